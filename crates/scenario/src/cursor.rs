@@ -1,4 +1,4 @@
-//! Reading the tokens of one statement, and values with names and counters in them.
+//! Parser of one statement's tokens, and of value expressions with names and counters.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use flowloom_efsm::model::Span;
 use super::error::Fault;
 use super::lex::{Form, Kind, Token, Value};
 
-/// The names that values can be given by.
+/// Values bound by `let` and `repeat`.
 pub(super) type Names = BTreeMap<String, Value>;
 
-/// A place in the tokens of a statement.
+/// A position in the tokens of a statement.
 #[derive(Debug, Clone)]
 pub(super) struct Cursor<'a> {
     text: &'a str,
@@ -20,7 +20,7 @@ pub(super) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// At the start of `tokens`, which stand in `text`.
+    /// Starts at the first of `tokens`, which are part of `text`.
     pub(super) fn new(text: &'a str, tokens: &'a [Token], names: &'a Names) -> Cursor<'a> {
         Cursor { text, tokens, at: 0, names }
     }
@@ -37,7 +37,7 @@ impl<'a> Cursor<'a> {
         self.at += 1;
     }
 
-    /// The place of the next token; at the end the place behind the last.
+    /// Span of the next token; the end of the last one if none is left.
     pub(super) fn span(&self) -> Span {
         match self.tokens.get(self.at) {
             Some(token) => token.span,
@@ -48,12 +48,12 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The place of the token before the next one.
+    /// Span of the token before the next one.
     pub(super) fn last_span(&self) -> Span {
         self.at.checked_sub(1).and_then(|at| self.tokens.get(at)).map_or_else(|| self.span(), |token| token.span)
     }
 
-    /// The next token, where it is a word.
+    /// The next token, if it is a word.
     pub(super) fn peek_word(&self) -> Option<&'a str> {
         match self.peek() {
             Some(Kind::Word(word)) => Some(word),
@@ -81,13 +81,13 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    /// The digits of the next token, where it is a number in hexadecimal: its leading zeros count where bytes are meant.
+    /// The digits of the next token, if it is a hexadecimal number. Leading zeros are significant in byte strings.
     pub(super) fn hex_digits(&self) -> Option<&'a str> {
         let token = self.tokens.get(self.at)?;
         self.text.get(token.span.start..token.span.end)?.strip_prefix("0x")
     }
 
-    /// What stands at the next token, in words.
+    /// Describes the next token.
     pub(super) fn found(&self) -> String {
         match self.peek() {
             None => "the end of the line".to_owned(),
@@ -98,7 +98,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A fault at the next token: something else was expected.
+    /// An error at the next token: `what` was expected.
     pub(super) fn expected(&self, what: &str) -> Fault {
         Fault::new(self.span(), format!("found {}, expected {what}", self.found()), format!("expected {what}"))
     }
@@ -128,12 +128,12 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// All tokens are read.
+    /// Checks that all tokens are consumed.
     pub(super) fn end(&self) -> Result<(), Fault> {
         if self.is_done() { Ok(()) } else { Err(self.expected("the end of the line")) }
     }
 
-    /// Whether a value starts here.
+    /// True if a value starts here.
     pub(super) fn is_value(&self) -> bool {
         match self.peek() {
             Some(Kind::Value(_)) => true,
@@ -143,7 +143,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A value: a sum of products of values and names.
+    /// Parses a value: a sum of products of literals and names.
     pub(super) fn value(&mut self, what: &str) -> Result<Value, Fault> {
         let start = self.span();
         let mut left = self.product(what)?;
@@ -179,7 +179,7 @@ impl<'a> Cursor<'a> {
     fn factor(&mut self, what: &str) -> Result<Value, Fault> {
         if self.eat_sign("[") {
             if self.is_sign("[") {
-                return Err(self.expected(what)); // brackets set an address apart, nothing else
+                return Err(self.expected(what)); // brackets only delimit an address
             }
             let value = self.value(what)?;
             self.sign("]")?;
@@ -204,7 +204,7 @@ impl<'a> Cursor<'a> {
         Ok(value)
     }
 
-    /// The result is what the operand is that is not a mere number.
+    /// Applies an operator. The result has the form of the operand that is not a plain number.
     fn combine(
         &self,
         start: Span,
@@ -243,7 +243,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A number up to `most`.
+    /// Parses a number up to `most`.
     pub(super) fn number_to(&mut self, what: &str, most: u128) -> Result<u128, Fault> {
         let start = self.span();
         let number = self.number(what)?;

@@ -1,4 +1,4 @@
-//! What is wrong with a scenario file, with its place.
+//! Errors in scenario files, with their location.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 use flowloom_efsm::model::{Source, Span};
 use miette::{LabeledSpan, SourceCode};
 
-/// One mistake in a scenario file.
+/// An error in a scenario file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScenarioError {
     /// What was found and what was expected.
     pub message: String,
-    /// Where.
+    /// Its location.
     pub span: Span,
-    /// What stands there, in a word or two; may be empty.
+    /// Label of the location; may be empty.
     pub label: String,
-    /// What to do about it.
+    /// Suggested fix.
     pub help: Option<String>,
     /// The file.
     pub source: Arc<Source>,
@@ -53,12 +53,12 @@ impl miette::Diagnostic for ScenarioError {
     }
 }
 
-/// All that is wrong with a scenario file, in its order; at least one.
+/// All errors in a scenario file, in source order; at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScenarioErrors {
     /// The file's name.
     pub name: String,
-    /// The mistakes.
+    /// The errors.
     pub list: Vec<ScenarioError>,
 }
 
@@ -77,7 +77,7 @@ impl miette::Diagnostic for ScenarioErrors {
     }
 }
 
-/// A mistake on its way to become a [`ScenarioError`].
+/// An error before it is bound to its source as a [`ScenarioError`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) span: Span,

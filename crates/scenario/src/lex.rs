@@ -1,4 +1,4 @@
-//! From text to tokens.
+//! The lexer.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -6,36 +6,36 @@ use flowloom_efsm::model::Span;
 
 use super::error::Fault;
 
-/// A piece of the text.
+/// A token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Token {
     pub(super) kind: Kind,
     pub(super) span: Span,
-    /// The first of its line.
+    /// True for the first token of a line.
     pub(super) starts_line: bool,
 }
 
-/// What a piece is.
+/// Kind of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A name, also with dots and hyphens inside: `ip.ttl`, `echo-reply`.
+    /// A name, possibly with inner dots and hyphens: `ip.ttl`, `echo-reply`.
     Word(String),
     /// A value.
     Value(Value),
-    /// A quoted text or nothing but bytes.
+    /// A quoted string, or a hexadecimal byte string.
     Bytes(Vec<u8>),
-    /// A sign.
+    /// An operator or delimiter.
     Sign(&'static str),
 }
 
-/// A value and what it is.
+/// A value and its form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Value {
     pub(super) bits: u128,
     pub(super) form: Form,
 }
 
-/// What a value is.
+/// Form of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Number,
@@ -68,7 +68,7 @@ const UNITS: [(&str, u64); 6] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// All tokens of `text`, and what is no token.
+/// Splits `text` into tokens; also returns the errors.
 pub(super) fn tokens(text: &str) -> (Vec<Token>, Vec<Fault>) {
     let mut lexer = Lexer { text, at: 0, starts_line: true };
     let (mut tokens, mut faults) = (Vec::new(), Vec::new());
@@ -86,7 +86,7 @@ pub(super) fn tokens(text: &str) -> (Vec<Token>, Vec<Fault>) {
     }
 }
 
-/// The nanoseconds of a time of several units, such as `9m59s`; `None` where `digits` is not of that shape.
+/// Parses a time of several units in nanoseconds, such as `9m59s`; `None` if `digits` has another form.
 fn compound(digits: &str) -> Option<Result<u128, &'static str>> {
     let mut parts: Vec<(&str, &str)> = Vec::new();
     let mut rest = digits;
@@ -145,7 +145,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// The longest piece from here on whose characters `fits`.
+    /// The longest prefix of the rest whose characters satisfy `fits`.
     fn run(&self, fits: impl Fn(char) -> bool) -> &'t str {
         let rest = self.rest();
         &rest[..rest.find(|c| !fits(c)).unwrap_or(rest.len())]
@@ -173,7 +173,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// An address: tried first, since it may begin like a number or a word.
+    /// An address. It is tried first, since it may start like a number or a word.
     fn address(&mut self) -> Option<Value> {
         let run = self.run(|c| c.is_ascii_hexdigit() || c == ':' || c == '.');
         if run.matches(':').count() >= 2 {
@@ -246,7 +246,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// What follows the point of `1.5s`; nothing after `1..5`.
+    /// The part after the point of `1.5s`; `None` for `1..5`.
     fn fraction(&self, run: &str) -> Option<&'t str> {
         let after = self.rest()[run.len()..].strip_prefix('.')?;
         let end = after.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(after.len());
@@ -255,8 +255,7 @@ impl<'t> Lexer<'t> {
             .then_some(fraction)
     }
 
-    /// Dots and hyphens belong to a word where a letter follows: `n-1` is a difference, `a.b` a name. So do digits after a
-    /// dot (`5-tuple` is no word of scenarios).
+    /// A word. Dots and hyphens belong to it if a letter follows: `n-1` is a difference, `a.b` a name.
     fn word(&mut self) -> Kind {
         let rest = self.rest();
         let mut end = 0;
@@ -315,7 +314,7 @@ fn mac(run: &str) -> Option<Value> {
     Some(Value { bits, form: Form::Mac })
 }
 
-/// Bytes from pairs of hexadecimal digits.
+/// Decodes pairs of hexadecimal digits.
 pub(super) fn hex(digits: &str) -> Option<Vec<u8>> {
     let pairs = digits.len().is_multiple_of(2) && digits.is_ascii();
     let byte = |i: usize| u8::from_str_radix(digits.get(2 * i..2 * i + 2)?, 16).ok();

@@ -1,12 +1,12 @@
-//! Scenarios: packets in and out in words, with times, ports, parameters and what is left behind.
+//! Scenarios: input packets and expected outcomes as text, with times, ports, parameters and final state.
 //!
 //! ```text
 //!  text ─► Suite ─► Script (for one function) ─► play on the machine ─► Played
-//!                                              └► play on an engine, beside the machine's
+//!                                              └► play on an engine, compared with the machine
 //! ```
 //!
-//! A file is read in two steps, since its packets may have headers, and its expectations elements, that only the function
-//! knows; maps and their types, where it is a program. Everything is in `docs/book/src/scenarios.md`.
+//! A file is read in two steps, since only the function defines its own headers and elements, and only the program its
+//! maps and their types. The language is described in `docs/book/src/scenarios.md`.
 #![forbid(unsafe_code)]
 
 mod cursor;

@@ -1,4 +1,4 @@
-//! Playing a script on an engine.
+//! Plays a script on an engine.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,32 +16,32 @@ use super::reports;
 use super::script::{Event, Script, Sent, Subject, Want, What};
 use flowloom_efsm::difference::state_differences;
 
-/// After so many mismatches the rest of a scenario says nothing new.
+/// Number of mismatches after which a scenario is abandoned.
 const MOST_MISMATCHES: usize = 5;
 
-/// What an engine did with a script.
+/// The result of playing a script on an engine.
 #[derive(Debug, Clone)]
 pub struct Played {
-    /// Where it did something else than the scenario says, or than the engine before; the first few.
+    /// Deviations from the scenario or from the reference engine; the first few.
     pub mismatches: Vec<Mismatch>,
-    /// A packet that the engine cannot take at all, by its line: nothing was played from there on.
+    /// Line and reason of a packet that the engine does not support; playing stopped there.
     pub refused: Option<(u32, Refusal)>,
-    /// The engine, in words.
+    /// Name of the engine, for messages.
     engine: String,
     outcomes: Vec<Outcome>,
     state: Option<Snapshot>,
 }
 
-/// Where an engine did something else than it should.
+/// A deviation of an engine from the expected behaviour.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
     /// Line of the scenario file, from 1.
     pub line: u32,
     /// The text of that line.
     pub text: String,
-    /// What it is about: the packet in words with its time and port; empty for the state.
+    /// The packet with its time and port; the time of a state check; empty for the final state.
     pub subject: String,
-    /// What was expected and found, a line each.
+    /// Expected and found values, one per line.
     pub details: Vec<String>,
 }
 
@@ -59,16 +59,17 @@ impl fmt::Display for Mismatch {
 }
 
 impl Played {
-    /// Whether the engine did all that it should.
+    /// True if the engine behaved as expected.
     pub fn is_right(&self) -> bool {
         self.mismatches.is_empty() && self.refused.is_none()
     }
 }
 
-/// Plays `script` on `datapath` from its first state. Where `reference` is what another engine did, this one must have done the same in all that the scenario leaves open, and leave the same state behind.
+/// Plays `script` on `datapath` from its initial state. With a `reference`, the engine must also match the reference's
+/// outcomes that the scenario leaves open, and its final state.
 ///
 /// # Errors
-/// The engine could not do its work. What no verified program does is a mismatch.
+/// The engine failed. A fault that no verified program has is a mismatch.
 pub fn play(script: &Script, datapath: &mut dyn Datapath, reference: Option<&Played>) -> Result<Played, EngineError> {
     datapath.bind_ports(&script.ports);
     datapath.restore(&script.initial)?;
@@ -160,14 +161,14 @@ fn mismatch(event: &Event, own: &[UserHeader], details: Vec<String>) -> Mismatch
     Mismatch { line: event.line, text: event.text.clone(), subject, details }
 }
 
-/// A time as scenarios write it.
+/// Formats a time in the syntax of scenarios.
 fn time_text(ns: u64) -> String {
     let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
     let fits = units.into_iter().find(|(_, unit)| ns.is_multiple_of(*unit));
     fits.map_or_else(|| format!("{ns}ns"), |(name, unit)| format!("{}{name}", ns / unit))
 }
 
-/// How an outcome differs from what the scenario says; where that leaves something open, from the reference's.
+/// Differences of an outcome from the scenario's expectation; if there are none, from the reference.
 fn judge(
     sent: &Sent,
     found: &Outcome,

@@ -1,4 +1,4 @@
-//! What a packet must make a function report: `-> alert "port scan" with ip.src = 10.0.0.1, n = 20`.
+//! Expected reports of a packet: `-> alert "port scan" with ip.src = 10.0.0.1, n = 20`.
 
 use std::net::IpAddr;
 
@@ -10,16 +10,16 @@ use super::cursor::Cursor;
 use super::error::Fault;
 use super::lex::{Form, Kind, Value};
 
-/// A report that must come.
+/// An expected report.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
     level: Level,
     text: String,
-    /// Values that it must have; others are left open.
+    /// Expected values; others are not compared.
     values: Vec<(String, Number)>,
 }
 
-/// A value, or below 0.
+/// A value with its sign.
 #[derive(Debug, Clone, Copy)]
 struct Number {
     is_negative: bool,
@@ -27,13 +27,13 @@ struct Number {
 }
 
 impl Wanted {
-    /// Reads what stands after the level.
+    /// Parses the part after the level.
     pub(super) fn read(cursor: &mut Cursor<'_>, level: Level) -> Result<Wanted, Fault> {
         let text = text_of(cursor.text("the text of the report, in quotes")?);
         let mut values = Vec::new();
         if cursor.eat_word("with") {
             loop {
-                // Names with more than a word in them stand in quotes: `"old(n)" = 3`.
+                // Names of more than one word are quoted: `"old(n)" = 3`.
                 let name = match cursor.peek() {
                     Some(Kind::Bytes(_)) => text_of(cursor.text("the name of a value")?),
                     _ => cursor.word("the name of a value of the report")?.0.to_owned(),
@@ -53,7 +53,7 @@ impl Wanted {
         format!("{} \"{}\"", self.level.name(), self.text)
     }
 
-    /// What is wrong with a report that came in its place.
+    /// Appends the differences from the report found in its place.
     fn judge(&self, report: &Report, details: &mut Vec<String>) {
         if (self.level, &self.text) != (report.level, &report.text) {
             details.push(format!("expected {}, found {}", self.words(), words(report)));
@@ -112,7 +112,7 @@ fn is_same(Number { is_negative, value: wanted }: Number, found: Shown) -> bool 
     }
 }
 
-/// How the reports of a packet differ from those that must come: all of them, in order.
+/// Compares the reports of a packet with the expected ones, in order.
 pub(super) fn judge(wanted: &[Wanted], found: &[Event], reader: &Reader, details: &mut Vec<String>) {
     let reports: Vec<Report> = found.iter().filter_map(|event| reader.read(event)).collect();
     for (wanted, report) in wanted.iter().zip(&reports) {

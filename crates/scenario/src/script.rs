@@ -1,4 +1,4 @@
-//! A scenario made ready for a function or program: every packet as bytes, every expectation as what an engine must have done.
+//! A scenario bound to a function or program: packets as bytes, expectations as engine outcomes.
 
 use std::sync::Arc;
 
@@ -15,28 +15,28 @@ use super::state::ContextCheck;
 use super::suite::{Scenario, Statement, Suite};
 use super::table::{MapCheck, Tables};
 
-/// A packet without a time comes so long after the one before.
+/// Default time between packets.
 const STEP_NS: u64 = 1_000_000;
-/// The most events of a scenario: all are held in memory.
+/// Maximum number of events of a scenario: all are held in memory.
 const MOST_EVENTS: usize = 200_000;
 
-/// A scenario for one function, ready to be [played](super::play).
+/// A scenario bound to one function, to be [played](super::play).
 #[derive(Debug, Clone)]
 pub struct Script {
     pub(super) subject: Subject,
     pub(super) ports: Ports,
-    /// What the maps hold at first.
+    /// Initial contents of the maps.
     pub(super) initial: Snapshot,
     pub(super) events: Vec<Event>,
 }
 
-/// The largest number of a CPU.
+/// The largest CPU number.
 const MOST_CPU: u128 = 0xffff;
 
-/// What a scenario is about.
+/// Subject of a scenario.
 #[derive(Debug, Clone)]
 pub(super) enum Subject {
-    /// A function in our language.
+    /// An `.efsm` function.
     Function(Arc<Function>),
     /// An eBPF program.
     Program(Arc<Tables>),
@@ -52,7 +52,7 @@ impl Subject {
     }
 }
 
-/// Something that must hold of the state.
+/// A check of the state.
 #[derive(Debug, Clone)]
 pub(super) enum Check {
     Context(ContextCheck),
@@ -67,10 +67,10 @@ impl Check {
         }
     }
 
-    /// What is wrong with `snapshot` at `now_ns`; nothing where it holds.
+    /// Returns the failures of the check on `snapshot` at `now_ns`.
     ///
     /// # Errors
-    /// The snapshot holds what no context of the function can be.
+    /// The snapshot holds an entry that is no valid context of the function.
     pub(super) fn judge(
         &self,
         subject: &Subject,
@@ -85,10 +85,10 @@ impl Check {
     }
 }
 
-/// What happens, in order.
+/// An event of a script.
 #[derive(Debug, Clone)]
 pub(super) struct Event {
-    /// The line, from 1, and its text.
+    /// The line number, from 1, and its text.
     pub(super) line: u32,
     pub(super) text: String,
     pub(super) now_ns: u64,
@@ -102,13 +102,13 @@ pub(super) enum What {
     Sweep,
 }
 
-/// A packet that comes, and what must become of it.
+/// An input packet and its expected outcome.
 #[derive(Debug, Clone)]
 pub(super) struct Sent {
     pub(super) port: Port,
     pub(super) packet: Packet,
     pub(super) bytes: Vec<u8>,
-    /// `None` where it is not judged.
+    /// `None` if the outcome is not checked.
     pub(super) want: Option<Want>,
 }
 
@@ -116,23 +116,23 @@ pub(super) struct Sent {
 pub(super) struct Want {
     pub(super) verdict: Verdict,
     pub(super) outputs: Vec<(Port, Packet)>,
-    /// What it makes the function report.
+    /// The expected reports.
     pub(super) reports: Vec<Wanted>,
 }
 
 impl Script {
-    /// Makes a scenario of `suite` ready for `function`, which was compiled with its parameters.
+    /// Binds a scenario of `suite` to `function`, which was compiled with the scenario's parameters.
     ///
     /// # Errors
-    /// All mistakes in it: headers, fields, elements, states that the function does not have, values that do not fit.
+    /// All errors in it: unknown headers, fields, elements or states, and values out of range.
     pub fn new(suite: &Suite, scenario: &Scenario, function: &Arc<Function>) -> Result<Script, ScenarioErrors> {
         Script::about(suite, scenario, Subject::Function(Arc::clone(function)))
     }
 
-    /// Makes a scenario of `suite` ready for a program with these maps, which was compiled with its parameters.
+    /// Binds a scenario of `suite` to a program with these maps, which was compiled with the scenario's parameters.
     ///
     /// # Errors
-    /// All mistakes in it: headers, fields, maps that the program does not have, values that do not fit.
+    /// All errors in it: unknown headers, fields or maps, and values out of range.
     pub fn of_program(suite: &Suite, scenario: &Scenario, tables: &Arc<Tables>) -> Result<Script, ScenarioErrors> {
         Script::about(suite, scenario, Subject::Program(Arc::clone(tables)))
     }
@@ -159,7 +159,7 @@ impl Script {
         Err(ScenarioErrors { name: suite.name().to_owned(), list })
     }
 
-    /// How many packets come.
+    /// Number of input packets.
     pub fn packets(&self) -> usize {
         self.events.iter().filter(|event| matches!(event.what, What::Packet(_))).count()
     }
@@ -171,9 +171,9 @@ struct Writer<'a> {
     initial: Snapshot,
     ports: Ports,
     start_ns: u64,
-    /// The time so far, from the start of the scenario.
+    /// Current time since the start of the scenario.
     now_ns: u64,
-    /// When a packet comes that says nothing.
+    /// Time of the next packet without an explicit one.
     next_ns: u64,
     names: Names,
     events: Vec<Event>,
@@ -181,7 +181,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Whether all of it was right: a repeated block is not repeated otherwise.
+    /// Processes a block. Returns false after an error, so that `repeat` does not report it again.
     fn block(&mut self, statements: &[Statement]) -> bool {
         let before = self.faults.len();
         for statement in statements {
@@ -288,7 +288,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// A packet with its time, its port and what must become of it.
+    /// Parses a packet with its time, its port and its expected outcome.
     fn packet(&mut self, cursor: &mut Cursor<'_>) -> Result<Sent, Fault> {
         let span = cursor.span();
         let time_ns = if cursor.eat_word("at") {
@@ -329,13 +329,13 @@ fn port(cursor: &mut Cursor<'_>) -> Result<u32, Fault> {
     Ok(cursor.number_to("port", u128::from(PORT_COUNT) - 1)? as u32)
 }
 
-/// Reads what must become of a packet.
+/// Parses the expected outcome of a packet.
 struct Expectation<'a> {
     ports: &'a Ports,
     port: Port,
     came: &'a Packet,
     own: &'a [UserHeader],
-    /// The subject is a function, which may report something.
+    /// The subject is a function, which can report.
     reports: bool,
 }
 
@@ -396,7 +396,7 @@ impl Expectation<'_> {
         }
     }
 
-    /// The packet that leaves: the one that came with changes, or another one.
+    /// Parses the expected output packet: the input with changes, or another packet.
     fn changed(&self, cursor: &mut Cursor<'_>) -> Result<Packet, Fault> {
         let own = self.own;
         let base = if cursor.eat_word("as") {

@@ -1,4 +1,4 @@
-//! What a scenario says about the state: contexts by their keys, how many there are, global registers.
+//! Checks of the state: contexts by key, numbers of contexts, global registers.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::packet::Reader;
 /// The key of an element without one.
 const NO_KEY: [u8; flowloom_efsm::layout::SINGLE_KEY_BYTES] = [0; flowloom_efsm::layout::SINGLE_KEY_BYTES];
 
-/// Something that must hold of the state.
+/// A check of the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ContextCheck {
     element: usize,
@@ -26,18 +26,18 @@ pub(super) struct ContextCheck {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum What {
-    /// The context with one of these keys (a `biflow` key has two sides) is in this state.
+    /// The context with one of these keys (a `biflow` key has two directions) is in this state.
     Context { keys: Vec<Vec<u8>>, state: u16, registers: Vec<(usize, u128)> },
-    /// There is none.
+    /// No context has one of these keys.
     NoContext { keys: Vec<Vec<u8>> },
-    /// There are so many.
+    /// The number of contexts.
     Count(u128),
-    /// A global register has this value.
+    /// The value of a global register.
     Global(usize, u128),
 }
 
 impl ContextCheck {
-    /// Reads `state …`, `no state …`, `contexts …` or `global …`.
+    /// Parses `state …`, `no state …`, `contexts …` or `global …`.
     pub(super) fn read(cursor: &mut Cursor<'_>, function: &Function) -> Result<ContextCheck, Fault> {
         if cursor.eat_word("contexts") {
             let (element, _) = element(cursor, function)?;
@@ -74,17 +74,17 @@ impl ContextCheck {
         Ok(ContextCheck { element, what: What::Context { keys, state: state as u16, registers } })
     }
 
-    /// What is wrong with `snapshot` at `now_ns`; nothing where it holds.
+    /// Returns the failures of the check on `snapshot` at `now_ns`.
     ///
     /// # Errors
-    /// The snapshot holds what no context of the function can be.
+    /// The snapshot holds an entry that is no valid context of the function.
     pub(super) fn judge(
         &self,
         function: &Arc<Function>,
         snapshot: &Snapshot,
         now_ns: u64,
     ) -> Result<Vec<String>, SnapshotError> {
-        // The machine knows what time makes of contexts.
+        // The machine applies timeouts to the contexts.
         let mut machine = Machine::new(Arc::clone(function));
         let is_state = |map: &String| !flowloom_efsm::layout::is_instrument(map);
         let maps = snapshot.maps.clone().into_iter().filter(|(map, _)| is_state(map)).collect();
@@ -155,7 +155,7 @@ fn is(cursor: &mut Cursor<'_>) -> Result<(), Fault> {
     if cursor.eat_word("is") { Ok(()) } else { Err(cursor.expected("`is`")) }
 }
 
-/// A variable's value as a number.
+/// Formats a variable's value in decimal, or as an IPv6 address.
 fn text(variable: &Variable, value: u128) -> String {
     if variable.ty.is_wide() {
         return std::net::Ipv6Addr::from_bits(value).to_string();
@@ -187,7 +187,7 @@ fn unknown(what: &str, name: &str, span: Span, known: &[Variable]) -> Fault {
     Fault::new(span, format!("no {what} `{name}`"), "").help(help)
 }
 
-/// `ELEMENT.NAME is VALUE`.
+/// Parses `ELEMENT.NAME is VALUE`.
 fn global(cursor: &mut Cursor<'_>, function: &Function) -> Result<ContextCheck, Fault> {
     let (name, span) = cursor.word("a global register such as `flows.total`")?;
     let Some((element, register)) = name.split_once('.') else {
@@ -201,7 +201,7 @@ fn global(cursor: &mut Cursor<'_>, function: &Function) -> Result<ContextCheck, 
     Ok(ContextCheck { element, what: What::Global(i, number(cursor, &stateful.globals[i])?) })
 }
 
-/// A value that a variable can have, as its low bits.
+/// Parses a value in the variable's range. Returns its low bits.
 fn number(cursor: &mut Cursor<'_>, variable: &Variable) -> Result<u128, Fault> {
     let start = cursor.span();
     let is_negative = cursor.eat_sign("-");
@@ -225,7 +225,7 @@ fn number(cursor: &mut Cursor<'_>, variable: &Variable) -> Result<u128, Fault> {
     Ok(if is_negative { bits.wrapping_neg() & largest } else { bits })
 }
 
-/// The keys that are meant: one, or the two sides of a `biflow` key.
+/// Parses a key; returns both directions of a `biflow` key.
 fn keys(cursor: &mut Cursor<'_>, function: &Function, stateful: &Stateful) -> Result<Vec<Vec<u8>>, Fault> {
     let Some(spec) = key_spec(function, stateful) else { return Ok(vec![NO_KEY.to_vec()]) };
     if cursor.eat_word("of") {

@@ -11,7 +11,7 @@ use super::error::{Fault, ScenarioErrors};
 use super::lex::{Kind, Token, tokens};
 use super::packet::is_reserved;
 
-/// How deep `repeat` may be nested.
+/// Maximum nesting depth of `repeat`.
 const DEPTH: usize = 4;
 
 /// The scenarios of one file.
@@ -23,7 +23,7 @@ pub struct Suite {
     scenarios: Vec<Scenario>,
 }
 
-/// One scenario: packets in, what must come out, and the settings they are for.
+/// One scenario: input packets, expected outcomes, and settings.
 #[derive(Debug, Clone)]
 pub struct Scenario {
     name: String,
@@ -42,7 +42,7 @@ pub(super) struct Settings {
     pub(super) start_ns: u64,
 }
 
-/// A line with what goes on with it, and the block behind it.
+/// A line with its continuation lines, and the block after it.
 #[derive(Debug, Clone)]
 pub(super) struct Statement {
     pub(super) tokens: Range<usize>,
@@ -50,27 +50,27 @@ pub(super) struct Statement {
 }
 
 impl Scenario {
-    /// What it shows.
+    /// Name of the scenario: the property that it shows.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The line it begins at, from 1.
+    /// Line of its start, from 1.
     pub fn line(&self) -> u32 {
         self.line
     }
 
-    /// The parameters that the function is to be compiled with.
+    /// Parameters that the function is to be compiled with.
     pub fn params(&self) -> &[(String, String)] {
         &self.settings.params
     }
 
-    /// Which program of the object it is about, where it says so.
+    /// The program of the object, if the scenario names one.
     pub fn program(&self) -> Option<&str> {
         self.settings.program.as_deref()
     }
 
-    /// The ports that there are.
+    /// The bound ports.
     pub fn ports(&self) -> Ports {
         match &self.settings.ports {
             Some(ports) => Ports::bound(ports.iter().copied()),
@@ -80,11 +80,11 @@ impl Scenario {
 }
 
 impl Suite {
-    /// Reads the text of a scenario file called `name`. What depends on the function is looked at when a scenario is
-    /// [made ready for it](super::Script::new).
+    /// Parses the text of a scenario file named `name`. The parts that depend on the function are checked by
+    /// [`Script::new`](super::Script::new).
     ///
     /// # Errors
-    /// All mistakes that can be told without the function.
+    /// All errors that do not depend on the function.
     pub fn parse(name: &str, text: &str) -> Result<Suite, ScenarioErrors> {
         let source = Arc::new(Source { name: name.to_owned(), text: text.to_owned() });
         let (tokens, mut faults) = tokens(text);
@@ -106,12 +106,12 @@ impl Suite {
         Err(ScenarioErrors { name: name.to_owned(), list: faults.into_iter().map(|fault| fault.of(&source)).collect() })
     }
 
-    /// The file's name, as it was given.
+    /// The file's name, as given.
     pub fn name(&self) -> &str {
         &self.source.name
     }
 
-    /// The sources of the functions that it is about, where the file names them.
+    /// The source files of the functions, if the file names them.
     pub fn functions(&self) -> &[String] {
         &self.functions
     }
@@ -122,7 +122,7 @@ impl Suite {
     }
 }
 
-/// Groups tokens to statements and blocks.
+/// Groups tokens into statements and blocks.
 struct Grouper<'a> {
     tokens: &'a [Token],
     at: usize,
@@ -137,7 +137,7 @@ impl Grouper<'_> {
         }
     }
 
-    /// Whether the token begins a new statement.
+    /// True if the token starts a new statement.
     fn begins(&self, at: usize) -> bool {
         let token = &self.tokens[at];
         let goes_on =
@@ -287,7 +287,7 @@ fn functions(text: &str, tokens: &[Token]) -> Result<Vec<String>, Fault> {
     Ok(functions)
 }
 
-/// Takes a `program`, `param`, `let`, `ports` or `start`.
+/// Applies a `program`, `param`, `let`, `ports` or `start` statement.
 fn setting(text: &str, tokens: &[Token], settings: &mut Settings) -> Result<(), Fault> {
     let names = settings.names.clone();
     let mut cursor = Cursor::new(text, tokens, &names);
@@ -300,7 +300,7 @@ fn setting(text: &str, tokens: &[Token], settings: &mut Settings) -> Result<(), 
                 return Err(cursor.expected("a value"));
             };
             let value = match (&first.kind, tokens.len()) {
-                // A name stands for its value as it was written.
+                // A name is replaced by its value as written.
                 (Kind::Word(word), 4) if names.contains_key(word) => render(names[word]),
                 _ => text[first.span.start..last.span.end].to_owned(),
             };
@@ -343,7 +343,7 @@ fn setting(text: &str, tokens: &[Token], settings: &mut Settings) -> Result<(), 
     }
 }
 
-/// A value as the language writes it.
+/// Formats a value as an `.efsm` literal.
 fn render(value: super::lex::Value) -> String {
     use super::lex::Form;
     match value.form {

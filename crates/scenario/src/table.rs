@@ -1,7 +1,7 @@
-//! The maps of a program as scenarios write them: what they hold at first, and what must be in them afterwards.
+//! The maps of a program in scenarios: their initial contents and checks of their final contents.
 //!
-//! A key or value is a list of values, each filling the next part of its type: a number, or, for an address, all parts that
-//! lie in its bytes. `NAME = VALUE` fills the part of that name.
+//! A key or value is a list of values. Each fills the next part of the type: a number one part, an address all parts in
+//! its bytes. `NAME = VALUE` fills the named part.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ use super::cursor::Cursor;
 use super::error::Fault;
 use super::lex::{Form as Is, Kind, hex};
 
-/// The most parts of a key or value that scenarios name.
+/// Maximum number of named parts of a key or value.
 const MOST_PARTS: usize = 1 << 16;
 
-/// What scenarios need to know of a program: its maps, and what their keys and values are made of.
+/// The maps of a program, with the types of their keys and values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tables {
     tables: BTreeMap<String, Table>,
@@ -29,26 +29,26 @@ pub struct Tables {
 struct Table {
     key: Layout,
     value: Layout,
-    /// Whether there is a value for each CPU.
+    /// True if the map has a value per CPU.
     is_per_cpu: bool,
 }
 
-/// The parts of a key or value, by their places.
+/// The parts of a key or value, by offset.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Layout {
     size_bytes: usize,
     parts: Vec<Part>,
-    /// What holds several parts: name, place and length.
+    /// Aggregates of several parts: name, offset and length.
     groups: Vec<(String, usize, usize)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Part {
-    /// Empty where the whole is one number.
+    /// Empty if the whole type is one number.
     name: String,
     at: usize,
     size_bytes: usize,
-    /// `None` for bytes of which nothing is known.
+    /// `None` for bytes of unknown type.
     number: Option<Number>,
 }
 
@@ -59,8 +59,7 @@ struct Number {
 }
 
 impl Tables {
-    /// The maps of `program`; `shapes` says what the keys and values of some of them are made of, the others are numbers or
-    /// bytes.
+    /// The maps of `program`; `shapes` gives the types of some keys and values, the others are numbers or bytes.
     pub fn new(program: &Program, shapes: &BTreeMap<String, MapShape>) -> Tables {
         let table = |map: &MapDef| {
             let shape = shapes.get(&map.name);
@@ -87,7 +86,7 @@ impl Tables {
         Ok((name.to_owned(), table))
     }
 
-    /// Reads `set MAP KEY to VALUE` and puts the entry into `state`; parts that are not named are 0.
+    /// Parses `set MAP KEY to VALUE` and inserts the entry into `state`; parts without a value are 0.
     pub(super) fn set(&self, cursor: &mut Cursor<'_>, state: &mut Snapshot) -> Result<(), Fault> {
         cursor.skip();
         let (name, table) = self.table(cursor)?;
@@ -114,7 +113,7 @@ impl Layout {
         layout
     }
 
-    /// Whether nothing more is named: a small object can unfold to very many parts.
+    /// True if no more parts are named: a small object can expand to very many parts.
     fn is_full(&self) -> bool {
         self.parts.len() + self.groups.len() >= MOST_PARTS
     }
@@ -162,7 +161,7 @@ impl Layout {
         }
     }
 
-    /// A key: all of its parts.
+    /// Parses a key: all of its parts.
     fn key(&self, cursor: &mut Cursor<'_>) -> Result<Vec<u8>, Fault> {
         let mut key = vec![0; self.size_bytes];
         let mut at = 0;
@@ -179,7 +178,7 @@ impl Layout {
         Ok(key)
     }
 
-    /// A value: parts of it, by order or by name.
+    /// Parses a value: parts in order or by name.
     fn pieces(&self, cursor: &mut Cursor<'_>) -> Result<Vec<Piece>, Fault> {
         let mut pieces = Vec::new();
         let mut at = 0;
@@ -203,7 +202,7 @@ impl Layout {
         self.parts.iter().find(|part| part.at >= at)
     }
 
-    /// `NAME =`: its place and length.
+    /// Parses `NAME =`. Returns the offset and length of the part.
     fn named(&self, cursor: &mut Cursor<'_>) -> Result<Option<(usize, usize)>, Fault> {
         let mut ahead = cursor.clone();
         let Some(word) = ahead.peek_word() else { return Ok(None) };
@@ -226,7 +225,7 @@ impl Layout {
         }
     }
 
-    /// A value for what begins at `at`: its form says how much that is.
+    /// Parses a value at offset `at`; its form determines its length.
     fn piece(&self, cursor: &mut Cursor<'_>, at: usize) -> Result<Piece, Fault> {
         let Some(part) = self.part_from(at) else { return Err(cursor.expected("the end of the value")) };
         if cursor.is_word("bytes") {
@@ -247,7 +246,7 @@ impl Layout {
         self.piece_of(cursor, at, len)
     }
 
-    /// A value for the `len` bytes at `at`.
+    /// Parses a value for the `len` bytes at `at`.
     fn piece_of(&self, cursor: &mut Cursor<'_>, at: usize, len: usize) -> Result<Piece, Fault> {
         let part = self.parts.iter().find(|part| part.at == at && part.size_bytes == len);
         let group = self.groups.iter().find(|(_, place, size)| *place == at && *size == len);
@@ -297,7 +296,7 @@ impl Layout {
         Ok(Piece { name, at, bytes })
     }
 
-    /// What `bytes` at `at` mean.
+    /// Formats `bytes` at offset `at` by their type.
     fn text(&self, at: usize, bytes: &[u8]) -> String {
         let number = self.parts.iter().find(|part| part.at == at && part.size_bytes == bytes.len());
         let number = number.and_then(|part| part.number).filter(|_| (1..=8).contains(&bytes.len()));
@@ -318,7 +317,7 @@ impl Layout {
         if signed { ((bits << shift) as i64 >> shift).to_string() } else { bits.to_string() }
     }
 
-    /// The sum over all CPUs, part by part, where `value` holds one for each, side by side.
+    /// The sum over all CPUs, part by part, if `value` is a concatenation of per-CPU values.
     fn joined(&self, value: &[u8]) -> Vec<u8> {
         if value.len() <= self.size_bytes || self.size_bytes == 0 {
             return value.to_vec();
@@ -341,7 +340,7 @@ impl Layout {
     }
 }
 
-/// Bytes in hexadecimal or a text.
+/// Bytes in hexadecimal, or a string.
 fn hex_bytes(cursor: &mut Cursor<'_>) -> Result<Vec<u8>, Fault> {
     if let Some(bytes) = cursor.hex_digits().and_then(hex) {
         cursor.skip();
@@ -356,7 +355,7 @@ fn hex_bytes(cursor: &mut Cursor<'_>) -> Result<Vec<u8>, Fault> {
     }
 }
 
-/// What a part of a value must be.
+/// Expected bytes of a part of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Piece {
     name: String,
@@ -364,7 +363,7 @@ struct Piece {
     bytes: Vec<u8>,
 }
 
-/// Something that must hold of a map.
+/// A check of a map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MapCheck {
     map: String,
@@ -375,14 +374,14 @@ pub(super) struct MapCheck {
 enum What {
     /// The entry has these parts.
     Value { key: Vec<u8>, layout: Layout, pieces: Vec<Piece> },
-    /// There is none.
+    /// No entry has this key.
     NoEntry { key: Vec<u8>, layout: Layout },
-    /// There are so many.
+    /// The number of entries.
     Count(u128),
 }
 
 impl MapCheck {
-    /// Reads `map …`, `no map …` or `entries …`.
+    /// Parses `map …`, `no map …` or `entries …`.
     pub(super) fn read(cursor: &mut Cursor<'_>, tables: &Tables) -> Result<MapCheck, Fault> {
         if cursor.eat_word("entries") {
             let (map, _) = tables.table(cursor)?;
@@ -406,7 +405,7 @@ impl MapCheck {
         Ok(MapCheck { map, what: What::Value { key, layout, pieces } })
     }
 
-    /// What is wrong with `snapshot`; nothing where it holds.
+    /// Returns the failures of the check on `snapshot`.
     pub(super) fn judge(&self, snapshot: &Snapshot) -> Vec<String> {
         let map = &self.map;
         let none = MapState::new();

@@ -1,5 +1,5 @@
-//! Scenario files as people write them: what is said about mistakes in them, about engines that do something else, and that no
-//! text makes them panic. `FLOWLOOM_BLESS=1` writes the texts anew.
+//! Scenario files with errors and with mismatches, compared with goldens; arbitrary text does not panic.
+//! `FLOWLOOM_BLESS=1` writes the goldens.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ fn render(diagnostic: &dyn miette::Diagnostic) -> String {
     text.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-/// A function with a bit of everything that scenarios can speak of.
+/// A function that uses all features that scenarios can check.
 fn function() -> Arc<Function> {
     let text = std::fs::read_to_string(folder().join("counting.efsm")).unwrap();
     Arc::new(compile("counting.efsm", &text, &[]).unwrap_or_else(|e| panic!("{:?}", e.list)).0)
@@ -43,7 +43,7 @@ fn files(extension: &str) -> Vec<PathBuf> {
     files
 }
 
-/// All that is said about a file: mistakes, or what the machine does otherwise.
+/// The full output for a file: errors, or mismatches of the machine.
 fn judge(name: &str, text: &str, function: &Arc<Function>) -> String {
     let suite = match Suite::parse(name, text) {
         Ok(suite) => suite,
@@ -79,7 +79,7 @@ fn script(function: &Arc<Function>, body: &str) -> Script {
     Script::new(&suite, &suite.scenarios()[0], function).unwrap_or_else(|e| panic!("{:?}", e.list))
 }
 
-/// A function that logs; its packets must log what the scenario says.
+/// Packets of a function that logs must log what the scenario states.
 #[test]
 fn logs_are_expected() {
     let text = r#"function speaks;
@@ -110,7 +110,7 @@ fn logs_are_expected() {
         let details = played.mismatches.iter().flat_map(|m| &m.details).cloned().collect::<Vec<_>>().join("\n");
         assert_eq!(played.is_right(), expected.is_empty(), "{rest}: {details}");
         assert!(details.contains(expected), "{rest}: {details}");
-        // The interpreter says the same, and a reference that says something else is named.
+        // The interpreter agrees, and a deviation from the reference is reported.
         let program = lower(&function, &LowerOptions::default()).unwrap();
         let mut interp = Interpreter::new(Arc::new(program)).unwrap();
         let script = script(&function, &format!("{packet} {rest}"));
@@ -123,7 +123,7 @@ fn on_machine(function: &Arc<Function>, body: &str) -> Played {
     play(&script(function, body), &mut Machine::new(Arc::clone(function)), None).unwrap()
 }
 
-/// Each line holds, and its opposite does not.
+/// Each first line holds, and the second does not.
 #[test]
 fn what_holds_is_right_and_what_does_not_is_found() {
     let function = function();
@@ -177,10 +177,10 @@ fn what_holds_is_right_and_what_does_not_is_found() {
     }
 }
 
-/// An engine that runs another function is found out, also where the scenario says nothing.
+/// An engine that runs another function is detected, even if the scenario leaves the outcome open.
 #[test]
 fn engines_are_held_to_what_the_machine_did() {
-    // Floods do not run on the interpreter.
+    // The interpreter does not support floods.
     let text = std::fs::read_to_string(folder().join("counting.efsm")).unwrap().replace("flood;", "pass;");
     let right = Arc::new(compile("counting.efsm", &text, &[]).unwrap().0);
     let body = "repeat 3 { udp 10.0.0.1:7 > 10.0.0.2:9 -> any }";
@@ -205,7 +205,7 @@ fn engines_are_held_to_what_the_machine_did() {
     }
 }
 
-/// Counts packets of a port, and writes what is behind the count once.
+/// Counts packets of a port; writes the fields after the count only once.
 const PROGRAM: &str = "
 .program count
 .map seen hash key 8 value 24 entries 2
@@ -259,7 +259,7 @@ fn count_tables() -> (flowloom_isa::Program, Arc<Tables>) {
     (program, Arc::new(tables))
 }
 
-/// Each line about a map holds, and its opposite does not.
+/// Each first line about a map holds, and the second does not.
 #[test]
 fn maps_are_judged_part_by_part() {
     let (program, tables) = count_tables();
@@ -306,7 +306,7 @@ fn mistakes_about_maps_are_explained() {
     golden(folder().join("maps.txt"), &render(&errors));
 }
 
-/// The blocks of the chapter are right, as far as they stand alone.
+/// The self-contained examples of the chapter are valid.
 #[test]
 fn the_examples_of_the_book_are_read() {
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/src/scenarios.md"))
@@ -349,7 +349,7 @@ fn no_text_makes_it_panic() {
     for name in ["port_knocking", "big_flow"] {
         texts.push(std::fs::read_to_string(functions.join(format!("{name}/{name}.scenario"))).unwrap());
     }
-    // What is about maps.
+    // Texts about maps.
     let maps = std::fs::read_to_string(folder().join("maps.scenario.wrong")).unwrap();
     let right = "scenario \"right\"\nset seen 7, 0x0800 to packets = 41, next.mac[2] = 9, next.addr = 10.0.0.1\n\
                  udp 10.0.0.1:7 > 10.0.0.2:9 -> pass\nmap seen 1, 0x0800 is 1, delta = -5\nno map seen 2, 1\nentries seen is 2\n";
@@ -405,7 +405,7 @@ fn no_text_makes_it_panic() {
                         Ok(script) if script.packets() < 500 => {
                             about_maps += 1;
                             let mut interp = Interpreter::new(Arc::clone(&program)).unwrap();
-                            // What does not fit the maps is an error of the engine.
+                            // Entries that do not fit the maps are an error of the engine.
                             if let Ok(played) = play(&script, &mut interp, None) {
                                 let _: String = played.mismatches.iter().map(ToString::to_string).collect();
                             }

@@ -1,25 +1,25 @@
-//! What a function does to a packet: fields change, the outermost tag or label goes, checksums follow.
+//! Changes of a packet: field updates, removal of the outermost tag or label, checksum updates.
 
 use flowloom_wire::graph::{Slice, UserHeader, bytes};
 
 use super::{Kind, Packet};
 
-/// What a name like `ip.src` stands for in a packet.
+/// The part of a packet that a name like `ip.src` refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Target {
-    /// Bits of a header, by the header's place.
+    /// Bits of a header, by the header's index.
     Field { layer: usize, slice: Slice },
     /// The payload.
     Payload,
 }
 
-/// A packet that is being changed, beside the one that came.
+/// A packet under modification, with the original.
 pub(in super::super) struct Changed {
     came: Packet,
     packet: Packet,
-    /// Which header of the packet that came each header was.
+    /// Index of each header in the original packet.
     origin: Vec<usize>,
-    /// Headers whose checksum was set by name.
+    /// Headers whose checksum was set explicitly.
     set: Vec<usize>,
 }
 
@@ -29,7 +29,7 @@ impl Changed {
         Changed { packet: came.clone(), came, origin, set: Vec::new() }
     }
 
-    /// Takes the outermost header of this kind away; whether there was one.
+    /// Removes the outermost header of this kind. Returns false if there is none.
     pub(in super::super) fn remove(&mut self, kind: Kind) -> bool {
         let Some(at) = self.packet.layers.iter().position(|layer| layer.kind == kind) else { return false };
         self.packet.layers.remove(at);
@@ -37,7 +37,7 @@ impl Changed {
         true
     }
 
-    /// The packet as it is now.
+    /// The packet in its current state.
     pub(in super::super) fn packet(&self) -> &Packet {
         &self.packet
     }
@@ -57,7 +57,7 @@ impl Changed {
         self.packet.payload = payload;
     }
 
-    /// Does not compare it.
+    /// Excludes the target from the comparison.
     pub(in super::super) fn ignore(&mut self, target: Target) {
         match target {
             Target::Payload => self.packet.any_payload = true,
@@ -71,7 +71,8 @@ impl Changed {
         }
     }
 
-    /// The changed packet. A checksum that came wrong stays wrong by as much [RFC 1624 3]; 0 in UDP stays 0.
+    /// Returns the changed packet. Checksums are updated incrementally, which preserves the error of an incorrect one
+    /// [RFC 1624 3]; 0 in UDP stays 0.
     pub(in super::super) fn finish(mut self, own: &[UserHeader]) -> Packet {
         let (old, new) = (right_checksums(&self.came, own), right_checksums(&self.packet, own));
         for (at, layer) in self.packet.layers.iter_mut().enumerate() {
@@ -98,7 +99,7 @@ impl Changed {
     }
 }
 
-/// The checksum that each header would have if all were right.
+/// The correct checksum of each header.
 fn right_checksums(packet: &Packet, own: &[UserHeader]) -> Vec<u16> {
     let mut packet = Packet { cut: None, ..packet.clone() };
     for layer in &mut packet.layers {
@@ -114,7 +115,7 @@ fn right_checksums(packet: &Packet, own: &[UserHeader]) -> Vec<u16> {
 }
 
 impl Packet {
-    /// What `name` stands for; an error says what was expected.
+    /// Resolves `name`. An error names what was expected.
     pub(in super::super) fn target(&self, name: &str, own: &[UserHeader]) -> Result<Target, String> {
         if name == "data" {
             return Ok(Target::Payload);

@@ -1,4 +1,4 @@
-//! What differs between the packet that was expected and the bytes that came out, in words.
+//! Differences between the expected packet and the output bytes, as text.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use flowloom_wire::graph::{Slice, UserHeader};
 use super::words::value_text;
 use super::{Kind, Layer, Packet};
 
-/// Every difference; none where the packets are equal but for what is not compared.
+/// All differences; none if the packets match except for ignored fields.
 pub(in super::super) fn differences(expected: &Packet, found: &[u8], own: &[UserHeader]) -> Vec<String> {
     let expected = filled_in(expected, found, own).encode(own).bytes;
     if expected == found {
@@ -35,7 +35,7 @@ pub(in super::super) fn differences(expected: &Packet, found: &[u8], own: &[User
     list
 }
 
-/// The expected packet with what is not compared taken from the one that was found.
+/// The expected packet, with ignored fields copied from the found one.
 fn filled_in(expected: &Packet, found: &[u8], own: &[UserHeader]) -> Packet {
     let mut packet = expected.clone();
     let offsets = packet.encode(own).offsets;
@@ -54,7 +54,7 @@ fn filled_in(expected: &Packet, found: &[u8], own: &[UserHeader]) -> Packet {
     packet
 }
 
-/// What each header's fields begin with: `vlan2.`, `inner.ipv4.`.
+/// Field prefixes of the headers: `vlan2.`, `inner.ipv4.`.
 fn names(layers: &[Layer], own: &[UserHeader]) -> Vec<String> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut is_inner = false;
@@ -74,7 +74,7 @@ fn names(layers: &[Layer], own: &[UserHeader]) -> Vec<String> {
     layers.iter().map(name).collect()
 }
 
-/// The checksums that the headers of a packet should have; `None` for headers without one.
+/// The correct checksums of the headers; `None` for headers without one.
 fn right_checksums(packet: &Packet, own: &[UserHeader]) -> Vec<Option<u128>> {
     let right = packet.encode(own);
     let of = |(layer, &offset): (&Layer, &usize)| layer.kind.checksum()?.read(right.bytes.get(offset..)?);

@@ -1,4 +1,4 @@
-//! From bytes to headers.
+//! Parses bytes into headers.
 
 use flowloom_wire::field::FieldId;
 use flowloom_wire::graph::{Parent, UserHeader, bits, bytes};
@@ -6,11 +6,11 @@ use flowloom_wire::graph::{Parent, UserHeader, bits, bytes};
 use super::fields::{DESTINATION, FRAGMENT, GTPU_PORT, HOP_BY_HOP, ROUTING};
 use super::{Kind, Layer, Packet};
 
-/// How many headers are taken apart.
+/// Maximum number of dissected headers.
 const MOST_LAYERS: usize = 64;
 
 impl Packet {
-    /// Takes a packet apart as far as headers are known and there; what is left is payload.
+    /// Dissects a packet as far as its headers are known and present; the rest is payload.
     pub(in super::super) fn dissect(packet: &[u8], own: &[UserHeader]) -> Packet {
         let mut dissection = Dissection { packet: Packet::default(), rest: packet, own };
         let mut next = Some(Kind::Eth);
@@ -30,7 +30,7 @@ struct Dissection<'a> {
 }
 
 impl Dissection<'_> {
-    /// Takes a header of this kind off the front, where it is there and valid; the kind of the next one.
+    /// Consumes a header of this kind if it is present and valid. Returns the kind of the next header.
     fn take(&mut self, kind: Kind) -> Option<Kind> {
         let fixed = kind.len_bytes(self.own);
         let head = self.rest.get(..fixed)?;
@@ -54,7 +54,7 @@ impl Dissection<'_> {
         }
         let header = self.rest.get(..len)?.to_vec();
         self.rest = &self.rest[len..];
-        // What says which header follows may have other values than the usual one.
+        // Fields that select the next header may have another value than the default.
         let given = match kind {
             Kind::Eth | Kind::Vlan => vec![bytes(len as u16 - 2, 2)],
             Kind::Mpls => vec![bits(23, 1)],
@@ -71,7 +71,7 @@ impl Dissection<'_> {
         next
     }
 
-    /// Cuts off what the header says does not belong to it.
+    /// Truncates the rest to the length in the header.
     fn limit(&mut self, layer: &Layer) {
         let len = match layer.kind {
             Kind::Ipv4 => (layer.get(bytes(2, 2)) as usize).saturating_sub(layer.bytes.len()),
@@ -104,7 +104,7 @@ impl Dissection<'_> {
         }
     }
 
-    /// Whether the packet inside a tunnel has begun.
+    /// True within a tunnelled packet.
     fn is_inside(&self) -> bool {
         self.packet.layers.iter().filter(|layer| layer.kind.is_ip()).count() > 1
     }
@@ -140,13 +140,13 @@ impl Dissection<'_> {
         }
     }
 
-    /// The header of one's own that this value tells after Ethernet or IP.
+    /// The user-defined header that this value selects after Ethernet or IP.
     fn told(&self, parent: Parent, found: u64) -> Option<Kind> {
         let fits = |header: &UserHeader| header.after == parent && header.when.iter().any(|(_, value)| *value == found);
         self.own.iter().position(fits).map(Kind::User)
     }
 
-    /// The header of one's own that fields of `layer` tell, or that always follows.
+    /// The user-defined header that fields of `layer` select, or that always follows.
     fn own_after(&self, parent: Parent, layer: &Layer) -> Option<Kind> {
         if self.is_inside() {
             return None;

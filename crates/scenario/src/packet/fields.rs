@@ -1,11 +1,11 @@
-//! The headers of scenarios and where their fields stand.
+//! The headers of scenarios and the offsets of their fields.
 //!
-//! This table is a description of its own, beside the catalogue of `flowloom_wire`: what scenarios expect must not follow
-//! from what the engines are built from. A test holds the two together.
+//! This table is independent of the catalogue of `flowloom_wire`: expectations of scenarios must not derive from the
+//! tables that the engines use. A test compares both.
 
 use flowloom_wire::graph::{Parent, Slice, UserHeader, bits, bytes};
 
-/// A header of a packet in a scenario.
+/// Kind of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Eth,
@@ -21,9 +21,9 @@ pub(crate) enum Kind {
     Icmp,
     Icmp6,
     Gtpu,
-    /// A header that the function declares, by its place among them.
+    /// A header that the function declares, by its index.
     User(usize),
-    /// Bytes without a meaning.
+    /// Bytes without structure.
     Bytes,
 }
 
@@ -32,12 +32,12 @@ pub(crate) const ROUTING: u8 = 43;
 pub(crate) const FRAGMENT: u8 = 44;
 pub(crate) const DESTINATION: u8 = 60;
 pub(crate) const GTPU_PORT: u16 = 2152;
-/// An EtherType that nobody follows [RFC 9542]: what an Ethernet header has where nothing known comes after it.
+/// An EtherType for experiments [RFC 9542]: the default if no known header follows Ethernet.
 pub(crate) const NO_ETHERTYPE: u16 = 0x88b5;
 /// "No next header" [RFC 8200 4.7].
 pub(crate) const NO_PROTO: u8 = 59;
 
-/// The kinds that have a name of their own.
+/// Kinds with a fixed name.
 pub(crate) const NAMED: [(&str, Kind); 16] = [
     ("eth", Kind::Eth),
     ("vlan", Kind::Vlan),
@@ -130,7 +130,7 @@ const ICMP: &[Named] = &[
 ];
 const GTPU: &[Named] = &[("flags", bytes(0, 1)), ("type", bytes(1, 1)), ("len", bytes(2, 2)), ("teid", bytes(4, 4))];
 
-/// What a packet may be called in other ways: `ip.tos` is IPv6's traffic class.
+/// Aliases of fields: `ip.tos` is IPv6's traffic class.
 const ALIASES: [(Kind, &str, &str); 5] = [
     (Kind::Ipv6, "tos", "tc"),
     (Kind::Ipv6, "ttl", "hop_limit"),
@@ -158,7 +158,7 @@ impl Kind {
         }
     }
 
-    /// The bytes that every header of the kind has, the fields of one that scenarios say nothing about among them.
+    /// A header with default values in all fields.
     pub(crate) fn blank(self, own: &[UserHeader]) -> Vec<u8> {
         let mut header = vec![0; self.len_bytes(own)];
         match self {
@@ -167,7 +167,7 @@ impl Kind {
             Kind::Arp => header[..6].copy_from_slice(&[0, 1, 8, 0, 6, 4]),
             Kind::Ipv4 => (header[0], header[8]) = (0x45, 64),
             Kind::Ipv6 => (header[0], header[7]) = (0x60, 64),
-            // Padding to fill the 8 bytes.
+            // PadN over the remaining bytes.
             Kind::Extension(HOP_BY_HOP | DESTINATION) => header[2..4].copy_from_slice(&[1, 4]),
             Kind::Tcp => header[14..16].copy_from_slice(&[0xff, 0xff]),
             Kind::Gtpu => header[..2].copy_from_slice(&[0x30, 255]),
@@ -176,7 +176,7 @@ impl Kind {
         header
     }
 
-    /// Bytes of the fixed part.
+    /// Length of the fixed part in bytes.
     pub(crate) fn len_bytes(self, own: &[UserHeader]) -> usize {
         match self {
             Kind::Eth => 14,
@@ -190,7 +190,7 @@ impl Kind {
         }
     }
 
-    /// All fields by their names without the header's.
+    /// All fields, by name without the header's prefix.
     pub(crate) fn fields(self, own: &[UserHeader]) -> Vec<(String, Slice)> {
         if let Kind::User(i) = self {
             let mut offset_bits = 0;
@@ -207,7 +207,7 @@ impl Kind {
         self.table().iter().map(|(name, slice)| ((*name).to_owned(), *slice)).collect()
     }
 
-    /// The field called `name`.
+    /// The field named `name`.
     pub(crate) fn field(self, name: &str, own: &[UserHeader]) -> Option<Slice> {
         if let Kind::User(_) = self {
             return self.fields(own).into_iter().find(|(field, _)| field == name).map(|(_, slice)| slice);
@@ -217,7 +217,7 @@ impl Kind {
         self.table().iter().find(|(field, _)| *field == name).map(|(_, slice)| *slice)
     }
 
-    /// The name of the header, the prefix of its fields.
+    /// Name of the header, the prefix of its fields.
     pub(crate) fn name(self, own: &[UserHeader]) -> String {
         if let Kind::User(i) = self {
             return own.get(i).map_or_else(String::new, |header| header.name.clone());
@@ -230,7 +230,7 @@ impl Kind {
         matches!(self, Kind::Ipv4 | Kind::Ipv6)
     }
 
-    /// Where the header's checksum stands.
+    /// The checksum field of the header.
     pub(crate) fn checksum(self) -> Option<Slice> {
         match self {
             Kind::Ipv4 => Some(bytes(10, 2)),
@@ -241,7 +241,7 @@ impl Kind {
         }
     }
 
-    /// The EtherType that says that this header follows.
+    /// The EtherType that selects this header.
     pub(crate) fn ethertype(self, own: &[UserHeader]) -> Option<u16> {
         match self {
             Kind::Vlan => Some(0x8100),
@@ -254,7 +254,7 @@ impl Kind {
         }
     }
 
-    /// The IP protocol number that says that this header follows.
+    /// The IP protocol number that selects this header.
     pub(crate) fn proto(self, own: &[UserHeader]) -> Option<u8> {
         match self {
             Kind::Extension(proto) => Some(proto),
@@ -270,7 +270,7 @@ impl Kind {
     }
 }
 
-/// The first value by which a header of one's own is told after `parent`.
+/// The first value that selects a user-defined header after `parent`.
 fn told(header: &UserHeader, parent: Parent) -> Option<u16> {
     header.when.first().filter(|_| header.after == parent).map(|(_, value)| *value as u16)
 }
@@ -286,14 +286,14 @@ mod tests {
 
     use super::*;
 
-    /// The catalogue and this table were written apart; a name that both have must mean the same bits.
+    /// Field names that this table and the catalogue share must refer to the same bits.
     #[test]
     fn the_table_agrees_with_the_catalogue() {
         let mut compared = 0;
         for field in FieldId::all() {
             let name = field.name();
             let Source::Header(of, slice) = field.source() else { continue };
-            // Scenarios write the fields of an extension header there, not at `ipv6`.
+            // In scenarios these fields belong to the extension header, not to `ipv6`.
             if matches!(of, Header::Ipv6Fragment | Header::InnerIpv6Fragment) {
                 continue;
             }

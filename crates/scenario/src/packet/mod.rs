@@ -1,8 +1,8 @@
-//! Packets as scenarios speak of them: a list of headers with fields by name, and a payload.
+//! Packet model of scenarios: a list of headers with fields by name, and a payload.
 //!
-//! [`Packet::encode`] makes the bytes, with everything that follows from the rest (lengths, checksums, what says which
-//! header is next) put right unless it was given; [`Packet::dissect`] is the way back, for bytes that an engine sent.
-//! Both are written apart from `flowloom_wire`, from whose tables the engines are made.
+//! [`Packet::encode`] serializes a packet and fills derived fields (lengths, checksums, next-header fields) unless they
+//! were given. [`Packet::dissect`] is the inverse, for the output of engines. Both are independent of `flowloom_wire`,
+//! whose tables the engines use.
 
 mod change;
 mod diff;
@@ -24,12 +24,12 @@ use fields::{GTPU_PORT, NO_ETHERTYPE, NO_PROTO};
 pub(super) use read::{Reader, field_value, is_reserved, payload};
 pub(super) use words::mac_text;
 
-/// A header and its bytes: the fixed part, then options.
+/// A header: the fixed part, then options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Layer {
     pub(super) kind: Kind,
     pub(super) bytes: Vec<u8>,
-    /// Fields that keep the value they have.
+    /// Fields with an explicit value.
     pub(super) given: Vec<Slice>,
     /// Fields that are not compared.
     pub(super) any: Vec<Slice>,
@@ -40,15 +40,15 @@ pub(super) struct Layer {
 pub(super) struct Packet {
     pub(super) layers: Vec<Layer>,
     pub(super) payload: Vec<u8>,
-    /// The payload is not compared.
+    /// True if the payload is not compared.
     pub(super) any_payload: bool,
-    /// What stands behind the IP packet.
+    /// Bytes after the IP packet.
     pub(super) trailer: Vec<u8>,
-    /// No more than so many bytes are present.
+    /// Maximum number of bytes present.
     pub(super) cut: Option<usize>,
 }
 
-/// The bytes of a packet and where its headers stand in them.
+/// The bytes of a packet and the offsets of its headers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Encoded {
     pub(super) bytes: Vec<u8>,
@@ -60,12 +60,12 @@ impl Layer {
         Layer { kind, bytes: kind.blank(own), given: Vec::new(), any: Vec::new() }
     }
 
-    /// The value of some bits; 0 where the header is too short for them.
+    /// Reads a field; 0 if the header is too short.
     pub(super) fn get(&self, slice: Slice) -> u128 {
         slice.read(&self.bytes).unwrap_or(0)
     }
 
-    /// Sets bits to a value that they keep.
+    /// Sets a field to an explicit value.
     pub(super) fn give(&mut self, slice: Slice, value: u128) {
         slice.write(&mut self.bytes, value);
         self.any.retain(|any| *any != slice);
@@ -74,7 +74,7 @@ impl Layer {
         }
     }
 
-    /// Sets bits that were not given to what follows from the rest.
+    /// Sets a derived field, unless it was given.
     fn fill(&mut self, slice: Slice, value: u128) {
         let overlaps = |given: &Slice| {
             given.offset_bits < slice.offset_bits + u16::from(slice.width_bits)
@@ -87,7 +87,7 @@ impl Layer {
 }
 
 impl Packet {
-    /// The bytes of the packet.
+    /// Serializes the packet.
     pub(super) fn encode(&self, own: &[UserHeader]) -> Encoded {
         let mut layers = self.layers.clone();
         let mut rest = self.payload.clone();
@@ -110,13 +110,13 @@ impl Packet {
         Encoded { bytes: rest, offsets }
     }
 
-    /// The place of the second IP header: where the packet inside a tunnel begins.
+    /// Index of the second IP header: the start of the tunnelled packet.
     pub(super) fn inner(&self) -> Option<usize> {
         self.layers.iter().enumerate().filter(|(_, layer)| layer.kind.is_ip()).nth(1).map(|(i, _)| i)
     }
 }
 
-/// Puts right what follows from the other headers and from what comes after this one.
+/// Fills the fields derived from the other headers and from the bytes after this one.
 fn fill(layer: &mut Layer, before: &mut [Layer], after: &[Layer], rest: &[u8], own: &[UserHeader]) {
     let next = after.first().map(|layer| layer.kind);
     let header_len = layer.bytes.len();
@@ -164,7 +164,7 @@ fn fill(layer: &mut Layer, before: &mut [Layer], after: &[Layer], rest: &[u8], o
     }
 }
 
-/// Ports that say what follows, where none were given.
+/// Fills the ports that select the next header, unless they were given.
 fn default_ports(layer: &mut Layer, next: Option<Kind>, own: &[UserHeader]) {
     match next {
         Some(Kind::Gtpu) => {
@@ -182,7 +182,7 @@ fn default_ports(layer: &mut Layer, next: Option<Kind>, own: &[UserHeader]) {
     }
 }
 
-/// Where a port stands in TCP and UDP.
+/// Bits of a port in TCP and UDP.
 fn port_slice(field: FieldId) -> Option<Slice> {
     match field.name().rsplit('.').next() {
         Some("sport") => Some(bytes(0, 2)),
@@ -202,7 +202,7 @@ fn pseudo_header(before: &[Layer], proto: u8, len_bytes: usize) -> Sum {
     Sum::new().pseudo_header(src, dst, proto, len_bytes as u32)
 }
 
-/// Fills the checksum over the header and what it covers.
+/// Fills the checksum over the header and, except for IPv4, the bytes after it.
 fn checksum(layer: &mut Layer, rest: &[u8], sum: impl Fn(&[u8]) -> Sum) {
     let Some(slice) = layer.kind.checksum() else { return };
     if layer.given.contains(&slice) {

@@ -1,4 +1,4 @@
-//! From words to packets.
+//! Parses packets.
 
 use flowloom_efsm::model::Span;
 use flowloom_wire::field::IPV4_MAPPED;
@@ -11,10 +11,10 @@ use crate::cursor::Cursor;
 use crate::error::Fault;
 use crate::lex::{Form, Kind as Tok, Value, hex};
 
-/// The largest payload, and the largest frame.
+/// The largest payload and the largest frame, in bytes.
 const MOST_BYTES: u128 = 65_535;
 
-/// Words with a meaning of their own in statements and packets, beside headers and fields.
+/// Keywords of statements and packets, besides headers and fields.
 const WORDS: [&str; 50] = [
     "scenario",
     "function",
@@ -68,7 +68,7 @@ const WORDS: [&str; 50] = [
     "l4",
 ];
 
-/// Whether a word cannot be the name of a value.
+/// True if a word cannot name a value.
 pub(in super::super) fn is_reserved(word: &str) -> bool {
     let is_field = |kind: Kind| kind.fields(&[]).iter().any(|(name, _)| name == word);
     WORDS.contains(&word)
@@ -76,30 +76,30 @@ pub(in super::super) fn is_reserved(word: &str) -> bool {
         || NAMED.iter().any(|(name, kind)| *name == word || is_field(*kind))
 }
 
-/// Reads packets.
+/// Parses packets.
 pub(in super::super) struct Reader<'a> {
     /// The headers that the function declares.
     pub(in super::super) own: &'a [UserHeader],
-    /// The packet that came, where an expected one is read: `same`, `inner`, `any` and its Ethernet addresses can stand for
-    /// parts of it.
+    /// The input packet, when an expected packet is parsed: `same`, `inner`, `any` and its Ethernet addresses refer to
+    /// it.
     pub(in super::super) came: Option<&'a Packet>,
 }
 
-/// The packet so far.
+/// A packet under construction.
 struct Draft {
     packet: Packet,
-    /// The IP header that was put in front of the last header.
+    /// Index of the IP header that was inserted before the last header.
     implied: Option<usize>,
-    /// Transport headers without ports, and where they stand.
+    /// Transport headers without ports: index and span.
     without_ports: Vec<(usize, Span)>,
-    /// Payload and frame sizes: nothing can follow.
+    /// True after `data`, `size`, `pad`, `cut`, `same` or `inner`: no header can follow.
     is_closed: bool,
     size: Option<(usize, Span)>,
     pad: Option<usize>,
 }
 
 impl Reader<'_> {
-    /// Reads a packet up to what cannot belong to one.
+    /// Parses a packet up to the first token that cannot belong to it.
     pub(in super::super) fn packet(&self, cursor: &mut Cursor<'_>) -> Result<Packet, Fault> {
         let start = cursor.span();
         let mut draft = Draft {
@@ -158,7 +158,7 @@ impl Reader<'_> {
         Ok(packet)
     }
 
-    /// An Ethernet header between the usual addresses, or those of the packet that came.
+    /// An Ethernet header with the default addresses, or those of the input packet.
     fn ethernet(&self) -> Layer {
         let mut ethernet = Layer::new(Kind::Eth, self.own);
         if let Some(came) = self.came.and_then(|came| came.layers.first()).filter(|layer| layer.kind == Kind::Eth) {
@@ -200,7 +200,7 @@ impl Reader<'_> {
             };
             cursor.skip();
             if word == "same" && cursor.is_value() {
-                // Its beginning: lengths in it stay those of the whole.
+                // A prefix of the packet: length fields remain those of the whole.
                 let encoded = came.encode(self.own);
                 let whole = encoded.offsets.get(from).and_then(|&at| encoded.bytes.get(at..)).unwrap_or(&[]);
                 let len = cursor.number_to("number of bytes", whole.len() as u128)? as usize;
@@ -281,7 +281,7 @@ impl Reader<'_> {
         self.items(cursor, draft)
     }
 
-    /// `A > B`.
+    /// Parses `A > B`.
     fn addresses(&self, cursor: &mut Cursor<'_>, layer: &mut Layer, form: Form) -> Result<(), Fault> {
         if layer.kind == Kind::Eth && !cursor.is_value() {
             layer.bytes = self.ethernet().bytes;
@@ -298,7 +298,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// `A:P > B:P`, `P > P`, `A > B` or nothing.
+    /// Parses `A:P > B:P`, `P > P`, `A > B` or nothing.
     fn transport(
         &self,
         cursor: &mut Cursor<'_>,
@@ -358,7 +358,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// What stands behind name and addresses of the last header.
+    /// Parses the items after name and addresses of the last header.
     fn items(&self, cursor: &mut Cursor<'_>, draft: &mut Draft) -> Result<(), Fault> {
         let mut flags: Option<u8> = None;
         let mut options: Option<Vec<u8>> = None;
@@ -434,7 +434,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Payload and sizes of the frame; whether it was one.
+    /// Parses payload or frame size. Returns false if there is neither.
     fn payload(&self, cursor: &mut Cursor<'_>, draft: &mut Draft) -> Result<bool, Fault> {
         let Some(word @ ("data" | "size" | "pad" | "cut")) = cursor.peek_word() else { return Ok(false) };
         let is_own_field = draft.packet.layers.last().is_some_and(|layer| layer.kind.field(word, self.own).is_some());
@@ -460,7 +460,7 @@ impl Reader<'_> {
         Ok(true)
     }
 
-    /// A value of a field, or `any`.
+    /// Parses a value of a field, or `any`.
     fn field(&self, cursor: &mut Cursor<'_>, layer: &mut Layer, name: &str) -> Result<(), Fault> {
         let Some(slice) = layer.kind.field(name, self.own) else { return Err(cursor.expected("a field")) };
         if self.came.is_some() && cursor.eat_word("any") {
@@ -475,7 +475,7 @@ impl Reader<'_> {
     }
 }
 
-/// A value that fits a field.
+/// Parses a value that fits a field.
 pub(in super::super) fn field_value(cursor: &mut Cursor<'_>, name: &str, slice: Slice) -> Result<u128, Fault> {
     let start = cursor.span();
     let value = cursor.value(&format!("a value of `{name}`"))?;
@@ -497,8 +497,8 @@ pub(in super::super) fn field_value(cursor: &mut Cursor<'_>, name: &str, slice: 
     }
 }
 
-/// The bytes of `data` in an extension header that another header follows: its options. Nothing is taken elsewhere, where
-/// `data` is the payload.
+/// The bytes of `data` in an extension header that another header follows: its options. Returns `None` if `data` is the
+/// payload.
 fn content(cursor: &mut Cursor<'_>, draft: &Draft) -> Option<Vec<u8>> {
     let Kind::Extension(proto) = draft.packet.layers.last()?.kind else { return None };
     if proto == super::fields::FRAGMENT {
@@ -514,7 +514,7 @@ fn content(cursor: &mut Cursor<'_>, draft: &Draft) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// An address of this form.
+/// Parses an address of this form.
 fn endpoint(cursor: &mut Cursor<'_>, form: Form) -> Result<u128, Fault> {
     let start = cursor.span();
     let value = cursor.value(form.name())?;
@@ -546,7 +546,7 @@ fn counting(len: usize) -> Vec<u8> {
     (0..len).map(|i| i as u8).collect()
 }
 
-/// What stands behind `data`; nothing before `any`.
+/// Parses the part after `data`; empty before `any`.
 pub(in super::super) fn payload(cursor: &mut Cursor<'_>) -> Result<Vec<u8>, Fault> {
     match cursor.peek() {
         Some(Tok::Bytes(bytes)) => {
@@ -561,7 +561,7 @@ pub(in super::super) fn payload(cursor: &mut Cursor<'_>) -> Result<Vec<u8>, Faul
     }
 }
 
-/// Bytes in hexadecimal.
+/// Parses bytes in hexadecimal.
 fn raw(cursor: &mut Cursor<'_>) -> Result<Vec<u8>, Fault> {
     let bytes = cursor.hex_digits().and_then(hex);
     match bytes {
@@ -573,7 +573,7 @@ fn raw(cursor: &mut Cursor<'_>) -> Result<Vec<u8>, Fault> {
     }
 }
 
-/// Options, ICMP's words and GTP-U's additions; whether it was one.
+/// Parses options, ICMP keywords and GTP-U extensions. Returns false if there is none.
 fn special(
     cursor: &mut Cursor<'_>,
     layer: &mut Layer,

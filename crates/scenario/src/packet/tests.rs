@@ -1,4 +1,4 @@
-//! Packets in words against the builder of `testkit`, and the way there and back.
+//! Compares parsed packets with the builder of `testkit`, and checks round trips.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -96,7 +96,7 @@ fn words_make_the_packets_that_the_builder_makes() {
     }
 }
 
-/// Bytes written by hand: what no builder makes.
+/// Handwritten bytes: the builder has no ARP.
 #[test]
 fn arp_is_what_the_standard_says() {
     let expected = [
@@ -110,7 +110,7 @@ fn arp_is_what_the_standard_says() {
     assert_eq!(encoded("eth 02:00:00:00:00:01 > ff:ff:ff:ff:ff:ff / arp request 10.0.0.1 > 10.0.0.2"), expected);
 }
 
-/// The parser of the engines, which was written apart, finds in the bytes what the words say.
+/// The engines' parser, an independent implementation, finds the values in the bytes.
 #[test]
 fn the_parser_finds_what_the_words_say() {
     let cases = [
@@ -133,7 +133,7 @@ fn the_parser_finds_what_the_words_say() {
     }
 }
 
-/// Any packet, taken apart and made again, is the same; and so is what its words make.
+/// Dissection and encoding are inverse; so are formatting and parsing.
 #[test]
 fn packets_there_and_back() {
     let mut rng = Rng::from_env(0x776f_7264);
@@ -141,7 +141,7 @@ fn packets_there_and_back() {
     for _ in 0..4000 {
         let bytes = PacketBuilder::random(&mut rng, 5).build();
         let packet = Packet::dissect(&bytes, &[]);
-        // A fragment's checksum is that of the whole datagram; an authentication header is not one that scenarios know.
+        // A fragment's checksum covers the whole datagram; scenarios do not know authentication headers.
         let is_fragment = packet.layers.iter().any(|layer| match layer.kind {
             Kind::Ipv4 => layer.get(bits(50, 14)) != 0,
             kind => kind == Kind::Extension(44),
@@ -160,7 +160,7 @@ fn packets_there_and_back() {
             || words.contains("type")
             || says_more_than_words(&packet)
         {
-            continue; // what is cut short, and what words leave out
+            continue; // truncated text, and fields that the text omits
         }
         if let Ok(again) = read_with(&words, &[], None) {
             assert_eq!(again.encode(&[]).bytes, bytes, "{words}");
@@ -170,8 +170,8 @@ fn packets_there_and_back() {
     assert!(by_words > 300, "{by_words}");
 }
 
-/// Whether a header says something that its words do not: another tag protocol, a protocol that is not taken apart, an
-/// acknowledgement number without its flag, what an extension header holds.
+/// True if the text omits information: another tag protocol, an unknown protocol, an acknowledgement number without its
+/// flag, contents of an extension header.
 fn says_more_than_words(packet: &Packet) -> bool {
     let known = [Kind::Tcp, Kind::Udp, Kind::Icmp, Kind::Icmp6, Kind::Arp, Kind::Gtpu];
     packet.layers.last().is_none_or(|layer| !known.contains(&layer.kind))
@@ -190,7 +190,7 @@ fn bytes_at(offset: u16) -> flowloom_wire::graph::Slice {
     bytes(offset, 2)
 }
 
-/// No bytes stop the dissection, and what it made encodes.
+/// Dissection of malformed packets succeeds and consumes all bytes.
 #[test]
 fn broken_packets_come_apart() {
     let mut rng = Rng::from_env(0x6272_6f6b);
@@ -234,7 +234,7 @@ fn headers_of_the_function_have_their_fields() {
     assert!(lines.iter().any(|line| line == "paxos.type: expected 3, found 2"), "{lines:?}");
 }
 
-/// Changes by name, checked against a packet that was written with the new values at once.
+/// Changes by name equal a packet written with the new values.
 #[test]
 fn changed_fields_and_checksums_are_those_of_a_new_packet() {
     type Case = (&'static str, &'static [(&'static str, u128)], &'static str);
@@ -272,7 +272,7 @@ fn changed_fields_and_checksums_are_those_of_a_new_packet() {
     }
 }
 
-/// What the engines do to a checksum that came wrong (RFC 1624, in `flowloom_wire`) is what scenarios expect.
+/// Scenarios expect the engines' update of an incorrect checksum (RFC 1624, in `flowloom_wire`).
 #[test]
 fn wrong_checksums_stay_wrong_by_as_much() {
     let mut rng = Rng::from_env(0x7772_6f6e);
@@ -335,7 +335,7 @@ fn differences_are_told_by_field() {
     );
     let other = differences(&packet, &encoded("udp 10.0.0.1:1 > 10.0.0.2:2"), &[]);
     assert_eq!(other[0], "headers: expected eth / vlan / ipv4 / tcp, found eth / ipv4 / udp");
-    // What is not compared may be anything, and the checksums have to follow it.
+    // Ignored parts may have any value, but checksums must match them.
     let mut changed = Changed::new(packet.clone());
     changed.ignore(packet.target("ip.ttl", &[]).unwrap());
     changed.ignore(Target::Payload);
@@ -361,9 +361,9 @@ fn a_given_type_of_ethernet_is_in_the_words() {
 #[test]
 fn a_header_can_follow_the_data_of_an_extension() {
     let with = |extension: &str| encoded(&format!("ipv6 2001:db8::1 > 2001:db8::2 / {extension} / udp 1 > 2"));
-    // Two bytes of the header and eight of data, filled up to a multiple of 8.
+    // Two bytes of the header and eight of data, padded to a multiple of 8.
     assert_eq!(with("dstopts data 8"), with("dstopts options 0x0001020304050607"));
     assert_eq!(with("dstopts data 8").len(), 14 + 40 + 16 + 8);
-    // Last in the packet, it is the payload.
+    // In the last header, the data are the payload.
     assert_eq!(encoded("ipv6 2001:db8::1 > 2001:db8::2 / dstopts data 8").len(), 14 + 40 + 8 + 8);
 }

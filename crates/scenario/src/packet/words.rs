@@ -1,4 +1,4 @@
-//! Packets in words, as scenarios write them.
+//! Formats packets in the syntax of scenarios.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -7,7 +7,7 @@ use flowloom_wire::graph::{Slice, UserHeader, bytes};
 use super::fields::NO_ETHERTYPE;
 use super::{Kind, Layer, Packet};
 
-/// TCP's flags, by their bits.
+/// TCP flags by bit.
 pub(super) const TCP_FLAGS: [(&str, u8); 8] = [
     ("fin", 0x01),
     ("syn", 0x02),
@@ -19,14 +19,14 @@ pub(super) const TCP_FLAGS: [(&str, u8); 8] = [
     ("cwr", 0x80),
 ];
 
-/// A MAC address.
+/// Formats a MAC address.
 pub(in super::super) fn mac_text(bits: u128) -> String {
     let bytes = (bits as u64).to_be_bytes();
     bytes[2..].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
 }
 
 impl Packet {
-    /// The packet in words: what differs from the usual. Ethernet only where its addresses do.
+    /// Formats the fields that differ from the defaults; Ethernet only if its addresses do.
     pub(in super::super) fn words(&self, own: &[UserHeader]) -> String {
         let mut words: Vec<String> = Vec::new();
         let mut layers = self.layers.iter().peekable();
@@ -64,20 +64,20 @@ impl Packet {
         text
     }
 
-    /// The names of its headers.
+    /// Names of the headers.
     pub(in super::super) fn outline(&self, own: &[UserHeader]) -> String {
         self.layers.iter().map(|layer| layer.kind.name(own)).collect::<Vec<_>>().join(" / ")
     }
 }
 
-/// Bytes in hexadecimal, the first of many.
+/// Formats the first bytes in hexadecimal.
 fn hex(bytes: &[u8]) -> String {
     let digits: String = bytes.iter().take(24).map(|byte| format!("{byte:02x}")).collect();
     let more = if bytes.len() > 24 { format!("… ({} bytes)", bytes.len()) } else { String::new() };
     format!("0x{digits}{more}")
 }
 
-/// A value as people read it.
+/// Formats a field's value.
 pub(super) fn value_text(kind: Kind, name: &str, slice: Slice, value: u128) -> String {
     match (kind, name, slice.width_bits) {
         (Kind::Tcp, "flags", _) => {
@@ -98,7 +98,7 @@ fn address(layer: &Layer, name: &str, own: &[UserHeader]) -> String {
     value_text(layer.kind, name, slice, layer.get(slice))
 }
 
-/// The fields that differ from those of a blank header, without those that follow from the rest or are shown already.
+/// The fields that differ from those of a blank header, without derived fields and those already shown.
 fn fields(layer: &Layer, shown: &[&str], own: &[UserHeader]) -> String {
     let blank = Layer::new(layer.kind, own);
     let derived = ["checksum", "len", "ihl", "doff", "version", "next", "proto", "bos", "hardware", "protocol"];
@@ -123,7 +123,7 @@ fn fields(layer: &Layer, shown: &[&str], own: &[UserHeader]) -> String {
     text
 }
 
-/// The EtherType where it was given and is not that of the next header.
+/// The EtherType, if it was set explicitly and is not that of the next header.
 fn odd_type(layer: &Layer, next: Option<&Layer>, own: &[UserHeader]) -> String {
     let slice = bytes(layer.bytes.len() as u16 - 2, 2);
     let derived = next.and_then(|next| next.kind.ethertype(own)).unwrap_or(NO_ETHERTYPE);
@@ -173,7 +173,7 @@ fn transport(layer: &Layer, own: &[UserHeader]) -> String {
     }
 }
 
-/// An IP header and what it carries: `tcp A:P > B:P syn ttl 3`.
+/// Formats an IP header with its transport header: `tcp A:P > B:P syn ttl 3`.
 fn joined(ip: &Layer, inner: &Layer, own: &[UserHeader]) -> String {
     let (src, dst) = (address(ip, "src", own), address(ip, "dst", own));
     let of_ip = fields(ip, &["src", "dst"], own);
