@@ -1,4 +1,4 @@
-//! Programs in C and in our assembler, to objects and programs.
+//! Compiles programs in C and assembles programs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,32 +11,32 @@ use crate::error::{SessionError, with_causes};
 use crate::load::kernel_types;
 use crate::times::parse_time;
 
-/// The compilers that are tried, in this order; the variable `CLANG` names another one.
+/// The compilers to try, in order; the variable `CLANG` overrides them.
 const COMPILERS: [&str; 4] = ["clang", "clang-14", "clang-16", "clang-19"];
 
-/// How the name of a program in C ends.
+/// File name suffix of a C program.
 const C_SOURCE: &str = ".bpf.c";
-/// How the name of a program in assembler ends.
+/// File name suffix of an assembler program.
 const ASSEMBLER: &str = ".bpf";
 
-/// Whether the file is a program in C or assembler.
+/// True if the file is a program in C or assembler.
 pub fn is_program(path: &Path) -> bool {
     let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     name.ends_with(C_SOURCE) || name.ends_with(ASSEMBLER)
 }
 
-/// The programs of a file, and what keys and values of their maps are made of.
+/// The programs of a file, and the types of their maps' keys and values.
 #[derive(Debug)]
 pub struct Compiled {
     pub object: flowloom_object::Object,
     pub shapes: BTreeMap<String, MapShape>,
 }
 
-/// Reads an object, compiles a `.bpf.c` with `params` as its macros, or assembles a `.bpf`, which is XDP. With `kind`, all
-/// programs are of that kind.
+/// Reads an object, compiles a `.bpf.c` with `params` as macros, or assembles a `.bpf`, which is XDP. `kind` overrides
+/// the kind of all programs.
 ///
 /// # Errors
-/// [`SessionError::Environment`] where there is no compiler; otherwise what is wrong with the file.
+/// [`SessionError::Environment`] if there is no compiler or a required header; otherwise an error in the file.
 pub fn compiled(
     path: &Path,
     bytes: &[u8],
@@ -66,7 +66,7 @@ fn object(name: &str, bytes: &[u8], kind: Option<ProgramKind>) -> Result<Compile
     Ok(Compiled { object, shapes })
 }
 
-/// The object that clang makes of a source.
+/// Compiles a source to an object with clang.
 fn clang(path: &Path, params: &[(String, String)]) -> Result<Vec<u8>, SessionError> {
     let defines: Vec<String> = params.iter().map(|(name, value)| format!("-D{name}={}", macro_value(value))).collect();
     let named = std::env::var("CLANG").ok();
@@ -74,7 +74,7 @@ fn clang(path: &Path, params: &[(String, String)]) -> Result<Vec<u8>, SessionErr
     for command in candidates {
         let mut clang = Command::new(command);
         clang.args(["-O2", "-g", "-Wall", "-target", "bpf", "-mcpu=v3"]);
-        // Debian keeps the headers of the architecture apart; clang does not look there for this target.
+        // Debian keeps architecture headers in a directory that clang does not search for this target.
         clang.arg(format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH));
         let out = match clang.args(&defines).arg("-c").arg(path).args(["-o", "-"]).output() {
             Ok(out) => out,
@@ -101,16 +101,16 @@ fn clang(path: &Path, params: &[(String, String)]) -> Result<Vec<u8>, SessionErr
     )))
 }
 
-/// Folders of headers that packages install: those of libbpf and of Linux.
+/// Header directories that packages install: those of libbpf and of Linux.
 const INSTALLED: [&str; 3] = ["bpf/", "linux/", "asm/"];
 
-/// Whether clang says in this line that an installed header is missing. Others are the user's own.
+/// True if this line of clang reports a missing installed header. Other headers are the user's own.
 fn lacks_header(line: &str) -> bool {
     let name = line.split_once("fatal error: '").and_then(|(_, rest)| rest.split_once("' file not found"));
     name.is_some_and(|(name, _)| INSTALLED.iter().any(|folder| name.starts_with(folder)))
 }
 
-/// A value as C reads it: times are nanoseconds, addresses numbers.
+/// Formats a value for C: times in nanoseconds, addresses as integers.
 fn macro_value(value: &str) -> String {
     if let Ok(time) = parse_time(value) {
         return format!("{}ULL", time.as_nanos());

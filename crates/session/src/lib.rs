@@ -7,8 +7,7 @@
 //! ```
 //!
 //! [`Loaded`] reads a source, compiles C or reads an object, and derives each form once. [`engines::ENGINES`] is the
-//! registry: a new engine is one file beside the others and one line in that list; every command that runs packets
-//! then knows it.
+//! registry: to add an engine, add a file and an entry in that list; all commands that run packets use it.
 #![forbid(unsafe_code)]
 
 mod compile;

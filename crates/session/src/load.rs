@@ -1,4 +1,4 @@
-//! From a path to a function: a source is compiled, a program in C compiled by clang, an object read.
+//! Loads a function from a path: compiles a source, compiles C by clang, or reads an object.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -21,26 +21,26 @@ use flowloom_verifier::Proof;
 use crate::compile::{compiled, is_program};
 use crate::error::SessionError;
 
-/// The first bytes of every ELF file.
+/// Magic of ELF files.
 pub const ELF_MAGIC: &[u8] = b"\x7fELF";
 
-/// The key of the one entry that a data section is.
+/// The key of the single entry of a data section.
 pub const SECTION_KEY: [u8; 4] = [0; 4];
 
 /// A function as the user names it.
 #[derive(Debug, Clone, Default)]
 pub struct FunctionFile {
-    /// The source, the program in C or in assembler, or the object.
+    /// The source, the program in C or assembler, or the object.
     pub path: PathBuf,
-    /// The program of an object with several.
+    /// The program to pick from an object with several.
     pub program: Option<String>,
     /// Parameters of the source: names and values.
     pub params: Vec<(String, String)>,
-    /// The kind of the programs of an object, whatever their sections say.
+    /// Overrides the kind of the object's programs.
     pub kind: Option<ProgramKind>,
 }
 
-/// A loaded function, with the forms that were derived from it.
+/// A loaded function, with its derived forms.
 #[derive(Debug)]
 pub struct Loaded {
     form: Form,
@@ -51,7 +51,7 @@ pub struct Loaded {
 
 #[derive(Debug)]
 enum Form {
-    /// A function in our language.
+    /// An `.efsm` function.
     Efsm { function: Arc<Function>, warnings: Vec<Diagnostic> },
     /// A program of an eBPF object.
     Object(Arc<Program>),
@@ -72,10 +72,10 @@ impl Loaded {
         Loaded::from_bytes(file, file.bytes()?)
     }
 
-    /// The same for the contents of the file.
+    /// Like [`Loaded::open`], for the contents of the file.
     ///
     /// # Errors
-    /// As [`Loaded::open`].
+    /// Those of [`Loaded::open`].
     pub fn from_bytes(file: &FunctionFile, bytes: Vec<u8>) -> Result<Loaded, SessionError> {
         if bytes.starts_with(ELF_MAGIC) {
             let object = object(&bytes, file)?;
@@ -100,17 +100,17 @@ impl Loaded {
         Ok(Form::Efsm { function, warnings }.into())
     }
 
-    /// A program of an object.
+    /// Wraps a program of an object.
     pub fn of_program(program: Program) -> Loaded {
         Form::Object(Arc::new(program)).into()
     }
 
-    /// A compiled function.
+    /// Wraps a compiled function.
     pub fn of_function(function: Arc<Function>) -> Loaded {
         Form::Efsm { function, warnings: Vec::new() }.into()
     }
 
-    /// Warnings of the compiler.
+    /// Compiler warnings.
     pub fn warnings(&self) -> &[Diagnostic] {
         match &self.form {
             Form::Efsm { warnings, .. } => warnings,
@@ -118,7 +118,7 @@ impl Loaded {
         }
     }
 
-    /// The function's name.
+    /// Name of the function.
     pub fn name(&self) -> &str {
         match &self.form {
             Form::Efsm { function, .. } => &function.name,
@@ -126,7 +126,7 @@ impl Loaded {
         }
     }
 
-    /// The function as eBPF.
+    /// Lowers the function to eBPF.
     ///
     /// # Errors
     /// The function does not fit the limits of eBPF.
@@ -170,7 +170,7 @@ impl Loaded {
         Ok(Arc::clone(self.dataflow.get_or_init(|| Arc::new(dataflow))))
     }
 
-    /// The layouts of its context tables, by the names of their maps.
+    /// The layouts of the context tables, by map name.
     pub fn layouts(&self) -> BTreeMap<String, ContextLayout> {
         match &self.form {
             Form::Object(program) => {
@@ -186,7 +186,7 @@ impl Loaded {
         }
     }
 
-    /// The maps of its state.
+    /// Names of the maps that hold state.
     pub fn state_maps(&self) -> Result<Vec<String>, SessionError> {
         match &self.form {
             Form::Object(program) => Ok(program.maps.iter().map(|map| map.name.clone()).collect()),
@@ -197,7 +197,7 @@ impl Loaded {
         }
     }
 
-    /// The function as eBPF with counters of rows and flows.
+    /// Lowers the function to eBPF with counters of rows and flows.
     ///
     /// # Errors
     /// The function does not fit the limits of eBPF with counters.
@@ -205,7 +205,7 @@ impl Loaded {
         self.lowered(&LowerOptions { counters: true, ..LowerOptions::default() })
     }
 
-    /// The function as eBPF with counters or, with the reason, without where it is too large with them.
+    /// Lowers the function to eBPF with counters; without them, and with the reason, if it is too large with them.
     ///
     /// # Errors
     /// The function does not fit the limits of eBPF.
@@ -219,7 +219,7 @@ impl Loaded {
         }
     }
 
-    /// The function as eBPF for interfaces.
+    /// Lowers the function to eBPF for attachment to interfaces.
     ///
     /// # Errors
     /// The function does not fit the limits of eBPF.
@@ -227,7 +227,7 @@ impl Loaded {
         self.lowered(&LowerOptions { counters, attached: true })
     }
 
-    /// Takes the read-only data sections out of `state` and sets them, as a loader does before it loads a program.
+    /// Moves the read-only data sections from `state` into the program, as a loader does before it loads a program.
     ///
     /// # Errors
     /// A section is not one entry of its length.
@@ -251,7 +251,7 @@ impl Loaded {
         Ok(())
     }
 
-    /// The function, where it is one in our language.
+    /// The function, if it is an `.efsm` source.
     pub fn function(&self) -> Option<&Arc<Function>> {
         match &self.form {
             Form::Efsm { function, .. } => Some(function),
@@ -261,7 +261,7 @@ impl Loaded {
 }
 
 impl FunctionFile {
-    /// The contents of the file.
+    /// Reads the file.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -302,10 +302,10 @@ pub fn source(
         .map_err(|diagnostics| SessionError::Source(Box::new(diagnostics)))
 }
 
-/// Bytes of the largest file that a source may name.
+/// Maximum length of a file that a source includes, in bytes.
 const MOST_FILE_BYTES: u64 = 64 << 20;
 
-/// The files beside a source.
+/// The files in the directory of a source.
 pub struct Beside<'p>(pub &'p Path);
 
 impl Files for Beside<'_> {
@@ -332,29 +332,29 @@ pub fn object(bytes: &[u8], file: &FunctionFile) -> Result<flowloom_object::Obje
     flowloom_object::read_as(bytes, &path, &kernel_types, file.kind).map_err(|e| SessionError::input(&e))
 }
 
-/// Where the running kernel tells its types.
+/// BTF of the running kernel.
 const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
 
-/// The types of the running kernel, for objects that adapt to them.
+/// The types of the running kernel, for CO-RE relocations.
 pub fn kernel_types() -> Result<Arc<KernelTypeIndex>, String> {
     let bytes = std::fs::read(KERNEL_TYPES)
         .map_err(|e| format!("the types of a kernel are not at hand: `{KERNEL_TYPES}`: {e}"))?;
     KernelTypeIndex::parse(&bytes).map(Arc::new).map_err(|e| format!("`{KERNEL_TYPES}`: {e}"))
 }
 
-/// The names of programs, for messages.
+/// Lists program names, for messages.
 fn list<'p>(programs: impl Iterator<Item = &'p Program>) -> String {
     let names: Vec<_> = programs.map(|p| format!("`{}`", p.name)).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// The object has no program of this name.
+/// The error that the object has no program of this name.
 fn no_program(object: &flowloom_object::Object, wanted: &str) -> SessionError {
     let all = list(object.programs.iter());
     SessionError::Input(format!("`{}` has no program `{wanted}`; it has {all}", object.name))
 }
 
-/// The only program called `wanted`.
+/// Returns the only program named `wanted`.
 pub fn only_program<'o>(object: &'o flowloom_object::Object, wanted: &str) -> Result<&'o Program, SessionError> {
     match object.matching(wanted).as_slice() {
         [] => Err(no_program(object, wanted)),
@@ -367,7 +367,7 @@ pub fn only_program<'o>(object: &'o flowloom_object::Object, wanted: &str) -> Re
     }
 }
 
-/// The program called `wanted` or, where none is asked for, the only XDP program of the object.
+/// Returns the program named `wanted`, or the only XDP program of the object if no name is given.
 pub fn pick_program<'o>(
     object: &'o flowloom_object::Object,
     wanted: Option<&str>,

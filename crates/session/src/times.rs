@@ -1,8 +1,8 @@
-//! Times as users write them.
+//! Parses times in user input.
 
 use std::time::Duration;
 
-/// A length of time with its unit.
+/// Parses a duration with its unit.
 pub fn parse_time(text: &str) -> Result<Duration, String> {
     let wrong = || format!("expected a time such as `500ms`, `10s` or `2m`, found `{text}`");
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

@@ -11,10 +11,11 @@ use flowloom_isa::Program;
 use flowloom_session::engines::EngineName;
 use flowloom_testkit::{Expected, InKernel, instruction_cases};
 
-/// Loop-free cases without dataflow yet: they use a null address, or the difference of two stack addresses, as a number.
+/// Loop-free cases without dataflow yet: they use a null address, or the difference of two stack addresses, as a
+/// number.
 const AS_NUMBERS: [&str; 3] = ["all_registers", "map_value_by_lookup", "map_updated_looked_up_and_deleted"];
 
-/// Whether no instruction jumps back.
+/// True if the program has no backward jump.
 fn is_loop_free(program: &Program) -> bool {
     let code = flowloom_isa::decoded(program).unwrap_or_default();
     code.iter().flatten().all(|op| op.distance().is_none_or(|distance| distance >= 0))

@@ -1,4 +1,4 @@
-//! The dataflow form of the program, evaluated after all passes: what hardware pipelines are made of.
+//! The dataflow form of the program, evaluated after all passes: the input of pipeline generation.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ fn refused(error: &Unproved) -> Fit {
     }
 }
 
-/// Runs a program on plain memory, which is a map here, and returns `r0`.
+/// Runs a program on plain memory, provided as a map, and returns `r0`.
 fn plugin(program: Arc<Program>, memory: &[u8]) -> Result<u64, String> {
     let wrapped = OnPackets::of(&program, memory);
     let loaded = Loaded::of_program(wrapped.program.clone());

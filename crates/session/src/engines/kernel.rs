@@ -1,4 +1,4 @@
-//! The kernel, by test runs.
+//! The kernel, through test runs.
 
 use flowloom_efsm::Place;
 use flowloom_exec::rewrite::RewriteError;
@@ -25,7 +25,7 @@ pub(super) const KIND: EngineKind = EngineKind {
     plugin: None,
 };
 
-/// The parts of a function that no kernel can run, each with its place and the reason.
+/// The parts of a function that no kernel can run, with location and reason.
 pub fn kernel_lacks(loaded: &Loaded) -> Option<String> {
     let function = loaded.function()?;
     let lacks: Vec<String> = flowloom_efsm::kernel_lacks(function).iter().map(|lack| lack.render(function)).collect();
@@ -33,12 +33,12 @@ pub fn kernel_lacks(loaded: &Loaded) -> Option<String> {
 }
 
 /// Loads the function. Counters make a program larger: a function that the kernel's verifier accepts only without them
-/// runs without, with a note.
+/// is loaded without them, with a note.
 fn load(loaded: &Loaded, options: &EngineOptions) -> Result<Started, SessionError> {
     if let Some(lacks) = kernel_lacks(loaded) {
         return Err(SessionError::Input(format!("no kernel can run this: {lacks}")));
     }
-    // Tested first: without the right to load, the reason would be some step of loading.
+    // Checked first: without the privilege to load, a later step would fail with a misleading reason.
     KernelEngine::available().map_err(|reason| kernel_error(&ExecError::Unavailable(reason)))?;
     let (program, note) =
         if options.counters { loaded.program_with_counters_if_possible()? } else { (loaded.program()?, None) };
@@ -55,7 +55,7 @@ fn load(loaded: &Loaded, options: &EngineOptions) -> Result<Started, SessionErro
     };
     let mut engine = engine.map_err(|e| kernel_error(&e))?;
     if let Some(routes) = &options.routes {
-        // In a network namespace of its own; only this system can be the reason why there is none.
+        // The routes are in their own network namespace; only the environment can prevent its creation.
         engine = engine.with_routes(routes).map_err(|e| SessionError::Environment(with_causes(&e)))?;
     }
     Ok(Started { engine: Box::new(engine), notes })
@@ -71,7 +71,7 @@ pub fn kernel_error(error: &ExecError) -> SessionError {
 
 fn judge(loaded: &Loaded, program: &Program) -> Fit {
     if !program.lacks.is_empty() {
-        // The kernel could only say that something is unknown.
+        // The kernel's message would only be that something is unknown.
         let reason = |lack: &Lack| Reason {
             insn: Some(lack.insn),
             what: format!("{}, which is not supported", lack.want),
@@ -94,7 +94,7 @@ fn judge(loaded: &Loaded, program: &Program) -> Fit {
     }
 }
 
-/// The instruction of a refusal, if it is one of this program, and the reason without it.
+/// The instruction of a refusal, if it belongs to this program, and the reason without its location.
 fn reason(program: &Program, error: &ExecError) -> (Option<usize>, String) {
     match error {
         ExecError::Refused(refused) if refused.program != program.name => {
@@ -128,7 +128,7 @@ fn without_place(error: &RewriteError) -> String {
     rest.strip_prefix(": ").map_or_else(|| format!("it{rest}"), str::to_owned)
 }
 
-/// A refusal of the kernel; if it is about a table, with the place of its element.
+/// The reason of a refusal, with the location of the element if it is about a table.
 fn with_place(loaded: &Loaded, error: &ExecError) -> String {
     let reason = with_causes(error);
     let (ExecError::Load { action, .. }, Some(function)) = (error, loaded.function()) else { return reason };

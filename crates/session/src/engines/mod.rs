@@ -1,4 +1,4 @@
-//! The engines by name. A new engine is a file here and a line in [`ENGINES`].
+//! The registry of engines. A new engine is a file here and an entry in [`ENGINES`].
 
 mod dataflow;
 mod interp;
@@ -17,7 +17,7 @@ pub use kernel::{kernel_error, kernel_lacks};
 use crate::error::SessionError;
 use crate::load::Loaded;
 
-/// All engines. The first one that runs a function is the reference that the others are compared with.
+/// All engines. The first one that runs a function is the reference for the others.
 pub const ENGINES: [&EngineKind; 4] = [&machine::KIND, &interp::KIND, &kernel::KIND, &dataflow::KIND];
 
 /// Runs a program on plain memory and returns `r0`, or the reason why it is refused or stopped.
@@ -28,23 +28,23 @@ pub type RunOnMemory = fn(Arc<Program>, &[u8]) -> Result<u64, String>;
 pub struct EngineKind {
     /// The name, as in `--engine`.
     pub name: &'static str,
-    /// A line of help.
+    /// One line of help.
     pub about: &'static str,
-    /// Whether commands use it unless engines are named.
+    /// True if commands use it when no engine is named.
     pub is_default: bool,
-    /// Whether the engine can be used here; the reason if not.
+    /// Checks that the engine can be used here; the error is the reason.
     pub available: fn() -> Result<(), String>,
-    /// The parts of a function that the engine cannot run, whatever the environment.
+    /// Describes the parts of a function that the engine cannot run in any environment.
     pub lacks: fn(&Loaded) -> Option<String>,
-    /// Whether a function runs on the engine. The program is the function's, or the reason why it has none.
+    /// Decides whether a function runs on the engine. The program is the function's, or the reason why it has none.
     pub judge: fn(&Loaded, &Result<Arc<Program>, String>) -> Fit,
     /// Loads a function.
     pub load: fn(&Loaded, &EngineOptions) -> Result<Started, SessionError>,
-    /// For `bpf plugin`.
+    /// Runs a program for `bpf plugin`.
     pub plugin: Option<RunOnMemory>,
 }
 
-/// An engine by its place in [`ENGINES`].
+/// An engine by its index in [`ENGINES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EngineName(u8);
 
@@ -77,7 +77,7 @@ impl EngineName {
         self.kind().name
     }
 
-    /// The engine that others are compared with: the machine for a source, the interpreter for an object.
+    /// The reference engine: the machine for a source, the interpreter for an object.
     pub fn reference(loaded: &Loaded) -> EngineName {
         if loaded.function().is_some() { EngineName::MACHINE } else { EngineName::INTERP }
     }
@@ -96,11 +96,11 @@ impl EngineName {
 pub struct EngineOptions {
     /// Count the hits of rows and flows, if the program is not too large with counters.
     pub counters: bool,
-    /// The routes of `fib_lookup` and `check_mtu`.
+    /// The routing table of `fib_lookup` and `check_mtu`.
     pub routes: Option<fib::Table>,
-    /// Count the executions of instructions, on engines that can.
+    /// Count executions per instruction, on engines that support it.
     pub profile: bool,
-    /// Compare each run with the verifier's proof, on engines that can.
+    /// Compare each run with the verifier's proof, on engines that support it.
     pub compare_proof: bool,
 }
 
@@ -126,7 +126,7 @@ impl<E: Engine + 'static> From<E> for Started {
 
 /// A datapath and its counters.
 pub trait Engine: Datapath {
-    /// The coverage of a source, if the engine keeps it itself; otherwise it is in the snapshot.
+    /// Coverage of a source, if the engine stores it outside of its snapshot.
     fn coverage(&self) -> Option<Coverage> {
         None
     }
@@ -137,14 +137,14 @@ pub trait Engine: Datapath {
     }
 }
 
-/// Whether a function runs on an engine.
+/// Verdict on a function and an engine.
 #[derive(Debug, Clone, Default)]
 pub struct Fit {
-    /// `None` if it cannot be tried here.
+    /// `None` if it cannot be tested here.
     pub runs: Option<bool>,
-    /// The reason, in a line; a remark if it runs.
+    /// The reason in one line; a remark if it runs.
     pub summary: String,
-    /// The reasons one by one.
+    /// The individual reasons.
     pub reasons: Vec<Reason>,
     /// The number of instructions that the kernel's verifier walked.
     pub walked: Option<u64>,
@@ -157,7 +157,7 @@ pub struct Reason {
     pub insn: Option<usize>,
     /// The reason.
     pub what: String,
-    /// What would help.
+    /// Suggested fix.
     pub help: Option<&'static str>,
 }
 
