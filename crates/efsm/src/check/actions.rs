@@ -1,4 +1,4 @@
-//! Blocks: updates, writes and the terminal action.
+//! Blocks: updates, writes, steps and the terminal action.
 
 use flowloom_wire::field::{FieldId, Source};
 
@@ -15,7 +15,7 @@ use super::numeric::{Arithmetic, Facts};
 use super::operand::{Leaf, Operand, OperandKind};
 use crate::layout::PORT_COUNT;
 
-/// What a block does.
+/// Effects of a block.
 #[derive(Debug)]
 pub(super) struct Effects {
     pub(super) updates: Vec<Update>,
@@ -31,7 +31,7 @@ impl Effects {
     }
 }
 
-/// What an assignment writes.
+/// Destination of an assignment.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Target {
     Update(Destination),
@@ -39,7 +39,7 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// The value that is there now.
+    /// The 128-bit value at the destination before the write.
     pub(super) fn wide(self) -> Wide {
         match self {
             Target::Update(Destination::Register(i)) => Wide::Register(i),
@@ -50,7 +50,7 @@ impl Target {
     }
 }
 
-/// A value's destination: how wide, and how it is called in messages.
+/// Type and name of a destination.
 pub(super) struct Slot {
     pub(super) ty: Type,
     unit_ns: Option<u64>,
@@ -59,7 +59,7 @@ pub(super) struct Slot {
 }
 
 impl<'s> Checker<'s, '_> {
-    /// The block of a row in element number `element`.
+    /// Checks the block of a row in the element with index `element`.
     pub(super) fn block(&mut self, block: &Block<'s>, element: usize) -> Effects {
         let mut effects = Effects {
             updates: Vec::new(),
@@ -95,7 +95,7 @@ impl<'s> Checker<'s, '_> {
                         effects.actions.steps.push(Step { kind, span: *span });
                     }
                 }
-                // It is the row's business, which knows the next state.
+                // `row` lowers it, together with the next state.
                 Statement::Forget { .. } => {}
                 Statement::Terminal { span, kind } => {
                     self.sees_updates = true;
@@ -129,7 +129,7 @@ impl<'s> Checker<'s, '_> {
     ) -> Option<()> {
         let target = self.target(name);
         if target.is_none() {
-            self.operand(tree); // what is wrong in it is reported all the same, and its names count as used
+            self.operand(tree); // reports its errors and marks its names as used
         }
         let target = target?;
         if let Some((_, first)) = targets.iter().find(|(other, _)| overlap(*other, target)) {
@@ -164,7 +164,7 @@ impl<'s> Checker<'s, '_> {
         Some(())
     }
 
-    /// A value for a destination of at most 64 bits.
+    /// Resolves a value for a destination of at most 64 bits.
     pub(super) fn narrow_for(&mut self, tree: &Tree<'s>, target: Target, name: &str) -> Option<Operand> {
         let operand = self.operand(tree)?;
         let wide = match operand.kind {
@@ -193,7 +193,7 @@ impl<'s> Checker<'s, '_> {
         None
     }
 
-    /// What `name` is as a destination; `None` where it is none, which was reported.
+    /// Resolves `name` as a destination. `None` if an error was reported.
     pub(super) fn target(&mut self, name: Name<'s>) -> Option<Target> {
         if name.text.contains('.') {
             let field = self.field(name)?;
@@ -269,7 +269,7 @@ impl<'s> Checker<'s, '_> {
         Slot { ty, unit_ns: info.unit_ns, leaf, name: name.to_owned() }
     }
 
-    /// An expression for a destination, and the width it is computed in.
+    /// Lowers an expression for a destination, and chooses the width of its arithmetic.
     pub(super) fn value(&mut self, value: &Operand, slot: &Slot) -> Option<(Expr, Width)> {
         let mut facts = Facts::default();
         self.gather(value, &mut facts)?;
@@ -284,7 +284,7 @@ impl<'s> Checker<'s, '_> {
         Some((self.build(value, how)?, how.width))
     }
 
-    /// Checks that a constant is a value of a type.
+    /// Checks that a constant is in the range of a type. Returns its bits.
     pub(super) fn check_fits(
         &mut self,
         constant: Constant,
@@ -334,7 +334,7 @@ impl<'s> Checker<'s, '_> {
         })
     }
 
-    /// Checks that a constant is the number of a port.
+    /// Checks that a constant is a port number.
     pub(super) fn check_port(&mut self, constant: Constant, span: Span) -> Option<u64> {
         let most = PORT_COUNT - 1;
         let port = match constant {
@@ -360,7 +360,7 @@ impl<'s> Checker<'s, '_> {
         Some(port as u64)
     }
 
-    /// The port of `forward`, which is computed in 32 bits.
+    /// Lowers the port of `forward`, which is computed in 32 bits.
     pub(super) fn port(&mut self, operand: &Operand) -> Option<Expr> {
         if let OperandKind::Constant(constant) = operand.kind {
             return Some(Expr::Constant(self.check_port(constant, operand.span)?));
@@ -424,7 +424,7 @@ impl<'s> Checker<'s, '_> {
     }
 }
 
-/// Whether the low bits of the result depend on the low bits of the operands only.
+/// True if the low bits of the result depend only on the low bits of the operands.
 fn is_modular(operand: &Operand) -> bool {
     match &operand.kind {
         OperandKind::Constant(_) | OperandKind::Leaf(_) => true,
@@ -438,7 +438,7 @@ fn is_modular(operand: &Operand) -> bool {
     }
 }
 
-/// Whether two destinations share bits.
+/// True if two destinations share bits.
 fn overlap(a: Target, b: Target) -> bool {
     match (a, b) {
         (Target::Update(a), Target::Update(b)) => a == b,

@@ -1,4 +1,4 @@
-//! Addresses: values wider than 64 bits, which can be moved and compared for equality, and prefixes of any address.
+//! Addresses: 128-bit values, which can be copied and compared for equality, and prefixes of addresses of any width.
 
 use flowloom_wire::field::{FieldId, IPV4_MAPPED, Source};
 
@@ -11,36 +11,36 @@ use super::actions::Target;
 use super::constant::Constant;
 use super::operand::{Leaf, Operand, OperandKind};
 
-/// Whether IPv4 constants stand for mapped addresses in this field.
+/// True if IPv4 constants denote mapped addresses in this field.
 pub(super) fn is_either_family(field: FieldId) -> bool {
     matches!(field.source(), Source::Address { .. })
 }
 
-/// What is known about a value of 128 bits.
+/// Properties of a 128-bit value.
 #[derive(Debug, Clone)]
 pub(super) struct WideInfo {
-    /// What it is called.
+    /// Name in the source; empty for constants.
     pub(super) name: String,
-    /// It holds addresses of either family, those of IPv4 mapped.
+    /// True if it holds addresses of either family, with IPv4 addresses mapped to IPv6.
     pub(super) is_either: bool,
-    /// The field that holds the IPv4 address in 32 bits.
+    /// The 32-bit field of the IPv4 address, if the value is a field of either family.
     pub(super) v4: Option<FieldId>,
 }
 
 impl WideInfo {
-    /// What it is called in messages.
+    /// Name in messages.
     pub(super) fn shown(&self) -> String {
         if self.name.is_empty() { "an IPv6 address".to_owned() } else { format!("`{}`", self.name) }
     }
 
-    /// The constants that it takes.
+    /// Constants that it accepts, for messages.
     fn expected(&self) -> &'static str {
         if self.is_either { "an IPv4 or IPv6 address" } else { "an IPv6 address" }
     }
 }
 
 impl<'s> Checker<'s, '_> {
-    /// What is known about a value of 128 bits.
+    /// Properties of a 128-bit value.
     pub(super) fn wide(&self, wide: Wide) -> WideInfo {
         let variable = |info: &super::names::VariableInfo<'_>| WideInfo {
             name: info.name.to_owned(),
@@ -60,7 +60,7 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// `==` and `!=` where one side is wider than 64 bits.
+    /// Lowers `==` and `!=` if one side is wider than 64 bits.
     pub(super) fn compare_addresses(
         &mut self,
         relation: Relation,
@@ -140,7 +140,7 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// A constant that a value of 128 bits can have.
+    /// Converts a constant to the 128-bit value that it denotes for this operand.
     pub(super) fn address_constant(&mut self, info: &WideInfo, constant: Constant, span: Span) -> Option<u128> {
         match constant {
             Constant::Ipv6(address) => Some(address),
@@ -167,7 +167,7 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// `value in {address, address}` where the value is wider than 64 bits.
+    /// `value in {address, address}` for a 128-bit value.
     pub(super) fn address_set(
         &mut self,
         wide: Wide,
@@ -190,7 +190,7 @@ impl<'s> Checker<'s, '_> {
         }
         let all_v4 = values.iter().all(|value| value & !u128::from(u32::MAX) == IPV4_MAPPED);
         if let (Some(v4), true) = (info.v4, all_v4) {
-            // No IPv6 address is one of these.
+            // No IPv6 address is in this set.
             let values = values.into_iter().map(|value| u64::from(value as u32)).collect();
             conditions.push(Condition::OneOf { operand: Expr::Field(v4), values, width: Width::W32, negated });
             return Some(());
@@ -237,7 +237,7 @@ impl<'s> Checker<'s, '_> {
                     return None;
                 }
             };
-        // Bits of the written address, and how many bits of the value stand above them.
+        // Value to compare with, and width of the written address in bits.
         let (value, address_bits) = match address {
             Constant::Ipv4(address) if is_either => (IPV4_MAPPED | u128::from(address), 32),
             Constant::Ipv4(address) if width_bits == 32 => (address.into(), 32),
@@ -294,7 +294,7 @@ impl<'s> Checker<'s, '_> {
             OperandKind::Wide(wide) => wide,
             OperandKind::Leaf(Leaf::Field(field)) => Wide::Field(field),
             _ => {
-                // A variable of 32 bits is a number.
+                // A 32-bit variable is compared as a number.
                 let constant = |n: u128| Operand { span, kind: OperandKind::Constant(Constant::Number(n as i128)) };
                 let kind = OperandKind::Binary(BinaryOp::And, Box::new(operand), Box::new(constant(mask)));
                 let masked = Operand { span: left.span, kind };
@@ -305,7 +305,8 @@ impl<'s> Checker<'s, '_> {
         Some(Condition::Masked { operand: wide, mask, value, negated })
     }
 
-    /// A value for a field or variable of 128 bits, and what it is written to: an address of IPv4 to the field of IPv4.
+    /// Checks a value for a 128-bit field or variable. Returns it with its target: an IPv4 address goes to the IPv4
+    /// field.
     pub(super) fn wide_value(
         &mut self,
         target: Target,
@@ -358,7 +359,7 @@ impl<'s> Checker<'s, '_> {
         None
     }
 
-    /// Warns of `0.0.0.0` where a variable of either family means no address: it starts as `::`.
+    /// Warns of `0.0.0.0` for a variable of either family: variables start as `::`.
     fn warn_mapped_zero(&mut self, info: &WideInfo, constant: Constant, span: Span) {
         if info.is_either && constant == Constant::Ipv4(0) {
             self.sink
@@ -372,17 +373,17 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// The initial value of a variable of 128 bits.
+    /// Checks the initial value of a 128-bit variable.
     pub(super) fn wide_initial(&mut self, name: &str, is_either: bool, value: Constant, span: Span) -> Option<u128> {
         let info = WideInfo { name: name.to_owned(), is_either, v4: None };
         self.address_constant(&info, value, span)
     }
 }
 
-/// The type of addresses.
+/// Type of 128-bit addresses.
 pub(super) const ADDRESS: Type = Type { width_bits: 128, signed: false };
 
-/// The low `bits` bits.
+/// Mask of the low `bits` bits.
 fn low_mask(bits: u32) -> u128 {
     if bits >= 128 { u128::MAX } else { (1 << bits) - 1 }
 }

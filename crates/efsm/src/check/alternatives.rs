@@ -1,7 +1,7 @@
-//! The alternatives of a row: its conditions as a disjunction of conjunctions.
+//! Alternatives of a row: its conditions in disjunctive normal form.
 //!
-//! `a && (b || !(c && d))` becomes `a && b`, `a && !c`, `a && !d`. Each alternative is a row of its own in the model, in the
-//! order written, so that no target needs to know of `||`. An alternative that reads an absent field does not match; the
+//! `a && (b || !(c && d))` becomes `a && b`, `a && !c`, `a && !d`. Each alternative becomes a row of the model, in
+//! source order, so that no target has to implement `||`. An alternative that reads an absent field does not match; the
 //! others still may.
 
 use flowloom_wire::Header;
@@ -13,13 +13,13 @@ use crate::syntax::ast::{self, Expr as Tree, ExprKind};
 
 use super::{Checker, flags};
 
-/// The most alternatives of a row.
+/// Maximum number of alternatives of a row.
 const MOST_ALTERNATIVES: usize = 64;
-/// The most conditions of an alternative.
+/// Maximum number of conditions of an alternative.
 const MOST_CONDITIONS: usize = 1024;
 
 impl<'s> Checker<'s, '_> {
-    /// The alternatives of a row; `None` where a condition is wrong, which was reported.
+    /// Lowers the conditions of a row. `None` if an error was reported.
     pub(super) fn conditions_of(&mut self, row: &ast::Row<'s>) -> Option<Vec<Vec<Condition>>> {
         self.is_expanded = false;
         let mut all = Some(vec![Vec::new()]);
@@ -73,7 +73,7 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// The conjunction of two disjunctions: every alternative of `left` with every one of `right`.
+    /// Conjunction of two disjunctions: each alternative of `left` with each of `right`.
     fn product(
         &mut self,
         mut left: Vec<Vec<Condition>>,
@@ -122,7 +122,7 @@ impl<'s> Checker<'s, '_> {
         Some(Condition::Present { field, negated })
     }
 
-    /// The field called `name`, or one that is present exactly where the header called so is.
+    /// Returns the field called `name`, or a field that is present exactly when the header called `name` is.
     fn of_header(&mut self, name: &'s str, span: Span) -> Option<FieldId> {
         let first = name.strip_prefix("inner.").unwrap_or(name).split('.').next().unwrap_or(name);
         self.use_header(first);
@@ -133,7 +133,7 @@ impl<'s> Checker<'s, '_> {
             let full = self.graph.field_name(*field);
             full.strip_prefix(name).and_then(|rest| rest.strip_prefix('.')).is_some_and(|rest| !rest.contains('.'))
         };
-        // Only `inner.` stands before the name of a header: `tcp.opt` is a part of one.
+        // Only `inner.` may precede the name of a header: `tcp.opt` is part of a header.
         let is_header = !name.strip_prefix("inner.").unwrap_or(name).contains('.');
         if let Some(field) = self.graph.fields().filter(|_| is_header).find(of_header) {
             return Some(field);

@@ -1,5 +1,5 @@
-//! Clauses that speak of states and registers, whatever their order in the source: what happens to a full table, successors,
-//! and contexts that are there from the start.
+//! Clauses that refer to states and registers in any source order: policies of full tables, successors, preloaded
+//! contexts.
 
 use flowloom_wire::KeySpec;
 
@@ -13,7 +13,7 @@ use super::constant::Constant;
 use super::names::Symbol;
 
 impl<'s> Checker<'s, '_> {
-    /// The policy of a full table.
+    /// Lowers the policy of a full table.
     pub(super) fn policy(&mut self, tree: ast::Policy<'s>) -> Option<Policy> {
         Some(match tree {
             ast::Policy::Reject => Policy::Reject,
@@ -58,7 +58,7 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// What follows each state.
+    /// Successor of each state.
     pub(super) fn successors(&mut self, trees: &[&Expire<'s>]) -> Vec<Option<Successor>> {
         let mut successors = vec![None; self.names.states.len()];
         let mut from: Vec<(u16, Span)> = Vec::new();
@@ -118,7 +118,7 @@ impl<'s> Checker<'s, '_> {
         successors
     }
 
-    /// Contexts that are there from the start; `key` is `None` where it is wrong.
+    /// Lowers the preloaded contexts. `key` is `None` if it is invalid.
     pub(super) fn preloads(
         &mut self,
         trees: &[&Preload<'s>],
@@ -158,7 +158,7 @@ impl<'s> Checker<'s, '_> {
             tree.key.iter().map(|value| Some((self.constant(value, "a value of a key")?, value.span))).collect();
         let values: Vec<(Constant, Span)> = values.into_iter().collect::<Option<_>>()?;
         let Some(key) = key else {
-            // Where there is a key, its mistake was reported.
+            // An error in the key was reported.
             if !self.names.has_key && !self.names.is_damaged {
                 self.sink
                     .error(Code::BadKey, tree.span, "`preload` in an element without a key", "nothing to tell it by")
@@ -254,7 +254,7 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// A constant as the value of a part of a key.
+    /// Checks a constant as the value of a part of the key.
     fn part_value(&mut self, part: KeyPart, value: Constant, span: Span) -> Option<u128> {
         let (wide, width_bits) = match part {
             KeyPart::Field(field) => (Wide::Field(field), field.width_bits()),

@@ -1,4 +1,4 @@
-//! Conditions of numbers. Conditions of addresses and prefixes stand in [`super::address`].
+//! Conditions on numbers. Conditions on addresses and prefixes are in [`super::address`].
 
 use flowloom_wire::field::FieldId;
 
@@ -12,11 +12,11 @@ use super::numeric::{Arithmetic, Facts};
 use super::operand::{Leaf, Operand, OperandKind};
 
 impl<'s> Checker<'s, '_> {
-    /// Adds what one condition of a row means to `conditions`; `None` where it is wrong, which was reported.
+    /// Appends one condition of a row to `conditions`. `None` if an error was reported.
     pub(super) fn condition(&mut self, tree: &Tree<'s>, negated: bool, conditions: &mut Vec<Condition>) -> Option<()> {
         match &tree.kind {
             ExprKind::Not(inner) => self.condition(inner, !negated, conditions),
-            // `Checker::alternatives` takes these apart.
+            // `Checker::alternatives` splits these.
             ExprKind::And(..) | ExprKind::Or(..) => None,
             ExprKind::Call(name, arguments) if name.text == "present" => {
                 let condition = self.presence(arguments, negated, tree.span)?;
@@ -62,7 +62,7 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// A bare field of one bit.
+    /// A one-bit field used as a condition.
     fn flag(&mut self, tree: &Tree<'s>, negated: bool) -> Option<Condition> {
         let operand = self.operand(tree)?;
         if let OperandKind::Leaf(Leaf::Field(field)) = operand.kind
@@ -134,7 +134,8 @@ impl<'s> Checker<'s, '_> {
         Some(holds(relation, a.cmp(&b)))
     }
 
-    /// Reports a constant on the right that the left side can never reach, and warns where its edge decides alone.
+    /// Reports a constant on the right outside of the range of the left side; warns if the comparison has the same
+    /// outcome for the whole range.
     fn check_reach(
         &mut self,
         relation: Relation,
@@ -177,8 +178,8 @@ impl<'s> Checker<'s, '_> {
         Some(())
     }
 
-    /// Warns of a condition on `operand` that always holds. Where it reads a field that may be absent, it is not without
-    /// effect.
+    /// Warns of a condition on `operand` that always holds. If it reads a field that may be absent, the warning says
+    /// that it still tests for presence.
     fn warn_always(&mut self, span: Span, operand: &Operand, (low, high): (i128, i128)) {
         let mut fields = Vec::new();
         operand.fields(&mut fields);
@@ -204,7 +205,7 @@ impl<'s> Checker<'s, '_> {
             ));
     }
 
-    /// Reports arithmetic on `now` that would not wrap where the register beside it does.
+    /// Reports arithmetic on `now` that is wider than the clock register beside it, and therefore wraps later.
     pub(super) fn check_clock(&mut self, facts: &Facts, computed_bits: u32, span: Span) -> Option<()> {
         if let (Some(now), Some((bits, clock))) = (facts.now, facts.clock)
             && u32::from(bits) < computed_bits
@@ -244,7 +245,7 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// `field & mask == value`; `None` where it is something else.
+    /// `field & mask == value`; the outer option is `None` for any other comparison.
     fn masked(&mut self, relation: Relation, left: &Operand, right: &Operand) -> Option<Option<Condition>> {
         let negated = match relation {
             Relation::Equal => false,
@@ -290,7 +291,7 @@ impl<'s> Checker<'s, '_> {
         Some(Condition::Masked { operand: Wide::Field(field), mask: mask.into(), value: value.into(), negated })
     }
 
-    /// A constant that a field of at most 64 bits can have.
+    /// Checks that a constant fits in a field of at most 64 bits.
     pub(super) fn field_constant(&mut self, field: FieldId, constant: Constant, span: Span) -> Option<u64> {
         let number = self.number(constant, 1, span)?;
         let (low, high) = type_range(field.width_bits(), false);
@@ -375,7 +376,7 @@ impl<'s> Checker<'s, '_> {
             let low = self.field_constant(field, low, low_tree.span)?;
             let high = self.field_constant(field, high, high_tree.span)?;
             let most = u64::MAX >> (64 - u32::from(field.width_bits().clamp(1, 64)));
-            // The whole range is a test for presence; its complement is empty.
+            // The whole range tests for presence; its complement is empty.
             if negated && (low, high) == (0, most) {
                 self.sink
                     .warning(Code::Constant, span, "the condition never holds", "never true")
@@ -388,8 +389,8 @@ impl<'s> Checker<'s, '_> {
         self.number_range(&operand, (low, low_tree.span), (high, high_tree.span), negated, span, conditions)
     }
 
-    /// A range of something that is computed. Inside and outside are one comparison each: `x - low <= high - low`, where what
-    /// is below `low` wraps to what is above `high`.
+    /// Range test of a computed value, as one comparison: `x - low <= high - low`, where values below `low` wrap to
+    /// above `high - low`.
     fn number_range(
         &mut self,
         operand: &Operand,
@@ -435,7 +436,7 @@ impl<'s> Checker<'s, '_> {
         Some(())
     }
 
-    /// Reports a value that what it is compared with never has.
+    /// Reports a constant outside of the range of the value that it is compared with.
     fn check_value(
         &mut self,
         number: i128,
@@ -500,7 +501,7 @@ impl<'s> Checker<'s, '_> {
         Some(())
     }
 
-    /// The values of a set in order, each once; warns where one is there twice.
+    /// Sorts and deduplicates the values of a set; warns of duplicates.
     pub(super) fn sorted_set<T: Ord + Copy>(&mut self, values: Vec<(T, Span)>) -> Vec<T> {
         for (i, (value, place)) in values.iter().enumerate() {
             if let Some((_, first)) = values[..i].iter().find(|(other, _)| other == value) {
@@ -542,7 +543,7 @@ fn low_bits(value: u64, width: Width) -> u64 {
     if width == Width::W32 { value & 0xffff_ffff } else { value }
 }
 
-/// The relation that holds where this one does not.
+/// Negation of a relation.
 fn inverse(relation: Relation) -> Relation {
     match relation {
         Relation::Equal => Relation::NotEqual,
@@ -554,7 +555,7 @@ fn inverse(relation: Relation) -> Relation {
     }
 }
 
-/// The relation with its sides exchanged.
+/// The relation with its operands swapped.
 fn mirror(relation: Relation) -> Relation {
     match relation {
         Relation::Equal | Relation::NotEqual => relation,

@@ -1,11 +1,11 @@
-//! Constants: their kinds, arithmetic on them, and what fits where.
+//! Constants: their kinds, arithmetic, and ranges of types.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::model::{BinaryOp, Type};
 use crate::syntax::Literal;
 
-/// A value that is known before any packet.
+/// A compile-time value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Constant {
     /// A number from -2^63 to 2^64 - 1.
@@ -31,7 +31,7 @@ impl From<Literal> for Constant {
 }
 
 impl Constant {
-    /// What sort of constant it is, for messages.
+    /// Name of the kind, for messages.
     pub(super) fn kind(self) -> &'static str {
         match self {
             Constant::Number(_) => "a number",
@@ -42,7 +42,7 @@ impl Constant {
         }
     }
 
-    /// As users write it.
+    /// Renders the constant in source syntax.
     pub(super) fn render(self) -> String {
         match self {
             Constant::Number(n) => n.to_string(),
@@ -56,7 +56,8 @@ impl Constant {
         }
     }
 
-    /// The constant as a number, times in `unit_ns`; `None` where it is an IPv6 address or no whole number of units.
+    /// Value as a number, with times in `unit_ns`. `None` for IPv6 addresses and for times that are not a multiple of
+    /// the unit.
     pub(super) fn number(self, unit_ns: u64) -> Option<i128> {
         match self {
             Constant::Number(n) => Some(n),
@@ -68,7 +69,7 @@ impl Constant {
     }
 }
 
-/// A time in its largest whole unit.
+/// Renders a time in its largest whole unit.
 pub(crate) fn render_time(ns: u64) -> String {
     let units =
         [("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
@@ -87,18 +88,18 @@ pub(super) enum ConstantOp {
     Max,
 }
 
-/// Why two constants cannot be combined.
+/// Reason why two constants cannot be combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mismatch {
-    /// Their kinds do not go together.
+    /// The operator is not defined for these kinds.
     Kinds,
     /// The result is below -2^63 or above 2^64 - 1, or a time below 0.
     Overflow,
-    /// A shift of a negative number to the right depends on a width that constants do not have.
+    /// A right shift of or by a negative number: its result depends on a width, which constants do not have.
     NegativeShift,
 }
 
-/// `left op right`, exactly.
+/// Exact value of `left op right`.
 pub(super) fn combine(op: ConstantOp, left: Constant, right: Constant) -> Result<Constant, Mismatch> {
     let is_time = |c| matches!(c, Constant::Time(_));
     let gives_time = match op {
@@ -154,7 +155,7 @@ pub(super) fn combine(op: ConstantOp, left: Constant, right: Constant) -> Result
     Ok(Constant::Number(value))
 }
 
-/// Least and largest value of a type.
+/// Minimum and maximum of a type.
 pub(super) fn type_range(width_bits: u8, signed: bool) -> (i128, i128) {
     let width_bits = width_bits.min(64);
     if signed {
@@ -165,7 +166,7 @@ pub(super) fn type_range(width_bits: u8, signed: bool) -> (i128, i128) {
     }
 }
 
-/// The type called `name`.
+/// Returns the type called `name`.
 pub(super) fn type_by_name(name: &str) -> Option<Type> {
     let (signed, width) = match name.split_at_checked(1)? {
         ("u", width) => (false, width),
@@ -182,7 +183,7 @@ pub(super) fn type_by_name(name: &str) -> Option<Type> {
     Some(Type { width_bits, signed })
 }
 
-/// A type as users write it.
+/// Name of a type in the source.
 pub(super) fn type_name(ty: Type) -> String {
     format!("{}{}", if ty.signed { 'i' } else { 'u' }, ty.width_bits)
 }

@@ -10,7 +10,7 @@ use super::address::ADDRESS;
 use super::constant::{Constant, type_by_name};
 use super::names::{Symbol, VariableInfo, is_too_many};
 
-/// What a parameter can be.
+/// Type of a parameter.
 #[derive(Debug, Clone, Copy)]
 enum ParamType {
     Port,
@@ -28,7 +28,7 @@ const NUMBERS: [&str; 8] = ["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64"
 const TYPE_NAMES: [&str; 11] = ["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "ip", "ipv4", "ipv6"];
 
 impl<'s> Checker<'s, '_> {
-    /// Reports values that are given to parameters that do not exist, or twice.
+    /// Reports values given to undeclared parameters, and duplicates.
     pub(super) fn check_given(&mut self, declared: &[ast::Param<'s>], given: &[(String, String)]) {
         for (i, (name, _)) in given.iter().enumerate() {
             if given[..i].iter().any(|(other, _)| other == name) {
@@ -50,7 +50,7 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// Parameters and constants in the order of the source, so that each can use those before it.
+    /// Declares parameters and constants in source order, so that each can use those before it.
     pub(super) fn params_and_constants(&mut self, program: &Program<'s>, given: &[(String, String)]) {
         let mut constants = program.constants.iter().peekable();
         for param in &program.params {
@@ -77,7 +77,7 @@ impl<'s> Checker<'s, '_> {
         let default = param.default.as_ref().map(|tree| (tree.span, self.constant(tree, "the default of a parameter")));
         let ty = ty?;
         let name = param.name.text;
-        // The default is checked even where it is not used.
+        // The default is checked even if a value is given.
         let default = match default {
             Some((span, constant)) => Some(self.param_value(ty, name, constant?, span, "")?),
             None => None,
@@ -151,7 +151,7 @@ impl<'s> Checker<'s, '_> {
         })
     }
 
-    /// A constant as the value of a parameter of type `ty`.
+    /// Checks a constant as the value of a parameter of type `ty`.
     fn param_value(
         &mut self,
         ty: ParamType,
@@ -212,7 +212,7 @@ impl<'s> Checker<'s, '_> {
         variables
     }
 
-    /// Type, clock unit and initial value of a register, global register or metadata field.
+    /// Checks type, clock unit and initial value of a register, global register or metadata field.
     pub(super) fn variable(&mut self, tree: &ast::Variable<'s>) -> (Variable, VariableInfo<'s>) {
         let mut ty = Type { width_bits: 64, signed: false };
         if let Some(name) = tree.ty {
@@ -270,7 +270,7 @@ impl<'s> Checker<'s, '_> {
         (variable, VariableInfo { name: tree.name.text, ty, unit_ns, is_either, is_ipv4 })
     }
 
-    /// A constant time of more than 0 and less than 2^62 ns.
+    /// Resolves a constant time in ns, above 0 and below 2^62.
     pub(super) fn time(&mut self, tree: &ast::Expr<'s>, what: &str) -> Option<u64> {
         match self.constant(tree, what)? {
             Constant::Time(ns) if ns > 0 && ns < 1 << 62 => Some(ns),

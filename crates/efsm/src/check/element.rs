@@ -1,4 +1,4 @@
-//! Elements: their names, clauses, rows and `otherwise`.
+//! Elements: names, clauses, rows and `otherwise`.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,14 @@ use crate::syntax::ast::{self, ClauseKind, Name, Program};
 use super::Checker;
 use super::names::{Symbol, check_name, check_register_name, is_too_many, warn_unused};
 
-/// Bytes in the name of an element: it names a map, and the kernel keeps 15 bytes of a map's name.
+/// Maximum length of an element's name, in bytes. The element names a map, and the kernel keeps 15 bytes of a map's
+/// name.
 const MOST_NAME_BYTES: usize = 15;
 const DEFAULT_SIZE: u32 = 65536;
 const DEFAULT_SWEEP_NS: u64 = 1_000_000_000;
 
 impl<'s> Checker<'s, '_> {
-    /// Notes the names of all elements, and whose registers are where.
+    /// Declares the names of all elements, and records which element has which register.
     pub(super) fn element_names(&mut self, program: &Program<'s>) {
         let mut first: BTreeMap<&str, Span> = BTreeMap::new();
         for element in &program.elements {
@@ -112,7 +113,7 @@ impl<'s> Checker<'s, '_> {
     fn refuse_clauses(&mut self, tree: &ast::Element<'s>) {
         for clause in &tree.clauses {
             if let ClauseKind::Register(v) | ClauseKind::Global(v) = &clause.kind {
-                // The name is kept from being reported again wherever it is used.
+                // Declared as broken and used, so that its uses are not reported again.
                 self.names.declare_local(v.name, "register", Symbol::Broken, self.sink);
                 self.names.look_up(v.name.text);
             }

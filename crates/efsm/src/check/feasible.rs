@@ -1,10 +1,10 @@
-//! Rows whose conditions no packet fulfils together, because of the headers that they need: IPv4 and IPv6 fields in one
-//! row, a present and an absent header, `tcp.dport` and `l4.dport` with different values.
+//! Finds rows with unsatisfiable conditions because of the headers that they need: IPv4 and IPv6 fields in one row, a
+//! header both present and absent, `tcp.dport` and `l4.dport` with different values.
 //!
-//! A row is tried against each pair of an outer network and transport header that packets have. Under such a pair, a field
-//! that stands for several (`ip.ttl`, `l4.dport`) is one of them, so its values and those of the concrete field intersect.
+//! A row is tested against each possible pair of an outer network and transport header. Under such a pair a field that
+//! stands for several (`ip.ttl`, `l4.dport`) denotes one concrete field, so the value sets of both names intersect.
 //!
-//! Limits: headers inside of tunnels, and relations between registers, metadata and fields, are not considered.
+//! Limits: headers in tunnels, and relations between registers, metadata and fields, are ignored.
 
 use std::collections::BTreeMap;
 
@@ -19,9 +19,9 @@ use crate::model::{Condition, Row};
 const NETWORK: [Header; 2] = [Header::Ipv4, Header::Ipv6];
 /// Outer transport headers.
 const TRANSPORT: [Header; 4] = [Header::Tcp, Header::Udp, Header::Icmp, Header::Icmp6];
-/// EtherTypes after which IPv4 or IPv6 may follow: tags and labels.
+/// EtherTypes of tags and labels that can precede IPv4 or IPv6.
 const BEFORE_IP: [u128; 4] = [0x8100, 0x8847, 0x8848, 0x88a8];
-/// Conditions of a row among which two that exclude each other are looked for.
+/// Number of conditions searched for a pair that excludes each other.
 const MOST_NAMED: usize = 32;
 
 /// The outer headers of a packet.
@@ -32,7 +32,7 @@ struct Headers {
 }
 
 impl Headers {
-    /// All pairs that packets have.
+    /// All possible pairs.
     fn all() -> impl Iterator<Item = Headers> {
         let some = NETWORK.into_iter().flat_map(|network| {
             let transports = TRANSPORT.into_iter().map(Some).chain([None]);
@@ -41,7 +41,7 @@ impl Headers {
         some.chain([Headers { network: None, transport: None }])
     }
 
-    /// Whether a packet with these headers has `header`; `None` where that does not depend on them.
+    /// True if a packet with these headers has `header`. `None` if that does not depend on them.
     fn have(self, header: Header) -> Option<bool> {
         match header {
             _ if NETWORK.contains(&header) => Some(self.network == Some(header)),
@@ -56,7 +56,7 @@ impl Headers {
         headers.is_empty() || headers.into_iter().any(|header| self.have(header) != Some(false))
     }
 
-    /// Whether every packet with these headers has the field.
+    /// True if every packet with these headers has the field.
     fn surely_have(self, field: FieldId) -> bool {
         match field.source() {
             Source::Header(header, _) => self.have(header) == Some(true),
@@ -67,7 +67,7 @@ impl Headers {
         }
     }
 
-    /// The concrete field that `field` stands for, and its values.
+    /// The concrete field that `field` denotes, with its values.
     fn concrete(self, field: FieldId, values: Vec<Interval>) -> (FieldId, Vec<Interval>) {
         let mut possible = field.alternatives().iter().filter(|field| self.may_have(**field));
         let (Some(concrete), None) = (possible.next(), possible.next()) else { return (field, values) };
@@ -80,7 +80,7 @@ impl Headers {
         (*concrete, values.collect())
     }
 
-    /// Values that these headers give to fields.
+    /// Values that these headers imply for fields.
     fn implied(self, graph: &Graph) -> Vec<(&'static str, Vec<Interval>)> {
         let mut implied = Vec::new();
         if let Some(number) = self.transport.and_then(protocol) {
@@ -92,11 +92,11 @@ impl Headers {
             None => return implied,
         };
         implied.push((own, vec![(version, version)]));
-        // A later fragment has no transport header.
+        // Later fragments have no transport header.
         if self.transport.is_some() {
             implied.push((fragment, vec![(0, 0)]));
         }
-        // A header of the user's own may stand between Ethernet and IP.
+        // A declared header may stand between Ethernet and IP.
         if graph.user_headers().is_empty() {
             let types = BEFORE_IP.into_iter().chain([ether_type]).map(|number| (number, number));
             implied.push(("eth.type", intervals::merged(types.collect())));
@@ -105,15 +105,15 @@ impl Headers {
     }
 }
 
-/// What a row asks of packets.
+/// Requirements of a row.
 struct Asked<'a> {
-    /// Fields that are needed.
+    /// Fields that must be present.
     fields: Vec<FieldId>,
     conditions: Vec<&'a Condition>,
 }
 
 impl Asked<'_> {
-    /// Whether a packet with some outer headers may fulfil all of it.
+    /// True if a packet with some pair of outer headers may satisfy all of them.
     fn is_feasible(&self, graph: &Graph) -> bool {
         let absent: Vec<FieldId> = self.conditions.iter().filter_map(|condition| condition.absent()).collect();
         let compared: Vec<_> = self.conditions.iter().filter_map(|condition| intervals::of(condition)).collect();
@@ -138,8 +138,8 @@ impl Asked<'_> {
     }
 }
 
-/// Names of what excludes each other in a row that no packet matches: of two conditions, or of the condition and of the
-/// fields that actions need. `None` for other rows.
+/// Description of the conflict in a row that no packet matches: two conditions, or the conditions and the fields that
+/// actions need. `None` for other rows.
 pub(super) fn exclude_each_other(row: &Row, graph: &Graph) -> Option<String> {
     let all = Asked { fields: row.fields(), conditions: row.conditions.iter().collect() };
     if all.is_feasible(graph) {
@@ -157,7 +157,7 @@ pub(super) fn exclude_each_other(row: &Row, graph: &Graph) -> Option<String> {
     Some("its conditions and the fields that it needs".to_owned())
 }
 
-/// What a condition is about, for a message.
+/// Name of a condition for a message.
 fn name(condition: &Condition, graph: &Graph) -> String {
     match condition {
         Condition::Present { field, negated } => {

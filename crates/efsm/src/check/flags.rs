@@ -1,16 +1,16 @@
-//! Conditions with the name of a field of one bit that no header has: what stands in no single bit.
+//! One-bit conditions that correspond to no single bit of a header.
 //!
-//! `icmpx.is_echo_request` is `icmp.type == 8 || icmp6.type == 128`: an alternative for each family, of which a packet can
-//! fulfil one. Its negation holds for the other messages of both families.
+//! `icmpx.is_echo_request` is `icmp.type == 8 || icmp6.type == 128`: one alternative for each family, of which a packet
+//! can match only one. Its negation matches the other messages of both families.
 
 use flowloom_wire::field::FieldId;
 
 use crate::model::{Condition, Expr, Relation, Width};
 
-/// Names behind `icmp.`, `icmp6.` and `icmpx.`, with the type that says so in each family.
+/// Names after `icmp.`, `icmp6.` and `icmpx.`, with the message type in ICMP and in ICMPv6.
 const MESSAGES: [(&str, u64, u64); 2] = [("is_echo_request", 8, 128), ("is_echo_reply", 0, 129)];
 
-/// The alternatives of the flag called `name`; `None` where there is no such flag.
+/// Alternatives of the flag called `name`. `None` if there is no such flag.
 pub(super) fn alternatives(name: &str, negated: bool) -> Option<Vec<Vec<Condition>>> {
     let (scope, rest) = match name.strip_prefix("inner.") {
         Some(rest) => ("inner.", rest),

@@ -1,4 +1,4 @@
-//! `hash(a, b, ...)`: its arguments as words of 32 bits.
+//! `hash(a, b, ...)`: lowering of its arguments to 32-bit words.
 
 use crate::diagnostic::Code;
 use crate::model::{Expr, Span, Wide, Width};
@@ -21,7 +21,7 @@ impl<'s> Checker<'s, '_> {
         Some(OperandKind::Hash(parts.into_iter().collect::<Option<_>>()?))
     }
 
-    /// The words of the arguments in their order, of each the highest first.
+    /// Words of the arguments in order, each argument's most significant word first.
     pub(super) fn hash_words(&mut self, parts: &[Operand]) -> Option<Expr> {
         let mut words = Vec::new();
         for part in parts {

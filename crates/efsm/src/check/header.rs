@@ -1,4 +1,4 @@
-//! Headers of one's own: from their declarations to the parse graph.
+//! Headers that the function declares, from declaration to parse graph.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ pub(super) struct OwnHeader<'s> {
     is_used: bool,
 }
 
-/// What a header of one's own can stand after.
+/// Headers of the standard graph that a declared header can follow.
 const PARENTS: [(&str, Parent); 4] =
     [("eth", Parent::Ethernet), ("ip", Parent::Ip), ("udp", Parent::Udp), ("tcp", Parent::Tcp)];
 
 impl<'s> Checker<'s, '_> {
-    /// Adds the declared headers to the graph, as many as are right.
+    /// Adds the valid headers to the graph.
     pub(super) fn headers(&mut self, trees: &[Tree<'s>]) {
         for tree in trees {
             let name = tree.name.text;
@@ -124,7 +124,7 @@ impl<'s> Checker<'s, '_> {
         None
     }
 
-    /// A value by which a header is told.
+    /// Checks a value that selects a header.
     fn selector_value(
         &mut self,
         field: FieldId,
@@ -240,7 +240,7 @@ impl<'s> Checker<'s, '_> {
         self.sink.error(code, place.unwrap_or(tree.name.span), error.to_string(), label).help(help);
     }
 
-    /// Notes that the function uses a header, if it is one of its own.
+    /// Marks a header as used if the function declares it.
     pub(super) fn use_header(&mut self, name: &str) {
         if let Some(own) = self.own_headers.iter_mut().find(|own| own.name.text == name) {
             own.is_used = true;

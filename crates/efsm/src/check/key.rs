@@ -10,7 +10,7 @@ use super::Checker;
 use super::names::Symbol;
 
 impl<'s> Checker<'s, '_> {
-    /// The key of an element; `None` where it has none, or a wrong one, which was reported.
+    /// Checks the key of an element. `None` if it has no key or an error was reported.
     pub(super) fn key(&mut self, tree: &ast::Key<'s>) -> Option<Key> {
         if tree.fields.is_empty() {
             return None;

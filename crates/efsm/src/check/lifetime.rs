@@ -10,11 +10,11 @@ use crate::model::{
 
 use super::overlap;
 
-/// A counter of so many bits wraps, and is initial again, before long.
+/// Counters of at most this width, in bits, are assumed to wrap to their initial value.
 const SMALL_BITS: u8 = 16;
 
-/// Warns where a table fills up for good: it has more keys than room, and no context in it ever expires or comes back to its
-/// default. A policy that is written out, or a row for the full table, says that this is meant.
+/// Warns of a table that fills up permanently: it has more keys than entries, and no context expires or returns to its
+/// default. An explicit policy or a row with `full` shows that this is intended.
 pub(super) fn warn(element: &Element, sink: &mut Sink) {
     let Some(stateful) = &element.stateful else { return };
     let is_meant = stateful.policy_span != element.span
@@ -53,7 +53,7 @@ pub(super) fn warn(element: &Element, sink: &mut Sink) {
     };
 }
 
-/// Whether a row may store a context where there was none.
+/// True if a row may store a context where there was none.
 fn stores(row: &Row, stateful: &Stateful) -> bool {
     if !row.states.contains(&0) {
         return false;
@@ -67,7 +67,7 @@ fn expires(row: &Row) -> bool {
     matches!(row.next, NextState::To { idle_ns, hard_ns, .. } if idle_ns.or(hard_ns).is_some())
 }
 
-/// The registers that some row writes.
+/// Registers that some row writes.
 fn written(element: &Element) -> impl Iterator<Item = u16> {
     let updates = element.rows.iter().flat_map(|row| &row.updates);
     let registers = updates.filter_map(|update| match update.destination {
@@ -77,7 +77,7 @@ fn written(element: &Element) -> impl Iterator<Item = u16> {
     registers.collect::<std::collections::BTreeSet<u16>>().into_iter()
 }
 
-/// How many keys the packets of a row have at most.
+/// Upper bound of the number of distinct keys of the packets that match a row.
 fn keys_of(row: &Row, key: &Key) -> u128 {
     let conditions: Vec<_> = row.conditions.iter().filter_map(intervals::of).collect();
     let fields = key.parts.iter().filter_map(|part| match part {
@@ -91,7 +91,7 @@ fn keys_of(row: &Row, key: &Key) -> u128 {
             of_field.map(|(_, intervals)| intervals.iter().map(|(low, high)| (high - low).saturating_add(1)).sum());
         let all = 1_u128.checked_shl(field.width_bits().into()).unwrap_or(u128::MAX);
         let told = sizes.fold(all, u128::min);
-        // A port says what the protocol is.
+        // A port field implies the protocol.
         let others = key.parts.iter().filter_map(|part| match part {
             KeyPart::Field(other) if Some(field) == protocols => overlap::protocols_of(*other),
             _ => None,
@@ -101,8 +101,8 @@ fn keys_of(row: &Row, key: &Key) -> u128 {
     fields.map(values).fold(1, u128::saturating_mul)
 }
 
-/// For each state, whether a register may have its initial value there: in the initial state it starts so, rows that write
-/// it set it, and all others hand it on.
+/// For each state, true if a register may have its initial value there. Computed as a fixpoint: the initial state
+/// starts with it, rows that write the register may set it, other rows propagate it.
 fn may_be_initial(register: u16, element: &Element, stateful: &Stateful) -> Vec<bool> {
     let mut may = vec![false; stateful.states.len()];
     may[0] = true;
@@ -125,21 +125,21 @@ fn may_be_initial(register: u16, element: &Element, stateful: &Stateful) -> Vec<
     }
 }
 
-/// Whether a context may be in its default after the row: it is in the initial state, and each register that any row
-/// writes may have its initial value.
+/// True if a context may be in its default after the row: in the initial state, with each register that any row writes
+/// at its initial value.
 fn may_remove(row: &Row, element: &Element, stateful: &Stateful, resets: &[Vec<bool>]) -> bool {
     let is_initial = match row.next {
         NextState::To { state, .. } => state == 0,
         NextState::Stay => row.states.contains(&0) && !row.updates.is_empty(),
     };
-    // A packet that finds no context leaves none either: only a way back removes one.
+    // A packet without a context does not remove one; only a return to the initial state does.
     let leads_back = row.states.iter().any(|&state| state != 0) || !row.updates.is_empty();
     is_initial
         && leads_back
         && written(element).zip(resets).all(|(register, may)| may_reset(row, register, may, stateful))
 }
 
-/// Whether a register may have its initial value after the row; `may` says so for each state before it.
+/// True if a register may have its initial value after the row. `may` holds the answer for each state before it.
 fn may_reset(row: &Row, register: u16, may: &[bool], stateful: &Stateful) -> bool {
     match row.updates.iter().find(|update| update.destination == Destination::Register(register)) {
         Some(update) => may_be(&update.value, register, stateful),
@@ -147,7 +147,7 @@ fn may_reset(row: &Row, register: u16, may: &[bool], stateful: &Stateful) -> boo
     }
 }
 
-/// Whether the row sets the register to its initial value, or to anything but a constant.
+/// True if the row sets the register to a constant equal to its initial value.
 fn is_reset(row: &Row, register: u16, stateful: &Stateful) -> bool {
     let update = row.updates.iter().find(|update| update.destination == Destination::Register(register));
     update.is_some_and(|update| match &update.value {
@@ -158,7 +158,7 @@ fn is_reset(row: &Row, register: u16, stateful: &Stateful) -> bool {
     })
 }
 
-/// Whether a new value of a register may be its initial one. A wide register that only grows is not taken to wrap.
+/// True if a new value of a register may equal its initial one. A wide register that only grows is assumed not to wrap.
 fn may_be(value: &NewValue, register: u16, stateful: &Stateful) -> bool {
     let initial = stateful.registers[usize::from(register)].initial;
     match value {

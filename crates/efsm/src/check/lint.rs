@@ -1,4 +1,4 @@
-//! Warnings about a whole function: what can never be reached or matched.
+//! Warnings about a whole function: unreachable states, elements and rows.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,19 +10,19 @@ use crate::model::{Condition, Element, KeyPart, NextState, Row, Terminal, Variab
 
 use super::{lifetime, overlap};
 
-/// What a row of the model can match.
+/// Result for a row of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Matches,
-    /// No packet has all of its fields.
+    /// No packet has all fields of the row.
     Impossible,
-    /// This row matches first, whenever it would.
+    /// This earlier row matches every packet that the row matches.
     Hidden(usize),
 }
 
-/// The header sets of packets, as far as the rows of an element depend on them.
+/// Header sets of packets, restricted to the headers that the rows of an element depend on.
 struct Headers {
-    /// By row, alternatives of header bits: a packet needs one of each.
+    /// For each row, masks of header bits; a packet needs a bit of each mask.
     needs: Vec<Vec<u32>>,
     packets: BTreeSet<u32>,
 }
@@ -41,7 +41,7 @@ impl Headers {
         Headers { packets: all.iter().map(|headers| headers & mentioned).collect(), needs }
     }
 
-    /// Whether some packet has all fields of a row.
+    /// True if some packet has all fields of a row.
     fn is_possible(&self, row: usize) -> bool {
         self.packets.iter().any(|&headers| has_all(headers, &self.needs[row]))
     }
@@ -52,8 +52,8 @@ fn key_fields(element: &Element) -> Vec<FieldId> {
     key.map(|key| key.fields().collect()).unwrap_or_default()
 }
 
-/// Removes alternatives that only distributing `&&` over `||` made and that never match: those that no packet has all
-/// fields of, and those that an earlier alternative of the row includes. At least one alternative of a row stays.
+/// Removes unmatched alternatives that result only from distributing `&&` over `||`: those whose fields no packet has
+/// together, and those subsumed by an earlier alternative of the row. Keeps at least one alternative of each row.
 pub(super) fn prune(elements: &mut [Element], expanded: &BTreeSet<usize>, graph: &Graph) {
     if expanded.is_empty() {
         return;
@@ -115,7 +115,8 @@ pub(super) fn warn(elements: &[Element], metadata: &[Variable], graph: &Graph, s
     }
 }
 
-/// Warns about rows that never match: once about a row all of whose alternatives do not, else about each alternative.
+/// Warns about rows that never match: one warning if no alternative of the row matches, else one for each such
+/// alternative.
 fn warn_rows(element: &Element, verdicts: &[Verdict], graph: &Graph, sink: &mut Sink) {
     let mut first = 0;
     for of in element.rows.chunk_by(|a, b| a.span == b.span) {
@@ -149,7 +150,7 @@ fn warn_rows(element: &Element, verdicts: &[Verdict], graph: &Graph, sink: &mut 
     }
 }
 
-/// The header bits of every packet that there can be, from the parse graph.
+/// Header sets of all possible packets, as bit masks, from the parse graph.
 fn header_sets(graph: &Graph) -> BTreeSet<u32> {
     let mut sets = BTreeSet::from([0]);
     let mut open = vec![(ETHERNET, 0_u32)];
@@ -166,12 +167,12 @@ fn header_sets(graph: &Graph) -> BTreeSet<u32> {
     sets
 }
 
-/// The header bits of which one makes the field present; none where it always is.
+/// Mask of the headers of which one makes the field present; 0 if it is always present.
 fn any_of(field: FieldId) -> u32 {
     field.headers().into_iter().fold(0, |bits, header| bits | header.bit())
 }
 
-/// Whether a packet with these headers has all that is needed.
+/// True if a packet with these headers has a bit of each mask.
 fn has_all(headers: u32, needs: &[u32]) -> bool {
     needs.iter().all(|any| headers & any != 0)
 }
@@ -189,11 +190,12 @@ fn warn_impossible(row: &Row, subject: &str, key: &[FieldId], graph: &Graph, sin
     sink.warning(Code::Constant, row.span, text, "never matches").help(help);
 }
 
-/// Rows by one of their conditions: a row that covers another one has no condition that the other does not have.
+/// Index of rows by one of their conditions. A row can subsume another only if it has no condition that the other
+/// lacks.
 struct Earlier<'a> {
-    /// How many rows have a condition.
+    /// Number of rows with each condition.
     counts: HashMap<&'a Condition, usize>,
-    /// Rows by their rarest condition.
+    /// Rows, by their rarest condition.
     rows: HashMap<&'a Condition, Vec<usize>>,
     without_conditions: Vec<usize>,
 }
@@ -212,7 +214,7 @@ impl<'a> Earlier<'a> {
         }
     }
 
-    /// The rows so far that can match whenever `row` does, in order.
+    /// Earlier rows that may subsume `row`, in order.
     fn that_may_cover(&self, row: &Row) -> Vec<usize> {
         let with = row.conditions.iter().filter_map(|c| self.rows.get(c)).flatten();
         let mut rows: Vec<usize> = with.chain(&self.without_conditions).copied().collect();
@@ -221,7 +223,7 @@ impl<'a> Earlier<'a> {
     }
 }
 
-/// The last of the rows `before` that together match whenever row `i` would; each state may have its own.
+/// The last of the rows in `before` that together subsume row `i`; a different row may do so in each state.
 fn hidden_by(element: &Element, i: usize, before: &[usize], Headers { needs, packets }: &Headers) -> Option<usize> {
     let row = &element.rows[i];
     let covers = |j: &usize, state: Option<u16>| {
@@ -271,7 +273,7 @@ fn warn_unreachable_states(element: &Element, sink: &mut Sink) {
     }
 }
 
-/// Warns of a state with a successor that no context enters with a timer.
+/// Warns of a state that has a successor but is never entered with a timer.
 fn warn_idle_successors(element: &Element, sink: &mut Sink) {
     let Some(stateful) = &element.stateful else { return };
     for (state, name) in stateful.states.iter().enumerate() {

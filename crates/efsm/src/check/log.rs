@@ -1,4 +1,4 @@
-//! `log` and `alert`: what a row reports.
+//! `log` and `alert`: reports to user space.
 
 use crate::diagnostic::Code;
 use crate::events::{MOST_TEXT_BYTES, MOST_VALUES};
@@ -10,11 +10,11 @@ use super::constant::Constant;
 use super::numeric::Facts;
 use super::operand::{Leaf, Operand, OperandKind};
 
-/// Numbers are reported in 64 bits.
+/// Width of reported numbers, in bits.
 const NUMBER_BITS: u8 = 64;
 
 impl<'s> Checker<'s, '_> {
-    /// What a `log` or `alert` reports; `None` where it is wrong, which was reported.
+    /// Checks a `log` or `alert`. `None` if an error was reported.
     pub(super) fn log(&mut self, level: Level, text: Name<'s>, values: &[Tree<'s>], span: Span) -> Option<StepKind> {
         let id = self.logs;
         self.logs += 1;
@@ -65,7 +65,7 @@ impl<'s> Checker<'s, '_> {
 
     fn logged(&mut self, tree: &Tree<'s>) -> Option<Logged> {
         let operand = self.operand(tree)?;
-        // As it is written, without line ends and comments.
+        // The source text, without line ends and comments.
         let lines = self.text(tree.span).lines().filter_map(|line| line.split('#').next());
         let name = lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ");
         let wide = match operand.kind {
@@ -84,12 +84,12 @@ impl<'s> Checker<'s, '_> {
         Some(Logged { name, value: NewValue::Number { value, width: how.width }, shown })
     }
 
-    /// How an address is shown; `None` for a mere number.
+    /// Display format of an address. `None` for other numbers.
     fn shown(&self, operand: &Operand) -> Option<Shown> {
         let leaf = match operand.kind {
             OperandKind::Constant(Constant::Ipv4(_)) => return Some(Shown::Ipv4),
             OperandKind::Constant(Constant::Mac(_)) => return Some(Shown::Mac),
-            // Constants are numbers with a sign of their own.
+            // A constant has a sign of its own.
             OperandKind::Constant(Constant::Number(number)) if number < 0 => return Some(Shown::Signed),
             OperandKind::Leaf(leaf) => leaf,
             _ => return None,

@@ -1,7 +1,7 @@
-//! Syntax tree to model: names resolved, widths chosen, everything checked.
+//! Semantic analysis: lowers the syntax tree to the model, resolves names, chooses widths and checks everything.
 //!
-//! Every part of a program is checked as far as it can be, whatever is wrong elsewhere. A function returns `None` where it
-//! has reported an error, so that nothing is said twice.
+//! Checking continues after an error, so that one run reports all of them. A function that has reported an error
+//! returns `None`; its callers report nothing more for the same cause.
 
 mod actions;
 mod address;
@@ -43,12 +43,12 @@ use header::OwnHeader;
 use names::Names;
 use sets::NamedSet;
 
-/// Reads and checks a function: `text` is its source, `name` what the source is called in messages, `params` the values
-/// given to its parameters. The diagnostics that come with a function are warnings. The source has no files, see
+/// Parses and checks a function. `text` is its source, `name` the name of the source in messages, `params` the values
+/// of its parameters. The diagnostics returned with a function are warnings. No files can be read; see
 /// [`compile_with`].
 ///
 /// # Errors
-/// All errors of the source, in its order.
+/// All errors, in source order.
 pub fn compile(
     name: &str,
     text: &str,
@@ -57,10 +57,10 @@ pub fn compile(
     compile_with(name, text, params, &NoFiles)
 }
 
-/// As [`compile`], with the files that the source names.
+/// As [`compile`], with access to the files that the source names.
 ///
 /// # Errors
-/// All errors of the source, in its order.
+/// All errors, in source order.
 pub fn compile_with(
     name: &str,
     text: &str,
@@ -96,7 +96,7 @@ pub fn compile_with(
     Ok((function, list))
 }
 
-/// Whether every row and statement of the source is in the function.
+/// True if every row and statement of the source is in the function.
 fn is_complete(program: &Program<'_>, function: &Function) -> bool {
     program.elements.len() == function.elements.len()
         && program.elements.iter().zip(&function.elements).all(|(tree, element)| {
@@ -104,7 +104,7 @@ fn is_complete(program: &Program<'_>, function: &Function) -> bool {
                 tree.block.statements.iter().any(|s| matches!(s, crate::syntax::ast::Statement::Forget { .. }))
             };
             let is_complete = |tree: &crate::syntax::ast::Row<'_>, row: &crate::model::Row| {
-                // One statement is the terminal action.
+                // One of the statements is the terminal action.
                 let effects = row.updates.len() + row.actions.writes.len() + row.actions.steps.len() + 1;
                 (forgets(tree) || tree.block.statements.len() == effects)
                     && tree.conditions.len() <= row.conditions.len()
@@ -116,41 +116,42 @@ fn is_complete(program: &Program<'_>, function: &Function) -> bool {
         })
 }
 
-/// Whether a text has a name as one of its words.
+/// True if `name` occurs in `text` as a whole word.
 fn names_word(text: &str, name: &str) -> bool {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == name)
 }
 
-/// Checks one program.
+/// State of the check of one program.
 struct Checker<'s, 'k> {
     sink: &'k mut Sink,
     source: Arc<Source>,
     names: Names<'s>,
-    /// The named sets, by the number of their symbol.
+    /// Named sets, indexed by the number in `Symbol::Set`.
     sets: Vec<NamedSet<'s>>,
-    /// The names of all elements, in order.
+    /// Names of all elements, in source order.
     elements: Vec<Name<'s>>,
-    /// The parse graph, with the headers that the function declares.
+    /// Parse graph, including the headers that the function declares.
     graph: Arc<Graph>,
-    /// The places and uses of the headers of the graph that the function declares.
+    /// Declarations and uses of the function's own headers.
     own_headers: Vec<OwnHeader<'s>>,
-    /// Headers whose declaration is wrong, which was reported.
+    /// Headers with an invalid declaration, which was reported.
     broken_headers: Vec<&'s str>,
-    /// Registers are read as they are after the row's updates: in packet actions.
+    /// Registers are read after the row's updates. Set in packet actions.
     sees_updates: bool,
-    /// How many reports to user space the rows so far have.
+    /// Number of `log` and `alert` statements so far.
     logs: u32,
-    /// The alternatives of the current row are not those that the source lists: a conjunction was distributed over them.
+    /// The alternatives of the current row differ from those written: `&&` was distributed over `||`, or a flag was
+    /// expanded.
     is_expanded: bool,
-    /// The rows with such alternatives, by the offsets of their heads.
+    /// Rows with such alternatives, as offsets of their heads.
     expanded: BTreeSet<usize>,
-    /// A declaration could not be read.
+    /// Part of the source could not be parsed.
     is_damaged: bool,
 }
 
 impl<'s> Checker<'s, '_> {
-    /// Adds to warnings about what rows can match which parameters they depend on that have their defaults: another value
-    /// may be given.
+    /// Adds a note to warnings about unmatched rows that depend on parameters with default values: another value may
+    /// make the row match.
     fn note_defaults(&mut self, program: &Program<'s>, given: &[(String, String)]) {
         let is_default = |name: &str| given.iter().all(|(given, _)| given != name);
         let defaults: Vec<&str> = program
@@ -213,7 +214,7 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// The source between two places.
+    /// Source text of a span.
     fn text(&self, span: Span) -> &str {
         self.source.text.get(span.start..span.end).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! What names stand for, and which of them are used.
+//! Symbol table, with uses recorded for warnings.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,15 @@ use crate::syntax::words;
 
 use super::constant::Constant;
 
-/// What a declared name stands for.
+/// Meaning of a declared name.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Symbol {
     Constant(Constant),
-    /// A named set, by its number.
+    /// Index of a named set.
     Set(u16),
     /// A port parameter without a value.
     UnsetPort,
-    /// Its declaration is wrong, which was reported.
+    /// The declaration is invalid, which was reported.
     Broken,
     Metadata(u16),
     Register(u16),
@@ -38,13 +38,13 @@ pub(super) struct VariableInfo<'s> {
     pub(super) name: &'s str,
     pub(super) ty: Type,
     pub(super) unit_ns: Option<u64>,
-    /// It holds addresses of either family, those of IPv4 mapped.
+    /// True if it holds addresses of either family, with IPv4 addresses mapped to IPv6.
     pub(super) is_either: bool,
-    /// It was declared as an IPv4 address.
+    /// True if it was declared as an IPv4 address.
     pub(super) is_ipv4: bool,
 }
 
-/// The names that the place at hand can see.
+/// Names in scope.
 #[derive(Debug, Default)]
 pub(super) struct Names<'s> {
     function: BTreeMap<&'s str, Entry<'s>>,
@@ -52,21 +52,21 @@ pub(super) struct Names<'s> {
     pub(super) metadata: Vec<VariableInfo<'s>>,
     pub(super) registers: Vec<VariableInfo<'s>>,
     pub(super) globals: Vec<VariableInfo<'s>>,
-    /// Types and initial values of the registers.
+    /// Types and initial values of the registers, in order of declaration.
     pub(super) initial: Vec<(Type, u128)>,
     pub(super) states: Vec<Name<'s>>,
-    /// Whether the element at hand is stateful; only then are there registers and a state.
+    /// True if the current element is stateful; only then are `state` and registers in scope.
     pub(super) is_stateful: bool,
-    /// Whether the element at hand has a key.
+    /// True if the current element has a key.
     pub(super) has_key: bool,
-    /// Declarations could not be read: unknown names are no surprise.
+    /// Some declarations could not be parsed, so unknown names are not reported.
     pub(super) is_damaged: bool,
-    /// Registers of all elements with the element's name, for hints.
+    /// (register, element) pairs of all elements, for hints.
     pub(super) foreign: Vec<(&'s str, &'s str)>,
 }
 
 impl<'s> Names<'s> {
-    /// What `name` stands for, which counts as a use.
+    /// Looks up `name` and marks it as used.
     pub(super) fn look_up(&mut self, name: &str) -> Option<(Symbol, &'static str)> {
         let entry = match self.element.get_mut(name) {
             Some(entry) => entry,
@@ -76,7 +76,7 @@ impl<'s> Names<'s> {
         Some((entry.symbol, entry.what))
     }
 
-    /// All names that can be seen.
+    /// Returns all names in scope.
     pub(super) fn visible(&self) -> impl Iterator<Item = &'s str> {
         self.element.keys().chain(self.function.keys()).copied()
     }
@@ -90,7 +90,7 @@ impl<'s> Names<'s> {
         is_new
     }
 
-    /// Declares a register or global register of the element at hand.
+    /// Declares a register or global register of the current element.
     pub(super) fn declare_local(
         &mut self,
         name: Name<'s>,
@@ -123,7 +123,7 @@ impl<'s> Names<'s> {
         true
     }
 
-    /// Leaves the element at hand and gives back its names.
+    /// Leaves the current element and returns its names.
     pub(super) fn leave_element(&mut self) -> BTreeMap<&'s str, Entry<'s>> {
         self.registers.clear();
         self.globals.clear();
@@ -132,18 +132,18 @@ impl<'s> Names<'s> {
         std::mem::take(&mut self.element)
     }
 
-    /// The names of the whole function.
+    /// Removes and returns the names of the function.
     pub(super) fn leave_function(&mut self) -> BTreeMap<&'s str, Entry<'s>> {
         std::mem::take(&mut self.function)
     }
 }
 
-/// What a stored context has besides its registers, by the names that a dump of the state shows.
+/// Parts of a stored context other than registers, by their names in a dump of the state.
 pub(super) const CONTEXT_PARTS: [&str; 6] = ["idle_deadline", "idle_ns", "hard_deadline", "touched", "state", "flags"];
 
 /// Checks that a register does not have the name of another part of a context.
 pub(super) fn check_register_name(name: Name<'_>, sink: &mut Sink) {
-    // `state` is a word of the language, which is reported with the rest of them.
+    // `state` is a reserved word, which `check_name` reports.
     if CONTEXT_PARTS.contains(&name.text) && !words::RESERVED.contains(&name.text) {
         sink.error(
             Code::ReservedName,
@@ -179,7 +179,7 @@ pub(super) fn check_name(name: Name<'_>, what: &str, sink: &mut Sink) {
     }
 }
 
-/// Reports that there are already as many of something as numbers for them, which are 16 bits wide.
+/// True if `count` has reached the limit of 16-bit indices, which is reported.
 pub(super) fn is_too_many(count: usize, what: &str, span: Span, sink: &mut Sink) -> bool {
     let is_too_many = count >= usize::from(u16::MAX);
     if is_too_many {
@@ -189,7 +189,7 @@ pub(super) fn is_too_many(count: usize, what: &str, span: Span, sink: &mut Sink)
     is_too_many
 }
 
-/// Reports names that nothing used.
+/// Warns of names that are never used.
 pub(super) fn warn_unused<'s>(entries: &BTreeMap<&'s str, Entry<'s>>, sink: &mut Sink) {
     for entry in entries.values().filter(|e| !e.is_used) {
         warn_unused_one(entry.name.span, entry.what, entry.name.text, sink);

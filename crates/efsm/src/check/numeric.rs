@@ -1,4 +1,4 @@
-//! Width, sign and clock unit of an expression, and the model's form of it.
+//! Width, sign and clock unit of an expression, and its lowering to the model.
 
 use crate::diagnostic::Code;
 use crate::model::{Destination, Expr, Span, Width};
@@ -7,7 +7,7 @@ use super::Checker;
 use super::constant::{Constant, render_time, type_range};
 use super::operand::{Leaf, Operand, OperandKind};
 
-/// What is known about a leaf.
+/// Type and clock unit of a leaf.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LeafInfo {
     pub(super) width_bits: u8,
@@ -15,25 +15,25 @@ pub(super) struct LeafInfo {
     pub(super) unit_ns: Option<u64>,
 }
 
-/// What the leaves of one or two expressions have in common.
+/// Properties of the leaves of one or two expressions.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Facts {
-    /// The widest leaf other than `now`; 0 where there is none.
+    /// Width in bits of the widest leaf other than `now`; 0 if there is none.
     pub(super) width_bits: u8,
-    /// The widest unsigned leaf other than `now`.
+    /// Width in bits of the widest unsigned leaf other than `now`.
     pub(super) unsigned_bits: u8,
     pub(super) signed: Option<Span>,
-    /// An unsigned leaf of 64 bits.
+    /// A 64-bit unsigned leaf.
     pub(super) unsigned_64: Option<Span>,
     pub(super) now: Option<Span>,
-    /// The clock unit of the variables that have one, and where.
+    /// Clock unit in ns of the variables that have one, and a place of such a variable.
     pub(super) unit: Option<(u64, Span)>,
-    /// The narrowest variable with a clock unit, in bits, and where.
+    /// Width in bits of the narrowest variable with a clock unit, and its place.
     pub(super) clock: Option<(u8, Span)>,
     pub(super) constants: Vec<(Constant, Span)>,
 }
 
-/// How an expression is computed.
+/// Width, sign and clock unit of a computation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arithmetic {
     pub(super) width: Width,
@@ -42,7 +42,7 @@ pub(super) struct Arithmetic {
 }
 
 impl Facts {
-    /// Bits of `now` here: as many as the variables with a clock have, so that it wraps with them.
+    /// Width of `now` in bits: that of the narrowest clock variable, so that both wrap together.
     pub(super) fn now_bits(&self) -> u8 {
         match (self.now, self.clock) {
             (None, _) => 0,
@@ -68,7 +68,7 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// Adds the leaves of `operand` to `facts`; `None` where clock units clash, which was reported.
+    /// Adds the leaves of `operand` to `facts`. `None` if clock units differ, which is reported.
     pub(super) fn gather(&mut self, operand: &Operand, facts: &mut Facts) -> Option<()> {
         match &operand.kind {
             OperandKind::Constant(constant) => facts.constants.push((*constant, operand.span)),
@@ -105,7 +105,7 @@ impl Checker<'_, '_> {
         Some(())
     }
 
-    /// Notes a variable with a clock unit.
+    /// Adds a variable with a clock unit to `facts`.
     pub(super) fn gather_unit(&mut self, unit_ns: u64, width_bits: u8, span: Span, facts: &mut Facts) -> Option<()> {
         if let Some((other, place)) = facts.unit
             && other != unit_ns
@@ -129,7 +129,7 @@ impl Checker<'_, '_> {
         Some(())
     }
 
-    /// Chooses width and sign. `at_least_bits` is the width of the destination, 0 for a comparison.
+    /// Chooses width and sign. `at_least_bits` is the width of the destination, or 0 for a comparison.
     pub(super) fn arithmetic(&mut self, facts: &Facts, at_least_bits: u8, is_comparison: bool) -> Option<Arithmetic> {
         let unit_ns = facts.unit.map_or(1, |(unit_ns, _)| unit_ns);
         let now_bits = facts.now_bits();
@@ -185,7 +185,7 @@ impl Checker<'_, '_> {
             .help("make both signed or both unsigned, or the unsigned one at most 32 bits wide");
     }
 
-    /// A constant as a number, times in units of `unit_ns`.
+    /// Converts a constant to a number, with times in units of `unit_ns`.
     pub(super) fn number(&mut self, constant: Constant, unit_ns: u64, span: Span) -> Option<i128> {
         if let Some(number) = constant.number(unit_ns) {
             return Some(number);
@@ -213,7 +213,7 @@ impl Checker<'_, '_> {
         None
     }
 
-    /// The model's form of `operand`; `None` where it is wrong, which was reported.
+    /// Lowers `operand` to the model. `None` if an error was reported.
     pub(super) fn build(&mut self, operand: &Operand, how: Arithmetic) -> Option<Expr> {
         Some(match &operand.kind {
             OperandKind::Constant(constant) => {
@@ -269,7 +269,7 @@ impl Checker<'_, '_> {
         })
     }
 
-    /// Least and largest value that an operand can have when computed like this.
+    /// Range of an operand under the chosen arithmetic: minimum and maximum.
     pub(super) fn range(&self, operand: &Operand, how: Arithmetic) -> (i128, i128) {
         match operand.kind {
             OperandKind::Leaf(Leaf::Now) => type_range(how.width.bits() as u8, false),

@@ -1,5 +1,5 @@
-//! Arithmetic: from the syntax tree to operands with resolved names, and from there, once the width and the clock unit
-//! are known, to the model's expressions.
+//! Arithmetic: lowers the syntax tree to operands with resolved names, and these to expressions of the model once width
+//! and clock unit are known.
 
 use flowloom_wire::field::FieldId;
 
@@ -23,7 +23,7 @@ pub(super) struct Operand {
 pub(super) enum OperandKind {
     Constant(Constant),
     Leaf(Leaf),
-    /// A value of more than 64 bits, which arithmetic cannot take.
+    /// A value wider than 64 bits, which is not valid in arithmetic.
     Wide(Wide),
     Invert(Box<Operand>),
     Binary(BinaryOp, Box<Operand>, Box<Operand>),
@@ -33,7 +33,7 @@ pub(super) enum OperandKind {
         left: Box<Operand>,
         right: Box<Operand>,
     },
-    /// The words are chosen once the parts are known to have widths.
+    /// Split into words when the expression is built.
     Hash(Vec<Operand>),
     Ewma {
         average: Box<Operand>,
@@ -43,7 +43,7 @@ pub(super) enum OperandKind {
 }
 
 impl Operand {
-    /// Adds the packet fields that it reads.
+    /// Appends the packet fields that the operand reads.
     pub(super) fn fields(&self, fields: &mut Vec<FieldId>) {
         match &self.kind {
             OperandKind::Leaf(Leaf::Field(field)) | OperandKind::Wide(Wide::Field(field)) => fields.push(*field),
@@ -61,12 +61,12 @@ impl Operand {
     }
 }
 
-/// A value that the packet or the context brings.
+/// A value read from the packet or the context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Leaf {
     Register(u16),
     Global(u16),
-    /// A register before the row's updates, in a packet action.
+    /// Value of a register before the row's updates, in a packet action.
     Old(Destination),
     Metadata(u16),
     Field(FieldId),
@@ -75,7 +75,7 @@ pub(super) enum Leaf {
 }
 
 impl<'s> Checker<'s, '_> {
-    /// Resolves an expression; `None` where it is wrong, which was reported.
+    /// Resolves an expression. `None` if an error was reported.
     pub(super) fn operand(&mut self, tree: &Tree<'s>) -> Option<Operand> {
         let span = tree.span;
         let kind = match &tree.kind {
@@ -124,7 +124,7 @@ impl<'s> Checker<'s, '_> {
         Some(Operand { span, kind })
     }
 
-    /// As [`Checker::operand`], for a place where numbers are computed: no address of 128 bits.
+    /// As [`Checker::operand`], for arithmetic: refuses 128-bit addresses.
     pub(super) fn narrow(&mut self, tree: &Tree<'s>) -> Option<Operand> {
         let operand = self.operand(tree)?;
         match operand.kind {
@@ -156,7 +156,7 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// Resolves an expression that must be constant; `what` says what it is for.
+    /// Resolves an expression that must be constant; `what` names its use in messages.
     pub(super) fn constant(&mut self, tree: &Tree<'s>, what: &str) -> Option<Constant> {
         let operand = self.operand(tree)?;
         if let OperandKind::Constant(constant) = operand.kind {
@@ -286,7 +286,8 @@ impl<'s> Checker<'s, '_> {
         })
     }
 
-    /// `old(register)`: in a packet action the register before the row's updates; elsewhere all registers are read so.
+    /// `old(register)`: in a packet action, the register before the row's updates. Elsewhere every read has this
+    /// meaning.
     fn old(&mut self, arguments: &[Tree<'s>], span: Span) -> Option<OperandKind> {
         let found = match arguments {
             [Tree { kind: ExprKind::Name(name), span }] => match self.names.look_up(name) {
@@ -316,7 +317,7 @@ impl<'s> Checker<'s, '_> {
         Some(self.leaf_or_wide(leaf, wide))
     }
 
-    /// Reports what `ror` cannot rotate.
+    /// Reports an operand that `ror` cannot rotate.
     fn check_rotate(&mut self, operand: &Operand) -> Option<()> {
         let found = match operand.kind {
             OperandKind::Leaf(leaf) => {
@@ -404,12 +405,12 @@ impl<'s> Checker<'s, '_> {
         if self.leaf(leaf).width_bits > 64 { OperandKind::Wide(wide) } else { OperandKind::Leaf(leaf) }
     }
 
-    /// A field as the function calls it.
+    /// Name of a field in this function.
     pub(super) fn field_name(&self, field: FieldId) -> String {
         self.graph.field_name(field).into_owned()
     }
 
-    /// Reports a name that nothing has.
+    /// Reports an undeclared name.
     pub(super) fn unknown_name(&mut self, name: Name<'s>) {
         if self.names.is_damaged {
             return;
@@ -438,7 +439,7 @@ impl<'s> Checker<'s, '_> {
             .help(help);
     }
 
-    /// The packet field called `name`.
+    /// Looks up the packet field called `name`.
     pub(super) fn field(&mut self, name: Name<'s>) -> Option<FieldId> {
         let (header, rest) = name.text.split_once('.').unwrap_or((name.text, ""));
         self.use_header(header);
@@ -453,7 +454,7 @@ impl<'s> Checker<'s, '_> {
             names.iter().map(String::as_str).filter(|known| known.split('.').next() == Some(header)).collect();
         let foreign = words::FOREIGN_FIELDS.iter().find(|(known, _)| *known == header);
         if of_header.is_empty() && self.is_damaged {
-            // Perhaps the declaration of its header is what could not be read.
+            // The declaration of its header may be the part that could not be parsed.
             return None;
         }
         let flag = format!("{header}.is_{}", rest.to_ascii_lowercase());
@@ -479,7 +480,7 @@ impl<'s> Checker<'s, '_> {
     }
 }
 
-/// The exact value of an operand without leaves.
+/// Exact value of an operand without leaves.
 fn evaluate(operand: &Operand) -> Option<i128> {
     match &operand.kind {
         OperandKind::Constant(constant @ (Constant::Number(_) | Constant::Ipv4(_) | Constant::Mac(_))) => {

@@ -1,8 +1,8 @@
-//! Warnings about the values of fields: rows whose conditions exclude each other, rows that an earlier row covers, and rows
-//! whose values of one field earlier rows take together.
+//! Warnings about field values: rows with unsatisfiable conditions, rows subsumed by an earlier row, and rows whose
+//! values of one field are subsumed by the union of earlier rows.
 //!
-//! Limits: rows that several others cover only together, in two or more fields, are not found; at most [`MOST_PAIRS`] pairs
-//! of rows are compared.
+//! Limits: rows subsumed only by a union over two or more fields are not found; at most [`MOST_PAIRS`] pairs of rows
+//! are compared.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -14,13 +14,13 @@ use crate::diagnostic::{Code, Sink};
 use crate::intervals::{self, Interval, intersect};
 use crate::model::{Condition, Element, Row, Span};
 
-/// Earlier rows that a message points at.
+/// Maximum number of earlier rows in a message.
 const MOST_SHOWN: usize = 3;
 
-/// Pairs of rows that are compared to see whether one covers the other.
+/// Maximum number of pairs of rows tested for subsumption.
 const MOST_PAIRS: usize = 1 << 22;
 
-/// Warns about the rows of an element but those in `known`, which were reported.
+/// Warns about the rows of an element, except those in `known`, which were reported.
 pub(super) fn warn(element: &Element, known: &BTreeSet<usize>, graph: &Graph, sink: &mut Sink) {
     let mut numbers = HashMap::new();
     let mut taken = Taken::default();
@@ -32,7 +32,7 @@ pub(super) fn warn(element: &Element, known: &BTreeSet<usize>, graph: &Graph, si
         let excluded = values.iter().find(|(_, values)| values.is_empty()).map(|(field, _)| *field);
         if let Some(field) = excluded {
             let name = graph.field_name(field);
-            // A condition that never holds by itself was reported.
+            // A single condition that never holds was reported.
             let mut each = row.conditions.iter().filter_map(intervals::of).filter(|(of, _)| *of == field);
             if !known.contains(&i) && each.all(|(_, values)| !values.is_empty()) {
                 sink.warning(
@@ -108,7 +108,7 @@ pub(super) fn warn(element: &Element, known: &BTreeSet<usize>, graph: &Graph, si
             }
             earlier.push((i, matched));
         }
-        // A row whose actions need more fields than its conditions leaves packets to later rows.
+        // A row whose actions need more fields than its conditions may leave packets to later rows.
         let asked: BTreeSet<FieldId> = row.conditions.iter().flat_map(Condition::fields).collect();
         if row.fields().iter().all(|field| asked.contains(field)) {
             for (field, values) in values {
@@ -118,13 +118,13 @@ pub(super) fn warn(element: &Element, known: &BTreeSet<usize>, graph: &Graph, si
     }
 }
 
-/// What a row matches.
+/// Match set of a row.
 struct Matched {
     states: BTreeSet<u16>,
-    /// Its fields: a packet that lacks one does not match.
+    /// Fields that it reads; a packet without one of them does not match.
     fields: BTreeSet<FieldId>,
     values: BTreeMap<FieldId, Vec<Interval>>,
-    /// Its conditions that compare no field with constants.
+    /// Conditions other than comparisons of a field with constants.
     others: Vec<Condition>,
 }
 
@@ -138,7 +138,7 @@ impl Matched {
         }
     }
 
-    /// Whether this row matches whenever the other one does.
+    /// True if this row matches every packet that the other one matches.
     fn covers(&self, other: &Matched) -> bool {
         let includes = |(field, own): (&FieldId, &Vec<Interval>)| {
             other.values.get(field).is_some_and(|values| intersect(own, values) == *values)
@@ -150,12 +150,12 @@ impl Matched {
     }
 }
 
-/// The subject of a message about a row of the model: an alternative, if the source joins several with `||`.
+/// Subject of a message about a row of the model: an alternative if the source row has several.
 pub(super) fn subject(rows: &[Row], span: Span) -> &'static str {
     if rows.iter().filter(|row| row.span == span).take(2).count() > 1 { "an alternative of the row" } else { "the row" }
 }
 
-/// For each field that a row compares with constants, the values for which all of its conditions hold.
+/// Values of each field compared with constants for which all such conditions of the row hold.
 fn values(row: &Row) -> BTreeMap<FieldId, Vec<Interval>> {
     let mut values: BTreeMap<FieldId, Vec<Interval>> = BTreeMap::new();
     for (field, intervals) in row.conditions.iter().filter_map(intervals::of) {
@@ -164,7 +164,7 @@ fn values(row: &Row) -> BTreeMap<FieldId, Vec<Interval>> {
     values
 }
 
-/// A field of the row that is present only with other values of `ip.proto` than the row asks for, and those values.
+/// A field of the row and the protocols that it requires, if the row's values of `ip.proto` exclude all of them.
 fn other_protocol(row: &Row, values: &BTreeMap<FieldId, Vec<Interval>>, graph: &Graph) -> Option<(String, String)> {
     let protocols = values.get(&FieldId::by_name("ip.proto")?)?;
     row.fields().into_iter().find_map(|field| {
@@ -175,14 +175,14 @@ fn other_protocol(row: &Row, values: &BTreeMap<FieldId, Vec<Interval>>, graph: &
     })
 }
 
-/// The protocol numbers of the packets that have a field; `None` where they are not known.
+/// Protocol numbers of the packets that have a field. `None` if unknown.
 pub(super) fn protocols_of(field: FieldId) -> Option<Vec<u128>> {
     let headers = field.headers();
     let own: Vec<u128> = headers.iter().filter_map(|header| protocol(*header)).collect();
     (!own.is_empty() && own.len() == headers.len()).then_some(own)
 }
 
-/// The protocol number of an outer transport header.
+/// Protocol number of an outer transport header.
 pub(super) fn protocol(header: Header) -> Option<u128> {
     Some(match header {
         Header::Tcp => 6,
@@ -193,13 +193,13 @@ pub(super) fn protocol(header: Header) -> Option<u128> {
     })
 }
 
-/// What the rows so far match: by the field, their other conditions and their states.
+/// Field, other conditions and states of a row.
 type Key = (FieldId, Vec<usize>, Vec<u16>);
 
 /// Values of fields that earlier rows match.
 #[derive(Default)]
 struct Taken {
-    /// By first value, the last one.
+    /// Intervals: first value to last value.
     values: HashMap<Key, BTreeMap<u128, u128>>,
     rows: HashMap<Key, Vec<(usize, Vec<Interval>)>>,
 }
@@ -209,7 +209,7 @@ impl Taken {
         let key = (field, others.to_vec(), states.to_vec());
         let taken = self.values.entry(key.clone()).or_default();
         for &(mut low, mut high) in values {
-            // Merges with what overlaps or lies next to it.
+            // Merge with overlapping and adjacent intervals.
             while let Some((&first, &last)) = taken.range(..=high.saturating_add(1)).next_back()
                 && last.saturating_add(1) >= low
             {
@@ -221,7 +221,7 @@ impl Taken {
         self.rows.entry(key).or_default().push((row, values.to_vec()));
     }
 
-    /// The rows that together match all of these values, whenever `others` hold; `None` where they do not.
+    /// Rows that together match all of these values under the conditions `others`. `None` if there are none.
     fn all_of(&self, field: FieldId, others: &[usize], states: &[u16], values: &[Interval]) -> Option<Vec<usize>> {
         let keys = [(field, others.to_vec(), states.to_vec()), (field, Vec::new(), states.to_vec())];
         keys.iter().find_map(|key| {

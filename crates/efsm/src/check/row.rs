@@ -1,4 +1,4 @@
-//! Rows.
+//! Rows: states, conditions, next state and timers.
 
 use crate::diagnostic::{Code, did_you_mean, list_names};
 use crate::model::{Destination, Expr, NewValue, NextState, Row, Span, Update, Wide, Width};
@@ -9,8 +9,8 @@ use super::actions::Effects;
 use super::constant::render_time;
 
 impl<'s> Checker<'s, '_> {
-    /// A row of element number `index`, as one row of the model for each alternative of its conditions; none where its head
-    /// is wrong, which was reported.
+    /// Lowers a row of the element with this index to one row of the model for each alternative of its conditions.
+    /// Empty if an error was reported.
     pub(super) fn row(&mut self, tree: &ast::Row<'s>, index: usize, element: &ast::Element<'s>) -> Vec<Row> {
         self.checked_row(tree, index, element).unwrap_or_default()
     }
@@ -33,8 +33,8 @@ impl<'s> Checker<'s, '_> {
         Some(alternatives.into_iter().map(row).collect())
     }
 
-    /// The next state of a row with `forget`: the initial one, without timers, and all registers are set to their initial
-    /// values. That of any other row is `next`.
+    /// Next state of a row. `forget` leads to the initial state without timers, and adds updates that reset all
+    /// registers to their initial values; other rows keep `next`.
     fn forgotten(
         &mut self,
         tree: &ast::Row<'s>,
@@ -193,7 +193,7 @@ impl<'s> Checker<'s, '_> {
         Some(NextState::To { state: next?, idle_ns, hard_ns })
     }
 
-    /// The idle and the hard timeout.
+    /// Idle and hard timeout, in ns.
     pub(super) fn timers(&mut self, timers: &[ast::Timer<'s>]) -> Option<(Option<u64>, Option<u64>)> {
         let (mut idle_ns, mut hard_ns) = (None, None);
         for timer in timers {
@@ -211,7 +211,7 @@ impl<'s> Checker<'s, '_> {
         Some((idle_ns, hard_ns))
     }
 
-    /// Reports a timeout at which a clock of the element could have wrapped half around.
+    /// Reports a timeout of at least half of a clock's wrap-around period.
     fn check_wrap(&mut self, timeout_ns: u64, span: Span) {
         let variables = self.names.registers.iter().chain(&self.names.globals);
         let limit = variables

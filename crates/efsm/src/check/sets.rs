@@ -1,8 +1,8 @@
-//! Named sets: the entries of `set name = { ... }` and of the files that `set name = file("...")` names, merged to
-//! intervals.
+//! Named sets: the entries of `set name = { ... }` and of the files named by `set name = file("...")`, merged into
+//! disjoint intervals.
 //!
-//! A set may hold numbers and addresses of several kinds. Those of IPv4 and IPv6 may stand together, because `ip.src`
-//! takes both; what a value can never be is an error where the set is used.
+//! A set may mix numbers and addresses of several kinds. IPv4 and IPv6 addresses are both valid for `ip.src`; an entry
+//! that an operand can never equal is an error where the set is used.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ use super::constant::Constant;
 use super::names::{Symbol, is_too_many};
 use super::operand::{Leaf, OperandKind};
 
-/// Entries that one set may have.
+/// Maximum number of entries of a set.
 const MOST_ENTRIES: usize = 65_536;
-/// Findings about one file that are reported one by one.
+/// Maximum number of findings reported for a file.
 const MOST_FINDINGS: usize = 5;
 
-/// What an entry is made of.
+/// Kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Number,
@@ -56,10 +56,10 @@ impl Kind {
     }
 }
 
-/// First and last value of an entry.
+/// Kind of an entry, and its first and last value.
 type Entry = (Kind, Interval);
 
-/// What an entry says behind its first value.
+/// Remainder of an entry after its first value.
 #[derive(Debug, Clone, Copy)]
 enum Rest {
     Value,
@@ -67,14 +67,14 @@ enum Rest {
     Range(Constant),
 }
 
-/// What is wrong with an entry, and what would help.
+/// Code, message and help of an error in an entry.
 type Wrong = (Code, String, &'static str);
 
-/// A set as it was declared.
+/// A declared set.
 #[derive(Debug)]
 pub(super) struct NamedSet<'s> {
     name: Name<'s>,
-    /// For each of [`KINDS`], ascending, none next to another.
+    /// Intervals for each of [`KINDS`]: ascending, disjoint and not adjacent.
     values: [Vec<Interval>; 4],
 }
 
@@ -111,7 +111,7 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// The entries of a set that stands in the source.
+    /// Entries of a set written in the source.
     fn written(&mut self, name: Name<'s>, items: &[crate::syntax::ast::SetItem<'s>]) -> Option<Vec<Entry>> {
         if items.len() > MOST_ENTRIES {
             let (found, most) = (items.len(), MOST_ENTRIES);
@@ -163,7 +163,7 @@ impl<'s> Checker<'s, '_> {
         entries.map(|_| found.into_iter().map(|(entry, _)| entry).collect())
     }
 
-    /// The entries of a set that stands in a file.
+    /// Entries of a set that is read from a file.
     fn entries_of_file(&mut self, path: Name<'s>, files: &dyn Files) -> Option<Vec<Entry>> {
         let text = match files.read(path.text) {
             Ok(text) => text,
@@ -317,7 +317,7 @@ impl<'s> Checker<'s, '_> {
         None
     }
 
-    /// The set called `name`.
+    /// Index of the set called `name`.
     fn set_called(&mut self, name: Name<'s>) -> Option<usize> {
         match self.names.look_up(name.text) {
             Some((Symbol::Set(i), _)) => return Some(usize::from(i)),
@@ -359,7 +359,7 @@ fn render(kind: Kind, value: u128) -> String {
     }
 }
 
-/// The entry that a line of a file holds.
+/// Parses the entry on a line of a file.
 fn entry_of_line(line: &str) -> Result<Entry, Wrong> {
     let value = |word: &str| -> Result<Constant, Wrong> {
         match read_value(word) {

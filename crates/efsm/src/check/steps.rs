@@ -1,4 +1,4 @@
-//! Steps: headers that are added and taken away, copies, and packets of one's own.
+//! Steps: push and pop of headers, tunnels, copies, and packets that a row creates.
 
 use flowloom_wire::{FieldId, Header, Stack, StackError};
 
@@ -10,7 +10,7 @@ use crate::syntax::ast::{self, Expr as Tree, Name, Template};
 use super::Checker;
 use super::actions::{Target, share_bits};
 
-/// The headers that can be made, by the names that their fields start with.
+/// Headers that a step can create, by the prefix of their fields.
 const MADE: [Header; 10] = [
     Header::Ethernet,
     Header::Vlan,
@@ -24,7 +24,7 @@ const MADE: [Header; 10] = [
     Header::Gtpu,
 ];
 
-/// Fields without which a header means nothing: they have no default.
+/// Fields without a default value: a header is meaningless without them.
 const REQUIRED: [&str; 15] = [
     "eth.dst",
     "eth.src",
@@ -44,7 +44,7 @@ const REQUIRED: [&str; 15] = [
 ];
 
 impl<'s> Checker<'s, '_> {
-    /// A step of a row; `None` where it is wrong, which was reported.
+    /// Checks a step of a row. `None` if an error was reported.
     pub(super) fn step(&mut self, step: &ast::Step<'s>, span: Span) -> Option<StepKind> {
         let tags = [Header::Vlan, Header::Mpls];
         match step {
@@ -81,7 +81,7 @@ impl<'s> Checker<'s, '_> {
         templates.into_iter().collect()
     }
 
-    /// Checks that the headers of a step make a packet, and that each has what it needs.
+    /// Checks that the headers of a step form a valid packet, and that each has its required fields.
     fn stack(&mut self, kind: StepKind, trees: &[Template<'s>], span: Span) -> Option<StepKind> {
         let stack = match steps::stack(&self.graph, &kind) {
             Ok(stack) => stack?,
@@ -96,7 +96,7 @@ impl<'s> Checker<'s, '_> {
         };
         let mut is_ok = true;
         for (i, (tree, template)) in trees.iter().zip(templates).enumerate() {
-            // What follows says some of a header's fields.
+            // The header that follows determines some of the fields.
             let is_filled = |field| is_filled(&stack, i, field);
             is_ok &= self.check_required(tree, template, is_filled).is_some();
         }
@@ -167,7 +167,7 @@ impl<'s> Checker<'s, '_> {
         let mut values = Vec::new();
         for (name, value) in &tree.values {
             let Some(field) = header.and_then(|header| self.template_field(header, *name)) else {
-                self.operand(value); // its names count as used, and what is wrong in it is reported
+                self.operand(value); // marks its names as used and reports its errors
                 is_ok = false;
                 continue;
             };
@@ -193,7 +193,7 @@ impl<'s> Checker<'s, '_> {
         is_ok.then_some(HeaderTemplate { header: header?, values })
     }
 
-    /// The field called `name` of a header that is made.
+    /// Returns the field called `name` of a header that a step creates.
     fn template_field(&mut self, header: Header, name: Name<'s>) -> Option<FieldId> {
         let of = self.graph.header_name(header).to_owned();
         let field = self.graph.field(&format!("{of}.{}", name.text)).filter(|field| field.header() == Some(header));
@@ -217,7 +217,7 @@ impl<'s> Checker<'s, '_> {
         None
     }
 
-    /// The fields of a header that can be given, without its name.
+    /// Fields of a header that a template can set, by their names without the header.
     fn given_fields(&self, header: Header) -> Vec<(String, FieldId)> {
         let catalogue = FieldId::all().filter(|field| field.header() == Some(header) && field.is_writable());
         let own = self.graph.user_fields(header).map(|(field, user)| (user.name.clone(), field));
@@ -236,7 +236,7 @@ impl<'s> Checker<'s, '_> {
         Some(NewValue::Number { value, width })
     }
 
-    /// Reports fields that must be given and are neither that nor `is_filled` by what follows.
+    /// Reports required fields that are neither given nor filled in (`is_filled`) from the header that follows.
     fn check_required(
         &mut self,
         tree: &Template<'s>,
@@ -266,7 +266,7 @@ impl<'s> Checker<'s, '_> {
         None
     }
 
-    /// Reports more pops than there can be tags, labels or tunnels in a parsed packet.
+    /// Reports more pops than a parsed packet can have tags, labels or tunnels.
     pub(super) fn check_balance(&mut self, steps: &[Step]) {
         let (mut tags, mut labels, mut tunnels) = (2_i32, 4_i32, 1_i32);
         for step in steps {
@@ -303,12 +303,12 @@ impl<'s> Checker<'s, '_> {
     }
 }
 
-/// Whether a stack says a field of one of its headers by itself.
+/// True if the stack fills in this field of one of its headers.
 fn is_filled(stack: &Stack, header: usize, field: FieldId) -> bool {
     stack.slot(header, field).is_some_and(|slot| slot.read(stack.template()) != Some(0))
 }
 
-/// The name of the outermost header of the same form.
+/// Name of the outermost header of the same format.
 fn plain(name: &str) -> &str {
     let name = name.strip_prefix("inner.").unwrap_or(name);
     match name {
