@@ -1,102 +1,102 @@
-//! The stable codes of diagnostics.
+//! Stable codes of diagnostics.
 
 use std::fmt;
 
-/// The kind of a diagnostic, shown as `efsm::name`; stable between versions.
+/// Kind of a diagnostic, shown as `efsm::name`; stable across versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Code {
-    /// A character that starts no word of the language.
+    /// A character outside the language.
     UnknownCharacter,
-    /// A number, time or address that cannot be read.
+    /// An invalid number, time or address.
     BadLiteral,
-    /// Another word was expected here.
+    /// Another token was expected here.
     UnexpectedToken,
-    /// Something opened is not closed.
+    /// A brace or parenthesis that is not closed.
     Unclosed,
     /// Expressions nested too deeply.
     TooDeep,
-    /// Something required is not there.
+    /// A required part is missing.
     Missing,
     /// A construct of a later version.
     NotAvailable,
-    /// An operator that the language does not have.
+    /// An operator outside the language.
     UnknownOperator,
-    /// A reserved word as a name.
+    /// A reserved word used as a name.
     ReservedName,
-    /// A name that breaks the rules for names.
+    /// A name that breaks the naming rules.
     BadName,
-    /// A name or clause that is there twice.
+    /// A duplicate name or clause.
     Duplicate,
-    /// A name that nothing has.
+    /// An undeclared name.
     UnknownName,
-    /// No such packet field.
+    /// An unknown packet field.
     UnknownField,
-    /// No such header.
+    /// An unknown header.
     UnknownHeader,
-    /// Headers that do not make a packet, or a change that a frame cannot take.
+    /// Headers that form no packet, or a change that a frame does not support.
     BadHeaders,
-    /// No such state.
+    /// An unknown state.
     UnknownState,
-    /// No such element.
+    /// An unknown element.
     UnknownElement,
-    /// No such parameter.
+    /// An unknown parameter.
     UnknownParameter,
-    /// No such type.
+    /// An unknown type.
     UnknownType,
     /// A parameter without a value.
     UnsetParameter,
-    /// A parameter value that cannot be used.
+    /// An invalid parameter value.
     BadParameter,
     /// A value of the wrong kind.
     WrongKind,
-    /// A constant outside of what it is compared with or stored in.
+    /// A constant outside of the range of its operand or destination.
     OutOfRange,
     /// A field that cannot be written.
     ReadOnlyField,
-    /// Something that cannot be written at all.
+    /// A name that is no valid destination.
     NotWritable,
     /// Two writes of the same destination.
     WrittenTwice,
-    /// Widths that do not go together.
+    /// Incompatible widths.
     WidthMismatch,
     /// Signed and unsigned numbers that cannot be compared.
     SignMismatch,
-    /// Clock units that do not go together.
+    /// Incompatible clock units.
     TimeUnit,
-    /// A time that is too long, too short or inexact.
+    /// A time that is too long, too short or not a multiple of its unit.
     BadTime,
     /// A row without a terminal action.
     NoTerminal,
-    /// Something after a terminal action.
+    /// An action after the terminal action.
     AfterTerminal,
-    /// `goto` that does not lead forward.
+    /// A `goto` to the same or an earlier element.
     BackwardGoto,
-    /// A flow key that cannot be used.
+    /// An invalid flow key.
     BadKey,
     /// A stateful construct in a stateless element, or the reverse.
     WrongElement,
-    /// Something that cannot be a condition.
+    /// An expression that is no valid condition.
     BadCondition,
-    /// Something that `otherwise` cannot do.
+    /// An action that `otherwise` does not support.
     BadOtherwise,
     /// A state that no row leads to.
     UnreachableState,
     /// An element that no `goto` leads to.
     UnreachableElement,
-    /// A row that an earlier one hides.
+    /// A row that earlier rows shadow.
     ShadowedRow,
     /// A condition or row that never or always holds.
     Constant,
-    /// Something declared and never used.
+    /// An unused declaration.
     Unused,
-    /// A file that the source names and that cannot be read.
+    /// A file named in the source that cannot be read.
     UnreadableFile,
-    /// Contexts that nothing removes.
+    /// Contexts that are never removed.
     NeverRemoved,
 }
 
 impl Code {
-    /// Its name as users see it.
+    /// Name of the code in messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Code::UnknownCharacter => "efsm::unknown_character",

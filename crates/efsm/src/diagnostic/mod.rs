@@ -1,6 +1,6 @@
-//! What the front end says about a program: stable codes, places in the source, and help that can be acted on.
+//! Diagnostics of the front end: stable codes, spans in the source, and actionable help.
 //!
-//! A library prints nothing: [`Diagnostics`] is a [`miette::Diagnostic`], and whoever holds the terminal renders it.
+//! A library prints nothing: [`Diagnostics`] is a [`miette::Diagnostic`], and the caller renders it.
 
 mod suggest;
 
@@ -16,13 +16,13 @@ pub(crate) use suggest::{did_you_mean, list_names};
 
 mod code;
 
-/// Lines with more bytes around a place are shown in part.
+/// Maximum bytes of context around a span; longer lines are truncated.
 const MOST_SHOWN_BYTES: usize = 2000;
-/// Bytes of a long line that are marked, and shown on both sides of the mark.
+/// Maximum bytes of a long line that are marked, and that are shown on each side of the mark.
 const MOST_MARKED_BYTES: usize = 40;
 
 impl Source {
-    /// Whether the lines of a span are too long to be shown.
+    /// True if the lines of a span exceed the context limit.
     fn is_long_around(&self, span: Span) -> bool {
         let end = span.end.min(self.text.len());
         let start = span.start.min(end);
@@ -32,34 +32,34 @@ impl Source {
     }
 }
 
-/// One thing the front end has to say.
+/// A finding of the front end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// The kind of finding; stable between versions.
+    /// Kind of finding; stable across versions.
     pub code: Code,
-    /// Whether it only warns.
+    /// True for a warning, false for an error.
     pub is_warning: bool,
     /// What was found and what was expected.
     pub message: String,
-    /// The places it speaks of, the main one first; none where the cause is not in the source.
+    /// Labelled spans, the primary one first; empty if the cause is outside of the source.
     pub labels: Vec<Label>,
-    /// What to do about it.
+    /// Suggested fix.
     pub help: Option<String>,
-    /// The source the labels point into.
+    /// The source that the labels refer to.
     pub source: Arc<Source>,
 }
 
-/// A place in the source and what is there.
+/// A labelled span of the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
-    /// The place.
+    /// The span.
     pub span: Span,
-    /// What is there.
+    /// The label.
     pub text: String,
 }
 
 impl Diagnostic {
-    /// Line and column (from 1) of the main place; `None` where the cause is not in the source.
+    /// Line and column, from 1, of the primary span. `None` if the cause is outside of the source.
     pub fn position(&self) -> Option<(u32, u32)> {
         let (line, column, _) = self.source.locate(self.labels.first()?.span.start);
         Some((line, column))
@@ -117,7 +117,7 @@ impl SourceCode for Source {
     ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
         let contents = self.text.as_str().read_span(span, context_lines_before, context_lines_after)?;
         if contents.data().len() > MOST_SHOWN_BYTES {
-            // Part of a long line around the span. Two places on it are shown apart.
+            // Shows part of a long line around the span. Two spans on it are shown separately.
             let (start, end) = (span.offset(), span.offset() + span.len());
             if span.len() > MOST_MARKED_BYTES {
                 return Err(MietteError::OutOfBounds);
@@ -149,7 +149,7 @@ impl SourceCode for Source {
     }
 }
 
-/// All that is wrong with a program, in the order of the source; at least one error.
+/// All findings about a program, in source order; at least one is an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostics {
     /// Name of the source.
@@ -159,7 +159,7 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// How many of them are errors.
+    /// Number of errors.
     pub fn error_count(&self) -> usize {
         self.list.iter().filter(|d| !d.is_warning).count()
     }
@@ -180,7 +180,7 @@ impl miette::Diagnostic for Diagnostics {
     }
 }
 
-/// Collects findings while a source is read.
+/// Collects findings during compilation.
 #[derive(Debug)]
 pub(crate) struct Sink {
     source: Arc<Source>,
@@ -192,7 +192,7 @@ impl Sink {
         Sink { source, list: Vec::new() }
     }
 
-    /// Adds an error at `span`; the label may be empty.
+    /// Adds an error at `span`; `label` may be empty.
     pub(crate) fn error(
         &mut self,
         code: Code,
@@ -231,7 +231,7 @@ impl Sink {
         })
     }
 
-    /// The warnings so far.
+    /// Warnings so far.
     pub(crate) fn warnings_mut(&mut self) -> impl Iterator<Item = &mut Diagnostic> {
         self.list.iter_mut().filter(|diagnostic| diagnostic.is_warning)
     }
@@ -240,7 +240,7 @@ impl Sink {
         self.list.iter().any(|d| !d.is_warning)
     }
 
-    /// What was collected, by place in the source.
+    /// Returns the findings, sorted by position in the source.
     pub(crate) fn finish(mut self) -> Vec<Diagnostic> {
         for diagnostic in &mut self.list {
             shorten(&mut diagnostic.message);
@@ -251,7 +251,7 @@ impl Sink {
         self.list
     }
 
-    /// Says nothing, where the mistake was reported before.
+    /// Returns a draft that reports nothing, for an error that was already reported.
     pub(crate) fn silent(&mut self) -> Draft<'_> {
         Draft { sink: self, at: None }
     }
@@ -268,7 +268,7 @@ impl Sink {
     }
 }
 
-/// Leaves out the middle of a text that repeats a very long word of the source.
+/// Truncates the middle of a text that quotes a very long token of the source.
 fn shorten(text: &mut String) {
     if text.len() <= MOST_SHOWN_BYTES {
         return;
@@ -277,7 +277,7 @@ fn shorten(text: &mut String) {
     text.replace_range(start..text.floor_char_boundary(end), " .. ");
 }
 
-/// A diagnostic that was just added and can be said more about.
+/// A diagnostic that was just added, to be extended.
 pub(crate) struct Draft<'a> {
     sink: &'a mut Sink,
     at: Option<usize>,
@@ -291,7 +291,7 @@ impl Draft<'_> {
         self
     }
 
-    /// One more place.
+    /// Adds a secondary span.
     pub(crate) fn also(self, span: Span, text: impl Into<String>) -> Self {
         let span = self.sink.clamp(span);
         if let Some(at) = self.at {

@@ -1,6 +1,6 @@
-//! "Did you mean": names near the one that was written.
+//! "Did you mean": names with a small edit distance to an unknown one.
 
-/// The name nearest to `found` if it is near enough to be meant.
+/// Returns the name with the smallest edit distance to `found`, if it is within the limit.
 pub(crate) fn did_you_mean<'a>(found: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let found = found.to_ascii_lowercase();
     let limit = match found.len() {
@@ -16,7 +16,7 @@ pub(crate) fn did_you_mean<'a>(found: &str, names: impl IntoIterator<Item = &'a 
         .map(|(_, name)| name)
 }
 
-/// `` `a`, `b` and `c` ``; what goes beyond `most` names is counted.
+/// `` `a`, `b` and `c` ``; names after the first `most` are only counted.
 pub(crate) fn list_names<'a>(names: impl IntoIterator<Item = &'a str>, most: usize) -> String {
     let names: Vec<String> = names.into_iter().map(|n| format!("`{n}`")).collect();
     if names.len() > most {
@@ -29,8 +29,8 @@ pub(crate) fn list_names<'a>(names: impl IntoIterator<Item = &'a str>, most: usi
     }
 }
 
-/// Number of bytes to insert, delete, replace or swap with their neighbour to get from `a` to `b`. Names longer than
-/// 64 bytes count as far apart.
+/// Edit distance in bytes: insertions, deletions, replacements and swaps of adjacent bytes (optimal string alignment).
+/// Names longer than 64 bytes are infinitely far apart.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     if a.len() > 64 || b.len() > 64 {

@@ -1,4 +1,4 @@
-//! What is drawn: nodes, arrows and lines of text, without any place.
+//! Contents of a drawing: nodes, edges and lines of text, without coordinates.
 
 use std::sync::Arc;
 
@@ -10,48 +10,48 @@ use crate::syntax::parse;
 
 use super::text::one_line;
 
-/// From so many states on, rows that they share stand in the table, or leave a node that stands for all of them.
+/// From this number of states on, a row that they share is in the table, or is an edge from one group node.
 const MANY_STATES: usize = 4;
 
-/// One element.
+/// Contents of one element.
 #[derive(Debug)]
 pub(super) struct Content {
     pub(super) name: String,
-    /// Its key and registers, as they are declared.
+    /// Key and registers, as declared.
     pub(super) facts: Vec<String>,
     /// `None` for a stateless element.
     pub(super) states: Option<Vec<String>>,
-    /// How many rows it has.
+    /// Number of rows in the source.
     pub(super) rows: usize,
-    /// The states, then what stands for several of them.
+    /// The states, then the group nodes.
     pub(super) nodes: Vec<Node>,
     pub(super) arrows: Vec<Arrow>,
-    /// Rows without an arrow, and what happens where none matches.
+    /// Rows without an edge, and the default actions.
     pub(super) table: Vec<Entry>,
 }
 
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) label: String,
-    /// Stands for several states.
+    /// The node stands for several states.
     pub(super) is_group: bool,
-    /// Rows that stay in the state.
+    /// Rows that stay in the state (self-loops).
     pub(super) loops: Vec<Label>,
-    /// Timers that lead back to the state.
+    /// Timers that lead back to the same state.
     pub(super) timers: Vec<String>,
 }
 
-/// From one node to another; the two differ.
+/// An edge between two different nodes.
 #[derive(Debug)]
 pub(super) struct Arrow {
     pub(super) from: usize,
     pub(super) to: usize,
-    /// A timer's, not rows'.
+    /// A timer's edge, not one of rows.
     pub(super) is_timer: bool,
     pub(super) labels: Vec<Label>,
 }
 
-/// A row in words.
+/// Conditions and actions of a row, as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Label {
     pub(super) conditions: Vec<String>,
@@ -61,14 +61,14 @@ pub(super) struct Label {
 /// A line of the table.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// The states it applies to; `when` in a stateless element.
+    /// States that it applies to; `when` or `always` in a stateless element.
     pub(super) who: String,
     pub(super) label: Label,
-    /// What happens where no row matches.
+    /// The actions if no row matches.
     pub(super) is_default: bool,
 }
 
-/// The elements of a function.
+/// Contents of the elements of a function.
 pub(super) fn of(function: &Function) -> Vec<Content> {
     let mut sink = Sink::new(Arc::clone(&function.source));
     let program = parse(&function.source.text, &mut sink);
@@ -107,7 +107,7 @@ impl Reader<'_> {
                 content.states = Some(stateful.states.clone());
                 content.nodes = stateful.states.iter().map(|state| Node::new(state.clone(), false)).collect();
                 for tree in &self.tree.rows {
-                    // The alternatives of a row differ in their conditions alone.
+                    // Alternatives of a row differ only in their conditions.
                     let Some(i) = element.rows.iter().position(|row| row.span == tree.head) else { continue };
                     let row = &element.rows[i];
                     let is_else =
@@ -121,7 +121,7 @@ impl Reader<'_> {
         content
     }
 
-    /// `is_else`: a row above it has one of its states.
+    /// `is_else` is true if an earlier row has one of its states.
     fn label(&self, row: &ast::Row<'_>, is_else: bool) -> Label {
         let mut conditions: Vec<String> = row.conditions.iter().map(|condition| self.text(condition.span)).collect();
         if conditions.is_empty() && is_else {
@@ -148,7 +148,7 @@ impl Reader<'_> {
         Entry { who: "otherwise".to_owned(), label: Label { conditions: Vec::new(), actions }, is_default: true }
     }
 
-    /// Key and registers.
+    /// Key and registers, as text.
     fn facts(&self) -> Vec<String> {
         let (mut key, mut registers, mut globals) = (None, Vec::new(), Vec::new());
         for clause in &self.tree.clauses {
@@ -219,7 +219,7 @@ impl Content {
         }
     }
 
-    /// The timers of each state, as the rows and successors that enter it set them.
+    /// Adds the timers of each state that the rows and successors entering it set.
     fn add_timers(&mut self, stateful: &Stateful, rows: impl Iterator<Item = NextState>) {
         let by_rows = rows.filter_map(|next| match next {
             NextState::To { state, idle_ns, hard_ns } => Some((state, idle_ns, hard_ns)),

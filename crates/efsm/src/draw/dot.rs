@@ -1,11 +1,11 @@
-//! Panels to the language of Graphviz.
+//! DOT output (Graphviz).
 
 use std::fmt::Write as _;
 
 use super::content::{Content, Label};
 use super::text::lines;
 
-/// Columns of labels.
+/// Width of labels, in columns.
 const COLUMNS: usize = 36;
 
 pub(super) fn render(name: &str, contents: &[Content]) -> String {
@@ -53,7 +53,7 @@ pub(super) fn render(name: &str, contents: &[Content]) -> String {
     dot
 }
 
-/// All rows of an arrow, nothing cut but what is longer than a line.
+/// Text of all rows of an edge; only parts longer than a line are truncated.
 fn words(labels: &[Label]) -> String {
     let rows: Vec<String> = labels
         .iter()
@@ -66,7 +66,7 @@ fn words(labels: &[Label]) -> String {
     rows.join("\n\n")
 }
 
-/// A quoted string: lines end in `\n`, the rest stands for itself.
+/// A quoted DOT string, with quotes, backslashes and line ends escaped.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for letter in text.chars() {

@@ -1,34 +1,35 @@
-//! Places for nodes, labels and lines: layers from left to right [Sugiyama, Tagawa, Toda 1981].
+//! Layered graph drawing, from left to right [Sugiyama, Tagawa, Toda 1981].
 //!
-//! Nodes stand in even layers, labels in odd ones; a line has an item in each layer between its ends. Items of a layer
-//! have room for themselves, so that nothing overlaps. Lines to the same node share the items behind their labels.
+//! Nodes are in even layers, labels in odd ones; an edge has an item (label or waypoint) in each layer between its
+//! ends. Items of a layer do not overlap. Edges of the same kind to the same node share the waypoints after their
+//! labels.
 
-/// The room that something needs around the line through its middle.
+/// Size of an item around its centre line.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Extent {
     pub(super) width: f64,
     pub(super) above: f64,
     pub(super) below: f64,
-    /// Half the width of where lines end; less than that of the whole.
+    /// Half the width of a node's outline, where edges end; may be less than half of `width`.
     pub(super) half: f64,
 }
 
-/// A line from node to node, with its label.
+/// An edge from node to node, with its label.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Link {
     pub(super) from: usize,
     pub(super) to: usize,
     pub(super) label: Extent,
-    /// Only lines of the same kind share a way.
+    /// Only edges of the same kind share waypoints.
     pub(super) kind: usize,
 }
 
-/// A part of a line, from left to right: straight, a curve, straight.
+/// Segment of an edge, from left to right: straight, curve, straight.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Part {
     pub(super) points: [(f64, f64); 4],
     pub(super) kind: usize,
-    /// The end of it that is the line's end, where the arrow is.
+    /// The end of the segment with the arrowhead.
     pub(super) arrow: Option<End>,
 }
 
@@ -38,23 +39,23 @@ pub(super) enum End {
     Right,
 }
 
-/// Where everything is.
+/// Coordinates of the whole graph.
 #[derive(Debug, Default)]
 pub(super) struct Placed {
-    /// The middle of each node.
+    /// Centre of each node.
     pub(super) nodes: Vec<(f64, f64)>,
-    /// The middle of each link's label, on its line.
+    /// Centre line of each link's label, which lies on the edge.
     pub(super) labels: Vec<(f64, f64)>,
     pub(super) parts: Vec<Part>,
     pub(super) width: f64,
     pub(super) height: f64,
 }
 
-/// Between items of a layer.
+/// Vertical distance between items of a layer.
 const ROOM: f64 = 14.0;
-/// The least and the largest distance of two layers.
+/// Minimum and maximum distance between two layers.
 const GAPS: (f64, f64) = (26.0, 64.0);
-/// Between the ends of lines on one side of a node.
+/// Vertical distance between edges on one side of a node.
 pub(super) const PORT: f64 = 11.0;
 const SWEEPS: usize = 24;
 
@@ -62,7 +63,7 @@ const SWEEPS: usize = 24;
 enum What {
     Node(usize),
     Label(usize),
-    /// On the way to a node.
+    /// A waypoint of the edges to a node.
     Way {
         to: usize,
         kind: usize,
@@ -76,7 +77,7 @@ struct Item {
     y: f64,
 }
 
-/// Between items of neighbouring layers.
+/// Connection of items in adjacent layers.
 #[derive(Clone, Copy, PartialEq)]
 struct Step {
     left: usize,
@@ -88,11 +89,11 @@ struct Step {
 struct Layout {
     items: Vec<Item>,
     steps: Vec<Step>,
-    /// Items by layer, in their order.
+    /// Items of each layer, in their vertical order.
     layers: Vec<Vec<usize>>,
 }
 
-/// Places nodes, the first of which is where lines start from, and the links between them.
+/// Places nodes and links. The first node is the root, in the leftmost layer.
 pub(super) fn place(nodes: &[Extent], links: &[Link]) -> Placed {
     let layer_of = layer_nodes(nodes.len(), links);
     let mut layout = Layout::new(nodes, links, &layer_of);
@@ -101,7 +102,7 @@ pub(super) fn place(nodes: &[Extent], links: &[Link]) -> Placed {
     layout.finish(nodes.len(), links)
 }
 
-/// How many different lines end at each side of each node.
+/// For each node, the larger number of edges that end on its left or right side.
 pub(super) fn ports(nodes: usize, links: &[Link]) -> Vec<usize> {
     let layer_of = layer_nodes(nodes, links);
     let layout = Layout::new(&vec![Extent::default(); nodes], links, &layer_of);
@@ -112,18 +113,18 @@ pub(super) fn ports(nodes: usize, links: &[Link]) -> Vec<usize> {
     (0..nodes).map(|node| side(node, true).max(side(node, false))).collect()
 }
 
-/// The layer of each node: the longest way from a node without predecessors, lines that run back left aside.
+/// Layer of each node: the longest path from a source, with back edges reversed.
 fn layer_nodes(nodes: usize, links: &[Link]) -> Vec<usize> {
     let mut forward: Vec<(usize, usize)> = Vec::new();
     let mut seen = vec![0_u8; nodes];
-    // Nodes to which nothing leads come first, but for the first node, with which it all starts.
+    // The first node is a root, then the other sources, then any node not yet visited.
     let is_source = |node: &usize| links.iter().all(|link| link.to != *node);
     let roots = std::iter::once(0).chain((0..nodes).filter(is_source)).chain(0..nodes);
     for root in roots {
         if seen.get(root) != Some(&0) {
             continue;
         }
-        // A walk into the depth: a link to a node whose walk has not ended runs back.
+        // Depth-first search: a link to a node on the stack is a back edge.
         let mut stack = vec![(root, 0)];
         seen[root] = 1;
         while let Some((node, next)) = stack.pop() {
@@ -133,7 +134,7 @@ fn layer_nodes(nodes: usize, links: &[Link]) -> Vec<usize> {
             };
             stack.push((node, i + 1));
             match seen[link.to] {
-                // So that the first node stands first, all lines to it run back.
+                // All edges to the first node count as back edges, so that it is leftmost.
                 _ if link.to == 0 => forward.push((0, node)),
                 1 => forward.push((link.to, node)),
                 state => {
@@ -152,7 +153,7 @@ fn layer_nodes(nodes: usize, links: &[Link]) -> Vec<usize> {
             layer_of[to] = layer_of[to].max(layer_of[from] + 1);
         }
     }
-    // What nothing leads to stands close to where it leads.
+    // Move sources other than the first node next to their nearest successor.
     for node in (0..nodes).filter(is_source).filter(|node| *node != 0) {
         let nearest = forward.iter().filter(|(from, _)| *from == node).map(|(_, to)| layer_of[*to]).min();
         layer_of[node] = nearest.map_or(layer_of[node], |layer| layer - 1);
@@ -169,7 +170,7 @@ impl Layout {
         for (i, link) in links.iter().enumerate() {
             let (from, to) = (2 * layer_of[link.from], 2 * layer_of[link.to]);
             let is_forward = from < to;
-            // From the line's start to its end.
+            // From the start of the edge to its end.
             let mut before = link.from;
             let mut layer = from;
             while layer != to {
@@ -211,8 +212,8 @@ impl Layout {
         })
     }
 
-    /// Orders the items of each layer so that few lines cross: by the mean place of their neighbours, from left to right and
-    /// back, then by exchanging neighbours.
+    /// Orders the items of each layer to reduce crossings: barycenter heuristic in sweeps from left to right and back,
+    /// then swaps of adjacent items.
     fn order(&mut self) {
         let mut best = (self.crossings(), self.layers.clone());
         for sweep in 0..SWEEPS {
@@ -241,7 +242,7 @@ impl Layout {
         self.layers = best.1;
     }
 
-    /// Exchanges neighbours as long as that saves crossings.
+    /// Swaps adjacent items as long as this reduces the number of crossings.
     fn exchange(&mut self) {
         let mut now = self.crossings();
         let mut improved = true;
@@ -262,7 +263,7 @@ impl Layout {
         }
     }
 
-    /// The place of each item in its layer, from 0 to 1.
+    /// Relative position of each item in its layer, from 0 to 1.
     fn places(&self) -> Vec<f64> {
         let mut places = vec![0.0; self.items.len()];
         for layer in &self.layers {
@@ -293,8 +294,8 @@ impl Layout {
         count
     }
 
-    /// Moves the items of each layer up and down, in their order and with room between them, until lines are as straight as
-    /// they can be.
+    /// Moves the items of each layer vertically to straighten edges, without changing their order or letting them
+    /// overlap.
     fn align(&mut self) {
         for layer in &self.layers {
             let mut y = 0.0;
@@ -322,7 +323,7 @@ impl Layout {
         }
     }
 
-    /// Where an item would like to be, and how much.
+    /// Preferred y of an item and the weight of the preference: the weighted mean over its neighbours.
     fn wanted(&self, item: usize) -> (f64, f64) {
         let stiffness = |a: usize, b: usize| match (self.items[a].what, self.items[b].what) {
             (What::Way { .. }, What::Way { .. }) => 6.0,
@@ -346,7 +347,7 @@ impl Layout {
         for item in &mut self.items {
             item.y -= top;
         }
-        // The left and right edge of each layer.
+        // Left and right edge of each layer.
         let mut edges: Vec<(f64, f64)> = Vec::new();
         let mut x = 0.0;
         for (i, layer) in self.layers.iter().enumerate() {
@@ -374,7 +375,7 @@ impl Layout {
                 }
                 What::Way { kind, .. } => kind,
             };
-            // Lines go on through the layers of their labels and ways.
+            // Edges run straight through the layers of their labels and waypoints.
             let (left, right) = edges[item.layer];
             placed.parts.push(Part { points: [left, left, right, right].map(|x| (x, item.y)), kind, arrow: None });
         }
@@ -382,7 +383,7 @@ impl Layout {
             let (left, right) = (&self.items[step.left], &self.items[step.right]);
             let (start, end) = (left.y + self.port(step, false), right.y + self.port(step, true));
             let (from, to) = (edges[left.layer].1, edges[right.layer].0);
-            // Nodes may be narrower than their layer.
+            // A node may be narrower than its layer.
             let is_node = |item: &Item| matches!(item.what, What::Node(_));
             let first = if is_node(left) { middle(left) + left.extent.half } else { from };
             let last = if is_node(right) { middle(right) - right.extent.half } else { to };
@@ -394,7 +395,7 @@ impl Layout {
         placed
     }
 
-    /// How far from the middle of a node a line ends.
+    /// Vertical offset from the centre of a node at which an edge ends.
     fn port(&self, step: &Step, is_right: bool) -> f64 {
         let node = if is_right { step.right } else { step.left };
         if !matches!(self.items[node].what, What::Node(_)) {
@@ -409,7 +410,8 @@ impl Layout {
     }
 }
 
-/// The ascending numbers that are closest to the wanted ones, by weighted squares: neighbours out of order are pooled.
+/// Weighted isotonic regression (pool adjacent violators): the ascending numbers closest to the wanted ones in weighted
+/// least squares.
 fn ascending(wanted: Vec<(f64, f64)>) -> Vec<f64> {
     let mut pools: Vec<(f64, f64, usize)> = Vec::new();
     for (y, weight) in wanted {

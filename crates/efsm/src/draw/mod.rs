@@ -1,15 +1,15 @@
 //! Drawings of functions: the state machine of each element, as SVG that fits a slide and as DOT for other tools.
 //!
-//! Goal: what a person would draw on a whiteboard. States are nodes, rows are arrows that say when (conditions) and what
-//! (actions), timers are dashed, what happens where no row matches is grey. Rows from the same state to the same state
-//! share an arrow, arrows that go a long way to the same state share a line.
+//! Goal: a diagram as on a whiteboard. States are nodes; rows are edges labelled with conditions and actions; timers
+//! are dashed; the default is grey. Rows between the same two states share an edge, and long edges to the same state
+//! share their waypoints.
 //!
-//! 1. `content`: the function and its syntax tree become panels of nodes, arrows and table lines; words come from the
-//!    source, so that names of parameters and constants stay what they are.
-//! 2. `layers`: nodes get layers, arrows a place in each layer that they cross; one layer after the other is ordered so
-//!    that few lines cross, then moved so that lines are straight. Labels are places in layers of their own: nothing overlaps.
-//! 3. `panel`: texts are cut to lines and measured, a panel gets its coordinates.
-//! 4. `svg` and `dot` write them down.
+//! 1. `content` converts the function and its syntax tree to panels of nodes, edges and table lines. Text comes from
+//!    the source, which keeps the names of parameters and constants.
+//! 2. `layers` assigns layers to nodes and an item to each edge in each layer that it crosses, orders layers to reduce
+//!    crossings, and moves items to straighten edges. Labels are items too, so nothing overlaps.
+//! 3. `panel` wraps and measures text, and computes the coordinates of a panel.
+//! 4. `svg` and `dot` write the output.
 
 mod content;
 mod dot;
@@ -24,7 +24,7 @@ use crate::model::Function;
 
 use content::Content;
 
-/// A function, or one element of it, to be drawn.
+/// Drawing of a function or of one of its elements.
 #[derive(Debug)]
 pub struct Drawing {
     name: String,
@@ -32,18 +32,18 @@ pub struct Drawing {
 }
 
 impl Drawing {
-    /// All elements of a function.
+    /// Draws all elements of a function.
     pub fn new(function: &Function) -> Drawing {
         Drawing { name: function.name.clone(), panels: content::of(function) }
     }
 
-    /// One element of a function; `None` where it has none of this name.
+    /// Draws one element of a function. `None` if there is none of this name.
     pub fn of_element(function: &Function, element: &str) -> Option<Drawing> {
         let panels: Vec<Content> = content::of(function).into_iter().filter(|panel| panel.name == element).collect();
         (!panels.is_empty()).then(|| Drawing { name: function.name.clone(), panels })
     }
 
-    /// An SVG picture with a title and a description, readable on light and on dark backgrounds.
+    /// Renders SVG with a title and a description, readable on light and dark backgrounds.
     ///
     /// # Cost
     /// Polynomial in rows and states; a few milliseconds for a hundred rows.
@@ -51,12 +51,12 @@ impl Drawing {
         svg::render(&self.name, &self.panels)
     }
 
-    /// The same graph in the language of Graphviz.
+    /// Renders the graph as DOT, for Graphviz.
     pub fn dot(&self) -> String {
         dot::render(&self.name, &self.panels)
     }
 
-    /// What is drawn, in words: the description of the picture.
+    /// Description of the picture in words.
     fn description(name: &str, panels: &[Content]) -> String {
         let mut text = format!("The elements of the network function {name}.");
         for panel in panels {

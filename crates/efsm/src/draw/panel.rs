@@ -1,27 +1,27 @@
-//! One element with places and sizes: texts are cut to lines, nodes measured, arrows laid out.
+//! Layout of one element: wraps text, measures nodes, places edges.
 
 use super::content::{Content, Label, Node};
 use super::layers::{Extent, Link, PORT, Part, place, ports};
 use super::text::{LINE, bold_width, cut, lines, width};
 
-/// Size of the names of states.
+/// Font size of state names.
 pub(super) const STATE_FONT: f64 = 16.0;
-/// Around what is in a panel.
+/// Margin around the contents of a panel.
 pub(super) const MARGIN: f64 = 18.0;
 /// Height of the title of a panel.
 const TITLE: f64 = 50.0;
-/// How far a loop rises above its state.
+/// Height of a self-loop above its state.
 pub(super) const LOOP: f64 = 22.0;
-/// Where the arrow into the first state begins.
+/// Length of the arrow into the initial state.
 pub(super) const ENTRY: f64 = 34.0;
-/// From one row's label to the next on the same arrow.
+/// Vertical distance between the labels of two rows on the same edge.
 const BETWEEN: f64 = 5.0;
-/// Key and registers make a panel at most so wide.
+/// Maximum width that key and registers give a panel.
 const FACTS: f64 = 420.0;
-/// Columns of the names in a table.
+/// Maximum width of the names in a table, in columns.
 const WHO: usize = 26;
 
-/// How a line of text is written.
+/// Style of a line of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
     Condition,
@@ -31,18 +31,18 @@ pub(super) enum Style {
     Name,
 }
 
-/// A line of text; `y` is its base line.
+/// A line of text; `y` is its baseline.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Line {
     pub(super) x: f64,
     pub(super) y: f64,
     pub(super) style: Style,
     pub(super) text: String,
-    /// Around `x` instead of from `x` on.
+    /// Centred at `x` instead of starting there.
     pub(super) is_centred: bool,
 }
 
-/// A state, or what stands for several.
+/// A node: a state or a group of states.
 #[derive(Debug)]
 pub(super) struct Pill {
     pub(super) x: f64,
@@ -56,10 +56,10 @@ pub(super) struct Pill {
     pub(super) has_timer: bool,
 }
 
-/// A part of an arrow, and whether it is a timer's.
+/// A segment of an edge; true for a timer's edge.
 pub(super) type Stroke = (Part, bool);
 
-/// An element, laid out.
+/// Layout of an element.
 #[derive(Debug, Default)]
 pub(super) struct Panel {
     pub(super) title: String,
@@ -68,13 +68,13 @@ pub(super) struct Panel {
     pub(super) pills: Vec<Pill>,
     pub(super) strokes: Vec<Stroke>,
     pub(super) lines: Vec<Line>,
-    /// What a label says in full, and where it is: x, y, width, height.
+    /// Full text of a label and its rectangle: x, y, width, height.
     pub(super) hints: Vec<(String, [f64; 4])>,
     pub(super) width: f64,
     pub(super) height: f64,
 }
 
-/// The lines of some labels, one below the other, and the height of all.
+/// Lines of several labels below each other, and their size.
 struct Block {
     lines: Vec<(f64, Style, String)>,
     width: f64,
@@ -111,10 +111,10 @@ impl Block {
     }
 }
 
-/// Rows on one arrow or loop.
+/// Maximum number of rows on an edge or self-loop.
 const MOST_ROWS: usize = 4;
 
-/// All that a label says.
+/// Full text of labels.
 fn whole(labels: &[Label]) -> String {
     let rows: Vec<String> = labels
         .iter()
@@ -128,7 +128,7 @@ fn whole(labels: &[Label]) -> String {
 }
 
 impl Panel {
-    /// Lays out an element with labels of so many columns.
+    /// Lays out an element with labels of at most `columns` columns.
     pub(super) fn new(content: &Content, columns: usize) -> Panel {
         let mut panel =
             Panel { title: content.name.clone(), is_stateless: content.states.is_none(), ..Panel::default() };
@@ -242,7 +242,7 @@ impl Panel {
             let hint = whole(std::slice::from_ref(&entry.label));
             let mut y = top;
             let mut widest: f64 = 0.0;
-            // Conditions and actions on one line, where they fit.
+            // Conditions and actions share a line if they fit.
             let actions = entry.label.actions.join("; ");
             let is_short =
                 conditions.len() == 1 && conditions[0].chars().count() + 3 + actions.chars().count() <= columns;

@@ -1,4 +1,4 @@
-//! Panels to a picture.
+//! SVG output.
 
 use std::fmt::Write as _;
 
@@ -8,16 +8,16 @@ use super::layers::{End, Part};
 use super::panel::{ENTRY, LOOP, Line, MARGIN, Panel, Pill, STATE_FONT, Style};
 use super::text::{bold_width, escape};
 
-/// Columns of labels that are tried; the picture that is largest on a slide is taken.
+/// Candidate widths of labels, in columns; the picture that appears largest on a slide is chosen.
 const COLUMNS: [usize; 4] = [20, 26, 32, 40];
-/// Between panels, and around them.
+/// Distance between panels, and margin around them.
 const GAP: f64 = 16.0;
 /// Height of the title of the picture.
 const HEAD: f64 = 50.0;
-/// Of more panels than these, not all ways to group them are tried.
+/// Above this number of panels, only even groupings are tried.
 const MANY_PANELS: usize = 8;
 
-/// Colours by what they are for: on light, on dark.
+/// Colours by CSS class: light theme, dark theme.
 const COLOURS: [(&str, &str, &str); 12] = [
     ("page", "fill:#ffffff", "fill:#0d1117"),
     ("card", "fill:#f6f8fa;stroke:#d0d7de", "fill:#161b22;stroke:#30363d"),
@@ -75,10 +75,10 @@ pub(super) fn render(name: &str, contents: &[Content]) -> String {
     svg
 }
 
-/// Panels with their places (x, y, width, height), the width and the height of the picture.
+/// Panels, their rectangles (x, y, width, height), and width and height of the picture.
 type Arranged = (Vec<Panel>, Vec<[f64; 4]>, f64, f64);
 
-/// Panels as large on a slide as can be.
+/// Chooses the arrangement that appears largest on a 16:9 slide.
 fn arrange(contents: &[Content], least: f64) -> Arranged {
     let mut best: Option<(f64, Arranged)> = None;
     for columns in COLUMNS {
@@ -87,7 +87,7 @@ fn arrange(contents: &[Content], least: f64) -> Arranged {
         for tree in trees(&panels) {
             let (width, height) = tree.size(&panels);
             let cost = ((width + 2.0 * GAP).max(least) / 16.0).max((HEAD + height + GAP) / 9.0);
-            // Ways that come first are preferred where there is little between them.
+            // Prefer earlier candidates unless a later one is clearly better.
             if chosen.as_ref().is_none_or(|(least, _)| cost < *least * 0.97) {
                 chosen = Some((cost, tree));
             }
@@ -103,7 +103,7 @@ fn arrange(contents: &[Content], least: f64) -> Arranged {
     best.map_or((Vec::new(), Vec::new(), least, HEAD), |(_, arranged)| arranged)
 }
 
-/// Panels beside and below each other.
+/// Nested rows and columns of panels.
 enum Tree {
     Leaf(usize),
     Row(Vec<Tree>),
@@ -128,7 +128,7 @@ impl Tree {
         }
     }
 
-    /// Gives each panel its place within x, y, width, height, and its part of what is to spare.
+    /// Assigns each panel its rectangle within x, y, width, height, and distributes spare space evenly.
     fn place(&self, panels: &[Panel], [x, y, width, height]: [f64; 4], places: &mut [[f64; 4]]) {
         let (least_width, least_height) = self.size(panels);
         match self {
@@ -155,7 +155,7 @@ impl Tree {
     }
 }
 
-/// The ways to arrange panels: in their order as rows or as columns, or those without states apart from the others.
+/// Candidate arrangements: panels in order as rows or as columns, or stateless ones apart from the others.
 fn trees(panels: &[Panel]) -> Vec<Tree> {
     let leaves = |which: &[usize]| which.iter().map(|&i| Tree::Leaf(i)).collect::<Vec<_>>();
     let groups = |which: &[usize]| {
@@ -190,7 +190,7 @@ fn trees(panels: &[Panel]) -> Vec<Tree> {
     trees
 }
 
-/// The ways to break so many panels into groups, as the numbers of panels in each.
+/// Compositions of the number of panels: the sizes of consecutive groups.
 fn groups_of(panels: usize) -> Vec<Vec<usize>> {
     if panels == 0 {
         return Vec::new();
@@ -344,7 +344,7 @@ fn draw_line(svg: &mut String, line: &Line) {
     let _ = writeln!(svg, "<text class=\"{centred}{class}\" x=\"{x}\" y=\"{y}\">{}</text>", escape(&line.text));
 }
 
-/// A number with one decimal at most.
+/// Formats a number with at most one decimal.
 fn number(value: f64) -> String {
     let text = format!("{value:.1}");
     match text.strip_suffix(".0") {

@@ -18,7 +18,7 @@ fn function(text: &str) -> Function {
     compile("drawn", text, &[]).unwrap_or_else(|e| panic!("{:?}", e.list)).0
 }
 
-/// The functions that ship.
+/// The functions in `functions/`.
 fn shipped() -> Vec<Function> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../functions");
     let mut paths: Vec<_> = std::fs::read_dir(folder)
@@ -33,7 +33,7 @@ fn shipped() -> Vec<Function> {
     paths.iter().map(|path| function(&std::fs::read_to_string(path).unwrap())).collect()
 }
 
-/// A function of one element with many rows between its states.
+/// A random function of one element with many rows between its states.
 fn tangle(rng: &mut Rng) -> Function {
     let states = 1 + rng.below(9);
     let names: Vec<String> = (0..states).map(|i| format!("s{i}{}", "x".repeat(rng.below(9)))).collect();
@@ -65,11 +65,11 @@ fn overlap(a: &Rect, b: &Rect) -> bool {
 fn of_line(line: &Line) -> Rect {
     let width = width(&line.text);
     let left = if line.is_centred { line.x - width / 2.0 } else { line.x };
-    // Letters rise 11 above their base line and go 3 below it.
+    // Glyphs extend 11 above and 3 below the baseline.
     [left, line.y - 11.0, width, 14.0]
 }
 
-/// No text lies on another one, on a state or outside of its panel, no arrow runs through a text or a state.
+/// Asserts that no text overlaps another, a node or the border of its panel, and that no edge crosses a text or a node.
 fn assert_clear(name: &str, panel: &Panel) {
     let mut rects: Vec<(String, Rect)> = panel.lines.iter().map(|line| (line.text.clone(), of_line(line))).collect();
     for pill in &panel.pills {
@@ -92,7 +92,7 @@ fn assert_clear(name: &str, panel: &Panel) {
                 assert!(!overlap(&line, rect), "{name}: an arrow runs through `{text}`: {line:?}, {rect:?}");
             }
         }
-        // Curves lie between layers, where nothing else is.
+        // Curves lie between layers, where there are no items.
         let curve = [start.0, start.1.min(end.1), end.0 - start.0, (start.1 - end.1).abs()];
         for (text, rect) in rects.iter().filter(|_| start.1 != end.1) {
             assert!(!overlap(&curve, rect), "{name}: a curve runs through `{text}`: {curve:?}, {rect:?}");
@@ -116,7 +116,7 @@ fn nothing_lies_on_anything_else() {
     }
 }
 
-/// Each row is on an arrow, a loop or in the table; each timer is drawn; each arrow reaches its state.
+/// Each row is an edge, a self-loop or a table line; each edge reaches its state.
 #[test]
 fn every_row_and_timer_is_there() {
     for function in shipped() {
@@ -156,7 +156,7 @@ fn timers_lead_to_the_default_or_the_successor() {
         .collect();
     let words = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
     assert_eq!(timers, [(1, 2, words(&["idle 1s", "hard 90s", "idle 2m"])), (2, 0, words(&["idle 5s"]))]);
-    // A timer of the first state leads back to it.
+    // A timer of the initial state leads back to it.
     assert_eq!(contents[0].nodes[0].timers, ["hard 7ms"]);
 }
 
@@ -165,7 +165,7 @@ fn lines_of_many_nodes_run_from_layer_to_layer() {
     let node = Extent { width: 80.0, above: 20.0, below: 20.0, half: 40.0 };
     let link =
         |from, to| Link { from, to, label: Extent { width: 100.0, above: 20.0, below: 3.0, half: 0.0 }, kind: 0 };
-    // A chain with a way back to its start from everywhere: the ways share a line.
+    // A chain in which every node has a back edge to the start: the back edges share waypoints.
     let mut links: Vec<Link> = (0..5).map(|i| link(i, i + 1)).collect();
     links.extend((1..6).map(|i| link(i, 0)));
     let placed = place(&[node; 6], &links);
@@ -206,7 +206,7 @@ fn one_element_is_drawn_by_its_name() {
     assert!(Drawing::of_element(&function, "three").is_none());
 }
 
-/// As many panels as there may be.
+/// More panels than `MANY_PANELS`.
 #[test]
 fn many_elements_are_arranged() {
     let mut text = "function f;".to_owned();
@@ -218,7 +218,7 @@ fn many_elements_are_arranged() {
     assert_eq!(picture.matches("class=\"card\"").count(), 13);
 }
 
-/// Graphviz reads it and finds as many nodes and edges.
+/// Graphviz parses the output and finds the same number of nodes and edges.
 #[test]
 fn graphviz_reads_the_graph() {
     let test = "graphviz_reads_the_graph";
@@ -248,7 +248,7 @@ fn graphviz_reads_the_graph() {
     }
 }
 
-/// A row with alternatives is one arrow, and the rows after it keep their own.
+/// A row with alternatives is one edge, and the rows after it keep theirs.
 #[test]
 fn alternatives_are_one_arrow() {
     let function = function(

@@ -1,39 +1,39 @@
-//! Words in pictures: cut to lines, measured, escaped.
+//! Text in pictures: wrapping, width, escaping.
 
-/// Size of the letters of labels.
+/// Font size of labels.
 pub(super) const FONT: f64 = 13.0;
-/// From one line of a label to the next.
+/// Line height of labels.
 pub(super) const LINE: f64 = 17.0;
-/// Width of a letter of the widest usual fixed-width font, in sizes.
+/// Glyph width of the widest common fixed-width font, in em.
 const FIXED_EM: f64 = 0.605;
-/// Width of a letter of a bold proportional font, as most names have it.
+/// Average glyph width of a bold proportional font for typical names, in em.
 const BOLD_EM: f64 = 0.61;
 
-/// The width of a label.
+/// Width of a label.
 pub(super) fn width(text: &str) -> f64 {
     text.chars().count() as f64 * FONT * FIXED_EM
 }
 
-/// The width of a bold name.
+/// Width of a bold name.
 pub(super) fn bold_width(text: &str, size: f64) -> f64 {
     text.chars().count() as f64 * size * BOLD_EM
 }
 
-/// White space and comments become single spaces.
+/// Collapses white space and comments to single spaces.
 pub(super) fn one_line(text: &str) -> String {
     let code = text.lines().map(|line| line.split('#').next().unwrap_or_default());
     code.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ")
 }
 
-/// Joins parts with a separator and breaks the result, between parts where it can, into at most `most` lines of `columns`
-/// letters; what does not fit ends in an ellipsis.
+/// Joins parts with a separator and wraps the result, preferably between parts, to at most `most` lines of `columns`
+/// characters. Truncated text ends in an ellipsis.
 pub(super) fn lines(parts: &[String], separator: &str, columns: usize, most: usize) -> Vec<String> {
     let len = |text: &str| text.chars().count();
     let mut lines: Vec<String> = Vec::new();
     let mut is_open = false;
     for (i, part) in parts.iter().enumerate() {
         let part = if i + 1 == parts.len() { part.clone() } else { format!("{part}{separator}") };
-        // The separator may hang over the end.
+        // The separator may exceed the line length.
         if len(&part) <= columns + len(separator) {
             match lines.last_mut() {
                 Some(line) if is_open && len(line) + 1 + len(&part) <= columns => *line = format!("{line} {part}"),
@@ -42,7 +42,7 @@ pub(super) fn lines(parts: &[String], separator: &str, columns: usize, most: usi
             is_open = true;
             continue;
         }
-        // A part that is longer than a line has its lines for itself.
+        // A part longer than a line starts on its own line.
         is_open = false;
         let mut is_first = true;
         for word in part.split(' ').filter(|word| !word.is_empty()).map(|word| cut(word, columns)) {
@@ -63,7 +63,7 @@ pub(super) fn lines(parts: &[String], separator: &str, columns: usize, most: usi
     lines
 }
 
-/// At most `columns` letters.
+/// Truncates text to at most `columns` characters.
 pub(super) fn cut(text: &str, columns: usize) -> String {
     if text.chars().count() <= columns {
         return text.to_owned();
@@ -72,7 +72,7 @@ pub(super) fn cut(text: &str, columns: usize) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// Text as it may stand in XML, in elements and in quoted attributes.
+/// Escapes text for XML elements and quoted attributes.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -81,7 +81,7 @@ pub(super) fn escape(text: &str) -> String {
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
-            // XML has no other control characters.
+            // XML 1.0 allows no other control characters.
             letter if letter.is_control() && !matches!(letter, '\t' | '\n') => escaped.push('\u{fffd}'),
             letter => escaped.push(letter),
         }

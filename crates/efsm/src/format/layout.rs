@@ -1,4 +1,4 @@
-//! Words to lines.
+//! Tokens to lines.
 
 use crate::syntax::token::Kind;
 
@@ -6,19 +6,19 @@ use super::MOST_COLUMNS;
 use super::line::Line;
 use super::source::{Comment, Word};
 
-/// Columns for each open brace.
+/// Indentation for each open brace, in columns.
 const INDENT: usize = 4;
-/// Columns further in where a row or statement goes on in a new line.
+/// Further indentation of continuation lines, in columns.
 const CONTINUED: usize = 8;
 
-/// What a pair of braces holds.
+/// Contents of a pair of braces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Braces {
     /// The clauses and rows of an element.
     Element,
     /// Statements, the fields of a header, the registers of a preloaded context.
     Block,
-    /// Values behind `in`, or of a named set.
+    /// Values after `in`, or of a named set.
     Set,
 }
 
@@ -26,35 +26,35 @@ enum Braces {
 #[derive(Debug, Clone, Copy)]
 struct Pair {
     braces: Braces,
-    /// The word that closes it.
+    /// Index of the closing token.
     close: usize,
     is_on_one_line: bool,
 }
 
-/// Where a line may end.
+/// Permission to break a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Break {
     Never,
-    /// Between operands.
+    /// Between operands: only if no outer break suffices.
     Inside,
     /// Between the parts of a row or statement.
     Outside,
 }
 
-/// A word in a line.
+/// A token of a line.
 #[derive(Debug)]
 struct Piece<'a> {
     text: &'a str,
-    /// A space stands before it.
+    /// A space precedes it.
     is_apart: bool,
-    /// Whether a line may end before it.
+    /// Permission to break the line before it.
     breaks: Break,
-    /// Whether the author ended one there.
+    /// The source has a line break before it.
     is_broken: bool,
     comments: &'a [Comment],
 }
 
-/// The lines of a source.
+/// Lays out the tokens of a source as lines.
 pub(super) fn lines(words: &[Word<'_>]) -> Vec<Line> {
     let mut layout = Layout { words, pairs: pairs(words), lines: Vec::new(), wants_blank: false };
     layout.level(0, words.len() - 1, 0, None);
@@ -100,15 +100,16 @@ fn pairs(words: &[Word<'_>]) -> Vec<Option<Pair>> {
 
 struct Layout<'a, 's> {
     words: &'a [Word<'s>],
-    /// For each word that opens braces.
+    /// For each token, the pair that it opens.
     pairs: Vec<Option<Pair>>,
     lines: Vec<Line>,
-    /// An empty line stands before the next one.
+    /// A blank line precedes the next line.
     wants_blank: bool,
 }
 
 impl<'a> Layout<'a, '_> {
-    /// The words from `at` to before `end`, which stand between braces of this sort, or between none.
+    /// Lays out the tokens from `at` up to `end`, at one nesting level; `braces` is the kind of the enclosing pair, if
+    /// any.
     fn level(&mut self, mut at: usize, end: usize, indent: usize, braces: Option<Braces>) {
         while at < end {
             self.leading(at, indent, false);
@@ -132,7 +133,8 @@ impl<'a> Layout<'a, '_> {
         self.leading(end, indent, true);
     }
 
-    /// What stands in the braces that the word before `at` opened, if it did; the word to go on with.
+    /// Lays out the contents of the braces opened by the token before `at`, if any. Returns the index of the next
+    /// token.
     fn opened(&mut self, last: usize, at: usize, indent: usize) -> usize {
         let Some(pair) = self.pairs[last] else {
             self.trailing(at);
@@ -154,8 +156,8 @@ impl<'a> Layout<'a, '_> {
         self.lines.push(Line { indent, code: "}".to_owned(), ..Line::default() });
     }
 
-    /// The first and last word of the declaration, clause, row or statement at `at`; where it opens a block of several lines or
-    /// an element, the last is its brace.
+    /// First and last token of the declaration, clause, row or statement at `at`. If it opens an element or a block of
+    /// several lines, the last token is the opening brace.
     fn unit(&self, at: usize, end: usize) -> (usize, usize) {
         let mut i = at;
         while i < end {
@@ -171,7 +173,7 @@ impl<'a> Layout<'a, '_> {
         (at, end - 1)
     }
 
-    /// Statements that share a line, if they fit; otherwise each has its own.
+    /// Lays out statements on one line if they fit, else each on its own line.
     fn units(&mut self, units: &[(usize, usize)], indent: usize) {
         let all = self.pieces(units[0].0, units[units.len() - 1].1);
         let mut lines = fill(&all, indent, false);
@@ -193,7 +195,7 @@ impl<'a> Layout<'a, '_> {
             self.lines.append(&mut lines);
             return;
         };
-        // The block no longer fits behind its head.
+        // The block no longer fits on the line of its head.
         let mut head = fill(&self.pieces(first, open), indent, false);
         if !fits(&head) {
             head = fill(&self.pieces(first, open), indent, true);
@@ -211,7 +213,7 @@ impl<'a> Layout<'a, '_> {
         self.close(indent);
     }
 
-    /// Comments and blank lines before the word at `at`, which closes braces or the file where `is_end`.
+    /// Emits comments and blank lines before the token at `at`. `is_end` is true if it closes braces or the file.
     fn leading(&mut self, at: usize, indent: usize, is_end: bool) {
         let word = &self.words[at];
         for comment in word.comments.iter().filter(|comment| !comment.is_trailing) {
@@ -230,7 +232,7 @@ impl<'a> Layout<'a, '_> {
         }
     }
 
-    /// A blank line, where one is wanted and can be.
+    /// Emits a blank line if one is wanted and allowed.
     fn blank(&mut self, is_wanted: bool) {
         let can_be =
             self.lines.last().is_some_and(|line| !line.opens && (!line.code.is_empty() || line.comment.is_some()));
@@ -240,7 +242,7 @@ impl<'a> Layout<'a, '_> {
         self.wants_blank = false;
     }
 
-    /// The comment behind the last line, which stands before the word at `at`.
+    /// Attaches the trailing comment of the last line, which precedes the token at `at`.
     fn trailing(&mut self, at: usize) {
         let comment = self.words[at].comments.first().filter(|comment| comment.is_trailing);
         if let (Some(line), Some(comment)) = (self.lines.last_mut(), comment) {
@@ -248,13 +250,14 @@ impl<'a> Layout<'a, '_> {
         }
     }
 
-    /// The words from `first` to `last`.
+    /// Pieces for the tokens from `first` to `last`.
     fn pieces(&self, first: usize, last: usize) -> Vec<Piece<'a>> {
         let words = self.words;
         let mut pieces: Vec<Piece<'a>> = Vec::new();
-        // Inside of braces behind `in`; parentheses that are open; the first word of the statement; a sign before a value.
+        // `in_set`: inside of the braces of a set. `depth`: open parentheses. `head`: first token of the statement.
+        // `is_sign`: the previous token is a unary operator.
         let (mut in_set, mut depth, mut head, mut is_sign) = (false, 0_usize, words[first].text, false);
-        // The set has a name: its braces stand apart from what they hold.
+        // A named set has spaces inside of its braces.
         let mut is_named = false;
         for i in first..=last {
             let word = &words[i];
@@ -291,11 +294,11 @@ impl<'a> Layout<'a, '_> {
     }
 }
 
-/// The lines of these pieces: they end where the author ended them, and where they would be too long, if that `may_wrap`.
+/// Fills lines with the pieces. Keeps the line breaks of the source, and breaks lines that are too long if `may_wrap`.
 fn fill(pieces: &[Piece<'_>], indent: usize, may_wrap: bool) -> Vec<Line> {
     let mut lines = vec![Line { indent, ..Line::default() }];
     let next = || Line { indent: indent + CONTINUED, ..Line::default() };
-    // Columns from piece `i` up to the next place where a line may end.
+    // Width in columns from piece `i` up to the next possible break.
     let columns = |i: usize, least: Break| {
         let mut columns = pieces[i].text.chars().count();
         for piece in &pieces[i + 1..] {
@@ -340,7 +343,7 @@ fn fits(lines: &[Line]) -> bool {
     lines.iter().all(|line| line.is_comment || line.width() <= MOST_COLUMNS)
 }
 
-/// Whether a space stands between two words.
+/// True if a space separates two tokens.
 fn is_apart(two_before: Option<&Word<'_>>, before: &Word<'_>, word: &Word<'_>, is_stack: bool) -> bool {
     match (before.kind, word.kind) {
         (_, Kind::Semicolon | Kind::Comma | Kind::CloseParen | Kind::Colon | Kind::DotDot) => false,
@@ -356,22 +359,22 @@ fn is_apart(two_before: Option<&Word<'_>>, before: &Word<'_>, word: &Word<'_>, i
     }
 }
 
-/// Whether braces behind this word hold a set.
+/// True if braces after this token hold a set.
 fn opens_set(word: &Word<'_>) -> bool {
     word.kind == Kind::Equal || word.kind == Kind::Name && word.text == "in"
 }
 
-/// Whether these words stand together inside of the braces of a set.
+/// True if no space separates these tokens inside of the braces of a set.
 fn joins_set(before: Kind, word: Kind) -> bool {
     before == Kind::OpenBrace || word == Kind::CloseBrace
 }
 
-/// Words before a value or a list in parentheses.
+/// Keywords that precede a value or a parenthesised list.
 fn is_before_value(word: &str) -> bool {
     matches!(word, "when" | "in" | "before" | "after" | "key" | "preload" | "size" | "sweep" | "idle" | "hard")
 }
 
-/// Whether a word is a sign before a value rather than an operator between two.
+/// True if the token is a unary operator.
 fn is_prefix(before: Option<&Word<'_>>, word: &Word<'_>) -> bool {
     match word.kind {
         Kind::Bang | Kind::Tilde => true,
@@ -384,7 +387,7 @@ fn is_prefix(before: Option<&Word<'_>>, word: &Word<'_>) -> bool {
     }
 }
 
-/// Where a line may end between two words that stand apart.
+/// Permission to break a line between two tokens separated by a space.
 fn breaks(before: &Word<'_>, word: &Word<'_>, is_stack: bool) -> Break {
     match (before.kind, word.kind) {
         (_, Kind::OpenBrace | Kind::CloseBrace) | (Kind::OpenBrace | Kind::Semicolon, _) => Break::Never,

@@ -1,24 +1,24 @@
-//! Lines to text: the columns of the comments behind them.
+//! Lines to text: alignment of trailing comments.
 
 use super::source::Comment;
 
-/// Columns after which a comment does not move others to the right.
+/// A trailing comment that would start right of this column does not align with others.
 const MOST_SHARED: usize = 100;
 
-/// How far a comment may stand away from its line, where no neighbour has one.
+/// Maximum distance in columns from its line at which a lone trailing comment keeps its column.
 const MOST_APART: usize = 32;
 
-/// A line to be.
+/// A line of output.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Line {
     pub(super) indent: usize,
-    /// The words; empty for a blank line, and for a comment that goes on from the line before.
+    /// Tokens; empty for a blank line, and for a comment that continues that of the line before.
     pub(super) code: String,
-    /// A comment behind the words.
+    /// A trailing comment.
     pub(super) comment: Option<Comment>,
-    /// A comment alone, in the place of words.
+    /// The line is a comment; `code` holds its text.
     pub(super) is_comment: bool,
-    /// It opens a block or an element.
+    /// The line opens a block or an element.
     pub(super) opens: bool,
 }
 
@@ -27,7 +27,7 @@ impl Line {
         self.code.is_empty() && self.comment.is_none()
     }
 
-    /// Whether its comment may stand in one column with those of its neighbours.
+    /// True if its comment may align with those of adjacent lines.
     pub(super) fn shares_column(&self) -> bool {
         self.width() + 2 <= MOST_SHARED
     }
@@ -37,7 +37,7 @@ impl Line {
     }
 }
 
-/// The text of all lines.
+/// Renders all lines.
 pub(super) fn render(lines: Vec<Line>) -> String {
     let mut text = String::new();
     for run in lines.split_inclusive(|line| line.is_blank() || line.is_comment) {
@@ -60,7 +60,7 @@ pub(super) fn render(lines: Vec<Line>) -> String {
     text
 }
 
-/// The column of the comments of neighbouring lines.
+/// Common column of the comments of adjacent lines.
 fn column(run: &[Line]) -> usize {
     let shared = || {
         let lines = run.iter().filter(|line| line.shares_column());

@@ -1,21 +1,22 @@
-//! Sources in one shape: `flowloom fmt`.
+//! Source formatter: `flowloom fmt`.
 //!
-//! Only white space changes, never a word or a comment, so the function stays what it was; the result is read again to make
-//! sure. Where lines end is the author's choice, within limits:
+//! Changes only white space, never a token or a comment, and so preserves the meaning; the result is tokenized again to
+//! verify this. The author chooses line breaks, within limits:
 //!
-//! - Declarations, clauses and rows start lines of their own; 4 columns for each brace that is open.
-//! - A block that stood on one line stays there while it fits in [`MOST_COLUMNS`]. In one of several lines the statements
-//!   that shared a line go on doing so.
-//! - Within a row or statement a line may end before `when`, `stay`, `->`, an operator or a `/` between headers, or after a
-//!   comma or an operator. What follows stands 8 columns further in. Lines that are too long are broken there.
-//! - Blank lines separate groups as before, one at most.
-//! - Comments at the ends of neighbouring lines start in one column: the one that they had, if they had one in common.
+//! - Declarations, clauses and rows start on their own lines, indented by 4 columns for each open brace.
+//! - A block on one line stays there while it fits in [`MOST_COLUMNS`]. In a block of several lines, statements that
+//!   share a line keep sharing it.
+//! - Within a row or statement, a line may break before `when`, `stay`, `->`, an operator or a `/` between headers, and
+//!   after a comma or an operator. Continuation lines are indented by 8 more columns. Lines that are too long are
+//!   broken at these places.
+//! - Blank lines between groups are kept, at most one in a row.
+//! - Trailing comments of adjacent lines are aligned; a common column in the source is kept.
 //!
 //! ```text
-//!  text ─ source: words with what stands before them ─ layout: lines ─ line: columns of comments ─► text
+//!  text ─ source: tokens, each with the gap before it ─ layout: lines ─ line: alignment of comments ─► text
 //! ```
 //!
-//! Formatting twice changes nothing: whatever decides about a line is still there in the line that comes of it.
+//! Formatting is idempotent: every property of the source that decides about a line is preserved in the output.
 
 mod layout;
 mod line;
@@ -26,13 +27,13 @@ use std::sync::Arc;
 use crate::diagnostic::{Code, Diagnostics, Sink};
 use crate::model::{Source, Span};
 
-/// Columns that a line has at most, where it can be broken; comments may be longer.
+/// Maximum line length in columns; comments and tokens that cannot be broken may exceed it.
 pub const MOST_COLUMNS: usize = 120;
 
-/// The text in its one shape. `name` is what the source is called in messages.
+/// Formats `text`. `name` is the name of the source in messages.
 ///
 /// # Errors
-/// The text cannot be read as a function; whether it means something is not looked at.
+/// Syntax errors. Names and types are not checked.
 pub fn format(name: &str, text: &str) -> Result<String, Diagnostics> {
     let mut sink = Sink::new(Arc::new(Source { name: name.to_owned(), text: text.to_owned() }));
     let failed = |sink: Sink| Diagnostics { name: name.to_owned(), list: sink.finish() };
@@ -44,7 +45,7 @@ pub fn format(name: &str, text: &str) -> Result<String, Diagnostics> {
     let formatted = line::render(layout::lines(&words));
     let again = source::read(&formatted, &mut sink);
     if sink.has_errors() || !source::is_same(&words, &again) {
-        // Never hand out a text that says something else.
+        // Never return a text with another meaning.
         sink.error(
             Code::NotAvailable,
             Span::default(),

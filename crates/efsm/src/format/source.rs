@@ -1,4 +1,4 @@
-//! The words of a source, with the comments and line ends before each.
+//! Tokens of a source, with the comments and line breaks before each.
 
 use crate::diagnostic::Sink;
 use crate::syntax::token::{Kind, tokenize};
@@ -6,29 +6,29 @@ use crate::syntax::token::{Kind, tokenize};
 /// A comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Comment {
-    /// From `#` on.
+    /// From `#` to the end of the line.
     pub(super) text: String,
-    /// It stands behind a word of the same line.
+    /// A token precedes it on the same line.
     pub(super) is_trailing: bool,
-    /// The column of its `#`, from 0.
+    /// Column of its `#`, from 0.
     pub(super) column: usize,
-    /// An empty line stands before it.
+    /// A blank line precedes it.
     pub(super) after_blank: bool,
 }
 
-/// A word with what stands before it.
+/// A token with the comments and breaks before it.
 #[derive(Debug, Clone)]
 pub(super) struct Word<'s> {
     pub(super) kind: Kind,
     pub(super) text: &'s str,
     pub(super) comments: Vec<Comment>,
-    /// A line ends before it.
+    /// A line break precedes it.
     pub(super) after_line: bool,
-    /// An empty line stands before it, behind the comments.
+    /// A blank line precedes it, after its comments.
     pub(super) after_blank: bool,
 }
 
-/// The words of a text; the last one is [`Kind::End`].
+/// Tokenizes a text; the last token is [`Kind::End`].
 pub(super) fn read<'s>(text: &'s str, sink: &mut Sink) -> Vec<Word<'s>> {
     let mut end = 0;
     let mut words = Vec::new();
@@ -40,7 +40,7 @@ pub(super) fn read<'s>(text: &'s str, sink: &mut Sink) -> Vec<Word<'s>> {
     words
 }
 
-/// The word at `start`; the one before it ends at `end`.
+/// The token at `start`; `end` is the end of the token before it.
 fn word<'s>(text: &'s str, end: usize, start: usize, kind: Kind, word_text: &'s str) -> Word<'s> {
     let mut word = Word { kind, text: word_text, comments: Vec::new(), after_line: false, after_blank: false };
     let mut line_start = text[..end].rfind('\n').map_or(0, |at| at + 1);
@@ -56,7 +56,7 @@ fn word<'s>(text: &'s str, end: usize, start: usize, kind: Kind, word_text: &'s 
             });
             is_empty = false;
         } else if i > 0 && place + line.len() < start {
-            // A line of its own without a comment: the last part of the gap belongs to the word's line.
+            // A whole line without a comment. The last part of the gap belongs to the token's line.
             is_empty = true;
         }
         word.after_line |= i > 0;
@@ -66,7 +66,7 @@ fn word<'s>(text: &'s str, end: usize, start: usize, kind: Kind, word_text: &'s 
     word
 }
 
-/// Whether two texts have the same words and comments.
+/// True if two texts have the same tokens and comments.
 pub(super) fn is_same(a: &[Word<'_>], b: &[Word<'_>]) -> bool {
     let comments = |word: &Word<'_>| word.comments.iter().map(|c| c.text.clone()).collect::<Vec<_>>();
     a.len() == b.len()

@@ -1,10 +1,10 @@
-//! What becomes of lines, blanks and comments.
+//! Tests of the formatter: line breaks, blank lines and comments.
 
 #![allow(clippy::panic, reason = "tests stop")]
 
 use super::format;
 
-/// Formats, twice.
+/// Formats twice, and checks that the second run changes nothing.
 fn formatted(text: &str) -> String {
     let once = format("f.efsm", text).unwrap_or_else(|e| panic!("{text}: {:#?}", e.list));
     let twice = format("f.efsm", &once).unwrap_or_else(|e| panic!("{once}: {:#?}", e.list));

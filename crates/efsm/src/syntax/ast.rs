@@ -1,10 +1,10 @@
-//! The syntax tree: what was written, with its places, nothing resolved.
+//! The syntax tree: the source with spans, before name resolution.
 
 use crate::model::{BinaryOp, Level, Relation, Span};
 
 use super::Literal;
 
-/// A word and its place.
+/// A token's text and its span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Name<'s> {
     pub(crate) text: &'s str,
@@ -21,7 +21,7 @@ pub(crate) struct Program<'s> {
     pub(crate) metadata: Vec<Variable<'s>>,
     pub(crate) headers: Vec<Header<'s>>,
     pub(crate) elements: Vec<Element<'s>>,
-    /// A declaration could not be read, so that names may be missing.
+    /// A declaration could not be parsed, so names may be missing.
     pub(crate) is_damaged: bool,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Set<'s> {
 #[derive(Debug)]
 pub(crate) enum SetContents<'s> {
     Items(Vec<SetItem<'s>>),
-    /// The path, without its quotes.
+    /// The path, without quotes.
     File(Name<'s>),
 }
 
@@ -85,9 +85,9 @@ pub(crate) struct Header<'s> {
     pub(crate) name: Name<'s>,
     pub(crate) after: Name<'s>,
     pub(crate) when: Vec<(Name<'s>, Expr<'s>)>,
-    /// Names and types.
+    /// (name, type) of each field.
     pub(crate) fields: Vec<(Name<'s>, Name<'s>)>,
-    /// A field could not be read.
+    /// A field could not be parsed.
     pub(crate) is_damaged: bool,
 }
 
@@ -99,16 +99,16 @@ pub(crate) struct Element<'s> {
     pub(crate) clauses: Vec<Clause<'s>>,
     pub(crate) rows: Vec<Row<'s>>,
     pub(crate) otherwise: Vec<Otherwise<'s>>,
-    /// A clause could not be read, so that names may be missing.
+    /// A clause could not be parsed, so names may be missing.
     pub(crate) is_damaged: bool,
-    /// A row could not be read, so that transitions may be missing.
+    /// A row could not be parsed, so transitions may be missing.
     pub(crate) lost_rows: bool,
 }
 
 /// A declaration in an element.
 #[derive(Debug)]
 pub(crate) struct Clause<'s> {
-    /// Its keyword.
+    /// The keyword.
     pub(crate) word: Name<'s>,
     pub(crate) kind: ClauseKind<'s>,
 }
@@ -126,7 +126,7 @@ pub(crate) enum ClauseKind<'s> {
     Global(Variable<'s>),
 }
 
-/// `full reject;` and its kin.
+/// `full reject;` or `full evict ...;`
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Policy<'s> {
     Reject,
@@ -148,15 +148,15 @@ pub(crate) struct Expire<'s> {
 /// `preload values -> state { registers }`
 #[derive(Debug)]
 pub(crate) struct Preload<'s> {
-    /// All of it but the registers.
+    /// Everything but the registers.
     pub(crate) span: Span,
-    /// The values of the key's parts.
+    /// Values of the key's parts.
     pub(crate) key: Vec<Expr<'s>>,
     pub(crate) state: Name<'s>,
     pub(crate) registers: Vec<(Name<'s>, Expr<'s>)>,
 }
 
-/// A flow key as written.
+/// A flow key, unresolved.
 #[derive(Debug)]
 pub(crate) struct Key<'s> {
     pub(crate) span: Span,
@@ -168,7 +168,7 @@ pub(crate) struct Key<'s> {
 /// A row.
 #[derive(Debug)]
 pub(crate) struct Row<'s> {
-    /// Its first word up to before its block.
+    /// From the first token to the last one before the block.
     pub(crate) head: Span,
     pub(crate) states: States<'s>,
     pub(crate) conditions: Vec<Expr<'s>>,
@@ -210,7 +210,7 @@ pub(crate) struct Otherwise<'s> {
 pub(crate) struct Block<'s> {
     pub(crate) span: Span,
     pub(crate) statements: Vec<Statement<'s>>,
-    /// A statement could not be read.
+    /// A statement could not be parsed.
     pub(crate) is_damaged: bool,
 }
 
@@ -236,7 +236,7 @@ pub(crate) enum Statement<'s> {
     },
 }
 
-/// Something that happens to the frame as a whole.
+/// An action on the whole frame.
 #[derive(Debug)]
 pub(crate) enum Step<'s> {
     Push(Template<'s>),
@@ -245,7 +245,7 @@ pub(crate) enum Step<'s> {
     Decap,
     Clone(Expr<'s>),
     Emit(Expr<'s>, Vec<Template<'s>>),
-    /// `log("text", value, ...)`, the text without its quotes.
+    /// `log("text", value, ...)`; the text is without quotes.
     Log(Level, Name<'s>, Vec<Expr<'s>>),
 }
 
@@ -267,7 +267,7 @@ pub(crate) enum Terminal<'s> {
     Goto(Name<'s>),
 }
 
-/// An expression or a condition; which of them is where is for the checker to say.
+/// An expression or a condition; the checker tells them apart.
 #[derive(Debug)]
 pub(crate) struct Expr<'s> {
     pub(crate) span: Span,

@@ -1,4 +1,4 @@
-//! The parser's place in the words, and how it goes on after a mistake.
+//! Token cursor of the parser, with error recovery.
 
 use crate::diagnostic::{Code, Draft, Sink};
 use crate::model::Span;
@@ -7,24 +7,24 @@ use super::ast::Name;
 use super::token::{Kind, Token};
 use super::words;
 
-/// A construct could not be read; what is wrong was reported.
+/// A construct could not be parsed, which was reported.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Failed;
 
 pub(super) type Parsed<T> = Result<T, Failed>;
 
-/// Reads words from left to right.
+/// Recursive-descent parser over a token list.
 pub(super) struct Parser<'s, 'k> {
     pub(super) text: &'s str,
     tokens: Vec<Token>,
     at: usize,
     pub(super) sink: &'k mut Sink,
-    /// Operators that the expression at hand may still have; bounds the depth of the tree.
+    /// Remaining number of operators for the current expression; bounds the depth of the tree.
     pub(super) budget: u32,
 }
 
 impl<'s, 'k> Parser<'s, 'k> {
-    /// `tokens` ends with [`Kind::End`].
+    /// `tokens` must end with [`Kind::End`].
     pub(super) fn new(text: &'s str, tokens: Vec<Token>, sink: &'k mut Sink) -> Parser<'s, 'k> {
         Parser { text, tokens, at: 0, sink, budget: 0 }
     }
@@ -42,7 +42,7 @@ impl<'s, 'k> Parser<'s, 'k> {
         self.peek().kind == kind
     }
 
-    /// The text of the next word.
+    /// Text of the next token.
     pub(super) fn word(&self) -> &'s str {
         self.text_of(self.peek().span)
     }
@@ -51,12 +51,12 @@ impl<'s, 'k> Parser<'s, 'k> {
         &self.text[span.start..span.end]
     }
 
-    /// Whether the next word is the name `word`.
+    /// True if the next token is the name `word`.
     pub(super) fn is_word(&self, word: &str) -> bool {
         self.is(Kind::Name) && self.word() == word
     }
 
-    /// Takes the next word; [`Kind::End`] stays.
+    /// Consumes and returns the next token, except [`Kind::End`], which is not consumed.
     pub(super) fn bump(&mut self) -> Token {
         let token = self.peek();
         if token.kind != Kind::End {
@@ -65,27 +65,27 @@ impl<'s, 'k> Parser<'s, 'k> {
         token
     }
 
-    /// Takes the next word if it is of this kind.
+    /// Consumes the next token if it is of this kind.
     pub(super) fn eat(&mut self, kind: Kind) -> Option<Token> {
         if self.is(kind) { Some(self.bump()) } else { None }
     }
 
-    /// Takes the next word if it is this name.
+    /// Consumes the next token if it is the name `word`.
     pub(super) fn eat_word(&mut self, word: &str) -> Option<Token> {
         if self.is_word(word) { Some(self.bump()) } else { None }
     }
 
-    /// Where the last word that was taken ends.
+    /// Byte offset of the end of the last consumed token.
     pub(super) fn last_end(&self) -> usize {
         self.at.checked_sub(1).map_or(0, |i| self.tokens[i].span.end)
     }
 
-    /// From `start` to the end of the last word taken.
+    /// Span from `start` to the end of the last consumed token.
     pub(super) fn span_from(&self, start: usize) -> Span {
         Span { start, end: self.last_end().max(start) }
     }
 
-    /// What stands at the cursor, for messages.
+    /// Name of the next token, for messages.
     pub(super) fn found(&self) -> String {
         match self.peek().kind {
             Kind::End => "the end of the file".to_owned(),
@@ -93,7 +93,7 @@ impl<'s, 'k> Parser<'s, 'k> {
         }
     }
 
-    /// Reports that something else was expected here; characters that start no word were reported already.
+    /// Reports an unexpected token. Silent for [`Kind::Unknown`], which the lexer has reported.
     pub(super) fn unexpected(&mut self, expected: &str) -> Draft<'_> {
         if self.is(Kind::Unknown) {
             return self.sink.silent();
@@ -125,8 +125,8 @@ impl<'s, 'k> Parser<'s, 'k> {
         }
     }
 
-    /// Takes the `;` that ends what `of` names. Where it is missing the place after the last word is shown, and reading
-    /// goes on if the next line starts something new.
+    /// Consumes the `;` that ends `of`. If it is missing at the end of a line or block, reports the place after the
+    /// last token and continues; anywhere else the statement fails.
     pub(super) fn semicolon(&mut self, of: &str) -> Parsed<()> {
         if self.eat(Kind::Semicolon).is_some() {
             return Ok(());
@@ -158,13 +158,13 @@ impl<'s, 'k> Parser<'s, 'k> {
         Err(Failed)
     }
 
-    /// A name, whatever it is.
+    /// Consumes any name.
     pub(super) fn name(&mut self, expected: &str) -> Parsed<Name<'s>> {
         let token = self.expect(Kind::Name, expected)?;
         Ok(Name { text: self.text_of(token.span), span: token.span })
     }
 
-    /// Takes words up to and with the next `;` or block of this level, or up to before the `}` that ends the level or a
+    /// Skips past the next `;` or block at this nesting level, or stops before the `}` that ends the level or before a
     /// line that starts with one of `stops`.
     pub(super) fn skip_statement(&mut self, stops: &[&str]) {
         let mut depth = 0_u32;
@@ -191,7 +191,7 @@ impl<'s, 'k> Parser<'s, 'k> {
         }
     }
 
-    /// Whether the next word is the first of its line.
+    /// True if the next token is the first of its line.
     pub(super) fn starts_line(&self) -> bool {
         self.at == 0 || self.text[self.last_end()..self.peek().span.start].contains('\n')
     }

@@ -1,7 +1,8 @@
 //! Expressions and conditions.
 //!
-//! From loosest to tightest: `||` · `&&` · comparisons, `before`, `after`, `in` · `|` · `^` · `&` · `<< >>` · `+ -` · `*` ·
-//! `~ - !`. Unlike in C a comparison is looser than `&`, so that `field & mask == value` means what it seems to.
+//! Precedence from lowest to highest: `||` · `&&` · comparisons, `before`, `after`, `in` · `|` · `^` · `&` · `<< >>` ·
+//! `+ -` · `*` · `~ - !`. Unlike in C, comparisons bind less tightly than `&`, so `field & mask == value` needs no
+//! parentheses.
 
 use crate::diagnostic::Code;
 use crate::model::{BinaryOp, Relation};
@@ -11,10 +12,10 @@ use super::cursor::{Failed, Parsed, Parser};
 use super::literal::{BadLiteral, Literal, read_colons, read_dotted, read_number};
 use super::token::Kind;
 
-/// Operators, calls and parentheses that one expression may have.
+/// Maximum number of operators, calls and parentheses in an expression.
 const MOST_OPERATORS: u32 = 200;
 
-/// Binary arithmetic operators of one level.
+/// Binary arithmetic operators of one precedence level.
 type Level = &'static [(Kind, Option<BinaryOp>)];
 
 const LEVELS: [Level; 6] = [
@@ -27,8 +28,8 @@ const LEVELS: [Level; 6] = [
 ];
 
 impl<'s> Parser<'s, '_> {
-    /// The conditions of a row. Without `||` on the outermost level each operand of `&&` is one of its own, with a budget of
-    /// its own; otherwise they are one tree.
+    /// Parses the conditions of a row. Without `||` at the top level, each operand of `&&` is a condition with its own
+    /// operator budget; otherwise all are one tree.
     pub(super) fn conditions(&mut self) -> Parsed<Vec<Expr<'s>>> {
         let mut conditions = Vec::new();
         loop {
@@ -56,7 +57,7 @@ impl<'s> Parser<'s, '_> {
         Ok(vec![left])
     }
 
-    /// A value.
+    /// Parses a value.
     pub(super) fn expr(&mut self) -> Parsed<Expr<'s>> {
         self.budget = MOST_OPERATORS;
         let expr = self.comparison()?;
@@ -67,7 +68,7 @@ impl<'s> Parser<'s, '_> {
         Ok(expr)
     }
 
-    /// Counts one more operator.
+    /// Charges one operator to the budget.
     fn spend(&mut self) -> Parsed<()> {
         match self.budget.checked_sub(1) {
             Some(budget) => {
@@ -173,7 +174,7 @@ impl<'s> Parser<'s, '_> {
         Ok(compared)
     }
 
-    /// What stands behind `in`.
+    /// Parses the right operand of `in`.
     fn membership(&mut self, left: Expr<'s>) -> Parsed<Expr<'s>> {
         if self.is(Kind::OpenBrace) {
             return self.set(left);
@@ -204,8 +205,8 @@ impl<'s> Parser<'s, '_> {
         Err(Failed)
     }
 
-    /// `{a, b}` behind `in`, at its brace. Where it cannot be read its braces are taken all the same: they must not pass
-    /// for the block of the row.
+    /// Parses `{a, b}` after `in`, starting at the brace. On an error it consumes the closing brace too, so that the
+    /// set is not mistaken for the block of the row.
     fn set(&mut self, left: Expr<'s>) -> Parsed<Expr<'s>> {
         let open = self.bump();
         let mut values = Vec::new();
@@ -239,7 +240,7 @@ impl<'s> Parser<'s, '_> {
         }
     }
 
-    /// A constant in a named set, each with a budget of its own.
+    /// Parses a constant in a named set; each has its own operator budget.
     pub(super) fn set_value(&mut self) -> Parsed<Expr<'s>> {
         self.budget = MOST_OPERATORS;
         self.arithmetic(4)

@@ -11,15 +11,15 @@ use super::rows::STEPS;
 use super::token::Kind;
 use super::words;
 
-/// Words that start a top-level item.
+/// Keywords that start a top-level item.
 const ITEMS: &[&str] = &["function", "param", "const", "set", "meta", "stateful", "stateless", "header"];
-/// Words that start a clause of an element.
+/// Keywords that start a clause of an element.
 const CLAUSES: &[&str] = &["key", "size", "sweep", "full", "states", "reg", "global", "expire", "preload"];
-/// Words that start a row.
+/// Keywords that start a row.
 pub(super) const ROWS: &[&str] = &["on", "when", "always", "otherwise"];
-/// Words after which an element cannot still be open.
+/// Keywords that imply the end of an unclosed element.
 const NEXT_ITEM: &[&str] = &["function", "param", "const", "set", "meta", "header", "stateful", "stateless"];
-/// Words at the start of a line where reading goes on inside of an element.
+/// Keywords at the start of a line where parsing of an element resumes after an error.
 const RESUME: &[&str] = &[
     "key",
     "size",
@@ -44,7 +44,7 @@ const RESUME: &[&str] = &[
 ];
 
 impl<'s> Parser<'s, '_> {
-    /// The whole source.
+    /// Parses the whole source.
     pub(crate) fn program(mut self) -> Program<'s> {
         let mut program = Program::default();
         while !self.is(Kind::End) {
@@ -171,7 +171,7 @@ impl<'s> Parser<'s, '_> {
         Ok(Constant { name, value })
     }
 
-    /// `name: type time(unit) = initial;`, the keyword taken already.
+    /// `name: type time(unit) = initial;`, after the keyword.
     fn variable(&mut self, what: &str) -> Parsed<Variable<'s>> {
         let name = self.name(&format!("the name of the {what}"))?;
         let ty = match self.eat(Kind::Colon) {
@@ -396,7 +396,7 @@ impl<'s> Parser<'s, '_> {
         Ok(states)
     }
 
-    /// `expire state -> successor (timers);`, the keyword taken already.
+    /// `expire state -> successor (timers);`, after the keyword.
     fn expire(&mut self) -> Parsed<Expire<'s>> {
         let state = self.name("the name of the state whose timer runs out")?;
         if self.eat(Kind::Arrow).is_none() {
@@ -409,7 +409,7 @@ impl<'s> Parser<'s, '_> {
         Ok(Expire { state, to, timers })
     }
 
-    /// `preload values -> state { registers }`, the keyword at `start` taken already.
+    /// `preload values -> state { registers }`, after the keyword, which is at `start`.
     fn preload(&mut self, start: usize) -> Parsed<Preload<'s>> {
         let mut key = Vec::new();
         if self.eat(Kind::OpenParen).is_some() {

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// A constant as written.
+/// A literal in the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Literal {
     /// A number.
@@ -17,7 +17,7 @@ pub(crate) enum Literal {
     Mac(u64),
 }
 
-/// Why a word is no constant: what is wrong, and what to do.
+/// Message and help for a word that is not a literal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BadLiteral {
     pub(crate) message: String,
@@ -28,7 +28,7 @@ fn bad<T>(message: String, help: &str) -> Result<T, BadLiteral> {
     Err(BadLiteral { message, help: help.to_owned() })
 }
 
-/// Reads a word that starts with a digit.
+/// Parses a word that starts with a digit.
 pub(super) fn read_number(word: &str) -> Result<Literal, BadLiteral> {
     for (prefix, radix, what) in
         [("0x", 16, "hexadecimal"), ("0X", 16, "hexadecimal"), ("0b", 2, "binary"), ("0B", 2, "binary")]
@@ -42,7 +42,7 @@ pub(super) fn read_number(word: &str) -> Result<Literal, BadLiteral> {
     if unit.is_empty() {
         return read_digits(word, digits, 10, "decimal").map(Literal::Number);
     }
-    // Times of several units are sums: `9m59s`.
+    // A time may be a sum of several units: `9m59s`.
     let (mut rest, mut sum_ns) = (word, Some(0_u64));
     while !rest.is_empty() {
         let (digits, other) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(rest.len()));
@@ -67,7 +67,7 @@ pub(super) fn read_number(word: &str) -> Result<Literal, BadLiteral> {
     }
 }
 
-/// Nanoseconds in a unit of time.
+/// Length of a unit of time, in ns.
 pub(crate) fn unit_ns(unit: &str) -> Option<u64> {
     Some(match unit {
         "ns" => 1,
@@ -93,7 +93,7 @@ fn read_digits(word: &str, digits: &str, radix: u32, what: &str) -> Result<u64, 
     }
 }
 
-/// Reads digits with dots.
+/// Parses digits with dots.
 pub(super) fn read_dotted(word: &str) -> Result<Literal, BadLiteral> {
     if let Ok(address) = word.parse::<Ipv4Addr>() {
         return Ok(Literal::Ipv4(address.to_bits()));
@@ -107,7 +107,7 @@ pub(super) fn read_dotted(word: &str) -> Result<Literal, BadLiteral> {
     bad(format!("`{word}` is not an IPv4 address"), "an IPv4 address has four numbers from 0 to 255, as `192.0.2.1`")
 }
 
-/// Reads digits with colons.
+/// Parses digits with colons.
 pub(super) fn read_colons(word: &str) -> Result<Literal, BadLiteral> {
     let groups: Vec<&str> = word.split(':').collect();
     if groups.len() == 6 && groups.iter().all(|g| g.len() == 2) {
@@ -125,7 +125,7 @@ pub(super) fn read_colons(word: &str) -> Result<Literal, BadLiteral> {
     }
 }
 
-/// Reads the value of a parameter as given outside of the source: a constant, negative where it starts with `-`.
+/// Parses a constant outside of the source, such as the value of a parameter. Returns true for a leading `-`.
 pub(crate) fn read_value(word: &str) -> Result<(bool, Literal), BadLiteral> {
     let word = word.trim();
     let (negative, digits) = match word.strip_prefix('-') {

@@ -17,7 +17,7 @@ const REPORTS: &[&str] = &["log", "alert"];
 pub(super) const STEPS: &[&str] = &["push", "pop", "encap", "decap", "clone", "emit"];
 
 impl<'s> Parser<'s, '_> {
-    /// A row or `otherwise`, at its first word.
+    /// Parses a row or `otherwise`, starting at its keyword.
     pub(super) fn row(&mut self, element: &mut Element<'s>) -> Parsed<()> {
         let first = self.bump();
         let word = Name { text: self.text_of(first.span), span: first.span };
@@ -89,7 +89,7 @@ impl<'s> Parser<'s, '_> {
         Ok(Next::To { state, span: self.span_from(arrow.span.start), timers })
     }
 
-    /// `(idle T, hard T)`, or nothing.
+    /// Parses an optional `(idle T, hard T)`.
     pub(super) fn timers(&mut self) -> Parsed<Vec<Timer<'s>>> {
         let mut timers = Vec::new();
         if self.eat(Kind::OpenParen).is_some() {
@@ -111,7 +111,7 @@ impl<'s> Parser<'s, '_> {
         Ok(timers)
     }
 
-    /// `{ statements }`. Fails only where there is no `{`.
+    /// Parses `{ statements }`. Fails only if the `{` is missing.
     fn block(&mut self) -> Parsed<Block<'s>> {
         let open = self.expect(Kind::OpenBrace, "`{`")?;
         let mut block = Block { span: open.span, statements: Vec::new(), is_damaged: false };
@@ -345,7 +345,7 @@ fn is_element(word: &str) -> bool {
     matches!(word, "stateful" | "stateless")
 }
 
-/// The operator of an assignment; `Some(None)` for a plain one.
+/// Operator of an assignment. `Some(None)` for `=`, `None` for other tokens.
 fn assignment(kind: Kind) -> Option<Option<BinaryOp>> {
     Some(match kind {
         Kind::Equal => None,

@@ -5,7 +5,7 @@ use super::cursor::{Failed, Parsed, Parser};
 use super::token::Kind;
 
 impl<'s> Parser<'s, '_> {
-    /// A named set, at its first word.
+    /// Parses a named set, starting at its keyword.
     pub(super) fn named_set(&mut self) -> Parsed<Set<'s>> {
         self.bump();
         let name = self.name("the name of the set")?;
@@ -23,7 +23,7 @@ impl<'s> Parser<'s, '_> {
         Ok(Set { name, contents })
     }
 
-    /// `("path")`; the span is that of the quoted text.
+    /// `("path")`; the span includes the quotes.
     fn file_name(&mut self) -> Parsed<Name<'s>> {
         self.expect(Kind::OpenParen, "`(` and the name of the file, as in `file(\"blocked.txt\")`")?;
         let Some(token) = self.eat(Kind::Text) else {

@@ -1,38 +1,38 @@
-//! The words of the language.
+//! Tokens of the language.
 
 use logos::Logos;
 
 use crate::diagnostic::{Code, Sink};
 use crate::model::Span;
 
-/// A word of the source.
+/// A token of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) kind: Kind,
     pub(crate) span: Span,
 }
 
-/// What sort of word it is. Keywords are names: they mean something only where one is expected.
+/// Kind of a token. Keywords are names: they are recognised only where the grammar expects them.
 #[derive(Logos, Debug, Clone, Copy, PartialEq, Eq)]
 #[logos(skip r"[ \t\r\n\x0c]+")]
 #[logos(skip(r"#[^\n]*", allow_greedy = true))]
 pub(crate) enum Kind {
     #[regex(r"//[^\n]*", allow_greedy = true)]
     SlashComment,
-    /// The text of a report or the name of a file; what looks like it elsewhere is [`Kind::Unknown`].
+    /// Text of a report or name of a file, in quotes; in any other place [`Kind::Unknown`].
     #[regex(r#""[^"\n]*"?"#)]
     Text,
-    /// Characters that start no word; reported by the lexer.
+    /// Characters outside the language; the lexer reports them.
     Unknown,
     #[token("5-tuple")]
     #[token("inner.5-tuple")]
     FiveTuple,
     #[regex(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")]
     Name,
-    /// Digits and letters that start with a digit: a number or a time.
+    /// A digit, then digits and letters: a number or a time.
     #[regex(r"[0-9][0-9A-Za-z_]*")]
     Number,
-    /// Digits with dots: an IPv4 address, or a fraction, which the language does not have.
+    /// Digits with dots: an IPv4 address, or a fraction, which is an error.
     #[regex(r"[0-9]+(\.[0-9]+)+[A-Za-z]*")]
     Dotted,
     /// Digits with at least two colons: an IPv6 or a MAC address.
@@ -112,17 +112,17 @@ pub(crate) enum Kind {
     DotDot,
     #[token("/")]
     Slash,
-    /// After the last word; its span is empty.
+    /// End of the source; its span is empty.
     End,
 }
 
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// Splits `text` into words, the last of which is [`Kind::End`]. Characters that start no word are reported, neighbours
-/// together, and become [`Kind::Unknown`].
+/// Splits `text` into tokens, the last of which is [`Kind::End`]. Characters outside the language are reported and
+/// become [`Kind::Unknown`], adjacent ones as one token.
 pub(crate) fn tokenize(text: &str, sink: &mut Sink) -> Vec<Token> {
     let mut tokens: Vec<Token> = Vec::new();
-    // Editors of other systems put a byte order mark in front.
+    // Some editors start a file with a byte order mark.
     let start = if text.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len_utf8() } else { 0 };
     for (result, range) in Kind::lexer(&text[start..]).spanned() {
         let span = Span { start: start + range.start, end: start + range.end };
@@ -150,7 +150,7 @@ pub(crate) fn tokenize(text: &str, sink: &mut Sink) -> Vec<Token> {
     tokens
 }
 
-/// Whether a closed text stands where there can be one: after `log(`, `alert(` and `file(`.
+/// True for a closed text in a valid place: after `log(`, `alert(` and `file(`.
 fn is_text(text: &str, before: &[Token], span: Span) -> bool {
     let written = |span: Span| text.get(span.start..span.end).unwrap_or_default();
     let is_closed = written(span).len() >= 2 && written(span).ends_with('"');

@@ -1,6 +1,6 @@
-//! Words with a meaning of their own.
+//! Keywords and reserved words.
 
-/// Words that no declaration may take as its name.
+/// Names that no declaration may use.
 pub(crate) const RESERVED: &[&str] = &[
     "function",
     "param",
@@ -73,14 +73,14 @@ pub(crate) const RESERVED: &[&str] = &[
     "else",
 ];
 
-/// Words that stand behind `:` as types.
+/// Type names, which follow `:`.
 pub(crate) const TYPES: &[&str] =
     &["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "ip", "ipv4", "ipv6", "mac", "time", "port"];
 
-/// Reserved words that mean nothing yet.
+/// Reserved words without a meaning yet.
 pub(crate) const UNUSED: &[&str] = &["slow", "then", "if", "else"];
 
-/// Words with a meaning in one place only; elsewhere they are names.
+/// Keywords in one context only; names elsewhere.
 pub(crate) const CONTEXTUAL: &[&str] = &[
     "lowest",
     "highest",
@@ -99,13 +99,12 @@ pub(crate) const CONTEXTUAL: &[&str] = &[
     "inner.5-tuple",
 ];
 
-/// Every word of the language that means something by itself: those of declarations, clauses, rows, conditions, actions and
-/// types.
+/// All keywords: those of declarations, clauses, rows, conditions, actions and types.
 pub fn keywords() -> impl Iterator<Item = &'static str> {
     RESERVED.iter().filter(|word| !UNUSED.contains(word)).chain(CONTEXTUAL).copied()
 }
 
-/// What a word of a later version does, and what to write until then; `None` for a word that is none.
+/// Purpose and replacement of a word reserved for a later version. `None` for other words.
 pub(crate) fn future_statement(word: &str) -> Option<(&'static str, &'static str)> {
     Some(match word {
         "slow" => ("hands the packet to the slow path", "use `punt`, which hands it to the host"),
@@ -113,7 +112,7 @@ pub(crate) fn future_statement(word: &str) -> Option<(&'static str, &'static str
     })
 }
 
-/// What a top-level word of a later version does, and what to write until then.
+/// Purpose and replacement of a top-level word reserved for a later version.
 pub(crate) fn future_item(word: &str) -> Option<(&'static str, &'static str)> {
     Some(match word {
         "import" | "include" | "use" => ("reads another file", "write the function in one file"),
@@ -121,7 +120,7 @@ pub(crate) fn future_item(word: &str) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// Protocols that are not built in, by the first part of a field's name, with a header that reads them.
+/// Protocols that are not built in: prefix of the field names, and a header declaration that parses them.
 pub(crate) const FOREIGN_FIELDS: &[(&str, &str)] = &[
     ("arp", "header arp after eth when eth.type == 0x0806 { ... }"),
     ("vxlan", "header vxlan after udp when udp.dport == 4789 { ... }"),
@@ -157,7 +156,7 @@ mod tests {
             asked.extend(words);
         }
         assert!(asked.len() > 60, "{asked:?}");
-        // `then` is asked for to say what is written instead.
+        // `then` is matched only to suggest a replacement.
         let unknown: Vec<_> =
             asked.into_iter().filter(|word| *word != "then" && !keywords().any(|k| k == *word)).collect();
         assert!(unknown.is_empty(), "{unknown:?}");
