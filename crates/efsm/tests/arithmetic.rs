@@ -1,11 +1,11 @@
-//! Width, sign, clock unit and form of expressions and conditions, case by case.
+//! Width, sign and lowered form of expressions and conditions, case by case.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use flowloom_efsm::compile;
 use flowloom_efsm::model::{BinaryOp, Condition, Expr, Function, NewValue, Relation, Row, Wide, Width, WriteTarget};
 use flowloom_wire::field::FieldId;
 
-/// A function around one row, with a variable of each type.
+/// Compiles a function with this row and a variable of each type.
 fn compile_row(row: &str) -> Result<(Function, Vec<String>), Vec<String>> {
     let text = format!(
         "function f;\nparam out: port;\nconst big = 0x1_0000_0000;\nmeta m8: u8; meta m64; meta mi: i16;\nstateful s {{\n\

@@ -1,12 +1,12 @@
-//! The examples in the book compile. Blocks marked `efsm` are whole functions, `efsm,items` declarations, `efsm,rows` rows
-//! of a stateful element.
+//! The examples in the book compile. Code blocks tagged `efsm` are whole functions, `efsm,items` declarations, and
+//! `efsm,rows` rows of a stateful element.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::Path;
 
 use flowloom_efsm::compile;
 
-/// The blocks of a page, each with what is written behind its fence.
+/// The code blocks of a page, each with its tag.
 fn blocks(page: &str) -> Vec<(String, String)> {
     let mut blocks = Vec::new();
     let mut open: Option<(String, String)> = None;

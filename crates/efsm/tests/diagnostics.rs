@@ -1,5 +1,5 @@
-//! Wrong programs and what is said about them: each `diagnostics/NAME.efsm` has a golden `NAME.txt`, as a terminal
-//! without colours shows it. `FLOWLOOM_BLESS=1` writes them anew.
+//! Invalid programs and their diagnostics: each `diagnostics/NAME.efsm` has a golden `NAME.txt`, rendered as for a
+//! terminal without colours. `FLOWLOOM_BLESS=1` rewrites the goldens.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/diagnostics")
 }
 
-/// As a terminal without colours shows it.
+/// Renders as for a terminal without colours.
 fn render(diagnostic: &dyn miette::Diagnostic) -> String {
     let mut text = String::new();
     GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor())
@@ -20,11 +20,11 @@ fn render(diagnostic: &dyn miette::Diagnostic) -> String {
         .with_links(false)
         .render_report(&mut text, diagnostic)
         .unwrap();
-    // Lines that end in blanks are nobody's intention.
+    // Strip trailing blanks, which the renderer emits.
     text.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-/// Everything that is said about a source.
+/// Rendered diagnostics of a source, and the diagnostics.
 fn judge(name: &str, text: &str, params: &[(&str, &str)]) -> (String, Vec<Diagnostic>) {
     let params: Vec<(String, String)> = params.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     match compile(name, text, &params) {

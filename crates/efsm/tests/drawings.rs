@@ -1,4 +1,4 @@
-//! The drawings that stand beside the functions are those that `draw` prints. `make drawings` writes them anew.
+//! The drawings stored beside the functions equal the output of `draw`. `make drawings` rewrites them.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The formatter on every source that is at hand: nothing but white space changes, and that only once.
+//! The formatter on all sources of the repository: it changes only white space, and is idempotent.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
 mod common;
@@ -62,7 +62,7 @@ fn formatted_functions_mean_the_same() {
 fn other_white_space_comes_to_the_same() {
     let mut count = 0;
     for (path, text) in sources() {
-        // Comments end with their lines, so only sources without any can be written in one line.
+        // A comment ends at its line end, so only a source without comments can be joined to one line.
         let bare: String = text.lines().map(|line| line.split('#').next().unwrap().to_owned() + "\n").collect();
         let name = path.display().to_string();
         let Ok(expected) = format(&name, &bare.split_whitespace().collect::<Vec<_>>().join(" ")) else { continue };
@@ -82,7 +82,7 @@ fn other_white_space_comes_to_the_same() {
     assert!(count >= 20, "{count}");
 }
 
-/// White space and comments at random between the words of a text.
+/// Joins tokens with random white space and comments.
 fn scattered(rng: &mut Rng, words: &[&str]) -> String {
     let gaps = [
         " ",
@@ -119,7 +119,7 @@ fn every_layout_of_a_source_is_read_and_settles() {
             continue;
         }
         let bare: String = text.lines().map(|line| line.split('#').next().unwrap().to_owned() + "\n").collect();
-        // `//` and strings may hold what looks like words; such sources cannot be formatted anyway.
+        // This also splits `//` and quoted text; sources with blanks there cannot be formatted and were skipped.
         let words: Vec<&str> = bare.split_whitespace().collect();
         let text = scattered(&mut rng, &words);
         let once = format(&name, &text).unwrap_or_else(|e| panic!("{name}: {:?}\n{text}", e.list[0].message));
@@ -134,7 +134,7 @@ fn every_layout_of_a_source_is_read_and_settles() {
     assert!(count >= 100, "{count}");
 }
 
-/// A value of any form, as words.
+/// A random value, as source text.
 fn value(rng: &mut Rng, depth: usize) -> String {
     let leaves = ["a", "ip.src", "5", "0x1f", "10.0.0.1", "2001:db8::1", "02:00:00:00:00:01", "10ms", "now", "h.key"];
     if depth == 0 || rng.chance(1, 3) {

@@ -1,4 +1,4 @@
-//! The functions that ship, as the front end reads them: `models/NAME.txt` shows some, `FLOWLOOM_BLESS=1` writes them anew.
+//! The models of the shipped functions: `models/NAME.txt` shows some of them. `FLOWLOOM_BLESS=1` rewrites the goldens.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -13,10 +13,10 @@ use flowloom_wire::field::FieldId;
 
 use common::{check_model, shipped};
 
-/// The functions that `models/` shows: together they have every part of a model.
+/// Functions with a golden in `models/`; together they cover every part of a model.
 const SHOWN: [&str; 5] = ["port_knocking", "big_flow", "rewrite", "udp_flows", "pass_all"];
 
-/// A function as text: one line for each declaration and row, fields by their names, no places.
+/// A function as text: one line for each declaration and row, fields by name, without spans.
 fn show(function: &Function) -> String {
     let mut text = format!("function {}\n", function.name);
     let variables = |text: &mut String, what: &str, list: &[Variable]| {

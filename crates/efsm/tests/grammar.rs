@@ -1,5 +1,5 @@
-//! The grammar in the book: it names every word of the language, and the parser reads every sentence of it. The editor's
-//! highlighting knows the same words.
+//! The grammar in the book contains every keyword, and the parser accepts every sentence derived from it. The editor's
+//! highlighting contains the same keywords.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use flowloom_efsm::diagnostic::Code;
 use flowloom_efsm::{format, keywords};
 use flowloom_testkit::Rng;
 
-/// What a rule stands for.
+/// Right-hand side of a rule.
 #[derive(Debug, Clone)]
 enum Form {
     Word(String),
@@ -20,7 +20,7 @@ enum Form {
     Repeated(Box<Form>),
 }
 
-/// The tokens of EBNF.
+/// Tokenizes EBNF.
 fn tokens(text: &str) -> Vec<String> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();
@@ -37,7 +37,7 @@ fn tokens(text: &str) -> Vec<String> {
     tokens
 }
 
-/// Reads alternatives up to `end`.
+/// Parses alternatives up to `end`.
 fn choice(tokens: &mut std::iter::Peekable<std::vec::IntoIter<String>>, end: Option<&str>) -> Form {
     let mut choices = vec![Vec::new()];
     loop {
@@ -97,7 +97,7 @@ fn words(form: &Form, found: &mut BTreeSet<String>) {
     }
 }
 
-/// The words of letters that the grammar names.
+/// Keywords in the grammar.
 fn named() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     rules().values().for_each(|form| words(form, &mut found));
@@ -117,7 +117,7 @@ fn the_grammar_names_every_keyword_and_no_other() {
     );
 }
 
-/// Draws sentences.
+/// Derives random sentences.
 struct Draw<'a> {
     rules: &'a BTreeMap<String, Form>,
     rng: Rng,
@@ -130,7 +130,7 @@ impl<'a> Draw<'a> {
             Form::Word(word) => text.push(word.clone()),
             Form::Sequence(forms) => forms.iter().for_each(|form| self.draw(form, depth, text)),
             Form::Choice(forms) => {
-                // Deep down the shortest alternative ends it.
+                // At this depth the shortest alternative ends the recursion.
                 let pick = if depth > 18 { self.shortest(forms) } else { self.rng.below(forms.len()) };
                 self.draw(&forms[pick], depth, text);
             }
@@ -140,7 +140,7 @@ impl<'a> Draw<'a> {
                 }
             }
             Form::Repeated(form) => {
-                // Long at the top, short in expressions, which have a limit.
+                // Many repetitions at the top, few in expressions, whose length is limited.
                 let count = match depth {
                     0..4 => self.rng.below(5),
                     4..18 => usize::from(self.rng.chance(1, 5)),
@@ -189,7 +189,7 @@ fn the_parser_reads_every_sentence_of_the_grammar() {
     for _ in 0..1500 {
         let mut text = Vec::new();
         draw.draw(&rules["file"], 0, &mut text);
-        // A second `function` is no matter of the grammar.
+        // The grammar does not exclude a second `function`.
         let rest = text.windows(3).enumerate().filter(|(_, w)| w[0] == "function" && w[2] == ";").map(|(i, _)| i);
         let skip: Vec<usize> = rest.flat_map(|i| i..i + 3).collect();
         let words = text.iter().enumerate().filter(|(i, _)| !skip.contains(i)).map(|(_, word)| word.as_str());
@@ -199,7 +199,7 @@ fn the_parser_reads_every_sentence_of_the_grammar() {
         if let Err(errors) = format("sentence", &text) {
             let first = &errors.list[0];
             if first.code == Code::TooDeep {
-                // The limit of a value, which the page tells.
+                // A value exceeds its operator limit, which the page documents.
                 too_long += 1;
                 continue;
             }
@@ -213,14 +213,14 @@ fn the_parser_reads_every_sentence_of_the_grammar() {
     assert!(unused.is_empty(), "never used: {unused:?}");
 }
 
-/// All words in the patterns of a TextMate grammar.
+/// Collects the words in the patterns of a TextMate grammar.
 fn pattern_words(value: &serde_json::Value, found: &mut BTreeSet<String>) {
     match value {
         serde_json::Value::Object(map) => {
             for (key, value) in map {
                 match value.as_str().filter(|_| matches!(key.as_str(), "match" | "begin" | "end")) {
                     Some(pattern) => {
-                        // `\b` is no letter of a word.
+                        // `\b` is not part of a word.
                         let plain = pattern.replace("\\b", " ");
                         let parts = plain.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')));
                         found.extend(parts.map(str::to_owned));
@@ -253,13 +253,13 @@ fn the_editor_knows_every_keyword() {
     pattern_words(&grammar_file, &mut known);
     let missing: Vec<_> = keywords()
         .filter(|word| !known.contains(*word))
-        // These have a common pattern.
+        // A common pattern matches these.
         .filter(|word| !matches!(*word, "5-tuple" | "inner.5-tuple"))
         .collect();
     assert!(missing.is_empty(), "not highlighted: {missing:?}");
     let all = serde_json::to_string(&grammar_file).unwrap();
     assert!(all.contains("5-tuple"));
-    // Patterns that are included exist.
+    // Every included pattern exists.
     for include in all.split("\"include\":\"#").skip(1).map(|rest| rest.split('"').next().unwrap()) {
         assert!(grammar_file["repository"][include].is_object(), "there is no `{include}`");
     }

@@ -1,4 +1,4 @@
-//! What the constructs of the language mean in the model: contexts, addresses, steps and headers of one's own.
+//! Lowering of language constructs to the model: contexts, addresses, steps and declared headers.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -10,7 +10,7 @@ use flowloom_efsm::model::{
 };
 use flowloom_wire::field::{FieldId, IPV4_MAPPED};
 
-/// A function that is right, with the codes of its warnings.
+/// Compiles a valid function; also returns the codes of its warnings.
 fn function(text: &str) -> (Function, Vec<String>) {
     let (function, warnings) = compile("f", &format!("function f;\n{text}"), &[]).unwrap_or_else(|e| {
         panic!("{text}: {:#?}", e.list.iter().map(|d| (&d.message, d.position())).collect::<Vec<_>>())

@@ -1,5 +1,5 @@
-//! No source makes the front end panic, and whatever it says can be shown: every truncation of every function that ships,
-//! mutations of them and of the wrong programs, and random words. `FLOWLOOM_SEED` replaces the seed.
+//! No source makes the front end panic, and all its diagnostics can be rendered: every truncation of every shipped
+//! function, mutations of these and of the invalid programs, and random tokens. `FLOWLOOM_SEED` replaces the seed.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod common;
@@ -10,7 +10,7 @@ use miette::{GraphicalReportHandler, GraphicalTheme};
 
 use common::{check_model, shipped};
 
-/// What became of a source.
+/// Counts of results.
 #[derive(Debug, Default)]
 struct Tally {
     accepted: usize,
@@ -19,7 +19,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// Compiles `text` and checks what comes back; shows it as a terminal would where `shown`.
+    /// Compiles `text` and checks the result; renders the diagnostics if `shown`.
     fn judge(&mut self, text: &str, shown: bool) {
         let said = match compile("random.efsm", text, &[]) {
             Ok((function, warnings)) => {
@@ -63,7 +63,7 @@ fn sources() -> Vec<String> {
     texts.chain(wrong.into_iter().map(|p| std::fs::read_to_string(p).unwrap())).collect()
 }
 
-/// Words, numbers, signs and blanks of a text, in order.
+/// Splits a text into words, numbers, signs and blanks.
 fn split(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut start = 0;

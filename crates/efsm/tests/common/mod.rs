@@ -1,4 +1,4 @@
-//! What the tests of the front end share.
+//! Helpers shared by the tests of the front end.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test file uses a part")]
 
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use flowloom_efsm::model::{
     Condition, Destination, Expr, Function, NewValue, NextState, Policy, Terminal, Wide, Width, WriteTarget,
 };
 
-/// The functions that ship, by file name.
+/// Sources in `functions/` and `corpus/`, by file name.
 pub(crate) fn shipped() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut folders = vec![root.join("corpus")];
@@ -29,10 +29,10 @@ fn fits(value: u128, width_bits: u8) -> bool {
     width_bits == 128 || value >> width_bits == 0
 }
 
-/// Checks what the model promises: every number names something, every constant fits, nothing is written twice.
+/// Checks the invariants of the model: every index is in range, every constant fits, nothing is written twice.
 ///
 /// # Panics
-/// The model breaks a promise.
+/// An invariant is violated.
 pub(crate) fn check_model(function: &Function) {
     let text = &function.source.text;
     for (index, element) in function.elements.iter().enumerate() {
@@ -73,7 +73,7 @@ pub(crate) fn check_model(function: &Function) {
             Wide::Global(i) | Wide::Old(Destination::Global(i)) => s.unwrap().globals[usize::from(i)].ty.width_bits,
             Wide::Metadata(i) => function.metadata[usize::from(i)].ty.width_bits,
         };
-        // A value for a target of this width.
+        // Checks that a value has the width of its target.
         let check_value = |value: &NewValue, width_bits: u8| match value {
             NewValue::Number { .. } => assert!(width_bits <= 64, "{place}: {value:?}"),
             NewValue::Wide(wide) => assert_eq!((bits_of(*wide), width_bits), (128, 128), "{place}: {value:?}"),
@@ -197,7 +197,7 @@ pub(crate) fn check_model(function: &Function) {
     }
 }
 
-/// A function without its text and the places in it.
+/// Debug form of a function without its source text and spans.
 pub(crate) fn without_places(function: &Function) -> String {
     let source = flowloom_efsm::model::Source { name: String::new(), text: String::new() };
     let bare = Function { source: std::sync::Arc::new(source), ..function.clone() };

@@ -1,4 +1,4 @@
-//! Two engines side by side.
+//! Differential test of the engines.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use flowloom_isa::Program;
 use flowloom_testkit::{PacketBuilder, Rng, mutate};
 use flowloom_vm::Interpreter;
 
-/// One packet on its way in.
+/// An input packet with its port and time.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
     pub(crate) bytes: Vec<u8>,
@@ -17,7 +17,7 @@ pub(crate) struct Step {
     pub(crate) now_ns: u64,
 }
 
-/// Compiles a source that must be right.
+/// Compiles a valid source.
 pub(crate) fn function(text: &str) -> Arc<Function> {
     match compile("test.efsm", text, &[]) {
         Ok((function, _)) => Arc::new(function),
@@ -28,25 +28,25 @@ pub(crate) fn function(text: &str) -> Arc<Function> {
     }
 }
 
-/// The state of a function, without what only counts.
+/// State of a function without the instruments (counters, locks).
 fn state(engine: &mut dyn Datapath) -> Snapshot {
     let mut snapshot = engine.snapshot().unwrap();
     snapshot.maps.retain(|name, _| !layout::is_instrument(name));
     snapshot
 }
 
-/// How many locks are held.
+/// Number of held locks.
 fn held(engine: &mut dyn Datapath) -> usize {
     let snapshot = engine.snapshot().unwrap();
     let cells = snapshot.maps.get(layout::LOCKS_MAP).into_iter().flat_map(|map| map.values());
     cells.flat_map(|cells| cells.chunks(64)).filter(|cell| cell[..8] != [0; 8]).count()
 }
 
-/// Runs the steps on the machine and on the lowered program, with a sweep wherever the time reaches a multiple of
-/// `sweep_ns`, and gives back what was reached.
+/// Runs the steps on the reference machine and on the lowered programs, with a sweep at each multiple of `sweep_ns`.
+/// Returns the coverage.
 ///
 /// # Panics
-/// They differ.
+/// Results or states differ.
 #[track_caller]
 pub(crate) fn agree(function: &Arc<Function>, steps: &[Step], sweep_ns: u64, start: Option<&Snapshot>) -> Coverage {
     let engine = |lowered: Result<Program, LowerError>| {
@@ -55,7 +55,7 @@ pub(crate) fn agree(function: &Arc<Function>, steps: &[Step], sweep_ns: u64, sta
     };
     let [mut without, mut with] =
         [false, true].map(|counters| engine(lower(function, &LowerOptions { counters, ..LowerOptions::default() })));
-    // With locks, where the function can be attached at all.
+    // With locks, if the function can be attached.
     let mut attached = match lower(function, &LowerOptions { attached: true, ..LowerOptions::default() }) {
         Err(LowerError::Kernel { .. }) => None,
         lowered => Some(engine(lowered)),
@@ -88,7 +88,7 @@ pub(crate) fn agree(function: &Arc<Function>, steps: &[Step], sweep_ns: u64, sta
             assert_eq!(found, expected, "found, expected: {}", place(what));
         }
         if i % 16 == 0 || i + 1 == steps.len() {
-            // At the end of the clock a hard timer can have the deadline that stands for none.
+            // Near the maximum time, the deadline of a hard timer can equal the value that means no deadline.
             if step.now_ns < 1 << 63 {
                 machine.check_invariants();
             }
@@ -110,12 +110,12 @@ fn text(function: &Function) -> &str {
     &function.source.text
 }
 
-/// So many random packets between few hosts, one in eight of them broken, at times that grow by one of `gaps_ns`.
+/// `count` random packets between `hosts` hosts, one in eight of them malformed, with time increments from `gaps_ns`.
 pub(crate) fn random_steps(rng: &mut Rng, count: usize, hosts: usize, gaps_ns: &[u64]) -> Vec<Step> {
     random_steps_of(rng, count, gaps_ns, |rng| PacketBuilder::random(rng, hosts))
 }
 
-/// So many packets, one in eight of them broken, at times that grow by one of `gaps_ns`.
+/// `count` packets, one in eight of them malformed, with time increments from `gaps_ns`.
 pub(crate) fn random_steps_of(
     rng: &mut Rng,
     count: usize,
@@ -131,7 +131,7 @@ pub(crate) fn random_steps_of(
     })
 }
 
-/// So many packets, at times that grow by one of `gaps_ns`.
+/// `count` packets, with time increments from `gaps_ns`.
 pub(crate) fn steps_of(
     rng: &mut Rng,
     count: usize,
@@ -148,7 +148,7 @@ pub(crate) fn steps_of(
         .collect()
 }
 
-/// Every row that nothing reached, by its line; the rows of elements without any packet are left out where `may_idle`.
+/// Rows that no packet reached, by line. With `may_idle`, elements that no packet reached are skipped.
 pub(crate) fn unreached(function: &Function, coverage: &Coverage) -> Vec<String> {
     let mut out = Vec::new();
     for (element, reached) in function.elements.iter().zip(&coverage.elements) {

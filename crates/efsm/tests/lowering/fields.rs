@@ -1,4 +1,4 @@
-//! Every field of the catalogue in a key, a condition, an update and a write, and random keys of several.
+//! Every catalogue field in a key, a condition, an update and a write, and random keys of several fields.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use super::agree::{Step, agree, function, random_steps, steps_of};
 
 const GAPS_NS: [u64; 6] = [0, 0, 1, 4, 5, 6];
 
-/// A function that does everything that can be done with one field.
+/// A function that uses one field in every supported way.
 fn about(field: FieldId) -> String {
     let name = field.name();
     let mut text =
@@ -55,7 +55,7 @@ fn about(field: FieldId) -> String {
     text
 }
 
-/// A random packet; three of four have the field, where that does not take too long.
+/// A random packet; in three of four cases one with the field, if one is found soon.
 fn packet_for(rng: &mut Rng, field: FieldId) -> Vec<u8> {
     let wants = rng.chance(3, 4);
     let mut packet = Vec::new();
@@ -79,7 +79,7 @@ fn every_field_in_every_role() {
         let function = function(&about(field));
         let steps = steps_of(&mut rng, 200, &GAPS_NS, |rng| packet_for(rng, field));
         let coverage = agree(&function, &steps, 5, None);
-        // Lengths and types fill half of their range at most.
+        // Lengths and types take at most half of their range.
         let reached = coverage.elements[0].rows.iter().flat_map(|r| r.values()).filter(|n| **n > 0).count();
         assert!(reached >= 1, "{}: nothing matches", field.name());
     }
@@ -89,7 +89,7 @@ fn every_field_in_every_role() {
 fn random_keys_are_the_same_bytes() {
     let mut rng = Rng::from_env(0x6b65_7973);
     let all: Vec<FieldId> = FieldId::all().collect();
-    // Fields that many packets have together, so that keys are not always absent.
+    // Fields that are often present together, so that keys are rarely absent.
     let common: Vec<FieldId> = [
         "ip.src",
         "ip.dst",
@@ -146,7 +146,7 @@ fn random_keys_are_the_same_bytes() {
         let names: Vec<_> = fields.iter().map(|f| f.name()).collect();
         let names = names.join(", ");
         let key = if biflow { format!("biflow({names})") } else { names };
-        // At times behind another element, where the headers are not known at the entry.
+        // Sometimes after another element, so that the headers are not known at entry.
         let first = if rng.chance(1, 2) { "stateless first { always { goto e; } }" } else { "" };
         let text = format!(
             "function f; {first} stateful e {{ key {key}; size 40; states a, b; reg n: u8; \
@@ -171,7 +171,7 @@ fn ends_of_a_connection_are_compared_as_big_endian_numbers() {
         "function f; stateful e { key biflow(l4.sport, l4.dport, ip.src, ip.dst, eth.src, eth.dst); states a; reg n: u8; \
          on a stay { n += 1; forward(n); } }",
     );
-    // Bytes that stand the other way round, in one place after the other.
+    // Endpoints whose order depends on the byte order, with a difference in each position of each part.
     let mut ends: Vec<(u16, [u8; 16], [u8; 6])> = Vec::new();
     let (port, address, mac) = (0x0100, [1; 16], [2; 6]);
     ends.extend([0x0100, 0x00ff, 0xff00, 0x01ff].map(|p| (p, address, mac)));

@@ -1,5 +1,5 @@
-//! The code of two functions, beside their lines: a change of code generation is a change of these files.
-//! `FLOWLOOM_BLESS=1` writes them anew.
+//! Golden code of two functions, interleaved with source lines, so that every change of code generation is visible.
+//! `FLOWLOOM_BLESS=1` rewrites the goldens.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,7 +10,7 @@ use flowloom_isa::disasm::Text;
 use flowloom_isa::op::Op;
 use flowloom_testkit::golden;
 
-/// The deepest byte of the stack that the program names.
+/// Stack depth that the program accesses, in bytes.
 pub(crate) fn stack_bytes(program: &Program) -> i16 {
     let mut deepest = 0;
     for at in 0..program.insns.len() {

@@ -1,4 +1,4 @@
-//! Sets of thousands of prefixes from a file: small programs, few instructions for a packet.
+//! Sets of thousands of prefixes from a file: small programs, few instructions per packet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use flowloom_engine::{Choices, Datapath, Packet, Port};
 use flowloom_testkit::{PacketBuilder, Rng};
 use flowloom_vm::Interpreter;
 
-/// Prefixes as lines of a file.
+/// Random prefixes, as lines of a file.
 fn prefixes(rng: &mut Rng, v4: usize, v6: usize) -> String {
     let mut text = "# made at random\n\n".to_owned();
     for _ in 0..v4 {

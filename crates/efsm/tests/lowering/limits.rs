@@ -1,4 +1,4 @@
-//! Many states, many rows, corners of time, preloaded contexts, and what does not fit.
+//! Many states, many rows, extreme times, preloaded contexts, and programs that exceed a limit.
 
 use std::fmt::Write as _;
 use std::time::Instant;
@@ -106,7 +106,7 @@ fn preloaded_contexts_are_taken_as_they_are() {
         on b -> a (idle 5ns) { forward(5); } \
         on a -> b (hard 9ns) { forward(6); } }",
     );
-    // Deadline, period, deadline of the hard timer, register, state.
+    // Fields: idle deadline, idle period, hard deadline, register, state.
     let record = |idle: u64, period: u64, hard: u64, n: u16, state: u16| {
         let mut bytes: Vec<u8> = [idle, period, hard].iter().flat_map(|v| v.to_le_bytes()).collect();
         bytes.extend([n.to_le_bytes(), state.to_le_bytes(), [0; 2], [0; 2]].concat());
@@ -123,7 +123,7 @@ fn preloaded_contexts_are_taken_as_they_are() {
         record(NONE, 0, 6, 7, 1),
         record(NONE, 0, NONE, 7, 1),
     ];
-    // State a has an idle timer, b a hard one: what no row can have left is no state of this function.
+    // State a has an idle timer, b a hard one. A context that no row can produce is rejected.
     for (odd, expected) in [
         (record(9, 0, NONE, 8, 0), "the period of an idle timer beside its deadline"),
         (record(NONE, 0, 7, 8, 0), "no hard timer in a state"),
@@ -222,7 +222,7 @@ fn a_packet_of_ones_own_that_is_too_long_is_named() {
 
 #[test]
 fn frames_grow_by_what_there_is_before_them() {
-    // What is taken away again on the way may be something else, and does not count.
+    // A pushed header that is popped again does not count.
     let growing = |tags: usize| {
         let push = "push vlan(id = 1); ".repeat(tags);
         let text = format!(
@@ -252,11 +252,11 @@ fn every_checksum_follows_a_write() {
         "function f; stateless e { when ip.src != ip.dst { ip.src = ip.dst; ip.ttl -= 1; udp.sport = 0xfedc; pass; } \
          when icmp.id == 0xffff { icmp.id = 0; pass; } }",
     );
-    // Right ones and wrong ones: all 65536, so that every carry of the sum is met.
+    // Valid and invalid checksums: all 65536 values, so that every carry of the sum occurs.
     let packets = [
         (udp(1, 9), vec![24, 40]),
         (PacketBuilder::new().ipv6([0xfe; 16], [0x57; 16]).udp(1, 2).payload(&[3; 5]).build(), vec![60]),
-        // From one zero to the other: where the checksum is 0xffff the sum is nothing but zeros.
+        // From one zero to the other: for checksum 0xffff, all other summed words are zero.
         (PacketBuilder::new().ipv4([1; 4], [2; 4]).icmp(8, 0, 0xffff, 7).build(), vec![36]),
     ];
     for (bytes, checksums) in packets {

@@ -1,8 +1,8 @@
-//! Locks of attached programs: on every way through the program, what is taken is released, once, before the program ends;
-//! every table that is written is looked up under its lock, and nothing else takes one.
+//! Locks of attached programs. On every path, each acquired lock is released exactly once before the exit; every table
+//! that is written is accessed under its lock; no other lock is taken.
 //!
-//! The walk follows the code with what it knows of registers and stack slots, as the kernel's verifier does, but knows
-//! locks: an address in their map, the answer of a compare-and-exchange, a zero.
+//! The walk is an abstract interpretation of registers and stack slots, like the kernel's verifier, with values for
+//! locks: an address in their map, the result of a compare-and-exchange, zero.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
@@ -22,19 +22,19 @@ enum Value {
     One,
     Frame(i64),
     Map(i32),
-    /// The address of a cell of this element's locks, by their offset.
+    /// Address of a lock cell of an element, given by the offset of the element's locks.
     Cell(u32),
-    /// What a compare-and-exchange on a cell gave: zero if the cell is ours now.
+    /// Result of a compare-and-exchange on a cell: zero if the lock was acquired.
     Answer(u32),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct State {
     at: usize,
-    /// By register, 0 to 10, and by place in the frame.
+    /// Values by register, 0 to 10, and by frame offset.
     known: BTreeMap<i64, Value>,
     held: BTreeSet<u32>,
-    /// Taken perhaps, the answer not yet looked at.
+    /// A lock whose compare-and-exchange result has not been tested yet.
     asked: Option<u32>,
 }
 
@@ -52,7 +52,7 @@ impl State {
         }
     }
 
-    /// Slots of the frame are below zero.
+    /// Frame offsets are negative.
     fn slot(&self, base: Reg, off: i16) -> Option<i64> {
         match self.register(base)? {
             Value::Frame(at) => Some(at + i64::from(off)),
@@ -61,7 +61,7 @@ impl State {
     }
 }
 
-/// What a walk found.
+/// Result of a walk.
 #[derive(Debug, Default)]
 struct Walked {
     exits: usize,
@@ -69,10 +69,10 @@ struct Walked {
     states: usize,
 }
 
-/// Follows every way through `program`.
+/// Walks every path of `program`.
 ///
 /// # Errors
-/// A way that breaks the rules.
+/// A path that violates the rules.
 fn walk(program: &Program) -> Result<Walked, String> {
     let tables: Vec<Option<Locks>> = program.maps.iter().map(|m| m.layout.as_ref().and_then(|l| l.locks)).collect();
     let locks_map = program.map_index(LOCKS_MAP).map(|index| index as i32);
@@ -134,7 +134,7 @@ fn walk(program: &Program) -> Result<Walked, String> {
                     if s.register(Reg::R0) != Some(Value::Zero) || s.register(src) != Some(Value::One) {
                         return fail("takes a lock with other values than 0 and 1");
                     }
-                    // Those of later elements only, and none twice.
+                    // Locks are taken in element order, none twice.
                     if s.held.last().is_some_and(|&last| last >= lock) || s.asked.is_some() {
                         return fail("takes locks out of order");
                     }
@@ -208,7 +208,7 @@ fn walk(program: &Program) -> Result<Walked, String> {
     Ok(walked)
 }
 
-/// Sources in the folder, and in the folders in it.
+/// Sources in the folder and its subfolders.
 fn files(folder: &Path, found: &mut Vec<(String, String)>) {
     for path in std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
         if path.is_dir() {
@@ -277,7 +277,7 @@ fn what_is_not_written_costs_nothing() {
         let tables = program.maps.iter().filter(|map| map.kind == MapKind::Hash);
         tables.map(|map| map.layout.as_ref().and_then(|l| l.locks).map_or(0, |l| l.cells)).collect::<Vec<_>>()
     };
-    // Only what is preloaded is there: nobody writes it.
+    // Contexts are only preloaded, never written.
     let read = "stateful a { key ip.src; states s, t; on t { pass; } otherwise { drop; } }";
     assert_eq!(locks(read), [0]);
     assert!(attached(read).map_index(LOCKS_MAP).is_none());
@@ -287,8 +287,8 @@ fn what_is_not_written_costs_nothing() {
     assert_eq!(locks(global), [1]);
 }
 
-/// What a packet does in one element stays its own until what it does in the next is done: the second lock is taken with
-/// the first one held, also where it is held on some of the ways only.
+/// Updates of one element are not visible before those of the next are done: the second lock is acquired while the
+/// first is held, even if that is the case on some paths only.
 #[test]
 fn locks_are_kept_through_goto() {
     let text = "
@@ -300,7 +300,7 @@ fn locks_are_kept_through_goto() {
     assert_eq!(walked.acquired.len(), 3);
     let releases = (0..program.insns.len())
         .filter(|&at| matches!(Op::decode(&program.insns, at), Ok(Op::Atomic { op: AtomicOp::Xchg, .. })));
-    // Not one at a `goto`: each follows another before an exit.
+    // No release at a `goto`: each is directly before an exit.
     for at in releases {
         let rest = program.insns[at + 1..].iter().position(|insn| insn.code == 0x95).unwrap();
         assert!(rest < 12, "a release {rest} instructions before the end");

@@ -1,5 +1,5 @@
-//! The lowering judged by the reference machine: on crafted and random packets a function does the same as the machine
-//! and as its lowered program in the interpreter, with counters and without, packet by packet and in the state it leaves.
+//! Differential test of the lowering: on crafted and random packets, a function behaves the same in the reference
+//! machine and as a lowered program in the interpreter, with and without counters, in each verdict and in the state.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
 mod agree;

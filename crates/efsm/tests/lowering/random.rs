@@ -1,5 +1,5 @@
-//! Random functions: rows of random conditions, transitions, updates, writes and actions, as far as the front end takes
-//! them, on random packets.
+//! Random functions of random conditions, transitions, updates, writes and actions that the front end accepts, on
+//! random packets.
 
 use std::fmt::Write as _;
 
@@ -25,7 +25,7 @@ const REGISTERS: [(&str, &str, i64); 9] = [
 ];
 const GLOBALS: [(&str, &str, i64); 3] = [("g16", "u16", 9), ("g64", "i64", -7), ("g8", "u8", 0)];
 const METADATA: [(&str, &str); 5] = [("m", "u64"), ("mb", "u8"), ("mc", "i16"), ("md", "u32"), ("me", "u64")];
-/// Fields that a packet can have together; a row takes from one list.
+/// Fields that can be present together; a row uses one list.
 const FIELDS: [&[&str]; 7] = [
     &["ip.ttl", "ip.tos", "ip.proto", "ip.version", "eth.src", "eth.dst", "eth.type", "pkt.len", "pkt.port"],
     &["tcp.seq", "tcp.ack", "tcp.window", "tcp.flags", "l4.sport", "l4.dport", "ip.ttl", "tcp.payload_len", "ip.tos"],
@@ -59,7 +59,7 @@ const KEYS: [&str; 10] = [
     "eth.src, ip.version",
 ];
 
-/// What a row may name.
+/// Names that a row may use.
 #[derive(Debug, Clone, Copy)]
 struct Taste {
     stateful: bool,
@@ -148,7 +148,7 @@ fn condition(rng: &mut Rng, taste: Taste) -> String {
     }
 }
 
-/// Names of a list, each at most once.
+/// A random subset of a list.
 fn some(rng: &mut Rng, names: &[&'static str], most: usize) -> Vec<&'static str> {
     let mut picked = Vec::new();
     for _ in 0..rng.below(most + 1) {
@@ -214,7 +214,7 @@ fn row(rng: &mut Rng, stateful: bool, is_last: bool, later: &[String]) -> String
     text
 }
 
-/// A function of one to three elements, and how many rows were drawn that the front end refused.
+/// A function of one to three elements, and the number of generated rows that the front end refused.
 fn random_function(rng: &mut Rng) -> (String, usize) {
     let count = 1 + rng.below(3);
     let names: Vec<String> = (0..count).map(|i| format!("e{i}")).collect();

@@ -1,4 +1,4 @@
-//! Small functions, one for each corner; every row of each is reached.
+//! Small functions, one for each corner case; every row is reached.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use flowloom_testkit::{PacketBuilder, Rng};
 
 use super::agree::{agree, function, random_steps_of, unreached};
 
-/// Gaps around the timers that the functions set, so that packets meet deadlines before, at and after their tick.
+/// Time increments around the timeouts of the functions, so that packets arrive before, at and after a deadline.
 const GAPS_NS: [u64; 10] = [0, 0, 0, 1, 1, 2, 4, 5, 6, 11];
 
 /// The functions in this folder, by name.
@@ -27,7 +27,7 @@ fn machine_and_lowered_program_agree_on_every_row() {
     assert!(sources.len() >= 9, "{}", sources.len());
     for (name, text) in sources {
         let function = function(&text);
-        // Rare rows take another round.
+        // Repeat for rows that are reached rarely.
         let mut missing: Option<Vec<String>> = None;
         let mut coverage = Coverage::default();
         for _ in 0..100 {

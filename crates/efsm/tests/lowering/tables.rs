@@ -1,5 +1,5 @@
-//! Long tables of rows that compare the same fields with constants: a search finds the rows, and the first that matches
-//! wins as if they were tried one after the other.
+//! Long tables of rows that compare the same fields with constants: the lowered search selects the same row as a linear
+//! scan.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use flowloom_vm::Interpreter;
 
 use super::agree::{Step, agree, function, random_steps_of, unreached};
 
-/// A condition on a field by its number, with values near those of the packets.
+/// A condition on the field with this index, with values close to those of the packets.
 fn condition(rng: &mut Rng, field: u32) -> String {
     let (a, b) = (rng.below(4), rng.below(24));
     match field {
@@ -62,7 +62,7 @@ fn packet(rng: &mut Rng) -> PacketBuilder {
     if rng.chance(1, 2) { ip.tcp(sport, dport) } else { ip.udp(sport, dport) }
 }
 
-/// A function with runs of rows, in which a few rows are about something else.
+/// A function with runs of rows, interrupted by a few rows on other fields.
 fn tables(rng: &mut Rng, is_stateful: bool) -> String {
     let mut text = "function f; ".to_owned();
     text += match is_stateful {
@@ -116,7 +116,7 @@ fn random_tables_do_what_the_machine_does() {
     assert!(reached > all / 6, "{reached} of {all}");
 }
 
-/// The most instructions that one of the packets takes.
+/// Maximum number of instructions executed for one of the packets.
 fn most_executed(program: Program, steps: &[Step]) -> u64 {
     let mut engine = Interpreter::new(std::sync::Arc::new(program)).unwrap();
     let executed = |step: &Step| {
@@ -128,7 +128,7 @@ fn most_executed(program: Program, steps: &[Step]) -> u64 {
     steps.iter().map(executed).max().unwrap()
 }
 
-/// So many rows with one address each.
+/// A function of `rows` rows, each with one address.
 fn addresses(rows: u32) -> String {
     let mut text = "function f; stateless t {\n".to_owned();
     for i in 0..rows {
@@ -148,7 +148,7 @@ fn thousands_of_rows_are_searched() {
         steps.push(Step { bytes, port: 1, now_ns: i.into() });
     }
     agree(&function, &steps, 1 << 40, None);
-    // With counters jumps do not reach from one end of the program to the other.
+    // With counters, the program is longer than the range of a jump.
     let [without, with] =
         [false, true].map(|counters| lower(&function, &LowerOptions { counters, ..Default::default() }).unwrap());
     println!("4000 rows: {} instructions, {} with counters", without.insns.len(), with.insns.len());
@@ -157,7 +157,7 @@ fn thousands_of_rows_are_searched() {
     assert!(most < 80, "{most} instructions for a packet");
 }
 
-/// Rows of three conditions with values in no order: what a row does is far from where its value is searched.
+/// Rows with three conditions and unordered values: the actions of a row are far from the search that selects it.
 #[test]
 fn long_programs_reach_everywhere() {
     let mut rng = Rng::from_env(0x6661_7200);
@@ -177,7 +177,7 @@ fn long_programs_reach_everywhere() {
     assert!(program.insns.len() > 1 << 16, "{}", program.insns.len());
 }
 
-/// A set is searched as its values by themselves would be.
+/// A set is searched like its single values.
 #[test]
 fn sets_are_searched() {
     let mut text = "function f; stateless t {\n".to_owned();
