@@ -35,7 +35,7 @@ struct Pair {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Break {
     Never,
-    /// Between operands: only if no outer break suffices.
+    /// Between operands or list items.
     Inside,
     /// Between the parts of a row or statement.
     Outside,
