@@ -1,4 +1,4 @@
-//! What a row does to the packet.
+//! Effects of a row on the packet.
 
 use flowloom_wire::FieldId;
 
@@ -11,7 +11,7 @@ use super::value::{Env, Pair, Value};
 use super::write::Source;
 use crate::model::{NewValue, Row, Terminal, Wide, Width, WriteTarget};
 
-/// What a row does, its values computed.
+/// Effects of a row, with their values computed.
 struct Ready {
     port: Option<Value>,
     metadata: Vec<(u16, Pair)>,
@@ -31,15 +31,15 @@ impl Ready {
     }
 }
 
-/// Code for what a row does once its values are there.
+/// Code for the effects of a row after its values are computed.
 #[derive(Debug, Clone)]
 pub(super) struct Tail {
     label: Label,
-    /// Where it takes the values from that are not known before running.
+    /// Input registers for the values that are not constants.
     values: Vec<Reg>,
 }
 
-/// Element, row, and those values that are known before running.
+/// Element, row, and the constant values.
 pub(super) type TailKey = (usize, usize, Vec<Option<u64>>);
 
 impl<'a> Lowering<'a> {
@@ -60,7 +60,7 @@ impl<'a> Lowering<'a> {
                 WriteTarget::Field(field) => fields.push((field, self.source(&write.value, env))),
             }
         }
-        // A value may be the register of another metadata field that is about to change.
+        // A value may be in the register of another metadata field that is about to change.
         let metadata =
             metadata.into_iter().map(|(i, value)| (i, value.map(|half| self.beside_metadata(half)))).collect();
         let port = port.map(|value| self.beside_metadata(value));
@@ -84,8 +84,8 @@ impl<'a> Lowering<'a> {
         self.emit_terminal(&actions.terminal, port, actions.changes_frame());
     }
 
-    /// Steps are long, and the same for all ways to the row: goes to the code that is there for them already. Where there is
-    /// none, this is its place, and the answer is `true`.
+    /// Jumps to the code for the row's steps if it exists; otherwise starts it here and returns true. Steps are long
+    /// and do not depend on the path, so all paths to the row share them.
     fn enter_tail(&mut self, index: usize, row: &Row, element: usize, ready: &mut Ready) -> bool {
         let (mut known, mut found) = (Vec::new(), Vec::new());
         ready.for_each_value(&mut |value| match *value {
@@ -126,7 +126,7 @@ impl<'a> Lowering<'a> {
         true
     }
 
-    /// The value that a field of the packet gets.
+    /// The new value of a packet field.
     pub(super) fn source(&mut self, value: &NewValue, env: &Env) -> Source {
         match value {
             NewValue::Number { value, width } => Source::Number(self.eval(value, *width, env)),
@@ -142,7 +142,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The value, in a register that is none of a metadata field.
+    /// The value, copied if it is in the register of a metadata field.
     pub(super) fn beside_metadata(&mut self, value: Value) -> Value {
         match value {
             Value::Reg(reg) if self.metadata.iter().any(|&(high, low)| reg == high || reg == low) => {
@@ -152,7 +152,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Sets a metadata field to a constant, of which it takes the low bits.
+    /// Sets a metadata field to the low bits of a constant.
     pub(super) fn set_metadata(&mut self, i: u16, value: u128) {
         let variable = usize::from(i);
         let bits = u32::from(self.function.metadata[variable].ty.width_bits);

@@ -1,36 +1,36 @@
-//! Instructions over virtual registers, and the builder that the lowering speaks to.
+//! Instructions over virtual registers, and their builder.
 //!
-//! Two-address form as in eBPF; labels instead of distances; any number of registers. [`super::regalloc`] turns it into
-//! instructions of the machine.
+//! Two-address form as in eBPF, with labels instead of distances and an unlimited number of registers.
+//! [`super::regalloc`] turns it into machine instructions.
 
 use flowloom_isa::insn::{alu, class, jmp};
 
 use crate::model::Span;
 
-/// A register: below 11 one of the machine's, otherwise virtual.
+/// A register: a physical one below 11, otherwise virtual.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Reg(pub(crate) u32);
 
 /// Number of the first virtual register.
 pub(crate) const FIRST_VIRTUAL: u32 = 11;
-/// The result of calls.
+/// Result of calls.
 pub(crate) const R0: Reg = Reg(0);
-/// The first argument, and the context at the start.
+/// First argument; the XDP context at entry.
 pub(crate) const R1: Reg = Reg(1);
-/// The second argument.
+/// Second argument.
 pub(crate) const R2: Reg = Reg(2);
-/// The third argument.
+/// Third argument.
 pub(crate) const R3: Reg = Reg(3);
-/// The fourth argument.
+/// Fourth argument.
 pub(crate) const R4: Reg = Reg(4);
-/// The frame pointer, read only.
+/// Frame pointer, read-only.
 pub(crate) const FP: Reg = Reg(10);
 
-/// A place in the code.
+/// A code label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Label(pub(crate) u32);
 
-/// A register or a constant.
+/// A register or an immediate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operand {
     Reg(Reg),
@@ -70,43 +70,43 @@ impl Size {
 /// One instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
-    /// `dst = src`, 64 bits: what the register allocator removes where it can.
+    /// `dst = src`, 64 bits; the register allocator coalesces it where possible.
     Copy { dst: Reg, src: Reg },
     /// `dst = dst op src`; a move of an immediate or a 32-bit move defines `dst` without reading it.
     Alu { wide: bool, op: u8, dst: Reg, src: Operand },
-    /// `dst` from big endian.
+    /// Converts `dst` from big endian.
     FromBe { dst: Reg, bits: i32 },
-    /// What `reg` holds means nothing any more: no instruction.
+    /// Kills the value of `reg`; emits no instruction.
     Forget { reg: Reg },
     /// `dst = value`, 64 bits.
     Imm64 { dst: Reg, value: u64 },
-    /// `dst` = the map.
+    /// `dst` = address of the map.
     Map { dst: Reg, map: u32 },
-    /// `dst` = the address in the map's only value.
+    /// `dst` = address in the only value of the map.
     MapValue { dst: Reg, map: u32, offset: u32 },
     /// `dst = *(base + offset)`.
     Load { size: Size, dst: Reg, base: Reg, offset: i16 },
     /// `*(base + offset) = src`.
     Store { size: Size, base: Reg, offset: i16, src: Operand },
-    /// `*(base + offset) += src`, atomically; 4 or 8 bytes.
+    /// `*(base + offset) += src`, atomic; 4 or 8 bytes.
     AtomicAdd { size: Size, base: Reg, offset: i16, src: Reg },
-    /// `*(base + offset) = src` where r0 was there, in one; what was there goes to r0. 8 bytes.
+    /// `if *(base + offset) == r0 { *(base + offset) = src }`, atomic; r0 = the old value. 8 bytes.
     CompareExchange { base: Reg, offset: i16, src: Reg },
-    /// `*(base + offset)` and `src` change places, in one; 8 bytes.
+    /// Swaps `*(base + offset)` and `src`, atomic; 8 bytes.
     Exchange { base: Reg, offset: i16, src: Reg },
-    /// To `target` where the relation holds.
+    /// Jumps to `target` if the relation holds.
     Jump { wide: bool, op: u8, left: Reg, right: Operand, target: Label },
-    /// To `target`.
+    /// Jumps to `target`.
     Goto(Label),
-    /// To there where the program has come by here too often, otherwise on.
+    /// Jumps to the label once the kernel's iteration budget is used up, otherwise falls through.
     MayGoto(Label),
-    /// A place to jump to.
+    /// A jump target.
     Label(Label),
-    /// A helper with `arguments` in r1..; the result is in r0, r1 to r5 are lost.
+    /// Calls a helper with `arguments` in r1..; the result is in r0, r1 to r5 are clobbered.
     Call { helper: i32, arguments: u32 },
-    /// Back to the caller with r0.
+    /// Returns r0 to the caller.
     Exit,
-    /// What follows comes from here.
+    /// Source span of the operations that follow.
     Line(Span),
 }
 
@@ -128,7 +128,7 @@ impl Op {
         }
     }
 
-    /// Whether the instruction only defines its register.
+    /// True if the instruction has no effect but to define its register.
     pub(crate) fn is_pure(&self) -> bool {
         self.def().is_some() && !matches!(self, Op::CompareExchange { .. } | Op::Exchange { .. })
     }
@@ -232,12 +232,12 @@ pub(crate) struct Builder {
     pub(crate) ops: Vec<Op>,
     next_reg: u32,
     next_label: u32,
-    /// Registers that may not be r1: they are set on some ways only, and on the others r1 is still the context. Whoever
-    /// follows the context through the program without following what the branches know could not tell the two apart.
+    /// Registers that may not be r1. They are set on some paths only; on the others r1 still holds the XDP context, and
+    /// an analysis that ignores branch conditions could not tell the two apart.
     pub(crate) never_context: Vec<Reg>,
-    /// The registers that keep the context: those above may not take their places either, or their slots.
+    /// Registers that hold the XDP context; the registers above may not share their places or spill slots.
     pub(crate) contexts: Vec<Reg>,
-    /// Bytes of stack handed out.
+    /// Allocated bytes of stack.
     pub(crate) stack_bytes: u32,
 }
 
@@ -252,7 +252,7 @@ impl Builder {
         Reg(self.next_reg - 1)
     }
 
-    /// How many registers there are, the machine's included.
+    /// Number of registers, physical ones included.
     pub(crate) fn reg_count(&self) -> u32 {
         self.next_reg
     }
@@ -263,8 +263,8 @@ impl Builder {
         Label(self.next_label - 1)
     }
 
-    /// Room on the stack, 8-byte aligned; its offset from the frame pointer. Where `stack_bytes` has become more than the
-    /// frame, the offset means nothing and the program is given up.
+    /// Allocates stack, 8-byte aligned, and returns its offset from the frame pointer. The offset is invalid once
+    /// `stack_bytes` exceeds the frame; the program is then rejected.
     pub(crate) fn stack(&mut self, bytes: u32) -> i16 {
         self.stack_bytes = self.stack_bytes.saturating_add(bytes.next_multiple_of(8));
         i16::try_from(self.stack_bytes).map_or(0, |offset| -offset)
@@ -336,7 +336,7 @@ impl Builder {
         self.push(Op::Exit);
     }
 
-    /// An operand for `value`: an immediate where `value`, sign-extended from 32 bits, is it; otherwise a register.
+    /// An operand for `value`: an immediate if it fits in 32 sign-extended bits, otherwise a register.
     pub(crate) fn operand(&mut self, value: u64) -> Operand {
         match i32::try_from(value as i64) {
             Ok(imm) => Operand::Imm(imm),
@@ -349,17 +349,17 @@ impl Builder {
     }
 }
 
-/// The class byte of an arithmetic instruction.
+/// Class byte of an arithmetic instruction.
 pub(crate) const fn alu_class(wide: bool) -> u8 {
     if wide { class::ALU64 } else { class::ALU }
 }
 
-/// The class byte of a conditional jump.
+/// Class byte of a conditional jump.
 pub(crate) const fn jump_class(wide: bool) -> u8 {
     if wide { class::JMP } else { class::JMP32 }
 }
 
-/// The jump that holds where `op` does not; `None` for `JSET`, which has none.
+/// The negated jump; `None` for `JSET`, which has none.
 pub(crate) const fn inverse(op: u8) -> Option<u8> {
     Some(match op {
         jmp::JEQ => jmp::JNE,

@@ -1,4 +1,4 @@
-//! Conditions as code.
+//! Code for conditions.
 
 use std::borrow::Cow;
 
@@ -13,12 +13,12 @@ use super::value::{Env, Half, Item, Value, low_bits, sign_extend};
 use crate::intervals::{self, Interval};
 use crate::model::{Condition, Destination, Expr, Relation, Wide, Width};
 
-/// Up to so many runs of a set are looked through one after the other, more of them by halving.
+/// Limit on runs of a set that are tested linearly; more of them are tested by binary search.
 const MOST_RUNS_IN_LINE: usize = 8;
 
 impl Lowering<'_> {
-    /// Falls through where `condition` holds, otherwise jumps to `fails`; `None` where it is known to hold or (`Some`)
-    /// known to fail before running.
+    /// Falls through if `condition` holds, otherwise jumps to `fails`. Returns `Some` and emits nothing if the outcome
+    /// is known at compile time.
     pub(super) fn branch(&mut self, condition: &Condition, env: &Env, fails: Label) -> Option<bool> {
         match condition {
             Condition::Compare {
@@ -81,7 +81,7 @@ impl Lowering<'_> {
                 let values = [(value >> 64) as u64, *value as u64];
                 let halves: Vec<_> = (0..2)
                     .map(|i| {
-                        // Where all bits count, none needs to be masked.
+                        // A mask that covers all bits needs no AND.
                         let mask = if masks[i] & all[i] == all[i] { u64::MAX } else { masks[i] };
                         (found.halves()[i], mask, Value::Const(values[i]))
                     })
@@ -129,14 +129,14 @@ impl Lowering<'_> {
                 self.builder.place(holds);
                 is_inside.map(|is_inside| is_inside != *negated)
             }
-            // The row needs the field already; that it is absent the tree has made sure of.
+            // A row that requires presence requires the field already; for absence the tree has made sure.
             Condition::Present { .. } => Some(true),
             Condition::Full { negated } => self.branch_full(*negated, env, fails),
         }
     }
 
-    /// Whether a field cannot have this value on the path: it is the one that chose how the parse went on, and with this value
-    /// the parse would not have come to a later header that is there.
+    /// True if a field cannot have this value on the path: the field selected the parser's next node, and with this
+    /// value the parser would not have reached a later header that is valid.
     fn leads_elsewhere(&self, field: FieldId, value: u64) -> bool {
         let Source::Header(header, slice) = field.source() else { return false };
         let nodes = self.graph.nodes();
@@ -158,7 +158,8 @@ impl Lowering<'_> {
         self.path.masks.iter().all(|mask| mask & header.bit() != 0 && mask & after != 0)
     }
 
-    /// Whether a field is best compared as it stands in memory: it is not loaded otherwise, and is made of whole words.
+    /// True if a field is best compared in memory byte order: its value is not loaded yet, and it consists of whole
+    /// words.
     fn is_read_raw(&self, field: FieldId, mask: u128, value: u128) -> bool {
         let bits = u32::from(field.width_bits());
         let is_whole = |&(_, slice): &(Header, Slice)| {
@@ -174,8 +175,8 @@ impl Lowering<'_> {
             && !self.path.loaded.contains(&Item::Field(field))
     }
 
-    /// Falls through where `field & mask == value`, or where `negated` it is not; otherwise to `fails`. Constants are swapped
-    /// instead of the field, and its low half is looked at only where the high one fits.
+    /// Falls through if `field & mask == value` (if not, when `negated`), otherwise jumps to `fails`. Byte-swaps the
+    /// constants instead of the field, and reads the low half only where the high half matches.
     fn branch_raw(&mut self, element: usize, field: FieldId, mask: u128, value: u128, negated: bool, fails: Label) {
         let bits = u32::from(field.width_bits()).min(64);
         let b = &mut self.builder;
@@ -212,7 +213,7 @@ impl Lowering<'_> {
             self.builder.push(Op::Jump { wide, op: jmp::JNE, left: compared, right, target: differs });
         }
         if field.width_bits() > 64 {
-            // The low half has not been loaded on all ways from here.
+            // The low half is not loaded on all paths from here.
             let item = Item::Raw(field, Half::Low);
             if !before.contains(&item) {
                 self.path.loaded.remove(&item);
@@ -224,8 +225,8 @@ impl Lowering<'_> {
         self.builder.place(holds);
     }
 
-    /// A test of an address of either family as one of the family that the packet has, where that is known; `None` where
-    /// no address of that family passes it.
+    /// Specializes a test of an address of either family to the family of the packet, if that is known; `None` if no
+    /// address of that family can pass.
     fn in_family(&self, operand: Wide, mask: u128, value: u128) -> Option<(Wide, u128, u128)> {
         let Wide::Field(field) = operand else { return Some((operand, mask, value)) };
         let is_there = |field: FieldId| self.path.masks.iter().all(|m| m & mask_of(field) != 0);
@@ -259,7 +260,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Bits that a value can have.
+    /// Width of a value in bits.
     fn wide_bits(&self, wide: Wide, env: &Env) -> u32 {
         let bits = match wide {
             Wide::Constant(_) => 128,
@@ -272,8 +273,8 @@ impl Lowering<'_> {
         bits.into()
     }
 
-    /// Falls through where all of `left & mask == right`, or where `negated` any is not; otherwise to `fails`. As
-    /// [`Lowering::branch`], it says where it is known before running.
+    /// Falls through if all of `left & mask == right` hold (if any does not, when `negated`), otherwise jumps to
+    /// `fails`. Returns `Some` as [`Lowering::branch`] does.
     fn branch_equal(&mut self, halves: &[(Value, u64, Value)], negated: bool, fails: Label) -> Option<bool> {
         let mut open = Vec::new();
         for &(left, mask, right) in halves {
@@ -306,7 +307,7 @@ impl Lowering<'_> {
         None
     }
 
-    /// To `inside` where the value lies in one of the runs, which ascend, otherwise to `outside`.
+    /// Jumps to `inside` if the value is in one of the ascending runs, otherwise to `outside`.
     fn one_of(&mut self, value: Reg, runs: &[(u64, u64)], width: Width, inside: Label, outside: Label) {
         let wide = width == Width::W64;
         let jump = |this: &mut Self, op: u8, limit: u64, target: Label| {
@@ -326,7 +327,7 @@ impl Lowering<'_> {
             if low == high {
                 jump(self, jmp::JEQ, low, inside);
             } else {
-                // What is below this run is in none of those after it either.
+                // A value below this run is in none of the later runs either.
                 jump(self, jmp::JLT, low, outside);
                 jump(self, jmp::JLE, high, inside);
             }
@@ -389,7 +390,7 @@ impl Lowering<'_> {
     }
 }
 
-/// The runs of neighbours in an ascending set, first and last value of each.
+/// Maximal runs of consecutive values in an ascending set, as (first, last).
 fn runs(values: &[u64]) -> Vec<(u64, u64)> {
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for &value in values {
@@ -398,7 +399,7 @@ fn runs(values: &[u64]) -> Vec<(u64, u64)> {
             _ => runs.push((value, value)),
         }
     }
-    // Two comparisons for a run of two are no better than one for each value.
+    // For a run of two, two range comparisons are no better than two equality tests.
     let split =
         |(low, high): (u64, u64)| if high - low == 1 { vec![(low, low), (high, high)] } else { vec![(low, high)] };
     runs.into_iter().flat_map(split).collect()

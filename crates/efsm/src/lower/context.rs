@@ -1,4 +1,4 @@
-//! What a matched row does to its context: updates, timers, records that come and go.
+//! Effects of a matched row on its context: updates, timers, creation and removal.
 
 use std::collections::BTreeSet;
 
@@ -30,13 +30,13 @@ impl<'a> Lowering<'a> {
             .collect()
     }
 
-    /// The registers that the row's actions read as they were before its updates. Loaded before the updates are stored.
+    /// The registers that the row's actions read with their old values, loaded before the updates are stored.
     pub(super) fn load_old(&mut self, row: &Row, env: &Env) -> Vec<(Destination, Pair)> {
         let read = old_read(&row.actions);
         read.into_iter().map(|destination| (destination, self.variable(env, destination))).collect()
     }
 
-    /// A value for a variable of `width_bits`.
+    /// A new value, truncated to `width_bits`.
     pub(super) fn new_value(&mut self, value: &NewValue, width_bits: u8, env: &Env) -> Pair {
         match value {
             NewValue::Number { value, width } => {
@@ -71,7 +71,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Stores a value, as an immediate where it is one.
+    /// Stores a value, as an immediate where possible.
     fn store_value(&mut self, size: Size, base: Reg, offset: i16, value: Value) {
         let source = match (value, size) {
             (Value::Const(c), Size::B1 | Size::B2 | Size::B4) => Operand::Imm(c as u32 as i32),
@@ -93,7 +93,7 @@ impl<'a> Lowering<'a> {
         Value::Reg(deadline)
     }
 
-    /// Stores both timers of a context: the deadline and the period of the idle one, the deadline of the hard one.
+    /// Stores both timers of a context: deadline and period of the idle timer, deadline of the hard timer.
     pub(super) fn store_timers(
         &mut self,
         layout: &RecordLayout,
@@ -110,7 +110,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The effect of a row on a stored context: stored, or removed where it is back at its default.
+    /// Applies a row to a stored context: stores the updates, or removes the context if it equals the default one.
     pub(super) fn update_context(
         &mut self,
         index: usize,
@@ -151,7 +151,7 @@ impl<'a> Lowering<'a> {
                 self.count(index, Counter::Removed);
                 self.builder.goto(done);
             }
-            // What was loaded on the way may have been skipped.
+            // Loads on the path above may have been skipped.
             self.path.loaded = loaded;
             if !maybe {
                 self.builder.goto(keep);
@@ -174,7 +174,7 @@ impl<'a> Lowering<'a> {
                 if state != env.state {
                     self.builder.store(Size::B2, context, layout.state as i16, Operand::Imm(state.into()));
                 }
-                // A timer that cannot run here and is not set needs no store.
+                // A timer that cannot run in this state and is not set needs no store.
                 let idle = layout.idle.filter(|_| timers.idle || idle_ns.is_some());
                 let hard_deadline = layout.hard_deadline.filter(|_| timers.hard || hard_ns.is_some());
                 let layout = RecordLayout { idle, hard_deadline, ..layout };
@@ -185,7 +185,7 @@ impl<'a> Lowering<'a> {
         self.builder.place(done);
     }
 
-    /// Loads every register that the row's actions read, so that both ways of a branch have them.
+    /// Loads all registers that the row's actions read, so that they are available on both paths of a branch.
     fn preload_after(&mut self, row: &Row, env: &Env) {
         for destination in variables_read(&row.actions) {
             if matches!(destination, Destination::Register(_)) {
@@ -194,7 +194,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Jumps to `differs` where a register is not at its initial value; returns false where one never is.
+    /// Jumps to `differs` if a register is not at its initial value; returns false if one never is.
     fn differs_from_default(&mut self, stateful: &Stateful, env: &Env, differs: Label) -> bool {
         for (i, register) in stateful.registers.iter().enumerate() {
             let value = self.variable(env, Destination::Register(i as u16));
@@ -212,11 +212,11 @@ impl<'a> Lowering<'a> {
         true
     }
 
-    /// Falls through where the table is full for the packet's key, or where `negated` it is not; otherwise to `fails`. As
-    /// [`Lowering::branch`], it says where it is known before running.
+    /// Falls through if the table is full for the packet's key (if not, when `negated`), otherwise jumps to `fails`.
+    /// Returns `Some` as [`Lowering::branch`] does.
     ///
-    /// Only an insertion can tell, so an absent context is stored where there is room, and taken back unless a row
-    /// creates it.
+    /// Only an insertion can tell, so this code inserts an absent context if there is room; it is removed again unless
+    /// a row creates it.
     pub(super) fn branch_full(&mut self, negated: bool, env: &Env, fails: Label) -> Option<bool> {
         let known = if env.context.is_some() { Some(false) } else { self.path.full };
         if let Some(full) = known {
@@ -230,8 +230,8 @@ impl<'a> Lowering<'a> {
         None
     }
 
-    /// The effect of a row on an absent context: created, unless it stays the default one or the table is full. Returns
-    /// the registers as the packet actions see them.
+    /// Applies a row to an absent context: creates it, unless it stays at its default or the table is full. Returns the
+    /// registers as the packet actions see them.
     pub(super) fn create_context(
         &mut self,
         index: usize,
@@ -257,7 +257,7 @@ impl<'a> Lowering<'a> {
                 self.store_globals(index, &after);
                 let is_dynamic = |value: &Pair| value.halves().iter().any(|half| matches!(half, Value::Reg(_)));
                 if !after.iter().any(|(d, v)| matches!(d, Destination::Register(_)) && is_dynamic(v)) {
-                    // Nothing at all can differ: the context stays absent.
+                    // No register can differ: the context stays absent.
                     return after;
                 }
                 self.builder.goto(done);
@@ -267,7 +267,7 @@ impl<'a> Lowering<'a> {
             self.builder.place(create);
         }
 
-        // What the actions read lives in registers of its own, since a rejected row reads the values from before.
+        // Registers that the actions read get copies, since after a rejected insertion the actions read the old values.
         let read = variables_read(&row.actions);
         let seen: Vec<(Destination, Pair)> = after.iter().copied().filter(|(d, _)| read.contains(d)).collect();
         let before: Vec<Pair> = seen.iter().map(|&(d, _)| self.variable(env, d)).collect();
@@ -296,7 +296,7 @@ impl<'a> Lowering<'a> {
         seen.iter().zip(visible).map(|(&(d, _), halves)| (d, pair(halves))).collect()
     }
 
-    /// Inserts the record; goes to `created` where that succeeds, and falls through where there is no room.
+    /// Inserts the record; jumps to `created` on success, and falls through if there is no room.
     fn insert_or_evict(&mut self, index: usize, stateful: &Stateful, layout: &RecordLayout, created: Label) {
         let insert = |this: &mut Self| {
             this.insert_context(index, BPF_NOEXIST);
@@ -341,7 +341,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The record of a new context, in its slot on the stack.
+    /// Builds the record of a new context in its stack slot.
     fn build_record(
         &mut self,
         index: usize,
@@ -389,7 +389,7 @@ impl<'a> Lowering<'a> {
                 }
             }
         }
-        // The constant bytes, in the largest stores that fit between the others.
+        // Stores the constant bytes, with the widest aligned stores that fit between the others.
         let mut at = 0;
         while at < image.len() {
             if is_dynamic[at] {
@@ -408,7 +408,7 @@ impl<'a> Lowering<'a> {
     }
 }
 
-/// The registers and global registers that actions read.
+/// Registers and global registers that actions read.
 fn variables_read(actions: &Actions) -> BTreeSet<Destination> {
     let mut read = BTreeSet::new();
     for expr in actions.exprs() {
@@ -428,7 +428,7 @@ fn variables_read(actions: &Actions) -> BTreeSet<Destination> {
     read
 }
 
-/// The registers that the actions read as they were before the updates.
+/// Registers that actions read with their values from before the updates.
 fn old_read(actions: &Actions) -> BTreeSet<Destination> {
     let mut read = BTreeSet::new();
     for expr in actions.exprs() {

@@ -1,6 +1,6 @@
-//! Packets that leave besides the one that is handled: copies of it, and packets of one's own.
+//! Additional packets: clones of the current one, and emitted packets.
 //!
-//! Goal: one call of a helper of Flowloom's own for each.
+//! Goal: one call of a Flowloom helper for each.
 //!
 //! ```text
 //!  clone(port);                     call fl_clone(ctx, port)
@@ -10,7 +10,7 @@
 //!
 //! Holds before: all values are computed. Holds after: the frame is as it was.
 //!
-//! Limits: no kernel has these helpers ([`crate::kernel_lacks`]); a packet of one's own must fit the frame of the program.
+//! Limits: no kernel has these helpers ([`crate::kernel_lacks`]); an emitted packet must fit the program's stack frame.
 
 use flowloom_isa::insn::{alu, helper};
 use flowloom_wire::Stack;
@@ -23,12 +23,12 @@ use super::write::Source;
 use crate::model::{Function, StepKind};
 use crate::steps;
 
-/// Whether some row sends a packet besides the one that is handled.
+/// True if some row clones or emits a packet.
 pub(super) fn are_sent(function: &Function) -> bool {
     steps_of(function).any(|step| matches!(step, StepKind::Clone(_) | StepKind::Emit { .. }))
 }
 
-/// Bytes of the longest packet of one's own.
+/// Length of the longest emitted packet, in bytes.
 pub(super) fn longest_bytes(function: &Function) -> u32 {
     let made = steps_of(function).filter(|step| matches!(step, StepKind::Emit { .. }));
     let stacks = made.filter_map(|step| steps::stack(&function.graph, step).ok().flatten());
@@ -40,13 +40,13 @@ fn steps_of(function: &Function) -> impl Iterator<Item = &StepKind> {
 }
 
 impl Lowering<'_> {
-    /// A copy of the frame as it is now leaves by a port.
+    /// Sends a copy of the current frame to a port.
     pub(super) fn send_copy(&mut self, port: Value) {
         self.set_copy_arguments(port);
         self.builder.call(helper::FL_CLONE, 2);
     }
 
-    /// A packet of one's own leaves by a port.
+    /// Sends an emitted packet to a port.
     pub(super) fn send_made(&mut self, port: Value, stack: &Stack, values: &[(Slice, Source)]) {
         let slot = self.made_slot;
         let bytes = self.builder.dup(FP);

@@ -1,4 +1,4 @@
-//! Elements: the way to a context, its timers, and what happens where no row matches.
+//! Elements: context lookup, timers, and the `otherwise` actions.
 
 use std::collections::BTreeSet;
 
@@ -12,23 +12,23 @@ use super::{Lowering, constant_metadata};
 use crate::layout::{Counter, NO_DEADLINE, Timers};
 use crate::model::{Element, Stateful, Successor, Terminal, Width};
 
-/// Up to so many states are asked for one after the other, more of them by halving.
+/// Limit on states that are dispatched linearly; more of them by binary search.
 const MOST_STATES_IN_LINE: usize = 4;
 
-/// Above this many operations for some ways into a stateless element the other ways share one copy.
+/// Limit on operations in per-entry copies of a stateless element; beyond it the remaining entries share one copy.
 const MOST_COPIED_OPS: usize = 1000;
 
-/// A timer that has run out, told by the state of the context.
+/// An expired timer of a context in `state`.
 struct Expiry {
     state: u16,
-    /// Where the code goes then.
+    /// Label of the expiry code.
     label: Label,
     /// The earliest deadline.
     deadline: Reg,
     path: Facts,
 }
 
-/// What is known on each of these ways.
+/// Meet of the facts at these entries.
 fn meet(ways: &[(Facts, Label)]) -> Facts {
     let all = |holds: &dyn Fn(&Facts) -> bool| ways.iter().all(|(way, _)| holds(way));
     let masks: BTreeSet<u32> = ways.iter().flat_map(|(way, _)| way.masks.iter().copied()).collect();
@@ -60,7 +60,8 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// A stateless element: a copy of its rows for each way into it, as long as these are small; the other ways share one.
+    /// A stateless element: a copy of its rows for each entry while they are small; the remaining entries share one
+    /// copy.
     fn emit_copies(&mut self, index: usize, element: &Element, ways: &[(Facts, Label)]) {
         let start = self.builder.ops.len();
         let mut rest = ways;
@@ -79,7 +80,7 @@ impl<'a> Lowering<'a> {
 
     fn emit_keyed(&mut self, index: usize, element: &'a Element, stateful: &'a Stateful, ways: &[(Facts, Label)]) {
         let held = self.locking.at_entry(index);
-        // Without a key all that happens is known: apart for each way.
+        // Without a key the outcome is known per entry, so each entry gets its own code.
         let has_key = |this: &Self, way: &Facts| {
             this.for_verifier || way.masks.iter().any(|&mask| this.key_is_present(index, mask))
         };
@@ -107,7 +108,7 @@ impl<'a> Lowering<'a> {
         }
         self.path.masks = all_masks.iter().copied().filter(|&mask| self.key_is_present(index, mask)).collect();
         if self.path.masks.is_empty() {
-            // No packet has all fields of the key: what follows would read headers that are not there.
+            // No packet has all fields of the key: the code below would read headers that are absent.
             self.builder.goto(plan.no_key);
         } else {
             self.dispatch(&plan.key_classes);
@@ -120,8 +121,8 @@ impl<'a> Lowering<'a> {
         self.emit_contended();
     }
 
-    /// Where the path goes to get into an element. What is known before running goes into the registers for it on the way,
-    /// since other ways may come with something else: where none does, nobody reads them.
+    /// The label at which the path enters an element. Known facts are written to their registers first, since other
+    /// entries may have other values; dead stores are removed later.
     pub(super) fn way_into(&mut self, index: usize) -> Label {
         let needed = self.needed_from[index];
         self.settle();
@@ -155,7 +156,7 @@ impl<'a> Lowering<'a> {
         label
     }
 
-    /// Puts into registers what is known of the headers, the metadata and the time before running.
+    /// Writes known header, metadata and time facts to their registers.
     pub(super) fn settle(&mut self) {
         if let [mask] = self.path.masks[..] {
             self.builder.set(self.valid, mask.into());
@@ -166,14 +167,14 @@ impl<'a> Lowering<'a> {
         self.ensure_now_may_be_known();
     }
 
-    /// Makes the register of the time 0 where it has not been read.
+    /// Sets the time register to 0, which means not yet read, if no path to here has read the time.
     fn ensure_now_may_be_known(&mut self) {
         if !self.path.now_is_known && !self.path.now_may_be_known {
             self.builder.set(self.now, 0);
         }
     }
 
-    /// To the label of the class that the valid headers belong to.
+    /// Jumps to the label of the class of the valid headers.
     fn dispatch(&mut self, classes: &[(Vec<u32>, Label)]) {
         let classes: Vec<_> = classes.iter().filter(|(masks, _)| !masks.is_empty()).cloned().collect();
         if let [(_, label)] = &classes[..] {
@@ -189,7 +190,7 @@ impl<'a> Lowering<'a> {
             };
             (part(true), part(false))
         };
-        // The header that leaves the fewest classes on both sides.
+        // Split on the header that leaves the fewest classes on both sides.
         let bits = Header::ALL.into_iter().map(Header::bit);
         let splits =
             bits.map(|bit| (bit, split(bit))).filter(|(_, (with, without))| !with.is_empty() && !without.is_empty());
@@ -265,7 +266,7 @@ impl<'a> Lowering<'a> {
         self.emit_tree(index, Some(stateful), 0, Env { element: index, ..Env::default() });
     }
 
-    /// To the label of the state; the first one is that of state number `first`.
+    /// Jumps to the label of the state; the first label is that of state number `first`.
     fn dispatch_state(&mut self, state: Reg, first: usize, labels: &[Label]) {
         if labels.len() > MOST_STATES_IN_LINE {
             let (below, above) = labels.split_at(labels.len() / 2);
@@ -284,7 +285,7 @@ impl<'a> Lowering<'a> {
         self.builder.goto(last);
     }
 
-    /// Compares the deadlines of a context in `state` with the time, where it can have any.
+    /// Compares the deadlines of a context in `state` with the time, if it can have timers.
     fn emit_deadline(&mut self, index: usize, state: u16, context: Reg) -> Option<Expiry> {
         let plan = &self.plans[index];
         let (timers, layout) = (plan.timers[usize::from(state)], plan.layout.clone()?);
@@ -307,7 +308,7 @@ impl<'a> Lowering<'a> {
         Some(Expiry { state, label, deadline, path: self.path.clone() })
     }
 
-    /// A timer has run out: into the successor of the state at its deadline, otherwise to `gone`.
+    /// Emits the expiry of a timer: a transition to the successor state as of the deadline, otherwise a jump to `gone`.
     fn emit_expiry(
         &mut self,
         index: usize,
@@ -322,7 +323,7 @@ impl<'a> Lowering<'a> {
         let Some(layout) = plan.layout else { return };
         self.path = path;
         self.builder.place(label);
-        // At the last moment of the clock: a deadline that is not set never comes.
+        // At the last tick of the clock, `now` equals the value of an unset deadline, which never expires.
         self.builder.jump64(jmp::JEQ, deadline, Operand::Imm(NO_DEADLINE as i32), live[usize::from(state)]);
         self.count_expiry(index, state, context, plan.timers[usize::from(state)]);
         let Some(Successor { state: next, idle_ns, hard_ns }) = stateful.successors[usize::from(state)] else {
@@ -344,7 +345,7 @@ impl<'a> Lowering<'a> {
         self.builder.goto(live[usize::from(next)]);
     }
 
-    /// Counts the timer that has run out: the idle one where both have.
+    /// Counts the expired timer; the idle one if both have expired.
     fn count_expiry(&mut self, index: usize, state: u16, context: Reg, timers: Timers) {
         let idle = self.plans[index].layout.as_ref().and_then(|layout| layout.idle);
         match idle.filter(|_| timers.idle && timers.hard && self.counters.is_some()) {
@@ -365,7 +366,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Re-arms the idle timer of a stored context in `state`: its deadline moves to now and its period.
+    /// Re-arms the idle timer of a stored context in `state`: its deadline becomes now plus its period.
     pub(super) fn rearm_idle(&mut self, index: usize, state: u16, context: Reg) {
         let plan = &self.plans[index];
         let idle = plan.layout.as_ref().and_then(|layout| layout.idle);

@@ -1,17 +1,18 @@
-//! Bytes that come into a frame, or go out of it.
+//! Insertion and removal of bytes in a frame.
 //!
-//! Goal: the frame with room for headers, or without them, at a place at most six tags and labels behind the addresses.
+//! Goal: insert or remove headers at a place at most six tags and labels after the addresses.
 //!
 //! ```text
 //!  grow:    call xdp_adjust_head(-n)             shrink:  move what stays up by n, the last bytes first
 //!           move what stays down by n                     call xdp_adjust_head(n)
 //! ```
 //!
-//! What is before the place has 12 bytes of addresses, or those, tags and labels, and the EtherType: it is moved in pieces
-//! at constant distances from the packet's start, and as many of them are left out as the frame has tags and labels less.
+//! The bytes before the place are the 12 bytes of addresses, or those, tags and labels, and the EtherType. They are
+//! moved in pieces at constant offsets from the packet's start; pieces for tags and labels that the frame lacks are
+//! skipped.
 //!
-//! Holds before: the parse has found what goes. Holds after: the packet's start and end are known anew, and no other address
-//! in it is.
+//! Holds before: the parse has found the bytes to remove. Holds after: the packet's start and end are reloaded, and all
+//! other packet addresses are invalid.
 //!
 //! Limits: [`HEADROOM_BYTES`] before the packet.
 
@@ -20,30 +21,30 @@ use flowloom_isa::insn::{alu, helper, jmp};
 use super::Lowering;
 use super::asm::{Operand, R0, R1, R2, Reg, Size};
 
-/// What there is before a packet: 256 bytes, of which the kernel needs 40 to send it [Linux include/net/xdp.h].
+/// Headroom: 256 bytes, of which the kernel needs 40 to send the packet [Linux include/net/xdp.h].
 pub(super) const HEADROOM_BYTES: u32 = 256 - 40;
 /// Length of both MAC addresses.
 const ADDRESSES_BYTES: i16 = 12;
-/// Length of a tag, and of a label.
+/// Length of a tag or a label.
 const TAG_BYTES: i16 = 4;
-/// Bits of a distance to an EtherType, behind which there are up to 6 tags and labels.
+/// Mask of the distance to an EtherType, which at most 6 tags and labels precede.
 const NEAR: i32 = 0x3f;
 
-/// What is before the place where a frame changes.
+/// Bytes before the place where a frame changes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Before {
     /// Both addresses.
     Addresses,
-    /// All up to an EtherType at this distance, with it; so many tags and labels at most.
+    /// All bytes up to and including an EtherType at this distance, with at most this number of tags and labels.
     Type(Reg, i16),
 }
 
-/// An address, and a distance from it.
+/// A base address and an offset.
 pub(super) type Place = (Reg, i16);
 
 impl Lowering<'_> {
-    /// Goes on where there are so many bytes from `base` on. What the parse has found is there; the kernel's verifier wants
-    /// to see it for each address.
+    /// Checks that `bytes` bytes from `base` on are in the packet. The parse has already found them; the kernel's
+    /// verifier wants a bounds check for each address.
     fn ensure(&mut self, base: Reg, bytes: i16) {
         let no_room = self.no_room();
         let b = &mut self.builder;
@@ -52,7 +53,7 @@ impl Lowering<'_> {
         b.jump64(jmp::JGT, end, Operand::Reg(self.data_end), no_room);
     }
 
-    /// The address of the EtherType at a distance, with so many bytes after it.
+    /// The address of the EtherType at a distance, with `beyond_bytes` checked bytes after it.
     pub(super) fn type_address(&mut self, distance: Reg, beyond_bytes: i16) -> Reg {
         let b = &mut self.builder;
         let near = b.dup(distance);
@@ -63,7 +64,7 @@ impl Lowering<'_> {
         address
     }
 
-    /// The address of the bytes behind both addresses, so many of them.
+    /// The address after both MAC addresses, with `bytes` checked bytes.
     pub(super) fn ensure_after_addresses(&mut self, bytes: i16) -> Place {
         self.ensure(self.data, ADDRESSES_BYTES + bytes);
         (self.data, ADDRESSES_BYTES)
@@ -83,7 +84,7 @@ impl Lowering<'_> {
         self.load_ends(ctx);
     }
 
-    /// So many bytes more.
+    /// Inserts `bytes` bytes.
     pub(super) fn grow(&mut self, before: Before, bytes: i16) {
         self.adjust_head(Operand::Imm(-i32::from(bytes)));
         let data = self.data;
@@ -107,7 +108,7 @@ impl Lowering<'_> {
         self.builder.place(moved);
     }
 
-    /// So many bytes less; a register holds at most `0x7fff`.
+    /// Removes `bytes` bytes; a register holds at most `0x7fff`.
     pub(super) fn shrink(&mut self, before: Before, bytes: Operand) {
         let data = self.data;
         let to = match bytes {
@@ -137,7 +138,7 @@ impl Lowering<'_> {
         self.adjust_head(bytes);
     }
 
-    /// So many bytes at the packet's start and at `to`.
+    /// Checks `bytes` bytes at the packet's start and at `to`.
     fn ensure_both(&mut self, to: Place, bytes: i16) {
         let data = self.data;
         if to.0 != data {
@@ -155,7 +156,7 @@ impl Lowering<'_> {
 }
 
 impl Before {
-    /// The bytes that are always there, and how many tags and labels can come after them.
+    /// Number of bytes that are always there, and the largest number of tags and labels after them.
     fn parts(self) -> (i16, i16) {
         match self {
             Before::Addresses => (ADDRESSES_BYTES, 0),
@@ -164,7 +165,7 @@ impl Before {
     }
 }
 
-/// The pieces in which 12 or 14 bytes are moved.
+/// Access sizes that together cover 12 or 14 bytes.
 fn pieces(bytes: i16) -> impl DoubleEndedIterator<Item = Size> {
     let all = [Size::B8, Size::B4, Size::B2];
     all.into_iter().filter(move |size| bytes & size.bytes() != 0)

@@ -1,4 +1,4 @@
-//! The hash function as code: its steps on three registers of 32 bits.
+//! Code for the hash function: its steps on three 32-bit registers.
 
 use flowloom_isa::insn::alu;
 
@@ -11,7 +11,7 @@ use crate::model::{Expr, Width};
 impl Lowering<'_> {
     /// The hash of these words.
     pub(super) fn hash(&mut self, words: &[Expr], env: &Env) -> Value {
-        // What the words are read from is loaded before the state is alive.
+        // Load the words before the state registers become live.
         let words: Vec<Value> = words.iter().map(|word| self.eval(word, Width::W32, env)).collect();
         let state = [(); 3].map(|()| self.own(Value::Const(start(words.len()).into())));
         let blocks = words.len().div_ceil(3);
@@ -47,7 +47,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// A value of 32 bits rotated left.
+    /// A 32-bit value, rotated left.
     fn rotated(&mut self, value: Reg, by: u32) -> Reg {
         let b = &mut self.builder;
         let (left, right) = (b.dup(value), b.dup(value));

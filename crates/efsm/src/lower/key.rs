@@ -1,4 +1,4 @@
-//! The flow key on the stack.
+//! Construction of the flow key on the stack.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use super::parse::mask_of;
 use crate::layout;
 use crate::model::{Key, KeyPart};
 
-/// `::ffff:0:0`'s bytes 8 to 11, as a little-endian word.
+/// Bytes 8 to 11 of `::ffff:0:0`, as a little-endian word.
 const MAPPED_WORD: i32 = 0xffff_0000_u32 as i32;
 
-/// Above this many classes of a key its places are chosen while it is made.
+/// Limit on classes of a key; beyond it the field locations are selected while the key is built.
 const MOST_CLASSES: usize = 8;
 
-/// Bytes of the key that stand together in the packet too, for each header they can come from.
+/// Key bytes that are also contiguous in the packet, for each header that can hold them.
 #[derive(Debug, Clone)]
 struct Piece {
     at: u32,
@@ -29,7 +29,7 @@ struct Piece {
     register: Option<Reg>,
 }
 
-/// Aligned accesses that together cover `bytes` bytes from each of the offsets.
+/// Aligned accesses that together cover `bytes` bytes from each offset.
 fn chunks(offsets: &[u32], bytes: u32) -> Vec<(u32, Size)> {
     let mut done = 0;
     let mut out = Vec::new();
@@ -45,19 +45,19 @@ fn chunks(offsets: &[u32], bytes: u32) -> Vec<(u32, Size)> {
 }
 
 impl Lowering<'_> {
-    /// Whether a packet with these valid headers has all key fields of the element.
+    /// True if a packet with these valid headers has all key fields of the element.
     pub(super) fn key_is_present(&self, element: usize, mask: u32) -> bool {
         self.key_masks(element).iter().all(|&any| mask & any != 0)
     }
 
-    /// For each key field of the element the headers of which one must be valid.
+    /// For each key field, the headers of which one must be valid.
     pub(super) fn key_masks(&self, element: usize) -> Vec<u32> {
         let key = self.function.elements[element].stateful.as_ref().and_then(|s| s.key.as_ref());
         key.map_or(Vec::new(), |key| key.fields().map(mask_of).filter(|&m| m != 0).collect())
     }
 
-    /// The combinations of valid headers with which packets have a key, in classes: within one, every field of the key is
-    /// read from the same place. None for a stateless element.
+    /// Partition of the valid-header sets that have a key: within a class, each key field is read from one location.
+    /// Empty for a stateless element.
     pub(super) fn key_classes(&mut self, element: usize) -> Vec<(Vec<u32>, Label)> {
         let Some(stateful) = &self.function.elements[element].stateful else { return Vec::new() };
         let fields: Vec<FieldId> = stateful.key.iter().flat_map(Key::fields).collect();
@@ -77,7 +77,7 @@ impl Lowering<'_> {
         classes.into_iter().map(|masks| (masks, self.builder.label())).collect()
     }
 
-    /// Writes the key of the element's flow to its slot; all key fields are present.
+    /// Writes the flow key of the element to its slot; all key fields are present.
     pub(super) fn emit_key(&mut self, element: usize) {
         let slot = self.plans[element].key_slot;
         let stateful = self.function.elements[element].stateful.as_ref();
@@ -102,11 +102,11 @@ impl Lowering<'_> {
         self.builder.place(done);
     }
 
-    /// Writes these parts of a key, one after the other.
+    /// Writes these key parts in sequence.
     fn emit_parts(&mut self, spec: &KeySpec, parts: &[KeyPart], slot: i16) {
         let len = spec.key_bytes() as u32;
         let (addresses, pieces) = self.pieces(spec, parts);
-        // Those of one packet have their family together.
+        // Addresses of the same headers share a branch on the family.
         let mut families: BTreeMap<Vec<Header>, Vec<(FieldId, u32)>> = BTreeMap::new();
         for &(field, at) in &addresses {
             families.entry(field.headers()).or_default().push((field, at));
@@ -151,7 +151,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The key's addresses (with their offsets), and all other parts, neighbours in the packet as one piece.
+    /// The key's addresses with their offsets, and all other parts, with parts contiguous in the packet merged.
     fn pieces(&self, spec: &KeySpec, parts: &[KeyPart]) -> (Vec<(FieldId, u32)>, Vec<Piece>) {
         let mut addresses = Vec::new();
         let mut pieces: Vec<Piece> = Vec::new();
@@ -244,7 +244,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The bytes of the piece as they stand in memory, at most 8, in a new register.
+    /// The bytes of the piece in memory order, at most 8, in a new register.
     fn load_raw(&mut self, piece: &Piece) -> Reg {
         let value = self.builder.reg();
         if let Some(register) = piece.register {
@@ -268,7 +268,7 @@ impl Lowering<'_> {
         value
     }
 
-    /// A number of `bytes` bytes to what a little-endian store of that many bytes makes big endian.
+    /// Converts a number so that a little-endian store of `bytes` bytes writes it big endian.
     fn put_in_memory_order(&mut self, value: Reg, bytes: u32) {
         let b = &mut self.builder;
         match bytes {
@@ -281,7 +281,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Several pieces of one word, put together in a register.
+    /// Composes the pieces of one word in a register and stores it.
     fn compose_word(&mut self, inside: &[Piece], word: u32, size: u32, slot: i16) {
         let mut composed: Option<Reg> = None;
         for piece in inside {
@@ -340,7 +340,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Goes to `swap` where the first end of the connection is the larger one: its address as a number, then its port.
+    /// Jumps to `swap` if the first endpoint of the connection is larger: by address as a number, then by port.
     fn compare_ends(&mut self, spec: &KeySpec, parts: &[KeyPart], swap: Label) {
         let keep = self.builder.label();
         for &(a, b) in spec.pairs() {

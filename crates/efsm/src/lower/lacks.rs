@@ -1,28 +1,28 @@
-//! What no kernel can do for a function.
+//! Features of a function that no kernel supports.
 
 use super::Place;
 use crate::model::{Function, Policy, Span, StepKind};
 
-/// Something that a function does and no kernel can.
+/// A feature that a function uses and no kernel supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lack {
-    /// Where it stands: a step, or the policy of a table.
+    /// Place in the source: a step, or the policy of a table.
     pub span: Span,
-    /// What it is, in the words of the language.
+    /// Name of the feature in the language.
     pub what: &'static str,
-    /// Why the kernel cannot.
+    /// Reason why the kernel lacks it.
     pub reason: &'static str,
 }
 
 impl Lack {
-    /// Says it in a sentence, with its place in the source of `function`.
+    /// Renders it as a sentence with its place in the source of `function`.
     pub fn render(&self, function: &Function) -> String {
         let Lack { span, what, reason } = self;
         format!("`{what}` at {}: {reason}", Place::of(&function.source, *span))
     }
 }
 
-/// What of a function no kernel can do, by place; a function without any of it may still be too large for one.
+/// All features of a function that no kernel supports, in source order. A function without any may still be too large.
 pub fn kernel_lacks(function: &Function) -> Vec<Lack> {
     let mut lacks = Vec::new();
     for element in &function.elements {

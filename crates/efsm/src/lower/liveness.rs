@@ -1,18 +1,18 @@
 //! Liveness of registers over virtual code.
 //!
-//! Most registers of a large program live in one basic block. Only those that some block reads before it writes them can
-//! live across a border of blocks: the dataflow equations are solved for these alone, as bits; within a block the live
-//! registers are a sparse set [Briggs, Torczon 1993].
+//! Most registers of a large program are local to one basic block. Only registers that some block reads before it
+//! writes them can be live across blocks. The dataflow equations are solved for these alone, as bit vectors; within a
+//! block the live registers are a sparse set [Briggs, Torczon 1993].
 
 use std::collections::HashMap;
 
 use super::asm::{FIRST_VIRTUAL, Op, Reg};
 
-/// A set of registers with constant-time changes.
+/// A sparse set of registers with constant-time updates.
 #[derive(Debug)]
 pub(super) struct LiveSet {
     members: Vec<Reg>,
-    /// For each register that is a member, where it stands among them.
+    /// For each member, its index in `members`.
     place: Vec<usize>,
 }
 
@@ -25,7 +25,7 @@ impl LiveSet {
         self.members.get(self.place[reg.0 as usize]) == Some(&reg)
     }
 
-    /// The members, in no particular order.
+    /// The members, unordered.
     pub(super) fn iter(&self) -> impl Iterator<Item = Reg> + '_ {
         self.members.iter().copied()
     }
@@ -47,7 +47,7 @@ impl LiveSet {
         }
     }
 
-    /// From what is live after `op` to what is live before it.
+    /// Transfer function: from live-out to live-in of `op`.
     fn step(&mut self, op: &Op) {
         if let Op::Call { .. } = op {
             (0..6).for_each(|r| self.remove(Reg(r)));
@@ -106,7 +106,7 @@ impl Blocks {
     }
 }
 
-/// Registers that some block reads before it writes them, and the machine's own.
+/// Registers that some block reads before it writes them, and the physical registers.
 fn registers_across_blocks(ops: &[Op], blocks: &Blocks, regs: usize) -> Vec<Reg> {
     let mut is_across: Vec<bool> = (0..regs).map(|r| r < FIRST_VIRTUAL as usize).collect();
     let mut written_in = vec![usize::MAX; regs];

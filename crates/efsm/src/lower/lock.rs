@@ -1,7 +1,7 @@
-//! Locks: several CPUs at once, each packet's effect as a whole.
+//! Locks that serialize packets on several CPUs.
 //!
-//! Goal: where the program runs on interfaces, whatever CPUs do at the same time comes to what some order of the packets
-//! would have come to, each by itself.
+//! Goal: in a program that runs on interfaces, the packets are serializable: their joint effect equals that of some
+//! sequential order.
 //!
 //! ```text
 //!   key on the stack
@@ -11,18 +11,18 @@
 //!   the packet's end: all cells it holds are released, then the verdict
 //! ```
 //!
-//! Steps: [`Locking::of`] finds the elements whose tables are written, and which locks packets hold when they enter an
-//! element; [`Lowering::acquire`] takes the cell of the key before the lookup; [`Lowering::release`] stands before every
-//! end of the program, told by the path ([`super::tree::Facts::held`]) what is held there.
+//! Steps: [`Locking::of`] finds the elements whose tables are written, and the locks held on entry to each element;
+//! [`Lowering::acquire`] takes the cell of the key before the lookup; [`Lowering::release`] precedes every exit of the
+//! program, and the path ([`super::tree::Facts::held`]) tells which locks are held there.
 //!
-//! A packet keeps its locks to its end, also through `goto`: another packet may not see what it did in one element before
-//! what it will do in the next. That cannot end in a circle of waiting, because `goto` leads forward only, and a packet
-//! takes one cell an element: everybody takes cells in the same order.
+//! A packet keeps its locks to its end, also through `goto`: another packet must not see its effects in one element
+//! before those in the next. Deadlock is impossible, because `goto` leads forward only and a packet takes one cell per
+//! element, so all packets acquire cells in the same order.
 //!
-//! Holds before: the key is on the stack. Holds after: no way out of the program keeps a lock, and none releases what it
-//! does not hold.
+//! Holds before: the key is on the stack. Holds after: no exit of the program keeps a lock, and none releases a lock
+//! that is not held.
 //!
-//! Limits: Linux 6.9 (`may_goto`); what is written to the maps from user space takes no lock.
+//! Limits: Linux 6.9 (`may_goto`); map updates from user space take no lock.
 
 use flowloom_context::locks::{CELL_TIME, CELLS, LOCKS_MAP, Locks, MIX};
 use flowloom_engine::Verdict;
@@ -36,40 +36,40 @@ use super::{Lowering, plain_map};
 use crate::layout;
 use crate::model::{Condition, Destination, Element, Function, Key, NextState, Policy, Row, Stateful, Terminal};
 
-/// How sure it is that a lock is held.
+/// Whether a lock is held on all paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Hold {
     Always,
-    /// On some ways to here: the register with the address of the cell is 0 on the others.
+    /// Held on some paths to here; on the others the register with the cell's address is 0.
     Perhaps,
 }
 
-/// The locks that are held, by their elements.
+/// The held locks, by element.
 pub(super) type Held = Vec<(usize, Hold)>;
 
 /// The lock of an element.
 #[derive(Debug, Clone)]
 struct ElementLock {
     locks: Locks,
-    /// The address of the cell that the packet holds.
+    /// Address of the cell that the packet holds.
     address: Reg,
 }
 
-/// A place where somebody else holds the lock.
+/// A lock attempt that found the lock held.
 struct Contended {
     label: Label,
     retry: Label,
     address: Reg,
-    /// What the packet holds meanwhile.
+    /// Locks that the packet holds while it waits.
     held: Held,
 }
 
 /// The locks of a function.
 #[derive(Default)]
 pub(super) struct Locking {
-    /// By element; empty where the program is not to be attached.
+    /// Indexed by element; empty if the program is not attached.
     elements: Vec<Option<ElementLock>>,
-    /// What packets hold that enter an element.
+    /// Locks held on entry to each element.
     entry: Vec<Held>,
     contended: Vec<Contended>,
     map: u32,
@@ -95,7 +95,7 @@ impl Locking {
         Locking { elements, entry, contended: Vec::new(), map: 0 }
     }
 
-    /// The map of all cells, where there is any; it is to be number `map`.
+    /// The map of all cells, if there are any; `map` is its number.
     pub(super) fn map(&mut self, map: u32) -> Option<MapDef> {
         let bytes: u32 = self.elements.iter().flatten().map(|lock| lock.locks.len_bytes()).sum();
         self.map = map;
@@ -103,18 +103,18 @@ impl Locking {
         (bytes > 0).then(|| MapDef { initial: Some(vec![0; bytes as usize]), ..def })
     }
 
-    /// The locks of an element, for whoever sweeps its table.
+    /// The locks of an element, for the sweeper of its table.
     pub(super) fn locks(&self, element: usize) -> Option<Locks> {
         self.elements.get(element)?.as_ref().map(|lock| lock.locks)
     }
 
-    /// What packets hold that enter an element.
+    /// Locks held on entry to an element.
     pub(super) fn at_entry(&self, element: usize) -> Held {
         self.entry.get(element).cloned().unwrap_or_default()
     }
 }
 
-/// Whether packets write the table of an element.
+/// True if packets write the table of an element.
 fn is_written(element: &Element, stateful: &Stateful) -> bool {
     let moves = |row: &Row| match row.next {
         NextState::Stay => false,
@@ -126,8 +126,8 @@ fn is_written(element: &Element, stateful: &Stateful) -> bool {
         || element.rows.iter().any(|row| !row.updates.is_empty() || moves(row) || names_full(row))
 }
 
-/// Whether all contexts of an element share something: its only instance, a global register that rows write, or the
-/// question whether the table is full, for which a row stores a context that it may take back.
+/// True if all contexts of an element share state: its only instance, a global register that rows write, or the test
+/// for a full table, for which a row tentatively stores a context.
 fn has_one_cell(element: &Element, stateful: &Stateful) -> bool {
     let shares = |row: &Row| {
         row.updates.iter().any(|update| matches!(update.destination, Destination::Global(_)))
@@ -136,7 +136,7 @@ fn has_one_cell(element: &Element, stateful: &Stateful) -> bool {
     stateful.key.is_none() || element.rows.iter().any(shares)
 }
 
-/// For each element what packets hold that enter it.
+/// Locks held on entry to each element.
 fn entries(function: &Function, is_locked: &dyn Fn(usize) -> bool) -> Vec<Held> {
     let mut ways: Vec<Vec<Held>> = vec![Vec::new(); function.elements.len()];
     if let Some(first) = ways.first_mut() {
@@ -158,7 +158,7 @@ fn entries(function: &Function, is_locked: &dyn Fn(usize) -> bool) -> Vec<Held> 
         }
         if let Some(next) = to(&element.otherwise.actions.terminal) {
             ways[next].push(inside);
-            // Without its key a packet gets there before the lookup.
+            // A packet without the key leaves before the lookup.
             let key = element.stateful.as_ref().and_then(|s| s.key.as_ref());
             if key.is_some_and(|key: &Key| key.fields().any(|field: FieldId| mask_of(field) != 0)) {
                 ways[next].push(before.clone());
@@ -169,7 +169,7 @@ fn entries(function: &Function, is_locked: &dyn Fn(usize) -> bool) -> Vec<Held> 
     entries
 }
 
-/// What is held where these ways meet.
+/// Join of the held locks of these paths.
 fn joined(ways: &[Held]) -> Held {
     let mut elements: Vec<usize> = ways.iter().flatten().map(|&(element, _)| element).collect();
     elements.sort_unstable();
@@ -179,7 +179,7 @@ fn joined(ways: &[Held]) -> Held {
 }
 
 impl Lowering<'_> {
-    /// Takes the lock of the context whose key is on the stack, where the element has one.
+    /// Acquires the lock of the context whose key is on the stack, if the element has one.
     pub(super) fn acquire(&mut self, index: usize) {
         let Some(lock) = self.locking.elements.get(index).cloned().flatten() else { return };
         let address = lock.address;
@@ -197,7 +197,7 @@ impl Lowering<'_> {
         self.keep_time(index, address);
     }
 
-    /// Leaves the address of the key's cell in its register.
+    /// Computes the address of the key's cell in its register.
     fn cell_address(&mut self, index: usize, lock: &ElementLock) {
         let plan = &self.plans[index];
         let (slot, key_bytes) = (plan.key_slot, plan.map.map_or(0, |map| self.maps[map as usize].key_bytes));
@@ -227,8 +227,8 @@ impl Lowering<'_> {
         b.alu64(alu::ADD, address, Operand::Reg(mixed));
     }
 
-    /// A packet whose time was read before it got the lock may have been overtaken by one with a later time: for this
-    /// table it is as late as that one. Where the time is read under the lock it cannot run backwards.
+    /// A packet that read the time before it got the lock may have been overtaken by a packet with a later time; for
+    /// this table it takes that later time. A time read under the lock cannot run backwards.
     fn keep_time(&mut self, index: usize, address: Reg) {
         let element = &self.function.elements[index];
         let has_timers = self.plans[index].timers.iter().any(|timers| timers.idle || timers.hard);
@@ -249,7 +249,7 @@ impl Lowering<'_> {
         b.place(kept);
     }
 
-    /// Releases what the path holds: before every end of the program.
+    /// Releases the locks that the path holds; emitted before every exit of the program.
     pub(super) fn release(&mut self) {
         for (element, hold) in self.path.held.clone().into_iter().rev() {
             let Some(ElementLock { locks, address }) = self.locking.elements[element] else { continue };
@@ -257,7 +257,7 @@ impl Lowering<'_> {
             let b = &mut self.builder;
             let skip = b.label();
             let address = match hold {
-                // To know it is cheaper than to keep it.
+                // Rematerializing the address is cheaper than keeping it.
                 Hold::Always if locks.cells == 1 => {
                     let known = b.reg();
                     b.push(Op::MapValue { dst: known, map, offset: locks.offset_bytes });
@@ -276,7 +276,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// On the way to an element: it asks for the addresses of locks that are held on some ways only.
+    /// Before a jump to an element: zeroes the cell addresses of locks that it expects to be held on some paths only.
     pub(super) fn hand_over(&mut self, element: usize) {
         for (lock, hold) in self.locking.at_entry(element) {
             let is_held = self.path.held.iter().any(|&(held, _)| held == lock);
@@ -286,20 +286,20 @@ impl Lowering<'_> {
         }
     }
 
-    /// Where packets go that cannot be changed as they should.
+    /// Exit for packets whose frame cannot be changed.
     pub(super) fn no_room(&mut self) -> Label {
         let builder = &mut self.builder;
         *self.no_room.entry(self.path.held.clone()).or_insert_with(|| builder.label())
     }
 
-    /// Where packets wait for locks: apart, since they hardly ever do.
+    /// Spin loops for contended locks, out of line since contention is rare.
     pub(super) fn emit_contended(&mut self) {
         for Contended { label, retry, address, held } in std::mem::take(&mut self.locking.contended) {
             let b = &mut self.builder;
             let (given_up, state) = (b.label(), b.reg());
             b.place(label);
             b.push(Op::MayGoto(given_up));
-            // Looking disturbs the holder less than trying.
+            // Test and test-and-set: a load disturbs the holder less than a compare-and-exchange.
             b.load(Size::B8, state, address, 0);
             b.jump64(jmp::JNE, state, Operand::Imm(0), label);
             b.goto(retry);

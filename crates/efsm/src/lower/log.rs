@@ -1,6 +1,6 @@
-//! Records for user space: `log` and `alert`.
+//! Event records for user space: `log` and `alert`.
 //!
-//! Goal: one call of a helper for each.
+//! Goal: one helper call for each.
 //!
 //! ```text
 //!  alert("SYN flood", ip.src, n);   time, statement, level and values to the stack
@@ -10,7 +10,7 @@
 //!
 //! Holds before: all values are computed. Holds after: the frame is as it was.
 //!
-//! Limits: the record must fit the frame of the program, where it shares its place with key and context.
+//! Limits: the record must fit the program's stack frame, where it shares the slots of key and context.
 
 use flowloom_isa::insn::{alu, helper, jmp};
 use flowloom_isa::{BPF_F_MMAPABLE, MapDef, MapKind};
@@ -21,12 +21,12 @@ use super::value::{Env, Pair, Value};
 use crate::events::{EVENTS_MAP, LOST_MAP, RING_BYTES};
 use crate::model::{Function, Log, NewValue};
 
-/// A report whose values are known.
+/// An event whose values are computed.
 pub(super) struct Record {
-    /// Number of the statement below, its level above.
+    /// Number of the statement in the low half, its level in the high half.
     head: u64,
     time: Value,
-    /// The values, and whether they are of 128 bits.
+    /// The values, each with a flag for 128 bits.
     values: Vec<(Pair, bool)>,
 }
 
@@ -40,8 +40,7 @@ impl Record {
     }
 }
 
-/// The maps that reports need: the ring buffer, and what counts those that it has no room for, which only a function on
-/// interfaces can meet.
+/// The maps that events need: the ring buffer and, for an attached function, the counter of lost events.
 pub(super) fn maps(function: &Function, is_attached: bool) -> Vec<MapDef> {
     let mut maps = Vec::new();
     if crate::events::longest_bytes(function) > 0 {
@@ -64,7 +63,7 @@ pub(super) fn maps(function: &Function, is_attached: bool) -> Vec<MapDef> {
 }
 
 impl Lowering<'_> {
-    /// The values of a report.
+    /// Computes the values of an event.
     pub(super) fn record(&mut self, log: &Log, env: &Env) -> Record {
         self.ensure_now();
         let values = log.values.iter().map(|logged| {
@@ -79,7 +78,7 @@ impl Lowering<'_> {
         Record { head, time: Value::Reg(self.now), values }
     }
 
-    /// Writes the record and hands it over.
+    /// Writes the record and passes it to the ring buffer.
     pub(super) fn report(&mut self, record: Record) {
         let Some(map) = self.events_map else { return };
         let slot = self.made_slot;

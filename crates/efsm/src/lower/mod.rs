@@ -1,7 +1,6 @@
 //! Lowering: a function to eBPF that the kernel accepts.
 //!
-//! Goal: the program that a careful person would write by hand for this one function, with the effect that the reference
-//! machine defines.
+//! Goal: code of hand-written quality for this one function, with the effect that the reference machine defines.
 //!
 //! ```text
 //!  before: the model                       after:
@@ -10,20 +9,19 @@
 //!                                                     tests in row order, body (update, store, write, verdict)
 //! ```
 //!
-//! Steps: [`shape`] finds what of the parse graph can matter; [`parse`] walks that and splits it by which headers are
-//! valid, so that every way out of the parse knows them; [`key`] builds the flow key; [`element`] finds the context and
-//! looks at its timers, [`lock`] keeps other CPUs from it meanwhile; [`tree`] makes of the rows of a state a decision
-//! tree that tests nothing twice, and of each row a body, apart for stored and absent contexts (the registers of an
-//! absent one are constants); [`context`] updates and stores; [`value`] computes expressions, [`condition`] compares;
-//! [`actions`] and [`write`] change the packet with its checksums; [`log`] reports to user space; [`steps`] and [`frame`]
-//! change the frame as a whole, after
-//! which a later element has a parse of its own before it; [`regalloc`] assigns registers.
+//! Steps: [`shape`] finds the part of the parse graph that the function needs; [`parse`] emits it, split by the sets of
+//! valid headers, so that each exit of the parser knows its set; [`key`] builds the flow key; [`element`] looks up the
+//! context and checks its timers, [`lock`] excludes other CPUs meanwhile; [`tree`] turns the rows of a state into a
+//! decision tree without redundant tests and each row into a body, one for stored and one for absent contexts (whose
+//! registers are constants); [`context`] updates and stores; [`value`] computes expressions, [`condition`] compares;
+//! [`actions`] and [`write`] change the packet and its checksums; [`log`] reports to user space; [`steps`] and
+//! [`frame`] change the frame, which a later element parses again; [`regalloc`] assigns registers.
 //!
-//! Holds before: the model is checked. Holds after: the program terminates without loops, touches only checked packet
-//! bytes, and leaves maps and packet as the machine does.
+//! Holds before: the model is checked. Holds after: the program is loop-free and terminates, accesses only
+//! bounds-checked packet bytes, and leaves maps and packet as the machine does.
 //!
-//! Limits: only with [`LowerOptions::attached`] may several CPUs handle contexts of one flow at a time; 512 bytes of stack
-//! bound the key, the record and what registers cannot hold.
+//! Limits: several CPUs may handle contexts of one flow at a time only with [`LowerOptions::attached`]; 512 bytes of
+//! stack bound the key, the record and spilled registers.
 
 mod actions;
 mod asm;
@@ -70,31 +68,31 @@ use lock::Locking;
 use shape::Shape;
 use tree::Facts;
 
-/// The section of programs that are lowered.
+/// ELF section of lowered programs.
 const SECTION: &str = "xdp";
 /// A licence that lets the program use every helper.
 const LICENSE: &str = "Dual MIT/GPL";
-/// Above this much virtual code the kernel would give up, in all likelihood: it follows a million instructions.
+/// Limit on virtual operations. A larger program is likely to exceed the verifier's limit of a million instructions.
 const MOST_OPS: usize = 400_000;
-/// With more virtual code than this a program is not tried in the form that leaves the verifier all ways.
+/// Limit on virtual operations for trying the form that does not minimize the verifier's paths.
 const MOST_OPS_WITH_ALL_WAYS: usize = 20_000;
-/// Up to so many instructions a program may leave the verifier more ways than it must.
+/// Limit on instructions for keeping the form that does not minimize the verifier's paths.
 const MOST_WITH_ALL_WAYS: usize = 2500;
-/// What fits in the largest value of a map in the kernel, 4 MiB.
+/// Limit on counters: the kernel's largest map value is 4 MiB.
 const MOST_COUNTERS: u32 = 1 << 19;
 const BPF_ANY: i32 = 0;
 const BPF_NOEXIST: i32 = 1;
 const BPF_EXIST: i32 = 2;
-/// Flags of `redirect_map`: to all ports, but not to the one that the packet came by.
+/// Flags of `redirect_map`: all ports except the ingress port.
 const BROADCAST_EXCLUDE_INGRESS: u64 = 1 << 3 | 1 << 4;
 
-/// How to lower.
+/// Options of the lowering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LowerOptions {
-    /// Count hits of rows, expiries and flows in maps of their own ([`crate::Coverage::from_snapshot`] reads them).
+    /// Count hits of rows, expiries and flows in separate maps, which [`crate::Coverage::from_snapshot`] reads.
     pub counters: bool,
-    /// It is to run on interfaces, where several CPUs may run it at once and nobody can remember every flow: packets lock
-    /// the contexts that they may change, counters are added to atomically, and flows are not counted.
+    /// The program runs on interfaces, possibly on several CPUs at once and with an unbounded number of flows: packets
+    /// lock the contexts that they may change, counters use atomic adds, and flows are not counted.
     pub attached: bool,
 }
 
@@ -108,9 +106,9 @@ pub enum LowerError {
     Stack {
         /// Bytes needed.
         found: u32,
-        /// Bytes there are.
+        /// Stack limit in bytes.
         limit: u32,
-        /// What needs most of it: an element by its key and context, a packet of one's own, a row by its values.
+        /// The part that needs most: an element (key and context), an emitted packet, or a row (values).
         at: Place,
     },
     /// The program would be too long.
@@ -119,50 +117,50 @@ pub enum LowerError {
          come from {at}: take fewer rows or states"
     )]
     TooLong {
-        /// Operations.
+        /// Number of operations.
         found: usize,
-        /// How many are allowed.
+        /// Largest allowed number.
         limit: usize,
-        /// The row of which most of them come; the element where no row has a large part.
+        /// The row with most operations, or the element if no row has a large part.
         at: Place,
     },
-    /// A jump is too far, and too many others pass over the same code for islands.
+    /// A jump is too far, and islands cannot bring its target into reach.
     #[error(
         "the program has {found} instructions, and a jump reaches {limit}, also by way of others; the longest part is {at}: \
          take fewer rows, or split it"
     )]
     TooFar {
-        /// Instructions.
+        /// Number of instructions.
         found: usize,
-        /// How many instructions a jump can pass over.
+        /// Number of instructions that a jump can pass over.
         limit: usize,
-        /// The row of which most of them come.
+        /// The row with most instructions.
         at: Place,
     },
-    /// It is to run on interfaces, and no kernel can do what the function does.
+    /// The program is to run on interfaces, and the function needs something that no kernel offers.
     #[error("no kernel can run this: {lack}")]
     Kernel {
-        /// What it is, where it stands and why.
+        /// The feature, its place in the source and the reason.
         lack: String,
     },
-    /// The frame would grow by more than there is before it.
+    /// The frame would grow by more than the headroom.
     #[error("the frame can grow by {found} bytes, XDP has room for {limit}; most of it in {at}: push less")]
     Headroom {
-        /// Bytes that steps can add on some way through the elements.
+        /// Bytes that steps can add on some path through the elements.
         found: u32,
-        /// Bytes there are.
+        /// Headroom in bytes.
         limit: u32,
-        /// The row on this way that adds most.
+        /// The row on this path that adds most.
         at: Place,
     },
-    /// There are more counters than a map holds.
+    /// The function has more counters than a map value holds.
     #[error(
         "the function has {found} counters of states and rows, a map holds {limit}; most of them for {at}: lower it without them"
     )]
     Counters {
         /// Counters needed.
         found: u32,
-        /// Counters that fit.
+        /// Limit on counters.
         limit: u32,
         /// The element with most of them.
         at: Place,
@@ -172,7 +170,7 @@ pub enum LowerError {
 /// Lowers `function`.
 ///
 /// # Errors
-/// The program would not fit eBPF's frame, jumps or maps.
+/// The program would exceed eBPF's frame, jump distance or map sizes.
 pub fn lower(function: &Function, options: &LowerOptions) -> Result<Program, LowerError> {
     if let Some(lack) = lacks::kernel_lacks(function).first().filter(|_| options.attached) {
         return Err(LowerError::Kernel { lack: lack.render(function) });
@@ -198,7 +196,7 @@ pub fn lower(function: &Function, options: &LowerOptions) -> Result<Program, Low
         Some(program) => program,
         None => finish(emit(function, options, true)?)?,
     };
-    // Maps and programs share one name space in an object.
+    // Maps and programs share one namespace in an object.
     let mut name = function.name.clone();
     while maps.iter().any(|map| map.name == name) {
         name.push_str("_xdp");
@@ -221,7 +219,7 @@ struct Assembled {
     maps: Vec<MapDef>,
 }
 
-/// Lowers the function to virtual code, `for_verifier` in the form that leaves the verifier the fewest paths.
+/// Lowers the function to virtual code; with `for_verifier` in the form with the fewest paths for the verifier.
 fn emit<'a>(function: &'a Function, options: &LowerOptions, for_verifier: bool) -> Result<Lowering<'a>, LowerError> {
     let at = |span| Place::of(&function.source, span);
     let mut lowering = Lowering::new(function, *options, for_verifier);
@@ -245,24 +243,24 @@ fn finish(lowering: Lowering<'_>) -> Result<Assembled, LowerError> {
     Ok(Assembled { insns, lines, maps })
 }
 
-/// What is fixed about one element.
+/// Labels, maps and layout of one element.
 #[derive(Debug, Clone)]
 struct ElementPlan {
     entry: Label,
-    /// Where packets enter whose frame is another one than the one that was parsed, if there are such.
+    /// Entry for packets whose frame has changed since it was parsed, if there are any.
     anew: Option<Label>,
     no_key: Label,
     map: Option<u32>,
     layout: Option<RecordLayout>,
-    /// For each state, which timers its contexts can have.
+    /// Timers that contexts in each state can have.
     timers: Vec<Timers>,
-    /// The ways into it that have been seen, with what is known on each.
+    /// Entries seen so far, with the facts that hold at each.
     ways: Vec<(Facts, Label)>,
-    /// The combinations of valid headers for which the key is made in the same way, and where that code stands.
+    /// Classes of valid header sets that build the key in the same way, and the label of each class.
     key_classes: Vec<(Vec<u32>, Label)>,
     key_slot: i16,
     record_slot: i16,
-    /// Offsets of its global registers in the data section.
+    /// Offsets of the global registers in the data section.
     globals: Vec<u32>,
     seen: Option<u32>,
 }
@@ -276,47 +274,47 @@ struct Lowering<'a> {
     plans: Vec<ElementPlan>,
     counters: Option<(u32, CounterTable)>,
     is_attached: bool,
-    /// The program is large: what the verifier has to follow counts for more than instructions. Ways to the same code do not
-    /// differ in more than they must, and nothing is copied for each of them.
+    /// The program is large: the number of paths that the verifier follows matters more than the number of
+    /// instructions. Paths to the same code carry no needless differences, and no code is duplicated per path.
     for_verifier: bool,
     globals_map: Option<u32>,
     ports_map: Option<u32>,
-    /// The ring buffer of reports; behind it what counts those that it has no room for, where that is counted.
+    /// The ring buffer of events; where lost events are counted, the next map holds their count.
     events_map: Option<u32>,
-    /// Every combination of valid headers that a parse can end with, seen through `tracked`.
+    /// All sets of valid headers with which a parse can end.
     masks: Vec<u32>,
-    /// For each element, those that it and the elements after it may ask for.
+    /// Headers that each element and those after it need.
     needed_from: Vec<u32>,
-    /// For each element, the metadata fields that it and the elements after it read in expressions.
+    /// Metadata fields that each element and those after it read in expressions.
     metadata_read_from: Vec<BTreeSet<u16>>,
-    /// The context, for those that change the frame or send copies.
+    /// The XDP context, for steps that change the frame or send copies.
     ctx: Option<Reg>,
-    /// Where packets of one's own are made on the stack.
+    /// Stack slot for emitted packets and event records.
     made_slot: i16,
-    /// Where packets go that cannot be changed as they should, by the locks that they hold.
+    /// Exits for packets whose frame cannot be changed, by the locks held there.
     no_room: BTreeMap<lock::Held, Label>,
     data: Reg,
     data_end: Reg,
     valid: Reg,
-    /// Where each header starts; headers that exclude each other share a register.
+    /// Start of each header; mutually exclusive headers share a register.
     pointers: BTreeMap<Header, Reg>,
     now: Reg,
     port: Reg,
     packet_len: Reg,
-    /// The protocol numbers that are needed.
+    /// IP protocol numbers that are needed.
     ip_proto: BTreeMap<Scope, Reg>,
-    /// For each TCP header the bytes of its payload.
+    /// Payload length of each TCP header, in bytes.
     payload_len: BTreeMap<Header, Reg>,
     /// High and low half of each metadata field.
     metadata: Vec<(Reg, Reg)>,
     fields: BTreeMap<(usize, FieldId), (Reg, Reg)>,
-    /// The same as they stand in memory.
+    /// Field values in memory byte order.
     raw_fields: BTreeMap<(usize, FieldId), (Reg, Reg)>,
-    /// The packet's time in these units.
+    /// The packet's time in units of the given number of nanoseconds.
     clocks: BTreeMap<(usize, u64), Reg>,
     registers: BTreeMap<(usize, u16), (Reg, Reg)>,
     globals: BTreeMap<(usize, u16), (Reg, Reg)>,
-    /// The code of rows with steps.
+    /// Shared code of rows with steps.
     tails: BTreeMap<actions::TailKey, actions::Tail>,
     path: Facts,
     locking: Locking,
@@ -331,12 +329,12 @@ impl<'a> Lowering<'a> {
             maps.len() as u32 - 1
         };
         let (global_offsets, data) = layout::globals(function);
-        // A packet is in one element at a time, so all elements share the room for key and record.
+        // A packet is in one element at a time, so all elements share the slots of key and record.
         let stateful = || function.elements.iter().filter_map(|e| Some((e, e.stateful.as_ref()?)));
         let key_slot = builder.stack(stateful().map(|(_, s)| key_bytes(function, s)).max().unwrap_or(0));
         let record_bytes = stateful().map(|(e, s)| RecordLayout::of(e, s).len_bytes).max();
         let record_slot = builder.stack(record_bytes.unwrap_or(0));
-        // Key and context have served when a packet or a report is made.
+        // Key and record are dead when a packet or an event is built.
         let made_bytes = copies::longest_bytes(function).max(events::longest_bytes(function));
         let made_bytes = made_bytes.saturating_sub(builder.stack_bytes);
         let made_slot = builder.stack(made_bytes);
@@ -513,7 +511,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Where a parse leaves what it finds for the elements.
+    /// Registers in which a parse leaves its results for the elements.
     fn finds(&self) -> parse::Finds {
         parse::Finds {
             pointers: self.pointers.clone(),
@@ -539,7 +537,7 @@ impl<'a> Lowering<'a> {
         b.store(Size::B8, address, 0, Operand::Reg(value));
     }
 
-    /// Puts the map and the address of the key into the argument registers.
+    /// Loads the map and the address of the key into the argument registers.
     fn map_arguments(&mut self, map: u32, key_slot: i16) {
         let b = &mut self.builder;
         b.push(Op::Map { dst: R1, map });
@@ -556,7 +554,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Makes the packet's time known on the rest of this path.
+    /// Ensures that the packet's time is in its register on the rest of this path.
     fn ensure_now(&mut self) {
         if self.path.now_is_known {
             return;
@@ -577,7 +575,8 @@ impl<'a> Lowering<'a> {
         self.builder.exit_with(verdict.number());
     }
 
-    /// The terminal action; `port` is its computed port, and `anew` says that the frame is another one than was parsed.
+    /// Emits the terminal action; `port` is its computed port, `anew` means that the frame has changed since it was
+    /// parsed.
     fn emit_terminal(&mut self, terminal: &Terminal, port: Option<Operand>, anew: bool) {
         match terminal {
             Terminal::Drop => self.exit(Verdict::Drop),
@@ -600,7 +599,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Leaves by a port, or by those that the flags say.
+    /// Redirects to a port, or to the ports that the flags select.
     fn redirect(&mut self, port: Option<Operand>, flags: u64) {
         let Some(map) = self.ports_map else { return };
         self.release();
@@ -616,13 +615,14 @@ impl<'a> Lowering<'a> {
         b.push(Op::Exit);
     }
 
-    /// Every combination of valid headers with which a packet can reach the element, as far as it matters there.
+    /// All sets of valid headers with which a packet can reach the element, restricted to the headers needed from there
+    /// on.
     fn masks(&self, element: usize) -> Vec<u32> {
         let masks: BTreeSet<u32> = self.masks.iter().map(|mask| mask & self.needed_from[element]).collect();
         masks.into_iter().collect()
     }
 
-    /// Puts the record at the element's slot into its map, as the flags say; falls through with the result in r0.
+    /// Updates the element's map with the record in its slot; the result is in r0.
     fn insert_context(&mut self, element: usize, flags: i32) {
         let plan = self.plans[element].clone();
         let Some(map) = plan.map else { return };
@@ -634,7 +634,7 @@ impl<'a> Lowering<'a> {
         b.call(helper::MAP_UPDATE_ELEM, 4);
     }
 
-    /// Remembers the key among the flows that were looked up; the value does not matter, so the key serves for it.
+    /// Adds the key to the set of flows that were looked up. The value is ignored, so it is the key too.
     fn mark_seen(&mut self, element: usize) {
         let plan = self.plans[element].clone();
         let Some(map) = plan.seen else { return };
@@ -654,7 +654,7 @@ fn key_bytes(function: &Function, stateful: &crate::model::Stateful) -> u32 {
     layout::key_spec(function, stateful).map_or(layout::SINGLE_KEY_BYTES, |spec| spec.key_bytes()) as u32
 }
 
-/// Every field that some row, key or action of these elements reads or writes.
+/// All fields that rows, keys or actions of these elements read or write.
 fn fields_used(elements: &[Element]) -> BTreeSet<FieldId> {
     let mut used = BTreeSet::new();
     for element in elements {
@@ -666,7 +666,7 @@ fn fields_used(elements: &[Element]) -> BTreeSet<FieldId> {
     used
 }
 
-/// For each element, what the elements from it to the last one add up to; `add` takes a slice of one element.
+/// Accumulates `add` over the suffix of elements that starts at each; `add` takes a slice of one element.
 fn from_each<T: Clone + Default>(elements: &[Element], add: impl Fn(&T, &[Element]) -> T) -> Vec<T> {
     let mut sums = vec![T::default(); elements.len()];
     let mut sum = T::default();
@@ -677,7 +677,7 @@ fn from_each<T: Clone + Default>(elements: &[Element], add: impl Fn(&T, &[Elemen
     sums
 }
 
-/// Every metadata field that these elements read.
+/// All metadata fields that these elements read.
 fn metadata_read(elements: &[Element]) -> BTreeSet<u16> {
     let keys = elements.iter().filter_map(|element| element.stateful.as_ref()?.key.as_ref());
     let of_key = |part: &KeyPart| match *part {
@@ -701,7 +701,7 @@ fn metadata_read(elements: &[Element]) -> BTreeSet<u16> {
     read
 }
 
-/// The metadata writes of the action block of `otherwise`: constants only.
+/// Constant metadata writes of the `otherwise` block.
 fn constant_metadata(writes: &[Write]) -> Vec<(u16, u128)> {
     let constant = |value: &NewValue| match value {
         NewValue::Number { value: Expr::Constant(c), .. } => Some(u128::from(*c)),

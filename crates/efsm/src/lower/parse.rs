@@ -1,7 +1,7 @@
-//! The parse graph as code.
+//! Code for the parse graph.
 //!
-//! Each node is emitted once for every combination of valid headers it can be reached with, so that each way out of the
-//! parse knows as a constant which headers are valid. Nodes that lead to no header the function needs are left out.
+//! Each node is emitted once per set of valid headers with which it can be reached, so that each exit of the parser
+//! knows the valid headers as a constant. Nodes that lead to no needed header are skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,14 +21,14 @@ mod xdp_md {
     pub(super) const INGRESS_IFINDEX: i16 = 12;
 }
 
-/// Above the distance of any header that a parse can reach: in the longest way there are IPv6 extension headers of
-/// 4 * 2048 bytes outside and inside of a tunnel, 4 * 1020 bytes of the tunnel's own, and some 400 bytes of all else; headers
-/// of one's own, 8 * 254 bytes at most, never stand together with a tunnel.
+/// Exceeds the offset of any header that the parser can reach. The longest path has IPv6 extension headers of 4 * 2048
+/// bytes outside and inside of a tunnel, 4 * 1020 bytes of the tunnel's own, and about 400 other bytes; user-defined
+/// headers, 8 * 254 bytes at most, never occur together with a tunnel.
 pub(super) const MAX_DISTANCE: i32 = 0x7fff;
-/// Bytes of the longest TCP header.
+/// Length of the longest TCP header, in bytes.
 const LONGEST_HEADER: u8 = 60;
 
-/// Whether a node's successors can be reached over many ways: those of tags, labels and extension headers.
+/// True if a node's successors can be reached on many paths: tags, labels and extension headers.
 fn is_on_the_way(index: usize, node: &Node) -> bool {
     let is_extension = matches!(node.header, None | Some(Header::Ipv6Fragment | Header::InnerIpv6Fragment));
     is_extension || node.extent == Extent::Open && index != ETHERNET
@@ -42,36 +42,36 @@ fn is_label(node: &Node) -> bool {
     matches!(node.header, Some(Header::Mpls | Header::Mpls2 | Header::Mpls3 | Header::Mpls4))
 }
 
-/// Where a parse leaves what it finds.
+/// Registers in which a parse leaves its results.
 #[derive(Debug, Clone)]
 pub(super) struct Finds {
-    /// Where each header starts; headers that exclude each other share a register.
+    /// Start of each header; mutually exclusive headers share a register.
     pub(super) pointers: BTreeMap<Header, Reg>,
-    /// The protocol numbers that are needed.
+    /// IP protocol numbers that are needed.
     pub(super) ip_proto: BTreeMap<Scope, Reg>,
-    /// For each TCP header the bytes of its payload.
+    /// Payload length of each TCP header, in bytes.
     pub(super) payload_len: BTreeMap<Header, Reg>,
 }
 
-/// A walk over the graph that is turned into code.
+/// State of the walk over the graph while code is emitted.
 struct Walk<'a> {
     shape: &'a Shape,
     finds: &'a Finds,
-    /// Where a header starts whose place nobody asks for; for the verifier any header, since what is set on fewer ways
-    /// differs on fewer.
+    /// Cursor for headers whose start is not needed; with `for_verifier` for all headers, since a register that is
+    /// written on fewer paths differs on fewer paths.
     way: Reg,
     for_verifier: bool,
-    /// How many bytes the IP header left.
+    /// Number of bytes left in the IP packet.
     remaining: Reg,
-    /// Nodes and the needed headers before them that code was asked for.
+    /// Labels of requested (node, needed headers before it).
     labels: BTreeMap<(usize, u32), Label>,
-    /// The same where [`Lowering::forget_way`] comes first.
+    /// Labels of the same code with [`Lowering::forget_way`] before it.
     by_many_ways: BTreeMap<(usize, u32), Label>,
     todo: Vec<(usize, u32)>,
 }
 
 impl Walk<'_> {
-    /// Where the code of a node stands that is reached with these headers.
+    /// Label of the code of a node that is reached with these headers.
     fn label(&mut self, builder: &mut Builder, node: usize, mask: u32) -> Label {
         *self.labels.entry((node, mask)).or_insert_with(|| {
             self.todo.push((node, mask));
@@ -79,14 +79,14 @@ impl Walk<'_> {
         })
     }
 
-    /// The same for one of many ways to it.
+    /// The same for one of many paths to it.
     fn label_by_many_ways(&mut self, builder: &mut Builder, node: usize, mask: u32) -> Label {
         self.label(builder, node, mask);
         *self.by_many_ways.entry((node, mask)).or_insert_with(|| builder.label())
     }
 
-    /// Where a node that is reached with these headers expects the address of its header: where that is kept, or the next
-    /// one's is to be.
+    /// The register in which a node expects the address of its header: the pointer of this header, or of the next
+    /// header that has one.
     fn cursor(&self, graph: &Graph, index: usize, mask: u32) -> Reg {
         if self.for_verifier {
             return self.way;
@@ -108,14 +108,14 @@ impl Walk<'_> {
         }
     }
 
-    /// The register of the protocol number that the node gives, where it is asked for.
+    /// The register for the protocol number that the node yields, if it is needed.
     fn proto_register(&self, node: &Node) -> Option<(Reg, Slice)> {
         let (scope, slice) = node.next.ip_proto.filter(|(scope, _)| self.shape.ip_proto[*scope as usize])?;
         Some((*self.finds.ip_proto.get(&scope)?, slice))
     }
 }
 
-/// The byte that has both a value that is checked and the length in units of `times` bytes, with its least and largest value:
+/// The byte that holds both a checked value and the length in units of `times` bytes, with its least and largest value:
 /// the first byte of IPv4.
 fn byte_of_check_and_length(node: &Node) -> Option<(i16, i32, i32)> {
     let Length::Scaled { slice, add: 0, times } = node.length else { return None };
@@ -132,13 +132,12 @@ fn byte_of_check_and_length(node: &Node) -> Option<(i16, i32, i32)> {
     Some(((checked.offset_bits / 8) as i16, bound(least)?, bound(15)?))
 }
 
-/// The headers of which any one makes the field present; 0 where it always is.
+/// The headers of which any one makes the field present; 0 if it is always present.
 pub(super) fn mask_of(field: FieldId) -> u32 {
     field.headers().into_iter().map(Header::bit).fold(0, |a, b| a | b)
 }
 
-/// An access that covers a slice: the window's offset from the header and size, then shift and mask of its big-endian
-/// value.
+/// An access that covers a slice: offset from the header and size, then shift and mask of the big-endian value.
 pub(super) struct Window {
     pub(super) offset: i16,
     pub(super) size: Size,
@@ -165,7 +164,7 @@ impl Window {
     }
 }
 
-/// The slice in parts that a window each covers, the first being the most significant: one where that is possible.
+/// Splits the slice into parts, most significant first, that one window each covers; a single part if possible.
 pub(super) fn windows(slice: Slice, limit_bytes: u32) -> Vec<Window> {
     let mut windows = Vec::new();
     let (mut start, end) = (slice.offset_bits, slice.offset_bits + u16::from(slice.width_bits));
@@ -183,7 +182,7 @@ pub(super) fn windows(slice: Slice, limit_bytes: u32) -> Vec<Window> {
 }
 
 impl Lowering<'_> {
-    /// Bytes of a header that are always there.
+    /// Fixed length of a header, in bytes.
     pub(super) fn min_bytes(&self, header: Header) -> u32 {
         self.graph.min_bytes(header).map_or(0, u32::from)
     }
@@ -239,13 +238,13 @@ impl Lowering<'_> {
         self.emit_parse_into(0);
     }
 
-    /// Where the packet begins and ends, as the context says.
+    /// Loads the packet's start and end from the XDP context.
     pub(super) fn load_ends(&mut self, ctx: Reg) {
         self.builder.load(Size::B4, self.data, ctx, xdp_md::DATA);
         self.builder.load(Size::B4, self.data_end, ctx, xdp_md::DATA_END);
     }
 
-    /// The packet's length, where these elements ask for it.
+    /// Computes the packet's length, if these elements need it.
     fn measure_packet(&mut self, elements: &[Element]) {
         if fields_used(elements).iter().any(|field| field.source() == Source::PacketLen) {
             let b = &mut self.builder;
@@ -254,9 +253,9 @@ impl Lowering<'_> {
         }
     }
 
-    /// As [`Lowering::emit_parse_into`], for a frame that is another one than was parsed.
+    /// As [`Lowering::emit_parse_into`], for a frame that has changed since it was parsed.
     pub(super) fn emit_parse_anew(&mut self, element: usize) {
-        // What was found in the old frame means nothing any more.
+        // Results of the old frame's parse are invalid.
         let Finds { pointers, ip_proto, payload_len } = self.finds();
         for reg in pointers.into_values().chain(ip_proto.into_values()).chain(payload_len.into_values()) {
             self.builder.push(Op::Forget { reg });
@@ -265,7 +264,7 @@ impl Lowering<'_> {
         self.emit_parse_into(element);
     }
 
-    /// Parses the packet as far as this element and those after it ask, and goes into the element.
+    /// Parses the packet as far as this element and those after it need, and enters the element.
     pub(super) fn emit_parse_into(&mut self, element: usize) {
         let metadata = (element == 0).then_some(&self.function.metadata[..]);
         let shape = Shape::of(&self.function.elements[element..], metadata, element, self.graph);
@@ -273,8 +272,8 @@ impl Lowering<'_> {
         self.emit_walk(&shape, &finds, &mut |this, mask| this.enter(element, mask));
     }
 
-    /// Parses the packet as far as `shape` says; `leave` is emitted for each combination of valid headers with which the
-    /// parse can end.
+    /// Parses the packet as far as `shape` says; `leave` is emitted for each set of valid headers with which the parse
+    /// can end.
     pub(super) fn emit_walk(&mut self, shape: &Shape, finds: &Finds, leave: &mut dyn FnMut(&mut Self, u32)) {
         if shape.needed == 0 && !shape.ip_proto.contains(&true) {
             leave(self, 0);
@@ -292,7 +291,7 @@ impl Lowering<'_> {
             by_many_ways: BTreeMap::new(),
             todo: Vec::new(),
         };
-        // The frame starts where the packet does; only who asks for its header wants that in a register of its own.
+        // The frame starts at the packet's start; a separate register is needed only if the Ethernet header is.
         let start = match finds.pointers.get(&Header::Ethernet).filter(|_| shape.needed & Header::Ethernet.bit() != 0) {
             _ if self.for_verifier => {
                 self.builder.copy(way, self.data);
@@ -345,8 +344,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Presence, checks, length and extent of a header; jumps to `invalid` where it is not valid. Returns where what follows it
-    /// begins.
+    /// Emits presence, checks, length and extent of a header; jumps to `invalid` if the header is not valid. Returns
+    /// the register with the start of the next header.
     fn emit_node(&mut self, index: usize, mask: u32, cursor: Reg, walk: &Walk<'_>, invalid: Label) -> Reg {
         let graph = self.graph;
         let node = &graph.nodes()[index];
@@ -437,7 +436,7 @@ impl Lowering<'_> {
                 }
             }
         }
-        // Of several headers of a kind the first counts.
+        // The first of several headers of a kind counts.
         let header = node.header.filter(|header| header.bit() & walk.shape.needed & !mask != 0);
         if let Some(&pointer) = header.and_then(|header| walk.finds.pointers.get(&header)).filter(|&&p| p != cursor) {
             self.builder.copy(pointer, cursor);
@@ -451,9 +450,9 @@ impl Lowering<'_> {
         end
     }
 
-    /// Looks for an option in the header at `cursor`: goes to `found` with the option's pointer set, or falls through.
+    /// Searches the header at `cursor` for an option: jumps to `found` with the option's pointer set, or falls through.
     ///
-    /// Step by step, as many as there can be options of a single byte before the one that is looked for.
+    /// The loop is unrolled for the largest number of single-byte options before the option.
     fn emit_search(&mut self, option: HeaderOption, cursor: Reg, walk: &Walk<'_>, end: Reg, found: Label) {
         let (data, data_end) = (self.data, self.data_end);
         let pointer = walk.finds.pointers[&option.header];
@@ -465,7 +464,7 @@ impl Lowering<'_> {
         b.alu64(alu::ADD, at, Operand::Imm(option.start_bytes.into()));
         for _ in 0..most {
             let (this, single, next) = (b.label(), b.label(), b.label());
-            // Nothing shorter than the option that is looked for can come before it any more.
+            // The option no longer fits in the rest of the header.
             let after = b.dup(at);
             b.alu64(alu::ADD, after, Operand::Imm(option.len_bytes.into()));
             for limit in [end, data_end] {
@@ -486,7 +485,7 @@ impl Lowering<'_> {
             b.place(single);
             b.set(step, 1);
             b.place(next);
-            // As in `forget_way`: one proof for all ways to the next option.
+            // As in `forget_way`: one proof covers all paths to the next option.
             let distance = b.dup(at);
             b.alu64(alu::ADD, distance, Operand::Reg(step));
             b.alu64(alu::SUB, distance, Operand::Reg(data));
@@ -497,7 +496,7 @@ impl Lowering<'_> {
         b.place(absent);
     }
 
-    /// Follows the edge that the selectors pick; some edge leads on.
+    /// Follows the edge that the selectors pick; at least one edge leads on.
     fn emit_selection(&mut self, index: usize, cursor: Reg, end: Reg, done: Label, after: u32, walk: &mut Walk<'_>) {
         let graph = self.graph;
         let node = &graph.nodes()[index];
@@ -507,7 +506,7 @@ impl Lowering<'_> {
         }
         let leads_on = |to: &usize| shape.leads_on(*to, after);
         let otherwise = node.next.otherwise.filter(leads_on);
-        // An edge that leads nowhere counts where a later choice would lead on.
+        // An edge that leads nowhere matters if a later choice would lead on.
         let mut later = otherwise.is_some();
         let mut choices = Vec::new();
         for choice in node.next.choices.iter().rev() {
@@ -524,7 +523,7 @@ impl Lowering<'_> {
                 Some((proto, slice)) if slice == selector => (proto, false),
                 _ => {
                     let value = self.builder.reg();
-                    // Compared as it stands in memory: swapping the constants costs nothing.
+                    // Compared in memory order: swapping the constants is free.
                     match Window::of(selector, min_bytes) {
                         Some(w) if w.shift == 0 && w.width_bits == 16 && w.size_bits == 16 => {
                             self.builder.load(w.size, value, cursor, w.offset);
@@ -549,7 +548,7 @@ impl Lowering<'_> {
             at = self.builder.dup(at);
             self.forget_way(at);
             if shape.asked[index] {
-                // The same for the bytes that are left.
+                // The same for the remaining length.
                 self.builder.alu64(alu::AND, walk.remaining, Operand::Imm(0xffff));
             }
         }
@@ -579,11 +578,11 @@ impl Lowering<'_> {
         self.builder.goto(rest);
     }
 
-    /// To `other` where some of these bits are set.
+    /// Jumps to `other` if the slice is not zero.
     fn branch_unless_zero(&mut self, base: Reg, slice: Slice, limit_bytes: u32, other: Label) {
         let value = self.builder.reg();
         match Window::of(slice, limit_bytes) {
-            // As it stands in memory.
+            // In memory order.
             Some(w) if w.size_bits == 16 => {
                 let mask = ((1u32 << w.width_bits) - 1) << w.shift;
                 self.builder.load(w.size, value, base, w.offset);
@@ -596,8 +595,8 @@ impl Lowering<'_> {
 
     /// Recomputes the cursor from its distance to the packet's start.
     ///
-    /// The value stays what it is, but the kernel's verifier, which follows every way to a header by itself, no longer
-    /// tells the ways apart: what it has proved for one serves for all.
+    /// The value does not change, but the kernel's verifier, which follows every path to a header separately, no longer
+    /// distinguishes the paths, and its proof for one covers all (state pruning).
     fn forget_way(&mut self, cursor: Reg) {
         let data = self.data;
         let b = &mut self.builder;
@@ -608,7 +607,7 @@ impl Lowering<'_> {
         b.alu64(alu::ADD, cursor, Operand::Reg(distance));
     }
 
-    /// A parse is over with these headers valid: into the element.
+    /// Exit of a parse with these valid headers: enters the element.
     fn enter(&mut self, element: usize, mask: u32) {
         self.path.masks = vec![mask];
         let way = self.way_into(element);
@@ -616,7 +615,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Whether an expression reads the time.
+/// True if an expression reads the time.
 pub(super) fn reads_now(expr: &Expr) -> bool {
     let mut found = false;
     expr.walk(&mut |e| found |= matches!(e, Expr::Now { .. }));

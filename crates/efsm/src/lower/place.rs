@@ -1,4 +1,4 @@
-//! Where it stands in the source what a refusal is about.
+//! Source locations for error messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,14 +10,14 @@ use crate::layout::RecordLayout;
 use crate::model::{Element, Function, Source, Span, StepKind};
 use crate::steps;
 
-/// A line of a source, as messages name it: ``fw.efsm:12 (`on any -> known { pass; }`)``.
+/// A source line as messages name it: ``fw.efsm:12 (`on any -> known { pass; }`)``.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The name of the source.
     pub file: String,
-    /// From 1.
+    /// Line number, from 1.
     pub line: u32,
-    /// What stands there.
+    /// Excerpt of the line.
     pub text: String,
 }
 
@@ -29,10 +29,10 @@ impl Place {
     }
 }
 
-/// Characters of a source line that a message shows.
+/// Limit on the characters of a source line in a message.
 const MOST_SHOWN: usize = 160;
 
-/// A line without the blanks around it; of a long one the part that begins at byte `at`.
+/// A line without surrounding blanks; of a long line, an excerpt around byte `at`.
 pub(crate) fn excerpt(line: &str, at: usize) -> String {
     let whole = line.trim();
     if whole.len() <= MOST_SHOWN {
@@ -52,7 +52,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// The element whose key and record take most of the stack, or the step whose packet does.
+/// The element whose key and record take most of the stack, or the step whose emitted packet does.
 pub(super) fn of_largest_frame(function: &Function) -> Span {
     let stateful = function.elements.iter().filter_map(|element| {
         let stateful = element.stateful.as_ref()?;
@@ -76,7 +76,7 @@ pub(super) fn of_most_counters(function: &Function) -> Span {
     largest(function.elements.iter().map(|element| (counters(element), element.span)))
 }
 
-/// The row of which most instructions come, where that is a large part of them, otherwise the element.
+/// The row with most instructions if it has a large part of them, otherwise the element.
 pub(super) fn of_long_program(function: &Function, ops: &[Op]) -> Span {
     let counts = instructions(ops);
     let all: u32 = counts.values().sum();
@@ -91,12 +91,12 @@ pub(super) fn of_long_program(function: &Function, ops: &[Op]) -> Span {
     }))
 }
 
-/// The row or element of which most instructions come.
+/// The row or element with most instructions.
 pub(super) fn of_most_instructions(ops: &[Op]) -> Span {
     largest(instructions(ops).into_iter().map(|((start, end), count)| (count, Span { start, end })))
 }
 
-/// How many instructions come from each part of the source, by its start and end.
+/// Number of instructions per source span, by its start and end.
 fn instructions(ops: &[Op]) -> BTreeMap<(usize, usize), u32> {
     let mut counts: BTreeMap<(usize, usize), u32> = BTreeMap::new();
     for (span, op) in with_spans(ops) {
@@ -121,7 +121,7 @@ pub(super) fn of_most_values(ops: &[Op], bytes: u32) -> Span {
     largest(slots.into_iter().map(|((start, end), slots)| (slots.len(), Span { start, end })))
 }
 
-/// Operations with the part of the source that they come from; without those before its first.
+/// Operations with their source spans; operations before the first span are skipped.
 fn with_spans(ops: &[Op]) -> impl Iterator<Item = (Span, &Op)> {
     let mut span = None;
     ops.iter().filter_map(move |op| match op {
@@ -133,7 +133,7 @@ fn with_spans(ops: &[Op]) -> impl Iterator<Item = (Span, &Op)> {
     })
 }
 
-/// The first of the largest; the start of the source where there is none.
+/// The first of the largest; the start of the source if there is none.
 fn largest<T: Ord>(sized: impl Iterator<Item = (T, Span)>) -> Span {
     sized.reduce(|most, other| if other.0 > most.0 { other } else { most }).map_or_else(Span::default, |(_, span)| span)
 }

@@ -1,8 +1,8 @@
-//! Jumps of any distance.
+//! Long jumps.
 //!
-//! A jump of eBPF passes over 32,767 instructions at most. A longer one goes by way of islands: jumps that stand between
-//! two blocks of which the first does not run into the second. They work on every kernel, unlike the long jump of the
-//! fourth version of the instruction set (`gotol`), and a conditional jump needs no second one beside it.
+//! An eBPF jump passes over 32,767 instructions at most. A longer one takes islands: jumps placed between two blocks of
+//! which the first does not fall through. Unlike the long jump of version 4 of the instruction set (`gotol`), they work
+//! on every kernel, and a conditional jump needs no second jump next to it.
 //!
 //! ```text
 //!  before:  if r1 == 7 goto far      after:      if r1 == 7 goto island
@@ -13,24 +13,24 @@
 //!      far: ...                             far: ...
 //! ```
 //!
-//! Limit: where no block ends within reach, or too many long jumps pass over the same code, a jump stays as it is and the
-//! program is refused.
+//! Limit: a jump stays too long, and the program is rejected, if no block ends within reach or too many long jumps pass
+//! over the same code.
 
 use std::collections::HashMap;
 
 use super::asm::{Builder, Label, Op};
 
-/// How far a jump is.
+/// Longest jump, in instructions.
 const MOST_DISTANCE: i64 = i16::MAX as i64;
-/// How far away the first island is: the islands that are put between take room, too.
+/// Largest distance to an island, in instructions. The rest is for islands inserted in between.
 const STRIDE: i64 = 28_000;
-/// So often islands may push other jumps out of reach.
+/// Limit on rounds; each may push other jumps out of reach.
 const MOST_ROUNDS: usize = 32;
-/// Islands may not be more than this part of a program: where so many jumps pass over the same code, more only push each
-/// other out of reach.
+/// Islands may be at most one part in this number of the program: if more jumps pass over the same code, islands only
+/// push each other out of reach.
 const MOST_ISLANDS: usize = 4;
 
-/// Instructions of an operation.
+/// Number of instructions of an operation.
 pub(super) fn slots(op: &Op) -> usize {
     match op {
         Op::Label(_) | Op::Line(_) | Op::Forget { .. } => 0,
@@ -46,7 +46,7 @@ fn target_of(op: &mut Op) -> Option<&mut Label> {
     }
 }
 
-/// Puts islands on the way of every jump that is too long.
+/// Inserts islands for every jump that is too long.
 pub(super) fn shorten_jumps(ops: &mut Vec<Op>, builder: &mut Builder) {
     let most = ops.len() + 2 * (ops.len() / MOST_ISLANDS);
     for _ in 0..MOST_ROUNDS {
@@ -56,7 +56,7 @@ pub(super) fn shorten_jumps(ops: &mut Vec<Op>, builder: &mut Builder) {
         let mut at = 0_i64;
         let mut places = Vec::with_capacity(ops.len());
         let mut labels = HashMap::new();
-        // Where an island can stand: before this operation, and at which instruction that is.
+        // Possible places of islands: instruction offset, and index of the operation to insert before.
         let mut shores: Vec<(i64, usize)> = Vec::new();
         for (i, op) in ops.iter().enumerate() {
             places.push(at);
@@ -76,7 +76,7 @@ pub(super) fn shorten_jumps(ops: &mut Vec<Op>, builder: &mut Builder) {
             if (there - here).abs() <= MOST_DISTANCE {
                 continue;
             }
-            // The last shore before the stride ends, on the side of the target.
+            // The farthest place within the stride, in the direction of the target.
             let shore = if there > here {
                 shores[..shores.partition_point(|&(at, _)| at <= here + STRIDE)].last().filter(|(at, _)| *at > here)
             } else {
@@ -146,7 +146,7 @@ mod tests {
         assert!(distances(&ops).iter().any(|&d| d > MOST_DISTANCE));
         shorten_jumps(&mut ops, &mut builder);
         assert!(distances(&ops).iter().all(|&d| d <= MOST_DISTANCE));
-        // Followed through the islands, each jump leads where it led before.
+        // Through the islands, each jump still leads to its original target.
         let mut islands = HashMap::new();
         for pair in ops.windows(2) {
             if let [Op::Label(island), Op::Goto(target)] = pair {

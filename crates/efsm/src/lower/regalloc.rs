@@ -9,15 +9,15 @@
 //!           use v12                    use r6
 //! ```
 //!
-//! Steps: thread jumps and drop unreachable code; drop pure instructions whose result is dead; build the interference
-//! graph from liveness; merge the two sides of a copy where that cannot make the graph harder to colour (Briggs' and
-//! George's tests); colour with ten registers (r0-r9), optimistically; what finds no colour gets a slot of the stack and
-//! the steps start again. Afterwards copies onto themselves disappear, and labels become distances.
+//! Steps: thread jumps and remove unreachable code; remove dead pure instructions; build the interference graph from
+//! liveness; coalesce copies conservatively (Briggs' and George's tests); colour optimistically with ten registers
+//! (r0-r9); spill uncoloured registers to stack slots and repeat. Finally copies between equal registers are removed,
+//! and labels become distances.
 //!
-//! Holds before: every use is reached by a definition on the paths that the program takes. Holds after: only the
-//! machine's registers, a frame of at most 512 bytes.
+//! Holds before: every use is reached by a definition on all feasible paths. Holds after: only physical registers, a
+//! frame of at most 512 bytes.
 //!
-//! Limits: a spilled register lives in memory everywhere; what is loaded serves up to the next call or label at most.
+//! Limits: a spilled register is in memory on its whole live range; a reload serves uses up to the next call or label.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -29,11 +29,11 @@ use super::liveness::for_each_live;
 use super::{LowerError, Place, place, reach};
 use crate::model::{Lines, Source, Span};
 
-/// The registers that can hold a value: r0 to r9.
+/// Number of allocatable registers: r0 to r9.
 const COLOURS: usize = 10;
-/// So many times what is loaded from a slot may serve more than one use.
+/// Number of spill rounds in which a reload may serve several uses.
 const MOST_ROUNDS_THAT_KEEP: usize = 2;
-/// The kernel's frame.
+/// Size of the kernel's stack frame, in bytes.
 pub(crate) const STACK_BYTES: u32 = flowloom_isa::limits::STACK_BYTES as u32;
 
 /// Turns virtual code into instructions with their source lines.
@@ -70,13 +70,14 @@ pub(crate) fn finish(mut builder: Builder, source: &Source) -> Result<(Vec<Insn>
     }
 }
 
-/// Moves blocks to where they are first jumped to, where nothing runs into them: the jump goes away. Of a long program the
-/// targets of conditional jumps are placed depth first as well, behind the block that jumps: few jumps are far then.
+/// Moves blocks without a fall-through predecessor to the first jump to them, which removes the jump. In a long
+/// program, the targets of conditional jumps are also placed depth first, after the block that jumps, so that few jumps
+/// are far.
 fn lay_out(ops: &mut Vec<Op>, is_long: bool) {
     struct Block {
         ops: std::ops::Range<usize>,
         line: Option<Op>,
-        /// The block before runs into it.
+        /// The previous block falls through into this one.
         is_run_into: bool,
     }
     let mut blocks: Vec<Block> = Vec::new();
@@ -128,7 +129,7 @@ fn lay_out(ops: &mut Vec<Op>, is_long: bool) {
                 if let Op::Jump { target, .. } | Op::MayGoto(target) = op
                     && let Some(&to) = of_label.get(target)
                 {
-                    // Blocks that run into each other stay together.
+                    // Blocks connected by fall-through stay together.
                     let first = (0..=to).rev().find(|&b| !blocks[b].is_run_into).unwrap_or(0);
                     waiting.extend((!placed[first]).then_some(first));
                 }
@@ -143,7 +144,7 @@ fn lay_out(ops: &mut Vec<Op>, is_long: bool) {
     *ops = out;
 }
 
-/// Drops what no path reaches, also where that jumps in circles.
+/// Removes unreachable code, cycles included.
 fn remove_unreachable(ops: &mut Vec<Op>) {
     let mut position = HashMap::new();
     for (i, op) in ops.iter().enumerate() {
@@ -174,7 +175,7 @@ fn remove_unreachable(ops: &mut Vec<Op>) {
     });
 }
 
-/// Follows jumps to jumps, drops what no path reaches and jumps to the next instruction.
+/// Threads jumps; removes unreachable code and jumps to the next instruction.
 fn simplify_jumps(ops: &mut Vec<Op>) {
     loop {
         let before = ops.len();
@@ -272,7 +273,7 @@ fn remove_dead(ops: &mut Vec<Op>, builder: &Builder) {
     }
 }
 
-/// The interference graph with merged nodes.
+/// The interference graph with coalesced nodes.
 struct Graph {
     neighbours: Vec<BTreeSet<usize>>,
     alias: Vec<usize>,
@@ -298,10 +299,10 @@ impl Graph {
         if r < COLOURS { usize::MAX } else { self.neighbours[r].len() }
     }
 
-    /// Whether merging `a` and `b` leaves the graph as easy to colour as it was.
+    /// True if merging `a` and `b` keeps the graph as colourable as before.
     fn can_merge(&self, a: usize, b: usize) -> bool {
         if a < COLOURS {
-            // George: each neighbour of b already interferes with a, or does not matter.
+            // George: each neighbour of b already interferes with a or is of insignificant degree.
             self.neighbours[b]
                 .iter()
                 .all(|&n| n < COLOURS || self.degree(n) < COLOURS || self.neighbours[a].contains(&n))
@@ -323,14 +324,14 @@ impl Graph {
     }
 }
 
-/// A register that goes to the stack.
+/// A register to spill.
 struct Spilled {
     reg: Reg,
-    /// Registers of one group never live at the same time, or hold the same value: they share a slot.
+    /// Registers of a group do not interfere or hold the same value: they share a slot.
     group: usize,
 }
 
-/// A machine register for every register, or the registers that must go to the stack.
+/// A physical register for every register, or the registers to spill.
 fn colour(ops: &[Op], builder: &Builder, spills: &Spills) -> Result<Vec<u32>, Vec<Spilled>> {
     let regs = builder.reg_count() as usize;
     let mut graph =
@@ -366,7 +367,7 @@ fn colour(ops: &[Op], builder: &Builder, spills: &Spills) -> Result<Vec<u32>, Ve
             copies.push((dst.0 as usize, src.0 as usize));
         }
     });
-    // What a spill made is short-lived already: spilling it again would not help.
+    // Registers made by spilling have short live ranges: spilling them again would not help.
     for reg in &spills.short {
         cost[reg.0 as usize] = u32::MAX;
     }
@@ -399,7 +400,7 @@ fn colour(ops: &[Op], builder: &Builder, spills: &Spills) -> Result<Vec<u32>, Ve
         }
     }
 
-    // Simplify: take out what is easy to colour, otherwise the cheapest by cost per edge, and hope.
+    // Simplify: remove nodes of insignificant degree, otherwise the one with the least cost per edge, optimistically.
     let mut degrees: Vec<usize> = graph.neighbours.iter().map(BTreeSet::len).collect();
     let mut left: BTreeSet<usize> = (FIRST_VIRTUAL as usize..regs).filter(|&r| graph.present[r]).collect();
     let mut stack = Vec::with_capacity(left.len());
@@ -417,7 +418,7 @@ fn colour(ops: &[Op], builder: &Builder, spills: &Spills) -> Result<Vec<u32>, Ve
             }
         }
     }
-    // The registers that each one is copied from or to, in the order of the copies.
+    // Copy partners of each register, in the order of the copies.
     let mut partners: HashMap<usize, Vec<usize>> = HashMap::new();
     for &(dst, src) in &copies {
         let (dst, src) = (graph.find(dst), graph.find(src));
@@ -454,18 +455,19 @@ fn colour(ops: &[Op], builder: &Builder, spills: &Spills) -> Result<Vec<u32>, Ve
     Ok((0..regs).map(|r| colours[graph.find(r)].unwrap_or(0)).collect())
 }
 
-/// What spilling has made.
+/// Results of spilling.
 #[derive(Default)]
 struct Spills {
     rounds: usize,
-    /// Where the value of a register stands that is loaded from a slot, and stored to it whenever it changes.
+    /// Slot of each register that is loaded from one, and stored to it after each definition.
     slots: HashMap<Reg, i16>,
-    /// Registers of a single use.
+    /// Registers with a single use.
     short: Vec<Reg>,
 }
 
-/// Gives each group of spilled registers a slot: a store after each definition and a load before a use, which at first serves
-/// the uses after it too, up to the next call or label. Those registers may be spilled in turn, and then load for each use.
+/// Assigns each group of spilled registers a slot: a store after each definition and a load before a use. In the first
+/// rounds the reload also serves later uses, up to the next call or label. Such a register may be spilled in turn, and
+/// is then loaded for each use.
 fn spill(ops: Vec<Op>, spilled: &[Spilled], spills: &mut Spills, builder: &mut Builder) -> Vec<Op> {
     spills.rounds += 1;
     let keeps = spills.rounds <= MOST_ROUNDS_THAT_KEEP;
@@ -479,12 +481,12 @@ fn spill(ops: Vec<Op>, spilled: &[Spilled], spills: &mut Spills, builder: &mut B
         slots.insert(s.reg, slot);
     }
     let mut out = Vec::with_capacity(ops.len() * 2);
-    // Slots whose value a register has.
+    // Registers that hold the value of a slot.
     let mut kept: HashMap<i16, Reg> = HashMap::new();
     for mut op in ops {
         match op {
             Op::Forget { reg } if slots.contains_key(&reg) => continue,
-            // Its value is in the slot already, or comes from there.
+            // The value is already in the slot, or comes from it.
             Op::Load { size: Size::B8, dst: reg, base: FP, offset }
             | Op::Store { size: Size::B8, base: FP, offset, src: Operand::Reg(reg) }
                 if slots.get(&reg) == Some(&offset) =>
@@ -494,7 +496,7 @@ fn spill(ops: Vec<Op>, spilled: &[Spilled], spills: &mut Spills, builder: &mut B
             Op::Label(_) | Op::Call { .. } => kept.clear(),
             _ => {}
         }
-        // A constant needs no register on its way to the stack.
+        // A constant is stored as an immediate.
         if let Op::Alu { wide, op: alu::MOV, dst, src: Operand::Imm(imm) } = op
             && let Some(&offset) = slots.get(&dst)
             && (wide || imm >= 0)
@@ -563,7 +565,7 @@ fn size_bits(of: Size) -> u8 {
     }
 }
 
-/// Distances for labels, bytes for operations.
+/// Replaces labels by distances and encodes operations.
 fn encode(ops: &[Op], source: &Source) -> Result<(Vec<Insn>, Vec<LineInfo>), LowerError> {
     let mut places = HashMap::new();
     let mut at = 0usize;

@@ -1,6 +1,6 @@
-//! Search over the constants of a field, for long runs of rows that all compare it.
+//! Binary search over the constants of a field, for long runs of rows that all compare it.
 //!
-//! Goal: a table of thousands of rows costs a packet as many comparisons as the number of its rows has bits.
+//! Goal: a table of n rows costs a packet about log2(n) comparisons.
 //!
 //! ```text
 //!  before: 2,000 rows `when ip.src in PREFIX && .. { .. }`, at least one test each
@@ -8,15 +8,15 @@
 //!          their order, and from there to the row after the run
 //! ```
 //!
-//! Steps: take the longest run of rows that compare the same field with constants (`==`, a prefix, a range or a set); cut the
-//! field's values at the ends of all their intervals; make a [`List`] of rows for each different set that covers a piece.
-//! A list may be searched again, by another field. Addresses of 128 bits are searched by their high half, then by the low
-//! one.
+//! Steps: take the longest run of rows that compare the same field with constants (`==`, a prefix, a range or a set);
+//! split the field's values at the bounds of all their intervals; make a [`List`] of rows for each distinct set that
+//! covers a piece. A list may be searched again, by another field. 128-bit addresses are searched by their high half,
+//! then by the low one.
 //!
-//! Holds after: a path tests the rows that it meets in their order, and meets every row that can match.
+//! Holds after: a path tests rows in their order, and tests every row that can match.
 //!
-//! Limits: where intervals overlap so much that the lists would have more than [`MOST_COPIES`] entries for each row
-//! beside one for each interval, the run is cut in half.
+//! Limits: if the intervals overlap so much that the lists would have more than [`MOST_COPIES`] entries per row, beside
+//! one per interval, the run is halved.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -32,23 +32,23 @@ use super::value::Value;
 use crate::intervals::{self, Interval};
 use crate::model::{Condition, Relation, Wide};
 
-/// Fewer rows are tested one after the other.
+/// Least number of rows for a search; fewer are tested linearly.
 const LEAST_ROWS: usize = 16;
-/// Entries of lists for each row of a run, beside one for each of its intervals: a set has many.
+/// Limit on list entries per row of a run, beside one for each of its intervals: a set has many.
 const MOST_COPIES: usize = 4;
-/// Up to so many intervals are looked through one after the other.
+/// Limit on intervals that are tested linearly.
 const MOST_IN_LINE: usize = 4;
-/// Fields of fewer bits have too few values.
+/// Least width of a searched field, in bits; narrower ones have too few values.
 const LEAST_BITS: u8 = 8;
 
 /// Rows that compare one field.
 struct Run {
     field: FieldId,
-    /// The row's index in the tree, the number of its condition and the values for which that holds.
+    /// The row's index in the tree, the number of its condition, and the values that satisfy it.
     rows: Vec<(usize, usize, Vec<Interval>)>,
 }
 
-/// Values that lead to the same rows, as positions in the run.
+/// Values that lead to the same rows, which are positions in the run.
 struct Piece {
     low: u128,
     high: u128,
@@ -56,7 +56,7 @@ struct Piece {
 }
 
 impl<'a> Lowering<'a> {
-    /// Emits a search where a run of rows begins; whether one does. The paths from it are left to do.
+    /// Emits a search if a run of rows begins here; returns whether it does. The paths out of it are added to `todo`.
     pub(super) fn search_rows(&mut self, tree: &mut Tree<'a>, at: At) -> bool {
         let Some((run, pieces)) = tree.run(at) else { return false };
         let before = Rc::new(self.path.clone());
@@ -109,15 +109,15 @@ impl<'a> Lowering<'a> {
         true
     }
 
-    /// A copy of a value that the kernel's verifier does not link to it: what the outcomes of comparisons say of the copy stays
-    /// unknown of the value. Otherwise each leaf of a search that reads the value later is walked by itself.
+    /// A copy of a value that the kernel's verifier does not link to it: outcomes of comparisons refine the copy, not
+    /// the value. Otherwise the verifier follows each leaf of a search that reads the value later separately.
     pub(super) fn unlinked(&mut self, value: Reg) -> Reg {
         let copy = self.own(Value::Reg(value));
         self.builder.alu64(alu::XOR, copy, Operand::Imm(0));
         copy
     }
 
-    /// Searches the low half of a value of 128 bits. Where all that is looked for are IPv4 addresses, 32 bits of it.
+    /// Searches the low half of a 128-bit value; only 32 bits of it if all constants are IPv4 addresses.
     fn search_low(&mut self, low: Reg, pieces: Vec<Piece>, none: Label, leaves: &mut BTreeMap<Vec<usize>, Label>) {
         let mapped = IPV4_MAPPED..=IPV4_MAPPED | u128::from(u32::MAX);
         if !pieces.iter().all(|piece| mapped.contains(&piece.low) && mapped.contains(&piece.high)) {
@@ -129,7 +129,7 @@ impl<'a> Lowering<'a> {
         self.search_pieces(low, u64::from(u32::MAX), pieces, none, leaves);
     }
 
-    /// Searches a value that is at most `most`; where that fits in 32 bits, only those of the register count.
+    /// Searches a value that is at most `most`; if that fits in 32 bits, only the low 32 bits of the register count.
     fn search_pieces(
         &mut self,
         value: Reg,
@@ -146,9 +146,9 @@ impl<'a> Lowering<'a> {
         self.search_intervals(value, is_wide, &pieces, (0, most), none);
     }
 
-    /// Jumps to the label of the interval that the value lies in, otherwise to `none`. The intervals ascend; the value is
-    /// known to lie in `known`. What that makes unreachable is not emitted: the kernel would remove each such place by
-    /// itself, and moves the rest of the program each time. Of a value that is not wide the low 32 bits count.
+    /// Jumps to the label of the interval that contains the value, otherwise to `none`. The intervals ascend; the value
+    /// is known to be in `known`. Branches that this makes unreachable are not emitted: the kernel would remove each
+    /// one and move the rest of the program each time. If not `is_wide`, only the low 32 bits of the value count.
     pub(super) fn search_intervals(
         &mut self,
         value: Reg,
@@ -196,7 +196,7 @@ impl<'a> Lowering<'a> {
 }
 
 impl Tree<'_> {
-    /// The run of rows that begins at a place, and the pieces to search first; `None` where it is not worth a search.
+    /// The run of rows that begins at a place, and the pieces to search first; `None` if a search does not pay.
     fn run(&self, at: At) -> Option<(Run, Vec<Piece>)> {
         let list = &self.lists[at.list];
         let rows = &list.rows[at.index..];
@@ -231,7 +231,7 @@ impl Tree<'_> {
         None
     }
 
-    /// A list of these rows of a run.
+    /// Adds a list of these rows of a run.
     fn list(&mut self, run: &Run, positions: &[usize], at: At, then: At, before: &Rc<Facts>) -> At {
         let rows: Vec<usize> = positions.iter().map(|&i| run.rows[i].0).collect();
         let outer = &self.lists[at.list].known;
@@ -244,7 +244,7 @@ impl Tree<'_> {
 }
 
 impl Run {
-    /// The pieces to search first: of the value, or of its high half; `None` where the lists would be too long.
+    /// The pieces to search first: of the value, or of its high half; `None` if the lists would be too long.
     fn pieces(&self) -> Option<Vec<Piece>> {
         let intervals: usize = self.rows.iter().map(|(_, _, intervals)| intervals.len()).sum();
         let most = self.rows.len() * MOST_COPIES + intervals;
@@ -261,7 +261,7 @@ impl Run {
         (pieces.iter().map(entries).sum::<usize>() <= most).then_some(pieces)
     }
 
-    /// The low half, where the high half lies in `piece`.
+    /// The pieces of the low half for a high half in `piece`.
     fn low_pieces(&self, piece: &Piece) -> Vec<Piece> {
         let all = u128::from(u64::MAX);
         let low: Vec<Vec<Interval>> = piece
@@ -272,7 +272,7 @@ impl Run {
                 let all_of = &self.rows[i].2;
                 let first = all_of.partition_point(|(_, high)| high >> 64 < piece.high);
                 let of = all_of[first..].iter().take_while(|(low, _)| low >> 64 <= piece.low);
-                // An interval over several high halves has all low ones.
+                // An interval that spans several high halves contains all low ones.
                 of.map(|(low, high)| if low >> 64 == high >> 64 { (low & all, high & all) } else { (0, all) }).collect()
             })
             .collect();
@@ -281,8 +281,8 @@ impl Run {
     }
 }
 
-/// Cuts the values at the ends of all intervals; pieces that no row covers are left out. `None` where the pieces have more than
-/// `most` rows together.
+/// Splits the values at the bounds of all intervals and drops pieces that no row covers. `None` if the pieces have more
+/// than `most` rows in total.
 fn pieces<'i>(rows: impl Iterator<Item = (usize, &'i [Interval])> + Clone, most: usize) -> Option<Vec<Piece>> {
     let ends = rows.clone().flat_map(|(_, intervals)| intervals);
     let mut cuts: Vec<u128> = ends.flat_map(|&(low, high)| [Some(low), high.checked_add(1)]).flatten().collect();
@@ -316,8 +316,8 @@ fn pieces<'i>(rows: impl Iterator<Item = (usize, &'i [Interval])> + Clone, most:
     Some(pieces)
 }
 
-/// The field that a condition compares with constants, and the values for which it holds, ascending. Orders and negations
-/// are left out: they hold for so many values that a search would not separate the rows.
+/// The field that a condition compares with constants, and the values that satisfy it, ascending. Orderings and
+/// negations are excluded: they accept so many values that a search would not separate the rows.
 fn intervals(condition: &Condition) -> Option<(FieldId, Vec<Interval>)> {
     let selects = match condition {
         Condition::Compare { relation, .. } => *relation == Relation::Equal,

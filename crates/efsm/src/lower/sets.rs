@@ -1,7 +1,8 @@
-//! A value in a set as a binary search over the set's intervals.
+//! Set membership as a binary search over the set's intervals.
 //!
-//! A set of n intervals costs a packet about log2(n) comparisons and the program about 2.5 n instructions, of addresses of
-//! 128 bits more: they are searched by their high half, then by the low one. IPv4 addresses are searched as 32 bits.
+//! A set of n intervals costs a packet about log2(n) comparisons and the program about 2.5 n instructions, more for
+//! 128-bit addresses: they are searched by their high half, then by the low one. IPv4 addresses are searched as 32
+//! bits.
 
 use flowloom_isa::insn::{alu, jmp};
 use flowloom_wire::field::IPV4_MAPPED;
@@ -11,15 +12,15 @@ use super::asm::{Label, Operand, Reg};
 use super::value::{Pair, Value};
 use crate::intervals::{self, Interval};
 
-/// Up to so many intervals the value itself is compared, and no copy of it.
+/// Limit on intervals up to which the value itself is compared, not an unlinked copy.
 const MOST_LINKED: usize = 8;
 
-/// Values of one half.
+/// First and last value of an interval of halves.
 type Half = (u64, u64);
 
 impl Lowering<'_> {
-    /// To `inside` where a value of so many bits lies in one of the intervals, otherwise to `outside`; where that is known
-    /// before running, nothing is emitted and the result says it.
+    /// Jumps to `inside` if a value of `bits` bits is in one of the intervals, otherwise to `outside`. Returns `Some`
+    /// and emits nothing if the outcome is known at compile time.
     pub(super) fn search_set(
         &mut self,
         value: Pair,
@@ -56,7 +57,7 @@ impl Lowering<'_> {
     }
 
     fn search_halves(&mut self, high: Reg, low: Reg, values: &[Interval], inside: Label, outside: Label) {
-        // The high halves of which all low ones are in the set, and those of which some are.
+        // High halves with all low halves in the set, and high halves with some of them.
         let mut by_high: Vec<(u64, u64, Label)> = Vec::new();
         let mut parts: Vec<(Label, Vec<Half>)> = Vec::new();
         for &(first, last) in values {
@@ -97,7 +98,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// One more interval of low halves behind a high half; the high halves ascend.
+    /// Adds an interval of low halves for a high half; the high halves ascend.
     fn add_part(
         &mut self,
         by_high: &mut Vec<(u64, u64, Label)>,
@@ -115,7 +116,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The same of a value of at most 64 bits, none of which is above `most`.
+    /// The same for a value of at most 64 bits that is at most `most`.
     fn search_half(&mut self, value: Reg, most: u64, pieces: &[Half], inside: Label, outside: Label) {
         let pieces: Vec<(u64, u64, Label)> =
             pieces.iter().filter(|(low, _)| *low <= most).map(|&(low, high)| (low, high.min(most), inside)).collect();

@@ -1,7 +1,7 @@
-//! Which part of the parse graph a function needs.
+//! The part of the parse graph that a function needs.
 //!
-//! A node is left out where nothing it leads to can matter: because no element asks for those headers, or because with the
-//! headers that the packet has by then no row that asks for them can be reached.
+//! A node is skipped if nothing after it can matter: no element needs those headers, or no row that needs them can be
+//! reached with the headers that the packet has by then.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,28 +12,28 @@ use super::parse::mask_of;
 use super::{Lowering, fields_used, steps};
 use crate::model::{Condition, Element, Expr, NewValue, Relation, Row, Terminal, Variable, Wide, WriteTarget};
 
-/// With more sets of known metadata than these at an element nothing of it counts as known there.
+/// Limit on sets of known metadata per element; beyond it nothing is known there.
 const MOST_KNOWN: usize = 16;
 
-/// Which part of the parse graph is needed.
+/// The needed part of the parse graph.
 pub(super) struct Shape {
     /// Headers that are needed.
     pub(super) needed: u32,
-    /// Every combination of needed headers with which a parse can end.
+    /// All sets of needed headers with which a parse can end.
     pub(super) masks: BTreeSet<u32>,
     /// Whether the protocol numbers of the outer and the inner IP packet are needed.
     pub(super) ip_proto: [bool; 2],
-    /// The nodes through which the parse must go: they, or what they lead to, are needed.
+    /// Nodes on the way to needed headers or protocol numbers, or needed themselves.
     relevant: Vec<bool>,
-    /// Those of them that need not be looked at where the parse comes to them with these headers.
+    /// Of these, (node, headers before it) that need no parsing.
     pruned: BTreeSet<(usize, u32)>,
-    /// The nodes after which something asks how many bytes the IP header left.
+    /// Nodes after which the remaining length of the IP packet is read.
     pub(super) asked: Vec<bool>,
 }
 
 impl Shape {
-    /// What these elements need, the first of them entered with the metadata as declared, or where that is not given with
-    /// any.
+    /// The needs of these elements. The first one is entered with the declared metadata, or with arbitrary metadata if
+    /// `None`.
     pub(super) fn of(elements: &[Element], metadata: Option<&[Variable]>, first: usize, graph: &Graph) -> Shape {
         let mut ip_proto = [false; 2];
         for field in fields_used(elements) {
@@ -50,11 +50,11 @@ impl Shape {
         Shape::new(needed(elements), ip_proto, graph, Some(&uses))
     }
 
-    /// The part that leads to these headers and protocol numbers; all of it, or what can matter to the `uses`.
+    /// The part that leads to these headers and protocol numbers, restricted to what can matter to `uses`.
     pub(super) fn new(needed: u32, ip_proto: [bool; 2], graph: &Graph, uses: Option<&Uses<'_>>) -> Shape {
         let nodes = graph.nodes();
         let (mut relevant, mut asked) = (vec![false; nodes.len()], vec![false; nodes.len()]);
-        // A node stands before all that can follow it.
+        // Nodes are in topological order.
         for (index, node) in nodes.iter().enumerate().rev() {
             relevant[index] = node.valid_after(0).any(|valid| valid & needed != 0)
                 || node.next.ip_proto.is_some_and(|(scope, _)| ip_proto[scope as usize])
@@ -76,7 +76,7 @@ impl Shape {
         shape
     }
 
-    /// Whether the parse has to look at the node where it comes to it with these headers.
+    /// True if the parse needs the node when it is reached with these headers.
     pub(super) fn leads_on(&self, node: usize, mask: u32) -> bool {
         self.relevant[node] && !self.pruned.contains(&(node, mask))
     }
@@ -102,24 +102,24 @@ impl Shape {
     }
 }
 
-/// Elements whose rows tell what of a parse can matter.
+/// Elements whose rows determine what can matter in a parse.
 pub(super) struct Uses<'a> {
     elements: &'a [Element],
-    /// For each element what its rows use.
+    /// Uses of each row, by element.
     rows: Vec<Vec<RowUses>>,
-    /// What the metadata is at the start, where that is known.
+    /// The initial metadata, if known.
     metadata: Option<&'a [Variable]>,
-    /// The number of the first element in the function.
+    /// Index of the first element in the function.
     first: usize,
 }
 
-/// What a row uses of a packet.
+/// Uses of a packet by a row.
 struct RowUses {
-    /// For each field the headers of which one makes it present.
+    /// For each field, the headers of which one makes it present.
     needs: Vec<u32>,
     /// Protocol numbers that it reads, by scope.
     protos: [bool; 2],
-    /// All headers that it may ask for.
+    /// All headers that it may need.
     headers: u32,
 }
 
@@ -139,14 +139,14 @@ impl RowUses {
     }
 }
 
-/// Metadata fields whose values are known.
+/// Metadata fields with known values.
 type Known = BTreeMap<u16, u128>;
 
-/// What the headers of a packet can do: which element and row (none: its key) with which headers.
+/// Reachable uses of the headers: element, row (`None` for its key) and headers.
 type Effect = BTreeSet<(usize, Option<usize>, u32)>;
 
 impl Uses<'_> {
-    /// What a packet can do that has these headers, and which protocol numbers can matter to it.
+    /// The uses that a packet with these headers can reach, and the protocol numbers that can matter to it.
     fn effect(&self, mask: u32) -> (Effect, [bool; 2]) {
         let has = |field: FieldId| mask_of(field) == 0 || mask & mask_of(field) != 0;
         let (mut effect, mut protos) = (Effect::new(), [false; 2]);
@@ -206,7 +206,7 @@ impl Uses<'_> {
     }
 }
 
-/// What is known of the metadata after these writes.
+/// Known metadata after these writes.
 fn after<'a>(writes: impl Iterator<Item = (WriteTarget, &'a NewValue)>, known: &Known) -> Known {
     let mut after = known.clone();
     for (target, value) in writes {
@@ -232,10 +232,10 @@ fn number(expr: &Expr, known: &Known) -> Option<u128> {
     }
 }
 
-/// Whether a comparison of what is known holds.
+/// Outcome of a comparison of known values.
 fn holds(condition: &Condition, known: &Known) -> Option<bool> {
     let Condition::Compare { left, relation, right, .. } = condition else { return None };
-    // Small numbers are the same in every width, with a sign or without.
+    // Small numbers are the same in every width, signed or unsigned.
     let small = |expr| number(expr, known).filter(|&value| value < 1 << 7);
     let (left, right) = (small(left)?, small(right)?);
     match relation {
@@ -245,16 +245,16 @@ fn holds(condition: &Condition, known: &Known) -> Option<bool> {
     }
 }
 
-/// Where parses end.
+/// Outcomes of parses.
 struct Ends<'a> {
     uses: &'a Uses<'a>,
     shape: &'a Shape,
     graph: &'a Graph,
-    /// All different effects.
+    /// All distinct effects.
     known: Vec<(Effect, [bool; 2])>,
     of_mask: BTreeMap<u32, usize>,
-    /// For a node and the headers before it the effects of all that packets can be found to have there, and the protocol
-    /// numbers that are read on the way.
+    /// For a node and the headers before it: all effects that a packet can have from there, and the protocol numbers
+    /// that are read on the way.
     memo: BTreeMap<(usize, u32), (BTreeSet<usize>, [bool; 2])>,
 }
 
@@ -295,7 +295,7 @@ impl Ends<'_> {
         (ends, protos)
     }
 
-    /// The nodes after which all comes to the same, with the headers before them.
+    /// Nodes, with the headers before them, after which all paths have the same effect.
     fn pruned(&self) -> BTreeSet<(usize, u32)> {
         let all = self.memo.iter().filter(|(_, (ends, read))| {
             let mut ends = ends.iter();
@@ -307,14 +307,14 @@ impl Ends<'_> {
     }
 }
 
-/// The headers that these elements may ask for: those of their fields, and those whose checksum covers what is written.
+/// Headers that these elements may need: those of their fields, and those with a checksum over written fields.
 pub(super) fn needed(elements: &[Element]) -> u32 {
     let mut needed = fields_used(elements).into_iter().map(mask_of).fold(0, |a, b| a | b);
     needed |= elements.iter().flat_map(|e| &e.rows).map(row_headers).fold(0, |a, b| a | b);
     needed
 }
 
-/// The same of one row.
+/// The same for one row.
 fn row_headers(row: &Row) -> u32 {
     let absent = row.conditions.iter().filter_map(Condition::absent);
     let mut needed = row.fields().into_iter().chain(absent).map(mask_of).fold(0, |a, b| a | b);

@@ -1,8 +1,7 @@
 //! The steps of a row.
 //!
-//! Goal: the changes of [`flowloom_wire::edit`], as code. All values are computed before the first step; each step that finds
-//! a frame changed by one before it looks at it anew, as far as it needs to, so that it sees what the reference machine
-//! does.
+//! Goal: code for the changes of [`flowloom_wire::edit`]. All values are computed before the first step. A step after a
+//! change of the frame parses the frame again, as far as it needs to, so that it sees what the reference machine sees.
 //!
 //! ```text
 //!  push mpls(label = x);       search the link layer: where it ends, whether labels follow
@@ -11,10 +10,10 @@
 //!  goto next;                  the parse of `next` in front of it
 //! ```
 //!
-//! Holds before: the row's writes are done, the frame is the one that was parsed. Holds after: no pointer to a header means
-//! anything where the frame has changed.
+//! Holds before: the row's writes are done, the frame is unchanged since the parse. Holds after: if the frame has
+//! changed, all header pointers are invalid.
 //!
-//! Limits: frames grow by [`super::frame::HEADROOM_BYTES`].
+//! Limits: frames grow by at most [`super::frame::HEADROOM_BYTES`].
 
 use std::collections::BTreeMap;
 
@@ -36,16 +35,16 @@ use super::write::Source;
 use crate::model::{Actions, Expr, Function, HeaderTemplate, Span, StepKind, Terminal, Width};
 use crate::steps;
 
-/// Tags that the parse follows.
+/// Number of tags that the parser follows.
 const TAGS: i16 = 2;
-/// Tags and labels that the parse follows.
+/// Number of tags and labels that the parser follows.
 const TAGS_AND_LABELS: i16 = 6;
 const IP: [Header; 2] = [Header::Ipv4, Header::Ipv6];
 const INNER_IP: [Header; 2] = [Header::InnerIpv4, Header::InnerIpv6];
-/// What an IPv6 header's length does not count.
+/// Bytes that the payload length of IPv6 does not count: its header.
 const IPV6_BYTES: i32 = 40;
 
-/// A step whose values are known.
+/// A step whose values are computed.
 pub(super) enum Prepared {
     /// The tag control information.
     PushVlan(Value),
@@ -53,14 +52,14 @@ pub(super) enum Prepared {
     PushMpls(Value),
     PopVlan,
     PopMpls,
-    /// The headers, and the values at their slots.
+    /// Headers, and the values for their slots.
     Encapsulate(Stack, Vec<(Slice, Source)>),
     Decapsulate,
-    /// The port of a copy.
+    /// Port of the clone.
     Clone(Value),
-    /// The port of a packet of one's own, its headers, and the values at their slots.
+    /// Port of the emitted packet, its headers, and the values for their slots.
     Emit(Value, Stack, Vec<(Slice, Source)>),
-    /// A record for user space.
+    /// An event record.
     Log(Record),
 }
 
@@ -81,15 +80,15 @@ impl Prepared {
 
 /// An IP header in the frame.
 struct Ip {
-    /// The distance of the EtherType or label's end before it.
+    /// Distance from the packet's start to the EtherType or end of label before it.
     before: Reg,
-    /// Whether labels stand before it.
+    /// Whether labels precede it.
     labelled: Reg,
 }
 
-/// By how many bytes a frame can grow on its way through the elements, and the row on this way that adds most.
+/// Largest growth of a frame in bytes over all paths through the elements, and the row on that path that adds most.
 pub(super) fn most_growth(function: &Function) -> (u32, Span) {
-    // From each element on: all that can be added, and where most of it is.
+    // For each element: largest growth from there on, and the largest contribution to it.
     let mut from: Vec<(u32, (u32, Span))> = vec![Default::default(); function.elements.len()];
     for (index, element) in function.elements.iter().enumerate().rev() {
         let rows = element.rows.iter().map(|row| (&row.actions, row.span));
@@ -106,7 +105,7 @@ pub(super) fn most_growth(function: &Function) -> (u32, Span) {
     from.first().map_or_else(Default::default, |&(all, (_, span))| (all, span))
 }
 
-/// What the steps of a row add; what they take away may be something else.
+/// Bytes that the steps of a row add; bytes that they remove are not subtracted.
 fn growth(function: &Function, actions: &Actions) -> u32 {
     let of = |step: &StepKind| match step {
         StepKind::Push(_) => TAG_BYTES as u32,
@@ -119,14 +118,14 @@ fn growth(function: &Function, actions: &Actions) -> u32 {
     actions.steps.iter().map(|step| of(&step.kind)).sum()
 }
 
-/// Whether a packet can enter the element whose frame is another one than was parsed.
+/// True if packets can enter the element with a frame that has changed since it was parsed.
 pub(super) fn is_entered_anew(function: &Function, element: usize) -> bool {
     let rows = function.elements.iter().flat_map(|e| &e.rows).map(|row| &row.actions);
     rows.filter(|actions| actions.changes_frame())
         .any(|actions| matches!(actions.terminal, Terminal::Goto(to) if usize::from(to) == element))
 }
 
-/// The headers that these actions must find in the packet beside those of their fields.
+/// Headers that these actions need in the packet, beside those of their fields.
 pub(super) fn needed(actions: &Actions) -> u32 {
     let first = actions.steps.iter().find(|step| step.changes_frame());
     match first.map(|step| &step.kind) {
@@ -139,13 +138,13 @@ fn mask(headers: &[Header]) -> u32 {
     headers.iter().map(|header| header.bit()).fold(0, |a, b| a | b)
 }
 
-/// As a store of 2 bytes needs it.
+/// The value for a 2-byte store.
 fn in_memory(ethertype: u16) -> u64 {
     ethertype.swap_bytes().into()
 }
 
 impl Lowering<'_> {
-    /// Computes what a step needs to know.
+    /// Computes the values of a step.
     #[allow(clippy::expect_used, reason = "the front end has made the same stacks")]
     pub(super) fn prepare(&mut self, step: &StepKind, env: &Env) -> Option<Prepared> {
         Some(match step {
@@ -180,7 +179,7 @@ impl Lowering<'_> {
         self.beside_metadata(port)
     }
 
-    /// The values that are given for a stack, at their slots.
+    /// The given values of a stack, with their slots.
     pub(super) fn stack_values(
         &mut self,
         stack: &Stack,
@@ -199,7 +198,7 @@ impl Lowering<'_> {
         values
     }
 
-    /// The 32 bits of a tag, from its control information on, or of a label.
+    /// The 32 bits of a label, or of a tag from its control information on.
     fn entry(&mut self, template: &HeaderTemplate, env: &Env) -> Value {
         let mut entry = Value::Const(steps::DEFAULT_LABEL_TTL.into());
         for (field, value) in &template.values {
@@ -232,9 +231,9 @@ impl Lowering<'_> {
         }
     }
 
-    /// Takes the steps in order.
+    /// Emits the steps in order.
     pub(super) fn emit_steps(&mut self, steps: Vec<Prepared>) {
-        // The first step that changes the frame is about what the row has been seen to have.
+        // The first step that changes the frame uses the results of the parse.
         let mut is_parsed = true;
         for step in steps {
             let done = self.builder.label();
@@ -263,7 +262,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Looks for headers in the frame as it is now; `leave` is emitted for each combination of them that can be found.
+    /// Parses the current frame for headers; `leave` is emitted for each set of them that can be valid.
     fn search(&mut self, headers: &[Header], mut leave: impl FnMut(&mut Self, u32, &Finds)) {
         let pointers = headers.iter().map(|&header| (header, self.builder.reg())).collect();
         let finds = Finds { pointers, ip_proto: BTreeMap::new(), payload_len: BTreeMap::new() };
@@ -271,7 +270,7 @@ impl Lowering<'_> {
         self.emit_walk(&shape, &finds, &mut |this, found| leave(this, found, &finds));
     }
 
-    /// The distance of the two bytes before a header.
+    /// Distance of the two bytes before a header.
     fn before(&mut self, header: Reg) -> Reg {
         let distance = self.distance(header, self.data);
         self.builder.alu64(alu::SUB, distance, Operand::Imm(2));
@@ -352,7 +351,7 @@ impl Lowering<'_> {
         self.shrink(Before::Type(before, TAGS), Operand::Imm(TAG_BYTES as i32));
     }
 
-    /// Writes the EtherType of what comes after the label behind `address`, if anything does.
+    /// Writes the EtherType of the payload after the label at `address`, if there is any.
     fn type_by_version(&mut self, address: Reg) {
         let (store, data_end) = (self.builder.label(), self.data_end);
         let b = &mut self.builder;
@@ -369,7 +368,7 @@ impl Lowering<'_> {
         b.store(Size::B2, address, 0, Operand::Reg(ethertype));
     }
 
-    /// Whether labels stand before the IP header of the frame that was parsed.
+    /// Sets `labelled` if labels precede the IP header of the parsed frame.
     fn find_labels(&mut self, labelled: Reg) {
         let known = self.builder.label();
         self.search(&[Header::Mpls], |this, mask, _| {
@@ -389,7 +388,7 @@ impl Lowering<'_> {
         };
         if is_parsed {
             self.find_labels(labelled);
-            // Two places, apart even where one pointer serves for both.
+            // Two distinct places, even if one pointer serves for both.
             let places = [(Header::Ipv4, bytes(0, 1)), (Header::Ipv6, bytes(0, 2))];
             self.for_each_place(&places, |this, header, _| at(this, header, this.pointers[&header]));
         } else {
@@ -467,7 +466,8 @@ impl Lowering<'_> {
         self.shrink(Before::Type(before, TAGS_AND_LABELS), Operand::Reg(len));
     }
 
-    /// Writes the headers of a stack at `base + at`, with so many bytes after them, as [`Stack::render`] does.
+    /// Writes the headers of a stack at `base + at`, before a payload of `payload_bytes` bytes, as [`Stack::render`]
+    /// does.
     pub(super) fn render(
         &mut self,
         base: Reg,
@@ -478,7 +478,7 @@ impl Lowering<'_> {
     ) {
         let in_frame = |offset_bytes: usize| at + offset_bytes as i16;
         let limit_bytes = at as u32 + stack.template().len() as u32;
-        // What is known before running, as far as nothing that is not comes before it at the same place.
+        // Constants go into the template, unless an earlier run-time value overlaps them.
         let mut template = stack.template().to_vec();
         let mut late: Vec<(Slice, Source)> = Vec::new();
         for &(slot, source) in values {
@@ -511,7 +511,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Computes a checksum, where its field is still 0.
+    /// Computes a checksum whose field is still 0.
     fn render_checksum(&mut self, base: Reg, at: i16, checksum: &ChecksumSlot) {
         let sum = self.builder.reg();
         let mut covered = vec![checksum.covers.clone()];
@@ -548,7 +548,7 @@ impl Lowering<'_> {
         self.builder.store(Size::B2, base, at + checksum.offset_bytes as i16, Operand::Reg(sum));
     }
 
-    /// Stores constant bytes, four at a time or eight where they are all alike.
+    /// Stores constant bytes, four at a time, or eight if they are all zero.
     fn store_bytes(&mut self, base: Reg, at: i16, bytes: &[u8]) {
         let mut rest = bytes;
         let mut next = at;

@@ -1,7 +1,7 @@
-//! The decision tree over the rows of a state.
+//! Decision tree over the rows of a state.
 //!
-//! A path through the tree knows what it has tested and loaded ([`Facts`]); a test whose result is known is not emitted
-//! again. Where two paths come to the same row knowing the same, they join.
+//! A path through the tree tracks what it has tested and loaded ([`Facts`]); a test with a known result is not emitted
+//! again. Paths that reach the same row with the same facts join.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
@@ -16,36 +16,37 @@ use super::value::{Env, Item};
 use crate::layout::Counter;
 use crate::model::{Condition, Destination, Element, Expr, NextState, Relation, Row, Stateful, Wide};
 
-/// Above this many nodes a tree forgets what it tested, so that its size stays linear.
+/// Limit on nodes of a tree; beyond it a path drops the results of its tests, so that the size stays linear.
 const MAX_NODES: usize = 300;
 
-/// What a path knows.
+/// Facts that hold on a path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Facts {
-    /// The combinations of valid headers that are still possible.
+    /// Sets of valid headers that are still possible.
     pub(super) masks: Vec<u32>,
-    /// Metadata fields whose values are known before running.
+    /// Metadata fields with values known at compile time.
     pub(super) metadata: BTreeMap<u16, u128>,
     /// Results of tests, by the number of the condition.
     pub(super) tested: BTreeMap<usize, bool>,
-    /// What its registers hold.
+    /// Values that are in their registers.
     pub(super) loaded: BTreeSet<Item>,
     /// The packet's time has been read.
     pub(super) now_is_known: bool,
-    /// Some way to here has read it.
+    /// Some path to here has read it.
     pub(super) now_may_be_known: bool,
-    /// Whether the table of an absent context was found full; where it was not, the context is stored for the time being.
+    /// Whether the insertion of an absent context found the table full; if it did not, the context is tentatively
+    /// stored.
     pub(super) full: Option<bool>,
-    /// The locks that it holds.
+    /// Locks that it holds.
     pub(super) held: Held,
 }
 
-/// A place among the rows that a path goes through.
+/// Position of a path among the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct At {
-    /// Which list of the tree.
+    /// Index of the list in the tree.
     pub(super) list: usize,
-    /// The position in it; one after the last row leads to where the list leads.
+    /// Index in the list; one past the last row means the list's continuation.
     pub(super) index: usize,
 }
 
@@ -55,43 +56,43 @@ impl At {
     }
 }
 
-/// Rows that a path goes through one after the other.
+/// Rows that a path tests in order.
 #[derive(Debug, Default)]
 pub(super) struct List {
-    /// Which rows of the tree, in order.
+    /// Indices of rows in the tree.
     pub(super) rows: Vec<usize>,
-    /// Where it goes on when none of them matches, and what was known before the search that has made the list; `None` for
-    /// the list of all rows.
+    /// Continuation if no row matches, and the facts before the search that made the list; `None` for the list of all
+    /// rows.
     pub(super) then: Option<(At, Rc<Facts>)>,
-    /// Conditions that are known to hold for all paths through it, by their numbers.
+    /// Numbers of the conditions that hold on all paths through it.
     pub(super) known: BTreeSet<usize>,
 }
 
-/// The tree of one state (or of the absent context, or of a stateless element).
+/// Decision tree of a state, of the absent context, or of a stateless element.
 pub(super) struct Tree<'a> {
     pub(super) element: usize,
     pub(super) stateful: Option<&'a Stateful>,
     pub(super) rows: Vec<(usize, &'a Row)>,
     pub(super) env: Env,
-    /// What paths go through: first all rows, then those that a search has left over.
+    /// All rows first, then the lists made by searches.
     pub(super) lists: Vec<List>,
     nodes: BTreeMap<(At, Facts), Label>,
     bodies: BTreeMap<(usize, Facts), Label>,
     pub(super) todo: Vec<(Label, At, Facts)>,
-    /// For each row its conditions, numbered up to negation, and whether each has none.
+    /// For each row, the numbers of its conditions, equal up to negation, and whether each one is not negated.
     pub(super) numbers: Vec<Vec<(usize, bool)>>,
-    /// For each number the last row with this condition.
+    /// For each number, the last row with this condition.
     last_tests: Vec<usize>,
-    /// For everything that rows load, the last row that may.
+    /// For each item that rows load, the last row that may load it.
     last_uses: BTreeMap<Item, usize>,
     no_match: Label,
-    /// As `no_match`, with a context that is stored for the time being.
+    /// As `no_match`, for a context that is tentatively stored.
     no_match_stored: Label,
 }
 
 impl<'a> Lowering<'a> {
-    /// Goes on where a header of `any` is valid, otherwise to the label that `absent` gives for the facts there. Returns
-    /// whether the path can go on at all.
+    /// Falls through if a header of `any` is valid, otherwise jumps to the label that `absent` returns for the facts
+    /// there. Returns whether the fall-through is reachable.
     pub(super) fn require(&mut self, any: u32, absent: impl FnOnce(&Facts) -> Label) -> bool {
         let (with, without): (Vec<u32>, Vec<u32>) = self.path.masks.iter().partition(|&&m| m & any != 0);
         if without.is_empty() || any == 0 {
@@ -115,7 +116,7 @@ impl<'a> Lowering<'a> {
         let rows = element.rows.iter().enumerate();
         let rows: Vec<_> = rows.filter(|(_, row)| stateful.is_none() || row.states.contains(&state)).collect();
         if rows.iter().flat_map(|(_, row)| &row.conditions).flat_map(Condition::exprs).any(reads_now) {
-            // Before anything is loaded: a call would push it out of its registers.
+            // The call comes before all loads, since it clobbers registers.
             self.ensure_now();
         }
         let mut tree = Tree::new(index, stateful, rows, env, [self.builder.label(), self.builder.label()]);
@@ -246,13 +247,13 @@ impl<'a> Lowering<'a> {
         self.builder.goto(no_match);
     }
 
-    /// What a matched row does: counters, updates, context, packet actions.
+    /// Emits the effects of a matched row: counters, updates, context, packet actions.
     fn emit_body(&mut self, tree: &Tree<'a>, row_index: usize, row: &'a Row) {
         let index = tree.element;
         let mut env = tree.env.clone();
         self.count(index, Counter::Row { row: row_index, state: env.state });
         if let Some(stateful) = tree.stateful {
-            // Time first: a call would push what is computed out of its registers.
+            // Read the time first: the call clobbers registers.
             let sets_timer =
                 matches!(row.next, NextState::To { idle_ns, hard_ns, .. } if idle_ns.or(hard_ns).is_some());
             let is_touched = self.plans[index].layout.as_ref().is_some_and(|layout| layout.touched.is_some());
@@ -325,7 +326,7 @@ impl<'a> Tree<'a> {
         Some((index, row_index, row))
     }
 
-    /// Goes on after the lists that end here. What a search has found out is forgotten, so that all paths join after it.
+    /// Continues after the lists that end here. Drops the results of a search, so that all paths join after it.
     fn leave_lists(&self, mut at: At, mut facts: Facts) -> (At, Facts) {
         while let List { rows, then: Some((then, before)), .. } = &self.lists[at.list]
             && at.index >= rows.len()
@@ -341,7 +342,7 @@ impl<'a> Tree<'a> {
         (at, facts)
     }
 
-    /// The facts that matter from a place on.
+    /// Facts that rows from a place on can use.
     fn relevant(&self, at: At, mut facts: Facts) -> Facts {
         if self.nodes.len() > MAX_NODES {
             facts.tested.clear();
@@ -355,7 +356,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// The condition without negation, and whether it had none.
+/// The condition without negation, and true if it had none.
 fn positive(condition: &Condition) -> (Condition, bool) {
     let mut base = condition.clone();
     let polarity = match &mut base {
@@ -381,7 +382,7 @@ fn positive(condition: &Condition) -> (Condition, bool) {
     (base, polarity)
 }
 
-/// Everything that a row may load.
+/// All items that a row may load.
 fn row_items(row: &Row) -> BTreeSet<Item> {
     let mut items = Lowering::loadable(row.fields());
     for expr in row.exprs() {

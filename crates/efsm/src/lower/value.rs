@@ -1,6 +1,6 @@
-//! Expressions and conditions as code.
+//! Code for expressions.
 //!
-//! A value of width 32 is held zero-extended, so that 64-bit instructions read it right.
+//! A value of width 32 is held zero-extended, so that 64-bit instructions read it correctly.
 
 use std::collections::BTreeSet;
 
@@ -14,14 +14,14 @@ use super::parse::mask_of;
 use crate::layout::size_bytes;
 use crate::model::{BinaryOp, Destination, Expr, Stateful, Type, Variable, Wide, Width};
 
-/// A value that is known now or at run time.
+/// A value known at compile time or at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value {
     Const(u64),
     Reg(Reg),
 }
 
-/// A value of up to 128 bits; the high half of one that fits 64 is 0.
+/// A value of up to 128 bits; the high half of a value of up to 64 bits is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pair {
     pub(super) high: Value,
@@ -45,19 +45,19 @@ impl Pair {
         [self.high, self.low]
     }
 
-    /// The same value in other registers.
+    /// Applies `to` to both halves.
     pub(super) fn map(self, mut to: impl FnMut(Value) -> Value) -> Pair {
         Pair { high: to(self.high), low: to(self.low) }
     }
 }
 
-/// Something that a path has loaded into its register.
+/// A value that a path has loaded into its register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Item {
     Field(FieldId),
-    /// The high or the low half of a field as it stands in memory; the low one of a field of up to 64 bits.
+    /// The high or low half of a field in memory byte order; the low half if the field has up to 64 bits.
     Raw(FieldId, Half),
-    /// The time in this unit.
+    /// Time in units of this many nanoseconds.
     Clock(u64),
     Register(u16),
     Global(u16),
@@ -70,17 +70,17 @@ pub(super) enum Half {
     Low,
 }
 
-/// What an expression reads its registers from.
+/// Environment in which an expression is evaluated.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Env {
     pub(super) element: usize,
-    /// The state that was matched.
+    /// The matched state.
     pub(super) state: u16,
-    /// Where the stored context is; `None` means the default one.
+    /// Address of the stored context; `None` means the default context.
     pub(super) context: Option<Reg>,
-    /// Values that stand for registers instead of what is stored: those after the updates.
+    /// Updated values that replace the stored ones.
     pub(super) after: Vec<(Destination, Pair)>,
-    /// Registers before the updates, as far as the row's actions read those.
+    /// Values from before the updates, for registers whose old value the row's actions read.
     pub(super) old: Vec<(Destination, Pair)>,
 }
 
@@ -98,7 +98,7 @@ impl Lowering<'_> {
         self.function.elements[element].stateful.as_ref()
     }
 
-    /// An operand for `value`; registers are read only.
+    /// An operand for `value`; the register must not be changed.
     pub(super) fn operand_of(&mut self, value: Value) -> Operand {
         match value {
             Value::Const(c) => self.builder.operand(c),
@@ -106,7 +106,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// A register with `value` that may be changed.
+    /// A new register with `value`, which may be changed.
     pub(super) fn own(&mut self, value: Value) -> Reg {
         let reg = self.builder.reg();
         match value {
@@ -164,7 +164,7 @@ impl Lowering<'_> {
         match width {
             Width::W64 => self.builder.alu64(op, dst, src),
             Width::W32 => {
-                // In 32 bits any constant is an immediate.
+                // In 32-bit arithmetic any constant is an immediate.
                 self.builder.alu32(op, dst, src);
             }
         }
@@ -254,7 +254,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The address of a global register, and the bytes it takes.
+    /// Address of a global register, and its size in bytes.
     pub(super) fn global_address(&mut self, element: usize, i: u16) -> (Reg, u32) {
         let offset = self.plans[element].globals[usize::from(i)];
         let bytes = self.declared(element, Destination::Global(i)).map_or(8, size_bytes);
@@ -286,7 +286,7 @@ impl Lowering<'_> {
         Pair::of(self.metadata[i], self.function.metadata[i].ty.is_wide())
     }
 
-    /// The places a field can be read from, one for each header that has it.
+    /// Locations of a field, one for each header that has it.
     pub(super) fn places(field: FieldId) -> Vec<(Header, Slice)> {
         match field.source() {
             Source::Header(header, slice) => vec![(header, slice)],
@@ -297,8 +297,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Emits `body` once for each place that is possible on this path, each reached only where its header is valid.
-    /// Places of the same slice behind one pointer are one.
+    /// Emits `body` once for each location that is possible on this path, guarded by the validity of its header.
+    /// Locations with the same slice and pointer are merged.
     pub(super) fn for_each_place(
         &mut self,
         places: &[(Header, Slice)],
@@ -335,7 +335,7 @@ impl Lowering<'_> {
         self.builder.place(join);
     }
 
-    /// A field of at most 64 bits, as a number in the register that holds it on this path.
+    /// A field of at most 64 bits, as a number in the field's register.
     pub(super) fn load_field(&mut self, element: usize, field: FieldId) -> Reg {
         match field.source() {
             Source::IpProto(scope) => return self.ip_proto[&scope],
@@ -359,7 +359,7 @@ impl Lowering<'_> {
         *self.fields.entry((element, field)).or_insert_with(|| (b.reg(), b.reg()))
     }
 
-    /// A field wider than 64 bits, as its high and low half.
+    /// A field wider than 64 bits, as high and low half.
     fn load_wide(&mut self, element: usize, field: FieldId) -> (Reg, Reg) {
         let (high, low) = self.field_registers(element, field);
         if self.path.loaded.insert(Item::Field(field)) {
@@ -384,7 +384,7 @@ impl Lowering<'_> {
         (high, low)
     }
 
-    /// Bits that the value of an expression computed in `width` can have.
+    /// Largest width in bits of the value of an expression computed in `width`.
     pub(super) fn expr_bits(&self, expr: &Expr, width: Width, env: &Env) -> u32 {
         let of = |ty: Type| if ty.signed { 64 } else { u32::from(ty.width_bits) };
         let declared = |destination| self.declared(env.element, destination).map_or(64, |v| of(v.ty));
@@ -500,7 +500,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The packet's time in a unit.
+    /// The packet's time in units of `unit_ns`.
     fn clock(&mut self, element: usize, unit_ns: u64) -> Reg {
         self.ensure_now();
         if unit_ns == 1 {
@@ -546,7 +546,7 @@ impl Lowering<'_> {
         let is_shift = matches!(op, BinaryOp::ShiftLeft | BinaryOp::ShiftRight);
         match right {
             Value::Const(by) if is_shift && by >= u64::from(bits) => Value::Const(0),
-            // eBPF masks the amount; by the width or more must give 0.
+            // eBPF masks the amount; a shift by the width or more must yield 0.
             Value::Reg(by) if is_shift => {
                 let result = self.own(left);
                 let (fits, done) = (self.builder.label(), self.builder.label());
@@ -571,7 +571,7 @@ impl Lowering<'_> {
 
     fn rotate(&mut self, value: Value, amount: Value, width: Width, n: u32) -> Value {
         let value = match self.truncate(value, width, n) {
-            // A 32-bit value can be rotated in 64 bits only where it has been.
+            // A 32-bit value is rotated with 64-bit instructions.
             Value::Const(c) => Value::Const(low_bits(c, n)),
             reg => reg,
         };
@@ -582,7 +582,7 @@ impl Lowering<'_> {
         self.builder.alu64(alu::RSH, right, Operand::Reg(by));
         let left = self.own(value);
         let b = &mut self.builder;
-        // n - by is n where by is 0: taken modulo n, the two halves are the same value.
+        // If `by` is 0, n - by is n: modulo n, both halves are the same value.
         b.alu64(alu::XOR, by, Operand::Imm(-1));
         b.alu64(alu::ADD, by, Operand::Imm(1));
         b.alu64(alu::AND, by, Operand::Imm(n as i32 - 1));
@@ -592,7 +592,7 @@ impl Lowering<'_> {
         self.truncate(rotated, Width::W64, width.bits())
     }
 
-    /// The fields among `items` that are loaded from headers.
+    /// Loadable items of `fields`.
     pub(super) fn loadable(fields: impl IntoIterator<Item = FieldId>) -> BTreeSet<Item> {
         let with_own = |field: FieldId| std::iter::once(field).chain(field.alternatives().iter().copied());
         let fields = fields.into_iter().flat_map(with_own).filter(|&f| mask_of(f) != 0);

@@ -1,9 +1,8 @@
 //! Header writes with their checksums [RFC 1624 equation 3].
 //!
-//! The code is split by which headers are valid as far as the writes and their checksums depend on it. In each case the
-//! words that are about to change are added up inverted, the fields written, the same words added up again, and the sum
-//! folded into each checksum that covers them. Words are read as they stand in memory: a one's complement sum does not
-//! depend on byte order.
+//! The code is specialized on the valid headers that the writes and their checksums depend on. In each case, the old
+//! words are summed inverted, the fields are written, the new words are added, and the sum is folded into each checksum
+//! that covers them. Words are read in memory byte order: a one's complement sum does not depend on byte order.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +15,7 @@ use super::asm::{Op, Operand, Reg, Size};
 use super::parse::{Window, windows};
 use super::value::Value;
 
-/// Where a written value comes from.
+/// A written value.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Source {
     /// A number; the field takes its low bits.
@@ -40,7 +39,7 @@ impl Source {
     }
 }
 
-/// Bytes of a header that are read at once for a checksum: 2 or 4, at an even offset.
+/// Bytes of a header that a checksum reads at once: 2 or 4, at an even offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unit {
     offset: u16,
@@ -48,12 +47,12 @@ pub(super) struct Unit {
 }
 
 impl Lowering<'_> {
-    /// Writes the fields, in parallel, and keeps the checksums.
+    /// Writes the fields in parallel and updates the checksums.
     pub(super) fn emit_writes(&mut self, writes: &[(FieldId, Source)]) {
         if writes.is_empty() {
             return;
         }
-        // Which headers the code below depends on.
+        // Headers that the code below depends on.
         let mut involved = 0;
         for &(field, _) in writes {
             let headers = field.headers();
@@ -76,7 +75,7 @@ impl Lowering<'_> {
         self.builder.place(done);
     }
 
-    /// Emits `body` for each case, reached where exactly these of the involved headers are valid.
+    /// Emits `body` for each case, reached if exactly these of the involved headers are valid.
     fn split(&mut self, cases: &[u32], involved: u32, body: &mut dyn FnMut(&mut Self, u32)) {
         let undecided = Header::ALL.into_iter().map(Header::bit).find(|bit| {
             involved & bit != 0 && cases.iter().any(|c| c & bit != 0) && cases.iter().any(|c| c & bit == 0)
@@ -113,7 +112,7 @@ impl Lowering<'_> {
         for checksum in CHECKSUMS.iter().filter(|c| case & c.header.bit() != 0) {
             if touched.keys().any(|h| !self.covered_units(checksum, *h, &touched).is_empty()) {
                 checksums.push(checksum);
-                // It changes too, for the checksum of what it is in.
+                // The checksum field changes too, which affects an enclosing checksum.
                 let words = touched
                     .entry(checksum.header)
                     .or_insert_with(|| vec![false; self.min_bytes(checksum.header) as usize / 2]);
@@ -135,14 +134,14 @@ impl Lowering<'_> {
         let mut written: Vec<((Header, Unit), Operand)> = Vec::new();
         for &(header, slice, source) in &concrete {
             let values = self.write_slice_at(self.pointers[&header], slice, self.min_bytes(header), source);
-            // What was there together with these bits is not there any more.
+            // A partial overwrite invalidates the known values of these bytes.
             let bytes = slice.offset_bits / 8..(slice.offset_bits + u16::from(slice.width_bits)).div_ceil(8);
             written.retain(|&((of, unit), _)| {
                 of != header || unit.offset >= bytes.end || unit.offset + unit.size.bytes() as u16 <= bytes.start
             });
             written.extend(values.into_iter().map(|(unit, value)| ((header, unit), value)));
         }
-        // Checksums inside of a payload come first, so that they stand there when the one around it is made.
+        // Inner checksums first, since an enclosing checksum covers them.
         let mut complete: Vec<(Header, Unit)> = Vec::new();
         let mut shared: Option<(Vec<(Header, Unit)>, Reg)> = None;
         let count = checksums.len();
@@ -163,7 +162,7 @@ impl Lowering<'_> {
                     covered.push((key, sum));
                 }
             }
-            // What several checksums cover is added up and folded once.
+            // The sum of units that several checksums cover is computed and folded once.
             let first = shared.is_none() && count > 1 && covered.iter().any(|((_, unit), _)| unit.size == Size::B4);
             if first {
                 let sum = self.builder.reg();
@@ -193,7 +192,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The touched words of `header` that `checksum` covers, in pairs where they make an aligned 4-byte unit.
+    /// The touched words of `header` that `checksum` covers, as aligned 4-byte units where possible.
     fn covered_units(&self, checksum: &Checksum, header: Header, touched: &BTreeMap<Header, Vec<bool>>) -> Vec<Unit> {
         let Some(words) = touched.get(&header) else { return Vec::new() };
         let is_covered = |word: usize| words.get(word).copied().unwrap_or(false) && covers(checksum, header, word);
@@ -221,8 +220,8 @@ impl Lowering<'_> {
         value
     }
 
-    /// Writes bits among the first `limit_bytes` after `base`. Returns what then stands in units that are wholly written by a
-    /// single store.
+    /// Writes bits among the first `limit_bytes` after `base`. Returns the new values of units that a single store
+    /// covers.
     pub(super) fn write_slice_at(
         &mut self,
         base: Reg,
@@ -274,8 +273,8 @@ impl Lowering<'_> {
         written
     }
 
-    /// Writes the low bits of a number to one window. Returns what then stands there, as a load would give it, where that is
-    /// at hand.
+    /// Writes the low bits of a number to one window. Returns the new value as a load would yield it, if it is
+    /// available.
     fn write_window(&mut self, base: Reg, window: &Window, value: Value) -> Option<Operand> {
         if window.width_bits == window.size_bits {
             let swapped = self.swapped(value, window.size_bits);
@@ -283,11 +282,11 @@ impl Lowering<'_> {
             return match swapped {
                 // Sign-extended in an addition.
                 Operand::Imm(imm) => (imm >= 0).then_some(swapped),
-                // A byte may have more above it.
+                // The register may have bits above the byte.
                 Operand::Reg(_) => (window.size_bits > 8).then_some(swapped),
             };
         }
-        // Part of the window: read, replace, write back, as numbers.
+        // A part of the window: read, modify, write back, as numbers.
         let mask = ((1u64 << window.width_bits) - 1) << window.shift;
         let all = if window.size_bits == 64 { u64::MAX } else { (1 << window.size_bits) - 1 };
         let b = &mut self.builder;
@@ -321,7 +320,7 @@ impl Lowering<'_> {
         (window.size_bits > 8).then_some(Operand::Reg(old))
     }
 
-    /// `value` as a store of `bits` bits needs it to stand big endian in memory.
+    /// The operand for a store of `bits` bits that writes `value` big endian.
     pub(super) fn swapped(&mut self, value: Value, bits: u32) -> Operand {
         match value {
             Value::Const(c) => {
@@ -337,7 +336,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Folds the changes, each with the largest it can be, into a checksum.
+    /// Folds the changes, each with its upper bound, into a checksum.
     fn apply(&mut self, checksum: &Checksum, changes: &[(Reg, u64)]) {
         let base = self.pointers[&checksum.header];
         let offset = checksum.offset_bytes as i16;
@@ -398,12 +397,12 @@ impl Lowering<'_> {
     }
 }
 
-/// The most that the old value of a unit, inverted, and the new one come to.
+/// Upper bound of the sum of a unit's inverted old value and its new value.
 fn largest_change(unit: Unit) -> u64 {
     2 * if unit.size == Size::B4 { u64::from(u32::MAX) } else { 0xffff }
 }
 
-/// The largest value after a fold of a value of at most `largest`.
+/// Upper bound of a fold of a value of at most `largest`.
 fn fold_bound(largest: u64) -> u64 {
     if largest <= 0xffff {
         largest
@@ -419,13 +418,13 @@ fn inverting(unit: Unit) -> i32 {
     if unit.size == Size::B4 { -1 } else { 0xffff }
 }
 
-/// The 16-bit words of its header that a slice lies in.
+/// The 16-bit words of its header that a slice overlaps.
 fn words_of(slice: Slice) -> std::ops::RangeInclusive<usize> {
     let (start, width) = (usize::from(slice.offset_bits), usize::from(slice.width_bits));
     start / 16..=(start + width - 1) / 16
 }
 
-/// Whether `checksum` covers a word of `header`.
+/// True if `checksum` covers a word of `header`.
 fn covers(checksum: &Checksum, header: Header, word: usize) -> bool {
     checksum.words_covered(header) >> word & 1 != 0
 }

@@ -1,5 +1,5 @@
-//! Random virtual programs with many live values, run by an evaluator over virtual registers and, with the machine's ten,
-//! by the interpreter: packet and map must be equal at the end.
+//! Random virtual programs with high register pressure run in an evaluator over virtual registers and, after
+//! allocation, in the interpreter: packet and map must be equal at the end.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests stop and speak")]
 
 mod evaluator;
@@ -19,10 +19,10 @@ use crate::model::{Source, Span};
 use evaluator::{PACKET_BYTES, evaluate};
 
 const PROGRAMS: usize = 1500;
-/// The first byte of the packet that receives results; what is before it is only read.
+/// Offset of the first result byte in the packet; bytes before it are read-only.
 const RESULTS: i16 = 64;
 
-/// A program under construction: what is certainly assigned where the code has come to.
+/// A program under construction, with the registers that are definitely assigned.
 struct Maker<'a> {
     b: Builder,
     rng: &'a mut Rng,
@@ -54,7 +54,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A register that the next instruction may change: a new copy, or an old one.
+    /// A register that the next instruction may change: a new copy or an existing one.
     fn target(&mut self) -> Reg {
         if self.rng.chance(1, 2) {
             let from = self.any();
@@ -84,7 +84,7 @@ impl Maker<'_> {
                 self.known.push(reg);
             }
             7 | 8 => {
-                // A chain of copies, for the merging to work on.
+                // A chain of copies for coalescing.
                 let (from, to) = (self.any(), self.any());
                 self.b.copy(to, from);
                 let (from, new) = (self.any(), self.b.reg());
@@ -163,7 +163,7 @@ impl Maker<'_> {
                 self.b.copy(argument, FP);
                 self.b.alu64(alu::ADD, argument, Operand::Imm(slot.into()));
             }
-            // Something else between the arguments and the call.
+            // An unrelated instruction between the arguments and the call.
             if self.rng.chance(1, 2) {
                 self.arithmetic();
             }
@@ -194,7 +194,7 @@ impl Maker<'_> {
         self.b.push(Op::Jump { wide, op, left, right, target });
     }
 
-    /// If, with or without else, as the lowering writes it, or the other way round.
+    /// An if, with or without else, in the form of the lowering or inverted.
     fn branch(&mut self, depth: usize) {
         let (other, join) = (self.b.label(), self.b.label());
         if self.rng.chance(1, 2) {
@@ -222,7 +222,7 @@ impl Maker<'_> {
         self.scratch_is_written &= scratch_there;
     }
 
-    /// A register that is assigned on some ways only, and read only where another says that it was.
+    /// A register that is assigned on some paths only, and read only if a flag says so.
     fn correlated(&mut self, depth: usize) {
         let (is_set, value) = (self.b.reg(), self.b.reg());
         self.b.set(is_set, 0);
@@ -267,7 +267,7 @@ fn random_program(rng: &mut Rng) -> (Builder, usize, usize) {
     for _ in 0..pieces {
         maker.piece(3);
     }
-    // Every value that is still known goes into the packet, so that nothing of the above is dead.
+    // All known values are written to the packet, so that none of the code above is dead.
     let results: Vec<Reg> = maker.known.iter().rev().take((PACKET_BYTES - RESULTS as usize) / 8).copied().collect();
     let Maker { mut b, calls, jumps, .. } = maker;
     for (i, reg) in results.into_iter().enumerate() {
@@ -279,7 +279,7 @@ fn random_program(rng: &mut Rng) -> (Builder, usize, usize) {
     (b, calls, jumps)
 }
 
-/// The slots that some path reaches; the second slot of a wide instruction with its first.
+/// Number of reachable slots; a wide instruction counts both of its slots.
 fn reached(insns: &[Insn]) -> usize {
     let mut seen = vec![false; insns.len()];
     let mut open = vec![0];

@@ -1,4 +1,4 @@
-//! Runs virtual code on virtual registers: what the ten registers of the machine must come to as well.
+//! Evaluator of virtual code: the reference for allocated code.
 
 use std::collections::HashMap;
 
@@ -9,12 +9,12 @@ use crate::lower::asm::{FP, Label, Op, Operand, R0, R1, Reg, Size};
 
 /// Length of the packet.
 pub(super) const PACKET_BYTES: usize = 512;
-/// Where the packet, its end, the frame and the context lie: far apart, so that a wrong base is noticed.
+/// Base addresses of packet, frame and context: far apart, so that a wrong base is detected.
 const PACKET: u64 = 1 << 40;
 const FRAME: u64 = 1 << 41;
 const CONTEXT: u64 = 1 << 42;
 
-/// What a program left behind.
+/// Packet and map at the end of a program.
 pub(super) struct Left {
     pub(super) packet: Vec<u8>,
     pub(super) map: MapState,
@@ -99,7 +99,7 @@ fn compute(wide: bool, op: u8, left: u64, right: u64) -> u64 {
     if wide { value } else { value & 0xffff_ffff }
 }
 
-/// Whether a conditional jump is taken [RFC 9669 4.3].
+/// True if a conditional jump is taken [RFC 9669 4.3].
 fn is_taken(wide: bool, op: u8, left: u64, right: u64) -> bool {
     let (left, right, signed) = if wide {
         (left, right, (left as i64).cmp(&(right as i64)))
