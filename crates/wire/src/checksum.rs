@@ -124,7 +124,7 @@ impl Checksum {
 /// - a transport checksum covers all later headers: user-defined headers, a tunnel, and the inner packet with its own
 ///   checksums, which are updated first.
 ///
-/// Only parsed headers are updated: a transport header behind a fifth IPv6 extension header, or of a protocol that is
+/// Only parsed headers are updated: a transport header after a fifth IPv6 extension header, or of a protocol that is
 /// not in the parse graph, does not follow writes to its addresses.
 ///
 /// Deviation: with a routing header with segments left, the pseudo-header has the last segment and not `ipv6.dst` [RFC

@@ -1,7 +1,7 @@
 //! Structural edits of frames: push and pop of tags and labels, tunnels.
 //!
-//! Each takes the frame and its parse, and leaves a frame that has to be parsed anew. If the frame lacks what the edit
-//! requires, it does nothing and returns `false`.
+//! Each takes a frame and its parse; afterwards the frame has to be parsed again. If the frame lacks what the edit
+//! requires, the edit does nothing and returns `false`.
 //!
 //! ```text
 //!  push_vlan:  dst src │ 8100 tci │ type ...        pop_vlan:  dst src │ type ...

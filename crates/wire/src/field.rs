@@ -207,7 +207,7 @@ impl FieldId {
         }
     }
 
-    /// Whether rows may write it.
+    /// True if rows may write it.
     pub fn is_writable(self) -> bool {
         self.entry().is_none_or(|(field, _)| field.writable)
     }

@@ -134,7 +134,8 @@ pub struct Next {
     pub choices: Vec<Choice>,
     /// The next node if no edge matches; `None` ends the parse.
     pub otherwise: Option<usize>,
-    /// The bits that are an IP protocol number: the value of `ip.proto` or `inner.ip.proto` is that of the last such header.
+    /// The bits that are an IP protocol number: the value of `ip.proto` or `inner.ip.proto` is that of the last such
+    /// header.
     pub ip_proto: Option<(Scope, Slice)>,
     /// Ends the parse unless these bits are zero: later fragments have no further headers.
     pub only_if_zero: Option<Slice>,

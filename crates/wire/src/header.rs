@@ -172,7 +172,7 @@ impl Header {
         (self as usize).checked_sub(Header::User0 as usize)
     }
 
-    /// Whether it always comes after a transport header if both are present.
+    /// True if it comes after the transport header whenever both are present.
     pub const fn is_payload(self) -> bool {
         match self {
             Header::Gtpu

@@ -58,7 +58,7 @@ pub struct KeySpec {
     len_bytes: usize,
 }
 
-/// Why parts do not make a key.
+/// The reason why parts do not make a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// No parts.

@@ -1,9 +1,9 @@
-//! Headers, fields, keys and checksums: all that Flowloom knows of packets.
+//! Headers, fields, keys and checksums of packets.
 //!
-//! What a packet can hold is data: [`Graph`] says which headers there are, when they are valid and what follows them,
-//! [`field::FIELDS`] which of their bits have names, [`field::CHECKSUMS`] what protects them. Everything that parses derives
-//! from these tables: the reference parser here, the eBPF code of the lowering, the parser in hardware. So all targets agree
-//! on every packet, and a new header is a new row.
+//! Packet formats are data: [`Graph`] has the headers, their validity conditions and successors, [`field::FIELDS`] the
+//! names of their bits, [`field::CHECKSUMS`] the checksums. Every parser derives from these tables: the reference
+//! parser of this crate, the eBPF code of the lowering, the hardware parser. So all targets agree on every packet, and
+//! a new header is a new row.
 //!
 //! ```text
 //!             Graph                 field::FIELDS                     field::CHECKSUMS
@@ -13,10 +13,10 @@
 //!                                        └──────────► new values ─► rewrite ─► packet
 //! ```
 //!
-//! A malformed packet is a packet: [`Layers::parse`] keeps what is valid up to the first header that is not, fields beyond are
-//! absent, and nothing outside of the packet is read.
+//! Malformed packets are valid input: [`Layers::parse`] keeps the headers before the first invalid one, fields of later
+//! headers are absent, and nothing outside of the packet is read.
 //!
-//! Code that handles one known protocol, tests and builders above all, uses the typed views in [`view`] instead.
+//! Code that handles one known protocol, such as tests and packet builders, uses the typed views in [`view`] instead.
 //!
 //! ```
 //! use flowloom_wire::{FieldId, Graph, Header, KeySpec, Layers, rewrite};
@@ -32,11 +32,11 @@
 //! assert_eq!(layers.read(&packet, 0, field("l4.sport")?), Some(53));
 //! assert_eq!(layers.read(&packet, 0, field("tcp.seq")?), None);
 //!
-//! // Both directions of the conversation have the same key.
+//! Both directions of the connection have the same key.
 //! let key = KeySpec::of_fields(&[field("ipv4.src")?, field("ipv4.dst")?, field("udp.sport")?, field("udp.dport")?], true)?;
 //! assert_eq!(key.extract(&layers, &packet, 0, &[]).as_deref(), Some(&[10, 0, 0, 1, 10, 0, 0, 2, 0, 53, 0x30, 0x39][..]));
 //!
-//! // A new address, and the checksum of the IPv4 header follows.
+//! A new address; the IPv4 header checksum is updated.
 //! rewrite(&mut packet, &layers, &[(field("ip.dst")?, 0x0a00_0003)]);
 //! assert_eq!(layers.read(&packet, 0, field("ipv4.checksum")?), Some(0x66cc));
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -34,7 +34,7 @@ impl Layers {
         while let Some((len, left_after)) = measure(node, &packet[offset..], left) {
             let here = &packet[offset..];
             left = left_after;
-            // Of several headers of a kind the first counts.
+            // The first of several headers of a kind counts.
             if let Some(header) = node.header.filter(|header| !layers.has(*header)) {
                 layers.valid |= header.bit();
                 layers.offset_bytes[header as usize] = offset as u16;
@@ -66,28 +66,28 @@ impl Layers {
         self.valid
     }
 
-    /// Whether the header is there and valid.
+    /// True if the header is valid.
     pub fn has(&self, header: Header) -> bool {
         self.valid & header.bit() != 0
     }
 
-    /// Where a header starts, in bytes from the start of the packet.
+    /// Offset of a header from the start of the packet, in bytes.
     pub fn offset(&self, header: Header) -> Option<usize> {
         self.has(header).then(|| usize::from(self.offset_bytes[header as usize]))
     }
 
-    /// How many bytes a header has, its options included.
+    /// Length of a header in bytes, options included.
     pub fn len(&self, header: Header) -> Option<usize> {
         self.has(header).then(|| usize::from(self.len_bytes[header as usize]))
     }
 
-    /// How many bytes belong to the packet after this header, by the IP header's lengths; 0 for a header outside of IP.
+    /// Number of bytes of the IP packet after this header by the IP header's lengths; 0 for a header outside of IP.
     /// They need not be present.
     pub fn payload_len(&self, header: Header) -> Option<usize> {
         self.has(header).then(|| usize::from(self.left_bytes[header as usize]))
     }
 
-    /// Whether the packet has the field.
+    /// True if the packet has the field.
     pub fn is_present(&self, field: FieldId) -> bool {
         match field.source() {
             Source::Header(header, _) => self.has(header),
@@ -98,8 +98,8 @@ impl Layers {
         }
     }
 
-    /// The concrete field that a name stands for in this packet: `ipv4.tos` for `ip.tos` where the packet is IPv4.
-    /// `None` where it is absent.
+    /// The concrete field that a name stands for in this packet: `ipv4.tos` for `ip.tos` if the packet is IPv4. `None`
+    /// if it is absent.
     pub fn resolve(&self, field: FieldId) -> Option<FieldId> {
         match field.alternatives() {
             [] => self.is_present(field).then_some(field),
@@ -107,10 +107,10 @@ impl Layers {
         }
     }
 
-    /// The value of a field; `None` where it is absent.
+    /// The value of a field; `None` if it is absent.
     ///
-    /// `packet` is the packet that was parsed, as it is now; `port` the one it arrived by. An IPv4 address read as `ip.src`
-    /// or `ip.dst` has [`IPV4_MAPPED`] before it.
+    /// `packet` is the parsed packet, possibly with changed fields; `port` is its ingress port. An IPv4 address that is
+    /// read as `ip.src` or `ip.dst` has the prefix [`IPV4_MAPPED`].
     pub fn read(&self, packet: &[u8], port: u32, field: FieldId) -> Option<u128> {
         match field.source() {
             Source::Header(header, slice) => slice.read(packet.get(self.offset(header)?..)?),
@@ -128,7 +128,7 @@ impl Layers {
     }
 }
 
-/// The length of a valid node and the bytes that belong to the packet after it; `None` where it is not valid.
+/// Length of a valid node and the number of bytes of the IP packet after it; `None` if the node is not valid.
 fn measure(node: &Node, bytes: &[u8], left: usize) -> Option<(usize, usize)> {
     let min = usize::from(node.min_bytes);
     let head = bytes.get(..min)?;
@@ -163,7 +163,7 @@ fn measure(node: &Node, bytes: &[u8], left: usize) -> Option<(usize, usize)> {
 }
 
 impl HeaderOption {
-    /// Where the option starts in its header.
+    /// Offset of the option in its header.
     fn find(&self, header: &[u8]) -> Option<usize> {
         let mut at = usize::from(self.start_bytes);
         loop {
@@ -189,7 +189,7 @@ impl HeaderOption {
 }
 
 impl Next {
-    /// Where the parse goes on after a header that starts at `header[0]`.
+    /// The next node after a header that starts at `header[0]`.
     fn choose(&self, header: &[u8]) -> Option<usize> {
         let edge = self.choices.iter().find_map(|choice| {
             let value = choice.selector.read(header)?;
@@ -200,15 +200,15 @@ impl Next {
 }
 
 impl Slice {
-    /// The value of the slice in a header that starts at `header[0]`; `None` where it is not wholly present.
+    /// The value of the slice in a header that starts at `header[0]`; `None` if it is not wholly present.
     pub fn read(self, header: &[u8]) -> Option<u128> {
         let (range, shift) = self.span();
         let value = header.get(range)?.iter().fold(0, |value, &byte| value << 8 | u128::from(byte));
         Some(value >> shift & self.mask())
     }
 
-    /// Replaces the slice by the low bits of `value`, leaving its neighbours; `false` and no change where it is not
-    /// wholly present.
+    /// Replaces the slice by the low bits of `value` and keeps the adjacent bits; returns `false` without a change if
+    /// it is not wholly present.
     pub fn write(self, header: &mut [u8], value: u128) -> bool {
         let (range, shift) = self.span();
         let Some(bytes) = header.get_mut(range) else { return false };
@@ -222,8 +222,8 @@ impl Slice {
         true
     }
 
-    /// The bytes that hold the slice, and the bits after it in the last of them. They fit in 128 bits: a slice wider than
-    /// 120 bits is aligned, which the catalogue's test checks.
+    /// The bytes that hold the slice, and the number of bits after it in the last byte. They fit in 128 bits: a slice
+    /// wider than 120 bits is aligned, which the catalogue's test checks.
     fn span(self) -> (core::ops::Range<usize>, usize) {
         let start = usize::from(self.offset_bits);
         let end = start + usize::from(self.width_bits);

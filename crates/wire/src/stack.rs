@@ -1,7 +1,7 @@
-//! Headers that are made: a template that knows its lengths, its protocol numbers and its checksums.
+//! Header stacks: templates with length, protocol number and checksum fields.
 //!
-//! What a made header holds without being told comes from the parse graph: the values of its checks and lengths, and what
-//! says which header follows. So whatever a stack makes, a parse finds again.
+//! Defaults come from the parse graph: values of checks and lengths, and the selectors of the next headers. So the
+//! parser accepts every packet that a stack renders.
 //!
 //! ```
 //! use flowloom_wire::{FieldId, Graph, Header, Layers, Stack};
@@ -22,16 +22,16 @@ use crate::checksum::Sum;
 use crate::field::{CHECKSUMS, FieldId, Source};
 use crate::graph::{Check, Extent, Graph, Header, Length, Node, Slice, bits, bytes};
 
-/// Time to live and hop limit, where not given.
+/// Default time to live and hop limit.
 const DEFAULT_TTL: u128 = 64;
-/// The receive window, where not given.
+/// Default receive window.
 const DEFAULT_WINDOW: u128 = 0xffff;
-/// The port of GTP-U, also as source port where not given.
+/// Port of GTP-U, also the default source port.
 const PORT_GTPU: u128 = 2152;
-/// The length of a GTP-U packet after its 8 mandatory bytes [3GPP TS 29.281 5.1].
+/// Length of a GTP-U packet after its 8 mandatory bytes [3GPP TS 29.281 5.1].
 const GTPU_LENGTH: Slice = bytes(2, 2);
 
-/// A stack of headers to be made, from the outermost.
+/// A stack of headers, the outermost first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stack {
     headers: Vec<Header>,
@@ -44,43 +44,43 @@ pub struct Stack {
 /// A length field of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LengthSlot {
-    /// Where it stands in the stack, 16 bits.
+    /// Offset in the stack; the field has 16 bits.
     pub offset_bytes: usize,
-    /// Its value is this and the bytes after the stack.
+    /// The field's value is this plus the number of bytes after the stack.
     pub add_bytes: usize,
 }
 
-/// A checksum of a stack. A stack's checksums are in such an order that none covers a later one.
+/// A checksum of a stack. A stack orders its checksums so that none covers a later one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChecksumSlot {
-    /// Where it stands in the stack.
+    /// Offset in the stack.
     pub offset_bytes: usize,
-    /// What it covers of the stack.
+    /// Bytes of the stack that it covers.
     pub covers: Range<usize>,
-    /// What its pseudo header has, where it has one.
+    /// Its pseudo-header, if it has one.
     pub pseudo: Option<Pseudo>,
-    /// Whether 0 means that there is none, so that a computed 0 is sent as 0xffff.
+    /// Whether 0 means no checksum, so that a computed 0 is sent as 0xffff.
     pub zero_is_none: bool,
 }
 
-/// The pseudo header of a transport checksum, but for the length of what is covered.
+/// The pseudo-header of a transport checksum, except for the length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pseudo {
-    /// Where both addresses stand in the stack.
+    /// Position of both addresses in the stack.
     pub addresses: Range<usize>,
     /// The protocol number.
     pub proto: u8,
 }
 
-/// Why headers do not make a stack.
+/// The reason why headers do not make a stack.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StackError {
-    /// It starts with another header than it must.
+    /// The first header is not allowed there.
     #[error("the first header is `{found}`, expected {expected}")]
     First {
-        /// What is there, `nothing` where there is none.
+        /// The header found, `nothing` if there is none.
         found: String,
-        /// What must be.
+        /// The headers allowed there.
         expected: &'static str,
     },
     /// One header cannot follow another.
@@ -88,25 +88,25 @@ pub enum StackError {
     Follows {
         /// The header.
         header: String,
-        /// What it stands after.
+        /// The header before it.
         after: String,
     },
-    /// It ends with a header that something must follow.
+    /// The last header requires a successor.
     #[error("the last header is `{found}`, expected {expected}")]
     Last {
-        /// What is there.
+        /// The header found.
         found: String,
-        /// What must be.
+        /// The headers allowed there.
         expected: &'static str,
     },
 }
 
 impl Stack {
-    /// A packet of one's own: Ethernet first, a transport header or a header of one's own last. A second VLAN tag or MPLS
-    /// label, and what follows GTP-U, may be named as the outermost one is.
+    /// The stack of an emitted packet: Ethernet first, a transport or user-defined header last. A second VLAN tag or
+    /// MPLS label, and headers after GTP-U, may have the name of the outermost one.
     ///
     /// # Errors
-    /// The headers do not follow each other like this in a packet.
+    /// No packet has these headers in this order.
     pub fn packet(graph: &Graph, headers: &[Header]) -> Result<Stack, StackError> {
         let headers = placed(headers);
         match headers.first() {
@@ -123,10 +123,10 @@ impl Stack {
         Stack::new(graph, headers, true)
     }
 
-    /// What comes before an IP packet to carry it: IP, UDP and GTP-U. The UDP checksum is 0.
+    /// The stack that encapsulates an IP packet: IP, UDP and GTP-U. The UDP checksum is 0.
     ///
     /// # Errors
-    /// The headers are others.
+    /// Other headers.
     pub fn tunnel(graph: &Graph, headers: &[Header]) -> Result<Stack, StackError> {
         match headers.first() {
             Some(Header::Ipv4 | Header::Ipv6) => {}
@@ -173,18 +173,18 @@ impl Stack {
             stack.fill(i, node);
         }
         if let (false, Some(gtpu)) = (is_whole, nodes.iter().position(|node| node.header == Some(Header::Gtpu))) {
-            // No header follows that would say so: a packet of the user, without options.
+            // No inner header selects the type: a G-PDU without options.
             stack.set(gtpu, bits(5, 11), 255);
         }
         stack.find_checksums();
         if !is_whole {
-            // What a tunnel carries is not known here: the UDP checksum stays 0 [RFC 6935].
+            // The payload of a tunnel is unknown here: the UDP checksum stays 0 [RFC 6935].
             stack.checksums.retain(|checksum| checksum.pseudo.is_none());
         }
         Ok(stack)
     }
 
-    /// What a header holds without being told.
+    /// Sets the defaults of a header.
     fn fill(&mut self, i: usize, node: &Node) {
         for check in &node.checks {
             if let Check::Equal(slice, value) = *check {
@@ -218,7 +218,7 @@ impl Stack {
         }
     }
 
-    /// Finds the checksums, from the innermost.
+    /// Collects the checksums, the innermost first.
     fn find_checksums(&mut self) {
         for i in (0..self.headers.len()).rev() {
             let header = self.headers[i];
@@ -244,28 +244,28 @@ impl Stack {
         slice.write(&mut self.template[self.offsets_bytes[header]..], value);
     }
 
-    /// The headers, as the parse graph calls them.
+    /// The headers, with their names in the parse graph.
     pub fn headers(&self) -> &[Header] {
         &self.headers
     }
 
-    /// Its bytes before lengths, checksums and values are filled in.
+    /// The bytes before lengths, checksums and values are filled in.
     pub fn template(&self) -> &[u8] {
         &self.template
     }
 
-    /// Its length fields.
+    /// The length fields.
     pub fn lengths(&self) -> &[LengthSlot] {
         &self.lengths
     }
 
-    /// Its checksums; none covers one that comes after it.
+    /// The checksums; none covers a later one.
     pub fn checksums(&self) -> &[ChecksumSlot] {
         &self.checksums
     }
 
-    /// Where a field of header number `header` stands in the stack; `None` where the header has no such field. Fields of
-    /// an inner header may be named as those of an outermost one.
+    /// Position of a field of header number `header` in the stack; `None` if the header has no such field. Fields of an
+    /// inner header may have the names of the outermost one.
     pub fn slot(&self, header: usize, field: FieldId) -> Option<Slice> {
         let Source::Header(of, slice) = field.source() else { return None };
         let found = *self.headers.get(header)?;
@@ -274,7 +274,8 @@ impl Stack {
         is_of.then_some(Slice { offset_bits, ..slice })
     }
 
-    /// The bytes of the stack: `values` at their slots, `payload_bytes` bytes after it. A length of more than 16 bits wraps.
+    /// Renders the stack with `values` in their slots and a payload of `payload_bytes` bytes. A length of more than 16
+    /// bits wraps.
     pub fn render(&self, values: &[(Slice, u128)], payload_bytes: usize) -> Vec<u8> {
         let mut out = self.template.clone();
         for &(slot, value) in values {
@@ -310,7 +311,7 @@ fn is_ip(header: Header) -> bool {
     matches!(header, Header::Ipv4 | Header::Ipv6 | Header::InnerIpv4 | Header::InnerIpv6)
 }
 
-/// The header inside a tunnel that has the form of this one.
+/// The inner header with the same format.
 fn inner(header: Header) -> Header {
     match header {
         Header::Ipv4 => Header::InnerIpv4,
@@ -323,7 +324,7 @@ fn inner(header: Header) -> Header {
     }
 }
 
-/// The outermost header of this form.
+/// The outermost header with the same format.
 fn kind(header: Header) -> Header {
     match header {
         Header::Vlan2 => Header::Vlan,
@@ -332,7 +333,7 @@ fn kind(header: Header) -> Header {
     }
 }
 
-/// The headers as they are called at their places.
+/// The headers with their names for these positions.
 fn placed(headers: &[Header]) -> Vec<Header> {
     let mut placed: Vec<Header> = Vec::new();
     for &header in headers {
@@ -349,7 +350,7 @@ fn placed(headers: &[Header]) -> Vec<Header> {
     placed
 }
 
-/// What a header must say so that `header` follows: the bits and their value.
+/// The selector and its value with which `header` follows.
 fn edge(graph: &Graph, node: &Node, header: Header) -> Option<(Slice, u128)> {
     let leads = |to: usize| {
         let node = &graph.nodes()[to];
@@ -359,6 +360,6 @@ fn edge(graph: &Graph, node: &Node, header: Header) -> Option<(Slice, u128)> {
     let choices = node.next.choices.iter();
     let found = choices.flat_map(|choice| choice.edges.iter().map(|edge| (choice.selector, edge)));
     let found = found.filter(|(_, edge)| leads(edge.1)).map(|(selector, edge)| (selector, u128::from(edge.0))).next();
-    // A header that always follows needs to be told by nothing.
+    // An unconditional successor needs no selector.
     found.or_else(|| node.next.otherwise.filter(|&to| leads(to)).map(|_| (bits(0, 0), 0)))
 }

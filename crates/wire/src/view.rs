@@ -1,8 +1,8 @@
-//! Typed views: a header and its payload over bytes that stay where they are.
+//! Typed zero-copy views of a header and its payload.
 //!
-//! `new_checked` looks at the lengths once; afterwards getters cannot fail and nothing beyond the bytes is read. A view over
-//! `&mut [u8]` has setters too. None of them changes a length, a version or the next protocol, so that a view stays what it
-//! was checked to be; checksums follow on demand (`fill_checksum`).
+//! `new_checked` checks the lengths once; afterwards getters cannot fail or read beyond the bytes. A view over `&mut
+//! [u8]` also has setters. None of them changes a length, a version or the next protocol, so a view stays valid;
+//! checksums are recomputed on demand (`fill_checksum`).
 //!
 //! ```
 //! use flowloom_wire::view::{EtherType, EthernetFrame, IpProtocol, Ipv4Packet, UdpDatagram};
@@ -28,40 +28,40 @@ pub use link::{EtherType, EthernetFrame, VlanTag};
 pub use network::{IpProtocol, Ipv4Packet, Ipv6Packet};
 pub use transport::{IcmpMessage, TcpSegment, UdpDatagram};
 
-/// Why bytes are not the header they should be.
+/// The reason why bytes are not the expected header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ViewError {
-    /// Fewer bytes than the header has.
+    /// Fewer bytes than the header.
     #[error("{header} header needs {needed_bytes} bytes, {found_bytes} are present")]
     Truncated {
         /// The header.
         header: &'static str,
-        /// What it needs.
+        /// Bytes needed.
         needed_bytes: usize,
-        /// What there is.
+        /// Bytes present.
         found_bytes: usize,
     },
-    /// A length field says less than its header has.
+    /// A length field is less than the length of its header.
     #[error("{header} length field says {found_bytes} bytes, the header alone has {least_bytes}")]
     Length {
         /// The header.
         header: &'static str,
-        /// What the field says.
+        /// Value of the field in bytes.
         found_bytes: usize,
-        /// What it must say at least.
+        /// Least allowed value in bytes.
         least_bytes: usize,
     },
     /// Another version of IP.
     #[error("IP version is {found}, expected {expected}")]
     Version {
-        /// What the field says.
+        /// Value of the field.
         found: u8,
-        /// What it should say.
+        /// Expected value.
         expected: u8,
     },
 }
 
-/// The first `needed_bytes` are there.
+/// Checks that the first `needed_bytes` are present.
 fn present(header: &'static str, bytes: &[u8], needed_bytes: usize) -> Result<(), ViewError> {
     match bytes.len() {
         found_bytes if found_bytes < needed_bytes => Err(ViewError::Truncated { header, needed_bytes, found_bytes }),
@@ -69,7 +69,7 @@ fn present(header: &'static str, bytes: &[u8], needed_bytes: usize) -> Result<()
     }
 }
 
-/// A length field says at least `least_bytes`.
+/// Checks that a length field is at least `least_bytes`.
 fn at_least(header: &'static str, found_bytes: usize, least_bytes: usize) -> Result<(), ViewError> {
     match found_bytes {
         _ if found_bytes < least_bytes => Err(ViewError::Length { header, found_bytes, least_bytes }),
@@ -77,7 +77,7 @@ fn at_least(header: &'static str, found_bytes: usize, least_bytes: usize) -> Res
     }
 }
 
-/// `N` bytes that `new_checked` found to be there.
+/// `N` bytes whose presence `new_checked` has checked.
 fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     std::array::from_fn(|i| bytes[at + i])
 }

@@ -1,4 +1,4 @@
-//! Frames that change as a whole, and stacks that are made: what a parse finds in them, and what others make of them.
+//! Structural edits and rendered stacks, checked with the parser and with fixed expectations.
 #![allow(clippy::expect_used, clippy::panic)]
 
 use flowloom_testkit::{PacketBuilder, Rng};
@@ -53,7 +53,7 @@ fn tags_and_labels_come_and_go() {
         assert!(pop_vlan(&mut changed, &layers));
         assert_eq!(changed, frame);
 
-        // What the label stands before is known by its version.
+        // The type of the payload after a label is known by its IP version.
         if read(&frame, "ip.version").is_none() {
             continue;
         }
@@ -95,7 +95,7 @@ fn a_tunnel_carries_the_packet_as_it_is() {
             if read(&frame, "ip.version").is_none() {
                 continue;
             }
-            // Padding of the link layer is no part of the packet.
+            // Padding of the link layer is not part of the packet.
             for padding in [0, 5] {
                 let mut padded = frame.clone();
                 padded.resize(frame.len() + padding, 0xee);
@@ -144,7 +144,7 @@ fn made_packets_are_found_by_a_parse() {
             assert!(read(&packet, name).is_some(), "{headers:?} has `{name}`: {packet:02x?}");
         }
         assert_eq!(parse(&packet).valid().count_ones() as usize, headers.len(), "{headers:?}");
-        // Checksums of transport headers over IPv4, the pseudo header added by hand.
+        // Checksums of transport headers over IPv4, with an explicit pseudo-header.
         if headers == [Ethernet, Ipv4, Udp, Gtpu, Ipv4, Icmp] {
             assert_eq!((sum(&packet, 14, 34), sum(&packet, 50, 70), sum(&packet, 70, 78)), (0, 0, 0));
             let udp = Sum::new().bytes(&packet[26..34]).word(17).word(44).bytes(&packet[34..]).checksum();

@@ -1,4 +1,4 @@
-//! `etherparse` as an independent judge of what the reference parser finds, on packets of all kinds, whole and broken.
+//! Compares the reference parser with `etherparse` on well-formed and malformed packets of all kinds.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use etherparse::{LinkExtSlice, NetSlice, SlicedPacket, TransportSlice};
@@ -6,12 +6,12 @@ use flowloom_testkit::{PacketBuilder, Rng, mutate};
 use flowloom_wire::field::IPV4_MAPPED;
 use flowloom_wire::{FieldId, Graph, Header, Layers};
 
-/// What the catalogue says about one IP packet, and where in the frame that packet stands.
+/// The parse of one IP packet, outermost or inner.
 struct Reader<'a> {
     packet: &'a [u8],
     layers: Layers,
     is_inner: bool,
-    /// The headers before the IP packet are so much shorter in the frame that the judge sees.
+    /// Number of bytes by which the headers before the IP packet are shorter in the frame that `etherparse` gets.
     shift_bytes: usize,
 }
 
@@ -28,7 +28,7 @@ impl Reader<'_> {
     }
 }
 
-/// The frame without MPLS labels, if it has some, and their length; `None` where the labels lead to no IP packet.
+/// The frame without its MPLS labels, and their length; `None` if no IP packet follows the labels.
 fn without_labels(packet: &[u8]) -> Option<(Vec<u8>, usize)> {
     let mut at = 12;
     for _ in 0..2 {
@@ -49,7 +49,7 @@ fn without_labels(packet: &[u8]) -> Option<(Vec<u8>, usize)> {
     Some(([&packet[..at], &ethertype, rest].concat(), 4 * (label + 1)))
 }
 
-/// Where the packet in a tunnel starts, in bytes from the start of the GTP-U header.
+/// Offset of the inner packet from the start of the GTP-U header, in bytes.
 fn in_tunnel(gtpu: &[u8]) -> Option<usize> {
     let flags = gtpu.first()?;
     if flags >> 4 != 3 || *gtpu.get(1)? != 255 {
@@ -89,7 +89,7 @@ fn address(octets: &[u8]) -> u128 {
     octets.iter().fold(0, |value, &byte| value << 8 | u128::from(byte))
 }
 
-/// Compares where the judge accepts the whole packet: it wants every byte that the lengths promise.
+/// Compares the parses if `etherparse` accepts the packet: it requires all bytes that the lengths promise.
 fn compare(packet: &[u8], counts: &mut Counts) {
     let layers = Layers::parse(Graph::standard(), packet);
     let mut reader = Reader { packet, layers, is_inner: false, shift_bytes: 0 };
@@ -159,7 +159,7 @@ fn compare_ip(reader: &Reader<'_>, frame: &[u8], judged: &SlicedPacket<'_>, coun
             reader.expect("ip.ttl", Some(header.hop_limit().into()));
             let extensions = ip.extensions().clone().into_iter().count();
             counts.extensions += extensions;
-            let jumbo = header.payload_length() == 0; // taken for a jumbogram by the judge
+            let jumbo = header.payload_length() == 0; // `etherparse` treats it as a jumbogram
             if extensions <= 4 && !ip.payload().fragmented && !jumbo {
                 reader.expect("ip.proto", Some(ip.payload().ip_number.0.into()));
             }

@@ -1,4 +1,4 @@
-//! A malformed packet is a packet: nothing panics, nothing outside of it is read.
+//! Malformed packets are valid input: no panic, and no read outside of the packet.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use flowloom_testkit::{PacketBuilder, Rng, mutate};
@@ -6,7 +6,7 @@ use flowloom_wire::field::{FIVE_TUPLE, Source};
 use flowloom_wire::view::{EthernetFrame, IcmpMessage, Ipv4Packet, Ipv6Packet, TcpSegment, UdpDatagram, VlanTag};
 use flowloom_wire::{FieldId, Graph, Header, KeySpec, Layers, rewrite};
 
-/// Reads all fields, makes keys and rewrites; what is present lies inside.
+/// Reads all fields, extracts keys and rewrites; everything present must be inside the packet.
 fn exercise(packet: &[u8], rng: &mut Rng) -> Layers {
     let layers = Layers::parse(Graph::standard(), packet);
     let mut ranges = Vec::new();
@@ -49,7 +49,7 @@ fn exercise(packet: &[u8], rng: &mut Rng) -> Layers {
         assert_eq!(key.is_some(), five_tuple.iter().all(|&f| layers.is_present(f)));
         assert!(key.is_none_or(|key| key.len() == spec.key_bytes()));
     }
-    // But for the port that tells a tunnel.
+    // Except for the port that selects a tunnel.
     let is_port = |field: &FieldId| matches!(&*field.name(), "udp.dport" | "l4.dport");
     let writes: Vec<_> = FieldId::all()
         .filter(|field| !is_port(field))
@@ -61,7 +61,7 @@ fn exercise(packet: &[u8], rng: &mut Rng) -> Layers {
     layers
 }
 
-/// All that the views can do to these bytes, where they accept them.
+/// All operations of the views that accept these bytes.
 fn view(bytes: &[u8]) {
     let (src, dst) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
     let mut copy = bytes.to_vec();

@@ -1,4 +1,4 @@
-//! Checksums kept through writes, against full recomputation: by the views here, and by `etherparse` as an independent judge.
+//! Incrementally updated checksums against full recomputation: by the views, and independently by `etherparse`.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use flowloom_wire::field::{CHECKSUMS, Source};
 use flowloom_wire::view::{EthernetFrame, IcmpMessage, Ipv4Packet, Ipv6Packet, TcpSegment, UdpDatagram};
 use flowloom_wire::{FieldId, Graph, Header, Layers, rewrite};
 
-/// Writes of some fields that the packet has and of some that it may not have: random, extreme and old values.
+/// Writes of present fields and a few absent ones: random, extreme and old values.
 fn random_writes(rng: &mut Rng, packet: &[u8], layers: &Layers) -> Vec<(FieldId, u128)> {
     let writable: Vec<_> = FieldId::all().filter(|f| f.is_writable()).collect();
     let present: Vec<_> = writable.iter().copied().filter(|&f| layers.is_present(f)).collect();
@@ -23,7 +23,7 @@ fn random_writes(rng: &mut Rng, packet: &[u8], layers: &Layers) -> Vec<(FieldId,
                 0 => 0,
                 1 => u128::MAX,
                 2 => layers.read(packet, 0, field).unwrap_or(1),
-                // What another field holds, as in an exchange of addresses.
+                // The value of another field, as in a swap of addresses.
                 3 => layers.read(packet, 0, *rng.pick(&present)).unwrap_or(2),
                 _ => random,
             };
@@ -53,7 +53,7 @@ fn addresses(packet: &[u8], layers: &Layers, [v4, v6]: [Header; 2]) -> Option<(I
     Some((ip.src().into(), ip.dst().into()))
 }
 
-/// Makes all checksums right, but for UDP without one.
+/// Fills in all checksums, except for UDP without one.
 fn fill(packet: &mut [u8], layers: &Layers) {
     for [v4, v6, tcp, udp, icmp, icmp6] in [INNER, OUTER] {
         if let Some(at) = layers.offset(v4) {
@@ -77,7 +77,7 @@ fn fill(packet: &mut [u8], layers: &Layers) {
     }
 }
 
-/// The outermost IP packet and the one in a tunnel, as frames of Ethernet that the judge takes.
+/// The outermost and the inner IP packet as Ethernet frames for `etherparse`.
 fn frames(packet: &[u8], layers: &Layers) -> Vec<Vec<u8>> {
     let kinds = [(OUTER[0], [8, 0]), (OUTER[1], [0x86, 0xdd]), (INNER[0], [8, 0]), (INNER[1], [0x86, 0xdd])];
     let frame = |(header, ethertype): (Header, [u8; 2])| {
@@ -87,7 +87,7 @@ fn frames(packet: &[u8], layers: &Layers) -> Vec<Vec<u8>> {
     kinds.into_iter().filter_map(frame).collect()
 }
 
-/// The checksums that `etherparse` computes where it can; `None` where it refuses the packet.
+/// Whether the checksums that `etherparse` can compute are correct; `None` if it rejects the packet.
 fn judged_right(packet: &[u8]) -> Option<bool> {
     let judged = SlicedPacket::from_ethernet(packet).ok()?;
     let transport = match judged.net? {
@@ -124,11 +124,11 @@ fn judged_right(packet: &[u8]) -> Option<bool> {
     Some(transport)
 }
 
-/// Whole, with right checksums.
+/// A well-formed packet with correct checksums.
 fn whole(rng: &mut Rng) -> Vec<u8> {
     loop {
         let packet = PacketBuilder::random(rng, 20).build();
-        // What a fragment's checksum covers is not all there.
+        // A fragment lacks some of the bytes that its transport checksum covers.
         let is_whole = |f: &Vec<u8>| SlicedPacket::from_ethernet(f).is_ok_and(|p| !p.is_ip_payload_fragmented());
         if frames(&packet, &Layers::parse(Graph::standard(), &packet)).iter().all(is_whole) {
             return packet;
@@ -155,7 +155,7 @@ fn kept_checksums_equal_recomputed_ones() {
         let mut recomputed = kept.clone();
         fill(&mut recomputed, &layers);
         assert_eq!(kept, recomputed, "{writes:?} to {packet:02x?}");
-        // Behind a fifth extension header the judge sees a transport header that the graph does not reach.
+        // After a fifth extension header `etherparse` finds a transport header that the graph does not reach.
         let reached = |headers: [Header; 6]| headers[2..].iter().any(|&h| layers.has(h));
         for (i, (frame, headers)) in frames(&kept, &layers).iter().zip([OUTER, INNER]).enumerate() {
             if let Some(right) = judged_right(frame).filter(|_| reached(headers)) {
@@ -209,7 +209,7 @@ fn writes_change_their_fields_and_nothing_else() {
         let writes = random_writes(&mut rng, &packet, &layers);
         let kept = after(&packet, &writes);
         assert_eq!(kept.len(), packet.len());
-        // The model: bit by bit, a write at a time.
+        // The model: one write after the other, bit by bit.
         let mut expected = packet.clone();
         let mut free = vec![0u8; packet.len()];
         for &(field, value) in &writes {

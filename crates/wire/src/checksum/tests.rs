@@ -6,7 +6,7 @@ fn id(name: &str) -> FieldId {
     FieldId::by_name(name).unwrap()
 }
 
-/// IPv4 and UDP, checksums as given.
+/// IPv4 and UDP with the given checksums.
 fn udp(ip_checksum: u16, udp_checksum: u16) -> Vec<u8> {
     let mut p = vec![0; 12];
     p.extend([0x08, 0x00, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17]);
@@ -54,8 +54,8 @@ fn words_of_a_slice() {
 
 #[test]
 fn the_example_of_rfc_1624() {
-    // Section 4: HC = 0xdd2f, m = 0x5555, m' = 0x3285 gives 0x0000 (equation 3), not 0xffff. The changed word is
-    // a piece of an address here, so that a UDP checksum sends it as 0xffff.
+    // Section 4: HC = 0xdd2f, m = 0x5555, m' = 0x3285 gives 0x0000 (equation 3), not 0xffff. The changed word is part
+    // of an address here, so that UDP sends the checksum as 0xffff.
     let mut p = udp(0xdd2f, 0xdd2f);
     p[26..28].copy_from_slice(&[0x55, 0x55]);
     let p = rewritten(p, &[("ipv4.src", 0x3285_0001)]);

@@ -36,7 +36,7 @@ const fn either(name: &'static str, width_bits: u8, of: &'static [&'static str],
     Field { name, width_bits, source: Source::Either(of), writable: true, partner: None, meaning }
 }
 
-/// The headers of an IP packet, outside or inside of a tunnel.
+/// The headers of an IP packet, outside or inside a tunnel.
 struct Headers {
     scope: Scope,
     ipv4: Header,
@@ -73,7 +73,7 @@ const INNER: Headers = Headers {
     icmp6: Header::InnerIcmp6,
 };
 
-/// One row of [`packets`], its names behind a prefix.
+/// One row of [`packets`], with a prefix before its names.
 macro_rules! row {
     ($of:ident $p:literal fixed $name:literal: $header:ident $slice:expr, $meaning:literal) => {
         fixed(concat!($p, $name), $of.$header, $slice, $meaning)
@@ -108,7 +108,7 @@ macro_rules! row {
     };
 }
 
-/// Rows for the outermost IP packet, and the same for the one inside of a tunnel.
+/// Rows for the outermost IP packet, and the same rows for the one inside a tunnel.
 macro_rules! packets {
     ($({ $($row:tt)* })*) => {
         const PACKET: &[Field] = &[$(row!(OUTER "" $($row)*)),*];
@@ -252,5 +252,5 @@ static ALL: [Field; LINK.len() + PACKET.len() + TUNNEL.len() + INNER_PACKET.len(
     all
 };
 
-/// Every field, by header: those without `inner.` are of the outermost packet.
+/// All fields, by header; those without `inner.` are of the outermost packet.
 pub static FIELDS: &[Field] = &ALL;

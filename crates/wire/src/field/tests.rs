@@ -8,7 +8,7 @@ fn node(header: Header) -> &'static Node {
     Graph::standard().node(header).unwrap()
 }
 
-/// The headers that everyone knows.
+/// The well-known headers.
 fn known() -> impl Iterator<Item = Header> {
     Header::ALL.into_iter().filter(|&header| Graph::standard().node(header).is_some())
 }
@@ -41,7 +41,7 @@ fn slices_lie_in_the_least_bytes_of_their_header() {
         let field = id.entry().unwrap().0;
         let Source::Header(header, slice) = field.source else { continue };
         assert_eq!(field.width_bits, slice.width_bits, "{}", field.name);
-        // The fields of the fragment header are called as those of IPv6.
+        // Fields of the fragment header have the prefix of IPv6.
         let name = header.name().strip_suffix(".frag").unwrap_or(header.name());
         let rest = field.name.strip_prefix(name).unwrap();
         assert!(rest.is_empty() || rest.starts_with('.'), "{}", field.name);
@@ -81,7 +81,7 @@ fn alternatives_are_concrete_and_exclude_each_other() {
         assert_eq!(headers.len(), id.alternatives().len(), "{}: of different headers", field.name);
         assert!(id.alternatives().iter().all(|f| f.is_writable() == field.writable), "{}", field.name);
     }
-    // Headers that exclude each other are never on one path.
+    // Mutually exclusive headers are never on one path.
     for pair in [
         [Header::Ipv4, Header::Ipv6],
         [Header::Tcp, Header::Udp],
@@ -108,11 +108,11 @@ fn reachable(from: &Node) -> HashSet<Header> {
 
 #[test]
 fn fixed_fields_cannot_be_written() {
-    // What decides how a packet is parsed, and checksums, overlap nothing that rows may write.
+    // Selectors, lengths and checksums overlap no writable field.
     let mut fixed: Vec<(Header, Slice)> = Vec::new();
     for header in known() {
         let node = node(header);
-        // The ports of UDP may be written: what follows stays as the packet was parsed.
+        // UDP ports are writable: the packet is not parsed again.
         let choices = node.next.choices.iter().filter(|_| header != Header::Udp);
         fixed.extend(choices.map(|choice| (header, choice.selector)));
         fixed.extend(node.next.only_if_zero.map(|slice| (header, slice)));

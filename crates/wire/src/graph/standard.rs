@@ -1,12 +1,12 @@
-//! The headers that everyone knows.
+//! The well-known headers.
 
 use std::borrow::Cow;
 
 use super::{Check, Choice, Extent, Header, HeaderOption, Length, Next, Node, Scope, Slice, bits, bytes};
 
-/// How many IPv6 extension headers are followed.
+/// Number of IPv6 extension headers that are followed.
 pub(super) const EXT_DEPTH: usize = 4;
-/// How many extension headers of GTP-U are followed.
+/// Number of GTP-U extension headers that are followed.
 pub(super) const GTPU_EXT_DEPTH: usize = 4;
 
 const ETHERTYPE_VLAN: u64 = 0x8100;
@@ -16,16 +16,16 @@ const ETHERTYPE_IPV6: u64 = 0x86dd;
 const ETHERTYPE_MPLS: u64 = 0x8847;
 const PORT_GTPU: u64 = 2152;
 
-/// Nodes under construction: what follows a node is made before it.
+/// Nodes under construction; successors are built first.
 struct Builder {
     nodes: Vec<Node>,
 }
 
-/// A node that was made, by the number of those made before it.
+/// A node that was built, by its build index.
 #[derive(Clone, Copy)]
 struct Made(usize);
 
-/// The nodes of the standard graph, each before all that can follow it.
+/// The nodes of the standard graph in topological order.
 pub(super) fn nodes() -> Vec<Node> {
     let mut builder = Builder { nodes: Vec::new() };
     let inner = builder.ip(INNER, None);
@@ -48,7 +48,7 @@ pub(super) fn nodes() -> Vec<Node> {
     builder.finish()
 }
 
-/// The headers of an IP packet, outside or inside of a tunnel.
+/// The headers of an IP packet, outside or inside a tunnel.
 struct Headers {
     scope: Scope,
     ipv4: Header,
@@ -123,7 +123,7 @@ impl Builder {
         self.push(Node { header: Some(header), ..plain(header.name(), min_bytes, extent, next) })
     }
 
-    /// Looks at the version of the IP header that follows.
+    /// Peeks at the version of the IP header that follows.
     fn by_version(&mut self, name: &'static str, [ipv4, ipv6]: [Made; 2]) -> Made {
         let next = next(bits(0, 4), vec![(4, ipv4), (6, ipv6)]);
         self.push(Node { length: Length::Peek, ..plain(name, 1, Extent::Open, next) })
@@ -146,7 +146,7 @@ impl Builder {
         const G_PDU: u64 = 255;
         let always = |Made(to): Made| Next { otherwise: Some(to), ..Next::default() };
         let end = self.push(plain("gtpu_end", 1, Extent::Within, always(inner)));
-        // The type of an extension header stands at the end of what is before it.
+        // The last byte of a header or extension header is the type of the next extension header.
         let kind = |this: &mut Self, extension: Option<Made>| {
             let next = Next { otherwise: extension.map(|Made(to)| to), ..next(bytes(0, 1), vec![(0, end)]) };
             this.push(Node { length: Length::Peek, ..plain("gtpu_kind", 1, Extent::Open, next) })
@@ -160,7 +160,7 @@ impl Builder {
         }
         let options = self.push(plain("gtpu_options", 4, Extent::Within, always(inner)));
         let sequence = self.push(plain("gtpu_sequence", 3, Extent::Within, always(first)));
-        // The flags for an extension header, a sequence number and an N-PDU number, and the message type.
+        // Selector: the E, S and PN flags (extension header, sequence number, N-PDU number) and the message type.
         let edges = (0..8).map(|flags: u64| {
             let to = match flags {
                 0 => inner,
@@ -178,7 +178,7 @@ impl Builder {
         })
     }
 
-    /// IPv4 and IPv6 with all that follows.
+    /// IPv4 and IPv6 with their successors.
     fn ip(&mut self, headers: Headers, gtpu: Option<Made>) -> [Made; 2] {
         let transport = self.transport(&headers, gtpu);
         let ipv6 = self.ipv6(&headers, transport);
@@ -188,7 +188,8 @@ impl Builder {
     fn transport(&mut self, headers: &Headers, gtpu: Option<Made>) -> Transport {
         let [icmp6, icmp] =
             [headers.icmp6, headers.icmp].map(|header| self.header(header, 8, Extent::Within, Next::default()));
-        // A length of more than the IP payload holds is no error: the first fragment of a datagram has that of the whole.
+        // A length beyond the IP payload is valid: the first fragment of a datagram has the length of the whole
+        // datagram.
         let next_after_udp = gtpu.map_or_else(Next::default, |gtpu| next(bytes(2, 2), vec![(PORT_GTPU, gtpu)]));
         let udp = self.header(headers.udp, 8, Extent::TotalWithin(bytes(4, 2)), next_after_udp);
         let tcp = self.push(Node {
@@ -251,7 +252,7 @@ impl Builder {
         })
     }
 
-    /// Turns the order round, so that what was made last, where every parse starts, is the first.
+    /// Reverses the order, so that the node that was built last, the start node, comes first.
     fn finish(self) -> Vec<Node> {
         let last = self.nodes.len() - 1;
         let mut nodes: Vec<Node> = self.nodes.into_iter().rev().collect();

@@ -43,7 +43,7 @@ fn every_header_has_one_node_at_most_but_that_of_fragments() {
     for (i, header) in Header::ALL.into_iter().enumerate() {
         assert_eq!(header.bit(), 1 << i);
         let count = Graph::standard().nodes().iter().filter(|node| node.header == Some(header)).count();
-        // It stands at any place among the extension headers.
+        // It can be anywhere among the extension headers.
         let is_fragment = matches!(header, Header::Ipv6Fragment | Header::InnerIpv6Fragment);
         assert!(if is_fragment { count == EXT_DEPTH } else { count <= 1 }, "{}: {count}", header.name());
         assert_eq!(header.user_index().and_then(|i| Header::USER.get(i).copied()), header.user_index().map(|_| header));
@@ -58,8 +58,8 @@ fn every_path_ends() {
     for (index, node) in nodes.iter().enumerate().rev() {
         depths[index] = 1 + node.next.successors().map(|to| depths[to]).max().unwrap_or(0);
     }
-    // The longest has all tags and labels, all extension headers outside and inside of a tunnel, and all of the tunnel, where
-    // the kind of each extension header is looked at before.
+    // The longest path has all tags and labels, all extension headers outside and inside a tunnel, and all of the
+    // tunnel, where the kind of each extension header is peeked at first.
     let ip = 1 + EXT_DEPTH + 1;
     assert_eq!(depths[ETHERNET], 3 + 4 + 1 + ip + 2 + 2 * GTPU_EXT_DEPTH + 2 + 1 + ip);
 }

@@ -1,68 +1,68 @@
-//! Headers of one's own.
+//! User-defined headers.
 
 use std::borrow::Cow;
 
 use super::{Choice, Extent, Graph, Header, Length, MOST_USER_HEADERS, Next, Node, Scope, Slice};
 use crate::field::{FIELDS, FieldId, Source};
 
-/// The longest header of one's own.
+/// Length of the longest user-defined header, in bytes.
 const MOST_BYTES: usize = 254;
 
-/// A header that a function declares: fields one after the other, big endian and without gaps.
+/// A header that a function declares: a sequence of big-endian fields without gaps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserHeader {
     /// Its name, the prefix of its fields.
     pub name: String,
-    /// What it stands after.
+    /// The header before it.
     pub after: Parent,
-    /// It is there where one of these fields has this value; without any, always.
+    /// It is present if one of these fields has this value; always, if empty.
     pub when: Vec<(FieldId, u64)>,
     /// Its fields in order.
     pub fields: Vec<UserField>,
 }
 
-/// A field of a header of one's own.
+/// A field of a user-defined header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserField {
-    /// Its name, without that of the header.
+    /// Its name, without the name of the header.
     pub name: String,
-    /// Its width: 1 to 64, or 128 at a whole byte.
+    /// Its width: 1 to 64 bits, or 128 at a byte boundary.
     pub width_bits: u8,
 }
 
-/// What a header of one's own stands after.
+/// The header before a user-defined header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parent {
-    /// The Ethernet header and its tags, by `eth.type`, wherever the EtherType stands.
+    /// The Ethernet header and its tags, selected by the last `eth.type`.
     Ethernet,
-    /// The outermost IP header and its extension headers, by `ip.proto`.
+    /// The outermost IP header and its extension headers, selected by `ip.proto`.
     Ip,
-    /// The outermost UDP header, by its fields.
+    /// The outermost UDP header, selected by its fields.
     Udp,
-    /// The outermost TCP header and its options, by its fields.
+    /// The outermost TCP header and its options, selected by its fields.
     Tcp,
-    /// An earlier header of one's own (its place among them), by its fields or always.
+    /// An earlier user-defined header (by its index), selected by its fields or unconditional.
     User(usize),
 }
 
-/// Why headers of one's own do not make a graph.
+/// The reason why user-defined headers do not make a graph.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
-    /// There are more than a parse can tell apart.
+    /// There are more headers than validity bits.
     #[error("{found} headers are declared, {limit} can be")]
     TooMany {
-        /// How many there are.
+        /// Number of headers.
         found: usize,
-        /// How many there can be.
+        /// Limit on headers.
         limit: usize,
     },
-    /// Fields of this prefix are there already.
+    /// Another header has the same name.
     #[error("there are fields of another header called `{header}`")]
     Name {
         /// The header.
         header: String,
     },
-    /// A field is there twice.
+    /// Two fields have the same name.
     #[error("header `{header}` has two fields called `{field}`")]
     Duplicate {
         /// The header.
@@ -70,61 +70,61 @@ pub enum GraphError {
         /// The field.
         field: String,
     },
-    /// The header has no whole number of 16-bit words, which checksums count in, or is too long.
+    /// The header is not a multiple of 16 bits, the unit of checksums, or is too long.
     #[error("header `{header}` has {found_bits} bits; it must have a multiple of 16, from 16 to {limit_bits}")]
     Length {
         /// The header.
         header: String,
-        /// Its length.
+        /// Its length in bits.
         found_bits: usize,
-        /// The largest length.
+        /// The largest length in bits.
         limit_bits: usize,
     },
-    /// A field has no bits or too many.
+    /// The width of a field is not allowed.
     #[error("field `{header}.{field}` has {found_bits} bits; it must have 1 to 64, or 128")]
     Width {
         /// The header.
         header: String,
         /// The field.
         field: String,
-        /// Its width.
+        /// Its width in bits.
         found_bits: u8,
     },
-    /// A field of 128 bits starts within a byte.
+    /// A field of 128 bits does not start at a byte boundary.
     #[error("field `{header}.{field}` of 128 bits starts at bit {offset_bits}, which is not a whole byte")]
     Unaligned {
         /// The header.
         header: String,
         /// The field.
         field: String,
-        /// Where it starts.
+        /// Its offset in bits.
         offset_bits: usize,
     },
-    /// It stands after a header that is not declared before it.
+    /// The header before it is not declared before it.
     #[error("header `{header}` stands after one that is not declared before it")]
     Parent {
         /// The header.
         header: String,
     },
-    /// Only headers of one's own can always be followed by another one.
+    /// Only user-defined headers can have an unconditional successor.
     #[error("header `{header}` needs a value of `{after}` by which to tell that it is there")]
     NoSelector {
         /// The header.
         header: String,
-        /// The field or header by which it could be told.
+        /// The field or header that has to select it.
         after: String,
     },
-    /// A field that does not tell what follows there.
+    /// The field does not select the header after this one.
     #[error("header `{header}` cannot be told by `{field}`: it stands after `{after}`")]
     Selector {
         /// The header.
         header: String,
         /// The field.
         field: String,
-        /// What the header stands after.
+        /// The header before it.
         after: String,
     },
-    /// The field never has this value.
+    /// The value does not fit the field.
     #[error("header `{header}` is told by `{field}` being {value:#x}, which {width_bits} bits do not hold")]
     Value {
         /// The header.
@@ -133,10 +133,10 @@ pub enum GraphError {
         field: String,
         /// The value.
         value: u64,
-        /// The field's width.
+        /// The width of the field in bits.
         width_bits: u8,
     },
-    /// Another header is told by the same value.
+    /// The same value already selects another header.
     #[error("header `{header}` is told by `{field}` being {value:#x}, which tells `{other}`")]
     Taken {
         /// The header.
@@ -145,27 +145,27 @@ pub enum GraphError {
         field: String,
         /// The value.
         value: u64,
-        /// What the value tells already.
+        /// The header that the value selects.
         other: String,
     },
-    /// Two headers always follow the same one.
+    /// Two headers unconditionally follow the same one.
     #[error("header `{header}` always follows `{after}`, and so does `{other}`")]
     AlwaysTaken {
         /// The header.
         header: String,
-        /// What it stands after.
+        /// The header before it.
         after: String,
-        /// What stands there already.
+        /// The header that already follows.
         other: String,
     },
 }
 
 impl Graph {
-    /// The standard graph with headers of one's own. Where a packet fits several, the standard ones come first, then those
-    /// of one's own in order of declaration.
+    /// The standard graph with user-defined headers. If a packet matches several headers, the standard ones take
+    /// precedence, then user-defined ones in order of declaration.
     ///
     /// # Errors
-    /// A header that cannot be parsed, or not be told from another one.
+    /// A header cannot be parsed, or not be distinguished from another one.
     pub fn with(users: &[UserHeader]) -> Result<Graph, GraphError> {
         if users.len() > MOST_USER_HEADERS {
             return Err(GraphError::TooMany { found: users.len(), limit: MOST_USER_HEADERS });
@@ -221,7 +221,7 @@ impl Graph {
             let name = self.field_name(field).into_owned();
             for &(parent, selector) in &parents {
                 let selector = match (selector, field.source()) {
-                    // The name stands for these bits of whichever parent it is.
+                    // The name means these bits of each parent.
                     (Some(slice), _) if name == after => slice,
                     (None, Source::Header(header, slice)) if self.nodes[parent].header == Some(header) => slice,
                     _ => return Err(GraphError::Selector { header: own(), field: name, after }),
@@ -242,7 +242,7 @@ impl Graph {
         Ok(())
     }
 
-    /// The nodes that a header of one's own can follow, with the bits that choose where all of them have such.
+    /// The nodes that a user-defined header can follow, with their selector if all of them have one.
     fn parents(&self, user: &UserHeader) -> Result<Vec<(usize, Option<Slice>)>, GraphError> {
         let of = |header: Header| self.nodes.iter().position(|node| node.header == Some(header));
         let found: Vec<(usize, Option<Slice>)> = match user.after {
@@ -266,7 +266,7 @@ impl Graph {
         if found.is_empty() { Err(GraphError::Parent { header: user.name.clone() }) } else { Ok(found) }
     }
 
-    /// The field that chooses there, or else the header.
+    /// Name of the selecting field, or else of the header.
     fn after_name(&self, after: Parent) -> String {
         match after {
             Parent::Ethernet => "eth.type".to_owned(),
@@ -279,7 +279,7 @@ impl Graph {
 }
 
 impl Next {
-    /// One more edge, tried after all others; where the value leads already, if it does.
+    /// Adds an edge with the lowest precedence; returns the present target if the value already has an edge.
     fn add_edge(&mut self, selector: Slice, value: u64, to: usize) -> Option<usize> {
         let mut same = self.choices.iter().filter(|choice| choice.selector == selector);
         if let Some(edge) = same.find_map(|choice| choice.edges.iter().find(|edge| edge.0 == value)) {
@@ -293,7 +293,7 @@ impl Next {
     }
 }
 
-/// What the fields must be by themselves; the length of all in bits.
+/// Checks the fields on their own and returns their total length in bits.
 fn check_fields(user: &UserHeader) -> Result<usize, GraphError> {
     let header = || user.name.clone();
     let mut len_bits = 0;

@@ -17,7 +17,7 @@ fn ethernet(kind: u16, rest: &[u8]) -> Vec<u8> {
     p
 }
 
-/// 20 bytes of IPv4 and what follows; total length as given.
+/// 20 bytes of IPv4 with the given total length, then `rest`.
 fn ipv4(total_len: u16, proto: u8, flags_and_offset: u16, rest: &[u8]) -> Vec<u8> {
     let mut p = vec![0x45, 0x2c];
     p.extend(total_len.to_be_bytes());

@@ -1,6 +1,6 @@
 use super::{ViewError, array, present, put, u16_at};
 
-/// What an Ethernet header or a VLAN tag says of the bytes after it.
+/// EtherType: the protocol after an Ethernet header or a VLAN tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EtherType(pub u16);
 
@@ -15,7 +15,7 @@ impl EtherType {
     pub const SERVICE_VLAN: EtherType = EtherType(0x88a8);
 }
 
-/// An Ethernet II frame without its check sequence.
+/// An Ethernet II frame without its frame check sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EthernetFrame<T>(T);
 
@@ -37,7 +37,7 @@ impl<T: AsRef<[u8]>> EthernetFrame<T> {
         array(self.0.as_ref(), 6)
     }
 
-    /// What follows: a tag, or the payload's type.
+    /// EtherType of the payload or of a tag.
     pub fn ethertype(&self) -> EtherType {
         EtherType(u16_at(self.0.as_ref(), 12))
     }
@@ -65,7 +65,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> EthernetFrame<T> {
     }
 }
 
-/// A VLAN tag, from its control information on (behind the EtherType that announces it).
+/// A VLAN tag, from its control information on (after the EtherType that announces it).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VlanTag<T>(T);
 
@@ -96,7 +96,7 @@ impl<T: AsRef<[u8]>> VlanTag<T> {
         self.tci() & 0x0fff
     }
 
-    /// What follows: another tag, or the payload's type.
+    /// EtherType of the payload or of another tag.
     pub fn ethertype(&self) -> EtherType {
         EtherType(u16_at(self.0.as_ref(), 2))
     }

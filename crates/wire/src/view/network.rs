@@ -3,7 +3,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use super::{ViewError, array, at_least, present, put, u16_at, u32_at};
 use crate::checksum::Sum;
 
-/// The protocol number behind an IP header.
+/// Protocol number after an IP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IpProtocol(pub u8);
 
@@ -26,7 +26,7 @@ pub struct Ipv4Packet<T>(T);
 
 impl<T: AsRef<[u8]>> Ipv4Packet<T> {
     /// # Errors
-    /// Another version, a header that is not wholly present, or lengths below that of the header. The payload may be cut short.
+    /// Another version, an incomplete header, or a length field below the header length. The payload may be truncated.
     pub fn new_checked(bytes: T) -> Result<Self, ViewError> {
         let head = bytes.as_ref();
         present("IPv4", head, 20)?;
@@ -38,7 +38,7 @@ impl<T: AsRef<[u8]>> Ipv4Packet<T> {
         Ok(packet)
     }
 
-    /// Bytes in the header, options included.
+    /// Header length in bytes, options included.
     pub fn header_len(&self) -> usize {
         usize::from(self.0.as_ref()[0] & 0x0f) * 4
     }
@@ -48,7 +48,7 @@ impl<T: AsRef<[u8]>> Ipv4Packet<T> {
         self.0.as_ref()[1]
     }
 
-    /// Bytes in the packet by its own account.
+    /// Total length field, in bytes.
     pub fn total_len(&self) -> u16 {
         u16_at(self.0.as_ref(), 2)
     }
@@ -58,17 +58,17 @@ impl<T: AsRef<[u8]>> Ipv4Packet<T> {
         u16_at(self.0.as_ref(), 4)
     }
 
-    /// Don't fragment.
+    /// True if the don't fragment bit is set.
     pub fn dont_fragment(&self) -> bool {
         u16_at(self.0.as_ref(), 6) & 0x4000 != 0
     }
 
-    /// More fragments follow.
+    /// True if more fragments follow.
     pub fn more_fragments(&self) -> bool {
         u16_at(self.0.as_ref(), 6) & 0x2000 != 0
     }
 
-    /// Where this fragment's payload starts in the whole, in bytes.
+    /// Fragment offset, in bytes.
     pub fn fragment_offset_bytes(&self) -> usize {
         usize::from(u16_at(self.0.as_ref(), 6) & 0x1fff) * 8
     }
@@ -78,17 +78,17 @@ impl<T: AsRef<[u8]>> Ipv4Packet<T> {
         self.0.as_ref()[8]
     }
 
-    /// What the payload is.
+    /// Protocol of the payload.
     pub fn protocol(&self) -> IpProtocol {
         IpProtocol(self.0.as_ref()[9])
     }
 
-    /// The checksum as it stands there.
+    /// The checksum field.
     pub fn checksum(&self) -> u16 {
         u16_at(self.0.as_ref(), CHECKSUM)
     }
 
-    /// The checksum as it should be.
+    /// The correct checksum.
     pub fn computed_checksum(&self) -> u16 {
         let header = &self.0.as_ref()[..self.header_len()];
         Sum::new().bytes(&header[..CHECKSUM]).bytes(&header[CHECKSUM + 2..]).checksum()
@@ -109,7 +109,7 @@ impl<T: AsRef<[u8]>> Ipv4Packet<T> {
         &self.0.as_ref()[20..self.header_len()]
     }
 
-    /// The payload that is present, by the packet's own length: no padding of the frame.
+    /// The payload that is present, limited by the total length: without padding of the frame.
     pub fn payload(&self) -> &[u8] {
         let bytes = self.0.as_ref();
         &bytes[self.header_len()..usize::from(self.total_len()).min(bytes.len())]
@@ -142,7 +142,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv4Packet<T> {
         put(self.0.as_mut(), 16, &dst.octets());
     }
 
-    /// Makes the checksum right.
+    /// Updates the checksum.
     pub fn fill_checksum(&mut self) {
         let checksum = self.computed_checksum();
         put(self.0.as_mut(), CHECKSUM, &checksum.to_be_bytes());
@@ -161,7 +161,7 @@ pub struct Ipv6Packet<T>(T);
 
 impl<T: AsRef<[u8]>> Ipv6Packet<T> {
     /// # Errors
-    /// Another version, or fewer than 40 bytes. The payload may be cut short.
+    /// Another version, or fewer than 40 bytes. The payload may be truncated.
     pub fn new_checked(bytes: T) -> Result<Self, ViewError> {
         present("IPv6", bytes.as_ref(), 40)?;
         version(bytes.as_ref(), 6)?;
@@ -178,12 +178,12 @@ impl<T: AsRef<[u8]>> Ipv6Packet<T> {
         u32_at(self.0.as_ref(), 0) & 0xf_ffff
     }
 
-    /// Bytes after the 40 of this header, by the packet's own account.
+    /// Payload length field, in bytes.
     pub fn payload_len(&self) -> u16 {
         u16_at(self.0.as_ref(), 4)
     }
 
-    /// What follows: an extension header, or what the payload is.
+    /// Protocol of the payload, or of an extension header.
     pub fn next_header(&self) -> IpProtocol {
         IpProtocol(self.0.as_ref()[6])
     }
@@ -203,7 +203,7 @@ impl<T: AsRef<[u8]>> Ipv6Packet<T> {
         Ipv6Addr::from(array::<16>(self.0.as_ref(), 24))
     }
 
-    /// The payload that is present, by the packet's own length: no padding of the frame.
+    /// The payload that is present, limited by the payload length: without padding of the frame.
     pub fn payload(&self) -> &[u8] {
         let bytes = self.0.as_ref();
         &bytes[40..(40 + usize::from(self.payload_len())).min(bytes.len())]

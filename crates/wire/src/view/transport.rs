@@ -3,13 +3,13 @@ use std::net::IpAddr;
 use super::{IpProtocol, ViewError, at_least, present, put, u16_at, u32_at};
 use crate::checksum::Sum;
 
-/// A TCP segment: what one IP packet carries, without the frame's padding.
+/// A TCP segment: the payload of one IP packet, without padding of the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TcpSegment<T>(T);
 
 impl<T: AsRef<[u8]>> TcpSegment<T> {
     /// # Errors
-    /// A header that is not wholly present, or whose length field is below 20 bytes.
+    /// An incomplete header, or a header length below 20 bytes.
     pub fn new_checked(bytes: T) -> Result<Self, ViewError> {
         present("TCP", bytes.as_ref(), 20)?;
         let segment = TcpSegment(bytes);
@@ -38,7 +38,7 @@ impl<T: AsRef<[u8]>> TcpSegment<T> {
         u32_at(self.0.as_ref(), 8)
     }
 
-    /// Bytes in the header, options included.
+    /// Header length in bytes, options included.
     pub fn header_len(&self) -> usize {
         usize::from(self.0.as_ref()[12] >> 4) * 4
     }
@@ -53,12 +53,12 @@ impl<T: AsRef<[u8]>> TcpSegment<T> {
         u16_at(self.0.as_ref(), 14)
     }
 
-    /// The checksum as it stands there.
+    /// The checksum field.
     pub fn checksum(&self) -> u16 {
         u16_at(self.0.as_ref(), 16)
     }
 
-    /// The checksum as it should be, where the whole segment is present.
+    /// The correct checksum, if the whole segment is present.
     pub fn computed_checksum(&self, src: IpAddr, dst: IpAddr) -> u16 {
         transport_checksum(self.0.as_ref(), 16, IpProtocol::TCP, Some((src, dst)))
     }
@@ -110,7 +110,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> TcpSegment<T> {
         put(self.0.as_mut(), 14, &window.to_be_bytes());
     }
 
-    /// Makes the checksum right.
+    /// Updates the checksum.
     pub fn fill_checksum(&mut self, src: IpAddr, dst: IpAddr) {
         let checksum = self.computed_checksum(src, dst);
         put(self.0.as_mut(), 16, &checksum.to_be_bytes());
@@ -123,7 +123,7 @@ pub struct UdpDatagram<T>(T);
 
 impl<T: AsRef<[u8]>> UdpDatagram<T> {
     /// # Errors
-    /// Fewer than 8 bytes, or a length field below that. The payload may be cut short.
+    /// Fewer than 8 bytes, or a length field below that. The payload may be truncated.
     pub fn new_checked(bytes: T) -> Result<Self, ViewError> {
         present("UDP", bytes.as_ref(), 8)?;
         let datagram = UdpDatagram(bytes);
@@ -141,17 +141,17 @@ impl<T: AsRef<[u8]>> UdpDatagram<T> {
         u16_at(self.0.as_ref(), 2)
     }
 
-    /// Bytes in the datagram by its own account, header included.
+    /// Length field in bytes, header included.
     pub fn len_bytes(&self) -> u16 {
         u16_at(self.0.as_ref(), 4)
     }
 
-    /// The checksum as it stands there; 0 for none.
+    /// The checksum field; 0 means none.
     pub fn checksum(&self) -> u16 {
         u16_at(self.0.as_ref(), 6)
     }
 
-    /// The checksum as it should be, never 0; `None` where the datagram is not wholly present.
+    /// The correct checksum, never 0; `None` if the datagram is not wholly present.
     pub fn computed_checksum(&self, src: IpAddr, dst: IpAddr) -> Option<u16> {
         let whole = self.0.as_ref().get(..usize::from(self.len_bytes()))?;
         match transport_checksum(whole, 6, IpProtocol::UDP, Some((src, dst))) {
@@ -160,7 +160,7 @@ impl<T: AsRef<[u8]>> UdpDatagram<T> {
         }
     }
 
-    /// The payload that is present, by the datagram's own length.
+    /// The payload that is present, limited by the length field.
     pub fn payload(&self) -> &[u8] {
         let bytes = self.0.as_ref();
         &bytes[8..usize::from(self.len_bytes()).min(bytes.len())]
@@ -178,7 +178,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> UdpDatagram<T> {
         put(self.0.as_mut(), 2, &port.to_be_bytes());
     }
 
-    /// Makes the checksum right; `false` and no change where the datagram is not wholly present.
+    /// Updates the checksum; returns `false` without a change if the datagram is not wholly present.
     pub fn fill_checksum(&mut self, src: IpAddr, dst: IpAddr) -> bool {
         let Some(checksum) = self.computed_checksum(src, dst) else { return false };
         put(self.0.as_mut(), 6, &checksum.to_be_bytes());
@@ -186,7 +186,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> UdpDatagram<T> {
     }
 }
 
-/// An ICMP or ICMPv6 message: what one IP packet carries, without the frame's padding.
+/// An ICMP or ICMPv6 message: the payload of one IP packet, without padding of the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IcmpMessage<T>(T);
 
@@ -208,22 +208,22 @@ impl<T: AsRef<[u8]>> IcmpMessage<T> {
         self.0.as_ref()[1]
     }
 
-    /// The checksum as it stands there.
+    /// The checksum field.
     pub fn checksum(&self) -> u16 {
         u16_at(self.0.as_ref(), 2)
     }
 
-    /// The checksum as it should be, where the whole message is present: of ICMPv6 between these addresses, or of ICMP.
+    /// The correct checksum, if the whole message is present: of ICMPv6 with these addresses, otherwise of ICMP.
     pub fn computed_checksum(&self, icmp6: Option<(IpAddr, IpAddr)>) -> u16 {
         transport_checksum(self.0.as_ref(), 2, IpProtocol::ICMP6, icmp6)
     }
 
-    /// Identifier of an echo.
+    /// Echo identifier.
     pub fn id(&self) -> u16 {
         u16_at(self.0.as_ref(), 4)
     }
 
-    /// Sequence number of an echo.
+    /// Echo sequence number.
     pub fn seq(&self) -> u16 {
         u16_at(self.0.as_ref(), 6)
     }
@@ -240,20 +240,20 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> IcmpMessage<T> {
         put(self.0.as_mut(), 0, &[kind, code]);
     }
 
-    /// Sets identifier and sequence number of an echo.
+    /// Sets echo identifier and sequence number.
     pub fn set_echo(&mut self, id: u16, seq: u16) {
         put(self.0.as_mut(), 4, &id.to_be_bytes());
         put(self.0.as_mut(), 6, &seq.to_be_bytes());
     }
 
-    /// Makes the checksum right: of ICMPv6 between these addresses, or of ICMP.
+    /// Updates the checksum: of ICMPv6 with these addresses, otherwise of ICMP.
     pub fn fill_checksum(&mut self, icmp6: Option<(IpAddr, IpAddr)>) {
         let checksum = self.computed_checksum(icmp6);
         put(self.0.as_mut(), 2, &checksum.to_be_bytes());
     }
 }
 
-/// The checksum of `bytes` but for the two bytes at `checksum_at`, with a pseudo header between these addresses.
+/// The checksum of `bytes` without the two bytes at `checksum_at`, with a pseudo-header for these addresses.
 fn transport_checksum(bytes: &[u8], checksum_at: usize, proto: IpProtocol, between: Option<(IpAddr, IpAddr)>) -> u16 {
     let sum = match between {
         Some((src, dst)) => Sum::new().pseudo_header(src, dst, proto.0, bytes.len() as u32),
