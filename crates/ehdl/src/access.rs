@@ -1,38 +1,38 @@
-//! What instructions read and write: registers, and bytes of each memory.
+//! Reads and writes of instructions: registers, and bytes of each memory.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use flowloom_verifier::MapId;
 
-/// Something with bytes of its own: what lies in two of them is never the same.
+/// A storage region. Different regions never alias.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Region {
-    /// A register; of those that a call keeps, each function has its own.
+    /// A register; each function has its own copy of callee-saved ones.
     Register {
-        /// How many calls deep, 0 for `r0` to `r5`.
+        /// Call depth; 0 for `r0` to `r5`.
         depth: u8,
         /// Its number.
         number: u8,
     },
-    /// The stack of the function so many calls deep; offsets from its end.
+    /// The stack of the function at a call depth; offsets from its end.
     Stack {
-        /// How many calls deep.
+        /// Call depth.
         depth: u8,
     },
-    /// The packet; offsets from its first byte as it came.
+    /// The packet; offsets from its first byte on arrival.
     Packet,
-    /// What lies before the packet.
+    /// The metadata before the packet.
     Metadata,
     /// `struct xdp_md`.
     Context,
-    /// The values of a map; offsets from their starts.
+    /// The values of a map; offsets from the start of a value.
     Value(MapId),
-    /// Which keys a map has, and where their values are.
+    /// The set of keys of a map, and the addresses of their values.
     Keys(MapId),
     /// A record for user space.
     Record,
-    /// What the world sees of the program besides: where the packet goes, what is told to user space.
+    /// Other externally visible effects: the packet's destination, output to user space.
     Effects,
 }
 
@@ -54,18 +54,18 @@ impl fmt::Display for Region {
     }
 }
 
-/// Bytes of a region that are read or written.
+/// A read or write of bytes of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Access {
-    /// Where.
+    /// The region.
     pub region: Region,
-    /// The first byte and the one behind the last; all that there are where it is not known which.
+    /// The bytes as a half-open range; `None`, which means all, if it is unknown.
     pub bytes: Option<(i64, i64)>,
     /// Whether they are written.
     pub writes: bool,
 }
 
-/// Of more bytes than these it is not said which they are: a value may have millions.
+/// Limit on the length of a range in bytes; a longer one counts as unknown, since a value may have millions of bytes.
 const MAX_BYTES: i64 = 4096;
 
 impl Access {
@@ -78,12 +78,12 @@ impl Access {
     }
 }
 
-/// When something was last read and written, and by which step.
+/// The last read and the last write, each with its step.
 #[derive(Debug, Clone, Copy, Default)]
 struct Last {
-    /// The first stage in which it can be read, and who wrote it.
+    /// The first stage in which the value is readable, and the writing step.
     written: Option<(u32, usize)>,
-    /// The last stage in which it was read, and by whom.
+    /// The last stage in which it is read, and the reading step.
     read: Option<(u32, usize)>,
 }
 
@@ -95,9 +95,9 @@ impl Last {
         }
     }
 
-    /// The first stage for such an access, and whom it follows.
+    /// The first stage for such an access, and the step that it depends on.
     fn first_stage(&self, writes: bool) -> Option<(u32, usize)> {
-        // A register keeps its value until the end of the stage, so that who overwrites it may stand beside who reads it.
+        // A register keeps its value until the end of the stage, so a write may share a stage with an earlier read.
         if writes { self.written.max(self.read) } else { self.written }
     }
 }
@@ -105,29 +105,29 @@ impl Last {
 #[derive(Debug, Default)]
 struct Seen {
     bytes: BTreeMap<i64, Last>,
-    /// Accesses of which it is not known where.
+    /// Accesses to unknown bytes.
     anywhere: Last,
-    /// All of them.
+    /// All accesses.
     all: Last,
 }
 
-/// The accesses of a block so far, with the stages in which they happen.
+/// Accesses of a block so far, with their stages.
 #[derive(Debug, Default)]
 pub(super) struct History {
     regions: BTreeMap<Region, Seen>,
 }
 
-/// Whom a step follows, and because of what.
+/// A dependence on an earlier step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct After {
-    /// The step, by its place in [`super::Schedule::steps`].
+    /// The earlier step, as an index into [`super::Schedule::steps`].
     pub step: usize,
-    /// What both of them touch.
+    /// The region that both access.
     pub region: Region,
 }
 
 impl History {
-    /// The first stage in which these accesses may happen, and whom they follow.
+    /// The first stage in which these accesses may happen, and the dependence that fixes it.
     pub(super) fn first_stage(&self, accesses: &[Access]) -> (u32, Option<After>) {
         let mut first = (0, None);
         for access in accesses {
@@ -150,7 +150,7 @@ impl History {
         first
     }
 
-    /// A step reads in `stage`; what it writes can be read from `done` on.
+    /// Records a step that reads in `stage`, and whose writes are readable from `done` on.
     pub(super) fn note(&mut self, accesses: &[Access], stage: u32, done: u32, step: usize) {
         for access in accesses {
             let seen = self.regions.entry(access.region).or_default();

@@ -1,33 +1,33 @@
-//! Why instructions stand alone in their stage.
+//! Reasons for stages without parallelism.
 
 use super::{After, Schedule};
 
-/// An instruction without another beside it, or a stage without any.
+/// A stage with fewer than two instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Alone {
     /// The stage, from 0.
     pub stage: usize,
-    /// The step, by its place in [`Schedule::steps`]; none where the stage waits.
+    /// Its step, as an index into [`Schedule::steps`]; `None` if the stage only waits.
     pub step: Option<usize>,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
-/// Why an instruction stands alone.
+/// The reason why a stage has fewer than two instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// Its block has no other.
+    /// The block has only this instruction.
     OnlyOne,
-    /// It is the first of its block, and all others depend on it, one after the other.
+    /// It is the first of its block, and all others depend on it in a chain.
     First,
-    /// It follows another, and nothing else of its block is left that does not.
+    /// It depends on another, and all other instructions of the block are in other stages.
     Follows(After),
-    /// Nothing begins: a call is not done.
+    /// No instruction begins: a call is in progress.
     Waits(usize),
 }
 
 impl Schedule {
-    /// The stages with fewer than two instructions, and why.
+    /// All stages with fewer than two instructions, with reasons.
     pub fn alone(&self) -> Vec<Alone> {
         let mut alone = Vec::new();
         for (number, stage) in self.stages.iter().enumerate() {

@@ -16,7 +16,7 @@ use flowloom_plan::{Scheme, Timing};
 use flowloom_plan::{Window, window};
 use flowloom_report::counted;
 
-/// How instructions are counted.
+/// The counting rule.
 const COUNTED: &str =
     "instructions that begin in a stage, a fused pair being one; bounds checks and unconditional jumps are none";
 /// The input and output registers.
@@ -46,7 +46,7 @@ pub struct BlockExplanation {
     pub ilp_avg: f64,
     /// The mean over the stages in which an instruction begins.
     pub ilp_busy: f64,
-    /// How they are counted.
+    /// The counting rule.
     pub ilp_counts: &'static str,
     /// The instructions of the program.
     pub instructions: usize,
@@ -79,7 +79,7 @@ pub struct BlockMap {
     pub kind: String,
     /// The scheme: `none`, `atomic` or `flush`.
     pub hazard: &'static str,
-    /// Why it was chosen.
+    /// The reason for the scheme.
     pub reason: &'static str,
     /// The first stage that may read too early.
     pub read_stage: u32,
@@ -166,8 +166,8 @@ impl BlockExplanation {
         })
     }
 
-    /// The figures, the maps with reasons, and a line for each stage; with `everything` also a line for each
-    /// instruction with its source, and the live values of each stage.
+    /// The figures, the maps with reasons, and one line per stage; with `everything` also one line per instruction with
+    /// its source, and the live values of each stage.
     pub fn text(&self, everything: bool) -> String {
         let mut text = self.figures();
         text.push('\n');
@@ -352,7 +352,7 @@ mod tests {
         BlockExplanation::of(&program, &proof, options).unwrap()
     }
 
-    /// [eHDL 4.4]: 20 stages, 88 bytes at most; the counter is changed by an atomic block.
+    /// [eHDL 4.4]: 20 stages, 88 bytes at most; an atomic block changes the counter.
     #[test]
     fn the_toy_is_told_as_the_paper_tells_it() {
         let told = explained(&Options::default());

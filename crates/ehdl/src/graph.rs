@@ -1,6 +1,7 @@
-//! The control flow of a program without loops and calls.
+//! Control flow graph of a program, with loops unrolled and calls inlined.
 //!
-//! **Goal.** Blocks that each packet passes once, forward only, with what each instruction reads and writes.
+//! **Goal.** An acyclic graph of blocks that a packet enters at most once, with the reads and writes of each
+//! instruction.
 //!
 //! ```text
 //!   a: r1 += 1                 a, round 0: r1 += 1
@@ -8,14 +9,14 @@
 //!      exit                    exit
 //! ```
 //!
-//! **Steps.** Blocks are walked in an order in which each comes behind all that lead to it, once for each round of its loops and each
-//! call of its function. On the way every load and store gets its label (stack, packet, map) [eHDL 3.1], and branches that
-//! cannot go both ways are left out: those that unrolling decides, those of which the proof says so, and bounds checks of the
-//! packet, for which the frame itself is asked [eHDL 4.4]. What then has one way in and one way out is one block.
+//! **Steps.** Visit the blocks in topological order, once per iteration of their loops and per call of their function.
+//! On the way, label each load and store with its region (stack, packet, map) [eHDL 3.1], and remove branches with a
+//! known outcome: those that unrolling decides, those that the proof decides, and bounds checks of the packet, which
+//! framing replaces [eHDL 4.4]. Then merge each block with its only successor if it is that block's only predecessor.
 //!
-//! **Holds after.** Every edge leads to a block with a larger number, and numbers are the order of the layout.
+//! **Holds after.** Every edge leads to a block with a larger number; numbers are the layout order.
 //!
-//! **Limits.** Functions of the kernel, callbacks, tail calls, loops without a bound.
+//! **Limits.** No kernel functions, callbacks, tail calls, or unbounded loops.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
@@ -29,40 +30,40 @@ use super::access::Access;
 use super::refusal::{Refusal, Why};
 use super::value::{Frame, Memory, Round, State, Value};
 
-/// Instructions of a program with all rounds of its loops.
+/// Limit on visited instructions, loops unrolled.
 const MAX_WALKED: usize = 40_000;
 
-/// An instruction in one round of its loops.
+/// An instruction in one iteration of its loops.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// Its first slot in the program.
     pub insn: usize,
-    /// What it is.
+    /// The operation.
     pub op: Op,
-    /// A `mov` that became its third operand.
+    /// The fused `mov`, which became its third operand.
     pub fused: Option<usize>,
-    /// What it reads and writes.
+    /// Its reads and writes.
     pub accesses: Vec<Access>,
-    /// How many stages it takes.
+    /// The number of stages that it takes.
     pub stages: u32,
 }
 
-/// Instructions that run one after the other, and where control goes from there.
+/// A basic block.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Block {
     pub(super) steps: Vec<Step>,
     pub(super) nexts: Vec<usize>,
 }
 
-/// The blocks of a program, each before those that it leads to.
+/// The blocks of a program in topological order.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     pub(super) blocks: Vec<Block>,
-    /// Bounds checks that were left out.
+    /// Removed bounds checks.
     pub(super) checks: BTreeSet<usize>,
 }
 
-/// Walks the program.
+/// Unrolls a program.
 pub(super) fn unrolled(program: &Program, proof: &Proof, stages: &dyn Fn(Op) -> u32) -> Result<Graph, Box<Refusal>> {
     let mut code = vec![None; program.insns.len()];
     for (at, known) in proof.insns.iter().enumerate() {
@@ -89,14 +90,14 @@ pub(super) fn unrolled(program: &Program, proof: &Proof, stages: &dyn Fn(Op) -> 
     Ok(Graph { blocks: super::order::ordered(walk.blocks), checks })
 }
 
-/// A block that waits to be walked.
+/// A block to be visited.
 struct Arrival {
     at: usize,
     rounds: Vec<Round>,
     state: State,
 }
 
-/// A block that was walked, with its place by address.
+/// A visited block with its sort key of addresses.
 pub(super) struct Walked {
     pub(super) block: Block,
     pub(super) place: Vec<u32>,
@@ -110,17 +111,17 @@ pub(super) struct Walk<'a> {
     shapes: HashMap<usize, Rc<Function>>,
     waiting: BTreeMap<Vec<u32>, Arrival>,
     blocks: Vec<Walked>,
-    /// Blocks by their position.
+    /// Block numbers by position.
     numbers: HashMap<Vec<u32>, usize>,
     checks: BTreeSet<usize>,
     walked: usize,
     at: usize,
 }
 
-/// A function's blocks.
+/// Control flow of a function.
 struct Function {
     shape: Shape,
-    /// The first instructions of the heads of its loops, by their place.
+    /// First instructions of loop heads, by their index in the block order.
     heads: HashMap<u32, usize>,
 }
 
@@ -158,7 +159,8 @@ impl Walk<'_> {
         Ok(function)
     }
 
-    /// A path leads to a block of the running function, out of a block in these rounds of loops: the block's number.
+    /// Adds an edge to a block of the running function from a block in these loop iterations; returns the block's
+    /// number.
     fn arrive(&mut self, state: &State, to: usize, rounds: &[Round]) -> Result<Option<usize>, Why> {
         let function = self.function(state.frame().entry)?;
         let Some(spot) = function.shape.spot(to) else {
@@ -181,7 +183,7 @@ impl Walk<'_> {
             && innermost.order == spot.order
         {
             match self.proof.loops.get(&to) {
-                // No path goes round once more.
+                // The trip count is exhausted: no path takes the back edge again.
                 Some(Some(most)) if u64::from(innermost.round) > *most => return Ok(None),
                 Some(None) if innermost.round > 0 => {
                     self.at = to;
@@ -249,7 +251,7 @@ impl Walk<'_> {
                     return self.lead(number, &state, entry, &[]);
                 }
                 Op::Jump { .. } | Op::JumpLong { .. } => target.into_iter().collect(),
-                // The loops that it would end have an end of their own.
+                // The loops that it would limit have their own bound.
                 Op::MayGoto { .. } => vec![next],
                 Op::Branch { .. } => self.branch(number, &mut state, slot, op, [Some(next), target])?,
                 _ => {
@@ -270,7 +272,7 @@ impl Walk<'_> {
         }
     }
 
-    /// An edge from a block.
+    /// Adds an edge from a block.
     fn lead(&mut self, from: usize, state: &State, to: usize, rounds: &[Round]) -> Result<(), Why> {
         if let Some(to) = self.arrive(state, to, rounds)?
             && !self.blocks[from].block.nexts.contains(&to)
@@ -287,7 +289,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Where a branch goes, which of `ways` falls and jumps; it is a step where both do.
+    /// Successors of a branch, out of fall-through and target; it becomes a step if both are possible.
     fn branch(
         &mut self,
         number: usize,
@@ -323,7 +325,7 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a bounds check of the packet jumps where what it asks for is there.
+/// Outcome of a bounds check of the packet under the assumption that the checked bytes are present.
 fn within_bounds(a: Value, cond: Cond, b: Value) -> Option<bool> {
     let is_packet = |value| matches!(value, Value::Address(Memory::Packet, _));
     let is_end = |value| value == Value::PacketEnd;
@@ -344,7 +346,7 @@ fn within_bounds(a: Value, cond: Cond, b: Value) -> Option<bool> {
     }
 }
 
-/// Whether a branch on two numbers jumps.
+/// Outcome of a branch on two constants.
 fn compared(width: Width, a: Value, cond: Cond, b: Value) -> Option<bool> {
     let (Value::Number(a), Value::Number(b)) = (a, b) else { return None };
     let is_wide = width == Width::W64;

@@ -1,4 +1,4 @@
-//! The papers' schedule: blocks of the program one after the other, beside which the dataflow's is shown [eHDL 3].
+//! Block-by-block schedule of the papers, for comparison with the dataflow schedule [eHDL 3].
 //!
 //! ```text
 //!  Program, Proof ──graph──► blocks ──trim, fuse──► blocks ──place──► stages ──live──► what each stage carries
@@ -7,15 +7,17 @@
 //!                   └ bounds checks left out          └ mov + op            stage after those it depends on
 //! ```
 //!
-//! Registers are not renamed: two writes of one register stand in different stages, a write may stand beside the last read. A
-//! jump is no instruction, an exit is one. What the pipeline gives takes none: loads of the packet's addresses from the context, and
-//! zeros put where the stack was never written. Found by the toy of the paper's figure 8, with the stages that it names.
+//! Registers are not renamed: two writes of a register are in different stages; a write may share a stage with the last
+//! read. Jumps are not instructions, exits are. Values that the pipeline provides cost no instruction: loads of the
+//! packet's addresses from the context, and zeros stored to unwritten stack. Derived from the toy of the paper's figure
+//! 8, whose stages are named there.
 //!
-//! **Counting.** An instruction counts once, in the stage that it begins in; a fused pair is one. [`Schedule::average_ilp`] divides by
-//! all stages, [`Schedule::busy_ilp`] by those in which something begins: a call's other stages lie inside of its block. With
-//! programs of our own for the same functions, the second meets the paper's table 5 best, within 23% for each of the five and 7% on
-//! average (the first: 29% and 17%). On the bytecode that the paper's predecessor was evaluated on the first gives 1.53 for the
-//! firewall (paper: 1.48) and 1.23 for the router (1.54), the second 1.81 and 1.60.
+//! **Counting.** An instruction counts once, in the stage in which it begins; a fused pair is one.
+//! [`Schedule::average_ilp`] divides by all stages, [`Schedule::busy_ilp`] by those in which an instruction begins: the
+//! other stages of a call are inside its block. For our own programs for the same functions, the second is closest to
+//! the paper's table 5, within 23% for each of the five and 7% on average (the first: 29% and 17%). For the bytecode
+//! that the paper's predecessor was evaluated on, the first gives 1.53 for the firewall (paper: 1.48) and 1.23 for the
+//! router (1.54), the second 1.81 and 1.60.
 
 mod access;
 mod alone;
@@ -45,72 +47,72 @@ pub use live::Carried;
 pub use maps::MapUse;
 pub use refusal::{Refusal, Why};
 
-/// Registers of the machine.
+/// Number of eBPF registers.
 const REGISTERS: usize = 11;
-/// Registers that a function of its own has of its own: `r6` to `r9`.
+/// Number of callee-saved registers, which each function has its own copy of: `r6` to `r9`.
 const KEPT_REGISTERS: usize = 4;
-/// Bytes of a function's stack.
+/// Size of a function's stack, in bytes.
 const STACK_BYTES: usize = flowloom_isa::limits::STACK_BYTES;
 
-/// A step with its place.
+/// A scheduled step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlacedStep {
-    /// The instruction.
+    /// Its instruction.
     pub step: Step,
-    /// The stage that it begins in, from 0.
+    /// The stage in which it begins, from 0.
     pub stage: usize,
-    /// The step that it had to follow, where there is one in its block.
+    /// The dependence that fixes its stage; `None` if no step of its block precedes it.
     pub after: Option<After>,
 }
 
 /// A stage of the pipeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stage {
-    /// The block that it belongs to, from 0.
+    /// The number of its block, from 0.
     pub block: usize,
-    /// Which of [`Schedule::steps`] begin in it.
+    /// The steps that begin in it, as indices into [`Schedule::steps`].
     pub begins: Vec<usize>,
-    /// What it has at its beginning, pruned along the pipeline.
+    /// The state carried into it, pruned along the pipeline.
     pub carried: Carried,
-    /// The same, pruned along the program's paths.
+    /// The state carried into it, pruned along the paths of the program.
     pub needed: Carried,
 }
 
-/// A program laid out.
+/// The schedule of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
-    /// Its instructions, block by block.
+    /// The instructions, block by block.
     pub steps: Vec<PlacedStep>,
-    /// Its stages.
+    /// The stages.
     pub stages: Vec<Stage>,
-    /// How many blocks have stages.
+    /// The number of blocks that have stages.
     pub blocks: usize,
-    /// Bounds checks of the packet that were left out, by their instruction.
+    /// Removed bounds checks of the packet, by instruction.
     pub checks: Vec<usize>,
-    /// Instructions that only those needed, or nobody.
+    /// Removed dead instructions, including those that only removed checks used.
     pub dropped: Vec<usize>,
-    /// The program's window of the packet, in whole frames.
+    /// The window of the packet in bytes, whole frames.
     pub frame_bytes: u64,
 }
 
-/// What every stage has where nothing is pruned.
+/// State of each stage without pruning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unpruned {
-    /// Registers: all of the machine, and those that calls keep for each function that may run.
+    /// Number of registers: those of eBPF, and callee-saved ones for each further function that may be active.
     pub registers: usize,
-    /// Bytes of the stacks of the functions that may run.
+    /// Bytes of the stacks of functions that may be active.
     pub stack_bytes: usize,
-    /// Bytes of the packet: the frames that the program touches, since those are pruned by framing [eHDL 4.2].
+    /// Bytes of the packet: the frames that the program accesses, since framing prunes those [eHDL 4.2].
     pub packet_bytes: usize,
 }
 
 impl Schedule {
-    /// The most instructions in a stage.
+    /// The largest number of instructions in a stage.
     pub fn max_ilp(&self) -> usize {
         self.stages.iter().map(|stage| stage.begins.len()).max().unwrap_or(0)
     }
 
-    /// What every stage has where nothing is pruned.
+    /// State of each stage without pruning.
     pub fn unpruned(&self) -> Unpruned {
         let depths = self.steps.iter().flat_map(|step| &step.step.accesses).map(|access| match access.region {
             Region::Register { depth, .. } | Region::Stack { depth } => usize::from(depth),
@@ -124,19 +126,19 @@ impl Schedule {
         }
     }
 
-    /// Instructions over stages, all of them.
+    /// Mean number of instructions per stage.
     pub fn average_ilp(&self) -> f64 {
         self.steps.len() as f64 / self.stages.len().max(1) as f64
     }
 
-    /// Instructions over those stages in which one begins: without the stages that only wait for a call.
+    /// Mean number of instructions per stage in which one begins, which excludes stages that only wait for a call.
     pub fn busy_ilp(&self) -> f64 {
         let busy = self.stages.iter().filter(|stage| !stage.begins.is_empty()).count();
         self.steps.len() as f64 / busy.max(1) as f64
     }
 }
 
-/// How many stages an instruction takes.
+/// Number of stages of an instruction.
 fn stages(op: Op, target: &Target) -> u32 {
     let Op::Call { helper } = op else { return 1 };
     match helper {
@@ -147,10 +149,10 @@ fn stages(op: Op, target: &Target) -> u32 {
     }
 }
 
-/// Lays a verified program out.
+/// Schedules a verified program.
 ///
 /// # Errors
-/// What stands in the way, with its place.
+/// The reason why there is no schedule, with its place.
 pub fn schedule(program: &Program, proof: &Proof, target: &Target) -> Result<Schedule, Box<Refusal>> {
     let mut graph = graph::unrolled(program, proof, &|op| stages(op, target))?;
     let dropped = trim::trim(&mut graph.blocks);

@@ -1,66 +1,67 @@
-//! What each stage hands to the next: registers, bytes of the stack, bytes of the packet.
+//! Liveness: registers, stack bytes and packet bytes that each stage passes to the next.
 //!
-//! **Goal.** A stage carries what a later one reads and an earlier one wrote [eHDL 4.3]. Two answers, for the same stages:
+//! **Goal.** A stage carries values that an earlier stage writes and a later one reads [eHDL 4.3]. There are two
+//! results for the same stages:
 //!
-//! - [`Stage::carried`](super::Stage::carried): as the papers' tool prunes, along the pipeline. A block whose packets may pass it disabled hands
-//!   on what it had, so what it writes ends no value that later blocks read. The first stage has the registers that a program begins with, `r1`
-//!   and `r10`.
-//! - [`Stage::needed`](super::Stage::needed): along the program's paths. A value is carried only past blocks that lie between its write and its
-//!   read on some path.
+//! - [`Stage::carried`](super::Stage::carried): along the pipeline, as the papers' tool prunes. A block that packets
+//!   may pass disabled forwards its input, so its writes kill no value that later blocks read. The first stage has the
+//!   registers that are live at entry, `r1` and `r10`.
+//! - [`Stage::needed`](super::Stage::needed): along the paths of the program. A value is carried only past blocks that
+//!   are between its write and its read on some path.
 //!
-//! Of the packet, bytes count that are read later, or that were written and leave; the others wait beside the pipeline.
-//! Addresses of context, packet and stack are constants and are not counted.
+//! Packet bytes count if they are read later, or if they are written and leave; the others wait in a buffer outside the
+//! stages. Addresses of context, packet and stack are constants and do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::access::{Access, Region};
 use super::graph::Block;
 
-/// What a stage has of registers and memory.
+/// Registers and memory that a stage carries.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Carried {
-    /// Registers, by name; those that calls keep once for each function that runs.
+    /// The registers; callee-saved ones once per active function.
     pub registers: Vec<Region>,
-    /// Bytes of stacks.
+    /// Number of stack bytes.
     pub stack_bytes: usize,
-    /// Bytes of the packet.
+    /// Number of packet bytes.
     pub packet_bytes: usize,
 }
 
-/// A byte that may be carried; the last says of the packet that it leaves.
+/// A register or byte that may be carried; the flag marks a written packet byte on its way to the output.
 type Byte = (Region, i64, bool);
 
-/// When the steps of a block read and write: by step, its stage in the block and the one from which its result is there.
+/// Per step of a block: its stage in the block, and the stage from which its result is available.
 pub(super) type Times = Vec<(u32, u32)>;
 
-/// What is never on the stack, and not read of the packet where nobody knows.
+/// Size of a stack, in bytes.
 const STACK_BYTES: i64 = flowloom_isa::limits::STACK_BYTES as i64;
 
 fn bytes(access: &Access, window: i64) -> impl Iterator<Item = Byte> + '_ {
     let (first, end) = match access.region {
         Region::Register { .. } => (0, 1),
         Region::Stack { .. } => access.bytes.unwrap_or((-STACK_BYTES, 0)),
-        // A call that moves the packet leaves its bytes as they are.
+        // A call that moves the packet does not change its bytes.
         Region::Packet => access.bytes.map_or((0, 0), |(first, end)| (first, end.min(window.max(first)))),
         _ => (0, 0),
     };
     (first..end).map(|at| (access.region, at, false))
 }
 
-/// What a block reads before it writes it, and what it writes.
+/// Upward-exposed reads and writes of a block.
 struct Summary {
     reads: BTreeSet<Byte>,
     writes: BTreeSet<Byte>,
 }
 
-/// The reads and writes of one byte in one block, by stage.
+/// Stages of a block that read and write one byte.
 #[derive(Default)]
 struct Uses {
     reads: Vec<u32>,
     writes: Vec<u32>,
 }
 
-/// What every stage has: carried along the pipeline, and needed along the paths.
+/// State of all stages: carried along the pipeline, and needed along the paths.
 pub(super) fn states(blocks: &[Block], times: &[Times], lengths: &[u32], window: i64) -> Vec<(Carried, Carried)> {
     let uses: Vec<BTreeMap<Byte, Uses>> = blocks.iter().zip(times).map(|(b, t)| uses(b, t, window)).collect();
     let summaries: Vec<Summary> = uses.iter().map(summary).collect();
@@ -68,9 +69,9 @@ pub(super) fn states(blocks: &[Block], times: &[Times], lengths: &[u32], window:
     let (by_path, made) = along_paths(blocks, &summaries);
     let leaving = leaving(&summaries);
     let mut all = Vec::new();
-    // Bytes that some block so far writes.
+    // Bytes written by the blocks so far.
     let mut begun: BTreeSet<Byte> = BTreeSet::new();
-    // What passes by on the way to later blocks.
+    // Bytes that bypass blocks on the way to each later block.
     let mut passing: BTreeMap<usize, BTreeSet<Byte>> = BTreeMap::new();
     for (number, block) in blocks.iter().enumerate() {
         passing.remove(&number);
@@ -96,7 +97,7 @@ pub(super) fn states(blocks: &[Block], times: &[Times], lengths: &[u32], window:
             passing.entry(*next).or_default().extend(handed);
         }
         if block.nexts.is_empty() {
-            // It leaves at the end of the pipeline, wherever its program ended.
+            // Output bytes travel to the end of the pipeline, wherever the program exits.
             passing.entry(blocks.len()).or_default().extend(after.iter().filter(|byte| byte.2));
         }
     }
@@ -131,7 +132,7 @@ fn uses(block: &Block, times: &Times, window: i64) -> BTreeMap<Byte, Uses> {
                     uses.entry(byte).or_default().reads.push(*stage);
                     continue;
                 }
-                // Where it is not known which byte is written, all may stay as they were, and none ends there.
+                // A write to unknown bytes may leave each byte as it was, and kills none.
                 if access.bytes.is_some() {
                     uses.entry(byte).or_default().writes.push(*done);
                 }
@@ -157,7 +158,7 @@ fn summary(uses: &BTreeMap<Byte, Uses>) -> Summary {
     summary
 }
 
-/// What a stage of a block has at its beginning for the rest of it, and for what comes behind it.
+/// Live-in bytes of a stage of a block; `out` is the block's live-out, and `ends` says whether writes kill.
 fn inside(uses: &BTreeMap<Byte, Uses>, stage: u32, out: &BTreeSet<Byte>, ends: bool) -> BTreeSet<Byte> {
     let mut live: BTreeSet<Byte> = BTreeSet::new();
     for (byte, uses) in uses {
@@ -172,9 +173,9 @@ fn inside(uses: &BTreeMap<Byte, Uses>, stage: u32, out: &BTreeSet<Byte>, ends: b
 }
 
 struct Along {
-    /// What later blocks read, behind each.
+    /// Live-out of each block along the pipeline.
     out: Vec<BTreeSet<Byte>>,
-    /// Whether every packet runs it.
+    /// Whether all packets run the block.
     always: Vec<bool>,
 }
 
@@ -192,12 +193,12 @@ fn along_pipeline(blocks: &[Block], summaries: &[Summary]) -> Along {
     Along { out, always }
 }
 
-/// Bytes of the packet that leave other than they came.
+/// Packet bytes that may leave changed.
 fn leaving(summaries: &[Summary]) -> BTreeSet<Byte> {
     summaries.iter().flat_map(|summary| &summary.writes).filter(|byte| byte.2).copied().collect()
 }
 
-/// What is read behind a block.
+/// Live-out of a block along the paths.
 fn behind(block: &Block, live: &[BTreeSet<Byte>], leaving: &BTreeSet<Byte>) -> BTreeSet<Byte> {
     if block.nexts.is_empty() {
         return leaving.clone();
@@ -205,20 +206,20 @@ fn behind(block: &Block, live: &[BTreeSet<Byte>], leaving: &BTreeSet<Byte>) -> B
     block.nexts.iter().flat_map(|next| &live[*next]).copied().collect()
 }
 
-/// The blocks that every path goes through: those that no edge passes by.
+/// Blocks on all paths, which are those that no edge skips.
 fn always(blocks: &[Block]) -> Vec<bool> {
     let mut furthest = 0;
     let mut always = Vec::new();
     for (number, block) in blocks.iter().enumerate() {
         always.push(furthest <= number);
-        // Who ends there passes all others by.
+        // An exit skips all later blocks.
         let last = if block.nexts.is_empty() { Some(&blocks.len()) } else { block.nexts.iter().max() };
         furthest = furthest.max(last.copied().unwrap_or(0));
     }
     always
 }
 
-/// What is read behind the beginning of each block on some path, and what was perhaps written before it.
+/// Live-in of each block along the paths, and the bytes that some path to it has written.
 fn along_paths(blocks: &[Block], summaries: &[Summary]) -> (Vec<BTreeSet<Byte>>, Vec<BTreeSet<Byte>>) {
     let leaving = leaving(summaries);
     let mut live: Vec<BTreeSet<Byte>> = vec![BTreeSet::new(); blocks.len()];

@@ -1,16 +1,17 @@
-//! How maps stay consistent in this layout, as the papers' tool keeps them so [eHDL 4.1, A.1, A.2].
+//! Consistency of maps in this layout, by the method of the papers' tool [eHDL 4.1, A.1, A.2].
 //!
 //! ```text
 //!   stage  0          5             9        12
 //!          │ start    │ lookup      │ load   │ store
-//!          └── K: what starts again ─────────┘ + 4 cycles to load the pipeline
+//!          └── K: restarted packets ─────────┘ + 4 cycles to load the pipeline
 //!                                   └── L ───┘
 //! ```
 //!
-//! - A map that packets only read, or whose written values none reads, needs nothing.
-//! - One that is changed by atomic instructions alone is changed in one stage.
-//! - Of any other, packets that have read too early start again: from the beginning, or behind the last write of another map
-//!   in front of the first read, where an elastic buffer stands. Maps whose stages overlap start again in one place.
+//! - A map that packets only read, or whose written values no packet reads, needs nothing.
+//! - A map that only atomic instructions change is changed in one stage.
+//! - For any other map, packets that have read too early are flushed and restart: from the first stage, or after the
+//!   last write of another map before the first read, where an elastic buffer is. Maps with overlapping regions restart
+//!   in one place.
 
 use std::collections::BTreeMap;
 
@@ -21,40 +22,40 @@ use flowloom_verifier::MapId;
 use super::{Region, Schedule};
 use flowloom_plan::{Arbiter, MapTiming, Scheme, Timing};
 
-/// Packets that wait in an elastic buffer behind those that start again.
+/// Capacity, in packets, of the elastic buffer before a restart stage.
 const QUEUE_DEPTH: u32 = 32;
 
-/// How a map is used, and kept consistent.
+/// The accesses of a map and its consistency scheme.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MapUse {
     /// Its number in the program.
     pub map: u32,
     /// Its name.
     pub name: String,
-    /// How it is kept consistent: none, atomic or flush.
+    /// The consistency scheme: none, atomic or flush.
     pub scheme: Scheme,
-    /// Why so.
+    /// The reason for it.
     pub reason: &'static str,
-    /// The first stage whose reads must not come too early, from 0; where there is none, the first that touches the map.
+    /// The first stage that may read too early, from 0; without such a stage, the first that accesses the map.
     pub read_stage: u32,
-    /// The stage at whose end its last write shows; none where packets only read it.
+    /// The stage at whose end the last write is visible; `None` if packets only read it.
     pub write_stage: Option<u32>,
-    /// L: for how many cycles a packet behind reads too early; 1 where nothing has to be kept apart.
+    /// L: number of cycles in which a later packet reads too early; 1 if there is no hazard.
     pub hold_cycles: u32,
-    /// Where packets start again.
+    /// The stage in which flushed packets restart.
     pub restart_stage: Option<u32>,
-    /// Maps that a packet changes once more where it starts again.
+    /// Maps that a restarted packet writes a second time.
     pub repeats: Vec<String>,
 }
 
-/// The stages in which a map is touched.
+/// The stages that access a map.
 #[derive(Debug, Default)]
 struct Stages {
     first: Option<u32>,
     lookups: Vec<u32>,
     loads: Vec<u32>,
     stores: Vec<u32>,
-    /// The last stages of calls that change entries.
+    /// The last stages of calls that insert or delete entries.
     entries: Vec<u32>,
     atomics: Vec<u32>,
 }
@@ -66,7 +67,7 @@ impl Stages {
 }
 
 impl Schedule {
-    /// The maps that the program touches, in the order of their numbers.
+    /// The maps that the program accesses, by number.
     pub fn maps(&self, program: &Program) -> Vec<MapUse> {
         let touched = self.touched();
         let name = |map: u32| program.maps.get(map as usize).map_or_else(String::new, |def| def.name.clone());
@@ -86,7 +87,7 @@ impl Schedule {
         maps
     }
 
-    /// What of the layout decides about time; `latency_cycles` come from what stands around the stages.
+    /// The inputs of the timing model; `latency_cycles` are those outside the stages.
     pub fn timing(&self, maps: &[MapUse], clock_mhz: f64, latency_cycles: u32) -> Timing {
         let changed = maps.iter().filter(|map| map.scheme != Scheme::None);
         let mut maps: Vec<MapTiming> = changed
@@ -133,11 +134,11 @@ impl Schedule {
     }
 }
 
-/// The scheme of a map, and its stages.
+/// Selects the scheme of a map and its stages.
 fn chosen(map: u32, name: String, stages: &Stages) -> MapUse {
     let write_stage = stages.writes().max();
     let first = stages.first.unwrap_or(0);
-    // An address that was found stays right where no entry comes or goes.
+    // The result of a lookup stays valid if no entry is inserted or deleted.
     let early = stages.loads.iter().chain(stages.lookups.iter().filter(|_| !stages.entries.is_empty()));
     let atomics = stages.atomics.iter().filter(|_| !stages.loads.is_empty() || !stages.stores.is_empty());
     let read = early.chain(atomics).min().copied();
@@ -158,7 +159,7 @@ fn chosen(map: u32, name: String, stages: &Stages) -> MapUse {
     MapUse { map, name, scheme, reason, read_stage, write_stage, hold_cycles, restart_stage: None, repeats }
 }
 
-/// What starts again inside of what another map's flush repeats starts again where that does.
+/// Moves each restart stage inside another map's flush region to the start of that region, until a fixpoint.
 fn join(maps: &mut [MapUse]) {
     loop {
         let regions: Vec<(u32, u32)> =
@@ -210,7 +211,7 @@ mod tests {
         assert_eq!((counted[0].scheme, counted[0].hold_cycles), (Scheme::Atomic, 1));
         let written = maps(&format!("{}r6 = 7\n*(u64 *)(r0 + 0) = r6\n", lookup("a")));
         assert_eq!((written[0].scheme, written[0].write_stage.is_some()), (Scheme::None, true));
-        // A load, a sum, a store, one behind the other; the lookup does not count, since no entry comes or goes.
+        // Load, add and store in three stages; the lookup does not count, since no entry is inserted or deleted.
         let changed = maps(&format!("{}r6 = *(u64 *)(r0 + 0)\nr6 += 1\n*(u64 *)(r0 + 0) = r6\n", lookup("a")));
         let own = &changed[0];
         assert_eq!((own.scheme, own.hold_cycles, own.restart_stage), (Scheme::Flush, 3, Some(0)));
@@ -227,7 +228,8 @@ mod tests {
         let [a, b] = &own[..] else { panic!("{own:?}") };
         assert_eq!((a.restart_stage, b.restart_stage), (Some(0), Some(a.write_stage.unwrap() + 1)));
         assert!(a.repeats.is_empty() && b.repeats.is_empty());
-        // Read a, read b, write a, write b: a buffer between does not help, and what b's flush repeats is written in a.
+        // Read a, read b, write a, write b: a buffer between them does not help, and a flush of b repeats the write of
+        // a.
         let crossed = format!(
             "{}r6 = *(u64 *)(r0 + 0)\nr7 = r0\n{}r8 = *(u64 *)(r0 + 0)\nr6 += r8\n*(u64 *)(r7 + 0) = r6\nr8 += r6\n*(u64 *)(r0 + 0) = r8\n",
             lookup("a"),

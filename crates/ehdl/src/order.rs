@@ -1,11 +1,11 @@
-//! The order in which blocks are laid out.
+//! Layout order of blocks.
 
 use std::collections::BTreeSet;
 
 use super::graph::{Block, Walked};
 
-/// The blocks that anything leads to, each before those that it leads to, otherwise as they stand in the program; those with one
-/// way between them as one.
+/// The reachable blocks in topological order, with ties broken by program order. A block with one successor is merged
+/// with it if it is its only predecessor.
 pub(super) fn ordered(walked: Vec<Walked>) -> Vec<Block> {
     let count = walked.len();
     let mut ways_in = vec![0usize; count];
@@ -14,7 +14,7 @@ pub(super) fn ordered(walked: Vec<Walked>) -> Vec<Block> {
     let mut blocks: Vec<Option<Block>> = walked.into_iter().map(|walked| Some(walked.block)).collect();
     let mut left = ways_in.clone();
     let mut ready = BTreeSet::from([(&places[0], 0)]);
-    // The number of each block in the new order.
+    // Number of each block in the new order.
     let mut numbers = vec![usize::MAX; count];
     let mut order: Vec<Block> = Vec::new();
     while let Some((_, first)) = ready.pop_first() {

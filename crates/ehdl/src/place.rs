@@ -1,18 +1,18 @@
-//! Stages: each instruction of a block in the first one after those that it depends on.
+//! ASAP scheduling: each instruction of a block is in the first stage after those that it depends on.
 
 use super::access::{After, History};
 use super::graph::Block;
 use super::live::Times;
 
-/// A block with its stages.
+/// The stages of a block.
 pub(super) struct Placed {
     pub(super) times: Times,
-    /// Whom each step follows.
+    /// The dependence of each step.
     pub(super) after: Vec<Option<After>>,
     pub(super) stages: u32,
 }
 
-/// Places the steps of a block, the first of which has this number among all.
+/// Schedules the steps of a block; `first` is the index of its first step in the program.
 pub(super) fn place(block: &Block, first: usize) -> Placed {
     let mut history = History::default();
     let mut placed = Placed { times: Vec::new(), after: Vec::new(), stages: 0 };

@@ -1,37 +1,37 @@
-//! Why a program is not laid out.
+//! Reasons for programs without a schedule.
 
 use std::fmt;
 
 use flowloom_isa::{LineInfo, Program};
 
-/// What stands in the way.
+/// The reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Why {
-    /// A loop with two entries.
+    /// An irreducible loop: it has two entries.
     #[error("a loop is entered at instructions {0} and {1}, expected one entry")]
     TwoEntries(usize, usize),
-    /// A loop that the program does not end.
+    /// A loop without a constant bound.
     #[error("a loop has no bound, expected one that the program itself ends")]
     Unbounded,
-    /// Too much to unroll.
+    /// The unrolled program is too long.
     #[error("with all rounds of its loops the program has more than {0} instructions")]
     TooLong(usize),
-    /// A helper that calls the program back.
+    /// A helper with a callback into the program.
     #[error("`{0}` calls a function of the program back, expected calls that a pipeline passes once")]
     Callback(String),
-    /// A helper that goes on in another program.
+    /// A tail call.
     #[error("`tail_call` goes on in another program, expected one program")]
     TailCall,
-    /// A function of the kernel.
+    /// A kernel function.
     #[error("function {0} of the kernel is called, which has no block in hardware")]
     Kfunc(i32),
-    /// Something that is in no program for packets as they arrive.
+    /// An instruction that XDP programs do not have.
     #[error("{0}")]
     Other(String),
 }
 
 impl Why {
-    /// What would help.
+    /// Advice for the user.
     pub fn help(&self) -> Option<&'static str> {
         Some(match self {
             Why::TwoEntries(..) => "write the loop with `for` or `while`: a jump into its middle cannot be unrolled",
@@ -45,16 +45,16 @@ impl Why {
     }
 }
 
-/// A program that is not laid out, and where that shows.
+/// A program without a schedule, with the reason and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The program.
     pub program: String,
     /// The instruction.
     pub insn: usize,
-    /// The source line, where it is known.
+    /// The source line, if it is known.
     pub line: Option<LineInfo>,
-    /// What stands in the way.
+    /// The reason.
     pub why: Why,
 }
 

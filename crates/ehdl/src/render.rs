@@ -1,4 +1,4 @@
-//! A layout as text.
+//! Renders a schedule as text.
 
 use std::fmt::Write as _;
 
@@ -9,14 +9,14 @@ use flowloom_verifier::MapId;
 use super::{Carried, Reason, Region, Schedule, trim};
 
 impl Schedule {
-    /// How a step is written.
+    /// The text of a step.
     pub fn text(&self, program: &Program, step: usize) -> String {
         let step = &self.steps[step].step;
         let mov = step.fused.and_then(|mov| Op::decode(&program.insns, mov).ok());
         trim::text(step, mov, &program.maps)
     }
 
-    /// All stages: what begins in them, and what they carry.
+    /// Renders all stages with their instructions and the state that they carry.
     pub fn render(&self, program: &Program) -> String {
         let mut text = String::new();
         let line = |text: &mut String, words: String| {
@@ -43,7 +43,7 @@ impl Schedule {
         text
     }
 
-    /// Which instructions stand alone in their stage, a line each, and why.
+    /// Lists the stages with fewer than two instructions, one per line, with reasons.
     pub fn explain(&self, program: &Program) -> String {
         let mut text = String::new();
         for alone in self.alone() {
@@ -61,7 +61,7 @@ impl Schedule {
     }
 }
 
-/// A region, with its map by name.
+/// Name of a region, with the name of its map.
 fn named(program: &Program, region: Region) -> String {
     let (of, map) = match region {
         Region::Value(MapId::Of(map)) => ("", map),

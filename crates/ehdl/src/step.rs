@@ -1,4 +1,4 @@
-//! What one instruction reads and writes, and what its registers hold behind it.
+//! Reads and writes of an instruction, and its effect on the known values.
 
 use flowloom_isa::helpers;
 use flowloom_isa::insn::helper;
@@ -10,18 +10,18 @@ use super::graph::{Step, Walk};
 use super::refusal::Why;
 use super::value::{Memory, State, Value};
 
-/// Bytes of `struct xdp_md` that hold addresses: of the packet, of what is behind it, of what is before it.
+/// Offsets in `struct xdp_md` of addresses: of the packet, of its end, of the metadata before it.
 const DATA: i64 = 0;
 const DATA_END: i64 = 4;
 const DATA_META: i64 = 8;
 
-/// The region of a register, but of the stack's address, which is a constant.
+/// The region of a register; `None` for the stack pointer, which is a constant.
 fn register(depth: u8, reg: Reg) -> Option<Region> {
     let number = reg.number();
     (number < 10).then_some(Region::Register { depth: if number < 6 { 0 } else { depth }, number })
 }
 
-/// The whole of a register.
+/// All of a register.
 const WHOLE: Option<(i64, i64)> = Some((0, 1));
 
 impl Memory {
@@ -37,10 +37,10 @@ impl Memory {
     }
 }
 
-/// What an instruction touches, as it is found out.
+/// Accesses of an instruction, as they are collected.
 struct Touched {
     depth: u8,
-    /// Registers that are no registers: see [`super::value::Frame::wires`].
+    /// Registers with constant addresses: see [`super::value::Frame::wires`].
     wires: [bool; 11],
     accesses: Vec<Access>,
 }
@@ -73,7 +73,7 @@ impl Touched {
 }
 
 impl Walk<'_> {
-    /// The step that an instruction is, if it is one that takes hardware; changes what is known.
+    /// The step for an instruction, `None` if it takes no hardware; updates the known values.
     pub(super) fn step(&mut self, state: &mut State, at: usize, op: Op) -> Result<Option<Step>, Why> {
         let mut touched = Touched { depth: state.depth(), wires: state.frame().wires, accesses: Vec::new() };
         let frame = state.frame_mut();
@@ -112,7 +112,7 @@ impl Walk<'_> {
             Op::Load { size, dst, base, off, .. } => {
                 let from = frame.get(base);
                 if let Some(value) = context_address(from, off, size, state.head) {
-                    // The pipeline gives these: no instruction is left of it.
+                    // The pipeline provides this address: no instruction is needed.
                     state.frame_mut().set_wire(dst, value);
                     return Ok(None);
                 }
@@ -133,7 +133,7 @@ impl Walk<'_> {
                 if let Some((Region::Stack { depth }, (first, end))) = bytes {
                     let is_new = !(first..end).any(|byte| state.written.contains(&(depth, byte)));
                     if is_new && value == Value::Number(0) {
-                        // What nobody has written is zero: the stack of a stage that does not carry it.
+                        // Unwritten stack is zero: a stage that does not carry it reads zero.
                         return Ok(None);
                     }
                     state.keep(depth, (first, end), value);
@@ -162,7 +162,7 @@ impl Walk<'_> {
             Op::Exit => touched.reads(Reg::R0),
             Op::Call { helper } => self.call(&mut touched, state, at, helper)?,
             Op::CallKfunc { id } => return Err(Why::Kfunc(id)),
-            // Whom it is given to calls it, and that is refused.
+            // A helper that receives it is a callback, which is rejected there.
             Op::LoadFunc { dst, .. } => {
                 touched.writes(dst);
                 frame.set(dst, Value::Unknown);
@@ -177,7 +177,7 @@ impl Walk<'_> {
         Ok(Some(Step { insn: at, op, fused: None, accesses: touched.accesses, stages: (self.stages)(op) }))
     }
 
-    /// Memory that a load or a store touches: the one place, where it is known exactly.
+    /// Records the memory that a load or a store accesses; returns the bytes if they are known exactly.
     #[allow(clippy::too_many_arguments, reason = "an instruction has so many parts")]
     fn memory(
         &self,
@@ -203,7 +203,7 @@ impl Walk<'_> {
             add(to.region(), Some(bytes));
             return Some((to.region(), bytes));
         }
-        // The proof knows of all rounds and calls together.
+        // The proof covers all iterations and calls together.
         for (memory, bytes) in &self.proof.insns[at].memory {
             add(self.proved(*memory, state), self.proved_bytes(*memory, *bytes, state));
         }
@@ -228,13 +228,13 @@ impl Walk<'_> {
         state: &State,
     ) -> Option<(i64, i64)> {
         match memory {
-            // Its offsets count from where the packet began then.
+            // Its offsets are relative to the start of the packet at this point.
             flowloom_verifier::Memory::Packet => state.head.map(|head| (bytes.first + head, bytes.end + head)),
             _ => Some((bytes.first, bytes.end)),
         }
     }
 
-    /// Of what was written without saying where exactly, nothing is known any more.
+    /// Forgets known values in stack bytes that may have been written.
     fn forget_stack(&self, state: &mut State, touched: &Touched) {
         for access in &touched.accesses {
             if let Region::Stack { depth } = access.region
@@ -338,7 +338,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Where exactly a key and a value lie on the stack; the proof knows it of all rounds together.
+    /// Narrows the stack bytes of key and value to those of this iteration; the proof covers all iterations together.
     fn narrow(&self, touched: &mut Touched, maps: &[MapId], arguments: [Value; 2], number: i32) {
         let how_many = match number {
             helper::MAP_LOOKUP_ELEM | helper::MAP_DELETE_ELEM => 1,
@@ -362,7 +362,7 @@ impl Walk<'_> {
     }
 }
 
-/// The addresses that the context holds.
+/// The address that a load from the context yields.
 fn context_address(base: Value, off: i16, size: Size, head: Option<i64>) -> Option<Value> {
     let Value::Address(Memory::Context, Some(at)) = base else { return None };
     match at + i64::from(off) {

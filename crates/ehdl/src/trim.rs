@@ -1,4 +1,4 @@
-//! Instructions that nobody needs any more, and those that become one.
+//! Dead code elimination, and fusion of instructions.
 
 use std::collections::BTreeSet;
 
@@ -7,27 +7,27 @@ use flowloom_isa::op::{AluOp, Op, Operand, Reg, Width};
 use super::access::{Access, Region};
 use super::graph::{Block, Step};
 
-/// The bytes of one stack.
+/// Size of a stack, in bytes.
 const STACK_BYTES: i64 = flowloom_isa::limits::STACK_BYTES as i64;
 
 /// A register or a byte of the stack.
 type Byte = (Region, i64);
 
-/// What an access touches of registers and stacks.
+/// The registers and stack bytes of an access.
 fn bytes(access: &Access) -> impl Iterator<Item = Byte> + '_ {
     let kept = matches!(access.region, Region::Register { .. } | Region::Stack { .. });
     let (first, end) = if kept { access.bytes.unwrap_or((-STACK_BYTES, 0)) } else { (0, 0) };
     (first..end).map(|at| (access.region, at))
 }
 
-/// Whether a step matters by itself, whoever reads what it writes.
+/// True if a step has an effect besides its writes to registers and stack.
 fn has_effect(step: &Step) -> bool {
     matches!(step.op, Op::Branch { .. } | Op::Exit | Op::Call { .. } | Op::Atomic { .. })
         || step.accesses.iter().any(|access| access.writes && bytes(access).next().is_none())
 }
 
-/// Takes out what nobody reads: what bounds checks were computed with, and what only failed checks returned. Gives the
-/// instructions of which no round is left.
+/// Removes dead instructions: operands of removed bounds checks, and results of failed checks. Returns the instructions
+/// of which no iteration is left.
 pub(super) fn trim(blocks: &mut [Block]) -> BTreeSet<usize> {
     let mut dropped = BTreeSet::new();
     let mut live_in: Vec<BTreeSet<Byte>> = vec![BTreeSet::new(); blocks.len()];
@@ -41,7 +41,7 @@ pub(super) fn trim(blocks: &mut [Block]) -> BTreeSet<usize> {
                 dropped.insert(step.insn);
                 continue;
             }
-            // Where it is not known which bytes are written, all may stay as they were.
+            // A write to unknown bytes may leave each byte as it was, and kills none.
             for access in step.accesses.iter().filter(|access| access.writes && access.bytes.is_some()) {
                 bytes(access).for_each(|byte| {
                     live.remove(&byte);
@@ -63,7 +63,7 @@ fn touches(step: &Step, region: Region) -> bool {
     step.accesses.iter().any(|access| access.region == region)
 }
 
-/// `r2 = r10; r2 += -4` becomes `r2 = r10 + -4`: one instruction with three operands [eHDL 3.2].
+/// Fuses `r2 = r10; r2 += -4` into `r2 = r10 + -4`: one instruction with three operands [eHDL 3.2].
 pub(super) fn fuse(blocks: &mut [Block]) {
     for block in blocks {
         let mut at = 0;
@@ -73,7 +73,7 @@ pub(super) fn fuse(blocks: &mut [Block]) {
                     let mov = block.steps.remove(at);
                     let step = &mut block.steps[other - 1];
                     let target = mov.accesses.iter().find(|access| access.writes).map(|access| access.region);
-                    // What it read of the register that the `mov` wrote, it reads of where the `mov` read.
+                    // The operation reads the source of the `mov` instead of its target.
                     step.accesses.retain(|access| access.writes || Some(access.region) != target);
                     step.accesses.extend(mov.accesses.into_iter().filter(|access| !access.writes));
                     step.fused = Some(mov.insn);
@@ -84,7 +84,7 @@ pub(super) fn fuse(blocks: &mut [Block]) {
     }
 }
 
-/// The operation that the `mov` at this place can become part of.
+/// The operation that the `mov` at this place can be fused with.
 fn partner(steps: &[Step], at: usize) -> Option<usize> {
     let Op::Alu { op: AluOp::Mov, width, dst, src } = steps[at].op else { return None };
     let target = steps[at].accesses.iter().find(|access| access.writes)?.region;
@@ -94,7 +94,7 @@ fn partner(steps: &[Step], at: usize) -> Option<usize> {
     let is_whole = |other: Width| width == Width::W64 || other == Width::W32;
     let takes = match steps[other].op {
         Op::Alu { op: AluOp::Mov, .. } => false,
-        // An immediate and a register are what three operands have room for.
+        // Three operands have room for one immediate.
         Op::Alu { width, dst: to, src: by, .. } => {
             to == dst && by != Operand::Reg(dst) && is_whole(width) && !(is_imm(src) && is_imm(by))
         }
@@ -113,7 +113,7 @@ fn writes(step: &Step, region: Region) -> bool {
     step.accesses.iter().any(|access| access.writes && access.region == region)
 }
 
-/// How a step is written: with three operands where it has them.
+/// The text of a step, with three operands if it is fused.
 pub(super) fn text(step: &Step, mov: Option<Op>, maps: &[flowloom_isa::MapDef]) -> String {
     let plain = |op| flowloom_isa::disasm::Text { op, maps }.to_string();
     let Some(Op::Alu { src, .. }) = mov else { return plain(step.op) };
@@ -130,7 +130,7 @@ pub(super) fn text(step: &Step, mov: Option<Op>, maps: &[flowloom_isa::MapDef]) 
             format!("{} = {} {} {by}", name(width, dst), source(width), op.symbol().trim_end_matches('='))
         }
         Op::Neg { width, dst } => format!("{} = -{}", name(width, dst), source(width)),
-        // The operand behind the operation's name.
+        // The operand follows the name of the operation.
         op => {
             plain(op).rsplit_once(' ').map_or_else(|| plain(op), |(head, _)| format!("{head} {}", source(Width::W64)))
         }

@@ -1,27 +1,27 @@
-//! What registers hold, as far as labels need it: which memory an address leads to, and constants.
+//! Abstract values of registers, for labels: the memory that an address points to, and constants.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use flowloom_isa::op::{AluOp, Operand, Reg, Width};
 use flowloom_verifier::MapId;
 
-/// What a register or eight bytes of the stack hold.
+/// The value of a register or of eight bytes of the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Value {
-    /// Something else.
+    /// Top: any value.
     #[default]
     Unknown,
-    /// A number.
+    /// A constant.
     Number(u64),
-    /// An address of memory, and how far inside where that is known.
+    /// An address in a memory, with its offset if known.
     Address(Memory, Option<i64>),
-    /// The address behind the packet.
+    /// The end of the packet.
     PacketEnd,
     /// A map.
     Map(u32),
 }
 
-/// Where addresses lead.
+/// The memory that an address points to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Memory {
     Context,
@@ -33,7 +33,7 @@ pub(super) enum Memory {
 }
 
 impl Value {
-    /// What it is where two paths meet.
+    /// Join of two values.
     fn join(self, other: Value) -> Value {
         match (self, other) {
             (a, b) if a == b => a,
@@ -49,7 +49,7 @@ impl Value {
         }
     }
 
-    /// The result of arithmetic.
+    /// Transfer function of arithmetic.
     pub(super) fn alu(self, width: Width, op: AluOp, other: Value) -> Value {
         if width == Width::W64 {
             match (op, self, other) {
@@ -83,39 +83,40 @@ impl Value {
             AluOp::Xor => a ^ b,
             AluOp::Lsh => a << shift,
             AluOp::Rsh => a >> shift,
-            // Rare in what decides loops.
+            // Rare in loop conditions.
             AluOp::Div | AluOp::Sdiv | AluOp::Mod | AluOp::Smod | AluOp::Arsh => return Value::Unknown,
         };
         Value::Number(if bits == 64 { result } else { result & 0xffff_ffff })
     }
 }
 
-/// A function that runs.
+/// An active function.
 #[derive(Debug, Clone)]
 pub(super) struct Frame {
     /// Its first instruction.
     pub(super) entry: usize,
-    /// Where it was called: its blocks stand behind these.
+    /// Position of the call; its blocks come after it.
     pub(super) position: Vec<u32>,
-    /// The same by address, for the order in which blocks are laid out.
+    /// The same by address, for the layout order of blocks.
     pub(super) place: Vec<u32>,
-    /// The rounds of the caller's loops when it called, and where it goes on.
+    /// The caller's loop iterations at the call, and the return address.
     pub(super) back: Option<(Vec<Round>, usize)>,
     pub(super) registers: [Value; 11],
-    /// Registers that hold addresses which the pipeline gives (of context, packet and stack): constants, that nothing carries.
+    /// Registers with addresses that the pipeline provides (of context, packet and stack): constants that no stage
+    /// carries.
     pub(super) wires: [bool; 11],
-    /// What eight bytes of the stack hold that were written in one, by their offset from its end.
+    /// Values of eight-byte stack slots written by one store, by offset from the end.
     stack: BTreeMap<i64, Value>,
 }
 
-/// A round of a loop.
+/// An iteration of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Round {
-    /// The place of the loop's head in its function.
+    /// The index of the loop head in its function's block order.
     pub(super) order: u32,
-    /// Its first instruction.
+    /// The first instruction of the loop head.
     pub(super) head: usize,
-    /// Which round, from 0.
+    /// The iteration, from 0.
     pub(super) round: u32,
 }
 
@@ -149,7 +150,7 @@ impl Frame {
         (self.registers[number], self.wires[number]) = (value, true);
     }
 
-    /// A call has come back.
+    /// Updates the frame after a call.
     pub(super) fn after_call(&mut self, result: Value) {
         self.registers[..6].fill(Value::Unknown);
         self.wires[..6].fill(false);
@@ -157,14 +158,14 @@ impl Frame {
     }
 }
 
-/// What is known where a block begins.
+/// Known values at the start of a block.
 #[derive(Debug, Clone)]
 pub(super) struct State {
-    /// The functions that run, the innermost last.
+    /// The active functions, the innermost last.
     pub(super) frames: Vec<Frame>,
-    /// How far the packet begins from where it began, where that is known.
+    /// The start of the packet relative to its start on arrival, if known.
     pub(super) head: Option<i64>,
-    /// Bytes of stacks that were perhaps written.
+    /// Stack bytes that may have been written.
     pub(super) written: BTreeSet<(u8, i64)>,
 }
 
@@ -182,7 +183,7 @@ impl State {
         self.frames.last_mut().expect("a program runs in a frame")
     }
 
-    /// What is known where two paths meet.
+    /// Join of two states.
     pub(super) fn join(&mut self, other: &State) {
         for (mine, theirs) in self.frames.iter_mut().zip(&other.frames) {
             for (mine, theirs) in mine.registers.iter_mut().zip(&theirs.registers) {
@@ -202,12 +203,12 @@ impl State {
         self.written.extend(&other.written);
     }
 
-    /// What was put into eight bytes of a stack.
+    /// The known value of eight stack bytes.
     pub(super) fn kept(&self, depth: u8, at: i64) -> Value {
         self.frames.get(usize::from(depth)).and_then(|frame| frame.stack.get(&at)).copied().unwrap_or_default()
     }
 
-    /// Bytes of a stack are written: eight with a known value, or any others.
+    /// Records a write to stack bytes, and its value if it has eight bytes and is known.
     pub(super) fn keep(&mut self, depth: u8, (first, end): (i64, i64), value: Value) {
         self.written.extend((first..end).map(|at| (depth, at)));
         let Some(frame) = self.frames.get_mut(usize::from(depth)) else { return };

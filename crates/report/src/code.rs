@@ -1,4 +1,4 @@
-//! Instructions and source lines, and the stages that they became.
+//! Instructions and source lines with their stages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ pub struct Instruction {
     pub text: String,
     /// Its source line: an index into [`lines`](super::Explanation::lines).
     pub line: Option<usize>,
-    /// What it became: `operations`, `wires`, or `nothing` of its own.
+    /// What it becomes: `operations`, `wires`, or `nothing`.
     pub becomes: &'static str,
     /// Its operations, by their nodes.
     pub operations: Vec<usize>,

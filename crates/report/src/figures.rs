@@ -22,7 +22,7 @@ pub struct Latency {
     pub realignment: u32,
     /// The wait for the last word of the longest packet.
     pub last_word: u32,
-    /// Why the pipeline waits for it, or not.
+    /// The reason why the pipeline waits for it, or does not.
     pub last_word_reason: &'static str,
     /// The whole latency in nanoseconds.
     pub ns: f64,
@@ -134,7 +134,7 @@ pub(super) fn live(said: &Sayer<'_>, boundary: &Boundary) -> Live {
     }
 }
 
-/// Why the pipeline waits for the last word, or not.
+/// The reason why the pipeline waits for the last word, or does not.
 pub fn last_word_reason(length: Length) -> &'static str {
     match length {
         Length::Unused => "the length is not used",

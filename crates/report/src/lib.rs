@@ -34,7 +34,7 @@ pub use maps::{MapUse, MapUser, RegionUse};
 pub use numbers::{counted, grouped};
 pub use operations::{Commit, Operation, Stage};
 
-/// How operations are counted.
+/// The counting rule.
 const COUNTED: &str =
     "operations that begin in a stage; slices, joins, constants and inversions are wires and do not count";
 
@@ -63,7 +63,7 @@ pub struct Explanation {
     pub ilp_max: usize,
     /// The mean number of operations a stage.
     pub ilp_avg: f64,
-    /// How they are counted.
+    /// The counting rule.
     pub ilp_counts: &'static str,
     /// The instructions of the program.
     pub instructions: usize,
@@ -142,7 +142,7 @@ impl Explanation {
     }
 }
 
-/// What happens to packets in which a program reads beyond its window.
+/// The treatment of packets in which a program reads beyond its window.
 const BEYOND: &str = "packets in which it looks further leave as they came, for a slow path";
 
 /// Tenths of a level as levels.

@@ -24,7 +24,7 @@ pub struct MapUse {
     pub value_bytes: u32,
     /// The scheme: `none`, `atomic`, `schedule` or `flush`.
     pub hazard: &'static str,
-    /// Why it was chosen.
+    /// The reason for it.
     pub reason: String,
     /// The first stage that accesses the table.
     pub read_stage: u32,

@@ -126,7 +126,7 @@ fn the_page_needs_nothing_besides() {
         targets += 1;
     }
     assert!(targets > 50, "{targets}");
-    // Without a script all of it is in the tables.
+    // Without a script, the tables have everything.
     for operation in told.stage.iter().flat_map(|stage| &stage.operations) {
         assert!(page.contains(&format!("<tr id=\"n{}\"", operation.node)));
     }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use super::{Explanation, Live, Operation, Stage};
 use crate::numbers::counted;
 
-/// The kinds of operations that have a line of their own in a stage.
+/// The kinds of operations with their own line in a stage.
 const TOLD: [&str; 12] =
     ["lookup", "load", "store", "atomic", "update", "delete", "evict", "redirect", "clock", "random", "emit", "effect"];
 /// The column of notes after operations.
 const NOTES_COLUMN: usize = 72;
 
 impl Explanation {
-    /// The figures, the maps with reasons, and a line for each stage; with `everything` all operations.
+    /// The figures, the maps with reasons, and one line per stage; with `everything` all operations.
     pub fn text(&self, everything: bool) -> String {
         let mut text = self.figures();
         text.push('\n');

@@ -321,7 +321,7 @@ fn arguments(dataflow: &Dataflow, id: Id) -> Vec<String> {
             Argument::Context | Argument::Map(_) => continue,
             Argument::Number => 1,
             Argument::Read(len) | Argument::Changed(len) => usize::from(*len),
-            // After the helper's own arguments comes the state of the packet.
+            // The state of the packet comes after the helper's own arguments.
             Argument::Head
             | Argument::Tail
             | Argument::Kept

@@ -1,5 +1,5 @@
-//! The layout of the chart: a column for each stage, operations in it from the level where they begin to that where
-//! they end.
+//! The layout of the chart: one column per stage; an operation extends from the level where it begins to the level
+//! where it ends.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ const TABLES_PX: u32 = 124;
 const LEVEL_PX: f64 = 55.0;
 /// The narrowest box.
 const BOX_PX: u32 = 22;
-/// The most that a box without delay is shifted.
+/// The largest shift of a box without delay.
 const MOVED_PX: u32 = 5 * BOX_PX;
 /// The height of a lane of boxes.
 const LANE_PX: u32 = 24;
@@ -103,7 +103,7 @@ impl Columns {
     }
 }
 
-/// Whether an operation is drawn beside its map.
+/// True if an operation is drawn next to its map.
 fn is_table(operation: &Operation) -> bool {
     operation.map.is_some()
 }
