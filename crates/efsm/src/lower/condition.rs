@@ -129,7 +129,7 @@ impl Lowering<'_> {
                 self.builder.place(holds);
                 is_inside.map(|is_inside| is_inside != *negated)
             }
-            // A row that requires presence requires the field already; for absence the tree has made sure.
+            // The row requires the field already; the tree has checked absence.
             Condition::Present { .. } => Some(true),
             Condition::Full { negated } => self.branch_full(*negated, env, fails),
         }

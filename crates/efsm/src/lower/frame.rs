@@ -3,8 +3,8 @@
 //! Goal: insert or remove headers at a place at most six tags and labels after the addresses.
 //!
 //! ```text
-//!  grow:    call xdp_adjust_head(-n)             shrink:  move what stays up by n, the last bytes first
-//!           move what stays down by n                     call xdp_adjust_head(n)
+//!  grow:    call xdp_adjust_head(-n)             shrink:  move the bytes before the place up by n, last first
+//!           move the bytes before it down by n            call xdp_adjust_head(n)
 //! ```
 //!
 //! The bytes before the place are the 12 bytes of addresses, or those, tags and labels, and the EtherType. They are

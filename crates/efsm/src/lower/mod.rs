@@ -281,7 +281,7 @@ struct Lowering<'a> {
     ports_map: Option<u32>,
     /// The ring buffer of events; where lost events are counted, the next map holds their count.
     events_map: Option<u32>,
-    /// All sets of valid headers with which a parse can end.
+    /// All sets of needed headers with which a parse can end.
     masks: Vec<u32>,
     /// Headers that each element and those after it need.
     needed_from: Vec<u32>,

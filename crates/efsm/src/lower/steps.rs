@@ -7,7 +7,7 @@
 //!  push mpls(label = x);       search the link layer: where it ends, whether labels follow
 //!                              grow by 4 bytes; EtherType and label
 //!  pop mpls;                   shrink by 4 bytes; the EtherType of what follows the last label
-//!  goto next;                  the parse of `next` in front of it
+//!  goto next;                  a new parse, then `next`
 //! ```
 //!
 //! Holds before: the row's writes are done, the frame is unchanged since the parse. Holds after: if the frame has
