@@ -1,4 +1,4 @@
-//! What users type.
+//! Command-line arguments.
 
 mod bpf;
 mod explain;
@@ -25,7 +25,7 @@ pub(crate) use live::{LiveArgs, LiveMode, MapArgs, MapListArgs, MapVerb, StateTi
 pub(crate) use reproduce::ReproduceArgs;
 pub(crate) use trace::{TraceGenArgs, TraceInfoArgs, TraceProfilesArgs, TraceVerb};
 
-/// The most packets that `verify` makes: it holds them all, to shrink a disagreement.
+/// Maximum number of packets that `verify` generates. It holds all of them in memory, to shrink a disagreement.
 const MADE_PACKETS: u64 = 10_000_000;
 
 /// Runs stateful network functions the same way everywhere.
@@ -160,24 +160,24 @@ impl From<TypeName> for ProgramKind {
 }
 
 impl FunctionArgs {
-    /// The type that the programs of an object are taken to be of.
+    /// Program type that `--type` sets for the programs of an object.
     fn kind(&self) -> Option<ProgramKind> {
         self.kind.map(ProgramKind::from)
     }
 
-    /// The file that is named.
+    /// The named file, program and parameters.
     pub(crate) fn file(&self) -> FunctionFile {
         let (path, program, params) = (self.path.clone(), self.program.clone(), self.params.clone());
         FunctionFile { path, program, params, kind: self.kind() }
     }
 
-    /// Loads the function that is named.
+    /// Loads the named function.
     pub(crate) fn load(&self) -> Result<Loaded, Failure> {
         Ok(Loaded::open(&self.file())?)
     }
 }
 
-/// A file that is read or written. `-` would be a file of that name, which nobody who types it means.
+/// Path of an input or output file. Rejects `-`: a user who types it means a standard stream, not a file of this name.
 fn file() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(|path| match path.as_os_str() {
         name if name == "-" => Err(
@@ -187,12 +187,12 @@ fn file() -> impl TypedValueParser<Value = PathBuf> {
     })
 }
 
-/// A capture that is read or written: a file, or `-` for standard input or output.
+/// Path of an input or output capture, or `-` for standard input or output.
 fn capture() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new()
 }
 
-/// Whether a capture is a standard stream.
+/// True if a capture is a standard stream.
 pub(crate) fn is_stream(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
@@ -352,7 +352,7 @@ pub(crate) struct TestArgs {
     pub(crate) json: bool,
 }
 
-/// These engines in the order of the registry; the default ones if none is named.
+/// The named engines in registry order; the default engines if none is named.
 pub(crate) fn named_or_default(named: &[EngineName]) -> Vec<EngineName> {
     let is_wanted =
         |engine: &EngineName| if named.is_empty() { engine.kind().is_default } else { named.contains(engine) };
@@ -360,7 +360,7 @@ pub(crate) fn named_or_default(named: &[EngineName]) -> Vec<EngineName> {
 }
 
 impl TestArgs {
-    /// The engines that are asked for, in their order.
+    /// The selected engines, in registry order.
     pub(crate) fn engines(&self) -> Vec<EngineName> {
         named_or_default(&self.engine)
     }

@@ -1,4 +1,4 @@
-//! `flowloom build`: a function as an object of a target.
+//! `flowloom build`: compiles a function to an object for a target.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! `flowloom check`: what a function is, where it runs, and why not.
+//! `flowloom check`: describes a function, the targets it runs on, and why it does not run on others.
 
 mod implied;
 mod object;
@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::output::{counted, diagnostics_json, print, print_json, remark, table, warn};
 use verified::Verified;
 
-/// Whether a function runs on a target.
+/// Result of checking a function against one target.
 struct Fitness {
     target: &'static str,
     /// `None`: not tried, for the reason in `why`.
@@ -27,7 +27,7 @@ struct Fitness {
     why: String,
 }
 
-/// What a function is and where it runs. With `--json`, what is wrong with it goes to stdout too.
+/// Describes a function and the targets it runs on. With `--json`, errors are printed to stdout too.
 pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
     match judge(args) {
         Err(Failure::Source(diagnostics)) if args.json => {
@@ -55,7 +55,7 @@ fn judge(args: &CheckArgs) -> Result<(), Failure> {
     }
     let loaded = Loaded::from_bytes(&file, bytes)?;
     let program = match loaded.program() {
-        // The reference machine runs what is too large for eBPF.
+        // Not an error yet: the reference machine runs functions that are too large for eBPF.
         Err(SessionError::Input(reason)) => Err(reason),
         other => Ok(other?),
     };
@@ -69,7 +69,7 @@ fn judge(args: &CheckArgs) -> Result<(), Failure> {
         }
     }
     let verified = program.as_ref().ok().map(|program| Verified::of(program));
-    // Where targets are named, they decide alone.
+    // If targets are named, only they decide.
     let is_unsafe = args.target.is_empty() && verified.as_ref().is_some_and(Verified::is_refused);
     let is_fit = targets.iter().all(|t| t.runs != Some(false)) && !is_unsafe;
     let untried = targets.iter().find(|t| t.runs.is_none() && !args.target.is_empty());
@@ -125,7 +125,7 @@ fn judge(args: &CheckArgs) -> Result<(), Failure> {
     }
 }
 
-/// Whether the function runs on the named targets, or on the default ones. `program` is its eBPF, or why there is none.
+/// Checks the function against the named targets, or the default ones. `program` is its eBPF, or why there is none.
 fn fitness(loaded: &Loaded, program: &Result<Arc<Program>, String>, wanted: &[EngineName]) -> Vec<Fitness> {
     let targets = named_or_default(wanted).into_iter().map(|engine| {
         let fit = (engine.kind().judge)(loaded, program);
@@ -134,11 +134,11 @@ fn fitness(loaded: &Loaded, program: &Result<Arc<Program>, String>, wanted: &[En
     targets.collect()
 }
 
-/// Where notes about instructions begin.
+/// Column at which notes about instructions begin.
 const NOTES_COLUMN: usize = 48;
 
-/// The instructions under the source lines that made them, with what the verifier found out of each, or with the path to the
-/// one that it refuses.
+/// Listing of the instructions under their source lines, with the verifier's facts about each, or with the path to the
+/// rejected instruction.
 fn listing(program: &Program, verified: &Verified) -> Result<String, Failure> {
     let code = disasm::disassemble(&program.insns, &program.maps).map_err(|e| Failure::input(&e))?;
     let mut text = String::new();

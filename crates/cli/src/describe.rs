@@ -1,4 +1,4 @@
-//! What the maps of a function mean, for whoever looks into them while it runs.
+//! Descriptions of a function's maps, which `flowloom map` uses while the function runs.
 
 use flowloom_context::{ContextLayout, LayoutField};
 use flowloom_efsm::layout::{self, NO_DEADLINE, RecordLayout};
@@ -8,7 +8,7 @@ use flowloom_isa::Program;
 
 use flowloom_session::Loaded;
 
-/// Describes what was loaded from `path`.
+/// Describes the function that was loaded from `path`.
 pub(crate) fn describe(loaded: &Loaded, path: &str, program: &Program) -> Description {
     let maps = match loaded.function() {
         Some(function) => of_function(function, program),
@@ -40,7 +40,7 @@ fn of_function(function: &Function, program: &Program) -> Vec<MapDescription> {
     maps
 }
 
-/// The parts of a key, and which of them are swapped.
+/// Parts of a key, and the pairs of parts that are swapped for the reverse direction.
 fn key_of(function: &Function, stateful: &Stateful) -> (Vec<KeyField>, Vec<(usize, usize)>) {
     let (Some(key), Some(spec)) = (&stateful.key, layout::key_spec(function, stateful)) else {
         return (Vec::new(), Vec::new());
@@ -68,7 +68,7 @@ fn key_of(function: &Function, stateful: &Stateful) -> (Vec<KeyField>, Vec<(usiz
     (fields.collect(), spec.pairs().to_vec())
 }
 
-/// The record of a context that nothing has happened to.
+/// Initial record of a context.
 fn initial(element: &Element, stateful: &Stateful) -> Vec<u8> {
     let record = RecordLayout::of(element, stateful);
     let mut bytes = vec![0; record.len_bytes as usize];
@@ -86,7 +86,7 @@ fn initial(element: &Element, stateful: &Stateful) -> Vec<u8> {
     bytes
 }
 
-/// The global registers, by element and name.
+/// Global registers, named by element and register.
 fn globals_of(function: &Function) -> Option<MapDescription> {
     let (offsets, data) = layout::globals(function);
     let mut fields = Vec::new();

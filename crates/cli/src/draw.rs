@@ -1,4 +1,4 @@
-//! `flowloom draw`: the state machines of a function as a picture.
+//! `flowloom draw`: renders the state machines of a function.
 
 use std::fs;
 
@@ -33,7 +33,7 @@ pub(crate) fn draw(args: &DrawArgs) -> Result<(), Failure> {
     fs::write(path, text).map_err(|e| Failure::file("written", path, &e))
 }
 
-/// The format that is asked for, by name or by the ending of the file.
+/// Returns the format that `--format` or the file extension selects.
 fn format(args: &DrawArgs) -> Result<Picture, Failure> {
     let ending = args.output.as_ref().and_then(|path| path.extension()).map(|ending| ending.to_ascii_lowercase());
     let by_ending = match ending.as_ref().and_then(|ending| ending.to_str()) {

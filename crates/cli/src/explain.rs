@@ -1,4 +1,4 @@
-//! `flowloom explain`: the pipeline that a program becomes, stage by stage.
+//! `flowloom explain`: renders the pipeline of a program, stage by stage.
 
 use std::fs;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
     show(args, &explanation, || explanation.html(), || explanation.text(args.verbose))
 }
 
-/// Writes the page, and prints JSON or text, as was asked.
+/// Writes the HTML page if requested, then prints JSON or text.
 fn show(
     args: &ExplainArgs,
     explanation: &impl Serialize,
@@ -47,7 +47,7 @@ fn show(
     print(&text())
 }
 
-/// The papers' layout, which keeps maps as the papers' tool does.
+/// Explains the block-by-block layout of the papers, which fixes the scheme of each map.
 fn explain_blocks(program: &Program, args: &ExplainArgs) -> Result<(), Failure> {
     let scheme = args.pipeline.scheme.first().map(|(map, scheme)| format!("--scheme {map}={}", scheme.as_str()));
     let queues = args.pipeline.queues.map(|queues| format!("--queues {queues}"));
@@ -113,11 +113,11 @@ fn faulty(program: &Program, plan: &Plan, fault: &Fault) -> String {
     )
 }
 
-/// The failure of a program that has no plan: a finding, printed as a JSON object besides where that is asked for.
+/// Failure for a program without a plan: a finding, with `--json` also printed as a JSON object.
 pub(crate) fn no_plan(refusal: &Refusal, json: bool) -> Failure {
     let said = format!("there is no pipeline for it: {refusal}");
     if let Why::NoMap { .. } = refusal.why {
-        // The map was named by the user, so it is wrong use.
+        // The user named the map, so it is a usage error.
         return Failure::Input(said);
     }
     let told = Refused {
@@ -159,7 +159,7 @@ fn refused(json: bool, refused: &Refused<'_>, said: String) -> Failure {
     print_json(&value).err().unwrap_or(Failure::Found(said))
 }
 
-/// What the verifier knows of a program; pipelines are made of safe ones alone.
+/// Verifies a program. Pipelines are built from safe programs only.
 pub(crate) fn proof(program: &Program, json: bool) -> Result<Proof, Failure> {
     verify(program, &Options::default()).map_err(|error| match error {
         VerifyError::Refused(refusal) => {
@@ -178,7 +178,7 @@ pub(crate) fn proof(program: &Program, json: bool) -> Result<Proof, Failure> {
             };
             refused(json, &told, said)
         }
-        // A program that is understood and cannot run is a finding too.
+        // A well-formed program that cannot run is a finding too.
         VerifyError::Program(error) => {
             let said = format!("there is no pipeline for it: {}", with_causes(&error));
             let told = Refused {

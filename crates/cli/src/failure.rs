@@ -1,4 +1,4 @@
-//! How the command ends when it does not end well.
+//! Ends of a command other than success.
 
 use std::error::Error;
 use std::path::Path;
@@ -9,38 +9,38 @@ pub(crate) use flowloom_session::with_causes;
 
 use crate::output::{complain, remark, render_diagnostic};
 
-/// Why the command stops.
+/// Reason why the command stops.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// What was looked for was found: a disagreement, a gap, an unfit target. It has been printed.
+    /// A disagreement, a gap or an unfit target was found. It has been printed.
     Finding,
-    /// The same, and this is yet to be printed.
+    /// As [`Failure::Finding`], but not printed yet.
     Found(String),
     /// The function, or a scenario, has errors.
     Source(Box<dyn miette::Diagnostic>),
-    /// Wrong use, unreadable or wrong input.
+    /// Usage error, or unreadable or invalid input.
     Input(String),
     /// The environment lacks something.
     Environment(String),
-    /// A signal ended the work before its end; what was done until then is written.
+    /// A signal interrupted the work. Results up to then have been written.
     Interrupted,
 }
 
-/// The exit code after a signal, as shells give it for SIGINT.
+/// Exit code after a signal, as shells report SIGINT.
 pub(crate) const INTERRUPTED: i32 = 128 + 2;
 
 impl Failure {
-    /// A failure of an input, with all its causes.
+    /// Failure for invalid input, with all causes of the error.
     pub(crate) fn input(error: &dyn Error) -> Failure {
         Failure::Input(with_causes(error))
     }
 
-    /// A file that cannot be read or written.
+    /// Failure for a file that cannot be read or written.
     pub(crate) fn file(action: &str, path: &Path, error: &std::io::Error) -> Failure {
         Failure::Input(format!("`{}` cannot be {action}: {error}", path.display()))
     }
 
-    /// Prints it on stderr.
+    /// Prints the failure on stderr.
     pub(crate) fn print(&self) {
         match self {
             Failure::Finding => {}
@@ -50,7 +50,7 @@ impl Failure {
         }
     }
 
-    /// The code the command exits with.
+    /// Exit code of the command.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Failure::Finding | Failure::Found(_) => 1,

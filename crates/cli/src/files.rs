@@ -1,4 +1,4 @@
-//! What a command reads and what it writes: no output may take the place of an input, or of another output.
+//! Check of a command's input and output files: no output may overwrite an input or another output.
 
 use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
@@ -8,32 +8,32 @@ use std::path::{Path, PathBuf};
 use crate::args::is_stream;
 use crate::failure::Failure;
 
-/// So many links are followed from a name to a file.
+/// Maximum number of symbolic links that are followed.
 const MOST_LINKS: usize = 40;
 
-/// The files of a command, as they were typed.
+/// Input and output files of a command, as typed.
 #[derive(Default)]
 pub(crate) struct Files<'a> {
-    /// What each is for, in words that `would overwrite` stands before.
+    /// Description of each input, as it follows `would overwrite` in the message.
     inputs: Vec<(&'static str, &'a Path)>,
-    /// The option that names each.
+    /// Option that names each output.
     outputs: Vec<(&'static str, &'a Path)>,
 }
 
 impl<'a> Files<'a> {
-    /// Adds files that are read; `what` is for `would overwrite the ...`.
+    /// Adds input files; `what` completes the message `would overwrite the ...`.
     pub(crate) fn reads(mut self, what: &'static str, paths: impl IntoIterator<Item = &'a PathBuf>) -> Files<'a> {
         self.inputs.extend(paths.into_iter().map(|path| (what, path.as_path())));
         self
     }
 
-    /// Adds a file that is written, with the option that names it.
+    /// Adds an output file, with the option that names it.
     pub(crate) fn writes(mut self, option: &'static str, path: Option<&'a PathBuf>) -> Files<'a> {
         self.outputs.extend(path.map(|path| (option, path.as_path())));
         self
     }
 
-    /// Refuses to write to a file that is read or written otherwise. Nothing has been opened yet.
+    /// Rejects an output that is also an input or another output. Opens no file.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let inputs: Vec<_> = self.inputs.iter().map(|(_, path)| Identity::of(path)).collect();
         let outputs: Vec<_> = self.outputs.iter().map(|(_, path)| Identity::of(path)).collect();
@@ -61,7 +61,7 @@ impl<'a> Files<'a> {
     }
 }
 
-/// Refuses a path that cannot be written. An existing file stays as it is, a new one is not left behind.
+/// Rejects a path that cannot be written. Leaves an existing file unchanged and no new file behind.
 pub(crate) fn can_be_written(path: &Path) -> Result<(), Failure> {
     let fails = |e: std::io::Error| Failure::file("written", path, &e);
     if is_stream(path) {
@@ -72,20 +72,20 @@ pub(crate) fn can_be_written(path: &Path) -> Result<(), Failure> {
     }
     match OpenOptions::new().write(true).create_new(true).open(path) {
         Ok(_) => fs::remove_file(path).map_err(fails),
-        // A link that leads nowhere: its target is made when it is written.
+        // A dangling link: writing creates its target.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(fails(error)),
     }
 }
 
-/// What makes two names one file.
+/// Identity of a file: equal for two paths to the same file.
 #[derive(Debug, PartialEq, Eq)]
 enum Identity {
-    /// A file that exists.
+    /// Device and inode of an existing file.
     File(u64, u64),
-    /// A file that would be made: its folder, and its name there.
+    /// A file that does not exist yet: its folder, and its name there.
     New(PathBuf),
-    /// A device or a pipe, or what cannot be made: nothing is overwritten there.
+    /// A device, a pipe, or a path that cannot be created: nothing can be overwritten.
     None,
 }
 
@@ -97,7 +97,7 @@ impl Identity {
         if let Ok(found) = fs::metadata(path) {
             return if found.is_file() { Identity::File(found.dev(), found.ino()) } else { Identity::None };
         }
-        // A link that leads nowhere: the file is made where it points to.
+        // For a dangling link, the file is created at its target.
         let mut path = path.to_owned();
         for _ in 0..MOST_LINKS {
             let Ok(target) = fs::read_link(&path) else { break };

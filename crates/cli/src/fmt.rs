@@ -1,4 +1,4 @@
-//! `flowloom fmt`: sources in one shape.
+//! `flowloom fmt`: formats sources.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub(crate) fn fmt(args: &FmtArgs) -> Result<(), Failure> {
         let (text, formatted) = match formatted(path, bytes) {
             Ok(both) => both,
             Err(failure) => {
-                // The other files are formatted all the same.
+                // Format the other files nevertheless.
                 failure.print();
                 first_failure.get_or_insert(failure);
                 continue;
@@ -51,7 +51,7 @@ pub(crate) fn fmt(args: &FmtArgs) -> Result<(), Failure> {
     }
 }
 
-/// A file as it is and as it should be.
+/// Returns a file's text and its formatted text.
 fn formatted(path: &Path, bytes: Vec<u8>) -> Result<(String, String), Failure> {
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
@@ -61,7 +61,7 @@ fn formatted(path: &Path, bytes: Vec<u8>) -> Result<(String, String), Failure> {
     Ok((text, formatted))
 }
 
-/// The file itself; the sources in a folder, and in those below it.
+/// Collects a file, or the sources in a folder and its subfolders.
 fn collect(path: &Path, is_named: bool, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
     if !path.is_dir() {
         if is_named || path.extension() == Some("efsm".as_ref()) {
@@ -79,7 +79,7 @@ fn collect(path: &Path, is_named: bool, files: &mut Vec<PathBuf>) -> Result<(), 
     Ok(())
 }
 
-/// What is said about a file that is not in shape: its name and the first line that changes.
+/// Message for an unformatted file: its name and the first line that changes.
 fn changed(path: &Path, text: &str, formatted: &str) -> Option<String> {
     if text == formatted {
         return None;

@@ -1,4 +1,4 @@
-//! `flowloom run -i`: a function on interfaces, until somebody or something ends it.
+//! `flowloom run -i`: runs a function on interfaces until a limit, a signal or an error ends it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -25,7 +25,7 @@ use crate::run::read_state;
 use crate::state_file::StateFile;
 use flowloom_session::{Loaded, SessionError};
 
-/// How often a run looks for interfaces that have gone, and counts packets where a number of them ends it.
+/// Period of the checks for vanished interfaces and for the packet limit.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: &RunArgs, loaded: &mut Loaded) -> Result<(), Failure> {
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &RunArgs, loaded: &mut Loaded) -> Result<(), Failure> {
         }
         program => (program?, !args.live.no_counters),
     };
-    // Asked first: without the right to load, the reason would be some step of loading.
+    // Checked first: without the right to load programs, the error would name some later step.
     KernelEngine::available().map_err(|e| failure(&ExecError::Unavailable(e)))?;
     let found: Result<Vec<_>, _> = bindings.into_iter().map(|(port, name)| Interface::find(port, name)).collect();
     let interfaces = found.map_err(|e| failure(&e.into()))?;
@@ -51,14 +51,14 @@ pub(crate) fn run(args: &RunArgs, loaded: &mut Loaded) -> Result<(), Failure> {
     };
     let state = match state {
         Some((path, state)) => {
-            // Where the clock is said, a deadline beyond all timers is one that `map update` has set.
+            // With an explicit clock, a deadline beyond all timers comes from `map update`.
             if args.live.state_time.is_none() {
                 check_deadlines(loaded, &program, &state, monotonic_ns())
                     .map_err(|what| Failure::Input(format!("`{}`: {what}", path.display())))?;
             }
             state
         }
-        // With its preloaded contexts and the initial values of its globals, that is.
+        // The default includes preloaded contexts and initial values of globals.
         None => Snapshot::default(),
     };
     let mode = match args.live.mode {
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &RunArgs, loaded: &mut Loaded) -> Result<(), Failure> {
         LiveMode::Skb => Mode::Skb,
     };
     let state_out = args.state_out.as_ref().map(|path| StateFile::create(path)).transpose()?;
-    // From here on signals end the run in good order.
+    // From here on a signal ends the run with its summary and state.
     let interrupts =
         Interrupts::hold().map_err(|e| Failure::Environment(format!("signals cannot be held back: {e}")))?;
     let description = describe(loaded, &args.function.path.display().to_string(), &program);
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &RunArgs, loaded: &mut Loaded) -> Result<(), Failure> {
     running.go(&interrupts)
 }
 
-/// The ports and names of `-i`.
+/// Ports and interface names of `-i`.
 fn bindings(given: &[String]) -> Result<Vec<(u32, &str)>, Failure> {
     let mut bound: Vec<(u32, &str)> = Vec::new();
     for (i, text) in given.iter().enumerate() {
@@ -129,7 +129,7 @@ fn broken(error: &dyn Error) -> Failure {
     Failure::Environment(with_causes(error))
 }
 
-/// Refuses deadlines that no timer of the function can have set: they are of another clock.
+/// Rejects deadlines that no timer of the function can have set: they are from another clock.
 fn check_deadlines(loaded: &Loaded, program: &Program, state: &Snapshot, now_ns: u64) -> Result<(), String> {
     let Some(function) = loaded.function() else { return Ok(()) };
     for element in &function.elements {
@@ -168,15 +168,15 @@ fn successors(stateful: &Stateful) -> impl Iterator<Item = u64> {
     stateful.successors.iter().flatten().filter_map(|next| next.idle_ns.max(next.hard_ns))
 }
 
-/// The first element whose key is the same for both directions of a flow.
+/// Name of the first element whose key is the same for both directions of a flow.
 fn both_directions(loaded: &Loaded) -> Option<&str> {
     let is_both = |stateful: Option<&Stateful>| stateful.and_then(|s| s.key.as_ref()).is_some_and(|key| key.biflow);
     let mut elements = loaded.function()?.elements.iter();
     elements.find(|element| is_both(element.stateful.as_ref())).map(|element| element.name.as_str())
 }
 
-/// Loads and attaches. Counters make a program larger: a function whose program the verifier takes only without them runs
-/// without, and that is said.
+/// Loads and attaches the program. Counters enlarge a program: if the kernel's verifier accepts it only without them,
+/// runs it without and says so.
 fn start(
     loaded: &Loaded,
     program: &Program,
@@ -197,7 +197,7 @@ fn start(
     Ok(live)
 }
 
-/// What the function does to packets, as far as offloads care. Of an object nothing is known.
+/// The function's effects on packets that matter for NIC offloads. For an object the worst case is assumed.
 fn traffic(loaded: &Loaded) -> Traffic {
     let Some(function) = loaded.function() else {
         return Traffic { sends: true, redirects: true, writes: true, reads_tags: true };
@@ -220,26 +220,26 @@ fn traffic(loaded: &Loaded) -> Traffic {
 
 /// A function that runs on interfaces.
 struct Running<'a> {
-    /// Where the state is written at the end.
+    /// Destination of the state at the end.
     state_out: Option<StateFile>,
     args: &'a RunArgs,
     loaded: &'a Loaded,
     interfaces: &'a [Interface],
     mode: Mode,
     live: Live,
-    /// Prints what the function reports.
+    /// Prints the function's reports.
     reporter: Option<Reporter>,
     start: Instant,
 }
 
-/// What is counted at one moment.
+/// Counters at one moment.
 struct Counts {
     elapsed: Duration,
     now_ns: u64,
     verdicts: Option<[u64; Verdict::ALL.len()]>,
     coverage: Option<Coverage>,
     contexts: BTreeMap<String, Contexts>,
-    /// Log lines that were printed and lost, of a function that has some.
+    /// Log lines printed and lost; `None` if the function logs nothing.
     reported: Option<(u64, u64)>,
 }
 
@@ -253,14 +253,14 @@ impl Running<'_> {
     fn go(&mut self, interrupts: &Interrupts) -> Result<(), Failure> {
         let ended = self.begin().and_then(|()| self.until_over(interrupts));
         self.live.detach();
-        // Whatever ended the run, its last log lines, state and summary are not lost.
+        // However the run ended, print its last log lines and summary, and write its state.
         let last = self.print_reports();
         let summary = self.end();
         ended.and(last).and(summary)
     }
 
-    /// Sweeps and reports until the time or the number of packets is reached, a signal arrives, or the reader of the
-    /// reports closes standard output.
+    /// Sweeps and reports until the time or packet limit is reached, a signal arrives, or the reader of the reports
+    /// closes stdout.
     fn until_over(&mut self, interrupts: &Interrupts) -> Result<(), Failure> {
         let LiveArgs { duration, interval, quiet, .. } = self.args.live;
         let count = self.args.input.count;
@@ -286,7 +286,7 @@ impl Running<'_> {
                 let counts = self.counts()?;
                 self.report(&counts, counts.packets().saturating_sub(last_packets), counts.elapsed - reported)?;
                 last_packets = counts.packets();
-                // Late reports do not shift those that follow.
+                // A late report does not shift later ones.
                 let intervals = elapsed.as_nanos() / interval.as_nanos();
                 reported = Duration::from_nanos((intervals * interval.as_nanos()) as u64);
             }
@@ -307,7 +307,7 @@ impl Running<'_> {
         self.interfaces.iter().map(|interface| (interface.port, interface.name())).collect()
     }
 
-    /// Says that packets are taken from now on.
+    /// Announces that packets are processed from now on.
     fn begin(&self) -> Result<(), Failure> {
         if self.args.json {
             let ports: BTreeMap<String, &str> = self.ports().into_iter().map(|(p, n)| (p.to_string(), n)).collect();
@@ -324,7 +324,7 @@ impl Running<'_> {
         print(&format!("{} runs on {}, {}; Ctrl-C ends it\n", self.loaded.name(), ports.join(", "), self.mode))
     }
 
-    /// Prints what the function has reported since the last time.
+    /// Prints the function's reports since the last call.
     fn print_reports(&mut self) -> Result<(), Failure> {
         let Some(reporter) = &mut self.reporter else { return Ok(()) };
         let events = self.live.events().map_err(|e| broken(&e))?;
@@ -352,7 +352,7 @@ impl Running<'_> {
         Ok(Counts { elapsed, now_ns, verdicts, coverage, contexts, reported })
     }
 
-    /// One report on the way.
+    /// Prints one interim report.
     fn report(&self, counts: &Counts, new_packets: u64, since: Duration) -> Result<(), Failure> {
         let rate = new_packets as f64 / since.as_secs_f64().max(1e-9);
         if self.args.json {
@@ -392,7 +392,7 @@ impl Running<'_> {
         print(&text)
     }
 
-    /// The summary, and the state where it is asked for. Nothing runs any more.
+    /// Prints the summary, and writes the state if requested. The program is already detached.
     fn end(&mut self) -> Result<(), Failure> {
         let counts = self.counts()?;
         let snapshot = self.live.snapshot(|_| true).map_err(|e| broken(&e))?;
@@ -457,7 +457,7 @@ impl Running<'_> {
             (Some(function), Some(coverage)) => {
                 value["elements"] = elements_json(function, coverage, &counts.contexts);
                 for element in value["elements"].as_array_mut().into_iter().flatten() {
-                    // Live, nobody remembers flows.
+                    // Live runs do not record flows.
                     element.as_object_mut().map(|element| element.remove("flows_looked_up"));
                 }
             }
@@ -470,7 +470,7 @@ impl Running<'_> {
     }
 }
 
-/// The log lines that found no room, where there are some.
+/// Text about lost log lines; empty if none was lost.
 fn lost_text(counts: &Counts) -> String {
     match counts.reported {
         Some((_, lost)) if lost > 0 => format!(", {} lost", counted(lost as usize, "log line")),
@@ -482,7 +482,7 @@ fn met_after_timeout(reached: &ElementCoverage) -> u64 {
     reached.idle_expired.values().chain(reached.hard_expired.values()).sum()
 }
 
-/// The rows that were hit, by their lines: `knock: closed 12 -> 4, ...`.
+/// Lines of the rows that were hit, with their hits: `knock: closed 12 -> 4, ...`.
 fn rows_hit(function: &Function, coverage: &Coverage, text: &mut String) {
     for (element, reached) in function.elements.iter().zip(&coverage.elements) {
         let mut hits = Vec::new();

@@ -1,4 +1,4 @@
-//! `flowloom new`: a folder to begin a function with.
+//! `flowloom new`: creates the folder of a new function.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -11,10 +11,10 @@ use crate::args::{NewArgs, Template};
 use crate::failure::Failure;
 use crate::output::print;
 
-/// What stands for the function's name in the files of a template.
+/// Placeholder for the function's name in template files.
 const NAME: &str = "NAME";
 
-/// Source, scenarios, README.
+/// Source, scenarios and README of a template.
 fn files(template: Template) -> [&'static str; 3] {
     match template {
         Template::Flow => [
@@ -44,7 +44,7 @@ pub(crate) fn new(args: &NewArgs) -> Result<(), Failure> {
         ))
     })?;
     let [source, scenario, readme] = files(args.template).map(|text| text.replace(NAME, name));
-    // A word of the language is no name.
+    // Compiling rejects a keyword as the name.
     let (function, _) = compile(name, &source, &[]).map_err(|diagnostics| Failure::Source(Box::new(diagnostics)))?;
     if let Some(parent) = folder.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         fs::create_dir_all(parent).map_err(|e| Failure::file("created", parent, &e))?;
@@ -75,7 +75,7 @@ fn is_name(name: &str) -> bool {
     name.chars().all(is_letter) && name.chars().next().is_some_and(|first| !first.is_ascii_digit())
 }
 
-/// Writes a file that is not there yet.
+/// Writes a new file; fails if it exists.
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     let written = File::create_new(path).and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|e| Failure::file("written", path, &e))

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 
-/// Set once the reader of stdout has closed its end.
+/// Set once a write to stdout has failed with a broken pipe.
 static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Writes to stdout. Once its reader has closed it (`flowloom .. | head`), the text is dropped: the command still does its
+/// Writes to stdout. After its reader has closed it (`flowloom .. | head`), text is dropped: the command still does its
 /// work and ends with its own exit code.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     if is_stdout_closed() {
@@ -31,17 +31,17 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// The reader of stdout has closed it, as far as writing has shown.
+/// True if a write has shown that the reader of stdout has closed it.
 pub(crate) fn is_stdout_closed() -> bool {
     STDOUT_CLOSED.load(Ordering::Relaxed)
 }
 
-/// Prints JSON, indented.
+/// Prints indented JSON.
 pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {
     print(&format!("{value:#}\n"))
 }
 
-/// A diagnostic with its source lines; in colour on a terminal.
+/// Renders a diagnostic with its source lines; in colour on a terminal.
 pub(crate) fn render_diagnostic(diagnostic: &dyn Diagnostic) -> String {
     let is_terminal = std::io::stderr().is_terminal();
     let theme = if is_terminal { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
@@ -53,7 +53,7 @@ pub(crate) fn render_diagnostic(diagnostic: &dyn Diagnostic) -> String {
     text
 }
 
-/// The diagnostics of a report, as `check --json` prints warnings: code, message, position (line and column from 1), help.
+/// Diagnostics of a report as `check --json` prints warnings: code, message, position (line and column from 1), help.
 pub(crate) fn diagnostics_json(report: &dyn Diagnostic) -> Value {
     let one = |diagnostic: &dyn Diagnostic| {
         let label = diagnostic.labels().and_then(|mut labels| labels.next());
@@ -74,8 +74,7 @@ pub(crate) fn diagnostics_json(report: &dyn Diagnostic) -> Value {
     }
 }
 
-/// Writes to stderr: what is said there must not mix with results. Where nobody listens, nothing is said; `eprint!` would
-/// panic.
+/// Writes to stderr, to keep diagnostics apart from results. Ignores write errors; `eprint!` would panic.
 pub(crate) fn complain(text: &str) {
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
@@ -87,12 +86,12 @@ pub(crate) fn warn(diagnostics: &[flowloom_efsm::diagnostic::Diagnostic]) {
     }
 }
 
-/// A remark on stderr.
+/// Prints a remark on stderr.
 pub(crate) fn remark(text: &str) {
     complain(&format!("flowloom: {text}\n"));
 }
 
-/// A table with aligned columns: the columns in `right` are numbers.
+/// Renders a table with aligned columns. Columns in `right` are right-aligned.
 pub(crate) fn table(header: &[&str], rows: &[Vec<String>], right: &[usize]) -> String {
     let mut widths: Vec<usize> = header.iter().map(|h| h.chars().count()).collect();
     for row in rows {
@@ -126,7 +125,7 @@ pub(crate) fn table(header: &[&str], rows: &[Vec<String>], right: &[usize]) -> S
     text
 }
 
-/// Progress on stderr, where that is a terminal.
+/// Progress bar on stderr; hidden unless stderr is a terminal.
 pub(crate) fn progress(what: &str, total: Option<u64>) -> ProgressBar {
     let bar = match total {
         Some(total) => ProgressBar::new(total),
@@ -154,7 +153,7 @@ pub(crate) fn counted(number: usize, noun: &str) -> String {
     format!("{} {noun}{plural}", grouped(number as u64))
 }
 
-/// A number with thousands set apart, for people.
+/// Number with its digits in groups of three, for people.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

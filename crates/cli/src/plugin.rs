@@ -1,8 +1,8 @@
 //! `flowloom bpf plugin`: the protocol of the public BPF conformance suites.
 //!
-//! A suite starts the plugin once a case: the memory is the first argument, as hexadecimal bytes, and is left away where it is
-//! empty; the program comes on the standard input, as hexadecimal bytes, with `--elf` as an object. The plugin prints `r0` in
-//! hexadecimal and ends with 0, or says what is wrong and does not.
+//! A suite starts the plugin once per case. The first argument is the memory in hexadecimal bytes; it is omitted if the
+//! memory is empty. The program comes on stdin in hexadecimal bytes, with `--elf` as an object. The plugin prints `r0`
+//! in hexadecimal and exits with 0, or reports an error and exits with another code.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use crate::failure::{Failure, with_causes};
 use crate::output::{counted, print, remark};
 use flowloom_session::ELF_MAGIC;
 
-/// The engines that run plugins' programs.
+/// Names of the engines that run plugin programs, for messages.
 fn engines() -> String {
     let known = ENGINES.iter().filter(|engine| engine.plugin.is_some());
     known.map(|engine| format!("`{}`", engine.name)).collect::<Vec<_>>().join(" and ")
 }
-/// What the standard input is called.
+/// Name of stdin in messages.
 const STDIN: &str = "standard input";
 
-/// What the arguments ask for.
+/// Parsed arguments.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Asked {
     memory: Option<String>,
     engine: Option<String>,
     elf: bool,
-    /// What means nothing here.
+    /// Options that this plugin does not know.
     ignored: Vec<String>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn plugin(args: &PluginArgs) -> Result<(), Failure> {
     let program = program(&input, asked.elf)?;
     match run(Arc::new(program), &memory) {
         Ok(r0) => print(&format!("{r0:x}\n")),
-        // Suites look for programs that are refused or stop.
+        // Conformance suites test for programs that are rejected or abort.
         Err(error) => {
             remark(&error);
             Err(Failure::Finding)
@@ -59,15 +59,15 @@ pub(crate) fn plugin(args: &PluginArgs) -> Result<(), Failure> {
     }
 }
 
-/// Sorts the arguments. What follows an option that nobody knows is taken for its value, unless it is an option itself or,
-/// as long as there is no memory, could be that.
+/// Parses the arguments. The word after an unknown option is taken as its value, unless it is an option, or could be
+/// the memory and no memory was given yet.
 fn asked(arguments: &[String]) -> Result<Asked, Failure> {
     let mut asked = Asked::default();
     let mut rest = arguments.iter().peekable();
     while let Some(argument) = rest.next() {
         let (name, value) = argument.split_once('=').map_or((argument.as_str(), None), |(n, v)| (n, Some(v)));
         match name {
-            // Runners pass an empty argument where they have no options.
+            // Runners pass an empty argument if they have no options.
             _ if argument.trim().is_empty() => {}
             "--elf" if value.is_none() => asked.elf = true,
             "--engine" => {
@@ -116,7 +116,7 @@ fn program(input: &[u8], is_elf: bool) -> Result<Program, Failure> {
         decoded = bytes(text(input)?, "the object")?;
         &decoded
     };
-    // A wrong object is a wrong program.
+    // An invalid object counts as an invalid program.
     let object = flowloom_object::read(object, STDIN).map_err(|error| {
         remark(&with_causes(&error));
         Failure::Finding
@@ -136,7 +136,7 @@ fn text(input: &[u8]) -> Result<&str, Failure> {
     })
 }
 
-/// The bytes of a text: words of one byte or more in hexadecimal; a word of one digit is a byte.
+/// Parses words of hexadecimal bytes; a word of one digit is a byte.
 fn bytes(text: &str, what: &str) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::with_capacity(text.len() / 2);
     for word in text.split_whitespace() {
@@ -187,7 +187,7 @@ mod tests {
             }
         );
         assert!(asked(&["--engine".to_owned()]).is_err());
-        // The memory may stand behind an option that has no value.
+        // The memory may follow an option without a value.
         assert_eq!(
             arguments(&["--jit", "2a ff"]),
             Asked { memory: memory("2a ff"), ignored: ignored(&["--jit"]), ..Asked::default() }

@@ -1,7 +1,7 @@
-//! `--port-by 'ip.src in 10.0.0.0/8 -> 1, else 2'`: the port of a packet from its fields.
+//! `--port-by 'ip.src in 10.0.0.0/8 -> 1, else 2'`: derives the port of a packet from its fields.
 //!
-//! The rules become a stateless function of our language, run by the reference machine: conditions mean here what they
-//! mean in a row.
+//! The rules are compiled to a stateless function in our language and run by the reference machine, so conditions have
+//! the same semantics as in a row.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use flowloom_trace::PortBy;
 
 use crate::failure::Failure;
 
-/// The rules, split at the commas that are in no braces, brackets or parentheses: those belong to sets and calls.
+/// Splits the rules at commas outside of braces, brackets and parentheses, which belong to sets and calls.
 fn split_rules(rules: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_usize;
     rules.split(move |c: char| {

@@ -1,4 +1,4 @@
-//! `flowloom predict`: what a function does as a pipeline, on a trace at a rate.
+//! `flowloom predict`: predicts the behaviour of a function as a pipeline, on a trace at a rate.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,13 +22,13 @@ use crate::failure::Failure;
 use crate::output::{print, print_json, warn};
 use crate::run::open_input;
 
-/// Packets that are made, unless said otherwise.
+/// Default number of generated packets.
 const PACKETS: u64 = 1_000_000;
-/// Of packets that are made, at least the Ethernet header is.
+/// Minimum length of a generated packet: its Ethernet header.
 const LEAST_SNAP_BYTES: u32 = 14;
 
 pub(crate) fn predict(args: &PredictArgs) -> Result<(), Failure> {
-    // Its parser does not require -r where that conflicts with the traffic that is asked for.
+    // The argument parser does not require -r if it conflicts with the selected traffic.
     if args.input.port_by.is_some() && args.input.read.is_empty() {
         return Err(Failure::Input("--port-by is for captures, and none is read; name one with -r".to_owned()));
     }
@@ -51,7 +51,7 @@ pub(crate) fn predict(args: &PredictArgs) -> Result<(), Failure> {
     print_json(&value)
 }
 
-/// The times of the pipeline: out of a file, or out of a plan.
+/// Timing of the pipeline, from a file or from a plan.
 fn timing(
     args: &PredictArgs,
     schemes: &BTreeMap<String, Scheme>,
@@ -96,7 +96,8 @@ fn map_of<'t>(timing: &'t mut Timing, name: &str) -> Result<&'t mut MapTiming, F
     })
 }
 
-/// The bytes that a program looks at of a packet, where its accesses tell; the helper that loads bytes hides them.
+/// Number of packet bytes that a program reads. `None` if it calls `bpf_xdp_load_bytes`, whose reads are not in the
+/// proof.
 fn snap_bytes(program: &Program, proof: &Proof) -> Option<u32> {
     let loads = Op::Call { helper: helper::XDP_LOAD_BYTES };
     let is_hidden = (0..program.insns.len()).any(|at| Op::decode(&program.insns, at).is_ok_and(|op| op == loads));
@@ -104,7 +105,7 @@ fn snap_bytes(program: &Program, proof: &Proof) -> Option<u32> {
     window.filter(|_| !is_hidden)
 }
 
-/// Runs the traffic that is asked for.
+/// Runs the selected traffic.
 fn report(
     args: &PredictArgs,
     program: &Arc<Program>,
@@ -124,7 +125,7 @@ fn report(
         }
         let exponent = if args.zipf.is_some() { 1.0 } else { 0.0 };
         let mut traffic = Flows::zipf(flows, exponent, timing.maps.len(), packets, args.input.seed);
-        // A program that has no dataflow has no plan either; its stages came from a file.
+        // A program without a dataflow has no plan; its timing came from a file.
         let shared = dataflow.map(|dataflow| shared_maps(program, &dataflow, timing)).unwrap_or_default();
         for (map, _) in shared.iter().enumerate().filter(|(_, is_shared)| **is_shared) {
             traffic = traffic.with_shared(map, 0);

@@ -1,4 +1,4 @@
-//! What a run reached of a function, element by element, for people and for programs.
+//! Coverage of a function by a run, element by element, as text and JSON.
 
 use std::collections::BTreeMap;
 
@@ -8,27 +8,27 @@ use serde_json::{Value, json};
 
 use crate::output::{grouped, table};
 
-/// What became of the contexts of a table.
+/// Fates of the contexts of a table.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Contexts {
-    /// Their time ran out, and a packet or a sweep has found out.
+    /// Number of contexts that expired, whether a packet or a sweep detected it.
     pub(crate) timed_out: u64,
-    /// At the end, without those that have expired.
+    /// Number of contexts at the end, without expired ones.
     pub(crate) alive: u64,
 }
 
-/// How flows that were looked up are counted.
+/// Way in which looked-up flows are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flows {
-    /// Each of them.
+    /// Exact number.
     All,
-    /// As many as a map remembers.
+    /// Number that a map of limited size recorded.
     Remembered,
-    /// Not at all.
+    /// Not counted.
     No,
 }
 
-/// For each element a table of rows and hits, and what became of its contexts.
+/// For each element a table of rows and hits, and the fates of its contexts.
 pub(crate) fn elements_text(
     function: &Function,
     coverage: &Coverage,
@@ -90,7 +90,7 @@ pub(crate) fn elements_text(
     text
 }
 
-/// Flows looked up: at least so many where the map that remembers them is full.
+/// Number of looked-up flows; a lower bound if the map that records them is full.
 fn flows_looked_up(reached: &ElementCoverage, flows: Flows) -> String {
     let number = grouped(reached.flows_looked_up);
     if flows == Flows::All || reached.flows_looked_up < u64::from(layout::SEEN_ENTRIES) {
@@ -100,7 +100,7 @@ fn flows_looked_up(reached: &ElementCoverage, flows: Flows) -> String {
     }
 }
 
-/// The same for programs.
+/// JSON form of [`elements_text`].
 pub(crate) fn elements_json(function: &Function, coverage: &Coverage, contexts: &BTreeMap<String, Contexts>) -> Value {
     let elements = function.elements.iter().zip(&coverage.elements).map(|(element, reached)| {
         let name = |state: u16| element.stateful.as_ref().map(|s| s.states[usize::from(state)].clone());

@@ -1,4 +1,4 @@
-//! What functions report by `log` and `alert`, as lines.
+//! Formats the records of `log` and `alert` as lines.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +7,24 @@ use flowloom_efsm::model::Function;
 use flowloom_engine::Event;
 use serde_json::{Value as Json, json};
 
-/// Makes lines of a function's reports.
+/// Formatter of a function's reports.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     reader: Reader,
-    /// Lines are JSON objects.
+    /// If set, lines are JSON objects.
     as_json: bool,
-    /// Reports so far.
+    /// Number of reports so far.
     pub(crate) printed: u64,
 }
 
 impl Reporter {
-    /// The reporter of a function; `None` where it reports nothing.
+    /// Returns the reporter of a function; `None` if the function has no `log` or `alert`.
     pub(crate) fn of(function: &Function, as_json: bool) -> Option<Reporter> {
         let reader = Reader::of(function);
         (!reader.is_empty()).then_some(Reporter { reader, as_json, printed: 0 })
     }
 
-    /// The line of an event; empty for what no `log` or `alert` has written.
+    /// Formats an event as a line; empty if the event is not from `log` or `alert`.
     pub(crate) fn line(&mut self, event: &Event) -> String {
         let Some(report) = self.reader.read(event) else { return String::new() };
         self.printed += 1;

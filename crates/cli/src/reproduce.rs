@@ -1,7 +1,7 @@
-//! `flowloom reproduce`: a table or figure of a paper, beside what this program gives.
+//! `flowloom reproduce`: measures a table or figure of a paper and compares it with the printed numbers.
 //!
-//! Each one is a file in `experiments/`: its numbers in print, the programs, how they are measured and how far off they may be. A way
-//! of measuring is a [`Method`] with a module of its own here, which gives for each row the values that the file names.
+//! Each table is a file in `experiments/`: printed numbers, programs, method and tolerances. A [`Method`] has its own
+//! module here, which returns for each row the values that the file names.
 
 mod blocks;
 mod experiment;
@@ -19,20 +19,20 @@ use crate::failure::Failure;
 use crate::output::{print, print_json, table};
 use experiment::{Experiment, Method, Row, Value, all};
 
-/// What was measured of a row.
+/// Measurements of a row.
 #[derive(Debug, Default)]
 struct Measured {
-    /// The values, by the name of their measure.
+    /// Values by the name of their measure.
     values: BTreeMap<&'static str, f64>,
-    /// What they are made of, for people: printed on demand, and where a value is too far off.
+    /// Derivation of the values as text: printed on request, and if a value is out of tolerance.
     reasons: String,
-    /// The same for programs.
+    /// Derivation of the values as JSON.
     parts: Json,
-    /// What is missing, and why.
+    /// Missing values and the reason.
     missing: Option<String>,
 }
 
-/// A value beside that in print.
+/// A measured value and the printed one.
 struct Pair {
     paper: Option<f64>,
     ours: Option<f64>,
@@ -45,7 +45,7 @@ impl Pair {
         Pair { paper: row.paper.get(&value.name).copied(), ours, tolerance: value.tolerance }
     }
 
-    /// Ours less that in print, as a part of it.
+    /// Relative difference of our value from the printed one.
     fn difference(&self) -> Option<f64> {
         let (paper, ours) = (self.paper?, self.ours?);
         (paper != 0.0).then(|| ours / paper - 1.0)
@@ -99,7 +99,7 @@ fn number(value: Option<f64>, digits: usize) -> String {
 fn text(experiment: &Experiment, rows: &[Measured], verbose: bool) -> String {
     let mut header = vec![experiment.rows_are.clone()];
     for value in &experiment.values {
-        // A value without a number in print has one column.
+        // A value that is not in print has a single column.
         if experiment.rows.iter().any(|row| row.paper.contains_key(&value.name)) {
             header.extend([format!("{}: paper", value.title), "ours".to_owned(), "off by".to_owned()]);
         } else {
@@ -151,7 +151,7 @@ fn text(experiment: &Experiment, rows: &[Measured], verbose: bool) -> String {
     )
 }
 
-/// Why a row differs from print, or lacks something.
+/// Reasons why a row differs from print or lacks values.
 fn note(row: &Row, measured: &Measured) -> Option<String> {
     let notes: Vec<&str> = row.note.iter().chain(&measured.missing).map(|note| note.trim()).collect();
     (!notes.is_empty()).then(|| notes.join("; "))

@@ -1,4 +1,4 @@
-//! `flowloom run`: packets through a function, and what became of them.
+//! `flowloom run`: runs packets through a function and reports their verdicts.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -30,7 +30,7 @@ use crate::state_file::StateFile;
 use flowloom_session::Loaded;
 use flowloom_session::engines::{EngineName, EngineOptions, Started};
 
-/// Opens the captures that `args` names, merged by time.
+/// Opens the captures of `args`, merged by time.
 pub(crate) fn open_input(args: &InputArgs) -> Result<MergedReader, Failure> {
     if args.read.is_empty() {
         return Err(Failure::Input("no packets: name a capture with -r".to_owned()));
@@ -51,35 +51,35 @@ fn wrong_state(path: &Path, error: &dyn Error) -> Failure {
     Failure::Input(format!("`{}`: {}", path.display(), with_causes(error)))
 }
 
-/// Reads the routes that an object asks.
+/// Reads the routes file.
 pub(crate) fn read_routes(args: &RoutesArgs) -> Result<Option<fib::Table>, Failure> {
     let Some(path) = &args.routes else { return Ok(None) };
     let text = fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))?;
     fib::Table::from_json(&text).map(Some).map_err(|e| Failure::Input(format!("`{}`: {e}", path.display())))
 }
 
-/// Reads a state that is to fit the function. Where it names read-only data sections of an object, they are set, and are no
-/// part of what is given back.
+/// Reads a state and checks that it fits the function. Applies and removes entries for the object's read-only data
+/// sections.
 pub(crate) fn read_state(path: &Path, loaded: &mut Loaded) -> Result<Snapshot, Failure> {
     let text = fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))?;
     let mut state = Snapshot::from_json(&text).map_err(|e| wrong_state(path, &e))?;
     loaded.set_constants(&mut state).map_err(|e| wrong_state(path, &e))?;
-    // Maps of counters are not part of the state.
+    // Counter maps are not part of the state.
     let maps = loaded.state_maps()?;
     if let Some(map) = state.maps.keys().find(|name| !maps.contains(name)) {
         let known: Vec<String> = maps.iter().map(|name| format!("`{name}`")).collect();
         let known = if known.is_empty() { "no maps".to_owned() } else { known.join(", ") };
         return Err(wrong_state(path, &SnapshotError::UnknownMap { map: map.clone(), known }));
     }
-    // The machine knows what a record of a source's function can hold; the other engines see bytes.
+    // The reference machine validates records of a source's function; other engines treat them as bytes.
     if let Some(function) = loaded.function() {
         Machine::new(Arc::clone(function)).restore(&state).map_err(|e| wrong_state(path, &e))?;
     }
     Ok(state)
 }
 
-/// Nothing that is written takes the place of something else that is read or written. A state may be written where it was
-/// read: that is to go on with it.
+/// Rejects outputs that overwrite an input or another output. `--state-out` may overwrite `--state-in`, to continue
+/// with it.
 fn check_files(args: &RunArgs) -> Result<(), Failure> {
     let sinks = || Files::default().writes("-w", args.write.as_ref()).writes("--events", args.events.as_ref());
     let all = sinks().writes("--state-out", args.state_out.as_ref());
@@ -110,7 +110,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         let snapshot = engine.snapshot().map_err(|e| Failure::input(&e))?;
         snapshot.maps.into_iter().map(|(name, entries)| (name, entries.len() as u64)).collect()
     };
-    // A signal ends the run as the end of the input does; a second one ends the process.
+    // A first signal ends the run like the end of input; a second one ends the process.
     let interrupted = Interrupted::hold()?;
     let state_out = args.state_out.as_ref().map(|path| StateFile::create(path)).transpose()?;
     let mut writer = args.write.as_ref().map(|path| create_capture(path, args.format)).transpose()?;
@@ -119,7 +119,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let sweep = SweepClock::of(layouts.values());
     let options = RunOptions { seed: args.input.seed, count: args.input.count, sweep };
     let bar = progress("packets", args.input.count);
-    // Where the input is damaged the run ends, with a report of what came before.
+    // A damaged input ends the run, with a report of the packets before the damage.
     let mut damage = None;
     let mut packets = std::iter::from_fn(|| match input.next_packet() {
         _ if interrupted.is_set() => None,
@@ -146,7 +146,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         bar.set_position(so_far.packets);
     });
     bar.finish_and_clear();
-    // What was written before a failure stays readable.
+    // Finish the capture also after a failure, so that it stays readable.
     let finished = writer.map_or(Ok(()), CaptureWriter::finish);
     if let (Some(events), Some(path)) = (events, &args.events) {
         events.finish().map_err(|e| Failure::file("written", path, &e))?;
@@ -165,7 +165,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let contexts = contexts(&layouts, &before, &snapshot, now_ns, coverage.as_ref());
     let report = Report { args, loaded: &loaded, summary: &summary, coverage, contexts, snapshot: &snapshot };
     let text = match args.json {
-        // After records, a line like theirs.
+        // After lines of records, print the report as a single line too.
         true if reporter.is_some() => format!("{}\n", report.json()),
         true => format!("{:#}\n", report.json()),
         false => report.text(),
@@ -183,15 +183,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     }
 }
 
-/// Whether a signal has asked a run on captures to end.
+/// Flag that a signal sets to end a run on captures.
 struct Interrupted(Arc<AtomicBool>);
 
 impl Interrupted {
-    /// From here on a first signal is noted, and a second one ends the process.
+    /// From here on a first signal sets the flag, and a second one ends the process.
     fn hold() -> Result<Interrupted, Failure> {
         let is_set = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            // In this order: the first signal finds the flag unset.
+            // Order matters: the first signal must find the flag unset.
             flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&is_set))
                 .and_then(|_| flag::register(signal, Arc::clone(&is_set)))
                 .map_err(|e| Failure::Environment(format!("signals cannot be handled: {e}")))?;
@@ -204,7 +204,7 @@ impl Interrupted {
     }
 }
 
-/// The capture that -w names; `format` only where it has no name that says which.
+/// Creates the capture of -w. `format` applies only to stdout; otherwise the file extension decides.
 fn create_capture(path: &Path, format: Option<CaptureFormat>) -> Result<CaptureWriter, Failure> {
     let created = match (is_stream(path), format) {
         (true, _) if std::io::stdout().is_terminal() => {
@@ -225,8 +225,8 @@ fn create_capture(path: &Path, format: Option<CaptureFormat>) -> Result<CaptureW
     created.map_err(|e| Failure::input(&e))
 }
 
-/// The contexts of each table, by map. Timed out are those whose time ran out, whether a packet met them or a sweep: all
-/// that came and neither went nor are there.
+/// Contexts of each table, by map. Expired contexts are those created or present before that were neither removed nor
+/// evicted and are not alive, whether a packet or a sweep detected the expiry.
 fn contexts(
     layouts: &BTreeMap<String, ContextLayout>,
     before: &BTreeMap<String, u64>,

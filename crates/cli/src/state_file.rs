@@ -1,8 +1,7 @@
-//! The file that `--state-out` names.
+//! The output file of `--state-out`.
 //!
-//! It is opened before the first packet, so that a path that cannot be written ends the run at once. The state goes to a
-//! temporary file beside it, entry by entry, which takes its place when all of it is written: until then an earlier state
-//! stays.
+//! The file is opened before the first packet, so that an unwritable path ends the run at once. The state is written to
+//! a temporary file in the same folder and renamed at the end, so an earlier state survives a failure.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Write};
@@ -14,21 +13,21 @@ use flowloom_engine::Snapshot;
 use crate::failure::Failure;
 use flowloom_session::Loaded;
 
-/// Bytes that are written at once.
+/// Size of the write buffer in bytes.
 const BUFFER_BYTES: usize = 1 << 16;
 
-/// A state that is going to be written.
+/// Output file of a state.
 pub(crate) struct StateFile {
-    /// As it was typed.
+    /// Path as typed.
     path: PathBuf,
-    /// The file behind links, and the temporary one that becomes it; `None` where what is there is no regular file.
+    /// Target of symbolic links, and the temporary file that replaces it; `None` if the path is not a regular file.
     replaced: Option<(PathBuf, PathBuf)>,
     file: File,
     is_done: bool,
 }
 
 impl StateFile {
-    /// Opens the file beside `path`.
+    /// Creates the temporary file beside `path`.
     ///
     /// # Errors
     /// The path cannot be written.
@@ -39,7 +38,7 @@ impl StateFile {
             let file = OpenOptions::new().write(true).open(path).map_err(fails)?;
             return Ok(StateFile { path: path.to_owned(), replaced: None, file, is_done: false });
         }
-        // A file that may not be written is not to be replaced either.
+        // A read-only file must not be replaced either.
         if found.is_ok() {
             OpenOptions::new().append(true).open(path).map_err(fails)?;
         }
@@ -54,11 +53,11 @@ impl StateFile {
         Ok(StateFile { path: path.to_owned(), replaced: Some((target, temporary)), file, is_done: false })
     }
 
-    /// Writes the state, without what only counts in functions of ours. Maps of an object are all its own, whatever their
+    /// Writes the state, without the counter maps of our functions. All maps of an object are state, whatever their
     /// names.
     ///
     /// # Errors
-    /// The file cannot be written; what was there before stays.
+    /// The file cannot be written; an earlier state stays.
     pub(crate) fn write(&mut self, loaded: &Loaded, snapshot: &Snapshot) -> Result<(), Failure> {
         let is_state = |name: &str| loaded.function().is_none() || !layout::is_instrument(name);
         let mut out = BufWriter::with_capacity(BUFFER_BYTES, &self.file);
@@ -76,7 +75,7 @@ impl StateFile {
 impl Drop for StateFile {
     fn drop(&mut self) {
         if let (false, Some((_, temporary))) = (self.is_done, &self.replaced) {
-            // A file that cannot be removed is no reason to fail: the run's own failure is being reported.
+            // Ignore an error: the failure of the run is being reported.
             _ = fs::remove_file(temporary);
         }
     }

@@ -1,4 +1,4 @@
-//! `flowloom test`: the scenarios of functions, on every engine.
+//! `flowloom test`: plays the scenarios of functions on every engine.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,22 +21,22 @@ mod lines;
 mod loaded;
 mod report;
 
-/// A function or program and the scenario files that are about it.
+/// A function or program and its scenario files.
 struct Subject {
     source: PathBuf,
     suites: Vec<Suite>,
 }
 
-/// What an engine did with a scenario.
+/// Result of a scenario on an engine.
 enum Cell {
     Right,
     Wrong(Vec<Mismatch>),
-    /// It was not played, for this reason.
+    /// Not played, with the reason.
     NotRun(String),
 }
 
 struct Tried {
-    /// The scenario file.
+    /// Path of the scenario file.
     file: String,
     line: u32,
     name: String,
@@ -44,13 +44,13 @@ struct Tried {
     cells: BTreeMap<EngineName, Cell>,
 }
 
-/// What came of the scenarios of a function.
+/// Results of the scenarios of a function.
 struct Tested {
     name: String,
     source: PathBuf,
     scenarios: Vec<Tried>,
     points: Vec<Point>,
-    /// Of a program: the lines that were run.
+    /// Line coverage of a program.
     lines: Lines,
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn test(args: &TestArgs) -> Result<(), Failure> {
     for subject in &subjects {
         match run(subject, args, &engines, &bar) {
             Ok(tested) if tested.scenarios.is_empty() && args.filter.is_some() => {}
-            // Nothing has compiled it yet.
+            // Without scenarios, the source was not compiled yet.
             Ok(tested) if tested.scenarios.is_empty() => match compiles(&subject.source) {
                 Ok(()) => all.push(tested),
                 Err(failure @ (Failure::Source(_) | Failure::Input(_))) => {
@@ -78,7 +78,7 @@ pub(crate) fn test(args: &TestArgs) -> Result<(), Failure> {
                 Err(failure) => return Err(failure),
             },
             Ok(tested) => all.push(tested),
-            // The other functions are tested all the same.
+            // Test the other functions nevertheless.
             Err(failure @ (Failure::Source(_) | Failure::Input(_))) => {
                 failure.print();
                 unreadable += 1;
@@ -106,7 +106,7 @@ pub(crate) fn test(args: &TestArgs) -> Result<(), Failure> {
     if is_finding { Err(Failure::Finding) } else { Ok(()) }
 }
 
-/// Whether the source of a function without scenarios is right.
+/// Compiles the source of a function without scenarios, to report its errors.
 fn compiles(source: &Path) -> Result<(), Failure> {
     if source.extension().is_none_or(|extension| extension != "efsm") {
         return Ok(());
@@ -118,7 +118,7 @@ fn compiles(source: &Path) -> Result<(), Failure> {
     }
 }
 
-/// What the paths name: sources, scenario files, and folders with both.
+/// Subjects of the paths: sources, scenario files, and folders with both.
 fn subjects(paths: &[PathBuf]) -> Result<Vec<Subject>, Failure> {
     let mut sources: BTreeMap<PathBuf, Vec<Suite>> = BTreeMap::new();
     for path in paths {
@@ -148,7 +148,7 @@ fn subjects(paths: &[PathBuf]) -> Result<Vec<Subject>, Failure> {
     Ok(sources.into_iter().map(|(source, suites)| Subject { source, suites }).collect())
 }
 
-/// All files of a folder, in order.
+/// All files of a folder, sorted.
 fn entries(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     let failed = |e| Failure::file("read", folder, &e);
     let entries = fs::read_dir(folder).map_err(failed)?;
@@ -157,8 +157,8 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(paths)
 }
 
-/// The functions among the files of a folder: sources, or, where there are none, programs. Beside a source, a program is its
-/// hand-written twin, and no function of its own.
+/// Functions among the files of a folder: its sources, or its programs if it has no source. A program beside a source
+/// is the hand-written version of that source, not a separate function.
 fn functions(paths: &[PathBuf]) -> Vec<PathBuf> {
     let of = |is: fn(&Path) -> bool| paths.iter().filter(|path| is(path)).cloned().collect::<Vec<PathBuf>>();
     let sources = of(|path| path.extension().is_some_and(|e| e == "efsm"));
@@ -182,10 +182,11 @@ fn walk(folder: &Path, sources: &mut BTreeMap<PathBuf, Vec<Suite>>) -> Result<()
     Ok(())
 }
 
-/// The sources that a scenario file is about, those it names or the only one in its folder, each with the scenarios.
+/// Reads a scenario file. Returns the sources that it names, or else the only one in its folder, each with the
+/// scenarios.
 fn read_suite(path: &Path) -> Result<Vec<(PathBuf, Suite)>, Failure> {
     let text = fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))?;
-    // Editors of other systems put a byte order mark in front.
+    // Editors of other systems may write a byte order mark.
     let text = text.trim_start_matches('\u{feff}');
     let parse = || Suite::parse(&path.display().to_string(), text).map_err(|errors| Failure::Source(Box::new(errors)));
     let suite = parse()?;
@@ -236,7 +237,7 @@ fn run(
                 Some(at) => at,
                 None => {
                     let made = match Loaded::new(path, &bytes, &choice, engines) {
-                        // No compiler: the other functions do not need one.
+                        // Without a compiler, other functions can still be tested.
                         Err(Failure::Environment(reason)) => {
                             let cells = engines.iter().map(|&engine| (engine, Cell::NotRun(reason.clone())));
                             tested.scenarios.push(Tried {
@@ -269,7 +270,7 @@ fn run(
             });
         }
     }
-    // What most scenarios are about comes first.
+    // The parameters of most scenarios come first.
     loaded.sort_by_key(|(choice, _)| {
         let all = subject.suites.iter().flat_map(|suite| suite.scenarios());
         std::cmp::Reverse(all.filter(|scenario| Choice::of(scenario) == *choice).count())
@@ -283,7 +284,7 @@ fn run(
     Ok(tested)
 }
 
-/// What no scenario reached: rows that were hit in no state, and timers and defaults one by one.
+/// Points that no scenario reached: rows without a hit in any state, and each timer and default.
 fn gaps(points: &[Point]) -> Vec<&Point> {
     let is_hit = |point: &&Point| {
         let twin = |other: &&Point| other.element == point.element && other.what == point.what;

@@ -1,4 +1,4 @@
-//! `flowloom trace`: what captures hold, and making them.
+//! `flowloom trace`: describes and generates captures.
 
 mod generate;
 
@@ -14,9 +14,9 @@ use crate::args::{TraceInfoArgs, TraceProfilesArgs};
 use crate::failure::Failure;
 use crate::output::{counted, grouped, print, print_json, progress, table};
 
-/// How the names of numbers begin that belong to no header that is parsed.
+/// Name prefixes of numbers without a known header.
 const UNKNOWN: [&str; 2] = ["ethertype", "ip.proto"];
-/// How many of each are shown.
+/// Maximum number of rows printed for each prefix.
 const SHOWN_UNKNOWN: usize = 6;
 
 pub(crate) fn info(args: &TraceInfoArgs) -> Result<(), Failure> {
@@ -80,7 +80,7 @@ pub(crate) fn info(args: &TraceInfoArgs) -> Result<(), Failure> {
     print(&text)
 }
 
-/// What a paper prints about a profile.
+/// Returns the paper's row for a profile.
 fn row_of(profile: Profile) -> Result<(Profile, &'static PaperRow), Failure> {
     profile.row().map(|row| (profile, row)).ok_or_else(|| {
         let with_row = Profile::ALL.into_iter().filter(|profile| profile.row().is_some());
@@ -168,7 +168,7 @@ pub(crate) fn profiles(args: &TraceProfilesArgs) -> Result<(), Failure> {
     print(&text)
 }
 
-/// A class of lengths in words.
+/// Text of a class of lengths.
 fn lengths(class: &SizeCount) -> String {
     match class.below_bytes {
         Some(below) => format!("{} to {} B", class.from_bytes, below - 1),
@@ -176,8 +176,7 @@ fn lengths(class: &SizeCount) -> String {
     }
 }
 
-/// Headers with their packets. Of the numbers that name no header that we know there may be hundreds: people see the most
-/// frequent, `--json` has all.
+/// Packet counts by header. Numbers without a known header may be many: text has the most frequent, `--json` all.
 fn protocols(counts: &[PacketCount]) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     let mut unknown: BTreeMap<&str, Vec<&PacketCount>> = BTreeMap::new();
@@ -189,7 +188,7 @@ fn protocols(counts: &[PacketCount]) -> Vec<Vec<String>> {
     }
     for (kind, mut numbers) in unknown {
         numbers.sort_by_key(|count| Reverse(count.packets));
-        // One that would stand alone behind `other` is shown itself.
+        // A single remaining number is printed itself instead of `other`.
         let shown = if numbers.len() <= SHOWN_UNKNOWN + 1 { numbers.len() } else { SHOWN_UNKNOWN };
         let (shown, others) = numbers.split_at(shown);
         rows.extend(shown.iter().map(|count| vec![count.name.clone(), grouped(count.packets)]));

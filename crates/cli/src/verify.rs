@@ -1,4 +1,4 @@
-//! `flowloom verify`: targets side by side with the reference, and the smallest trace of a disagreement.
+//! `flowloom verify`: compares targets with the reference, and shrinks a disagreement to its smallest trace.
 
 mod case;
 mod explored;
@@ -27,7 +27,7 @@ use flowloom_session::Loaded;
 use flowloom_session::SessionError;
 use flowloom_session::engines::{EngineName, EngineOptions, Started};
 
-/// What came of one target.
+/// Result of one target.
 struct Judged {
     report: Report,
     shrunk: Option<Shrunk>,
@@ -62,7 +62,7 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     let swept = layouts.values().filter(|l| !l.deadline_offsets.is_empty());
     let sweep_ns = swept.map(|l| l.sweep_ns).filter(|&ns| ns > 0).min();
     let is_foreign = loaded.function().is_none();
-    // What our own functions are lowered to lets nothing out that was not written.
+    // The lowering of our own functions emits only initialized bytes.
     let undefined = if is_foreign { Undefined::of(&program) } else { Undefined::default() };
     for (at, what) in undefined.causes() {
         remark(&format!("kernel-dependent contents, which say nothing of an engine: {what}{}", place(&program, *at)));
@@ -104,7 +104,7 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
         bar.finish_and_clear();
         let (this, packets) = result?;
         seen = seen.max(packets);
-        // One run is enough to see what the packets reach: all runs take the same.
+        // One run suffices for coverage, since all runs have the same packets.
         if let (Some(coverage), Some(reached)) = (reference.coverage(), &mut reached)
             && judged.is_empty()
             && this.report.agrees()
@@ -145,7 +145,7 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     }
 }
 
-/// The engines that `names` ask for, each with the reason if it cannot be used here. `available` asks for all.
+/// Engines that `names` selects, each with the reason if it is unavailable. `available` selects all.
 fn targets(names: &[String]) -> Result<Vec<(EngineName, Option<String>)>, Failure> {
     let targets = || EngineName::all().filter(|engine| *engine != EngineName::MACHINE);
     let mut wanted: Vec<(EngineName, bool)> = Vec::new();
@@ -183,9 +183,9 @@ fn targets(names: &[String]) -> Result<Vec<(EngineName, Option<String>)>, Failur
     Ok(found)
 }
 
-/// Nothing that is written takes the place of something that is read.
+/// Rejects outputs that overwrite an input.
 fn check_files(args: &VerifyArgs) -> Result<(), Failure> {
-    // The case is written at the end, and only if engines differ: a path that cannot be written is said now.
+    // The case is written at the end, and only if engines differ: check the path now.
     if let Some(path) = &args.write {
         can_be_written(path)?;
     }
@@ -196,22 +196,22 @@ fn check_files(args: &VerifyArgs) -> Result<(), Failure> {
     files.reads("the routes that --routes reads", &args.routes.routes).check()
 }
 
-/// No packet is no agreement.
+/// Without a compared packet there is no agreement.
 fn nothing_compared() -> Failure {
     Failure::Input("no packet was run on both engines: nothing was compared".to_owned())
 }
 
-/// Where the packets come from.
+/// Source of packets.
 enum Source<'a> {
-    /// All of them are here.
+    /// All packets in memory.
     Made(Vec<Arrival>),
-    /// They are read anew for each target, so that none has to be kept.
+    /// Captures that are read again for each target, so that packets need not be kept in memory.
     Read(&'a InputArgs),
 }
 
 impl<'a> Source<'a> {
     fn new(args: &'a VerifyArgs, loaded: &Loaded) -> Result<Source<'a>, Failure> {
-        // What is no file can be read once only.
+        // Pipes and streams can be read only once.
         let is_file = |path: &PathBuf| !is_stream(path) && path.metadata().is_ok_and(|found| found.is_file());
         let again = args.input.read.iter().all(is_file);
         if again && !args.input.read.is_empty() {
@@ -220,7 +220,7 @@ impl<'a> Source<'a> {
         packets(args, loaded).map(Source::Made)
     }
 
-    /// Compares two engines on the packets; how many there are.
+    /// Compares two engines on the packets. Returns the result and the number of packets.
     fn judge(
         &self,
         reference: &mut dyn Datapath,
@@ -262,7 +262,7 @@ impl<'a> Source<'a> {
             Ok(_) | Err(EngineError::Fault { .. }) => {}
             Err(other) => return Err(Failure::input(&other)),
         }
-        // The packets up to the disagreement are enough to find what caused it. One more may have been looked at.
+        // The packets up to the disagreement suffice to find its cause. One packet more may have been read.
         bar.set_message("reading up to the disagreement");
         let mut reader = open_input(input)?;
         let (mut packets, mut total) = (Vec::new(), 0);
@@ -276,7 +276,7 @@ impl<'a> Source<'a> {
         }
         let judged = judge(reference, target, &packets, options, bar)?;
         match (judged.report.agrees(), compared) {
-            // Seen once and not again: it is reported all the same.
+            // Report the disagreement even if it does not recur.
             (true, Ok(report)) => Ok((Judged { report, shrunk: None }, total)),
             _ => Ok((judged, total)),
         }
@@ -298,13 +298,13 @@ fn judge<'a>(
     let name = target.name().to_owned();
     let mut how = ShrinkOptions::default();
     let (first, second, mut report) = match compare(reference, target, packets, options) {
-        // The reference stopped, which a comparison only takes from a target: it is seen from the other side.
+        // The reference aborted. A comparison accepts that only from a target, so swap the two.
         Err(fault @ EngineError::Fault { .. }) => {
             let report = compare(target, reference, packets, options).map_err(|e| Failure::input(&e))?;
             if report.agrees() {
                 return Err(Failure::Found(format!("{fault}; run again, it did not stop")));
             }
-            // Where it takes too many instructions, each trial does.
+            // If the abort is from the instruction limit, each trial takes that long.
             how.simplify = false;
             (target, reference, report)
         }
@@ -326,7 +326,7 @@ fn judge<'a>(
     Ok(Judged { report, shrunk })
 }
 
-/// The packets to compare on: those of the captures, or ones made for the function.
+/// Packets to compare: those of the captures, or generated for the function.
 fn packets(args: &VerifyArgs, loaded: &Loaded) -> Result<Vec<Arrival>, Failure> {
     if args.input.read.is_empty() {
         let Some(function) = loaded.function() else {
@@ -350,7 +350,7 @@ fn packets(args: &VerifyArgs, loaded: &Loaded) -> Result<Vec<Arrival>, Failure> 
     Ok(packets)
 }
 
-/// Writes packets as a capture.
+/// Writes packets to a capture.
 pub(crate) fn write_trace(path: &Path, packets: impl IntoIterator<Item = Arrival>) -> Result<(), Failure> {
     let mut writer = CaptureWriter::create(path).map_err(|e| Failure::input(&e))?;
     for packet in packets {
@@ -361,7 +361,7 @@ pub(crate) fn write_trace(path: &Path, packets: impl IntoIterator<Item = Arrival
     writer.finish().map_err(|e| Failure::input(&e))
 }
 
-/// Whether the engines agree; `None` where no packet was compared.
+/// True if the engines agree; `None` if no packet was compared.
 fn agreement(report: &Report) -> Option<bool> {
     (!report.agrees() || report.packets_compared > 0).then(|| report.agrees())
 }
@@ -462,7 +462,7 @@ fn as_json(
     })
 }
 
-/// `, instruction 6, unin.bpf.c:4`: a place in a program, for remarks.
+/// Position in a program, for remarks: ` (instruction 6, unin.bpf.c:4)`.
 fn place(program: &Program, at: usize) -> String {
     let line = program.line_of(at).filter(|line| line.line > 0);
     let line = line.map_or_else(String::new, |line| format!(", {}:{}", line.file, line.line));

@@ -1,4 +1,4 @@
-//! What users type behind `flowloom bpf`.
+//! Arguments of `flowloom bpf`.
 
 use clap::{Args as ClapArgs, Subcommand};
 

@@ -1,4 +1,4 @@
-//! What users type behind `flowloom explain`.
+//! Arguments of `flowloom explain`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,9 +9,9 @@ use flowloom_plan::{Options, Scheme, Target};
 use super::{FunctionArgs, file};
 use crate::failure::Failure;
 
-/// The fastest clock that a plan is made for: beyond it, not one level fits between two registers.
+/// Maximum clock of a plan, in MHz. Above it, not one logic level fits between two registers.
 pub(super) const FASTEST_MHZ: i64 = 1000;
-/// The most queues in front of a map.
+/// Maximum number of queues in front of a map.
 const MOST_QUEUES: i64 = 1024;
 
 #[derive(Debug, ClapArgs)]
@@ -64,6 +64,8 @@ pub(crate) struct PipelineArgs {
 }
 
 impl PipelineArgs {
+    /// Returns the planner options.
+    ///
     /// # Errors
     /// A map has two schemes.
     pub(crate) fn options(&self) -> Result<Options, Failure> {
@@ -79,7 +81,7 @@ impl PipelineArgs {
     }
 }
 
-/// The scheme of each map that `--scheme` names.
+/// Returns the scheme of each map that `--scheme` names.
 ///
 /// # Errors
 /// A map has two schemes.
@@ -97,7 +99,7 @@ pub(crate) fn schemes(given: &[(String, Scheme)]) -> Result<BTreeMap<String, Sch
     Ok(schemes)
 }
 
-/// A map and the scheme that keeps it consistent.
+/// Parses `MAP=SCHEME`.
 pub(super) fn parse_scheme(text: &str) -> Result<(String, Scheme), String> {
     let (map, name) = text.split_once('=').ok_or_else(|| format!("expected MAP=SCHEME, found `{text}`"))?;
     let scheme = Scheme::ALL.into_iter().find(|scheme| scheme.as_str() == name.trim()).ok_or_else(|| {

@@ -1,18 +1,18 @@
-//! The function that a command is about: a file, or a folder that holds one.
+//! The function argument: a file, or a folder that holds one.
 
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 
-/// What a function may be written as, by the end of its name, in the order in which a folder is searched.
+/// Suffixes of function files, in the order in which a folder is searched.
 const KINDS: [&str; 4] = [".efsm", ".bpf.c", ".bpf", ".o"];
 
-/// A file; of a folder, the one function in it.
+/// Path of a function file. A folder stands for the one function in it.
 pub(super) fn function_file() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(|path| if path.is_dir() { in_folder(&path) } else { Ok(path) })
 }
 
-/// The function in a folder: the only source, or else the only object; of several, the one that is named as the folder is.
+/// Returns the function in a folder: its only source, else its only object. Of several, the one named like the folder.
 fn in_folder(folder: &Path) -> Result<PathBuf, String> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
         .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect())

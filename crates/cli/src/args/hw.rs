@@ -1,4 +1,4 @@
-//! What users type to have a function judged as hardware.
+//! Arguments that predict a function as hardware.
 
 use std::path::PathBuf;
 
@@ -11,9 +11,9 @@ use super::explain::{FASTEST_MHZ, parse_scheme};
 use super::trace::ProfileName;
 use super::{FunctionArgs, InputArgs, file};
 
-/// The heading in the help of what replaces captures.
+/// Help heading of the options that replace captures.
 const TRAFFIC: &str = "Traffic without a capture";
-/// The heading in the help of what changes the plan.
+/// Help heading of the options that change the plan.
 const PLAN: &str = "The pipeline";
 
 #[derive(Debug, ClapArgs)]
@@ -84,7 +84,7 @@ fn pace(text: &str) -> Result<Pace, String> {
 }
 
 impl PredictArgs {
-    /// What the traffic is called in messages.
+    /// Name of the traffic in messages.
     pub(crate) fn traffic(&self) -> String {
         match (&self.zipf, &self.flows, &self.profile) {
             (Some(flows), ..) => format!("{flows} flows by Zipf's law"),

@@ -1,4 +1,4 @@
-//! What users type about interfaces, and about what runs on them.
+//! Arguments about interfaces, and about the functions that run on them.
 
 use std::path::PathBuf;
 use std::time::Duration;

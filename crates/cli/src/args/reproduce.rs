@@ -1,4 +1,4 @@
-//! What users type behind `flowloom reproduce`.
+//! Arguments of `flowloom reproduce`.
 
 use std::path::PathBuf;
 

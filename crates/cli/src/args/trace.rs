@@ -1,4 +1,4 @@
-//! What users type behind `flowloom trace`.
+//! Arguments of `flowloom trace`.
 
 use std::path::PathBuf;
 
@@ -9,10 +9,10 @@ use flowloom_trace::{Profile, Protocol, Rate, parse_count};
 use super::function::function_file;
 use super::{file, parse_param};
 
-/// The heading in the help of what belongs to profiles.
+/// Help heading of the options of profiles.
 const OF_PROFILES: &str = "Options of profiles";
 
-/// The arguments that ask for traffic for a function.
+/// Names of the arguments that request traffic for a function.
 const OF_FUNCTIONS: [&str; 2] = ["function", "function_option"];
 
 #[derive(Debug, Subcommand)]
@@ -168,7 +168,7 @@ impl From<ProtocolName> for Protocol {
     }
 }
 
-/// A number of packets, at least one.
+/// Parses a number of packets, at least one.
 pub(super) fn packets(text: &str) -> Result<u64, String> {
     match count(text)? {
         0 => Err("expected at least one packet".to_owned()),
@@ -193,7 +193,7 @@ fn duration_ns(text: &str) -> Result<u64, String> {
     let at = text.find(|letter: char| letter.is_ascii_alphabetic()).ok_or_else(expected)?;
     let (number, unit) = text.split_at(at);
     let (_, scale) = UNITS.into_iter().find(|(name, _)| *name == unit).ok_or_else(expected)?;
-    // A fraction is read as thousandths of millionths of the number, which is exact for every unit but the smallest.
+    // The fraction is rounded down to whole nanoseconds.
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let digits = |text: &str| if text.is_empty() { Some(0) } else { parse_count(text) };
     let part = digits(fraction).ok_or_else(expected)?.checked_mul(scale).ok_or_else(expected)?;

@@ -3,21 +3,21 @@
 use flowloom_efsm::model::{Element, Function};
 use flowloom_wire::Header;
 
-/// Usual packets, with the headers that they have of those that a key reads most.
+/// Common packets, each with the headers it has among those that keys read most.
 const USUAL: [(&str, &[Header]); 3] = [
     ("ARP", &[Header::Ethernet]),
     ("ICMP", &[Header::Ethernet, Header::Ipv4, Header::Ipv6, Header::Icmp, Header::Icmp6]),
     ("all fragments but the first", &[Header::Ethernet, Header::Ipv4, Header::Ipv6]),
 ];
 
-/// A note on each element that drops usual packets because it has no `otherwise` and they lack a field of its key.
+/// Returns a note for each element that drops common packets because it has no `otherwise` and they lack a key field.
 pub(super) fn notes(function: &Function) -> Vec<String> {
     function.elements.iter().filter_map(note).collect()
 }
 
 fn note(element: &Element) -> Option<String> {
     let key = element.stateful.as_ref()?.key.as_ref()?;
-    // The place of an `otherwise` that is not written is that of the element.
+    // An implicit `otherwise` has the span of its element.
     if element.otherwise.span != element.span {
         return None;
     }

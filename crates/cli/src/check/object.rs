@@ -1,4 +1,4 @@
-//! What an object holds: its programs, what each uses, where it runs, and why not.
+//! Description of an object: its programs, their resources, the targets they run on, and why not on others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::args::{CheckArgs, named_or_default};
 use crate::failure::Failure;
 use crate::output::{counted, print, print_json};
 
-/// Whether a program runs on a target.
+/// Result of checking a program against one target.
 struct Judgement {
     target: &'static str,
     fit: Fit,
 }
 
-/// One program with what it uses.
+/// One program with its resources.
 struct Described<'o> {
     program: &'o Program,
     helpers: BTreeMap<i32, usize>,
@@ -32,7 +32,7 @@ struct Described<'o> {
     verified: Verified,
 }
 
-/// Judges the object's programs, or the one that is asked for.
+/// Checks the programs of an object, or the selected one.
 pub(super) fn check(args: &CheckArgs, object: &mut Object) -> Result<(), Failure> {
     nearer(object);
     let object = &*object;
@@ -58,8 +58,8 @@ pub(super) fn check(args: &CheckArgs, object: &mut Object) -> Result<(), Failure
     outcome(args, &described, &refused)
 }
 
-/// One program must run on all targets that are asked; of several, one must run somewhere. Where no target is named, it
-/// must be seen to be safe besides.
+/// A single program must run on all named targets; of several programs, one must run on some target. If no target is
+/// named, the verifier must also accept it.
 fn outcome(args: &CheckArgs, described: &[Described<'_>], refused: &[&Refused]) -> Result<(), Failure> {
     let is_unsafe = |one: &Described<'_>| args.target.is_empty() && one.verified.is_refused();
     let runs_somewhere = |one: &Described<'_>| one.targets.iter().any(|t| t.fit.runs == Some(true));
@@ -78,7 +78,7 @@ fn outcome(args: &CheckArgs, described: &[Described<'_>], refused: &[&Refused]) 
     }
 }
 
-/// A target that must run the program and cannot be asked.
+/// Returns a named target that cannot be tried here.
 fn untried<'d>(args: &CheckArgs, described: &'d Described<'_>) -> Option<&'d Judgement> {
     described.targets.iter().find(|target| target.fit.runs.is_none() && !args.target.is_empty())
 }
@@ -133,7 +133,7 @@ fn judge(loaded: &Loaded, program: &Arc<Program>, engine: EngineName) -> Judgeme
     Judgement { target, fit }
 }
 
-/// What helps a program that is not XDP: the hooks of other kinds see other things than received packets.
+/// Help for a program that is not XDP: hooks of other types see other data than received packets.
 fn help_for(kind: ProgramKind) -> &'static str {
     match kind {
         ProgramKind::Other("sched_cls" | "sched_act") => {
@@ -150,7 +150,7 @@ fn helper_name(number: i32) -> String {
     helpers::name_of(number).map_or_else(|| format!("helper {number}"), str::to_owned)
 }
 
-/// `name` or `name 3`, by commas.
+/// Comma-separated `name` or `name 3`.
 fn with_counts(counts: impl Iterator<Item = (String, usize)>) -> String {
     let words = counts.map(|(name, count)| if count == 1 { name } else { format!("{name} {count}") });
     words.collect::<Vec<_>>().join(", ")
@@ -180,7 +180,7 @@ fn as_text(
             refused.name, refused.section, refused.fault
         ));
     }
-    // What is in the object besides is of no interest where one program is asked for.
+    // Other contents of the object do not matter if one program is selected.
     for unread in object.unread.iter().filter(|_| args.function.program.is_none()) {
         text.push_str(&format!("not in a program: {unread}\n"));
     }
@@ -230,7 +230,7 @@ fn program_text(described: &Described<'_>, text: &mut String) {
         text.push_str(&format!("  {}: {runs}\n", target.target));
         for (number, reason) in target.fit.reasons.iter().enumerate() {
             text.push_str(&format!("    {}\n", reason_text(program, reason)));
-            // What helps several reasons in a row is said behind the last of them.
+            // Help that is the same for consecutive reasons is printed after the last of them.
             let next = target.fit.reasons.get(number + 1).and_then(|next| next.help);
             if let Some(help) = reason.help.filter(|help| next != Some(*help)) {
                 text.push_str(&format!("      help: {help}\n"));
@@ -239,7 +239,7 @@ fn program_text(described: &Described<'_>, text: &mut String) {
     }
 }
 
-/// Whether two targets refuse for the same reasons.
+/// True if two targets reject the program for the same reasons.
 fn is_same(one: &Judgement, other: &Judgement) -> bool {
     let of = |judgement: &Judgement| judgement.fit.reasons.iter().map(|r| (r.insn, r.what.clone())).collect::<Vec<_>>();
     !other.fit.reasons.is_empty() && one.fit.runs == other.fit.runs && of(one) == of(other)

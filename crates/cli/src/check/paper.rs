@@ -1,24 +1,24 @@
-//! What a paper prints about the size of functions.
+//! Sizes of functions as printed in a paper.
 
-/// Entries, flow registers, global registers of a stateful element.
+/// Table entries, flow registers and global registers of a stateful element.
 pub(super) type Size = [u64; 3];
 
-/// A row of a paper.
+/// A row of a paper's table.
 pub(super) struct PaperRow {
-    /// Our function.
+    /// Name of our function.
     function: &'static str,
-    /// The paper's name for it.
+    /// Name in the paper.
     pub(super) use_case: &'static str,
-    /// Where it stands.
+    /// Citation of the table.
     pub(super) source: &'static str,
-    /// Its stateful elements in order.
+    /// Sizes of its stateful elements, in order.
     pub(super) elements: &'static [Size],
 }
 
 const TABLE_3: &str = "FlowBlaze table 3";
 const CONNECTIONS: &str = "FlowBlaze 3.4";
 
-/// For our functions; those that are not here stand in no paper.
+/// Functions without a row are in no paper.
 #[rustfmt::skip]
 const ROWS: &[PaperRow] = &[
     PaperRow { function: "server_load_balancer", use_case: "Server Load Balancer", source: TABLE_3, elements: &[[2, 0, 1], [2, 1, 0]] },
@@ -41,7 +41,7 @@ const ROWS: &[PaperRow] = &[
     PaperRow { function: "conntrack_paper_trusted", use_case: "TCP connection tracking, one side trusted", source: CONNECTIONS, elements: &[[7, 4, 0], [29, 3, 0]] },
 ];
 
-/// What a paper prints about the function of this name.
+/// Returns the paper's row for the function of this name.
 pub(super) fn row(function: &str) -> Option<&'static PaperRow> {
     ROWS.iter().find(|row| row.function == function)
 }

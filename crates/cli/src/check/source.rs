@@ -1,4 +1,4 @@
-//! Source lines as `check` names them.
+//! Names of source files and lines in the output of `check`.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use flowloom_isa::LineInfo;
 use flowloom_object::Object;
 use serde_json::{Value, json};
 
-/// Names source files as they are seen from here: compilers name them by whole paths, and by ways through other folders.
+/// Makes the source paths of an object relative to the current folder. Compilers record absolute or indirect paths.
 pub(super) fn nearer(object: &mut Object) {
     nearer_lines(object.programs.iter_mut().flat_map(|program| &mut program.lines));
 }
 
-/// The same of these lines.
+/// Makes the source paths of these lines relative to the current folder.
 pub(crate) fn nearer_lines<'l>(lines: impl IntoIterator<Item = &'l mut LineInfo>) {
     let Some(here) = std::env::current_dir().ok().and_then(|here| here.canonicalize().ok()) else { return };
     let mut known: HashMap<String, String> = HashMap::new();
@@ -28,7 +28,7 @@ fn from(here: &Path, file: &str) -> String {
     below.map_or_else(|| file.to_owned(), |below| below.display().to_string())
 }
 
-/// A source line for programs; null where it is not known.
+/// A source line as JSON; null if unknown.
 pub(super) fn line_json(line: Option<&LineInfo>) -> Value {
     let line = line.filter(|line| line.line > 0);
     line.map_or(Value::Null, |l| json!({"file": l.file, "line": l.line, "column": l.column, "text": l.text}))

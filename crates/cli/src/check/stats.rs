@@ -1,4 +1,4 @@
-//! How large a function is, and beside it what a paper says.
+//! Sizes of a function, compared with those in a paper.
 
 use flowloom_efsm::layout::{self, RecordLayout};
 use flowloom_efsm::model::Function;
@@ -20,7 +20,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// As a paper counts.
+    /// The sizes that a paper counts.
     fn counted(&self) -> Size {
         [self.rows, self.registers, self.globals]
     }
@@ -53,19 +53,19 @@ fn sizes(function: &Function) -> Vec<Sizes> {
     sizes.collect()
 }
 
-/// The sum over the stateful elements.
+/// Sum over the stateful elements.
 fn sum(sizes: &[Size]) -> Size {
     sizes.iter().fold([0; 3], |sum, size| [0, 1, 2].map(|i| sum[i] + size[i]))
 }
 
-/// Our stateful elements beside those of the paper; `None` for what only one of them has.
+/// Pairs our stateful elements with the paper's; `None` where one side has no such element.
 fn beside<'a>(sizes: &'a [Sizes], row: &PaperRow) -> Vec<(Option<&'a Sizes>, Option<Size>)> {
     let stateful: Vec<&Sizes> = sizes.iter().filter(|sizes| sizes.is_stateful).collect();
     let count = stateful.len().max(row.elements.len());
     (0..count).map(|i| (stateful.get(i).copied(), row.elements.get(i).copied())).collect()
 }
 
-/// Whether the function has at most the paper's entries and registers, element by element.
+/// True if the element has at most the paper's entries and registers.
 fn is_within(ours: Option<&Sizes>, theirs: Option<Size>) -> bool {
     match (ours, theirs) {
         (Some(ours), Some(theirs)) => ours.counted().iter().zip(theirs).all(|(ours, theirs)| *ours <= theirs),
@@ -127,7 +127,7 @@ pub(super) fn text(function: &Function) -> String {
     text
 }
 
-/// The same for programs: `elements`, `sum` and `paper`.
+/// JSON form of [`text`]: `elements`, `sum` and `paper`.
 pub(super) fn json(function: &Function) -> [(&'static str, Value); 3] {
     let sizes = sizes(function);
     let elements: Vec<Value> = sizes

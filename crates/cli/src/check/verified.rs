@@ -1,4 +1,4 @@
-//! What our verifier says of a program.
+//! Result of our verifier for a program, as text and JSON.
 
 use flowloom_isa::op::Op;
 use flowloom_isa::{LineInfo, Program, disasm};
@@ -9,10 +9,10 @@ use super::source::line_json;
 use crate::failure::Failure;
 use crate::output::{counted, grouped};
 
-/// A program, verified or not.
+/// A program's verification result.
 pub(super) struct Verified {
     verdict: Result<Proof, VerifyError>,
-    /// Instructions that the kernel's verifier walked, where it was asked and accepted the program.
+    /// Number of instructions that the kernel's verifier walked, if it ran and accepted the program.
     pub(super) kernel_walked: Option<u64>,
 }
 
@@ -21,7 +21,7 @@ impl Verified {
         Verified { verdict: verify(program, &Options::default()), kernel_walked: None }
     }
 
-    /// A line about what the kernel's verifier walked, where it was asked.
+    /// Line with the number of instructions that the kernel's verifier walked; empty if it did not run.
     pub(super) fn kernel_text(&self, indent: &str) -> String {
         let line =
             |walked: u64| format!("{indent}kernel's verifier: {} looked at\n", counted(walked as usize, "instruction"));
@@ -35,17 +35,17 @@ impl Verified {
         }
     }
 
-    /// Whether it is not seen to be safe.
+    /// True if the verifier rejects the program.
     pub(super) fn is_refused(&self) -> bool {
         self.refusal().is_some()
     }
 
-    /// Whether this is the instruction that it is refused for.
+    /// True if the verifier rejects the program at this instruction.
     pub(super) fn refuses(&self, at: usize) -> bool {
         self.refusal().is_some_and(|refusal| refusal.insn == at)
     }
 
-    /// One line, and more where the program is not seen to be safe; each begins with `indent`.
+    /// One line, and details if the program is rejected. Each line begins with `indent`.
     pub(super) fn text(&self, program: &Program, indent: &str) -> String {
         match &self.verdict {
             Ok(proof) => {
@@ -53,7 +53,7 @@ impl Verified {
                 text.push_str(&findings(proof, program, indent));
                 text
             }
-            // What is no program at all is said for each target.
+            // Reported for each target.
             Err(VerifyError::Program(_)) => String::new(),
             Err(VerifyError::Refused(refusal)) => {
                 let mut text = format!("{indent}verifier: not seen to be safe\n");
@@ -65,7 +65,7 @@ impl Verified {
         }
     }
 
-    /// What there is to say of an instruction in a listing.
+    /// Notes about an instruction in a listing.
     pub(super) fn notes(&self, program: &Program, at: usize) -> Vec<String> {
         let refusal = match &self.verdict {
             Ok(proof) => return proof.notes(program, at),
@@ -83,7 +83,7 @@ impl Verified {
         notes
     }
 
-    /// All of it, with what is known of each instruction where `each` is asked for.
+    /// JSON of the result. If `each` is set, it includes the facts about each instruction.
     pub(super) fn json(&self, program: &Program, each: bool) -> Result<Value, Failure> {
         let mut report = match &self.verdict {
             Ok(proof) => proof_json(proof, program),
@@ -125,7 +125,7 @@ fn safe(proof: &Proof, program: &Program) -> String {
     }
     if !proof.loops.is_empty() {
         let times = match proof.loops.values().copied().flatten().max() {
-            // Where `may_goto` alone is seen to end them all.
+            // `may_goto` alone bounds all loops.
             None => String::new(),
             Some(1) => ", begun again once at most".to_owned(),
             Some(most) => format!(", begun again {} times at most", grouped(most)),
@@ -143,7 +143,7 @@ fn safe(proof: &Proof, program: &Program) -> String {
     parts.join("; ")
 }
 
-/// What leaves the program and depends on the kernel, with its place.
+/// Kernel-dependent bytes that leave the program, with their source lines.
 fn findings(proof: &Proof, program: &Program, indent: &str) -> String {
     let mut text = String::new();
     for (at, what) in proof.kernel_dependent_text(program) {
@@ -183,7 +183,7 @@ fn proof_json(proof: &Proof, program: &Program) -> Value {
     })
 }
 
-/// The name of a map, and whether it is one out of that.
+/// Name of a map, and whether it is an inner map of that map.
 fn map_json(program: &Program, map: MapId) -> (Value, bool) {
     let (MapId::Of(index) | MapId::In(index)) = map;
     let name = program.maps.get(index as usize).map(|map| map.name.as_str());

@@ -1,4 +1,4 @@
-//! One entry of a map: its bytes, and what they mean.
+//! Map entries as bytes, text and JSON.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -8,7 +8,7 @@ use flowloom_exec::{Description, KeyField, KeyForm, Table};
 use flowloom_isa::MapKind;
 use serde_json::{Map, Value, json};
 
-/// A list of bytes as `bpftool` has it in JSON.
+/// Bytes as a JSON list, as `bpftool` prints them.
 fn hex_list(bytes: &[u8]) -> Value {
     bytes.iter().map(|b| Value::from(format!("0x{b:02x}"))).collect()
 }
@@ -17,15 +17,15 @@ fn hex_words(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" ")
 }
 
-/// An entry as `bpftool -j map dump` prints it where it knows no types.
+/// An entry as `bpftool -j map dump` prints it without type information.
 pub(super) fn raw_json(key: &[u8], value: &[u8]) -> Value {
     json!({"key": hex_list(key), "value": hex_list(value)})
 }
 
-/// An entry as `bpftool map dump` prints it where it knows no types.
+/// An entry as `bpftool map dump` prints it without type information.
 pub(super) fn raw_text(key: &[u8], value: &[u8]) -> String {
     let (key, value) = (hex_words(key), hex_words(value));
-    // It breaks lines of long entries.
+    // `bpftool` breaks the line of a long entry.
     if key.len() + value.len() <= 70 {
         format!("key: {key}  value: {value}\n")
     } else {
@@ -33,43 +33,43 @@ pub(super) fn raw_text(key: &[u8], value: &[u8]) -> String {
     }
 }
 
-/// What a number in a value is.
+/// Interpretation of a field of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meaning {
     /// A number.
     Number,
-    /// The number of a state.
+    /// Index of a state.
     State,
-    /// A moment, or never.
+    /// Time of expiry, or never.
     Deadline,
-    /// A moment.
+    /// A point in time.
     Moment,
-    /// A length of time.
+    /// A duration.
     Period,
-    /// An address of 128 bits, as in keys big endian.
+    /// 128-bit address, big-endian as in keys.
     Ip,
 }
 
-/// What the entries of a map mean, as far as it is known.
+/// Layout of a map's keys and values, as far as it is known.
 pub(super) struct Shape {
     pub(super) key: Vec<KeyField>,
     pub(super) pairs: Vec<(usize, usize)>,
     pub(super) fields: Vec<LayoutField>,
     pub(super) states: Vec<String>,
     pub(super) initial: Vec<u8>,
-    /// The function's time.
+    /// Current time of the function's clock, in nanoseconds.
     pub(super) now_ns: u64,
     deadlines: Vec<u32>,
-    /// Keys are numbers of this machine.
+    /// Keys are 32-bit indices in host byte order.
     pub(super) is_indexed: bool,
-    /// The table has one context, whose key no packet field decides.
+    /// The table has a single context, whose key does not depend on packet fields.
     pub(super) is_keyless: bool,
     is_ports: bool,
     interfaces: Vec<(u32, String)>,
 }
 
 impl Shape {
-    /// What `description` says about the table, or else its own types.
+    /// Layout of a table from `description`, else from the table's BTF types.
     pub(super) fn of(table: &Table, description: Option<&Description>, now_ns: u64) -> Result<Shape, String> {
         let said = description.and_then(|said| said.map(table.name()));
         let layout: Option<&ContextLayout> = said.and_then(|map| map.layout.as_ref());
@@ -106,7 +106,7 @@ impl Shape {
             fields,
             now_ns,
             is_indexed: matches!(table.kind(), Some(MapKind::Array | MapKind::Devmap)) && table.key_bytes() == 4,
-            // Only a source tells initial values; its tables name the parts of their keys, if there are any.
+            // Only sources provide initial values. Their tables name the key parts, if there are any.
             is_keyless: said.is_some_and(|map| map.key.is_empty() && !map.initial.is_empty()),
             is_ports,
             interfaces: ports,
@@ -125,7 +125,7 @@ impl Shape {
         }
     }
 
-    /// Whether a field says nothing by itself: one for the machine's own use.
+    /// True if a field is internal or unset, and not printed.
     fn is_hidden(&self, field: &LayoutField, bytes: &[u8]) -> bool {
         let is_unset = match self.meaning(field) {
             Meaning::Deadline => number(field, bytes) == u128::from(NO_DEADLINE),
@@ -136,7 +136,7 @@ impl Shape {
         is_unset || field.name.starts_with("pad_")
     }
 
-    /// The key by the names of its parts.
+    /// Text of a key, with the names of its parts.
     pub(super) fn key_words(&self, key: &[u8]) -> String {
         if self.is_indexed {
             return index(key).to_string();
@@ -151,7 +151,7 @@ impl Shape {
         parts.collect::<Vec<_>>().join(" ")
     }
 
-    /// An entry in words.
+    /// Text of an entry.
     pub(super) fn text(&self, key: &[u8], value: &[u8]) -> String {
         if self.is_ports {
             let interface = u32::from_ne_bytes(*value.first_chunk().unwrap_or(&[0; 4]));
@@ -186,7 +186,7 @@ impl Shape {
         }
     }
 
-    /// An entry by names, for programs: times as they are, in nanoseconds of the function's clock.
+    /// JSON of an entry. Times are in nanoseconds of the function's clock.
     pub(super) fn json(&self, key: &[u8], value: &[u8]) -> Value {
         let key = if self.is_indexed {
             json!(index(key))
@@ -245,13 +245,13 @@ fn part_text(part: &KeyField, bytes: &[u8]) -> String {
     }
 }
 
-/// An address as users write it: an IPv4 address without the prefix that makes it one of IPv6.
+/// Text of an address; IPv4-mapped addresses are printed as IPv4.
 fn ip_text(bits: u128) -> String {
     let address = Ipv6Addr::from_bits(bits);
     address.to_ipv4_mapped().map_or_else(|| address.to_string(), |v4| v4.to_string())
 }
 
-/// The little-endian number of a field.
+/// Little-endian number in a field.
 fn number(field: &LayoutField, value: &[u8]) -> u128 {
     let bytes = value.get(field.offset_bytes as usize..(field.offset_bytes + field.size_bytes) as usize);
     bytes.unwrap_or_default().iter().rev().fold(0, |number, byte| number << 8 | u128::from(*byte))

@@ -1,8 +1,8 @@
-//! `flowloom map`: the tables of functions that run in the kernel.
+//! `flowloom map`: reads and changes the tables of functions that run in the kernel.
 //!
-//! Maps are found by their ids, so this needs no BPF file system and works on whatever runs: what `flowloom run -i` runs is
-//! shown by the names that its runner left; what somebody loaded with other tools by those of its types, or of the source
-//! that `-f` names.
+//! Maps are found by their ids, so no BPF file system is needed and maps of any loader work. Names come from the
+//! description that `flowloom run -i` attaches; for programs of other loaders from BTF, or from the source that `-f`
+//! names.
 
 mod entry;
 mod words;
@@ -20,17 +20,17 @@ use crate::output::{counted, grouped, print, print_json, remark, table};
 use entry::Shape;
 use words::{Words, flags, target};
 
-/// How a map is named.
+/// Way in which the command line names a map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Target {
     Id(u32),
     Name(String),
     Pinned(PathBuf),
-    /// A function, and one of its maps.
+    /// Name of a function and of one of its maps.
     Function(String, Option<String>),
 }
 
-/// A map that was found, and what its entries mean.
+/// A map and the layout of its entries.
 struct Found {
     table: Table,
     shape: Shape,
@@ -77,14 +77,14 @@ fn failure(error: &RunningError) -> Failure {
     if error.is_environment() { Failure::Environment(text) } else { Failure::Input(text) }
 }
 
-/// An entry that is not there is a finding, as a `grep` that finds nothing is.
+/// A missing entry is a finding (exit code 1), as with `grep`.
 fn not_found(found: &Found, key: &[u8]) -> Failure {
     remark(&format!("`{}` has no entry {}", found.table.name(), found.shape.key_words(key)));
     Failure::Finding
 }
 
 fn key(words: &mut Words<'_>, found: &Found) -> Result<Vec<u8>, Failure> {
-    // A table with one context needs no key.
+    // A table with a single context needs no key.
     if !found.shape.is_keyless || words.is_at("key") {
         words.expect("key")?;
     }
@@ -131,7 +131,7 @@ fn list(args: &MapListArgs) -> Result<(), Failure> {
     print(&table(&["function", "ports", "map", "id"], &rows, &[3]))
 }
 
-/// Finds the map, and what is known of it.
+/// Finds the map and the layout of its entries.
 fn find(target: &Target, args: &MapArgs) -> Result<Found, Failure> {
     let functions = running().map_err(|e| failure(&e))?;
     let table = match target {
@@ -164,9 +164,9 @@ fn only(mut tables: Vec<Table>, name: &str) -> Result<Table, Failure> {
     }
 }
 
-/// A map of a function that runs; where none is named, the only one with contexts.
+/// Finds a map of a running function. Without a map name, its only map with contexts.
 fn of_function(functions: &[Running], wanted: &str, map: Option<&str>) -> Result<Table, Failure> {
-    // Of a long name the kernel has the beginning only.
+    // The kernel truncates names to 15 bytes.
     let fits =
         |f: &&Running| f.name == wanted || f.description.is_none() && f.name.len() == 15 && wanted.starts_with(&f.name);
     let matching: Vec<&Running> = functions.iter().filter(fits).collect();
@@ -206,7 +206,7 @@ fn of_function(functions: &[Running], wanted: &str, map: Option<&str>) -> Result
     }
 }
 
-/// What the source or object that `-f` names says about its maps.
+/// Describes the maps of the source or object that `-f` names.
 fn described(path: &std::path::Path, params: &[(String, String)]) -> Result<Description, Failure> {
     let args = FunctionArgs { path: path.to_owned(), params: params.to_vec(), program: None, kind: None };
     let loaded = args.load()?;
@@ -216,7 +216,7 @@ fn described(path: &std::path::Path, params: &[(String, String)]) -> Result<Desc
 
 fn dump(found: &Found, args: &MapArgs) -> Result<(), Failure> {
     let mut entries: Vec<_> = found.table.entries().map_err(|e| failure(&e))?.into_iter().collect();
-    // Arrays have all their entries at all times, devmaps too: those that are empty say nothing.
+    // Arrays and device maps always have all entries; empty entries of device maps are skipped.
     if found.table.kind() == Some(MapKind::Devmap) {
         entries.retain(|(_, value)| value.iter().any(|b| *b != 0));
     }

@@ -1,4 +1,5 @@
-//! The words behind a verb, in `bpftool`'s syntax and in ours: `key hex 0a 00`, `key 10 0 0 1`, `key ip.src=10.0.0.1`.
+//! Parser of the arguments of `map` verbs, in `bpftool`'s syntax and ours: `key hex 0a 00`, `key 10 0 0 1`, `key
+//! ip.src=10.0.0.1`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,10 +12,10 @@ use super::entry::{Meaning, Shape};
 use crate::failure::Failure;
 use crate::output::counted;
 
-/// Words that end a list of bytes.
+/// Keywords that end a list of bytes.
 const STOPS: [&str; 4] = ["value", "any", "exist", "noexist"];
 
-/// Words that are read one after the other.
+/// Cursor over the arguments.
 pub(super) struct Words<'a> {
     words: &'a [String],
     at: usize,
@@ -39,12 +40,12 @@ impl<'a> Words<'a> {
         Some(word)
     }
 
-    /// Whether the next word is this one.
+    /// True if the next word is `word`.
     pub(super) fn is_at(&self, word: &str) -> bool {
         self.peek() == Some(word)
     }
 
-    /// Takes the word that must stand here.
+    /// Consumes the keyword `word`.
     pub(super) fn expect(&mut self, word: &str) -> Result<(), Failure> {
         match self.next() {
             Some(found) if found == word => Ok(()),
@@ -53,7 +54,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Nothing may follow.
+    /// Rejects remaining words.
     pub(super) fn end(&mut self, verb: &str) -> Result<(), Failure> {
         match self.next() {
             None => Ok(()),
@@ -61,7 +62,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The words up to the next stop.
+    /// Consumes the words up to the next keyword.
     fn list(&mut self) -> &'a [String] {
         let start = self.at;
         while self.peek().is_some_and(|word| !STOPS.contains(&word)) {
@@ -70,15 +71,15 @@ impl<'a> Words<'a> {
         &self.words[start..self.at]
     }
 
-    /// A key, by its bytes or by the names of its parts.
+    /// Parses a key: bytes, or the named parts.
     pub(super) fn key(&mut self, shape: &Shape, map: &str, len_bytes: usize) -> Result<Vec<u8>, Failure> {
         let list = self.list();
-        // The one context of a table with `key none`.
+        // The single context of a table with `key none`.
         if shape.is_keyless && (list.is_empty() || list == ["none"]) {
             return Ok(vec![0; len_bytes]);
         }
         if !list.iter().any(|word| word.contains('=')) {
-            // An index is a number, whatever its bytes.
+            // An index is a number, not a list of bytes.
             if let ([word], true) = (list, shape.is_indexed)
                 && let Ok(index) = word.parse::<u32>()
             {
@@ -115,8 +116,8 @@ impl<'a> Words<'a> {
         Ok(key)
     }
 
-    /// A value, by its bytes or by the names of its fields: those that are not named are what they are in `old`, or else
-    /// those of a context that nothing has happened to.
+    /// Parses a value: bytes, or named fields. Fields that are not named keep their value from `old`, else that of a
+    /// new context.
     pub(super) fn value(
         &mut self,
         shape: &Shape,
@@ -156,7 +157,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// How the map is named.
+/// Parses the name of the map.
 pub(super) fn target(words: &mut Words<'_>) -> Result<Target, Failure> {
     let Some(word) = words.next() else {
         return Err(wrong("name a map: FUNCTION/MAP, `id N`, `name NAME` or `pinned PATH`"));
@@ -176,7 +177,7 @@ pub(super) fn target(words: &mut Words<'_>) -> Result<Target, Failure> {
     }
 }
 
-/// When an entry may be written.
+/// Parses the update mode of an entry.
 pub(super) fn flags(words: &mut Words<'_>) -> Result<UpdateMode, Failure> {
     match words.next() {
         None | Some("any") => Ok(UpdateMode::Any),
@@ -186,7 +187,7 @@ pub(super) fn flags(words: &mut Words<'_>) -> Result<UpdateMode, Failure> {
     }
 }
 
-/// Bytes as `bpftool` takes them: decimal, `0x..`, or behind `hex` two digits each.
+/// Parses bytes in `bpftool`'s syntax: decimal, `0x..`, or two hexadecimal digits each after `hex`.
 fn bytes(list: &[String], part: &str, map: &str, len_bytes: usize) -> Result<Vec<u8>, Failure> {
     let (base, list) = match list {
         [first, rest @ ..] if first == "hex" => (16, rest),
@@ -227,7 +228,7 @@ fn number(text: &str) -> Option<u128> {
     }
 }
 
-/// An address in the form of `ip.src`: IPv4 mapped into IPv6.
+/// Parses an address as `ip.src` stores it: IPv4 is mapped into IPv6.
 fn ip(text: &str) -> Option<u128> {
     match text.parse().ok()? {
         IpAddr::V4(v4) => Some(v4.to_ipv6_mapped().to_bits()),
@@ -293,7 +294,7 @@ fn field_value(shape: &Shape, field: &LayoutField, text: &str) -> Result<u128, F
     Ok(value)
 }
 
-/// Puts the smaller end of a connection first, as the function does.
+/// Puts the smaller endpoint of a connection first, as the function does.
 fn put_smaller_first(shape: &Shape, key: &mut [u8]) {
     let range = |part: usize| {
         let part = &shape.key[part];

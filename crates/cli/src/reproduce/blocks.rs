@@ -1,4 +1,4 @@
-//! Rows that are measured by laying programs out, block by block.
+//! Rows measured by laying out programs block by block.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,12 +14,12 @@ use super::{Measured, Row};
 use crate::failure::Failure;
 use crate::output::counted;
 
-/// What can be measured.
+/// Measures of this method.
 #[cfg(test)]
 pub(super) const MEASURES: &[&str] =
     &["instructions", "steps", "blocks", "stages", "max_ilp", "average_ilp", "busy_ilp"];
 
-/// Lays the program of a row out.
+/// Lays out the program of a row.
 pub(super) fn measure(row: &Row, functions: &Path) -> Result<Measured, Failure> {
     let (program, proof) = program(row, functions)?;
     let program = &program;
@@ -59,7 +59,7 @@ pub(super) fn measure(row: &Row, functions: &Path) -> Result<Measured, Failure> 
     Ok(Measured { values, reasons: reasons(program, &schedule, instructions, &alone, fullest), parts, missing: None })
 }
 
-/// What stages carry, pruned and not: bytes of the largest stage, and of all together.
+/// Bytes that stages carry, pruned and unpruned: of the largest stage, and the sum of all.
 fn state(schedule: &Schedule) -> Json {
     let of = |bytes: &dyn Fn(&Stage) -> u64| {
         let all = schedule.stages.iter().map(bytes);
@@ -77,7 +77,7 @@ fn state(schedule: &Schedule) -> Json {
     })
 }
 
-/// How many stages have fewer than two instructions, by reason.
+/// Number of stages with fewer than two instructions, by reason.
 #[derive(Debug, Default)]
 struct Alone {
     only: usize,
@@ -101,20 +101,20 @@ impl Alone {
     }
 }
 
-/// The stage with the most instructions, from 0.
+/// Index of the stage with the most instructions.
 fn fullest(schedule: &Schedule) -> usize {
     let most = schedule.max_ilp();
     schedule.stages.iter().position(|stage| stage.begins.len() == most).unwrap_or(0)
 }
 
-/// How many stages have no instruction, one, two and so on.
+/// Number of stages with 0, 1, 2, ... instructions.
 fn by_instructions(schedule: &Schedule) -> Vec<usize> {
     let mut counts = vec![0; schedule.max_ilp() + 1];
     schedule.stages.iter().for_each(|stage| counts[stage.begins.len()] += 1);
     counts
 }
 
-/// Where the numbers come from.
+/// Derivation of the values.
 fn reasons(program: &Program, schedule: &Schedule, instructions: usize, alone: &Alone, fullest: usize) -> String {
     let mut text = format!(
         "  {}; {} left out, and {} that nobody needs then; {} when unrolled, inlined and fused: {}, {}\n",

@@ -15,15 +15,15 @@ const FILES: [(&str, &str); 5] = [
     ("eh-tab5.toml", include_str!("../../../../experiments/eh-tab5.toml")),
 ];
 
-/// How rows are measured.
+/// Method that measures rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Method {
     /// The papers' schedule, block by block.
     Blocks,
-    /// Made traffic through a pipeline, cycle by cycle.
+    /// Cycle-by-cycle simulation of a pipeline on generated traffic.
     Flushes,
-    /// Formulas and a simulation for flows by Zipf's law.
+    /// Formulas and a simulation for Zipf-distributed flows.
     Zipf,
 }
 
@@ -31,16 +31,16 @@ pub(super) enum Method {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Experiment {
-    /// What users type.
+    /// Id on the command line.
     pub(super) id: String,
-    /// What it shows.
+    /// Title.
     pub(super) title: String,
-    /// Where it is printed.
+    /// Citation.
     pub(super) source: String,
     pub(super) method: Method,
-    /// The method, for people.
+    /// Description of the method.
     pub(super) how: String,
-    /// What a row is, for people.
+    /// Noun for a row.
     #[serde(default = "program")]
     pub(super) rows_are: String,
     /// The columns.
@@ -54,15 +54,15 @@ pub(super) struct Experiment {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Value {
-    /// Its name in [`Row::paper`] and in JSON.
+    /// Key in [`Row::paper`] and in JSON.
     pub(super) name: String,
-    /// Its name for people.
+    /// Column title.
     pub(super) title: String,
-    /// Which of the method's values is ours.
+    /// Key of the method's value that is compared.
     pub(super) measure: String,
-    /// How many digits are printed behind the point.
+    /// Number of printed decimal places.
     pub(super) digits: usize,
-    /// How far off ours may be, as a part of that in print.
+    /// Tolerance, relative to the printed value.
     pub(super) tolerance: Option<f64>,
 }
 
@@ -71,30 +71,30 @@ pub(super) struct Value {
 #[serde(deny_unknown_fields)]
 pub(super) struct Row {
     pub(super) name: String,
-    /// The program's file, in the folder of functions, where it is about one.
+    /// Program file, in the folder of functions, if the row has one.
     pub(super) program: Option<String>,
-    /// The values in print.
+    /// Printed values.
     #[serde(default)]
     pub(super) paper: BTreeMap<String, f64>,
-    /// What else the paper gives, to compute with.
+    /// Other numbers from the paper, as inputs.
     #[serde(default)]
     pub(super) given: BTreeMap<String, f64>,
     /// Parameters of the program.
     #[serde(default)]
     pub(super) params: BTreeMap<String, String>,
-    /// The traffic, by the name of its profile.
+    /// Name of the traffic profile.
     pub(super) traffic: Option<String>,
-    /// Whether all packets have the same key.
+    /// If set, all packets have the same key.
     #[serde(default)]
     pub(super) one_flow: bool,
-    /// The map that matters.
+    /// Name of the measured map.
     pub(super) map: Option<String>,
-    /// Why the row differs from print.
+    /// Reason for differences from print.
     pub(super) note: Option<String>,
 }
 
 impl Row {
-    /// A whole number that the paper gives.
+    /// Returns an integer from the paper.
     pub(super) fn number(&self, name: &str) -> Option<u32> {
         self.given.get(name).or_else(|| self.paper.get(name)).map(|number| *number as u32)
     }
@@ -104,7 +104,7 @@ fn program() -> String {
     "program".to_owned()
 }
 
-/// All of them, by id.
+/// Parses all experiments, sorted by id.
 pub(super) fn all() -> Result<Vec<Experiment>, Failure> {
     let read = |(name, text): (&str, &str)| {
         toml::from_str(text).map_err(|error| Failure::Input(format!("`experiments/{name}`: {}", with_causes(&error))))

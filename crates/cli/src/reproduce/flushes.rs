@@ -1,4 +1,4 @@
-//! Rows that are measured by running made traffic through a pipeline: flushes, loss, throughput.
+//! Rows measured by running generated traffic through a pipeline: flushes, loss, throughput.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::{Measured, Row};
 use crate::explain::no_plan;
 use crate::failure::Failure;
 
-/// What can be measured.
+/// Measures of this method.
 #[cfg(test)]
 pub(super) const MEASURES: &[&str] = &[
     "lost",
@@ -30,14 +30,14 @@ pub(super) const MEASURES: &[&str] = &[
 ];
 
 const LINE: Pace = Pace::At(Rate::Bits(100_000_000_000));
-/// Packets of a row.
+/// Number of packets per row.
 const PACKETS: u64 = 200_000;
-/// What of them is made: the headers.
+/// Number of bytes generated per packet: the headers.
 const SNAP_BYTES: u32 = 96;
-/// A word of a pipeline.
+/// Width of a pipeline word, in bytes.
 const WORD_BYTES: u32 = 64;
 
-/// Packets that all have the same key.
+/// Traffic in which all packets have the same key.
 struct OneFlow<A>(A);
 
 impl<A: Arrivals> Arrivals for OneFlow<A> {
@@ -49,13 +49,13 @@ impl<A: Arrivals> Arrivals for OneFlow<A> {
     }
 }
 
-/// What of a made trace every pipeline of a row sees.
+/// Traffic options of all pipelines of a row.
 fn options(profile: Profile) -> TrafficOptions {
     TrafficOptions { packets: Some(PACKETS), snap_bytes: Some(SNAP_BYTES), ..TrafficOptions::new(profile) }
 }
 
-/// Mpps of one flow where each word of a packet takes a stage of its own, also when it starts again: the next packet meets the hazard
-/// only where this one has fewer words than L.
+/// Throughput in Mpps of one flow if each word of a packet, also after a restart, occupies its own stage: the next
+/// packet hits the hazard only if this one has fewer than L words.
 fn spread_mpps(timing: &Timing, profile: Profile) -> Result<f64, Failure> {
     let Some(map) = timing.maps.first() else { return Ok(timing.clock_mhz) };
     let mut traffic = Traffic::new(&options(profile)).map_err(|e| Failure::input(&e))?;
@@ -68,7 +68,7 @@ fn spread_mpps(timing: &Timing, profile: Profile) -> Result<f64, Failure> {
     Ok(timing.clock_mhz * f64::from(packets) / cycles as f64)
 }
 
-/// A program on the traffic of a row.
+/// A program and the traffic of a row.
 struct Traced<'a> {
     row: &'a Row,
     program: Arc<Program>,
@@ -85,7 +85,7 @@ impl Traced<'_> {
     }
 }
 
-/// Runs the traffic of a row through the pipeline that the paper gives, and through our own.
+/// Runs the traffic of a row through the paper's pipeline and through our own.
 pub(super) fn measure(row: &Row, functions: &Path) -> Result<Measured, Failure> {
     let wrong = |what: &str| Failure::Input(format!("row `{}` names no {what}", row.name));
     let (program, proof) = program(row, functions)?;
@@ -126,7 +126,7 @@ pub(super) fn measure(row: &Row, functions: &Path) -> Result<Measured, Failure> 
     Ok(measured)
 }
 
-/// What a pipeline did, for people and for programs.
+/// Adds a pipeline's report to `measured` as text, and returns it as JSON.
 fn told(measured: &mut Measured, what: &str, timing: &Timing, report: &Report) -> Json {
     measured.reasons.push_str(&format!(
         "  {what}, {}: {:.1} of {:.1} Mpps, {} flushes, {} cycles of stall, {} bytes at most in front, {} of {} packets lost\n",

@@ -1,4 +1,4 @@
-//! Pipelines of which a paper says K and L, and those of our own.
+//! Pipelines for which a paper gives K and L, and our own.
 
 use flowloom_ehdl::{MapUse, schedule};
 use flowloom_isa::Program;
@@ -10,13 +10,13 @@ use crate::explain::sound;
 use crate::failure::Failure;
 
 pub(super) const CLOCK_MHZ: f64 = 250.0;
-/// Registers at either end of a pipeline, as plans have them.
+/// Registers at both ends of a pipeline, as in plans.
 const FRAMING_CYCLES: u32 = 2;
 const QUEUES: u32 = 8;
 const QUEUE_DEPTH: u32 = 32;
 
-/// A pipeline with one map, which starts again from the beginning: a flush takes K cycles, of which the last 4 load the
-/// pipeline anew (fewer, where K and L leave fewer), and L lie between a read and what was written. None where K is less than L.
+/// Pipeline with one map, which restarts from stage 0. A flush takes K cycles, of which the last 4 reload the pipeline
+/// (fewer if K - L is less); L cycles are between a read and the write. `None` if K is less than L.
 pub(super) fn of_paper(map: &str, flush_cycles: u32, window: u32) -> Option<Timing> {
     let reload_cycles = Timing::RELOAD_CYCLES.min(flush_cycles.checked_sub(window)?);
     let stages = flush_cycles - reload_cycles;
@@ -40,7 +40,7 @@ pub(super) fn of_paper(map: &str, flush_cycles: u32, window: u32) -> Option<Timi
     })
 }
 
-/// The papers' layout of a program, and how it keeps maps consistent.
+/// Timing and map schemes of the papers' block-by-block layout.
 pub(super) fn by_blocks(program: &Program, proof: &Proof) -> Result<(Timing, Vec<MapUse>), Failure> {
     let schedule = schedule(program, proof, &Target::default()).map_err(|e| Failure::input(&e))?;
     let maps = schedule.maps(program);

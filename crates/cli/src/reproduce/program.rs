@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use flowloom_session::compiled;
 use flowloom_session::pick_program;
 
-/// Compiles and verifies the program that a row names.
+/// Compiles and verifies the program of a row.
 pub(super) fn program(row: &Row, functions: &Path) -> Result<(Program, Proof), Failure> {
     let name = row.program.as_deref().unwrap_or_default();
     let path = functions.join(name);

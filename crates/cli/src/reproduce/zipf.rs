@@ -1,4 +1,4 @@
-//! Rows that are computed by formulas for flows by Zipf's law, with a simulation of the same pipeline beside them.
+//! Rows computed by formulas for Zipf-distributed flows, compared with a simulation of the same pipeline.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use super::program::program;
 use super::{Measured, Row};
 use crate::failure::Failure;
 
-/// What can be measured.
+/// Measures of this method.
 #[cfg(test)]
 pub(super) const MEASURES: &[&str] = &[
     "cut_mpps",
@@ -34,29 +34,29 @@ pub(super) const MEASURES: &[&str] = &[
     "simulated_most",
 ];
 
-/// Flows of the tables.
+/// Number of flows in the tables.
 const FLOWS: u32 = 50_000;
-/// Packets of a simulation.
+/// Number of packets per simulation.
 const PACKETS: u64 = 150_000;
-/// The rate of 100 Gb/s in frames of 64 bytes.
+/// Packet rate of 100 Gb/s with frames of 64 bytes.
 const LINE_MPPS: f64 = 148.8;
-/// The longest flush that is looked for.
+/// Upper bound of the search for the longest flush, in cycles.
 const MOST_CYCLES: u32 = 256;
-/// What throughput falls by to that rate, cut to a digit: with it the table comes out.
+/// Ratio of the clock rate to the line rate, cut to one digit. The paper's table follows from it.
 const CUT_SHARE: f64 = 1.6;
 
-/// Cut to whole percents, as the tables come out.
+/// Cuts a probability to whole percents, as the paper's tables do.
 fn cut(probability: f64) -> f64 {
     (probability * 100.0).floor() / 100.0
 }
 
-/// Mpps of a pipeline in which every packet uses and changes every map, each by its flow.
+/// Simulated throughput in Mpps if every packet reads and writes every map, each by its flow.
 fn simulated(timing: &Timing) -> Result<f64, Failure> {
     let mut flows = Flows::zipf(FLOWS, 1.0, timing.maps.len(), PACKETS, 1);
     Ok(run(timing, Pace::Full, &mut flows)?.throughput_mpps)
 }
 
-/// Computes what a row is about: throughput, where the paper gives K, else the longest K.
+/// Computes the row's value: throughput if the paper gives K, else the longest K.
 pub(super) fn measure(row: &Row, functions: &Path) -> Result<Measured, Failure> {
     let mut measured = Measured::default();
     if let Some(window) = row.number("window") {
@@ -71,7 +71,8 @@ pub(super) fn measure(row: &Row, functions: &Path) -> Result<Measured, Failure> 
     Ok(measured)
 }
 
-/// Probabilities of a flush: cut, as printed, with the harmonic number, and of one packet and those behind it.
+/// Flush probabilities: cut to percents, as printed, with the harmonic number, and of a conflict between a packet and
+/// its successors.
 fn probabilities(window: u32) -> [f64; 4] {
     let by_pairs = |norm| zipf_flush(FLOWS.into(), window, norm);
     let harmonic = by_pairs(Norm::Harmonic);
@@ -80,7 +81,7 @@ fn probabilities(window: u32) -> [f64; 4] {
 
 fn throughputs(measured: &mut Measured, cycles: u32, window: u32) -> Result<(), Failure> {
     let [cut, printed, harmonic, conflict] = probabilities(window);
-    // Above 1 it is no probability.
+    // A value above 1 is not a probability.
     if printed < 1.0 {
         let of = |flush| mpps(CLOCK_MHZ, flush, f64::from(cycles));
         measured.values.extend([
@@ -120,7 +121,7 @@ fn longest(measured: &mut Measured, window: u32) -> Result<(), Failure> {
         ("printed_most", most_flush_cycles(share, printed).floor()),
         ("harmonic_most", most_flush_cycles(share, harmonic).floor()),
     ]);
-    // The longer a flush, the less passes.
+    // Binary search: throughput falls with the length of a flush.
     let (mut least, mut beyond) = (window, MOST_CYCLES);
     while beyond - least > 1 {
         let middle = least.midpoint(beyond);
@@ -134,12 +135,12 @@ fn longest(measured: &mut Measured, window: u32) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The same function of our own, laid out by blocks and by its dataflow.
+/// Our implementation of the function, laid out by blocks and as a dataflow.
 fn own(measured: &mut Measured, row: &Row, functions: &Path) -> Result<(), Failure> {
     let (program, proof) = program(row, functions)?;
     let (blocks, maps) = by_blocks(&program, &proof)?;
     let flushed = blocks.maps.iter().filter(|map| map.scheme == Scheme::Flush);
-    // The map that costs most, as far as the formula says.
+    // The most expensive map, by the formula.
     let cost = |map: &&MapTiming| conflict(FLOWS.into(), map.hold_cycles) * f64::from(blocks.flush_cycles(map));
     if let Some(map) = flushed.max_by(|a, b| cost(a).total_cmp(&cost(b))) {
         measured.values.extend([

@@ -1,19 +1,19 @@
-//! Which lines of a program's source its scenarios run.
+//! Line coverage of a program by its scenarios.
 
 use std::collections::BTreeMap;
 
 use flowloom_isa::Program;
 
-/// The lines that instructions come from, and what of them was run.
+/// Source lines of the instructions, with their coverage.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    /// By file and line: the text, and whether one of its instructions was run.
+    /// By file and line: the text, and whether one of its instructions was executed.
     lines: BTreeMap<(String, u32), (String, bool)>,
 }
 
 impl Lines {
-    /// Adds what a program ran, by how often each of its slots did. Only the first program's lines must be run: another one,
-    /// made of the same source with other parameters, may have lines that can never be.
+    /// Adds the execution counts of a program's slots. Only lines of the first program count: the same source with
+    /// other parameters may have unreachable lines.
     pub(super) fn add(&mut self, program: &Program, hits: &[u64]) {
         let is_first = self.lines.is_empty();
         let mut at = 0;
@@ -32,12 +32,12 @@ impl Lines {
         }
     }
 
-    /// How many lines were run, and how many there are.
+    /// Number of lines executed, and in total.
     pub(super) fn count(&self) -> (usize, usize) {
         (self.lines.values().filter(|(_, hit)| *hit).count(), self.lines.len())
     }
 
-    /// The lines that were not: file, line, text.
+    /// Lines that were not executed: file, line, text.
     pub(super) fn gaps(&self) -> impl Iterator<Item = (&str, u32, &str)> {
         let missed = self.lines.iter().filter(|(_, (_, hit))| !hit);
         missed.map(|((file, line), (text, _))| (file.as_str(), *line, text.as_str()))

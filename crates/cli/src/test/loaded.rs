@@ -1,4 +1,4 @@
-//! A function or program with one choice of parameters, in the engines.
+//! A function or program with one set of parameters, loaded into the engines.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,27 +14,27 @@ use super::Cell;
 use super::lines::Lines;
 use crate::failure::Failure;
 
-/// Why the reference machine does not run programs.
+/// Reason why the reference machine does not run programs.
 const NO_MACHINE: &str = "the reference machine runs `.efsm` sources; these are held to the interpreter";
 
-/// A function or program in the engines; each lasts for all scenarios that use it.
+/// A function or program loaded into the engines, which are reused by all its scenarios.
 pub(super) struct Loaded {
     function: flowloom_session::Loaded,
-    /// The maps of a program, for its scenarios.
+    /// Maps of a program, for its scenarios.
     tables: Option<Arc<Tables>>,
-    /// The engines that run it, and the reasons of the others.
+    /// Engines that run it, and the reasons of those that do not.
     engines: BTreeMap<EngineName, Result<Box<dyn Engine>, String>>,
 }
 
-/// What the engine that the others are held to did with a scenario.
+/// Result of a scenario on the reference engine.
 pub(super) struct Reference {
-    /// `None` where there is no such engine.
+    /// `None` if the reference engine is not available.
     played: Option<Played>,
-    /// What the reference machine reached.
+    /// Coverage by the reference machine.
     pub(super) coverage: Option<Coverage>,
 }
 
-/// What the engines are made of: a function's or program's parameters, and the program's name.
+/// Choice of parameters and of the program name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Choice {
     params: Vec<(String, String)>,
@@ -48,7 +48,7 @@ impl Choice {
 }
 
 impl Loaded {
-    /// Compiles the contents of `path` and loads it into `engines`, as far as they are available.
+    /// Compiles the contents of `path` and loads it into the available ones of `engines`.
     pub(super) fn new(path: &Path, bytes: &[u8], choice: &Choice, engines: &[EngineName]) -> Result<Loaded, Failure> {
         let is_function = !is_program(path) && !bytes.starts_with(ELF_MAGIC);
         let (function, tables) = if is_function {
@@ -60,7 +60,7 @@ impl Loaded {
             let tables = Tables::new(&program, &compiled.shapes);
             (flowloom_session::Loaded::of_program(program), Some(Arc::new(tables)))
         };
-        // The lines that a program ran are counted.
+        // Count executed lines of programs.
         let options = EngineOptions { profile: !is_function, compare_proof: true, ..EngineOptions::default() };
         let load = |engine: EngineName| {
             (engine.kind().available)()?;
@@ -80,12 +80,12 @@ impl Loaded {
         self.function.name()
     }
 
-    /// The function, where it is one in our language.
+    /// The function, if it is written in our language.
     pub(super) fn function(&self) -> Option<&Arc<Function>> {
         self.function.function()
     }
 
-    /// The scenario, made ready.
+    /// Compiles a scenario to a script.
     pub(super) fn script(&self, suite: &Suite, scenario: &Scenario) -> Result<Script, Failure> {
         let script = match (self.function.function(), &self.tables) {
             (Some(function), _) => Script::new(suite, scenario, function),
@@ -95,8 +95,7 @@ impl Loaded {
         script.map_err(|errors| Failure::Source(Box::new(errors)))
     }
 
-    /// Plays the script on the engine that the others are compared with: the reference machine, for programs the
-    /// interpreter.
+    /// Plays the script on the reference engine: the reference machine, for programs the interpreter.
     pub(super) fn reference(&mut self, script: &Script) -> Result<Reference, Failure> {
         let name = EngineName::reference(&self.function);
         let Some(Ok(engine)) = self.engines.get_mut(&name) else {
@@ -106,7 +105,7 @@ impl Loaded {
         Ok(Reference { played: Some(played), coverage: engine.coverage() })
     }
 
-    /// The result of the script on `engine`.
+    /// Plays the script on `engine` and compares it with the reference.
     pub(super) fn cell(&mut self, engine: EngineName, script: &Script, reference: &Reference) -> Result<Cell, Failure> {
         if engine == EngineName::reference(&self.function)
             && let Some(played) = &reference.played
@@ -123,7 +122,7 @@ impl Loaded {
         }
     }
 
-    /// Adds the lines of a program that all scenarios so far ran.
+    /// Adds the program lines that all scenarios so far executed.
     pub(super) fn reached(&self, lines: &mut Lines) {
         let interp = self.engines.get(&EngineName::INTERP).and_then(|engine| engine.as_ref().ok());
         if let (None, Ok(program), Some(hits)) =

@@ -1,4 +1,4 @@
-//! What `flowloom test` prints.
+//! Output of `flowloom test`.
 
 use flowloom_scenario::Mismatch;
 use flowloom_verify::{Point, What};
@@ -59,7 +59,7 @@ fn heads<'a>(first: &[&'a str], engines: &[EngineName], last: Option<&'a str>) -
     first.iter().copied().chain(engines.iter().map(|engine| engine.as_str())).chain(last).collect()
 }
 
-/// A mismatch once, with the engines that have it.
+/// Prints each mismatch once, with the engines that have it.
 fn failures(tested: &Tested, tried: &Tried, text: &mut String) {
     let mut groups: Vec<(&Vec<Mismatch>, Vec<&str>)> = Vec::new();
     for (engine, cell) in &tried.cells {
@@ -146,7 +146,7 @@ fn covered(tested: &Tested) -> String {
     if list.is_empty() { "-".to_owned() } else { list.join(", ") }
 }
 
-/// The last part of a path, as it stands in line information of whatever machine.
+/// Last component of a path in line information, which may come from another machine.
 fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
@@ -160,7 +160,7 @@ fn gap(tested: &Tested, point: &Point) -> String {
     format!("{} {}: {}{state}{place}", tested.name, point.element, point.what)
 }
 
-/// Why there are dashes: each reason once, with the functions and engines that have it.
+/// Reasons for dashes in the table: each once, with its functions and engines.
 fn reasons(all: &[Tested], engines: &[EngineName]) -> String {
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
     for tested in all {

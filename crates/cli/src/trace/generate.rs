@@ -1,4 +1,4 @@
-//! `flowloom trace gen`: traffic for a function, or of a profile.
+//! `flowloom trace gen`: generates traffic for a function or of a profile.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,11 +17,11 @@ use crate::output::{counted, grouped, print, print_json, progress, warn};
 use crate::verify::{keeps_ports, write_trace};
 use flowloom_session::{ELF_MAGIC, source};
 
-/// Packets for a function, unless said otherwise.
+/// Default number of packets for a function.
 const FUNCTION_PACKETS: u64 = 20_000;
-/// Rows without packets that are listed to people.
+/// Maximum number of rows without packets that are printed.
 const SHOWN_ROWS: usize = 20;
-/// How many packets are made between two looks at the progress.
+/// Number of packets between progress updates.
 const PROGRESS_PACKETS: u64 = 1 << 14;
 
 pub(crate) fn generate(args: &TraceGenArgs) -> Result<(), Failure> {
@@ -86,7 +86,7 @@ fn for_function(args: &TraceGenArgs, path: &PathBuf) -> Result<(), Failure> {
     print(&text)
 }
 
-/// Whether the outcome of a packet may depend on the port by which it arrives.
+/// True if the outcome of a packet may depend on its ingress port.
 fn reads_ports(function: &Function) -> bool {
     let is_port = |field: &FieldId| field.name() == "pkt.port";
     function.elements.iter().any(|element| {

@@ -1,4 +1,4 @@
-//! A disagreement in files: its packets, the state before them, and how both are run again.
+//! A disagreement in files: its packets, the state before them, and the command that repeats it.
 
 use std::path::{Path, PathBuf};
 
@@ -14,18 +14,19 @@ use crate::failure::Failure;
 use crate::output::remark;
 use flowloom_session::SECTION_KEY;
 
-/// The port of what is read from a capture without ports.
+/// Port of packets from a capture without ports.
 const PORT_OF_PCAP: u32 = 1;
-/// The first second that pcap has no number for.
+/// First second that a pcap timestamp cannot represent.
 const END_OF_PCAP_S: u64 = 1 << 32;
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Where the state before the packets of a capture is written to.
+/// Path of the state file that belongs to a capture.
 pub(super) fn state_path(capture: &Path) -> PathBuf {
     capture.with_extension("state.json")
 }
 
-/// The whole state before the packets of a case, as `--state-in` takes it: maps, and read-only data sections that it sets.
+/// State before the packets of a case as `--state-in` takes it: maps, and the read-only data sections that the case
+/// sets.
 pub(super) fn state(program: &Program, case: &Case) -> Snapshot {
     let mut state = case.state.clone();
     for (name, contents) in &case.constants {
@@ -36,12 +37,12 @@ pub(super) fn state(program: &Program, case: &Case) -> Snapshot {
     state
 }
 
-/// Whether a capture of that name keeps the ports of packets.
+/// True if the format of a capture of this name stores the ports of packets.
 pub(crate) fn keeps_ports(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().contains(".pcapng"))
 }
 
-/// Writes packets, and says where a capture cannot hold all that they are.
+/// Writes packets, and warns if the capture format loses ports or times.
 pub(super) fn write(path: &Path, packets: &[Arrival]) -> Result<(), Failure> {
     write_trace(path, packets.iter().cloned())?;
     let is_lost = |packet: &Arrival| packet.port.0 != PORT_OF_PCAP || packet.time_ns / NS_PER_S >= END_OF_PCAP_S;
@@ -55,14 +56,14 @@ pub(super) fn write(path: &Path, packets: &[Arrival]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes the state before the packets of a capture beside it; says where.
+/// Writes the state before the packets of a capture. Returns its path.
 pub(super) fn write_state(capture: &Path, state: &Snapshot) -> Result<PathBuf, Failure> {
     let path = state_path(capture);
     std::fs::write(&path, state.to_json() + "\n").map_err(|e| Failure::file("written", &path, &e))?;
     Ok(path)
 }
 
-/// Says what was written, and how it is run again.
+/// Prints the written files and the command that repeats the case.
 pub(super) fn remark_written(args: &VerifyArgs, capture: &Path, state: Option<&Path>, seed: u64) {
     let mut words = vec!["flowloom".to_owned(), "verify".to_owned(), quoted(&args.function.path)];
     words.extend(args.function.program.iter().map(|name| format!("--program {name}")));
@@ -76,14 +77,14 @@ pub(super) fn remark_written(args: &VerifyArgs, capture: &Path, state: Option<&P
     remark(&format!("written to `{}`{beside}; again: {}", capture.display(), words.join(" ")));
 }
 
-/// A path as a shell takes it.
+/// Quotes a path for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = text.chars().all(|c| c.is_alphanumeric() || "/._-+=:,@".contains(c));
     if is_plain { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
-/// A case for programs: with the seed and the state, `verify` runs the packets again.
+/// JSON of a case: with the seed and the state, `verify` repeats its packets.
 pub(super) fn as_json(state: &Snapshot, seed: u64, packets: &[Arrival]) -> Result<Value, Failure> {
     let state: Value = serde_json::from_str(&state.to_json()).map_err(|e| Failure::input(&e))?;
     let packets: Vec<Value> = packets

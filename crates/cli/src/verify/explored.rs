@@ -1,4 +1,4 @@
-//! An object without packets: it is explored, and what is found is run on interpreter and kernel.
+//! Verification of an object without packets: explores the program and compares the targets on the cases it finds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,53 +19,53 @@ use crate::run::read_routes;
 use flowloom_session::engines::{Engine, EngineName, EngineOptions, kernel_error};
 use flowloom_session::{Loaded, SessionError};
 
-/// Each case is run again with its packets changed at random so often.
+/// Number of random mutations of each case's packets.
 const CHANGED: u64 = 12;
-/// So many pieces that were not reached are printed.
+/// Maximum number of unreached regions printed.
 const GAPS_SHOWN: usize = 20;
 
-/// What came of running the cases on both engines.
+/// Result of comparing a target on all cases.
 #[derive(Default)]
 struct Compared {
-    /// Packets that both ran.
+    /// Number of packets that both engines ran.
     packets: u64,
-    /// Cases whose settings make a program that the kernel's verifier refuses, and the last reason.
+    /// Number of cases whose constants make the target reject the program, and the last reason.
     left_out: usize,
     reason: String,
     parted: Option<Parted>,
 }
 
-/// A case on which the engines part.
+/// A case on which the engines disagree.
 struct Parted {
     seed: u64,
-    /// Before the packets, with the read-only data sections that the case sets.
+    /// State before the packets, with the read-only data sections that the case sets.
     state: Snapshot,
-    /// As few packets as still show it.
+    /// Shrunk packets that still show the disagreement.
     packets: Vec<Arrival>,
     disagreement: String,
 }
 
-/// What came of one case.
+/// Result of one case.
 enum Tried {
     Equal { packets: u64 },
     LeftOut { reason: String },
     Parted(Box<Parted>),
 }
 
-/// The interpreter and a target, reused from case to case: creating large maps in the kernel takes longer than all
+/// The interpreter and a target, reused across cases: creating large maps in the kernel takes longer than running all
 /// packets.
 struct Engines {
     target: EngineName,
-    /// A loaded kernel engine before the first case.
+    /// Kernel engine that was loaded before the first case.
     spare: Option<KernelEngine>,
     pair: Option<Pair>,
-    /// Why the target refused the last program.
+    /// Reason why the target rejected the last program.
     refused: String,
 }
 
-/// Both engines with the same program. What is not state, such as offsets in ring buffers, is the same on both.
+/// Both engines with the same program. Data outside the state, such as ring buffer offsets, is the same in both.
 struct Pair {
-    /// The read-only data of the program.
+    /// Read-only data of the program.
     constants: BTreeMap<String, Vec<u8>>,
     interp: Interpreter,
     target: Target,
@@ -86,7 +86,7 @@ impl Target {
 }
 
 impl Engines {
-    /// The engines with the program of a case; `None` where the target refuses it.
+    /// Returns the engines with the program of a case; `None` if the target rejects it.
     fn load(
         &mut self,
         program: &Program,
@@ -122,7 +122,7 @@ impl Engines {
             None => KernelEngine::load(program),
         };
         match loaded {
-            // With other settings, the verifier walks other paths; what it refuses never runs.
+            // With other constants the verifier walks other paths; a rejected program never runs.
             Err(ExecError::Refused(refused)) => {
                 self.refused = refused.reason;
                 Ok(None)
@@ -155,14 +155,14 @@ impl Engines {
     }
 }
 
-/// Explores a program and compares the targets with the interpreter on the cases that were found.
+/// Explores a program and compares the targets with the interpreter on the cases found.
 pub(super) fn verify(
     args: &VerifyArgs,
     program: &Arc<Program>,
     targets: &[(EngineName, Option<String>)],
 ) -> Result<(), Failure> {
     let routes = read_routes(&args.routes)?;
-    // Before the exploration: a program that an engine refuses need not be explored.
+    // Load first: a program that an engine rejects need not be explored.
     Interpreter::new(Arc::clone(program)).map_err(|e| Failure::input(&e))?;
     let named = targets.iter().filter(|(name, _)| *name != EngineName::INTERP && *name != EngineName::MACHINE);
     let mut engines = Vec::new();
@@ -220,7 +220,7 @@ pub(super) fn verify(
     }
 }
 
-/// The engines of a target, which has accepted the program.
+/// Engines of a target; an error if it rejects the program.
 fn engines_of(target: EngineName, program: &Program, routes: Option<&fib::Table>) -> Result<Engines, Failure> {
     let mut engines = Engines { target, spare: None, pair: None, refused: String::new() };
     if target == EngineName::KERNEL {
@@ -244,7 +244,7 @@ fn explored(args: &VerifyArgs, program: &Arc<Program>, routes: Option<&fib::Tabl
     explored.map_err(|e| Failure::input(&e))
 }
 
-/// Runs all cases, those first in which the interpreter stopped, up to the first on which the engines part.
+/// Runs all cases, starting with those on which the interpreter aborted, up to the first disagreement.
 fn compare(
     program: &Program,
     explored: &Explored,
@@ -273,7 +273,7 @@ fn compare(
     Ok(compared)
 }
 
-/// Runs a case and changes of it on both engines, from its state. `stopped` is what the interpreter has stopped with on it.
+/// Runs a case and mutations of it on both engines, from its state. `stopped` is the interpreter's fault on it.
 fn side_by_side(
     program: &Program,
     case: &Case,
@@ -310,9 +310,9 @@ fn side_by_side(
     Ok(Tried::Parted(Box::new(Parted { seed: case.seed, state, packets, disagreement })))
 }
 
-/// One line for all runs whose state did not fit, with the reason of most of them; JSON has each.
+/// One line about all runs whose state did not fit, with the most frequent reason; JSON has each.
 fn misfits(misfits: &BTreeMap<String, u64>) -> String {
-    // Of reasons that are as frequent, the first.
+    // The first of equally frequent reasons.
     let Some((what, most)) = misfits.iter().rev().max_by_key(|(_, times)| **times) else { return String::new() };
     let all: u64 = misfits.values().sum();
     let others = match misfits.len() - 1 {
