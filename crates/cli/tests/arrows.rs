@@ -1,5 +1,5 @@
-//! The house keeps its shape: dependency arrows between crates are read from the manifests and compared with a table,
-//! and the table with the one in the book.
+//! Architecture test: compares the dependencies between crates in the manifests with a table, and the table with the
+//! one in the book.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
-/// Each room and the rooms it may use, lower rooms first. Dev-dependencies may add [`FOR_TESTS`] and any room above
-/// them in this table. A room that appears gets a row here and in `docs/book/src/architecture.md`.
+/// Each crate and its allowed dependencies, lower layers first. Dev-dependencies may add [`FOR_TESTS`] and any crate
+/// earlier in the table. A new crate needs a row here and in `docs/book/src/architecture.md`.
 const ROOMS: &[(&str, &[&str])] = &[
     ("random", &[]),
     ("wire", &[]),
@@ -57,10 +57,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Crates that the tests of every room may use.
+/// Crates that the tests of every crate may use.
 const FOR_TESTS: [&str; 2] = ["testkit", "proofcheck"];
 
-/// What every manifest takes from the workspace.
+/// Keys that every manifest inherits from the workspace.
 const INHERITED: [&str; 4] = ["edition", "rust-version", "license", "version"];
 
 fn top() -> PathBuf {
@@ -79,7 +79,7 @@ fn manifests() -> BTreeMap<String, Table> {
     found
 }
 
-/// The rooms named in the dependency tables called one of `kinds`, also in those for single platforms.
+/// Crates in the dependency tables called one of `kinds`, including platform-specific ones.
 fn arrows(manifest: &Table, kinds: &[&str]) -> BTreeSet<String> {
     let platforms =
         manifest.get("target").and_then(Value::as_table).into_iter().flatten().filter_map(|(_, t)| t.as_table());
@@ -94,7 +94,7 @@ fn arrows(manifest: &Table, kinds: &[&str]) -> BTreeSet<String> {
         .collect()
 }
 
-/// Everything that is wrong with the arrows of one manifest.
+/// All dependency errors of one manifest.
 fn judge(room: &str, manifest: &Table) -> Vec<String> {
     let Some(place) = ROOMS.iter().position(|(name, _)| *name == room) else {
         return vec![format!("`{room}` has no row in the table of rooms")];
@@ -132,7 +132,7 @@ fn crates_use_what_their_manifests_declare() {
     }
 }
 
-/// The Rust sources below a folder.
+/// Concatenated Rust sources of a folder and its subfolders.
 fn sources(folder: &Path) -> String {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let text = |path: PathBuf| if path.is_dir() { sources(&path) } else { std::fs::read_to_string(path).unwrap() };

@@ -1,4 +1,4 @@
-//! The README and the book can be followed: links lead somewhere, commands and examples are what the program takes.
+//! Tests of the README and the book: links resolve, and commands and examples are valid.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// All Markdown files of the repository's documentation and their texts.
+/// All Markdown files of the documentation, with their texts.
 fn pages() -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     let mut folders = vec![top().join("docs"), top().join("functions")];
@@ -28,7 +28,7 @@ fn pages() -> Vec<(PathBuf, String)> {
     found.into_iter().map(|path| (path.clone(), std::fs::read_to_string(path).unwrap())).collect()
 }
 
-/// The fenced blocks of a page in this language.
+/// Fenced blocks of a page in this language.
 fn blocks<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
     let fence = format!("```{language}\n");
     text.split(fence.as_str()).skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
@@ -88,7 +88,7 @@ fn readmes_of_programs_say_maps_limits_and_the_papers_row() {
         for file in std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
             let Some(source) = file.to_str().filter(|name| name.ends_with(".bpf.c")) else { continue };
             let source = std::fs::read_to_string(source).unwrap();
-            // Every map is in the table, and every parameter.
+            // The table lists every map and every parameter.
             let maps = source.split("} ").skip(1).filter_map(|rest| rest.split(" SEC(\".maps\")").next());
             let maps = maps.filter(|map| map.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'));
             let parameters = source.split("#ifndef ").skip(1).filter_map(|rest| rest.lines().next());
@@ -119,7 +119,7 @@ fn examples_are_accepted() {
     assert!(examples >= 2, "the README and the quick start have an example each, found {examples}");
 }
 
-/// Words of a command line up to a comment: `flowloom trace gen -w x  # y`.
+/// Words of a command line, up to a comment: `flowloom trace gen -w x  # y`.
 fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().take_while(|word| !word.starts_with('#')).collect()
 }
@@ -142,7 +142,7 @@ fn commands_and_options_exist() {
             }
             let help = String::from_utf8(output.stdout).unwrap();
             let known: Vec<&str> = help.split(|c: char| !(c.is_alphanumeric() || c == '-')).collect();
-            // What stands between quotes may have an arrow.
+            // Quoted arguments may contain an arrow.
             let is_option = |word: &&&str| word.starts_with('-') && !word.starts_with("->");
             for option in words.iter().filter(is_option) {
                 if !known.contains(option) {
@@ -156,7 +156,8 @@ fn commands_and_options_exist() {
     assert!(commands >= 8, "only {commands} commands found in the documentation");
 }
 
-/// The verifier's page shows what `check` prints. Compilers differ in instructions and registers, not in lines and what is found.
+/// The verifier's page shows the output of `check`. Instructions and registers depend on the compiler; lines and
+/// findings do not.
 #[test]
 fn the_verifiers_page_shows_what_check_says() {
     let page = std::fs::read_to_string(top().join("docs/book/src/verifier.md")).unwrap();

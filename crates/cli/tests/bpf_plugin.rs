@@ -1,4 +1,4 @@
-//! `flowloom bpf plugin`, asked as the public conformance suites ask their plugins.
+//! Tests of `flowloom bpf plugin`, invoked like plugins of the public conformance suites.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -13,19 +13,19 @@ use common::{Ran, flowloom};
 use flowloom_isa::{Insn, MapDef, MapKind, Program, asm};
 use flowloom_testkit::{Expected, InstructionCase, instruction_cases, words_of};
 
-/// Runs the plugin with this on its standard input.
+/// Runs the plugin with `input` on stdin.
 fn plugin(arguments: &[&str], input: &[u8]) -> Ran {
     let mut command = flowloom();
     command.args(["bpf", "plugin"]).args(arguments);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // One that does not read it is not wrong.
+    // Ignore a broken pipe: the plugin need not read stdin.
     let _ = child.stdin.take().unwrap().write_all(input);
     let ran = Ran::from(child.wait_with_output().unwrap());
     assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
     ran
 }
 
-/// Bytes as the public runner writes them: two spaces after each.
+/// Hexadecimal bytes in the format of the public runner: two spaces after each.
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}  ")).collect()
 }
@@ -59,7 +59,7 @@ fn fails(ran: &Ran, code: i32, words: &[&str]) {
 fn r0_is_printed_in_hexadecimal() {
     gives(&plugin(&[], code("r0 = 5\nexit").as_bytes()), "5\n");
     gives(&plugin(&[], code("r0 = -1\nexit").as_bytes()), "ffffffffffffffff\n");
-    // White space of any kind, bytes run together, no line end.
+    // Any white space between bytes, or none; no final newline.
     let mut packed = code("r0 = 0x1234 ll\nexit").replace("  ", "\n\t");
     gives(&plugin(&[], packed.as_bytes()), "1234\n");
     packed.retain(|c| !c.is_whitespace());
@@ -101,7 +101,7 @@ fn helpers_of_the_suites() {
         gives(&plugin(&[memory], code(strcmp).as_bytes()), &format!("{expected}\n"));
     }
     fails(&plugin(&["61616161 61616161"], code(strcmp).as_bytes()), 1, &["read at byte 8 of the memory"]);
-    // It unwinds where it gives 0, from any depth.
+    // A result of 0 unwinds the program, at any call depth.
     gives(&plugin(&[], code("r1 = -1\ncall 5\nr0 = 2\nexit").as_bytes()), "2\n");
     gives(&plugin(&[], code("r1 = 0\ncall 5\nr0 = 2\nexit").as_bytes()), "0\n");
     gives(&plugin(&[], code("r1 = 0\ncall f\nr0 = 2\nexit\nf: call 5\nr0 = 3\nexit").as_bytes()), "0\n");
@@ -115,7 +115,7 @@ fn objects_are_taken_raw_and_in_hexadecimal() {
         gives(&plugin(&["00 00", "--elf"], &input), "3\n");
         gives(&plugin(&["--elf"], &input), "1\n");
     }
-    // An object with maps means the kernel's helpers.
+    // An object with maps uses the kernel's helpers.
     let (name, kind) = ("counts".to_owned(), MapKind::Array);
     let maps = vec![MapDef { name, kind, key_bytes: 4, value_bytes: 8, max_entries: 2, ..MapDef::default() }];
     let text = "*(u32 *)(r10 - 4) = 1\nr2 = r10\nr2 += -4\nr1 = map[counts] ll\ncall map_lookup_elem\n\
@@ -163,12 +163,12 @@ fn an_unknown_option_leaves_the_memory() {
     assert!(ran.stderr.contains("`--jit` means nothing"), "{ran:?}");
 }
 
-/// The bytes of a program for the standard input.
+/// Program in hexadecimal bytes, for stdin.
 fn slots(program: &Program) -> Vec<u8> {
     hex(&program.insns.iter().flat_map(|insn| insn.to_bytes()).collect::<Vec<_>>()).into_bytes()
 }
 
-/// What is wrong with an answer to a case.
+/// Checks the plugin's answer to a case.
 fn judge(case: &InstructionCase, ran: &Ran) -> Result<(), String> {
     let fits = match &case.expected {
         Expected::Ends { r0, .. } => {
@@ -188,7 +188,7 @@ fn judge(case: &InstructionCase, ran: &Ran) -> Result<(), String> {
 #[test]
 fn the_suite_goes_through() {
     let mut wrong = Vec::new();
-    // In bytes with memory and without, as an object with memory and without; right results and errors.
+    // As bytes and as an object, each with and without memory; results and errors.
     let mut came = std::collections::BTreeMap::new();
     for case in instruction_cases() {
         let program = case::program(&case);
@@ -203,7 +203,7 @@ fn the_suite_goes_through() {
         if program.maps.is_empty() {
             run(&arguments, &slots(&program));
         }
-        // What no object can hold does not come in one.
+        // Skip programs that no object can represent.
         if let Ok(object) = flowloom_object::write(&program) {
             run(&[&arguments[..], &["--elf"]].concat(), &object);
         }

@@ -1,4 +1,4 @@
-//! `flowloom check`: which targets run a function, and which row they cannot run.
+//! Tests of `flowloom check`: the targets that run a function, and the row that a target cannot run.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -35,7 +35,7 @@ fn what_a_target_lacks_is_refused_there_with_row_and_reason() {
     }
     assert!(all.stdout.contains("machine  yes") && all.stdout.contains("interp   yes"), "{}", all.stdout);
 
-    // A target that is asked for decides alone.
+    // If targets are named, only they decide.
     let asked = ok(&["check", copies, "--target", "machine,interp"]);
     assert!(!asked.contains("kernel"), "{asked}");
     let refused = run(&["check", copies, "--target", "kernel", "--json"]);
@@ -85,7 +85,7 @@ fn what_is_too_large_for_ebpf_runs_on_the_machine() {
     }
     ok(&["check", name(&path), "--target", "machine"]);
 
-    // The kernel lacks something besides.
+    // A second limitation of the kernel.
     std::fs::write(&path, text.replace("pass;", "clone(2); pass;")).unwrap();
     let ran = run(&["check", name(&path), "--target", "kernel"]);
     assert!(ran.stdout.contains("`clone` at") && ran.stdout.contains("bytes of stack"), "{}", ran.stdout);
@@ -114,7 +114,7 @@ fn a_table_that_the_kernel_has_no_room_for_is_named() {
     );
 }
 
-/// `--json` keeps its word where a source has errors: a program that reads stdout finds them there.
+/// With `--json`, errors of a source are printed to stdout too.
 #[test]
 fn errors_of_a_source_are_printed_as_json() {
     let folder = tempfile::tempdir().unwrap();
@@ -162,7 +162,7 @@ fn an_implicit_otherwise_is_noted() {
     }
 }
 
-/// What `check` says a target runs, `run` runs there: without counters, if the function is too large with them.
+/// If `check` accepts a target, `run` runs there: without counters, if the function is too large with them.
 #[test]
 fn a_function_that_is_too_large_with_counters_runs_without() {
     let folder = tempfile::tempdir().unwrap();

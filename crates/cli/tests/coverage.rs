@@ -1,10 +1,10 @@
-//! `docs/coverage.md` tells the truth about itself: every item of the papers stands there once, and what it names exists.
+//! Consistency of `docs/coverage.md`: it lists every item of the papers once, and the things it names exist.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The papers' items: prefix and how many there are.
+/// Items per paper: prefix and count.
 const ITEMS: [(&str, usize); 5] = [("FB", 49), ("DP", 8), ("EH", 32), ("SP", 16), ("SN", 26)];
 
 struct Row {
@@ -31,7 +31,7 @@ fn rows() -> Vec<Row> {
         .collect()
 }
 
-/// What stands in backticks.
+/// Contents of backticks.
 fn quoted(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }

@@ -1,4 +1,4 @@
-//! The long proofs of this crate: `make evidence` runs and records them.
+//! Long tests of this crate: `make evidence` runs and records them.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
 mod common;
@@ -6,8 +6,8 @@ mod common;
 use common::tshark::judge_rewriting;
 use common::{EVERYWHERE, captures, kernel, read, stem};
 
-/// The rewriting function makes no checksum bad in any packet of the captures that `FLOWLOOM_TRACES` names, on any engine;
-/// `tshark` judges.
+/// On every engine, the rewriting function makes no checksum bad in any packet of the captures that `FLOWLOOM_TRACES`
+/// names, as checked by `tshark`.
 #[test]
 #[ignore = "a proof"]
 fn evidence_checksums() {
@@ -26,6 +26,6 @@ fn evidence_checksums() {
             outputs += j.outputs;
         }
     }
-    // Each was compared: the first with a checksum that became bad would have ended the test.
+    // The comparison panics at the first checksum that became bad.
     println!("in {outputs} packets that left, no checksum is bad that was not bad before");
 }

@@ -1,7 +1,7 @@
-//! XDP programs of public packages, through the commands that a user types. Run with `make evidence ONLY=public-programs`.
+//! XDP programs of public packages, run through the user commands. Start with `make evidence ONLY=public-programs`.
 //!
-//! `scripts/public-objects` fetches and compiles them; `FLOWLOOM_OBJECTS` names another folder of them, with its
-//! `objects.json`. `FLOWLOOM_OBJECT` takes the objects with this in their name; then the book is left alone.
+//! `scripts/public-objects` fetches and compiles them; `FLOWLOOM_OBJECTS` names another folder with objects and an
+//! `objects.json`. `FLOWLOOM_OBJECT` selects objects by a part of their name; the book is not updated then.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 mod common;
@@ -15,7 +15,7 @@ use flowloom_testkit::skip;
 use public::page;
 use public::trial::{self, LIMIT, Made, Row};
 
-/// Distinct programs at least: fewer mean that something was lost.
+/// Minimum number of distinct programs; fewer mean that some were lost.
 const FEWEST: usize = 60;
 
 fn objects() -> Result<PathBuf, String> {
@@ -31,10 +31,10 @@ fn objects() -> Result<PathBuf, String> {
     Err(format!("scripts/public-objects: {}", words.lines().last().unwrap_or("no reason given")))
 }
 
-/// XDP programs of Debian's packages, crates and PyPI's packages that no test of the repository uses: `check`, `verify --packets
-/// 300` and `explain` of each, with the kernel's verdict. Of those that the kernel accepts, 95% are accepted; none that it
-/// refuses is; no engine disagrees; no command takes longer than 60 s; 80% of those that use nothing foreign to hardware
-/// have a plan. The table is in the book (`public.md`).
+/// Runs `check`, `verify --packets 300` and `explain` on XDP programs of Debian packages, crates and PyPI packages that
+/// no other test uses, and compares with the kernel's verdict. Of the programs that the kernel accepts, we accept 95%;
+/// of those that it rejects, none. No engine disagrees. No command takes longer than 60 s. 80% of the programs without
+/// foreign features have a plan. The table is in the book (`public.md`).
 #[test]
 #[ignore = "minutes"]
 fn evidence_public_programs() {

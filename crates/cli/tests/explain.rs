@@ -1,4 +1,4 @@
-//! What `flowloom explain` prints of the toy and the firewall, and how it refuses.
+//! Tests of `flowloom explain` on the toy and the firewall, and of its refusals.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -11,14 +11,14 @@ use serde_json::Value;
 
 const TOY: &str = "functions/ebpf/toy/toy_printed.bpf";
 const FIREWALL: &str = "functions/ebpf/simple_firewall/simple_firewall.bpf.c";
-/// The compiler whose instructions the goldens show.
+/// Compiler that produced the instructions in the goldens.
 const COMPILER: &str = "clang-14";
 
 fn file(name: &str) -> PathBuf {
     Path::new("tests/explain").join(name)
 }
 
-/// `explain` of the firewall as one compiler makes it; none, and a line that says so, where it is not installed.
+/// Output of `explain` for the firewall, compiled by [`COMPILER`]. `None`, with a SKIP line, if it is not installed.
 fn firewall(test: &str, arguments: &[&str]) -> Option<String> {
     let ran =
         Ran::from(flowloom().args(["explain", FIREWALL]).args(arguments).env("CLANG", COMPILER).output().unwrap());
@@ -51,7 +51,7 @@ fn the_papers_layout_is_told() {
     golden(file("toy_blocks.txt"), &ok(&["explain", TOY, "--schedule", "blocks"]));
     golden(file("toy_blocks_verbose.txt"), &ok(&["explain", TOY, "--schedule", "blocks", "-v"]));
     golden(file("toy_blocks.json"), &ok(&["explain", TOY, "--schedule", "blocks", "--json"]));
-    // What both kinds of schedule say, by the same names.
+    // Both schedules use the same keys.
     let [blocks, dataflow] = ["blocks", "dataflow"].map(|how| json(&["explain", TOY, "--schedule", how, "--json"]));
     for told in [&blocks, &dataflow] {
         for key in ["stages", "latency_cycles", "ilp_max", "ilp_avg", "clock_mhz", "window_bytes"] {
@@ -75,7 +75,8 @@ fn the_papers_layout_is_told() {
     assert!(page.contains("laid out block by block") && page.contains("waits for a call"), "{page}");
 }
 
-/// A program that computes with the length waits for the last word, unless the shell tells the length: 23 words of a frame of 1518 bytes.
+/// A program that uses the packet length waits for the last word, unless the shell provides the length: 23 words for a
+/// frame of 1518 bytes.
 #[test]
 fn the_length_may_be_given() {
     if !common::clang("the_length_may_be_given") {
@@ -92,10 +93,10 @@ fn the_length_may_be_given() {
         let said = given["latency"]["last_word_reason"].as_str().unwrap();
         assert_eq!(said, "the exact length is used; it comes with the first word");
     }
-    // A program that only asks whether bytes are there has nothing of it.
+    // Bounds checks alone do not benefit.
     let latency = |arguments: &[&str]| json(&[&["explain", TOY, "--json"][..], arguments].concat())["latency"].clone();
     assert_eq!(latency(&[]), latency(&["--length-given"]));
-    // And a packet's way through it is shorter by as much.
+    // The predicted latency decreases by the same amount.
     let p50 = |arguments: &[&str]| {
         let made = ["predict", program, "--flows", "1", "--rate", "1Mpps", "-c", "100", "--json"];
         json(&[&made[..], arguments].concat())["latency"]["p50_cycles"].as_u64().unwrap()
@@ -130,7 +131,8 @@ fn schemes_clocks_and_queues_are_as_asked_for() {
     assert!(whole["register_bits"].as_u64() > pruned["register_bits"].as_u64());
 }
 
-/// A program without a plan is a finding of `explain` and `predict` alike; `--json` prints the refusal with a stable code.
+/// A program without a plan is a finding in both `explain` and `predict`; `--json` prints the refusal with a stable
+/// code.
 #[test]
 fn refusals_have_a_code_and_one_exit_code() {
     let cases =
@@ -197,7 +199,7 @@ fn what_has_no_pipeline_is_refused_with_place_reason_and_way_out() {
             assert!(ran.stderr.contains(words), "{arguments:?}: `{words}` is not in\n{}", ran.stderr);
         }
     }
-    // No page of what was refused.
+    // A refused program gets no HTML page.
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("page.html");
     assert_eq!(run(&["explain", TOY, "--scheme", "stats=none", "--html", name(&page)]).code, Some(1));

@@ -1,4 +1,5 @@
-//! The page of the firewall in a browser without a screen: everything is there, choosing works, nothing is complained about.
+//! Tests of the firewall's HTML page in a headless browser: contents are complete, selection works, the console has no
+//! errors.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -11,14 +12,14 @@ use flowloom_testkit::skip;
 use serde_json::Value;
 
 const FIREWALL: &str = "functions/ebpf/simple_firewall/simple_firewall.bpf.c";
-/// What a picture of an empty page does not come to.
+/// Lower bound of the screenshot's size in bytes; a screenshot of an empty page is smaller.
 const PICTURE_BYTES: u64 = 60_000;
 
 struct Browser {
     folder: tempfile::TempDir,
 }
 
-/// A page as the browser has it once its script has run, and what was said on the console.
+/// DOM of a page after its script has run, and the console messages.
 struct Opened {
     dom: String,
     console: Vec<String>,
@@ -69,7 +70,7 @@ fn strings<'v>(list: &'v Value, key: &str) -> Vec<&'v str> {
     list.as_array().unwrap().iter().map(|one| one[key].as_str().unwrap()).collect()
 }
 
-/// Text as it stands in a page.
+/// Text with HTML escapes.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
@@ -111,7 +112,7 @@ fn the_page_of_the_firewall_shows_what_it_should() {
     assert!(std::fs::metadata(&picture).unwrap().len() > PICTURE_BYTES);
 }
 
-/// The page names a place in its address: its script chooses that, as a click does.
+/// The fragment of the page's address selects an item, as a click does.
 #[test]
 fn choosing_shows_what_belongs_together() {
     let test = "choosing_shows_what_belongs_together";
@@ -128,7 +129,7 @@ fn choosing_shows_what_belongs_together() {
     let node = &update["node"];
     let line = &update["line"];
 
-    // Of an element: its classes once the script has run.
+    // Classes of an element after the script has run.
     let classes = |dom: &str, mark: &str| {
         let tag = dom.split('<').find(|tag| tag.contains(mark)).unwrap_or_else(|| panic!("no {mark}")).to_owned();
         tag.split("class=\"").nth(1).unwrap().split('"').next().unwrap().to_owned()
@@ -149,14 +150,14 @@ fn choosing_shows_what_belongs_together() {
         }
         let said = dom.split("<aside id=\"selected\"").nth(1).unwrap().split("</aside>").next().unwrap();
         assert!(said.contains("insert flows[") && !said.contains("hidden"), "{place}: {said}");
-        // What does not belong there is not chosen.
+        // Unrelated items are not selected.
         assert!(dom.matches("class=\"op gate small\"").count() > 5, "{place}");
     }
     let dom = browser.open(&address(&page, &format!("#!n{node}"))).dom;
     assert!(dom.matches("<path d=\"M").count() > 5 && dom.contains("class=\"from\""), "lines to what it uses");
 }
 
-/// Complaints of a page are heard: else their absence would say nothing.
+/// Console errors are detected; otherwise their absence would prove nothing.
 #[test]
 fn complaints_are_heard() {
     let Some(browser) = Browser::find("complaints_are_heard") else { return };

@@ -1,4 +1,4 @@
-//! `flowloom fmt` as users start it.
+//! Tests of `flowloom fmt` as a command.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -32,7 +32,7 @@ fn files_and_folders_are_written_anew() {
         assert_eq!(std::fs::read_to_string(file(path)).unwrap(), expected, "{path}");
     }
     assert_eq!(ok(&["fmt", "--check", name(folder.path()), name(&file("a.efsm"))]), "");
-    // A file that is named is a source, whatever its name.
+    // A named file is treated as a source, whatever its extension.
     ok(&["fmt", name(&file("other.txt"))]);
     assert_eq!(std::fs::read_to_string(file("other.txt")).unwrap(), CLEAN);
 }

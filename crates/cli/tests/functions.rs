@@ -1,4 +1,4 @@
-//! The functions that ship do what their scenarios say, on every engine that takes them.
+//! The functions in `functions/` pass their scenarios on every engine that runs them.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -38,7 +38,7 @@ fn a_byte_order_mark_may_start_scenarios() {
     ok(&["test", name(folder.path()), "--engine", "machine"]);
 }
 
-/// Every function and program of a folder and those in it.
+/// Every function and program in a folder and its subfolders.
 fn sources(folder: PathBuf) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
@@ -59,7 +59,7 @@ fn every_function_and_program_is_proved_safe() {
     assert!(sources.len() > 30, "{sources:?}");
     for source in sources.iter().filter(|source| has_clang || !name(source).ends_with(".c")) {
         let checked = json(&["check", name(source), "--target", "interp", "--json"]);
-        // An object has programs, a function is one.
+        // `programs` is missing for a function.
         let programs = checked["programs"].as_array().cloned().unwrap_or_else(|| vec![checked]);
         assert!(!programs.is_empty(), "{}", source.display());
         for program in programs {

@@ -1,4 +1,4 @@
-//! What comes out of `flowloom run`, judged by `tshark`: checksums, lengths, time stamps, conversations.
+//! Output of `flowloom run`, checked by `tshark`: checksums, lengths, time stamps, conversations.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 mod common;
@@ -13,7 +13,7 @@ use common::{
 use flowloom_testkit::{PacketBuilder, Rng};
 use flowloom_trace::CapturedPacket;
 
-/// Where packets of the tests begin, in nanoseconds: whole microseconds, so that every format holds it.
+/// Time of the first packet in nanoseconds: whole microseconds, which every format can represent.
 const BEGIN_NS: u64 = 1_700_000_000_000_000_000;
 
 fn packet(time_ns: u64, bytes: Vec<u8>) -> CapturedPacket {
@@ -21,8 +21,8 @@ fn packet(time_ns: u64, bytes: Vec<u8>) -> CapturedPacket {
     CapturedPacket { time_ns, bytes, original_len_bytes, port: 1, ..CapturedPacket::default() }
 }
 
-/// Packets of every kind between so many hosts, each eighth with wrong checksums. At most 2 tags and 4 extension headers are parsed; those with
-/// more are sorted out by `Opinion::is_out_of_reach`.
+/// Packets of every kind between this number of hosts, one in eight with wrong checksums. The parser handles at most 2
+/// tags and 4 extension headers; `Opinion::is_out_of_reach` excludes packets with more.
 fn random_packets(rng: &mut Rng, count: usize, hosts: usize) -> Vec<CapturedPacket> {
     let mut time_ns = BEGIN_NS;
     let mut next = || {
@@ -36,7 +36,7 @@ fn random_packets(rng: &mut Rng, count: usize, hosts: usize) -> Vec<CapturedPack
     (0..count).map(|_| next()).collect()
 }
 
-/// Traffic made for the rewriting function, and after it packets of every kind.
+/// Traffic generated for the rewriting function, followed by packets of every kind.
 fn rewriting_traffic() -> Vec<CapturedPacket> {
     let folder = tempfile::tempdir().unwrap();
     let mut packets = read(&generated(folder.path(), REWRITE, 6000, 3));
@@ -52,7 +52,7 @@ fn keeps_checksums(test: &str, engines: &[&str]) {
     let Some(judged) = judge_rewriting(test, "made traffic", rewriting_traffic(), engines, true) else { return };
     for (engine, judged) in engines.iter().zip(judged) {
         eprintln!("{engine}: {judged:?}");
-        // Every kind of checksum was rewritten where it was good, and where it was bad or absent was kept so.
+        // For every kind of checksum, packets with a good, a bad and an absent checksum were rewritten.
         for what in CHECKSUMS {
             assert!(judged.count(what, GOOD) >= 50, "{what}: too few good ones were rewritten");
         }
@@ -63,7 +63,8 @@ fn keeps_checksums(test: &str, engines: &[&str]) {
     }
 }
 
-/// Linux writes a TCP checksum that is 0 as 0xffff, which is the same number; where another is due, 0xffff is wrong.
+/// Linux writes a TCP checksum of 0 as 0xffff, which is equal in ones' complement. If another checksum is due, 0xffff
+/// is wrong.
 #[test]
 fn a_tcp_checksum_of_zero_is_good_in_both_spellings() {
     const PAYLOAD_AT: usize = 14 + 20 + 20;
@@ -72,7 +73,7 @@ fn a_tcp_checksum_of_zero_is_good_in_both_spellings() {
         let builder = PacketBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 0, 2]).tcp(1000, 80);
         builder.payload(&word.to_be_bytes()).build()
     };
-    // What the checksum is without a payload makes it 0 as a payload.
+    // With the checksum of the empty payload as payload, the checksum is 0.
     let mut zero = built(0);
     let rest = [zero[SUM_AT], zero[SUM_AT + 1]];
     zero = built(u16::from_be_bytes(rest));
@@ -103,7 +104,7 @@ fn rewriting_in_the_kernel_keeps_checksums() {
     }
 }
 
-/// The proof `checksums` judges the captures whole.
+/// The long test `evidence_checksums` covers the captures in full.
 #[test]
 fn rewriting_captures_makes_no_checksum_bad() {
     let test = "rewriting_captures_makes_no_checksum_bad";
@@ -116,7 +117,7 @@ fn rewriting_captures_makes_no_checksum_bad() {
     }
 }
 
-/// Byte order and unit of a time stamp of a capture written by hand.
+/// Byte order and time unit of a hand-written capture.
 #[derive(Clone, Copy)]
 struct Written {
     is_big: bool,
@@ -132,7 +133,7 @@ impl Written {
         words.iter().flat_map(|w| if self.is_big { w.to_be_bytes() } else { w.to_le_bytes() }).collect()
     }
 
-    /// A pcap file.
+    /// Encodes packets as a pcap file.
     fn pcap(self, packets: &[CapturedPacket]) -> Vec<u8> {
         let magic = if self.unit_ns == 1 { 0xa1b2_3c4d } else { 0xa1b2_c3d4 };
         let mut file = self.words(&[magic]);
@@ -147,7 +148,7 @@ impl Written {
         file
     }
 
-    /// A pcapng file with one interface.
+    /// Encodes packets as a pcapng file with one interface.
     fn pcapng(self, packets: &[CapturedPacket]) -> Vec<u8> {
         let block = |kind: u32, body: &[u8]| {
             let mut body = body.to_vec();
@@ -171,7 +172,7 @@ impl Written {
     }
 }
 
-/// Packets of all sizes, each fourth cut short, some at one time and one that goes back in time.
+/// Packets of all sizes: one in four is cut short, some have equal times, and one goes back in time.
 fn frames(rng: &mut Rng) -> Vec<CapturedPacket> {
     let mut packets = random_packets(rng, 1500, 60);
     for (i, p) in packets.iter_mut().enumerate() {
@@ -193,7 +194,7 @@ fn frames(rng: &mut Rng) -> Vec<CapturedPacket> {
     packets
 }
 
-/// Time, length on the wire and bytes.
+/// Time, length on the wire, and bytes.
 fn frame(packet: &CapturedPacket) -> (u64, u32, &[u8]) {
     (packet.time_ns, packet.original_len_bytes, &packet.bytes)
 }
@@ -248,7 +249,7 @@ fn what_passes_the_kernel_is_what_came() {
     assert_same_frames("in the kernel", &taken, &read(&left));
 }
 
-/// The frames as `tshark` reads them: time, both lengths.
+/// Time and both lengths of the frames, as read by `tshark`.
 fn frames_by_tshark(test: &str, capture: &Path) -> Option<Vec<Vec<String>>> {
     fields(test, capture, &["frame.time_epoch", "frame.len", "frame.cap_len"])
 }
@@ -281,7 +282,7 @@ fn captures_pass_as_they_came() {
         ok(&["run", PASS_ALL, "-r", name(&capture), "-w", name(&left)]);
         assert_same_frames(name(&capture), &read(&capture), &read(&left));
         if ["malformed", "frag"].contains(&stem(&capture).as_str()) && capture.extension().is_some_and(|e| e == "xz") {
-            // The capture as another program unpacks it.
+            // The capture, decompressed by another program.
             let Some(_) = common::tool(test, "xz", &["--version"]) else { return };
             let unpacked = std::process::Command::new("xz").arg("-dc").arg(&capture).output().unwrap();
             let given = folder.path().join("given.pcap");
@@ -293,9 +294,9 @@ fn captures_pass_as_they_came() {
     }
 }
 
-/// The distinct UDP conversations that `tshark` finds: lines of its table.
+/// Number of distinct UDP conversations that `tshark` finds: lines of its table.
 fn conversations(test: &str, capture: &Path) -> Option<usize> {
-    // A conversation inside of a tunnel is none of the function's: it reads the outer addresses.
+    // The function reads outer addresses only, so conversations inside tunnels are disabled.
     let arguments = [
         "-n",
         "--disable-protocol",
@@ -318,13 +319,14 @@ fn conversations(test: &str, capture: &Path) -> Option<usize> {
     Some(ends.len())
 }
 
-/// UDP conversations that the function looked up.
+/// Number of UDP conversations that the function looked up.
 fn flows_looked_up(capture: &Path, engine: &str) -> u64 {
     let report = json(&["run", UDP_FLOWS, "--engine", engine, "-r", name(capture), "--json"]);
     report["elements"][0]["flows_looked_up"].as_u64().unwrap_or_else(|| panic!("{report}"))
 }
 
-/// Packets of UDP conversations between few hosts, so that many have both directions, beside other traffic.
+/// Packets of UDP conversations between few hosts, so that many conversations have both directions, mixed with other
+/// traffic.
 fn conversation_traffic(folder: &Path) -> PathBuf {
     let mut rng = Rng::from_env(0xc0);
     let mut packets = random_packets(&mut rng, 4000, 5);
@@ -337,7 +339,7 @@ fn conversation_traffic(folder: &Path) -> PathBuf {
 fn flows_are_tsharks(test: &str, engines: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let capture = conversation_traffic(folder.path());
-    // What lies out of reach of the parse is no conversation of ours.
+    // The function does not see conversations beyond the limits of the parser.
     let Some(before) = opinions(test, &capture) else { return };
     let packets: Vec<_> = read(&capture).into_iter().filter(|p| !before[&epoch(p.time_ns)].is_out_of_reach()).collect();
     write(&capture, &packets);
@@ -361,7 +363,7 @@ fn udp_flows_in_the_kernel_are_tsharks_conversations() {
     }
 }
 
-/// Captures whose UDP conversations `tshark` was asked for once.
+/// Captures and their number of UDP conversations, as once computed by `tshark`.
 const KNOWN_CONVERSATIONS: [(&str, u64); 2] = [("small-hdronly", 2460), ("real-mix-debian-hdronly", 2145)];
 
 fn flows_of_captures_are_known(test: &str, engines: &[&str]) {

@@ -1,4 +1,4 @@
-//! Maps as large as those of a load balancer: `check`, `verify` and `run` on them, and the file that a state goes to.
+//! Maps of the size of a load balancer's: `check`, `verify` and `run` on them, and the state file.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -10,8 +10,8 @@ use flowloom_testkit::{Clang, PacketBuilder, skip};
 use flowloom_trace::CaptureWriter;
 use serde_json::Value;
 
-/// A load balancer with the maps of Katran at full size: consistent-hashing rings of 512 services, a table of connections of
-/// 8 million entries in maps by CPU, servers, ids of QUIC connections, and counters.
+/// A load balancer with the maps of Katran at full size: consistent-hashing rings of 512 services, a connection table
+/// of 8 million entries in per-CPU maps, servers, QUIC connection ids, and counters.
 const BALANCER: &str = r#"
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -82,7 +82,7 @@ SEC("xdp") int balance(struct xdp_md *ctx)
 }
 "#;
 
-/// A key above the entries that maps have for a verdict: the kernel takes the lookup without a null check.
+/// A constant key above the map size used for verification: the kernel accepts the lookup without a null check.
 const CONSTANT_KEY: &str = r#"
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -150,7 +150,7 @@ fn a_state_path_that_cannot_be_written_ends_the_run_at_its_start() {
     assert!(ran.code == Some(2) && ran.stdout.is_empty(), "{ran:?}");
     assert!(ran.stderr.contains("`/nonexistent/x.json` cannot be written"), "{ran:?}");
     assert!(!out.exists(), "no packet has been run");
-    // A run that fails leaves an earlier state as it was, and nothing else.
+    // A failed run leaves an earlier state unchanged and no temporary file.
     let state = folder.path().join("state.json");
     std::fs::write(&state, "earlier").unwrap();
     let all = std::fs::read(&capture).unwrap();
@@ -166,7 +166,8 @@ fn a_state_path_that_cannot_be_written_ends_the_run_at_its_start() {
     assert!(std::fs::read_to_string(&state).unwrap().starts_with("{\""));
 }
 
-/// A state is written entry by entry: its text, or a tree of its values, would take several times the memory of the run.
+/// A state is written entry by entry: its text, or a tree of its values, would take several times the memory of the
+/// run.
 #[test]
 fn a_large_state_is_written_in_little_memory() {
     const CONTEXTS: u32 = 100_000;

@@ -1,4 +1,4 @@
-//! What functions log: printed by `run` on every engine, compared by `verify`, expected by scenarios.
+//! Logs of functions: printed by `run` on every engine, compared by `verify`, expected by scenarios.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 mod common;
@@ -32,7 +32,7 @@ stateful scanner {
 }
 "#;
 
-/// A function and a capture in which 10.0.0.1 looks at eight ports, two seconds apart, and 10.0.0.2 at two.
+/// A function and a capture in which 10.0.0.1 probes eight ports, two seconds apart, and 10.0.0.2 two.
 fn files(folder: &Path) -> (PathBuf, PathBuf) {
     let (function, capture) = (folder.join("scan.efsm"), folder.join("in.pcap"));
     std::fs::write(&function, SCAN).unwrap();
@@ -69,11 +69,11 @@ fn every_engine_logs_the_same_lines() {
              tcp.dport=83 ports=3 slack=-2 old(slack)=-1"
         );
         assert_eq!(lines, [alert, format!("6.000000005 log {place}:16 and more")], "{engine}: {said}");
-        // The timer has run out, and the registers with it; there are not enough ports for a second alert.
+        // The timer expired and reset the registers; the remaining ports do not suffice for a second alert.
         assert_eq!(said.matches(" alert ").count(), 1, "{engine}: {said}");
 
         let said = ok(&["run", name(&function), "-r", name(&capture), "--engine", engine, "--json"]);
-        // Every line is a value by itself, the summary included.
+        // Every line is a JSON value, including the summary.
         let lines: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!((lines.len(), &lines[2]["packets"]), (3, &10.into()), "{said}");
         assert_eq!(lines[0]["event"], "log", "{said}");
@@ -89,7 +89,7 @@ fn every_engine_logs_the_same_lines() {
     assert_eq!(judged.code, Some(0), "{judged:?}");
 }
 
-/// The reference machine does not depend on the limits of eBPF: here its stack, which the words of a hash exceed.
+/// The reference machine is not subject to the limits of eBPF: here the stack size, which the words of a hash exceed.
 #[test]
 fn the_machine_runs_what_no_program_holds() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `flowloom new`: what it begins is right at once.
+//! Tests of `flowloom new`: the generated function is valid.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;

@@ -1,5 +1,5 @@
-//! Objects that `flowloom build --target bpf` writes, in the hands of other people's loaders: `bpftool`, `ip link`,
-//! `xdp-loader`. Everything happens in mount and network namespaces that die with the process that made them.
+//! Objects written by `flowloom build --target bpf`, loaded by third-party loaders: `bpftool`, `ip link`, `xdp-loader`.
+//! The tests run in mount and network namespaces that end with the process that made them.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 mod common;
@@ -13,14 +13,14 @@ use serde_json::Value;
 
 const FUNCTIONS: [&str; 5] = [PORT_KNOCKING, BIG_FLOW, REWRITE, UDP_FLOWS, PASS_ALL];
 
-/// A folder for objects and what tools say.
+/// A folder for objects and for the output of tools.
 struct Lab {
     test: &'static str,
     folder: tempfile::TempDir,
 }
 
 impl Lab {
-    /// `None`, and a line that says why, where the kernel, the tools or the namespaces cannot be had.
+    /// `None`, with a SKIP line, if the kernel, the tools or the namespaces are not available.
     fn new(test: &'static str, tools: &[&str]) -> Option<Lab> {
         if !kernel(test) {
             return None;
@@ -45,7 +45,7 @@ impl Lab {
         }
     }
 
-    /// Runs a script in namespaces of its own, in the lab's folder.
+    /// Runs a script in new namespaces, in the lab's folder.
     fn sh(&self, script: &str, arguments: &[&str]) -> std::io::Result<Ran> {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--net", "bash", "-eu", "-c", script, self.test]).args(arguments);
@@ -79,7 +79,7 @@ impl Lab {
     }
 }
 
-/// Of each row of a function: element, line, source text.
+/// Element, line and source text of each row of a function.
 fn rows(function: &str) -> Vec<(String, u32, String)> {
     let text = std::fs::read_to_string(top().join(function)).unwrap();
     let (compiled, _) = flowloom_efsm::compile(function, &text, &[]).unwrap();
@@ -103,7 +103,7 @@ fn bpftool_loads_them_and_the_verifier_names_rows() {
             &[name(&object)],
         );
         let (log, code) = (lab.read("log"), lab.read("code"));
-        // Loaders go on without type information that the kernel refuses; we do not.
+        // Loaders continue without type information that the kernel rejects; this test does not accept that.
         assert!(!log.contains("Error loading .BTF"), "{function}:\n{log}");
         let stem = object.file_stem().unwrap().to_str().unwrap();
         assert!(lab.json("program")["name"].as_str().unwrap().starts_with(stem), "{function}: {}", lab.json("program"));
@@ -166,7 +166,7 @@ fn bpftool_dumps_contexts_by_name() {
     assert_eq!(conversations[0]["packets"], 3, "{conversations:?}");
 }
 
-/// The map that holds a function's contexts: it has the name of the element.
+/// The map of a function's contexts, named like the element.
 fn map_of(function: &str) -> &'static str {
     match function {
         PORT_KNOCKING => "knock",
@@ -218,11 +218,11 @@ fn xdp_loader_attaches_them() {
     }
 }
 
-/// A host knocks at another with real sockets; the other's kernel counts the datagrams that came through.
+/// A host knocks at another through real sockets; the kernel of the other host counts the datagrams that arrive.
 #[test]
 fn a_live_door_opens_for_the_right_knocks() {
     let Some(lab) = Lab::new("a_live_door_opens_for_the_right_knocks", &["ip", "bpftool"]) else { return };
-    // The machine may be slow: knocks may be a minute apart.
+    // On a slow machine, knocks may be a minute apart.
     let object = lab.build(PORT_KNOCKING, &["--param", "protected=4022", "--param", "gap=60s"]);
     let ran = lab.must(
         "mount -t tmpfs tmpfs /run

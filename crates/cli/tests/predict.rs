@@ -1,4 +1,4 @@
-//! `flowloom predict`: traffic, rates and pipelines as users name them.
+//! Tests of `flowloom predict`: traffic, rates and pipelines from the command line.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 const TOY: &str = "functions/ebpf/toy/toy_printed.bpf";
 
-/// The toy's only map, scheduled.
+/// Timing with the toy's only map under this scheme.
 fn timing(scheme: &str) -> Value {
     let map = json!({
         "name": "stats",
@@ -61,7 +61,7 @@ fn traffic_and_pipelines_are_what_is_asked_for() {
     let profile = on(&["--profile", "caida2019", "--rate", "100G", "--estimate"]);
     assert_eq!((&profile["maps"][0]["known"], &profile["packets_lost"]), (&json!("assumed"), &json!(0)));
     assert!(profile["traffic"] == "caida2019" && (mpps(&profile) - 28.7).abs() < 1.0, "{profile}");
-    // The program runs on every packet unless an estimate is asked for.
+    // The program runs on every packet unless an estimate is requested.
     let run = on(&["--profile", "caida2019", "--rate", "100G"]);
     assert_eq!(run["maps"][0]["known"], "run");
     let exact = on(&["--profile", "caida2019", "--rate", "100G", "--exact"]);
@@ -86,10 +86,10 @@ fn captures_come_in_their_own_time_or_at_a_rate() {
     writer.finish().unwrap();
     let (file, capture) = (file.to_str().unwrap(), capture.to_str().unwrap());
     let at = |rate| predicted(&["--timing", file, "-r", capture, "--rate", rate]);
-    // A packet in 250 cycles.
+    // One packet per 250 cycles.
     let own = at("own");
     assert_eq!((&own["cycles"], &own["latency"]["max_cycles"]), (&json!(250 * 99 + 1), &json!(15)));
-    // All of them are no IP, and count in one entry.
+    // None is IP, so all update the same entry.
     let line = at("line");
     assert_eq!(line["cycles"], 3 * 99 + 1);
     assert_eq!(at("10Mpps")["cycles"], 25 * 99 + 1);
@@ -98,7 +98,7 @@ fn captures_come_in_their_own_time_or_at_a_rate() {
 #[test]
 fn a_pipeline_is_planned_where_none_is_named() {
     let planned = predicted(&["--zipf", "1000", "-c", "5000", "--rate", "line"]);
-    // Counters change inside of their table, so nothing is in the way of a packet in every cycle.
+    // Counters are updated inside the table, so a packet can enter in every cycle.
     assert_eq!((&planned["cycles"], &planned["packets_lost"]), (&json!(4999 + 1), &json!(0)), "{planned}");
 }
 

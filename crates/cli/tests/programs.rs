@@ -1,4 +1,4 @@
-//! Programs in C and in assembler: the classical ones that ship, and what is said of programs that cannot be taken.
+//! Programs in C and assembler: those in `functions/`, and the messages about invalid programs.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -9,7 +9,7 @@ use common::{json, kernel, name, ok, run, top};
 use flowloom_isa::{asm, disasm};
 use serde_json::Value;
 
-/// What `flowloom test` is to say of a program's scenarios on an engine.
+/// Expected results in `flowloom test` for a program's scenarios on an engine.
 fn results<'t>(program: &'t Value, engine: &str) -> Vec<(&'t str, &'t Value)> {
     let scenarios = program["scenarios"].as_array().unwrap();
     let result = |scenario: &'t Value| (scenario["scenario"].as_str().unwrap(), scenario);
@@ -34,7 +34,7 @@ fn classical_programs_do_what_their_scenarios_say() {
             assert!(results.len() >= 3, "{called} has {} scenarios", results.len());
             for (scenario, tried) in results {
                 let cell = &tried["engines"][engine];
-                // Test runs of the kernel do not take frames without an Ethernet header.
+                // The kernel's test runs reject frames without an Ethernet header.
                 let is_too_short = cell["why"].as_str().is_some_and(|why| why.contains("shorter than 14 bytes"));
                 let is_left_out = engine == "kernel" && is_too_short;
                 assert!(cell["result"] == "ok" || is_left_out, "{called} \"{scenario}\" on {engine}: {cell}");
@@ -43,7 +43,7 @@ fn classical_programs_do_what_their_scenarios_say() {
     }
 }
 
-/// Without packets a program is explored, and what was found is run on both engines.
+/// Without packets, a program is explored, and the cases found are run on both engines.
 #[test]
 fn programs_are_explored_and_agree() {
     let test = "programs_are_explored_and_agree";
@@ -61,7 +61,7 @@ fn programs_are_explored_and_agree() {
     }
 }
 
-/// eHDL's Listing 2: the lines that are printed stand where they are printed.
+/// eHDL's Listing 2: the printed instructions have the printed line numbers.
 #[test]
 fn the_toy_is_as_it_is_printed() {
     let path = top().join("functions/ebpf/toy/toy_printed.bpf");

@@ -1,4 +1,4 @@
-//! `flowloom reproduce`: what papers print beside what this program gives.
+//! Tests of `flowloom reproduce`: printed numbers of papers compared with ours.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -32,7 +32,7 @@ fn what_is_unknown_or_missing_is_said() {
     assert_eq!(run(&["reproduce"]).code, Some(2));
 }
 
-/// The average of the five programs is within 25% of table 5, and where a number comes from is said by instruction.
+/// The average of the five programs is within 25% of table 5, and each number is derived from instructions.
 #[test]
 fn table_5_is_met() {
     if Clang::find("table_5_is_met").is_none() {
@@ -72,7 +72,7 @@ fn the_toy_of_figure_8_has_its_20_stages() {
     assert_eq!(state["unpruned"]["largest_bytes"], 88 + 512 + 64);
 }
 
-/// The value of a row, and the one in print.
+/// Our value and the printed value of a row.
 fn pair(row: &Value, value: &str) -> (f64, Option<f64>) {
     let value = &row["values"][value];
     (value["ours"].as_f64().unwrap(), value["paper"].as_f64())
@@ -93,7 +93,7 @@ fn table_2_is_simulated() {
         for scheme in ["plan_flush_lost", "plan_schedule_lost", "plan_atomic_lost"] {
             assert_eq!(pair(row, scheme), (0.0, None), "{row}");
         }
-        // What differs is explained.
+        // Differences are explained.
         assert!(row["note"].as_str().unwrap().contains("third"), "{row}");
     }
     let ((slow, paper), (spread, _)) = (pair(one, "mpps"), pair(one, "spread_mpps"));

@@ -1,4 +1,4 @@
-//! What the verbs print for programs, and what a run leaves: JSON, states, ports, hits of rows.
+//! Results of the verbs: JSON, states, ports, hits of rows.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 const FUNCTIONS: [&str; 5] = [PORT_KNOCKING, BIG_FLOW, REWRITE, UDP_FLOWS, PASS_ALL];
 
-/// The keys of an object, joined.
+/// Keys of a JSON object, joined.
 fn keys(value: &Value) -> String {
     let object = value.as_object().unwrap_or_else(|| panic!("no object: {value}"));
     object.keys().map(String::as_str).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(" ")
@@ -85,7 +85,7 @@ fn json_of_the_other_verbs_has_its_keys() {
         "dead helpers_copy instructions kernel_dependent kernel_looked_at looked_at loops safe window_bytes"
     );
     assert_eq!(checked["verified"]["safe"], true);
-    // What is attached takes locks on top.
+    // An attached program also takes locks.
     assert!(checked["instructions"].as_u64() < built["instructions"].as_u64(), "{checked} {built}");
     assert_eq!(keys(&checked["targets"][0]), "runs target why");
     let explained = json(&["explain", "functions/ebpf/toy/toy_printed.bpf", "--json"]);
@@ -102,7 +102,7 @@ fn json_of_the_other_verbs_has_its_keys() {
     assert_eq!(keys(&verified["coverage"][0]), "element hits line state what");
 }
 
-/// Reports of a run without what depends on the engine and the clock.
+/// Report of a run without the fields that depend on the engine and the clock.
 fn essence(mut report: Value) -> Value {
     for key in ["engine", "elapsed_s", "packets_per_s"] {
         report.as_object_mut().unwrap().remove(key);
@@ -173,8 +173,8 @@ fn rows_are_printed_with_their_hits_and_source() {
     assert!(text.starts_with("port_knocking on interp: 3 000 packets, "), "{text}");
 }
 
-/// Where to cut packets in two: in the middle half, where the next packet comes soonest, so that contexts are alive, and
-/// where time does not go back behind the cut, for the clock of a run starts with its first packet.
+/// Positions at which to split a trace: in its middle half, at the shortest gaps, so that contexts are alive, and where
+/// no later packet has an earlier time, because a run's clock starts at its first packet.
 fn cuts(packets: &[CapturedPacket]) -> Vec<usize> {
     let mut latest_ns = 0;
     let latest: Vec<u64> = packets
@@ -196,7 +196,7 @@ fn cuts(packets: &[CapturedPacket]) -> Vec<usize> {
     cuts.into_iter().map(|(_, i)| i).collect()
 }
 
-/// A run cut in two, the second with the state of the first, leaves what one run leaves.
+/// A split run, whose second part starts from the first part's state, gives the result of a single run.
 fn a_run_goes_on(engine: &str) {
     let folder = tempfile::tempdir().unwrap();
     let path = |file: &str| folder.path().join(file);
@@ -218,7 +218,7 @@ fn a_run_goes_on(engine: &str) {
         };
         let (expected, end) = go(&packets, None);
         let mut handed_over = 0;
-        // Each run loads the function anew, which takes the kernel a while.
+        // Each run loads the function anew, which is slow on the kernel.
         let tries = if engine == "kernel" { 1 } else { 3 };
         for cut in cuts(&packets).into_iter().take(tries) {
             let (mut found, middle) = go(&packets[..cut], None);
@@ -257,7 +257,7 @@ fn udp(src: [u8; 4], dst: [u8; 4], vlan: Option<u16>, time_ns: u64) -> CapturedP
 fn ports_are_taken_from_fields_and_files() {
     let folder = tempfile::tempdir().unwrap();
     let path = |file: &str| folder.path().join(file);
-    // Sends every packet back, so that the output port is the input port.
+    // Replies to every packet, so the output port is the input port.
     std::fs::write(path("back.efsm"), "function back;\nstateless back { always { reply; } }\n").unwrap();
     let inside = [udp([10, 1, 2, 3], [8, 8, 8, 8], None, 1), udp([10, 0, 0, 1], [8, 8, 8, 8], Some(7), 4)];
     let outside = [udp([8, 8, 8, 8], [10, 1, 2, 3], None, 2), udp([9, 9, 9, 9], [10, 0, 0, 1], Some(9), 3)];

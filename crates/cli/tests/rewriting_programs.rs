@@ -1,4 +1,4 @@
-//! What the classical programs that rewrite packets send, judged by `tshark`: every checksum, of outer headers and of what is inside.
+//! Packets sent by the classical rewriting programs, checked by `tshark`: every checksum of outer and inner headers.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 mod common;
@@ -17,7 +17,7 @@ const SERVICE: [u8; 4] = [10, 9, 0, 1];
 const SERVICE6: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 const HOP: [u8; 6] = [2, 0, 0, 0, 0, 0x99];
 
-/// TCP and UDP of both families to the service, of all sizes up to 1400 bytes of payload.
+/// TCP and UDP over IPv4 and IPv6 to the service, with up to 1400 bytes of payload.
 fn traffic(rng: &mut Rng) -> Vec<CapturedPacket> {
     let mut packet = |i: usize| {
         let builder = if rng.chance(1, 4) {
@@ -55,7 +55,7 @@ fn numbers(list: &[u32]) -> Vec<u8> {
 
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// A program, what it is run with, and how many of the packets it must at least send rewritten.
+/// A program, its parameters, and the minimum number of packets that it sends rewritten.
 struct Case {
     program: &'static str,
     params: &'static [&'static str],
@@ -140,7 +140,7 @@ fn tshark_finds_every_checksum_right() {
         let mut good = [0; CHECKSUMS.len()];
         for (row, packet) in rows.iter().zip(&rewritten) {
             for (kind, statuses) in row.iter().enumerate() {
-                // Of a quoted beginning nobody can judge the transport checksum, which covers the rest too.
+                // A quoted prefix of a packet lacks bytes that the transport checksum covers.
                 if program == "adjust_tail" && matches!(CHECKSUMS[kind], "tcp.checksum.status" | "udp.checksum.status")
                 {
                     continue;

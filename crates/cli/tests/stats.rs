@@ -1,4 +1,4 @@
-//! `flowloom check --stats`: rows and registers beside those of the papers.
+//! Tests of `flowloom check --stats`: rows and registers compared with the papers.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use common::{name, ok, run};
 use serde_json::Value;
 
-/// What `check --stats --json` prints; not every function runs on every engine.
+/// Output of `check --stats --json`. Exit code 1 is accepted, as not every function runs on every engine.
 fn stats(source: &str) -> Value {
     let ran = run(&["check", source, "--stats", "--json"]);
     assert!(ran.code <= Some(1), "{source}: {}{}", ran.stdout, ran.stderr);
     serde_json::from_str(&ran.stdout).unwrap()
 }
 
-/// Functions of ours that no paper gives a size for.
+/// Our functions without a size in any paper.
 const IN_NO_TABLE: &[&str] = &["conntrack", "gtpu_offload"];
 
 fn functions() -> Vec<PathBuf> {
@@ -41,7 +41,7 @@ fn every_function_has_at_most_the_papers_rows_and_registers() {
         }
         assert_eq!(paper["is_within"], true, "{function}: {paper:#}");
         assert!(rows.insert(paper["use_case"].as_str().unwrap().to_owned()), "{function}");
-        // The stateful elements are those of the paper, one by one.
+        // Stateful elements correspond to the paper's, one by one.
         let stateful = stats["elements"].as_array().unwrap().iter().filter(|e| e["is_stateful"] == true).count();
         let elements = paper["elements"].as_array().unwrap();
         assert_eq!(elements.len(), stateful, "{function}");

@@ -1,4 +1,4 @@
-//! Captures on standard streams, and commands that must not end well in silence.
+//! Captures on standard streams, and commands that must report interruption.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -10,7 +10,7 @@ use std::process::{Output, Stdio};
 use common::{PASS_ALL, Ran, flowloom, name, run};
 use flowloom_trace::{CaptureReader, CaptureWriter};
 
-/// Runs the command with `bytes` on its standard input.
+/// Runs the command with `bytes` on stdin.
 fn piped(arguments: &[&str], bytes: &[u8]) -> Output {
     let mut command = flowloom();
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -39,7 +39,7 @@ fn captures_come_and_go_by_standard_streams() {
         assert_eq!(ran.code, Some(0), "{ran:?}");
         let expected = std::fs::read(&out).unwrap();
         let found = piped(&["run", PASS_ALL, "-r", "-", "-w", "-", "--format", format], &bytes);
-        // Nothing but the capture is on standard output; the summary is on the other.
+        // Stdout has only the capture; the summary is on stderr.
         assert!(found.status.success() && found.stdout == expected, "{found:?}");
         let summary = String::from_utf8(found.stderr).unwrap();
         assert!(summary.contains("20 packets"), "{summary}");
@@ -73,7 +73,7 @@ fn a_wrong_source_without_scenarios_is_no_success() {
     assert!(ran.code == Some(2) && ran.stderr.contains("the function has no element"), "{ran:?}");
 }
 
-/// Runs the command with a standard output that its reader has closed.
+/// Runs the command with a closed stdout.
 fn closed(arguments: &[&str]) -> Option<i32> {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -117,7 +117,7 @@ fn a_signal_ends_a_run_on_captures_in_good_order() {
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(&bytes).unwrap();
-    // The temporary file of the state is made after signals are noted.
+    // The temporary state file is created after the signal handlers are installed.
     let temporary = folder.path().join(format!(".state.json.{}.tmp", child.id()));
     while !temporary.exists() && child.try_wait().unwrap().is_none() {
         std::thread::sleep(std::time::Duration::from_millis(5));

@@ -1,4 +1,4 @@
-//! `flowloom trace gen --profile`, `trace info --profile` and `trace profiles` as users start them.
+//! Tests of `flowloom trace gen --profile`, `trace info --profile` and `trace profiles` as commands.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -31,7 +31,7 @@ fn a_profile_is_made_and_measured() {
         assert!(text.contains(expected), "{expected}:\n{text}");
     }
     assert!(!text.contains("OUTSIDE") && !text.contains("shorter than"), "{text}");
-    // Beside another row it is what it is, and that is no failure.
+    // Compared with another profile's row it differs, which is not a failure.
     let text = ok(&["trace", "info", capture, "--profile", "chi15"]);
     assert!(text.contains("OUTSIDE 5%"), "{text}");
     assert!(!ok(&["trace", "info", capture]).contains("paper"));
@@ -78,7 +78,7 @@ fn profiles_are_listed() {
     for profile in all {
         let name = profile["name"].as_str().unwrap();
         assert!(text.contains(&format!("\n{name} ")) && text.contains(profile["summary"].as_str().unwrap()), "{text}");
-        // Each can be made, and each that has a row can be compared.
+        // Each profile can be generated, and each with a row can be compared.
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.pcap.xz");
         let capture = common::name(&path);
@@ -89,7 +89,7 @@ fn profiles_are_listed() {
     assert!(text.contains("12 000 / 130 000 / 152 000"), "{text}");
 }
 
-/// Counts of thousands are reached where the traffic is long enough, and what is not reached is said.
+/// Long traffic reaches thresholds in the thousands; unreached rows are listed.
 #[test]
 fn rows_that_no_packet_takes_are_listed() {
     let folder = tempfile::tempdir().unwrap();

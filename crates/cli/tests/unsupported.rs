@@ -1,4 +1,4 @@
-//! `flowloom check` on objects that cannot run: each reason with the line of the source, and what would help.
+//! `flowloom check` on objects that cannot run: each reason with its source line and help.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 const HEAD: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n";
 
-/// An object that cannot run: its source, in which `HERE` marks the line, the reason and the help.
+/// A source that cannot run, in which `HERE` marks the line, with the expected reason and help.
 struct Case {
     name: &'static str,
     source: &'static str,
@@ -150,11 +150,11 @@ SEC(\"xdp\") int f(struct xdp_md *ctx) {
     },
 ];
 
-/// The object of a source, or why there is none.
+/// Compiles a source; an error if no compiler succeeds.
 fn compile(folder: &Path, stem: &str, source: &str) -> Result<PathBuf, String> {
     let (input, output) = (folder.join(format!("{stem}.c")), folder.join(format!("{stem}.o")));
     std::fs::write(&input, format!("{HEAD}{source}\n")).unwrap();
-    // Debian keeps the headers of the architecture apart; clang does not look there for this target.
+    // Debian has the architecture's headers in a folder that clang does not search for this target.
     let include = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
     let mut why = String::new();
     for compiler in ["clang", "clang-14"] {
@@ -228,7 +228,7 @@ fn all_programs_are_listed_with_what_they_use() {
     }
     let object = compile(folder.path(), "several", SEVERAL).unwrap();
     let ran = run(&["check", name(&object), "--target", "interp"]);
-    // One of several runs: that is a listing, not a finding.
+    // One of several programs runs, so this is not a finding.
     assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
     for part in [
         "several.o: 3 programs, 1 refused",
@@ -264,7 +264,7 @@ fn all_programs_are_listed_with_what_they_use() {
     assert_eq!(programs[0]["maps"][0]["kind"], "hash");
     assert_eq!(said["refused"][0]["name"], "broken");
 
-    // What runs packets takes XDP programs alone.
+    // `run` accepts XDP programs only.
     let ran = run(&["run", name(&object), "--program", "shaper", "-r", "missing.pcap"]);
     assert_eq!(ran.code, Some(2), "{}", ran.stdout);
     assert!(ran.stderr.contains("is of kind sched_cls (section `tc`), expected XDP"), "{}", ran.stderr);
@@ -302,7 +302,7 @@ fn nothing_of_an_object_vanishes() {
     let named = |what: &str, name: &str| left.iter().any(|one| one["what"] == what && one["name"] == name);
     assert!(named("section", "mine") && named("function", "alone") && named("map", "socks"), "{said}");
     assert!(left.iter().all(|one| one["reason"].as_str().is_some_and(|reason| !reason.is_empty())), "{said}");
-    // Of one program that is asked for nothing else is said.
+    // If one program is selected, other contents of the object are not printed.
     let ran = run(&["check", name(&object), "--target", "interp", "--program", "rx"]);
     assert!(!ran.stdout.contains("not in a program"), "{}", ran.stdout);
 }
@@ -334,7 +334,7 @@ fn the_user_says_what_type_a_program_has() {
         let ran = run(&[&arguments[..], &["--type", "xdp"]].concat());
         assert_eq!(ran.code, Some(0), "{arguments:?}: {}{}", ran.stdout, ran.stderr);
     }
-    // Two programs are in this section; each has a name of its own.
+    // This section holds two programs with different names.
     let ran = run(&["explain", name(&object), "--program", "tc", "--type", "xdp"]);
     assert_eq!(ran.code, Some(2), "{}", ran.stdout);
     assert!(ran.stderr.contains("several programs `tc`: `tc/rx`, `tc/tx`"), "{}", ran.stderr);

@@ -1,5 +1,5 @@
-//! Wrong use and wrong input of every kind: exit code 2 (or 3), nothing on stdout, and on stderr where it is, what was
-//! found, what was expected and what helps.
+//! Usage errors and invalid input of every kind: exit code 2 (or 3), empty stdout, and stderr with the place, what was
+//! found, what was expected, and help.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use common::{BIG_FLOW, PASS_ALL, PORT_KNOCKING, Ran, flowloom, generated, kernel, name, ok, run, top};
 
-/// A folder of right and wrong inputs.
+/// A folder of valid and invalid inputs.
 struct Inputs {
     folder: tempfile::TempDir,
 }
@@ -50,7 +50,7 @@ impl Inputs {
     }
 }
 
-/// A command line, in which `@file` is a file of the inputs, and what stderr must say.
+/// Expected text of stderr, and a command line in which `@file` is a file of the inputs.
 type Case = (&'static str, &'static [&'static str]);
 
 const WRONG_FUNCTIONS: &[Case] = &[
@@ -190,7 +190,7 @@ const WRONG_OPTIONS: &[Case] = &[
     ("fields zip", &["no field begins with `zip`", "tcp", "icmp6"]),
 ];
 
-/// Runs each case and gives back what is wrong with the answers.
+/// Runs each case. Returns the wrong answers.
 fn wrong_answers(cases: &[Case], function: &str) -> Vec<String> {
     let inputs = Inputs::new();
     let folder = inputs.path("");
@@ -264,7 +264,7 @@ fn findings_end_with_1() {
 #[test]
 fn what_the_environment_lacks_ends_with_3() {
     let test = "what_the_environment_lacks_ends_with_3";
-    // As nobody, without any right to load a program.
+    // As user nobody, without the right to load programs.
     if !kernel(test) {
         return;
     }
@@ -291,7 +291,7 @@ fn what_the_environment_lacks_ends_with_3() {
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(3), ""), "{ran:?}");
         assert!(ran.stderr.contains("root or the capabilities"), "{ran:?}");
     }
-    // Of several programs none could be tried, as of one.
+    // If no program of an object can be tried, the exit code is the same for one and for several programs.
     if let Some(clang) = flowloom_testkit::Clang::find(test) {
         let one = "#include <linux/bpf.h>\n__attribute__((section(\"xdp\"))) int f(void) { return 2; }\n";
         for (file, source) in [("one.o", one.to_owned()), ("two.o", one.to_owned() + &one.replace("f(", "g("))] {
@@ -300,7 +300,7 @@ fn what_the_environment_lacks_ends_with_3() {
             assert!(ran.code == Some(3) && ran.stderr.contains("cannot be tried here"), "{file}: {ran:?}");
         }
     }
-    // What is left out is said, and the rest is compared.
+    // A skipped target is reported, and the others are compared.
     let ran = Ran::from(as_nobody(&["verify", "pass_all.efsm", "-r", "good.pcap"]).unwrap());
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.stderr.contains("`kernel` is left out") && ran.stdout.contains("interp"), "{ran:?}");
@@ -342,11 +342,11 @@ fn every_verb_has_help_with_an_example() {
 fn readers_that_go_away_end_it_quietly() {
     for arguments in [&["fields"][..], &["fields", "--json"], &["check", PORT_KNOCKING, "-v"], &["--help"]] {
         let mut child = flowloom().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        drop(child.stdout.take()); // before anything is written, or in the middle of it
+        drop(child.stdout.take()); // before or during the output
         let ran = Ran::from(child.wait_with_output().unwrap());
         assert!(ran.code == Some(0) && ran.stderr.is_empty(), "{arguments:?}: {ran:?}");
     }
-    // Nobody reads the messages either.
+    // The reader of stderr is gone too.
     let mut child = flowloom().args(["check", "missing"]).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stderr.take());
     assert_eq!(child.wait().unwrap().code(), Some(2));

@@ -1,5 +1,5 @@
-//! What `flowloom check` says of what the verifier found: `verifier/NAME.bpf` are a safe program and unsafe ones, `NAME.txt` is what
-//! `check -v` prints of each. `FLOWLOOM_BLESS=1` writes the texts anew.
+//! Verifier output of `flowloom check`: `verifier/NAME.bpf` are a safe program and unsafe ones, `NAME.txt` is the
+//! output of `check -v` for each. `FLOWLOOM_BLESS=1` rewrites the texts.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -11,10 +11,10 @@ use flowloom_testkit::golden;
 use serde_json::Value;
 
 const FOLDER: &str = "crates/cli/tests/verifier";
-/// What a program in C begins with.
+/// Header of the C programs.
 const HEAD: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n";
 const END: &str = "char LICENSE[] SEC(\"license\") = \"GPL\";\n";
-/// A value is looked up, and locked in the tenth line of the file.
+/// A value is looked up, and locked in line 10 of the file.
 const LOCKED: &str = "struct value { struct bpf_spin_lock lock; __u32 n; };
 struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 2); __type(key, __u32); __type(value, struct value); } values SEC(\".maps\");
 SEC(\"xdp\") int f(struct xdp_md *ctx) {
@@ -25,7 +25,7 @@ SEC(\"xdp\") int f(struct xdp_md *ctx) {
 \tbpf_spin_lock(&value->lock);
 ";
 
-/// The unsafe programs by name, and the instruction that each is refused for.
+/// Unsafe programs by name, and the instruction at which each is rejected.
 const UNSAFE: [(&str, usize); 13] = [
     ("argument", 5),
     ("called", 12),
@@ -50,7 +50,7 @@ fn report(ran: &Ran) -> Value {
     serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"))
 }
 
-/// How many instructions were looked at depends on where states are kept.
+/// The number of instructions walked depends on where states are cached.
 fn without_counts(text: &str) -> String {
     let mut all: Vec<String> = Vec::new();
     for line in text.lines() {
@@ -74,7 +74,7 @@ fn texts_are_the_golden_ones() {
     names.sort_unstable();
     assert_eq!(found, names, "every program is listed");
     for program in names {
-        // The interpreter alone: other kernels say it in other words.
+        // Only the interpreter: messages depend on the kernel version.
         let ran = run(&["check", "-v", "--target", "interp", &file(&program)]);
         assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{program}: targets that are named decide alone");
         golden(PathBuf::from("tests/verifier").join(program).with_extension("txt"), &without_counts(&ran.stdout));
@@ -85,7 +85,7 @@ fn place(source: &Value) -> String {
     format!("{}:{} `{}`", source["file"].as_str().unwrap(), source["line"], source["text"].as_str().unwrap().trim())
 }
 
-/// Each part of a refusal is there, is about this program, and the text says what the JSON says.
+/// A refusal has every part, is about this program, and has the same text in JSON.
 #[test]
 fn refusals_have_every_part_in_text_and_json() {
     for (program, insn) in UNSAFE {
@@ -102,7 +102,7 @@ fn refusals_have_every_part_in_text_and_json() {
             "    where: section `{section}`, instruction {insn} `{insn_text}`, {}\n",
             place(&json["source"])
         ));
-        // The line is the one of the file.
+        // The source line matches the file.
         let line = source.lines().nth(json["source"]["line"].as_u64().unwrap() as usize - 1).unwrap();
         assert_eq!(
             json["source"]["text"].as_str().unwrap().trim(),
@@ -142,7 +142,7 @@ fn refusals_have_every_part_in_text_and_json() {
     }
 }
 
-/// What is known of each instruction of a safe program.
+/// Facts about each instruction of a safe program.
 #[test]
 fn json_says_memory_range_and_alignment_of_each_access() {
     let json = report(&run(&["check", "-v", "--json", "--target", "interp", &file("safe")]));
@@ -180,12 +180,12 @@ fn json_says_memory_range_and_alignment_of_each_access() {
     assert_eq!(known(23)["branch"], serde_json::json!({"jumps": true, "falls_through": true}));
     assert_eq!(known(24)["branch"], serde_json::json!({"jumps": true, "falls_through": false}));
     assert_eq!((&known(25)["reached"], &known(27)["reached"]), (&false.into(), &true.into()));
-    // Without -v it is the summary alone.
+    // Without -v, only the summary.
     let brief = report(&run(&["check", "--json", "--target", "interp", &file("safe")]));
     assert_eq!(brief["programs"][0]["verified"]["instructions"], Value::Null);
 }
 
-/// Programs in C: a lock that is kept, and a call while it is held.
+/// C programs that keep a lock, or call a helper while holding it.
 #[test]
 fn locks_are_told_with_the_line_that_took_them() {
     if !common::clang("locks_are_told_with_the_line_that_took_them") {
@@ -209,13 +209,13 @@ fn locks_are_told_with_the_line_that_took_them() {
         for part in [found, help, "f.bpf.c:8 `if (!value)`: instruction", ", on to line 10\n"] {
             assert!(text.contains(part), "`{part}` is missing:\n{text}");
         }
-        // What the line does not say is said of the instruction.
+        // If the source line is ambiguous, the instruction is printed.
         let turn = text.lines().find(|line| line.contains("f.bpf.c:8 `if (!value)`: instruction")).unwrap();
         assert!(turn.contains(" `if r"), "{turn}");
     }
 }
 
-/// Files are named as they are seen from the working directory, lines that compilers do not know are not named.
+/// Paths are relative to the working directory, and unknown lines are omitted.
 #[test]
 fn lines_are_named_from_here() {
     if !common::clang("lines_are_named_from_here") {
@@ -228,8 +228,8 @@ fn lines_are_named_from_here() {
     }
 }
 
-/// Where no target is named, what is not seen to be safe is a finding, whatever the kernel says; of several programs one must be
-/// safe and run.
+/// If no target is named, an unsafe program is a finding, whatever the kernel's verdict; of several programs, one must
+/// be safe and run.
 #[test]
 fn what_is_not_seen_to_be_safe_is_a_finding() {
     let folder = tempfile::tempdir().unwrap();
@@ -238,7 +238,7 @@ fn what_is_not_seen_to_be_safe_is_a_finding() {
         std::fs::write(path, text).unwrap();
         path.to_owned()
     };
-    // The kernel lets programs of root read what it keeps about a map.
+    // The kernel lets root's programs read the kernel's `struct bpf_map`.
     let source = ".program f\n.license \"GPL\"\n.map m hash key 4 value 4 entries 2\nr1 = map[m] ll\nr0 = *(u32 *)(r1 + 0)\nr0 &= 1\nexit\n";
     let path = write("f.bpf", source);
     assert_eq!(run(&["check", name(&path)]).code, Some(1));

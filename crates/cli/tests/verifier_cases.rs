@@ -1,4 +1,4 @@
-//! Small programs in C that the kernel's verifier has an opinion of, and what `check` and `verify` say of them.
+//! Small C programs that exercise the kernel's verifier, and the results of `check` and `verify` on them.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -11,7 +11,7 @@ use flowloom_testkit::Clang;
 const HEAD: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n";
 const END: &str = "char LICENSE[] SEC(\"license\") = \"GPL\";\n";
 
-/// The object of a source, in a folder of its own.
+/// Compiles a source to an object in a temporary folder.
 fn object(test: &str, source: &str) -> Option<(tempfile::TempDir, PathBuf)> {
     if !kernel(test) {
         return None;
@@ -29,7 +29,7 @@ fn check(path: &std::path::Path) -> serde_json::Value {
     serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"))
 }
 
-/// Tests of a callback that do not depend on each other are walked once each.
+/// Independent tests in a callback are walked once each.
 #[test]
 fn tests_in_a_callback_add_up() {
     let tests: String = (0..24).map(|n| format!("\tif (v[{n}] && v[{}] != 9)\n\t\treturn 0;\n", n + 24)).collect();
@@ -61,7 +61,7 @@ fn global_functions_are_judged_by_themselves() {
         "{}",
         ran.stdout
     );
-    // The kernel is asked about the function as the object declares it.
+    // The kernel gets the function as the object declares it.
     let verdicts = check(&path);
     let kernel = &verdicts["programs"][0]["targets"][1];
     assert_eq!(kernel["runs"], false, "{kernel}");
@@ -114,13 +114,13 @@ fn a_lookup_outside_of_an_array_always_fails() {
     let ran = run(&["verify".as_ref(), path.as_os_str()]);
     let why = "the lookup in array `few` always fails: key 11 is outside of its 5 entries (line 7: ";
     assert!(ran.stdout.contains(why), "{ran:?}");
-    // A constant that fills a slot of the stack is known to the verifier, so the access after the lookup is dead code.
+    // A constant that fills a stack slot is known to the verifier, so the access after the lookup is dead code.
     let Some((_folder, path)) = object(test, &source("key __attribute__((aligned(8)))")) else { return };
     let ran = run(&["check".as_ref(), "-v".as_ref(), path.as_os_str()]);
     assert!(ran.stdout.contains("on map `few`; always fails: key 11 is outside of 5 entries"), "{}", ran.stdout);
 }
 
-/// A program that sums bytes by `bpf_for` of libbpf, the kernel's iterator over numbers.
+/// A program that sums bytes with libbpf's `bpf_for`, the kernel's numeric iterator.
 fn summing(first: &str, end: &str) -> String {
     format!(
         "struct bpf_iter_num {{ __u64 state; }} __attribute__((aligned(8)));\n\
@@ -141,7 +141,8 @@ fn summing(first: &str, end: &str) -> String {
 #[test]
 fn loops_over_numbers_run_everywhere() {
     let name = "loops_over_numbers_run_everywhere";
-    // A constant number of rounds has a plan; ends before the start, and more rounds than the kernel allows, make none.
+    // A constant trip count has a plan; an end before the start, or more iterations than the kernel allows, yields
+    // none.
     for (first, end, has_plan) in
         [("0", "8", true), ("-2", "data[0] & 15", false), ("3", "data[0] & 3", false), ("-8388608", "1", true)]
     {

@@ -1,4 +1,5 @@
-//! `flowloom verify` and `check` on objects: what is found can be run again, and what is not compared is not called equal.
+//! `flowloom verify` and `check` on objects: findings can be repeated, and what was not compared is not reported as
+//! equal.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -12,7 +13,7 @@ use serde_json::Value;
 const HEAD: &str =
     "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\nchar _license[] SEC(\"license\") = \"GPL\";\n";
 
-/// A program that takes more instructions for a packet than the interpreter runs, and fewer than the kernel.
+/// A program that executes more instructions per packet than the interpreter allows, and fewer than the kernel allows.
 const LONG: &str = "static long step(__u32 i, void *ctx) {
     volatile __u32 *sum = ctx;
     *sum += i; *sum ^= i; *sum += 3;
@@ -24,7 +25,7 @@ SEC(\"xdp\") int slow(struct xdp_md *ctx) {
     return sum == 5 ? XDP_DROP : XDP_PASS;
 }";
 
-/// The same where a setting and an entry of a map say so.
+/// The same, only if a constant and a map entry enable it.
 const LONG_WHEN_SET: &str = "const volatile __u32 rounds = 1;
 struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 2); __type(key, __u32); __type(value, __u64); } fl_on SEC(\".maps\");
 static long step(__u32 i, void *ctx) {
@@ -43,7 +44,7 @@ SEC(\"xdp\") int slow(struct xdp_md *ctx) {
     return sum == 5 ? XDP_DROP : XDP_PASS;
 }";
 
-/// A source in a folder of its own; `None`, and a line that says why, where it cannot be compiled or the kernel not asked.
+/// Compiles a source in a temporary folder. `None`, with a SKIP line, if the compiler or the kernel is not available.
 fn program(test: &str, source: &str) -> Option<(tempfile::TempDir, PathBuf)> {
     Clang::find(test)?;
     if !kernel(test) {
@@ -83,7 +84,7 @@ fn a_saved_case_shows_the_same_difference_again() {
     let first_report = parsed(&first.stdout);
     let target = &first_report["targets"][0];
     let case = &target["case"];
-    // What it takes: the setting, the entry, and the packet.
+    // The case has the constant, the entry, and the packet.
     assert!(case["state"][".rodata"][0]["value"].is_array(), "{case:#}");
     assert!(case["state"]["fl_on"][0]["value"].is_array(), "{case:#}");
     let (_, command) = first.stderr.split_once("again: flowloom ").unwrap_or_else(|| panic!("{first:?}"));
@@ -95,7 +96,7 @@ fn a_saved_case_shows_the_same_difference_again() {
     assert_eq!(again_report["targets"][0]["disagreement"], target["disagreement"], "{again_report:#}");
     assert_eq!(again_report["seed"], case["seed"]);
 
-    // Without the state, and without the setting alone, there is no difference.
+    // Without the state, or without the constant alone, there is no difference.
     let bare = run(&["verify", name(&path), "-r", name(&capture)]);
     assert_eq!(bare.code, Some(0), "{bare:?}");
     let mut state = parsed(&std::fs::read_to_string(at("case.state.json")).unwrap());
@@ -104,12 +105,12 @@ fn a_saved_case_shows_the_same_difference_again() {
     let unset = run(&["verify", name(&path), "-r", name(&capture), "--state-in", name(&at("unset.json"))]);
     assert_eq!(unset.code, Some(0), "{unset:?}");
 
-    // `run` takes the same state: the setting is the program's.
+    // `run` accepts the same state, and sets the program's constant.
     let state = at("case.state.json");
     let ran = run(&["run", name(&path), "-r", name(&capture), "--state-in", name(&state)]);
     assert!(ran.code == Some(2) && ran.stderr.contains("instructions for one packet"), "{ran:?}");
 
-    // A section of another length is refused, and no input is overwritten.
+    // A section of another length is rejected, and no input is overwritten.
     std::fs::write(at("short.json"), r#"{".rodata": [{"key": ["0x00","0x00","0x00","0x00"], "value": ["0x01"]}]}"#)
         .unwrap();
     let short = run(&["verify", name(&path), "-r", name(&capture), "--state-in", name(&at("short.json"))]);
@@ -118,7 +119,7 @@ fn a_saved_case_shows_the_same_difference_again() {
     assert!(over.code == Some(2) && over.stderr.contains("would overwrite the state"), "{over:?}");
 }
 
-/// A map of a user is state whatever its name.
+/// Maps of a user's object are state, whatever their names.
 #[test]
 fn maps_of_objects_are_state_by_any_name() {
     let Some((folder, path)) = program("maps_of_objects_are_state_by_any_name", LONG_WHEN_SET) else { return };
@@ -136,7 +137,7 @@ fn maps_of_objects_are_state_by_any_name() {
         run(&["run", name(&path), "-r", name(&capture), "--state-in", name(&before), "--state-out", name(&after)]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_eq!(std::fs::read_to_string(&after).unwrap().trim(), entry(4));
-    // To go on with a state, it is written where it was read.
+    // `--state-out` may name the file of `--state-in`.
     let ran = run(&["run", name(&path), "-r", name(&capture), "--state-in", name(&after), "--state-out", name(&after)]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_eq!(std::fs::read_to_string(&after).unwrap().trim(), entry(7));
@@ -150,7 +151,7 @@ fn what_the_verifier_refuses_is_a_finding_at_once() {
     assert_eq!(run(&["trace", "gen", "--profile", "uniform", "-c", "3", "-w", name(&capture)]).code, Some(0));
     for arguments in [
         &["check", name(&path), "--target", "kernel"][..],
-        // Nobody waits for so many runs.
+        // Rejected before any of these runs.
         &["verify", name(&path), "--packets", "10000000"],
         &["verify", name(&path), "-r", name(&capture)],
     ] {
@@ -201,7 +202,7 @@ fn headers_of_ones_own_are_no_package() {
     assert!(ran.code == Some(3) && ran.stderr.contains("apt-get install libbpf-dev"), "{ran:?}");
 }
 
-/// The first program of an object that the plugin is given is the one that is meant.
+/// The plugin runs the first program of an object, also if it is rejected.
 #[test]
 fn a_first_program_that_is_refused_is_not_passed_over() {
     let test = "a_first_program_that_is_refused_is_not_passed_over";

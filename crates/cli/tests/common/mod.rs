@@ -1,4 +1,4 @@
-//! The command as users start it, what it prints, and the tools that judge it.
+//! Helpers to run the command, parse its output, and call the tools that check it.
 // Each test binary uses a part.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -19,7 +19,7 @@ pub const REWRITE: &str = "corpus/rewrite.efsm";
 pub const UDP_FLOWS: &str = "corpus/udp_flows.efsm";
 pub const PASS_ALL: &str = "corpus/pass_all.efsm";
 
-/// A function of few instructions and more rows by states than counters fit a map.
+/// A function with few instructions, but more pairs of row and state than a counter map holds.
 pub fn large_with_counters() -> String {
     let states: Vec<String> = (0..600).map(|n| format!("s{n}")).collect();
     let row = |n: u32| format!("    on s0 when ip.src == 10.0.{}.{} stay {{ pass; }}\n", n / 250, n % 250);
@@ -30,21 +30,21 @@ pub fn large_with_counters() -> String {
     )
 }
 
-/// Engines that run everywhere.
+/// Engines that run on every machine.
 pub const EVERYWHERE: [&str; 2] = ["machine", "interp"];
 
 pub fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The command, started in the repository's top folder.
+/// The command, with the repository as working directory.
 pub fn flowloom() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flowloom"));
     command.current_dir(top()).stdin(Stdio::null());
     command
 }
 
-/// What a run of the command said, and how it ended.
+/// Output and exit code of a run of the command.
 #[derive(Debug)]
 pub struct Ran {
     pub code: Option<i32>,
@@ -65,25 +65,25 @@ pub fn run<S: AsRef<OsStr>>(arguments: &[S]) -> Ran {
     ran
 }
 
-/// Runs what must succeed; what it printed.
+/// Runs a command that must succeed. Returns its stdout.
 pub fn ok<S: AsRef<OsStr> + std::fmt::Debug>(arguments: &[S]) -> String {
     let ran = run(arguments);
     assert_eq!(ran.code, Some(0), "flowloom {arguments:?}:\n{}{}", ran.stdout, ran.stderr);
     ran.stdout
 }
 
-/// Runs what must succeed and print JSON.
+/// Runs a command that must succeed and print JSON.
 pub fn json<S: AsRef<OsStr> + std::fmt::Debug>(arguments: &[S]) -> Value {
     let text = ok(arguments);
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("flowloom {arguments:?}: {error}:\n{text}"))
 }
 
-/// A path of ours as an argument.
+/// A UTF-8 path as an argument.
 pub fn name(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Whether the kernel engine runs here; says why not.
+/// True if the kernel engine is available; otherwise prints a SKIP line.
 pub fn kernel(test: &str) -> bool {
     match KernelEngine::available() {
         Ok(()) => true,
@@ -94,12 +94,12 @@ pub fn kernel(test: &str) -> bool {
     }
 }
 
-/// Whether programs in C can be compiled; says why not.
+/// True if C programs can be compiled; otherwise prints a SKIP line.
 pub fn clang(test: &str) -> bool {
     Clang::find(test).is_some()
 }
 
-/// What a tool printed on stdout; `None`, and a line that says so, where it is not installed.
+/// Returns a tool's stdout; `None`, with a SKIP line, if it is not installed.
 pub fn tool(test: &str, tool: &str, arguments: &[&str]) -> Option<String> {
     if Command::new(tool).arg("--version").output().is_err() {
         skip(test, &format!("`{tool}` is not installed"));
@@ -110,7 +110,7 @@ pub fn tool(test: &str, tool: &str, arguments: &[&str]) -> Option<String> {
     Some(String::from_utf8(output.stdout).unwrap())
 }
 
-/// The captures that `FLOWLOOM_TRACES` names; none, and a line that says so, where it is not set.
+/// Returns the captures that `FLOWLOOM_TRACES` names; none, with a SKIP line, if it is not set.
 pub fn captures(test: &str) -> Vec<PathBuf> {
     let captures = traces_from_env().unwrap_or_else(|error| panic!("{error}"));
     captures.unwrap_or_else(|| {
@@ -119,7 +119,7 @@ pub fn captures(test: &str) -> Vec<PathBuf> {
     })
 }
 
-/// The name of a capture without `.pcap.xz` and the like.
+/// Name of a capture without extensions such as `.pcap.xz`.
 pub fn stem(capture: &Path) -> String {
     capture.file_name().unwrap().to_string_lossy().split('.').next().unwrap().to_owned()
 }
@@ -137,7 +137,7 @@ pub fn write(path: &Path, packets: &[CapturedPacket]) {
     writer.finish().unwrap();
 }
 
-/// Packets made for a function by `flowloom trace gen`.
+/// Generates packets for a function with `flowloom trace gen`.
 pub fn generated(folder: &Path, function: &str, packets: usize, seed: u64) -> PathBuf {
     let path = folder.join(format!("generated-{seed}.pcapng"));
     let (packets, seed) = (packets.to_string(), seed.to_string());

@@ -1,5 +1,4 @@
-//! What `tshark` thinks of packets, and how its opinions of what goes into the rewriting function and of what comes out are
-//! compared.
+//! Dissection of packets by `tshark`, and its comparison before and after the rewriting function.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -8,7 +7,7 @@ use flowloom_trace::CapturedPacket;
 
 use super::{REWRITE, name, ok, read, tool, write};
 
-/// The protocols that `tshark` is to look at. Others would be guessed from ports, which the function rewrites.
+/// Protocols that `tshark` dissects. It would guess others from port numbers, which the function rewrites.
 const DISSECTED: [&str; 16] = [
     "frame",
     "eth",
@@ -38,7 +37,7 @@ const SETTINGS: [&str; 6] = [
 pub const CHECKSUMS: [&str; 5] =
     ["ip.checksum.status", TCP_STATUS, "udp.checksum.status", "icmp.checksum.status", "icmpv6.checksum.status"];
 
-/// `tshark`'s numbers: bad, good, not verified, not present, illegal (a UDP checksum of 0 over IPv6).
+/// Checksum statuses of `tshark`: bad and illegal (a UDP checksum of 0 over IPv6), good, not present.
 pub const BAD: [&str; 2] = ["0", "4"];
 pub const GOOD: &str = "1";
 pub const NOT_PRESENT: &str = "3";
@@ -46,10 +45,10 @@ pub const NOT_PRESENT: &str = "3";
 const TCP_STATUS: &str = "tcp.checksum.status";
 const TCP_SUMS: [&str; 2] = ["tcp.checksum", "tcp.checksum_calculated"];
 
-/// These fields of each packet, in order.
+/// The named fields of each packet, in order.
 ///
-/// `tshark` takes a TCP checksum of 0xffff for bad where it would write 0. Both are zero in ones' complement, and Linux writes the
-/// first, in one packet of 65,536: such a checksum is good here.
+/// `tshark` reports a TCP checksum of 0xffff as bad where it would write 0. Both are zero in ones' complement, and
+/// Linux writes 0xffff, in one packet of 65,536, so such a checksum is treated as good.
 pub fn fields(test: &str, capture: &Path, fields: &[&str]) -> Option<Vec<Vec<String>>> {
     let Some(status) = fields.iter().position(|field| *field == TCP_STATUS) else {
         return fields_as_they_are(test, capture, fields);
@@ -75,11 +74,11 @@ fn fields_as_they_are(test: &str, capture: &Path, fields: &[&str]) -> Option<Vec
     Some(text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
 }
 
-/// What `tshark` thinks of a packet: its headers, and for each kind of checksum its status, of several headers several.
+/// Dissection of a packet: its protocols, and per kind of checksum the status, comma-separated for several headers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opinion {
     protocols: String,
-    /// The length fields of authentication headers: 4-byte units after the first 8 bytes.
+    /// Length fields of authentication headers: 4-byte units after the first 8 bytes.
     ah_units: String,
     /// Segments left of routing headers.
     segments_left: String,
@@ -93,14 +92,15 @@ impl Opinion {
         self.status.iter().flat_map(|s| s.split(',')).filter(|s| BAD.contains(s)).count()
     }
 
-    /// Whether it has headers that lie beyond what is parsed, so that a checksum there is not kept; or whether its checksum
-    /// covers other addresses than those of the IPv6 header: that of the last segment of a routing header, or a home address.
+    /// True if the function need not keep the packet's checksums: headers lie beyond the limits of the parser, or a
+    /// checksum covers other addresses than those of the IPv6 header (the last segment of a routing header, or a home
+    /// address).
     pub fn is_out_of_reach(&self) -> bool {
         let headers: Vec<&str> = self.protocols.split(':').collect();
         let extensions = headers.iter().filter(|h| h.starts_with("ipv6.") || **h == "ah").count();
         let tags = headers.iter().filter(|h| ["vlan", "ieee8021ad"].contains(h)).count();
         let labels = self.labels.split(',').count();
-        // An authentication header has at least 12 bytes; `tshark` goes on behind one of 8.
+        // An authentication header has at least 12 bytes; `tshark` also accepts 8.
         let is_ah_short = self.ah_units.split(',').any(|units| units == "0");
         let is_elsewhere =
             self.segments_left.split(',').any(|left| !["", "0"].contains(&left)) || !self.home_address.is_empty();
@@ -113,7 +113,7 @@ impl Opinion {
     }
 }
 
-/// Opinions by time stamp, which must be unique.
+/// Opinions by time stamp. Time stamps must be unique.
 pub fn opinions(test: &str, capture: &Path) -> Option<HashMap<String, Opinion>> {
     let mut wanted = vec![
         "frame.time_epoch",
@@ -139,8 +139,7 @@ pub fn opinions(test: &str, capture: &Path) -> Option<HashMap<String, Opinion>> 
     Some(opinions)
 }
 
-/// Gives every packet a time stamp of its own, later than the one before, at most moved by as many nanoseconds as there are
-/// packets at one time.
+/// Makes time stamps unique and strictly increasing, by moving packets with equal times by one nanosecond each.
 fn with_unique_times(mut packets: Vec<CapturedPacket>) -> Vec<CapturedPacket> {
     let mut least_ns = 0;
     for packet in &mut packets {
@@ -150,27 +149,27 @@ fn with_unique_times(mut packets: Vec<CapturedPacket>) -> Vec<CapturedPacket> {
     packets
 }
 
-/// What became of packets that the rewriting function took.
+/// Result of the rewriting function on a list of packets.
 #[derive(Debug, Default)]
 pub struct Judged {
     pub packets: usize,
-    /// Not judged: see [`Opinion::is_out_of_reach`].
+    /// Number of packets that were not judged: see [`Opinion::is_out_of_reach`].
     pub out_of_reach: usize,
     pub outputs: usize,
     pub rewritten: usize,
-    /// Among the rewritten: kind of checksum and its status.
+    /// Number of rewritten packets by kind of checksum and its status.
     pub status: BTreeMap<(&'static str, String), usize>,
 }
 
 impl Judged {
-    /// Rewritten packets in which a checksum of this kind has this status.
+    /// Number of rewritten packets in which a checksum of this kind has this status.
     pub fn count(&self, what: &str, status: &str) -> usize {
         self.status.iter().filter(|((w, s), _)| *w == what && s == status).map(|(_, n)| n).sum()
     }
 }
 
-/// Runs the rewriting function on packets and compares the opinions of what comes out with those of what went in.
-/// `exactly`: each status stays what it was; otherwise no checksum becomes bad.
+/// Runs the rewriting function on packets and compares the checksum statuses before and after. If `exactly` is set,
+/// each status must stay the same; otherwise no checksum may become bad.
 pub fn judge_rewriting(
     test: &str,
     what: &str,
@@ -185,7 +184,7 @@ pub fn judge_rewriting(
     let before = opinions(test, &given)?;
     let within_reach: Vec<CapturedPacket> =
         packets.into_iter().filter(|p| !before[&epoch(p.time_ns)].is_out_of_reach()).collect();
-    // What is sorted out must be rare, or nothing would be judged.
+    // Excluded packets must be rare, or the test would check nothing.
     assert!(within_reach.len() * 20 >= before.len() * 19, "{} of {} packets", within_reach.len(), before.len());
     write(&given, &within_reach);
     let originals: HashMap<u64, &[u8]> = within_reach.iter().map(|p| (p.time_ns, p.bytes.as_slice())).collect();
@@ -221,7 +220,7 @@ pub fn judge_rewriting(
     engines.iter().map(judge).collect()
 }
 
-/// `tshark`'s way to write a time.
+/// Time in `tshark`'s format.
 pub fn epoch(time_ns: u64) -> String {
     format!("{}.{:09}", time_ns / 1_000_000_000, time_ns % 1_000_000_000)
 }

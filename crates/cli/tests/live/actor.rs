@@ -1,23 +1,23 @@
-//! Hosts that play a script together: a director tells one process in each name space, line by line, what to send, and
-//! writes down what the others received.
+//! Hosts that play a script together: a director tells one process in each network namespace, line by line, what to
+//! send, and records what the others received.
 //!
 //! ```text
-//! host a 10.9.0.1 fd00::1             # a host and its addresses: the name of its name space
+//! host a 10.9.0.1 fd00::1             # a host and its addresses: the name of its namespace
 //! udp 4 a:4000 > b:53                 # a datagram, over IPv4 or IPv6
-//! large 4 a:4000 > b:53               # one in fragments
-//! unsized 6 a:4000 > b:53             # one with a length field of 0, over IPv6
-//! behind 6 a:4000 > b:53              # one behind five extension headers
+//! large 4 a:4000 > b:53               # a fragmented datagram
+//! unsized 6 a:4000 > b:53             # a datagram with a length field of 0, over IPv6
+//! behind 6 a:4000 > b:53              # a datagram after five extension headers
 //! open 6 c1 a > b:80                  # a TCP connection named c1
 //! say c1 b                            # b sends a word on it
-//! end c1 a                            # a sends no more
+//! end c1 a                            # a shuts down its sending side
 //! abort c1 b                          # b resets it
-//! forge data c1 b +1000000            # b sends a segment that is none of the connection's: so much beyond what a expects
-//! forge rst c1 b +1000000             # the same with a reset; `ack`: with an acknowledgement of what was never sent
+//! forge data c1 b +1000000            # b sends a forged segment, this far beyond the sequence number that a expects
+//! forge rst c1 b +1000000             # the same with a reset; `ack`: with an acknowledgement of unsent data
 //! ping a > b                          # an echo request, and its answer, over IPv4
 //! wait 1500                           # milliseconds
 //! ```
 //!
-//! For each step but `wait` a line says whether what was sent came to the other host: `7 yes` or `7 no`, numbered from 1.
+//! For each step but `wait` a line says whether the packet reached the other host: `7 yes` or `7 no`, numbered from 1.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -30,13 +30,13 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, ipproto, recv, sendto, socket};
 
-/// How long something that may not arrive is waited for. What arrives later counts all the same.
+/// Wait for a packet that may not arrive. A later arrival counts as well.
 const PATIENCE: Duration = Duration::from_millis(150);
-/// How long a connection that may not come about is waited for: no second SYN is sent within.
+/// Timeout of a connection that may not be established: too short for a second SYN.
 const OPENING: Duration = Duration::from_millis(500);
-/// How long an actor may take to do what it is told.
+/// Time limit of an actor's step.
 const DONE: Duration = Duration::from_secs(20);
-/// Segments made by hand have this type of service, and the number of their step as identification.
+/// Type of service of forged segments. Their identification is the number of their step.
 const FORGED: u8 = 0x20;
 
 struct Actor {
@@ -47,7 +47,7 @@ struct Actor {
 
 struct Stage {
     actors: HashMap<String, Actor>,
-    /// What any actor said: who, and what.
+    /// Events of all actors: name and event.
     heard: Receiver<(String, String)>,
     sender: Sender<(String, String)>,
     events: Vec<(String, String)>,
@@ -77,14 +77,14 @@ impl Stage {
         self.expect(name, "ready", 0, DONE);
     }
 
-    /// Tells an actor what to do and waits until it has done it.
+    /// Sends an order to an actor and waits until it is done.
     fn tell(&mut self, name: &str, order: &str) {
         let from = self.events.len();
         writeln!(self.actors.get_mut(name).unwrap().orders, "{order}").unwrap();
         assert!(self.expect(name, "done", from, DONE), "`{name}` does not do `{order}`");
     }
 
-    /// Waits for an event that comes later than the first `from`; whether it came.
+    /// Waits for an event after the first `from` ones. True if it came.
     fn expect(&mut self, name: &str, event: &str, from: usize, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         loop {
@@ -121,7 +121,7 @@ fn direct() {
         .map(|line| line.split('#').next().unwrap().split_whitespace().collect())
         .filter(|words: &Vec<&str>| !words.is_empty())
         .collect();
-    // All who are to hear something listen before anybody speaks.
+    // All hosts listen before any host sends.
     for line in &lines {
         match line.as_slice() {
             ["host", name, four, six] => stage.host(name, [four.parse().unwrap(), six.parse().unwrap()]),
@@ -139,7 +139,7 @@ fn direct() {
             _ => {}
         }
     }
-    // The two ends of each connection.
+    // Both ends of each connection.
     let mut ends: HashMap<&str, [&str; 2]> = HashMap::new();
     let mut connected: Vec<&str> = Vec::new();
     let mut expected = Vec::new();
@@ -217,16 +217,17 @@ fn other<'a>(ends: &HashMap<&str, [&'a str; 2]>, name: &str, host: &str) -> &'a 
     if ends[0] == host { ends[1] } else { ends[0] }
 }
 
-/// A connection's stream, and what the other side has last sent: the number after it, and what it acknowledged.
+/// Streams of the connections, and the last segment from each remote end: the sequence number after it, and its
+/// acknowledgement number.
 #[derive(Default)]
 struct Shared {
     streams: HashMap<String, TcpStream>,
-    /// By the other side and the own port.
+    /// By remote address and local port.
     latest: HashMap<(SocketAddrV4, u16), (u32, u32)>,
 }
 
 fn report(event: &str) {
-    // One piece, so that no other thread speaks in between.
+    // A single write, so that output of other threads is not interleaved.
     println!("\nactor: {event}");
 }
 
@@ -314,12 +315,12 @@ fn act() {
             ["abort", name, _] => {
                 if let Some(stream) = shared.lock().unwrap().streams.remove(*name) {
                     let _ = rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO));
-                    // The thread that reads it lets go of it, too.
+                    // Ends the thread that reads the connection, too.
                     let _ = stream.shutdown(std::net::Shutdown::Read);
                 }
             }
             ["forge", kind, name, beyond, step] => {
-                // What the other side has sent until now is known then.
+                // By then the last segment of the remote end is recorded.
                 std::thread::sleep(Duration::from_millis(100));
                 let shared = shared.lock().unwrap();
                 if let Some(stream) = shared.streams.get(*name) {
@@ -341,7 +342,7 @@ fn act() {
     }
 }
 
-/// Reads words from a connection; one that was accepted says its name first.
+/// Reads words from a connection. An accepted connection first receives its name.
 fn listen(stream: TcpStream, name: Option<String>, shared: &Mutex<Shared>) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let name = name.unwrap_or_else(|| {
@@ -366,7 +367,7 @@ fn listen(stream: TcpStream, name: Option<String>, shared: &Mutex<Shared>) {
     }
 }
 
-/// Keeps what each connection's other side last sent, and reports segments that were made by hand.
+/// Records the last segment from each connection's remote end, and reports forged segments.
 fn watch_segments(socket: &OwnedFd, shared: &Mutex<Shared>) {
     let mut packet = vec![0; 1 << 16];
     while let Ok((count, _)) = recv(socket, &mut packet[..], RecvFlags::empty()) {
@@ -398,9 +399,9 @@ fn watch_answers(socket: &OwnedFd) {
     }
 }
 
-/// Sends a segment with right checksums and addresses, and with a sequence number that is `beyond` the expected one.
+/// Sends a segment with valid checksums and addresses, and a sequence number `beyond` the expected one.
 fn forge(socket: &OwnedFd, shared: &Shared, stream: &TcpStream, kind: &str, beyond: i64, step: u16) {
-    // One that is over has no other side any more.
+    // A closed connection has no remote end.
     let (Ok(from), Ok(to)) = (stream.local_addr(), stream.peer_addr()) else { return };
     let (SocketAddr::V4(from), SocketAddr::V4(to)) = (from, to) else { panic!("only over IPv4") };
     let Some(&(end, ack)) = shared.latest.get(&(to, from.port())) else { panic!("nothing came from {to}") };
@@ -421,7 +422,7 @@ fn forge(socket: &OwnedFd, shared: &Shared, stream: &TcpStream, kind: &str, beyo
     let _ = sendto(socket, &segment, SendFlags::empty(), &SocketAddrV4::new(*to.ip(), 0));
 }
 
-/// A packet with its transport checksum, which stands at `sum_at`. The kernel fills in that of the header.
+/// An IPv4 packet with its transport checksum at `sum_at`. The kernel fills in the header checksum.
 pub(crate) fn ipv4(src: Ipv4Addr, dst: Ipv4Addr, proto: u8, id: u16, transport: &mut [u8], sum_at: usize) -> Vec<u8> {
     let length = (transport.len() as u16).to_be_bytes();
     let sum = checksum(&[&src.octets(), &dst.octets(), &[0, proto], &length, transport]);
@@ -434,7 +435,7 @@ pub(crate) fn ipv4(src: Ipv4Addr, dst: Ipv4Addr, proto: u8, id: u16, transport: 
     packet
 }
 
-/// A datagram over IPv6 that Linux reads and that not every parser does.
+/// A datagram over IPv6 that Linux accepts, but not every parser.
 fn hidden(kind: &str, from: SocketAddrV6, to: SocketAddrV6, payload: &[u8]) -> Vec<u8> {
     const UDP: u8 = 17;
     const DESTINATION_OPTIONS: u8 = 60;
@@ -459,7 +460,7 @@ fn hidden(kind: &str, from: SocketAddrV6, to: SocketAddrV6, payload: &[u8]) -> V
     packet
 }
 
-/// The Internet checksum of pieces of even lengths, but for the last.
+/// Internet checksum of pieces, all but the last of even length.
 fn checksum(pieces: &[&[u8]]) -> u16 {
     let words = pieces.iter().flat_map(|piece| piece.chunks(2));
     let sum: u32 = words.map(|w| u32::from(w[0]) << 8 | u32::from(*w.get(1).unwrap_or(&0))).sum();

@@ -1,11 +1,11 @@
-//! Attaching, forwarding, detaching; programs of others; what offloads do.
+//! Attaching, forwarding and detaching; programs of other loaders; offloads.
 
 use serde_json::json;
 
 use crate::common::{PASS_ALL, UDP_FLOWS, large_with_counters, name};
 use crate::lab::Lab;
 
-/// Joins port 1 and port 2, and counts what it hears of each host.
+/// Forwards between port 1 and port 2, and counts the packets of each host.
 pub(crate) const BRIDGE: &str = "function bridge;
 stateful hosts {
     key eth.src;
@@ -18,7 +18,7 @@ stateful hosts {
 }
 ";
 
-/// Address resolution and transfers through a function between two hosts, after what it said about offloads was done.
+/// Address resolution and transfers through a function between two hosts, after its advice on offloads was followed.
 fn a_bridge(test: &'static str, mode: &str) {
     let Some(lab) = Lab::new(test, &["ethtool"]) else { return };
     lab.put("bridge.efsm", BRIDGE);
@@ -171,7 +171,7 @@ fn what_cannot_be_attached_says_why() {
         ("-i 300=v1", 2, &["ports are below 256"]),
         ("-i v1 -r x.pcap", 2, &["cannot be used with"]),
         ("-i v1 --duration 10", 2, &["expected a time such as"]),
-        // Said before the first packet, not at the end.
+        // Reported before the first packet, not at the end.
         ("-i v1 --duration 1s --state-out nowhere/state", 2, &["`nowhere/state` cannot be written", "No such file"]),
         ("-i v1 -i v3", 3, &["`v3` does not take the program in mode native", "ip link set dev e3 mtu 1500", "-m skb"]),
         ("-i lo", 3, &["`lo` does not take the program in mode native", "-m skb"]),
@@ -231,7 +231,7 @@ fn state_and_summary_outlive_whoever_reads_the_reports() {
     assert_eq!(said, "0 0 1\n3 0 1\n2 1 1\n");
 }
 
-/// XDP sees what arrives: on one interface, a function of both directions misses one of them.
+/// XDP sees received packets only: on one interface, a function that needs both directions misses one of them.
 #[test]
 fn both_directions_on_one_interface_are_remarked_on() {
     let Some(lab) = Lab::new("both_directions_on_one_interface_are_remarked_on", &[]) else { return };

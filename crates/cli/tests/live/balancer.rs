@@ -1,4 +1,5 @@
-//! The load balancer between clients and real servers: connections go to the servers in turn and stay there.
+//! The load balancer between clients and real servers: connections are distributed round-robin and stay on their
+//! server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +8,8 @@ use crate::lab::Lab;
 
 const BALANCER: &str = "functions/server_load_balancer/server_load_balancer.efsm";
 
-/// Clients behind port 1. A router behind port 2 has the service's addresses and the servers behind it. Nobody knows a
-/// neighbour beforehand.
+/// Clients behind port 1. A router behind port 2 has the service's addresses, with the servers behind it. Neighbour
+/// tables are empty.
 const TOPOLOGY: &str = r#"
 host clients 1; host router 2
 for n in 100 101; do ip -n clients address add 1.0.0.$n/24 dev e1; done
@@ -34,10 +35,10 @@ done
 ip netns exec router sh -c 'echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding'
 "#;
 
-/// What `tshark` saw of a connection on one side of the balancer: by client, who was at the other end.
+/// Remote addresses of each client's connections, seen by `tshark` on one side of the balancer.
 type Ends = BTreeMap<String, BTreeSet<String>>;
 
-/// Who is at the other end of each client's connections, and how many packets went which way; no checksum is bad.
+/// Remote addresses by client, and packet counts by direction. All checksums are good.
 fn ends(test: &str, lab: &Lab, file: &str) -> Option<(Ends, [usize; 2])> {
     let wanted = ["ip.src", "ip.dst", "ipv6.src", "ipv6.dst", "tcp.srcport", "tcp.dstport"];
     let wanted = [&wanted[..], &["ip.checksum.status", "tcp.checksum.status"]].concat();

@@ -1,5 +1,5 @@
-//! Firewalls beside nftables: the same traffic of real hosts with a function between them, and with a router that has
-//! conntrack's rules. The same must arrive.
+//! Firewalls compared with nftables: the same traffic of real hosts through a function, and through a router with
+//! conntrack rules. The same packets must arrive.
 
 use flowloom_testkit::Rng;
 
@@ -7,7 +7,7 @@ use crate::attach::BRIDGE;
 use crate::common::top;
 use crate::lab::Lab;
 
-/// Somebody outside behind port 1 and somebody inside behind port 2, who do not know each other's neighbour addresses.
+/// An outside host behind port 1 and an inside host behind port 2, with empty neighbour tables.
 const HOSTS: &str = r#"
 host outside 1; host inside 2
 hosts() { echo outside; echo inside; }
@@ -20,7 +20,7 @@ FLOWLOOM_PEER="serve [::]:7" ip netns exec outside "$PEER" --ignored --exact --n
 wait_for 'grep -qs serving server'
 "#;
 
-/// The rules, in a router that answers for each host to the other.
+/// The nftables rules, in a router that answers for each host to the other.
 const NFTABLES: &str = r#"
 cd /proc/sys/net
 echo 1 >ipv4/ip_forward; echo 1 >ipv6/conf/all/forwarding
@@ -49,7 +49,7 @@ for seconds in "$@"; do echo ${seconds#*=} >nf_conntrack_${seconds%=*}; done
 cd $HOME
 "#;
 
-/// What is played, and said after it: a transfer, and whether the hosts know each other by their own addresses.
+/// Plays the script, then prints the results of transfers, and whether the hosts know each other's own link addresses.
 const PLAY: &str = r#"
 cat >play <<END
 host outside 10.9.0.1 fd00::1
@@ -60,14 +60,14 @@ play play
 echo transfer: $(as inside transfer 10.9.0.1:7 3000000) $(as inside transfer [fd00::1]:7 300000)
 "#;
 
-/// A function and its parameters, and conntrack's settings that mean the same.
+/// A function and its parameters, and the equivalent conntrack settings.
 struct Firewall<'a> {
     source: &'a str,
     params: &'a str,
     settings: &'a [&'a str],
 }
 
-/// For each step of a script whether it arrived: through the function, and through the rules.
+/// For each step of a script, whether it arrived through the function, and through nftables.
 fn both(test: &'static str, firewall: &Firewall<'_>, steps: &str) -> Option<[Vec<bool>; 2]> {
     let labs = [Lab::new(test, &["ethtool"])?, Lab::new(test, &["nft"])?];
     let source = std::fs::read_to_string(top().join(firewall.source)).unwrap();
@@ -100,7 +100,7 @@ fn both(test: &'static str, firewall: &Firewall<'_>, steps: &str) -> Option<[Vec
     }))
 }
 
-/// A script whose steps end in what is to become of them; `no/yes` where the function is stricter.
+/// Plays a script whose steps end in their expected results; `no/yes` where the function is stricter.
 fn written(test: &'static str, firewall: &Firewall<'_>, script: &str) {
     let lines = script.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let lines: Vec<&str> = lines.collect();
@@ -120,7 +120,7 @@ fn written(test: &'static str, firewall: &Firewall<'_>, script: &str) {
     }
 }
 
-/// A script of which nobody knows what is to become; at least so many of its steps arrive, and do not.
+/// Plays a random script and compares both results. At least `least[0]` steps must arrive and `least[1]` must not.
 fn drawn(test: &'static str, firewall: &Firewall<'_>, steps: &[String], least: [usize; 2]) {
     let Some([ours, theirs]) = both(test, firewall, &steps.concat()) else { return };
     assert_eq!((ours.len(), theirs.len()), (steps.len(), steps.len()));
@@ -132,8 +132,8 @@ fn drawn(test: &'static str, firewall: &Firewall<'_>, steps: &[String], least: [
     assert!(arrived >= least[0] && ours.len() - arrived >= least[1], "{arrived} of {} arrived", ours.len());
 }
 
-/// Datagrams from outside that hide their ports, though Linux reads them; the last ones show that it does. Behind them no flow is open.
-/// And fragments, of which over IPv6 only the first can be told.
+/// Datagrams from outside that hide their ports, although Linux accepts them, as the last ones show: no flow opens. And
+/// fragments; over IPv6 only the first can be told.
 const HIDDEN: &str = "
         unsized 6 outside:60 > inside:6000          no
         behind 6 outside:60 > inside:6000           no
@@ -211,7 +211,7 @@ fn drawn_udp_passes_as_nftables_lets_it() {
 }
 
 const CONNTRACK: &str = "functions/conntrack/conntrack.efsm";
-/// Connections may be opened from port 2, by whoever is inside.
+/// Connections may be opened from port 2, the inside.
 const FROM_INSIDE: &str = "--param open_first=2 --param open_last=2 --param out1=2 --param out2=1";
 
 #[test]
@@ -281,11 +281,11 @@ fn connections_pass_as_nftables_lets_them() {
     written("connections_pass_as_nftables_lets_them", &firewall, &script.replace("HIDDEN", HIDDEN));
 }
 
-/// What a drawn connection is known to be.
+/// State of a random connection.
 #[derive(Clone, Copy)]
 struct Drawn {
     family: usize,
-    /// Whether inside and outside may still speak.
+    /// Whether inside and outside have not yet shut down sending.
     speaks: [bool; 2],
 }
 
@@ -301,7 +301,7 @@ fn drawn_connections_pass_as_nftables_lets_them() {
         let side = rng.below(2);
         if alive.len() < 2 || rng.chance(1, 6) {
             let family = *rng.pick(&[4, 6]);
-            // Seldom from outside: these are waited for.
+            // Rarely from outside, since each takes a timeout.
             let from = usize::from(rng.chance(1, 5));
             opened += 1;
             steps.push(format!("open {family} c{opened} {} > {}:80\n", SIDES[from], SIDES[1 - from]));
@@ -319,7 +319,7 @@ fn drawn_connections_pass_as_nftables_lets_them() {
                     alive.remove(at);
                 }
             }
-            // Where the other side has ended, nobody reads any more there that this one resets.
+            // After the other side has shut down, no process there would read the reset.
             1 if drawn.speaks == [true; 2] => {
                 steps.push(format!("abort {name}\n"));
                 alive.remove(at);
@@ -327,7 +327,7 @@ fn drawn_connections_pass_as_nftables_lets_them() {
             2 | 3 if drawn.family == 4 && drawn.speaks == [true; 2] => {
                 let kind = rng.pick(&["data", "rst"]);
                 let beyond = 500_000_000 + rng.below(1_000_000_000);
-                // Old data is dropped by the function, and ignored but let through by conntrack.
+                // The function drops old data; the receiver of nftables ignores it, but conntrack lets it through.
                 let sign = if *kind == "data" { "+" } else { rng.pick(&["+", "-"]) };
                 steps.push(format!("forge {kind} {name} {sign}{beyond}\n"));
             }

@@ -1,4 +1,4 @@
-//! SYN flood mitigation in front of a server: a flood is held off, and who opens connections as people do gets through.
+//! SYN flood mitigation in front of a server: a flood is blocked, and normal clients can connect.
 
 use serde_json::json;
 
@@ -7,10 +7,10 @@ use crate::lab::Lab;
 
 const SYN_FLOOD: &str = "functions/syn_flood/syn_flood.efsm";
 
-/// SYNs from addresses that are not the attacker's, which are told apart by the server's kernel or not.
+/// Number of spoofed source addresses.
 const ADDRESSES: u64 = 20;
 const EACH: u64 = 400;
-/// Of each address the function lets in one, and then as many as the threshold says.
+/// SYNs that the function admits per address: the first one, then the threshold.
 const LET_IN: u64 = 101;
 
 fn a_flood(test: &'static str, mode: &str) {
@@ -76,8 +76,8 @@ fn a_flood(test: &'static str, mode: &str) {
         .iter()
         .map(|row| row["states"].as_array().unwrap().iter().map(|state| state["hits"].as_u64().unwrap()).sum())
         .collect();
-    // Each address that floods is let in 101 times, found out once, and then held off. The attacker's own has opened a
-    // connection before, and tries one at the end, whose SYN may come twice.
+    // Each flooding address is admitted 101 times, detected once, and then blocked. The attacker's own address opened a
+    // connection before, and tries one at the end, whose SYN may be repeated.
     let found_out = ADDRESSES + 1;
     let held_off = ADDRESSES * (EACH - LET_IN - 1) + (EACH + 1 - LET_IN - 1);
     assert_eq!([hits[0], hits[2]], [found_out + 2, found_out], "{report}");

@@ -1,4 +1,4 @@
-//! The worked chapter of the book: its commands, as a reader types them into one root shell, print what the chapter shows.
+//! The guide chapter of the book: its commands, entered into one root shell, print the output shown there.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use regex::Regex;
 use crate::common::top;
 use crate::lab::Lab;
 
-/// The fenced blocks of a page: language and text.
+/// Fenced blocks of a page: language and text.
 fn blocks(page: &str) -> Vec<(&str, &str)> {
     let mut found = Vec::new();
     let mut rest = page;
@@ -20,7 +20,7 @@ fn blocks(page: &str) -> Vec<(&str, &str)> {
     found
 }
 
-/// Lines without what differs from run to run: widths of columns, ids and the rest of timers.
+/// Lines without varying parts: column widths, ids and remaining times of timers.
 fn steady(text: &str) -> Vec<String> {
     let varying = Regex::new(r"\(id \d+\)|in [0-9.]+m?s\b").unwrap();
     let spaces = Regex::new(r" +").unwrap();
@@ -31,7 +31,7 @@ fn steady(text: &str) -> Vec<String> {
 fn the_guide_leads_to_a_deployed_function() {
     let tools = ["curl", "python3", "timeout"];
     let Some(lab) = Lab::new("the_guide_leads_to_a_deployed_function", &tools) else { return };
-    // Functions of interfaces are seen by the whole machine: a name of its own, and no list of all that runs.
+    // Functions on interfaces are visible to the whole machine: use a unique name, and do not list all functions.
     let page = std::fs::read_to_string(top().join("docs/book/src/guide.md")).unwrap();
     let page = page.replace("syn_limit", &lab.unique()).replace("flowloom map list\n", "");
     let page =
@@ -44,7 +44,7 @@ fn the_guide_leads_to_a_deployed_function() {
         match language {
             "sh" => {
                 if body.contains("netns add") {
-                    // A busy machine takes longer for a page than a reader's: the timers only have to outlast the test.
+                    // On a busy machine the page takes longer than for a reader: the timers must outlast the test.
                     writeln!(script, "sed -i 's/hard 1s/hard 1h/; s/hard 10s/hard 10m/' {name}/{name}.efsm").unwrap();
                 }
                 writeln!(script, "echo '=== {}'", expected.len()).unwrap();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::common::{PORT_KNOCKING, top};
 use crate::lab::Lab;
 
-/// Two hosts, each behind a port of its own, and a server with the function on both. Nobody knows a neighbour beforehand.
+/// Two hosts, each behind its own port, and a server with the function on both. Neighbour tables are empty.
 const TOPOLOGY: &str = r#"
 host friend 1; addresses friend 1
 host stranger 2; addresses stranger 2
@@ -90,7 +90,7 @@ fn a_state_goes_on_in_the_next_run() {
     let said = lab.run(&script, &[&function]);
     assert_eq!(said, "open: open\n", "{}", lab.read("err"));
 
-    // A deadline of another clock lies where no timer reaches; then the state's own time is what counts.
+    // A deadline of another clock is beyond all timers; then `--state-time` is needed.
     let mut state: Value = lab.json("half");
     let deadline_ns = u64::from_le_bytes(std::array::from_fn(|i| {
         let byte = state["knock"][0]["value"][i].as_str().unwrap().trim_start_matches("0x").to_owned();

@@ -1,4 +1,4 @@
-//! A place for hosts and functions, and the shell words that its scripts use.
+//! Network of hosts and functions, and the shell functions for test scripts.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use crate::common::{Ran, kernel, top};
 
-/// What every script begins with.
+/// Prefix of every script.
 ///
-/// `host NAME N` makes a host in a name space of its own, with `eN` there at 10.9.N.1/24 and fd00:N::1/64, and `vN` here at .2 and
-/// ::2. `start ARGUMENTS` runs a function and returns once it is attached; its reports go to `out`, its remarks to `err`.
-/// `finish` ends it and keeps its exit code in `code`. `heed ARGUMENTS` runs it, does what it says about offloads, and
-/// ends it; `heeded ARGUMENTS` then starts it again and has it say nothing. `peer COMMAND` speaks as a host, `as NAME COMMAND`
-/// as the host of this name (see the file `peer.rs`). `play SCRIPT` has all hosts play it (see `actor.rs`). `capture NAME DEV
-/// FILE` writes what a host's interface sends and receives, until `captured`.
+/// `host NAME N` makes a host in its own network namespace, with `eN` there at 10.9.N.1/24 and fd00:N::1/64, and `vN`
+/// here at .2 and ::2. `start ARGUMENTS` runs a function and returns once it is attached; its reports are written to
+/// `out`, its remarks to `err`. `finish` ends it and keeps its exit code in `code`. `heed ARGUMENTS` runs it, follows
+/// its advice on offloads, and ends it; `heeded ARGUMENTS` then starts it again and expects no advice. `peer COMMAND`
+/// runs a command as a host, `as NAME COMMAND` as the host of this name (see `peer.rs`). `play SCRIPT` runs a script on
+/// all hosts (see `actor.rs`). `capture NAME DEV FILE` records a host's interface in both directions, until `captured`.
 const PREAMBLE: &str = r#"
 mount -t bpf bpf /sys/fs/bpf
 mount -t tmpfs tmpfs /run
@@ -104,7 +104,7 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// `None`, and a line that says why, where the kernel, the tools or the name spaces cannot be had.
+    /// `None`, with a SKIP line, if the kernel, the tools or the namespaces are not available.
     pub(crate) fn new(test: &'static str, tools: &[&str]) -> Option<Lab> {
         if !kernel(test) {
             return None;
@@ -131,7 +131,7 @@ impl Lab {
 
     fn sh(&self, script: &str, arguments: &[&str]) -> std::io::Result<Ran> {
         let mut command = Command::new("unshare");
-        // `--kill-child`: what a script leaves running goes with it.
+        // `--kill-child` ends the processes that a script leaves running.
         command.args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-eu", "-c"]);
         command.arg(format!("{PREAMBLE}{script}")).arg(self.test).args(arguments);
         command.env("FLOWLOOM", env!("CARGO_BIN_EXE_flowloom")).env("PEER", std::env::current_exe()?);
@@ -139,7 +139,7 @@ impl Lab {
         command.current_dir(self.folder.path()).stdin(Stdio::null()).output().map(Ran::from)
     }
 
-    /// Runs a script that must succeed; what it printed.
+    /// Runs a script that must succeed. Returns its stdout.
     pub(crate) fn run(&self, script: &str, arguments: &[&str]) -> String {
         let ran = self.sh(script, arguments).unwrap();
         assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
@@ -147,13 +147,13 @@ impl Lab {
         ran.stdout
     }
 
-    /// A name for a function that no other on this machine has: what runs in the kernel is seen by all.
+    /// A function name that is unique on this machine: programs in the kernel are visible to all tests.
     pub(crate) fn unique(&self) -> String {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         format!("f{:x}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Puts a source into the folder, its function under this name.
+    /// Writes a source into the folder, with its function renamed.
     pub(crate) fn put_named(&self, file: &str, source: &str, function: &str) {
         let (head, tail) = source.split_once("function ").unwrap();
         let (_, tail) = tail.split_once(';').unwrap();

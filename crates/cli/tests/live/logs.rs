@@ -1,4 +1,4 @@
-//! Logs of a function on interfaces: printed while it runs, counted where they are lost.
+//! Logs of a function on interfaces: printed while it runs, and counted if lost.
 
 use serde_json::Value;
 
@@ -65,7 +65,7 @@ fn logs_are_printed_while_it_runs() {
 fn lost_logs_are_counted() {
     let Some(lab) = Lab::new("lost_logs_are_counted", &[]) else { return };
     lab.put("loud.efsm", LOUD);
-    // A stopped reader takes nothing; some 3,000 packets fill the buffer.
+    // A stopped reader consumes nothing; about 3,000 packets fill the buffer.
     let said = lab.run(
         r#"
         host a 1; addresses a 1; neighbours a 1
@@ -80,7 +80,7 @@ fn lost_logs_are_counted() {
     );
     let last: Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
     let (logged, lost) = (last["logged"].as_u64().unwrap(), last["logs_lost"].as_u64().unwrap());
-    // Each packet that came logs four times.
+    // Each received packet logs four times.
     let came = last["verdicts"]["DROP"].as_u64().unwrap();
     assert!(came > 4000 && lost > 0 && logged > 5000 && logged + lost == 4 * came, "{said}");
     assert!(said.contains("log lines were lost"), "{said}");

@@ -1,5 +1,5 @@
-//! Functions on interfaces: hosts in network name spaces, joined by veth pairs, talking with real sockets. Everything
-//! happens in mount and network name spaces that die with the process that made them.
+//! Functions on interfaces: hosts in network namespaces, connected by veth pairs, with real sockets. The tests run in
+//! mount and network namespaces that end with the process that made them.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 #[path = "../common/mod.rs"]

@@ -1,4 +1,4 @@
-//! `flowloom map` beside `bpftool map`, on a function that runs.
+//! `flowloom map` compared with `bpftool map`, on a running function.
 
 use serde_json::{Value, json};
 
@@ -74,7 +74,7 @@ fn both_tools_see_and_change_the_same() {
         &[&function],
     );
     assert_eq!(said, "1\n1\n1\n1\n");
-    // `bpftool` adds what its types say; ours leaves that to the form with names.
+    // `bpftool` adds formatted values; ours has them only in the form with names.
     let bytes = |file: &str| -> Vec<(Value, Value)> {
         let list = lab.json(file);
         let mut entries: Vec<_> =
@@ -185,7 +185,7 @@ fn wrong_words_say_what_is_expected() {
     let codes: Vec<&str> = said.lines().collect();
     for (number, (words, expected)) in cases.iter().enumerate() {
         let why = lab.read(&format!("said{number}"));
-        // A path that is not there is the environment's matter.
+        // A missing path is an error of the environment.
         assert!(matches!(codes[number], "2" | "3"), "map {words}: exit code {}: {why}", codes[number]);
         for word in *expected {
             assert!(why.contains(word), "map {words}: `{word}` is not in:\n{why}");

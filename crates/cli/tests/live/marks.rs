@@ -1,4 +1,4 @@
-//! The big flow detector in front of a server: what a client sends beyond the hundredth packet of a connection is marked.
+//! The big flow detector in front of a server: packets after the hundredth of a connection are marked.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Dynamic NAT between a network and real hosts: who asks is answered, at a public port that nobody else has at the time.
+//! Dynamic NAT between a network and real hosts: requests are answered, at a public port that no other flow has at the
+//! time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -7,8 +8,8 @@ use crate::lab::Lab;
 
 const NAT: &str = "functions/dynamic_nat/dynamic_nat.efsm";
 
-/// Somebody outside behind port 1. Behind port 2 a router with the public address, and two hosts behind that. Nobody knows a
-/// neighbour beforehand.
+/// An outside host behind port 1. Behind port 2 a router with the public address, and two hosts behind it. Neighbour
+/// tables are empty.
 const TOPOLOGY: &str = r#"
 host outside 1; host router 2
 for n in 1 2; do
@@ -33,7 +34,7 @@ wait_for 'grep -qs serving tcp && grep -qs serving udp && grep -qs serving insid
 given_back() { "$FLOWLOOM" map dump $name/mappings | grep -q "0 entries"; }
 "#;
 
-/// Public ports, and the host and port that each stands for.
+/// Host and port behind each public port.
 type Mappings = BTreeMap<u16, (String, u16)>;
 
 fn mappings(lab: &Lab, file: &str) -> Mappings {
@@ -49,16 +50,16 @@ fn mappings(lab: &Lab, file: &str) -> Mappings {
     entries.collect()
 }
 
-/// A packet as `tshark` sees it.
+/// A packet as dissected by `tshark`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Seen {
     src: (String, u16),
     dst: (String, u16),
-    /// What translation leaves as it is: protocol, identification, length, sequence number.
+    /// Fields that translation keeps: protocol, identification, length, sequence number.
     rest: [String; 4],
 }
 
-/// All TCP and UDP over IPv4, with right checksums.
+/// All TCP and UDP packets over IPv4. Their checksums are good.
 fn seen(test: &str, lab: &Lab, file: &str) -> Option<Vec<Seen>> {
     let wanted = ["ip.src", "ip.dst", "ip.proto", "ip.id", "ip.len", "tcp.srcport", "tcp.dstport", "tcp.seq_raw"];
     let more = ["udp.srcport", "udp.dstport", "ip.checksum.status", "tcp.checksum.status", "udp.checksum.status"];
@@ -111,7 +112,7 @@ fn transfers(test: &'static str, mode: &str) {
     assert_eq!((mapped.len(), hosts.len()), (43, 43), "each flow has a port of its own: {mapped:?}");
     let Some(outer) = seen(test, &lab, "outer") else { return };
     let Some(inner) = seen(test, &lab, "inner") else { return };
-    // Packet by packet: what is outside is what is inside, but for an address and a port.
+    // Each outside packet equals an inside packet, except for an address and a port.
     let mut expected: HashMap<Seen, i64> = HashMap::new();
     for packet in &inner {
         let mut packet = packet.clone();
@@ -126,7 +127,7 @@ fn transfers(test: &'static str, mode: &str) {
     for packet in &outer {
         match expected.get_mut(packet) {
             Some(count) => *count -= 1,
-            // Nobody let them in.
+            // Unsolicited packets were dropped.
             None => {
                 assert_eq!(packet.dst.1, 22, "outside alone: {packet:?}");
                 unasked += 1;

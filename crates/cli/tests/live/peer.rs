@@ -1,4 +1,4 @@
-//! A host of the live tests: this test program, started by their scripts with `FLOWLOOM_PEER` saying what to do.
+//! A host of the live tests: this test binary, started by their scripts with a command in `FLOWLOOM_PEER`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -8,9 +8,9 @@ use rustix::net::{AddressFamily, SendFlags, SocketType, bind, connect, ipproto, 
 
 use crate::actor::ipv4;
 
-/// Longer than any answer in the same machine takes, even a slow one.
+/// Timeout longer than any answer on this machine takes, even a slow one.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a connection that is not to come about is waited for.
+/// Timeout of a connection that is expected to fail.
 const REFUSED_AFTER: Duration = Duration::from_millis(700);
 
 #[test]
@@ -20,7 +20,7 @@ fn speak() {
     let words: Vec<&str> = command.split(' ').collect();
     let address = |text: &str| text.parse::<SocketAddr>().unwrap_or_else(|error| panic!("{text}: {error}"));
     match words.as_slice() {
-        // Echoes what any number of connections send, until it is killed.
+        // Echoes data on any number of connections, until killed.
         ["serve", at] => {
             let listener = TcpListener::bind(address(at)).unwrap();
             println!("\npeer: serving");
@@ -36,7 +36,7 @@ fn speak() {
                 });
             }
         }
-        // Answers each line with this name and the line.
+        // Answers each line with the host's name and the line.
         ["greet", at, host] => {
             let listener = TcpListener::bind(address(at)).unwrap();
             println!("\npeer: serving");
@@ -51,7 +51,8 @@ fn speak() {
                 });
             }
         }
-        // Opens so many connections one after the other and speaks on all of them in turn; says who is at the other end of each.
+        // Opens the connections one after the other and sends on all of them in turn. Prints the host that answers
+        // each.
         ["turns", from, to, connections] => {
             let mut streams: Vec<BufReader<TcpStream>> = Vec::new();
             let mut answering: Vec<String> = Vec::new();
@@ -60,7 +61,7 @@ fn speak() {
                     if round == 0 {
                         streams.push(BufReader::new(connect_from(address(from), address(to))));
                     }
-                    // More than a segment.
+                    // Longer than a segment.
                     let question = format!("{from} {number} {round} {}", "x".repeat(3000));
                     writeln!(streams[number].get_mut(), "{question}").unwrap();
                     let mut answer = String::new();
@@ -75,7 +76,7 @@ fn speak() {
             }
             println!("\npeer: {}", answering.join(" "));
         }
-        // Echoes datagrams, until it is killed.
+        // Echoes datagrams, until killed.
         ["echo", at] => {
             let socket = UdpSocket::bind(address(at)).unwrap();
             println!("\npeer: serving");
@@ -84,8 +85,8 @@ fn speak() {
                 let _ = socket.send_to(&buffer[..count], from);
             }
         }
-        // From each of so many ports three datagrams and their answers, which must not come to another; says how many ports were
-        // answered each time, and how many never.
+        // Sends three datagrams from each port. Answers must reach the port that asked. Prints the number of ports that
+        // were always answered, and never.
         ["flows", from, to, flows] => {
             let from = address(from);
             let sockets: Vec<UdpSocket> = (0..flows.parse::<u16>().unwrap())
@@ -97,7 +98,7 @@ fn speak() {
                     let word = format!("{} {round}", socket.local_addr().unwrap());
                     socket.send_to(word.as_bytes(), address(to)).unwrap();
                 }
-                // Answers are there by then.
+                // Answers have arrived by then.
                 std::thread::sleep(Duration::from_millis(400));
                 for (socket, answered) in sockets.iter().zip(&mut answered) {
                     let word = format!("{} {round}", socket.local_addr().unwrap());
@@ -113,7 +114,7 @@ fn speak() {
             let none = answered.iter().filter(|answered| **answered == 0).count();
             println!("\npeer: {whole} answered, {none} not");
         }
-        // Sends so many SYNs from each of so many addresses that are not its own, the first of which is given.
+        // Sends the number of SYNs from each of the spoofed addresses, which begin at `first`.
         ["flood", to, first, addresses, each] => {
             let SocketAddr::V4(to) = address(to) else { panic!("only over IPv4") };
             let first: Ipv4Addr = first.parse().unwrap();
@@ -132,11 +133,11 @@ fn speak() {
             }
             println!("\npeer: sent");
         }
-        // Says whether a connection comes about and carries a word there and back.
+        // Prints whether a connection is established and echoes a word.
         ["connect", to] => println!("\npeer: {}", connects(address(to), REFUSED_AFTER)),
-        // The same, for connections that are to come about.
+        // The same, for connections that are expected to succeed.
         ["reach", to] => println!("\npeer: {}", connects(address(to), PATIENCE)),
-        // Sends so many bytes and reads them back; says whether they are the same.
+        // Sends bytes and reads them back. Prints whether they are equal.
         ["transfer", to, bytes] => {
             let sent: Vec<u8> = (0..bytes.parse::<usize>().unwrap()).map(|i| (i * 7 + i / 251) as u8).collect();
             let mut stream = TcpStream::connect_timeout(&address(to), PATIENCE).unwrap();
@@ -156,17 +157,17 @@ fn speak() {
                 let to = address(to);
                 let from = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
                 UdpSocket::bind(from).unwrap().send_to(b"hello", to).unwrap();
-                // One after the other also where several CPUs take them in.
+                // Keeps the order even if several CPUs receive them.
                 std::thread::sleep(Duration::from_millis(20));
             }
             println!("\npeer: sent");
         }
-        // So many datagrams, from many ports in turn, so that they meet all queues.
+        // Sends datagrams from many ports in turn, to reach all queues.
         ["burst", to, count] => {
             let sockets: Vec<UdpSocket> = (0..16).map(|_| UdpSocket::bind("0.0.0.0:0").unwrap()).collect();
             for number in 0..count.parse().unwrap() {
                 let socket: &UdpSocket = &sockets[number % sockets.len()];
-                // A queue that is full loses it: only what arrives counts.
+                // A full queue drops it: only received packets count.
                 drop(socket.send_to(b"hello", address(to)));
             }
             println!("\npeer: sent");
@@ -183,7 +184,7 @@ fn connects(to: SocketAddr, patience: Duration) -> &'static str {
     if spoke.is_ok() && answer == *b"hello" { "open" } else { "mute" }
 }
 
-/// A connection from this address.
+/// Connects from this source address.
 fn connect_from(from: SocketAddr, to: SocketAddr) -> TcpStream {
     let family = if from.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = socket(family, SocketType::STREAM, None).unwrap();

@@ -1,10 +1,11 @@
-//! One flow over two queues, taken in by two CPUs at once.
+//! One flow over two queues, received by two CPUs concurrently.
 
 use serde_json::Value;
 
 use crate::lab::Lab;
 
-/// What comes from one host to port 9 is counted in contexts that come and go, and in one that runs out, and is dropped.
+/// Counts packets to port 9 from one host in contexts that are created and removed, and in one that expires. Drops
+/// them.
 const COUNTED: &str = "function counted;
 meta flush;
 stateful flow {

@@ -1,4 +1,4 @@
-//! Timers on the clock of the kernel, and each table swept in its own time.
+//! Timers on the kernel's clock, with a sweep period per table.
 
 use serde_json::json;
 
@@ -52,7 +52,8 @@ fn each_table_is_swept_in_its_own_time() {
     let report = lab.report();
     let [quick, lazy] = [&report["elements"][0], &report["elements"][1]];
     assert_eq!((&quick["contexts_created"], &quick["contexts_timed_out"]), (&json!(2), &json!(2)), "{report}");
-    // The second packet found the first context expired; the second one expired too, but no packet and no sweep has seen it.
+    // The second packet found the first context expired. The second context expired too, but no packet or sweep has
+    // detected it.
     assert_eq!((&lazy["contexts_created"], &lazy["contexts_timed_out"]), (&json!(2), &json!(1)), "{report}");
     assert_eq!(lazy["hard_expired"], json!([{"state": "known", "hits": 1}]), "{report}");
     assert_eq!(lazy["contexts_alive"], 0, "{report}");

@@ -1,4 +1,4 @@
-//! One program of a public package, tried by the commands; and the page that tells of all.
+//! Trial of one program of a public package, and the page with all results.
 #![allow(unreachable_pub, missing_docs)]
 
 pub mod page;

@@ -1,4 +1,4 @@
-//! What becomes of the programs, as figures and as a page of the book.
+//! Results of the programs, as figures and as a page of the book.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::trial::{Made, Row};
 
-/// How many programs came to what. Builds by several compilers count each, but for `programs`.
+/// Number of programs by result. Builds by several compilers are counted separately, except in `programs`.
 #[derive(Debug)]
 pub struct Figures {
     pub objects: usize,
@@ -76,7 +76,7 @@ impl fmt::Display for Figures {
     }
 }
 
-/// The packages with their versions, and what could not be had of them.
+/// Packages with their versions, and the sources that are not available.
 pub fn packages(made: &[Made]) -> String {
     let mut text = String::new();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -96,7 +96,7 @@ pub fn packages(made: &[Made]) -> String {
     text
 }
 
-/// A reason without the places in it, so that equal ones are counted together.
+/// A reason without positions, so that equal reasons are counted together.
 fn kind_of(reason: &str) -> String {
     let after = reason.split_once("instruction ").map_or(reason, |(_, after)| after);
     let after = after.split_once(": ").map_or(after, |(_, after)| after);
@@ -132,7 +132,7 @@ fn counted<'a>(reasons: impl Iterator<Item = &'a String>) -> String {
     if lines.is_empty() { "None.\n".to_owned() } else { format!("| count | reason |\n| ---: | --- |\n{lines}") }
 }
 
-/// The page.
+/// Renders the page.
 pub fn render(rows: &[Row], made: &[Made]) -> String {
     let mut text = String::from(
         "# Programs of public packages\n\n<!-- Made by `make evidence ONLY=public-programs`. -->\n\n\

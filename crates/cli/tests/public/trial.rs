@@ -1,4 +1,4 @@
-//! What the commands say of a program.
+//! Results of the commands for a program.
 
 use std::fmt;
 use std::fs::File;
@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use crate::common::flowloom;
 
-/// No command takes longer.
+/// Time limit of a command.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// Helpers for which a pipeline has no counterpart: they ask the host's routes, sockets, timers, tasks or memory.
+/// Helpers without a counterpart in a pipeline: they use the host's routes, sockets, timers, tasks or memory.
 const FOREIGN_HELPERS: [&str; 10] = [
     "fib_lookup",
     "check_mtu",
@@ -27,11 +27,11 @@ const FOREIGN_HELPERS: [&str; 10] = [
     "ktime_get_coarse",
     "dynptr_",
 ];
-/// Maps whose entries are things of the host: sockets, stacks and storage of tasks.
+/// Maps whose entries are host objects: sockets, stacks and task storage.
 const FOREIGN_MAPS: [&str; 7] =
     ["xskmap", "sockmap", "sockhash", "stack_trace", "sk_storage", "task_storage", "cgroup_array"];
 
-/// An object or a package that could not be had, as `scripts/public-objects` records it.
+/// An object or unavailable package, as `scripts/public-objects` records it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Made {
     pub package: String,
@@ -41,7 +41,7 @@ pub struct Made {
     pub error: String,
 }
 
-/// A program and what became of it.
+/// A program and its results.
 #[derive(Debug, Clone)]
 pub struct Row {
     pub package: String,
@@ -50,16 +50,16 @@ pub struct Row {
     pub program: String,
     pub slots: u64,
     pub reached: u64,
-    /// Why our engines refuse it.
+    /// Error: the reason why our engines reject it.
     pub ours: Result<(), String>,
-    /// Why the kernel refuses it.
+    /// Error: the reason why the kernel rejects it.
     pub kernel: Result<(), String>,
-    /// What disagrees, or why the program was not explored.
+    /// Error: the disagreement, or the reason why the program was not explored.
     pub verified: Result<(), String>,
     pub plan: Result<(), String>,
-    /// What it uses that no pipeline has.
+    /// Features used that no pipeline has.
     pub foreign: Vec<String>,
-    /// `check`, `verify`, `explain`.
+    /// Time of `check`, `verify` and `explain`.
     pub took: [Duration; 3],
 }
 
@@ -68,22 +68,22 @@ impl Row {
         self.took.into_iter().max().unwrap_or_default()
     }
 
-    /// Accepted by both.
+    /// True if both accept it.
     pub fn runs(&self) -> bool {
         self.ours.is_ok() && self.kernel.is_ok()
     }
 
-    /// Only we refuse it.
+    /// True if only we reject it.
     pub fn is_refused_alone(&self) -> bool {
         self.ours.is_err() && self.kernel.is_ok()
     }
 
-    /// The engines disagree, or only we accept it.
+    /// True if the engines disagree, or only we accept it.
     pub fn is_wrong(&self) -> bool {
         self.ours.is_ok() && (self.kernel.is_err() || self.verified.is_err())
     }
 
-    /// Accepted, and uses nothing foreign to hardware.
+    /// True if both accept it and it uses no foreign feature.
     pub fn is_plannable(&self) -> bool {
         self.runs() && self.foreign.is_empty()
     }
@@ -115,7 +115,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// What a command printed, and how long it took; it is ended at the limit.
+/// Output and duration of a command, which is killed at the time limit.
 struct Ran {
     json: Option<Value>,
     said: String,
@@ -156,7 +156,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Whether the target runs the program, or its first reason.
+/// Verdict of a target on the program; the first reason if it is rejected.
 fn verdict(program: &Value, target: &str) -> Result<(), String> {
     let targets = program["targets"].as_array().expect("targets");
     let found = targets.iter().find(|found| found["target"] == target).expect("each target is asked");
@@ -174,7 +174,7 @@ fn foreign(program: &Value) -> Vec<String> {
     helpers.chain(maps).chain(kfuncs).collect()
 }
 
-/// Whether libbpf loads the object: the kernel's word on what we do not read.
+/// Tries to load the object with libbpf: the kernel's verdict on objects that we cannot read.
 fn loaded_by_libbpf(object: &Path) -> Result<(), String> {
     let pins = format!("/sys/fs/bpf/flowloom-public-{}", std::process::id());
     let mut command = Command::new("bpftool");
@@ -185,7 +185,7 @@ fn loaded_by_libbpf(object: &Path) -> Result<(), String> {
     if is_loaded { Ok(()) } else { Err(said.lines().last().unwrap_or("libbpf does not load it").to_owned()) }
 }
 
-/// The XDP programs of an object.
+/// Results for the XDP programs of an object.
 pub fn object(path: &Path, made: &Made) -> Vec<Row> {
     let checked = command("check", path, &[]);
     let row = |program: &str| Row {
@@ -216,7 +216,7 @@ pub fn object(path: &Path, made: &Made) -> Vec<Row> {
         (one.ours, one.kernel) = (verdict(program, "interp"), verdict(program, "kernel"));
         one.foreign = foreign(program);
         if one.ours.is_err() {
-            // Our words on the kernel are of what we read of it: libbpf is asked.
+            // We may have read the program wrongly, so ask libbpf for the kernel's verdict.
             one.kernel = loaded_by_libbpf(path);
         } else if one.kernel.is_ok() {
             tried(path, &mut one);
