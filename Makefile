@@ -1,4 +1,4 @@
-# Everything a person types here. `make help` lists it.
+# Developer commands; `make help` lists them.
 CARGO ?= cargo
 FLOWLOOM = $(CARGO) run -q --release -p flowloom-cli --
 DEMO = target/demo

@@ -1,9 +1,9 @@
-"""Programs for bcc, rewritten into plain C: bcc declares maps by macros, and calls them as objects with methods."""
+"""Translates programs for bcc to plain C: bcc declares maps with macros, and calls methods on them."""
 
 import re
 
 TEXT = re.compile(r'"""(.*?)"""', re.DOTALL)
-# What bcc includes and defines by itself.
+# Includes and definitions that bcc adds.
 PRELUDE = """#include <linux/types.h>
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -46,7 +46,7 @@ def declared(name, kind, key, value, entries):
 
 
 def plain(text):
-    """The program in plain C."""
+    """Translates a program to plain C."""
     names = []
 
     def table(found):
@@ -74,12 +74,12 @@ def plain(text):
     for macro, value in MACROS.items():
         text = re.sub(rf"\b{macro}\b", value, text)
     text = re.sub(r"#\s*include\s*<uapi/", "#include <", text)
-    # bcc takes each function that is not inline for a program.
+    # bcc treats each function that is not inline as a program.
     return PRELUDE + re.sub(r"^int (\w+)\(\s*struct (CTXTYPE|xdp_md)\s*\*", r'SEC("xdp")\nint \1(struct \2 *', text, flags=re.MULTILINE)
 
 
 def translated(source, folder):
-    """C files, one for each XDP program in a source of Python or C."""
+    """Writes a C file for each XDP program in a Python or C source. Returns their paths."""
     text = source.read_text(errors="replace")
     texts = [text] if source.suffix == ".c" else TEXT.findall(text)
     texts = [text for text in texts if re.search(r"struct\s+(xdp_md|CTXTYPE)\s*\*", text)]

@@ -1,4 +1,4 @@
-"""Linux's sources for scripts that compile parts of them: fetched from Debian's packages, kept under target/linux."""
+"""Fetches Linux sources from Debian packages for scripts that compile parts of them. Cached in target/linux."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
 CACHE = TOP / "target" / "linux"
-# Folders of the kernel's tree that the compilations read.
+# Folders of the kernel tree that the compilations read.
 NEEDED = ["samples/bpf", "tools/testing/selftests/bpf", "tools/include", "tools/lib/bpf", "include/uapi",
           "arch/x86/include/uapi", "scripts/bpf_doc.py"]
 SELFTESTS = "tools/testing/selftests/bpf"
@@ -20,12 +20,12 @@ SIGNS = ["-D__TARGET_ARCH_x86", "-mlittle-endian", "-w", "-Werror=implicit-funct
 
 
 class Lacking(Exception):
-    """Something that this machine has to have; says how to get it."""
+    """A missing requirement of this machine, with a hint how to install it."""
 
 
 @dataclass
 class Made:
-    """What became of one source file."""
+    """Result of compiling one source file."""
     name: str
     source: str
     compiler: str = ""
@@ -50,7 +50,7 @@ def tool(name, package):
 
 
 def compilers(first):
-    """Every installed clang, the newest first; `first` before all."""
+    """Installed clangs, `first` first, then the newest."""
     numbered = []
     for folder in os.environ["PATH"].split(":"):
         for path in Path(folder or ".").glob("clang-[0-9]*"):
@@ -67,7 +67,7 @@ def compilers(first):
 
 
 def fetch(package):
-    """The package's file, downloaded into the cache."""
+    """Downloads a package into the cache. Returns its path."""
     for old in CACHE.glob(f"{package}_*.deb"):
         old.unlink()
     got = run([tool("apt-get", "apt"), "download", "-q", package], cwd=CACHE)
@@ -79,7 +79,7 @@ def fetch(package):
 
 
 def kernel_tree(version):
-    """The unpacked sources of one kernel; a stamp says that they are complete."""
+    """Unpacks the sources of a kernel. A stamp file marks them as complete."""
     tree = CACHE / f"linux-source-{version}"
     stamp = tree / ".complete"
     if stamp.exists():
@@ -102,7 +102,7 @@ def kernel_tree(version):
 
 
 def headers(tree):
-    """libbpf's headers as the tree installs them: `bpf/` with the helpers' definitions generated from its uapi."""
+    """Installs the tree's libbpf headers: `bpf/` with the helper definitions generated from its uapi."""
     folder = tree / "headers" / "bpf"
     if (folder / ".complete").exists():
         return folder.parent
@@ -118,7 +118,7 @@ def headers(tree):
 
 
 def vmlinux():
-    """A folder with the types of the running kernel as `vmlinux.h`."""
+    """Folder of a `vmlinux.h` with the types of the running kernel."""
     folder = CACHE / "vmlinux" / os.uname().release
     header = folder / "vmlinux.h"
     if not header.exists():
@@ -134,18 +134,18 @@ def vmlinux():
 
 
 def system_folders(compiler):
-    """Where the compiler of this machine looks, which a bpf target would not."""
+    """System include folders of the compiler, which it does not search for a bpf target."""
     shown = run([compiler, "-v", "-E", "-"], stdin=subprocess.DEVNULL).stderr
     listed = re.search(r"<\.\.\.> search starts here:\n(.*?)End of search", shown, re.DOTALL)
     return [folder.strip() for folder in listed.group(1).splitlines()] if listed else []
 
 
 def include_flags(tree, first, compiler):
-    """The include folders of a bpf program: these of the tree, then those of the machine."""
-    # Source lines name files of the tree, not of this machine: it is compiled from inside the tree.
+    """Include flags of a bpf program: folders of the tree, then those of the machine."""
+    # Compile inside the tree, so that source lines name files relative to the tree.
     base = ["-fdebug-compilation-dir=.", "-I", vmlinux(), "-I", headers(tree).relative_to(tree)]
     base += [word for folder in first for word in ("-I", folder)]
-    # The kernel's own uapi comes last: it is written for the kernel, and fills in what the machine's headers lack.
+    # The kernel's uapi headers come last: they are written for the kernel, and only fill gaps of the machine's headers.
     after = [*system_folders(compiler), "tools/include", "include", "include/uapi", "arch/x86/include/uapi"]
     return [str(word) for word in base] + [w for folder in after for w in ("-idirafter", str(folder))]
 
@@ -169,7 +169,7 @@ def compile_one(tree, compiler, words, source, target):
 
 
 def make(made, target, names, before, words_for, build):
-    """Makes `target` with the first compiler that can, unless that was done before; what became of it."""
+    """Builds `target` with the first compiler that succeeds, unless it is up to date. Returns the result."""
     for compiler in names:
         words = words_for(compiler)
         command = " ".join([compiler, *words])
@@ -180,7 +180,7 @@ def make(made, target, names, before, words_for, build):
         if not error:
             made.compiler, made.command, made.error = compiler, command, ""
             return made
-        # The newest compiler's word counts where none accepts the file.
+        # If no compiler accepts the file, report the error of the newest one.
         if not made.error:
             made.compiler, made.command, made.error = compiler, command, error
     target.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Public packages for scripts that compile parts of them: fetched from Debian, crates.io, PyPI and npm into target/public."""
+"""Fetches packages from Debian, crates.io, PyPI and npm for scripts that compile parts of them, into target/public."""
 
 import os
 import re
@@ -25,7 +25,7 @@ def last_line(text):
 
 
 def mirror():
-    """The mirror of Debian that this machine uses."""
+    """Debian mirror of this machine."""
     listed = [Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*")]
     for path in listed:
         text = path.read_text(errors="replace") if path.is_file() else ""
@@ -36,7 +36,7 @@ def mirror():
 
 
 def apt_configuration():
-    """A configuration of apt of its own: the machine's is left alone."""
+    """Creates a separate apt configuration, so that the machine's is not changed."""
     folder = CACHE / "apt"
     configuration = folder / "apt.conf"
     if (folder / ".complete").exists():
@@ -74,7 +74,7 @@ def unpack(archive, folder):
 
 
 def from_source(package, _version, folder):
-    """A source package of Debian, as its authors released it."""
+    """Fetches the upstream source of a Debian package."""
     got = run([tool("apt-get", "apt"), "source", "-qq", "--only-source", "--download-only", "--tar-only", package], cwd=folder,
               env=environment(APT_CONFIG=str(apt_configuration())))
     archives = [path for path in folder.iterdir() if ".orig" in path.name or path.name.endswith((".tar.xz", ".tar.gz"))]
@@ -88,7 +88,7 @@ def from_source(package, _version, folder):
 
 
 def from_debian(package, _version, folder):
-    """A binary package of Debian."""
+    """Fetches a binary Debian package."""
     got = run([tool("apt-get", "apt"), "download", "-qq", package], cwd=folder,
               env=environment(APT_CONFIG=str(apt_configuration())))
     archives = list(folder.glob("*.deb"))
@@ -101,7 +101,7 @@ def from_debian(package, _version, folder):
 
 
 def from_crates(package, version, folder):
-    """A crate, as cargo unpacks it."""
+    """Fetches a crate with `cargo vendor`."""
     (folder / "src").mkdir()
     (folder / "src/lib.rs").touch()
     (folder / "Cargo.toml").write_text(
@@ -122,9 +122,9 @@ def from_crates(package, version, folder):
 
 
 def from_pypi(package, version, folder):
-    """A package of PyPI: its sources where it has them, else its wheel."""
+    """Fetches a PyPI package with `pip download`."""
     common = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--disable-pip-version-check", "-d", folder]
-    # A wheel is only unpacked; a source archive would be built to learn its name.
+    # A wheel is only unpacked; pip would build a source archive to learn its name.
     got = run([*common, f"{package}=={version}"])
     archives = [path for path in folder.iterdir() if path.is_file()]
     if got.returncode != 0 or not archives:
@@ -135,7 +135,7 @@ def from_pypi(package, version, folder):
 
 
 def from_npm(package, version, folder):
-    """A package of npm."""
+    """Fetches an npm package."""
     got = run([tool("npm", "npm"), "pack", "--silent", f"{package}@{version}"], cwd=folder)
     archives = list(folder.glob("*.tgz"))
     if got.returncode != 0 or not archives:
@@ -149,7 +149,7 @@ ORIGINS = {"source": from_source, "deb": from_debian, "crate": from_crates, "pyp
 
 
 def fetched(origin, package, version):
-    """The folder with the package's files, and its version; fetched once."""
+    """Folder of a package's files, and its version. Fetches the package once."""
     folder = CACHE / "packages" / f"{origin}-{package}{'-' + version if version else ''}"
     stamp = folder / ".complete"
     if stamp.exists():
@@ -162,7 +162,7 @@ def fetched(origin, package, version):
 
 
 def embedded(path):
-    """The eBPF objects inside a file: ELF files of the machine `bpf`, wherever they begin (a skeleton embeds one)."""
+    """eBPF objects in a file: ELF files of machine `bpf` at any offset (a skeleton embeds one)."""
     data, at, found = path.read_bytes(), 0, []
     while (at := data.find(b"\x7fELF\x02\x01\x01", at)) >= 0:
         header = data[at:at + 64]
@@ -171,7 +171,7 @@ def embedded(path):
             sections, = struct.unpack_from("<Q", header, 40)
             size, count = struct.unpack_from("<HH", header, 58)
             end = at + sections + size * count
-            # Names of sections stand in the file; that of a program may be the end of `.relxdp`.
+            # The file contains the section names; a program's name may be a suffix of `.relxdp`.
             if kind == 1 and machine in BPF_MACHINES and end <= len(data) and re.search(rb"(\0|\0\.rela?)\??xdp", data[at:end]):
                 found.append(data[at:end])
         at += 4

@@ -1,4 +1,4 @@
-//! The interpreter on any instructions.
+//! Fuzz target: runs the interpreter on arbitrary instructions.
 //!
 //! ```text
 //!  bytes: packet length │ packet │ instructions, 8 bytes each
@@ -10,10 +10,10 @@ use flowloom_engine::{Choices, Datapath, PORT_COUNT, Packet, Port, Ports};
 use flowloom_isa::{BPF_F_NO_PREALLOC, Insn, MapDef, MapKind, Member, Program, Sibling, asm, disasm};
 use flowloom_vm::{Interpreter, Plugin};
 
-/// So many instructions end a run, so that every input ends soon.
+/// Instruction limit per run, so that every input ends soon.
 const BUDGET: u64 = 20_000;
 
-/// A map of every kind; the program itself is in the one of programs.
+/// A map of every kind; the program array holds the program itself.
 pub(crate) fn maps() -> Vec<MapDef> {
     let map = |name: &str, kind, key_bytes, value_bytes, max_entries| {
         let name = name.to_owned();
@@ -44,22 +44,22 @@ pub(crate) fn maps() -> Vec<MapDef> {
     ]
 }
 
-/// The packet and the instructions that an input is.
+/// Splits an input into a packet and instructions.
 pub(crate) fn parts(bytes: &[u8]) -> Option<(&[u8], Vec<Insn>)> {
     let (&len, rest) = bytes.split_first()?;
     let (packet, code) = rest.split_at(rest.len().min(len.into()));
     Some((packet, code.as_chunks::<8>().0.iter().map(|slot| Insn::from_bytes(*slot)).collect()))
 }
 
-/// A program that may call itself.
+/// A program that can tail-call itself.
 pub(crate) fn program(insns: Vec<Insn>, maps: Vec<MapDef>) -> Program {
     let (name, section, license) = ("fuzzed".to_owned(), "xdp".to_owned(), "GPL".to_owned());
     let siblings = Arc::new([Sibling { insns: insns.clone(), ..Sibling::default() }]);
     Program { name, section, insns, maps, license, siblings, ..Program::default() }
 }
 
-/// Checks the instructions and runs them on the packet, twice, and on its bytes as memory. Whatever they are, they end in a
-/// verdict or stop; what they left in maps can be taken out and put back. Whether they were a program.
+/// Validates the instructions, runs them twice on the packet, and once with its bytes as memory. Every run ends with a
+/// verdict or a fault. A saved state can be restored unchanged. Returns true if the instructions are a valid program.
 pub fn interpreter(bytes: &[u8]) -> bool {
     let Some((packet, insns)) = parts(bytes) else { return false };
     let maps = maps();

@@ -1,4 +1,4 @@
-//! What the fuzz targets do with their bytes. A test of `crates/proofcheck` does the same with the corpora, without a fuzzer.
+//! Fuzz targets. A test of `crates/proofcheck` runs them on the corpora without a fuzzer.
 #![forbid(unsafe_code)]
 
 mod interpreter;

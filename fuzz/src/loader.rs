@@ -1,4 +1,4 @@
-//! The loader on any bytes.
+//! Fuzz target: runs the loader on arbitrary bytes.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,26 +7,26 @@ use flowloom_isa::btf::{Btf, BtfError, Builder, Composite, Member, Type, TypeId}
 use flowloom_object::KernelTypeIndex;
 use flowloom_vm::Interpreter;
 
-/// Whether the fuzzer's kernel has something of what an object asks a kernel for.
+/// True if a program of the object has more than 5 CO-RE relocations that the fuzzer's kernel types resolve.
 #[allow(dead_code, reason = "a test asks for it, the fuzzer does not")]
 pub fn is_adapted(bytes: &[u8]) -> bool {
     let object = flowloom_object::read_with(bytes, "seed.o", &|| Ok(Arc::clone(kernel())));
     object.is_ok_and(|object| object.programs.iter().any(|program| program.adapted > 5))
 }
 
-/// Reads the bytes as an object, for no kernel and for one. What is read can be judged, and what is written of it is read back
-/// as it was. Whether they were an object.
+/// Reads the bytes as an object, without and with kernel types. Programs can be checked, and reading a written program
+/// gives the same instructions. Returns true if the bytes are an object.
 pub fn loader(bytes: &[u8]) -> bool {
     let Ok(object) = flowloom_object::read(bytes, "fuzzed.o") else { return false };
     for program in &object.programs {
         let _ = flowloom_object::kernel_types(program);
         comes_back(program);
     }
-    // One is enough for the check: they share their maps. What it does not refuse has room.
+    // One program suffices, since all share their maps. A program that is accepted has bounded map sizes.
     if let Some(program) = object.programs.into_iter().next() {
         let _ = Interpreter::new(Arc::new(program));
     }
-    // The same object asks no more of a reader that has types.
+    // Read the same object with kernel types.
     let adapted = flowloom_object::read_with(bytes, "fuzzed.o", &|| Ok(Arc::clone(kernel())));
     for program in adapted.iter().flat_map(|object| &object.programs).filter(|program| program.adapted > 0) {
         comes_back(program);
@@ -41,7 +41,7 @@ fn comes_back(program: &Program) {
     }
 }
 
-/// A kernel that has what the seeds ask for, elsewhere and of other sizes, or several times, or too far away.
+/// Kernel types that the seeds refer to: at other offsets and sizes, with duplicates, or out of range.
 fn kernel() -> &'static Arc<KernelTypeIndex> {
     static KERNEL: OnceLock<Arc<KernelTypeIndex>> = OnceLock::new();
     KERNEL.get_or_init(|| {
@@ -76,7 +76,7 @@ fn kernel_types() -> Result<Btf, BtfError> {
     let part = b.add(structure(part?, 4, false, vec![member(value?, short, 16, 0)]));
     let eight = b.add(Type::Array { element: int, index: int, count: 8 });
     let any = b.add(Type::Array { element: part, index: int, count: 0 });
-    // To the structure that comes next.
+    // Points to the structure that follows.
     let next_id = TypeId(b.next_id().0 + 1);
     let pointer = b.add(Type::Ptr(next_id));
     let (thing, bits) = (thing?, bits?);
@@ -89,7 +89,7 @@ fn kernel_types() -> Result<Btf, BtfError> {
         member(many?, any, 480, 0),
     ];
     b.add(structure(thing, 64, true, members));
-    // Another of the same name.
+    // Another structure of the same name.
     b.add(structure(thing, 8, true, vec![member(bits, long, 3, 9)]));
     let vast = b.add(Type::Array { element: char, index: int, count: u32::MAX });
     b.add(structure(task?, u32::MAX, false, vec![member(x?, vast, 0, 0), member(y?, char, u32::MAX, 0)]));

@@ -1,6 +1,6 @@
-//! The verifier on any instructions, and the interpreter on what it takes.
+//! Fuzz target: runs the verifier on arbitrary instructions, and the interpreter on programs that it accepts.
 //!
-//! The bytes are those of the interpreter's target.
+//! The input format is that of the interpreter's target.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use flowloom_vm::Interpreter;
 
 use crate::interpreter::{maps, parts, program};
 
-/// So many instructions are looked at, and so many run, so that every input ends soon.
+/// Limit of instructions that are verified, and of instructions per run, so that every input ends soon.
 const LIMIT: u64 = 20_000;
 
-/// Verifies the instructions; what is taken runs on packets of several lengths without a fault, as the proof says.
-/// Whether it was taken.
+/// Verifies the instructions. An accepted program runs on packets of several lengths without a fault, and as the proof
+/// predicts. Returns true if the program was accepted.
 pub fn verifier(bytes: &[u8]) -> bool {
     let Some((packet, insns)) = parts(bytes) else { return false };
     let program = program(insns, maps());
@@ -28,7 +28,7 @@ pub fn verifier(bytes: &[u8]) -> bool {
         let bytes = &whole[..len.min(whole.len())];
         if let Err(fault) = interp.process(&Packet { bytes, port: Port(3) }, &Choices::seeded(5, 7, index)) {
             let fault = fault.to_string();
-            // How long a loop takes and how much is sent is bounded when it runs.
+            // Trip counts and the volume of sent data are bounded at run time.
             let is_bounded =
                 fault.contains("instructions for one packet") || fault.contains("bytes besides one packet");
             assert!(is_bounded, "{fault}");
