@@ -19,7 +19,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("vm", &["engine", "context", "isa"]),
     ("object", &["context", "isa"]),
     ("verifier", &["isa"]),
-    ("efsm", &["wire", "engine", "context", "isa", "vm"]),
+    ("efsm", &["wire", "engine", "context", "isa"]),
+    ("lower", &["wire", "engine", "context", "isa", "efsm"]),
     ("ir", &["engine", "isa", "vm", "verifier"]),
     ("exec", &["engine", "trace", "context", "isa", "vm", "object", "verifier"]),
     ("plan", &["isa", "verifier", "ir"]),
@@ -29,7 +30,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("proofcheck", &["isa", "vm", "verifier"]),
     ("verify", &["random", "wire", "engine", "context", "isa", "vm", "verifier", "efsm", "exec"]),
     ("scenario", &["wire", "engine", "context", "isa", "object", "efsm"]),
-    ("session", &["engine", "context", "isa", "vm", "object", "verifier", "efsm", "ir", "exec", "plan", "proofcheck"]),
+    (
+        "session",
+        &["engine", "context", "isa", "vm", "object", "verifier", "efsm", "lower", "ir", "exec", "plan", "proofcheck"],
+    ),
     ("testkit", &["random", "wire"]),
     (
         "cli",

@@ -27,7 +27,7 @@ pub const MOST_VALUES: usize = 8;
 /// The longest text of a statement in bytes.
 pub const MOST_TEXT_BYTES: usize = 120;
 /// The size of the header of a record in bytes.
-pub(crate) const HEAD_BYTES: u32 = 16;
+pub const HEAD_BYTES: u32 = 16;
 
 impl Level {
     /// The keyword.
@@ -39,26 +39,26 @@ impl Level {
     }
 
     /// The number in records.
-    pub(crate) fn number(self) -> u32 {
+    pub fn number(self) -> u32 {
         self as u32
     }
 }
 
 impl Logged {
     /// The size of the value in a record.
-    pub(crate) fn len_bytes(&self) -> u32 {
+    pub fn len_bytes(&self) -> u32 {
         if self.value.wide().is_some() { 16 } else { 8 }
     }
 }
 
 impl Log {
     /// The size of the record.
-    pub(crate) fn len_bytes(&self) -> u32 {
+    pub fn len_bytes(&self) -> u32 {
         HEAD_BYTES + self.values.iter().map(Logged::len_bytes).sum::<u32>()
     }
 
     /// Encodes the record of a packet at `now_ns`.
-    pub(crate) fn encode(&self, now_ns: u64, value: impl Fn(&Logged) -> u128) -> Event {
+    pub fn encode(&self, now_ns: u64, value: impl Fn(&Logged) -> u128) -> Event {
         let mut bytes = Vec::with_capacity(self.len_bytes() as usize);
         bytes.extend(now_ns.to_le_bytes());
         bytes.extend(self.id.to_le_bytes());
@@ -71,7 +71,7 @@ impl Log {
 }
 
 /// The `log` and `alert` statements of a function.
-pub(crate) fn statements(function: &Function) -> impl Iterator<Item = (&Log, crate::model::Span)> {
+pub fn statements(function: &Function) -> impl Iterator<Item = (&Log, crate::model::Span)> {
     let steps = function.elements.iter().flat_map(|e| &e.rows).flat_map(|row| &row.actions.steps);
     steps.filter_map(|step| match &step.kind {
         StepKind::Log(log) => Some((log, step.span)),
@@ -80,7 +80,7 @@ pub(crate) fn statements(function: &Function) -> impl Iterator<Item = (&Log, cra
 }
 
 /// The size of the longest record; 0 without statements.
-pub(crate) fn longest_bytes(function: &Function) -> u32 {
+pub fn longest_bytes(function: &Function) -> u32 {
     statements(function).map(|(log, _)| log.len_bytes()).max().unwrap_or(0)
 }
 

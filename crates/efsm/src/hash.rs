@@ -11,13 +11,13 @@ pub fn hashword(words: &[u32]) -> u32 {
 }
 
 /// The initial value of each state word for this number of words.
-pub(crate) fn start(words: usize) -> u32 {
+pub fn start(words: usize) -> u32 {
     START.wrapping_add((words as u32) << 2)
 }
 
 /// A step on the state `[a, b, c]`, by the indices of the words in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub enum Step {
     /// `to -= other; to ^= other <<< by; other += third`: of the mixing function.
     Mix { to: usize, other: usize, third: usize, by: u32 },
     /// `to ^= other; to -= other <<< by`: of the finalization.
@@ -25,7 +25,7 @@ pub(crate) enum Step {
 }
 
 /// The mixing function, after each block of three words but the last.
-pub(crate) const MIX: [Step; 6] = {
+pub const MIX: [Step; 6] = {
     const fn mix(to: usize, other: usize, third: usize, by: u32) -> Step {
         Step::Mix { to, other, third, by }
     }
@@ -33,7 +33,7 @@ pub(crate) const MIX: [Step; 6] = {
 };
 
 /// The finalization, after the last block.
-pub(crate) const FINAL: [Step; 7] = {
+pub const FINAL: [Step; 7] = {
     const fn last(to: usize, other: usize, by: u32) -> Step {
         Step::Final { to, other, by }
     }

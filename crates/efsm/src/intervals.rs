@@ -5,16 +5,16 @@ use flowloom_wire::field::FieldId;
 use crate::model::{Condition, Expr, Relation, Wide};
 
 /// First and last value.
-pub(crate) type Interval = (u128, u128);
+pub type Interval = (u128, u128);
 
 /// The largest value of a field.
-pub(crate) fn largest(field: FieldId) -> u128 {
+pub fn largest(field: FieldId) -> u128 {
     u128::MAX >> (128 - u32::from(field.width_bits().clamp(1, 128)))
 }
 
 /// The field that a condition compares with constants, and the values for which it holds: ascending, non-adjacent
 /// intervals. `None` for other conditions.
-pub(crate) fn of(condition: &Condition) -> Option<(FieldId, Vec<Interval>)> {
+pub fn of(condition: &Condition) -> Option<(FieldId, Vec<Interval>)> {
     let (field, intervals, negated) = match condition {
         Condition::Compare { left: Expr::Field(field), relation, right: Expr::Constant(value), signed, .. } => {
             let (value, most) = (u128::from(*value), largest(*field));
@@ -58,7 +58,7 @@ pub(crate) fn of(condition: &Condition) -> Option<(FieldId, Vec<Interval>)> {
 }
 
 /// The union of intervals as ascending, non-adjacent intervals.
-pub(crate) fn merged(mut intervals: Vec<Interval>) -> Vec<Interval> {
+pub fn merged(mut intervals: Vec<Interval>) -> Vec<Interval> {
     intervals.sort_unstable();
     let mut merged: Vec<Interval> = Vec::new();
     for (low, high) in intervals {
@@ -71,7 +71,7 @@ pub(crate) fn merged(mut intervals: Vec<Interval>) -> Vec<Interval> {
 }
 
 /// Whether a value is in one of the intervals, which ascend.
-pub(crate) fn contain(intervals: &[Interval], value: u128) -> bool {
+pub fn contain(intervals: &[Interval], value: u128) -> bool {
     let after = intervals.partition_point(|(low, _)| *low <= value);
     intervals[..after].last().is_some_and(|(_, high)| value <= *high)
 }
@@ -89,7 +89,7 @@ fn complement(intervals: &[Interval], most: u128) -> Vec<Interval> {
 }
 
 /// The intersection.
-pub(crate) fn intersect(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
+pub fn intersect(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
     let (mut i, mut j) = (0, 0);
     let mut both = Vec::new();
     while let (Some(&(a_low, a_high)), Some(&(b_low, b_high))) = (a.get(i), b.get(j)) {

@@ -165,9 +165,9 @@ impl RecordLayout {
 
 /// The timers that contexts can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Timers {
-    pub(crate) idle: bool,
-    pub(crate) hard: bool,
+pub struct Timers {
+    pub idle: bool,
+    pub hard: bool,
 }
 
 impl Timers {
@@ -180,7 +180,7 @@ impl Timers {
 }
 
 /// By state, the timers that a context in it can have: those set by some row or successor that leads to it.
-pub(crate) fn timers(element: &Element, stateful: &Stateful) -> Vec<Timers> {
+pub fn timers(element: &Element, stateful: &Stateful) -> Vec<Timers> {
     let rows = element.rows.iter().filter_map(|row| match row.next {
         NextState::To { state, idle_ns, hard_ns } => Some((state, idle_ns, hard_ns)),
         NextState::Stay => None,
@@ -193,6 +193,11 @@ pub(crate) fn timers(element: &Element, stateful: &Stateful) -> Vec<Timers> {
         timers.hard |= hard_ns.is_some();
     }
     timers
+}
+
+/// The capacity of an element's table in contexts: 1 without a key.
+pub fn capacity(stateful: &Stateful) -> usize {
+    if stateful.key.is_some() { stateful.size as usize } else { 1 }
 }
 
 /// The size of a variable in memory.

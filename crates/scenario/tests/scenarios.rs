@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use flowloom_efsm::model::Function;
-use flowloom_efsm::{LowerOptions, Machine, compile, lower};
+use flowloom_efsm::{Machine, compile};
 use flowloom_isa::asm;
 use flowloom_isa::btf::{Form, Shape};
+use flowloom_lower::{LowerOptions, lower};
 use flowloom_object::MapShape;
 use flowloom_scenario::{Played, Script, Suite, Tables, play};
 use flowloom_testkit::{Rng, golden};

@@ -10,11 +10,12 @@ use flowloom_efsm::diagnostic::Diagnostic;
 use flowloom_efsm::files::Files;
 use flowloom_efsm::layout::RecordLayout;
 use flowloom_efsm::model::{Element, Function};
-use flowloom_efsm::{LowerOptions, Machine, compile_with, lower};
+use flowloom_efsm::{Machine, compile_with};
 use flowloom_engine::{Datapath, Snapshot, SnapshotError};
 use flowloom_ir::Dataflow;
 use flowloom_isa::ProgramKind;
 use flowloom_isa::{BPF_F_RDONLY_PROG, Program};
+use flowloom_lower::{LowerOptions, lower};
 use flowloom_object::KernelTypeIndex;
 use flowloom_verifier::Proof;
 

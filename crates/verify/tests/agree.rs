@@ -6,8 +6,9 @@ mod common;
 use std::sync::Arc;
 
 use common::{engines, random, shipped};
-use flowloom_efsm::{Coverage, LowerOptions, Machine, lower};
+use flowloom_efsm::{Coverage, Machine};
 use flowloom_engine::{Choices, Datapath};
+use flowloom_lower::{LowerOptions, lower};
 use flowloom_verify::{Hit, Hits, Place, RandomFunctions, Reach, Reached, Stimulus, StimulusOptions, Timer, compare};
 use flowloom_vm::Interpreter;
 

@@ -5,11 +5,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flowloom_efsm::{LowerError, LowerOptions, Machine, compile, kernel_lacks, layout, lower};
+use flowloom_efsm::{Machine, compile, layout};
 use flowloom_engine::{Choices, Datapath, Packet, Port, Snapshot};
 use flowloom_exec::{ExecError, KernelEngine};
 use flowloom_isa::Program;
 use flowloom_isa::insn::class;
+use flowloom_lower::{LowerError, LowerOptions, kernel_lacks, lower};
 use flowloom_testkit::{PacketBuilder, Rng, mutate};
 
 /// Sources in the folder, and in the folders in it.
@@ -46,7 +47,7 @@ fn the_kernel_takes_every_lowered_function_and_runs_it_as_the_machine() {
     }
     let mut rng = Rng::from_env(0x6b65_726e);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let folders = ["functions", "corpus", "crates/efsm/tests/lowering"];
+    let folders = ["functions", "corpus", "crates/lower/tests/lowering"];
     let files: Vec<PathBuf> = folders.iter().flat_map(|f| sources(&root.join(f))).collect();
     assert!(files.len() >= 14, "{files:?}");
     let mut refused = Vec::new();

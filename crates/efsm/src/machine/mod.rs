@@ -18,7 +18,7 @@ use flowloom_wire::field::FieldId;
 use flowloom_wire::{KeySpec, Layers};
 
 use crate::coverage::Coverage;
-use crate::layout::{self, Counter, RecordLayout};
+use crate::layout::{self, Counter, RecordLayout, capacity};
 use crate::model::{Destination, Element, Function, KeyPart, NextState, Row, Stateful};
 pub use context::Context;
 use context::{Aged, get, put};
@@ -345,11 +345,6 @@ fn outer<'a>(function: &'a Function, frame: &'a Frame, packet: &Packet<'_>, choi
         state: 0,
         is_full: false,
     }
-}
-
-/// The capacity of an element: one without a key.
-pub(crate) fn capacity(stateful: &Stateful) -> usize {
-    if stateful.key.is_some() { stateful.size as usize } else { 1 }
 }
 
 impl Datapath for Machine {

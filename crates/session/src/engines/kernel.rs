@@ -1,9 +1,9 @@
 //! The kernel, through test runs.
 
-use flowloom_efsm::Place;
 use flowloom_exec::rewrite::RewriteError;
 use flowloom_exec::{ExecError, KernelEngine};
 use flowloom_isa::{Lack, Program};
+use flowloom_lower::Place;
 
 use super::{Engine, EngineKind, EngineOptions, Fit, Reason, Started};
 use crate::error::{SessionError, with_causes};
@@ -28,7 +28,7 @@ pub(super) const KIND: EngineKind = EngineKind {
 /// The parts of a function that no kernel can run, with location and reason.
 pub fn kernel_lacks(loaded: &Loaded) -> Option<String> {
     let function = loaded.function()?;
-    let lacks: Vec<String> = flowloom_efsm::kernel_lacks(function).iter().map(|lack| lack.render(function)).collect();
+    let lacks: Vec<String> = flowloom_lower::kernel_lacks(function).iter().map(|lack| lack.render(function)).collect();
     (!lacks.is_empty()).then(|| lacks.join("; "))
 }
 

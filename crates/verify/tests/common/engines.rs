@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use flowloom_context::ContextLayout;
 use flowloom_efsm::model::Function;
-use flowloom_efsm::{LowerOptions, lower};
 use flowloom_engine::Datapath;
 use flowloom_exec::KernelEngine;
 use flowloom_isa::Program;
+use flowloom_lower::{LowerOptions, lower};
 use flowloom_verify::{CompareOptions, sweep_period};
 use flowloom_vm::Interpreter;
 

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use flowloom_efsm::Machine;
 use flowloom_efsm::model::Function;
-use flowloom_efsm::{LowerOptions, Machine, lower};
 use flowloom_engine::Datapath;
+use flowloom_lower::{LowerOptions, lower};
 use flowloom_verify::fault::{AdapterFault, Faulty, ModelFault};
 use flowloom_verify::{Arrival, CompareOptions, ShrinkOptions, Shrunk, Stimulus, StimulusOptions, compare, shrink};
 

@@ -3,8 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use flowloom_efsm::Machine;
 use flowloom_efsm::model::Function;
-use flowloom_efsm::{LowerOptions, Machine, kernel_lacks, lower};
+use flowloom_lower::{LowerOptions, kernel_lacks, lower};
 use flowloom_verify::{
     Arrival, Hits, RandomFunctions, Reach, Report, ShrinkOptions, Stimulus, StimulusCounts, StimulusOptions, compare,
     shrink,

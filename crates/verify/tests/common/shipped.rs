@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use flowloom_efsm::Machine;
 use flowloom_efsm::model::Function;
-use flowloom_efsm::{Machine, kernel_lacks};
+use flowloom_lower::kernel_lacks;
 use flowloom_verify::{Arrival, CompareOptions, Point, Reached, Stimulus, StimulusOptions, What, compare};
 
 use super::engines;

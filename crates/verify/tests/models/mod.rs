@@ -8,9 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flowloom_efsm::model::Function;
-use flowloom_efsm::{LowerOptions, Machine, compile, lower};
+use flowloom_efsm::{Machine, compile};
 use flowloom_engine::Datapath;
 use flowloom_exec::KernelEngine;
+use flowloom_lower::{LowerOptions, lower};
 use flowloom_testkit::skip;
 use flowloom_vm::Interpreter;
 

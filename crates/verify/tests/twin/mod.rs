@@ -8,10 +8,11 @@ use std::process::Output;
 use std::sync::Arc;
 
 use flowloom_efsm::model::Function;
-use flowloom_efsm::{LowerOptions, Machine, compile, lower};
+use flowloom_efsm::{Machine, compile};
 use flowloom_engine::{Choices, Datapath, MapState, Port};
 use flowloom_isa::insn::{call, class, helper, jmp};
 use flowloom_isa::{Insn, MapKind, Program};
+use flowloom_lower::{LowerOptions, lower};
 pub use flowloom_testkit::Clang;
 use flowloom_testkit::skip;
 use flowloom_trace::{CaptureReader, traces_from_env};

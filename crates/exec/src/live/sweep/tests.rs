@@ -5,9 +5,10 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use flowloom_context::ContextLayout;
-use flowloom_efsm::{Coverage, LowerOptions, compile, lower};
+use flowloom_efsm::{Coverage, compile};
 use flowloom_engine::Snapshot;
 use flowloom_isa::MapDef;
+use flowloom_lower::{LowerOptions, lower};
 use flowloom_testkit::PacketBuilder;
 
 use super::*;

@@ -1,0 +1,313 @@
+//! Locks that serialize packets on several CPUs.
+//!
+//! Goal: in a program that runs on interfaces, the packets are serializable: their joint effect equals that of some
+//! sequential order.
+//!
+//! ```text
+//!   key on the stack
+//!   cell = mix of the key ──► held already? ──yes──► wait, a bounded time ──► ABORTED
+//!   lookup, rows, updates                ▲ no: ours                │
+//!   goto ... key, cell, lookup ...       └──────────── free ◄──────┘
+//!   the packet's end: all cells it holds are released, then the verdict
+//! ```
+//!
+//! Steps: [`Locking::of`] finds the elements whose tables are written, and the locks held on entry to each element;
+//! [`Lowering::acquire`] takes the cell of the key before the lookup; [`Lowering::release`] precedes every exit of the
+//! program, and the path ([`super::tree::Facts::held`]) tells which locks are held there.
+//!
+//! A packet keeps its locks to its end, also through `goto`: another packet must not see its effects in one element
+//! before those in the next. Deadlock is impossible, because `goto` leads forward only and a packet takes one cell per
+//! element, so all packets acquire cells in the same order.
+//!
+//! Holds before: the key is on the stack. Holds after: no exit of the program keeps a lock, and none releases a lock
+//! that is not held.
+//!
+//! Limits: Linux 6.9 (`may_goto`); map updates from user space take no lock.
+
+use flowloom_context::locks::{CELL_TIME, CELLS, LOCKS_MAP, Locks, MIX};
+use flowloom_engine::Verdict;
+use flowloom_isa::insn::{alu, jmp};
+use flowloom_isa::{BPF_F_MMAPABLE, MapDef, MapKind};
+use flowloom_wire::field::FieldId;
+
+use super::asm::{Builder, FP, Label, Op, Operand, R0, Reg, Size};
+use super::parse::mask_of;
+use super::{Lowering, plain_map};
+use flowloom_efsm::layout;
+use flowloom_efsm::model::{
+    Condition, Destination, Element, Function, Key, NextState, Policy, Row, Stateful, Terminal,
+};
+
+/// Whether a lock is held on all paths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Hold {
+    Always,
+    /// Held on some paths to here; on the others the register with the cell's address is 0.
+    Perhaps,
+}
+
+/// The held locks, by element.
+pub(super) type Held = Vec<(usize, Hold)>;
+
+/// The lock of an element.
+#[derive(Debug, Clone)]
+struct ElementLock {
+    locks: Locks,
+    /// Address of the cell that the packet holds.
+    address: Reg,
+}
+
+/// A lock attempt that found the lock held.
+struct Contended {
+    label: Label,
+    retry: Label,
+    address: Reg,
+    /// Locks that the packet holds while it waits.
+    held: Held,
+}
+
+/// The locks of a function.
+#[derive(Default)]
+pub(super) struct Locking {
+    /// Indexed by element; empty if the program is not attached.
+    elements: Vec<Option<ElementLock>>,
+    /// Locks held on entry to each element.
+    entry: Vec<Held>,
+    contended: Vec<Contended>,
+    map: u32,
+}
+
+impl Locking {
+    /// The locks of a function that is attached.
+    pub(super) fn of(function: &Function, builder: &mut Builder) -> Locking {
+        let mut len_bytes = 0;
+        let elements: Vec<_> = function
+            .elements
+            .iter()
+            .map(|element| {
+                let stateful = element.stateful.as_ref().filter(|stateful| is_written(element, stateful))?;
+                let cells = if has_one_cell(element, stateful) { 1 } else { CELLS };
+                let locks = Locks { offset_bytes: len_bytes, cells };
+                len_bytes += locks.len_bytes();
+                Some(ElementLock { locks, address: builder.reg() })
+            })
+            .collect();
+        let is_locked = |element: usize| elements[element].is_some();
+        let entry = entries(function, &is_locked);
+        Locking { elements, entry, contended: Vec::new(), map: 0 }
+    }
+
+    /// The map of all cells, if there are any; `map` is its number.
+    pub(super) fn map(&mut self, map: u32) -> Option<MapDef> {
+        let bytes: u32 = self.elements.iter().flatten().map(|lock| lock.locks.len_bytes()).sum();
+        self.map = map;
+        let def = plain_map(LOCKS_MAP, MapKind::Array, 4, bytes, 1, BPF_F_MMAPABLE);
+        (bytes > 0).then(|| MapDef { initial: Some(vec![0; bytes as usize]), ..def })
+    }
+
+    /// The locks of an element, for the sweeper of its table.
+    pub(super) fn locks(&self, element: usize) -> Option<Locks> {
+        self.elements.get(element)?.as_ref().map(|lock| lock.locks)
+    }
+
+    /// Locks held on entry to an element.
+    pub(super) fn at_entry(&self, element: usize) -> Held {
+        self.entry.get(element).cloned().unwrap_or_default()
+    }
+}
+
+/// True if packets write the table of an element.
+fn is_written(element: &Element, stateful: &Stateful) -> bool {
+    let moves = |row: &Row| match row.next {
+        NextState::Stay => false,
+        NextState::To { state, .. } => row.states.iter().any(|&from| from != state),
+    };
+    let names_full = |row: &Row| row.conditions.iter().any(|c| matches!(c, Condition::Full { .. }));
+    layout::timers(element, stateful).iter().any(|timers| timers.idle || timers.hard)
+        || stateful.policy == Policy::EvictOldest
+        || element.rows.iter().any(|row| !row.updates.is_empty() || moves(row) || names_full(row))
+}
+
+/// True if all contexts of an element share state: its only instance, a global register that rows write, or the test
+/// for a full table, for which a row tentatively stores a context.
+fn has_one_cell(element: &Element, stateful: &Stateful) -> bool {
+    let shares = |row: &Row| {
+        row.updates.iter().any(|update| matches!(update.destination, Destination::Global(_)))
+            || row.conditions.iter().any(|c| matches!(c, Condition::Full { .. }))
+    };
+    stateful.key.is_none() || element.rows.iter().any(shares)
+}
+
+/// Locks held on entry to each element.
+fn entries(function: &Function, is_locked: &dyn Fn(usize) -> bool) -> Vec<Held> {
+    let mut ways: Vec<Vec<Held>> = vec![Vec::new(); function.elements.len()];
+    if let Some(first) = ways.first_mut() {
+        first.push(Held::new());
+    }
+    let mut entries = Vec::with_capacity(ways.len());
+    for (index, element) in function.elements.iter().enumerate() {
+        let before = joined(&ways[index]);
+        let mut inside = before.clone();
+        if is_locked(index) {
+            inside.push((index, Hold::Always));
+        }
+        let to = |terminal: &Terminal| match terminal {
+            Terminal::Goto(next) => Some(usize::from(*next)),
+            _ => None,
+        };
+        for next in element.rows.iter().filter_map(|row| to(&row.actions.terminal)) {
+            ways[next].push(inside.clone());
+        }
+        if let Some(next) = to(&element.otherwise.actions.terminal) {
+            ways[next].push(inside);
+            // A packet without the key leaves before the lookup.
+            let key = element.stateful.as_ref().and_then(|s| s.key.as_ref());
+            if key.is_some_and(|key: &Key| key.fields().any(|field: FieldId| mask_of(field) != 0)) {
+                ways[next].push(before.clone());
+            }
+        }
+        entries.push(before);
+    }
+    entries
+}
+
+/// Join of the held locks of these paths.
+fn joined(ways: &[Held]) -> Held {
+    let mut elements: Vec<usize> = ways.iter().flatten().map(|&(element, _)| element).collect();
+    elements.sort_unstable();
+    elements.dedup();
+    let on_all = |element| ways.iter().all(|way| way.contains(&(element, Hold::Always)));
+    elements.into_iter().map(|e| (e, if on_all(e) { Hold::Always } else { Hold::Perhaps })).collect()
+}
+
+impl Lowering<'_> {
+    /// Acquires the lock of the context whose key is on the stack, if the element has one.
+    pub(super) fn acquire(&mut self, index: usize) {
+        let Some(lock) = self.locking.elements.get(index).cloned().flatten() else { return };
+        let address = lock.address;
+        self.cell_address(index, &lock);
+        let b = &mut self.builder;
+        let (retry, contended, one) = (b.label(), b.label(), b.reg());
+        b.place(retry);
+        b.set(one, 1);
+        b.set(R0, 0);
+        b.push(Op::CompareExchange { base: address, offset: 0, src: one });
+        b.jump64(jmp::JNE, R0, Operand::Imm(0), contended);
+        let held = self.path.held.clone();
+        self.locking.contended.push(Contended { label: contended, retry, address, held });
+        self.path.held.push((index, Hold::Always));
+        self.keep_time(index, address);
+    }
+
+    /// Computes the address of the key's cell in its register.
+    fn cell_address(&mut self, index: usize, lock: &ElementLock) {
+        let plan = &self.plans[index];
+        let (slot, key_bytes) = (plan.key_slot, plan.map.map_or(0, |map| self.maps[map as usize].key_bytes));
+        let b = &mut self.builder;
+        let ElementLock { locks, address } = *lock;
+        b.push(Op::MapValue { dst: address, map: self.locking.map, offset: locks.offset_bytes });
+        if locks.cells == 1 {
+            return;
+        }
+        let (mixed, factor) = (b.reg(), b.reg());
+        b.push(Op::Imm64 { dst: factor, value: MIX });
+        for at in (0..key_bytes).step_by(8) {
+            let size = if key_bytes - at >= 8 { Size::B8 } else { Size::B4 };
+            let at = slot + at as i16;
+            if at == slot {
+                b.load(size, mixed, FP, at);
+            } else {
+                let word = b.reg();
+                b.load(size, word, FP, at);
+                b.alu64(alu::XOR, mixed, Operand::Reg(word));
+            }
+            b.alu64(alu::MUL, mixed, Operand::Reg(factor));
+        }
+        let (shift, mask) = locks.shift_and_mask();
+        b.alu64(alu::RSH, mixed, Operand::Imm(shift as i32));
+        b.alu64(alu::AND, mixed, Operand::Imm(mask as i32));
+        b.alu64(alu::ADD, address, Operand::Reg(mixed));
+    }
+
+    /// A packet that read the time before it got the lock may have been overtaken by a packet with a later time; for
+    /// this table it takes that later time. A time read under the lock cannot run backwards.
+    fn keep_time(&mut self, index: usize, address: Reg) {
+        let element = &self.function.elements[index];
+        let has_timers = self.plans[index].timers.iter().any(|timers| timers.idle || timers.hard);
+        let touches = self.plans[index].layout.as_ref().is_some_and(|layout| layout.touched.is_some());
+        if !self.path.now_may_be_known || !(has_timers || touches || element.rows.iter().any(Row::reads_now)) {
+            return;
+        }
+        self.ensure_now();
+        let now = self.now;
+        let b = &mut self.builder;
+        let (latest, later, kept) = (b.reg(), b.label(), b.label());
+        b.load(Size::B8, latest, address, CELL_TIME as i16);
+        b.jump64(jmp::JGE, now, Operand::Reg(latest), later);
+        b.copy(now, latest);
+        b.goto(kept);
+        b.place(later);
+        b.store(Size::B8, address, CELL_TIME as i16, Operand::Reg(now));
+        b.place(kept);
+    }
+
+    /// Releases the locks that the path holds; emitted before every exit of the program.
+    pub(super) fn release(&mut self) {
+        for (element, hold) in self.path.held.clone().into_iter().rev() {
+            let Some(ElementLock { locks, address }) = self.locking.elements[element] else { continue };
+            let map = self.locking.map;
+            let b = &mut self.builder;
+            let skip = b.label();
+            let address = match hold {
+                // Rematerializing the address is cheaper than keeping it.
+                Hold::Always if locks.cells == 1 => {
+                    let known = b.reg();
+                    b.push(Op::MapValue { dst: known, map, offset: locks.offset_bytes });
+                    known
+                }
+                Hold::Always => address,
+                Hold::Perhaps => {
+                    b.jump64(jmp::JEQ, address, Operand::Imm(0), skip);
+                    address
+                }
+            };
+            let free = b.reg();
+            b.set(free, 0);
+            b.push(Op::Exchange { base: address, offset: 0, src: free });
+            b.place(skip);
+        }
+    }
+
+    /// Before a jump to an element: zeroes the cell addresses of locks that it expects to be held on some paths only.
+    pub(super) fn hand_over(&mut self, element: usize) {
+        for (lock, hold) in self.locking.at_entry(element) {
+            let is_held = self.path.held.iter().any(|&(held, _)| held == lock);
+            if let (Hold::Perhaps, false, Some(lock)) = (hold, is_held, &self.locking.elements[lock]) {
+                self.builder.set(lock.address, 0);
+            }
+        }
+    }
+
+    /// Exit for packets whose frame cannot be changed.
+    pub(super) fn no_room(&mut self) -> Label {
+        let builder = &mut self.builder;
+        *self.no_room.entry(self.path.held.clone()).or_insert_with(|| builder.label())
+    }
+
+    /// Spin loops for contended locks, out of line since contention is rare.
+    pub(super) fn emit_contended(&mut self) {
+        for Contended { label, retry, address, held } in std::mem::take(&mut self.locking.contended) {
+            let b = &mut self.builder;
+            let (given_up, state) = (b.label(), b.reg());
+            b.place(label);
+            b.push(Op::MayGoto(given_up));
+            // Test and test-and-set: a load disturbs the holder less than a compare-and-exchange.
+            b.load(Size::B8, state, address, 0);
+            b.jump64(jmp::JNE, state, Operand::Imm(0), label);
+            b.goto(retry);
+            b.place(given_up);
+            self.path.held = held;
+            self.exit(Verdict::Aborted);
+        }
+    }
+}
