@@ -1,27 +1,27 @@
-//! Packets with their times, and the clock that goes with them.
+//! Packets with arrival times, and the clock derived from them.
 
 use flowloom_engine::{Packet, Port};
 use flowloom_exec::{PacketClock, SweepClock};
 
-/// A packet that arrives: one line of the input of a comparison.
+/// An arriving packet: one line of the input of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Arrival {
-    /// When, in nanoseconds. A time before that of an earlier packet counts as the earlier packet's.
+    /// Arrival time in nanoseconds. A time before that of an earlier packet counts as the earlier packet's.
     pub time_ns: u64,
-    /// By which port.
+    /// Input port.
     pub port: Port,
     /// Its bytes, from the Ethernet header on.
     pub bytes: Vec<u8>,
 }
 
 impl Arrival {
-    /// The packet as engines take it.
+    /// Returns the packet in the form that engines take.
     pub fn packet(&self) -> Packet<'_> {
         Packet { bytes: &self.bytes, port: self.port }
     }
 }
 
-/// The time of a run: never backwards, with sweeps at moments that follow from the packets alone.
+/// Clock of a run: monotonic, with sweeps at moments that depend on the packets only.
 #[derive(Debug, Clone)]
 pub(crate) struct Clock {
     packets: PacketClock,
@@ -33,14 +33,14 @@ impl Clock {
         Clock { packets: PacketClock::default(), sweeps: SweepClock::new(period_ns.unwrap_or(0)) }
     }
 
-    /// The time of a packet that arrives at `time_ns`, and the moment of the sweep that is due before it.
+    /// Returns the time of a packet that arrives at `time_ns`, and the moment of the sweep that is due before it.
     pub(crate) fn advance(&mut self, time_ns: u64) -> (u64, Option<u64>) {
         let now_ns = self.packets.at(time_ns);
         (now_ns, self.sweeps.due(now_ns))
     }
 }
 
-/// Bytes as a hex dump of 16 to a line, each line led by `indent`.
+/// Hex dump with 16 bytes per line, each line prefixed by `indent`.
 pub(crate) fn hex_dump(bytes: &[u8], indent: &str) -> String {
     let mut text = String::new();
     for (i, line) in bytes.chunks(16).enumerate() {

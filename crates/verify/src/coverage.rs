@@ -1,7 +1,7 @@
-//! What the compared packets reached: every row in every state, every timeout, every default action.
+//! Coverage of a function by the compared packets: every row in every state, every timeout, every default action.
 //!
-//! A comparison that nothing exercised is no evidence. [`Reached`] adds up the reference's coverage over several traces
-//! and lists what was reached how often, so that a gap can be made a finding.
+//! A comparison that exercised nothing is no evidence. [`Reached`] sums the reference's coverage over several traces
+//! and lists the hits of each point, so that a gap can be reported as a finding.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,39 +12,39 @@ use flowloom_wire::{FieldId, Header};
 
 use crate::entry::Entries;
 
-/// Something of a function that packets can reach.
+/// A coverage point of a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Point {
     /// The element's name.
     pub element: String,
-    /// What it is.
+    /// Kind of the point.
     pub what: What,
-    /// The state's name, where it has to do with one.
+    /// Name of the state, where the point depends on one.
     pub state: Option<String>,
     /// Line in the source, from 1.
     pub line: u32,
-    /// The text of that line; empty for what has no line.
+    /// Text of that line; empty where there is no line.
     pub text: String,
-    /// How many packets reached it.
+    /// Number of packets that reached it.
     pub hits: u64,
 }
 
-/// What packets can reach.
+/// Kinds of coverage points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
-    /// This row, from 0, in one state.
+    /// The row with this index, in one state.
     Row(usize),
     /// The idle timeout of a state.
     IdleTimeout,
     /// The hard timeout of a state.
     HardTimeout,
-    /// The default action because no row matches.
+    /// The default action, because no row matches.
     NoMatch,
-    /// The default action because a key field is absent.
+    /// The default action, because a key field is absent.
     NoKey,
-    /// A context made room for another.
+    /// A context was evicted for another one.
     Eviction,
-    /// A context found no room; only where some packet met that, since most tables never fill.
+    /// A context was rejected by a full table; listed only where a packet hit it, since most tables never fill.
     Rejection,
 }
 
@@ -62,7 +62,7 @@ impl fmt::Display for What {
     }
 }
 
-/// Coverage added up over runs.
+/// Coverage summed over runs.
 #[derive(Debug, Clone)]
 pub struct Reached<'f> {
     function: &'f Function,
@@ -70,12 +70,12 @@ pub struct Reached<'f> {
 }
 
 impl<'f> Reached<'f> {
-    /// Nothing reached yet.
+    /// Coverage without hits.
     pub fn new(function: &'f Function) -> Reached<'f> {
         Reached { function, total: Coverage::empty(function) }
     }
 
-    /// Adds what one run reached.
+    /// Adds the coverage of one run.
     pub fn add(&mut self, run: &Coverage) {
         for (total, run) in self.total.elements.iter_mut().zip(&run.elements) {
             for (total, run) in total.rows.iter_mut().zip(&run.rows) {
@@ -100,13 +100,13 @@ impl<'f> Reached<'f> {
         }
     }
 
-    /// The sum of all runs; flows looked up are summed too, not united.
+    /// Sum of all runs; flows looked up are summed too, not united.
     pub fn total(&self) -> &Coverage {
         &self.total
     }
 
-    /// Everything that packets can reach, in the order of the source, with its hits: not a row in a state in which one before it
-    /// takes all its packets, as long as there is another state for it.
+    /// All coverage points in source order, with their hits. A row is left out in a state in which an earlier row
+    /// shadows it, as long as it is reachable in another state.
     pub fn points(&self) -> Vec<Point> {
         let mut points = Vec::new();
         let entries = Entries::of(self.function);
@@ -120,7 +120,7 @@ impl<'f> Reached<'f> {
             };
             for (i, (row, hits)) in element.rows.iter().zip(&reached.rows).enumerate() {
                 let shadowed = |state: &u16| is_shadowed(&entries, index, element, i, *state);
-                // A row that can be taken in no state at all is a mistake: it stays, with its 0.
+                // A row that is shadowed in every state is a mistake: it stays, with 0 hits.
                 let is_dead = hits.keys().all(shadowed);
                 for (&state, &hits) in hits.iter().filter(|&(state, _)| is_dead || !shadowed(state)) {
                     push(What::Row(i), state_name(state), row.span.start, hits);
@@ -150,12 +150,12 @@ impl<'f> Reached<'f> {
         points
     }
 
-    /// The points with fewer than `min` hits.
+    /// Points with fewer than `min` hits.
     pub fn gaps(&self, min: u64) -> Vec<Point> {
         self.points().into_iter().filter(|point| point.hits < min).collect()
     }
 
-    /// The points as a table for people.
+    /// Renders the points as a table.
     pub fn render(&self) -> String {
         let points = self.points();
         let width = |header: &str, texts: &mut dyn Iterator<Item = usize>| texts.fold(header.len(), usize::max);
@@ -178,7 +178,7 @@ impl<'f> Reached<'f> {
     }
 }
 
-/// The states that a row or a timeout enters with such a timer.
+/// States that a row or a timeout enters with such a timer.
 fn states_with(element: &Element, timer: fn(Option<u64>, Option<u64>) -> bool) -> BTreeSet<u16> {
     let rows = element.rows.iter().filter_map(|row| match row.next {
         NextState::To { state, idle_ns, hard_ns } => Some((state, idle_ns, hard_ns)),
@@ -191,10 +191,10 @@ fn states_with(element: &Element, timer: fn(Option<u64>, Option<u64>) -> bool) -
         .collect()
 }
 
-/// Whether a row never gets a packet in this state, because one before it wants nothing that this one does not want, too.
+/// True if an earlier row shadows this row in this state: its requirements are a subset of this row's.
 fn is_shadowed(entries: &Entries, index: usize, element: &Element, row: usize, state: u16) -> bool {
     let (before, row) = (&element.rows[..row], &element.rows[row]);
-    // A field is there where one of its headers is.
+    // A field is present if one of its headers is.
     let there: Vec<Vec<Header>> = row.fields().into_iter().map(|field| field.headers()).collect();
     let is_there = |field: FieldId| {
         let headers = field.headers();
@@ -208,8 +208,8 @@ fn is_shadowed(entries: &Entries, index: usize, element: &Element, row: usize, s
     })
 }
 
-/// Whether a packet with a key can match no row: not where in every state some row always matches, or two rows that differ
-/// in one comparison only, which the one wants and the other does not.
+/// True if a packet with a key can match no row: not where in every state some row always matches, or two rows differ
+/// in one comparison only, which is negated in one of them.
 fn can_miss(entries: &Entries, index: usize, element: &Element) -> bool {
     let reads_only_what_is_there =
         |row: &&Row| row.fields().into_iter().all(|field| entries.always_has(index, element, field));
@@ -224,7 +224,7 @@ fn can_miss(entries: &Entries, index: usize, element: &Element) -> bool {
     })
 }
 
-/// Whether exactly one of two comparisons holds.
+/// True if exactly one of two comparisons holds.
 fn are_opposite(one: &Condition, other: &Condition) -> bool {
     let (
         Condition::Compare { left, relation, right, width, signed },
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
     use flowloom_efsm::compile;
 
-    /// The rows, from 1, and states that packets can reach.
+    /// Reachable pairs of row number (from 1) and state.
     fn rows(rows: &str) -> Vec<(usize, String)> {
         let text =
             format!("function f; stateful e {{ key ip.src; states a, b; reg n: u32; {rows} otherwise {{ drop; }} }}");
@@ -264,11 +264,11 @@ mod tests {
         let after = |first: &str| rows(&format!("{first} {last}"));
         assert_eq!(after("on a { n += 1; pass; }"), [at(1, "a"), at(2, "b")]);
         assert_eq!(after("on a when ip.ttl > 1 { n += 1; pass; }"), [at(1, "a"), at(2, "b")]);
-        // It may want more: in a condition, or in what it reads.
+        // The earlier row may require more: in a condition, or in the fields it reads.
         assert_eq!(after("on a when ip.ttl > 2 { n += 1; pass; }"), [at(1, "a"), at(2, "a"), at(2, "b")]);
         assert_eq!(after("on a { n += 1; tcp.window = 5; pass; }"), [at(1, "a"), at(2, "b")]);
         assert_eq!(after("on a { n += 1; udp.dport = 5; pass; }"), [at(1, "a"), at(2, "a"), at(2, "b")]);
-        // A row for which no state is left is a mistake, and a gap.
+        // A row that is shadowed in every state is a mistake, and a gap.
         assert_eq!(after("on any { n += 1; pass; }"), [at(1, "a"), at(1, "b"), at(2, "a"), at(2, "b")]);
     }
 }

@@ -1,4 +1,4 @@
-//! What differs between two engines, in the words of the function.
+//! Differences between two engines, in the terms of the function.
 
 use std::fmt;
 
@@ -7,22 +7,22 @@ use flowloom_engine::Outcome;
 
 use crate::arrival::{Arrival, hex_dump};
 
-/// What a disagreement is about.
+/// Kind of a disagreement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// The verdicts differ.
     Verdict,
     /// The numbers of packets sent differ.
     OutputCount,
-    /// A packet leaves by another port.
+    /// A packet leaves by a different port.
     Port,
-    /// The bytes of a packet that leaves differ.
+    /// The bytes of an output packet differ.
     Bytes,
     /// The records for user space differ.
     Events,
-    /// Only the state left behind differs.
+    /// Only the final state differs.
     State,
-    /// The target did what no verified program does.
+    /// The target did something that no verified program does.
     Fault,
 }
 
@@ -40,28 +40,28 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The first place where a target and the reference part.
+/// First point where a target and the reference differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disagreement {
-    /// What differs.
+    /// Kind of the disagreement.
     pub kind: Kind,
-    /// The packet's place in the input, from 0; `None` where the states differ before the first packet.
+    /// Index of the packet in the input; `None` where the states differ before the first packet.
     pub position: Option<usize>,
-    /// The packet's time.
+    /// Time of the packet.
     pub now_ns: u64,
     /// The packet.
     pub packet: Option<Arrival>,
-    /// What the reference did with it; `None` where only the states differ.
+    /// Outcome of the reference; `None` where only the states differ.
     pub expected: Option<Outcome>,
-    /// What the target did with it.
+    /// Outcome of the target.
     pub found: Option<Outcome>,
-    /// What the target stopped with.
+    /// Error that the target stopped with.
     pub fault: Option<String>,
-    /// How the states after the packet differ.
+    /// Differences between the states after the packet.
     pub state: Vec<StateDifference>,
 }
 
-/// What differs first between two outcomes.
+/// First difference between two outcomes.
 pub(crate) fn outcome_kind(expected: &Outcome, found: &Outcome) -> Option<Kind> {
     if expected.verdict != found.verdict {
         return Some(Kind::Verdict);

@@ -1,7 +1,7 @@
-//! With which headers packets come to an element.
+//! Sets of headers with which packets reach an element.
 //!
-//! A row sends only packets on that have every field it reads, and a stateful element only such as have its key. An element behind
-//! it may therefore have a default for packets without its key that no packet can reach.
+//! A row forwards only packets that have every field it reads, and a stateful element only those that have its key. A
+//! later element may therefore have a default for packets without its key that no packet can reach.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use flowloom_efsm::model::{Element, Function, Key, Row, Terminal};
 use flowloom_wire::FieldId;
 use flowloom_wire::graph::{ETHERNET, Graph};
 
-/// The sets of headers, by `Header::bit` and as far as the function names their fields, with which packets can come to each
-/// element.
+/// For each element, the sets of headers of packets that can reach it, by `Header::bit`, limited to headers whose
+/// fields the function names.
 #[derive(Debug, Clone)]
 pub(crate) struct Entries(Vec<BTreeSet<u32>>);
 
@@ -33,7 +33,7 @@ impl Entries {
                     let sent = here.iter().filter(|&&valid| fields.iter().all(|&field| has(valid, field)));
                     entries[usize::from(to)].extend(sent);
                 } else {
-                    // The frame may have other headers by then.
+                    // A write may have changed the headers of the frame.
                     entries[usize::from(to)].extend(&any);
                 }
             }
@@ -44,12 +44,12 @@ impl Entries {
         Entries(entries)
     }
 
-    /// Whether packets that lack a field of the key can come to element number `index`.
+    /// True if packets that lack a field of the key can reach element number `index`.
     pub(crate) fn can_lack_key(&self, index: usize, element: &Element) -> bool {
         key_fields(element).any(|field| self.0[index].iter().any(|&valid| !has(valid, field)))
     }
 
-    /// Whether every packet that comes to element number `index` with a key has the field.
+    /// True if every packet that reaches element number `index` with a key has the field.
     pub(crate) fn always_has(&self, index: usize, element: &Element, field: FieldId) -> bool {
         let keyed = self.0[index].iter().filter(|&&valid| key_fields(element).all(|field| has(valid, field)));
         keyed.into_iter().all(|&valid| has(valid, field))
@@ -65,7 +65,7 @@ fn has(valid: u32, field: FieldId) -> bool {
     headers.is_empty() || headers.iter().any(|header| valid & header.bit() != 0)
 }
 
-/// The sets of `needed` headers that a packet can have.
+/// Subsets of the `needed` headers that a packet can have.
 fn parses(graph: &Graph, needed: u32) -> BTreeSet<u32> {
     let mut found = BTreeSet::from([0]);
     let mut seen = BTreeSet::new();
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use flowloom_efsm::compile;
 
-    /// Which elements packets without their key can come to.
+    /// For each element, true if packets without its key can reach it.
     fn can_lack_keys(text: &str) -> Vec<bool> {
         let (function, _) = compile("test.efsm", text, &[]).unwrap();
         let entries = Entries::of(&function);
@@ -102,7 +102,7 @@ mod tests {
         let first = "stateful a { key biflow(ip.src, ip.dst, tcp.sport, tcp.dport); states s; on s { goto b; } }";
         let text = |key: &str| format!("function f; {first} stateful b {{ key {key}; {COUNT} }}");
         assert_eq!(can_lack_keys(&text("tcp.sport")), [true, false]);
-        // TCP stands behind IP only.
+        // TCP is parsed after IP only.
         assert_eq!(can_lack_keys(&text("ip.src")), [true, false]);
         assert_eq!(can_lack_keys(&text("ipv4.src")), [true, true]);
         assert_eq!(can_lack_keys(&text("none")), [true, false]);

@@ -1,7 +1,7 @@
-//! Frames to order: the headers that are needed, the field values that are wanted, the rest at random.
+//! Frames with given headers and field values, random otherwise.
 //!
 //! A frame is laid out from an [`Outline`], then values are written into its fields by the catalogue, then lengths and
-//! checksums are made right (now and then wrong on purpose).
+//! checksums are filled in (occasionally wrong on purpose).
 
 mod outline;
 
@@ -16,7 +16,7 @@ use flowloom_random::{Draw, Xorshift64Star as Rng};
 
 pub(crate) use outline::{Needs, Outline};
 
-/// Which headers a frame has, where it has no labels, tunnels and headers of one's own.
+/// Headers of a frame without labels, tunnels and user-defined headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) tags: u8,
@@ -41,7 +41,7 @@ pub(crate) enum Transport {
     Icmp,
 }
 
-/// A field and the value it should have.
+/// A field and its requested value.
 pub(crate) type Wish = (FieldId, u128);
 
 impl Shape {
@@ -80,7 +80,7 @@ impl Shape {
         }
     }
 
-    /// The IP protocol number; `None` where it is free.
+    /// The IP protocol number; `None` where any is possible.
     fn proto(self) -> Option<u8> {
         match (self.transport, self.network) {
             (Transport::None, _) => None,
@@ -99,7 +99,7 @@ impl Shape {
         }
     }
 
-    /// Whether a frame of this shape has all of `fields`.
+    /// True if a frame of this shape has all of `fields`.
     pub(crate) fn has(self, fields: &[FieldId]) -> bool {
         let bits = self.headers();
         fields.iter().all(|field| {
@@ -108,7 +108,7 @@ impl Shape {
         })
     }
 
-    /// Whether a frame of this shape can have this value in this field.
+    /// True if a frame of this shape can have this value in this field.
     pub(crate) fn allows(self, (field, value): Wish) -> bool {
         if !self.has(&[field]) {
             return false;
@@ -152,7 +152,7 @@ impl Shape {
     }
 }
 
-/// Builds a frame of `shape` with as many of the wishes as a frame can have.
+/// Builds a frame of `shape` with as many of the requested values as it can have.
 pub(crate) fn build(rng: &mut Rng, shape: Shape, wishes: &[Wish]) -> Vec<u8> {
     let wish = |name: &str| wishes.iter().find(|(field, _)| field.name() == name).map(|&(_, value)| value);
     let mut frame: Vec<u8> = (0..12).map(|i| if i % 6 == 0 { 2 } else { rng.below(4) as u8 }).collect();
@@ -191,7 +191,7 @@ pub(crate) fn build(rng: &mut Rng, shape: Shape, wishes: &[Wish]) -> Vec<u8> {
             let mut chain = Vec::new();
             let mut next = proto;
             if rng.percent(10) && wish("ipv6.next").is_none() {
-                // Destination options, no segments to route, or padding hop by hop.
+                // Destination options, a routing header without segments, or hop-by-hop padding.
                 let units = rng.below(2) as u8;
                 chain = vec![next, units, 1, 4];
                 chain.resize(8 + 8 * usize::from(units), 0);
@@ -282,7 +282,7 @@ fn transport(rng: &mut Rng, shape: Shape, payload_len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Writes values into the fields they are for. What decides about the layout has its value by the shape already.
+/// Writes the values into their fields. Fields that determine the layout are already set from the shape.
 pub(crate) fn fill(frame: &mut [u8], wishes: &[Wish]) {
     let layers = Layers::parse(Graph::standard(), frame);
     let keep = ["eth.type", "vlan.type", "vlan2.type", "ip.proto", "ipv4.proto", "ipv6.next", "ipv4.ihl", "tcp.doff"];
@@ -299,7 +299,7 @@ pub(crate) fn fill(frame: &mut [u8], wishes: &[Wish]) {
     }
 }
 
-/// Makes the IPv4 header's checksum right, and the transport's unless `transport` is false.
+/// Updates the IPv4 header checksum, and the transport checksum if `transport` is true.
 pub(crate) fn fix_checksums(frame: &mut [u8], transport: bool) {
     let layers = Layers::parse(Graph::standard(), frame);
     if let (Some(at), Some(len)) = (layers.offset(Header::Ipv4), layers.len(Header::Ipv4)) {
@@ -358,7 +358,7 @@ fn sixteen(frame: &[u8], at: usize) -> [u8; 16] {
     std::array::from_fn(|i| frame[at + i])
 }
 
-/// A packet that few functions look at: fragments, chains of extension headers, odd protocols, cut and damaged frames.
+/// An unusual packet: fragments, chains of extension headers, rare protocols, truncated and corrupted frames.
 pub(crate) fn odd(rng: &mut Rng, usual: Vec<u8>) -> Vec<u8> {
     let mut frame = usual;
     let layers = Layers::parse(Graph::standard(), &frame);
@@ -372,7 +372,7 @@ pub(crate) fn odd(rng: &mut Rng, usual: Vec<u8>) -> Vec<u8> {
             }
         }
         1 | 2 => {
-            // A chain of extension headers, up to one more than is followed.
+            // A chain of extension headers, up to one more than the parser follows.
             if let Some(at) = layers.offset(Header::Ipv6) {
                 for _ in 0..1 + rng.below(5) {
                     let kind = rng.one_of([0u8, 43, 44, 51, 60]);
@@ -418,7 +418,7 @@ pub(crate) fn odd(rng: &mut Rng, usual: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// Every packet changed in a few bytes or cut short; times and ports stay. The same seed gives the same packets.
+/// Mutates a few bytes of every packet or truncates it; times and ports stay. The same seed gives the same packets.
 pub fn mutated(packets: Vec<Arrival>, seed: u64) -> Vec<Arrival> {
     let mut rng = Rng::new(seed);
     let change = |mut packet: Arrival| {
@@ -431,7 +431,7 @@ pub fn mutated(packets: Vec<Arrival>, seed: u64) -> Vec<Arrival> {
     packets.into_iter().map(change).collect()
 }
 
-/// Changes a few bytes or bits, most often in the headers, where it matters.
+/// Changes a few bytes or bits, most often in the headers.
 pub(crate) fn mutate(rng: &mut Rng, frame: &mut Vec<u8>) {
     for _ in 0..1 + rng.below(4) {
         if frame.is_empty() {

@@ -1,4 +1,4 @@
-//! What a stimulus made the functions do, counted one by one.
+//! Coverage counters of a stimulus.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use flowloom_efsm::model::{BinaryOp, Relation, Type, Width};
 use flowloom_wire::field::FieldId;
 
-/// One thing that can be exercised.
+/// A coverage item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hit {
     /// An operator was evaluated, in 32 or 64 bits.
@@ -22,32 +22,32 @@ pub enum Hit {
     },
     /// `before` or `after` was evaluated.
     Serial {
-        /// `after`.
+        /// True for `after`, false for `before`.
         after: bool,
         /// Width of the sequence space.
         serial_bits: u8,
     },
-    /// A masked match was evaluated; the flag says whether negated.
+    /// A masked match was evaluated; the flag is true if negated.
     Masked(bool),
-    /// A range was evaluated; the flag says whether negated.
+    /// A range was evaluated; the flag is true if negated.
     Range(bool),
-    /// Two wide fields were compared; the flag says whether negated.
+    /// Two wide fields were compared; the flag is true if negated.
     SameField(bool),
-    /// A set was searched; the flag says whether negated.
+    /// A set was searched; the flag is true if negated.
     OneOf(bool),
-    /// A value in many intervals; whether negated.
+    /// A set of intervals was searched; the flag is true if negated.
     Within(bool),
-    /// `present` was evaluated; the flag says whether negated.
+    /// `present` was evaluated; the flag is true if negated.
     Present(bool),
-    /// `full` was evaluated; the flag says whether negated.
+    /// `full` was evaluated; the flag is true if negated.
     Full(bool),
-    /// A variable of this type was read.
+    /// A variable of this place, width in bits and signedness was read.
     Variable(Place, u8, bool),
     /// `now` was read.
     Now,
     /// `state` was read.
     State,
-    /// A field was part of a key that was made.
+    /// A field was part of a constructed key.
     KeyField(FieldId),
     /// A field was read by a row.
     FieldRead(FieldId),
@@ -57,17 +57,17 @@ pub enum Hit {
     TimerSet(Timer),
     /// An idle timer was re-armed.
     IdleRearmed,
-    /// A packet met a context whose timer had run out.
+    /// A packet met a context whose timer had expired.
     TimerExpired(Timer),
-    /// A packet met a context at this distance from the deadline.
+    /// A packet met a context at this offset from the deadline.
     Tick(Timer, Tick),
     /// A context was created.
     Created,
-    /// A context was removed because it was back at its default.
+    /// A context was removed because it had its default value again.
     Removed,
     /// A context was not created because the table was full.
     Rejected,
-    /// A context made room for another.
+    /// A context was evicted for another one.
     Evicted,
     /// A row was taken.
     Row,
@@ -79,7 +79,7 @@ pub enum Hit {
     Step(&'static str),
     /// A terminal action, by name.
     Terminal(&'static str),
-    /// A packet left through `goto` into a further element.
+    /// A packet took `goto` to another element.
     Goto,
 }
 
@@ -112,7 +112,7 @@ pub enum Operator {
     Ewma,
 }
 
-/// Where a variable lives.
+/// Storage class of a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
     /// Flow register.
@@ -132,7 +132,7 @@ pub enum Timer {
     Hard,
 }
 
-/// A packet's distance from a deadline.
+/// Offset of a packet from a deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tick {
     /// One nanosecond before it.
@@ -144,7 +144,7 @@ pub enum Tick {
 }
 
 impl Operator {
-    /// All of them.
+    /// All operators.
     pub const ALL: [Operator; 12] = [
         Operator::Add,
         Operator::Sub,
@@ -175,7 +175,7 @@ impl From<BinaryOp> for Operator {
     }
 }
 
-/// A relation as it is written.
+/// Source text of a relation.
 pub(crate) fn relation_text(relation: Relation) -> &'static str {
     match relation {
         Relation::Equal => "==",
@@ -248,7 +248,7 @@ impl fmt::Display for Hit {
     }
 }
 
-/// Counts by hit.
+/// Number of hits by item.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hits {
     counts: BTreeMap<Hit, u64>,
@@ -266,17 +266,17 @@ impl Hits {
         }
     }
 
-    /// How often this was hit.
+    /// Number of hits of this item.
     pub fn get(&self, hit: Hit) -> u64 {
         self.counts.get(&hit).copied().unwrap_or(0)
     }
 
-    /// All counts that are not 0, in order.
+    /// All nonzero counts, in order.
     pub fn iter(&self) -> impl Iterator<Item = (Hit, u64)> {
         self.counts.iter().map(|(&hit, &n)| (hit, n))
     }
 
-    /// A table of `expected` and of everything else that was hit.
+    /// Table of the items of `expected` and of all other items that were hit.
     pub fn render(&self, expected: &[Hit]) -> String {
         let mut counts = self.counts.clone();
         for &hit in expected {

@@ -1,7 +1,7 @@
-//! Targets side by side.
+//! Differential testing of targets.
 //!
-//! All targets agree: for every function, packet and state they come to the same verdict, port, bytes and map contents.
-//! This crate holds them to it, and makes a disagreement small enough to look at.
+//! All targets agree: for every function, packet and state they return the same verdict, port, bytes and map contents.
+//! This crate checks that, and reduces a disagreement to a minimal trace.
 //!
 //! ```text
 //!  function ─► Stimulus ─┐
@@ -9,11 +9,11 @@
 //!  capture ──────────────┘                    └─► Coverage ─► Reached ─► table, gaps
 //! ```
 //!
-//! - [`compare()`] runs a reference and a target by run record and finds the first packet on which they part.
-//! - [`shrink()`] makes the smallest trace that still shows it.
-//! - [`Reached`] tells what the packets reached: a comparison that nothing exercised is no evidence.
-//! - [`Stimulus`] makes packets that reach it; [`RandomFunctions`] makes functions; [`fault`] breaks engines on purpose,
-//!   to show that the comparison would have seen it.
+//! - [`compare()`] runs a reference and a target by run record and finds the first packet on which they differ.
+//! - [`shrink()`] reduces a trace to a minimal one that still shows the disagreement.
+//! - [`Reached`] is the coverage of the packets: a comparison that exercised nothing is no evidence.
+//! - [`Stimulus`] generates packets that reach a function's rows; [`RandomFunctions`] generates functions; [`fault`]
+//!   injects faults into engines, to show that the comparison detects them.
 #![forbid(unsafe_code)]
 
 mod arrival;

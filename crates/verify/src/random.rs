@@ -1,8 +1,8 @@
-//! Random functions: models with everything in them, small enough that packets reach it.
+//! Random functions: models that use all features, small enough that packets reach them.
 //!
-//! What a front end guarantees of a model holds here too: widths follow the rule of [`flowloom_efsm::model`], constants
-//! and ranges fit, `goto` leads forward, keys are keys, nothing is written twice. Everything else is free: any operator on
-//! any type, rows that hide others, timers of a few nanoseconds, tables of one entry.
+//! The guarantees of a front end hold for these models too: widths follow the rule of [`flowloom_efsm::model`],
+//! constants and ranges fit, `goto` leads forward, keys are valid, nothing is written twice. Everything else is free:
+//! any operator on any type, rows that shadow others, timers of a few nanoseconds, tables of one entry.
 
 use std::sync::{Arc, LazyLock};
 
@@ -21,19 +21,19 @@ use flowloom_random::{Draw, GOLDEN_GAMMA, Xorshift64Star as Rng};
 
 mod expressions;
 
-/// How much of the language random functions use.
+/// Subset of the language that random functions use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
     /// Numbers of up to 64 bits, keys of fields, tables that reject.
     Plain,
-    /// And what every target can do: values of 128 bits, metadata in keys, sets, `full`, successors, preloaded contexts,
+    /// Also features of all targets: 128-bit values, metadata in keys, sets, `full`, successors, preloaded contexts,
     /// floods.
     Common,
-    /// And what software alone can do: eviction and clones.
+    /// Also features of software targets only: eviction and clones.
     Software,
 }
 
-/// An endless stream of functions; the same seed gives the same ones.
+/// An endless sequence of functions; the same seed gives the same functions.
 #[derive(Debug, Clone)]
 pub struct RandomFunctions {
     reach: Reach,
@@ -42,7 +42,7 @@ pub struct RandomFunctions {
 }
 
 impl RandomFunctions {
-    /// Functions from `seed` on.
+    /// The functions of `seed`.
     pub fn new(reach: Reach, seed: u64) -> RandomFunctions {
         RandomFunctions { reach, seed, number: 0 }
     }
@@ -69,22 +69,22 @@ struct Maker {
     metadata: Vec<Variable>,
     /// Fields that one packet can have together.
     together: Vec<FieldId>,
-    /// Fields that this function speaks about: few, so that its rows meet in one packet.
+    /// Fields that this function uses: few, so that its rows can match the same packet.
     focus: Vec<FieldId>,
-    /// How many reports its rows have.
+    /// Number of log steps of its rows.
     logs: u32,
 }
 
-/// What expressions of a row can read.
+/// Names in scope of a row's expressions.
 struct Scope<'a> {
     registers: &'a [Variable],
     globals: &'a [Variable],
     is_stateful: bool,
-    /// Registers are read as they are after the row's updates.
+    /// True if registers have their values after the row's updates.
     sees_updates: bool,
 }
 
-/// What packets can be made of.
+/// All outlines of the standard parse graph.
 static OUTLINES: LazyLock<Vec<Outline>> = LazyLock::new(|| {
     let fields: Vec<FieldId> = FieldId::all().collect();
     Outline::all(Graph::standard(), &fields)
@@ -94,8 +94,8 @@ const STATE_NAMES: [&str; 4] = ["idle", "first", "second", "third"];
 
 impl Maker {
     fn function(&mut self, number: u64) -> Arc<Function> {
-        // Most of what a function speaks about can be in one packet, so that its rows can match.
-        // ICMP has as many fields as TCP and fewer names that are of other headers too: it comes more often.
+        // Most fields of a function can be in one packet, so that its rows can match. ICMP has as many fields as TCP
+        // but fewer names shared with other headers, so its share is larger.
         let is_icmp = self.rng.percent(40);
         let icmp = [Header::Icmp, Header::Icmp6, Header::InnerIcmp, Header::InnerIcmp6];
         let ip = [Header::Ipv4, Header::Ipv6];
@@ -130,7 +130,7 @@ impl Maker {
         Arc::new(function)
     }
 
-    /// A chance that only functions of a wider reach have; the others draw nothing for it.
+    /// A random choice that only functions of a wider reach make; the others draw no random number for it.
     fn chance_of(&mut self, reach: Reach, percent: u64) -> bool {
         self.reach >= reach && self.rng.percent(percent)
     }
@@ -178,7 +178,7 @@ impl Maker {
             stateful.policy = self.policy(&stateful.registers);
         }
         if states > 1 && self.chance_of(Reach::Common, 35) {
-            // The last state follows others and has no successor.
+            // The last state is the successor of others and has none itself.
             for state in 0..states - 1 {
                 if self.rng.percent(50) {
                     let NextState::To { idle_ns, hard_ns, .. } = self.transition(1) else { continue };
@@ -396,7 +396,7 @@ impl Maker {
         HeaderTemplate { header, values }
     }
 
-    /// A value of 128 bits.
+    /// A random 128-bit value.
     fn wide(&mut self, scope: &Scope<'_>) -> Wide {
         let wide = |variables: &[Variable], place: fn(u16) -> Wide| {
             let wide = variables.iter().enumerate().filter(|(_, v)| v.ty.is_wide());
@@ -449,7 +449,7 @@ impl Maker {
         }
     }
 
-    /// A field that this function speaks about, else one that can be in its packets, now and then any.
+    /// A field that this function uses, else one that its packets can have, occasionally any.
     fn field_where(&mut self, fits: impl Fn(&FieldId) -> bool) -> FieldId {
         let all: Vec<FieldId> = FieldId::all().collect();
         for (percent, from) in [(75, self.focus.clone()), (94, self.together.clone()), (100, all)] {
@@ -502,7 +502,7 @@ impl Maker {
     fn wide_value(&mut self, target: WriteTarget) -> NewValue {
         let is_v6 = matches!(target, WriteTarget::Field(f) if matches!(f.source(), FieldSource::Header(..)));
         let sources = ["ip.src", "ip.dst", "ipv6.src", "ipv6.dst"].into_iter().filter_map(FieldId::by_name);
-        // A constant is always an IPv6 address, and so is for an IPv6 packet.
+        // A constant is always an IPv6 address, and so only for an IPv6 packet.
         if is_v6 && self.rng.percent(60) {
             return NewValue::Wide(Wide::Constant(0xfd00_u128 << 112 | u128::from(self.rng.next_u64())));
         }

@@ -1,7 +1,7 @@
-//! A model as text, for reports about functions that nobody wrote.
+//! Renders a model as text, for reports about generated functions.
 //!
-//! The notation is the language's as far as it goes. What a model can say and the language cannot is shown in words of
-//! its own: the clock's unit (`now/1000`), the sign of a comparison (`<s`), the width of an expression of 64 bits (`:64`).
+//! The notation follows the language. Properties of a model that the language cannot express have a notation of their
+//! own: the clock's unit (`now/1000`), the sign of a comparison (`<s`), the width of a 64-bit expression (`:64`).
 
 use std::sync::Arc;
 
@@ -102,7 +102,7 @@ fn clauses(metadata: &[Variable], stateful: &Stateful) -> String {
     text
 }
 
-/// The timers behind a state that is entered.
+/// Timers of a state transition.
 fn timers(idle_ns: Option<u64>, hard_ns: Option<u64>) -> String {
     let timers: Vec<String> = [("idle", idle_ns), ("hard", hard_ns)]
         .into_iter()

@@ -1,16 +1,16 @@
-//! From a disagreement to the smallest trace that still shows it.
+//! Reduces a disagreement to a minimal trace that still shows it.
 //!
 //! # Steps
-//! 1. Everything after the packet that showed the disagreement goes.
-//! 2. Delta debugging (ddmin) removes packets: first windows at the end, which is where most culprits sit, then ever
-//!    smaller pieces, until no single packet can go.
-//! 3. What is left is made plain: gaps between packets become 0 or round, payload is cut, bytes become 0.
+//! 1. Removes all packets after the one that showed the disagreement.
+//! 2. Delta debugging (ddmin) removes packets: first tries windows at the end, where most culprits are, then ever
+//!    smaller chunks, until no single packet can be removed.
+//! 3. Simplifies the rest: gaps between packets become 0 or round, payload is truncated, bytes become 0.
 //!
-//! The kind of the disagreement is kept as long as that does not cost packets: at the end a second pass takes any kind,
-//! and its result is used only if it is shorter.
+//! The kind of the disagreement is preserved as long as that costs no packets: a second pass accepts any kind, and its
+//! result is used only if it is shorter.
 //!
-//! Each trial starts from the state the engines have when loaded, so the result shows the disagreement by itself. The
-//! same input gives the same output; the number of trials is bounded.
+//! Each trial starts from the initial state of the comparison, so the result shows the disagreement by itself. The same
+//! input gives the same output; the number of trials is bounded.
 
 use flowloom_engine::{Datapath, EngineError};
 
@@ -18,12 +18,12 @@ use crate::arrival::Arrival;
 use crate::compare::{CompareOptions, Pair, Report, Snapshots, compare};
 use crate::difference::Kind;
 
-/// How far shrinking goes.
+/// Options of shrinking.
 #[derive(Debug, Clone, Copy)]
 pub struct ShrinkOptions {
-    /// Packets that may be run in all trials together, on each engine.
+    /// Maximum number of packets run in all trials together, on each engine.
     pub max_packets: u64,
-    /// Whether times and bytes are made plain too.
+    /// True if times and bytes are simplified too.
     pub simplify: bool,
 }
 
@@ -33,32 +33,31 @@ impl Default for ShrinkOptions {
     }
 }
 
-/// How far shrinking has come.
+/// Progress of shrinking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShrinkProgress {
     /// Packets that are left.
     pub packets_left: usize,
-    /// Trials so far.
+    /// Number of trials so far.
     pub trials: u64,
 }
 
-/// A trace that cannot be made smaller.
+/// A minimal trace.
 #[derive(Debug, Clone)]
 pub struct Shrunk {
-    /// Its packets.
+    /// Packets of the trace.
     pub packets: Vec<Arrival>,
-    /// The comparison of the engines on it.
+    /// Comparison of the engines on it.
     pub report: Report,
-    /// Trials it took.
+    /// Number of trials.
     pub trials: u64,
-    /// Whether the bound was met first: the trace may still be larger than it need be.
+    /// True if the bound ended the search: the trace may not be minimal.
     pub bound_met: bool,
 }
 
 /// Shrinks `packets`, on which the engines disagree; `None` where they agree.
 ///
-/// # Errors
-/// An engine could not do its work.
+/// An engine failed.
 ///
 /// # Cost
 /// At most `shrink.max_packets` packets on each engine.
@@ -101,20 +100,21 @@ pub fn shrink(
 
 struct Search<'a, 'p> {
     pair: Pair<'a>,
-    /// Packets that may still be run.
+    /// Number of packets that may still be run.
     budget: u64,
     trials: u64,
-    /// The kind that must stay; `None` for any.
+    /// The kind to preserve; `None` for any.
     kind: Option<Kind>,
     progress: &'p mut dyn FnMut(ShrinkProgress),
 }
 
 impl Search<'_, '_> {
-    /// Where `packets` show the disagreement, how many of them it takes.
+    /// Number of packets up to the disagreement, if `packets` show it.
     fn shows(&mut self, packets: &[Arrival]) -> Result<Option<usize>, EngineError> {
         let cost = packets.len() as u64 + 1;
         if packets.is_empty() || cost > self.budget {
-            // Once a trial is too dear the search ends: smaller ones would make the result depend on their order.
+            // The search ends at the first trial over budget: continuing with smaller ones would make the result depend
+            // on their order.
             if cost > self.budget {
                 self.budget = 0;
             }
@@ -130,9 +130,9 @@ impl Search<'_, '_> {
         (self.progress)(ShrinkProgress { packets_left, trials: self.trials });
     }
 
-    /// ddmin: the result shows the disagreement and no packet of it can go.
+    /// ddmin: the result shows the disagreement and no single packet of it can be removed.
     fn minimise(&mut self, mut packets: Vec<Arrival>) -> Result<Vec<Arrival>, EngineError> {
-        // Most disagreements need the last few packets only.
+        // Most disagreements need only the last few packets.
         let mut window = 1;
         while window < packets.len() {
             let tail = &packets[packets.len() - window..];
@@ -147,7 +147,7 @@ impl Search<'_, '_> {
             self.tell(packets.len());
             let size = packets.len().div_ceil(pieces);
             let mut smaller = None;
-            // Later pieces go last: the end shows the disagreement, the beginning is most often idle.
+            // Remove early chunks first: the end shows the disagreement, the beginning is most often irrelevant.
             for start in (0..packets.len()).step_by(size) {
                 let end = (start + size).min(packets.len());
                 let rest: Vec<Arrival> = packets[..start].iter().chain(&packets[end..]).cloned().collect();
@@ -169,7 +169,7 @@ impl Search<'_, '_> {
         Ok(packets)
     }
 
-    /// Takes `trial` for `packets` if it still shows the disagreement with as many packets.
+    /// Replaces `packets` by `trial` if it still shows the disagreement after its last packet.
     fn accept(&mut self, packets: &mut Vec<Arrival>, trial: Vec<Arrival>) -> Result<bool, EngineError> {
         if trial == *packets {
             return Ok(false);
@@ -190,9 +190,9 @@ impl Search<'_, '_> {
         Ok(())
     }
 
-    /// The first packet at time 0 and gaps of 0, else round ones.
+    /// First packet at time 0; gaps of 0, else 1 ns, else rounded down.
     fn simplify_times(&mut self, packets: &mut Vec<Arrival>) -> Result<(), EngineError> {
-        // Times as the engines saw them.
+        // Clamp times to be monotonic, like the engines' clock.
         let mut now = 0;
         for packet in packets.iter_mut() {
             now = packet.time_ns.max(now);
@@ -215,7 +215,7 @@ impl Search<'_, '_> {
         Ok(())
     }
 
-    /// Port 0, no more bytes than needed, zeros where they do.
+    /// Port 0, no more bytes than needed, and zeros where possible.
     fn simplify_packet(&mut self, packets: &mut Vec<Arrival>, i: usize) -> Result<(), EngineError> {
         let mut trial = packets.clone();
         trial[i].port.0 = 0;

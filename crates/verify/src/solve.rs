@@ -1,8 +1,8 @@
-//! Field values that make a row's conditions hold.
+//! Solves for field values that satisfy a row's conditions.
 //!
-//! Most conditions compare one field, perhaps after some arithmetic, with a number that is known once the context is:
-//! then the arithmetic is undone step by step. What cannot be undone is left to chance; the stimulus looks at what comes
-//! out anyway.
+//! Most conditions compare one field, possibly after some arithmetic, with a number that is known once the context is:
+//! then the arithmetic is inverted step by step. Where it cannot be inverted, the value is left to chance; the stimulus
+//! checks the resulting packet anyway.
 
 use flowloom_efsm::model::{
     BinaryOp, Condition, Destination, Expr, NewValue, Relation, Row, Update, Variable, Wide, Width, Write, WriteTarget,
@@ -14,28 +14,28 @@ use crate::frame::Wish;
 use crate::walk::{Values, reads_packet, sign_extend};
 use flowloom_random::{Draw, Xorshift64Star as Rng};
 
-/// What a row wants of its packet.
+/// Requirements of a row on its packet.
 #[derive(Debug, Default)]
 pub(crate) struct Wants {
     pub(crate) fields: Vec<Wish>,
-    /// The packet's time, in nanoseconds.
+    /// Time of the packet, in nanoseconds.
     pub(crate) time_ns: Option<u64>,
 }
 
 impl Wants {
-    /// Adds what another row on the way wants; of two wishes for one field the later one counts.
+    /// Adds the requirements of another row on the path; of two values for one field the later one counts.
     pub(crate) fn add(&mut self, other: Wants) {
         self.fields.extend(other.fields);
         self.time_ns = self.time_ns.max(other.time_ns);
     }
 }
 
-/// Whether the conditions of `row` that only read the context hold.
+/// True if the conditions of `row` that only read the context hold.
 pub(crate) fn context_fits(row: &Row, values: &Values<'_>) -> bool {
     conditions_fit(&row.conditions, values)
 }
 
-/// What has to hold before `updates` for the condition to hold after them.
+/// Weakest precondition: must hold before `updates` for the condition to hold after them.
 pub(crate) fn before(condition: &Condition, updates: &[Update]) -> Condition {
     let mut before = condition.clone();
     let updated = |destination| updates.iter().find(|u| u.destination == destination).map(|u| &u.value);
@@ -74,12 +74,12 @@ pub(crate) fn before(condition: &Condition, updates: &[Update]) -> Condition {
     before
 }
 
-/// Whether those of the row's conditions that only read the context and the time hold.
+/// True if those of the row's conditions that only read the context and the time hold.
 pub(crate) fn time_fits(row: &Row, values: &Values<'_>) -> bool {
     row.conditions.iter().all(|condition| !reads_only_time(condition) || values.holds(condition))
 }
 
-/// Whether those of the conditions that only read the context hold.
+/// True if those of the conditions that only read the context hold.
 pub(crate) fn conditions_fit(conditions: &[Condition], values: &Values<'_>) -> bool {
     conditions.iter().all(|condition| match condition {
         Condition::Compare { left, right, .. } | Condition::Serial { left, right, .. } => {
@@ -97,10 +97,10 @@ pub(crate) fn conditions_fit(conditions: &[Condition], values: &Values<'_>) -> b
     })
 }
 
-/// Puts what `writes` write into metadata in the place of the metadata.
+/// Replaces reads of metadata that `writes` writes by the written values.
 pub(crate) fn substitute(condition: &mut Condition, writes: &[Write]) {
     let written = |i| writes.iter().find(|w| w.target == WriteTarget::Metadata(i));
-    // Registers are those of the element that writes: no use in another one.
+    // Registers belong to the element that writes: their values are meaningless in another element.
     let number = |i| {
         let NewValue::Number { value, .. } = &written(i)?.value else { return None };
         let mut is_foreign = false;
@@ -117,14 +117,14 @@ pub(crate) fn substitute(condition: &mut Condition, writes: &[Write]) {
     replace_metadata(condition, &number, &wide);
 }
 
-/// Puts the values that metadata starts with in the place of the metadata.
+/// Replaces reads of metadata by its initial values.
 pub(crate) fn start(condition: &mut Condition, metadata: &[Variable]) {
     let initial = |i: u16| metadata.get(usize::from(i)).map(|m| m.initial);
     let number = |i| initial(i).map(|value| Expr::Constant(value as u64));
     replace_metadata(condition, &number, &|i| initial(i).map(Wide::Constant));
 }
 
-/// What a metadata field has to be, for a key to be this one: `bytes` are its part of the key.
+/// The condition on a metadata field for a key to contain these bytes.
 pub(crate) fn key_part(metadata: u16, bytes: &[u8]) -> Condition {
     let value = bytes.iter().fold(0u128, |value, byte| value << 8 | u128::from(*byte));
     if bytes.len() > 8 {
@@ -135,7 +135,7 @@ pub(crate) fn key_part(metadata: u16, bytes: &[u8]) -> Condition {
     Condition::Compare { left, relation: Relation::Equal, right, width: Width::W64, signed: false }
 }
 
-/// Puts what `with` has for a part of an expression in its place.
+/// Replaces each subexpression for which `with` returns a replacement.
 pub(crate) fn replace(expr: &mut Expr, with: &dyn Fn(&Expr) -> Option<Expr>) {
     if let Some(value) = with(expr) {
         *expr = value;
@@ -181,7 +181,7 @@ fn replace_metadata(
     }
 }
 
-/// The condition that holds where this one does not; `None` where only the table can tell.
+/// Negation of the condition; `None` where it depends on the table.
 pub(crate) fn opposite(condition: &Condition) -> Option<Condition> {
     let mut other = condition.clone();
     match &mut other {
@@ -207,7 +207,7 @@ pub(crate) fn opposite(condition: &Condition) -> Option<Condition> {
     Some(other)
 }
 
-/// Whether the condition compares constants, and does not hold.
+/// True if the condition compares constants, and does not hold.
 pub(crate) fn is_impossible(condition: &Condition) -> bool {
     let (mut is_constant, constant) = (true, |wide: &Wide| matches!(wide, Wide::Constant(_)));
     for expr in condition.exprs() {
@@ -234,7 +234,7 @@ pub(crate) fn is_impossible(condition: &Condition) -> bool {
     is_constant && !Values::none(&Layers::parse(Graph::standard(), &[])).holds(condition)
 }
 
-/// Whether the condition hangs on more than the context.
+/// True if the condition depends on more than the context.
 pub(crate) fn asks_packet_or_metadata(condition: &Condition) -> bool {
     let metadata = |wide: &Wide| matches!(wide, Wide::Metadata(_));
     asks_packet(condition)
@@ -245,7 +245,7 @@ pub(crate) fn asks_packet_or_metadata(condition: &Condition) -> bool {
         }
 }
 
-/// Whether a packet can make the condition hold, whatever the context is.
+/// True if a packet can satisfy the condition, whatever the context is.
 pub(crate) fn asks_packet(condition: &Condition) -> bool {
     let reads = |wide: &Wide| matches!(wide, Wide::Field(_));
     match condition {
@@ -260,11 +260,11 @@ pub(crate) fn asks_packet(condition: &Condition) -> bool {
     }
 }
 
-/// Values for fields, and a time, that make the conditions hold as far as they can be solved one by one.
+/// Values for fields, and a time, that satisfy the conditions as far as they can be solved one by one.
 pub(crate) fn solve(rng: &mut Rng, conditions: &[Condition], values: &Values<'_>) -> Wants {
     let mut wants = Wants::default();
     for condition in conditions {
-        // A jump in time ends other contexts: not where the time is right already.
+        // A jump in time expires other contexts: avoid it where the time already satisfies the condition.
         if reads_only_time(condition) && values.holds(condition) && rng.percent(97) {
             continue;
         }
@@ -330,7 +330,7 @@ pub(crate) fn solve(rng: &mut Rng, conditions: &[Condition], values: &Values<'_>
             }
             Condition::OneOf { operand, values: set, width, negated } if reads_packet(operand) => {
                 let Some(&one) = rng.pick(set) else { continue };
-                // Next to the set, where it is not in it; a set may be dense.
+                // For a negated set, a value next to an element that is not in the set, which may be dense.
                 let outside = (1..=8).map(|by| one.wrapping_add(by)).find(|value| set.binary_search(value).is_err());
                 let target = if *negated { outside.unwrap_or_else(|| rng.next_u64()) } else { one };
                 undo(rng, operand, target, *width, values, &mut wants);
@@ -338,7 +338,7 @@ pub(crate) fn solve(rng: &mut Rng, conditions: &[Condition], values: &Values<'_>
             Condition::Within { operand: Wide::Field(field), values: set, negated } => {
                 let Some(&(low, high)) = rng.pick(set) else { continue };
                 let inside = low + rng.next_u128() % (high - low).saturating_add(1);
-                // Between two of the set, where it is not in it.
+                // For a negated set, a value just outside an interval.
                 let wish = match negated {
                     true => rng.one_of([low.wrapping_sub(1), high.wrapping_add(1)]),
                     false => rng.one_of([low, high, inside]),
@@ -355,7 +355,7 @@ pub(crate) fn solve(rng: &mut Rng, conditions: &[Condition], values: &Values<'_>
     wants
 }
 
-/// Whether all that the condition reads of the packet is its time.
+/// True if the time is all that the condition reads of the packet.
 fn reads_only_time(condition: &Condition) -> bool {
     let (mut time, mut other) = (false, false);
     for expr in condition.exprs() {
@@ -387,7 +387,7 @@ fn mirrored(relation: Relation) -> Relation {
     }
 }
 
-/// A number that stands in `relation` to `known`, mostly close by.
+/// A number in `relation` to `known`, most often close to it.
 fn target(rng: &mut Rng, relation: Relation, known: u64, width: Width, signed: bool) -> u64 {
     let near = 1 + if rng.percent(70) { 0 } else { rng.below(1000) };
     let (least, most) = match (width, signed) {
@@ -440,7 +440,7 @@ fn target(rng: &mut Rng, relation: Relation, known: u64, width: Width, signed: b
     }
 }
 
-/// `left` and `right` both read the packet: gives the right one's field a value and solves for the left.
+/// Both `left` and `right` read the packet: fixes the right one's field and solves for the left one.
 fn both_unknown(
     rng: &mut Rng,
     left: &Expr,
@@ -461,12 +461,12 @@ fn both_unknown(
     }
 }
 
-/// Undoes the arithmetic of `expr` until one field or `now` is left, which gets the value that makes `expr` be `target`.
+/// Inverts the arithmetic of `expr` down to one field or `now`, and sets it so that `expr` equals `target`.
 fn undo(rng: &mut Rng, expr: &Expr, target: u64, width: Width, values: &Values<'_>, wants: &mut Wants) {
     match expr {
         Expr::Field(field) => wants.fields.push((*field, u128::from(target) & width_mask(*field))),
         Expr::Now { unit_ns } => {
-            // Only what still lies ahead can be had.
+            // Only times in the future are possible.
             wants.time_ns = target.checked_mul(*unit_ns).map(|t| t.saturating_add(rng.below(*unit_ns)));
         }
         Expr::Not(inner) => undo(rng, inner, !target, width, values, wants),
@@ -475,7 +475,7 @@ fn undo(rng: &mut Rng, expr: &Expr, target: u64, width: Width, values: &Values<'
                 (true, false) => (left, right, true),
                 (false, true) => (right, left, false),
                 (true, true) => {
-                    // Fix the right one if it is a plain field.
+                    // Fix the right operand if it is a plain field.
                     let Expr::Field(field) = **right else { return };
                     let value = rng.below(16);
                     wants.fields.push((field, u128::from(value) & width_mask(field)));

@@ -1,16 +1,16 @@
-//! Packets that go where the function is interesting.
+//! Generates packets that reach the rows of a function.
 //!
-//! Random packets would never knock four ports in order. The stimulus keeps a [`Walker`] beside it, so it knows which
-//! contexts live, in which states, with which registers and deadlines. For each packet it does one of these:
+//! Random packets would never knock four ports in order. The stimulus runs a [`Walker`] alongside, so it knows the live
+//! contexts, with their states, registers and deadlines. For each packet it does one of these:
 //!
-//! - **aim at a row**: take the row with the fewest hits, a context it applies to (or an absent one), solve its conditions
-//!   for field values, build such a packet, look whether it hits, and mend what is wrong;
+//! - **aim at a row**: take the row with the fewest hits, a context it applies to (or an absent one), solve its
+//!   conditions for field values, build such a packet, check whether it hits, and repair it;
 //! - **approach**: where no context is in the state of that row, take a row that enters this state, or one that enters
 //!   the state of that row, and so on;
-//! - **move on**: where no context is ready for that row, push the one in focus along any row it can take;
-//! - **insist**: where a row wants what many packets of one flow bring about in a short time, send one after the other;
+//! - **move on**: where no context is ready for that row, advance the one in focus along any row it can take;
+//! - **insist**: where a row needs many packets of one flow in a short time, send them back to back;
 //! - **let time pass**: send a packet of a live context 1 ns before, on or 1 ns after its deadline;
-//! - **be odd**: fragments, extension headers, ICMP, ARP, cut and mutated frames;
+//! - **be odd**: fragments, extension headers, ICMP, ARP, truncated and mutated frames;
 //! - **be usual**: a packet from the pools, whatever it does.
 //!
 //! Keys and values come from small pools: the constants of the function, their neighbours, and a few others. The same
@@ -38,23 +38,23 @@ use crate::walk::{Context, Look, Table, Walker};
 use flowloom_random::{Draw, Xorshift64Star as Rng};
 use insist::Insistence;
 
-/// Contexts of a table that are looked at for one packet.
+/// Maximum number of contexts of a table that are examined for one packet.
 const MAX_LOOKED_AT: usize = 48;
 
-/// How packets are made.
+/// Options of packet generation.
 #[derive(Debug, Clone)]
 pub struct StimulusOptions {
     /// Time of the first packet.
     pub start_ns: u64,
-    /// In how many of 100 packets a row is aimed at.
+    /// Percentage of packets that aim at a row.
     pub aimed_percent: u64,
-    /// In how many of 100 packets a deadline is.
+    /// Percentage of packets that are sent at a deadline.
     pub deadline_percent: u64,
-    /// In how many of 100 packets the frame is odd.
+    /// Percentage of packets with an unusual frame.
     pub odd_percent: u64,
-    /// Input ports that packets arrive by, from 0.
+    /// Number of input ports; ports are numbered from 0.
     pub ports: u32,
-    /// How often the engines sweep: sweeps change which tables are full.
+    /// Sweep period of the engines: sweeps change which tables are full.
     pub sweep_ns: Option<u64>,
 }
 
@@ -72,46 +72,46 @@ impl StimulusOptions {
     }
 }
 
-/// The sweep period of a function: the shortest of its elements.
+/// Sweep period of a function: the shortest period of its elements.
 pub fn sweep_period(function: &Function) -> Option<u64> {
     function.elements.iter().filter_map(|e| e.stateful.as_ref()).map(|s| s.sweep_ns).filter(|&ns| ns > 0).min()
 }
 
-/// What became of the packets, as the stimulus foresaw it.
+/// Predicted effects of the packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StimulusCounts {
-    /// Packets made.
+    /// Number of packets generated.
     pub packets: u64,
-    /// Packets that took a row in some element.
+    /// Number of packets that took a row in some element.
     pub in_rows: u64,
-    /// Rows that were aimed at.
+    /// Number of rows that were aimed at.
     pub aimed: u64,
-    /// Rows that were aimed at and hit.
+    /// Number of rows that were aimed at and hit.
     pub aimed_hit: u64,
 }
 
-/// A way through the elements.
+/// A path through the elements.
 #[derive(Debug, Default)]
 struct Way {
-    /// The rows before the last, from the last to the first.
+    /// The rows before the last one, from the last to the first.
     rows: Vec<(usize, usize)>,
-    /// The conditions of the last row, without metadata as far as it is known.
+    /// Conditions of the last row, with metadata replaced where its value is known.
     conditions: Vec<Condition>,
-    /// Those of the rows before it.
+    /// Conditions of the rows before it.
     turns: Vec<Condition>,
 }
 
-/// What a packet is to do.
+/// Intended effect of a packet.
 #[derive(Debug, Clone)]
 struct Goal {
     element: usize,
     row: usize,
     state: u16,
-    /// The context it is to meet; `None` for any in this state.
+    /// The context to meet; `None` for any in this state.
     key: Option<Vec<u8>>,
-    /// What should hold there, too, if it can be had: then the context will be ready for another row.
+    /// Conditions that should hold after it, too, if possible, so that the context becomes ready for another row.
     then: Vec<Condition>,
-    /// Whether time has to stand still.
+    /// True if no time may pass.
     at_once: bool,
 }
 
@@ -127,41 +127,41 @@ impl Goal {
     }
 }
 
-/// How often a packet is mended.
+/// Maximum number of repairs per packet.
 const MENDS: u32 = 8;
 
-/// How often a row was hit, and aimed at.
+/// Numbers of hits of a row and of attempts to hit it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tried {
     hits: u64,
     tries: u64,
 }
 
-/// Hits after which a row needs no insistence.
+/// Hits after which no insistence is needed.
 const OFTEN: u64 = 150;
 
-/// An endless stream of packets for one function.
+/// An endless sequence of packets for one function.
 #[derive(Debug, Clone)]
 pub struct Stimulus {
     walker: Walker,
     options: StimulusOptions,
     rng: Rng,
     pools: BTreeMap<FieldId, Vec<u128>>,
-    /// The headers that frames are made of.
+    /// Header sequences of the generated frames.
     outlines: Arc<[Outline]>,
-    /// Fields that matter to the function.
+    /// Fields that the function reads or writes.
     mentioned: Vec<FieldId>,
-    /// By element, row and state.
+    /// Attempts by element, row and state.
     rows: BTreeMap<(usize, usize, u16), Tried>,
-    /// Deadlines that passed, by element and state and timer.
+    /// Number of expired deadlines, by element, state and timer.
     expired: BTreeMap<(usize, u16, Timer), u64>,
     focus: Vec<Option<Vec<u8>>>,
     insistence: Option<Insistence>,
-    /// How often a row was insisted on.
+    /// Number of insistences, by element and row.
     insisted: BTreeMap<(usize, usize), u64>,
-    /// From which elements packets come to which.
+    /// Reachability between elements.
     reaches: Arc<[Vec<bool>]>,
-    /// What a context must be like for a row to take its packets, by element, row and state.
+    /// Conditions on a context for a row to take its packets, by element, row and state.
     needs: Arc<BTreeMap<(usize, usize, u16), Vec<Condition>>>,
     shortest_timer_ns: u64,
     time_ns: u64,
@@ -169,7 +169,7 @@ pub struct Stimulus {
 }
 
 impl Stimulus {
-    /// Packets for `function`.
+    /// Generates packets for `function`.
     pub fn new(function: Arc<Function>, seed: u64, options: StimulusOptions) -> Stimulus {
         let mut rng = Rng::new(seed);
         let (pools, mentioned) = pools::pools(&function, &mut rng);
@@ -207,17 +207,17 @@ impl Stimulus {
         }
     }
 
-    /// What the packets so far exercised.
+    /// Coverage of the packets so far.
     pub fn hits(&self) -> &Hits {
         &self.walker.hits
     }
 
-    /// What became of the packets so far.
+    /// Predicted effects of the packets so far.
     pub fn counts(&self) -> StimulusCounts {
         self.counts
     }
 
-    /// Source lines of the rows that no packet so far has taken, by number and text.
+    /// Source lines, by number and text, of the rows that no packet has taken so far.
     pub fn unreached_rows(&self) -> Vec<(u32, String)> {
         let function = &self.walker.function;
         let mut lines = Vec::new();
@@ -242,7 +242,7 @@ impl Stimulus {
         self.next_foreseen().0
     }
 
-    /// The next packet, with the outcome that the stimulus foresees for it: a judge of the reference machine in tests.
+    /// The next packet, with its predicted outcome: tests compare the reference machine with it.
     pub fn next_foreseen(&mut self) -> (Arrival, Outcome) {
         if self.insistence.is_none() && self.rng.percent(2) {
             self.insistence = self.begin_to_insist();
@@ -298,7 +298,7 @@ impl Stimulus {
         look
     }
 
-    /// Counts the contexts whose end `arrival` meets.
+    /// Counts the contexts that expire when `arrival` meets them.
     fn count_deadline(&mut self, arrival: &Arrival) {
         let look = self.walker.look(arrival);
         for visit in &look.visits {
@@ -312,7 +312,7 @@ impl Stimulus {
         }
     }
 
-    /// How much later the next packet comes: mostly a little, so that contexts live long enough to be met again.
+    /// Time until the next packet: most often short, so that contexts stay alive for later packets.
     fn step(&mut self) -> u64 {
         let longest = self.shortest_timer_ns / 16;
         match self.rng.below(10) {
@@ -326,7 +326,7 @@ impl Stimulus {
     fn usual(&mut self) -> Arrival {
         let outlines = Arc::clone(&self.outlines);
         let outline = if self.rng.percent(60) {
-            // What the function speaks about, as far as one packet can have it.
+            // Prefer outlines with most of the fields that the function mentions, if one exists.
             let fields: Vec<FieldId> = self.mentioned.iter().copied().filter(|_| self.rng.percent(70)).collect();
             let needs = Needs::of(&fields);
             let fitting: Vec<&Outline> = outlines.iter().filter(|o| o.has(&needs)).collect();
@@ -340,7 +340,7 @@ impl Stimulus {
         }
     }
 
-    /// A packet of `outline` with what is wanted and, for the rest, values from the pools.
+    /// A packet of `outline` with the required values and, for other fields, values from the pools.
     fn dress(&mut self, outline: &Outline, wants: &Wants) -> Arrival {
         let function = Arc::clone(&self.walker.function);
         let mut wishes: Vec<Wish> = Vec::new();
@@ -360,7 +360,7 @@ impl Stimulus {
         self.dress_in(outline, wishes, port, wants)
     }
 
-    /// A packet of `outline` with these values and this port, but for what is wanted.
+    /// A packet of `outline` with these values and this port, overridden by the requirements.
     fn dress_in(&mut self, outline: &Outline, mut wishes: Vec<Wish>, mut port: Option<u32>, wants: &Wants) -> Arrival {
         for &(field, value) in &wants.fields {
             if field.source() == Source::PacketPort {
@@ -370,7 +370,7 @@ impl Stimulus {
                 wishes.push((field, value));
             }
         }
-        // Of two wishes for one field the first is written first; the last one stays.
+        // Values are written in order, so the last one for a field counts.
         let function = Arc::clone(&self.walker.function);
         let bytes = outline.build(&function.graph, &mut self.rng, &wishes);
         let ports = u64::from(self.options.ports.max(1));
@@ -379,7 +379,7 @@ impl Stimulus {
         Arrival { time_ns, port: Port(port), bytes }
     }
 
-    /// A packet that has all of `fields` and what is wanted, of a random shape that allows it.
+    /// A packet that has all of `fields` and the required values, of a random outline that allows it.
     fn frame_of(&mut self, fields: &[FieldId], wants: &Wants) -> Arrival {
         let function = Arc::clone(&self.walker.function);
         let outlines = Arc::clone(&self.outlines);
@@ -407,13 +407,13 @@ impl Stimulus {
         self.pools.get(&field).and_then(|pool| self.rng.pick(pool)).copied()
     }
 
-    /// Aims at the row that was hit least for how often it was aimed at; where that fails, moves a context on, and where that
-    /// fails too, takes what comes as long as it takes some row.
+    /// Aims at the row with the fewest hits and tries; falls back to advancing a context, then to any packet that takes
+    /// some row.
     fn aim(&mut self) -> Arrival {
         let mut candidates: Vec<((usize, usize, u16), u64)> =
             self.rows.iter().map(|(&k, n)| (k, n.hits + n.tries / if n.hits == 0 { 4 } else { 16 })).collect();
         candidates.sort_by_key(|&(_, n)| n);
-        // Now and then the rarest row that some context is ready for: such moments pass.
+        // Occasionally take the rarest row for which some context is ready: contexts are not ready for long.
         let ready = if self.rng.percent(40) {
             candidates.iter().map(|&(k, _)| k).take(8).find(|&(e, r, s)| self.ready_context(e, r, s, &[]).is_some())
         } else {
@@ -471,13 +471,14 @@ impl Stimulus {
         Some(self.steered(&Goal::new(element, row, state, key), &context, &[], MENDS))
     }
 
-    /// A packet for the goal that meets this context, mended until it does or nothing helps.
+    /// A packet for the goal that meets this context, repaired until it does or no repair applies.
     fn steered(&mut self, goal: &Goal, context: &Context, extra: &[FieldId], mends: u32) -> Arrival {
         let (arrival, way) = self.packet_for(goal.element, goal.row, goal.key.clone(), context, extra);
         self.steer(arrival, &way.rows, goal, mends)
     }
 
-    /// A packet for `row` that meets this context, or an absent one where there is no key; with the `extra` fields too.
+    /// A packet for `row` that meets this context, or an absent one where there is no key; it also has the `extra`
+    /// fields.
     fn packet_for(
         &mut self,
         element: usize,
@@ -506,7 +507,7 @@ impl Stimulus {
         if let Some(sample) = &sample {
             wants.fields = self.key_fields_of(element, sample);
         }
-        // Metadata in the key may come from what an earlier element remembers of the sample.
+        // Metadata in the key may depend on state of an earlier element for the sample.
         if let (Some(sample), false) = (&sample, parts.is_empty())
             && self.rng.percent(50)
         {
@@ -525,7 +526,7 @@ impl Stimulus {
         wants.add(solve::solve(&mut self.rng, &way.conditions, &values));
         fields.extend(self.walker.fields_of_row(element, row));
         self.limit_jump(&mut wants);
-        // A context that would end on the way there is kept alive by a packet just before.
+        // A context that would expire before that time is kept alive by a packet just before its deadline.
         if let (Some(time), Some((Timer::Idle, deadline))) = (wants.time_ns, context.deadline())
             && deadline > self.time_ns
         {
@@ -534,7 +535,7 @@ impl Stimulus {
         (self.frame_of(&fields, &wants), way)
     }
 
-    /// A long jump in time is the end of most contexts: rarely, and never for ever.
+    /// A long jump in time expires most contexts: allow it rarely, and never beyond a minute.
     fn limit_jump(&mut self, wants: &mut Wants) {
         let jump = wants.time_ns.map_or(0, |t| t.saturating_sub(self.time_ns));
         if jump > 60_000_000_000 || (jump > self.shortest_timer_ns && self.rng.percent(90)) {
@@ -542,8 +543,8 @@ impl Stimulus {
         }
     }
 
-    /// A way from the first element to `element`, chosen at random, and what is left of `conditions` when the metadata that
-    /// is written on the way is put into them.
+    /// A random path from the first element to `element`, and the conditions that remain of `conditions` after
+    /// substituting the metadata that is written on the path.
     fn way_to(&mut self, element: usize, conditions: &[Condition]) -> Way {
         let function = Arc::clone(&self.walker.function);
         let mut way = Way { conditions: conditions.to_vec(), ..Way::default() };
@@ -568,14 +569,14 @@ impl Stimulus {
             way.rows.extend(r.map(|r| (e, r)));
             at = e;
         }
-        // What nobody wrote is as it was at the start.
+        // Metadata that no row has written has its initial value.
         for condition in way.conditions.iter_mut().chain(&mut way.turns) {
             solve::start(condition, &function.metadata);
         }
         way
     }
 
-    /// What metadata must be for the key of `element` to be this one.
+    /// Conditions on metadata for the key of `element` to be this one.
     fn metadata_of_key(&self, element: usize, key: &[u8]) -> Vec<Condition> {
         let function = &self.walker.function;
         let Some(stateful) = &function.elements[element].stateful else { return Vec::new() };
@@ -594,7 +595,8 @@ impl Stimulus {
         self.walker.tables[element].as_ref()?.samples.get(key).cloned()
     }
 
-    /// A packet that meets a live context 1 ns before, on or 1 ns after its deadline: one whose end was seen least.
+    /// A packet that meets a live context 1 ns before, on or 1 ns after its deadline; prefers the least-tested
+    /// deadline.
     fn at_deadline(&mut self) -> Option<Arrival> {
         let mut least: Option<(u64, usize, Vec<u8>, u64)> = None;
         for (element, table) in self.walker.tables.iter().enumerate() {
@@ -613,7 +615,7 @@ impl Stimulus {
             }
         }
         let (seen, element, key, deadline) = least?;
-        // Each deadline that is waited for ends other contexts, too: not for ever.
+        // Each wait for a deadline expires other contexts, too: rarely repeat it once it is well covered.
         if seen > 8 * OFTEN && self.rng.percent(90) {
             return None;
         }
@@ -621,7 +623,7 @@ impl Stimulus {
         let context = self.walker.tables[element].as_ref()?.contexts.get(&key).cloned()?;
         let mut arrival = self.sample(element, &key)?;
         arrival.time_ns = time_ns;
-        // By then an earlier element may have forgotten what led the sample to this key.
+        // By then state of an earlier element that led the sample to this key may have expired.
         for _ in 0..4 {
             let look = self.walker.look(&arrival);
             if look.visits.iter().any(|visit| visit.element == element && visit.key.as_ref() == Some(&key)) {
@@ -635,15 +637,15 @@ impl Stimulus {
     }
 }
 
-/// At most [`MAX_LOOKED_AT`] contexts of a table, from a key on that is drawn, and the one in focus: a choice among them is
-/// as good as one among all, and costs the same however large the table grows.
+/// At most [`MAX_LOOKED_AT`] contexts of a table, starting at a random key, and the one in focus. Sampling bounds the
+/// cost however large the table grows.
 fn some_contexts<'t>(
     table: &'t Table,
     focus: Option<&Vec<u8>>,
     rng: &mut Rng,
 ) -> impl Iterator<Item = (&'t Vec<u8>, &'t Context)> {
     let start = match table.contexts.last_key_value() {
-        // Keys have long beginnings in common: a random tail behind a known head falls among them.
+        // Keys share long prefixes: a known prefix with a random tail falls between them.
         Some((last, _)) if table.contexts.len() > MAX_LOOKED_AT => {
             let head = rng.index(last.len());
             last.iter().enumerate().map(|(i, &b)| if i < head { b } else { rng.below(256) as u8 }).collect()
@@ -677,7 +679,7 @@ fn hit(look: &Look, element: usize, row: usize, state: u16) -> bool {
     look.visits.iter().any(|v| v.element == element && v.row == Some(row) && v.state == state)
 }
 
-/// Whether two names can stand for bits of one field.
+/// True if two names can denote bits of the same field.
 fn overlap(a: FieldId, b: FieldId) -> bool {
     let concrete = |f: FieldId| if f.alternatives().is_empty() { vec![f] } else { f.alternatives().to_vec() };
     a == b || concrete(a).iter().any(|x| concrete(b).contains(x))

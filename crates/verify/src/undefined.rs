@@ -1,7 +1,8 @@
-//! Bytes that differ from engine to engine although each is right: stack that the program never wrote, addresses of the kernel.
+//! Bytes that may differ between correct engines: stack that the program never wrote, addresses of the kernel.
 //!
-//! The proof of a program names the records, values and packets that such bytes reach, and where in them they lie. They are left out
-//! of comparisons, and named beside the result as what the program does wrong: a difference in them says nothing about an engine.
+//! The proof of a program names the records, values and packets that such bytes reach, and their positions. They are
+//! excluded from comparisons and reported as a defect of the program: a difference in them says nothing about an
+//! engine.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +12,19 @@ use flowloom_verifier::{MapId, Options, Sink, verify};
 
 use crate::difference::{Kind, outcome_kind};
 
-/// Which bytes are left out, from the first to the one before the last of each pair.
+/// Excluded bytes; each pair is a half-open range.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Undefined {
-    /// By map, of its values.
+    /// Ranges in values, by map.
     values: BTreeMap<String, Vec<(usize, usize)>>,
-    /// By map, of the records that went through it.
+    /// Ranges in records, by map that sent them.
     events: BTreeMap<String, Vec<(usize, usize)>>,
-    /// In words, with the instruction.
+    /// Explanations, with the instruction.
     causes: Vec<(usize, String)>,
 }
 
 impl Undefined {
-    /// What the proof of a program says; nothing, where it has none.
+    /// The excluded bytes according to the proof of a program; none where it has no proof.
     pub fn of(program: &Program) -> Undefined {
         let Ok(proof) = verify(program, &Options::default()) else { return Undefined::default() };
         let mut undefined = Undefined { causes: proof.kernel_dependent_text(program), ..Undefined::default() };
@@ -35,7 +36,8 @@ impl Undefined {
             let (list, map) = match to {
                 Sink::Value(map) => (&mut undefined.values, name(map)),
                 Sink::Event(map) => (&mut undefined.events, name(map)),
-                // A key decides what is found, and bytes of a packet lie anywhere: nothing can be left out.
+                // A key decides the result of a lookup, and packet bytes have no fixed position: nothing can be
+                // excluded.
                 Sink::Key(_) | Sink::Packet => continue,
             };
             if let (Some(map), Ok(first), Ok(end)) = (map, usize::try_from(first), usize::try_from(end)) {
@@ -45,12 +47,12 @@ impl Undefined {
         undefined
     }
 
-    /// In words, each place where such bytes leave the program, with its instruction.
+    /// Explanation for each place where such bytes leave the program, with its instruction.
     pub fn causes(&self) -> &[(usize, String)] {
         &self.causes
     }
 
-    /// What differs first between two outcomes, in bytes that are defined.
+    /// First difference between two outcomes, in bytes that are defined.
     pub(crate) fn outcome_kind(&self, expected: &Outcome, found: &Outcome) -> Option<Kind> {
         let kind = outcome_kind(expected, found);
         if kind != Some(Kind::Events) || self.events.is_empty() {

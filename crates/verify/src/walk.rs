@@ -1,11 +1,11 @@
-//! A second reading of the semantics, instrumented.
+//! A second implementation of the semantics, instrumented.
 //!
-//! The stimulus needs to know what a packet would do before it is sent, and to count what it exercised on the way. The
-//! [`Walker`] tells both. It never judges: comparisons are made with the reference machine. But it was written from the
-//! same text and shares no code with it, and tests hold the two against each other.
+//! The stimulus needs to predict the effect of a packet before it is sent, and to count its coverage. The [`Walker`]
+//! does both. It is never the reference of a comparison. It was written from the same specification and shares no code
+//! with the reference machine, and tests compare the two.
 //!
-//! A packet meets every element at most once, so [`Walker::look`] can say all that will happen without changing anything;
-//! [`Walker::take`] then makes it so.
+//! A packet visits every element at most once, so [`Walker::look`] predicts all effects without changing state;
+//! [`Walker::take`] then applies them.
 
 mod steps;
 mod values;
@@ -38,7 +38,7 @@ pub(crate) struct Context {
     pub(crate) registers: Vec<u128>,
     pub(crate) idle: Option<Idle>,
     pub(crate) hard_ns: Option<u64>,
-    /// When a packet last found it.
+    /// Time of the last packet that found it.
     touched_ns: u64,
 }
 
@@ -59,7 +59,7 @@ impl Context {
         *self == Context { touched_ns: self.touched_ns, ..Context::default_of(stateful) }
     }
 
-    /// What is left of it at `now_ns`, and the timers that ran out on the way.
+    /// The context that remains at `now_ns`, and the timers that expired before.
     fn aged(mut self, stateful: &Stateful, now_ns: u64) -> (Option<Context>, Vec<Timer>) {
         let Some(first) = self.expired(now_ns) else { return (Some(self), Vec::new()) };
         let next = stateful.successors.get(usize::from(self.state)).copied().flatten();
@@ -80,7 +80,7 @@ impl Context {
         self.hard_ns.is_some_and(|deadline| now_ns >= deadline).then_some(Timer::Hard)
     }
 
-    /// The deadline that comes first.
+    /// The earliest deadline.
     pub(crate) fn deadline(&self) -> Option<(Timer, u64)> {
         match (self.idle, self.hard_ns) {
             (Some(idle), Some(hard)) if hard < idle.deadline_ns => Some((Timer::Hard, hard)),
@@ -90,17 +90,17 @@ impl Context {
     }
 }
 
-/// One element's memory.
+/// State of one element.
 #[derive(Debug, Clone)]
 pub(crate) struct Table {
     key: Option<KeySpec>,
     pub(crate) contexts: BTreeMap<Vec<u8>, Context>,
     pub(crate) globals: Vec<u128>,
-    /// A packet that led to each key, as it arrived.
+    /// For each key, a packet that had it, as it arrived.
     pub(crate) samples: BTreeMap<Vec<u8>, Arrival>,
 }
 
-/// What a packet did in one element.
+/// Effect of a packet in one element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Visit {
     pub(crate) element: usize,
@@ -110,25 +110,25 @@ pub(crate) struct Visit {
     pub(crate) key: Option<Vec<u8>>,
     /// The context to store, or `None` to remove it; outer `None` for no change.
     context: Option<Option<Context>>,
-    /// The context that made room.
+    /// The context that was evicted.
     evicted: Option<Vec<u8>>,
     globals: Option<Vec<u128>>,
 }
 
-/// What conditions and writes of one element see of a packet.
+/// Inputs of one element's conditions and writes.
 #[derive(Debug, Clone)]
 pub(crate) struct Stage {
-    /// The frame as it came to the element.
+    /// The frame at the entry of the element.
     pub(crate) bytes: Vec<u8>,
     pub(crate) metadata: Vec<u128>,
-    /// Registers and global registers before the packet, and after it.
+    /// Registers and global registers, before the packet and after it.
     registers: [Vec<u128>; 2],
     globals: [Vec<u128>; 2],
     state: u16,
     now_ns: u64,
 }
 
-/// What a packet would do.
+/// Predicted effect of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Look {
     pub(crate) visits: Vec<Visit>,
@@ -137,13 +137,13 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// Whether the packet took a row in some element.
+    /// True if the packet took a row in some element.
     pub(crate) fn takes_a_row(&self) -> bool {
         self.visits.iter().any(|visit| visit.row.is_some())
     }
 }
 
-/// Predicts what packets do, and counts.
+/// Predicts the effects of packets, and counts coverage.
 #[derive(Debug, Clone)]
 pub(crate) struct Walker {
     pub(crate) function: Arc<Function>,
@@ -155,7 +155,7 @@ pub(crate) struct Walker {
     ports: Ports,
 }
 
-/// The samples kept for each element: keys that were met long ago are forgotten.
+/// Maximum number of samples per element; those of keys met long ago are dropped.
 const MAX_SAMPLES: usize = 64;
 
 impl Walker {
@@ -186,14 +186,14 @@ impl Walker {
         }
     }
 
-    /// What `arrival` would do now; nothing changes.
+    /// Predicts the effect of `arrival` without changing state.
     pub(crate) fn look(&self, arrival: &Arrival) -> Look {
         let mut clock = self.clock.clone();
         let (now_ns, swept_ns) = clock.advance(arrival.time_ns);
         self.walk(arrival, now_ns, swept_ns.unwrap_or(0), None, None)
     }
 
-    /// As [`Walker::look`], with what each element sees.
+    /// Like [`Walker::look`], with the inputs of each element.
     pub(crate) fn follow(&self, arrival: &Arrival) -> (Look, Vec<Stage>) {
         let mut clock = self.clock.clone();
         let (now_ns, swept_ns) = clock.advance(arrival.time_ns);
@@ -202,7 +202,7 @@ impl Walker {
         (look, stages)
     }
 
-    /// Makes it so.
+    /// Applies the effect of `arrival`.
     pub(crate) fn take(&mut self, arrival: &Arrival) -> Look {
         let (now_ns, sweep) = self.clock.advance(arrival.time_ns);
         self.now_ns = now_ns;
@@ -413,7 +413,7 @@ impl Walker {
         for field in table.key.iter().flat_map(|spec| spec.parts()).filter_map(|part| part.field()) {
             count(Hit::KeyField(field));
         }
-        // A sweep at `swept_ns` comes first; 0 is none.
+        // A sweep at `swept_ns` comes first; 0 means none.
         let swept = |context: &Context| match swept_ns {
             0 => Some(context.clone()),
             _ => context.clone().aged(stateful, swept_ns).0,
@@ -445,7 +445,7 @@ impl Walker {
             }
         }
         let room = if stateful.key.is_some() { stateful.size as usize } else { 1 };
-        // Counted only where it can matter: most tables never fill.
+        // Count other contexts only in a full table: most tables never fill.
         let others: Vec<(&Vec<u8>, Context)> = if table.contexts.len() < room {
             Vec::new()
         } else {
@@ -536,12 +536,12 @@ impl Walker {
         state.is_none_or(|s| row.states.contains(&s)) && present && row.conditions.iter().all(|c| values.holds(c))
     }
 
-    /// The fields that row `row` of element `index` cannot do without.
+    /// The fields that row `row` of element `index` requires.
     pub(crate) fn fields_of_row(&self, index: usize, row: usize) -> &[FieldId] {
         &self.row_fields[index][row]
     }
 
-    /// The values that conditions on a context see, without any packet.
+    /// Inputs of conditions on a context, without any packet.
     pub(crate) fn values_of<'a>(&'a self, index: usize, context: &'a Context, no_layers: &'a Layers) -> Values<'a> {
         let stateful = self.function.elements[index].stateful.as_ref();
         Values {
@@ -562,7 +562,7 @@ impl Walker {
         }
     }
 
-    /// The values that conditions of element `index` see of a packet; `layers` are those of the stage's bytes.
+    /// Inputs of conditions of element `index` for a packet; `layers` are those of the stage's bytes.
     pub(crate) fn values_at<'a>(&'a self, index: usize, stage: &'a Stage, layers: &'a Layers, port: u32) -> Values<'a> {
         self.values_in(index, stage, layers, port, 0)
     }
@@ -587,7 +587,8 @@ impl Walker {
         }
     }
 
-    /// What `writes` of element `index` write, as later elements can read it: registers have become numbers.
+    /// The writes of element `index` in a form that later elements can evaluate: registers are replaced by their
+    /// values.
     pub(crate) fn fixed(&self, index: usize, stage: &Stage, writes: &[Write]) -> Vec<Write> {
         let no_layers = Layers::parse(&self.function.graph, &[]);
         let values = self.values_in(index, stage, &no_layers, 0, 1);
@@ -610,7 +611,7 @@ impl Walker {
         writes.iter().map(|write| Write { value: fixed(&write.value), ..write.clone() }).collect()
     }
 
-    /// The default context of element `index`, or one without registers for a stateless one.
+    /// The default context of element `index`; one without registers for a stateless element.
     pub(crate) fn default_context(&self, index: usize) -> Context {
         match &self.function.elements[index].stateful {
             Some(stateful) => Context::default_of(stateful),
@@ -627,7 +628,7 @@ struct Meeting {
     globals: Vec<u128>,
 }
 
-/// The context that a full table gives up; of several the first by key.
+/// The context that a full table evicts; ties are broken by the least key.
 fn victim<'a>(stateful: &Stateful, contexts: &[(&'a Vec<u8>, Context)]) -> Option<&'a Vec<u8>> {
     let number = |context: &Context, i: u16| {
         let ty = stateful.registers[usize::from(i)].ty;

@@ -1,4 +1,4 @@
-//! What a program is run on: constants, state and packets, and the bytes of all three by place.
+//! Inputs of a program run (constants, state and packets), and access to their bytes by location.
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,21 @@ use flowloom_isa::{BPF_F_RDONLY_PROG, MapDef, Program};
 
 use crate::arrival::Arrival;
 
-/// One way to run a program from its first state.
+/// Inputs of one run of a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Case {
     /// Contents of read-only data sections that a loader sets before it loads the program, by map name.
     pub constants: BTreeMap<String, Vec<u8>>,
-    /// The contents of the maps before the first packet; maps that it does not name are as the program is loaded.
+    /// Contents of the maps before the first packet; maps that it does not name keep their contents from loading.
     pub state: Snapshot,
     /// The packets.
     pub packets: Vec<Arrival>,
-    /// The seed of the random values that the packets draw.
+    /// Seed of the random values that the packets draw.
     pub seed: u64,
 }
 
 impl Case {
-    /// `program` with the constants of this case.
+    /// Returns `program` with the constants of this case.
     pub fn program(&self, program: &Program) -> Program {
         let mut program = program.clone();
         for map in &mut program.maps {
@@ -33,10 +33,10 @@ impl Case {
     }
 }
 
-/// Some bytes of a case that can be changed.
+/// A byte string of a case that can be changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Span {
-    /// Those of a packet, by its index.
+    /// The bytes of the packet with this index.
     Packet(usize),
     /// The value under a key of a map, by the map's index.
     Value { map: usize, key: Vec<u8> },
@@ -44,21 +44,21 @@ pub(super) enum Span {
     Constants { map: usize },
 }
 
-/// Data sections larger than this hold tables, not settings.
+/// Size limit: larger data sections hold tables, not settings.
 const MOST_SECTION_BYTES: u32 = 1024;
 
-/// Whether a map is a read-only data section of a size that settings have.
+/// True if a map is a read-only data section no larger than settings are.
 pub(super) fn holds_constants(def: &MapDef) -> bool {
     def.flags & BPF_F_RDONLY_PROG != 0 && def.initial.is_some() && def.value_bytes <= MOST_SECTION_BYTES
 }
 
-/// Whether a map is a data section that programs write, of a size that settings have.
+/// True if a map is a writable data section no larger than settings are.
 pub(super) fn holds_variables(def: &MapDef) -> bool {
     def.flags & BPF_F_RDONLY_PROG == 0 && def.initial.is_some() && def.value_bytes <= MOST_SECTION_BYTES
 }
 
 impl Span {
-    /// Its bytes in `case`; `None` where there are none.
+    /// The bytes in `case`; `None` where there are none.
     pub(super) fn bytes(&self, case: &Case, maps: &[MapDef], value_bytes: &BTreeMap<String, usize>) -> Option<Vec<u8>> {
         match self {
             Span::Packet(index) => case.packets.get(*index).map(|packet| packet.bytes.clone()),
@@ -72,7 +72,7 @@ impl Span {
                 if let Some(stored) = stored {
                     return Some(stored.clone());
                 }
-                // An array has every entry; tables have what the state names.
+                // An array has every entry; other maps have the entries of the state.
                 let is_array = matches!(def.kind, flowloom_isa::MapKind::Array | flowloom_isa::MapKind::PerCpuArray);
                 let initial = def.initial.clone().or_else(|| value_bytes.get(&def.name).map(|&len| vec![0; len]));
                 initial.filter(|_| is_array)
@@ -80,7 +80,7 @@ impl Span {
         }
     }
 
-    /// Replaces its bytes in `case`.
+    /// Replaces the bytes in `case`.
     pub(super) fn set(&self, case: &mut Case, maps: &[MapDef], bytes: Vec<u8>) {
         match self {
             Span::Packet(index) => {

@@ -1,7 +1,7 @@
-//! Packets and states for a program of which nothing is known but its code.
+//! Coverage-guided generation of packets and states for a program, from its code alone.
 //!
-//! Goal: run as many of its instructions as can be run, so that a comparison of engines means something. Steps, over and
-//! over, until nothing is left to reach or the tries are used up:
+//! Goal: execute as many of its instructions as possible, so that a comparison of engines is evidence. Steps, repeated
+//! until everything is reached or the tries are used up:
 //!
 //! ```text
 //!  frames of all headers ─┐
@@ -11,11 +11,13 @@
 //!                              └── kept, as it took a jump's other way ◄──────┘     and blind changes in between
 //! ```
 //!
-//! The input is everything a user can choose: the constants that are set before a program is loaded, the contents of its
-//! maps, the packets with their ports and times. After it, [`Explored::cases`] holds the few cases that together reach what
-//! was reached, each small; the coverage told is that of these cases, run anew. The same seed gives the same cases.
+//! The input is everything a user can choose: the constants that are set before a program is loaded, the contents of
+//! its maps, the packets with their ports and times. Afterwards [`Explored::cases`] holds a small set of small cases
+//! with the same coverage; the coverage reported is that of a new run of these cases. The same seed gives the same
+//! cases.
 //!
-//! Limits: what no input decides (the results of some helpers) cannot be chosen; sums over many bytes are met by chance.
+//! Limits: results that no input determines (of some helpers) cannot be chosen; checksums over many bytes are met only
+//! by chance.
 
 mod case;
 mod runner;
@@ -38,28 +40,28 @@ use runner::{Edge, Runner};
 pub use unreached::{Gap, Why};
 use vary::Dictionary;
 
-/// The shortest and the longest frame that every engine takes.
+/// Range of frame lengths that every engine takes.
 const FRAME_BYTES: std::ops::RangeInclusive<usize> = flowloom_exec::MIN_FRAME_BYTES..=flowloom_exec::MAX_FRAME_BYTES;
 
-/// So many may be taken however few tries there are: a few seconds.
+/// Instruction budget that does not depend on the number of tries: a few seconds.
 const LEAST_INSTRUCTIONS: u64 = 1 << 27;
 
-/// Progress is told after so many cases.
+/// Number of cases between progress reports.
 const TRIES_PER_TELLING: u64 = 64;
 
-/// A search ends early where runs take more instructions than this on the average.
+/// Instruction budget per try: a search whose runs take more on average ends early.
 const INSTRUCTIONS_PER_TRY: u64 = 2_000;
 
-/// How a program is explored.
+/// Options of a search.
 #[derive(Debug, Clone)]
 pub struct ExploreOptions {
     /// Seed of everything random.
     pub seed: u64,
-    /// How many cases are run at most.
+    /// Maximum number of cases that are run.
     pub tries: u64,
-    /// Packets to begin with, besides those that are made.
+    /// Initial packets, in addition to the generated ones.
     pub packets: Vec<Arrival>,
-    /// What `fib_lookup` and `check_mtu` ask; without it there is no interface.
+    /// Routes and interfaces for `fib_lookup` and `check_mtu`; without them there is no interface.
     pub routes: Option<fib::Table>,
 }
 
@@ -69,51 +71,51 @@ impl Default for ExploreOptions {
     }
 }
 
-/// What was found.
+/// Result of a search.
 #[derive(Debug, Clone)]
 pub struct Explored {
-    /// A few cases that together reach all that was reached.
+    /// A small set of cases with the coverage of all cases that were run.
     pub cases: Vec<Case>,
-    /// For each slot of the program whether these cases run it.
+    /// For each slot of the program, true if these cases run it.
     pub reached: Vec<bool>,
-    /// What no case reached, and why.
+    /// Instructions that no case reached, with the reasons.
     pub gaps: Vec<Gap>,
-    /// How many times packets were run.
+    /// Number of runs.
     pub tries: u64,
-    /// What stopped the program: nothing where a verifier has accepted it.
+    /// Faults that stopped the program; none where a verifier has accepted it.
     pub faults: BTreeMap<String, Stopped>,
-    /// Why states could not be given to the program, and how often.
+    /// Number of states that could not be restored, by reason.
     pub misfits: BTreeMap<String, u64>,
 }
 
-/// What stopped the program in some cases.
+/// Cases that a fault stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stopped {
-    /// In how many cases.
+    /// Number of cases.
     pub times: u64,
     /// The first of them.
     pub case: Case,
 }
 
-/// How far a search has come.
+/// Progress of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExploreProgress {
-    /// How many cases have been run.
+    /// Number of cases that have been run.
     pub tries: u64,
-    /// How many slots of the program they reach.
+    /// Number of slots of the program that they reach.
     pub reached: usize,
-    /// Slots of the program.
+    /// Number of slots of the program.
     pub slots: usize,
 }
 
 impl Explored {
-    /// Slots that were reached, of how many.
+    /// Number of slots reached, and number of slots.
     pub fn share(&self) -> (usize, usize) {
         (self.reached.iter().filter(|&&slot| slot).count(), self.reached.len())
     }
 }
 
-/// Looks for cases that reach as much of `program` as can be reached.
+/// Searches for cases that reach as much of `program` as possible.
 ///
 /// # Errors
 /// The program cannot be run at all.
@@ -124,7 +126,7 @@ pub fn explore(program: &Arc<Program>, options: &ExploreOptions) -> Result<Explo
     explore_telling(program, options, &mut |_| {})
 }
 
-/// Like [`explore`]; `progress` is told now and then how far it has come.
+/// Like [`explore`]; calls `progress` periodically.
 ///
 /// # Errors
 /// The program cannot be run at all.
@@ -167,39 +169,39 @@ pub fn explore_telling(
     search.finish()
 }
 
-/// A case that took a new way.
+/// A case that took a new edge.
 struct Kept {
     case: Case,
-    /// All ways that it took.
+    /// All edges that it took.
     edges: HashSet<Edge>,
 }
 
-/// A search as it goes on.
+/// State of a search.
 struct Search<'p> {
     runner: Runner,
     rng: Rng,
     dictionary: Dictionary,
-    /// Every case that took a new way.
+    /// Every case that took a new edge.
     pool: Vec<Kept>,
-    /// How often each edge was steered for.
+    /// Number of attempts to steer towards each edge.
     steered: HashMap<Edge, u32>,
-    /// Keys that were put into maps for the sake of a lookup.
+    /// Keys that were inserted into maps because a lookup missed.
     added: HashSet<(usize, Vec<u8>)>,
     tries: u64,
-    /// After how many runs the last new way was found.
+    /// Number of runs when the last new edge was found.
     last_found: u64,
-    /// Whether every slot has been run.
+    /// True if every slot has been run.
     is_complete: bool,
     progress: &'p mut dyn FnMut(ExploreProgress),
 }
 
 impl Search<'_> {
-    /// So many instructions are worth it.
+    /// Instruction budget of the search.
     fn most_executed(&self) -> u64 {
         self.tries.saturating_mul(INSTRUCTIONS_PER_TRY)
     }
 
-    /// Whether no more cases may be run.
+    /// True if the budget is used up.
     fn is_spent(&self) -> bool {
         let is_too_slow = self.runner.executed() > self.most_executed().max(LEAST_INSTRUCTIONS);
         self.runner.runs >= self.tries || is_too_slow
@@ -207,13 +209,13 @@ impl Search<'_> {
 
     fn is_over(&self) -> bool {
         let runs = self.runner.runs;
-        // Long without news, and with nothing left to work on: chance is not going to help.
+        // No new edge for long, and no case left to work on: more random changes are unlikely to help.
         let patience = if self.is_complete { self.tries / 20 } else { self.tries / 4 };
         let is_slow = self.runner.executed() > self.most_executed();
         self.is_spent() || runs - self.last_found > patience || is_slow || self.pool.is_empty()
     }
 
-    /// Runs a case, unless none may be run any more: that is as if it could not be run to its end.
+    /// Runs a case; where the budget is used up, returns `None`, as for a case that could not be run to its end.
     fn run(&mut self, case: &Case, see: impl FnMut(usize, &Trail)) -> Result<Option<bool>, ProgramError> {
         if self.is_spent() {
             return Ok(None);
@@ -227,7 +229,7 @@ impl Search<'_> {
         Ok(ran)
     }
 
-    /// Runs a case and keeps it where it took a new way.
+    /// Runs a case and keeps it if it took a new edge.
     fn attempt(&mut self, mut case: Case) -> Result<bool, ProgramError> {
         for packet in &mut case.packets {
             let len = packet.bytes.len().clamp(*FRAME_BYTES.start(), *FRAME_BYTES.end());
@@ -236,14 +238,14 @@ impl Search<'_> {
         self.runner.tell_cpus(&mut case);
         let ran = self.run(&case, |_, _| ())?;
         let is_new = ran == Some(true);
-        // The first case is kept whatever way it took: a program without a jump takes no new one.
+        // The first case is always kept: a program without a jump has no edges.
         if is_new || ran.is_some() && self.pool.is_empty() {
             self.keep(case);
         }
         Ok(is_new)
     }
 
-    /// Keeps a case that was run just now and took a new way.
+    /// Keeps a case that was just run and took a new edge.
     fn keep(&mut self, mut case: Case) {
         self.runner.tell_cpus(&mut case);
         self.last_found = self.runner.runs;
@@ -251,14 +253,14 @@ impl Search<'_> {
         self.pool.push(Kept { case, edges: self.runner.last_edges().clone() });
     }
 
-    /// The cases that are needed, fewest first, and what they reach.
+    /// Greedy set cover over the kept cases, largest gain first, and its coverage.
     fn finish(mut self) -> Result<Explored, ProgramError> {
         let mut of = std::mem::take(&mut self.pool);
         let mut cases = Vec::new();
         let mut covered = HashSet::new();
         loop {
             let gain = |edges: &HashSet<Edge>| edges.difference(&covered).count();
-            // Of equal gains the earlier, and so the simpler.
+            // Of equal gains the earlier, and so simpler, case.
             let best = (0..of.len()).rev().max_by_key(|&i| gain(&of[i].edges));
             let Some(best) = best.filter(|&i| gain(&of[i].edges) > 0 || cases.is_empty()) else { break };
             let Kept { case, edges } = of.swap_remove(best);

@@ -1,4 +1,4 @@
-//! Running cases, and what they reach.
+//! Runs cases and records their coverage.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -12,30 +12,30 @@ use super::Stopped;
 use super::case::Case;
 use crate::arrival::Clock;
 
-/// A conditional jump and whether it jumped.
+/// A conditional jump and whether it was taken.
 pub(super) type Edge = (usize, bool);
 
-/// Runs cases on the interpreter and remembers what all of them together reached.
+/// Runs cases on the interpreter and accumulates their coverage.
 pub(super) struct Runner {
     pub(super) program: Arc<Program>,
     interp: Interpreter,
     pub(super) routes: Option<fib::Table>,
-    /// Those that `interp` was made with.
+    /// The constants that `interp` was made with.
     constants: BTreeMap<String, Vec<u8>>,
     pub(super) edges: HashSet<Edge>,
-    /// The edges of the case that was run last.
+    /// The edges of the last case.
     last: HashSet<Edge>,
     slots: Vec<bool>,
     pub(super) runs: u64,
-    /// Instructions that earlier engines took.
+    /// Instructions executed by earlier interpreters.
     executed: u64,
-    /// Maps whose contents can be given, and the length of what stands under a key.
+    /// Maps whose contents can be set, with the length of their values.
     pub(super) value_bytes: BTreeMap<String, usize>,
-    /// Of how many CPUs the maps with a value for each CPU have values.
+    /// Number of CPUs of the per-CPU maps.
     per_cpu: BTreeMap<String, u32>,
-    /// What stopped programs, which a verifier may not have seen.
+    /// Faults that stopped programs; a verifier may not have checked them.
     pub(super) faults: BTreeMap<String, Stopped>,
-    /// How often a state did not fit, for the reason given.
+    /// Number of states that could not be restored, by reason.
     pub(super) misfits: BTreeMap<String, u64>,
 }
 
@@ -77,8 +77,8 @@ impl Runner {
         Ok(runner)
     }
 
-    /// Runs a case from its state. Says whether it took an edge that none before it took; `None` where it could not be run
-    /// to its end. `see` is told the trail of every packet.
+    /// Runs a case from its state. Returns true if it took a new edge; `None` where it could not be run to its end.
+    /// Calls `see` with the trail of every packet.
     pub(super) fn run(
         &mut self,
         case: &Case,
@@ -124,12 +124,12 @@ impl Runner {
         Ok(Some(is_new))
     }
 
-    /// The edges of the case that was run last.
+    /// The edges of the last case.
     pub(super) fn last_edges(&self) -> &HashSet<Edge> {
         &self.last
     }
 
-    /// Says in the state of a case which values are by CPU.
+    /// Sets in the state of a case the number of CPUs of per-CPU maps.
     pub(super) fn tell_cpus(&self, case: &mut Case) {
         for (name, cpus) in &self.per_cpu {
             if case.state.maps.contains_key(name) {
@@ -138,19 +138,19 @@ impl Runner {
         }
     }
 
-    /// How many instructions all cases took.
+    /// Number of instructions that all cases executed.
     pub(super) fn executed(&self) -> u64 {
         self.executed + self.interp.executed()
     }
 
-    /// Notes what the present engine ran.
+    /// Adds the slots that the current interpreter ran.
     fn collect(&mut self) {
         for (slot, &times) in self.slots.iter_mut().zip(self.interp.profile().unwrap_or_default()) {
             *slot |= times > 0;
         }
     }
 
-    /// For each slot whether it was run; the second one of a 64-bit load goes with the first.
+    /// For each slot, true if it was run; the second slot of a 64-bit load counts with the first.
     pub(super) fn slots(&mut self) -> &[bool] {
         self.collect();
         for at in 1..self.slots.len() {

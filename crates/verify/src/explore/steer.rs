@@ -1,8 +1,9 @@
-//! Changes with an aim: the other way of a jump, the entry that a lookup missed.
+//! Directed changes: the other edge of a jump, the entry that a lookup missed.
 //!
-//! For a jump that has only gone one way, every byte of the case is changed once to see which of them move its operands.
-//! Those are then set: so that one operand becomes the other (or its neighbour), as the number stands there and by the
-//! difference, in both byte orders; and a byte alone to each of its values, which meets masks and shifts.
+//! For a jump with one edge taken, every byte of the case is changed once to find the bytes that influence its
+//! operands. These are then set: to values that make one operand equal to the other (or adjacent to it), directly and
+//! by adding the difference, in both byte orders; and a single byte to each of its values, which covers masks and
+//! shifts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,27 +18,27 @@ use flowloom_vm::Branch;
 use super::case::{Case, Span, holds_variables};
 use super::{FRAME_BYTES, Search};
 
-/// A jump of a case whose other way nobody took.
+/// A jump of a case whose other edge was never taken.
 #[derive(Debug, Clone)]
 struct Target {
     packet: usize,
-    /// Which run of this instruction it is, for this packet.
+    /// Index of this execution of the instruction among those for this packet.
     occurrence: usize,
     branch: Branch,
 }
 
-/// How often an edge is steered for, each time from another case.
+/// Maximum number of attempts to steer towards an edge, each from another case.
 const MOST_STEERED: u32 = 6;
-/// So many bytes of a packet are looked at, and so many bytes of state.
+/// Maximum numbers of bytes of a packet and of state that are probed.
 const MOST_PACKET_BYTES: usize = 160;
 const MOST_STATE_BYTES: usize = 320;
-/// So many keys are put into one map for lookups that missed.
+/// Maximum number of keys inserted into one map for lookups that missed.
 const MOST_ADDED: usize = 512;
-/// Tables up to this size are tried full.
+/// Size limit of tables that are tried full.
 const MOST_FILLED: u32 = 1024;
 
 impl Search<'_> {
-    /// Looks at everything around a case.
+    /// Applies all directed changes to a case.
     pub(super) fn work(&mut self, case: &Case) -> Result<(), ProgramError> {
         self.entries(case)?;
         self.full_tables(case)?;
@@ -53,7 +54,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Puts keys into maps that lookups asked for and missed, and takes out what was found.
+    /// Inserts keys that lookups missed, and removes keys that lookups found.
     fn entries(&mut self, case: &Case) -> Result<(), ProgramError> {
         let mut asked = Vec::new();
         self.run(case, |_, trail| {
@@ -78,11 +79,11 @@ impl Search<'_> {
                 continue;
             }
             if matches!(def.kind, MapKind::Array | MapKind::PerCpuArray) {
-                // The key lies outside; there is nothing to put there.
+                // The key is out of bounds: it cannot be inserted.
                 continue;
             }
             let is_full = self.added.iter().filter(|(map, _)| *map == lookup.map).count() >= MOST_ADDED;
-            // The same key again is worth it where the rest of the case differs, now and then.
+            // Occasionally retry the same key: the rest of the case may differ.
             if is_full || !self.added.insert((lookup.map, lookup.key.clone())) && !self.rng.percent(25) {
                 continue;
             }
@@ -95,7 +96,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Tables without room for what the packets would enter.
+    /// Fills tables that the program updates, so that insertions fail.
     fn full_tables(&mut self, case: &Case) -> Result<(), ProgramError> {
         let program = Arc::clone(&self.runner.program);
         let updates = Op::Call { helper: helper::MAP_UPDATE_ELEM };
@@ -113,7 +114,7 @@ impl Search<'_> {
                 if entries.len() >= def.max_entries as usize || number > 2 * MOST_FILLED {
                     break;
                 }
-                // Keys that no packet has: the number stands at their end, before it nothing but ones.
+                // Keys that no packet has: ones, then the number in big-endian order.
                 let mut key = vec![0xff; def.key_bytes as usize];
                 for (byte, part) in key.iter_mut().rev().zip(number.to_le_bytes()) {
                     *byte = part;
@@ -125,7 +126,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// The last packet cut and extended.
+    /// Truncates and extends the last packet.
     fn lengths(&mut self, case: &Case) -> Result<(), ProgramError> {
         let Some(last) = case.packets.last() else { return Ok(()) };
         let here = last.bytes.len();
@@ -140,7 +141,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// The last packet later, twice, and by other ports.
+    /// Delays the last packet, repeats it, and changes its port.
     fn times(&mut self, case: &Case) -> Result<(), ProgramError> {
         let Some(last) = case.packets.last() else { return Ok(()) };
         for gap_ns in [1, 1_000_000, 1_000_000_000, 30_000_000_000, 3_600_000_000_000] {
@@ -166,7 +167,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// The jumps worth steering for, and the bytes that may matter to them.
+    /// Jumps to steer, and the byte strings that may influence them.
     fn targets(&mut self, case: &Case) -> Result<(Vec<Target>, Vec<Span>), ProgramError> {
         let mut targets: Vec<Target> = Vec::new();
         let mut spans: Vec<Span> = Vec::new();
@@ -206,7 +207,7 @@ impl Search<'_> {
         Ok((targets, spans))
     }
 
-    /// The operands of the targets in `case`, where it comes by them, and whether it was run to its end.
+    /// Operands of the targets in `case`, where it reaches them, and true if it was run to its end.
     #[allow(clippy::type_complexity, reason = "a pair of operands for each target")]
     fn operands(&mut self, case: &Case, targets: &[Target]) -> Result<(Vec<Option<(u64, u64)>>, bool), ProgramError> {
         let mut found = vec![None; targets.len()];
@@ -222,10 +223,10 @@ impl Search<'_> {
     }
 
     fn steer(&mut self, case: &Case, targets: &[Target], state: &[Span]) -> Result<(), ProgramError> {
-        // The packets first: the last is the one that reached something.
+        // The packets first: the last one is the one that reached something new.
         let packets = (0..case.packets.len()).rev().map(Span::Packet);
         let mut left = MOST_STATE_BYTES;
-        // By target: the places that move its operands.
+        // For each target, the bytes that influence its operands.
         let mut moves: Vec<Vec<(Span, Vec<usize>)>> = vec![Vec::new(); targets.len()];
         let packets: Vec<Span> = packets.take(2).collect();
         for span in packets.iter().chain(state) {
@@ -273,8 +274,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Changes the length of the packet by what the operands differ, for jumps that compare lengths, or addresses with the
-    /// packet's end.
+    /// Changes the length of the packet by the difference of the operands, for jumps that compare lengths, or addresses
+    /// with the packet's end.
     fn resize(&mut self, case: &Case, target: &Target) -> Result<(), ProgramError> {
         let (left, right) = target.branch.operands;
         let Some(packet) = case.packets.get(target.packet) else { return Ok(()) };
@@ -295,7 +296,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Sets the places so that the jump goes the other way; says whether it did.
+    /// Sets the bytes so that the jump takes the other edge; true if it did.
     fn aim(&mut self, case: &Case, target: &Target, span: &Span, places: &[usize]) -> Result<bool, ProgramError> {
         let other = (target.branch.insn, !target.branch.taken);
         let Some(bytes) = span.bytes(case, &self.runner.program.maps, &self.runner.value_bytes) else {
@@ -338,7 +339,7 @@ impl Search<'_> {
                 }
             }
         }
-        // A byte alone, for masks and shifts; where many take part, one of them seldom decides.
+        // A single byte, for masks and shifts; where many bytes contribute, one of them seldom decides.
         for &at in places.iter().take(6) {
             for value in 0..=255 {
                 let mut bytes = bytes.clone();

@@ -1,4 +1,4 @@
-//! What no case reached, and why.
+//! Unreached instructions, and the reasons.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,27 +8,27 @@ use flowloom_isa::{MapDef, MapKind, Program};
 use flowloom_verifier::{Lookup, Options, verify};
 use flowloom_vm::Trail;
 
-/// Instructions, one after the other, that no case reached.
+/// A range of consecutive instructions that no case reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gap {
-    /// Their first slot.
+    /// First slot.
     pub first: usize,
-    /// Their last slot.
+    /// Last slot.
     pub last: usize,
-    /// Where the first comes from: file, line and its text.
+    /// Source location of the first slot: file, line and its text.
     pub line: Option<(String, u32, String)>,
     /// Why they were not reached.
     pub why: Why,
 }
 
-/// Why instructions were not reached.
+/// Reason why instructions were not reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
-    /// Nothing leads there: no jump, no call, no instruction before.
+    /// They have no predecessor: no jump, call or fall-through leads there.
     Dead,
-    /// What leads there was not reached either; its own gap begins at this slot.
+    /// Their predecessors were not reached either; that gap begins at this slot.
     Behind(usize),
-    /// A lookup in an array with a key below its size: the verifier wants the check, and it never fails.
+    /// A lookup in an array with a key below its size: the verifier demands the check, which never fails.
     ArrayLookup(String),
     /// A lookup in an array whose key is never below its size: it always fails.
     OutsideArray {
@@ -36,20 +36,20 @@ pub enum Why {
         map: String,
         /// The key.
         key: u64,
-        /// Entries of the map.
+        /// Number of entries of the map.
         entries: u32,
-        /// Where the lookup comes from.
+        /// Source location of the lookup.
         line: Option<(String, u32, String)>,
     },
-    /// A jump went the other way each time.
+    /// A jump always took the same edge.
     Jump {
         /// The jump.
         insn: usize,
         /// The last operands that it compared.
         operands: (u64, u64),
-        /// Whether it always jumped.
+        /// True if it was always taken.
         taken: bool,
-        /// Where it comes from.
+        /// Source location of the jump.
         line: Option<(String, u32, String)>,
     },
 }
@@ -82,11 +82,11 @@ fn place(f: &mut fmt::Formatter<'_>, line: Option<&(String, u32, String)>) -> fm
     }
 }
 
-/// What jumps did in the cases.
+/// Jumps and lookup keys observed in the cases.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     jumps: BTreeMap<usize, ((u64, u64), BTreeSet<bool>)>,
-    /// The key of all lookups in a map, by the map's index; `None` where they had several.
+    /// The common key of all lookups in a map, by the map's index; `None` where keys differ.
     keys: BTreeMap<usize, Option<Vec<u8>>>,
 }
 
@@ -105,7 +105,7 @@ impl Seen {
         }
     }
 
-    /// The key of all lookups in an array, where it is one that the array does not have.
+    /// The common key of all lookups in an array, where it is out of bounds.
     fn outside(&self, program: &Program, map: &MapDef) -> Option<u64> {
         let key = self.keys.get(&program.map_index(&map.name)?)?.as_deref()?;
         let key = u64::from(u32::from_le_bytes(key.try_into().ok()?));
@@ -113,7 +113,7 @@ impl Seen {
     }
 }
 
-/// Slots that are not reached, in one piece where they stand together, each with its reason.
+/// Unreached slots, merged into consecutive ranges, each with its reason.
 pub(super) fn gaps(program: &Program, reached: &[bool], seen: &Seen) -> Vec<Gap> {
     let leads = leads(program);
     let line = |slot: usize| program.line_of(slot).map(|line| (line.file.clone(), line.line, line.text.clone()));
@@ -134,7 +134,7 @@ pub(super) fn gaps(program: &Program, reached: &[bool], seen: &Seen) -> Vec<Gap>
                     Some((operands, ways)) => {
                         let taken = ways.contains(&true);
                         match checked_array(program, insn) {
-                            // Null each time: the verifier knows the key, or it was the same in all runs.
+                            // Null in every run: either the verifier has proved the key, or it happened to be constant.
                             Some((call, map)) if operands.0 == 0 => {
                                 let proof = proof.get_or_insert_with(|| verify(program, &Options::default()).ok());
                                 let lookup = proof.as_ref().and_then(|proof| Some(proof.insns.get(call)?.lookup));
@@ -162,7 +162,7 @@ pub(super) fn gaps(program: &Program, reached: &[bool], seen: &Seen) -> Vec<Gap>
             };
         }
         slot += 1;
-        // As far as nothing that is reached leads into it, and something does.
+        // A range continues while no reached instruction leads into it and some instruction does.
         let goes_on = |slot: usize| match leads.get(&slot) {
             Some(sources) => !sources.iter().any(|&from| reached[from]),
             None => program.insns[slot - 1].is_wide(),
@@ -175,7 +175,7 @@ pub(super) fn gaps(program: &Program, reached: &[bool], seen: &Seen) -> Vec<Gap>
     gaps
 }
 
-/// For each slot the instructions after which it may run.
+/// Predecessors of each slot.
 fn leads(program: &Program) -> BTreeMap<usize, Vec<usize>> {
     let mut leads: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     let mut at = 0;
@@ -206,13 +206,13 @@ fn leads(program: &Program) -> BTreeMap<usize, Vec<usize>> {
     leads
 }
 
-/// The call and the array of the lookup that the jump at `insn` checks, where it does.
+/// The call and the array of the lookup whose result the jump at `insn` checks, if any.
 fn checked_array(program: &Program, insn: usize) -> Option<(usize, &MapDef)> {
     let Ok(Op::Branch { dst, .. }) = Op::decode(&program.insns, insn) else { return None };
     if dst != Reg::R0 {
         return None;
     }
-    // Straight back to the call, and from there to the map that it was given.
+    // Scan backwards to the call, and from there to the load of its map.
     let mut at = insn;
     let mut lookup = None;
     for _ in 0..24 {

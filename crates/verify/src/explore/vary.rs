@@ -1,4 +1,4 @@
-//! Frames to begin with, and blind changes.
+//! Initial frames, and random mutations.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::arrival::Arrival;
 use crate::frame::{self, Shape};
 use flowloom_random::{Draw, Xorshift64Star as Rng};
 
-/// The numbers that a program knows.
+/// Constants of a program.
 pub(super) struct Dictionary {
     numbers: Vec<u64>,
 }
@@ -40,7 +40,7 @@ impl Dictionary {
         Dictionary { numbers: numbers.into_iter().collect() }
     }
 
-    /// One of the numbers or a number that is worth a try anywhere.
+    /// Draws one of the constants or a commonly useful number.
     fn draw(&self, rng: &mut Rng) -> u64 {
         match self.numbers.get(rng.index(self.numbers.len())) {
             Some(&number) if rng.percent(70) => number.wrapping_add(rng.one_of([0, 0, 0, 1, u64::MAX])),
@@ -67,14 +67,14 @@ impl Dictionary {
     }
 }
 
-/// Bytes of a number in one of the orders and widths that programs read.
+/// Encodes a number in a random byte order and width that programs read.
 fn bytes_of(rng: &mut Rng, number: u64, room: usize) -> Vec<u8> {
     let widths: Vec<usize> = [1, 2, 4, 8].into_iter().filter(|&width| width <= room).collect();
     let Some(&width) = rng.pick(&widths) else { return Vec::new() };
     if rng.percent(50) { number.to_be_bytes()[8 - width..].to_vec() } else { number.to_le_bytes()[..width].to_vec() }
 }
 
-/// A frame of every shape, tunnels in IP, and a few odd ones.
+/// A frame of every shape, IP tunnels, and a few unusual ones.
 pub(super) fn seeds(rng: &mut Rng) -> Vec<Arrival> {
     let mut frames: Vec<Vec<u8>> = Shape::all().map(|shape| frame::build(rng, shape, &[])).collect();
     let plain = |frames: &[Vec<u8>], ethertype: [u8; 2]| {
@@ -100,10 +100,10 @@ pub(super) fn seeds(rng: &mut Rng) -> Vec<Arrival> {
 }
 
 impl Search<'_> {
-    /// One blind change, or a few, of a case that is worth it.
+    /// Applies one or a few random mutations to a kept case.
     pub(super) fn wander(&mut self) -> Result<(), ProgramError> {
         let len = self.pool.len();
-        // Late cases are deep ones.
+        // Prefer late cases, which reach deep.
         let index = if self.rng.percent(50) { self.rng.index(len) } else { len - 1 - self.rng.index(len.div_ceil(4)) };
         let Some(mut case) = self.pool.get(index).map(|kept| kept.case.clone()) else { return Ok(()) };
         for _ in 0..1 + self.rng.below(5) {
@@ -118,7 +118,7 @@ impl Search<'_> {
         match rng.below(20) {
             0..=9 => self.vary_span(case, &Span::Packet(last)),
             10 | 11 => {
-                // What came first may have left something behind.
+                // Another packet first: it may leave state behind.
                 let other = rng.index(self.pool.len());
                 let Some(mut packet) = self.pool[other].case.packets.last().cloned() else { return };
                 if case.packets.len() < 6 {
@@ -177,7 +177,7 @@ impl Search<'_> {
         maps.filter(|(_, def)| holds_constants(def)).map(|(index, _)| index).collect()
     }
 
-    /// Tries settings that are wholly of one kind: all zeros, all ones, small numbers.
+    /// Tries uniform settings: all zeros, all ones, small numbers.
     pub(super) fn constants(&mut self) -> Result<(), ProgramError> {
         let Some(first) = self.pool.first().map(|kept| kept.case.clone()) else { return Ok(()) };
         for map in self.sections() {
@@ -212,7 +212,7 @@ impl Search<'_> {
             }
             7 => bytes[at] = bytes[at].wrapping_add(rng.one_of([1, 2, 0xff, 0xfe])),
             8 if is_packet => {
-                // Room for a tag, an option or a header.
+                // Insert room for a tag, an option or a header.
                 let room = rng.one_of([1usize, 2, 4, 8, 20, 40]);
                 let fill: Vec<u8> = (0..room).map(|_| rng.next_u64() as u8).collect();
                 bytes.splice(at..at, fill);
@@ -231,12 +231,12 @@ impl Search<'_> {
         span.set(case, &self.runner.program.maps, bytes);
     }
 
-    /// A value to put under a key.
+    /// Candidate values to store under a key.
     pub(super) fn values(&mut self, map: usize) -> Vec<Vec<u8>> {
         let Some(def) = self.runner.program.maps.get(map) else { return Vec::new() };
         let Some(&len) = self.runner.value_bytes.get(&def.name) else { return Vec::new() };
         if let Some(inner) = &def.inner {
-            // What a map of maps holds is told by number.
+            // Values of a map of maps are indices of maps.
             let maps = self.runner.program.maps.iter().enumerate();
             let maps = maps.filter(|(_, map)| map.fits_inside(inner));
             return maps.map(|(index, _)| (index as u32).to_le_bytes().to_vec()).collect();

@@ -1,4 +1,4 @@
-//! Engines that go wrong.
+//! Engines with an injected fault.
 
 use flowloom_efsm::layout::is_instrument;
 use flowloom_engine::{Choices, Datapath, EngineError, Eviction, Outcome, Packet, Ports, Refusal, Snapshot, Verdict};
@@ -7,50 +7,50 @@ use flowloom_wire::{Graph, Header, Layers};
 /// A fault of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AdapterFault {
-    /// An update of an existing context is lost: the packet leaves, the context stays as it was.
+    /// An update of an existing context is lost: the packet is sent, the context is unchanged.
     StaleContext,
-    /// A context that should go stays.
+    /// A context that should be removed stays.
     ContextStays,
-    /// A new context is lost.
+    /// A new context is not stored.
     ContextLost,
-    /// The least key of a table goes when a fourth context comes.
+    /// The least key of a table is removed when a fourth context is created.
     ContextEvicted,
     /// Each packet takes effect twice.
     AppliedTwice,
-    /// The IPv4 checksum is not kept when a packet is rewritten.
+    /// The IPv4 checksum is not updated when a packet is rewritten.
     Ipv4ChecksumStale,
-    /// The transport checksum is not kept when a packet is rewritten.
+    /// The transport checksum is not updated when a packet is rewritten.
     TransportChecksumStale,
-    /// A UDP checksum of 0, which means none, is computed all the same.
+    /// A UDP checksum of 0 (no checksum) is computed all the same.
     UdpZeroFilled,
     /// Dropped packets pass.
     DropPasses,
-    /// A packet that should go back goes on.
+    /// Packets with verdict `tx` pass.
     TxPasses,
-    /// Packets that are redirected leave by the next port.
+    /// Redirected packets leave by the next port.
     WrongPort,
     /// The packet's time is 1 ns late.
     TimeLate,
-    /// The packet's time is known to the microsecond only.
+    /// The packet's time is truncated to microseconds.
     TimeCoarse,
     /// Expired contexts are never swept.
     SweepIgnored,
-    /// Sweeps take contexts that have up to 1 ms to live.
+    /// Sweeps remove contexts up to 1 ms before they expire.
     SweepEarly,
-    /// The last byte of a packet that leaves is missing.
+    /// The last byte of an output packet is missing.
     Truncated,
-    /// A packet that leaves has a byte more.
+    /// An output packet has one extra byte.
     ByteBeyond,
     /// Packets below 60 bytes are padded.
     Padded,
-    /// One bit of a packet that leaves is wrong.
+    /// One bit of an output packet is flipped.
     BitFlipped,
-    /// The engine reads beyond the packet's end where the packet is of odd length.
+    /// The engine reads one byte beyond the end of packets of odd length.
     ReadBeyond,
 }
 
 impl AdapterFault {
-    /// All of them.
+    /// All faults.
     pub const ALL: [AdapterFault; 20] = [
         AdapterFault::StaleContext,
         AdapterFault::ContextStays,
@@ -85,19 +85,19 @@ impl AdapterFault {
     }
 }
 
-/// An engine with a fault.
+/// Wraps an engine with a fault.
 pub struct Faulty<'a> {
     inner: &'a mut dyn Datapath,
     fault: AdapterFault,
 }
 
 impl<'a> Faulty<'a> {
-    /// `inner` with `fault`.
+    /// Wraps `inner` with `fault`.
     pub fn new(inner: &'a mut dyn Datapath, fault: AdapterFault) -> Faulty<'a> {
         Faulty { inner, fault }
     }
 
-    /// Puts back what the fault keeps of the state before.
+    /// Restores the part of the state before the packet that the fault keeps.
     fn spoil_state(&mut self, before: &Snapshot) -> Result<(), EngineError> {
         let mut after = self.inner.snapshot()?;
         let mut spoilt = false;

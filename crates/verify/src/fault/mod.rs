@@ -1,7 +1,7 @@
-//! Faults on purpose: to show that a comparison would have seen them.
+//! Fault injection, to show that a comparison detects faults.
 //!
-//! For tests and evidence only. A [`ModelFault`] changes the function before an engine gets it, as a wrong compiler would;
-//! an [`AdapterFault`] sits between an engine and the comparison, as a wrong engine would.
+//! For tests and evidence only. A [`ModelFault`] changes the function before an engine gets it, like a wrong compiler;
+//! an [`AdapterFault`] changes what an engine returns, like a wrong engine.
 
 mod adapter;
 mod model;

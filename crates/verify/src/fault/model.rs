@@ -1,4 +1,4 @@
-//! Wrong readings of a function.
+//! Mutations of a function.
 
 use flowloom_efsm::model::{
     BinaryOp, Condition, Destination, Element, Expr, Function, NewValue, NextState, Relation, Row, Stateful, Terminal,
@@ -8,9 +8,9 @@ use flowloom_efsm::model::{
 /// A fault in the function that an engine runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ModelFault {
-    /// A timer runs out 1 ns late.
+    /// A timer expires 1 ns late.
     TimerLate,
-    /// A timer runs out 1 ns early.
+    /// A timer expires 1 ns early.
     TimerEarly,
     /// An idle timer is not re-armed.
     IdleTakenForHard,
@@ -20,27 +20,27 @@ pub enum ModelFault {
     TimerIgnored,
     /// A transition keeps the old deadlines.
     DeadlineKept,
-    /// Two neighbouring rows have each other's priority.
+    /// Two adjacent rows have their priorities swapped.
     RowsSwapped,
     /// A row is missing.
     RowDropped,
-    /// A row applies in one state too few.
+    /// A row is missing in one of its states.
     StateForgotten,
-    /// A comparison is off by one: `<` for `<=` and so on.
+    /// A comparison is off by one: `<` for `<=`, for example.
     RelationOffByOne,
-    /// A signed comparison is made unsigned, or the other way round.
+    /// A signed comparison is unsigned, or vice versa.
     SignMistaken,
-    /// A condition is forgotten.
+    /// A condition is missing.
     ConditionDropped,
     /// A mask is one bit too wide.
     MaskWidened,
-    /// A range is one too wide.
+    /// A range is too wide by one value.
     RangeWidened,
     /// An update reads the value that another update of the row has just written.
     UpdateReadsNewValue,
     /// An update is missing.
     UpdateDropped,
-    /// An operator is another one.
+    /// An operator is replaced by another one.
     WrongOperator,
     /// A constant is one too large.
     WrongConstant,
@@ -48,13 +48,13 @@ pub enum ModelFault {
     WrongNextState,
     /// The last field of a key is missing.
     KeyFieldDropped,
-    /// A `biflow` key keeps its directions apart.
+    /// A `biflow` key distinguishes the directions.
     BiflowIgnored,
-    /// A register starts with another value.
+    /// A register has another initial value.
     WrongInitialValue,
-    /// A table has room for one context more.
+    /// A table has capacity for one more context.
     TableTooLarge,
-    /// A table has room for one context less.
+    /// A table has capacity for one context less.
     TableTooSmall,
     /// A header write is missing.
     WriteDropped,
@@ -66,7 +66,7 @@ pub enum ModelFault {
     WrongOtherwise,
 }
 
-/// Counts the places where a fault could sit, and says at which one it does.
+/// Enumerates the sites of a fault and selects one of them.
 struct Site {
     wanted: usize,
     seen: usize,
@@ -80,7 +80,7 @@ impl Site {
 }
 
 impl ModelFault {
-    /// All of them.
+    /// All faults.
     pub const ALL: [ModelFault; 28] = [
         ModelFault::TimerLate,
         ModelFault::TimerEarly,
@@ -112,14 +112,14 @@ impl ModelFault {
         ModelFault::WrongOtherwise,
     ];
 
-    /// In how many places of `function` the fault could sit.
+    /// Number of sites of the fault in `function`.
     pub fn sites(self, function: &Function) -> usize {
         let mut site = Site { wanted: usize::MAX, seen: 0 };
         self.inject(&mut function.clone(), &mut site);
         site.seen
     }
 
-    /// `function` with the fault at place `site`; `None` where it has no such place.
+    /// `function` with the fault at site `site`; `None` where there is no such site.
     pub fn apply(self, function: &Function, site: usize) -> Option<Function> {
         let mut faulty = function.clone();
         let mut site = Site { wanted: site, seen: 0 };
@@ -366,7 +366,7 @@ impl ModelFault {
     }
 }
 
-/// Puts the new value of one register into another update that reads its old one.
+/// Substitutes the new value of one register into another update that reads its old value.
 fn inject_new_value(row: &mut Row, site: &mut Site) {
     for reader in 0..row.updates.len() {
         for writer in 0..row.updates.len() {
@@ -403,7 +403,7 @@ fn replace(expr: &mut Expr, old: &Expr, new: &Expr) {
     }
 }
 
-/// A terminal action that does something else.
+/// A terminal action with another effect.
 fn another(terminal: &Terminal) -> Terminal {
     match terminal {
         Terminal::Drop => Terminal::Pass,

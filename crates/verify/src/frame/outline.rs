@@ -1,4 +1,4 @@
-//! The headers of a frame in order: those that most packets have, or a stack with labels, a tunnel or headers of one's own.
+//! Header sequences of frames: common ones, or a stack with labels, a tunnel or user-defined headers.
 
 use flowloom_wire::field::{FieldId, IPV4_MAPPED, Source};
 use flowloom_wire::graph::{Parent, Slice};
@@ -10,23 +10,23 @@ use flowloom_random::{Draw, Xorshift64Star as Rng};
 const LABELS: [Header; 4] = [Header::Mpls, Header::Mpls2, Header::Mpls3, Header::Mpls4];
 const TAGS: [Header; 2] = [Header::Vlan, Header::Vlan2];
 
-/// Which headers a frame has.
+/// Headers of a frame.
 #[derive(Debug, Clone)]
 pub(crate) enum Outline {
-    /// Those that most packets have.
+    /// Common headers.
     Plain(Shape),
-    /// Any that follow each other in the parse graph.
+    /// Any header sequence of the parse graph.
     Stacked(Box<Stacked>),
 }
 
-/// A stack of headers, and the parse of its packet.
+/// A header stack, and the parse result of its packet.
 #[derive(Debug, Clone)]
 pub(crate) struct Stacked {
     stack: Stack,
     layers: Layers,
 }
 
-/// For each of some fields the headers of which a frame needs one, by `Header::bit`.
+/// For each required field, the headers of which a frame needs one, by `Header::bit`.
 #[derive(Debug, Clone)]
 pub(crate) struct Needs(Vec<u32>);
 
@@ -41,8 +41,8 @@ impl Needs {
 }
 
 impl Outline {
-    /// Every outline with headers that everybody has, and those stacks that have a label, a tunnel or a header of one's own
-    /// that one of the fields belongs to.
+    /// All outlines with common headers, and the stacks that have a label, a tunnel or a user-defined header that one
+    /// of the fields belongs to.
     pub(crate) fn all(graph: &Graph, mentioned: &[FieldId]) -> Vec<Outline> {
         let headers = mentioned.iter().flat_map(|field| field.headers());
         let wanted = headers.filter(|header| is_stacked(*header)).fold(0, |bits, header| bits | header.bit());
@@ -63,13 +63,13 @@ impl Outline {
         }
     }
 
-    /// Whether a frame has all that is needed.
+    /// True if a frame has all required headers.
     pub(crate) fn has(&self, needs: &Needs) -> bool {
         let bits = self.headers();
         needs.0.iter().all(|need| bits & need != 0)
     }
 
-    /// Whether a frame can have this value in this field.
+    /// True if a frame can have this value in this field.
     pub(crate) fn allows(&self, graph: &Graph, wish: Wish) -> bool {
         match self {
             Outline::Plain(shape) => shape.allows(wish),
@@ -80,7 +80,7 @@ impl Outline {
         }
     }
 
-    /// Builds a frame with as many of the wishes as it can have; of two for one place the last one counts.
+    /// Builds a frame with as many of the requested values as it can have; of two for one field the last one counts.
     pub(crate) fn build(&self, graph: &Graph, rng: &mut Rng, wishes: &[Wish]) -> Vec<u8> {
         match self {
             Outline::Plain(shape) => build(rng, *shape, wishes),
@@ -90,7 +90,7 @@ impl Outline {
 }
 
 impl Stacked {
-    /// Where a value goes, if the frame has such a field.
+    /// Location of a value, if the frame has such a field.
     fn place(&self, (field, value): Wish) -> Option<(Slice, u128)> {
         let concrete = self.layers.resolve(field)?;
         let Source::Header(header, _) = concrete.source() else { return None };
@@ -103,7 +103,7 @@ impl Stacked {
         Some((self.stack.slot(at, concrete)?, value))
     }
 
-    /// The frame with these values, where it still has the same headers.
+    /// The frame with these values, if it still parses to the same headers.
     fn takes(&self, graph: &Graph, values: &[(Slice, u128)]) -> Option<Vec<u8>> {
         let frame = self.stack.render(values, 0);
         (Layers::parse(graph, &frame).valid() == self.layers.valid()).then_some(frame)
@@ -118,14 +118,14 @@ impl Stacked {
                 values.pop();
             }
         }
-        // What follows the headers is not in their checksums: mostly nothing does.
+        // The payload is not covered by the checksums of the stack: most frames have none.
         let payload_bytes = if rng.percent(90) { 0 } else { rng.index(24) };
         let mut frame = self.stack.render(&values, payload_bytes);
         frame.extend((0..payload_bytes).map(|_| rng.next_u64() as u8));
         frame
     }
 
-    /// Addresses and ports of a few hosts, where nothing is wished.
+    /// Random addresses and ports of a few hosts, for fields without a requested value.
     fn any_values(&self, rng: &mut Rng) -> Vec<Wish> {
         let mut values = Vec::new();
         for field in FieldId::all().filter(|&field| self.layers.is_present(field)) {
@@ -143,7 +143,7 @@ impl Stacked {
     }
 }
 
-/// Whether only stacks have this header.
+/// True if only stacks have this header.
 fn is_stacked(header: Header) -> bool {
     use Header as H;
     let is_inner =
@@ -151,7 +151,7 @@ fn is_stacked(header: Header) -> bool {
     is_inner || header == H::Gtpu || LABELS.contains(&header) || header.user_index().is_some()
 }
 
-/// Headers that may follow each other: those that do not are left out later.
+/// Candidate header stacks; the caller drops those that do not parse.
 fn stacks(graph: &Graph, wanted: u32) -> Vec<Vec<Header>> {
     if wanted == 0 {
         return Vec::new();
@@ -206,7 +206,7 @@ fn inner_bits() -> u32 {
     )
 }
 
-/// The chains of headers of one's own that may stand after one of these parents.
+/// Chains of user-defined headers that may follow one of these parents.
 fn own(graph: &Graph, after: &[Parent]) -> Vec<Vec<Header>> {
     let mut chains = Vec::new();
     for (i, (user, header)) in graph.user_headers().iter().zip(Header::USER).enumerate() {

@@ -8,10 +8,10 @@ use flowloom_wire::field::{FieldId, Source as FieldSource};
 
 use super::{Maker, Reach, Rng, Scope, mask};
 use crate::solve;
-/// The widths of an expression, as far as the width rule needs them.
+/// Operand widths of an expression, as far as the width rule depends on them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Widths {
-    /// A part of it is wider than 32 bits.
+    /// Some operand is wider than 32 bits.
     is_wide: bool,
     /// It has a signed operand of 32 bits.
     has_signed: bool,
@@ -70,7 +70,7 @@ impl Maker {
                     return (Expr::Field(field), Widths::of(field.width_bits(), false));
                 }
                 7 => {
-                    // The clock of a register has the register's width; read for itself it has 64 bits.
+                    // A clock that is stored in a register has the register's width; in an expression it has 64 bits.
                     let width_bits = self.rng.one_of([32, 64]);
                     let unit_ns = self.rng.one_of([1, 1000, 1_000_000, 777]);
                     return (Expr::Now { unit_ns }, Widths::of(width_bits, false));
@@ -82,7 +82,7 @@ impl Maker {
         (Expr::Constant(self.number()), Widths::default())
     }
 
-    /// A register in an action, or its value before the updates of the row.
+    /// A register in an action, or its value before the row's updates.
     pub(super) fn now_or_old(&mut self, now: Expr, destination: Destination, scope: &Scope<'_>) -> Expr {
         if scope.sees_updates && self.rng.percent(25) { Expr::Old(destination) } else { now }
     }
@@ -103,7 +103,7 @@ impl Maker {
             }
             0 => (Expr::Not(left.into()), widths),
             1 | 2 => {
-                // Rotation is that of the left operand's own type.
+                // The rotation width is that of the left operand's type.
                 let (left, widths) = self.leaf(scope);
                 let Some(rotate_bits) = self.rotation_of(&left, scope) else { return (left, widths) };
                 let (right, others) = self.leaf(scope);
@@ -136,7 +136,7 @@ impl Maker {
         }
     }
 
-    /// The width in which a leaf is rotated: the width of its type, if that is 8, 16, 32 or 64 bits.
+    /// Rotation width of a leaf: the width of its type, if that is 8, 16, 32 or 64 bits.
     fn rotation_of(&self, leaf: &Expr, scope: &Scope<'_>) -> Option<u8> {
         let width_bits = match leaf {
             Expr::Register(i) | Expr::Old(Destination::Register(i)) => {
@@ -227,7 +227,7 @@ impl Maker {
         }
     }
 
-    /// A condition that plain functions do not have.
+    /// A condition of reach `Reach::Common`.
     fn common_condition(&mut self, scope: &Scope<'_>) -> Condition {
         let negated = self.rng.percent(40);
         match self.rng.below(7) {

@@ -1,4 +1,4 @@
-//! Many packets of one flow in a short time, for rows that nothing else brings about.
+//! Bursts of packets of one flow, for rows that nothing else reaches.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::arrival::Arrival;
 use crate::hits::Timer;
 use crate::walk::Context;
 
-/// A row that is aimed at with one context, again and again, while hardly any time passes.
+/// A row that is aimed at repeatedly with one context, while hardly any time passes.
 #[derive(Debug, Clone)]
 pub(super) struct Insistence {
     pub(super) element: usize,
@@ -18,25 +18,25 @@ pub(super) struct Insistence {
     pub(super) state: u16,
     /// The context; `None` until the first packet has made one.
     pub(super) key: Option<Vec<u8>>,
-    /// Whether the first packet goes again and again.
+    /// True if the first packet is repeated.
     repeats: bool,
     pub(super) left: u32,
 }
 
-/// Packets of the first insistence on a row: a few more than the counts that most functions look for.
+/// Packets of the first insistence on a row: a few more than most functions count to.
 const FIRST_INSISTENCE: u32 = 300;
-/// The share of all packets so far that a longer insistence may take, as a divisor.
+/// Divisor: a longer insistence may take this fraction of all packets so far.
 const INSISTENCE_SHARE: u64 = 4;
-/// How often the length doubles at most.
+/// Maximum number of times that the length doubles.
 const MAX_DOUBLINGS: u64 = 9;
 
 impl Stimulus {
-    /// Picks one of the rows that are hit least, and a context in its state.
+    /// Picks one of the rows with the fewest hits, and a context in its state.
     pub(super) fn begin_to_insist(&mut self) -> Option<Insistence> {
         let function = Arc::clone(&self.walker.function);
         let rare = |(&(e, r, s), tried): (&(usize, usize, u16), &Tried)| {
             let times = self.insisted.get(&(e, r)).copied().unwrap_or(0);
-            // What insistence does not reach in a few attempts, it will not reach.
+            // Give up on a row after a few attempts.
             let enters = match function.elements[e].rows[r].next {
                 NextState::To { state, idle_ns, hard_ns } if state != s => {
                     let ends = |timer| self.expired.get(&(e, state, timer)).is_none_or(|&n| n < OFTEN);
@@ -67,15 +67,15 @@ impl Stimulus {
         Some(Insistence { element, row, state, key, repeats, left })
     }
 
-    /// The packets of the next insistence on a row. Each attempt at a row that no packet has taken is twice as long as the
-    /// one before it, and waits until the traffic is long enough for it: then counts of thousands are reached.
+    /// Number of packets of the next insistence on a row. For a row that no packet has taken, each attempt is twice as
+    /// long as the previous one, and waits until the traffic is long enough for it; so counts of thousands are reached.
     fn patience(&self, element: usize, row: usize, hits: u64) -> u32 {
         let times = self.insisted.get(&(element, row)).copied().unwrap_or(0);
         FIRST_INSISTENCE << if hits == 0 { times.min(MAX_DOUBLINGS) } else { 0 }
     }
 
-    /// The next packet of the insistence: one that takes the row, or another one of its element with the same context, which
-    /// may bring it nearer. `None` where there is no such packet: then the insistence is over.
+    /// The next packet of the insistence: one that takes the row, or another row of its element with the same context,
+    /// as an approach. `None` where there is no such packet: then the insistence ends.
     pub(super) fn insist(&mut self) -> Option<Arrival> {
         let Insistence { element, row, key, repeats, left, .. } = self.insistence.clone()?;
         self.time_ns = self.time_ns.saturating_add(self.rng.below(1000));

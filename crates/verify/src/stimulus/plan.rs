@@ -1,4 +1,4 @@
-//! Which context to take for a row, and what to do first where none is ready.
+//! Selects the context for a row, and the steps before it where no context is ready.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::arrival::Arrival;
 use crate::solve;
 use crate::walk::{Context, Walker};
 
-/// What has to hold for a row to take a packet in a state, by element, row and state: its conditions, and that rows before it do
-/// not match, where that hangs on one condition on the context.
+/// Conditions for a row to take a packet in a state, by element, row and state: its own, and the negations of those of
+/// earlier rows that depend on one condition on the context.
 pub(super) fn needs(function: &Function) -> BTreeMap<(usize, usize, u16), Vec<Condition>> {
     let mut needs = BTreeMap::new();
     for (e, element) in function.elements.iter().enumerate() {
@@ -40,8 +40,9 @@ pub(super) fn needs(function: &Function) -> BTreeMap<(usize, usize, u16), Vec<Co
 }
 
 impl Stimulus {
-    /// A packet that takes some context of the element nearer to `row` in `state`: by a row that makes its registers ready or enters the
-    /// state, from a state in which a context is ready, or by a row that enters the state of such a row, and so on.
+    /// A packet that brings some context of the element closer to `row` in `state`: by a row that prepares its
+    /// registers or enters the state, from a state in which a context is ready, or by a row that enters the state of
+    /// such a row, and so on.
     pub(super) fn approach(&mut self, element: usize, row: usize, state: u16) -> Option<Arrival> {
         let function = Arc::clone(&self.walker.function);
         let rows = &function.elements[element].rows;
@@ -85,8 +86,8 @@ impl Stimulus {
         None
     }
 
-    /// A context in `state` whose registers let `row` match: one that lives, or in the initial state an absent one; better one
-    /// whose packets have all of `fields`, too.
+    /// A context in `state` whose registers let `row` match: a live one, or an absent one in the initial state;
+    /// preferably one whose packets have all of `fields`, too.
     pub(super) fn ready_context(
         &mut self,
         element: usize,
@@ -109,7 +110,7 @@ impl Stimulus {
             let part = some_contexts(table, self.focus[element].as_ref(), &mut self.rng).filter(live);
             let fitting = part.filter(|(_, c)| ready(&self.walker, c));
             found.extend(fitting.map(|(k, c)| (Some(k.clone()), c.clone())));
-            // The key may say what headers there are: better one whose packets have what the row reads.
+            // The key may imply headers: prefer a context whose packets have the fields that the row reads.
             let fields = [self.walker.fields_of_row(element, row_index), fields].concat();
             let has_all = |key: &Option<Vec<u8>>| {
                 let sample = key.as_ref().and_then(|key| table.samples.get(key));
@@ -128,7 +129,7 @@ impl Stimulus {
                 found.retain(is_time);
             }
         }
-        // The one in focus goes first, so that chains of many packets come to an end.
+        // Prefer the one in focus, so that chains of many packets complete.
         if self.rng.percent(60)
             && let Some(focus) = &self.focus[element]
             && let Some(at) = found.iter().position(|(k, _)| k.as_ref() == Some(focus))
@@ -142,8 +143,8 @@ impl Stimulus {
         (!found.is_empty()).then(|| found.swap_remove(at))
     }
 
-    /// Pushes the context in focus along one of the rows that it can take. It is one whose packets have what `goal` reads, or
-    /// a new one of such packets, so that the goal comes nearer.
+    /// Advances the context in focus along one of the rows that it can take. It is one whose packets have the fields
+    /// that `goal` reads, or a new one of such packets, so that it gets closer to the goal.
     pub(super) fn move_on(&mut self, element: usize, goal: usize) -> Option<Arrival> {
         let function = Arc::clone(&self.walker.function);
         let table = self.walker.tables[element].as_ref()?;
@@ -161,7 +162,7 @@ impl Stimulus {
             let some = some_contexts(table, None, &mut self.rng);
             let part = some.filter(|(k, c)| live(c) && has_all(k));
             let keys: Vec<&Vec<u8>> = part.map(|(k, _)| k).collect();
-            // Now and then a new one, lest all be stuck.
+            // Occasionally take a new one, so that the search does not get stuck.
             if self.rng.percent(15) { None } else { self.rng.pick(&keys).map(|k| (*k).clone()) }
         });
         let context = focus.as_ref().and_then(|key| table.contexts.get(key)).cloned();

@@ -1,4 +1,4 @@
-//! The values that packets have where nothing better is known.
+//! Default values of fields.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use flowloom_wire::field::{FieldId, Source};
 use crate::solve;
 use flowloom_random::{Draw, Xorshift64Star as Rng};
 
-/// Values for each field that the function mentions: its constants, their neighbours and a few others.
+/// Values for each field that the function mentions: its constants, adjacent values and a few others.
 pub(super) fn pools(function: &Function, rng: &mut Rng) -> (BTreeMap<FieldId, Vec<u128>>, Vec<FieldId>) {
     let mut pools: BTreeMap<FieldId, Vec<u128>> = BTreeMap::new();
     let mut constants: Vec<u64> = vec![0, 1, 255];
@@ -68,7 +68,7 @@ pub(super) fn pools(function: &Function, rng: &mut Rng) -> (BTreeMap<FieldId, Ve
             }
         }
     }
-    // Both directions of a flow draw from one pool, so that they meet.
+    // Both directions of a flow draw from one pool, so that they match.
     let partners: Vec<(FieldId, Vec<u128>)> =
         pools.iter().filter_map(|(f, values)| Some((f.partner()?, values.clone()))).collect();
     for (partner, values) in partners {
@@ -94,7 +94,7 @@ pub(super) fn pools(function: &Function, rng: &mut Rng) -> (BTreeMap<FieldId, Ve
             _ => {}
         }
         if let Source::Address { .. } = field.source() {
-            // Two hosts of each family whatever the function says.
+            // Always two hosts of each address family.
             pool.extend([0xffff_0a00_0001, 0xffff_0a00_0002, 0xfd00_u128 << 112 | 1, 0xfd00_u128 << 112 | 2]);
         }
         for value in pool.iter_mut() {

@@ -1,15 +1,15 @@
-//! A packet that misses the row it was made for is mended, one fault at a time.
+//! Repairs a packet that misses its target row, one defect at a time.
 //!
-//! A packet is made for a way through the elements that ends at a row. It has to fit every row on that way and none of those
-//! that stand before them, and what one condition wants may break another. So the walker says where a packet leaves its
-//! way, and there one fault is mended while all else stays as it is:
+//! A packet is made for a path through the elements that ends at a row. It has to match every row on that path and no
+//! earlier row of the same elements, and satisfying one condition may break another. So the walker finds where a packet
+//! leaves its path, and one defect is repaired there while everything else stays:
 //!
-//! - the frame has no header for what the row reads: it gets one;
+//! - the frame lacks a header that the row reads: the header is added;
 //! - the packet meets a context in another state: it gets the key of one that is ready, or a new one;
-//! - conditions of the row do not hold: they are solved again, with the values that they see there;
-//! - a row before it takes the packet: one of that row's conditions is solved for its opposite.
+//! - conditions of the row do not hold: they are solved again, with the values of that stage;
+//! - an earlier row takes the packet: one of that row's conditions is solved for its negation.
 //!
-//! Some mends undo others; after a few of them most packets arrive all the same.
+//! Some repairs undo others; after a few repairs most packets reach the row.
 
 use flowloom_efsm::model::{Condition, Function, KeyPart, Terminal};
 use flowloom_engine::Port;
@@ -22,7 +22,7 @@ use crate::frame::{Needs, Outline, Wish};
 use crate::solve::{self, Wants};
 use crate::walk::{Look, Stage, Visit};
 
-/// From which elements packets can come to which: those that are the same element count.
+/// Reflexive reachability: from which elements packets can reach which.
 pub(super) fn reaches(function: &Function) -> Vec<Vec<bool>> {
     let count = function.elements.len();
     let mut reaches = vec![vec![false; count]; count];
@@ -43,7 +43,8 @@ pub(super) fn reaches(function: &Function) -> Vec<Vec<bool>> {
 }
 
 impl Stimulus {
-    /// `arrival`, mended at most `mends` times until it meets the goal; `way` are the rows to it, where there is a choice.
+    /// `arrival`, repaired at most `mends` times until it meets the goal; `way` lists the rows before it, where there
+    /// is a choice.
     pub(super) fn steer(&mut self, mut arrival: Arrival, way: &[(usize, usize)], goal: &Goal, mends: u32) -> Arrival {
         for _ in 0..mends {
             match self.mend(&arrival, way, goal) {
@@ -54,7 +55,7 @@ impl Stimulus {
         arrival
     }
 
-    /// `None` where nothing is wrong, or nothing helps.
+    /// One repair; `None` where the packet meets the goal or cannot be repaired.
     fn mend(&mut self, arrival: &Arrival, way: &[(usize, usize)], goal: &Goal) -> Option<Arrival> {
         let function = Arc::clone(&self.walker.function);
         let (look, stages) = self.walker.follow(arrival);
@@ -94,8 +95,8 @@ impl Stimulus {
         Some(self.redress(arrival, &needed, &absent, &wants))
     }
 
-    /// A packet that takes the goal's row and makes true what should hold there, too; `None` where it does already, or a packet
-    /// can do nothing about it.
+    /// A packet that takes the goal's row and also satisfies the goal's later conditions; `None` where they hold
+    /// already, or no packet can satisfy them.
     fn then(&mut self, arrival: &Arrival, look: &Look, stages: &[Stage], goal: &Goal) -> Option<Arrival> {
         let at = look.visits.iter().position(|visit| visit.element == goal.element)?;
         let layers = Layers::parse(&self.walker.function.graph, &stages[at].bytes);
@@ -116,7 +117,7 @@ impl Stimulus {
         Some(self.redress(arrival, &needed, &[], &wants))
     }
 
-    /// Which row of an element before the goal is to be taken; `Some(None)` for its default, `None` where no row leads there.
+    /// The row to take in an element before the goal; `Some(None)` for its default, `None` where no row leads there.
     fn turn(&mut self, visit: &Visit, way: &[(usize, usize)], goal: &Goal) -> Option<Option<usize>> {
         let function = Arc::clone(&self.walker.function);
         let element = &function.elements[visit.element];
@@ -133,7 +134,8 @@ impl Stimulus {
         self.rng.pick(&turns).copied()
     }
 
-    /// The key of a context that the row can start from, where the packet meets another one; `None` where there is none.
+    /// The key of a context that the row can start from, where the packet meets another one; `None` where there is
+    /// none.
     fn other_key(
         &mut self,
         look: &Look,
@@ -176,7 +178,7 @@ impl Stimulus {
         Some(Some(wants))
     }
 
-    /// The fields of the key as a packet has them, in either direction where both have the same key.
+    /// Key fields of a packet, in either direction where both have the same key.
     pub(super) fn key_fields_of(&mut self, element: usize, sample: &Arrival) -> Vec<Wish> {
         let function = Arc::clone(&self.walker.function);
         let Some(key) = function.elements[element].stateful.as_ref().and_then(|s| s.key.as_ref()) else {
@@ -191,7 +193,7 @@ impl Stimulus {
         key.fields().filter_map(read).collect()
     }
 
-    /// A key that hardly any context has: values for its fields, and what its metadata has to be.
+    /// A key that probably no context has: values for its fields, and conditions on its metadata.
     fn new_key(&mut self, element: usize, fields: &mut Vec<Wish>) -> Vec<Condition> {
         let function = Arc::clone(&self.walker.function);
         let parts = function.elements[element].stateful.iter().flat_map(|s| &s.key).flat_map(|key| &key.parts);
@@ -222,8 +224,8 @@ impl Stimulus {
         metadata
     }
 
-    /// Values that make the conditions of the wanted row hold; where they do, values or absent fields that keep another row from
-    /// taking the packet in its place. `None` where a packet cannot do that.
+    /// Values that satisfy the conditions of the wanted row; where they hold already, values or absent fields that keep
+    /// an earlier row from taking the packet. `None` where a packet cannot do that.
     fn solved(
         &mut self,
         look: &Look,
@@ -251,7 +253,7 @@ impl Stimulus {
             let in_the_way = visit.row.filter(|&row| wanted.is_none_or(|wanted| row < wanted))?;
             let fields = self.walker.fields_of_row(visit.element, in_the_way);
             let can_be_absent = fields.iter().any(|field| !needed.contains(field));
-            // What the wanted row wants, too, has to stay as it is.
+            // Conditions that the wanted row shares must not be negated.
             let kept = wanted.map_or(&[][..], |row| &rows[row].conditions);
             let others = rows[in_the_way].conditions.iter().filter(|condition| !kept.contains(condition));
             let opposites = others.filter_map(solve::opposite);
@@ -266,7 +268,8 @@ impl Stimulus {
         Some((solve::solve(&mut self.rng, &conditions, &values), Vec::new()))
     }
 
-    /// A condition of a later element as one on the packet that came: metadata replaced by what the rows before have written.
+    /// Rewrites a condition of a later element as one on the original packet: replaces metadata by the values that
+    /// earlier rows have written.
     fn as_it_came(&self, look: &Look, stages: &[Stage], at: usize, condition: &Condition) -> Condition {
         let function = &self.walker.function;
         let mut condition = condition.clone();
@@ -279,7 +282,7 @@ impl Stimulus {
         condition
     }
 
-    /// A packet like `before` with all of `needed`, not all of `absent`, and what is wanted.
+    /// A packet similar to `before` with all of `needed`, not all of `absent`, and the required values.
     fn redress(&mut self, before: &Arrival, needed: &[FieldId], absent: &[FieldId], wants: &Wants) -> Arrival {
         let function = Arc::clone(&self.walker.function);
         let layers = Layers::parse(&function.graph, &before.bytes);
@@ -287,7 +290,7 @@ impl Stimulus {
         let fits = |outline: &Outline| wants.fields.iter().all(|&wish| outline.allows(&function.graph, wish));
         let (needs, too_many) = (Needs::of(needed), Needs::of(absent));
         let has = |outline: &&Outline| outline.has(&needs) && (absent.is_empty() || !outline.has(&too_many));
-        // The one that is most like the packet; of several one by lot.
+        // The outline most similar to the packet; ties are broken at random.
         let apart = |outline: &Outline| (outline.headers() ^ layers.valid()).count_ones();
         let found = outlines.iter().filter(has);
         let mut nearest: Vec<(u32, u64, &Outline)> = found.map(|o| (apart(o), self.rng.next_u64(), o)).collect();

@@ -1,4 +1,4 @@
-//! What steps will do, foreseen from the values before the row.
+//! Effects of steps, predicted from the values before the row.
 
 use flowloom_efsm::model::{HeaderTemplate, Step, StepKind, Width};
 use flowloom_efsm::steps;
@@ -8,7 +8,7 @@ use flowloom_wire::{Header, Layers, Stack, edit};
 
 use super::Values;
 
-/// A step whose values are known.
+/// A step with evaluated operands.
 pub(super) enum Foreseen {
     Tag(u16),
     Label(u32),
@@ -18,12 +18,12 @@ pub(super) enum Foreseen {
     Untunnel,
     Copy(Port),
     Made(Port, Vec<u8>),
-    /// Something for user space: nothing of the packet.
+    /// A report to user space, with no effect on the packet.
     Reported,
 }
 
 impl Foreseen {
-    /// Takes the step; the packet that leaves by it.
+    /// Applies the step; returns the packet that it sends, if any.
     pub(super) fn take(self, bytes: &mut Vec<u8>, layers: &Layers) -> Option<Output> {
         match self {
             Foreseen::Tag(tci) => drop(edit::push_vlan(bytes, layers, tci)),
@@ -41,7 +41,7 @@ impl Foreseen {
 }
 
 impl Values<'_> {
-    /// The step with its values; `None` for one that no front end lets through.
+    /// Evaluates the operands of a step; `None` for one that no front end accepts.
     pub(super) fn foresee(&self, step: &Step, graph: &Graph) -> Option<Foreseen> {
         let port = step.port().map(|port| Port(self.eval(port, Width::W32) as u32));
         Some(match &step.kind {
@@ -83,7 +83,7 @@ impl Values<'_> {
     }
 }
 
-/// The name of a step, as it is written.
+/// Source name of a step.
 pub(super) fn step_name(step: &StepKind) -> &'static str {
     match step {
         StepKind::Push(_) => "push",

@@ -1,4 +1,4 @@
-//! What conditions and expressions come to.
+//! Evaluates conditions and expressions.
 
 use std::cell::RefCell;
 
@@ -8,7 +8,7 @@ use flowloom_wire::field::FieldId;
 
 use crate::hits::{Hit, Hits, Operator, Place};
 
-/// All that expressions can read.
+/// Inputs of expressions.
 pub(crate) struct Values<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) layers: &'a Layers,
@@ -45,7 +45,7 @@ pub(crate) fn sign_extend(value: u64, width_bits: u32) -> i64 {
 }
 
 impl<'a> Values<'a> {
-    /// Those of a packet without bytes, where nothing is stored.
+    /// Inputs of a packet without bytes and without state.
     pub(crate) fn none(layers: &'a Layers) -> Values<'a> {
         Values {
             bytes: &[],
@@ -79,7 +79,7 @@ impl Values<'_> {
     }
 
     fn variable(&self, place: Place, values: &[u128], vars: &[Variable], i: u16) -> u64 {
-        // A missing one is metadata where only a context is known.
+        // A missing variable is metadata, where only a context is known.
         let (Some(&value), Some(variable)) = (values.get(usize::from(i)), vars.get(usize::from(i))) else { return 0 };
         let Type { width_bits, signed } = variable.ty;
         self.count(Hit::variable(place, variable.ty));
@@ -256,7 +256,7 @@ impl Values<'_> {
     }
 }
 
-/// Whether an expression reads the packet, its time or metadata: what a context alone does not tell.
+/// True if an expression reads the packet, its time or metadata: inputs that a context does not determine.
 pub(crate) fn reads_packet(expr: &Expr) -> bool {
     let mut reads = false;
     expr.walk(&mut |e| {
