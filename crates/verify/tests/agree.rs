@@ -1,4 +1,4 @@
-//! Engines agree on functions with packets that reach them.
+//! Engines agree on functions, on packets generated for them.
 #![allow(clippy::panic)]
 
 mod common;
@@ -12,12 +12,12 @@ use flowloom_lower::{LowerOptions, lower};
 use flowloom_verify::{Hit, Hits, Place, RandomFunctions, Reach, Reached, Stimulus, StimulusOptions, Timer, compare};
 use flowloom_vm::Interpreter;
 
-/// Packets that each random function runs.
+/// Number of packets per random function.
 const PACKETS: usize = 120;
 
 #[test]
 fn two_readings_of_the_semantics_agree() {
-    // The stimulus carries its own reading of the semantics; what it foresees is what the reference machine does.
+    // The stimulus implements the semantics independently; its predictions match the reference machine.
     let seed = random::seed(1);
     let mut hits = Hits::default();
     for number in 0..random::count(400) {
@@ -29,7 +29,7 @@ fn two_readings_of_the_semantics_agree() {
             let (arrival, foreseen) = stimulus.next_foreseen();
             let mut outcome =
                 machine.process(&arrival.packet(), &Choices::seeded(arrival.time_ns, 0, i as u64)).expect("runs");
-            // The stimulus foresees no logs; engines are compared in them by `random_functions_agree`.
+            // The stimulus predicts no logs; `random_functions_agree` compares them between engines.
             outcome.events.clear();
             machine.check_invariants();
             assert_eq!(outcome, foreseen, "function {number}, packet {i}: {arrival:?}\n{}", function.source.text);
@@ -83,7 +83,7 @@ fn models_agree() {
 
 #[test]
 fn shipped_functions_agree_in_every_row() {
-    // The short form of `evidence_coverage`: traces until each row, timer and default was reached in some state.
+    // Short form of `evidence_coverage`: traces until each row, timer and default was reached in some state.
     let kernel = random::is_kernel_there("shipped_functions_agree_in_every_row");
     let seed = random::seed(6);
     for shipped in shipped::shipped() {
@@ -95,7 +95,7 @@ fn shipped_functions_agree_in_every_row() {
                 shipped::verify(variant, &packets, kernel, &mut reached);
             }
             missing = shipped.gaps(&reached, 1);
-            // A row may be for states that take many packets to come to: the long form sees to them.
+            // Some states take many packets to reach: the long form covers a row in each of its states.
             let hit: Vec<_> = reached.points().into_iter().filter(|point| point.hits > 0).collect();
             missing
                 .retain(|point| !hit.iter().any(|other| (&other.element, other.what) == (&point.element, point.what)));

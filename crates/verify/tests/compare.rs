@@ -1,4 +1,4 @@
-//! The comparison and the shrinking, on engines made to differ.
+//! Comparison and shrinking, on engines with deliberate differences.
 
 mod common;
 
@@ -9,7 +9,7 @@ use flowloom_engine::{
 };
 use flowloom_verify::{Arrival, CompareOptions, Kind, ShrinkOptions, compare, shrink};
 
-/// An engine that counts the packets of each first byte, and then goes wrong.
+/// An engine that counts packets by first byte, with an injected fault.
 #[derive(Default)]
 struct Counting {
     counts: BTreeMap<u8, u64>,
@@ -21,17 +21,17 @@ struct Counting {
 enum Fault {
     #[default]
     None,
-    /// Bit 0 of byte 3 is wrong in packets that begin with 7 when 3 such packets came before.
+    /// Bit 0 of byte 3 is flipped in packets that begin with 7, after 3 such packets.
     OneBit,
-    /// The count of 9 skips one after the 200th packet in all.
+    /// The count of 9 skips one after the 200th packet.
     State,
-    /// The state is wrong for a while only.
+    /// The state is temporarily wrong.
     Passing,
-    /// Frames below 4 bytes are refused.
+    /// Frames shorter than 4 bytes are refused.
     Refuses,
-    /// What no verified program does, at packets that begin with 5.
+    /// A fault that no verified program has, at packets that begin with 5.
     Fault,
-    /// A record for user space is another one, at packets that begin with 6.
+    /// A record to user space differs, at packets that begin with 6.
     Event,
 }
 
@@ -107,7 +107,7 @@ fn equal_engines_agree_and_instruments_are_not_compared() {
     assert_eq!((report.packets_compared, report.snapshots_compared), (1000, 10));
     assert_eq!(report.verdicts, [0, 0, 1000, 0, 0]);
     assert_eq!(report.record.entries.len(), 1000);
-    // `fl_noise` differs between a right and a refusing engine.
+    // `fl_noise` differs between a correct and a refusing engine.
     let report = compare(&mut engine(Fault::None), &mut engine(Fault::Refuses), &packets(10), &options).expect("runs");
     assert!(report.agrees());
 }
@@ -146,7 +146,7 @@ fn a_difference_of_state_is_bisected_to_its_packet() {
         let (mut right, mut wrong) = (engine(Fault::None), engine(Fault::State));
         let report = compare(&mut right, &mut wrong, &packets(1000), &options).expect("runs");
         let disagreement = report.disagreement.expect("they differ");
-        // The first packet above 200 that begins with 9.
+        // The first packet after 200 that begins with 9.
         assert_eq!((disagreement.kind, disagreement.position), (Kind::State, Some(207)), "{snapshot_every}");
         assert_eq!(disagreement.state.len(), 1);
         assert_eq!(disagreement.state[0].key, [9]);
@@ -157,7 +157,7 @@ fn a_difference_of_state_is_bisected_to_its_packet() {
 
 #[test]
 fn a_difference_that_passes_is_seen_where_snapshots_are_taken() {
-    // Wrong by 5 from packet 300 on: still wrong at the end, and found to the packet.
+    // Wrong by 5 from packet 300 on, until the end: bisection finds the exact packet.
     let options = CompareOptions { snapshot_every: 250, ..CompareOptions::default() };
     let report = compare(&mut engine(Fault::None), &mut engine(Fault::Passing), &packets(600), &options).expect("runs");
     assert_eq!(report.disagreement.expect("they differ").position, Some(299));
@@ -170,7 +170,7 @@ fn both_begin_with_the_state_that_is_given() {
     let options = CompareOptions { state, ..CompareOptions::default() };
     let (mut right, mut wrong) = (engine(Fault::None), engine(Fault::OneBit));
     let report = compare(&mut right, &mut wrong, &packets(1000), &options).expect("runs");
-    // Two packets that begin with 7 came before the first one, so that the second here is the fourth in all.
+    // Two packets that begin with 7 precede the first one, so that the second here is the fourth in total.
     assert_eq!(report.disagreement.expect("they differ").position, Some(18));
     let shrunk = shrink(&mut right, &mut wrong, &packets(1000), &options, &ShrinkOptions::default(), &mut |_| ());
     assert_eq!(shrunk.expect("runs").expect("they differ").packets.len(), 2);

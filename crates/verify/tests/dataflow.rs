@@ -1,4 +1,4 @@
-//! The dataflow of programs does what the interpreter does.
+//! The dataflow of a program has the same effects as the interpreter.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 mod common;
@@ -15,17 +15,18 @@ use dataflow_corpus::linux::fitted;
 use dataflow_corpus::programs::{case, classical, explored, lowered};
 use dataflow_corpus::{Forms, Subject, after_every_pass, agree, behind_all_passes, mechanisms, packets, random};
 
-/// Cases that an exploration tries.
+/// Number of cases that an exploration tries.
 const TRIES: u64 = 20_000;
-/// Percent of a program's slots that they are to reach.
+/// Percentage of a program's slots that they must reach.
 const ENOUGH: usize = 80;
-/// Of the cases that an exploration finds, so many are run on each form of a dataflow; the long proof runs all.
+/// Maximum number of an exploration's cases that run on each form of a dataflow; the long test runs all.
 const CASES: usize = 12;
-/// Programs of fewer slots are compared after every pass, longer ones behind all of them; the long proof does so after every pass.
+/// Programs with fewer slots are compared after every pass, longer ones after all passes only; the long test compares
+/// all after every pass.
 const SHORT: usize = 200;
-/// Packets of each kind for a lowered function.
+/// Number of packets of each kind for a lowered function.
 const PACKETS: usize = 40;
-/// Random programs; the long proof runs 10,000.
+/// Number of random programs; the long test runs 10,000.
 const RANDOM: u64 = 200;
 
 #[test]
@@ -53,7 +54,7 @@ fn lowered_functions_are_their_dataflow() {
     let functions = shipped();
     assert!(functions.len() > 20, "{}", functions.len());
     for function in functions {
-        // The long proof takes all sets of parameters.
+        // The long test runs all parameter sets.
         for variant in function.variants.iter().take(1) {
             let subject = lowered(variant, &mut seed.clone(), PACKETS);
             let agreed = agree(&subject, &behind_all_passes).unwrap_or_else(|refusal| panic!("{refusal}"));
@@ -63,7 +64,7 @@ fn lowered_functions_are_their_dataflow() {
     }
 }
 
-/// A program in assembler, `r7` being a packet of which 64 bytes are there; `check r3` sees to it that 24 are at `r3`.
+/// Assembles a program with 64 bytes of packet at `r7`; `check r3` adds a bounds check for 24 bytes at `r3`.
 fn behind_check(text: &str) -> Program {
     let check = |line: &str| match line.strip_prefix("check ") {
         Some(register) => format!("r2 = {register}\nr2 += 24\nif r2 > r8 goto out\n"),
@@ -81,11 +82,11 @@ fn behind_check(text: &str) -> Program {
 #[test]
 fn what_is_written_at_one_offset_is_read_at_another() {
     for text in [
-        // Two bases that may be the same.
+        // Two bases that may be equal.
         "r3 = *(u8 *)(r7 + 0)\nr3 &= 15\nr3 += r7\ncheck r3\nr4 = *(u8 *)(r7 + 1)\nr4 &= 15\nr4 += r7\ncheck r4\nr5 = 0x1122334455667788 ll\n\
          *(u32 *)(r3 + 4) = r5\nr1 = *(u64 *)(r4 + 2)\n*(u64 *)(r4 + 9) = r1\nr1 = *(u64 *)(r3 + 7)\n*(u64 *)(r7 + 20) = r1\n\
          r1 = *(u16 *)(r4 + 11)\n*(u16 *)(r7 + 50) = r1",
-        // One base is another and a multiple of four.
+        // One base is another plus a multiple of four.
         "r3 = *(u8 *)(r7 + 0)\nr3 &= 7\nr3 += r7\ncheck r3\nr4 = *(u8 *)(r7 + 1)\nr4 &= 7\nr4 <<= 2\nr4 += r3\ncheck r4\n*(u16 *)(r3 + 13) = 0x4142\n\
          *(u8 *)(r7 + 17) = 0x43\nr1 = *(u32 *)(r4 + 8)\n*(u32 *)(r4 + 14) = r1\nr1 = *(u64 *)(r3 + 16)\n*(u64 *)(r7 + 48) = r1",
         // On one path only, and on both.
@@ -93,10 +94,10 @@ fn what_is_written_at_one_offset_is_read_at_another() {
          if r5 > 7 goto other\n*(u32 *)(r3 + 3) = 0x01020304\n*(u16 *)(r7 + 9) = 0x1111\ngoto met\n\
          other: *(u16 *)(r4 + 5) = 0x0506\n*(u8 *)(r3 + 4) = 7\nmet: r1 = *(u64 *)(r4 + 4)\n*(u64 *)(r7 + 40) = r1\n\
          r1 = *(u64 *)(r7 + 6)\n*(u64 *)(r7 + 48) = r1",
-        // The distance of two addresses by their lower halves.
+        // Difference of two addresses, by their lower halves.
         "w3 = w8\nw3 -= w7\nr5 = *(u8 *)(r7 + 2)\nif r5 > 7 goto half\nw4 = w7\ngoto met\nhalf: w4 = w8\nmet: w4 -= w7\nr3 += r4\n\
          *(u32 *)(r7 + 20) = r3",
-        // An address that paths choose, and the distance to it.
+        // An address selected by the path, and its offset in the packet.
         "r3 = r7\nr5 = *(u8 *)(r7 + 2)\nif r5 > 3 goto one\nr3 += 4\nif r5 > 1 goto one\nr3 += 4\n\
          one: r4 = r3\nr4 -= r7\nr4 &= 0x7fff\nr3 = r7\nr3 += r4\ncheck r3\nr1 = *(u32 *)(r3 + 6)\n*(u32 *)(r3 + 12) = r1\n\
          r1 = *(u64 *)(r7 + 12)\n*(u64 *)(r7 + 40) = r1",
@@ -116,7 +117,7 @@ fn every_mechanism_is_its_dataflow() {
         let mut rng = seed.clone();
         let (mut cases, percent) = explored(&program, &mut rng, 2000, 100);
         assert!(percent >= 95, "{}: {percent}% was reached", program.name);
-        // They begin with what the first case has in the maps.
+        // They start with the map contents of the first case.
         let mut more = case(packets::small_numbers(&mut rng, 600), &mut rng);
         more.packets.extend(packets::short(&mut rng, 61));
         more.state = cases.first().map(|case| case.state.clone()).unwrap_or_default();
@@ -141,7 +142,7 @@ fn random_programs_are_their_dataflow() {
     for number in 0..RANDOM / 2 {
         match agree(&random::subject(random::Kind::Mutant, seed, number), &after_every_pass) {
             Ok(agreed) => packets += agreed.packets,
-            // What an address is as a number no hardware knows.
+            // Hardware has no numeric values of addresses.
             Err(refusal) => {
                 let is_meant = matches!(
                     refusal.why,
@@ -156,7 +157,7 @@ fn random_programs_are_their_dataflow() {
     assert!(packets > 10 * RANDOM, "{packets}");
 }
 
-/// A header of 8 bytes and what its second byte says, up to three times, then one that is copied; as extension headers are followed.
+/// Extension headers: up to three headers of 8 bytes plus a length from the second byte, then one that is copied.
 const HEADERS: &str = "r9 = r7\nr9 += 4\nr6 = 0\n\
     next: r2 = r9\nr2 += 8\nif r2 > r8 goto out\nr3 = *(u8 *)(r9 + 1)\nr3 += 1\nr3 <<= 3\nr2 = r9\nr2 += r3\nif r2 > r8 goto out\n\
     r4 = *(u8 *)(r9 + 0)\nr5 = r2\nr5 -= r7\nr5 &= 0x7fff\nr9 = r7\nr9 += r5\nif r4 != 1 goto last\nr6 += 1\nif r6 < 3 goto next\ngoto out\n\
@@ -168,7 +169,7 @@ fn headers_of_various_lengths_are_found_by_their_place() {
     let mut rng = Rng::from_env(6);
     let packet = |number: usize, rng: &mut Rng| {
         let mut bytes: Vec<u8> = (0..64 + rng.below(200)).map(|_| rng.below(3) as u8).collect();
-        // Sometimes a header is long.
+        // Some headers are long.
         bytes[5] = [0, 1, 2, 6, 12, 16][rng.below(6)];
         Arrival { time_ns: number as u64, port: Port(0), bytes }
     };
@@ -176,11 +177,11 @@ fn headers_of_various_lengths_are_found_by_their_place() {
     let cases = vec![case(packets, &mut rng)];
     let subject = Subject { program: behind_check(HEADERS), cases, sweep_ns: None, routes: None };
     let agreed = agree(&subject, &after_every_pass).unwrap_or_else(|refusal| panic!("{refusal}"));
-    // Some look beyond the window, and most do not.
+    // Some accesses are beyond the window; most are not.
     assert!((20..1000).contains(&agreed.slow), "{}", agreed.slow);
 }
 
-/// Two offsets that are set on both ways of one branch: some of the bits that tell their places are the same.
+/// Two offsets set on both paths of one branch: their selectors share some of their bits.
 const TWO_OFFSETS: &str = "r5 = *(u8 *)(r7 + 0)\nr4 = *(u8 *)(r7 + 1)\nr4 &= 7\nr4 <<= 1\nr4 += 18\nr3 = *(u8 *)(r7 + 2)\nr3 &= 7\nr3 <<= 2\nr3 += 4\n\
     if r5 > 3 goto a\nr4 = 14\nr3 = 2\na: r3 += r7\nr2 = r3\nr2 += 24\nif r2 > r8 goto out\nr9 = *(u8 *)(r3 + 2)\n";
 
@@ -188,7 +189,8 @@ const TWO_OFFSETS: &str = "r5 = *(u8 *)(r7 + 0)\nr4 = *(u8 *)(r7 + 1)\nr4 &= 7\n
 fn offsets_that_one_branch_sets_are_told_apart() {
     let load = "r7 += r4\nr2 = r7\nr2 += 1\nif r2 > r8 goto out\nr1 = *(u8 *)(r7 + 0)\n";
     for rest in [
-        // What was picked at one is added to what was picked at the other, compared with it, and added to the other offset.
+        // The byte selected at one offset is added to that at the other, compared with it, and added to the other
+        // offset.
         format!("{load}r1 += r9\nr0 = r1\nexit"),
         format!("{load}r0 = 1\nif r1 == r9 goto out\nexit"),
         format!("r9 &= 3\nr4 += r9\n{load}r0 = r1\nexit"),

@@ -1,8 +1,8 @@
-//! The long proofs, with their figures on standard output. Run with `cargo test -p flowloom-verify --release --test
-//! evidence -- --ignored --nocapture`.
+//! The long tests; they print their figures. Run with `cargo test -p flowloom-verify --release --test evidence --
+//! --ignored --nocapture`.
 //!
-//! `FLOWLOOM_SEED` and `FLOWLOOM_COUNT` set seed and size, `FLOWLOOM_PACKETS` the length of a trace, `FLOWLOOM_FUNCTION` takes one
-//! function of the repository alone; `FLOWLOOM_TRACES` names the directory of real captures.
+//! `FLOWLOOM_SEED` and `FLOWLOOM_COUNT` set seed and size, `FLOWLOOM_PACKETS` the length of a trace,
+//! `FLOWLOOM_FUNCTION` selects one function of the repository; `FLOWLOOM_TRACES` names the directory of real captures.
 #![allow(clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 mod common;
@@ -20,9 +20,9 @@ use flowloom_verify::{
 };
 use flowloom_wire::{FieldId, Graph, Layers};
 
-/// Every function of the repository on every real capture, its packets coming by port 1 or 2 by their direction: the reference
-/// machine, the interpreter and the kernel agree on every packet, and on the state at the end; frames that the kernel cannot take
-/// are counted. `reached` counts rows in states, timers and defaults.
+/// Every function of the repository on every real capture, with input port 1 or 2 by direction: the reference machine,
+/// the interpreter and the kernel agree on every packet and on the final state; frames that the kernel cannot take are
+/// counted. `reached` counts rows in states, timers and defaults.
 #[test]
 #[ignore = "minutes"]
 fn evidence_captures() {
@@ -67,7 +67,7 @@ fn add(sum: &mut BTreeMap<&'static str, (u64, u64)>, came: &shipped::Compared) {
     }
 }
 
-/// The packets of a capture, by port 1 where they go from a smaller address and port to a larger one, by port 2 where back.
+/// The packets of a capture: port 1 from the smaller address and port to the larger one, port 2 in the other direction.
 fn directed(packets: Vec<Arrival>) -> Vec<Arrival> {
     let fields = ["ip.src", "l4.sport", "ip.dst", "l4.dport"].map(common::field);
     let port = |bytes: &[u8]| {
@@ -78,8 +78,9 @@ fn directed(packets: Vec<Arrival>) -> Vec<Arrival> {
     packets.into_iter().map(|packet| Arrival { port: port(&packet.bytes), ..packet }).collect()
 }
 
-/// Every function of the repository on traces made for it: every row in every state, every timeout and every default action
-/// is hit at least 100 times, but for those that no trace reaches, which are named with the reason; and the engines agree.
+/// Every function of the repository on traces generated for it: every row in every state, every timeout and every
+/// default action is hit at least 100 times, except unreachable ones, which are listed with the reason; and the engines
+/// agree.
 #[test]
 #[ignore = "minutes"]
 fn evidence_coverage() {
@@ -92,7 +93,7 @@ fn evidence_coverage() {
         let mut reached = Reached::new(&shipped.variants[0].function);
         let mut compared: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         let mut packets_run = 0;
-        // Traces of 50,000 packets until every point has its hits; two at least.
+        // Traces of 50,000 packets until every point has its hits; at least two.
         for round in 0..rounds {
             for variant in &shipped.variants {
                 let packets = shipped::made(&variant.function, seed + round, random::packets(50_000));
@@ -121,7 +122,7 @@ fn evidence_coverage() {
     assert!(missing.is_empty(), "below 100 hits: {missing:#?}");
 }
 
-/// What random functions must reach 1000 times: operators, relations, matches, variables, fields, timers, ticks.
+/// Items that random functions must reach 1000 times: operators, relations, matches, variables, fields, timers, ticks.
 fn expected() -> Vec<Hit> {
     let mut hits = vec![Hit::Now, Hit::State, Hit::IdleRearmed, Hit::Created, Hit::Removed, Hit::Rejected, Hit::Goto];
     hits.extend([Hit::Row, Hit::NoMatch, Hit::NoKey]);
@@ -143,7 +144,7 @@ fn expected() -> Vec<Hit> {
         hits.extend([Tick::Before, Tick::At, Tick::After].map(|tick| Hit::Tick(timer, tick)));
     }
     hits.extend(["drop", "pass", "punt", "forward", "reply"].map(Hit::Terminal));
-    // Segments that are made inside of tunnels have no options; `lowering/options.efsm` of the compiler's tests has them.
+    // Generated segments inside tunnels have no options; `lowering/options.efsm` of the compiler's tests covers them.
     for field in FieldId::all().filter(|field| field.name() != "inner.tcp.opt.wscale") {
         hits.extend([Hit::FieldRead(field), Hit::KeyField(field)]);
         hits.extend(field.is_writable().then_some(Hit::FieldWritten(field)));
@@ -151,16 +152,16 @@ fn expected() -> Vec<Hit> {
     hits
 }
 
-/// 10,000 random functions with packets made for them: the engines agree; at least half of the packets match a row, and
-/// every operator, comparison, variable, field, timer and boundary tick is hit at least 1000 times, fields inside of tunnels
-/// at least 250 times.
+/// 10,000 random functions with packets generated for them: the engines agree; at least half of the packets match a
+/// row, and every operator, comparison, variable, field, timer and boundary tick is hit at least 1000 times, fields
+/// inside tunnels at least 250 times.
 #[test]
 #[ignore = "half an hour"]
 fn evidence_random_functions() {
     let seed = random::seed(20_000);
     let count = random::count(10_000);
     let kernel = random::is_kernel_there("evidence_random_functions");
-    // Independent functions, so one half on each of two threads.
+    // The functions are independent: two threads run one half each.
     let halves = [0..count / 2, count / 2..count];
     let mut tally = random::Tally::default();
     std::thread::scope(|scope| {
@@ -194,7 +195,7 @@ fn evidence_random_functions() {
     }
 }
 
-/// Named faults, injected one by one into each engine: all are found, each shrunk to five packets or fewer.
+/// Faults injected one by one into each engine: all are detected, each shrunk to five packets or fewer.
 #[test]
 #[ignore = "a minute"]
 fn evidence_faults() {
@@ -210,8 +211,8 @@ fn evidence_faults() {
     assert!(bad.is_empty(), "{bad:#?}");
 }
 
-/// 100,000 mutated packets for each function of the repository, the capture of malformed packets, and mutated packets on
-/// random functions: no panic, no access outside of a packet, and the engines agree.
+/// 100,000 mutated packets for each function of the repository, the capture of malformed packets, and mutated packets
+/// on random functions: no panic, no access outside a packet, and the engines agree.
 #[test]
 #[ignore = "minutes"]
 fn evidence_mutated() {

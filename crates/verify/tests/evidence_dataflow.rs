@@ -1,7 +1,8 @@
-//! The dataflow of programs beside the interpreter, at length. Run with `make evidence ONLY=dataflow`.
+//! Long comparison of the dataflow of programs with the interpreter. Run with `make evidence ONLY=dataflow`.
 //!
-//! `FLOWLOOM_PART` takes one part: `classical`, `functions`, `linux`, `random`; `FLOWLOOM_OBJECT` those objects whose name holds it,
-//! `FLOWLOOM_FUNCTION` one function, `FLOWLOOM_COUNT` so many random programs, `FLOWLOOM_SEED` other ones.
+//! `FLOWLOOM_PART` selects one part: `classical`, `functions`, `linux`, `random`; `FLOWLOOM_OBJECT` objects by a part
+//! of their name, `FLOWLOOM_FUNCTION` one function; `FLOWLOOM_COUNT` sets the number of random programs,
+//! `FLOWLOOM_SEED` their seed.
 #![allow(clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 mod common;
@@ -22,29 +23,30 @@ use dataflow_corpus::programs::{case, classical, explored, lowered};
 use dataflow_corpus::{Agreed, Subject, after_every_pass, agree, linux, packets, random};
 
 const TEST: &str = "evidence_dataflow";
-/// Random programs, unless said otherwise.
+/// Default number of random programs.
 const RANDOM: u64 = 10_000;
-/// Packets of each capture: the first ones, and as many from all over it.
+/// Packets of each capture: the first 100, and as many spread over the rest.
 const OF_A_CAPTURE: usize = 100;
-/// Cases that an exploration of one of Linux's programs tries.
+/// Number of cases that an exploration of one of Linux's programs tries.
 const TRIES: u64 = 10_000;
-/// Of a hundred of Linux's programs that verify so many have a dataflow at least.
+/// Minimum percentage of the verified Linux programs that have a dataflow.
 const LEAST_PERCENT: usize = 80;
-/// Of a thousand random programs so many do; those in which something has gone wrong may use addresses as numbers.
+/// Minimum per 1000 random programs that have one; mutants may use addresses as numbers.
 const LEAST_SOUND: usize = 999;
 const LEAST_MUTANTS: usize = 900;
-/// Cases that an exploration of a classical program tries, and what they are to reach.
+/// Number of cases that an exploration of a classical program tries, and the percentage of slots to reach.
 const CLASSICAL: (u64, usize) = (20_000, 80);
-/// A map of more bytes is large, and a program that has one is run on so many of the cases that were found.
+/// Size above which a map is large, and the number of cases to run where a program has a large map.
 const LARGE_BYTES: u64 = 1 << 24;
 const CASES_OF_LARGE: usize = 6;
-/// Packets of each kind for a lowered function.
+/// Number of packets of each kind for a lowered function.
 const PACKETS: usize = 300;
 
-/// The dataflow of programs does what the interpreter does, as it is built, as text and back, and after every pass: verdict, bytes,
-/// maps and events, on all classical programs, all lowered functions with all their parameters, Linux's programs that verify, and
-/// 10,000 random programs and 2,500 damaged ones; on made packets, broken and short ones, on cases that exploration finds and on captures. Of Linux's
-/// programs at least 80% have a dataflow; why the others have none is told.
+/// The dataflow of programs has the same effects as the interpreter, as built, after a round trip through text, and
+/// after every pass: verdict, bytes, maps and events, on all classical programs, all lowered functions with all their
+/// parameter sets, Linux's programs that verify, and 10,000 random programs and 2,500 mutated ones; on generated,
+/// corrupted and short packets, on cases found by exploration and on captures. At least 80% of Linux's programs have a
+/// dataflow; the reasons why others have none are printed.
 #[test]
 #[ignore = "a quarter of an hour"]
 fn evidence_dataflow() {
@@ -71,14 +73,14 @@ fn evidence_dataflow() {
     }
 }
 
-/// What came of the programs of one part.
+/// Results for the programs of one part.
 #[derive(Default)]
 struct Tally {
     programs: usize,
     agreed: Vec<Agreed>,
-    /// Those that are refused, by reason.
+    /// Refused programs, by reason.
     refused: BTreeMap<String, Vec<String>>,
-    /// Those that do not do what the interpreter does.
+    /// Programs that differ from the interpreter.
     differ: Vec<String>,
 }
 
@@ -100,7 +102,7 @@ impl Tally {
     }
 }
 
-/// Runs all of them, as many at a time as there are processors.
+/// Runs all of them, one thread per processor.
 fn each(count: usize, one: impl Fn(usize) -> (String, Subject) + Sync) -> Tally {
     let (next, tally) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
     let work = || {
@@ -141,13 +143,13 @@ fn each(count: usize, one: impl Fn(usize) -> (String, Subject) + Sync) -> Tally 
 fn of_classical(captured: &[Arrival], rng: &mut Rng) -> bool {
     let Some(clang) = Clang::find(TEST) else { return false };
     let started = Instant::now();
-    // The newer instructions too.
+    // Also for newer instructions.
     let programs: Vec<Program> = ["-mcpu=v2", "-mcpu=v3"].iter().flat_map(|cpu| classical(&clang, cpu)).collect();
     let rngs: Vec<Rng> = programs.iter().map(|_| rng.fork()).collect();
     let tally = each(programs.len(), |number| {
         let (program, mut rng) = (programs[number].clone(), rngs[number].clone());
         let (mut cases, _) = explored(&program, &mut rng, CLASSICAL.0, CLASSICAL.1);
-        // Where maps are large, each case takes a second for each form.
+        // With large maps, each case takes a second per form.
         let is_large =
             program.maps.iter().any(|map| u64::from(map.max_entries) * u64::from(map.value_bytes) > LARGE_BYTES);
         if is_large {

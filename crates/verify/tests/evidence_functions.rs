@@ -1,4 +1,4 @@
-//! Long proofs about single functions of the repository, beside judges that know nothing of them.
+//! Long tests of single functions of the repository against independent models.
 #![allow(clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 mod judges;
@@ -9,7 +9,7 @@ use flowloom_trace::{CaptureReader, traces_from_env};
 use flowloom_verify::Arrival;
 use judges::{gtpu, kvs, netfilter, paxos, shipped, tcp, tracked};
 
-/// The packets of a capture, named without its ending; `None` where it is not at hand.
+/// The packets of a capture, named without its extension; `None` where it is not available.
 fn capture(test: &str, name: &str) -> Option<Vec<Arrival>> {
     let captures = traces_from_env().unwrap_or_else(|error| panic!("{error}")).unwrap_or_default();
     let is_it = |path: &std::path::PathBuf| path.file_name().is_some_and(|f| f.to_string_lossy().starts_with(name));
@@ -25,9 +25,9 @@ fn capture(test: &str, name: &str) -> Option<Vec<Arrival>> {
     Some(packets.collect())
 }
 
-/// `conntrack` beside the kernel's connection tracking on captures and on made connections: every packet that the kernel calls valid
-/// passes, also when attacks stand between them; data outside of the window, acknowledgements of what was never sent and blind resets
-/// are dropped.
+/// `conntrack` against the kernel's connection tracking, on captures and on generated connections: every packet that
+/// the kernel calls valid passes, also between attacks; data outside the window, acknowledgements of data that was
+/// never sent and blind resets are dropped.
 #[test]
 #[ignore = "a minute"]
 fn evidence_conntrack() {
@@ -54,9 +54,9 @@ fn evidence_conntrack() {
     all.iter().for_each(tracked::Judged::assert);
 }
 
-/// Paxos with the functions as coordinator and three acceptors, and models as two more proposers and as learners, on a network
-/// that loses 10% of the messages and delivers the others in any order, some twice: no instance of 100,000 has two values. Without the
-/// comparison of rounds some have.
+/// Paxos with the functions as coordinator and three acceptors, and models as two more proposers and as learners, on a
+/// network that loses 10% of the messages, reorders the others, and duplicates some: none of 100,000 instances has two
+/// values. Without the comparison of rounds some have.
 #[test]
 #[ignore = "a minute"]
 fn evidence_paxos() {
@@ -71,9 +71,9 @@ fn evidence_paxos() {
     assert!(agrees.lost * 100 > agrees.messages * 9 && agrees.late * 2 > agrees.messages, "not lost, not reordered");
 }
 
-/// The key-value cache beside a model over a million operations, one in flight for each key, packets lost on both sides, values
-/// forgotten and keys that find no room: nothing stale. Where answers may come after the next operation on their key, some
-/// are; the race in four steps.
+/// The key-value cache against a model over a million operations, one outstanding for each key, with packets lost on
+/// both sides, expired values and keys that find no room: nothing is stale. Where answers may arrive after the next
+/// operation on their key, some are stale; the race in four steps.
 #[test]
 #[ignore = "a minute"]
 fn evidence_kv_cache() {
@@ -95,11 +95,11 @@ fn evidence_kv_cache() {
     assert_eq!(race.iter().map(|(_, answer)| *answer).collect::<Vec<_>>(), [None, None, Some(2), Some(1)]);
 }
 
-/// GTP-U offloading: both tunnels of every UE are learnt by an echo request of the function's own, connections that match leave for the
-/// edge as they were sent and return in the right tunnel, with and without address translation; all other packets pass bit for bit.
-/// With models of UEs, core and edge; with the capture and a service that nobody in it asks for, sent up and down; and with the
-/// capture and every connection that begins in it offloaded. `scapy` builds what was made anew and comes to the same bytes, `tshark`
-/// finds every checksum right.
+/// GTP-U offloading: both tunnels of every UE are learnt by an echo request of the function, matching connections leave
+/// for the edge as sent and return in the right tunnel, with and without address translation; all other packets pass
+/// bit for bit. Runs with models of UEs, core and edge; with the capture and a service that no packet of it addresses,
+/// sent up and down; and with the capture and every connection that begins in it offloaded. `scapy` rebuilds the
+/// generated packets to the same bytes, `tshark` verifies every checksum.
 #[test]
 #[ignore = "a minute"]
 fn evidence_gtpu_offload() {

@@ -1,4 +1,4 @@
-//! The policer and dynamic NAT beside models of what they are for, at length.
+//! Long tests of the policer and dynamic NAT against models of their purpose.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod models;
@@ -10,10 +10,11 @@ fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
-/// The policer on every engine beside token buckets, for four hosts at a time: a packet passes exactly where a bucket with a
-/// clock of microseconds passes it; counts and those of a bucket with a clock of nanoseconds are within 1% at the end, and never
-/// more than a burst apart; in floods also those of a bucket that wants whole tokens. From time 0, and from shortly before the registers
-/// are half round, wrap, and wrap for the thousandth time; with silences up to three wraps.
+/// The policer on every engine against token buckets, for four hosts at a time: a packet passes exactly where a bucket
+/// with a microsecond clock passes it; counts and those of a bucket with a nanosecond clock are within 1% at the end,
+/// and never more than a burst apart; in floods also those of a bucket that requires whole tokens. From time 0, and
+/// from shortly before the registers reach half their range, wrap, and wrap for the thousandth time; with silences of
+/// up to three wraps.
 #[test]
 #[ignore = "a proof: run by `make evidence`"]
 fn evidence_policer() {
@@ -40,7 +41,7 @@ fn evidence_policer() {
                 let t =
                     bucket::run("evidence_policer", seed + i as u64, interval_us, burst, start_ns, traffic, packets);
                 let off = deviation(t.passed, t.in_bucket);
-                // Held against it in a flood only.
+                // Compared with it in a flood only.
                 let strict = match traffic {
                     Traffic::Flood => format!("{:>7} {:>6}", t.in_strict, t.strict_apart),
                     Traffic::Mixed => format!("{:>7} {:>6}", "-", "-"),
@@ -63,8 +64,9 @@ fn evidence_policer() {
     }
 }
 
-/// Dynamic NAT on every engine beside a list of who has which port: no port is mapped twice, answers reach who asked with right
-/// checksums, a flow keeps its port, what nobody asked for stays out, and all ports are given back; 8, 256 and 32768 ports.
+/// Dynamic NAT on every engine against a list of port owners: no port is mapped twice, answers reach the requester with
+/// valid checksums, a flow keeps its port, unsolicited packets are dropped, and all ports are released; 8, 256 and
+/// 32768 ports.
 #[test]
 #[ignore = "a proof: run by `make evidence`"]
 fn evidence_nat() {
@@ -89,7 +91,7 @@ fn evidence_nat() {
         );
         assert!(t.out > 0 && t.answers > 0 && t.unasked > 0 && (packets < 100_000 || t.reused > 0), "{t:?}");
     }
-    // A new flow every 350 us: the ports go round in 11.5 s, and each is free again by then.
+    // A new flow every 350 us: the ports are reused after 11.5 s, and each is free again by then.
     let refused = nat::one_after_the_other("evidence_nat", 0x8000, 350_000, 100_000);
     println!("100,000 flows one after the other by 32,768 ports: {refused} refused");
     assert_eq!(refused, 0);

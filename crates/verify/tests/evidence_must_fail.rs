@@ -1,7 +1,7 @@
-//! Programs that Linux's verifier must refuse, before ours. Run with `make evidence ONLY=must-fail`.
+//! Runs our verifier on programs that Linux's verifier must refuse. Run with `make evidence ONLY=must-fail`.
 //!
-//! `scripts/linux-verifier-cases` makes them; `FLOWLOOM_CASES` names another folder of them, `FLOWLOOM_CASE` takes those whose
-//! name holds it.
+//! `scripts/linux-verifier-cases` makes them; `FLOWLOOM_CASES` names another folder of them, `FLOWLOOM_CASE` selects
+//! them by a part of their name.
 #![allow(clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 mod must_fail;
@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use flowloom_testkit::skip;
 use must_fail::{Case, Judged, Kernel, Ours, adapted, cases, own, reasons, table};
 
-/// So many programs that are written to be refused are refused by both at least; fewer mean that something was lost.
+/// Minimum number of must-fail programs that both refuse; fewer mean that cases were lost.
 const FEWEST_REFUSED: usize = 150;
 
-/// The cases of Linux 6.1's verifier tables and 6.12's `__failure` and `__success` functions as XDP, judged by the running
-/// kernel and by us: nothing that touches memory other than its own is accepted; every difference is listed with its reason.
+/// The cases of Linux 6.1's verifier tables and 6.12's `__failure` and `__success` functions as XDP, judged by the
+/// running kernel and by our verifier: no program that accesses memory other than its own is accepted; every difference
+/// is listed with its reason.
 #[test]
 #[ignore = "minutes"]
 fn evidence_must_fail() {
@@ -54,7 +55,7 @@ fn evidence_must_fail() {
     assert!(is_enough, "{refused} programs are refused by both, at least {FEWEST_REFUSED} are expected");
 }
 
-/// The folder of cases, made where it is not there yet.
+/// The folder of cases, built where it does not exist yet.
 fn folder() -> Result<PathBuf, String> {
     if let Some(folder) = std::env::var_os("FLOWLOOM_CASES") {
         return Ok(folder.into());

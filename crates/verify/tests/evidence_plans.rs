@@ -1,7 +1,7 @@
-//! Plans of everything that the repository has, with their figures on standard output. Run with `cargo test -p flowloom-verify
+//! Plans of all programs and functions of the repository; prints their figures. Run with `cargo test -p flowloom-verify
 //! --release --test evidence_plans -- --ignored --nocapture`.
 //!
-//! `FLOWLOOM_PROGRAM` takes the programs with this in their name alone, and shows how long each pass takes.
+//! `FLOWLOOM_PROGRAM` selects programs by a part of their name, and prints the time of each pass.
 #![allow(clippy::panic, clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 
 mod common;
@@ -18,16 +18,17 @@ use flowloom_plan::{Options, PASSES, Plan, Refusal, Scheme, Target, check, plan}
 use flowloom_testkit::Clang;
 use flowloom_verifier::{Options as Proving, Proof, verify};
 
-/// Planning is to take less; how long it takes decides nothing.
+/// Expected upper bound of planning time; the time decides nothing.
 const SLOW: Duration = Duration::from_secs(2);
-/// A plan is made so often; the median counts.
+/// Number of times that a plan is made; the median counts.
 const TIMES: usize = 3;
-/// So many functions have a plan at least.
+/// Minimum number of functions that have a plan.
 const ENOUGH: usize = 14;
 
-/// Every classical program, as clang compiles it for the oldest and for a newer instruction set, and every function of the repository
-/// becomes a plan in which the checker finds no fault, or is refused with its line, the reason and a way out: stages, cycles,
-/// the scheme of each map, and the seconds that making the dataflow, all passes and the plan take together, the median of three.
+/// Every classical program, as clang compiles it for the oldest and for a newer instruction set, and every function of
+/// the repository has a plan in which the checker finds no fault, or is refused with its line, the reason and a
+/// workaround. Prints stages, cycles, the scheme of each map, and the seconds that the dataflow, all passes and the
+/// plan take together, the median of three.
 #[test]
 #[ignore = "a minute"]
 fn evidence_plans() {
@@ -68,7 +69,7 @@ fn evidence_plans() {
     }
 }
 
-/// The plan of a program, and how long it took.
+/// The plan of a program, and the time that it took.
 fn made(program: &Program, shows_passes: bool) -> (Result<Plan, Box<Refusal>>, Duration) {
     let proof = verify(program, &Proving::default()).unwrap_or_else(|error| panic!("{}: {error}", program.name));
     if shows_passes {

@@ -1,4 +1,4 @@
-//! How the lowered functions compare with hand-written C.
+//! Compares the lowered functions with hand-written C.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod twin;
@@ -6,12 +6,12 @@ mod twin;
 use twin::timed::{Nanoseconds, TIMED, measure};
 use twin::{CPUS, Clang, Costs, DEFAULTS, captures, side_by_side, stimulus};
 
-/// Most instructions that a lowered function may take for one of its twin's.
+/// Maximum ratio of instructions executed by a lowered function to those of its twin.
 const MAX_RATIO: f64 = 1.1;
 
-/// Every lowered function that has a hand-written C twin executes at most 1.1 times the instructions of it and calls as many
-/// helpers on maps, on packets that reach every row and on each capture of `FLOWLOOM_TRACES`. All helper calls, those that read
-/// the clock or redirect too, are reported beside them, and nanoseconds in the kernel, by test runs of both in turn, which
+/// Every lowered function that has a hand-written C twin executes at most 1.1 times its instructions and calls as many
+/// map helpers, on packets that reach every row and on each capture of `FLOWLOOM_TRACES`. Also prints all helper calls,
+/// including those that read the clock or redirect, and nanoseconds in the kernel, from alternating test runs, which
 /// decide nothing.
 #[test]
 #[ignore = "a proof: run by `make evidence`"]

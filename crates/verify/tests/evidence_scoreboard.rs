@@ -1,7 +1,8 @@
-//! Linux's own XDP programs on the interpreter and in the kernel. Run with `make evidence ONLY=scoreboard`.
+//! Runs Linux's own XDP programs on the interpreter and in the kernel. Run with `make evidence ONLY=scoreboard`.
 //!
-//! `scripts/linux-objects` makes the objects; `FLOWLOOM_OBJECTS` names another folder of them. `FLOWLOOM_OBJECT` takes those
-//! whose name holds it, `FLOWLOOM_TRIES` sets how long each program is explored; with either the book is left alone.
+//! `scripts/linux-objects` makes the objects; `FLOWLOOM_OBJECTS` names another folder of them. `FLOWLOOM_OBJECT`
+//! selects objects by a part of their name, `FLOWLOOM_TRIES` sets the tries per exploration; with either of the two the
+//! book is not updated.
 #![allow(clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 mod scoreboard;
@@ -11,11 +12,11 @@ use std::path::{Path, PathBuf};
 use flowloom_testkit::skip;
 use scoreboard::{Came, Row, fitted, page, trial};
 
-/// So many programs of the packages at hand run and are compared; fewer mean that something was lost.
+/// Minimum number of programs that run and are compared; fewer mean that programs were lost.
 const FEWEST_EQUAL: usize = 225;
 
-/// Why a program may be refused: functions of the kernel, helpers and kinds of maps that Flowloom does not have, fields that this
-/// kernel does not have.
+/// Legitimate reasons to refuse a program: kernel functions, helpers and map kinds that Flowloom does not support, and
+/// fields that this kernel does not have.
 const LACKING: [&str; 4] = [
     "a function of the kernel, which is not supported",
     "`) is not supported",
@@ -23,10 +24,9 @@ const LACKING: [&str; 4] = [
     "the kernel has none of this name",
 ];
 
-/// Every XDP program of Linux 6.1's and 6.12's samples and self tests, and of xdp-tools: read, explored, and compared with the
-/// kernel on verdict, ports, bytes, events and maps, and with the proof of our verifier; it proves those safe that run, and no
-/// other. The table is in the book (`linux.md`), with the reasons of what is
-/// refused or not reached.
+/// Every XDP program of Linux 6.1's and 6.12's samples and self tests, and of xdp-tools: read, explored, and compared
+/// with the kernel on verdict, ports, bytes, events and maps, and with the proof of our verifier, which proves exactly
+/// the programs that run. The table is in the book (`linux.md`), with the reasons for refusals and unreached code.
 #[test]
 #[ignore = "minutes"]
 fn evidence_scoreboard() {
@@ -77,7 +77,7 @@ fn evidence_scoreboard() {
         rows.iter().filter(|row| row.ratio().is_some_and(|ratio| ratio > 1.5)).map(ToString::to_string).collect();
     assert!(long.is_empty(), "our verifier looks at more than 1.5 times what the kernel's does: {long:#?}");
     assert!(otherwise.is_empty(), "our verifier judges {} programs otherwise: {otherwise:#?}", otherwise.len());
-    // Only for what is in no list of what Flowloom is to run.
+    // Only features outside the supported set.
     let is_foreign = |why: &str| LACKING.iter().any(|lacking| why.contains(lacking));
     let unfounded = rows.iter().filter(|row| match &row.came {
         Came::Refused(why) => !is_foreign(why),

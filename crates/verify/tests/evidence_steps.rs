@@ -1,4 +1,4 @@
-//! The long proof for steps, with its figures on standard output; `FLOWLOOM_SEED` and `FLOWLOOM_COUNT` set seed and size.
+//! The long test of steps, which prints its figures; `FLOWLOOM_SEED` and `FLOWLOOM_COUNT` set seed and size.
 #![allow(clippy::panic, clippy::print_stdout)]
 
 mod common;
@@ -6,8 +6,9 @@ mod common;
 use common::random;
 use flowloom_verify::Reach;
 
-/// Of 4000 random functions those whose rows push, pop, encapsulate and decapsulate, with packets made for them: reference
-/// machine, interpreter and kernel agree on every packet and on the state at the end, each step taken at least 1000 times.
+/// Of 4000 random functions those whose rows push, pop, encapsulate and decapsulate, with packets generated for them:
+/// reference machine, interpreter and kernel agree on every packet and on the final state, each step taken at least
+/// 1000 times.
 #[test]
 #[ignore = "minutes"]
 fn evidence_steps() {

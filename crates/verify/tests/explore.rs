@@ -1,4 +1,4 @@
-//! Exploring programs of which nothing is known.
+//! Exploration of programs from their code alone.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn program(text: &str) -> Arc<Program> {
     Arc::new(Program { section: "xdp".into(), insns, maps, ..Program::default() })
 }
 
-/// A program behind the bounds check of 64 bytes: `r6` is the context, `r7` the packet.
+/// Explores a program after the bounds check of 64 bytes: `r6` is the context, `r7` the packet.
 fn behind(text: &str) -> Explored {
     let text = format!(
         "r6 = r1\nr7 = *(u32 *)(r1 + 0)\nr2 = *(u32 *)(r1 + 4)\nr3 = r7\nr3 += 64\nif r3 > r2 goto out\n{text}\n\
@@ -36,7 +36,7 @@ fn behind(text: &str) -> Explored {
     explored
 }
 
-/// What each of these programs does last can only be reached by meaning it.
+/// The last instructions of each of these programs can only be reached by directed changes.
 #[test]
 fn reaches_what_chance_would_not() {
     for (what, text) in [

@@ -1,4 +1,4 @@
-//! Faults injected one by one are all found, and shrunk to five packets or fewer.
+//! Injected faults are all detected, and shrunk to five packets or fewer.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Functions of the repository beside judges that know nothing of them: the small forms; the long ones are evidence.
+//! Short tests of functions of the repository against independent models; the long ones are evidence.
 #![allow(clippy::panic, clippy::print_stderr)]
 
 mod judges;

@@ -1,5 +1,5 @@
-//! Every function that ships, and every small function of the lowering's tests, in the kernel: the verifier takes the
-//! program with counters and without, with locks and without, and it does there what the machine does.
+//! Every function of the repository and every small function of the lowering's tests, in the kernel: the verifier
+//! accepts the program with and without counters, with and without locks, and it agrees with the machine.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use flowloom_isa::insn::class;
 use flowloom_lower::{LowerError, LowerOptions, kernel_lacks, lower};
 use flowloom_testkit::{PacketBuilder, Rng, mutate};
 
-/// Sources in the folder, and in the folders in it.
+/// Sources in the folder and its subfolders.
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for path in std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
@@ -33,7 +33,7 @@ fn state(engine: &mut dyn Datapath) -> Snapshot {
     snapshot
 }
 
-/// The deepest byte of the frame that the program stores to.
+/// Stack depth in bytes: the deepest store of the program.
 fn stack_bytes(program: &Program) -> i16 {
     let stores = program.insns.iter().filter(|i| matches!(i.class(), class::ST | class::STX) && i.dst == 10);
     stores.map(|i| -i.off).max().unwrap_or(0)
@@ -56,12 +56,12 @@ fn the_kernel_takes_every_lowered_function_and_runs_it_as_the_machine() {
         let text = std::fs::read_to_string(&file).unwrap();
         for out in [None, Some("2")] {
             let params: Vec<(String, String)> = out.iter().map(|p| ("out".to_owned(), (*p).to_owned())).collect();
-            // A function without the parameter has been seen when it was not given.
+            // Functions without the parameter were covered without it.
             let Ok((function, _)) = compile(name, &text, &params) else { continue };
             let function = Arc::new(function);
             for (counters, attached) in [(false, false), (true, false), (false, true)] {
                 let program = match lower(&function, &LowerOptions { counters, attached }) {
-                    // Said below, of the program that is not attached.
+                    // Reported below, for the program that is not attached.
                     Err(LowerError::Kernel { .. }) if attached && !kernel_lacks(&function).is_empty() => continue,
                     lowered => lowered.unwrap(),
                 };

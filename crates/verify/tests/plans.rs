@@ -1,4 +1,4 @@
-//! Plans of functions of the repository, lowered.
+//! Plans of lowered functions of the repository.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 mod common;
@@ -19,7 +19,7 @@ use flowloom_verifier::{Options as Proving, verify};
 use flowloom_verify::{CompareOptions, compare};
 use flowloom_vm::Interpreter;
 
-/// A line of the golden grid: the figures of a plan, or the code of the refusal.
+/// A line of the golden table: the figures of a plan, or the code of the refusal.
 fn row(name: &str, program: &Program) -> String {
     let proof = verify(program, &Proving::default()).unwrap_or_else(|error| panic!("{name}: {error}"));
     let plan = match plan(program, &proof, &Options::default()) {
@@ -43,7 +43,7 @@ fn row(name: &str, program: &Program) -> String {
     )
 }
 
-/// The golden grid of plans: one line for each function and program, so that a regression is a diff of one line.
+/// The golden table of plans: one line for each function and program, so that a regression is a diff of one line.
 /// `FLOWLOOM_BLESS=1` accepts the new figures. The checker finds no fault in any of the plans.
 #[test]
 fn plans_have_their_figures() {
@@ -58,7 +58,7 @@ fn plans_have_their_figures() {
     golden("tests/golden/plans.txt", &grid);
 }
 
-/// Runs a program beside its plan, in the order of its stages.
+/// Compares a program with its plan, executed in the order of its stages.
 fn agrees_in_stage_order(name: &str) {
     let program = Arc::new(mechanisms::programs().into_iter().find(|program| program.name == name).unwrap());
     let proof = verify(&program, &Proving::default()).unwrap_or_else(|error| panic!("{error}"));
@@ -77,13 +77,13 @@ fn agrees_in_stage_order(name: &str) {
     assert!(report.packets_compared >= 2000, "{report:?}");
 }
 
-/// Each packet finds the entries that the program's own order gives, although all reads come before all writes.
+/// Each packet reads the entries as in program order, although all reads precede all writes.
 #[test]
 fn entries_of_other_keys_are_found_before_an_own_change() {
     agrees_in_stage_order("another_entry_is_changed_before");
 }
 
-/// The result of an insertion takes account of the packet's own deletion, although neither has committed.
+/// The result of an insertion accounts for the packet's own deletion, although neither has committed.
 #[test]
 fn an_insertion_finds_the_room_of_an_own_deletion() {
     agrees_in_stage_order("an_entry_is_deleted_before_another_is_added");

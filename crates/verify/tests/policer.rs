@@ -1,4 +1,4 @@
-//! The policer is a token bucket for each host: the same rate in the long run, never further apart than a burst.
+//! The policer is a token bucket for each host: the same long-term rate, never more than a burst apart.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod models;
@@ -40,7 +40,7 @@ fn a_flood_passes_at_the_rate_of_the_tokens() {
 
 #[test]
 fn a_token_may_come_every_microsecond() {
-    // Its clock is no finer than that, so only the bucket with the same clock says when each packet passes.
+    // Its clock has the same resolution, so only the bucket with the same clock predicts each packet.
     let tally = run("a_token_may_come", seed(), 1, 1000, 0, Traffic::Mixed, 20_000);
     assert!(tally.passed < tally.packets && tally.passed > tally.packets / 10, "{tally:?}");
 }

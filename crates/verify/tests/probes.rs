@@ -1,6 +1,6 @@
-//! Maps and helpers, order by order: interpreter and kernel give the same answers, errors and contents.
+//! Maps and helpers, operation by operation: interpreter and kernel return the same results, errors and contents.
 //!
-//! Programs in C (`probes/*.bpf.c`) do what a packet says and write what they are answered into the packet or a map.
+//! Programs in C (`probes/*.bpf.c`) execute the operations in a packet and write the results into the packet or a map.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use flowloom_vm::{Interpreter, fib};
 
 const PACKETS: usize = 4000;
 
-/// What clang and the kernel make of a probe; `None` where one of them is not there.
+/// A probe compiled by clang, if clang and the kernel are available; `None` otherwise.
 fn probe(test: &str, name: &str, macros: &[&str]) -> Option<Program> {
     if let Err(reason) = KernelEngine::available() {
         skip(test, &reason.to_string());
@@ -30,7 +30,7 @@ fn probe(test: &str, name: &str, macros: &[&str]) -> Option<Program> {
     Some(object.program("probe").unwrap().clone())
 }
 
-/// Both do the same with these packets; states are compared after each so many.
+/// Asserts that both engines agree on these packets; states are compared every `snapshot_every` packets.
 fn agree(title: &str, program: &Program, packets: &[Arrival], snapshot_every: usize) -> Report {
     let mut interp = Interpreter::new(Arc::new(program.clone())).unwrap_or_else(|error| panic!("{title}: {error}"));
     let mut kernel = KernelEngine::load(program).unwrap_or_else(|error| panic!("{title}: {error}"));
@@ -61,7 +61,7 @@ fn maps_answer_as_the_kernels_do() {
         ("PERCPU_HASH", "0", "5", "1", "0"),
         ("PERCPU_HASH", "BPF_F_NO_PREALLOC", "5", "1", "0"),
         ("PERCPU_ARRAY", "0", "5", "0", "0"),
-        // Never full: what an LRU table forgets is its own choice.
+        // Never full: the kernel chooses the victims of an LRU table.
         ("LRU_HASH", "0", "400", "1", "0"),
         ("LRU_PERCPU_HASH", "0", "400", "1", "0"),
         ("LPM_TRIE", "BPF_F_NO_PREALLOC", "5", "2", "0"),
@@ -83,7 +83,7 @@ fn maps_answer_as_the_kernels_do() {
     }
 }
 
-/// A text that has something for helpers that read texts.
+/// A string for helpers that parse strings.
 fn text(rng: &mut Rng) -> Vec<u8> {
     const PIECES: [&[u8]; 22] = [
         b" ",
@@ -118,22 +118,22 @@ fn text(rng: &mut Rng) -> Vec<u8> {
     text
 }
 
-/// What no program has at an address: of processes, of nobody, and of the kernel, but never there.
+/// Addresses that fault: user space, the null page, and the top of the kernel's range.
 const NO_ADDRESSES: [u64; 7] = [0, 1, 8, 4096, 0x7fff_ffff_e000, 0x7fff_ffff_f000, !0xfff];
-/// What is no address where they have 48 bits. Where a processor has 57, Linux tries them [arch/x86/mm/maccess.c], and fails otherwise.
+/// Non-canonical addresses for 48 bits. With 57 bits, Linux tries them [arch/x86/mm/maccess.c], and fails otherwise.
 const NO_ADDRESSES_OF_48_BITS: [u64; 3] = [0x8000_0000_0000, 0x7fff << 48, 0xffff_7fff_ffff_f000];
 
-/// Numbers that are no addresses here.
+/// Numbers that are no valid addresses here.
 fn no_addresses() -> Vec<u64> {
     let sizes = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let more = if sizes.contains("48 bits virtual") { &NO_ADDRESSES_OF_48_BITS[..] } else { &[] };
     [&NO_ADDRESSES[..], more].concat()
 }
 
-/// Rounds that `loop` may be asked for.
+/// Iteration counts for `loop`.
 const ROUNDS: [u64; 10] = [0, 1, 5, 300, 8 << 20, (8 << 20) + 1, 1 << 32, (1 << 32) + 5, u32::MAX as u64, u64::MAX];
 
-/// A format, right or nearly, and what its values are.
+/// A valid or almost valid format string, and the kinds of its values.
 fn format(rng: &mut Rng) -> (Vec<u8>, u8) {
     const NUMBERS: [&str; 14] = ["d", "i", "u", "x", "X", "ld", "lli", "lu", "llx", "lX", "c", "px", "p", "pK"];
     const TEXTS: [&str; 8] = ["s", "s", "pks", "pus", "pI4", "pi4", "pI6", "pi6"];
@@ -149,13 +149,13 @@ fn format(rng: &mut Rng) -> (Vec<u8>, u8) {
         let width = *rng.pick(&["", "", "", "1", "4", "9", "20", "70000"]);
         let (kind, what) = match rng.below(4) {
             0 => (rng.below(2) * 3, *rng.pick(&NUMBERS)),
-            // Without room the kernel goes on behind its buffer at `%pB`.
+            // Without room the kernel writes beyond its buffer at `%pB`.
             1 if is_full => (0, *rng.pick(&["ps", "pS"])),
             1 => (0, *rng.pick(&["ps", "pS", "pB"])),
             _ => (1 + rng.below(2), *rng.pick(&TEXTS)),
         };
         text.extend_from_slice(flags.as_bytes());
-        // How many digits a hash has is chance.
+        // The number of digits of a hashed pointer is random.
         if what != "p" && what != "pK" {
             text.extend_from_slice(width.as_bytes());
         }
@@ -173,7 +173,7 @@ fn format(rng: &mut Rng) -> (Vec<u8>, u8) {
             _ => AFTER[rng.below(AFTER.len())],
         };
         text.extend_from_slice(after);
-        // What follows would get the values of others, or what lies between them.
+        // Later conversions would get the values of others, or padding.
         if after.starts_with(b"%") && after != b"%%" || width == "70000" {
             break;
         }
@@ -200,7 +200,7 @@ fn helpers_answer_as_the_kernels_do() {
                 let mut b = if rng.chance(1, 3) { rng.below(1 << 20) as i32 } else { b };
                 match what {
                     20 => answer = rng.pick(&no_addresses()).to_le_bytes(),
-                    // The last round that is begun is 255.
+                    // The last iteration that starts is 255.
                     21 | 22 => answer = rng.pick(&ROUNDS).to_le_bytes(),
                     24 => (text, flags) = format(&mut rng),
                     _ => {}
@@ -209,7 +209,7 @@ fn helpers_answer_as_the_kernels_do() {
                     b = *rng.pick(&[0, 0, 0, 1]);
                 }
                 if what == 24 {
-                    // An address that could be one of the kernel's has a name there.
+                    // A valid kernel address would be printed as a symbol there.
                     b &= 0xf_ffff;
                 }
                 let mut packet = vec![0x5a; 14];
@@ -238,7 +238,8 @@ fn records_are_those_of_the_kernel_to_their_last_byte() {
                 let mut packet = vec![0x5a; 14];
                 let mut flags = rng.below(256) as u8;
                 let mut length = rng.below(1 << 16) as u16;
-                // The last rounds are about buffers that fill up; the kernel engine logs 256 events of a packet.
+                // The last rounds are about buffers that fill up; the kernel engine logs at most 256 events of a
+                // packet.
                 let what = if round > 2 { 5 } else { rng.below(5) as u8 };
                 if what == 5 && rng.chance(1, 2) {
                     (flags, length) = (flags | 128, length | 4096);
@@ -327,7 +328,7 @@ fn routes_and_lengths_are_judged_as_in_the_kernel() {
         lookup[0] = if target.is_ipv6() { 10 } else { 2 };
         lookup[6..8].copy_from_slice(&rng.pick(&[60_u16, 1400, 1401, 1501]).to_le_bytes());
         lookup[8..12].copy_from_slice(&rng.pick(&[1_u32, 1, 1, 2, 3, 4, 9]).to_le_bytes());
-        // Flow information of IPv6, the kind of service of IPv4.
+        // Flow information of IPv6, type of service of IPv4.
         lookup[12..16].fill(0);
         let sources = ["10.0.1.5", "2001:db8:1::5", "fe80::5", "::1", "ff02::5"];
         let source: IpAddr = rng.pick(if target.is_ipv6() { &sources[1..] } else { &sources[..1] }).parse().unwrap();
@@ -342,7 +343,7 @@ fn routes_and_lengths_are_judged_as_in_the_kernel() {
         }
         let table = *rng.pick(&[0_u32, 77, 253, 254, 255, 256]);
         lookup[48..52].copy_from_slice(&table.to_le_bytes());
-        // Not as from this host: that has an answer of its own.
+        // Not the flag for packets from this host: its result differs.
         let flags = (rng.below(64) as u8) & !2;
         let mut packet = vec![0x5a; 14];
         packet.extend([flags, *rng.pick(&[0, 1, 2, 3, 9]), 0, 0]);
@@ -364,7 +365,7 @@ fn redirects_to_sockets_are_the_kernels() {
     let Some(program) = probe(test, "sockets.bpf.c", &[]) else { return };
     let mut rng = Rng::new(15);
     let packets = arrivals((0..PACKETS).map(|_| rng.bytes(64)));
-    // No socket is bound: the action in the flags.
+    // No socket is bound: the action is in the flags.
     agree(test, &program, &packets, 64);
     let state = r#"{"sockets": [{"key": ["0x01","0x00","0x00","0x00"], "value": ["0x07","0x00","0x00","0x00"]}]}"#;
     let options = CompareOptions { state: Snapshot::from_json(state).unwrap(), ..CompareOptions::default() };
@@ -372,7 +373,7 @@ fn redirects_to_sockets_are_the_kernels() {
     let mut kernel = KernelEngine::load(&program).unwrap();
     let report = compare(&mut interp, &mut kernel, &packets, &options).unwrap();
     assert!(report.disagreement.is_none(), "{:#?}", report.disagreement);
-    // The socket under the key, with the bytes that the program wrote.
+    // The socket for the key, with the bytes that the program wrote.
     interp.restore(&options.state).unwrap();
     let outcome = interp.process(&Packet { bytes: &[1, 2, 0, 0], port: Port(1) }, &Choices::seeded(0, 1, 0)).unwrap();
     let [sent] = outcome.outputs.as_slice() else { panic!("{outcome:?}") };

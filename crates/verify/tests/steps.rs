@@ -6,7 +6,7 @@ mod common;
 use common::random;
 use flowloom_verify::Reach;
 
-/// Packets that each random function runs.
+/// Number of packets per random function.
 const PACKETS: usize = 120;
 
 #[test]

@@ -1,4 +1,4 @@
-//! The stimulus reaches what it should, and its own reading of the semantics agrees with the reference machine.
+//! The stimulus reaches its targets, and its predictions agree with the reference machine.
 
 mod common;
 
@@ -12,7 +12,7 @@ use flowloom_verify::{CompareOptions, Reached, Stimulus, StimulusOptions, compar
 fn reach(function: &Arc<Function>, packets: usize, least: u64) -> (Stimulus, String, Vec<String>) {
     let mut stimulus = Stimulus::new(Arc::clone(function), 1, StimulusOptions::of(function));
     let packets = stimulus.take_packets(packets);
-    // The comparison sweeps as the stimulus expects it.
+    // Use the sweep period that the stimulus assumes.
     let (mut machine, mut other) = (Machine::new(Arc::clone(function)), Machine::new(Arc::clone(function)));
     let options = CompareOptions { sweep_ns: sweep_period(function), ..CompareOptions::default() };
     assert!(compare(&mut machine, &mut other, &packets, &options).expect("the machine runs").agrees());

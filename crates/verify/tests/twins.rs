@@ -1,4 +1,4 @@
-//! The hand-written C twins do what the functions do, and the kernel takes them.
+//! The hand-written C twins agree with the functions, and the kernel accepts them.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod twin;
@@ -37,8 +37,9 @@ fn twins_do_what_the_functions_do_on_captures() {
     }
 }
 
-/// Broken packets, one byte or the length at a time, and every checksum there is. The door of port knocking is open and big
-/// flow marks from the second packet of a flow on, so that what each reads of a packet shows.
+/// Corrupted packets, one byte or the length at a time, with every combination of checksums. The door of port knocking
+/// is open and big flow marks from the second packet of a flow on, so that the output depends on the fields that each
+/// reads.
 #[test]
 fn twins_read_broken_packets_alike() {
     let Some(clang) = Clang::find("twins_read_broken_packets_alike") else { return };
@@ -72,7 +73,7 @@ fn v6() -> PacketBuilder {
     PacketBuilder::new().ipv6([1; 16], [2; 16])
 }
 
-/// A packet to `port` of every way through the parse graph.
+/// A packet to `port` for every path through the parse graph.
 fn shapes(port: u16) -> Vec<Vec<u8>> {
     let chain = |kinds: &[Extension]| kinds.iter().fold(v6(), |packet, kind| packet.extension(kind.clone()));
     let first = Extension::Fragment { offset_units: 0, more: true };
@@ -98,7 +99,7 @@ fn shapes(port: u16) -> Vec<Vec<u8>> {
     packets.iter().map(PacketBuilder::build).collect()
 }
 
-/// The frame, cut at every length and with each byte of its headers changed.
+/// The frame, truncated at every length and with each byte of its headers changed.
 fn broken(frame: &[u8]) -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = (0..=frame.len()).map(|len| frame[..len].to_vec()).collect();
     for at in 12..frame.len() {

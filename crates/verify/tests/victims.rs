@@ -1,4 +1,4 @@
-//! Engines that choose what full tables forget: the reference follows, and tells needless choices.
+//! Engines that choose the eviction victims of full tables: the reference follows, and reports needless evictions.
 #![allow(clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use flowloom_vm::Interpreter;
 
 const ENTRIES: usize = 2;
 
-/// An interpreter whose table forgets its largest key.
+/// An interpreter whose table evicts its largest key.
 struct Chooser {
     inner: Interpreter,
-    /// Says so at this packet although there is room.
+    /// At this packet it reports an eviction although there is room.
     needless_at: usize,
     packets: usize,
     last: Vec<Eviction>,
@@ -62,7 +62,7 @@ impl Datapath for Chooser {
     }
 }
 
-/// Puts the first byte of each packet into a table for two.
+/// Stores the first byte of each packet in a table with two entries.
 fn interpreter() -> Interpreter {
     let map = MapDef {
         name: "seen".into(),
@@ -108,7 +108,7 @@ fn compared(firsts: &[u8], needless_at: usize) -> flowloom_verify::Report {
 
 #[test]
 fn the_reference_forgets_what_the_target_chose() {
-    // By itself it would forget 1 for 3, the target forgets 2.
+    // On its own the reference would evict 1 for 3; the target evicts 2.
     let report = compared(&[1, 2, 3, 1, 4, 5, 1], usize::MAX);
     assert!(report.agrees(), "{:?}", report.disagreement);
     assert_eq!(report.packets_compared, 7);

@@ -46,7 +46,7 @@ pub(super) fn pools(function: &Function, rng: &mut Rng) -> (BTreeMap<FieldId, Ve
                         pools.entry(*field).or_default().extend(near);
                     }
                     Condition::Within { operand: Wide::Field(field), values, .. } => {
-                        // Of a long list the first and the last, and some between.
+                        // Of a long list take the first, the last, and some between.
                         let step = values.len().div_ceil(16).max(1);
                         let some = values.iter().step_by(step).chain(values.last());
                         let near = some.flat_map(|(low, high)| [*low, *high, high.wrapping_add(1)]);

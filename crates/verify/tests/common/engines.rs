@@ -1,4 +1,4 @@
-//! The engines that are held against the reference machine.
+//! The engines that are compared with the reference machine.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use flowloom_lower::{LowerOptions, lower};
 use flowloom_verify::{CompareOptions, sweep_period};
 use flowloom_vm::Interpreter;
 
-/// Why the kernel cannot be asked here.
+/// Reason why the kernel engine is not available, if it is not.
 pub fn no_kernel() -> Option<String> {
     KernelEngine::available().err().map(|reason| reason.to_string())
 }
@@ -30,10 +30,10 @@ pub fn options(function: &Arc<Function>, program: &Program) -> CompareOptions {
     CompareOptions { sweep_ns: sweep_period(function), layouts: layouts(program), ..CompareOptions::default() }
 }
 
-/// An engine, or why there is none.
+/// An engine, or the reason why there is none.
 pub type Engine = Result<Box<dyn Datapath>, String>;
 
-/// The engines beside the reference machine, by name; an engine that does not take the program says why.
+/// The engines other than the reference machine, by name; an error for an engine that does not take the program.
 pub fn targets(program: &Program, with_kernel: bool) -> Vec<(&'static str, Engine)> {
     let interpreter = Interpreter::new(Arc::new(program.clone()))
         .map(|interp| flowloom_proofcheck::checked(interp).with_strict_stack());

@@ -1,4 +1,4 @@
-//! Faults injected one by one into one engine.
+//! Injects faults one by one into one engine.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use flowloom_verify::{Arrival, CompareOptions, ShrinkOptions, Shrunk, Stimulus, 
 
 use super::engines;
 
-/// Packets of each trace.
+/// Number of packets per trace.
 const PACKETS: usize = 4000;
 
-/// What became of one fault.
+/// Result for one fault.
 pub struct Found {
     pub engine: &'static str,
     pub fault: String,
-    /// The function and the place in it where the fault was seen first.
+    /// The function, and the site where the fault was first detected.
     pub place: String,
     pub shrunk: Option<Shrunk>,
-    /// The packet of the trace where it was seen, from 1.
+    /// Number of the packet of the trace that detected it, from 1.
     pub at: usize,
 }
 
@@ -31,7 +31,7 @@ struct Case {
     options: CompareOptions,
 }
 
-/// Makes an engine for a function, which is the faulty one for model faults.
+/// Makes an engine for a function; for model faults it is the faulty one.
 fn engine(name: &str, function: &Arc<Function>) -> Option<Box<dyn Datapath>> {
     if name == "machine" {
         return Some(Box::new(Machine::new(Arc::clone(function))));
@@ -46,7 +46,7 @@ fn cases() -> Vec<Case> {
         .map(|function| {
             let packets = Stimulus::new(Arc::clone(&function), 5, StimulusOptions::of(&function)).take_packets(PACKETS);
             let program = engines::program(&function);
-            // A context that is wrong lives for a few milliseconds: often enough to meet it.
+            // A wrong context lives for a few milliseconds: compare often enough to see it.
             let options = CompareOptions { snapshot_every: 50, ..engines::options(&function, &program) };
             Case { function, packets, options }
         })
@@ -63,7 +63,7 @@ fn try_one(case: &Case, target: &mut dyn Datapath) -> Option<(Shrunk, usize)> {
     Some((shrunk?, position + 1))
 }
 
-/// Injects every fault into the engine called `name`; each at the first place where a trace shows it.
+/// Injects every fault into the engine called `name`, each at the first site where a trace detects it.
 pub fn inject_all(name: &'static str) -> Vec<Found> {
     let cases = cases();
     let mut all = Vec::new();
@@ -97,7 +97,7 @@ pub fn inject_all(name: &'static str) -> Vec<Found> {
     all
 }
 
-/// The results as a table, and what is missing from a clean one.
+/// Table of the results, and the faults that were not detected or not shrunk.
 pub fn judge(all: &[Found]) -> (String, Vec<String>) {
     let mut table = format!(
         "{:8} {:24} {:14} {:>7} {:24} {:>7} {:>7}\n",

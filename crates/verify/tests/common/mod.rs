@@ -1,4 +1,4 @@
-//! Functions that the tests run, as models: these tests do not depend on the language.
+//! Functions under test, as models: these tests do not depend on the language.
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::panic, clippy::print_stderr)]
 
 pub mod engines;
@@ -135,8 +135,8 @@ pub fn big_flow(threshold: u64) -> Arc<Function> {
     function("bigflow", vec![element("flows", &FIVE_TUPLE, &["small", "big"], &["packets"], rows, Terminal::Pass)])
 }
 
-/// Something of everything: two elements, `biflow`, both timers, globals, signed registers, metadata, header writes, a
-/// small table.
+/// A mix of features: two elements, `biflow`, both timers, globals, signed registers, metadata, header writes, a small
+/// table.
 pub fn many_things() -> Arc<Function> {
     let register = |i| Expr::Register(i);
     let signed = |name: &str| Variable { ty: Type { width_bits: 32, signed: true }, ..u32_variable(name) };
@@ -168,7 +168,7 @@ pub fn many_things() -> Arc<Function> {
     };
     let ports = Condition::Range { field: field("l4.dport"), low: 53, high: 81, negated: false };
     let rows = vec![
-        // An inner host opens; a second register takes the port, a global counts flows.
+        // An inner host opens; a second register stores the port, a global counts flows.
         row(
             &[0],
             vec![field_is("tcp.is_syn", 1), private(false)],
@@ -183,7 +183,7 @@ pub fn many_things() -> Arc<Function> {
             ],
             actions(vec![meta(Expr::Constant(1))], out()),
         ),
-        // The second register keeps the count from before.
+        // The second register keeps the previous count.
         row(
             &[1],
             vec![compare(register(0), Relation::Less, Expr::Constant(3))],

@@ -1,4 +1,4 @@
-//! Many random functions on all engines.
+//! Runs many random functions on all engines.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,24 +17,24 @@ fn from_env(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
 }
 
-/// The seed of a test, from the environment or `default`; printed, so that a failure can be repeated.
+/// Seed of a test, from the environment or `default`; printed, so that a failure can be reproduced.
 pub fn seed(default: u64) -> u64 {
     let seed = from_env("FLOWLOOM_SEED", default);
     eprintln!("seed {seed} (FLOWLOOM_SEED)");
     seed
 }
 
-/// How much of a test is to be done, from the environment or `default`.
+/// Number of iterations of a test, from the environment or `default`.
 pub fn count(default: u64) -> u64 {
     from_env("FLOWLOOM_COUNT", default)
 }
 
-/// How many packets each of its traces has, from the environment or `default`.
+/// Number of packets per trace, from the environment or `default`.
 pub fn packets(default: u64) -> usize {
     from_env("FLOWLOOM_PACKETS", default) as usize
 }
 
-/// Whether the kernel takes part; says so where it does not.
+/// True if the kernel engine is available; prints `SKIP` where it is not.
 pub fn is_kernel_there(test: &str) -> bool {
     let reason = engines::no_kernel();
     if let Some(reason) = &reason {
@@ -43,7 +43,7 @@ pub fn is_kernel_there(test: &str) -> bool {
     reason.is_none()
 }
 
-/// What a run over many functions came to.
+/// Totals over many functions.
 #[derive(Default)]
 pub struct Tally {
     pub functions: u64,
@@ -52,12 +52,12 @@ pub struct Tally {
     /// Packets compared, by engine.
     pub compared: std::collections::BTreeMap<String, u64>,
     pub refused: std::collections::BTreeMap<String, u64>,
-    /// Functions that an engine refuses because they are too large for it, by engine.
+    /// Number of functions that an engine refuses for their size, by engine.
     pub too_large: std::collections::BTreeMap<String, u64>,
     pub disagreements: Vec<String>,
 }
 
-/// Whether an engine refused a function for its size: that is its right, and said so.
+/// True if an engine refused a function for its size, which is a documented limit.
 pub fn is_too_large(error: &str) -> bool {
     ["bytes of stack, eBPF has 512", "a jump farther than", "and a jump reaches", "BPF program is too large"]
         .iter()
@@ -82,8 +82,8 @@ impl Tally {
     }
 }
 
-/// Compares every engine with the reference machine on `packets`. An engine that does not take the function is an error
-/// in words.
+/// Compares every engine with the reference machine on `packets`. For an engine that does not take the function the
+/// result is an error message.
 pub fn compare_all(
     function: &Arc<Function>,
     packets: &[Arrival],
@@ -106,17 +106,17 @@ pub fn compare_all(
     reports
 }
 
-/// Runs functions `numbers` of `seed`, `packets` packets each; stops after the third disagreement.
+/// Runs functions `numbers` of `seed` with `packets` packets each; stops after the third disagreement.
 pub fn run(seed: u64, numbers: Range<u64>, packets: usize, kernel: bool) -> Tally {
     run_some(Reach::Software, |_| true, seed, numbers, packets, kernel)
 }
 
-/// Whether a function has steps that change the frame.
+/// True if a function has steps that change the frame.
 pub fn changes_frame(function: &Function) -> bool {
     function.elements.iter().flat_map(|e| &e.rows).any(|row| row.actions.changes_frame())
 }
 
-/// As [`run`], with the functions of a reach that `wanted` picks.
+/// Like [`run`], on the functions of a reach that `wanted` selects.
 pub fn run_some(
     reach: Reach,
     wanted: impl Fn(&Function) -> bool,
@@ -161,7 +161,7 @@ pub fn run_some(
     tally
 }
 
-/// A disagreement as one wants to read it.
+/// Report of a disagreement, shrunk.
 fn smallest(function: &Arc<Function>, packets: &[Arrival], name: &str, seed: u64, number: u64) -> String {
     let program = engines::program(function);
     let options = engines::options(function, &program);

@@ -1,4 +1,4 @@
-//! The functions of the repository, found in its folders, and the parameters that they are proved with.
+//! The functions of the repository, found in its folders, and the parameters that they are tested with.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,25 +10,25 @@ use flowloom_verify::{Arrival, CompareOptions, Point, Reached, Stimulus, Stimulu
 
 use super::engines;
 
-/// One function with each of its sets of parameters.
+/// A function with each of its parameter sets.
 pub struct Shipped {
-    /// The name of its file.
+    /// Name of its file.
     pub name: String,
-    /// The function with one set of parameters after the other; all have the same elements and rows.
+    /// The function with each parameter set; all have the same elements and rows.
     pub variants: Vec<Variant>,
 }
 
-/// A function with its parameters set.
+/// A function with one parameter set.
 pub struct Variant {
     pub function: Arc<Function>,
-    /// The parameters as they would be written on the command line.
+    /// The parameters as written on the command line.
     pub params: String,
 }
 
-/// Parameters as they are written: name and value.
+/// Parameters as (name, value) pairs.
 type Set = &'static [(&'static str, &'static str)];
 
-/// The sets of parameters of functions whose defaults leave something out of reach of a trace, or make it rare: limits that take
+/// Parameter sets of functions whose defaults make some points unreachable or rare in a trace: limits that take
 /// thousands of packets of one flow, tables that take thousands of flows to fill.
 const SETS: &[(&str, &[Set])] = &[
     ("conntrack", &[&[("open_first", "1"), ("open_last", "1")], &[("loose", "1")]]),
@@ -42,10 +42,10 @@ const SETS: &[(&str, &[Set])] = &[
     ("super_spreader", &[&[], &[("limit", "3")]]),
 ];
 
-/// Silences of seconds in place of hours.
+/// Timeouts of seconds in place of hours.
 const SHORT: Set = &[("handshake", "1s"), ("established", "3s"), ("ending", "2s")];
 
-/// What no trace reaches, or only seldom, and why. All else of every function is reached as often as is asked for.
+/// Points that traces never or rarely reach, with the reason. All other points reach the required number of hits.
 const RARE: &[Rare] = &[
     Rare {
         functions: &["conntrack"],
@@ -68,7 +68,7 @@ const RARE: &[Rare] = &[
     ended("reset", 5),
 ];
 
-/// The connection of `opening` is forgotten in the same moment.
+/// The connection of `opening` expires at the same time.
 const fn ended(state: &'static str, least: u64) -> Rare {
     Rare {
         functions: &[
@@ -90,7 +90,7 @@ struct Rare {
     element: &'static str,
     what: What,
     state: Option<&'static str>,
-    /// Hits that are asked for all the same; `None` where it cannot be reached.
+    /// Required hits nevertheless; `None` where it is unreachable.
     least: Option<u64>,
     reason: &'static str,
 }
@@ -101,7 +101,7 @@ impl Rare {
     }
 }
 
-/// The functions under `functions/`, and those of the corpus.
+/// The functions in `functions/` and in the corpus.
 pub fn shipped() -> Vec<Shipped> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut sources = entries(&root.join("corpus"));
@@ -137,14 +137,14 @@ fn load(path: &Path) -> Shipped {
     Shipped { variants: sets.iter().map(variant).collect(), name }
 }
 
-/// The ports that need not be set, set all the same: 2, and 1 for the second, so that packets leave where they did not come from.
+/// Optional ports, set to 2 for the first and 1 for the second, so that packets do not leave by their input port.
 fn ports(text: &str) -> Vec<(String, String)> {
     let names = text.lines().filter_map(|line| Some(line.strip_prefix("param ")?.split_once(": port;")?.0.trim()));
     names.zip([2, 1]).map(|(name, port)| (name.to_owned(), port.to_string())).collect()
 }
 
 impl Shipped {
-    /// Why the kernel cannot run it, if it cannot.
+    /// Reason why the kernel cannot run it, if it cannot.
     pub fn no_kernel(&self) -> Option<String> {
         let function = &self.variants[0].function;
         kernel_lacks(function).first().map(|lack| lack.render(function))
@@ -154,14 +154,14 @@ impl Shipped {
         RARE.iter().find(|rare| rare.functions.contains(&self.name.as_str()) && rare.is(point))
     }
 
-    /// The points below `least` hits that should have them.
+    /// The points with too few hits: fewer than `least`, or than the exception for them allows.
     pub fn gaps(&self, reached: &Reached<'_>, least: u64) -> Vec<Point> {
         let is_gap =
             |point: &Point| self.rare(point).is_none_or(|rare| point.hits < rare.least.unwrap_or(0).min(least));
         reached.gaps(least).into_iter().filter(is_gap).collect()
     }
 
-    /// The points that traces reach seldom or never, each with the reason; fails where one of the latter is reached all the same.
+    /// The exceptions, with reasons; fails where a point that counts as unreachable was reached.
     pub fn excuses(&self, reached: &Reached<'_>) -> String {
         let mut text = String::new();
         for point in reached.points() {
@@ -179,11 +179,11 @@ impl Shipped {
     }
 }
 
-/// What came of one trace: packets compared and refused by each engine.
+/// Result of one trace: packets compared and refused by each engine.
 pub type Compared = Vec<(&'static str, u64, u64)>;
 
-/// Makes a trace and compares every engine on it with the reference machine, whose coverage is added to `reached`; fails
-/// at a disagreement.
+/// Compares every engine with the reference machine on a trace and adds the reference's coverage to `reached`; fails at
+/// a disagreement.
 pub fn verify(variant: &Variant, packets: &[Arrival], kernel: bool, reached: &mut Reached<'_>) -> Compared {
     let function = &variant.function;
     let program = engines::program(function);
@@ -206,7 +206,7 @@ pub fn verify(variant: &Variant, packets: &[Arrival], kernel: bool, reached: &mu
     compared
 }
 
-/// Packets made for a function.
+/// Packets generated for a function.
 pub fn made(function: &Arc<Function>, seed: u64, count: usize) -> Vec<Arrival> {
     Stimulus::new(Arc::clone(function), seed, StimulusOptions::of(function)).take_packets(count)
 }

@@ -1,4 +1,4 @@
-//! Linux's programs: those that our verifier takes, with what their loaders would give them.
+//! Linux's programs that our verifier accepts, with the settings of their loaders.
 
 #[path = "../scoreboard/fitted.rs"]
 pub mod fitted;
@@ -16,23 +16,23 @@ use flowloom_vm::Interpreter;
 use super::programs::case;
 use super::{Subject, packets};
 
-/// A program, and the object that it is from.
+/// A program and its object file.
 pub struct Linux {
     pub object: String,
     pub program: Arc<Program>,
 }
 
-/// What the objects at hand hold: programs that are proved safe, and how many others there are.
+/// Programs of the objects: those that are proved safe, and the number of others.
 pub struct Found {
     pub objects: usize,
     pub verified: Vec<Linux>,
     pub others: usize,
 }
 
-/// All XDP programs of the objects, of which `FLOWLOOM_OBJECT` may name a part.
+/// All XDP programs of the objects; `FLOWLOOM_OBJECT` may be a part of an object's name.
 ///
 /// # Errors
-/// The objects cannot be made.
+/// The objects cannot be built.
 pub fn found() -> Result<Found, String> {
     let folder = fitted::objects()?;
     let entries = std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -62,7 +62,7 @@ pub fn found() -> Result<Found, String> {
     Ok(found)
 }
 
-/// A program on the cases that an exploration finds, on captures, on made packets and on short ones.
+/// A program on cases found by exploration, on captures, and on generated and short packets.
 pub fn subject(linux: &Linux, captured: &[Arrival], rng: &mut Rng, tries: u64) -> Subject {
     let routes = fitted::routes(&linux.program);
     let options = ExploreOptions { seed: rng.next_u64(), tries, routes: routes.clone(), ..ExploreOptions::default() };
@@ -71,7 +71,7 @@ pub fn subject(linux: &Linux, captured: &[Arrival], rng: &mut Rng, tries: u64) -
     let mut more = captured.to_vec();
     more.extend(packets::made(rng, 200));
     more.extend(packets::short(rng, 122));
-    // They find the state of the first case, and what they leave of it.
+    // The packets start from the state of the first case, after its own packets.
     let mut first = cases.first().cloned().unwrap_or_else(|| case(Vec::new(), rng));
     first.packets.extend(more);
     cases.push(first);

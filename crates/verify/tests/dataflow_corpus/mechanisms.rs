@@ -1,9 +1,9 @@
-//! A small program for each thing that is followed in a way of its own, so that each has a case.
+//! One small program for each mechanism of the dataflow.
 
 use flowloom_isa::{MapDef, MapKind, Member, Program, Sibling, asm};
 
-/// Name, maps, and instructions behind the check for 64 bytes: `r6` is the context, `r7` the packet, `r8` its end. `packet 40` takes
-/// both anew, and checks for so many bytes.
+/// Name, maps, and instructions after the bounds check for 64 bytes: `r6` is the context, `r7` the packet, `r8` its
+/// end. `packet 40` reloads both pointers and checks for 40 bytes.
 const PROGRAMS: &[(&str, &str, &str)] = &[
     (
         "words_read_again_after_own_writes",
@@ -107,7 +107,8 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
          r4 = *(u8 *)(r7 + 4)\nr1 = r9\nr2 = 0\nif r4 > 7 goto drop\ncall ringbuf_submit\ngoto out\ndrop: r5 = *(u32 *)(r9 + 8)\n\
          *(u32 *)(r7 + 20) = r5\ncall ringbuf_discard",
     ),
-    // Bytes that no path stores, or one of two; offsets that only the run knows; two records given back out of order.
+    // Bytes that no path stores, or only one of two; offsets known at run time only; two records submitted out of
+    // order.
     (
         "records_are_stored_in_part",
         ".map ring ringbuf key 0 value 0 entries 4096\n",
@@ -194,7 +195,7 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
          take: r2 = 8\nr3 = 0\ncall ringbuf_reserve\nif r0 == 0 goto out\nr1 = *(u64 *)(r7 + 1)\n*(u64 *)(r0 + 0) = r1\n\
          r4 = *(u8 *)(r7 + 1)\nr1 = r0\nr2 = 0\nif r4 > 7 goto drop\ncall ringbuf_submit\ngoto out\ndrop: call ringbuf_discard",
     ),
-    // Different states enter the same program by as many tail calls.
+    // Different states enter the same program after the same number of tail calls.
     (
         "paths_meet_in_another_program",
         ".map programs array key 4 value 4 entries 4\n.map counts array key 4 value 8 entries 2\n",
@@ -234,7 +235,8 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
          goto out\nadd_second: *(u64 *)(r10 - 16) = 7\nr1 = map[limits] ll\nr2 = r10\nr2 += -8\nr3 = r10\nr3 += -16\nr4 = 1\n\
          call map_update_elem",
     ),
-    // Three entries for four keys: whether the second change finds room depends on the first, and the third on that.
+    // Three entries for four keys: whether the second update finds room depends on the first, and that of the third on
+    // the second.
     (
         "an_entry_is_deleted_before_another_is_added",
         ".map limits hash key 4 value 8 entries 3\n",
@@ -258,7 +260,7 @@ fn program(name: &str, maps: &str, text: &str) -> Program {
         let (label, rest) = line.split_once(": ").unwrap_or(("", line));
         let label = if label.is_empty() { String::new() } else { format!("{label}: ") };
         match rest.trim().strip_prefix("packet ") {
-            // The answer of the call before is kept.
+            // The return value of the previous call is preserved.
             Some(bytes) => format!("{label}{}", check(bytes)),
             None => format!("{line}\n"),
         }
@@ -270,7 +272,7 @@ fn program(name: &str, maps: &str, text: &str) -> Program {
         check("64")
     );
     let mut program = asm::program(name, &text).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
-    // The notation has no maps of maps or of programs.
+    // The assembler has no syntax for maps of maps or of programs.
     let inside = program.maps.first().cloned();
     for map in program.maps.iter_mut().filter(|map| map.name == "outer") {
         map.kind = MapKind::ArrayOfMaps;
@@ -286,7 +288,7 @@ fn program(name: &str, maps: &str, text: &str) -> Program {
     program
 }
 
-/// Programs that tail calls lead to; the maps are those of the program that calls them.
+/// Targets of tail calls; they share the maps of the program that calls them.
 const SIBLINGS: [(&str, &str); 3] = [
     ("drops", "r0 = 1\nexit"),
     (

@@ -1,7 +1,7 @@
-//! What the dataflow of programs is compared on, and how.
+//! Compares the dataflow of programs with the interpreter.
 //!
-//! [`agree`] builds the dataflow of a program and runs it beside the interpreter; what makes other forms of a dataflow is handed to
-//! it, so that every form is held to the same cases.
+//! [`agree`] builds the dataflow of a program and runs it against the interpreter; callers pass a function that derives
+//! other forms of the dataflow, so that every form runs the same cases.
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::panic, clippy::print_stderr, clippy::unwrap_used)]
 
 pub mod linux;
@@ -24,22 +24,22 @@ use flowloom_verify::explore::Case;
 use flowloom_verify::{CompareOptions, ShrinkOptions, compare, shrink};
 use flowloom_vm::{Interpreter, fib};
 
-/// Forms of a dataflow that are to do the same, by name.
+/// Derives equivalent forms of a dataflow, with their names.
 pub type Forms = dyn Fn(Dataflow) -> Vec<(String, Dataflow)>;
 
-/// The dataflow as it was built.
+/// The dataflow as built.
 pub fn as_built(dataflow: Dataflow) -> Vec<(String, Dataflow)> {
     vec![("as built".to_owned(), dataflow)]
 }
 
-/// The dataflow as it was built, as text and back, and behind all passes.
+/// The dataflow as built, after a round trip through text, and after all passes.
 pub fn behind_all_passes(dataflow: Dataflow) -> Vec<(String, Dataflow)> {
     let read: Dataflow = dataflow.to_string().parse().unwrap_or_else(|error| panic!("{}: {error}", dataflow.name));
     let optimized = optimize(&dataflow, &Target::default());
     vec![("as built".to_owned(), dataflow), ("as text".to_owned(), read), ("behind all passes".to_owned(), optimized)]
 }
 
-/// The dataflow as it was built, as text and back, and after every pass.
+/// The dataflow as built, after a round trip through text, and after every pass.
 pub fn after_every_pass(dataflow: Dataflow) -> Vec<(String, Dataflow)> {
     let mut forms = behind_all_passes(dataflow);
     forms.truncate(2);
@@ -51,24 +51,24 @@ pub fn after_every_pass(dataflow: Dataflow) -> Vec<(String, Dataflow)> {
     forms
 }
 
-/// A program, and what it is run on.
+/// A program and its test cases.
 pub struct Subject {
     pub program: Program,
     pub cases: Vec<Case>,
-    /// How often both engines sweep.
+    /// Sweep period of both engines.
     pub sweep_ns: Option<u64>,
-    /// What `fib_lookup` and `check_mtu` ask.
+    /// Routes for `fib_lookup` and `check_mtu`.
     pub routes: Option<fib::Table>,
 }
 
-/// What came of a program.
+/// Result for a program.
 #[derive(Debug, Default, Clone)]
 pub struct Agreed {
     pub packets: u64,
-    /// Of the first dataflow, as it was built.
+    /// Of the first dataflow as built.
     pub nodes: usize,
     pub effects: usize,
-    /// Packets of the last form that were for the slow path.
+    /// Packets of the last form that took the slow path.
     pub slow: u64,
     pub took: Duration,
 }
@@ -79,13 +79,13 @@ pub fn built(program: &Arc<Program>) -> Result<Dataflow, Box<Refusal>> {
     build(program, &proof)
 }
 
-/// Runs every form of the program's dataflow beside the interpreter, on every case.
+/// Runs every form of the program's dataflow against the interpreter, on every case.
 ///
 /// # Errors
 /// The program has no dataflow.
 pub fn agree(subject: &Subject, forms: &Forms) -> Result<Agreed, Box<Refusal>> {
     let mut agreed = Agreed::default();
-    // What a loader sets before it loads the program makes another program.
+    // Constants set by a loader make a different program.
     let mut by_constants: BTreeMap<&BTreeMap<String, Vec<u8>>, Vec<&Case>> = BTreeMap::new();
     subject.cases.iter().for_each(|case| by_constants.entry(&case.constants).or_default().push(case));
     for cases in by_constants.values() {
@@ -108,8 +108,8 @@ pub fn agree(subject: &Subject, forms: &Forms) -> Result<Agreed, Box<Refusal>> {
     Ok(agreed)
 }
 
-/// Both engines do the same in a case; how many packets that were, and how many of them were for the slow path. Those are longer than
-/// the window.
+/// Checks that both engines agree on a case; returns the number of packets, and of those that took the slow path, which
+/// are longer than the window.
 fn agree_on(subject: &Subject, program: &Arc<Program>, (form, dataflow): (&str, &Dataflow), case: &Case) -> (u64, u64) {
     let mut interp = Interpreter::new(Arc::clone(program)).unwrap();
     let mut own = Evaluator::new(Arc::clone(program), dataflow.clone()).unwrap();

@@ -1,4 +1,4 @@
-//! Packets for programs: made ones, broken ones, short ones, and those of captures.
+//! Packets for programs: generated, corrupted, short, and from captures.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use flowloom_testkit::{PacketBuilder, Rng, mutate};
 use flowloom_trace::CaptureReader;
 use flowloom_verify::Arrival;
 
-/// Nanoseconds between two packets that are made.
+/// Time between two generated packets, in nanoseconds.
 const APART_NS: u64 = 1_000_000;
 
 fn arrivals(bytes: impl Iterator<Item = Vec<u8>>, rng: &mut Rng) -> Vec<Arrival> {
@@ -20,7 +20,7 @@ fn arrivals(bytes: impl Iterator<Item = Vec<u8>>, rng: &mut Rng) -> Vec<Arrival>
         .collect()
 }
 
-/// Packets of all kinds that the parse graph knows, and half of them broken.
+/// Packets of all kinds in the parse graph, half of them corrupted.
 pub fn made(rng: &mut Rng, count: usize) -> Vec<Arrival> {
     let mut own = rng.fork();
     let bytes = (0..count).map(|_| {
@@ -33,7 +33,7 @@ pub fn made(rng: &mut Rng, count: usize) -> Vec<Arrival> {
     arrivals(bytes, rng)
 }
 
-/// Packets of 0 to 60 bytes, cut from sound ones or random.
+/// Packets of 0 to 60 bytes, truncated valid ones or random.
 pub fn short(rng: &mut Rng, count: usize) -> Vec<Arrival> {
     let mut own = rng.fork();
     let bytes = (0..count).map(|number| {
@@ -48,7 +48,7 @@ pub fn short(rng: &mut Rng, count: usize) -> Vec<Arrival> {
     arrivals(bytes, rng)
 }
 
-/// So many packets of each capture that `FLOWLOOM_TRACES` names: the first ones, and as many from all over it.
+/// Packets of each capture in `FLOWLOOM_TRACES`: the first `of_each`, and as many spread over the rest.
 pub fn captured(of_each: usize) -> Vec<(String, Vec<Arrival>)> {
     let Some(folder) = std::env::var_os("FLOWLOOM_TRACES").map(PathBuf::from) else { return Vec::new() };
     let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
@@ -71,7 +71,7 @@ pub fn captured(of_each: usize) -> Vec<(String, Vec<Arrival>)> {
     chosen.collect()
 }
 
-/// Packets of small numbers, so that offsets meet.
+/// Packets of small numbers, so that offsets collide.
 pub fn small_numbers(rng: &mut Rng, count: usize) -> Vec<Arrival> {
     let packet = |number: usize, rng: &mut Rng| {
         let bytes = (0..64 + rng.below(12)).map(|_| rng.below(16) as u8).collect();

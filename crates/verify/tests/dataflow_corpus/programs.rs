@@ -1,4 +1,4 @@
-//! Programs whose dataflow is to do what they do.
+//! Programs whose dataflow is compared with the interpreter.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use super::{Subject, packets};
 use crate::common::engines;
 use crate::common::shipped::{self, Variant};
 
-/// Explorations of a program at most: some seeds get stuck early.
+/// Maximum number of explorations of a program: some seeds get stuck early.
 const SEEDS: usize = 4;
 
-/// Everything in a folder, in order.
+/// Entries of a folder, sorted.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     let mut entries: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     entries.sort();
     entries
 }
 
-/// The programs in C below `functions/ebpf`, compiled with one more argument for the compiler, and the one in assembler.
+/// The C programs below `functions/ebpf`, compiled with one additional compiler argument, and the one in assembler.
 pub fn classical(clang: &Clang, argument: &str) -> Vec<Program> {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../functions/ebpf");
     let mut programs = Vec::new();
@@ -40,7 +40,7 @@ pub fn classical(clang: &Clang, argument: &str) -> Vec<Program> {
     programs
 }
 
-/// Cases that together reach `enough` percent of a program's slots, or what can be reached, and the percentage.
+/// Cases that together reach `enough` percent of a program's slots, or as much as possible, and the percentage.
 pub fn explored(program: &Program, rng: &mut Rng, tries: u64, enough: usize) -> (Vec<Case>, usize) {
     let mut cases = Vec::new();
     let mut reached = vec![false; program.insns.len()];
@@ -58,12 +58,12 @@ pub fn explored(program: &Program, rng: &mut Rng, tries: u64, enough: usize) -> 
     (cases, percent)
 }
 
-/// A case of packets alone.
+/// A case with packets only.
 pub fn case(packets: Vec<Arrival>, rng: &mut Rng) -> Case {
     Case { packets, seed: rng.next_u64(), ..Case::default() }
 }
 
-/// A lowered function on packets made for it, and on others.
+/// A lowered function on packets generated for it, and on others.
 pub fn lowered(variant: &Variant, rng: &mut Rng, count: usize) -> Subject {
     let program = engines::program(&variant.function);
     let made = shipped::made(&variant.function, rng.next_u64(), count);

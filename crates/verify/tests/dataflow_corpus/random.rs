@@ -15,21 +15,21 @@ use flowloom_vm::Interpreter;
 
 use super::{Subject, packets};
 
-/// Packets that a program sees, besides a short one of each kind.
+/// Number of packets per program, besides a short one of each length.
 const PACKETS: usize = 8;
-/// Lengths that are too short for something.
+/// Lengths that are too short for some access.
 const SHORT_BYTES: [usize; 6] = [0, 1, 13, 14, 31, 32];
 
-/// What programs are made.
+/// Kinds of random programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// As they should be.
+    /// Valid by construction.
     Sound,
-    /// Something has gone wrong in them, and they are safe all the same.
+    /// Mutated, but still safe.
     Mutant,
 }
 
-/// The program of this number, on packets of its own; half of them begin with something in their maps.
+/// Program with this number, on its own packets; half of the programs start with map contents.
 pub fn subject(kind: Kind, seed: u64, number: u64) -> Subject {
     let number = 2 * number + u64::from(kind == Kind::Mutant);
     let mut rng = Rng::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number);
@@ -60,7 +60,7 @@ fn mutant(rng: &mut Rng) -> Program {
     }
 }
 
-/// Small numbers are frequent, so that masks and comparisons meet.
+/// Small numbers are frequent, so that masks and comparisons are satisfied.
 fn packet(rng: &mut Rng, most: usize) -> Vec<u8> {
     let len = 14 + rng.below(most - 14);
     let mut bytes = rng.bytes(len);

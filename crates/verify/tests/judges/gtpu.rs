@@ -1,4 +1,4 @@
-//! Traffic offloading between models of UEs, a core and an edge; `tshark` and `scapy` look at what leaves.
+//! Traffic offloading between models of UEs, a core and an edge; `tshark` and `scapy` check the output.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ const CORE: u32 = 2;
 const EDGE: u32 = 3;
 const NODE: [u8; 4] = [192, 0, 2, 1];
 const WEB: [u8; 4] = [198, 51, 100, 80];
-/// Where the edge's server is: the last byte stays.
+/// Address of the edge's server; translation keeps the last byte.
 const SERVER: [u8; 4] = [10, 99, 0, 80];
 const EDGE_MAC: [u8; 6] = [2, 0, 0, 0, 3, 1];
 const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 3, 2];
@@ -27,27 +27,27 @@ const GATEWAY_MAC: [u8; 6] = [2, 0, 0, 0, 2, 2];
 const GATEWAY: [u8; 4] = [10, 1, 0, 2];
 /// The identifier of the function's echo requests.
 const MARK: u16 = 0x464c;
-/// How long a reply is waited for.
+/// Time until a reply counts as lost, in nanoseconds.
 const PATIENCE_NS: u64 = 1_000_000_000;
-/// Where the inner packet begins.
+/// Offset of the inner packet in the frame.
 const INNER: usize = 14 + 20 + 8 + 8;
 
-/// What was seen.
+/// Result of a run.
 #[derive(Debug, Default)]
 pub struct Ended {
     pub ues: usize,
-    /// UEs of which both tunnels were learnt.
+    /// UEs both of whose tunnels were learnt.
     pub learnt: usize,
     pub echoes: usize,
     pub to_edge: usize,
     pub from_edge: usize,
     pub untouched: usize,
-    /// Everything that left with other bytes than it came, for the judges.
+    /// All packets that left with other bytes than they came with, for `scapy` and `tshark`.
     pub made: Vec<Vec<u8>>,
 }
 
 impl Ended {
-    /// The heads of the columns of [`Ended`]'s line.
+    /// Column heads of [`Ended`]'s line.
     pub fn head() -> String {
         format!(
             "{:>5} {:>7} {:>6} {:>8} {:>10} {:>10} {:>7}",
@@ -64,7 +64,7 @@ impl fmt::Display for Ended {
     }
 }
 
-/// One UE: its tunnels, and its connections by port, whether they lead to the edge.
+/// A UE: its tunnels, and its connections by port, with whether they lead to the edge.
 #[derive(Debug)]
 struct Ue {
     address: [u8; 4],
@@ -72,7 +72,7 @@ struct Ue {
     up: u32,
     down: u32,
     is_known: bool,
-    /// When it was last asked for the way back.
+    /// Time of the last echo request to it.
     asked_ns: Option<u64>,
     flows: BTreeMap<u16, Flow>,
 }
@@ -97,11 +97,11 @@ impl World {
         World::with_service(("198.51.100.0", "24"), nat)
     }
 
-    /// Connections to this network are to be offloaded.
+    /// A world in which connections to this network are offloaded.
     fn with_service((service, bits): (&str, &str), nat: bool) -> World {
         let mut params = vec![("edge_mac", "02:00:00:00:03:01"), ("own_mac", "02:00:00:00:03:02")];
         params.extend([("node", "192.0.2.1"), ("service", service), ("service_bits", bits)]);
-        // The models forget nothing: each reply that is lost costs a second.
+        // The models expire nothing: each lost reply costs a second.
         params.extend([("tunnel_idle", "1000000s"), ("flow_idle", "1000000s")]);
         if nat {
             params.extend([("server", "10.99.0.0"), ("server_mask", "255.255.255.0")]);
@@ -119,7 +119,7 @@ impl World {
     }
 }
 
-/// A packet in a tunnel, as eNodeB (`up`) or gateway send it.
+/// A packet in a tunnel, as sent by the eNodeB (`up`) or by the gateway.
 fn tunnelled(ue: &Ue, up: bool, inner: &PacketBuilder) -> Vec<u8> {
     let builder = PacketBuilder::new();
     let builder = if up {
@@ -130,14 +130,14 @@ fn tunnelled(ue: &Ue, up: bool, inner: &PacketBuilder) -> Vec<u8> {
     builder.udp(2152, 2152).tunnel(&Gtpu::new(if up { ue.up } else { ue.down }), inner).build()
 }
 
-/// Whether a frame is an echo request of the function, and its UE's address.
+/// Address of the UE, if the frame is an echo request of the function.
 fn echo(frame: &[u8]) -> Option<[u8; 4]> {
     let inner = frame.get(INNER..)?;
     let is_ours = inner.len() >= 28 && inner[9] == 1 && inner[20] == 8 && inner[24..26] == MARK.to_be_bytes();
     is_ours.then(|| std::array::from_fn(|i| inner[12 + i]))
 }
 
-/// Runs so many packets of so many UEs.
+/// Runs `packets` packets of `ues` UEs.
 pub fn run(rng: &mut Rng, ues: u8, packets: usize, nat: bool) -> Ended {
     let mut world = World::new(nat);
     let mut all: Vec<Ue> = (0..ues)
@@ -151,7 +151,7 @@ pub fn run(rng: &mut Rng, ues: u8, packets: usize, nat: bool) -> Ended {
             flows: BTreeMap::new(),
         })
         .collect();
-    // Echo requests on their way through the core.
+    // Echo requests in flight in the core.
     let mut asked: Vec<[u8; 4]> = Vec::new();
     for _ in 0..packets {
         if !asked.is_empty() && rng.chance(1, 4) {
@@ -160,12 +160,12 @@ pub fn run(rng: &mut Rng, ues: u8, packets: usize, nat: bool) -> Ended {
                 let ue = all.iter_mut().find(|ue| ue.address == address).unwrap_or_else(|| panic!("an echo of nobody"));
                 let reply = PacketBuilder::new().ipv4(NODE, ue.address).icmp(0, 0, MARK, 1);
                 let outcome = world.send(CORE, &tunnelled(ue, false, &reply));
-                // After a second it counts as lost, and what comes then is the UE's.
+                // After a second it counts as lost, and a later reply is forwarded to the UE.
                 let is_awaited = !ue.is_known && ue.asked_ns.is_some_and(|at| world.now_ns - at < PATIENCE_NS);
                 assert_eq!(outcome.outputs.len(), usize::from(!is_awaited), "{outcome:?}");
                 ue.is_known |= is_awaited;
             } else {
-                // Lost; another one follows in time.
+                // Lost; the function sends another one after the timeout.
                 world.now_ns += PATIENCE_NS;
             }
             continue;
@@ -227,7 +227,7 @@ fn rng_len(port: u16) -> usize {
     usize::from(port) % 97
 }
 
-/// The packet inside `frame`, built again for the server.
+/// The packet inside `frame`, rebuilt for the server.
 fn rebuilt_for_server(ue: &Ue, port: u16, flow: Flow, frame: &[u8]) -> Vec<u8> {
     let inner = &frame[INNER..];
     let builder = PacketBuilder::new().ipv4(ue.address, SERVER).ttl(61);
@@ -264,7 +264,7 @@ fn from_edge(rng: &mut Rng, world: &mut World, ue: &mut Ue) {
     world.ended.made.push(bytes.clone());
 }
 
-/// What the core sends is none of our business.
+/// Packets from the core pass.
 fn downlink(rng: &mut Rng, world: &mut World, ue: &Ue) {
     let inner = PacketBuilder::new().ipv4([203, 0, 113, 5], ue.address).udp(80, 4000).payload(&rng.bytes(30));
     let frame = tunnelled(ue, false, &inner);
@@ -274,7 +274,7 @@ fn downlink(rng: &mut Rng, world: &mut World, ue: &Ue) {
     world.ended.untouched += 1;
 }
 
-/// A capture that is sent up and down through the function: every packet leaves bit for bit, beside it only echo requests.
+/// Sends a capture up and down through the function: every packet leaves bit for bit; only echo requests are added.
 pub fn passes_untouched(packets: &[Arrival]) -> Ended {
     let mut ended = Ended::default();
     for (port, other) in [(RAN, CORE), (CORE, RAN)] {
@@ -297,22 +297,22 @@ pub fn passes_untouched(packets: &[Arrival]) -> Ended {
     ended
 }
 
-/// Of a connection the UE, both ports, and the protocol.
+/// Key of a connection: the UE, both ports, and the protocol.
 type Connection = ([u8; 4], Vec<u8>, u8);
 
-/// Where things stand in a frame with a tunnel: untagged, whole, IPv4 inside.
+/// Parsed frame with a tunnel: untagged, not fragmented, IPv4 inside.
 struct Tunnel<'f> {
     frame: &'f [u8],
     teid: [u8; 4],
-    /// The inner packet with TCP or UDP, and where that begins in it.
+    /// The inner packet with TCP or UDP, and the offset of that header in it.
     inner: &'f [u8],
     l4: usize,
 }
 
 impl Tunnel<'_> {
-    /// Read by hand, from the RFCs and 3GPP TS 29.281: nothing here is Flowloom's.
+    /// An independent parser, written from the RFCs and 3GPP TS 29.281.
     fn read(frame: &[u8]) -> Option<Tunnel<'_>> {
-        // Without options outside; inside, only what is no later fragment.
+        // No options in the outer header; in the inner packet no fragments but the first.
         let udp = 14 + 20;
         let is_udp = frame.get(12..15)? == [8, 0, 0x45] && frame[23] == 17 && frame[20] & 0x3f == 0 && frame[21] == 0;
         if !is_udp || frame.get(udp + 2..udp + 4)? != 2152_u16.to_be_bytes() {
@@ -343,13 +343,13 @@ impl Tunnel<'_> {
         self.address(16)
     }
 
-    /// A UE has a private address, what it speaks to has none.
+    /// True if the packet goes from a UE, which has a private address, to a public address.
     fn is_up(&self) -> bool {
         let is_private = |a: [u8; 4]| std::net::Ipv4Addr::from(a).is_private();
         is_private(self.src()) && !is_private(self.dst())
     }
 
-    /// The packet in it with both ends exchanged, which leaves its checksums right.
+    /// The inner packet with both ends exchanged, which keeps its checksums valid.
     fn turned(&self) -> Vec<u8> {
         let mut packet = self.inner.to_vec();
         packet[12..16].copy_from_slice(&self.dst());
@@ -361,9 +361,9 @@ impl Tunnel<'_> {
     }
 }
 
-/// A capture whose UEs are known before it begins, all their new connections to be offloaded: those that begin in it leave for the edge
-/// without their tunnel and nothing else, what the edge answers returns in the tunnel that the capture has for the UE, and all other
-/// packets of the capture pass bit for bit.
+/// A capture whose UEs are known before it begins, with all their new connections offloaded: those that begin in it
+/// leave for the edge without their tunnel and otherwise unchanged, answers of the edge return in the tunnel that the
+/// capture has for the UE, and all other packets of the capture pass bit for bit.
 pub fn offloads(packets: &[Arrival]) -> Ended {
     let mut world = World::with_service(("0.0.0.0", "0"), false);
     let tunnels: Vec<Option<Tunnel<'_>>> = packets.iter().map(|packet| Tunnel::read(&packet.bytes)).collect();
@@ -374,7 +374,7 @@ pub fn offloads(packets: &[Arrival]) -> Ended {
         if ways.contains_key(&ue) {
             continue;
         }
-        // A packet before the capture, to somewhere else.
+        // A packet before the capture, to another destination.
         let mut outer = PacketBuilder::new().eth(eth(tunnel.frame, 6), eth(tunnel.frame, 0));
         outer = outer.ipv4(ip(tunnel.frame, 26), ip(tunnel.frame, 30)).udp(2152, 2152);
         let first = PacketBuilder::new().ipv4(ue, NODE).udp(9, 9);
@@ -384,7 +384,7 @@ pub fn offloads(packets: &[Arrival]) -> Ended {
         assert_eq!(outputs[0].bytes[46..50], tunnel.teid, "an echo request in another tunnel");
         world.ended.made.push(outputs[0].bytes.clone());
         world.ended.echoes += 1;
-        // The answer comes as the capture's packets to this UE do; where it has none, in a tunnel of our own.
+        // The answer uses the tunnel of the capture's packets to this UE; without any, a tunnel of its own.
         let down = downs().find(|down| down.dst() == ue);
         let reply = PacketBuilder::new().ipv4(NODE, ue).icmp(0, 0, MARK, 1);
         let (like, teid) = match down {
@@ -405,7 +405,7 @@ pub fn offloads(packets: &[Arrival]) -> Ended {
         ways.insert(ue, reply);
     }
     world.ended.ues = ways.len();
-    // Of each connection, whom the UE has addressed, if it is offloaded.
+    // By connection, the peer's address, if it is offloaded.
     let mut flows: BTreeMap<Connection, Option<[u8; 4]>> = BTreeMap::new();
     for (number, (packet, tunnel)) in packets.iter().zip(&tunnels).enumerate() {
         let up = tunnel.as_ref().filter(|t| t.is_up());
@@ -428,7 +428,7 @@ pub fn offloads(packets: &[Arrival]) -> Ended {
         assert_eq!((out, bytes), (Port(EDGE), &expected), "packet {number}");
         world.ended.to_edge += 1;
         world.ended.made.push(expected);
-        // And the edge answers.
+        // Answer of the edge.
         let turned = tunnel.turned();
         let outputs = world.send(EDGE, &[&OWN_MAC[..], &EDGE_MAC, &[8, 0], &turned].concat()).outputs;
         assert_eq!(outputs.len(), 1, "an answer to packet {number}: {outputs:?}");
@@ -451,7 +451,8 @@ fn ip(frame: &[u8], at: usize) -> [u8; 4] {
     std::array::from_fn(|i| frame[at + i])
 }
 
-/// Builds each packet anew, layer by layer, and compares: lengths, protocols and checksums, those that are 0 left out.
+/// Rebuilds each packet layer by layer with computed lengths, protocols and checksums (zero checksums excepted), and
+/// compares.
 const REBUILD: &str = r"
 import sys
 from scapy.all import rdpcap, Ether, IP, UDP, TCP, ICMP, Raw
@@ -482,7 +483,7 @@ for number, given in enumerate(rdpcap(sys.argv[1])):
 print(count)
 ";
 
-/// Whether the judges are content with frames that the function made; says so where they are not installed.
+/// True if the tools accept the frames that the function generated; prints `SKIP` where they are not installed.
 pub fn judge(test: &str, frames: &[Vec<u8>]) {
     let folder = std::env::temp_dir().join(format!("flowloom-{test}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
@@ -516,7 +517,7 @@ fn with_tshark(test: &str, path: &Path, frames: usize) {
     let checks = ["ip.check_checksum:TRUE", "tcp.check_checksum:TRUE", "udp.check_checksum:TRUE"];
     let fields =
         ["ip.checksum.status", "tcp.checksum.status", "udp.checksum.status", "icmp.checksum.status", "_ws.malformed"];
-    // Nothing but what is there: random bytes pass for many a protocol.
+    // Enable only the protocols that are present: random bytes match many protocols.
     let Ok(known) = Command::new("tshark").args(["-G", "protocols"]).stderr(Stdio::null()).output() else {
         skip(test, "`tshark` is not installed");
         return;
@@ -539,7 +540,7 @@ fn with_tshark(test: &str, path: &Path, frames: usize) {
         let columns: Vec<&str> = line.split('\t').collect();
         assert!(columns.get(4).is_none_or(|m| m.is_empty()), "tshark calls frame {number} malformed: {line}");
         for status in columns[..4].iter().flat_map(|column| column.split(',')).filter(|s| !s.is_empty()) {
-            // 1 is good, 2 not checked, 3 not there.
+            // 1 is good, 2 unchecked, 3 absent.
             assert!(["1", "Good", "3", "Not present", "2", "Unverified"].contains(&status), "frame {number}: {line}");
             good += usize::from(status == "1" || status == "Good");
         }

@@ -1,5 +1,5 @@
-//! The key-value cache between clients and a server, both models, on a network that loses packets; of each key one operation at a
-//! time.
+//! The key-value cache between models of clients and a server, on a lossy network, with one outstanding operation per
+//! key.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ const PORT: u16 = 0x4b56;
 /// More keys than the cache has room for.
 const KEYS: u64 = 400;
 const CACHED: &str = "256";
-/// How many operations are under way, each on a key of its own.
+/// Number of outstanding operations, each on a different key.
 const AT_ONCE: usize = 16;
 
 fn frame(from_server: bool, kind: u16, key: u64, value: u64, client: u16) -> Vec<u8> {
@@ -44,15 +44,15 @@ pub struct Ended {
     pub operations: u64,
     pub sets: u64,
     pub gets: u64,
-    /// Questions that the cache answered itself.
+    /// Requests that the cache answered itself.
     pub answered: u64,
     pub lost: u64,
-    /// Answers with another value than the key had.
+    /// Answers with a value that the key no longer had.
     pub stale: u64,
 }
 
 impl Ended {
-    /// The heads of the columns of [`Ended`]'s line.
+    /// Column heads of [`Ended`]'s line.
     pub fn head() -> String {
         format!(
             "{:>10} {:>8} {:>8} {:>13} {:>13} {:>6}",
@@ -68,7 +68,7 @@ impl fmt::Display for Ended {
     }
 }
 
-/// The race in four steps, each in words with what the cache answers to a GET behind it: a SET overtakes the answer to a GET.
+/// The race in four steps, each with the cache's answer to a GET after it: a SET overtakes the answer to a GET.
 pub fn race() -> Vec<(&'static str, Option<u64>)> {
     let mut cache = Machine::new(shipped("kv_cache", &[("out1", "2"), ("out2", "1")]));
     let (key, old, new) = (7, 1, 2);
@@ -92,18 +92,18 @@ pub fn race() -> Vec<(&'static str, Option<u64>)> {
     seen
 }
 
-/// An operation that is under way: it is repeated until it is answered.
+/// An outstanding operation: it is repeated until it is answered.
 #[derive(Debug)]
 struct Operation {
     key: u64,
     value: Option<u64>,
     client: u16,
-    /// What is on the way, and whether it comes from the server.
+    /// The packet in flight, and true if it comes from the server.
     flying: Option<(bool, Vec<u8>)>,
 }
 
-/// Runs so many operations. With `late`, answers of the server may arrive after the next operation on their key: the race that the
-/// cache does not survive.
+/// Runs `operations` operations. With `late`, answers of the server may arrive after the next operation on their key: a
+/// race that makes the cache stale.
 pub fn run(rng: &mut Rng, operations: u64, late: bool) -> Ended {
     let mut cache =
         Machine::new(shipped("kv_cache", &[("keys", CACHED), ("keep", "50ms"), ("out1", "2"), ("out2", "1")]));
@@ -115,7 +115,7 @@ pub fn run(rng: &mut Rng, operations: u64, late: bool) -> Ended {
     let mut now_ns = 0;
     while ended.operations < operations || !under_way.is_empty() {
         if under_way.len() < AT_ONCE && ended.operations < operations {
-            // Few keys are asked for often.
+            // A few keys are requested often.
             let most = if rng.chance(1, 2) { 20 } else { KEYS as usize };
             let key = rng.below(most) as u64;
             if under_way.iter().all(|o| o.key != key) {
@@ -149,7 +149,7 @@ pub fn run(rng: &mut Rng, operations: u64, late: bool) -> Ended {
         let (key, client) = (operation.key, operation.client);
         let mut answer = None;
         match operation.flying.take() {
-            // A client sends, or sends again.
+            // A client sends, or retransmits.
             None => {
                 let (kind, value) = operation.value.map_or((GET, 0), |value| (SET, value));
                 let (verdict, bytes) = cross(1, &frame(false, kind, key, value, client));

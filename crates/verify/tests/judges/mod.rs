@@ -1,4 +1,4 @@
-//! Judges of single functions that know nothing of Flowloom: the kernel's connection tracking, models of protocols.
+//! Independent models of single functions: the kernel's connection tracking, models of protocols.
 // Each test binary uses a part.
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
@@ -19,7 +19,7 @@ pub fn shipped(name: &str, params: &[(&str, &str)]) -> Arc<Function> {
     shipped_with(name, params, |text| text)
 }
 
-/// The same, its text changed.
+/// The same, with its text changed.
 pub fn shipped_with(name: &str, params: &[(&str, &str)], change: impl Fn(String) -> String) -> Arc<Function> {
     let (folder, file) = name.split_once('/').unwrap_or((name, name));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../functions/{folder}/{file}.efsm"));

@@ -1,6 +1,6 @@
-//! The kernel's connection tracking as a judge: packets are replayed into a router in a network name space of its own, and
-//! `nft` notes what `ct state` says of each. A packet's number stands in its source MAC address, which connection tracking does
-//! not look at.
+//! The kernel's connection tracking as a reference: packets are replayed into a router in a network namespace, and
+//! `nft` logs the `ct state` of each. A packet's number is encoded in its source MAC address, which connection tracking
+//! ignores.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
@@ -9,14 +9,14 @@ use flowloom_testkit::skip;
 use flowloom_trace::CaptureWriter;
 use flowloom_verify::Arrival;
 
-/// What the kernel says of each packet; those that it never saw (no IP, not routed, fragments) are in neither.
+/// Verdict of the kernel on each packet; those that it never saw (no IP, not routed, fragments) are in neither set.
 #[derive(Debug, Default)]
 pub struct Opinion {
     pub valid: BTreeSet<usize>,
     pub invalid: BTreeSet<usize>,
 }
 
-/// Sends the frames of a nanosecond pcap with its time to live set to 64, so that every packet is routed.
+/// Sends the frames of a nanosecond pcap with TTL 64, so that every packet is routed.
 const SEND: &str = r#"
 import socket, struct, sys
 def hops(b):
@@ -41,7 +41,7 @@ while at + 16 <= len(data):
     at += 16 + size
 "#;
 
-/// A router that takes packets in by `taken` and lets them leave by `left`: a connection is known only once its packet has left.
+/// A router with input `taken` and output `left`: a connection is tracked only after its packet has left.
 const ROUTER: &str = r#"
 ip link set lo up
 ip link add given mtu 65535 type veth peer name taken mtu 65535 address 02:00:00:00:01:02
@@ -76,8 +76,8 @@ nft -j list set inet judge invalid >invalid
 nft -j list set inet judge valid >valid
 "#;
 
-/// Asks the kernel, as a router that takes up connections in their middle if `loose`. `None`, and a line that says why, where it
-/// cannot be asked.
+/// Verdicts of the kernel, as a router that picks up connections mid-stream if `loose`. `None` and a `SKIP` line where
+/// the kernel is not available.
 pub fn opinion(test: &str, packets: &[Arrival], loose: bool) -> Option<Opinion> {
     for tool in ["nft", "ip", "python3", "taskset", "unshare"] {
         if Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
@@ -125,7 +125,7 @@ fn is_ip(frame: &[u8]) -> bool {
     }
 }
 
-/// The numbers in the addresses that begin with 02:00.
+/// The numbers encoded in the addresses that begin with 02:00.
 fn numbers(text: &str) -> BTreeSet<usize> {
     let addresses = text.split('"').filter_map(|word| word.strip_prefix("02:00:"));
     addresses.filter_map(|rest| usize::from_str_radix(&rest.replace(':', ""), 16).ok()).collect()

@@ -1,5 +1,5 @@
-//! Paxos with the functions as coordinator and acceptors, on a network that loses, repeats and reorders messages; proposers and
-//! learners are models.
+//! Paxos with the functions as coordinator and acceptors, on a network that loses, duplicates and reorders messages;
+//! proposers and learners are models.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,9 +14,9 @@ use super::{shipped, shipped_with};
 
 const ACCEPTORS: u8 = 3;
 const MAJORITY: usize = 2;
-/// How often a proposer tries, each time with a higher round.
+/// Maximum number of attempts of a proposer, each with a higher round.
 const ATTEMPTS: u32 = 3;
-/// Instances that are under way at the same time.
+/// Number of concurrent instances.
 const AT_ONCE: usize = 20;
 
 const REQUEST: u8 = 0;
@@ -51,11 +51,11 @@ impl Message {
     }
 }
 
-/// A switch with a function on it.
+/// A switch that runs a function.
 struct Switch(Machine);
 
 impl Switch {
-    /// What leaves it for a message: the same to all, so one of them.
+    /// Output of a message: all copies are equal, so one of them.
     fn take(&mut self, message: &Message) -> Option<Message> {
         let frame = message.frame();
         let packet = Packet { bytes: &frame, port: Port(1) };
@@ -65,7 +65,7 @@ impl Switch {
     }
 }
 
-/// A proposer that is not the coordinator, in one instance.
+/// A proposer other than the coordinator, in one instance.
 #[derive(Debug, Default)]
 struct Proposer {
     value: u64,
@@ -74,19 +74,19 @@ struct Proposer {
     promises: BTreeMap<u8, (u32, u64)>,
 }
 
-/// Where a message goes.
+/// Destination of a message.
 #[derive(Debug, Clone, Copy)]
 enum To {
     Acceptor(u8),
     Others,
 }
 
-/// Messages on their way, each with its number.
+/// Messages in flight, each with its number.
 #[derive(Debug, Default)]
 struct Network {
     flying: Vec<(u64, To, Message)>,
     sent: u64,
-    /// The latest that was delivered.
+    /// The latest message that was delivered.
     latest: u64,
 }
 
@@ -98,7 +98,7 @@ impl Network {
         }
     }
 
-    /// Any message may be the next to arrive, twice too, or never.
+    /// Delivers a random message, possibly twice, or drops it.
     fn deliver(&mut self, rng: &mut Rng, ended: &mut Ended) -> Option<(To, Message)> {
         let at = rng.below(self.flying.len());
         let comes_again = rng.chance(1, 20);
@@ -118,29 +118,29 @@ impl Network {
 #[derive(Debug, Default)]
 struct Instance {
     proposers: [Proposer; 2],
-    /// Of each round and value, who has accepted it.
+    /// By round and value, the acceptors that accepted it.
     accepted: BTreeMap<(u32, u64), BTreeSet<u8>>,
     chosen: BTreeSet<u64>,
 }
 
-/// How it ended.
+/// Result of a run.
 #[derive(Debug, Default)]
 pub struct Ended {
     pub instances: u32,
     pub messages: u64,
     pub lost: u64,
-    /// Delivered twice, and after one that was sent later.
+    /// Messages delivered twice; messages delivered after a later one.
     pub twice: u64,
     pub late: u64,
     /// Instances with a value; with more than one.
     pub decided: u32,
     pub split: u32,
-    /// Decided on a value that was not the coordinator's.
+    /// Instances that decided on a value that was not the coordinator's.
     pub others: u32,
 }
 
 impl Ended {
-    /// The heads of the columns of [`Ended`]'s line.
+    /// Column heads of [`Ended`]'s line.
     pub fn head() -> String {
         format!(
             "{:>9} {:>9} {:>6} {:>6} {:>6} {:>9} {:>15} {:>10}",
@@ -158,7 +158,7 @@ impl fmt::Display for Ended {
     }
 }
 
-/// Runs so many instances; without its comparison of rounds if not `compares`.
+/// Runs `instances` instances; without the comparison of rounds if `compares` is false.
 pub fn run(rng: &mut Rng, instances: u32, compares: bool) -> Ended {
     let mut coordinator = Switch(Machine::new(shipped("paxos_coordinator", &[])));
     let mut acceptors: Vec<Switch> =
@@ -193,18 +193,18 @@ fn batch(
     let mut network = Network::default();
     let mut instances: BTreeMap<u32, Instance> = BTreeMap::new();
     for number in numbers {
-        // The clients' values; the coordinator gives each the next instance.
+        // Clients' values; the coordinator assigns each the next instance.
         let request = Message { kind: REQUEST, value: u64::from(number) * 10, ..Message::default() };
         let proposal = coordinator.take(&request).unwrap_or_else(|| panic!("the coordinator is silent"));
         assert_eq!((proposal.kind, proposal.instance, proposal.round), (ACCEPT, number, 1));
-        // Some die while they send.
+        // Some senders fail while sending.
         let dies = rng.chance(1, 3);
         network.send((0..ACCEPTORS).filter(|_| !dies || rng.chance(1, 3)).map(|a| (To::Acceptor(a), proposal)));
         let proposer = |n: u64| Proposer { value: u64::from(number) * 10 + 1 + n, ..Proposer::default() };
         instances.insert(number, Instance { proposers: [proposer(0), proposer(1)], ..Instance::default() });
     }
     loop {
-        // A proposer loses patience: whenever nothing is on the way any more, and now and then before.
+        // A proposer times out: whenever no message is in flight, and occasionally earlier.
         if network.flying.is_empty() || rng.chance(1, 12) {
             let open: Vec<u32> = instances
                 .iter()
@@ -221,7 +221,7 @@ fn batch(
                 let proposer = &mut instance.proposers[which];
                 if proposer.attempts < ATTEMPTS {
                     proposer.attempts += 1;
-                    // Rounds of its own: 2, 4, 6 and 3, 5, 7.
+                    // Disjoint rounds: 2, 4, 6 and 3, 5, 7.
                     proposer.round = 2 * proposer.attempts + which as u32;
                     proposer.promises.clear();
                     let prepare =
@@ -257,7 +257,7 @@ fn batch(
 }
 
 impl Instance {
-    /// An acceptor's answer, which proposers and learners hear; what a proposer sends thereupon.
+    /// Delivers an acceptor's answer to proposers and learners; returns the proposer's next message.
     fn hear(&mut self, message: &Message) -> Option<Message> {
         match message.kind {
             PROMISE => {

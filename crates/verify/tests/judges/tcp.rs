@@ -1,5 +1,5 @@
-//! TCP connections as a tracker between the two hosts sees them: window scaling or none, loss on either side of it, segments out of
-//! order, selective acknowledgements, both ways of ending.
+//! TCP connections as seen by a tracker between the two hosts: with or without window scaling, loss on either side of
+//! it, reordered segments, selective acknowledgements, both ways of closing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,7 +12,7 @@ const SYN: u8 = 2;
 const RST: u8 = 4;
 const PSH: u8 = 8;
 const ACK: u8 = 16;
-/// Bytes of a segment.
+/// Segment size in bytes.
 const SEGMENT: u32 = 1448;
 
 /// One of two hosts.
@@ -20,20 +20,20 @@ const SEGMENT: u32 = 1448;
 struct Side {
     address: IpAddr,
     port: u16,
-    /// Its first number, and the next that it sends.
+    /// Its initial sequence number, and the next one that it sends.
     first: u32,
     next: u32,
-    /// What the other has acknowledged, and up to where it may send.
+    /// Acknowledged by the peer, and right edge of the peer's window.
     acknowledged: u32,
     edge: u32,
-    /// The next number that it expects, and the segments that came before their turn.
+    /// Next expected sequence number, and the segments received out of order.
     expects: u32,
     early: Vec<(u32, u32)>,
     room: u32,
     scale: Option<u8>,
 }
 
-/// A connection in the making.
+/// State of a connection under generation.
 struct Connection<'a> {
     rng: &'a mut Rng,
     sides: [Side; 2],
@@ -42,7 +42,7 @@ struct Connection<'a> {
     packets: Vec<Arrival>,
 }
 
-/// Packets of so many connections between hosts at ports 1 and 2, mixed by their times.
+/// Packets of `count` connections between hosts at ports 1 and 2, merged by time.
 pub fn connections(rng: &mut Rng, count: u16) -> Vec<Arrival> {
     let mut all = Vec::new();
     for number in 0..count {
@@ -103,7 +103,7 @@ impl Connection<'_> {
         }
     }
 
-    /// The window that a side tells, and the bytes that it means.
+    /// The advertised window of a side, and its scaled value in bytes.
     fn window(&self, side: usize, in_syn: bool) -> (u16, u32) {
         let scale = if self.scaled && !in_syn { u32::from(self.sides[side].scale.unwrap_or(0)) } else { 0 };
         let told = (self.sides[side].room >> scale).min(65_535);
@@ -141,7 +141,7 @@ impl Connection<'_> {
             self.segment(0, self.sides[0].first, SYN, 0, &options[0]);
         }
         self.sides[1].expects = self.sides[0].first.wrapping_add(1);
-        // The other side scales only where both do.
+        // The peer offers window scaling only if this side does.
         let options = if self.sides[0].scale.is_some() { options[1].clone() } else { options[1][..8].to_vec() };
         for _ in 0..1 + self.rng.below(2) {
             self.segment(1, self.sides[1].first, SYN | ACK, 0, &options);
@@ -159,12 +159,12 @@ impl Connection<'_> {
         self.sides[1].edge = self.sides[1].acknowledged.wrapping_add(room);
     }
 
-    /// Sends so many bytes and repeats what is lost until all are acknowledged.
+    /// Sends `bytes` bytes and retransmits lost segments until all are acknowledged.
     fn transfer(&mut self, from: usize, bytes: u32) {
         let end = self.sides[from].next.wrapping_add(bytes);
         let mut at = self.sides[from].next;
         while self.sides[from].acknowledged != end {
-            // A burst, of which some segments change places and some are lost before or behind the tracker.
+            // A burst, with some segments reordered and some lost before or after the tracker.
             let mut burst = Vec::new();
             for _ in 0..1 + self.rng.below(24) {
                 let room = self.sides[from].edge.wrapping_sub(at);
@@ -194,7 +194,7 @@ impl Connection<'_> {
                     self.acknowledge(1 - from);
                 }
             }
-            // What was not acknowledged is sent again from its start.
+            // Retransmission starts at the first unacknowledged byte.
             if self.sides[from].acknowledged != at && (at == end || self.rng.chance(1, 4)) || self.stuck(from, at) {
                 at = self.sides[from].acknowledged;
                 self.time_ns += 50_000_000;

@@ -1,4 +1,4 @@
-//! Connection tracking beside the kernel's, and under attack.
+//! Compares connection tracking with the kernel's, also under attack.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,7 +13,7 @@ use flowloom_verify::{Arrival, sweep_period};
 use flowloom_wire::field::FIVE_TUPLE;
 use flowloom_wire::{FieldId, Graph, Header, KeySpec, Layers};
 
-/// The packets that a function lets pass, by their numbers.
+/// Numbers of the packets that a function passes.
 pub fn passed(engine: &mut dyn Datapath, function: &Function, packets: &[Arrival]) -> BTreeSet<usize> {
     let period_ns = sweep_period(function).unwrap_or(u64::MAX);
     let (mut now_ns, mut swept_ns, mut passed) = (0, 0, BTreeSet::new());
@@ -39,7 +39,7 @@ fn field(name: &str) -> FieldId {
     FieldId::by_name(name).unwrap_or_else(|| panic!("no field `{name}`"))
 }
 
-/// A packet in words.
+/// Text form of a packet.
 pub fn words(packet: &Arrival) -> String {
     let layers = Layers::parse(Graph::standard(), &packet.bytes);
     let show = |name: &str, text: fn(u128) -> String| {
@@ -64,19 +64,19 @@ pub fn words(packet: &Arrival) -> String {
     )
 }
 
-/// How a function did beside the kernel, and under attack.
+/// Result of a function compared with the kernel, and under attack.
 #[derive(Debug, Default)]
 pub struct Judged {
     pub packets: usize,
     pub valid: usize,
     pub invalid: usize,
-    /// Of those that the kernel calls invalid: passed by the function.
+    /// Packets that the kernel calls invalid and the function passes.
     pub invalid_passed: usize,
-    /// Valid but dropped, in words: of connections of which the kernel calls every packet valid.
+    /// Text of packets valid but dropped, of connections without invalid packets.
     pub dropped: Vec<String>,
-    /// The same of other connections: packets that captures lack make both guess.
+    /// The same for other connections: packets missing from captures make both guess.
     pub dropped_of_others: Vec<String>,
-    /// Valid but dropped when there are attacks.
+    /// Text of packets valid but dropped under attack.
     pub dropped_under_attack: Vec<String>,
     pub attacks: BTreeMap<&'static str, Attacks>,
 }
@@ -111,7 +111,7 @@ impl fmt::Display for Judged {
 }
 
 impl Judged {
-    /// Nothing valid is dropped, no attack passes.
+    /// Asserts that no valid packet is dropped and no attack passes.
     pub fn assert(&self) {
         let first = |list: &[String]| list.iter().take(20).cloned().collect::<Vec<_>>();
         assert!(self.dropped.is_empty(), "valid but dropped: {:#?}\n{self}", first(&self.dropped));
@@ -122,7 +122,8 @@ impl Judged {
     }
 }
 
-/// The function on packets that the kernel has judged; behind each valid segment with a chance of 1 to `every` stands an attack.
+/// Runs the function on packets that the kernel has judged; an attack follows each valid segment with probability
+/// 1/`every`.
 pub fn judge(rng: &mut Rng, function: &Arc<Function>, packets: &[Arrival], opinion: &Opinion, every: usize) -> Judged {
     let valid: BTreeSet<usize> = opinion.valid.range(..packets.len()).copied().collect();
     let passed = passed_by_machine(function, packets);
@@ -163,7 +164,7 @@ pub fn judge(rng: &mut Rng, function: &Arc<Function>, packets: &[Arrival], opini
     judged
 }
 
-/// Of each packet, whether the kernel calls no packet of its connection invalid.
+/// For each packet, true if the kernel calls no packet of its connection invalid.
 fn whole(packets: &[Arrival], opinion: &Opinion) -> Vec<bool> {
     let key = KeySpec::of_fields(&FIVE_TUPLE.map(field), true).unwrap_or_else(|e| panic!("{e}"));
     let of = |packet: &Arrival| key.extract(&Layers::parse(Graph::standard(), &packet.bytes), &packet.bytes, 1, &[]);
@@ -172,28 +173,28 @@ fn whole(packets: &[Arrival], opinion: &Opinion) -> Vec<bool> {
     keys.iter().map(|key| key.as_ref().is_none_or(|key| !invalid.contains(key))).collect()
 }
 
-/// Packets between which attacks stand: of each, its number among the given packets, or none where it is an attack.
+/// Packets interleaved with attacks: for each the number of the original packet, `None` for an attack.
 pub struct Attacked {
     pub packets: Vec<Arrival>,
     pub given: Vec<Option<usize>>,
-    /// What kind of attack, by the number among all packets.
+    /// Kind of attack, by its number among all packets.
     pub attacks: BTreeMap<usize, &'static str>,
 }
 
-/// What a side of a connection may send, as both have told in packets that passed.
+/// State of a side of a connection, from packets of both that passed.
 #[derive(Debug, Default, Clone, Copy)]
 struct Side {
     has_begun: bool,
-    /// By how much it shifts its windows, if it offered to.
+    /// Window scale, if it offered one.
     scale: Option<u8>,
     largest_window: u32,
-    /// What the other side has acknowledged, and up to where it lets this one send.
+    /// Acknowledged by the peer, and right edge of the peer's window.
     acknowledged: u32,
     edge: u32,
     is_edge_known: bool,
 }
 
-/// Both sides of a connection, by the address and port that stand first in its key and by the others.
+/// Both sides of a connection; the first is the one whose address and port are first in its key.
 #[derive(Debug, Default, Clone, Copy)]
 struct Sides([Side; 2]);
 
@@ -201,7 +202,7 @@ impl Sides {
     fn follow(&mut self, from: usize, segment: &Segment) {
         if segment.flags & SYN != 0 {
             if segment.flags & ACK == 0 {
-                // Begins anew.
+                // The connection is reopened.
                 self.0 = [Side::default(); 2];
             }
             self.0[from] = Side { has_begun: true, scale: segment.scale, ..self.0[from] };
@@ -228,7 +229,7 @@ const SYN: u8 = 2;
 const RST: u8 = 4;
 const ACK: u8 = 16;
 
-/// A TCP segment in a frame, where it begins and what it says.
+/// A TCP segment in a frame: its offset and header fields.
 struct Segment {
     at: usize,
     flags: u8,
@@ -256,9 +257,9 @@ impl Segment {
     }
 }
 
-/// Puts data from outside of the window and blind resets into connections, by somebody who knows addresses and ports but not the
-/// numbers: behind each of `valid` with a chance of 1 to `every`, with the numbers of that segment moved. Only where both sides have begun
-/// with a SYN: without, there is no window to be outside of.
+/// Injects data from outside the window and blind resets by an off-path attacker that knows addresses and ports but no
+/// sequence numbers: after each of `valid` with probability 1/`every`, with the numbers of that segment shifted. Only
+/// where both sides sent a SYN: otherwise the window is unknown.
 pub fn attack(rng: &mut Rng, packets: &[Arrival], valid: &BTreeSet<usize>, every: usize) -> Attacked {
     let mut attacked = Attacked { packets: Vec::new(), given: Vec::new(), attacks: BTreeMap::new() };
     let key =
@@ -287,8 +288,8 @@ pub fn attack(rng: &mut Rng, packets: &[Arrival], valid: &BTreeSet<usize>, every
     attacked
 }
 
-/// A segment with forged numbers in the place of `segment`, data from outside of the window with 1 to 1000 bytes, resets with none. TCP
-/// checksums stay as they were: trackers do not look at them.
+/// A forged segment in place of `segment`: data from outside the window with 1 to 1000 bytes, resets with none. The TCP
+/// checksum is not updated: trackers ignore it.
 fn forged(
     rng: &mut Rng,
     packet: &Arrival,
@@ -298,9 +299,9 @@ fn forged(
 ) -> Option<(&'static str, Vec<u8>)> {
     let (sender, receiver) = (sides.0[from], sides.0[1 - from]);
     let Segment { at, seq, ack, payload_bytes, .. } = *segment;
-    // Windows reach to 2^30 at most: these lie beyond every one, in front and behind.
+    // Windows are at most 2^30: these numbers are outside every window, on either side.
     let far = (1 << 30) + (rng.next_u64() as u32 >> 2);
-    // And these beyond those of this connection: trackers allow for a window more, and for 66,000 bytes.
+    // These are outside the window of this connection: trackers tolerate one more window, and 66,000 bytes.
     let window = receiver.largest_window;
     let near = window.wrapping_mul(2).wrapping_add(140_000 + rng.below(window as usize + 1) as u32);
     let is_near_possible = sender.is_edge_known && window < 1 << 26;
@@ -314,7 +315,7 @@ fn forged(
         }
         4 => ("acknowledgement of what was never sent", seq, ack.wrapping_add(far), ACK, payload_bytes),
         5 => ("blind reset", seq.wrapping_add(far), ack, RST, 0),
-        // In the window, but not the number that is expected.
+        // In the window, but not the expected number.
         6 => ("blind reset within the window", seq.wrapping_add(7_000 + rng.below(20_000) as u32), ack, RST, 0),
         _ => return None,
     };
@@ -325,7 +326,7 @@ fn forged(
     Some((name, frame))
 }
 
-/// A frame whose TCP header stands at `at`, with so many bytes behind it; `None` where it would be too long.
+/// Replaces the payload of a frame with a TCP header at `at` by `bytes` bytes; `None` where it would be too long.
 fn with_payload(frame: &[u8], at: usize, bytes: usize) -> Option<Vec<u8>> {
     let start = at + 4 * usize::from(frame[at + 12] >> 4);
     let mut frame = frame.to_vec();

@@ -1,21 +1,21 @@
-//! The policer beside token buckets.
+//! Compares the policer with token buckets.
 
 use flowloom_engine::{Choices, Packet, Port, Verdict};
 use flowloom_testkit::{PacketBuilder, Rng};
 
 use super::{engines, function};
 
-/// 32 bits of microseconds.
+/// Range of 32 bits of microseconds.
 const WRAP_NS: u64 = (1 << 32) * 1000;
 const SECOND_NS: u64 = 1_000_000_000;
 const HOSTS: usize = 4;
 
-/// A token bucket in nanoseconds that never wraps: a token is `interval_ns` high.
+/// A token bucket in nanoseconds that never wraps: a token is `interval_ns` of level.
 #[derive(Debug, Clone, Copy)]
 struct Bucket {
     interval_ns: i128,
     full_ns: i128,
-    /// What must be in it for a packet to pass.
+    /// Level at which a packet passes.
     needed_ns: i128,
     level_ns: i128,
     at_ns: u64,
@@ -28,7 +28,7 @@ impl Bucket {
         Bucket { interval_ns: interval_ns.into(), full_ns, needed_ns, level_ns: full_ns, at_ns: 0, passed: 0 }
     }
 
-    /// Takes a token if it may.
+    /// Takes a token if the level suffices.
     fn take(&mut self, now_ns: u64) {
         self.level_ns = (self.level_ns + i128::from(now_ns - self.at_ns)).min(self.full_ns);
         self.at_ns = now_ns;
@@ -39,17 +39,17 @@ impl Bucket {
     }
 }
 
-/// What a host sends.
+/// Traffic of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Traffic {
-    /// More than it may, without a pause.
+    /// Above the rate, continuously.
     Flood,
-    /// Everything, one after the other: floods, packets at the very rate, now and then a packet, bursts, silences around the
-    /// time that the policer remembers a host, and around half a wrap and a whole one of its registers.
+    /// A mix: floods, packets at exactly the rate, rare packets, bursts, silences around the policer's timeout for a
+    /// host, and around half a wrap and a full wrap of its registers.
     Mixed,
 }
 
-/// How a host goes on until the next change.
+/// Current traffic pattern of a host.
 #[derive(Debug, Clone, Copy)]
 enum Mood {
     Flood,
@@ -67,7 +67,7 @@ struct Sender {
 }
 
 impl Sender {
-    /// How long after its packet the next one comes.
+    /// Gap until the next packet.
     fn gap_ns(&mut self, traffic: Traffic, interval_ns: u64, burst: u64) -> u64 {
         let rng = &mut self.rng;
         let below = |rng: &mut Rng, end_ns: u64| rng.below(end_ns as usize + 1) as u64;
@@ -96,34 +96,34 @@ impl Sender {
     }
 }
 
-/// What a run counted.
+/// Counts of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     pub packets: u64,
     pub passed: u64,
-    /// What the bucket passed.
+    /// Packets that the bucket passed.
     pub in_bucket: u64,
-    /// The most that one host's count and its bucket's were apart.
+    /// Maximum difference between a host's count and its bucket's.
     pub apart: u64,
-    /// What the bucket passed that wants a whole token.
+    /// Packets that the whole-token bucket passed.
     pub in_strict: u64,
-    /// The most that one host's counts and those of that bucket were apart.
+    /// Maximum difference between a host's count and that bucket's.
     pub strict_apart: u64,
-    /// How often the microseconds of the registers wrapped.
+    /// Number of wraps of the registers' microseconds.
     pub wraps: u64,
 }
 
-/// Runs the policer on every engine beside three token buckets for each host, and says what was counted.
+/// Runs the policer on every engine against three token buckets per host and returns the counts.
 ///
-/// - One passes a packet once the next token has begun to come, as the paper's rows do, and sees the time in whole
-///   microseconds, as the policer does: they do the same.
-/// - One sees nanoseconds.
-/// - A strict one wants a whole token. Where packets come now and then, more of what flows into it is lost than is in the
-///   others, so it is held against the policer in a flood only.
+/// - One passes a packet once the next token has begun to arrive, like the paper's rows, with a clock in whole
+///   microseconds, like the policer: both must be equal.
+/// - One has a nanosecond clock.
+/// - A strict one requires a whole token. With sparse packets it overflows more than the others, so it is compared with
+///   the policer in a flood only.
 ///
 /// # Panics
-/// Engines part; the policer does anything but the first bucket; or a host's count and that of its second bucket, in a
-/// flood also of the third, are more than a burst apart at any moment.
+/// Engines disagree; the policer differs from the first bucket; or a host's count and that of its second bucket, in a
+/// flood also of the third, are ever more than a burst apart.
 pub fn run(
     test: &str,
     seed: u64,
@@ -185,7 +185,7 @@ pub fn run(
     tally
 }
 
-/// Times at which a run begins: 0, and shortly before the registers wrap, or are half round.
+/// Start times of runs: 0, and shortly before the registers reach half their range or wrap.
 pub fn starts_ns() -> [u64; 4] {
     [0, WRAP_NS / 2 - SECOND_NS / 1000, WRAP_NS - SECOND_NS / 500, 1000 * WRAP_NS - 1]
 }

@@ -1,4 +1,4 @@
-//! Functions that ship, on every engine beside models of what they are for: models that know nothing of states and rows.
+//! Runs shipped functions on every engine against models of their purpose, which do not use states and rows.
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 pub mod bucket;
@@ -15,7 +15,7 @@ use flowloom_lower::{LowerOptions, lower};
 use flowloom_testkit::skip;
 use flowloom_vm::Interpreter;
 
-/// A function of the folder `functions`, with values for its parameters.
+/// A function of the folder `functions`, with parameter values.
 pub fn function(name: &str, params: &[(&str, String)]) -> Arc<Function> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../functions/{name}/{name}.efsm"));
     let params: Vec<_> = params.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
@@ -25,7 +25,7 @@ pub fn function(name: &str, params: &[(&str, String)]) -> Arc<Function> {
     }
 }
 
-/// The reference machine, the interpreter and, where it may be asked, the kernel.
+/// The reference machine, the interpreter and, where available, the kernel.
 pub fn engines(function: &Arc<Function>, test: &str) -> Vec<Box<dyn Datapath>> {
     let program = lower(function, &LowerOptions::default()).unwrap();
     let mut engines: Vec<Box<dyn Datapath>> = vec![

@@ -1,4 +1,4 @@
-//! Dynamic NAT beside a list of who has which port.
+//! Compares dynamic NAT with a list of port owners.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ const OUTSIDE: Port = Port(1);
 const INSIDE: Port = Port(2);
 const PUBLIC: [u8; 4] = [203, 0, 113, 2];
 
-/// A flow as its host sees it.
+/// A flow as seen by its host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Flow {
     host: [u8; 4],
@@ -40,54 +40,54 @@ impl Flow {
     }
 }
 
-/// What a run counted.
+/// Counts of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     pub packets: u64,
     /// Packets from inside that left.
     pub out: u64,
-    /// Packets from inside whose flow was given a port that another one still had.
+    /// Packets from inside whose assigned port another flow still held.
     pub refused: u64,
-    /// Answers that came in.
+    /// Answers forwarded to the inside.
     pub answers: u64,
-    /// Packets from outside that went to nobody.
+    /// Unsolicited packets from outside, which are dropped.
     pub unasked: u64,
-    /// Ports that went to a second flow after they were given back.
+    /// Ports that were assigned to a second flow after release.
     pub reused: u64,
-    /// The most ports in use at a time.
+    /// Maximum number of ports in use at a time.
     pub most_in_use: usize,
 }
 
-/// How a run goes.
+/// Options of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
-    /// Bits of each given port: there are 65536 - `first_port` ports.
+    /// First port of the pool, which has 65536 - `first_port` ports.
     pub first_port: u16,
     pub hosts: usize,
-    /// Ports of each host.
+    /// Number of source ports per host.
     pub ports: usize,
-    /// The longest gap between two packets.
+    /// Longest gap between two packets.
     pub gap_ns: u64,
     pub packets: u64,
 }
 
 const QUIET_NS: u64 = 10 * SECOND_NS;
 
-/// Runs NAT on every engine beside a list of who has which port, and says what was counted.
+/// Runs NAT on every engine against a list of port owners and returns the counts.
 ///
 /// # Panics
-/// Engines part; a port is given to a flow while another one has it; a packet leaves, or comes in, otherwise than the list
-/// says, or with a wrong checksum; a flow that had a port is given another one, or is refused; or a context is left when all is
-/// over.
+/// Engines disagree; a port is assigned to a flow while another one holds it; a packet leaves, or is forwarded to the
+/// inside, other than the list says, or with a wrong checksum; a flow that had a port is assigned another one, or is
+/// refused; or a context is left at the end.
 pub fn run(test: &str, seed: u64, plan: Plan) -> Tally {
     let title = format!("seed {seed}, {plan:?}");
     let nat = function("dynamic_nat", &[("first_port", plan.first_port.to_string()), ("quiet", "10s".into())]);
     let mut engines = engines(&nat, test);
     let mut rng = Rng::new(seed);
     let mut tally = Tally { packets: plan.packets, ..Tally::default() };
-    // Who has a port, and until when.
+    // By port, its owner and the end of its lease.
     let mut held: BTreeMap<u16, (Flow, u64)> = BTreeMap::new();
-    // What port a flow had when it last got through, and when it last sent.
+    // By flow, the port of its last packet that passed, and the time of its last packet.
     let mut given: BTreeMap<Flow, (Option<u16>, u64)> = BTreeMap::new();
     let mut now_ns = seed;
     for number in 0..plan.packets {
@@ -140,14 +140,14 @@ pub fn run(test: &str, seed: u64, plan: Plan) -> Tally {
                 }
                 None => {
                     assert_eq!(outcome, Outcome::gone(Verdict::Drop), "{title}: packet {number}");
-                    // Its own port it never loses, and while all are free it is given one.
+                    // A flow never loses its port, and gets one while all are free.
                     assert!(had.is_none() && !held.is_empty(), "{title}: packet {number}: {flow:?} had {had:?}");
                     tally.refused += 1;
                 }
             }
             given.insert(flow, (got, now_ns));
         } else {
-            // Mostly to a port that somebody has, sometimes to any.
+            // Most often to a port in use, sometimes to any.
             let (port, has) = match held.iter().nth(rng.below(held.len())) {
                 Some((port, (flow, _))) if rng.chance(3, 4) => (*port, Some(*flow)),
                 _ => {
@@ -173,7 +173,7 @@ pub fn run(test: &str, seed: u64, plan: Plan) -> Tally {
         }
         tally.most_in_use = tally.most_in_use.max(held.len());
     }
-    // All is given back.
+    // All ports are released.
     for engine in &mut engines {
         engine.sweep(now_ns + QUIET_NS).unwrap();
         let left = engine.snapshot().unwrap();
@@ -184,7 +184,7 @@ pub fn run(test: &str, seed: u64, plan: Plan) -> Tally {
     tally
 }
 
-/// New flows, each of a packet, one every `gap_ns`: how many were refused.
+/// Sends a new flow of one packet every `gap_ns`; returns the number of refused flows.
 pub fn one_after_the_other(test: &str, first_port: u16, gap_ns: u64, flows: u32) -> u64 {
     let nat = function("dynamic_nat", &[("first_port", first_port.to_string()), ("quiet", "10s".into())]);
     let mut engines = engines(&nat, test);
@@ -194,7 +194,7 @@ pub fn one_after_the_other(test: &str, first_port: u16, gap_ns: u64, flows: u32)
         let frame = PacketBuilder::new().ipv4(host, [192, 0, 2, 1]).udp(4000 + (i & 63) as u16, 53).build();
         let packet = Packet { bytes: &frame, port: INSIDE };
         let now_ns = u64::from(i) * gap_ns;
-        // Those that are silent keep their place in the tables until they are swept.
+        // Idle flows occupy the tables until they are swept.
         if now_ns / SECOND_NS != now_ns.saturating_sub(gap_ns) / SECOND_NS {
             engines.iter_mut().for_each(|engine| engine.sweep(now_ns).unwrap());
         }

@@ -1,17 +1,17 @@
-//! Programs for other contexts with their fields and helpers replaced by those that XDP has for the same, so that they come to
-//! what they are meant to show. Nothing is claimed of what becomes of them: both verifiers are asked about the result.
+//! Programs for other contexts with their fields and helpers replaced by the XDP equivalents, so that they exercise
+//! what they were written for. There is no expected result: both verifiers judge the adapted program.
 
 use flowloom_isa::Insn;
 use flowloom_isa::insn::{call, class, helper, jmp, mode, size};
 
 use super::Case;
 
-/// `data`, `data_end`, `data_meta` of `struct __sk_buff`, and of `struct xdp_md`.
+/// Offsets of `data`, `data_end`, `data_meta` in `struct __sk_buff` and in `struct xdp_md`.
 const FIELDS: [(i16, i16); 3] = [(76, 0), (80, 4), (140, 8)];
-/// `skb_load_bytes` and `skb_store_bytes`: they take what those of XDP take, and flags.
+/// `skb_load_bytes` and `skb_store_bytes`: the arguments of XDP's, and flags.
 const HELPERS: [(i32, i32); 2] = [(26, helper::XDP_LOAD_BYTES), (9, helper::XDP_STORE_BYTES)];
 
-/// The case as one for XDP, where that makes it another one.
+/// The case adapted to XDP, if that changes it.
 pub fn to_xdp(case: &Case) -> Option<Case> {
     let mut program = case.program.clone();
     for insn in &mut program.insns {

@@ -1,4 +1,4 @@
-//! The cases that `scripts/linux-verifier-cases` makes.
+//! Reads the cases that `scripts/linux-verifier-cases` makes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::Case;
 
-/// What a self test's own loader would set; that of a ring buffer is whole pages.
+/// Sizes that a self test's own loader would set; that of a ring buffer is whole pages.
 const ENTRIES_BY_LOADER: u32 = 8;
 const RING_BYTES: u32 = 4096;
 
@@ -17,7 +17,7 @@ const RING_BYTES: u32 = 4096;
 const WITH_LOCK: u64 = 3;
 const LOCK_AT: u32 = 4;
 
-/// All cases in a folder, and in words the functions that are not among them.
+/// All cases in a folder, and descriptions of the functions that could not be read.
 pub fn read(folder: &Path) -> (Vec<Case>, Vec<String>) {
     let (mut cases, unread) = functions(folder);
     cases.extend(tables(folder));
@@ -41,7 +41,7 @@ fn list<'v>(value: &'v Value, name: &str) -> &'v [Value] {
     value[name].as_array().unwrap_or_else(|| panic!("`{name}` is no list: {value}"))
 }
 
-/// The self tests.
+/// Cases of the self tests.
 fn functions(folder: &Path) -> (Vec<Case>, Vec<String>) {
     let said = json(&folder.join("functions.json"));
     let said = said.as_object().unwrap_or_else(|| panic!("functions.json is no object"));
@@ -77,7 +77,7 @@ fn types() -> Result<Arc<KernelTypeIndex>, String> {
     KernelTypeIndex::parse(&bytes).map(Arc::new).map_err(|error| error.to_string())
 }
 
-/// The program without the others of its object: where tail calls lead is nothing to a verifier.
+/// The program without the others of its object: a verifier does not follow tail calls.
 fn alone(mut program: Program) -> Program {
     program.siblings = Arc::default();
     program.lacks.retain(|lack| !matches!(lack.want, Want::Member { .. }));
@@ -90,7 +90,7 @@ fn alone(mut program: Program) -> Program {
     program
 }
 
-/// The tables.
+/// Cases of the tables.
 fn tables(folder: &Path) -> Vec<Case> {
     let cases = json(&folder.join("arrays.json"));
     let cases = cases.as_array().unwrap_or_else(|| panic!("arrays.json is no list"));
@@ -120,7 +120,8 @@ fn table_case(case: &Value) -> Case {
             program.maps.push(maps[index].clone());
         }
     }
-    // Nothing but these names a map; what does without being one is no program, for the kernel as for us.
+    // Only these instructions refer to a map; a program with any other map reference is invalid, for the kernel and for
+    // us.
     let uses: Vec<(u64, u64)> =
         list(case, "uses").iter().map(|used| (number(used, "insn"), number(used, "map"))).collect();
     for (insn, map) in uses {

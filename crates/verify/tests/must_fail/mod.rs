@@ -1,4 +1,4 @@
-//! Programs with which Linux tests its verifier: how they are read, judged and told of.
+//! Programs with which Linux tests its verifier: reading, judging and reporting.
 #![allow(unreachable_pub, missing_docs, clippy::panic, clippy::print_stdout)]
 
 pub mod adapted;
@@ -12,39 +12,39 @@ use flowloom_isa::Flaw;
 use flowloom_isa::{Program, ProgramError, ProgramKind};
 use flowloom_verifier::{Options, Proof, VerifyError, verify};
 
-/// A program, and what its authors say of it in the place that it was written for.
+/// A program, and the result that its authors expect for its original context.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// The file and the function or case; that it was adapted.
+    /// File and function or case; also says if it was adapted.
     pub name: String,
     pub program: Program,
-    /// Its authors say that it is to be refused.
+    /// True if its authors expect it to be refused.
     pub must_fail: bool,
 }
 
-/// What the kernel says of a program.
+/// Result of the kernel's verifier.
 #[derive(Debug, Clone)]
 pub enum Kernel {
     Accepts,
-    /// Its last words.
+    /// Last line of its log.
     Refuses(String),
-    /// It could not be asked.
+    /// The kernel could not judge it.
     Unasked(String),
 }
 
-/// What our verifier says.
+/// Result of our verifier.
 #[derive(Debug, Clone)]
 pub enum Ours {
     Accepts(Box<Proof>),
-    /// Why it is not safe, or not seen to be.
+    /// Reason why it is not, or cannot be proved, safe.
     Refuses(String),
-    /// It asks for something that Flowloom does not have.
+    /// It uses a feature that Flowloom does not support.
     Lacks(String),
-    /// Nothing: it broke.
+    /// The verifier panicked.
     Breaks,
 }
 
-/// A case with both opinions.
+/// A case with both results.
 #[derive(Debug, Clone)]
 pub struct Judged {
     pub case: Case,
@@ -53,10 +53,10 @@ pub struct Judged {
 }
 
 impl Case {
-    /// Both opinions of it as XDP.
+    /// Both results for it as XDP.
     pub fn judged(mut self) -> Judged {
         (self.program.kind, self.program.section) = (ProgramKind::Xdp, "xdp".to_owned());
-        // A verifier that breaks is to be told of with the others.
+        // A panic of the verifier is reported with the other results.
         let verified = std::panic::catch_unwind(|| verify(&self.program, &Options::default()));
         let ours = match verified {
             Ok(Ok(proof)) => Ours::Accepts(Box::new(proof)),
@@ -74,7 +74,7 @@ impl Case {
     }
 }
 
-/// A program that cannot be run: for lack of something, or because it is none.
+/// Result for a program that cannot be run: unsupported or invalid.
 fn unfit(error: &ProgramError) -> Ours {
     let is_lack = |flaw: &Flaw| match flaw {
         Flaw::Helper { .. } | Flaw::Lack(_) | Flaw::Unsupported { .. } => true,

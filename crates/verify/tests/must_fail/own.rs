@@ -1,10 +1,10 @@
-//! Programs of our own, for what Linux's do not come to as XDP.
+//! Own programs, for cases that Linux's programs do not cover as XDP.
 
 use flowloom_isa::{MapDef, MapKind, Program, asm};
 
 use super::Case;
 
-/// Name and text; all of them are to be refused.
+/// Name and text; all must be refused.
 const TEXTS: [(&str, &str); 6] = [
     (
         "a function leaves the address of its stack in that of its caller",
@@ -119,7 +119,7 @@ const TEXTS: [(&str, &str); 6] = [
     ),
 ];
 
-/// All of them.
+/// All own programs.
 pub fn cases() -> Vec<Case> {
     TEXTS
         .iter()

@@ -1,7 +1,7 @@
-//! Why a program that the kernel refuses may be accepted, and why one that it accepts is refused.
+//! Reasons why a program that the kernel refuses may be accepted, and why one that it accepts is refused.
 //!
-//! The list of what is accepted is the border of what is safe: what is in no line of it may not be accepted. A line names the case where the
-//! kernel's words alone do not tell that no memory but the program's own is touched.
+//! The list of accepted programs defines what is safe: a program that matches no entry must not be accepted. An entry
+//! names the case where the kernel's message alone does not show that only the program's own memory is accessed.
 
 use flowloom_isa::insn::{alu, class, jmp};
 use flowloom_isa::{Insn, Program};
@@ -9,13 +9,13 @@ use flowloom_verifier::Proof;
 
 use super::{Judged, Kernel, Ours};
 
-/// What has to hold of an accepted program besides.
+/// Additional condition on an accepted program.
 type Holds = fn(&Program, &Proof) -> bool;
 
 struct Reason {
-    /// Part of the case's name.
+    /// Substring of the case's name.
     case: &'static str,
-    /// Part of the words of who refuses it.
+    /// Substring of the message of the verifier that refuses it.
     words: &'static str,
     holds: Holds,
     why: &'static str,
@@ -25,7 +25,8 @@ const fn reason(case: &'static str, words: &'static str, why: &'static str) -> R
     Reason { case, words, holds: |_, _| true, why }
 }
 
-/// A branch on 0 that always goes one way: where the kernel goes both, because it does not count on the address being none.
+/// A comparison with 0 that always takes one edge: the kernel explores both where it does not assume that an address is
+/// not null.
 fn knows_an_address_is_not_null(program: &Program, proof: &Proof) -> bool {
     let is_branch = |insn: &Insn| {
         insn.class() == class::JMP && matches!(insn.op(), jmp::JEQ | jmp::JNE) && insn.code & 8 == 0 && insn.imm == 0
@@ -34,7 +35,7 @@ fn knows_an_address_is_not_null(program: &Program, proof: &Proof) -> bool {
     insns.any(|(insn, known)| known.reached && is_branch(insn) && known.ways.jumps != known.ways.falls)
 }
 
-/// Some division by the constant 0 is reached: that is what such tests want the verifier to find out.
+/// True if some division by the constant 0 is reachable: the property that such tests check.
 fn divides_by_zero(program: &Program, proof: &Proof) -> bool {
     let is_division = |insn: &Insn| {
         let is_alu = matches!(insn.class(), class::ALU | class::ALU64);
@@ -72,7 +73,7 @@ const fn misaligned(words: &'static str) -> Reason {
     Reason { case: "", words, holds: says_what_is_misaligned, why }
 }
 
-/// Why a program is accepted that the kernel refuses.
+/// Reasons to accept a program that the kernel refuses.
 static ACCEPTED: &[Reason] = &[
     Reason {
         case: "",
@@ -119,7 +120,7 @@ const NUMBERS: &str = "the kernel is shown iterators over numbers as ordinary lo
 const OUTLIVES: &str = "the address is of the caller's stack, which outlives the function that returns it";
 const EMPTY: &str = "no bytes are touched where the length is 0";
 
-/// Why a program is refused that the kernel accepts.
+/// Reasons to refuse a program that the kernel accepts.
 static REFUSED: &[Reason] = &[
     reason("", "found a write to `r10`", "every program is checked for that before, on ways that are never taken too"),
     reason("map_ptr", "at map `map_", "what the kernel keeps about a map is its own: other targets have no such thing"),
@@ -154,17 +155,17 @@ fn found(reasons: &'static [Reason], one: &Judged) -> Option<&'static Reason> {
     reasons.iter().find(fits)
 }
 
-/// Why we may accept it although the kernel refuses it.
+/// Reason why we may accept it although the kernel refuses it.
 pub fn of_acceptance(one: &Judged) -> Option<&'static str> {
     found(ACCEPTED, one).map(|reason| reason.why)
 }
 
-/// Why we refuse it although the kernel accepts it.
+/// Reason why we refuse it although the kernel accepts it.
 pub fn of_refusal(one: &Judged) -> Option<&'static str> {
     found(REFUSED, one).map(|reason| reason.why)
 }
 
-/// Reasons that no case needs, by case and words.
+/// Reasons that no case needs, by case and message.
 pub fn unneeded(judged: &[Judged]) -> impl Iterator<Item = (&'static str, &'static str)> {
     let needs = |reason: &Reason, reasons| {
         judged.iter().any(|one| found(reasons, one).is_some_and(|found| std::ptr::eq(found, reason)))

@@ -1,4 +1,4 @@
-//! What came of all cases.
+//! Table of the results of all cases.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ pub fn print(judged: &[Judged], unread: &[String]) {
     }
 }
 
-/// What is lacking, with the kernel's opinions of the programs.
+/// Unsupported features, with the kernel's results for their programs.
 fn lacking(judged: &[Judged]) -> BTreeMap<&str, [usize; 3]> {
     let mut by_words: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
     for one in judged {
@@ -65,7 +65,7 @@ fn lacking(judged: &[Judged]) -> BTreeMap<&str, [usize; 3]> {
                 Kernel::Refuses(_) => 1,
                 Kernel::Unasked(_) => 2,
             };
-            // Which kinds of maps there are, and which of our own functions could be called, is told elsewhere.
+            // Map kinds and callable functions are listed elsewhere.
             let words = words.split(", expected ").next().unwrap_or(words);
             by_words.entry(words).or_default()[opinion] += 1;
         }
@@ -73,7 +73,7 @@ fn lacking(judged: &[Judged]) -> BTreeMap<&str, [usize; 3]> {
     by_words
 }
 
-/// Prints programs as text, with what leads to no instruction where that is known.
+/// Prints programs as text, with the predecessors of unreachable instructions where known.
 pub fn print_programs(judged: &[Judged]) {
     for one in judged {
         println!("\n{}: {:?}", one.case.name, one.kernel);
@@ -93,17 +93,17 @@ pub fn is_refused_by_both(one: &Judged) -> bool {
     matches!((&one.ours, &one.kernel), (Ours::Refuses(_), Kernel::Refuses(_)))
 }
 
-/// We refuse what the kernel accepts.
+/// True if we refuse what the kernel accepts.
 pub fn is_stricter(one: &Judged) -> bool {
     matches!((&one.ours, &one.kernel), (Ours::Refuses(_), Kernel::Accepts))
 }
 
-/// We accept what the kernel refuses.
+/// True if we accept what the kernel refuses.
 pub fn is_laxer(one: &Judged) -> bool {
     matches!((&one.ours, &one.kernel), (Ours::Accepts(_), Kernel::Refuses(_)))
 }
 
-/// We have an opinion, and the kernel has none.
+/// True if we have a result and the kernel has none.
 pub fn is_unasked(one: &Judged) -> bool {
     matches!((&one.ours, &one.kernel), (Ours::Accepts(_) | Ours::Refuses(_), Kernel::Unasked(_)))
 }

@@ -1,6 +1,6 @@
-/* Calls helpers with what a packet says, and writes into the packet what the kernel answers.
+/* Calls the helper that a packet selects, and writes the kernel's result into the packet.
  *
- * Behind the Ethernet header: { what, flags, a as 2 bytes, b as 4 bytes, answer as 8 bytes, 48 bytes of text }.
+ * After the Ethernet header: { what, flags, a (2 bytes), b (4 bytes), answer (8 bytes), text (48 bytes) }.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -39,7 +39,7 @@ struct {
 	__type(value, __u64);
 } sums SEC(".maps");
 
-/* So large that four keys are hardly ever in one bucket: who removes the next one of a bucket still sees it. */
+/* Large, so that four keys are rarely in one bucket: removing the next entry of a bucket does not hide it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1 << 17);
@@ -51,7 +51,7 @@ struct {
 const char words[600] = { [0 ... 589] = 'w' };
 const char word[16] = "\x0a\x01\x02w";
 
-/* As it is called where nobody says that there are 32 bits of rounds only. */
+/* Declared with 64-bit rounds, where the helper's own declaration has 32 bits. */
 static long (*const loop)(__u64 rounds, void *callback, void *ctx, __u64 flags) = (void *)BPF_FUNC_loop;
 
 static __always_inline void note(__u32 at, __u64 answer)
@@ -75,7 +75,7 @@ static long add(__u32 i, struct rounds *rounds)
 
 static long fold(void *map, __u32 *key, __u64 *value, struct rounds *rounds)
 {
-	/* Entries come in no order, so all have to be seen; but those of an array do. */
+	/* Entries are visited in no fixed order, so all are visited; only those of an array are ordered. */
 	rounds->sum += *key * 31 + *value;
 	if (map == (void *)&answers)
 		return *key == rounds->stop;
@@ -83,7 +83,7 @@ static long fold(void *map, __u32 *key, __u64 *value, struct rounds *rounds)
 	return 0;
 }
 
-/* Removes the entry that it is shown, or all others. Both together would show whether two are in one bucket. */
+/* Removes the visited entry, or all others. Both together would show whether two are in one bucket. */
 static long spare_one(void *map, __u32 *key, __u64 *value, struct rounds *rounds)
 {
 	__u32 own = *key, other;
@@ -227,7 +227,7 @@ int probe(struct xdp_md *ctx)
 		note(3, bpf_probe_read_kernel_str(shown, order.flags & 31, (void *)order.answer));
 		break;
 	case 21:
-		/* The verifier puts instructions in the place of this call, */
+		/* The verifier inlines this call, */
 		rounds.stop = order.flags;
 		answer = loop(order.answer, add, &rounds, 0);
 		break;

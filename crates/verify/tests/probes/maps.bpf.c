@@ -1,7 +1,7 @@
-/* Does to a map what a packet says, and writes into the packet what the kernel answers.
+/* Executes the map operations in a packet, and writes the kernel's results into the packet.
  *
- * Behind the Ethernet header: up to 12 orders of 8 bytes, { what, key, flags, value, answer as 4 bytes }.
- * KIND, FLAGS, ENTRIES, KEY (0 index, 1 word, 2 prefix), LOCK: what the map is.
+ * After the Ethernet header: up to 12 operations of 8 bytes, { what, key, flags, value, answer (4 bytes) }.
+ * KIND, FLAGS, ENTRIES, KEY (0 index, 1 word, 2 prefix), LOCK: definition of the map.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

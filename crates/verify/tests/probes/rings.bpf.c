@@ -1,6 +1,6 @@
-/* Writes records of which bytes stay as they lay in the ring buffer, and events of any length.
+/* Writes records some bytes of which keep the old contents of the ring buffer, and events of any length.
  *
- * Behind the Ethernet header: { what, flags, length as 2 bytes, value as 4 bytes }.
+ * After the Ethernet header: { what, flags, length (2 bytes), value (4 bytes) }.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -11,7 +11,7 @@ struct order {
 	__u32 value;
 };
 
-/* With room between and behind its fields, as compilers make it. */
+/* With padding between and after its fields. */
 struct padded {
 	__u32 first;
 	__u64 second;

@@ -1,7 +1,7 @@
-/* Asks for a route and for an MTU as a packet says.
+/* Looks up a route and an MTU with the arguments in a packet.
  *
- * Behind the Ethernet header: { flags of the route, interface of the MTU, 2 bytes of nothing, MTU length, difference,
- * answer of both }, 4 bytes each, then struct bpf_fib_lookup.
+ * After the Ethernet header, 4 bytes each: { flags of the route, interface of the MTU and 2 unused bytes, MTU length,
+ * difference, results of both }, then struct bpf_fib_lookup.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

@@ -1,6 +1,6 @@
-/* Maps of AF_XDP sockets: what a lookup finds is written into the packet, then the packet is redirected.
+/* Maps of AF_XDP sockets: the result of a lookup is written into the packet, then the packet is redirected.
  *
- * The packet: { key, flags, ... }; the queue found, or 0xff, goes to byte 2.
+ * The packet: { key, flags, ... }; the queue found, or 0xff, is written to byte 2.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

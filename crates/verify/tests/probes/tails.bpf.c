@@ -1,6 +1,6 @@
-/* Tail calls in functions of programs: the functions of all programs on the way add up.
+/* Tail calls in functions of programs: the results of the functions of all programs on the path are summed.
  *
- * Behind the Ethernet header: { how many, which way }.
+ * After the Ethernet header: { number of calls, path }.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -35,7 +35,7 @@ static __noinline int deeper(struct xdp_md *ctx, int most)
 {
 	if (count(0, 0) < (__u64)most)
 		bpf_tail_call(ctx, &next, 0);
-	/* There is nothing at 1. */
+	/* Slot 1 is empty. */
 	bpf_tail_call(ctx, &next, 1);
 	return 5 + most;
 }
@@ -70,7 +70,7 @@ static __always_inline int start(struct xdp_md *ctx, int first)
 	else
 		found = deep(ctx, most);
 	count(2, found);
-	/* Counted anew or not, what is left of the calls. */
+	/* The remaining calls, whether or not the count was reset. */
 	if (way & 2)
 		bpf_tail_call(ctx, &next, 0);
 	count(3, 1);

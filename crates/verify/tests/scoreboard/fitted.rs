@@ -1,4 +1,4 @@
-//! Linux's objects, and what a program of theirs is given that its own loader or the machine would give it.
+//! Linux's objects, and the settings that their own loaders or the machine provide.
 #![allow(clippy::panic, missing_docs, unreachable_pub)]
 
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use flowloom_isa::{MapDef, MapKind, Program};
 use flowloom_object::KernelTypeIndex;
 use flowloom_vm::fib;
 
-/// Where a loader sets the size of a map, because it goes by the machine.
+/// Size of maps that a loader sizes by the machine.
 const SIZE_BY_LOADER: u32 = 8;
 
-/// The folder of objects, made where it is not there yet.
+/// The folder of objects, built where it does not exist yet.
 pub fn objects() -> Result<PathBuf, String> {
     if let Some(folder) = std::env::var_os("FLOWLOOM_OBJECTS") {
         return Ok(folder.into());
@@ -28,13 +28,13 @@ pub fn objects() -> Result<PathBuf, String> {
     Err(format!("scripts/linux-objects: {}", words.lines().last().unwrap_or("no reason given")))
 }
 
-/// The running kernel's types.
+/// Types of the running kernel.
 pub fn types() -> Result<Arc<KernelTypeIndex>, String> {
     let bytes = std::fs::read("/sys/kernel/btf/vmlinux").map_err(|error| error.to_string())?;
     KernelTypeIndex::parse(&bytes).map(Arc::new).map_err(|error| error.to_string())
 }
 
-/// The program with what its own loader would set of its maps: sizes, and what maps of maps hold.
+/// The program with the map settings of its own loader: sizes, and the contents of maps of maps.
 pub fn sized(program: &Program) -> Arc<Program> {
     let mut program = program.clone();
     for map in &mut program.maps {
@@ -53,7 +53,7 @@ pub fn sized(program: &Program) -> Arc<Program> {
             map.max_entries = SIZE_BY_LOADER;
         }
     }
-    // A map of maps can hold something where there is a map like those inside.
+    // A map of maps can have entries if the program has a map like its inner map.
     let inners: Vec<MapDef> = program.maps.iter().filter_map(|map| map.inner.as_deref().cloned()).collect();
     for (number, inner) in inners.into_iter().enumerate() {
         let sizes = |map: &MapDef| (map.kind, map.key_bytes, map.value_bytes, map.max_entries, map.flags);
@@ -64,7 +64,7 @@ pub fn sized(program: &Program) -> Arc<Program> {
     Arc::new(program)
 }
 
-/// The routes of programs that ask for any: everything leads somewhere, some of it nowhere.
+/// Routes for programs that look up any: a route for every address, some of them blackholes.
 const ROUTES: &str = r#"{
   "interfaces": [
     {"port": 0, "mac": "02:00:00:00:00:10", "addresses": ["10.0.0.1/24", "2001:db8::1/64"]},
@@ -89,12 +89,12 @@ const ROUTES: &str = r#"{
   ]
 }"#;
 
-/// The routes.
+/// The route table.
 pub fn table() -> fib::Table {
     fib::Table::from_json(ROUTES).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Routes, where the program asks for any.
+/// Routes, if the program looks up any.
 pub fn routes(program: &Program) -> Option<fib::Table> {
     let asks = |op| matches!(op, Ok(Op::Call { helper: helper::FIB_LOOKUP | helper::CHECK_MTU }));
     let asks = (0..program.insns.len()).any(|at| asks(Op::decode(&program.insns, at)));

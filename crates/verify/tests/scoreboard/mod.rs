@@ -1,4 +1,4 @@
-//! One program of Linux's, tried; and the page that tells of all.
+//! Trials of Linux's programs, and the page with their results.
 #![allow(unreachable_pub, missing_docs, clippy::panic, clippy::print_stdout)]
 
 pub mod fitted;
@@ -9,7 +9,7 @@ use std::fmt;
 
 use flowloom_verify::explore::Gap;
 
-/// What became of a program.
+/// Result of a program's trial.
 #[derive(Debug, Clone)]
 pub enum Came {
     /// The object or the program cannot be read.
@@ -18,15 +18,15 @@ pub enum Came {
     Refused(String),
     /// The kernel's verifier refuses it.
     NotInKernel(String),
-    /// It asks for something of the machine that differs between engines.
+    /// It depends on a property of the machine that differs between engines.
     Incomparable(String),
     /// Both engines agree.
     Equal { packets: u64, cases: usize },
-    /// They do not.
+    /// The engines disagree.
     Differs(String),
 }
 
-/// A program and what became of it.
+/// A program and its result.
 #[derive(Debug, Clone)]
 pub struct Row {
     pub object: String,
@@ -36,19 +36,20 @@ pub struct Row {
     pub reached: usize,
     pub gaps: Vec<Gap>,
     pub came: Came,
-    /// What our verifier says: how many instructions it looked at, or why it refuses; `None` where it was not asked.
+    /// Result of our verifier: the number of instructions visited, or the reason for refusal; `None` where it was not
+    /// run.
     pub verified: Option<Result<u64, String>>,
-    /// How many instructions the kernel's verifier looked at, where it accepts the program.
+    /// Number of instructions that the kernel's verifier visited, where it accepts the program.
     pub kernel_walked: Option<u64>,
 }
 
 impl Row {
-    /// Whether it was compared on less than four fifths of its instructions.
+    /// True if it was compared on less than four fifths of its instructions.
     pub fn is_low(&self) -> bool {
         matches!(self.came, Came::Equal { .. }) && self.reached * 5 < self.slots * 4
     }
 
-    /// Our verifier does not prove what runs, or proves what the kernel's refuses.
+    /// True if our verifier does not prove a program that runs, or proves one that the kernel's verifier refuses.
     pub fn is_judged_otherwise(&self) -> bool {
         match (&self.came, &self.verified) {
             (Came::Equal { .. } | Came::Differs(_), verified) => !matches!(verified, Some(Ok(_))),
@@ -57,7 +58,7 @@ impl Row {
         }
     }
 
-    /// Instructions that our verifier looked at for each that the kernel's did.
+    /// Ratio of the instructions visited by our verifier to those visited by the kernel's.
     pub fn ratio(&self) -> Option<f64> {
         let ours = *self.verified.as_ref()?.as_ref().ok()?;
         self.kernel_walked.filter(|walked| *walked > 0).map(|walked| ours as f64 / walked as f64)

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::{Came, Row};
 
-/// The page.
+/// Renders the page.
 pub fn render(rows: &[Row], objects: usize, captures: usize) -> String {
     let mut page = format!(
         "# Linux's own programs\n\n\
@@ -109,7 +109,7 @@ const SECTIONS: [Section; 5] = [
     }),
 ];
 
-/// Median and largest ratio of what the two verifiers looked at.
+/// Median and largest ratio of instructions visited by the two verifiers.
 fn ratios(rows: &[Row]) -> String {
     let mut all: Vec<f64> = rows.iter().filter_map(Row::ratio).collect();
     all.sort_by(f64::total_cmp);
@@ -121,7 +121,7 @@ fn ratios(rows: &[Row]) -> String {
     }
 }
 
-/// By reason, the pieces that were not reached.
+/// Unreached ranges, by reason.
 fn reasons(row: &Row) -> BTreeMap<String, Vec<String>> {
     let mut by_reason: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for gap in &row.gaps {
@@ -132,7 +132,7 @@ fn reasons(row: &Row) -> BTreeMap<String, Vec<String>> {
     by_reason
 }
 
-/// The counts.
+/// Text of the totals.
 pub fn summary(rows: &[Row], objects: usize) -> String {
     let count = |f: fn(&Came) -> bool| rows.iter().filter(|row| f(&row.came)).count();
     let equal = count(|came| matches!(came, Came::Equal { .. }));

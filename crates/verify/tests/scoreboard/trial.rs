@@ -1,4 +1,4 @@
-//! A program is read, explored and compared.
+//! Reads, explores and compares a program.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use flowloom_vm::{Interpreter, fib};
 use super::fitted::{routes, sized, types};
 use super::{Came, Row};
 
-/// So many packets of each capture are run: the first ones, and as many from all over it.
+/// Packets of each capture: the first 300, and as many spread over the rest.
 const PACKETS_OF_A_CAPTURE: usize = 300;
-/// Each case is run again with its packets changed at random so often.
+/// Number of runs of each case with mutated packets.
 const CHANGED: u64 = 12;
-/// The state of larger maps is compared less often.
+/// Size in entries above which the state of maps is compared less often.
 const LARGE: u32 = 4096;
 
-/// Packets of every capture that `FLOWLOOM_TRACES` names.
+/// Packets of every capture in `FLOWLOOM_TRACES`.
 pub fn captures() -> Vec<(String, Vec<Arrival>)> {
     let Some(folder) = std::env::var_os("FLOWLOOM_TRACES").map(PathBuf::from) else { return Vec::new() };
     let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
@@ -91,7 +91,7 @@ fn try_program(program: &Arc<Program>, captures: &[(String, Vec<Arrival>)], trie
         Ok(proof) => Ok(proof.looked_at),
         Err(error) => Err(error.to_string()),
     });
-    // What no verifier has accepted is not run: its way is no one's business.
+    // A program is run only if the kernel's verifier accepts it.
     let loaded = KernelEngine::load(program);
     row.kernel_walked = loaded.as_ref().ok().and_then(KernelEngine::walked);
     if let Err(error) = loaded {
@@ -127,7 +127,7 @@ fn try_program(program: &Arc<Program>, captures: &[(String, Vec<Arrival>)], trie
         for round in 0..CHANGED {
             run.extend(mutated(case.packets.clone(), case.seed ^ round));
         }
-        // The captures find the first case's state.
+        // The captures start from the first case's state.
         if number == 0 {
             run.extend(captures.iter().flat_map(|(_, packets)| packets.iter().cloned()));
         }
@@ -142,7 +142,7 @@ fn try_program(program: &Arc<Program>, captures: &[(String, Vec<Arrival>)], trie
     row.came = Came::Equal { packets, cases: explored.cases.len() };
 }
 
-/// Runs packets on both engines from the state of a case, and says how many were compared.
+/// Runs packets on both engines from the state of a case; returns the number of packets compared.
 fn compare_case(
     program: &Program,
     case: &Case,

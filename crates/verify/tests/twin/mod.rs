@@ -1,4 +1,4 @@
-//! The hand-written C twins of the functions that ship: compiled, and run beside what the functions are lowered to.
+//! The hand-written C twins of the shipped functions: compiled, and compared with the lowered functions.
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::unwrap_used, clippy::panic)]
 
 pub mod timed;
@@ -20,24 +20,23 @@ use flowloom_verify::{Arrival, Reached, Stimulus, StimulusOptions};
 use flowloom_vm::Interpreter;
 use flowloom_wire::{Graph, Header, Layers};
 
-/// A function with values for its parameters, and the macros that give its twin the same values.
+/// A function with parameter values, and the macros that give its twin the same values.
 pub struct Variant {
     pub function: &'static str,
     params: &'static [(&'static str, &'static str)],
     macros: &'static [&'static str],
 }
 
-/// Versions of the instruction set: what clang 14 takes unless told otherwise, and the newest that it knows, with 32-bit
-/// arithmetic.
+/// Instruction set versions: clang 14's default, and the newest that it knows, with 32-bit arithmetic.
 pub const CPUS: [&str; 2] = ["generic", "v3"];
 
 pub const DEFAULTS: [Variant; 6] = [
     Variant { function: "port_knocking", params: &[], macros: &[] },
     Variant { function: "big_flow", params: &[], macros: &[] },
     Variant { function: "udp_firewall", params: &[], macros: &[] },
-    // A bucket of a hundred tokens is hardly ever empty.
+    // A bucket of a hundred tokens is rarely empty.
     Variant { function: "policer", params: &[("burst", "3")], macros: &["BURST=3"] },
-    // With few ports, some are wanted by two flows.
+    // With few ports, two flows compete for some.
     Variant { function: "dynamic_nat", params: &[("first_port", "0xfffe")], macros: &["FIRST_PORT=0xfffe"] },
     Variant { function: "server_load_balancer", params: &[], macros: &[] },
 ];
@@ -84,7 +83,7 @@ impl Variant {
         lower(&self.compile(), &LowerOptions::default()).unwrap()
     }
 
-    /// The object that clang makes of the twin, for one of [`CPUS`].
+    /// The object that clang compiles from the twin, for one of [`CPUS`].
     pub fn twin_object(&self, clang: &Clang, cpu: &str) -> Vec<u8> {
         let mut more = vec![format!("-mcpu={cpu}")];
         more.extend(self.macros.iter().map(|define| format!("-D{define}")));
@@ -98,7 +97,7 @@ impl Variant {
     }
 }
 
-/// A directory of this test's own.
+/// A directory for this test only.
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
@@ -115,14 +114,14 @@ impl Drop for Scratch {
     }
 }
 
-/// All that a tool said.
+/// Output of a tool.
 pub fn text(out: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr)).trim().to_owned()
 }
 
 /// Packets that reach every row, timeout and default action of the function at least 100 times.
 pub fn stimulus(function: &Arc<Function>, seed: u64, packets: usize) -> Vec<Arrival> {
-    // A twin's table cannot be swept: only its own code knows what its entries mean.
+    // A twin's table cannot be swept: only its own code can interpret its entries.
     let options = StimulusOptions { sweep_ns: None, ..StimulusOptions::of(function) };
     let mut packets = Stimulus::new(Arc::clone(function), seed, options).take_packets(packets);
     packets.retain(|arrival| !is_mapped(&arrival.bytes));
@@ -131,7 +130,7 @@ pub fn stimulus(function: &Arc<Function>, seed: u64, packets: usize) -> Vec<Arri
     for (arrival, choices) in timed(&packets) {
         let outcome = machine.process(&arrival.packet(), &choices).unwrap();
         all.push(arrival.clone());
-        // What comes back is not to be guessed where the packet has been changed.
+        // Answers are derived from the output where the function changed the packet.
         let changed = outcome.outputs.iter().filter(|output| output.bytes != arrival.bytes);
         for answer in changed.filter_map(|output| Some((output.port, answer(&output.bytes)?))) {
             let answer = Arrival { time_ns: arrival.time_ns, port: answer.0, bytes: answer.1 };
@@ -145,15 +144,15 @@ pub fn stimulus(function: &Arc<Function>, seed: u64, packets: usize) -> Vec<Arri
     all
 }
 
-/// Whether it is an IPv6 packet with an IPv4 address written as IPv6 writes it, which no network carries [RFC 4291 2.5.5.2]
-/// and which the twins take for no IPv4 address.
+/// True for an IPv6 packet with an IPv4-mapped address, which no network carries [RFC 4291 2.5.5.2] and which the twins
+/// do not treat as an IPv4 address.
 fn is_mapped(frame: &[u8]) -> bool {
     let layers = Layers::parse(Graph::standard(), frame);
     let Some(ip) = layers.offset(Header::Ipv6) else { return false };
     [8, 24].iter().any(|at| frame[ip + at..ip + at + 12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff])
 }
 
-/// The packet back from where an IPv4 packet with ports has gone.
+/// The answer to an IPv4 packet with ports.
 fn answer(frame: &[u8]) -> Option<Vec<u8>> {
     let layers = Layers::parse(Graph::standard(), frame);
     let ip = layers.offset(Header::Ipv4)?;
@@ -173,7 +172,7 @@ pub fn captures(test: &str) -> Vec<(String, Vec<Arrival>)> {
     let read = |path: PathBuf| {
         let mut reader = CaptureReader::open(&path).unwrap();
         let mut packets = Vec::new();
-        // Some captures are damaged on purpose: what stands before the damage counts.
+        // Some captures are damaged on purpose: use the packets before the damage.
         while let Ok(Some(packet)) = reader.next_packet() {
             let port = side(&packet.bytes);
             packets.push(Arrival { time_ns: packet.time_ns, port, bytes: packet.bytes });
@@ -183,15 +182,14 @@ pub fn captures(test: &str) -> Vec<(String, Vec<Arrival>)> {
     paths.into_iter().map(read).collect()
 }
 
-/// Which of two networks a packet comes from: the hosts with the smaller addresses are in one, those with the larger in the
-/// other.
+/// Input port by source: hosts with the smaller addresses are in one network, those with the larger ones in the other.
 fn side(frame: &[u8]) -> Port {
     let at = if frame.get(12..14) == Some(&[0x86, 0xdd]) { 22..38 } else { 26..30 };
     let to = at.end..2 * at.end - at.start;
     Port(1 + u32::from(frame.get(at) < frame.get(to)))
 }
 
-/// Each packet with its choices; time never runs backwards.
+/// Each packet with its choices; times are monotonic.
 fn timed(packets: &[Arrival]) -> impl Iterator<Item = (&Arrival, Choices)> {
     let mut now_ns = 0;
     packets.iter().enumerate().map(move |(i, arrival)| {
@@ -200,16 +198,16 @@ fn timed(packets: &[Arrival]) -> impl Iterator<Item = (&Arrival, Choices)> {
     })
 }
 
-/// What it took to run some packets.
+/// Cost of running some packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cost {
     pub instructions: u64,
     pub calls: u64,
-    /// Calls that look up, update or delete in a map.
+    /// Calls of map lookup, update or delete.
     pub map_calls: u64,
 }
 
-/// What it took the lowered function and its twin.
+/// Costs of the lowered function and its twin.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Costs {
     pub packets: u64,
@@ -218,7 +216,7 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Instructions of the lowered function for one of the twin's.
+    /// Ratio of instructions, lowered function to twin.
     pub fn ratio(&self) -> f64 {
         self.lowered.instructions as f64 / self.twin.instructions as f64
     }
@@ -227,7 +225,7 @@ impl Costs {
 /// Runs both on the same packets.
 ///
 /// # Panics
-/// Where they part: in a verdict, an output, or in how many contexts they keep.
+/// They disagree: in a verdict, an output, or the number of contexts.
 pub fn side_by_side(title: &str, lowered: Program, twin: Program, packets: &[Arrival]) -> Costs {
     let [mut lowered, mut twin] =
         [lowered, twin].map(|program| Interpreter::new(Arc::new(program)).unwrap().with_profile());
@@ -256,7 +254,7 @@ fn cost(engine: &Interpreter) -> Cost {
     Cost { instructions: engine.executed(), calls: engine.calls(), map_calls }
 }
 
-/// How many contexts an engine keeps in each of its tables.
+/// Number of contexts in each table of an engine.
 fn contexts(engine: &mut Interpreter) -> Vec<usize> {
     let snapshot = engine.snapshot().unwrap();
     let maps = &engine.program().maps;

@@ -1,7 +1,7 @@
-//! What a packet costs in the kernel: test runs of the lowered function and its twin in turn.
+//! Cost of a packet in the kernel: alternating test runs of the lowered function and its twin.
 //!
-//! A test run hands the program the same frame over and over, as the last run left it. So each function is given parameters
-//! with which what it writes is there already: it does all its work, and finds the frame as before.
+//! A test run passes the program the same frame repeatedly, as the last run left it. So each function has parameters
+//! with which its writes do not change the frame: it does all its work on an unchanged frame.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,21 +10,21 @@ use flowloom_testkit::{PacketBuilder, skip};
 
 use super::{CPUS, Clang, Scratch, Variant, text};
 
-/// Rounds, in each of which every program has its turn.
+/// Number of rounds; each runs every program in turn.
 const ROUNDS: usize = 21;
-/// Runs of a program in its turn.
+/// Runs of a program per round.
 const REPEAT: u32 = 100_000;
 
 /// A function, and the frame that it is timed with.
 pub struct Timed {
     pub variant: Variant,
-    /// Frames that come before, once each.
+    /// Frames sent once each before timing.
     before: fn() -> Vec<Vec<u8>>,
     frame: fn() -> Vec<u8>,
     pub does: &'static str,
 }
 
-/// Nanoseconds a run: the quartiles.
+/// Quartiles of the nanoseconds per run.
 #[derive(Debug, Clone, Copy)]
 pub struct Nanoseconds {
     pub low: u32,
@@ -40,7 +40,7 @@ fn udp(dport: u16) -> Vec<u8> {
     PacketBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 0, 2]).udp(9, dport).payload(&[7; 22]).build()
 }
 
-/// Frames of a test run come by port 1.
+/// Frames of a test run have input port 1.
 pub const TIMED: [Timed; 6] = [
     Timed {
         variant: Variant { function: "port_knocking", params: &[], macros: &[] },
@@ -92,7 +92,7 @@ pub const TIMED: [Timed; 6] = [
     },
 ];
 
-/// A BPF file system of this test's own.
+/// A BPF file system for this test only.
 struct Mounted<'a>(&'a Path);
 
 impl Drop for Mounted<'_> {
@@ -106,10 +106,10 @@ fn tool(name: &str, arguments: &[&str]) -> Result<String, String> {
     if out.status.success() { Ok(String::from_utf8_lossy(&out.stdout).into_owned()) } else { Err(text(&out)) }
 }
 
-/// The lowered function, then its twin for each of [`CPUS`]; nothing where no program can be run.
+/// Times of the lowered function, then of its twin for each of [`CPUS`]; `None` where no program can be run.
 ///
 /// # Panics
-/// Where the programs part in their verdicts, or the kernel refuses one.
+/// The programs disagree in their verdicts, or the kernel refuses one.
 pub fn measure(test: &str, clang: &Clang, timed: &Timed) -> Option<Vec<Nanoseconds>> {
     let (pins, files) = (Scratch::new("timed-pins"), Scratch::new("timed"));
     let folder = pins.0.to_str().unwrap();
@@ -142,7 +142,7 @@ pub fn measure(test: &str, clang: &Clang, timed: &Timed) -> Option<Vec<Nanosecon
         for file in before {
             run(pin, file, 1);
         }
-        // Until a flow is big, and what comes once has come.
+        // Warm up, until a flow is big and one-time work is done.
         run(pin, last, REPEAT);
     }
     let mut times = vec![Vec::new(); programs.len()];
@@ -164,7 +164,7 @@ pub fn measure(test: &str, clang: &Clang, timed: &Timed) -> Option<Vec<Nanosecon
     Some(times.into_iter().map(quartiles).collect())
 }
 
-/// The number after a name in what `bpftool -j prog run` says.
+/// The number after a name in the output of `bpftool -j prog run`.
 fn number(json: &str, name: &str) -> u32 {
     let after = json.split_once(&format!("\"{name}\":")).map(|(_, after)| after.trim_start());
     let digits: String = after.unwrap_or_default().chars().take_while(char::is_ascii_digit).collect();
