@@ -9,7 +9,7 @@ pub trait Datapath {
     /// The name of the engine, as in `--engine`.
     fn name(&self) -> &str;
 
-    /// Why this engine cannot run a frame, if it cannot: such frames are counted, never compared.
+    /// Returns the reason why this engine cannot run a frame, if it cannot: such frames are counted, never compared.
     fn refuses(&self, _packet: &Packet<'_>) -> Option<Refusal> {
         None
     }
@@ -23,7 +23,7 @@ pub trait Datapath {
     /// The engine itself failed; a function that fails on a packet is [`crate::Verdict::Aborted`].
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError>;
 
-    /// Whether the engine chooses the evictions of full tables: then it runs before the engine that it is compared
+    /// True if the engine chooses the evictions of full tables: then it runs before the engine that it is compared
     /// with, which is given its evictions.
     fn chooses_victims(&self) -> bool {
         false

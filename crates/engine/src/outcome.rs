@@ -36,7 +36,7 @@ impl Port {
         (self.0 >= FIRST_SOCKET).then_some(self.0 & !FIRST_SOCKET)
     }
 
-    /// Whether its packets leave on a wire: not to a CPU, not to a socket.
+    /// True if its packets leave on a wire: not to a CPU, not to a socket.
     pub fn is_wire(self) -> bool {
         self.0 < FIRST_CPU
     }

@@ -29,7 +29,7 @@ impl Ports {
         Ports { bound: Some(flooded.clone()), flooded }
     }
 
-    /// Whether `port` is bound.
+    /// True if `port` is bound.
     pub fn is_bound(&self, port: Port) -> bool {
         port.0 < PORT_COUNT && self.bound.as_ref().is_none_or(|bound| bound.contains(&port))
     }

@@ -34,9 +34,9 @@ pub enum SnapshotError {
     Form {
         /// The map, or the empty string for the whole.
         map: String,
-        /// What was expected.
+        /// The expected form.
         expected: &'static str,
-        /// What was found.
+        /// The value found.
         found: String,
     },
     /// An unknown map.

@@ -38,7 +38,7 @@ impl SweepClock {
         SweepClock::new(swept.map(|layout| layout.sweep_ns).filter(|period| *period != 0).min().unwrap_or(0))
     }
 
-    /// Whether there are sweeps at all.
+    /// True if there are sweeps at all.
     pub(crate) fn is_running(&self) -> bool {
         self.period_ns != 0
     }

@@ -1,4 +1,4 @@
-//! Objects that we write, attached to a device by `ip link` in a network namespace of their own.
+//! Objects that Flowloom writes, attached to a device by `ip link` in a network namespace of their own.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use flowloom_exec::KernelEngine;
 use flowloom_isa::{MapDef, MapKind, Program, asm};
 
-/// Counts packets of each first byte, redirects those of port 1 through the devmap, passes the others.
+/// Counts packets by first byte, redirects those of port 1 through the devmap, passes the others.
 const CODE: &str = "
         r6 = r1
         r1 = *(u32 *)(r6 + 12)
@@ -44,7 +44,7 @@ fn map(name: &str, kind: MapKind, value_bytes: u32) -> MapDef {
     MapDef { name, kind, key_bytes: 4, value_bytes, max_entries: 16, flags: 0, initial, layout, ..MapDef::default() }
 }
 
-/// A namespace and a file that go away with the test.
+/// A namespace and a file that are removed at the end of the test.
 struct Place {
     namespace: String,
     object: PathBuf,
@@ -100,7 +100,7 @@ fn ip_link_attaches_an_object_of_ours() {
         license: "GPL".to_owned(),
         ..Program::default()
     };
-    // What the engine takes, a device takes.
+    // A program that the engine accepts is accepted on a device.
     KernelEngine::load(&program).unwrap_or_else(|error| panic!("{error}"));
     std::fs::write(&place.object, flowloom_object::write(&program).expect("writable")).expect("written");
 

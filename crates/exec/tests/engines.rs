@@ -1,4 +1,4 @@
-//! Random programs that ask for everything a run record holds, on three engines: the interpreter, the interpreter on the
+//! Random programs that use everything in a run record, on three engines: the interpreter, the interpreter on the
 //! rewritten program, and the kernel.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
@@ -17,7 +17,7 @@ const PROGRAMS: usize = 400;
 const PACKETS: usize = 8;
 const PORTS: u32 = 7;
 
-/// What the code of a program was made of, to know that nothing was left out.
+/// Counts of the pieces in generated code, to check that no kind is missing.
 #[derive(Debug, Default)]
 struct Made {
     calls: BTreeMap<&'static str, usize>,
@@ -36,7 +36,7 @@ fn maps() -> Vec<MapDef> {
     vec![map("ports", MapKind::Devmap, 4, PORTS), map("sums", MapKind::Hash, 8, 64)]
 }
 
-/// A piece of code that mixes something into r7. r6 is the packet, r9 the context, r8 counts down for jumps back.
+/// A piece of code that mixes a value into r7. r6 is the packet, r9 the context, r8 counts backward jumps down.
 fn piece(rng: &mut Rng, made: &mut Made) -> String {
     let kinds = ["ktime", "random", "cpu", "ingress", "ingress_spilled", "redirect", "redirect_map", "update"];
     let kind = *rng.pick(&kinds);
@@ -98,7 +98,7 @@ fn program(text: &str) -> Program {
     Program { name, section, insns, maps, lines: Vec::new(), license, ..Program::default() }
 }
 
-/// The interpreter on a rewritten program: the record goes in and comes out as state.
+/// The interpreter on a rewritten program: the record is written and read as part of the state.
 struct Rewritten {
     interp: Interpreter,
     ports: u32,
@@ -108,15 +108,15 @@ impl Rewritten {
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Outcome {
         let mut state = self.interp.snapshot().expect("state");
         if !state.maps.contains_key(RECORD_MAP) {
-            // Nothing had to be rewritten.
+            // Nothing was rewritten.
             return self.interp.process(packet, choices).expect("runs");
         }
         let record = Record::new(packet.port, choices);
-        // Tables and logs stand behind the record and stay.
+        // Tables and logs follow the record and stay.
         let memory = state.maps.get_mut(RECORD_MAP).and_then(|map| map.get_mut(&vec![0; 4])).expect("a record");
         memory[..RECORD_BYTES].copy_from_slice(&record.0);
         self.interp.restore(&state).expect("fits");
-        // Neither time nor random values but the record's may be seen.
+        // Only the time and random values of the record may be visible.
         let other = Choices { now_ns: 1, random: [2; 8], cpu: 3 };
         let unseen = Packet { port: Port(4), ..*packet };
         let mut outcome = self.interp.process(&unseen, &other).expect("runs");
@@ -124,7 +124,7 @@ impl Rewritten {
         let bytes: [u8; RECORD_BYTES] = *state.maps[RECORD_MAP][&vec![0; 4]].first_chunk().expect("record");
         match (outcome.verdict, Record(bytes).redirect()) {
             (Verdict::Pass | Verdict::Tx, _) => outcome.outputs[0].port = packet.port,
-            // To the interpreter, a rewritten program has not redirected; bytes are compared by other verdicts.
+            // The interpreter sees no redirect in a rewritten program; other verdicts compare the bytes.
             (Verdict::Aborted, Some(Redirect::To(port))) if all_ports().is_bound(port) => {
                 outcome = Outcome::sent(Verdict::Redirect, port, Vec::new());
             }

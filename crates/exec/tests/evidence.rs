@@ -1,4 +1,4 @@
-//! The long proofs of this crate: `make evidence` runs and records them.
+//! The long tests of this crate: `make evidence` runs and records them.
 #![allow(clippy::panic, clippy::print_stdout)]
 
 mod programs;
@@ -10,9 +10,10 @@ fn from_env(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
 }
 
-/// 100,000 random valid programs (arithmetic, jumps, loops, stack, packet, maps, atomics, functions, helpers) and 100,000
-/// mutants of such: where interpreter and kernel both run one, they agree on verdict, port, bytes, maps and every number that
-/// the program holds at its end; the interpreter takes what the verifier takes, but for what is named; no panic.
+/// 100,000 random valid programs (arithmetic, jumps, loops, stack, packet, maps, atomics, functions, helpers) and
+/// 100,000 mutants of such: where interpreter and kernel both run one, they agree on verdict, port, bytes, maps and
+/// every number that the program holds at its end; the interpreter accepts what the verifier accepts, except for listed
+/// cases; no panic.
 #[test]
 #[ignore = "half an hour"]
 fn evidence_random_programs() {
@@ -21,9 +22,9 @@ fn evidence_random_programs() {
         return flowloom_testkit::skip(test, &reason.to_string());
     }
     let (seed, count) = (from_env("FLOWLOOM_SEED", 4), from_env("FLOWLOOM_COUNT", 100_000));
-    // Valid programs leak nothing; mutants may, so they are judged without the right to.
+    // Valid programs leak nothing; mutants may, so they run without the privilege to leak.
     let kind = if std::env::var_os("FLOWLOOM_WITHOUT_PERFMON").is_some() { Kind::Mutants } else { Kind::Valid };
-    // Independent programs, so one half on each of two threads.
+    // The programs are independent: two threads run one half each.
     let halves = [0..count / 2, count / 2..count];
     let mut tally = Tally::default();
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Kinds of maps of foreign programs, on the interpreter and in the kernel.
+//! Map kinds of foreign programs, on the interpreter and in the kernel.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ fn map(name: &str, kind: MapKind, [key_bytes, value_bytes, max_entries]: [u32; 3
     MapDef { name: name.into(), kind, key_bytes, value_bytes, max_entries, flags, ..MapDef::default() }
 }
 
-/// The kernel first, then the interpreter, which forgets what the kernel forgot.
+/// Runs the kernel first, then the interpreter, which evicts the same entries.
 struct Pair {
     kernel: KernelEngine,
     interp: Interpreter,
@@ -78,11 +78,12 @@ out: r0 = 2
     exit
 ";
 
-/// Byte 0 picks what is done with the key in the next bytes: an update with the flags in byte 1, a deletion, a lookup that
-/// adds to the value. What the helper gave goes into the packet. Keys of 32-bit fields are aligned to 4 bytes only.
+/// Byte 0 selects the operation on the key in the next bytes: an update with the flags in byte 1, a deletion, or a
+/// lookup that adds to the value. The result of the helper is written to the packet. Keys of 32-bit fields are aligned
+/// to 4 bytes only.
 fn working(def: MapDef) -> Arc<Program> {
     let key = match def.key_bytes {
-        // A prefix of 0 to 31 bits, or 32 to 40, which are too many.
+        // A prefix of 0 to 31 bits, or 32 to 40, of which more than 32 are invalid.
         8 => "r1 = *(u8 *)(r6 + 2)\nr1 &= 63\n*(u32 *)(r10 - 12) = r1\nr1 = *(u32 *)(r6 + 4)\n*(u32 *)(r10 - 8) = r1\n",
         12 => "r1 = *(u8 *)(r6 + 4)\n*(u32 *)(r10 - 12) = r1\n*(u32 *)(r10 - 8) = 1\n*(u32 *)(r10 - 4) = 2\n",
         _ => "r1 = *(u8 *)(r6 + 4)\n*(u32 *)(r10 - 12) = r1\n*(u32 *)(r10 - 8) = 0\n",
@@ -124,7 +125,7 @@ fn exercised(def: MapDef, keys: usize, packets: u64, rng: &mut Rng) -> Pair {
         let mut bytes = rng.bytes(32);
         bytes[4] = rng.below(keys) as u8;
         if pair.interp.program().maps[0].kind == MapKind::LpmTrie {
-            // Prefixes that lie in each other.
+            // Nested prefixes.
             bytes[5..8].fill(if rng.chance(1, 2) { 0 } else { 0xff });
             bytes[2] = *rng.pick(&[0, 3, 8, 9, 16, 24, 31, 32, 33]);
         }
@@ -198,8 +199,8 @@ const ROUTES: &str = r#"{
   ]
 }"#;
 
-/// Asks with the 64 bytes behind the first 16 of the packet and the flags in byte 0; the answer takes their place. Then asks
-/// whether the length in bytes 4 to 7 fits the port in byte 1.
+/// Looks up a route with the 64 bytes after the first 16 of the packet and the flags in byte 0; the result replaces the
+/// 64 bytes. Then checks the length in bytes 4 to 7 against the MTU of the port in byte 1.
 fn asking() -> Arc<Program> {
     let copy = |to: &str, from: &str, offset: i32| -> String {
         let word = |i: i32| {
@@ -281,7 +282,7 @@ fn routes_are_those_of_the_table() {
     for index in 0..4000 {
         let target: std::net::IpAddr = rng.pick(&targets).parse().expect("an address");
         let mut bytes = vec![0; 80];
-        // Flags: none, without neighbour, with a source; ports there are and others.
+        // Flags: none, without neighbour, with a source; existing and other ports.
         bytes[0] = *rng.pick(&[0, 0, 0, 4, 16, 64]);
         bytes[1] = *rng.pick(&[0, 1, 2, 3, 4, 9]);
         let length = *rng.pick(&[0_u32, 100, 900, 1400, 1401, 1500, 1501]);

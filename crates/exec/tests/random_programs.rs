@@ -1,4 +1,4 @@
-//! A few hundred random programs and mutants of them: interpreter and kernel do the same. `evidence_random_programs` is the
+//! A few hundred random programs and mutants of them: interpreter and kernel agree. `evidence_random_programs` is the
 //! long form.
 #![allow(clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 #![allow(dead_code, reason = "the proof adds figures up")]

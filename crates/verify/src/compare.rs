@@ -317,7 +317,7 @@ impl Pair<'_> {
         Ok(state_differences(&expected, &found, &self.options.layouts, self.options.is_foreign))
     }
 
-    /// How many packets it takes until the states differ, when they are equal after `equal` packets and differ after
+    /// Number of packets until the states differ, given that they are equal after `equal` packets and differ after
     /// `differ`: the last of them is the culprit.
     ///
     /// # Cost

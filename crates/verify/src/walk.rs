@@ -350,7 +350,7 @@ impl Walker {
         Look { visits, verdict, outputs }
     }
 
-    #[allow(clippy::too_many_arguments)] // all that a packet is at this point
+    #[allow(clippy::too_many_arguments)] // the whole state of a packet at this point
     fn meet(
         &self,
         index: usize,

@@ -17,7 +17,7 @@ struct Counting {
 }
 
 #[derive(Default, Clone, Copy, PartialEq)]
-#[allow(clippy::enum_variant_names)] // the fault called `Fault` is the kind of that name
+#[allow(clippy::enum_variant_names)] // `Fault::Fault` has the name of the kind
 enum Fault {
     #[default]
     None,

@@ -37,7 +37,7 @@ fn twins_do_what_the_functions_do_on_captures() {
     }
 }
 
-/// Corrupted packets, one byte or the length at a time, with every combination of checksums. The door of port knocking
+/// Corrupted packets, one byte or the length at a time, and every value of the IPv4 checksum. The door of port knocking
 /// is open and big flow marks from the second packet of a flow on, so that the output depends on the fields that each
 /// reads.
 #[test]

@@ -15,7 +15,7 @@ const NEEDED: [(&str, u32); 3] = [("CAP_NET_ADMIN", 12), ("CAP_PERFMON", 38), ("
 /// Implies all of them for bpf(2).
 const CAP_SYS_ADMIN: u32 = 21;
 
-/// Why the kernel cannot be used.
+/// Reasons why the kernel cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Reason {
     /// Missing privileges.

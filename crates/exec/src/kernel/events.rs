@@ -71,7 +71,7 @@ impl Events {
         Ok(Events { sources })
     }
 
-    /// Whether no map has events.
+    /// True if no map has events.
     pub(super) fn is_empty(&self) -> bool {
         self.sources.is_empty()
     }

@@ -87,10 +87,10 @@ fn rewriting_failed(program: &Program, source: RewriteError) -> ExecError {
 }
 
 impl KernelEngine {
-    /// Whether the kernel can be used here.
+    /// Checks that the kernel can be used here.
     ///
     /// # Errors
-    /// What is missing.
+    /// The reason why not.
     pub fn available() -> Result<(), Reason> {
         available::probe()
     }
@@ -104,9 +104,9 @@ impl KernelEngine {
         KernelEngine::load_on(program, MapPurpose::TestRuns, &[])
     }
 
-    /// Whether [`KernelEngine::load`] accepts `program`, and the kernel's verifier its global functions as the object
-    /// declares them: `load` makes them static, other loaders do not. Maps are made as small as the verdict allows, so
-    /// that the answer does not wait for large ones. Returns the value of [`KernelEngine::walked`].
+    /// Checks that [`KernelEngine::load`] accepts `program`, and the kernel's verifier its global functions as the
+    /// object declares them: `load` makes them static, other loaders do not. Maps are as small as the verdict allows,
+    /// because large ones take long to create. Returns the value of [`KernelEngine::walked`].
     ///
     /// # Errors
     /// As for [`KernelEngine::load`] and [`judge`].

@@ -47,12 +47,12 @@ pub(crate) enum MapPurpose {
     TestRuns,
     /// A verdict of the verifier.
     Verdict {
-        /// Whether arrays have their declared size.
+        /// True if arrays have their declared size.
         arrays: bool,
     },
 }
 
-/// Whether the entries are plain values that take much memory.
+/// True if the entries are plain values that take much memory.
 pub(crate) fn is_large(def: &MapDef) -> bool {
     let entry = u64::from(def.key_bytes) + u64::from(def.value_bytes).next_multiple_of(8);
     def.kind.has_values() && entry * u64::from(def.max_entries) > LARGE_BYTES

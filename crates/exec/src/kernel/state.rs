@@ -43,11 +43,11 @@ pub(crate) struct KernelMap {
     cpus: u32,
     /// The contents set by user space, for maps that only user space writes.
     held: Option<MapState>,
-    /// Whether no program refers to it, so that only user space writes it.
+    /// True if no program refers to it, so that only user space writes it.
     is_apart: bool,
 }
 
-/// Whether only user space writes maps of this kind, whose values are not plain.
+/// True if only user space writes maps of this kind, whose values are not plain.
 fn is_held(kind: MapKind) -> bool {
     kind.is_redirect() || kind.is_of_maps() || kind == MapKind::ProgArray
 }
@@ -57,7 +57,7 @@ impl KernelMap {
         KernelMap { index, def, raw, cpus: 1, held: None, is_apart: false }
     }
 
-    /// Whether a map belongs to the state: not a buffer of records, and not constant data of the program.
+    /// True if a map belongs to the state: not a buffer of records, and not constant data of the program.
     pub(crate) fn is_state(def: &MapDef) -> bool {
         let is_constant = def.flags & BPF_F_RDONLY_PROG != 0 && def.initial.is_some();
         !matches!(def.kind, MapKind::PerfEventArray | MapKind::RingBuf) && !is_constant
@@ -68,12 +68,12 @@ impl KernelMap {
         self.is_apart = true;
     }
 
-    /// Whether only user space writes it.
+    /// True if only user space writes it.
     fn is_held(&self) -> bool {
         self.is_apart || is_held(self.def.kind)
     }
 
-    /// Whether a snapshot omits its entries that are all zeros.
+    /// True if a snapshot omits its entries that are all zeros.
     fn is_sparse(&self) -> bool {
         matches!(self.def.kind, MapKind::Array | MapKind::PerCpuArray) && self.def.max_entries > FULL_ARRAY_ENTRIES
     }
@@ -259,7 +259,7 @@ impl KernelMap {
         Ok(())
     }
 
-    /// What was expected instead of `value`, in a map that only user space writes.
+    /// Checks `value` for a map that only user space writes; the error is the expected form.
     fn check_held(&self, value: &[u8], holder: &dyn Hold) -> Result<(), &'static str> {
         let number = index(value.get(..4).unwrap_or_default()).unwrap_or(0) as usize;
         let has_program = value.get(4..).is_some_and(|rest| rest.iter().any(|byte| *byte != 0));

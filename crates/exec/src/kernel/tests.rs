@@ -21,7 +21,7 @@ mod fetches;
 mod maps;
 mod shadows;
 
-/// Prints why a test cannot run here.
+/// True if a test cannot run here; prints the reason.
 fn skipped(test: &str) -> bool {
     match KernelEngine::available() {
         Ok(()) => false,

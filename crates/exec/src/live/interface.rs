@@ -42,7 +42,7 @@ impl Interface {
         self.device.index
     }
 
-    /// Whether it is up.
+    /// True if it is up.
     pub fn is_up(&self) -> bool {
         self.device.is_up
     }

@@ -58,7 +58,7 @@ impl std::fmt::Display for Mode {
     }
 }
 
-/// Why a function cannot run on interfaces.
+/// Errors of running a function on interfaces.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
     /// No interface of that name.
@@ -97,7 +97,7 @@ pub enum LiveError {
 pub struct LiveOptions<'a> {
     /// The mode of attachment.
     pub mode: Mode,
-    /// Whether verdicts are counted.
+    /// True if verdicts are counted.
     pub count: bool,
     /// The offset of the function's clock from the system's ([`monotonic_ns`]), wrapping.
     pub clock_ahead_ns: u64,

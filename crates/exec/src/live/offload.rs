@@ -40,7 +40,7 @@ pub struct Advice {
     pub problem: String,
     /// The command.
     pub command: String,
-    /// Whether the interface is in a network namespace without a name here: its offloads could not be read, and the
+    /// True if the interface is in a network namespace without a name here: its offloads could not be read, and the
     /// command has to be run there.
     pub is_elsewhere: bool,
 }
@@ -95,7 +95,7 @@ impl Peer {
         Some(Peer { device, place, on })
     }
 
-    /// Whether one of these is enabled; if unknown, veth's defaults are assumed.
+    /// True if one of these is enabled; if unknown, veth's defaults are assumed.
     fn has(&self, features: &[&str]) -> bool {
         self.on.as_ref().is_none_or(|on| features.iter().any(|name| on.contains_key(*name)))
     }

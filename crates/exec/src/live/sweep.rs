@@ -144,7 +144,7 @@ fn code(map: usize, locks_map: usize, locks: Locks, key_bytes: i32, value_bytes:
     c.leave.push(c.insns.len());
     c.push(class::JMP | jmp::JCOND, 0, 0, 0, 0);
     c.push(class::JMP | jmp::JA, 0, 0, (retry as i64 - c.insns.len() as i64 - 1) as i16, 0);
-    // Whether the record is unchanged.
+    // Check that the record is unchanged.
     c.imm(alu::MOV, 9, Verdict::Pass.number() as i32);
     c.wide(1, imm64::MAP, map as u32, 0);
     c.reg(alu::MOV, 2, 6);

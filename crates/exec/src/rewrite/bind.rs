@@ -50,7 +50,7 @@ pub struct Fit {
     pub port: u32,
     /// The offset of its clock from the system's, wrapping.
     pub clock_ahead_ns: u64,
-    /// Whether to count verdicts in an additional map, the last one.
+    /// True if verdicts are counted in an additional map, the last one.
     pub count_verdicts: bool,
 }
 
@@ -59,7 +59,7 @@ pub struct Fit {
 pub struct Bound {
     /// The program.
     pub program: Program,
-    /// Whether it reads the port; otherwise it serves all ports.
+    /// True if it reads the port; otherwise it serves all ports.
     pub reads_port: bool,
 }
 

@@ -223,7 +223,7 @@ impl Site<'_> {
         }
     }
 
-    /// Whether the map in `register` may be an LRU table.
+    /// True if the map in `register` may be an LRU table.
     fn may_forget(&self, register: u8) -> bool {
         match self.flow.before(self.at, register) {
             Value::Maps(Maps::One(index)) => self.program.maps.get(index).is_some_and(|map| map.kind.is_lru()),

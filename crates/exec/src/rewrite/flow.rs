@@ -1,6 +1,6 @@
 //! Which registers and stack slots hold the context or a map: a forward dataflow analysis.
 //!
-//! Goal: for every load, whether its address is the `xdp_md` context, and for every `redirect_map`, which map it uses.
+//! Goal: find the loads whose address is the `xdp_md` context, and the map of every `redirect_map`.
 //! The lattice of values:
 //!
 //! ```text
@@ -53,7 +53,7 @@ impl Maps {
         }
     }
 
-    /// Whether it may be the map with this index.
+    /// True if it may be the map with this index.
     pub(super) fn may_be(self, index: usize) -> bool {
         match self {
             Maps::One(one) => one == index,
@@ -61,12 +61,12 @@ impl Maps {
         }
     }
 
-    /// Whether it is certainly one for which [`Maps::may_be`] holds.
+    /// True if it is certainly one for which [`Maps::may_be`] holds.
     pub(super) fn is_exact(self) -> bool {
         self.bits() & (NO_MAP | 1 << LAST_BIT) == 0 || matches!(self, Maps::One(_))
     }
 
-    /// Whether it may be a map that no instruction refers to: one from a map of maps.
+    /// True if it may be a map that no instruction refers to: one from a map of maps.
     pub(super) fn may_be_unnamed(self) -> bool {
         self.bits() & NO_MAP != 0
     }
@@ -242,7 +242,7 @@ impl Flow {
         held.chain(accesses).min().unwrap_or(0).min(0)
     }
 
-    /// Whether the instruction at `at` is reachable.
+    /// True if the instruction at `at` is reachable.
     pub(super) fn reached(&self, at: usize) -> bool {
         self.states.get(at).is_some_and(Option::is_some)
     }

@@ -1,9 +1,9 @@
-//! Makes a program's environment visible: what it takes from the kernel, it takes from a record that we write; where it
-//! redirects to, it logs there.
+//! Redirects a program's environment to a record: inputs that it takes from the kernel are read from the record,
+//! redirects are logged there.
 //!
-//! Goal: BPF_PROG_TEST_RUN does not say where `redirect` goes, has its own clock, random numbers and processor, and gives
-//! every packet the same `ingress_ifindex`. After rewriting, all of these are in one map entry that the engine writes
-//! before a packet and reads after it, so that the kernel can be asked for exactly the run that another engine made.
+//! Goal: BPF_PROG_TEST_RUN does not report the target of `redirect`, has its own clock, random numbers and CPU, and
+//! gives every packet the same `ingress_ifindex`. After rewriting, all of these are in one map entry that the engine
+//! writes before a packet and reads after it, so that the kernel repeats exactly the run of another engine.
 //!
 //! ```text
 //!   before                          after
@@ -19,21 +19,21 @@
 //!                                   r0 = 4
 //! ```
 //!
-//! Steps: find the context and the maps by dataflow (`flow`), choose a replacement for each call and load concerned
-//! (`calls`), put it in its place (`flowloom_isa::splice`).
+//! Steps: find the context and the maps by dataflow analysis (`flow`), choose a replacement for each call and load
+//! concerned (`calls`), splice it in (`flowloom_isa::splice`).
 //!
-//! What holds before: nothing; what is no verified program is either refused here or left to the verifier as it is.
-//! What holds after: calls change r0-r5 alone, loads their destination alone; all else is as it was. A replaced call
-//! leaves r1-r5 readable, which a real one does not, so judge the program before it is rewritten.
+//! Holds before: nothing; an invalid program is either refused here or left to the verifier. Holds after: calls only
+//! change r0-r5, loads only their destination; everything else is unchanged. A replaced call leaves r1-r5 readable,
+//! unlike a real one, so verify the program before it is rewritten.
 //!
-//! Time of every kind is `now`, jiffies are 4 ms of it. What a CPU map redirects to is logged as the port of a CPU. Maps that
-//! redirect are replaced by shadows ([`plan`]). Questions about routes are asked with the kernel's numbers of interfaces.
-//! Two logs come with maps that need them: the lengths of perf events, which the kernel rounds up, and what is deleted from
-//! tables that forget entries by themselves. Atomic operations on the stack
-//! are kept from a flaw of verifiers (`fetch`). The port that a packet leaves by behind a devmap is 0, as in every engine.
+//! All clocks read `now`; a jiffy is 4 ms of it. Redirects through a CPU map are logged as the port of a CPU. Redirect
+//! maps are replaced by shadows ([`plan`]). Route lookups use the kernel's interface indices. Maps that need them have
+//! two logs: the lengths of perf events, which the kernel rounds up, and the deletions from LRU tables. Atomic
+//! operations on the stack are guarded against a bug of verifiers (`fetch`). The egress port of a devmap program is 0,
+//! as in every engine.
 //!
-//! Limits: a load that may or may not be from the context is refused, and so is a redirect through a map that may be one
-//! that no instruction names.
+//! Limits: a load that may or may not be from the context is refused, and so is a redirect through a map that may be
+//! one that no instruction refers to.
 //!
 //! # Source
 //! [semantics 1].
@@ -64,7 +64,7 @@ pub(crate) const FIRST_INDEX: u32 = 1000;
 /// The offset of `egress_ifindex` in `struct xdp_md`.
 const EGRESS_IFINDEX: i64 = 20;
 
-/// Why a program cannot be rewritten.
+/// Errors of rewriting a program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RewriteError {
     /// A jump or call that leads out of the program, or farther than its offset holds.
@@ -120,7 +120,7 @@ pub enum RewriteError {
     Lack {
         /// The instruction.
         insn: usize,
-        /// What it refers to.
+        /// The missing object.
         want: Want,
     },
     /// A program of another kind.
@@ -236,7 +236,7 @@ fn planned(
     plan: &Plan,
 ) -> Result<(Program, Vec<usize>), RewriteError> {
     let (mut program, origin) = spliced(program, replacements)?;
-    // Nothing verifies the functions by themselves any more.
+    // The functions are no longer verified separately.
     program.globals.clear();
     program.maps.extend(plan.added.iter().cloned());
     Ok((program, origin))
@@ -330,7 +330,7 @@ fn ingress(flow: &Flow, at: usize, insn: Insn, record: usize) -> Result<Option<V
     }))
 }
 
-/// Whether the load at `at` reads `ingress_ifindex`.
+/// True if the load at `at` reads `ingress_ifindex`.
 fn reads_ingress(flow: &Flow, at: usize, insn: Insn) -> Result<bool, RewriteError> {
     let bytes = access_bytes(insn);
     let touches = |offset: i64| offset < INGRESS_IFINDEX + 4 && offset + bytes > INGRESS_IFINDEX;

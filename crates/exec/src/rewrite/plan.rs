@@ -19,9 +19,9 @@ use flowloom_isa::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, MapDef, MapKind, Program};
 use super::RewriteError;
 use super::record::{RECORD_BYTES, RECORD_MAP};
 
-/// The size of a table entry: the value, at most 8 bytes, whether it exists, and padding.
+/// The size of a table entry: the value, at most 8 bytes, the flag that it exists, and padding.
 pub(crate) const TABLE_ENTRY_BYTES: u32 = 16;
-/// The offset of whether an entry exists.
+/// The offset of the flag that an entry exists.
 pub(crate) const TABLE_PRESENT: i16 = 8;
 /// The capacity of the log of events of one packet.
 pub(crate) const EVENTS_LOGGED: u32 = 256;

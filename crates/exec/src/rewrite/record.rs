@@ -48,7 +48,7 @@ pub enum Redirect {
     All {
         /// The index of the device map in the program.
         map: usize,
-        /// Whether to omit the ingress port.
+        /// True if the ingress port is omitted.
         but_ingress: bool,
     },
 }

@@ -1,4 +1,4 @@
-//! The shape of rewritten code; that it behaves alike is tested where there are engines.
+//! Shape of rewritten code; its behaviour is tested with the engines.
 
 use flowloom_isa::insn::{SRC_REG, alu, helper, imm64, jmp};
 use flowloom_isa::splice::jump_target;
@@ -15,7 +15,7 @@ fn refused(insns: impl IntoIterator<Item = Insn>) -> RewriteError {
     rewrite(&program(insns)).expect_err("cannot be rewritten")
 }
 
-/// Whether the instruction at `at` was replaced by a load of the ingress port.
+/// True if the instruction at `at` was replaced by a load of the ingress port.
 fn is_ingress(insns: impl IntoIterator<Item = Insn>, at: usize) -> bool {
     let out = rewritten(insns);
     let Some(start) = out.origin.iter().position(|old| *old == at) else { panic!("{at} is gone") };
@@ -88,7 +88,7 @@ fn jumps_that_no_longer_fit_go_by_way_of_longer_ones() {
     code.extend([if_zero(1, -(i16::MAX - 3)), goto(-(i16::MAX - 2)), exit()]);
     let after = rewritten(code.clone());
     let insns = &after.program.insns;
-    // Over itself and two jumps, then where the old one led: three slots for each call between.
+    // Over itself and two jumps, then the old target: three slots for each call in between.
     let place = |old: usize| after.origin.iter().position(|at| *at == old).expect("still there");
     let gotol = class::JMP32 | jmp::JA;
     assert_eq!((insns[0].off, insns[1], insns[2].code), (1, goto(1), gotol));
@@ -102,7 +102,7 @@ fn jumps_that_no_longer_fit_go_by_way_of_longer_ones() {
     assert_eq!(jump_target(always, insns[always], insns.len()), Ok(place(4 + calls + 1 - (i16::MAX as usize - 2))));
 }
 
-/// What the kernel would remove: instructions that are never reached, and branches that always go one way.
+/// Number of places that the kernel would remove: unreachable instructions, and branches that always take one edge.
 fn dead_places(program: &Program) -> usize {
     let proof = verify(program, &Options::default()).expect("safe");
     let insns = proof.insns.iter().zip(&program.insns).filter(|(known, _)| known.begins);
@@ -113,14 +113,14 @@ fn dead_places(program: &Program) -> usize {
     insns.filter(|(known, insn)| !known.reached || is_branch(insn) && known.ways.jumps != known.ways.falls).count()
 }
 
-/// Keys and flags that are constants: their checks are made here, and not left for the kernel to remove.
+/// For constant keys and flags the checks are made here, and not left for the kernel to remove.
 #[test]
 fn redirects_with_constants_leave_no_dead_code() {
     let redirect = |key: i32, flags: i32| {
         let [map, second] = wide(1, imm64::MAP, 0);
         [map, second, mov(2, key), mov(3, flags), call_helper(helper::REDIRECT_MAP), exit()]
     };
-    // A port of the map and one outside of it, another verdict for absent keys, all ports, flags that there are not.
+    // A port of the map and one outside it, another verdict for absent keys, all ports, invalid flags.
     for (key, flags) in [(1, 0), (6, 2), (7, 0), (-1, 1), (0, 8), (0, 24), (1, 64), (1, -1)] {
         let after = rewritten(redirect(key, flags));
         assert_eq!(dead_places(&after.program), 0, "key {key}, flags {flags}: {:?}", after.program.insns);
@@ -129,7 +129,7 @@ fn redirects_with_constants_leave_no_dead_code() {
         let after = rewritten([mov(1, 3), mov(2, flags), call_helper(helper::REDIRECT), exit()]);
         assert_eq!(dead_places(&after.program), 0, "flags {flags}: {:?}", after.program.insns);
     }
-    // Two constants that meet are none, nor is one that was on the stack, where helpers may write.
+    // The join of two constants is no constant, nor is a constant from the stack, where helpers may write.
     let checks_key = |start: &[Insn]| {
         let [map, second] = wide(1, imm64::MAP, 0);
         let end = [map, second, mov(3, 0), call_helper(helper::REDIRECT_MAP), exit()];
@@ -180,7 +180,7 @@ fn other_loads_at_12_stay() {
         exit(),
     ];
     assert_eq!(rewritten(code).record_map, None);
-    // A neighbour in the context.
+    // An adjacent field of the context.
     assert_eq!(rewritten([load(size::W, 0, 1, 16), exit()]).record_map, None);
 }
 
@@ -189,7 +189,7 @@ fn ambiguous_loads_are_refused() {
     // r2 is the context on one path, a packet pointer on the other.
     let code = [load(size::W, 2, 1, 0), if_zero(2, 1), copy(2, 1), load(size::W, 0, 2, 12), exit()];
     assert_eq!(refused(code), RewriteError::PerhapsContext { insn: 3, register: 2 });
-    // Found only on the second round of a loop.
+    // Found only in the second iteration of a loop.
     let code = [load(size::W, 2, 1, 0), load(size::W, 0, 2, 12), copy(2, 1), if_zero(0, -3), exit()];
     assert_eq!(refused(code), RewriteError::PerhapsContext { insn: 1, register: 2 });
     // A callee that finds the context in its caller's frame.
@@ -246,7 +246,7 @@ fn redirect_map_knows_its_map() {
     );
     let [a0, a1] = wide(1, imm64::MAP, 0);
     let [b0, b1] = wide(1, imm64::MAP, 1);
-    // Which of two it is shows when it runs.
+    // Which of the two maps it is, is known at run time only.
     let after = rewritten(redirect(&[a0, a1, if_zero(0, 2), b0, b1]));
     let is_asked = |insn: &&Insn| insn.code == class::JMP | jmp::JNE | SRC_REG && insn.dst == 1;
     assert_eq!(after.program.insns.iter().filter(is_asked).count(), 1);
@@ -277,7 +277,7 @@ fn looking_into_a_devmap_leads_to_its_shadow() {
 
 #[test]
 fn a_map_out_of_another_one_is_no_devmap() {
-    // r1 is what a lookup gave: no instruction names that map.
+    // r1 is the result of a lookup: no instruction refers to that map.
     let found = wide(1, imm64::MAP, 2).into_iter().chain([copy(2, 10), call_helper(1), copy(1, 0), copy(2, 10)]);
     assert_eq!(rewritten(found.clone().chain([call_helper(1), exit()])).record_map, None);
     // Or a devmap, on another path.

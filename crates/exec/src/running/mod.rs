@@ -71,7 +71,7 @@ impl RunningError {
         }
     }
 
-    /// Whether the environment is the cause.
+    /// True if the environment is the cause.
     pub fn is_environment(&self) -> bool {
         matches!(self, RunningError::NotPermitted { .. } | RunningError::System { .. })
     }

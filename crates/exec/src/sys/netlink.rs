@@ -63,7 +63,7 @@ pub(crate) struct Device {
     pub(crate) xdp: Vec<Attached>,
 }
 
-/// How an interface is identified.
+/// Identification of an interface.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Which<'a> {
     Name(&'a str),

@@ -76,7 +76,7 @@ impl From<io::Error> for Refusal {
 pub(crate) struct Purpose {
     /// Test runs accept plain XDP only.
     pub(crate) kind: ProgramKind,
-    /// Whether it supports multi-buffer packets.
+    /// True if it supports multi-buffer packets.
     pub(crate) frags: bool,
 }
 

@@ -1,6 +1,6 @@
-//! Random programs that the kernel's verifier takes, most of them.
+//! Random programs, most of which the kernel's verifier accepts.
 //!
-//! A program is made of pieces that each keep a contract, so that any may follow any:
+//! A program consists of pieces with a common contract, so that any piece may follow any other:
 //!
 //! ```text
 //!  r6  the context (in functions an address on the caller's stack)      r8, r9  numbers, always
@@ -8,14 +8,15 @@
 //!  stack  NUMBERS slots of 8 bytes hold numbers; below them room for a key, a value and a pointer
 //! ```
 //!
-//! At its end it writes all numbers that it holds into the map `.data.result`, so that engines cannot differ unseen.
+//! At its end it writes all numbers that it holds into the map `.data.result`, so that every difference between engines
+//! is observable.
 
 use flowloom_engine::Snapshot;
 use flowloom_isa::op::{AluOp, AtomicOp, Cond, EndOp, Op, Operand, Reg, Size, Width};
 use flowloom_isa::{BPF_F_NO_PREALLOC, Insn, MapDef, MapKind, Program};
 use flowloom_testkit::Rng;
 
-/// How many bytes of the packet a program has seen to be there.
+/// Number of packet bytes covered by the program's bounds check.
 pub(super) const PACKET_BYTES: i16 = 32;
 const NUMBERS: i16 = 8;
 const KEY: i16 = -8 * (NUMBERS + 1);
@@ -37,7 +38,7 @@ const fn r(number: u8) -> Reg {
     }
 }
 
-/// The maps of every program.
+/// Maps of every program.
 pub(super) fn maps() -> Vec<MapDef> {
     let map = |name: &str, kind, key_bytes, value_bytes, max_entries| {
         let name = name.to_owned();
@@ -57,14 +58,14 @@ pub(super) fn maps() -> Vec<MapDef> {
     ]
 }
 
-/// Something in the maps of a program: keys are those that programs ask for, or near them.
+/// Random map contents; their keys are those that programs look up, or close to them.
 pub(super) fn state(rng: &mut Rng) -> Snapshot {
     let array = (0..6u32).map(|key| (key.to_le_bytes().to_vec(), rng.bytes(ARRAY_VALUE as usize))).collect();
     let hash = (0..rng.below(4)).map(|_| ((rng.below(4) as u64).to_le_bytes().to_vec(), rng.bytes(8))).collect();
     let prefixes = (0..rng.below(6)).map(|_| {
         let bits = rng.below(33) as u32;
         let mut address = [rng.below(4) as u8, 0, 0, rng.below(8) as u8];
-        // The bits behind a prefix are none of it.
+        // Clear the bits after the prefix.
         let kept = u32::from_be_bytes(address) & u32::MAX.checked_shl(32 - bits).unwrap_or(0);
         address = kept.to_be_bytes();
         ([bits.to_le_bytes(), address].concat(), rng.bytes(8))
@@ -88,10 +89,10 @@ pub(super) fn valid(rng: &mut Rng) -> Program {
     program(out.finish())
 }
 
-/// Where the pieces of a function stand.
+/// Position of a piece.
 #[derive(Clone, Copy)]
 struct Scope {
-    /// 0 is the program itself; only functions with larger numbers are called.
+    /// 0 is the main program; functions only call those with larger numbers.
     function: usize,
     depth: u32,
     in_loop: bool,
@@ -102,13 +103,13 @@ const FUNCTIONS: usize = 3;
 struct Generator<'r> {
     rng: &'r mut Rng,
     ops: Vec<Op>,
-    /// Jumps: the operation, and the one it leads to.
+    /// Jumps: indices of the operation and of its target.
     jumps: Vec<(usize, usize)>,
-    /// Calls: the operation, and the function it leads to.
+    /// Calls: index of the operation, and the called function.
     calls: Vec<(usize, usize)>,
     /// Jumps to the end for packets that are too short.
     short: Vec<usize>,
-    /// A bit for each register that holds a number.
+    /// Bit mask of the registers that hold a number.
     live: u16,
 }
 
@@ -124,7 +125,7 @@ impl Generator<'_> {
         self.live &= !mask;
     }
 
-    /// A jump of which the target comes later; its place.
+    /// Emits a jump whose target follows later; returns its index.
     fn jump(&mut self, op: Op) -> usize {
         self.ops.push(op);
         self.ops.len() - 1
@@ -142,7 +143,7 @@ impl Generator<'_> {
         self.push(Op::Alu { width: Width::W64, op, dst, src: Operand::Imm(imm) });
     }
 
-    /// `dst = base + offset`, which is an address.
+    /// `dst = base + offset`: an address, not a number.
     fn address(&mut self, dst: Reg, base: Reg, offset: i16) {
         self.mov(dst, Operand::Reg(base));
         self.alu(AluOp::Add, dst, offset.into());
@@ -158,19 +159,19 @@ impl Generator<'_> {
         if self.rng.chance(2, 3) { *self.rng.pick(&edges) } else { self.rng.next_u64() as i32 }
     }
 
-    /// A register with a number.
+    /// A register that holds a number.
     fn number(&mut self) -> Reg {
         let live: Vec<u8> = (0..10).filter(|n| self.live >> n & 1 == 1).collect();
         r(*self.rng.pick(&live))
     }
 
-    /// A register that may be written.
+    /// A writable register.
     fn target(&mut self, scope: Scope) -> Reg {
         let all: &[u8] = if scope.in_loop { &[0, 1, 2, 3, 4, 5, 8] } else { &[0, 1, 2, 3, 4, 5, 8, 9] };
         r(*self.rng.pick(all))
     }
 
-    /// One that holds a number and may be written.
+    /// A writable register that holds a number.
     fn changed(&mut self, scope: Scope) -> Reg {
         loop {
             let reg = self.number();
@@ -192,7 +193,7 @@ impl Generator<'_> {
         *self.rng.pick(&Size::ALL)
     }
 
-    /// An offset of `size` bytes in `bytes`, aligned where that is asked.
+    /// A random offset of `size` bytes within `bytes`, aligned if required.
     fn within(&mut self, bytes: i16, size: Size, aligned: bool) -> i16 {
         let size = size.bytes();
         let off = self.rng.below(bytes as usize - size + 1);
@@ -223,7 +224,7 @@ impl Generator<'_> {
         self.ops.extend([Op::Alu { width: Width::W64, op: AluOp::Mov, dst: r(0), src: Operand::Imm(1) }, Op::Exit]);
     }
 
-    /// The packet in `r7`, or to the end.
+    /// Loads the packet into `r7`, or jumps to the end if it is too short.
     fn packet(&mut self) {
         let field =
             |off| Op::Load { size: Size::W, signed: false, dst: r(if off == 0 { 7 } else { 2 }), base: r(6), off };
@@ -235,7 +236,7 @@ impl Generator<'_> {
         self.kill(0b1100_1110);
     }
 
-    /// Numbers in `r8`, `r9` and on the stack.
+    /// Initializes `r8`, `r9` and the stack with numbers.
     fn start(&mut self, function: usize) {
         for number in [8, 9] {
             if function == 0 && self.rng.chance(1, 2) {
@@ -300,7 +301,7 @@ impl Generator<'_> {
             4 | 5 => Op::Alu { width, op: AluOp::Mov, dst: self.target(scope), src },
             _ => {
                 let op = *self.rng.pick(&AluOp::ALL);
-                // The verifier refuses immediates that are wrong for sure.
+                // The verifier refuses immediates that are always invalid.
                 let src = match (op, src) {
                     (AluOp::Lsh | AluOp::Rsh | AluOp::Arsh, Operand::Imm(imm)) => Operand::Imm(imm & 31),
                     (AluOp::Div | AluOp::Sdiv | AluOp::Mod | AluOp::Smod, Operand::Imm(0)) => Operand::Imm(3),
@@ -312,7 +313,7 @@ impl Generator<'_> {
         self.push(op);
     }
 
-    /// Accesses at `base`, of which `bytes` are there; where they must be `aligned` they are.
+    /// Accesses to the `bytes` bytes at `base`, aligned if required.
     fn access(&mut self, scope: Scope, base: Reg, first: i16, bytes: i16, aligned: bool) {
         let size = self.size();
         let off = first + self.within(bytes, size, aligned);
@@ -334,7 +335,7 @@ impl Generator<'_> {
         if self.rng.chance(2, 3) {
             return self.access(scope, r(7), 0, PACKET_BYTES, false);
         }
-        // At an offset that only the run knows, checked against the end.
+        // At a variable offset, with a bounds check.
         let index = self.number();
         self.mov(r(1), Operand::Reg(index));
         self.alu(AluOp::And, r(1), 63);
@@ -356,7 +357,7 @@ impl Generator<'_> {
             let slot = self.slot();
             return self.access(scope, Reg::FP, slot, 8, true);
         }
-        // A byte at an offset that only the run knows.
+        // A byte at a variable offset.
         let index = self.number();
         self.mov(r(1), Operand::Reg(index));
         self.alu(AluOp::And, r(1), 7);
@@ -398,7 +399,7 @@ impl Generator<'_> {
         let pieces = 1 + self.rng.below(3);
         self.pieces(scope, pieces);
         if self.rng.chance(1, 2) {
-            // The other way has pieces too.
+            // The other branch has pieces too.
             let after = std::mem::replace(&mut self.live, before);
             let over = *self.rng.pick(&[Op::Jump { off: 0 }, Op::JumpLong { distance: 0 }]);
             let over = self.jump(over);
@@ -412,11 +413,11 @@ impl Generator<'_> {
         }
     }
 
-    /// A loop of some rounds, counted in `r9`.
+    /// A loop with a few iterations, counted in `r9`.
     fn counted(&mut self, scope: Scope) {
         let scope = Scope { depth: scope.depth + 1, in_loop: true, ..scope };
         self.mov(r(9), Operand::Imm(0));
-        // What is a number in the first round may be none in the next.
+        // A number in the first iteration may not be one in the next.
         self.live = 0b11_0000_0000;
         let head = self.ops.len();
         let pieces = 1 + self.rng.below(3);
@@ -433,14 +434,14 @@ impl Generator<'_> {
         self.kill(0b11_1111);
     }
 
-    /// A key on the stack, one of few.
+    /// A key on the stack, from a small set.
     fn key(&mut self, map: i32) {
         let index = self.number();
         self.mov(r(1), Operand::Reg(index));
         self.alu(AluOp::And, r(1), if map == ARRAY { 7 } else { 3 });
         self.push(Op::Store { size: Size::Dw, base: Reg::FP, off: KEY, src: Operand::Reg(r(1)) });
         if map == PREFIXES {
-            // Length of the prefix, sometimes too long, and an address of few.
+            // Prefix length, sometimes too long, and an address from a small set.
             let (length, index) = (self.rng.below(35) as i32, self.number());
             self.push(Op::Store { size: Size::W, base: Reg::FP, off: KEY, src: Operand::Imm(length) });
             self.mov(r(1), Operand::Reg(index));
@@ -489,7 +490,7 @@ impl Generator<'_> {
         self.key(map);
         let value = self.number();
         self.push(Op::Store { size: Size::Dw, base: Reg::FP, off: VALUE, src: Operand::Reg(value) });
-        // An array's value is longer: it takes the key too.
+        // An array's value is longer: it includes the key.
         self.address(r(3), Reg::FP, VALUE);
         let flags = *self.rng.pick(&[0, 0, 0, 1, 2, 3, 8]);
         self.mov(r(4), Operand::Imm(flags));
@@ -502,7 +503,7 @@ impl Generator<'_> {
         self.ask(map, 3);
     }
 
-    /// A variable of the program.
+    /// Accesses a variable of the program.
     fn data(&mut self, scope: Scope) {
         let off = self.rng.below(17) as u32;
         let base = *self.rng.pick(&[r(1), r(4)]);
@@ -538,7 +539,7 @@ impl Generator<'_> {
         }
     }
 
-    /// What moves the ends of the packet, asks for its length or copies bytes of it. After some the packet is looked at anew.
+    /// Moves the ends of the packet, reads its length or copies bytes of it; then reloads the packet.
     fn frame(&mut self) {
         self.mov(r(1), Operand::Reg(r(6)));
         self.kill(0b10);
@@ -599,7 +600,7 @@ impl Generator<'_> {
         self.kill(0b11_1110);
     }
 
-    /// A pointer kept on the stack for a while.
+    /// Spills a pointer to the stack and reloads it later.
     fn spilled(&mut self, scope: Scope) {
         let (pointer, bytes) = if scope.function == 0 { (r(7), PACKET_BYTES) } else { (r(6), 8) };
         self.ops.push(Op::Store { size: Size::Dw, base: Reg::FP, off: POINTER, src: Operand::Reg(pointer) });
@@ -614,7 +615,7 @@ impl Generator<'_> {
         self.ops.push(jump);
     }
 
-    /// All numbers into the map `.data.result`.
+    /// Writes all numbers into the map `.data.result`.
     fn results(&mut self) {
         self.ops.push(Op::LoadMapValue { dst: r(1), map: RESULT, off: 0 });
         self.kill(0b10);
@@ -630,7 +631,7 @@ impl Generator<'_> {
         self.kill(0b110);
     }
 
-    /// The functions that are called, behind the program.
+    /// Emits the called functions after the main program; returns their starts.
     fn functions(&mut self) -> Vec<usize> {
         let mut starts = vec![0; FUNCTIONS];
         for (function, start) in starts.iter_mut().enumerate().skip(1) {
@@ -651,7 +652,7 @@ impl Generator<'_> {
         starts
     }
 
-    /// The slots, with all distances in place.
+    /// The instructions, with all distances resolved.
     fn finish(mut self) -> Vec<Insn> {
         let starts = self.functions();
         let mut slots = vec![0];
@@ -673,7 +674,7 @@ impl Generator<'_> {
     }
 }
 
-/// A program in which something has gone wrong: mostly instructions that mean something else now, otherwise damaged slots.
+/// A mutated program: most often instructions with another meaning, otherwise corrupted slots.
 pub(super) fn mutant(rng: &mut Rng) -> Program {
     let mut program = valid(rng);
     let damage = rng.chance(1, 4);
@@ -683,7 +684,7 @@ pub(super) fn mutant(rng: &mut Rng) -> Program {
     program
 }
 
-/// Makes an instruction another one, in its place.
+/// Replaces an instruction in place.
 fn change_one(rng: &mut Rng, insns: &mut [Insn]) {
     let mut places = Vec::new();
     let mut at = 0;
@@ -697,7 +698,7 @@ fn change_one(rng: &mut Rng, insns: &mut [Insn]) {
     let nudge = |rng: &mut Rng| *rng.pick(&[-8i16, -4, -2, -1, 1, 2, 4, 8, 16]);
     let edge = |rng: &mut Rng| *rng.pick(&[0, 1, -1, 2, 3, 7, 8, i32::MIN, i32::MAX, 31, 32, 63]);
     let changed = match (rng.below(5), op) {
-        // Gone, twice, or two the other way round.
+        // Removed, duplicated, or swapped.
         (0, _) => Op::Jump { off: 0 },
         (1, op) if other.slots() == op.slots() && rng.chance(1, 2) => other,
         (1, op) if other.slots() == op.slots() => {
@@ -751,7 +752,7 @@ fn change_one(rng: &mut Rng, insns: &mut [Insn]) {
     insns[at..at + slots.len()].copy_from_slice(&slots);
 }
 
-/// Damages slots, or moves them so that jumps lead elsewhere.
+/// Corrupts slots, or moves them so that jump targets change.
 fn damage_one(rng: &mut Rng, insns: &mut Vec<Insn>) {
     let at = rng.below(insns.len());
     let other = rng.below(insns.len());

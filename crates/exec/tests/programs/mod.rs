@@ -17,42 +17,42 @@ use flowloom_testkit::Rng;
 use flowloom_vm::Interpreter;
 use verifiers::{Opinions, opinions};
 
-/// Packets that each program sees.
+/// Number of packets per program.
 const PACKETS: u64 = 5;
-/// Set where the test runs itself without the rights that let programs leak addresses.
+/// Set when the test reruns itself without the privilege that lets programs leak addresses.
 const WITHOUT_RIGHTS: &str = "FLOWLOOM_WITHOUT_PERFMON";
 
-/// What programs are made.
+/// Kinds of random programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The kernel takes most of them.
+    /// The kernel accepts most of them.
     Valid,
-    /// Valid ones in which a few things have gone wrong.
+    /// Valid programs with a few mutations.
     Mutants,
 }
 
-/// What came of some programs.
+/// Results for some programs.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) programs: u64,
-    /// The kernel took them.
+    /// Programs that the kernel accepted.
     pub(crate) taken: u64,
-    /// They ran on both, on every packet.
+    /// Programs that ran on both, with equal results for every packet.
     pub(crate) alike: u64,
     pub(crate) packets: u64,
-    /// They ended in a verdict on the interpreter, or stopped, whatever the kernel thought of them.
+    /// Packets that the interpreter ran for programs that the kernel refused.
     pub(crate) interpreted: u64,
     pub(crate) verdicts: BTreeMap<String, u64>,
-    /// Why the kernel took none, by its words without numbers.
+    /// Refusals of the kernel, by message without numbers.
     pub(crate) refused: BTreeMap<String, u64>,
-    /// Something was wrong with an instruction that is never reached, which the kernel does not look at; they were compared
+    /// Programs with an invalid instruction that is unreachable, which the kernel does not check; they were compared
     /// without it.
     pub(crate) unreached: u64,
-    /// What the kernel took and does not compare, by reason.
+    /// Programs that the kernel accepted but that are not compared, by reason.
     pub(crate) apart: BTreeMap<&'static str, u64>,
     /// Instructions of programs that ran on both, by kind.
     pub(crate) instructions: BTreeMap<String, u64>,
-    /// What our verifier and the kernel's think of them, and why they differ.
+    /// Combined results of our verifier and the kernel's, with the reasons for differences.
     pub(crate) verdicts_of_verifiers: BTreeMap<String, u64>,
     pub(crate) disagreements: Vec<String>,
 }
@@ -103,7 +103,7 @@ impl Tally {
     }
 }
 
-/// Makes the programs of these numbers and runs them.
+/// Generates the programs with these numbers and runs them.
 pub(crate) fn run(kind: Kind, seed: u64, numbers: Range<u64>) -> Tally {
     let mut tally = Tally::default();
     for number in numbers {
@@ -122,7 +122,7 @@ pub(crate) fn run(kind: Kind, seed: u64, numbers: Range<u64>) -> Tally {
     tally
 }
 
-/// What the interpreter knowingly does otherwise.
+/// Known deviation of the interpreter, if this is one.
 fn known(words: &str, program: &Program) -> Option<&'static str> {
     let ops = |wanted: fn(&Op) -> bool| {
         (0..program.insns.len()).any(|at| Op::decode(&program.insns, at).is_ok_and(|op| wanted(&op)))
@@ -137,11 +137,11 @@ fn known(words: &str, program: &Program) -> Option<&'static str> {
     } else if words.contains("off of opcode 0x95") {
         Some("an exit with an offset")
     } else if words.contains("of opcode 0x85 is") && words.contains("expected 0 (reserved)") {
-        // The verifier refuses such a call where it comes to one; there is nothing harmless to put in the place of one that
-        // leads to a function, which nothing would lead to then.
+        // The verifier refuses such a call where it is reachable; one to a function cannot be replaced, because the
+        // function would become unreachable.
         Some("a call with a reserved field in what is never reached")
     } else if words.contains("was never written") {
-        // A helper may read the rest of a slot of which a part was written, whatever lies there.
+        // A helper may read a slot of which only a part was written.
         Some("a read of a stack that was never written")
     } else if words.contains("instructions for one packet") && ops(|op| matches!(op, Op::MayGoto { .. })) {
         Some("a loop that only time ends")
@@ -150,8 +150,8 @@ fn known(words: &str, program: &Program) -> Option<&'static str> {
     }
 }
 
-/// The verifier looks at the fields of instructions that it reaches; the interpreter's check looks at all of them. Where all
-/// that is wrong is never reached, the program without it.
+/// The verifier checks the fields of reachable instructions only; the interpreter checks all. Returns the program
+/// without its invalid instructions if all of these are unreachable.
 fn without_unreached(program: &Program, error: &ProgramError) -> Option<Program> {
     let with = |probe: bool| {
         let mut cleaned = program.clone();
@@ -163,10 +163,10 @@ fn without_unreached(program: &Program, error: &ProgramError) -> Option<Program>
             let (width, dst, src) = (Width::W64, Reg::FP, Operand::Imm(0));
             let is_exit = is_jump && insn.op() == jmp::EXIT;
             let op = match (is_branch, probe) {
-                // A function ends there: no verifier takes a jump to itself where it is reached.
+                // Ends a function; every verifier refuses a jump to itself where it is reachable.
                 _ if is_exit && probe => Op::Jump { off: -1 },
                 _ if is_exit => Op::Exit,
-                // No verifier takes these where they are reached: a comparison of an address, a write to r10.
+                // Every verifier refuses these where they are reachable: a comparison of an address, a write to r10.
                 (true, true) => Op::Branch { width, cond: Cond::Sgt, dst, src, off: insn.off },
                 (false, true) => Op::Alu { width, op: AluOp::Mov, dst, src },
                 (true, false) => Op::Branch { width, cond: Cond::Eq, dst, src, off: insn.off },
@@ -182,13 +182,13 @@ fn without_unreached(program: &Program, error: &ProgramError) -> Option<Program>
     with(false)
 }
 
-/// What a fault says that our verifier does not promise to keep away: bytes of the stack that were never written are numbers to
-/// it, as to the kernel, and how long a loop may take is the user's to say.
+/// True if our verifier promises the absence of a fault: it treats uninitialized stack bytes as numbers, like the
+/// kernel, and the instruction budget is the user's choice.
 fn is_promised(fault: &str) -> bool {
     !fault.contains("was never written") && !fault.contains("instructions for one packet")
 }
 
-/// Runs one program; the difference, where there is one.
+/// Runs one program; returns the difference, if any.
 fn compare(program: &Program, rng: &mut Rng, tally: &mut Tally) -> Result<(), String> {
     let interp = Interpreter::new(Arc::new(program.clone()));
     let kernel = KernelEngine::load(program);
@@ -196,7 +196,7 @@ fn compare(program: &Program, rng: &mut Rng, tally: &mut Tally) -> Result<(), St
     let choices = |index| Choices { cpu: 9, ..Choices::seeded(7, 11, index) };
     let all = Ports::bound((0..PORT_COUNT).map(Port));
     let mut interp = match interp {
-        // What lay on the stack before is the kernel's, so such programs have to be told apart.
+        // Uninitialized stack bytes depend on the kernel, so such programs are excluded.
         Ok(interp) => flowloom_proofcheck::checked(interp).with_budget(2_000_000).with_strict_stack(),
         Err(error) => {
             let words = error.to_string();
@@ -217,7 +217,7 @@ fn compare(program: &Program, rng: &mut Rng, tally: &mut Tally) -> Result<(), St
         }
     };
     interp.bind_ports(&all);
-    // Every other program begins with something in its maps.
+    // Half of the programs start with map contents.
     let filled = rng.chance(1, 2).then(|| generator::state(rng));
     let fill = |engine: &mut dyn Datapath| match &filled {
         Some(state) => engine.restore(state).map_err(|error| format!("its maps cannot be filled: {error}")),
@@ -233,7 +233,7 @@ fn compare(program: &Program, rng: &mut Rng, tally: &mut Tally) -> Result<(), St
         Ok(kernel) => kernel,
         Err(error) => {
             *tally.refused.entry(reason(&error)).or_default() += 1;
-            // It may do what it will, but for a panic, or a fault that our verifier has promised not to be there.
+            // Anything is allowed except a panic, or a fault whose absence our verifier promises.
             for (index, bytes) in (0..).zip(&packets) {
                 tally.interpreted += 1;
                 let packet = Packet { bytes, port: Port(index as u32 % 4) };
@@ -289,7 +289,7 @@ fn compare(program: &Program, rng: &mut Rng, tally: &mut Tally) -> Result<(), St
 fn packet(rng: &mut Rng) -> Vec<u8> {
     let len = if rng.chance(1, 8) { 14 + rng.below(generator::PACKET_BYTES as usize - 14) } else { 40 + rng.below(60) };
     let mut bytes = rng.bytes(len);
-    // Small numbers, so that masks and comparisons meet.
+    // Small numbers, so that masks and comparisons are satisfied.
     for byte in &mut bytes {
         if rng.chance(1, 3) {
             *byte = *rng.pick(&[0, 0, 1, 2, 0x7f, 0x80, 0xff]);
@@ -298,7 +298,7 @@ fn packet(rng: &mut Rng) -> Vec<u8> {
     bytes
 }
 
-/// The kernel's last word, numbers left out.
+/// The last line of the kernel's message, without numbers.
 fn reason(error: &ExecError) -> String {
     let words = match error {
         ExecError::Refused(refused) => refused.reason.clone(),
@@ -318,9 +318,9 @@ fn without_numbers(words: &str) -> String {
     short.chars().take(48).collect::<String>().replace(',', "")
 }
 
-/// Whether this process is the one that does the work. Root's programs may put addresses into maps, and what lay on the stack,
-/// which no two engines have in common; without CAP_PERFMON the verifier refuses both. So the test runs itself once more without,
-/// and prints what that says.
+/// True if this process runs the tests. Privileged programs may write addresses and uninitialized stack bytes into
+/// maps, which differ between engines; without CAP_PERFMON the verifier refuses both. So the test reruns itself without
+/// it, and prints the output.
 #[allow(clippy::print_stdout)]
 pub(crate) fn is_without_rights(test: &str) -> bool {
     if std::env::var_os(WITHOUT_RIGHTS).is_some() {
@@ -339,7 +339,7 @@ pub(crate) fn is_without_rights(test: &str) -> bool {
     };
     let (text, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && text.contains("1 passed"), "{text}{said}");
-    // What the other harness says of itself is no news here.
+    // Skip the harness output of the child process.
     let begins = format!("test {test} ... ");
     for line in text.lines().map(|line| line.strip_prefix(&begins).unwrap_or(line)) {
         if !line.is_empty() && line != "ok" && !line.starts_with("running ") && !line.starts_with("test ") {

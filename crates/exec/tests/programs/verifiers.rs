@@ -1,25 +1,25 @@
-//! What our verifier and the kernel's think of one program, and why they differ.
+//! Results of our verifier and of the kernel's on one program, and the reasons for differences.
 
 use flowloom_exec::{ExecError, KernelEngine, Refused};
 use flowloom_isa::Program;
 use flowloom_isa::op::Op;
 use flowloom_verifier::{Known, Memory, Proof, VerifyError};
 
-/// What both think of a program.
+/// Results of both for a program.
 pub(super) struct Opinions {
-    /// Ours takes it.
+    /// True if ours accepts it.
     pub(super) is_verified: bool,
-    /// Who takes it, and why not both; `None` where the kernel was not asked.
+    /// Which of the two accept it, with the reason for a difference; `None` where the kernel was not asked.
     pub(super) said: Option<String>,
-    /// A difference that nothing explains.
+    /// A difference without a known reason.
     pub(super) unexplained: Option<String>,
 }
 
-/// Why ours may take what the kernel refuses.
+/// Reason why ours may accept a program that the kernel refuses.
 struct Reason {
-    /// Part of the kernel's words.
+    /// Substrings of the kernel's message.
     words: &'static [&'static str],
-    /// What has to hold of the proof, and of the instruction at which the kernel refuses.
+    /// Condition on the proof, and on the instruction at which the kernel refuses.
     holds: fn(&Proof, &Known) -> bool,
     why: &'static str,
 }
@@ -111,7 +111,7 @@ static REASONS: &[Reason] = &[
 ];
 
 fn why(program: &Program, proof: &Proof, refused: &Refused) -> Option<&'static str> {
-    // Programs with functions have other indices in the kernel: there, some instruction has to be such a one.
+    // Programs with functions have other indices in the kernel: there, any instruction may satisfy the condition.
     let at = refused.insn.and_then(|at| proof.insns.get(at));
     if at.is_some_and(|known| !known.reached) {
         return Some(ELSEWHERE);
@@ -130,7 +130,7 @@ fn why(program: &Program, proof: &Proof, refused: &Refused) -> Option<&'static s
     found.or_else(|| is_elsewhere().then_some(ELSEWHERE))
 }
 
-/// Whether the kernel's log goes a way out of a branch that is never taken.
+/// True if the kernel's log follows an edge of a branch that is never taken.
 fn takes_another_way(program: &Program, proof: &Proof, log: &str) -> bool {
     let walked: Vec<usize> = log.lines().filter_map(|line| line.split_once(": (")?.0.trim().parse().ok()).collect();
     walked.windows(2).any(|pair| {
@@ -142,7 +142,7 @@ fn takes_another_way(program: &Program, proof: &Proof, log: &str) -> bool {
     })
 }
 
-/// What both verifiers think of the program.
+/// Results of both verifiers for the program.
 pub(super) fn opinions(program: &Program, kernel: &Result<KernelEngine, ExecError>) -> Opinions {
     let ours = flowloom_verifier::verify(program, &flowloom_verifier::Options::default());
     let is_verified = ours.is_ok();

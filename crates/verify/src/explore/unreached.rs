@@ -17,7 +17,7 @@ pub struct Gap {
     pub last: usize,
     /// Source location of the first slot: file, line and its text.
     pub line: Option<(String, u32, String)>,
-    /// Why they were not reached.
+    /// Reason why they were not reached.
     pub why: Why,
 }
 

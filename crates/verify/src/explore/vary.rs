@@ -118,7 +118,7 @@ impl Search<'_> {
         match rng.below(20) {
             0..=9 => self.vary_span(case, &Span::Packet(last)),
             10 | 11 => {
-                // Another packet first: it may leave state behind.
+                // An earlier packet may have changed the state.
                 let other = rng.index(self.pool.len());
                 let Some(mut packet) = self.pool[other].case.packets.last().cloned() else { return };
                 if case.packets.len() < 6 {

@@ -232,7 +232,7 @@ int probe(struct xdp_md *ctx)
 		answer = loop(order.answer, add, &rounds, 0);
 		break;
 	case 22:
-		/* but not of this one. */
+		/* but not this one. */
 		rounds.stop = order.flags;
 		answer = loop(order.answer, add, &rounds, order.b);
 		break;

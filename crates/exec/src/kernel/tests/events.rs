@@ -1,4 +1,4 @@
-//! Events: exactly the bytes that programs gave.
+//! Events: exactly the bytes that programs write.
 
 use flowloom_engine::Event;
 use flowloom_isa::MapKind;
@@ -15,7 +15,7 @@ fn perf_events_are_as_long_as_the_program_said() {
     if skipped("perf_events_are_as_long_as_the_program_said") {
         return;
     }
-    // As many bytes of the stack as the first byte of the packet says, at most 64, with as many of the packet as the second.
+    // Stack bytes as counted by the first byte of the packet, at most 64, and packet bytes as counted by the second.
     let text = format!(
         "{START}
     r1 = 0x1122334455667788 ll
@@ -62,7 +62,7 @@ gone: r0 = 1
             frame[1] = packet_bytes;
             let outcome = run(&mut engine, &frame, 1);
             let bytes = [&given[..length.into()], &frame[..packet_bytes.into()]].concat();
-            // By map, not by time.
+            // Sorted by map, not by time.
             let expected = [event("other", 0, &given[..3]), event("log", 0, &bytes)];
             assert_eq!(
                 (outcome.verdict, &outcome.events[..]),
@@ -71,7 +71,7 @@ gone: r0 = 1
             );
         }
     }
-    // More of the packet than there is: nothing is written, and what follows is not taken for it.
+    // More packet bytes than there are: nothing is written, and the next event is not mistaken for it.
     let mut frame = packet(5);
     frame[1] = 65;
     let outcome = run(&mut engine, &frame, 1);
@@ -113,7 +113,7 @@ fn perf_events_of_another_cpu_go_there() {
         eprintln!("SKIP perf_events_of_another_cpu_go_there (the rest): there is one CPU");
         return;
     }
-    // The map has an entry for every CPU, but there is one only.
+    // The map has an entry for every possible CPU, but only one CPU is in use.
     assert_eq!(told(&mut engine, 1, 0), (2, vec![]), "ENOENT");
     assert_eq!(told(&mut engine, possible as u8, 0), (7, vec![]), "E2BIG");
     let mut two = loaded(&program).with_cpus(2).expect("there are two");
@@ -154,7 +154,7 @@ gone: r0 = 1
     exit"
     );
     let mut engine = loaded(&assembled(&text, vec![def("ring", MapKind::RingBuf, [0, 0, 4096], 0)]));
-    // Around the buffer several times.
+    // Wrap around the buffer several times.
     for round in 0..1000_u32 {
         let first = round as u8;
         let mut expected = vec![event("ring", 0, &[7, first, 0]), event("ring", 0, &[first, 0, 0, 0])];

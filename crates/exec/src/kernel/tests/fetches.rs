@@ -1,4 +1,4 @@
-//! Atomic operations on the stack, of which verifiers forget where the old value came from.
+//! Atomic operations on the stack: verifiers lose the dependency of the old value on the spilled one.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use flowloom_vm::Interpreter;
 use super::maps::{OUT, START, assembled, packet, run};
 use super::*;
 
-/// The value that is spilled decides a branch on one path and not on the other.
+/// The spilled value decides a branch on one path and not on the other.
 #[test]
 fn what_an_atomic_operation_fetches_from_the_stack_decides_nothing_too_early() {
     if skipped("what_an_atomic_operation_fetches_from_the_stack_decides_nothing_too_early") {

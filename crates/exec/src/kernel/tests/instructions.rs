@@ -1,5 +1,5 @@
-//! The instruction suite in the kernel: what it does with instructions is what the suite says, and what it refuses the suite
-//! calls an error, unless the suite says where the two differ.
+//! The instruction suite in the kernel: its results are those of the suite, and the cases that it refuses are errors in
+//! the suite, unless the suite lists a difference.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::kernel::load::Maps;
 #[path = "../../../../vm/tests/common/mod.rs"]
 mod common;
 
-/// `r0` and the memory afterwards, or why the kernel refuses the case.
+/// `r0` and the memory afterwards, or the reason why the kernel refuses the case.
 fn run(case: &InstructionCase) -> Result<(u64, Vec<u8>), String> {
     let OnPackets { program, memory, result } = OnPackets::of(&common::program(case), &case.memory);
     let nothing = Program { insns: vec![mov(0, 2), exit()], ..program.clone() };
     let maps = Maps::create(&nothing).unwrap_or_else(|error| panic!("{}: {error}", case.place));
     let loaded = match maps.load_other(&program) {
-        // What cannot be told in types may still be told without.
+        // Programs that have no types may still load without.
         Err(ExecError::Object { .. }) => maps.load_untyped(&program),
         loaded => loaded,
     };
@@ -35,7 +35,7 @@ fn run(case: &InstructionCase) -> Result<(u64, Vec<u8>), String> {
     Ok((r0, memory.map(|map| read(map, case.memory.len())).unwrap_or_default()))
 }
 
-/// What is wrong with what the kernel does.
+/// Error message if the kernel's result is not the expected one.
 fn judge(case: &InstructionCase) -> Result<(), String> {
     match (&case.expected, &case.kernel, run(case)) {
         (Expected::Ends { .. }, InKernel::Same, Ok((found, left))) => {

@@ -1,11 +1,11 @@
-//! Kinds of maps that foreign programs bring.
+//! Map kinds of foreign programs.
 
 use flowloom_engine::{MapState, Port, Snapshot};
 use flowloom_isa::{LineInfo, MapDef, MapKind, Member, Sibling, asm};
 
 use super::*;
 
-/// Loads what a text says, with these maps.
+/// Assembles a program with these maps.
 pub(super) fn assembled(text: &str, maps: Vec<MapDef>) -> Program {
     let insns = asm::assemble(text, &maps).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
     Program { maps, ..program(insns) }
@@ -15,7 +15,7 @@ pub(super) fn def(name: &str, kind: MapKind, [key_bytes, value_bytes, max_entrie
     MapDef { key_bytes, value_bytes, max_entries, flags, ..map(name, kind) }
 }
 
-/// A packet of 64 bytes: the first is what the test says, the rest counts.
+/// A packet of 64 bytes: the given first byte, then a counter.
 pub(super) fn packet(first: u8) -> Vec<u8> {
     std::iter::once(first).chain(1..64).collect()
 }
@@ -52,7 +52,7 @@ out: r0 = 2
     exit
 ";
 
-/// Adds 5 to the 6 bytes of value under the key of the first byte, making the entry where there is none.
+/// Adds 5 to the 6-byte value for the first byte, inserting the entry if absent.
 pub(super) fn counting(kind: MapKind, max_entries: u32, flags: u32) -> Program {
     let text = format!(
         "{START}
@@ -99,7 +99,7 @@ fn values_by_cpu_are_those_of_the_packets_cpu() {
         let of = |key: u8| sums.get(&vec![key, 0, 0, 0]).cloned();
         assert_eq!((of(1), of(2)), (Some(five(2)), Some(five(1))), "{kind}");
         assert_eq!(sums.len(), 2 + usize::from(others > 0), "{kind}");
-        // There and back, and to what it began with.
+        // A round trip through the initial state.
         engine.restore(&Snapshot::default()).expect("fits");
         let kept = engine.snapshot().expect("readable").maps["sums"].values().filter(|v| v[..] != [0; 6]).count();
         assert_eq!(kept, 0, "{kind}");
@@ -130,7 +130,7 @@ fn more_cpus_are_told_apart() {
     let found = two.snapshot().expect("readable");
     assert_eq!(found.per_cpu["sums"], 2);
     assert_eq!(found.maps["sums"][&vec![1, 0, 0, 0]], [5, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0]);
-    // Of the other engine's state its own CPU is left, and a CPU without a value has zeros.
+    // The CPU of this engine keeps its value from the other engine's state; a CPU without a value has zeros.
     let mut one = engine();
     one.restore(&found).expect("fits");
     assert_eq!(one.snapshot().expect("readable").maps["sums"][&vec![1, 0, 0, 0]], [5, 0, 0, 0, 0, 0]);
@@ -199,7 +199,7 @@ fn longest_prefixes_match() {
     assert_eq!([[4, 5, 6, 8], [4, 5, 6, 7], [4, 4, 4, 4], [5, 5, 5, 5]].map(|a| to(&mut engine, a)), [9, 8, 7, 1]);
 }
 
-/// A program that jumps to the entry that the first byte names, and passes where there is none; two others.
+/// A program that tail-calls the entry given by the first byte, and passes if it is absent; and two siblings.
 fn jumping() -> Program {
     let maps = vec![def("next", MapKind::ProgArray, [4, 4, 4], 0), def("seen", MapKind::Array, [4, 8, 1], 0)];
     let text = format!(
@@ -217,7 +217,7 @@ fn jumping() -> Program {
         insns: assembled(text, maps.clone()).insns,
         lines: vec![LineInfo { insn: 0, file: "t.c".into(), text: name.into(), line: 7, column: 0 }],
     };
-    // Counts, and sends to where the packet came from plus 10; drops; does what no verifier takes.
+    // Counts, and redirects to the ingress port plus 10; drops; is refused by every verifier.
     let count = "
     r6 = *(u32 *)(r1 + 12)
     call ktime_get_ns
@@ -248,7 +248,7 @@ fn tail_calls_lead_to_programs_of_the_object() {
     let outcome = run(&mut engine, &packet(0), 3);
     assert_eq!((outcome.verdict, outcome.outputs[0].port), (Verdict::Redirect, Port(13)));
     assert_eq!(entries(&mut engine, "seen")[0].1, 1_000_000_000_u64.to_le_bytes());
-    // Nothing there; itself, until the kernel has had enough.
+    // Absent; itself, until the kernel's limit of tail calls.
     assert_eq!([1, 2, 3, 4].map(|first| run(&mut engine, &packet(first), 3).verdict), [Verdict::Pass; 4]);
     let began = engine.snapshot().expect("readable");
     let held =
@@ -278,7 +278,7 @@ fn what_a_map_of_programs_holds_is_judged_when_it_is_loaded() {
     program.maps[0].members.push((1, Member::Program(3)));
     let Err(ExecError::Refused(refused)) = KernelEngine::load(&program) else { panic!("must be refused") };
     assert_eq!((refused.program.as_str(), refused.line.map(|line| line.line)), ("bad", Some(7)));
-    // One that takes packets in several pieces is another kind of program to the kernel.
+    // A program for multi-buffer packets is of another kind to the kernel.
     let mut program = jumping();
     let mut siblings = program.siblings.to_vec();
     siblings[1].section = "xdp.frags".into();
@@ -305,7 +305,7 @@ fn maps_of_maps_lead_to_maps_of_the_program() {
             members: vec![(0, Member::Map(0)), (1, Member::Map(1))],
             ..def("outer", kind, [4, 4, 4], 0)
         };
-        // Writes 9 under 1 into the map that the first byte names.
+        // Writes 9 for key 1 into the map given by the first byte.
         let text = format!(
             "{START}
     r1 = map[outer] ll
@@ -404,7 +404,7 @@ fn what_a_packet_deletes_is_not_forgotten() {
     if skipped("what_a_packet_deletes_is_not_forgotten") {
         return;
     }
-    // Deletes what is under the first byte, then counts under the second.
+    // Deletes the entry of the first byte, then counts for the second.
     let text = format!(
         "{START}
     r1 = map[sums] ll

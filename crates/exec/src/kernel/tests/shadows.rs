@@ -1,4 +1,4 @@
-//! Maps that redirect: what the state says, not what devices there are.
+//! Redirect maps have the contents of the state, not of existing devices.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use flowloom_vm::Interpreter;
 use super::maps::{OUT, START, assembled, def, entries, packet, run, state};
 use super::*;
 
-/// Looks the first byte up and gives 42 where the map has it as port 3, then redirects to it with the flags in the second
-/// byte.
+/// Looks up the first byte and writes 42 if the map has port 3 for it, then redirects to it with the flags in the
+/// second byte.
 fn looking(kind: MapKind, value_bytes: u32) -> Program {
     let lookup = if kind == MapKind::Cpumap {
         ""
@@ -65,7 +65,7 @@ fn devmaps_hold_each_port_until_the_state_says_otherwise() {
     assert_eq!(to(&mut engine, 6, 0, 1), (TO, vec![3]));
     assert_eq!(to(&mut engine, 3, 1, 1), (Verdict::Drop, vec![]));
     assert_eq!([6, 1].map(|first| seen(&mut engine, first)), [42, 13]);
-    // To the ports that it holds, and not to all that there are.
+    // To the ports in the map, not to all ports.
     assert_eq!(to(&mut engine, 0, 8, 1), (TO, vec![9, 3]));
     assert_eq!(to(&mut engine, 0, 8 | 16, 9), (TO, vec![3]));
     engine.bind_ports(&Ports::bound([Port(9)]));
@@ -83,7 +83,7 @@ fn devmaps_hold_each_port_until_the_state_says_otherwise() {
 
 fn packet_to(first: u8) -> Vec<u8> {
     let mut frame = packet(first);
-    // Where there is none: PASS.
+    // For an absent key: PASS.
     frame[1] = 2;
     frame
 }
@@ -131,7 +131,7 @@ fn cpu_maps_lead_to_cpus() {
         assert_eq!(to(&mut engine, 1, 0, 7), (TO, vec![Port::of_cpu(1).0]));
         assert_eq!(to(&mut engine, 7, 0, 7), (TO, vec![Port::of_cpu(7).0]));
         assert_eq!([2, 8].map(|first| to(&mut engine, first, 1, 7).0), [Verdict::Drop; 2]);
-        // CPU maps know no broadcast.
+        // CPU maps do not support broadcast.
         assert_eq!(to(&mut engine, 1, 8, 7), (Verdict::Aborted, vec![]));
     }
 }
@@ -141,7 +141,7 @@ fn a_redirect_through_a_hash_is_the_last_that_counts() {
     if skipped("a_redirect_through_a_hash_is_the_last_that_counts") {
         return;
     }
-    // Through the hash, by number, and through the hash again with a key that may be absent.
+    // Through the hash, by port number, and through the hash again with a possibly absent key.
     let text = format!(
         "{START}
     r1 = 4
@@ -161,7 +161,7 @@ fn a_redirect_through_a_hash_is_the_last_that_counts() {
     assert_eq!(run(&mut engine, &packet(2), 1), Outcome::gone(Verdict::Aborted));
 }
 
-/// Test runs take no programs behind devmaps, and plain ones may not ask for the port that they leave by.
+/// Test runs do not accept devmap programs, and plain XDP programs may not read the egress port.
 #[test]
 fn programs_behind_devmaps_find_no_port_to_leave_by() {
     if skipped("programs_behind_devmaps_find_no_port_to_leave_by") {
@@ -175,7 +175,7 @@ fn programs_behind_devmaps_find_no_port_to_leave_by() {
     assert_eq!(run(&mut interp, &packet(1), 4), outcome);
 }
 
-/// Compilers make one call of two: the map comes from either side.
+/// Compilers merge two calls into one: the map comes from either branch.
 #[test]
 fn redirects_lead_through_the_map_that_was_chosen() {
     if skipped("redirects_lead_through_the_map_that_was_chosen") {
@@ -221,7 +221,7 @@ go: r2 = r7
     assert_eq!(reached, [Port(5), Port(6), Port::of_cpu(3)]);
 }
 
-/// A question about routes that is too short is answered before it is read.
+/// The helper refuses a truncated route lookup before reading it.
 #[test]
 fn short_questions_about_routes_are_refused_by_the_helper() {
     if skipped("short_questions_about_routes_are_refused_by_the_helper") {

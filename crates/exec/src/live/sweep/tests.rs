@@ -1,4 +1,5 @@
-//! Two CPUs at the same contexts, while tables are swept: nothing is lost. And what that costs a packet that is alone.
+//! Two CPUs update the same contexts while tables are swept: no update is lost. Also the cost of locks for a single
+//! packet.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
@@ -16,7 +17,7 @@ use crate::kernel::KernelEngine;
 use crate::kernel::state::{self, KernelMap};
 use crate::sys::monotonic_ns;
 
-/// Contexts that come, go back to their default, run out and enter a successor, and a sum that must be kept through it all.
+/// Contexts that are created, return to their default, expire and enter a successor, and a sum that must be preserved.
 const HAMMER: &str = "
 function hammer;
 meta flush;
@@ -89,7 +90,7 @@ struct Hammered {
     held: usize,
 }
 
-/// Two CPUs run the program on the packets of few hosts, while this one sweeps, for so long.
+/// Two CPUs run the program on packets of few hosts for `duration`, while this one sweeps.
 fn hammer(attached: bool, duration: Duration) -> Hammered {
     const REPEAT: u32 = 40;
     const HOSTS: u8 = 6;
@@ -178,7 +179,7 @@ fn two_cpus_on_one_context_lose_no_update() {
         flow.created > 100 && flow.removed > 100 && expired(found) > 10
     };
     let mut found = hammer(true, Duration::from_secs(2));
-    // On a busy machine contexts take longer to be met in every state.
+    // On a busy machine it takes longer until contexts are met in every state.
     for seconds in [5, 15] {
         if !has_met_all(&found) {
             found = hammer(true, Duration::from_secs(seconds));
@@ -200,7 +201,7 @@ fn two_cpus_on_one_context_lose_no_update() {
     );
 }
 
-/// The same without locks loses updates, so that the test above can fail.
+/// Without locks updates are lost, so that the test above can fail.
 #[test]
 #[ignore = "shows what is lost without locks; it is a matter of luck"]
 fn without_locks_updates_are_lost() {
@@ -245,7 +246,7 @@ fn a_sweeper_removes_what_was_found_and_nothing_else() {
         assert!(sweeper.replace(&key, &new, None).expect("runs"), "{table}");
         assert!(!raw.lookup(&key, &mut value).expect("reads"), "{table}");
         assert!(!sweeper.replace(&key, &new, None).expect("runs"), "{table}: it is not there any more");
-        // Under the lock that packets take: held, it lets nobody in.
+        // The sweeper takes the same lock as packets: while it is held, the sweeper does not enter.
         let locks = def.layout.as_ref().and_then(|layout| layout.locks).expect("locks");
         let map = program.map_index(LOCKS_MAP).expect("a map");
         let mut cells = program.maps[map].initial.clone().expect("data");
@@ -258,7 +259,7 @@ fn a_sweeper_removes_what_was_found_and_nothing_else() {
     }
 }
 
-/// Nanoseconds a packet, with locks and without in turn.
+/// Nanoseconds per packet, alternately with and without locks.
 #[test]
 #[ignore = "measures"]
 fn what_a_lock_costs() {
