@@ -5,10 +5,10 @@
 //!
 //! ```text
 //!  frames of all headers ─┐
-//!  captures ──────────────┴─► run ──► trail ──► a jump went one way only ──► which bytes move its operands? set them
+//!  captures ──────────────┴─► run ──► trail ──► a jump took one edge only ─► which bytes move its operands? set them
 //!                              ▲                a lookup missed          ──► put the key into the map
 //!                              │                                              │
-//!                              └── kept, as it took a jump's other way ◄──────┘     and blind changes in between
+//!                              └── kept, as it took the jump's other edge ◄───┘     and blind changes in between
 //! ```
 //!
 //! The input is everything a user can choose: the constants that are set before a program is loaded, the contents of

@@ -13,8 +13,8 @@ use crate::arrival::Arrival;
 use crate::solve;
 use crate::walk::{Context, Walker};
 
-/// Conditions for a row to take a packet in a state, by element, row and state: its own, and the negations of those of
-/// earlier rows that depend on one condition on the context.
+/// Conditions for a row to take a packet in a state, by element, row and state: its own, and for each earlier row that
+/// a single condition on the context decides, the negation of that condition.
 pub(super) fn needs(function: &Function) -> BTreeMap<(usize, usize, u16), Vec<Condition>> {
     let mut needs = BTreeMap::new();
     for (e, element) in function.elements.iter().enumerate() {
