@@ -12,7 +12,7 @@ fn top() -> PathBuf {
 fn pages() -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     let mut folders = vec![top().join("docs"), top().join("functions")];
-    for page in ["README.md", "CHANGELOG.md"] {
+    for page in ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"] {
         found.push(top().join(page));
     }
     while let Some(folder) = folders.pop() {
@@ -50,6 +50,16 @@ fn links_lead_somewhere() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn contributing_names_files_that_exist() {
+    let text = std::fs::read_to_string(top().join("CONTRIBUTING.md")).unwrap();
+    let is_path = |code: &&str| code.contains('/') && !code.contains(['<', ' ']) && !code.contains("NAME");
+    // Code spans are every second part between backticks.
+    let paths: Vec<&str> = text.split('`').skip(1).step_by(2).filter(is_path).collect();
+    let missing: Vec<&&str> = paths.iter().filter(|path| !top().join(path).exists()).collect();
+    assert!(paths.len() > 50 && missing.is_empty(), "{} paths, missing: {missing:?}", paths.len());
 }
 
 #[test]
