@@ -1,6 +1,6 @@
 //! Reads and writes of an instruction, and its effect on the known values.
 
-use flowloom_isa::helpers;
+use flowloom_isa::helpers::{self, Effect};
 use flowloom_isa::insn::helper;
 use flowloom_isa::op::{AtomicOp, Op, Operand, Reg, Size};
 use flowloom_verifier::MapId;
@@ -261,7 +261,7 @@ impl Walk<'_> {
             Value::Map(map) => vec![MapId::Of(map)],
             _ => known.maps.iter().copied().collect(),
         };
-        let args = helpers::by_number(number).map_or(5, |info| info.args);
+        let args = helpers::by_number(number).map_or(5, |helper| helper.parameters.len());
         (1..=args as u8).filter_map(Reg::new).for_each(|reg| touched.reads(reg));
         for (memory, bytes) in &known.memory {
             let (region, span) = (self.proved(*memory, state), self.proved_bytes(*memory, *bytes, state));
@@ -274,8 +274,8 @@ impl Walk<'_> {
         }
         self.narrow(touched, &maps, [second, argument(3)], number);
         let mut result = Value::Unknown;
-        match number {
-            helper::MAP_LOOKUP_ELEM | helper::MAP_LOOKUP_PERCPU_ELEM => {
+        match helpers::by_number(number).map(|helper| helper.effect) {
+            Some(Effect::Lookup) => {
                 maps.iter().for_each(|map| touched.read(Region::Keys(*map), WHOLE));
                 if let [MapId::Of(map)] = maps.as_slice()
                     && self.program.maps.get(*map as usize).is_some_and(|def| def.inner.is_none())
@@ -283,34 +283,23 @@ impl Walk<'_> {
                     result = Value::Address(Memory::Value(MapId::Of(*map)), Some(0));
                 }
             }
-            helper::MAP_UPDATE_ELEM | helper::MAP_DELETE_ELEM | helper::FL_EVICT => {
+            Some(Effect::Update | Effect::Delete | Effect::Evict) => {
                 for map in &maps {
                     touched.write(Region::Keys(*map), WHOLE);
                     touched.write(Region::Value(*map), None);
                 }
             }
-            helper::KTIME_GET_NS
-            | helper::KTIME_GET_BOOT_NS
-            | helper::KTIME_GET_COARSE_NS
-            | helper::KTIME_GET_TAI_NS
-            | helper::JIFFIES64
-            | helper::GET_PRANDOM_U32
-            | helper::GET_SMP_PROCESSOR_ID
-            | helper::GET_NUMA_NODE_ID
-            | helper::CSUM_DIFF
-            | helper::FIB_LOOKUP
-            | helper::CHECK_MTU
-            | helper::STRTOL
-            | helper::STRTOUL
-            | helper::STRNCMP => {}
-            helper::RINGBUF_RESERVE => {
+            Some(Effect::Environment | Effect::Random | Effect::HostTable | Effect::Pure) => {}
+            Some(Effect::Reserve) => {
                 touched.write(Region::Effects, WHOLE);
                 result = Value::Address(Memory::Record, Some(0));
             }
-            helper::XDP_GET_BUFF_LEN => touched.read(Region::Context, None),
-            helper::XDP_LOAD_BYTES => touched.read(Region::Packet, None),
-            helper::XDP_STORE_BYTES => touched.write(Region::Packet, None),
-            helper::XDP_ADJUST_HEAD | helper::XDP_ADJUST_TAIL | helper::XDP_ADJUST_META => {
+            Some(Effect::Packet) => match number {
+                helper::XDP_GET_BUFF_LEN => touched.read(Region::Context, None),
+                helper::XDP_LOAD_BYTES => touched.read(Region::Packet, None),
+                _ => touched.write(Region::Packet, None),
+            },
+            Some(Effect::MovePacket) => {
                 for region in [Region::Packet, Region::Context] {
                     touched.read(region, None);
                     touched.write(region, None);
@@ -322,7 +311,7 @@ impl Walk<'_> {
                     };
                 }
             }
-            helper::SPIN_LOCK | helper::SPIN_UNLOCK => match first {
+            Some(Effect::Lock) => match first {
                 Value::Address(Memory::Value(map), _) => touched.write(Region::Value(map), None),
                 _ => touched.write(Region::Effects, WHOLE),
             },

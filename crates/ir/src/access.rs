@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use flowloom_isa::MapKind;
 use flowloom_isa::insn::helper;
+use flowloom_isa::{MapKind, helpers};
 
 use crate::build::{Argument, Dataflow, Reach};
 use crate::graph::{Effect, Id, Input, Kind};
@@ -30,7 +30,7 @@ pub enum Touch {
     RedirectMap,
     /// Sets the target of a redirect.
     Redirect,
-    /// Reads the time or the CPU number. No effect.
+    /// Reads the time or the CPU number, or computes from its arguments only. No effect.
     Asks,
     /// Looks up a table that only the host writes: routes, MTUs of ports, programs that tail calls lead to. No effect.
     Table,
@@ -69,7 +69,30 @@ impl Access {
 
 /// Whether a helper only writes text to the kernel's trace log.
 pub(crate) fn is_trace(number: i32) -> bool {
-    matches!(number, helper::TRACE_PRINTK | helper::TRACE_VPRINTK)
+    helpers::by_number(number).is_some_and(|helper| helper.effect == helpers::Effect::Trace)
+}
+
+/// The kind of access of a call.
+fn touch_of(number: i32) -> Touch {
+    use helpers::Effect as Of;
+
+    // A number that the table lacks comes from a text; nothing is known of it, so it keeps its place.
+    let Some(helper) = helpers::by_number(number) else { return Touch::Emits };
+    match helper.effect {
+        Of::Lookup => Touch::Lookup,
+        Of::Update => Touch::Update,
+        Of::Delete => Touch::Delete,
+        Of::Evict => Touch::Evict,
+        Of::Redirect => Touch::Redirect,
+        Of::RedirectMap => Touch::RedirectMap,
+        Of::Random => Touch::Draws,
+        Of::Reserve => Touch::Reserves,
+        Of::HostTable | Of::TailCall => Touch::Table,
+        Of::Environment | Of::Pure => Touch::Asks,
+        Of::Event | Of::Emit | Of::Release | Of::QueryRing | Of::Trace => Touch::Emits,
+        // These become values, or have no dataflow.
+        Of::Probe | Of::MovePacket | Of::Packet | Of::Lock | Of::Callback => Touch::Emits,
+    }
 }
 
 impl Dataflow {
@@ -109,25 +132,7 @@ impl Dataflow {
             Effect::Load(_) => Touch::Load,
             Effect::Store(_) => Touch::Store,
             Effect::Atomic(..) => Touch::Atomic,
-            Effect::Call { helper, .. } => match helper {
-                helper::MAP_LOOKUP_ELEM | helper::MAP_LOOKUP_PERCPU_ELEM => Touch::Lookup,
-                helper::MAP_UPDATE_ELEM => Touch::Update,
-                helper::MAP_DELETE_ELEM => Touch::Delete,
-                helper::FL_EVICT => Touch::Evict,
-                helper::REDIRECT_MAP => Touch::RedirectMap,
-                helper::REDIRECT => Touch::Redirect,
-                helper::GET_PRANDOM_U32 => Touch::Draws,
-                helper::RINGBUF_RESERVE => Touch::Reserves,
-                helper::FIB_LOOKUP | helper::CHECK_MTU | helper::TAIL_CALL => Touch::Table,
-                helper::KTIME_GET_NS
-                | helper::KTIME_GET_BOOT_NS
-                | helper::KTIME_GET_COARSE_NS
-                | helper::KTIME_GET_TAI_NS
-                | helper::JIFFIES64
-                | helper::GET_SMP_PROCESSOR_ID
-                | helper::GET_NUMA_NODE_ID => Touch::Asks,
-                _ => Touch::Emits,
-            },
+            Effect::Call { helper, .. } => touch_of(helper),
         };
         let map = match effect {
             // The record that is given back belongs to the ring buffer of its reservation.

@@ -30,7 +30,7 @@ pub use live::{Boundary, Carried, Holds, Liveness};
 pub use pass::{PASSES, Pass, optimize};
 pub use plan::{MapPlan, Options, Plan, plan, plan_of};
 pub use refusal::{Refusal, Why};
-pub use served::{LeftOut, name_of};
+pub use served::LeftOut;
 pub use stages::{Moment, Schedule, Span};
 pub use tables::Uses;
 pub use target::{Target, Tenths};

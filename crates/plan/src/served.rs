@@ -24,7 +24,7 @@ pub(crate) fn without_traces(dataflow: &Dataflow) -> Result<(Dataflow, Vec<LeftO
         _ => 0,
     };
     if let Some(id) = dataflow.used_trace() {
-        return Err((id, Why::TraceResult(name_of(helper_of(id)))));
+        return Err((id, Why::TraceResult(helpers::display_name(helper_of(id)))));
     }
     let mut left_out: Vec<LeftOut> =
         dataflow.traces().map(|id| LeftOut { insn: dataflow.graph.insn(id), helper: helper_of(id) }).collect();
@@ -32,10 +32,6 @@ pub(crate) fn without_traces(dataflow: &Dataflow) -> Result<(Dataflow, Vec<LeftO
     left_out.sort_by_key(|call| call.insn);
     left_out.dedup();
     Ok((dataflow.without_traces(), left_out))
-}
-
-pub fn name_of(number: i32) -> String {
-    helpers::name_of(number).map_or_else(|| format!("helper {number}"), str::to_owned)
 }
 
 /// The first effect without a block, and the reason.
@@ -58,7 +54,7 @@ pub(crate) fn not_served(dataflow: &Dataflow) -> Option<(Id, Why)> {
         }
         let Kind::Effect(Effect::Call { helper, pattern }) = dataflow.graph.node(id).kind else { return None };
         if !is_served(helper) {
-            return Some((id, Why::Helper(name_of(helper))));
+            return Some((id, Why::Helper(helpers::display_name(helper))));
         }
         let arguments = &dataflow.patterns.get(usize::from(pattern))?.arguments;
         let maps = arguments.iter().filter_map(|argument| match argument {
@@ -77,32 +73,5 @@ fn rings(dataflow: &Dataflow, number: i32) -> BTreeSet<u32> {
 }
 
 fn is_served(number: i32) -> bool {
-    matches!(
-        number,
-        helper::MAP_LOOKUP_ELEM
-            | helper::MAP_LOOKUP_PERCPU_ELEM
-            | helper::MAP_UPDATE_ELEM
-            | helper::MAP_DELETE_ELEM
-            | helper::KTIME_GET_NS
-            | helper::KTIME_GET_BOOT_NS
-            | helper::KTIME_GET_COARSE_NS
-            | helper::KTIME_GET_TAI_NS
-            | helper::JIFFIES64
-            | helper::GET_PRANDOM_U32
-            | helper::GET_SMP_PROCESSOR_ID
-            | helper::GET_NUMA_NODE_ID
-            | helper::FIB_LOOKUP
-            | helper::CHECK_MTU
-            | helper::TAIL_CALL
-            | helper::REDIRECT
-            | helper::REDIRECT_MAP
-            | helper::RINGBUF_OUTPUT
-            | helper::RINGBUF_RESERVE
-            | helper::RINGBUF_SUBMIT
-            | helper::RINGBUF_DISCARD
-            | helper::PERF_EVENT_OUTPUT
-            | helper::FL_CLONE
-            | helper::FL_EMIT
-            | helper::FL_EVICT
-    )
+    helpers::by_number(number).is_some_and(|helper| helper.in_pipelines)
 }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use flowloom_ir::{Effect, Kind};
 use flowloom_isa::Program;
+use flowloom_isa::helpers;
 use flowloom_isa::insn::helper;
 
 use crate::numbers::counted;
 use flowloom_plan::Plan;
-use flowloom_plan::name_of;
 
 /// The notes, a sentence each.
 pub(super) fn notes(program: &Program, plan: &Plan) -> Vec<String> {
@@ -20,7 +20,11 @@ pub(super) fn notes(program: &Program, plan: &Plan) -> Vec<String> {
     for (number, insns) in calls {
         let are = if insns.len() == 1 { "is" } else { "are" };
         let count = counted(insns.len(), "call");
-        notes.push(format!("{count} of {} {are} left out in hardware: {}", name_of(number), places(program, &insns)));
+        notes.push(format!(
+            "{count} of {} {are} left out in hardware: {}",
+            helpers::display_name(number),
+            places(program, &insns)
+        ));
     }
     let graph = &plan.dataflow.graph;
     let asked: BTreeMap<i32, Vec<usize>> =
@@ -44,7 +48,7 @@ pub(super) fn notes(program: &Program, plan: &Plan) -> Vec<String> {
             }
             _ => continue,
         };
-        notes.push(format!("{}: {host}; {}", name_of(number), places(program, &insns)));
+        notes.push(format!("{}: {host}; {}", helpers::display_name(number), places(program, &insns)));
     }
     notes
 }

@@ -383,7 +383,7 @@ fn done(dataflow: &Dataflow, id: Id, effect: Effect) -> String {
                 Some(Touch::Asks) => helpers::name_of(helper).unwrap_or("clock").to_owned(),
                 Some(Touch::Reserves) => format!("take room for {} bytes in {map}", first()),
                 Some(Touch::Draws) => "draw a random number".to_owned(),
-                _ => helpers::name_of(helper).map_or_else(|| format!("helper {helper}"), str::to_owned),
+                _ => helpers::display_name(helper),
             }
         }
     }

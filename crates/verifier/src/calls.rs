@@ -6,14 +6,13 @@ use super::expected::Expected;
 use super::number::Range as Numbers;
 use super::proof::{Contents, Lookup, Sink, Touch};
 use super::refusal::Unsafe;
-use super::signature::{self, Gives, Usage, Want};
 use super::stack::{Byte, Loaded};
 use super::state::{Held, Locked};
 use super::text;
 use super::value::{Address, Gone, MapId, Number, Region, Value};
 use super::walk::{Next, Path, Walk};
 use flowloom_isa::MapKind;
-use flowloom_isa::helpers;
+use flowloom_isa::helpers::{self, Parameter, Returns, Usage};
 use flowloom_isa::insn::helper;
 use flowloom_isa::op::Reg;
 use flowloom_isa::{BPF_F_RDONLY_PROG, MapDef};
@@ -52,16 +51,14 @@ impl Walk<'_> {
     pub(super) fn call(&mut self, path: &mut Path, number: i32) -> Result<Next, Unsafe> {
         let at = path.state.at;
         // Unknown helpers were refused before.
-        let (Some(signature), Some(info)) = (signature::of(number), helpers::by_number(number)) else {
-            return Ok(Next::End);
-        };
+        let Some(signature) = helpers::by_number(number) else { return Ok(Next::End) };
         if let Some(locked) = path.state.locked.filter(|_| number != helper::SPIN_UNLOCK) {
-            return Err(Unsafe::Locked { what: info.name.to_owned(), taken: locked.insn });
+            return Err(Unsafe::Locked { what: signature.name.to_owned(), taken: locked.insn });
         }
         let mut site = Site {
-            helper: info.name,
+            helper: signature.name,
             number,
-            packet: signature.packet,
+            packet: signature.takes_packet,
             map: None,
             sink: None,
             key: None,
@@ -71,13 +68,13 @@ impl Walk<'_> {
             length: 0,
             callback: None,
         };
-        for (register, want) in (1..=5).filter_map(Reg::new).zip(signature.wants) {
+        for (register, expected) in (1..=5).filter_map(Reg::new).zip(signature.parameters) {
             let value = self.read(path, register)?;
-            self.argument(path, &mut site, register.number().into(), *want, value)?;
+            self.argument(path, &mut site, register.number().into(), *expected, value)?;
         }
         if let Some(map) = site.map {
             self.proof.insns[at].maps.insert(map);
-            self.sealed(number, info.name, map)?;
+            self.sealed(number, signature.name, map)?;
         }
         self.proof.insns[at].probes |= signature.probes;
         if number == helper::MAP_LOOKUP_ELEM {
@@ -111,10 +108,10 @@ impl Walk<'_> {
         if let Some(reference) = site.released {
             self.released(path, reference, at);
         }
-        if signature.moves {
+        if signature.moves_packet() {
             self.moved_packet(path, at);
         }
-        let given = self.given(path, signature.gives, &site);
+        let given = self.given(path, signature.returns, &site);
         self.spoil(path);
         path.set(Reg::R0, given);
         Ok(Next::At(at + 1))
@@ -150,7 +147,7 @@ impl Walk<'_> {
         path: &mut Path,
         site: &mut Site,
         argument: usize,
-        want: Want,
+        expected: Parameter,
         value: Value,
     ) -> Result<(), Unsafe> {
         let refuse = |walk: &Self, expected| Unsafe::Argument {
@@ -159,22 +156,22 @@ impl Walk<'_> {
             found: walk.said(&value),
             expected,
         };
-        match want {
-            Want::Anything | Want::ForCallback => {}
-            Want::Number => {
+        match expected {
+            Parameter::Any | Parameter::CallbackContext => {}
+            Parameter::Number => {
                 if value.number().is_none() {
                     // The numeric value of an address differs between targets.
                     let at = path.state.at;
                     self.proof.insns[at].leaks = true;
                 }
             }
-            Want::Context => {
+            Parameter::Context => {
                 let is_context = matches!(value, Value::Address(a) if a.to == Region::Context && a.offset() == Some(0));
                 if !is_context {
                     return Err(refuse(self, Expected::Context));
                 }
             }
-            Want::Map(fits, kinds) => {
+            Parameter::Map(fits, kinds) => {
                 let map = match value {
                     Value::Address(Address { to: Region::Map(map), nullable: false, .. }) => Some(map),
                     _ => None,
@@ -185,23 +182,23 @@ impl Walk<'_> {
                 }
                 site.map = map;
             }
-            Want::Key | Want::Value => {
+            Parameter::Key | Parameter::Value => {
                 let def = site.map.and_then(|map| text::def(self.program, map));
-                let is_key = matches!(want, Want::Key);
+                let is_key = matches!(expected, Parameter::Key);
                 let bytes = |def: &MapDef| if is_key { def.key_bytes } else { def.value_bytes } as usize;
                 let len = def.map_or(0, bytes);
                 let what = if is_key { "a key" } else { "a value" };
                 site.sink = site.map.map(if is_key { Sink::Key } else { Sink::Value });
-                self.bytes(path, site, argument, &value, len..len, Usage::Reads, what)?;
+                self.bytes(path, site, argument, &value, len..len, Usage::Read, what)?;
                 if is_key && len == ARRAY_KEY_BYTES {
                     site.key = self.constant_at(path, &value);
                 }
             }
-            Want::Fixed { bytes, usage } => {
+            Parameter::Fixed { bytes, usage } => {
                 self.bytes(path, site, argument, &value, bytes..bytes, usage, "a number to fill")?;
             }
-            Want::Sized { usage } => site.memory = Some((argument, value, usage)),
-            Want::Length { zero } => {
+            Parameter::Sized(usage) => site.memory = Some((argument, value, usage)),
+            Parameter::Length { zero } => {
                 let Some((of, memory, usage)) = site.memory.take() else { return Ok(()) };
                 let Value::Number(number) = value else { return Err(refuse(self, Expected::Length)) };
                 self.origins.mark(number.origin);
@@ -226,7 +223,7 @@ impl Walk<'_> {
                 };
                 self.bytes(path, site, of, &memory, len, usage, "as many bytes")?;
             }
-            Want::ConstantLength => {
+            Parameter::ConstantLength => {
                 let constant = value.number().and_then(|number| number.range.as_constant());
                 let length = constant.and_then(|length| u32::try_from(length).ok()).filter(|length| *length < 1 << 30);
                 site.length = length.ok_or_else(|| refuse(self, Expected::ConstantLength))?;
@@ -234,7 +231,7 @@ impl Walk<'_> {
                     self.origins.mark(number.origin);
                 }
             }
-            Want::Record => match value {
+            Parameter::Record => match value {
                 Value::Address(Address { to: Region::Record { reference, .. }, nullable: false, .. })
                     if value.address().and_then(|address| address.offset()) == Some(0) =>
                 {
@@ -242,20 +239,20 @@ impl Walk<'_> {
                 }
                 _ => return Err(refuse(self, Expected::Record)),
             },
-            Want::Lock => {
+            Parameter::Lock => {
                 if self.lock_of(&value).is_none() {
                     return Err(refuse(self, Expected::Lock));
                 }
             }
-            Want::Callback => match value {
+            Parameter::Callback => match value {
                 Value::Address(Address { to: Region::Function { slot }, .. }) => site.callback = Some(slot as usize),
                 _ => return Err(refuse(self, Expected::AddressOf("a function of the program"))),
             },
-            Want::Text => {
+            Parameter::Text => {
                 let Some(bytes) = value.address().and_then(|address| self.text_bytes(&address)) else {
                     return Err(refuse(self, Expected::Text));
                 };
-                self.bytes(path, site, argument, &value, bytes..bytes, Usage::Reads, "a text")?;
+                self.bytes(path, site, argument, &value, bytes..bytes, Usage::Read, "a text")?;
             }
         }
         Ok(())
@@ -285,9 +282,9 @@ impl Walk<'_> {
             return Err(refuse(self, Expected::AddressOf(what)));
         }
         let touch = match usage {
-            Usage::Reads => Touch::READ,
-            Usage::Fills | Usage::MayFill => Touch::WRITE,
-            Usage::Answers => Touch::BOTH,
+            Usage::Read => Touch::READ,
+            Usage::Fill | Usage::MayFill => Touch::WRITE,
+            Usage::ReadWrite => Touch::BOTH,
         };
         let (first, last) = self.reach(path, address, 0, len, touch).map_err(|found| match found {
             Unsafe::Access { expected, .. } => {
@@ -302,7 +299,7 @@ impl Walk<'_> {
                 self.read_by_helper(path, frame, first, (last - first) as usize + len, site.sink.take());
             }
             if touch.writes {
-                let sure = if usage == Usage::Fills { lens.start } else { 0 };
+                let sure = if usage == Usage::Fill { lens.start } else { 0 };
                 site.filled.push((*address, sure..len));
             }
         }
@@ -435,13 +432,13 @@ impl Walk<'_> {
         });
     }
 
-    fn given(&mut self, path: &mut Path, gives: Gives, site: &Site) -> Value {
+    fn given(&mut self, path: &mut Path, returns: Returns, site: &Site) -> Value {
         let at = path.state.at;
-        match gives {
-            Gives::Nothing => Value::Unwritten,
-            Gives::AnyNumber => self.fresh(Numbers::ANY),
-            Gives::Number(least, most) => self.fresh(Numbers::signed(least, most)),
-            Gives::ValueOrNull => {
+        match returns {
+            Returns::Nothing => Value::Unwritten,
+            Returns::AnyNumber => self.fresh(Numbers::ANY),
+            Returns::Number(least, most) => self.fresh(Numbers::signed(least, most)),
+            Returns::ValueOrNull => {
                 let Some(map) = site.map else { return self.fresh(Numbers::ANY) };
                 let is_of_maps = text::def(self.program, map).is_some_and(|def| def.kind.is_of_maps());
                 let region = match (is_of_maps, map) {
@@ -451,7 +448,7 @@ impl Walk<'_> {
                 let nullable = !self.is_there(map, site.key);
                 Value::Address(Address { id: self.id(), nullable, ..Address::new(region) })
             }
-            Gives::RecordOrNull => {
+            Returns::RecordOrNull => {
                 let reference = self.id();
                 path.state.held.push(Held { reference, insn: at });
                 let region = Region::Record { reference, bytes: site.length };

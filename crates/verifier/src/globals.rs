@@ -19,11 +19,11 @@ use super::live;
 use super::number::Range;
 use super::proof::{Proof, Touch};
 use super::refusal::{Refusal, Unsafe};
-use super::signature;
 use super::state::State;
 use super::value::{Address, Region, Value};
 use super::walk::{Path, Walk};
 use flowloom_isa::Program;
+use flowloom_isa::helpers;
 use flowloom_isa::insn::helper;
 use flowloom_isa::op::Op;
 use flowloom_isa::{ArgumentKind, GlobalFunction};
@@ -55,7 +55,8 @@ pub(super) fn moving(program: &Program, code: &[Option<Op>]) -> Vec<bool> {
                 continue;
             }
             if let Op::Call { helper } = op
-                && (helper == helper::TAIL_CALL || signature::of(helper).is_some_and(|signature| signature.moves))
+                && (helper == helper::TAIL_CALL
+                    || helpers::by_number(helper).is_some_and(|helper| helper.moves_packet()))
             {
                 return true;
             }

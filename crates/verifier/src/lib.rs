@@ -33,7 +33,6 @@ mod proof;
 mod refusal;
 mod rounds;
 mod route;
-mod signature;
 mod stack;
 mod state;
 mod step;

@@ -127,7 +127,7 @@ fn effect(op: Op) -> (u16, u16) {
         // It reads as many registers as its format has arguments.
         Op::Call { helper: helper::TRACE_PRINTK } => (ARGUMENTS, CALLER_SAVED),
         Op::Call { helper } => {
-            let arguments = helpers::by_number(helper).map_or(5, |info| info.args);
+            let arguments = helpers::by_number(helper).map_or(5, |helper| helper.parameters.len());
             (ARGUMENTS & ((2 << arguments) - 1), CALLER_SAVED)
         }
         Op::CallLocal { .. } | Op::CallKfunc { .. } => (ARGUMENTS, CALLER_SAVED),

@@ -25,7 +25,6 @@ use super::calls::{Helper, Run};
 use super::fault::Fault;
 use super::memory::PLAIN_ADDRESS;
 use super::run::Helpers;
-use flowloom_isa::helpers::HelperInfo;
 use flowloom_isa::op::{AluOp, Op, Operand, Reg, Size, Width};
 use flowloom_isa::{MapDef, MapKind, Program, ProgramError};
 
@@ -99,14 +98,14 @@ impl Plugin {
 }
 
 fn helpers() -> Vec<(i32, Helper)> {
-    let helper = |number, name, args, run| (number, Helper { info: HelperInfo { number, name, args }, run });
+    let helper = |number, args, run| (number, Helper { args, run });
     vec![
-        helper(0, "gather_bytes", 5, |_, args| Ok(args.iter().fold(0, |sum, arg| sum << 8 | arg & 0xff))),
-        helper(1, "memfrob", 2, memfrob),
-        helper(2, "no_op", 0, |_, _| Ok(0)),
-        helper(3, "sqrti", 1, |_, [a, ..]| Ok((a as f64).sqrt() as u64)),
-        helper(4, "strcmp", 2, strcmp),
-        helper(5, "unwind", 1, |_, [a, ..]| if a == 0 { Err(Fault::Unwound) } else { Ok(a) }),
+        helper(0, 5, |_, args| Ok(args.iter().fold(0, |sum, arg| sum << 8 | arg & 0xff))),
+        helper(1, 2, memfrob),
+        helper(2, 0, |_, _| Ok(0)),
+        helper(3, 1, |_, [a, ..]| Ok((a as f64).sqrt() as u64)),
+        helper(4, 2, strcmp),
+        helper(5, 1, |_, [a, ..]| if a == 0 { Err(Fault::Unwound) } else { Ok(a) }),
     ]
 }
 

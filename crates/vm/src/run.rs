@@ -416,7 +416,7 @@ fn call(
     let mut args = [0; 5];
     for (arg, number) in args.iter_mut().zip(1..) {
         let register = Reg::new(number).ok_or(Fault::Unchecked)?;
-        *arg = match usize::from(number) <= helper.info.args {
+        *arg = match usize::from(number) <= helper.args {
             true => regs.get(register)?,
             false => regs.get(register).unwrap_or(0),
         };

@@ -146,10 +146,6 @@ fn help_for(kind: ProgramKind) -> &'static str {
     }
 }
 
-fn helper_name(number: i32) -> String {
-    helpers::name_of(number).map_or_else(|| format!("helper {number}"), str::to_owned)
-}
-
 /// Comma-separated `name` or `name 3`.
 fn with_counts(counts: impl Iterator<Item = (String, usize)>) -> String {
     let words = counts.map(|(name, count)| if count == 1 { name } else { format!("{name} {count}") });
@@ -206,7 +202,7 @@ fn program_text(described: &Described<'_>, text: &mut String) {
         text.push_str(&format!("  {}\n", map_text(map)));
     }
     if !described.helpers.is_empty() {
-        let counts = described.helpers.iter().map(|(number, count)| (helper_name(*number), *count));
+        let counts = described.helpers.iter().map(|(number, count)| (helpers::display_name(*number), *count));
         text.push_str(&format!("  helpers: {}\n", with_counts(counts)));
     }
     if !described.kfuncs.is_empty() {

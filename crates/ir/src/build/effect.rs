@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use flowloom_isa::MapDef;
+use flowloom_isa::helpers::{self, Implicit, Parameter, Usage};
 use flowloom_isa::insn::helper;
 use flowloom_isa::op::Size;
-use flowloom_isa::{MapDef, helpers};
 
 use super::call::MOST_BYTES;
 use super::memory::places;
@@ -27,67 +28,37 @@ struct Given {
     changed: Vec<(Places, usize)>,
 }
 
-/// The kinds of arguments.
+/// The argument of an effect in registers, or the packet.
 #[derive(Debug, Clone, Copy)]
-enum Want {
-    Number,
+enum Source {
+    /// An argument of the helper's signature.
+    Register(Parameter),
     /// A number that the helper may ignore, so that it need not be initialised.
-    Perhaps,
-    Context,
-    Map,
-    Key,
-    Value,
-    /// Memory that is read; its length is the next argument.
-    Read,
-    /// Memory that may be written; its length is the next argument.
-    Change,
-    /// Memory of a fixed length in bytes that may be written.
-    Changed(u16),
-    Length,
-    /// A constant, terminated string.
-    Text,
-    /// A ring buffer record.
-    Record,
+    Optional,
     /// The bounds of the packet; takes no register.
-    Ends,
+    Bounds,
     /// The content of the packet; takes no register.
     Packet,
 }
 
-use Want::{Change, Changed, Context, Ends, Key, Length, Map, Number, Packet, Perhaps, Read, Record, Text};
+/// The arguments of a helper whose calls become effects.
+fn sources(number: i32) -> Option<Vec<Source>> {
+    use helpers::Effect as Of;
 
-fn wants(number: i32) -> Option<&'static [Want]> {
-    Some(match number {
-        helper::MAP_LOOKUP_ELEM | helper::MAP_DELETE_ELEM => &[Map, Key],
-        helper::MAP_LOOKUP_PERCPU_ELEM => &[Map, Key, Number],
-        helper::MAP_UPDATE_ELEM => &[Map, Key, Want::Value, Number],
-        helper::KTIME_GET_NS
-        | helper::KTIME_GET_BOOT_NS
-        | helper::KTIME_GET_COARSE_NS
-        | helper::KTIME_GET_TAI_NS
-        | helper::JIFFIES64
-        | helper::GET_PRANDOM_U32
-        | helper::GET_SMP_PROCESSOR_ID
-        | helper::GET_NUMA_NODE_ID => &[],
-        helper::REDIRECT => &[Number, Number],
-        helper::REDIRECT_MAP => &[Map, Number, Number],
-        helper::RINGBUF_OUTPUT => &[Map, Read, Length, Number],
-        helper::RINGBUF_RESERVE => &[Map, Number, Number],
-        helper::RINGBUF_SUBMIT | helper::RINGBUF_DISCARD => &[Record, Number],
-        helper::RINGBUF_QUERY => &[Map, Number],
-        helper::PERF_EVENT_OUTPUT => &[Context, Map, Number, Read, Length, Packet],
-        helper::FIB_LOOKUP => &[Context, Change, Length, Number],
-        helper::CHECK_MTU => &[Context, Number, Changed(4), Number, Number, Ends],
-        helper::TRACE_PRINTK => &[Read, Length, Perhaps, Perhaps, Perhaps],
-        helper::TRACE_VPRINTK => &[Read, Length, Read, Length],
-        helper::SNPRINTF => &[Change, Length, Text, Read, Length],
-        helper::STRTOL | helper::STRTOUL => &[Read, Length, Number, Changed(8)],
-        helper::STRNCMP => &[Read, Length, Text],
-        helper::FL_CLONE => &[Context, Number, Packet],
-        helper::FL_EMIT => &[Context, Number, Read, Length],
-        helper::FL_EVICT => &[Map, Number, Number],
-        _ => return None,
-    })
+    let helper = helpers::by_number(number)?;
+    if matches!(helper.effect, Of::Probe | Of::TailCall | Of::MovePacket | Of::Packet | Of::Lock | Of::Callback)
+        || number == helper::CSUM_DIFF
+    {
+        return None;
+    }
+    let mut sources: Vec<Source> = helper.parameters.iter().copied().map(Source::Register).collect();
+    match helper.implicit {
+        Implicit::Nothing => {}
+        Implicit::Bounds => sources.push(Source::Bounds),
+        Implicit::Packet => sources.push(Source::Packet),
+        Implicit::Registers => sources.resize(5, Source::Optional),
+    }
+    Some(sources)
 }
 
 impl Given {
@@ -142,15 +113,16 @@ impl Builder<'_> {
     ///                                         r0  = v9 or v10, by v4
     /// ```
     pub(super) fn effect(&mut self, path: Bdd, state: &mut State, number: i32) -> Result<Value, Why> {
-        let name = || helpers::name_of(number).map_or_else(|| format!("helper {number}"), str::to_owned);
-        let wants = wants(number).ok_or_else(|| Why::Helper(name()))?;
+        let sources = sources(number).ok_or_else(|| Why::Helper(helpers::display_name(number)))?;
+        let sources = sources.as_slice();
         if is_trace(number) {
-            return self.trace(path, state, (number, wants));
+            return self.trace(path, state, (number, sources));
         }
-        let chooses = wants.iter().position(|want| matches!(want, Map | Record));
+        let is_chosen = |source: &Source| matches!(source, Source::Register(Parameter::Map(..) | Parameter::Record));
+        let chooses = sources.iter().position(is_chosen);
         let choices = match chooses.map(|place| self.argument(state, place as u8 + 1)) {
             Some(Value::Address(choices)) if choices.len() > 1 => choices,
-            _ => return self.effect_within((path, path), state, (number, wants), None),
+            _ => return self.effect_within((path, path), state, (number, sources), None),
         };
         if choices.len() > MOST_CHOICES {
             return Err(Why::SeveralMaps { found: choices.len(), most: MOST_CHOICES });
@@ -166,7 +138,7 @@ impl Builder<'_> {
             rest = self.conditions.and(rest, not);
             // The other arguments are simplified under the condition of these paths.
             let outer = std::mem::replace(&mut self.path, here);
-            let answer = self.effect_within((path, here), state, (number, wants), Some(*place));
+            let answer = self.effect_within((path, here), state, (number, sources), Some(*place));
             self.path = outer;
             answers.push((*condition, answer?));
         }
@@ -179,8 +151,8 @@ impl Builder<'_> {
 
     /// Writes text to the kernel's trace log. If an argument has no form in dataflow (an address, a text known only at
     /// run time), the call keeps no arguments, and its value may not be used.
-    fn trace(&mut self, path: Bdd, state: &mut State, (number, wants): (i32, &[Want])) -> Result<Value, Why> {
-        match self.effect_within((path, path), state, (number, wants), None) {
+    fn trace(&mut self, path: Bdd, state: &mut State, (number, sources): (i32, &[Source])) -> Result<Value, Why> {
+        match self.effect_within((path, path), state, (number, sources), None) {
             Err(Why::AddressAsNumber | Why::Mixed | Why::Length { .. } | Why::ManyBytes { .. }) => {}
             answer => return answer,
         }
@@ -195,7 +167,7 @@ impl Builder<'_> {
         &mut self,
         (path, here): (Bdd, Bdd),
         state: &mut State,
-        (number, wants): (i32, &[Want]),
+        (number, sources): (i32, &[Source]),
         choice: Option<Place>,
     ) -> Result<Value, Why> {
         let bit = self.conditions.node(&mut self.graph, here);
@@ -204,30 +176,46 @@ impl Builder<'_> {
         let mut map: Option<(u32, MapDef)> = None;
         let mut waiting: Option<Waiting> = None;
         let mut record: Option<Id> = None;
-        for (register, want) in (1..).zip(wants) {
+        for (register, source) in (1..).zip(sources) {
             let value = match choice {
-                Some(place) if matches!(want, Map | Record) => address(place),
+                Some(place) if matches!(source, Source::Register(Parameter::Map(..) | Parameter::Record)) => {
+                    address(place)
+                }
                 _ => self.argument(state, register),
             };
-            match want {
-                Number => given.give(Argument::Number, &[self.number_argument(state, register)?]),
-                Perhaps => {
+            let parameter = match source {
+                Source::Register(parameter) => parameter,
+                Source::Optional => {
                     let number = match value {
                         Value::Nothing => self.graph.number(0, 64),
                         _ => self.number_argument(state, register)?,
                     };
                     given.give(Argument::Number, &[number]);
+                    continue;
                 }
-                Context => given.give(Argument::Context, &[]),
-                Map => map = Some(self.map(value, &mut given)?),
-                Key | Want::Value => {
+                Source::Bounds => {
+                    given.give_ends(state);
+                    continue;
+                }
+                Source::Packet => {
+                    given.give_packet(state);
+                    continue;
+                }
+            };
+            match parameter {
+                Parameter::Number | Parameter::ConstantLength => {
+                    given.give(Argument::Number, &[self.number_argument(state, register)?])
+                }
+                Parameter::Context => given.give(Argument::Context, &[]),
+                Parameter::Map(..) => map = Some(self.map(value, &mut given)?),
+                Parameter::Key | Parameter::Value => {
                     let def = map.as_ref().map(|(_, def)| def);
-                    let is_key = matches!(want, Key);
+                    let is_key = matches!(parameter, Parameter::Key);
                     let len = def.map_or(0, |def| if is_key { def.key_bytes } else { def.value_bytes }) as usize;
                     given.pattern.arguments.push(Argument::Read(len as u16));
                     self.memory(here, state, value, len, &mut given)?;
                 }
-                Record => {
+                Parameter::Record => {
                     let own = places(value)?;
                     let [(_, Place { region: Region::Value { call, .. }, offset: 0, moved: None })] = &*own else {
                         return Err(Why::SeveralRecords);
@@ -235,23 +223,21 @@ impl Builder<'_> {
                     given.give(Argument::Number, &[*call]);
                     record = Some(*call);
                 }
-                Packet => given.give_packet(state),
-                Ends => given.give_ends(state),
-                Read | Change => {
-                    let changes = matches!(want, Change);
+                Parameter::Sized(usage) => {
+                    let changes = *usage != Usage::Read;
                     waiting = Some(Waiting { value, place: given.pattern.arguments.len(), changes });
                     given.pattern.arguments.push(Argument::Read(0));
                 }
-                Changed(len) => {
-                    given.pattern.arguments.push(Argument::Changed(*len));
-                    given.changed.push((places(value.clone())?, (*len).into()));
-                    self.memory(here, state, value, (*len).into(), &mut given)?;
+                Parameter::Fixed { bytes: len, .. } => {
+                    given.pattern.arguments.push(Argument::Changed(*len as u16));
+                    given.changed.push((places(value.clone())?, *len));
+                    self.memory(here, state, value, *len, &mut given)?;
                 }
-                Text => {
+                Parameter::Text => {
                     let bytes = self.text(&places(value)?)?;
                     given.give(Argument::Read(bytes.len() as u16), &bytes);
                 }
-                Length => {
+                Parameter::Length { .. } => {
                     let length = self.number_argument(state, register)?;
                     let constant = self.graph.as_const(length);
                     let len = constant.ok_or(Why::Length { most: MOST_BYTES })? as usize;
@@ -264,6 +250,10 @@ impl Builder<'_> {
                         self.memory(here, state, value, len, &mut given)?;
                     }
                     given.give(Argument::Number, &[length]);
+                }
+                // Helpers with these have no dataflow.
+                Parameter::Any | Parameter::Lock | Parameter::Callback | Parameter::CallbackContext => {
+                    return Err(Why::Helper(helpers::display_name(number)));
                 }
             }
         }

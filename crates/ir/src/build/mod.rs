@@ -551,7 +551,7 @@ impl Builder<'_> {
             return Ok(());
         }
         self.at = dataflow.graph.insn(used);
-        let name = helpers::name_of(helper).map_or_else(|| format!("helper {helper}"), str::to_owned);
+        let name = helpers::display_name(helper);
         Err(Why::TraceResult(name))
     }
 }

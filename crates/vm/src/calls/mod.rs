@@ -26,7 +26,7 @@ use super::observer::Observer;
 use super::trail::Trail;
 use crate::fib::Table;
 use flowloom_isa::MapKind;
-use flowloom_isa::helpers::{EVICT_HIGHEST, EVICT_SIGNED, HelperInfo, by_number};
+use flowloom_isa::helpers::{EVICT_HIGHEST, EVICT_SIGNED, by_number};
 use flowloom_isa::insn::helper;
 pub(super) use packet::Redirect;
 
@@ -66,14 +66,15 @@ pub(super) struct Run<'a> {
 /// A helper.
 #[derive(Clone, Copy)]
 pub(super) struct Helper {
-    pub(super) info: HelperInfo,
-    /// Takes `r1` to `r5`; those beyond `info.args` are 0 if they are uninitialised.
+    /// The number of argument registers that it reads.
+    pub(super) args: usize,
+    /// Takes `r1` to `r5`; those beyond `args` are 0 if they are uninitialised.
     pub(super) run: fn(&mut Run<'_>, [u64; 5]) -> Result<u64, Fault>,
 }
 
 /// The helper with this number, except those that change the control flow.
 pub(super) fn find(number: i32) -> Option<Helper> {
-    let info = *by_number(number)?;
+    let args = by_number(number)?.parameters.len();
     let run: fn(&mut Run<'_>, [u64; 5]) -> Result<u64, Fault> = match number {
         helper::MAP_LOOKUP_ELEM => |run, args| run.map_lookup_elem(args),
         helper::MAP_LOOKUP_PERCPU_ELEM => |run, args| run.map_lookup_percpu_elem(args),
@@ -118,7 +119,7 @@ pub(super) fn find(number: i32) -> Option<Helper> {
         helper::FL_EVICT => |run, args| run.fl_evict(args),
         _ => return None,
     };
-    Some(Helper { info, run })
+    Some(Helper { args, run })
 }
 
 /// A length argument: bounded as in the kernel's verifier, so that an excessive one is a fault and not an allocation.
