@@ -13,11 +13,14 @@ pub(crate) fn sign_extended(value: u64, bits: u16) -> u64 {
 }
 
 /// Evaluates a pure node. `args` are the values of its arguments, `widths` their widths in bits, `bits` its own.
+///
+/// # Panics
+/// If the operation does not take that number of arguments, or is an input, a packet access or an effect.
 pub fn apply(kind: Kind, args: &[u64], widths: &[u16], bits: u16) -> u64 {
     let value = match (kind, args) {
-        (Kind::Const(value), _) => value,
+        (Kind::Const(value), []) => value,
         (Kind::Slice { low }, [one]) => one >> low,
-        (Kind::Concat, parts) => {
+        (Kind::Concat, parts @ [_, ..]) => {
             let (mut value, mut at) = (0, 0);
             for (part, width) in parts.iter().zip(widths) {
                 value |= part << at;
@@ -29,10 +32,10 @@ pub fn apply(kind: Kind, args: &[u64], widths: &[u16], bits: u16) -> u64 {
         (Kind::Binary(op), [a, b]) => binary(op, *a, *b, bits),
         (Kind::Compare(how), [a, b]) => u64::from(compare(how, *a, *b, widths[0])),
         (Kind::Not, [one]) => !one,
-        (Kind::Select, [pairs @ .., last]) => {
+        (Kind::Select, [pairs @ .., last]) if pairs.len().is_multiple_of(2) => {
             pairs.chunks_exact(2).find(|pair| pair[0] != 0).map_or(*last, |pair| pair[1])
         }
-        _ => 0,
+        (kind, args) => unreachable!("{kind:?} of {} arguments is not an operation of a pure node", args.len()),
     };
     cut(value, bits)
 }

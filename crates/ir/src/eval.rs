@@ -250,13 +250,14 @@ fn call(
     let mut registers = given.iter_mut();
     let mut give = |value: u64| registers.next().into_iter().for_each(|register| *register = value);
     let mut rest = args.iter().copied();
+    let mut next = || rest.next().expect("a call has the arguments of its pattern");
     let (mut memory, _) = host.scratch();
     let mut shown: Option<Frame> = None;
     let mut changed: Vec<(u64, u64)> = Vec::new();
     let record = args.first().copied().unwrap_or(0);
     for argument in &pattern.arguments {
         match argument {
-            Argument::Number => give(rest.next().unwrap_or(0)),
+            Argument::Number => give(next()),
             Argument::Context => give(host.context()),
             Argument::Map(map) => give(host.map(*map as usize)),
             Argument::Read(len) | Argument::Changed(len) => {
@@ -265,12 +266,12 @@ fn call(
                     changed.push((memory, u64::from(*len)));
                 }
                 for _ in 0..*len {
-                    host.store(memory, Size::B, rest.next().unwrap_or(0))?;
+                    host.store(memory, Size::B, next())?;
                     memory += 1;
                 }
             }
             Argument::Stored(at) => {
-                let (when, byte) = (rest.next().unwrap_or(0), rest.next().unwrap_or(0));
+                let (when, byte) = (next(), next());
                 if when != 0 {
                     host.store(record + u64::from(*at), Size::B, byte)?;
                 }
@@ -282,7 +283,6 @@ fn call(
             | Argument::Laid(_)
             | Argument::Byte(_) => {
                 let frame = shown.get_or_insert_with(|| Frame::of(packet));
-                let mut next = || rest.next().unwrap_or(0);
                 match argument {
                     Argument::Head => frame.head = next() as i32,
                     Argument::Tail => frame.end_at(next() as i32),

@@ -209,9 +209,9 @@ impl Builder<'_> {
                 Parameter::Context => given.give(Argument::Context, &[]),
                 Parameter::Map(..) => map = Some(self.map(value, &mut given)?),
                 Parameter::Key | Parameter::Value => {
-                    let def = map.as_ref().map(|(_, def)| def);
+                    let (_, def) = map.as_ref().expect("the map of a key or a value is an earlier argument");
                     let is_key = matches!(parameter, Parameter::Key);
-                    let len = def.map_or(0, |def| if is_key { def.key_bytes } else { def.value_bytes }) as usize;
+                    let len = if is_key { def.key_bytes } else { def.value_bytes } as usize;
                     given.pattern.arguments.push(Argument::Read(len as u16));
                     self.memory(here, state, value, len, &mut given)?;
                 }

@@ -29,10 +29,11 @@ pub fn rebuilt(old: &Dataflow, mut make: impl FnMut(&mut Graph, Id, Node) -> Id)
     let used = old.used();
     let mut graph = Graph::default();
     let mut places: Vec<Option<Id>> = vec![None; old.graph.nodes().len()];
-    let place = |places: &[Option<Id>], id: Id| places[id.index()].unwrap_or(Id(0));
     for id in used {
         let mut node = old.graph.node(id).clone();
-        node.args.iter_mut().for_each(|arg| *arg = place(&places, *arg));
+        for arg in &mut node.args {
+            *arg = places[arg.index()].expect("an argument of a used node is used, and earlier than the node");
+        }
         graph.at(old.graph.insn(id));
         places[id.index()] = Some(make(&mut graph, id, node));
     }
@@ -54,7 +55,7 @@ pub fn remade(old: &Dataflow, graph: Graph, to: impl Fn(Id) -> Option<Id>) -> Da
         graph,
         patterns: old.patterns.clone(),
         maps: old.maps.clone(),
-        ending: old.ending.map(|id| to(id).unwrap_or(Id(0))),
+        ending: old.ending.map(|id| to(id).expect("a node of the ending is used")),
         waits: waits.collect(),
         reaches: reaches.collect(),
     }

@@ -127,9 +127,7 @@ impl<'a> Pass<'a> {
 
     /// The new node for an old one, for use by its users.
     fn made(&self, id: Id) -> Id {
-        let made = self.new[id.index()];
-        debug_assert!(made.is_some(), "{id} is used before it is made");
-        made.unwrap_or(id)
+        self.new[id.index()].expect("an argument is made before its users")
     }
 
     fn node(&mut self, id: Id, slow: Option<Id>) {
