@@ -25,6 +25,7 @@ mod refusal;
 pub mod rules;
 pub mod shape;
 mod text;
+mod validate;
 
 pub use access::{Access, Touch};
 pub use arith::apply;
@@ -35,3 +36,4 @@ pub use pass::largest;
 pub use predicates::Predicates;
 pub use refusal::{Refusal, Why};
 pub use text::TextError;
+pub use validate::{Invalid, Mistranslation, Site, missing_waits, mistranslations};

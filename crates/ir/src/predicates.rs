@@ -49,6 +49,11 @@ impl Predicates {
         (!self.conditions.is_full()).then_some(condition)
     }
 
+    /// Whether the budget is exhausted, so that bits that exclude each other may not be proved to.
+    pub(crate) fn is_full(&self) -> bool {
+        self.conditions.is_full()
+    }
+
     /// Whether two bits are proved never to be 1 together.
     pub fn exclude(&mut self, graph: &Graph, a: Id, b: Id) -> bool {
         let excluded = match (self.of(graph, a), self.of(graph, b)) {

@@ -45,7 +45,7 @@ pub fn optimized(dataflow: &Dataflow, target: &Target) -> Result<(Dataflow, Vec<
     let (mut dataflow, mut counts) = (dataflow.clone(), Vec::new());
     let mut nodes_before = used_nodes(&dataflow);
     for pass in PASSES {
-        dataflow = (pass.run)(&dataflow, target);
+        dataflow = pass.apply(&dataflow, target);
         nodes_within(&dataflow, MOST_NODES)?;
         let nodes_after = used_nodes(&dataflow);
         counts.push(PassCount { name: pass.name, does: pass.does, nodes_before, nodes_after });

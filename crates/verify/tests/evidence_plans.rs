@@ -110,7 +110,7 @@ fn show_passes(program: &Program, proof: &Proof) {
     show("build", dataflow.graph.nodes().len(), started.elapsed());
     for pass in PASSES {
         let started = Instant::now();
-        dataflow = (pass.run)(&dataflow, &Target::default());
+        dataflow = pass.apply(&dataflow, &Target::default());
         show(pass.name, dataflow.graph.nodes().len(), started.elapsed());
     }
 }

@@ -61,6 +61,56 @@ fn sources(number: i32) -> Option<Vec<Source>> {
     Some(sources)
 }
 
+/// Whether a helper takes these arguments.
+pub(crate) fn fits_helper(number: i32, arguments: &[Argument]) -> bool {
+    if number == helper::TAIL_CALL {
+        return matches!(arguments, [Argument::Map(_), Argument::Number]);
+    }
+    let Some(wants) = wants(number) else { return false };
+    // A trace call may keep no arguments.
+    if is_trace(number) && arguments.is_empty() {
+        return true;
+    }
+    let mut rest = arguments.iter().copied().peekable();
+    for want in wants {
+        let fits = match want {
+            Ends | Packet => {
+                let has_ends = rest.next() == Some(Argument::Head) && rest.next() == Some(Argument::Tail);
+                rest.next_if_eq(&Argument::Kept);
+                while let Packet = want
+                    && rest.next_if(|next| matches!(next, Argument::Base)).is_some()
+                {
+                    while rest.next_if(|next| matches!(next, Argument::Laid(_))).is_some() {}
+                }
+                while let Packet = want
+                    && rest.next_if(|next| matches!(next, Argument::Byte(_))).is_some()
+                {}
+                has_ends
+            }
+            _ => rest.next().is_some_and(|argument| is_wanted(*want, argument)),
+        };
+        if !fits {
+            return false;
+        }
+    }
+    // The bytes of a record come last.
+    rest.all(|argument| matches!(argument, Argument::Stored(_)) && wants.iter().any(|want| matches!(want, Record)))
+}
+
+/// Whether an argument in a register is of the kind that a helper takes.
+fn is_wanted(want: Want, argument: Argument) -> bool {
+    match want {
+        Number | Perhaps | Length | Record => argument == Argument::Number,
+        Context => argument == Argument::Context,
+        // A map from a map of maps is a number.
+        Map => matches!(argument, Argument::Map(_) | Argument::Number),
+        Key | Want::Value | Read | Text => matches!(argument, Argument::Read(_)),
+        Change => matches!(argument, Argument::Changed(_)),
+        Changed(len) => argument == Argument::Changed(len),
+        Ends | Packet => false,
+    }
+}
+
 impl Given {
     fn give(&mut self, argument: Argument, nodes: &[Id]) {
         self.pattern.arguments.push(argument);

@@ -50,12 +50,15 @@ use crate::live::Live;
 use crate::pass;
 use crate::refusal::{Refusal, Why};
 use crate::shape::Shape;
+use crate::validate::Invalid;
 use blocks::Blocks;
 use linked::Linked;
 use offset::{OFFSET_BITS, Span, Sum};
 use reach::Reached;
 use state::{Frame, Place, Region, State, Value};
 use ways::{Way, Ways};
+
+pub(crate) use effect::fits_helper;
 
 /// The most instructions after unrolling and inlining.
 const MAX_WALKED: usize = 100_000;
@@ -288,6 +291,9 @@ pub struct Dataflow {
 ///
 /// # Errors
 /// The reason why there is none, with its place.
+///
+/// # Panics
+/// In builds with debug assertions, if the dataflow is not well-formed ([`Dataflow::validate`]).
 pub fn build(program: &Program, proof: &Proof) -> Result<Dataflow, Box<Refusal>> {
     build_within(program, proof, LIMITS)
 }
@@ -325,6 +331,17 @@ fn build_within(program: &Program, proof: &Proof, limits: Limits) -> Result<Data
         limits,
     };
     let result = builder.run();
+    if cfg!(debug_assertions)
+        && let Ok(dataflow) = &result
+    {
+        let list: Vec<String> = dataflow.validate().iter().map(Invalid::to_string).collect();
+        assert!(
+            list.is_empty(),
+            "the construction of program `{}` is not well-formed: {}",
+            program.name,
+            list.join("; ")
+        );
+    }
     let at = builder.at;
     let tail_call = builder.first_tail_call;
     result.map_err(|why| {

@@ -195,12 +195,21 @@ fn multiplied(graph: &mut Graph, (number, constant): (Id, u64), bits: u16, facts
     let end = 64 - open.leading_zeros() as u16;
     let mut total = graph.number(0, end);
     for place in (0..end).filter(|place| constant >> place & 1 == 1) {
-        let (zeros, kept) = (graph.number(0, place), graph.slice(number, 0, end - place));
-        let term = if place == 0 { kept } else { graph.concat(vec![zeros, kept]) };
+        let kept = graph.slice(number, 0, end - place);
+        let term = match place {
+            0 => kept,
+            _ => {
+                let zeros = graph.number(0, place);
+                graph.concat(vec![zeros, kept])
+            }
+        };
         total = graph.binary(Binary::Add, total, term);
     }
-    let above = graph.number(facts.own.ones.checked_shr(end.into()).unwrap_or(0), bits - end);
-    if end < bits { graph.concat(vec![total, above]) } else { total }
+    if end == bits {
+        return total;
+    }
+    let above = graph.number(facts.own.ones >> end, bits - end);
+    graph.concat(vec![total, above])
 }
 
 /// A division narrowed to the bits that its arguments can have.

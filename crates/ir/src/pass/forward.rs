@@ -360,7 +360,7 @@ fn overtaken(dataflow: &Dataflow, predicates: &mut Predicates) -> BTreeSet<Id> {
 /// Whether a lookup and a change of an entry have keys that differ in a byte, in a map that matches whole keys.
 ///
 /// An LRU map that is full evicts an entry of its choice for a new one: any but those that this packet has looked up.
-fn differ(dataflow: &Dataflow, map: u32, lookup: Id, change: Id) -> bool {
+pub(crate) fn differ(dataflow: &Dataflow, map: u32, lookup: Id, change: Id) -> bool {
     let is_exact = dataflow.maps.get(map as usize).is_some_and(|map| match map.kind {
         MapKind::Hash | MapKind::PerCpuHash | MapKind::Array | MapKind::PerCpuArray => true,
         MapKind::LruHash | MapKind::LruPerCpuHash => map.max_entries >= LEAST_ENTRIES,

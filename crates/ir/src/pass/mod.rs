@@ -2,7 +2,8 @@
 //! or area.
 //!
 //! A pass rebuilds the graph node by node in topological order ([`rebuilt`]), which removes dead nodes as well. Effects
-//! keep their order unless a pass says otherwise.
+//! keep their order unless a pass says otherwise: [`mistranslations`](crate::mistranslations) relates its result to its
+//! input.
 
 mod bits;
 mod cursors;
@@ -15,6 +16,7 @@ mod wires;
 pub use bits::run as known_bits;
 pub use cursors::run as one_hot_offsets;
 pub use dead::run as dead_code;
+pub(crate) use forward::differ;
 pub use forward::run as forward_stores;
 pub use known::largest;
 pub use speculate::run as speculate;

@@ -139,7 +139,8 @@ impl<'r> Round<'r> {
             let id = Id(number as u32);
             let Some(used) = uses.of(id) else { continue };
             self.graph.at(old.graph.insn(id));
-            let made = |arg: &Id| now[arg.index()].expect("an argument of a used node is used, and earlier than the node");
+            let made =
+                |arg: &Id| now[arg.index()].expect("an argument of a used node is used, and earlier than the node");
             let args: Vec<Id> = node.args.iter().map(made).collect();
             let was_settled = before.settled.get(number).copied().unwrap_or(false);
             let is_settled = was_settled || matches!(node.kind, Kind::Effect(_)) && !before.settled.is_empty();

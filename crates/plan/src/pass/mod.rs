@@ -1,4 +1,6 @@
 //! Optimization passes for a target, in the order in which they run. Those that no target decides are in `ir`.
+//!
+//! Builds with debug assertions check the result of each pass ([`Pass::check`]).
 
 mod atomic_adds;
 mod lookups;
@@ -6,7 +8,7 @@ mod mux_trees;
 mod reassociate;
 mod shannon;
 
-use flowloom_ir::{Dataflow, pass};
+use flowloom_ir::{Dataflow, Mistranslation, missing_waits, mistranslations, pass};
 
 use crate::target::Target;
 
@@ -19,6 +21,35 @@ pub struct Pass {
     pub does: &'static str,
     /// The function.
     pub run: fn(&Dataflow, &Target) -> Dataflow,
+}
+
+/// The pass after which reads are ordered by waits and values only, no longer by the order of their nodes.
+const FORWARDING: &str = "state-slices";
+
+impl Pass {
+    /// The dataflow after the pass.
+    ///
+    /// # Panics
+    /// In builds with debug assertions, if the pass breaks an invariant ([`Pass::check`]).
+    pub fn apply(&self, dataflow: &Dataflow, target: &Target) -> Dataflow {
+        let after = (self.run)(dataflow, target);
+        if cfg!(debug_assertions) {
+            let broken = self.check(dataflow, &after);
+            let list: Vec<String> = broken.iter().map(Mistranslation::to_string).collect();
+            assert!(broken.is_empty(), "pass `{}` breaks program `{}`: {}", self.name, dataflow.name, list.join("; "));
+        }
+        after
+    }
+
+    /// The invariants that the pass has broken, given the dataflow before and after it: those of dataflow
+    /// ([`Dataflow::validate`]), and those that relate the two ([`mistranslations`]).
+    pub fn check(&self, before: &Dataflow, after: &Dataflow) -> Vec<Mistranslation> {
+        let mut broken = mistranslations(before, after);
+        if broken.is_empty() && self.name == FORWARDING {
+            broken = missing_waits(after);
+        }
+        broken
+    }
 }
 
 const REASSOCIATION: Pass =
@@ -43,7 +74,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "exclusive-calls", does: "lets lookups share a port that no packet needs both of", run: lookups::run },
     Pass { name: "counters", does: "adds inside of the table to what is only added to", run: atomic_adds::run },
     Pass {
-        name: "state-slices",
+        name: FORWARDING,
         does: "gives loads what the same packet has stored",
         run: |dataflow, _| pass::forward_stores(dataflow),
     },
@@ -68,5 +99,5 @@ pub const PASSES: &[Pass] = &[
 
 /// The dataflow after all passes.
 pub fn optimize(dataflow: &Dataflow, target: &Target) -> Dataflow {
-    PASSES.iter().fold(dataflow.clone(), |dataflow, pass| (pass.run)(&dataflow, target))
+    PASSES.iter().fold(dataflow.clone(), |dataflow, pass| pass.apply(&dataflow, target))
 }

@@ -45,7 +45,7 @@ pub fn after_every_pass(dataflow: Dataflow) -> Vec<(String, Dataflow)> {
     forms.truncate(2);
     let mut dataflow = forms[0].1.clone();
     for (number, pass) in PASSES.iter().enumerate() {
-        dataflow = (pass.run)(&dataflow, &Target::default());
+        dataflow = pass.apply(&dataflow, &Target::default());
         forms.push((format!("after pass {number}, {}", pass.name), dataflow.clone()));
     }
     forms

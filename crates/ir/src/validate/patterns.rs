@@ -1,0 +1,67 @@
+//! Patterns of calls agree with their helpers and their maps.
+
+use flowloom_isa::MapKind;
+use flowloom_isa::insn::helper;
+
+use super::{Invalid, Site};
+use crate::build::{Argument, Dataflow, Pattern, Table, fits_helper};
+
+/// Each pattern fits its helper; its map exists, and has keys and values of these sizes.
+pub(super) fn patterns(dataflow: &Dataflow, found: &mut Vec<Invalid>) {
+    for (number, own) in dataflow.patterns.iter().enumerate() {
+        if let Err(invalid) = pattern(dataflow, number, own) {
+            found.push(invalid);
+        }
+    }
+}
+
+/// The definition of a map.
+pub(super) fn table(dataflow: &Dataflow, site: Site, found: u32) -> Result<&Table, Invalid> {
+    let maps = dataflow.maps.len();
+    dataflow.maps.get(found as usize).ok_or(Invalid::UnknownMap { site, found, maps })
+}
+
+fn pattern(dataflow: &Dataflow, pattern: usize, Pattern { helper, arguments }: &Pattern) -> Result<(), Invalid> {
+    if !fits_helper(*helper, arguments) {
+        return Err(Invalid::PatternForm { pattern, helper: *helper });
+    }
+    let mut maps = arguments.iter().filter_map(|argument| match argument {
+        Argument::Map(map) => Some(*map),
+        _ => None,
+    });
+    // The other maps are results of lookups in maps of maps.
+    let Some(map) = maps.next() else { return Ok(()) };
+    let table = table(dataflow, Site::Pattern(pattern), map)?;
+    if !takes(*helper, table.kind) {
+        return Err(Invalid::MapKind { pattern, helper: *helper, map });
+    }
+    let mut reads = arguments.iter().filter_map(|argument| match argument {
+        Argument::Read(bytes) => Some(u32::from(*bytes)),
+        _ => None,
+    });
+    let has_key = matches!(
+        *helper,
+        helper::MAP_LOOKUP_ELEM | helper::MAP_LOOKUP_PERCPU_ELEM | helper::MAP_UPDATE_ELEM | helper::MAP_DELETE_ELEM
+    );
+    let key = reads.next().filter(|_| has_key);
+    if let Some(found) = key.filter(|found| *found != table.key_bytes) {
+        return Err(Invalid::KeyBytes { pattern, map, found, expected: table.key_bytes });
+    }
+    let value = reads.next().filter(|_| *helper == helper::MAP_UPDATE_ELEM);
+    match value.filter(|found| *found != table.value_bytes) {
+        Some(found) => Err(Invalid::ValueBytes { pattern, map, found, expected: table.value_bytes }),
+        None => Ok(()),
+    }
+}
+
+/// Whether a helper takes maps of a kind.
+fn takes(number: i32, kind: MapKind) -> bool {
+    match number {
+        helper::RINGBUF_OUTPUT | helper::RINGBUF_RESERVE | helper::RINGBUF_QUERY => kind == MapKind::RingBuf,
+        helper::PERF_EVENT_OUTPUT => kind == MapKind::PerfEventArray,
+        helper::REDIRECT_MAP => {
+            matches!(kind, MapKind::Devmap | MapKind::DevmapHash | MapKind::Cpumap | MapKind::Xskmap)
+        }
+        _ => kind != MapKind::RingBuf,
+    }
+}
