@@ -219,6 +219,18 @@ impl Graph {
         }
     }
 
+    /// Replaces a node as given, without simplification or hash-consing: for planted faults.
+    /// [`Dataflow::validate`](crate::Dataflow::validate) finds the invariants that it breaks.
+    pub fn replace(&mut self, id: Id, node: Node) {
+        self.nodes[id.index()] = node;
+    }
+
+    /// Exchanges two nodes and the instructions that they were made for, as [`Graph::replace`].
+    pub fn swap(&mut self, one: Id, other: Id) {
+        self.nodes.swap(one.index(), other.index());
+        self.insns.swap(one.index(), other.index());
+    }
+
     /// Adds an effect. Effects are never hash-consed.
     pub fn effect(&mut self, effect: Effect, args: Vec<Id>, bits: u16) -> Id {
         self.push(Node { kind: Kind::Effect(effect), args, bits })

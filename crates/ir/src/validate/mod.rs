@@ -176,6 +176,9 @@ pub enum Invalid {
     WaitOrder { read: Id, found: Id },
 }
 
+/// A check of some of the invariants; adds those that are violated to the list.
+type Check = fn(&Dataflow, &mut Vec<Invalid>);
+
 impl Dataflow {
     /// Checks all invariants of dataflow. The list is empty if it is well-formed.
     ///
@@ -185,7 +188,7 @@ impl Dataflow {
     /// # Cost
     /// Linear in the nodes and their arguments; each pure node is hashed once.
     pub fn validate(&self) -> Vec<Invalid> {
-        let groups: [&[fn(&Dataflow, &mut Vec<Invalid>)]; 3] =
+        let groups: [&[Check]; 3] =
             [&[nodes::references], &[patterns::patterns, nodes::nodes], &[effects::effects, outputs::outputs]];
         let mut found = Vec::new();
         for group in groups {
