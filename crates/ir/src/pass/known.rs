@@ -156,7 +156,8 @@ fn low_zeros(a: Known, b: Known, bits: u16) -> u64 {
 pub(super) fn wanted(dataflow: &Dataflow, known: &[Known]) -> Vec<u64> {
     let graph = &dataflow.graph;
     let mut wanted = vec![0; graph.nodes().len()];
-    for id in dataflow.ending.nodes() {
+    let reaches = dataflow.reaches.iter().flat_map(|reach| [reach.when, reach.by.subject()]);
+    for id in dataflow.ending.nodes().chain(reaches) {
         wanted[id.index()] = all(graph.bits(id));
     }
     for id in dataflow.used().into_iter().rev() {
