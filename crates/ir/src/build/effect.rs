@@ -66,48 +66,54 @@ pub(crate) fn fits_helper(number: i32, arguments: &[Argument]) -> bool {
     if number == helper::TAIL_CALL {
         return matches!(arguments, [Argument::Map(_), Argument::Number]);
     }
-    let Some(wants) = wants(number) else { return false };
+    let Some(sources) = sources(number) else { return false };
     // A trace call may keep no arguments.
     if is_trace(number) && arguments.is_empty() {
         return true;
     }
     let mut rest = arguments.iter().copied().peekable();
-    for want in wants {
-        let fits = match want {
-            Ends | Packet => {
+    for source in &sources {
+        let fits = match source {
+            Source::Bounds | Source::Packet => {
                 let has_ends = rest.next() == Some(Argument::Head) && rest.next() == Some(Argument::Tail);
                 rest.next_if_eq(&Argument::Kept);
-                while let Packet = want
+                while let Source::Packet = source
                     && rest.next_if(|next| matches!(next, Argument::Base)).is_some()
                 {
                     while rest.next_if(|next| matches!(next, Argument::Laid(_))).is_some() {}
                 }
-                while let Packet = want
+                while let Source::Packet = source
                     && rest.next_if(|next| matches!(next, Argument::Byte(_))).is_some()
                 {}
                 has_ends
             }
-            _ => rest.next().is_some_and(|argument| is_wanted(*want, argument)),
+            Source::Optional => rest.next() == Some(Argument::Number),
+            Source::Register(parameter) => rest.next().is_some_and(|argument| fits(*parameter, argument)),
         };
         if !fits {
             return false;
         }
     }
     // The bytes of a record come last.
-    rest.all(|argument| matches!(argument, Argument::Stored(_)) && wants.iter().any(|want| matches!(want, Record)))
+    let has_record = sources.iter().any(|source| matches!(source, Source::Register(Parameter::Record)));
+    rest.all(|argument| matches!(argument, Argument::Stored(_)) && has_record)
 }
 
 /// Whether an argument in a register is of the kind that a helper takes.
-fn is_wanted(want: Want, argument: Argument) -> bool {
-    match want {
-        Number | Perhaps | Length | Record => argument == Argument::Number,
-        Context => argument == Argument::Context,
+fn fits(parameter: Parameter, argument: Argument) -> bool {
+    match parameter {
+        Parameter::Number | Parameter::Length { .. } | Parameter::ConstantLength | Parameter::Record => {
+            argument == Argument::Number
+        }
+        Parameter::Context => argument == Argument::Context,
         // A map from a map of maps is a number.
-        Map => matches!(argument, Argument::Map(_) | Argument::Number),
-        Key | Want::Value | Read | Text => matches!(argument, Argument::Read(_)),
-        Change => matches!(argument, Argument::Changed(_)),
-        Changed(len) => argument == Argument::Changed(len),
-        Ends | Packet => false,
+        Parameter::Map(..) => matches!(argument, Argument::Map(_) | Argument::Number),
+        Parameter::Key | Parameter::Value | Parameter::Sized(Usage::Read) | Parameter::Text => {
+            matches!(argument, Argument::Read(_))
+        }
+        Parameter::Sized(_) => matches!(argument, Argument::Changed(_)),
+        Parameter::Fixed { bytes, .. } => argument == Argument::Changed(bytes as u16),
+        Parameter::Any | Parameter::Lock | Parameter::Callback | Parameter::CallbackContext => false,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Patterns of calls agree with their helpers and their maps.
 
 use flowloom_isa::MapKind;
-use flowloom_isa::insn::helper;
+use flowloom_isa::helpers::{self, Parameter};
 
 use super::{Invalid, Site};
 use crate::build::{Argument, Dataflow, Pattern, Table, fits_helper};
@@ -32,22 +32,22 @@ fn pattern(dataflow: &Dataflow, pattern: usize, Pattern { helper, arguments }: &
     // The other maps are results of lookups in maps of maps.
     let Some(map) = maps.next() else { return Ok(()) };
     let table = table(dataflow, Site::Pattern(pattern), map)?;
-    if !takes(*helper, table.kind) {
+    if !takes_kind(*helper, table.kind) {
         return Err(Invalid::MapKind { pattern, helper: *helper, map });
     }
     let mut reads = arguments.iter().filter_map(|argument| match argument {
         Argument::Read(bytes) => Some(u32::from(*bytes)),
         _ => None,
     });
-    let has_key = matches!(
-        *helper,
-        helper::MAP_LOOKUP_ELEM | helper::MAP_LOOKUP_PERCPU_ELEM | helper::MAP_UPDATE_ELEM | helper::MAP_DELETE_ELEM
-    );
+    let takes = |expected: fn(&Parameter) -> bool| {
+        helpers::by_number(*helper).is_some_and(|helper| helper.parameters.iter().any(expected))
+    };
+    let has_key = takes(|parameter| matches!(parameter, Parameter::Key));
     let key = reads.next().filter(|_| has_key);
     if let Some(found) = key.filter(|found| *found != table.key_bytes) {
         return Err(Invalid::KeyBytes { pattern, map, found, expected: table.key_bytes });
     }
-    let value = reads.next().filter(|_| *helper == helper::MAP_UPDATE_ELEM);
+    let value = reads.next().filter(|_| takes(|parameter| matches!(parameter, Parameter::Value)));
     match value.filter(|found| *found != table.value_bytes) {
         Some(found) => Err(Invalid::ValueBytes { pattern, map, found, expected: table.value_bytes }),
         None => Ok(()),
@@ -55,13 +55,8 @@ fn pattern(dataflow: &Dataflow, pattern: usize, Pattern { helper, arguments }: &
 }
 
 /// Whether a helper takes maps of a kind.
-fn takes(number: i32, kind: MapKind) -> bool {
-    match number {
-        helper::RINGBUF_OUTPUT | helper::RINGBUF_RESERVE | helper::RINGBUF_QUERY => kind == MapKind::RingBuf,
-        helper::PERF_EVENT_OUTPUT => kind == MapKind::PerfEventArray,
-        helper::REDIRECT_MAP => {
-            matches!(kind, MapKind::Devmap | MapKind::DevmapHash | MapKind::Cpumap | MapKind::Xskmap)
-        }
-        _ => kind != MapKind::RingBuf,
-    }
+fn takes_kind(number: i32, kind: MapKind) -> bool {
+    helpers::by_number(number).is_some_and(|helper| {
+        helper.parameters.iter().any(|parameter| matches!(parameter, Parameter::Map(fits, _) if fits(kind)))
+    })
 }
