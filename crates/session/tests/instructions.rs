@@ -11,10 +11,6 @@ use flowloom_isa::Program;
 use flowloom_session::engines::EngineName;
 use flowloom_testkit::{Expected, InKernel, instruction_cases};
 
-/// Loop-free cases without dataflow yet: they use a null address, or the difference of two stack addresses, as a
-/// number.
-const AS_NUMBERS: [&str; 3] = ["all_registers", "map_value_by_lookup", "map_updated_looked_up_and_deleted"];
-
 /// True if the program has no backward jump.
 fn is_loop_free(program: &Program) -> bool {
     let code = flowloom_isa::decoded(program).unwrap_or_default();
@@ -31,12 +27,7 @@ fn dataflow_gives_the_results_of_the_suite() {
         let program = common::program(&case);
         match run(Arc::new(program.clone()), &case.memory) {
             Ok(found) if found == r0 => equal += 1,
-            Err(reason)
-                if !is_loop_free(&program)
-                    || case.kernel != InKernel::Same
-                    || AS_NUMBERS.contains(&case.name.as_str())
-                        && reason.contains("an address is used as a number") =>
-            {
+            Err(reason) if !is_loop_free(&program) || case.kernel != InKernel::Same => {
                 *refused.entry(reason).or_default() += 1;
             }
             found => wrong.push(format!("{} `{}`: found {found:x?}, expected {r0:x}", case.place, case.name)),

@@ -219,7 +219,19 @@ impl Builder<'_> {
         if values.iter().all(|(_, value)| *value == first) {
             return first.clone();
         }
-        let held: Vec<&(Bdd, &Value)> = values.iter().filter(|(_, value)| **value != Value::Nothing).collect();
+        let mut held: Vec<(Bdd, &Value)> =
+            values.iter().filter(|(_, value)| **value != Value::Nothing).copied().collect();
+        // Beside numbers, an address that is null on its paths is the number 0.
+        let zero = Value::Number(self.graph.number(0, 64));
+        if held.iter().any(|(_, value)| matches!(value, Value::Number(_))) {
+            for (condition, value) in &mut held {
+                if let Value::Address(places) = *value
+                    && self.is_null_under(*condition, places)
+                {
+                    *value = &zero;
+                }
+            }
+        }
         let numbers: Option<Vec<(Bdd, Id)>> = held
             .iter()
             .map(|(condition, value)| match value {
@@ -244,7 +256,7 @@ impl Builder<'_> {
                 Value::Nothing | Value::Low(_) => continue,
             };
             for (part, place) in own.iter() {
-                let both = self.conditions.and(*condition, *part);
+                let both = self.conditions.and(condition, *part);
                 let all = places.entry(*place).or_insert(Bdd::FALSE);
                 *all = self.conditions.or(*all, both);
             }
@@ -277,7 +289,7 @@ impl Builder<'_> {
     }
 
     /// The low halves of addresses, if all values are such.
-    fn one_low(&mut self, held: &[&(Bdd, &Value)]) -> Value {
+    fn one_low(&mut self, held: &[(Bdd, &Value)]) -> Value {
         let wholes = held.iter().map(|(condition, value)| match value {
             Value::Low(places) => Some((*condition, Value::Address(Rc::clone(places)))),
             _ => None,

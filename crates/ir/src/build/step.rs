@@ -174,9 +174,14 @@ impl Builder<'_> {
 
     /// Whether an address is null on the current path.
     fn is_null_here(&mut self, places: &[(Bdd, Place)]) -> bool {
+        self.is_null_under(self.path, places)
+    }
+
+    /// Whether an address is null wherever a condition holds.
+    pub(super) fn is_null_under(&mut self, condition: Bdd, places: &[(Bdd, Place)]) -> bool {
         let null = self.is_null(places);
         let not = self.conditions.not(null);
-        self.conditions.and(self.path, not) == Bdd::FALSE
+        self.conditions.and(condition, not) == Bdd::FALSE
     }
 
     fn operand(&mut self, state: &State, operand: Operand) -> Result<Id, Why> {
@@ -338,8 +343,11 @@ impl Builder<'_> {
         Ok(Place { moved: Some(moved), ..*place })
     }
 
-    /// The distance of two places in the packet, 64 bits.
+    /// The distance of two places in the packet or in another object, 64 bits.
     fn distance(&mut self, state: &State, a: &[(Bdd, Place)], b: &[(Bdd, Place)]) -> Result<Value, Why> {
+        if let Some([a, b]) = self.offsets_in_one_object(a, b) {
+            return Ok(Value::Number(self.graph.binary(Binary::Sub, a, b)));
+        }
         let (a, b) = (self.packet_sum(state, a)?, self.packet_sum(state, b)?);
         Ok(Value::Number(self.widened(&a.plus(&b, -1))))
     }
@@ -376,7 +384,7 @@ impl Builder<'_> {
                 if let Some(known) = self.same_places(cond, &a, &b) {
                     return Ok(known);
                 }
-                if let Some(bit) = self.on_one_stack(cond, &a, &b) {
+                if let Some(bit) = self.in_one_object(cond, &a, &b) {
                     return Ok(self.conditions.of(&self.graph, bit));
                 }
                 let (a, b) = (self.packet_offset(state, &a)?, self.packet_offset(state, &b)?);
@@ -415,17 +423,22 @@ impl Builder<'_> {
         Some(if holds { Bdd::TRUE } else { Bdd::FALSE })
     }
 
-    /// Compares two addresses in one stack frame by their offsets.
-    fn on_one_stack(&mut self, cond: Cond, a: &[(Bdd, Place)], b: &[(Bdd, Place)]) -> Option<Id> {
+    /// Compares two addresses in one object by their offsets.
+    fn in_one_object(&mut self, cond: Cond, a: &[(Bdd, Place)], b: &[(Bdd, Place)]) -> Option<Id> {
+        let [a, b] = self.offsets_in_one_object(a, b)?;
+        Some(self.holds(of_offsets(cond), a, b))
+    }
+
+    /// The offsets of two addresses, 64 bits, if both are in the same object besides the packet.
+    fn offsets_in_one_object(&mut self, a: &[(Bdd, Place)], b: &[(Bdd, Place)]) -> Option<[Id; 2]> {
         let ([(_, a)], [(_, b)]) = (a, b) else { return None };
-        if a.region != b.region || !matches!(a.region, Region::Stack(_)) {
+        if a.region != b.region || !matches!(a.region, Region::Stack(_) | Region::Value { .. } | Region::Only(_)) {
             return None;
         }
-        let [a, b] = [a, b].map(|place| {
+        Some([a, b].map(|place| {
             let offset = self.graph.number(place.offset as u64, 64);
             place.moved.map_or(offset, |moved| self.graph.binary(Binary::Add, moved, offset))
-        });
-        Some(self.holds(of_offsets(cond), a, b))
+        }))
     }
 
     /// The condition under which an address is null.
