@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use flowloom_isa::insn::helper;
 use flowloom_isa::{MapKind, helpers};
 
-use crate::build::{Argument, Dataflow, Reach};
+use crate::dataflow::{Argument, Dataflow, Reach};
 use crate::graph::{Effect, Id, Input, Kind};
 use crate::pass::{rebuilt, same};
 

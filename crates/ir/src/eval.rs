@@ -15,7 +15,7 @@ use flowloom_vm::{Interpreter, fib};
 
 use crate::access::is_trace;
 use crate::arith;
-use crate::build::{Argument, Dataflow, Pattern};
+use crate::dataflow::{Argument, Dataflow, Pattern};
 use crate::graph::{Effect, Graph, Id, Input, Kind};
 
 /// The name of this engine.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 
 use crate::bdd::{Bdd, Conditions};
-use crate::build::Dataflow;
+use crate::dataflow::Dataflow;
 use crate::graph::{Binary, Graph, Id, Kind};
 
 /// The most BDD nodes of all conditions together; past it, only literals tell conditions apart.

@@ -2,10 +2,10 @@
 
 use flowloom_isa::op::{AtomicOp, Reg, Size};
 
-use super::Builder;
-use super::memory::places;
+use super::builder::Builder;
+use super::state::places;
 use super::state::{Place, Region, State, Value};
-use super::step::{bits_of, set};
+use super::state::{bits_of, set};
 use crate::bdd::Bdd;
 use crate::graph::{Binary, Compare, Effect, Graph, Id};
 use crate::refusal::Why;

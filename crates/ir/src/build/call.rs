@@ -3,11 +3,11 @@
 use flowloom_isa::insn::helper;
 use flowloom_isa::op::Reg;
 
-use super::Builder;
-use super::memory::places;
+use super::builder::{Builder, MOST_BYTES};
 use super::offset::{OFFSET_BITS, Sum};
+use super::state::places;
+use super::state::set;
 use super::state::{Place, State, Value};
-use super::step::set;
 use crate::bdd::Bdd;
 use crate::graph::{Binary, Compare, Id, Input, Kind};
 use crate::refusal::Why;
@@ -24,8 +24,6 @@ const ETHERNET_BYTES: u64 = 14;
 /// [Linux net/core/filter.c; as the interpreter].
 pub(super) const FIRST_HEAD: i64 = 40 - 256;
 const LAST_TAIL: u64 = 4096 - 320 - 256;
-/// The most bytes of memory given to one call, in all.
-pub(super) const MOST_BYTES: usize = 512;
 
 /// The arguments of a copy from or to the packet.
 struct Copied {

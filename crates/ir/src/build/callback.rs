@@ -12,35 +12,17 @@ use flowloom_isa::insn::helper;
 use flowloom_isa::op::{Reg, Size};
 use flowloom_isa::{MapDef, MapKind};
 
-use super::memory::places;
-use super::state::{Frame, Place, Region, State, Value};
-use super::step::{address, leak, set};
-use super::{Argument, Builder, Pattern};
+use super::builder::Builder;
+use super::state::places;
+use super::state::{Frame, Place, Region, Rounds, State, Value};
+use super::state::{address, leak, set};
 use crate::bdd::Bdd;
+use crate::dataflow::{Argument, Pattern};
 use crate::graph::{Compare, Effect, Id};
 use crate::refusal::Why;
 
 /// The most iterations of one call.
 const MOST_ROUNDS: u64 = 1024;
-
-/// The helper call that runs a callback.
-#[derive(Debug, Clone)]
-pub(super) struct Rounds {
-    /// The entry of the callback.
-    entry: usize,
-    /// The number of iterations begun.
-    begun: u64,
-    /// The trip count: 64 bits, at most `most`.
-    count: Id,
-    most: u64,
-    /// The context argument of every iteration.
-    context: Value,
-    /// The map that is iterated over; none for `loop`.
-    map: Option<u32>,
-    /// The position of the call, and the iterations of the loops around it.
-    position: Vec<u32>,
-    loops: Vec<(u32, u32)>,
-}
 
 /// Whether a helper takes a callback.
 pub(super) fn calls_back(number: i32) -> bool {

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::blocks::FIRST;
-use super::state::{Byte, Frame, Place, Places, Region, State, Value};
+use super::builder::{Builder, Path};
+use super::state::{Byte, Frame, Place, Places, Region, SLOT_BYTES, State, Value};
 use super::ways::Way;
-use super::{Builder, Path};
 use crate::bdd::Bdd;
 use crate::graph::{Graph, Id, Kind};
 
@@ -14,8 +14,6 @@ use crate::graph::{Graph, Id, Kind};
 const LONGEST: usize = 8;
 /// Paths whose conditions differ in more BDD nodes than these are told apart by the bit that one of them was taken.
 const SHORT: usize = 1;
-/// The size of a stack slot in bytes.
-pub(super) const SLOT_BYTES: i64 = 8;
 
 /// Paths to a join point whose nearest common dominator is `before`.
 struct Level {

@@ -18,12 +18,13 @@ use flowloom_isa::op::Op;
 use flowloom_isa::{Insn, Program, Sibling};
 use flowloom_verifier::{Options, Proof, verify};
 
-use super::effect::MOST_CHOICES;
-use super::memory::places;
+use super::builder::Builder;
+use super::builder::MOST_CHOICES;
+use super::state::places;
 use super::state::{Frame, Place, Region, State, Value};
-use super::step::{address, leak, mixed};
-use super::{Argument, Builder, Pattern};
+use super::state::{address, leak, mixed};
 use crate::bdd::Bdd;
+use crate::dataflow::{Argument, Pattern};
 use crate::graph::{Compare, Effect, Id};
 use crate::refusal::{Refusal, Why};
 

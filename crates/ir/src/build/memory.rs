@@ -7,9 +7,9 @@ use flowloom_isa::BPF_F_RDONLY_PROG;
 use flowloom_isa::op::Size;
 use flowloom_verifier::Memory;
 
-use super::Builder;
-use super::state::{Byte, Place, Places, Region, State, Value};
-use super::step::{bits_of, leak, mixed};
+use super::builder::Builder;
+use super::state::{Byte, Place, Places, Region, State, Value, places};
+use super::state::{bits_of, leak, mixed};
 use crate::bdd::Bdd;
 use crate::graph::{Binary, Compare, Effect, Id, Input, Kind, Node};
 use crate::refusal::Why;
@@ -435,13 +435,4 @@ fn of_slot(why: Why, place: &Place) -> Why {
 fn widest(bytes: usize) -> Size {
     let sizes = [Size::Dw, Size::W, Size::H, Size::B];
     sizes.into_iter().find(|size| size.bytes() <= bytes).unwrap_or(Size::B)
-}
-
-/// The places that an address may point to.
-pub(super) fn places(value: Value) -> Result<Places, Why> {
-    match value {
-        Value::Address(places) => Ok(places),
-        Value::Number(_) | Value::Low(_) => Err(leak()),
-        Value::Nothing => Err(mixed()),
-    }
 }

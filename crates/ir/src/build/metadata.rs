@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Builder;
+use super::builder::Builder;
 use super::call::{FIRST_HEAD, INVALID};
 use super::offset::{OFFSET_BITS, Sum};
 use super::state::State;

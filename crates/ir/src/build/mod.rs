@@ -19,6 +19,7 @@
 
 mod atomic;
 mod blocks;
+mod builder;
 mod call;
 mod callback;
 mod effect;
@@ -36,15 +37,16 @@ mod step;
 mod tail;
 mod ways;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use flowloom_isa::op::Op;
-use flowloom_isa::{MapKind, Program, helpers};
+use flowloom_isa::{Program, helpers};
 use flowloom_verifier::Proof;
 use rustc_hash::FxHashMap;
 
 use crate::bdd::{Bdd, Conditions};
+use crate::dataflow::{Dataflow, Ending, Table};
 use crate::graph::{Effect, Graph, Id, Input, Kind};
 use crate::live::Live;
 use crate::pass;
@@ -52,240 +54,11 @@ use crate::refusal::{Refusal, Why};
 use crate::shape::Shape;
 use crate::validate::Invalid;
 use blocks::Blocks;
+use builder::{Arrival, Builder, LIMITS, Limits, Path, Reached};
 use linked::Linked;
-use offset::{OFFSET_BITS, Span, Sum};
-use reach::Reached;
+use offset::OFFSET_BITS;
 use state::{Frame, Place, Region, State, Value};
 use ways::{Way, Ways};
-
-pub(crate) use effect::fits_helper;
-
-/// The most instructions after unrolling and inlining.
-const MAX_WALKED: usize = 100_000;
-/// The most BDD nodes of all path conditions.
-const MAX_TESTS: usize = 2_000_000;
-/// The most nodes of the graph during construction.
-const MAX_NODES: usize = 1_000_000;
-/// The most comparisons of packet offsets known only at run time.
-const MAX_COMPARISONS: usize = 200_000;
-
-/// The budget of a construction, in counted work.
-#[derive(Debug, Clone, Copy)]
-struct Limits {
-    nodes: usize,
-    comparisons: usize,
-    tests: usize,
-}
-
-const LIMITS: Limits = Limits { nodes: MAX_NODES, comparisons: MAX_COMPARISONS, tests: MAX_TESTS };
-
-/// The form of an argument of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Argument {
-    /// A number: one node.
-    Number,
-    /// The context: no node.
-    Context,
-    /// A map: no node.
-    Map(u32),
-    /// Memory that is read: one node of 8 bits for each byte.
-    Read(u16),
-    /// The same for memory that may be written; its new contents are nodes [`Kind::Changed`].
-    Changed(u16),
-    /// The start of the packet at the call: one node of 32 bits. The state of the packet comes after the arguments in
-    /// registers.
-    Head,
-    /// The end of the packet: one node of 32 bits.
-    Tail,
-    /// The offset from which on bytes are no longer those received: one node of 32 bits.
-    Kept,
-    /// The base of an [`Overlay`], whose bytes follow: one node of 32 bits.
-    Base,
-    /// A byte of the last overlay at this offset: whether it was written, and the byte.
-    Laid(i64),
-    /// The byte at this offset from the packet's first byte as received, above all overlays.
-    Byte(i64),
-    /// The byte at this offset of a ring buffer record that the call gives back: whether the program has stored it, and
-    /// the byte.
-    Stored(u32),
-}
-
-impl Argument {
-    /// The number of nodes that it takes.
-    pub fn nodes(self) -> usize {
-        match self {
-            Argument::Context | Argument::Map(_) => 0,
-            Argument::Number | Argument::Head | Argument::Tail | Argument::Kept => 1,
-            Argument::Base | Argument::Byte(_) => 1,
-            Argument::Laid(_) | Argument::Stored(_) => 2,
-            Argument::Read(bytes) | Argument::Changed(bytes) => bytes.into(),
-        }
-    }
-}
-
-/// The arguments of a call.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Pattern {
-    /// The number of the helper.
-    pub helper: i32,
-    /// The arguments.
-    pub arguments: Vec<Argument>,
-}
-
-impl Pattern {
-    /// The bytes of memory that the call may write.
-    pub fn changed_bytes(&self) -> usize {
-        let bytes = self.arguments.iter().map(|argument| match argument {
-            Argument::Changed(bytes) => usize::from(*bytes),
-            _ => 0,
-        });
-        bytes.sum()
-    }
-}
-
-/// The outputs: verdict and packet.
-#[derive(Debug, Clone)]
-pub struct Ending {
-    /// The return value of the program: 32 bits.
-    pub verdict: Id,
-    /// The start of the packet, relative to its first byte as received: 32 bits, signed.
-    pub head: Id,
-    /// The end of the packet: 32 bits.
-    pub tail: Id,
-    /// Bytes from this offset on are zeros unless written: the packet was cut there and grew again. 32 bits.
-    pub kept: Option<Id>,
-    /// Bytes that differ from those received, by their offset from the first byte as received: 8 bits each.
-    pub packet: BTreeMap<i64, Id>,
-    /// Bytes at offsets known only at run time: later overlays lie above earlier ones, `packet` above all.
-    pub overlays: Vec<Overlay>,
-    /// Whether the program accesses bytes beyond the window, so that the packet takes the slow path: one bit. Then no
-    /// effect happens, and the other outputs are meaningless. 0 until the pass `cursors` has chosen a window.
-    pub slow: Id,
-}
-
-/// An access or comparison that depends on an offset known only at run time; a pipeline sees the first bytes of a
-/// packet only.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reach {
-    /// A bit that is implied by its path condition.
-    pub when: Id,
-    /// The access or comparison.
-    pub by: Reaching,
-}
-
-/// The kinds of dependence on an offset known only at run time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reaching {
-    /// An access to bytes of the packet before `end`, counted from `base`: 32 bits, signed, from the packet's first
-    /// byte.
-    Access {
-        /// The base offset.
-        base: Id,
-        /// The end of the access.
-        end: i64,
-    },
-    /// A comparison of offsets.
-    Test(Id),
-}
-
-impl Reaching {
-    /// The node concerned.
-    pub fn subject(self) -> Id {
-        match self {
-            Reaching::Access { base, .. } => base,
-            Reaching::Test(test) => test,
-        }
-    }
-
-    /// The same for another node.
-    #[must_use]
-    pub fn about(self, subject: Id) -> Reaching {
-        match self {
-            Reaching::Access { end, .. } => Reaching::Access { base: subject, end },
-            Reaching::Test(_) => Reaching::Test(subject),
-        }
-    }
-}
-
-/// Bytes of the packet that were written at one base.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Overlay {
-    /// The base, from the packet's first byte as received: 32 bits, signed.
-    pub base: Id,
-    /// The bytes, by their offset from the base.
-    pub bytes: BTreeMap<i64, Laid>,
-}
-
-/// A byte that may have been written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Laid {
-    /// Whether it was written: one bit.
-    pub when: Id,
-    /// The value: 8 bits.
-    pub byte: Id,
-}
-
-impl Ending {
-    /// The nodes that the ending uses.
-    pub fn nodes(&self) -> impl Iterator<Item = Id> + '_ {
-        let laid = |overlay: &Overlay| {
-            let bytes: Vec<Id> = overlay.bytes.values().flat_map(|laid| [laid.when, laid.byte]).collect();
-            bytes.into_iter().chain([overlay.base])
-        };
-        let packet = self.packet.values().copied().chain(self.overlays.iter().flat_map(laid));
-        [self.verdict, self.head, self.tail, self.slow].into_iter().chain(self.kept).chain(packet)
-    }
-
-    /// The ending with its nodes replaced.
-    pub fn map(&self, mut to: impl FnMut(Id) -> Id) -> Ending {
-        let packet = self.packet.iter().map(|(at, byte)| (*at, to(*byte))).collect();
-        let overlays = self.overlays.iter().map(|overlay| Overlay {
-            base: to(overlay.base),
-            bytes: overlay
-                .bytes
-                .iter()
-                .map(|(at, laid)| (*at, Laid { when: to(laid.when), byte: to(laid.byte) }))
-                .collect(),
-        });
-        let overlays = overlays.collect();
-        let [verdict, head, tail, slow] = [self.verdict, self.head, self.tail, self.slow].map(&mut to);
-        Ending { verdict, head, tail, kept: self.kept.map(to), packet, overlays, slow }
-    }
-}
-
-/// The definition of a map.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Table {
-    /// The name.
-    pub name: String,
-    /// The kind.
-    pub kind: MapKind,
-    /// The key size in bytes.
-    pub key_bytes: u32,
-    /// The value size in bytes.
-    pub value_bytes: u32,
-    /// The capacity in entries.
-    pub max_entries: u32,
-}
-
-/// A program as dataflow.
-#[derive(Debug, Clone)]
-pub struct Dataflow {
-    /// The name of the program.
-    pub name: String,
-    /// The values and effects.
-    pub graph: Graph,
-    /// The argument patterns of calls, by index.
-    pub patterns: Vec<Pattern>,
-    /// The maps of the program, by index.
-    pub maps: Vec<Table>,
-    /// The outputs.
-    pub ending: Ending,
-    /// Reads of maps that must not overtake these earlier effects of the same packet although no value connects them.
-    pub waits: BTreeMap<Id, Vec<Id>>,
-    /// Accesses and comparisons at offsets known only at run time; empty after the pass `cursors`.
-    pub reaches: Vec<Reach>,
-}
 
 /// Builds the dataflow of a verified program.
 ///
@@ -354,68 +127,6 @@ fn build_within(program: &Program, proof: &Proof, limits: Limits) -> Result<Data
         };
         Box::new(linked.refusal(program, at, why))
     })
-}
-
-/// A block that waits to be walked.
-struct Arrival {
-    at: usize,
-    rounds: Vec<(u32, u32)>,
-    paths: Vec<Path>,
-}
-
-/// A path into a block, or to the exit.
-struct Path {
-    condition: Bdd,
-    state: State,
-    /// The block that it comes from.
-    from: usize,
-    /// The edge that it takes.
-    way: Way,
-    /// The bit that this path was taken, given that one of those at the join point was.
-    gone: Option<Id>,
-}
-
-struct Builder<'a> {
-    program: &'a Program,
-    /// The program with the targets of its tail calls.
-    linked: &'a Linked,
-    code: &'a [Option<Op>],
-    live: Live,
-    proof: &'a Proof,
-    graph: Graph,
-    conditions: Conditions,
-    shapes: FxHashMap<usize, Rc<Shape>>,
-    patterns: Vec<Pattern>,
-    work: BTreeMap<Vec<u32>, Arrival>,
-    /// The paths that have ended; the result of each is in `r0`.
-    ends: Vec<Path>,
-    blocks: Blocks,
-    ways: Ways,
-    /// The edges of the current block.
-    way: Way,
-    /// Bits that are BDD variables whatever they are made of.
-    whole: FxHashMap<Id, Bdd>,
-    /// The current block.
-    block: usize,
-    /// A memo table of the possible values of nodes.
-    few: FxHashMap<Id, Option<BTreeSet<u64>>>,
-    /// Memo tables of nodes as sums, of their ranges, and of which sums are 0.
-    sums: FxHashMap<Id, Sum>,
-    spans: FxHashMap<Id, Span>,
-    zeros: FxHashMap<Sum, Id>,
-    /// The budget of comparisons inside of selects for the current comparison.
-    inside: usize,
-    reached: Reached,
-    /// The current depth of recursion over nodes.
-    deep: usize,
-    /// The condition of the current block.
-    path: Bdd,
-    walked: usize,
-    /// The first tail call.
-    first_tail_call: Option<usize>,
-    /// The current instruction.
-    at: usize,
-    limits: Limits,
 }
 
 impl Builder<'_> {
@@ -537,7 +248,7 @@ impl Builder<'_> {
             return Err(Why::NoEnd);
         }
         let (_, state) = self.join(ends);
-        let Value::Number(verdict) = state.frame().registers[0] else { return Err(step::leak()) };
+        let Value::Number(verdict) = state.frame().registers[0] else { return Err(state::leak()) };
         let packet = self.without_metadata(&state);
         let State { head, tail, overlays, kept, .. } = state;
         let slow = self.graph.number(0, 1);

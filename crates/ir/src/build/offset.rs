@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Builder;
+use super::builder::Builder;
 use crate::graph::{Binary, Compare, Id, Kind};
 
 /// The width of offsets in bits.

@@ -10,11 +10,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::builder::Builder;
 use super::offset::Sum;
+use super::state::leak;
 use super::state::{Place, Region, State};
-use super::step::leak;
-use super::{Builder, Laid, Overlay};
 use crate::bdd::Bdd;
+use crate::dataflow::{Laid, Overlay};
 use crate::graph::{Id, Kind};
 use crate::refusal::Why;
 

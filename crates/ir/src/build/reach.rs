@@ -4,24 +4,12 @@
 //! effect happens, so the conditions recorded here depend on no effect: tests of results of effects are dropped from
 //! them, which makes them hold for more packets, never for fewer.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use rustc_hash::FxHashMap;
 
-use super::{Builder, Reach, Reaching};
+use super::builder::Builder;
 use crate::bdd::Bdd;
+use crate::dataflow::{Reach, Reaching};
 use crate::graph::{Id, Input, Kind};
-
-/// What was recorded.
-#[derive(Debug, Default)]
-pub(super) struct Reached {
-    /// By base: the path conditions of accesses, and the greatest end.
-    accesses: BTreeMap<Id, (Bdd, i64)>,
-    /// Comparisons of offsets, and their path conditions.
-    tests: BTreeMap<Id, Bdd>,
-    /// Comparisons of other numbers.
-    others: BTreeSet<Id>,
-}
 
 impl Builder<'_> {
     /// Records an access to the packet.

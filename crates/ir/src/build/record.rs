@@ -15,14 +15,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use flowloom_isa::op::Size;
 
-use super::join::SLOT_BYTES;
-use super::state::State;
-use super::{Argument, Builder, Laid};
+use super::builder::Builder;
+use super::state::{Record, SLOT_BYTES, State};
 use crate::bdd::Bdd;
+use crate::dataflow::{Argument, Laid};
 use crate::graph::{Effect, Id};
-
-/// The stored bytes of a record, by their offset.
-pub(super) type Record = BTreeMap<i64, Laid>;
 
 impl Builder<'_> {
     /// The byte at an offset of a record.

@@ -10,8 +10,8 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
-use super::Builder;
-use super::join::SLOT_BYTES;
+use super::builder::Builder;
+use super::state::SLOT_BYTES;
 use super::state::{Byte, Region, State, Value};
 use crate::bdd::Bdd;
 use crate::graph::{Id, Kind};

@@ -3,12 +3,19 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::Overlay;
-use super::callback::Rounds;
-use super::record::Record;
+use flowloom_isa::op::{Reg, Size};
+
 use crate::bdd::Bdd;
+use crate::dataflow::{Laid, Overlay};
 use crate::graph::Id;
 use crate::live::Needed;
+use crate::refusal::Why;
+
+/// The size of a stack slot in bytes.
+pub(super) const SLOT_BYTES: i64 = 8;
+
+/// The stored bytes of a record, by their offset.
+pub(super) type Record = BTreeMap<i64, Laid>;
 
 /// The objects that an address may point into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -156,5 +163,54 @@ impl State {
     pub(super) fn frame_mut(&mut self) -> &mut Frame {
         let last = self.frames.len() - 1;
         &mut self.frames[last]
+    }
+}
+
+/// The helper call that runs a callback.
+#[derive(Debug, Clone)]
+pub(super) struct Rounds {
+    /// The entry of the callback.
+    pub(super) entry: usize,
+    /// The number of iterations begun.
+    pub(super) begun: u64,
+    /// The trip count: 64 bits, at most `most`.
+    pub(super) count: Id,
+    pub(super) most: u64,
+    /// The context argument of every iteration.
+    pub(super) context: Value,
+    /// The map that is iterated over; none for `loop`.
+    pub(super) map: Option<u32>,
+    /// The position of the call, and the iterations of the loops around it.
+    pub(super) position: Vec<u32>,
+    pub(super) loops: Vec<(u32, u32)>,
+}
+
+pub(super) fn address(place: Place) -> Value {
+    Value::Address(Rc::new([(Bdd::TRUE, place)]))
+}
+
+pub(super) fn set(state: &mut State, register: Reg, value: Value) {
+    state.frame_mut().registers[usize::from(register.number())] = value;
+}
+
+pub(super) fn leak() -> Why {
+    Why::AddressAsNumber
+}
+
+pub(super) fn mixed() -> Why {
+    Why::Mixed
+}
+
+/// The width of an access in bits.
+pub(super) fn bits_of(size: Size) -> u16 {
+    8 * size.bytes() as u16
+}
+
+/// The places that an address may point to.
+pub(super) fn places(value: Value) -> Result<Places, Why> {
+    match value {
+        Value::Address(places) => Ok(places),
+        Value::Number(_) | Value::Low(_) => Err(leak()),
+        Value::Nothing => Err(mixed()),
     }
 }

@@ -3,11 +3,11 @@
 use std::rc::Rc;
 
 use flowloom_isa::insn::helper;
-use flowloom_isa::op::{AluOp, Cond, EndOp, Op, Operand, Reg, Size, Width};
+use flowloom_isa::op::{AluOp, Cond, EndOp, Op, Operand, Reg, Width};
 
+use super::builder::{Builder, MAX_WALKED, Path};
 use super::callback::calls_back;
-use super::state::{Frame, Place, Region, State, Value};
-use super::{Builder, MAX_WALKED, Path};
+use super::state::{Frame, Place, Region, State, Value, address, leak, mixed, set};
 use crate::bdd::Bdd;
 use crate::graph::{Binary, Compare, Id};
 use crate::refusal::Why;
@@ -503,25 +503,4 @@ fn of_offsets(cond: Cond) -> Cond {
 
 fn target(at: usize, op: Op) -> usize {
     (at as i64 + 1 + op.distance().unwrap_or(0)) as usize
-}
-
-pub(super) fn address(place: Place) -> Value {
-    Value::Address(Rc::new([(Bdd::TRUE, place)]))
-}
-
-pub(super) fn set(state: &mut State, register: Reg, value: Value) {
-    state.frame_mut().registers[usize::from(register.number())] = value;
-}
-
-pub(super) fn leak() -> Why {
-    Why::AddressAsNumber
-}
-
-pub(super) fn mixed() -> Why {
-    Why::Mixed
-}
-
-/// The width of an access in bits.
-pub(super) fn bits_of(size: Size) -> u16 {
-    8 * size.bytes() as u16
 }

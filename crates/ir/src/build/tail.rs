@@ -9,7 +9,7 @@
 //! As long as the end is moved once, bytes past it cannot be read. When it is moved again, all bytes past the current
 //! end become zeros.
 
-use super::Builder;
+use super::builder::Builder;
 use super::offset::{OFFSET_BITS, Sum};
 use super::state::State;
 use crate::bdd::Bdd;

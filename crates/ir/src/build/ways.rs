@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Builder;
+use super::builder::Builder;
 use crate::graph::Id;
 
 /// The most blocks between dominator and join point.

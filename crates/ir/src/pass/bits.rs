@@ -18,7 +18,7 @@
 
 use super::known::{Known, all, known, wanted};
 use super::{rebuilt, same};
-use crate::build::Dataflow;
+use crate::dataflow::Dataflow;
 use crate::graph::{Binary, Compare, Graph, Id, Kind, Node};
 
 /// The facts about a node and its arguments.

@@ -12,7 +12,7 @@
 //! **Limits.** An unused random number is drawn nevertheless, because the next one depends on it.
 
 use super::{rebuilt, same};
-use crate::build::Dataflow;
+use crate::dataflow::Dataflow;
 
 pub fn run(dataflow: &Dataflow) -> Dataflow {
     rebuilt(dataflow, |graph, _, node| same(graph, node))

@@ -35,7 +35,7 @@ use flowloom_isa::op::AtomicOp;
 
 use super::{rebuilt, same};
 use crate::access::{Access, Touch};
-use crate::build::Dataflow;
+use crate::dataflow::Dataflow;
 use crate::graph::{Binary, Compare, Effect, Graph, Id, Kind};
 use crate::predicates::Predicates;
 

@@ -1,7 +1,7 @@
 //! The known-bits and demanded-bits analyses.
 
 use crate::arith::{cut, sign_extended};
-use crate::build::Dataflow;
+use crate::dataflow::Dataflow;
 use crate::graph::{Binary, Graph, Id, Kind};
 
 /// The bits known to be 0, and those known to be 1.

@@ -22,7 +22,7 @@ pub use known::largest;
 pub use speculate::run as speculate;
 pub use wires::run as rewrite;
 
-use crate::build::{Dataflow, Reach};
+use crate::dataflow::{Dataflow, Reach};
 use crate::graph::{Graph, Id, Kind, Node};
 
 /// Rebuilds a dataflow without dead nodes. `make` returns the new node for an old one whose arguments have been

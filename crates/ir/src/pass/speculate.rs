@@ -16,7 +16,7 @@
 
 use super::{rebuilt, same};
 use crate::access::Touch;
-use crate::build::Dataflow;
+use crate::dataflow::Dataflow;
 
 pub fn run(dataflow: &Dataflow) -> Dataflow {
     rebuilt(dataflow, |graph, id, mut node| {

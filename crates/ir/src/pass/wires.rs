@@ -14,7 +14,7 @@
 //! **Limits.** A rule matches a node and its arguments, two or three levels deep; facts about all bits of a node belong
 //! to known bits.
 
-use crate::build::Dataflow;
+use crate::dataflow::Dataflow;
 use crate::rules::rewrite;
 
 pub fn run(dataflow: &Dataflow) -> Dataflow {

@@ -27,7 +27,7 @@ use super::term::{Env, Maker, build};
 use super::text::{Expr, Op, Term};
 use super::{Rule, Uses, rules};
 use crate::arith;
-use crate::build::Dataflow;
+use crate::dataflow::Dataflow;
 use crate::graph::{Graph, Id, Kind, Node};
 use crate::pass::remade;
 

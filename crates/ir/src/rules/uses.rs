@@ -1,6 +1,6 @@
 //! The uses of nodes and of their bits.
 
-use crate::build::Dataflow;
+use crate::dataflow::Dataflow;
 use crate::graph::{Id, Kind};
 
 /// The use of a node.

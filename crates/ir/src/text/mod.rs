@@ -8,7 +8,7 @@ pub use parse::TextError;
 #[cfg(test)]
 #[allow(clippy::panic)]
 mod tests {
-    use crate::build::Dataflow;
+    use crate::dataflow::Dataflow;
 
     const TEXT: &str = "program counted
 map 0 counts array key 4 value 8 entries 4

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use flowloom_isa::{MapKind, helpers};
 
 use super::render::{ATOMIC, BINARY, COMPARE, SIZES};
-use crate::build::{Argument, Dataflow, Ending, Laid, Overlay, Pattern, Reach, Reaching, Table};
+use crate::dataflow::{Argument, Dataflow, Ending, Laid, Overlay, Pattern, Reach, Reaching, Table};
 use crate::graph::{Effect, Graph, Id, Input, Kind, Node};
 
 /// A syntax or type error in the text.

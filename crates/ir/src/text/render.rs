@@ -18,7 +18,7 @@ use std::fmt;
 use flowloom_isa::helpers;
 use flowloom_isa::op::{AtomicOp, Size};
 
-use crate::build::{Argument, Dataflow, Pattern, Reach, Reaching};
+use crate::dataflow::{Argument, Dataflow, Pattern, Reach, Reaching};
 use crate::graph::{Binary, Compare, Effect, Id, Input, Kind};
 
 /// Arithmetic mnemonics.

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use flowloom_isa::MapKind;
 use flowloom_isa::insn::helper;
 
-use super::Invalid;
+use super::invalid::Invalid;
 use crate::access::Touch;
-use crate::build::{Argument, Dataflow};
+use crate::dataflow::{Argument, Dataflow};
 use crate::graph::{Effect, Id, Input, Kind};
 
 /// The base of each access is the address of a value of one map, and each read waits for earlier writes of that map.

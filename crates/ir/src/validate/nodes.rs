@@ -2,9 +2,9 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{ADDRESS_BITS, Invalid, MAX_BITS, OFFSET_BITS, Site};
+use super::invalid::{ADDRESS_BITS, Invalid, MAX_BITS, OFFSET_BITS, Site};
 use crate::arith;
-use crate::build::{Argument, Dataflow};
+use crate::dataflow::{Argument, Dataflow};
 use crate::graph::{Effect, Id, Input, Kind, Node};
 
 /// All references are to nodes that exist, those of nodes to earlier ones.

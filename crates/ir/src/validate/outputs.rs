@@ -1,7 +1,7 @@
 //! Invariants of outputs and of reaches.
 
-use super::{Invalid, OFFSET_BITS, Site};
-use crate::build::{Dataflow, Reaching};
+use super::invalid::{Invalid, OFFSET_BITS, Site};
+use crate::dataflow::{Dataflow, Reaching};
 use crate::graph::{Id, Input, Kind};
 
 /// Outputs have their widths, and what decides between window and slow path depends on no effect.

@@ -3,8 +3,9 @@
 use flowloom_isa::MapKind;
 use flowloom_isa::helpers::{self, Parameter};
 
-use super::{Invalid, Site};
-use crate::build::{Argument, Dataflow, Pattern, Table, fits_helper};
+use super::invalid::{Invalid, Site};
+use crate::dataflow::{Argument, Dataflow, Pattern, Table};
+use crate::sources::fits_helper;
 
 /// Each pattern fits its helper; its map exists, and has keys and values of these sizes.
 pub(super) fn patterns(dataflow: &Dataflow, found: &mut Vec<Invalid>) {

@@ -18,9 +18,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use flowloom_isa::op::AtomicOp;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::Invalid;
+use super::invalid::Invalid;
 use crate::access::{Access, Touch};
-use crate::build::Dataflow;
+use crate::dataflow::Dataflow;
 use crate::graph::{Binary, Effect, Id, Kind};
 use crate::pass::differ;
 use crate::predicates::Predicates;

@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{remade, same};
-use crate::build::{Dataflow, Reach, Reaching};
+use crate::dataflow::{Dataflow, Reach, Reaching};
 use crate::graph::{Compare, Graph, Id, Input, Kind, Node};
 use places::{Places, any};
 

@@ -7,7 +7,7 @@ use flowloom_testkit::Rng;
 use super::drawn;
 use super::weights::weight_of;
 use crate::arith;
-use crate::build::{Dataflow, Ending};
+use crate::dataflow::{Dataflow, Ending};
 use crate::graph::{Binary, Compare, Graph, Id, Input, Kind};
 use crate::rules::apply::rewrite_by;
 use crate::rules::instance::instances;
