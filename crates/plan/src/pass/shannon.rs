@@ -45,7 +45,7 @@ pub(super) fn run(dataflow: &Dataflow, target: &Target) -> Dataflow {
         return dataflow.clone();
     }
     let critical = critical(dataflow, target);
-    let mut late = Late { target: target, arrivals: Arrivals::default(), blocks: Vec::new() };
+    let mut late = Late { target, arrivals: Arrivals::default(), blocks: Vec::new() };
     let shorter = rebuilt(dataflow, |graph, id, node| {
         let stages = target.block_stages(dataflow, id);
         let plain = same(graph, node);

@@ -4,13 +4,15 @@
 //! in brackets is the width of a node in bits.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+#[path = "../../ir/tests/translation/mod.rs"]
 mod translation;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use flowloom_ir::{Binary, Dataflow, Effect, Id, Kind, PASSES, Pass};
+use flowloom_ir::{Binary, Dataflow, Effect, Id, Input, Kind};
 use flowloom_isa::op::Size;
+use flowloom_plan::{PASSES, Pass, Target};
 use flowloom_testkit::{Rng, golden};
 use translation::{built, first_difference, nodes, program, reads_first};
 
@@ -198,16 +200,16 @@ fn pass(name: &str) -> &'static Pass {
 #[test]
 fn each_pass_changes_its_program_as_shown() {
     let seed = Rng::from_env(1).next_u64();
-    let examples = examples();
+    let (examples, target) = (examples(), Target::default());
     for example in &examples {
         let program = program(&example.pass.replace('-', "_"), &MAPS, &example.body);
         let mut before = built(&program);
         for name in example.first {
-            before = pass(name).apply(&before);
+            before = pass(name).apply(&before, &target);
         }
         (example.prepare)(&mut before);
         let own = pass(example.pass);
-        let after = own.apply(&before);
+        let after = own.apply(&before, &target);
         let order = if own.name == "state-slices" { reads_first(&after) } else { after.graph.ids().collect() };
         assert_eq!(first_difference(&program, &before, (&after, order), seed), None, "{}", own.name);
         let is_whole = own.name == "dead-code";
@@ -220,4 +222,23 @@ fn each_pass_changes_its_program_as_shown() {
     let shown: BTreeSet<&str> = examples.iter().map(|example| example.pass).collect();
     let all: BTreeSet<&str> = PASSES.iter().map(|pass| pass.name).collect();
     assert_eq!(shown, all, "each pass has an example");
+}
+
+/// A pass that breaks an invariant is stopped, with its name and the invariant.
+#[test]
+#[cfg(debug_assertions)]
+fn a_broken_pass_is_named() {
+    let program = program("guarded", &MAPS, "r0 = *(u8 *)(r7 + 1)\n");
+    let broken = Pass {
+        name: "broken",
+        does: "makes the verdict a byte",
+        run: |dataflow, _| {
+            let mut broken = dataflow.clone();
+            broken.ending.verdict = nodes(&broken, |kind| matches!(kind, Kind::Input(Input::Byte(_))))[0];
+            broken
+        },
+    };
+    let stopped = std::panic::catch_unwind(|| broken.apply(&built(&program), &Target::default())).unwrap_err();
+    let message = stopped.downcast_ref::<String>().unwrap();
+    assert_eq!(message, "pass `broken` breaks program `guarded`: output `verdict` has 8 bits, expected 32");
 }
