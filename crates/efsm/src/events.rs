@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use flowloom_engine::Event;
 
-use crate::model::{Function, Level, Log, Logged, Shown, StepKind};
+use crate::model::{Function, Level, Log, LogFormat, Logged, StepKind};
 
 /// The ring buffer of records.
 pub const EVENTS_MAP: &str = "fl_events";
@@ -174,7 +174,7 @@ impl Reader {
             let (bytes, after) = rest.split_at_checked(logged.len_bytes() as usize)?;
             let mut wide = [0; 16];
             wide[..bytes.len()].copy_from_slice(bytes);
-            values.push((logged.name.clone(), shown(u128::from_le_bytes(wide), logged.shown)));
+            values.push((logged.name.clone(), formatted(u128::from_le_bytes(wide), logged.format)));
             rest = after;
         }
         let place = format!("{}:{line}", self.file);
@@ -182,17 +182,17 @@ impl Reader {
     }
 }
 
-fn shown(value: u128, shown: Shown) -> Value {
+fn formatted(value: u128, format: LogFormat) -> Value {
     let number = value as u64;
-    match shown {
-        Shown::Unsigned => Value::Unsigned(number),
-        Shown::Signed => Value::Signed(number as i64),
-        Shown::Ipv4 => Value::Address(IpAddr::V4(Ipv4Addr::from_bits(number as u32))),
-        Shown::Address => {
+    match format {
+        LogFormat::Unsigned => Value::Unsigned(number),
+        LogFormat::Signed => Value::Signed(number as i64),
+        LogFormat::Ipv4 => Value::Address(IpAddr::V4(Ipv4Addr::from_bits(number as u32))),
+        LogFormat::Address => {
             let address = Ipv6Addr::from_bits(value);
             Value::Address(address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4))
         }
-        Shown::Mac => {
+        LogFormat::Mac => {
             let [_, _, mac @ ..] = number.to_be_bytes();
             Value::Mac(mac)
         }

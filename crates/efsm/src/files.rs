@@ -17,7 +17,7 @@ pub struct NoFiles;
 
 impl Files for NoFiles {
     fn read(&self, _: &str) -> Result<String, String> {
-        Err("a source that stands alone has no files".to_owned())
+        Err("a source without a path has no files".to_owned())
     }
 }
 

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn published_values_are_met() {
+    fn hashes_equal_published_values() {
         // lookup3.c, `driver5`: `hashlittle` of bytes, which differs from `hashword` in that its length counts bytes.
         let bytes = |text: &[u8], seed: u32| {
             let words = text.chunks(4).map(|word| {

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_of_values_are_what_they_say() {
+    fn interval_operations_equal_a_model() {
         let values = |set: &[Interval]| -> Vec<u128> {
             (0..=15).filter(|v| set.iter().any(|(l, h)| (l..=h).contains(&v))).collect()
         };

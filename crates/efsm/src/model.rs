@@ -452,7 +452,7 @@ pub enum Expr {
         rotate_bits: u8,
     },
     /// The smaller or larger of two values.
-    Extreme {
+    MinMax {
         /// The larger instead of the smaller.
         max: bool,
         /// Whether the comparison is signed.
@@ -631,12 +631,12 @@ pub struct Logged {
     /// The value.
     pub value: NewValue,
     /// The format for readers.
-    pub shown: Shown,
+    pub format: LogFormat,
 }
 
 /// The format of a logged value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Shown {
+pub enum LogFormat {
     /// An unsigned number.
     Unsigned,
     /// A signed number.

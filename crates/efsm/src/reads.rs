@@ -16,7 +16,7 @@ impl Expr {
             Expr::Not(inner) => inner.walk(visit),
             Expr::Binary(_, left, right)
             | Expr::RotateRight { left, right, .. }
-            | Expr::Extreme { left, right, .. }
+            | Expr::MinMax { left, right, .. }
             | Expr::Ewma { average: left, sample: right, .. } => {
                 left.walk(visit);
                 right.walk(visit);
@@ -319,10 +319,11 @@ mod tests {
     use crate::model::Span;
 
     #[test]
-    fn steps_need_what_the_row_itself_does_not_bring() {
-        let made = |header| HeaderTemplate { header, values: Vec::new() };
-        let push = |header| StepKind::Push(made(header));
-        let tunnel = || StepKind::Encapsulate(vec![made(Header::Ipv4), made(Header::Udp), made(Header::Gtpu)]);
+    fn steps_require_headers_that_the_row_does_not_push() {
+        let template = |header| HeaderTemplate { header, values: Vec::new() };
+        let push = |header| StepKind::Push(template(header));
+        let tunnel =
+            || StepKind::Encapsulate(vec![template(Header::Ipv4), template(Header::Udp), template(Header::Gtpu)]);
         let (vlan, mpls) = (Header::Vlan, Header::Mpls);
         for (steps, expected) in [
             (vec![push(vlan)], vec!["eth.type"]),

@@ -94,7 +94,7 @@ fn destinations_widen_and_signs_widen() {
 }
 
 #[test]
-fn serial_order_takes_the_widest_carrier() {
+fn serial_order_uses_the_widest_operand() {
     for (text, bits) in [
         ("tcp.seq before r32", 32),
         ("r8 after 5", 8),
@@ -121,7 +121,7 @@ fn serial_order_takes_the_widest_carrier() {
 }
 
 #[test]
-fn addresses_become_masks_and_mapped_values() {
+fn addresses_lower_to_masks_and_mapped_values() {
     let mapped = 0xffff_0000_0000_u128;
     let masked =
         |name, mask, value, negated| Condition::Masked { operand: Wide::Field(field(name)), mask, value, negated };
@@ -169,7 +169,7 @@ fn writes_of_addresses_choose_their_family() {
 }
 
 #[test]
-fn negation_turns_relations_around() {
+fn negation_inverts_relations() {
     let shown = |text: &str| format!("{:?}", condition(text));
     for (negated, plain) in [("!(r8 < 5)", "r8 >= 5"), ("!(r8 == 5)", "r8 != 5"), ("!(r8 >= r16)", "r8 < r16")] {
         assert_eq!(shown(negated), shown(plain));
@@ -246,7 +246,7 @@ fn constants_are_exact() {
 }
 
 #[test]
-fn what_is_wrong_has_its_code() {
+fn errors_have_their_code() {
     for (text, code) in [
         ("on only when s8 < r64 { drop; }", "sign_mismatch"),
         ("on only when s64 < now { drop; }", "sign_mismatch"),

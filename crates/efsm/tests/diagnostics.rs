@@ -44,7 +44,7 @@ fn sources() -> Vec<PathBuf> {
 }
 
 #[test]
-fn wrong_programs_are_explained() {
+fn diagnostics_equal_their_goldens() {
     let sources = sources();
     assert!(sources.len() >= 20, "only {} wrong programs", sources.len());
     let mut codes = std::collections::BTreeSet::new();
@@ -64,7 +64,7 @@ fn wrong_programs_are_explained() {
 }
 
 #[test]
-fn parameters_from_outside_are_judged() {
+fn given_parameters_are_checked() {
     let text = "function f;\nparam limit: u16 = 5;\nparam server: ipv4 = 10.0.0.1;\nparam gap: time = 1s;\nparam out: port;\n\
                 stateful s {\n    key ip.src;\n    states a, b;\n    on a when l4.dport == limit && ip.dst == server -> b (idle gap) { forward; }\n    \
                 on b { drop; }\n}\n";
@@ -91,7 +91,7 @@ fn parameters_from_outside_are_judged() {
 }
 
 #[test]
-fn files_of_sets_are_judged() {
+fn set_files_are_checked() {
     let source = "function f;\nset blocked = file(\"blocked.txt\");\nstateless e {\n    when ip.src in blocked { drop; }\n    \
                   when ip.src == 10.0.0.1 { drop; }\n    otherwise { pass; }\n}\n";
     let many: String = (0..65_537_u32).map(|i| format!("{}\n", std::net::Ipv4Addr::from_bits(i * 2))).collect();

@@ -29,7 +29,7 @@ fn sources() -> Vec<(PathBuf, String)> {
 }
 
 #[test]
-fn formatted_functions_mean_the_same() {
+fn formatting_preserves_the_model() {
     let (mut formatted, mut compiled) = (0, 0);
     for (path, text) in sources() {
         let name = path.display().to_string();
@@ -43,7 +43,7 @@ fn formatted_functions_mean_the_same() {
         match (before, after) {
             (Ok((before, _)), Ok((after, _))) => {
                 compiled += 1;
-                assert_eq!(common::without_places(&before), common::without_places(&after), "{name}");
+                assert_eq!(common::without_spans(&before), common::without_spans(&after), "{name}");
             }
             (Err(before), Err(after)) => {
                 let messages = |list: &[flowloom_efsm::Diagnostic]| {
@@ -59,7 +59,7 @@ fn formatted_functions_mean_the_same() {
 }
 
 #[test]
-fn other_white_space_comes_to_the_same() {
+fn formatting_ignores_input_white_space() {
     let mut count = 0;
     for (path, text) in sources() {
         // A comment ends at its line end, so only a source without comments can be joined to one line.
@@ -108,7 +108,7 @@ fn scattered(rng: &mut Rng, words: &[&str]) -> String {
 }
 
 #[test]
-fn every_layout_of_a_source_is_read_and_settles() {
+fn formatting_is_idempotent_for_every_layout() {
     let mut rng = Rng::from_env(0x5eed);
     let sources = sources();
     let mut count = 0;
@@ -127,7 +127,7 @@ fn every_layout_of_a_source_is_read_and_settles() {
         assert!(once.lines().all(|line| line.trim_end() == line && !line.contains('\t')), "{once}");
         assert!(!once.contains("\n\n\n"), "{once}");
         if let (Ok((before, _)), Ok((after, _))) = (compile(&name, &bare, &[]), compile(&name, &once, &[])) {
-            assert_eq!(common::without_places(&before), common::without_places(&after), "{name}");
+            assert_eq!(common::without_spans(&before), common::without_spans(&after), "{name}");
             count += 1;
         }
     }
@@ -181,7 +181,7 @@ fn row(rng: &mut Rng) -> String {
 }
 
 #[test]
-fn random_functions_settle() {
+fn formatting_is_idempotent_for_random_functions() {
     let mut rng = Rng::from_env(0xf0f0);
     for _ in 0..400 {
         let rows: Vec<String> = (0..1 + rng.below(4)).map(|_| row(&mut rng)).collect();

@@ -66,7 +66,7 @@ fn given(params: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn shipped_functions_compile_without_a_word() {
+fn shipped_functions_compile_without_diagnostics() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models");
     for (name, text) in shipped() {
         let (function, warnings) = compile(&name, &text, &[]).unwrap();
@@ -79,7 +79,7 @@ fn shipped_functions_compile_without_a_word() {
 }
 
 #[test]
-fn forward_goes_to_out_where_it_is_set_and_passes_where_it_is_not() {
+fn forward_uses_the_port_out_or_passes() {
     for (name, text) in shipped().into_iter().filter(|(_, text)| text.contains("param out: port")) {
         let terminals = |params: &[(&str, &str)]| {
             let (function, _) = compile(&name, &text, &given(params)).unwrap();
@@ -108,7 +108,7 @@ fn parameters_become_constants() {
 }
 
 #[test]
-fn states_of_a_row_stand_in_their_order() {
+fn states_of_a_row_are_in_order() {
     let text = "function f; stateful s { key ip.src; states a, b, c; on c, a -> b { drop; } on any -> c { pass; } }";
     let (function, _) = compile("f", text, &[]).unwrap();
     let states: Vec<_> = function.elements[0].rows.iter().map(|r| r.states.clone()).collect();

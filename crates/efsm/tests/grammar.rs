@@ -106,7 +106,7 @@ fn named() -> BTreeSet<String> {
 }
 
 #[test]
-fn the_grammar_names_every_keyword_and_no_other() {
+fn the_grammar_has_exactly_the_keywords() {
     let keywords: BTreeSet<String> = keywords().map(str::to_owned).collect();
     let named = named();
     let missing: Vec<_> = keywords.difference(&named).collect();
@@ -118,25 +118,25 @@ fn the_grammar_names_every_keyword_and_no_other() {
 }
 
 /// Derives random sentences.
-struct Draw<'a> {
+struct Deriver<'a> {
     rules: &'a BTreeMap<String, Form>,
     rng: Rng,
     used: BTreeSet<&'a str>,
 }
 
-impl<'a> Draw<'a> {
-    fn draw(&mut self, form: &'a Form, depth: u32, text: &mut Vec<String>) {
+impl<'a> Deriver<'a> {
+    fn deriver(&mut self, form: &'a Form, depth: u32, text: &mut Vec<String>) {
         match form {
             Form::Word(word) => text.push(word.clone()),
-            Form::Sequence(forms) => forms.iter().for_each(|form| self.draw(form, depth, text)),
+            Form::Sequence(forms) => forms.iter().for_each(|form| self.deriver(form, depth, text)),
             Form::Choice(forms) => {
                 // At this depth the shortest alternative ends the recursion.
                 let pick = if depth > 18 { self.shortest(forms) } else { self.rng.below(forms.len()) };
-                self.draw(&forms[pick], depth, text);
+                self.deriver(&forms[pick], depth, text);
             }
             Form::Maybe(form) => {
                 if depth < 18 && self.rng.chance(1, 2) {
-                    self.draw(form, depth, text);
+                    self.deriver(form, depth, text);
                 }
             }
             Form::Repeated(form) => {
@@ -147,7 +147,7 @@ impl<'a> Draw<'a> {
                     _ => 0,
                 };
                 for _ in 0..count {
-                    self.draw(form, depth, text);
+                    self.deriver(form, depth, text);
                 }
             }
             Form::Rule(name) => match name.as_str() {
@@ -162,7 +162,7 @@ impl<'a> Draw<'a> {
                     let (name, form) =
                         self.rules.get_key_value(rule).unwrap_or_else(|| panic!("there is no rule `{rule}`"));
                     self.used.insert(name);
-                    self.draw(form, depth + 1, text);
+                    self.deriver(form, depth + 1, text);
                 }
             },
         }
@@ -182,13 +182,13 @@ impl<'a> Draw<'a> {
 }
 
 #[test]
-fn the_parser_reads_every_sentence_of_the_grammar() {
+fn the_parser_accepts_sentences_of_the_grammar() {
     let rules = rules();
-    let mut draw = Draw { rules: &rules, rng: Rng::from_env(0x9a33), used: BTreeSet::new() };
+    let mut deriver = Deriver { rules: &rules, rng: Rng::from_env(0x9a33), used: BTreeSet::new() };
     let (mut seen, mut too_long) = (BTreeSet::new(), 0);
     for _ in 0..1500 {
         let mut text = Vec::new();
-        draw.draw(&rules["file"], 0, &mut text);
+        deriver.deriver(&rules["file"], 0, &mut text);
         // The grammar does not exclude a second `function`.
         let rest = text.windows(3).enumerate().filter(|(_, w)| w[0] == "function" && w[2] == ";").map(|(i, _)| i);
         let skip: Vec<usize> = rest.flat_map(|i| i..i + 3).collect();
@@ -209,7 +209,7 @@ fn the_parser_reads_every_sentence_of_the_grammar() {
     assert!(too_long < 150, "{too_long} sentences beyond the limit");
     let missing: Vec<_> = named().into_iter().filter(|word| !seen.contains(word)).collect();
     assert!(missing.is_empty(), "never drawn: {missing:?}");
-    let unused: Vec<_> = rules.keys().filter(|rule| *rule != "file" && !draw.used.contains(rule.as_str())).collect();
+    let unused: Vec<_> = rules.keys().filter(|rule| *rule != "file" && !deriver.used.contains(rule.as_str())).collect();
     assert!(unused.is_empty(), "never used: {unused:?}");
 }
 

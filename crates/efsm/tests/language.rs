@@ -103,7 +103,7 @@ fn contexts_are_preloaded() {
 }
 
 #[test]
-fn preloaded_keys_of_both_directions_are_one() {
+fn preloaded_keys_of_both_directions_are_equal() {
     let text = |preload: &str| {
         format!(
             "stateful s {{ key biflow(ipv4.src, ipv4.dst, udp.sport, udp.dport); states a; {preload} on a {{ pass; }} }}"
@@ -139,7 +139,7 @@ fn metadata_is_part_of_keys() {
 }
 
 #[test]
-fn addresses_are_moved_and_compared() {
+fn addresses_are_assigned_and_compared() {
     let function = quiet(
         "param server: ip = 192.0.2.1;\nmeta from: ip;\nstateful s { key ip.src; states a;\n\
          reg opener: ip = 10.0.0.1; reg six: ipv6 = 2001:db8::1; reg four: ipv4 = 10.0.0.9; global last: ip;\n\
@@ -189,7 +189,7 @@ fn flood_ends_a_row() {
 }
 
 #[test]
-fn parts_of_contexts_are_no_registers() {
+fn context_parts_cannot_name_registers() {
     let text = |name: &str| {
         format!(
             "function f;\nstateful s {{ key ip.src; full evict oldest; states a, b; reg {name}: u64;\n\
@@ -207,7 +207,7 @@ fn parts_of_contexts_are_no_registers() {
 }
 
 #[test]
-fn names_may_stand_above_their_declaration() {
+fn names_may_be_used_before_their_declaration() {
     quiet(
         "stateless s { when ip.ttl < limit { mark = most; goto next; } otherwise { pass; } } \
          stateless t { when mark == most { forward(out); } otherwise { pass; } } \
@@ -216,7 +216,7 @@ fn names_may_stand_above_their_declaration() {
 }
 
 #[test]
-fn a_table_has_at_most_as_many_contexts_as_a_map_has_entries() {
+fn table_size_is_limited_by_map_entries() {
     let text = |size: &str| {
         format!("stateful s {{ key ip.src; size {size}; states s; reg n: u8; on s -> s (idle 9s) {{ n = 1; pass; }} }}")
     };
@@ -228,7 +228,7 @@ fn a_table_has_at_most_as_many_contexts_as_a_map_has_entries() {
 }
 
 #[test]
-fn a_byte_order_mark_may_start_a_source_and_is_named_elsewhere() {
+fn a_byte_order_mark_is_allowed_only_at_the_start() {
     let element = "stateless s { always { pass; } }";
     let read = |text: String| compile("f", &text, &[]);
     let (function, warnings) = read(format!("\u{feff}function f;\n{element}")).unwrap();

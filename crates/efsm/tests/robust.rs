@@ -20,7 +20,7 @@ struct Tally {
 
 impl Tally {
     /// Compiles `text` and checks the result; renders the diagnostics if `shown`.
-    fn judge(&mut self, text: &str, shown: bool) {
+    fn check(&mut self, text: &str, shown: bool) {
         let said = match compile("random.efsm", text, &[]) {
             Ok((function, warnings)) => {
                 self.accepted += 1;
@@ -89,11 +89,11 @@ fn split(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn every_truncation_is_judged() {
+fn every_truncation_is_checked() {
     let mut tally = Tally::default();
     for (_, text) in shipped() {
         for end in (0..=text.len()).filter(|&i| text.is_char_boundary(i)) {
-            tally.judge(&text[..end], end % 16 == 0);
+            tally.check(&text[..end], end % 16 == 0);
         }
     }
     println!("{tally:?}");
@@ -101,7 +101,7 @@ fn every_truncation_is_judged() {
 }
 
 #[test]
-fn mutated_sources_are_judged() {
+fn mutated_sources_are_checked() {
     let mut rng = Rng::from_env(0x6c61_6e67);
     let sources = sources();
     let pool: Vec<&str> = sources.iter().flat_map(|s| split(s)).collect();
@@ -133,14 +133,14 @@ fn mutated_sources_are_judged() {
                 parts.push("");
             }
         }
-        tally.judge(&parts.concat(), round % 8 == 0);
+        tally.check(&parts.concat(), round % 8 == 0);
     }
     println!("{tally:?}");
     assert!(tally.accepted > 100 && tally.refused > 2000, "{tally:?}");
 }
 
 #[test]
-fn mutated_bytes_are_judged() {
+fn mutated_bytes_are_checked() {
     let mut rng = Rng::from_env(0x6279_7465);
     let sources = sources();
     let mut tally = Tally::default();
@@ -153,14 +153,14 @@ fn mutated_bytes_are_judged() {
             let at = rng.below(bytes.len());
             bytes[at] = rng.next_u64() as u8;
         }
-        tally.judge(&String::from_utf8_lossy(&bytes), round % 4 == 0);
+        tally.check(&String::from_utf8_lossy(&bytes), round % 4 == 0);
     }
     println!("{tally:?}");
     assert!(tally.refused > 1000, "{tally:?}");
 }
 
 #[test]
-fn random_words_are_judged() {
+fn random_words_are_checked() {
     let mut rng = Rng::from_env(0x776f_7264);
     let sources = sources();
     let pool: Vec<&str> =
@@ -177,32 +177,32 @@ fn random_words_are_judged() {
                 text.push(' ');
             }
         }
-        tally.judge(&text, round % 4 == 0);
+        tally.check(&text, round % 4 == 0);
     }
     println!("{tally:?}");
     assert!(tally.refused > 2000, "{tally:?}");
 }
 
 #[test]
-fn long_and_deep_sources_are_judged() {
+fn long_and_deep_sources_are_checked() {
     let mut tally = Tally::default();
     for (open, close) in
         [("(", ")"), ("!", ""), ("~", ""), ("-", ""), ("min(1, ", ")"), ("ip.ttl + ", ""), ("{", "}"), ("a, ", "")]
     {
         for place in ["", "const c = ", "stateless s { when ", "stateful s { states ", "stateless s { always { x = "] {
             let text = format!("function f; {place}{}1{}", open.repeat(50_000), close.repeat(50_000));
-            tally.judge(&text, false);
+            tally.check(&text, false);
         }
     }
     for joined in [" && ", " || "] {
         let conditions = vec!["ip.ttl == 1"; 100_000].join(joined);
-        tally.judge(
+        tally.check(
             &format!("function f; stateless s {{ when {conditions} {{ pass; }} otherwise {{ drop; }} }}"),
             false,
         );
     }
     let many = (0..70_000).map(|i| format!("meta m{i}: u8;\n")).collect::<String>();
-    tally.judge(&format!("function f; {many} stateless s {{ always {{ pass; }} }}"), false);
+    tally.check(&format!("function f; {many} stateless s {{ always {{ pass; }} }}"), false);
     println!("{tally:?}");
     assert_eq!(tally.accepted, 0, "{tally:?}");
 }

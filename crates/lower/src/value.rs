@@ -449,7 +449,7 @@ impl Lowering<'_> {
                 let amount = self.eval(right, width, env);
                 self.rotate(value, amount, width, (*rotate_bits).into())
             }
-            Expr::Extreme { max, signed, left, right } => {
+            Expr::MinMax { max, signed, left, right } => {
                 let left = self.eval(left, width, env);
                 let right = self.eval(right, width, env);
                 let result = self.own(left);

@@ -7,8 +7,8 @@
 use std::sync::{Arc, LazyLock};
 
 use flowloom_efsm::model::{
-    Actions, BinaryOp, Destination, Element, Expr, Function, HeaderTemplate, Key, KeyPart, Level, Log, Logged,
-    NewValue, NextState, Otherwise, Policy, Preloaded, Row, Shown, Source, Span, Stateful, Step, StepKind, Successor,
+    Actions, BinaryOp, Destination, Element, Expr, Function, HeaderTemplate, Key, KeyPart, Level, Log, LogFormat,
+    Logged, NewValue, NextState, Otherwise, Policy, Preloaded, Row, Source, Span, Stateful, Step, StepKind, Successor,
     Terminal, Type, Update, Variable, Wide, Width, Write, WriteTarget,
 };
 use flowloom_wire::field::{FIVE_TUPLE, FieldId, Source as FieldSource};
@@ -317,13 +317,13 @@ impl Maker {
         let id = self.logs;
         self.logs += 1;
         let values = (0..self.rng.below(4)).map(|i| {
-            let (value, shown) = if self.rng.percent(25) {
-                (NewValue::Wide(self.wide(scope)), Shown::Address)
+            let (value, format) = if self.rng.percent(25) {
+                (NewValue::Wide(self.wide(scope)), LogFormat::Address)
             } else {
                 let (value, _) = self.expr(scope, 1);
-                (NewValue::Number { value, width: Width::W64 }, Shown::Unsigned)
+                (NewValue::Number { value, width: Width::W64 }, LogFormat::Unsigned)
             };
-            Logged { name: format!("v{i}"), value, shown }
+            Logged { name: format!("v{i}"), value, format }
         });
         let values = values.collect();
         StepKind::Log(Log { id, level: Level::Alert, text: format!("report {id}"), values })

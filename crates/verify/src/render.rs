@@ -275,7 +275,7 @@ impl Names<'_> {
             Expr::RotateRight { left, right, rotate_bits } => {
                 format!("ror{rotate_bits}({}, {})", self.expr(left), self.expr(right))
             }
-            Expr::Extreme { max, signed, left, right } => {
+            Expr::MinMax { max, signed, left, right } => {
                 let name = if *max { "max" } else { "min" };
                 format!("{name}{}({}, {})", if *signed { "s" } else { "" }, self.expr(left), self.expr(right))
             }

@@ -145,7 +145,7 @@ pub(crate) fn replace(expr: &mut Expr, with: &dyn Fn(&Expr) -> Option<Expr>) {
         Expr::Not(inner) => replace(inner, with),
         Expr::Binary(_, left, right)
         | Expr::RotateRight { left, right, .. }
-        | Expr::Extreme { left, right, .. }
+        | Expr::MinMax { left, right, .. }
         | Expr::Ewma { average: left, sample: right, .. } => {
             replace(left, with);
             replace(right, with);
@@ -511,7 +511,7 @@ fn undo(rng: &mut Rng, expr: &Expr, target: u64, width: Width, values: &Values<'
             let before = if by == 0 { whole } else { (whole << by | whole >> (n - by)) & u64::MAX >> (64 - n) };
             undo(rng, left, before, width, values, wants);
         }
-        Expr::Extreme { left, right, .. } => {
+        Expr::MinMax { left, right, .. } => {
             let inner = if reads_packet(left) { left } else { right };
             undo(rng, inner, target, width, values, wants);
         }

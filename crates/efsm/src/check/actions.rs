@@ -11,7 +11,7 @@ use crate::syntax::ast::{self, Block, Expr as Tree, ExprKind, Name, Statement};
 use super::Checker;
 use super::constant::{Constant, type_name, type_range};
 use super::names::Symbol;
-use super::numeric::{Arithmetic, Facts};
+use super::numeric::{ArithmeticMode, ExprTraits};
 use super::operand::{Leaf, Operand, OperandKind};
 use crate::layout::PORT_COUNT;
 
@@ -79,8 +79,8 @@ impl<'s> Checker<'s, '_> {
                 is_reported = true;
                 self.sink
                     .error(Code::AfterTerminal, span, "an action after the terminal action", "never reached")
-                    .also(before, "the packet leaves here")
-                    .help("the terminal action is the last of a block, and there is one");
+                    .secondary_label(before, "the packet leaves here")
+                    .help("a block has one terminal action, as its last statement");
             }
             match statement {
                 Statement::Assign { target, op, value, span } => {
@@ -107,12 +107,12 @@ impl<'s> Checker<'s, '_> {
             }
         }
         self.sees_updates = false;
-        self.check_balance(&effects.actions.steps);
-        if terminal.is_none() && !block.is_damaged {
+        self.check_pop_count(&effects.actions.steps);
+        if terminal.is_none() && !block.has_syntax_errors {
             let end = block.span.end;
             let place = Span { start: end.saturating_sub(1), end };
             self.sink
-                .error(Code::NoTerminal, place, "the block does not say what becomes of the packet", "a terminal action is missing before this")
+                .error(Code::NoTerminal, place, "the block has no terminal action", "no terminal action before this")
                 .help("end the block with `drop;`, `pass;`, `punt;`, `forward;`, `forward(port);`, `reply;`, `flood;` or `goto ELEMENT;`");
         }
         effects
@@ -140,8 +140,8 @@ impl<'s> Checker<'s, '_> {
                     format!("`{}` is written twice in one row", name.text),
                     "written again",
                 )
-                .also(*first, "first written here")
-                .help("all writes of a row happen at once, so each destination, and each bit of a field, has one");
+                .secondary_label(*first, "first written here")
+                .help("the writes of a row are parallel, so a destination or a bit of a field is written once");
             return None;
         }
         targets.push((target, span));
@@ -205,9 +205,9 @@ impl<'s> Checker<'s, '_> {
         }
         if matches!(name.text, "now" | "state") {
             let help = if name.text == "state" {
-                "the next state stands before the block: `-> STATE`"
+                "write the next state before the block: `-> STATE`"
             } else {
-                "time comes with the packet"
+                "`now` is the arrival time of the packet"
             };
             self.sink
                 .error(Code::NotWritable, name.span, format!("`{}` cannot be written", name.text), "read only")
@@ -240,21 +240,23 @@ impl<'s> Checker<'s, '_> {
     fn report_read_only(&mut self, field: FieldId, span: Span) {
         let name = field.name();
         let last = name.split('.').nth(1).unwrap_or_default();
-        let (why, help) = match (field.source(), last) {
-            (Source::PacketPort, _) => ("it is where the packet came from", "choose the way out with `forward(port);`"),
-            (_, "checksum") => ("checksums follow every write by themselves", "remove the write"),
+        let (reason, help) = match (field.source(), last) {
+            (Source::PacketPort, _) => {
+                ("it is the port the packet arrived on", "choose the output port with `forward(port);`")
+            }
+            (_, "checksum") => ("checksums are updated automatically", "remove the write"),
             (_, "len") => ("lengths follow from the bytes of the packet", "remove the write"),
             (Source::TcpPayloadLen(_), _) => ("it is computed from the lengths of the headers", "remove the write"),
-            (_, "type" | "proto" | "next") => ("it says which header follows", "headers cannot be changed into others"),
+            (_, "type" | "proto" | "next") => ("it selects the next header", "the kind of a header cannot be changed"),
             (_, "version" | "ihl" | "doff") => {
-                ("it says how the header is to be read", "headers cannot be changed into others")
+                ("it determines the layout of the header", "the kind of a header cannot be changed")
             }
-            (_, "df" | "mf" | "frag") => ("it says how the packet was cut into fragments", "remove the write"),
-            _ => ("it is not part of the bytes that rows may change", "remove the write"),
+            (_, "df" | "mf" | "frag") => ("it describes fragmentation", "remove the write"),
+            _ => ("it is not in the writable bytes", "remove the write"),
         };
         self.sink
-            .error(Code::ReadOnlyField, span, format!("`{name}` cannot be written: {why}"), "read only")
-            .help(format!("{help}; `flowloom fields` shows what can be written"));
+            .error(Code::ReadOnlyField, span, format!("`{name}` cannot be written: {reason}"), "read only")
+            .help(format!("{help}; `flowloom fields` lists the writable fields"));
     }
 
     pub(super) fn slot(&self, target: Target, name: &str) -> Slot {
@@ -271,17 +273,17 @@ impl<'s> Checker<'s, '_> {
 
     /// Lowers an expression for a destination, and chooses the width of its arithmetic.
     pub(super) fn value(&mut self, value: &Operand, slot: &Slot) -> Option<(Expr, Width)> {
-        let mut facts = Facts::default();
+        let mut facts = ExprTraits::default();
         self.gather(value, &mut facts)?;
         if let Some(unit_ns) = slot.unit_ns {
             self.gather_unit(unit_ns, slot.ty.width_bits, value.span, &mut facts)?;
         }
-        let how = self.arithmetic(&facts, slot.ty.width_bits, false)?;
+        let mode = self.arithmetic(&facts, slot.ty.width_bits, false)?;
         self.check_clock(&facts, slot.ty.width_bits.into(), value.span)?;
         if let OperandKind::Constant(constant) = value.kind {
-            self.check_fits(constant, how.unit_ns, slot.ty, &slot.name, value.span)?;
+            self.check_fits(constant, mode.unit_ns, slot.ty, &slot.name, value.span)?;
         }
-        Some((self.build(value, how)?, how.width))
+        Some((self.build(value, mode)?, mode.width))
     }
 
     /// Checks that a constant is in the range of a type. Returns its bits.
@@ -327,7 +329,7 @@ impl<'s> Checker<'s, '_> {
                 {
                     return Some(Terminal::Pass);
                 }
-                let operand = self.narrow(port)?;
+                let operand = self.narrow_operand(port)?;
                 Terminal::Forward(self.port(&operand)?)
             }
             ast::Terminal::Goto(name) => Terminal::Goto(self.goto(*name, element)?),
@@ -344,7 +346,7 @@ impl<'s> Checker<'s, '_> {
                     .error(
                         Code::WrongKind,
                         span,
-                        format!("{} is no port", constant.kind()),
+                        format!("{} is not a port", constant.kind()),
                         "expected the number of a port",
                     )
                     .help(format!("ports have numbers from 0 to {most}"));
@@ -365,7 +367,7 @@ impl<'s> Checker<'s, '_> {
         if let OperandKind::Constant(constant) = operand.kind {
             return Some(Expr::Constant(self.check_port(constant, operand.span)?));
         }
-        let mut facts = Facts::default();
+        let mut facts = ExprTraits::default();
         self.gather(operand, &mut facts)?;
         let wide = facts.width_bits.max(facts.now_bits()) > 32;
         if wide && !is_modular(operand) {
@@ -380,7 +382,7 @@ impl<'s> Checker<'s, '_> {
             return None;
         }
         let unit_ns = facts.unit.map_or(1, |(unit_ns, _)| unit_ns);
-        self.build(operand, Arithmetic { width: Width::W32, signed: facts.signed.is_some(), unit_ns })
+        self.build(operand, ArithmeticMode { width: Width::W32, signed: facts.signed.is_some(), unit_ns })
     }
 
     fn goto(&mut self, name: Name<'s>, element: usize) -> Option<u16> {
@@ -395,7 +397,7 @@ impl<'s> Checker<'s, '_> {
             return None;
         }
         let Some(to) = self.elements.iter().position(|e| e.text == name.text) else {
-            if self.names.is_damaged {
+            if self.names.has_syntax_errors {
                 return None;
             }
             let later: Vec<&str> = self.elements.iter().skip(element + 1).map(|e| e.text).collect();
@@ -416,8 +418,8 @@ impl<'s> Checker<'s, '_> {
             let place = if to == element { "itself" } else { "an earlier element" };
             self.sink
                 .error(Code::BackwardGoto, name.span, format!("`goto` to {place}"), "must lead forward")
-                .also(target, format!("`{}` stands here", name.text))
-                .help("a packet goes through the elements in their order, so that it always comes to an end; move the element down");
+                .secondary_label(target, format!("`{}` is declared here", name.text))
+                .help("packets traverse elements in order, which guarantees termination; move the element down");
             return None;
         }
         u16::try_from(to).ok()

@@ -22,7 +22,7 @@ pub(super) struct WideInfo {
     /// Name in the source; empty for constants.
     pub(super) name: String,
     /// True if it holds addresses of either family, with IPv4 addresses mapped to IPv6.
-    pub(super) is_either: bool,
+    pub(super) is_either_family: bool,
     /// The 32-bit field of the IPv4 address, if the value is a field of either family.
     pub(super) v4: Option<FieldId>,
 }
@@ -35,7 +35,7 @@ impl WideInfo {
 
     /// Constants that it accepts, for messages.
     fn expected(&self) -> &'static str {
-        if self.is_either { "an IPv4 or IPv6 address" } else { "an IPv6 address" }
+        if self.is_either_family { "an IPv4 or IPv6 address" } else { "an IPv6 address" }
     }
 }
 
@@ -44,14 +44,14 @@ impl<'s> Checker<'s, '_> {
     pub(super) fn wide(&self, wide: Wide) -> WideInfo {
         let variable = |info: &super::names::VariableInfo<'_>| WideInfo {
             name: info.name.to_owned(),
-            is_either: info.is_either,
+            is_either_family: info.is_either_family,
             v4: None,
         };
         match wide {
-            Wide::Constant(_) => WideInfo { name: String::new(), is_either: false, v4: None },
+            Wide::Constant(_) => WideInfo { name: String::new(), is_either_family: false, v4: None },
             Wide::Field(field) => WideInfo {
                 name: self.field_name(field),
-                is_either: is_either_family(field),
+                is_either_family: is_either_family(field),
                 v4: field.alternatives().first().copied(),
             },
             Wide::Register(i) | Wide::Old(Destination::Register(i)) => variable(&self.names.registers[usize::from(i)]),
@@ -90,10 +90,10 @@ impl<'s> Checker<'s, '_> {
                     .error(
                         Code::WidthMismatch,
                         constant.span,
-                        "an IPv6 address meets a value of at most 64 bits",
+                        "an IPv6 address is compared with a value of at most 64 bits",
                         "128 bits",
                     )
-                    .also(other.span, "at most 64 bits")
+                    .secondary_label(other.span, "at most 64 bits")
                     .help(match text.strip_prefix("ipv4.") {
                         Some(rest) => format!("write `ip.{rest}` or `ipv6.{rest}`"),
                         None => "compare it with `ip.src`, `ip.dst`, `ipv6.src`, `ipv6.dst` or a variable of type `ip`"
@@ -144,11 +144,11 @@ impl<'s> Checker<'s, '_> {
     pub(super) fn address_constant(&mut self, info: &WideInfo, constant: Constant, span: Span) -> Option<u128> {
         match constant {
             Constant::Ipv6(address) => Some(address),
-            Constant::Ipv4(address) if info.is_either => Some(IPV4_MAPPED | u128::from(address)),
+            Constant::Ipv4(address) if info.is_either_family => Some(IPV4_MAPPED | u128::from(address)),
             _ => {
                 let (name, expected) = (&info.name, info.expected());
                 let help = match (constant, name.strip_prefix("ipv6.")) {
-                    (Constant::Ipv4(_), Some(rest)) => format!("IPv4 addresses stand in `ipv4.{rest}` and `ip.{rest}`"),
+                    (Constant::Ipv4(_), Some(rest)) => format!("IPv4 addresses are in `ipv4.{rest}` and `ip.{rest}`"),
                     (Constant::Ipv4(_), None) if !name.contains('.') => {
                         format!("declare `{name}` with the type `ip`, which holds addresses of either family")
                     }
@@ -219,9 +219,9 @@ impl<'s> Checker<'s, '_> {
         let address = self.constant(address_tree, "the address of a prefix");
         let length = self.constant(length_tree, "the length of a prefix");
         let (operand, address, length) = (operand?, address?, length?);
-        let (width_bits, is_either) =
+        let (width_bits, is_either_family) =
             match operand.kind {
-                OperandKind::Wide(wide) => (128, self.wide(wide).is_either),
+                OperandKind::Wide(wide) => (128, self.wide(wide).is_either_family),
                 OperandKind::Leaf(
                     leaf @ (Leaf::Field(_) | Leaf::Register(_) | Leaf::Global(_) | Leaf::Metadata(_)),
                 ) if !self.leaf(leaf).signed => (self.leaf(leaf).width_bits, false),
@@ -239,7 +239,7 @@ impl<'s> Checker<'s, '_> {
             };
         // Value to compare with, and width of the written address in bits.
         let (value, address_bits) = match address {
-            Constant::Ipv4(address) if is_either => (IPV4_MAPPED | u128::from(address), 32),
+            Constant::Ipv4(address) if is_either_family => (IPV4_MAPPED | u128::from(address), 32),
             Constant::Ipv4(address) if width_bits == 32 => (address.into(), 32),
             Constant::Ipv6(address) if width_bits == 128 => (address, 128),
             Constant::Mac(address) if width_bits == 48 => (address.into(), 48),
@@ -284,8 +284,8 @@ impl<'s> Checker<'s, '_> {
                 .error(
                     Code::OutOfRange,
                     address_tree.span,
-                    format!("{} has bits set behind the prefix of {length} bits", address.render()),
-                    "bits behind the prefix",
+                    format!("{} has host bits set outside the prefix of {length} bits", address.render()),
+                    "host bits",
                 )
                 .help(format!("write `{}/{length}`", network.render()));
             return None;
@@ -361,21 +361,27 @@ impl<'s> Checker<'s, '_> {
 
     /// Warns of `0.0.0.0` for a variable of either family: variables start as `::`.
     fn warn_mapped_zero(&mut self, info: &WideInfo, constant: Constant, span: Span) {
-        if info.is_either && constant == Constant::Ipv4(0) {
+        if info.is_either_family && constant == Constant::Ipv4(0) {
             self.sink
                 .warning(
                     Code::Constant,
                     span,
                     format!("`0.0.0.0` is `::ffff:0.0.0.0` in {}, which starts as `::`", info.shown()),
-                    "not the value that stands for no address",
+                    "not the value that means no address",
                 )
                 .help("write `::`");
         }
     }
 
     /// Checks the initial value of a 128-bit variable.
-    pub(super) fn wide_initial(&mut self, name: &str, is_either: bool, value: Constant, span: Span) -> Option<u128> {
-        let info = WideInfo { name: name.to_owned(), is_either, v4: None };
+    pub(super) fn wide_initial(
+        &mut self,
+        name: &str,
+        is_either_family: bool,
+        value: Constant,
+        span: Span,
+    ) -> Option<u128> {
+        let info = WideInfo { name: name.to_owned(), is_either_family, v4: None };
         self.address_constant(&info, value, span)
     }
 }

@@ -20,7 +20,7 @@ const MOST_CONDITIONS: usize = 1024;
 
 impl<'s> Checker<'s, '_> {
     /// Lowers the conditions of a row. `None` if an error was reported.
-    pub(super) fn conditions_of(&mut self, row: &ast::Row<'s>) -> Option<Vec<Vec<Condition>>> {
+    pub(super) fn disjunctive_normal_form(&mut self, row: &ast::Row<'s>) -> Option<Vec<Vec<Condition>>> {
         self.is_expanded = false;
         let mut all = Some(vec![Vec::new()]);
         for condition in &row.conditions {
@@ -112,33 +112,33 @@ impl<'s> Checker<'s, '_> {
                 .help("as in `present(udp)`, `present(inner.tcp)` or `present(tcp.opt.wscale)`");
             return None;
         };
-        let field = self.of_header(name, *at)?;
+        let field = self.field_of_header(name, *at)?;
         if field.headers().is_empty() {
             self.sink
                 .error(Code::BadCondition, *at, format!("`{name}` is present in every packet"), "always there")
-                .help("ask for a header, as in `present(udp)`");
+                .help("test for a header, as in `present(udp)`");
             return None;
         }
         Some(Condition::Present { field, negated })
     }
 
     /// Returns the field called `name`, or a field that is present exactly when the header called `name` is.
-    fn of_header(&mut self, name: &'s str, span: Span) -> Option<FieldId> {
+    fn field_of_header(&mut self, name: &'s str, span: Span) -> Option<FieldId> {
         let first = name.strip_prefix("inner.").unwrap_or(name).split('.').next().unwrap_or(name);
         self.use_header(first);
         if let Some(field) = self.graph.field(name) {
             return Some(field);
         }
-        let of_header = |field: &FieldId| {
+        let field_of_header = |field: &FieldId| {
             let full = self.graph.field_name(*field);
             full.strip_prefix(name).and_then(|rest| rest.strip_prefix('.')).is_some_and(|rest| !rest.contains('.'))
         };
         // Only `inner.` may precede the name of a header: `tcp.opt` is part of a header.
         let is_header = !name.strip_prefix("inner.").unwrap_or(name).contains('.');
-        if let Some(field) = self.graph.fields().filter(|_| is_header).find(of_header) {
+        if let Some(field) = self.graph.fields().filter(|_| is_header).find(field_of_header) {
             return Some(field);
         }
-        if self.names.is_damaged || self.is_damaged || self.broken_headers.contains(&first) {
+        if self.names.has_syntax_errors || self.has_syntax_errors || self.broken_headers.contains(&first) {
             return None;
         }
         let known: Vec<String> = Header::ALL.into_iter().map(|h| self.graph.header_name(h).to_owned()).collect();

@@ -25,7 +25,7 @@ impl<'s> Checker<'s, '_> {
 
     fn evict_by(&mut self, name: Name<'s>) -> Option<u16> {
         let help = "the victim is the context with the smallest or largest value of one of its registers; `full evict oldest;` \
-                    goes by the time of its last packet";
+                    evicts the least recently used one";
         match self.names.look_up(name.text) {
             Some((Symbol::Register(i), _)) if self.names.registers[usize::from(i)].ty.is_wide() => {
                 self.sink
@@ -45,7 +45,7 @@ impl<'s> Checker<'s, '_> {
                     .error(
                         Code::WrongKind,
                         name.span,
-                        format!("{what} `{}` does not tell one context from another", name.text),
+                        format!("{what} `{}` is the same for all contexts", name.text),
                         "not a register of the element",
                     )
                     .help(help);
@@ -74,10 +74,10 @@ impl<'s> Checker<'s, '_> {
                             Code::Duplicate,
                             tree.state.span,
                             format!("a second successor of state `{}`", tree.state.text),
-                            "again",
+                            "repeated here",
                         )
-                        .also(*first, "first here")
-                        .help("a state has one successor, whichever of its timers runs out");
+                        .secondary_label(*first, "first here")
+                        .help("a state has one successor for both timers");
                     continue;
                 }
                 from.push((state, tree.state.span));
@@ -91,7 +91,7 @@ impl<'s> Checker<'s, '_> {
                         "not a successor",
                     )
                     .help(
-                        "a context whose timer runs out is in the initial state by itself, with the registers' initial values; \
+                        "an expired context returns to the initial state and the registers' initial values; \
                          remove the clause, or add a state that keeps the registers",
                     );
                 continue;
@@ -106,13 +106,11 @@ impl<'s> Checker<'s, '_> {
                     .error(
                         Code::BadTime,
                         name.span,
-                        format!("`{}` follows a state, and has a successor itself", name.text),
+                        format!("`{}` is a successor, and has a successor itself", name.text),
                         "its timer leads to the initial state only",
                     )
-                    .also(*place, "its successor")
-                    .help(
-                        "remove one of the two `expire`: a context that no packet finds any more has to come to an end",
-                    );
+                    .secondary_label(*place, "its successor")
+                    .help("remove one of the two `expire`: a context without packets must expire");
             }
         }
         successors
@@ -130,8 +128,8 @@ impl<'s> Checker<'s, '_> {
             let Some(context) = self.preload(tree, key, stateful) else { continue };
             if let Some((_, first)) = preloaded.iter().find(|(other, _)| other.key == context.key) {
                 self.sink
-                    .error(Code::Duplicate, tree.span, "a second context with this key", "again")
-                    .also(*first, "first here")
+                    .error(Code::Duplicate, tree.span, "a second context with this key", "repeated here")
+                    .secondary_label(*first, "first here")
                     .help("each key has one context; a `biflow` key is the same in both directions");
                 continue;
             }
@@ -159,9 +157,9 @@ impl<'s> Checker<'s, '_> {
         let values: Vec<(Constant, Span)> = values.into_iter().collect::<Option<_>>()?;
         let Some(key) = key else {
             // An error in the key was reported.
-            if !self.names.has_key && !self.names.is_damaged {
+            if !self.names.has_key && !self.names.has_syntax_errors {
                 self.sink
-                    .error(Code::BadKey, tree.span, "`preload` in an element without a key", "nothing to tell it by")
+                    .error(Code::BadKey, tree.span, "`preload` in an element without a key", "no key selects it")
                     .help("the one context of `key none` starts with the initial values of the registers: `reg r: u32 = 5;`");
             }
             return None;
@@ -207,8 +205,8 @@ impl<'s> Checker<'s, '_> {
             };
             if let Some((_, first)) = written.iter().find(|(other, _)| *other == i) {
                 self.sink
-                    .error(Code::WrittenTwice, name.span, format!("`{}` is given twice", name.text), "again")
-                    .also(*first, "first here")
+                    .error(Code::WrittenTwice, name.span, format!("`{}` is given twice", name.text), "repeated here")
+                    .secondary_label(*first, "first here")
                     .help("give each register one value");
                 is_ok = false;
                 continue;

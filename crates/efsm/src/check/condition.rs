@@ -8,7 +8,7 @@ use crate::syntax::ast::{Expr as Tree, ExprKind};
 
 use super::Checker;
 use super::constant::{Constant, type_range};
-use super::numeric::{Arithmetic, Facts};
+use super::numeric::{ArithmeticMode, ExprTraits};
 use super::operand::{Leaf, Operand, OperandKind};
 
 impl<'s> Checker<'s, '_> {
@@ -36,7 +36,7 @@ impl<'s> Checker<'s, '_> {
                 Some(())
             }
             ExprKind::Serial { after, left, right } => {
-                let (left, right) = (self.narrow(left), self.narrow(right));
+                let (left, right) = (self.narrow_operand(left), self.narrow_operand(right));
                 let condition = self.serial(*after, negated, &left?, &right?, tree.span)?;
                 conditions.push(condition);
                 Some(())
@@ -74,10 +74,10 @@ impl<'s> Checker<'s, '_> {
         let help = match operand.kind {
             _ if text.contains(char::is_whitespace) => "compare it, as in `a + b > 3`".to_owned(),
             OperandKind::Wide(_) => format!("compare it, as in `{text} in 10.0.0.0/8`"),
-            _ => format!("compare it, as in `{text} != 0`; only fields of one bit, such as `tcp.is_syn`, stand alone"),
+            _ => format!("compare it, as in `{text} != 0`; only one-bit fields, such as `tcp.is_syn`, are conditions"),
         };
         self.sink
-            .error(Code::BadCondition, tree.span, "expected a condition, found a value", "neither true nor false")
+            .error(Code::BadCondition, tree.span, "expected a condition, found a value", "not a condition")
             .help(help);
         None
     }
@@ -103,18 +103,18 @@ impl<'s> Checker<'s, '_> {
         if let Some(condition) = self.masked(relation, left, right) {
             return condition;
         }
-        let mut facts = Facts::default();
+        let mut facts = ExprTraits::default();
         self.gather(left, &mut facts)?;
         self.gather(right, &mut facts)?;
-        let how = self.arithmetic(&facts, 0, true)?;
-        self.check_clock(&facts, how.width.bits(), span)?;
-        self.check_reach(relation, left, right, how, span)?;
-        self.check_reach(mirror(relation), right, left, how, span)?;
+        let mode = self.arithmetic(&facts, 0, true)?;
+        self.check_clock(&facts, mode.width.bits(), span)?;
+        self.check_constant_in_range(relation, left, right, mode, span)?;
+        self.check_constant_in_range(swap_operands(relation), right, left, mode, span)?;
         if !matches!(relation, Relation::Equal | Relation::NotEqual) {
             self.warn_wrapping_clock(&facts, left, right, span);
         }
-        let (left, right) = (self.build(left, how)?, self.build(right, how)?);
-        Some(Condition::Compare { left, relation, right, width: how.width, signed: how.signed })
+        let (left, right) = (self.build(left, mode)?, self.build(right, mode)?);
+        Some(Condition::Compare { left, relation, right, width: mode.width, signed: mode.signed })
     }
 
     fn compare_constants(&mut self, relation: Relation, a: Constant, b: Constant, span: Span) -> Option<bool> {
@@ -136,17 +136,17 @@ impl<'s> Checker<'s, '_> {
 
     /// Reports a constant on the right outside of the range of the left side; warns if the comparison has the same
     /// outcome for the whole range.
-    fn check_reach(
+    fn check_constant_in_range(
         &mut self,
         relation: Relation,
         left: &Operand,
         right: &Operand,
-        how: Arithmetic,
+        mode: ArithmeticMode,
         span: Span,
     ) -> Option<()> {
         let OperandKind::Constant(constant) = right.kind else { return Some(()) };
-        let number = self.number(constant, how.unit_ns, right.span)?;
-        let (low, high) = self.range(left, how);
+        let number = self.number(constant, mode.unit_ns, right.span)?;
+        let (low, high) = self.range(left, mode);
         let outcomes = (holds(relation, low.cmp(&number)), holds(relation, high.cmp(&number)));
         let is_order = !matches!(relation, Relation::Equal | Relation::NotEqual);
         if number < low || number > high {
@@ -157,12 +157,12 @@ impl<'s> Checker<'s, '_> {
                     Code::OutOfRange,
                     right.span,
                     format!(
-                        "{} is outside of what it is compared with, so the condition {always} holds",
+                        "{} is outside the range of the other operand, so the condition {always} holds",
                         constant.render()
                     ),
                     "out of range",
                 )
-                .also(left.span, format!("from {low} to {high}"))
+                .secondary_label(left.span, format!("from {low} to {high}"))
                 .help(format!("compare `{text}` with a value from {low} to {high}, or remove the condition"));
             return None;
         }
@@ -172,7 +172,7 @@ impl<'s> Checker<'s, '_> {
             let always = if outcomes.0 { "always" } else { "never" };
             self.sink
                 .warning(Code::Constant, span, format!("the condition {always} holds"), format!("{always} true"))
-                .also(left.span, format!("from {low} to {high}"))
+                .secondary_label(left.span, format!("from {low} to {high}"))
                 .help("change the constant, or remove the condition");
         }
         Some(())
@@ -186,7 +186,7 @@ impl<'s> Checker<'s, '_> {
         let Some(field) = fields.into_iter().find(|field| !field.headers().is_empty()) else {
             self.sink
                 .warning(Code::Constant, span, "the condition always holds", "always true")
-                .also(operand.span, format!("from {low} to {high}"))
+                .secondary_label(operand.span, format!("from {low} to {high}"))
                 .help("change the constant, or remove the condition");
             return;
         };
@@ -198,7 +198,7 @@ impl<'s> Checker<'s, '_> {
                 format!("the condition holds for every packet that has `{name}`"),
                 "true wherever the field is present",
             )
-            .also(operand.span, format!("from {low} to {high}"))
+            .secondary_label(operand.span, format!("from {low} to {high}"))
             .help(format!(
                 "change the constant, or write `present({name})`; without the condition the row also matches packets that \
                  lack `{name}`"
@@ -206,7 +206,7 @@ impl<'s> Checker<'s, '_> {
     }
 
     /// Reports arithmetic on `now` that is wider than the clock register beside it, and therefore wraps later.
-    pub(super) fn check_clock(&mut self, facts: &Facts, computed_bits: u32, span: Span) -> Option<()> {
+    pub(super) fn check_clock(&mut self, facts: &ExprTraits, computed_bits: u32, span: Span) -> Option<()> {
         if let (Some(now), Some((bits, clock))) = (facts.now, facts.clock)
             && u32::from(bits) < computed_bits
         {
@@ -215,19 +215,19 @@ impl<'s> Checker<'s, '_> {
                     Code::TimeUnit,
                     span,
                     format!(
-                        "a clock of {bits} bits meets `now` in arithmetic of {computed_bits} bits, which wraps later"
+                        "a {bits}-bit clock is combined with `now` in {computed_bits}-bit arithmetic, which wraps later"
                     ),
                     "",
                 )
-                .also(clock, format!("wraps after {bits} bits"))
-                .also(now, format!("would wrap after {computed_bits} bits"))
+                .secondary_label(clock, format!("wraps after {bits} bits"))
+                .secondary_label(now, format!("would wrap after {computed_bits} bits"))
                 .help("compare times with `before` and `after`, or declare all of them with the same wider type");
             return None;
         }
         Some(())
     }
 
-    fn warn_wrapping_clock(&mut self, facts: &Facts, left: &Operand, right: &Operand, span: Span) {
+    fn warn_wrapping_clock(&mut self, facts: &ExprTraits, left: &Operand, right: &Operand, span: Span) {
         let is_now = |o: &Operand| matches!(o.kind, OperandKind::Leaf(Leaf::Now));
         if let Some((bits, clock)) = facts.clock
             && bits < 64
@@ -240,7 +240,7 @@ impl<'s> Checker<'s, '_> {
                     "clock values that wrap are compared as numbers",
                     "wrong around each wrap",
                 )
-                .also(clock, format!("wraps after {bits} bits"))
+                .secondary_label(clock, format!("wraps after {bits} bits"))
                 .help("write `now after t` instead of `now > t`, and `now before t` instead of `now < t`");
         }
     }
@@ -281,11 +281,11 @@ impl<'s> Checker<'s, '_> {
                 .error(
                     Code::OutOfRange,
                     value_at,
-                    format!("{value:#x} has bits that the mask {mask:#x} takes away, so the condition {outcome} holds"),
+                    format!("{value:#x} has bits that the mask {mask:#x} clears, so the condition {outcome} holds"),
                     "bits outside of the mask",
                 )
-                .also(mask_at, "the mask")
-                .help("add the bits to the mask, or take them away from the value");
+                .secondary_label(mask_at, "the mask")
+                .help("add the bits to the mask, or clear them in the value");
             return None;
         }
         Some(Condition::Masked { operand: Wide::Field(field), mask: mask.into(), value: value.into(), negated })
@@ -311,14 +311,14 @@ impl<'s> Checker<'s, '_> {
     }
 
     fn serial(&mut self, after: bool, negated: bool, left: &Operand, right: &Operand, span: Span) -> Option<Condition> {
-        let mut facts = Facts::default();
+        let mut facts = ExprTraits::default();
         self.gather(left, &mut facts)?;
         self.gather(right, &mut facts)?;
         let widest = facts.width_bits.max(facts.now_bits());
         let serial_bits = match widest {
             0 => {
                 self.sink
-                    .error(Code::BadCondition, span, "serial order of two constants", "nothing here changes")
+                    .error(Code::BadCondition, span, "serial order of two constants", "both operands are constant")
                     .help("`before` and `after` compare sequence numbers or times that wrap around");
                 return None;
             }
@@ -346,8 +346,8 @@ impl<'s> Checker<'s, '_> {
             }
         }
         let width = if serial_bits == 64 { Width::W64 } else { Width::W32 };
-        let how = Arithmetic { width, signed: false, unit_ns };
-        let (left, right) = (self.build(left, how)?, self.build(right, how)?);
+        let mode = ArithmeticMode { width, signed: false, unit_ns };
+        let (left, right) = (self.build(left, mode)?, self.build(right, mode)?);
         Some(Condition::Serial { left, right, after, negated, serial_bits })
     }
 
@@ -360,7 +360,7 @@ impl<'s> Checker<'s, '_> {
         span: Span,
         conditions: &mut Vec<Condition>,
     ) -> Option<()> {
-        let operand = self.narrow(left)?;
+        let operand = self.narrow_operand(left)?;
         let low = self.constant(low_tree, "the start of a range");
         let high = self.constant(high_tree, "the end of a range");
         let (low, high) = (low?, high?);
@@ -369,7 +369,7 @@ impl<'s> Checker<'s, '_> {
         {
             self.sink
                 .error(Code::OutOfRange, span, format!("the range {}..{} is empty", low.render(), high.render()), "")
-                .help("the smaller value stands first; both ends belong to the range");
+                .help("write the smaller value first; both ends are included");
             return None;
         }
         if let OperandKind::Leaf(Leaf::Field(field)) = operand.kind {
@@ -380,7 +380,7 @@ impl<'s> Checker<'s, '_> {
             if negated && (low, high) == (0, most) {
                 self.sink
                     .warning(Code::Constant, span, "the condition never holds", "never true")
-                    .also(operand.span, format!("from 0 to {most}"))
+                    .secondary_label(operand.span, format!("from 0 to {most}"))
                     .help("change the range, or remove the row");
             }
             conditions.push(Condition::Range { field, low, high, negated });
@@ -400,15 +400,15 @@ impl<'s> Checker<'s, '_> {
         span: Span,
         conditions: &mut Vec<Condition>,
     ) -> Option<()> {
-        let mut facts = Facts::default();
+        let mut facts = ExprTraits::default();
         self.gather(operand, &mut facts)?;
         facts.constants.extend([(low, low_at), (high, high_at)]);
-        let how = self.arithmetic(&facts, 0, true)?;
-        self.check_clock(&facts, how.width.bits(), span)?;
-        let (least, most) = self.range(operand, how);
+        let mode = self.arithmetic(&facts, 0, true)?;
+        self.check_clock(&facts, mode.width.bits(), span)?;
+        let (least, most) = self.range(operand, mode);
         let mut numbers = [0; 2];
         for (number, (constant, place)) in numbers.iter_mut().zip([(low, low_at), (high, high_at)]) {
-            *number = self.number(constant, how.unit_ns, place)?;
+            *number = self.number(constant, mode.unit_ns, place)?;
             self.check_value(*number, constant, place, operand.span, (least, most))?;
         }
         let [low, high] = numbers;
@@ -418,21 +418,21 @@ impl<'s> Checker<'s, '_> {
             let always = if negated { "never" } else { "always" };
             self.sink
                 .warning(Code::Constant, span, format!("the condition {always} holds"), format!("{always} true"))
-                .also(operand.span, format!("from {least} to {most}"))
+                .secondary_label(operand.span, format!("from {least} to {most}"))
                 .help("change the range, or remove the condition");
         }
-        let left = self.build(operand, how)?;
+        let left = self.build(operand, mode)?;
         let constant = |number: i128| Expr::Constant(number as u64);
         let (left, relation, right, signed) = if low == least {
-            (left, Relation::LessEqual, constant(high), how.signed)
+            (left, Relation::LessEqual, constant(high), mode.signed)
         } else if high == most {
-            (left, Relation::GreaterEqual, constant(low), how.signed)
+            (left, Relation::GreaterEqual, constant(low), mode.signed)
         } else {
             let distance = Expr::Binary(BinaryOp::Sub, Box::new(left), Box::new(constant(low)));
             (distance, Relation::LessEqual, constant(high - low), false)
         };
         let relation = if negated { inverse(relation) } else { relation };
-        conditions.push(Condition::Compare { left, relation, right, width: how.width, signed });
+        conditions.push(Condition::Compare { left, relation, right, width: mode.width, signed });
         Some(())
     }
 
@@ -450,8 +450,8 @@ impl<'s> Checker<'s, '_> {
         }
         let text = self.text(of).to_owned();
         self.sink
-            .error(Code::OutOfRange, span, format!("`{text}` never is {}", constant.render()), "out of range")
-            .also(of, format!("from {low} to {high}"))
+            .error(Code::OutOfRange, span, format!("`{text}` cannot equal {}", constant.render()), "out of range")
+            .secondary_label(of, format!("from {low} to {high}"))
             .help(format!("compare `{text}` with values from {low} to {high}"));
         None
     }
@@ -473,31 +473,36 @@ impl<'s> Checker<'s, '_> {
             OperandKind::Wide(wide) => return self.address_set(wide, &constants, negated, span, conditions),
             OperandKind::Constant(_) => {
                 self.sink
-                    .error(Code::BadCondition, left.span, "a constant in a set of constants", "nothing here changes")
+                    .error(
+                        Code::BadCondition,
+                        left.span,
+                        "a constant in a set of constants",
+                        "both operands are constant",
+                    )
                     .help("compare a field, a register or metadata with the set");
                 return None;
             }
             _ => {}
         }
-        let mut facts = Facts::default();
+        let mut facts = ExprTraits::default();
         self.gather(&operand, &mut facts)?;
         facts.constants.extend(&constants);
-        let how = self.arithmetic(&facts, 0, true)?;
-        self.check_clock(&facts, how.width.bits(), span)?;
-        let (low, high) = self.range(&operand, how);
+        let mode = self.arithmetic(&facts, 0, true)?;
+        self.check_clock(&facts, mode.width.bits(), span)?;
+        let (low, high) = self.range(&operand, mode);
         let mut values = Vec::new();
         let mut is_ok = true;
         for &(constant, place) in &constants {
-            let number = self.number(constant, how.unit_ns, place)?;
+            let number = self.number(constant, mode.unit_ns, place)?;
             is_ok &= self.check_value(number, constant, place, left.span, (low, high)).is_some();
-            values.push((low_bits(number as u64, how.width), place));
+            values.push((low_bits(number as u64, mode.width), place));
         }
         if !is_ok {
             return None;
         }
         let values = self.sorted_set(values);
-        let operand = self.build(&operand, how)?;
-        conditions.push(Condition::OneOf { operand, values, width: how.width, negated });
+        let operand = self.build(&operand, mode)?;
+        conditions.push(Condition::OneOf { operand, values, width: mode.width, negated });
         Some(())
     }
 
@@ -506,8 +511,8 @@ impl<'s> Checker<'s, '_> {
         for (i, (value, place)) in values.iter().enumerate() {
             if let Some((_, first)) = values[..i].iter().find(|(other, _)| other == value) {
                 self.sink
-                    .warning(Code::Duplicate, *place, "a value is twice in the set", "again")
-                    .also(*first, "first here")
+                    .warning(Code::Duplicate, *place, "duplicate value in the set", "repeated here")
+                    .secondary_label(*first, "first here")
                     .help("name each value once");
             }
         }
@@ -521,15 +526,15 @@ impl<'s> Checker<'s, '_> {
     fn full(&mut self, span: Span, negated: bool) -> Option<Condition> {
         if !self.names.is_stateful {
             self.sink.error(Code::WrongElement, span, "`full` in a stateless element", "no table here").help(
-                "a stateless element has no contexts; ask in the stateful element, and note the answer in metadata",
+                "a stateless element has no contexts; test it in the stateful element, and store the result in metadata",
             );
             return None;
         }
-        if !self.names.has_key && !self.names.is_damaged {
+        if !self.names.has_key && !self.names.has_syntax_errors {
             let always = if negated { "always" } else { "never" };
             self.sink
                 .warning(Code::Constant, span, format!("the condition {always} holds"), format!("{always} true"))
-                .help("an element with `key none` has one context, and room for it");
+                .help("an element with `key none` has exactly one context, which always fits");
         }
         Some(Condition::Full { negated })
     }
@@ -556,7 +561,7 @@ fn inverse(relation: Relation) -> Relation {
 }
 
 /// The relation with its operands swapped.
-fn mirror(relation: Relation) -> Relation {
+fn swap_operands(relation: Relation) -> Relation {
     match relation {
         Relation::Equal | Relation::NotEqual => relation,
         Relation::Less => Relation::Greater,

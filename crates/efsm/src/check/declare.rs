@@ -8,7 +8,7 @@ use crate::syntax::read_value;
 use super::Checker;
 use super::address::ADDRESS;
 use super::constant::{Constant, type_by_name};
-use super::names::{Symbol, VariableInfo, is_too_many};
+use super::names::{Symbol, VariableInfo, exceeds_index_limit};
 
 /// Type of a parameter.
 #[derive(Debug, Clone, Copy)]
@@ -33,11 +33,11 @@ impl<'s> Checker<'s, '_> {
         for (i, (name, _)) in given.iter().enumerate() {
             if given[..i].iter().any(|(other, _)| other == name) {
                 self.sink
-                    .outside(Code::BadParameter, format!("parameter `{name}` is given twice"))
+                    .error_without_span(Code::BadParameter, format!("parameter `{name}` is given twice"))
                     .help("give each parameter one value");
                 continue;
             }
-            if declared.iter().any(|p| p.name.text == name) || self.names.is_damaged {
+            if declared.iter().any(|p| p.name.text == name) || self.names.has_syntax_errors {
                 continue;
             }
             let names = || declared.iter().map(|p| p.name.text);
@@ -46,7 +46,7 @@ impl<'s> Checker<'s, '_> {
                 None if declared.is_empty() => "the function has no parameters".to_owned(),
                 None => format!("the function has {}", list_names(names(), 20)),
             };
-            self.sink.outside(Code::UnknownParameter, format!("there is no parameter `{name}`")).help(help);
+            self.sink.error_without_span(Code::UnknownParameter, format!("there is no parameter `{name}`")).help(help);
         }
     }
 
@@ -141,7 +141,7 @@ impl<'s> Checker<'s, '_> {
                         .error(
                             Code::UnknownType,
                             name.span,
-                            format!("`{text}` is no type of a parameter"),
+                            format!("`{text}` is not a parameter type"),
                             "unknown type",
                         )
                         .help(help);
@@ -200,7 +200,7 @@ impl<'s> Checker<'s, '_> {
                     .error(Code::NotWritable, initial.span, "metadata has no initial value", "not 0")
                     .help("metadata is 0 when a packet arrives; write it in the first element");
             }
-            if is_too_many(variables.len(), "metadata fields", tree.name.span, self.sink) {
+            if exceeds_index_limit(variables.len(), "metadata fields", tree.name.span, self.sink) {
                 break;
             }
             let symbol = Symbol::Metadata(variables.len() as u16);
@@ -235,7 +235,7 @@ impl<'s> Checker<'s, '_> {
                         .error(
                             Code::UnknownType,
                             name.span,
-                            format!("`{}` is no type of a variable", name.text),
+                            format!("`{}` is not a variable type", name.text),
                             "unknown type",
                         )
                         .help(help);
@@ -252,13 +252,13 @@ impl<'s> Checker<'s, '_> {
             Some(unit) => self.time(unit, "the unit of a clock"),
             None => None,
         };
-        let is_either = tree.ty.is_some_and(|ty| ty.text == "ip");
+        let is_either_family = tree.ty.is_some_and(|ty| ty.text == "ip");
         let initial = match &tree.initial {
             Some(value) => self
                 .constant(value, "an initial value")
                 .and_then(|c| {
                     if ty.is_wide() {
-                        return self.wide_initial(tree.name.text, is_either, c, value.span);
+                        return self.wide_initial(tree.name.text, is_either_family, c, value.span);
                     }
                     self.check_fits(c, unit_ns.unwrap_or(1), ty, tree.name.text, value.span).map(u128::from)
                 })
@@ -267,7 +267,7 @@ impl<'s> Checker<'s, '_> {
         };
         let variable = Variable { name: tree.name.text.to_owned(), ty, initial, span: tree.name.span };
         let is_ipv4 = tree.ty.is_some_and(|ty| ty.text == "ipv4");
-        (variable, VariableInfo { name: tree.name.text, ty, unit_ns, is_either, is_ipv4 })
+        (variable, VariableInfo { name: tree.name.text, ty, unit_ns, is_either_family, is_ipv4 })
     }
 
     /// Resolves a constant time in ns, above 0 and below 2^62.

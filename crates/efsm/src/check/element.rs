@@ -11,7 +11,7 @@ use crate::model::{
 use crate::syntax::ast::{self, ClauseKind, Name, Program};
 
 use super::Checker;
-use super::names::{Symbol, check_name, check_register_name, is_too_many, warn_unused};
+use super::names::{Symbol, check_name, check_register_name, exceeds_index_limit, warn_unused};
 
 /// Maximum length of an element's name, in bytes. The element names a map, and the kernel keeps 15 bytes of a map's
 /// name.
@@ -25,7 +25,7 @@ impl<'s> Checker<'s, '_> {
         let mut first: BTreeMap<&str, Span> = BTreeMap::new();
         for element in &program.elements {
             let name = element.name;
-            if is_too_many(self.elements.len(), "elements", name.span, self.sink) {
+            if exceeds_index_limit(self.elements.len(), "elements", name.span, self.sink) {
                 break;
             }
             self.elements.push(name);
@@ -38,7 +38,7 @@ impl<'s> Checker<'s, '_> {
                     .error(
                         Code::ReservedName,
                         name.span,
-                        format!("`{}` cannot name an element: names of the form `fl_...` are those of Flowloom's own tables", name.text),
+                        format!("`{}` cannot name an element: names `fl_...` are reserved", name.text),
                         "reserved",
                     )
                     .help("an element also names the table of its contexts; choose another name");
@@ -58,36 +58,41 @@ impl<'s> Checker<'s, '_> {
             }
             if let Some(place) = first.insert(name.text, name.span) {
                 self.sink
-                    .error(Code::Duplicate, name.span, format!("two elements are called `{}`", name.text), "this one")
-                    .also(place, "and this one")
+                    .error(Code::Duplicate, name.span, format!("duplicate element `{}`", name.text), "this one")
+                    .secondary_label(place, "and this one")
                     .help("give one of them another name");
             }
             for clause in &element.clauses {
                 if let ClauseKind::Register(v) | ClauseKind::Global(v) = &clause.kind {
-                    self.names.foreign.push((v.name.text, name.text));
+                    self.names.registers_elsewhere.push((v.name.text, name.text));
                 }
             }
         }
-        if program.elements.is_empty() && !program.is_damaged {
+        if program.elements.is_empty() && !program.has_syntax_errors {
             let place = program.name.map_or_else(Span::default, |n| n.span);
             self.sink
-                .error(Code::Missing, place, "the function has no element", "does nothing")
+                .error(Code::Missing, place, "the function has no element", "no element")
                 .help("add `stateless name { always { pass; } }` or a `stateful` element");
         }
     }
 
-    pub(super) fn element(&mut self, index: usize, tree: &ast::Element<'s>, is_damaged: bool) -> Element {
-        self.names.is_damaged = is_damaged || tree.is_damaged;
+    pub(super) fn element(&mut self, index: usize, tree: &ast::Element<'s>, has_syntax_errors: bool) -> Element {
+        self.names.has_syntax_errors = has_syntax_errors || tree.has_syntax_errors;
         self.names.is_stateful = tree.is_stateful;
         self.names.has_key = false;
         let stateful = if tree.is_stateful {
             Some(self.stateful(tree))
         } else {
-            self.refuse_clauses(tree);
+            self.reject_stateful_clauses(tree);
             None
         };
         let rows: Vec<_> = tree.rows.iter().flat_map(|row| self.row(row, index, tree)).collect();
-        if rows.is_empty() && tree.rows.is_empty() && tree.otherwise.is_empty() && !tree.lost_rows && !tree.is_damaged {
+        if rows.is_empty()
+            && tree.rows.is_empty()
+            && tree.otherwise.is_empty()
+            && !tree.has_row_errors
+            && !tree.has_syntax_errors
+        {
             self.sink
                 .error(
                     Code::Missing,
@@ -103,14 +108,14 @@ impl<'s> Checker<'s, '_> {
         }
         let otherwise = self.otherwise(tree, index);
         let names = self.names.leave_element();
-        if !tree.lost_rows {
+        if !tree.has_row_errors {
             warn_unused(&names, self.sink);
         }
-        self.names.is_damaged = is_damaged;
+        self.names.has_syntax_errors = has_syntax_errors;
         Element { name: tree.name.text.to_owned(), span: tree.name.span, stateful, rows, otherwise }
     }
 
-    fn refuse_clauses(&mut self, tree: &ast::Element<'s>) {
+    fn reject_stateful_clauses(&mut self, tree: &ast::Element<'s>) {
         for clause in &tree.clauses {
             if let ClauseKind::Register(v) | ClauseKind::Global(v) = &clause.kind {
                 // Declared as broken and used, so that its uses are not reported again.
@@ -122,9 +127,9 @@ impl<'s> Checker<'s, '_> {
                     Code::WrongElement,
                     clause.word.span,
                     format!("`{}` in a stateless element", clause.word.text),
-                    "only stateful elements have this",
+                    "only for stateful elements",
                 )
-                .also(tree.name.span, "declared `stateless`")
+                .secondary_label(tree.name.span, "declared `stateless`")
                 .help("declare the element as `stateful`");
         }
     }
@@ -151,9 +156,14 @@ impl<'s> Checker<'s, '_> {
             );
             if !repeats && let Some(first) = seen.insert(clause.word.text, clause.word) {
                 self.sink
-                    .error(Code::Duplicate, clause.word.span, format!("a second `{}`", clause.word.text), "again")
-                    .also(first.span, "first here")
-                    .help("an element has each of them once");
+                    .error(
+                        Code::Duplicate,
+                        clause.word.span,
+                        format!("a second `{}`", clause.word.text),
+                        "repeated here",
+                    )
+                    .secondary_label(first.span, "first here")
+                    .help("write each clause once");
                 continue;
             }
             match &clause.kind {
@@ -182,12 +192,12 @@ impl<'s> Checker<'s, '_> {
                 }
             }
         }
-        if !self.names.is_damaged {
+        if !self.names.has_syntax_errors {
             self.require(
                 tree,
                 &seen,
                 "key",
-                "what picks a context",
+                "a key",
                 "as `key 5-tuple;`, or `key none;` for one context for all packets",
             );
             self.require(
@@ -212,7 +222,7 @@ impl<'s> Checker<'s, '_> {
                 .error(
                     Code::Missing,
                     tree.name.span,
-                    format!("stateful element `{}` does not say {what}", tree.name.text),
+                    format!("stateful element `{}` does not declare {what}", tree.name.text),
                     format!("`{word}` is missing"),
                 )
                 .help(format!("add it {how}"));
@@ -246,7 +256,7 @@ impl<'s> Checker<'s, '_> {
                     format!("a table of {} contexts", constant.render()),
                     "out of range",
                 )
-                .help(format!("the size is the number of contexts, from 1 to {MAX_ENTRIES}, the most that a map has"));
+                .help(format!("the size is the number of contexts, from 1 to {MAX_ENTRIES}, the limit of a map"));
         }
         size
     }
@@ -255,13 +265,13 @@ impl<'s> Checker<'s, '_> {
         for state in states {
             if let Some(first) = self.names.states.iter().find(|s| s.text == state.text) {
                 self.sink
-                    .error(Code::Duplicate, state.span, format!("two states are called `{}`", state.text), "again")
-                    .also(first.span, "first here")
+                    .error(Code::Duplicate, state.span, format!("duplicate state `{}`", state.text), "repeated here")
+                    .secondary_label(first.span, "first here")
                     .help("give one of them another name");
                 continue;
             }
             check_name(*state, "state", self.sink);
-            if is_too_many(self.names.states.len(), "states", state.span, self.sink) {
+            if exceeds_index_limit(self.names.states.len(), "states", state.span, self.sink) {
                 return;
             }
             self.names.states.push(*state);
@@ -269,7 +279,7 @@ impl<'s> Checker<'s, '_> {
     }
 
     fn register(&mut self, tree: &ast::Variable<'s>, what: &'static str, symbol: Symbol, list: &mut Vec<Variable>) {
-        if is_too_many(list.len(), "registers", tree.name.span, self.sink) {
+        if exceeds_index_limit(list.len(), "registers", tree.name.span, self.sink) {
             return;
         }
         let (variable, info) = self.variable(tree);
@@ -295,8 +305,8 @@ impl<'s> Checker<'s, '_> {
         };
         for other in &tree.otherwise[1..] {
             self.sink
-                .error(Code::Duplicate, other.word.span, "a second `otherwise`", "again")
-                .also(first.word.span, "first here")
+                .error(Code::Duplicate, other.word.span, "a second `otherwise`", "repeated here")
+                .secondary_label(first.word.span, "first here")
                 .help("an element has one `otherwise`, as its last part");
         }
         let effects = self.block(&first.block, index);
@@ -307,8 +317,8 @@ impl<'s> Checker<'s, '_> {
                     .help("`otherwise` changes no context; add a last row `on any { forget; ... }`");
             }
         }
-        let help = "a packet comes here when no row matches or a key field is absent, so `otherwise` writes constants to \
-                    metadata only; add a last row for the rest";
+        let help = "`otherwise` also handles packets without a key field, so it writes only constants to \
+                    metadata; add a last row for the rest";
         for update in &effects.updates {
             self.sink
                 .error(Code::BadOtherwise, update.span, "`otherwise` cannot write registers", "a register")

@@ -20,7 +20,7 @@ const NETWORK: [Header; 2] = [Header::Ipv4, Header::Ipv6];
 /// Outer transport headers.
 const TRANSPORT: [Header; 4] = [Header::Tcp, Header::Udp, Header::Icmp, Header::Icmp6];
 /// EtherTypes of tags and labels that can precede IPv4 or IPv6.
-const BEFORE_IP: [u128; 4] = [0x8100, 0x8847, 0x8848, 0x88a8];
+const ENCAPSULATING_ETHER_TYPES: [u128; 4] = [0x8100, 0x8847, 0x8848, 0x88a8];
 /// Number of conditions searched for a pair that excludes each other.
 const MOST_NAMED: usize = 32;
 
@@ -42,7 +42,7 @@ impl Headers {
     }
 
     /// True if a packet with these headers has `header`. `None` if that does not depend on them.
-    fn have(self, header: Header) -> Option<bool> {
+    fn contains(self, header: Header) -> Option<bool> {
         match header {
             _ if NETWORK.contains(&header) => Some(self.network == Some(header)),
             _ if TRANSPORT.contains(&header) => Some(self.transport == Some(header)),
@@ -53,15 +53,15 @@ impl Headers {
 
     fn may_have(self, field: FieldId) -> bool {
         let headers = field.headers();
-        headers.is_empty() || headers.into_iter().any(|header| self.have(header) != Some(false))
+        headers.is_empty() || headers.into_iter().any(|header| self.contains(header) != Some(false))
     }
 
     /// True if every packet with these headers has the field.
-    fn surely_have(self, field: FieldId) -> bool {
+    fn must_have(self, field: FieldId) -> bool {
         match field.source() {
-            Source::Header(header, _) => self.have(header) == Some(true),
+            Source::Header(header, _) => self.contains(header) == Some(true),
             Source::Either(_) | Source::Address { .. } => {
-                field.alternatives().iter().any(|field| self.surely_have(*field))
+                field.alternatives().iter().any(|field| self.must_have(*field))
             }
             _ => false,
         }
@@ -98,7 +98,7 @@ impl Headers {
         }
         // A declared header may stand between Ethernet and IP.
         if graph.user_headers().is_empty() {
-            let types = BEFORE_IP.into_iter().chain([ether_type]).map(|number| (number, number));
+            let types = ENCAPSULATING_ETHER_TYPES.into_iter().chain([ether_type]).map(|number| (number, number));
             implied.push(("eth.type", intervals::merged(types.collect())));
         }
         implied
@@ -106,20 +106,20 @@ impl Headers {
 }
 
 /// Requirements of a row.
-struct Asked<'a> {
+struct Requirements<'a> {
     /// Fields that must be present.
     fields: Vec<FieldId>,
     conditions: Vec<&'a Condition>,
 }
 
-impl Asked<'_> {
+impl Requirements<'_> {
     /// True if a packet with some pair of outer headers may satisfy all of them.
     fn is_feasible(&self, graph: &Graph) -> bool {
         let absent: Vec<FieldId> = self.conditions.iter().filter_map(|condition| condition.absent()).collect();
         let compared: Vec<_> = self.conditions.iter().filter_map(|condition| intervals::of(condition)).collect();
         Headers::all().any(|headers| {
             if !self.fields.iter().all(|field| headers.may_have(*field))
-                || absent.iter().any(|field| headers.surely_have(*field))
+                || absent.iter().any(|field| headers.must_have(*field))
             {
                 return false;
             }
@@ -140,8 +140,8 @@ impl Asked<'_> {
 
 /// Description of the conflict in a row that no packet matches: two conditions, or the conditions and the fields that
 /// actions need. `None` for other rows.
-pub(super) fn exclude_each_other(row: &Row, graph: &Graph) -> Option<String> {
-    let all = Asked { fields: row.fields(), conditions: row.conditions.iter().collect() };
+pub(super) fn find_conflict(row: &Row, graph: &Graph) -> Option<String> {
+    let all = Requirements { fields: row.fields(), conditions: row.conditions.iter().collect() };
     if all.is_feasible(graph) {
         return None;
     }
@@ -149,7 +149,7 @@ pub(super) fn exclude_each_other(row: &Row, graph: &Graph) -> Option<String> {
     for (at, one) in conditions.iter().enumerate() {
         for other in &conditions[..at] {
             let fields = one.fields().into_iter().chain(other.fields()).collect();
-            if !(Asked { fields, conditions: vec![other, one] }).is_feasible(graph) {
+            if !(Requirements { fields, conditions: vec![other, one] }).is_feasible(graph) {
                 return Some(format!("its conditions on {} and {}", name(other, graph), name(one, graph)));
             }
         }

@@ -6,7 +6,7 @@ use crate::syntax::ast::Expr as Tree;
 
 use super::Checker;
 use super::constant::Constant;
-use super::numeric::Facts;
+use super::numeric::ExprTraits;
 use super::operand::{Leaf, Operand, OperandKind};
 
 impl<'s> Checker<'s, '_> {
@@ -58,10 +58,10 @@ impl<'s> Checker<'s, '_> {
                 of(wide, 2, words);
             }
             _ => {
-                let mut facts = Facts::default();
+                let mut facts = ExprTraits::default();
                 self.gather(part, &mut facts)?;
-                let how = self.arithmetic(&facts, 0, false)?;
-                if how.width == Width::W64 || matches!(part.kind, OperandKind::Constant(_)) {
+                let mode = self.arithmetic(&facts, 0, false)?;
+                if mode.width == Width::W64 || matches!(part.kind, OperandKind::Constant(_)) {
                     self.sink
                         .error(
                             Code::WidthMismatch,
@@ -72,7 +72,7 @@ impl<'s> Checker<'s, '_> {
                         .help("write it to a metadata field in an element before, and hash that");
                     return None;
                 }
-                words.push(self.build(part, how)?);
+                words.push(self.build(part, mode)?);
             }
         }
         Some(())

@@ -14,7 +14,7 @@ use super::names::check_name;
 
 /// A header that the function declares.
 #[derive(Debug)]
-pub(super) struct OwnHeader<'s> {
+pub(super) struct DeclaredHeader<'s> {
     name: Name<'s>,
     is_used: bool,
 }
@@ -28,22 +28,22 @@ impl<'s> Checker<'s, '_> {
     pub(super) fn headers(&mut self, trees: &[Tree<'s>]) {
         for tree in trees {
             let name = tree.name.text;
-            let is_there = self.own_headers.iter().any(|own| own.name.text == name);
-            if self.own_header(tree).is_none() && !is_there {
+            let is_there = self.declared_headers.iter().any(|own| own.name.text == name);
+            if self.declared_header(tree).is_none() && !is_there {
                 self.broken_headers.push(name);
             }
         }
     }
 
-    fn own_header(&mut self, tree: &Tree<'s>) -> Option<()> {
+    fn declared_header(&mut self, tree: &Tree<'s>) -> Option<()> {
         let name = tree.name;
         check_name(name, "header", self.sink);
-        if let Some(first) = self.own_headers.iter().find(|own| own.name.text == name.text) {
+        if let Some(first) = self.declared_headers.iter().find(|own| own.name.text == name.text) {
             let first = first.name.span;
             self.sink
-                .error(Code::Duplicate, name.span, format!("two headers are called `{}`", name.text), "this one")
-                .also(first, "and this one")
-                .help("give one of them another name; values by which the same header is told stand behind one `when`");
+                .error(Code::Duplicate, name.span, format!("duplicate header `{}`", name.text), "this one")
+                .secondary_label(first, "and this one")
+                .help("give one of them another name; list all selector values of a header in one `when`");
             return None;
         }
         let after = self.parent(tree.after);
@@ -51,7 +51,7 @@ impl<'s> Checker<'s, '_> {
             .when
             .iter()
             .map(|(field, value)| {
-                let constant = self.constant(value, "the value that tells a header");
+                let constant = self.constant(value, "the selector value of a header");
                 let field = self.field(*field)?;
                 Some((field, self.selector_value(field, constant?, value.span)?))
             })
@@ -73,7 +73,7 @@ impl<'s> Checker<'s, '_> {
             when: when.into_iter().collect::<Option<_>>()?,
             fields: fields.into_iter().collect::<Option<_>>()?,
         };
-        if tree.is_damaged || header.name.contains('.') || words::RESERVED.contains(&name.text) {
+        if tree.has_syntax_errors || header.name.contains('.') || words::RESERVED.contains(&name.text) {
             return None;
         }
         let mut users = self.graph.user_headers().to_vec();
@@ -81,7 +81,7 @@ impl<'s> Checker<'s, '_> {
         match Graph::with(&users) {
             Ok(graph) => {
                 self.graph = Arc::new(graph);
-                self.own_headers.push(OwnHeader { name, is_used: false });
+                self.declared_headers.push(DeclaredHeader { name, is_used: false });
                 Some(())
             }
             Err(error) => {
@@ -95,29 +95,32 @@ impl<'s> Checker<'s, '_> {
         if let Some((_, parent)) = PARENTS.iter().find(|(known, _)| *known == name.text) {
             return Some(*parent);
         }
-        if let Some(index) = self.own_headers.iter().position(|own| own.name.text == name.text) {
-            self.own_headers[index].is_used = true;
+        if let Some(index) = self.declared_headers.iter().position(|own| own.name.text == name.text) {
+            self.declared_headers[index].is_used = true;
             return Some(Parent::User(index));
         }
         if self.broken_headers.contains(&name.text) {
             return None;
         }
-        let names: Vec<&str> =
-            PARENTS.iter().map(|(known, _)| *known).chain(self.own_headers.iter().map(|own| own.name.text)).collect();
+        let names: Vec<&str> = PARENTS
+            .iter()
+            .map(|(known, _)| *known)
+            .chain(self.declared_headers.iter().map(|own| own.name.text))
+            .collect();
         let help = match name.text {
             "ipv4" | "ipv6" => "write `ip`, which stands for either family".to_owned(),
             "l4" => "write `udp` or `tcp`".to_owned(),
-            "vlan" | "vlan2" => "write `eth`, which has the EtherType wherever the tags put it".to_owned(),
+            "vlan" | "vlan2" => "write `eth`, which has the EtherType with or without tags".to_owned(),
             text => match did_you_mean(text, names.iter().copied()) {
                 Some(near) => format!("did you mean `{near}`?"),
-                None => format!("it can stand after {}, each declared before it", list_names(names, 12)),
+                None => format!("it can follow {}, each declared before it", list_names(names, 12)),
             },
         };
         self.sink
             .error(
                 Code::UnknownHeader,
                 name.span,
-                format!("no header of one's own can stand after `{}`", name.text),
+                format!("a declared header cannot follow `{}`", name.text),
                 "not possible here",
             )
             .help(help);
@@ -136,8 +139,8 @@ impl<'s> Checker<'s, '_> {
         }
         let name = self.field_name(field);
         self.sink
-            .error(Code::WidthMismatch, span, format!("a header cannot be told by `{name}`"), "128 bits")
-            .help("a header is told by a field of at most 64 bits, such as a port");
+            .error(Code::WidthMismatch, span, format!("`{name}` cannot select a header"), "128 bits")
+            .help("a selector field has at most 64 bits, such as a port");
         None
     }
 
@@ -158,10 +161,10 @@ impl<'s> Checker<'s, '_> {
                 text if text.starts_with('i') => {
                     "fields are unsigned; a variable that takes the value may be signed".to_owned()
                 }
-                _ => "there are `u1` to `u64`, `ipv4`, `mac` and `ipv6`".to_owned(),
+                _ => "types of fields are `u1` to `u64`, `ipv4`, `mac` and `ipv6`".to_owned(),
             };
             self.sink
-                .error(Code::UnknownType, ty.span, format!("`{}` is no type of a field", ty.text), "unknown type")
+                .error(Code::UnknownType, ty.span, format!("`{}` is not a field type", ty.text), "unknown type")
                 .help(help);
         }
         width
@@ -176,7 +179,7 @@ impl<'s> Checker<'s, '_> {
             let index = header.when.iter().rposition(is)?;
             tree.when.get(index).map(|(name, value)| crate::model::Span { start: name.span.start, end: value.span.end })
         };
-        let told_by = match header.after {
+        let selector_help = match header.after {
             Parent::Ethernet => "write `when eth.type == VALUE`, the EtherType".to_owned(),
             Parent::Ip => "write `when ip.proto == VALUE`, the protocol number".to_owned(),
             Parent::Udp => "write `when udp.dport == VALUE, udp.sport == VALUE`, one of them or both".to_owned(),
@@ -193,17 +196,17 @@ impl<'s> Checker<'s, '_> {
                 Code::ReservedName,
                 None,
                 "taken",
-                "choose another name; `flowloom fields` lists those that are there".to_owned(),
+                "choose another name; `flowloom fields` lists the existing ones".to_owned(),
             ),
             GraphError::Duplicate { field, .. } => {
-                (Code::Duplicate, of_field(field), "again", "give one of them another name".to_owned())
+                (Code::Duplicate, of_field(field), "repeated here", "give one of them another name".to_owned())
             }
             GraphError::Length { found_bits, .. } => {
                 let missing = (16 - found_bits % 16) % 16;
                 let help = match missing {
                     _ if *found_bits == 0 => "declare its fields, as in `kind: u8; length: u8;`".to_owned(),
                     0 => "a longer header is split in two, the second one `after` the first".to_owned(),
-                    _ => format!("add a field of {missing} bits for what is not used, as `pad: u{missing};`"),
+                    _ => format!("add a padding field of {missing} bits, as `pad: u{missing};`"),
                 };
                 (Code::BadHeaders, None, "this header", help)
             }
@@ -211,44 +214,51 @@ impl<'s> Checker<'s, '_> {
                 Code::BadHeaders,
                 of_field(field),
                 "this field",
-                "there are `u1` to `u64`, `ipv4`, `mac` and `ipv6`".to_owned(),
+                "types of fields are `u1` to `u64`, `ipv4`, `mac` and `ipv6`".to_owned(),
             ),
             GraphError::Unaligned { field, .. } => (
                 Code::BadHeaders,
                 of_field(field),
                 "this field",
-                "fill up the byte before it with a field for what is not used".to_owned(),
+                "complete the byte before it with a padding field".to_owned(),
             ),
             GraphError::Parent { .. } => {
-                (Code::BadHeaders, Some(tree.after.span), "not there", "declare it before".to_owned())
+                (Code::BadHeaders, Some(tree.after.span), "not declared", "declare it before".to_owned())
             }
-            GraphError::NoSelector { .. } => (Code::BadHeaders, Some(tree.after.span), "`when` is missing", told_by),
-            GraphError::Selector { field, .. } => (Code::BadHeaders, of_when(field, None), "not by this", told_by),
+            GraphError::NoSelector { .. } => {
+                (Code::BadHeaders, Some(tree.after.span), "`when` is missing", selector_help)
+            }
+            GraphError::Selector { field, .. } => {
+                (Code::BadHeaders, of_when(field, None), "not a selector of this parent", selector_help)
+            }
             GraphError::Value { field, value, .. } => {
-                (Code::OutOfRange, of_when(field, Some(*value)), "out of range", told_by)
+                (Code::OutOfRange, of_when(field, Some(*value)), "out of range", selector_help)
             }
             GraphError::Taken { field, value, .. } => (
                 Code::BadHeaders,
                 of_when(field, Some(*value)),
-                "told by this already",
-                "a value tells one header; choose another value".to_owned(),
+                "selector already in use",
+                "a value selects one header; choose another value".to_owned(),
             ),
-            GraphError::AlwaysTaken { .. } => {
-                (Code::BadHeaders, Some(tree.after.span), "taken", "tell them apart with `when`".to_owned())
-            }
+            GraphError::AlwaysTaken { .. } => (
+                Code::BadHeaders,
+                Some(tree.after.span),
+                "already in use",
+                "select each of them with `when`".to_owned(),
+            ),
         };
         self.sink.error(code, place.unwrap_or(tree.name.span), error.to_string(), label).help(help);
     }
 
     /// Marks a header as used if the function declares it.
     pub(super) fn use_header(&mut self, name: &str) {
-        if let Some(own) = self.own_headers.iter_mut().find(|own| own.name.text == name) {
+        if let Some(own) = self.declared_headers.iter_mut().find(|own| own.name.text == name) {
             own.is_used = true;
         }
     }
 
     pub(super) fn warn_unused_headers(&mut self) {
-        for own in self.own_headers.iter().filter(|own| !own.is_used) {
+        for own in self.declared_headers.iter().filter(|own| !own.is_used) {
             let name = own.name;
             self.sink
                 .warning(Code::Unused, name.span, format!("header `{}` is never used", name.text), "declared here")

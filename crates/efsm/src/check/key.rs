@@ -26,8 +26,8 @@ impl<'s> Checker<'s, '_> {
                 if let Some((_, first)) = parts.iter().find(|(other, _)| *other == part) {
                     let shown = self.part_name(part);
                     self.sink
-                        .error(Code::BadKey, name.span, format!("`{shown}` is twice in the key"), "again")
-                        .also(*first, "first here")
+                        .error(Code::BadKey, name.span, format!("`{shown}` is repeated in the key"), "repeated here")
+                        .secondary_label(*first, "first here")
                         .help("name each part once");
                     is_ok = false;
                 } else {
@@ -74,14 +74,14 @@ impl<'s> Checker<'s, '_> {
                         format!("{what} `{}` cannot be in a key", name.text),
                         "not a packet field or metadata",
                     )
-                    .help("a key is made of packet fields and metadata, as in `key ip.src;`");
+                    .help("a key consists of packet fields and metadata, as in `key ip.src;`");
             }
             None => {
                 let help = match name.text {
                     "any" | "all" | "global" => "one context for all packets is written `key none;`",
                     "flow" | "tuple" | "five_tuple" => "the five fields of a connection are written `key 5-tuple;`",
                     _ => {
-                        "a key is made of packet fields, as in `key ip.src;`, and of metadata; `flowloom fields` lists the fields"
+                        "a key consists of packet fields, as in `key ip.src;`, and metadata; `flowloom fields` lists the fields"
                     }
                 };
                 self.sink
@@ -122,7 +122,7 @@ impl<'s> Checker<'s, '_> {
                     Code::BadKey,
                     tree.span,
                     "a `biflow` key without any field that has a direction",
-                    "same both ways",
+                    "both directions have the same key",
                 )
                 .help("add a pair such as `ip.src, ip.dst`, or leave out `biflow`");
             is_ok = false;

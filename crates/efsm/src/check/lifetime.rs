@@ -11,7 +11,7 @@ use crate::model::{
 use super::overlap;
 
 /// Counters of at most this width, in bits, are assumed to wrap to their initial value.
-const SMALL_BITS: u8 = 16;
+const WRAPPING_COUNTER_BITS: u8 = 16;
 
 /// Warns of a table that fills up permanently: it has more keys than entries, and no context expires or returns to its
 /// default. An explicit policy or a row with `full` shows that this is intended.
@@ -22,7 +22,7 @@ pub(super) fn warn(element: &Element, sink: &mut Sink) {
     let Some(key) = stateful.key.as_ref().filter(|_| stateful.policy == Policy::Reject && !is_meant) else { return };
     let has_metadata = key.parts.iter().any(|part| matches!(part, KeyPart::Metadata(_)));
     let storing: Vec<&Row> = element.rows.iter().filter(|row| stores(row, stateful)).collect();
-    let keys = storing.iter().fold(0_u128, |keys, row| keys.saturating_add(keys_of(row, key)));
+    let keys = storing.iter().fold(0_u128, |keys, row| keys.saturating_add(key_count_bound(row, key)));
     if has_metadata || keys <= u128::from(stateful.size) {
         return;
     }
@@ -31,7 +31,7 @@ pub(super) fn warn(element: &Element, sink: &mut Sink) {
         return;
     }
     let back = element.rows.iter().find(|row| matches!(row.next, NextState::To { state: 0, .. }));
-    let help = "give a transition a timer, as in `-> s (idle 60s)`, bring a context back with `forget`, let the table evict: \
+    let help = "give a transition a timer, as in `-> s (idle 60s)`, remove contexts with `forget`, let the table evict: \
                 `full evict oldest`, or write `full reject` where it is meant to fill up";
     let draft = sink.warning(
         Code::NeverRemoved,
@@ -47,7 +47,7 @@ pub(super) fn warn(element: &Element, sink: &mut Sink) {
                 .map(|(register, _)| stateful.registers[usize::from(register)].name.as_str())
                 .collect();
             let names = list_names(kept, 8);
-            draft.also(row.span, format!("leaves {names} at a value other than its initial one")).help(help)
+            draft.secondary_label(row.span, format!("leaves {names} at a value other than its initial one")).help(help)
         }
         None => draft.help(help),
     };
@@ -78,7 +78,7 @@ fn written(element: &Element) -> impl Iterator<Item = u16> {
 }
 
 /// Upper bound of the number of distinct keys of the packets that match a row.
-fn keys_of(row: &Row, key: &Key) -> u128 {
+fn key_count_bound(row: &Row, key: &Key) -> u128 {
     let conditions: Vec<_> = row.conditions.iter().filter_map(intervals::of).collect();
     let fields = key.parts.iter().filter_map(|part| match part {
         KeyPart::Field(field) => Some(*field),
@@ -90,13 +90,13 @@ fn keys_of(row: &Row, key: &Key) -> u128 {
         let sizes =
             of_field.map(|(_, intervals)| intervals.iter().map(|(low, high)| (high - low).saturating_add(1)).sum());
         let all = 1_u128.checked_shl(field.width_bits().into()).unwrap_or(u128::MAX);
-        let told = sizes.fold(all, u128::min);
+        let bound = sizes.fold(all, u128::min);
         // A port field implies the protocol.
         let others = key.parts.iter().filter_map(|part| match part {
             KeyPart::Field(other) if Some(field) == protocols => overlap::protocols_of(*other),
             _ => None,
         });
-        others.map(|own| own.len() as u128).fold(told, u128::min)
+        others.map(|own| own.len() as u128).fold(bound, u128::min)
     };
     fields.map(values).fold(1, u128::saturating_mul)
 }
@@ -110,7 +110,7 @@ fn may_be_initial(register: u16, element: &Element, stateful: &Stateful) -> Vec<
         let before = may.clone();
         for row in &element.rows {
             let update = row.updates.iter().find(|update| update.destination == Destination::Register(register));
-            let is_reset = update.is_some_and(|update| may_be(&update.value, register, stateful));
+            let is_reset = update.is_some_and(|update| may_equal_initial(&update.value, register, stateful));
             for &from in &row.states {
                 let to = match row.next {
                     NextState::To { state, .. } => state,
@@ -142,7 +142,7 @@ fn may_remove(row: &Row, element: &Element, stateful: &Stateful, resets: &[Vec<b
 /// True if a register may have its initial value after the row. `may` holds the answer for each state before it.
 fn may_reset(row: &Row, register: u16, may: &[bool], stateful: &Stateful) -> bool {
     match row.updates.iter().find(|update| update.destination == Destination::Register(register)) {
-        Some(update) => may_be(&update.value, register, stateful),
+        Some(update) => may_equal_initial(&update.value, register, stateful),
         None => row.states.iter().any(|&from| may[usize::from(from)]),
     }
 }
@@ -152,20 +152,20 @@ fn is_reset(row: &Row, register: u16, stateful: &Stateful) -> bool {
     let update = row.updates.iter().find(|update| update.destination == Destination::Register(register));
     update.is_some_and(|update| match &update.value {
         NewValue::Number { value: Expr::Constant(_), .. } | NewValue::Wide(Wide::Constant(_)) => {
-            may_be(&update.value, register, stateful)
+            may_equal_initial(&update.value, register, stateful)
         }
         _ => false,
     })
 }
 
 /// True if a new value of a register may equal its initial one. A wide register that only grows is assumed not to wrap.
-fn may_be(value: &NewValue, register: u16, stateful: &Stateful) -> bool {
+fn may_equal_initial(value: &NewValue, register: u16, stateful: &Stateful) -> bool {
     let initial = stateful.registers[usize::from(register)].initial;
     match value {
         NewValue::Number { value: Expr::Constant(c), .. } => u128::from(*c) == initial,
         NewValue::Wide(Wide::Constant(c)) => *c == initial,
         NewValue::Number { value: Expr::Binary(BinaryOp::Add, left, right), .. } => {
-            let wraps_soon = stateful.registers[usize::from(register)].ty.width_bits <= SMALL_BITS;
+            let wraps_soon = stateful.registers[usize::from(register)].ty.width_bits <= WRAPPING_COUNTER_BITS;
             let is_growth = |a: &Expr, b: &Expr| {
                 matches!(a, Expr::Register(_)) && matches!(b, Expr::Constant(c) if (*c as i64) > 0)
             };

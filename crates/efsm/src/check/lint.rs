@@ -17,7 +17,7 @@ enum Verdict {
     /// No packet has all fields of the row.
     Impossible,
     /// This earlier row matches every packet that the row matches.
-    Hidden(usize),
+    Shadowed(usize),
 }
 
 /// Header sets of packets, restricted to the headers that the rows of an element depend on.
@@ -34,7 +34,7 @@ impl Headers {
             .rows
             .iter()
             .map(|row| {
-                row.fields().into_iter().chain(key.iter().copied()).map(any_of).filter(|&any| any != 0).collect()
+                row.fields().into_iter().chain(key.iter().copied()).map(presence_mask).filter(|&any| any != 0).collect()
             })
             .collect();
         let mentioned = needs.iter().flatten().fold(0, |all, any| all | any);
@@ -93,18 +93,18 @@ pub(super) fn warn(elements: &[Element], metadata: &[Variable], graph: &Graph, s
     warn_unreachable_elements(elements, sink);
     for (i, element) in elements.iter().enumerate() {
         warn_unreachable_states(element, sink);
-        warn_idle_successors(element, sink);
+        warn_unused_successors(element, sink);
         warn_constant_key(elements, i, metadata, sink);
         let headers = Headers::of(element, &all);
         lifetime::warn(element, sink);
-        let mut earlier = Earlier::of(&element.rows);
+        let mut earlier = SubsumptionIndex::of(&element.rows);
         let verdicts: Vec<Verdict> = (0..element.rows.len())
             .map(|i| {
-                let before = earlier.that_may_cover(&element.rows[i]);
+                let before = earlier.candidates(&element.rows[i]);
                 earlier.add(i, &element.rows[i]);
-                match hidden_by(element, i, &before, &headers) {
+                match shadowed_by(element, i, &before, &headers) {
                     _ if !headers.is_possible(i) => Verdict::Impossible,
-                    Some(by) => Verdict::Hidden(by),
+                    Some(by) => Verdict::Shadowed(by),
                     None => Verdict::Matches,
                 }
             })
@@ -126,7 +126,7 @@ fn warn_rows(element: &Element, verdicts: &[Verdict], graph: &Graph, sink: &mut 
         let is_whole = alternatives.clone().all(|i| match verdicts[i] {
             Verdict::Matches => false,
             Verdict::Impossible => true,
-            Verdict::Hidden(by) => is_outside(by),
+            Verdict::Shadowed(by) => is_outside(by),
         });
         let subject = if is_whole { "the row" } else { overlap::subject(&element.rows, of[0].span) };
         for i in alternatives.take(if is_whole { 1 } else { usize::MAX }) {
@@ -134,15 +134,15 @@ fn warn_rows(element: &Element, verdicts: &[Verdict], graph: &Graph, sink: &mut 
             match verdicts[i] {
                 Verdict::Matches => {}
                 Verdict::Impossible => warn_impossible(row, subject, &key_fields(element), graph, sink),
-                Verdict::Hidden(by) => {
+                Verdict::Shadowed(by) => {
                     let text = format!("{subject} is never reached");
                     let warning = sink.warning(Code::ShadowedRow, row.span, text, "never reached");
                     if is_outside(by) {
                         warning
-                            .also(element.rows[by].span, "this row matches before, whenever it would")
+                            .secondary_label(element.rows[by].span, "this earlier row matches the same packets")
                             .help("move the row up, or change one of the two");
                     } else {
-                        warning.help("an earlier alternative of the row matches whenever it would; remove it");
+                        warning.help("an earlier alternative of the row matches the same packets; remove it");
                     }
                 }
             }
@@ -168,7 +168,7 @@ fn header_sets(graph: &Graph) -> BTreeSet<u32> {
 }
 
 /// Mask of the headers of which one makes the field present; 0 if it is always present.
-fn any_of(field: FieldId) -> u32 {
+fn presence_mask(field: FieldId) -> u32 {
     field.headers().into_iter().fold(0, |bits, header| bits | header.bit())
 }
 
@@ -192,7 +192,7 @@ fn warn_impossible(row: &Row, subject: &str, key: &[FieldId], graph: &Graph, sin
 
 /// Index of rows by one of their conditions. A row can subsume another only if it has no condition that the other
 /// lacks.
-struct Earlier<'a> {
+struct SubsumptionIndex<'a> {
     /// Number of rows with each condition.
     counts: HashMap<&'a Condition, usize>,
     /// Rows, by their rarest condition.
@@ -200,11 +200,11 @@ struct Earlier<'a> {
     without_conditions: Vec<usize>,
 }
 
-impl<'a> Earlier<'a> {
-    fn of(rows: &'a [Row]) -> Earlier<'a> {
+impl<'a> SubsumptionIndex<'a> {
+    fn of(rows: &'a [Row]) -> SubsumptionIndex<'a> {
         let mut counts = HashMap::new();
         rows.iter().flat_map(|row| &row.conditions).for_each(|c| *counts.entry(c).or_default() += 1);
-        Earlier { counts, rows: HashMap::new(), without_conditions: Vec::new() }
+        SubsumptionIndex { counts, rows: HashMap::new(), without_conditions: Vec::new() }
     }
 
     fn add(&mut self, i: usize, row: &'a Row) {
@@ -215,7 +215,7 @@ impl<'a> Earlier<'a> {
     }
 
     /// Earlier rows that may subsume `row`, in order.
-    fn that_may_cover(&self, row: &Row) -> Vec<usize> {
+    fn candidates(&self, row: &Row) -> Vec<usize> {
         let with = row.conditions.iter().filter_map(|c| self.rows.get(c)).flatten();
         let mut rows: Vec<usize> = with.chain(&self.without_conditions).copied().collect();
         rows.sort_unstable();
@@ -224,7 +224,7 @@ impl<'a> Earlier<'a> {
 }
 
 /// The last of the rows in `before` that together subsume row `i`; a different row may do so in each state.
-fn hidden_by(element: &Element, i: usize, before: &[usize], Headers { needs, packets }: &Headers) -> Option<usize> {
+fn shadowed_by(element: &Element, i: usize, before: &[usize], Headers { needs, packets }: &Headers) -> Option<usize> {
     let row = &element.rows[i];
     let covers = |j: &usize, state: Option<u16>| {
         let earlier = &element.rows[*j];
@@ -269,12 +269,12 @@ fn warn_unreachable_states(element: &Element, sink: &mut Sink) {
             format!("no row leads to {names}"),
             format!("starts in `{}`", stateful.states[0]),
         )
-        .help("add a row with `-> STATE`, or remove the state; only a state that is handed over may still have it");
+        .help("add a row with `-> STATE`, or remove the state; only a snapshot may still contain it");
     }
 }
 
 /// Warns of a state that has a successor but is never entered with a timer.
-fn warn_idle_successors(element: &Element, sink: &mut Sink) {
+fn warn_unused_successors(element: &Element, sink: &mut Sink) {
     let Some(stateful) = &element.stateful else { return };
     for (state, name) in stateful.states.iter().enumerate() {
         let enters = |row: &Row| match row.next {
@@ -324,7 +324,7 @@ fn warn_unreachable_elements(elements: &[Element], sink: &mut Sink) {
             sink.warning(
                 Code::UnreachableElement,
                 element.span,
-                format!("no packet comes to element `{}`", element.name),
+                format!("element `{}` is unreachable", element.name),
                 "never reached",
             )
             .help(format!("end a row of an element before it with `goto {};`", element.name));

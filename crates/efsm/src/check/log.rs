@@ -2,12 +2,12 @@
 
 use crate::diagnostic::Code;
 use crate::events::{MOST_TEXT_BYTES, MOST_VALUES};
-use crate::model::{Destination, Level, Log, Logged, NewValue, Shown, Span, StepKind, Wide};
+use crate::model::{Destination, Level, Log, LogFormat, Logged, NewValue, Span, StepKind, Wide};
 use crate::syntax::ast::{Expr as Tree, Name};
 
 use super::Checker;
 use super::constant::Constant;
-use super::numeric::Facts;
+use super::numeric::ExprTraits;
 use super::operand::{Leaf, Operand, OperandKind};
 
 /// Width of reported numbers, in bits.
@@ -24,8 +24,13 @@ impl<'s> Checker<'s, '_> {
             match self.logged(tree) {
                 Some(logged) if checked.iter().any(|other| other.name == logged.name) => {
                     self.sink
-                        .error(Code::Duplicate, tree.span, format!("`{}` is logged twice", logged.name), "again")
-                        .help("each value of a log is there once");
+                        .error(
+                            Code::Duplicate,
+                            tree.span,
+                            format!("`{}` is logged twice", logged.name),
+                            "repeated here",
+                        )
+                        .help("log each value once");
                     is_ok = false;
                 }
                 Some(logged) => checked.push(logged),
@@ -48,18 +53,18 @@ impl<'s> Checker<'s, '_> {
 
     fn log_text(&mut self, text: Name<'s>, level: Level) -> Option<()> {
         let (message, label) = if text.text.trim().is_empty() {
-            (format!("`{}` with an empty text", level.name()), "nothing to read".to_owned())
+            (format!("`{}` with an empty text", level.name()), "empty text".to_owned())
         } else if text.text.len() > MOST_TEXT_BYTES {
             let found = text.text.len();
             (format!("a text of {found} bytes"), format!("at most {MOST_TEXT_BYTES} bytes"))
         } else if text.text.chars().any(char::is_control) {
-            ("a text with control characters".to_owned(), "printed as it stands".to_owned())
+            ("a text with control characters".to_owned(), "printed unescaped".to_owned())
         } else {
             return Some(());
         };
         self.sink
             .error(Code::BadLiteral, text.span, message, label)
-            .help("say in a few words what was found, as in `alert(\"port scan\", ip.src);`; values stand after it");
+            .help("describe the event briefly, as in `alert(\"port scan\", ip.src);`; values follow the text");
         None
     }
 
@@ -74,23 +79,24 @@ impl<'s> Checker<'s, '_> {
             _ => None,
         };
         if let Some(wide) = wide {
-            return Some(Logged { name, value: NewValue::Wide(wide), shown: Shown::Address });
+            return Some(Logged { name, value: NewValue::Wide(wide), format: LogFormat::Address });
         }
-        let mut facts = Facts::default();
+        let mut facts = ExprTraits::default();
         self.gather(&operand, &mut facts)?;
-        let how = self.arithmetic(&facts, NUMBER_BITS, false)?;
-        let shown = self.shown(&operand).unwrap_or(if how.signed { Shown::Signed } else { Shown::Unsigned });
-        let value = self.build(&operand, how)?;
-        Some(Logged { name, value: NewValue::Number { value, width: how.width }, shown })
+        let mode = self.arithmetic(&facts, NUMBER_BITS, false)?;
+        let format =
+            self.display_format(&operand).unwrap_or(if mode.signed { LogFormat::Signed } else { LogFormat::Unsigned });
+        let value = self.build(&operand, mode)?;
+        Some(Logged { name, value: NewValue::Number { value, width: mode.width }, format })
     }
 
     /// Display format of an address. `None` for other numbers.
-    fn shown(&self, operand: &Operand) -> Option<Shown> {
+    fn display_format(&self, operand: &Operand) -> Option<LogFormat> {
         let leaf = match operand.kind {
-            OperandKind::Constant(Constant::Ipv4(_)) => return Some(Shown::Ipv4),
-            OperandKind::Constant(Constant::Mac(_)) => return Some(Shown::Mac),
+            OperandKind::Constant(Constant::Ipv4(_)) => return Some(LogFormat::Ipv4),
+            OperandKind::Constant(Constant::Mac(_)) => return Some(LogFormat::Mac),
             // A constant has a sign of its own.
-            OperandKind::Constant(Constant::Number(number)) if number < 0 => return Some(Shown::Signed),
+            OperandKind::Constant(Constant::Number(number)) if number < 0 => return Some(LogFormat::Signed),
             OperandKind::Leaf(leaf) => leaf,
             _ => return None,
         };
@@ -99,7 +105,7 @@ impl<'s> Checker<'s, '_> {
                 let name = self.field_name(field);
                 let is_mac = matches!(name.as_str(), "eth.src" | "eth.dst" | "inner.eth.src" | "inner.eth.dst");
                 if is_mac {
-                    return Some(Shown::Mac);
+                    return Some(LogFormat::Mac);
                 }
                 let mut parts = name.rsplit('.');
                 matches!(parts.next(), Some("src" | "dst")) && parts.next() == Some("ipv4")
@@ -109,6 +115,6 @@ impl<'s> Checker<'s, '_> {
             Leaf::Metadata(i) => self.names.metadata[usize::from(i)].is_ipv4,
             Leaf::Now | Leaf::State => false,
         };
-        is_ipv4.then_some(Shown::Ipv4)
+        is_ipv4.then_some(LogFormat::Ipv4)
     }
 }

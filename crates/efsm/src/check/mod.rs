@@ -39,7 +39,7 @@ use crate::syntax::ast::{Name, Program};
 use crate::syntax::parse;
 
 pub(crate) use constant::render_time;
-use header::OwnHeader;
+use header::DeclaredHeader;
 use names::Names;
 use sets::NamedSet;
 
@@ -77,13 +77,13 @@ pub fn compile_with(
         sets: Vec::new(),
         elements: Vec::new(),
         graph: Arc::new(Graph::standard().clone()),
-        own_headers: Vec::new(),
+        declared_headers: Vec::new(),
         broken_headers: Vec::new(),
         sees_updates: false,
         logs: 0,
         is_expanded: false,
         expanded: BTreeSet::new(),
-        is_damaged: program.is_damaged,
+        has_syntax_errors: program.has_syntax_errors,
     };
     let function = checker.program(&program, params, files);
     let failed = sink.has_errors();
@@ -133,7 +133,7 @@ struct Checker<'s, 'k> {
     /// Parse graph, including the headers that the function declares.
     graph: Arc<Graph>,
     /// Declarations and uses of the function's own headers.
-    own_headers: Vec<OwnHeader<'s>>,
+    declared_headers: Vec<DeclaredHeader<'s>>,
     /// Headers with an invalid declaration, which was reported.
     broken_headers: Vec<&'s str>,
     /// Registers are read after the row's updates. Set in packet actions.
@@ -146,7 +146,7 @@ struct Checker<'s, 'k> {
     /// Rows with such alternatives, as offsets of their heads.
     expanded: BTreeSet<usize>,
     /// Part of the source could not be parsed.
-    is_damaged: bool,
+    has_syntax_errors: bool,
 }
 
 impl<'s> Checker<'s, '_> {
@@ -180,7 +180,7 @@ impl<'s> Checker<'s, '_> {
     }
 
     fn program(&mut self, program: &Program<'s>, params: &[(String, String)], files: &dyn Files) -> Function {
-        self.names.is_damaged = program.is_damaged;
+        self.names.has_syntax_errors = program.has_syntax_errors;
         self.name_of_function(program);
         self.check_given(&program.params, params);
         self.params_and_constants(program, params);
@@ -188,8 +188,12 @@ impl<'s> Checker<'s, '_> {
         self.headers(&program.headers);
         let metadata = self.metadata(&program.metadata);
         self.element_names(program);
-        let mut elements: Vec<_> =
-            program.elements.iter().enumerate().map(|(i, tree)| self.element(i, tree, program.is_damaged)).collect();
+        let mut elements: Vec<_> = program
+            .elements
+            .iter()
+            .enumerate()
+            .map(|(i, tree)| self.element(i, tree, program.has_syntax_errors))
+            .collect();
         if !self.sink.has_errors() {
             lint::prune(&mut elements, &self.expanded, &self.graph);
             lint::warn(&elements, &metadata, &self.graph, self.sink);
@@ -204,7 +208,7 @@ impl<'s> Checker<'s, '_> {
     fn name_of_function(&mut self, program: &Program<'s>) {
         match program.name {
             Some(name) => names::check_name(name, "function", self.sink),
-            None if program.is_damaged => {}
+            None if program.has_syntax_errors => {}
             None => {
                 let start = Span { start: 0, end: 0 };
                 self.sink

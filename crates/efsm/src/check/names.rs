@@ -39,7 +39,7 @@ pub(super) struct VariableInfo<'s> {
     pub(super) ty: Type,
     pub(super) unit_ns: Option<u64>,
     /// True if it holds addresses of either family, with IPv4 addresses mapped to IPv6.
-    pub(super) is_either: bool,
+    pub(super) is_either_family: bool,
     /// True if it was declared as an IPv4 address.
     pub(super) is_ipv4: bool,
 }
@@ -60,9 +60,9 @@ pub(super) struct Names<'s> {
     /// True if the current element has a key.
     pub(super) has_key: bool,
     /// Some declarations could not be parsed, so unknown names are not reported.
-    pub(super) is_damaged: bool,
+    pub(super) has_syntax_errors: bool,
     /// (register, element) pairs of all elements, for hints.
-    pub(super) foreign: Vec<(&'s str, &'s str)>,
+    pub(super) registers_elsewhere: Vec<(&'s str, &'s str)>,
 }
 
 impl<'s> Names<'s> {
@@ -113,7 +113,7 @@ impl<'s> Names<'s> {
                 format!("`{}` is declared twice", name.text),
                 format!("this {what}"),
             )
-            .also(first.name.span, format!("{} of the same name", first.what))
+            .secondary_label(first.name.span, format!("{} of the same name", first.what))
             .help("give one of them another name");
             return false;
         }
@@ -148,13 +148,10 @@ pub(super) fn check_register_name(name: Name<'_>, sink: &mut Sink) {
         sink.error(
             Code::ReservedName,
             name.span,
-            format!("`{}` is a part of every context and no name for a register", name.text),
+            format!("`{}` is a part of every context and cannot name a register", name.text),
             "reserved",
         )
-        .help(format!(
-            "a dump of the state shows it beside the registers; choose another name, such as `my_{}`",
-            name.text
-        ));
+        .help(format!("a state dump lists it with the registers; choose another name, such as `my_{}`", name.text));
     }
 }
 
@@ -164,7 +161,7 @@ pub(super) fn check_name(name: Name<'_>, what: &str, sink: &mut Sink) {
         sink.error(
             Code::ReservedName,
             name.span,
-            format!("`{}` is a word of the language and no name for a {what}", name.text),
+            format!("`{}` is a keyword and cannot name a {what}", name.text),
             "reserved",
         )
         .help(format!("choose another name, such as `my_{}`", name.text));
@@ -180,13 +177,13 @@ pub(super) fn check_name(name: Name<'_>, what: &str, sink: &mut Sink) {
 }
 
 /// True if `count` has reached the limit of 16-bit indices, which is reported.
-pub(super) fn is_too_many(count: usize, what: &str, span: Span, sink: &mut Sink) -> bool {
-    let is_too_many = count >= usize::from(u16::MAX);
-    if is_too_many {
+pub(super) fn exceeds_index_limit(count: usize, what: &str, span: Span, sink: &mut Sink) -> bool {
+    let exceeds_index_limit = count >= usize::from(u16::MAX);
+    if exceeds_index_limit {
         sink.error(Code::OutOfRange, span, format!("more than {} {what}", u16::MAX), "one too many")
             .help("split the function");
     }
-    is_too_many
+    exceeds_index_limit
 }
 
 /// Warns of names that are never used.

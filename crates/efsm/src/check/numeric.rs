@@ -17,7 +17,7 @@ pub(super) struct LeafInfo {
 
 /// Properties of the leaves of one or two expressions.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Facts {
+pub(super) struct ExprTraits {
     /// Width in bits of the widest leaf other than `now`; 0 if there is none.
     pub(super) width_bits: u8,
     /// Width in bits of the widest unsigned leaf other than `now`.
@@ -35,13 +35,13 @@ pub(super) struct Facts {
 
 /// Width, sign and clock unit of a computation.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Arithmetic {
+pub(super) struct ArithmeticMode {
     pub(super) width: Width,
     pub(super) signed: bool,
     pub(super) unit_ns: u64,
 }
 
-impl Facts {
+impl ExprTraits {
     /// Width of `now` in bits: that of the narrowest clock variable, so that both wrap together.
     pub(super) fn now_bits(&self) -> u8 {
         match (self.now, self.clock) {
@@ -69,7 +69,7 @@ impl Checker<'_, '_> {
     }
 
     /// Adds the leaves of `operand` to `facts`. `None` if clock units differ, which is reported.
-    pub(super) fn gather(&mut self, operand: &Operand, facts: &mut Facts) -> Option<()> {
+    pub(super) fn gather(&mut self, operand: &Operand, facts: &mut ExprTraits) -> Option<()> {
         match &operand.kind {
             OperandKind::Constant(constant) => facts.constants.push((*constant, operand.span)),
             OperandKind::Leaf(Leaf::Now) => facts.now = Some(operand.span),
@@ -96,7 +96,7 @@ impl Checker<'_, '_> {
             OperandKind::Invert(inner) => self.gather(inner, facts)?,
             OperandKind::Binary(_, left, right)
             | OperandKind::Rotate(left, right)
-            | OperandKind::Extreme { left, right, .. }
+            | OperandKind::MinMax { left, right, .. }
             | OperandKind::Ewma { average: left, sample: right, .. } => {
                 self.gather(left, facts)?;
                 self.gather(right, facts)?;
@@ -106,7 +106,13 @@ impl Checker<'_, '_> {
     }
 
     /// Adds a variable with a clock unit to `facts`.
-    pub(super) fn gather_unit(&mut self, unit_ns: u64, width_bits: u8, span: Span, facts: &mut Facts) -> Option<()> {
+    pub(super) fn gather_unit(
+        &mut self,
+        unit_ns: u64,
+        width_bits: u8,
+        span: Span,
+        facts: &mut ExprTraits,
+    ) -> Option<()> {
         if let Some((other, place)) = facts.unit
             && other != unit_ns
         {
@@ -117,7 +123,7 @@ impl Checker<'_, '_> {
                     format!("clocks of {} and {} in one expression", render_time(other), render_time(unit_ns)),
                     format!("counts in units of {}", render_time(unit_ns)),
                 )
-                .also(place, format!("counts in units of {}", render_time(other)))
+                .secondary_label(place, format!("counts in units of {}", render_time(other)))
                 .help("declare both with the same `time(unit)`");
             return None;
         }
@@ -130,7 +136,12 @@ impl Checker<'_, '_> {
     }
 
     /// Chooses width and sign. `at_least_bits` is the width of the destination, or 0 for a comparison.
-    pub(super) fn arithmetic(&mut self, facts: &Facts, at_least_bits: u8, is_comparison: bool) -> Option<Arithmetic> {
+    pub(super) fn arithmetic(
+        &mut self,
+        facts: &ExprTraits,
+        at_least_bits: u8,
+        is_comparison: bool,
+    ) -> Option<ArithmeticMode> {
         let unit_ns = facts.unit.map_or(1, |(unit_ns, _)| unit_ns);
         let now_bits = facts.now_bits();
         let signed = facts.signed.is_some();
@@ -170,7 +181,7 @@ impl Checker<'_, '_> {
                 is_ok = false;
             }
         }
-        is_ok.then_some(Arithmetic { width, signed, unit_ns })
+        is_ok.then_some(ArithmeticMode { width, signed, unit_ns })
     }
 
     fn report_signs(&mut self, signed_at: Span, unsigned_at: Span) {
@@ -181,7 +192,7 @@ impl Checker<'_, '_> {
                 "a signed value is compared with an unsigned one of 64 bits",
                 "signed: may be below 0",
             )
-            .also(unsigned_at, "unsigned, 64 bits: may be above 2^63 - 1")
+            .secondary_label(unsigned_at, "unsigned, 64 bits: may be above 2^63 - 1")
             .help("make both signed or both unsigned, or the unsigned one at most 32 bits wide");
     }
 
@@ -196,7 +207,7 @@ impl Checker<'_, '_> {
                     .error(
                         Code::BadTime,
                         span,
-                        format!("{} is no whole number of units of {}", render_time(ns), render_time(unit_ns)),
+                        format!("{} is not a multiple of {}", render_time(ns), render_time(unit_ns)),
                         format!("the clock here counts in units of {}", render_time(unit_ns)),
                     )
                     .help(format!(
@@ -214,10 +225,10 @@ impl Checker<'_, '_> {
     }
 
     /// Lowers `operand` to the model. `None` if an error was reported.
-    pub(super) fn build(&mut self, operand: &Operand, how: Arithmetic) -> Option<Expr> {
+    pub(super) fn build(&mut self, operand: &Operand, mode: ArithmeticMode) -> Option<Expr> {
         Some(match &operand.kind {
             OperandKind::Constant(constant) => {
-                let number = self.number(*constant, how.unit_ns, operand.span)?;
+                let number = self.number(*constant, mode.unit_ns, operand.span)?;
                 Expr::Constant(number as u64)
             }
             OperandKind::Leaf(leaf) => match *leaf {
@@ -226,7 +237,7 @@ impl Checker<'_, '_> {
                 Leaf::Old(destination) => Expr::Old(destination),
                 Leaf::Metadata(i) => Expr::Metadata(i),
                 Leaf::Field(field) => Expr::Field(field),
-                Leaf::Now => Expr::Now { unit_ns: how.unit_ns },
+                Leaf::Now => Expr::Now { unit_ns: mode.unit_ns },
                 Leaf::State => Expr::State,
             },
             OperandKind::Wide(wide) => {
@@ -234,21 +245,21 @@ impl Checker<'_, '_> {
                 self.sink.error(Code::WidthMismatch, operand.span, format!("`{name}` is not a number"), "128 bits");
                 return None;
             }
-            OperandKind::Invert(inner) => Expr::Not(Box::new(self.build(inner, how)?)),
+            OperandKind::Invert(inner) => Expr::Not(Box::new(self.build(inner, mode)?)),
             OperandKind::Binary(op, left, right) => {
-                let (left, right) = (self.build(left, how)?, self.build(right, how)?);
+                let (left, right) = (self.build(left, mode)?, self.build(right, mode)?);
                 Expr::Binary(*op, Box::new(left), Box::new(right))
             }
             OperandKind::Rotate(left, right) => {
                 let rotate_bits = match left.kind {
                     OperandKind::Leaf(leaf) => self.leaf(leaf).width_bits,
-                    _ => how.width.bits() as u8,
+                    _ => mode.width.bits() as u8,
                 };
-                let (left, right) = (self.build(left, how)?, self.build(right, how)?);
+                let (left, right) = (self.build(left, mode)?, self.build(right, mode)?);
                 Expr::RotateRight { left: Box::new(left), right: Box::new(right), rotate_bits }
             }
-            OperandKind::Extreme { max, left, right } => {
-                let mut facts = Facts::default();
+            OperandKind::MinMax { max, left, right } => {
+                let mut facts = ExprTraits::default();
                 self.gather(left, &mut facts)?;
                 self.gather(right, &mut facts)?;
                 if let Some(signed_at) = facts.signed
@@ -257,29 +268,29 @@ impl Checker<'_, '_> {
                     self.report_signs(signed_at, unsigned_at);
                     return None;
                 }
-                let (left, right) = (self.build(left, how)?, self.build(right, how)?);
+                let (left, right) = (self.build(left, mode)?, self.build(right, mode)?);
                 let signed = facts.signed.is_some();
-                Expr::Extreme { max: *max, signed, left: Box::new(left), right: Box::new(right) }
+                Expr::MinMax { max: *max, signed, left: Box::new(left), right: Box::new(right) }
             }
             OperandKind::Hash(parts) => self.hash_words(parts)?,
             OperandKind::Ewma { average, sample, shift } => {
-                let (average, sample) = (self.build(average, how)?, self.build(sample, how)?);
+                let (average, sample) = (self.build(average, mode)?, self.build(sample, mode)?);
                 Expr::Ewma { average: Box::new(average), sample: Box::new(sample), shift: *shift }
             }
         })
     }
 
     /// Range of an operand under the chosen arithmetic: minimum and maximum.
-    pub(super) fn range(&self, operand: &Operand, how: Arithmetic) -> (i128, i128) {
+    pub(super) fn range(&self, operand: &Operand, mode: ArithmeticMode) -> (i128, i128) {
         match operand.kind {
-            OperandKind::Leaf(Leaf::Now) => type_range(how.width.bits() as u8, false),
+            OperandKind::Leaf(Leaf::Now) => type_range(mode.width.bits() as u8, false),
             OperandKind::Hash(_) => (0, u32::MAX.into()),
             OperandKind::Leaf(Leaf::State) => (0, self.names.states.len().max(1) as i128 - 1),
             OperandKind::Leaf(leaf) => {
                 let info = self.leaf(leaf);
                 type_range(info.width_bits, info.signed)
             }
-            _ => type_range(how.width.bits() as u8, how.signed),
+            _ => type_range(mode.width.bits() as u8, mode.signed),
         }
     }
 }

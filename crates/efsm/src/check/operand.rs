@@ -28,7 +28,7 @@ pub(super) enum OperandKind {
     Invert(Box<Operand>),
     Binary(BinaryOp, Box<Operand>, Box<Operand>),
     Rotate(Box<Operand>, Box<Operand>),
-    Extreme {
+    MinMax {
         max: bool,
         left: Box<Operand>,
         right: Box<Operand>,
@@ -52,7 +52,7 @@ impl Operand {
             OperandKind::Hash(parts) => parts.iter().for_each(|part| part.fields(fields)),
             OperandKind::Binary(_, left, right)
             | OperandKind::Rotate(left, right)
-            | OperandKind::Extreme { left, right, .. }
+            | OperandKind::MinMax { left, right, .. }
             | OperandKind::Ewma { average: left, sample: right, .. } => {
                 left.fields(fields);
                 right.fields(fields);
@@ -81,18 +81,18 @@ impl<'s> Checker<'s, '_> {
         let kind = match &tree.kind {
             ExprKind::Literal(literal) => OperandKind::Constant((*literal).into()),
             ExprKind::Name(name) => self.name(Name { text: name, span })?,
-            ExprKind::Invert(inner) => OperandKind::Invert(Box::new(self.narrow(inner)?)),
+            ExprKind::Invert(inner) => OperandKind::Invert(Box::new(self.narrow_operand(inner)?)),
             ExprKind::Negate(inner) => {
                 let zero = Operand { span, kind: OperandKind::Constant(Constant::Number(0)) };
-                let inner = self.narrow(inner)?;
+                let inner = self.narrow_operand(inner)?;
                 self.binary(BinaryOp::Sub, zero, inner, span)?
             }
             ExprKind::Binary(op, left, right) => {
-                let (left, right) = (self.narrow(left), self.narrow(right));
+                let (left, right) = (self.narrow_operand(left), self.narrow_operand(right));
                 self.binary(*op, left?, right?, span)?
             }
             ExprKind::Multiply(left, right) => {
-                let (left, right) = (self.narrow(left)?, self.narrow(right)?);
+                let (left, right) = (self.narrow_operand(left)?, self.narrow_operand(right)?);
                 match (&left.kind, &right.kind) {
                     (OperandKind::Constant(a), OperandKind::Constant(b)) => {
                         self.fold(ConstantOp::Multiply, *a, *b, span)?
@@ -117,7 +117,7 @@ impl<'s> Checker<'s, '_> {
             | ExprKind::Or(..) => {
                 self.sink
                     .error(Code::WrongKind, span, "expected a value, found a condition", "true or false, not a number")
-                    .help("conditions stand behind `when`; write a row for each case");
+                    .help("conditions follow `when`; write a row for each case");
                 return None;
             }
         };
@@ -125,7 +125,7 @@ impl<'s> Checker<'s, '_> {
     }
 
     /// As [`Checker::operand`], for arithmetic: refuses 128-bit addresses.
-    pub(super) fn narrow(&mut self, tree: &Tree<'s>) -> Option<Operand> {
+    pub(super) fn narrow_operand(&mut self, tree: &Tree<'s>) -> Option<Operand> {
         let operand = self.operand(tree)?;
         match operand.kind {
             OperandKind::Wide(wide) => {
@@ -140,7 +140,7 @@ impl<'s> Checker<'s, '_> {
                     .error(
                         Code::WidthMismatch,
                         operand.span,
-                        format!("`{}` is 128 bits wide; arithmetic goes up to 64 bits", info.name),
+                        format!("`{}` is 128 bits wide; arithmetic supports at most 64 bits", info.name),
                         "too wide for arithmetic",
                     )
                     .help(help);
@@ -166,12 +166,7 @@ impl<'s> Checker<'s, '_> {
             return Some(Constant::Number(number));
         }
         self.sink
-            .error(
-                Code::WrongKind,
-                tree.span,
-                format!("{what} must be a constant"),
-                "known only when a packet is there",
-            )
+            .error(Code::WrongKind, tree.span, format!("{what} must be a constant"), "not a compile-time constant")
             .help("use a number, a `const` or a `param`");
         None
     }
@@ -213,7 +208,7 @@ impl<'s> Checker<'s, '_> {
         if name.text == "present" {
             self.sink
                 .error(Code::WrongKind, span, "expected a value, found a condition", "true or false, not a number")
-                .help("`present(HEADER)` stands behind `when`; write a row for each case");
+                .help("`present(HEADER)` follows `when`; write a row for each case");
             return None;
         }
         if name.text == "hash" {
@@ -251,8 +246,8 @@ impl<'s> Checker<'s, '_> {
                 .help(format!("write `{}({})`", name.text, expected.join(", ")));
             return None;
         }
-        let left = self.narrow(&arguments[0]);
-        let right = self.narrow(&arguments[1]);
+        let left = self.narrow_operand(&arguments[0]);
+        let right = self.narrow_operand(&arguments[1]);
         let (left, right) = (left?, right?);
         let constants = match (&left.kind, &right.kind) {
             (OperandKind::Constant(a), OperandKind::Constant(b)) => Some((*a, *b)),
@@ -262,7 +257,7 @@ impl<'s> Checker<'s, '_> {
             ("min", Some((a, b))) => self.fold(ConstantOp::Min, a, b, span)?,
             ("max", Some((a, b))) => self.fold(ConstantOp::Max, a, b, span)?,
             ("min" | "max", None) => {
-                OperandKind::Extreme { max: name.text == "max", left: Box::new(left), right: Box::new(right) }
+                OperandKind::MinMax { max: name.text == "max", left: Box::new(left), right: Box::new(right) }
             }
             ("ror", _) => {
                 self.check_rotate(&left)?;
@@ -278,7 +273,7 @@ impl<'s> Checker<'s, '_> {
                             format!("the shift of `ewma` is {}", shift.render()),
                             "expected 0 to 63",
                         )
-                        .help("the new sample counts 1/2^shift; 3 or 4 are usual");
+                        .help("the new sample has weight 1/2^shift; 3 or 4 are usual");
                     return None;
                 };
                 OperandKind::Ewma { average: Box::new(left), sample: Box::new(right), shift: shift as u8 }
@@ -331,7 +326,7 @@ impl<'s> Checker<'s, '_> {
             _ => "an expression or a constant".to_owned(),
         };
         self.sink
-            .error(Code::WidthMismatch, operand.span, format!("`ror` cannot rotate {found}"), "its width is not clear")
+            .error(Code::WidthMismatch, operand.span, format!("`ror` cannot rotate {found}"), "its width is ambiguous")
             .help("rotate an unsigned register, metadata field or packet field of 8, 16, 32 or 64 bits");
         None
     }
@@ -364,7 +359,7 @@ impl<'s> Checker<'s, '_> {
         if flags::alternatives(name.text, false).is_some() {
             self.sink
                 .error(Code::WrongKind, name.span, "expected a value, found a condition", "true or false, not a number")
-                .help(format!("it stands alone, as in `when {}`; its value is the type, as `icmpx.type`", name.text));
+                .help(format!("use it by itself, as in `when {}`; its value is the type, as `icmpx.type`", name.text));
             return None;
         }
         if name.text.contains('.') {
@@ -381,7 +376,7 @@ impl<'s> Checker<'s, '_> {
                 Symbol::Set(_) => {
                     self.sink
                         .error(Code::WrongKind, name.span, format!("`{}` is a set, not a value", name.text), "a set")
-                        .help(format!("a set stands behind `in`, as in `when ip.src in {}`", name.text));
+                        .help(format!("a set follows `in`, as in `when ip.src in {}`", name.text));
                     None
                 }
                 Symbol::UnsetPort => {
@@ -412,11 +407,15 @@ impl<'s> Checker<'s, '_> {
 
     /// Reports an undeclared name.
     pub(super) fn unknown_name(&mut self, name: Name<'s>) {
-        if self.names.is_damaged {
+        if self.names.has_syntax_errors {
             return;
         }
-        let foreign =
-            self.names.foreign.iter().find(|(register, _)| *register == name.text).map(|(_, element)| *element);
+        let foreign = self
+            .names
+            .registers_elsewhere
+            .iter()
+            .find(|(register, _)| *register == name.text)
+            .map(|(_, element)| *element);
         let field = self.graph.fields().map(|f| self.field_name(f)).find(|f| f.split('.').nth(1) == Some(name.text));
         let help = if let Some(element) = foreign {
             format!("element `{element}` has a register of this name; other elements see it through metadata only")
@@ -452,8 +451,8 @@ impl<'s> Checker<'s, '_> {
         let names: Vec<String> = self.graph.fields().map(|field| self.field_name(field)).collect();
         let of_header: Vec<&str> =
             names.iter().map(String::as_str).filter(|known| known.split('.').next() == Some(header)).collect();
-        let foreign = words::FOREIGN_FIELDS.iter().find(|(known, _)| *known == header);
-        if of_header.is_empty() && self.is_damaged {
+        let foreign = words::KNOWN_PROTOCOLS.iter().find(|(known, _)| *known == header);
+        if of_header.is_empty() && self.has_syntax_errors {
             // The declaration of its header may be the part that could not be parsed.
             return None;
         }
@@ -469,7 +468,7 @@ impl<'s> Checker<'s, '_> {
         } else if of_header.is_empty() {
             let mut headers: Vec<&str> = names.iter().filter_map(|known| known.split('.').next()).collect();
             headers.dedup();
-            format!("there are fields of {}; `flowloom fields` lists all", list_names(headers, 20))
+            format!("fields exist for {}; `flowloom fields` lists all", list_names(headers, 20))
         } else {
             format!("`{header}` has {}", list_names(of_header, 24))
         };

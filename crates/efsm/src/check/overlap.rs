@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use flowloom_wire::field::FieldId;
 use flowloom_wire::graph::{Graph, Header};
 
-use super::feasible::exclude_each_other;
+use super::feasible::find_conflict;
 use crate::diagnostic::{Code, Sink};
 use crate::intervals::{self, Interval, intersect};
 use crate::model::{Condition, Element, Row, Span};
@@ -23,9 +23,9 @@ const MOST_PAIRS: usize = 1 << 22;
 /// Warns about the rows of an element, except those in `known`, which were reported.
 pub(super) fn warn(element: &Element, known: &BTreeSet<usize>, graph: &Graph, sink: &mut Sink) {
     let mut numbers = HashMap::new();
-    let mut taken = Taken::default();
+    let mut covered = CoveredValues::default();
     let mut pairs = 0;
-    let mut earlier: Vec<(usize, Matched)> = Vec::new();
+    let mut earlier: Vec<(usize, MatchSet)> = Vec::new();
     for (i, row) in element.rows.iter().enumerate() {
         let values = values(row);
         let subject = subject(&element.rows, row.span);
@@ -45,7 +45,7 @@ pub(super) fn warn(element: &Element, known: &BTreeSet<usize>, graph: &Graph, si
             }
             continue;
         }
-        if let Some((name, protocol)) = other_protocol(row, &values, graph) {
+        if let Some((name, protocol)) = protocol_conflict(row, &values, graph) {
             if !known.contains(&i) {
                 sink.warning(
                     Code::Constant,
@@ -57,7 +57,7 @@ pub(super) fn warn(element: &Element, known: &BTreeSet<usize>, graph: &Graph, si
             }
             continue;
         }
-        if let Some(what) = exclude_each_other(row, graph) {
+        if let Some(what) = find_conflict(row, graph) {
             if !known.contains(&i) {
                 sink.warning(
                     Code::Constant,
@@ -65,7 +65,7 @@ pub(super) fn warn(element: &Element, known: &BTreeSet<usize>, graph: &Graph, si
                     format!("{subject} never matches: {what} exclude each other"),
                     "never matches",
                 )
-                .help("no packet has the headers and values that the row asks for; alternatives are joined by `||`");
+                .help("no packet has the headers and values that the row requires; alternatives are joined by `||`");
             }
             continue;
         }
@@ -82,44 +82,44 @@ pub(super) fn warn(element: &Element, known: &BTreeSet<usize>, graph: &Graph, si
             })
             .collect();
         if !known.contains(&i) {
-            let hidden = values
-                .iter()
-                .find_map(|(field, values)| Some((field, taken.all_of(*field, &others[field], &row.states, values)?)));
-            if let Some((field, rows)) = hidden {
+            let shadowed = values.iter().find_map(|(field, values)| {
+                Some((field, covered.covering_rows(*field, &others[field], &row.states, values)?))
+            });
+            if let Some((field, rows)) = shadowed {
                 let name = graph.field_name(*field);
                 let mut draft =
                     sink.warning(Code::ShadowedRow, row.span, format!("{subject} is never reached"), "never reached");
                 for earlier in rows.iter().take(MOST_SHOWN) {
-                    draft = draft.also(element.rows[*earlier].span, format!("takes values of `{name}`"));
+                    draft = draft.secondary_label(element.rows[*earlier].span, format!("matches values of `{name}`"));
                 }
                 draft.help(format!(
-                    "earlier rows match all values of `{name}` that the row asks for; move it up, or change one of them"
+                    "earlier rows match all values of `{name}` that the row matches; move it up, or change one of them"
                 ));
                 continue;
             }
-            let matched = Matched::of(row, &values);
+            let matched = MatchSet::of(row, &values);
             pairs += earlier.len();
             let by = earlier.iter().filter(|_| pairs <= MOST_PAIRS).find(|(_, earlier)| earlier.covers(&matched));
             if let Some((by, _)) = by {
                 sink.warning(Code::ShadowedRow, row.span, format!("{subject} is never reached"), "never reached")
-                    .also(element.rows[*by].span, "this row matches before, whenever it would")
+                    .secondary_label(element.rows[*by].span, "this earlier row matches the same packets")
                     .help("move the row up, or change one of the two");
                 continue;
             }
             earlier.push((i, matched));
         }
         // A row whose actions need more fields than its conditions may leave packets to later rows.
-        let asked: BTreeSet<FieldId> = row.conditions.iter().flat_map(Condition::fields).collect();
-        if row.fields().iter().all(|field| asked.contains(field)) {
+        let tested: BTreeSet<FieldId> = row.conditions.iter().flat_map(Condition::fields).collect();
+        if row.fields().iter().all(|field| tested.contains(field)) {
             for (field, values) in values {
-                taken.add(i, field, &others[&field], &row.states, &values);
+                covered.add(i, field, &others[&field], &row.states, &values);
             }
         }
     }
 }
 
 /// Match set of a row.
-struct Matched {
+struct MatchSet {
     states: BTreeSet<u16>,
     /// Fields that it reads; a packet without one of them does not match.
     fields: BTreeSet<FieldId>,
@@ -128,9 +128,9 @@ struct Matched {
     others: Vec<Condition>,
 }
 
-impl Matched {
-    fn of(row: &Row, values: &BTreeMap<FieldId, Vec<Interval>>) -> Matched {
-        Matched {
+impl MatchSet {
+    fn of(row: &Row, values: &BTreeMap<FieldId, Vec<Interval>>) -> MatchSet {
+        MatchSet {
             states: row.states.iter().copied().collect(),
             fields: row.fields().into_iter().collect(),
             values: values.clone(),
@@ -139,7 +139,7 @@ impl Matched {
     }
 
     /// True if this row matches every packet that the other one matches.
-    fn covers(&self, other: &Matched) -> bool {
+    fn covers(&self, other: &MatchSet) -> bool {
         let includes = |(field, own): (&FieldId, &Vec<Interval>)| {
             other.values.get(field).is_some_and(|values| intersect(own, values) == *values)
         };
@@ -165,7 +165,7 @@ fn values(row: &Row) -> BTreeMap<FieldId, Vec<Interval>> {
 }
 
 /// A field of the row and the protocols that it requires, if the row's values of `ip.proto` exclude all of them.
-fn other_protocol(row: &Row, values: &BTreeMap<FieldId, Vec<Interval>>, graph: &Graph) -> Option<(String, String)> {
+fn protocol_conflict(row: &Row, values: &BTreeMap<FieldId, Vec<Interval>>, graph: &Graph) -> Option<(String, String)> {
     let protocols = values.get(&FieldId::by_name("ip.proto")?)?;
     row.fields().into_iter().find_map(|field| {
         let own = protocols_of(field)?;
@@ -198,37 +198,43 @@ type Key = (FieldId, Vec<usize>, Vec<u16>);
 
 /// Values of fields that earlier rows match.
 #[derive(Default)]
-struct Taken {
+struct CoveredValues {
     /// Intervals: first value to last value.
     values: HashMap<Key, BTreeMap<u128, u128>>,
     rows: HashMap<Key, Vec<(usize, Vec<Interval>)>>,
 }
 
-impl Taken {
+impl CoveredValues {
     fn add(&mut self, row: usize, field: FieldId, others: &[usize], states: &[u16], values: &[Interval]) {
         let key = (field, others.to_vec(), states.to_vec());
-        let taken = self.values.entry(key.clone()).or_default();
+        let covered = self.values.entry(key.clone()).or_default();
         for &(mut low, mut high) in values {
             // Merge with overlapping and adjacent intervals.
-            while let Some((&first, &last)) = taken.range(..=high.saturating_add(1)).next_back()
+            while let Some((&first, &last)) = covered.range(..=high.saturating_add(1)).next_back()
                 && last.saturating_add(1) >= low
             {
-                taken.remove(&first);
+                covered.remove(&first);
                 (low, high) = (low.min(first), high.max(last));
             }
-            taken.insert(low, high);
+            covered.insert(low, high);
         }
         self.rows.entry(key).or_default().push((row, values.to_vec()));
     }
 
     /// Rows that together match all of these values under the conditions `others`. `None` if there are none.
-    fn all_of(&self, field: FieldId, others: &[usize], states: &[u16], values: &[Interval]) -> Option<Vec<usize>> {
+    fn covering_rows(
+        &self,
+        field: FieldId,
+        others: &[usize],
+        states: &[u16],
+        values: &[Interval],
+    ) -> Option<Vec<usize>> {
         let keys = [(field, others.to_vec(), states.to_vec()), (field, Vec::new(), states.to_vec())];
         keys.iter().find_map(|key| {
-            let taken = self.values.get(key)?;
-            let is_taken =
-                |(low, high): &Interval| taken.range(..=*low).next_back().is_some_and(|(_, last)| last >= high);
-            if !values.iter().all(is_taken) {
+            let covered = self.values.get(key)?;
+            let is_covered =
+                |(low, high): &Interval| covered.range(..=*low).next_back().is_some_and(|(_, last)| last >= high);
+            if !values.iter().all(is_covered) {
                 return None;
             }
             let rows = self.rows.get(key)?.iter().filter(|(_, of)| !intersect(of, values).is_empty());

@@ -17,10 +17,10 @@ impl<'s> Checker<'s, '_> {
 
     fn checked_row(&mut self, tree: &ast::Row<'s>, index: usize, element: &ast::Element<'s>) -> Option<Vec<Row>> {
         let states = self.row_states(tree, element);
-        let alternatives = self.conditions_of(tree);
+        let alternatives = self.disjunctive_normal_form(tree);
         let next = self.next(&tree.next, element);
         let mut effects = self.block(&tree.block, index);
-        let next = self.forgotten(tree, next, element, &mut effects);
+        let next = self.lower_forget(tree, next, element, &mut effects);
         let (alternatives, states, next) = (alternatives?, states?, next?);
         let row = |conditions| Row {
             span: tree.head,
@@ -35,7 +35,7 @@ impl<'s> Checker<'s, '_> {
 
     /// Next state of a row. `forget` leads to the initial state without timers, and adds updates that reset all
     /// registers to their initial values; other rows keep `next`.
-    fn forgotten(
+    fn lower_forget(
         &mut self,
         tree: &ast::Row<'s>,
         next: Option<NextState>,
@@ -48,13 +48,15 @@ impl<'s> Checker<'s, '_> {
         });
         let Some(span) = places.next() else { return next };
         if let Some(second) = places.next() {
-            self.sink.error(Code::Duplicate, second, "a second `forget`", "again").help("a row has it once");
+            self.sink
+                .error(Code::Duplicate, second, "a second `forget`", "repeated here")
+                .help("write it once per row");
             return None;
         }
         if !element.is_stateful {
             self.sink
-                .error(Code::WrongElement, span, "`forget` in a stateless element", "there is no context here")
-                .also(element.name.span, "declared `stateless`")
+                .error(Code::WrongElement, span, "`forget` in a stateless element", "no context in a stateless element")
+                .secondary_label(element.name.span, "declared `stateless`")
                 .help("remove it");
             return None;
         }
@@ -71,7 +73,7 @@ impl<'s> Checker<'s, '_> {
                     "`forget` in a row that names the next state",
                     "leads to the initial state",
                 )
-                .also(head, "says what becomes of the state")
+                .secondary_label(head, "sets the next state")
                 .help("remove `stay` or `-> STATE`: `forget` removes the context, which is then in the initial state");
             return None;
         }
@@ -79,7 +81,7 @@ impl<'s> Checker<'s, '_> {
         if let Some(update) = written {
             self.sink
                 .error(Code::WrittenTwice, update.span, "a register is written in a row with `forget`", "written here")
-                .also(span, "sets all registers to their initial values")
+                .secondary_label(span, "sets all registers to their initial values")
                 .help("remove one of the two; global registers may be written");
             return None;
         }
@@ -120,9 +122,9 @@ impl<'s> Checker<'s, '_> {
                         Code::WrongElement,
                         word,
                         "a row with `on` in a stateless element",
-                        "there are no states here",
+                        "no states in a stateless element",
                     )
-                    .also(element.name.span, "declared `stateless`")
+                    .secondary_label(element.name.span, "declared `stateless`")
                     .help("write `when CONDITION { ... }` or `always { ... }`");
                 None
             }
@@ -137,8 +139,8 @@ impl<'s> Checker<'s, '_> {
                                 .error(
                                     Code::Duplicate,
                                     name.span,
-                                    format!("state `{}` is twice in one row", name.text),
-                                    "again",
+                                    format!("state `{}` is repeated in the row", name.text),
+                                    "repeated here",
                                 )
                                 .help("name each state once");
                             is_ok = false;
@@ -162,7 +164,7 @@ impl<'s> Checker<'s, '_> {
         if let Some(found) = found {
             return u16::try_from(found).ok();
         }
-        if self.names.is_damaged || self.names.states.is_empty() {
+        if self.names.has_syntax_errors || self.names.states.is_empty() {
             return None; // the missing list of states was reported
         }
         let names: Vec<&str> = self.names.states.iter().map(|s| s.text).collect();
@@ -183,9 +185,14 @@ impl<'s> Checker<'s, '_> {
         };
         if !element.is_stateful {
             self.sink
-                .error(Code::WrongElement, *span, "a transition in a stateless element", "there are no states here")
-                .also(element.name.span, "declared `stateless`")
-                .help("remove it; to go on in another element end the block with `goto ELEMENT;`");
+                .error(
+                    Code::WrongElement,
+                    *span,
+                    "a transition in a stateless element",
+                    "no states in a stateless element",
+                )
+                .secondary_label(element.name.span, "declared `stateless`")
+                .help("remove it; to continue in another element end the block with `goto ELEMENT;`");
             return None;
         }
         let next = self.state(*state);
@@ -200,19 +207,24 @@ impl<'s> Checker<'s, '_> {
             let slot = if timer.word.text == "idle" { &mut idle_ns } else { &mut hard_ns };
             if slot.is_some() {
                 self.sink
-                    .error(Code::Duplicate, timer.word.span, format!("a second `{}` timer", timer.word.text), "again")
+                    .error(
+                        Code::Duplicate,
+                        timer.word.span,
+                        format!("a second `{}` timer", timer.word.text),
+                        "repeated here",
+                    )
                     .help("a state has at most one `idle` and one `hard` timer");
                 continue;
             }
             let time = self.time(&timer.value, "a timeout")?;
             *slot = Some(time);
-            self.check_wrap(time, timer.value.span);
+            self.check_timeout_below_half_wrap(time, timer.value.span);
         }
         Some((idle_ns, hard_ns))
     }
 
     /// Reports a timeout of at least half of a clock's wrap-around period.
-    fn check_wrap(&mut self, timeout_ns: u64, span: Span) {
+    fn check_timeout_below_half_wrap(&mut self, timeout_ns: u64, span: Span) {
         let variables = self.names.registers.iter().chain(&self.names.globals);
         let limit = variables
             .filter_map(|v| {

@@ -17,7 +17,7 @@ use crate::syntax::read_value;
 
 use super::Checker;
 use super::constant::Constant;
-use super::names::{Symbol, is_too_many};
+use super::names::{Symbol, exceeds_index_limit};
 use super::operand::{Leaf, OperandKind};
 
 /// Maximum number of entries of a set.
@@ -61,14 +61,14 @@ type Entry = (Kind, Interval);
 
 /// Remainder of an entry after its first value.
 #[derive(Debug, Clone, Copy)]
-enum Rest {
+enum EntrySuffix {
     Value,
     Prefix(Constant),
     Range(Constant),
 }
 
 /// Code, message and help of an error in an entry.
-type Wrong = (Code, String, &'static str);
+type EntryError = (Code, String, &'static str);
 
 /// A declared set.
 #[derive(Debug)]
@@ -94,12 +94,12 @@ impl<'s> Checker<'s, '_> {
                         .help("give it an entry, as in `set blocked = { 10.0.0.0/8 };`");
                     None
                 }
-                SetContents::Items(items) => self.written(set.name, items),
+                SetContents::Items(items) => self.source_entries(set.name, items),
                 SetContents::File(path) => self.entries_of_file(*path, files),
             };
             let mut symbol = Symbol::Broken;
             if let Some(entries) = entries
-                && !is_too_many(self.sets.len(), "sets", set.name.span, self.sink)
+                && !exceeds_index_limit(self.sets.len(), "sets", set.name.span, self.sink)
             {
                 symbol = Symbol::Set(self.sets.len() as u16);
                 let values = KINDS.map(|kind| {
@@ -112,7 +112,7 @@ impl<'s> Checker<'s, '_> {
     }
 
     /// Entries of a set written in the source.
-    fn written(&mut self, name: Name<'s>, items: &[crate::syntax::ast::SetItem<'s>]) -> Option<Vec<Entry>> {
+    fn source_entries(&mut self, name: Name<'s>, items: &[crate::syntax::ast::SetItem<'s>]) -> Option<Vec<Entry>> {
         if items.len() > MOST_ENTRIES {
             let (found, most) = (items.len(), MOST_ENTRIES);
             self.sink
@@ -122,7 +122,7 @@ impl<'s> Checker<'s, '_> {
                     format!("the set `{}` has {found} entries, at most {most} are possible", name.text),
                     "too many entries",
                 )
-                .help("join prefixes that lie next to each other, or split the set over several functions");
+                .help("merge adjacent prefixes, or split the set over several functions");
             return None;
         }
         let mut entries: Option<Vec<Entry>> = Some(Vec::new());
@@ -130,12 +130,13 @@ impl<'s> Checker<'s, '_> {
         for item in items {
             let what = "an entry of a set";
             let (first, rest) = match &item.kind {
-                SetItemKind::Value(value) => (self.constant(value, what), Some(Rest::Value)),
-                SetItemKind::Prefix(value, length) => {
-                    (self.constant(value, what), self.constant(length, "the length of a prefix").map(Rest::Prefix))
-                }
+                SetItemKind::Value(value) => (self.constant(value, what), Some(EntrySuffix::Value)),
+                SetItemKind::Prefix(value, length) => (
+                    self.constant(value, what),
+                    self.constant(length, "the length of a prefix").map(EntrySuffix::Prefix),
+                ),
                 SetItemKind::Range(low, high) => {
-                    (self.constant(low, what), self.constant(high, "the end of a range").map(Rest::Range))
+                    (self.constant(low, what), self.constant(high, "the end of a range").map(EntrySuffix::Range))
                 }
             };
             let entry = match (first, rest) {
@@ -156,8 +157,8 @@ impl<'s> Checker<'s, '_> {
         found.sort_by_key(|(entry, span)| (KINDS.iter().position(|kind| *kind == entry.0), entry.1, span.start));
         for pair in found.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
             self.sink
-                .warning(Code::Duplicate, pair[1].1, "an entry is twice in the set", "again")
-                .also(pair[0].1, "first here")
+                .warning(Code::Duplicate, pair[1].1, "duplicate entry in the set", "repeated here")
+                .secondary_label(pair[0].1, "first here")
                 .help("name each entry once");
         }
         entries.map(|_| found.into_iter().map(|(entry, _)| entry).collect())
@@ -198,7 +199,7 @@ impl<'s> Checker<'s, '_> {
             }
         }
         if wrong > MOST_FINDINGS {
-            let message = format!("`{}`: {} more lines that are no entries", path.text, wrong - MOST_FINDINGS);
+            let message = format!("`{}`: {} more invalid lines", path.text, wrong - MOST_FINDINGS);
             self.sink.error(Code::BadLiteral, path.span, message, "in this file").help(LINES);
         }
         if wrong > 0 {
@@ -219,7 +220,7 @@ impl<'s> Checker<'s, '_> {
                     format!("the file `{}` has {found} entries, at most {most} are possible", path.text),
                     "too many entries",
                 )
-                .help("join prefixes that lie next to each other, or split the set over several functions");
+                .help("merge adjacent prefixes, or split the set over several functions");
             return None;
         }
         self.warn_repeated_lines(path, &mut entries);
@@ -235,7 +236,7 @@ impl<'s> Checker<'s, '_> {
         let lines: Vec<String> = lines.collect();
         if let Some(more) = repeated.len().checked_sub(lines.len()).filter(|_| !lines.is_empty()) {
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let message = format!("`{}` has entries twice: lines {}{more}", path.text, lines.join(", "));
+            let message = format!("duplicate entries in `{}`: lines {}{more}", path.text, lines.join(", "));
             self.sink.warning(Code::Duplicate, path.span, message, "in this file").help("name each entry once");
         }
     }
@@ -249,7 +250,7 @@ impl<'s> Checker<'s, '_> {
         conditions: &mut Vec<Condition>,
     ) -> Option<()> {
         let operand = self.operand(left);
-        let index = self.set_called(name);
+        let index = self.lookup_set(name);
         let (operand, index) = (operand?, index?);
         let (wide, width_bits) = match operand.kind {
             OperandKind::Wide(wide) => (wide, 128),
@@ -263,17 +264,17 @@ impl<'s> Checker<'s, '_> {
                 };
                 match wide {
                     Some(wide) => (wide, self.leaf(leaf).width_bits),
-                    None => return self.not_in_sets(left.span),
+                    None => return self.report_not_testable(left.span),
                 }
             }
-            _ => return self.not_in_sets(left.span),
+            _ => return self.report_not_testable(left.span),
         };
-        let is_either = width_bits == 128 && self.wide(wide).is_either;
+        let is_either_family = width_bits == 128 && self.wide(wide).is_either_family;
         let mut values: Vec<Interval> = Vec::new();
         for (kind, of_kind) in KINDS.into_iter().zip(&self.sets[index].values) {
             let (Some(&(first, _)), Some(&(_, last))) = (of_kind.first(), of_kind.last()) else { continue };
             let mapped = match kind {
-                Kind::Ipv4 if is_either => IPV4_MAPPED,
+                Kind::Ipv4 if is_either_family => IPV4_MAPPED,
                 Kind::Ipv6 if width_bits == 128 => 0,
                 Kind::Ipv4 if width_bits == 32 => 0,
                 Kind::Mac if width_bits == 48 => 0,
@@ -283,17 +284,17 @@ impl<'s> Checker<'s, '_> {
                     let value = if kind == Kind::Number && width_bits <= 64 { last } else { first };
                     let shown = render(kind, value);
                     let text = self.text(left.span).to_owned();
-                    let message = format!("`{text}` never is one of the {found} in `{}`, as {shown}", set.text);
+                    let message = format!("`{text}` cannot equal the {found} in `{}`, such as {shown}", set.text);
                     let help = match kind {
                         Kind::Ipv4 | Kind::Ipv6 => {
                             "`ip.src` and `ip.dst` take both families; a field of one family takes \
                                                     a set of this family alone"
                         }
-                        _ => "a set holds values that its left side can have",
+                        _ => "the set may contain only values of the left operand",
                     };
                     self.sink
                         .error(Code::WrongKind, left.span, message, format!("{width_bits} bits"))
-                        .also(set.span, "the set")
+                        .secondary_label(set.span, "the set")
                         .help(help);
                     return None;
                 }
@@ -305,7 +306,7 @@ impl<'s> Checker<'s, '_> {
         Some(())
     }
 
-    fn not_in_sets(&mut self, span: Span) -> Option<()> {
+    fn report_not_testable(&mut self, span: Span) -> Option<()> {
         self.sink
             .error(
                 Code::BadCondition,
@@ -318,20 +319,20 @@ impl<'s> Checker<'s, '_> {
     }
 
     /// Index of the set called `name`.
-    fn set_called(&mut self, name: Name<'s>) -> Option<usize> {
+    fn lookup_set(&mut self, name: Name<'s>) -> Option<usize> {
         match self.names.look_up(name.text) {
             Some((Symbol::Set(i), _)) => return Some(usize::from(i)),
             Some((Symbol::Broken, _)) => return None,
             Some((_, what)) => {
                 self.sink
-                    .error(Code::WrongKind, name.span, format!("{what} `{}` is no set", name.text), "behind `in`")
+                    .error(Code::WrongKind, name.span, format!("{what} `{}` is not a set", name.text), "expected a set")
                     .help(
-                        "a single value is compared with `==`; behind `in` stand a prefix, a range, `{80, 443}` or the \
+                        "a single value is compared with `==`; `in` takes a prefix, a range, `{80, 443}` or the \
                          name of a `set`",
                     );
                 return None;
             }
-            None if self.names.is_damaged => return None,
+            None if self.names.has_syntax_errors => return None,
             None => {}
         }
         let sets: Vec<&str> = self.sets.iter().map(|set| set.name.text).collect();
@@ -360,8 +361,8 @@ fn render(kind: Kind, value: u128) -> String {
 }
 
 /// Parses the entry on a line of a file.
-fn entry_of_line(line: &str) -> Result<Entry, Wrong> {
-    let value = |word: &str| -> Result<Constant, Wrong> {
+fn entry_of_line(line: &str) -> Result<Entry, EntryError> {
+    let value = |word: &str| -> Result<Constant, EntryError> {
         match read_value(word) {
             Ok((false, literal)) => Ok(literal.into()),
             Ok((true, _)) => Err((Code::OutOfRange, format!("`{}` is below 0", word.trim()), LINES)),
@@ -377,16 +378,16 @@ fn entry_of_line(line: &str) -> Result<Entry, Wrong> {
         }
     };
     if let Some((low, high)) = line.split_once("..") {
-        return entry(value(low)?, Rest::Range(value(high)?));
+        return entry(value(low)?, EntrySuffix::Range(value(high)?));
     }
     match line.split_once('/') {
-        Some((address, length)) => entry(value(address)?, Rest::Prefix(value(length)?)),
-        None => entry(value(line)?, Rest::Value),
+        Some((address, length)) => entry(value(address)?, EntrySuffix::Prefix(value(length)?)),
+        None => entry(value(line)?, EntrySuffix::Value),
     }
 }
 
-fn entry(first: Constant, rest: Rest) -> Result<Entry, Wrong> {
-    let of = |constant: Constant| -> Result<(Kind, u128), Wrong> {
+fn entry(first: Constant, rest: EntrySuffix) -> Result<Entry, EntryError> {
+    let of = |constant: Constant| -> Result<(Kind, u128), EntryError> {
         match constant {
             Constant::Number(n) => match u64::try_from(n) {
                 Ok(n) => Ok((Kind::Number, n.into())),
@@ -404,38 +405,38 @@ fn entry(first: Constant, rest: Rest) -> Result<Entry, Wrong> {
     };
     let (kind, low) = of(first)?;
     match rest {
-        Rest::Value => Ok((kind, (low, low))),
-        Rest::Range(last) => {
+        EntrySuffix::Value => Ok((kind, (low, low))),
+        EntrySuffix::Range(last) => {
             let (other, high) = of(last)?;
             let range = format!("the range {}..{}", first.render(), last.render());
             if other != kind {
-                return Err((Code::WrongKind, format!("{range} is of two kinds"), "both ends are of one kind"));
+                return Err((Code::WrongKind, format!("{range} is of two kinds"), "both ends must be of one kind"));
             }
             if high < low {
-                let help = "the smaller value stands first; both ends belong to the range";
+                let help = "write the smaller value first; both ends are included";
                 return Err((Code::OutOfRange, format!("{range} is empty"), help));
             }
             Ok((kind, (low, high)))
         }
-        Rest::Prefix(_) if kind == Kind::Number => Err((
+        EntrySuffix::Prefix(_) if kind == Kind::Number => Err((
             Code::WrongKind,
             format!("{} is a number and has no prefix", first.render()),
             "prefixes are for addresses; numbers take `low..high`",
         )),
-        Rest::Prefix(length) => {
+        EntrySuffix::Prefix(length) => {
             let bits = kind.bits();
             let Some(length) = length.number(1).filter(|length| (0..=i128::from(bits)).contains(length)) else {
                 let message = format!("a prefix of {} bits, expected 0 to {bits}", length.render());
-                return Err((Code::OutOfRange, message, "the length stands behind the address, as in `10.0.0.0/8`"));
+                return Err((Code::OutOfRange, message, "write the length after the address, as in `10.0.0.0/8`"));
             };
             let host = (u128::MAX >> (128 - bits)).checked_shr(length as u32).unwrap_or(0);
             if low & host != 0 {
                 let network = render(kind, low & !host);
                 let message = format!(
-                    "{} has bits set behind the prefix of {length} bits, expected {network}/{length}",
+                    "{} has host bits set outside the prefix of {length} bits, expected {network}/{length}",
                     first.render()
                 );
-                return Err((Code::OutOfRange, message, "the bits behind a prefix are 0"));
+                return Err((Code::OutOfRange, message, "the host bits of a prefix must be 0"));
             }
             Ok((kind, (low, low | host)))
         }

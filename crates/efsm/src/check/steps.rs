@@ -11,7 +11,7 @@ use super::Checker;
 use super::actions::{Target, share_bits};
 
 /// Headers that a step can create, by the prefix of their fields.
-const MADE: [Header; 10] = [
+const CREATABLE_HEADERS: [Header; 10] = [
     Header::Ethernet,
     Header::Vlan,
     Header::Mpls,
@@ -53,7 +53,7 @@ impl<'s> Checker<'s, '_> {
                 self.check_required(template, &checked, |_| false)?;
                 Some(StepKind::Push(checked))
             }
-            ast::Step::Pop(name) => self.made_header(*name, "pop", &tags).map(StepKind::Pop),
+            ast::Step::Pop(name) => self.step_header(*name, "pop", &tags).map(StepKind::Pop),
             ast::Step::Encap(trees) => {
                 let tunnel = [Header::Ipv4, Header::Ipv6, Header::Udp, Header::Gtpu];
                 let headers = self.templates(trees, "encap", &tunnel);
@@ -65,14 +65,14 @@ impl<'s> Checker<'s, '_> {
             ast::Step::Emit(port, trees) => {
                 let port = self.step_port(port);
                 let users: Vec<Header> = Header::USER.into_iter().take(self.graph.user_headers().len()).collect();
-                let headers = self.templates(trees, "emit", &[&MADE[..], &users].concat());
+                let headers = self.templates(trees, "emit", &[&CREATABLE_HEADERS[..], &users].concat());
                 self.stack(StepKind::Emit { port: port?, headers: headers? }, trees, span)
             }
         }
     }
 
     fn step_port(&mut self, tree: &Tree<'s>) -> Option<Expr> {
-        let operand = self.narrow(tree)?;
+        let operand = self.narrow_operand(tree)?;
         self.port(&operand)
     }
 
@@ -107,50 +107,45 @@ impl<'s> Checker<'s, '_> {
         let place = match error {
             StackError::First { .. } => trees.first(),
             StackError::Follows { header, after } => {
-                let is = |tree: &Template<'_>, name: &str| plain(name) == tree.header.text;
+                let is = |tree: &Template<'_>, name: &str| outermost_name(name) == tree.header.text;
                 trees.windows(2).find(|two| is(&two[0], after) && is(&two[1], header)).map(|two| &two[1])
             }
             StackError::Last { .. } => trees.last(),
         };
         let help = match kind {
             StepKind::Encapsulate(_) => {
-                "a tunnel is made as `encap ipv4(src = a, dst = b) / udp() / gtpu(teid = t);`, its IP header being `ipv4` or `ipv6`"
+                "write a tunnel as `encap ipv4(src = a, dst = b) / udp() / gtpu(teid = t);`, its IP header being `ipv4` or `ipv6`"
             }
             _ => {
-                "a packet is made from the outermost header on, as `emit(port) eth(...) / ipv4(...) / udp(...)` or `emit(port) \
+                "write a packet from the outermost header inwards, as `emit(port) eth(...) / ipv4(...) / udp(...)` or `emit(port) \
                  eth(...) / ipv4(...) / udp(...) / gtpu(...) / ipv4(...) / icmp(...)`"
             }
         };
         self.sink
-            .error(
-                Code::BadHeaders,
-                place.map_or(span, |tree| tree.header.span),
-                error.to_string(),
-                "not at this place",
-            )
+            .error(Code::BadHeaders, place.map_or(span, |tree| tree.header.span), error.to_string(), "not allowed here")
             .help(help);
     }
 
-    fn made_header(&mut self, name: Name<'s>, step: &str, allowed: &[Header]) -> Option<Header> {
+    fn step_header(&mut self, name: Name<'s>, step: &str, allowed: &[Header]) -> Option<Header> {
         self.use_header(name.text);
         if let Some(found) = allowed.iter().find(|header| self.graph.header_name(**header) == name.text) {
             return Some(*found);
         }
         let names: Vec<String> = allowed.iter().map(|header| self.graph.header_name(*header).to_owned()).collect();
         let near = did_you_mean(name.text, names.iter().map(String::as_str));
-        let outermost = plain(name.text);
+        let outermost = outermost_name(name.text);
         let help = if outermost != name.text && names.iter().any(|known| known == outermost) {
             format!("headers of a step have the names of outermost ones: write `{outermost}`")
         } else if let Some(near) = near {
             format!("did you mean `{near}`?")
         } else {
-            format!("`{step}` knows {}", list_names(names.iter().map(String::as_str), 20))
+            format!("`{step}` takes {}", list_names(names.iter().map(String::as_str), 20))
         };
         if self.broken_headers.contains(&name.text) {
             return None;
         }
-        let is_known =
-            MADE.iter().any(|header| header.name() == name.text) || self.graph.user_header(name.text).is_some();
+        let is_known = CREATABLE_HEADERS.iter().any(|header| header.name() == name.text)
+            || self.graph.user_header(name.text).is_some();
         let (code, message) = if is_known {
             (Code::BadHeaders, format!("`{step}` cannot be done with `{}`", name.text))
         } else {
@@ -161,7 +156,7 @@ impl<'s> Checker<'s, '_> {
     }
 
     fn template(&mut self, tree: &Template<'s>, step: &str, allowed: &[Header]) -> Option<HeaderTemplate> {
-        let header = self.made_header(tree.header, step, allowed);
+        let header = self.step_header(tree.header, step, allowed);
         let mut is_ok = true;
         let mut given: Vec<(FieldId, Span)> = Vec::new();
         let mut values = Vec::new();
@@ -179,8 +174,8 @@ impl<'s> Checker<'s, '_> {
                         format!("`{}` is given twice", self.field_name(field)),
                         "given again",
                     )
-                    .also(*first, "first given here")
-                    .help("each field, and each bit of a header, is given once");
+                    .secondary_label(*first, "first set here")
+                    .help("set each field, and each bit of a header, once");
                 is_ok = false;
                 continue;
             }
@@ -200,10 +195,12 @@ impl<'s> Checker<'s, '_> {
         if let Some(field) = field.filter(|field| field.is_writable()) {
             return Some(field);
         }
-        let known = self.given_fields(header);
+        let known = self.settable_fields(header);
         let names = known.iter().map(|(name, _)| name.as_str());
         let (code, message, label) = match field {
-            Some(_) => (Code::ReadOnlyField, format!("`{of}.{}` is filled in by itself", name.text), "cannot be given"),
+            Some(_) => {
+                (Code::ReadOnlyField, format!("`{of}.{}` is computed automatically", name.text), "cannot be set")
+            }
             None => (Code::UnknownField, format!("`{of}` has no field `{}`", name.text), "unknown field"),
         };
         let help = match (field, did_you_mean(name.text, names.clone()), (of.as_str(), name.text)) {
@@ -218,7 +215,7 @@ impl<'s> Checker<'s, '_> {
     }
 
     /// Fields of a header that a template can set, by their names without the header.
-    fn given_fields(&self, header: Header) -> Vec<(String, FieldId)> {
+    fn settable_fields(&self, header: Header) -> Vec<(String, FieldId)> {
         let catalogue = FieldId::all().filter(|field| field.header() == Some(header) && field.is_writable());
         let own = self.graph.user_fields(header).map(|(field, user)| (user.name.clone(), field));
         catalogue.filter_map(|field| Some((field.name().split_once('.')?.1.to_owned(), field))).chain(own).collect()
@@ -261,13 +258,13 @@ impl<'s> Checker<'s, '_> {
         let example: Vec<String> = missing.iter().map(|name| format!("{name} = ...")).collect();
         let header = tree.header.text;
         self.sink
-            .error(Code::Missing, tree.header.span, format!("`{header}` without {shown}"), format!("needs {shown}"))
-            .help(format!("write `{header}({})`; what has a default can be left out", example.join(", ")));
+            .error(Code::Missing, tree.header.span, format!("`{header}` lacks {shown}"), format!("needs {shown}"))
+            .help(format!("write `{header}({})`; fields with a default are optional", example.join(", ")));
         None
     }
 
     /// Reports more pops than a parsed packet can have tags, labels or tunnels.
-    pub(super) fn check_balance(&mut self, steps: &[Step]) {
+    pub(super) fn check_pop_count(&mut self, steps: &[Step]) {
         let (mut tags, mut labels, mut tunnels) = (2_i32, 4_i32, 1_i32);
         for step in steps {
             let (left, what, most) = match &step.kind {
@@ -294,10 +291,10 @@ impl<'s> Checker<'s, '_> {
                     .error(
                         Code::BadHeaders,
                         step.span,
-                        format!("one `{what}` too many in this row"),
+                        format!("more `{what}` than a parsed packet can have"),
                         format!("a packet is parsed up to {most}"),
                     )
-                    .help("go on in a later element with `goto`, where the frame is parsed anew");
+                    .help("continue in a later element with `goto`, which parses the new frame");
             }
         }
     }
@@ -309,7 +306,7 @@ fn is_filled(stack: &Stack, header: usize, field: FieldId) -> bool {
 }
 
 /// Name of the outermost header of the same format.
-fn plain(name: &str) -> &str {
+fn outermost_name(name: &str) -> &str {
     let name = name.strip_prefix("inner.").unwrap_or(name);
     match name {
         "vlan2" => "vlan",

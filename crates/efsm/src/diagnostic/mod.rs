@@ -219,7 +219,7 @@ impl Sink {
     }
 
     /// Adds an error whose cause is outside of the source.
-    pub(crate) fn outside(&mut self, code: Code, message: impl Into<String>) -> Draft<'_> {
+    pub(crate) fn error_without_span(&mut self, code: Code, message: impl Into<String>) -> Draft<'_> {
         let source = Arc::clone(&self.source);
         self.push(Diagnostic {
             code,
@@ -292,7 +292,7 @@ impl Draft<'_> {
     }
 
     /// Adds a secondary span.
-    pub(crate) fn also(self, span: Span, text: impl Into<String>) -> Self {
+    pub(crate) fn secondary_label(self, span: Span, text: impl Into<String>) -> Self {
         let span = self.sink.clamp(span);
         if let Some(at) = self.at {
             self.sink.list[at].labels.push(Label { span, text: text.into() });

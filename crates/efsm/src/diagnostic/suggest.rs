@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn near_names_are_suggested_and_far_ones_are_not() {
+    fn only_similar_names_are_suggested() {
         let names = ["ip.src", "ip.dst", "tcp.dport", "udp.dport"];
         assert_eq!(did_you_mean("ip.scr", names), Some("ip.src"));
         assert_eq!(did_you_mean("TCP.dport", names), Some("tcp.dport"));

@@ -62,7 +62,7 @@ pub(super) struct Label {
 #[derive(Debug)]
 pub(super) struct Entry {
     /// States that it applies to; `when` or `always` in a stateless element.
-    pub(super) who: String,
+    pub(super) subject: String,
     pub(super) label: Label,
     /// The actions if no row matches.
     pub(super) is_default: bool,
@@ -99,8 +99,12 @@ impl Reader<'_> {
         match element.and_then(|element| Some((element, element.stateful.as_ref()?))) {
             None => {
                 for row in &self.tree.rows {
-                    let who = if row.conditions.is_empty() { "always" } else { "when" };
-                    content.table.push(Entry { who: who.to_owned(), label: self.label(row, false), is_default: false });
+                    let subject = if row.conditions.is_empty() { "always" } else { "when" };
+                    content.table.push(Entry {
+                        subject: subject.to_owned(),
+                        label: self.label(row, false),
+                        is_default: false,
+                    });
                 }
             }
             Some((element, stateful)) => {
@@ -145,7 +149,7 @@ impl Reader<'_> {
             Some(otherwise) => self.actions(&otherwise.block),
             None => vec!["drop".to_owned()],
         };
-        Entry { who: "otherwise".to_owned(), label: Label { conditions: Vec::new(), actions }, is_default: true }
+        Entry { subject: "otherwise".to_owned(), label: Label { conditions: Vec::new(), actions }, is_default: true }
     }
 
     /// Key and registers, as text.
@@ -174,7 +178,7 @@ impl Content {
     fn add_row(&mut self, stateful: &Stateful, states: &[u16], next: NextState, label: Label) {
         let all = stateful.states.len();
         let is_shared = states.len() >= MANY_STATES || states.len() == all && all > 1;
-        let who = || match states.len() == all {
+        let subject = || match states.len() == all {
             true => "any state".to_owned(),
             false => states
                 .iter()
@@ -183,17 +187,17 @@ impl Content {
                 .join(", "),
         };
         match next {
-            NextState::Stay if is_shared => self.table.push(Entry { who: who(), label, is_default: false }),
+            NextState::Stay if is_shared => self.table.push(Entry { subject: subject(), label, is_default: false }),
             NextState::Stay => {
                 for &state in states {
                     self.nodes[usize::from(state)].loops.push(label.clone());
                 }
             }
             NextState::To { state, .. } if is_shared => {
-                let who = who();
+                let subject = subject();
                 let group =
-                    self.nodes.iter().position(|node| node.is_group && node.label == who).unwrap_or_else(|| {
-                        self.nodes.push(Node::new(who, true));
+                    self.nodes.iter().position(|node| node.is_group && node.label == subject).unwrap_or_else(|| {
+                        self.nodes.push(Node::new(subject, true));
                         self.nodes.len() - 1
                     });
                 self.arrow(group, usize::from(state), false, label);

@@ -39,9 +39,9 @@ pub(super) fn render(name: &str, contents: &[Content]) -> String {
             let _ = writeln!(dot, "    e{e}_{} -> e{e}_{} [label={label}{style}];", arrow.from, arrow.to);
         }
         for (t, entry) in content.table.iter().enumerate() {
-            let who = if entry.who.is_empty() { String::new() } else { format!("{}:\n", entry.who) };
+            let subject = if entry.subject.is_empty() { String::new() } else { format!("{}:\n", entry.subject) };
             let colour = if entry.is_default { ", fontcolor=gray40" } else { "" };
-            let text = quoted(&format!("{who}{}", words(std::slice::from_ref(&entry.label))));
+            let text = quoted(&format!("{subject}{}", words(std::slice::from_ref(&entry.label))));
             let _ = writeln!(
                 dot,
                 "    e{e}_t{t} [shape=plaintext, fontname=\"monospace\", fontsize=10{colour}, label={text}];"

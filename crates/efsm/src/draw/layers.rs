@@ -52,7 +52,7 @@ pub(super) struct Placed {
 }
 
 /// Vertical distance between items of a layer.
-const ROOM: f64 = 14.0;
+const ITEM_SPACING: f64 = 14.0;
 /// Minimum and maximum distance between two layers.
 const GAPS: (f64, f64) = (26.0, 64.0);
 /// Vertical distance between edges on one side of a node.
@@ -60,18 +60,18 @@ pub(super) const PORT: f64 = 11.0;
 const SWEEPS: usize = 24;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
+enum ItemKind {
     Node(usize),
     Label(usize),
     /// A waypoint of the edges to a node.
-    Way {
+    Waypoint {
         to: usize,
         kind: usize,
     },
 }
 
 struct Item {
-    what: What,
+    what: ItemKind,
     layer: usize,
     extent: Extent,
     y: f64,
@@ -79,7 +79,7 @@ struct Item {
 
 /// Connection of items in adjacent layers.
 #[derive(Clone, Copy, PartialEq)]
-struct Step {
+struct Segment {
     left: usize,
     right: usize,
     kind: usize,
@@ -88,7 +88,7 @@ struct Step {
 
 struct Layout {
     items: Vec<Item>,
-    steps: Vec<Step>,
+    steps: Vec<Segment>,
     /// Items of each layer, in their vertical order.
     layers: Vec<Vec<usize>>,
 }
@@ -107,7 +107,7 @@ pub(super) fn ports(nodes: usize, links: &[Link]) -> Vec<usize> {
     let layer_of = layer_nodes(nodes, links);
     let layout = Layout::new(&vec![Extent::default(); nodes], links, &layer_of);
     let side = |node: usize, is_left: bool| {
-        let end = |step: &&Step| if is_left { step.right == node } else { step.left == node };
+        let end = |step: &&Segment| if is_left { step.right == node } else { step.left == node };
         layout.steps.iter().filter(end).count()
     };
     (0..nodes).map(|node| side(node, true).max(side(node, false))).collect()
@@ -165,8 +165,8 @@ impl Layout {
     fn new(nodes: &[Extent], links: &[Link], layer_of: &[usize]) -> Layout {
         let item = |what, layer, extent| Item { what, layer, extent, y: 0.0 };
         let mut items: Vec<Item> =
-            nodes.iter().enumerate().map(|(i, extent)| item(What::Node(i), 2 * layer_of[i], *extent)).collect();
-        let mut steps: Vec<Step> = Vec::new();
+            nodes.iter().enumerate().map(|(i, extent)| item(ItemKind::Node(i), 2 * layer_of[i], *extent)).collect();
+        let mut steps: Vec<Segment> = Vec::new();
         for (i, link) in links.iter().enumerate() {
             let (from, to) = (2 * layer_of[link.from], 2 * layer_of[link.to]);
             let is_forward = from < to;
@@ -178,10 +178,10 @@ impl Layout {
                 let here = if layer == to {
                     link.to
                 } else if layer.abs_diff(from) == 1 {
-                    items.push(item(What::Label(i), layer, link.label));
+                    items.push(item(ItemKind::Label(i), layer, link.label));
                     items.len() - 1
                 } else {
-                    let what = What::Way { to: link.to, kind: link.kind };
+                    let what = ItemKind::Waypoint { to: link.to, kind: link.kind };
                     items.iter().position(|item| item.what == what && item.layer == layer).unwrap_or_else(|| {
                         let extent = Extent { above: 4.0, below: 4.0, ..Extent::default() };
                         items.push(item(what, layer, extent));
@@ -190,7 +190,7 @@ impl Layout {
                 };
                 let arrow = (layer == to).then_some(if is_forward { End::Right } else { End::Left });
                 let (left, right) = if is_forward { (before, here) } else { (here, before) };
-                let step = Step { left, right, kind: link.kind, arrow };
+                let step = Segment { left, right, kind: link.kind, arrow };
                 if !steps.contains(&step) {
                     steps.push(step);
                 }
@@ -233,7 +233,7 @@ impl Layout {
                 keyed.sort_by(|a, b| a.0.total_cmp(&b.0));
                 self.layers[layer] = keyed.into_iter().map(|(_, item)| item).collect();
             }
-            self.exchange();
+            self.swap_adjacent();
             let crossings = self.crossings();
             if crossings < best.0 {
                 best = (crossings, self.layers.clone());
@@ -243,7 +243,7 @@ impl Layout {
     }
 
     /// Swaps adjacent items as long as this reduces the number of crossings.
-    fn exchange(&mut self) {
+    fn swap_adjacent(&mut self) {
         let mut now = self.crossings();
         let mut improved = true;
         while improved && now > 0 {
@@ -302,21 +302,22 @@ impl Layout {
             for &item in layer {
                 y += self.items[item].extent.above;
                 self.items[item].y = y;
-                y += self.items[item].extent.below + ROOM;
+                y += self.items[item].extent.below + ITEM_SPACING;
             }
         }
         for sweep in 0..120 {
             let count = self.layers.len();
             for i in 0..count {
                 let layer = self.layers[if sweep % 2 == 0 { i } else { count - 1 - i }].clone();
-                let wanted: Vec<(f64, f64)> = layer.iter().map(|&item| self.wanted(item)).collect();
+                let preferred: Vec<(f64, f64)> = layer.iter().map(|&item| self.preferred_y(item)).collect();
                 let mut offsets = vec![0.0];
                 for pair in layer.windows(2) {
-                    let room = self.items[pair[0]].extent.below + ROOM + self.items[pair[1]].extent.above;
+                    let room = self.items[pair[0]].extent.below + ITEM_SPACING + self.items[pair[1]].extent.above;
                     offsets.push(offsets[offsets.len() - 1] + room);
                 }
-                let targets = wanted.iter().zip(&offsets).map(|(&(y, weight), offset)| (y - offset, weight)).collect();
-                for ((&item, y), offset) in layer.iter().zip(ascending(targets)).zip(&offsets) {
+                let targets =
+                    preferred.iter().zip(&offsets).map(|(&(y, weight), offset)| (y - offset, weight)).collect();
+                for ((&item, y), offset) in layer.iter().zip(isotonic_regression(targets)).zip(&offsets) {
                     self.items[item].y = y + offset;
                 }
             }
@@ -324,11 +325,11 @@ impl Layout {
     }
 
     /// Preferred y of an item and the weight of the preference: the weighted mean over its neighbours.
-    fn wanted(&self, item: usize) -> (f64, f64) {
+    fn preferred_y(&self, item: usize) -> (f64, f64) {
         let stiffness = |a: usize, b: usize| match (self.items[a].what, self.items[b].what) {
-            (What::Way { .. }, What::Way { .. }) => 6.0,
-            (What::Node(_), What::Node(_)) => 1.0,
-            (What::Node(_), _) | (_, What::Node(_)) => 2.0,
+            (ItemKind::Waypoint { .. }, ItemKind::Waypoint { .. }) => 6.0,
+            (ItemKind::Node(_), ItemKind::Node(_)) => 1.0,
+            (ItemKind::Node(_), _) | (_, ItemKind::Node(_)) => 2.0,
             _ => 3.0,
         };
         let (mut sum, mut weight) = (0.0, 0.0);
@@ -353,7 +354,7 @@ impl Layout {
         for (i, layer) in self.layers.iter().enumerate() {
             let width = layer.iter().map(|&item| self.items[item].extent.width).fold(0.0, f64::max);
             if i > 0 {
-                let climb = |step: &Step| (self.items[step.left].y - self.items[step.right].y).abs();
+                let climb = |step: &Segment| (self.items[step.left].y - self.items[step.right].y).abs();
                 let here = self.steps.iter().filter(|step| self.items[step.right].layer == i);
                 x += (0.3 * here.map(climb).fold(0.0, f64::max)).clamp(GAPS.0, GAPS.1);
             }
@@ -365,15 +366,15 @@ impl Layout {
             Placed { nodes: vec![(0.0, 0.0); nodes], labels: vec![(0.0, 0.0); links.len()], ..Placed::default() };
         for item in &self.items {
             let kind = match item.what {
-                What::Node(i) => {
+                ItemKind::Node(i) => {
                     placed.nodes[i] = (middle(item), item.y);
                     continue;
                 }
-                What::Label(i) => {
+                ItemKind::Label(i) => {
                     placed.labels[i] = (middle(item), item.y);
                     links[i].kind
                 }
-                What::Way { kind, .. } => kind,
+                ItemKind::Waypoint { kind, .. } => kind,
             };
             // Edges run straight through the layers of their labels and waypoints.
             let (left, right) = edges[item.layer];
@@ -384,7 +385,7 @@ impl Layout {
             let (start, end) = (left.y + self.port(step, false), right.y + self.port(step, true));
             let (from, to) = (edges[left.layer].1, edges[right.layer].0);
             // A node may be narrower than its layer.
-            let is_node = |item: &Item| matches!(item.what, What::Node(_));
+            let is_node = |item: &Item| matches!(item.what, ItemKind::Node(_));
             let first = if is_node(left) { middle(left) + left.extent.half } else { from };
             let last = if is_node(right) { middle(right) - right.extent.half } else { to };
             let points = [(first, start), (from, start), (to, end), (last, end)];
@@ -396,13 +397,13 @@ impl Layout {
     }
 
     /// Vertical offset from the centre of a node at which an edge ends.
-    fn port(&self, step: &Step, is_right: bool) -> f64 {
+    fn port(&self, step: &Segment, is_right: bool) -> f64 {
         let node = if is_right { step.right } else { step.left };
-        if !matches!(self.items[node].what, What::Node(_)) {
+        if !matches!(self.items[node].what, ItemKind::Node(_)) {
             return 0.0;
         }
-        let other = |step: &Step| self.items[if is_right { step.left } else { step.right }].y;
-        let mut here: Vec<&Step> =
+        let other = |step: &Segment| self.items[if is_right { step.left } else { step.right }].y;
+        let mut here: Vec<&Segment> =
             self.steps.iter().filter(|step| if is_right { step.right == node } else { step.left == node }).collect();
         here.sort_by(|a, b| other(a).total_cmp(&other(b)));
         let place = here.iter().position(|other| *other == step).unwrap_or(0);
@@ -412,9 +413,9 @@ impl Layout {
 
 /// Weighted isotonic regression (pool adjacent violators): the ascending numbers closest to the wanted ones in weighted
 /// least squares.
-fn ascending(wanted: Vec<(f64, f64)>) -> Vec<f64> {
+fn isotonic_regression(preferred: Vec<(f64, f64)>) -> Vec<f64> {
     let mut pools: Vec<(f64, f64, usize)> = Vec::new();
-    for (y, weight) in wanted {
+    for (y, weight) in preferred {
         pools.push((y, weight, 1));
         while let [.., below, last] = pools.as_slice()
             && below.0 > last.0

@@ -15,11 +15,11 @@ pub(super) const LOOP: f64 = 22.0;
 /// Length of the arrow into the initial state.
 pub(super) const ENTRY: f64 = 34.0;
 /// Vertical distance between the labels of two rows on the same edge.
-const BETWEEN: f64 = 5.0;
+const ROW_SPACING: f64 = 5.0;
 /// Maximum width that key and registers give a panel.
 const FACTS: f64 = 420.0;
 /// Maximum width of the names in a table, in columns.
-const WHO: usize = 26;
+const NAME_COLUMNS: usize = 26;
 
 /// Style of a line of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl Block {
         let mut block = Block { lines: Vec::new(), width: 0.0, height: 0.0 };
         for (i, label) in labels[..shown].iter().enumerate() {
             if i > 0 {
-                block.height += BETWEEN;
+                block.height += ROW_SPACING;
             }
             let style = if timers { Style::Timer } else { Style::Condition };
             for line in lines(&label.conditions, if timers { "," } else { " &&" }, columns, 3) {
@@ -98,7 +98,7 @@ impl Block {
             }
         }
         if shown < labels.len() {
-            block.height += BETWEEN;
+            block.height += ROW_SPACING;
             block.push(Style::Muted, format!("and {} more rows", labels.len() - shown));
         }
         block
@@ -115,7 +115,7 @@ impl Block {
 const MOST_ROWS: usize = 4;
 
 /// Full text of labels.
-fn whole(labels: &[Label]) -> String {
+fn full_text(labels: &[Label]) -> String {
     let rows: Vec<String> = labels
         .iter()
         .map(|label| match (label.conditions.join(" && "), label.actions.join("; ")) {
@@ -197,11 +197,11 @@ impl Panel {
             let (rows, timers) = &loops[i];
             let over = pill.y - pill.height / 2.0 - LOOP - rows.height;
             let under = pill.y + pill.height / 2.0 + LOOP + 4.0;
-            self.block(rows, pill.x, over, whole(&content.nodes[i].loops));
+            self.block(rows, pill.x, over, full_text(&content.nodes[i].loops));
             self.block(timers, pill.x, under, content.nodes[i].timers.join("\n"));
         }
         for (i, (block, (x, y))) in blocks.iter().zip(&placed.labels).enumerate() {
-            self.block(block, x + left, y + top - block.height - 2.0, whole(&content.arrows[i].labels));
+            self.block(block, x + left, y + top - block.height - 2.0, full_text(&content.arrows[i].labels));
         }
         self.strokes = placed
             .parts
@@ -213,24 +213,24 @@ impl Panel {
         self.height += placed.height + MARGIN;
     }
 
-    fn block(&mut self, block: &Block, x: f64, y: f64, whole: String) {
+    fn block(&mut self, block: &Block, x: f64, y: f64, full_text: String) {
         if block.lines.is_empty() {
             return;
         }
         for (offset, style, text) in &block.lines {
             self.lines.push(Line { x, y: y + offset, style: *style, text: text.clone(), is_centred: true });
         }
-        self.hints.push((whole, [x - block.width / 2.0, y, block.width, block.height]));
+        self.hints.push((full_text, [x - block.width / 2.0, y, block.width, block.height]));
     }
 
     fn table(&mut self, content: &Content, columns: usize) {
-        let who = content.table.iter().map(|entry| entry.who.chars().count().min(WHO)).max().unwrap_or(0);
+        let who = content.table.iter().map(|entry| entry.subject.chars().count().min(NAME_COLUMNS)).max().unwrap_or(0);
         let indent = width(&"m".repeat(who + 2));
         let room = ((self.width - indent) / width("m")) as usize;
         let columns = room.max(columns + 22);
         for entry in &content.table {
             let style = if entry.is_default || content.states.is_none() { Style::Muted } else { Style::Name };
-            let names = lines(std::slice::from_ref(&entry.who), "", WHO, 2);
+            let names = lines(std::slice::from_ref(&entry.subject), "", NAME_COLUMNS, 2);
             let top = self.height;
             for (i, name) in names.into_iter().enumerate() {
                 let y = top + LINE * (i + 1) as f64 - 4.0;
@@ -239,7 +239,7 @@ impl Panel {
             }
             let x = MARGIN + if who == 0 { 0.0 } else { indent };
             let conditions = lines(&entry.label.conditions, " &&", columns, 2);
-            let hint = whole(std::slice::from_ref(&entry.label));
+            let hint = full_text(std::slice::from_ref(&entry.label));
             let mut y = top;
             let mut widest: f64 = 0.0;
             // Conditions and actions share a line if they fit.

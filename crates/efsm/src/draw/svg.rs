@@ -15,7 +15,7 @@ const GAP: f64 = 16.0;
 /// Height of the title of the picture.
 const HEAD: f64 = 50.0;
 /// Above this number of panels, only even groupings are tried.
-const MANY_PANELS: usize = 8;
+const MAX_EXHAUSTIVE_PANELS: usize = 8;
 
 /// Colours by CSS class: light theme, dark theme.
 const COLOURS: [(&str, &str, &str); 12] = [
@@ -159,7 +159,7 @@ impl Tree {
 fn trees(panels: &[Panel]) -> Vec<Tree> {
     let leaves = |which: &[usize]| which.iter().map(|&i| Tree::Leaf(i)).collect::<Vec<_>>();
     let groups = |which: &[usize]| {
-        groups_of(which.len()).into_iter().map({
+        compositions(which.len()).into_iter().map({
             let which = which.to_vec();
             move |counts| {
                 let mut rest = which.as_slice();
@@ -191,15 +191,15 @@ fn trees(panels: &[Panel]) -> Vec<Tree> {
 }
 
 /// Compositions of the number of panels: the sizes of consecutive groups.
-fn groups_of(panels: usize) -> Vec<Vec<usize>> {
+fn compositions(panels: usize) -> Vec<Vec<usize>> {
     if panels == 0 {
         return Vec::new();
     }
-    if panels > MANY_PANELS {
+    if panels > MAX_EXHAUSTIVE_PANELS {
         let even = |most: usize| (0..panels.div_ceil(most)).map(|i| most.min(panels - i * most)).collect();
         return (1..=panels).map(even).collect();
     }
-    let ways = (0..1_usize << (panels - 1)).map(|breaks| {
+    let arrangements = (0..1_usize << (panels - 1)).map(|breaks| {
         let mut groups = vec![1];
         for i in 0..panels - 1 {
             match groups.last_mut() {
@@ -209,7 +209,7 @@ fn groups_of(panels: usize) -> Vec<Vec<usize>> {
         }
         groups
     });
-    ways.collect()
+    arrangements.collect()
 }
 
 fn draw_panel(svg: &mut String, panel: &Panel, place: Option<usize>, [x, y, width, height]: [f64; 4]) {

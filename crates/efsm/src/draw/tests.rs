@@ -101,7 +101,7 @@ fn assert_clear(name: &str, panel: &Panel) {
 }
 
 #[test]
-fn nothing_lies_on_anything_else() {
+fn drawn_items_do_not_overlap() {
     for function in shipped() {
         for content in content::of(&function) {
             [16, 26, 60].iter().for_each(|&columns| assert_clear(&function.name, &Panel::new(&content, columns)));
@@ -118,7 +118,7 @@ fn nothing_lies_on_anything_else() {
 
 /// Each row is an edge, a self-loop or a table line; each edge reaches its state.
 #[test]
-fn every_row_and_timer_is_there() {
+fn every_row_and_timer_is_drawn() {
     for function in shipped() {
         for (content, element) in content::of(&function).iter().zip(&function.elements) {
             let Some(stateful) = &element.stateful else {
@@ -187,7 +187,7 @@ fn text_is_cut_to_lines() {
 }
 
 #[test]
-fn letters_with_a_meaning_are_escaped() {
+fn special_characters_are_escaped() {
     assert_eq!(escape("a < b && c > \"d\"\u{1}"), "a &lt; b &amp;&amp; c &gt; &quot;d&quot;\u{fffd}");
     let function = function("function f; stateless s { when ip.ttl < 2 && ip.ttl > 0 { drop; } otherwise { pass; } }");
     let drawing = Drawing::new(&function);
@@ -197,7 +197,7 @@ fn letters_with_a_meaning_are_escaped() {
 }
 
 #[test]
-fn one_element_is_drawn_by_its_name() {
+fn one_element_is_drawn_by_name() {
     let text =
         "function f; stateless one { always { goto next; } } stateful two { key ip.src; states a; on a { drop; } }";
     let function = function(text);
@@ -206,7 +206,7 @@ fn one_element_is_drawn_by_its_name() {
     assert!(Drawing::of_element(&function, "three").is_none());
 }
 
-/// More panels than `MANY_PANELS`.
+/// More panels than `MAX_EXHAUSTIVE_PANELS`.
 #[test]
 fn many_elements_are_arranged() {
     let mut text = "function f;".to_owned();
@@ -232,8 +232,8 @@ fn graphviz_reads_the_graph() {
         };
         child.stdin.take().unwrap().write_all(dot.as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && !said.contains("syntax"), "{}: {said}\n{dot}", function.name);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !stderr.contains("syntax"), "{}: {stderr}\n{dot}", function.name);
         let plain = String::from_utf8_lossy(&output.stdout);
         let edges = plain.lines().filter(|line| line.starts_with("edge ")).count();
         let nodes = plain.lines().filter(|line| line.starts_with("node ")).count();
@@ -250,7 +250,7 @@ fn graphviz_reads_the_graph() {
 
 /// A row with alternatives is one edge, and the rows after it keep theirs.
 #[test]
-fn alternatives_are_one_arrow() {
+fn alternatives_share_an_arrow() {
     let function = function(
         "function f; stateful s { key ip.src; states a, b;
           on a when icmpx.is_echo_request { drop; }

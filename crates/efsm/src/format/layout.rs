@@ -4,7 +4,7 @@ use crate::syntax::token::Kind;
 
 use super::MOST_COLUMNS;
 use super::line::Line;
-use super::source::{Comment, Word};
+use super::source::{Comment, Token};
 
 /// Indentation for each open brace, in columns.
 const INDENT: usize = 4;
@@ -36,9 +36,9 @@ struct Pair {
 enum Break {
     Never,
     /// Between operands or list items.
-    Inside,
+    Inner,
     /// Between the parts of a row or statement.
-    Outside,
+    Outer,
 }
 
 /// A token of a line.
@@ -46,7 +46,7 @@ enum Break {
 struct Piece<'a> {
     text: &'a str,
     /// A space precedes it.
-    is_apart: bool,
+    has_space_before: bool,
     /// Permission to break the line before it.
     breaks: Break,
     /// The source has a line break before it.
@@ -55,13 +55,13 @@ struct Piece<'a> {
 }
 
 /// Lays out the tokens of a source as lines.
-pub(super) fn lines(words: &[Word<'_>]) -> Vec<Line> {
+pub(super) fn lines(words: &[Token<'_>]) -> Vec<Line> {
     let mut layout = Layout { words, pairs: pairs(words), lines: Vec::new(), wants_blank: false };
     layout.level(0, words.len() - 1, 0, None);
     layout.lines
 }
 
-fn pairs(words: &[Word<'_>]) -> Vec<Option<Pair>> {
+fn pairs(words: &[Token<'_>]) -> Vec<Option<Pair>> {
     let mut pairs: Vec<Option<Pair>> = words.iter().map(|_| None).collect();
     let mut open: Vec<(usize, Braces)> = Vec::new();
     let mut first = 0;
@@ -99,7 +99,7 @@ fn pairs(words: &[Word<'_>]) -> Vec<Option<Pair>> {
 }
 
 struct Layout<'a, 's> {
-    words: &'a [Word<'s>],
+    words: &'a [Token<'s>],
     /// For each token, the pair that it opens.
     pairs: Vec<Option<Pair>>,
     lines: Vec<Line>,
@@ -128,14 +128,14 @@ impl<'a> Layout<'a, '_> {
                 at = next.1 + 1;
             }
             self.units(&units, indent);
-            at = self.opened(units[units.len() - 1].1, at, indent);
+            at = self.braced_contents(units[units.len() - 1].1, at, indent);
         }
         self.leading(end, indent, true);
     }
 
     /// Lays out the contents of the braces opened by the token before `at`, if any. Returns the index of the next
     /// token.
-    fn opened(&mut self, last: usize, at: usize, indent: usize) -> usize {
+    fn braced_contents(&mut self, last: usize, at: usize, indent: usize) -> usize {
         let Some(pair) = self.pairs[last] else {
             self.trailing(at);
             return at;
@@ -263,18 +263,18 @@ impl<'a> Layout<'a, '_> {
             let word = &words[i];
             let before = (i > first).then(|| &words[i - 1]);
             let is_stack = depth == 0 && matches!(head, "emit" | "encap");
-            let is_apart = before.is_some_and(|before| {
+            let has_space_before = before.is_some_and(|before| {
                 let two_before = i.checked_sub(2).filter(|two| *two >= first).map(|two| &words[two]);
                 let is_joined = is_sign || in_set && !is_named && joins_set(before.kind, word.kind);
-                !is_joined && is_apart(two_before, before, word, is_stack)
+                !is_joined && has_space_before(two_before, before, word, is_stack)
             });
             let breaks = match before {
-                Some(before) if is_apart => breaks(before, word, is_stack),
+                Some(before) if has_space_before => breaks(before, word, is_stack),
                 _ => Break::Never,
             };
             let comments = if i > first { word.comments.as_slice() } else { &[] };
             let is_broken = word.after_line && breaks != Break::Never && i > first;
-            pieces.push(Piece { text: word.text, is_apart, breaks, is_broken, comments });
+            pieces.push(Piece { text: word.text, has_space_before, breaks, is_broken, comments });
             is_sign = is_prefix(before, word);
             match word.kind {
                 Kind::OpenParen => depth += 1,
@@ -302,11 +302,11 @@ fn fill(pieces: &[Piece<'_>], indent: usize, may_wrap: bool) -> Vec<Line> {
     let columns = |i: usize, least: Break| {
         let mut columns = pieces[i].text.chars().count();
         for piece in &pieces[i + 1..] {
-            let may_end = piece.breaks == Break::Outside || piece.breaks == least || piece.is_broken;
+            let may_end = piece.breaks == Break::Outer || piece.breaks == least || piece.is_broken;
             if may_end || !piece.comments.is_empty() {
                 break;
             }
-            columns += piece.text.chars().count() + usize::from(piece.is_apart);
+            columns += piece.text.chars().count() + usize::from(piece.has_space_before);
         }
         columns
     };
@@ -323,14 +323,14 @@ fn fill(pieces: &[Piece<'_>], indent: usize, may_wrap: bool) -> Vec<Line> {
         let is_full = may_wrap
             && match piece.breaks {
                 Break::Never => false,
-                Break::Outside => line.width() + 1 + columns(i, Break::Outside) > MOST_COLUMNS,
-                Break::Inside => line.width() + 1 + columns(i, Break::Inside) > MOST_COLUMNS,
+                Break::Outer => line.width() + 1 + columns(i, Break::Outer) > MOST_COLUMNS,
+                Break::Inner => line.width() + 1 + columns(i, Break::Inner) > MOST_COLUMNS,
             };
         if piece.is_broken || !piece.comments.is_empty() || is_full {
             lines.push(next());
         }
         if let Some(line) = lines.last_mut() {
-            if piece.is_apart && !line.code.is_empty() {
+            if piece.has_space_before && !line.code.is_empty() {
                 line.code.push(' ');
             }
             line.code.push_str(piece.text);
@@ -344,7 +344,7 @@ fn fits(lines: &[Line]) -> bool {
 }
 
 /// True if a space separates two tokens.
-fn is_apart(two_before: Option<&Word<'_>>, before: &Word<'_>, word: &Word<'_>, is_stack: bool) -> bool {
+fn has_space_before(two_before: Option<&Token<'_>>, before: &Token<'_>, word: &Token<'_>, is_stack: bool) -> bool {
     match (before.kind, word.kind) {
         (_, Kind::Semicolon | Kind::Comma | Kind::CloseParen | Kind::Colon | Kind::DotDot) => false,
         (Kind::OpenParen | Kind::DotDot, _) => false,
@@ -360,7 +360,7 @@ fn is_apart(two_before: Option<&Word<'_>>, before: &Word<'_>, word: &Word<'_>, i
 }
 
 /// True if braces after this token hold a set.
-fn opens_set(word: &Word<'_>) -> bool {
+fn opens_set(word: &Token<'_>) -> bool {
     word.kind == Kind::Equal || word.kind == Kind::Name && word.text == "in"
 }
 
@@ -375,7 +375,7 @@ fn is_before_value(word: &str) -> bool {
 }
 
 /// True if the token is a unary operator.
-fn is_prefix(before: Option<&Word<'_>>, word: &Word<'_>) -> bool {
+fn is_prefix(before: Option<&Token<'_>>, word: &Token<'_>) -> bool {
     match word.kind {
         Kind::Bang | Kind::Tilde => true,
         Kind::Minus => before.is_none_or(|before| match before.kind {
@@ -388,14 +388,14 @@ fn is_prefix(before: Option<&Word<'_>>, word: &Word<'_>) -> bool {
 }
 
 /// Permission to break a line between two tokens separated by a space.
-fn breaks(before: &Word<'_>, word: &Word<'_>, is_stack: bool) -> Break {
+fn breaks(before: &Token<'_>, word: &Token<'_>, is_stack: bool) -> Break {
     match (before.kind, word.kind) {
         (_, Kind::OpenBrace | Kind::CloseBrace) | (Kind::OpenBrace | Kind::Semicolon, _) => Break::Never,
-        (_, Kind::AndAnd | Kind::OrOr | Kind::Arrow) => Break::Outside,
-        (_, Kind::Slash) if is_stack => Break::Outside,
-        (_, Kind::Name) if matches!(word.text, "when" | "stay") => Break::Outside,
-        (Kind::Comma, _) => Break::Inside,
-        (left, right) if is_operator(left) || is_operator(right) => Break::Inside,
+        (_, Kind::AndAnd | Kind::OrOr | Kind::Arrow) => Break::Outer,
+        (_, Kind::Slash) if is_stack => Break::Outer,
+        (_, Kind::Name) if matches!(word.text, "when" | "stay") => Break::Outer,
+        (Kind::Comma, _) => Break::Inner,
+        (left, right) if is_operator(left) || is_operator(right) => Break::Inner,
         _ => Break::Never,
     }
 }

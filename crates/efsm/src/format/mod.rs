@@ -46,13 +46,8 @@ pub fn format(name: &str, text: &str) -> Result<String, Diagnostics> {
     let again = source::read(&formatted, &mut sink);
     if sink.has_errors() || !source::is_same(&words, &again) {
         // Never return a text with another meaning.
-        sink.error(
-            Code::NotAvailable,
-            Span::default(),
-            "this text cannot be formatted without a change of its words",
-            "",
-        )
-        .help("please report it; the text is left as it is");
+        sink.error(Code::NotAvailable, Span::default(), "formatting would change the tokens of this source", "")
+            .help("please report this; the source is unchanged");
         return Err(failed(sink));
     }
     Ok(formatted)

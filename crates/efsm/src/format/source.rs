@@ -18,7 +18,7 @@ pub(super) struct Comment {
 
 /// A token with the comments and breaks before it.
 #[derive(Debug, Clone)]
-pub(super) struct Word<'s> {
+pub(super) struct Token<'s> {
     pub(super) kind: Kind,
     pub(super) text: &'s str,
     pub(super) comments: Vec<Comment>,
@@ -29,7 +29,7 @@ pub(super) struct Word<'s> {
 }
 
 /// Tokenizes a text; the last token is [`Kind::End`].
-pub(super) fn read<'s>(text: &'s str, sink: &mut Sink) -> Vec<Word<'s>> {
+pub(super) fn read<'s>(text: &'s str, sink: &mut Sink) -> Vec<Token<'s>> {
     let mut end = 0;
     let mut words = Vec::new();
     for token in tokenize(text, sink) {
@@ -41,8 +41,8 @@ pub(super) fn read<'s>(text: &'s str, sink: &mut Sink) -> Vec<Word<'s>> {
 }
 
 /// The token at `start`; `end` is the end of the token before it.
-fn word<'s>(text: &'s str, end: usize, start: usize, kind: Kind, word_text: &'s str) -> Word<'s> {
-    let mut word = Word { kind, text: word_text, comments: Vec::new(), after_line: false, after_blank: false };
+fn word<'s>(text: &'s str, end: usize, start: usize, kind: Kind, word_text: &'s str) -> Token<'s> {
+    let mut word = Token { kind, text: word_text, comments: Vec::new(), after_line: false, after_blank: false };
     let mut line_start = text[..end].rfind('\n').map_or(0, |at| at + 1);
     let mut is_empty = false;
     for (i, line) in text[end..start].split('\n').enumerate() {
@@ -67,8 +67,8 @@ fn word<'s>(text: &'s str, end: usize, start: usize, kind: Kind, word_text: &'s 
 }
 
 /// True if two texts have the same tokens and comments.
-pub(super) fn is_same(a: &[Word<'_>], b: &[Word<'_>]) -> bool {
-    let comments = |word: &Word<'_>| word.comments.iter().map(|c| c.text.clone()).collect::<Vec<_>>();
+pub(super) fn is_same(a: &[Token<'_>], b: &[Token<'_>]) -> bool {
+    let comments = |word: &Token<'_>| word.comments.iter().map(|c| c.text.clone()).collect::<Vec<_>>();
     a.len() == b.len()
         && a.iter().zip(b).all(|(a, b)| a.kind == b.kind && a.text == b.text && comments(a) == comments(b))
 }

@@ -13,7 +13,7 @@ fn formatted(text: &str) -> String {
 }
 
 #[test]
-fn words_stand_apart_as_they_should() {
+fn tokens_are_spaced() {
     let messy = "function   f ;param out:port=2;const n=- 3*( 4+ 5 );\nheader p after udp when udp.dport==1,udp.sport==1{a:u8;b:u8;}\n\
         stateful s{key biflow( ip.src,ip.dst );size 5;full evict lowest r;states a , b;reg r:u32 time( 1us )=0;\n\
         expire a->b( idle 5s );preload( 10.0.0.1,10.0.0.2 )->b{r=5;}\n\
@@ -45,7 +45,7 @@ stateful s {
 }
 
 #[test]
-fn texts_of_logs_stay_as_they_are() {
+fn log_texts_are_unchanged() {
     let messy =
         "function f;stateless s{when tcp.is_syn{log( \"a  # b, \\n;\",ip.src ,-1 );alert(\"ö\" );drop;} # end\n}";
     let expected = "function f;
@@ -57,7 +57,7 @@ stateless s {
 }
 
 #[test]
-fn lines_end_where_the_author_ended_them() {
+fn line_breaks_of_the_author_are_kept() {
     let text = "function f;
 stateless s {
   when ip.ttl == 1
@@ -97,7 +97,7 @@ stateless s {
 }
 
 #[test]
-fn lines_that_are_too_long_end_before_their_parts() {
+fn long_lines_break_before_their_parts() {
     let long = format!(
         "function f; stateful s {{ key ip.src; states a; on a when {} -> a (idle 1s) {{ emit(1) eth(dst = eth.src, src = eth.dst) / \
          ipv4(src = 192.168.100.100, dst = 192.168.100.101, ttl = 5) / udp(sport = 1000, dport = 1000); drop; }} }}",
@@ -125,7 +125,7 @@ stateful s {
 }
 
 #[test]
-fn comments_and_blank_lines_stay() {
+fn comments_and_blank_lines_are_kept() {
     let text = "
 
 # first
@@ -201,7 +201,7 @@ stateless t {
 }
 
 #[test]
-fn columns_of_comments_stay_where_they_are_shared() {
+fn shared_comment_columns_are_kept() {
     let text = "function f;
 param a: u8 = 1;              # one
 param bcd: u8 = 2;            # two
@@ -220,7 +220,7 @@ param fgh: u8 = 2;  # two
 }
 
 #[test]
-fn other_line_ends_and_missing_ones_are_read() {
+fn crlf_and_missing_line_ends_are_accepted() {
     assert_eq!(
         formatted("function f;\r\n# c\r\nparam a: u8 = 1; # d\r\n"),
         "function f;\n# c\nparam a: u8 = 1;  # d\n"
@@ -231,7 +231,7 @@ fn other_line_ends_and_missing_ones_are_read() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused() {
+fn sources_with_syntax_errors_are_rejected() {
     for text in ["function f", "stateless s {", "function f; stateless s { always { drop } }", "function f; \"x\";"] {
         let errors = format("f.efsm", text);
         assert!(errors.is_err_and(|e| !e.list.is_empty()), "{text}");

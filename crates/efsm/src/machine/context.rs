@@ -22,13 +22,13 @@ pub struct Context {
 
 /// The outcome of aging a context.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Aged {
+pub(super) enum Aging {
     /// No timer has expired.
     Live,
     /// A timer has expired, and the context has entered the successor of its state.
     Succeeded(Counter),
     /// A timer has expired, and the context is removed, perhaps after a successor state.
-    Gone(Vec<Counter>),
+    Expired(Vec<Counter>),
 }
 
 impl Context {
@@ -56,15 +56,15 @@ impl Context {
 
     /// Ages the context to `now_ns`: if a timer of a state with a successor has expired, it enters the successor at the
     /// deadline, and the successor's timers run from there.
-    pub(super) fn age(&mut self, stateful: &Stateful, layout: &RecordLayout, now_ns: u64) -> Aged {
-        let Some((first, deadline_ns)) = self.run_out(layout, now_ns) else { return Aged::Live };
+    pub(super) fn age(&mut self, stateful: &Stateful, layout: &RecordLayout, now_ns: u64) -> Aging {
+        let Some((first, deadline_ns)) = self.run_out(layout, now_ns) else { return Aging::Live };
         let Some(Successor { state, idle_ns, hard_ns }) = stateful.successor(self.state) else {
-            return Aged::Gone(vec![first]);
+            return Aging::Expired(vec![first]);
         };
         self.enter(state, idle_ns, hard_ns, deadline_ns);
         match self.run_out(layout, now_ns) {
-            None => Aged::Succeeded(first),
-            Some((second, _)) => Aged::Gone(vec![first, second]),
+            None => Aging::Succeeded(first),
+            Some((second, _)) => Aging::Expired(vec![first, second]),
         }
     }
 
@@ -82,7 +82,7 @@ impl Context {
     }
 
     /// What is expected instead, if a timer is set that contexts in this state never have, or only in part.
-    pub(super) fn odd_timer(&self, timers: Timers) -> Option<&'static str> {
+    pub(super) fn expected_timer(&self, timers: Timers) -> Option<&'static str> {
         let idle = self.idle_ns != 0 || self.idle_deadline_ns != NO_DEADLINE;
         if idle && !timers.idle {
             return Some("no idle timer in a state for which no row sets one");
@@ -90,7 +90,7 @@ impl Context {
         if self.hard_deadline_ns != NO_DEADLINE && !timers.hard {
             return Some("no hard timer in a state for which no row sets one");
         }
-        (idle && self.idle_ns == 0).then_some("the period of an idle timer beside its deadline")
+        (idle && self.idle_ns == 0).then_some("an idle timer with both a period and a deadline")
     }
 
     /// Enters a state at `at_ns`: the old timers stop, these start.
@@ -113,7 +113,7 @@ impl Context {
     }
 
     /// The eviction order: the context with the smallest value is the victim. `None` without eviction.
-    pub(super) fn worth(&self, stateful: &Stateful) -> Option<i128> {
+    pub(super) fn eviction_rank(&self, stateful: &Stateful) -> Option<i128> {
         let register = |i: u16| {
             let value = self.registers[usize::from(i)];
             let ty = stateful.registers[usize::from(i)].ty;

@@ -23,7 +23,7 @@ pub(super) struct Frame {
 
 /// Where the packet continues after an element.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Then {
+pub(super) enum Next {
     Element(usize),
     Leave(Verdict, Option<u32>),
     Flood,
@@ -34,7 +34,7 @@ pub(super) struct Effects {
     fields: Vec<(FieldId, u128)>,
     metadata: Vec<(usize, u128)>,
     steps: Vec<Change>,
-    then: Then,
+    then: Next,
 }
 
 /// A step with its values.
@@ -134,18 +134,18 @@ impl Effects {
         }
         let steps = actions.steps.iter().map(|step| Change::of(&step.kind, scope, graph)).collect();
         let then = match &actions.terminal {
-            Terminal::Drop => Then::Leave(Verdict::Drop, None),
-            Terminal::Pass | Terminal::Punt => Then::Leave(Verdict::Pass, None),
-            Terminal::Reply => Then::Leave(Verdict::Tx, None),
-            Terminal::Forward(port) => Then::Leave(Verdict::Redirect, Some(eval_port(scope, port))),
-            Terminal::Flood => Then::Flood,
-            Terminal::Goto(element) => Then::Element(usize::from(*element)),
+            Terminal::Drop => Next::Leave(Verdict::Drop, None),
+            Terminal::Pass | Terminal::Punt => Next::Leave(Verdict::Pass, None),
+            Terminal::Reply => Next::Leave(Verdict::Tx, None),
+            Terminal::Forward(port) => Next::Leave(Verdict::Redirect, Some(eval_port(scope, port))),
+            Terminal::Flood => Next::Flood,
+            Terminal::Goto(element) => Next::Element(usize::from(*element)),
         };
         Effects { fields, metadata, steps, then }
     }
 
     /// Writes the values, then executes the steps in order; a packet through an unbound port is lost.
-    pub(super) fn apply(self, function: &Function, frame: &mut Frame, ports: &Ports) -> Then {
+    pub(super) fn apply(self, function: &Function, frame: &mut Frame, ports: &Ports) -> Next {
         for (i, value) in self.metadata {
             frame.metadata[i] = stored(value, function.metadata[i].ty);
         }

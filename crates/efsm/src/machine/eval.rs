@@ -114,7 +114,7 @@ impl Scope<'_> {
                     by => low_bits(value >> by | value << (n - by), n),
                 }
             }
-            Expr::Extreme { max, signed: is_signed, left, right } => {
+            Expr::MinMax { max, signed: is_signed, left, right } => {
                 let (left, right) = (sub(left), sub(right));
                 let left_is_less = if *is_signed { signed(left, bits) < signed(right, bits) } else { left < right };
                 if left_is_less == *max { right } else { left }

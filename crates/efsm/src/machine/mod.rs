@@ -21,8 +21,8 @@ use crate::coverage::Coverage;
 use crate::layout::{self, Counter, RecordLayout, capacity};
 use crate::model::{Destination, Element, Function, KeyPart, NextState, Row, Stateful};
 pub use context::Context;
-use context::{Aged, get, put};
-use effects::{Effects, Frame, Then};
+use context::{Aging, get, put};
+use effects::{Effects, Frame, Next};
 use eval::{Scope, stored};
 use table::Contexts;
 
@@ -74,7 +74,7 @@ pub struct Machine {
 }
 
 /// The context that a packet found, and whether it is stored.
-struct Found {
+struct Lookup {
     key: Vec<u8>,
     context: Context,
     stored: bool,
@@ -136,7 +136,7 @@ impl Machine {
         }
     }
 
-    fn run_element(&mut self, index: usize, frame: &mut Frame, packet: &Packet<'_>, choices: &Choices) -> Then {
+    fn run_element(&mut self, index: usize, frame: &mut Frame, packet: &Packet<'_>, choices: &Choices) -> Next {
         let function = Arc::clone(&self.function);
         let element = &function.elements[index];
         let Some(stateful) = &element.stateful else {
@@ -233,7 +233,7 @@ impl Machine {
         frame: &Frame,
         packet: &Packet<'_>,
         now_ns: u64,
-    ) -> Option<Found> {
+    ) -> Option<Lookup> {
         let table = self.tables[index].as_mut()?;
         let key = match &table.key {
             None => vec![0; layout::SINGLE_KEY_BYTES],
@@ -254,19 +254,19 @@ impl Machine {
         let absent = |touched_ns| Context { touched_ns, ..Context::initial(stateful) };
         let touched_ns = if table.layout.touched.is_some() { now_ns } else { 0 };
         let Some(mut context) = table.contexts.get(&key).cloned() else {
-            return Some(Found { key, context: absent(touched_ns), stored: false });
+            return Some(Lookup { key, context: absent(touched_ns), stored: false });
         };
         match context.age(stateful, &table.layout, now_ns) {
-            Aged::Live => {}
-            Aged::Succeeded(counter) => self.coverage.count(index, counter),
-            Aged::Gone(counters) => {
+            Aging::Live => {}
+            Aging::Succeeded(counter) => self.coverage.count(index, counter),
+            Aging::Expired(counters) => {
                 table.contexts.remove(stateful, &key);
                 counters.into_iter().for_each(|counter| self.coverage.count(index, counter));
-                return Some(Found { key, context: absent(touched_ns), stored: false });
+                return Some(Lookup { key, context: absent(touched_ns), stored: false });
             }
         }
         context.touch(&table.layout, now_ns);
-        Some(Found { key, context, stored: true })
+        Some(Lookup { key, context, stored: true })
     }
 
     /// Evicts a context of a full table, if the policy says so; returns whether there is room now.
@@ -298,7 +298,7 @@ impl Machine {
         })
     }
 
-    fn otherwise(&mut self, index: usize, element: &Element, counter: Counter, frame: &mut Frame) -> Then {
+    fn otherwise(&mut self, index: usize, element: &Element, counter: Counter, frame: &mut Frame) -> Next {
         self.coverage.count(index, counter);
         let function = Arc::clone(&self.function);
         // It only reads constants, so an empty packet suffices.
@@ -364,18 +364,18 @@ impl Datapath for Machine {
         let mut element = 0;
         let then = loop {
             match self.run_element(element, &mut frame, packet, choices) {
-                Then::Element(next) => element = next,
+                Next::Element(next) => element = next,
                 then => break then,
             }
         };
         let Frame { bytes, mut outputs, events, .. } = frame;
         let (verdict, ports) = match then {
-            Then::Leave(Verdict::Redirect, Some(port)) if !self.ports.is_bound(Port(port)) => {
+            Next::Leave(Verdict::Redirect, Some(port)) if !self.ports.is_bound(Port(port)) => {
                 (Verdict::Aborted, Vec::new())
             }
-            Then::Leave(verdict @ (Verdict::Drop | Verdict::Aborted), _) => (verdict, Vec::new()),
-            Then::Leave(verdict, port) => (verdict, vec![port.map_or(packet.port, Port)]),
-            Then::Flood | Then::Element(_) => (Verdict::Redirect, self.ports.flooded(packet.port)),
+            Next::Leave(verdict @ (Verdict::Drop | Verdict::Aborted), _) => (verdict, Vec::new()),
+            Next::Leave(verdict, port) => (verdict, vec![port.map_or(packet.port, Port)]),
+            Next::Flood | Next::Element(_) => (Verdict::Redirect, self.ports.flooded(packet.port)),
         };
         outputs.extend(ports.into_iter().map(|port| Output { port, bytes: bytes.clone() }));
         Ok(Outcome { verdict, outputs, events })
@@ -440,7 +440,7 @@ impl Datapath for Machine {
                 if context.encode(stateful, &table.layout) != *value {
                     return Err(SnapshotError::Form {
                         map: element.name.clone(),
-                        expected: "zeros in the flags and at the end of a record",
+                        expected: "zero flags and zero padding in a record",
                         found: value.iter().map(|b| format!("{b:02x}")).collect(),
                     }
                     .into());
@@ -453,7 +453,7 @@ impl Datapath for Machine {
                     }
                     .into());
                 }
-                if let Some(expected) = context.odd_timer(timers[usize::from(context.state)]) {
+                if let Some(expected) = context.expected_timer(timers[usize::from(context.state)]) {
                     return Err(SnapshotError::Form {
                         map: element.name.clone(),
                         expected,

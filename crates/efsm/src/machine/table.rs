@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 
-use super::context::{Aged, Context};
+use super::context::{Aging, Context};
 use crate::layout::RecordLayout;
 use crate::model::Stateful;
 
@@ -14,7 +14,7 @@ use crate::model::Stateful;
 pub(super) struct Contexts {
     by_key: BTreeMap<Vec<u8>, Context>,
     /// By eviction order, then key.
-    by_worth: BTreeSet<(i128, Vec<u8>)>,
+    by_eviction_rank: BTreeSet<(i128, Vec<u8>)>,
 }
 
 impl Contexts {
@@ -33,25 +33,25 @@ impl Contexts {
 
     /// Stores a context under a key, replacing the old one.
     pub(super) fn put(&mut self, stateful: &Stateful, key: &[u8], context: Context) {
-        let worth = context.worth(stateful);
+        let eviction_rank = context.eviction_rank(stateful);
         let old = match self.by_key.get_mut(key) {
-            Some(place) => std::mem::replace(place, context).worth(stateful),
+            Some(place) => std::mem::replace(place, context).eviction_rank(stateful),
             None => {
                 self.by_key.insert(key.to_vec(), context);
                 None
             }
         };
-        if old != worth {
-            self.by_worth.extend(worth.map(|worth| (worth, key.to_vec())));
+        if old != eviction_rank {
+            self.by_eviction_rank.extend(eviction_rank.map(|eviction_rank| (eviction_rank, key.to_vec())));
             if let Some(old) = old {
-                self.by_worth.remove(&(old, key.to_vec()));
+                self.by_eviction_rank.remove(&(old, key.to_vec()));
             }
         }
     }
 
     pub(super) fn remove(&mut self, stateful: &Stateful, key: &[u8]) {
-        if let Some(worth) = self.by_key.remove(key).and_then(|context| context.worth(stateful)) {
-            self.by_worth.remove(&(worth, key.to_vec()));
+        if let Some(eviction_rank) = self.by_key.remove(key).and_then(|context| context.eviction_rank(stateful)) {
+            self.by_eviction_rank.remove(&(eviction_rank, key.to_vec()));
         }
     }
 
@@ -61,12 +61,12 @@ impl Contexts {
 
     /// Ages every context to `now_ns`; expired ones are removed.
     pub(super) fn sweep(&mut self, stateful: &Stateful, layout: &RecordLayout, now_ns: u64) {
-        let by_worth = &mut self.by_worth;
+        let by_eviction_rank = &mut self.by_eviction_rank;
         self.by_key.retain(|key, context| {
             // Aging changes neither registers nor the time of the last packet, which determine the eviction order.
-            let stays = !matches!(context.age(stateful, layout, now_ns), Aged::Gone(_));
-            if let (false, Some(worth)) = (stays, context.worth(stateful)) {
-                by_worth.remove(&(worth, key.clone()));
+            let stays = !matches!(context.age(stateful, layout, now_ns), Aging::Expired(_));
+            if let (false, Some(eviction_rank)) = (stays, context.eviction_rank(stateful)) {
+                by_eviction_rank.remove(&(eviction_rank, key.clone()));
             }
             stays
         });
@@ -74,7 +74,7 @@ impl Contexts {
 
     /// The key of the context that the policy evicts, if any.
     pub(super) fn victim(&self) -> Option<&Vec<u8>> {
-        self.by_worth.first().map(|(_, key)| key)
+        self.by_eviction_rank.first().map(|(_, key)| key)
     }
 
     /// Checks that the index has every context that can be evicted, at its current position.
@@ -82,7 +82,8 @@ impl Contexts {
     /// # Panics
     /// If not: the machine itself is wrong.
     pub(super) fn check_invariants(&self, stateful: &Stateful) {
-        let worth = self.by_key.iter().filter_map(|(key, context)| Some((context.worth(stateful)?, key.clone())));
-        assert_eq!(worth.collect::<BTreeSet<_>>(), self.by_worth);
+        let eviction_rank =
+            self.by_key.iter().filter_map(|(key, context)| Some((context.eviction_rank(stateful)?, key.clone())));
+        assert_eq!(eviction_rank.collect::<BTreeSet<_>>(), self.by_eviction_rank);
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct Program<'s> {
     pub(crate) headers: Vec<Header<'s>>,
     pub(crate) elements: Vec<Element<'s>>,
     /// A declaration could not be parsed, so names may be missing.
-    pub(crate) is_damaged: bool,
+    pub(crate) has_syntax_errors: bool,
 }
 
 /// `param name: type = default;`
@@ -88,7 +88,7 @@ pub(crate) struct Header<'s> {
     /// (name, type) of each field.
     pub(crate) fields: Vec<(Name<'s>, Name<'s>)>,
     /// A field could not be parsed.
-    pub(crate) is_damaged: bool,
+    pub(crate) has_syntax_errors: bool,
 }
 
 /// `stateful name { ... }` or `stateless name { ... }`.
@@ -100,9 +100,9 @@ pub(crate) struct Element<'s> {
     pub(crate) rows: Vec<Row<'s>>,
     pub(crate) otherwise: Vec<Otherwise<'s>>,
     /// A clause could not be parsed, so names may be missing.
-    pub(crate) is_damaged: bool,
+    pub(crate) has_syntax_errors: bool,
     /// A row could not be parsed, so transitions may be missing.
-    pub(crate) lost_rows: bool,
+    pub(crate) has_row_errors: bool,
 }
 
 /// A declaration in an element.
@@ -211,7 +211,7 @@ pub(crate) struct Block<'s> {
     pub(crate) span: Span,
     pub(crate) statements: Vec<Statement<'s>>,
     /// A statement could not be parsed.
-    pub(crate) is_damaged: bool,
+    pub(crate) has_syntax_errors: bool,
 }
 
 #[derive(Debug)]

@@ -93,9 +93,9 @@ impl<'s, 'k> Parser<'s, 'k> {
         }
     }
 
-    /// Reports an unexpected token. Silent for [`Kind::Unknown`], which the lexer has reported.
+    /// Reports an unexpected token. Silent for [`Kind::Invalid`], which the lexer has reported.
     pub(super) fn unexpected(&mut self, expected: &str) -> Draft<'_> {
-        if self.is(Kind::Unknown) {
+        if self.is(Kind::Invalid) {
             return self.sink.silent();
         }
         let (span, found) = (self.peek().span, self.found());
@@ -112,11 +112,11 @@ impl<'s, 'k> Parser<'s, 'k> {
             Some(token) => Ok(token),
             None => {
                 let help = match kind {
-                    Kind::Name => "names start with a letter and go on with letters, digits and `_`",
-                    Kind::OpenBrace => "elements and the actions of rows stand in braces: `{ ... }`",
+                    Kind::Name => "names consist of letters, digits and `_`, and start with a letter",
+                    Kind::OpenBrace => "enclose elements and the actions of rows in braces: `{ ... }`",
                     Kind::CloseParen => "every `(` is closed by a `)`",
-                    Kind::OpenParen => "what is in question stands in parentheses",
-                    Kind::Equal => "a value is given with `=`",
+                    Kind::OpenParen => "write the operand in parentheses",
+                    Kind::Equal => "a value follows `=`",
                     _ => "see \"The language\" in the book",
                 };
                 self.unexpected(expected).help(help);
@@ -145,11 +145,11 @@ impl<'s, 'k> Parser<'s, 'k> {
         }
         let help = match next.kind {
             Kind::Name if words::TYPES.contains(&self.text_of(next.span)) && of.starts_with("the ") => {
-                "a type stands behind `:`, as in `name: u32`"
+                "a type follows `:`, as in `name: u32`"
             }
             Kind::Name => "declarations and actions end with `;`, each before the next",
             Kind::OpenParen => {
-                "parentheses stand behind `forward`, `clone`, `emit`, the headers of `push`, `encap` and `emit`, and the \
+                "parentheses follow `forward`, `clone`, `emit`, the headers of `push`, `encap` and `emit`, and the \
                  functions `min`, `max`, `ror`, `ewma` and `hash`"
             }
             _ => "declarations and actions end with `;`",

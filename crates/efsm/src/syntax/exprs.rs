@@ -46,11 +46,11 @@ impl<'s> Parser<'s, '_> {
         let mut operands = conditions.into_iter();
         let Some(mut left) = operands.next() else { return Ok(Vec::new()) };
         for right in operands {
-            self.spend()?;
+            self.charge_operator()?;
             left = self.node(left, right, ExprKind::And);
         }
         while self.eat(Kind::OrOr).is_some() {
-            self.spend()?;
+            self.charge_operator()?;
             let right = self.conjunction()?;
             left = self.node(left, right, ExprKind::Or);
         }
@@ -62,14 +62,14 @@ impl<'s> Parser<'s, '_> {
         self.budget = MOST_OPERATORS;
         let expr = self.comparison()?;
         if matches!(self.peek().kind, Kind::Slash | Kind::Percent) {
-            self.refuse_division();
+            self.reject_division();
             return Err(Failed);
         }
         Ok(expr)
     }
 
     /// Charges one operator to the budget.
-    fn spend(&mut self) -> Parsed<()> {
+    fn charge_operator(&mut self) -> Parsed<()> {
         match self.budget.checked_sub(1) {
             Some(budget) => {
                 self.budget = budget;
@@ -90,11 +90,11 @@ impl<'s> Parser<'s, '_> {
         }
     }
 
-    fn refuse_division(&mut self) {
+    fn reject_division(&mut self) {
         let span = self.peek().span;
         let found = self.word();
         let help = match found {
-            "/" => "divide by a power of two with `>> n`; a prefix such as `10.0.0.0/8` stands behind `in`",
+            "/" => "divide by a power of two with `>> n`; a prefix such as `10.0.0.0/8` follows `in`",
             _ => "the remainder of a power of two is `x & (2^n - 1)`, as in `x & 7` for 8",
         };
         self.sink
@@ -105,7 +105,7 @@ impl<'s> Parser<'s, '_> {
     fn conjunction(&mut self) -> Parsed<Expr<'s>> {
         let mut left = self.comparison()?;
         while self.eat(Kind::AndAnd).is_some() {
-            self.spend()?;
+            self.charge_operator()?;
             let right = self.comparison()?;
             left = self.node(left, right, ExprKind::And);
         }
@@ -115,7 +115,7 @@ impl<'s> Parser<'s, '_> {
     fn disjunction(&mut self) -> Parsed<Expr<'s>> {
         let mut left = self.conjunction()?;
         while self.eat(Kind::OrOr).is_some() {
-            self.spend()?;
+            self.charge_operator()?;
             let right = self.conjunction()?;
             left = self.node(left, right, ExprKind::Or);
         }
@@ -144,23 +144,23 @@ impl<'s> Parser<'s, '_> {
             Kind::Name if self.word() == "before" || self.word() == "after" => {
                 let after = self.word() == "after";
                 self.bump();
-                self.spend()?;
+                self.charge_operator()?;
                 let right = self.arithmetic(0)?;
                 return Ok(self.node(left, right, |left, right| ExprKind::Serial { after, left, right }));
             }
             Kind::Name if self.word() == "in" => {
                 self.bump();
-                self.spend()?;
+                self.charge_operator()?;
                 return self.membership(left);
             }
             Kind::Slash | Kind::Percent => {
-                self.refuse_division();
+                self.reject_division();
                 return Err(Failed);
             }
             _ => return Ok(left),
         };
         self.bump();
-        self.spend()?;
+        self.charge_operator()?;
         let right = self.arithmetic(0)?;
         let compared = self.node(left, right, |left, right| ExprKind::Compare(relation, left, right));
         if matches!(
@@ -211,9 +211,9 @@ impl<'s> Parser<'s, '_> {
         let open = self.bump();
         let mut values = Vec::new();
         loop {
-            let value = self.spend().and_then(|()| self.arithmetic(0));
+            let value = self.charge_operator().and_then(|()| self.arithmetic(0));
             let Ok(value) = value else {
-                self.leave_set();
+                self.skip_set();
                 return Err(Failed);
             };
             values.push(value);
@@ -226,16 +226,16 @@ impl<'s> Parser<'s, '_> {
             }
             let help = match self.peek().kind {
                 Kind::DotDot => {
-                    "a range stands alone, `x in low..high`, or in a set with a name: `set ports = { 80..90, 443 };`"
+                    "write a range without braces, `x in low..high`, or in a named set: `set ports = { 80..90, 443 };`"
                 }
                 Kind::Slash => {
-                    "a prefix stands alone, `ip.src in 10.0.0.0/8`, or in a set with a name: \
+                    "write a prefix without braces, `ip.src in 10.0.0.0/8`, or in a named set: \
                      `set blocked = { 10.0.0.0/8, 192.0.2.1 };`"
                 }
                 _ => "the values of a set are separated by commas: `l4.dport in {80, 443}`",
             };
-            self.unexpected("`,` or `}` after a value of the set").also(open.span, "opened here").help(help);
-            self.leave_set();
+            self.unexpected("`,` or `}` after a value of the set").secondary_label(open.span, "opened here").help(help);
+            self.skip_set();
             return Err(Failed);
         }
     }
@@ -246,7 +246,7 @@ impl<'s> Parser<'s, '_> {
         self.arithmetic(4)
     }
 
-    pub(super) fn leave_set(&mut self) {
+    pub(super) fn skip_set(&mut self) {
         while !matches!(self.peek().kind, Kind::CloseBrace | Kind::Semicolon | Kind::OpenBrace | Kind::End) {
             self.bump();
         }
@@ -258,7 +258,7 @@ impl<'s> Parser<'s, '_> {
         let mut left = self.arithmetic(level + 1)?;
         while let Some((_, op)) = operators.iter().find(|(kind, _)| self.is(*kind)) {
             self.bump();
-            self.spend()?;
+            self.charge_operator()?;
             let right = self.arithmetic(level + 1)?;
             left = match op {
                 Some(op) => self.node(left, right, |left, right| ExprKind::Binary(*op, left, right)),
@@ -277,7 +277,7 @@ impl<'s> Parser<'s, '_> {
             _ => return self.primary(),
         };
         self.bump();
-        self.spend()?;
+        self.charge_operator()?;
         let inner = self.unary()?;
         let span = self.span_from(token.span.start);
         Ok(Expr { span, kind: make(Box::new(inner)) })
@@ -293,21 +293,21 @@ impl<'s> Parser<'s, '_> {
             Kind::Name => return self.name_or_call(),
             Kind::OpenParen => {
                 self.bump();
-                self.spend()?;
+                self.charge_operator()?;
                 let inner = self.disjunction()?;
                 if matches!(self.peek().kind, Kind::Slash | Kind::Percent) {
-                    self.refuse_division();
+                    self.reject_division();
                     return Err(Failed);
                 }
                 if self.eat(Kind::CloseParen).is_none() {
-                    if self.is(Kind::Unknown) {
+                    if self.is(Kind::Invalid) {
                         return Err(Failed);
                     }
                     let found = self.found();
                     let here = self.peek().span;
                     self.sink
                         .error(Code::Unclosed, here, format!("expected `)`, found {found}"), "expected `)`")
-                        .also(token.span, "opened here")
+                        .secondary_label(token.span, "opened here")
                         .help("every `(` is closed by a `)`");
                     return Err(Failed);
                 }
@@ -315,7 +315,7 @@ impl<'s> Parser<'s, '_> {
             }
             Kind::FiveTuple => {
                 self.unexpected("a value")
-                    .help("`5-tuple` stands for five fields in a `key`; a row names one field, as `ip.src`");
+                    .help("`5-tuple` denotes five fields in a `key`; a row names one field, as `ip.src`");
                 return Err(Failed);
             }
             _ => {
@@ -343,7 +343,7 @@ impl<'s> Parser<'s, '_> {
         let mut arguments = Vec::new();
         if !self.is(Kind::CloseParen) {
             loop {
-                self.spend()?;
+                self.charge_operator()?;
                 arguments.push(self.comparison()?);
                 if self.eat(Kind::Comma).is_none() {
                     break;

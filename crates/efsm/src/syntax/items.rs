@@ -50,7 +50,7 @@ impl<'s> Parser<'s, '_> {
         while !self.is(Kind::End) {
             let before = self.peek();
             if self.item(&mut program).is_err() {
-                program.is_damaged = true;
+                program.has_syntax_errors = true;
                 self.skip_statement(ITEMS);
             }
             if self.peek() == before {
@@ -87,14 +87,14 @@ impl<'s> Parser<'s, '_> {
                     return Ok(());
                 }
                 "header" => {
-                    let header = self.own_header()?;
+                    let header = self.declared_header()?;
                     program.headers.push(header);
                     return Ok(());
                 }
                 "stateful" => return self.element(program, true),
                 "stateless" => return self.element(program, false),
                 word => {
-                    if let Some((what, instead)) = words::future_item(word) {
+                    if let Some((what, instead)) = words::reserved_item(word) {
                         self.sink
                             .error(
                                 Code::NotAvailable,
@@ -112,12 +112,14 @@ impl<'s> Parser<'s, '_> {
         let word = self.word();
         let help = match word {
             _ if CLAUSES.contains(&word) || ROWS.contains(&word) => {
-                format!("`{word}` stands inside of an element: `stateful name {{ ... }}` or `stateless name {{ ... }}`")
+                format!(
+                    "`{word}` is allowed only in an element: `stateful name {{ ... }}` or `stateless name {{ ... }}`"
+                )
             }
-            "}" => "there is one `}` too many, or an element was closed before this".to_owned(),
+            "}" => "remove an extra `}`, or find the element that is closed too early".to_owned(),
             _ => match did_you_mean(word, ITEMS.iter().copied()) {
                 Some(near) => format!("did you mean `{near}`?"),
-                None => "a function is made of `param`, `const`, `set`, `meta`, `header`, `stateful` and `stateless`"
+                None => "a function consists of `param`, `const`, `set`, `meta`, `header`, `stateful` and `stateless`"
                     .to_owned(),
             },
         };
@@ -133,8 +135,8 @@ impl<'s> Parser<'s, '_> {
             Some(first) => {
                 self.sink
                     .error(Code::Duplicate, self.span_of(start.span, name.span), "a second `function`", "named again")
-                    .also(first.span, "named here")
-                    .help("a file holds one function; move the other to a file of its own");
+                    .secondary_label(first.span, "named here")
+                    .help("a file holds one function; move the other to a separate file");
             }
             None => program.name = Some(name),
         }
@@ -196,7 +198,7 @@ impl<'s> Parser<'s, '_> {
     }
 
     /// `header name after parent when field == value, ... { field: type; ... }`
-    fn own_header(&mut self) -> Parsed<Header<'s>> {
+    fn declared_header(&mut self) -> Parsed<Header<'s>> {
         self.bump();
         let name = self.name("the name of the header")?;
         if self.eat_word("after").is_none() {
@@ -213,7 +215,7 @@ impl<'s> Parser<'s, '_> {
                 let field = self.name("a packet field")?;
                 if self.eat(Kind::EqualEqual).is_none() {
                     self.unexpected("`==` and a value").help(
-                        "a header is told by the values of fields before it: `when udp.dport == 0x8888, udp.sport == 0x8888`",
+                        "a header is selected by preceding fields: `when udp.dport == 0x8888, udp.sport == 0x8888`",
                     );
                     return Err(Failed);
                 }
@@ -224,23 +226,23 @@ impl<'s> Parser<'s, '_> {
             }
         }
         let open = self.expect(Kind::OpenBrace, "`{` and the fields of the header")?;
-        let mut header = Header { name, after, when, fields: Vec::new(), is_damaged: false };
+        let mut header = Header { name, after, when, fields: Vec::new(), has_syntax_errors: false };
         while self.eat(Kind::CloseBrace).is_none() {
             let is_item = NEXT_ITEM.contains(&self.word()) && self.peek_at(1).kind != Kind::Colon;
             if self.is(Kind::End) || is_item {
                 let here = self.peek().span;
                 self.sink
                     .error(Code::Unclosed, open.span, format!("header `{}` is not closed", name.text), "opened here")
-                    .also(here, "still open here")
+                    .secondary_label(here, "still open here")
                     .help("add `}` after the last field of the header");
-                header.is_damaged = true;
+                header.has_syntax_errors = true;
                 break;
             }
             let before = self.peek();
-            match self.own_field() {
+            match self.declared_field() {
                 Ok(field) => header.fields.push(field),
                 Err(Failed) => {
-                    header.is_damaged = true;
+                    header.has_syntax_errors = true;
                     self.skip_statement(NEXT_ITEM);
                     if self.peek() == before {
                         self.bump();
@@ -251,7 +253,7 @@ impl<'s> Parser<'s, '_> {
         Ok(header)
     }
 
-    fn own_field(&mut self) -> Parsed<(Name<'s>, Name<'s>)> {
+    fn declared_field(&mut self) -> Parsed<(Name<'s>, Name<'s>)> {
         let name = self.name("the name of a field, or `}`")?;
         if self.eat(Kind::Colon).is_none() {
             self.unexpected("`:` and a type").help(format!("as in `{}: u16;`", name.text));
@@ -275,8 +277,8 @@ impl<'s> Parser<'s, '_> {
             clauses: Vec::new(),
             rows: Vec::new(),
             otherwise: Vec::new(),
-            is_damaged: false,
-            lost_rows: false,
+            has_syntax_errors: false,
+            has_row_errors: false,
         };
         let open = self.expect(Kind::OpenBrace, "`{`")?;
         loop {
@@ -288,15 +290,15 @@ impl<'s> Parser<'s, '_> {
                 let here = self.peek().span;
                 self.sink
                     .error(Code::Unclosed, open.span, format!("element `{}` is not closed", name.text), "opened here")
-                    .also(here, "still open here")
+                    .secondary_label(here, "still open here")
                     .help("add `}` after the last row of the element");
                 break;
             }
             let is_row = ROWS.contains(&self.word());
             let result = if is_row { self.row(&mut element) } else { self.clause(&mut element) };
             if result.is_err() {
-                element.lost_rows |= is_row;
-                element.is_damaged |= !is_row;
+                element.has_row_errors |= is_row;
+                element.has_syntax_errors |= !is_row;
                 self.skip_statement(RESUME);
             }
             if self.peek() == before {
@@ -312,7 +314,7 @@ impl<'s> Parser<'s, '_> {
         let word = Name { text: self.word(), span: token.span };
         if !CLAUSES.contains(&word.text) {
             let help = if STEPS.contains(&word.text) || self.peek_at(1).kind == Kind::Equal {
-                "actions stand in the block of a row: `on STATE when CONDITION { ... }`".to_owned()
+                "actions belong in the block of a row: `on STATE when CONDITION { ... }`".to_owned()
             } else if matches!(word.text, "state" | "register" | "registers") {
                 format!("did you mean `{}`?", if word.text == "state" { "states" } else { "reg" })
             } else {
@@ -362,15 +364,15 @@ impl<'s> Parser<'s, '_> {
                 Policy::Highest(self.name("the name of a register")?)
             } else {
                 self.unexpected("`lowest`, `highest` or `oldest`").help(
-                    "`full evict lowest r;` gives up the context with the smallest value of the register `r`, \
-                     `full evict oldest;` the one that no packet has found for the longest time",
+                    "`full evict lowest r;` evicts the context with the smallest value of the register `r`, \
+                     `full evict oldest;` the least recently used one",
                 );
                 return Err(Failed);
             }
         } else {
             self.unexpected("`reject` or `evict`").help(
-                "`full reject;` leaves a full table as it is and counts what it refuses; `full evict oldest;`, `full evict \
-                 lowest r;` and `full evict highest r;` give up a context",
+                "`full reject;` keeps all contexts of a full table and counts rejected packets; `full evict oldest;`, `full evict \
+                 lowest r;` and `full evict highest r;` evict a context",
             );
             return Err(Failed);
         };
@@ -383,9 +385,8 @@ impl<'s> Parser<'s, '_> {
         loop {
             states.push(self.name("the name of a state")?);
             if self.is(Kind::Arrow) || self.is_word("then") {
-                self.unexpected("`,` or `;`").help(
-                    "what follows a state when its timer runs out is a clause of its own: `expire open -> closing;`",
-                );
+                self.unexpected("`,` or `;`")
+                    .help("the successor of a state on expiry is declared by a clause: `expire open -> closing;`");
                 return Err(Failed);
             }
             if self.eat(Kind::Comma).is_none() {
@@ -398,7 +399,7 @@ impl<'s> Parser<'s, '_> {
 
     /// `expire state -> successor (timers);`, after the keyword.
     fn expire(&mut self) -> Parsed<Expire<'s>> {
-        let state = self.name("the name of the state whose timer runs out")?;
+        let state = self.name("the name of the expiring state")?;
         if self.eat(Kind::Arrow).is_none() {
             self.unexpected("`->` and the state that follows").help("as in `expire open -> closing (idle 5s);`");
             return Err(Failed);
@@ -425,7 +426,7 @@ impl<'s> Parser<'s, '_> {
         }
         if self.eat(Kind::Arrow).is_none() {
             let help = match self.peek().kind {
-                Kind::Comma => "several values of a key stand in parentheses: `preload (10.0.0.1, 80) -> open;`",
+                Kind::Comma => "write several values of a key in parentheses: `preload (10.0.0.1, 80) -> open;`",
                 _ => {
                     "as in `preload 10.0.0.1 -> open { credit = 1000; }`: the values of the key, the state, the registers"
                 }
@@ -485,7 +486,7 @@ impl<'s> Parser<'s, '_> {
                 let fields: Vec<&str> = key.fields.iter().map(|field| field.text).collect();
                 let (open, close) = if key.biflow { ("biflow(", ")") } else { ("", "") };
                 let whole = format!("`key {open}{}, vlan.id{close};`", fields.join(", "));
-                self.unexpected("`;`").help(format!("all parts of a key stand in one list, as in {whole}"));
+                self.unexpected("`;`").help(format!("write all parts of a key in one list, as in {whole}"));
                 return Err(Failed);
             }
         }

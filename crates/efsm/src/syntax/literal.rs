@@ -83,7 +83,7 @@ pub(crate) fn unit_ns(unit: &str) -> Option<u64> {
 fn read_digits(word: &str, digits: &str, radix: u32, what: &str) -> Result<u64, BadLiteral> {
     let digits: String = digits.chars().filter(|&c| c != '_').collect();
     if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
-        return bad(format!("`{word}` is not a {what} number"), "write digits, with `_` between them where it helps");
+        return bad(format!("`{word}` is not a {what} number"), "write digits, with optional `_` separators");
     }
     match u64::from_str_radix(&digits, radix) {
         Ok(number) => Ok(number),
@@ -101,7 +101,7 @@ pub(super) fn read_dotted(word: &str) -> Result<Literal, BadLiteral> {
     if word.matches('.').count() == 1 {
         return bad(
             format!("`{word}` has a fraction"),
-            "only whole numbers are known; for times take a smaller unit, as `1500ms` for one and a half seconds",
+            "only integers are supported; for times use a smaller unit, as `1500ms` for one and a half seconds",
         );
     }
     bad(format!("`{word}` is not an IPv4 address"), "an IPv4 address has four numbers from 0 to 255, as `192.0.2.1`")

@@ -1,7 +1,7 @@
 //! Lexer and recursive-descent parser, both with error recovery.
 //!
 //! An error discards as little as possible: a statement (to its `;`), a row (to the end of its block) or an element (to
-//! the next one). The tree marks parts with missing contents (`is_damaged`), so that the checker reports no
+//! the next one). The tree marks parts with missing contents (`has_syntax_errors`), so that the checker reports no
 //! consequences.
 
 pub(crate) mod ast;

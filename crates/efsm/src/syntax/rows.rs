@@ -30,8 +30,8 @@ impl<'s> Parser<'s, '_> {
             let otherwise = last.word.span;
             self.sink
                 .error(Code::UnexpectedToken, word.span, "a row after `otherwise`", "this row")
-                .also(otherwise, "`otherwise` is the last of an element")
-                .help("move `otherwise` behind all rows");
+                .secondary_label(otherwise, "`otherwise` is the last of an element")
+                .help("move `otherwise` after all rows");
         }
         let mut states = States::Absent;
         let mut conditions = Vec::new();
@@ -49,7 +49,7 @@ impl<'s> Parser<'s, '_> {
         let head = self.span_from(first.span.start);
         if !self.is(Kind::OpenBrace) {
             let help = match self.peek().kind {
-                Kind::Name if self.is_word("when") => "conditions stand before `stay` or `->`",
+                Kind::Name if self.is_word("when") => "conditions come before `stay` or `->`",
                 Kind::Name if matches!(self.word(), "if" | "where" | "with") => "conditions start with `when`",
                 Kind::AndAnd => "conditions start with `when`",
                 Kind::Equal => "a comparison for equality is written `==`",
@@ -114,7 +114,7 @@ impl<'s> Parser<'s, '_> {
     /// Parses `{ statements }`. Fails only if the `{` is missing.
     fn block(&mut self) -> Parsed<Block<'s>> {
         let open = self.expect(Kind::OpenBrace, "`{`")?;
-        let mut block = Block { span: open.span, statements: Vec::new(), is_damaged: false };
+        let mut block = Block { span: open.span, statements: Vec::new(), has_syntax_errors: false };
         loop {
             if self.eat(Kind::CloseBrace).is_some() {
                 break;
@@ -124,14 +124,14 @@ impl<'s> Parser<'s, '_> {
                 let here = self.peek().span;
                 self.sink
                     .error(Code::Unclosed, open.span, "the block is not closed", "opened here")
-                    .also(here, "still open here")
+                    .secondary_label(here, "still open here")
                     .help("add `}` after the last action");
-                block.is_damaged = true;
+                block.has_syntax_errors = true;
                 break;
             }
             let before = self.peek();
             if self.statement(&mut block).is_err() {
-                block.is_damaged = true;
+                block.has_syntax_errors = true;
                 self.skip_statement(&["on", "when", "always", "otherwise", "stateful", "stateless"]);
             }
             if self.peek() == before {
@@ -253,7 +253,7 @@ impl<'s> Parser<'s, '_> {
     }
 
     fn template(&mut self) -> Parsed<Template<'s>> {
-        let help = "headers stand behind each other as in `ipv4(src = a, dst = b) / udp(sport = 1, dport = 2)`";
+        let help = "separate headers by `/`, as in `ipv4(src = a, dst = b) / udp(sport = 1, dport = 2)`";
         let header = self.header("the name of a header", help)?;
         let mut values = Vec::new();
         if self.eat(Kind::OpenParen).is_none() {
@@ -261,8 +261,7 @@ impl<'s> Parser<'s, '_> {
         }
         while self.eat(Kind::CloseParen).is_none() {
             if self.peek_at(1).kind != Kind::Equal || !self.is(Kind::Name) {
-                self.unexpected("the name of a field and `=`")
-                    .help("the fields of a header are given by their names: `vlan(id = 5, pcp = 0)`");
+                self.unexpected("the name of a field and `=`").help("set fields by name: `vlan(id = 5, pcp = 0)`");
                 return Err(Failed);
             }
             let field = self.name("the name of a field")?;
@@ -299,7 +298,7 @@ impl<'s> Parser<'s, '_> {
 
     fn report_unknown_action(&mut self, start: Token) {
         let word = self.word();
-        if let Some((what, instead)) = words::future_statement(word) {
+        if let Some((what, instead)) = words::reserved_statement(word) {
             self.sink
                 .error(
                     Code::NotAvailable,
@@ -312,12 +311,12 @@ impl<'s> Parser<'s, '_> {
         }
         if self.peek_at(1).kind == Kind::EqualEqual {
             self.bump();
-            self.unexpected("`=`").help("`==` compares; a value is given with `=`");
+            self.unexpected("`=`").help("`==` compares; a value follows `=`");
             return;
         }
         let help = match word {
             "if" | "else" => {
-                "rows are the branches: write a row with `when` for each case, tried from top to bottom".to_owned()
+                "write a row with `when` for each case; rows are tried from top to bottom".to_owned()
             }
             "accept" | "allow" | "permit" => "did you mean `pass`?".to_owned(),
             "deny" | "reject" | "discard" => "did you mean `drop`?".to_owned(),

@@ -41,15 +41,15 @@ impl<'s> Parser<'s, '_> {
             match self.set_item() {
                 Ok(item) => items.push(item),
                 Err(Failed) => {
-                    self.leave_set();
+                    self.skip_set();
                     return Err(Failed);
                 }
             }
             if self.eat(Kind::Comma).is_none() && !self.is(Kind::CloseBrace) {
                 self.unexpected("`,` or `}` after an entry of the set")
-                    .also(open.span, "opened here")
+                    .secondary_label(open.span, "opened here")
                     .help("the entries of a set are separated by commas: `{ 10.0.0.0/8, 192.0.2.1, 80..90 }`");
-                self.leave_set();
+                self.skip_set();
                 return Err(Failed);
             }
         }

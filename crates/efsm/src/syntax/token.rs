@@ -19,11 +19,11 @@ pub(crate) struct Token {
 pub(crate) enum Kind {
     #[regex(r"//[^\n]*", allow_greedy = true)]
     SlashComment,
-    /// Text of a report or name of a file, in quotes; in any other place [`Kind::Unknown`].
+    /// Text of a report or name of a file, in quotes; in any other place [`Kind::Invalid`].
     #[regex(r#""[^"\n]*"?"#)]
     Text,
     /// Characters outside the language; the lexer reports them.
-    Unknown,
+    Invalid,
     #[token("5-tuple")]
     #[token("inner.5-tuple")]
     FiveTuple,
@@ -119,7 +119,7 @@ pub(crate) enum Kind {
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// Splits `text` into tokens, the last of which is [`Kind::End`]. Characters outside the language are reported and
-/// become [`Kind::Unknown`], adjacent ones as one token.
+/// become [`Kind::Invalid`], adjacent ones as one token.
 pub(crate) fn tokenize(text: &str, sink: &mut Sink) -> Vec<Token> {
     let mut tokens: Vec<Token> = Vec::new();
     // Some editors start a file with a byte order mark.
@@ -132,17 +132,17 @@ pub(crate) fn tokenize(text: &str, sink: &mut Sink) -> Vec<Token> {
                     .help("comments start with `#` and end with the line");
             }
             Ok(Kind::Text) => {
-                let kind = if is_text(text, &tokens, span) { Kind::Text } else { Kind::Unknown };
+                let kind = if is_text(text, &tokens, span) { Kind::Text } else { Kind::Invalid };
                 tokens.push(Token { kind, span });
             }
             Ok(kind) => tokens.push(Token { kind, span }),
             Err(()) => match tokens.last_mut() {
-                Some(last) if last.kind == Kind::Unknown && last.span.end == span.start => last.span.end = span.end,
-                _ => tokens.push(Token { kind: Kind::Unknown, span }),
+                Some(last) if last.kind == Kind::Invalid && last.span.end == span.start => last.span.end = span.end,
+                _ => tokens.push(Token { kind: Kind::Invalid, span }),
             },
         }
     }
-    for token in tokens.iter().filter(|t| t.kind == Kind::Unknown) {
+    for token in tokens.iter().filter(|t| t.kind == Kind::Invalid) {
         report_unknown(text, token.span, sink);
     }
     let end = Span { start: text.len(), end: text.len() };
@@ -170,13 +170,11 @@ fn report_unknown(text: &str, span: Span, sink: &mut Sink) {
     }
     let help = match found.chars().next() {
         Some('"' | '\'' | '`') => {
-            "texts stand in `log(\"...\")`, `alert(\"...\")` and `set NAME = file(\"...\")` only, on one line; names, numbers and \
-             addresses are written bare"
+            "quoted text is allowed only in `log(\"...\")`, `alert(\"...\")` and `set NAME = file(\"...\")`, on one line; \
+             write names, numbers and addresses bare"
         }
-        Some('[' | ']') => {
-            "the language has no brackets; some bits of a field are compared with `field & mask == value`"
-        }
-        Some('.') => "a dot stands inside of a field name such as `ip.src`; a range is `low..high`",
+        Some('[' | ']') => "the language has no brackets; compare some bits of a field with `field & mask == value`",
+        Some('.') => "a dot is allowed only in a field name such as `ip.src`; a range is `low..high`",
         Some('@' | '$' | '?' | '\\') => "remove it",
         Some(BYTE_ORDER_MARK) => "this is a byte order mark, which is invisible; remove it, it may only start a file",
         _ => "outside of comments only ASCII letters, digits and operators may be used",

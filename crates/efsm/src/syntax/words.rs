@@ -105,7 +105,7 @@ pub fn keywords() -> impl Iterator<Item = &'static str> {
 }
 
 /// Purpose and replacement of a word reserved for a later version. `None` for other words.
-pub(crate) fn future_statement(word: &str) -> Option<(&'static str, &'static str)> {
+pub(crate) fn reserved_statement(word: &str) -> Option<(&'static str, &'static str)> {
     Some(match word {
         "slow" => ("hands the packet to the slow path", "use `punt`, which hands it to the host"),
         _ => return None,
@@ -113,7 +113,7 @@ pub(crate) fn future_statement(word: &str) -> Option<(&'static str, &'static str
 }
 
 /// Purpose and replacement of a top-level word reserved for a later version.
-pub(crate) fn future_item(word: &str) -> Option<(&'static str, &'static str)> {
+pub(crate) fn reserved_item(word: &str) -> Option<(&'static str, &'static str)> {
     Some(match word {
         "import" | "include" | "use" => ("reads another file", "write the function in one file"),
         _ => return None,
@@ -121,7 +121,7 @@ pub(crate) fn future_item(word: &str) -> Option<(&'static str, &'static str)> {
 }
 
 /// Protocols that are not built in: prefix of the field names, and a header declaration that parses them.
-pub(crate) const FOREIGN_FIELDS: &[(&str, &str)] = &[
+pub(crate) const KNOWN_PROTOCOLS: &[(&str, &str)] = &[
     ("arp", "header arp after eth when eth.type == 0x0806 { ... }"),
     ("vxlan", "header vxlan after udp when udp.dport == 4789 { ... }"),
     ("gre", "header gre after ip when ip.proto == 47 { ... }"),
@@ -134,13 +134,13 @@ mod tests {
     use super::{TYPES, keywords};
 
     #[test]
-    fn every_word_that_the_parser_asks_for_is_a_keyword() {
+    fn every_word_of_the_parser_is_a_keyword() {
         let parser =
             [include_str!("items.rs"), include_str!("rows.rs"), include_str!("exprs.rs"), include_str!("sets.rs")]
                 .concat();
-        let mut asked: Vec<&str> = TYPES.to_vec();
+        let mut accepted: Vec<&str> = TYPES.to_vec();
         for start in ["is_word(\"", "eat_word(\"", "self.word() == \""] {
-            asked.extend(parser.split(start).skip(1).filter_map(|rest| rest.split('"').next()));
+            accepted.extend(parser.split(start).skip(1).filter_map(|rest| rest.split('"').next()));
         }
         for list in [
             "const ITEMS",
@@ -153,12 +153,12 @@ mod tests {
         ] {
             let found = parser.split(list).nth(1).and_then(|rest| rest.split(';').next());
             let words = found.into_iter().flat_map(|list| list.split('"').skip(1).step_by(2));
-            asked.extend(words);
+            accepted.extend(words);
         }
-        assert!(asked.len() > 60, "{asked:?}");
+        assert!(accepted.len() > 60, "{accepted:?}");
         // `then` is matched only to suggest a replacement.
         let unknown: Vec<_> =
-            asked.into_iter().filter(|word| *word != "then" && !keywords().any(|k| k == *word)).collect();
+            accepted.into_iter().filter(|word| *word != "then" && !keywords().any(|k| k == *word)).collect();
         assert!(unknown.is_empty(), "{unknown:?}");
     }
 }

@@ -198,7 +198,7 @@ pub(crate) fn check_model(function: &Function) {
 }
 
 /// Debug form of a function without its source text and spans.
-pub(crate) fn without_places(function: &Function) -> String {
+pub(crate) fn without_spans(function: &Function) -> String {
     let source = flowloom_efsm::model::Source { name: String::new(), text: String::new() };
     let bare = Function { source: std::sync::Arc::new(source), ..function.clone() };
     let mut text = format!("{bare:?}");

@@ -356,7 +356,7 @@ impl ModelFault {
                 self.inject_expr(right, site);
             }
             Expr::RotateRight { left, right, .. }
-            | Expr::Extreme { left, right, .. }
+            | Expr::MinMax { left, right, .. }
             | Expr::Ewma { average: left, sample: right, .. } => {
                 self.inject_expr(left, site);
                 self.inject_expr(right, site);
@@ -394,7 +394,7 @@ fn replace(expr: &mut Expr, old: &Expr, new: &Expr) {
         Expr::Not(inner) => replace(inner, old, new),
         Expr::Binary(_, left, right)
         | Expr::RotateRight { left, right, .. }
-        | Expr::Extreme { left, right, .. }
+        | Expr::MinMax { left, right, .. }
         | Expr::Ewma { average: left, sample: right, .. } => {
             replace(left, old, new);
             replace(right, old, new);

@@ -112,7 +112,7 @@ impl Maker {
             3 | 4 => {
                 let (right, others) = self.expr(scope, depth - 1);
                 let (max, signed) = (self.rng.percent(50), self.rng.percent(40));
-                (Expr::Extreme { max, signed, left: left.into(), right: right.into() }, widths.and(others))
+                (Expr::MinMax { max, signed, left: left.into(), right: right.into() }, widths.and(others))
             }
             5 => {
                 let (right, others) = self.expr(scope, depth - 1);

@@ -144,7 +144,7 @@ impl Values<'_> {
                 }
                 value
             }
-            Expr::Extreme { max, signed, left, right } => {
+            Expr::MinMax { max, signed, left, right } => {
                 self.count(Hit::Operator(if *max { Operator::Max } else { Operator::Min }, bits));
                 let (l, r) = (self.eval(left, width), self.eval(right, width));
                 match (max, signed) {

@@ -6,7 +6,7 @@ use flowloom_wire::checksum::Sum;
 use super::{scene, tcp, to, udp};
 
 #[test]
-fn every_terminal_action_has_its_verdict() {
+fn each_terminal_action_has_its_verdict() {
     let mut s = scene(
         "stateless e { when udp.dport == 1 { drop; } when udp.dport == 2 { pass; } when udp.dport == 3 { punt; }
          when udp.dport == 4 { reply; } when udp.dport == 5 { forward(0); } when udp.dport == 6 { forward(255); }
@@ -35,7 +35,7 @@ fn actions_see_registers_after_and_fields_before() {
 }
 
 #[test]
-fn the_matched_state_is_seen_and_not_the_next() {
+fn actions_read_the_matched_state_not_the_next() {
     let mut s = scene(
         "stateful e { key udp.sport; states a, b, c; on a -> c { forward(state); } on c -> b { forward(state); } on b stay { forward(state); } }",
     );
@@ -71,7 +71,7 @@ fn later_elements_read_what_earlier_ones_wrote() {
 }
 
 #[test]
-fn right_checksums_stay_right_and_wrong_ones_wrong_by_as_much() {
+fn checksum_updates_preserve_errors() {
     let mut s = scene(
         "stateless e { when tcp.seq >= 0 { ip.src = 192.0.2.1; ip.ttl -= 1; tcp.seq += 5; l4.dport = 99; vlan.id = 5; pass; }
          always { ip.src = ip.dst; ip.ttl -= 1; l4.sport = 0xffff; pass; } }",
@@ -93,7 +93,7 @@ fn right_checksums_stay_right_and_wrong_ones_wrong_by_as_much() {
 }
 
 #[test]
-fn udp_checksum_0_stays_and_a_computed_0_is_sent_as_ffff() {
+fn udp_checksum_0_is_kept_and_a_computed_0_becomes_ffff() {
     let mut s = scene("stateless e { always { udp.dport = udp.sport; pass; } }");
     assert_eq!(s.bytes_at(0, &udp(1, 2, 7, 8).udp_without_checksum())[40..42], [0, 0]);
     // The payload that makes the sum of the packet as it leaves come to 0xffff.
@@ -106,7 +106,7 @@ fn udp_checksum_0_stays_and_a_computed_0_is_sent_as_ffff() {
 }
 
 #[test]
-fn writes_take_low_bits_and_leave_their_neighbours() {
+fn writes_take_low_bits_and_preserve_adjacent_fields() {
     let mut s = scene(
         "stateless e { when tcp.is_syn { tcp.is_syn = 0; tcp.is_ack = ip.ttl; ipv4.dscp = ip.ttl; vlan.pcp = ip.ttl; vlan.id = tcp.window; pass; }
          when ipv6.flow_label == 0x12345 { ipv6.tc = pkt.len + 0x1c9; ipv6.flow_label = 0xabcde; pass; } }",
@@ -127,7 +127,7 @@ fn writes_take_low_bits_and_leave_their_neighbours() {
 }
 
 #[test]
-fn addresses_move_within_and_between_families() {
+fn addresses_are_copied_within_and_between_families() {
     let mut s = scene(
         "stateless e { when l4.dport == 1 { ip.src = ip.dst; ip.dst = ip.src; pass; }
          when l4.dport == 2 { ip.dst = 2001:db8::1; pass; } when l4.dport == 3 { ip.dst = 9.8.7.6; pass; } }",

@@ -25,7 +25,7 @@ fn a_key_is_its_fields_in_order_big_endian_and_padded() {
 }
 
 #[test]
-fn both_families_have_addresses_of_16_bytes() {
+fn addresses_of_both_families_are_16_bytes() {
     let mut s = scene("stateful e { key ip.src; states a; reg n: u8; on a stay { n += 1; pass; } }");
     s.at(0, &to(1));
     s.at(0, &PacketBuilder::new().ipv6(HOST, [1; 16]).tcp(1, 2));
@@ -33,7 +33,7 @@ fn both_families_have_addresses_of_16_bytes() {
 }
 
 #[test]
-fn both_directions_of_a_biflow_meet_in_one_context() {
+fn both_directions_of_a_biflow_share_a_context() {
     // Ports stand first, and the addresses decide all the same.
     let mut s = scene(
         "stateful e { key biflow(l4.sport, l4.dport, ipv4.src, ipv4.dst); states a; reg n: u8; on a stay { n += 1; pass; } }",
@@ -59,7 +59,7 @@ fn without_a_key_there_is_one_context() {
 }
 
 #[test]
-fn an_absent_context_is_the_default_one() {
+fn an_absent_context_reads_as_the_default() {
     let mut s = scene(
         "stateful e { key ip.src; states a, b; reg n: u8 = 7; reg m: i16 = -2;
          on a when n == 7 && m == -2 && udp.dport == 1 stay { forward(state); }
@@ -73,7 +73,7 @@ fn an_absent_context_is_the_default_one() {
 }
 
 #[test]
-fn a_context_back_at_its_default_is_removed() {
+fn a_context_equal_to_the_default_is_removed() {
     let mut s = scene(
         "stateful e { key udp.sport; states a, b; reg n: u8 = 7;
          on a when udp.dport == 1 -> b { n = 8; pass; }
@@ -132,7 +132,7 @@ const TIMERS: &str = "stateful e { key udp.sport; states a, b, c, d;
     otherwise { forward(9); } }";
 
 #[test]
-fn a_timer_runs_out_at_its_deadline_and_not_before() {
+fn timers_expire_exactly_at_the_deadline() {
     for (port, name) in [(1, "idle"), (2, "hard")] {
         for (now, expected) in [(1009, "to 4"), (1010, "to 9"), (1011, "to 9"), (u64::MAX - 1, "to 9")] {
             let mut s = scene(TIMERS);
@@ -147,7 +147,7 @@ fn a_timer_runs_out_at_its_deadline_and_not_before() {
 }
 
 #[test]
-fn any_packet_of_the_flow_rearms_idle_and_none_rearms_hard() {
+fn packets_restart_the_idle_timer_but_not_the_hard_timer() {
     let mut s = scene(TIMERS);
     s.at(0, &to(3));
     assert_eq!(s.contexts(), "00070000 d idle 10/10 hard 25");
@@ -177,7 +177,7 @@ fn a_transition_replaces_both_timers() {
 }
 
 #[test]
-fn an_expired_context_is_the_default_one_for_this_packet() {
+fn an_expired_context_reads_as_the_default() {
     let mut s = scene(
         "stateful e { key udp.sport; states a, b; reg n: u8 = 3;
          on a when n == 3 -> b (idle 5ns) { n += 1; forward(n); } on b stay { n += 1; forward(n); } }",
@@ -191,7 +191,7 @@ fn an_expired_context_is_the_default_one_for_this_packet() {
 }
 
 #[test]
-fn both_timers_out_count_as_idle() {
+fn expiry_of_both_timers_counts_as_idle() {
     let mut s = scene(TIMERS);
     s.at(0, &to(3));
     s.at(40, &to(4));
@@ -200,7 +200,7 @@ fn both_timers_out_count_as_idle() {
 }
 
 #[test]
-fn a_sweep_removes_what_has_run_out_and_changes_nothing_else() {
+fn a_sweep_removes_only_expired_contexts() {
     let mut s = scene(TIMERS);
     s.at(0, &udp(1, 2, 1, 1));
     s.at(0, &udp(1, 2, 2, 2));
@@ -217,7 +217,7 @@ fn a_sweep_removes_what_has_run_out_and_changes_nothing_else() {
 }
 
 #[test]
-fn timers_of_other_elements_do_not_matter_at_the_end_of_time() {
+fn timers_of_other_elements_do_not_matter_at_the_maximum_time() {
     let text = "stateful e { key udp.sport; states a, b; on a -> b { forward(1); } on b stay { forward(2); } }";
     let mut s = scene(text);
     s.at(0, &to(1));
@@ -235,7 +235,7 @@ const SMALL: &str = "meta m;
     on b stay { n += 1; forward(n); } }";
 
 #[test]
-fn a_full_table_rejects_what_would_create() {
+fn a_full_table_rejects_new_contexts() {
     let mut s = scene(SMALL);
     assert_eq!(s.at(0, &udp(1, 2, 1, 1)), "to 11");
     assert_eq!(s.at(0, &udp(1, 2, 2, 1)), "to 11");
@@ -257,7 +257,7 @@ fn a_full_table_rejects_what_would_create() {
 }
 
 #[test]
-fn an_expired_context_counts_until_it_is_swept_or_met() {
+fn an_expired_context_occupies_the_table_until_swept_or_found() {
     let mut s = scene(SMALL);
     s.at(0, &udp(1, 2, 1, 1));
     s.at(0, &udp(1, 2, 2, 1));
@@ -269,7 +269,7 @@ fn an_expired_context_counts_until_it_is_swept_or_met() {
 }
 
 #[test]
-fn without_a_key_field_nothing_of_the_element_happens() {
+fn without_a_key_field_no_row_runs() {
     let mut s = scene(
         "meta m; stateful e { key tcp.sport; states a; reg n: u8; global g: u8; on any stay { n += 1; g += 1; pass; }
          otherwise { m = 5; goto next; } } stateless l { always { forward(m); } }",

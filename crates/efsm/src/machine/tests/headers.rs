@@ -20,7 +20,7 @@ fn paxos(kind: u8, instance: u32, rest: &[u8]) -> PacketBuilder {
 }
 
 #[test]
-fn own_headers_are_read_where_they_are_told() {
+fn declared_headers_are_read_when_selected() {
     let mut s = scene(&format!(
         "{PAXOS} stateless e {{
            when trailer.magic == 0x1122334455667788 && value.length == 3 {{ forward(4); }}
@@ -40,7 +40,7 @@ fn own_headers_are_read_where_they_are_told() {
 }
 
 #[test]
-fn own_headers_are_written_with_their_checksums() {
+fn declared_headers_are_written_and_checksums_updated() {
     let mut s = scene(&format!(
         "{PAXOS} stateless e {{ when paxos.type == 1 {{
            paxos.type = 7; paxos.flags = 0; paxos.pad = 10; paxos.instance += 1; paxos.acceptor = ipv4.src;
@@ -52,7 +52,7 @@ fn own_headers_are_written_with_their_checksums() {
 }
 
 #[test]
-fn own_headers_pick_contexts_and_fill_registers() {
+fn declared_headers_serve_as_keys_and_register_values() {
     let mut s = scene(&format!(
         "{PAXOS} stateful e {{ key paxos.instance, paxos.key; states a; reg who: ip; reg n: u8;
            on a {{ who = paxos.key; n += paxos.type; forward(n); }} otherwise {{ forward(99); }} }}"
@@ -67,7 +67,7 @@ fn own_headers_pick_contexts_and_fill_registers() {
 }
 
 #[test]
-fn own_headers_are_emitted_and_told_by_themselves() {
+fn emitted_declared_headers_set_their_selectors() {
     let mut s = scene(&format!(
         "{PAXOS} stateless e {{ when paxos.type == 1 {{
            emit(2) eth(dst = eth.src, src = eth.dst) / ipv4(src = ipv4.dst, dst = ipv4.src) / udp(sport = 9)
@@ -89,7 +89,7 @@ fn own_headers_are_emitted_and_told_by_themselves() {
 }
 
 #[test]
-fn headers_stand_after_ethernet_ip_and_tcp() {
+fn headers_follow_ethernet_ip_and_tcp() {
     let mut s = scene(
         "header arp after eth when eth.type == 0x0806 { htype: u16; ptype: u16; hlen: u8; plen: u8; op: u16; }
          header gre after ip when ip.proto == 47 { flags: u16; protocol: u16; }

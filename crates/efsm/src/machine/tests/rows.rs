@@ -25,7 +25,7 @@ fn the_first_row_that_matches_wins() {
 }
 
 #[test]
-fn no_match_changes_nothing_and_takes_otherwise() {
+fn without_a_match_otherwise_runs_and_nothing_changes() {
     let mut s = scene(
         "meta m; meta k: u8;
          stateful e { key ip.src; states a, b; reg n: u8; global g: u8;
@@ -40,7 +40,7 @@ fn no_match_changes_nothing_and_takes_otherwise() {
 }
 
 #[test]
-fn conditions_see_what_was_before_the_packet() {
+fn conditions_read_values_before_the_packet() {
     let mut s = scene(
         "stateful e { key ip.src; states a; reg n: u8; global g: u8;
          on a when n == 0 && g == 0 stay { n = 1; g = 1; forward(1); }
@@ -53,7 +53,7 @@ fn conditions_see_what_was_before_the_packet() {
 }
 
 #[test]
-fn a_row_that_names_an_absent_field_anywhere_does_not_match() {
+fn a_row_with_an_absent_field_does_not_match() {
     // Each row of TCP fields in another role; UDP packets must pass by all of them.
     for role in [
         "when tcp.seq >= 0 stay { forward(1); }",
@@ -162,7 +162,7 @@ fn masks_ranges_prefixes_and_both_families() {
 }
 
 #[test]
-fn each_alternative_of_a_row_matches_by_itself() {
+fn alternatives_of_a_row_match_independently() {
     let mut s = scene(
         "stateless e {
          when udp.dport == 1 || tcp.dport == 1 { forward(1); }
@@ -177,7 +177,7 @@ fn each_alternative_of_a_row_matches_by_itself() {
 }
 
 #[test]
-fn present_tells_headers_that_are_there() {
+fn present_detects_headers() {
     let mut s = scene(
         "stateless e {
          when !present(ip) { forward(1); }
@@ -204,7 +204,7 @@ fn forget_removes_the_context() {
 }
 
 #[test]
-fn echoes_are_told_in_both_families() {
+fn echo_is_recognized_in_both_families() {
     let mut s = scene(
         "stateless e {
          when icmpx.is_echo_request { forward(1); }

@@ -41,7 +41,7 @@ fn outside(tos: u8, ttl: u8, teid: u32, inside: &PacketBuilder) -> PacketBuilder
 }
 
 #[test]
-fn tags_come_and_go() {
+fn tags_are_pushed_and_popped() {
     let pushed = after("push vlan(id = 5, pcp = 3, dei = 1);", &to(9));
     assert_eq!(pushed, to(9).vlan(3 << 13 | 1 << 12 | 5).build());
     assert_eq!(after("push vlan(id = udp.dport + 1); push vlan(id = 7);", &to(9)), to(9).vlan(7).vlan(10).build());
@@ -52,7 +52,7 @@ fn tags_come_and_go() {
 }
 
 #[test]
-fn labels_come_and_go() {
+fn labels_are_pushed_and_popped() {
     let pushed = after("push mpls(label = 0xfffff, tc = 5, ttl = 9);", &to(9));
     assert_eq!(pushed, to(9).mpls(0xfffff, 5, 9).build());
     let two = to(9).vlan(3).mpls(17, 0, 64).mpls(16, 1, 64);
@@ -64,7 +64,7 @@ fn labels_come_and_go() {
 }
 
 #[test]
-fn tunnels_come_and_go() {
+fn tunnels_are_added_and_removed() {
     let plain = to(9).payload(b"payload");
     let encap = "encap ipv4(src = 192.0.2.1, dst = 192.0.2.2, tos = 8, ttl = 7) / udp / gtpu(teid = 0xdeadbeef);";
     let tunnel = outside(8, 7, 0xdead_beef, &plain);
@@ -85,7 +85,7 @@ fn tunnels_come_and_go() {
 }
 
 #[test]
-fn a_row_needs_what_its_steps_take_away() {
+fn a_row_requires_the_headers_that_its_steps_remove() {
     for (block, has, lacks) in [
         ("pop vlan;", to(9).vlan(1), to(9)),
         ("pop vlan; pop vlan;", to(9).vlan(1).vlan(2), to(9).vlan(1)),
@@ -102,7 +102,7 @@ fn a_row_needs_what_its_steps_take_away() {
 }
 
 #[test]
-fn copies_are_of_the_frame_as_it_is_then() {
+fn copies_have_the_frame_at_that_step() {
     let mut s = scene(
         "stateless e { always { clone(2); push vlan(id = 1); clone(3); push vlan(id = 2); ip.ttl = 5; forward(4); } }",
     );
@@ -114,7 +114,7 @@ fn copies_are_of_the_frame_as_it_is_then() {
 }
 
 #[test]
-fn ports_that_are_not_bound_lose_only_their_copy() {
+fn unbound_ports_lose_only_their_copy() {
     let mut s = scene(
         "stateless e { always { clone(udp.dport); emit(udp.dport) eth(dst = eth.src, src = eth.dst) / \
                        ipv4(src = 10.0.0.1, dst = 10.0.0.2) / udp(sport = 1, dport = 2); forward(4); } }",
@@ -128,7 +128,7 @@ fn ports_that_are_not_bound_lose_only_their_copy() {
 }
 
 #[test]
-fn packets_of_ones_own_are_whole() {
+fn emitted_packets_are_complete() {
     let mut s = scene(
         "stateful e { key udp.sport; states a; reg n: u32 = 40;
            on a { n += 2; ip.ttl = 9;
@@ -152,7 +152,7 @@ fn packets_of_ones_own_are_whole() {
 }
 
 #[test]
-fn packets_of_ones_own_go_through_tunnels() {
+fn emitted_packets_may_be_tunneled() {
     let mut s = scene(
         "stateless e { always { emit(2) eth(dst = eth.dst, src = eth.src) / ipv4(src = 192.0.2.1, dst = 192.0.2.2) / udp / gtpu(teid = 5)
            / ipv4(src = ipv4.src, dst = 10.9.9.9) / icmp(type = 8, id = 1, seq = 2); drop; } }",
@@ -167,7 +167,7 @@ fn packets_of_ones_own_go_through_tunnels() {
 }
 
 #[test]
-fn later_elements_parse_the_new_frame() {
+fn later_elements_parse_the_changed_frame() {
     let mut s = scene(
         "stateless e { when udp.dport == 2152 { decap; goto next; } when udp.dport == 1 { pop vlan; goto next; } \
                        when udp.dport == 2 { push vlan(id = 4); goto next; } }

@@ -22,7 +22,7 @@ fn refused(s: &mut Scene, state: &Snapshot) -> String {
 }
 
 #[test]
-fn a_record_is_laid_out_from_wide_to_narrow() {
+fn record_fields_are_ordered_by_decreasing_width() {
     let mut s = scene(ALL);
     s.at(0x0102_0304, &to(1));
     let state = snapshot(&mut s);
@@ -44,7 +44,7 @@ fn a_record_is_laid_out_from_wide_to_narrow() {
 }
 
 #[test]
-fn a_snapshot_there_and_back_goes_on_as_before() {
+fn a_restored_snapshot_continues_identically() {
     let mut s = scene(ALL);
     s.at(100, &to(1));
     let state = snapshot(&mut s);
@@ -62,7 +62,7 @@ fn a_snapshot_there_and_back_goes_on_as_before() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_changes_nothing() {
+fn invalid_snapshots_are_rejected_without_changes() {
     let mut s = scene(ALL);
     s.at(100, &to(1));
     let state = snapshot(&mut s);
@@ -85,7 +85,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     for reserved in [40, 44, 47] {
         let mut set = record.clone();
         set[reserved] = 1;
-        assert!(refused(&mut s, &put(vec![1; 4], set)).contains("zeros in the flags"), "{reserved}");
+        assert!(refused(&mut s, &put(vec![1; 4], set)).contains("zero flags"), "{reserved}");
     }
     let mut three = put(vec![1; 4], record.clone());
     three.maps.get_mut("e").expect("there").insert(vec![2; 4], record.clone());
@@ -96,7 +96,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn instruments_in_a_snapshot_are_passed_over() {
+fn instruments_in_a_snapshot_are_ignored() {
     let mut s = scene(ALL);
     let mut state = Snapshot::default();
     for name in ["fl_seen_0", crate::layout::HITS_MAP] {
@@ -107,7 +107,7 @@ fn instruments_in_a_snapshot_are_passed_over() {
 }
 
 #[test]
-fn a_preloaded_default_context_stays_until_a_row_changes_it() {
+fn a_preloaded_default_context_is_kept_until_a_row_changes_it() {
     let mut s = scene(
         "stateful e { key udp.sport; size 1; states a; reg n: u8 = 7;
          on a when udp.dport == 1 stay { forward(n); } on a when udp.dport == 2 stay { n = 7; forward(n); }

@@ -6,7 +6,7 @@ use flowloom_testkit::PacketBuilder;
 use super::{scene, to, udp};
 
 #[test]
-fn a_successor_is_entered_at_the_deadline_and_not_when_it_is_noticed() {
+fn successors_are_entered_at_the_deadline() {
     let mut s = scene(
         "stateful e { key ip.src; states a, b, c; reg n: u8; expire b -> c (idle 100ns, hard 150ns);
          on a -> b (idle 1us) { n = 7; pass; } on b, c stay { forward(state); } }",
@@ -25,7 +25,7 @@ fn a_successor_is_entered_at_the_deadline_and_not_when_it_is_noticed() {
 }
 
 #[test]
-fn a_sweep_does_what_a_packet_would_find() {
+fn sweeping_equals_aging_on_access() {
     let text = "stateful e { key ip.src; states a, b, c; expire b -> c (hard 100ns);
          on a -> b (hard 1us) { pass; } on b, c stay { forward(state); } }";
     for sweeps in [vec![], vec![1000], vec![1050], vec![999, 1001, 1099]] {
@@ -42,7 +42,7 @@ fn a_sweep_does_what_a_packet_would_find() {
 }
 
 #[test]
-fn contexts_from_the_start_are_there_and_come_back_with_no_state() {
+fn preloaded_contexts_exist_at_start_and_after_a_reset() {
     let mut s = scene(
         "stateful e { key ip.src, l4.dport; states a, b; reg credit: i32; reg home: ip;
          preload (10.0.0.1, 80) -> b { credit = -5; home = 2001:db8::1; }
@@ -60,7 +60,7 @@ fn contexts_from_the_start_are_there_and_come_back_with_no_state() {
 }
 
 #[test]
-fn full_is_seen_by_who_has_no_context() {
+fn full_holds_for_packets_without_a_context() {
     let mut s = scene(
         "stateful e { key ip.src; size 2; states a, b; reg n: u8;
          on a when full { n = 1; forward(9); } on a when !full -> b { pass; } on b when full { drop; } on b stay { reply; } }",
@@ -74,7 +74,7 @@ fn full_is_seen_by_who_has_no_context() {
 }
 
 #[test]
-fn the_victim_is_the_one_that_the_policy_names() {
+fn the_policy_selects_the_victim() {
     for (policy, gone) in [("lowest n", 3), ("highest n", 1), ("oldest", 2)] {
         let mut s = scene(&format!(
             "stateful e {{ key ip.src; size 3; full evict {policy}; states a; reg n: i8; on a {{ n += l4.dport; pass; }} }}"
@@ -103,7 +103,7 @@ fn the_victim_is_the_one_that_the_policy_names() {
 }
 
 #[test]
-fn metadata_makes_keys_and_addresses_are_remembered() {
+fn metadata_is_a_key_part_and_registers_hold_addresses() {
     let mut s = scene(
         "meta inside: ip; meta tag: u16;
          stateless sort { when pkt.port == 1 { inside = ip.src; tag = 0x0102; goto next; } always { inside = ip.dst; tag = 0x0102; goto next; } }
@@ -122,7 +122,7 @@ fn metadata_makes_keys_and_addresses_are_remembered() {
 }
 
 #[test]
-fn a_flood_leaves_by_every_bound_port_but_its_own() {
+fn a_flood_excludes_the_ingress_port() {
     let mut s = scene("stateless e { always { flood; } }");
     let bytes = to(1).build();
     let mut ports = |port| -> Vec<u32> {

@@ -96,7 +96,7 @@ fn operators_of_bits() {
 }
 
 #[test]
-fn global_registers_are_shared_and_live_on() {
+fn global_registers_are_shared_and_persist() {
     let mut s = scene(
         "stateful e { key udp.sport; states a; global g: u8 = 3; global h: i16 = -1;
          on any when udp.dport == 1 stay { g += 1; h += g; forward(g); } }
