@@ -13,10 +13,10 @@ use crate::graph::{Header, Scope, Slice};
 ///
 /// The name of a field of a user-defined header is only known to its graph ([`crate::Graph::field_name`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FieldId(Place);
+pub struct FieldId(Location);
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Place {
+enum Location {
     Catalogue(u16),
     User(Header, Slice),
 }
@@ -77,7 +77,7 @@ const ALTERNATIVES: usize = 2;
 /// The targets of the names in [`FIELDS`], resolved at compile time: an unknown name fails the build.
 static LINKS: [Links; FIELD_COUNT] = {
     let mut links =
-        [Links { alternatives: [FieldId(Place::Catalogue(0)); ALTERNATIVES], count: 0, partner: None }; FIELD_COUNT];
+        [Links { alternatives: [FieldId(Location::Catalogue(0)); ALTERNATIVES], count: 0, partner: None }; FIELD_COUNT];
     let mut i = 0;
     while i < FIELD_COUNT {
         match FIELDS[i].source {
@@ -156,7 +156,7 @@ impl FieldId {
         let mut i = 0;
         while i < FIELDS.len() {
             if same(FIELDS[i].name, name) {
-                return Some(FieldId(Place::Catalogue(i as u16)));
+                return Some(FieldId(Location::Catalogue(i as u16)));
             }
             i += 1;
         }
@@ -165,18 +165,18 @@ impl FieldId {
 
     /// All fields of the catalogue, in its order.
     pub fn all() -> impl Iterator<Item = FieldId> {
-        (0..FIELD_COUNT as u16).map(|i| FieldId(Place::Catalogue(i)))
+        (0..FIELD_COUNT as u16).map(|i| FieldId(Location::Catalogue(i)))
     }
 
     /// Bits of a user-defined header; `None` for any other header.
     pub(crate) fn user(header: Header, slice: Slice) -> Option<FieldId> {
-        header.user_index().map(|_| FieldId(Place::User(header, slice)))
+        header.user_index().map(|_| FieldId(Location::User(header, slice)))
     }
 
     fn entry(self) -> Option<(&'static Field, &'static Links)> {
         match self.0 {
-            Place::Catalogue(i) => Some((&FIELDS[usize::from(i)], &LINKS[usize::from(i)])),
-            Place::User(..) => None,
+            Location::Catalogue(i) => Some((&FIELDS[usize::from(i)], &LINKS[usize::from(i)])),
+            Location::User(..) => None,
         }
     }
 
@@ -184,8 +184,8 @@ impl FieldId {
     /// `user0[16..32]`.
     pub fn name(self) -> Cow<'static, str> {
         match self.0 {
-            Place::Catalogue(i) => Cow::Borrowed(FIELDS[usize::from(i)].name),
-            Place::User(header, Slice { offset_bits, width_bits }) => {
+            Location::Catalogue(i) => Cow::Borrowed(FIELDS[usize::from(i)].name),
+            Location::User(header, Slice { offset_bits, width_bits }) => {
                 Cow::Owned(format!("{}[{offset_bits}..{}]", header.name(), offset_bits + u16::from(width_bits)))
             }
         }
@@ -194,16 +194,16 @@ impl FieldId {
     /// Width in bits.
     pub fn width_bits(self) -> u8 {
         match self.0 {
-            Place::Catalogue(i) => FIELDS[usize::from(i)].width_bits,
-            Place::User(_, slice) => slice.width_bits,
+            Location::Catalogue(i) => FIELDS[usize::from(i)].width_bits,
+            Location::User(_, slice) => slice.width_bits,
         }
     }
 
     /// The source of its value.
     pub fn source(self) -> Source {
         match self.0 {
-            Place::Catalogue(i) => FIELDS[usize::from(i)].source,
-            Place::User(header, slice) => Source::Header(header, slice),
+            Location::Catalogue(i) => FIELDS[usize::from(i)].source,
+            Location::User(header, slice) => Source::Header(header, slice),
         }
     }
 

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn values_stand_among_fields() {
+    fn keys_mix_values_and_fields() {
         let value = |width_bits| KeyPart::Value { width_bits };
         let [port, proto] = [ids(&["l4.dport"])[0], ids(&["ip.proto"])[0]].map(KeyPart::Field);
         let spec = KeySpec::new(&[value(32), port, value(8), proto, value(8)], false).unwrap();
@@ -256,14 +256,14 @@ mod tests {
     }
 
     #[test]
-    fn absent_fields_make_no_key() {
+    fn absent_fields_yield_no_key() {
         let spec = KeySpec::of_fields(&ids(&["ip.src", "udp.sport"]), false).unwrap();
         assert_eq!(key(&spec, &tcp(1, 2, 1000, 80)), None);
         assert_eq!(key(&spec, &[]), None);
     }
 
     #[test]
-    fn biflow_joins_both_directions() {
+    fn biflow_keys_are_equal_in_both_directions() {
         let spec = KeySpec::of_fields(&ids(&["l4.sport", "l4.dport", "ip.proto", "ip.src", "ip.dst"]), true).unwrap();
         assert_eq!(spec.pairs(), [(3, 4), (0, 1)], "addresses decide before ports");
         for (src, dst, sport, dport) in [(1, 2, 9, 5), (1, 2, 5, 9), (1, 1, 9, 5), (1, 1, 5, 5)] {

@@ -32,11 +32,11 @@
 //! assert_eq!(layers.read(&packet, 0, field("l4.sport")?), Some(53));
 //! assert_eq!(layers.read(&packet, 0, field("tcp.seq")?), None);
 //!
-//! Both directions of the connection have the same key.
+//! // Both directions of the connection have the same key.
 //! let key = KeySpec::of_fields(&[field("ipv4.src")?, field("ipv4.dst")?, field("udp.sport")?, field("udp.dport")?], true)?;
 //! assert_eq!(key.extract(&layers, &packet, 0, &[]).as_deref(), Some(&[10, 0, 0, 1, 10, 0, 0, 2, 0, 53, 0x30, 0x39][..]));
 //!
-//! A new address; the IPv4 header checksum is updated.
+//! // A new address; the IPv4 header checksum is updated.
 //! rewrite(&mut packet, &layers, &[(field("ip.dst")?, 0x0a00_0003)]);
 //! assert_eq!(layers.read(&packet, 0, field("ipv4.checksum")?), Some(0x66cc));
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -84,7 +84,7 @@ pub enum StackError {
         expected: &'static str,
     },
     /// One header cannot follow another.
-    #[error("`{header}` cannot stand after `{after}`")]
+    #[error("`{header}` cannot follow `{after}`")]
     Follows {
         /// The header.
         header: String,
@@ -108,7 +108,7 @@ impl Stack {
     /// # Errors
     /// No packet has these headers in this order.
     pub fn packet(graph: &Graph, headers: &[Header]) -> Result<Stack, StackError> {
-        let headers = placed(headers);
+        let headers = renamed_by_position(headers);
         match headers.first() {
             Some(Header::Ethernet) => {}
             other => return Err(first(graph, other, "`eth`")),
@@ -118,7 +118,7 @@ impl Stack {
             last.user_index().is_some() || crate::field::CHECKSUMS.iter().any(|c| c.header == last) && !is_ip(last);
         if !is_end {
             let found = graph.header_name(last).to_owned();
-            return Err(StackError::Last { found, expected: "`tcp`, `udp`, `icmp`, `icmp6` or a header of one's own" });
+            return Err(StackError::Last { found, expected: "`tcp`, `udp`, `icmp`, `icmp6` or a declared header" });
         }
         Stack::new(graph, headers, true)
     }
@@ -334,11 +334,11 @@ fn kind(header: Header) -> Header {
 }
 
 /// The headers with their names for these positions.
-fn placed(headers: &[Header]) -> Vec<Header> {
-    let mut placed: Vec<Header> = Vec::new();
+fn renamed_by_position(headers: &[Header]) -> Vec<Header> {
+    let mut renamed: Vec<Header> = Vec::new();
     for &header in headers {
-        let is_inside = placed.contains(&Header::Gtpu);
-        placed.push(match (header, placed.last()) {
+        let is_inside = renamed.contains(&Header::Gtpu);
+        renamed.push(match (header, renamed.last()) {
             (Header::Vlan, Some(Header::Vlan)) => Header::Vlan2,
             (Header::Mpls, Some(Header::Mpls)) => Header::Mpls2,
             (Header::Mpls, Some(Header::Mpls2)) => Header::Mpls3,
@@ -347,7 +347,7 @@ fn placed(headers: &[Header]) -> Vec<Header> {
             _ => header,
         });
     }
-    placed
+    renamed
 }
 
 /// The selector and its value with which `header` follows.

@@ -42,7 +42,7 @@ pub enum ViewError {
         found_bytes: usize,
     },
     /// A length field is less than the length of its header.
-    #[error("{header} length field says {found_bytes} bytes, the header alone has {least_bytes}")]
+    #[error("{header} length field is {found_bytes} bytes, expected at least {least_bytes}")]
     Length {
         /// The header.
         header: &'static str,

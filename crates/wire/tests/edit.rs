@@ -42,7 +42,7 @@ fn tunnel(is_v4: bool) -> (Stack, Vec<(flowloom_wire::graph::Slice, u128)>) {
 }
 
 #[test]
-fn tags_and_labels_come_and_go() {
+fn push_then_pop_restores_the_frame() {
     for frame in frames() {
         let mut changed = frame.clone();
         assert!(push_vlan(&mut changed, &parse(&frame), 0xa123));
@@ -74,7 +74,7 @@ fn tags_and_labels_come_and_go() {
 }
 
 #[test]
-fn what_is_not_there_does_not_go() {
+fn pop_without_header_is_rejected() {
     for frame in [Vec::new(), vec![0; 13], PacketBuilder::new().build()] {
         let mut changed = frame.clone();
         let layers = parse(&frame);
@@ -89,7 +89,7 @@ fn what_is_not_there_does_not_go() {
 }
 
 #[test]
-fn a_tunnel_carries_the_packet_as_it_is() {
+fn encapsulation_preserves_the_packet() {
     for frame in frames() {
         for is_v4 in [true, false] {
             if read(&frame, "ip.version").is_none() {
@@ -127,7 +127,7 @@ fn a_tunnel_carries_the_packet_as_it_is() {
 }
 
 #[test]
-fn made_packets_are_found_by_a_parse() {
+fn built_packets_parse_as_declared() {
     use Header::{Ethernet, Gtpu, Icmp, Icmp6, Ipv4, Ipv6, Mpls, Tcp, Udp, Vlan};
     let sum = |frame: &[u8], from: usize, to: usize| Sum::new().bytes(&frame[from..to]).checksum();
     for (headers, valid) in [
@@ -153,17 +153,17 @@ fn made_packets_are_found_by_a_parse() {
     }
     let error = |headers: &[Header]| Stack::packet(Graph::standard(), headers).expect_err("no packet").to_string();
     assert_eq!(error(&[]), "the first header is `nothing`, expected `eth`");
-    assert_eq!(error(&[Ethernet, Udp]), "`udp` cannot stand after `eth`");
+    assert_eq!(error(&[Ethernet, Udp]), "`udp` cannot follow `eth`");
     assert_eq!(
         error(&[Ethernet, Ipv4]),
-        "the last header is `ipv4`, expected `tcp`, `udp`, `icmp`, `icmp6` or a header of one's own"
+        "the last header is `ipv4`, expected `tcp`, `udp`, `icmp`, `icmp6` or a declared header"
     );
     let tunnel = Stack::tunnel(Graph::standard(), &[Ipv4, Udp]);
     assert!(matches!(tunnel, Err(StackError::Last { .. })));
 }
 
 #[test]
-fn no_frame_is_too_odd() {
+fn edits_never_panic() {
     let mut rng = Rng::from_env(31);
     let seeds = frames();
     for _ in 0..20_000 {

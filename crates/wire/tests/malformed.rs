@@ -98,7 +98,7 @@ fn view(bytes: &[u8]) {
 }
 
 #[test]
-fn every_prefix_of_a_packet_is_a_packet() {
+fn every_prefix_of_a_packet_parses() {
     let mut rng = Rng::from_env(0x31);
     for _ in 0..300 {
         let packet = PacketBuilder::random(&mut rng, 20).build();

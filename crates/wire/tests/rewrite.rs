@@ -88,14 +88,14 @@ fn frames(packet: &[u8], layers: &Layers) -> Vec<Vec<u8>> {
 }
 
 /// Whether the checksums that `etherparse` can compute are correct; `None` if it rejects the packet.
-fn judged_right(packet: &[u8]) -> Option<bool> {
-    let judged = SlicedPacket::from_ethernet(packet).ok()?;
-    let transport = match judged.net? {
+fn reference_accepts_checksums(packet: &[u8]) -> Option<bool> {
+    let parsed = SlicedPacket::from_ethernet(packet).ok()?;
+    let transport = match parsed.net? {
         NetSlice::Ipv4(ip) => {
             let header = ip.header().to_header();
             let (src, dst) = (header.source, header.destination);
             header.calc_header_checksum() == header.header_checksum
-                && match judged.transport {
+                && match parsed.transport {
                     Some(TransportSlice::Tcp(tcp)) => tcp.calc_checksum_ipv4(src, dst).ok()? == tcp.checksum(),
                     Some(TransportSlice::Udp(udp)) if udp.checksum() != 0 => {
                         let header: UdpHeader = udp.to_header();
@@ -109,7 +109,7 @@ fn judged_right(packet: &[u8]) -> Option<bool> {
         }
         NetSlice::Ipv6(ip) => {
             let (src, dst) = (ip.header().source(), ip.header().destination());
-            match judged.transport {
+            match parsed.transport {
                 Some(TransportSlice::Tcp(tcp)) => tcp.calc_checksum_ipv6(src, dst).ok()? == tcp.checksum(),
                 Some(TransportSlice::Udp(udp)) if udp.checksum() != 0 => {
                     let header: UdpHeader = udp.to_header();
@@ -125,7 +125,7 @@ fn judged_right(packet: &[u8]) -> Option<bool> {
 }
 
 /// A well-formed packet with correct checksums.
-fn whole(rng: &mut Rng) -> Vec<u8> {
+fn valid_packet(rng: &mut Rng) -> Vec<u8> {
     loop {
         let packet = PacketBuilder::random(rng, 20).build();
         // A fragment lacks some of the bytes that its transport checksum covers.
@@ -137,14 +137,14 @@ fn whole(rng: &mut Rng) -> Vec<u8> {
 }
 
 #[test]
-fn kept_checksums_equal_recomputed_ones() {
+fn updated_checksums_equal_recomputed_ones() {
     let mut rng = Rng::from_env(0x21);
-    let (mut changed, mut judged, mut by_header) = (0, [0; 2], [0; Header::ALL.len()]);
+    let (mut changed, mut parsed, mut by_header) = (0, [0; 2], [0; Header::ALL.len()]);
     for _ in 0..60_000 {
-        let packet = whole(&mut rng);
+        let packet = valid_packet(&mut rng);
         let layers = Layers::parse(Graph::standard(), &packet);
         for frame in frames(&packet, &layers) {
-            assert_eq!(judged_right(&frame), Some(true), "the builder's own: {packet:02x?}");
+            assert_eq!(reference_accepts_checksums(&frame), Some(true), "the builder's own: {packet:02x?}");
         }
         let writes = random_writes(&mut rng, &packet, &layers);
         let kept = after(&packet, &writes);
@@ -158,8 +158,8 @@ fn kept_checksums_equal_recomputed_ones() {
         // After a fifth extension header `etherparse` finds a transport header that the graph does not reach.
         let reached = |headers: [Header; 6]| headers[2..].iter().any(|&h| layers.has(h));
         for (i, (frame, headers)) in frames(&kept, &layers).iter().zip([OUTER, INNER]).enumerate() {
-            if let Some(right) = judged_right(frame).filter(|_| reached(headers)) {
-                judged[i] += 1;
+            if let Some(right) = reference_accepts_checksums(frame).filter(|_| reached(headers)) {
+                parsed[i] += 1;
                 assert!(right, "{writes:?} to {packet:02x?}");
             }
         }
@@ -168,16 +168,16 @@ fn kept_checksums_equal_recomputed_ones() {
             by_header[checksum.header as usize] += usize::from(layers.has(checksum.header));
         }
     }
-    eprintln!("{changed} changed, {judged:?} judged, {by_header:?} checksums by header");
-    assert!(changed > 50_000 && judged[0] > 45_000 && judged[1] > 4_000);
+    eprintln!("{changed} changed, {parsed:?} judged, {by_header:?} checksums by header");
+    assert!(changed > 50_000 && parsed[0] > 45_000 && parsed[1] > 4_000);
     assert!(CHECKSUMS.iter().all(|c| by_header[c.header as usize] > 200));
 }
 
 #[test]
-fn wrong_checksums_stay_wrong_by_the_same_difference() {
+fn updates_preserve_the_error_of_a_checksum() {
     let mut rng = Rng::from_env(0x22);
     for _ in 0..30_000 {
-        let packet = whole(&mut rng);
+        let packet = valid_packet(&mut rng);
         let layers = Layers::parse(Graph::standard(), &packet);
         let mut wrong = packet.clone();
         let mut differences = Vec::new();
@@ -201,7 +201,7 @@ fn wrong_checksums_stay_wrong_by_the_same_difference() {
 }
 
 #[test]
-fn writes_change_their_fields_and_nothing_else() {
+fn writes_change_only_their_fields() {
     let mut rng = Rng::from_env(0x23);
     for _ in 0..30_000 {
         let packet = PacketBuilder::random(&mut rng, 20).build();
@@ -234,7 +234,7 @@ fn writes_change_their_fields_and_nothing_else() {
 }
 
 #[test]
-fn what_is_cut_off_does_not_matter() {
+fn truncated_bytes_do_not_affect_updates() {
     let mut rng = Rng::from_env(0x24);
     let mut cut = 0;
     for _ in 0..30_000 {
@@ -251,7 +251,7 @@ fn what_is_cut_off_does_not_matter() {
 }
 
 #[test]
-fn views_and_catalogue_agree() {
+fn views_agree_with_the_field_catalogue() {
     let mut rng = Rng::from_env(0x25);
     for _ in 0..20_000 {
         let packet = PacketBuilder::random(&mut rng, 20).build();

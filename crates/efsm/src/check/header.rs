@@ -234,13 +234,13 @@ impl<'s> Checker<'s, '_> {
             GraphError::Value { field, value, .. } => {
                 (Code::OutOfRange, of_when(field, Some(*value)), "out of range", selector_help)
             }
-            GraphError::Taken { field, value, .. } => (
+            GraphError::DuplicateSelector { field, value, .. } => (
                 Code::BadHeaders,
                 of_when(field, Some(*value)),
                 "selector already in use",
                 "a value selects one header; choose another value".to_owned(),
             ),
-            GraphError::AlwaysTaken { .. } => (
+            GraphError::DuplicateSuccessor { .. } => (
                 Code::BadHeaders,
                 Some(tree.after.span),
                 "already in use",

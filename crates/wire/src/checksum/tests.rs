@@ -64,7 +64,7 @@ fn the_example_of_rfc_1624() {
 }
 
 #[test]
-fn zero_stays_zero_and_wrong_stays_wrong() {
+fn zero_checksums_and_errors_are_preserved() {
     let p = rewritten(udp(0x1234, 0), &[("ip.dst", 0x0a00_0003), ("udp.dport", 10)]);
     assert_eq!(udp_checksum(&p), 0);
     assert_eq!(ip_checksum(&p), 0x1233);

@@ -196,7 +196,7 @@ const LINK: &[Field] = {
     use Header::{Ethernet, Mpls, Mpls2, Mpls3, Mpls4, Vlan, Vlan2};
     &[
         derived("pkt.len", 32, Source::PacketLen, "bytes of the packet that are present"),
-        derived("pkt.port", 32, Source::PacketPort, "port the packet arrived by"),
+        derived("pkt.port", 32, Source::PacketPort, "port the packet arrived on"),
         paired("eth.dst", Ethernet, bytes(0, 6), "eth.src", "destination MAC address"),
         paired("eth.src", Ethernet, bytes(6, 6), "eth.dst", "source MAC address"),
         fixed("eth.type", Ethernet, bytes(12, 2), "EtherType after the addresses (0x8100 where a tag follows)"),

@@ -25,7 +25,7 @@ fn concrete(id: FieldId) -> (Header, Slice) {
 }
 
 #[test]
-fn names_are_unique_and_found() {
+fn names_are_unique_and_resolve() {
     let names: HashSet<_> = FIELDS.iter().map(|field| field.name).collect();
     assert_eq!(names.len(), FIELD_COUNT);
     for id in FieldId::all() {
@@ -36,7 +36,7 @@ fn names_are_unique_and_found() {
 }
 
 #[test]
-fn slices_lie_in_the_least_bytes_of_their_header() {
+fn slices_are_within_the_minimum_header() {
     for id in FieldId::all() {
         let field = id.entry().unwrap().0;
         let Source::Header(header, slice) = field.source else { continue };
@@ -53,7 +53,7 @@ fn slices_lie_in_the_least_bytes_of_their_header() {
 }
 
 #[test]
-fn partners_are_mutual_and_of_one_kind() {
+fn partners_are_mutual_and_of_the_same_kind() {
     for id in FieldId::all() {
         let Some(partner) = id.partner() else { continue };
         let name = id.name();
@@ -68,7 +68,7 @@ fn partners_are_mutual_and_of_one_kind() {
 }
 
 #[test]
-fn alternatives_are_concrete_and_exclude_each_other() {
+fn alternatives_are_concrete_and_disjoint() {
     for id in FieldId::all() {
         let field = id.entry().unwrap().0;
         let widths: Vec<_> = id.alternatives().iter().map(|f| f.width_bits()).collect();

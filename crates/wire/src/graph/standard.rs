@@ -23,7 +23,7 @@ struct Builder {
 
 /// A node that was built, by its build index.
 #[derive(Clone, Copy)]
-struct Made(usize);
+struct NodeRef(usize);
 
 /// The nodes of the standard graph in topological order.
 pub(super) fn nodes() -> Vec<Node> {
@@ -34,7 +34,7 @@ pub(super) fn nodes() -> Vec<Node> {
     let [ipv4, ipv6] = builder.ip(OUTER, Some(gtpu));
     let labelled = builder.by_version("ip", [ipv4, ipv6]);
     let mpls = builder.mpls(labelled);
-    let by_ethertype = |offset_bytes: u16, tag: Option<Made>| {
+    let by_ethertype = |offset_bytes: u16, tag: Option<NodeRef>| {
         let mut edges = vec![(ETHERTYPE_IPV4, ipv4), (ETHERTYPE_IPV6, ipv6)];
         edges.extend(tag.iter().flat_map(|&tag| [(ETHERTYPE_VLAN, tag), (ETHERTYPE_SERVICE_VLAN, tag)]));
         edges.push((ETHERTYPE_MPLS, mpls));
@@ -87,14 +87,14 @@ const INNER: Headers = Headers {
 
 #[derive(Clone, Copy)]
 struct Transport {
-    tcp: Made,
-    udp: Made,
-    icmp: Made,
-    icmp6: Made,
+    tcp: NodeRef,
+    udp: NodeRef,
+    icmp: NodeRef,
+    icmp6: NodeRef,
 }
 
-fn next(selector: Slice, edges: Vec<(u64, Made)>) -> Next {
-    let edges = edges.into_iter().map(|(value, Made(made))| (value, made)).collect();
+fn next(selector: Slice, edges: Vec<(u64, NodeRef)>) -> Next {
+    let edges = edges.into_iter().map(|(value, NodeRef(index))| (value, index)).collect();
     Next { choices: vec![Choice { selector, edges }], ..Next::default() }
 }
 
@@ -113,27 +113,27 @@ fn plain(name: &'static str, min_bytes: u8, extent: Extent, next: Next) -> Node 
 }
 
 impl Builder {
-    fn push(&mut self, node: Node) -> Made {
+    fn push(&mut self, node: Node) -> NodeRef {
         self.nodes.push(node);
-        Made(self.nodes.len() - 1)
+        NodeRef(self.nodes.len() - 1)
     }
 
     /// A header of fixed length without checks.
-    fn header(&mut self, header: Header, min_bytes: u8, extent: Extent, next: Next) -> Made {
+    fn header(&mut self, header: Header, min_bytes: u8, extent: Extent, next: Next) -> NodeRef {
         self.push(Node { header: Some(header), ..plain(header.name(), min_bytes, extent, next) })
     }
 
     /// Peeks at the version of the IP header that follows.
-    fn by_version(&mut self, name: &'static str, [ipv4, ipv6]: [Made; 2]) -> Made {
+    fn by_version(&mut self, name: &'static str, [ipv4, ipv6]: [NodeRef; 2]) -> NodeRef {
         let next = next(bits(0, 4), vec![(4, ipv4), (6, ipv6)]);
         self.push(Node { length: Length::Peek, ..plain(name, 1, Extent::Open, next) })
     }
 
     /// Up to 4 labels; the last one has its bottom-of-stack bit set.
-    fn mpls(&mut self, bottom: Made) -> Made {
+    fn mpls(&mut self, bottom: NodeRef) -> NodeRef {
         let mut label = bottom;
         for (depth, header) in [Header::Mpls4, Header::Mpls3, Header::Mpls2, Header::Mpls].into_iter().enumerate() {
-            let Made(deeper) = label;
+            let NodeRef(deeper) = label;
             let otherwise = (depth > 0).then_some(deeper);
             let next = Next { otherwise, ..next(bits(23, 1), vec![(1, bottom)]) };
             label = self.header(header, 4, Extent::Open, next);
@@ -142,13 +142,13 @@ impl Builder {
     }
 
     /// GTP-U with its optional fields and extension headers [3GPP TS 29.281 5]; only G-PDUs carry an IP packet.
-    fn gtpu(&mut self, inner: Made) -> Made {
+    fn gtpu(&mut self, inner: NodeRef) -> NodeRef {
         const G_PDU: u64 = 255;
-        let always = |Made(to): Made| Next { otherwise: Some(to), ..Next::default() };
+        let always = |NodeRef(to): NodeRef| Next { otherwise: Some(to), ..Next::default() };
         let end = self.push(plain("gtpu_end", 1, Extent::Within, always(inner)));
         // The last byte of a header or extension header is the type of the next extension header.
-        let kind = |this: &mut Self, extension: Option<Made>| {
-            let next = Next { otherwise: extension.map(|Made(to)| to), ..next(bytes(0, 1), vec![(0, end)]) };
+        let kind = |this: &mut Self, extension: Option<NodeRef>| {
+            let next = Next { otherwise: extension.map(|NodeRef(to)| to), ..next(bytes(0, 1), vec![(0, end)]) };
             this.push(Node { length: Length::Peek, ..plain("gtpu_kind", 1, Extent::Open, next) })
         };
         let mut first = kind(self, None);
@@ -179,13 +179,13 @@ impl Builder {
     }
 
     /// IPv4 and IPv6 with their successors.
-    fn ip(&mut self, headers: Headers, gtpu: Option<Made>) -> [Made; 2] {
+    fn ip(&mut self, headers: Headers, gtpu: Option<NodeRef>) -> [NodeRef; 2] {
         let transport = self.transport(&headers, gtpu);
         let ipv6 = self.ipv6(&headers, transport);
         [self.ipv4(&headers, transport), ipv6]
     }
 
-    fn transport(&mut self, headers: &Headers, gtpu: Option<Made>) -> Transport {
+    fn transport(&mut self, headers: &Headers, gtpu: Option<NodeRef>) -> Transport {
         let [icmp6, icmp] =
             [headers.icmp6, headers.icmp].map(|header| self.header(header, 8, Extent::Within, Next::default()));
         // A length beyond the IP payload is valid: the first fragment of a datagram has the length of the whole
@@ -201,7 +201,7 @@ impl Builder {
         Transport { tcp, udp, icmp, icmp6 }
     }
 
-    fn ipv4(&mut self, headers: &Headers, transport: Transport) -> Made {
+    fn ipv4(&mut self, headers: &Headers, transport: Transport) -> NodeRef {
         let proto = bytes(9, 1);
         let edges = vec![(6, transport.tcp), (17, transport.udp), (1, transport.icmp)];
         let extent = match headers.scope {
@@ -218,8 +218,8 @@ impl Builder {
         })
     }
 
-    fn ipv6(&mut self, headers: &Headers, transport: Transport) -> Made {
-        let after = |offset_bytes: u16, extensions: Option<[Made; 3]>| {
+    fn ipv6(&mut self, headers: &Headers, transport: Transport) -> NodeRef {
+        let after = |offset_bytes: u16, extensions: Option<[NodeRef; 3]>| {
             let proto = bytes(offset_bytes, 1);
             let mut edges = vec![(6, transport.tcp), (17, transport.udp), (58, transport.icmp6)];
             if let Some([options, fragment, authentication]) = extensions {

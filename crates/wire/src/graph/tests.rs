@@ -39,7 +39,7 @@ fn nodes_are_well_formed() {
 }
 
 #[test]
-fn every_header_has_one_node_at_most_but_that_of_fragments() {
+fn every_header_but_the_fragment_header_has_at_most_one_node() {
     for (i, header) in Header::ALL.into_iter().enumerate() {
         assert_eq!(header.bit(), 1 << i);
         let count = Graph::standard().nodes().iter().filter(|node| node.header == Some(header)).count();
@@ -52,7 +52,7 @@ fn every_header_has_one_node_at_most_but_that_of_fragments() {
 }
 
 #[test]
-fn every_path_ends() {
+fn every_path_terminates() {
     let nodes = Graph::standard().nodes();
     let mut depths = vec![0; nodes.len()];
     for (index, node) in nodes.iter().enumerate().rev() {

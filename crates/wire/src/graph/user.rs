@@ -49,7 +49,7 @@ pub enum Parent {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
     /// There are more headers than validity bits.
-    #[error("{found} headers are declared, {limit} can be")]
+    #[error("{found} headers are declared, at most {limit} are allowed")]
     TooMany {
         /// Number of headers.
         found: usize,
@@ -57,7 +57,7 @@ pub enum GraphError {
         limit: usize,
     },
     /// Another header has the same name.
-    #[error("there are fields of another header called `{header}`")]
+    #[error("another header has fields called `{header}`")]
     Name {
         /// The header.
         header: String,
@@ -101,13 +101,13 @@ pub enum GraphError {
         offset_bits: usize,
     },
     /// The header before it is not declared before it.
-    #[error("header `{header}` stands after one that is not declared before it")]
+    #[error("header `{header}` follows a header that is not declared before it")]
     Parent {
         /// The header.
         header: String,
     },
     /// Only user-defined headers can have an unconditional successor.
-    #[error("header `{header}` needs a value of `{after}` by which to tell that it is there")]
+    #[error("header `{header}` needs a value of `{after}` that selects it")]
     NoSelector {
         /// The header.
         header: String,
@@ -115,7 +115,7 @@ pub enum GraphError {
         after: String,
     },
     /// The field does not select the header after this one.
-    #[error("header `{header}` cannot be told by `{field}`: it stands after `{after}`")]
+    #[error("header `{header}` cannot be selected by `{field}`: it follows `{after}`")]
     Selector {
         /// The header.
         header: String,
@@ -125,7 +125,7 @@ pub enum GraphError {
         after: String,
     },
     /// The value does not fit the field.
-    #[error("header `{header}` is told by `{field}` being {value:#x}, which {width_bits} bits do not hold")]
+    #[error("header `{header}` is selected by `{field}` == {value:#x}, which does not fit {width_bits} bits")]
     Value {
         /// The header.
         header: String,
@@ -137,8 +137,8 @@ pub enum GraphError {
         width_bits: u8,
     },
     /// The same value already selects another header.
-    #[error("header `{header}` is told by `{field}` being {value:#x}, which tells `{other}`")]
-    Taken {
+    #[error("header `{header}` is selected by `{field}` == {value:#x}, which already selects `{other}`")]
+    DuplicateSelector {
         /// The header.
         header: String,
         /// The field.
@@ -150,7 +150,7 @@ pub enum GraphError {
     },
     /// Two headers unconditionally follow the same one.
     #[error("header `{header}` always follows `{after}`, and so does `{other}`")]
-    AlwaysTaken {
+    DuplicateSuccessor {
         /// The header.
         header: String,
         /// The header before it.
@@ -209,7 +209,7 @@ impl Graph {
                 return Err(GraphError::NoSelector { header: own(), after });
             }
             if let Some(other) = self.nodes[parent].next.otherwise {
-                return Err(GraphError::AlwaysTaken {
+                return Err(GraphError::DuplicateSuccessor {
                     header: own(),
                     after,
                     other: self.nodes[other].name.to_string(),
@@ -235,7 +235,7 @@ impl Graph {
                 }
                 if let Some(other) = self.nodes[parent].next.add_edge(selector, value, node) {
                     let other = self.nodes[other].name.to_string();
-                    return Err(GraphError::Taken { header: own(), field: name, value, other });
+                    return Err(GraphError::DuplicateSelector { header: own(), field: name, value, other });
                 }
             }
         }

@@ -98,7 +98,7 @@ fn ipv4_tcp() {
 }
 
 #[test]
-fn lengths_decide_validity() {
+fn lengths_determine_validity() {
     let l4 = |p: &[u8]| Layers::parse(Graph::standard(), p).has(Header::Tcp);
     assert!(l4(&ipv4(40, 6, 0, &tcp(5, &[]))));
     assert!(!l4(&ipv4(39, 6, 0, &tcp(5, &[]))), "beyond the IP length");
@@ -185,7 +185,7 @@ fn vlan_tags() {
 }
 
 #[test]
-fn no_bytes_no_headers() {
+fn an_empty_packet_has_no_headers() {
     assert_eq!(Layers::parse(Graph::standard(), &[]).valid(), 0);
     assert_eq!(read(&[], "pkt.len"), Some(0));
     assert_eq!(Layers::parse(Graph::standard(), &[0; 13]).valid(), 0);

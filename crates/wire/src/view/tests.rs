@@ -6,31 +6,31 @@ fn message(result: Result<impl Sized, ViewError>) -> String {
 }
 
 #[test]
-fn errors_say_what_is_missing() {
+fn errors_name_the_missing_bytes() {
     assert_eq!(message(EthernetFrame::new_checked(&[0; 13][..])), "Ethernet header needs 14 bytes, 13 are present");
     assert_eq!(message(VlanTag::new_checked(&[0; 3][..])), "VLAN header needs 4 bytes, 3 are present");
     let mut ip = [0; 24];
     assert_eq!(message(Ipv4Packet::new_checked(&ip[..])), "IP version is 0, expected 4");
     ip[0] = 0x44;
-    assert_eq!(message(Ipv4Packet::new_checked(&ip[..])), "IPv4 length field says 16 bytes, the header alone has 20");
+    assert_eq!(message(Ipv4Packet::new_checked(&ip[..])), "IPv4 length field is 16 bytes, expected at least 20");
     ip[0] = 0x47;
     assert_eq!(message(Ipv4Packet::new_checked(&ip[..])), "IPv4 header needs 28 bytes, 24 are present");
     ip[0] = 0x46;
     ip[3] = 23;
-    assert_eq!(message(Ipv4Packet::new_checked(&ip[..])), "IPv4 length field says 23 bytes, the header alone has 24");
+    assert_eq!(message(Ipv4Packet::new_checked(&ip[..])), "IPv4 length field is 23 bytes, expected at least 24");
     ip[3] = 24;
     assert!(Ipv4Packet::new_checked(&ip[..]).is_ok());
     assert_eq!(message(Ipv6Packet::new_checked(&[0x40; 40][..])), "IP version is 4, expected 6");
     let mut tcp = [0; 20];
-    assert_eq!(message(TcpSegment::new_checked(&tcp[..])), "TCP length field says 0 bytes, the header alone has 20");
+    assert_eq!(message(TcpSegment::new_checked(&tcp[..])), "TCP length field is 0 bytes, expected at least 20");
     tcp[12] = 0x60;
     assert_eq!(message(TcpSegment::new_checked(&tcp[..])), "TCP header needs 24 bytes, 20 are present");
-    assert_eq!(message(UdpDatagram::new_checked(&[0; 8][..])), "UDP length field says 0 bytes, the header alone has 8");
+    assert_eq!(message(UdpDatagram::new_checked(&[0; 8][..])), "UDP length field is 0 bytes, expected at least 8");
     assert_eq!(message(IcmpMessage::new_checked(&[0; 7][..])), "ICMP header needs 8 bytes, 7 are present");
 }
 
 #[test]
-fn payloads_end_where_the_packet_says_or_is_cut() {
+fn payloads_end_at_the_declared_length_or_truncation() {
     let mut ip = [0; 30];
     (ip[0], ip[3]) = (0x45, 25);
     assert_eq!(Ipv4Packet::new_checked(&ip[..]).unwrap().payload().len(), 5);
@@ -46,7 +46,7 @@ fn payloads_end_where_the_packet_says_or_is_cut() {
 }
 
 #[test]
-fn setters_leave_neighbours_alone() {
+fn setters_preserve_adjacent_fields() {
     let mut tag = VlanTag::new_checked([0xff; 4]).unwrap();
     tag.set_id(0x1234);
     tag.set_pcp(2);

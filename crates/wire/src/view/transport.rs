@@ -153,8 +153,8 @@ impl<T: AsRef<[u8]>> UdpDatagram<T> {
 
     /// The correct checksum, never 0; `None` if the datagram is not wholly present.
     pub fn computed_checksum(&self, src: IpAddr, dst: IpAddr) -> Option<u16> {
-        let whole = self.0.as_ref().get(..usize::from(self.len_bytes()))?;
-        match transport_checksum(whole, 6, IpProtocol::UDP, Some((src, dst))) {
+        let datagram = self.0.as_ref().get(..usize::from(self.len_bytes()))?;
+        match transport_checksum(datagram, 6, IpProtocol::UDP, Some((src, dst))) {
             0 => Some(0xffff),
             checksum => Some(checksum),
         }

@@ -37,7 +37,7 @@ fn read(graph: &Graph, packet: &[u8], name: &str) -> Option<u128> {
 }
 
 #[test]
-fn fields_of_ones_own_are_named_and_read() {
+fn declared_fields_have_names_and_values() {
     let graph = Graph::with(&[paxos()]).unwrap();
     let instance = graph.field("paxos.instance").unwrap();
     assert_eq!(graph.field_name(instance), "paxos.instance");
@@ -65,7 +65,7 @@ fn fields_of_ones_own_are_named_and_read() {
 }
 
 #[test]
-fn the_first_declared_of_several_is_followed() {
+fn the_first_declared_header_wins() {
     let kvs = header("kvs", Parent::Udp, &[("udp.dport", 9)], &[("key", 16)]);
     let graph = Graph::with(&[paxos(), kvs.clone()]).unwrap();
     let packet = udp(0x8888, 9, &[1; 20]);
@@ -75,7 +75,7 @@ fn the_first_declared_of_several_is_followed() {
 }
 
 #[test]
-fn headers_follow_each_other_by_value_or_always() {
+fn headers_follow_by_selector_or_unconditionally() {
     let kind = FieldId::user(Header::User0, crate::graph::bits(0, 8)).unwrap();
     let more = UserHeader { when: vec![(kind, 3)], ..header("more", Parent::User(0), &[], &[("a", 4), ("b", 12)]) };
     let plain = header("plain", Parent::User(0), &[], &[("c", 16)]);
@@ -94,7 +94,7 @@ fn headers_follow_each_other_by_value_or_always() {
 }
 
 #[test]
-fn behind_ethernet_and_ip() {
+fn declared_headers_follow_ethernet_and_ip() {
     let probe = header("probe", Parent::Ethernet, &[("eth.type", 0x88b5)], &[("id", 16)]);
     let shim = header("shim", Parent::Ip, &[("ip.proto", 253)], &[("x", 16)]);
     let graph = Graph::with(&[probe, shim]).unwrap();
@@ -118,7 +118,7 @@ fn behind_ethernet_and_ip() {
 }
 
 #[test]
-fn errors_say_what_is_wrong() {
+fn errors_describe_the_declaration() {
     let one = |user: UserHeader| Graph::with(&[user]).unwrap_err().to_string();
     let udp = |widths: &[(&str, u8)]| header("h", Parent::Udp, &[("udp.dport", 5)], widths);
     assert_eq!(one(udp(&[("a", 8)])), "header `h` has 8 bits; it must have a multiple of 16, from 16 to 2032");
@@ -130,40 +130,34 @@ fn errors_say_what_is_wrong() {
     let long: Vec<(&str, u8)> = long.iter().map(|(name, width)| (name.as_str(), *width)).collect();
     assert!(one(udp(&long)).contains("has 2048 bits"));
     let f = [("a", 16)];
-    assert_eq!(
-        one(header("ip", Parent::Ip, &[("ip.proto", 99)], &f)),
-        "there are fields of another header called `ip`"
-    );
+    assert_eq!(one(header("ip", Parent::Ip, &[("ip.proto", 99)], &f)), "another header has fields called `ip`");
     assert_eq!(
         one(header("h", Parent::Ip, &[("ip.proto", 6)], &f)),
-        "header `h` is told by `ip.proto` being 0x6, which tells `tcp`"
+        "header `h` is selected by `ip.proto` == 0x6, which already selects `tcp`"
     );
     assert_eq!(
         one(header("h", Parent::Udp, &[("udp.dport", 1), ("udp.dport", 1)], &f)),
-        "header `h` is told by `udp.dport` being 0x1, which tells `h`"
+        "header `h` is selected by `udp.dport` == 0x1, which already selects `h`"
     );
     assert_eq!(
         one(header("h", Parent::Ethernet, &[("eth.type", 0x1_0000)], &f)),
-        "header `h` is told by `eth.type` being 0x10000, which 16 bits do not hold"
+        "header `h` is selected by `eth.type` == 0x10000, which does not fit 16 bits"
     );
-    assert_eq!(
-        one(header("h", Parent::Udp, &[], &f)),
-        "header `h` needs a value of `udp` by which to tell that it is there"
-    );
+    assert_eq!(one(header("h", Parent::Udp, &[], &f)), "header `h` needs a value of `udp` that selects it");
     assert_eq!(
         one(header("h", Parent::Udp, &[("tcp.dport", 1)], &f)),
-        "header `h` cannot be told by `tcp.dport`: it stands after `udp`"
+        "header `h` cannot be selected by `tcp.dport`: it follows `udp`"
     );
     assert_eq!(
         one(header("h", Parent::Ip, &[("ip.ttl", 1)], &f)),
-        "header `h` cannot be told by `ip.ttl`: it stands after `ip.proto`"
+        "header `h` cannot be selected by `ip.ttl`: it follows `ip.proto`"
     );
     assert_eq!(
         one(header("h", Parent::User(0), &[], &f)),
-        "header `h` stands after one that is not declared before it"
+        "header `h` follows a header that is not declared before it"
     );
     let many: Vec<UserHeader> =
         (0..9).map(|i| header(&format!("h{i}"), Parent::Udp, &[("udp.dport", i)], &f)).collect();
-    assert_eq!(Graph::with(&many).unwrap_err().to_string(), "9 headers are declared, 8 can be");
+    assert_eq!(Graph::with(&many).unwrap_err().to_string(), "9 headers are declared, at most 8 are allowed");
     assert!(Graph::with(&many[..8]).is_ok());
 }

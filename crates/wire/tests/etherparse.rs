@@ -98,13 +98,13 @@ fn compare(packet: &[u8], counts: &mut Counts) {
         return;
     };
     reader.shift_bytes = shift_bytes;
-    let Ok(judged) = SlicedPacket::from_ethernet(&frame) else {
+    let Ok(reference) = SlicedPacket::from_ethernet(&frame) else {
         counts.refused += 1;
         return;
     };
     counts.compared += 1;
     counts.labelled += usize::from(shift_bytes > 0);
-    let tags: Vec<_> = judged
+    let tags: Vec<_> = reference
         .link_exts
         .iter()
         .map_while(|ext| match ext {
@@ -113,7 +113,8 @@ fn compare(packet: &[u8], counts: &mut Counts) {
         })
         .collect();
     counts.tags += tags.len();
-    if tags.len() < judged.link_exts.len() || (0..=tags.len()).any(|i| packet[12 + 4 * i..].starts_with(&[0x91, 0])) {
+    if tags.len() < reference.link_exts.len() || (0..=tags.len()).any(|i| packet[12 + 4 * i..].starts_with(&[0x91, 0]))
+    {
         return; // MACsec, and the EtherType of double tags before 802.1ad, which the graph does not follow.
     }
     reader.expect("vlan.id", tags.first().copied());
@@ -122,12 +123,12 @@ fn compare(packet: &[u8], counts: &mut Counts) {
         reader.expect("ip.src", None);
         return;
     }
-    compare_ip(&reader, &frame, &judged, counts);
+    compare_ip(&reader, &frame, &reference, counts);
 }
 
-fn compare_ip(reader: &Reader<'_>, frame: &[u8], judged: &SlicedPacket<'_>, counts: &mut Counts) {
+fn compare_ip(reader: &Reader<'_>, frame: &[u8], reference: &SlicedPacket<'_>, counts: &mut Counts) {
     let packet = reader.packet;
-    let followed = match &judged.net {
+    let followed = match &reference.net {
         Some(NetSlice::Ipv4(ip)) => {
             let header = ip.header();
             reader.expect("ip.src", Some(IPV4_MAPPED | address(&header.source())));
@@ -182,7 +183,7 @@ fn compare_ip(reader: &Reader<'_>, frame: &[u8], judged: &SlicedPacket<'_>, coun
     let place = |header: Header, slice: &[u8]| {
         assert_eq!(reader.layers.offset(header), Some(offset(slice)), "{packet:02x?}");
     };
-    match &judged.transport {
+    match &reference.transport {
         Some(TransportSlice::Tcp(tcp)) => {
             counts.tcp += 1;
             let header = reader.header(Header::Tcp, Header::InnerTcp);
@@ -246,15 +247,15 @@ fn compare_tunnel(outer: &Reader<'_>, gtpu: &[u8], offset: usize, counts: &mut C
     let inner = &gtpu[at..];
     let ethertype = if inner[0] >> 4 == 6 { [0x86, 0xdd] } else { [0x08, 0x00] };
     let frame = [&[0; 12][..], &ethertype, inner].concat();
-    let Ok(judged) = SlicedPacket::from_ethernet(&frame) else { return };
+    let Ok(reference) = SlicedPacket::from_ethernet(&frame) else { return };
     counts.tunnels += 1;
     let shift_bytes = offset + at - 14;
     let reader = Reader { packet: outer.packet, layers: outer.layers, is_inner: true, shift_bytes };
-    compare_ip(&reader, &frame, &judged, counts);
+    compare_ip(&reader, &frame, &reference, counts);
 }
 
 #[test]
-fn parses_agree_on_whole_packets() {
+fn parses_agree_on_valid_packets() {
     let mut rng = Rng::from_env(0x11);
     let mut counts = Counts::default();
     for _ in 0..50_000 {
@@ -270,7 +271,7 @@ fn parses_agree_on_whole_packets() {
 }
 
 #[test]
-fn parses_agree_on_broken_packets() {
+fn parses_agree_on_malformed_packets() {
     let mut rng = Rng::from_env(0x12);
     let mut counts = Counts::default();
     for _ in 0..100_000 {
