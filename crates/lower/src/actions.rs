@@ -61,9 +61,11 @@ impl<'a> Lowering<'a> {
             }
         }
         // A value may be in the register of another metadata field that is about to change.
-        let metadata =
-            metadata.into_iter().map(|(i, value)| (i, value.map(|half| self.beside_metadata(half)))).collect();
-        let port = port.map(|value| self.beside_metadata(value));
+        let metadata = metadata
+            .into_iter()
+            .map(|(i, value)| (i, value.map(|half| self.outside_metadata_register(half))))
+            .collect();
+        let port = port.map(|value| self.outside_metadata_register(value));
         let steps = actions.steps.iter().filter_map(|step| self.prepare(&step.kind, env)).collect();
         let mut ready = Ready { port, metadata, fields, steps };
         if actions.changes_frame() && !self.enter_tail(index, row, env.element, &mut ready) {
@@ -95,7 +97,7 @@ impl<'a> Lowering<'a> {
                 found.push(reg);
             }
         });
-        self.settle();
+        self.materialize_facts();
         let key = (element, index, known);
         let there = self.tails.get(&key).cloned();
         let is_new = there.is_none();
@@ -143,7 +145,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// The value, copied if it is in the register of a metadata field.
-    pub(super) fn beside_metadata(&mut self, value: Value) -> Value {
+    pub(super) fn outside_metadata_register(&mut self, value: Value) -> Value {
         match value {
             Value::Reg(reg) if self.metadata.iter().any(|&(high, low)| reg == high || reg == low) => {
                 Value::Reg(self.builder.dup(reg))

@@ -26,7 +26,7 @@ impl Lowering<'_> {
                 relation: relation @ (Relation::Equal | Relation::NotEqual),
                 right: Expr::Constant(value),
                 ..
-            } if self.leads_elsewhere(*field, *value) => Some(*relation == Relation::NotEqual),
+            } if self.contradicts_path(*field, *value) => Some(*relation == Relation::NotEqual),
             Condition::Compare {
                 left: Expr::Field(field),
                 relation: relation @ (Relation::Equal | Relation::NotEqual),
@@ -137,13 +137,13 @@ impl Lowering<'_> {
 
     /// True if a field cannot have this value on the path: the field selected the parser's next node, and with this
     /// value the parser would not have reached a later header that is valid.
-    fn leads_elsewhere(&self, field: FieldId, value: u64) -> bool {
+    fn contradicts_path(&self, field: FieldId, value: u64) -> bool {
         let Source::Header(header, slice) = field.source() else { return false };
         let nodes = self.graph.nodes();
         let Some(node) = nodes.iter().find(|node| node.header == Some(header)) else { return false };
         let [choice] = &node.next.choices[..] else { return false };
-        let leads_on = choice.edges.iter().any(|&(edge, _)| edge == value);
-        if choice.selector != slice || leads_on || node.next.otherwise.is_some() {
+        let is_relevant = choice.edges.iter().any(|&(edge, _)| edge == value);
+        if choice.selector != slice || is_relevant || node.next.otherwise.is_some() {
             return false;
         }
         let mut after = 0;

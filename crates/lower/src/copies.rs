@@ -10,7 +10,7 @@
 //!
 //! Holds before: all values are computed. Holds after: the frame is as it was.
 //!
-//! Limits: no kernel has these helpers ([`crate::kernel_lacks`]); an emitted packet must fit the program's stack frame.
+//! Limits: no kernel has these helpers ([`crate::unsupported_by_kernel`]); an emitted packet must fit the program's stack frame.
 
 use flowloom_isa::insn::{alu, helper};
 use flowloom_wire::Stack;
@@ -47,8 +47,8 @@ impl Lowering<'_> {
     }
 
     /// Sends an emitted packet to a port.
-    pub(super) fn send_made(&mut self, port: Value, stack: &Stack, values: &[(Slice, Source)]) {
-        let slot = self.made_slot;
+    pub(super) fn send_emitted(&mut self, port: Value, stack: &Stack, values: &[(Slice, Source)]) {
+        let slot = self.output_slot;
         let bytes = self.builder.dup(FP);
         self.builder.alu64(alu::ADD, bytes, Operand::Imm(slot.into()));
         self.render(bytes, 0, stack, values, Value::Const(0));

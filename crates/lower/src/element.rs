@@ -29,15 +29,15 @@ struct Expiry {
 }
 
 /// Meet of the facts at these entries.
-fn meet(ways: &[(Facts, Label)]) -> Facts {
-    let all = |holds: &dyn Fn(&Facts) -> bool| ways.iter().all(|(way, _)| holds(way));
-    let masks: BTreeSet<u32> = ways.iter().flat_map(|(way, _)| way.masks.iter().copied()).collect();
-    let first = ways.first().map(|(way, _)| way.metadata.clone()).unwrap_or_default();
+fn meet(entries: &[(Facts, Label)]) -> Facts {
+    let all = |holds: &dyn Fn(&Facts) -> bool| entries.iter().all(|(facts, _)| holds(facts));
+    let masks: BTreeSet<u32> = entries.iter().flat_map(|(facts, _)| facts.masks.iter().copied()).collect();
+    let first = entries.first().map(|(facts, _)| facts.metadata.clone()).unwrap_or_default();
     Facts {
         masks: masks.into_iter().collect(),
-        metadata: first.into_iter().filter(|(i, value)| all(&|way| way.metadata.get(i) == Some(value))).collect(),
-        now_is_known: all(&|way| way.now_is_known),
-        now_may_be_known: ways.iter().any(|(way, _)| way.now_may_be_known),
+        metadata: first.into_iter().filter(|(i, value)| all(&|facts| facts.metadata.get(i) == Some(value))).collect(),
+        now_is_known: all(&|facts| facts.now_is_known),
+        now_may_be_known: entries.iter().any(|(facts, _)| facts.now_may_be_known),
         ..Facts::default()
     }
 }
@@ -47,53 +47,54 @@ impl<'a> Lowering<'a> {
         let function = self.function;
         let element = &function.elements[index];
         self.builder.push(Op::Line(element.span));
-        if let Some(anew) = self.plans[index].anew {
+        if let Some(reparse) = self.plans[index].reparse {
             let held = self.locking.at_entry(index);
             self.path = Facts { now_may_be_known: true, held, ..Facts::default() };
-            self.builder.place(anew);
-            self.emit_parse_anew(index);
+            self.builder.place(reparse);
+            self.emit_reparse(index);
         }
-        let ways = std::mem::take(&mut self.plans[index].ways);
+        let entries = std::mem::take(&mut self.plans[index].entries);
         match &element.stateful {
-            None => self.emit_copies(index, element, &ways),
-            Some(stateful) => self.emit_keyed(index, element, stateful, &ways),
+            None => self.emit_copies(index, element, &entries),
+            Some(stateful) => self.emit_keyed(index, element, stateful, &entries),
         }
     }
 
     /// A stateless element: a copy of its rows for each entry while they are small; the remaining entries share one
     /// copy.
-    fn emit_copies(&mut self, index: usize, element: &Element, ways: &[(Facts, Label)]) {
+    fn emit_copies(&mut self, index: usize, element: &Element, entries: &[(Facts, Label)]) {
         let start = self.builder.ops.len();
-        let mut rest = ways;
-        while let Some((way, others)) = rest.split_first() {
+        let mut rest = entries;
+        while let Some((entry, others)) = rest.split_first() {
             self.builder.push(Op::Line(element.span));
             let is_large = self.for_verifier || self.builder.ops.len() - start > MOST_COPIED_OPS;
-            let together = if is_large { rest } else { std::slice::from_ref(way) };
+            let shared = if is_large { rest } else { std::slice::from_ref(entry) };
             rest = if is_large { &[] } else { others };
-            self.path = Facts { held: self.locking.at_entry(index), ..meet(together) };
-            for (_, label) in together {
+            self.path = Facts { held: self.locking.at_entry(index), ..meet(shared) };
+            for (_, label) in shared {
                 self.builder.place(*label);
             }
             self.emit_tree(index, None, 0, Env { element: index, ..Env::default() });
         }
     }
 
-    fn emit_keyed(&mut self, index: usize, element: &'a Element, stateful: &'a Stateful, ways: &[(Facts, Label)]) {
+    fn emit_keyed(&mut self, index: usize, element: &'a Element, stateful: &'a Stateful, entries: &[(Facts, Label)]) {
         let held = self.locking.at_entry(index);
         // Without a key the outcome is known per entry, so each entry gets its own code.
-        let has_key = |this: &Self, way: &Facts| {
-            this.for_verifier || way.masks.iter().any(|&mask| this.key_is_present(index, mask))
+        let has_key = |this: &Self, facts: &Facts| {
+            this.for_verifier || facts.masks.iter().any(|&mask| this.key_is_present(index, mask))
         };
-        let (ways, without_key): (Vec<_>, Vec<_>) = ways.iter().cloned().partition(|(way, _)| has_key(self, way));
-        for (way, label) in without_key {
-            self.path = Facts { held: held.clone(), ..way };
+        let (entries, without_key): (Vec<_>, Vec<_>) =
+            entries.iter().cloned().partition(|(facts, _)| has_key(self, facts));
+        for (facts, label) in without_key {
+            self.path = Facts { held: held.clone(), ..facts };
             self.builder.place(label);
             self.emit_otherwise(index, element, Counter::NoKey);
         }
-        if ways.is_empty() {
+        if entries.is_empty() {
             return;
         }
-        let facts = Facts { held, ..meet(&ways) };
+        let facts = Facts { held, ..meet(&entries) };
         let all_masks = facts.masks.clone();
         for (masks, _) in &mut self.plans[index].key_classes {
             masks.retain(|mask| all_masks.contains(mask));
@@ -123,9 +124,9 @@ impl<'a> Lowering<'a> {
 
     /// The label at which the path enters an element. Known facts are written to their registers first, since other
     /// entries may have other values; dead stores are removed later.
-    pub(super) fn way_into(&mut self, index: usize) -> Label {
+    pub(super) fn element_entry(&mut self, index: usize) -> Label {
         let needed = self.needed_from[index];
-        self.settle();
+        self.materialize_facts();
         let masks: BTreeSet<u32> = self.path.masks.iter().map(|mask| mask & needed).collect();
         let masks: Vec<u32> = if masks.is_empty() { self.masks(index) } else { masks.into_iter().collect() };
         let read = &self.metadata_read_from[index];
@@ -139,8 +140,8 @@ impl<'a> Lowering<'a> {
             ..Facts::default()
         };
         let plan = &self.plans[index];
-        let seen = plan.ways.iter().find(|(way, _)| *way == facts).map(|(_, label)| *label);
-        if let Some(label) = seen {
+        let existing = plan.entries.iter().find(|(known, _)| *known == facts).map(|(_, label)| *label);
+        if let Some(label) = existing {
             return label;
         }
         let is_keyed = self.function.elements[index].stateful.is_some();
@@ -152,12 +153,12 @@ impl<'a> Lowering<'a> {
         } else {
             self.builder.label()
         };
-        self.plans[index].ways.push((facts, label));
+        self.plans[index].entries.push((facts, label));
         label
     }
 
     /// Writes known header, metadata and time facts to their registers.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn materialize_facts(&mut self) {
         if let [mask] = self.path.masks[..] {
             self.builder.set(self.valid, mask.into());
         }
@@ -252,13 +253,13 @@ impl<'a> Lowering<'a> {
         }
 
         self.builder.push(Op::Line(element.span));
-        let gone = self.builder.label();
+        let removed = self.builder.label();
         let any_expires = !expiries.is_empty();
         for expiry in expiries {
-            self.emit_expiry(index, stateful, context, expiry, &live, gone);
+            self.emit_expiry(index, stateful, context, expiry, &live, removed);
         }
         if any_expires {
-            self.builder.place(gone);
+            self.builder.place(removed);
             self.delete_context(index);
         }
         self.builder.place(absent);
@@ -308,7 +309,7 @@ impl<'a> Lowering<'a> {
         Some(Expiry { state, label, deadline, path: self.path.clone() })
     }
 
-    /// Emits the expiry of a timer: a transition to the successor state as of the deadline, otherwise a jump to `gone`.
+    /// Emits the expiry of a timer: a transition to the successor state as of the deadline, otherwise a jump to `removed`.
     fn emit_expiry(
         &mut self,
         index: usize,
@@ -316,7 +317,7 @@ impl<'a> Lowering<'a> {
         context: Reg,
         expiry: Expiry,
         live: &[Label],
-        gone: Label,
+        removed: Label,
     ) {
         let Expiry { state, label, deadline, path } = expiry;
         let (now, plan) = (self.now, self.plans[index].clone());
@@ -327,7 +328,7 @@ impl<'a> Lowering<'a> {
         self.builder.jump64(jmp::JEQ, deadline, Operand::Imm(NO_DEADLINE as i32), live[usize::from(state)]);
         self.count_expiry(index, state, context, plan.timers[usize::from(state)]);
         let Some(Successor { state: next, idle_ns, hard_ns }) = stateful.successors[usize::from(state)] else {
-            self.builder.goto(gone);
+            self.builder.goto(removed);
             return;
         };
         let [idle, hard] = [idle_ns, hard_ns].map(|timeout| self.deadline_from(deadline, timeout));
@@ -337,7 +338,7 @@ impl<'a> Lowering<'a> {
             self.builder.jump64(jmp::JLT, now, Operand::Reg(value), runs);
             self.builder.jump64(jmp::JEQ, value, Operand::Imm(NO_DEADLINE as i32), runs);
             self.count(index, counter);
-            self.builder.goto(gone);
+            self.builder.goto(removed);
             self.builder.place(runs);
         }
         self.builder.store(Size::B2, context, layout.state as i16, Operand::Imm(next.into()));

@@ -40,17 +40,17 @@ pub(super) enum Before {
 }
 
 /// A base address and an offset.
-pub(super) type Place = (Reg, i16);
+pub(super) type StackSlot = (Reg, i16);
 
 impl Lowering<'_> {
     /// Checks that `bytes` bytes from `base` on are in the packet. The parse has already found them; the kernel's
     /// verifier wants a bounds check for each address.
     fn ensure(&mut self, base: Reg, bytes: i16) {
-        let no_room = self.no_room();
+        let headroom_exit = self.headroom_exit();
         let b = &mut self.builder;
         let end = b.dup(base);
         b.alu64(alu::ADD, end, Operand::Imm(bytes.into()));
-        b.jump64(jmp::JGT, end, Operand::Reg(self.data_end), no_room);
+        b.jump64(jmp::JGT, end, Operand::Reg(self.data_end), headroom_exit);
     }
 
     /// The address of the EtherType at a distance, with `beyond_bytes` checked bytes after it.
@@ -65,14 +65,14 @@ impl Lowering<'_> {
     }
 
     /// The address after both MAC addresses, with `bytes` checked bytes.
-    pub(super) fn ensure_after_addresses(&mut self, bytes: i16) -> Place {
+    pub(super) fn ensure_after_addresses(&mut self, bytes: i16) -> StackSlot {
         self.ensure(self.data, ADDRESSES_BYTES + bytes);
         (self.data, ADDRESSES_BYTES)
     }
 
     fn adjust_head(&mut self, distance: Operand) {
         let Some(ctx) = self.ctx else { return };
-        let no_room = self.no_room();
+        let headroom_exit = self.headroom_exit();
         let b = &mut self.builder;
         match distance {
             Operand::Imm(imm) => b.set(R2, imm as u64),
@@ -80,7 +80,7 @@ impl Lowering<'_> {
         }
         b.copy(R1, ctx);
         b.call(helper::XDP_ADJUST_HEAD, 2);
-        b.jump64(jmp::JNE, R0, Operand::Imm(0), no_room);
+        b.jump64(jmp::JNE, R0, Operand::Imm(0), headroom_exit);
         self.load_ends(ctx);
     }
 
@@ -139,7 +139,7 @@ impl Lowering<'_> {
     }
 
     /// Checks `bytes` bytes at the packet's start and at `to`.
-    fn ensure_both(&mut self, to: Place, bytes: i16) {
+    fn ensure_both(&mut self, to: StackSlot, bytes: i16) {
         let data = self.data;
         if to.0 != data {
             self.ensure(data, bytes);
@@ -147,7 +147,7 @@ impl Lowering<'_> {
         self.ensure(to.0, to.1 + bytes);
     }
 
-    fn move_piece(&mut self, size: Size, at: i16, from: Place, to: Place) {
+    fn move_piece(&mut self, size: Size, at: i16, from: StackSlot, to: StackSlot) {
         let b = &mut self.builder;
         let piece = b.reg();
         b.load(size, piece, from.0, from.1 + at);

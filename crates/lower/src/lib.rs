@@ -32,7 +32,6 @@ mod element;
 mod frame;
 mod hash;
 mod key;
-mod lacks;
 mod liveness;
 mod lock;
 mod log;
@@ -45,6 +44,7 @@ mod sets;
 mod shape;
 mod steps;
 mod tree;
+mod unsupported;
 mod value;
 mod write;
 
@@ -60,8 +60,8 @@ use flowloom_efsm::events;
 use flowloom_efsm::layout::capacity;
 use flowloom_efsm::layout::{self, Counter, CounterTable, RecordLayout, Timers};
 use flowloom_efsm::model::{Element, Expr, Function, KeyPart, NewValue, Row, Terminal, Wide, Write, WriteTarget};
-pub use lacks::{Lack, kernel_lacks};
-pub use place::Place;
+pub use place::SourceLine;
+pub use unsupported::{UnsupportedFeature, unsupported_by_kernel};
 
 use asm::{Builder, FP, Label, Op, Operand, R0, R1, R2, R3, R4, Reg, Size};
 use lock::Locking;
@@ -75,9 +75,9 @@ const LICENSE: &str = "Dual MIT/GPL";
 /// Limit on virtual operations. A larger program is likely to exceed the verifier's limit of a million instructions.
 const MOST_OPS: usize = 400_000;
 /// Limit on virtual operations for trying the form that does not minimize the verifier's paths.
-const MOST_OPS_WITH_ALL_WAYS: usize = 20_000;
+const MOST_OPS_UNMERGED: usize = 20_000;
 /// Limit on instructions for keeping the form that does not minimize the verifier's paths.
-const MOST_WITH_ALL_WAYS: usize = 2500;
+const MOST_INSNS_UNMERGED: usize = 2500;
 /// Limit on counters: the kernel's largest map value is 4 MiB.
 const MOST_COUNTERS: u32 = 1 << 19;
 const BPF_ANY: i32 = 0;
@@ -101,7 +101,7 @@ pub struct LowerOptions {
 pub enum LowerError {
     /// Keys, records and values do not fit the frame.
     #[error(
-        "the program needs {found} bytes of stack, eBPF has {limit}; most of it for {at}: shorten keys or contexts"
+        "the program needs {found} bytes of stack, eBPF has {limit}; {at} needs most of it: shorten keys or contexts"
     )]
     Stack {
         /// Bytes needed.
@@ -109,12 +109,12 @@ pub enum LowerError {
         /// Stack limit in bytes.
         limit: u32,
         /// The part that needs most: an element (key and context), an emitted packet, or a row (values).
-        at: Place,
+        at: SourceLine,
     },
     /// The program would be too long.
     #[error(
-        "the program would have {found} operations before registers are assigned, at most {limit} are allowed; most of them \
-         come from {at}: take fewer rows or states"
+        "the program would have {found} operations before register allocation, at most {limit} are allowed; \
+         {at} has most of them: use fewer rows or states"
     )]
     TooLong {
         /// Number of operations.
@@ -122,12 +122,12 @@ pub enum LowerError {
         /// Largest allowed number.
         limit: usize,
         /// The row with most operations, or the element if no row has a large part.
-        at: Place,
+        at: SourceLine,
     },
     /// A jump is too far, and islands cannot bring its target into reach.
     #[error(
-        "the program has {found} instructions, and a jump reaches {limit}, also by way of others; the longest part is {at}: \
-         take fewer rows, or split it"
+        "the program has {found} instructions, and a jump reaches {limit}, even with islands; {at} is the longest part: \
+         use fewer rows, or split it"
     )]
     TooFar {
         /// Number of instructions.
@@ -135,7 +135,7 @@ pub enum LowerError {
         /// Number of instructions that a jump can pass over.
         limit: usize,
         /// The row with most instructions.
-        at: Place,
+        at: SourceLine,
     },
     /// The program is to run on interfaces, and the function needs something that no kernel offers.
     #[error("no kernel can run this: {lack}")]
@@ -144,18 +144,18 @@ pub enum LowerError {
         lack: String,
     },
     /// The frame would grow by more than the headroom.
-    #[error("the frame can grow by {found} bytes, XDP has room for {limit}; most of it in {at}: push less")]
+    #[error("the frame can grow by {found} bytes, XDP has {limit} bytes of headroom; {at} adds most of it: push less")]
     Headroom {
         /// Bytes that steps can add on some path through the elements.
         found: u32,
         /// Headroom in bytes.
         limit: u32,
         /// The row on this path that adds most.
-        at: Place,
+        at: SourceLine,
     },
     /// The function has more counters than a map value holds.
     #[error(
-        "the function has {found} counters of states and rows, a map holds {limit}; most of them for {at}: lower it without them"
+        "the function has {found} counters of states and rows, a map holds {limit}; {at} has most of them: lower it without counters"
     )]
     Counters {
         /// Counters needed.
@@ -163,7 +163,7 @@ pub enum LowerError {
         /// Limit on counters.
         limit: u32,
         /// The element with most of them.
-        at: Place,
+        at: SourceLine,
     },
 }
 
@@ -172,27 +172,25 @@ pub enum LowerError {
 /// # Errors
 /// The program would exceed eBPF's frame, jump distance or map sizes.
 pub fn lower(function: &Function, options: &LowerOptions) -> Result<Program, LowerError> {
-    if let Some(lack) = lacks::kernel_lacks(function).first().filter(|_| options.attached) {
+    if let Some(lack) = unsupported::unsupported_by_kernel(function).first().filter(|_| options.attached) {
         return Err(LowerError::Kernel { lack: lack.render(function) });
     }
-    let at = |span| Place::of(&function.source, span);
+    let at = |span| SourceLine::of(&function.source, span);
     let counters = if options.counters { CounterTable::of(function).len() } else { 0 };
     if counters > MOST_COUNTERS {
         let at = at(place::of_most_counters(function));
         return Err(LowerError::Counters { found: counters, limit: MOST_COUNTERS, at });
     }
-    let (growth, by) = steps::most_growth(function);
+    let (growth, by) = steps::max_growth(function);
     if growth > frame::HEADROOM_BYTES {
         return Err(LowerError::Headroom { found: growth, limit: frame::HEADROOM_BYTES, at: at(by) });
     }
-    let all_ways = emit(function, options, false)?;
-    let all_ways = match all_ways.builder.ops.len() {
-        ..=MOST_OPS_WITH_ALL_WAYS => {
-            Some(finish(all_ways)?).filter(|program| program.insns.len() <= MOST_WITH_ALL_WAYS)
-        }
+    let unmerged = emit(function, options, false)?;
+    let unmerged = match unmerged.builder.ops.len() {
+        ..=MOST_OPS_UNMERGED => Some(finish(unmerged)?).filter(|program| program.insns.len() <= MOST_INSNS_UNMERGED),
         _ => None,
     };
-    let Assembled { insns, lines, maps } = match all_ways {
+    let Assembled { insns, lines, maps } = match unmerged {
         Some(program) => program,
         None => finish(emit(function, options, true)?)?,
     };
@@ -221,7 +219,7 @@ struct Assembled {
 
 /// Lowers the function to virtual code; with `for_verifier` in the form with the fewest paths for the verifier.
 fn emit<'a>(function: &'a Function, options: &LowerOptions, for_verifier: bool) -> Result<Lowering<'a>, LowerError> {
-    let at = |span| Place::of(&function.source, span);
+    let at = |span| SourceLine::of(&function.source, span);
     let mut lowering = Lowering::new(function, *options, for_verifier);
     if lowering.builder.stack_bytes > regalloc::STACK_BYTES {
         let at = at(place::of_largest_frame(function));
@@ -248,14 +246,14 @@ fn finish(lowering: Lowering<'_>) -> Result<Assembled, LowerError> {
 struct ElementPlan {
     entry: Label,
     /// Entry for packets whose frame has changed since it was parsed, if there are any.
-    anew: Option<Label>,
+    reparse: Option<Label>,
     no_key: Label,
     map: Option<u32>,
     layout: Option<RecordLayout>,
     /// Timers that contexts in each state can have.
     timers: Vec<Timers>,
     /// Entries seen so far, with the facts that hold at each.
-    ways: Vec<(Facts, Label)>,
+    entries: Vec<(Facts, Label)>,
     /// Classes of valid header sets that build the key in the same way, and the label of each class.
     key_classes: Vec<(Vec<u32>, Label)>,
     key_slot: i16,
@@ -290,9 +288,9 @@ struct Lowering<'a> {
     /// The XDP context, for steps that change the frame or send copies.
     ctx: Option<Reg>,
     /// Stack slot for emitted packets and event records.
-    made_slot: i16,
+    output_slot: i16,
     /// Exits for packets whose frame cannot be changed, by the locks held there.
-    no_room: BTreeMap<lock::Held, Label>,
+    headroom_exit: BTreeMap<lock::HeldLocks, Label>,
     data: Reg,
     data_end: Reg,
     valid: Reg,
@@ -337,14 +335,14 @@ impl<'a> Lowering<'a> {
         // Key and record are dead when a packet or an event is built.
         let made_bytes = copies::longest_bytes(function).max(events::longest_bytes(function));
         let made_bytes = made_bytes.saturating_sub(builder.stack_bytes);
-        let made_slot = builder.stack(made_bytes);
+        let output_slot = builder.stack(made_bytes);
         let mut plans: Vec<ElementPlan> = Vec::new();
         for (element, globals) in function.elements.iter().zip(global_offsets) {
             let mut plan = ElementPlan {
                 entry: builder.label(),
-                anew: steps::is_entered_anew(function, plans.len()).then(|| builder.label()),
+                reparse: steps::is_entered_with_changed_frame(function, plans.len()).then(|| builder.label()),
                 no_key: builder.label(),
-                ways: Vec::new(),
+                entries: Vec::new(),
                 map: None,
                 layout: None,
                 timers: Vec::new(),
@@ -430,7 +428,7 @@ impl<'a> Lowering<'a> {
             Shape::of(&function.elements[first..], metadata, first, graph)
         };
         let mut shape = shape_of(0);
-        for (index, _) in plans.iter().enumerate().filter(|(_, plan)| plan.anew.is_some()) {
+        for (index, _) in plans.iter().enumerate().filter(|(_, plan)| plan.reparse.is_some()) {
             shape.masks.extend(shape_of(index).masks);
         }
         let changes_frame = function.elements.iter().flat_map(|e| &e.rows).any(|row| row.actions.changes_frame());
@@ -465,8 +463,8 @@ impl<'a> Lowering<'a> {
                 read.union(&metadata_read(element)).copied().collect()
             }),
             ctx,
-            made_slot,
-            no_room: BTreeMap::new(),
+            output_slot,
+            headroom_exit: BTreeMap::new(),
             data: builder.reg(),
             data_end: builder.reg(),
             valid: builder.reg(),
@@ -504,7 +502,7 @@ impl<'a> Lowering<'a> {
         for element in 0..self.function.elements.len() {
             self.emit_element(element);
         }
-        for (held, label) in std::mem::take(&mut self.no_room) {
+        for (held, label) in std::mem::take(&mut self.headroom_exit) {
             self.builder.place(label);
             self.path.held = held;
             self.exit(Verdict::Aborted);
@@ -512,8 +510,8 @@ impl<'a> Lowering<'a> {
     }
 
     /// Registers in which a parse leaves its results for the elements.
-    fn finds(&self) -> parse::Finds {
-        parse::Finds {
+    fn parse_results(&self) -> parse::ParseResults {
+        parse::ParseResults {
             pointers: self.pointers.clone(),
             ip_proto: self.ip_proto.clone(),
             payload_len: self.payload_len.clone(),
@@ -575,9 +573,9 @@ impl<'a> Lowering<'a> {
         self.builder.exit_with(verdict.number());
     }
 
-    /// Emits the terminal action; `port` is its computed port, `anew` means that the frame has changed since it was
+    /// Emits the terminal action; `port` is its computed port, `reparse` means that the frame has changed since it was
     /// parsed.
-    fn emit_terminal(&mut self, terminal: &Terminal, port: Option<Operand>, anew: bool) {
+    fn emit_terminal(&mut self, terminal: &Terminal, port: Option<Operand>, reparse: bool) {
         match terminal {
             Terminal::Drop => self.exit(Verdict::Drop),
             Terminal::Pass | Terminal::Punt => self.exit(Verdict::Pass),
@@ -586,12 +584,12 @@ impl<'a> Lowering<'a> {
             Terminal::Goto(element) => {
                 self.hand_over(usize::from(*element));
                 let index = usize::from(*element);
-                let entry = match self.plans[index].anew.filter(|_| anew) {
-                    Some(anew) => {
-                        self.settle();
-                        anew
+                let entry = match self.plans[index].reparse.filter(|_| reparse) {
+                    Some(reparse) => {
+                        self.materialize_facts();
+                        reparse
                     }
-                    None => self.way_into(index),
+                    None => self.element_entry(index),
                 };
                 self.builder.goto(entry);
             }

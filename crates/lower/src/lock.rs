@@ -43,11 +43,11 @@ use flowloom_efsm::model::{
 pub(super) enum Hold {
     Always,
     /// Held on some paths to here; on the others the register with the cell's address is 0.
-    Perhaps,
+    Maybe,
 }
 
 /// The held locks, by element.
-pub(super) type Held = Vec<(usize, Hold)>;
+pub(super) type HeldLocks = Vec<(usize, Hold)>;
 
 /// The lock of an element.
 #[derive(Debug, Clone)]
@@ -63,7 +63,7 @@ struct Contended {
     retry: Label,
     address: Reg,
     /// Locks that the packet holds while it waits.
-    held: Held,
+    held: HeldLocks,
 }
 
 /// The locks of a function.
@@ -72,7 +72,7 @@ pub(super) struct Locking {
     /// Indexed by element; empty if the program is not attached.
     elements: Vec<Option<ElementLock>>,
     /// Locks held on entry to each element.
-    entry: Vec<Held>,
+    entry: Vec<HeldLocks>,
     contended: Vec<Contended>,
     map: u32,
 }
@@ -111,7 +111,7 @@ impl Locking {
     }
 
     /// Locks held on entry to an element.
-    pub(super) fn at_entry(&self, element: usize) -> Held {
+    pub(super) fn at_entry(&self, element: usize) -> HeldLocks {
         self.entry.get(element).cloned().unwrap_or_default()
     }
 }
@@ -139,14 +139,14 @@ fn has_one_cell(element: &Element, stateful: &Stateful) -> bool {
 }
 
 /// Locks held on entry to each element.
-fn entries(function: &Function, is_locked: &dyn Fn(usize) -> bool) -> Vec<Held> {
-    let mut ways: Vec<Vec<Held>> = vec![Vec::new(); function.elements.len()];
-    if let Some(first) = ways.first_mut() {
-        first.push(Held::new());
+fn entries(function: &Function, is_locked: &dyn Fn(usize) -> bool) -> Vec<HeldLocks> {
+    let mut incoming: Vec<Vec<HeldLocks>> = vec![Vec::new(); function.elements.len()];
+    if let Some(first) = incoming.first_mut() {
+        first.push(HeldLocks::new());
     }
-    let mut entries = Vec::with_capacity(ways.len());
+    let mut entries = Vec::with_capacity(incoming.len());
     for (index, element) in function.elements.iter().enumerate() {
-        let before = joined(&ways[index]);
+        let before = joined(&incoming[index]);
         let mut inside = before.clone();
         if is_locked(index) {
             inside.push((index, Hold::Always));
@@ -156,14 +156,14 @@ fn entries(function: &Function, is_locked: &dyn Fn(usize) -> bool) -> Vec<Held> 
             _ => None,
         };
         for next in element.rows.iter().filter_map(|row| to(&row.actions.terminal)) {
-            ways[next].push(inside.clone());
+            incoming[next].push(inside.clone());
         }
         if let Some(next) = to(&element.otherwise.actions.terminal) {
-            ways[next].push(inside);
+            incoming[next].push(inside);
             // A packet without the key leaves before the lookup.
             let key = element.stateful.as_ref().and_then(|s| s.key.as_ref());
             if key.is_some_and(|key: &Key| key.fields().any(|field: FieldId| mask_of(field) != 0)) {
-                ways[next].push(before.clone());
+                incoming[next].push(before.clone());
             }
         }
         entries.push(before);
@@ -172,12 +172,12 @@ fn entries(function: &Function, is_locked: &dyn Fn(usize) -> bool) -> Vec<Held> 
 }
 
 /// Join of the held locks of these paths.
-fn joined(ways: &[Held]) -> Held {
-    let mut elements: Vec<usize> = ways.iter().flatten().map(|&(element, _)| element).collect();
+fn joined(incoming: &[HeldLocks]) -> HeldLocks {
+    let mut elements: Vec<usize> = incoming.iter().flatten().map(|&(element, _)| element).collect();
     elements.sort_unstable();
     elements.dedup();
-    let on_all = |element| ways.iter().all(|way| way.contains(&(element, Hold::Always)));
-    elements.into_iter().map(|e| (e, if on_all(e) { Hold::Always } else { Hold::Perhaps })).collect()
+    let on_all = |element| incoming.iter().all(|locks| locks.contains(&(element, Hold::Always)));
+    elements.into_iter().map(|e| (e, if on_all(e) { Hold::Always } else { Hold::Maybe })).collect()
 }
 
 impl Lowering<'_> {
@@ -266,7 +266,7 @@ impl Lowering<'_> {
                     known
                 }
                 Hold::Always => address,
-                Hold::Perhaps => {
+                Hold::Maybe => {
                     b.jump64(jmp::JEQ, address, Operand::Imm(0), skip);
                     address
                 }
@@ -282,16 +282,16 @@ impl Lowering<'_> {
     pub(super) fn hand_over(&mut self, element: usize) {
         for (lock, hold) in self.locking.at_entry(element) {
             let is_held = self.path.held.iter().any(|&(held, _)| held == lock);
-            if let (Hold::Perhaps, false, Some(lock)) = (hold, is_held, &self.locking.elements[lock]) {
+            if let (Hold::Maybe, false, Some(lock)) = (hold, is_held, &self.locking.elements[lock]) {
                 self.builder.set(lock.address, 0);
             }
         }
     }
 
     /// Exit for packets whose frame cannot be changed.
-    pub(super) fn no_room(&mut self) -> Label {
+    pub(super) fn headroom_exit(&mut self) -> Label {
         let builder = &mut self.builder;
-        *self.no_room.entry(self.path.held.clone()).or_insert_with(|| builder.label())
+        *self.headroom_exit.entry(self.path.held.clone()).or_insert_with(|| builder.label())
     }
 
     /// Spin loops for contended locks, out of line since contention is rare.

@@ -71,7 +71,7 @@ impl Lowering<'_> {
                 NewValue::Number { value, width } => Pair::narrow(self.eval(value, *width, env)),
                 NewValue::Wide(wide) => self.pair(*wide, env),
             };
-            (pair.map(|half| self.beside_metadata(half)), logged.value.wide().is_some())
+            (pair.map(|half| self.outside_metadata_register(half)), logged.value.wide().is_some())
         });
         let values = values.collect();
         let head = u64::from(log.level.number()) << 32 | u64::from(log.id);
@@ -81,7 +81,7 @@ impl Lowering<'_> {
     /// Writes the record and passes it to the ring buffer.
     pub(super) fn report(&mut self, record: Record) {
         let Some(map) = self.events_map else { return };
-        let slot = self.made_slot;
+        let slot = self.output_slot;
         let mut at = slot;
         let head = Value::Const(record.head);
         let halves = record.values.iter().flat_map(|(pair, is_wide)| {

@@ -29,7 +29,7 @@ pub(super) const MAX_DISTANCE: i32 = 0x7fff;
 const LONGEST_HEADER: u8 = 60;
 
 /// True if a node's successors can be reached on many paths: tags, labels and extension headers.
-fn is_on_the_way(index: usize, node: &Node) -> bool {
+fn has_many_paths(index: usize, node: &Node) -> bool {
     let is_extension = matches!(node.header, None | Some(Header::Ipv6Fragment | Header::InnerIpv6Fragment));
     is_extension || node.extent == Extent::Open && index != ETHERNET
 }
@@ -44,7 +44,7 @@ fn is_label(node: &Node) -> bool {
 
 /// Registers in which a parse leaves its results.
 #[derive(Debug, Clone)]
-pub(super) struct Finds {
+pub(super) struct ParseResults {
     /// Start of each header; mutually exclusive headers share a register.
     pub(super) pointers: BTreeMap<Header, Reg>,
     /// IP protocol numbers that are needed.
@@ -56,17 +56,17 @@ pub(super) struct Finds {
 /// State of the walk over the graph while code is emitted.
 struct Walk<'a> {
     shape: &'a Shape,
-    finds: &'a Finds,
+    parse_results: &'a ParseResults,
     /// Cursor for headers whose start is not needed; with `for_verifier` for all headers, since a register that is
     /// written on fewer paths differs on fewer paths.
-    way: Reg,
+    cursor_reg: Reg,
     for_verifier: bool,
     /// Number of bytes left in the IP packet.
     remaining: Reg,
     /// Labels of requested (node, needed headers before it).
     labels: BTreeMap<(usize, u32), Label>,
-    /// Labels of the same code with [`Lowering::forget_way`] before it.
-    by_many_ways: BTreeMap<(usize, u32), Label>,
+    /// Labels of the same code with [`Lowering::forget_path`] before it.
+    joined_labels: BTreeMap<(usize, u32), Label>,
     todo: Vec<(usize, u32)>,
 }
 
@@ -80,30 +80,31 @@ impl Walk<'_> {
     }
 
     /// The same for one of many paths to it.
-    fn label_by_many_ways(&mut self, builder: &mut Builder, node: usize, mask: u32) -> Label {
+    fn joined_label(&mut self, builder: &mut Builder, node: usize, mask: u32) -> Label {
         self.label(builder, node, mask);
-        *self.by_many_ways.entry((node, mask)).or_insert_with(|| builder.label())
+        *self.joined_labels.entry((node, mask)).or_insert_with(|| builder.label())
     }
 
     /// The register in which a node expects the address of its header: the pointer of this header, or of the next
     /// header that has one.
     fn cursor(&self, graph: &Graph, index: usize, mask: u32) -> Reg {
         if self.for_verifier {
-            return self.way;
+            return self.cursor_reg;
         }
         let nodes = graph.nodes();
         let mut at = index;
         loop {
             let header = nodes[at].header.filter(|header| header.bit() & self.shape.needed != 0);
-            if let Some(&pointer) = header.and_then(|header| self.finds.pointers.get(&header)) {
-                let is_taken =
-                    |header: &Header| mask & header.bit() != 0 && self.finds.pointers.get(header) == Some(&pointer);
-                return if Header::ALL.iter().any(is_taken) { self.way } else { pointer };
+            if let Some(&pointer) = header.and_then(|header| self.parse_results.pointers.get(&header)) {
+                let is_taken = |header: &Header| {
+                    mask & header.bit() != 0 && self.parse_results.pointers.get(header) == Some(&pointer)
+                };
+                return if Header::ALL.iter().any(is_taken) { self.cursor_reg } else { pointer };
             }
-            let mut next = nodes[at].next.successors().filter(|&to| self.shape.leads_on(to, mask));
+            let mut next = nodes[at].next.successors().filter(|&to| self.shape.is_relevant(to, mask));
             match next.next() {
                 Some(to) => at = to,
-                None => return self.way,
+                None => return self.cursor_reg,
             }
         }
     }
@@ -111,7 +112,7 @@ impl Walk<'_> {
     /// The register for the protocol number that the node yields, if it is needed.
     fn proto_register(&self, node: &Node) -> Option<(Reg, Slice)> {
         let (scope, slice) = node.next.ip_proto.filter(|(scope, _)| self.shape.ip_proto[*scope as usize])?;
-        Some((*self.finds.ip_proto.get(&scope)?, slice))
+        Some((*self.parse_results.ip_proto.get(&scope)?, slice))
     }
 }
 
@@ -254,9 +255,9 @@ impl Lowering<'_> {
     }
 
     /// As [`Lowering::emit_parse_into`], for a frame that has changed since it was parsed.
-    pub(super) fn emit_parse_anew(&mut self, element: usize) {
+    pub(super) fn emit_reparse(&mut self, element: usize) {
         // Results of the old frame's parse are invalid.
-        let Finds { pointers, ip_proto, payload_len } = self.finds();
+        let ParseResults { pointers, ip_proto, payload_len } = self.parse_results();
         for reg in pointers.into_values().chain(ip_proto.into_values()).chain(payload_len.into_values()) {
             self.builder.push(Op::Forget { reg });
         }
@@ -268,34 +269,43 @@ impl Lowering<'_> {
     pub(super) fn emit_parse_into(&mut self, element: usize) {
         let metadata = (element == 0).then_some(&self.function.metadata[..]);
         let shape = Shape::of(&self.function.elements[element..], metadata, element, self.graph);
-        let finds = self.finds();
-        self.emit_walk(&shape, &finds, &mut |this, mask| this.enter(element, mask));
+        let parse_results = self.parse_results();
+        self.emit_walk(&shape, &parse_results, &mut |this, mask| this.enter(element, mask));
     }
 
     /// Parses the packet as far as `shape` says; `leave` is emitted for each set of valid headers with which the parse
     /// can end.
-    pub(super) fn emit_walk(&mut self, shape: &Shape, finds: &Finds, leave: &mut dyn FnMut(&mut Self, u32)) {
+    pub(super) fn emit_walk(
+        &mut self,
+        shape: &Shape,
+        parse_results: &ParseResults,
+        leave: &mut dyn FnMut(&mut Self, u32),
+    ) {
         if shape.needed == 0 && !shape.ip_proto.contains(&true) {
             leave(self, 0);
             return;
         }
         let graph = self.graph;
-        let (way, remaining) = (self.builder.reg(), self.builder.reg());
+        let (cursor_reg, remaining) = (self.builder.reg(), self.builder.reg());
         let mut walk = Walk {
             shape,
-            finds,
-            way,
+            parse_results,
+            cursor_reg,
             for_verifier: self.for_verifier,
             remaining,
             labels: BTreeMap::new(),
-            by_many_ways: BTreeMap::new(),
+            joined_labels: BTreeMap::new(),
             todo: Vec::new(),
         };
         // The frame starts at the packet's start; a separate register is needed only if the Ethernet header is.
-        let start = match finds.pointers.get(&Header::Ethernet).filter(|_| shape.needed & Header::Ethernet.bit() != 0) {
+        let start = match parse_results
+            .pointers
+            .get(&Header::Ethernet)
+            .filter(|_| shape.needed & Header::Ethernet.bit() != 0)
+        {
             _ if self.for_verifier => {
-                self.builder.copy(way, self.data);
-                way
+                self.builder.copy(cursor_reg, self.data);
+                cursor_reg
             }
             Some(&pointer) => {
                 self.builder.copy(pointer, self.data);
@@ -326,16 +336,16 @@ impl Lowering<'_> {
                     self.builder.place(found);
                 }
                 let done = *exits.entry(after).or_insert_with(|| self.builder.label());
-                if node.next.successors().any(|to| shape.leads_on(to, after)) {
+                if node.next.successors().any(|to| shape.is_relevant(to, after)) {
                     self.emit_selection(index, cursor, end, done, after, &mut walk);
                 } else {
                     self.builder.goto(done);
                 }
             }
         }
-        for (&(index, mask), &label) in &walk.by_many_ways {
+        for (&(index, mask), &label) in &walk.joined_labels {
             self.builder.place(label);
-            self.forget_way(walk.cursor(graph, index, mask));
+            self.forget_path(walk.cursor(graph, index, mask));
             self.builder.goto(walk.labels[&(index, mask)]);
         }
         for (mask, label) in exits {
@@ -397,7 +407,7 @@ impl Lowering<'_> {
                 Operand::Reg(len)
             }
         };
-        let is_asked = walk.shape.asked[index];
+        let is_asked = walk.shape.needs_length[index];
         match node.extent {
             Extent::Open => {}
             Extent::Total(slice) => {
@@ -438,10 +448,12 @@ impl Lowering<'_> {
         }
         // The first of several headers of a kind counts.
         let header = node.header.filter(|header| header.bit() & walk.shape.needed & !mask != 0);
-        if let Some(&pointer) = header.and_then(|header| walk.finds.pointers.get(&header)).filter(|&&p| p != cursor) {
+        if let Some(&pointer) =
+            header.and_then(|header| walk.parse_results.pointers.get(&header)).filter(|&&p| p != cursor)
+        {
             self.builder.copy(pointer, cursor);
         }
-        if let Some(&payload_len) = header.and_then(|header| walk.finds.payload_len.get(&header)) {
+        if let Some(&payload_len) = header.and_then(|header| walk.parse_results.payload_len.get(&header)) {
             self.builder.copy(payload_len, remaining);
         }
         if let Some((proto, slice)) = walk.proto_register(node) {
@@ -455,7 +467,7 @@ impl Lowering<'_> {
     /// The loop is unrolled for the largest number of single-byte options before the option.
     fn emit_search(&mut self, option: HeaderOption, cursor: Reg, walk: &Walk<'_>, end: Reg, found: Label) {
         let (data, data_end) = (self.data, self.data_end);
-        let pointer = walk.finds.pointers[&option.header];
+        let pointer = walk.parse_results.pointers[&option.header];
         let most = u32::from(LONGEST_HEADER - option.start_bytes - option.len_bytes) + 1;
         let b = &mut self.builder;
         let absent = b.label();
@@ -485,7 +497,7 @@ impl Lowering<'_> {
             b.place(single);
             b.set(step, 1);
             b.place(next);
-            // As in `forget_way`: one proof covers all paths to the next option.
+            // As in `forget_path`: one proof covers all paths to the next option.
             let distance = b.dup(at);
             b.alu64(alu::ADD, distance, Operand::Reg(step));
             b.alu64(alu::SUB, distance, Operand::Reg(data));
@@ -504,14 +516,14 @@ impl Lowering<'_> {
         if let Some(slice) = node.next.only_if_zero {
             self.branch_unless_zero(cursor, slice, min_bytes, done);
         }
-        let leads_on = |to: &usize| shape.leads_on(*to, after);
-        let otherwise = node.next.otherwise.filter(leads_on);
+        let is_relevant = |to: &usize| shape.is_relevant(*to, after);
+        let otherwise = node.next.otherwise.filter(is_relevant);
         // An edge that leads nowhere matters if a later choice would lead on.
         let mut later = otherwise.is_some();
         let mut choices = Vec::new();
         for choice in node.next.choices.iter().rev() {
-            let edges: Vec<_> = choice.edges.iter().filter(|(_, to)| later || leads_on(to)).copied().collect();
-            later |= edges.iter().any(|(_, to)| leads_on(to));
+            let edges: Vec<_> = choice.edges.iter().filter(|(_, to)| later || is_relevant(to)).copied().collect();
+            later |= edges.iter().any(|(_, to)| is_relevant(to));
             if !edges.is_empty() {
                 choices.push((choice.selector, edges));
             }
@@ -539,15 +551,15 @@ impl Lowering<'_> {
             values.push(value);
         }
         let nodes = graph.nodes();
-        let on: BTreeSet<usize> = node.next.successors().filter(leads_on).collect();
-        let leaves_way = |to: usize| is_on_the_way(index, node) && !is_on_the_way(to, &nodes[to]);
+        let on: BTreeSet<usize> = node.next.successors().filter(is_relevant).collect();
+        let forgets_path = |to: usize| has_many_paths(index, node) && !has_many_paths(to, &nodes[to]);
         let forgets_later = is_label(node) && !self.for_verifier;
         let mut at = end;
         let forgets_at_once = self.for_verifier || !is_tag(node) && !is_label(node);
-        if forgets_at_once && on.iter().any(|&to| leaves_way(to)) {
+        if forgets_at_once && on.iter().any(|&to| forgets_path(to)) {
             at = self.builder.dup(at);
-            self.forget_way(at);
-            if shape.asked[index] {
+            self.forget_path(at);
+            if shape.needs_length[index] {
                 // The same for the remaining length.
                 self.builder.alu64(alu::AND, walk.remaining, Operand::Imm(0xffff));
             }
@@ -562,8 +574,8 @@ impl Lowering<'_> {
             at = cursor;
         }
         let mut target = |this: &mut Self, to: usize| match () {
-            () if !shape.leads_on(to, after) => done,
-            () if leaves_way(to) && forgets_later => walk.label_by_many_ways(&mut this.builder, to, after),
+            () if !shape.is_relevant(to, after) => done,
+            () if forgets_path(to) && forgets_later => walk.joined_label(&mut this.builder, to, after),
             () => walk.label(&mut this.builder, to, after),
         };
         for ((_, edges), (value, is_swapped)) in choices.into_iter().zip(values) {
@@ -597,7 +609,7 @@ impl Lowering<'_> {
     ///
     /// The value does not change, but the kernel's verifier, which follows every path to a header separately, no longer
     /// distinguishes the paths, and its proof for one covers all (state pruning).
-    fn forget_way(&mut self, cursor: Reg) {
+    fn forget_path(&mut self, cursor: Reg) {
         let data = self.data;
         let b = &mut self.builder;
         let distance = b.dup(cursor);
@@ -610,8 +622,8 @@ impl Lowering<'_> {
     /// Exit of a parse with these valid headers: enters the element.
     fn enter(&mut self, element: usize, mask: u32) {
         self.path.masks = vec![mask];
-        let way = self.way_into(element);
-        self.builder.goto(way);
+        let entry = self.element_entry(element);
+        self.builder.goto(entry);
     }
 }
 

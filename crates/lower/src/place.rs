@@ -12,7 +12,7 @@ use flowloom_efsm::steps;
 
 /// A source line as messages name it: ``fw.efsm:12 (`on any -> known { pass; }`)``.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct SourceLine {
     /// The name of the source.
     pub file: String,
     /// Line number, from 1.
@@ -21,11 +21,11 @@ pub struct Place {
     pub text: String,
 }
 
-impl Place {
+impl SourceLine {
     /// The line at which a span begins.
-    pub fn of(source: &Source, span: Span) -> Place {
+    pub fn of(source: &Source, span: Span) -> SourceLine {
         let (line, column, text) = source.locate(span.start);
-        Place { file: source.name.clone(), line, text: excerpt(text, column as usize - 1) }
+        SourceLine { file: source.name.clone(), line, text: excerpt(text, column as usize - 1) }
     }
 }
 
@@ -34,9 +34,9 @@ const MOST_SHOWN: usize = 160;
 
 /// A line without surrounding blanks; of a long line, an excerpt around byte `at`.
 pub(crate) fn excerpt(line: &str, at: usize) -> String {
-    let whole = line.trim();
-    if whole.len() <= MOST_SHOWN {
-        return whole.to_owned();
+    let trimmed = line.trim();
+    if trimmed.len() <= MOST_SHOWN {
+        return trimmed.to_owned();
     }
     let start = (0..=at.min(line.len())).rev().find(|&i| line.is_char_boundary(i)).unwrap_or(0);
     let (from, before) = if start < MOST_SHOWN / 2 { (0, "") } else { (start, "… ") };
@@ -45,9 +45,9 @@ pub(crate) fn excerpt(line: &str, at: usize) -> String {
     format!("{before}{}{after}", shown.trim())
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place { file, line, text } = self;
+        let SourceLine { file, line, text } = self;
         write!(f, "{file}:{line} (`{text}`)")
     }
 }
@@ -59,12 +59,12 @@ pub(super) fn of_largest_frame(function: &Function) -> Span {
         Some((key_bytes(function, stateful) + RecordLayout::of(element, stateful).len_bytes, element.span))
     });
     let all_steps = function.elements.iter().flat_map(|e| &e.rows).flat_map(|row| &row.actions.steps);
-    let made = all_steps.filter(|step| matches!(step.kind, StepKind::Emit { .. })).map(|step| {
+    let emitted = all_steps.filter(|step| matches!(step.kind, StepKind::Emit { .. })).map(|step| {
         let stack = steps::stack(&function.graph, &step.kind).ok().flatten();
         (stack.map_or(0, |stack| stack.template().len() as u32), step.span)
     });
     let reported = events::statements(function).map(|(log, span)| (log.len_bytes(), span));
-    largest(stateful.chain(made).chain(reported))
+    largest(stateful.chain(emitted).chain(reported))
 }
 
 /// The element with most counters.

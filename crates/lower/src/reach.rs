@@ -57,7 +57,7 @@ pub(super) fn shorten_jumps(ops: &mut Vec<Op>, builder: &mut Builder) {
         let mut places = Vec::with_capacity(ops.len());
         let mut labels = HashMap::new();
         // Possible places of islands: instruction offset, and index of the operation to insert before.
-        let mut shores: Vec<(i64, usize)> = Vec::new();
+        let mut island_sites: Vec<(i64, usize)> = Vec::new();
         for (i, op) in ops.iter().enumerate() {
             places.push(at);
             if let Op::Label(label) = op {
@@ -65,7 +65,7 @@ pub(super) fn shorten_jumps(ops: &mut Vec<Op>, builder: &mut Builder) {
             }
             at += slots(op) as i64;
             if matches!(op, Op::Goto(_) | Op::Exit) {
-                shores.push((at, i + 1));
+                island_sites.push((at, i + 1));
             }
         }
         let mut islands: HashMap<(usize, Label), Label> = HashMap::new();
@@ -78,9 +78,13 @@ pub(super) fn shorten_jumps(ops: &mut Vec<Op>, builder: &mut Builder) {
             }
             // The farthest place within the stride, in the direction of the target.
             let shore = if there > here {
-                shores[..shores.partition_point(|&(at, _)| at <= here + STRIDE)].last().filter(|(at, _)| *at > here)
+                island_sites[..island_sites.partition_point(|&(at, _)| at <= here + STRIDE)]
+                    .last()
+                    .filter(|(at, _)| *at > here)
             } else {
-                shores.get(shores.partition_point(|&(at, _)| at < here - STRIDE)).filter(|(at, _)| *at < here)
+                island_sites
+                    .get(island_sites.partition_point(|&(at, _)| at < here - STRIDE))
+                    .filter(|(at, _)| *at < here)
             };
             let Some(&(_, before)) = shore else { continue };
             let island = *islands.entry((before, *target)).or_insert_with(|| {
@@ -131,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn every_jump_reaches_its_target_both_ways() {
+    fn forward_and_backward_jumps_reach_their_target() {
         let mut builder = Builder::new();
         let labels: Vec<Label> = (0..30_000).map(|_| builder.label()).collect();
         let mut ops = Vec::new();

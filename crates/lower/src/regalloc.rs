@@ -26,7 +26,7 @@ use flowloom_isa::{Insn, LineInfo};
 
 use super::asm::{Builder, FIRST_VIRTUAL, FP, Label, Op, Operand, R1, Reg, Size, alu_class, inverse, jump_class};
 use super::liveness::for_each_live;
-use super::{LowerError, Place, place, reach};
+use super::{LowerError, SourceLine, place, reach};
 use flowloom_efsm::model::{Lines, Source, Span};
 
 /// Number of allocatable registers: r0 to r9.
@@ -62,7 +62,7 @@ pub(crate) fn finish(mut builder: Builder, source: &Source) -> Result<(Vec<Insn>
             Err(spilled) => {
                 ops = spill(ops, &spilled, &mut spills, &mut builder);
                 if builder.stack_bytes > STACK_BYTES {
-                    let at = Place::of(source, place::of_most_values(&ops, before));
+                    let at = SourceLine::of(source, place::of_most_values(&ops, before));
                     return Err(LowerError::Stack { found: builder.stack_bytes, limit: STACK_BYTES, at });
                 }
             }
@@ -78,14 +78,14 @@ fn lay_out(ops: &mut Vec<Op>, is_long: bool) {
         ops: std::ops::Range<usize>,
         line: Option<Op>,
         /// The previous block falls through into this one.
-        is_run_into: bool,
+        has_fall_through: bool,
     }
     let mut blocks: Vec<Block> = Vec::new();
     let mut of_label = HashMap::new();
-    let (mut start, mut line, mut line_at_start, mut is_run_into) = (0, None, None, true);
-    let mut close = |ops: std::ops::Range<usize>, line: Option<Op>, is_run_into: bool| {
+    let (mut start, mut line, mut line_at_start, mut has_fall_through) = (0, None, None, true);
+    let mut close = |ops: std::ops::Range<usize>, line: Option<Op>, has_fall_through: bool| {
         if !ops.is_empty() {
-            blocks.push(Block { ops, line, is_run_into });
+            blocks.push(Block { ops, line, has_fall_through });
         }
     };
     for (i, op) in ops.iter().enumerate() {
@@ -93,19 +93,19 @@ fn lay_out(ops: &mut Vec<Op>, is_long: bool) {
             Op::Label(_) => {
                 let has_code = ops[start..i].iter().any(|op| !matches!(op, Op::Label(_) | Op::Line(_)));
                 if has_code {
-                    close(start..i, line_at_start, is_run_into);
-                    (start, line_at_start, is_run_into) = (i, line, true);
+                    close(start..i, line_at_start, has_fall_through);
+                    (start, line_at_start, has_fall_through) = (i, line, true);
                 }
             }
             Op::Line(_) => line = Some(*op),
             Op::Goto(_) | Op::Exit => {
-                close(start..i + 1, line_at_start, is_run_into);
-                (start, line_at_start, is_run_into) = (i + 1, line, false);
+                close(start..i + 1, line_at_start, has_fall_through);
+                (start, line_at_start, has_fall_through) = (i + 1, line, false);
             }
             _ => {}
         }
     }
-    close(start..ops.len(), line_at_start, is_run_into);
+    close(start..ops.len(), line_at_start, has_fall_through);
     for (b, block) in blocks.iter().enumerate() {
         for op in &ops[block.ops.clone()] {
             match op {
@@ -130,12 +130,12 @@ fn lay_out(ops: &mut Vec<Op>, is_long: bool) {
                     && let Some(&to) = of_label.get(target)
                 {
                     // Blocks connected by fall-through stay together.
-                    let first = (0..=to).rev().find(|&b| !blocks[b].is_run_into).unwrap_or(0);
+                    let first = (0..=to).rev().find(|&b| !blocks[b].has_fall_through).unwrap_or(0);
                     waiting.extend((!placed[first]).then_some(first));
                 }
             }
             next = match ops[blocks[b].ops.end - 1] {
-                Op::Goto(target) => of_label.get(&target).copied().filter(|&to| !blocks[to].is_run_into),
+                Op::Goto(target) => of_label.get(&target).copied().filter(|&to| !blocks[to].has_fall_through),
                 Op::Exit => None,
                 _ => Some(b + 1).filter(|&b| b < blocks.len()),
             };
@@ -584,7 +584,7 @@ fn encode(ops: &[Op], source: &Source) -> Result<(Vec<Insn>, Vec<LineInfo>), Low
         let distance = |target: &Label| {
             let distance = places[target] as i64 - here as i64 - 1;
             i16::try_from(distance).map_err(|_| {
-                let at_most = Place::of(source, place::of_most_instructions(ops));
+                let at_most = SourceLine::of(source, place::of_most_instructions(ops));
                 LowerError::TooFar { found: at, limit: i16::MAX as usize, at: at_most }
             })
         };

@@ -28,7 +28,7 @@ pub(super) struct Shape {
     /// Of these, (node, headers before it) that need no parsing.
     pruned: BTreeSet<(usize, u32)>,
     /// Nodes after which the remaining length of the IP packet is read.
-    pub(super) asked: Vec<bool>,
+    pub(super) needs_length: Vec<bool>,
 }
 
 impl Shape {
@@ -53,19 +53,20 @@ impl Shape {
     /// The part that leads to these headers and protocol numbers, restricted to what can matter to `uses`.
     pub(super) fn new(needed: u32, ip_proto: [bool; 2], graph: &Graph, uses: Option<&Uses<'_>>) -> Shape {
         let nodes = graph.nodes();
-        let (mut relevant, mut asked) = (vec![false; nodes.len()], vec![false; nodes.len()]);
+        let (mut relevant, mut needs_length) = (vec![false; nodes.len()], vec![false; nodes.len()]);
         // Nodes are in topological order.
         for (index, node) in nodes.iter().enumerate().rev() {
             relevant[index] = node.valid_after(0).any(|valid| valid & needed != 0)
                 || node.next.ip_proto.is_some_and(|(scope, _)| ip_proto[scope as usize])
                 || node.next.successors().any(|to| relevant[to]);
-            asked[index] = node.next.successors().filter(|&to| relevant[to]).any(|to| match nodes[to].extent {
+            needs_length[index] = node.next.successors().filter(|&to| relevant[to]).any(|to| match nodes[to].extent {
                 Extent::Within | Extent::TotalWithin(_) | Extent::AfterWithin(_) => true,
-                Extent::Open => asked[to],
+                Extent::Open => needs_length[to],
                 Extent::Total(_) | Extent::After(_) => false,
             });
         }
-        let mut shape = Shape { needed, masks: BTreeSet::new(), ip_proto, relevant, pruned: BTreeSet::new(), asked };
+        let mut shape =
+            Shape { needed, masks: BTreeSet::new(), ip_proto, relevant, pruned: BTreeSet::new(), needs_length };
         if let Some(uses) = uses {
             let mut ends =
                 Ends { uses, shape: &shape, graph, known: Vec::new(), of_mask: BTreeMap::new(), memo: BTreeMap::new() };
@@ -77,7 +78,7 @@ impl Shape {
     }
 
     /// True if the parse needs the node when it is reached with these headers.
-    pub(super) fn leads_on(&self, node: usize, mask: u32) -> bool {
+    pub(super) fn is_relevant(&self, node: usize, mask: u32) -> bool {
         self.relevant[node] && !self.pruned.contains(&(node, mask))
     }
 
@@ -94,7 +95,7 @@ impl Shape {
             for after in nodes[index].valid_after(mask).map(|valid| valid & self.needed) {
                 masks.insert(after);
                 todo.extend(
-                    nodes[index].next.successors().filter(|&to| self.leads_on(to, after)).map(|to| (to, after)),
+                    nodes[index].next.successors().filter(|&to| self.is_relevant(to, after)).map(|to| (to, after)),
                 );
             }
         }
@@ -300,8 +301,8 @@ impl Ends<'_> {
         let all = self.memo.iter().filter(|(_, (ends, read))| {
             let mut ends = ends.iter();
             let (Some(&end), None) = (ends.next(), ends.next()) else { return false };
-            let asked = self.known[end].1;
-            (0..2).all(|scope| !(read[scope] && asked[scope]))
+            let needs_length = self.known[end].1;
+            (0..2).all(|scope| !(read[scope] && needs_length[scope]))
         });
         all.map(|(&at, _)| at).collect()
     }

@@ -28,7 +28,7 @@ use super::Lowering;
 use super::asm::{Label, Operand, Reg, Size};
 use super::frame::Before;
 use super::log::Record;
-use super::parse::{Finds, MAX_DISTANCE};
+use super::parse::{MAX_DISTANCE, ParseResults};
 use super::shape::Shape;
 use super::value::{Env, Value};
 use super::write::Source;
@@ -87,12 +87,12 @@ struct Ip {
 }
 
 /// Largest growth of a frame in bytes over all paths through the elements, and the row on that path that adds most.
-pub(super) fn most_growth(function: &Function) -> (u32, Span) {
+pub(super) fn max_growth(function: &Function) -> (u32, Span) {
     // For each element: largest growth from there on, and the largest contribution to it.
     let mut from: Vec<(u32, (u32, Span))> = vec![Default::default(); function.elements.len()];
     for (index, element) in function.elements.iter().enumerate().rev() {
         let rows = element.rows.iter().map(|row| (&row.actions, row.span));
-        let ways = rows.chain([(&element.otherwise.actions, element.otherwise.span)]).map(|(actions, span)| {
+        let growths = rows.chain([(&element.otherwise.actions, element.otherwise.span)]).map(|(actions, span)| {
             let (after, most) = match actions.terminal {
                 Terminal::Goto(to) => from[usize::from(to)],
                 _ => Default::default(),
@@ -100,7 +100,7 @@ pub(super) fn most_growth(function: &Function) -> (u32, Span) {
             let here = growth(function, actions);
             (here.saturating_add(after), if here >= most.0 { (here, span) } else { most })
         });
-        from[index] = ways.max_by_key(|(all, _)| *all).unwrap_or_default();
+        from[index] = growths.max_by_key(|(all, _)| *all).unwrap_or_default();
     }
     from.first().map_or_else(Default::default, |&(all, (_, span))| (all, span))
 }
@@ -119,7 +119,7 @@ fn growth(function: &Function, actions: &Actions) -> u32 {
 }
 
 /// True if packets can enter the element with a frame that has changed since it was parsed.
-pub(super) fn is_entered_anew(function: &Function, element: usize) -> bool {
+pub(super) fn is_entered_with_changed_frame(function: &Function, element: usize) -> bool {
     let rows = function.elements.iter().flat_map(|e| &e.rows).map(|row| &row.actions);
     rows.filter(|actions| actions.changes_frame())
         .any(|actions| matches!(actions.terminal, Terminal::Goto(to) if usize::from(to) == element))
@@ -176,7 +176,7 @@ impl Lowering<'_> {
 
     fn copy_port(&mut self, port: &Expr, env: &Env) -> Value {
         let port = self.eval(port, Width::W32, env);
-        self.beside_metadata(port)
+        self.outside_metadata_register(port)
     }
 
     /// The given values of a stack, with their slots.
@@ -191,7 +191,7 @@ impl Lowering<'_> {
             for (field, value) in &template.values {
                 let Some(slot) = stack.slot(i, *field) else { continue };
                 let mut source = self.source(value, env);
-                source.for_each_value(&mut |value| *value = self.beside_metadata(*value));
+                source.for_each_value(&mut |value| *value = self.outside_metadata_register(*value));
                 values.push((slot, source));
             }
         }
@@ -249,7 +249,7 @@ impl Lowering<'_> {
                     continue;
                 }
                 Prepared::Emit(port, stack, values) => {
-                    self.send_made(port, &stack, &values);
+                    self.send_emitted(port, &stack, &values);
                     continue;
                 }
                 Prepared::Log(record) => {
@@ -263,11 +263,11 @@ impl Lowering<'_> {
     }
 
     /// Parses the current frame for headers; `leave` is emitted for each set of them that can be valid.
-    fn search(&mut self, headers: &[Header], mut leave: impl FnMut(&mut Self, u32, &Finds)) {
+    fn search(&mut self, headers: &[Header], mut leave: impl FnMut(&mut Self, u32, &ParseResults)) {
         let pointers = headers.iter().map(|&header| (header, self.builder.reg())).collect();
-        let finds = Finds { pointers, ip_proto: BTreeMap::new(), payload_len: BTreeMap::new() };
+        let parse_results = ParseResults { pointers, ip_proto: BTreeMap::new(), payload_len: BTreeMap::new() };
         let shape = Shape::new(mask(headers), [false; 2], self.graph, None);
-        self.emit_walk(&shape, &finds, &mut |this, found| leave(this, found, &finds));
+        self.emit_walk(&shape, &parse_results, &mut |this, found| leave(this, found, &parse_results));
     }
 
     /// Distance of the two bytes before a header.
@@ -329,11 +329,11 @@ impl Lowering<'_> {
             self.before(self.pointers[&Header::Mpls])
         } else {
             let (before, found) = (self.builder.reg(), self.builder.label());
-            self.search(&[Header::Mpls], |this, mask, finds| {
+            self.search(&[Header::Mpls], |this, mask, parse_results| {
                 if mask == 0 {
                     return this.builder.goto(done);
                 }
-                let distance = this.before(finds.pointers[&Header::Mpls]);
+                let distance = this.before(parse_results.pointers[&Header::Mpls]);
                 this.builder.copy(before, distance);
                 this.builder.goto(found);
             });
@@ -393,12 +393,12 @@ impl Lowering<'_> {
             self.for_each_place(&places, |this, header, _| at(this, header, this.pointers[&header]));
         } else {
             let found = self.builder.label();
-            self.search(&[Header::Mpls, Header::Ipv4, Header::Ipv6], |this, mask, finds| {
+            self.search(&[Header::Mpls, Header::Ipv4, Header::Ipv6], |this, mask, parse_results| {
                 let Some(header) = IP.into_iter().find(|header| mask & header.bit() != 0) else {
                     return this.builder.goto(done);
                 };
                 this.builder.set(labelled, u64::from(mask & Header::Mpls.bit() != 0));
-                at(this, header, finds.pointers[&header]);
+                at(this, header, parse_results.pointers[&header]);
                 this.builder.goto(found);
             });
             self.builder.place(found);
@@ -445,11 +445,11 @@ impl Lowering<'_> {
         } else {
             let found = self.builder.label();
             let headers = [&[Header::Mpls], &IP[..], &INNER_IP[..]].concat();
-            self.search(&headers, |this, mask, finds| {
+            self.search(&headers, |this, mask, parse_results| {
                 let of = |headers: [Header; 2]| headers.into_iter().find(|header| mask & header.bit() != 0);
                 let (Some(ip), Some(inner_ip)) = (of(IP), of(INNER_IP)) else { return this.builder.goto(done) };
-                this.builder.copy(outer, finds.pointers[&ip]);
-                at_inner(this, inner_ip, finds.pointers[&inner_ip]);
+                this.builder.copy(outer, parse_results.pointers[&ip]);
+                at_inner(this, inner_ip, parse_results.pointers[&inner_ip]);
                 this.builder.set(labelled, u64::from(mask & Header::Mpls.bit() != 0));
                 this.builder.goto(found);
             });

@@ -10,7 +10,7 @@ use flowloom_isa::insn::jmp;
 
 use super::Lowering;
 use super::asm::{Label, Op, Operand};
-use super::lock::Held;
+use super::lock::HeldLocks;
 use super::parse::{mask_of, reads_now};
 use super::value::{Env, Item};
 use flowloom_efsm::layout::Counter;
@@ -38,7 +38,7 @@ pub(super) struct Facts {
     /// stored.
     pub(super) full: Option<bool>,
     /// Locks that it holds.
-    pub(super) held: Held,
+    pub(super) held: HeldLocks,
 }
 
 /// Position of a path among the rows.

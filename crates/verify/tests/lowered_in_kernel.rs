@@ -10,7 +10,7 @@ use flowloom_engine::{Choices, Datapath, Packet, Port, Snapshot};
 use flowloom_exec::{ExecError, KernelEngine};
 use flowloom_isa::Program;
 use flowloom_isa::insn::class;
-use flowloom_lower::{LowerError, LowerOptions, kernel_lacks, lower};
+use flowloom_lower::{LowerError, LowerOptions, lower, unsupported_by_kernel};
 use flowloom_testkit::{PacketBuilder, Rng, mutate};
 
 /// Sources in the folder and its subfolders.
@@ -62,7 +62,9 @@ fn the_kernel_takes_every_lowered_function_and_runs_it_as_the_machine() {
             for (counters, attached) in [(false, false), (true, false), (false, true)] {
                 let program = match lower(&function, &LowerOptions { counters, attached }) {
                     // Reported below, for the program that is not attached.
-                    Err(LowerError::Kernel { .. }) if attached && !kernel_lacks(&function).is_empty() => continue,
+                    Err(LowerError::Kernel { .. }) if attached && !unsupported_by_kernel(&function).is_empty() => {
+                        continue;
+                    }
                     lowered => lowered.unwrap(),
                 };
                 let what = format!(
@@ -73,7 +75,7 @@ fn the_kernel_takes_every_lowered_function_and_runs_it_as_the_machine() {
                     program.insns.len(),
                     stack_bytes(&program),
                 );
-                let lacks = kernel_lacks(&function);
+                let lacks = unsupported_by_kernel(&function);
                 let mut kernel = match KernelEngine::load(&program) {
                     Ok(_) if !lacks.is_empty() => panic!("{what}: the kernel took what it has not: {lacks:?}"),
                     Ok(kernel) => kernel,

@@ -306,7 +306,7 @@ fn reached(insns: &[Insn]) -> usize {
 }
 
 #[test]
-fn allocated_code_does_what_virtual_code_does() {
+fn allocated_code_equals_virtual_code() {
     let mut rng = Rng::from_env(0x616c_6c6f);
     let (mut spilled, mut deepest, mut slots, mut calls, mut jumps, mut copies, mut lines) = (0, 0, 0, 0, 0, 0, 0);
     for number in 0..PROGRAMS {
@@ -363,7 +363,7 @@ fn allocated_code_does_what_virtual_code_does() {
 }
 
 #[test]
-fn a_frame_that_is_too_large_is_refused() {
+fn too_large_stack_frames_are_rejected() {
     let mut b = Builder::new();
     let data = b.reg();
     b.load(Size::B4, data, R1, 0);
@@ -379,7 +379,7 @@ fn a_frame_that_is_too_large_is_refused() {
 }
 
 #[test]
-fn jumps_that_are_too_far_are_refused() {
+fn too_far_jumps_are_rejected() {
     let mut b = Builder::new();
     let far = b.label();
     let r = b.reg();

@@ -73,7 +73,7 @@ fn packet_for(rng: &mut Rng, field: FieldId) -> Vec<u8> {
 }
 
 #[test]
-fn every_field_in_every_role() {
+fn every_field_is_lowered_in_every_role() {
     let mut rng = Rng::from_env(0x6669_656c);
     for field in FieldId::all() {
         let function = function(&about(field));
@@ -86,7 +86,7 @@ fn every_field_in_every_role() {
 }
 
 #[test]
-fn random_keys_are_the_same_bytes() {
+fn random_keys_equal_those_of_the_machine() {
     let mut rng = Rng::from_env(0x6b65_7973);
     let all: Vec<FieldId> = FieldId::all().collect();
     // Fields that are often present together, so that keys are rarely absent.
@@ -166,7 +166,7 @@ fn random_keys_are_the_same_bytes() {
 }
 
 #[test]
-fn ends_of_a_connection_are_compared_as_big_endian_numbers() {
+fn biflow_endpoints_are_compared_as_big_endian_numbers() {
     let function = function(
         "function f; stateful e { key biflow(l4.sport, l4.dport, ip.src, ip.dst, eth.src, eth.dst); states a; reg n: u8; \
          on a stay { n += 1; forward(n); } }",

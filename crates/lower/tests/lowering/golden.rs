@@ -53,7 +53,7 @@ fn listing(program: &Program) -> String {
 }
 
 #[test]
-fn lowered_code_is_as_blessed() {
+fn lowered_code_equals_its_golden() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for name in ["port_knocking", "big_flow"] {
         let source = root.join(format!("../../functions/{name}/{name}.efsm"));

@@ -40,7 +40,7 @@ fn three_hundred_states() {
 }
 
 #[test]
-fn hundreds_of_rows_stay_small_and_right() {
+fn hundreds_of_rows_lower_to_small_correct_code() {
     let mut rng = Rng::from_env(0x726f_7773);
     let mut text = "function f; stateful e { key ip.src; states a, b; reg n: u16; reg m: u16;\n".to_owned();
     let fields = ["l4.sport", "l4.dport", "ip.ttl", "ip.tos", "tcp.window", "icmp.id", "vlan.id", "n", "m"];
@@ -71,7 +71,7 @@ fn hundreds_of_rows_stay_small_and_right() {
 }
 
 #[test]
-fn the_last_moment_and_around_it() {
+fn maximum_times_are_exact() {
     let text = "function f; stateful e { key udp.dport; states a, b; reg n: u8; \
         on a when ip.ttl == 64 && udp.dport == 1 -> b { n = 1; forward(1); } \
         on a when udp.dport == 2 -> b (idle 10ns) { forward(2); } \
@@ -97,7 +97,7 @@ fn the_last_moment_and_around_it() {
 }
 
 #[test]
-fn preloaded_contexts_are_taken_as_they_are() {
+fn preloaded_contexts_are_stored_unchanged() {
     let function = function(
         "function f; stateful e { key udp.dport; size 4; states a, b; reg n: u16 = 7; global g: u32; \
         on a when ip.ttl == 64 && n == 7 stay { forward(1); } \
@@ -126,7 +126,7 @@ fn preloaded_contexts_are_taken_as_they_are() {
     ];
     // State a has an idle timer, b a hard one. A context that no row can produce is rejected.
     for (odd, expected) in [
-        (record(9, 0, NONE, 8, 0), "the period of an idle timer beside its deadline"),
+        (record(9, 0, NONE, 8, 0), "an idle timer with both a period and a deadline"),
         (record(NONE, 0, 7, 8, 0), "no hard timer in a state"),
         (record(NONE, 4, 6, 7, 1), "no idle timer in a state"),
         (record(5, 4, 6, 7, 1), "no idle timer in a state"),
@@ -160,7 +160,7 @@ fn refusal(text: &str) -> LowerError {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_by_name_and_row() {
+fn exceeded_limits_name_the_table_and_row() {
     let keys = "ip.src, ip.dst, ipv6.src, ipv6.dst, eth.src, eth.dst";
     let mut text = "function f;\n".to_owned();
     for i in 0..400 {
@@ -195,7 +195,7 @@ fn what_does_not_fit_is_refused_by_name_and_row() {
 }
 
 #[test]
-fn a_row_with_too_many_values_is_named() {
+fn rows_with_too_many_values_are_reported() {
     let registers: String = (0..56).map(|i| format!("reg r{i}: u64;\n")).collect();
     let turned: String = (0..56).map(|i| format!("r{i} = r{} + r{}; ", (i + 1) % 56, (i + 2) % 56)).collect();
     let text = format!(
@@ -207,7 +207,7 @@ fn a_row_with_too_many_values_is_named() {
 }
 
 #[test]
-fn a_packet_of_ones_own_that_is_too_long_is_named() {
+fn too_long_emitted_packets_are_reported() {
     let fields = |name: char| -> String { (0..31).map(|i| format!("{name}{i}: u64; ")).collect() };
     let [a, b] = ['a', 'b'].map(fields);
     let text = format!(
@@ -222,7 +222,7 @@ fn a_packet_of_ones_own_that_is_too_long_is_named() {
 }
 
 #[test]
-fn frames_grow_by_what_there_is_before_them() {
+fn frame_growth_includes_preceding_elements() {
     // A pushed header that is popped again does not count.
     let growing = |tags: usize| {
         let push = "push vlan(id = 1); ".repeat(tags);
@@ -238,7 +238,7 @@ fn frames_grow_by_what_there_is_before_them() {
 }
 
 #[test]
-fn elements_cannot_hide_among_the_instruments() {
+fn elements_cannot_have_names_of_instruments() {
     for name in ["fl_ports", "fl_seen_0", "fl_mine"] {
         let text =
             format!("function f; stateful {name} {{ key ip.src; states a; reg n; on a stay {{ n += 1; pass; }} }}");
@@ -248,7 +248,7 @@ fn elements_cannot_hide_among_the_instruments() {
 }
 
 #[test]
-fn every_checksum_follows_a_write() {
+fn writes_update_every_checksum() {
     let function = function(
         "function f; stateless e { when ip.src != ip.dst { ip.src = ip.dst; ip.ttl -= 1; udp.sport = 0xfedc; pass; } \
          when icmp.id == 0xffff { icmp.id = 0; pass; } }",

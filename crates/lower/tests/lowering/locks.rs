@@ -26,7 +26,7 @@ enum Value {
     /// Address of a lock cell of an element, given by the offset of the element's locks.
     Cell(u32),
     /// Result of a compare-and-exchange on a cell: zero if the lock was acquired.
-    Answer(u32),
+    CmpXchgResult(u32),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -36,7 +36,7 @@ struct State {
     known: BTreeMap<i64, Value>,
     held: BTreeSet<u32>,
     /// A lock whose compare-and-exchange result has not been tested yet.
-    asked: Option<u32>,
+    pending: Option<u32>,
 }
 
 const FRAME: i64 = 10;
@@ -79,7 +79,8 @@ fn walk(program: &Program) -> Result<Walked, String> {
     let locks_map = program.map_index(LOCKS_MAP).map(|index| index as i32);
     let lock_of =
         |off: u32| tables.iter().flatten().find(|l| (l.offset_bytes..l.offset_bytes + l.len_bytes()).contains(&off));
-    let start = State { at: 0, known: BTreeMap::from([(FRAME, Value::Frame(0))]), held: BTreeSet::new(), asked: None };
+    let start =
+        State { at: 0, known: BTreeMap::from([(FRAME, Value::Frame(0))]), held: BTreeSet::new(), pending: None };
     let (mut todo, mut seen) = (vec![start], HashSet::new());
     let mut walked = Walked::default();
     while let Some(mut s) = todo.pop() {
@@ -94,7 +95,7 @@ fn walk(program: &Program) -> Result<Walked, String> {
         let target = |s: &State| State { at: (at as i64 + 1 + op.distance().unwrap_or(0)) as usize, ..s.clone() };
         match op {
             Op::Exit => {
-                if !s.held.is_empty() || s.asked.is_some() {
+                if !s.held.is_empty() || s.pending.is_some() {
                     return fail("the program ends with a lock");
                 }
                 walked.exits += 1;
@@ -108,11 +109,11 @@ fn walk(program: &Program) -> Result<Walked, String> {
                 let there = target(&s);
                 let (mut zero, mut other) = if cond == Cond::Eq { (there, s) } else { (s, there) };
                 match zero.register(dst) {
-                    Some(Value::Answer(lock)) => {
-                        if zero.asked != Some(lock) {
+                    Some(Value::CmpXchgResult(lock)) => {
+                        if zero.pending != Some(lock) {
                             return fail("an old answer");
                         }
-                        (zero.asked, other.asked) = (None, None);
+                        (zero.pending, other.pending) = (None, None);
                         zero.held.insert(lock);
                         for state in [&mut zero, &mut other] {
                             state.set(dst.number().into(), None);
@@ -136,12 +137,12 @@ fn walk(program: &Program) -> Result<Walked, String> {
                         return fail("takes a lock with other values than 0 and 1");
                     }
                     // Locks are taken in element order, none twice.
-                    if s.held.last().is_some_and(|&last| last >= lock) || s.asked.is_some() {
+                    if s.held.last().is_some_and(|&last| last >= lock) || s.pending.is_some() {
                         return fail("takes locks out of order");
                     }
                     walked.acquired.insert(lock);
-                    s.asked = Some(lock);
-                    s.set(0, Some(Value::Answer(lock)));
+                    s.pending = Some(lock);
+                    s.set(0, Some(Value::CmpXchgResult(lock)));
                 } else {
                     if s.register(src) != Some(Value::Zero) || !s.held.remove(&lock) {
                         return fail("releases what it does not hold");
@@ -225,7 +226,7 @@ fn attached(text: &str) -> Program {
 }
 
 #[test]
-fn every_way_releases_what_it_takes_once() {
+fn every_path_releases_each_lock_once() {
     let mut all = sources();
     files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../functions"), &mut all);
     assert!(all.len() > 20, "{}", all.len());
@@ -252,7 +253,7 @@ fn every_way_releases_what_it_takes_once() {
 }
 
 #[test]
-fn a_forgotten_or_doubled_release_is_seen() {
+fn missing_and_double_releases_are_detected() {
     let text = "stateful a { key ip.src; reg n: u32; states s; on s { n += 1; pass; } otherwise { drop; } }";
     let program = attached(text);
     walk(&program).unwrap();
@@ -271,7 +272,7 @@ fn a_forgotten_or_doubled_release_is_seen() {
 }
 
 #[test]
-fn what_is_not_written_costs_nothing() {
+fn unwritten_tables_need_no_lock() {
     let locks = |text: &str| {
         let program = attached(text);
         walk(&program).unwrap();
@@ -291,7 +292,7 @@ fn what_is_not_written_costs_nothing() {
 /// Updates of one element are not visible before those of the next are done: the second lock is acquired while the
 /// first is held, even if that is the case on some paths only.
 #[test]
-fn locks_are_kept_through_goto() {
+fn locks_are_held_across_goto() {
     let text = "
         stateful a { key ip.src; reg n: u32; states s; on s when tcp.dport == 80 { n += 1; goto c; } on s { n += 2; goto b; } otherwise { goto b; } }
         stateful b { key l4.sport; reg n: u32; states s; on s { n += 1; goto c; } otherwise { pass; } }

@@ -61,15 +61,15 @@ const KEYS: [&str; 10] = [
 
 /// Names that a row may use.
 #[derive(Debug, Clone, Copy)]
-struct Taste {
+struct RowOptions {
     stateful: bool,
     list: usize,
 }
 
-fn atom(rng: &mut Rng, taste: Taste) -> String {
-    match rng.below(if taste.stateful { 10 } else { 6 }) {
+fn atom(rng: &mut Rng, options: RowOptions) -> String {
+    match rng.below(if options.stateful { 10 } else { 6 }) {
         0 => rng.pick(&METADATA).0.to_owned(),
-        1..=3 => rng.pick(FIELDS[taste.list]).to_string(),
+        1..=3 => rng.pick(FIELDS[options.list]).to_string(),
         4 => {
             let any = rng.next_u64() >> rng.below(64);
             rng.pick(&[
@@ -101,28 +101,28 @@ fn atom(rng: &mut Rng, taste: Taste) -> String {
     }
 }
 
-fn expr(rng: &mut Rng, depth: usize, taste: Taste) -> String {
+fn expr(rng: &mut Rng, depth: usize, options: RowOptions) -> String {
     if depth == 0 || rng.chance(1, 3) {
-        return atom(rng, taste);
+        return atom(rng, options);
     }
-    let left = expr(rng, depth - 1, taste);
+    let left = expr(rng, depth - 1, options);
     match rng.below(9) {
         0 => format!("(~{left})"),
         1 => format!("(-{left})"),
-        2 => format!("min({left}, {})", expr(rng, depth - 1, taste)),
-        3 => format!("max({left}, {})", expr(rng, depth - 1, taste)),
-        4 => format!("ror({}, {left})", atom(rng, taste)),
-        5 => format!("ewma({left}, {}, {})", expr(rng, depth - 1, taste), rng.below(64)),
+        2 => format!("min({left}, {})", expr(rng, depth - 1, options)),
+        3 => format!("max({left}, {})", expr(rng, depth - 1, options)),
+        4 => format!("ror({}, {left})", atom(rng, options)),
+        5 => format!("ewma({left}, {}, {})", expr(rng, depth - 1, options), rng.below(64)),
         _ => {
             let op = *rng.pick(&["+", "-", "&", "|", "^", "<<", ">>", "+", "-"]);
-            format!("({left} {op} {})", expr(rng, depth - 1, taste))
+            format!("({left} {op} {})", expr(rng, depth - 1, options))
         }
     }
 }
 
-fn condition(rng: &mut Rng, taste: Taste) -> String {
+fn condition(rng: &mut Rng, options: RowOptions) -> String {
     let not = if rng.chance(1, 3) { "!" } else { "" };
-    let field = *rng.pick(FIELDS[taste.list]);
+    let field = *rng.pick(FIELDS[options.list]);
     match rng.below(14) {
         0 => {
             let (low, high) = (rng.below(128), 128 + rng.below(2000));
@@ -135,15 +135,15 @@ fn condition(rng: &mut Rng, taste: Taste) -> String {
             rng.pick(&["10.0.0.0/30", "2001:db8::/127", "10.0.0.2/32"])
         ),
         3 => format!("{} {} {}", rng.pick(&ADDRESSES), rng.pick(&["==", "!="]), rng.pick(&ADDRESSES)),
-        4 => format!("{not}{}", FLAGS[taste.list]),
+        4 => format!("{not}{}", FLAGS[options.list]),
         5 => {
             let order = rng.pick(&["before", "after"]);
-            format!("{not}({} {order} {})", expr(rng, 1, taste), expr(rng, 1, taste))
+            format!("{not}({} {order} {})", expr(rng, 1, options), expr(rng, 1, options))
         }
         _ => {
             let relation = rng.pick(&["==", "!=", "<", "<=", ">", ">="]);
             let depth = rng.below(3);
-            format!("{} {relation} {}", expr(rng, depth, taste), atom(rng, taste))
+            format!("{} {relation} {}", expr(rng, depth, options), atom(rng, options))
         }
     }
 }
@@ -162,9 +162,9 @@ fn some(rng: &mut Rng, names: &[&'static str], most: usize) -> Vec<&'static str>
 
 fn row(rng: &mut Rng, stateful: bool, is_last: bool, later: &[String]) -> String {
     let mut text = String::new();
-    let taste = Taste { stateful, list: *rng.pick(&[0, 0, 1, 1, 2, 2, 3, 4, 5, 6]) };
+    let options = RowOptions { stateful, list: *rng.pick(&[0, 0, 1, 1, 2, 2, 3, 4, 5, 6]) };
     let least = if is_last { 0 } else { 1 };
-    let conditions: Vec<String> = (0..least + rng.below(2)).map(|_| condition(rng, taste)).collect();
+    let conditions: Vec<String> = (0..least + rng.below(2)).map(|_| condition(rng, options)).collect();
     if stateful {
         text.push_str(&format!("on {}", rng.pick(&["a", "b", "c", "a, b", "b, c", "any", "any", "a"])));
         if !conditions.is_empty() {
@@ -185,17 +185,17 @@ fn row(rng: &mut Rng, stateful: bool, is_last: bool, later: &[String]) -> String
         let names: Vec<&str> = REGISTERS.iter().chain(&GLOBALS).map(|r| r.0).collect();
         for name in some(rng, &names, 4) {
             let initial = REGISTERS.iter().chain(&GLOBALS).find(|r| r.0 == name).map_or(0, |r| r.2);
-            let value = if rng.chance(1, 4) { initial.to_string() } else { expr(rng, 2, taste) };
+            let value = if rng.chance(1, 4) { initial.to_string() } else { expr(rng, 2, options) };
             text.push_str(&format!(" {name} {} {value};", rng.pick(&["=", "=", "+=", "^="])));
         }
     }
     let names: Vec<&str> = METADATA.iter().map(|m| m.0).collect();
     for name in some(rng, &names, 3) {
-        text.push_str(&format!(" {name} = {};", expr(rng, 2, taste)));
+        text.push_str(&format!(" {name} = {};", expr(rng, 2, options)));
     }
     let writes = if rng.chance(1, 2) { 3 } else { 0 };
-    for name in some(rng, WRITABLE[taste.list], writes) {
-        text.push_str(&format!(" {name} {} {};", rng.pick(&["=", "=", "+=", "-="]), expr(rng, 1, taste)));
+    for name in some(rng, WRITABLE[options.list], writes) {
+        text.push_str(&format!(" {name} {} {};", rng.pick(&["=", "=", "+=", "-="]), expr(rng, 1, options)));
     }
     if rng.chance(1, 6) {
         text.push_str(" ip.src = ip.dst; ip.dst = ip.src;");
@@ -208,8 +208,8 @@ fn row(rng: &mut Rng, stateful: bool, is_last: bool, later: &[String]) -> String
         1 => text.push_str(" pass; }"),
         2 => text.push_str(" reply; }"),
         3 | 4 if !later.is_empty() => text.push_str(&format!(" goto {}; }}", goto(rng))),
-        5 => text.push_str(&format!(" forward({}); }}", expr(rng, 1, taste))),
-        _ => text.push_str(&format!(" forward({} & 0x1ff); }}", expr(rng, 1, taste))),
+        5 => text.push_str(&format!(" forward({}); }}", expr(rng, 1, options))),
+        _ => text.push_str(&format!(" forward({} & 0x1ff); }}", expr(rng, 1, options))),
     }
     text
 }

@@ -102,7 +102,7 @@ fn tables(rng: &mut Rng, is_stateful: bool) -> String {
 }
 
 #[test]
-fn random_tables_do_what_the_machine_does() {
+fn random_tables_equal_the_machine() {
     let mut rng = Rng::from_env(0x7461_626c);
     let (mut reached, mut all) = (0, 0);
     for i in 0..24 {
@@ -159,7 +159,7 @@ fn thousands_of_rows_are_searched() {
 
 /// Rows with three conditions and unordered values: the actions of a row are far from the search that selects it.
 #[test]
-fn long_programs_reach_everywhere() {
+fn jumps_of_long_programs_are_in_range() {
     let mut rng = Rng::from_env(0x6661_7200);
     let mut text = "function f; stateless t {\n".to_owned();
     for i in 0..2500 {

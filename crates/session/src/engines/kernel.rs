@@ -3,7 +3,7 @@
 use flowloom_exec::rewrite::RewriteError;
 use flowloom_exec::{ExecError, KernelEngine};
 use flowloom_isa::{Lack, Program};
-use flowloom_lower::Place;
+use flowloom_lower::SourceLine;
 
 use super::{Engine, EngineKind, EngineOptions, Fit, Reason, Started};
 use crate::error::{SessionError, with_causes};
@@ -28,7 +28,8 @@ pub(super) const KIND: EngineKind = EngineKind {
 /// The parts of a function that no kernel can run, with location and reason.
 pub fn kernel_lacks(loaded: &Loaded) -> Option<String> {
     let function = loaded.function()?;
-    let lacks: Vec<String> = flowloom_lower::kernel_lacks(function).iter().map(|lack| lack.render(function)).collect();
+    let lacks: Vec<String> =
+        flowloom_lower::unsupported_by_kernel(function).iter().map(|lack| lack.render(function)).collect();
     (!lacks.is_empty()).then(|| lacks.join("; "))
 }
 
@@ -134,7 +135,7 @@ fn with_place(loaded: &Loaded, error: &ExecError) -> String {
     let (ExecError::Load { action, .. }, Some(function)) = (error, loaded.function()) else { return reason };
     let element = function.elements.iter().find(|element| action.ends_with(&format!("map `{}`", element.name)));
     match element {
-        Some(element) => format!("{reason}; the table of {}", Place::of(&function.source, element.span)),
+        Some(element) => format!("{reason}; the table of {}", SourceLine::of(&function.source, element.span)),
         None => reason,
     }
 }

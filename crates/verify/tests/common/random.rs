@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use flowloom_efsm::Machine;
 use flowloom_efsm::model::Function;
-use flowloom_lower::{LowerOptions, kernel_lacks, lower};
+use flowloom_lower::{LowerOptions, lower, unsupported_by_kernel};
 use flowloom_verify::{
     Arrival, Hits, RandomFunctions, Reach, Report, ShrinkOptions, Stimulus, StimulusCounts, StimulusOptions, compare,
     shrink,
@@ -94,7 +94,7 @@ pub fn compare_all(
         Err(error) => return vec![("lower", Err(error.to_string()))],
     };
     let options = engines::options(function, &program);
-    let kernel = kernel && kernel_lacks(function).is_empty();
+    let kernel = kernel && unsupported_by_kernel(function).is_empty();
     let mut reports = Vec::new();
     for (name, engine) in engines::targets(&program, kernel) {
         let mut machine = Machine::new(Arc::clone(function));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use flowloom_efsm::Machine;
 use flowloom_efsm::model::Function;
-use flowloom_lower::kernel_lacks;
+use flowloom_lower::unsupported_by_kernel;
 use flowloom_verify::{Arrival, CompareOptions, Point, Reached, Stimulus, StimulusOptions, What, compare};
 
 use super::engines;
@@ -147,7 +147,7 @@ impl Shipped {
     /// Reason why the kernel cannot run it, if it cannot.
     pub fn no_kernel(&self) -> Option<String> {
         let function = &self.variants[0].function;
-        kernel_lacks(function).first().map(|lack| lack.render(function))
+        unsupported_by_kernel(function).first().map(|lack| lack.render(function))
     }
 
     fn rare(&self, point: &Point) -> Option<&'static Rare> {
@@ -189,7 +189,7 @@ pub fn verify(variant: &Variant, packets: &[Arrival], kernel: bool, reached: &mu
     let program = engines::program(function);
     let options = engines::options(function, &program);
     let mut compared = Vec::new();
-    for (engine, target) in engines::targets(&program, kernel && kernel_lacks(function).is_empty()) {
+    for (engine, target) in engines::targets(&program, kernel && unsupported_by_kernel(function).is_empty()) {
         let name = format!("{} ({}) on {engine}", function.name, variant.params);
         let mut target = target.unwrap_or_else(|error| panic!("{name}: {error}"));
         let mut machine = Machine::new(Arc::clone(function));
