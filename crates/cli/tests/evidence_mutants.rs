@@ -1,0 +1,17 @@
+//! Planted faults. Start with `make evidence ONLY=mutants`.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
+
+mod common;
+
+use std::process::Command;
+
+use common::top;
+
+/// Every fault of the lists `crates/*/mutants.toml`, planted one at a time in a copy of the sources (scripts/mutants), makes
+/// a test fail, which is named; without them these tests pass.
+#[test]
+#[ignore = "minutes"]
+fn evidence_mutants() {
+    let status = Command::new(top().join("scripts/mutants")).status().unwrap();
+    assert!(status.success(), "a fault is not found");
+}
