@@ -20,7 +20,7 @@ run: ## build, make traffic, run a function on it, compare the engines (no root 
 	$(FLOWLOOM) run $(FUNCTION) -r $(DEMO)/knock.pcap -w $(DEMO)/passed.pcapng
 	$(FLOWLOOM) verify $(FUNCTION) -r $(DEMO)/knock.pcap --targets available
 
-test: ## run every test; ends with `N passed, N failed, N skipped`
+test: ## lint and run every test; ends with `N passed, N failed, N skipped`
 	@scripts/test --self-check
 	@scripts/deps || test $$? -eq 3
 	@scripts/test
@@ -31,9 +31,8 @@ evidence: ## run the long proofs, record them in docs/evidence (ONLY=id for one)
 soak: ## compare random functions on all engines for FLOWLOOM_SOAK_SECONDS (600)
 	@scripts/evidence --soak
 
-lint: ## formatting and clippy, warnings are errors
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+lint: ## formatting, clippy, rustdoc, fuzz targets; warnings are errors
+	@scripts/test --lint
 
 fmt: ## format the sources
 	$(CARGO) fmt --all

@@ -27,7 +27,7 @@
 //! unlike a real one, so verify the program before it is rewritten.
 //!
 //! All clocks read `now`; a jiffy is 4 ms of it. Redirects through a CPU map are logged as the port of a CPU. Redirect
-//! maps are replaced by shadows ([`plan`]). Route lookups use the kernel's interface indices. Maps that need them have
+//! maps are replaced by shadows (`plan`). Route lookups use the kernel's interface indices. Maps that need them have
 //! two logs: the lengths of perf events, which the kernel rounds up, and the deletions from LRU tables. Atomic
 //! operations on the stack are guarded against a bug of verifiers (`fetch`). The egress port of a devmap program is 0,
 //! as in every engine.
