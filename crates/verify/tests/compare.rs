@@ -1,7 +1,5 @@
 //! Comparison and shrinking, on engines with deliberate differences.
 
-mod common;
-
 use std::collections::BTreeMap;
 
 use flowloom_engine::{
@@ -184,6 +182,65 @@ fn records_for_user_space_are_compared() {
     assert_eq!((disagreement.kind, disagreement.position), (Kind::Events, Some(6)));
     let text = disagreement.to_string();
     assert!(text.contains("2 bytes through `heard` on CPU 0"), "{text}");
+}
+
+/// Bytes of each packet, record, key and value of [`Long`].
+const LONG: usize = 1514;
+
+/// An engine of long packets, records, keys and values. The byte `wrong` is another one in the part of that kind; for
+/// [`Kind::State`], in the value, and from [`LONG`] on in the key.
+struct Long {
+    wrong: Option<(Kind, usize)>,
+}
+
+impl Long {
+    fn part(&self, kind: Kind, first: usize) -> Vec<u8> {
+        let mut bytes = vec![7; LONG];
+        if let Some((wrong, at)) = self.wrong
+            && wrong == kind
+            && let Some(byte) = at.checked_sub(first).and_then(|at| bytes.get_mut(at))
+        {
+            *byte ^= 1;
+        }
+        bytes
+    }
+}
+
+impl Datapath for Long {
+    fn name(&self) -> &str {
+        "long"
+    }
+
+    fn bind_ports(&mut self, _: &Ports) {}
+
+    fn process(&mut self, packet: &Packet<'_>, _choices: &Choices) -> Result<Outcome, EngineError> {
+        let events = vec![Event { map: "heard".into(), cpu: 0, bytes: self.part(Kind::Events, 0) }];
+        Ok(Outcome { events, ..Outcome::sent(Verdict::Pass, packet.port, self.part(Kind::Bytes, 0)) })
+    }
+
+    fn sweep(&mut self, _now_ns: u64) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, EngineError> {
+        let entries = MapState::from([(self.part(Kind::State, LONG), self.part(Kind::State, 0))]);
+        Ok(Snapshot { maps: BTreeMap::from([("table".into(), entries)]), ..Snapshot::default() })
+    }
+
+    fn restore(&mut self, _: &Snapshot) -> Result<(), EngineError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn every_byte_of_packets_records_keys_and_values_is_compared() {
+    let options = CompareOptions::default();
+    let bytes = (0..LONG).flat_map(|at| [(Kind::Bytes, at), (Kind::Events, at)]);
+    for wrong in bytes.chain((0..2 * LONG).map(|at| (Kind::State, at))) {
+        let (mut right, mut target) = (Long { wrong: None }, Long { wrong: Some(wrong) });
+        let report = compare(&mut right, &mut target, &packets(1), &options).expect("runs");
+        assert_eq!(report.disagreement.map(|found| found.kind), Some(wrong.0), "byte {}", wrong.1);
+    }
 }
 
 #[test]
