@@ -7,7 +7,7 @@ use object::LittleEndian;
 use object::elf;
 use object::read::elf::{FileHeader as _, SectionHeader as _, Sym as _};
 
-use super::read::ReadFault;
+use super::error::ReadFault;
 
 const LE: LittleEndian = LittleEndian;
 /// The longest name of a section or symbol; the kernel's own symbols have up to 512 bytes.

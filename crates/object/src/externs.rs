@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use super::error::ReadFault;
 use super::names;
-use super::read::ReadFault;
 use flowloom_isa::Want;
 use flowloom_isa::btf::{Btf, Type};
 

@@ -27,6 +27,7 @@
 mod adapt;
 mod code;
 mod container;
+mod error;
 mod externs;
 mod link;
 mod maps;
@@ -39,7 +40,8 @@ mod write;
 
 pub use adapt::{Kernel, KernelTypeIndex};
 pub use code::CodeError;
-pub use read::{Object, ReadError, ReadFault, Refused, Unread, read, read_as, read_with};
+pub use error::{ReadError, ReadFault, Refused, Unread};
+pub use read::{Object, read, read_as, read_with};
 pub use shapes::{MapShape, map_shapes};
 pub use write::{KernelTypes, WriteError, declared_types, kernel_types, write};
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::container::{Budget, Container, Place};
-use super::read::{ReadError, ReadFault};
+use super::error::{ReadError, ReadFault};
 use super::{DataKind, names};
 use flowloom_isa::btf::{Btf, Form, SecVar, Shape, Type, TypeId};
 

@@ -1,5 +1,6 @@
 //! The access of a CO-RE relocation, in the object's own types.
 
+use super::names::{essential, type_name};
 use flowloom_isa::btf::{Btf, BtfError, CoreRecord, Type, TypeId};
 
 /// The longest access; the kernel's libraries accept 64.
@@ -193,8 +194,8 @@ impl Access {
 
     /// The name of the root type, without flavour.
     pub(super) fn name<'b>(&self, btf: &'b Btf) -> Result<&'b [u8], BtfError> {
-        let name = btf.get(self.root).and_then(super::type_name);
-        Ok(name.map(|name| btf.name_bytes(name)).transpose()?.map_or(&[][..], super::essential))
+        let name = btf.get(self.root).and_then(type_name);
+        Ok(name.map(|name| btf.name_bytes(name)).transpose()?.map_or(&[][..], essential))
     }
 
     /// The name of the enumerator, without flavour.
@@ -204,7 +205,7 @@ impl Access {
             Some(Type::Enum64 { values, .. }) => values.get(self.value).map(|value| value.0),
             _ => None,
         };
-        Ok(name.map(|name| btf.name_bytes(name)).transpose()?.map_or(&[][..], super::essential))
+        Ok(name.map(|name| btf.name_bytes(name)).transpose()?.map_or(&[][..], essential))
     }
 
     /// A description for messages: ``offset of `xdp_md.data` ``.

@@ -1,7 +1,7 @@
 //! The value of a CO-RE relocation.
 
-use super::AdaptFault;
 use super::access::{Access, Kind, Step};
+use super::fault::AdaptFault;
 use flowloom_isa::btf::{Btf, Type, TypeId};
 
 /// A value, and for the offset of a field the field itself.

@@ -1,8 +1,8 @@
 //! The same access in the types of a kernel.
 
-use super::AdaptFault;
 use super::access::{Access, Kind, Step, elements_further, further};
-use super::essential;
+use super::fault::AdaptFault;
+use super::names::{essential, type_name};
 use flowloom_isa::btf::{Btf, Composite, Member, Name, Type, TypeId};
 
 /// The depth to which types are compared.
@@ -157,7 +157,7 @@ impl<'a> Search<'a> {
                 self.fields_fit(*a, *b, deeper)?
             }
             (Some(a), Some(b)) if is_enum(a) && is_enum(b) || is_forward(a) && is_forward(b) => {
-                let (a, b) = (super::type_name(a).unwrap_or_default(), super::type_name(b).unwrap_or_default());
+                let (a, b) = (type_name(a).unwrap_or_default(), type_name(b).unwrap_or_default());
                 a == Name(0) || b == Name(0) || self.same_name(a, b)?
             }
             _ => false,
@@ -205,7 +205,7 @@ impl<'a> Search<'a> {
         let (a, b) = (self.local.get(self.local.resolve(local)?), self.kernel.get(self.kernel.resolve(kernel)?));
         let Some(deeper) = depth.checked_sub(1) else { return Ok(false) };
         let (Some(a), Some(b)) = (a, b) else { return Ok(a.is_none() && b.is_none()) };
-        if let (Some(a), Some(b)) = (super::type_name(a), super::type_name(b))
+        if let (Some(a), Some(b)) = (type_name(a), type_name(b))
             && !matches!(self.local.get(local), Some(Type::Int { .. }))
             && !self.same_name(a, b)?
         {

@@ -16,7 +16,9 @@
 
 mod access;
 mod answer;
+mod fault;
 mod find;
+mod names;
 mod patch;
 #[cfg(test)]
 mod tests;
@@ -25,15 +27,12 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use super::read::ReadFault;
-pub(super) use access::AccessFault;
 use answer::Answer;
+use fault::{AdaptFault, MAX_WORK};
 use flowloom_isa::Want;
-use flowloom_isa::btf::{Btf, BtfError, CoreRecord, Name, Type, TypeId};
+use flowloom_isa::btf::{Btf, BtfError, CoreRecord, Name, TypeId};
+use names::{essential, type_name};
 pub(super) use patch::{poison, put};
-
-/// The budget of visited members for one object; no real one comes near.
-const MAX_WORK: u64 = 100_000_000;
 
 /// The types of a kernel.
 #[derive(Debug)]
@@ -78,26 +77,6 @@ fn hash(name: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);
     hasher.finish()
-}
-
-/// The name of a named type.
-fn type_name(ty: &Type) -> Option<Name> {
-    match ty {
-        Type::Int { name, .. }
-        | Type::Enum { name, .. }
-        | Type::Enum64 { name, .. }
-        | Type::Fwd { name, .. }
-        | Type::Typedef { name, .. }
-        | Type::Float { name, .. } => Some(*name),
-        Type::Struct(composite) | Type::Union(composite) => Some(composite.name),
-        _ => None,
-    }
-}
-
-/// A name without its flavour: `task_struct___old` is another version of `task_struct`.
-fn essential(name: &[u8]) -> &[u8] {
-    let flavour = name.windows(5).rposition(|w| &w[1..4] == b"___" && w[0] != b'_' && w[4] != b'_');
-    flavour.map_or(name, |at| &name[..=at])
 }
 
 /// Provides the types of a kernel, or the reason why there are none.
@@ -166,27 +145,6 @@ impl<'a> Adapter<'a> {
             Some(answer) => Ok(Ok(answer)),
             None if local.kind.may_be_absent() => Ok(Ok(Answer::absent(before))),
             None => want("the kernel has none of this name and shape".to_owned()),
-        }
-    }
-}
-
-/// Why a record is invalid.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum AdaptFault {
-    #[error(transparent)]
-    Access(#[from] AccessFault),
-    #[error(transparent)]
-    Btf(#[from] BtfError),
-    #[error("adaptations need more than {MAX_WORK} steps")]
-    Work,
-}
-
-impl AdaptFault {
-    /// As an error of the object, which only an exceeded budget is; others are errors of a program.
-    pub(super) fn of_object(self) -> Result<ReadFault, String> {
-        match self {
-            AdaptFault::Work => Ok(ReadFault::TooLarge { what: "adaptations", limit: MAX_WORK }),
-            other => Err(other.to_string()),
         }
     }
 }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::{Draft, Linker};
 use crate::container::{Budget, Place, Section, SectionKind, SymbolKind};
+use crate::error::{ReadFault, Unread};
 use crate::maps::Maps;
-use crate::read::{ReadFault, Unread};
 use crate::{DataKind, bytes_of, names};
 use flowloom_isa::Want;
 

@@ -9,8 +9,8 @@ use std::collections::{HashMap, HashSet};
 use crate::bytes_of;
 use crate::code;
 use crate::container::{Container, Place, Section, SectionKind, Symbol, SymbolKind};
+use crate::error::ReadFault;
 use crate::names;
-use crate::read::ReadFault;
 use flowloom_isa::insn::{Insn, call, class, jmp};
 
 /// A function of the object.

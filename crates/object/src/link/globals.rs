@@ -1,7 +1,7 @@
 //! Global functions: linkage and argument types, from the types of an object.
 
 use super::Linker;
-use crate::read::ReadFault;
+use crate::error::ReadFault;
 use flowloom_isa::btf::{Btf, BtfError, Linkage, Type, TypeId};
 use flowloom_isa::{ArgumentKind, GlobalArgument, GlobalFunction, UnknownArgument};
 

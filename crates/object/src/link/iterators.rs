@@ -19,7 +19,7 @@
 //! # Source
 //! Linux, `kernel/bpf/bpf_iter.c`.
 
-use super::MAX_SLOTS;
+use crate::MAX_SLOTS;
 use flowloom_isa::asm::assemble;
 use flowloom_isa::splice::spliced;
 use flowloom_isa::{Insn, Program, Want};

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::{Function, Linker};
-use crate::read::ReadFault;
+use super::Linker;
+use super::functions::Function;
+use crate::error::ReadFault;
 use flowloom_isa::ProgramKind;
 use flowloom_isa::btf::{Btf, Type, TypeId};
 

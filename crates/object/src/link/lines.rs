@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::Linker;
 use crate::container::Budget;
-use crate::read::ReadFault;
+use crate::error::ReadFault;
 use flowloom_isa::LineInfo;
 use flowloom_isa::btf::{Btf, Ext, LineRecord};
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use super::{Draft, Linker, code, dead};
 use crate::container::Budget;
+use crate::error::ReadFault;
 use crate::maps::ObjectMap;
-use crate::read::ReadFault;
 use flowloom_context::StateSuccessor;
 use flowloom_isa::MapKind;
 use flowloom_isa::insn::{Insn, imm64};

@@ -2,9 +2,9 @@
 
 use super::Linker;
 use crate::container::{Place, Relocation, SectionKind, Symbol};
+use crate::error::ReadFault;
 use crate::externs::Extern;
 use crate::maps::Found;
-use crate::read::ReadFault;
 use flowloom_isa::Want;
 use flowloom_isa::insn::{Insn, call, class, imm64, jmp};
 

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::special::Finder;
 use super::{Maps, ObjectMap, Variables, want_of_field};
 use crate::container::{Budget, Container, Place, SectionKind};
-use crate::read::ReadFault;
+use crate::error::ReadFault;
 use crate::{DataKind, names};
 use flowloom_isa::MapKind;
 use flowloom_isa::Want;

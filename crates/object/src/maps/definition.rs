@@ -1,8 +1,9 @@
 //! One definition of `.maps`: `struct { __uint(type, …); __type(key, …); … } NAME SEC(".maps")`.
 
+use super::entries::settle;
 use super::special::Finder;
 use crate::bytes_of;
-use crate::read::ReadFault;
+use crate::error::ReadFault;
 use flowloom_isa::MapDef;
 use flowloom_isa::MapKind;
 use flowloom_isa::btf::{Btf, Composite, Type, TypeId};
@@ -178,7 +179,7 @@ impl Reader<'_> {
         out.def.name = self.map.to_owned();
         out.def.key_bytes = self.key.bytes.unwrap_or(0);
         out.def.value_bytes = self.value.bytes.unwrap_or(0);
-        out.notes.extend(super::settle(&mut out.def));
+        out.notes.extend(settle(&mut out.def));
         Ok(out)
     }
 }

@@ -11,8 +11,9 @@
 //! symbol or, if the symbol has none, extends to the next one. Of other sizes the five numbers are read: some loaders
 //! have structures of their own (`pinning` and a name space, 280 bytes), and a note says what is ignored.
 
+use super::entries::settle;
 use crate::container::{Container, Place, SectionKind, SymbolKind};
-use crate::read::ReadFault;
+use crate::error::ReadFault;
 use crate::{bytes_of, names};
 use flowloom_isa::MapKind;
 use flowloom_isa::{MapDef, Member};
@@ -113,7 +114,7 @@ fn definitions<'a>(container: &Container<'a>, number: usize, out: &mut Vec<Raw<'
 
 fn legacy(raw: &Raw<'_>, all: &[Raw<'_>], first: usize) -> Result<Legacy, ReadFault> {
     let mut def = plain(raw);
-    let mut notes: Vec<String> = super::settle(&mut def).into_iter().collect();
+    let mut notes: Vec<String> = settle(&mut def).into_iter().collect();
     let fail =
         |what: &str, why: String| Err(ReadFault::Definition { map: raw.name.to_owned(), what: what.to_owned(), why });
     if def.kind.is_of_maps() {
@@ -134,7 +135,7 @@ fn legacy(raw: &Raw<'_>, all: &[Raw<'_>], first: usize) -> Result<Legacy, ReadFa
         if let Some(inner) = inner {
             let mut inner = plain(inner);
             // Notes about it belong to its own definition.
-            let _ = super::settle(&mut inner);
+            let _ = settle(&mut inner);
             if inner.kind.is_of_maps() {
                 return fail("inner map", format!("`{}` is a map of maps itself", inner.name));
             }

@@ -2,6 +2,7 @@
 
 mod data;
 mod definition;
+mod entries;
 mod legacy;
 mod special;
 
@@ -9,27 +10,13 @@ use flowloom_isa::limits::MAX_MAPS;
 use std::collections::{HashMap, HashSet};
 
 use super::container::{Budget, Container, Place, SectionKind, SymbolKind};
+use super::error::ReadFault;
 use super::names;
-use super::read::ReadFault;
 use super::sidecar::{self, Sidecar};
-use flowloom_isa::MapKind;
 use flowloom_isa::Want;
 use flowloom_isa::btf::{Btf, Linkage, SecVar, Type};
 use flowloom_isa::{MapDef, Member};
 use special::Finder;
-
-/// The number of entries of a map whose definition leaves it to user space, which often sets it to the number of CPUs.
-/// One number for all machines makes the function the same everywhere.
-const UNSAID_ENTRIES: u32 = 1024;
-
-/// The same for a CPU map: no kernel is built for fewer CPUs than this, and none accepts more entries than it has CPUs.
-const UNSAID_CPUS: u32 = 64;
-
-/// The same for a ring buffer, in bytes.
-const UNSAID_RING_BYTES: u32 = 256 << 10;
-
-/// The size of a page, the unit of ring buffers in the kernel.
-const PAGE_BYTES: u32 = 4096;
 
 /// The target of a relocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,28 +51,6 @@ pub(super) struct Maps {
     sections: HashMap<usize, usize>,
     /// The map of the kernel's configuration settings.
     pub(super) settings: Option<usize>,
-}
-
-/// Completes a definition as loaders do, with numbers that do not depend on the machine; returns a note about them.
-fn settle(def: &mut MapDef) -> Option<String> {
-    let unsaid = match def.kind {
-        MapKind::Other(_) => return None,
-        MapKind::RingBuf => UNSAID_RING_BYTES,
-        MapKind::Cpumap => UNSAID_CPUS,
-        _ => UNSAID_ENTRIES,
-    };
-    if def.max_entries == 0 {
-        def.max_entries = unsaid;
-        return Some(format!("map `{}` leaves its number of entries to user space: {unsaid} are taken", def.name));
-    }
-    if def.kind == MapKind::RingBuf {
-        // A power of two of whole pages; what exceeds 32 bits is refused later.
-        let pages = def.max_entries.div_ceil(PAGE_BYTES).checked_next_power_of_two();
-        if let Some(bytes) = pages.and_then(|pages| pages.checked_mul(PAGE_BYTES)) {
-            def.max_entries = bytes;
-        }
-    }
-    None
 }
 
 impl Maps {
