@@ -1,12 +1,13 @@
 //! Branches: which edges are feasible, and how the condition refines the state.
 
 use super::number::{Range, compare};
+use super::path::{Next, Path};
 use super::proof::Ways;
 use super::refusal::Unsafe;
-use super::state::State;
-use super::step::{MAX_PACKET_BYTES, Second};
+use super::state::{MAX_PACKET_BYTES, State};
+use super::step::Second;
 use super::value::{Address, Number, Region, Value};
-use super::walk::{Next, Path, Walk};
+use super::walk::Walk;
 use flowloom_isa::op::{Cond, Operand, Reg, Width};
 
 /// The operands of a branch.

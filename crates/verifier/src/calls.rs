@@ -4,13 +4,14 @@ use std::ops::Range;
 
 use super::expected::Expected;
 use super::number::Range as Numbers;
+use super::path::{Next, Path};
 use super::proof::{Contents, Lookup, Sink, Touch};
 use super::refusal::Unsafe;
 use super::stack::{Byte, Loaded};
 use super::state::{Held, Locked};
 use super::text;
 use super::value::{Address, Gone, MapId, Number, Region, Value};
-use super::walk::{Next, Path, Walk};
+use super::walk::Walk;
 use flowloom_isa::MapKind;
 use flowloom_isa::helpers::{self, Parameter, Returns, Usage};
 use flowloom_isa::insn::helper;

@@ -12,12 +12,13 @@ use std::collections::HashMap;
 
 use super::marks::{Marks, Place};
 use super::origin::Origins;
+use super::path::{NONE, Path};
 use super::refusal::Unsafe;
 use super::stack;
 use super::state::State;
 use super::trips::{Loop, Trips};
 use super::value::{Number, Value};
-use super::walk::{NONE, Path, Walk};
+use super::walk::Walk;
 use super::within::{Comparison, Mode};
 use flowloom_isa::op::Op;
 

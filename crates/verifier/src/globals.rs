@@ -13,15 +13,16 @@
 //! # Source
 //! [Linux kernel/bpf/verifier.c `do_check_subprogs`, `btf_check_func_arg_match`]
 
-use super::Options;
 use super::expected::Expected;
 use super::live;
 use super::number::Range;
+use super::options::Options;
+use super::path::Path;
 use super::proof::{Proof, Touch};
 use super::refusal::{Refusal, Unsafe};
 use super::state::State;
 use super::value::{Address, Region, Value};
-use super::walk::{Path, Walk};
+use super::walk::Walk;
 use flowloom_isa::Program;
 use flowloom_isa::helpers;
 use flowloom_isa::insn::helper;

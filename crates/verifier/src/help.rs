@@ -2,8 +2,7 @@
 
 use super::expected::Expected;
 use super::refusal::Unsafe;
-use super::state::State;
-use super::step::MAX_PACKET_BYTES;
+use super::state::{MAX_PACKET_BYTES, State};
 use super::text;
 use super::value::{Address, Gone, Number, Region, Stale, Value};
 use flowloom_isa::insn::{call, class, helper, jmp};

@@ -28,7 +28,9 @@ mod live;
 mod marks;
 mod memory;
 mod number;
+mod options;
 mod origin;
+mod path;
 mod proof;
 mod refusal;
 mod rounds;
@@ -46,27 +48,10 @@ mod within;
 
 pub use expected::Expected;
 use flowloom_isa::{Program, ProgramError, decoded};
+pub use options::Options;
 pub use proof::{Bytes, Contents, Known, Lookup, Memory, Proof, Sink, Touch, Ways};
 pub use refusal::{Before, Leg, Refusal, Turn, Unsafe};
 pub use value::MapId;
-
-/// Options of the verifier.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
-    /// The budget of walked instructions, over all paths.
-    pub limit: u64,
-    /// Whether paths are pruned at verified states. Without pruning every path is walked to its exit: this is the
-    /// oracle for pruned walks, and too slow for all but small programs. Iterations of callbacks and of `may_goto` are
-    /// pruned nevertheless.
-    pub prune: bool,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        // The kernel's budget.
-        Options { limit: 1_000_000, prune: true }
-    }
-}
 
 /// Why a program is not verified.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -3,12 +3,13 @@
 use super::expected::Expected;
 use super::marks::Place;
 use super::number::Range;
+use super::path::Path;
 use super::proof::{Contents, Memory, Sink, Touch, alignment};
 use super::refusal::Unsafe;
 use super::stack::{self, Byte, Loaded, SLOT_BYTES};
 use super::text;
 use super::value::{Address, MapId, Number, Region, Value};
-use super::walk::{Path, Walk};
+use super::walk::Walk;
 use flowloom_isa::ProgramKind;
 use flowloom_isa::op::{AtomicOp, Reg, Size, Width};
 use flowloom_isa::{BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG};

@@ -10,10 +10,11 @@
 //! ```
 
 use super::number::Range;
+use super::path::{Begun, Next, Path};
 use super::refusal::Unsafe;
 use super::state::State;
 use super::value::{Address, Gone, MapId, Number, Region, Value};
-use super::walk::{Next, Path, Walk};
+use super::walk::Walk;
 use flowloom_isa::op::Reg;
 
 /// The greatest trip count of `loop`.
@@ -21,17 +22,6 @@ const MOST_ROUNDS: u64 = 1 << 23;
 
 /// The most earlier iterations that one is compared with.
 const ROUNDS_COMPARED: usize = 4;
-
-/// The beginning of an iteration.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Begun {
-    /// The call, or the `may_goto`.
-    pub(super) at: usize,
-    /// The checkpoint.
-    pub(super) state: u32,
-    /// The frame depth.
-    pub(super) depth: usize,
-}
 
 impl Path {
     /// The helper call comes to the next iteration.

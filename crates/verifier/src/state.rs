@@ -6,6 +6,8 @@ use super::value::{Address, Number, Region, Value};
 pub(super) use flowloom_isa::limits::MAX_FRAMES;
 /// `r0` to `r10`.
 pub(super) const REGISTERS: usize = 11;
+/// The longest packet in bytes.
+pub(super) const MAX_PACKET_BYTES: u64 = 0xffff;
 
 /// A frame.
 #[derive(Debug, Clone)]

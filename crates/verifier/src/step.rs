@@ -3,17 +3,16 @@
 use super::expected::Expected;
 use super::marks::Place;
 use super::number::{Range, arithmetic};
+use super::path::{Next, Path};
 use super::refusal::Unsafe;
 use super::state::Frame;
 use super::text;
 use super::value::{Address, Link, MapId, Number, Region, Room, Value};
-use super::walk::{Next, Path, Walk};
+use super::walk::Walk;
 use flowloom_isa::op::{AluOp, Op, Operand, Reg, Size, Width};
 
 /// The bound of offsets, so that sums do not overflow [Linux BPF_MAX_VAR_OFF].
 const MAX_OFFSET: i64 = 1 << 29;
-/// The longest packet in bytes.
-pub(super) const MAX_PACKET_BYTES: u64 = 0xffff;
 
 /// A source operand: its value, and whether it is an immediate.
 #[derive(Clone, Copy)]

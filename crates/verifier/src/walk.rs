@@ -11,26 +11,23 @@
 
 use std::collections::HashMap;
 
-use super::Options;
 use super::checkpoints::Checkpoint;
 use super::cycles::Timed;
 use super::live::Live;
-use super::marks::{Marks, Place};
 use super::number::Range;
+use super::options::Options;
 use super::origin::{Origin, Origins};
+use super::path::{Next, Path};
 use super::proof::{Known, Proof};
 use super::refusal::{Refusal, Unsafe};
-use super::rounds::Begun;
 use super::route::Way;
 use super::state::State;
 use super::text;
-use super::trips::{Loop, Trips};
+use super::trips::Loop;
 use super::value::{Number, Value};
 use flowloom_isa::Program;
-use flowloom_isa::op::{Op, Reg};
+use flowloom_isa::op::Op;
 
-/// No checkpoint, no branch.
-pub(super) const NONE: u32 = u32::MAX;
 /// The most pending paths.
 const MAX_PENDING: usize = 8192;
 /// The least distance of checkpoints, so that straight code has none.
@@ -38,34 +35,6 @@ const APART: (u32, u32) = (8, 2);
 /// Before this many instructions without a branch or join point a state is saved however near the last one is: a later
 /// path would walk all of them before it meets another state.
 const LONG_RUN: usize = 64;
-
-/// Where a path continues.
-pub(super) enum Next {
-    At(usize),
-    End,
-}
-
-/// A path that is being walked.
-#[derive(Debug, Clone)]
-pub(super) struct Path {
-    pub(super) state: State,
-    /// Its last checkpoint.
-    pub(super) parent: u32,
-    /// The places written since.
-    pub(super) written: Marks,
-    /// Its last branch.
-    turn: u32,
-    /// The trip counts of the loops that it is in.
-    pub(super) trips: Trips,
-    /// Instructions and jumps since its last checkpoint.
-    pub(super) since: (u32, u32),
-    /// The iterations begun of loops that the kernel bounds, not the program.
-    pub(super) rounds: u64,
-    /// The beginning of the latest ones.
-    pub(super) begun: Vec<Begun>,
-    /// Whether it returns to a call that begins the next iteration.
-    pub(super) is_again: bool,
-}
 
 /// The verification of a program.
 pub(super) struct Walk<'p> {
@@ -275,45 +244,6 @@ impl<'p> Walk<'p> {
         }
         steps.reverse();
         Way { program: self.program, code: self.code, state: &path.state, steps: &steps }.refusal(what)
-    }
-}
-
-impl Path {
-    /// A path at its start.
-    pub(super) fn starting(state: State) -> Path {
-        Path {
-            state,
-            parent: NONE,
-            written: Marks::default(),
-            turn: NONE,
-            trips: Trips::default(),
-            since: (0, 0),
-            rounds: 0,
-            begun: Vec::new(),
-            is_again: false,
-        }
-    }
-
-    pub(super) fn depth(&self) -> usize {
-        self.state.depth()
-    }
-
-    /// Writes a register of the current frame.
-    pub(super) fn set(&mut self, register: Reg, value: Value) {
-        let number = usize::from(register.number());
-        self.written.add(Place::Register { frame: self.depth(), number });
-        self.state.frame_mut().registers[number] = value;
-    }
-
-    /// Records a write of a whole register or slot.
-    pub(super) fn overwritten(&mut self, place: Place) {
-        self.written.add(place);
-    }
-
-    /// A function begins in the current frame.
-    pub(super) fn entered(&mut self) {
-        let frame = self.depth();
-        self.written.add_frame(frame);
     }
 }
 
