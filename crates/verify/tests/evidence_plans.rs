@@ -28,7 +28,7 @@ const ENOUGH: usize = 14;
 /// Every classical program, as clang compiles it for the oldest and for a newer instruction set, and every function of
 /// the repository has a plan in which the checker finds no fault, or is refused with its line, the reason and a
 /// workaround. Prints stages, cycles, the scheme of each map, and the seconds that the dataflow, all passes and the
-/// plan take together, the median of three.
+/// plan take together, the median of three. The seconds decide nothing; programs that take two or more are listed.
 #[test]
 #[ignore = "a minute"]
 fn evidence_plans() {
