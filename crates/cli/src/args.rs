@@ -47,12 +47,12 @@ pub(crate) enum Verb {
                             flowloom run functions/udp_firewall/udp_firewall.efsm -i inside -i outside"
     )]
     Run(RunArgs),
-    /// Say what a function is and where it runs, and why not
+    /// Describe a function, the targets that it runs on, and why not on others
     #[command(after_help = "Examples:\n  flowloom check functions/big_flow/big_flow.efsm --stats\n  \
                             flowloom check functions/flowlet/flowlet.efsm --target interp\n  \
                             flowloom check prog.o --target kernel")]
     Check(CheckArgs),
-    /// Run targets side by side with the reference and shrink a disagreement; explore objects
+    /// Compare targets with the reference and shrink a disagreement; explore objects
     #[command(
         after_help = "Examples:\n  flowloom verify functions/big_flow/big_flow.efsm -r in.pcap --targets interp,kernel\n  \
                             flowloom verify functions/big_flow/big_flow.efsm --packets 100000 --require-coverage 100\n  \
@@ -60,7 +60,7 @@ pub(crate) enum Verb {
                             flowloom verify prog.o --program rx -r case.pcapng --state-in case.state.json --seed 1"
     )]
     Verify(VerifyArgs),
-    /// Play the scenarios of functions on every engine
+    /// Run the scenarios of functions on every engine
     #[command(after_help = "Examples:\n  flowloom test functions/\n  \
                             flowloom test functions/port_knocking --engine machine,kernel --require-coverage")]
     Test(TestArgs),
@@ -70,25 +70,25 @@ pub(crate) enum Verb {
                             ip link set dev eth0 xdp obj out/port_knocking.o sec xdp"
     )]
     Build(BuildArgs),
-    /// Say what a function does as a hardware pipeline, on a trace at a rate: throughput, stalls, flushes, loss, latency
+    /// Predict a function as a hardware pipeline, on a trace at a rate: throughput, stalls, flushes, loss, latency
     #[command(
         after_help = "Examples:\n  flowloom predict functions/ebpf/leaky_bucket/leaky_bucket.bpf.c --timing bucket.json --zipf 50k --rate line\n  \
                             flowloom predict prog.o --timing prog.json -r in.pcap --rate 100G --scheme flows=flush"
     )]
     Predict(Box<PredictArgs>),
-    /// Bring sources into one shape
+    /// Format sources
     #[command(
         after_help = "Examples:\n  flowloom fmt functions/big_flow/big_flow.efsm\n  flowloom fmt --check functions/"
     )]
     Fmt(FmtArgs),
-    /// Begin a function: a folder with source, scenarios, README and drawing
+    /// Create a function: a folder with source, scenarios, README and drawing
     #[command(after_help = "Example:\n  flowloom new my_firewall --template gate && flowloom test my_firewall")]
     New(NewArgs),
     /// Draw the state machines of a function
     #[command(after_help = "Examples:\n  flowloom draw functions/big_flow/big_flow.efsm -o big_flow.svg\n  \
                             flowloom draw functions/server_load_balancer/server_load_balancer.efsm --element bind --format dot")]
     Draw(DrawArgs),
-    /// Show the hardware pipeline that a function becomes: stages, maps with their hazards, what each instruction does where
+    /// Show the hardware pipeline of a function: stages, maps with their hazards, the stage of each instruction
     #[command(
         after_help = "Examples:\n  flowloom explain functions/ebpf/simple_firewall/simple_firewall.bpf.c --html firewall.html\n  \
                             flowloom explain functions/ebpf/toy/toy_printed.bpf --clock 322 -v\n  \
@@ -99,20 +99,20 @@ pub(crate) enum Verb {
     /// List the packet fields that functions can name
     #[command(after_help = "Example:\n  flowloom fields tcp")]
     Fields(FieldsArgs),
-    /// Measure what a table or figure of a paper shows, and set it beside what is printed
+    /// Measure a table or figure of a paper and compare it with the printed numbers
     #[command(after_help = "Examples:\n  flowloom reproduce --list\n  flowloom reproduce eh-tab5 -v")]
     Reproduce(ReproduceArgs),
-    /// Look into the tables of functions that run on interfaces, and change them
+    /// Read and change the tables of functions that run on interfaces
     Map {
         #[command(subcommand)]
         verb: MapVerb,
     },
-    /// eBPF by itself: instructions without packets
+    /// Run eBPF programs without packets
     Bpf {
         #[command(subcommand)]
         verb: BpfVerb,
     },
-    /// Captures: what is in them, and making them
+    /// Describe and generate captures
     Trace {
         #[command(subcommand)]
         verb: TraceVerb,
@@ -128,10 +128,10 @@ pub(crate) struct FunctionArgs {
     /// Set a parameter of the function
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_param)]
     pub(crate) params: Vec<(String, String)>,
-    /// The program to take where an object has several: by name, section or SECTION/NAME
+    /// The program of an object that has several: by name, section or SECTION/NAME
     #[arg(long, value_name = "NAME")]
     pub(crate) program: Option<String>,
-    /// Take the programs of an object to be of this type, whatever their sections are called
+    /// Program type, overriding the section names of the object
     #[arg(long = "type", value_enum, value_name = "TYPE")]
     pub(crate) kind: Option<TypeName>,
 }
@@ -180,9 +180,9 @@ impl FunctionArgs {
 /// Path of an input or output file. Rejects `-`: a user who types it means a standard stream, not a file of this name.
 fn file() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(|path| match path.as_os_str() {
-        name if name == "-" => Err(
-            "what is read and written here are files, not standard streams; name a file (`./-` for one of this name)",
-        ),
+        name if name == "-" => {
+            Err("expected a file, found a standard stream; name a file (`./-` for one of this name)")
+        }
         _ => Ok(path),
     })
 }
@@ -217,13 +217,13 @@ pub(crate) struct InputArgs {
     /// Read packets from this capture (pcap, pcapng, also .xz), `-` for standard input; several are merged by time
     #[arg(short = 'r', long = "read", value_name = "CAPTURE", value_parser = capture(), group = "source")]
     pub(crate) read: Vec<PathBuf>,
-    /// Take the port of a packet from its fields: 'ip.src in 10.0.0.0/8 -> 1, else 2'
+    /// Derive the port of a packet from its fields: 'ip.src in 10.0.0.0/8 -> 1, else 2'
     #[arg(long, value_name = "RULES", requires = "read")]
     pub(crate) port_by: Option<String>,
     /// Stop after this many packets
     #[arg(short = 'c', long, value_name = "PACKETS", requires = "source", value_parser = trace::packets)]
     pub(crate) count: Option<u64>,
-    /// Seed of everything random
+    /// Seed of the random number generator
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
 }
@@ -232,13 +232,13 @@ pub(crate) struct InputArgs {
 fn engine() -> impl TypedValueParser<Value = EngineName> {
     let names = ENGINES.map(|engine| PossibleValue::new(engine.name).help(engine.about));
     PossibleValuesParser::new(names)
-        .try_map(|name| EngineName::by_name(&name).ok_or_else(|| format!("`{name}` is no engine")))
+        .try_map(|name| EngineName::by_name(&name).ok_or_else(|| format!("unknown engine `{name}`")))
 }
 
-/// What a function asks of the host that it runs on.
+/// Host configuration that a function queries.
 #[derive(Debug, Default, ClapArgs)]
 pub(crate) struct RoutesArgs {
-    /// Interfaces, routes and neighbours (JSON) that `fib_lookup` and `check_mtu` of an object ask
+    /// Interfaces, routes and neighbours (JSON) that `fib_lookup` and `check_mtu` query
     #[arg(long, value_name = "FILE", value_parser = file())]
     pub(crate) routes: Option<PathBuf>,
 }
@@ -249,19 +249,19 @@ pub(crate) struct RunArgs {
     pub(crate) function: FunctionArgs,
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// Write what leaves to this capture (.pcapng keeps ports and verdicts, otherwise pcap), `-` for standard output: the
+    /// Write output packets to this capture (.pcapng keeps ports and verdicts, otherwise pcap), `-` for standard output: the
     /// summary goes to standard error then
     #[arg(short = 'w', long = "write", value_name = "CAPTURE", value_parser = capture())]
     pub(crate) write: Option<PathBuf>,
     /// With -w -: the format
     #[arg(long, value_enum, value_name = "FORMAT", requires = "write")]
     pub(crate) format: Option<CaptureFormat>,
-    /// What runs the packets
+    /// Engine that runs the packets
     #[arg(long, value_parser = engine(), value_name = "ENGINE", default_value = EngineName::INTERP.as_str())]
     pub(crate) engine: EngineName,
     #[command(flatten)]
     pub(crate) live: LiveArgs,
-    /// Write the records that the function has for user space (perf event arrays, ring buffers), a line of JSON each
+    /// Write the function's records for user space (perf event arrays, ring buffers), one JSON line each
     #[arg(long, value_name = "FILE", value_parser = file())]
     pub(crate) events: Option<PathBuf>,
     #[command(flatten)]
@@ -284,16 +284,16 @@ pub(crate) struct RunArgs {
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(crate) function: FunctionArgs,
-    /// Targets that must run it; where none is named all are asked, and the verifier must find it safe
+    /// Targets that must run it; if none is named, all are tried, and the verifier must accept the program
     #[arg(long, value_parser = engine(), value_name = "TARGET", value_delimiter = ',')]
     pub(crate) target: Vec<EngineName>,
-    /// Take warnings for errors: exit with 2 where there is one
+    /// Treat warnings as errors: exit with 2 if there is one
     #[arg(long)]
     pub(crate) deny_warnings: bool,
-    /// Print rows, registers and sizes, beside those that a paper prints
+    /// Print rows, registers and sizes, compared with those in a paper
     #[arg(long)]
     pub(crate) stats: bool,
-    /// Print the eBPF instructions with their source lines, and what the verifier found out of each; also into JSON
+    /// Print the eBPF instructions with their source lines and the verifier's facts about each; also in JSON
     #[arg(short = 'v', long)]
     pub(crate) verbose: bool,
     /// Print JSON
@@ -307,21 +307,21 @@ pub(crate) struct VerifyArgs {
     pub(crate) function: FunctionArgs,
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// Without -r: packets to make for the function; of an object, how often it is run at most while it is explored
+    /// Without -r: number of packets to generate; for an object, maximum number of runs while exploring
     #[arg(long, default_value_t = 20_000, conflicts_with_all = ["read", "count", "port_by"], value_parser = value_parser!(u64).range(1..=MADE_PACKETS))]
     pub(crate) packets: u64,
     #[command(flatten)]
     pub(crate) routes: RoutesArgs,
-    /// What to compare with the reference (the machine; for an object the interpreter): `interp`, `kernel`, `dataflow`, or `available` for interpreter and kernel as far as they can run here
+    /// Targets to compare with the reference (the machine; for an object the interpreter): `interp`, `kernel`, `dataflow`, or `available` for interpreter and kernel if they can run here
     #[arg(long, value_delimiter = ',', default_value = "available")]
     pub(crate) targets: Vec<String>,
-    /// Make it a finding when a row, timer or default is reached less often
+    /// Report a row, timer or default with fewer hits as a finding
     #[arg(long, value_name = "HITS", num_args = 0..=1, default_missing_value = "1")]
     pub(crate) require_coverage: Option<u64>,
     /// With -r: start from this state (as `run --state-out` wrote it, or -w beside a capture)
     #[arg(long, value_name = "FILE", value_parser = file(), requires = "read")]
     pub(crate) state_in: Option<PathBuf>,
-    /// Write the smallest trace that shows a disagreement here; of an object that is explored also the state before it, to a
+    /// Write the smallest trace with a disagreement to this capture; for an explored object also the state before it, to a
     /// file of this name that ends in `.state.json`
     #[arg(short = 'w', long = "write", value_name = "CAPTURE", value_parser = file())]
     pub(crate) write: Option<PathBuf>,
@@ -335,13 +335,13 @@ pub(crate) struct TestArgs {
     /// Folders with functions and their scenarios, single functions or scenario files
     #[arg(value_name = "PATH", default_value = "functions")]
     pub(crate) paths: Vec<PathBuf>,
-    /// Only these engines; all unless said, and what cannot run here gets a dash and the reason
+    /// Only these engines [default: all]; unavailable ones get a dash and the reason
     #[arg(long, value_parser = engine(), value_name = "ENGINE", value_delimiter = ',')]
     pub(crate) engine: Vec<EngineName>,
     /// Only scenarios whose name, or whose function's, contains this
     #[arg(long, value_name = "TEXT")]
     pub(crate) filter: Option<String>,
-    /// Make it a finding when a row, timer or default of a function, or a line of a program, is reached by no scenario
+    /// Report a row, timer or default of a function, or a line of a program, that no scenario reaches as a finding
     #[arg(long)]
     pub(crate) require_coverage: bool,
     /// List the scenarios
@@ -366,7 +366,7 @@ impl TestArgs {
     }
 }
 
-/// What a function is built for.
+/// Build target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Target {
     /// An eBPF object for XDP
@@ -377,7 +377,7 @@ pub(crate) enum Target {
 pub(crate) struct BuildArgs {
     #[command(flatten)]
     pub(crate) function: FunctionArgs,
-    /// What to build for
+    /// Build target
     #[arg(long, value_enum)]
     pub(crate) target: Target,
     /// The folder to build into
@@ -391,28 +391,28 @@ pub(crate) struct BuildArgs {
     pub(crate) json: bool,
 }
 
-/// What a new function does at first.
+/// Template of a new function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Template {
     /// Counts each flow's packets, up to a limit: states, a register, timers
     Flow,
-    /// Lets in what answers: both directions in one context, two elements
+    /// Admits replies: both directions in one context, two elements
     Gate,
-    /// Hands on what is for one service: rows without states
+    /// Forwards packets for one service: rows without states
     Table,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct NewArgs {
-    /// The folder to make; its last part is the function's name
+    /// The folder to create; its last part is the function's name
     #[arg(value_name = "NAME")]
     pub(crate) folder: PathBuf,
-    /// What the function does at first
+    /// Template of the function
     #[arg(long, value_enum, default_value_t = Template::Flow)]
     pub(crate) template: Template,
 }
 
-/// What a drawing is written as.
+/// Format of a drawing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Picture {
     /// A picture for browsers, slides and documents
@@ -425,23 +425,23 @@ pub(crate) enum Picture {
 pub(crate) struct DrawArgs {
     #[command(flatten)]
     pub(crate) function: FunctionArgs,
-    /// Only this element; all of them unless said
+    /// Only this element [default: all]
     #[arg(long, value_name = "NAME")]
     pub(crate) element: Option<String>,
-    /// Write to this file instead of stdout; its ending says the format
+    /// Write to this file instead of stdout; its extension selects the format
     #[arg(short = 'o', long, value_name = "FILE", value_parser = file())]
     pub(crate) output: Option<PathBuf>,
-    /// The format, where the file does not say it: svg unless said
+    /// The format, if the file's extension does not select it [default: svg]
     #[arg(long, value_enum)]
     pub(crate) format: Option<Picture>,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct FmtArgs {
-    /// Sources, and folders with sources: they are written anew where they change
+    /// Sources, and folders with sources: changed files are rewritten
     #[arg(value_name = "FILE", required_unless_present = "stdin", conflicts_with = "stdin")]
     pub(crate) files: Vec<PathBuf>,
-    /// Write nothing; name the files that would change, and fail where there are any
+    /// Write nothing; list the files that would change, and fail if there are any
     #[arg(long)]
     pub(crate) check: bool,
     /// Read a source from the standard input and write it to the standard output

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::args::{BuildArgs, Target};
 use crate::failure::Failure;
 use crate::files::Files;
-use crate::output::{counted, print, print_json, remark, warn};
+use crate::output::{counted, print, print_json, print_note, warn};
 
 pub(crate) fn build(args: &BuildArgs) -> Result<(), Failure> {
     let Target::Bpf = args.target;
@@ -21,18 +21,16 @@ pub(crate) fn build(args: &BuildArgs) -> Result<(), Failure> {
     Files::default().reads("the function", [&args.function.path]).writes("-o", Some(&path)).check()?;
     fs::write(&path, &bytes).map_err(|e| Failure::file("written", &path, &e))?;
     if program.maps.iter().any(|m| m.name == layout::PORTS_MAP) {
-        remark(
+        print_note(
             "the function forwards to ports: fill its map `fl_ports` (port number to interface index) once it is attached; \
              a packet to a port without an entry is ABORTED",
         );
     }
     if program.maps.iter().any(|m| m.layout.as_ref().is_some_and(|l| !l.deadline_offsets.is_empty())) {
-        remark(
-            "nobody sweeps an attached object in this version: expired contexts keep their place until their flow returns",
-        );
+        print_note("attached objects are not swept: an expired context stays until its flow returns");
     }
     if program.map_index(layout::LOCKS_MAP).is_some() {
-        remark(
+        print_note(
             "packets lock their contexts, so that any number of CPUs may run the object: it needs Linux 6.9 or later",
         );
     }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::args::{CheckArgs, named_or_default};
 use crate::failure::Failure;
-use crate::output::{counted, diagnostics_json, print, print_json, remark, table, warn};
+use crate::output::{counted, diagnostics_json, print, print_json, print_note, table, warn};
 use verified::Verified;
 
 /// Result of checking a function against one target.
@@ -29,7 +29,7 @@ struct Fitness {
 
 /// Describes a function and the targets it runs on. With `--json`, errors are printed to stdout too.
 pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
-    match judge(args) {
+    match check_targets(args) {
         Err(Failure::Source(diagnostics)) if args.json => {
             print_json(&json!({"function": null, "errors": diagnostics_json(diagnostics.as_ref())}))?;
             Err(Failure::Source(diagnostics))
@@ -44,7 +44,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
     }
 }
 
-fn judge(args: &CheckArgs) -> Result<(), Failure> {
+fn check_targets(args: &CheckArgs) -> Result<(), Failure> {
     let file = args.function.file();
     let bytes = file.bytes()?;
     if bytes.starts_with(ELF_MAGIC) {
@@ -83,7 +83,7 @@ fn judge(args: &CheckArgs) -> Result<(), Failure> {
     } else {
         if let Some(function) = loaded.function() {
             warn(loaded.warnings());
-            implied::notes(function).iter().for_each(|note| remark(note));
+            implied::notes(function).iter().for_each(|note| print_note(note));
         }
         let mut text = String::new();
         let rows: Vec<Vec<String>> = targets
@@ -120,7 +120,7 @@ fn judge(args: &CheckArgs) -> Result<(), Failure> {
     match untried {
         _ if denied > 0 => Err(Failure::Input(format!("{} denied by --deny-warnings", counted(denied, "warning")))),
         _ if !is_fit => Err(Failure::Finding),
-        Some(target) => Err(Failure::Environment(format!("`{}` cannot be tried here: {}", target.target, target.why))),
+        Some(target) => Err(Failure::Environment(format!("`{}` is not available here: {}", target.target, target.why))),
         None => Ok(()),
     }
 }
@@ -128,7 +128,7 @@ fn judge(args: &CheckArgs) -> Result<(), Failure> {
 /// Checks the function against the named targets, or the default ones. `program` is its eBPF, or why there is none.
 fn fitness(loaded: &Loaded, program: &Result<Arc<Program>, String>, wanted: &[EngineName]) -> Vec<Fitness> {
     let targets = named_or_default(wanted).into_iter().map(|engine| {
-        let fit = (engine.kind().judge)(loaded, program);
+        let fit = (engine.kind().check)(loaded, program);
         Fitness { target: engine.as_str(), runs: fit.runs, why: fit.summary }
     });
     targets.collect()

@@ -14,7 +14,7 @@ pub(crate) fn draw(args: &DrawArgs) -> Result<(), Failure> {
     let loaded = args.function.load()?;
     let Some(function) = loaded.function() else {
         let path = args.function.path.display();
-        return Err(Failure::Input(format!("`{path}` is an object, which has no states to draw; draw its source")));
+        return Err(Failure::Input(format!("`{path}` is an object, which has no states; draw its source")));
     };
     warn(loaded.warnings());
     let drawing = match &args.element {
@@ -47,7 +47,7 @@ fn format(args: &DrawArgs) -> Result<Picture, Failure> {
             path.display()
         ))),
         (None, None, Some(path)) => Err(Failure::Input(format!(
-            "the ending of `{}` is no format: end it in .svg or .dot, or say --format",
+            "`{}` has no known extension: use .svg or .dot, or give --format",
             path.display()
         ))),
         (asked, written, _) => Ok(asked.or(written).unwrap_or(Picture::Svg)),

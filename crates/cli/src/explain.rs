@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use flowloom_ehdl::BlockExplanation;
 use flowloom_isa::{LineInfo, Program};
-use flowloom_plan::{Fault, Plan, Refusal, Why, check, plan};
+use flowloom_plan::{Fault, Plan, Reason, Refusal, check, plan};
 use flowloom_report::Explanation;
 use flowloom_verifier::{Options, Proof, VerifyError, verify};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::args::{ExplainArgs, ScheduleName};
-use crate::check::source::nearer_lines;
+use crate::check::source::make_lines_relative;
 use crate::failure::{Failure, with_causes};
 use crate::files::Files;
 use crate::output::{print, print_json, warn};
@@ -22,7 +22,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
     let loaded = args.function.load()?;
     warn(loaded.warnings());
     let mut program = loaded.program()?;
-    nearer_lines(&mut Arc::make_mut(&mut program).lines);
+    make_lines_relative(&mut Arc::make_mut(&mut program).lines);
     if args.pipeline.schedule == ScheduleName::Blocks {
         return explain_blocks(&program, args);
     }
@@ -53,20 +53,20 @@ fn explain_blocks(program: &Program, args: &ExplainArgs) -> Result<(), Failure> 
     let queues = args.pipeline.queues.map(|queues| format!("--queues {queues}"));
     if let Some(option) = scheme.or(queues) {
         return Err(Failure::Input(format!(
-            "{option} goes only with --schedule dataflow: blocks keep maps consistent as the papers' tool does it"
+            "{option} requires --schedule dataflow: blocks use the schemes of the papers' tool"
         )));
     }
     let proof = proof(program, args.json)?;
     let explanation = BlockExplanation::of(program, &proof, &args.pipeline.options()?).map_err(|refusal| {
-        let told = Refused {
+        let details = Refused {
             code: "blocks",
             program: &refusal.program,
             insn: Some(refusal.insn),
             line: refusal.line.as_ref(),
-            help: refusal.why.help(),
-            what: refusal.why.to_string(),
+            help: refusal.reason.help(),
+            what: refusal.reason.to_string(),
         };
-        refused(args.json, &told, format!("it cannot be laid out: {refusal}"))
+        refused(args.json, &details, format!("it cannot be laid out: {refusal}"))
     })?;
     show(args, &explanation, || explanation.html(), || explanation.text(args.verbose))
 }
@@ -84,29 +84,29 @@ pub(crate) fn sound(program: &Program, plan: &Plan, json: bool) -> Result<(), Fa
     if faults.is_empty() {
         return Ok(());
     }
-    let said: Vec<String> = faults.iter().map(|fault| faulty(program, plan, fault)).collect();
+    let lines: Vec<String> = faults.iter().map(|fault| fault_text(program, plan, fault)).collect();
     let message = format!(
-        "there is no pipeline for it: program `{}` at {} MHz\n{}",
+        "no pipeline: program `{}` at {} MHz\n{}",
         program.name,
         plan.options.target.clock_mhz,
-        said.join("\n")
+        lines.join("\n")
     );
     let is_clock = faults.iter().all(|fault| matches!(fault, Fault::TooDeep { .. }));
     let code = if is_clock { "too-deep" } else { "planner-fault" };
-    let told = Refused { code, program: &program.name, insn: None, line: None, help: None, what: said.join("\n") };
-    Err(refused(json, &told, message))
+    let details = Refused { code, program: &program.name, insn: None, line: None, help: None, what: lines.join("\n") };
+    Err(refused(json, &details, message))
 }
 
 /// A fault of a plan: an operation that does not fit a stage by its line; any other is a fault of the planner.
-fn faulty(program: &Program, plan: &Plan, fault: &Fault) -> String {
-    let Fault::TooDeep { node, depth, stage } = fault else { return format!("  fault of the planner: {fault}") };
+fn fault_text(program: &Program, plan: &Plan, fault: &Fault) -> String {
+    let Fault::TooDeep { node, depth, stage } = fault else { return format!("  planner bug: {fault}") };
     let insn = plan.dataflow.graph.ids().nth(*node).map(|id| plan.dataflow.graph.insn(id));
     let place = insn.and_then(|insn| {
         let line = program.line_of(insn).filter(|line| line.line > 0)?;
         Some(format!("instruction {insn}, {line}"))
     });
     format!(
-        "  {}: takes {:.1} levels, a stage holds {:.1}; ask for a slower clock",
+        "  {}: takes {:.1} levels, expected at most {:.1}; choose a slower clock",
         place.or_else(|| insn.map(|insn| format!("instruction {insn}"))).unwrap_or_default(),
         f64::from(*depth) / 10.0,
         f64::from(*stage) / 10.0
@@ -115,20 +115,20 @@ fn faulty(program: &Program, plan: &Plan, fault: &Fault) -> String {
 
 /// Failure for a program without a plan: a finding, with `--json` also printed as a JSON object.
 pub(crate) fn no_plan(refusal: &Refusal, json: bool) -> Failure {
-    let said = format!("there is no pipeline for it: {refusal}");
-    if let Why::NoMap { .. } = refusal.why {
+    let message = format!("no pipeline: {refusal}");
+    if let Reason::NoMap { .. } = refusal.reason {
         // The user named the map, so it is a usage error.
-        return Failure::Input(said);
+        return Failure::Input(message);
     }
-    let told = Refused {
-        code: refusal.why.code(),
+    let details = Refused {
+        code: refusal.reason.code(),
         program: &refusal.program,
         insn: refusal.insn,
         line: refusal.line.as_ref(),
-        help: refusal.why.help(),
-        what: refusal.why.to_string(),
+        help: refusal.reason.help(),
+        what: refusal.reason.to_string(),
     };
-    refused(json, &told, said)
+    refused(json, &details, message)
 }
 
 /// A refusal as `--json` prints it.
@@ -141,9 +141,9 @@ struct Refused<'a> {
     what: String,
 }
 
-fn refused(json: bool, refused: &Refused<'_>, said: String) -> Failure {
+fn refused(json: bool, refused: &Refused<'_>, message: String) -> Failure {
     if !json {
-        return Failure::Found(said);
+        return Failure::Found(message);
     }
     let line = refused
         .line
@@ -156,19 +156,19 @@ fn refused(json: bool, refused: &Refused<'_>, said: String) -> Failure {
         "message": refused.what,
         "help": refused.help,
     }});
-    print_json(&value).err().unwrap_or(Failure::Found(said))
+    print_json(&value).err().unwrap_or(Failure::Found(message))
 }
 
 /// Verifies a program. Pipelines are built from safe programs only.
 pub(crate) fn proof(program: &Program, json: bool) -> Result<Proof, Failure> {
     verify(program, &Options::default()).map_err(|error| match error {
         VerifyError::Refused(refusal) => {
-            let said = format!(
-                "`{}` is not seen to be safe, and pipelines are made of safe programs; `flowloom check -v` shows the way there\n{}",
+            let message = format!(
+                "`{}` is rejected by the verifier, which a pipeline must pass; `flowloom check -v` shows the path\n{}",
                 program.name,
                 refusal.details().trim_end()
             );
-            let told = Refused {
+            let details = Refused {
                 code: "unsafe",
                 program: &program.name,
                 insn: Some(refusal.insn),
@@ -176,12 +176,12 @@ pub(crate) fn proof(program: &Program, json: bool) -> Result<Proof, Failure> {
                 help: refusal.help.as_deref(),
                 what: refusal.what.to_string(),
             };
-            refused(json, &told, said)
+            refused(json, &details, message)
         }
         // A well-formed program that cannot run is a finding too.
         VerifyError::Program(error) => {
-            let said = format!("there is no pipeline for it: {}", with_causes(&error));
-            let told = Refused {
+            let message = format!("no pipeline: {}", with_causes(&error));
+            let details = Refused {
                 code: "program",
                 program: &program.name,
                 insn: None,
@@ -189,7 +189,7 @@ pub(crate) fn proof(program: &Program, json: bool) -> Result<Proof, Failure> {
                 help: None,
                 what: with_causes(&error),
             };
-            refused(json, &told, said)
+            refused(json, &details, message)
         }
     })
 }

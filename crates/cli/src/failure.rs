@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use flowloom_session::SessionError;
 pub(crate) use flowloom_session::with_causes;
 
-use crate::output::{complain, remark, render_diagnostic};
+use crate::output::{print_error, print_note, render_diagnostic};
 
 /// Reason why the command stops.
 #[derive(Debug)]
@@ -44,9 +44,9 @@ impl Failure {
     pub(crate) fn print(&self) {
         match self {
             Failure::Finding => {}
-            Failure::Source(diagnostics) => complain(&render_diagnostic(diagnostics.as_ref())),
-            Failure::Interrupted => remark("interrupted: the rest of the input was not read"),
-            Failure::Found(message) | Failure::Input(message) | Failure::Environment(message) => remark(message),
+            Failure::Source(diagnostics) => print_error(&render_diagnostic(diagnostics.as_ref())),
+            Failure::Interrupted => print_note("interrupted: the rest of the input was not read"),
+            Failure::Found(message) | Failure::Input(message) | Failure::Environment(message) => print_note(message),
         }
     }
 

@@ -13,7 +13,7 @@ pub(crate) fn fields(args: &FieldsArgs) -> Result<(), Failure> {
     if fields.is_empty() {
         let mut groups: Vec<&str> = FIELDS.iter().filter_map(|f| f.name.split('.').next()).collect();
         groups.dedup();
-        return Err(Failure::Input(format!("no field begins with `{prefix}`; there are {}", groups.join(", "))));
+        return Err(Failure::Input(format!("no field begins with `{prefix}`, expected one of {}", groups.join(", "))));
     }
     if args.json {
         let list: Vec<_> = fields

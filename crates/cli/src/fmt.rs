@@ -7,7 +7,7 @@ use flowloom_efsm::format;
 
 use crate::args::FmtArgs;
 use crate::failure::Failure;
-use crate::output::{counted, print, remark};
+use crate::output::{counted, print, print_note};
 
 pub(crate) fn fmt(args: &FmtArgs) -> Result<(), Failure> {
     if args.stdin {
@@ -16,7 +16,7 @@ pub(crate) fn fmt(args: &FmtArgs) -> Result<(), Failure> {
         read.map_err(|e| Failure::Input(format!("the standard input cannot be read: {e}")))?;
         let name = Path::new("standard input");
         let (text, formatted) = formatted(name, bytes)?;
-        return if args.check { judge(&changed(name, &text, &formatted)) } else { print(&formatted) };
+        return if args.check { report_unformatted(&changed(name, &text, &formatted)) } else { print(&formatted) };
     }
     let mut files = Vec::new();
     for path in &args.files {
@@ -45,9 +45,9 @@ pub(crate) fn fmt(args: &FmtArgs) -> Result<(), Failure> {
         }
     }
     match first_failure {
-        Some(_) if files.len() > 1 => Err(Failure::Input("some files were left as they are".to_owned())),
-        Some(_) => Err(Failure::Input("the file was left as it is".to_owned())),
-        None => judge(&wrong),
+        Some(_) if files.len() > 1 => Err(Failure::Input("some files were not rewritten".to_owned())),
+        Some(_) => Err(Failure::Input("the file was not rewritten".to_owned())),
+        None => report_unformatted(&wrong),
     }
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn fmt(args: &FmtArgs) -> Result<(), Failure> {
 fn formatted(path: &Path, bytes: Vec<u8>) -> Result<(String, String), Failure> {
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        Failure::Input(format!("`{}` is no source in UTF-8: the byte at offset {at} is no text", path.display()))
+        Failure::Input(format!("`{}` is not UTF-8: invalid UTF-8 at byte {at}", path.display()))
     })?;
     let formatted = format(&path.display().to_string(), &text).map_err(|e| Failure::Source(Box::new(e)))?;
     Ok((text, formatted))
@@ -88,12 +88,12 @@ fn changed(path: &Path, text: &str, formatted: &str) -> Option<String> {
     Some(format!("{}:{}: not formatted", path.display(), same + 1))
 }
 
-fn judge<'a>(wrong: impl IntoIterator<Item = &'a String>) -> Result<(), Failure> {
+fn report_unformatted<'a>(wrong: impl IntoIterator<Item = &'a String>) -> Result<(), Failure> {
     let wrong: Vec<&str> = wrong.into_iter().map(String::as_str).collect();
     if wrong.is_empty() {
         return Ok(());
     }
     print(&(wrong.join("\n") + "\n"))?;
-    remark(&format!("{} not formatted; `flowloom fmt` without --check does it", counted(wrong.len(), "file")));
+    print_note(&format!("{} not formatted; run `flowloom fmt` without --check", counted(wrong.len(), "file")));
     Err(Failure::Finding)
 }

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::args::{LiveArgs, LiveMode, RunArgs, StateTime};
 use crate::describe::describe;
 use crate::failure::{Failure, with_causes};
-use crate::output::{counted, grouped, is_stdout_closed, print, progress, remark, table};
+use crate::output::{counted, grouped, is_stdout_closed, print, print_note, progress, table};
 use crate::report::{Contexts, Flows, elements_json, elements_text};
 use crate::reporter::Reporter;
 use crate::run::read_state;
@@ -26,7 +26,7 @@ use crate::state_file::StateFile;
 use flowloom_session::{Loaded, SessionError};
 
 /// Period of the checks for vanished interfaces and for the packet limit.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_PERIOD: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: &RunArgs, loaded: &mut Loaded) -> Result<(), Failure> {
     let bindings = bindings(&args.live.interface)?;
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &RunArgs, loaded: &mut Loaded) -> Result<(), Failure> {
     let (program, count) = match loaded.attached_program(!args.live.no_counters) {
         Err(SessionError::Input(reason)) if !args.live.no_counters => {
             let program = loaded.attached_program(false)?;
-            remark(&format!("nothing is counted: with counters, {reason}"));
+            print_note(&format!("nothing is counted: with counters, {reason}"));
             (program, false)
         }
         program => (program?, !args.live.no_counters),
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &RunArgs, loaded: &mut Loaded) -> Result<(), Failure> {
     let state_out = args.state_out.as_ref().map(|path| StateFile::create(path)).transpose()?;
     // From here on a signal ends the run with its summary and state.
     let interrupts =
-        Interrupts::hold().map_err(|e| Failure::Environment(format!("signals cannot be held back: {e}")))?;
+        Interrupts::block().map_err(|e| Failure::Environment(format!("signals cannot be blocked: {e}")))?;
     let description = describe(loaded, &args.function.path.display().to_string(), &program);
     let reporter = loaded.function().and_then(|function| Reporter::of(function, args.json));
     let events = reporter.is_some().then_some(EventMaps { ring: EVENTS_MAP, lost: LOST_MAP });
@@ -78,14 +78,14 @@ pub(crate) fn run(args: &RunArgs, loaded: &mut Loaded) -> Result<(), Failure> {
     bar.finish_and_clear();
     let live = live?;
     if let ([interface], Some(element)) = (&interfaces[..], both_directions(loaded)) {
-        remark(&format!(
+        print_note(&format!(
             "`{element}` has one context for both directions of a flow, and XDP sees only packets that arrive: those that \
              leave by `{}` are not seen; between two networks, give both interfaces with -i",
             interface.name()
         ));
     }
     for advice in advice(&interfaces, mode, traffic(loaded)) {
-        remark(&advice.to_string());
+        print_note(&advice.to_string());
     }
     let start = Instant::now();
     let mut running = Running { args, loaded, interfaces: &interfaces, mode, live, state_out, reporter, start };
@@ -144,10 +144,9 @@ fn check_deadlines(loaded: &Loaded, program: &Program, state: &Snapshot, now_ns:
                 let deadline_ns = bytes.map_or(layout::NO_DEADLINE, |bytes| u64::from_le_bytes(*bytes));
                 if deadline_ns != layout::NO_DEADLINE && deadline_ns > latest_ns {
                     return Err(format!(
-                        "a context of `{}` has the deadline {deadline_ns} ns, and no timer can reach beyond {latest_ns} \
-                         ns: the state is of another clock, or `map update` has set the deadline; say with --state-time NS \
-                         what time it was there when the state was written (`last_time_ns` or `now_ns` of `run --json`), or \
-                         with --state-time now that it is of this clock",
+                        "a context of `{}` has the deadline {deadline_ns} ns, but no timer reaches beyond {latest_ns} ns: the \
+                         state is from another clock, or `map update` has set the deadline; give the time of the state with \
+                         --state-time NS (`last_time_ns` or `now_ns` of `run --json`), or --state-time now for this clock",
                         element.name
                     ));
                 }
@@ -190,7 +189,7 @@ fn start(
     let program = loaded.attached_program(false)?;
     let options = LiveOptions { count: false, ..options };
     let live = Live::start(&program, interfaces, options).map_err(|e| failure(&e))?;
-    remark(&format!(
+    print_note(&format!(
         "nothing is counted: with counters, the kernel's verifier refuses the program ({})",
         refused.reason
     ));
@@ -269,9 +268,9 @@ impl Running<'_> {
         loop {
             let next_sweep = self.live.sweep().map_err(|e| broken(&e))?;
             self.print_reports()?;
-            if let Some(name) = self.live.gone().first() {
+            if let Some(name) = self.live.disappeared().first() {
                 return Err(Failure::Environment(format!(
-                    "interface `{name}` has gone, or somebody has detached the program from it"
+                    "interface `{name}` has disappeared, or its program was detached"
                 )));
             }
             let elapsed = self.start.elapsed();
@@ -291,13 +290,13 @@ impl Running<'_> {
                 reported = Duration::from_nanos((intervals * interval.as_nanos()) as u64);
             }
             if is_stdout_closed() {
-                remark("standard output was closed by its reader, so the run ends; -q runs without reports");
+                print_note("standard output was closed by its reader, so the run ends; -q disables reports");
                 return Ok(());
             }
             let report = (!quiet).then(|| (reported + interval).saturating_sub(elapsed));
             let end = duration.map(|duration| duration.saturating_sub(elapsed));
-            let wait = [next_sweep, report, end, Some(LOOK_EVERY)].into_iter().flatten().min();
-            if interrupts.wait(wait.unwrap_or(LOOK_EVERY)).map_err(|e| broken(&e))? {
+            let wait = [next_sweep, report, end, Some(POLL_PERIOD)].into_iter().flatten().min();
+            if interrupts.wait(wait.unwrap_or(POLL_PERIOD)).map_err(|e| broken(&e))? {
                 return Ok(());
             }
         }
@@ -402,7 +401,7 @@ impl Running<'_> {
 
     fn print_summary(&self, counts: &Counts, snapshot: &Snapshot) -> Result<(), Failure> {
         if counts.reported.is_some_and(|(_, lost)| lost > 0) {
-            remark("log lines were lost: rows log faster than they are read; let fewer packets log");
+            print_note("log lines were lost: rows log faster than they are read; log fewer packets");
         }
         if self.args.json {
             return print(&format!("{}\n", self.json("ended", counts)));

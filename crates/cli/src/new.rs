@@ -39,7 +39,7 @@ pub(crate) fn new(args: &NewArgs) -> Result<(), Failure> {
     let folder = &args.folder;
     let name = folder.file_name().and_then(OsStr::to_str).filter(|name| is_name(name)).ok_or_else(|| {
         Failure::Input(format!(
-            "`{}` does not end in a name for a function: letters, digits and `_`, the first no digit",
+            "`{}` does not end in a valid function name: letters, digits and `_`, not starting with a digit",
             folder.display()
         ))
     })?;
@@ -51,12 +51,12 @@ pub(crate) fn new(args: &NewArgs) -> Result<(), Failure> {
     }
     fs::create_dir(folder).map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => {
-            Failure::Input(format!("`{}` is there already; nothing was written", folder.display()))
+            Failure::Input(format!("`{}` already exists; nothing was written", folder.display()))
         }
         _ => Failure::file("created", folder, &error),
     })?;
     let svg = Drawing::new(&function).svg();
-    let mut said = String::new();
+    let mut written = String::new();
     for (file, text) in [
         (format!("{name}.efsm"), &source),
         (format!("{name}.scenario"), &scenario),
@@ -65,9 +65,9 @@ pub(crate) fn new(args: &NewArgs) -> Result<(), Failure> {
     ] {
         let path = folder.join(file);
         write(&path, text)?;
-        said.push_str(&format!("{}\n", path.display()));
+        written.push_str(&format!("{}\n", path.display()));
     }
-    print(&format!("{said}next: flowloom test {}\n", folder.display()))
+    print(&format!("{written}next: flowloom test {}\n", folder.display()))
 }
 
 fn is_name(name: &str) -> bool {

@@ -75,20 +75,20 @@ pub(crate) fn diagnostics_json(report: &dyn Diagnostic) -> Value {
 }
 
 /// Writes to stderr, to keep diagnostics apart from results. Ignores write errors; `eprint!` would panic.
-pub(crate) fn complain(text: &str) {
+pub(crate) fn print_error(text: &str) {
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
 /// Prints warnings on stderr.
 pub(crate) fn warn(diagnostics: &[flowloom_efsm::diagnostic::Diagnostic]) {
     for diagnostic in diagnostics {
-        complain(&render_diagnostic(diagnostic));
+        print_error(&render_diagnostic(diagnostic));
     }
 }
 
 /// Prints a remark on stderr.
-pub(crate) fn remark(text: &str) {
-    complain(&format!("flowloom: {text}\n"));
+pub(crate) fn print_note(text: &str) {
+    print_error(&format!("flowloom: {text}\n"));
 }
 
 /// Renders a table with aligned columns. Columns in `right` are right-aligned.

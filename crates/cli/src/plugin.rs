@@ -12,7 +12,7 @@ use flowloom_session::engines::{ENGINES, EngineName};
 
 use crate::args::PluginArgs;
 use crate::failure::{Failure, with_causes};
-use crate::output::{counted, print, remark};
+use crate::output::{counted, print, print_note};
 use flowloom_session::ELF_MAGIC;
 
 /// Names of the engines that run plugin programs, for messages.
@@ -25,7 +25,7 @@ const STDIN: &str = "standard input";
 
 /// Parsed arguments.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Asked {
+struct PluginOptions {
     memory: Option<String>,
     engine: Option<String>,
     elf: bool,
@@ -34,26 +34,26 @@ struct Asked {
 }
 
 pub(crate) fn plugin(args: &PluginArgs) -> Result<(), Failure> {
-    let asked = asked(&args.arguments)?;
-    for ignored in &asked.ignored {
-        remark(&format!("`{ignored}` means nothing to this plugin and is ignored"));
+    let options = parse_options(&args.arguments)?;
+    for ignored in &options.ignored {
+        print_note(&format!("ignored unknown option `{ignored}`"));
     }
-    let name = asked.engine.as_deref().unwrap_or(EngineName::INTERP.as_str());
+    let name = options.engine.as_deref().unwrap_or(EngineName::INTERP.as_str());
     let Some(run) = EngineName::by_name(name).and_then(|engine| engine.kind().plugin) else {
-        return Err(Failure::Input(format!("no engine `{name}` for plugins; there are {}", engines())));
+        return Err(Failure::Input(format!("unknown plugin engine `{name}`, expected one of {}", engines())));
     };
-    let memory = bytes(asked.memory.as_deref().unwrap_or(""), "the memory")?;
+    let memory = bytes(options.memory.as_deref().unwrap_or(""), "the memory")?;
     let mut input = Vec::new();
     std::io::stdin()
         .lock()
         .read_to_end(&mut input)
         .map_err(|error| Failure::Environment(format!("the {STDIN} cannot be read: {error}")))?;
-    let program = program(&input, asked.elf)?;
+    let program = program(&input, options.elf)?;
     match run(Arc::new(program), &memory) {
         Ok(r0) => print(&format!("{r0:x}\n")),
         // Conformance suites test for programs that are rejected or abort.
         Err(error) => {
-            remark(&error);
+            print_note(&error);
             Err(Failure::Finding)
         }
     }
@@ -61,41 +61,41 @@ pub(crate) fn plugin(args: &PluginArgs) -> Result<(), Failure> {
 
 /// Parses the arguments. The word after an unknown option is taken as its value, unless it is an option, or could be
 /// the memory and no memory was given yet.
-fn asked(arguments: &[String]) -> Result<Asked, Failure> {
-    let mut asked = Asked::default();
+fn parse_options(arguments: &[String]) -> Result<PluginOptions, Failure> {
+    let mut options = PluginOptions::default();
     let mut rest = arguments.iter().peekable();
     while let Some(argument) = rest.next() {
         let (name, value) = argument.split_once('=').map_or((argument.as_str(), None), |(n, v)| (n, Some(v)));
         match name {
             // Runners pass an empty argument if they have no options.
             _ if argument.trim().is_empty() => {}
-            "--elf" if value.is_none() => asked.elf = true,
+            "--elf" if value.is_none() => options.elf = true,
             "--engine" => {
                 let value = value.map(str::to_owned).or_else(|| rest.next().cloned());
                 let none = || Failure::Input(format!("--engine has no value, expected {}", engines()));
-                asked.engine = Some(value.ok_or_else(none)?);
+                options.engine = Some(value.ok_or_else(none)?);
             }
             _ if name.starts_with('-') => {
-                let is_memory = |text: &str| asked.memory.is_none() && bytes(text, "the memory").is_ok();
+                let is_memory = |text: &str| options.memory.is_none() && bytes(text, "the memory").is_ok();
                 let is_value = |next: &&String| {
                     value.is_none() && !next.starts_with('-') && !next.trim().is_empty() && !is_memory(next)
                 };
                 let value = rest.next_if(is_value);
                 let value = value.map(|value| format!(" {value}")).unwrap_or_default();
-                asked.ignored.push(format!("{argument}{value}"));
+                options.ignored.push(format!("{argument}{value}"));
             }
-            _ if asked.memory.is_none() => asked.memory = Some(argument.clone()),
-            _ => asked.ignored.push(argument.clone()),
+            _ if options.memory.is_none() => options.memory = Some(argument.clone()),
+            _ => options.ignored.push(argument.clone()),
         }
     }
-    Ok(asked)
+    Ok(options)
 }
 
 fn program(input: &[u8], is_elf: bool) -> Result<Program, Failure> {
     if !is_elf {
         if input.starts_with(ELF_MAGIC) {
             return Err(Failure::Input(format!(
-                "the {STDIN} is an object, expected hexadecimal bytes; objects are taken with --elf"
+                "the {STDIN} is an object, expected hexadecimal bytes; pass --elf for objects"
             )));
         }
         let code = bytes(text(input)?, "the program")?;
@@ -118,21 +118,21 @@ fn program(input: &[u8], is_elf: bool) -> Result<Program, Failure> {
     };
     // An invalid object counts as an invalid program.
     let object = flowloom_object::read(object, STDIN).map_err(|error| {
-        remark(&with_causes(&error));
+        print_note(&with_causes(&error));
         Failure::Finding
     })?;
     if let Some(refused) = object.refused.iter().find(|refused| refused.before == 0) {
-        remark(&with_causes(refused));
+        print_note(&with_causes(refused));
         return Err(Failure::Finding);
     }
     let first = object.programs.into_iter().next();
-    first.ok_or_else(|| Failure::Input(format!("the object on the {STDIN} holds no program")))
+    first.ok_or_else(|| Failure::Input(format!("the object on the {STDIN} has no program")))
 }
 
 fn text(input: &[u8]) -> Result<&str, Failure> {
     std::str::from_utf8(input).map_err(|error| {
         let at = error.valid_up_to();
-        Failure::Input(format!("the {STDIN} is no text: the byte at offset {at} is 0x{:02x}", input[at]))
+        Failure::Input(format!("the {STDIN} is not ASCII: byte 0x{:02x} at offset {at}", input[at]))
     })
 }
 
@@ -162,39 +162,49 @@ fn bytes(text: &str, what: &str) -> Result<Vec<u8>, Failure> {
 mod tests {
     use super::*;
 
-    fn arguments(words: &[&str]) -> Asked {
-        asked(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>()).unwrap()
+    fn arguments(words: &[&str]) -> PluginOptions {
+        parse_options(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>()).unwrap()
     }
 
     #[test]
     fn arguments_are_sorted() {
         let memory = |text: &str| Some(text.to_owned());
-        assert_eq!(arguments(&[]), Asked::default());
-        assert_eq!(arguments(&["", " "]), Asked::default());
-        assert_eq!(arguments(&["00 ff"]), Asked { memory: memory("00 ff"), ..Asked::default() });
-        assert_eq!(arguments(&["--elf", "00"]), Asked { memory: memory("00"), elf: true, ..Asked::default() });
+        assert_eq!(arguments(&[]), PluginOptions::default());
+        assert_eq!(arguments(&["", " "]), PluginOptions::default());
+        assert_eq!(arguments(&["00 ff"]), PluginOptions { memory: memory("00 ff"), ..PluginOptions::default() });
+        assert_eq!(
+            arguments(&["--elf", "00"]),
+            PluginOptions { memory: memory("00"), elf: true, ..PluginOptions::default() }
+        );
         for engine in [&["--engine", "interp"][..], &["--engine=interp"]] {
-            assert_eq!(arguments(engine), Asked { engine: Some("interp".to_owned()), ..Asked::default() });
+            assert_eq!(
+                arguments(engine),
+                PluginOptions { engine: Some("interp".to_owned()), ..PluginOptions::default() }
+            );
         }
         let ignored = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         assert_eq!(
             arguments(&["00", "--jit", "--cpu", "v4", "--debug=1", "--elf", "-x", "", "01"]),
-            Asked {
+            PluginOptions {
                 memory: memory("00"),
                 elf: true,
                 ignored: ignored(&["--jit", "--cpu v4", "--debug=1", "-x", "01"]),
-                ..Asked::default()
+                ..PluginOptions::default()
             }
         );
-        assert!(asked(&["--engine".to_owned()]).is_err());
+        assert!(parse_options(&["--engine".to_owned()]).is_err());
         // The memory may follow an option without a value.
         assert_eq!(
             arguments(&["--jit", "2a ff"]),
-            Asked { memory: memory("2a ff"), ignored: ignored(&["--jit"]), ..Asked::default() }
+            PluginOptions { memory: memory("2a ff"), ignored: ignored(&["--jit"]), ..PluginOptions::default() }
         );
         assert_eq!(
             arguments(&["--cpu", "v4", "2aff", "--level", "3"]),
-            Asked { memory: memory("2aff"), ignored: ignored(&["--cpu v4", "--level 3"]), ..Asked::default() }
+            PluginOptions {
+                memory: memory("2aff"),
+                ignored: ignored(&["--cpu v4", "--level 3"]),
+                ..PluginOptions::default()
+            }
         );
     }
 

@@ -33,10 +33,10 @@ pub(crate) fn compile_rules(rules: &str) -> Result<PortBy, Failure> {
     let mut default = None;
     for rule in split_rules(rules).map(str::trim) {
         let port = |text: &str| {
-            text.trim().parse::<u8>().map_err(|_| usage(format!("`{}` is no port from 0 to 255", text.trim())))
+            text.trim().parse::<u8>().map_err(|_| usage(format!("`{}` is not a port from 0 to 255", text.trim())))
         };
         if default.is_some() {
-            return Err(usage(format!("`{rule}` stands after `else`")));
+            return Err(usage(format!("`{rule}` follows `else`")));
         } else if let Some(rest) = rule.strip_prefix("else ") {
             default = Some(port(rest)?);
         } else if let Some((condition, to)) = rule.rsplit_once("->") {
@@ -45,7 +45,7 @@ pub(crate) fn compile_rules(rules: &str) -> Result<PortBy, Failure> {
             return Err(usage(format!("`{rule}` has no `->`")));
         }
     }
-    let default = default.ok_or_else(|| usage("there is no `else` for the packets that no rule fits".to_owned()))?;
+    let default = default.ok_or_else(|| usage("expected a final `else`, found none".to_owned()))?;
     let text = format!(
         "function port_by;\nstateless rules {{\n{rows}always {{ forward({default}); }}\notherwise {{ forward({default}); }}\n}}\n"
     );

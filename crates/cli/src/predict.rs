@@ -8,9 +8,10 @@ use flowloom_ir::{Dataflow, build};
 use flowloom_isa::Program;
 use flowloom_isa::insn::helper;
 use flowloom_isa::op::Op;
-use flowloom_plan::{MapTiming, Options as PlanOptions, Refusal, Scheme, Target, Timing, plan_of};
+use flowloom_plan::{MapTiming, Options as PlanOptions, Refusal, Scheme, Target, Timing, plan_dataflow};
 use flowloom_predict::{
-    Ahead, Arrivals, Captured, Flows, Keyed, Pace, PredictError, PredictOptions, Report, predict as run, shared_maps,
+    Arrivals, Captured, Flows, Keyed, Pace, PredictError, PredictOptions, ReadAhead, Report, predict as run,
+    shared_maps,
 };
 use flowloom_trace::{Traffic, TrafficOptions};
 use flowloom_verifier::Proof;
@@ -68,7 +69,7 @@ fn timing(
             ..standard
         };
         let dataflow = dataflow.as_ref().map_err(|refusal| no_plan(refusal, args.json))?;
-        let plan = plan_of(program, dataflow, &options).map_err(|refusal| no_plan(&refusal, args.json))?;
+        let plan = plan_dataflow(program, dataflow, &options).map_err(|refusal| no_plan(&refusal, args.json))?;
         sound(program, &plan, args.json)?;
         return Ok(plan.timing());
     };
@@ -92,7 +93,7 @@ fn map_of<'t>(timing: &'t mut Timing, name: &str) -> Result<&'t mut MapTiming, F
     let known: Vec<String> = timing.maps.iter().map(|map| format!("`{}`", map.name)).collect();
     let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
     timing.maps.iter_mut().find(|map| map.name == name).ok_or_else(|| {
-        Failure::Input(format!("--scheme names `{name}`, which is no map that packets change; those are {known}"))
+        Failure::Input(format!("--scheme names `{name}`, which no packet writes; written maps: {known}"))
     })
 }
 
@@ -131,10 +132,10 @@ fn report(
             traffic = traffic.with_shared(map, 0);
         }
         let report = run(timing, &options, &mut traffic).map_err(failed)?;
-        return Ok(if args.zipf.is_some() { report.beside_formulas(timing, flows.into()) } else { report });
+        return Ok(if args.zipf.is_some() { report.with_formulas(timing, flows.into()) } else { report });
     }
     let dataflow = dataflow?;
-    let keyed = |frames: Ahead| Keyed::new(program, &dataflow, timing, !args.estimate, frames);
+    let keyed = |frames: ReadAhead| Keyed::new(program, &dataflow, timing, !args.estimate, frames);
     let mut arrivals = match &args.profile {
         Some(profile) => {
             let options = TrafficOptions {
@@ -143,14 +144,14 @@ fn report(
                 snap_bytes: snap_bytes(program, proof),
                 ..TrafficOptions::new(profile.0)
             };
-            keyed(Ahead::new(Traffic::new(&options).map_err(|e| Failure::input(&e))?))
+            keyed(ReadAhead::new(Traffic::new(&options).map_err(|e| Failure::input(&e))?))
         }
         None if args.input.read.is_empty() => {
             return Err(Failure::Input(
                 "no packets: name a capture with -r, or traffic with --zipf, --flows or --profile".to_owned(),
             ));
         }
-        None => keyed(Ahead::new(Captured::new(open_input(&args.input)?))),
+        None => keyed(ReadAhead::new(Captured::new(open_input(&args.input)?))),
     }
     .map_err(failed)?;
     let arrivals: &mut dyn Arrivals = &mut arrivals;

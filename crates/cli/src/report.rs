@@ -23,7 +23,7 @@ pub(crate) enum Flows {
     /// Exact number.
     All,
     /// Number that a map of limited size recorded.
-    Remembered,
+    Recorded,
     /// Not counted.
     No,
 }

@@ -61,7 +61,7 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<(), Failure> {
     let Some(id) = &args.id else { return list(&experiments, args.json) };
     let Some(experiment) = experiments.iter().find(|experiment| experiment.id == *id) else {
         let known: Vec<String> = experiments.iter().map(|known| format!("`{}`", known.id)).collect();
-        return Err(Failure::Input(format!("there is no table or figure `{id}`; known are {}", known.join(", "))));
+        return Err(Failure::Input(format!("unknown table or figure `{id}`, expected one of {}", known.join(", "))));
     };
     let mut rows = Vec::new();
     for row in &experiment.rows {

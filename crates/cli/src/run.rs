@@ -22,7 +22,7 @@ use crate::args::{CaptureFormat, InputArgs, RoutesArgs, RunArgs, is_stream};
 use crate::failure::{Failure, INTERRUPTED, with_causes};
 use crate::files::Files;
 use crate::live;
-use crate::output::{complain, counted, grouped, print, progress, remark, table, warn};
+use crate::output::{counted, grouped, print, print_error, print_note, progress, table, warn};
 use crate::port_by;
 use crate::report::{Contexts, Flows, elements_json, elements_text};
 use crate::reporter::Reporter;
@@ -36,7 +36,7 @@ pub(crate) fn open_input(args: &InputArgs) -> Result<MergedReader, Failure> {
         return Err(Failure::Input("no packets: name a capture with -r".to_owned()));
     }
     if args.read.iter().filter(|path| is_stream(path)).count() > 1 {
-        return Err(Failure::Input("-r - is given twice: standard input is one capture".to_owned()));
+        return Err(Failure::Input("-r - is given twice, expected once".to_owned()));
     }
     let open = |path: &PathBuf| if is_stream(path) { CaptureReader::stdin() } else { CaptureReader::open(path) };
     let captures = args.read.iter().map(open).collect::<Result<_, _>>().map_err(|e| Failure::input(&e))?;
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let layouts = loaded.layouts();
     let options = EngineOptions { counters: true, routes: read_routes(&args.routes)?, ..EngineOptions::default() };
     let Started { mut engine, notes } = args.engine.load(&loaded, &options)?;
-    notes.iter().for_each(|note| remark(note));
+    notes.iter().for_each(|note| print_note(note));
     if let Some((path, state)) = &state {
         engine.restore(state).map_err(|e| wrong_state(path, &e))?;
     }
@@ -135,7 +135,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         let Some(reporter) = &mut reporter else { return Ok(()) };
         let line = reporter.line(event);
         if !to_stdout {
-            complain(&line);
+            print_error(&line);
             return Ok(());
         }
         print(&line).map_err(|_| std::io::Error::other("stdout cannot be written"))
@@ -171,7 +171,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         false => report.text(),
     };
     if args.write.as_deref().is_some_and(is_stream) {
-        complain(&text);
+        print_error(&text);
     } else {
         print(&text)?;
     }
@@ -209,7 +209,7 @@ fn create_capture(path: &Path, format: Option<CaptureFormat>) -> Result<CaptureW
     let created = match (is_stream(path), format) {
         (true, _) if std::io::stdout().is_terminal() => {
             return Err(Failure::Input(
-                "-w - writes a capture to standard output, which is a terminal; pipe it, or name a file".to_owned(),
+                "-w - writes a capture to standard output, which is a terminal; use a pipe or a file".to_owned(),
             ));
         }
         (true, Some(CaptureFormat::Pcapng)) => CaptureWriter::stdout(Format::PcapNg),
@@ -289,7 +289,7 @@ impl Report<'_> {
         }
         match (self.loaded.function(), &self.coverage) {
             (Some(function), Some(coverage)) => {
-                let flows = if self.args.engine == EngineName::MACHINE { Flows::All } else { Flows::Remembered };
+                let flows = if self.args.engine == EngineName::MACHINE { Flows::All } else { Flows::Recorded };
                 text.push_str(&elements_text(function, coverage, &self.contexts, flows, self.args.verbose));
             }
             _ => {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use flowloom_efsm::Coverage;
 use flowloom_scenario::{Mismatch, Suite};
-use flowloom_verify::{Point, Reached, What};
+use flowloom_verify::{Point, PointKind, Reached};
 
 use flowloom_session::engines::EngineName;
 
@@ -29,13 +29,13 @@ struct Subject {
 
 /// Result of a scenario on an engine.
 enum Cell {
-    Right,
-    Wrong(Vec<Mismatch>),
+    Passed,
+    Failed(Vec<Mismatch>),
     /// Not played, with the reason.
     NotRun(String),
 }
 
-struct Tried {
+struct ScenarioResult {
     /// Path of the scenario file.
     file: String,
     line: u32,
@@ -45,10 +45,10 @@ struct Tried {
 }
 
 /// Results of the scenarios of a function.
-struct Tested {
+struct SubjectResult {
     name: String,
     source: PathBuf,
-    scenarios: Vec<Tried>,
+    scenarios: Vec<ScenarioResult>,
     points: Vec<Point>,
     /// Line coverage of a program.
     lines: Lines,
@@ -89,13 +89,13 @@ pub(crate) fn test(args: &TestArgs) -> Result<(), Failure> {
     bar.finish_and_clear();
     if all.is_empty() && unreadable == 0 {
         let what = args.filter.as_ref().map_or_else(String::new, |filter| format!(" whose name contains `{filter}`"));
-        return Err(Failure::Input(format!("there is no scenario{what}: nothing was tested")));
+        return Err(Failure::Input(format!("no scenario{what}: nothing was tested")));
     }
     report::print(&all, &engines, args)?;
     if unreadable > 0 {
         return Err(Failure::Input(format!("{unreadable} of {} functions were not tested", subjects.len())));
     }
-    let is_wrong = |tried: &Tried| tried.cells.values().any(|cell| matches!(cell, Cell::Wrong(_)));
+    let is_wrong = |tried: &ScenarioResult| tried.cells.values().any(|cell| matches!(cell, Cell::Failed(_)));
     let is_finding = all.iter().any(|tested| {
         tested.scenarios.iter().any(is_wrong)
             || args.require_coverage
@@ -112,7 +112,12 @@ fn compiles(source: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     let text = fs::read_to_string(source).map_err(|e| Failure::file("read", source, &e))?;
-    match flowloom_efsm::compile_with(&source.display().to_string(), &text, &[], &flowloom_session::Beside(source)) {
+    match flowloom_efsm::compile_with(
+        &source.display().to_string(),
+        &text,
+        &[],
+        &flowloom_session::SiblingFiles(source),
+    ) {
         Ok(_) => Ok(()),
         Err(errors) => Err(Failure::Source(Box::new(errors))),
     }
@@ -141,7 +146,7 @@ fn subjects(paths: &[PathBuf]) -> Result<Vec<Subject>, Failure> {
     }
     if sources.is_empty() {
         return Err(Failure::Input(format!(
-            "there are no functions in {}",
+            "no functions in {}",
             paths.iter().map(|p| format!("`{}`", p.display())).collect::<Vec<_>>().join(", ")
         )));
     }
@@ -204,7 +209,7 @@ fn read_suite(path: &Path) -> Result<Vec<(PathBuf, Suite)>, Failure> {
     match sources.len() {
         1 => Ok(vec![(folder.join(sources.remove(0).file_name().unwrap_or_default()), suite)]),
         n => Err(Failure::Input(format!(
-            "`{}`: its folder has {n} functions; name those it is about in the file's first line: `function NAME.efsm`, or `NAME.bpf.c`",
+            "`{}`: its folder has {n} functions; name them in the file's first line: `function NAME.efsm`, or `NAME.bpf.c`",
             path.display()
         ))),
     }
@@ -215,13 +220,13 @@ fn run(
     args: &TestArgs,
     engines: &[EngineName],
     bar: &indicatif::ProgressBar,
-) -> Result<Tested, Failure> {
+) -> Result<SubjectResult, Failure> {
     let path = &subject.source;
     let bytes = fs::read(path).map_err(|e| Failure::file("read", path, &e))?;
     let folder = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
     let mut loaded: Vec<(Choice, Loaded)> = Vec::new();
     let (scenarios, points, lines) = (Vec::new(), Vec::new(), Lines::default());
-    let mut tested = Tested { name: folder, source: path.clone(), scenarios, points, lines };
+    let mut tested = SubjectResult { name: folder, source: path.clone(), scenarios, points, lines };
     let mut coverage: Vec<Coverage> = Vec::new();
     for suite in &subject.suites {
         for scenario in suite.scenarios() {
@@ -240,7 +245,7 @@ fn run(
                         // Without a compiler, other functions can still be tested.
                         Err(Failure::Environment(reason)) => {
                             let cells = engines.iter().map(|&engine| (engine, Cell::NotRun(reason.clone())));
-                            tested.scenarios.push(Tried {
+                            tested.scenarios.push(ScenarioResult {
                                 file: suite.name().to_owned(),
                                 line: scenario.line(),
                                 name: scenario.name().to_owned(),
@@ -261,7 +266,7 @@ fn run(
             let mut reference = loaded.reference(&script)?;
             coverage.extend(reference.coverage.take());
             let cells = engines.iter().map(|&engine| Ok((engine, loaded.cell(engine, &script, &reference)?)));
-            tested.scenarios.push(Tried {
+            tested.scenarios.push(ScenarioResult {
                 file: suite.name().to_owned(),
                 line: scenario.line(),
                 name: scenario.name().to_owned(),
@@ -289,13 +294,13 @@ fn gaps(points: &[Point]) -> Vec<&Point> {
     let is_hit = |point: &&Point| {
         let twin = |other: &&Point| other.element == point.element && other.what == point.what;
         match point.what {
-            What::Row(_) => points.iter().filter(twin).any(|other| other.hits > 0),
+            PointKind::Row(_) => points.iter().filter(twin).any(|other| other.hits > 0),
             _ => point.hits > 0,
         }
     };
     let mut gaps: Vec<&Point> = Vec::new();
     for point in points.iter().filter(|point| !is_hit(point)) {
-        let is_row = matches!(point.what, What::Row(_));
+        let is_row = matches!(point.what, PointKind::Row(_));
         if !is_row || !gaps.iter().any(|other| other.element == point.element && other.what == point.what) {
             gaps.push(point);
         }

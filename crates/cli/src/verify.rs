@@ -21,14 +21,14 @@ use serde_json::{Value, json};
 use crate::args::{InputArgs, VerifyArgs, is_stream};
 use crate::failure::Failure;
 use crate::files::{Files, can_be_written};
-use crate::output::{counted, grouped, print, print_json, progress, remark, table, warn};
+use crate::output::{counted, grouped, print, print_json, print_note, progress, table, warn};
 use crate::run::{open_input, read_routes, read_state};
 use flowloom_session::Loaded;
 use flowloom_session::SessionError;
 use flowloom_session::engines::{EngineName, EngineOptions, Started};
 
 /// Result of one target.
-struct Judged {
+struct Comparison {
     report: Report,
     shrunk: Option<Shrunk>,
 }
@@ -46,7 +46,7 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
         }
         if targets.iter().all(|(name, _)| *name == EngineName::INTERP) {
             return Err(Failure::Input(
-                "the interpreter is what an object is compared with; name the target `kernel` or `dataflow`".to_owned(),
+                "the interpreter is the reference of objects; choose the target `kernel` or `dataflow`".to_owned(),
             ));
         }
     }
@@ -65,18 +65,18 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     // The lowering of our own functions emits only initialized bytes.
     let undefined = if is_foreign { Undefined::of(&program) } else { Undefined::default() };
     for (at, what) in undefined.causes() {
-        remark(&format!("kernel-dependent contents, which say nothing of an engine: {what}{}", place(&program, *at)));
+        print_note(&format!("kernel-dependent contents, ignored in the comparison: {what}{}", place(&program, *at)));
     }
     let seed = args.input.seed;
     let compare_options =
         CompareOptions { seed, sweep_ns, layouts, state, is_foreign, undefined, ..CompareOptions::default() };
 
     let mut reached = loaded.function().map(|f| Reached::new(f));
-    let mut judged = Vec::new();
+    let mut comparison = Vec::new();
     let reference_name = EngineName::reference(&loaded);
     for (name, reason) in &targets {
         if let Some(reason) = reason {
-            remark(&format!("target `{}` is left out: {reason}", name.as_str()));
+            print_note(&format!("target `{}` is skipped: {reason}", name.as_str()));
             continue;
         }
         if *name == reference_name {
@@ -85,7 +85,7 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
         if targets.len() > 1
             && let Some(lacks) = (name.kind().lacks)(&loaded)
         {
-            remark(&format!("target `{}` is left out: {lacks}", name.as_str()));
+            print_note(&format!("target `{}` is skipped: {lacks}", name.as_str()));
             continue;
         }
         let options =
@@ -93,32 +93,32 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
         let mut reference = reference_name.load(&loaded, &options)?.engine;
         let Started { mut engine, notes } = match name.load(&loaded, &options) {
             Err(SessionError::Refused(why)) if targets.len() > 1 && !name.kind().is_default => {
-                remark(&format!("target `{}` is left out: {why}", name.as_str()));
+                print_note(&format!("target `{}` is skipped: {why}", name.as_str()));
                 continue;
             }
             started => started?,
         };
-        notes.iter().for_each(|note| remark(note));
+        notes.iter().for_each(|note| print_note(note));
         let bar = progress(&format!("comparing {}", engine.name()), None);
-        let result = source.judge(reference.as_mut(), engine.as_mut(), &compare_options, &bar);
+        let result = source.compare_and_shrink(reference.as_mut(), engine.as_mut(), &compare_options, &bar);
         bar.finish_and_clear();
         let (this, packets) = result?;
         seen = seen.max(packets);
         // One run suffices for coverage, since all runs have the same packets.
         if let (Some(coverage), Some(reached)) = (reference.coverage(), &mut reached)
-            && judged.is_empty()
+            && comparison.is_empty()
             && this.report.agrees()
         {
             reached.add(&coverage);
         }
-        judged.push(this);
+        comparison.push(this);
     }
-    if judged.is_empty() {
-        return Err(Failure::Environment("no target can run here, so nothing was compared".to_owned()));
+    if comparison.is_empty() {
+        return Err(Failure::Environment("no target can run here: nothing was compared".to_owned()));
     }
-    let disagrees = judged.iter().any(|j| !j.report.agrees());
-    if let (Some(path), Some(Judged { shrunk: Some(shrunk), .. })) =
-        (&args.write, judged.iter().find(|j| j.shrunk.is_some()))
+    let disagrees = comparison.iter().any(|j| !j.report.agrees());
+    if let (Some(path), Some(Comparison { shrunk: Some(shrunk), .. })) =
+        (&args.write, comparison.iter().find(|j| j.shrunk.is_some()))
     {
         case::write(path, &shrunk.packets)?;
         case::remark_written(args, path, args.state_in.as_deref(), args.input.seed);
@@ -128,19 +128,19 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
         _ => Vec::new(),
     };
     if args.json {
-        print_json(&as_json(args, &loaded, seen, &judged, reached.as_ref()))?;
+        print_json(&as_json(args, &loaded, seen, &comparison, reached.as_ref()))?;
     } else {
-        print(&as_text(&loaded, seen, &judged, reached.as_ref().filter(|_| !disagrees)))?;
+        print(&as_text(&loaded, seen, &comparison, reached.as_ref().filter(|_| !disagrees)))?;
         if let Some(least) = args.require_coverage.filter(|_| !gaps.is_empty()) {
             let n = gaps.len();
             print(&format!(
-                "{n} of the lines above are reached fewer than {least} times, which --require-coverage asks for\n"
+                "{n} of the lines above have fewer hits than {least}, the minimum of --require-coverage\n"
             ))?;
         }
     }
     match () {
         () if disagrees || !gaps.is_empty() => Err(Failure::Finding),
-        () if judged.iter().all(|j| j.report.packets_compared == 0) => Err(nothing_compared()),
+        () if comparison.iter().all(|j| j.report.packets_compared == 0) => Err(nothing_compared()),
         () => Ok(()),
     }
 }
@@ -157,14 +157,16 @@ fn targets(names: &[String]) -> Result<Vec<(EngineName, Option<String>)>, Failur
             }
             None => {
                 let known: Vec<String> = targets().map(|engine| format!("`{}`", engine.as_str())).collect();
-                return Err(Failure::Input(format!("no target `{name}`; there are {}, `available`", known.join(", "))));
+                return Err(Failure::Input(format!(
+                    "unknown target `{name}`, expected one of {}, `available`",
+                    known.join(", ")
+                )));
             }
         }
     }
     if wanted.iter().all(|(engine, _)| *engine == EngineName::MACHINE) {
         return Err(Failure::Input(
-            "the reference machine is what targets are compared with; name `interp`, `kernel` or `available`"
-                .to_owned(),
+            "targets are compared with the reference machine; choose `interp`, `kernel` or `available`".to_owned(),
         ));
     }
     let mut found: Vec<(EngineName, Option<String>)> = Vec::new();
@@ -204,7 +206,7 @@ fn nothing_compared() -> Failure {
 /// Source of packets.
 enum Source<'a> {
     /// All packets in memory.
-    Made(Vec<Arrival>),
+    Generated(Vec<Arrival>),
     /// Captures that are read again for each target, so that packets need not be kept in memory.
     Read(&'a InputArgs),
 }
@@ -217,19 +219,21 @@ impl<'a> Source<'a> {
         if again && !args.input.read.is_empty() {
             return Ok(Source::Read(&args.input));
         }
-        packets(args, loaded).map(Source::Made)
+        packets(args, loaded).map(Source::Generated)
     }
 
     /// Compares two engines on the packets. Returns the result and the number of packets.
-    fn judge(
+    fn compare_and_shrink(
         &self,
         reference: &mut dyn Datapath,
         target: &mut dyn Datapath,
         options: &CompareOptions,
         bar: &indicatif::ProgressBar,
-    ) -> Result<(Judged, usize), Failure> {
+    ) -> Result<(Comparison, usize), Failure> {
         let input = match self {
-            Source::Made(packets) => return Ok((judge(reference, target, packets, options, bar)?, packets.len())),
+            Source::Generated(packets) => {
+                return Ok((compare_and_shrink(reference, target, packets, options, bar)?, packets.len()));
+            }
             Source::Read(input) => *input,
         };
         let (mut count, mut damage) = (0, None);
@@ -255,10 +259,10 @@ impl<'a> Source<'a> {
             return Err(damage);
         }
         if count == 0 {
-            return Err(Failure::Input("no packets: there is nothing to compare".to_owned()));
+            return Err(Failure::Input("no packets: nothing to compare".to_owned()));
         }
         match compared {
-            Ok(report) if report.agrees() => return Ok((Judged { report, shrunk: None }, count)),
+            Ok(report) if report.agrees() => return Ok((Comparison { report, shrunk: None }, count)),
             Ok(_) | Err(EngineError::Fault { .. }) => {}
             Err(other) => return Err(Failure::input(&other)),
         }
@@ -274,11 +278,11 @@ impl<'a> Source<'a> {
                 packets.push(arrival);
             }
         }
-        let judged = judge(reference, target, &packets, options, bar)?;
-        match (judged.report.agrees(), compared) {
+        let comparison = compare_and_shrink(reference, target, &packets, options, bar)?;
+        match (comparison.report.agrees(), compared) {
             // Report the disagreement even if it does not recur.
-            (true, Ok(report)) => Ok((Judged { report, shrunk: None }, total)),
-            _ => Ok((judged, total)),
+            (true, Ok(report)) => Ok((Comparison { report, shrunk: None }, total)),
+            _ => Ok((comparison, total)),
         }
     }
 }
@@ -288,13 +292,13 @@ fn next_arrival(reader: &mut MergedReader) -> Result<Option<Arrival>, Failure> {
     Ok(packet.map(|packet| Arrival { time_ns: packet.time_ns, port: Port(packet.port), bytes: packet.bytes }))
 }
 
-fn judge<'a>(
+fn compare_and_shrink<'a>(
     reference: &'a mut dyn Datapath,
     target: &'a mut dyn Datapath,
     packets: &[Arrival],
     options: &CompareOptions,
     bar: &indicatif::ProgressBar,
-) -> Result<Judged, Failure> {
+) -> Result<Comparison, Failure> {
     let name = target.name().to_owned();
     let mut how = ShrinkOptions::default();
     let (first, second, mut report) = match compare(reference, target, packets, options) {
@@ -302,7 +306,7 @@ fn judge<'a>(
         Err(fault @ EngineError::Fault { .. }) => {
             let report = compare(target, reference, packets, options).map_err(|e| Failure::input(&e))?;
             if report.agrees() {
-                return Err(Failure::Found(format!("{fault}; run again, it did not stop")));
+                return Err(Failure::Found(format!("{fault}; not reproduced in a second run")));
             }
             // If the abort is from the instruction limit, each trial takes that long.
             how.simplify = false;
@@ -311,7 +315,7 @@ fn judge<'a>(
         result => (reference, target, result.map_err(|e| Failure::input(&e))?),
     };
     if report.agrees() {
-        return Ok(Judged { report, shrunk: None });
+        return Ok(Comparison { report, shrunk: None });
     }
     bar.set_message("shrinking the disagreement");
     let mut shrunk = shrink(first, second, packets, options, &how, &mut |so_far| {
@@ -323,7 +327,7 @@ fn judge<'a>(
     if let Some(shrunk) = &mut shrunk {
         shrunk.report.target = name;
     }
-    Ok(Judged { report, shrunk })
+    Ok(Comparison { report, shrunk })
 }
 
 /// Packets to compare: those of the captures, or generated for the function.
@@ -345,7 +349,7 @@ fn packets(args: &VerifyArgs, loaded: &Loaded) -> Result<Vec<Arrival>, Failure> 
     }
     bar.finish_and_clear();
     if packets.is_empty() {
-        return Err(Failure::Input("no packets: there is nothing to compare".to_owned()));
+        return Err(Failure::Input("no packets: nothing to compare".to_owned()));
     }
     Ok(packets)
 }
@@ -366,10 +370,10 @@ fn agreement(report: &Report) -> Option<bool> {
     (!report.agrees() || report.packets_compared > 0).then(|| report.agrees())
 }
 
-fn as_text(loaded: &Loaded, packets: usize, judged: &[Judged], reached: Option<&Reached<'_>>) -> String {
+fn as_text(loaded: &Loaded, packets: usize, comparison: &[Comparison], reached: Option<&Reached<'_>>) -> String {
     let reference = if loaded.function().is_some() { "machine" } else { "interp" };
     let mut text = format!("{}: {}, compared with `{reference}`\n", loaded.name(), counted(packets, "packet"));
-    let rows: Vec<Vec<String>> = judged
+    let rows: Vec<Vec<String>> = comparison
         .iter()
         .map(|j| {
             let verdict = match agreement(&j.report) {
@@ -389,7 +393,7 @@ fn as_text(loaded: &Loaded, packets: usize, judged: &[Judged], reached: Option<&
         })
         .collect();
     text.push_str(&table(&["target", "result", "packets", "snapshots", "not run"], &rows, &[2, 3]));
-    for j in judged {
+    for j in comparison {
         let Some(disagreement) = &j.report.disagreement else { continue };
         match &j.shrunk {
             Some(shrunk) => {
@@ -420,10 +424,10 @@ fn as_json(
     args: &VerifyArgs,
     loaded: &Loaded,
     packets: usize,
-    judged: &[Judged],
+    comparison: &[Comparison],
     reached: Option<&Reached<'_>>,
 ) -> Value {
-    let targets: Vec<Value> = judged
+    let targets: Vec<Value> = comparison
         .iter()
         .map(|j| {
             let refused: BTreeMap<String, u64> =

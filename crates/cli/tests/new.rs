@@ -32,7 +32,7 @@ fn nothing_is_overwritten_and_names_are_names() {
     std::fs::write(path.join("mine.efsm"), "mine").unwrap();
     let ran = run(&["new", name(&path)]);
     assert_eq!(ran.code, Some(2), "{}", ran.stderr);
-    assert!(ran.stderr.contains("is there already; nothing was written"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("already exists; nothing was written"), "{}", ran.stderr);
     assert_eq!(std::fs::read_to_string(path.join("mine.efsm")).unwrap(), "mine");
     assert_eq!(std::fs::read_dir(&path).unwrap().count(), 1);
     for (wrong, said) in

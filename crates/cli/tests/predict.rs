@@ -68,7 +68,8 @@ fn traffic_and_pipelines_are_what_is_asked_for() {
     assert_eq!(exact, run);
 
     let text = ok(&["predict", TOY, "--timing", file, "--zipf", "1000", "-c", "1000"]);
-    for part in ["toy_printed on 1000 flows by Zipf's law: 1 000 packets", "throughput", "p99.9", "map stats: schedule"]
+    for part in
+        ["toy_printed on 1000 Zipf-distributed flows: 1 000 packets", "throughput", "p99.9", "map stats: schedule"]
     {
         assert!(text.contains(part), "{part} in {text}");
     }
@@ -115,18 +116,21 @@ fn what_cannot_be_predicted_is_said() {
     let wrong = wrong.to_str().unwrap();
     let cases: [(&[&str], &str); 13] = [
         (&[TOY, "--zipf", "10", "--estimate", "--exact"], "cannot be used with"),
-        (&[TOY, "--zipf", "10", "--scheme", "x=none"], "there is no map `x`; there are `stats`"),
+        (&[TOY, "--zipf", "10", "--scheme", "x=none"], "no map `x`, expected one of `stats`"),
         (&[TOY, "--timing", file], "no packets: name a capture with -r, or traffic with --zipf, --flows or --profile"),
         (
             &[TOY, "--timing", file, "--zipf", "10", "--scheme", "x=none"],
-            "no map that packets change; those are `stats`",
+            "which no packet writes; written maps: `stats`",
         ),
-        (&[TOY, "--timing", file, "--zipf", "10", "--scheme", "stats=wait"], "no scheme `wait`; there are `none`"),
+        (
+            &[TOY, "--timing", file, "--zipf", "10", "--scheme", "stats=wait"],
+            "unknown scheme `wait`, expected one of `none`",
+        ),
         (&[TOY, "--timing", file, "--zipf", "10", "--rate", "fast"], "`line` or `own`"),
         (&[TOY, "--timing", file, "--zipf", "10", "--flows", "3"], "cannot be used with"),
         (&[TOY, "--timing", wrong, "--zipf", "10"], "`restart_stage` of map `stats` is 5, expected 0 to 4"),
-        (&[TOY, "--zipf", "10", "--clock", "nan"], "expected megahertz from 1 to 1000, found `nan`"),
-        (&[TOY, "--zipf", "10", "--clock", "0"], "expected megahertz from 1 to 1000, found `0`"),
+        (&[TOY, "--zipf", "10", "--clock", "nan"], "expected MHz from 1 to 1000, found `nan`"),
+        (&[TOY, "--zipf", "10", "--clock", "0"], "expected MHz from 1 to 1000, found `0`"),
         (&[TOY, "--zipf", "10", "--port-by", "else 1"], "--port-by is for captures, and none is read"),
         (
             &[TOY, "--zipf", "10", "--scheme", "stats=flush", "--scheme", "stats=atomic"],

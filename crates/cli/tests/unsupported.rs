@@ -109,7 +109,7 @@ SEC(\"xdp\") int f(struct xdp_md *ctx) {
 int f(void *ctx) {
     return 0; // HERE
 }",
-        reason: "it is a program of kind kprobe, only XDP programs run",
+        reason: "its type is kprobe, expected XDP",
         help: "load it with its own loader",
     },
     Case {
@@ -118,8 +118,8 @@ int f(void *ctx) {
 int f(struct __sk_buff *skb) {
     return 0; // HERE
 }",
-        reason: "it is a program of kind sched_cls, only XDP programs run",
-        help: "as it is, it belongs to `tc`",
+        reason: "its type is sched_cls, expected XDP",
+        help: "for `tc`, attach it there",
     },
     Case {
         name: "field",
@@ -237,7 +237,7 @@ fn all_programs_are_listed_with_what_they_use() {
         "map `seen`: hash, key 4, value 8, entries 9",
         "helpers: map_update_elem",
         "program `shaper`: sched_cls, section `tc`",
-        "only XDP programs run",
+        "expected XDP",
         "(`get_current_pid_tgid`)",
         "no process belongs to a packet",
         "program `broken`: section `xdp`, refused",
@@ -288,9 +288,9 @@ fn nothing_of_an_object_vanishes() {
     assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
     for part in [
         "left.o: 2 programs",
-        "not in a program: section `mine`: 16 bytes: ",
-        "not in a program: function `alone`: in section `.text`, and no program that is read calls it",
-        "not in a program: map `socks`: no program uses it, and its kind is sockmap",
+        "not part of a program: section `mine`: 16 bytes: ",
+        "not part of a program: function `alone`: in section `.text`, and no program that is read calls it",
+        "not part of a program: map `socks`: no program uses it, and its kind is sockmap",
         "note: program `rx`: section `?xdp` asks loaders to leave it out",
         "note: program `other`: section `from-netdev` stands for sched_cls, its argument is `struct xdp_md *`",
     ] {
@@ -304,7 +304,7 @@ fn nothing_of_an_object_vanishes() {
     assert!(left.iter().all(|one| one["reason"].as_str().is_some_and(|reason| !reason.is_empty())), "{said}");
     // If one program is selected, other contents of the object are not printed.
     let ran = run(&["check", name(&object), "--target", "interp", "--program", "rx"]);
-    assert!(!ran.stdout.contains("not in a program"), "{}", ran.stdout);
+    assert!(!ran.stdout.contains("not part of a program"), "{}", ran.stdout);
 }
 
 const TYPES: &str = "SEC(\"tc\") int rx(struct __sk_buff *ctx) { return 2; }

@@ -96,7 +96,7 @@ fn refusals_have_every_part_in_text_and_json() {
         let says = |part: &str| assert!(text.contains(part), "{program}: `{part}` is missing:\n{text}");
         let string = |key: &str| json[key].as_str().unwrap_or_else(|| panic!("{program}: no {key}: {json:#}"));
         assert_eq!((&json["safe"], &json["instruction"]), (&false.into(), &insn.into()), "{program}");
-        says("verifier: not seen to be safe\n");
+        says("verifier: rejected\n");
         let (section, insn_text) = (string("section"), string("text"));
         says(&format!(
             "    where: section `{section}`, instruction {insn} `{insn_text}`, {}\n",
@@ -246,7 +246,7 @@ fn what_is_not_seen_to_be_safe_is_a_finding() {
     if kernel("what_is_not_seen_to_be_safe_is_a_finding") {
         let ran = run(&["check", name(&path), "--target", "kernel"]);
         assert_eq!(ran.code, Some(0), "{ran:?}");
-        assert!(ran.stdout.contains("verifier: not seen to be safe"), "{ran:?}");
+        assert!(ran.stdout.contains("verifier: rejected"), "{ran:?}");
     }
     if !common::clang("what_is_not_seen_to_be_safe_is_a_finding") {
         return;

@@ -112,7 +112,7 @@ fn a_lookup_outside_of_an_array_always_fails() {
     };
     let Some((_folder, path)) = object(test, &source("key")) else { return };
     let ran = run(&["verify".as_ref(), path.as_os_str()]);
-    let why = "the lookup in array `few` always fails: key 11 is outside of its 5 entries (line 7: ";
+    let why = "the lookup in array `few` always fails: key 11, 5 entries (line 7: ";
     assert!(ran.stdout.contains(why), "{ran:?}");
     // A constant that fills a stack slot is known to the verifier, so the access after the lookup is dead code.
     let Some((_folder, path)) = object(test, &source("key __attribute__((aligned(8)))")) else { return };

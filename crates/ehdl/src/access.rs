@@ -80,14 +80,14 @@ impl Access {
 
 /// The last read and the last write, each with its step.
 #[derive(Debug, Clone, Copy, Default)]
-struct Last {
+struct LastAccess {
     /// The first stage in which the value is readable, and the writing step.
     written: Option<(u32, usize)>,
     /// The last stage in which it is read, and the reading step.
     read: Option<(u32, usize)>,
 }
 
-impl Last {
+impl LastAccess {
     fn note(&mut self, writes: bool, stage: u32, step: usize) {
         let place = if writes { &mut self.written } else { &mut self.read };
         if place.is_none_or(|(known, _)| known <= stage) {
@@ -103,23 +103,23 @@ impl Last {
 }
 
 #[derive(Debug, Default)]
-struct Seen {
-    bytes: BTreeMap<i64, Last>,
+struct RegionHistory {
+    bytes: BTreeMap<i64, LastAccess>,
     /// Accesses to unknown bytes.
-    anywhere: Last,
+    anywhere: LastAccess,
     /// All accesses.
-    all: Last,
+    all: LastAccess,
 }
 
 /// Accesses of a block so far, with their stages.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    regions: BTreeMap<Region, Seen>,
+    regions: BTreeMap<Region, RegionHistory>,
 }
 
 /// A dependence on an earlier step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct After {
+pub struct Dependence {
     /// The earlier step, as an index into [`super::Schedule::steps`].
     pub step: usize,
     /// The region that both access.
@@ -128,22 +128,22 @@ pub struct After {
 
 impl History {
     /// The first stage in which these accesses may happen, and the dependence that fixes it.
-    pub(super) fn first_stage(&self, accesses: &[Access]) -> (u32, Option<After>) {
+    pub(super) fn first_stage(&self, accesses: &[Access]) -> (u32, Option<Dependence>) {
         let mut first = (0, None);
         for access in accesses {
-            let Some(seen) = self.regions.get(&access.region) else { continue };
-            let mut consider = |last: &Last| {
+            let Some(history) = self.regions.get(&access.region) else { continue };
+            let mut consider = |last: &LastAccess| {
                 if let Some((stage, step)) = last.first_stage(access.writes)
                     && stage > first.0
                 {
-                    first = (stage, Some(After { step, region: access.region }));
+                    first = (stage, Some(Dependence { step, region: access.region }));
                 }
             };
             match access.bytes {
-                None => consider(&seen.all),
+                None => consider(&history.all),
                 Some((begin, end)) => {
-                    consider(&seen.anywhere);
-                    seen.bytes.range(begin..end.max(begin)).for_each(|(_, last)| consider(last));
+                    consider(&history.anywhere);
+                    history.bytes.range(begin..end.max(begin)).for_each(|(_, last)| consider(last));
                 }
             }
         }
@@ -153,13 +153,13 @@ impl History {
     /// Records a step that reads in `stage`, and whose writes are readable from `done` on.
     pub(super) fn note(&mut self, accesses: &[Access], stage: u32, done: u32, step: usize) {
         for access in accesses {
-            let seen = self.regions.entry(access.region).or_default();
+            let history = self.regions.entry(access.region).or_default();
             let stage = if access.writes { done } else { stage };
-            seen.all.note(access.writes, stage, step);
+            history.all.note(access.writes, stage, step);
             match access.bytes {
-                None => seen.anywhere.note(access.writes, stage, step),
+                None => history.anywhere.note(access.writes, stage, step),
                 Some((begin, end)) => {
-                    (begin..end).for_each(|at| seen.bytes.entry(at).or_default().note(access.writes, stage, step));
+                    (begin..end).for_each(|at| history.bytes.entry(at).or_default().note(access.writes, stage, step));
                 }
             }
         }

@@ -166,36 +166,36 @@ impl BlockExplanation {
         })
     }
 
-    /// The figures, the maps with reasons, and one line per stage; with `everything` also one line per instruction with
+    /// The figures, the maps with reasons, and one line per stage; with `verbose` also one line per instruction with
     /// its source, and the live values of each stage.
-    pub fn text(&self, everything: bool) -> String {
+    pub fn text(&self, verbose: bool) -> String {
         let mut text = self.figures();
         text.push('\n');
         text.push_str(&self.map_table());
         for map in self.maps.iter().filter(|map| !map.repeats.is_empty()) {
-            text.push_str(&format!("a flush of {} changes once more: {}\n", map.name, map.repeats.join(", ")));
+            text.push_str(&format!("a flush of {} writes a second time: {}\n", map.name, map.repeats.join(", ")));
         }
         text.push('\n');
-        text.push_str(&self.stage_table(everything));
+        text.push_str(&self.stage_table(verbose));
         text
     }
 
     fn figures(&self) -> String {
         let latency = &self.latency;
         let mut parts = vec![counted(latency.stages as usize, "stage"), "2 registers at the ends".to_owned()];
-        let others = [(latency.buffers, "buffer"), (latency.realignment, "shift to the new beginning")];
+        let others = [(latency.buffers, "buffer"), (latency.realignment, "shift to the new packet start")];
         parts.extend(
             others.iter().filter(|(number, _)| *number > 0).map(|(number, what)| counted(*number as usize, what)),
         );
         if latency.last_word > 0 {
-            parts.push(format!("{} of waiting for the last word", latency.last_word));
+            parts.push(format!("{} waiting for the last word", latency.last_word));
         }
-        let pruned = if self.pruned { "" } else { "; nothing is pruned" };
+        let pruned = if self.pruned { "" } else { "; not pruned" };
         let rows = [
             (
                 "stages",
                 format!(
-                    "{}, out of {}: {} in {}, {} a stage, {} at most; {} left out",
+                    "{}, out of {}: {} in {}, {} a stage, {} at most; {} omitted",
                     self.stages,
                     counted(self.instructions, "instruction"),
                     self.operations,
@@ -207,7 +207,7 @@ impl BlockExplanation {
             ),
             ("latency", format!("{} cycles, {} ns: {}", self.latency_cycles, latency.ns, parts.join(", "))),
             ("window", format!("{}; {}", counted(self.window_bytes as usize, "byte"), latency.last_word_reason)),
-            ("state", format!("{} at most in front of a stage{pruned}", counted(self.state_bytes, "byte"))),
+            ("state", format!("{} at most before a stage{pruned}", counted(self.state_bytes, "byte"))),
         ];
         headed(&format!("{} at {} MHz, scheduled by its {}", self.program, self.clock_mhz, self.schedule), &rows)
     }
@@ -234,18 +234,18 @@ impl BlockExplanation {
         aligned(&rows, &[3, 4, 5, 6])
     }
 
-    fn stage_table(&self, everything: bool) -> String {
+    fn stage_table(&self, verbose: bool) -> String {
         let mut rows = vec![["stage", "block", "bytes", "what"].map(str::to_owned).to_vec()];
         for stage in &self.stage {
             let bytes = 8 * stage.registers.len() + stage.stack_bytes + stage.packet_bytes;
             let head = [stage.stage.to_string(), stage.block.to_string(), bytes.to_string()];
-            let said = |own: &BlockInstruction| match &own.source {
-                Some(source) if everything => format!("{}: {}  ; {source}", own.instruction, own.text),
-                _ if everything => format!("{}: {}", own.instruction, own.text),
+            let render_instruction = |own: &BlockInstruction| match &own.source {
+                Some(source) if verbose => format!("{}: {}  ; {source}", own.instruction, own.text),
+                _ if verbose => format!("{}: {}", own.instruction, own.text),
                 _ => own.text.clone(),
             };
-            let all: Vec<String> = stage.instructions.iter().map(said).collect();
-            if !everything || all.len() < 2 {
+            let all: Vec<String> = stage.instructions.iter().map(render_instruction).collect();
+            if !verbose || all.len() < 2 {
                 let what = if all.is_empty() { "waits for a call".to_owned() } else { all.join("; ") };
                 rows.push(head.into_iter().chain([what]).collect());
                 continue;
@@ -256,7 +256,7 @@ impl BlockExplanation {
             }
         }
         let mut text = aligned(&rows, &[0, 1, 2]);
-        text.push_str("bytes: registers of 8 bytes, stack and frames in front of the stage\n");
+        text.push_str("bytes: registers of 8 bytes, stack and packet bytes before the stage\n");
         text
     }
 }
@@ -277,9 +277,8 @@ fn latency(schedule: &Schedule, maps: &[crate::MapUse], window: Option<&Window>,
         buffers,
         realignment,
         last_word,
-        last_word_reason: window.map_or("how its length is used is not known: it has no dataflow", |window| {
-            last_word_reason(window.length)
-        }),
+        last_word_reason: window
+            .map_or("use of the length unknown: the program has no dataflow", |window| last_word_reason(window.length)),
         ns: hundredths(f64::from(all) * 1000.0 / f64::from(clock_mhz.max(1))),
     }
 }
@@ -354,14 +353,21 @@ mod tests {
 
     /// [eHDL 4.4]: 20 stages, 88 bytes at most; an atomic block changes the counter.
     #[test]
-    fn the_toy_is_told_as_the_paper_tells_it() {
-        let told = explained(&Options::default());
-        assert_eq!((told.stages, told.latency_cycles, told.ilp_max, told.state_bytes), (20, 22, 2, 88));
-        assert_eq!((told.ilp_avg, told.window_bytes, told.length), (1.0, 64, Some("checked")));
-        let [stats] = &told.maps[..] else { unreachable!("{:?}", told.maps) };
+    fn the_toy_matches_the_paper() {
+        let explanation = explained(&Options::default());
+        assert_eq!(
+            (explanation.stages, explanation.latency_cycles, explanation.ilp_max, explanation.state_bytes),
+            (20, 22, 2, 88)
+        );
+        assert_eq!((explanation.ilp_avg, explanation.window_bytes, explanation.length), (1.0, 64, Some("checked")));
+        let [stats] = &explanation.maps[..] else { unreachable!("{:?}", explanation.maps) };
         assert_eq!((stats.name.as_str(), stats.hazard, stats.hold_cycles), ("stats", "atomic", 1));
-        let two: Vec<u32> =
-            told.stage.iter().filter(|stage| stage.instructions.len() == 2).map(|stage| stage.stage + 1).collect();
+        let two: Vec<u32> = explanation
+            .stage
+            .iter()
+            .filter(|stage| stage.instructions.len() == 2)
+            .map(|stage| stage.stage + 1)
+            .collect();
         assert_eq!(two, [1, 11, 16]);
         let unpruned = explained(&Options { prune: false, ..Options::default() });
         assert_eq!((unpruned.state_bytes, unpruned.pruned), (88 + 512 + 64, false));
@@ -369,11 +375,11 @@ mod tests {
 
     #[test]
     fn all_stages_and_instructions_are_in_the_text() {
-        let told = explained(&Options::default());
-        let (short, long) = (told.text(false), told.text(true));
+        let explanation = explained(&Options::default());
+        let (short, long) = (explanation.text(false), explanation.text(true));
         assert!(short.starts_with("toy_printed at 250 MHz, scheduled by its blocks\n"), "{short}");
         assert!(short.contains("waits for a call") && short.contains("lock *("), "{short}");
-        for own in told.stage.iter().flat_map(|stage| &stage.instructions) {
+        for own in explanation.stage.iter().flat_map(|stage| &stage.instructions) {
             assert!(short.contains(&own.text) && long.contains(&format!("{}: {}", own.instruction, own.text)));
             assert!(long.contains(own.source.as_ref().unwrap()));
         }

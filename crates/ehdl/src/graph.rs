@@ -27,8 +27,8 @@ use flowloom_isa::op::{Cond, Op, Reg, Width};
 use flowloom_verifier::Proof;
 
 use super::access::Access;
-use super::refusal::{Refusal, Why};
-use super::value::{Frame, Memory, Round, State, Value};
+use super::refusal::{Reason, Refusal};
+use super::value::{Frame, Iteration, Memory, State, Value};
 
 /// Limit on visited instructions, loops unrolled.
 const MAX_WALKED: usize = 40_000;
@@ -52,7 +52,7 @@ pub struct Step {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Block {
     pub(super) steps: Vec<Step>,
-    pub(super) nexts: Vec<usize>,
+    pub(super) successors: Vec<usize>,
 }
 
 /// The blocks of a program in topological order.
@@ -91,9 +91,9 @@ pub(super) fn unrolled(program: &Program, proof: &Proof, stages: &dyn Fn(Op) -> 
 }
 
 /// A block to be visited.
-struct Arrival {
+struct Pending {
     at: usize,
-    rounds: Vec<Round>,
+    iterations: Vec<Iteration>,
     state: State,
 }
 
@@ -109,7 +109,7 @@ pub(super) struct Walk<'a> {
     pub(super) stages: &'a dyn Fn(Op) -> u32,
     code: Vec<Option<Op>>,
     shapes: HashMap<usize, Rc<Function>>,
-    waiting: BTreeMap<Vec<u32>, Arrival>,
+    waiting: BTreeMap<Vec<u32>, Pending>,
     blocks: Vec<Walked>,
     /// Block numbers by position.
     numbers: HashMap<Vec<u32>, usize>,
@@ -126,11 +126,11 @@ struct Function {
 }
 
 impl Walk<'_> {
-    fn run(&mut self) -> Result<(), Why> {
+    fn run(&mut self) -> Result<(), Reason> {
         let mut frame = Frame::new(0, 0);
         frame.set_wire(Reg::R1, Value::Address(Memory::Context, Some(0)));
         let state = State { frames: vec![frame], head: Some(0), written: BTreeSet::new() };
-        self.arrive(&state, 0, &[])?;
+        self.add_edge_to(&state, 0, &[])?;
         while let Some((position, arrival)) = self.waiting.pop_first() {
             self.at = arrival.at;
             self.walk(&position, arrival)?;
@@ -138,7 +138,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn function(&mut self, entry: usize) -> Result<Rc<Function>, Why> {
+    fn function(&mut self, entry: usize) -> Result<Rc<Function>, Reason> {
         if let Some(known) = self.shapes.get(&entry) {
             return Ok(Rc::clone(known));
         }
@@ -150,7 +150,7 @@ impl Walk<'_> {
             }
             _ => true,
         };
-        let shape = Shape::of(code, entry, is_way).map_err(|two| Why::TwoEntries(two.entries[0], two.entries[1]))?;
+        let shape = Shape::of(code, entry, is_way).map_err(|two| Reason::TwoEntries(two.entries[0], two.entries[1]))?;
         let spots = (0..code.len()).filter_map(|at| Some((shape.spot(at)?, at)));
         let heads = spots.filter(|(spot, _)| spot.nest.last() == Some(&spot.order)).map(|(spot, at)| (spot.order, at));
         let heads = heads.collect();
@@ -161,15 +161,15 @@ impl Walk<'_> {
 
     /// Adds an edge to a block of the running function from a block in these loop iterations; returns the block's
     /// number.
-    fn arrive(&mut self, state: &State, to: usize, rounds: &[Round]) -> Result<Option<usize>, Why> {
+    fn add_edge_to(&mut self, state: &State, to: usize, iterations: &[Iteration]) -> Result<Option<usize>, Reason> {
         let function = self.function(state.frame().entry)?;
         let Some(spot) = function.shape.spot(to) else {
-            return Err(Why::Other(format!("instruction {to} begins no block")));
+            return Err(Reason::Other(format!("instruction {to} does not start a block")));
         };
-        let mut inside: Vec<Round> = Vec::new();
+        let mut inside: Vec<Iteration> = Vec::new();
         let mut is_within = true;
         for (depth, order) in spot.nest.iter().enumerate() {
-            let known = rounds.get(depth).filter(|other| is_within && other.order == *order);
+            let known = iterations.get(depth).filter(|other| is_within && other.order == *order);
             is_within = known.is_some();
             let round = match known {
                 Some(known) if spot.order == *order => known.round + 1,
@@ -177,7 +177,7 @@ impl Walk<'_> {
                 None => 0,
             };
             let head = function.heads.get(order).copied().unwrap_or(to);
-            inside.push(Round { order: *order, head, round });
+            inside.push(Iteration { order: *order, head, round });
         }
         if let Some(innermost) = inside.last()
             && innermost.order == spot.order
@@ -187,7 +187,7 @@ impl Walk<'_> {
                 Some(Some(most)) if u64::from(innermost.round) > *most => return Ok(None),
                 Some(None) if innermost.round > 0 => {
                     self.at = to;
-                    return Err(Why::Unbounded);
+                    return Err(Reason::Unbounded);
                 }
                 _ => {}
             }
@@ -207,37 +207,37 @@ impl Walk<'_> {
         match self.waiting.get_mut(&position) {
             Some(known) => known.state.join(state),
             None => {
-                self.waiting.insert(position, Arrival { at: to, rounds: inside, state: state.clone() });
+                self.waiting.insert(position, Pending { at: to, iterations: inside, state: state.clone() });
             }
         }
         Ok(Some(number))
     }
 
-    fn walk(&mut self, position: &[u32], arrival: Arrival) -> Result<(), Why> {
-        let Arrival { at: mut slot, rounds, mut state } = arrival;
+    fn walk(&mut self, position: &[u32], arrival: Pending) -> Result<(), Reason> {
+        let Pending { at: mut slot, iterations, mut state } = arrival;
         let number = self.numbers[position];
         let function = self.function(state.frame().entry)?;
         loop {
             self.at = slot;
             self.walked += 1;
             if self.walked > MAX_WALKED {
-                return Err(Why::TooLong(MAX_WALKED));
+                return Err(Reason::TooLong(MAX_WALKED));
             }
             let Some(op) = self.code.get(slot).copied().flatten() else {
-                return Err(Why::Other(format!("there is no instruction {slot}")));
+                return Err(Reason::Other(format!("no instruction at {slot}")));
             };
             let next = slot + op.slots();
             let target = op.distance().and_then(|distance| usize::try_from(slot as i64 + 1 + distance).ok());
             let ways: Vec<usize> = match op {
                 Op::Exit => {
-                    let Some((rounds, back)) = state.frame().back.clone() else {
+                    let Some((iterations, return_to)) = state.frame().return_to.clone() else {
                         self.push(number, &mut state, slot, op)?;
                         return Ok(());
                     };
                     let result = state.frame().registers[0];
                     state.frames.pop();
                     state.frame_mut().after_call(result);
-                    return self.lead(number, &state, back, &rounds);
+                    return self.add_edge(number, &state, return_to, &iterations);
                 }
                 Op::CallLocal { .. } => {
                     let entry = target.unwrap_or_default();
@@ -246,9 +246,9 @@ impl Walk<'_> {
                     frame.wires[1..6].copy_from_slice(&state.frame().wires[1..6]);
                     frame.position = position.to_vec();
                     frame.place = self.blocks[number].place.clone();
-                    frame.back = Some((rounds, next));
+                    frame.return_to = Some((iterations, next));
                     state.frames.push(frame);
-                    return self.lead(number, &state, entry, &[]);
+                    return self.add_edge(number, &state, entry, &[]);
                 }
                 Op::Jump { .. } | Op::JumpLong { .. } => target.into_iter().collect(),
                 // The loops that it would limit have their own bound.
@@ -266,23 +266,23 @@ impl Walk<'_> {
                 continue;
             }
             for way in ways {
-                self.lead(number, &state, way, &rounds)?;
+                self.add_edge(number, &state, way, &iterations)?;
             }
             return Ok(());
         }
     }
 
     /// Adds an edge from a block.
-    fn lead(&mut self, from: usize, state: &State, to: usize, rounds: &[Round]) -> Result<(), Why> {
-        if let Some(to) = self.arrive(state, to, rounds)?
-            && !self.blocks[from].block.nexts.contains(&to)
+    fn add_edge(&mut self, from: usize, state: &State, to: usize, iterations: &[Iteration]) -> Result<(), Reason> {
+        if let Some(to) = self.add_edge_to(state, to, iterations)?
+            && !self.blocks[from].block.successors.contains(&to)
         {
-            self.blocks[from].block.nexts.push(to);
+            self.blocks[from].block.successors.push(to);
         }
         Ok(())
     }
 
-    fn push(&mut self, number: usize, state: &mut State, at: usize, op: Op) -> Result<(), Why> {
+    fn push(&mut self, number: usize, state: &mut State, at: usize, op: Op) -> Result<(), Reason> {
         if let Some(step) = self.step(state, at, op)? {
             self.blocks[number].block.steps.push(step);
         }
@@ -297,7 +297,7 @@ impl Walk<'_> {
         at: usize,
         op: Op,
         [falls, jumps]: [Option<usize>; 2],
-    ) -> Result<Vec<usize>, Why> {
+    ) -> Result<Vec<usize>, Reason> {
         let Op::Branch { width, cond, dst, src, .. } = op else { return Ok(Vec::new()) };
         let known = self.proof.insns[at].ways;
         let (a, b) = (state.frame().get(dst), state.frame().value(src));

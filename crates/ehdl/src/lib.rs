@@ -20,7 +20,6 @@
 //! router (1.54), the second 1.81 and 1.60.
 
 mod access;
-mod alone;
 mod explain;
 mod graph;
 mod live;
@@ -29,6 +28,7 @@ mod order;
 mod place;
 mod refusal;
 mod render;
+mod sparse;
 mod step;
 mod trim;
 mod value;
@@ -38,14 +38,14 @@ use flowloom_isa::insn::helper;
 use flowloom_isa::op::Op;
 use flowloom_verifier::Proof;
 
-pub use access::{Access, After, Region};
-pub use alone::{Alone, Reason};
+pub use access::{Access, Dependence, Region};
 pub use explain::{BlockExplanation, BlockInstruction, BlockMap, BlockStage};
 use flowloom_plan::Target;
 pub use graph::Step;
 pub use live::Carried;
 pub use maps::MapUse;
-pub use refusal::{Refusal, Why};
+pub use refusal::{Reason, Refusal};
+pub use sparse::{SparseReason, SparseStage};
 
 /// Number of eBPF registers.
 const REGISTERS: usize = 11;
@@ -62,7 +62,7 @@ pub struct PlacedStep {
     /// The stage in which it begins, from 0.
     pub stage: usize,
     /// The dependence that fixes its stage; `None` if no step of its block precedes it.
-    pub after: Option<After>,
+    pub after: Option<Dependence>,
 }
 
 /// A stage of the pipeline.

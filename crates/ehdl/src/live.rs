@@ -66,39 +66,39 @@ pub(super) fn states(blocks: &[Block], times: &[Times], lengths: &[u32], window:
     let uses: Vec<BTreeMap<Byte, Uses>> = blocks.iter().zip(times).map(|(b, t)| uses(b, t, window)).collect();
     let summaries: Vec<Summary> = uses.iter().map(summary).collect();
     let along = along_pipeline(blocks, &summaries);
-    let (by_path, made) = along_paths(blocks, &summaries);
-    let leaving = leaving(&summaries);
+    let (by_path, written_before) = along_paths(blocks, &summaries);
+    let output_bytes = output_bytes(&summaries);
     let mut all = Vec::new();
     // Bytes written by the blocks so far.
-    let mut begun: BTreeSet<Byte> = BTreeSet::new();
+    let mut written: BTreeSet<Byte> = BTreeSet::new();
     // Bytes that bypass blocks on the way to each later block.
-    let mut passing: BTreeMap<usize, BTreeSet<Byte>> = BTreeMap::new();
+    let mut bypassing: BTreeMap<usize, BTreeSet<Byte>> = BTreeMap::new();
     for (number, block) in blocks.iter().enumerate() {
-        passing.remove(&number);
-        let beside: BTreeSet<Byte> = passing.values().flatten().copied().collect();
-        let out_by_path = behind(block, &by_path, &leaving);
+        bypassing.remove(&number);
+        let bypass_live: BTreeSet<Byte> = bypassing.values().flatten().copied().collect();
+        let out_by_path = live_out(block, &by_path, &output_bytes);
         for stage in 0..lengths[number] {
-            let is_made = |byte: &Byte, before: &BTreeSet<Byte>| {
+            let may_be_written = |byte: &Byte, before: &BTreeSet<Byte>| {
                 let here = uses[number].get(byte).is_some_and(|uses| uses.writes.iter().any(|done| *done <= stage));
                 here || before.contains(byte) || (byte.0 == Region::Packet && !byte.2)
             };
-            let mut carried = inside(&uses[number], stage, &along.out[number], along.always[number]);
-            carried.retain(|byte| is_made(byte, &begun));
+            let mut carried = inside(&uses[number], stage, &along.out[number], along.on_all_paths[number]);
+            carried.retain(|byte| may_be_written(byte, &written));
             let mut needed = inside(&uses[number], stage, &out_by_path, true);
-            needed.retain(|byte| is_made(byte, &made[number]));
-            needed.extend(&beside);
+            needed.retain(|byte| may_be_written(byte, &written_before[number]));
+            needed.extend(&bypass_live);
             all.push((counted(&carried), counted(&needed)));
         }
-        begun.extend(&summaries[number].writes);
-        let after: BTreeSet<Byte> = made[number].union(&summaries[number].writes).copied().collect();
-        for next in &block.nexts {
-            let handed =
+        written.extend(&summaries[number].writes);
+        let after: BTreeSet<Byte> = written_before[number].union(&summaries[number].writes).copied().collect();
+        for next in &block.successors {
+            let live_in =
                 by_path[*next].iter().filter(|byte| after.contains(byte) || (byte.0 == Region::Packet && !byte.2));
-            passing.entry(*next).or_default().extend(handed);
+            bypassing.entry(*next).or_default().extend(live_in);
         }
-        if block.nexts.is_empty() {
+        if block.successors.is_empty() {
             // Output bytes travel to the end of the pipeline, wherever the program exits.
-            passing.entry(blocks.len()).or_default().extend(after.iter().filter(|byte| byte.2));
+            bypassing.entry(blocks.len()).or_default().extend(after.iter().filter(|byte| byte.2));
         }
     }
     if let Some((carried, _)) = all.first_mut() {
@@ -158,8 +158,8 @@ fn summary(uses: &BTreeMap<Byte, Uses>) -> Summary {
     summary
 }
 
-/// Live-in bytes of a stage of a block; `out` is the block's live-out, and `ends` says whether writes kill.
-fn inside(uses: &BTreeMap<Byte, Uses>, stage: u32, out: &BTreeSet<Byte>, ends: bool) -> BTreeSet<Byte> {
+/// Live-in bytes of a stage of a block; `out` is the block's live-out, and `kills` says whether writes kill.
+fn inside(uses: &BTreeMap<Byte, Uses>, stage: u32, out: &BTreeSet<Byte>, kills: bool) -> BTreeSet<Byte> {
     let mut live: BTreeSet<Byte> = BTreeSet::new();
     for (byte, uses) in uses {
         let written_until = |read: u32| uses.writes.iter().any(|done| *done > stage && *done <= read);
@@ -167,72 +167,73 @@ fn inside(uses: &BTreeMap<Byte, Uses>, stage: u32, out: &BTreeSet<Byte>, ends: b
             live.insert(*byte);
         }
     }
-    let is_over = |byte: &Byte| ends && uses.get(byte).is_some_and(|uses| uses.writes.iter().any(|done| *done > stage));
-    live.extend(out.iter().filter(|byte| !is_over(byte)));
+    let is_overwritten =
+        |byte: &Byte| kills && uses.get(byte).is_some_and(|uses| uses.writes.iter().any(|done| *done > stage));
+    live.extend(out.iter().filter(|byte| !is_overwritten(byte)));
     live
 }
 
-struct Along {
+struct PipelineLiveness {
     /// Live-out of each block along the pipeline.
     out: Vec<BTreeSet<Byte>>,
     /// Whether all packets run the block.
-    always: Vec<bool>,
+    on_all_paths: Vec<bool>,
 }
 
-fn along_pipeline(blocks: &[Block], summaries: &[Summary]) -> Along {
-    let always = always(blocks);
+fn along_pipeline(blocks: &[Block], summaries: &[Summary]) -> PipelineLiveness {
+    let on_all_paths = on_all_paths(blocks);
     let mut out = vec![BTreeSet::new(); blocks.len()];
-    let mut live: BTreeSet<Byte> = leaving(summaries);
+    let mut live: BTreeSet<Byte> = output_bytes(summaries);
     for number in (0..blocks.len()).rev() {
         out[number] = live.clone();
-        if always[number] {
+        if on_all_paths[number] {
             live.retain(|byte| !summaries[number].writes.contains(byte));
         }
         live.extend(&summaries[number].reads);
     }
-    Along { out, always }
+    PipelineLiveness { out, on_all_paths }
 }
 
 /// Packet bytes that may leave changed.
-fn leaving(summaries: &[Summary]) -> BTreeSet<Byte> {
+fn output_bytes(summaries: &[Summary]) -> BTreeSet<Byte> {
     summaries.iter().flat_map(|summary| &summary.writes).filter(|byte| byte.2).copied().collect()
 }
 
 /// Live-out of a block along the paths.
-fn behind(block: &Block, live: &[BTreeSet<Byte>], leaving: &BTreeSet<Byte>) -> BTreeSet<Byte> {
-    if block.nexts.is_empty() {
-        return leaving.clone();
+fn live_out(block: &Block, live: &[BTreeSet<Byte>], output_bytes: &BTreeSet<Byte>) -> BTreeSet<Byte> {
+    if block.successors.is_empty() {
+        return output_bytes.clone();
     }
-    block.nexts.iter().flat_map(|next| &live[*next]).copied().collect()
+    block.successors.iter().flat_map(|next| &live[*next]).copied().collect()
 }
 
 /// Blocks on all paths, which are those that no edge skips.
-fn always(blocks: &[Block]) -> Vec<bool> {
+fn on_all_paths(blocks: &[Block]) -> Vec<bool> {
     let mut furthest = 0;
-    let mut always = Vec::new();
+    let mut on_all_paths = Vec::new();
     for (number, block) in blocks.iter().enumerate() {
-        always.push(furthest <= number);
+        on_all_paths.push(furthest <= number);
         // An exit skips all later blocks.
-        let last = if block.nexts.is_empty() { Some(&blocks.len()) } else { block.nexts.iter().max() };
+        let last = if block.successors.is_empty() { Some(&blocks.len()) } else { block.successors.iter().max() };
         furthest = furthest.max(last.copied().unwrap_or(0));
     }
-    always
+    on_all_paths
 }
 
 /// Live-in of each block along the paths, and the bytes that some path to it has written.
 fn along_paths(blocks: &[Block], summaries: &[Summary]) -> (Vec<BTreeSet<Byte>>, Vec<BTreeSet<Byte>>) {
-    let leaving = leaving(summaries);
+    let output_bytes = output_bytes(summaries);
     let mut live: Vec<BTreeSet<Byte>> = vec![BTreeSet::new(); blocks.len()];
     for number in (0..blocks.len()).rev() {
-        let mut now = behind(&blocks[number], &live, &leaving);
+        let mut now = live_out(&blocks[number], &live, &output_bytes);
         now.retain(|byte| !summaries[number].writes.contains(byte));
         now.extend(&summaries[number].reads);
         live[number] = now;
     }
-    let mut made: Vec<BTreeSet<Byte>> = vec![BTreeSet::new(); blocks.len()];
+    let mut written_before: Vec<BTreeSet<Byte>> = vec![BTreeSet::new(); blocks.len()];
     for number in 0..blocks.len() {
-        let after: BTreeSet<Byte> = made[number].union(&summaries[number].writes).copied().collect();
-        blocks[number].nexts.iter().for_each(|next| made[*next].extend(&after));
+        let after: BTreeSet<Byte> = written_before[number].union(&summaries[number].writes).copied().collect();
+        blocks[number].successors.iter().for_each(|next| written_before[*next].extend(&after));
     }
-    (live, made)
+    (live, written_before)
 }

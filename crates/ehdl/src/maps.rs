@@ -81,8 +81,8 @@ impl Schedule {
         for map in &mut maps {
             let (Some(restart), Some(write)) = (map.restart_stage, map.write_stage) else { continue };
             let is_within = |stage: u32| restart <= stage && stage < write;
-            let again = touched.iter().filter(|(_, stages)| stages.writes().any(is_within));
-            map.repeats = again.map(|(map, _)| name(*map)).collect();
+            let restarted = touched.iter().filter(|(_, stages)| stages.writes().any(is_within));
+            map.repeats = restarted.map(|(map, _)| name(*map)).collect();
         }
         maps
     }
@@ -145,12 +145,10 @@ fn chosen(map: u32, name: String, stages: &Stages) -> MapUse {
     let is_atomic = stages.stores.is_empty() && stages.entries.is_empty() && stages.loads.is_empty();
     let (scheme, reason) = match (write_stage, read) {
         (None, _) => (Scheme::None, "packets only read it"),
-        (Some(_), _) if is_atomic => {
-            (Scheme::Atomic, "only atomic instructions change it, and nothing else reads its values")
-        }
-        (Some(_), None) => (Scheme::None, "what packets write there none of them reads"),
-        (Some(write), Some(read)) if write < read => (Scheme::None, "no packet reads it before it has written it"),
-        (Some(_), Some(_)) => (Scheme::Flush, "it is read in one stage and written in a later one"),
+        (Some(_), _) if is_atomic => (Scheme::Atomic, "only atomic instructions access its values"),
+        (Some(_), None) => (Scheme::None, "no packet reads the written values"),
+        (Some(write), Some(read)) if write < read => (Scheme::None, "each packet writes it before reading it"),
+        (Some(_), Some(_)) => (Scheme::Flush, "read in one stage and written in a later one"),
     };
     let is_flushed = scheme == Scheme::Flush;
     let read_stage = if is_flushed { read.unwrap_or(first) } else { first };
@@ -204,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_atomics_and_loads_with_stores_are_told_apart() {
+    fn schemes_distinguish_reads_atomics_and_stores() {
         let read = maps(&format!("{}r6 = *(u64 *)(r0 + 0)\n", lookup("a")));
         assert_eq!((read[0].scheme, read[0].write_stage, read[0].hold_cycles), (Scheme::None, None, 1));
         let counted = maps(&format!("{}r6 = 1\nlock *(u64 *)(r0 + 0) += r6\n", lookup("a")));
@@ -220,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_map_starts_again_behind_the_first() {
+    fn a_second_map_restarts_after_the_first() {
         let change = |register: u8| {
             format!("r{register} = *(u64 *)(r0 + 0)\nr{register} += 1\n*(u64 *)(r0 + 0) = r{register}\n")
         };

@@ -8,11 +8,11 @@ use super::graph::{Block, Walked};
 /// with it if it is its only predecessor.
 pub(super) fn ordered(walked: Vec<Walked>) -> Vec<Block> {
     let count = walked.len();
-    let mut ways_in = vec![0usize; count];
-    walked.iter().flat_map(|walked| &walked.block.nexts).for_each(|next| ways_in[*next] += 1);
+    let mut in_degree = vec![0usize; count];
+    walked.iter().flat_map(|walked| &walked.block.successors).for_each(|next| in_degree[*next] += 1);
     let places: Vec<Vec<u32>> = walked.iter().map(|walked| walked.place.clone()).collect();
     let mut blocks: Vec<Option<Block>> = walked.into_iter().map(|walked| Some(walked.block)).collect();
-    let mut left = ways_in.clone();
+    let mut remaining = in_degree.clone();
     let mut ready = BTreeSet::from([(&places[0], 0)]);
     // Number of each block in the new order.
     let mut numbers = vec![usize::MAX; count];
@@ -20,23 +20,23 @@ pub(super) fn ordered(walked: Vec<Walked>) -> Vec<Block> {
     while let Some((_, first)) = ready.pop_first() {
         let Some(mut block) = blocks[first].take() else { continue };
         numbers[first] = order.len();
-        while let [only] = *block.nexts.as_slice()
-            && ways_in[only] == 1
+        while let [only] = *block.successors.as_slice()
+            && in_degree[only] == 1
             && let Some(next) = blocks[only].take()
         {
             numbers[only] = order.len();
             block.steps.extend(next.steps);
-            block.nexts = next.nexts;
+            block.successors = next.successors;
         }
-        for next in &block.nexts {
-            left[*next] -= 1;
-            if left[*next] == 0 {
+        for next in &block.successors {
+            remaining[*next] -= 1;
+            if remaining[*next] == 0 {
                 ready.insert((&places[*next], *next));
             }
         }
         order.push(block);
     }
-    for next in order.iter_mut().flat_map(|block| &mut block.nexts) {
+    for next in order.iter_mut().flat_map(|block| &mut block.successors) {
         *next = numbers[*next];
     }
     order

@@ -1,6 +1,6 @@
 //! ASAP scheduling: each instruction of a block is in the first stage after those that it depends on.
 
-use super::access::{After, History};
+use super::access::{Dependence, History};
 use super::graph::Block;
 use super::live::Times;
 
@@ -8,7 +8,7 @@ use super::live::Times;
 pub(super) struct Placed {
     pub(super) times: Times,
     /// The dependence of each step.
-    pub(super) after: Vec<Option<After>>,
+    pub(super) after: Vec<Option<Dependence>>,
     pub(super) stages: u32,
 }
 

@@ -6,7 +6,7 @@ use flowloom_isa::Program;
 use flowloom_isa::op::Op;
 use flowloom_verifier::MapId;
 
-use super::{Carried, Reason, Region, Schedule, trim};
+use super::{Carried, Region, Schedule, SparseReason, trim};
 
 impl Schedule {
     /// The text of a step.
@@ -46,16 +46,18 @@ impl Schedule {
     /// Lists the stages with fewer than two instructions, one per line, with reasons.
     pub fn explain(&self, program: &Program) -> String {
         let mut text = String::new();
-        for alone in self.alone() {
+        for sparse in self.sparse_stages() {
             let what = |step: usize| format!("{}: {}", self.steps[step].step.insn, self.text(program, step));
-            let why = match alone.reason {
-                Reason::OnlyOne => "the only instruction of its block".to_owned(),
-                Reason::First => "the rest of its block follows it".to_owned(),
-                Reason::Follows(after) => format!("follows `{}` ({})", what(after.step), named(program, after.region)),
-                Reason::Waits(call) => format!("`{}` is not done", what(call)),
+            let why = match sparse.reason {
+                SparseReason::OnlyInstruction => "the only instruction of its block".to_owned(),
+                SparseReason::HeadOfChain => "the other instructions of its block depend on it".to_owned(),
+                SparseReason::DependsOn(after) => {
+                    format!("depends on `{}` ({})", what(after.step), named(program, after.region))
+                }
+                SparseReason::CallInProgress(call) => format!("`{}` is in progress", what(call)),
             };
-            let step = alone.step.map_or_else(|| "nothing".to_owned(), |step| format!("`{}`", what(step)));
-            let _ = writeln!(text, "stage {:>3}: {step}: {why}", alone.stage + 1);
+            let step = sparse.step.map_or_else(|| "nothing".to_owned(), |step| format!("`{}`", what(step)));
+            let _ = writeln!(text, "stage {:>3}: {step}: {why}", sparse.stage + 1);
         }
         text
     }

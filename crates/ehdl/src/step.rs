@@ -7,7 +7,7 @@ use flowloom_verifier::MapId;
 
 use super::access::{Access, Region};
 use super::graph::{Step, Walk};
-use super::refusal::Why;
+use super::refusal::Reason;
 use super::value::{Memory, State, Value};
 
 /// Offsets in `struct xdp_md` of addresses: of the packet, of its end, of the metadata before it.
@@ -74,7 +74,7 @@ impl Touched {
 
 impl Walk<'_> {
     /// The step for an instruction, `None` if it takes no hardware; updates the known values.
-    pub(super) fn step(&mut self, state: &mut State, at: usize, op: Op) -> Result<Option<Step>, Why> {
+    pub(super) fn step(&mut self, state: &mut State, at: usize, op: Op) -> Result<Option<Step>, Reason> {
         let mut touched = Touched { depth: state.depth(), wires: state.frame().wires, accesses: Vec::new() };
         let frame = state.frame_mut();
         match op {
@@ -120,7 +120,7 @@ impl Walk<'_> {
                 let bytes = self.memory(&mut touched, state, at, from, off, size, [true, false]);
                 touched.writes(dst);
                 let value = match bytes {
-                    Some((Region::Stack { depth }, (first, _))) if size == Size::Dw => state.kept(depth, first),
+                    Some((Region::Stack { depth }, (first, _))) if size == Size::Dw => state.known_slot(depth, first),
                     _ => Value::Unknown,
                 };
                 state.frame_mut().set(dst, value);
@@ -136,7 +136,7 @@ impl Walk<'_> {
                         // Unwritten stack is zero: a stage that does not carry it reads zero.
                         return Ok(None);
                     }
-                    state.keep(depth, (first, end), value);
+                    state.write_slot(depth, (first, end), value);
                 } else {
                     self.forget_stack(state, &touched);
                 }
@@ -161,16 +161,14 @@ impl Walk<'_> {
             }
             Op::Exit => touched.reads(Reg::R0),
             Op::Call { helper } => self.call(&mut touched, state, at, helper)?,
-            Op::CallKfunc { id } => return Err(Why::Kfunc(id)),
+            Op::CallKfunc { id } => return Err(Reason::Kfunc(id)),
             // A helper that receives it is a callback, which is rejected there.
             Op::LoadFunc { dst, .. } => {
                 touched.writes(dst);
                 frame.set(dst, Value::Unknown);
             }
             Op::LoadPacket { .. } | Op::LoadVar { .. } | Op::LoadMapIdx { .. } | Op::LoadMapIdxValue { .. } => {
-                return Err(Why::Other(
-                    "the instruction is none that programs for packets as they arrive have".to_owned(),
-                ));
+                return Err(Reason::Other("an instruction that XDP programs do not support".to_owned()));
             }
             Op::Jump { .. } | Op::JumpLong { .. } | Op::MayGoto { .. } | Op::CallLocal { .. } => return Ok(None),
         }
@@ -241,16 +239,16 @@ impl Walk<'_> {
                 && access.writes
             {
                 let (first, end) = access.bytes.unwrap_or((-512, 0));
-                state.keep(depth, (first, end), Value::Unknown);
+                state.write_slot(depth, (first, end), Value::Unknown);
             }
         }
     }
 
-    fn call(&self, touched: &mut Touched, state: &mut State, at: usize, number: i32) -> Result<(), Why> {
+    fn call(&self, touched: &mut Touched, state: &mut State, at: usize, number: i32) -> Result<(), Reason> {
         match number {
-            helper::TAIL_CALL => return Err(Why::TailCall),
+            helper::TAIL_CALL => return Err(Reason::TailCall),
             helper::LOOP | helper::FOR_EACH_MAP_ELEM => {
-                return Err(Why::Callback(helpers::name_of(number).unwrap_or("a helper").to_owned()));
+                return Err(Reason::Callback(helpers::name_of(number).unwrap_or("a helper").to_owned()));
             }
             _ => {}
         }

@@ -33,7 +33,7 @@ pub(super) fn trim(blocks: &mut [Block]) -> BTreeSet<usize> {
     let mut live_in: Vec<BTreeSet<Byte>> = vec![BTreeSet::new(); blocks.len()];
     for number in (0..blocks.len()).rev() {
         let mut live: BTreeSet<Byte> = BTreeSet::new();
-        blocks[number].nexts.iter().for_each(|next| live.extend(&live_in[*next]));
+        blocks[number].successors.iter().for_each(|next| live.extend(&live_in[*next]));
         let mut kept = Vec::new();
         for step in std::mem::take(&mut blocks[number].steps).into_iter().rev() {
             let is_read = |access: &Access| bytes(access).any(|byte| live.contains(&byte));

@@ -100,7 +100,7 @@ pub(super) struct Frame {
     /// The same by address, for the layout order of blocks.
     pub(super) place: Vec<u32>,
     /// The caller's loop iterations at the call, and the return address.
-    pub(super) back: Option<(Vec<Round>, usize)>,
+    pub(super) return_to: Option<(Vec<Iteration>, usize)>,
     pub(super) registers: [Value; 11],
     /// Registers with addresses that the pipeline provides (of context, packet and stack): constants that no stage
     /// carries.
@@ -111,7 +111,7 @@ pub(super) struct Frame {
 
 /// An iteration of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Round {
+pub(super) struct Iteration {
     /// The index of the loop head in its function's block order.
     pub(super) order: u32,
     /// The first instruction of the loop head.
@@ -126,7 +126,15 @@ impl Frame {
         registers[10] = Value::Address(Memory::Stack { depth }, Some(0));
         let mut wires = [false; 11];
         wires[10] = true;
-        Frame { entry, position: Vec::new(), place: Vec::new(), back: None, registers, wires, stack: BTreeMap::new() }
+        Frame {
+            entry,
+            position: Vec::new(),
+            place: Vec::new(),
+            return_to: None,
+            registers,
+            wires,
+            stack: BTreeMap::new(),
+        }
     }
 
     pub(super) fn value(&self, operand: Operand) -> Value {
@@ -204,12 +212,12 @@ impl State {
     }
 
     /// The known value of eight stack bytes.
-    pub(super) fn kept(&self, depth: u8, at: i64) -> Value {
+    pub(super) fn known_slot(&self, depth: u8, at: i64) -> Value {
         self.frames.get(usize::from(depth)).and_then(|frame| frame.stack.get(&at)).copied().unwrap_or_default()
     }
 
     /// Records a write to stack bytes, and its value if it has eight bytes and is known.
-    pub(super) fn keep(&mut self, depth: u8, (first, end): (i64, i64), value: Value) {
+    pub(super) fn write_slot(&mut self, depth: u8, (first, end): (i64, i64), value: Value) {
         self.written.extend((first..end).map(|at| (depth, at)));
         let Some(frame) = self.frames.get_mut(usize::from(depth)) else { return };
         frame.stack.retain(|at, _| at + 8 <= first || *at >= end);

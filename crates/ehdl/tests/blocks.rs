@@ -1,7 +1,7 @@
 //! The block schedule: the paper's example, and programs whose stages can be counted by hand.
 #![allow(clippy::unwrap_used)]
 
-use flowloom_ehdl::{Reason, Refusal, Schedule, Stage, Why, schedule};
+use flowloom_ehdl::{Reason, Refusal, Schedule, SparseReason, Stage, schedule};
 use flowloom_isa::{MapKind, Program, asm};
 use flowloom_plan::Target;
 use flowloom_testkit::golden;
@@ -78,7 +78,7 @@ fn independent_instructions_share_a_stage_and_registers_are_not_renamed() {
 }
 
 #[test]
-fn loops_are_unrolled_by_the_proof_s_bound() {
+fn loops_are_unrolled_to_their_proved_trip_count() {
     // Each round but the last branch is an addition; counter and branches are decided by unrolling.
     let schedule =
         laid_out(&program("r0 = 0\nr1 = 0\nr2 = *(u32 *)(r10 - 8)\na: r0 += r2\nr1 += 1\nif r1 < 5 goto a\nexit"));
@@ -89,7 +89,7 @@ fn loops_are_unrolled_by_the_proof_s_bound() {
 }
 
 #[test]
-fn rounds_that_data_ends_stay_blocks() {
+fn data_dependent_iterations_stay_blocks() {
     let text = "call 7\nr6 = r0\nr6 &= 3\nr0 = 0\nr1 = 0\na: r0 += 2\nr1 += 1\nif r1 < r6 goto a\nexit";
     let schedule = laid_out(&program(text));
     let branches = schedule.steps.iter().filter(|step| step.step.insn == 7).count();
@@ -97,7 +97,7 @@ fn rounds_that_data_ends_stay_blocks() {
 }
 
 #[test]
-fn functions_are_put_where_they_are_called() {
+fn functions_are_inlined() {
     let text = "r6 = 3\nr1 = 1\ncall f\nr6 += r0\nr1 = r6\ncall f\nexit\nf: r6 = r1\nr6 *= r6\nr0 = r6\nexit";
     let schedule = laid_out(&program(text));
     // What a call keeps is a register of its own in each function.
@@ -108,12 +108,16 @@ fn functions_are_put_where_they_are_called() {
 }
 
 #[test]
-fn maps_are_told_apart_and_calls_take_their_stages() {
+fn maps_are_distinct_and_calls_take_their_stages() {
     let text = "r6 = 0\n*(u32 *)(r10 - 4) = r6\nr2 = r10\nr2 += -4\nr1 = map[counts] ll\ncall 1\nif r0 == 0 goto out\n\
                 r1 = *(u64 *)(r0 + 0)\nr1 += 1\n*(u64 *)(r0 + 0) = r1\nout: r0 = 2\nexit";
     let schedule = laid_out(&program(text));
     assert_eq!(counts(&schedule), [2, 1, 0, 0, 0, 1, 1, 1, 1, 1, 1]);
-    let waits = schedule.alone().into_iter().filter(|alone| matches!(alone.reason, Reason::Waits(_))).count();
+    let waits = schedule
+        .sparse_stages()
+        .into_iter()
+        .filter(|sparse| matches!(sparse.reason, SparseReason::CallInProgress(_)))
+        .count();
     assert_eq!(waits, 3);
     let target = Target { lookup_stages: 1, ..Target::default() };
     let program = program(text);
@@ -136,18 +140,18 @@ fn packets_are_written_by_byte() {
 }
 
 #[test]
-fn what_cannot_be_laid_out_is_refused_with_its_place() {
+fn unsupported_programs_are_refused_with_their_instruction() {
     let endless = refused("r0 = 2\na: may_goto out\ngoto a\nout: exit");
-    assert_eq!((endless.insn, &endless.why), (1, &Why::Unbounded));
+    assert_eq!((endless.insn, &endless.reason), (1, &Reason::Unbounded));
     let tail = refused("r2 = map[progs] ll\nr3 = 0\ncall 12\nr0 = 2\nexit");
-    assert_eq!((tail.insn, &tail.why), (3, &Why::TailCall));
+    assert_eq!((tail.insn, &tail.reason), (3, &Reason::TailCall));
     let callback = refused("r1 = 4\nr2 = subprog[+6] ll\nr3 = 0\nr4 = 0\ncall 181\nr0 = 2\nexit\nf: r0 = 0\nexit");
-    assert_eq!((callback.insn, &callback.why), (5, &Why::Callback("loop".to_owned())));
+    assert_eq!((callback.insn, &callback.reason), (5, &Reason::Callback("loop".to_owned())));
     let long = refused("r1 = 0\nr0 = 2\na: r1 += 1\nif r1 < 30000 goto a\nexit");
-    assert_eq!((long.insn, &long.why), (2, &Why::TooLong(40_000)));
+    assert_eq!((long.insn, &long.reason), (2, &Reason::TooLong(40_000)));
     for refusal in [endless, tail, callback, long] {
         let text = refusal.to_string();
         assert!(text.starts_with(&format!("program `test`, instruction {}, test.bpf:", refusal.insn)), "{text}");
-        assert!(text.ends_with(refusal.why.help().unwrap()), "{text}");
+        assert!(text.ends_with(refusal.reason.help().unwrap()), "{text}");
     }
 }

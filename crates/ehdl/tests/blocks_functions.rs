@@ -58,8 +58,8 @@ fn earliest(schedule: &Schedule) -> Vec<usize> {
 }
 
 #[test]
-fn every_instruction_stands_in_the_first_stage_it_may() {
-    let Some(clang) = Clang::find("every_instruction_stands_in_the_first_stage_it_may") else { return };
+fn each_instruction_is_in_its_earliest_stage() {
+    let Some(clang) = Clang::find("each_instruction_is_in_its_earliest_stage") else { return };
     let programs = programs(&clang);
     assert!(programs.len() >= 14, "{}", programs.len());
     for program in programs {

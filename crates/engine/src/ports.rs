@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_spares_the_port_it_came_by() {
+    fn a_flood_excludes_the_ingress_port() {
         assert_eq!(Ports::offline(3).flooded(Port(2)), [Port(1), Port(3)]);
         assert_eq!(Ports::default().flooded(Port(7)).len(), 2);
         assert_eq!(Ports::offline(2).broadcast(None).len(), 2);
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn bound_ports_are_those_that_were_named() {
+    fn only_given_ports_are_bound() {
         assert!(Ports::default().is_bound(Port(0)) && Ports::default().is_bound(Port(PORT_COUNT - 1)));
         assert!(!Ports::default().is_bound(Port(PORT_COUNT)));
         let bound = Ports::bound([Port(4)]);

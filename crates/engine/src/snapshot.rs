@@ -40,7 +40,7 @@ pub enum SnapshotError {
         found: String,
     },
     /// An unknown map.
-    #[error("state names map `{map}`; the function has {known}")]
+    #[error("state has unknown map `{map}`; the function has {known}")]
     UnknownMap {
         /// The given name.
         map: String,
@@ -104,7 +104,7 @@ fn write_values_by_cpu(out: &mut dyn Write, values: &[u8], cpus: u32) -> io::Res
 fn parse_values_by_cpu(map: &str, found: &Value) -> Result<(Vec<u8>, u32), SnapshotError> {
     let form = |found: &Value| SnapshotError::Form {
         map: map.to_owned(),
-        expected: "a list of {\"cpu\", \"value\"}, ascending from CPU 0, with values of one length",
+        expected: "a list of {\"cpu\", \"value\"}, ascending from CPU 0, with values of equal length",
         found: found.to_string(),
     };
     let list = found.as_array().filter(|list| !list.is_empty()).ok_or_else(|| form(found))?;
@@ -202,13 +202,13 @@ impl Snapshot {
             Some(values) => {
                 let (values, cpus) = parse_values_by_cpu(name, values)?;
                 if *self.per_cpu.entry(name.to_owned()).or_insert(cpus) != cpus {
-                    return Err(form("values for as many CPUs in every entry", item));
+                    return Err(form("values for the same CPUs in every entry", item));
                 }
                 values
             }
         };
         match entries.insert(key, value) {
-            Some(_) => Err(form("each key once", &item["key"])),
+            Some(_) => Err(form("distinct keys", &item["key"])),
             None => Ok(()),
         }
     }
@@ -288,7 +288,7 @@ impl<'de> Visitor<'de> for Entries<'_> {
         while let Some(item) = access.next_element::<Value>()? {
             if let Err(wrong) = self.snapshot.add(self.name, self.entries, &item) {
                 *self.wrong = Some(wrong);
-                return Err(A::Error::custom("the entry has another form"));
+                return Err(A::Error::custom("the entry has a different form"));
             }
         }
         Ok(())
@@ -300,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_there_and_back() {
+    fn json_round_trip() {
         let mut snapshot = Snapshot::default();
         snapshot.maps.entry("conn".into()).or_default().insert(vec![1, 255], vec![0, 16]);
         snapshot.maps.entry("empty".into()).or_default();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn values_by_cpu_there_and_back() {
+    fn values_by_cpu_round_trip() {
         let mut snapshot = Snapshot::default();
         snapshot.maps.entry("hits".into()).or_default().insert(vec![7], vec![1, 2, 3, 4]);
         snapshot.per_cpu.insert("hits".into(), 2);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_json_says_where() {
+    fn json_errors_have_a_position() {
         let error = Snapshot::from_json(r#"{"conn":[{"key":["7"],"value":[]}]}"#).expect_err("7 is not 0x07");
         assert_eq!(
             error.to_string(),

@@ -19,7 +19,7 @@ pub enum ExecError {
     #[error("engine `kernel` is not available: {0}")]
     Unavailable(#[from] Reason),
     /// The program cannot be rewritten for recorded choices.
-    #[error("program `{program}` cannot be run in the kernel: {source}{}", place(line.as_deref()))]
+    #[error("program `{program}` cannot run in the kernel: {source}{}", place(line.as_deref()))]
     Rewrite {
         /// The name of the program.
         program: String,
@@ -29,7 +29,7 @@ pub enum ExecError {
         source: RewriteError,
     },
     /// The program calls a helper that only Flowloom's own engines have.
-    #[error("program `{program}` cannot be run in the kernel, which has no helper `{helper}`{}", place(line.as_deref()))]
+    #[error("program `{program}` cannot run in the kernel, which has no helper `{helper}`{}", place(line.as_deref()))]
     Private {
         /// The name of the program.
         program: String,
@@ -53,10 +53,10 @@ pub enum ExecError {
     #[error(transparent)]
     Refused(Box<Refused>),
     /// The kernel's verifier accepts the program, but not its rewritten form: a bug of Flowloom.
-    #[error("it is taken by the kernel as it is, but not in the form that is run there: {0}")]
+    #[error("the kernel accepts the program, but not its rewritten form: {0}")]
     RefusedRewritten(#[source] Box<Refused>),
     /// The program, its maps or its types could not be loaded.
-    #[error("program `{program}`: the kernel could not {action}: {source}{}", way_out(action, source))]
+    #[error("program `{program}`: the kernel could not {action}: {source}{}", suggestion(action, source))]
     Load {
         /// The name of the program.
         program: String,
@@ -116,17 +116,17 @@ pub struct Refused {
 }
 
 /// A suggestion if the kernel refuses to create a map: its error is a bare number.
-fn way_out(action: &str, source: &std::io::Error) -> &'static str {
+fn suggestion(action: &str, source: &std::io::Error) -> &'static str {
     // [Linux errno-base.h]
     const EPERM: i32 = 1;
     const E2BIG: i32 = 7;
     const ENOMEM: i32 = 12;
     const EINVAL: i32 = 22;
-    match source.raw_os_error().filter(|_| action.starts_with("make map")) {
-        Some(EPERM) => "; it takes CAP_BPF, and CAP_NET_ADMIN for maps of devices and CPUs",
-        Some(E2BIG) => "; the kernel makes no map of that many bytes: give it fewer entries or shorter keys and values",
-        Some(ENOMEM) => "; its memory is not there: give it fewer entries, or `BPF_F_NO_PREALLOC` if it is a hash",
-        Some(EINVAL) => "; it makes no map of this kind with these sizes, number of entries and flags",
+    match source.raw_os_error().filter(|_| action.starts_with("create map")) {
+        Some(EPERM) => "; this needs CAP_BPF, and CAP_NET_ADMIN for maps of devices and CPUs",
+        Some(E2BIG) => "; the map is too large: use fewer entries, or shorter keys and values",
+        Some(ENOMEM) => "; out of memory: use fewer entries, or `BPF_F_NO_PREALLOC` for a hash",
+        Some(EINVAL) => "; the kernel rejects this combination of kind, sizes, entries and flags",
         _ => "",
     }
 }
@@ -152,17 +152,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_map_that_is_not_made_comes_with_help() {
+    fn map_creation_errors_have_a_suggestion() {
         let load = |action: &str, number| ExecError::Load {
             program: "p".to_owned(),
             action: action.to_owned(),
             source: std::io::Error::from_raw_os_error(number),
         };
         for (number, help) in
-            [(1, "CAP_BPF"), (7, "fewer entries or shorter"), (12, "fewer entries"), (22, "no map of")]
+            [(1, "CAP_BPF"), (7, "fewer entries, or shorter"), (12, "fewer entries"), (22, "rejects this combination")]
         {
-            let said = load("make map `m`", number).to_string();
-            assert!(said.contains("could not make map `m`: ") && said.contains(help), "{said}");
+            let message = load("create map `m`", number).to_string();
+            assert!(message.contains("could not create map `m`: ") && message.contains(help), "{message}");
         }
         assert!(!load("load it", 7).to_string().contains(';'));
     }

@@ -23,7 +23,7 @@ mod sys;
 mod testcode;
 
 pub use error::{ExecError, Refused};
-pub use kernel::{KernelEngine, MAX_FRAME_BYTES, MIN_FRAME_BYTES, Reason, judge};
+pub use kernel::{KernelEngine, MAX_FRAME_BYTES, MIN_FRAME_BYTES, Reason, verify_in_kernel};
 pub use live::{Advice, EventMaps, Interface, Live, LiveError, LiveOptions, Mode, Occupant, SWEEPER, Traffic, advice};
 pub use run::{EventReader, EventWriter, PacketClock, RunOptions, RunSummary, Sinks, SweepClock, run};
 pub use running::{Description, KeyField, KeyForm, MapDescription, Running, RunningError, Table, UpdateMode, running};

@@ -14,7 +14,7 @@ use crate::error::ExecError;
 pub use events::EventWriter;
 
 /// The number of packets between two reads of the clock.
-const PACKETS_BETWEEN_LOOKS: u64 = 1024;
+const PACKETS_PER_CLOCK_READ: u64 = 1024;
 /// The time between two reports of progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
@@ -143,7 +143,7 @@ impl RunSummary {
 
 /// The outputs of a run.
 #[derive(Default)]
-#[allow(missing_debug_implementations, reason = "a writer has nothing to show")]
+#[allow(missing_debug_implementations, reason = "a writer has no progress")]
 pub struct Sinks<'a> {
     /// The writer of packets.
     pub packets: Option<&'a mut CaptureWriter>,
@@ -220,7 +220,7 @@ pub fn run(
             }
         }
 
-        if summary.packets.is_multiple_of(PACKETS_BETWEEN_LOOKS) {
+        if summary.packets.is_multiple_of(PACKETS_PER_CLOCK_READ) {
             summary.elapsed = start.elapsed();
             if summary.elapsed - reported >= PROGRESS_EVERY {
                 reported = summary.elapsed;

@@ -69,8 +69,8 @@ fn must(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn ip_link_attaches_an_object_of_ours() {
-    const TEST: &str = "ip_link_attaches_an_object_of_ours";
+fn ip_link_attaches_a_written_object() {
+    const TEST: &str = "ip_link_attaches_a_written_object";
     if let Err(reason) = KernelEngine::available() {
         eprintln!("SKIP {TEST}: {reason}");
         return;

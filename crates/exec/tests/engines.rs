@@ -19,7 +19,7 @@ const PORTS: u32 = 7;
 
 /// Counts of the pieces in generated code, to check that no kind is missing.
 #[derive(Debug, Default)]
-struct Made {
+struct GeneratedProgram {
     calls: BTreeMap<&'static str, usize>,
     forward: usize,
     backward: usize,
@@ -37,10 +37,10 @@ fn maps() -> Vec<MapDef> {
 }
 
 /// A piece of code that mixes a value into r7. r6 is the packet, r9 the context, r8 counts backward jumps down.
-fn piece(rng: &mut Rng, made: &mut Made) -> String {
+fn piece(rng: &mut Rng, generated: &mut GeneratedProgram) -> String {
     let kinds = ["ktime", "random", "cpu", "ingress", "ingress_spilled", "redirect", "redirect_map", "update"];
     let kind = *rng.pick(&kinds);
-    *made.calls.entry(kind).or_default() += 1;
+    *generated.calls.entry(kind).or_default() += 1;
     let code = match kind {
         "ktime" => "call ktime_get_ns".to_owned(),
         "random" => "call get_prandom_u32".to_owned(),
@@ -160,23 +160,23 @@ fn ports(outcome: &Outcome) -> (Verdict, Vec<Port>) {
 }
 
 #[test]
-fn rewritten_programs_do_what_they_did() {
+fn rewritten_programs_behave_as_before() {
     let with_kernel = match KernelEngine::available() {
         Ok(()) => true,
         Err(reason) => {
-            eprintln!("SKIP rewritten_programs_do_what_they_did (the part in the kernel): {reason}");
+            eprintln!("SKIP rewritten_programs_behave_as_before (the part in the kernel): {reason}");
             false
         }
     };
     let mut rng = Rng::from_env(20);
-    let mut made = Made::default();
+    let mut generated = GeneratedProgram::default();
     for number in 0..PROGRAMS {
-        let pieces: Vec<String> = (0..2 + rng.below(9)).map(|_| piece(&mut rng, &mut made)).collect();
+        let pieces: Vec<String> = (0..2 + rng.below(9)).map(|_| piece(&mut rng, &mut generated)).collect();
         let jumps: Vec<Option<(usize, usize)>> = (0..pieces.len())
             .map(|at| {
                 let to = rng.below(pieces.len() + 1);
-                made.forward += usize::from(to > at);
-                made.backward += usize::from(to <= at);
+                generated.forward += usize::from(to > at);
+                generated.backward += usize::from(to <= at);
                 rng.chance(1, 2).then_some((to, 1 + rng.below(7)))
             })
             .collect();
@@ -201,9 +201,9 @@ fn rewritten_programs_do_what_they_did() {
                 let found = rewritten.process(&packet, &choices);
                 if verdict == Verdict::Redirect {
                     assert_eq!(ports(&found), ports(&expected), "program {number}, packet {index}\n{text}");
-                    made.redirects += usize::from(expected.outputs.len() == 1);
-                    made.broadcasts += usize::from(expected.outputs.len() > 1);
-                    made.refused_redirects += usize::from(expected.outputs.is_empty());
+                    generated.redirects += usize::from(expected.outputs.len() == 1);
+                    generated.broadcasts += usize::from(expected.outputs.len() > 1);
+                    generated.refused_redirects += usize::from(expected.outputs.is_empty());
                 } else {
                     assert_eq!(found, expected, "program {number}, packet {index}\n{text}");
                 }
@@ -219,8 +219,11 @@ fn rewritten_programs_do_what_they_did() {
             }
         }
     }
-    eprintln!("{PROGRAMS} programs, 3 verdicts, {PACKETS} packets each: {made:?}");
-    assert!(made.calls.len() == 8 && made.calls.values().all(|count| *count >= 100), "{made:?}");
-    assert!(made.forward.min(made.backward).min(made.redirects).min(made.broadcasts) >= 100, "{made:?}");
-    assert!(made.refused_redirects >= 100, "{made:?}");
+    eprintln!("{PROGRAMS} programs, 3 verdicts, {PACKETS} packets each: {generated:?}");
+    assert!(generated.calls.len() == 8 && generated.calls.values().all(|count| *count >= 100), "{generated:?}");
+    assert!(
+        generated.forward.min(generated.backward).min(generated.redirects).min(generated.broadcasts) >= 100,
+        "{generated:?}"
+    );
+    assert!(generated.refused_redirects >= 100, "{generated:?}");
 }

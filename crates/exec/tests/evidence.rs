@@ -41,7 +41,7 @@ fn evidence_random_programs() {
     }
     assert!(disagreements.is_empty(), "{}", disagreements[..disagreements.len().min(5)].join("\n"));
     if kind == Kind::Valid {
-        assert!(tally.alike * 4 >= tally.programs * 3, "fewer than three in four ran on both");
+        assert!(tally.agreed * 4 >= tally.programs * 3, "fewer than three in four ran on both");
         is_without_rights(test);
     }
 }

@@ -139,8 +139,8 @@ fn exercised(def: MapDef, keys: usize, packets: u64, rng: &mut Rng) -> Pair {
 }
 
 #[test]
-fn tables_answer_as_in_the_kernel() {
-    if skipped("tables_answer_as_in_the_kernel") {
+fn maps_match_the_kernel() {
+    if skipped("maps_match_the_kernel") {
         return;
     }
     let mut rng = Rng::from_env(31);
@@ -159,8 +159,8 @@ fn tables_answer_as_in_the_kernel() {
 }
 
 #[test]
-fn what_the_kernel_forgets_the_interpreter_forgets() {
-    if skipped("what_the_kernel_forgets_the_interpreter_forgets") {
+fn the_interpreter_follows_kernel_evictions() {
+    if skipped("the_interpreter_follows_kernel_evictions") {
         return;
     }
     let mut rng = Rng::from_env(32);
@@ -245,8 +245,8 @@ fn asking() -> Arc<Program> {
 }
 
 #[test]
-fn routes_are_those_of_the_table() {
-    if skipped("routes_are_those_of_the_table") {
+fn route_lookups_match_the_table() {
+    if skipped("route_lookups_match_the_table") {
         return;
     }
     let table = flowloom_vm::fib::Table::from_json(ROUTES).expect("a table");
@@ -255,7 +255,7 @@ fn routes_are_those_of_the_table() {
     pair.kernel = match pair.kernel.with_routes(&table) {
         Ok(kernel) => kernel,
         Err(error) => {
-            eprintln!("SKIP routes_are_those_of_the_table: {error}");
+            eprintln!("SKIP route_lookups_match_the_table: {error}");
             return;
         }
     };

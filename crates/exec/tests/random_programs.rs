@@ -32,23 +32,23 @@ fn agree(tally: &Tally) {
 }
 
 #[test]
-fn valid_programs_do_the_same() {
-    if skipped("valid_programs_do_the_same") {
+fn valid_programs_agree() {
+    if skipped("valid_programs_agree") {
         return;
     }
     let tally = run(Kind::Valid, seed(), 0..400);
     agree(&tally);
     eprintln!("{}", tally.render());
-    assert!(tally.alike > 300 && tally.verdicts.len() == 5, "{}", tally.render());
+    assert!(tally.agreed > 300 && tally.verdicts.len() == 5, "{}", tally.render());
 }
 
 #[test]
-fn mutants_do_the_same() {
-    if skipped("mutants_do_the_same") || !is_without_rights("mutants_do_the_same") {
+fn mutants_agree() {
+    if skipped("mutants_agree") || !is_without_rights("mutants_agree") {
         return;
     }
     let tally = run(Kind::Mutants, seed(), 0..400);
     agree(&tally);
     println!("{}", tally.render());
-    assert!(tally.alike > 40 && tally.refused.values().sum::<u64>() > 40, "{}", tally.render());
+    assert!(tally.agreed > 40 && tally.refused.values().sum::<u64>() > 40, "{}", tally.render());
 }

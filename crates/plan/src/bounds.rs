@@ -12,7 +12,7 @@ use flowloom_ir::{Dataflow, Id, Kind};
 use serde::Serialize;
 
 use crate::pass::PASSES;
-use crate::refusal::Why;
+use crate::refusal::Reason;
 use crate::stages::Schedule;
 use crate::target::Target;
 
@@ -40,7 +40,7 @@ pub struct PassCount {
 ///
 /// # Errors
 /// The instruction of the first node past [`MOST_NODES`], before the first pass or after any of them.
-pub fn optimized(dataflow: &Dataflow, target: &Target) -> Result<(Dataflow, Vec<PassCount>), (usize, Why)> {
+pub fn optimized(dataflow: &Dataflow, target: &Target) -> Result<(Dataflow, Vec<PassCount>), (usize, Reason)> {
     nodes_within(dataflow, MOST_NODES)?;
     let (mut dataflow, mut counts) = (dataflow.clone(), Vec::new());
     let mut nodes_before = used_nodes(&dataflow);
@@ -60,26 +60,26 @@ fn used_nodes(dataflow: &Dataflow) -> usize {
     used.filter(|id| !matches!(dataflow.graph.node(*id).kind, Kind::Const(_))).count()
 }
 
-fn nodes_within(dataflow: &Dataflow, most: usize) -> Result<(), (usize, Why)> {
+fn nodes_within(dataflow: &Dataflow, most: usize) -> Result<(), (usize, Reason)> {
     match dataflow.graph.ids().nth(most) {
-        Some(id) => Err((dataflow.graph.insn(id), Why::TooManyNodes { found: dataflow.graph.nodes().len(), most })),
+        Some(id) => Err((dataflow.graph.insn(id), Reason::TooManyNodes { found: dataflow.graph.nodes().len(), most })),
         None => Ok(()),
     }
 }
 
 /// Refuses a schedule of more stages than [`MOST_STAGES`], at the first node past them.
-pub(crate) fn stages_within(schedule: &Schedule, dataflow: &Dataflow) -> Result<(), (Id, Why)> {
+pub(crate) fn stages_within(schedule: &Schedule, dataflow: &Dataflow) -> Result<(), (Id, Reason)> {
     if schedule.stages <= MOST_STAGES {
         return Ok(());
     }
     let is_behind = |id: &Id| schedule.spans[id.index()].ends.registered() > MOST_STAGES;
     let ids = || dataflow.graph.ids();
     let Some(id) = ids().find(is_behind).or_else(|| ids().next_back()) else { return Ok(()) };
-    Err((id, Why::TooManyStages { found: schedule.stages, most: MOST_STAGES }))
+    Err((id, Reason::TooManyStages { found: schedule.stages, most: MOST_STAGES }))
 }
 
 /// Refuses a schedule that keeps more values in registers than [`MOST_CARRIED`], at the node that brings the sum past it.
-pub(crate) fn carried_within(schedule: &Schedule, dataflow: &Dataflow, most: u64) -> Result<(), (Id, Why)> {
+pub(crate) fn carried_within(schedule: &Schedule, dataflow: &Dataflow, most: u64) -> Result<(), (Id, Reason)> {
     let graph = &dataflow.graph;
     let mut last: Vec<u32> = vec![0; graph.nodes().len()];
     for id in dataflow.ending.nodes() {
@@ -108,7 +108,7 @@ pub(crate) fn carried_within(schedule: &Schedule, dataflow: &Dataflow, most: u64
     for (id, boundaries) in carried.into_iter().rev() {
         sum += boundaries;
         if sum > most {
-            return Err((id, Why::TooManyRegisters { found, most }));
+            return Err((id, Reason::TooManyRegisters { found, most }));
         }
     }
     Ok(())
@@ -138,11 +138,11 @@ slow v8
 ";
 
     #[test]
-    fn what_is_too_large_is_refused_at_its_place() {
+    fn oversized_pipelines_are_refused_with_their_instruction() {
         let dataflow: Dataflow = WAITS.parse().unwrap_or_else(|error| panic!("{error}"));
         let nodes = dataflow.graph.nodes().len();
         assert!(nodes_within(&dataflow, nodes).is_ok());
-        assert_eq!(nodes_within(&dataflow, 4), Err((4, Why::TooManyNodes { found: nodes, most: 4 })));
+        assert_eq!(nodes_within(&dataflow, 4), Err((4, Reason::TooManyNodes { found: nodes, most: 4 })));
         let target = Target::default();
         let schedule = earliest(&dataflow, &target, &Costs::of(&dataflow, &target), &Pins::default());
         let stages = u64::from(schedule.stages);

@@ -50,7 +50,7 @@ pub fn check(plan: &Plan) -> Vec<Fault> {
     checker.own_writes();
     checker.maps();
     checker.regions();
-    for call in &plan.left_out {
+    for call in &plan.omitted {
         if !matches!(call.helper, helper::TRACE_PRINTK | helper::TRACE_VPRINTK) {
             checker.faults.push(Fault::Omitted { helper: call.helper });
         }
@@ -356,9 +356,9 @@ impl Checker<'_> {
         let found = || accesses.lookups.iter().copied().filter(is_searched);
         let stages = values().map(|id| self.begins(id)).chain(found().map(|id| self.ends(id))).map(|at| at.stage);
         let stages: BTreeSet<u32> = stages.chain(writes.iter().copied()).collect();
-        let choice = self.plan.options.target.choice;
-        let late = values().filter(|id| self.begins(*id).depth < choice);
-        let late: Vec<Id> = late.chain(found().filter(|id| self.ends(*id).depth < choice)).collect();
+        let mux = self.plan.options.target.mux;
+        let late = values().filter(|id| self.begins(*id).depth < mux);
+        let late: Vec<Id> = late.chain(found().filter(|id| self.ends(*id).depth < mux)).collect();
         self.faults.extend(late.into_iter().map(|id| Fault::Forwarding { node: id.index() }));
         if stages.len() > 1 {
             self.faults.push(Fault::NotAtomic { map: map.name.clone(), stages: stages.into_iter().collect() });

@@ -22,7 +22,7 @@ use flowloom_ir::{Access, Dataflow, Id, Touch};
 
 use crate::bounds::stages_within;
 use crate::cycles::cycles;
-use crate::refusal::Why;
+use crate::refusal::Reason;
 use crate::stages::{Costs, Pins, Schedule, earliest};
 use crate::tables::{Uses, keys, uses};
 use crate::target::Target;
@@ -36,7 +36,7 @@ const ROUNDS_AT_ONCE: usize = 200;
 /// The most rounds in a row in which a pipeline grows and its regions keep their maps, before they count as circular.
 const MOST_GROWN: u32 = 40;
 /// The most times that the stage of an atomic map is moved later, for operands that are not ready.
-const PUT_OFF: usize = 6;
+const ATOMIC_DELAY_ROUNDS: usize = 6;
 
 /// A hazard region: the stages between the reads and the writes of maps.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub(crate) struct Choice {
 
 /// The decisions about consistency.
 #[derive(Debug, Clone)]
-pub(crate) struct Decided {
+pub(crate) struct Decisions {
     pub(crate) schedule: Schedule,
     pub(crate) choices: BTreeMap<u32, Choice>,
     pub(crate) regions: Vec<Region>,
@@ -67,15 +67,15 @@ pub(crate) struct Decided {
 
 /// Why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum HazardError {
     /// A read after a write of the same packet.
     OwnWrite { read: Id, write: Id, map: u32 },
     /// A requested scheme that does not keep the map consistent.
     Scheme { map: u32, scheme: Scheme, reason: String },
     /// The pipeline exceeds its bounds.
-    TooLarge { at: Id, why: Why },
+    TooLarge { at: Id, why: Reason },
     /// Circular hazards.
-    Circle(Vec<u32>),
+    Circular(Vec<u32>),
 }
 
 struct Planner<'a> {
@@ -94,11 +94,11 @@ pub(crate) fn decide(
     target: &Target,
     checks: &BTreeMap<Id, u32>,
     forced: &BTreeMap<u32, Scheme>,
-) -> Result<Decided, Trouble> {
+) -> Result<Decisions, HazardError> {
     for (read, writes) in &dataflow.waits {
         let map = dataflow.access(*read).and_then(|access| access.map);
         if let (Some(map), Some(write)) = (map, writes.first()) {
-            return Err(Trouble::OwnWrite { read: *read, write: *write, map });
+            return Err(HazardError::OwnWrite { read: *read, write: *write, map });
         }
     }
     let pins = Pins { checks: checks.clone(), ..Pins::default() };
@@ -107,16 +107,16 @@ pub(crate) fn decide(
         Planner { dataflow, target, costs, uses: uses(dataflow), pins, choices: BTreeMap::new(), rounds: MOST_ROUNDS };
     let base = planner.earliest(&planner.pins);
     let within =
-        |schedule: &Schedule| stages_within(schedule, dataflow).map_err(|(at, why)| Trouble::TooLarge { at, why });
+        |schedule: &Schedule| stages_within(schedule, dataflow).map_err(|(at, why)| HazardError::TooLarge { at, why });
     within(&base)?;
     let mut order: Vec<u32> = planner.uses.keys().copied().collect();
     order.sort_by_key(|map| planner.first_read(&base, *map));
     for map in order {
         planner.choose(map, forced.get(&map).copied())?;
     }
-    let decided = planner.settle(forced)?;
-    within(&decided.schedule)?;
-    Ok(decided)
+    let decisions = planner.resolve(forced)?;
+    within(&decisions.schedule)?;
+    Ok(decisions)
 }
 
 impl Planner<'_> {
@@ -134,10 +134,10 @@ impl Planner<'_> {
         self.uses[&map].writes().next().is_some()
     }
 
-    fn choose(&mut self, map: u32, forced: Option<Scheme>) -> Result<(), Trouble> {
+    fn choose(&mut self, map: u32, forced: Option<Scheme>) -> Result<(), HazardError> {
         if !self.is_changed(map) {
             let reason = match self.dataflow.remembers_use(map) {
-                true => "packets only read it; what was used last is noted in the table",
+                true => "packets only read it; the table records recency of use",
                 false => "packets only read it",
             };
             return self.set(map, Scheme::None, reason.to_owned(), forced);
@@ -151,26 +151,26 @@ impl Planner<'_> {
                 self.set(map, Scheme::Atomic, reason.clone(), None)
             }
             (Some(Scheme::Atomic), Err(reason), _) => {
-                Err(Trouble::Scheme { map, scheme: Scheme::Atomic, reason: reason.clone() })
+                Err(HazardError::Scheme { map, scheme: Scheme::Atomic, reason: reason.clone() })
             }
             (None, Err(why), Ok(reason)) => self.set(map, Scheme::Schedule, format!("{why}; {reason}"), None),
             (Some(Scheme::Schedule), _, Ok(reason)) => {
-                self.set(map, Scheme::Schedule, format!("asked for; {reason}"), None)
+                self.set(map, Scheme::Schedule, format!("requested; {reason}"), None)
             }
             (Some(Scheme::Schedule), _, Err(reason)) => {
-                Err(Trouble::Scheme { map, scheme: Scheme::Schedule, reason: reason.clone() })
+                Err(HazardError::Scheme { map, scheme: Scheme::Schedule, reason: reason.clone() })
             }
             (None, Err(why), Err(reason)) => self.set(map, Scheme::Flush, format!("{why}; {reason}"), None),
-            (Some(Scheme::Flush), ..) => self.set(map, Scheme::Flush, "asked for".to_owned(), None),
+            (Some(Scheme::Flush), ..) => self.set(map, Scheme::Flush, "requested".to_owned(), None),
             (Some(Scheme::None), ..) => {
-                Err(Trouble::Scheme { map, scheme: Scheme::None, reason: "packets change it".to_owned() })
+                Err(HazardError::Scheme { map, scheme: Scheme::None, reason: "packets write it".to_owned() })
             }
         }
     }
 
-    fn set(&mut self, map: u32, scheme: Scheme, reason: String, forced: Option<Scheme>) -> Result<(), Trouble> {
+    fn set(&mut self, map: u32, scheme: Scheme, reason: String, forced: Option<Scheme>) -> Result<(), HazardError> {
         if let Some(other) = forced.filter(|other| *other != scheme) {
-            return Err(Trouble::Scheme { map, scheme: other, reason });
+            return Err(HazardError::Scheme { map, scheme: other, reason });
         }
         self.choices.insert(map, Choice { scheme, reason });
         Ok(())
@@ -181,8 +181,8 @@ impl Planner<'_> {
         let uses = &self.uses[&map];
         match keys(self.dataflow, uses).map(|keys| keys.len()) {
             Some(1) => Ok("one key, known before the first access".to_owned()),
-            Some(count) => Err(format!("packets use it by {count} keys")),
-            None => Err("not every key is told".to_owned()),
+            Some(count) => Err(format!("packets access it by {count} keys")),
+            None => Err("not every key is known".to_owned()),
         }
     }
 
@@ -190,14 +190,14 @@ impl Planner<'_> {
     fn try_atomic(&self, map: u32) -> Result<(u32, String), String> {
         let uses = &self.uses[&map];
         if !uses.entries.is_empty() && keys(self.dataflow, uses).is_none_or(|keys| keys.len() != 1) {
-            return Err("entries come and go by other keys than those looked up".to_owned());
+            return Err("entries are inserted or deleted by other keys than the lookup's".to_owned());
         }
         let mut pins = self.pins.clone();
         pins.atomic.push(map);
         let first = self.earliest(&pins);
         let found = uses.lookups.iter().map(|id| first.spans[id.index()].ends.registered());
         let mut stage = found.max().unwrap_or(0);
-        for _ in 0..PUT_OFF {
+        for _ in 0..ATOMIC_DELAY_ROUNDS {
             pins.reads.insert(map, stage);
             let schedule = self.earliest(&pins);
             let last = uses.writes().map(|id| schedule.commits[&id]).max().unwrap_or(stage);
@@ -221,25 +221,25 @@ impl Planner<'_> {
     ///
     /// A region that waits for an atomic map that waits for the region contains that map: it is flushed instead. First
     /// one such map is, then all of them are.
-    fn settle(mut self, forced: &BTreeMap<u32, Scheme>) -> Result<Decided, Trouble> {
+    fn resolve(mut self, forced: &BTreeMap<u32, Scheme>) -> Result<Decisions, HazardError> {
         let start = self.pins.clone();
-        let weak: Vec<u32> = start.atomic.iter().rev().copied().filter(|map| !forced.contains_key(map)).collect();
-        let mut settled = self.converge();
-        for map in &weak {
-            if settled.is_none() {
-                settled = self.converge_without(&start, &[*map]);
+        let unforced: Vec<u32> = start.atomic.iter().rev().copied().filter(|map| !forced.contains_key(map)).collect();
+        let mut converged = self.converge();
+        for map in &unforced {
+            if converged.is_none() {
+                converged = self.converge_without(&start, &[*map]);
             }
         }
-        if settled.is_none() && weak.len() > 1 {
+        if converged.is_none() && unforced.len() > 1 {
             self.rounds = self.rounds.max(ROUNDS_AT_ONCE);
-            settled = self.converge_without(&start, &weak);
+            converged = self.converge_without(&start, &unforced);
         }
-        let Some((schedule, regions)) = settled else {
+        let Some((schedule, regions)) = converged else {
             let maps = self.choices.keys().copied().filter(|map| self.is_changed(*map)).collect();
-            return Err(Trouble::Circle(maps));
+            return Err(HazardError::Circular(maps));
         };
         let (schedule, regions) = self.later(schedule, regions);
-        Ok(Decided { schedule, choices: self.choices, regions, uses: self.uses })
+        Ok(Decisions { schedule, choices: self.choices, regions, uses: self.uses })
     }
 
     /// The fixed point with some atomic maps flushed; without one, the choices stay as they are.
@@ -249,14 +249,14 @@ impl Planner<'_> {
         for map in maps {
             self.pins.atomic.retain(|other| other != map);
             self.pins.reads.remove(map);
-            let reason = "its slice would fit a stage, but lies between reads and writes of other maps".to_owned();
+            let reason = "its state slice fits a stage, but overlaps accesses to other maps".to_owned();
             self.choices.insert(*map, Choice { scheme: Scheme::Flush, reason });
         }
-        let settled = self.converge();
-        if settled.is_none() {
+        let converged = self.converge();
+        if converged.is_none() {
             self.choices = before;
         }
-        settled
+        converged
     }
 
     fn converge(&mut self) -> Option<(Schedule, Vec<Region>)> {
@@ -266,16 +266,16 @@ impl Planner<'_> {
             self.rounds = self.rounds.checked_sub(1)?;
             let schedule = self.earliest(&self.pins);
             let regions = self.regions(&schedule);
-            let mut wanted = self.pins.clone();
+            let mut next_pins = self.pins.clone();
             for region in &regions {
-                self.gather(&schedule, region, &mut wanted);
+                self.gather(&schedule, region, &mut next_pins);
             }
-            self.put_off_atomics(&schedule, &mut wanted);
-            self.emit_last(&schedule, &mut wanted);
-            if wanted == self.pins {
+            self.delay_atomics(&schedule, &mut next_pins);
+            self.emit_last(&schedule, &mut next_pins);
+            if next_pins == self.pins {
                 return Some((schedule, regions));
             }
-            self.pins = wanted;
+            self.pins = next_pins;
             // In a circle every round puts off the same regions.
             let maps: Vec<Vec<u32>> = regions.into_iter().map(|region| region.maps).collect();
             let grows = last.as_ref().is_some_and(|(stages, before)| schedule.stages > *stages && maps == *before);
@@ -327,15 +327,15 @@ impl Planner<'_> {
     }
 
     /// Moves the commits inside of a region to its last stage.
-    fn gather(&self, schedule: &Schedule, region: &Region, wanted: &mut Pins) {
+    fn gather(&self, schedule: &Schedule, region: &Region, next_pins: &mut Pins) {
         for map in &region.maps {
             let uses = &self.uses[map];
             for write in uses.writes() {
-                let commit = wanted.commits.entry(write).or_insert(0);
+                let commit = next_pins.commits.entry(write).or_insert(0);
                 *commit = region.last.max(*commit);
             }
             if self.choices[map].scheme == Scheme::Atomic {
-                let read = wanted.reads.entry(*map).or_insert(0);
+                let read = next_pins.reads.entry(*map).or_insert(0);
                 *read = region.last.max(*read);
             }
         }
@@ -343,31 +343,31 @@ impl Planner<'_> {
         if starts_again {
             for (id, commit) in &schedule.commits {
                 if (region.first..region.last).contains(commit) {
-                    wanted.commits.insert(*id, region.last);
+                    next_pins.commits.insert(*id, region.last);
                 }
             }
         }
     }
 
     /// Moves the read of an atomic map to the stage where the operands of its last write are ready.
-    fn put_off_atomics(&self, schedule: &Schedule, wanted: &mut Pins) {
+    fn delay_atomics(&self, schedule: &Schedule, next_pins: &mut Pins) {
         for map in &self.pins.atomic {
             let writes = self.uses[map].writes();
             let last = writes.map(|id| schedule.commits[&id]).max().unwrap_or(0);
-            let read = wanted.reads.entry(*map).or_insert(0);
+            let read = next_pins.reads.entry(*map).or_insert(0);
             *read = last.max(*read);
             for write in self.uses[map].writes() {
-                wanted.commits.insert(write, *read);
+                next_pins.commits.insert(write, *read);
             }
         }
     }
 
     /// Data that is not the packet is sent in the last stage, in packet order.
-    fn emit_last(&self, schedule: &Schedule, wanted: &mut Pins) {
+    fn emit_last(&self, schedule: &Schedule, next_pins: &mut Pins) {
         for id in schedule.commits.keys() {
             let access: Option<Access> = self.dataflow.access(*id);
             if access.is_some_and(|access| access.touch == Touch::Emits) {
-                let commit = wanted.commits.entry(*id).or_insert(0);
+                let commit = next_pins.commits.entry(*id).or_insert(0);
                 *commit = (schedule.stages - 1).max(*commit);
             }
         }

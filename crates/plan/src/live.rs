@@ -28,14 +28,14 @@ use flowloom_ir::{Compare, Effect, Id, Input, Kind, Touch, largest};
 use crate::plan::Plan;
 use crate::stages::Moment;
 use crate::timing::Scheme;
-use entries::{entries, place_bits};
+use entries::{entries, index_bits};
 
 /// The width of a redirect target in bits.
 const TARGET_BITS: u16 = 32;
 
 /// The kinds of values in registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Holds {
+pub enum ValueKind {
     /// Length, port and time of the packet.
     Metadata,
     /// The result of an operation.
@@ -50,7 +50,7 @@ pub struct Carried {
     /// The node that defines it.
     pub node: Id,
     /// The kind.
-    pub holds: Holds,
+    pub holds: ValueKind,
     /// The number of live bits.
     pub bits: u32,
 }
@@ -71,7 +71,7 @@ impl Boundary {
     }
 
     /// The number of bits of values of a kind.
-    pub fn value_bits(&self, holds: Holds) -> u32 {
+    pub fn value_bits(&self, holds: ValueKind) -> u32 {
         self.values.iter().filter(|value| value.holds == holds).map(|value| value.bits).sum()
     }
 
@@ -161,7 +161,7 @@ impl<'a> LastUses<'a> {
         if let Some(map) = self.addresses.get(&id) {
             return match node.kind {
                 Kind::Input(_) => Layout::default(),
-                _ => Layout { has_flag: true, number: place_bits(dataflow, *map), target: 0 },
+                _ => Layout { has_flag: true, number: index_bits(dataflow, *map), target: 0 },
             };
         }
         match (node.kind, dataflow.access(id).map(|access| access.touch)) {
@@ -172,7 +172,7 @@ impl<'a> LastUses<'a> {
     }
 
     /// The call of which a node uses only the flag.
-    fn asked(&self, id: Id) -> Option<Id> {
+    fn flag_source(&self, id: Id) -> Option<Id> {
         let graph = &self.plan.dataflow.graph;
         let node = graph.node(id);
         if node.kind != Kind::Compare(Compare::Equal) || !node.args.iter().any(|arg| graph.as_const(*arg) == Some(0)) {
@@ -186,10 +186,10 @@ impl<'a> LastUses<'a> {
             self.plan.dataflow.graph.node(id).kind,
             Kind::Const(_) | Kind::Slice { .. } | Kind::Concat | Kind::SignExtend | Kind::Not
         );
-        wire || self.asked(id).is_some()
+        wire || self.flag_source(id).is_some()
     }
 
-    fn ask(&mut self, id: Id, bits: Range<u16>, stage: u32) {
+    fn use_bits(&mut self, id: Id, bits: Range<u16>, stage: u32) {
         for bit in bits {
             if let Some(last) = self.last[id.index()].get_mut(usize::from(bit)) {
                 *last = (*last).max(Some(stage));
@@ -197,15 +197,15 @@ impl<'a> LastUses<'a> {
         }
     }
 
-    fn ask_number(&mut self, id: Id, stage: u32) {
+    fn use_number(&mut self, id: Id, stage: u32) {
         let layout = self.layout(id);
         // A select between addresses needs their flags as well.
         let first = if self.addresses.contains_key(&id) { 0 } else { layout.number().start };
-        self.ask(id, first..layout.number().end, stage);
+        self.use_bits(id, first..layout.number().end, stage);
     }
 
     /// Records a use of all bytes that a variable offset may select.
-    fn ask_bytes(&mut self, offset: Id, ahead: i32, bytes: u16, stage: u32) {
+    fn use_bytes(&mut self, offset: Id, ahead: i32, bytes: u16, stage: u32) {
         let most = self.largest[offset.index()];
         let is_negative = most > i32::MAX as u64;
         let place = |at: i64| usize::try_from(at.max(0)).unwrap_or(usize::MAX).min(self.bytes.len());
@@ -225,12 +225,12 @@ impl<'a> LastUses<'a> {
         let ending = &plan.dataflow.ending;
         let same_end = self.is_length(ending.tail);
         for id in ending.nodes().filter(|id| !(same_end && *id == ending.tail)).collect::<Vec<Id>>() {
-            self.ask_number(id, end);
+            self.use_number(id, end);
         }
         for id in graph.ids().rev().filter(|id| self.used.contains(id)).collect::<Vec<Id>>() {
             match self.is_wire(id) {
-                true => self.through_wire(id),
-                false => self.arguments(id),
+                true => self.use_wire(id),
+                false => self.use_arguments(id),
             }
         }
     }
@@ -248,21 +248,21 @@ impl<'a> LastUses<'a> {
         }
     }
 
-    fn through_wire(&mut self, id: Id) {
+    fn use_wire(&mut self, id: Id) {
         let graph = &self.plan.dataflow.graph;
         let node = graph.node(id);
-        let asked: Vec<(u16, u32)> = self.last[id.index()]
+        let flag_source: Vec<(u16, u32)> = self.last[id.index()]
             .iter()
             .enumerate()
             .filter_map(|(bit, last)| last.map(|last| (bit as u16, last)))
             .collect();
-        if let Some(call) = self.asked(id) {
-            for (_, stage) in asked {
-                self.ask(call, 0..1, stage);
+        if let Some(call) = self.flag_source(id) {
+            for (_, stage) in flag_source {
+                self.use_bits(call, 0..1, stage);
             }
             return;
         }
-        for (bit, stage) in asked {
+        for (bit, stage) in flag_source {
             let source = match node.kind {
                 Kind::Slice { low } => Some((node.args[0], bit + low)),
                 Kind::Not => Some((node.args[0], bit)),
@@ -281,23 +281,23 @@ impl<'a> LastUses<'a> {
             };
             if let Some((source, bit)) = source {
                 let first = self.layout(source).number().start + bit;
-                self.ask(source, first..first + 1, stage);
+                self.use_bits(source, first..first + 1, stage);
             }
         }
     }
 
     /// Records the uses of an operation's or effect's arguments, in the stage that needs them.
-    fn arguments(&mut self, id: Id) {
+    fn use_arguments(&mut self, id: Id) {
         let plan = self.plan;
         let node = plan.dataflow.graph.node(id);
         let span = plan.schedule.spans[id.index()];
         let begins = span.begins.stage;
         let Some(access) = plan.dataflow.access(id) else {
             for arg in &node.args {
-                self.ask_number(*arg, begins);
+                self.use_number(*arg, begins);
             }
             if let Kind::Bytes { ahead } = node.kind {
-                self.ask_bytes(node.args[0], ahead, node.bits / 8, begins);
+                self.use_bytes(node.args[0], ahead, node.bits / 8, begins);
             }
             return;
         };
@@ -307,7 +307,7 @@ impl<'a> LastUses<'a> {
             Touch::Lookup => (commit, begins),
             Touch::Load | Touch::Asks | Touch::Table => (None, begins),
             Touch::RedirectMap => {
-                self.ask(id, self.layout(id).target(), end);
+                self.use_bits(id, self.layout(id).target(), end);
                 (Some(span.ends.stage), begins)
             }
             // The target and its valid flag are live to the end.
@@ -316,19 +316,19 @@ impl<'a> LastUses<'a> {
             _ => (commit, commit.unwrap_or(begins).max(begins)),
         };
         if let (Some(stage), Some(condition)) = (predicate, node.args.first()) {
-            self.ask_number(*condition, stage);
+            self.use_number(*condition, stage);
         }
         for (place, arg) in node.args.iter().enumerate().skip(1) {
             // A value read as soon as the entry is found comes out of the table along with it.
-            let comes_along =
-                access.touch == Touch::Load && place == 1 && self.comes_along(*arg, access.map, span.begins);
-            if !comes_along {
-                self.ask_number(*arg, others);
+            let is_read_with_entry =
+                access.touch == Touch::Load && place == 1 && self.is_read_with_entry(*arg, access.map, span.begins);
+            if !is_read_with_entry {
+                self.use_number(*arg, others);
             }
         }
     }
 
-    fn comes_along(&self, entry: Id, map: Option<u32>, begins: Moment) -> bool {
+    fn is_read_with_entry(&self, entry: Id, map: Option<u32>, begins: Moment) -> bool {
         let is_atomic = self.plan.maps.iter().any(|own| Some(own.map) == map && own.scheme == Scheme::Atomic);
         let is_found = matches!(self.plan.dataflow.graph.node(entry).kind, Kind::Effect(Effect::Call { .. }));
         !is_atomic && is_found && self.plan.schedule.spans[entry.index()].ends.registered() == begins.stage
@@ -338,7 +338,7 @@ impl<'a> LastUses<'a> {
         let end = self.plan.schedule.stages;
         for id in self.used.clone() {
             if !self.is_wire(id) {
-                self.ask(id, 0..self.layout(id).bits(), end);
+                self.use_bits(id, 0..self.layout(id).bits(), end);
             }
         }
     }
@@ -350,13 +350,13 @@ impl<'a> LastUses<'a> {
         for id in &self.used {
             let first = plan.schedule.spans[id.index()].ends.registered();
             for (at, boundary) in boundaries.iter_mut().enumerate().skip(first as usize) {
-                let lives = |last: &&Option<u32>| last.is_some_and(|last| last >= at as u32);
-                let bits = self.last[id.index()].iter().filter(lives).count() as u32;
+                let is_live = |last: &&Option<u32>| last.is_some_and(|last| last >= at as u32);
+                let bits = self.last[id.index()].iter().filter(is_live).count() as u32;
                 if bits == 0 || self.is_wire(*id) {
                     continue;
                 }
                 if let Kind::Input(Input::Byte(byte)) = plan.dataflow.graph.node(*id).kind {
-                    let alive = self.last[id.index()].iter().enumerate().filter(|(_, last)| lives(last));
+                    let alive = self.last[id.index()].iter().enumerate().filter(|(_, last)| is_live(last));
                     let mask = alive.fold(0, |mask, (bit, _)| mask | 1_u8 << bit);
                     *boundary.packet.entry(byte).or_default() |= mask;
                     continue;
@@ -378,11 +378,11 @@ impl<'a> LastUses<'a> {
         Liveness { boundaries }
     }
 
-    fn holds(&self, id: Id) -> Holds {
+    fn holds(&self, id: Id) -> ValueKind {
         match (self.plan.dataflow.graph.node(id).kind, self.plan.dataflow.access(id).map(|access| access.touch)) {
-            (Kind::Input(_), _) | (_, Some(Touch::Asks)) => Holds::Metadata,
-            (Kind::Effect(_), _) => Holds::Answer,
-            _ => Holds::Computed,
+            (Kind::Input(_), _) | (_, Some(Touch::Asks)) => ValueKind::Metadata,
+            (Kind::Effect(_), _) => ValueKind::Answer,
+            _ => ValueKind::Computed,
         }
     }
 }

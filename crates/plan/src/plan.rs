@@ -9,9 +9,9 @@ use flowloom_verifier::Proof;
 use crate::bounds::{MOST_CARRIED, PassCount, carried_within, optimized};
 use crate::commute::commutes;
 use crate::cycles::cycles;
-use crate::hazard::{Region, Trouble, decide};
-use crate::refusal::{Refusal, Why};
-use crate::served::{LeftOut, not_served, without_traces};
+use crate::hazard::{HazardError, Region, decide};
+use crate::refusal::{Reason, Refusal};
+use crate::served::{OmittedCall, not_served, without_traces};
 use crate::stages::Schedule;
 use crate::tables::{Uses, keys, pending};
 use crate::target::Target;
@@ -92,7 +92,7 @@ pub struct Plan {
     /// The part of a packet that the program accesses.
     pub window: Window,
     /// The calls that the pipeline omits, in the order of their instructions.
-    pub left_out: Vec<LeftOut>,
+    pub omitted: Vec<OmittedCall>,
 }
 
 /// Plans a pipeline for a verified program.
@@ -101,18 +101,18 @@ pub struct Plan {
 /// The reason why there is none, with its place.
 pub fn plan(program: &Program, proof: &Proof, options: &Options) -> Result<Plan, Box<Refusal>> {
     let dataflow = flowloom_ir::build(program, proof).map_err(|refusal| Box::new(Refusal::from(*refusal)))?;
-    plan_of(program, &dataflow, options)
+    plan_dataflow(program, &dataflow, options)
 }
 
 /// Plans a pipeline for the dataflow of a program, as it is built.
 ///
 /// # Errors
 /// The reason why there is none, with its place.
-pub fn plan_of(program: &Program, dataflow: &Dataflow, options: &Options) -> Result<Plan, Box<Refusal>> {
-    let refused = |dataflow: &Dataflow, (effect, why): (Id, Why)| {
+pub fn plan_dataflow(program: &Program, dataflow: &Dataflow, options: &Options) -> Result<Plan, Box<Refusal>> {
+    let refused = |dataflow: &Dataflow, (effect, why): (Id, Reason)| {
         Box::new(Refusal::at(program, Some(dataflow.graph.insn(effect)), why))
     };
-    let (dataflow, left_out) = without_traces(dataflow).map_err(|found| refused(dataflow, found))?;
+    let (dataflow, omitted) = without_traces(dataflow).map_err(|found| refused(dataflow, found))?;
     if let Some(found) = not_served(&dataflow) {
         return Err(refused(&dataflow, found));
     }
@@ -125,42 +125,42 @@ pub fn plan_of(program: &Program, dataflow: &Dataflow, options: &Options) -> Res
         let found = dataflow.maps.iter().position(|map| map.name == *wanted);
         let Some(map) = found else {
             let known: Vec<String> = dataflow.maps.iter().map(|map| format!("`{}`", map.name)).collect();
-            let why = Why::NoMap { found: wanted.clone(), known: known.join(", ") };
+            let why = Reason::NoMap { found: wanted.clone(), known: known.join(", ") };
             return Err(Box::new(Refusal::at(program, None, why)));
         };
         forced.insert(map as u32, *scheme);
     }
     let window = window(&dataflow, target, options.length_given);
-    let decided = decide(&dataflow, target, &window.checks, &forced).map_err(|trouble| {
-        let (insn, why) = match trouble {
-            Trouble::OwnWrite { read, write, map } => {
+    let decisions = decide(&dataflow, target, &window.checks, &forced).map_err(|error| {
+        let (insn, why) = match error {
+            HazardError::OwnWrite { read, write, map } => {
                 let write = dataflow.graph.insn(write);
-                (Some(dataflow.graph.insn(read)), Why::OwnWrite { map: name(map), write })
+                (Some(dataflow.graph.insn(read)), Reason::OwnWrite { map: name(map), write })
             }
-            Trouble::Scheme { map, scheme, reason } => {
-                (None, Why::Scheme { map: name(map), scheme: scheme.as_str(), reason })
+            HazardError::Scheme { map, scheme, reason } => {
+                (None, Reason::Scheme { map: name(map), scheme: scheme.as_str(), reason })
             }
-            Trouble::TooLarge { at, why } => (Some(dataflow.graph.insn(at)), why),
-            Trouble::Circle(maps) => {
+            HazardError::TooLarge { at, why } => (Some(dataflow.graph.insn(at)), why),
+            HazardError::Circular(maps) => {
                 let maps: Vec<String> = maps.into_iter().map(|map| format!("`{}`", name(map))).collect();
-                (None, Why::Circle { maps: maps.join(", ") })
+                (None, Reason::Circular { maps: maps.join(", ") })
             }
         };
         Box::new(Refusal::at(program, insn, why))
     })?;
-    carried_within(&decided.schedule, &dataflow, MOST_CARRIED).map_err(|found| refused(&dataflow, found))?;
+    carried_within(&decisions.schedule, &dataflow, MOST_CARRIED).map_err(|found| refused(&dataflow, found))?;
     let mut plan = Plan {
         options: options.clone(),
         dataflow,
         passes,
-        schedule: decided.schedule,
+        schedule: decisions.schedule,
         maps: Vec::new(),
-        regions: decided.regions,
+        regions: decisions.regions,
         window,
-        left_out,
+        omitted,
     };
-    for (map, uses) in decided.uses {
-        let choice = &decided.choices[&map];
+    for (map, uses) in decisions.uses {
+        let choice = &decisions.choices[&map];
         let planned = plan.map_plan(map, uses, choice.scheme, choice.reason.clone());
         plan.maps.push(planned);
     }
@@ -210,8 +210,8 @@ impl Plan {
         for (place, at) in scheduled.iter().enumerate() {
             if place > 0 || !self.may_reorder(*at) {
                 self.maps[*at].queues = 1;
-                let why = if place > 0 { "the scheduler before it" } else { "what was written before it" };
-                self.maps[*at].reason.push_str(&format!("; one queue, since {why} has set the packets' order"));
+                let why = if place > 0 { "an earlier scheduler" } else { "an earlier write" };
+                self.maps[*at].reason.push_str(&format!("; one queue: {why} observed the packet order"));
             }
         }
     }

@@ -6,30 +6,30 @@ use flowloom_isa::{LineInfo, Program};
 
 /// A reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Why {
+pub enum Reason {
     /// No dataflow.
     #[error("{0}")]
     Dataflow(flowloom_ir::Why),
     /// A helper without a hardware block.
-    #[error("`{0}` is called, for which hardware has no block")]
+    #[error("no hardware block for `{0}`")]
     Helper(String),
     /// The length of a text that hardware does not print.
-    #[error("the result of `{0}` is used, which hardware leaves out")]
+    #[error("the result of `{0}` is used, but hardware omits the call")]
     TraceResult(String),
     /// A map of maps.
-    #[error("map `{0}` gives other maps, for which hardware has no block")]
+    #[error("no hardware block for map of maps `{0}`")]
     MapOfMaps(String),
     /// A ring buffer is given records by `ringbuf_output` and by `ringbuf_reserve`.
-    #[error("ring buffer `{0}` is given records by `ringbuf_reserve` and by `ringbuf_output`, expected one of the two")]
+    #[error("ring buffer `{0}` is filled by `ringbuf_reserve` and `ringbuf_output`, expected one of the two")]
     RingOutputs(String),
     /// The old bytes of a ring buffer are read.
-    #[error("a byte of a record of ring buffer `{0}` is read before the program has stored it")]
+    #[error("a byte of a record of ring buffer `{0}` is read before it is written")]
     OldRecord(String),
     /// The end of the packet is moved a second time.
-    #[error("the packet's end is moved twice, for which hardware has no block")]
+    #[error("the packet's end is moved twice, expected at most once")]
     CutTwice,
     /// A packet reads entries of a map after it inserted or deleted one.
-    #[error("map `{map}` is read again behind a change of its entries at instruction {write} by the same packet")]
+    #[error("map `{map}` is read again after the same packet inserts or deletes an entry at instruction {write}")]
     OwnWrite {
         /// The name of the map.
         map: String,
@@ -47,13 +47,13 @@ pub enum Why {
         reason: String,
     },
     /// Circular hazards.
-    #[error("the reads and writes of the maps {maps} depend on each other in a circle")]
-    Circle {
+    #[error("the reads and writes of the maps {maps} depend on each other circularly")]
+    Circular {
         /// The names of the maps.
         maps: String,
     },
     /// The dataflow is too large for the passes.
-    #[error("the dataflow has {found} nodes, at most {most} are planned")]
+    #[error("the dataflow has {found} nodes, expected at most {most}")]
     TooManyNodes {
         /// The number of nodes after the pass that exceeded the bound.
         found: usize,
@@ -61,7 +61,7 @@ pub enum Why {
         most: usize,
     },
     /// The pipeline is too deep.
-    #[error("the pipeline takes {found} stages, at most {most} are planned")]
+    #[error("the pipeline takes {found} stages, expected at most {most}")]
     TooManyStages {
         /// The number of stages.
         found: u32,
@@ -69,7 +69,7 @@ pub enum Why {
         most: u32,
     },
     /// Values cross too many stages.
-    #[error("the stages keep {found} values in registers in all, at most {most} are planned")]
+    #[error("the pipeline registers hold {found} values in total, expected at most {most}")]
     TooManyRegisters {
         /// The number of values, summed over stage boundaries.
         found: u64,
@@ -77,7 +77,7 @@ pub enum Why {
         most: u64,
     },
     /// An option names a map that the program does not have.
-    #[error("there is no map `{found}`; there are {known}")]
+    #[error("no map `{found}`, expected one of {known}")]
     NoMap {
         /// The given name.
         found: String,
@@ -86,44 +86,44 @@ pub enum Why {
     },
 }
 
-impl Why {
+impl Reason {
     /// A short name of the reason, stable between releases; scoreboards count by it.
     pub fn code(&self) -> &'static str {
         match self {
-            Why::Dataflow(why) => why.code(),
-            Why::Helper(_) => "helper-foreign",
-            Why::TraceResult(_) => "trace-result",
-            Why::MapOfMaps(_) => "map-of-maps",
-            Why::RingOutputs(_) | Why::OldRecord(_) => "record",
-            Why::CutTwice => "tail-moved-twice",
-            Why::OwnWrite { .. } => "own-write",
-            Why::Scheme { .. } => "scheme",
-            Why::Circle { .. } => "hazard-circle",
-            Why::TooManyNodes { .. } | Why::TooManyStages { .. } | Why::TooManyRegisters { .. } => "budget",
-            Why::NoMap { .. } => "no-map",
+            Reason::Dataflow(reason) => reason.code(),
+            Reason::Helper(_) => "helper-foreign",
+            Reason::TraceResult(_) => "trace-result",
+            Reason::MapOfMaps(_) => "map-of-maps",
+            Reason::RingOutputs(_) | Reason::OldRecord(_) => "record",
+            Reason::CutTwice => "tail-moved-twice",
+            Reason::OwnWrite { .. } => "own-write",
+            Reason::Scheme { .. } => "scheme",
+            Reason::Circular { .. } => "hazard-circle",
+            Reason::TooManyNodes { .. } | Reason::TooManyStages { .. } | Reason::TooManyRegisters { .. } => "budget",
+            Reason::NoMap { .. } => "no-map",
         }
     }
 
     /// A way out for the user.
     pub fn help(&self) -> Option<&'static str> {
         Some(match self {
-            Why::Dataflow(why) => return Some(why.help()),
-            Why::Helper(_) => "leave the call to a slow path on a CPU",
-            Why::TraceResult(_) => "do not use its result",
-            Why::MapOfMaps(_) => "make the number of the inner map a part of the key of one map",
-            Why::RingOutputs(_) => "reserve all records, or output all of them",
-            Why::OldRecord(_) => "store all bytes that are read",
-            Why::CutTwice => "move the end once, by the sum of both distances",
-            Why::OwnWrite { .. } => "keep what was found or made in a variable instead of looking it up again",
-            Why::Scheme { .. } => "leave the scheme to the planner, or ask for `flush`",
-            Why::Circle { .. } => "read all maps before the first one is changed",
-            Why::TooManyNodes { .. } | Why::TooManyRegisters { .. } => {
-                "split the program, or change fewer entries of one map by keys that may be the same"
+            Reason::Dataflow(reason) => return Some(reason.help()),
+            Reason::Helper(_) => "leave the call to a slow path on a CPU",
+            Reason::TraceResult(_) => "do not use its result",
+            Reason::MapOfMaps(_) => "use one map with the inner map's index as part of the key",
+            Reason::RingOutputs(_) => "use `ringbuf_reserve` for all records, or `ringbuf_output`",
+            Reason::OldRecord(_) => "write all bytes before reading them",
+            Reason::CutTwice => "call `bpf_xdp_adjust_tail` once, with the sum of both offsets",
+            Reason::OwnWrite { .. } => "keep the entry in a variable instead of looking it up again",
+            Reason::Scheme { .. } => "omit the scheme, or choose `flush`",
+            Reason::Circular { .. } => "read all maps before the first write",
+            Reason::TooManyNodes { .. } | Reason::TooManyRegisters { .. } => {
+                "split the program, or write fewer entries of one map by keys that may be equal"
             }
-            Why::TooManyStages { .. } => {
-                "split the program, or let fewer divisions, products and lookups wait for each other"
+            Reason::TooManyStages { .. } => {
+                "split the program, or shorten chains of divisions, multiplications and lookups"
             }
-            Why::NoMap { .. } => return None,
+            Reason::NoMap { .. } => return None,
         })
     }
 }
@@ -138,19 +138,24 @@ pub struct Refusal {
     /// The source line, if known.
     pub line: Option<LineInfo>,
     /// The reason.
-    pub why: Why,
+    pub reason: Reason,
 }
 
 impl Refusal {
-    pub(crate) fn at(program: &Program, insn: Option<usize>, why: Why) -> Refusal {
+    pub(crate) fn at(program: &Program, insn: Option<usize>, reason: Reason) -> Refusal {
         let line = insn.and_then(|insn| program.line_of(insn)).filter(|line| line.line > 0).cloned();
-        Refusal { program: program.name.clone(), insn, line, why }
+        Refusal { program: program.name.clone(), insn, line, reason }
     }
 }
 
 impl From<flowloom_ir::Refusal> for Refusal {
     fn from(other: flowloom_ir::Refusal) -> Refusal {
-        Refusal { program: other.program, insn: Some(other.insn), line: other.line, why: Why::Dataflow(other.why) }
+        Refusal {
+            program: other.program,
+            insn: Some(other.insn),
+            line: other.line,
+            reason: Reason::Dataflow(other.why),
+        }
     }
 }
 
@@ -163,8 +168,8 @@ impl fmt::Display for Refusal {
         if let Some(line) = &self.line {
             write!(f, ", {line}")?;
         }
-        write!(f, ": {}", self.why)?;
-        self.why.help().map_or(Ok(()), |help| write!(f, "; {help}"))
+        write!(f, ": {}", self.reason)?;
+        self.reason.help().map_or(Ok(()), |help| write!(f, "; {help}"))
     }
 }
 

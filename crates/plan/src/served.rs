@@ -6,11 +6,11 @@ use flowloom_ir::{Argument, Dataflow, Effect, Id, Kind};
 use flowloom_isa::helpers;
 use flowloom_isa::insn::helper;
 
-use crate::refusal::Why;
+use crate::refusal::Reason;
 
 /// A call that the pipeline omits: it prints text, and its result is unused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LeftOut {
+pub struct OmittedCall {
     /// The index of the instruction.
     pub insn: usize,
     /// The number of the helper.
@@ -18,26 +18,26 @@ pub struct LeftOut {
 }
 
 /// The dataflow without calls that print text, and those calls.
-pub(crate) fn without_traces(dataflow: &Dataflow) -> Result<(Dataflow, Vec<LeftOut>), (Id, Why)> {
+pub(crate) fn without_traces(dataflow: &Dataflow) -> Result<(Dataflow, Vec<OmittedCall>), (Id, Reason)> {
     let helper_of = |id: Id| match dataflow.graph.node(id).kind {
         Kind::Effect(Effect::Call { helper, .. }) => helper,
         _ => 0,
     };
     if let Some(id) = dataflow.used_trace() {
-        return Err((id, Why::TraceResult(helpers::display_name(helper_of(id)))));
+        return Err((id, Reason::TraceResult(helpers::display_name(helper_of(id)))));
     }
-    let mut left_out: Vec<LeftOut> =
-        dataflow.traces().map(|id| LeftOut { insn: dataflow.graph.insn(id), helper: helper_of(id) }).collect();
+    let mut omitted: Vec<OmittedCall> =
+        dataflow.traces().map(|id| OmittedCall { insn: dataflow.graph.insn(id), helper: helper_of(id) }).collect();
     // A call in an unrolled loop or an inlined function is one call of the program.
-    left_out.sort_by_key(|call| call.insn);
-    left_out.dedup();
-    Ok((dataflow.without_traces(), left_out))
+    omitted.sort_by_key(|call| call.insn);
+    omitted.dedup();
+    Ok((dataflow.without_traces(), omitted))
 }
 
 /// The first effect without a block, and the reason.
-pub(crate) fn not_served(dataflow: &Dataflow) -> Option<(Id, Why)> {
+pub(crate) fn not_served(dataflow: &Dataflow) -> Option<(Id, Reason)> {
     if let Some(kept) = dataflow.ending.kept {
-        return Some((kept, Why::CutTwice));
+        return Some((kept, Reason::CutTwice));
     }
     let (outputs, reserved) = (rings(dataflow, helper::RINGBUF_OUTPUT), rings(dataflow, helper::RINGBUF_RESERVE));
     dataflow.graph.ids().find_map(|id| {
@@ -46,15 +46,15 @@ pub(crate) fn not_served(dataflow: &Dataflow) -> Option<(Id, Why)> {
             let name = dataflow.maps.get(ring as usize).map_or_else(String::new, |map| map.name.clone());
             match effect {
                 Effect::Call { helper: helper::RINGBUF_RESERVE, .. } if outputs.contains(&ring) => {
-                    return Some((id, Why::RingOutputs(name)));
+                    return Some((id, Reason::RingOutputs(name)));
                 }
-                Effect::Load(_) | Effect::Store(_) | Effect::Atomic(..) => return Some((id, Why::OldRecord(name))),
+                Effect::Load(_) | Effect::Store(_) | Effect::Atomic(..) => return Some((id, Reason::OldRecord(name))),
                 Effect::Call { .. } => {}
             }
         }
         let Kind::Effect(Effect::Call { helper, pattern }) = dataflow.graph.node(id).kind else { return None };
         if !is_served(helper) {
-            return Some((id, Why::Helper(helpers::display_name(helper))));
+            return Some((id, Reason::Helper(helpers::display_name(helper))));
         }
         let arguments = &dataflow.patterns.get(usize::from(pattern))?.arguments;
         let maps = arguments.iter().filter_map(|argument| match argument {
@@ -62,7 +62,7 @@ pub(crate) fn not_served(dataflow: &Dataflow) -> Option<(Id, Why)> {
             _ => None,
         });
         let outer = maps.into_iter().find(|map| map.kind.is_of_maps())?;
-        Some((id, Why::MapOfMaps(outer.name.clone())))
+        Some((id, Reason::MapOfMaps(outer.name.clone())))
     })
 }
 

@@ -167,7 +167,7 @@ fn effect(
     let read = of_map(&pins.reads).unwrap_or(0);
     let is_atomic = access.map.is_some_and(|map| pins.atomic.contains(&map));
     // The table's forwarding mux, through which a read sees the write of the packet before.
-    let forward = Moment { stage: read, depth: if is_atomic { target.choice } else { 0 } };
+    let forward = Moment { stage: read, depth: if is_atomic { target.mux } else { 0 } };
     let mut commit = None;
     let span = match access.touch {
         Touch::Lookup => {
@@ -210,8 +210,8 @@ fn effect(
             let there = given.max(predicate);
             commit = Some(there.stage);
             let happens = |earlier: &Id| schedule.spans[dataflow.graph.node(*earlier).args[0].index()].ends;
-            let decided = pending.iter().map(happens).max().unwrap_or_default().max(ready(&schedule.spans, pending));
-            let begins = if is_atomic { there } else { given.max(decided) };
+            let decisions = pending.iter().map(happens).max().unwrap_or_default().max(ready(&schedule.spans, pending));
+            let begins = if is_atomic { there } else { given.max(decisions) };
             let asked = if is_atomic { begins.stage } else { begins.registered() };
             Span { begins, ends: Moment::start(asked + target.update_stages) }
         }

@@ -36,7 +36,7 @@ pub struct Target {
     /// A gate of two bits.
     pub gate: Tenths,
     /// A mux of two.
-    pub choice: Tenths,
+    pub mux: Tenths,
     /// A LUT level.
     pub level: Tenths,
     /// The fixed part of a carry chain.
@@ -77,7 +77,7 @@ impl Target {
             window_bytes: 128,
             stage: 0,
             gate: 4,
-            choice: 5,
+            mux: 5,
             level: 10,
             carry: 10,
             carry_bits: 32,
@@ -88,12 +88,12 @@ impl Target {
             route_stages: 8,
             port_stages: 1,
         };
-        target.stage = (target.sum(64) + 2 * target.level) * CLOCK_MHZ / clock_mhz.max(1);
+        target.stage = (target.adder(64) + 2 * target.level) * CLOCK_MHZ / clock_mhz.max(1);
         target
     }
 
     /// An adder, a subtractor or an ordered comparison of the given width.
-    pub fn sum(&self, bits: u16) -> Tenths {
+    pub fn adder(&self, bits: u16) -> Tenths {
         self.carry + u32::from(bits) * self.level / self.carry_bits
     }
 
@@ -111,13 +111,13 @@ impl Target {
     }
 
     /// A priority mux with the given number of conditions.
-    fn choices(&self, conditions: u32) -> Tenths {
+    fn priority_mux(&self, conditions: u32) -> Tenths {
         let levels = u32::BITS - conditions.leading_zeros();
         let order = if conditions > 1 { self.gate * (u32::BITS - (conditions - 1).leading_zeros()) } else { 0 };
-        levels * self.choice + order
+        levels * self.mux + order
     }
 
-    fn is_answer(&self, graph: &Graph, node: &Node) -> bool {
+    fn is_flag_test(&self, graph: &Graph, node: &Node) -> bool {
         let is_call = |id: &Id| matches!(graph.node(*id).kind, Kind::Effect(Effect::Call { .. }));
         node.args.iter().any(is_call) && node.args.iter().any(|arg| graph.as_const(*arg) == Some(0))
     }
@@ -131,18 +131,18 @@ impl Target {
             Kind::Not => 0,
             // Muxes of four, one for each two bits of the offset, over a window of two frames in words of two bytes.
             Kind::Bytes { .. } => 3 * self.level,
-            Kind::Select => self.choices((node.args.len() / 2) as u32),
+            Kind::Select => self.priority_mux((node.args.len() / 2) as u32),
             // Blocks have an output for a hit, or for success.
-            Kind::Compare(Compare::Equal) if self.is_answer(graph, node) => 0,
+            Kind::Compare(Compare::Equal) if self.is_flag_test(graph, node) => 0,
             Kind::Compare(Compare::Equal) => {
                 let bits = u32::from(graph.bits(node.args[0]));
                 let is_constant = node.args.iter().any(|arg| graph.as_const(*arg).is_some());
                 self.tree(if is_constant { bits } else { 2 * bits })
             }
-            Kind::Compare(_) => self.sum(graph.bits(node.args[0])),
+            Kind::Compare(_) => self.adder(graph.bits(node.args[0])),
             Kind::Binary(op) => match op {
                 Binary::And | Binary::Or | Binary::Xor => self.gate,
-                Binary::Add | Binary::Sub => self.sum(node.bits),
+                Binary::Add | Binary::Sub => self.adder(node.bits),
                 // A barrel shifter: muxes of four, one for each two bits of the distance.
                 Binary::ShiftLeft | Binary::ShiftRight | Binary::SignedShiftRight => {
                     (u16::BITS - node.bits.leading_zeros()).div_ceil(2) * self.level
@@ -184,7 +184,7 @@ impl Target {
             Kind::Binary(Binary::Mul) => 1 + bits.div_ceil(17),
             // As many quotient bits a stage as subtractors and muxes fit.
             Kind::Binary(Binary::Div | Binary::SignedDiv | Binary::Mod | Binary::SignedMod) => {
-                let step = self.sum(node.bits) + self.choice;
+                let step = self.adder(node.bits) + self.mux;
                 bits.div_ceil((self.stage / step).max(1)) + 1
             }
             _ => 0,

@@ -7,11 +7,11 @@ use common::{classical, planned};
 use flowloom_ir::{Id, Input, Kind, Touch};
 use flowloom_isa::insn::helper;
 use flowloom_isa::{Program, asm};
-use flowloom_plan::{Fault, LeftOut, Moment, Options, Plan, Scheme, check};
+use flowloom_plan::{Fault, Moment, OmittedCall, Options, Plan, Scheme, check};
 use flowloom_testkit::Clang;
 
 /// A fault: its name, the plan, how it is planted, and the fault that names it.
-type Planted = (&'static str, &'static str, fn(&mut Plan), fn(&Fault) -> bool);
+type Injection = (&'static str, &'static str, fn(&mut Plan), fn(&Fault) -> bool);
 
 macro_rules! is {
     ($fault:ident) => {
@@ -20,7 +20,7 @@ macro_rules! is {
 }
 
 #[rustfmt::skip]
-const PLANTED: &[Planted] = &[
+const INJECTIONS: &[Injection] = &[
     ("a hold one cycle too short", "schedule", |plan| plan.maps[0].hold_cycles -= 1, is!(ShortHold)),
     ("a window of a flush one cycle too short", "flush", |plan| plan.maps[0].hold_cycles -= 1, is!(ShortHold)),
     ("a scheduler after the first read", "schedule", |plan| plan.maps[0].read_stage += 1, is!(Unguarded)),
@@ -28,31 +28,31 @@ const PLANTED: &[Planted] = &[
     ("scheme none for a written map", "atomic", |plan| plan.maps[0].scheme = Scheme::None, is!(NoScheme)),
     ("a write of an atomic map a stage late", "atomic", |plan| move_commits(plan, 1), is!(NotAtomic)),
     ("a commit a stage early", "schedule", |plan| move_commits(plan, -1), is!(EarlyEffect)),
-    ("an effect of a flush region before its end", "region", |plan| { let id = first(plan, Touch::Lookup, "recent"); *plan.schedule.commits.get_mut(&id).unwrap() -= 1; }, is!(Repeated)),
+    ("an effect before the end of its flush region", "region", |plan| { let id = first(plan, Touch::Lookup, "recent"); *plan.schedule.commits.get_mut(&id).unwrap() -= 1; }, is!(Repeated)),
     ("two effects of a region swapped", "flush", |plan| { let id = plan.maps[0].uses.stores[0]; *plan.schedule.commits.get_mut(&id).unwrap() += 1; plan.schedule.stages += 1; }, is!(Order)),
     ("a write before the last reader", "flush", |plan| { let at = begins(plan, plan.maps[0].uses.loads[0]); for id in plan.maps[0].uses.stores.clone() { plan.schedule.commits.insert(id, at - 1); } }, is!(LateRead)),
     ("an insertion that commits during a lookup", "presence", |plan| { let last = plan.maps[0].uses.lookups.iter().map(|id| begins(plan, *id)).max().unwrap(); for id in plan.maps[0].uses.writes().collect::<Vec<_>>() { plan.schedule.commits.insert(id, last + 2); } }, is!(LateRead)),
     ("a lookup a stage early", "schedule", |plan| { let id = plan.maps[0].uses.lookups[0]; span(plan, id).begins.stage -= 1; }, is!(TooEarly)),
-    ("a lookup that answers a stage early", "schedule", |plan| { let id = plan.maps[0].uses.lookups[0]; span(plan, id).ends.stage -= 1; }, is!(TooFast)),
-    ("an update answered a stage early", "answers", |plan| { let id = plan.maps[0].uses.entries[0]; span(plan, id).ends.stage -= 1; }, is!(TooFast)),
+    ("a lookup result a stage early", "schedule", |plan| { let id = plan.maps[0].uses.lookups[0]; span(plan, id).ends.stage -= 1; }, is!(TooFast)),
+    ("an update result a stage early", "answers", |plan| { let id = plan.maps[0].uses.entries[0]; span(plan, id).ends.stage -= 1; }, is!(TooFast)),
     ("an operand read before it is computed", "atomic", |plan| { let id = plan.dataflow.graph.ids().rev().find(|id| plan.is_operation(*id)).unwrap(); span(plan, id).begins = Moment::start(0); }, is!(TooEarly)),
     ("a chain of target over the budget", "atomic", |plan| { let id = plan.dataflow.graph.ids().rev().find(|id| plan.is_operation(*id)).unwrap(); span(plan, id).ends.depth = 51; }, is!(TooDeep)),
     ("stages of half the budget", "atomic", |plan| plan.options.target.stage /= 2, is!(TooDeep)),
     ("forwarding without a mux", "atomic", |plan| { let id = plan.maps[0].uses.loads[0]; span(plan, id).begins.depth = 0; }, is!(Forwarding)),
     ("a length check a stage early", "length", |plan| { let id = *plan.window.checks.iter().max_by_key(|(_, stage)| **stage).unwrap().0; span(plan, id).begins.stage -= 1; }, is!(EarlyWord)),
     ("a byte before its word", "length", |plan| { let id = byte(plan, 90); *span(plan, id) = Default::default(); }, is!(EarlyWord)),
-    ("the exact length, not waited for", "exact", |plan| plan.window.length = flowloom_plan::Length::Checked, is!(Length)),
+    ("the exact length before the last word", "exact", |plan| plan.window.length = flowloom_plan::Length::Checked, is!(Length)),
     ("a window too small", "length", |plan| plan.window.bytes = 64, is!(Window)),
     ("a stage missing", "atomic", |plan| plan.schedule.stages -= 1, is!(Stages)),
-    ("an access forgotten", "atomic", |plan| plan.maps[0].uses.loads.clear(), is!(Missing)),
-    ("a map forgotten", "atomic", |plan| plan.maps.clear(), is!(Missing)),
-    ("a map given twice", "atomic", |plan| { let map = plan.maps[0].clone(); plan.maps.push(map); }, is!(Twice)),
+    ("a missing access", "atomic", |plan| plan.maps[0].uses.loads.clear(), is!(Missing)),
+    ("a missing map", "atomic", |plan| plan.maps.clear(), is!(Missing)),
+    ("a duplicate map", "atomic", |plan| { let map = plan.maps[0].clone(); plan.maps.push(map); }, is!(Twice)),
     ("one scheduler for several keys", "entries", |plan| (plan.maps[0].scheme, plan.maps[0].queues) = (Scheme::Schedule, 1), is!(Keys)),
     ("several queues after an update that does not commute", "two", |plan| plan.maps[1].queues = 8, is!(Overtaking)),
     ("the stage of the last write too early", "flush", |plan| *plan.maps[0].write_stage.as_mut().unwrap() -= 1, is!(WriteStage)),
     ("an effect without a commit", "flush", |plan| { let id = plan.maps[0].uses.stores[0]; plan.schedule.commits.remove(&id); }, is!(Missing)),
-    ("an omitted call that has an effect", "atomic", |plan| plan.left_out.push(LeftOut { insn: 0, helper: helper::MAP_UPDATE_ELEM }), is!(Omitted)),
-    ("a result that ignores an own earlier change", "answers", |plan| { let id = plan.maps[0].uses.entries[1]; let at = begins(plan, plan.maps[0].uses.entries[0]); span(plan, id).begins.stage = at; }, is!(OwnWrite)),
+    ("an omitted call that has an effect", "atomic", |plan| plan.omitted.push(OmittedCall { insn: 0, helper: helper::MAP_UPDATE_ELEM }), is!(Omitted)),
+    ("a result that ignores an earlier write of the packet", "answers", |plan| { let id = plan.maps[0].uses.entries[1]; let at = begins(plan, plan.maps[0].uses.entries[0]); span(plan, id).begins.stage = at; }, is!(OwnWrite)),
 ];
 
 fn begins(plan: &Plan, id: Id) -> u32 {
@@ -149,14 +149,14 @@ fn plans(clang: &Clang) -> Vec<(&'static str, Plan)> {
 
 /// Each planted fault is found by its name, and the plan without it has none.
 #[test]
-fn planted_faults_are_found_by_name() {
-    let Some(clang) = Clang::find("planted_faults_are_found_by_name") else { return };
+fn the_checker_names_each_injected_fault() {
+    let Some(clang) = Clang::find("the_checker_names_each_injected_fault") else { return };
     let plans = plans(&clang);
     for (name, plan) in &plans {
         assert_eq!(check(plan), [], "{name}");
     }
     let mut missed = Vec::new();
-    for (name, of, plant, is_it) in PLANTED {
+    for (name, of, plant, is_it) in INJECTIONS {
         let mut plan = plans.iter().find(|(name, _)| name == of).unwrap().1.clone();
         plant(&mut plan);
         let faults = check(&plan);
@@ -165,8 +165,8 @@ fn planted_faults_are_found_by_name() {
             None => missed.push(format!("{name} ({of}): {faults:?}")),
         }
     }
-    assert!(missed.is_empty(), "{} of {} are missed:\n{}", missed.len(), PLANTED.len(), missed.join("\n"));
-    assert!(PLANTED.len() >= 20);
+    assert!(missed.is_empty(), "{} of {} are not found:\n{}", missed.len(), INJECTIONS.len(), missed.join("\n"));
+    assert!(INJECTIONS.len() >= 20);
 }
 
 /// All effects inside of a flush region commit in its last stage, of other maps too.

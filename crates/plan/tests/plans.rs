@@ -12,8 +12,8 @@ use flowloom_testkit::Clang;
 const LARGE: [&str; 3] = ["dnat", "katran", "tunnel"];
 
 #[test]
-fn a_bucket_by_gcra_changes_inside_of_its_table() {
-    let Some(clang) = Clang::find("a_bucket_by_gcra_changes_inside_of_its_table") else { return };
+fn a_gcra_bucket_is_updated_atomically() {
+    let Some(clang) = Clang::find("a_gcra_bucket_is_updated_atomically") else { return };
     let program = classical(&clang).iter().find(|program| program.name == "leaky_bucket_gcra").unwrap();
     let plan = planned(program, &Options::default());
     let buckets = plan.maps.iter().find(|map| map.name == "buckets").unwrap();
@@ -22,8 +22,8 @@ fn a_bucket_by_gcra_changes_inside_of_its_table() {
 
 /// Every scheme that a map can have gives a sound plan, or a refusal that says why not.
 #[test]
-fn schemes_that_are_asked_for_are_sound() {
-    let Some(clang) = Clang::find("schemes_that_are_asked_for_are_sound") else { return };
+fn requested_schemes_are_sound() {
+    let Some(clang) = Clang::find("requested_schemes_are_sound") else { return };
     let mut flushed = 0;
     for program in classical(&clang).iter().filter(|program| !LARGE.contains(&program.name.as_str())) {
         let names: Vec<String> =
@@ -246,7 +246,7 @@ fn an_entry_of_another_key_is_looked_up_after_an_insertion() {
         ("limits lpm_trie key 8 value 8 entries 64 flags 1", "2", ""),
     ] {
         let refusal = of(map, kind, result).map(|plan| plan.schedule.stages).unwrap_err();
-        assert_eq!(refusal.why.code(), "own-write", "{map}, {kind}, {result}: {refusal}");
+        assert_eq!(refusal.reason.code(), "own-write", "{map}, {kind}, {result}: {refusal}");
     }
 }
 
@@ -346,7 +346,7 @@ fn a_map_that_a_region_waits_for_is_flushed_with_it() {
 
 /// An address in a stack slot that only the run knows is refused as that, at its instruction.
 #[test]
-fn an_address_in_a_varying_stack_slot_is_refused_by_name() {
+fn an_address_in_a_variable_stack_slot_is_refused() {
     let text = "        *(u64 *)(r10 - 8) = 0
         *(u64 *)(r10 - 16) = 0
         r4 = *(u8 *)(r6 + 0)
@@ -359,18 +359,18 @@ fn an_address_in_a_varying_stack_slot_is_refused_by_name() {
 ";
     let program = on_packet("spills", &[], text);
     let refusal = common::plan(&program, &Options::default()).unwrap_err();
-    assert_eq!((refusal.why.code(), refusal.insn), ("stack-spill-offset", Some(14)), "{refusal}");
+    assert_eq!((refusal.reason.code(), refusal.insn), ("stack-spill-offset", Some(14)), "{refusal}");
     assert!(refusal.line.is_some() && refusal.to_string().contains("a stack slot whose offset"), "{refusal}");
 }
 
 /// A hundred divisions, each of what the one before gives, are more stages than any pipeline has: refused at once, with the place.
 #[test]
-fn a_pipeline_that_is_too_deep_is_refused_by_name() {
+fn a_pipeline_that_is_too_deep_is_refused() {
     let body = "r3 = *(u8 *)(r6 + 0)\n".to_owned()
         + &"r3 |= 0x100000\nr4 = 77\nr4 += r3\nr4 /= r3\nr3 += r4\n".repeat(100)
         + "*(u8 *)(r6 + 0) = r3\n";
     let program = on_packet("deep", &[], &body);
     let refusal = plan(&program, &Options::default()).map(|plan| plan.schedule.stages).unwrap_err();
-    assert_eq!(refusal.why.code(), "budget", "{refusal}");
-    assert!(refusal.insn.is_some() && refusal.to_string().contains("at most 2048 are planned"), "{refusal}");
+    assert_eq!(refusal.reason.code(), "budget", "{refusal}");
+    assert!(refusal.insn.is_some() && refusal.to_string().contains("expected at most 2048"), "{refusal}");
 }

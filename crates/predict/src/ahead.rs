@@ -15,11 +15,11 @@ use super::frames::{Frame, Frames};
 /// Frames in a batch.
 const BATCH: usize = 512;
 /// The most batches in flight.
-const WAITING: usize = 4;
+const BATCHES_IN_FLIGHT: usize = 4;
 
 /// A frame of a batch; its bytes end here and begin at the end of the frame before.
 #[derive(Debug, Clone, Copy)]
-struct Kept {
+struct FrameMeta {
     time_ns: u64,
     port: u32,
     len_bytes: u32,
@@ -29,7 +29,7 @@ struct Kept {
 /// A batch of frames, and the error or end after the last one.
 #[derive(Debug, Default)]
 struct Batch {
-    frames: Vec<Kept>,
+    frames: Vec<FrameMeta>,
     bytes: Vec<u8>,
     failed: Option<PredictError>,
 }
@@ -38,23 +38,23 @@ struct Batch {
 ///
 /// More frames may be read from the source than are used.
 #[derive(Debug)]
-pub struct Ahead {
+pub struct ReadAhead {
     batches: Option<Receiver<Batch>>,
     used: Sender<Batch>,
     thread: Option<JoinHandle<()>>,
     batch: Batch,
     /// The number of frames of the batch used so far, and the end of the last one's bytes.
-    came: usize,
+    consumed: usize,
     end: usize,
 }
 
-impl Ahead {
+impl ReadAhead {
     /// Starts to read a source.
-    pub fn new<F: Frames + Send + 'static>(frames: F) -> Ahead {
-        let (send, batches) = sync_channel(WAITING);
+    pub fn new<F: Frames + Send + 'static>(frames: F) -> ReadAhead {
+        let (send, batches) = sync_channel(BATCHES_IN_FLIGHT);
         let (used, free) = channel();
         let thread = std::thread::spawn(move || fill(frames, &send, &free));
-        Ahead { batches: Some(batches), used, thread: Some(thread), batch: Batch::default(), came: 0, end: 0 }
+        ReadAhead { batches: Some(batches), used, thread: Some(thread), batch: Batch::default(), consumed: 0, end: 0 }
     }
 }
 
@@ -69,7 +69,7 @@ fn fill(mut frames: impl Frames, send: &SyncSender<Batch>, free: &Receiver<Batch
             match frames.next_frame() {
                 Ok(Some(Frame { time_ns, port, len_bytes, bytes })) => {
                     batch.bytes.extend_from_slice(bytes);
-                    batch.frames.push(Kept { time_ns, port, len_bytes, end: batch.bytes.len() });
+                    batch.frames.push(FrameMeta { time_ns, port, len_bytes, end: batch.bytes.len() });
                 }
                 Ok(None) => is_last = true,
                 Err(error) => {
@@ -84,9 +84,9 @@ fn fill(mut frames: impl Frames, send: &SyncSender<Batch>, free: &Receiver<Batch
     }
 }
 
-impl Frames for Ahead {
+impl Frames for ReadAhead {
     fn next_frame(&mut self) -> Result<Option<Frame<'_>>, PredictError> {
-        while self.came == self.batch.frames.len() {
+        while self.consumed == self.batch.frames.len() {
             if let Some(error) = self.batch.failed.take() {
                 return Err(error);
             }
@@ -99,16 +99,16 @@ impl Frames for Ahead {
             };
             // A thread that has ended does not need the memory.
             let _ = self.used.send(std::mem::replace(&mut self.batch, next));
-            (self.came, self.end) = (0, 0);
+            (self.consumed, self.end) = (0, 0);
         }
-        let Kept { time_ns, port, len_bytes, end } = self.batch.frames[self.came];
+        let FrameMeta { time_ns, port, len_bytes, end } = self.batch.frames[self.consumed];
         let bytes = &self.batch.bytes[self.end..end];
-        (self.came, self.end) = (self.came + 1, end);
+        (self.consumed, self.end) = (self.consumed + 1, end);
         Ok(Some(Frame { time_ns, port, len_bytes, bytes }))
     }
 }
 
-impl Drop for Ahead {
+impl Drop for ReadAhead {
     fn drop(&mut self) {
         // A thread that waits to send a batch sees the receiver dropped.
         self.batches = None;
@@ -155,34 +155,34 @@ mod tests {
     }
 
     #[test]
-    fn frames_come_in_their_order_and_then_the_error() {
+    fn frames_keep_their_order_and_precede_the_error() {
         for (count, fails) in [(0, false), (1, true), (BATCH as u32, true), (5 * BATCH as u32 + 3, false)] {
-            let mut ahead = Ahead::new(Counted::new(count, fails));
+            let mut read_ahead = ReadAhead::new(Counted::new(count, fails));
             for number in 1..=count {
-                let frame = ahead.next_frame().unwrap().unwrap();
+                let frame = read_ahead.next_frame().unwrap().unwrap();
                 assert_eq!((frame.time_ns, frame.bytes.len()), (number.into(), number as usize % 7));
                 assert!(frame.bytes.iter().all(|byte| *byte == number as u8));
             }
-            assert_eq!(ahead.next_frame().is_err(), fails);
-            assert!(ahead.next_frame().unwrap().is_none() && ahead.next_frame().unwrap().is_none());
+            assert_eq!(read_ahead.next_frame().is_err(), fails);
+            assert!(read_ahead.next_frame().unwrap().is_none() && read_ahead.next_frame().unwrap().is_none());
         }
     }
 
     #[test]
-    fn who_has_enough_need_not_take_all() {
-        let mut ahead = Ahead::new(Counted::new(u32::MAX, false));
-        assert_eq!(ahead.next_frame().unwrap().unwrap().time_ns, 1);
+    fn the_reader_may_be_dropped_early() {
+        let mut read_ahead = ReadAhead::new(Counted::new(u32::MAX, false));
+        assert_eq!(read_ahead.next_frame().unwrap().unwrap().time_ns, 1);
     }
 
     #[test]
     #[should_panic(expected = "made to")]
-    fn a_panic_of_the_source_is_no_end() {
+    fn a_panic_of_the_source_is_propagated() {
         struct Panics;
         impl Frames for Panics {
             fn next_frame(&mut self) -> Result<Option<Frame<'_>>, PredictError> {
                 panic!("made to")
             }
         }
-        let _ = Ahead::new(Panics).next_frame();
+        let _ = ReadAhead::new(Panics).next_frame();
     }
 }

@@ -120,23 +120,23 @@ fn bytes_at(packet: &[u8], first: i32, count: usize) -> u64 {
 impl Columns {
     /// Columns for these nodes, which have to be pure.
     pub(super) fn of(graph: &Graph, wanted: &[Id]) -> Columns {
-        let mut is_wanted = vec![false; graph.nodes().len()];
-        wanted.iter().for_each(|id| is_wanted[id.index()] = true);
-        for at in (0..is_wanted.len()).rev() {
+        let mut is_needed = vec![false; graph.nodes().len()];
+        wanted.iter().for_each(|id| is_needed[id.index()] = true);
+        for at in (0..is_needed.len()).rev() {
             let node = &graph.nodes()[at];
             match node.kind {
-                _ if !is_wanted[at] => {}
+                _ if !is_needed[at] => {}
                 // Bytes are loaded where they are used.
                 Kind::Concat => parts(graph, node).iter().for_each(|(part, _)| match part {
-                    Part::Node(id) => is_wanted[id.index()] = true,
+                    Part::Node(id) => is_needed[id.index()] = true,
                     Part::Bytes { .. } => {}
                 }),
-                _ => node.args.iter().for_each(|arg| is_wanted[arg.index()] = true),
+                _ => node.args.iter().for_each(|arg| is_needed[arg.index()] = true),
             }
         }
         let mut columns = Columns {
             steps: Vec::new(),
-            places: vec![Place::Nowhere; is_wanted.len()],
+            places: vec![Place::Nowhere; is_needed.len()],
             wide: Vec::new(),
             bits: Vec::new(),
             words: Vec::new(),
@@ -146,7 +146,7 @@ impl Columns {
             loads: HashMap::new(),
             masks: HashMap::new(),
         };
-        for (at, node) in graph.nodes().iter().enumerate().filter(|(at, _)| is_wanted[*at]) {
+        for (at, node) in graph.nodes().iter().enumerate().filter(|(at, _)| is_needed[*at]) {
             columns.places[at] =
                 if node.bits == 1 { columns.add_bits(graph, node) } else { columns.add_wide(graph, node) };
         }

@@ -28,7 +28,7 @@ pub enum PredictError {
         most: u32,
     },
     /// More maps than the model supports.
-    #[error("the pipeline has {found} maps that packets change, expected at most {most}")]
+    #[error("the pipeline has {found} maps that packets write, expected at most {most}")]
     Maps {
         /// The number of maps.
         found: usize,
@@ -50,9 +50,7 @@ pub enum PredictError {
         most: u32,
     },
     /// Packets would wait inside of a flush region.
-    #[error(
-        "packets wait in front of stage {stage}, inside of what a flush of map `{map}` repeats: stages {first} to {last}"
-    )]
+    #[error("packets wait before stage {stage}, inside the flush region of map `{map}`: stages {first} to {last}")]
     Region {
         /// The flushed map.
         map: String,
@@ -64,7 +62,7 @@ pub enum PredictError {
         last: u32,
     },
     /// A flush would repeat the write of another map.
-    #[error("map `{map}` is written inside of what a flush of map `{flushed}` repeats: stages {first} to {last}")]
+    #[error("map `{map}` is written inside the flush region of map `{flushed}`: stages {first} to {last}")]
     Repeated {
         /// The map that would be written twice.
         map: String,

@@ -18,7 +18,7 @@ pub struct Flows {
     len_bytes: u32,
     /// The constant key of a map that all flows share.
     maps: Vec<Option<u64>>,
-    left: u64,
+    remaining: u64,
 }
 
 impl Flows {
@@ -31,7 +31,7 @@ impl Flows {
             rng: SplitMix64::new(mix(seed)),
             len_bytes: 60,
             maps: vec![None; maps],
-            left: packets,
+            remaining: packets,
         }
     }
 
@@ -59,10 +59,10 @@ impl Flows {
 
 impl Arrivals for Flows {
     fn next(&mut self, packet: &mut Arrival) -> Result<bool, PredictError> {
-        if self.left == 0 {
+        if self.remaining == 0 {
             return Ok(false);
         }
-        self.left -= 1;
+        self.remaining -= 1;
         let key = mix(self.popularity.draw(&mut self.rng) as u64);
         packet.time_ns = 0;
         packet.len_bytes = self.len_bytes;
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flows_come_by_their_rank() {
+    fn flows_follow_their_rank() {
         let mut flows = Flows::zipf(100, 1.0, 2, 200_000, 7).with_shared(1, 5);
         let mut packet = Arrival::default();
         let mut found = [0.0f64; 100];
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn one_flow_is_one_key() {
+    fn one_flow_has_one_key() {
         let mut flows = Flows::single(1, 3);
         let mut packet = Arrival::default();
         let mut keys = Vec::new();

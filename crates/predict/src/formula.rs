@@ -160,20 +160,20 @@ mod tests {
     }
 
     #[test]
-    fn equation_1_is_about_the_birthday_paradox() {
+    fn equation_1_approximates_the_birthday_paradox() {
         // The birthday problem: 23 people, 365 days.
         assert!((uniform_flush(365, 23) - 0.5155).abs() < 1e-3);
         assert!((uniform_flush(FLOWS, 5) - 2.5e-4).abs() < 1e-6);
     }
 
     #[test]
-    fn equation_3_is_equation_2_solved() {
+    fn equation_3_solves_equation_2() {
         let (flush, cycles) = (0.07, 23.0);
         assert!((most_flush_cycles(250.0 / throughput(250.0, flush, cycles), flush) - cycles).abs() < 1e-9);
     }
 
     #[test]
-    fn pairs_are_met_again_and_again() {
+    fn pairs_recur() {
         let (two, five) = (conflict(FLOWS, 2), conflict(FLOWS, 5));
         assert!((zipf_flush(FLOWS, 2, Norm::Harmonic) - two).abs() < 1e-9);
         let ratio = zipf_flush(FLOWS, 5, Norm::Harmonic) / five;

@@ -20,17 +20,17 @@ pub struct Keyed<F> {
     facts: Facts,
     known: Vec<Known>,
     known_verdict: Known,
-    way: Way,
+    evaluation: Evaluation,
     /// The current batch, and the number of its packets returned so far.
     batch: Vec<Arrival>,
-    came: usize,
+    returned: usize,
     /// An error that is reported after the packets before it.
     failed: Option<PredictError>,
     is_ended: bool,
 }
 
 /// How keys are computed.
-enum Way {
+enum Evaluation {
     Columns(Box<Columns>),
     Run(Box<Run>),
 }
@@ -55,14 +55,14 @@ impl<F: Frames> Keyed<F> {
         let maps = timing.maps.len();
         let is_certain = facts.maps.iter().all(|uses| matches!(uses.known, Known::Packet | Known::Unasked))
             && facts.verdict.is_some();
-        let (way, known, known_verdict) = if facts.needs_run() || (is_exact && !is_certain) {
+        let (evaluation, known, known_verdict) = if facts.needs_run() || (is_exact && !is_certain) {
             let known =
                 facts.maps.iter().map(|uses| if uses.known == Known::Unasked { uses.known } else { Known::Run });
-            (Way::Run(Box::new(Run::new(program, dataflow.clone())?)), known.collect(), Known::Run)
+            (Evaluation::Run(Box::new(Run::new(program, dataflow.clone())?)), known.collect(), Known::Run)
         } else {
             let known = facts.maps.iter().map(|uses| uses.known).collect();
             let verdict = if facts.verdict.is_some() { Known::Packet } else { Known::Assumed };
-            (Way::Columns(Box::new(Columns::of(&facts.graph, &wanted(&facts)))), known, verdict)
+            (Evaluation::Columns(Box::new(Columns::of(&facts.graph, &evaluated_nodes(&facts)))), known, verdict)
         };
         let empty = Arrival { keys: vec![0; maps], ..Arrival::default() };
         Ok(Keyed {
@@ -70,9 +70,9 @@ impl<F: Frames> Keyed<F> {
             facts,
             known,
             known_verdict,
-            way,
+            evaluation,
             batch: vec![empty; LANES],
-            came: LANES,
+            returned: LANES,
             failed: None,
             is_ended: false,
         })
@@ -84,9 +84,9 @@ impl<F: Frames> Keyed<F> {
     }
 
     fn fill(&mut self) -> Result<(), PredictError> {
-        self.came = 0;
-        match &mut self.way {
-            Way::Columns(columns) => {
+        self.returned = 0;
+        match &mut self.evaluation {
+            Evaluation::Columns(columns) => {
                 let mut count = 0;
                 while count < LANES && !self.is_ended {
                     let frame = match self.frames.next_frame() {
@@ -110,7 +110,7 @@ impl<F: Frames> Keyed<F> {
                 self.batch.truncate(count);
                 read(columns, &self.facts, &mut self.batch);
             }
-            Way::Run(run) => {
+            Evaluation::Run(run) => {
                 self.batch.truncate(1);
                 match self.frames.next_frame()? {
                     Some(frame) => run.packet(&self.facts, &frame, &mut self.batch[0])?,
@@ -127,7 +127,7 @@ impl<F: Frames> Keyed<F> {
 
 impl<F: Frames> Arrivals for Keyed<F> {
     fn next(&mut self, packet: &mut Arrival) -> Result<bool, PredictError> {
-        if self.came >= self.batch.len() {
+        if self.returned >= self.batch.len() {
             if let Some(error) = self.failed.take() {
                 return Err(error);
             }
@@ -139,8 +139,8 @@ impl<F: Frames> Arrivals for Keyed<F> {
                 return self.failed.take().map_or(Ok(false), Err);
             }
         }
-        std::mem::swap(packet, &mut self.batch[self.came]);
-        self.came += 1;
+        std::mem::swap(packet, &mut self.batch[self.returned]);
+        self.returned += 1;
         Ok(true)
     }
 
@@ -154,15 +154,15 @@ impl<F: Frames> Arrivals for Keyed<F> {
 }
 
 /// The nodes whose columns are read.
-fn wanted(facts: &Facts) -> Vec<Id> {
-    let mut wanted = Vec::new();
+fn evaluated_nodes(facts: &Facts) -> Vec<Id> {
+    let mut evaluated_nodes = Vec::new();
     for uses in &facts.maps {
-        wanted.extend(uses.accesses.iter().flat_map(|access| access.key.iter().chain([&access.condition])));
-        wanted.extend(uses.changes.iter().map(|change| change.condition));
+        evaluated_nodes.extend(uses.accesses.iter().flat_map(|access| access.key.iter().chain([&access.condition])));
+        evaluated_nodes.extend(uses.changes.iter().map(|change| change.condition));
     }
-    wanted.extend(facts.verdict);
-    wanted.extend(facts.ends.into_iter().flat_map(|(head, tail)| [head, tail]));
-    wanted
+    evaluated_nodes.extend(facts.verdict);
+    evaluated_nodes.extend(facts.ends.into_iter().flat_map(|(head, tail)| [head, tail]));
+    evaluated_nodes
 }
 
 /// Hashes a key part by part.
@@ -172,8 +172,8 @@ pub(super) fn hashed(hash: u64, part: u64) -> u64 {
 
 /// The length of a packet on departure.
 pub(super) fn leaving_bytes(verdict: Option<u64>, ends: Option<(u64, u64)>, len_bytes: u32) -> u32 {
-    let is_gone = |number: u64| matches!(Verdict::from_number(number as u32), Verdict::Aborted | Verdict::Drop);
-    if verdict.is_some_and(is_gone) {
+    let is_dropped = |number: u64| matches!(Verdict::from_number(number as u32), Verdict::Aborted | Verdict::Drop);
+    if verdict.is_some_and(is_dropped) {
         return 0;
     }
     ends.map_or(len_bytes, |(head, tail)| (tail as u32 as i32).wrapping_sub(head as u32 as i32).max(1) as u32)

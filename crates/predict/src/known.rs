@@ -46,7 +46,7 @@ impl Known {
             Known::Unasked => "not needed",
             Known::Flows => "by flow",
             Known::Packet => "from the packet",
-            Known::Assumed => "from the packet, at worst",
+            Known::Assumed => "from the packet, worst case",
             Known::Run => "by running the program",
         }
     }
@@ -95,15 +95,15 @@ pub(super) struct Facts {
 impl Facts {
     /// The accesses to the maps of a timing.
     pub(super) fn of(program: &Program, dataflow: &Dataflow, timing: &Timing) -> Facts {
-        let is_asked = |map: &MapTiming| matches!(map.scheme, Scheme::Schedule | Scheme::Flush);
-        let number = |map: &MapTiming| program.maps.iter().position(|def| is_asked(map) && def.name == map.name);
+        let needs_keys = |map: &MapTiming| matches!(map.scheme, Scheme::Schedule | Scheme::Flush);
+        let number = |map: &MapTiming| program.maps.iter().position(|def| needs_keys(map) && def.name == map.name);
         let numbers: Vec<Option<usize>> = timing.maps.iter().map(number).collect();
         let mut graph = dataflow.graph.clone();
         let mut maps = vec![Uses { accesses: Vec::new(), changes: Vec::new(), known: Known::Unasked }; numbers.len()];
         for at in dataflow.graph.ids() {
             let node = dataflow.graph.node(at);
             let Kind::Effect(effect) = node.kind else { continue };
-            let Some((map, access, is_change)) = touched(dataflow, effect, &node.args) else { continue };
+            let Some((map, access, is_change)) = map_access(dataflow, effect, &node.args) else { continue };
             let condition = node.args[0];
             for uses in maps.iter_mut().zip(&numbers).filter(|(_, own)| **own == Some(map)).map(|(uses, _)| uses) {
                 if let Some(bytes) = &access {
@@ -117,7 +117,7 @@ impl Facts {
             }
         }
         let mut pure = is_pure(&graph);
-        let mut without_state = WithoutState { graph, pure: std::mem::take(&mut pure), done: HashMap::new() };
+        let mut without_state = WithoutState { graph, pure: std::mem::take(&mut pure), weakened: HashMap::new() };
         for (uses, number) in maps.iter_mut().zip(&numbers) {
             uses.known = if number.is_some() { known(uses, &without_state.pure) } else { Known::Unasked };
             let conditions = uses.accesses.iter_mut().map(|access| &mut access.condition);
@@ -198,7 +198,7 @@ fn known(uses: &Uses, pure: &[bool]) -> Known {
 }
 
 /// The map of an effect; the bytes or numbers of its key, if it has one; whether it writes the entry.
-fn touched(dataflow: &Dataflow, effect: Effect, args: &[Id]) -> Option<(usize, Option<Vec<Id>>, bool)> {
+fn map_access(dataflow: &Dataflow, effect: Effect, args: &[Id]) -> Option<(usize, Option<Vec<Id>>, bool)> {
     let is_change = !matches!(effect, Effect::Load(_));
     match effect {
         Effect::Call { helper, pattern } => {
@@ -228,7 +228,7 @@ fn touched(dataflow: &Dataflow, effect: Effect, args: &[Id]) -> Option<(usize, O
             let base = dataflow.graph.node(*args.get(1)?);
             match base.kind {
                 Kind::Input(Input::Only(map)) => Some((map as usize, Some(Vec::new()), is_change)),
-                Kind::Effect(call) => touched(dataflow, call, &base.args).map(|(map, ..)| (map, None, is_change)),
+                Kind::Effect(call) => map_access(dataflow, call, &base.args).map(|(map, ..)| (map, None, is_change)),
                 _ => None,
             }
         }
@@ -239,7 +239,7 @@ fn touched(dataflow: &Dataflow, effect: Effect, args: &[Id]) -> Option<(usize, O
 struct WithoutState {
     graph: Graph,
     pure: Vec<bool>,
-    done: HashMap<Id, Id>,
+    weakened: HashMap<Id, Id>,
 }
 
 impl WithoutState {
@@ -252,7 +252,7 @@ impl WithoutState {
         if self.is_pure(id) {
             return id;
         }
-        if let Some(known) = self.done.get(&id) {
+        if let Some(known) = self.weakened.get(&id) {
             return *known;
         }
         let node = self.graph.node(id).clone();
@@ -268,7 +268,7 @@ impl WithoutState {
             (Kind::Select, parts) if node.bits == 1 => self.weaken_select(parts),
             _ => self.graph.number(1, 1),
         };
-        self.done.insert(id, weaker);
+        self.weakened.insert(id, weaker);
         weaker
     }
 

@@ -38,11 +38,11 @@ impl Histogram {
 
     /// A quantile, in thousandths; 0 for an empty histogram.
     pub(super) fn permille(&self, permille: u64) -> u64 {
-        let wanted = (u128::from(self.total) * u128::from(permille)).div_ceil(1000).max(1) as u64;
-        let mut so_far = 0;
+        let rank = (u128::from(self.total) * u128::from(permille)).div_ceil(1000).max(1) as u64;
+        let mut cumulative = 0;
         let reached = self.counts.iter().position(|count| {
-            so_far += count;
-            so_far >= wanted
+            cumulative += count;
+            cumulative >= rank
         });
         reached.map_or(0, |at| largest(at).min(self.most))
     }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_are_in_order_and_narrow() {
+    fn buckets_are_ordered_and_narrow() {
         let numbers =
             (0..5000).chain((12..64).flat_map(|bit| [(1 << bit) - 1, 1 << bit, (1 << bit) + 1])).chain([u64::MAX]);
         let mut last = 0;
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_those_of_the_sorted_numbers() {
+    fn percentiles_equal_those_of_the_sorted_numbers() {
         let mut histogram = Histogram::default();
         assert_eq!((histogram.permille(500), histogram.most()), (0, 0));
         let mut numbers: Vec<u64> = (0..1999u64).map(|i| i * i % 1009 + 12).collect();

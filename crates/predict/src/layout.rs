@@ -28,7 +28,7 @@ pub(super) enum Kind {
 
 /// An event in the passage of a packet through a pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum EventKind {
     /// The scheduler at this place may release the next packet with its key.
     Release(usize),
     /// Its write to this map conflicts with the packets that have passed the read.
@@ -44,7 +44,7 @@ pub(super) enum What {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Event {
     pub(super) offset: u64,
-    pub(super) what: What,
+    pub(super) what: EventKind,
 }
 
 /// A place where packets wait, and the pipe after it; the last pipe leads to the output.
@@ -94,7 +94,9 @@ pub(super) fn places(timing: &Timing) -> Result<Vec<Place>, PredictError> {
         }
     }
     for place in &mut places {
-        place.events.sort_by_key(|event| (matches!(event.what, What::Commit { .. }), std::cmp::Reverse(event.offset)));
+        place
+            .events
+            .sort_by_key(|event| (matches!(event.what, EventKind::Commit { .. }), std::cmp::Reverse(event.offset)));
     }
     Ok(places)
 }
@@ -126,7 +128,7 @@ fn release(places: &mut [Place], number: usize, timing: &Timing) -> Result<(), P
     if at_most == from {
         place.hold_cycles = Some(offset);
     } else {
-        place.events.push(Event { offset, what: What::Release(from) });
+        place.events.push(Event { offset, what: EventKind::Release(from) });
     }
     Ok(())
 }
@@ -141,7 +143,7 @@ fn commit(places: &mut [Place], number: usize, map: &MapTiming) -> Result<(), Pr
         let (read_offset, cycles) = (u64::from(map.read_stage - first), u64::from(last + 1 - first));
         // The time until an entry becomes visible after the last stage counts as a longer pipe.
         place.pipe_cycles = place.pipe_cycles.max(cycles);
-        let what = What::Commit { map: number, read_offset };
+        let what = EventKind::Commit { map: number, read_offset };
         place.events.push(Event { offset: u64::from(last - first), what });
     }
     Ok(())

@@ -42,6 +42,7 @@
 
 mod ahead;
 mod arrival;
+mod buffer;
 mod columns;
 mod error;
 mod flows;
@@ -58,12 +59,11 @@ mod packets;
 mod pipe;
 mod render;
 mod report;
-mod room;
 mod run;
 mod scheduler;
 mod value;
 
-pub use ahead::Ahead;
+pub use ahead::ReadAhead;
 pub use arrival::{Arrival, Arrivals};
 pub use error::PredictError;
 pub use flows::Flows;
@@ -82,7 +82,7 @@ use model::Model;
 /// The timing or the options describe no pipeline, or the packets cannot be read.
 ///
 /// # Cost
-/// At least 5 million packets a second, with a scheduled or flushed map.
+/// At least 5 million packets per second, with a scheduled or flushed map.
 pub fn predict(
     timing: &Timing,
     options: &PredictOptions,

@@ -9,11 +9,11 @@
 //! 4. Writes that conflict with packets that have read too early make those restart.
 
 use super::arrival::{Arrival, Arrivals};
-use super::layout::{Kind, Place, What, places};
+use super::buffer::{Buffer, Counts, Input, Restart};
+use super::layout::{EventKind, Kind, Place, places};
 use super::options::{Clock, WORD_BYTES};
 use super::packets::{Facts, Number, Packets};
 use super::pipe::Pipe;
-use super::room::{Counts, Input, Restart, Room};
 use super::scheduler::Scheduler;
 use super::{PredictError, PredictOptions};
 use flowloom_plan::{Scheme, Timing};
@@ -23,7 +23,7 @@ use flowloom_plan::{Scheme, Timing};
 pub(super) struct Model {
     pub(super) input: Input,
     /// The place after the pipe of the same index.
-    pub(super) rooms: Vec<Room>,
+    pub(super) buffers: Vec<Buffer>,
     pub(super) pipes: Vec<Pipe>,
     /// The pipes in which writes may make packets restart.
     commits: std::ops::Range<usize>,
@@ -50,7 +50,7 @@ enum Next {
     Unknown,
     At(u64),
     /// As soon as the input can take it.
-    WhenTaken,
+    WhenAccepted,
     Ended,
 }
 
@@ -58,13 +58,13 @@ impl Model {
     pub(super) fn new(timing: &Timing, options: &PredictOptions) -> Result<Model, PredictError> {
         options.check()?;
         let places = places(timing)?;
-        let room = |place: &Place| match place.kind {
+        let buffer = |place: &Place| match place.kind {
             Kind::Input => None,
             Kind::Scheduler(map) => {
                 let own = Scheduler::new(map, &timing.maps[map], timing.arbiter, place.hold_cycles);
-                Some(Room::Scheduler(own))
+                Some(Buffer::Scheduler(own))
             }
-            Kind::Restart => Some(Room::Restart(Restart::new(place.depth))),
+            Kind::Restart => Some(Buffer::Restart(Restart::new(place.depth))),
         };
         let maps = timing.maps.len();
         let counts = Counts {
@@ -87,7 +87,7 @@ impl Model {
             waits: waits.collect(),
             commits: first..pipes.len(),
             input: Input::new(u64::from(options.input_buffer_bytes / WORD_BYTES)),
-            rooms: places.iter().filter_map(room).collect(),
+            buffers: places.iter().filter_map(buffer).collect(),
             pipes,
             packets: Packets::new(maps),
             reload_cycles: u64::from(timing.reload_cycles),
@@ -105,7 +105,7 @@ impl Model {
     }
 
     /// The place where packets wait for a map; it comes after the pipe of the same index.
-    pub(super) fn room_of(&self, map: usize) -> Option<usize> {
+    pub(super) fn buffer_of(&self, map: usize) -> Option<usize> {
         self.waits.get(map).copied().flatten()
     }
 
@@ -118,8 +118,8 @@ impl Model {
                     if self.pipes[number].releases() > 0 {
                         self.release(number);
                     }
-                    self.go_on(number);
-                    self.pipes[number].settle();
+                    self.advance(number);
+                    self.pipes[number].update_due();
                 }
             }
             self.admit(arrivals)?;
@@ -127,7 +127,7 @@ impl Model {
             for number in self.commits.clone() {
                 if self.pipes[number].is_due(self.now) && self.pipes[number].has_commits() {
                     self.commit(number);
-                    self.pipes[number].settle();
+                    self.pipes[number].update_due();
                 }
             }
             if self.next_at == Next::Ended && self.packets.count() == 0 {
@@ -149,8 +149,8 @@ impl Model {
     fn release(&mut self, number: usize) {
         let pipe = &mut self.pipes[number];
         for probe in 0..pipe.releases() {
-            let What::Release(place) = pipe.event(probe).what else { continue };
-            let Room::Scheduler(scheduler) = &mut self.rooms[place - 1] else { continue };
+            let EventKind::Release(place) = pipe.event(probe).what else { continue };
+            let Buffer::Scheduler(scheduler) = &mut self.buffers[place - 1] else { continue };
             while let Some(number) = pipe.due(probe, self.now) {
                 self.has_moved = true;
                 if let Some(key) = self.packets.key(pipe.packet(number), scheduler.map) {
@@ -161,22 +161,22 @@ impl Model {
     }
 
     /// Moves the packet after the last stage of a pipe on.
-    fn go_on(&mut self, number: usize) {
+    fn advance(&mut self, number: usize) {
         self.pipes[number].is_stalled = false;
         let Some(packet) = self.pipes[number].end(self.now) else { return };
-        let is_taken = match self.rooms.get_mut(number) {
-            Some(room) => room.enter(packet, &self.packets, self.pipes[number + 1].clock(self.now)),
-            None => self.put_out(packet),
+        let is_accepted = match self.buffers.get_mut(number) {
+            Some(buffer) => buffer.enter(packet, &self.packets, self.pipes[number + 1].clock(self.now)),
+            None => self.emit(packet),
         };
-        self.pipes[number].is_stalled = !is_taken;
-        if is_taken {
+        self.pipes[number].is_stalled = !is_accepted;
+        if is_accepted {
             self.pipes[number].leave();
             self.has_moved = true;
         }
     }
 
     /// Puts a packet into the output buffer; returns whether there was room.
-    fn put_out(&mut self, packet: Number) -> bool {
+    fn emit(&mut self, packet: Number) -> bool {
         let facts = *self.packets.facts(packet);
         let (words, waiting) = (u64::from(facts.leaving_words), self.output_free_at.saturating_sub(self.now));
         if words > 0 && waiting > 0 && waiting + words > self.output_words {
@@ -202,25 +202,25 @@ impl Model {
     /// Takes in the packets that arrive.
     fn admit(&mut self, arrivals: &mut (impl Arrivals + ?Sized)) -> Result<(), PredictError> {
         loop {
-            let comes = match self.next_at {
+            let arrival = match self.next_at {
                 Next::At(at) if at > self.now => return Ok(()),
                 Next::At(at) => at,
-                Next::WhenTaken if !self.input.is_empty() || self.input.free_at > self.now => return Ok(()),
-                Next::WhenTaken => self.now,
+                Next::WhenAccepted if !self.input.is_empty() || self.input.free_at > self.now => return Ok(()),
+                Next::WhenAccepted => self.now,
                 Next::Ended => return Ok(()),
                 Next::Unknown => {
                     self.next_at = if self.packets_left == 0 || !arrivals.next(&mut self.next)? {
                         Next::Ended
                     } else {
                         self.packets_left -= 1;
-                        self.clock.next(self.next.time_ns, self.next.len_bytes).map_or(Next::WhenTaken, Next::At)
+                        self.clock.next(self.next.time_ns, self.next.len_bytes).map_or(Next::WhenAccepted, Next::At)
                     };
                     continue;
                 }
             };
             self.counts.packets_in += 1;
-            self.counts.first_in.get_or_insert(comes);
-            self.counts.last_in = comes;
+            self.counts.first_in.get_or_insert(arrival);
+            self.counts.last_in = arrival;
             self.next_at = Next::Unknown;
             let words = self.next.len_bytes.div_ceil(WORD_BYTES).max(1);
             if !self.input.has_room(words, self.now) {
@@ -229,7 +229,7 @@ impl Model {
             }
             self.counts.bytes_in += u64::from(self.next.len_bytes);
             let facts = Facts {
-                arrival: comes,
+                arrival: arrival,
                 leaving_words: self.next.leaving_bytes.div_ceil(WORD_BYTES),
                 leaving_bytes: self.next.leaving_bytes,
                 uses: self.next.uses,
@@ -244,51 +244,51 @@ impl Model {
     fn issue(&mut self) -> bool {
         let mut is_free = true;
         if let Some(packet) = self.input.next(self.now) {
-            is_free = self.let_in(0, packet);
+            is_free = self.enter_pipe(0, packet);
             if is_free {
                 self.input.pop(self.now);
             }
         }
         for place in 1..self.pipes.len() {
             let clock = self.pipes[place].clock(self.now);
-            if let Some(packet) = self.rooms[place - 1].next(self.now, clock)
-                && self.let_in(place, packet)
+            if let Some(packet) = self.buffers[place - 1].next(self.now, clock)
+                && self.enter_pipe(place, packet)
             {
-                self.rooms[place - 1].pop(clock);
+                self.buffers[place - 1].pop(clock);
             }
         }
         is_free
     }
 
     /// Moves a packet from a place into the pipe after it or, if that has no stages, into the next place.
-    fn let_in(&mut self, place: usize, packet: Number) -> bool {
-        let is_taken = match self.rooms.get_mut(place) {
+    fn enter_pipe(&mut self, place: usize, packet: Number) -> bool {
+        let is_accepted = match self.buffers.get_mut(place) {
             _ if self.pipes[place].is_stalled => false,
-            Some(room) if self.pipes[place].len() == 0 => {
-                room.enter(packet, &self.packets, self.pipes[place + 1].clock(self.now))
+            Some(buffer) if self.pipes[place].len() == 0 => {
+                buffer.enter(packet, &self.packets, self.pipes[place + 1].clock(self.now))
             }
             _ => {
                 self.pipes[place].push(packet, self.now);
                 true
             }
         };
-        self.has_moved |= is_taken;
-        is_taken
+        self.has_moved |= is_accepted;
+        is_accepted
     }
 
     /// Makes the packets restart that have read too early for a write.
     fn commit(&mut self, number: usize) {
         let pipe = &mut self.pipes[number];
         for probe in pipe.releases()..pipe.events() {
-            let What::Commit { map, read_offset } = pipe.event(probe).what else { continue };
+            let EventKind::Commit { map, read_offset } = pipe.event(probe).what else { continue };
             while let Some(writer) = pipe.due(probe, self.now) {
                 self.has_moved = true;
                 let Some(key) = self.packets.written(pipe.packet(writer), map) else { continue };
-                let mut behind = pipe.behind(writer, read_offset, self.now);
-                let early = behind.find(|(_, packet)| self.packets.key(*packet, map) == Some(key));
-                drop(behind);
-                let Some((first, _)) = early else { continue };
-                let Some(Room::Restart(restart)) = self.rooms.get_mut(number.wrapping_sub(1)) else { continue };
+                let mut later = pipe.later(writer, read_offset, self.now);
+                let stale = later.find(|(_, packet)| self.packets.key(*packet, map) == Some(key));
+                drop(later);
+                let Some((first, _)) = stale else { continue };
+                let Some(Buffer::Restart(restart)) = self.buffers.get_mut(number.wrapping_sub(1)) else { continue };
                 self.counts.flushes[map] += 1;
                 self.counts.flush_cycles[map] += pipe.age(first, self.now) + 1 + self.reload_cycles;
                 while let Some(packet) = pipe.take_back(first) {
@@ -306,7 +306,7 @@ impl Model {
         let mut wakes = match self.next_at {
             Next::At(at) => at.max(next),
             Next::Unknown => next,
-            Next::WhenTaken => self.input.free_at.max(next),
+            Next::WhenAccepted => self.input.free_at.max(next),
             Next::Ended => u64::MAX,
         };
         // It counts as waiting from then on, even if it cannot enter.
@@ -319,14 +319,14 @@ impl Model {
             if !pipe.is_stalled {
                 wakes = wakes.min(pipe.wakes_at());
                 if place > 0 {
-                    wakes = wakes.min(self.rooms[place - 1].wakes_at(self.now, pipe.clock(self.now)));
+                    wakes = wakes.min(self.buffers[place - 1].wakes_at(self.now, pipe.clock(self.now)));
                 }
             } else if self.has_moved || place + 1 == self.pipes.len() {
                 // There may be room by then; the output frees some in every cycle.
                 wakes = next;
             }
         }
-        debug_assert!(wakes >= next && wakes < u64::MAX, "packets under way move on");
+        debug_assert!(wakes >= next && wakes < u64::MAX, "packets in flight have a next event");
         (wakes, is_stalled)
     }
 }

@@ -117,10 +117,10 @@ impl Op {
                 }
             }
             Op::Other(kind, args, bits) => {
-                let mut given = vec![(0, 0); args.len()];
+                let mut values = vec![(0, 0); args.len()];
                 for (lane, own) in own.iter_mut().enumerate() {
-                    given.iter_mut().zip(args).for_each(|(given, (place, bits))| *given = (wide[*place][lane], *bits));
-                    *own = value(*kind, &given, *bits);
+                    values.iter_mut().zip(args).for_each(|(value, (place, bits))| *value = (wide[*place][lane], *bits));
+                    *own = value(*kind, &values, *bits);
                 }
             }
         }

@@ -84,10 +84,10 @@ impl Clock {
             Pace::At(Rate::Bits(bits)) => (u64::from(len_bytes + WIRE_OVERHEAD_BYTES) * 8 * self.clock_hz, bits),
             Pace::At(Rate::Packets(packets)) => (self.clock_hz, packets),
         };
-        let comes = self.now;
+        let arrival = self.now;
         let parts = parts + self.rest;
-        (self.now, self.rest) = (comes + parts / rate, parts % rate);
-        Some(comes)
+        (self.now, self.rest) = (arrival + parts / rate, parts % rate);
+        Some(arrival)
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_come_at_their_pace() {
+    fn packets_arrive_at_the_given_pace() {
         let packets = [(1000, 60), (1003, 60), (1004, 1514), (1002, 60), (1100, 60)];
         assert_eq!(cycles(Pace::Own, &packets), [0, 0, 1, 1, 25].map(Some));
         // At 100 Gb/s, 84 bytes are 1.68 cycles of 4 ns, 1538 are 30.76.
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_hold_a_packet() {
+    fn buffers_hold_at_least_one_packet() {
         let options = PredictOptions::new(Pace::Full);
         assert!(options.check().is_ok());
         let wrong = PredictOptions { output_buffer_bytes: 9000, ..options }.check().unwrap_err();

@@ -44,9 +44,9 @@ impl Packets {
         let at = number as usize;
         self.facts[at] = facts;
         let own = &mut self.keys[at * self.maps..][..self.maps];
-        let given = keys.len().min(own.len());
-        own[..given].copy_from_slice(&keys[..given]);
-        own[given..].fill(0);
+        let numbers = keys.len().min(own.len());
+        own[..numbers].copy_from_slice(&keys[..numbers]);
+        own[numbers..].fill(0);
         number
     }
 

@@ -1,6 +1,6 @@
 //! Pipes: stages without buffers, through which all packets move in lockstep or stall.
 
-use super::layout::{Event, What};
+use super::layout::{Event, EventKind};
 use super::packets::Number;
 
 /// A packet in a pipe.
@@ -43,7 +43,7 @@ impl Pipe {
         let longest = events.iter().map(|event| event.offset).max().unwrap_or(0).max(len);
         Pipe {
             len,
-            releases: events.iter().filter(|event| matches!(event.what, What::Release(_))).count(),
+            releases: events.iter().filter(|event| matches!(event.what, EventKind::Release(_))).count(),
             due: u64::MAX,
             first_cycles: events.iter().map(|event| event.offset).min().unwrap_or(len).min(len),
             // A packet enters each cycle, and is kept until its last event.
@@ -130,7 +130,7 @@ impl Pipe {
     }
 
     /// The later packets that entered at least so many cycles ago, by their numbers.
-    pub(super) fn behind(&self, number: u64, cycles: u64, now: u64) -> impl Iterator<Item = (u64, Number)> + '_ {
+    pub(super) fn later(&self, number: u64, cycles: u64, now: u64) -> impl Iterator<Item = (u64, Number)> + '_ {
         let slots = (number + 1..self.tail).map(|number| (number, self.slot(number)));
         let clock = self.clock(now);
         slots.take_while(move |(_, slot)| slot.entry + cycles <= clock).map(|(number, slot)| (number, slot.packet))
@@ -148,7 +148,7 @@ impl Pipe {
     }
 
     /// Ends the cycle: computes when the next event is due.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn update_due(&mut self) {
         let until = |number: u64, offset: u64| {
             if number < self.tail { self.slot(number).entry + offset } else { u64::MAX }
         };

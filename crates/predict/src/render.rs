@@ -22,7 +22,7 @@ impl Report {
             self.throughput_gbps,
         );
         let all_leave = match self.known_verdict {
-            Known::Flows | Known::Unasked | Known::Assumed => " (all are taken to leave)",
+            Known::Flows | Known::Unasked | Known::Assumed => " (all assumed to leave)",
             Known::Packet | Known::Run => "",
         };
         let _ = writeln!(
@@ -35,7 +35,7 @@ impl Report {
         );
         let _ = writeln!(
             text,
-            "  buffers     {:>9} bytes at most in front, {} behind",
+            "  buffers     {:>9} bytes at most at the input, {} at the output",
             grouped(self.input_buffer_bytes),
             grouped(self.output_buffer_bytes)
         );
@@ -53,13 +53,13 @@ impl Report {
         );
         self.maps.iter().for_each(|map| map.render(&mut text));
         if !self.formulas.is_empty() {
-            text.push_str("\nformulas for flows by Zipf's law, Mpps\n");
+            text.push_str("\nformulas for Zipf-distributed flows, Mpps\n");
         }
         for row in &self.formulas {
             let _ = writeln!(
                 text,
-                "  {}: K {}, L {}, {} flows: as printed {:.1}, with the harmonic number {:.1}, of one packet and those \
-                 behind it {:.1}; simulated {:.1}",
+                "  {}: K {}, L {}, {} flows: as printed {:.1}, with the harmonic number {:.1}, of one packet and later \
+                 ones {:.1}; simulated {:.1}",
                 row.map,
                 row.flush_cycles,
                 row.window,
@@ -98,7 +98,7 @@ impl MapReport {
             "flush" => {
                 let _ = writeln!(
                     text,
-                    "  {} flushes ({} a second), {:.1} cycles each, {} packets again, {} at most in the buffer",
+                    "  {} flushes ({} a second), {:.1} cycles each, {} packets replayed, at most {} buffered",
                     grouped(self.flushes),
                     grouped(self.flushes_per_s.round() as u64),
                     self.mean_flush_cycles,

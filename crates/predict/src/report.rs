@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
+use super::buffer::Buffer;
 use super::formula::Formulas;
 use super::known::Known;
 use super::latency::Histogram;
 use super::model::Model;
 use super::options::{WIRE_OVERHEAD_BYTES, WORD_BYTES};
-use super::room::Room;
 use flowloom_plan::Timing;
 
 /// The behaviour of a pipeline on traffic.
@@ -124,8 +124,8 @@ impl Report {
         let clock_mhz = timing.clock_mhz;
         let cycles = counts.first_out.map_or(0, |first| counts.last_out - first);
         let seconds = cycles as f64 / (clock_mhz * 1e6);
-        let came = counts.first_in.map_or(0, |first| counts.last_in - first + 1);
-        let over = |number: f64, cycles: u64| if cycles == 0 { 0.0 } else { number * clock_mhz / cycles as f64 };
+        let offered_cycles = counts.first_in.map_or(0, |first| counts.last_in - first + 1);
+        let rate = |number: f64, cycles: u64| if cycles == 0 { 0.0 } else { number * clock_mhz / cycles as f64 };
         let passed = counts.packets_in - counts.packets_lost;
         let bytes = counts.bytes_in + passed * u64::from(WIRE_OVERHEAD_BYTES);
         let maps: Vec<MapReport> =
@@ -138,9 +138,9 @@ impl Report {
             packets_dropped: counts.packets_dropped,
             cycles,
             seconds,
-            offered_mpps: over(counts.packets_in as f64, came),
-            throughput_mpps: over(passed as f64, cycles),
-            throughput_gbps: over(bytes as f64 * 8.0, cycles) / 1000.0,
+            offered_mpps: rate(counts.packets_in as f64, offered_cycles),
+            throughput_mpps: rate(passed as f64, cycles),
+            throughput_gbps: rate(bytes as f64 * 8.0, cycles) / 1000.0,
             stalled_cycles: model.input.stalled_cycles,
             input_buffer_bytes: model.input.longest_words * u64::from(WORD_BYTES),
             output_buffer_bytes: counts.longest_output_words * u64::from(WORD_BYTES),
@@ -162,7 +162,7 @@ impl Report {
 
     /// Adds the papers' formulas for flows by Zipf's law.
     #[must_use]
-    pub fn beside_formulas(mut self, timing: &Timing, flows: u64) -> Report {
+    pub fn with_formulas(mut self, timing: &Timing, flows: u64) -> Report {
         let flushed = timing.maps.iter().filter(|map| map.scheme == flowloom_plan::Scheme::Flush);
         self.formulas = flushed.map(|map| Formulas::of(timing, map, flows)).collect();
         self
@@ -174,18 +174,18 @@ impl MapReport {
         let (map, counts) = (&timing.maps[number], &model.counts);
         let mut overtakings = 0;
         let mut longest_queues = Vec::new();
-        let room = model.room_of(number);
-        match room.and_then(|room| model.rooms.get(room)) {
-            Some(Room::Scheduler(scheduler)) => {
+        let buffer = model.buffer_of(number);
+        match buffer.and_then(|buffer| model.buffers.get(buffer)) {
+            Some(Buffer::Scheduler(scheduler)) => {
                 overtakings = scheduler.overtakings;
                 longest_queues = scheduler.longest().map(u64::from).collect();
             }
-            Some(Room::Restart(restart)) => longest_queues = vec![restart.longest],
+            Some(Buffer::Restart(restart)) => longest_queues = vec![restart.longest],
             None => {}
         }
         let flushes = counts.flushes[number];
         let each = |all: u64| if flushes == 0 { 0.0 } else { all as f64 / flushes as f64 };
-        let before = room.and_then(|room| model.pipes.get(room));
+        let before = buffer.and_then(|buffer| model.pipes.get(buffer));
         MapReport {
             name: map.name.clone(),
             known: Known::Flows,

@@ -57,7 +57,7 @@ pub(super) struct Scheduler {
     busy: Vec<(u64, u64)>,
     hold_cycles: Option<u64>,
     oldest_busy: usize,
-    came: u64,
+    arrivals: u64,
     /// By queue, the arrival order of its head.
     orders: Vec<u64>,
     /// The queue that issues next.
@@ -84,7 +84,7 @@ impl Scheduler {
             oldest_busy: 0,
             waits: vec![0; queues as usize + 1],
             first_wait: u64::MAX,
-            came: 0,
+            arrivals: 0,
             orders: vec![0; queues as usize + 1],
             chosen: 0,
             overtakings: 0,
@@ -124,15 +124,15 @@ impl Scheduler {
         }
         if self.occupied >> number & 1 == 0 {
             self.occupied |= 1 << number;
-            self.orders[number] = self.came;
+            self.orders[number] = self.arrivals;
             self.begin(number, key, clock);
         }
         let queue = &mut self.queues[number];
         let at = (queue.head + queue.len) as usize & (self.stride - 1);
-        self.slots[number * self.stride + at] = Waiting { packet, key: key.unwrap_or(0), order: self.came };
+        self.slots[number * self.stride + at] = Waiting { packet, key: key.unwrap_or(0), order: self.arrivals };
         queue.len += 1;
         queue.longest = queue.longest.max(queue.len);
-        self.came += 1;
+        self.arrivals += 1;
         true
     }
 
@@ -153,15 +153,15 @@ impl Scheduler {
     /// Updates the queues whose hold has ended.
     fn wake(&mut self, clock: u64) {
         self.first_wait = u64::MAX;
-        let mut left = self.occupied & !self.ready;
-        while left != 0 {
-            let number = left.trailing_zeros() as usize;
+        let mut remaining = self.occupied & !self.ready;
+        while remaining != 0 {
+            let number = remaining.trailing_zeros() as usize;
             if self.waits[number] <= clock {
                 self.ready |= 1 << number;
             } else {
                 self.first_wait = self.first_wait.min(self.waits[number]);
             }
-            left &= left - 1;
+            remaining &= remaining - 1;
         }
     }
 

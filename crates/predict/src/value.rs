@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arithmetic_is_that_of_the_instructions() {
+    fn arithmetic_equals_that_of_the_instructions() {
         let min = 1 << 31;
         let cases: [(Binary, u64, u64, u64); 17] = [
             (Binary::Add, 0xffff_ffff, 2, 1),

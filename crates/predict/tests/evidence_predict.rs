@@ -7,10 +7,10 @@ use std::path::Path;
 use std::time::Instant;
 
 use flowloom_plan::{MapTiming, Scheme, Timing};
-use flowloom_predict::{Ahead, Arrivals, Captured, Flows, Frames, Keyed, Pace, PredictOptions, predict};
+use flowloom_predict::{Arrivals, Captured, Flows, Frames, Keyed, Pace, PredictOptions, ReadAhead, predict};
 use flowloom_testkit::Clang;
 use flowloom_trace::{CaptureReader, CaptureWriter, MergedReader, Profile, Rate, Traffic, TrafficOptions};
-use predict_common::bucket::{Bucket, FORMS, Judged, judge};
+use predict_common::bucket::{Bucket, FORMS, Outcome, simulate};
 use predict_common::{map, pipeline};
 
 /// Packets of a simulation, and of a measurement of speed.
@@ -34,19 +34,19 @@ fn of_ehdl() -> Timing {
 fn evidence_predict() {
     let Some(clang) = Clang::find("evidence_predict") else { return };
     let buckets = FORMS.map(|form| (form, Bucket::new(&clang, form)));
-    println!("50,000 flows by Zipf's law, {PACKETS} packets of 60 bytes, Mpps at 250 MHz");
-    println!("K: cycles of a flush; L: the hold; formulas: as printed, harmonic, of one packet and those behind it\n");
+    println!("50,000 Zipf-distributed flows, {PACKETS} packets of 60 bytes, Mpps at 250 MHz");
+    println!("K: cycles of a flush; L: the hold; formulas: as printed, harmonic, of one packet and later ones\n");
     println!(
         "pipeline            scheme    K   L  printed  harmonic  one packet  simulated  one flow  lost at 148.8 Mpps"
     );
-    row("the paper's", &judge(of_ehdl(), PACKETS));
+    row("the paper's", &simulate(of_ehdl(), PACKETS));
     for (form, bucket) in &buckets {
         for scheme in [Scheme::Flush, Scheme::Schedule, Scheme::Atomic] {
-            row(form, &bucket.judge(scheme, PACKETS));
+            row(form, &bucket.simulate(scheme, PACKETS));
         }
     }
     println!(
-        "\nmade traffic at 100 Gb/s, {PACKETS} packets; the paper has no loss, 350,000 and 124,000 flushes a second"
+        "\ngenerated traffic at 100 Gb/s, {PACKETS} packets; the paper has no loss, 350,000 and 124,000 flushes a second"
     );
     println!("traffic    pipeline      scheme    Mpps  lost  flushes/s");
     let bucket = &buckets[0].1;
@@ -61,17 +61,15 @@ fn evidence_predict() {
             assert!(own.scheme != "flush" || (paper / 5.0..paper * 1.5).contains(&flushes), "{flushes}");
         }
     }
-    println!(
-        "fewer flushes than in the paper: how popular flows are and how closely their packets follow each other is made up"
-    );
+    println!("fewer flushes than in the paper: flow popularity and packet spacing are assumed");
     speed(bucket);
 }
 
-fn row(what: &str, judged: &Judged) {
-    let (map, formulas) = (judged.map(), &judged.formulas);
+fn row(what: &str, outcome: &Outcome) {
+    let (map, formulas) = (outcome.map(), &outcome.formulas);
     let is_flushed = map.scheme == Scheme::Flush;
     let of = |mpps: f64| if is_flushed { format!("{mpps:.1}") } else { "-".to_owned() };
-    let cycles = if is_flushed { judged.timing.flush_cycles(map).to_string() } else { "-".to_owned() };
+    let cycles = if is_flushed { outcome.timing.flush_cycles(map).to_string() } else { "-".to_owned() };
     println!(
         "{what:18}  {:8} {cycles:>2}  {:2}  {:>7}  {:>8}  {:>10}  {:9.1}  {:8.1}  {}",
         map.scheme.as_str(),
@@ -79,9 +77,9 @@ fn row(what: &str, judged: &Judged) {
         of(formulas.printed_mpps),
         of(formulas.harmonic_mpps),
         of(formulas.conflict_mpps),
-        judged.zipf.throughput_mpps,
-        judged.single.throughput_mpps,
-        judged.line.packets_lost
+        outcome.zipf.throughput_mpps,
+        outcome.single.throughput_mpps,
+        outcome.line.packets_lost
     );
 }
 
@@ -126,24 +124,26 @@ fn speed(bucket: &Bucket) {
     let traffic = || Traffic::new(&options).unwrap();
     let file = std::env::temp_dir().join(format!("flowloom-speed-{}.pcap", std::process::id()));
     let mut writer = CaptureWriter::create(&file).unwrap();
-    let mut made = traffic();
-    while let Some(packet) = made.next_packet() {
+    let mut generated = traffic();
+    while let Some(packet) = generated.next_packet() {
         writer.write(packet.time_ns, packet.port, packet.len_bytes, None, packet.bytes).unwrap();
     }
     writer.finish().unwrap();
     let capture = |file: &Path| Captured::new(MergedReader::new(vec![CaptureReader::open(file).unwrap()]));
-    println!("\nspeed in million packets a second, median of {RUNS} runs of {PACKETS} packets");
-    println!("{:44} by the wall            by processor time", "");
+    println!("\nspeed in million packets per second, median of {RUNS} runs of {PACKETS} packets");
+    println!("{:44} wall clock             processor time", "");
     fn keyed<F: Frames>(bucket: &Bucket, timing: &Timing, frames: F) -> Keyed<F> {
         Keyed::new(&bucket.program, &bucket.dataflow, timing, false, frames).unwrap()
     }
     let zipf = || Flows::zipf(50_000, 1.0, 1, PACKETS, 1);
-    measure("the model: flows by Zipf's law, a packet a cycle", &timing, Pace::Full, zipf);
+    measure("the model: Zipf-distributed flows, a packet a cycle", &timing, Pace::Full, zipf);
     measure("a capture, one thread", &timing, FULL_LINK, || keyed(bucket, &timing, capture(&file)));
-    measure("a capture, as the verb reads it", &timing, FULL_LINK, || {
-        keyed(bucket, &timing, Ahead::new(capture(&file)))
+    measure("a capture, as `predict` reads it", &timing, FULL_LINK, || {
+        keyed(bucket, &timing, ReadAhead::new(capture(&file)))
     });
-    measure("made traffic, one thread", &timing, FULL_LINK, || keyed(bucket, &timing, traffic()));
-    measure("made traffic, as the verb makes it", &timing, FULL_LINK, || keyed(bucket, &timing, Ahead::new(traffic())));
+    measure("generated traffic, one thread", &timing, FULL_LINK, || keyed(bucket, &timing, traffic()));
+    measure("generated traffic, as `predict` generates it", &timing, FULL_LINK, || {
+        keyed(bucket, &timing, ReadAhead::new(traffic()))
+    });
     std::fs::remove_file(&file).unwrap();
 }

@@ -28,7 +28,7 @@ fn assert_near(found: f64, expected: f64, tolerance: f64, what: &str) {
 }
 
 #[test]
-fn alone_a_packet_takes_the_latency() {
+fn an_uncontended_packet_takes_the_latency() {
     for scheme in Scheme::ALL {
         let report = keys(&leaky_bucket(scheme, 8), &[1]);
         assert_eq!((report.latency.max_cycles, report.cycles, report.packets_passed), (20, 1, 1), "{scheme:?}");
@@ -77,7 +77,7 @@ fn a_full_output_stops_the_pipeline() {
 }
 
 #[test]
-fn what_finds_no_room_is_lost() {
+fn packets_beyond_the_buffer_are_lost() {
     // 600 packets at once: one enters in that cycle, but room is made only behind it.
     let timing = pipeline(5, Vec::new());
     let options = PredictOptions::new(Pace::Own);
@@ -121,17 +121,17 @@ fn packets_without_a_key_never_wait() {
 }
 
 #[test]
-fn queues_take_turns_or_the_oldest_goes() {
+fn queues_are_served_round_robin_or_oldest_first() {
     let mut timing = leaky_bucket(Scheme::Schedule, 8);
     let oldest = zipf(&timing, Pace::Full, 200_000);
     timing.arbiter = Arbiter::Turns;
-    let turns = zipf(&timing, Pace::Full, 200_000);
+    let round_robin = zipf(&timing, Pace::Full, 200_000);
     assert!(oldest.throughput_mpps > 249.0, "{}", oldest.throughput_mpps);
-    assert!((230.0..246.0).contains(&turns.throughput_mpps), "{}", turns.throughput_mpps);
+    assert!((230.0..246.0).contains(&round_robin.throughput_mpps), "{}", round_robin.throughput_mpps);
 }
 
 #[test]
-fn a_flush_sends_back_what_has_read_too_early() {
+fn a_flush_restarts_packets_that_read_too_early() {
     // Stages 4 to 11. At the write of the first, the third is in stage 9: it and the fourth go back to stage 4, 5 cycles
     // later than it would be in stage 10.
     let timing = leaky_bucket(Scheme::Flush, 8);
@@ -151,7 +151,7 @@ fn a_flush_sends_back_what_has_read_too_early() {
 }
 
 #[test]
-fn regions_are_flushed_each_by_itself() {
+fn regions_are_flushed_independently() {
     let maps = vec![map("first", Scheme::Flush, 2, 4), map("second", Scheme::Flush, 8, 3)];
     let timing = pipeline(12, maps);
     let report = keys(&timing, &[1, 1]);
@@ -247,11 +247,11 @@ fn the_leaky_bucket_of_ehdl() {
     let own = MapTiming { restart_stage: 0, ..map("buckets", Scheme::Flush, 30, 5) };
     let timing = pipeline(40, vec![own]);
     assert_eq!(timing.flush_cycles(&timing.maps[0]), 39);
-    let report = zipf(&timing, Pace::Full, 400_000).beside_formulas(&timing, u64::from(FLOWS));
+    let report = zipf(&timing, Pace::Full, 400_000).with_formulas(&timing, u64::from(FLOWS));
     let [row] = &report.formulas[..] else { panic!("{:?}", report.formulas) };
     assert_near(row.printed_mpps, 46.8, 0.1, "as printed");
     assert_near(row.harmonic_mpps, 50.4, 0.1, "harmonic");
-    assert_near(row.conflict_mpps, 93.1, 0.1, "of a packet and those behind it");
+    assert_near(row.conflict_mpps, 93.1, 0.1, "of a packet and later ones");
     assert_near(report.throughput_mpps, row.conflict_mpps, row.conflict_mpps * 0.1, "simulated");
     let pairs = formula::zipf_flush(u64::from(FLOWS), 5, Norm::Harmonic);
     assert_near(formula::throughput(250.0, (pairs * 100.0).floor() / 100.0, 39.0), 52.08, 0.01, "cut to percents");
@@ -262,7 +262,7 @@ fn the_leaky_bucket_of_ehdl() {
 }
 
 #[test]
-fn timings_that_make_no_pipeline_are_refused() {
+fn invalid_timings_are_refused() {
     let refused = |change: fn(&mut Timing)| {
         let mut timing = pipeline(12, vec![map("a", Scheme::Schedule, 3, 4), map("b", Scheme::Flush, 8, 3)]);
         change(&mut timing);
@@ -278,22 +278,22 @@ fn timings_that_make_no_pipeline_are_refused() {
     assert_eq!(refused(|timing| timing.maps[1].restart_stage = 9), "`restart_stage` of map `b` is 9, expected 0 to 8");
     assert_eq!(
         refused(|timing| (timing.maps[0].hold_cycles, timing.maps[1].restart_stage) = (9, 2)),
-        "packets wait in front of stage 3, inside of what a flush of map `b` repeats: stages 2 to 10"
+        "packets wait before stage 3, inside the flush region of map `b`: stages 2 to 10"
     );
     assert_eq!(
         refused(|timing| timing.maps[1].restart_stage = 4),
-        "map `a` is written inside of what a flush of map `b` repeats: stages 4 to 10"
+        "map `a` is written inside the flush region of map `b`: stages 4 to 10"
     );
     assert_eq!(
         refused(|timing| timing.maps = vec![timing.maps[0].clone(); 65]),
-        "the pipeline has 65 maps that packets change, expected at most 64"
+        "the pipeline has 65 maps that packets write, expected at most 64"
     );
 }
 
 #[test]
-fn a_report_is_json_too() {
+fn a_report_is_also_json() {
     let timing = leaky_bucket(Scheme::Flush, 8);
-    let report = zipf(&timing, LINE, 10_000).beside_formulas(&timing, 50_000);
+    let report = zipf(&timing, LINE, 10_000).with_formulas(&timing, 50_000);
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["packets_in"], 10_000);
     assert_eq!(json["maps"][0]["scheme"], "flush");

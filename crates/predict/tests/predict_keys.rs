@@ -22,7 +22,7 @@ const PACKETS: usize = 500;
 const MOST_ENTRIES: u32 = 5_000;
 
 #[derive(Clone)]
-struct Made {
+struct OwnedFrame {
     time_ns: u64,
     port: u32,
     bytes: Vec<u8>,
@@ -30,7 +30,7 @@ struct Made {
 
 #[derive(Clone)]
 struct Listed {
-    frames: Vec<Made>,
+    frames: Vec<OwnedFrame>,
     next: usize,
 }
 
@@ -47,7 +47,7 @@ impl Frames for Listed {
     }
 }
 
-fn made(rng: &mut Rng, count: usize) -> Listed {
+fn generated(rng: &mut Rng, count: usize) -> Listed {
     let mut time_ns = 1_000_000_000;
     let mut one = || {
         time_ns += rng.below(300_000) as u64;
@@ -56,18 +56,18 @@ fn made(rng: &mut Rng, count: usize) -> Listed {
             1 => vec![0xff; 60],
             _ => PacketBuilder::random(rng, 3).build(),
         };
-        Made { time_ns, port: rng.below(3) as u32, bytes }
+        OwnedFrame { time_ns, port: rng.below(3) as u32, bytes }
     };
     Listed { frames: (0..count).map(|_| one()).collect(), next: 0 }
 }
 
 /// A timing that names all maps of a program.
-fn naming(program: &Program) -> Timing {
+fn with_key_map(program: &Program) -> Timing {
     pipeline(9, program.maps.iter().map(|def| map(&def.name, Scheme::Schedule, 1, 2)).collect())
 }
 
 fn arrivals(program: &Arc<Program>, is_exact: bool, frames: Listed) -> (Vec<Arrival>, Vec<Known>, Known) {
-    arrivals_of(program, &naming(program), is_exact, frames)
+    arrivals_of(program, &with_key_map(program), is_exact, frames)
 }
 
 fn arrivals_of(
@@ -102,7 +102,7 @@ fn seen(program: &Arc<Program>, frames: &Listed) -> Vec<Seen> {
     let state = |interp: &mut Interpreter| if is_small { interp.snapshot().unwrap() } else { Snapshot::default() };
     let mut before = state(&mut interp);
     let of = |state: &Snapshot, name: &str| state.maps.get(name).cloned();
-    let one = |(index, frame): (usize, &Made)| {
+    let one = |(index, frame): (usize, &OwnedFrame)| {
         let choices = Choices::seeded(frame.time_ns, 1, index as u64);
         let packet = Packet { bytes: &frame.bytes, port: Port(frame.port) };
         let outcome = interp.process(&packet, &choices).unwrap();
@@ -153,7 +153,7 @@ fn compare(program: &Program, arrivals: &[Arrival], known: &[Known], verdict: Kn
 /// Everything about a program; how its maps are known without running it.
 fn check(program: Program, rng: &mut Rng) -> (Vec<Known>, usize, usize) {
     let program = Arc::new(program);
-    let frames = made(rng, PACKETS);
+    let frames = generated(rng, PACKETS);
     let seen = seen(&program, &frames);
     let (quick, known, verdict) = arrivals(&program, false, frames.clone());
     let (keys, changes) = compare(&program, &quick, &known, verdict, &seen);
@@ -267,10 +267,10 @@ fn keys_of_several_lookups() {
     assert!(keys > PACKETS && changes > PACKETS / 4, "{keys} {changes}");
     // What is not asked for does not make the program run.
     let program = Arc::new(program);
-    let mut timing = naming(&program);
+    let mut timing = with_key_map(&program);
     timing.maps[1].scheme = Scheme::Atomic;
     timing.maps[2].scheme = Scheme::None;
-    let frames = made(&mut rng, PACKETS);
+    let frames = generated(&mut rng, PACKETS);
     let seen = seen(&program, &frames);
     let (quick, known, _) = arrivals_of(&program, &timing, false, frames);
     assert_eq!(known, [Known::Assumed, Known::Unasked, Known::Unasked]);

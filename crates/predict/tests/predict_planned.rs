@@ -21,8 +21,8 @@ fn buckets_as_planned_under_zipf() {
     for form in FORMS {
         let bucket = Bucket::new(&clang, form);
         for scheme in SCHEMES {
-            let judged = bucket.judge(scheme, PACKETS);
-            let (hold, mpps) = (judged.map().hold_cycles, judged.zipf.throughput_mpps);
+            let outcome = bucket.simulate(scheme, PACKETS);
+            let (hold, mpps) = (outcome.map().hold_cycles, outcome.zipf.throughput_mpps);
             eprintln!("{form:18} {:8} hold {hold:2} {mpps:6.1} Mpps", scheme.as_str());
         }
     }

@@ -114,13 +114,13 @@ fn found(report: &Report) -> Found {
         flushes: of(|map| map.flushes),
         replayed: of(|map| map.replayed),
         overtakings: of(|map| map.overtakings),
-        stood: of(|map| map.stalled_cycles),
+        stalled_cycles: of(|map| map.stalled_cycles),
         longest: report.maps.iter().map(|map| map.longest_queues.clone()).collect(),
     }
 }
 
 #[test]
-fn the_model_is_the_literal_simulation() {
+fn the_model_equals_the_literal_simulation() {
     let mut rng = Rng::from_env(1);
     let (mut compared, mut refused, mut lost, mut flushes, mut overtakings, mut stalls) = (0, 0, 0, 0, 0, 0);
     while compared < PIPELINES {
@@ -165,7 +165,7 @@ fn the_model_is_the_literal_simulation() {
         lost += u64::from(own.lost > 0);
         flushes += u64::from(report.flushes > 0);
         overtakings += u64::from(report.overtakings > 0);
-        stalls += u64::from(own.stood.iter().any(|stood| *stood > 0));
+        stalls += u64::from(own.stalled_cycles.iter().any(|stalled_cycles| *stalled_cycles > 0));
     }
     eprintln!("{refused} refused; with loss {lost}, flushes {flushes}, overtakings {overtakings}, stalls {stalls}");
     // Everything happened in some of them.

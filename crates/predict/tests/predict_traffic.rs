@@ -99,14 +99,14 @@ fn all_in_one_flow_is_slower() {
 }
 
 #[test]
-fn captures_are_the_traffic_that_they_hold() {
-    let Some(clang) = Clang::find("captures_are_the_traffic_that_they_hold") else { return };
+fn captures_equal_the_generated_traffic() {
+    let Some(clang) = Clang::find("captures_equal_the_generated_traffic") else { return };
     let (program, dataflow) = program(&clang);
     let file = std::env::temp_dir().join(format!("flowloom-predict-{}.pcapng", std::process::id()));
     let mut writer = CaptureWriter::create(&file).unwrap();
-    let mut made = traffic(Profile::Mawi2021);
+    let mut generated = traffic(Profile::Mawi2021);
     for _ in 0..20_000 {
-        let Some(packet) = made.next_packet() else { break };
+        let Some(packet) = generated.next_packet() else { break };
         writer.write(packet.time_ns, packet.port, packet.len_bytes, None, packet.bytes).unwrap();
     }
     writer.finish().unwrap();
@@ -127,8 +127,8 @@ fn captures_are_the_traffic_that_they_hold() {
 }
 
 #[test]
-fn what_all_packets_share_is_told() {
-    let Some(clang) = Clang::find("what_all_packets_share_is_told") else { return };
+fn maps_shared_by_all_packets_are_reported() {
+    let Some(clang) = Clang::find("maps_shared_by_all_packets_are_reported") else { return };
     let (program, dataflow) = program(&clang);
     assert_eq!(shared_maps(&program, &dataflow, &leaky_bucket(Scheme::Flush, 8)), [false]);
     let source = "

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::operations::Sayer;
+use super::operations::Describer;
 use flowloom_plan::Scheme;
-use flowloom_plan::{Boundary, Holds};
+use flowloom_plan::{Boundary, ValueKind};
 use flowloom_plan::{Length, Plan};
 
 /// The parts of the latency.
@@ -105,7 +105,7 @@ pub(super) fn window(plan: &Plan) -> WindowUse {
     }
 }
 
-pub(super) fn live(said: &Sayer<'_>, boundary: &Boundary) -> Live {
+pub(super) fn live(describer: &Describer<'_>, boundary: &Boundary) -> Live {
     let mut packet: Vec<(u16, u16)> = Vec::new();
     for byte in boundary.packet.keys().copied() {
         match packet.last_mut() {
@@ -116,19 +116,19 @@ pub(super) fn live(said: &Sayer<'_>, boundary: &Boundary) -> Live {
     let values = boundary.values.iter().map(|value| LiveValue {
         node: value.node.index(),
         holds: match value.holds {
-            Holds::Metadata => "metadata",
-            Holds::Computed => "computed",
-            Holds::Answer => "answer",
+            ValueKind::Metadata => "metadata",
+            ValueKind::Computed => "computed",
+            ValueKind::Answer => "answer",
         },
-        does: said.does(value.node),
+        does: describer.does(value.node),
         bits: value.bits,
     });
     Live {
         bits: boundary.bits(),
         packet_bits: boundary.packet_bits(),
-        metadata_bits: boundary.value_bits(Holds::Metadata),
-        computed_bits: boundary.value_bits(Holds::Computed),
-        answer_bits: boundary.value_bits(Holds::Answer),
+        metadata_bits: boundary.value_bits(ValueKind::Metadata),
+        computed_bits: boundary.value_bits(ValueKind::Computed),
+        answer_bits: boundary.value_bits(ValueKind::Answer),
         packet,
         values: values.collect(),
     }
@@ -138,8 +138,8 @@ pub(super) fn live(said: &Sayer<'_>, boundary: &Boundary) -> Live {
 pub fn last_word_reason(length: Length) -> &'static str {
     match length {
         Length::Unused => "the length is not used",
-        Length::Checked => "the length only tells whether some of the first bytes are there",
-        Length::Given => "the exact length is used; it comes with the first word",
-        Length::Awaited => "the exact length is used; only the last word tells it",
+        Length::Checked => "the length only decides whether some of the first bytes are present",
+        Length::Given => "the exact length is used; it arrives with the first word",
+        Length::Awaited => "the exact length is used; it is known with the last word",
     }
 }

@@ -43,16 +43,16 @@ pub fn escaped(text: &str) -> String {
 pub fn filled(template: &str, part: impl Fn(&str) -> String) -> String {
     let mut text = String::new();
     let mut rest = template;
-    while let Some((before, behind)) = rest.split_once("{{") {
+    while let Some((before, rest_after)) = rest.split_once("{{") {
         text.push_str(before);
-        match behind.split_once("}}") {
-            Some((name, behind)) => {
+        match rest_after.split_once("}}") {
+            Some((name, rest_after)) => {
                 text.push_str(&part(name));
-                rest = behind;
+                rest = rest_after;
             }
             None => {
                 text.push_str("{{");
-                rest = behind;
+                rest = rest_after;
             }
         }
     }
@@ -123,7 +123,7 @@ impl Explanation {
                 format!(
                     "at most between two stages; {} in all{}",
                     self.register_bits,
-                    if self.pruned { "" } else { ", nothing is pruned" }
+                    if self.pruned { "" } else { ", not pruned" }
                 ),
             ),
         ];
@@ -147,10 +147,10 @@ impl Explanation {
             }
             self.source_line(&mut text, place, line);
         }
-        let homeless: Vec<&Instruction> = self.code.iter().filter(|own| own.line.is_none()).collect();
-        if !homeless.is_empty() {
+        let without_line: Vec<&Instruction> = self.code.iter().filter(|own| own.line.is_none()).collect();
+        if !without_line.is_empty() {
             text.push_str("<li class=\"file\">without a source line</li><li class=\"always\"><ol class=\"insns\">");
-            homeless.into_iter().for_each(|own| instruction(&mut text, own));
+            without_line.into_iter().for_each(|own| instruction(&mut text, own));
             text.push_str("</ol></li>");
         }
         text
@@ -185,7 +185,7 @@ impl Explanation {
                 cycles => format!(", a key is held for {cycles} cycles"),
             };
             let restart =
-                map.restart_stage.map_or_else(String::new, |stage| format!(", packets start again in stage {stage}"));
+                map.restart_stage.map_or_else(String::new, |stage| format!(", packets restart in stage {stage}"));
             let _ = write!(
                 text,
                 "<section class=\"map\"><a class=\"name\" id=\"m{place}\" href=\"#m{place}\" data-m=\"{place}\" data-n=\"{}\">\
@@ -211,7 +211,7 @@ impl Explanation {
     fn stage_section(&self, stage: &Stage, live: &Live) -> String {
         let number = stage.stage;
         let mut text = format!(
-            "<details class=\"stage\" id=\"s{number}\"><summary>Stage {number} <small>{}, {} bits in front of it</small></summary>",
+            "<details class=\"stage\" id=\"s{number}\"><summary>Stage {number} <small>{}, {} bits before it</small></summary>",
             counted(stage.operations.len(), "operation"),
             live.bits
         );
@@ -225,8 +225,8 @@ impl Explanation {
         }
         for effect in &stage.effects {
             let condition = effect.predicate.as_ref().map_or_else(String::new, |bit| format!(" if {bit}"));
-            let said = escaped(&format!("{}{condition}", effect.does));
-            let _ = write!(text, "<p class=\"effect\" data-n=\"{}\">at its end: {said}</p>", effect.node);
+            let description = escaped(&format!("{}{condition}", effect.does));
+            let _ = write!(text, "<p class=\"effect\" data-n=\"{}\">at its end: {description}</p>", effect.node);
         }
         text.push_str("</details>");
         text

@@ -36,7 +36,7 @@ pub use operations::{Commit, Operation, Stage};
 
 /// The counting rule.
 const COUNTED: &str =
-    "operations that begin in a stage; slices, joins, constants and inversions are wires and do not count";
+    "operations that begin in a stage; slices, concatenations, constants and inversions are wires and do not count";
 
 /// The report of a plan.
 ///
@@ -103,9 +103,9 @@ impl Explanation {
         let counts = plan.operations();
         let operations = counts.iter().sum();
         let lines = code::lines(program);
-        let said = operations::Sayer::new(program, plan, &lines);
-        let stage = said.stages();
-        let maps = maps::maps(&said);
+        let describer = operations::Describer::new(program, plan, &lines);
+        let stage = describer.stages();
+        let maps = maps::maps(&describer);
         let code = code::instructions(program, plan, &lines, &stage);
         let lines = code::placed(lines, &code);
         Explanation {
@@ -129,7 +129,7 @@ impl Explanation {
             passes: plan.passes.clone(),
             pruned: plan.options.prune,
             register_bits: liveness.register_bits(),
-            live: liveness.boundaries.iter().map(|boundary| figures::live(&said, boundary)).collect(),
+            live: liveness.boundaries.iter().map(|boundary| figures::live(&describer, boundary)).collect(),
             stage,
             lines,
             code,
@@ -143,7 +143,7 @@ impl Explanation {
 }
 
 /// The treatment of packets in which a program reads beyond its window.
-const BEYOND: &str = "packets in which it looks further leave as they came, for a slow path";
+const BEYOND: &str = "packets in which it reads beyond the window leave unchanged, for a slow path";
 
 /// Tenths of a level as levels.
 fn levels(tenths: u32) -> f64 {

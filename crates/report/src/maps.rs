@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use flowloom_ir::{Id, Touch};
 use serde::Serialize;
 
-use super::operations::Sayer;
+use super::operations::Describer;
 use flowloom_plan::Scheme;
 use flowloom_plan::{MapPlan, Plan};
 
@@ -74,21 +74,21 @@ pub struct RegionUse {
     pub restarts: bool,
 }
 
-fn users(said: &Sayer<'_>, nodes: impl Iterator<Item = Id>) -> Vec<MapUser> {
-    let plan = said.plan;
+fn users(describer: &Describer<'_>, nodes: impl Iterator<Item = Id>) -> Vec<MapUser> {
+    let plan = describer.plan;
     let mut users: Vec<MapUser> = nodes
         .map(|id| {
             let span = plan.schedule.spans[id.index()];
             let instruction = plan.dataflow.graph.insn(id);
             MapUser {
                 node: id.index(),
-                kind: said.kind(id),
-                does: said.does(id),
+                kind: describer.kind(id),
+                does: describer.does(id),
                 begins_stage: span.begins.stage,
                 ends_stage: span.ends.stage,
                 commit_stage: plan.schedule.commits.get(&id).copied(),
                 instruction,
-                line: said.line_of(instruction),
+                line: describer.line_of(instruction),
             }
         })
         .collect();
@@ -98,9 +98,9 @@ fn users(said: &Sayer<'_>, nodes: impl Iterator<Item = Id>) -> Vec<MapUser> {
 
 /// All maps that the program accesses, in the order of their first access; redirect maps included, which no packet
 /// writes.
-pub(super) fn maps(said: &Sayer<'_>) -> Vec<MapUse> {
-    let plan = said.plan;
-    let mut maps: Vec<MapUse> = plan.maps.iter().map(|map| planned(said, map)).collect();
+pub(super) fn maps(describer: &Describer<'_>) -> Vec<MapUse> {
+    let plan = describer.plan;
+    let mut maps: Vec<MapUse> = plan.maps.iter().map(|map| planned(describer, map)).collect();
     let mut others: BTreeMap<u32, Vec<Id>> = BTreeMap::new();
     for id in plan.dataflow.used() {
         let Some(access) = plan.dataflow.access(id) else { continue };
@@ -110,15 +110,15 @@ pub(super) fn maps(said: &Sayer<'_>) -> Vec<MapUse> {
         }
     }
     for (map, nodes) in others {
-        let users = users(said, nodes.into_iter());
+        let users = users(describer, nodes.into_iter());
         let sends = users.iter().any(|user| matches!(user.kind, "emit" | "reserve"));
         let programs = users.iter().any(|user| user.kind == "lookup");
         let reason = match sends {
-            _ if programs => "tells which program goes on; only the host changes it",
-            true => "records leave by it, in the order of the packets",
-            false => "tells where packets go; only the host changes it",
+            _ if programs => "selects the next program; only the host writes it",
+            true => "carries records in packet order",
+            false => "selects the output port; only the host writes it",
         };
-        let mut other = described(said, map, users);
+        let mut other = described(describer, map, users);
         other.reason = reason.to_owned();
         other.read_stage = other.users.iter().map(|user| user.begins_stage).min().unwrap_or(0);
         other.write_stage = other.users.iter().filter_map(|user| user.commit_stage).max();
@@ -128,10 +128,10 @@ pub(super) fn maps(said: &Sayer<'_>) -> Vec<MapUse> {
     maps
 }
 
-fn described(said: &Sayer<'_>, map: u32, users: Vec<MapUser>) -> MapUse {
-    let table = said.plan.dataflow.maps.get(map as usize);
+fn described(describer: &Describer<'_>, map: u32, users: Vec<MapUser>) -> MapUse {
+    let table = describer.plan.dataflow.maps.get(map as usize);
     MapUse {
-        name: said.map_name(map),
+        name: describer.map_name(map),
         kind: table.map_or_else(String::new, |table| table.kind.to_string()),
         entries: table.map_or(0, |table| table.max_entries),
         key_bytes: table.map_or(0, |table| table.key_bytes),
@@ -147,7 +147,7 @@ fn described(said: &Sayer<'_>, map: u32, users: Vec<MapUser>) -> MapUse {
     }
 }
 
-fn planned(said: &Sayer<'_>, map: &MapPlan) -> MapUse {
+fn planned(describer: &Describer<'_>, map: &MapPlan) -> MapUse {
     MapUse {
         hazard: map.scheme.as_str(),
         reason: map.reason.clone(),
@@ -156,7 +156,7 @@ fn planned(said: &Sayer<'_>, map: &MapPlan) -> MapUse {
         hold_cycles: map.hold_cycles,
         queues: map.queues,
         restart_stage: map.restart_stage,
-        ..described(said, map.map, users(said, map.uses.all()))
+        ..described(describer, map.map, users(describer, map.uses.all()))
     }
 }
 

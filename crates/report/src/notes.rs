@@ -14,35 +14,31 @@ use flowloom_plan::Plan;
 pub(super) fn notes(program: &Program, plan: &Plan) -> Vec<String> {
     let mut notes = Vec::new();
     let mut calls: BTreeMap<i32, Vec<usize>> = BTreeMap::new();
-    for call in &plan.left_out {
+    for call in &plan.omitted {
         calls.entry(call.helper).or_default().push(call.insn);
     }
     for (number, insns) in calls {
         let are = if insns.len() == 1 { "is" } else { "are" };
         let count = counted(insns.len(), "call");
-        notes.push(format!(
-            "{count} of {} {are} left out in hardware: {}",
-            helpers::display_name(number),
-            places(program, &insns)
-        ));
+        notes.push(format!("{count} of {} {are} omitted in hardware: {}", helpers::display_name(number), places(program, &insns)));
     }
     let graph = &plan.dataflow.graph;
-    let asked: BTreeMap<i32, Vec<usize>> =
+    let calls_by_helper: BTreeMap<i32, Vec<usize>> =
         plan.dataflow.used().into_iter().fold(BTreeMap::new(), |mut all: BTreeMap<i32, Vec<usize>>, id| {
             if let Kind::Effect(Effect::Call { helper, .. }) = graph.node(id).kind {
                 all.entry(helper).or_default().push(graph.insn(id));
             }
             all
         });
-    for (number, insns) in asked {
+    for (number, insns) in calls_by_helper {
         let host = match number {
-            helper::FIB_LOOKUP => "the host fills its table of routes and neighbours".to_owned(),
+            helper::FIB_LOOKUP => "the host fills the table of routes and neighbours".to_owned(),
             helper::CHECK_MTU => "the host fills the table of the ports' MTUs".to_owned(),
             helper::TAIL_CALL => {
                 let programs: Vec<String> =
                     (1..).zip(program.siblings.iter()).map(|(at, other)| format!("{at} `{}`", other.name)).collect();
                 format!(
-                    "the host fills the table of programs: 0 none, so that the caller goes on, {}",
+                    "the host fills the table of programs: 0 means none, and the caller continues, {}",
                     programs.join(", ")
                 )
             }

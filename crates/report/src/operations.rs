@@ -70,21 +70,21 @@ pub struct Commit {
 }
 
 /// Describes nodes.
-pub(super) struct Sayer<'a> {
+pub(super) struct Describer<'a> {
     pub(super) plan: &'a Plan,
     program: &'a Program,
     texts: BTreeMap<usize, String>,
     places: BTreeMap<(&'a str, u32), usize>,
 }
 
-impl<'a> Sayer<'a> {
-    pub(super) fn new(program: &'a Program, plan: &'a Plan, lines: &[SourceLine]) -> Sayer<'a> {
+impl<'a> Describer<'a> {
+    pub(super) fn new(program: &'a Program, plan: &'a Plan, lines: &[SourceLine]) -> Describer<'a> {
         let mut places = BTreeMap::new();
         for line in program.lines.iter().filter(|line| line.line > 0) {
             let place = lines.iter().position(|own| own.file == line.file && own.line == line.line);
             places.extend(place.map(|place| ((line.file.as_str(), line.line), place)));
         }
-        Sayer { plan, program, texts: code::texts(program), places }
+        Describer { plan, program, texts: code::texts(program), places }
     }
 
     pub(super) fn line_of(&self, insn: usize) -> Option<usize> {

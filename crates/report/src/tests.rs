@@ -24,23 +24,26 @@ fn schemed(scheme: Scheme) -> Options {
 }
 
 #[test]
-fn figures_are_those_of_the_plan() {
+fn figures_equal_the_plan_s() {
     for options in [Options::default(), schemed(Scheme::Flush), schemed(Scheme::Schedule)] {
-        let (plan, told) = explained(&toy(), &options);
-        let parts = &told.latency;
+        let (plan, explanation) = explained(&toy(), &options);
+        let parts = &explanation.latency;
         let sum = parts.stages + parts.framing + parts.schedulers + parts.buffers + parts.realignment + parts.last_word;
-        assert_eq!((sum, told.latency_cycles), (plan.latency_cycles(), plan.latency_cycles()));
+        assert_eq!((sum, explanation.latency_cycles), (plan.latency_cycles(), plan.latency_cycles()));
         let waits = (parts.framing, parts.realignment, parts.last_word);
         assert_eq!(waits, (2, 0, 0), "a register at either end, and the toy needs no length");
-        let counts: Vec<usize> = told.stage.iter().map(|stage| stage.operations.len()).collect();
+        let counts: Vec<usize> = explanation.stage.iter().map(|stage| stage.operations.len()).collect();
         assert_eq!(counts, plan.operations());
-        assert_eq!((told.operations, told.ilp_max), (counts.iter().sum(), counts.iter().copied().max().unwrap()));
         assert_eq!(
-            (told.stage.len(), told.live.len()),
+            (explanation.operations, explanation.ilp_max),
+            (counts.iter().sum(), counts.iter().copied().max().unwrap())
+        );
+        assert_eq!(
+            (explanation.stage.len(), explanation.live.len()),
             (plan.schedule.stages as usize, plan.schedule.stages as usize + 1)
         );
-        assert_eq!(told.passes.len(), flowloom_plan::PASSES.len());
-        let stats = &told.maps[0];
+        assert_eq!(explanation.passes.len(), flowloom_plan::PASSES.len());
+        let stats = &explanation.maps[0];
         assert_eq!((stats.hazard, stats.users.len()), (plan.maps[0].scheme.as_str(), 2));
         assert_eq!(stats.queues, if stats.hazard == "schedule" { 3 } else { 0 });
         assert_eq!(stats.restart_stage.is_some(), stats.hazard == "flush");
@@ -48,29 +51,29 @@ fn figures_are_those_of_the_plan() {
 }
 
 #[test]
-fn every_operation_has_its_instruction_and_line() {
+fn each_operation_has_its_instruction_and_line() {
     let program = toy();
-    let (_, told) = explained(&program, &Options::default());
-    assert_eq!(told.code.len(), 31);
-    for operation in told.stage.iter().flat_map(|stage| &stage.operations) {
-        let code = told.code.iter().find(|own| own.instruction == operation.instruction).unwrap();
+    let (_, explanation) = explained(&program, &Options::default());
+    assert_eq!(explanation.code.len(), 31);
+    for operation in explanation.stage.iter().flat_map(|stage| &stage.operations) {
+        let code = explanation.code.iter().find(|own| own.instruction == operation.instruction).unwrap();
         assert!(code.operations.contains(&operation.node) && code.becomes == "operations", "{operation:?}");
-        let line = &told.lines[operation.line.unwrap()];
+        let line = &explanation.lines[operation.line.unwrap()];
         assert!(line.instructions.contains(&operation.instruction) && line.stages.contains(&operation.begins_stage));
         assert_eq!(line.line, program.line_of(operation.instruction).unwrap().line);
     }
-    let becomes: BTreeSet<&str> = told.code.iter().map(|own| own.becomes).collect();
+    let becomes: BTreeSet<&str> = explanation.code.iter().map(|own| own.becomes).collect();
     assert_eq!(becomes, BTreeSet::from(["operations", "wires", "nothing"]));
 }
 
 #[test]
-fn words_are_those_of_the_packet() {
+fn operands_name_packet_bytes() {
     let text = explained(&toy(), &Options::default()).1.text(true);
     // The listing shows the number in host byte order; the packet has it in network byte order.
-    for said in
-        ["pkt[12..13] == 0xdd86", "look up stats[", "stats[0..7] += 1", "stats has no entry for v", "6 < length[15:1]"]
+    for description in
+        ["pkt[12..13] == 0xdd86", "look up stats[", "stats[0..7] += 1", "misses in stats", "6 < length[15:1]"]
     {
-        assert!(text.contains(said), "`{said}` is not in\n{text}");
+        assert!(text.contains(description), "`{description}` is not in\n{text}");
     }
     let (short, long) = (explained(&toy(), &Options::default()).1.text(false), text);
     assert!(short.lines().count() < 25 && short.lines().take(8).eq(long.lines().take(8)), "{short}");
@@ -91,15 +94,15 @@ fn hostile() -> Program {
 }
 
 #[test]
-fn hostile_names_stay_text() {
-    let (_, told) = explained(&hostile(), &Options::default());
-    let page = told.html();
-    assert_eq!(page.matches("<script").count(), 1, "its own one");
+fn names_are_escaped() {
+    let (_, explanation) = explained(&hostile(), &Options::default());
+    let page = explanation.html();
+    assert_eq!(page.matches("<script").count(), 1, "its own register");
     assert_eq!(page.matches("</script").count(), 1);
     assert!(!page.contains("<img") && !page.contains("alert(1)</script>"));
-    let shown = "&lt;/code&gt;&lt;/title&gt;&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&gt;&lt;img src=x";
-    assert!(page.matches(shown).count() > 10, "and it is shown");
-    assert!(page.contains("&amp;lt;{{script}}\u{fffd}"), "a name is no place of the template");
+    let escaped_name = "&lt;/code&gt;&lt;/title&gt;&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&gt;&lt;img src=x";
+    assert!(page.matches(escaped_name).count() > 10, "and the name is shown");
+    assert!(page.contains("&amp;lt;{{script}}\u{fffd}"), "names are not template placeholders");
     // Every attribute is terminated: no tag has an odd number of quotes.
     let body = page.split_once("<body>").unwrap().1.split_once("<script>").unwrap().0;
     for tag in body.split('<').skip(1).map(|rest| rest.split('>').next().unwrap()) {
@@ -108,9 +111,9 @@ fn hostile_names_stay_text() {
 }
 
 #[test]
-fn the_page_needs_nothing_besides() {
-    let (_, told) = explained(&toy(), &Options::default());
-    let page = told.html();
+fn the_page_is_self_contained() {
+    let (_, explanation) = explained(&toy(), &Options::default());
+    let page = explanation.html();
     for reference in
         ["http:", "https:", "src=", "url(", "@import", "<link", "<iframe", "fetch(", "XMLHttpRequest", "{{"]
     {
@@ -127,7 +130,7 @@ fn the_page_needs_nothing_besides() {
     }
     assert!(targets > 50, "{targets}");
     // Without a script, the tables have everything.
-    for operation in told.stage.iter().flat_map(|stage| &stage.operations) {
+    for operation in explanation.stage.iter().flat_map(|stage| &stage.operations) {
         assert!(page.contains(&format!("<tr id=\"n{}\"", operation.node)));
     }
 }

@@ -6,14 +6,14 @@ use super::{Explanation, Live, Operation, Stage};
 use crate::numbers::counted;
 
 /// The kinds of operations with their own line in a stage.
-const TOLD: [&str; 12] =
+const LISTED_KINDS: [&str; 12] =
     ["lookup", "load", "store", "atomic", "update", "delete", "evict", "redirect", "clock", "random", "emit", "effect"];
 /// The column of notes after operations.
 const NOTES_COLUMN: usize = 72;
 
 impl Explanation {
-    /// The figures, the maps with reasons, and one line per stage; with `everything` all operations.
-    pub fn text(&self, everything: bool) -> String {
+    /// The figures, the maps with reasons, and one line per stage; with `verbose` all operations.
+    pub fn text(&self, verbose: bool) -> String {
         let mut text = self.figures();
         text.push('\n');
         text.push_str(&self.map_table());
@@ -29,7 +29,7 @@ impl Explanation {
             text.push_str(&format!("note: {note}\n"));
         }
         text.push('\n');
-        match everything {
+        match verbose {
             true => {
                 self.users(&mut text);
                 self.passes(&mut text);
@@ -46,17 +46,17 @@ impl Explanation {
         let others = [
             (latency.schedulers, "scheduler"),
             (latency.buffers, "buffer"),
-            (latency.realignment, "shift to the new beginning"),
+            (latency.realignment, "shift to the new packet start"),
         ];
         parts.extend(
             others.iter().filter(|(number, _)| *number > 0).map(|(number, what)| counted(*number as usize, what)),
         );
         if latency.last_word > 0 {
-            parts.push(format!("{} of waiting for the last word", latency.last_word));
+            parts.push(format!("{} waiting for the last word", latency.last_word));
         }
         let most = self.live.iter().skip(1).map(|live| live.bits).max().unwrap_or(0);
         let beyond = if self.window.reaches_beyond { format!("; {}", super::BEYOND) } else { String::new() };
-        let pruned = if self.pruned { "" } else { "; nothing is pruned" };
+        let pruned = if self.pruned { "" } else { "; not pruned" };
         let rows = [
             (
                 "stages",
@@ -81,7 +81,7 @@ impl Explanation {
             ),
             (
                 "registers",
-                format!("{}, {most} at most behind a stage{pruned}", counted(self.register_bits as usize, "bit")),
+                format!("{}, {most} at most after a stage{pruned}", counted(self.register_bits as usize, "bit")),
             ),
         ];
         headed(&format!("{} at {} MHz, scheduled by its {}", self.program, self.clock_mhz, self.schedule), &rows)
@@ -118,7 +118,7 @@ impl Explanation {
             ]);
         }
         let mut text = aligned(&rows, &[0, 1, 2]);
-        text.push_str("bits: what lies in registers in front of the stage\n");
+        text.push_str("bits: register bits before the stage\n");
         text
     }
 
@@ -137,22 +137,22 @@ impl Explanation {
                 text.push_str(&format!(", {}", counted(map.queues as usize, "queue")));
             }
             if let Some(stage) = map.restart_stage {
-                text.push_str(&format!(", packets start again in stage {stage}"));
+                text.push_str(&format!(", packets restart in stage {stage}"));
             }
             text.push('\n');
             for user in &map.users {
-                let until = match user.commit_stage {
-                    Some(commit) => format!(", shows behind stage {commit}"),
+                let timing = match user.commit_stage {
+                    Some(commit) => format!(", commits after stage {commit}"),
                     None => String::new(),
                 };
-                let said = format!("  stage {}: {}{until}", user.begins_stage, user.does);
-                text.push_str(&format!("{said:NOTES_COLUMN$} ; {}\n", self.place(user.line)));
+                let description = format!("  stage {}: {}{timing}", user.begins_stage, user.does);
+                text.push_str(&format!("{description:NOTES_COLUMN$} ; {}\n", self.place(user.line)));
             }
         }
     }
 
     fn passes(&self, text: &mut String) {
-        let mut rows = vec![["pass", "nodes", "what it does"].map(str::to_owned).to_vec()];
+        let mut rows = vec![["pass", "nodes", "description"].map(str::to_owned).to_vec()];
         for pass in &self.passes {
             let nodes = format!("{} to {}", pass.nodes_before, pass.nodes_after);
             rows.push(vec![pass.name.to_owned(), nodes, pass.does.to_owned()]);
@@ -173,20 +173,20 @@ impl Explanation {
                 text.push_str(&format!("  at its end: {}{condition}\n", effect.does));
             }
         }
-        text.push_str("\nbehind the last stage\n");
+        text.push_str("\nafter the last stage\n");
         text.push_str(&self.live.last().map_or_else(String::new, registers));
     }
 
     fn operation(&self, operation: &Operation) -> String {
         let spans = operation.ends_stage > operation.begins_stage;
-        let until = match spans {
+        let timing = match spans {
             true => format!("to stage {}", operation.ends_stage),
             false => format!("{:.1}-{:.1}", operation.from_level, operation.to_level),
         };
-        let said = format!("  v{} = {}", operation.node, operation.does);
+        let description = format!("  v{} = {}", operation.node, operation.does);
         let bits = if operation.bits == 0 { String::new() } else { counted(operation.bits.into(), "bit") };
         format!(
-            "{said:NOTES_COLUMN$} ; {bits:8} {until:11} {}: {}  {}\n",
+            "{description:NOTES_COLUMN$} ; {bits:8} {timing:11} {}: {}  {}\n",
             operation.instruction,
             operation.text,
             self.place(operation.line)
@@ -214,16 +214,16 @@ fn registers(live: &Live) -> String {
 
 /// A stage in a line: tables and effects one by one, the rest counted.
 fn summary(stage: &Stage) -> String {
-    let mut told: Vec<(String, usize)> = Vec::new();
-    let mut tell = |what: String| match told.iter_mut().find(|(other, _)| *other == what) {
+    let mut items: Vec<(String, usize)> = Vec::new();
+    let mut add = |what: String| match items.iter_mut().find(|(other, _)| *other == what) {
         Some((_, count)) => *count += 1,
-        None => told.push((what, 1)),
+        None => items.push((what, 1)),
     };
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for operation in &stage.operations {
         let map = operation.map.as_ref().map_or_else(String::new, |map| format!(" {map}"));
-        match TOLD.contains(&operation.kind) {
-            true => tell(format!("{}{map}", operation.kind)),
+        match LISTED_KINDS.contains(&operation.kind) {
+            true => add(format!("{}{map}", operation.kind)),
             false => *counts.entry(operation.kind).or_default() += 1,
         }
     }
@@ -231,7 +231,7 @@ fn summary(stage: &Stage) -> String {
     changed.sort_unstable();
     changed.dedup();
     let several = |(what, count): (String, usize)| if count == 1 { what } else { format!("{count} × {what}") };
-    let mut parts: Vec<String> = told.into_iter().map(several).collect();
+    let mut parts: Vec<String> = items.into_iter().map(several).collect();
     parts.extend(counts.iter().map(|(kind, count)| counted(*count, kind)));
     parts.extend((!changed.is_empty()).then(|| {
         format!("at its end {} {}", changed.join(", "), if changed.len() == 1 { "changes" } else { "change" })

@@ -67,11 +67,12 @@ fn run(graph: &Graph, parts: &[Id]) -> Option<(u16, u16, bool)> {
         .collect();
     let bytes = bytes?;
     let (first, last) = (*bytes.first()?, *bytes.last()?);
-    let goes = |up: bool| bytes.windows(2).all(|pair| if up { pair[0] + 1 == pair[1] } else { pair[1] + 1 == pair[0] });
+    let is_run =
+        |up: bool| bytes.windows(2).all(|pair| if up { pair[0] + 1 == pair[1] } else { pair[1] + 1 == pair[0] });
     match bytes.len() {
         0 | 1 => None,
-        _ if goes(false) => Some((last, first, true)),
-        _ if goes(true) => Some((first, last, false)),
+        _ if is_run(false) => Some((last, first, true)),
+        _ if is_run(true) => Some((first, last, false)),
         _ => None,
     }
 }
@@ -112,15 +113,15 @@ fn is_wire(graph: &Graph, id: Id) -> bool {
 /// Bytes in memory order: a key or a value.
 fn memory(dataflow: &Dataflow, bytes: &[Id]) -> String {
     let graph = &dataflow.graph;
-    let mut said: Vec<String> = Vec::new();
+    let mut texts: Vec<String> = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
         let node = graph.node(bytes[at]);
         let rest = &bytes[at..];
-        let taken = match node.kind {
+        let consumed = match node.kind {
             Kind::Const(value) => {
                 let same = rest.iter().take_while(|byte| graph.as_const(**byte) == Some(value)).count();
-                said.push(if same == 1 || value != 0 { number(value, 8) } else { format!("{same} zeros") });
+                texts.push(if same == 1 || value != 0 { number(value, 8) } else { format!("{same} zeros") });
                 if value == 0 { same } else { 1 }
             }
             Kind::Input(Input::Byte(first)) => {
@@ -129,7 +130,7 @@ fn memory(dataflow: &Dataflow, bytes: &[Id]) -> String {
                 };
                 let same = rest.iter().enumerate().take_while(|(place, byte)| follows((*place, *byte))).count();
                 let last = first + same as u16 - 1;
-                said.push(if same == 1 { format!("pkt[{first}]") } else { format!("pkt[{first}..{last}]") });
+                texts.push(if same == 1 { format!("pkt[{first}]") } else { format!("pkt[{first}..{last}]") });
                 same
             }
             Kind::Slice { low } => {
@@ -140,7 +141,7 @@ fn memory(dataflow: &Dataflow, bytes: &[Id]) -> String {
                 };
                 let same = rest.iter().enumerate().take_while(|(place, byte)| follows((*place, *byte))).count();
                 let whole = low == 0 && usize::from(graph.bits(source)) == 8 * same;
-                said.push(match whole {
+                texts.push(match whole {
                     true => operand(dataflow, source),
                     false => format!("{}[{}:{low}]", operand(dataflow, source), low + 8 * same as u16 - 1),
                 });
@@ -150,16 +151,16 @@ fn memory(dataflow: &Dataflow, bytes: &[Id]) -> String {
                 let first = bytes[at].index();
                 let follows = |(place, byte): (usize, &Id)| byte.index() == first + place && !is_wire(graph, *byte);
                 let same = rest.iter().enumerate().take_while(|(place, byte)| follows((*place, *byte))).count().max(1);
-                said.push(match same {
+                texts.push(match same {
                     1 => operand(dataflow, bytes[at]),
                     _ => format!("v{first}..v{}", first + same - 1),
                 });
                 same
             }
         };
-        at += taken;
+        at += consumed;
     }
-    list(said)
+    list(texts)
 }
 
 fn map_name(dataflow: &Dataflow, map: u32) -> &str {
@@ -205,16 +206,16 @@ pub(super) fn kind(dataflow: &Dataflow, id: Id) -> &'static str {
 pub(super) fn does(dataflow: &Dataflow, id: Id) -> String {
     let graph = &dataflow.graph;
     let node = graph.node(id);
-    let say = |id: Id| operand(dataflow, id);
+    let name = |id: Id| operand(dataflow, id);
     match node.kind {
         Kind::Compare(Compare::Equal) => equality(dataflow, node.args[0], node.args[1]),
-        Kind::Compare(Compare::Below) => format!("{} < {}", say(node.args[0]), say(node.args[1])),
-        Kind::Compare(Compare::SignedBelow) => format!("{} < {} signed", say(node.args[0]), say(node.args[1])),
-        Kind::Binary(op) => format!("{} {} {}", say(node.args[0]), sign(op), say(node.args[1])),
-        Kind::Select => choice(dataflow, &node.args),
-        Kind::Bytes { ahead } => picked(dataflow, node.args[0], ahead.into(), node.bits),
-        Kind::Effect(effect) => done(dataflow, id, effect),
-        _ => say(id),
+        Kind::Compare(Compare::Below) => format!("{} < {}", name(node.args[0]), name(node.args[1])),
+        Kind::Compare(Compare::SignedBelow) => format!("{} < {} signed", name(node.args[0]), name(node.args[1])),
+        Kind::Binary(op) => format!("{} {} {}", name(node.args[0]), sign(op), name(node.args[1])),
+        Kind::Select => select_text(dataflow, &node.args),
+        Kind::Bytes { ahead } => packet_bytes(dataflow, node.args[0], ahead.into(), node.bits),
+        Kind::Effect(effect) => effect_text(dataflow, id, effect),
+        _ => name(id),
     }
 }
 
@@ -270,9 +271,9 @@ fn equality(dataflow: &Dataflow, a: Id, b: Id) -> String {
     if let (0, Some(access)) = (expected, dataflow.access(value)) {
         let map = access.map.map_or("helper", |map| map_name(dataflow, map));
         match access.touch {
-            Touch::Lookup => return format!("{map} has no entry for v{}", value.index()),
-            Touch::Update | Touch::Delete | Touch::Evict => return format!("v{} of {map} went well", value.index()),
-            Touch::Reserves => return format!("{map} has no room for v{}", value.index()),
+            Touch::Lookup => return format!("v{} misses in {map}", value.index()),
+            Touch::Update | Touch::Delete | Touch::Evict => return format!("v{} succeeds in {map}", value.index()),
+            Touch::Reserves => return format!("{map} is full for v{}", value.index()),
             _ => {}
         }
     }
@@ -289,19 +290,19 @@ fn equality(dataflow: &Dataflow, a: Id, b: Id) -> String {
     format!("{} == {}", operand(dataflow, value), operand(dataflow, constant))
 }
 
-fn choice(dataflow: &Dataflow, args: &[Id]) -> String {
-    let say = |id: &Id| operand(dataflow, *id);
+fn select_text(dataflow: &Dataflow, args: &[Id]) -> String {
+    let name = |id: &Id| operand(dataflow, *id);
     let Some((last, pairs)) = args.split_last() else { return String::new() };
     let all: Vec<String> =
-        pairs.chunks_exact(2).map(|pair| format!("{} ? {} : ", say(&pair[0]), say(&pair[1]))).collect();
+        pairs.chunks_exact(2).map(|pair| format!("{} ? {} : ", name(&pair[0]), name(&pair[1]))).collect();
     match all.len().checked_sub(PARTS / 2) {
-        None | Some(0 | 1) => format!("{}{}", all.concat(), say(last)),
-        Some(rest) => format!("{}… {rest} more : {}", all[..PARTS / 2].concat(), say(last)),
+        None | Some(0 | 1) => format!("{}{}", all.concat(), name(last)),
+        Some(rest) => format!("{}… {rest} more : {}", all[..PARTS / 2].concat(), name(last)),
     }
 }
 
 /// Bytes of the packet at an offset known only at run time.
-fn picked(dataflow: &Dataflow, offset: Id, ahead: i64, bits: u16) -> String {
+fn packet_bytes(dataflow: &Dataflow, offset: Id, ahead: i64, bits: u16) -> String {
     let sign = if ahead < 0 { '-' } else { '+' };
     let (offset, ahead, more) = (operand(dataflow, offset), ahead.unsigned_abs(), bits / 8);
     match more {
@@ -315,7 +316,7 @@ fn arguments(dataflow: &Dataflow, id: Id) -> Vec<String> {
     let node = dataflow.graph.node(id);
     let Kind::Effect(Effect::Call { pattern, .. }) = node.kind else { return Vec::new() };
     let Some(pattern) = dataflow.patterns.get(usize::from(pattern)) else { return Vec::new() };
-    let (mut at, mut said) = (1, Vec::new());
+    let (mut at, mut texts) = (1, Vec::new());
     for argument in &pattern.arguments {
         let len = match argument {
             Argument::Context | Argument::Map(_) => continue,
@@ -331,16 +332,16 @@ fn arguments(dataflow: &Dataflow, id: Id) -> Vec<String> {
             | Argument::Stored(_) => break,
         };
         let nodes = node.args.get(at..at + len).unwrap_or_default();
-        said.push(match argument {
+        texts.push(match argument {
             Argument::Number => nodes.iter().map(|id| operand(dataflow, *id)).collect(),
             _ => memory(dataflow, nodes),
         });
         at += len;
     }
-    said
+    texts
 }
 
-fn done(dataflow: &Dataflow, id: Id, effect: Effect) -> String {
+fn effect_text(dataflow: &Dataflow, id: Id, effect: Effect) -> String {
     let node = dataflow.graph.node(id);
     let access = dataflow.access(id);
     let map = access.and_then(|access| access.map).map_or("?", |map| map_name(dataflow, map));
@@ -360,29 +361,29 @@ fn done(dataflow: &Dataflow, id: Id, effect: Effect) -> String {
                 AtomicOp::Or { .. } => format!("{place} |= {}", number(3)),
                 AtomicOp::And { .. } => format!("{place} &= {}", number(3)),
                 AtomicOp::Xor { .. } => format!("{place} ^= {}", number(3)),
-                AtomicOp::Xchg => format!("swap {place} with {}", number(3)),
-                AtomicOp::CmpXchg => format!("{place} = {} where it is {}", number(3), number(4)),
+                AtomicOp::Xchg => format!("exchange {place} with {}", number(3)),
+                AtomicOp::CmpXchg => format!("{place} = {} if equal to {}", number(3), number(4)),
             }
         }
         Effect::Call { helper, .. } => {
-            let given = arguments(dataflow, id);
-            let first = || given.first().cloned().unwrap_or_default();
+            let args = arguments(dataflow, id);
+            let first = || args.first().cloned().unwrap_or_default();
             match access.map(|access| access.touch) {
                 Some(Touch::Lookup) => format!("look up {map}[{}]", first()),
                 Some(Touch::Update) => {
-                    format!("insert {map}[{}] = {}", first(), given.get(1).cloned().unwrap_or_default())
+                    format!("insert {map}[{}] = {}", first(), args.get(1).cloned().unwrap_or_default())
                 }
                 Some(Touch::Delete) => format!("delete {map}[{}]", first()),
-                Some(Touch::Evict) => format!("make room in {map}"),
+                Some(Touch::Evict) => format!("evict from {map}"),
                 Some(Touch::RedirectMap) => format!("redirect through {map}[{}]", first()),
                 Some(Touch::Redirect) => format!("redirect to port {}", first()),
                 Some(Touch::Table) => match access.and_then(|access| access.map) {
-                    Some(_) => format!("the program at {map}[{}]", first()),
-                    None => format!("ask {}", helpers::name_of(helper).unwrap_or("helper")),
+                    Some(_) => format!("look up program {map}[{}]", first()),
+                    None => format!("call {}", helpers::name_of(helper).unwrap_or("helper")),
                 },
                 Some(Touch::Asks) => helpers::name_of(helper).unwrap_or("clock").to_owned(),
-                Some(Touch::Reserves) => format!("take room for {} bytes in {map}", first()),
-                Some(Touch::Draws) => "draw a random number".to_owned(),
+                Some(Touch::Reserves) => format!("reserve {} bytes in {map}", first()),
+                Some(Touch::Draws) => "random number".to_owned(),
                 _ => helpers::display_name(helper),
             }
         }

@@ -3,12 +3,12 @@
 
 use flowloom_ir::{Effect, Kind, Touch};
 use flowloom_isa::{MapDef, MapKind, Program, Sibling, asm};
-use flowloom_plan::{Fault, Options, Plan, Why, check, plan};
+use flowloom_plan::{Fault, Options, Plan, Reason, check, plan};
 use flowloom_report::Explanation;
 use flowloom_verifier::verify;
 
 /// Why an XDP program on these maps has no plan, and what is said.
-fn refused(text: &str, maps: Vec<MapDef>) -> (Why, String) {
+fn refused(text: &str, maps: Vec<MapDef>) -> (Reason, String) {
     let text = format!("r6 = r1\n{text}\nout: r0 = 2\nexit");
     let insns = asm::assemble(&text, &maps).unwrap_or_else(|errors| panic!("{errors}"));
     let other = asm::assemble("r0 = 1\nexit", &[]).unwrap();
@@ -17,11 +17,11 @@ fn refused(text: &str, maps: Vec<MapDef>) -> (Why, String) {
     let program = Program { name, section, insns, maps, siblings: [other].into(), ..Program::default() };
     let proof = verify(&program, &flowloom_verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
     let refusal = plan(&program, &proof, &Options::default()).map(|plan| plan.schedule.stages).unwrap_err();
-    (refusal.why.clone(), refusal.to_string())
+    (refusal.reason.clone(), refusal.to_string())
 }
 
 #[test]
-fn what_no_block_does_is_refused_by_name() {
+fn calls_without_a_hardware_block_are_refused() {
     let map = |name: &str, kind, max_entries| MapDef {
         name: name.into(),
         kind,
@@ -41,21 +41,16 @@ fn what_no_block_does_is_refused_by_name() {
         (
             query,
             vec![MapDef { key_bytes: 0, value_bytes: 0, ..map("ring", MapKind::RingBuf, 4096) }],
-            Why::Helper("ringbuf_query".into()),
-            "instruction 4: `ringbuf_query` is called, for which hardware has no block; leave",
+            Reason::Helper("ringbuf_query".into()),
+            "instruction 4: no hardware block for `ringbuf_query`; leave",
         ),
-        (
-            lookup,
-            vec![outer],
-            Why::MapOfMaps("outer".into()),
-            "map `outer` gives other maps, for which hardware has no block; make",
-        ),
-        (tail, vec![], Why::CutTwice, "the packet's end is moved twice, for which hardware has no block; move"),
+        (lookup, vec![outer], Reason::MapOfMaps("outer".into()), "no hardware block for map of maps `outer`; use"),
+        (tail, vec![], Reason::CutTwice, "the packet's end is moved twice, expected at most once; call"),
         (
             print,
             vec![],
-            Why::TraceResult("trace_printk".into()),
-            "instruction 5: the result of `trace_printk` is used, which hardware leaves out; do not use",
+            Reason::TraceResult("trace_printk".into()),
+            "instruction 5: the result of `trace_printk` is used, but hardware omits the call; do not use",
         ),
     ] {
         let (found, said) = refused(text, maps);
@@ -91,7 +86,7 @@ const TWO: &str = ".program two\n.map tcp hash key 4 value 8 entries 64\n.map ud
     *(u64 *)(r0 + 0) = r1\nr0 = 1\nexit\npass: r0 = 2\nexit\n";
 
 #[test]
-fn each_map_that_paths_choose_from_is_accessed_by_itself() {
+fn each_candidate_map_of_a_lookup_is_accessed_separately() {
     let plan = planned(TWO);
     let names: Vec<&str> = plan.maps.iter().map(|map| map.name.as_str()).collect();
     assert_eq!(names, ["tcp", "udp"]);
@@ -108,7 +103,7 @@ const RESERVED: &str = ".program reserves\n.map ring ringbuf key 0 value 0 entri
     r2 = 0\nr4 = *(u8 *)(r6 + 23)\nif r4 == 17 goto drop\ncall ringbuf_submit\ngoto out\ndrop: call ringbuf_discard\nout: r0 = 2\nexit\n";
 
 #[test]
-fn a_reserved_record_leaves_when_it_is_submitted() {
+fn a_reserved_record_is_emitted_on_submission() {
     let program =
         asm::program("reserves.bpf", &RESERVED.replace("MORE\n", "")).unwrap_or_else(|errors| panic!("{errors}"));
     let (plan, explanation) = explained(&program);
@@ -119,7 +114,7 @@ fn a_reserved_record_leaves_when_it_is_submitted() {
     assert!(graph.ids().all(|id| !is_memory(graph.node(id).kind)), "its bytes are values");
     let [ring] = explanation.maps.as_slice() else { panic!("{:?}", explanation.maps) };
     assert_eq!((ring.name.as_str(), ring.kind.as_str(), ring.hazard), ("ring", "ringbuf", "none"));
-    assert_eq!(ring.reason, "records leave by it, in the order of the packets");
+    assert_eq!(ring.reason, "carries records in packet order");
     // The host or another packet may take the room; the record leaves in the last stage.
     let commit = |touch: Touch| {
         let own = graph.ids().filter(|id| plan.dataflow.access(*id).is_some_and(|access| access.touch == touch));
@@ -131,24 +126,24 @@ fn a_reserved_record_leaves_when_it_is_submitted() {
 }
 
 #[test]
-fn records_that_the_ring_buffer_itself_would_answer_for_are_refused() {
+fn unsupported_ring_buffer_accesses_are_refused() {
     let output = "r1 = map[ring] ll\n*(u64 *)(r10 - 8) = 1\nr2 = r10\nr2 += -8\nr3 = 8\nr4 = 0\ncall ringbuf_output";
     for (more, why, words) in [
-        ("r1 = *(u32 *)(r7 + 8)", Why::OldRecord("ring".into()), "read before the program has stored it; store all"),
-        ("r1 = *(u32 *)(r7 + 4)", Why::OldRecord("ring".into()), "read before the program has stored it; store all"),
-        (output, Why::RingOutputs("ring".into()), "by `ringbuf_reserve` and by `ringbuf_output`, expected one"),
+        ("r1 = *(u32 *)(r7 + 8)", Reason::OldRecord("ring".into()), "read before it is written; write all"),
+        ("r1 = *(u32 *)(r7 + 4)", Reason::OldRecord("ring".into()), "read before it is written; write all"),
+        (output, Reason::RingOutputs("ring".into()), "by `ringbuf_reserve` and `ringbuf_output`, expected one"),
     ] {
         let program =
             asm::program("reserves.bpf", &RESERVED.replace("MORE", more)).unwrap_or_else(|errors| panic!("{errors}"));
         let proof = verify(&program, &flowloom_verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
         let refusal = plan(&program, &proof, &Options::default()).map(|plan| plan.schedule.stages).unwrap_err();
-        assert_eq!(refusal.why, why, "{more}");
+        assert_eq!(refusal.reason, why, "{more}");
         assert!(refusal.to_string().contains(words), "{refusal}");
     }
 }
 
 #[test]
-fn more_maps_than_a_call_may_choose_from_are_refused_by_number() {
+fn too_many_candidate_maps_are_refused() {
     let count = 17;
     let maps: String = (0..count).map(|n| format!(".map m{n} array key 4 value 8 entries 2\n")).collect();
     let choices: String = (1..count).map(|n| format!("if r4 == {n} goto c{n}\n")).collect();
@@ -165,13 +160,13 @@ fn more_maps_than_a_call_may_choose_from_are_refused_by_number() {
 }
 
 #[test]
-fn printing_is_left_out_with_a_note() {
+fn printing_is_omitted_with_a_note() {
     let text = ".program prints\n.license \"GPL\"\n*(u64 *)(r10 - 8) = 0x41\nr6 = r1\nr1 = r10\nr1 += -8\nr2 = 2\nr3 = r6\n\
         call trace_printk\nr0 = 2\nexit\n";
     let program = asm::program("prints.bpf", text).unwrap_or_else(|errors| panic!("{errors}"));
     let (plan, explanation) = explained(&program);
-    assert_eq!(plan.left_out.len(), 1);
-    assert!(explanation.notes[0].starts_with("1 call of trace_printk is left out in hardware: "), "{explanation:?}");
+    assert_eq!(plan.omitted.len(), 1);
+    assert!(explanation.notes[0].starts_with("1 call of trace_printk is omitted in hardware: "), "{explanation:?}");
     assert!(explanation.text(false).contains("note: 1 call of trace_printk"), "{}", explanation.text(false));
     assert!(explanation.html().contains("1 call of trace_printk"));
     assert!(plan.dataflow.traces().next().is_none());
@@ -179,7 +174,7 @@ fn printing_is_left_out_with_a_note() {
 
 /// Routes are looked up in a block of their own, whose answer is needed for the verdict.
 #[test]
-fn routes_are_looked_up_in_a_table_that_the_host_fills() {
+fn routes_come_from_a_table_that_the_host_fills() {
     let zeros: String = (1..=8).map(|slot| format!("*(u64 *)(r10 - {}) = 0\n", 8 * slot)).collect();
     let text = format!(
         ".program routes\n.license \"GPL\"\n{zeros}*(u8 *)(r10 - 64) = 2\nr2 = r10\nr2 += -64\nr3 = 64\nr4 = 0\ncall fib_lookup\n\
@@ -188,7 +183,7 @@ fn routes_are_looked_up_in_a_table_that_the_host_fills() {
     let program = asm::program("routes.bpf", &text).unwrap_or_else(|errors| panic!("{errors}"));
     let (mut plan, explanation) = explained(&program);
     assert!(plan.schedule.stages >= plan.options.target.route_stages, "{}", plan.schedule.stages);
-    let note = "fib_lookup: the host fills its table of routes and neighbours; ";
+    let note = "fib_lookup: the host fills the table of routes and neighbours; ";
     assert!(explanation.notes[0].starts_with(note), "{:?}", explanation.notes);
     // The checker finds a block that answers too soon.
     let graph = &plan.dataflow.graph;
@@ -228,7 +223,7 @@ fn calls_by(name: &str, text: &str, siblings: &[(&str, &str)]) -> Program {
 
 /// Two tail calls that clang merges into one, as it does lookups.
 #[test]
-fn each_table_of_programs_that_paths_choose_from_is_looked_up_by_itself() {
+fn each_candidate_program_array_is_looked_up_separately() {
     let text = "r7 = *(u32 *)(r1 + 0)\nr8 = *(u32 *)(r1 + 4)\nr3 = r7\nr3 += 14\nif r3 > r8 goto out\nr4 = *(u8 *)(r7 + 12)\nr3 = 0\n\
         r2 = map[0] ll\nif r4 == 8 goto call\nr2 = map[1] ll\ncall: call tail_call\nout: r0 = 2\nexit";
     let (plan, explanation) = explained(&calls_by("by_family", text, &[("drops", "r0 = 1\nexit")]));
@@ -241,10 +236,9 @@ fn each_table_of_programs_that_paths_choose_from_is_looked_up_by_itself() {
 }
 
 #[test]
-fn tail_calls_are_planned_or_refused_by_name() {
+fn tail_calls_are_planned_or_refused() {
     let (_, explanation) = explained(&calls_on("goes_on", &[("drops", "r0 = 1\nexit")]));
-    let note =
-        "tail_call: the host fills the table of programs: 0 none, so that the caller goes on, 1 `drops`; instruction 3";
+    let note = "tail_call: the host fills the table of programs: 0 means none, and the caller continues, 1 `drops`; instruction 3";
     assert_eq!(explanation.notes, [note]);
     // Two programs that may call each other in any order, 33 times: all sequences of a length meet.
     let start = "r6 = r1\nr7 = *(u32 *)(r1 + 0)\nr8 = *(u32 *)(r1 + 4)\nr3 = r7\nr3 += 34\nif r3 > r8 goto out\nr3 = *(u8 *)(r7 + 20)\n\

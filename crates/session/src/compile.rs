@@ -69,8 +69,8 @@ fn object(name: &str, bytes: &[u8], kind: Option<ProgramKind>) -> Result<Compile
 /// Compiles a source to an object with clang.
 fn clang(path: &Path, params: &[(String, String)]) -> Result<Vec<u8>, SessionError> {
     let defines: Vec<String> = params.iter().map(|(name, value)| format!("-D{name}={}", macro_value(value))).collect();
-    let named = std::env::var("CLANG").ok();
-    let candidates: Vec<&str> = named.as_deref().map_or(COMPILERS.to_vec(), |one| vec![one]);
+    let from_env = std::env::var("CLANG").ok();
+    let candidates: Vec<&str> = from_env.as_deref().map_or(COMPILERS.to_vec(), |one| vec![one]);
     for command in candidates {
         let mut clang = Command::new(command);
         clang.args(["-O2", "-g", "-Wall", "-target", "bpf", "-mcpu=v3"]);
@@ -80,23 +80,29 @@ fn clang(path: &Path, params: &[(String, String)]) -> Result<Vec<u8>, SessionErr
             Ok(out) => out,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             Err(error) => {
-                return Err(SessionError::Environment(format!("`{command}` does not start: {}", with_causes(&error))));
+                return Err(SessionError::Environment(format!(
+                    "`{command}` cannot be started: {}",
+                    with_causes(&error)
+                )));
             }
         };
         if out.status.success() {
             return Ok(out.stdout);
         }
-        let said = String::from_utf8_lossy(&out.stderr);
-        let said = said.trim_end();
-        if said.lines().any(lacks_header) {
-            let what = "it needs the headers of libbpf and of Linux: `apt-get install libbpf-dev`";
-            return Err(SessionError::Environment(format!("`{}` cannot be compiled: {what}\n{said}", path.display())));
+        let output = String::from_utf8_lossy(&out.stderr);
+        let output = output.trim_end();
+        if output.lines().any(misses_system_header) {
+            let what = "missing headers of libbpf or Linux: `apt-get install libbpf-dev`";
+            return Err(SessionError::Environment(format!(
+                "`{}` cannot be compiled: {what}\n{output}",
+                path.display()
+            )));
         }
-        return Err(SessionError::Input(format!("`{}` cannot be compiled by {command}:\n{said}", path.display())));
+        return Err(SessionError::Input(format!("`{}` cannot be compiled by {command}:\n{output}", path.display())));
     }
-    let tried = named.unwrap_or_else(|| COMPILERS.join(", "));
+    let candidates_text = from_env.unwrap_or_else(|| COMPILERS.join(", "));
     Err(SessionError::Environment(format!(
-        "`{}` is C, and there is no compiler for it (tried {tried}): `apt-get install clang`",
+        "`{}` needs a C compiler (tried {candidates_text}): `apt-get install clang`",
         path.display()
     )))
 }
@@ -105,7 +111,7 @@ fn clang(path: &Path, params: &[(String, String)]) -> Result<Vec<u8>, SessionErr
 const INSTALLED: [&str; 3] = ["bpf/", "linux/", "asm/"];
 
 /// True if this line of clang reports a missing installed header. Other headers are the user's own.
-fn lacks_header(line: &str) -> bool {
+fn misses_system_header(line: &str) -> bool {
     let name = line.split_once("fatal error: '").and_then(|(_, rest)| rest.split_once("' file not found"));
     name.is_some_and(|(name, _)| INSTALLED.iter().any(|folder| name.starts_with(folder)))
 }
@@ -126,14 +132,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_installed_headers_can_be_installed() {
+    fn only_system_headers_are_suggested_for_installation() {
         let line = |name: &str| format!("a.bpf.c:2:10: fatal error: '{name}' file not found");
         for name in ["bpf/bpf_helpers.h", "linux/bpf.h", "asm/types.h"] {
-            assert!(lacks_header(&line(name)), "{name}");
+            assert!(misses_system_header(&line(name)), "{name}");
         }
         for name in ["mine.h", "../linux/mine.h", "my/bpf/helpers.h"] {
-            assert!(!lacks_header(&line(name)), "{name}");
+            assert!(!misses_system_header(&line(name)), "{name}");
         }
-        assert!(!lacks_header("#include <linux/bpf.h> // file not found"));
+        assert!(!misses_system_header("#include <linux/bpf.h> // file not found"));
     }
 }

@@ -19,7 +19,7 @@ mod times;
 pub use compile::{Compiled, compiled, is_program};
 pub use error::{SessionError, with_causes};
 pub use load::{
-    Beside, ELF_MAGIC, FunctionFile, Loaded, SECTION_KEY, Unproved, kernel_types, object, only_program, pick_program,
-    source,
+    AnalysisError, ELF_MAGIC, FunctionFile, Loaded, SECTION_KEY, SiblingFiles, kernel_types, object, only_program,
+    pick_program, source,
 };
 pub use times::parse_time;

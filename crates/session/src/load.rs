@@ -89,12 +89,12 @@ impl Loaded {
         let path = file.path.display();
         if let Some(program) = &file.program {
             return Err(SessionError::Input(format!(
-                "--program {program} picks a program of an object, `{path}` is a source"
+                "--program {program} selects a program of an object, `{path}` is a source"
             )));
         }
         if file.kind.is_some() {
             return Err(SessionError::Input(format!(
-                "--type says what the programs of an object are, `{path}` is a source"
+                "--type sets the program type of an object, `{path}` is a source"
             )));
         }
         let (function, warnings) = source(&file.path, bytes, &file.params)?;
@@ -150,7 +150,7 @@ impl Loaded {
     ///
     /// # Errors
     /// There is no program, or the verifier refuses it.
-    pub fn proof(&self) -> Result<&Proof, Unproved> {
+    pub fn proof(&self) -> Result<&Proof, AnalysisError> {
         let program = self.program()?;
         if let Some(proof) = self.proof.get() {
             return Ok(proof);
@@ -163,11 +163,11 @@ impl Loaded {
     ///
     /// # Errors
     /// There is no proof, or the program has no dataflow.
-    pub fn dataflow(&self) -> Result<Arc<Dataflow>, Unproved> {
+    pub fn dataflow(&self) -> Result<Arc<Dataflow>, AnalysisError> {
         if let Some(dataflow) = self.dataflow.get() {
             return Ok(Arc::clone(dataflow));
         }
-        let dataflow = flowloom_ir::build(&*self.program()?, self.proof()?).map_err(Unproved::NoDataflow)?;
+        let dataflow = flowloom_ir::build(&*self.program()?, self.proof()?).map_err(AnalysisError::NoDataflow)?;
         Ok(Arc::clone(self.dataflow.get_or_init(|| Arc::new(dataflow))))
     }
 
@@ -213,7 +213,7 @@ impl Loaded {
     pub fn program_with_counters_if_possible(&self) -> Result<(Arc<Program>, Option<String>), SessionError> {
         match self.program_with_counters() {
             Err(SessionError::Input(reason)) => {
-                let note = format!("hits of rows and flows are not counted: with counters, {reason}");
+                let note = format!("row and flow hits are not counted: with counters, {reason}");
                 Ok((self.program()?, Some(note)))
             }
             result => Ok((result?, None)),
@@ -273,7 +273,7 @@ impl FunctionFile {
 
 /// Why there is no proof or no dataflow.
 #[derive(Debug, thiserror::Error)]
-pub enum Unproved {
+pub enum AnalysisError {
     /// There is no program.
     #[error(transparent)]
     Session(#[from] SessionError),
@@ -294,11 +294,11 @@ pub fn source(
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         SessionError::Input(format!(
-            "`{}` is neither an eBPF object nor a source in UTF-8: the byte at offset {at} is no text",
+            "`{}` is neither an eBPF object nor a source in UTF-8: invalid UTF-8 at byte {at}",
             path.display()
         ))
     })?;
-    compile_with(&path.display().to_string(), &text, params, &Beside(path))
+    compile_with(&path.display().to_string(), &text, params, &SiblingFiles(path))
         .map(|(function, warnings)| (Arc::new(function), warnings))
         .map_err(|diagnostics| SessionError::Source(Box::new(diagnostics)))
 }
@@ -307,20 +307,20 @@ pub fn source(
 const MOST_FILE_BYTES: u64 = 64 << 20;
 
 /// The files in the directory of a source.
-pub struct Beside<'p>(pub &'p Path);
+pub struct SiblingFiles<'p>(pub &'p Path);
 
-impl Files for Beside<'_> {
+impl Files for SiblingFiles<'_> {
     fn read(&self, name: &str) -> Result<String, String> {
         let path = self.0.parent().unwrap_or(Path::new("")).join(name);
-        let about = std::fs::metadata(&path).map_err(|e| e.to_string())?;
-        if !about.is_file() {
-            return Err("it is no regular file".to_owned());
+        let metadata = std::fs::metadata(&path).map_err(|e| e.to_string())?;
+        if !metadata.is_file() {
+            return Err("not a regular file".to_owned());
         }
-        if about.len() > MOST_FILE_BYTES {
-            return Err(format!("it has {} bytes, at most {MOST_FILE_BYTES} are read", about.len()));
+        if metadata.len() > MOST_FILE_BYTES {
+            return Err(format!("{} bytes, expected at most {MOST_FILE_BYTES}", metadata.len()));
         }
         let bytes = std::fs::read(&path).map_err(|e| e.to_string())?;
-        String::from_utf8(bytes).map_err(|e| format!("the byte at offset {} is no text", e.utf8_error().valid_up_to()))
+        String::from_utf8(bytes).map_err(|e| format!("invalid UTF-8 at byte {}", e.utf8_error().valid_up_to()))
     }
 }
 
@@ -338,8 +338,7 @@ const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
 
 /// The types of the running kernel, for CO-RE relocations.
 pub fn kernel_types() -> Result<Arc<KernelTypeIndex>, String> {
-    let bytes = std::fs::read(KERNEL_TYPES)
-        .map_err(|e| format!("the types of a kernel are not at hand: `{KERNEL_TYPES}`: {e}"))?;
+    let bytes = std::fs::read(KERNEL_TYPES).map_err(|e| format!("cannot read kernel BTF: `{KERNEL_TYPES}`: {e}"))?;
     KernelTypeIndex::parse(&bytes).map(Arc::new).map_err(|e| format!("`{KERNEL_TYPES}`: {e}"))
 }
 
@@ -363,7 +362,7 @@ pub fn only_program<'o>(object: &'o flowloom_object::Object, wanted: &str) -> Re
         several => {
             let names: Vec<_> = several.iter().map(|p| format!("`{}/{}`", p.section, p.name)).collect();
             let (path, names) = (&object.name, names.join(", "));
-            Err(SessionError::Input(format!("`{path}` has several programs `{wanted}`: {names}; name one of these")))
+            Err(SessionError::Input(format!("`{path}` has several programs `{wanted}`: {names}; choose one of these")))
         }
     }
 }
@@ -383,7 +382,7 @@ pub fn pick_program<'o>(
             let (kind, section, xdp) = (program.kind, &program.section, list(object.xdp()));
             return Err(SessionError::Input(format!(
                 "program `{}` of `{path}` is of kind {kind} (section `{section}`), expected XDP; XDP programs: {xdp}; if it is XDP \
-                 in spite of its section, say --type xdp",
+                 the section, pass --type xdp",
                 program.name
             )));
         }
@@ -395,11 +394,11 @@ pub fn pick_program<'o>(
         ([], [refused, ..]) => Err(SessionError::Input(format!("`{path}`: {refused}"))),
         ([], []) => {
             let others: Vec<_> = object.programs.iter().map(|p| format!("`{}` ({})", p.name, p.kind)).collect();
-            Err(SessionError::Input(format!("`{path}` holds no XDP program; it has {}", others.join(", "))))
+            Err(SessionError::Input(format!("`{path}` has no XDP program; it has {}", others.join(", "))))
         }
         (several, _) => {
             let names = list(several.iter().copied());
-            Err(SessionError::Input(format!("`{path}` has several programs: {names}; pick one with --program")))
+            Err(SessionError::Input(format!("`{path}` has several programs: {names}; choose one with --program")))
         }
     }
 }

@@ -17,8 +17,8 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
         _ => return Err(wrong()),
     };
     match number.checked_mul(unit_ns) {
-        Some(0) => Err("expected more than no time at all".to_owned()),
+        Some(0) => Err("expected a time greater than 0".to_owned()),
         Some(ns) => Ok(Duration::from_nanos(ns)),
-        None => Err(format!("`{text}` is more than this clock counts")),
+        None => Err(format!("`{text}` exceeds 2^64 ns")),
     }
 }

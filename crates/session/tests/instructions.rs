@@ -18,7 +18,7 @@ fn is_loop_free(program: &Program) -> bool {
 }
 
 #[test]
-fn dataflow_gives_the_results_of_the_suite() {
+fn the_dataflow_matches_the_instruction_suite() {
     let run = EngineName::by_name("dataflow").and_then(|engine| engine.kind().plugin).unwrap();
     let (mut equal, mut wrong) = (0, Vec::new());
     let mut refused: BTreeMap<String, usize> = BTreeMap::new();

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_never_runs_backwards_and_sweeps_come_by_the_period() {
+    fn time_is_monotonic_and_sweeps_are_periodic() {
         let mut clock = Clock::new(Some(10));
         let seen: Vec<_> = [5, 3, 14, 15, 24, 20, 108, 110].into_iter().map(|t| clock.advance(t)).collect();
         assert_eq!(

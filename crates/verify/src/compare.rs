@@ -192,9 +192,9 @@ pub(crate) struct Finding {
 }
 
 /// Fault message for evictions that were not needed.
-fn needless(evictions: &[Eviction]) -> String {
+fn needless_eviction_message(evictions: &[Eviction]) -> String {
     let entries = evictions.iter().map(|eviction| format!("key {:02x?} of map `{}`", eviction.key, eviction.map));
-    format!("forgot what it needed no room for: {}", entries.collect::<Vec<_>>().join(", "))
+    format!("evicted entries although there was room: {}", entries.collect::<Vec<_>>().join(", "))
 }
 
 /// Two engines that run in lockstep.
@@ -242,22 +242,24 @@ impl Pair<'_> {
             }
             let choices = Choices::seeded(now_ns, self.options.seed, position as u64);
             // An engine that chooses eviction victims runs first; the other one follows.
-            let mut ran_first = None;
+            let mut target_result = None;
             if self.target.chooses_victims() {
-                ran_first = Some(self.target.process(&packet, &choices));
+                target_result = Some(self.target.process(&packet, &choices));
                 self.reference.evict_next(&self.target.evicted());
             }
             let expected = self.reference.process(&packet, &choices)?;
-            let illegal = self.reference.not_evicted();
+            let needless_evictions = self.reference.not_evicted();
             if record {
                 run.record.entries.push((position as u64, choices, expected.verdict));
             }
             run.compared += 1;
             run.verdicts[expected.verdict.number() as usize] += 1;
             last = (Some(position), now_ns);
-            let found = ran_first.unwrap_or_else(|| self.target.process(&packet, &choices));
+            let found = target_result.unwrap_or_else(|| self.target.process(&packet, &choices));
             let (kind, found, fault) = match found {
-                Ok(found) if !illegal.is_empty() => (Some(Kind::Fault), Some(found), Some(needless(&illegal))),
+                Ok(found) if !needless_evictions.is_empty() => {
+                    (Some(Kind::Fault), Some(found), Some(needless_eviction_message(&needless_evictions)))
+                }
                 Ok(found) => (self.options.undefined.outcome_kind(&expected, &found), Some(found), None),
                 Err(fault @ EngineError::Fault { .. }) => (Some(Kind::Fault), None, Some(fault.to_string())),
                 Err(other) => return Err(other),
@@ -324,11 +326,11 @@ impl Pair<'_> {
     /// Runs the packets from the start, once for each bit of `differ - equal`.
     fn bisect(&mut self, packets: &[Arrival], mut equal: usize, mut differ: usize) -> Result<usize, EngineError> {
         while differ - equal > 1 {
-            let middle = equal + (differ - equal) / 2;
-            if self.run(&packets[..middle], Snapshots::AtEnd)?.finding.is_some() {
-                differ = middle;
+            let midpoint = equal + (differ - equal) / 2;
+            if self.run(&packets[..midpoint], Snapshots::AtEnd)?.finding.is_some() {
+                differ = midpoint;
             } else {
-                equal = middle;
+                equal = midpoint;
             }
         }
         Ok(differ)

@@ -18,7 +18,7 @@ pub struct Point {
     /// The element's name.
     pub element: String,
     /// Kind of the point.
-    pub what: What,
+    pub what: PointKind,
     /// Name of the state, where the point depends on one.
     pub state: Option<String>,
     /// Line in the source, from 1.
@@ -31,7 +31,7 @@ pub struct Point {
 
 /// Kinds of coverage points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum PointKind {
     /// The row with this index, in one state.
     Row(usize),
     /// The idle timeout of a state.
@@ -48,16 +48,16 @@ pub enum What {
     Rejection,
 }
 
-impl fmt::Display for What {
+impl fmt::Display for PointKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            What::Row(i) => f.pad(&format!("row {}", i + 1)),
-            What::IdleTimeout => f.pad("idle timeout"),
-            What::HardTimeout => f.pad("hard timeout"),
-            What::NoMatch => f.pad("no match"),
-            What::NoKey => f.pad("no key"),
-            What::Eviction => f.pad("eviction"),
-            What::Rejection => f.pad("rejection"),
+            PointKind::Row(i) => f.pad(&format!("row {}", i + 1)),
+            PointKind::IdleTimeout => f.pad("idle timeout"),
+            PointKind::HardTimeout => f.pad("hard timeout"),
+            PointKind::NoMatch => f.pad("no match"),
+            PointKind::NoKey => f.pad("no key"),
+            PointKind::Eviction => f.pad("eviction"),
+            PointKind::Rejection => f.pad("rejection"),
         }
     }
 }
@@ -123,28 +123,28 @@ impl<'f> Reached<'f> {
                 // A row that is shadowed in every state is a mistake: it stays, with 0 hits.
                 let is_dead = hits.keys().all(shadowed);
                 for (&state, &hits) in hits.iter().filter(|&(state, _)| is_dead || !shadowed(state)) {
-                    push(What::Row(i), state_name(state), row.span.start, hits);
+                    push(PointKind::Row(i), state_name(state), row.span.start, hits);
                 }
             }
             for state in states_with(element, |idle_ns, _| idle_ns.is_some()) {
                 let hits = reached.idle_expired.get(&state).copied().unwrap_or(0);
-                push(What::IdleTimeout, state_name(state), element.span.start, hits);
+                push(PointKind::IdleTimeout, state_name(state), element.span.start, hits);
             }
             for state in states_with(element, |_, hard_ns| hard_ns.is_some()) {
                 let hits = reached.hard_expired.get(&state).copied().unwrap_or(0);
-                push(What::HardTimeout, state_name(state), element.span.start, hits);
+                push(PointKind::HardTimeout, state_name(state), element.span.start, hits);
             }
             if can_miss(&entries, index, element) {
-                push(What::NoMatch, None, element.otherwise.span.start, reached.no_match);
+                push(PointKind::NoMatch, None, element.otherwise.span.start, reached.no_match);
             }
             if entries.can_lack_key(index, element) {
-                push(What::NoKey, None, element.otherwise.span.start, reached.no_key);
+                push(PointKind::NoKey, None, element.otherwise.span.start, reached.no_key);
             }
             if element.stateful.as_ref().is_some_and(|s| s.policy != Policy::Reject) {
-                push(What::Eviction, None, element.span.start, reached.evicted);
+                push(PointKind::Eviction, None, element.span.start, reached.evicted);
             }
             if reached.rejected > 0 {
-                push(What::Rejection, None, element.span.start, reached.rejected);
+                push(PointKind::Rejection, None, element.span.start, reached.rejected);
             }
         }
         points
@@ -195,28 +195,28 @@ fn states_with(element: &Element, timer: fn(Option<u64>, Option<u64>) -> bool) -
 fn is_shadowed(entries: &Entries, index: usize, element: &Element, row: usize, state: u16) -> bool {
     let (before, row) = (&element.rows[..row], &element.rows[row]);
     // A field is present if one of its headers is.
-    let there: Vec<Vec<Header>> = row.fields().into_iter().map(|field| field.headers()).collect();
-    let is_there = |field: FieldId| {
+    let present_fields: Vec<Vec<Header>> = row.fields().into_iter().map(|field| field.headers()).collect();
+    let is_present = |field: FieldId| {
         let headers = field.headers();
         headers.is_empty()
-            || there.iter().any(|any_of| !any_of.is_empty() && any_of.iter().all(|h| headers.contains(h)))
+            || present_fields.iter().any(|any_of| !any_of.is_empty() && any_of.iter().all(|h| headers.contains(h)))
     };
-    let mut here = before.iter().filter(|before| before.states.is_empty() || before.states.contains(&state));
-    here.any(|before| {
+    let mut row_fields = before.iter().filter(|before| before.states.is_empty() || before.states.contains(&state));
+    row_fields.any(|before| {
         before.conditions.iter().all(|condition| row.conditions.contains(condition))
-            && before.fields().into_iter().all(|field| is_there(field) || entries.always_has(index, element, field))
+            && before.fields().into_iter().all(|field| is_present(field) || entries.always_has(index, element, field))
     })
 }
 
 /// True if a packet with a key can match no row: not where in every state some row always matches, or two rows differ
 /// in one comparison only, which is negated in one of them.
 fn can_miss(entries: &Entries, index: usize, element: &Element) -> bool {
-    let reads_only_what_is_there =
+    let reads_only_present_fields =
         |row: &&Row| row.fields().into_iter().all(|field| entries.always_has(index, element, field));
     let states = element.stateful.as_ref().map_or(1, |s| s.states.len() as u16);
     (0..states).any(|state| {
-        let here = element.rows.iter().filter(|row| row.states.is_empty() || row.states.contains(&state));
-        let rows: Vec<&Row> = here.filter(reads_only_what_is_there).collect();
+        let row_fields = element.rows.iter().filter(|row| row.states.is_empty() || row.states.contains(&state));
+        let rows: Vec<&Row> = row_fields.filter(reads_only_present_fields).collect();
         let single: Vec<&Condition> =
             rows.iter().filter_map(|row| if let [one] = &row.conditions[..] { Some(one) } else { None }).collect();
         let always = rows.iter().any(|row| row.conditions.is_empty());
@@ -253,12 +253,12 @@ mod tests {
             format!("function f; stateful e {{ key ip.src; states a, b; reg n: u32; {rows} otherwise {{ drop; }} }}");
         let (function, _) = compile("test.efsm", &text, &[]).unwrap();
         let points = Reached::new(&function).points().into_iter();
-        let row = |point: Point| if let What::Row(i) = point.what { Some((i + 1, point.state?)) } else { None };
+        let row = |point: Point| if let PointKind::Row(i) = point.what { Some((i + 1, point.state?)) } else { None };
         points.filter_map(row).collect()
     }
 
     #[test]
-    fn a_row_behind_one_that_takes_all_its_packets_cannot_be_reached() {
+    fn a_row_after_one_that_matches_all_its_packets_is_unreachable() {
         let at = |i, state: &str| (i, state.to_owned());
         let last = "on any when tcp.is_syn && ip.ttl > 1 { n += 2; pass; }";
         let after = |first: &str| rows(&format!("{first} {last}"));

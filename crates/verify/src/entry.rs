@@ -69,13 +69,13 @@ fn has(valid: u32, field: FieldId) -> bool {
 fn parses(graph: &Graph, needed: u32) -> BTreeSet<u32> {
     let mut found = BTreeSet::from([0]);
     let mut seen = BTreeSet::new();
-    let mut todo = vec![(ETHERNET, 0)];
-    while let Some((index, before)) = todo.pop() {
+    let mut worklist = vec![(ETHERNET, 0)];
+    while let Some((index, before)) = worklist.pop() {
         if seen.insert((index, before)) {
             let node = &graph.nodes()[index];
             for after in node.valid_after(before).map(|valid| valid & needed) {
                 found.insert(after);
-                todo.extend(node.next.successors().map(|to| (to, after)));
+                worklist.extend(node.next.successors().map(|to| (to, after)));
             }
         }
     }
@@ -98,7 +98,7 @@ mod tests {
     const COUNT: &str = "states s; reg n: u32; on s { n += 1; pass; }";
 
     #[test]
-    fn behind_an_element_with_the_key_every_packet_has_it() {
+    fn a_key_is_present_after_an_element_with_the_same_key() {
         let first = "stateful a { key biflow(ip.src, ip.dst, tcp.sport, tcp.dport); states s; on s { goto b; } }";
         let text = |key: &str| format!("function f; {first} stateful b {{ key {key}; {COUNT} }}");
         assert_eq!(can_lack_keys(&text("tcp.sport")), [true, false]);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_sends_on_what_it_reads() {
+    fn a_row_forwards_packets_with_the_fields_it_reads() {
         let text = |rows: &str| format!("function f; stateless a {{ {rows} }} stateful b {{ key ip.src; {COUNT} }}");
         assert_eq!(can_lack_keys(&text("when udp.dport == 53 { goto b; }")), [false, false]);
         assert_eq!(can_lack_keys(&text("when pkt.len > 60 { goto b; }")), [false, true]);

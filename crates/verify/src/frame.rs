@@ -42,7 +42,7 @@ pub(crate) enum Transport {
 }
 
 /// A field and its requested value.
-pub(crate) type Wish = (FieldId, u128);
+pub(crate) type FieldValue = (FieldId, u128);
 
 impl Shape {
     /// Every shape.
@@ -109,7 +109,7 @@ impl Shape {
     }
 
     /// True if a frame of this shape can have this value in this field.
-    pub(crate) fn allows(self, (field, value): Wish) -> bool {
+    pub(crate) fn allows(self, (field, value): FieldValue) -> bool {
         if !self.has(&[field]) {
             return false;
         }
@@ -153,26 +153,26 @@ impl Shape {
 }
 
 /// Builds a frame of `shape` with as many of the requested values as it can have.
-pub(crate) fn build(rng: &mut Rng, shape: Shape, wishes: &[Wish]) -> Vec<u8> {
-    let wish = |name: &str| wishes.iter().find(|(field, _)| field.name() == name).map(|&(_, value)| value);
+pub(crate) fn build(rng: &mut Rng, shape: Shape, field_values: &[FieldValue]) -> Vec<u8> {
+    let field_value = |name: &str| field_values.iter().find(|(field, _)| field.name() == name).map(|&(_, value)| value);
     let mut frame: Vec<u8> = (0..12).map(|i| if i % 6 == 0 { 2 } else { rng.below(4) as u8 }).collect();
     for tag in 0..shape.tags {
         let name = if tag == 0 { "eth.type" } else { "vlan.type" };
-        let ethertype = wish(name).map_or_else(|| if rng.percent(80) { 0x8100 } else { 0x88a8 }, |v| v as u16);
+        let ethertype = field_value(name).map_or_else(|| if rng.percent(80) { 0x8100 } else { 0x88a8 }, |v| v as u16);
         frame.extend(ethertype.to_be_bytes());
         frame.extend((rng.next_u64() as u16).to_be_bytes());
     }
     let ethertype = match (shape.network, shape.tags) {
-        (Network::None, 0) => wish("eth.type"),
-        (Network::None, 1) => wish("vlan.type"),
-        (Network::None, _) => wish("vlan2.type"),
+        (Network::None, 0) => field_value("eth.type"),
+        (Network::None, 1) => field_value("vlan.type"),
+        (Network::None, _) => field_value("vlan2.type"),
         _ => None,
     };
     frame.extend(ethertype.map_or(shape.ethertype(), |v| v as u16).to_be_bytes());
-    let payload_len = payload_len(rng, frame.len(), shape, &wish);
+    let payload_len = payload_len(rng, frame.len(), shape, &field_value);
     let mut body = transport(rng, shape, payload_len);
     body.extend((0..payload_len).map(|_| rng.next_u64() as u8));
-    let free = ["ip.proto", "ipv4.proto", "ipv6.next"].into_iter().find_map(wish).map_or(253, |v| v as u8);
+    let free = ["ip.proto", "ipv4.proto", "ipv6.next"].into_iter().find_map(field_value).map_or(253, |v| v as u8);
     let proto = shape.proto().unwrap_or(free);
     match shape.network {
         Network::None => {}
@@ -190,7 +190,7 @@ pub(crate) fn build(rng: &mut Rng, shape: Shape, wishes: &[Wish]) -> Vec<u8> {
         Network::V6 => {
             let mut chain = Vec::new();
             let mut next = proto;
-            if rng.percent(10) && wish("ipv6.next").is_none() {
+            if rng.percent(10) && field_value("ipv6.next").is_none() {
                 // Destination options, a routing header without segments, or hop-by-hop padding.
                 let units = rng.below(2) as u8;
                 chain = vec![next, units, 1, 4];
@@ -207,21 +207,21 @@ pub(crate) fn build(rng: &mut Rng, shape: Shape, wishes: &[Wish]) -> Vec<u8> {
         }
     }
     frame.extend(body);
-    fill(&mut frame, wishes);
-    let wants_checksum = wishes.iter().any(|(field, _)| field.name().ends_with(".checksum"));
+    fill(&mut frame, field_values);
+    let wants_checksum = field_values.iter().any(|(field, _)| field.name().ends_with(".checksum"));
     if !wants_checksum {
         fix_checksums(&mut frame, rng.percent(90));
         if shape.transport == Transport::Udp && rng.percent(15) {
             clear_udp_checksum(&mut frame);
         }
     }
-    if frame.len() < 60 && rng.percent(20) && wish("pkt.len").is_none() {
+    if frame.len() < 60 && rng.percent(20) && field_value("pkt.len").is_none() {
         frame.resize(60, 0);
     }
     frame
 }
 
-fn payload_len(rng: &mut Rng, before: usize, shape: Shape, wish: &dyn Fn(&str) -> Option<u128>) -> usize {
+fn payload_len(rng: &mut Rng, before: usize, shape: Shape, field_value: &dyn Fn(&str) -> Option<u128>) -> usize {
     let headers = match shape.network {
         Network::None => 0,
         Network::V4 => 20,
@@ -232,7 +232,13 @@ fn payload_len(rng: &mut Rng, before: usize, shape: Shape, wish: &dyn Fn(&str) -
         Transport::TcpScaled => 24,
         Transport::Udp | Transport::Icmp => 8,
     };
-    let wanted = match (wish("pkt.len"), wish("ipv4.len"), wish("ipv6.len"), wish("tcp.payload_len"), wish("udp.len")) {
+    let wanted = match (
+        field_value("pkt.len"),
+        field_value("ipv4.len"),
+        field_value("ipv6.len"),
+        field_value("tcp.payload_len"),
+        field_value("udp.len"),
+    ) {
         (Some(v), ..) => v.saturating_sub((before + headers) as u128),
         (_, Some(v), ..) => v.saturating_sub(headers as u128),
         (_, _, Some(v), ..) => v.saturating_sub((headers as u128).saturating_sub(40)),
@@ -283,10 +289,10 @@ fn transport(rng: &mut Rng, shape: Shape, payload_len: usize) -> Vec<u8> {
 }
 
 /// Writes the values into their fields. Fields that determine the layout are already set from the shape.
-pub(crate) fn fill(frame: &mut [u8], wishes: &[Wish]) {
+pub(crate) fn fill(frame: &mut [u8], field_values: &[FieldValue]) {
     let layers = Layers::parse(Graph::standard(), frame);
     let keep = ["eth.type", "vlan.type", "vlan2.type", "ip.proto", "ipv4.proto", "ipv6.next", "ipv4.ihl", "tcp.doff"];
-    for &(field, value) in wishes {
+    for &(field, value) in field_values {
         let Some(concrete) = layers.resolve(field) else { continue };
         if keep.contains(&&*concrete.name()) || concrete.name().ends_with(".len") {
             continue;
@@ -359,7 +365,7 @@ fn sixteen(frame: &[u8], at: usize) -> [u8; 16] {
 }
 
 /// An unusual packet: fragments, chains of extension headers, rare protocols, truncated and corrupted frames.
-pub(crate) fn odd(rng: &mut Rng, usual: Vec<u8>) -> Vec<u8> {
+pub(crate) fn unusual(rng: &mut Rng, usual: Vec<u8>) -> Vec<u8> {
     let mut frame = usual;
     let layers = Layers::parse(Graph::standard(), &frame);
     match rng.below(8) {

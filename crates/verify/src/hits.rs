@@ -42,7 +42,7 @@ pub enum Hit {
     /// `full` was evaluated; the flag is true if negated.
     Full(bool),
     /// A variable of this place, width in bits and signedness was read.
-    Variable(Place, u8, bool),
+    Variable(StorageClass, u8, bool),
     /// `now` was read.
     Now,
     /// `state` was read.
@@ -114,7 +114,7 @@ pub enum Operator {
 
 /// Storage class of a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Place {
+pub enum StorageClass {
     /// Flow register.
     Register,
     /// Global register.
@@ -192,7 +192,7 @@ impl Hit {
         Hit::Compare { relation: relation_text(relation), signed, width_bits: width.bits() }
     }
 
-    pub(crate) fn variable(place: Place, ty: Type) -> Hit {
+    pub(crate) fn variable(place: StorageClass, ty: Type) -> Hit {
         Hit::Variable(place, ty.width_bits, ty.signed)
     }
 }

@@ -35,10 +35,10 @@ mod walk;
 
 pub use arrival::Arrival;
 pub use compare::{CompareOptions, Report, compare, compare_stream};
-pub use coverage::{Point, Reached, What};
+pub use coverage::{Point, PointKind, Reached};
 pub use difference::{Disagreement, Kind};
 pub use frame::mutated;
-pub use hits::{Hit, Hits, Operator, Place, Tick, Timer};
+pub use hits::{Hit, Hits, Operator, StorageClass, Tick, Timer};
 pub use random::{RandomFunctions, Reach};
 pub use shrink::{ShrinkOptions, ShrinkProgress, Shrunk, shrink};
 pub use stimulus::{Stimulus, StimulusCounts, StimulusOptions, sweep_period};

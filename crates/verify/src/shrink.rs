@@ -52,7 +52,7 @@ pub struct Shrunk {
     /// Number of trials.
     pub trials: u64,
     /// True if the bound ended the search: the trace may not be minimal.
-    pub bound_met: bool,
+    pub hit_bound: bool,
 }
 
 /// Shrinks `packets`, on which the engines disagree; `None` where they agree.
@@ -92,10 +92,10 @@ pub fn shrink(
     if shrink.simplify {
         search.simplify(&mut best)?;
     }
-    let (trials, bound_met) = (search.trials, search.budget == 0);
+    let (trials, hit_bound) = (search.trials, search.budget == 0);
     let Pair { reference, target, .. } = search.pair;
     let report = compare(reference, target, &best, options)?;
-    Ok(Some(Shrunk { packets: best, report, trials, bound_met }))
+    Ok(Some(Shrunk { packets: best, report, trials, hit_bound }))
 }
 
 struct Search<'a, 'p> {
@@ -110,7 +110,7 @@ struct Search<'a, 'p> {
 
 impl Search<'_, '_> {
     /// Number of packets up to the disagreement, if `packets` show it.
-    fn shows(&mut self, packets: &[Arrival]) -> Result<Option<usize>, EngineError> {
+    fn reproduces(&mut self, packets: &[Arrival]) -> Result<Option<usize>, EngineError> {
         let cost = packets.len() as u64 + 1;
         if packets.is_empty() || cost > self.budget {
             // The search ends at the first trial over budget: continuing with smaller ones would make the result depend
@@ -126,7 +126,7 @@ impl Search<'_, '_> {
         Ok(finding.filter(|f| self.kind.is_none_or(|kind| kind == f.kind)).and_then(|f| f.position.map(|p| p + 1)))
     }
 
-    fn tell(&mut self, packets_left: usize) {
+    fn report_progress(&mut self, packets_left: usize) {
         (self.progress)(ShrinkProgress { packets_left, trials: self.trials });
     }
 
@@ -136,7 +136,7 @@ impl Search<'_, '_> {
         let mut window = 1;
         while window < packets.len() {
             let tail = &packets[packets.len() - window..];
-            if let Some(needed) = self.shows(tail)? {
+            if let Some(needed) = self.reproduces(tail)? {
                 packets = tail[..needed].to_vec();
                 break;
             }
@@ -144,14 +144,14 @@ impl Search<'_, '_> {
         }
         let mut pieces = 2;
         while packets.len() >= 2 {
-            self.tell(packets.len());
+            self.report_progress(packets.len());
             let size = packets.len().div_ceil(pieces);
             let mut smaller = None;
             // Remove early chunks first: the end shows the disagreement, the beginning is most often irrelevant.
             for start in (0..packets.len()).step_by(size) {
                 let end = (start + size).min(packets.len());
                 let rest: Vec<Arrival> = packets[..start].iter().chain(&packets[end..]).cloned().collect();
-                if let Some(needed) = self.shows(&rest)? {
+                if let Some(needed) = self.reproduces(&rest)? {
                     smaller = Some(rest[..needed].to_vec());
                     break;
                 }
@@ -165,7 +165,7 @@ impl Search<'_, '_> {
                 None => pieces = (pieces * 2).min(packets.len()),
             }
         }
-        self.tell(packets.len());
+        self.report_progress(packets.len());
         Ok(packets)
     }
 
@@ -174,7 +174,7 @@ impl Search<'_, '_> {
         if trial == *packets {
             return Ok(false);
         }
-        let good = self.shows(&trial)? == Some(trial.len());
+        let good = self.reproduces(&trial)? == Some(trial.len());
         if good {
             *packets = trial;
         }
@@ -185,7 +185,7 @@ impl Search<'_, '_> {
         self.simplify_times(packets)?;
         for i in 0..packets.len() {
             self.simplify_packet(packets, i)?;
-            self.tell(packets.len());
+            self.report_progress(packets.len());
         }
         Ok(())
     }

@@ -10,29 +10,29 @@ use flowloom_efsm::model::{
 use flowloom_wire::field::FieldId;
 use flowloom_wire::{Graph, Layers};
 
-use crate::frame::Wish;
+use crate::frame::FieldValue;
 use crate::walk::{Values, reads_packet, sign_extend};
 use flowloom_random::{Draw, Xorshift64Star as Rng};
 
 /// Requirements of a row on its packet.
 #[derive(Debug, Default)]
-pub(crate) struct Wants {
-    pub(crate) fields: Vec<Wish>,
+pub(crate) struct Requirements {
+    pub(crate) fields: Vec<FieldValue>,
     /// Time of the packet, in nanoseconds.
     pub(crate) time_ns: Option<u64>,
 }
 
-impl Wants {
+impl Requirements {
     /// Adds the requirements of another row on the path; of two values for one field the later one counts.
-    pub(crate) fn add(&mut self, other: Wants) {
+    pub(crate) fn add(&mut self, other: Requirements) {
         self.fields.extend(other.fields);
         self.time_ns = self.time_ns.max(other.time_ns);
     }
 }
 
 /// True if the conditions of `row` that only read the context hold.
-pub(crate) fn context_fits(row: &Row, values: &Values<'_>) -> bool {
-    conditions_fit(&row.conditions, values)
+pub(crate) fn context_holds(row: &Row, values: &Values<'_>) -> bool {
+    conditions_hold(&row.conditions, values)
 }
 
 /// Weakest precondition: must hold before `updates` for the condition to hold after them.
@@ -75,12 +75,12 @@ pub(crate) fn before(condition: &Condition, updates: &[Update]) -> Condition {
 }
 
 /// True if those of the row's conditions that only read the context and the time hold.
-pub(crate) fn time_fits(row: &Row, values: &Values<'_>) -> bool {
+pub(crate) fn time_holds(row: &Row, values: &Values<'_>) -> bool {
     row.conditions.iter().all(|condition| !reads_only_time(condition) || values.holds(condition))
 }
 
 /// True if those of the conditions that only read the context hold.
-pub(crate) fn conditions_fit(conditions: &[Condition], values: &Values<'_>) -> bool {
+pub(crate) fn conditions_hold(conditions: &[Condition], values: &Values<'_>) -> bool {
     conditions.iter().all(|condition| match condition {
         Condition::Compare { left, right, .. } | Condition::Serial { left, right, .. } => {
             reads_packet(left) || reads_packet(right) || values.holds(condition)
@@ -235,9 +235,9 @@ pub(crate) fn is_impossible(condition: &Condition) -> bool {
 }
 
 /// True if the condition depends on more than the context.
-pub(crate) fn asks_packet_or_metadata(condition: &Condition) -> bool {
+pub(crate) fn depends_on_packet_or_metadata(condition: &Condition) -> bool {
     let metadata = |wide: &Wide| matches!(wide, Wide::Metadata(_));
-    asks_packet(condition)
+    depends_on_packet(condition)
         || match condition {
             Condition::Masked { operand, .. } | Condition::Within { operand, .. } => metadata(operand),
             Condition::Same { left, right, .. } => metadata(left) || metadata(right),
@@ -246,7 +246,7 @@ pub(crate) fn asks_packet_or_metadata(condition: &Condition) -> bool {
 }
 
 /// True if a packet can satisfy the condition, whatever the context is.
-pub(crate) fn asks_packet(condition: &Condition) -> bool {
+pub(crate) fn depends_on_packet(condition: &Condition) -> bool {
     let reads = |wide: &Wide| matches!(wide, Wide::Field(_));
     match condition {
         Condition::Compare { left, right, .. } | Condition::Serial { left, right, .. } => {
@@ -261,8 +261,8 @@ pub(crate) fn asks_packet(condition: &Condition) -> bool {
 }
 
 /// Values for fields, and a time, that satisfy the conditions as far as they can be solved one by one.
-pub(crate) fn solve(rng: &mut Rng, conditions: &[Condition], values: &Values<'_>) -> Wants {
-    let mut wants = Wants::default();
+pub(crate) fn solve(rng: &mut Rng, conditions: &[Condition], values: &Values<'_>) -> Requirements {
+    let mut requirements = Requirements::default();
     for condition in conditions {
         // A jump in time expires other contexts: avoid it where the time already satisfies the condition.
         if reads_only_time(condition) && values.holds(condition) && rng.percent(97) {
@@ -274,14 +274,14 @@ pub(crate) fn solve(rng: &mut Rng, conditions: &[Condition], values: &Values<'_>
                     (true, false) => (left, right, *relation),
                     (false, true) => (right, left, mirrored(*relation)),
                     (true, true) => {
-                        both_unknown(rng, left, right, *relation, *width, values, &mut wants);
+                        both_unknown(rng, left, right, *relation, *width, values, &mut requirements);
                         continue;
                     }
                     (false, false) => continue,
                 };
                 let known = values.eval(known, *width);
                 let target = target(rng, relation, known, *width, *signed);
-                undo(rng, unknown, target, *width, values, &mut wants);
+                invert(rng, unknown, target, *width, values, &mut requirements);
             }
             Condition::Serial { left, right, after, negated, serial_bits } => {
                 let width = if *serial_bits > 32 { Width::W64 } else { Width::W32 };
@@ -296,29 +296,29 @@ pub(crate) fn solve(rng: &mut Rng, conditions: &[Condition], values: &Values<'_>
                     true => 1 + rng.below(3),
                     false => (1 + rng.below(3)).wrapping_neg(),
                 };
-                undo(rng, unknown, known.wrapping_add(step), width, values, &mut wants);
+                invert(rng, unknown, known.wrapping_add(step), width, values, &mut requirements);
             }
             Condition::Masked { operand: Wide::Field(field), mask, value, negated } => {
                 let free = rng.next_u128() & !mask;
-                let mut wish = value | free;
+                let mut field_value = value | free;
                 if *negated && *mask != 0 {
                     let bits: Vec<u32> = (0..128).filter(|bit| mask >> bit & 1 == 1).collect();
-                    wish ^= 1 << rng.pick(&bits).copied().unwrap_or(0);
+                    field_value ^= 1 << rng.pick(&bits).copied().unwrap_or(0);
                 }
-                wants.fields.push((*field, wish & width_mask(*field)));
+                requirements.fields.push((*field, field_value & width_mask(*field)));
             }
             Condition::Range { field, low, high, negated } => {
                 let inside = low.wrapping_add(rng.below(high.wrapping_sub(*low).saturating_add(1)));
-                let wish = match negated {
+                let field_value = match negated {
                     true => rng.one_of([low.wrapping_sub(1), high.wrapping_add(1)]),
                     false => rng.one_of([*low, *high, inside]),
                 };
-                wants.fields.push((*field, u128::from(wish) & width_mask(*field)));
+                requirements.fields.push((*field, u128::from(field_value) & width_mask(*field)));
             }
             Condition::Same { left: Wide::Field(left), right: Wide::Field(right), negated } => {
                 let one = address(rng);
-                wants.fields.push((*left, one));
-                wants.fields.push((*right, if *negated { one ^ 1 } else { one }));
+                requirements.fields.push((*left, one));
+                requirements.fields.push((*right, if *negated { one ^ 1 } else { one }));
             }
             Condition::Same { left, right, negated } => {
                 let (field, other) = match (left, right) {
@@ -326,24 +326,24 @@ pub(crate) fn solve(rng: &mut Rng, conditions: &[Condition], values: &Values<'_>
                     _ => continue,
                 };
                 let value = values.wide(other);
-                wants.fields.push((field, if *negated { value ^ 1 } else { value } & width_mask(field)));
+                requirements.fields.push((field, if *negated { value ^ 1 } else { value } & width_mask(field)));
             }
             Condition::OneOf { operand, values: set, width, negated } if reads_packet(operand) => {
                 let Some(&one) = rng.pick(set) else { continue };
                 // For a negated set, a value next to an element that is not in the set, which may be dense.
                 let outside = (1..=8).map(|by| one.wrapping_add(by)).find(|value| set.binary_search(value).is_err());
                 let target = if *negated { outside.unwrap_or_else(|| rng.next_u64()) } else { one };
-                undo(rng, operand, target, *width, values, &mut wants);
+                invert(rng, operand, target, *width, values, &mut requirements);
             }
             Condition::Within { operand: Wide::Field(field), values: set, negated } => {
                 let Some(&(low, high)) = rng.pick(set) else { continue };
                 let inside = low + rng.next_u128() % (high - low).saturating_add(1);
                 // For a negated set, a value just outside an interval.
-                let wish = match negated {
+                let field_value = match negated {
                     true => rng.one_of([low.wrapping_sub(1), high.wrapping_add(1)]),
                     false => rng.one_of([low, high, inside]),
                 };
-                wants.fields.push((*field, wish & width_mask(*field)));
+                requirements.fields.push((*field, field_value & width_mask(*field)));
             }
             Condition::Masked { .. }
             | Condition::OneOf { .. }
@@ -352,7 +352,7 @@ pub(crate) fn solve(rng: &mut Rng, conditions: &[Condition], values: &Values<'_>
             | Condition::Full { .. } => {}
         }
     }
-    wants
+    requirements
 }
 
 /// True if the time is all that the condition reads of the packet.
@@ -448,28 +448,28 @@ fn both_unknown(
     relation: Relation,
     width: Width,
     values: &Values<'_>,
-    wants: &mut Wants,
+    requirements: &mut Requirements,
 ) {
     if let Expr::Field(field) = right {
         let value = rng.below(8) + if rng.percent(50) { 1000 } else { 0 };
         let value = u128::from(value) & width_mask(*field);
-        wants.fields.push((*field, value));
-        let wanted = target(rng, relation, value as u64, width, false);
-        undo(rng, left, wanted, width, values, wants);
+        requirements.fields.push((*field, value));
+        let target_value = target(rng, relation, value as u64, width, false);
+        invert(rng, left, target_value, width, values, requirements);
     } else if let (Expr::Now { unit_ns }, true) = (left, relation == Relation::NotEqual) {
-        wants.time_ns = unit_ns.checked_mul(1);
+        requirements.time_ns = unit_ns.checked_mul(1);
     }
 }
 
 /// Inverts the arithmetic of `expr` down to one field or `now`, and sets it so that `expr` equals `target`.
-fn undo(rng: &mut Rng, expr: &Expr, target: u64, width: Width, values: &Values<'_>, wants: &mut Wants) {
+fn invert(rng: &mut Rng, expr: &Expr, target: u64, width: Width, values: &Values<'_>, requirements: &mut Requirements) {
     match expr {
-        Expr::Field(field) => wants.fields.push((*field, u128::from(target) & width_mask(*field))),
+        Expr::Field(field) => requirements.fields.push((*field, u128::from(target) & width_mask(*field))),
         Expr::Now { unit_ns } => {
             // Only times in the future are possible.
-            wants.time_ns = target.checked_mul(*unit_ns).map(|t| t.saturating_add(rng.below(*unit_ns)));
+            requirements.time_ns = target.checked_mul(*unit_ns).map(|t| t.saturating_add(rng.below(*unit_ns)));
         }
-        Expr::Not(inner) => undo(rng, inner, !target, width, values, wants),
+        Expr::Not(inner) => invert(rng, inner, !target, width, values, requirements),
         Expr::Binary(op, left, right) => {
             let (unknown, known, left_is_unknown) = match (reads_packet(left), reads_packet(right)) {
                 (true, false) => (left, right, true),
@@ -478,14 +478,14 @@ fn undo(rng: &mut Rng, expr: &Expr, target: u64, width: Width, values: &Values<'
                     // Fix the right operand if it is a plain field.
                     let Expr::Field(field) = **right else { return };
                     let value = rng.below(16);
-                    wants.fields.push((field, u128::from(value) & width_mask(field)));
+                    requirements.fields.push((field, u128::from(value) & width_mask(field)));
                     let before = match op {
                         BinaryOp::Add => target.wrapping_sub(value),
                         BinaryOp::Sub => target.wrapping_add(value),
                         BinaryOp::Xor => target ^ value,
                         _ => return,
                     };
-                    return undo(rng, left, before, width, values, wants);
+                    return invert(rng, left, before, width, values, requirements);
                 }
                 (false, false) => return,
             };
@@ -502,18 +502,18 @@ fn undo(rng: &mut Rng, expr: &Expr, target: u64, width: Width, values: &Values<'
                 (BinaryOp::ShiftRight, true) => target << shift | rng.below(1 << shift.min(16)),
                 _ => return,
             };
-            undo(rng, unknown, before, width, values, wants);
+            invert(rng, unknown, before, width, values, requirements);
         }
         Expr::RotateRight { left, right, rotate_bits } if reads_packet(left) && !reads_packet(right) => {
             let n = u64::from(*rotate_bits);
             let by = values.eval(right, width) % n;
             let whole = target & u64::MAX >> (64 - n);
             let before = if by == 0 { whole } else { (whole << by | whole >> (n - by)) & u64::MAX >> (64 - n) };
-            undo(rng, left, before, width, values, wants);
+            invert(rng, left, before, width, values, requirements);
         }
         Expr::MinMax { left, right, .. } => {
             let inner = if reads_packet(left) { left } else { right };
-            undo(rng, inner, target, width, values, wants);
+            invert(rng, inner, target, width, values, requirements);
         }
         _ => {}
     }

@@ -16,7 +16,7 @@
 //! Keys and values come from small pools: the constants of the function, their neighbours, and a few others. The same
 //! seed gives the same packets.
 
-mod insist;
+mod burst;
 mod plan;
 mod pools;
 mod steer;
@@ -31,15 +31,15 @@ use flowloom_wire::field::{FieldId, Source};
 use flowloom_wire::{Graph, Layers};
 
 use crate::arrival::Arrival;
-use crate::frame::{self, Needs, Outline, Wish};
+use crate::frame::{self, FieldValue, Needs, Outline};
 use crate::hits::{Hits, Timer};
-use crate::solve::{self, Wants};
-use crate::walk::{Context, Look, Table, Walker};
+use crate::solve::{self, Requirements};
+use crate::walk::{Context, Prediction, Table, Walker};
+use burst::Burst;
 use flowloom_random::{Draw, Xorshift64Star as Rng};
-use insist::Insistence;
 
 /// Maximum number of contexts of a table that are examined for one packet.
-const MAX_LOOKED_AT: usize = 48;
+const MAX_CONTEXTS_EXAMINED: usize = 48;
 
 /// Options of packet generation.
 #[derive(Debug, Clone)]
@@ -92,13 +92,13 @@ pub struct StimulusCounts {
 
 /// A path through the elements.
 #[derive(Debug, Default)]
-struct Way {
+struct Path {
     /// The rows before the last one, from the last to the first.
     rows: Vec<(usize, usize)>,
     /// Conditions of the last row, with metadata replaced where its value is known.
     conditions: Vec<Condition>,
     /// Conditions of the rows before it.
-    turns: Vec<Condition>,
+    path_conditions: Vec<Condition>,
 }
 
 /// Intended effect of a packet.
@@ -110,35 +110,35 @@ struct Goal {
     /// The context to meet; `None` for any in this state.
     key: Option<Vec<u8>>,
     /// Conditions that should hold after it, too, if possible, so that the context becomes ready for another row.
-    then: Vec<Condition>,
+    follow_up: Vec<Condition>,
     /// True if no time may pass.
-    at_once: bool,
+    keep_time: bool,
 }
 
 impl Goal {
     fn new(element: usize, row: usize, state: u16, key: Option<Vec<u8>>) -> Goal {
-        Goal { element, row, state, key, then: Vec::new(), at_once: false }
+        Goal { element, row, state, key, follow_up: Vec::new(), keep_time: false }
     }
 
-    fn is_met(&self, look: &Look) -> bool {
-        let Some(visit) = look.visits.iter().find(|visit| visit.element == self.element) else { return false };
+    fn is_met(&self, prediction: &Prediction) -> bool {
+        let Some(visit) = prediction.visits.iter().find(|visit| visit.element == self.element) else { return false };
         let is_key = self.key.is_none() || visit.key == self.key;
         visit.row == Some(self.row) && visit.state == self.state && is_key
     }
 }
 
 /// Maximum number of repairs per packet.
-const MENDS: u32 = 8;
+const MAX_REPAIRS: u32 = 8;
 
 /// Numbers of hits of a row and of attempts to hit it.
 #[derive(Debug, Clone, Copy, Default)]
-struct Tried {
+struct Attempts {
     hits: u64,
     tries: u64,
 }
 
 /// Hits after which no insistence is needed.
-const OFTEN: u64 = 150;
+const ENOUGH_HITS: u64 = 150;
 
 /// An endless sequence of packets for one function.
 #[derive(Debug, Clone)]
@@ -152,13 +152,13 @@ pub struct Stimulus {
     /// Fields that the function reads or writes.
     mentioned: Vec<FieldId>,
     /// Attempts by element, row and state.
-    rows: BTreeMap<(usize, usize, u16), Tried>,
+    rows: BTreeMap<(usize, usize, u16), Attempts>,
     /// Number of expired deadlines, by element, state and timer.
     expired: BTreeMap<(usize, u16, Timer), u64>,
     focus: Vec<Option<Vec<u8>>>,
-    insistence: Option<Insistence>,
+    burst: Option<Burst>,
     /// Number of insistences, by element and row.
-    insisted: BTreeMap<(usize, usize), u64>,
+    bursts: BTreeMap<(usize, usize), u64>,
     /// Reachability between elements.
     reaches: Arc<[Vec<bool>]>,
     /// Conditions on a context for a row to take its packets, by element, row and state.
@@ -178,7 +178,7 @@ impl Stimulus {
         for (e, element) in function.elements.iter().enumerate() {
             for (r, row) in element.rows.iter().enumerate() {
                 let states = if row.states.is_empty() { &[0][..] } else { &row.states };
-                rows.extend(states.iter().map(|&s| ((e, r, s), Tried::default())));
+                rows.extend(states.iter().map(|&s| ((e, r, s), Attempts::default())));
             }
         }
         let focus = vec![None; function.elements.len()];
@@ -197,8 +197,8 @@ impl Stimulus {
             rows,
             expired,
             focus,
-            insistence: None,
-            insisted: BTreeMap::new(),
+            burst: None,
+            bursts: BTreeMap::new(),
             reaches,
             needs,
             shortest_timer_ns,
@@ -223,7 +223,7 @@ impl Stimulus {
         let mut lines = Vec::new();
         for (e, element) in function.elements.iter().enumerate() {
             for (r, row) in element.rows.iter().enumerate() {
-                if self.rows.iter().all(|(&(at, of, _), tried)| (at, of) != (e, r) || tried.hits == 0) {
+                if self.rows.iter().all(|(&(at, of, _), attempts)| (at, of) != (e, r) || attempts.hits == 0) {
                     let (line, _, text) = function.source.locate(row.span.start);
                     lines.push((line, text.trim().to_owned()));
                 }
@@ -239,69 +239,69 @@ impl Stimulus {
 
     /// The next packet.
     pub fn next_packet(&mut self) -> Arrival {
-        self.next_foreseen().0
+        self.next_predicted().0
     }
 
     /// The next packet, with its predicted outcome: tests compare the reference machine with it.
-    pub fn next_foreseen(&mut self) -> (Arrival, Outcome) {
-        if self.insistence.is_none() && self.rng.percent(2) {
-            self.insistence = self.begin_to_insist();
+    pub fn next_predicted(&mut self) -> (Arrival, Outcome) {
+        if self.burst.is_none() && self.rng.percent(2) {
+            self.burst = self.start_burst();
         }
-        if let Some(arrival) = self.insist() {
-            let look = self.send(&arrival);
-            if let Some(insistence) = &mut self.insistence {
-                let visit = look.visits.iter().find(|visit| visit.element == insistence.element);
-                insistence.key = visit.and_then(|visit| visit.key.clone());
-                insistence.left -= 1;
-                if visit.is_some_and(|visit| visit.state != insistence.state) {
-                    insistence.left = 0;
+        if let Some(arrival) = self.continue_burst() {
+            let prediction = self.send(&arrival);
+            if let Some(burst) = &mut self.burst {
+                let visit = prediction.visits.iter().find(|visit| visit.element == burst.element);
+                burst.key = visit.and_then(|visit| visit.key.clone());
+                burst.left -= 1;
+                if visit.is_some_and(|visit| visit.state != burst.state) {
+                    burst.left = 0;
                 }
             }
-            return (arrival, Outcome { verdict: look.verdict, outputs: look.outputs, events: Vec::new() });
+            return (arrival, Outcome { verdict: prediction.verdict, outputs: prediction.outputs, events: Vec::new() });
         }
         let step = self.step();
         self.time_ns = self.time_ns.saturating_add(step);
-        let way = self.rng.below(100);
+        let path = self.rng.below(100);
         let o = &self.options;
-        let (aimed, deadline, odd) = (
+        let (aimed, deadline, unusual) = (
             o.aimed_percent,
             o.aimed_percent + o.deadline_percent,
             o.aimed_percent + o.deadline_percent + o.odd_percent,
         );
-        let arrival = if way < aimed {
+        let arrival = if path < aimed {
             self.aim()
-        } else if way < deadline {
-            self.at_deadline().unwrap_or_else(|| self.usual())
-        } else if way < odd {
-            let mut arrival = self.usual();
-            arrival.bytes = frame::odd(&mut self.rng, arrival.bytes);
+        } else if path < deadline {
+            self.at_deadline().unwrap_or_else(|| self.from_pools())
+        } else if path < unusual {
+            let mut arrival = self.from_pools();
+            arrival.bytes = frame::unusual(&mut self.rng, arrival.bytes);
             arrival
         } else {
-            self.usual()
+            self.from_pools()
         };
-        let look = self.send(&arrival);
-        let outcome = Outcome { verdict: look.verdict, outputs: look.outputs, events: Vec::new() };
+        let prediction = self.send(&arrival);
+        let outcome = Outcome { verdict: prediction.verdict, outputs: prediction.outputs, events: Vec::new() };
         (arrival, outcome)
     }
 
-    fn send(&mut self, arrival: &Arrival) -> Look {
+    fn send(&mut self, arrival: &Arrival) -> Prediction {
         self.time_ns = self.time_ns.max(arrival.time_ns);
         self.count_deadline(arrival);
-        let look = self.walker.take(arrival);
+        let prediction = self.walker.apply(arrival);
         self.counts.packets += 1;
-        self.counts.in_rows += u64::from(look.takes_a_row());
-        for visit in &look.visits {
+        self.counts.in_rows += u64::from(prediction.matches_row());
+        for visit in &prediction.visits {
             if let Some(row) = visit.row {
                 self.rows.entry((visit.element, row, visit.state)).or_default().hits += 1;
             }
         }
-        look
+        prediction
     }
 
     /// Counts the contexts that expire when `arrival` meets them.
     fn count_deadline(&mut self, arrival: &Arrival) {
-        let look = self.walker.look(arrival);
-        for visit in &look.visits {
+        let prediction = self.walker.predict(arrival);
+        for visit in &prediction.visits {
             let Some(table) = &self.walker.tables[visit.element] else { continue };
             let Some(context) = visit.key.as_ref().and_then(|key| table.contexts.get(key)) else { continue };
             if let Some((timer, deadline)) = context.deadline()
@@ -323,7 +323,7 @@ impl Stimulus {
     }
 
     /// A packet from the pools.
-    fn usual(&mut self) -> Arrival {
+    fn from_pools(&mut self) -> Arrival {
         let outlines = Arc::clone(&self.outlines);
         let outline = if self.rng.percent(60) {
             // Prefer outlines with most of the fields that the function mentions, if one exists.
@@ -335,15 +335,15 @@ impl Stimulus {
             self.rng.pick(&outlines)
         };
         match outline {
-            Some(outline) => self.dress(outline, &Wants::default()),
-            None => self.frame_of(&[], &Wants::default()),
+            Some(outline) => self.build_packet(outline, &Requirements::default()),
+            None => self.frame_of(&[], &Requirements::default()),
         }
     }
 
     /// A packet of `outline` with the required values and, for other fields, values from the pools.
-    fn dress(&mut self, outline: &Outline, wants: &Wants) -> Arrival {
+    fn build_packet(&mut self, outline: &Outline, requirements: &Requirements) -> Arrival {
         let function = Arc::clone(&self.walker.function);
-        let mut wishes: Vec<Wish> = Vec::new();
+        let mut field_values: Vec<FieldValue> = Vec::new();
         let mut port = None;
         for i in 0..self.mentioned.len() {
             let field = self.mentioned[i];
@@ -353,44 +353,51 @@ impl Stimulus {
                 if field.source() == Source::PacketPort {
                     port = Some(value as u32);
                 } else if outline.allows(&function.graph, (field, value)) {
-                    wishes.push((field, value));
+                    field_values.push((field, value));
                 }
             }
         }
-        self.dress_in(outline, wishes, port, wants)
+        self.build_packet_with(outline, field_values, port, requirements)
     }
 
     /// A packet of `outline` with these values and this port, overridden by the requirements.
-    fn dress_in(&mut self, outline: &Outline, mut wishes: Vec<Wish>, mut port: Option<u32>, wants: &Wants) -> Arrival {
-        for &(field, value) in &wants.fields {
+    fn build_packet_with(
+        &mut self,
+        outline: &Outline,
+        mut field_values: Vec<FieldValue>,
+        mut port: Option<u32>,
+        requirements: &Requirements,
+    ) -> Arrival {
+        for &(field, value) in &requirements.fields {
             if field.source() == Source::PacketPort {
                 port = Some(value as u32);
             } else {
-                wishes.retain(|&(other, _)| !overlap(other, field));
-                wishes.push((field, value));
+                field_values.retain(|&(other, _)| !overlap(other, field));
+                field_values.push((field, value));
             }
         }
         // Values are written in order, so the last one for a field counts.
         let function = Arc::clone(&self.walker.function);
-        let bytes = outline.build(&function.graph, &mut self.rng, &wishes);
+        let bytes = outline.build(&function.graph, &mut self.rng, &field_values);
         let ports = u64::from(self.options.ports.max(1));
         let port = port.unwrap_or_else(|| self.rng.below(ports) as u32);
-        let time_ns = wants.time_ns.filter(|&t| t >= self.time_ns).unwrap_or(self.time_ns);
+        let time_ns = requirements.time_ns.filter(|&t| t >= self.time_ns).unwrap_or(self.time_ns);
         Arrival { time_ns, port: Port(port), bytes }
     }
 
     /// A packet that has all of `fields` and the required values, of a random outline that allows it.
-    fn frame_of(&mut self, fields: &[FieldId], wants: &Wants) -> Arrival {
+    fn frame_of(&mut self, fields: &[FieldId], requirements: &Requirements) -> Arrival {
         let function = Arc::clone(&self.walker.function);
         let outlines = Arc::clone(&self.outlines);
         let needs = Needs::of(fields);
-        let fitting = |wishes: &[Wish]| -> Vec<&Outline> {
+        let fitting = |field_values: &[FieldValue]| -> Vec<&Outline> {
             let allows = |outline: &&Outline| {
-                outline.has(&needs) && wishes.iter().all(|&wish| outline.allows(&function.graph, wish))
+                outline.has(&needs)
+                    && field_values.iter().all(|&field_value| outline.allows(&function.graph, field_value))
             };
             outlines.iter().filter(allows).collect()
         };
-        let mut found = fitting(&wants.fields);
+        let mut found = fitting(&requirements.fields);
         if found.is_empty() {
             found = fitting(&[]);
         }
@@ -398,7 +405,7 @@ impl Stimulus {
             found = outlines.iter().collect();
         }
         match self.rng.pick(&found).copied() {
-            Some(outline) => self.dress(outline, wants),
+            Some(outline) => self.build_packet(outline, requirements),
             None => Arrival { time_ns: self.time_ns, port: Port(0), bytes: Vec::new() },
         }
     }
@@ -421,7 +428,7 @@ impl Stimulus {
         };
         let scope = if self.rng.percent(50) { 2 } else { candidates.len() };
         let any = self.rng.pick(&candidates[..scope.min(candidates.len())]).map(|&(k, _)| k);
-        let Some((element, row, state)) = ready.or(any) else { return self.usual() };
+        let Some((element, row, state)) = ready.or(any) else { return self.from_pools() };
         self.counts.aimed += 1;
         let mut last = None;
         for _ in 0..2 {
@@ -429,12 +436,12 @@ impl Stimulus {
             if let Some(n) = self.rows.get_mut(&(element, row, state)) {
                 n.tries += 1;
             }
-            let look = self.walker.look(&arrival);
-            if hit(&look, element, row, state) {
+            let prediction = self.walker.predict(&arrival);
+            if hit(&prediction, element, row, state) {
                 self.counts.aimed_hit += 1;
                 return arrival;
             }
-            if look.takes_a_row() {
+            if prediction.matches_row() {
                 last = Some(arrival);
             }
         }
@@ -445,11 +452,11 @@ impl Stimulus {
         }
         for _ in 0..3 {
             let Some(arrival) = self.move_on(element, row) else { break };
-            let look = self.walker.look(&arrival);
-            if look.visits.iter().any(|v| v.element == element && v.row.is_some()) {
+            let prediction = self.walker.predict(&arrival);
+            if prediction.visits.iter().any(|v| v.element == element && v.row.is_some()) {
                 return arrival;
             }
-            if look.takes_a_row() {
+            if prediction.matches_row() {
                 last = Some(arrival);
             }
         }
@@ -457,24 +464,24 @@ impl Stimulus {
             return arrival;
         }
         for _ in 0..4 {
-            let arrival = self.usual();
-            if self.walker.look(&arrival).takes_a_row() {
+            let arrival = self.from_pools();
+            if self.walker.predict(&arrival).matches_row() {
                 return arrival;
             }
         }
-        self.usual()
+        self.from_pools()
     }
 
     /// A packet that should take `row` in `state`; `None` where no context is ready for it.
     fn try_row(&mut self, element: usize, row: usize, state: u16) -> Option<Arrival> {
         let (key, context) = self.ready_context(element, row, state, &[])?;
-        Some(self.steered(&Goal::new(element, row, state, key), &context, &[], MENDS))
+        Some(self.repaired_packet(&Goal::new(element, row, state, key), &context, &[], MAX_REPAIRS))
     }
 
     /// A packet for the goal that meets this context, repaired until it does or no repair applies.
-    fn steered(&mut self, goal: &Goal, context: &Context, extra: &[FieldId], mends: u32) -> Arrival {
-        let (arrival, way) = self.packet_for(goal.element, goal.row, goal.key.clone(), context, extra);
-        self.steer(arrival, &way.rows, goal, mends)
+    fn repaired_packet(&mut self, goal: &Goal, context: &Context, extra: &[FieldId], max_repairs: u32) -> Arrival {
+        let (arrival, path) = self.packet_for(goal.element, goal.row, goal.key.clone(), context, extra);
+        self.steer(arrival, &path.rows, goal, max_repairs)
     }
 
     /// A packet for `row` that meets this context, or an absent one where there is no key; it also has the `extra`
@@ -486,26 +493,28 @@ impl Stimulus {
         key: Option<Vec<u8>>,
         context: &Context,
         extra: &[FieldId],
-    ) -> (Arrival, Way) {
+    ) -> (Arrival, Path) {
         let function = Arc::clone(&self.walker.function);
         let no_layers = Layers::parse(Graph::standard(), &[]);
         let target = &function.elements[element].rows[row];
-        let mut way = Way::default();
+        let mut path = Path::default();
         let parts = key.as_ref().map_or_else(Vec::new, |key| self.metadata_of_key(element, key));
         let conditions = [&target.conditions[..], &parts].concat();
         for _ in 0..16 {
-            way = self.way_to(element, &conditions);
+            path = self.path_to(element, &conditions);
             let values = self.walker.values_of(element, context, &no_layers);
-            if solve::conditions_fit(&way.conditions, &values) && !way.turns.iter().any(solve::is_impossible) {
+            if solve::conditions_hold(&path.conditions, &values)
+                && !path.path_conditions.iter().any(solve::is_impossible)
+            {
                 break;
             }
         }
-        let mut wants = Wants::default();
+        let mut requirements = Requirements::default();
         let mut fields: Vec<FieldId> = extra.to_vec();
         let sample = key.as_ref().and_then(|key| self.sample(element, key));
         fields.extend(function.elements[element].stateful.iter().flat_map(|s| &s.key).flat_map(|k| k.fields()));
         if let Some(sample) = &sample {
-            wants.fields = self.key_fields_of(element, sample);
+            requirements.fields = self.key_fields_of(element, sample);
         }
         // Metadata in the key may depend on state of an earlier element for the sample.
         if let (Some(sample), false) = (&sample, parts.is_empty())
@@ -513,41 +522,41 @@ impl Stimulus {
         {
             let layers = Layers::parse(&function.graph, &sample.bytes);
             let read = |&field: &FieldId| Some((field, layers.read(&sample.bytes, sample.port.0, field)?));
-            wants.fields.extend(self.mentioned.iter().filter_map(read));
+            requirements.fields.extend(self.mentioned.iter().filter_map(read));
         }
-        for &(e, r) in &way.rows {
+        for &(e, r) in &path.rows {
             let default = self.walker.default_context(e);
             let values = self.walker.values_of(e, &default, &no_layers);
             let found = solve::solve(&mut self.rng, &function.elements[e].rows[r].conditions, &values);
-            wants.add(found);
+            requirements.add(found);
             fields.extend(self.walker.fields_of_row(e, r));
         }
         let values = self.walker.values_of(element, context, &no_layers);
-        wants.add(solve::solve(&mut self.rng, &way.conditions, &values));
+        requirements.add(solve::solve(&mut self.rng, &path.conditions, &values));
         fields.extend(self.walker.fields_of_row(element, row));
-        self.limit_jump(&mut wants);
+        self.limit_jump(&mut requirements);
         // A context that would expire before that time is kept alive by a packet just before its deadline.
-        if let (Some(time), Some((Timer::Idle, deadline))) = (wants.time_ns, context.deadline())
+        if let (Some(time), Some((Timer::Idle, deadline))) = (requirements.time_ns, context.deadline())
             && deadline > self.time_ns
         {
-            wants.time_ns = Some(time.min(deadline - 1));
+            requirements.time_ns = Some(time.min(deadline - 1));
         }
-        (self.frame_of(&fields, &wants), way)
+        (self.frame_of(&fields, &requirements), path)
     }
 
     /// A long jump in time expires most contexts: allow it rarely, and never beyond a minute.
-    fn limit_jump(&mut self, wants: &mut Wants) {
-        let jump = wants.time_ns.map_or(0, |t| t.saturating_sub(self.time_ns));
+    fn limit_jump(&mut self, requirements: &mut Requirements) {
+        let jump = requirements.time_ns.map_or(0, |t| t.saturating_sub(self.time_ns));
         if jump > 60_000_000_000 || (jump > self.shortest_timer_ns && self.rng.percent(90)) {
-            wants.time_ns = None;
+            requirements.time_ns = None;
         }
     }
 
     /// A random path from the first element to `element`, and the conditions that remain of `conditions` after
     /// substituting the metadata that is written on the path.
-    fn way_to(&mut self, element: usize, conditions: &[Condition]) -> Way {
+    fn path_to(&mut self, element: usize, conditions: &[Condition]) -> Path {
         let function = Arc::clone(&self.walker.function);
-        let mut way = Way { conditions: conditions.to_vec(), ..Way::default() };
+        let mut path = Path { conditions: conditions.to_vec(), ..Path::default() };
         let mut at = element;
         while at > 0 {
             let leads = |actions: &Actions| matches!(actions.terminal, Terminal::Goto(to) if usize::from(to) == at);
@@ -562,18 +571,18 @@ impl Stimulus {
             let Some(&(e, r)) = self.rng.pick(&from) else { break };
             let before = &function.elements[e];
             let actions = r.map_or(&before.otherwise.actions, |r| &before.rows[r].actions);
-            for condition in way.conditions.iter_mut().chain(&mut way.turns) {
+            for condition in path.conditions.iter_mut().chain(&mut path.path_conditions) {
                 solve::substitute(condition, &actions.writes);
             }
-            way.turns.extend(r.iter().flat_map(|&r| before.rows[r].conditions.clone()));
-            way.rows.extend(r.map(|r| (e, r)));
+            path.path_conditions.extend(r.iter().flat_map(|&r| before.rows[r].conditions.clone()));
+            path.rows.extend(r.map(|r| (e, r)));
             at = e;
         }
         // Metadata that no row has written has its initial value.
-        for condition in way.conditions.iter_mut().chain(&mut way.turns) {
+        for condition in path.conditions.iter_mut().chain(&mut path.path_conditions) {
             solve::start(condition, &function.metadata);
         }
-        way
+        path
     }
 
     /// Conditions on metadata for the key of `element` to be this one.
@@ -616,7 +625,7 @@ impl Stimulus {
         }
         let (seen, element, key, deadline) = least?;
         // Each wait for a deadline expires other contexts, too: rarely repeat it once it is well covered.
-        if seen > 8 * OFTEN && self.rng.percent(90) {
+        if seen > 8 * ENOUGH_HITS && self.rng.percent(90) {
             return None;
         }
         let time_ns = (deadline - 1).saturating_add(self.rng.below(3)).max(self.time_ns);
@@ -625,8 +634,8 @@ impl Stimulus {
         arrival.time_ns = time_ns;
         // By then state of an earlier element that led the sample to this key may have expired.
         for _ in 0..4 {
-            let look = self.walker.look(&arrival);
-            if look.visits.iter().any(|visit| visit.element == element && visit.key.as_ref() == Some(&key)) {
+            let prediction = self.walker.predict(&arrival);
+            if prediction.visits.iter().any(|visit| visit.element == element && visit.key.as_ref() == Some(&key)) {
                 break;
             }
             let row = self.rng.index(self.walker.function.elements[element].rows.len());
@@ -637,7 +646,7 @@ impl Stimulus {
     }
 }
 
-/// At most [`MAX_LOOKED_AT`] contexts of a table, starting at a random key, and the one in focus. Sampling bounds the
+/// At most [`MAX_CONTEXTS_EXAMINED`] contexts of a table, starting at a random key, and the one in focus. Sampling bounds the
 /// cost however large the table grows.
 fn some_contexts<'t>(
     table: &'t Table,
@@ -646,7 +655,7 @@ fn some_contexts<'t>(
 ) -> impl Iterator<Item = (&'t Vec<u8>, &'t Context)> {
     let start = match table.contexts.last_key_value() {
         // Keys share long prefixes: a known prefix with a random tail falls between them.
-        Some((last, _)) if table.contexts.len() > MAX_LOOKED_AT => {
+        Some((last, _)) if table.contexts.len() > MAX_CONTEXTS_EXAMINED => {
             let head = rng.index(last.len());
             last.iter().enumerate().map(|(i, &b)| if i < head { b } else { rng.below(256) as u8 }).collect()
         }
@@ -654,7 +663,7 @@ fn some_contexts<'t>(
     };
     let focus = focus.and_then(|key| table.contexts.get_key_value(key)).filter(|(key, _)| **key < start);
     let (after, before) = (table.contexts.range(start.clone()..), table.contexts.range(..start));
-    focus.into_iter().chain(after.chain(before).take(MAX_LOOKED_AT))
+    focus.into_iter().chain(after.chain(before).take(MAX_CONTEXTS_EXAMINED))
 }
 
 impl StimulusCounts {
@@ -675,8 +684,8 @@ impl Iterator for Stimulus {
     }
 }
 
-fn hit(look: &Look, element: usize, row: usize, state: u16) -> bool {
-    look.visits.iter().any(|v| v.element == element && v.row == Some(row) && v.state == state)
+fn hit(prediction: &Prediction, element: usize, row: usize, state: u16) -> bool {
+    prediction.visits.iter().any(|v| v.element == element && v.row == Some(row) && v.state == state)
 }
 
 /// True if two names can denote bits of the same field.

@@ -4,8 +4,8 @@
 //! does both. It is never the reference of a comparison. It was written from the same specification and shares no code
 //! with the reference machine, and tests compare the two.
 //!
-//! A packet visits every element at most once, so [`Walker::look`] predicts all effects without changing state;
-//! [`Walker::take`] then applies them.
+//! A packet visits every element at most once, so [`Walker::predict`] predicts all effects without changing state;
+//! [`Walker::apply`] then applies them.
 
 mod steps;
 mod values;
@@ -24,7 +24,7 @@ use flowloom_wire::field::FieldId;
 use flowloom_wire::{KeySpec, Layers, rewrite};
 
 use crate::arrival::{Arrival, Clock};
-use steps::{Foreseen, step_name};
+use steps::{PredictedStep, step_name};
 use values::cut_wide;
 pub(crate) use values::{Values, reads_packet, sign_extend};
 
@@ -130,15 +130,15 @@ pub(crate) struct Stage {
 
 /// Predicted effect of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct Prediction {
     pub(crate) visits: Vec<Visit>,
     pub(crate) verdict: Verdict,
     pub(crate) outputs: Vec<Output>,
 }
 
-impl Look {
+impl Prediction {
     /// True if the packet took a row in some element.
-    pub(crate) fn takes_a_row(&self) -> bool {
+    pub(crate) fn matches_row(&self) -> bool {
         self.visits.iter().any(|visit| visit.row.is_some())
     }
 }
@@ -187,23 +187,23 @@ impl Walker {
     }
 
     /// Predicts the effect of `arrival` without changing state.
-    pub(crate) fn look(&self, arrival: &Arrival) -> Look {
+    pub(crate) fn predict(&self, arrival: &Arrival) -> Prediction {
         let mut clock = self.clock.clone();
         let (now_ns, swept_ns) = clock.advance(arrival.time_ns);
         self.walk(arrival, now_ns, swept_ns.unwrap_or(0), None, None)
     }
 
-    /// Like [`Walker::look`], with the inputs of each element.
-    pub(crate) fn follow(&self, arrival: &Arrival) -> (Look, Vec<Stage>) {
+    /// Like [`Walker::predict`], with the inputs of each element.
+    pub(crate) fn predict_stages(&self, arrival: &Arrival) -> (Prediction, Vec<Stage>) {
         let mut clock = self.clock.clone();
         let (now_ns, swept_ns) = clock.advance(arrival.time_ns);
         let mut stages = Vec::new();
-        let look = self.walk(arrival, now_ns, swept_ns.unwrap_or(0), None, Some(&mut stages));
-        (look, stages)
+        let prediction = self.walk(arrival, now_ns, swept_ns.unwrap_or(0), None, Some(&mut stages));
+        (prediction, stages)
     }
 
     /// Applies the effect of `arrival`.
-    pub(crate) fn take(&mut self, arrival: &Arrival) -> Look {
+    pub(crate) fn apply(&mut self, arrival: &Arrival) -> Prediction {
         let (now_ns, sweep) = self.clock.advance(arrival.time_ns);
         self.now_ns = now_ns;
         if let Some(moment_ns) = sweep {
@@ -214,9 +214,9 @@ impl Walker {
             }
         }
         let hits = RefCell::new(std::mem::take(&mut self.hits));
-        let look = self.walk(arrival, now_ns, 0, Some(&hits), None);
+        let prediction = self.walk(arrival, now_ns, 0, Some(&hits), None);
         self.hits = hits.into_inner();
-        for visit in &look.visits {
+        for visit in &prediction.visits {
             let Some(table) = &mut self.tables[visit.element] else { continue };
             if let Some(globals) = &visit.globals {
                 table.globals.clone_from(globals);
@@ -236,7 +236,7 @@ impl Walker {
                 samples.retain(|k, _| contexts.contains_key(k));
             }
         }
-        look
+        prediction
     }
 
     fn walk(
@@ -246,7 +246,7 @@ impl Walker {
         swept_ns: u64,
         hits: Option<&RefCell<Hits>>,
         mut stages: Option<&mut Vec<Stage>>,
-    ) -> Look {
+    ) -> Prediction {
         let count = |hit| {
             if let Some(hits) = hits {
                 hits.borrow_mut().count(hit);
@@ -259,19 +259,20 @@ impl Walker {
         let mut element = 0;
         let mut outputs = Vec::new();
         let verdict = loop {
-            let meeting = self.meet(element, &bytes, &layers, arrival.port.0, now_ns, swept_ns, &metadata, hits);
+            let visited =
+                self.visit_element(element, &bytes, &layers, arrival.port.0, now_ns, swept_ns, &metadata, hits);
             let globals_before: &[u128] = self.tables[element].as_ref().map_or(&[], |table| &table.globals);
             if let Some(stages) = &mut stages {
                 stages.push(Stage {
                     bytes: bytes.clone(),
                     metadata: metadata.clone(),
-                    registers: [meeting.before.clone(), meeting.registers.clone()],
-                    globals: [globals_before.to_vec(), meeting.globals.clone()],
-                    state: meeting.visit.state,
+                    registers: [visited.before.clone(), visited.registers.clone()],
+                    globals: [globals_before.to_vec(), visited.globals.clone()],
+                    state: visited.visit.state,
                     now_ns,
                 });
             }
-            let actions = match meeting.visit.row {
+            let actions = match visited.visit.row {
                 Some(row) => {
                     count(Hit::Row);
                     &self.function.elements[element].rows[row].actions
@@ -286,12 +287,12 @@ impl Walker {
                 now_ns,
                 metadata: &metadata,
                 metadata_vars: &self.function.metadata,
-                registers: &meeting.registers,
+                registers: &visited.registers,
                 register_vars: stateful.map_or(&[], |s| &s.registers),
-                globals: &meeting.globals,
-                old: (&meeting.before, globals_before),
+                globals: &visited.globals,
+                old: (&visited.before, globals_before),
                 global_vars: stateful.map_or(&[], |s| &s.globals),
-                state: meeting.visit.state,
+                state: visited.visit.state,
                 is_full: false,
                 hits,
             };
@@ -310,8 +311,8 @@ impl Walker {
                     }
                 }
             }
-            let steps: Vec<Foreseen> =
-                actions.steps.iter().filter_map(|step| values.foresee(step, &self.function.graph)).collect();
+            let steps: Vec<PredictedStep> =
+                actions.steps.iter().filter_map(|step| values.predict_step(step, &self.function.graph)).collect();
             let to = match &actions.terminal {
                 Terminal::Forward(to) => values.eval(to, Width::W32) as u32,
                 _ => arrival.port.0,
@@ -320,15 +321,15 @@ impl Walker {
             if !fields.is_empty() {
                 rewrite(&mut bytes, &layers, &fields);
             }
-            for (step, foreseen) in actions.steps.iter().zip(steps) {
+            for (step, predicted) in actions.steps.iter().zip(steps) {
                 count(Hit::Step(step_name(&step.kind)));
-                let sent = foreseen.take(&mut bytes, &layers);
+                let sent = predicted.apply(&mut bytes, &layers);
                 outputs.extend(sent.into_iter().filter(|output| self.ports.is_bound(output.port)));
                 if step.changes_frame() {
                     layers = Layers::parse(&self.function.graph, &bytes);
                 }
             }
-            visits.push(meeting.visit);
+            visits.push(visited.visit);
             let (name, verdict, ports) = match &actions.terminal {
                 Terminal::Goto(next) => {
                     count(Hit::Goto);
@@ -347,11 +348,11 @@ impl Walker {
             outputs.extend(ports.into_iter().map(|port| Output { port, bytes: bytes.clone() }));
             break verdict;
         };
-        Look { visits, verdict, outputs }
+        Prediction { visits, verdict, outputs }
     }
 
     #[allow(clippy::too_many_arguments)] // the whole state of a packet at this point
-    fn meet(
+    fn visit_element(
         &self,
         index: usize,
         bytes: &[u8],
@@ -361,7 +362,7 @@ impl Walker {
         swept_ns: u64,
         metadata: &[u128],
         hits: Option<&RefCell<Hits>>,
-    ) -> Meeting {
+    ) -> VisitResult {
         let count = |hit| {
             if let Some(hits) = hits {
                 hits.borrow_mut().count(hit);
@@ -391,7 +392,7 @@ impl Walker {
             if visit.row.is_none() {
                 count(Hit::NoMatch);
             }
-            return Meeting { visit, before: Vec::new(), registers: Vec::new(), globals: Vec::new() };
+            return VisitResult { visit, before: Vec::new(), registers: Vec::new(), globals: Vec::new() };
         };
         let key = match &table.key {
             None => Some(vec![0; 4]),
@@ -408,7 +409,7 @@ impl Walker {
         };
         let Some(key) = key else {
             count(Hit::NoKey);
-            return Meeting { visit, before: Vec::new(), registers: Vec::new(), globals: Vec::new() };
+            return VisitResult { visit, before: Vec::new(), registers: Vec::new(), globals: Vec::new() };
         };
         for field in table.key.iter().flat_map(|spec| spec.parts()).filter_map(|part| part.field()) {
             count(Hit::KeyField(field));
@@ -431,8 +432,8 @@ impl Walker {
                 _ => {}
             }
         }
-        let (live, run_out) = stored.map_or((None, Vec::new()), |context| context.aged(stateful, now_ns));
-        for timer in run_out {
+        let (live, expired) = stored.map_or((None, Vec::new()), |context| context.aged(stateful, now_ns));
+        for timer in expired {
             count(Hit::TimerExpired(timer));
             visit.context = Some(live.clone());
         }
@@ -469,7 +470,7 @@ impl Walker {
         let Some(row) = visit.row else {
             count(Hit::NoMatch);
             let registers = before.registers;
-            return Meeting { visit, before: registers.clone(), registers, globals: table.globals.clone() };
+            return VisitResult { visit, before: registers.clone(), registers, globals: table.globals.clone() };
         };
         let row = &element.rows[row];
         let mut after = before.clone();
@@ -504,7 +505,7 @@ impl Walker {
             (false, false) if is_full && stateful.policy == Policy::Reject => {
                 count(Hit::Rejected);
                 let registers = before.registers;
-                return Meeting { visit, before: registers.clone(), registers, globals: table.globals.clone() };
+                return VisitResult { visit, before: registers.clone(), registers, globals: table.globals.clone() };
             }
             (true, true) => {
                 count(Hit::Removed);
@@ -522,7 +523,7 @@ impl Walker {
             }
         }
         visit.globals = Some(globals.clone());
-        Meeting { visit, before: before.registers, registers: after.registers, globals }
+        VisitResult { visit, before: before.registers, registers: after.registers, globals }
     }
 
     fn first_match(&self, index: usize, values: &Values<'_>, state: Option<u16>) -> Option<usize> {
@@ -620,7 +621,7 @@ impl Walker {
     }
 }
 
-struct Meeting {
+struct VisitResult {
     visit: Visit,
     /// Registers before the packet.
     before: Vec<u128>,

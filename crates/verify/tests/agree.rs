@@ -9,7 +9,9 @@ use common::{engines, random, shipped};
 use flowloom_efsm::{Coverage, Machine};
 use flowloom_engine::{Choices, Datapath};
 use flowloom_lower::{LowerOptions, lower};
-use flowloom_verify::{Hit, Hits, Place, RandomFunctions, Reach, Reached, Stimulus, StimulusOptions, Timer, compare};
+use flowloom_verify::{
+    Hit, Hits, RandomFunctions, Reach, Reached, Stimulus, StimulusOptions, StorageClass, Timer, compare,
+};
 use flowloom_vm::Interpreter;
 
 /// Number of packets per random function.
@@ -26,13 +28,13 @@ fn two_readings_of_the_semantics_agree() {
         let options = StimulusOptions { sweep_ns: None, ..StimulusOptions::of(&function) };
         let mut stimulus = Stimulus::new(Arc::clone(&function), number, options);
         for i in 0..PACKETS {
-            let (arrival, foreseen) = stimulus.next_foreseen();
+            let (arrival, predicted) = stimulus.next_predicted();
             let mut outcome =
                 machine.process(&arrival.packet(), &Choices::seeded(arrival.time_ns, 0, i as u64)).expect("runs");
             // The stimulus predicts no logs; `random_functions_agree` compares them between engines.
             outcome.events.clear();
             machine.check_invariants();
-            assert_eq!(outcome, foreseen, "function {number}, packet {i}: {arrival:?}\n{}", function.source.text);
+            assert_eq!(outcome, predicted, "function {number}, packet {i}: {arrival:?}\n{}", function.source.text);
         }
         hits.add(stimulus.hits());
     }
@@ -44,8 +46,8 @@ fn two_readings_of_the_semantics_agree() {
         Hit::OneOf(false),
         Hit::OneOf(true),
         Hit::SameField(false),
-        Hit::Variable(Place::Register, 128, false),
-        Hit::Variable(Place::Metadata, 128, false),
+        Hit::Variable(StorageClass::Register, 128, false),
+        Hit::Variable(StorageClass::Metadata, 128, false),
         Hit::Step("clone"),
         Hit::Step("push"),
         Hit::Step("pop"),

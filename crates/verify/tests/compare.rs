@@ -127,7 +127,7 @@ fn a_single_bit_is_found_and_shrunk() {
     let shrunk = shrunk.expect("runs").expect("they differ");
     assert_eq!(shrunk.packets.len(), 4);
     assert_eq!(last, 4);
-    assert!(!shrunk.bound_met);
+    assert!(!shrunk.hit_bound);
     for packet in &shrunk.packets {
         assert_eq!((packet.time_ns, packet.port), (0, Port(0)));
         assert_eq!(packet.bytes[0], 7, "what the disagreement needs stays");
@@ -277,6 +277,6 @@ fn shrinking_what_agrees_gives_nothing_and_the_bound_holds() {
     let bounded =
         shrink(&mut engine(Fault::None), &mut engine(Fault::OneBit), &packets(99), &options, &shrinking, &mut |_| ());
     let bounded = bounded.expect("runs").expect("they differ");
-    assert!(bounded.bound_met);
+    assert!(bounded.hit_bound);
     assert!(bounded.report.disagreement.is_some(), "what is left shows the disagreement all the same");
 }

@@ -16,7 +16,8 @@ use common::{faulty, random, shipped};
 use flowloom_engine::Port;
 use flowloom_trace::CaptureReader;
 use flowloom_verify::{
-    Arrival, Hit, Operator, Place, RandomFunctions, Reach, Reached, Stimulus, StimulusOptions, Tick, Timer, mutated,
+    Arrival, Hit, Operator, RandomFunctions, Reach, Reached, Stimulus, StimulusOptions, StorageClass, Tick, Timer,
+    mutated,
 };
 use flowloom_wire::{FieldId, Graph, Layers};
 
@@ -135,7 +136,7 @@ fn expected() -> Vec<Hit> {
     for negated in [false, true] {
         hits.extend([Hit::Masked(negated), Hit::Range(negated), Hit::SameField(negated)]);
         hits.extend([8, 16, 32, 64].map(|serial_bits| Hit::Serial { after: negated, serial_bits }));
-        for place in [Place::Register, Place::Global, Place::Metadata] {
+        for place in [StorageClass::Register, StorageClass::Global, StorageClass::Metadata] {
             hits.extend([8, 16, 32, 64].map(|bits| Hit::Variable(place, bits, negated)));
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use flowloom_isa::{BPF_F_RDONLY_PROG, MapDef, MapKind, Program, asm};
 use flowloom_testkit::Rng;
-use flowloom_verify::explore::{ExploreOptions, Explored, Why, explore};
+use flowloom_verify::explore::{ExploreOptions, Explored, GapReason, explore};
 
 fn map(name: &str, kind: MapKind, key_bytes: u32, value_bytes: u32) -> MapDef {
     MapDef { name: name.into(), kind, key_bytes, value_bytes, max_entries: 4, ..MapDef::default() }
@@ -32,7 +32,7 @@ fn behind(text: &str) -> Explored {
     let options = ExploreOptions { seed: Rng::new(7).next_u64(), ..ExploreOptions::default() };
     let explored = explore(&program(&text), &options).unwrap();
     assert_eq!(explored.faults, [].into(), "{text}");
-    assert_eq!(explored.misfits, [].into(), "{text}");
+    assert_eq!(explored.restore_errors, [].into(), "{text}");
     explored
 }
 
@@ -79,7 +79,8 @@ fn reaches_what_chance_would_not() {
         ("a length", "r1 = *(u32 *)(r6 + 4)\nr1 -= r7\nif r1 < 1000 goto out\nr0 = 1\nexit"),
     ] {
         let explored = behind(text);
-        let unreached: Vec<_> = explored.gaps.iter().filter(|gap| !matches!(gap.why, Why::ArrayLookup(_))).collect();
+        let unreached: Vec<_> =
+            explored.gaps.iter().filter(|gap| !matches!(gap.why, GapReason::ArrayLookup(_))).collect();
         assert!(unreached.is_empty(), "{what}: {unreached:?} after {} tries", explored.tries);
         assert!(explored.cases.len() <= 8, "{what}: {} cases", explored.cases.len());
     }
@@ -94,8 +95,8 @@ fn says_why_not() {
     let reasons: Vec<String> = explored.gaps.iter().map(|gap| gap.why.to_string()).collect();
     let [lookup, jump, dead] = &reasons[..] else { panic!("{reasons:?}") };
     assert_eq!(lookup, "a lookup in array `array` does not fail");
-    assert!(jump.starts_with("the jump at 15 never jumps, last on 0x"), "{jump}");
-    assert_eq!(dead, "nothing leads there");
+    assert!(jump.starts_with("the branch at 15 is never taken, last operands 0x"), "{jump}");
+    assert_eq!(dead, "unreachable");
     assert_eq!(explored.share().1 - explored.share().0, 2 + 4 + 2);
 }
 

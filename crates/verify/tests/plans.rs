@@ -24,7 +24,7 @@ fn row(name: &str, program: &Program) -> String {
     let proof = verify(program, &Proving::default()).unwrap_or_else(|error| panic!("{name}: {error}"));
     let plan = match plan(program, &proof, &Options::default()) {
         Ok(plan) => plan,
-        Err(refusal) => return format!("{name:36} no plan: {}\n", refusal.why.code()),
+        Err(refusal) => return format!("{name:36} no plan: {}\n", refusal.reason.code()),
     };
     assert_eq!(check(&plan), [], "{name}");
     let scheme = |map: &MapPlan| match map.scheme {

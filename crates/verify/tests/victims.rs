@@ -126,5 +126,5 @@ fn forgetting_without_need_is_found() {
     let disagreement = report.disagreement.expect("there was room for 2");
     assert_eq!((disagreement.kind, disagreement.position), (Kind::Fault, Some(1)));
     let fault = disagreement.fault.expect("said");
-    assert_eq!(fault, "forgot what it needed no room for: key [01] of map `seen`");
+    assert_eq!(fault, "evicted entries although there was room: key [01] of map `seen`");
 }

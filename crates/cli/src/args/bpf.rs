@@ -4,7 +4,7 @@ use clap::{Args as ClapArgs, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BpfVerb {
-    /// Run one program on a piece of memory: the plugin of the public BPF conformance suites
+    /// Run a program on a memory buffer: the plugin of the public BPF conformance suites
     #[command(
         override_usage = "flowloom bpf plugin [HEXMEM] [--elf] [--engine <ENGINE>]",
         after_help = "Arguments:\n  \
@@ -24,7 +24,7 @@ pub(crate) enum BpfVerb {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PluginArgs {
-    /// As they came: suites pass options of other plugins, which must not be errors
+    /// Unparsed arguments: suites pass options of other plugins, which must not be errors
     #[arg(hide = true, allow_hyphen_values = true, trailing_var_arg = true)]
     pub(crate) arguments: Vec<String>,
 }

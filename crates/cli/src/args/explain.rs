@@ -26,36 +26,36 @@ pub(crate) struct ExplainArgs {
     /// Print users of maps, passes, and every operation with its instruction and source line
     #[arg(short = 'v', long)]
     pub(crate) verbose: bool,
-    /// Write a page for browsers to this file; it needs nothing besides
+    /// Write a self-contained HTML page to this file
     #[arg(long, value_name = "FILE", value_parser = file())]
     pub(crate) html: Option<PathBuf>,
 }
 
-/// How operations are put into stages.
+/// Scheduling of operations into stages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ScheduleName {
-    /// Each when what it needs is there, whatever block it stands in
+    /// As soon as its operands are ready, across basic blocks
     Dataflow,
-    /// Block after block, as the papers' tools do it, to compare with
+    /// Block by block, as the papers' tools do, for comparison
     Blocks,
 }
 
-/// What is asked of a pipeline.
+/// Options of a pipeline.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PipelineArgs {
-    /// How operations are put into stages
+    /// Scheduling of operations into stages
     #[arg(long, value_enum, value_name = "HOW", default_value_t = ScheduleName::Dataflow)]
     pub(crate) schedule: ScheduleName,
     /// The clock in megahertz
     #[arg(long, value_name = "MHZ", default_value_t = 250, value_parser = value_parser!(u32).range(1..=FASTEST_MHZ))]
     pub(crate) clock: u32,
-    /// Keep a map consistent so (`none`, `atomic`, `schedule`, `flush`) instead of by what the planner chooses
+    /// Scheme that keeps a map consistent (`none`, `atomic`, `schedule`, `flush`), overriding the planner's choice
     #[arg(long, value_name = "MAP=SCHEME", value_parser = parse_scheme)]
     pub(crate) scheme: Vec<(String, Scheme)>,
-    /// Queues in front of a map that is scheduled, 8 unless told
+    /// Queues before a scheduled map [default: 8]
     #[arg(long, value_name = "QUEUES", value_parser = value_parser!(u32).range(1..=MOST_QUEUES))]
     pub(crate) queues: Option<u32>,
-    /// The shell tells a packet's length with its first word, so that no program waits for the last one
+    /// The shell provides a packet's length with its first word, so that no program waits for the last one
     #[arg(long)]
     pub(crate) length_given: bool,
     /// Carry all values and all bytes of the window to the end
@@ -104,7 +104,7 @@ pub(super) fn parse_scheme(text: &str) -> Result<(String, Scheme), String> {
     let (map, name) = text.split_once('=').ok_or_else(|| format!("expected MAP=SCHEME, found `{text}`"))?;
     let scheme = Scheme::ALL.into_iter().find(|scheme| scheme.as_str() == name.trim()).ok_or_else(|| {
         let known: Vec<String> = Scheme::ALL.iter().map(|scheme| format!("`{}`", scheme.as_str())).collect();
-        format!("no scheme `{name}`; there are {}", known.join(", "))
+        format!("unknown scheme `{name}`, expected one of {}", known.join(", "))
     })?;
     Ok((map.trim().to_owned(), scheme))
 }

@@ -32,7 +32,7 @@ fn in_folder(folder: &Path) -> Result<PathBuf, String> {
             (_, Some(same)) => return Ok((**same).clone()),
             (several, None) => {
                 let names: Vec<String> = several.iter().map(|file| format!("`{}`", name(file))).collect();
-                return Err(format!("the folder has several functions; name one of {}", names.join(", ")));
+                return Err(format!("the folder has several functions; choose one of {}", names.join(", ")));
             }
         }
     }

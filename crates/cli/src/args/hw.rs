@@ -22,36 +22,36 @@ pub(crate) struct PredictArgs {
     pub(crate) function: FunctionArgs,
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// Packets of 60 bytes of so many flows, the n-th as likely as 1/n
+    /// 60-byte packets of this number of flows, Zipf-distributed
     #[arg(long, value_name = "FLOWS", value_parser = flows, group = "source", help_heading = TRAFFIC)]
     pub(crate) zipf: Option<u32>,
-    /// Packets of 60 bytes of so many flows, each as likely as the others
+    /// 60-byte packets of this number of flows, uniformly distributed
     #[arg(long, value_name = "FLOWS", value_parser = flows, group = "source", help_heading = TRAFFIC)]
     pub(crate) flows: Option<u32>,
     /// Traffic of a profile, as `flowloom trace profiles` lists them
     #[arg(long, value_name = "NAME", value_enum, hide_possible_values = true, group = "source", help_heading = TRAFFIC)]
     pub(crate) profile: Option<ProfileName>,
-    /// How fast packets come: 100G bits a second on the wire, 148.8Mpps, `line` for a word in every cycle, `own` for the times of
+    /// Packet rate: 100G bits per second on the wire, 148.8Mpps, `line` for a word in every cycle, `own` for the times of
     /// the capture
     #[arg(long, value_name = "RATE", default_value = "100G", value_parser = pace)]
     pub(crate) rate: Pace,
     /// The clock in megahertz
     #[arg(long, value_name = "MHZ", value_parser = clock, help_heading = PLAN)]
     pub(crate) clock: Option<f64>,
-    /// Keep a map consistent in this way: none, atomic, schedule, flush
+    /// Scheme that keeps a map consistent: none, atomic, schedule, flush
     #[arg(long, value_name = "MAP=SCHEME", value_parser = parse_scheme, help_heading = PLAN)]
     pub(crate) scheme: Vec<(String, Scheme)>,
     /// Queues of each flow scheduler
     #[arg(long, value_name = "QUEUES", value_parser = value_parser!(u32).range(1..=63), help_heading = PLAN)]
     pub(crate) queues: Option<u32>,
-    /// The shell tells a packet's length with its first word, so that no program waits for the last one
+    /// The shell provides a packet's length with its first word, so that no program waits for the last one
     #[arg(long, conflicts_with = "timing", help_heading = PLAN)]
     pub(crate) length_given: bool,
-    /// Take the stages from this file (JSON) instead of planning them
+    /// Read the stages from this file (JSON) instead of planning them
     #[arg(long, value_name = "FILE", value_parser = file(), help_heading = PLAN)]
     pub(crate) timing: Option<PathBuf>,
-    /// Estimate instead of running the program on every packet: faster, but every condition that depends on what a map holds
-    /// is taken to hold, so flushes, waits and losses are upper bounds
+    /// Estimate instead of running the program on every packet: faster, but every condition on map contents
+    /// is assumed to hold, so flushes, waits and losses are upper bounds
     #[arg(long)]
     pub(crate) estimate: bool,
     /// Run the program on every packet: the default
@@ -65,7 +65,7 @@ pub(crate) struct PredictArgs {
 fn clock(text: &str) -> Result<f64, String> {
     let range = 1.0..=FASTEST_MHZ as f64;
     let number = text.parse().ok().filter(|mhz| range.contains(mhz));
-    number.ok_or_else(|| format!("expected megahertz from 1 to {FASTEST_MHZ}, found `{text}`"))
+    number.ok_or_else(|| format!("expected MHz from 1 to {FASTEST_MHZ}, found `{text}`"))
 }
 
 fn flows(text: &str) -> Result<u32, String> {
@@ -87,8 +87,8 @@ impl PredictArgs {
     /// Name of the traffic in messages.
     pub(crate) fn traffic(&self) -> String {
         match (&self.zipf, &self.flows, &self.profile) {
-            (Some(flows), ..) => format!("{flows} flows by Zipf's law"),
-            (_, Some(flows), _) => format!("{flows} equally likely flows"),
+            (Some(flows), ..) => format!("{flows} Zipf-distributed flows"),
+            (_, Some(flows), _) => format!("{flows} uniformly distributed flows"),
             (_, _, Some(profile)) => {
                 profile.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
             }

@@ -9,7 +9,7 @@ use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 
 use super::parse_param;
 
-/// How programs run on interfaces.
+/// XDP attach mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LiveMode {
     /// In the driver
@@ -30,7 +30,7 @@ pub(crate) struct LiveArgs {
         conflicts_with_all = ["read", "write", "engine", "port_by", "seed", "events", "routes"]
     )]
     pub(crate) interface: Vec<String>,
-    /// With -i: where the program runs
+    /// With -i: XDP attach mode
     #[arg(short = 'm', long, value_enum, default_value_t = LiveMode::Native, requires = "interface", conflicts_with = "read")]
     pub(crate) mode: LiveMode,
     /// With -i: stop after this time (500ms, 10s, 2m)
@@ -42,11 +42,11 @@ pub(crate) struct LiveArgs {
     /// With -i: report at the end only
     #[arg(short = 'q', long, requires = "interface", conflicts_with = "read")]
     pub(crate) quiet: bool,
-    /// With -i: count neither verdicts nor rows, which saves each packet some instructions
+    /// With -i: do not count verdicts and rows, which saves instructions for each packet
     #[arg(long, requires = "interface", conflicts_with_all = ["count", "read"])]
     pub(crate) no_counters: bool,
-    /// With -i and --state-in: what the time was when the state was written, in nanoseconds of its own clock, from which its
-    /// deadlines count; `now` where it is of this host's clock
+    /// With -i and --state-in: time at which the state was written, in nanoseconds of its clock, to which its
+    /// deadlines relate; `now` if it is this host's clock
     #[arg(long, value_name = "NS", value_parser = parse_state_time, requires_all = ["interface", "state_in"], conflicts_with = "read")]
     pub(crate) state_time: Option<StateTime>,
 }
@@ -78,23 +78,23 @@ pub(crate) enum MapVerb {
                             flowloom map dump id 12 --raw --json"
     )]
     Dump(MapArgs),
-    /// Print one entry; exit code 1 where it is not there
+    /// Print one entry; exit code 1 if it does not exist
     #[command(after_help = "Examples:\n  flowloom map lookup port_knocking key ip.src=10.0.0.1\n  \
                       flowloom map lookup id 12 key hex 00 00 00 00 00 00 00 00 00 00 ff ff 0a 00 00 01")]
     Lookup(MapArgs),
-    /// Write one entry; fields that are not named stay as they are
+    /// Write one entry; fields that are not named are unchanged
     #[command(after_help = "Examples:\n  \
                             flowloom map update port_knocking key ip.src=10.0.0.1 value state=open idle_ns=1m idle_deadline=+1m\n  \
                             flowloom map update name fl_ports key 2 0 0 0 value 5 0 0 0 noexist")]
     Update(MapArgs),
-    /// Remove one entry; exit code 1 where it is not there
+    /// Remove one entry; exit code 1 if it does not exist
     #[command(after_help = "Example:\n  flowloom map delete port_knocking key ip.src=10.0.0.1")]
     Delete(MapArgs),
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct MapListArgs {
-    /// Also what other tools have loaded
+    /// Include maps that other tools have loaded
     #[arg(short = 'a', long)]
     pub(crate) all: bool,
     /// Print JSON
@@ -105,10 +105,10 @@ pub(crate) struct MapListArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct MapArgs {
     /// The map (FUNCTION, FUNCTION/MAP, `id N`, `name NAME`, `pinned PATH`), then `key ...`, `value ...` and `any`, `exist` or
-    /// `noexist`, as far as the verb wants them; keys and values are bytes as `bpftool` takes them, or NAME=VALUE
+    /// `noexist`, if the verb takes them; keys and values are bytes as in `bpftool`, or NAME=VALUE
     #[arg(required = true, value_name = "MAP", allow_negative_numbers = true)]
     pub(crate) words: Vec<String>,
-    /// Take names of states, registers and key fields from this source or object
+    /// Read the names of states, registers and key fields from this source or object
     #[arg(short = 'f', long, value_name = "FUNCTION")]
     pub(crate) function: Option<PathBuf>,
     /// With -f: set a parameter of the source
@@ -117,7 +117,7 @@ pub(crate) struct MapArgs {
     /// Print JSON
     #[arg(short = 'j', long)]
     pub(crate) json: bool,
-    /// Print bytes, as `bpftool` does where it knows no types
+    /// Print bytes, as `bpftool` does without types
     #[arg(long)]
     pub(crate) raw: bool,
 }

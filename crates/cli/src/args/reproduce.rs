@@ -15,7 +15,7 @@ pub(crate) struct ReproduceArgs {
     /// The folder with the functions that are measured
     #[arg(long, value_name = "FOLDER", default_value = "functions")]
     pub(crate) functions: PathBuf,
-    /// Print what each number is made of
+    /// Print the derivation of each number
     #[arg(short = 'v', long)]
     pub(crate) verbose: bool,
     /// Print JSON

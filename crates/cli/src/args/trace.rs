@@ -17,12 +17,12 @@ const OF_FUNCTIONS: [&str; 2] = ["function", "function_option"];
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TraceVerb {
-    /// Say what a capture holds
+    /// Describe a capture
     #[command(
         after_help = "Examples:\n  flowloom trace info in.pcap.xz\n  flowloom trace info chi15.pcap --profile chi15"
     )]
     Info(TraceInfoArgs),
-    /// Make traffic: of a profile that papers measured, of a pattern, or for a function
+    /// Generate traffic: of a profile that papers measured, of a pattern, or for a function
     #[command(
         override_usage = "flowloom trace gen --profile <NAME> [OPTIONS] --write <CAPTURE>\n       \
                           flowloom trace gen <FUNCTION> [OPTIONS] --write <CAPTURE>",
@@ -44,7 +44,7 @@ pub(crate) struct TraceInfoArgs {
     /// The captures; several are merged by time
     #[arg(required = true, value_name = "CAPTURE", value_parser = file())]
     pub(crate) captures: Vec<PathBuf>,
-    /// Print the figures beside what a paper prints about this trace
+    /// Compare the figures with those in a paper about this trace
     #[arg(long, value_name = "NAME", value_enum, hide_possible_values = true)]
     pub(crate) profile: Option<ProfileName>,
     /// Print JSON
@@ -79,10 +79,10 @@ pub(crate) struct TraceGenArgs {
         help_heading = OF_PROFILES
     )]
     pub(crate) profile: Option<ProfileName>,
-    /// The end, after so many packets [default: for a function 20k, of a pattern 1M]
+    /// Stop after this number of packets [default: for a function 20k, of a pattern 1M]
     #[arg(short = 'c', long, alias = "packets", value_name = "PACKETS", value_parser = count)]
     pub(crate) count: Option<u64>,
-    /// Seed of everything random
+    /// Seed of the random number generator
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// The capture to write
@@ -91,13 +91,13 @@ pub(crate) struct TraceGenArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// The end, after so much time of the capture: 500ms, 10s, 2m [default: 10s of the trace's own time]
+    /// Stop after this time of the capture: 500ms, 10s, 2m [default: 10s of the trace's own time]
     #[arg(long, value_name = "TIME", value_parser = duration_ns, conflicts_with_all = OF_FUNCTIONS, help_heading = OF_PROFILES)]
     pub(crate) duration: Option<u64>,
-    /// Packets without gaps: 40G bits a second on the wire, or 5Mpps [default: the trace's own time; of a pattern 10G]
+    /// Packets without gaps: 40G bits per second on the wire, or 5Mpps [default: the trace's own time; of a pattern 10G]
     #[arg(long, value_name = "RATE", conflicts_with_all = OF_FUNCTIONS, help_heading = OF_PROFILES)]
     pub(crate) rate: Option<Rate>,
-    /// Cut packets after so many bytes, as a capture does
+    /// Truncate packets to this number of bytes, as a capture does
     #[arg(
         short = 's',
         long,
@@ -113,10 +113,10 @@ pub(crate) struct TraceGenArgs {
     /// Give every packet this length, without check sequence [default: the trace's mixture; of a pattern 60]
     #[arg(long, value_name = "BYTES", conflicts_with_all = OF_FUNCTIONS, help_heading = OF_PROFILES)]
     pub(crate) size: Option<u32>,
-    /// How popularity falls with the rank, for zipf and churn [default: 1 and 0]
+    /// Zipf exponent, for zipf and churn [default: 1 and 0]
     #[arg(long, value_name = "NUMBER", conflicts_with_all = OF_FUNCTIONS, help_heading = OF_PROFILES)]
     pub(crate) exponent: Option<f64>,
-    /// New flows a minute, for churn [default: 100k]
+    /// New flows per minute, for churn [default: 100k]
     #[arg(long, value_name = "FLOWS", value_parser = count, conflicts_with_all = OF_FUNCTIONS, help_heading = OF_PROFILES)]
     pub(crate) new_flows: Option<u64>,
     /// Share of hosts with IPv6; of a pattern, of flows

@@ -4,7 +4,7 @@ use flowloom_efsm::model::{Element, Function};
 use flowloom_wire::Header;
 
 /// Common packets, each with the headers it has among those that keys read most.
-const USUAL: [(&str, &[Header]); 3] = [
+const COMMON_PACKETS: [(&str, &[Header]); 3] = [
     ("ARP", &[Header::Ethernet]),
     ("ICMP", &[Header::Ethernet, Header::Ipv4, Header::Ipv6, Header::Icmp, Header::Icmp6]),
     ("all fragments but the first", &[Header::Ethernet, Header::Ipv4, Header::Ipv6]),
@@ -27,7 +27,7 @@ fn note(element: &Element) -> Option<String> {
             !any.is_empty() && !any.iter().any(|header| has.contains(header))
         })
     };
-    let dropped: Vec<&str> = USUAL.iter().filter(|(_, has)| lacks(has)).map(|(name, _)| *name).collect();
+    let dropped: Vec<&str> = COMMON_PACKETS.iter().filter(|(_, has)| lacks(has)).map(|(name, _)| *name).collect();
     let (last, others) = dropped.split_last()?;
     let list = if others.is_empty() { (*last).to_owned() } else { format!("{} and {last}", others.join(", ")) };
     Some(format!(

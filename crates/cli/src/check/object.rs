@@ -6,20 +6,20 @@ use std::sync::Arc;
 use flowloom_isa::insn::{call, class, imm64, jmp};
 use flowloom_isa::{Insn, MapDef, Program, ProgramKind, Want, helpers};
 use flowloom_object::{Object, Refused, Unread};
-use flowloom_session::engines::{EngineName, Fit, Reason};
+use flowloom_session::engines::{Compatibility, EngineName, Reason};
 use flowloom_session::{Loaded, only_program};
 use serde_json::{Value, json};
 
-use super::source::{line_json, nearer};
+use super::source::{line_json, make_relative};
 use super::verified::Verified;
 use crate::args::{CheckArgs, named_or_default};
 use crate::failure::Failure;
 use crate::output::{counted, print, print_json};
 
 /// Result of checking a program against one target.
-struct Judgement {
+struct TargetResult {
     target: &'static str,
-    fit: Fit,
+    fit: Compatibility,
 }
 
 /// One program with its resources.
@@ -28,13 +28,13 @@ struct Described<'o> {
     helpers: BTreeMap<i32, usize>,
     kfuncs: BTreeMap<&'o str, usize>,
     functions: usize,
-    targets: Vec<Judgement>,
+    targets: Vec<TargetResult>,
     verified: Verified,
 }
 
 /// Checks the programs of an object, or the selected one.
 pub(super) fn check(args: &CheckArgs, object: &mut Object) -> Result<(), Failure> {
-    nearer(object);
+    make_relative(object);
     let object = &*object;
     if args.target.contains(&EngineName::MACHINE) {
         return Err(Failure::Input("the reference machine runs sources, this is an object".to_owned()));
@@ -79,13 +79,13 @@ fn outcome(args: &CheckArgs, described: &[Described<'_>], refused: &[&Refused]) 
 }
 
 /// Returns a named target that cannot be tried here.
-fn untried<'d>(args: &CheckArgs, described: &'d Described<'_>) -> Option<&'d Judgement> {
+fn untried<'d>(args: &CheckArgs, described: &'d Described<'_>) -> Option<&'d TargetResult> {
     described.targets.iter().find(|target| target.fit.runs.is_none() && !args.target.is_empty())
 }
 
-fn not_tried(target: &Judgement) -> Failure {
+fn not_tried(target: &TargetResult) -> Failure {
     let why: Vec<&str> = target.fit.reasons.iter().map(|reason| reason.what.as_str()).collect();
-    Failure::Environment(format!("`{}` cannot be tried here: {}", target.target, why.join("; ")))
+    Failure::Environment(format!("`{}` is not available here: {}", target.target, why.join("; ")))
 }
 
 fn is_call(insn: &Insn, source: u8) -> bool {
@@ -113,36 +113,39 @@ fn describe<'o>(program: &'o Program, wanted: &[EngineName]) -> Described<'o> {
     }
     let engines = named_or_default(wanted).into_iter().filter(|engine| *engine != EngineName::MACHINE);
     let (loaded, shared) = (Loaded::of_program(program.clone()), Arc::new(program.clone()));
-    let targets: Vec<Judgement> = engines.map(|engine| judge(&loaded, &shared, engine)).collect();
+    let targets: Vec<TargetResult> = engines.map(|engine| try_target(&loaded, &shared, engine)).collect();
     let mut verified = Verified::of(program);
     verified.kernel_walked = targets.iter().find_map(|target| target.fit.walked);
     Described { program, helpers, kfuncs, functions: starts.len(), targets, verified }
 }
 
-fn judge(loaded: &Loaded, program: &Arc<Program>, engine: EngineName) -> Judgement {
+fn try_target(loaded: &Loaded, program: &Arc<Program>, engine: EngineName) -> TargetResult {
     let target = engine.as_str();
     if !program.kind.is_xdp() {
-        let what = format!("it is a program of kind {}, only XDP programs run", program.kind);
+        let what = format!("its type is {}, expected XDP", program.kind);
         let reason = Reason { insn: Some(0), what, help: Some(help_for(program.kind)) };
-        return Judgement { target, fit: Fit { runs: Some(false), reasons: vec![reason], ..Fit::default() } };
+        return TargetResult {
+            target,
+            fit: Compatibility { runs: Some(false), reasons: vec![reason], ..Compatibility::default() },
+        };
     }
-    let mut fit = (engine.kind().judge)(loaded, &Ok(Arc::clone(program)));
+    let mut fit = (engine.kind().check)(loaded, &Ok(Arc::clone(program)));
     if fit.runs == Some(true) {
         fit.reasons.clear();
     }
-    Judgement { target, fit }
+    TargetResult { target, fit }
 }
 
 /// Help for a program that is not XDP: hooks of other types see other data than received packets.
 fn help_for(kind: ProgramKind) -> &'static str {
     match kind {
         ProgramKind::Other("sched_cls" | "sched_act") => {
-            "as it is, it belongs to `tc`; as XDP it takes a `struct xdp_md *` and looks at received packets alone"
+            "for `tc`, attach it there; for XDP, take a `struct xdp_md *` and process received packets only"
         }
         ProgramKind::Other("ext") => {
             "it replaces a function of another program; put that function into an object of its own, with its program"
         }
-        _ => "load it with its own loader; if it is XDP in spite of its section, say `--type xdp`",
+        _ => "load it with its own loader; to override the section, pass `--type xdp`",
     }
 }
 
@@ -178,7 +181,7 @@ fn as_text(
     }
     // Other contents of the object do not matter if one program is selected.
     for unread in object.unread.iter().filter(|_| args.function.program.is_none()) {
-        text.push_str(&format!("not in a program: {unread}\n"));
+        text.push_str(&format!("not part of a program: {unread}\n"));
     }
     for note in &object.notes {
         text.push_str(&format!("note: {note}\n"));
@@ -207,7 +210,7 @@ fn program_text(described: &Described<'_>, text: &mut String) {
     }
     if !described.kfuncs.is_empty() {
         let counts = described.kfuncs.iter().map(|(name, count)| ((*name).to_owned(), *count));
-        text.push_str(&format!("  functions of the kernel: {}\n", with_counts(counts)));
+        text.push_str(&format!("  kernel functions: {}\n", with_counts(counts)));
     }
     if program.kind.is_xdp() {
         text.push_str(&described.verified.text(program, "  "));
@@ -236,8 +239,9 @@ fn program_text(described: &Described<'_>, text: &mut String) {
 }
 
 /// True if two targets reject the program for the same reasons.
-fn is_same(one: &Judgement, other: &Judgement) -> bool {
-    let of = |judgement: &Judgement| judgement.fit.reasons.iter().map(|r| (r.insn, r.what.clone())).collect::<Vec<_>>();
+fn is_same(one: &TargetResult, other: &TargetResult) -> bool {
+    let of =
+        |judgement: &TargetResult| judgement.fit.reasons.iter().map(|r| (r.insn, r.what.clone())).collect::<Vec<_>>();
     !other.fit.reasons.is_empty() && one.fit.runs == other.fit.runs && of(one) == of(other)
 }
 

@@ -8,12 +8,12 @@ use flowloom_object::Object;
 use serde_json::{Value, json};
 
 /// Makes the source paths of an object relative to the current folder. Compilers record absolute or indirect paths.
-pub(super) fn nearer(object: &mut Object) {
-    nearer_lines(object.programs.iter_mut().flat_map(|program| &mut program.lines));
+pub(super) fn make_relative(object: &mut Object) {
+    make_lines_relative(object.programs.iter_mut().flat_map(|program| &mut program.lines));
 }
 
 /// Makes the source paths of these lines relative to the current folder.
-pub(crate) fn nearer_lines<'l>(lines: impl IntoIterator<Item = &'l mut LineInfo>) {
+pub(crate) fn make_lines_relative<'l>(lines: impl IntoIterator<Item = &'l mut LineInfo>) {
     let Some(here) = std::env::current_dir().ok().and_then(|here| here.canonicalize().ok()) else { return };
     let mut known: HashMap<String, String> = HashMap::new();
     for line in lines {

@@ -92,7 +92,7 @@ pub(super) fn text(function: &Function) -> String {
     let header = ["element", "rows", "registers", "globals", "key bytes", "record bytes", "contexts"];
     let mut text = table(&header, &rows, &[1, 2, 3, 4, 5, 6]);
     let Some(row) = paper::row(&function.name) else {
-        text.push_str("\nno paper prints the size of this function\n");
+        text.push_str("\nno paper states the size of this function\n");
         return text;
     };
     let pairs = beside(&sizes, row);
@@ -121,7 +121,7 @@ pub(super) fn text(function: &Function) -> String {
         let within = pairs.iter().all(|(ours, theirs)| is_within(*ours, *theirs));
         rows.push(line("sum".to_owned(), Some(ours), Some(theirs), within));
     }
-    text.push_str(&format!("\nstateful elements beside `{}`, {}\n", row.use_case, row.source));
+    text.push_str(&format!("\nstateful elements compared with `{}`, {}\n", row.use_case, row.source));
     let header = ["element", "rows", "paper", "registers+globals", "paper", "at most the paper's"];
     text.push_str(&table(&header, &rows, &[1, 2, 3, 4]));
     text

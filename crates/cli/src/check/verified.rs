@@ -56,7 +56,7 @@ impl Verified {
             // Reported for each target.
             Err(VerifyError::Program(_)) => String::new(),
             Err(VerifyError::Refused(refusal)) => {
-                let mut text = format!("{indent}verifier: not seen to be safe\n");
+                let mut text = format!("{indent}verifier: rejected\n");
                 for line in refusal.details().lines() {
                     text.push_str(&format!("{indent}  {line}\n"));
                 }
@@ -118,17 +118,19 @@ impl Verified {
 fn safe(proof: &Proof, program: &Program) -> String {
     let mut parts =
         vec!["safe on all paths".to_owned(), format!("{} looked at", counted(proof.looked_at as usize, "instruction"))];
-    let besides = if proof.copies(program) { ", and what helpers copy" } else { "" };
+    let besides = if proof.copies(program) { ", and helper copies" } else { "" };
     match proof.window() {
         0 if besides.is_empty() => {}
-        bytes => parts.push(format!("of the packet the first {} at most{besides}", counted(bytes as usize, "byte"))),
+        bytes => {
+            parts.push(format!("reads at most the first {} of the packet{besides}", counted(bytes as usize, "byte")))
+        }
     }
     if !proof.loops.is_empty() {
         let times = match proof.loops.values().copied().flatten().max() {
             // `may_goto` alone bounds all loops.
             None => String::new(),
-            Some(1) => ", begun again once at most".to_owned(),
-            Some(most) => format!(", begun again {} times at most", grouped(most)),
+            Some(1) => ", at most 1 iteration".to_owned(),
+            Some(most) => format!(", at most {} iterations", grouped(most)),
         };
         let timed = match proof.loops.values().filter(|most| most.is_none()).count() {
             0 => String::new(),
@@ -156,7 +158,7 @@ fn findings(proof: &Proof, program: &Program, indent: &str) -> String {
     }
     if !text.is_empty() {
         text.push_str(&format!(
-            "{indent}    help: give all bytes a value first, padding too (`= {{0}}`, `__builtin_memset`); store no addresses\n"
+            "{indent}    help: initialise all bytes including padding (`= {{0}}`, `__builtin_memset`); do not store addresses\n"
         ));
     }
     text

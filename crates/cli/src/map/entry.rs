@@ -43,15 +43,15 @@ pub(super) enum Meaning {
     /// Time of expiry, or never.
     Deadline,
     /// A point in time.
-    Moment,
+    Time,
     /// A duration.
-    Period,
+    Duration,
     /// 128-bit address, big-endian as in keys.
     Ip,
 }
 
 /// Layout of a map's keys and values, as far as it is known.
-pub(super) struct Shape {
+pub(super) struct EntryLayout {
     pub(super) key: Vec<KeyField>,
     pub(super) pairs: Vec<(usize, usize)>,
     pub(super) fields: Vec<LayoutField>,
@@ -68,38 +68,38 @@ pub(super) struct Shape {
     interfaces: Vec<(u32, String)>,
 }
 
-impl Shape {
+impl EntryLayout {
     /// Layout of a table from `description`, else from the table's BTF types.
-    pub(super) fn of(table: &Table, description: Option<&Description>, now_ns: u64) -> Result<Shape, String> {
-        let said = description.and_then(|said| said.map(table.name()));
-        let layout: Option<&ContextLayout> = said.and_then(|map| map.layout.as_ref());
+    pub(super) fn of(table: &Table, description: Option<&Description>, now_ns: u64) -> Result<EntryLayout, String> {
+        let map_description = description.and_then(|description| description.map(table.name()));
+        let layout: Option<&ContextLayout> = map_description.and_then(|map| map.layout.as_ref());
         let fields = layout.map_or_else(|| table.fields(), |layout| layout.fields.clone());
         let outside = fields.iter().find(|f| (f.offset_bytes + f.size_bytes) as usize > table.value_bytes());
         if let Some(field) = outside {
             return Err(format!(
-                "field `{}` ends at byte {}, and a value of map `{}` has {}: the function that is described is another one",
+                "field `{}` ends at byte {}, and a value of map `{}` has {}: the description is of another function",
                 field.name,
                 field.offset_bytes + field.size_bytes,
                 table.name(),
                 table.value_bytes()
             ));
         }
-        let key: Vec<KeyField> = said.map_or_else(Vec::new, |map| map.key.clone());
+        let key: Vec<KeyField> = map_description.map_or_else(Vec::new, |map| map.key.clone());
         if let Some(part) = key.iter().find(|part| (part.offset_bytes + part.size_bytes) as usize > table.key_bytes()) {
             return Err(format!(
-                "`{}` ends at byte {}, and a key of map `{}` has {}: the function that is described is another one",
+                "`{}` ends at byte {}, and a key of map `{}` has {}: the description is of another function",
                 part.name,
                 part.offset_bytes + part.size_bytes,
                 table.name(),
                 table.key_bytes()
             ));
         }
-        let initial = said.map_or_else(Vec::new, |map| map.initial.clone());
+        let initial = map_description.map_or_else(Vec::new, |map| map.initial.clone());
         let is_ports = table.name() == PORTS_MAP && table.kind() == Some(MapKind::Devmap);
-        let ports = description.map_or_else(Vec::new, |said| said.ports.clone().into_iter().collect());
-        Ok(Shape {
+        let ports = description.map_or_else(Vec::new, |description| description.ports.clone().into_iter().collect());
+        Ok(EntryLayout {
             key,
-            pairs: said.map_or_else(Vec::new, |map| map.pairs.clone()),
+            pairs: map_description.map_or_else(Vec::new, |map| map.pairs.clone()),
             states: layout.map_or_else(Vec::new, |layout| layout.states.clone()),
             deadlines: layout.map_or_else(Vec::new, |layout| layout.deadline_offsets.clone()),
             initial: if initial.len() == table.value_bytes() { initial } else { Vec::new() },
@@ -107,7 +107,7 @@ impl Shape {
             now_ns,
             is_indexed: matches!(table.kind(), Some(MapKind::Array | MapKind::Devmap)) && table.key_bytes() == 4,
             // Only sources provide initial values. Their tables name the key parts, if there are any.
-            is_keyless: said.is_some_and(|map| map.key.is_empty() && !map.initial.is_empty()),
+            is_keyless: map_description.is_some_and(|map| map.key.is_empty() && !map.initial.is_empty()),
             is_ports,
             interfaces: ports,
         })
@@ -119,8 +119,8 @@ impl Shape {
             _ if field.size_bytes == 16 => Meaning::Ip,
             "state" if is_context => Meaning::State,
             _ if self.deadlines.contains(&field.offset_bytes) => Meaning::Deadline,
-            "touched" if is_context && field.size_bytes == 8 => Meaning::Moment,
-            "idle_ns" if is_context => Meaning::Period,
+            "touched" if is_context && field.size_bytes == 8 => Meaning::Time,
+            "idle_ns" if is_context => Meaning::Duration,
             _ => Meaning::Number,
         }
     }
@@ -129,7 +129,7 @@ impl Shape {
     fn is_hidden(&self, field: &LayoutField, bytes: &[u8]) -> bool {
         let is_unset = match self.meaning(field) {
             Meaning::Deadline => number(field, bytes) == u128::from(NO_DEADLINE),
-            Meaning::Period => number(field, bytes) == 0,
+            Meaning::Duration => number(field, bytes) == 0,
             Meaning::Number => !self.states.is_empty() && field.name == "flags" && number(field, bytes) == 0,
             _ => false,
         };
@@ -175,11 +175,11 @@ impl Shape {
                 .ok()
                 .and_then(|state| self.states.get(state).cloned())
                 .unwrap_or_else(|| number.to_string()),
-            Meaning::Deadline | Meaning::Moment => {
+            Meaning::Deadline | Meaning::Time => {
                 let (at, now) = (number as u64, self.now_ns);
                 if at > now { format!("in {}", seconds(at - now)) } else { format!("{} ago", seconds(now - at)) }
             }
-            Meaning::Period => seconds(number as u64),
+            Meaning::Duration => seconds(number as u64),
             Meaning::Ip => ip_text(number),
             Meaning::Number if field.signed => signed(field, number).to_string(),
             Meaning::Number => number.to_string(),

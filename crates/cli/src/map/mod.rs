@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use crate::args::{FunctionArgs, MapArgs, MapListArgs, MapVerb};
 use crate::describe::describe;
 use crate::failure::{Failure, with_causes};
-use crate::output::{counted, grouped, print, print_json, remark, table};
-use entry::Shape;
+use crate::output::{counted, grouped, print, print_json, print_note, table};
+use entry::EntryLayout;
 use words::{Words, flags, target};
 
 /// Way in which the command line names a map.
@@ -33,7 +33,7 @@ enum Target {
 /// A map and the layout of its entries.
 struct Found {
     table: Table,
-    shape: Shape,
+    shape: EntryLayout,
     function: Option<String>,
 }
 
@@ -79,7 +79,7 @@ fn failure(error: &RunningError) -> Failure {
 
 /// A missing entry is a finding (exit code 1), as with `grep`.
 fn not_found(found: &Found, key: &[u8]) -> Failure {
-    remark(&format!("`{}` has no entry {}", found.table.name(), found.shape.key_words(key)));
+    print_note(&format!("`{}` has no entry {}", found.table.name(), found.shape.key_words(key)));
     Failure::Finding
 }
 
@@ -101,12 +101,12 @@ fn list(args: &MapListArgs) -> Result<(), Failure> {
         let value: Vec<Value> = wanted
             .iter()
             .map(|function| {
-                let said = function.description.as_ref();
+                let description = function.description.as_ref();
                 json!({
                     "function": function.name,
-                    "source": said.map(|d| &d.source),
-                    "pid": said.map(|d| d.pid),
-                    "ports": said.map(|d| &d.ports),
+                    "source": description.map(|d| &d.source),
+                    "pid": description.map(|d| d.pid),
+                    "ports": description.map(|d| &d.ports),
                     "programs": function.programs,
                     "maps": maps(function),
                 })
@@ -115,14 +115,14 @@ fn list(args: &MapListArgs) -> Result<(), Failure> {
         return print_json(&json!(value));
     }
     if wanted.is_empty() {
-        let more = if args.all { "" } else { "; --all also lists what other tools have loaded" };
-        remark(&format!("no function runs on interfaces{more}"));
+        let more = if args.all { "" } else { "; --all includes maps of other tools" };
+        print_note(&format!("no function runs on interfaces{more}"));
         return Ok(());
     }
     let mut rows = Vec::new();
     for function in wanted {
-        let ports = function.description.as_ref().map_or_else(String::new, |said| {
-            said.ports.iter().map(|(port, name)| format!("{port}={name}")).collect::<Vec<_>>().join(" ")
+        let ports = function.description.as_ref().map_or_else(String::new, |description| {
+            description.ports.iter().map(|(port, name)| format!("{port}={name}")).collect::<Vec<_>>().join(" ")
         });
         for (id, name) in &function.maps {
             rows.push(vec![function.name.clone(), ports.clone(), name.clone(), id.to_string()]);
@@ -143,21 +143,19 @@ fn find(target: &Target, args: &MapArgs) -> Result<Found, Failure> {
     let owner = functions.iter().find(|f| f.maps.iter().any(|(id, _)| *id == table.id()));
     let named = args.function.as_deref().map(|path| described(path, &args.params)).transpose()?;
     let description = named.as_ref().or(owner.and_then(|owner| owner.description.as_ref()));
-    let now_ns = monotonic_ns().wrapping_add(description.map_or(0, |said| said.clock_ahead_ns));
-    let shape = Shape::of(&table, description, now_ns).map_err(Failure::Input)?;
+    let now_ns = monotonic_ns().wrapping_add(description.map_or(0, |description| description.clock_ahead_ns));
+    let shape = EntryLayout::of(&table, description, now_ns).map_err(Failure::Input)?;
     Ok(Found { table, shape, function: owner.map(|owner| owner.name.clone()) })
 }
 
 fn only(mut tables: Vec<Table>, name: &str) -> Result<Table, Failure> {
     match (tables.pop(), tables.len()) {
         (Some(table), 0) => Ok(table),
-        (None, _) => {
-            Err(Failure::Input(format!("there is no map `{name}`; `flowloom map list` and `bpftool map` list them")))
-        }
+        (None, _) => Err(Failure::Input(format!("no map `{name}`; `flowloom map list` and `bpftool map` list them"))),
         (Some(last), _) => {
             let ids: Vec<String> = tables.iter().chain([&last]).map(|table| table.id().to_string()).collect();
             Err(Failure::Input(format!(
-                "there are several maps `{name}`, with the ids {}: say `id N`, or FUNCTION/{name}",
+                "several maps `{name}`, with the ids {}: give `id N`, or FUNCTION/{name}",
                 ids.join(", ")
             )))
         }
@@ -183,7 +181,7 @@ fn of_function(functions: &[Running], wanted: &str, map: Option<&str>) -> Result
             let ids: Vec<String> =
                 several.iter().flat_map(|f| &f.maps).map(|(id, name)| format!("{name} {id}")).collect();
             return Err(Failure::Input(format!(
-                "`{wanted}` runs {} times; name the map by its id: {}",
+                "`{wanted}` runs {} times; give the id of the map: {}",
                 several.len(),
                 ids.join(", ")
             )));
@@ -191,8 +189,8 @@ fn of_function(functions: &[Running], wanted: &str, map: Option<&str>) -> Result
     };
     let names = || function.maps.iter().map(|(_, name)| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let has_contexts = |name: &str| {
-        function.description.as_ref().is_some_and(|said| {
-            said.map(name).and_then(|map| map.layout.as_ref()).is_some_and(|layout| !layout.states.is_empty())
+        function.description.as_ref().is_some_and(|description| {
+            description.map(name).and_then(|map| map.layout.as_ref()).is_some_and(|layout| !layout.states.is_empty())
         })
     };
     let chosen: Vec<u32> = match map {
@@ -202,7 +200,7 @@ fn of_function(functions: &[Running], wanted: &str, map: Option<&str>) -> Result
     match (chosen.as_slice(), map) {
         ([id], _) => Table::by_id(*id).map_err(|e| failure(&e)),
         (_, Some(map)) => Err(Failure::Input(format!("`{wanted}` has no map `{map}`; it has {}", names()))),
-        (_, None) => Err(Failure::Input(format!("name one of the maps of `{wanted}`: {wanted}/MAP with {}", names()))),
+        (_, None) => Err(Failure::Input(format!("choose a map of `{wanted}`: {wanted}/MAP with {}", names()))),
     }
 }
 
@@ -269,7 +267,7 @@ fn update(found: &Found, key: &[u8], words: &mut Words<'_>) -> Result<(), Failur
     if found.table.update(key, &value, mode).map_err(|e| failure(&e))? {
         return Ok(());
     }
-    let what = if mode == flowloom_exec::UpdateMode::Exist { "has no entry" } else { "has the entry already:" };
-    remark(&format!("`{}` {what} {}", found.table.name(), found.shape.key_words(key)));
+    let what = if mode == flowloom_exec::UpdateMode::Exist { "has no entry" } else { "already has the entry:" };
+    print_note(&format!("`{}` {what} {}", found.table.name(), found.shape.key_words(key)));
     Err(Failure::Finding)
 }

@@ -8,12 +8,12 @@ use flowloom_efsm::layout::NO_DEADLINE;
 use flowloom_exec::{KeyField, KeyForm, UpdateMode};
 
 use super::Target;
-use super::entry::{Meaning, Shape};
+use super::entry::{EntryLayout, Meaning};
 use crate::failure::Failure;
 use crate::output::counted;
 
 /// Keywords that end a list of bytes.
-const STOPS: [&str; 4] = ["value", "any", "exist", "noexist"];
+const KEYWORDS: [&str; 4] = ["value", "any", "exist", "noexist"];
 
 /// Cursor over the arguments.
 pub(super) struct Words<'a> {
@@ -58,21 +58,21 @@ impl<'a> Words<'a> {
     pub(super) fn end(&mut self, verb: &str) -> Result<(), Failure> {
         match self.next() {
             None => Ok(()),
-            Some(word) => Err(wrong(format!("`{word}` is more than `map {verb}` takes"))),
+            Some(word) => Err(wrong(format!("unexpected argument `{word}` of `map {verb}`"))),
         }
     }
 
     /// Consumes the words up to the next keyword.
     fn list(&mut self) -> &'a [String] {
         let start = self.at;
-        while self.peek().is_some_and(|word| !STOPS.contains(&word)) {
+        while self.peek().is_some_and(|word| !KEYWORDS.contains(&word)) {
             self.at += 1;
         }
         &self.words[start..self.at]
     }
 
     /// Parses a key: bytes, or the named parts.
-    pub(super) fn key(&mut self, shape: &Shape, map: &str, len_bytes: usize) -> Result<Vec<u8>, Failure> {
+    pub(super) fn key(&mut self, shape: &EntryLayout, map: &str, len_bytes: usize) -> Result<Vec<u8>, Failure> {
         let list = self.list();
         // The single context of a table with `key none`.
         if shape.is_keyless && (list.is_empty() || list == ["none"]) {
@@ -89,11 +89,11 @@ impl<'a> Words<'a> {
         }
         let names = || shape.key.iter().map(|part| part.name.as_str()).collect::<Vec<_>>().join(", ");
         if shape.is_keyless {
-            return Err(wrong(format!("`{map}` has one context and no key: leave the key out, or write `key none`")));
+            return Err(wrong(format!("`{map}` has one context and no key: omit the key, or write `key none`")));
         }
         if shape.key.is_empty() {
             return Err(wrong(format!(
-                "the parts of the keys of `{map}` have no names here: give bytes, or -f FUNCTION"
+                "the parts of the keys of `{map}` have no known names: give bytes, or -f FUNCTION"
             )));
         }
         let mut key = vec![0; len_bytes];
@@ -101,7 +101,7 @@ impl<'a> Words<'a> {
         for (name, text) in assignments(list)? {
             let Some(at) = missing.iter().position(|part| part.name == name) else {
                 let twice = shape.key.iter().any(|part| part.name == name);
-                let what = if twice { "is given twice" } else { "is no part of its keys" };
+                let what = if twice { "is given twice" } else { "is not a key part" };
                 return Err(wrong(format!("`{name}` {what}; those of `{map}` have {}", names())));
             };
             let part = missing.remove(at);
@@ -120,7 +120,7 @@ impl<'a> Words<'a> {
     /// new context.
     pub(super) fn value(
         &mut self,
-        shape: &Shape,
+        shape: &EntryLayout,
         map: &str,
         len_bytes: usize,
         old: Option<Vec<u8>>,
@@ -139,11 +139,11 @@ impl<'a> Words<'a> {
             let Some(field) = shape.fields.iter().find(|field| field.name == name) else {
                 let names: Vec<&str> = shape.fields.iter().map(|field| field.name.as_str()).collect();
                 let names = if names.is_empty() {
-                    "no names here: give bytes, or -f FUNCTION".to_owned()
+                    "no known names: give bytes, or -f FUNCTION".to_owned()
                 } else {
                     names.join(", ")
                 };
-                return Err(wrong(format!("`{name}` is no field of the values of `{map}`; they have {names}")));
+                return Err(wrong(format!("`{name}` is not a field of `{map}`, expected one of {names}")));
             };
             if given.contains(&name) {
                 return Err(wrong(format!("`{name}` is given twice")));
@@ -162,7 +162,7 @@ pub(super) fn target(words: &mut Words<'_>) -> Result<Target, Failure> {
     let Some(word) = words.next() else {
         return Err(wrong("name a map: FUNCTION/MAP, `id N`, `name NAME` or `pinned PATH`"));
     };
-    let mut argument = |what: &str| words.next().ok_or_else(|| wrong(format!("`{word}` wants {what} behind it")));
+    let mut argument = |what: &str| words.next().ok_or_else(|| wrong(format!("expected {what} after `{word}`")));
     match word {
         "id" => {
             let number = argument("a number")?;
@@ -257,7 +257,7 @@ fn part_value(part: &KeyField, text: &str) -> Result<Vec<u8>, Failure> {
     Ok(bits.to_be_bytes()[16 - size.min(16)..].to_vec())
 }
 
-fn field_value(shape: &Shape, field: &LayoutField, text: &str) -> Result<u128, Failure> {
+fn field_value(shape: &EntryLayout, field: &LayoutField, text: &str) -> Result<u128, Failure> {
     let fails = |expected: &str| wrong(format!("`{}`: expected {expected}, found `{text}`", field.name));
     let value = match shape.meaning(field) {
         Meaning::State => match shape.states.iter().position(|state| state == text) {
@@ -265,15 +265,15 @@ fn field_value(shape: &Shape, field: &LayoutField, text: &str) -> Result<u128, F
             None => number(text).filter(|n| *n < shape.states.len() as u128),
         }
         .ok_or_else(|| fails(&format!("one of the states {}", shape.states.join(", "))))?,
-        Meaning::Deadline | Meaning::Moment if text == "none" => NO_DEADLINE.into(),
-        Meaning::Deadline | Meaning::Moment => match text.strip_prefix('+') {
+        Meaning::Deadline | Meaning::Time if text == "none" => NO_DEADLINE.into(),
+        Meaning::Deadline | Meaning::Time => match text.strip_prefix('+') {
             Some(time) => flowloom_session::parse_time(time)
                 .ok()
                 .map(|time| u128::from(shape.now_ns) + time.as_nanos())
                 .ok_or_else(|| fails("a time such as `+10s`"))?,
             None => number(text).ok_or_else(|| fails("`none`, a time from now such as `+10s`, or nanoseconds"))?,
         },
-        Meaning::Period => match flowloom_session::parse_time(text) {
+        Meaning::Duration => match flowloom_session::parse_time(text) {
             Ok(time) => time.as_nanos(),
             Err(_) => number(text).ok_or_else(|| fails("a time such as `10s`, or nanoseconds"))?,
         },
@@ -295,7 +295,7 @@ fn field_value(shape: &Shape, field: &LayoutField, text: &str) -> Result<u128, F
 }
 
 /// Puts the smaller endpoint of a connection first, as the function does.
-fn put_smaller_first(shape: &Shape, key: &mut [u8]) {
+fn put_smaller_first(shape: &EntryLayout, key: &mut [u8]) {
     let range = |part: usize| {
         let part = &shape.key[part];
         part.offset_bytes as usize..(part.offset_bytes + part.size_bytes) as usize

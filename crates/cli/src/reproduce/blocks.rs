@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use flowloom_ehdl::{Carried, Reason, Schedule, Stage, schedule};
+use flowloom_ehdl::{Carried, Schedule, SparseReason, Stage, schedule};
 use flowloom_isa::op::Op;
 use flowloom_isa::{Program, disasm};
 use flowloom_plan::Target;
@@ -34,7 +34,7 @@ pub(super) fn measure(row: &Row, functions: &Path) -> Result<Measured, Failure> 
         ("average_ilp", schedule.average_ilp()),
         ("busy_ilp", schedule.busy_ilp()),
     ]);
-    let alone = Alone::of(&schedule);
+    let sparse = SparseCounts::of(&schedule);
     let fullest = fullest(&schedule);
     let parts = json!({
         "instructions": instructions,
@@ -46,7 +46,7 @@ pub(super) fn measure(row: &Row, functions: &Path) -> Result<Measured, Failure> 
         "stages": schedule.stages.len(),
         "stages_by_instructions": by_instructions(&schedule),
         "alone": {
-            "only_one_of_block": alone.only, "first": alone.first, "follows": alone.follows, "waits_for_call": alone.waits,
+            "only_one_of_block": sparse.only, "first": sparse.first, "follows": sparse.follows, "waits_for_call": sparse.waits,
         },
         "state": state(&schedule),
         "fullest_stage": {
@@ -56,7 +56,7 @@ pub(super) fn measure(row: &Row, functions: &Path) -> Result<Measured, Failure> 
         },
         "alone_by_stage": schedule.explain(program).lines().collect::<Vec<_>>(),
     });
-    Ok(Measured { values, reasons: reasons(program, &schedule, instructions, &alone, fullest), parts, missing: None })
+    Ok(Measured { values, reasons: reasons(program, &schedule, instructions, &sparse, fullest), parts, missing: None })
 }
 
 /// Bytes that stages carry, pruned and unpruned: of the largest stage, and the sum of all.
@@ -79,22 +79,22 @@ fn state(schedule: &Schedule) -> Json {
 
 /// Number of stages with fewer than two instructions, by reason.
 #[derive(Debug, Default)]
-struct Alone {
+struct SparseCounts {
     only: usize,
     first: usize,
     follows: usize,
     waits: usize,
 }
 
-impl Alone {
-    fn of(schedule: &Schedule) -> Alone {
-        let mut counts = Alone::default();
-        for alone in schedule.alone() {
-            *match alone.reason {
-                Reason::OnlyOne => &mut counts.only,
-                Reason::First => &mut counts.first,
-                Reason::Follows(_) => &mut counts.follows,
-                Reason::Waits(_) => &mut counts.waits,
+impl SparseCounts {
+    fn of(schedule: &Schedule) -> SparseCounts {
+        let mut counts = SparseCounts::default();
+        for sparse in schedule.sparse_stages() {
+            *match sparse.reason {
+                SparseReason::OnlyInstruction => &mut counts.only,
+                SparseReason::HeadOfChain => &mut counts.first,
+                SparseReason::DependsOn(_) => &mut counts.follows,
+                SparseReason::CallInProgress(_) => &mut counts.waits,
             } += 1;
         }
         counts
@@ -115,9 +115,15 @@ fn by_instructions(schedule: &Schedule) -> Vec<usize> {
 }
 
 /// Derivation of the values.
-fn reasons(program: &Program, schedule: &Schedule, instructions: usize, alone: &Alone, fullest: usize) -> String {
+fn reasons(
+    program: &Program,
+    schedule: &Schedule,
+    instructions: usize,
+    sparse: &SparseCounts,
+    fullest: usize,
+) -> String {
     let mut text = format!(
-        "  {}; {} left out, and {} that nobody needs then; {} when unrolled, inlined and fused: {}, {}\n",
+        "  {}; {} removed, and {} dead afterwards; {} when unrolled, inlined and fused: {}, {}\n",
         counted(instructions, "instruction"),
         counted(schedule.checks.len(), "bounds check"),
         schedule.dropped.len(),
@@ -130,7 +136,7 @@ fn reasons(program: &Program, schedule: &Schedule, instructions: usize, alone: &
     text.push_str(&format!("  stages by instructions: {}\n", counts.join(", ")));
     text.push_str(&format!(
         "  stages with fewer than two: {} the only one of a block, {} first of a chain, {} follow another, {} wait for a call\n",
-        alone.only, alone.first, alone.follows, alone.waits
+        sparse.only, sparse.first, sparse.follows, sparse.waits
     ));
     if let Some(stage) = schedule.stages.get(fullest) {
         text.push_str(&format!("  fullest, stage {}:\n", fullest + 1));
@@ -142,7 +148,7 @@ fn reasons(program: &Program, schedule: &Schedule, instructions: usize, alone: &
         let op = Op::decode(&program.insns, *at).ok()?;
         Some(format!("    {at}: {}\n", disasm::Text { op, maps: &program.maps }))
     });
-    text.push_str("  bounds checks left out:\n");
+    text.push_str("  bounds checks removed:\n");
     text.extend(checks);
     text.push_str("  alone:\n");
     schedule.explain(program).lines().for_each(|line| text.push_str(&format!("    {line}\n")));

@@ -10,7 +10,7 @@ use flowloom_predict::{Arrival, Arrivals, Keyed, Pace, PredictError, Report};
 use flowloom_trace::{Profile, Rate, Traffic, TrafficOptions};
 use serde_json::{Value as Json, json};
 
-use super::pipelines::{of_paper, planned, run, said};
+use super::pipelines::{of_paper, planned, run, timing_text};
 use super::program::program;
 use super::{Measured, Row};
 use crate::explain::no_plan;
@@ -110,7 +110,7 @@ pub(super) fn measure(row: &Row, functions: &Path) -> Result<Measured, Failure> 
     if row.one_flow {
         measured.values.insert("spread_mpps", spread_mpps(&printed, profile)?);
     }
-    let mut parts = vec![told(&mut measured, "the paper's pipeline", &printed, &report)];
+    let mut parts = vec![record_report(&mut measured, "the paper's pipeline", &printed, &report)];
     let names = ["plan_flush_lost", "plan_schedule_lost", "plan_atomic_lost"];
     for (name, timing) in names.into_iter().zip(plans) {
         let report = traced.run(&timing)?;
@@ -119,7 +119,7 @@ pub(super) fn measure(row: &Row, functions: &Path) -> Result<Measured, Failure> 
             let flushes = report.maps.iter().map(|map| map.flushes_per_s).sum();
             measured.values.insert("plan_flushes_per_s", flushes);
         }
-        parts.push(told(&mut measured, "our plan", &timing, &report));
+        parts.push(record_report(&mut measured, "our plan", &timing, &report));
     }
     measured.parts =
         json!({ "packets": PACKETS, "traffic": profile.name(), "one_flow": row.one_flow, "pipelines": parts });
@@ -127,10 +127,10 @@ pub(super) fn measure(row: &Row, functions: &Path) -> Result<Measured, Failure> 
 }
 
 /// Adds a pipeline's report to `measured` as text, and returns it as JSON.
-fn told(measured: &mut Measured, what: &str, timing: &Timing, report: &Report) -> Json {
+fn record_report(measured: &mut Measured, what: &str, timing: &Timing, report: &Report) -> Json {
     measured.reasons.push_str(&format!(
-        "  {what}, {}: {:.1} of {:.1} Mpps, {} flushes, {} cycles of stall, {} bytes at most in front, {} of {} packets lost\n",
-        said(timing),
+        "  {what}, {}: {:.1} of {:.1} Mpps, {} flushes, {} stall cycles, at most {} bytes buffered, {} of {} packets lost\n",
+        timing_text(timing),
         report.throughput_mpps,
         report.offered_mpps,
         report.flushes,
@@ -140,7 +140,7 @@ fn told(measured: &mut Measured, what: &str, timing: &Timing, report: &Report) -
         report.packets_in
     ));
     json!({
-        "pipeline": what, "stages": timing.stages, "hazards": said(timing), "offered_mpps": report.offered_mpps,
+        "pipeline": what, "stages": timing.stages, "hazards": timing_text(timing), "offered_mpps": report.offered_mpps,
         "throughput_mpps": report.throughput_mpps, "flushes": report.flushes, "packets_lost": report.packets_lost,
         "stalled_cycles": report.stalled_cycles, "input_buffer_bytes": report.input_buffer_bytes,
     })

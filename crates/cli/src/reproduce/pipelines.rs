@@ -70,12 +70,16 @@ pub(super) fn run(timing: &Timing, pace: Pace, arrivals: &mut impl Arrivals) -> 
 }
 
 /// `buckets flush K 14 L 6`, for each map that packets change.
-pub(super) fn said(timing: &Timing) -> String {
+pub(super) fn timing_text(timing: &Timing) -> String {
     let map = |map: &MapTiming| match map.scheme {
         Scheme::Flush => format!("{} flush K {} L {}", map.name, timing.flush_cycles(map), map.hold_cycles),
         Scheme::Schedule => format!("{} schedule hold {} in {} queues", map.name, map.hold_cycles, map.queues),
         scheme => format!("{} {}", map.name, scheme.as_str()),
     };
     let maps: Vec<String> = timing.maps.iter().map(map).collect();
-    format!("{} stages: {}", timing.stages, if maps.is_empty() { "no map changes".to_owned() } else { maps.join(", ") })
+    format!(
+        "{} stages: {}",
+        timing.stages,
+        if maps.is_empty() { "no map is written".to_owned() } else { maps.join(", ") }
+    )
 }

@@ -6,7 +6,7 @@ use flowloom_isa::Program;
 use flowloom_verifier::Proof;
 
 use super::Row;
-use crate::check::source::nearer_lines;
+use crate::check::source::make_lines_relative;
 use crate::explain::proof;
 use crate::failure::Failure;
 use flowloom_session::compiled;
@@ -25,7 +25,7 @@ pub(super) fn program(row: &Row, functions: &Path) -> Result<(Program, Proof), F
     let params: Vec<(String, String)> = row.params.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     let compiled = compiled(&path, &bytes, &params, None)?;
     let mut program = pick_program(&compiled.object, None)?.clone();
-    nearer_lines(&mut program.lines);
+    make_lines_relative(&mut program.lines);
     let proof = proof(&program, false)?;
     Ok((program, proof))
 }

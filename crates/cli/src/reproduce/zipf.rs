@@ -7,7 +7,7 @@ use flowloom_predict::formula::{Norm, conflict, mean_distance, most_flush_cycles
 use flowloom_predict::{Flows, Pace};
 use serde_json::json;
 
-use super::pipelines::{CLOCK_MHZ, by_blocks, of_paper, planned, run, said};
+use super::pipelines::{CLOCK_MHZ, by_blocks, of_paper, planned, run, timing_text};
 use super::program::program;
 use super::{Measured, Row};
 use crate::failure::Failure;
@@ -91,15 +91,13 @@ fn throughputs(measured: &mut Measured, cycles: u32, window: u32) -> Result<(), 
         ]);
     }
     measured.reasons.push_str(&format!(
-        "  K {cycles}, L {window}: P_f {:.2}% as printed, {:.2}% with the harmonic number, {:.2}% of one packet and the L - 1 behind it\n",
+        "  K {cycles}, L {window}: P_f {:.2}% as printed, {:.2}% with the harmonic number, {:.2}% of one packet and the next L - 1\n",
         100.0 * printed,
         100.0 * harmonic,
         100.0 * conflict
     ));
     let Some(timing) = of_paper("map", cycles, window) else {
-        measured
-            .reasons
-            .push_str("  no simulation: what starts again would do so behind its read, K being less than L\n");
+        measured.reasons.push_str("  no simulation: a restart would begin after the read, as K is less than L\n");
         return Ok(());
     };
     let mean_cycles = f64::from(cycles) - mean_distance(FLOWS.into(), window) + 1.0;
@@ -129,9 +127,7 @@ fn longest(measured: &mut Measured, window: u32) -> Result<(), Failure> {
         if simulated(&timing)? >= LINE_MPPS { least = middle } else { beyond = middle }
     }
     measured.values.insert("simulated_most", least.into());
-    measured
-        .reasons
-        .push_str(&format!("  simulated: {LINE_MPPS} Mpps pass with a K of {least}, and not with {beyond}\n"));
+    measured.reasons.push_str(&format!("  simulated: {LINE_MPPS} Mpps pass with K = {least}, but not with {beyond}\n"));
     Ok(())
 }
 
@@ -149,10 +145,10 @@ fn own(measured: &mut Measured, row: &Row, functions: &Path) -> Result<(), Failu
         ]);
     }
     measured.values.insert("blocks_mpps", simulated(&blocks)?);
-    measured.reasons.push_str(&format!("  by blocks, {}\n", said(&blocks)));
+    measured.reasons.push_str(&format!("  by blocks, {}\n", timing_text(&blocks)));
     for map in maps.iter().filter(|map| !map.repeats.is_empty()) {
         measured.reasons.push_str(&format!(
-            "  a flush of {} changes once more: {}\n",
+            "  a flush of {} writes a second time: {}\n",
             map.name,
             map.repeats.join(", ")
         ));
@@ -161,9 +157,9 @@ fn own(measured: &mut Measured, row: &Row, functions: &Path) -> Result<(), Failu
     match &plan {
         Ok(plan) => {
             measured.values.insert("plan_mpps", simulated(plan)?);
-            measured.reasons.push_str(&format!("  by dataflow, {}\n", said(plan)));
+            measured.reasons.push_str(&format!("  by dataflow, {}\n", timing_text(plan)));
         }
-        Err(refusal) => measured.missing = Some(format!("there is no plan by its dataflow: {refusal}")),
+        Err(refusal) => measured.missing = Some(format!("no dataflow plan: {refusal}")),
     }
     let of = |timing: &Timing| {
         let maps = timing.maps.iter().map(|map| {

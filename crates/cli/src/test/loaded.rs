@@ -15,7 +15,7 @@ use super::lines::Lines;
 use crate::failure::Failure;
 
 /// Reason why the reference machine does not run programs.
-const NO_MACHINE: &str = "the reference machine runs `.efsm` sources; these are held to the interpreter";
+const NO_MACHINE: &str = "the reference machine runs `.efsm` sources; these are compared with the interpreter";
 
 /// A function or program loaded into the engines, which are reused by all its scenarios.
 pub(super) struct Loaded {
@@ -136,7 +136,7 @@ impl Loaded {
 fn cell(played: Played) -> Cell {
     match played.refused {
         Some((line, refusal)) => Cell::NotRun(format!("the packet of line {line} is {refusal}")),
-        None if played.mismatches.is_empty() => Cell::Right,
-        None => Cell::Wrong(played.mismatches),
+        None if played.mismatches.is_empty() => Cell::Passed,
+        None => Cell::Failed(played.mismatches),
     }
 }

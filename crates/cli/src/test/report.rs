@@ -1,17 +1,17 @@
 //! Output of `flowloom test`.
 
 use flowloom_scenario::Mismatch;
-use flowloom_verify::{Point, What};
+use flowloom_verify::{Point, PointKind};
 use serde_json::{Value, json};
 
-use super::{Cell, Tested, Tried, gaps};
+use super::{Cell, ScenarioResult, SubjectResult, gaps};
 use flowloom_session::engines::EngineName;
 
 use crate::args::TestArgs;
 use crate::failure::Failure;
 use crate::output::{counted, print as print_text, print_json, table};
 
-pub(super) fn print(all: &[Tested], engines: &[EngineName], args: &TestArgs) -> Result<(), Failure> {
+pub(super) fn print(all: &[SubjectResult], engines: &[EngineName], args: &TestArgs) -> Result<(), Failure> {
     if args.json {
         return print_json(
             &json!({ "functions": all.iter().map(|tested| as_json(tested, engines)).collect::<Vec<_>>() }),
@@ -20,7 +20,7 @@ pub(super) fn print(all: &[Tested], engines: &[EngineName], args: &TestArgs) -> 
     print_text(&as_text(all, engines, args))
 }
 
-fn as_text(all: &[Tested], engines: &[EngineName], args: &TestArgs) -> String {
+fn as_text(all: &[SubjectResult], engines: &[EngineName], args: &TestArgs) -> String {
     let mut text = String::new();
     for tested in all {
         for tried in &tested.scenarios {
@@ -60,10 +60,10 @@ fn heads<'a>(first: &[&'a str], engines: &[EngineName], last: Option<&'a str>) -
 }
 
 /// Prints each mismatch once, with the engines that have it.
-fn failures(tested: &Tested, tried: &Tried, text: &mut String) {
+fn failures(tested: &SubjectResult, tried: &ScenarioResult, text: &mut String) {
     let mut groups: Vec<(&Vec<Mismatch>, Vec<&str>)> = Vec::new();
     for (engine, cell) in &tried.cells {
-        let Cell::Wrong(mismatches) = cell else { continue };
+        let Cell::Failed(mismatches) = cell else { continue };
         match groups.iter_mut().find(|(other, _)| *other == mismatches) {
             Some((_, engines)) => engines.push(engine.as_str()),
             None => groups.push((mismatches, vec![engine.as_str()])),
@@ -81,21 +81,21 @@ fn failures(tested: &Tested, tried: &Tried, text: &mut String) {
     }
 }
 
-fn scenario_row(tested: &Tested, tried: &Tried, engines: &[EngineName]) -> Vec<String> {
+fn scenario_row(tested: &SubjectResult, tried: &ScenarioResult, engines: &[EngineName]) -> Vec<String> {
     let cells = engines.iter().map(|engine| match tried.cells.get(engine) {
-        Some(Cell::Right) => "ok".to_owned(),
-        Some(Cell::Wrong(_)) => "FAILS".to_owned(),
+        Some(Cell::Passed) => "ok".to_owned(),
+        Some(Cell::Failed(_)) => "FAILS".to_owned(),
         Some(Cell::NotRun(_)) | None => "-".to_owned(),
     });
     let first = [tested.name.clone(), tried.name.clone(), tried.packets.to_string()];
     first.into_iter().chain(cells).collect()
 }
 
-fn row(tested: &Tested, engines: &[EngineName]) -> Vec<String> {
+fn row(tested: &SubjectResult, engines: &[EngineName]) -> Vec<String> {
     let of = |engine: &EngineName| {
         let cells: Vec<&Cell> = tested.scenarios.iter().filter_map(|tried| tried.cells.get(engine)).collect();
-        let wrong = cells.iter().filter(|cell| matches!(cell, Cell::Wrong(_))).count();
-        let right = cells.iter().filter(|cell| matches!(cell, Cell::Right)).count();
+        let wrong = cells.iter().filter(|cell| matches!(cell, Cell::Failed(_))).count();
+        let right = cells.iter().filter(|cell| matches!(cell, Cell::Passed)).count();
         match (wrong, right) {
             (0, 0) => "-".to_owned(),
             (0, n) if n == cells.len() => "ok".to_owned(),
@@ -108,7 +108,7 @@ fn row(tested: &Tested, engines: &[EngineName]) -> Vec<String> {
 }
 
 /// `7 rows, 4 of 5 timers, 2 defaults`; of a program `47 of 50 lines`.
-fn covered(tested: &Tested) -> String {
+fn covered(tested: &SubjectResult) -> String {
     match tested.lines.count() {
         (_, 0) => {}
         (hit, all) if hit == all => return counted(all, "line"),
@@ -116,19 +116,19 @@ fn covered(tested: &Tested) -> String {
     }
     let points = &tested.points;
     let gaps = gaps(points);
-    let mut seen: Vec<(&str, What)> = Vec::new();
+    let mut seen: Vec<(&str, PointKind)> = Vec::new();
     let (mut rows, mut timers, mut defaults, mut others) = ([0; 2], [0; 2], [0; 2], [0; 2]);
     for point in points {
-        let is_row = matches!(point.what, What::Row(_));
+        let is_row = matches!(point.what, PointKind::Row(_));
         if is_row && seen.contains(&(&point.element, point.what)) {
             continue;
         }
         seen.push((&point.element, point.what));
         let count = match point.what {
-            What::Row(_) => &mut rows,
-            What::IdleTimeout | What::HardTimeout => &mut timers,
-            What::NoMatch | What::NoKey => &mut defaults,
-            What::Eviction | What::Rejection => &mut others,
+            PointKind::Row(_) => &mut rows,
+            PointKind::IdleTimeout | PointKind::HardTimeout => &mut timers,
+            PointKind::NoMatch | PointKind::NoKey => &mut defaults,
+            PointKind::Eviction | PointKind::Rejection => &mut others,
         };
         count[1] += 1;
         let is_gap = gaps
@@ -151,9 +151,9 @@ fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-fn gap(tested: &Tested, point: &Point) -> String {
+fn gap(tested: &SubjectResult, point: &Point) -> String {
     let state = match (&point.what, &point.state) {
-        (What::Row(_), _) | (_, None) => String::new(),
+        (PointKind::Row(_), _) | (_, None) => String::new(),
         (_, Some(state)) => format!(" in state `{state}`"),
     };
     let place = if point.text.is_empty() { String::new() } else { format!("; line {}: {}", point.line, point.text) };
@@ -161,7 +161,7 @@ fn gap(tested: &Tested, point: &Point) -> String {
 }
 
 /// Reasons for dashes in the table: each once, with its functions and engines.
-fn reasons(all: &[Tested], engines: &[EngineName]) -> String {
+fn reasons(all: &[SubjectResult], engines: &[EngineName]) -> String {
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
     for tested in all {
         for engine in engines {
@@ -179,7 +179,7 @@ fn reasons(all: &[Tested], engines: &[EngineName]) -> String {
     groups.into_iter().map(|(reason, who)| format!("- {}: {reason}\n", who.join(", "))).collect()
 }
 
-fn as_json(tested: &Tested, engines: &[EngineName]) -> Value {
+fn as_json(tested: &SubjectResult, engines: &[EngineName]) -> Value {
     let scenarios: Vec<Value> = tested.scenarios.iter().map(|tried| scenario_json(tried, engines)).collect();
     let missing = gaps(&tested.points);
     let (run, all) = tested.lines.count();
@@ -206,12 +206,12 @@ fn as_json(tested: &Tested, engines: &[EngineName]) -> Value {
     })
 }
 
-fn scenario_json(tried: &Tried, engines: &[EngineName]) -> Value {
+fn scenario_json(tried: &ScenarioResult, engines: &[EngineName]) -> Value {
     let mut results = serde_json::Map::new();
     for engine in engines {
         let result = match tried.cells.get(engine) {
-            Some(Cell::Right) => json!({"result": "ok"}),
-            Some(Cell::Wrong(mismatches)) => {
+            Some(Cell::Passed) => json!({"result": "ok"}),
+            Some(Cell::Failed(mismatches)) => {
                 let list: Vec<Value> = mismatches
                     .iter()
                     .map(|m| json!({"line": m.line, "text": m.text, "subject": m.subject, "details": m.details}))

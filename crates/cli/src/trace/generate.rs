@@ -35,7 +35,7 @@ pub(crate) fn generate(args: &TraceGenArgs) -> Result<(), Failure> {
 fn for_function(args: &TraceGenArgs, path: &PathBuf) -> Result<(), Failure> {
     let bytes = fs::read(path).map_err(|e| Failure::file("read", path, &e))?;
     if bytes.starts_with(ELF_MAGIC) {
-        return Err(Failure::Input(format!("`{}` is an object: traffic is made for `.efsm` sources", path.display())));
+        return Err(Failure::Input(format!("`{}` is an object, expected an `.efsm` source", path.display())));
     }
     let (function, warnings) = source(path, bytes, &args.params)?;
     warn(&warnings);
@@ -75,7 +75,7 @@ fn for_function(args: &TraceGenArgs, path: &PathBuf) -> Result<(), Failure> {
     );
     if !unreached.is_empty() {
         let rows: usize = function.elements.iter().map(|element| element.rows.len()).sum();
-        text.push_str(&format!("no packet takes {} of its {}:\n", unreached.len(), counted(rows, "row")));
+        text.push_str(&format!("no packet reaches {} of its {}:\n", unreached.len(), counted(rows, "row")));
         for (line, row) in unreached.iter().take(SHOWN_ROWS) {
             text.push_str(&format!("  {line}: {row}\n"));
         }

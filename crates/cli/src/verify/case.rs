@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::write_trace;
 use crate::args::VerifyArgs;
 use crate::failure::Failure;
-use crate::output::remark;
+use crate::output::print_note;
 use flowloom_session::SECTION_KEY;
 
 /// Port of packets from a capture without ports.
@@ -47,9 +47,9 @@ pub(super) fn write(path: &Path, packets: &[Arrival]) -> Result<(), Failure> {
     write_trace(path, packets.iter().cloned())?;
     let is_lost = |packet: &Arrival| packet.port.0 != PORT_OF_PCAP || packet.time_ns / NS_PER_S >= END_OF_PCAP_S;
     if !keeps_ports(path) && packets.iter().any(is_lost) {
-        remark(&format!(
-            "`{}` is pcap, which keeps no ports and no times after 2106: these packets have some; name a file that ends in \
-             `.pcapng` to run them again as they were",
+        print_note(&format!(
+            "`{}` is pcap, which keeps no ports and no times after 2106: these packets have some; choose a file that ends in \
+             `.pcapng` to reproduce them",
             path.display()
         ));
     }
@@ -74,7 +74,7 @@ pub(super) fn remark_written(args: &VerifyArgs, capture: &Path, state: Option<&P
     words.push(format!("--seed {seed}"));
     let beside = state.filter(|_| args.state_in.is_none()).map(|path| format!(" and `{}`", path.display()));
     let beside = beside.unwrap_or_default();
-    remark(&format!("written to `{}`{beside}; again: {}", capture.display(), words.join(" ")));
+    print_note(&format!("written to `{}`{beside}; reproduce: {}", capture.display(), words.join(" ")));
 }
 
 /// Quotes a path for a shell.

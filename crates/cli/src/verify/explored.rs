@@ -6,21 +6,21 @@ use std::sync::Arc;
 use flowloom_engine::{Datapath, Snapshot};
 use flowloom_exec::{ExecError, KernelEngine};
 use flowloom_isa::Program;
-use flowloom_verify::explore::{Case, ExploreOptions, Explored, explore_telling};
+use flowloom_verify::explore::{Case, ExploreOptions, Explored, explore_with_progress};
 use flowloom_verify::{Arrival, CompareOptions, Undefined, mutated};
 use flowloom_vm::{Interpreter, fib};
 use serde_json::{Value, json};
 
-use super::{Judged, case, judge, nothing_compared};
+use super::{Comparison, case, compare_and_shrink, nothing_compared};
 use crate::args::VerifyArgs;
 use crate::failure::{Failure, with_causes};
-use crate::output::{counted, print, print_json, progress, remark};
+use crate::output::{counted, print, print_json, print_note, progress};
 use crate::run::read_routes;
 use flowloom_session::engines::{Engine, EngineName, EngineOptions, kernel_error};
 use flowloom_session::{Loaded, SessionError};
 
 /// Number of random mutations of each case's packets.
-const CHANGED: u64 = 12;
+const MUTATIONS: u64 = 12;
 /// Maximum number of unreached regions printed.
 const GAPS_SHOWN: usize = 20;
 
@@ -32,11 +32,11 @@ struct Compared {
     /// Number of cases whose constants make the target reject the program, and the last reason.
     left_out: usize,
     reason: String,
-    parted: Option<Parted>,
+    parted: Option<Disagreement>,
 }
 
 /// A case on which the engines disagree.
-struct Parted {
+struct Disagreement {
     seed: u64,
     /// State before the packets, with the read-only data sections that the case sets.
     state: Snapshot,
@@ -46,10 +46,10 @@ struct Parted {
 }
 
 /// Result of one case.
-enum Tried {
+enum CaseResult {
     Equal { packets: u64 },
-    LeftOut { reason: String },
-    Parted(Box<Parted>),
+    Skipped { reason: String },
+    Disagreement(Box<Disagreement>),
 }
 
 /// The interpreter and a target, reused across cases: creating large maps in the kernel takes longer than running all
@@ -174,13 +174,13 @@ pub(super) fn verify(
                     "target `{target}` cannot run here, and there is no other: {reason}"
                 )));
             }
-            remark(&format!("target `{target}` is left out: {reason}"));
+            print_note(&format!("target `{target}` is skipped: {reason}"));
             continue;
         }
         match engines_of(*name, program, routes.as_ref()) {
             Ok(loaded) => engines.push(loaded),
             Err(Failure::Found(reason)) if !name.kind().is_default && named.clone().count() > 1 => {
-                remark(&format!("target `{target}` is left out: {reason}"));
+                print_note(&format!("target `{target}` is skipped: {reason}"));
             }
             Err(failure) => {
                 if let (true, Failure::Found(reason)) = (args.json, &failure) {
@@ -235,7 +235,7 @@ fn explored(args: &VerifyArgs, program: &Arc<Program>, routes: Option<&fib::Tabl
     let options =
         ExploreOptions { seed: args.input.seed, tries: args.packets, routes: routes.cloned(), ..Default::default() };
     let bar = progress("exploring the program", Some(args.packets));
-    let explored = explore_telling(program, &options, &mut |so_far| {
+    let explored = explore_with_progress(program, &options, &mut |so_far| {
         bar.set_position(so_far.tries);
         let share = 100 * so_far.reached / so_far.slots.max(1);
         bar.set_message(format!("exploring the program, {share}% of it reached,"));
@@ -257,12 +257,12 @@ fn compare(
     let bar = progress(&format!("comparing {}", engines.target.as_str()), Some(cases.len() as u64));
     for (case, stopped) in cases {
         match side_by_side(program, case, stopped, routes, &mut engines, &bar)? {
-            Tried::Equal { packets } => compared.packets += packets,
-            Tried::LeftOut { reason } => {
+            CaseResult::Equal { packets } => compared.packets += packets,
+            CaseResult::Skipped { reason } => {
                 compared.left_out += 1;
                 compared.reason = reason;
             }
-            Tried::Parted(parted) => {
+            CaseResult::Disagreement(parted) => {
                 compared.parted = Some(*parted);
                 break;
             }
@@ -281,45 +281,45 @@ fn side_by_side(
     routes: Option<&fib::Table>,
     engines: &mut Engines,
     bar: &indicatif::ProgressBar,
-) -> Result<Tried, Failure> {
+) -> Result<CaseResult, Failure> {
     let state = case::state(program, case);
     let Some(pair) = engines.load(program, case, routes)? else {
-        return Ok(Tried::LeftOut { reason: engines.refused.clone() });
+        return Ok(CaseResult::Skipped { reason: engines.refused.clone() });
     };
     let mut packets = case.packets.clone();
     if stopped.is_none() {
-        packets.extend((0..CHANGED).flat_map(|round| mutated(case.packets.clone(), case.seed ^ round)));
+        packets.extend((0..MUTATIONS).flat_map(|round| mutated(case.packets.clone(), case.seed ^ round)));
     }
     let options =
         CompareOptions { seed: case.seed, state: case.state.clone(), is_foreign: true, ..CompareOptions::default() };
-    let mut judged = judge(&mut pair.interp, pair.target.datapath(), &packets, &options, bar)?;
-    if judged.report.disagreement.is_some() {
+    let mut comparison = compare_and_shrink(&mut pair.interp, pair.target.datapath(), &packets, &options, bar)?;
+    if comparison.report.disagreement.is_some() {
         let undefined = Undefined::of(&case.program(program));
         if !undefined.causes().is_empty() {
             let options = CompareOptions { undefined, ..options };
-            judged = judge(&mut pair.interp, pair.target.datapath(), &packets, &options, bar)?;
+            comparison = compare_and_shrink(&mut pair.interp, pair.target.datapath(), &packets, &options, bar)?;
         }
     }
-    let Judged { report, shrunk } = judged;
+    let Comparison { report, shrunk } = comparison;
     let (packets, report) = shrunk.map_or((packets, report), |shrunk| (shrunk.packets, shrunk.report));
     let disagreement = match (report.disagreement, stopped) {
-        (None, None) => return Ok(Tried::Equal { packets: report.packets_compared }),
+        (None, None) => return Ok(CaseResult::Equal { packets: report.packets_compared }),
         (None, Some(what)) => format!("the interpreter stopped while the program was explored: {what}\n"),
         (Some(found), _) => found.to_string(),
     };
-    Ok(Tried::Parted(Box::new(Parted { seed: case.seed, state, packets, disagreement })))
+    Ok(CaseResult::Disagreement(Box::new(Disagreement { seed: case.seed, state, packets, disagreement })))
 }
 
 /// One line about all runs whose state did not fit, with the most frequent reason; JSON has each.
-fn misfits(misfits: &BTreeMap<String, u64>) -> String {
+fn restore_errors(restore_errors: &BTreeMap<String, u64>) -> String {
     // The first of equally frequent reasons.
-    let Some((what, most)) = misfits.iter().rev().max_by_key(|(_, times)| **times) else { return String::new() };
-    let all: u64 = misfits.values().sum();
-    let others = match misfits.len() - 1 {
+    let Some((what, most)) = restore_errors.iter().rev().max_by_key(|(_, times)| **times) else { return String::new() };
+    let all: u64 = restore_errors.values().sum();
+    let others = match restore_errors.len() - 1 {
         0 => String::new(),
         others => format!(" ({}; {} besides, see --json)", counted(*most as usize, "run"), counted(others, "reason")),
     };
-    format!("left out: {} whose state did not fit: {what}{others}\n", counted(all as usize, "run"))
+    format!("skipped: {} whose state did not fit: {what}{others}\n", counted(all as usize, "run"))
 }
 
 fn as_text(program: &Program, explored: &Explored, all: &[(EngineName, Compared)]) -> String {
@@ -341,10 +341,10 @@ fn as_text(program: &Program, explored: &Explored, all: &[(EngineName, Compared)
     for (what, stopped) in &explored.faults {
         text.push_str(&format!("the interpreter stopped in {}: {what}\n", counted(stopped.times as usize, "run")));
     }
-    text.push_str(&misfits(&explored.misfits));
+    text.push_str(&restore_errors(&explored.restore_errors));
     for (at, what) in Undefined::of(program).causes() {
         let place = super::place(program, *at);
-        text.push_str(&format!("kernel-dependent contents, which say nothing of an engine: {what}{place}\n"));
+        text.push_str(&format!("kernel-dependent contents, ignored in the comparison: {what}{place}\n"));
     }
     for (target, compared) in all {
         let name = target.as_str();
@@ -353,7 +353,7 @@ fn as_text(program: &Program, explored: &Explored, all: &[(EngineName, Compared)
         if compared.left_out > 0 {
             let cases = counted(compared.left_out, "case");
             let reason = &compared.reason;
-            text.push_str(&format!("left out: {cases} with settings with which {refuser} the program: {reason}\n"));
+            text.push_str(&format!("skipped: {cases} with constants for which {refuser} the program: {reason}\n"));
         }
         match &compared.parted {
             None if compared.packets == 0 => text.push_str(&format!("{name}: not compared with `interp`\n")),
@@ -361,7 +361,7 @@ fn as_text(program: &Program, explored: &Explored, all: &[(EngineName, Compared)
                 let packets = counted(compared.packets as usize, "packet");
                 text.push_str(&format!("{name}: equal to `interp` on {packets}\n"));
             }
-            Some(Parted { seed, state, packets, disagreement }) => {
+            Some(Disagreement { seed, state, packets, disagreement }) => {
                 let packets = counted(packets.len(), "packet");
                 text.push_str(&format!("{name}: DIFFERS from `interp` on {packets}:\n{disagreement}\n"));
                 text.push_str(&format!("seed {seed}, state before them: {}\n", state.to_json()));
@@ -383,7 +383,8 @@ fn as_json(program: &Program, explored: &Explored, all: &[(EngineName, Compared)
         .collect();
     let faults: Vec<Value> =
         explored.faults.iter().map(|(what, stopped)| json!({"what": what, "runs": stopped.times})).collect();
-    let misfits: Vec<Value> = explored.misfits.iter().map(|(what, n)| json!({"what": what, "runs": n})).collect();
+    let restore_errors: Vec<Value> =
+        explored.restore_errors.iter().map(|(what, n)| json!({"what": what, "runs": n})).collect();
     let target = |(target, compared): &(EngineName, Compared)| {
         let parted = compared.parted.as_ref();
         let case = parted.map(|parted| case::as_json(&parted.state, parted.seed, &parted.packets)).transpose()?;
@@ -407,7 +408,7 @@ fn as_json(program: &Program, explored: &Explored, all: &[(EngineName, Compared)
         "slots_reached": reached,
         "not_reached": gaps,
         "faults": faults,
-        "misfits": misfits,
+        "misfits": restore_errors,
         "targets": targets,
     }))
 }
@@ -418,10 +419,10 @@ mod tests {
 
     #[test]
     fn runs_that_did_not_fit_are_one_line() {
-        let of = |all: &[(&str, u64)]| misfits(&all.iter().map(|(what, n)| ((*what).to_owned(), *n)).collect());
+        let of = |all: &[(&str, u64)]| restore_errors(&all.iter().map(|(what, n)| ((*what).to_owned(), *n)).collect());
         assert_eq!(of(&[]), "");
-        assert_eq!(of(&[("a", 1)]), "left out: 1 run whose state did not fit: a\n");
-        let several = "left out: 1 006 runs whose state did not fit: b (1 000 runs; 2 reasons besides, see --json)\n";
+        assert_eq!(of(&[("a", 1)]), "skipped: 1 run whose state did not fit: a\n");
+        let several = "skipped: 1 006 runs whose state did not fit: b (1 000 runs; 2 more reasons, see --json)\n";
         assert_eq!(of(&[("a", 5), ("b", 1000), ("c", 1)]), several);
     }
 }

@@ -152,7 +152,7 @@ fn programs_of_others_are_left_alone() {
             cat err"#,
             &[PASS_ALL, word, mode],
         );
-        let gone = "flowloom: interface `v1` has gone, or somebody has detached the program from it\n";
+        let gone = "flowloom: interface `v1` has disappeared, or its program was detached\n";
         assert_eq!(said, format!("3 1\n0\n3 1\n3 0\n{gone}"), "{word}: {}{}", lab.read("refused"), lab.read("again"));
         let refused = lab.read("refused");
         let start = "flowloom: interface `v1` already runs the XDP program `pass_all` (id ";
@@ -173,8 +173,8 @@ fn what_cannot_be_attached_says_why() {
         ("-i v1 --duration 10", 2, &["expected a time such as"]),
         // Reported before the first packet, not at the end.
         ("-i v1 --duration 1s --state-out nowhere/state", 2, &["`nowhere/state` cannot be written", "No such file"]),
-        ("-i v1 -i v3", 3, &["`v3` does not take the program in mode native", "ip link set dev e3 mtu 1500", "-m skb"]),
-        ("-i lo", 3, &["`lo` does not take the program in mode native", "-m skb"]),
+        ("-i v1 -i v3", 3, &["`v3` refuses the program in mode native", "ip link set dev e3 mtu 1500", "-m skb"]),
+        ("-i lo", 3, &["`lo` refuses the program in mode native", "-m skb"]),
     ];
     for (arguments, code, words) in cases {
         let said = lab.run(
@@ -207,7 +207,7 @@ fn an_interface_that_goes_away_ends_the_run() {
         echo $code $(attached v1) $(tail -n 1 err)"#,
         &[PASS_ALL],
     );
-    assert_eq!(said, "3 0 flowloom: interface `v2` has gone, or somebody has detached the program from it\n");
+    assert_eq!(said, "3 0 flowloom: interface `v2` has disappeared, or its program was detached\n");
     assert_eq!(lab.report()["event"], "ended");
 }
 

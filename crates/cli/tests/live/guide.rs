@@ -34,8 +34,7 @@ fn the_guide_leads_to_a_deployed_function() {
     // Functions on interfaces are visible to the whole machine: use a unique name, and do not list all functions.
     let page = std::fs::read_to_string(top().join("docs/book/src/guide.md")).unwrap();
     let page = page.replace("syn_limit", &lab.unique()).replace("flowloom map list\n", "");
-    let page =
-        page.replace("flowloom: no function runs on interfaces; --all also lists what other tools have loaded\n", "");
+    let page = page.replace("flowloom: no function runs on interfaces; --all includes maps of other tools\n", "");
     let name = Regex::new(r"(?m)^function (\w+);").unwrap().captures(&page).unwrap()[1].to_owned();
 
     let mut script = "mkdir bin; ln -s \"$FLOWLOOM\" bin/flowloom; PATH=$PWD/bin:$PATH\n".to_owned();

@@ -117,7 +117,7 @@ fn a_state_goes_on_in_the_next_run() {
     );
     let said = lab.run(&script, &[&function, &(far_ns - 30_000_000_000).to_string()]);
     assert_eq!(said, "2\n0\nopen: open\n", "{}", lab.read("err"));
-    let why = "the state is of another clock, or `map update` has set the deadline; say with --state-time NS";
+    let why = "the state is from another clock, or `map update` has set the deadline; give the time of the state with --state-time NS";
     assert!(lab.read("why").contains(why), "{}", lab.read("why"));
     assert!(lab.read("words").contains("idle_deadline=in "), "{}", lab.read("words"));
     assert!(lab.report()["now_ns"].as_u64() > Some(far_ns - 30_000_000_000), "{}", lab.report());

@@ -76,7 +76,7 @@ fn one_flow_over_two_queues_loses_no_update() {
     };
     assert!(lab.read("one").starts_with("none: sum=7 state=s"), "{}", lab.read("one"));
     let refused = lab.read("refused");
-    let advice = "`total` has one context and no key: leave the key out, or write `key none`\n2\n";
+    let advice = "`total` has one context and no key: omit the key, or write `key none`\n2\n";
     assert!(refused.ends_with(advice), "{refused}");
     let report = lab.report();
     let dropped = report["verdicts"]["DROP"].as_u64().unwrap();

@@ -57,13 +57,13 @@ impl BlockExplanation {
     }
 
     fn tiles(&self) -> String {
-        let pruned = if self.pruned { "" } else { "; nothing is pruned" };
+        let pruned = if self.pruned { "" } else { "; not pruned" };
         let tiles = [
             (
                 "stages",
                 self.stages.to_string(),
                 format!(
-                    "{} instructions in {}, {} a stage, {} at most; {} left out",
+                    "{} instructions in {}, {} a stage, {} at most; {} omitted",
                     self.operations,
                     counted(self.blocks, "block"),
                     self.ilp_avg,
@@ -73,7 +73,7 @@ impl BlockExplanation {
             ),
             ("latency", format!("{} cycles", self.latency_cycles), format!("{} ns", self.latency.ns)),
             ("window", format!("{} bytes", self.window_bytes), self.latency.last_word_reason.to_owned()),
-            ("state", format!("{} bytes", self.state_bytes), format!("at most in front of a stage{pruned}")),
+            ("state", format!("{} bytes", self.state_bytes), format!("at most before a stage{pruned}")),
         ];
         let tile = |(name, figure, more): (&str, String, String)| {
             let (figure, more) = (escaped(&figure), escaped(&more));
@@ -110,10 +110,10 @@ impl BlockExplanation {
             map.write_stage.map_or_else(|| "never written".to_owned(), |stage| format!("written in stage {stage}"));
         let mut more = format!("{}; read from stage {}, {until}", map.kind, map.read_stage);
         if let (Some(cycles), Some(restart)) = (map.flush_cycles, map.restart_stage) {
-            let _ = write!(more, "; L {}, K {cycles}, packets start again in stage {restart}", map.hold_cycles);
+            let _ = write!(more, "; L {}, K {cycles}, packets restart in stage {restart}", map.hold_cycles);
         }
         if !map.repeats.is_empty() {
-            let _ = write!(more, "; a flush changes once more: {}", map.repeats.join(", "));
+            let _ = write!(more, "; a flush writes a second time: {}", map.repeats.join(", "));
         }
         let (first, last) = (map.read_stage, map.write_stage.unwrap_or(map.read_stage).max(map.read_stage));
         let bar = |first: u32, last: u32, class: &str, what: &str| {
@@ -124,9 +124,9 @@ impl BlockExplanation {
         };
         let mut bars = String::new();
         if let Some(restart) = map.restart_stage.filter(|restart| *restart < first) {
-            bars.push_str(&bar(restart, first - 1, "none", "what starts again"));
+            bars.push_str(&bar(restart, first - 1, "none", "restarted stages"));
         }
-        bars.push_str(&bar(first, last, map.hazard, "from the read to the write"));
+        bars.push_str(&bar(first, last, map.hazard, "from read to write"));
         format!(
             "<section class=\"map\"><div class=\"name\"><b>{}</b> <span class=\"chip {hazard}\">{chip}</span> <span class=\"why\">{}</span>\
              <small>{}</small></div><div class=\"track\" style=\"height:24px\">{bars}</div></section>",
@@ -173,21 +173,23 @@ mod tests {
     const HOSTILE: &str = "</title><script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{stages}}";
 
     #[test]
-    fn all_of_it_is_on_the_page_and_hostile_names_stay_text() {
+    fn the_page_is_complete_and_escapes_names() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../functions/ebpf/toy/toy_printed.bpf");
         let mut program = asm::program("toy.bpf", &std::fs::read_to_string(path).unwrap()).unwrap();
         program.name = HOSTILE.to_owned();
         program.maps[0].name = HOSTILE.to_owned();
         program.lines.iter_mut().for_each(|line| line.file = format!("{HOSTILE}/{HOSTILE}"));
         let proof = verify(&program, &flowloom_verifier::Options::default()).unwrap();
-        let told = BlockExplanation::of(&program, &proof, &Options::default()).unwrap();
-        let page = told.html();
+        let explanation = BlockExplanation::of(&program, &proof, &Options::default()).unwrap();
+        let page = explanation.html();
         for reference in ["http:", "https:", "src=\"", "url(", "@import", "<link", "<script", "<img", "onerror=\""] {
             assert!(!page.contains(reference), "`{reference}`");
         }
-        let rows = told.stage.iter().map(|stage| stage.instructions.len().max(1)).sum::<usize>();
+        let rows = explanation.stage.iter().map(|stage| stage.instructions.len().max(1)).sum::<usize>();
         assert_eq!(page.matches("<tr><td>").count(), rows);
-        for own in told.stage.iter().flat_map(|stage| &stage.instructions).filter(|own| !own.text.contains(HOSTILE)) {
+        for own in
+            explanation.stage.iter().flat_map(|stage| &stage.instructions).filter(|own| !own.text.contains(HOSTILE))
+        {
             assert!(page.contains(&format!("{}: {}", own.instruction, escaped(&own.text))));
         }
         assert!(page.matches("&lt;/title&gt;&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&gt;").count() > 20);

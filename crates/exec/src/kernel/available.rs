@@ -25,15 +25,13 @@ pub enum Reason {
         missing: Vec<&'static str>,
     },
     /// The process has the capabilities, but the kernel refuses.
-    #[error(
-        "the kernel denies bpf(2) to this process although it has the capabilities (lockdown, a sandbox or seccomp)"
-    )]
+    #[error("the kernel denies bpf(2) to this process despite its capabilities (lockdown, a sandbox or seccomp)")]
     Denied,
     /// The kernel has no bpf(2), or no XDP.
     #[error("this kernel was built without XDP (it needs CONFIG_BPF_SYSCALL and CONFIG_NET)")]
     NotBuilt,
     /// Another error.
-    #[error("a program of three instructions could not be run: {0}")]
+    #[error("a test program could not be run: {0}")]
     Other(String),
 }
 

@@ -58,7 +58,7 @@ impl Events {
                     let mut buffers = Vec::new();
                     for cpu in 0..cpus.min(slots) {
                         let buffer = PerfBuffer::open(cpu)?;
-                        raw.hold(&cpu.to_ne_bytes(), buffer.number())?;
+                        raw.store_fd(&cpu.to_ne_bytes(), buffer.number())?;
                         buffers.push(buffer);
                     }
                     Source::Perf(buffers)
@@ -108,7 +108,7 @@ impl Events {
                         buffer.drain(each).map_err(fails)?;
                         if let Some((found, length)) = wrong {
                             let logged = length.map_or_else(|| "nothing".to_owned(), |length| length.to_string());
-                            let message = format!("an event of {found} bytes, where the log has {logged}");
+                            let message = format!("an event of {found} bytes, expected {logged} as logged");
                             return Err(fails(io::Error::new(io::ErrorKind::InvalidData, message)));
                         }
                     }

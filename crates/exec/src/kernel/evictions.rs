@@ -115,7 +115,7 @@ impl Evictions {
             table.at_most = (table.at_most + updates).min(table.max_entries);
             let Some(map) = maps.iter().find(|map| map.index() == table.map) else { continue };
             let name = &map.def().name;
-            let fails = |why: String| system(format!("tell what map `{name}` forgot"), io::Error::other(why));
+            let fails = |why: String| system(format!("determine the evictions of map `{name}`"), io::Error::other(why));
             let Some(before) = table.keys.take() else {
                 if updates > UPDATES_A_PACKET && table.at_most + table.free >= table.max_entries {
                     return Err(fails(format!("{updates} updates by one packet, expected at most {UPDATES_A_PACKET}")));
@@ -123,10 +123,10 @@ impl Evictions {
                 continue;
             };
             let now = map.keys()?;
-            let mut gone: BTreeSet<Vec<u8>> = before.difference(&now).cloned().collect();
-            if deletions > DELETIONS_LOGGED && !gone.is_empty() {
+            let mut evicted: BTreeSet<Vec<u8>> = before.difference(&now).cloned().collect();
+            if deletions > DELETIONS_LOGGED && !evicted.is_empty() {
                 let limit = DELETIONS_LOGGED;
-                let why = "the packet deletes from a map that may be one of several, or logs more than";
+                let why = "the packet deletes from a map known only at run time, or logs more than";
                 return Err(fails(format!("{why} {limit} entries")));
             }
             let key_bytes = map.def().key_bytes as usize;
@@ -134,15 +134,15 @@ impl Evictions {
             let mut there = before;
             for (what, key) in logged {
                 if what == LOGGED_DELETION {
-                    gone.remove(&key);
+                    evicted.remove(&key);
                     there.remove(&key);
                 } else if !there.insert(key.clone()) {
                     // It evicted an entry to make room for itself.
-                    gone.insert(key);
+                    evicted.insert(key);
                 }
             }
             let free_entries = table.free as u32;
-            self.last.extend(gone.into_iter().map(|key| Eviction { map: name.clone(), key, free_entries }));
+            self.last.extend(evicted.into_iter().map(|key| Eviction { map: name.clone(), key, free_entries }));
             table.at_most = now.len();
             table.keys = Some(now);
         }
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_begin_to_forget_while_other_cpus_have_free_entries() {
+    fn tables_evict_while_other_cpus_have_free_entries() {
         assert_eq!([1, 4, 8, 100].map(|max| free_entries(max, 0, 2)), [1, 2, 4, 50]);
         assert_eq!([1000, 100_000].map(|max| free_entries(max, 0, 2)), [256, 256]);
         assert_eq!(free_entries(1000, BPF_F_NO_COMMON_LRU, 4), 750);

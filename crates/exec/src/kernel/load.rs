@@ -56,7 +56,7 @@ fn typed_by(
     let program = Program { section: SECTION.to_owned(), ..program.clone() };
     let types = types_of(&program)
         .map_err(|source| ExecError::Object { program: program.name.clone(), source: Box::new(source) })?;
-    let btf = program::load_btf(&types.btf).map_err(fails(&program, "take the types"))?;
+    let btf = program::load_btf(&types.btf).map_err(fails(&program, "load the BTF"))?;
     Ok((types, btf))
 }
 
@@ -70,7 +70,7 @@ fn template(
     program: &Program,
     def: &MapDef,
     made: &[Option<Arc<RawMap>>],
-    made_as: &dyn Fn(&MapDef) -> MapDef,
+    definition_for: &dyn Fn(&MapDef) -> MapDef,
 ) -> io::Result<Option<Arc<RawMap>>> {
     if !def.kind.is_of_maps() {
         return Ok(None);
@@ -80,7 +80,7 @@ fn template(
         Member::Program(_) => None,
     });
     let Some(inner) = &def.inner else {
-        let unknown = || io::Error::new(io::ErrorKind::InvalidInput, "it does not say what the maps in it are like");
+        let unknown = || io::Error::new(io::ErrorKind::InvalidInput, "it does not define its inner maps");
         return first.map(Some).ok_or_else(unknown);
     };
     // One of the program's own, if it matches, because it has types, which a lock needs.
@@ -88,7 +88,7 @@ fn template(
     let same = program.maps.iter().position(|map| shape(map) == shape(inner));
     match same.and_then(|index| made[index].clone()) {
         Some(map) => Ok(Some(map)),
-        None => RawMap::create_untyped(&made_as(inner)).map(|map| Some(Arc::new(map))),
+        None => RawMap::create_untyped(&definition_for(inner)).map(|map| Some(Arc::new(map))),
     }
 }
 
@@ -115,12 +115,12 @@ pub(crate) fn sibling_program(program: &Program, sibling: &Sibling) -> Program {
 /// # Errors
 /// [`ExecError::Refused`] with the verifier's message; [`ExecError::Load`] if the kernel refuses it before
 /// verification; other errors if the kernel could not be asked.
-pub fn judge(program: &Program) -> Result<(), ExecError> {
+pub fn verify_in_kernel(program: &Program) -> Result<(), ExecError> {
     // Creating the maps takes only the name and the licence of the program.
     let exit = Insn { code: class::JMP | jmp::EXIT, ..Insn::default() };
     let bare =
         Program { insns: vec![exit], lines: Vec::new(), lacks: Vec::new(), globals: Vec::new(), ..program.clone() };
-    on_small_maps(program, |purpose| judge_on(program, &bare, purpose))
+    on_small_maps(program, |purpose| verify_on(program, &bare, purpose))
 }
 
 /// Asks for a verdict on small maps; if it is negative, again with arrays at full size: they may have entries under
@@ -140,7 +140,7 @@ pub(super) fn on_small_maps<T>(
     }
 }
 
-fn judge_on(program: &Program, bare: &Program, purpose: MapPurpose) -> Result<(), ExecError> {
+fn verify_on(program: &Program, bare: &Program, purpose: MapPurpose) -> Result<(), ExecError> {
     let maps = Maps::create_for(bare, purpose, &[])?;
     let judged = match typed_by(declared_types, program) {
         Ok((types, btf)) => maps.load_typed(program, &types, btf.as_fd(), program.kind),
@@ -168,8 +168,8 @@ impl Maps {
     /// As for [`Maps::create`].
     pub(crate) fn create_for(program: &Program, purpose: MapPurpose, kept: &[Kept]) -> Result<Maps, ExecError> {
         let has_maps_in_maps = program.maps.iter().any(|def| def.kind.is_of_maps());
-        let unnamed = if purpose == MapPurpose::TestRuns { sizes::unnamed(program) } else { BTreeSet::new() };
-        let made_as = |def: &MapDef| sizes::made_as(def, purpose, has_maps_in_maps, false);
+        let unreferenced = if purpose == MapPurpose::TestRuns { sizes::unreferenced(program) } else { BTreeSet::new() };
+        let definition_for = |def: &MapDef| sizes::definition_for(def, purpose, has_maps_in_maps, false);
         let memory_bytes = sizes::memory_bytes();
         let mut made: Vec<MapDef> = program.maps.clone();
         let (types, btf) = typed(program)?;
@@ -179,18 +179,18 @@ impl Maps {
             (0..program.maps.len()).partition(|index| program.maps[*index].kind.is_of_maps());
         for index in plain.into_iter().chain(outer) {
             let def = &program.maps[index];
-            let makes = || format!("make map `{}`", def.name);
+            let makes = || format!("create map `{}`", def.name);
             if let Some(error) = sizes::refused(def, memory_bytes) {
                 return Err(fails(program, makes())(error));
             }
-            let is_unnamed = unnamed.contains(&index);
-            let def = &sizes::made_as(def, purpose, has_maps_in_maps, is_unnamed);
+            let is_unnamed = unreferenced.contains(&index);
+            let def = &sizes::definition_for(def, purpose, has_maps_in_maps, is_unnamed);
             made[index] = def.clone();
             if let Some(kept) = kept.iter().find(|kept| kept.def == *def) {
                 raw[index] = Some(Arc::clone(&kept.raw));
                 continue;
             }
-            let template = template(program, def, &raw, &made_as).map_err(fails(program, makes()))?;
+            let template = template(program, def, &raw, &definition_for).map_err(fails(program, makes()))?;
             let created = match def.kind {
                 // A buffer for each CPU, unless the program says otherwise.
                 MapKind::PerfEventArray if def.max_entries == 0 => cpu::possible().and_then(|max_entries| {
@@ -236,7 +236,7 @@ impl Maps {
     ///
     /// # Errors
     /// As for [`Maps::load`].
-    pub(crate) fn judge(&self, program: &Program) -> Result<Option<u64>, ExecError> {
+    pub(crate) fn verify_in_kernel(&self, program: &Program) -> Result<Option<u64>, ExecError> {
         let (types, btf) = typed(program)?;
         self.load_typed(program, &types, btf.as_fd(), program.kind).map(|loaded| loaded.walked)
     }

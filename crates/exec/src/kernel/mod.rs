@@ -35,7 +35,7 @@ use flowloom_vm::fib;
 pub use available::Reason;
 use events::Events;
 use evictions::Evictions;
-pub use load::judge;
+pub use load::verify_in_kernel;
 use load::{Kept, Maps};
 use shadow::Inside;
 use sizes::MapPurpose;
@@ -109,13 +109,13 @@ impl KernelEngine {
     /// because large ones take long to create. Returns the value of [`KernelEngine::walked`].
     ///
     /// # Errors
-    /// As for [`KernelEngine::load`] and [`judge`].
+    /// As for [`KernelEngine::load`] and [`verify_in_kernel`].
     pub fn accepts(program: &Program) -> Result<Option<u64>, ExecError> {
         let walked = load::on_small_maps(program, |purpose| {
             KernelEngine::load_on(program, purpose, &[]).map(|engine| engine.walked())
         })?;
         if !program.globals.is_empty() {
-            judge(program)?;
+            verify_in_kernel(program)?;
         }
         Ok(walked)
     }
@@ -147,7 +147,7 @@ impl KernelEngine {
         };
         let (mut record, mut walked) = (None, None);
         if let Some(index) = rewritten.record_map {
-            walked = created.judge(program)?;
+            walked = created.verify_in_kernel(program)?;
             let memory = created.raw[index].memory(0, rewritten.plan.record_bytes(), true);
             record = Some(memory.map_err(|e| fails("reach the run record", e))?);
         }
@@ -164,8 +164,8 @@ impl KernelEngine {
         let defs = program.maps.iter().enumerate().filter(|(_, def)| KernelMap::is_state(def));
         let mut maps: Vec<KernelMap> =
             defs.map(|(index, def)| KernelMap::new(index, def.clone(), created.raw[index].clone())).collect();
-        let unnamed = sizes::unnamed(loaded);
-        maps.iter_mut().filter(|map| unnamed.contains(&map.index())).for_each(KernelMap::keep_apart);
+        let unreferenced = sizes::unreferenced(loaded);
+        maps.iter_mut().filter(|map| unreferenced.contains(&map.index())).for_each(KernelMap::mark_unreferenced);
         let (program, plan, siblings) = (program.clone(), rewritten.plan, BTreeMap::new());
         let mut inside = Inside { program, plan, created, record, siblings };
         let held: Vec<Member> = inside.program.maps.iter().flat_map(|def| &def.members).map(|(_, m)| *m).collect();
@@ -217,7 +217,7 @@ impl KernelEngine {
     pub fn with_cpus(mut self, cpus: u32) -> Result<KernelEngine, EngineError> {
         let possible = cpu::possible().map_err(|e| system("count the CPUs", e))?;
         if cpus == 0 || cpus > possible {
-            let message = format!("there are {possible}");
+            let message = format!("the system has {possible}");
             return Err(system(format!("run on {cpus} CPUs"), io::Error::new(io::ErrorKind::InvalidInput, message)));
         }
         self.maps.iter_mut().for_each(|map| map.count_cpus(cpus));
@@ -232,7 +232,7 @@ impl KernelEngine {
     /// # Errors
     /// No network namespace can be created, `ip` is missing, or the kernel refuses something in the table.
     pub fn with_routes(mut self, routes: &fib::Table) -> Result<KernelEngine, EngineError> {
-        self.routes = Some(routes::namespace(routes).map_err(|e| system("set the routes up", e))?);
+        self.routes = Some(routes::namespace(routes).map_err(|e| system("set up the routes", e))?);
         Ok(self)
     }
 
@@ -265,7 +265,7 @@ impl KernelEngine {
         let pinned = if cpu < cpus {
             Pinned::to(cpu)
         } else {
-            Err(io::Error::new(io::ErrorKind::InvalidInput, format!("its state is that of {cpus}, from CPU 0 on")))
+            Err(io::Error::new(io::ErrorKind::InvalidInput, format!("its state has values of {cpus}, from CPU 0")))
         };
         pinned.map(Some).map_err(|e| system(format!("run on CPU {cpu}"), e))
     }
@@ -306,7 +306,7 @@ impl Datapath for KernelEngine {
         }
         let pinned = self.pinned(choices.cpu)?;
         let entered = self.routes.as_ref().map(Namespace::enter).transpose();
-        let entered = entered.map_err(|e| system("go where the routes are", e))?;
+        let entered = entered.map_err(|e| system("enter the network name space of the routes", e))?;
         let result = self.program.test_run(packet.bytes, &mut self.output, 1);
         drop((entered, pinned));
         let result = result.map_err(|e| system("run the program", e))?;

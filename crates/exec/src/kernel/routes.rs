@@ -68,7 +68,7 @@ fn commands(table: &Table) -> String {
     lines.join("\n") + "\n"
 }
 
-fn furnish(table: &Table) -> io::Result<()> {
+fn populate(table: &Table) -> io::Result<()> {
     let ip = || {
         let mut ip = Command::new("ip");
         ip.args(["-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -123,5 +123,5 @@ fn settle(table: &Table) -> io::Result<()> {
 /// # Errors
 /// Missing privileges, `ip` is missing, or the kernel refuses something in the table.
 pub(super) fn namespace(table: &Table) -> io::Result<Namespace> {
-    Namespace::new(|| furnish(table))
+    Namespace::new(|| populate(table))
 }

@@ -8,7 +8,7 @@ use flowloom_engine::{EngineError, MapState};
 use flowloom_isa::{MapKind, Program};
 
 use super::load::{Maps, sibling_program};
-use super::state::{Hold, KernelMap, index};
+use super::state::{ContentResolver, KernelMap, index};
 use super::{rewriting_failed, system};
 use crate::error::ExecError;
 use crate::rewrite::plan::{Plan, Shadow, TABLE_ENTRY_BYTES, table_entry};
@@ -48,7 +48,7 @@ impl Inside {
                 let sibling = sibling_program(&self.program, sibling);
                 let rewritten =
                     rewrite_with(&sibling, &self.plan).map_err(|source| rewriting_failed(&sibling, source))?;
-                self.created.judge(&sibling)?;
+                self.created.verify_in_kernel(&sibling)?;
                 let loaded = self.created.load_other(&rewritten).map_err(|error| match error {
                     ExecError::Refused(mut refused) => {
                         refused.insn = None;
@@ -61,50 +61,50 @@ impl Inside {
         }
     }
 
-    fn table(&mut self, map: &KernelMap, offset: u32, wanted: Option<&MapState>) -> io::Result<()> {
+    fn table(&mut self, map: &KernelMap, offset: u32, requested: Option<&MapState>) -> io::Result<()> {
         let Some(record) = &mut self.record else { return Ok(()) };
         for number in 0..map.def().max_entries {
-            let entry = match wanted {
+            let entry = match requested {
                 None => table_entry(Some(&number.to_ne_bytes())),
-                Some(wanted) => table_entry(wanted.get(&number.to_le_bytes()[..]).map(|value| &value[..])),
+                Some(requested) => table_entry(requested.get(&number.to_le_bytes()[..]).map(|value| &value[..])),
             };
             record.write(offset as usize + number as usize * TABLE_ENTRY_BYTES as usize, &entry)?;
         }
         Ok(())
     }
 
-    fn hash(&self, map: &KernelMap, shadow: usize, wanted: &MapState) -> io::Result<()> {
+    fn hash(&self, map: &KernelMap, shadow: usize, requested: &MapState) -> io::Result<()> {
         // If no program was rewritten, nothing uses the shadow.
         let Some(shadow) = self.created.raw.get(shadow) else { return Ok(()) };
         for key in map.held().into_iter().flat_map(MapState::keys) {
             shadow.delete(key)?;
         }
-        wanted.iter().try_for_each(|(key, value)| shadow.update(key, value))
+        requested.iter().try_for_each(|(key, value)| shadow.update(key, value))
     }
 }
 
-/// Replaces the contents of `map` by the descriptors that `find` returns for the numbers in `wanted`.
+/// Replaces the contents of `map` by the descriptors that `find` returns for the numbers in `requested`.
 pub(crate) fn hold_descriptors(
     map: &KernelMap,
-    wanted: &MapState,
+    requested: &MapState,
     mut find: impl FnMut(usize) -> Result<i32, EngineError>,
 ) -> Result<(), EngineError> {
     let name = &map.def().name;
-    let mut found = Vec::with_capacity(wanted.len());
-    for (key, value) in wanted {
+    let mut found = Vec::with_capacity(requested.len());
+    for (key, value) in requested {
         found.push((key, find(index(value).unwrap_or(0) as usize)?));
     }
     for key in map.held().into_iter().flat_map(MapState::keys) {
         map.raw().delete(&map.swap_key(key)).map_err(|e| system(format!("clear map `{name}`"), e))?;
     }
     for (key, descriptor) in found {
-        let held = map.raw().hold(&map.swap_key(key), descriptor);
-        held.map_err(|e| system(format!("put what entry {key:02x?} names into map `{name}`"), e))?;
+        let held = map.raw().store_fd(&map.swap_key(key), descriptor);
+        held.map_err(|e| system(format!("store the object of entry {key:02x?} in map `{name}`"), e))?;
     }
     Ok(())
 }
 
-impl Hold for Inside {
+impl ContentResolver for Inside {
     fn programs(&self) -> usize {
         self.program.siblings.len()
     }
@@ -113,13 +113,13 @@ impl Hold for Inside {
         self.program.maps.len()
     }
 
-    fn hold(&mut self, map: &KernelMap, wanted: Option<&MapState>) -> Result<(), EngineError> {
+    fn set_contents(&mut self, map: &KernelMap, requested: Option<&MapState>) -> Result<(), EngineError> {
         let name = &map.def().name;
         let empty = MapState::new();
-        let entries = wanted.unwrap_or(&empty);
+        let entries = requested.unwrap_or(&empty);
         if let Some(shadow) = self.plan.shadows.get(&map.index()).copied() {
             let written = match shadow {
-                Shadow::Table(offset) => self.table(map, offset, wanted),
+                Shadow::Table(offset) => self.table(map, offset, requested),
                 Shadow::Hash(shadow) => self.hash(map, shadow, entries),
             };
             return written.map_err(|e| system(format!("fill the shadow of map `{name}`"), e));
@@ -127,7 +127,8 @@ impl Hold for Inside {
         if map.def().kind == MapKind::ProgArray {
             return hold_descriptors(map, entries, |number| {
                 let loaded = self.sibling(number).map(RawProgram::number);
-                loaded.map_err(|e| system(format!("load what map `{name}` holds"), io::Error::other(e.to_string())))
+                loaded
+                    .map_err(|e| system(format!("load the contents of map `{name}`"), io::Error::other(e.to_string())))
             });
         }
         hold_descriptors(map, entries, |number| {

@@ -12,7 +12,7 @@
 //! - direct access to values, of arrays with exactly one entry: a reduced number here is never 1;
 //! - a lookup in an array under a constant key below the number of entries needs no null check. A reduced number leaves
 //!   fewer such lookups, so what is accepted with it is accepted as declared; what is refused is tried again with
-//!   arrays at full size ([`super::load::judge`]);
+//!   arrays at full size ([`super::load::verify_in_kernel`]);
 //! - maps of maps, whose arrays must have the same number of entries: the reduced number is a function of the declared
 //!   one, and both template and maps are created with it;
 //! - tail calls under constant keys and lookups that are inlined, after the verdict.
@@ -59,7 +59,7 @@ pub(crate) fn is_large(def: &MapDef) -> bool {
 }
 
 /// The indices of the maps that `program`, or the targets of its tail calls, may access.
-fn named(program: &Program) -> BTreeSet<usize> {
+fn referenced(program: &Program) -> BTreeSet<usize> {
     let siblings = program.siblings.iter().map(|sibling| &sibling.insns);
     let mut found = BTreeSet::new();
     for insns in std::iter::once(&program.insns).chain(siblings) {
@@ -79,15 +79,16 @@ fn named(program: &Program) -> BTreeSet<usize> {
 }
 
 /// The indices of the large maps that only user space can write, because no instruction refers to them.
-pub(crate) fn unnamed(program: &Program) -> BTreeSet<usize> {
-    let named = named(program);
+pub(crate) fn unreferenced(program: &Program) -> BTreeSet<usize> {
+    let referenced = referenced(program);
     let is_plain = |def: &MapDef| !def.kind.is_per_cpu() && def.layout.is_none() && def.initial.is_none();
-    let unnamed = program.maps.iter().enumerate().filter(|(index, def)| !named.contains(index) && is_plain(def));
-    unnamed.filter(|(_, def)| is_large(def)).map(|(index, _)| index).collect()
+    let unreferenced =
+        program.maps.iter().enumerate().filter(|(index, def)| !referenced.contains(index) && is_plain(def));
+    unreferenced.filter(|(_, def)| is_large(def)).map(|(index, _)| index).collect()
 }
 
 /// The definition with which a map is created.
-pub(crate) fn made_as(def: &MapDef, purpose: MapPurpose, has_maps_in_maps: bool, is_unnamed: bool) -> MapDef {
+pub(crate) fn definition_for(def: &MapDef, purpose: MapPurpose, has_maps_in_maps: bool, is_unnamed: bool) -> MapDef {
     let mut def = def.clone();
     match purpose {
         MapPurpose::Live => {}
@@ -142,9 +143,9 @@ mod tests {
     }
 
     #[test]
-    fn maps_for_a_verdict_are_small_but_never_one_entry() {
+    fn verdict_maps_are_small_but_have_two_entries() {
         let verdict = MapPurpose::Verdict { arrays: false };
-        let entries = |def: &MapDef, purpose| made_as(def, purpose, false, false).max_entries;
+        let entries = |def: &MapDef, purpose| definition_for(def, purpose, false, false).max_entries;
         let rings = map(MapKind::Array, 33_555_984);
         assert_eq!(entries(&rings, verdict), KEPT_ENTRIES);
         assert_eq!(entries(&rings, MapPurpose::Verdict { arrays: true }), 33_555_984);
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_own_limits_are_kept() {
+    fn kernel_limits_are_kept() {
         let error = |def: &MapDef| refused(def, Some(1 << 30)).and_then(|error| error.raw_os_error());
         assert_eq!(error(&map(MapKind::Hash, 1 << 27)), None);
         assert_eq!(error(&map(MapKind::Hash, (1 << 27) + 1)), Some(libc::E2BIG));

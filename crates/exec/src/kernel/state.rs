@@ -1,7 +1,7 @@
 //! The state of a program in the kernel: tables that it writes, and the contents of maps of ports, programs and maps.
 //!
 //! Values that programs write are read from the kernel. Maps of ports, CPUs, programs and maps are written by user
-//! space only: their contents are kept here, and [`Hold`] puts them where the engine needs them.
+//! space only: their contents are kept here, and [`ContentResolver`] puts them where the engine needs them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,15 +21,15 @@ pub(crate) trait Sweeper {
 }
 
 /// Puts ports, programs and maps where the program finds them.
-pub(crate) trait Hold {
+pub(crate) trait ContentResolver {
     /// The number of programs that maps can hold.
     fn programs(&self) -> usize;
 
     /// The number of maps that maps can hold.
     fn maps(&self) -> usize;
 
-    /// Sets the contents of `map` to `wanted`; `None` for a device map that no state has set.
-    fn hold(&mut self, map: &KernelMap, wanted: Option<&MapState>) -> Result<(), EngineError>;
+    /// Sets the contents of `map` to `requested`; `None` for a device map that no state has set.
+    fn set_contents(&mut self, map: &KernelMap, requested: Option<&MapState>) -> Result<(), EngineError>;
 }
 
 /// A map that is part of the state.
@@ -44,7 +44,7 @@ pub(crate) struct KernelMap {
     /// The contents set by user space, for maps that only user space writes.
     held: Option<MapState>,
     /// True if no program refers to it, so that only user space writes it.
-    is_apart: bool,
+    is_unreferenced: bool,
 }
 
 /// True if only user space writes maps of this kind, whose values are not plain.
@@ -54,7 +54,7 @@ fn is_held(kind: MapKind) -> bool {
 
 impl KernelMap {
     pub(crate) fn new(index: usize, def: MapDef, raw: Arc<RawMap>) -> KernelMap {
-        KernelMap { index, def, raw, cpus: 1, held: None, is_apart: false }
+        KernelMap { index, def, raw, cpus: 1, held: None, is_unreferenced: false }
     }
 
     /// True if a map belongs to the state: not a buffer of records, and not constant data of the program.
@@ -64,13 +64,13 @@ impl KernelMap {
     }
 
     /// Keeps its contents here from now on, because no program refers to it.
-    pub(crate) fn keep_apart(&mut self) {
-        self.is_apart = true;
+    pub(crate) fn mark_unreferenced(&mut self) {
+        self.is_unreferenced = true;
     }
 
     /// True if only user space writes it.
     fn is_held(&self) -> bool {
-        self.is_apart || is_held(self.def.kind)
+        self.is_unreferenced || is_held(self.def.kind)
     }
 
     /// True if a snapshot omits its entries that are all zeros.
@@ -218,7 +218,12 @@ impl KernelMap {
     }
 
     /// Checks the new contents, with values for `cpus` CPUs if given.
-    fn check(&self, wanted: &MapState, cpus: Option<u32>, holder: &dyn Hold) -> Result<(), SnapshotError> {
+    fn check(
+        &self,
+        requested: &MapState,
+        cpus: Option<u32>,
+        holder: &dyn ContentResolver,
+    ) -> Result<(), SnapshotError> {
         let map = &self.def.name;
         let form = |expected: &'static str, found: String| SnapshotError::Form { map: map.clone(), expected, found };
         let mut value_bytes = self.def.value_bytes as usize;
@@ -227,14 +232,14 @@ impl KernelMap {
             // As for plain values, the default is one.
             let cpus = cpus.unwrap_or(1);
             if cpus > possible {
-                let expected = "values for at most as many CPUs as this system may have";
-                return Err(form(expected, format!("{cpus} CPUs, where there are {possible}")));
+                let expected = "values for at most the possible CPUs of this system";
+                return Err(form(expected, format!("{cpus} CPUs of {possible}")));
             }
             value_bytes *= cpus as usize;
         } else if cpus.is_some() {
             return Err(form("\"value\", one for all CPUs", "\"values\"".to_owned()));
         }
-        for (key, value) in wanted {
+        for (key, value) in requested {
             let parts = [("key", key.len(), self.def.key_bytes as usize), ("value", value.len(), value_bytes)];
             for (part, found, expected) in parts {
                 if found != expected {
@@ -243,24 +248,24 @@ impl KernelMap {
             }
         }
         let expected = self.def.max_entries as usize;
-        if wanted.len() > expected {
-            return Err(SnapshotError::TooMany { map: map.clone(), found: wanted.len(), expected });
+        if requested.len() > expected {
+            return Err(SnapshotError::TooMany { map: map.clone(), found: requested.len(), expected });
         }
         if self.def.kind.is_indexed() {
-            let outside = wanted.keys().find(|key| index(key).is_none_or(|i| i >= self.def.max_entries));
+            let outside = requested.keys().find(|key| index(key).is_none_or(|i| i >= self.def.max_entries));
             if let Some(key) = outside {
                 let found = index(key).map_or_else(|| format!("{key:02x?}"), |i| format!("index {i}"));
                 return Err(form("indices below the size of the array", found));
             }
         }
-        for value in wanted.values() {
+        for value in requested.values() {
             self.check_held(value, holder).map_err(|expected| form(expected, format!("{value:02x?}")))?;
         }
         Ok(())
     }
 
     /// Checks `value` for a map that only user space writes; the error is the expected form.
-    fn check_held(&self, value: &[u8], holder: &dyn Hold) -> Result<(), &'static str> {
+    fn check_held(&self, value: &[u8], holder: &dyn ContentResolver) -> Result<(), &'static str> {
         let number = index(value.get(..4).unwrap_or_default()).unwrap_or(0) as usize;
         let has_program = value.get(4..).is_some_and(|rest| rest.iter().any(|byte| *byte != 0));
         match self.def.kind {
@@ -269,7 +274,7 @@ impl KernelMap {
                 Err("indices of maps of the program")
             }
             MapKind::Devmap | MapKind::DevmapHash | MapKind::Cpumap if has_program => {
-                Err("ports or CPUs without a program behind them")
+                Err("ports or CPUs without a program")
             }
             _ => Ok(()),
         }
@@ -284,14 +289,14 @@ impl KernelMap {
         self.def.layout.iter().flat_map(|layout| layout.preloaded.iter().cloned()).chain(members).collect()
     }
 
-    fn set(&self, wanted: &MapState) -> Result<(), EngineError> {
+    fn set(&self, requested: &MapState) -> Result<(), EngineError> {
         if self.def.kind.is_indexed() {
             let zeros = vec![0; self.raw.value_bytes()];
             let initial = self.def.initial.as_ref().unwrap_or(&zeros);
             // Reading all entries takes a few calls, writing them one for each.
             let mut others = Vec::new();
             let compare = |key: &[u8], found: &[u8]| {
-                let value = wanted.get(&self.swap_key(key)).map(|value| self.whole(value));
+                let value = requested.get(&self.swap_key(key)).map(|value| self.whole(value));
                 let value = value.as_ref().unwrap_or(initial);
                 if value != found {
                     others.push((key.to_vec(), value.clone()));
@@ -306,7 +311,7 @@ impl KernelMap {
                 };
                 self.raw.nonzero(found).map_err(self.fails("read"))?;
                 let zero = |value: &Vec<u8>| value.iter().all(|byte| *byte == 0);
-                let rest = wanted.iter().map(|(key, value)| (self.swap_key(key), value));
+                let rest = requested.iter().map(|(key, value)| (self.swap_key(key), value));
                 let rest = rest.filter(|(key, value)| !zero(value) && !seen.contains(key));
                 others.extend(rest.map(|(key, value)| (key, self.whole(value))));
             } else {
@@ -317,24 +322,24 @@ impl KernelMap {
         for key in self.keys()? {
             self.raw.delete(&key).map_err(self.fails("clear"))?;
         }
-        for (key, value) in wanted {
+        for (key, value) in requested {
             self.raw.update(key, &self.whole(value)).map_err(self.fails("write"))?;
         }
         if self.def.kind.is_lru() {
             let kept = self.keys()?.len();
-            if kept < wanted.len() {
-                let message = format!("it makes room before it is full, and kept {kept} of {} entries", wanted.len());
+            if kept < requested.len() {
+                let message = format!("it evicts before it is full, and kept {kept} of {} entries", requested.len());
                 return Err(self.fails("fill")(std::io::Error::new(std::io::ErrorKind::StorageFull, message)));
             }
         }
         Ok(())
     }
 
-    /// Sets its contents to `wanted`; `None` means the initial ones.
-    fn restore(&mut self, wanted: Option<&MapState>, holder: &mut dyn Hold) -> Result<(), EngineError> {
-        let preloaded = if wanted.is_none() { self.preloaded() } else { MapState::new() };
-        if self.is_apart {
-            let mut held = wanted.unwrap_or(&preloaded).clone();
+    /// Sets its contents to `requested`; `None` means the initial ones.
+    fn restore(&mut self, requested: Option<&MapState>, holder: &mut dyn ContentResolver) -> Result<(), EngineError> {
+        let preloaded = if requested.is_none() { self.preloaded() } else { MapState::new() };
+        if self.is_unreferenced {
+            let mut held = requested.unwrap_or(&preloaded).clone();
             if self.is_sparse() {
                 held.retain(|_, value| value.iter().any(|byte| *byte != 0));
             }
@@ -342,14 +347,14 @@ impl KernelMap {
             return Ok(());
         }
         if !self.is_held() {
-            return self.set(wanted.unwrap_or(&preloaded));
+            return self.set(requested.unwrap_or(&preloaded));
         }
         // A device map that no state has set holds each port at its number.
-        let unnamed = wanted.is_none() && self.def.kind == MapKind::Devmap;
-        let wanted = (!unnamed).then(|| wanted.cloned().unwrap_or(preloaded));
-        if self.held != wanted {
-            holder.hold(self, wanted.as_ref())?;
-            self.held = wanted;
+        let unreferenced = requested.is_none() && self.def.kind == MapKind::Devmap;
+        let requested = (!unreferenced).then(|| requested.cloned().unwrap_or(preloaded));
+        if self.held != requested {
+            holder.set_contents(self, requested.as_ref())?;
+            self.held = requested;
         }
         Ok(())
     }
@@ -377,19 +382,23 @@ pub(crate) fn snapshot<'a>(maps: impl IntoIterator<Item = &'a KernelMap>) -> Res
 }
 
 /// Puts the initial ports, programs and maps in place.
-pub(crate) fn begin(maps: &mut [KernelMap], holder: &mut dyn Hold) -> Result<(), EngineError> {
+pub(crate) fn begin(maps: &mut [KernelMap], holder: &mut dyn ContentResolver) -> Result<(), EngineError> {
     maps.iter_mut().filter(|map| map.is_held()).try_for_each(|map| map.restore(None, holder))
 }
 
 /// Sets the contents of all maps to `state`; nothing is changed unless all of it fits.
-pub(crate) fn restore(maps: &mut [KernelMap], state: &Snapshot, holder: &mut dyn Hold) -> Result<(), EngineError> {
-    for (name, wanted) in &state.maps {
+pub(crate) fn restore(
+    maps: &mut [KernelMap],
+    state: &Snapshot,
+    holder: &mut dyn ContentResolver,
+) -> Result<(), EngineError> {
+    for (name, requested) in &state.maps {
         let Some(map) = maps.iter().find(|map| map.def.name == *name) else {
             let names: Vec<String> = maps.iter().map(|map| format!("`{}`", map.def.name)).collect();
             let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             return Err(SnapshotError::UnknownMap { map: name.clone(), known }.into());
         };
-        map.check(wanted, state.per_cpu.get(name).copied(), holder)?;
+        map.check(requested, state.per_cpu.get(name).copied(), holder)?;
     }
     // First what may still fail: a program that the kernel refuses.
     maps.sort_by_key(|map| !map.is_held());

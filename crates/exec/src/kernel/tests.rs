@@ -68,8 +68,8 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 }
 
 #[test]
-fn every_verdict_comes_back() {
-    if skipped("every_verdict_comes_back") {
+fn verdicts_are_returned() {
+    if skipped("verdicts_are_returned") {
         return;
     }
     let frame: Vec<u8> = (0..60).collect();
@@ -89,8 +89,8 @@ fn every_verdict_comes_back() {
 }
 
 #[test]
-fn frames_of_every_length_that_is_taken() {
-    if skipped("frames_of_every_length_that_is_taken") {
+fn frames_of_all_supported_lengths() {
+    if skipped("frames_of_all_supported_lengths") {
         return;
     }
     let mut pass = engine([mov(0, 2), exit()]);
@@ -138,7 +138,7 @@ fn time_random_cpu_and_port_are_those_of_the_record() {
 }
 
 #[test]
-fn redirect_says_where() {
+fn redirects_have_a_port() {
     if skipped("redirect_says_where") {
         return;
     }
@@ -297,8 +297,8 @@ fn state_is_read_swept_and_restored() {
 }
 
 #[test]
-fn contexts_succeed_and_are_there_from_the_start() {
-    if skipped("contexts_succeed_and_are_there_from_the_start") {
+fn successor_contexts_and_preloaded_contexts() {
+    if skipped("successor_contexts_and_preloaded_contexts") {
         return;
     }
     let record = |deadline: u64, state: u16| [&deadline.to_le_bytes()[..], &state.to_le_bytes(), &[0; 6]].concat();
@@ -336,8 +336,8 @@ fn values(map: &MapState) -> Vec<u64> {
 }
 
 #[test]
-fn state_that_does_not_fit_changes_nothing() {
-    if skipped("state_that_does_not_fit_changes_nothing") {
+fn invalid_state_is_rejected_without_effect() {
+    if skipped("invalid_state_is_rejected_without_effect") {
         return;
     }
     let mut engine = loaded(&stateful());
@@ -356,7 +356,7 @@ fn state_that_does_not_fit_changes_nothing() {
     let known = "`contexts_with_a_long_name`, `counters`, `ports`, `.data`, `.bss`, `unused`";
     for name in ["conn", ".rodata", crate::rewrite::RECORD_MAP] {
         let found = refuses(name, MapState::new());
-        assert_eq!(found, format!("state names map `{name}`; the function has {known}"));
+        assert_eq!(found, format!("state has unknown map `{name}`; the function has {known}"));
     }
     let one = |key: &[u8], value: &[u8]| MapState::from([(key.to_vec(), value.to_vec())]);
     let contexts = "contexts_with_a_long_name";
@@ -371,8 +371,8 @@ fn state_that_does_not_fit_changes_nothing() {
 }
 
 #[test]
-fn full_table_is_read_whole() {
-    if skipped("full_table_is_read_whole") {
+fn a_full_table_is_read_completely() {
+    if skipped("a_full_table_is_read_completely") {
         return;
     }
     let mut engine = loaded(&stateful());
@@ -393,8 +393,8 @@ fn line(insn: usize, number: u32, text: &str) -> LineInfo {
 }
 
 #[test]
-fn refusal_names_the_row_and_carries_the_log() {
-    if skipped("refusal_names_the_row_and_carries_the_log") {
+fn refusals_have_the_row_and_the_log() {
+    if skipped("refusals_have_the_row_and_the_log") {
         return;
     }
     // The row on line 9 reads the packet without a bounds check. One text is not ASCII.
@@ -410,8 +410,8 @@ fn refusal_names_the_row_and_carries_the_log() {
 }
 
 #[test]
-fn source_lines_that_the_log_cuts_do_no_harm() {
-    if skipped("source_lines_that_the_log_cuts_do_no_harm") {
+fn truncated_source_lines_in_the_log_are_handled() {
+    if skipped("truncated_source_lines_in_the_log_are_handled") {
         return;
     }
     // The verifier truncates lines at 1024 bytes, within characters too.
@@ -424,8 +424,8 @@ fn source_lines_that_the_log_cuts_do_no_harm() {
 }
 
 #[test]
-fn program_is_judged_as_it_is() {
-    if skipped("program_is_judged_as_it_is") {
+fn programs_are_verified_unmodified() {
+    if skipped("programs_are_verified_unmodified") {
         return;
     }
     // r1 is uninitialised after a call; after rewriting it would not be.
@@ -440,8 +440,8 @@ fn program_is_judged_as_it_is() {
 /// A global function reads its argument, and its only caller passes 4 bytes: accepted as a static function, refused
 /// separately, since the argument may be null.
 #[test]
-fn global_functions_are_judged_by_themselves() {
-    if skipped("global_functions_are_judged_by_themselves") {
+fn global_functions_are_verified_separately() {
+    if skipped("global_functions_are_verified_separately") {
         return;
     }
     let function = |kind| GlobalFunction {
@@ -451,11 +451,11 @@ fn global_functions_are_judged_by_themselves() {
     };
     let store = insn(class::ST | mode::MEM | size::W, 10, 0, -4, 7);
     let body = [store, copy(1, 10), add(1, -4), call_local(1), exit(), load(size::W, 0, 1, 0), exit()];
-    let mut judged = program(body);
-    judge(&judged).unwrap_or_else(|error| panic!("{error}"));
+    let mut verified = program(body);
+    verify_in_kernel(&verified).unwrap_or_else(|error| panic!("{error}"));
     let memory = |nullable| ArgumentKind::Memory { bytes: 4, nullable };
-    judged.globals = vec![function(memory(false))];
-    judge(&judged).unwrap_or_else(|error| panic!("{error}"));
+    verified.globals = vec![function(memory(false))];
+    verify_in_kernel(&verified).unwrap_or_else(|error| panic!("{error}"));
     let unknown = |what| ArgumentKind::Unknown(what);
     let refused = [
         (memory(true), "R1 invalid mem access 'mem_or_null'"),
@@ -467,15 +467,15 @@ fn global_functions_are_judged_by_themselves() {
         (unknown(UnknownArgument::Dynptr), "dynptr"),
     ];
     for (kind, words) in refused {
-        judged.globals = vec![function(kind.clone())];
-        let Err(ExecError::Refused(refused)) = judge(&judged) else { panic!("{kind:?} must be refused") };
+        verified.globals = vec![function(kind.clone())];
+        let Err(ExecError::Refused(refused)) = verify_in_kernel(&verified) else { panic!("{kind:?} must be refused") };
         assert!(refused.log.contains(words), "{kind:?}: {}", refused.log);
     }
 }
 
 #[test]
-fn a_judge_says_what_the_verifier_says_of_any_instructions() {
-    if skipped("a_judge_says_what_the_verifier_says_of_any_instructions") {
+fn verdicts_match_the_kernel_verifier_for_any_instructions() {
+    if skipped("verdicts_match_the_kernel_verifier_for_any_instructions") {
         return;
     }
     // A helper that is not rewritten; a lookup in a map.
@@ -490,17 +490,19 @@ fn a_judge_says_what_the_verifier_says_of_any_instructions() {
     ];
     let insns = [call_helper(helper::KTIME_GET_NS)].into_iter().chain(wide(1, imm64::MAP, 0)).chain(lookup);
     let good = Program { maps: vec![array("numbers", None, 0)], ..program(insns) };
-    judge(&good).unwrap_or_else(|error| panic!("{error}"));
-    let Err(ExecError::Refused(refused)) = judge(&program([copy(0, 3), exit()])) else { panic!("must be refused") };
+    verify_in_kernel(&good).unwrap_or_else(|error| panic!("{error}"));
+    let Err(ExecError::Refused(refused)) = verify_in_kernel(&program([copy(0, 3), exit()])) else {
+        panic!("must be refused")
+    };
     assert_eq!((refused.insn, refused.reason.as_str()), (Some(0), "R3 !read_ok"));
     // The function does not end, so there are no types for it; the kernel is asked all the same.
-    let Err(ExecError::Refused(refused)) = judge(&program([mov(0, 2)])) else { panic!("must be refused") };
+    let Err(ExecError::Refused(refused)) = verify_in_kernel(&program([mov(0, 2)])) else { panic!("must be refused") };
     assert!(refused.reason.contains("not an exit"), "{}", refused.reason);
 }
 
 #[test]
-fn rewriting_and_writing_fail_with_their_place() {
-    if skipped("rewriting_and_writing_fail_with_their_place") {
+fn rewriting_and_writing_errors_have_an_instruction() {
+    if skipped("rewriting_and_writing_errors_have_an_instruction") {
         return;
     }
     let mut bad = program([mov(1, 0), mov(2, 0), mov(3, 0), call_helper(helper::REDIRECT_MAP), exit()]);
@@ -512,8 +514,8 @@ fn rewriting_and_writing_fail_with_their_place() {
     };
     assert_eq!(
         error.to_string(),
-        "program `f` cannot be run in the kernel: instruction 3 calls `redirect_map` with a map that may be one out of \
-         another map, or is not known (fw/knock.efsm:3: `forward(pkt.port)`)"
+        "program `f` cannot run in the kernel: instruction 3 calls `redirect_map` with an inner or unknown map \
+         (fw/knock.efsm:3: `forward(pkt.port)`)"
     );
     let mut bad = program([mov(0, 2), exit()]);
     bad.maps[0].name = "not a name".into();

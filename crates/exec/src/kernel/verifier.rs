@@ -37,7 +37,7 @@ fn has_functions(program: &Program) -> bool {
 }
 
 /// The instruction in a refusal without any instruction line, e.g. `unreachable insn 14`.
-fn spoken_of(line: &str) -> Option<usize> {
+fn mentioned_instruction(line: &str) -> Option<usize> {
     let (_, rest) = line.split_once("insn ")?;
     let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     rest[..digits].parse().ok()
@@ -50,7 +50,11 @@ pub(super) fn refused(program: &Program, log: String, source: std::io::Error) ->
     let mut reasons: Vec<&str> = last_words.filter(|line| !is_statistics(line) && !is_state(line)).collect();
     reasons.reverse();
     reasons.dedup();
-    let at = log.lines().filter_map(instruction).next_back().or_else(|| reasons.iter().find_map(|r| spoken_of(r)));
+    let at = log
+        .lines()
+        .filter_map(instruction)
+        .next_back()
+        .or_else(|| reasons.iter().find_map(|r| mentioned_instruction(r)));
     // Loaders reorder the functions of a program, so its indices differ from ours.
     let insn = at.filter(|at| *at < program.insns.len() && !has_functions(program));
     let named = || {

@@ -28,7 +28,7 @@ impl Interface {
             Err(source) if source.raw_os_error() == Some(libc::ENODEV) => {
                 Err(LiveError::NoInterface { name: name.to_owned() })
             }
-            Err(source) => Err(LiveError::System { action: format!("look at interface `{name}`"), source }),
+            Err(source) => Err(LiveError::System { action: format!("inspect interface `{name}`"), source }),
         }
     }
 
@@ -94,7 +94,7 @@ impl Interface {
                         )
                     }
                     (Mode::Native, Some(libc::ERANGE | libc::EINVAL)) => {
-                        "; its driver does not take XDP as it is set up now (offloads, queues): `dmesg` may say why; \
+                        "; its driver refuses XDP in its current configuration (offloads, queues): see `dmesg`; \
                          or use `-m skb`"
                             .to_owned()
                     }
@@ -168,8 +168,8 @@ impl fmt::Display for Occupant {
         match self.link {
             Some(link) => write!(
                 f,
-                ", link {link}), and it is left alone; to remove it, end the process that `bpftool link show id {link}` \
-                 names, or type `bpftool link detach id {link}`"
+                ", link {link}), and is not replaced; to remove it, end the process that `bpftool link show id {link}` \
+                 names, or run `bpftool link detach id {link}`"
             ),
             None => {
                 let word = match self.mode {
@@ -177,7 +177,7 @@ impl fmt::Display for Occupant {
                     "offloaded" => "xdpoffload",
                     _ => "xdpdrv",
                 };
-                write!(f, "), and it is left alone; to remove it: `ip link set dev {} {word} off`", self.interface)
+                write!(f, "), and is not replaced; to remove it: `ip link set dev {} {word} off`", self.interface)
             }
         }
     }

@@ -26,14 +26,14 @@ use flowloom_isa::{MapKind, Program};
 
 pub use interface::{Interface, Occupant};
 pub use offload::{Advice, Traffic, advice};
-use places::Places;
+use places::Resolver;
 use sweep::LockedSweeper;
 pub use sweep::SWEEPER;
 
 use crate::error::ExecError;
 use crate::kernel::load::Maps;
-use crate::kernel::state::{self, Hold, KernelMap};
-use crate::rewrite::{Fit, RewriteError, VERDICTS_BYTES, VERDICTS_MAP, bind};
+use crate::kernel::state::{self, ContentResolver, KernelMap};
+use crate::rewrite::{Binding, RewriteError, VERDICTS_BYTES, VERDICTS_MAP, bind};
 use crate::run::SweepClock;
 use crate::running::{Description, MapDescription};
 use crate::sys::program::RawProgram;
@@ -62,7 +62,7 @@ impl std::fmt::Display for Mode {
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
     /// No interface of that name.
-    #[error("there is no interface `{name}` in this network name space; `ip link` lists them")]
+    #[error("no interface `{name}` in this network name space; `ip link` lists them")]
     NoInterface {
         /// The name.
         name: String,
@@ -71,7 +71,7 @@ pub enum LiveError {
     #[error("{0}")]
     Occupied(Box<Occupant>),
     /// The kernel or the driver refuses the program.
-    #[error("interface `{name}` does not take the program in mode {mode}: {source}{hint}")]
+    #[error("interface `{name}` refuses the program in mode {mode}: {source}{hint}")]
     Attach {
         /// The interface.
         name: String,
@@ -149,7 +149,7 @@ impl Live {
             .iter()
             .map(|interface| {
                 let LiveOptions { clock_ahead_ns, count: count_verdicts, .. } = options;
-                bind(program, Fit { port: interface.port, clock_ahead_ns, count_verdicts })
+                bind(program, Binding { port: interface.port, clock_ahead_ns, count_verdicts })
             })
             .collect::<Result<_, _>>()
             .map_err(|source: RewriteError| {
@@ -157,7 +157,7 @@ impl Live {
                 ExecError::Rewrite { program: program.name.clone(), line, source }
             })?;
         let Some(first) = fitted.first() else {
-            let source = io::Error::new(io::ErrorKind::InvalidInput, "no interface is named");
+            let source = io::Error::new(io::ErrorKind::InvalidInput, "no interface is given");
             return Err(LiveError::System { action: "attach the function".to_owned(), source }.into());
         };
         let created = Maps::create(&first.program)?;
@@ -193,15 +193,15 @@ impl Live {
                 maps.push(KernelMap::new(index, def.clone(), raw.clone()));
             }
         }
-        let fit =
-            Fit { port: interfaces[0].port, clock_ahead_ns: options.clock_ahead_ns, count_verdicts: options.count };
-        let mut places = Places { program, fit, created: &created, interfaces, siblings: BTreeMap::new() };
+        let binding =
+            Binding { port: interfaces[0].port, clock_ahead_ns: options.clock_ahead_ns, count_verdicts: options.count };
+        let mut resolver = Resolver { program, binding, created: &created, interfaces, siblings: BTreeMap::new() };
         // Device maps that the state does not list hold the interfaces.
         for map in maps.iter().filter(|map| map.def().kind == MapKind::Devmap) {
-            places.hold(map, None).map_err(ExecError::State)?;
+            resolver.set_contents(map, None).map_err(ExecError::State)?;
         }
-        state::restore(&mut maps, options.state, &mut places).map_err(ExecError::State)?;
-        let siblings = places.siblings;
+        state::restore(&mut maps, options.state, &mut resolver).map_err(ExecError::State)?;
+        let siblings = resolver.siblings;
         let now_ns = monotonic_ns().wrapping_add(options.clock_ahead_ns);
         let sweeps = maps.iter().enumerate().filter_map(|(i, map)| {
             let layout = map.def().layout.as_ref()?;
@@ -235,7 +235,7 @@ impl Live {
     }
 
     /// The interfaces that have disappeared.
-    pub fn gone(&self) -> Vec<&str> {
+    pub fn disappeared(&self) -> Vec<&str> {
         let is_gone = |link: &OwnedFd| object::link(link.as_fd()).is_ok_and(|info| info.interface == Some(0));
         self.attached.iter().filter(|(_, link)| is_gone(link)).map(|(interface, _)| interface.name()).collect()
     }
@@ -314,12 +314,12 @@ impl Live {
         Ok(u64::from_ne_bytes(bytes))
     }
 
-    /// The contents of the maps whose names satisfy `wanted`.
+    /// The contents of the maps whose names satisfy `requested`.
     ///
     /// # Errors
     /// A map cannot be read.
-    pub fn snapshot(&self, wanted: impl Fn(&str) -> bool) -> Result<Snapshot, EngineError> {
-        state::snapshot(self.maps.iter().filter(|map| wanted(&map.def().name)))
+    pub fn snapshot(&self, requested: impl Fn(&str) -> bool) -> Result<Snapshot, EngineError> {
+        state::snapshot(self.maps.iter().filter(|map| requested(&map.def().name)))
     }
 }
 
@@ -341,7 +341,7 @@ fn describe(
         programs.iter().try_for_each(|program| program.bind(&map))?;
         Ok(map)
     };
-    leave().map_err(|source| LiveError::System { action: "leave a description of the function".to_owned(), source })
+    leave().map_err(|source| LiveError::System { action: "store a description of the function".to_owned(), source })
 }
 
 /// The description of the verdict counters.

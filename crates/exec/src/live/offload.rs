@@ -51,11 +51,11 @@ impl fmt::Display for Advice {
         if *is_elsewhere {
             write!(
                 f,
-                "`{interface}` is in a network name space that cannot be looked into; unless its offloads are off, it \
-                 {problem}: type `{command}` there"
+                "`{interface}` is in an inaccessible network name space; unless its offloads are off, it \
+                 {problem}: run `{command}` there"
             )
         } else {
-            write!(f, "`{interface}` {problem}: type `{command}`")
+            write!(f, "`{interface}` {problem}: run `{command}`")
         }
     }
 }
@@ -161,7 +161,7 @@ fn receiver(device: &Device, on: &Features, mode: Mode, traffic: Traffic, found:
     }
     // On a veth it is the sender that omits the tag.
     if traffic.reads_tags && !is_veth {
-        advise("rx-vlan-hw-parse", "takes VLAN tags off before the program sees them", "rxvlan off");
+        advise("rx-vlan-hw-parse", "strips VLAN tags before the program sees them", "rxvlan off");
     }
 }
 
@@ -173,7 +173,7 @@ fn sender(peer: &Peer, traffic: Traffic, found: &mut Vec<Advice>) {
         found.push(peer.advice(problem.to_owned(), "tx off"));
     }
     if traffic.reads_tags && peer.has(&["tx-vlan-hw-insert"]) {
-        let problem = "sends VLAN tags beside its frames, where no program sees them";
+        let problem = "sends VLAN tags out of band, where no program sees them";
         found.push(peer.advice(problem.to_owned(), "txvlan off"));
     }
 }
@@ -185,7 +185,7 @@ fn target(interface: &Interface, peer: &Peer, interfaces: &[Interface]) -> Optio
     if runs_xdp || peer.on.as_ref().is_some_and(|on| on.contains_key("rx-gro")) {
         return None;
     }
-    let problem = format!("loses what is forwarded to port {} (`{}`)", interface.port, interface.name());
+    let problem = format!("loses packets forwarded to port {} (`{}`)", interface.port, interface.name());
     Some(peer.advice(problem, "gro on"))
 }
 

@@ -9,22 +9,22 @@ use flowloom_isa::{MapKind, Program};
 use super::Interface;
 use crate::kernel::load::{Maps, sibling_program};
 use crate::kernel::shadow::hold_descriptors;
-use crate::kernel::state::{Hold, KernelMap, index};
+use crate::kernel::state::{ContentResolver, KernelMap, index};
 use crate::kernel::system;
-use crate::rewrite::{Fit, bind};
+use crate::rewrite::{Binding, bind};
 use crate::sys::program::RawProgram;
 
 /// Fills the maps of a function on interfaces.
-pub(super) struct Places<'a> {
+pub(super) struct Resolver<'a> {
     pub(super) program: &'a Program,
-    pub(super) fit: Fit,
+    pub(super) binding: Binding,
     pub(super) created: &'a Maps,
     pub(super) interfaces: &'a [Interface],
     /// Targets of tail calls, by index.
     pub(super) siblings: BTreeMap<usize, RawProgram>,
 }
 
-impl Places<'_> {
+impl Resolver<'_> {
     fn sibling(&mut self, number: usize) -> Result<i32, EngineError> {
         if let Some(loaded) = self.siblings.get(&number) {
             return Ok(loaded.number());
@@ -37,10 +37,10 @@ impl Places<'_> {
             .get(number)
             .ok_or_else(|| fails(format!("number {number}, expected below {known}")))?;
         let sibling = sibling_program(self.program, sibling);
-        let bound = bind(&sibling, self.fit).map_err(|e| fails(format!("program `{}`: {e}", sibling.name)))?;
+        let bound = bind(&sibling, self.binding).map_err(|e| fails(format!("program `{}`: {e}", sibling.name)))?;
         // Interfaces share the map, so a program in it can be bound to one port only.
         if bound.reads_port && self.interfaces.len() > 1 {
-            let why = "is led to by tail calls and asks for its port, which it can be told on one interface only";
+            let why = "is a tail call target and reads its port, which is possible on one interface only";
             return Err(fails(format!("program `{}` {why}", sibling.name)));
         }
         let loaded = self.created.load_other(&bound.program).map_err(|e| fails(e.to_string()))?;
@@ -51,7 +51,7 @@ impl Places<'_> {
 
     /// The entries of a redirect map, with interfaces for ports. Ports without an interface are omitted: packets to
     /// them are lost.
-    fn devices(&self, map: &KernelMap, wanted: Option<&MapState>) -> MapState {
+    fn devices(&self, map: &KernelMap, requested: Option<&MapState>) -> MapState {
         let def = map.def();
         let of_port = |port: u32| self.interfaces.iter().find(|interface| interface.port == port);
         // The longer form ends with the program to run on the entry: none.
@@ -60,28 +60,28 @@ impl Places<'_> {
             value.resize((def.value_bytes as usize).max(4), 0);
             value
         };
-        match wanted {
+        match requested {
             // Only the owner of a socket can put it into the map.
             _ if def.kind == MapKind::Xskmap => MapState::new(),
             None => {
                 let inside = self.interfaces.iter().filter(|interface| interface.port < def.max_entries);
                 inside.map(|i| (i.port.to_ne_bytes().to_vec(), value(i.index()))).collect()
             }
-            Some(wanted) if def.kind == MapKind::Cpumap => {
-                wanted.iter().map(|(key, value)| (map.swap_key(key), value.clone())).collect()
+            Some(requested) if def.kind == MapKind::Cpumap => {
+                requested.iter().map(|(key, value)| (map.swap_key(key), value.clone())).collect()
             }
-            Some(wanted) => {
+            Some(requested) => {
                 let device = |(key, port): (&Vec<u8>, &Vec<u8>)| {
                     let interface = of_port(index(port.get(..4)?)?)?;
                     Some((map.swap_key(key), value(interface.index())))
                 };
-                wanted.iter().filter_map(device).collect()
+                requested.iter().filter_map(device).collect()
             }
         }
     }
 }
 
-impl Hold for Places<'_> {
+impl ContentResolver for Resolver<'_> {
     fn programs(&self) -> usize {
         self.program.siblings.len()
     }
@@ -90,20 +90,20 @@ impl Hold for Places<'_> {
         self.program.maps.len()
     }
 
-    fn hold(&mut self, map: &KernelMap, wanted: Option<&MapState>) -> Result<(), EngineError> {
+    fn set_contents(&mut self, map: &KernelMap, requested: Option<&MapState>) -> Result<(), EngineError> {
         let name = &map.def().name;
         let empty = MapState::new();
-        let entries = wanted.unwrap_or(&empty);
+        let entries = requested.unwrap_or(&empty);
         match map.def().kind {
             MapKind::Xskmap if !entries.is_empty() => {
-                let what = format!("fill map `{name}` with sockets, which their owner binds");
+                let what = format!("fill map `{name}` with sockets, which their owner inserts");
                 Err(system(what, io::ErrorKind::Unsupported.into()))
             }
             kind if kind.is_redirect() => {
                 let clear = |key: &Vec<u8>| map.raw().delete(key).map(drop);
                 let before = self.devices(map, map.held());
                 before.keys().try_for_each(clear).map_err(|e| system(format!("clear map `{name}`"), e))?;
-                let devices = self.devices(map, wanted);
+                let devices = self.devices(map, requested);
                 let mut set = devices.iter().map(|(key, value)| map.raw().update(key, value));
                 set.try_for_each(|done| done).map_err(|e| system(format!("bind the ports of map `{name}`"), e))
             }

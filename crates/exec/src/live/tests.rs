@@ -156,7 +156,7 @@ fn programs_that_interfaces_share_cannot_ask_for_their_port() {
         let asks = program("r6 = *(u32 *)(r1 + 12)");
         let nothing = Snapshot::default();
         let error = started(&asks, &[(1, "near1"), (2, "near2")], &nothing).expect_err("two ports").to_string();
-        assert!(error.contains("program `send` is led to by tail calls and asks for its port"), "{error}");
+        assert!(error.contains("program `send` is a tail call target and reads its port"), "{error}");
         drop(started(&asks, &[(1, "near1")], &nothing).unwrap_or_else(|error| panic!("{error}")));
     });
 }

@@ -45,7 +45,7 @@ pub(crate) const VERDICTS_BYTES: usize = Verdict::ALL.len() * 8;
 
 /// The environment that a program is bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fit {
+pub struct Binding {
     /// The ingress port.
     pub port: u32,
     /// The offset of its clock from the system's, wrapping.
@@ -67,8 +67,8 @@ pub struct Bound {
 ///
 /// # Errors
 /// The program cannot be rewritten; the error names the instruction.
-pub fn bind(program: &Program, fit: Fit) -> Result<Bound, RewriteError> {
-    let Fit { port, clock_ahead_ns, count_verdicts } = fit;
+pub fn bind(program: &Program, binding: Binding) -> Result<Bound, RewriteError> {
+    let Binding { port, clock_ahead_ns, count_verdicts } = binding;
     if program.map_index(VERDICTS_MAP).is_some() {
         return Err(RewriteError::NameTaken { map: VERDICTS_MAP });
     }
@@ -168,15 +168,15 @@ mod tests {
     use crate::rewrite::RECORD_MAP;
     use crate::testcode::*;
 
-    fn fit(port: u32, count_verdicts: bool) -> Fit {
-        Fit { port, clock_ahead_ns: 0, count_verdicts }
+    fn binding(port: u32, count_verdicts: bool) -> Binding {
+        Binding { port, clock_ahead_ns: 0, count_verdicts }
     }
 
     #[test]
     fn the_clock_is_set_ahead() {
         let call = call_helper(helper::KTIME_GET_NS);
-        let bound =
-            bind(&program([call, exit()]), Fit { clock_ahead_ns: 0x1_0000_0002, ..fit(1, false) }).expect("fits");
+        let bound = bind(&program([call, exit()]), Binding { clock_ahead_ns: 0x1_0000_0002, ..binding(1, false) })
+            .expect("fits");
         let [low, high] = [&bound.program.insns[1], &bound.program.insns[2]].map(|insn| insn.imm);
         assert_eq!((bound.program.insns[0], low, high, bound.program.insns.len()), (call, 2, 1, 5));
     }
@@ -184,37 +184,37 @@ mod tests {
     #[test]
     fn the_port_is_a_constant_and_exits_count() {
         let code = [load(size::W, 6, 1, 12), if_zero(6, 1), exit(), copy(0, 6), exit()];
-        let bound = bind(&program(code), fit(7, true)).expect("fits");
+        let bound = bind(&program(code), binding(7, true)).expect("fits");
         let insns = &bound.program.insns;
         assert!(bound.reads_port);
         assert_eq!(insns[0], insn(class::ALU | alu::MOV, 6, 0, 0, 7));
         // Over the first exit, which is ten slots now.
         assert_eq!((insns[1].off, insns.len()), (10, 1 + 1 + 10 + 1 + 10));
         assert_eq!(bound.program.maps.last().map(|map| map.name.as_str()), Some(VERDICTS_MAP));
-        let bare = bind(&program(code), fit(7, false)).expect("fits").program;
+        let bare = bind(&program(code), binding(7, false)).expect("fits").program;
         assert_eq!((bare.insns.len(), bare.maps.len()), (5, 3));
     }
 
     #[test]
-    fn what_called_functions_return_is_no_verdict() {
+    fn results_of_called_functions_are_not_verdicts() {
         let code = [call_local(1), exit(), mov(0, 1), exit()];
-        let bound = bind(&program(code), fit(1, true)).expect("fits");
+        let bound = bind(&program(code), binding(1, true)).expect("fits");
         assert!(!bound.reads_port);
         // The call's distance includes nine more slots.
         assert_eq!((bound.program.insns[0].imm, bound.program.insns.len()), (10, 1 + 10 + 2));
     }
 
     #[test]
-    fn redirects_by_index_and_names_of_ours_are_refused() {
+    fn redirects_by_index_and_reserved_names_are_refused() {
         let code = [mov(1, 3), mov(2, 0), call_helper(helper::REDIRECT), exit()];
-        assert_eq!(bind(&program(code), fit(1, true)), Err(RewriteError::RedirectByIndex { insn: 2 }));
+        assert_eq!(bind(&program(code), binding(1, true)), Err(RewriteError::RedirectByIndex { insn: 2 }));
         for (number, helper) in [(helper::FIB_LOOKUP, "fib_lookup"), (helper::CHECK_MTU, "check_mtu")] {
             let asks = program([call_helper(number), exit()]);
-            assert_eq!(bind(&asks, fit(1, true)), Err(RewriteError::RoutesByIndex { insn: 0, helper }));
+            assert_eq!(bind(&asks, binding(1, true)), Err(RewriteError::RoutesByIndex { insn: 0, helper }));
         }
         let mut taken = program([mov(0, 1), exit()]);
         taken.maps.push(map(VERDICTS_MAP, MapKind::Array));
-        assert_eq!(bind(&taken, fit(1, false)), Err(RewriteError::NameTaken { map: VERDICTS_MAP }));
+        assert_eq!(bind(&taken, binding(1, false)), Err(RewriteError::NameTaken { map: VERDICTS_MAP }));
         assert!(super::super::rewrite(&taken).is_ok(), "only `{RECORD_MAP}` matters there");
     }
 }

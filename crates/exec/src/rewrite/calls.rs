@@ -95,11 +95,11 @@ pub(super) fn replaced(
             })?;
         }
         helper::MAP_UPDATE_ELEM => {
-            let Some(log) = plan.deletions.filter(|_| site.may_forget(1)) else { return Ok(None) };
+            let Some(log) = plan.deletions.filter(|_| site.may_evict(1)) else { return Ok(None) };
             log_update(&mut code, &site, log, insn);
         }
         helper::MAP_DELETE_ELEM => {
-            let Some(log) = plan.deletions.filter(|_| site.may_forget(1)) else { return Ok(None) };
+            let Some(log) = plan.deletions.filter(|_| site.may_evict(1)) else { return Ok(None) };
             match site.key() {
                 Some(key) => log_key(&mut code, key, log, LOGGED_DELETION),
                 // The map and its key size are unknown: counted as an overflow of the log.
@@ -224,12 +224,12 @@ impl Site<'_> {
     }
 
     /// True if the map in `register` may be an LRU table.
-    fn may_forget(&self, register: u8) -> bool {
+    fn may_evict(&self, register: u8) -> bool {
         match self.flow.before(self.at, register) {
             Value::Maps(Maps::One(index)) => self.program.maps.get(index).is_some_and(|map| map.kind.is_lru()),
             Value::Maps(some) => {
                 let mut maps = self.program.maps.iter().enumerate();
-                maps.any(|(index, map)| map.kind.is_lru() && some.may_be(index)) || some.may_be_unnamed()
+                maps.any(|(index, map)| map.kind.is_lru() && some.may_be(index)) || some.may_be_unreferenced()
             }
             _ => true,
         }

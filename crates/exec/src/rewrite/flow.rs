@@ -67,7 +67,7 @@ impl Maps {
     }
 
     /// True if it may be a map that no instruction refers to: one from a map of maps.
-    pub(super) fn may_be_unnamed(self) -> bool {
+    pub(super) fn may_be_unreferenced(self) -> bool {
         self.bits() & NO_MAP != 0
     }
 
@@ -118,7 +118,7 @@ impl Value {
     }
 
     /// This value as seen from another function's frame.
-    fn abroad(self) -> Value {
+    fn in_other_frame(self) -> Value {
         if let Value::Stack(_) = self { Value::Stack(None) } else { self }
     }
 
@@ -171,7 +171,7 @@ impl State {
     }
 
     fn arguments(&self) -> [Value; 5] {
-        std::array::from_fn(|i| self.registers[1 + i].abroad())
+        std::array::from_fn(|i| self.registers[1 + i].in_other_frame())
     }
 }
 
@@ -370,7 +370,7 @@ impl<'a> Pass<'a> {
                     let function = self.functions.entry(entry).or_default();
                     function.callers.insert(at);
                     match function.returns {
-                        Some(value) => returned = value.abroad(),
+                        Some(value) => returned = value.in_other_frame(),
                         // Nothing after the call is reached until the function returns.
                         None => return Ok(()),
                     }

@@ -51,7 +51,7 @@ use flowloom_isa::{Insn, MapKind, Program, ProgramKind, Want};
 use flowloom_verifier::{Known, Memory, Options, Proof, verify};
 
 pub(crate) use bind::VERDICTS_BYTES;
-pub use bind::{Bound, Fit, VERDICTS_MAP, bind};
+pub use bind::{Binding, Bound, VERDICTS_MAP, bind};
 use calls::Code;
 use flow::{Flow, Value, access_bytes};
 pub(crate) use plan::Plan;
@@ -80,8 +80,8 @@ pub enum RewriteError {
     },
     /// A load of a part of `ingress_ifindex`.
     #[error(
-        "instruction {insn} reads `ingress_ifindex` with {found} bytes at offset {offset} or extends its sign, expected 4 \
-         at 12 as they are"
+        "instruction {insn} reads `ingress_ifindex` with {found} bytes at offset {offset} or sign-extends it, expected 4 unsigned \
+         at 12"
     )]
     PartOfIngress {
         /// The load.
@@ -92,7 +92,7 @@ pub enum RewriteError {
         offset: i64,
     },
     /// A call with an unknown map.
-    #[error("instruction {insn} calls `{helper}` with a map that may be one out of another map, or is not known")]
+    #[error("instruction {insn} calls `{helper}` with an inner or unknown map")]
     UnknownDevmap {
         /// The call.
         insn: usize,
@@ -100,7 +100,7 @@ pub enum RewriteError {
         helper: &'static str,
     },
     /// A redirect through a map that is not a redirect map.
-    #[error("instruction {insn} calls `redirect_map` with map `{map}`, which leads nowhere")]
+    #[error("instruction {insn} calls `redirect_map` with map `{map}`, which is not a redirect map")]
     NotDevmap {
         /// The call.
         insn: usize,
@@ -108,15 +108,13 @@ pub enum RewriteError {
         map: String,
     },
     /// A redirect to an interface by index.
-    #[error(
-        "instruction {insn} calls `redirect`, which wants the index of an interface; ports are bound in devmaps only"
-    )]
+    #[error("instruction {insn} calls `redirect`, which takes an interface index; ports are bound in devmaps only")]
     RedirectByIndex {
         /// The call.
         insn: usize,
     },
     /// An unresolved reference.
-    #[error("instruction {insn}: {want}, which is not to be had")]
+    #[error("instruction {insn}: {want}, which is not available")]
     Lack {
         /// The instruction.
         insn: usize,
@@ -124,7 +122,7 @@ pub enum RewriteError {
         want: Want,
     },
     /// A program of another kind.
-    #[error("it is of kind `{kind}`, and only XDP is run")]
+    #[error("it has type `{kind}`, expected XDP")]
     ProgramKind {
         /// Its kind.
         kind: ProgramKind,
@@ -138,7 +136,7 @@ pub enum RewriteError {
         kind: MapKind,
     },
     /// A redirect map that is too large for a table in the record.
-    #[error("map `{map}` has {found} entries, more than the run record has room for")]
+    #[error("map `{map}` has {found} entries, more than fit the run record")]
     MapSize {
         /// The name of the map.
         map: String,
@@ -146,14 +144,14 @@ pub enum RewriteError {
         found: u32,
     },
     /// No stack space to save the address of a route lookup.
-    #[error("instruction {insn} calls `fib_lookup` in a program that leaves no 8 bytes of its stack free")]
+    #[error("instruction {insn} calls `fib_lookup` in a program without 8 free bytes of stack")]
     FullStack {
         /// The call.
         insn: usize,
     },
     /// A route lookup, which uses interface indices.
     #[error(
-        "instruction {insn} calls `{helper}`, whose routes know interfaces by their index; on interfaces a function knows ports only"
+        "instruction {insn} calls `{helper}`, whose routes use interface indices; on interfaces a function uses port numbers"
     )]
     RoutesByIndex {
         /// The call.
@@ -162,7 +160,7 @@ pub enum RewriteError {
         helper: &'static str,
     },
     /// The program has a map with a reserved name.
-    #[error("the program has a map `{map}` of its own")]
+    #[error("map name `{map}` is reserved")]
     NameTaken {
         /// The name.
         map: &'static str,
@@ -269,7 +267,7 @@ fn replacements(program: &Program, plan: &Plan) -> Result<Vec<Option<Vec<Insn>>>
         }
     };
     let mut replacements: Vec<Option<Vec<Insn>>> = vec![None; insns.len()];
-    let mut proof = Proven::NotAsked;
+    let mut proof = LazyProof::Pending;
     let mut at = 0;
     while at < insns.len() {
         if flow.reached(at) {
@@ -287,18 +285,18 @@ fn replacements(program: &Program, plan: &Plan) -> Result<Vec<Option<Vec<Insn>>>
 
 /// The proof of a program, made if the dataflow analysis alone would refuse it: dead code after a constant of read-only
 /// data does not matter, and the verifier knows the memory of each access more precisely.
-enum Proven {
-    NotAsked,
-    Asked(Option<Box<Proof>>),
+enum LazyProof {
+    Pending,
+    Done(Option<Box<Proof>>),
 }
 
-impl Proven {
+impl LazyProof {
     fn of(&mut self, program: &Program, at: usize) -> Option<&Known> {
-        if matches!(self, Proven::NotAsked) {
-            *self = Proven::Asked(verify(program, &Options::default()).ok().map(Box::new));
+        if matches!(self, LazyProof::Pending) {
+            *self = LazyProof::Done(verify(program, &Options::default()).ok().map(Box::new));
         }
         match self {
-            Proven::Asked(Some(proof)) => proof.insns.get(at),
+            LazyProof::Done(Some(proof)) => proof.insns.get(at),
             _ => None,
         }
     }

@@ -24,7 +24,7 @@ fn is_ingress(insns: impl IntoIterator<Item = Insn>, at: usize) -> bool {
 }
 
 #[test]
-fn program_without_environment_is_left_alone() {
+fn a_program_without_environment_accesses_is_unchanged() {
     let before = program([mov(0, 2), exit()]);
     let after = rewrite(&before).expect("nothing to do");
     assert_eq!((after.program, after.record_map, after.origin), (before, None, vec![0, 1]));
@@ -81,7 +81,7 @@ fn long_jumps_keep_their_32_bits() {
 }
 
 #[test]
-fn jumps_that_no_longer_fit_go_by_way_of_longer_ones() {
+fn jumps_beyond_16_bits_become_long_jumps() {
     let calls = i16::MAX as usize;
     let mut code = vec![if_zero(1, i16::MAX - 1), goto(1), exit()];
     code.extend(std::iter::repeat_n(call_helper(helper::KTIME_GET_NS), calls));
@@ -229,7 +229,7 @@ fn part_of_ingress_is_refused() {
 }
 
 #[test]
-fn redirect_map_knows_its_map() {
+fn redirect_map_is_resolved_to_its_map() {
     let redirect = |maps: &[Insn]| {
         maps.iter()
             .copied()
@@ -248,13 +248,13 @@ fn redirect_map_knows_its_map() {
     let [b0, b1] = wide(1, imm64::MAP, 1);
     // Which of the two maps it is, is known at run time only.
     let after = rewritten(redirect(&[a0, a1, if_zero(0, 2), b0, b1]));
-    let is_asked = |insn: &&Insn| insn.code == class::JMP | jmp::JNE | SRC_REG && insn.dst == 1;
-    assert_eq!(after.program.insns.iter().filter(is_asked).count(), 1);
+    let is_compared = |insn: &&Insn| insn.code == class::JMP | jmp::JNE | SRC_REG && insn.dst == 1;
+    assert_eq!(after.program.insns.iter().filter(is_compared).count(), 1);
     assert_eq!(refused(redirect(&[mov(1, 0)])), RewriteError::UnknownDevmap { insn: 3, helper: "redirect_map" });
 }
 
 #[test]
-fn looking_into_a_devmap_leads_to_its_shadow() {
+fn lookups_in_a_devmap_use_its_shadow() {
     let lookup = |map| {
         let start = wide(1, imm64::MAP, map).into_iter();
         start.chain([copy(2, 10), call_helper(helper::MAP_LOOKUP_ELEM), exit()])
@@ -276,7 +276,7 @@ fn looking_into_a_devmap_leads_to_its_shadow() {
 }
 
 #[test]
-fn a_map_out_of_another_one_is_no_devmap() {
+fn an_inner_map_is_not_a_devmap() {
     // r1 is the result of a lookup: no instruction refers to that map.
     let found = wide(1, imm64::MAP, 2).into_iter().chain([copy(2, 10), call_helper(1), copy(1, 0), copy(2, 10)]);
     assert_eq!(rewritten(found.clone().chain([call_helper(1), exit()])).record_map, None);
@@ -287,7 +287,7 @@ fn a_map_out_of_another_one_is_no_devmap() {
 }
 
 #[test]
-fn kinds_that_nobody_runs_are_refused_by_name() {
+fn unsupported_kinds_are_refused() {
     let mut other = program([mov(0, 2), exit()]);
     other.maps.push(map("socks", MapKind::Other(15)));
     let error = rewrite(&other).expect_err("refused");
@@ -295,7 +295,7 @@ fn kinds_that_nobody_runs_are_refused_by_name() {
 }
 
 #[test]
-fn what_is_not_given_and_what_is_no_xdp_is_refused() {
+fn unresolved_references_and_non_xdp_programs_are_refused() {
     let mut lacking = program([mov(0, 2), exit()]);
     let want = Want::Kfunc { name: "bpf_dynptr_slice".into() };
     lacking.lacks.push(flowloom_isa::Lack { insn: 1, want: want.clone() });
@@ -303,11 +303,11 @@ fn what_is_not_given_and_what_is_no_xdp_is_refused() {
     let mut other = program([mov(0, 2), exit()]);
     other.kind = ProgramKind::Other("sched_cls");
     let error = rewrite(&other).expect_err("refused");
-    assert_eq!(error.to_string(), "it is of kind `sched_cls`, and only XDP is run");
+    assert_eq!(error.to_string(), "it has type `sched_cls`, expected XDP");
 }
 
 #[test]
-fn behind_devmaps_packets_leave_by_port_0() {
+fn devmap_programs_see_egress_port_0() {
     let mut behind = program([load(size::W, 0, 1, 20), exit()]);
     assert_eq!(rewrite(&behind).map(|after| after.record_map), Ok(None), "elsewhere it is the verifier's to refuse");
     behind.kind = ProgramKind::XdpDevmap;
@@ -317,7 +317,7 @@ fn behind_devmaps_packets_leave_by_port_0() {
 }
 
 #[test]
-fn name_of_the_record_is_ours() {
+fn the_record_s_name_is_reserved() {
     let mut taken = program([exit()]);
     taken.maps.push(map(RECORD_MAP, MapKind::Array));
     assert_eq!(rewrite(&taken), Err(RewriteError::NameTaken { map: RECORD_MAP }));
@@ -347,7 +347,7 @@ fn any_code_is_rewritten_or_refused() {
 }
 
 #[test]
-fn record_there_and_back() {
+fn record_round_trip() {
     use flowloom_engine::{Choices, Port};
     let record = Record::new(Port(9), &Choices { now_ns: 7, random: [1, 2, 3, 4, 5, 6, 7, 8], cpu: 3 });
     assert_eq!((record.redirect(), record.random_drawn()), (None, 0));

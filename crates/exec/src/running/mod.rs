@@ -55,7 +55,7 @@ pub enum RunningError {
         kind: u32,
     },
     /// No map has this id.
-    #[error("there is no map {id}; `flowloom map list` and `bpftool map` list them")]
+    #[error("no map {id}; `flowloom map list` and `bpftool map` list them")]
     NoMap {
         /// The id.
         id: u32,
@@ -199,11 +199,11 @@ fn program(id: u32) -> io::Result<Option<ProgramInfo>> {
 /// # Errors
 /// Missing privileges.
 pub fn running() -> Result<Vec<Running>, RunningError> {
-    let look = |source| RunningError::new("look for running programs", source);
+    let inspect = |source| RunningError::new("list running programs", source);
     let mut by_maps: BTreeMap<BTreeSet<u32>, (String, Vec<u32>)> = BTreeMap::new();
-    for id in object::ids(Kind::Program).map_err(look)? {
+    for id in object::ids(Kind::Program).map_err(inspect)? {
         // It may have been unloaded since.
-        let Some(info) = program(id).map_err(look)? else { continue };
+        let Some(info) = program(id).map_err(inspect)? else { continue };
         if info.is_xdp && !info.maps.is_empty() {
             let maps = info.maps.into_iter().collect();
             by_maps.entry(maps).or_insert_with(|| (info.name, Vec::new())).1.push(id);
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptions_come_back() {
+    fn descriptions_round_trip() {
         let map = MapDescription { name: "knock".to_owned(), initial: vec![1, 255], ..MapDescription::default() };
         let description = Description::new("f", "f.efsm", vec![map]);
         let bytes = description.to_bytes().expect("plain data");

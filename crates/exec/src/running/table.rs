@@ -58,7 +58,7 @@ impl Table {
     /// There is none, or missing privileges.
     pub fn pinned(path: &Path) -> Result<Table, RunningError> {
         let fd = object::open_pinned(path);
-        Table::of(fd.map_err(|e| RunningError::new(format!("open what is pinned at `{}`", path.display()), e))?)
+        Table::of(fd.map_err(|e| RunningError::new(format!("open the object pinned at `{}`", path.display()), e))?)
     }
 
     /// Opens all maps called `name`.
@@ -66,7 +66,7 @@ impl Table {
     /// # Errors
     /// Missing privileges.
     pub fn by_name(name: &str) -> Result<Vec<Table>, RunningError> {
-        let ids = object::ids(Kind::Map).map_err(|e| RunningError::new("look for maps", e))?;
+        let ids = object::ids(Kind::Map).map_err(|e| RunningError::new("list maps", e))?;
         let mut found = Vec::new();
         for id in ids {
             found.extend(Table::open(id)?.filter(|table| table.name() == name));
@@ -75,7 +75,7 @@ impl Table {
     }
 
     fn of(fd: OwnedFd) -> Result<Table, RunningError> {
-        let info = object::map(fd.as_fd()).map_err(|e| RunningError::new("ask what a map is", e))?;
+        let info = object::map(fd.as_fd()).map_err(|e| RunningError::new("inspect a map", e))?;
         // Kinds without keys are refused when they are accessed; until then they have a name.
         let (key_bytes, value_bytes) = (info.key_bytes.max(1), info.value_bytes.max(1));
         let raw = RawMap::new(fd, key_bytes, value_bytes).map_err(|e| RunningError::new("use a map", e))?;

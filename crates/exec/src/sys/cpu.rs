@@ -7,7 +7,7 @@ pub(crate) fn possible() -> io::Result<u32> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     // Lists of ranges such as `0-3,8`; there are values for each number up to the last.
     let last = text.trim().rsplit([',', '-']).next().and_then(|number| number.parse::<u32>().ok());
-    let last = last.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("no list of CPUs: `{text}`")))?;
+    let last = last.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("invalid CPU list: `{text}`")))?;
     Ok(last.saturating_add(1))
 }
 
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_thread_runs_where_it_is_told_to() {
+    fn the_thread_runs_on_the_pinned_cpu() {
         let count = possible().expect("the system says");
         // SAFETY: takes no addresses.
         let here = || unsafe { libc::sched_getcpu() };

@@ -98,7 +98,7 @@ pub(crate) fn in_namespace<T: Send>(file: &File, job: impl FnOnce() -> T + Send)
             }
             Ok(job())
         });
-        thread.join().map_err(|_| io::Error::other("the thread in the other name space has failed"))?
+        thread.join().map_err(|_| io::Error::other("the thread in the other name space failed"))?
     })
 }
 
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offloads_of_the_loopback_have_names() {
+    fn lists_the_offloads_of_the_loopback_interface() {
         let features = features("lo").expect("every name space has one");
         assert_eq!(features.get("loopback"), Some(&false), "{features:?}");
         assert!(super::features("no-such-dev").is_err());

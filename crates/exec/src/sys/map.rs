@@ -104,7 +104,7 @@ impl RawMap {
     }
 
     /// Puts a file descriptor under `key`: of a map or a program, into a map of such.
-    pub(crate) fn hold(&self, key: &[u8], fd: i32) -> io::Result<()> {
+    pub(crate) fn store_fd(&self, key: &[u8], fd: i32) -> io::Result<()> {
         self.update(key, &fd.to_ne_bytes())
     }
 

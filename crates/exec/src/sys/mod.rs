@@ -39,5 +39,5 @@ fn object_name(name: &str) -> [u8; 16] {
 }
 
 fn too_long(what: &str, found: usize) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, format!("{what} of {found}: more than bpf(2) takes"))
+    io::Error::new(io::ErrorKind::InvalidInput, format!("{what} of {found}: too large for bpf(2)"))
 }

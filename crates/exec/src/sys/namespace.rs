@@ -29,21 +29,21 @@ pub(crate) struct Entered {
 }
 
 impl Namespace {
-    /// Creates one and runs `furnish` in it.
+    /// Creates one and runs `populate` in it.
     ///
     /// # Errors
-    /// Missing privileges, or the error of `furnish`.
-    pub(crate) fn new(furnish: impl FnOnce() -> io::Result<()> + Send) -> io::Result<Namespace> {
+    /// Missing privileges, or the error of `populate`.
+    pub(crate) fn new(populate: impl FnOnce() -> io::Result<()> + Send) -> io::Result<Namespace> {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 // SAFETY: takes no addresses; the namespace is that of this thread alone, which ends with the job.
                 if unsafe { libc::unshare(libc::CLONE_NEWNET) } < 0 {
                     return Err(io::Error::last_os_error());
                 }
-                furnish()?;
+                populate()?;
                 File::open(OWN).map(|file| Namespace { file })
             });
-            thread.join().map_err(|_| io::Error::other("the thread in the other name space has failed"))?
+            thread.join().map_err(|_| io::Error::other("the thread in the other name space failed"))?
         })
     }
 

@@ -128,10 +128,10 @@ fn ask(kind: u16, body: &[u8]) -> io::Result<(u16, Vec<u8>)> {
     let received = unsafe { libc::recv(socket.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), 0) };
     let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
     answer.truncate(received);
-    let cut = || io::Error::new(io::ErrorKind::InvalidData, "the answer of rtnetlink is cut");
-    let len = word(&answer).ok_or_else(cut)? as usize;
-    let kind = u16::from_ne_bytes(*answer.get(4..).and_then(<[u8]>::first_chunk).ok_or_else(cut)?);
-    let body = answer.get(HEADER_BYTES..len).ok_or_else(cut)?.to_vec();
+    let truncated = || io::Error::new(io::ErrorKind::InvalidData, "truncated answer of rtnetlink");
+    let len = word(&answer).ok_or_else(truncated)? as usize;
+    let kind = u16::from_ne_bytes(*answer.get(4..).and_then(<[u8]>::first_chunk).ok_or_else(truncated)?);
+    let body = answer.get(HEADER_BYTES..len).ok_or_else(truncated)?.to_vec();
     if kind == NLMSG_ERROR {
         let number = body.first_chunk().map_or(0, |b| i32::from_ne_bytes(*b));
         return Err(io::Error::from_raw_os_error(-number));
@@ -160,7 +160,7 @@ pub(crate) fn device(which: Which<'_>) -> io::Result<Device> {
     }
     put(&mut request, IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes());
     let (_, answer) = ask(RTM_GETLINK, &request)?;
-    parse(&answer).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the answer of rtnetlink is cut"))
+    parse(&answer).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "truncated answer of rtnetlink"))
 }
 
 fn parse(answer: &[u8]) -> Option<Device> {
@@ -241,14 +241,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loopback_interface_is_there() {
+    fn finds_the_loopback_interface() {
         let device = device(Which::Name("lo")).expect("every name space has one");
         assert_eq!((device.name.as_str(), device.peer, device.kind.as_deref()), ("lo", None, None));
         assert_eq!(super::device(Which::Index(device.index, None)).expect("by its index"), device);
     }
 
     #[test]
-    fn what_is_not_there_is_said() {
+    fn missing_interfaces_are_reported() {
         for name in ["", "no-such-dev", "a-name-that-is-far-too-long"] {
             let error = device(Which::Name(name)).expect_err("not there");
             assert_eq!(error.raw_os_error(), Some(libc::ENODEV), "{name}: {error}");
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_answers_are_no_device() {
+    fn truncated_answers_are_errors() {
         let mut answer = vec![0; IFINFO_BYTES];
         put(&mut answer, IFLA_IFNAME, b"eth0\0");
         put(&mut answer, IFLA_MTU, &1500_u32.to_ne_bytes());

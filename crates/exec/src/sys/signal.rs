@@ -28,7 +28,7 @@ impl Interrupts {
     ///
     /// # Errors
     /// The system's.
-    pub fn hold() -> io::Result<Interrupts> {
+    pub fn block() -> io::Result<Interrupts> {
         let (mut set, mut before) = (empty(), empty());
         for signal in ENDING {
             // SAFETY: a valid set and valid signal numbers.
@@ -87,10 +87,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_are_held_back_and_seen() {
+    fn signals_are_blocked_and_reported() {
         // In a thread of its own, since blocked signals are per thread.
         let seen = std::thread::spawn(|| {
-            let interrupts = Interrupts::hold().expect("held");
+            let interrupts = Interrupts::block().expect("held");
             let before = interrupts.wait(Duration::from_millis(1)).expect("waits");
             // SAFETY: sends a signal to this thread, which blocks it.
             unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGTERM) };
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_goes_on() {
+    fn the_clock_advances() {
         let first = monotonic_ns();
         std::thread::sleep(Duration::from_millis(2));
         assert!(monotonic_ns() >= first + 2_000_000);

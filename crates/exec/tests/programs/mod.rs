@@ -15,7 +15,7 @@ use flowloom_isa::op::{AluOp, Cond, Op, Operand, Reg, Width};
 use flowloom_isa::{Program, ProgramError, disasm};
 use flowloom_testkit::Rng;
 use flowloom_vm::Interpreter;
-use verifiers::{Opinions, opinions};
+use verifiers::{VerifierResults, verifier_results};
 
 /// Number of packets per program.
 const PACKETS: u64 = 5;
@@ -36,9 +36,9 @@ pub(crate) enum Kind {
 pub(crate) struct Tally {
     pub(crate) programs: u64,
     /// Programs that the kernel accepted.
-    pub(crate) taken: u64,
+    pub(crate) accepted: u64,
     /// Programs that ran on both, with equal results for every packet.
-    pub(crate) alike: u64,
+    pub(crate) agreed: u64,
     pub(crate) packets: u64,
     /// Packets that the interpreter ran for programs that the kernel refused.
     pub(crate) interpreted: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Tally {
     /// without it.
     pub(crate) unreached: u64,
     /// Programs that the kernel accepted but that are not compared, by reason.
-    pub(crate) apart: BTreeMap<&'static str, u64>,
+    pub(crate) excluded: BTreeMap<&'static str, u64>,
     /// Instructions of programs that ran on both, by kind.
     pub(crate) instructions: BTreeMap<String, u64>,
     /// Combined results of our verifier and the kernel's, with the reasons for differences.
@@ -60,8 +60,8 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) fn add(&mut self, other: Tally) {
         self.programs += other.programs;
-        self.taken += other.taken;
-        self.alike += other.alike;
+        self.accepted += other.accepted;
+        self.agreed += other.agreed;
         self.packets += other.packets;
         self.interpreted += other.interpreted;
         self.unreached += other.unreached;
@@ -72,7 +72,7 @@ impl Tally {
         sum(&mut self.refused, other.refused);
         sum(&mut self.instructions, other.instructions);
         sum(&mut self.verdicts_of_verifiers, other.verdicts_of_verifiers);
-        other.apart.into_iter().for_each(|(what, count)| *self.apart.entry(what).or_default() += count);
+        other.excluded.into_iter().for_each(|(what, count)| *self.excluded.entry(what).or_default() += count);
         self.disagreements.extend(other.disagreements);
     }
 
@@ -80,7 +80,7 @@ impl Tally {
     pub(crate) fn render(&self) -> String {
         let mut text = format!(
             "{} programs: {} taken by the kernel, {} of them ran on both engines alike on {} packets\n",
-            self.programs, self.taken, self.alike, self.packets
+            self.programs, self.accepted, self.agreed, self.packets
         );
         let mut line = |what: &str, counts: &mut dyn Iterator<Item = (String, u64)>| {
             let counts: Vec<String> = counts.map(|(name, count)| format!("{name} {count}")).collect();
@@ -91,13 +91,13 @@ impl Tally {
         let wrong = [("wrong only in what is never reached".to_owned(), self.unreached)];
         line("among those taken", &mut wrong.into_iter().filter(|(_, count)| *count > 0));
         line("verdicts", &mut self.verdicts.clone().into_iter());
-        line("taken and not compared", &mut self.apart.iter().map(|(what, count)| ((*what).to_owned(), *count)));
+        line("taken and not compared", &mut self.excluded.iter().map(|(what, count)| ((*what).to_owned(), *count)));
         let mut refused: Vec<_> = self.refused.clone().into_iter().collect();
         refused.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         line("refused for", &mut refused.into_iter().take(8));
         line("instructions of what ran on both", &mut self.instructions.clone().into_iter());
-        for (said, count) in &self.verdicts_of_verifiers {
-            text += &format!("verifiers: {count:>6} {said}\n");
+        for (message, count) in &self.verdicts_of_verifiers {
+            text += &format!("verifiers: {count:>6} {message}\n");
         }
         text
     }
@@ -184,7 +184,7 @@ fn without_unreached(program: &Program, error: &ProgramError) -> Option<Program>
 
 /// True if our verifier promises the absence of a fault: it treats uninitialized stack bytes as numbers, like the
 /// kernel, and the instruction budget is the user's choice.
-fn is_promised(fault: &str) -> bool {
+fn is_excluded_by_proof(fault: &str) -> bool {
     !fault.contains("was never written") && !fault.contains("instructions for one packet")
 }
 
@@ -204,15 +204,15 @@ fn compare(program: &Program, rng: &mut Rng, tally: &mut Tally) -> Result<(), St
                 *tally.refused.entry("both, before it runs".to_owned()).or_default() += 1;
                 return Ok(());
             }
-            tally.taken += 1;
+            tally.accepted += 1;
             if let Some(cleaned) = without_unreached(program, &error) {
                 tally.unreached += 1;
-                tally.taken -= 1;
+                tally.accepted -= 1;
                 return compare(&cleaned, rng, tally);
             }
             let reason =
                 known(&words, program).ok_or(format!("the kernel takes it, the interpreter does not: {words}"))?;
-            *tally.apart.entry(reason).or_default() += 1;
+            *tally.excluded.entry(reason).or_default() += 1;
             return Ok(());
         }
     };
@@ -224,11 +224,11 @@ fn compare(program: &Program, rng: &mut Rng, tally: &mut Tally) -> Result<(), St
         None => Ok(()),
     };
     fill(&mut interp)?;
-    let Opinions { is_verified: verified, said, unexplained } = opinions(program, &kernel);
+    let VerifierResults { is_verified: verified, message, unexplained } = verifier_results(program, &kernel);
     if let Some(what) = unexplained {
         return Err(what);
     }
-    said.into_iter().for_each(|said| *tally.verdicts_of_verifiers.entry(said).or_default() += 1);
+    message.into_iter().for_each(|message| *tally.verdicts_of_verifiers.entry(message).or_default() += 1);
     let mut kernel = match kernel {
         Ok(kernel) => kernel,
         Err(error) => {
@@ -238,8 +238,8 @@ fn compare(program: &Program, rng: &mut Rng, tally: &mut Tally) -> Result<(), St
                 tally.interpreted += 1;
                 let packet = Packet { bytes, port: Port(index as u32 % 4) };
                 let fault = interp.process(&packet, &choices(index)).err().map(|error| error.to_string());
-                if let Some(fault) = fault.filter(|fault| verified && is_promised(fault)) {
-                    return Err(format!("our verifier takes it, packet {index}: {fault}"));
+                if let Some(fault) = fault.filter(|fault| verified && is_excluded_by_proof(fault)) {
+                    return Err(format!("accepted by our verifier, packet {index}: {fault}"));
                 }
             }
             return Ok(());
@@ -247,18 +247,18 @@ fn compare(program: &Program, rng: &mut Rng, tally: &mut Tally) -> Result<(), St
     };
     kernel.bind_ports(&all);
     fill(&mut kernel)?;
-    tally.taken += 1;
+    tally.accepted += 1;
     for (index, bytes) in (0..).zip(&packets) {
         let packet = Packet { bytes, port: Port(index as u32 % 4) };
         let expected = match interp.process(&packet, &choices(index)) {
             Ok(outcome) => outcome,
             Err(error) => {
                 let words = error.to_string();
-                if verified && is_promised(&words) {
-                    return Err(format!("our verifier takes it, packet {index}: {words}"));
+                if verified && is_excluded_by_proof(&words) {
+                    return Err(format!("accepted by our verifier, packet {index}: {words}"));
                 }
                 let reason = known(&words, program).ok_or(format!("packet {index}: {words}"))?;
-                *tally.apart.entry(reason).or_default() += 1;
+                *tally.excluded.entry(reason).or_default() += 1;
                 return Ok(());
             }
         };
@@ -276,7 +276,7 @@ fn compare(program: &Program, rng: &mut Rng, tally: &mut Tally) -> Result<(), St
             return Err(format!("after packet {index}: the kernel has {found:02x?}, the interpreter {expected:02x?}"));
         }
     }
-    tally.alike += 1;
+    tally.agreed += 1;
     let mut at = 0;
     while let Ok(op) = Op::decode(&program.insns, at) {
         let name = format!("{op:?}");
@@ -337,8 +337,8 @@ pub(crate) fn is_without_rights(test: &str) -> bool {
             return false;
         }
     };
-    let (text, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && text.contains("1 passed"), "{text}{said}");
+    let (text, message) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && text.contains("1 passed"), "{text}{message}");
     // Skip the harness output of the child process.
     let begins = format!("test {test} ... ");
     for line in text.lines().map(|line| line.strip_prefix(&begins).unwrap_or(line)) {
@@ -346,6 +346,6 @@ pub(crate) fn is_without_rights(test: &str) -> bool {
             println!("{line}");
         }
     }
-    said.lines().filter(|line| line.starts_with("SKIP")).for_each(|line| println!("{line}"));
+    message.lines().filter(|line| line.starts_with("SKIP")).for_each(|line| println!("{line}"));
     false
 }

@@ -6,11 +6,11 @@ use flowloom_isa::op::Op;
 use flowloom_verifier::{Known, Memory, Proof, VerifyError};
 
 /// Results of both for a program.
-pub(super) struct Opinions {
+pub(super) struct VerifierResults {
     /// True if ours accepts it.
     pub(super) is_verified: bool,
     /// Which of the two accept it, with the reason for a difference; `None` where the kernel was not asked.
-    pub(super) said: Option<String>,
+    pub(super) message: Option<String>,
     /// A difference without a known reason.
     pub(super) unexplained: Option<String>,
 }
@@ -124,14 +124,14 @@ fn why(program: &Program, proof: &Proof, refused: &Refused) -> Option<&'static s
     let found = REASONS.iter().find(|reason| words(reason) && holds(reason)).map(|reason| reason.why);
     let is_one_way = |known: &Known| known.reached && known.ways.jumps != known.ways.falls;
     let is_elsewhere = || match at {
-        Some(_) => takes_another_way(program, proof, &refused.log),
+        Some(_) => follows_dead_edge(program, proof, &refused.log),
         None => proof.insns.iter().any(is_one_way),
     };
     found.or_else(|| is_elsewhere().then_some(ELSEWHERE))
 }
 
 /// True if the kernel's log follows an edge of a branch that is never taken.
-fn takes_another_way(program: &Program, proof: &Proof, log: &str) -> bool {
+fn follows_dead_edge(program: &Program, proof: &Proof, log: &str) -> bool {
     let walked: Vec<usize> = log.lines().filter_map(|line| line.split_once(": (")?.0.trim().parse().ok()).collect();
     walked.windows(2).any(|pair| {
         let (at, next) = (pair[0], pair[1]);
@@ -143,18 +143,18 @@ fn takes_another_way(program: &Program, proof: &Proof, log: &str) -> bool {
 }
 
 /// Results of both verifiers for the program.
-pub(super) fn opinions(program: &Program, kernel: &Result<KernelEngine, ExecError>) -> Opinions {
+pub(super) fn verifier_results(program: &Program, kernel: &Result<KernelEngine, ExecError>) -> VerifierResults {
     let ours = flowloom_verifier::verify(program, &flowloom_verifier::Options::default());
     let is_verified = ours.is_ok();
-    let (said, unexplained) = match (ours, kernel) {
+    let (message, unexplained) = match (ours, kernel) {
         (Ok(_), Ok(_)) => (Some("both take it".to_owned()), None),
         (Err(_), Err(ExecError::Refused(_))) => (Some("both refuse it".to_owned()), None),
         (Ok(proof), Err(ExecError::Refused(refused))) => match why(program, &proof, refused) {
             Some(why) => (Some(format!("only ours takes it: {why}")), None),
             None => {
-                let said =
+                let message =
                     format!("only our verifier takes it, the kernel's says: {}\n{}", refused.reason, refused.log);
-                (None, Some(said))
+                (None, Some(message))
             }
         },
         (Err(VerifyError::Refused(refusal)), Ok(_)) => {
@@ -162,5 +162,5 @@ pub(super) fn opinions(program: &Program, kernel: &Result<KernelEngine, ExecErro
         }
         _ => (None, None),
     };
-    Opinions { is_verified, said, unexplained }
+    VerifierResults { is_verified, message, unexplained }
 }

@@ -6,7 +6,7 @@ use flowloom_isa::op::{AtomicOp, Size};
 
 /// What a node has of a map's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Holds {
+enum Origin {
     /// Nothing: it does not depend on it.
     Nothing,
     /// Its low `bits` bits are a loaded word, or the word `by` something that does not depend on the map.
@@ -26,23 +26,23 @@ type Changed = (Binary, Option<u64>, Size);
 /// Whether the updates of a map give the same values in any order of packets, whose order is observed nowhere else.
 pub(crate) fn updates_commute(dataflow: &Dataflow, map: u32) -> bool {
     let graph = &dataflow.graph;
-    let mut holds: Vec<Holds> = Vec::with_capacity(graph.nodes().len());
+    let mut origins: Vec<Origin> = Vec::with_capacity(graph.nodes().len());
     let mut changed: Vec<Changed> = Vec::new();
     for id in graph.ids() {
         let node = graph.node(id);
-        let is_free = |args: &[Id]| args.iter().all(|arg| holds[arg.index()] == Holds::Nothing);
+        let is_free = |args: &[Id]| args.iter().all(|arg| origins[arg.index()] == Origin::Nothing);
         let touch = dataflow.access(id).filter(|access| access.map == Some(map)).map(|access| access.touch);
         let own = match (node.kind, touch) {
             (Kind::Effect(Effect::Store(size)), Some(_)) => {
-                let Some(by) = added(graph, id, holds[node.args[3].index()]).filter(|_| is_free(&node.args[..3]))
+                let Some(by) = added(graph, id, origins[node.args[3].index()]).filter(|_| is_free(&node.args[..3]))
                 else {
                     return false;
                 };
                 changed.push((by, graph.as_const(node.args[2]), size));
-                Holds::Nothing
+                Origin::Nothing
             }
             (Kind::Effect(_), _) if !is_free(&node.args) => return false,
-            (Kind::Effect(Effect::Load(_)), Some(_)) => Holds::Word { load: id, bits: node.bits, by: None },
+            (Kind::Effect(Effect::Load(_)), Some(_)) => Origin::Word { load: id, bits: node.bits, by: None },
             (Kind::Effect(Effect::Atomic(op, size)), Some(_)) => {
                 let by = match op {
                     AtomicOp::Add { .. } => Binary::Add,
@@ -52,17 +52,17 @@ pub(crate) fn updates_commute(dataflow: &Dataflow, map: u32) -> bool {
                     AtomicOp::Xchg | AtomicOp::CmpXchg => return false,
                 };
                 changed.push((by, graph.as_const(node.args[2]), size));
-                Holds::Mixed
+                Origin::Mixed
             }
             (_, Some(Touch::Update | Touch::Delete | Touch::Evict)) => return false,
             (_, Some(Touch::Lookup)) if dataflow.remembers_use(map) => return false,
-            (Kind::Effect(_), _) => Holds::Nothing,
-            _ => pure(graph, id, &holds),
+            (Kind::Effect(_), _) => Origin::Nothing,
+            _ => pure(graph, id, &origins),
         };
-        holds.push(own);
+        origins.push(own);
     }
-    let is_unseen = dataflow.ending.nodes().all(|id| holds[id.index()] == Holds::Nothing);
-    is_unseen && (0..changed.len()).all(|a| (a..changed.len()).all(|b| commute(&changed[a], &changed[b])))
+    let has_unused_result = dataflow.ending.nodes().all(|id| origins[id.index()] == Origin::Nothing);
+    has_unused_result && (0..changed.len()).all(|a| (a..changed.len()).all(|b| commute(&changed[a], &changed[b])))
 }
 
 fn commute(a: &Changed, b: &Changed) -> bool {
@@ -77,8 +77,8 @@ fn commute(a: &Changed, b: &Changed) -> bool {
 }
 
 /// The operator by which a store adds to the word that it overwrites, given what the stored value holds.
-fn added(graph: &Graph, store: Id, value: Holds) -> Option<Binary> {
-    let Holds::Word { load, bits, by } = value else { return None };
+fn added(graph: &Graph, store: Id, value: Origin) -> Option<Binary> {
+    let Origin::Word { load, bits, by } = value else { return None };
     let (load, store) = (graph.node(load), graph.node(store));
     let (Kind::Effect(Effect::Load(from)), Kind::Effect(Effect::Store(to))) = (load.kind, store.kind) else {
         return None;
@@ -89,32 +89,33 @@ fn added(graph: &Graph, store: Id, value: Holds) -> Option<Binary> {
     by.filter(|_| is_same_word && happens && usize::from(bits) >= 8 * to.bytes())
 }
 
-fn pure(graph: &Graph, id: Id, holds: &[Holds]) -> Holds {
+fn pure(graph: &Graph, id: Id, origins: &[Origin]) -> Origin {
     let node = graph.node(id);
-    let of = |arg: &Id| holds[arg.index()];
-    if node.args.iter().all(|arg| of(arg) == Holds::Nothing) {
-        return Holds::Nothing;
+    let of = |arg: &Id| origins[arg.index()];
+    if node.args.iter().all(|arg| of(arg) == Origin::Nothing) {
+        return Origin::Nothing;
     }
     match (node.kind, node.args.as_slice()) {
         (Kind::Slice { low: 0 } | Kind::SignExtend | Kind::Concat, [first, ..]) => match of(first) {
-            Holds::Word { load, bits, by } => Holds::Word { load, bits: bits.min(node.bits), by },
-            _ => Holds::Mixed,
+            Origin::Word { load, bits, by } => Origin::Word { load, bits: bits.min(node.bits), by },
+            _ => Origin::Mixed,
         },
         (Kind::Binary(op), [a, b]) => {
             let op = match (op, of(a), of(b)) {
-                (Binary::Sub, Holds::Word { .. }, Holds::Nothing) => Binary::Add,
+                (Binary::Sub, Origin::Word { .. }, Origin::Nothing) => Binary::Add,
                 (Binary::Add | Binary::And | Binary::Or | Binary::Xor, ..) => op,
-                _ => return Holds::Mixed,
+                _ => return Origin::Mixed,
             };
             match (of(a), of(b)) {
-                (Holds::Word { load, bits, by }, Holds::Nothing) | (Holds::Nothing, Holds::Word { load, bits, by })
+                (Origin::Word { load, bits, by }, Origin::Nothing)
+                | (Origin::Nothing, Origin::Word { load, bits, by })
                     if by.is_none_or(|by| by == op) =>
                 {
-                    Holds::Word { load, bits, by: Some(op) }
+                    Origin::Word { load, bits, by: Some(op) }
                 }
-                _ => Holds::Mixed,
+                _ => Origin::Mixed,
             }
         }
-        _ => Holds::Mixed,
+        _ => Origin::Mixed,
     }
 }

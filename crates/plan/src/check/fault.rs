@@ -171,9 +171,9 @@ impl fmt::Display for Fault {
                 write!(f, "node {node} begins before its argument {argument} is ready")
             }
             Fault::TooDeep { node, depth, stage } => {
-                write!(f, "node {node} ends {depth} tenths of a level deep in its stage, which holds {stage}")
+                write!(f, "node {node} ends at depth {depth} tenths of a level, expected at most {stage}")
             }
-            Fault::TooFast { node } => write!(f, "node {node} takes less time than its delay"),
+            Fault::TooFast { node } => write!(f, "node {node} ends before its delay has passed"),
             Fault::EarlyEffect { node, stage } => {
                 write!(f, "the effect of node {node} commits in stage {stage}, before its operands are ready")
             }
@@ -183,7 +183,7 @@ impl fmt::Display for Fault {
                     "map `{map}` is read in stage {read} and written in stage {write}, which later packets reach first"
                 )
             }
-            Fault::NoScheme { map } => write!(f, "packets write map `{map}`, which has no scheme"),
+            Fault::NoScheme { map } => write!(f, "map `{map}` is written, but has no scheme"),
             Fault::NotAtomic { map, stages } => {
                 write!(f, "map `{map}` is read and written in stages {stages:?}, expected one")
             }
@@ -192,49 +192,46 @@ impl fmt::Display for Fault {
                 write!(f, "map `{map}` is held for {hold_cycles} cycles, expected {needed_cycles}")
             }
             Fault::Unguarded { map, read, guard } => {
-                write!(f, "map `{map}` is read in stage {read}, and guarded from stage {guard} on")
+                write!(f, "map `{map}` is read in stage {read}, but guarded only from stage {guard}")
             }
             Fault::Repeated { node, stage, last } => write!(
                 f,
                 "the effect of node {node} commits in stage {stage} of a flush region, expected its last stage, {last}"
             ),
             Fault::RestartInside { map, stage } => {
-                write!(
-                    f,
-                    "packets that have read map `{map}` too early restart in stage {stage}, inside of another region"
-                )
+                write!(f, "packets flushed by map `{map}` restart in stage {stage}, inside another region")
             }
             Fault::Overtaking { map } => {
-                write!(f, "packets overtake each other before map `{map}` after their order has been observed")
+                write!(f, "packets are reordered before map `{map}` after their order has been observed")
             }
             Fault::Missing { what } => write!(f, "{what} is missing from the plan"),
-            Fault::OwnWrite { read } => write!(f, "node {read} reads before a write of the same packet"),
+            Fault::OwnWrite { read } => write!(f, "node {read} reads before an earlier write of the same packet"),
             Fault::Order { first, then } => {
                 write!(
                     f,
-                    "the effect of node {then} commits before that of node {first}, which precedes it in the program"
+                    "the effect of node {then} commits before that of node {first}, which is earlier in the program"
                 )
             }
             Fault::Forwarding { node } => {
                 write!(f, "node {node} reads an atomic map without the delay of the forwarding mux")
             }
             Fault::EarlyWord { node, stage } => {
-                write!(f, "node {node} needs a word of the packet that arrives in stage {stage}, and begins before")
+                write!(f, "node {node} begins before the packet word that it needs arrives, in stage {stage}")
             }
-            Fault::Length => f.write_str("the exact packet length is used, and the plan does not wait for it"),
-            Fault::Twice { map } => write!(f, "map `{map}` stands in the plan twice"),
+            Fault::Length => f.write_str("the exact packet length is used before the last word arrives"),
+            Fault::Twice { map } => write!(f, "map `{map}` has two entries in the plan"),
             Fault::WriteStage { map, found, expected } => {
                 let said =
                     |stage: &Option<u32>| stage.map_or_else(|| "no stage".to_owned(), |at| format!("stage {at}"));
-                write!(f, "map `{map}` is written last in {}, expected {}", said(found), said(expected))
+                write!(f, "the last write of map `{map}` is in {}, expected {}", said(found), said(expected))
             }
             Fault::Omitted { helper } => {
-                write!(f, "the pipeline omits a call of helper {helper}, which has an effect or a result")
+                write!(f, "the pipeline omits a call of helper {helper}, which has an effect or a used result")
             }
             Fault::Window { byte, window } => {
-                write!(f, "byte {byte} of the packet lies outside of the window of {window}")
+                write!(f, "byte {byte} of the packet lies outside the window of {window}")
             }
-            Fault::Stages { found, needed } => write!(f, "there are {found} stages, expected {needed}"),
+            Fault::Stages { found, needed } => write!(f, "the plan has {found} stages, expected {needed}"),
         }
     }
 }

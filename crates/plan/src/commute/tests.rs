@@ -47,7 +47,7 @@ fn program(kind: MapKind, body: impl FnOnce(&mut Graph, Id)) -> Dataflow {
 }
 
 /// Whether the updates are taken for commuting, by the planner and by the checker.
-fn taken(dataflow: &Dataflow) -> (bool, bool) {
+fn accepted_updates(dataflow: &Dataflow) -> (bool, bool) {
     let uses = uses(dataflow);
     (uses.get(&0).is_none_or(|uses| commutes(dataflow, uses)), updates_commute(dataflow, 0))
 }
@@ -89,7 +89,7 @@ fn after(dataflow: &Dataflow, state: u64, packet: &[u8]) -> u64 {
                 write(&mut memory, size, new);
                 old
             }
-            Kind::Effect(Effect::Call { .. }) => panic!("no program here calls"),
+            Kind::Effect(Effect::Call { .. }) => panic!("the programs have no calls"),
             kind => apply(kind, &args, &widths, node.bits),
         });
     }
@@ -112,7 +112,7 @@ fn an_addition_to_a_part_of_the_word_does_not_commute() {
     let (three_hundred, one) = (300_u16.to_le_bytes(), 1_u16.to_le_bytes());
     assert_eq!(after(&dataflow, after(&dataflow, 0, &three_hundred), &one), 45);
     assert_eq!(after(&dataflow, after(&dataflow, 0, &one), &three_hundred), 301);
-    assert_eq!(taken(&dataflow), (false, false));
+    assert_eq!(accepted_updates(&dataflow), (false, false));
 }
 
 /// A chain of additions at twice the width of the word commutes; so does none of its neighbours.
@@ -132,9 +132,13 @@ fn updates_of_whole_words_commute() {
             graph.effect(Effect::Atomic(AtomicOp::Add { fetch: false }, Size::W), vec![always, base, other, value], 0);
         })
     };
-    assert_eq!(taken(&made(MapKind::Array, Binary::Sub, false)), (true, true));
-    assert_eq!(taken(&made(MapKind::Array, Binary::Xor, false)), (false, false), "two operators");
-    assert_eq!(taken(&made(MapKind::Array, Binary::Sub, true)), (false, false), "an operand that depends on the map");
+    assert_eq!(accepted_updates(&made(MapKind::Array, Binary::Sub, false)), (true, true));
+    assert_eq!(accepted_updates(&made(MapKind::Array, Binary::Xor, false)), (false, false), "two operators");
+    assert_eq!(
+        accepted_updates(&made(MapKind::Array, Binary::Sub, true)),
+        (false, false),
+        "an operand that depends on the map"
+    );
 }
 
 /// A random value of `bits` bits over the loads and the bytes of the packet.
@@ -227,26 +231,26 @@ fn random(rng: &mut Rng) -> Dataflow {
 
 /// Nothing that is taken for commuting depends on the order of two packets: random programs at 8 and 16 bits.
 #[test]
-fn what_is_taken_for_commuting_commutes() {
+fn updates_accepted_as_commuting_commute() {
     let mut rng = Rng::from_env(92);
     let (mut accepted, mut refused, mut strict) = (0, 0, 0);
     for _ in 0..PROGRAMS {
         let dataflow = random(&mut rng);
-        let (planner, checker) = taken(&dataflow);
-        assert!(checker || !planner, "the planner takes it for commuting, the checker does not:\n{dataflow}");
+        let (planner, checker) = accepted_updates(&dataflow);
+        assert!(checker || !planner, "the planner accepts it as commutative, the checker does not:\n{dataflow}");
         let commutes = (0..TRIES).all(|_| {
             let state = rng.next_u64();
             let [a, b] = [0, 1].map(|_| rng.bytes(usize::from(INPUTS) + 1));
             let both = |a, b| after(&dataflow, after(&dataflow, state, a), b);
             both(&a, &b) == both(&b, &a)
         });
-        assert!(commutes || !checker, "taken for commuting:\n{dataflow}");
+        assert!(commutes || !checker, "accepted as commutative:\n{dataflow}");
         accepted += usize::from(planner);
         refused += usize::from(!commutes);
         strict += usize::from(commutes && !checker);
     }
     eprintln!(
-        "{PROGRAMS} programs: {accepted} taken for commuting, {refused} that do not, {strict} that do and are not taken"
+        "{PROGRAMS} programs: {accepted} accepted as commutative, {refused} not commutative, {strict} commutative but not accepted"
     );
     assert!(accepted >= PROGRAMS / 20 && refused >= PROGRAMS / 4, "{accepted} and {refused}");
 }

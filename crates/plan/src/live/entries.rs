@@ -61,7 +61,7 @@ fn values(args: &[Id]) -> impl Iterator<Item = Id> + '_ {
 }
 
 /// The bits of an index into a map.
-pub(super) fn place_bits(dataflow: &Dataflow, map: u32) -> u16 {
+pub(super) fn index_bits(dataflow: &Dataflow, map: u32) -> u16 {
     let entries = dataflow.maps.get(map as usize).map_or(0, |map| map.max_entries);
     (u32::BITS - entries.saturating_sub(1).leading_zeros()) as u16
 }

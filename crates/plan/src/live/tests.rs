@@ -46,7 +46,7 @@ fn byte(live: &Liveness, byte: u16) -> Vec<u8> {
 }
 
 #[test]
-fn bits_live_from_their_making_to_their_last_use() {
+fn bits_live_from_definition_to_last_use() {
     let plan = planned(true);
     let live = Liveness::of(&plan);
     let graph = &plan.dataflow.graph;
@@ -70,9 +70,9 @@ fn bits_live_from_their_making_to_their_last_use() {
         |boundary: usize, id: Id| live.boundaries[boundary].values.iter().find(|value| value.node == id).copied();
     let lookup = graph.node(load).args[1];
     let found = begins(load);
-    let entry = Carried { node: lookup, holds: Holds::Answer, bits: 1 };
+    let entry = Carried { node: lookup, holds: ValueKind::Answer, bits: 1 };
     assert_eq!(carried(found, lookup), Some(entry));
-    assert_eq!(carried(found, load), Some(Carried { node: load, holds: Holds::Answer, bits: 8 }));
+    assert_eq!(carried(found, load), Some(Carried { node: load, holds: ValueKind::Answer, bits: 8 }));
     assert_eq!(carried(found - 1, lookup), None);
     // What leaves is the verdict.
     let end = live.boundaries.last().unwrap();
@@ -82,7 +82,7 @@ fn bits_live_from_their_making_to_their_last_use() {
 
 /// A model that knows nothing of bits: who is used in a stage, through wires, lies in front of it if it was there by then.
 #[test]
-fn whatever_is_used_is_there() {
+fn used_values_are_live_at_their_use() {
     let plan = planned(true);
     let live = Liveness::of(&plan);
     let graph = &plan.dataflow.graph;
@@ -115,7 +115,7 @@ fn whatever_is_used_is_there() {
 }
 
 #[test]
-fn without_pruning_everything_lives_to_the_end() {
+fn values_live_to_the_end_without_pruning() {
     let (pruned, plan) = (Liveness::of(&planned(true)), planned(false));
     let all = Liveness::of(&plan);
     for (some, all) in pruned.boundaries.iter().zip(&all.boundaries) {

@@ -23,14 +23,14 @@ use flowloom_isa::op::{AtomicOp, Size};
 
 use crate::target::Target;
 
-struct Counters<'a> {
+struct AtomicAdds<'a> {
     dataflow: &'a Dataflow,
     users: BTreeMap<Id, Vec<Option<Id>>>,
     predicates: Predicates,
 }
 
 pub(super) fn run(dataflow: &Dataflow, _: &Target) -> Dataflow {
-    let mut counters = Counters { dataflow, users: users(dataflow), predicates: Predicates::new(&dataflow.graph) };
+    let mut counters = AtomicAdds { dataflow, users: users(dataflow), predicates: Predicates::new(&dataflow.graph) };
     let mut places: BTreeMap<Id, Id> = BTreeMap::new();
     rebuilt(dataflow, |graph, id, node| {
         let stored = match node.kind {
@@ -62,7 +62,7 @@ fn users(dataflow: &Dataflow) -> BTreeMap<Id, Vec<Option<Id>>> {
     users
 }
 
-impl Counters<'_> {
+impl AtomicAdds<'_> {
     /// The addend of a store that only adds to the stored value.
     fn added(&mut self, store: Id, size: Size) -> Option<Id> {
         let graph = &self.dataflow.graph;

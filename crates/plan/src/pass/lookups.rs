@@ -226,15 +226,15 @@ slow v11
 ";
 
     #[test]
-    fn lookups_past_the_budget_stay_as_they_are() {
+    fn lookups_beyond_the_budget_are_not_merged() {
         let dataflow: Dataflow = TWICE.parse().unwrap_or_else(|error| panic!("{error}"));
         let lookups = |visits| {
             let merged = run_within(&dataflow, &Target::default(), visits);
             let is_lookup = |id: &Id| merged.access(*id).is_some_and(|access| access.touch == Touch::Lookup);
             merged.graph.ids().filter(is_lookup).count()
         };
-        assert_eq!(lookups(MOST_VISITED), 1, "one lookup does for both");
-        assert_eq!(lookups(0), 2, "no pair is looked at");
+        assert_eq!(lookups(MOST_VISITED), 1, "one lookup serves both");
+        assert_eq!(lookups(0), 2, "no pair is visited");
         assert_eq!(lookups(1), 2, "a pair, and no merging");
     }
 }

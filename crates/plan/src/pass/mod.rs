@@ -24,7 +24,7 @@ pub struct Pass {
 }
 
 /// The pass after which reads are ordered by waits and values only, no longer by the order of their nodes.
-const FORWARDING: &str = "state-slices";
+const FORWARDING: &str = "store-forwarding";
 
 impl Pass {
     /// The dataflow after the pass.
@@ -53,45 +53,42 @@ impl Pass {
 }
 
 const REASSOCIATION: Pass =
-    Pass { name: "reassociation", does: "makes trees of chains of sums, gates and selections", run: reassociate::run };
+    Pass { name: "reassociation", does: "balances chains of adders, gates and muxes", run: reassociate::run };
 
-const KNOWN_BITS: Pass = Pass {
-    name: "known-bits",
-    does: "computes no bit that is known or that nobody looks at",
-    run: |dataflow, _| pass::known_bits(dataflow),
-};
+const KNOWN_BITS: Pass =
+    Pass { name: "known-bits", does: "removes known and unused bits", run: |dataflow, _| pass::known_bits(dataflow) };
 
 /// All passes in the order in which they run.
 pub const PASSES: &[Pass] = &[
-    Pass { name: "dead-code", does: "leaves out what nobody uses", run: |dataflow, _| pass::dead_code(dataflow) },
+    Pass { name: "dead-code", does: "removes nodes without uses", run: |dataflow, _| pass::dead_code(dataflow) },
     Pass {
-        name: "cursors",
-        does: "counts on the places in the window that a header may be at, instead of with its offset",
+        name: "one-hot-offsets",
+        does: "encodes header offsets one-hot",
         run: |dataflow, target| pass::one_hot_offsets(dataflow, target.word_bytes, target.window_bytes),
     },
     REASSOCIATION,
     KNOWN_BITS,
-    Pass { name: "exclusive-calls", does: "lets lookups share a port that no packet needs both of", run: lookups::run },
-    Pass { name: "counters", does: "adds inside of the table to what is only added to", run: atomic_adds::run },
+    Pass { name: "lookup-merging", does: "merges equal and mutually exclusive lookups", run: lookups::run },
+    Pass { name: "atomic-adds", does: "turns load-add-store sequences into atomic additions", run: atomic_adds::run },
     Pass {
         name: FORWARDING,
-        does: "gives loads what the same packet has stored",
+        does: "replaces loads by the values that the same packet stored",
         run: |dataflow, _| pass::forward_stores(dataflow),
     },
     Pass {
         name: "speculation",
-        does: "looks up and reads before it is known whether that is needed",
+        does: "executes lookups and loads before their predicates are known",
         run: |dataflow, _| pass::speculate(dataflow),
     },
     REASSOCIATION,
     Pass {
-        name: "wires",
-        does: "makes wires of what costs nothing in hardware, by rules that are proved",
+        name: "rewriting",
+        does: "applies proved rewrite rules that turn operations into wires",
         run: |dataflow, _| pass::rewrite(dataflow),
     },
     Pass {
-        name: "late-tests",
-        does: "computes both ways of a test that is there late, and chooses",
+        name: "shannon-expansion",
+        does: "computes both outcomes of a late condition and selects one",
         run: shannon::run,
     },
     KNOWN_BITS,

@@ -74,7 +74,7 @@ pub(super) fn tree(
     }
     let both = |a: &Run, b: &Run| Run {
         when_time: if b.when.is_some() { a.when_time.max(b.when_time) + target.gate } else { 0 },
-        value_time: a.time().max(b.value_time) + target.choice,
+        value_time: a.time().max(b.value_time) + target.mux,
         ..*b
     };
     // The order of merges is found from the arrival times before any node is made.

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_selection_fits_into_stages_and_takes_the_first_that_holds() {
+    fn a_wide_select_fits_stages_and_takes_the_first_true_condition() {
         for count in [17, 33, 100, 256, 257, 600] {
             let mut graph = Graph::default();
             let parts = conditions(&mut graph, count);

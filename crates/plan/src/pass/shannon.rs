@@ -54,8 +54,8 @@ pub(super) fn run(dataflow: &Dataflow, target: &Target) -> Dataflow {
         if critical[id.index()] { late.decided_last(graph, plain) } else { plain }
     });
     // Duplicated logic takes area, so it has to pay.
-    let is_worth_it = depth(&shorter, target) + target.level <= depth(dataflow, target);
-    if is_worth_it { shorter } else { dataflow.clone() }
+    let is_profitable = depth(&shorter, target) + target.level <= depth(dataflow, target);
+    if is_profitable { shorter } else { dataflow.clone() }
 }
 
 /// The nodes on near-critical paths.
@@ -104,21 +104,21 @@ impl Late<'_> {
         let cone = self.cone(graph, id);
         let mut last: Vec<Id> = Vec::new();
         for (time, bit) in cone.bits.iter().take(MOST_BITS) {
-            if time + self.target.choice + LEAST_GAIN > best.0 {
+            if time + self.target.mux + LEAST_GAIN > best.0 {
                 break;
             }
             last.push(*bit);
-            let decided = self.decided(graph, &cone, id, (&last, &mut Vec::new()));
-            let time = self.time(graph, decided);
+            let decisions = self.decisions(graph, &cone, id, (&last, &mut Vec::new()));
+            let time = self.time(graph, decisions);
             if time < best.0 {
-                best = (time, decided);
+                best = (time, decisions);
             }
         }
         best.1
     }
 
     /// The node as a select by these bits between its cofactors.
-    fn decided(&mut self, graph: &mut Graph, cone: &Cone, id: Id, (bits, known): (&[Id], &mut Vec<(Id, Id)>)) -> Id {
+    fn decisions(&mut self, graph: &mut Graph, cone: &Cone, id: Id, (bits, known): (&[Id], &mut Vec<(Id, Id)>)) -> Id {
         let Some((bit, rest)) = bits.split_first() else {
             let mut made = known.iter().copied().collect();
             return with(graph, cone, id, &mut made);
@@ -126,9 +126,9 @@ impl Late<'_> {
         let [low, high] = [0, 1].map(|answer| {
             let answer = graph.number(answer, 1);
             known.push((*bit, answer));
-            let decided = self.decided(graph, cone, id, (rest, known));
+            let decisions = self.decisions(graph, cone, id, (rest, known));
             known.pop();
-            decided
+            decisions
         });
         graph.select(vec![*bit, high, low])
     }

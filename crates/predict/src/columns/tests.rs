@@ -83,14 +83,14 @@ fn random_graph(rng: &mut Rng) -> (Graph, Vec<Id>) {
 }
 
 #[test]
-fn columns_are_the_values_of_each_packet() {
+fn columns_equal_evaluation_packet_by_packet() {
     let mut rng = Rng::from_env(11);
     let mut kinds = std::collections::BTreeSet::new();
     for _ in 0..200 {
         let (graph, ids) = random_graph(&mut rng);
         // All nodes, so that no error is masked; or some, so that others are left out.
-        let wanted: Vec<Id> = if rng.chance(1, 2) { ids } else { (0..6).map(|_| *rng.pick(&ids)).collect() };
-        let mut columns = Columns::of(&graph, &wanted);
+        let outputs: Vec<Id> = if rng.chance(1, 2) { ids } else { (0..6).map(|_| *rng.pick(&ids)).collect() };
+        let mut columns = Columns::of(&graph, &outputs);
         let packets: Vec<Vec<u8>> = (0..LANES)
             .map(|_| {
                 let len = rng.below(40);
@@ -114,7 +114,7 @@ fn columns_are_the_values_of_each_packet() {
                     kind => value(kind, &args, node.bits),
                 });
             }
-            for id in &wanted {
+            for id in &outputs {
                 let found = match graph.bits(*id) {
                     1 => columns.conditions(*id)[lane / 64] >> (lane % 64) & 1,
                     _ => columns.numbers(*id)[lane],

@@ -43,14 +43,14 @@ fn bits(graph: &mut Graph, rng: &mut Rng) -> Vec<Id> {
 }
 
 #[test]
-fn weaker_conditions_need_no_state_and_hold_wherever_the_condition_does() {
+fn weakened_conditions_are_stateless_and_implied() {
     let mut rng = Rng::from_env(21);
     let (mut weaker_somewhere, mut as_strong) = (0, 0);
     for _ in 0..200 {
         let mut graph = Graph::default();
         let bits = bits(&mut graph, &mut rng);
         let pure = is_pure(&graph);
-        let mut without_state = WithoutState { graph, pure: pure.clone(), done: HashMap::new() };
+        let mut without_state = WithoutState { graph, pure: pure.clone(), weakened: HashMap::new() };
         let all: Vec<(Id, Id)> = bits.iter().map(|bit| (*bit, without_state.weaken(*bit))).collect();
         let graph = &without_state.graph;
         for (bit, weaker) in &all {
@@ -72,7 +72,7 @@ fn weaker_conditions_need_no_state_and_hold_wherever_the_condition_does() {
 }
 
 #[test]
-fn parts_that_are_chosen_together_are_their_concatenation() {
+fn a_select_of_concatenations_is_a_concatenation_of_selects() {
     let mut rng = Rng::from_env(22);
     let mut fewer = 0;
     for _ in 0..300 {

@@ -26,7 +26,7 @@ pub(crate) struct Bucket {
 }
 
 /// What a scheme does.
-pub(crate) struct Judged {
+pub(crate) struct Outcome {
     pub(crate) timing: Timing,
     /// Zipf's law, a packet a cycle; one flow, likewise; Zipf's law at line rate.
     pub(crate) zipf: Report,
@@ -35,7 +35,7 @@ pub(crate) struct Judged {
     pub(crate) formulas: Formulas,
 }
 
-impl Judged {
+impl Outcome {
     pub(crate) fn map(&self) -> &MapTiming {
         self.timing.maps.iter().find(|map| map.name == MAP).unwrap()
     }
@@ -63,8 +63,8 @@ impl Bucket {
     }
 
     /// Everything that the schemes are there for, at the plan's own hold.
-    pub(crate) fn judge(&self, scheme: Scheme, packets: u64) -> Judged {
-        judge(self.timing(scheme), packets)
+    pub(crate) fn simulate(&self, scheme: Scheme, packets: u64) -> Outcome {
+        simulate(self.timing(scheme), packets)
     }
 
     /// What a pipeline does with traffic like that of a trace, at 100 Gb/s.
@@ -77,26 +77,26 @@ impl Bucket {
 }
 
 /// Runs a bucket's pipeline on all that its scheme is judged by.
-pub(crate) fn judge(timing: Timing, packets: u64) -> Judged {
+pub(crate) fn simulate(timing: Timing, packets: u64) -> Outcome {
     let run = |mut flows: Flows, pace| predict(&timing, &PredictOptions::new(pace), &mut flows).unwrap();
     let zipf = || Flows::zipf(FLOWS, 1.0, timing.maps.len(), packets, 1);
     let own = timing.maps.iter().find(|map| map.name == MAP).unwrap();
     let formulas = Formulas::of(&timing, own, FLOWS.into());
     let (full, line) = (run(zipf(), Pace::Full), run(zipf(), LINE));
     let single = run(Flows::single(timing.maps.len(), packets / 10), Pace::Full);
-    let judged = Judged { zipf: full, single, line, formulas, timing };
-    let (map, near) = (judged.map(), |found: f64, expected: f64| (found / expected - 1.0).abs());
-    let (mpps, alone) = (judged.zipf.throughput_mpps, judged.single.throughput_mpps);
+    let outcome = Outcome { zipf: full, single, line, formulas, timing };
+    let (map, near) = (outcome.map(), |found: f64, expected: f64| (found / expected - 1.0).abs());
+    let (mpps, alone) = (outcome.zipf.throughput_mpps, outcome.single.throughput_mpps);
     let hold = f64::from(map.hold_cycles);
     match map.scheme {
         Scheme::Flush => {
             // T / (1 + (K - 1) F), each flush at its mean cost.
-            let cycles = f64::from(judged.timing.flush_cycles(map));
+            let cycles = f64::from(outcome.timing.flush_cycles(map));
             let lost = cycles - formula::mean_distance(FLOWS.into(), map.hold_cycles) + 1.0;
             let expected = 250.0 / (1.0 + (lost - 1.0) * formula::conflict(FLOWS.into(), map.hold_cycles));
-            assert!(near(expected, judged.formulas.conflict_mpps) < 1e-9);
+            assert!(near(expected, outcome.formulas.conflict_mpps) < 1e-9);
             assert!(near(mpps, expected) < 0.1, "{mpps}, expected {expected}");
-            assert!(judged.formulas.printed_mpps < judged.formulas.harmonic_mpps);
+            assert!(outcome.formulas.printed_mpps < outcome.formulas.harmonic_mpps);
             assert!(near(alone, 250.0 / cycles) < 0.01, "{alone}");
         }
         Scheme::Schedule => {
@@ -106,7 +106,7 @@ pub(crate) fn judge(timing: Timing, packets: u64) -> Judged {
         Scheme::None | Scheme::Atomic => assert_eq!((mpps, alone), (250.0, 250.0)),
     }
     if map.scheme != Scheme::Flush {
-        assert_eq!(judged.line.packets_lost, 0, "at 148.8 Mpps");
+        assert_eq!(outcome.line.packets_lost, 0, "at 148.8 Mpps");
     }
-    judged
+    outcome
 }

@@ -8,7 +8,7 @@ pub(crate) const WORD_BYTES: u64 = 64;
 #[derive(Debug, Clone)]
 pub(crate) struct Packet {
     pub(crate) index: usize,
-    pub(crate) came: u64,
+    pub(crate) arrivals: u64,
     pub(crate) arrival: Arrival,
     /// Maps whose key it has given back.
     pub(crate) released: Vec<bool>,
@@ -27,20 +27,20 @@ impl Packet {
 /// What packets wait in.
 #[derive(Debug)]
 pub(crate) enum Wait {
-    Queues { map: usize, queues: Vec<Vec<Packet>>, turn: usize, came: u64 },
+    Queues { map: usize, queues: Vec<Vec<Packet>>, turn: usize, arrivals: u64 },
     Elastic { waiting: Vec<Packet>, again: usize, reload_until: u64 },
 }
 
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct Buffer {
     pub(crate) stage: u64,
     pub(crate) wait: Wait,
     pub(crate) depth: usize,
     pub(crate) longest: Vec<u64>,
     /// The cells behind it, the last one behind the last stage.
     pub(crate) cells: Vec<Option<Packet>>,
-    pub(crate) stands: bool,
-    pub(crate) stood: u64,
+    pub(crate) is_stalled: bool,
+    pub(crate) stalled_cycles: u64,
 }
 
 /// What can be compared.
@@ -56,7 +56,7 @@ pub(crate) struct Found {
     pub(crate) flushes: Vec<u64>,
     pub(crate) replayed: Vec<u64>,
     pub(crate) overtakings: Vec<u64>,
-    pub(crate) stood: Vec<u64>,
+    pub(crate) stalled_cycles: Vec<u64>,
     pub(crate) longest: Vec<Vec<u64>>,
 }
 

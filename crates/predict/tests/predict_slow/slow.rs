@@ -4,12 +4,12 @@
 use flowloom_plan::{Arbiter, Scheme, Timing};
 use flowloom_predict::Arrival;
 
-use super::parts::{Found, Packet, Room, WORD_BYTES, Wait, longer, queue_of, words};
+use super::parts::{Buffer, Found, Packet, WORD_BYTES, Wait, longer, queue_of, words};
 
 pub(crate) struct Slow<'a> {
     timing: &'a Timing,
     /// The first cells stand behind the input.
-    rooms: Vec<Room>,
+    buffers: Vec<Buffer>,
     input: Vec<Packet>,
     input_words: u64,
     output_words: u64,
@@ -23,41 +23,49 @@ pub(crate) struct Slow<'a> {
 
 impl<'a> Slow<'a> {
     pub(crate) fn new(timing: &'a Timing, input_bytes: u32, output_bytes: u32) -> Slow<'a> {
-        let room = |stage: u32, wait: Wait, depth: u32| {
+        let buffer = |stage: u32, wait: Wait, depth: u32| {
             let stage = u64::from(stage);
-            Room { stage, wait, depth: depth as usize, longest: Vec::new(), cells: Vec::new(), stands: false, stood: 0 }
+            Buffer {
+                stage,
+                wait,
+                depth: depth as usize,
+                longest: Vec::new(),
+                cells: Vec::new(),
+                is_stalled: false,
+                stalled_cycles: 0,
+            }
         };
         let elastic = || Wait::Elastic { waiting: Vec::new(), again: 0, reload_until: 0 };
         // The input is told by its place.
-        let mut rooms = vec![room(0, elastic(), 0)];
+        let mut buffers = vec![buffer(0, elastic(), 0)];
         for stage in 0..timing.stages {
             for (map, own) in timing.maps.iter().enumerate() {
                 if own.scheme == Scheme::Schedule && own.read_stage == stage {
                     let queues = vec![Vec::new(); own.queues as usize + 1];
-                    rooms.push(room(stage, Wait::Queues { map, queues, turn: 0, came: 0 }, own.queue_depth));
+                    buffers.push(buffer(stage, Wait::Queues { map, queues, turn: 0, arrivals: 0 }, own.queue_depth));
                 }
             }
             let flushed = timing.maps.iter().filter(|map| map.scheme == Scheme::Flush && map.restart_stage == stage);
             if let Some(depth) = flushed.map(|map| map.queue_depth).min() {
-                rooms.push(room(stage, elastic(), depth));
+                buffers.push(buffer(stage, elastic(), depth));
             }
         }
         // Who waits for what shows behind the last stage is still in the pipeline.
-        let shows = timing.maps.iter().filter_map(|map| match map.scheme {
+        let visible = timing.maps.iter().filter_map(|map| match map.scheme {
             Scheme::Schedule => Some(map.read_stage + map.hold_cycles),
             Scheme::Flush => Some(map.commit_stage() + 1),
             Scheme::None | Scheme::Atomic => None,
         });
-        let end = shows.max().unwrap_or(0).max(timing.stages);
-        for number in 0..rooms.len() {
-            let to = rooms.get(number + 1).map_or(u64::from(end), |room| room.stage);
-            let len = (to - rooms[number].stage) as usize;
-            rooms[number].cells = vec![None; len + 1];
+        let end = visible.max().unwrap_or(0).max(timing.stages);
+        for number in 0..buffers.len() {
+            let to = buffers.get(number + 1).map_or(u64::from(end), |buffer| buffer.stage);
+            let len = (to - buffers[number].stage) as usize;
+            buffers[number].cells = vec![None; len + 1];
         }
         let maps = timing.maps.len();
         Slow {
             timing,
-            rooms,
+            buffers,
             input: Vec::new(),
             input_words: u64::from(input_bytes) / WORD_BYTES,
             output_words: u64::from(output_bytes) / WORD_BYTES,
@@ -85,19 +93,19 @@ impl<'a> Slow<'a> {
                 Some(at) => *at <= now,
                 None => self.input.is_empty() && self.entering == 0,
             }) {
-                self.come(index, at.unwrap_or(now), arrival);
+                self.arrive(index, at.unwrap_or(now), arrival);
             }
-            for number in (0..self.rooms.len()).rev() {
-                self.go_on(number, now, (&mut first, &mut last));
+            for number in (0..self.buffers.len()).rev() {
+                self.advance(number, now, (&mut first, &mut last));
             }
             let is_held = !self.issue_all(now);
             self.commit_all(now);
             self.found.stalled += u64::from(is_held);
-            for room in &mut self.rooms {
-                if room.stands {
-                    room.stood += 1;
+            for buffer in &mut self.buffers {
+                if buffer.is_stalled {
+                    buffer.stalled_cycles += 1;
                 } else {
-                    room.cells.rotate_right(1);
+                    buffer.cells.rotate_right(1);
                 }
             }
             self.entering = self.entering.saturating_sub(1);
@@ -106,20 +114,20 @@ impl<'a> Slow<'a> {
         }
         self.found.cycles = last - first.unwrap_or(0);
         for (map, own) in self.timing.maps.iter().enumerate() {
-            let place = self.rooms.iter().skip(1).position(|room| match &room.wait {
+            let place = self.buffers.iter().skip(1).position(|buffer| match &buffer.wait {
                 Wait::Queues { map: other, .. } => *other == map,
-                Wait::Elastic { .. } => own.scheme == Scheme::Flush && room.stage == u64::from(own.restart_stage),
+                Wait::Elastic { .. } => own.scheme == Scheme::Flush && buffer.stage == u64::from(own.restart_stage),
             });
-            self.found.stood.push(place.map_or(0, |place| self.rooms[place].stood));
-            self.found.longest.push(place.map_or(Vec::new(), |place| self.rooms[place + 1].longest.clone()));
+            self.found.stalled_cycles.push(place.map_or(0, |place| self.buffers[place].stalled_cycles));
+            self.found.longest.push(place.map_or(Vec::new(), |place| self.buffers[place + 1].longest.clone()));
         }
         self.found
     }
 
     /// Keys of packets that are `hold_cycles` stages behind the read.
     fn free_keys(&mut self) {
-        for room in &mut self.rooms {
-            for (cell, packet) in (room.stage..).zip(&mut room.cells) {
+        for buffer in &mut self.buffers {
+            for (cell, packet) in (buffer.stage..).zip(&mut buffer.cells) {
                 let Some(packet) = packet else { continue };
                 for (map, own) in self.timing.maps.iter().enumerate() {
                     let free_at = u64::from(own.read_stage + own.hold_cycles);
@@ -132,7 +140,7 @@ impl<'a> Slow<'a> {
         }
     }
 
-    fn come(&mut self, index: usize, came: u64, arrival: Arrival) {
+    fn arrive(&mut self, index: usize, arrivals: u64, arrival: Arrival) {
         let waiting: u64 = self.input.iter().map(|packet| words(packet.arrival.len_bytes).max(1)).sum();
         let filled = waiting + self.entering + words(arrival.len_bytes).max(1);
         if filled > self.input_words {
@@ -142,27 +150,27 @@ impl<'a> Slow<'a> {
         self.found.input_words = self.found.input_words.max(filled);
         let maps = self.timing.maps.len();
         let (released, written) = (vec![false; maps], vec![false; maps]);
-        self.input.push(Packet { index, came, arrival, released, written, order: 0 });
+        self.input.push(Packet { index, arrivals, arrival, released, written, order: 0 });
     }
 
     /// What stands behind the last stage goes on.
-    fn go_on(&mut self, number: usize, now: u64, (first, last): (&mut Option<u64>, &mut u64)) {
-        let room = &mut self.rooms[number];
-        room.stands = false;
-        let Some(packet) = room.cells.last_mut().and_then(Option::take) else { return };
-        if number + 1 < self.rooms.len() {
+    fn advance(&mut self, number: usize, now: u64, (first, last): (&mut Option<u64>, &mut u64)) {
+        let buffer = &mut self.buffers[number];
+        buffer.is_stalled = false;
+        let Some(packet) = buffer.cells.last_mut().and_then(Option::take) else { return };
+        if number + 1 < self.buffers.len() {
             if let Some(packet) = self.enter(number + 1, packet) {
-                let room = &mut self.rooms[number];
-                *room.cells.last_mut().unwrap() = Some(packet);
-                room.stands = true;
+                let buffer = &mut self.buffers[number];
+                *buffer.cells.last_mut().unwrap() = Some(packet);
+                buffer.is_stalled = true;
             }
             return;
         }
-        let room = &mut self.rooms[number];
+        let buffer = &mut self.buffers[number];
         let words = words(packet.arrival.leaving_bytes);
         if words > 0 && self.leaving > 0 && self.leaving + words > self.output_words {
-            *room.cells.last_mut().unwrap() = Some(packet);
-            room.stands = true;
+            *buffer.cells.last_mut().unwrap() = Some(packet);
+            buffer.is_stalled = true;
             return;
         }
         let mut first_word = now;
@@ -175,48 +183,48 @@ impl<'a> Slow<'a> {
         }
         first.get_or_insert(first_word);
         *last = (*last).max(first_word + words.max(1));
-        let inside: usize = self.rooms.iter().map(|room| room.cells.len() - 1).sum();
+        let inside: usize = self.buffers.iter().map(|buffer| buffer.cells.len() - 1).sum();
         let around = u64::from(self.timing.latency_cycles) - inside as u64;
-        self.found.latencies.push(first_word + around - packet.came);
+        self.found.latencies.push(first_word + around - packet.arrivals);
     }
 
     /// A packet comes to a place; it is given back where there is no room.
     fn enter(&mut self, number: usize, mut packet: Packet) -> Option<Packet> {
-        let room = &mut self.rooms[number];
+        let buffer = &mut self.buffers[number];
         let mut lens: Vec<u64> = Vec::new();
-        match &mut room.wait {
-            Wait::Queues { map, queues, came, .. } => {
+        match &mut buffer.wait {
+            Wait::Queues { map, queues, arrivals, .. } => {
                 let last = queues.len() - 1;
                 let queue = packet.key(*map).map_or(last, |key| queue_of(key, last));
-                if queues[queue].len() == room.depth {
+                if queues[queue].len() == buffer.depth {
                     return Some(packet);
                 }
-                packet.order = *came;
-                *came += 1;
+                packet.order = *arrivals;
+                *arrivals += 1;
                 queues[queue].push(packet);
                 lens.extend(queues.iter().map(|queue| queue.len() as u64));
             }
             Wait::Elastic { waiting, again, .. } => {
-                if waiting.len() - *again == room.depth {
+                if waiting.len() - *again == buffer.depth {
                     return Some(packet);
                 }
                 waiting.push(packet);
                 lens.push(waiting.len() as u64);
             }
         }
-        longer(&mut room.longest, &lens);
+        longer(&mut buffer.longest, &lens);
         None
     }
 
     /// Each place lets a packet in; whether the input had not to wait.
     fn issue_all(&mut self, now: u64) -> bool {
         let mut is_free = true;
-        for number in 0..self.rooms.len() {
+        for number in 0..self.buffers.len() {
             if number == 0 {
                 is_free = self.issue_input();
                 continue;
             }
-            if self.rooms[number].stands {
+            if self.buffers[number].is_stalled {
                 continue;
             }
             let Some(packet) = self.take(number, now) else { continue };
@@ -229,7 +237,7 @@ impl<'a> Slow<'a> {
         if self.input.is_empty() || self.entering > 0 {
             return true;
         }
-        if self.rooms[0].stands {
+        if self.buffers[0].is_stalled {
             return false;
         }
         let packet = self.input.remove(0);
@@ -248,10 +256,10 @@ impl<'a> Slow<'a> {
 
     /// Into the first cell behind a place, or right into the next place where no stage is between.
     fn put(&mut self, number: usize, packet: Packet) -> Option<Packet> {
-        if self.rooms[number].cells.len() == 1 && number + 1 < self.rooms.len() {
+        if self.buffers[number].cells.len() == 1 && number + 1 < self.buffers.len() {
             return self.enter(number + 1, packet);
         }
-        let cell = &mut self.rooms[number].cells[0];
+        let cell = &mut self.buffers[number].cells[0];
         assert!(cell.is_none(), "two packets in one stage");
         *cell = Some(packet);
         None
@@ -259,7 +267,7 @@ impl<'a> Slow<'a> {
 
     /// Whether the way from a place is free for a packet: where no stage is between, the next place has to have room.
     fn is_free(&self, number: usize, packet: &Packet) -> bool {
-        let Some(next) = self.rooms.get(number + 1).filter(|_| self.rooms[number].cells.len() == 1) else {
+        let Some(next) = self.buffers.get(number + 1).filter(|_| self.buffers[number].cells.len() == 1) else {
             return true;
         };
         match &next.wait {
@@ -273,7 +281,7 @@ impl<'a> Slow<'a> {
 
     /// The packet whose turn it is, where its way is free.
     fn take(&mut self, number: usize, now: u64) -> Option<Packet> {
-        let queue = match &self.rooms[number].wait {
+        let queue = match &self.buffers[number].wait {
             Wait::Queues { map, queues, turn, .. } => {
                 let is_busy = |key: u64| self.busy[*map].iter().any(|(busy, _)| *busy == key);
                 let may = |queue: &usize| {
@@ -295,7 +303,7 @@ impl<'a> Slow<'a> {
                 0
             }
         };
-        match &mut self.rooms[number].wait {
+        match &mut self.buffers[number].wait {
             Wait::Queues { map, queues, turn, .. } => {
                 let packet = queues[queue].remove(0);
                 let is_older = queues.iter().flatten().any(|other| other.order < packet.order);
@@ -322,30 +330,32 @@ impl<'a> Slow<'a> {
             if own.scheme != Scheme::Flush {
                 continue;
             }
-            let is_own =
-                |room: &Room| matches!(room.wait, Wait::Elastic { .. }) && room.stage == u64::from(own.restart_stage);
-            let number = self.rooms.iter().skip(1).position(is_own).unwrap() + 1;
-            let room = &mut self.rooms[number];
+            let is_own = |buffer: &Buffer| {
+                matches!(buffer.wait, Wait::Elastic { .. }) && buffer.stage == u64::from(own.restart_stage)
+            };
+            let number = self.buffers.iter().skip(1).position(is_own).unwrap() + 1;
+            let buffer = &mut self.buffers[number];
             let at = (own.commit_stage() - own.restart_stage) as usize;
-            let Some(writer) = &mut room.cells[at] else { continue };
+            let Some(writer) = &mut buffer.cells[at] else { continue };
             if std::mem::replace(&mut writer.written[map], true) || writer.arrival.writes >> map & 1 == 0 {
                 continue;
             }
             let Some(key) = writer.key(map) else { continue };
             let read = (own.read_stage - own.restart_stage) as usize;
-            let is_early = |cell: &usize| room.cells[*cell].as_ref().is_some_and(|packet| packet.key(map) == Some(key));
+            let is_early =
+                |cell: &usize| buffer.cells[*cell].as_ref().is_some_and(|packet| packet.key(map) == Some(key));
             let Some(foremost) = (read..at).rev().find(is_early) else { continue };
             self.found.flushes[map] += 1;
             for cell in 0..=foremost {
-                let Some(mut packet) = room.cells[cell].take() else { continue };
+                let Some(mut packet) = buffer.cells[cell].take() else { continue };
                 packet.written.fill(false);
                 self.found.replayed[map] += 1;
-                let Wait::Elastic { waiting, again, reload_until } = &mut room.wait else { unreachable!() };
+                let Wait::Elastic { waiting, again, reload_until } = &mut buffer.wait else { unreachable!() };
                 // From the youngest packet to the oldest, which ends up in front.
                 waiting.insert(0, packet);
                 *again += 1;
                 *reload_until = now + 1 + u64::from(self.timing.reload_cycles);
-                longer(&mut room.longest, &[waiting.len() as u64]);
+                longer(&mut buffer.longest, &[waiting.len() as u64]);
             }
         }
     }

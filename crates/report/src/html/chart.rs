@@ -124,7 +124,7 @@ pub(super) fn class(kind: &str) -> &'static str {
 
 fn boxes(text: &mut String, placed: &[Placed<'_>], top: u32) {
     for Placed { operation, left, width, lane } in placed {
-        let (said, small) = match *width > 84 {
+        let (description, small) = match *width > 84 {
             true => (operation.does.as_str(), ""),
             false => (operation.symbol, " small"),
         };
@@ -137,7 +137,7 @@ fn boxes(text: &mut String, placed: &[Placed<'_>], top: u32) {
             uses.join(" "),
             top + lane * LANE_PX,
             escaped(&format!("v{} = {}", operation.node, operation.does)),
-            escaped(said),
+            escaped(description),
             node = operation.node,
         );
     }
@@ -187,13 +187,13 @@ pub(super) fn regions(explanation: &Explanation, columns: &Columns) -> (String, 
     let mut height = 0;
     for region in explanation.regions.iter().filter(|region| region.restarts || region.maps.len() > 1) {
         let (left, right) = (columns.edge(region.first_stage), columns.edge(region.last_stage + 1));
-        let what = if region.restarts { "may start again: " } else { "together: " };
-        let said = format!("{what}{}", region.maps.join(", "));
+        let what = if region.restarts { "may restart: " } else { "together: " };
+        let description = format!("{what}{}", region.maps.join(", "));
         let _ = write!(
             text,
-            "<span class=\"region\" style=\"left:{left}px;top:{height}px;width:{}px\" title=\"{said}\">{said}</span>",
+            "<span class=\"region\" style=\"left:{left}px;top:{height}px;width:{}px\" title=\"{description}\">{description}</span>",
             right - left,
-            said = escaped(&said),
+            description = escaped(&description),
         );
         height += LANE_PX;
     }
@@ -215,14 +215,14 @@ pub(super) fn map(explanation: &Explanation, columns: &Columns, map: &MapUse) ->
         None => columns.edge(last + 1).max(widest),
     };
     let mut text = String::new();
-    let said = match map.hazard {
+    let description = match map.hazard {
         "none" => String::new(),
-        "atomic" => "next packet may follow at once".to_owned(),
+        "atomic" => "the next packet may follow immediately".to_owned(),
         _ => format!("hold {} cycles", map.hold_cycles),
     };
     let _ = write!(
         text,
-        "<span class=\"bar {}\" style=\"left:{left}px;width:{}px;height:{height}px\"><em>{said}</em></span>",
+        "<span class=\"bar {}\" style=\"left:{left}px;width:{}px;height:{height}px\"><em>{description}</em></span>",
         map.hazard,
         right - left,
     );
@@ -236,7 +236,7 @@ pub(super) fn map(explanation: &Explanation, columns: &Columns, map: &MapUse) ->
     if map.write_stage.is_some() {
         let _ = write!(
             text,
-            "<span class=\"shows\" style=\"left:{right}px;height:{height}px\" title=\"writes show here\"></span>"
+            "<span class=\"shows\" style=\"left:{right}px;height:{height}px\" title=\"writes are visible from here\"></span>"
         );
     }
     boxes(&mut text, &placed, BAR_PX);

@@ -8,20 +8,20 @@ use flowloom_isa::Program;
 use flowloom_plan::Target;
 use flowloom_vm::plugin::OnPackets;
 
-use super::{Engine, EngineKind, EngineOptions, Fit, Reason, Started};
+use super::{Compatibility, Engine, EngineKind, EngineOptions, Reason, Started};
 use crate::error::{SessionError, with_causes};
-use crate::load::{Loaded, Unproved};
+use crate::load::{AnalysisError, Loaded};
 
 pub(super) const KIND: EngineKind = EngineKind {
     name: "dataflow",
-    about: "The dataflow that pipelines are made of, evaluated on the interpreter's maps",
+    about: "The dataflow of a pipeline, evaluated on the interpreter's maps",
     is_default: false,
     available: super::always_available,
-    lacks: super::lacks_nothing,
-    judge: |loaded, program| match program.as_ref().map(|_| loaded.dataflow()) {
-        Ok(Ok(_)) => Fit::yes(),
+    lacks: super::supports_all,
+    check: |loaded, program| match program.as_ref().map(|_| loaded.dataflow()) {
+        Ok(Ok(_)) => Compatibility::yes(),
         Ok(Err(error)) => refused(&error),
-        Err(reason) => Fit::no(reason.clone()),
+        Err(reason) => Compatibility::no(reason.clone()),
     },
     load,
     plugin: Some(plugin),
@@ -29,7 +29,7 @@ pub(super) const KIND: EngineKind = EngineKind {
 
 fn load(loaded: &Loaded, options: &EngineOptions) -> Result<Started, SessionError> {
     let dataflow = loaded.dataflow().map_err(|error| match error {
-        Unproved::Session(error) => error,
+        AnalysisError::Session(error) => error,
         error => SessionError::Refused(format!("`{}` has no dataflow: {}", loaded.name(), with_causes(&error))),
     })?;
     let dataflow = flowloom_plan::optimize(&dataflow, &Target::default());
@@ -40,15 +40,15 @@ fn load(loaded: &Loaded, options: &EngineOptions) -> Result<Started, SessionErro
     Ok(evaluator.into())
 }
 
-fn refused(error: &Unproved) -> Fit {
+fn refused(error: &AnalysisError) -> Compatibility {
     let summary = with_causes(error);
     match error {
-        Unproved::NoDataflow(refusal) => {
+        AnalysisError::NoDataflow(refusal) => {
             let reason =
                 Reason { insn: Some(refusal.insn), what: refusal.why.to_string(), help: Some(refusal.why.help()) };
-            Fit { runs: Some(false), summary, reasons: vec![reason], walked: None }
+            Compatibility { runs: Some(false), summary, reasons: vec![reason], walked: None }
         }
-        _ => Fit::no(summary),
+        _ => Compatibility::no(summary),
     }
 }
 
@@ -60,7 +60,7 @@ fn plugin(program: Arc<Program>, memory: &[u8]) -> Result<u64, String> {
     let packet = Packet { bytes: &[0; 64], port: Port(0) };
     started.engine.process(&packet, &Choices::seeded(0, 0, 0)).map_err(|error| with_causes(&error))?;
     let snapshot = started.engine.snapshot().map_err(|error| with_causes(&error))?;
-    wrapped.r0(&snapshot).ok_or_else(|| "the program left no result".to_owned())
+    wrapped.r0(&snapshot).ok_or_else(|| "the program stored no result".to_owned())
 }
 
 impl Engine for Evaluator {}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use flowloom_isa::Finding;
 use flowloom_vm::{Interpreter, Plugin};
 
-use super::{Engine, EngineKind, EngineOptions, Fit, Reason, Started};
+use super::{Compatibility, Engine, EngineKind, EngineOptions, Reason, Started};
 use crate::error::{SessionError, with_causes};
 use crate::load::Loaded;
 
@@ -14,9 +14,9 @@ pub(super) const KIND: EngineKind = EngineKind {
     about: "The eBPF interpreter",
     is_default: true,
     available: super::always_available,
-    lacks: super::lacks_nothing,
-    judge: |_, program| match program.as_ref().map(|program| Interpreter::new(Arc::clone(program))) {
-        Ok(Ok(_)) => Fit::yes(),
+    lacks: super::supports_all,
+    check: |_, program| match program.as_ref().map(|program| Interpreter::new(Arc::clone(program))) {
+        Ok(Ok(_)) => Compatibility::yes(),
         Ok(Err(error)) => {
             let reason = |finding: Finding| Reason {
                 insn: finding.insn,
@@ -25,9 +25,9 @@ pub(super) const KIND: EngineKind = EngineKind {
             };
             let summary = with_causes(&error);
             let reasons = error.findings.into_iter().map(reason).collect();
-            Fit { runs: Some(false), summary, reasons, walked: None }
+            Compatibility { runs: Some(false), summary, reasons, walked: None }
         }
-        Err(reason) => Fit::no(reason.clone()),
+        Err(reason) => Compatibility::no(reason.clone()),
     },
     load,
     plugin: Some(|program, memory| {

@@ -5,21 +5,21 @@ use flowloom_exec::{ExecError, KernelEngine};
 use flowloom_isa::{Lack, Program};
 use flowloom_lower::SourceLine;
 
-use super::{Engine, EngineKind, EngineOptions, Fit, Reason, Started};
+use super::{Compatibility, Engine, EngineKind, EngineOptions, Reason, Started};
 use crate::error::{SessionError, with_causes};
 use crate::load::Loaded;
 
 pub(super) const KIND: EngineKind = EngineKind {
     name: "kernel",
-    about: "The kernel, by test runs",
+    about: "The kernel, in test runs",
     is_default: true,
     available: || KernelEngine::available().map_err(|reason| reason.to_string()),
     lacks: kernel_lacks,
-    judge: |loaded, program| match (kernel_lacks(loaded), program) {
-        (Some(lacks), Err(reason)) => Fit::no(format!("{lacks}; {reason}")),
-        (Some(lacks), Ok(_)) => Fit::no(lacks),
-        (None, Err(reason)) => Fit::no(reason.clone()),
-        (None, Ok(program)) => judge(loaded, program),
+    check: |loaded, program| match (kernel_lacks(loaded), program) {
+        (Some(lacks), Err(reason)) => Compatibility::no(format!("{lacks}; {reason}")),
+        (Some(lacks), Ok(_)) => Compatibility::no(lacks),
+        (None, Err(reason)) => Compatibility::no(reason.clone()),
+        (None, Ok(program)) => check(loaded, program),
     },
     load,
     plugin: None,
@@ -37,7 +37,7 @@ pub fn kernel_lacks(loaded: &Loaded) -> Option<String> {
 /// is loaded without them, with a note.
 fn load(loaded: &Loaded, options: &EngineOptions) -> Result<Started, SessionError> {
     if let Some(lacks) = kernel_lacks(loaded) {
-        return Err(SessionError::Input(format!("no kernel can run this: {lacks}")));
+        return Err(SessionError::Input(format!("not supported by any kernel: {lacks}")));
     }
     // Checked first: without the privilege to load, a later step would fail with a misleading reason.
     KernelEngine::available().map_err(|reason| kernel_error(&ExecError::Unavailable(reason)))?;
@@ -47,7 +47,7 @@ fn load(loaded: &Loaded, options: &EngineOptions) -> Result<Started, SessionErro
     let engine = match KernelEngine::load(&program) {
         Err(ExecError::Refused(refused)) if options.counters && loaded.function().is_some() => {
             notes.push(format!(
-                "hits of rows and flows are not counted: with counters, the kernel's verifier refuses the program ({})",
+                "row and flow hits are not counted: with counters, the kernel's verifier refuses the program ({})",
                 refused.reason
             ));
             KernelEngine::load(&*loaded.program()?)
@@ -70,7 +70,7 @@ pub fn kernel_error(error: &ExecError) -> SessionError {
     }
 }
 
-fn judge(loaded: &Loaded, program: &Program) -> Fit {
+fn check(loaded: &Loaded, program: &Program) -> Compatibility {
     if !program.lacks.is_empty() {
         // The kernel's message would only be that something is unknown.
         let reason = |lack: &Lack| Reason {
@@ -80,17 +80,17 @@ fn judge(loaded: &Loaded, program: &Program) -> Fit {
         };
         let reasons: Vec<Reason> = program.lacks.iter().map(reason).collect();
         let summary = reasons.iter().map(|reason| reason.what.as_str()).collect::<Vec<_>>().join("; ");
-        return Fit { runs: Some(false), summary, reasons, walked: None };
+        return Compatibility { runs: Some(false), summary, reasons, walked: None };
     }
     if let Err(reason) = KernelEngine::available() {
-        return Fit { runs: None, ..Fit::no(reason.to_string()) };
+        return Compatibility { runs: None, ..Compatibility::no(reason.to_string()) };
     }
     match KernelEngine::accepts(program) {
-        Ok(walked) => Fit { summary: "the verifier accepts it".to_owned(), walked, ..Fit::yes() },
+        Ok(walked) => Compatibility { summary: "the verifier accepts it".to_owned(), walked, ..Compatibility::yes() },
         Err(error) => {
             let (insn, what) = reason(program, &error);
             let reasons = vec![Reason { insn, what, help: None }];
-            Fit { runs: Some(false), summary: with_place(loaded, &error), reasons, walked: None }
+            Compatibility { runs: Some(false), summary: with_place(loaded, &error), reasons, walked: None }
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use flowloom_efsm::{Coverage, Machine};
 
-use super::{Engine, EngineKind, Fit};
+use super::{Compatibility, Engine, EngineKind};
 use crate::error::SessionError;
 use crate::load::Loaded;
 
@@ -14,7 +14,7 @@ pub(super) const KIND: EngineKind = EngineKind {
     is_default: true,
     available: super::always_available,
     lacks,
-    judge: |loaded, _| lacks(loaded).map_or_else(Fit::yes, Fit::no),
+    check: |loaded, _| lacks(loaded).map_or_else(Compatibility::yes, Compatibility::no),
     load: |loaded, _| match loaded.function() {
         Some(function) => Ok(Machine::new(Arc::clone(function)).into()),
         None => Err(SessionError::Input(

@@ -37,7 +37,7 @@ pub struct EngineKind {
     /// Describes the parts of a function that the engine cannot run in any environment.
     pub lacks: fn(&Loaded) -> Option<String>,
     /// Decides whether a function runs on the engine. The program is the function's, or the reason why it has none.
-    pub judge: fn(&Loaded, &Result<Arc<Program>, String>) -> Fit,
+    pub check: fn(&Loaded, &Result<Arc<Program>, String>) -> Compatibility,
     /// Loads a function.
     pub load: fn(&Loaded, &EngineOptions) -> Result<Started, SessionError>,
     /// Runs a program for `bpf plugin`.
@@ -139,7 +139,7 @@ pub trait Engine: Datapath {
 
 /// Verdict on a function and an engine.
 #[derive(Debug, Clone, Default)]
-pub struct Fit {
+pub struct Compatibility {
     /// `None` if it cannot be tested here.
     pub runs: Option<bool>,
     /// The reason in one line; a remark if it runs.
@@ -161,14 +161,14 @@ pub struct Reason {
     pub help: Option<&'static str>,
 }
 
-impl Fit {
-    fn yes() -> Fit {
-        Fit { runs: Some(true), ..Fit::default() }
+impl Compatibility {
+    fn yes() -> Compatibility {
+        Compatibility { runs: Some(true), ..Compatibility::default() }
     }
 
-    fn no(summary: String) -> Fit {
+    fn no(summary: String) -> Compatibility {
         let reasons = vec![Reason { insn: None, what: summary.clone(), help: None }];
-        Fit { runs: Some(false), summary, reasons, walked: None }
+        Compatibility { runs: Some(false), summary, reasons, walked: None }
     }
 }
 
@@ -176,7 +176,7 @@ fn always_available() -> Result<(), String> {
     Ok(())
 }
 
-fn lacks_nothing(_: &Loaded) -> Option<String> {
+fn supports_all(_: &Loaded) -> Option<String> {
     None
 }
 

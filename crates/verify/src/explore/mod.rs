@@ -37,7 +37,7 @@ use flowloom_random::Xorshift64Star as Rng;
 
 pub use case::Case;
 use runner::{Edge, Runner};
-pub use unreached::{Gap, Why};
+pub use unreached::{Gap, GapReason};
 use vary::Dictionary;
 
 /// Range of frame lengths that every engine takes.
@@ -47,7 +47,7 @@ const FRAME_BYTES: std::ops::RangeInclusive<usize> = flowloom_exec::MIN_FRAME_BY
 const LEAST_INSTRUCTIONS: u64 = 1 << 27;
 
 /// Number of cases between progress reports.
-const TRIES_PER_TELLING: u64 = 64;
+const TRIES_PER_REPORT: u64 = 64;
 
 /// Instruction budget per try: a search whose runs take more on average ends early.
 const INSTRUCTIONS_PER_TRY: u64 = 2_000;
@@ -83,14 +83,14 @@ pub struct Explored {
     /// Number of runs.
     pub tries: u64,
     /// Faults that stopped the program; none where a verifier has accepted it.
-    pub faults: BTreeMap<String, Stopped>,
+    pub faults: BTreeMap<String, FaultingCases>,
     /// Number of states that could not be restored, by reason.
-    pub misfits: BTreeMap<String, u64>,
+    pub restore_errors: BTreeMap<String, u64>,
 }
 
 /// Cases that a fault stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stopped {
+pub struct FaultingCases {
     /// Number of cases.
     pub times: u64,
     /// The first of them.
@@ -123,14 +123,14 @@ impl Explored {
 /// # Cost
 /// `options.tries` runs of the interpreter, fewer where everything is reached early.
 pub fn explore(program: &Arc<Program>, options: &ExploreOptions) -> Result<Explored, ProgramError> {
-    explore_telling(program, options, &mut |_| {})
+    explore_with_progress(program, options, &mut |_| {})
 }
 
 /// Like [`explore`]; calls `progress` periodically.
 ///
 /// # Errors
 /// The program cannot be run at all.
-pub fn explore_telling(
+pub fn explore_with_progress(
     program: &Arc<Program>,
     options: &ExploreOptions,
     progress: &mut dyn FnMut(ExploreProgress),
@@ -150,27 +150,27 @@ pub fn explore_telling(
         progress,
     };
     for packet in vary::seeds(&mut search.rng).into_iter().chain(options.packets.iter().cloned()) {
-        if search.is_spent() {
+        if search.is_budget_exhausted() {
             break;
         }
         search.attempt(Case { packets: vec![packet], ..Case::default() })?;
     }
     search.constants()?;
-    let mut worked = 0;
+    let mut next_case = 0;
     while !search.is_over() {
-        match search.pool.get(worked).map(|kept| kept.case.clone()) {
+        match search.pool.get(next_case).map(|kept| kept.case.clone()) {
             Some(case) => {
-                search.work(&case)?;
-                worked += 1;
+                search.apply_directed_changes(&case)?;
+                next_case += 1;
             }
-            None => search.wander()?,
+            None => search.mutate_randomly()?,
         }
     }
     search.finish()
 }
 
 /// A case that took a new edge.
-struct Kept {
+struct PoolEntry {
     case: Case,
     /// All edges that it took.
     edges: HashSet<Edge>,
@@ -182,7 +182,7 @@ struct Search<'p> {
     rng: Rng,
     dictionary: Dictionary,
     /// Every case that took a new edge.
-    pool: Vec<Kept>,
+    pool: Vec<PoolEntry>,
     /// Number of attempts to steer towards each edge.
     steered: HashMap<Edge, u32>,
     /// Keys that were inserted into maps because a lookup missed.
@@ -197,31 +197,31 @@ struct Search<'p> {
 
 impl Search<'_> {
     /// Instruction budget of the search.
-    fn most_executed(&self) -> u64 {
+    fn instruction_budget(&self) -> u64 {
         self.tries.saturating_mul(INSTRUCTIONS_PER_TRY)
     }
 
     /// True if the budget is used up.
-    fn is_spent(&self) -> bool {
-        let is_too_slow = self.runner.executed() > self.most_executed().max(LEAST_INSTRUCTIONS);
+    fn is_budget_exhausted(&self) -> bool {
+        let is_too_slow = self.runner.executed() > self.instruction_budget().max(LEAST_INSTRUCTIONS);
         self.runner.runs >= self.tries || is_too_slow
     }
 
     fn is_over(&self) -> bool {
         let runs = self.runner.runs;
         // No new edge for long, and no case left to work on: more random changes are unlikely to help.
-        let patience = if self.is_complete { self.tries / 20 } else { self.tries / 4 };
-        let is_slow = self.runner.executed() > self.most_executed();
-        self.is_spent() || runs - self.last_found > patience || is_slow || self.pool.is_empty()
+        let max_idle_runs = if self.is_complete { self.tries / 20 } else { self.tries / 4 };
+        let is_slow = self.runner.executed() > self.instruction_budget();
+        self.is_budget_exhausted() || runs - self.last_found > max_idle_runs || is_slow || self.pool.is_empty()
     }
 
     /// Runs a case; where the budget is used up, returns `None`, as for a case that could not be run to its end.
     fn run(&mut self, case: &Case, see: impl FnMut(usize, &Trail)) -> Result<Option<bool>, ProgramError> {
-        if self.is_spent() {
+        if self.is_budget_exhausted() {
             return Ok(None);
         }
         let ran = self.runner.run(case, see)?;
-        if self.runner.runs.is_multiple_of(TRIES_PER_TELLING) {
+        if self.runner.runs.is_multiple_of(TRIES_PER_REPORT) {
             let slots = self.runner.slots();
             let (reached, slots) = (slots.iter().filter(|&&slot| slot).count(), slots.len());
             (self.progress)(ExploreProgress { tries: self.runner.runs, reached, slots });
@@ -235,7 +235,7 @@ impl Search<'_> {
             let len = packet.bytes.len().clamp(*FRAME_BYTES.start(), *FRAME_BYTES.end());
             packet.bytes.resize(len, 0);
         }
-        self.runner.tell_cpus(&mut case);
+        self.runner.set_per_cpu(&mut case);
         let ran = self.run(&case, |_, _| ())?;
         let is_new = ran == Some(true);
         // The first case is always kept: a program without a jump has no edges.
@@ -247,10 +247,10 @@ impl Search<'_> {
 
     /// Keeps a case that was just run and took a new edge.
     fn keep(&mut self, mut case: Case) {
-        self.runner.tell_cpus(&mut case);
+        self.runner.set_per_cpu(&mut case);
         self.last_found = self.runner.runs;
         self.is_complete = self.runner.slots().iter().all(|&slot| slot);
-        self.pool.push(Kept { case, edges: self.runner.last_edges().clone() });
+        self.pool.push(PoolEntry { case, edges: self.runner.last_edges().clone() });
     }
 
     /// Greedy set cover over the kept cases, largest gain first, and its coverage.
@@ -263,23 +263,23 @@ impl Search<'_> {
             // Of equal gains the earlier, and so simpler, case.
             let best = (0..of.len()).rev().max_by_key(|&i| gain(&of[i].edges));
             let Some(best) = best.filter(|&i| gain(&of[i].edges) > 0 || cases.is_empty()) else { break };
-            let Kept { case, edges } = of.swap_remove(best);
+            let PoolEntry { case, edges } = of.swap_remove(best);
             covered.extend(edges);
             cases.push(case);
         }
         let mut again = Runner::new(Arc::clone(&self.runner.program), self.runner.routes.clone())?;
-        let mut seen = unreached::Seen::default();
+        let mut observations = unreached::Observations::default();
         for case in &cases {
-            again.run(case, |_, trail| seen.add(trail))?;
+            again.run(case, |_, trail| observations.add(trail))?;
         }
         let reached = again.slots().to_vec();
         Ok(Explored {
-            gaps: unreached::gaps(&self.runner.program, &reached, &seen),
+            gaps: unreached::gaps(&self.runner.program, &reached, &observations),
             reached,
             cases,
             tries: self.runner.runs,
             faults: self.runner.faults,
-            misfits: self.runner.misfits,
+            restore_errors: self.runner.restore_errors,
         })
     }
 }

@@ -8,7 +8,7 @@ use flowloom_isa::{Program, ProgramError};
 use flowloom_vm::Trail;
 use flowloom_vm::{Interpreter, fib};
 
-use super::Stopped;
+use super::FaultingCases;
 use super::case::Case;
 use crate::arrival::Clock;
 
@@ -34,9 +34,9 @@ pub(super) struct Runner {
     /// Number of CPUs of the per-CPU maps.
     per_cpu: BTreeMap<String, u32>,
     /// Faults that stopped programs; a verifier may not have checked them.
-    pub(super) faults: BTreeMap<String, Stopped>,
+    pub(super) faults: BTreeMap<String, FaultingCases>,
     /// Number of states that could not be restored, by reason.
-    pub(super) misfits: BTreeMap<String, u64>,
+    pub(super) restore_errors: BTreeMap<String, u64>,
 }
 
 fn engine(program: Arc<Program>, routes: Option<&fib::Table>) -> Result<Interpreter, ProgramError> {
@@ -63,7 +63,7 @@ impl Runner {
             value_bytes: BTreeMap::new(),
             per_cpu: BTreeMap::new(),
             faults: BTreeMap::new(),
-            misfits: BTreeMap::new(),
+            restore_errors: BTreeMap::new(),
         };
         if let Ok(first) = runner.interp.snapshot() {
             for def in &runner.program.maps {
@@ -93,7 +93,7 @@ impl Runner {
             self.constants = case.constants.clone();
         }
         if let Err(error) = self.interp.restore(&case.state) {
-            *self.misfits.entry(error.to_string()).or_default() += 1;
+            *self.restore_errors.entry(error.to_string()).or_default() += 1;
             return Ok(None);
         }
         self.last.clear();
@@ -108,7 +108,7 @@ impl Runner {
                     EngineError::Fault { insn, what, .. } => format!("instruction {insn}: {what}"),
                     other => other.to_string(),
                 };
-                let first = || Stopped { times: 0, case: case.clone() };
+                let first = || FaultingCases { times: 0, case: case.clone() };
                 self.faults.entry(text).or_insert_with(first).times += 1;
                 return Ok(None);
             }
@@ -130,7 +130,7 @@ impl Runner {
     }
 
     /// Sets in the state of a case the number of CPUs of per-CPU maps.
-    pub(super) fn tell_cpus(&self, case: &mut Case) {
+    pub(super) fn set_per_cpu(&self, case: &mut Case) {
         for (name, cpus) in &self.per_cpu {
             if case.state.maps.contains_key(name) {
                 case.state.per_cpu.insert(name.clone(), *cpus);

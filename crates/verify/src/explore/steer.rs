@@ -39,7 +39,7 @@ const MOST_FILLED: u32 = 1024;
 
 impl Search<'_> {
     /// Applies all directed changes to a case.
-    pub(super) fn work(&mut self, case: &Case) -> Result<(), ProgramError> {
+    pub(super) fn apply_directed_changes(&mut self, case: &Case) -> Result<(), ProgramError> {
         self.entries(case)?;
         self.full_tables(case)?;
         self.lengths(case)?;
@@ -65,7 +65,7 @@ impl Search<'_> {
             }
         })?;
         for lookup in asked {
-            if self.is_spent() {
+            if self.is_budget_exhausted() {
                 break;
             }
             let Some(def) = self.runner.program.maps.get(lookup.map) else { continue };
@@ -266,7 +266,7 @@ impl Search<'_> {
         }
         for (target, moves) in targets.iter().zip(moves) {
             for (span, places) in moves {
-                if self.aim(case, target, &span, &places)? {
+                if self.flip_branch(case, target, &span, &places)? {
                     break;
                 }
             }
@@ -297,7 +297,13 @@ impl Search<'_> {
     }
 
     /// Sets the bytes so that the jump takes the other edge; true if it did.
-    fn aim(&mut self, case: &Case, target: &Target, span: &Span, places: &[usize]) -> Result<bool, ProgramError> {
+    fn flip_branch(
+        &mut self,
+        case: &Case,
+        target: &Target,
+        span: &Span,
+        places: &[usize],
+    ) -> Result<bool, ProgramError> {
         let other = (target.branch.insn, !target.branch.taken);
         let Some(bytes) = span.bytes(case, &self.runner.program.maps, &self.runner.value_bytes) else {
             return Ok(false);

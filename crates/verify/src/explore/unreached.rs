@@ -18,16 +18,16 @@ pub struct Gap {
     /// Source location of the first slot: file, line and its text.
     pub line: Option<(String, u32, String)>,
     /// Reason why they were not reached.
-    pub why: Why,
+    pub why: GapReason,
 }
 
 /// Reason why instructions were not reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Why {
+pub enum GapReason {
     /// They have no predecessor: no jump, call or fall-through leads there.
-    Dead,
+    Unreachable,
     /// Their predecessors were not reached either; that gap begins at this slot.
-    Behind(usize),
+    After(usize),
     /// A lookup in an array with a key below its size: the verifier demands the check, which never fails.
     ArrayLookup(String),
     /// A lookup in an array whose key is never below its size: it always fails.
@@ -54,19 +54,19 @@ pub enum Why {
     },
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for GapReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::Dead => f.write_str("nothing leads there"),
-            Why::Behind(slot) => write!(f, "behind instruction {slot}"),
-            Why::ArrayLookup(map) => write!(f, "a lookup in array `{map}` does not fail"),
-            Why::OutsideArray { map, key, entries, line } => {
-                write!(f, "the lookup in array `{map}` always fails: key {key} is outside of its {entries} entries")?;
+            GapReason::Unreachable => f.write_str("unreachable"),
+            GapReason::After(slot) => write!(f, "after unreached instruction {slot}"),
+            GapReason::ArrayLookup(map) => write!(f, "a lookup in array `{map}` does not fail"),
+            GapReason::OutsideArray { map, key, entries, line } => {
+                write!(f, "the lookup in array `{map}` always fails: key {key}, {entries} entries")?;
                 place(f, line.as_ref())
             }
-            Why::Jump { insn, operands: (left, right), taken, line } => {
-                let way = if *taken { "always jumps" } else { "never jumps" };
-                write!(f, "the jump at {insn} {way}, last on {left:#x} and {right:#x}")?;
+            GapReason::Jump { insn, operands: (left, right), taken, line } => {
+                let outcome = if *taken { "is always taken" } else { "is never taken" };
+                write!(f, "the branch at {insn} {outcome}, last operands {left:#x} and {right:#x}")?;
                 place(f, line.as_ref())
             }
         }
@@ -84,13 +84,13 @@ fn place(f: &mut fmt::Formatter<'_>, line: Option<&(String, u32, String)>) -> fm
 
 /// Jumps and lookup keys observed in the cases.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct Observations {
     jumps: BTreeMap<usize, ((u64, u64), BTreeSet<bool>)>,
     /// The common key of all lookups in a map, by the map's index; `None` where keys differ.
     keys: BTreeMap<usize, Option<Vec<u8>>>,
 }
 
-impl Seen {
+impl Observations {
     pub(super) fn add(&mut self, trail: &Trail) {
         for branch in &trail.branches {
             let (operands, ways) = self.jumps.entry(branch.insn).or_default();
@@ -114,8 +114,8 @@ impl Seen {
 }
 
 /// Unreached slots, merged into consecutive ranges, each with its reason.
-pub(super) fn gaps(program: &Program, reached: &[bool], seen: &Seen) -> Vec<Gap> {
-    let leads = leads(program);
+pub(super) fn gaps(program: &Program, reached: &[bool], observations: &Observations) -> Vec<Gap> {
+    let predecessors = predecessors(program);
     let line = |slot: usize| program.line_of(slot).map(|line| (line.file.clone(), line.line, line.text.clone()));
     let mut gaps: Vec<Gap> = Vec::new();
     let mut proof = None;
@@ -126,11 +126,11 @@ pub(super) fn gaps(program: &Program, reached: &[bool], seen: &Seen) -> Vec<Gap>
             continue;
         }
         let first = slot;
-        let mut why = Why::Dead;
-        if let Some(sources) = leads.get(&first) {
+        let mut why = GapReason::Unreachable;
+        if let Some(sources) = predecessors.get(&first) {
             let jump = sources.iter().find(|&&from| reached[from]);
             why = match jump {
-                Some(&insn) => match seen.jumps.get(&insn) {
+                Some(&insn) => match observations.jumps.get(&insn) {
                     Some((operands, ways)) => {
                         let taken = ways.contains(&true);
                         match checked_array(program, insn) {
@@ -142,32 +142,32 @@ pub(super) fn gaps(program: &Program, reached: &[bool], seen: &Seen) -> Vec<Gap>
                                     Some(Lookup::Outside(key)) => Some(key),
                                     _ => None,
                                 };
-                                match proved.or_else(|| seen.outside(program, map)) {
-                                    Some(key) => Why::OutsideArray {
+                                match proved.or_else(|| observations.outside(program, map)) {
+                                    Some(key) => GapReason::OutsideArray {
                                         map: map.name.clone(),
                                         key,
                                         entries: map.max_entries,
                                         line: line(call),
                                     },
-                                    _ => Why::Jump { insn, operands: *operands, taken, line: line(insn) },
+                                    _ => GapReason::Jump { insn, operands: *operands, taken, line: line(insn) },
                                 }
                             }
-                            Some((_, map)) => Why::ArrayLookup(map.name.clone()),
-                            None => Why::Jump { insn, operands: *operands, taken, line: line(insn) },
+                            Some((_, map)) => GapReason::ArrayLookup(map.name.clone()),
+                            None => GapReason::Jump { insn, operands: *operands, taken, line: line(insn) },
                         }
                     }
-                    None => Why::Behind(insn),
+                    None => GapReason::After(insn),
                 },
-                None => sources.first().map_or(Why::Dead, |&from| Why::Behind(from)),
+                None => sources.first().map_or(GapReason::Unreachable, |&from| GapReason::After(from)),
             };
         }
         slot += 1;
         // A range continues while no reached instruction leads into it and some instruction does.
-        let goes_on = |slot: usize| match leads.get(&slot) {
+        let continues_gap = |slot: usize| match predecessors.get(&slot) {
             Some(sources) => !sources.iter().any(|&from| reached[from]),
             None => program.insns[slot - 1].is_wide(),
         };
-        while slot < reached.len() && !reached[slot] && goes_on(slot) {
+        while slot < reached.len() && !reached[slot] && continues_gap(slot) {
             slot += 1;
         }
         gaps.push(Gap { first, last: slot - 1, line: line(first), why });
@@ -176,14 +176,14 @@ pub(super) fn gaps(program: &Program, reached: &[bool], seen: &Seen) -> Vec<Gap>
 }
 
 /// Predecessors of each slot.
-fn leads(program: &Program) -> BTreeMap<usize, Vec<usize>> {
-    let mut leads: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+fn predecessors(program: &Program) -> BTreeMap<usize, Vec<usize>> {
+    let mut predecessors: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     let mut at = 0;
     while let Some(insn) = program.insns.get(at) {
         let after = at + insn.slots();
         let mut add = |to: i64| {
             if let Ok(to) = usize::try_from(to) {
-                leads.entry(to).or_default().push(at);
+                predecessors.entry(to).or_default().push(at);
             }
         };
         let to = |distance: i64| at as i64 + 1 + distance;
@@ -203,7 +203,7 @@ fn leads(program: &Program) -> BTreeMap<usize, Vec<usize>> {
         }
         at = after;
     }
-    leads
+    predecessors
 }
 
 /// The call and the array of the lookup whose result the jump at `insn` checks, if any.

@@ -94,14 +94,14 @@ pub(super) fn seeds(rng: &mut Rng) -> Vec<Arrival> {
     }
     for _ in 0..16 {
         let usual = frames.get(rng.index(frames.len())).cloned().unwrap_or_default();
-        frames.push(frame::odd(rng, usual));
+        frames.push(frame::unusual(rng, usual));
     }
     frames.into_iter().map(|bytes| Arrival { time_ns: 1_000_000_000, port: Port(1), bytes }).collect()
 }
 
 impl Search<'_> {
     /// Applies one or a few random mutations to a kept case.
-    pub(super) fn wander(&mut self) -> Result<(), ProgramError> {
+    pub(super) fn mutate_randomly(&mut self) -> Result<(), ProgramError> {
         let len = self.pool.len();
         // Prefer late cases, which reach deep.
         let index = if self.rng.percent(50) { self.rng.index(len) } else { len - 1 - self.rng.index(len.div_ceil(4)) };

@@ -4,7 +4,7 @@ use flowloom_wire::field::{FieldId, IPV4_MAPPED, Source};
 use flowloom_wire::graph::{Parent, Slice};
 use flowloom_wire::{Graph, Header, Layers, Stack};
 
-use super::{Shape, Wish, build};
+use super::{FieldValue, Shape, build};
 use flowloom_random::{Draw, Xorshift64Star as Rng};
 
 const LABELS: [Header; 4] = [Header::Mpls, Header::Mpls2, Header::Mpls3, Header::Mpls4];
@@ -70,28 +70,30 @@ impl Outline {
     }
 
     /// True if a frame can have this value in this field.
-    pub(crate) fn allows(&self, graph: &Graph, wish: Wish) -> bool {
+    pub(crate) fn allows(&self, graph: &Graph, field_value: FieldValue) -> bool {
         match self {
-            Outline::Plain(shape) => shape.allows(wish),
+            Outline::Plain(shape) => shape.allows(field_value),
             Outline::Stacked(stacked) => {
-                !matches!(wish.0.source(), Source::Header(..) | Source::Address { .. })
-                    || stacked.place(wish).is_some_and(|value| stacked.takes(graph, &[value]).is_some())
+                !matches!(field_value.0.source(), Source::Header(..) | Source::Address { .. })
+                    || stacked
+                        .place(field_value)
+                        .is_some_and(|value| stacked.render_if_same_headers(graph, &[value]).is_some())
             }
         }
     }
 
     /// Builds a frame with as many of the requested values as it can have; of two for one field the last one counts.
-    pub(crate) fn build(&self, graph: &Graph, rng: &mut Rng, wishes: &[Wish]) -> Vec<u8> {
+    pub(crate) fn build(&self, graph: &Graph, rng: &mut Rng, field_values: &[FieldValue]) -> Vec<u8> {
         match self {
-            Outline::Plain(shape) => build(rng, *shape, wishes),
-            Outline::Stacked(stacked) => stacked.build(graph, rng, wishes),
+            Outline::Plain(shape) => build(rng, *shape, field_values),
+            Outline::Stacked(stacked) => stacked.build(graph, rng, field_values),
         }
     }
 }
 
 impl Stacked {
     /// Location of a value, if the frame has such a field.
-    fn place(&self, (field, value): Wish) -> Option<(Slice, u128)> {
+    fn place(&self, (field, value): FieldValue) -> Option<(Slice, u128)> {
         let concrete = self.layers.resolve(field)?;
         let Source::Header(header, _) = concrete.source() else { return None };
         if let Source::Address { .. } = field.source()
@@ -104,17 +106,17 @@ impl Stacked {
     }
 
     /// The frame with these values, if it still parses to the same headers.
-    fn takes(&self, graph: &Graph, values: &[(Slice, u128)]) -> Option<Vec<u8>> {
+    fn render_if_same_headers(&self, graph: &Graph, values: &[(Slice, u128)]) -> Option<Vec<u8>> {
         let frame = self.stack.render(values, 0);
         (Layers::parse(graph, &frame).valid() == self.layers.valid()).then_some(frame)
     }
 
-    fn build(&self, graph: &Graph, rng: &mut Rng, wishes: &[Wish]) -> Vec<u8> {
+    fn build(&self, graph: &Graph, rng: &mut Rng, field_values: &[FieldValue]) -> Vec<u8> {
         let mut values: Vec<(Slice, u128)> = Vec::new();
-        for field in self.any_values(rng).into_iter().chain(wishes.iter().copied()) {
+        for field in self.any_values(rng).into_iter().chain(field_values.iter().copied()) {
             let Some(value) = self.place(field) else { continue };
             values.push(value);
-            if self.takes(graph, &values).is_none() {
+            if self.render_if_same_headers(graph, &values).is_none() {
                 values.pop();
             }
         }
@@ -126,7 +128,7 @@ impl Stacked {
     }
 
     /// Random addresses and ports of a few hosts, for fields without a requested value.
-    fn any_values(&self, rng: &mut Rng) -> Vec<Wish> {
+    fn any_values(&self, rng: &mut Rng) -> Vec<FieldValue> {
         let mut values = Vec::new();
         for field in FieldId::all().filter(|&field| self.layers.is_present(field)) {
             match (field.source(), field.width_bits()) {
@@ -172,11 +174,11 @@ fn stacks(graph: &Graph, wanted: u32) -> Vec<Vec<Header>> {
             for transport in [Header::Tcp, Header::Udp, icmp] {
                 stacks.push([&link[..], &[ip, transport]].concat());
             }
-            for end in own(graph, &[Parent::Ip]) {
+            for end in user_header_chains(graph, &[Parent::Ip]) {
                 stacks.push([&link[..], &[ip], &end[..]].concat());
             }
             for (parent, transport) in [(Parent::Udp, Header::Udp), (Parent::Tcp, Header::Tcp)] {
-                for end in own(graph, &[parent]) {
+                for end in user_header_chains(graph, &[parent]) {
                     stacks.push([&link[..], &[ip, transport], &end[..]].concat());
                 }
             }
@@ -190,7 +192,7 @@ fn stacks(graph: &Graph, wanted: u32) -> Vec<Vec<Header>> {
                 }
             }
         }
-        for end in own(graph, &[Parent::Ethernet]) {
+        for end in user_header_chains(graph, &[Parent::Ethernet]) {
             stacks.push([&link[..], &end[..]].concat());
         }
     }
@@ -207,12 +209,14 @@ fn inner_bits() -> u32 {
 }
 
 /// Chains of user-defined headers that may follow one of these parents.
-fn own(graph: &Graph, after: &[Parent]) -> Vec<Vec<Header>> {
+fn user_header_chains(graph: &Graph, after: &[Parent]) -> Vec<Vec<Header>> {
     let mut chains = Vec::new();
     for (i, (user, header)) in graph.user_headers().iter().zip(Header::USER).enumerate() {
         if after.contains(&user.after) {
             chains.push(vec![header]);
-            chains.extend(own(graph, &[Parent::User(i)]).into_iter().map(|chain| [&[header], &chain[..]].concat()));
+            chains.extend(
+                user_header_chains(graph, &[Parent::User(i)]).into_iter().map(|chain| [&[header], &chain[..]].concat()),
+            );
         }
     }
     chains

@@ -8,7 +8,7 @@ use flowloom_random::Draw;
 use flowloom_wire::field::FieldId;
 use flowloom_wire::{Graph, Layers};
 
-use super::{Goal, MENDS, Stimulus, some_contexts};
+use super::{Goal, MAX_REPAIRS, Stimulus, some_contexts};
 use crate::arrival::Arrival;
 use crate::solve;
 use crate::walk::{Context, Walker};
@@ -29,7 +29,7 @@ pub(super) fn needs(function: &Function) -> BTreeMap<(usize, usize, u16), Vec<Co
                 let must_not = before.filter_map(|before| {
                     let mut more = before.conditions.iter().filter(|c| !row.conditions.contains(c));
                     let only = more.next().filter(|_| more.next().is_none())?;
-                    solve::opposite(only).filter(|condition| !solve::asks_packet_or_metadata(condition))
+                    solve::opposite(only).filter(|condition| !solve::depends_on_packet_or_metadata(condition))
                 });
                 let all = row.conditions.iter().cloned().chain(must_not).collect();
                 needs.insert((e, r, state), all);
@@ -48,7 +48,7 @@ impl Stimulus {
         let rows = &function.elements[element].rows;
         let needs = Arc::clone(&self.needs);
         let needs = needs.get(&(element, row, state)).map_or(&[][..], |needs| needs);
-        let of_context: Vec<&Condition> = needs.iter().filter(|need| !solve::asks_packet(need)).collect();
+        let of_context: Vec<&Condition> = needs.iter().filter(|need| !solve::depends_on_packet(need)).collect();
         let fields = self.walker.fields_of_row(element, row).to_vec();
         let mut seen = vec![state];
         let mut layer = vec![state];
@@ -74,10 +74,10 @@ impl Stimulus {
                 let Some((key, context)) = self.ready_context(element, step, from, &fields) else { continue };
                 let mut goal = Goal::new(element, step, from, key);
                 if is_first {
-                    goal.then = of_context.iter().map(|need| solve::before(need, &rows[step].updates)).collect();
+                    goal.follow_up = of_context.iter().map(|need| solve::before(need, &rows[step].updates)).collect();
                 }
-                let arrival = self.steered(&goal, &context, &[], MENDS);
-                if goal.is_met(&self.walker.look(&arrival)) {
+                let arrival = self.repaired_packet(&goal, &context, &[], MAX_REPAIRS);
+                if goal.is_met(&self.walker.predict(&arrival)) {
                     return Some(arrival);
                 }
             }
@@ -102,7 +102,7 @@ impl Stimulus {
         let needs = Arc::clone(&self.needs);
         let needs = needs.get(&(element, row_index, state)).map_or(&[][..], |needs| needs);
         let ready = |walker: &Walker, context: &Context| {
-            context.state == state && solve::conditions_fit(needs, &walker.values_of(element, context, &no_layers))
+            context.state == state && solve::conditions_hold(needs, &walker.values_of(element, context, &no_layers))
         };
         let mut found: Vec<(Option<Vec<u8>>, Context)> = Vec::new();
         if let Some(table) = &self.walker.tables[element] {
@@ -123,7 +123,7 @@ impl Stimulus {
                 found.retain(|(key, _)| has_all(key));
             }
             let is_time = |(_, context): &(Option<Vec<u8>>, Context)| {
-                solve::time_fits(row, &self.walker.values_of(element, context, &no_layers))
+                solve::time_holds(row, &self.walker.values_of(element, context, &no_layers))
             };
             if found.iter().any(is_time) {
                 found.retain(is_time);
@@ -172,13 +172,13 @@ impl Stimulus {
         let mut rows: Vec<usize> = Vec::new();
         for (i, row) in function.elements[element].rows.iter().enumerate() {
             let values = self.walker.values_of(element, &context, &no_layers);
-            if row.states.contains(&context.state) && solve::context_fits(row, &values) {
+            if row.states.contains(&context.state) && solve::context_holds(row, &values) {
                 rows.push(i);
             }
         }
         let &row = self.rng.pick(&rows)?;
         let extra = if self.rng.percent(70) { &needed[..] } else { &[] };
         let goal = Goal::new(element, row, context.state, focus);
-        Some(self.steered(&goal, &context, extra, MENDS / 2))
+        Some(self.repaired_packet(&goal, &context, extra, MAX_REPAIRS / 2))
     }
 }

@@ -9,7 +9,7 @@ use flowloom_wire::{Header, Layers, Stack, edit};
 use super::Values;
 
 /// A step with evaluated operands.
-pub(super) enum Foreseen {
+pub(super) enum PredictedStep {
     Tag(u16),
     Label(u32),
     Untag,
@@ -22,19 +22,19 @@ pub(super) enum Foreseen {
     Reported,
 }
 
-impl Foreseen {
+impl PredictedStep {
     /// Applies the step; returns the packet that it sends, if any.
-    pub(super) fn take(self, bytes: &mut Vec<u8>, layers: &Layers) -> Option<Output> {
+    pub(super) fn apply(self, bytes: &mut Vec<u8>, layers: &Layers) -> Option<Output> {
         match self {
-            Foreseen::Tag(tci) => drop(edit::push_vlan(bytes, layers, tci)),
-            Foreseen::Label(entry) => drop(edit::push_mpls(bytes, layers, entry)),
-            Foreseen::Untag => drop(edit::pop_vlan(bytes, layers)),
-            Foreseen::Unlabel => drop(edit::pop_mpls(bytes, layers)),
-            Foreseen::Tunnel(stack, values) => drop(edit::encapsulate(bytes, layers, &stack, &values)),
-            Foreseen::Untunnel => drop(edit::decapsulate(bytes, layers)),
-            Foreseen::Copy(port) => return Some(Output { port, bytes: bytes.clone() }),
-            Foreseen::Made(port, bytes) => return Some(Output { port, bytes }),
-            Foreseen::Reported => {}
+            PredictedStep::Tag(tci) => drop(edit::push_vlan(bytes, layers, tci)),
+            PredictedStep::Label(entry) => drop(edit::push_mpls(bytes, layers, entry)),
+            PredictedStep::Untag => drop(edit::pop_vlan(bytes, layers)),
+            PredictedStep::Unlabel => drop(edit::pop_mpls(bytes, layers)),
+            PredictedStep::Tunnel(stack, values) => drop(edit::encapsulate(bytes, layers, &stack, &values)),
+            PredictedStep::Untunnel => drop(edit::decapsulate(bytes, layers)),
+            PredictedStep::Copy(port) => return Some(Output { port, bytes: bytes.clone() }),
+            PredictedStep::Made(port, bytes) => return Some(Output { port, bytes }),
+            PredictedStep::Reported => {}
         }
         None
     }
@@ -42,28 +42,28 @@ impl Foreseen {
 
 impl Values<'_> {
     /// Evaluates the operands of a step; `None` for one that no front end accepts.
-    pub(super) fn foresee(&self, step: &Step, graph: &Graph) -> Option<Foreseen> {
+    pub(super) fn predict_step(&self, step: &Step, graph: &Graph) -> Option<PredictedStep> {
         let port = step.port().map(|port| Port(self.eval(port, Width::W32) as u32));
         Some(match &step.kind {
             StepKind::Push(template) => self.pushed(template),
-            StepKind::Pop(Header::Vlan) => Foreseen::Untag,
-            StepKind::Pop(_) => Foreseen::Unlabel,
+            StepKind::Pop(Header::Vlan) => PredictedStep::Untag,
+            StepKind::Pop(_) => PredictedStep::Unlabel,
             StepKind::Encapsulate(headers) => {
                 let stack = steps::stack(graph, &step.kind).ok()??;
                 let values = self.placed(&stack, headers);
-                Foreseen::Tunnel(stack, values)
+                PredictedStep::Tunnel(stack, values)
             }
-            StepKind::Decapsulate => Foreseen::Untunnel,
-            StepKind::Clone(_) => Foreseen::Copy(port?),
-            StepKind::Log(_) => Foreseen::Reported,
+            StepKind::Decapsulate => PredictedStep::Untunnel,
+            StepKind::Clone(_) => PredictedStep::Copy(port?),
+            StepKind::Log(_) => PredictedStep::Reported,
             StepKind::Emit { headers, .. } => {
                 let stack = steps::stack(graph, &step.kind).ok()??;
-                Foreseen::Made(port?, stack.render(&self.placed(&stack, headers), 0))
+                PredictedStep::Made(port?, stack.render(&self.placed(&stack, headers), 0))
             }
         })
     }
 
-    fn pushed(&self, template: &HeaderTemplate) -> Foreseen {
+    fn pushed(&self, template: &HeaderTemplate) -> PredictedStep {
         let mut entry: u32 = steps::DEFAULT_LABEL_TTL.into();
         for (field, value) in &template.values {
             let Some(slot) = steps::pushed_slot(*field) else { continue };
@@ -72,8 +72,8 @@ impl Values<'_> {
             entry = entry & !(mask << shift) | (self.new_value(value) as u32 & mask) << shift;
         }
         match template.header {
-            Header::Vlan => Foreseen::Tag((entry >> 16) as u16),
-            _ => Foreseen::Label(entry),
+            Header::Vlan => PredictedStep::Tag((entry >> 16) as u16),
+            _ => PredictedStep::Label(entry),
         }
     }
 

@@ -6,7 +6,7 @@ use flowloom_efsm::model::{BinaryOp, Condition, Destination, Expr, NewValue, Rel
 use flowloom_wire::Layers;
 use flowloom_wire::field::FieldId;
 
-use crate::hits::{Hit, Hits, Operator, Place};
+use crate::hits::{Hit, Hits, Operator, StorageClass};
 
 /// Inputs of expressions.
 pub(crate) struct Values<'a> {
@@ -78,7 +78,7 @@ impl Values<'_> {
         self.layers.read(self.bytes, self.port, field).unwrap_or(0)
     }
 
-    fn variable(&self, place: Place, values: &[u128], vars: &[Variable], i: u16) -> u64 {
+    fn variable(&self, place: StorageClass, values: &[u128], vars: &[Variable], i: u16) -> u64 {
         // A missing variable is metadata, where only a context is known.
         let (Some(&value), Some(variable)) = (values.get(usize::from(i)), vars.get(usize::from(i))) else { return 0 };
         let Type { width_bits, signed } = variable.ty;
@@ -91,11 +91,13 @@ impl Values<'_> {
         let bits = width.bits();
         let value = match expr {
             Expr::Constant(c) => *c,
-            Expr::Register(i) => self.variable(Place::Register, self.registers, self.register_vars, *i),
-            Expr::Global(i) => self.variable(Place::Global, self.globals, self.global_vars, *i),
-            Expr::Old(Destination::Register(i)) => self.variable(Place::Register, self.old.0, self.register_vars, *i),
-            Expr::Old(Destination::Global(i)) => self.variable(Place::Global, self.old.1, self.global_vars, *i),
-            Expr::Metadata(i) => self.variable(Place::Metadata, self.metadata, self.metadata_vars, *i),
+            Expr::Register(i) => self.variable(StorageClass::Register, self.registers, self.register_vars, *i),
+            Expr::Global(i) => self.variable(StorageClass::Global, self.globals, self.global_vars, *i),
+            Expr::Old(Destination::Register(i)) => {
+                self.variable(StorageClass::Register, self.old.0, self.register_vars, *i)
+            }
+            Expr::Old(Destination::Global(i)) => self.variable(StorageClass::Global, self.old.1, self.global_vars, *i),
+            Expr::Metadata(i) => self.variable(StorageClass::Metadata, self.metadata, self.metadata_vars, *i),
             Expr::Field(field) => self.read(*field) as u64,
             Expr::Now { unit_ns } => {
                 self.count(Hit::Now);
@@ -174,15 +176,15 @@ impl Values<'_> {
         match wide {
             Wide::Constant(value) => value,
             Wide::Field(field) => self.read(field),
-            Wide::Register(i) => self.wide_variable(Place::Register, self.registers, i),
-            Wide::Global(i) => self.wide_variable(Place::Global, self.globals, i),
-            Wide::Old(Destination::Register(i)) => self.wide_variable(Place::Register, self.old.0, i),
-            Wide::Old(Destination::Global(i)) => self.wide_variable(Place::Global, self.old.1, i),
-            Wide::Metadata(i) => self.wide_variable(Place::Metadata, self.metadata, i),
+            Wide::Register(i) => self.wide_variable(StorageClass::Register, self.registers, i),
+            Wide::Global(i) => self.wide_variable(StorageClass::Global, self.globals, i),
+            Wide::Old(Destination::Register(i)) => self.wide_variable(StorageClass::Register, self.old.0, i),
+            Wide::Old(Destination::Global(i)) => self.wide_variable(StorageClass::Global, self.old.1, i),
+            Wide::Metadata(i) => self.wide_variable(StorageClass::Metadata, self.metadata, i),
         }
     }
 
-    fn wide_variable(&self, place: Place, values: &[u128], i: u16) -> u128 {
+    fn wide_variable(&self, place: StorageClass, values: &[u128], i: u16) -> u128 {
         self.count(Hit::Variable(place, 128, false));
         values.get(usize::from(i)).copied().unwrap_or(0)
     }

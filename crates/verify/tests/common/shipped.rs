@@ -6,7 +6,7 @@ use std::sync::Arc;
 use flowloom_efsm::Machine;
 use flowloom_efsm::model::Function;
 use flowloom_lower::unsupported_by_kernel;
-use flowloom_verify::{Arrival, CompareOptions, Point, Reached, Stimulus, StimulusOptions, What, compare};
+use flowloom_verify::{Arrival, CompareOptions, Point, PointKind, Reached, Stimulus, StimulusOptions, compare};
 
 use super::engines;
 
@@ -50,7 +50,7 @@ const RARE: &[Rare] = &[
     Rare {
         functions: &["conntrack"],
         element: "connection",
-        what: What::Row(18),
+        what: PointKind::Row(18),
         state: Some("crossed"),
         least: None,
         reason: "here `a_ack` and `b_end` are equal, so that the row before takes the packet",
@@ -58,7 +58,7 @@ const RARE: &[Rare] = &[
     Rare {
         functions: &["conntrack"],
         element: "connection",
-        what: What::Row(18),
+        what: PointKind::Row(18),
         state: Some("syn_received"),
         least: Some(5),
         reason: "B has to send data before A has acknowledged anything, and then a reset with the number behind it",
@@ -78,7 +78,7 @@ const fn ended(state: &'static str, least: u64) -> Rare {
             "conntrack_paper_trusted",
         ],
         element: "closing",
-        what: What::IdleTimeout,
+        what: PointKind::IdleTimeout,
         state: Some(state),
         least: Some(least),
         reason: "`opening` forgets in the same moment: a new handshake has to be over before the next sweep",
@@ -88,7 +88,7 @@ const fn ended(state: &'static str, least: u64) -> Rare {
 struct Rare {
     functions: &'static [&'static str],
     element: &'static str,
-    what: What,
+    what: PointKind,
     state: Option<&'static str>,
     /// Required hits nevertheless; `None` where it is unreachable.
     least: Option<u64>,

@@ -7,7 +7,7 @@ pub mod own;
 pub mod reasons;
 pub mod table;
 
-use flowloom_exec::{ExecError, judge};
+use flowloom_exec::{ExecError, verify_in_kernel};
 use flowloom_isa::Flaw;
 use flowloom_isa::{Program, ProgramError, ProgramKind};
 use flowloom_verifier::{Options, Proof, VerifyError, verify};
@@ -88,7 +88,7 @@ fn unfit(error: &ProgramError) -> Ours {
 }
 
 fn asked(program: &Program) -> Kernel {
-    match judge(program) {
+    match verify_in_kernel(program) {
         Ok(()) => Kernel::Accepts,
         Err(ExecError::Refused(refused)) => Kernel::Refuses(refused.reason.replace('\n', " ")),
         Err(ExecError::Load { action, source, .. }) if action == "load the program" => {

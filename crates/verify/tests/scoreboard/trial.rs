@@ -118,7 +118,7 @@ fn try_program(program: &Arc<Program>, captures: &[(String, Vec<Arrival>)], trie
         row.came = Came::Differs(format!("the verifier accepted it, the interpreter stopped {times} times: {fault}"));
         return;
     }
-    if let Some((misfit, times)) = explored.misfits.iter().next() {
+    if let Some((misfit, times)) = explored.restore_errors.iter().next() {
         println!("  states did not fit, {times} times: {misfit}");
     }
     let mut packets = 0;

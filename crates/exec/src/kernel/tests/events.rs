@@ -11,8 +11,8 @@ fn event(map: &str, cpu: u32, bytes: &[u8]) -> Event {
 }
 
 #[test]
-fn perf_events_are_as_long_as_the_program_said() {
-    if skipped("perf_events_are_as_long_as_the_program_said") {
+fn perf_events_have_the_given_length() {
+    if skipped("perf_events_have_the_given_length") {
         return;
     }
     // Stack bytes as counted by the first byte of the packet, at most 64, and packet bytes as counted by the second.
@@ -81,8 +81,8 @@ gone: r0 = 1
 }
 
 #[test]
-fn perf_events_of_another_cpu_go_there() {
-    if skipped("perf_events_of_another_cpu_go_there") {
+fn perf_events_of_another_cpu_reach_its_buffer() {
+    if skipped("perf_events_of_another_cpu_reach_its_buffer") {
         return;
     }
     let text = format!(
@@ -110,7 +110,7 @@ fn perf_events_of_another_cpu_go_there() {
     assert_eq!(told(&mut engine, 0, 0), (0, vec![0]));
     let possible = cpu::possible().expect("the system says");
     if possible < 2 {
-        eprintln!("SKIP perf_events_of_another_cpu_go_there (the rest): there is one CPU");
+        eprintln!("SKIP perf_events_of_another_cpu_reach_its_buffer (the rest): there is one CPU");
         return;
     }
     // The map has an entry for every possible CPU, but only one CPU is in use.
@@ -167,8 +167,8 @@ gone: r0 = 1
 }
 
 #[test]
-fn more_events_than_the_log_holds_are_an_error() {
-    if skipped("more_events_than_the_log_holds_are_an_error") {
+fn too_many_events_are_an_error() {
+    if skipped("too_many_events_are_an_error") {
         return;
     }
     let text = format!(

@@ -9,8 +9,8 @@ use super::*;
 
 /// The spilled value decides a branch on one path and not on the other.
 #[test]
-fn what_an_atomic_operation_fetches_from_the_stack_decides_nothing_too_early() {
-    if skipped("what_an_atomic_operation_fetches_from_the_stack_decides_nothing_too_early") {
+fn atomic_fetches_from_the_stack_do_not_prune_paths() {
+    if skipped("atomic_fetches_from_the_stack_do_not_prune_paths") {
         return;
     }
     let fetches = [

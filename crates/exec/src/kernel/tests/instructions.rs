@@ -57,8 +57,8 @@ fn judge(case: &InstructionCase) -> Result<(), String> {
 }
 
 #[test]
-fn the_kernel_does_what_the_suite_says() {
-    if skipped("the_kernel_does_what_the_suite_says") {
+fn the_kernel_matches_the_instruction_suite() {
+    if skipped("the_kernel_matches_the_instruction_suite") {
         return;
     }
     let cases = instruction_cases();
@@ -73,6 +73,6 @@ fn the_kernel_does_what_the_suite_says() {
         }
     }
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
-    eprintln!("{alike} cases alike, {refused} refused by both, {apart} apart with a reason");
+    eprintln!("{alike} cases agree, {refused} refused by both, {apart} differ with a reason");
     assert!(alike > 600 && refused > 100, "{alike} alike, {refused} refused");
 }

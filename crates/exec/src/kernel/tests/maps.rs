@@ -111,13 +111,13 @@ fn values_by_cpu_are_those_of_the_packets_cpu() {
 }
 
 #[test]
-fn more_cpus_are_told_apart() {
-    if skipped("more_cpus_are_told_apart") {
+fn values_of_several_cpus_are_distinct() {
+    if skipped("values_of_several_cpus_are_distinct") {
         return;
     }
     let possible = cpu::possible().expect("the system says");
     if possible < 2 {
-        eprintln!("SKIP more_cpus_are_told_apart: there is one CPU");
+        eprintln!("SKIP values_of_several_cpus_are_distinct: there is one CPU");
         return;
     }
     let engine = || loaded(&counting(MapKind::PerCpuHash, 3, 0));
@@ -138,12 +138,12 @@ fn more_cpus_are_told_apart() {
     assert_eq!(two.snapshot().expect("readable").maps["sums"][&vec![1, 0, 0, 0]][6..], [0; 6]);
     let packet = Packet { bytes: &packet(1), port: Port(1) };
     let error = one.process(&packet, &Choices { cpu: 1, ..Choices::seeded(0, 0, 0) }).expect_err("one CPU");
-    assert_eq!(error.to_string(), "engine `kernel` could not run on CPU 1: its state is that of 1, from CPU 0 on");
+    assert_eq!(error.to_string(), "engine `kernel` could not run on CPU 1: its state has values of 1, from CPU 0");
 }
 
 #[test]
-fn values_by_cpu_have_to_be_said_to_be_so() {
-    if skipped("values_by_cpu_have_to_be_said_to_be_so") {
+fn values_by_cpu_must_be_declared() {
+    if skipped("values_by_cpu_must_be_declared") {
         return;
     }
     let mut engine = loaded(&counting(MapKind::PerCpuHash, 3, 0));
@@ -151,7 +151,7 @@ fn values_by_cpu_have_to_be_said_to_be_so() {
     let refused = |engine: &mut KernelEngine, state: &Snapshot| engine.restore(state).expect_err("wrong").to_string();
     engine.restore(&wrong).expect("the value of the only CPU");
     wrong.per_cpu.insert("sums".into(), 1000);
-    assert!(refused(&mut engine, &wrong).contains("found `1000 CPUs, where there are "));
+    assert!(refused(&mut engine, &wrong).contains("found `1000 CPUs of "));
     wrong.per_cpu.insert("sums".into(), 2);
     assert_eq!(refused(&mut engine, &wrong), "value is 6 bytes, map `sums` expects 12");
     let mut plain = loaded(&counting(MapKind::Hash, 3, 0));
@@ -240,8 +240,8 @@ fn jumping() -> Program {
 }
 
 #[test]
-fn tail_calls_lead_to_programs_of_the_object() {
-    if skipped("tail_calls_lead_to_programs_of_the_object") {
+fn tail_calls_reach_programs_of_the_object() {
+    if skipped("tail_calls_reach_programs_of_the_object") {
         return;
     }
     let mut engine = loaded(&jumping());
@@ -270,8 +270,8 @@ fn tail_calls_lead_to_programs_of_the_object() {
 }
 
 #[test]
-fn what_a_map_of_programs_holds_is_judged_when_it_is_loaded() {
-    if skipped("what_a_map_of_programs_holds_is_judged_when_it_is_loaded") {
+fn contents_of_program_arrays_are_verified_on_load() {
+    if skipped("contents_of_program_arrays_are_verified_on_load") {
         return;
     }
     let mut program = jumping();
@@ -292,8 +292,8 @@ fn what_a_map_of_programs_holds_is_judged_when_it_is_loaded() {
 }
 
 #[test]
-fn maps_of_maps_lead_to_maps_of_the_program() {
-    if skipped("maps_of_maps_lead_to_maps_of_the_program") {
+fn maps_of_maps_hold_maps_of_the_program() {
+    if skipped("maps_of_maps_hold_maps_of_the_program") {
         return;
     }
     for (kind, inner) in [(MapKind::ArrayOfMaps, MapKind::Hash), (MapKind::HashOfMaps, MapKind::Array)] {
@@ -346,8 +346,8 @@ fn maps_of_maps_lead_to_maps_of_the_program() {
 }
 
 #[test]
-fn locks_in_values_are_known_to_the_kernel() {
-    if skipped("locks_in_values_are_known_to_the_kernel") {
+fn spin_locks_in_values_are_declared_to_the_kernel() {
+    if skipped("spin_locks_in_values_are_declared_to_the_kernel") {
         return;
     }
     let text = format!(
@@ -382,8 +382,8 @@ fn locks_in_values_are_known_to_the_kernel() {
 }
 
 #[test]
-fn time_of_every_kind_is_now() {
-    if skipped("time_of_every_kind_is_now") {
+fn all_clocks_return_the_recorded_time() {
+    if skipped("all_clocks_return_the_recorded_time") {
         return;
     }
     let mut body = Vec::new();
@@ -400,8 +400,8 @@ fn time_of_every_kind_is_now() {
 }
 
 #[test]
-fn what_a_packet_deletes_is_not_forgotten() {
-    if skipped("what_a_packet_deletes_is_not_forgotten") {
+fn deletions_are_not_evictions() {
+    if skipped("deletions_are_not_evictions") {
         return;
     }
     // Deletes the entry of the first byte, then counts for the second.

@@ -47,8 +47,8 @@ fn to(engine: &mut KernelEngine, first: u8, flags: u8, port: u32) -> (Verdict, V
 const TO: Verdict = Verdict::Redirect;
 
 #[test]
-fn devmaps_hold_each_port_until_the_state_says_otherwise() {
-    if skipped("devmaps_hold_each_port_until_the_state_says_otherwise") {
+fn devmaps_hold_all_ports_by_default() {
+    if skipped("devmaps_hold_all_ports_by_default") {
         return;
     }
     let mut engine = loaded(&looking(MapKind::Devmap, 8));
@@ -78,7 +78,7 @@ fn devmaps_hold_each_port_until_the_state_says_otherwise() {
 
     let program = state("to", &[(&[1, 0, 0, 0], &[9, 0, 0, 0, 1, 0, 0, 0])]);
     let error = engine.restore(&program).expect_err("a program behind it").to_string();
-    assert!(error.contains("expected ports or CPUs without a program behind them"), "{error}");
+    assert!(error.contains("expected ports or CPUs without a program"), "{error}");
 }
 
 fn packet_to(first: u8) -> Vec<u8> {
@@ -89,8 +89,8 @@ fn packet_to(first: u8) -> Vec<u8> {
 }
 
 #[test]
-fn devmap_hashes_hold_what_the_state_says() {
-    if skipped("devmap_hashes_hold_what_the_state_says") {
+fn devmap_hashes_hold_the_given_state() {
+    if skipped("devmap_hashes_hold_the_given_state") {
         return;
     }
     let mut engine = loaded(&looking(MapKind::DevmapHash, 4));
@@ -115,8 +115,8 @@ fn devmap_hashes_hold_what_the_state_says() {
 }
 
 #[test]
-fn cpu_maps_lead_to_cpus() {
-    if skipped("cpu_maps_lead_to_cpus") {
+fn cpu_maps_redirect_to_cpus() {
+    if skipped("cpu_maps_redirect_to_cpus") {
         return;
     }
     for value_bytes in [4, 8] {
@@ -137,8 +137,8 @@ fn cpu_maps_lead_to_cpus() {
 }
 
 #[test]
-fn a_redirect_through_a_hash_is_the_last_that_counts() {
-    if skipped("a_redirect_through_a_hash_is_the_last_that_counts") {
+fn the_last_redirect_counts() {
+    if skipped("the_last_redirect_counts") {
         return;
     }
     // Through the hash, by port number, and through the hash again with a possibly absent key.
@@ -163,8 +163,8 @@ fn a_redirect_through_a_hash_is_the_last_that_counts() {
 
 /// Test runs do not accept devmap programs, and plain XDP programs may not read the egress port.
 #[test]
-fn programs_behind_devmaps_find_no_port_to_leave_by() {
-    if skipped("programs_behind_devmaps_find_no_port_to_leave_by") {
+fn devmap_programs_have_no_egress_port() {
+    if skipped("devmap_programs_have_no_egress_port") {
         return;
     }
     let mut program = assembled("r0 = *(u32 *)(r1 + 20)\nr0 += 1\nexit", Vec::new());
@@ -177,8 +177,8 @@ fn programs_behind_devmaps_find_no_port_to_leave_by() {
 
 /// Compilers merge two calls into one: the map comes from either branch.
 #[test]
-fn redirects_lead_through_the_map_that_was_chosen() {
-    if skipped("redirects_lead_through_the_map_that_was_chosen") {
+fn redirects_use_the_selected_map() {
+    if skipped("redirects_use_the_selected_map") {
         return;
     }
     let text = format!(
@@ -223,8 +223,8 @@ go: r2 = r7
 
 /// The helper refuses a truncated route lookup before reading it.
 #[test]
-fn short_questions_about_routes_are_refused_by_the_helper() {
-    if skipped("short_questions_about_routes_are_refused_by_the_helper") {
+fn short_fib_lookup_parameters_are_rejected() {
+    if skipped("short_fib_lookup_parameters_are_rejected") {
         return;
     }
     let text = format!(

@@ -169,8 +169,8 @@ fn is_possible(test: &str) -> bool {
 }
 
 #[test]
-fn two_cpus_on_one_context_lose_no_update() {
-    if !is_possible("two_cpus_on_one_context_lose_no_update") {
+fn locked_updates_of_two_cpus_are_not_lost() {
+    if !is_possible("locked_updates_of_two_cpus_are_not_lost") {
         return;
     }
     let expired = |found: &Hammered| found.coverage.elements[3].idle_expired.values().sum::<u64>();
@@ -220,8 +220,8 @@ fn without_locks_updates_are_lost() {
 }
 
 #[test]
-fn a_sweeper_removes_what_was_found_and_nothing_else() {
-    if !is_possible("a_sweeper_removes_what_was_found_and_nothing_else") {
+fn a_sweeper_removes_only_expired_contexts() {
+    if !is_possible("a_sweeper_removes_only_expired_contexts") {
         return;
     }
     let (_, program) = program(HAMMER, false, true);
@@ -262,8 +262,8 @@ fn a_sweeper_removes_what_was_found_and_nothing_else() {
 /// Nanoseconds per packet, alternately with and without locks.
 #[test]
 #[ignore = "measures"]
-fn what_a_lock_costs() {
-    if !is_possible("what_a_lock_costs") {
+fn cost_of_a_lock() {
+    if !is_possible("cost_of_a_lock") {
         return;
     }
     stay_on(1);

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use flowloom_efsm::model::NextState;
 use flowloom_random::Draw;
 
-use super::{Goal, MENDS, OFTEN, Stimulus, Tried, some_contexts};
+use super::{Attempts, ENOUGH_HITS, Goal, MAX_REPAIRS, Stimulus, some_contexts};
 use crate::arrival::Arrival;
 use crate::hits::Timer;
 use crate::walk::Context;
 
 /// A row that is aimed at repeatedly with one context, while hardly any time passes.
 #[derive(Debug, Clone)]
-pub(super) struct Insistence {
+pub(super) struct Burst {
     pub(super) element: usize,
     pub(super) row: usize,
     pub(super) state: u16,
@@ -24,30 +24,30 @@ pub(super) struct Insistence {
 }
 
 /// Packets of the first insistence on a row: a few more than most functions count to.
-const FIRST_INSISTENCE: u32 = 300;
+const FIRST_BURST: u32 = 300;
 /// Divisor: a longer insistence may take this fraction of all packets so far.
-const INSISTENCE_SHARE: u64 = 4;
+const BURST_SHARE: u64 = 4;
 /// Maximum number of times that the length doubles.
 const MAX_DOUBLINGS: u64 = 9;
 
 impl Stimulus {
     /// Picks one of the rows with the fewest hits, and a context in its state.
-    pub(super) fn begin_to_insist(&mut self) -> Option<Insistence> {
+    pub(super) fn start_burst(&mut self) -> Option<Burst> {
         let function = Arc::clone(&self.walker.function);
-        let rare = |(&(e, r, s), tried): (&(usize, usize, u16), &Tried)| {
-            let times = self.insisted.get(&(e, r)).copied().unwrap_or(0);
+        let rare = |(&(e, r, s), attempts): (&(usize, usize, u16), &Attempts)| {
+            let times = self.bursts.get(&(e, r)).copied().unwrap_or(0);
             // Give up on a row after a few attempts.
             let enters = match function.elements[e].rows[r].next {
                 NextState::To { state, idle_ns, hard_ns } if state != s => {
-                    let ends = |timer| self.expired.get(&(e, state, timer)).is_none_or(|&n| n < OFTEN);
+                    let ends = |timer| self.expired.get(&(e, state, timer)).is_none_or(|&n| n < ENOUGH_HITS);
                     idle_ns.is_some() && ends(Timer::Idle) || hard_ns.is_some() && ends(Timer::Hard)
                 }
                 _ => false,
             };
-            let allowed = self.counts.packets / INSISTENCE_SHARE;
-            let is_allowed = u64::from(self.patience(e, r, tried.hits)) <= allowed.max(FIRST_INSISTENCE.into());
-            let worth = (tried.hits < OFTEN || enters) && times < 8 + 2 * tried.hits && is_allowed;
-            (function.elements[e].stateful.is_some() && worth).then_some((tried.hits, e, r, s))
+            let allowed = self.counts.packets / BURST_SHARE;
+            let is_allowed = u64::from(self.burst_packets(e, r, attempts.hits)) <= allowed.max(FIRST_BURST.into());
+            let is_worthwhile = (attempts.hits < ENOUGH_HITS || enters) && times < 8 + 2 * attempts.hits && is_allowed;
+            (function.elements[e].stateful.is_some() && is_worthwhile).then_some((attempts.hits, e, r, s))
         };
         let mut rows: Vec<_> = self.rows.iter().filter_map(rare).collect();
         rows.sort_unstable();
@@ -60,24 +60,24 @@ impl Stimulus {
         if key.is_none() && state != 0 {
             return None;
         }
-        let hits = self.rows.get(&(element, row, state)).map_or(0, |tried| tried.hits);
-        let left = self.patience(element, row, hits);
-        *self.insisted.entry((element, row)).or_default() += 1;
+        let hits = self.rows.get(&(element, row, state)).map_or(0, |attempts| attempts.hits);
+        let left = self.burst_packets(element, row, hits);
+        *self.bursts.entry((element, row)).or_default() += 1;
         let repeats = self.rng.percent(50);
-        Some(Insistence { element, row, state, key, repeats, left })
+        Some(Burst { element, row, state, key, repeats, left })
     }
 
     /// Number of packets of the next insistence on a row. For a row that no packet has taken, each attempt is twice as
     /// long as the previous one, and waits until the traffic is long enough for it; so counts of thousands are reached.
-    fn patience(&self, element: usize, row: usize, hits: u64) -> u32 {
-        let times = self.insisted.get(&(element, row)).copied().unwrap_or(0);
-        FIRST_INSISTENCE << if hits == 0 { times.min(MAX_DOUBLINGS) } else { 0 }
+    fn burst_packets(&self, element: usize, row: usize, hits: u64) -> u32 {
+        let times = self.bursts.get(&(element, row)).copied().unwrap_or(0);
+        FIRST_BURST << if hits == 0 { times.min(MAX_DOUBLINGS) } else { 0 }
     }
 
     /// The next packet of the insistence: one that takes the row, or another row of its element with the same context,
     /// as an approach. `None` where there is no such packet: then the insistence ends.
-    pub(super) fn insist(&mut self) -> Option<Arrival> {
-        let Insistence { element, row, key, repeats, left, .. } = self.insistence.clone()?;
+    pub(super) fn continue_burst(&mut self) -> Option<Arrival> {
+        let Burst { element, row, key, repeats, left, .. } = self.burst.clone()?;
         self.time_ns = self.time_ns.saturating_add(self.rng.below(1000));
         let stored = key.as_ref().and_then(|key| self.walker.tables[element].as_ref()?.contexts.get(key)).cloned();
         let context = stored.unwrap_or_else(|| self.walker.default_context(element));
@@ -87,12 +87,12 @@ impl Stimulus {
             let arrival = match sample {
                 Some(sample) => Arrival { time_ns: self.time_ns, ..sample },
                 None => {
-                    let goal = Goal { at_once: true, ..Goal::new(element, row, context.state, key.clone()) };
-                    self.steered(&goal, &context, &[], MENDS / 2)
+                    let goal = Goal { keep_time: true, ..Goal::new(element, row, context.state, key.clone()) };
+                    self.repaired_packet(&goal, &context, &[], MAX_REPAIRS / 2)
                 }
             };
-            let look = self.walker.look(&arrival);
-            let Some(visit) = look.visits.iter().find(|visit| visit.element == element) else { continue };
+            let prediction = self.walker.predict(&arrival);
+            let Some(visit) = prediction.visits.iter().find(|visit| visit.element == element) else { continue };
             if visit.row.is_none() || (key.is_some() && visit.key != key) {
                 continue;
             }
@@ -103,7 +103,7 @@ impl Stimulus {
             }
         }
         if found.is_none() {
-            self.insistence = None;
+            self.burst = None;
         }
         found
     }

@@ -8,34 +8,34 @@ use super::scheduler::Scheduler;
 
 /// A place where packets wait between two pipes.
 #[derive(Debug)]
-pub(super) enum Room {
+pub(super) enum Buffer {
     Scheduler(Scheduler),
     Restart(Restart),
 }
 
-impl Room {
+impl Buffer {
     /// Adds a packet, at this time of the pipe after it; returns whether there was room.
     pub(super) fn enter(&mut self, packet: Number, packets: &Packets, clock: u64) -> bool {
         match self {
-            Room::Scheduler(scheduler) => scheduler.enter(packet, packets.key(packet, scheduler.map), clock),
-            Room::Restart(restart) => restart.enter(packet),
+            Buffer::Scheduler(scheduler) => scheduler.enter(packet, packets.key(packet, scheduler.map), clock),
+            Buffer::Restart(restart) => restart.enter(packet),
         }
     }
 
     /// The next packet to issue, if one is ready.
     pub(super) fn next(&mut self, now: u64, clock: u64) -> Option<Number> {
         match self {
-            Room::Scheduler(scheduler) => scheduler.next(clock),
-            Room::Restart(restart) if restart.free_at > now => None,
-            Room::Restart(restart) => restart.queue.front().copied(),
+            Buffer::Scheduler(scheduler) => scheduler.next(clock),
+            Buffer::Restart(restart) if restart.free_at > now => None,
+            Buffer::Restart(restart) => restart.queue.front().copied(),
         }
     }
 
     /// Issues that packet.
     pub(super) fn pop(&mut self, clock: u64) {
         match self {
-            Room::Scheduler(scheduler) => scheduler.pop(clock),
-            Room::Restart(restart) => {
+            Buffer::Scheduler(scheduler) => scheduler.pop(clock),
+            Buffer::Restart(restart) => {
                 restart.queue.pop_front();
                 restart.again = restart.again.saturating_sub(1);
             }
@@ -45,10 +45,10 @@ impl Room {
     /// The cycle in which a waiting packet becomes ready.
     pub(super) fn wakes_at(&self, now: u64, clock: u64) -> u64 {
         match self {
-            Room::Scheduler(scheduler) if scheduler.is_ready() => now + 1,
-            Room::Scheduler(scheduler) => scheduler.first_wait().saturating_add(now - clock),
-            Room::Restart(restart) if !restart.queue.is_empty() => restart.free_at.max(now + 1),
-            Room::Restart(_) => u64::MAX,
+            Buffer::Scheduler(scheduler) if scheduler.is_ready() => now + 1,
+            Buffer::Scheduler(scheduler) => scheduler.first_wait().saturating_add(now - clock),
+            Buffer::Restart(restart) if !restart.queue.is_empty() => restart.free_at.max(now + 1),
+            Buffer::Restart(_) => u64::MAX,
         }
     }
 }
