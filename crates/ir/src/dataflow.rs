@@ -86,7 +86,7 @@ pub struct Ending {
     /// Bytes at offsets known only at run time: later overlays lie above earlier ones, `packet` above all.
     pub overlays: Vec<Overlay>,
     /// Whether the program accesses bytes beyond the window, so that the packet takes the slow path: one bit. Then no
-    /// effect happens, and the other outputs are meaningless. 0 until the pass `cursors` has chosen a window.
+    /// effect happens, and the other outputs are meaningless. 0 until the pass `one-hot-offsets` has chosen a window.
     pub slow: Id,
 }
 
@@ -210,6 +210,6 @@ pub struct Dataflow {
     pub ending: Ending,
     /// Reads of maps that must not overtake these earlier effects of the same packet although no value connects them.
     pub waits: BTreeMap<Id, Vec<Id>>,
-    /// Accesses and comparisons at offsets known only at run time; empty after the pass `cursors`.
+    /// Accesses and comparisons at offsets known only at run time; empty after the pass `one-hot-offsets`.
     pub reaches: Vec<Reach>,
 }

@@ -36,7 +36,7 @@ struct Example {
 fn examples() -> Vec<Example> {
     // The first two passes run before the others, as in the pipeline.
     let of = |pass, body: &str| {
-        let first: &[&str] = if matches!(pass, "dead-code" | "cursors") { &[] } else { &["cursors"] };
+        let first: &[&str] = if matches!(pass, "dead-code" | "one-hot-offsets") { &[] } else { &["one-hot-offsets"] };
         Example { pass, body: body.to_owned(), first, prepare: |_| () }
     };
     let key = "*(u32 *)(r10 - 4) = r1\nr2 = r10\nr2 += -4\n";
@@ -46,7 +46,7 @@ fn examples() -> Vec<Example> {
             ..of("dead-code", &format!("{LOOKUP}r1 = *(u8 *)(r9 + 0)\n*(u8 *)(r7 + 8) = r1\nnone: r0 = 2\n"))
         },
         of(
-            "cursors",
+            "one-hot-offsets",
             "r3 = *(u8 *)(r7 + 0)\nr3 &= 1\nr3 <<= 2\nr3 += r7\nr4 = r3\nr4 += 70\nif r4 > r8 goto out\n\
              r5 = *(u8 *)(r3 + 20)\nif r5 != 6 goto out\nr0 = 2\n",
         ),
@@ -61,7 +61,7 @@ fn examples() -> Vec<Example> {
         ),
         // The other two lookups are the critical path, so that the select of the key costs no time.
         of(
-            "exclusive-calls",
+            "lookup-merging",
             &format!(
                 "r1 = *(u8 *)(r7 + 2)\nr1 &= 1\nif r1 == 0 goto other\nr1 = *(u8 *)(r7 + 3)\n{key}r1 = map[values] ll\ncall 1\n\
                  goto met\nother: r1 = *(u8 *)(r7 + 4)\n{key}r1 = map[values] ll\ncall 1\nmet: r9 = 1\nif r0 == 0 goto then\n\
@@ -70,13 +70,13 @@ fn examples() -> Vec<Example> {
             ),
         ),
         of(
-            "counters",
+            "atomic-adds",
             &format!(
                 "{LOOKUP}r1 = *(u64 *)(r9 + 8)\nr2 = *(u8 *)(r7 + 2)\nr1 += r2\n*(u64 *)(r9 + 8) = r1\nnone: r0 = 2\n"
             ),
         ),
         of(
-            "state-slices",
+            "store-forwarding",
             &format!(
                 "{LOOKUP}r1 = *(u8 *)(r7 + 2)\n*(u8 *)(r9 + 0) = r1\nr2 = *(u8 *)(r7 + 3)\nr2 &= 1\nr2 += r9\nr3 = *(u8 *)(r2 + 0)\n\
                  *(u8 *)(r7 + 8) = r3\nr1 = *(u8 *)(r7 + 4)\n{key}*(u64 *)(r10 - 16) = 7\nr3 = r10\nr3 += -16\nr4 = 0\n\
@@ -92,14 +92,14 @@ fn examples() -> Vec<Example> {
             ),
         ),
         of(
-            "wires",
+            "rewriting",
             "r1 = *(u16 *)(r7 + 0)\nr1 = be16 r1\nr1 <<= 4\nr2 = *(u8 *)(r7 + 2)\nr2 &= 15\nr1 |= r2\n*(u32 *)(r7 + 8) = r1\n\
              if r2 > 7 goto out\nr0 = 2\n",
         ),
         Example {
-            first: &["cursors", "reassociation", "known-bits", "speculation", "wires"],
+            first: &["one-hot-offsets", "reassociation", "known-bits", "speculation", "rewriting"],
             ..of(
-                "late-tests",
+                "shannon-expansion",
                 &format!(
                     "r3 = *(u8 *)(r7 + 2)\nr4 = *(u8 *)(r7 + 3)\nr5 = *(u8 *)(r7 + 4)\n*(u64 *)(r10 - 16) = r3\n\
                      *(u64 *)(r10 - 24) = r4\n*(u64 *)(r10 - 32) = r5\n{LOOKUP}r3 = *(u64 *)(r10 - 16)\nr4 = *(u64 *)(r10 - 24)\n\
@@ -210,7 +210,7 @@ fn each_pass_changes_its_program_as_shown() {
         (example.prepare)(&mut before);
         let own = pass(example.pass);
         let after = own.apply(&before, &target);
-        let order = if own.name == "state-slices" { reads_first(&after) } else { after.graph.ids().collect() };
+        let order = if own.name == "store-forwarding" { reads_first(&after) } else { after.graph.ids().collect() };
         assert_eq!(first_difference(&program, &before, (&after, order), seed), None, "{}", own.name);
         let is_whole = own.name == "dead-code";
         let [before, after] = [&before, &after].map(|flow| rendered(flow, is_whole));

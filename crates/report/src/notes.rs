@@ -20,7 +20,11 @@ pub(super) fn notes(program: &Program, plan: &Plan) -> Vec<String> {
     for (number, insns) in calls {
         let are = if insns.len() == 1 { "is" } else { "are" };
         let count = counted(insns.len(), "call");
-        notes.push(format!("{count} of {} {are} omitted in hardware: {}", helpers::display_name(number), places(program, &insns)));
+        notes.push(format!(
+            "{count} of {} {are} omitted in hardware: {}",
+            helpers::display_name(number),
+            places(program, &insns)
+        ));
     }
     let graph = &plan.dataflow.graph;
     let calls_by_helper: BTreeMap<i32, Vec<usize>> =
