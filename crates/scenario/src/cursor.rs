@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use flowloom_efsm::model::Span;
 
-use super::error::Fault;
+use super::error::PendingError;
 use super::lex::{Form, Kind, Token, Value};
 
 /// Values bound by `let` and `repeat`.
@@ -99,15 +99,15 @@ impl<'a> Cursor<'a> {
     }
 
     /// An error at the next token: `what` was expected.
-    pub(super) fn expected(&self, what: &str) -> Fault {
-        Fault::new(self.span(), format!("found {}, expected {what}", self.found()), format!("expected {what}"))
+    pub(super) fn expected(&self, what: &str) -> PendingError {
+        PendingError::new(self.span(), format!("found {}, expected {what}", self.found()), format!("expected {what}"))
     }
 
-    pub(super) fn sign(&mut self, sign: &'static str) -> Result<(), Fault> {
+    pub(super) fn sign(&mut self, sign: &'static str) -> Result<(), PendingError> {
         if self.eat_sign(sign) { Ok(()) } else { Err(self.expected(&format!("`{sign}`"))) }
     }
 
-    pub(super) fn word(&mut self, what: &str) -> Result<(&'a str, Span), Fault> {
+    pub(super) fn word(&mut self, what: &str) -> Result<(&'a str, Span), PendingError> {
         let span = self.span();
         match self.peek_word() {
             Some(word) => {
@@ -118,7 +118,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    pub(super) fn text(&mut self, what: &str) -> Result<&'a [u8], Fault> {
+    pub(super) fn text(&mut self, what: &str) -> Result<&'a [u8], PendingError> {
         match self.peek() {
             Some(Kind::Bytes(bytes)) => {
                 self.at += 1;
@@ -129,7 +129,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Checks that all tokens are consumed.
-    pub(super) fn end(&self) -> Result<(), Fault> {
+    pub(super) fn end(&self) -> Result<(), PendingError> {
         if self.is_done() { Ok(()) } else { Err(self.expected("the end of the line")) }
     }
 
@@ -144,7 +144,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Parses a value: a sum of products of literals and names.
-    pub(super) fn value(&mut self, what: &str) -> Result<Value, Fault> {
+    pub(super) fn value(&mut self, what: &str) -> Result<Value, PendingError> {
         let start = self.span();
         let mut left = self.product(what)?;
         loop {
@@ -160,7 +160,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn product(&mut self, what: &str) -> Result<Value, Fault> {
+    fn product(&mut self, what: &str) -> Result<Value, PendingError> {
         let start = self.span();
         let mut left = self.factor(what)?;
         loop {
@@ -176,7 +176,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn factor(&mut self, what: &str) -> Result<Value, Fault> {
+    fn factor(&mut self, what: &str) -> Result<Value, PendingError> {
         if self.eat_sign("[") {
             if self.is_sign("[") {
                 return Err(self.expected(what)); // brackets only delimit an address
@@ -192,8 +192,8 @@ impl<'a> Cursor<'a> {
                 None => {
                     let known: Vec<String> = self.names.keys().map(|name| format!("`{name}`")).collect();
                     let help = match known.is_empty() {
-                        true => format!("give it a value with `let {word} = …`"),
-                        false => format!("names with a value are {}; `let {word} = …` gives it one", known.join(", ")),
+                        true => format!("define it with `let {word} = …`"),
+                        false => format!("defined names are {}; define it with `let {word} = …`", known.join(", ")),
                     };
                     return Err(self.expected(what).help(help));
                 }
@@ -211,13 +211,13 @@ impl<'a> Cursor<'a> {
         left: Value,
         right: Value,
         op: fn(u128, u128) -> Option<u128>,
-    ) -> Result<Value, Fault> {
+    ) -> Result<Value, PendingError> {
         let span = Span { start: start.start, end: self.last_span().end };
         let form = match (left.form, right.form) {
             (form, Form::Number) | (Form::Number, form) => form,
             (l, r) if l == r => l,
             (l, r) => {
-                return Err(Fault::new(span, format!("{} and {} do not go together", l.name(), r.name()), ""));
+                return Err(PendingError::new(span, format!("cannot combine {} and {}", l.name(), r.name()), ""));
             }
         };
         let wide = match form {
@@ -228,40 +228,48 @@ impl<'a> Cursor<'a> {
         };
         match op(left.bits, right.bits).filter(|bits| wide == 128 || bits >> wide == 0) {
             Some(bits) => Ok(Value { bits, form }),
-            None => Err(Fault::new(span, format!("the result is no {}", &form.name()[2..].trim_start()), "")
-                .help("values are never negative, and a division by 0 has no rest")),
+            None => Err(PendingError::new(
+                span,
+                format!("the result is not a valid {}", &form.name()[2..].trim_start()),
+                "",
+            )
+            .help("values are not negative, and `%` needs a divisor other than 0")),
         }
     }
 
-    pub(super) fn number(&mut self, what: &str) -> Result<u128, Fault> {
+    pub(super) fn number(&mut self, what: &str) -> Result<u128, PendingError> {
         let start = self.span();
         let value = self.value(what)?;
         let span = Span { start: start.start, end: self.last_span().end };
         match value.form {
             Form::Number => Ok(value.bits),
-            form => Err(Fault::new(span, format!("found {}, expected {what}", form.name()), "")),
+            form => Err(PendingError::new(span, format!("found {}, expected {what}", form.name()), "")),
         }
     }
 
     /// Parses a number up to `most`.
-    pub(super) fn number_to(&mut self, what: &str, most: u128) -> Result<u128, Fault> {
+    pub(super) fn number_to(&mut self, what: &str, most: u128) -> Result<u128, PendingError> {
         let start = self.span();
         let number = self.number(what)?;
         let span = Span { start: start.start, end: self.last_span().end };
         if number > most {
-            return Err(Fault::new(span, format!("{number} is no {what}: the largest is {most}"), ""));
+            return Err(PendingError::new(
+                span,
+                format!("{number} is not a valid {what}, expected at most {most}"),
+                "",
+            ));
         }
         Ok(number)
     }
 
-    pub(super) fn time_ns(&mut self) -> Result<u64, Fault> {
+    pub(super) fn time_ns(&mut self) -> Result<u64, PendingError> {
         let start = self.span();
         let value = self.value("a time")?;
         let span = Span { start: start.start, end: self.last_span().end };
         match value.form {
             Form::Time => Ok(value.bits as u64),
             Form::Number if value.bits == 0 => Ok(0),
-            form => Err(Fault::new(span, format!("found {}, expected a time", form.name()), "")
+            form => Err(PendingError::new(span, format!("found {}, expected a time", form.name()), "")
                 .help("a time has a unit: `10ms`, `2s`, `1m`")),
         }
     }

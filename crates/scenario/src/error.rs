@@ -79,25 +79,25 @@ impl miette::Diagnostic for ScenarioErrors {
 
 /// An error before it is bound to its source as a [`ScenarioError`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct PendingError {
     pub(super) span: Span,
     pub(super) message: String,
     pub(super) label: String,
     pub(super) help: Option<String>,
 }
 
-impl Fault {
-    pub(super) fn new(span: Span, message: impl Into<String>, label: impl Into<String>) -> Fault {
-        Fault { span, message: message.into(), label: label.into(), help: None }
+impl PendingError {
+    pub(super) fn new(span: Span, message: impl Into<String>, label: impl Into<String>) -> PendingError {
+        PendingError { span, message: message.into(), label: label.into(), help: None }
     }
 
-    pub(super) fn help(mut self, help: impl Into<String>) -> Fault {
+    pub(super) fn help(mut self, help: impl Into<String>) -> PendingError {
         self.help = Some(help.into());
         self
     }
 
     pub(super) fn of(self, source: &Arc<Source>) -> ScenarioError {
-        let Fault { span, message, label, help } = self;
+        let PendingError { span, message, label, help } = self;
         ScenarioError { message, span, label, help, source: Arc::clone(source) }
     }
 }

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use flowloom_efsm::model::Span;
 
-use super::error::Fault;
+use super::error::PendingError;
 
 /// A token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,19 +69,19 @@ const UNITS: [(&str, u64); 6] = [
 ];
 
 /// Splits `text` into tokens; also returns the errors.
-pub(super) fn tokens(text: &str) -> (Vec<Token>, Vec<Fault>) {
+pub(super) fn tokens(text: &str) -> (Vec<Token>, Vec<PendingError>) {
     let mut lexer = Lexer { text, at: 0, starts_line: true };
-    let (mut tokens, mut faults) = (Vec::new(), Vec::new());
+    let (mut tokens, mut errors) = (Vec::new(), Vec::new());
     loop {
         lexer.skip();
         if lexer.rest().is_empty() {
-            return (tokens, faults);
+            return (tokens, errors);
         }
         let (start, starts_line) = (lexer.at, lexer.starts_line);
         lexer.starts_line = false;
         match lexer.kind() {
             Ok(kind) => tokens.push(Token { kind, span: Span { start, end: lexer.at }, starts_line }),
-            Err(fault) => faults.push(fault),
+            Err(error) => errors.push(error),
         }
     }
 }
@@ -107,13 +107,13 @@ fn compound(digits: &str) -> Option<Result<u128, &'static str>> {
     for (number, unit) in parts {
         let unit_ns = UNITS.into_iter().find(|(name, _)| *name == unit).map(|(_, unit_ns)| unit_ns);
         let Some(unit_ns) = unit_ns.filter(|unit_ns| *unit_ns < above_ns) else {
-            return Some(Err("units of a time go from the largest to the smallest: `h`, `m`, `s`, `ms`, `us`, `ns`"));
+            return Some(Err("order the units of a time from largest to smallest: `h`, `m`, `s`, `ms`, `us`, `ns`"));
         };
         above_ns = unit_ns;
         let part_ns = number.parse::<u128>().ok().and_then(|number| number.checked_mul(unit_ns.into()));
         match part_ns.and_then(|part_ns| total_ns.checked_add(part_ns)).filter(|sum| u64::try_from(*sum).is_ok()) {
             Some(sum_ns) => total_ns = sum_ns,
-            None => return Some(Err("a time is a whole number of nanoseconds, at most 2^64 of them")),
+            None => return Some(Err("a time is a whole number of nanoseconds below 2^64")),
         }
     }
     Some(Ok(total_ns))
@@ -151,7 +151,7 @@ impl<'t> Lexer<'t> {
         &rest[..rest.find(|c| !fits(c)).unwrap_or(rest.len())]
     }
 
-    fn kind(&mut self) -> Result<Kind, Fault> {
+    fn kind(&mut self) -> Result<Kind, PendingError> {
         let rest = self.rest();
         if rest.starts_with('"') {
             return self.quoted();
@@ -167,7 +167,7 @@ impl<'t> Lexer<'t> {
                 self.at += sign.map_or(c.map_or(1, char::len_utf8), str::len);
                 sign.map(Kind::Sign).ok_or_else(|| {
                     let span = Span { start: self.at - c.map_or(1, char::len_utf8), end: self.at };
-                    Fault::new(span, format!("`{}` means nothing here", c.unwrap_or(' ')), "")
+                    PendingError::new(span, format!("unexpected character `{}`", c.unwrap_or(' ')), "")
                 })
             }
         }
@@ -189,14 +189,15 @@ impl<'t> Lexer<'t> {
         Some(Value { bits: v4.to_bits().into(), form: Form::V4 })
     }
 
-    fn number(&mut self) -> Result<Kind, Fault> {
+    fn number(&mut self) -> Result<Kind, PendingError> {
         let start = self.at;
         let run = self.run(|c| c.is_ascii_alphanumeric() || c == '_');
         let fraction = self.fraction(run);
         self.at += run.len() + fraction.map_or(0, |f| f.len() + 1);
         let span = Span { start, end: self.at };
-        let wrong =
-            |help: &str| Err(Fault::new(span, format!("`{}` is no number", &self.text[start..self.at]), "").help(help));
+        let wrong = |help: &str| {
+            Err(PendingError::new(span, format!("`{}` is not a number", &self.text[start..self.at]), "").help(help))
+        };
         let digits = run.replace('_', "");
         for (prefix, radix) in [("0x", 16), ("0b", 2)] {
             if let Some(digits) = digits.strip_prefix(prefix) {
@@ -240,7 +241,7 @@ impl<'t> Lexer<'t> {
             Some(ns) => Ok(Kind::Value(Value { bits: ns.into(), form: Form::Time })),
             None => {
                 let text = &self.text[start..self.at];
-                Err(Fault::new(span, format!("`{text}` is no time of whole nanoseconds below 2^64"), "")
+                Err(PendingError::new(span, format!("`{text}` is not a whole number of nanoseconds below 2^64"), "")
                     .help("the longest time is about 5,124,095 hours"))
             }
         }
@@ -272,7 +273,7 @@ impl<'t> Lexer<'t> {
         Kind::Word(rest[..end].to_owned())
     }
 
-    fn quoted(&mut self) -> Result<Kind, Fault> {
+    fn quoted(&mut self) -> Result<Kind, PendingError> {
         let start = self.at;
         let mut bytes = Vec::new();
         let mut chars = self.rest().char_indices().skip(1);
@@ -292,7 +293,7 @@ impl<'t> Lexer<'t> {
                         None => {
                             self.at += self.run(|c| c != '\n').len();
                             let span = Span { start: start + at, end: start + at + 2 };
-                            return Err(Fault::new(span, "no such escape in a text", "")
+                            return Err(PendingError::new(span, "no such escape in a text", "")
                                 .help("there are \\n \\r \\t \\0 \\\" \\\\; other bytes are written in hexadecimal: `data 0xff00`"));
                         }
                     }
@@ -301,7 +302,8 @@ impl<'t> Lexer<'t> {
             }
         }
         self.at += self.run(|c| c != '\n').len();
-        Err(Fault::new(Span { start, end: self.at }, "the text does not end on this line", "").help("end it with `\"`"))
+        Err(PendingError::new(Span { start, end: self.at }, "the text does not end on this line", "")
+            .help("end it with `\"`"))
     }
 }
 
@@ -326,8 +328,8 @@ mod tests {
     use super::*;
 
     fn kinds(text: &str) -> Vec<Kind> {
-        let (tokens, faults) = tokens(text);
-        assert_eq!(faults, []);
+        let (tokens, errors) = tokens(text);
+        assert_eq!(errors, []);
         tokens.into_iter().map(|t| t.kind).collect()
     }
 
@@ -336,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_what_they_look_like() {
+    fn values_are_lexed() {
         let cases = [
             ("10.0.0.1", 0x0a00_0001, Form::V4),
             ("2001:db8::1", 0x2001_0db8 << 96 | 1, Form::V6),
@@ -354,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_between_values_and_words_stay_signs() {
+    fn operators_between_values_and_words_are_lexed() {
         let word = |w: &str| Kind::Word(w.to_owned());
         assert_eq!(kinds("a:1"), [word("a"), Kind::Sign(":"), value(1, Form::Number)]);
         assert_eq!(
@@ -368,29 +370,29 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_has_its_place() {
+    fn errors_have_a_position() {
         for (text, start) in [("a ; b", 2), ("5x", 0), ("a \"b", 2), ("99999999999999999999s", 0), ("\"\\q\"", 1)] {
-            let (_, faults) = tokens(text);
-            assert_eq!(faults.len(), 1, "{text}: {faults:?}");
-            assert_eq!(faults[0].span.start, start, "{text}");
+            let (_, errors) = tokens(text);
+            assert_eq!(errors.len(), 1, "{text}: {errors:?}");
+            assert_eq!(errors[0].span.start, start, "{text}");
         }
     }
 
     #[test]
     fn times_of_several_units_are_sums() {
         let time = |text: &str| match &tokens(text) {
-            (tokens, faults) if faults.is_empty() => match tokens[..] {
+            (tokens, errors) if errors.is_empty() => match tokens[..] {
                 [Token { kind: Kind::Value(Value { bits, form: Form::Time }), .. }] => Ok(bits),
                 _ => Err(format!("{tokens:?}")),
             },
-            (_, faults) => Err(format!("{faults:?}")),
+            (_, errors) => Err(format!("{errors:?}")),
         };
         assert_eq!(time("9m59s"), Ok(599_000_000_000));
         assert_eq!(time("1h1ms1ns"), Ok(3_600_001_000_001));
-        assert!(time("9m59").is_err_and(|fault| fault.contains("ends with its unit")));
-        assert!(time("20000000000s").is_err_and(|fault| fault.contains("no time of whole nanoseconds")));
-        assert!(time("9s59m").is_err_and(|fault| fault.contains("from the largest to the smallest")));
-        assert!(time("1m1x").is_err_and(|fault| fault.contains("from the largest to the smallest")));
+        assert!(time("9m59").is_err_and(|error| error.contains("ends with its unit")));
+        assert!(time("20000000000s").is_err_and(|error| error.contains("whole number of nanoseconds")));
+        assert!(time("9s59m").is_err_and(|error| error.contains("from largest to smallest")));
+        assert!(time("1m1x").is_err_and(|error| error.contains("from largest to smallest")));
         assert!(time("5000000h59m").is_ok() && time("6000000h59m").is_err());
     }
 }

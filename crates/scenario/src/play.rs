@@ -13,7 +13,7 @@ use flowloom_wire::graph::UserHeader;
 
 use super::packet::{Packet, differences};
 use super::reports;
-use super::script::{Event, Script, Sent, Subject, Want, What};
+use super::script::{Event, EventKind, Expected, InputPacket, Script, Subject};
 use flowloom_efsm::difference::state_differences;
 
 /// Number of mismatches after which a scenario is abandoned.
@@ -60,7 +60,7 @@ impl fmt::Display for Mismatch {
 
 impl Played {
     /// True if the engine behaved as expected.
-    pub fn is_right(&self) -> bool {
+    pub fn passed(&self) -> bool {
         self.mismatches.is_empty() && self.refused.is_none()
     }
 }
@@ -73,7 +73,7 @@ impl Played {
 pub fn play(script: &Script, datapath: &mut dyn Datapath, reference: Option<&Played>) -> Result<Played, EngineError> {
     datapath.bind_ports(&script.ports);
     datapath.restore(&script.initial)?;
-    let own = script.subject.own();
+    let user_headers = script.subject.user_headers();
     let reader = match &script.subject {
         Subject::Function(function) => Reader::of(function),
         Subject::Program(_) => Reader::default(),
@@ -93,13 +93,13 @@ pub fn play(script: &Script, datapath: &mut dyn Datapath, reference: Option<&Pla
         if played.mismatches.len() >= MOST_MISMATCHES {
             return Ok(played);
         }
-        let details = match &event.what {
-            What::Sweep => {
+        let details = match &event.kind {
+            EventKind::Sweep => {
                 datapath.sweep(event.now_ns)?;
                 continue;
             }
-            What::Check(check) => check.judge(&script.subject, &datapath.snapshot()?, event.now_ns)?,
-            What::Packet(sent) => {
+            EventKind::Check(check) => check.failures(&script.subject, &datapath.snapshot()?, event.now_ns)?,
+            EventKind::Packet(sent) => {
                 let frame = Frame { bytes: &sent.bytes, port: sent.port };
                 if let Some(refusal) = datapath.refuses(&frame) {
                     played.refused = Some((event.line, refusal));
@@ -109,13 +109,13 @@ pub fn play(script: &Script, datapath: &mut dyn Datapath, reference: Option<&Pla
                 let choices = Choices::seeded(event.now_ns, 1, index as u64);
                 match datapath.process(&frame, &choices) {
                     Err(fault @ EngineError::Fault { .. }) => {
-                        played.mismatches.push(mismatch(event, own, vec![fault.to_string()]));
+                        played.mismatches.push(mismatch(event, user_headers, vec![fault.to_string()]));
                         return Ok(played);
                     }
                     Err(other) => return Err(other),
                     Ok(outcome) => {
                         let expected = reference.and_then(|r| Some((r.engine.as_str(), r.outcomes.get(index)?)));
-                        let details = judge(sent, &outcome, expected, own, &reader);
+                        let details = compare_outcome(sent, &outcome, expected, user_headers, &reader);
                         played.outcomes.push(outcome);
                         details
                     }
@@ -123,7 +123,7 @@ pub fn play(script: &Script, datapath: &mut dyn Datapath, reference: Option<&Pla
             }
         };
         if !details.is_empty() {
-            played.mismatches.push(mismatch(event, own, details));
+            played.mismatches.push(mismatch(event, user_headers, details));
         }
     }
     let state = datapath.snapshot()?;
@@ -134,9 +134,8 @@ pub fn play(script: &Script, datapath: &mut dyn Datapath, reference: Option<&Pla
         let is_foreign = !matches!(script.subject, Subject::Function(_));
         let differences = state_differences(expected, &state, &layouts(script), is_foreign);
         if !differences.is_empty() {
-            let details =
-                differences.iter().map(|d| format!("state left behind, beside that of {engine}: {d}")).collect();
-            played.mismatches.push(Mismatch { subject: String::new(), ..mismatch(last, own, details) });
+            let details = differences.iter().map(|d| format!("final state differs from {engine}: {d}")).collect();
+            played.mismatches.push(Mismatch { subject: String::new(), ..mismatch(last, user_headers, details) });
         }
     }
     played.state = Some(state);
@@ -153,10 +152,12 @@ fn layouts(script: &Script) -> BTreeMap<String, ContextLayout> {
     elements.filter_map(layout).collect()
 }
 
-fn mismatch(event: &Event, own: &[UserHeader], details: Vec<String>) -> Mismatch {
-    let subject = match &event.what {
-        What::Packet(sent) => format!("at {} port {}  {}", time_text(event.now_ns), sent.port, sent.packet.words(own)),
-        What::Check(_) | What::Sweep => format!("at {}", time_text(event.now_ns)),
+fn mismatch(event: &Event, user_headers: &[UserHeader], details: Vec<String>) -> Mismatch {
+    let subject = match &event.kind {
+        EventKind::Packet(sent) => {
+            format!("at {} port {}  {}", time_text(event.now_ns), sent.port, sent.packet.format(user_headers))
+        }
+        EventKind::Check(_) | EventKind::Sweep => format!("at {}", time_text(event.now_ns)),
     };
     Mismatch { line: event.line, text: event.text.clone(), subject, details }
 }
@@ -168,21 +169,21 @@ fn time_text(ns: u64) -> String {
     fits.map_or_else(|| format!("{ns}ns"), |(name, unit)| format!("{}{name}", ns / unit))
 }
 
-/// Differences of an outcome from the scenario's expectation; if there are none, from the reference.
-fn judge(
-    sent: &Sent,
+/// Differences of an outcome from the scenario's expected; if there are none, from the reference.
+fn compare_outcome(
+    sent: &InputPacket,
     found: &Outcome,
     reference: Option<(&str, &Outcome)>,
-    own: &[UserHeader],
+    user_headers: &[UserHeader],
     reader: &Reader,
 ) -> Vec<String> {
     let mut details = Vec::new();
-    if let Some(want) = &sent.want {
-        against_want(want, found, own, &mut details);
-        reports::judge(&want.reports, &found.events, reader, &mut details);
+    if let Some(expected) = &sent.expected {
+        compare_with_expected(expected, found, user_headers, &mut details);
+        reports::compare(&expected.reports, &found.events, reader, &mut details);
     }
     if let Some((engine, expected)) = reference.filter(|(_, expected)| *expected != found && details.is_empty()) {
-        details.push(format!("{engine} does something else with it"));
+        details.push(format!("outcome differs from {engine}"));
         if expected.verdict != found.verdict || ports(&expected.outputs) != ports(&found.outputs) {
             details.push(format!("expected: {}", outcome_text(expected.verdict, &ports(&expected.outputs))));
             details.push(format!("found: {}", outcome_text(found.verdict, &ports(&found.outputs))));
@@ -194,34 +195,39 @@ fn judge(
                 let all: Vec<String> = outcome.events.iter().map(report).collect();
                 if all.is_empty() { "nothing".to_owned() } else { all.join("; ") }
             };
-            details.push(format!("expected for user space: {}", text(expected)));
-            details.push(format!("found: {}", text(found)));
+            details.push(format!("expected events: {}", text(expected)));
+            details.push(format!("found events: {}", text(found)));
         }
         for (e, f) in expected.outputs.iter().zip(&found.outputs) {
-            details.extend(differences(&Packet::dissect(&e.bytes, own), &f.bytes, own));
+            details.extend(differences(&Packet::dissect(&e.bytes, user_headers), &f.bytes, user_headers));
         }
     }
     details
 }
 
-fn against_want(want: &Want, found: &Outcome, own: &[UserHeader], details: &mut Vec<String>) {
-    let wanted: Vec<Port> = want.outputs.iter().map(|(port, _)| *port).collect();
+fn compare_with_expected(expected: &Expected, found: &Outcome, user_headers: &[UserHeader], details: &mut Vec<String>) {
+    let expected_ports: Vec<Port> = expected.outputs.iter().map(|(port, _)| *port).collect();
     let sent = ports(&found.outputs);
-    if want.verdict != found.verdict || wanted != sent {
-        let (expected, found) = (outcome_text(want.verdict, &wanted), outcome_text(found.verdict, &sent));
+    if expected.verdict != found.verdict || expected_ports != sent {
+        let (expected, found) = (outcome_text(expected.verdict, &expected_ports), outcome_text(found.verdict, &sent));
         details.push(format!("expected {expected}, found {found}"));
     }
-    if wanted.len() != sent.len() {
-        let words = |output: &Output| {
-            format!("left by port {}: {}", output.port, Packet::dissect(&output.bytes, own).words(own))
+    if expected_ports.len() != sent.len() {
+        let describe = |output: &Output| {
+            format!(
+                "left by port {}: {}",
+                output.port,
+                Packet::dissect(&output.bytes, user_headers).format(user_headers)
+            )
         };
-        details.extend(found.outputs.iter().map(words));
+        details.extend(found.outputs.iter().map(describe));
         return;
     }
-    let several = wanted.len() > 1;
-    for ((port, packet), output) in want.outputs.iter().zip(&found.outputs) {
+    let several = expected_ports.len() > 1;
+    for ((port, packet), output) in expected.outputs.iter().zip(&found.outputs) {
         let place = if several { format!("port {port}: ") } else { String::new() };
-        details.extend(differences(packet, &output.bytes, own).into_iter().map(|line| format!("{place}{line}")));
+        details
+            .extend(differences(packet, &output.bytes, user_headers).into_iter().map(|line| format!("{place}{line}")));
     }
 }
 

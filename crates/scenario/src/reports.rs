@@ -2,17 +2,17 @@
 
 use std::net::IpAddr;
 
-use flowloom_efsm::events::{Reader, Report, Value as Shown};
+use flowloom_efsm::events::{Reader, Report, Value as LoggedValue};
 use flowloom_efsm::model::Level;
 use flowloom_engine::Event;
 
 use super::cursor::Cursor;
-use super::error::Fault;
+use super::error::PendingError;
 use super::lex::{Form, Kind, Value};
 
 /// An expected report.
 #[derive(Debug, Clone)]
-pub(super) struct Wanted {
+pub(super) struct ExpectedReport {
     level: Level,
     text: String,
     /// Expected values; others are not compared.
@@ -26,9 +26,9 @@ struct Number {
     value: Value,
 }
 
-impl Wanted {
+impl ExpectedReport {
     /// Parses the part after the level.
-    pub(super) fn read(cursor: &mut Cursor<'_>, level: Level) -> Result<Wanted, Fault> {
+    pub(super) fn read(cursor: &mut Cursor<'_>, level: Level) -> Result<ExpectedReport, PendingError> {
         let text = text_of(cursor.text("the text of the report, in quotes")?);
         let mut values = Vec::new();
         if cursor.eat_word("with") {
@@ -40,36 +40,36 @@ impl Wanted {
                 };
                 cursor.sign("=")?;
                 let is_negative = cursor.eat_sign("-");
-                values.push((name, Number { is_negative, value: cursor.value("the value that it has")? }));
+                values.push((name, Number { is_negative, value: cursor.value("its value")? }));
                 if !cursor.eat_sign(",") {
                     break;
                 }
             }
         }
-        Ok(Wanted { level, text, values })
+        Ok(ExpectedReport { level, text, values })
     }
 
-    fn words(&self) -> String {
+    fn describe(&self) -> String {
         format!("{} \"{}\"", self.level.name(), self.text)
     }
 
     /// Appends the differences from the report found in its place.
-    fn judge(&self, report: &Report, details: &mut Vec<String>) {
+    fn compare(&self, report: &Report, details: &mut Vec<String>) {
         if (self.level, &self.text) != (report.level, &report.text) {
-            details.push(format!("expected {}, found {}", self.words(), words(report)));
+            details.push(format!("expected {}, found {}", self.describe(), describe(report)));
             return;
         }
-        for (name, wanted) in &self.values {
+        for (name, expected) in &self.values {
             let found = report.values.iter().find(|(known, _)| known == name);
             let Some((_, found)) = found else {
                 let known: Vec<&str> = report.values.iter().map(|(name, _)| name.as_str()).collect();
                 let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-                details.push(format!("{} has no value `{name}`; its values: {known}", self.words()));
+                details.push(format!("{} has no value `{name}`; its values: {known}", self.describe()));
                 continue;
             };
-            if !is_same(*wanted, *found) {
-                let wanted = wanted_text(*wanted);
-                details.push(format!("{}: expected {name} = {wanted}, found {found}", self.words()));
+            if !is_same(*expected, *found) {
+                let expected = expected_text(*expected);
+                details.push(format!("{}: expected {name} = {expected}, found {found}", self.describe()));
             }
         }
     }
@@ -79,48 +79,52 @@ fn text_of(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn words(report: &Report) -> String {
+fn describe(report: &Report) -> String {
     let values: Vec<String> = report.values.iter().map(|(name, value)| format!("{name} = {value}")).collect();
     let values = if values.is_empty() { String::new() } else { format!(" with {}", values.join(", ")) };
     format!("{} \"{}\"{values}", report.level.name(), report.text)
 }
 
-fn wanted_text(Number { is_negative, value }: Number) -> String {
+fn expected_text(Number { is_negative, value }: Number) -> String {
     match value.form {
         Form::V4 => std::net::Ipv4Addr::from_bits(value.bits as u32).to_string(),
         Form::V6 => std::net::Ipv6Addr::from_bits(value.bits).to_string(),
         Form::Mac => {
             let [_, _, mac @ ..] = (value.bits as u64).to_be_bytes();
-            Shown::Mac(mac).to_string()
+            LoggedValue::Mac(mac).to_string()
         }
         Form::Number | Form::Time if is_negative => format!("-{}", value.bits),
         Form::Number | Form::Time => value.bits.to_string(),
     }
 }
 
-fn is_same(Number { is_negative, value: wanted }: Number, found: Shown) -> bool {
-    let is_number = |number: i128| number.unsigned_abs() == wanted.bits && (number < 0) == (is_negative && number != 0);
-    match (wanted.form, found) {
-        (Form::Number | Form::Time, Shown::Unsigned(number)) => is_number(number.into()),
-        (Form::Number | Form::Time, Shown::Signed(number)) => is_number(number.into()),
-        (Form::V4, Shown::Address(IpAddr::V4(address))) => u128::from(address.to_bits()) == wanted.bits,
-        (Form::V6, Shown::Address(IpAddr::V6(address))) => address.to_bits() == wanted.bits,
-        (Form::Mac, Shown::Mac([a, b, c, d, e, f])) => {
-            u128::from(u64::from_be_bytes([0, 0, a, b, c, d, e, f])) == wanted.bits
+fn is_same(Number { is_negative, value: expected }: Number, found: LoggedValue) -> bool {
+    let is_number =
+        |number: i128| number.unsigned_abs() == expected.bits && (number < 0) == (is_negative && number != 0);
+    match (expected.form, found) {
+        (Form::Number | Form::Time, LoggedValue::Unsigned(number)) => is_number(number.into()),
+        (Form::Number | Form::Time, LoggedValue::Signed(number)) => is_number(number.into()),
+        (Form::V4, LoggedValue::Address(IpAddr::V4(address))) => u128::from(address.to_bits()) == expected.bits,
+        (Form::V6, LoggedValue::Address(IpAddr::V6(address))) => address.to_bits() == expected.bits,
+        (Form::Mac, LoggedValue::Mac([a, b, c, d, e, f])) => {
+            u128::from(u64::from_be_bytes([0, 0, a, b, c, d, e, f])) == expected.bits
         }
         _ => false,
     }
 }
 
 /// Compares the reports of a packet with the expected ones, in order.
-pub(super) fn judge(wanted: &[Wanted], found: &[Event], reader: &Reader, details: &mut Vec<String>) {
+pub(super) fn compare(expected: &[ExpectedReport], found: &[Event], reader: &Reader, details: &mut Vec<String>) {
     let reports: Vec<Report> = found.iter().filter_map(|event| reader.read(event)).collect();
-    for (wanted, report) in wanted.iter().zip(&reports) {
-        wanted.judge(report, details);
+    for (expected, report) in expected.iter().zip(&reports) {
+        expected.compare(report, details);
     }
     details.extend(
-        wanted.iter().skip(reports.len()).map(|wanted| format!("expected {}, found no report", wanted.words())),
+        expected
+            .iter()
+            .skip(reports.len())
+            .map(|expected| format!("expected {}, found no report", expected.describe())),
     );
-    let more = reports.iter().skip(wanted.len());
-    details.extend(more.map(|report| format!("found {}, which is not expected", words(report))));
+    let more = reports.iter().skip(expected.len());
+    details.extend(more.map(|report| format!("unexpected {}", describe(report))));
 }

@@ -7,10 +7,10 @@ use flowloom_engine::{PORT_COUNT, Port, Ports, Snapshot, SnapshotError, Verdict}
 use flowloom_wire::graph::UserHeader;
 
 use super::cursor::{Cursor, Names};
-use super::error::{Fault, ScenarioErrors};
+use super::error::{PendingError, ScenarioErrors};
 use super::lex::{Form, Value};
 use super::packet::{Changed, Kind, Packet, Reader, Target, field_value, is_reserved, payload};
-use super::reports::Wanted;
+use super::reports::ExpectedReport;
 use super::state::ContextCheck;
 use super::suite::{Scenario, Statement, Suite};
 use super::table::{MapCheck, Tables};
@@ -44,7 +44,7 @@ pub(super) enum Subject {
 
 impl Subject {
     /// The headers that it declares.
-    pub(super) fn own(&self) -> &[UserHeader] {
+    pub(super) fn user_headers(&self) -> &[UserHeader] {
         match self {
             Subject::Function(function) => function.graph.user_headers(),
             Subject::Program(_) => &[],
@@ -60,7 +60,7 @@ pub(super) enum Check {
 }
 
 impl Check {
-    fn read(cursor: &mut Cursor<'_>, subject: &Subject) -> Result<Check, Fault> {
+    fn read(cursor: &mut Cursor<'_>, subject: &Subject) -> Result<Check, PendingError> {
         match subject {
             Subject::Function(function) => ContextCheck::read(cursor, function).map(Check::Context),
             Subject::Program(tables) => MapCheck::read(cursor, tables).map(Check::Map),
@@ -71,15 +71,15 @@ impl Check {
     ///
     /// # Errors
     /// The snapshot holds an entry that is no valid context of the function.
-    pub(super) fn judge(
+    pub(super) fn failures(
         &self,
         subject: &Subject,
         snapshot: &Snapshot,
         now_ns: u64,
     ) -> Result<Vec<String>, SnapshotError> {
         match (self, subject) {
-            (Check::Context(check), Subject::Function(function)) => check.judge(function, snapshot, now_ns),
-            (Check::Map(check), _) => Ok(check.judge(snapshot)),
+            (Check::Context(check), Subject::Function(function)) => check.failures(function, snapshot, now_ns),
+            (Check::Map(check), _) => Ok(check.failures(snapshot)),
             (Check::Context(_), Subject::Program(_)) => Ok(Vec::new()),
         }
     }
@@ -92,32 +92,32 @@ pub(super) struct Event {
     pub(super) line: u32,
     pub(super) text: String,
     pub(super) now_ns: u64,
-    pub(super) what: What,
+    pub(super) kind: EventKind,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum What {
-    Packet(Box<Sent>),
+pub(super) enum EventKind {
+    Packet(Box<InputPacket>),
     Check(Check),
     Sweep,
 }
 
 /// An input packet and its expected outcome.
 #[derive(Debug, Clone)]
-pub(super) struct Sent {
+pub(super) struct InputPacket {
     pub(super) port: Port,
     pub(super) packet: Packet,
     pub(super) bytes: Vec<u8>,
     /// `None` if the outcome is not checked.
-    pub(super) want: Option<Want>,
+    pub(super) expected: Option<Expected>,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Want {
+pub(super) struct Expected {
     pub(super) verdict: Verdict,
     pub(super) outputs: Vec<(Port, Packet)>,
     /// The expected reports.
-    pub(super) reports: Vec<Wanted>,
+    pub(super) reports: Vec<ExpectedReport>,
 }
 
 impl Script {
@@ -126,7 +126,7 @@ impl Script {
     /// # Errors
     /// All errors in it: unknown headers, fields, elements or states, and values out of range.
     pub fn new(suite: &Suite, scenario: &Scenario, function: &Arc<Function>) -> Result<Script, ScenarioErrors> {
-        Script::about(suite, scenario, Subject::Function(Arc::clone(function)))
+        Script::bind(suite, scenario, Subject::Function(Arc::clone(function)))
     }
 
     /// Binds a scenario of `suite` to a program with these maps, which was compiled with the scenario's parameters.
@@ -134,10 +134,10 @@ impl Script {
     /// # Errors
     /// All errors in it: unknown headers, fields or maps, and values out of range.
     pub fn of_program(suite: &Suite, scenario: &Scenario, tables: &Arc<Tables>) -> Result<Script, ScenarioErrors> {
-        Script::about(suite, scenario, Subject::Program(Arc::clone(tables)))
+        Script::bind(suite, scenario, Subject::Program(Arc::clone(tables)))
     }
 
-    fn about(suite: &Suite, scenario: &Scenario, subject: Subject) -> Result<Script, ScenarioErrors> {
+    fn bind(suite: &Suite, scenario: &Scenario, subject: Subject) -> Result<Script, ScenarioErrors> {
         let mut writer = Writer {
             suite,
             subject: &subject,
@@ -148,20 +148,20 @@ impl Script {
             next_ns: 0,
             names: scenario.settings.names.clone(),
             events: Vec::new(),
-            faults: Vec::new(),
+            errors: Vec::new(),
         };
         writer.block(&scenario.body);
-        let Writer { ports, events, initial, faults, .. } = writer;
-        if faults.is_empty() {
+        let Writer { ports, events, initial, errors, .. } = writer;
+        if errors.is_empty() {
             return Ok(Script { subject, ports, initial, events });
         }
-        let list = faults.into_iter().map(|fault| fault.of(&suite.source)).collect();
+        let list = errors.into_iter().map(|error| error.of(&suite.source)).collect();
         Err(ScenarioErrors { name: suite.name().to_owned(), list })
     }
 
     /// Number of input packets.
     pub fn packets(&self) -> usize {
-        self.events.iter().filter(|event| matches!(event.what, What::Packet(_))).count()
+        self.events.iter().filter(|event| matches!(event.kind, EventKind::Packet(_))).count()
     }
 }
 
@@ -177,22 +177,22 @@ struct Writer<'a> {
     next_ns: u64,
     names: Names,
     events: Vec<Event>,
-    faults: Vec<Fault>,
+    errors: Vec<PendingError>,
 }
 
 impl Writer<'_> {
     /// Processes a block. Returns false after an error, so that `repeat` does not report it again.
     fn block(&mut self, statements: &[Statement]) -> bool {
-        let before = self.faults.len();
+        let before = self.errors.len();
         for statement in statements {
-            if let Err(fault) = self.statement(statement) {
-                self.faults.push(fault);
+            if let Err(error) = self.statement(statement) {
+                self.errors.push(error);
             }
         }
-        self.faults.len() == before
+        self.errors.len() == before
     }
 
-    fn statement(&mut self, statement: &Statement) -> Result<(), Fault> {
+    fn statement(&mut self, statement: &Statement) -> Result<(), PendingError> {
         let suite = self.suite;
         let names = self.names.clone();
         let tokens = suite.tokens.get(statement.tokens.clone()).unwrap_or(&[]);
@@ -202,16 +202,18 @@ impl Writer<'_> {
             return self.repeat(&mut cursor, body);
         }
         let (subject, word) = (self.subject, cursor.peek_word().unwrap_or(""));
-        let what = match word {
+        let kind = match word {
             "set" if let Subject::Program(tables) = subject => {
                 if !self.events.is_empty() {
-                    return Err(Fault::new(span, "`set` stands before the packets of its scenario", "")
-                        .help("it says what the maps hold at first"));
+                    return Err(PendingError::new(span, "`set` must precede the packets of its scenario", "")
+                        .help("it sets the initial contents of a map"));
                 }
                 tables.set(&mut cursor, &mut self.initial)?;
                 return cursor.end();
             }
-            "map" | "entries" if let Subject::Program(_) = subject => What::Check(Check::read(&mut cursor, subject)?),
+            "map" | "entries" if let Subject::Program(_) = subject => {
+                EventKind::Check(Check::read(&mut cursor, subject)?)
+            }
             "wait" => {
                 cursor.skip();
                 let wait_ns = cursor.time_ns()?;
@@ -222,44 +224,51 @@ impl Writer<'_> {
             }
             "sweep" => {
                 cursor.skip();
-                What::Sweep
+                EventKind::Sweep
             }
-            "state" | "no" | "contexts" | "global" => What::Check(Check::read(&mut cursor, subject)?),
+            "state" | "no" | "contexts" | "global" => EventKind::Check(Check::read(&mut cursor, subject)?),
             "repeat" => {
-                return Err(Fault::new(span, "`repeat` without a block", "").help("write it as `repeat 10 { … }`"));
+                return Err(
+                    PendingError::new(span, "`repeat` without a block", "").help("write it as `repeat 10 { … }`")
+                );
             }
             "" if cursor.is_done() => return Ok(()),
-            _ => What::Packet(Box::new(self.packet(&mut cursor)?)),
+            _ => EventKind::Packet(Box::new(self.packet(&mut cursor)?)),
         };
         cursor.end()?;
         if self.events.len() == MOST_EVENTS {
-            return Err(Fault::new(span, format!("a scenario of more than {MOST_EVENTS} packets"), ""));
+            return Err(PendingError::new(span, format!("a scenario of more than {MOST_EVENTS} packets"), ""));
         }
         let Some(now_ns) = self.start_ns.checked_add(self.now_ns) else {
-            return Err(Fault::new(span, "the time is beyond the end of the clock", ""));
+            return Err(PendingError::new(span, "the time is beyond the end of the clock", ""));
         };
         let (line, _, text) = suite.source.locate(span.start);
-        self.events.push(Event { line, text: text.trim().to_owned(), now_ns, what });
+        self.events.push(Event { line, text: text.trim().to_owned(), now_ns, kind });
         Ok(())
     }
 
-    fn later(&self, wait_ns: u64, span: Span) -> Result<u64, Fault> {
-        self.now_ns.checked_add(wait_ns).ok_or_else(|| Fault::new(span, "the time is beyond the end of the clock", ""))
+    fn later(&self, wait_ns: u64, span: Span) -> Result<u64, PendingError> {
+        self.now_ns
+            .checked_add(wait_ns)
+            .ok_or_else(|| PendingError::new(span, "the time is beyond the end of the clock", ""))
     }
 
-    fn repeat(&mut self, cursor: &mut Cursor<'_>, body: &[Statement]) -> Result<(), Fault> {
+    fn repeat(&mut self, cursor: &mut Cursor<'_>, body: &[Statement]) -> Result<(), PendingError> {
         let head = cursor.span();
         if !cursor.eat_word("repeat") {
-            return Err(
-                Fault::new(cursor.span(), "a block that nothing repeats", "").help("write it as `repeat 10 { … }`")
-            );
+            return Err(PendingError::new(cursor.span(), "found a block without `repeat`", "")
+                .help("write it as `repeat 10 { … }`"));
         }
-        let count = cursor.number_to("number of turns", MOST_EVENTS as u128)? as u64;
+        let count = cursor.number_to("number of iterations", MOST_EVENTS as u128)? as u64;
         let every_ns = if cursor.eat_word("every") { Some(cursor.time_ns()?) } else { None };
         let name = if cursor.eat_word("as") {
             let (name, span) = cursor.word("a name for the counter")?;
             if is_reserved(name) || name.contains(['.', '-']) {
-                return Err(Fault::new(span, format!("`{name}` cannot be a name: it means something in packets"), ""));
+                return Err(PendingError::new(
+                    span,
+                    format!("`{name}` cannot be a name: it is a keyword of packets"),
+                    "",
+                ));
             }
             name
         } else {
@@ -272,9 +281,10 @@ impl Writer<'_> {
             self.names.insert(name.clone(), Value { bits: turn.into(), form: Form::Number });
             if let Some(every_ns) = every_ns {
                 let begin = every_ns.checked_mul(turn).and_then(|ns| ns.checked_add(start_ns));
-                self.next_ns = begin.ok_or_else(|| Fault::new(head, "the time is beyond the end of the clock", ""))?;
+                self.next_ns =
+                    begin.ok_or_else(|| PendingError::new(head, "the time is beyond the end of the clock", ""))?;
                 if self.next_ns < self.now_ns {
-                    return Err(Fault::new(head, "a turn takes longer than `every` says", ""));
+                    return Err(PendingError::new(head, "an iteration takes longer than its `every` period", ""));
                 }
             }
             if !self.block(body) {
@@ -289,13 +299,13 @@ impl Writer<'_> {
     }
 
     /// Parses a packet with its time, its port and its expected outcome.
-    fn packet(&mut self, cursor: &mut Cursor<'_>) -> Result<Sent, Fault> {
+    fn packet(&mut self, cursor: &mut Cursor<'_>) -> Result<InputPacket, PendingError> {
         let span = cursor.span();
         let time_ns = if cursor.eat_word("at") {
             let time_ns = cursor.time_ns()?;
             if time_ns < self.now_ns {
-                return Err(Fault::new(span, "time runs backwards: what is before it comes later", "")
-                    .help("packets stand in the order of their times"));
+                return Err(PendingError::new(span, "the time is before that of the previous packet", "")
+                    .help("order packets by time"));
             }
             time_ns
         } else if cursor.eat_word("after") {
@@ -310,22 +320,22 @@ impl Writer<'_> {
             true => Port(port(cursor)?),
             false => Port(1),
         };
-        let own = self.subject.own();
-        let packet = Reader { own, came: None }.packet(cursor)?;
-        let bytes = packet.encode(own).bytes;
+        let user_headers = self.subject.user_headers();
+        let packet = Reader { user_headers, input: None }.packet(cursor)?;
+        let bytes = packet.encode(user_headers).bytes;
         if !cursor.is_sign("->") {
             return Err(cursor
-                .expected("`->` and what must come out")
-                .help("write `-> drop`, `-> pass`, `-> forward 2` …, or `-> any` where it does not matter"));
+                .expected("`->` and an outcome")
+                .help("write `-> drop`, `-> pass`, `-> forward 2` …, or `-> any` to ignore the outcome"));
         }
         let reports = matches!(self.subject, Subject::Function(_));
-        let expectation = Expectation { ports: &self.ports, port, came: &packet, own, reports };
-        let want = expectation.read(cursor)?;
-        Ok(Sent { port, packet, bytes, want })
+        let expectation = Expectation { ports: &self.ports, port, input: &packet, user_headers, reports };
+        let expected = expectation.read(cursor)?;
+        Ok(InputPacket { port, packet, bytes, expected })
     }
 }
 
-fn port(cursor: &mut Cursor<'_>) -> Result<u32, Fault> {
+fn port(cursor: &mut Cursor<'_>) -> Result<u32, PendingError> {
     Ok(cursor.number_to("port", u128::from(PORT_COUNT) - 1)? as u32)
 }
 
@@ -333,14 +343,14 @@ fn port(cursor: &mut Cursor<'_>) -> Result<u32, Fault> {
 struct Expectation<'a> {
     ports: &'a Ports,
     port: Port,
-    came: &'a Packet,
-    own: &'a [UserHeader],
+    input: &'a Packet,
+    user_headers: &'a [UserHeader],
     /// The subject is a function, which can report.
     reports: bool,
 }
 
 impl Expectation<'_> {
-    fn read(&self, cursor: &mut Cursor<'_>) -> Result<Option<Want>, Fault> {
+    fn read(&self, cursor: &mut Cursor<'_>) -> Result<Option<Expected>, PendingError> {
         let mut terminal: Option<(Verdict, Vec<(Port, Packet)>)> = None;
         let (mut also, mut reports) = (Vec::new(), Vec::new());
         let mut is_any = false;
@@ -350,7 +360,7 @@ impl Expectation<'_> {
                 .word("`drop`, `pass`, `reply`, `forward`, `flood`, `aborted`, `also`, `log`, `alert` or `any`")?;
             let level = [Level::Log, Level::Alert].into_iter().find(|level| level.name() == word);
             if let Some(level) = level.filter(|_| self.reports) {
-                reports.push(Wanted::read(cursor, level)?);
+                reports.push(ExpectedReport::read(cursor, level)?);
                 continue;
             }
             if word == "also" {
@@ -359,8 +369,8 @@ impl Expectation<'_> {
                 continue;
             }
             if terminal.is_some() || is_any {
-                return Err(Fault::new(span, "what becomes of the packet is said already", "")
-                    .help("packets that leave besides it are written as `-> also PORT`"));
+                return Err(PendingError::new(span, "the packet already has an outcome", "")
+                    .help("write additional packets as `-> also PORT`"));
             }
             let (verdict, to) = match word {
                 "any" => {
@@ -375,34 +385,34 @@ impl Expectation<'_> {
                 "cpu" => (Verdict::Redirect, vec![Port::of_cpu(cursor.number_to("CPU", MOST_CPU)? as u32)]),
                 "flood" => (Verdict::Redirect, self.ports.flooded(self.port)),
                 _ => {
-                    return Err(Fault::new(span, format!("no outcome `{word}`"), "")
+                    return Err(PendingError::new(span, format!("no outcome `{word}`"), "")
                         .help(
-                            "there are drop, pass, reply, forward PORT, cpu N, flood, aborted, also PORT, log \"text\", alert \
+                            "outcomes are drop, pass, reply, forward PORT, cpu N, flood, aborted, also PORT, log \"text\", alert \
                              \"text\" and any",
                         ));
                 }
             };
-            let packet = if matches!(word, "drop" | "aborted") { self.came.clone() } else { self.changed(cursor)? };
+            let packet = if matches!(word, "drop" | "aborted") { self.input.clone() } else { self.changed(cursor)? };
             terminal = Some((verdict, to.into_iter().map(|port| (port, packet.clone())).collect()));
         }
         match (terminal, is_any) {
             (None, true) if also.is_empty() && reports.is_empty() => Ok(None),
             (Some((verdict, outputs)), _) => {
                 also.extend(outputs);
-                Ok(Some(Want { verdict, outputs: also, reports }))
+                Ok(Some(Expected { verdict, outputs: also, reports }))
             }
-            _ => Err(Fault::new(start, "what becomes of the packet itself is not said", "")
-                .help("write `-> drop` where only what stands behind `also` leaves; `-> any` stands alone")),
+            _ => Err(PendingError::new(start, "the packet has no outcome", "")
+                .help("write `-> drop` if only the packets after `also` are sent; `-> any` takes no other outcome")),
         }
     }
 
     /// Parses the expected output packet: the input with changes, or another packet.
-    fn changed(&self, cursor: &mut Cursor<'_>) -> Result<Packet, Fault> {
-        let own = self.own;
+    fn changed(&self, cursor: &mut Cursor<'_>) -> Result<Packet, PendingError> {
+        let user_headers = self.user_headers;
         let base = if cursor.eat_word("as") {
-            Reader { own, came: Some(self.came) }.packet(cursor)?
+            Reader { user_headers, input: Some(self.input) }.packet(cursor)?
         } else {
-            self.came.clone()
+            self.input.clone()
         };
         let mut changed = Changed::new(base);
         while cursor.eat_word("without") {
@@ -411,15 +421,15 @@ impl Expectation<'_> {
                 "vlan" => Kind::Vlan,
                 "mpls" => Kind::Mpls,
                 _ => {
-                    return Err(Fault::new(
+                    return Err(PendingError::new(
                         span,
-                        format!("`{word}` cannot be taken away"),
+                        format!("`{word}` cannot be removed"),
                         "expected `vlan` or `mpls`",
                     ));
                 }
             };
             if !changed.remove(kind) {
-                return Err(Fault::new(span, format!("the packet has no `{word}`"), ""));
+                return Err(PendingError::new(span, format!("the packet has no `{word}`"), ""));
             }
         }
         if cursor.eat_word("with") {
@@ -430,15 +440,15 @@ impl Expectation<'_> {
                 }
             }
         }
-        Ok(changed.finish(own))
+        Ok(changed.finish(user_headers))
     }
 
-    fn assignment(&self, cursor: &mut Cursor<'_>, changed: &mut Changed) -> Result<(), Fault> {
-        let own = self.own;
+    fn assignment(&self, cursor: &mut Cursor<'_>, changed: &mut Changed) -> Result<(), PendingError> {
+        let user_headers = self.user_headers;
         let (name, span) = cursor.word("a field such as `ip.ttl`")?;
-        let target = changed.packet().target(name, own).map_err(|expected| {
-            Fault::new(span, format!("found `{name}`, expected {expected}"), "")
-                .help("a header that the packet does not have is written with `as`: `-> forward 2 as mpls 5 / same`")
+        let target = changed.packet().target(name, user_headers).map_err(|expected| {
+            PendingError::new(span, format!("found `{name}`, expected {expected}"), "")
+                .help("add a header with `as`: `-> forward 2 as mpls 5 / same`")
         })?;
         cursor.sign("=")?;
         if cursor.eat_word("any") {

@@ -10,7 +10,7 @@ use flowloom_wire::field::IPV4_MAPPED;
 use flowloom_wire::{KeyPart, KeySpec, Layers};
 
 use super::cursor::Cursor;
-use super::error::Fault;
+use super::error::PendingError;
 use super::lex::Form;
 use super::packet::Reader;
 
@@ -21,11 +21,11 @@ const NO_KEY: [u8; flowloom_efsm::layout::SINGLE_KEY_BYTES] = [0; flowloom_efsm:
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ContextCheck {
     element: usize,
-    what: What,
+    kind: CheckKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum What {
+enum CheckKind {
     /// The context with one of these keys (a `biflow` key has two directions) is in this state.
     Context { keys: Vec<Vec<u8>>, state: u16, registers: Vec<(usize, u128)> },
     /// No context has one of these keys.
@@ -38,29 +38,31 @@ enum What {
 
 impl ContextCheck {
     /// Parses `state …`, `no state …`, `contexts …` or `global …`.
-    pub(super) fn read(cursor: &mut Cursor<'_>, function: &Function) -> Result<ContextCheck, Fault> {
+    pub(super) fn read(cursor: &mut Cursor<'_>, function: &Function) -> Result<ContextCheck, PendingError> {
         if cursor.eat_word("contexts") {
             let (element, _) = element(cursor, function)?;
             is(cursor)?;
-            return Ok(ContextCheck { element, what: What::Count(cursor.number("a number of contexts")?) });
+            return Ok(ContextCheck { element, kind: CheckKind::Count(cursor.number("a number of contexts")?) });
         }
         if cursor.eat_word("global") {
             return global(cursor, function);
         }
-        let is_there = !cursor.eat_word("no");
+        let is_expected = !cursor.eat_word("no");
         if !cursor.eat_word("state") {
             return Err(cursor.expected("`state`"));
         }
         let (element, stateful) = element(cursor, function)?;
         let keys = keys(cursor, function, stateful)?;
-        if !is_there {
-            return Ok(ContextCheck { element, what: What::NoContext { keys } });
+        if !is_expected {
+            return Ok(ContextCheck { element, kind: CheckKind::NoContext { keys } });
         }
         is(cursor)?;
         let (name, span) = cursor.word("a state")?;
         let Some(state) = stateful.states.iter().position(|state| state == name) else {
             let known = stateful.states.join(", ");
-            return Err(Fault::new(span, format!("no state `{name}`"), "").help(format!("its states are {known}")));
+            return Err(
+                PendingError::new(span, format!("no state `{name}`"), "").help(format!("its states are {known}"))
+            );
         };
         let mut registers = Vec::new();
         while cursor.eat_sign(",") {
@@ -71,14 +73,14 @@ impl ContextCheck {
             cursor.sign("=")?;
             registers.push((i, number(cursor, &stateful.registers[i])?));
         }
-        Ok(ContextCheck { element, what: What::Context { keys, state: state as u16, registers } })
+        Ok(ContextCheck { element, kind: CheckKind::Context { keys, state: state as u16, registers } })
     }
 
     /// Returns the failures of the check on `snapshot` at `now_ns`.
     ///
     /// # Errors
     /// The snapshot holds an entry that is no valid context of the function.
-    pub(super) fn judge(
+    pub(super) fn failures(
         &self,
         function: &Arc<Function>,
         snapshot: &Snapshot,
@@ -98,8 +100,8 @@ impl ContextCheck {
         let Some(stateful) = &element.stateful else { return Ok(Vec::new()) };
         let find = |keys: &[Vec<u8>]| machine.contexts(self.element).find(|(key, _)| keys.iter().any(|k| k == key));
         let name = |state: u16| stateful.states.get(usize::from(state)).map_or("?", String::as_str);
-        Ok(match &self.what {
-            What::Count(expected) => {
+        Ok(match &self.kind {
+            CheckKind::Count(expected) => {
                 let found = machine.contexts(self.element).count() as u128;
                 if found == *expected {
                     Vec::new()
@@ -107,7 +109,7 @@ impl ContextCheck {
                     vec![format!("contexts of `{}`: expected {expected}, found {found}", element.name)]
                 }
             }
-            What::Global(i, expected) => {
+            CheckKind::Global(i, expected) => {
                 let found = machine.globals(self.element).get(*i).copied().unwrap_or(0);
                 let global = &stateful.globals[*i];
                 if found == *expected {
@@ -117,7 +119,7 @@ impl ContextCheck {
                     vec![format!("{}.{}: expected {e}, found {f}", element.name, global.name)]
                 }
             }
-            What::NoContext { keys } => match find(keys) {
+            CheckKind::NoContext { keys } => match find(keys) {
                 Some((_, context)) => vec![format!(
                     "context of `{}`: expected none, found one in state `{}`",
                     element.name,
@@ -125,7 +127,7 @@ impl ContextCheck {
                 )],
                 None => Vec::new(),
             },
-            What::Context { keys, state, registers } => {
+            CheckKind::Context { keys, state, registers } => {
                 let Some((_, context)) = find(keys) else {
                     return Ok(vec![format!(
                         "context of `{}`: expected one in state `{}`, found none",
@@ -151,7 +153,7 @@ impl ContextCheck {
     }
 }
 
-fn is(cursor: &mut Cursor<'_>) -> Result<(), Fault> {
+fn is(cursor: &mut Cursor<'_>) -> Result<(), PendingError> {
     if cursor.eat_word("is") { Ok(()) } else { Err(cursor.expected("`is`")) }
 }
 
@@ -164,45 +166,46 @@ fn text(variable: &Variable, value: u128) -> String {
     if variable.ty.signed { ((value << shift) as i128 >> shift).to_string() } else { value.to_string() }
 }
 
-fn element<'f>(cursor: &mut Cursor<'_>, function: &'f Function) -> Result<(usize, &'f Stateful), Fault> {
+fn element<'f>(cursor: &mut Cursor<'_>, function: &'f Function) -> Result<(usize, &'f Stateful), PendingError> {
     let (name, span) = cursor.word("an element")?;
     by_name(function, name, span)
 }
 
-fn by_name<'f>(function: &'f Function, name: &str, span: Span) -> Result<(usize, &'f Stateful), Fault> {
+fn by_name<'f>(function: &'f Function, name: &str, span: Span) -> Result<(usize, &'f Stateful), PendingError> {
     let stateful = function.elements.iter().enumerate().filter_map(|(i, e)| Some((i, &e.name, e.stateful.as_ref()?)));
     let found = stateful.clone().find(|(_, element, _)| *element == name);
     found.map(|(i, _, stateful)| (i, stateful)).ok_or_else(|| {
         let known: Vec<&str> = stateful.map(|(_, name, _)| name.as_str()).collect();
-        Fault::new(span, format!("no stateful element `{name}`"), "").help(match known.is_empty() {
+        PendingError::new(span, format!("no stateful element `{name}`"), "").help(match known.is_empty() {
             true => "the function has none".to_owned(),
             false => format!("it has {}", known.join(", ")),
         })
     })
 }
 
-fn unknown(what: &str, name: &str, span: Span, known: &[Variable]) -> Fault {
+fn unknown(what: &str, name: &str, span: Span, known: &[Variable]) -> PendingError {
     let names: Vec<&str> = known.iter().map(|variable| variable.name.as_str()).collect();
     let help = if names.is_empty() { format!("it has no {what}s") } else { format!("it has {}", names.join(", ")) };
-    Fault::new(span, format!("no {what} `{name}`"), "").help(help)
+    PendingError::new(span, format!("no {what} `{name}`"), "").help(help)
 }
 
 /// Parses `ELEMENT.NAME is VALUE`.
-fn global(cursor: &mut Cursor<'_>, function: &Function) -> Result<ContextCheck, Fault> {
+fn global(cursor: &mut Cursor<'_>, function: &Function) -> Result<ContextCheck, PendingError> {
     let (name, span) = cursor.word("a global register such as `flows.total`")?;
     let Some((element, register)) = name.split_once('.') else {
-        return Err(Fault::new(span, format!("`{name}` names no element"), "").help("write it as `ELEMENT.NAME`"));
+        return Err(PendingError::new(span, format!("`{name}` does not name an element"), "")
+            .help("write it as `ELEMENT.NAME`"));
     };
     let (element, stateful) = by_name(function, element, span)?;
     let Some(i) = stateful.globals.iter().position(|global| global.name == register) else {
         return Err(unknown("global register", register, span, &stateful.globals));
     };
     is(cursor)?;
-    Ok(ContextCheck { element, what: What::Global(i, number(cursor, &stateful.globals[i])?) })
+    Ok(ContextCheck { element, kind: CheckKind::Global(i, number(cursor, &stateful.globals[i])?) })
 }
 
 /// Parses a value in the variable's range. Returns its low bits.
-fn number(cursor: &mut Cursor<'_>, variable: &Variable) -> Result<u128, Fault> {
+fn number(cursor: &mut Cursor<'_>, variable: &Variable) -> Result<u128, PendingError> {
     let start = cursor.span();
     let is_negative = cursor.eat_sign("-");
     let value = cursor.value("a value")?;
@@ -216,7 +219,7 @@ fn number(cursor: &mut Cursor<'_>, variable: &Variable) -> Result<u128, Fault> {
     let most = if is_negative || variable.ty.signed { largest / 2 + u128::from(is_negative) } else { largest };
     if bits > most || is_negative && !variable.ty.signed {
         let sign = if is_negative { "-" } else { "" };
-        return Err(Fault::new(
+        return Err(PendingError::new(
             span,
             format!("{sign}{bits} does not fit `{}`, which has {width} bits", variable.name),
             "",
@@ -226,7 +229,7 @@ fn number(cursor: &mut Cursor<'_>, variable: &Variable) -> Result<u128, Fault> {
 }
 
 /// Parses a key; returns both directions of a `biflow` key.
-fn keys(cursor: &mut Cursor<'_>, function: &Function, stateful: &Stateful) -> Result<Vec<Vec<u8>>, Fault> {
+fn keys(cursor: &mut Cursor<'_>, function: &Function, stateful: &Stateful) -> Result<Vec<Vec<u8>>, PendingError> {
     let Some(spec) = key_spec(function, stateful) else { return Ok(vec![NO_KEY.to_vec()]) };
     if cursor.eat_word("of") {
         return of_packet(cursor, function, &spec).map(|key| vec![key]);
@@ -236,7 +239,7 @@ fn keys(cursor: &mut Cursor<'_>, function: &Function, stateful: &Stateful) -> Re
         if i > 0 && !cursor.eat_sign(",") {
             return Err(cursor.expected("`,` and the next value of the key").help(describe(function, &spec)));
         }
-        values.push(part_value(cursor, *part).map_err(|fault| fault.help(describe(function, &spec)))?);
+        values.push(part_value(cursor, *part).map_err(|error| error.help(describe(function, &spec)))?);
     }
     let key = |values: &[u128]| {
         let mut bytes = vec![0; spec.key_bytes()];
@@ -264,7 +267,7 @@ fn describe(function: &Function, spec: &KeySpec) -> String {
     format!("the key is {}", spec.parts().iter().map(name).collect::<Vec<_>>().join(", "))
 }
 
-fn part_value(cursor: &mut Cursor<'_>, part: KeyPart) -> Result<u128, Fault> {
+fn part_value(cursor: &mut Cursor<'_>, part: KeyPart) -> Result<u128, PendingError> {
     let start = cursor.span();
     let value = cursor.value("a value of the key")?;
     let width = match part {
@@ -277,25 +280,26 @@ fn part_value(cursor: &mut Cursor<'_>, part: KeyPart) -> Result<u128, Fault> {
     };
     if width < 128 && bits >> width != 0 {
         let span = Span { start: start.start, end: cursor.last_span().end };
-        return Err(Fault::new(span, format!("{bits} does not fit {width} bits of the key"), ""));
+        return Err(PendingError::new(span, format!("{bits} does not fit {width} bits of the key"), ""));
     }
     Ok(bits)
 }
 
-fn of_packet(cursor: &mut Cursor<'_>, function: &Function, spec: &KeySpec) -> Result<Vec<u8>, Fault> {
+fn of_packet(cursor: &mut Cursor<'_>, function: &Function, spec: &KeySpec) -> Result<Vec<u8>, PendingError> {
     let start = cursor.span();
     if spec.parts().iter().any(|part| part.field().is_none()) {
-        return Err(Fault::new(start, "the key has metadata, which no packet shows", "").help(describe(function, spec)));
+        return Err(PendingError::new(start, "the key has metadata, which a packet does not determine", "")
+            .help(describe(function, spec)));
     }
     let port = match cursor.eat_word("port") {
         true => cursor.number_to("port", u128::from(PORT_COUNT) - 1)? as u32,
         false => 1,
     };
-    let own = function.graph.user_headers();
-    let bytes = Reader { own, came: None }.packet(cursor)?.encode(own).bytes;
+    let user_headers = function.graph.user_headers();
+    let bytes = Reader { user_headers, input: None }.packet(cursor)?.encode(user_headers).bytes;
     let layers = Layers::parse(&function.graph, &bytes);
     spec.extract(&layers, &bytes, port, &[]).ok_or_else(|| {
         let span = Span { start: start.start, end: cursor.last_span().end };
-        Fault::new(span, "the packet lacks a field of the key", "").help(describe(function, spec))
+        PendingError::new(span, "the packet lacks a field of the key", "").help(describe(function, spec))
     })
 }

@@ -7,7 +7,7 @@ use flowloom_efsm::model::{Source, Span};
 use flowloom_engine::{PORT_COUNT, Port, Ports};
 
 use super::cursor::{Cursor, Names};
-use super::error::{Fault, ScenarioErrors};
+use super::error::{PendingError, ScenarioErrors};
 use super::lex::{Kind, Token, tokens};
 use super::packet::is_reserved;
 
@@ -87,23 +87,23 @@ impl Suite {
     /// All errors that do not depend on the function.
     pub fn parse(name: &str, text: &str) -> Result<Suite, ScenarioErrors> {
         let source = Arc::new(Source { name: name.to_owned(), text: text.to_owned() });
-        let (tokens, mut faults) = tokens(text);
-        let statements = Grouper { tokens: &tokens, at: 0, faults: &mut faults }.block(0);
+        let (tokens, mut errors) = tokens(text);
+        let statements = Grouper { tokens: &tokens, at: 0, errors: &mut errors }.block(0);
         let mut reader =
-            Reader { source: &source, tokens: &tokens, faults, functions: Vec::new(), scenarios: Vec::new() };
+            Reader { source: &source, tokens: &tokens, errors, functions: Vec::new(), scenarios: Vec::new() };
         reader.read(statements);
-        let Reader { mut faults, functions, scenarios, .. } = reader;
-        if scenarios.is_empty() && faults.is_empty() {
+        let Reader { mut errors, functions, scenarios, .. } = reader;
+        if scenarios.is_empty() && errors.is_empty() {
             let end = Span { start: text.len(), end: text.len() };
-            faults.push(
-                Fault::new(end, "the file has no scenario", "").help("begin one with `scenario \"what it shows\"`"),
+            errors.push(
+                PendingError::new(end, "the file has no scenario", "").help("begin one with `scenario \"NAME\"`"),
             );
         }
-        if faults.is_empty() {
+        if errors.is_empty() {
             return Ok(Suite { source, tokens, functions, scenarios });
         }
-        faults.sort_by_key(|fault| fault.span.start);
-        Err(ScenarioErrors { name: name.to_owned(), list: faults.into_iter().map(|fault| fault.of(&source)).collect() })
+        errors.sort_by_key(|error| error.span.start);
+        Err(ScenarioErrors { name: name.to_owned(), list: errors.into_iter().map(|error| error.of(&source)).collect() })
     }
 
     /// The file's name, as given.
@@ -126,7 +126,7 @@ impl Suite {
 struct Grouper<'a> {
     tokens: &'a [Token],
     at: usize,
-    faults: &'a mut Vec<Fault>,
+    errors: &'a mut Vec<PendingError>,
 }
 
 impl Grouper<'_> {
@@ -152,7 +152,7 @@ impl Grouper<'_> {
                 if depth > 0 {
                     return statements;
                 }
-                self.faults.push(Fault::new(self.tokens[self.at].span, "`}` closes nothing", ""));
+                self.errors.push(PendingError::new(self.tokens[self.at].span, "unmatched `}`", ""));
                 self.at += 1;
                 continue;
             }
@@ -168,7 +168,7 @@ impl Grouper<'_> {
             if self.sign(self.at) == Some("{") {
                 let open = self.tokens[self.at].span;
                 if depth == DEPTH {
-                    self.faults.push(Fault::new(open, format!("blocks are nested deeper than {DEPTH}"), ""));
+                    self.errors.push(PendingError::new(open, format!("blocks are nested deeper than {DEPTH}"), ""));
                     self.at = self.tokens.len();
                     return statements;
                 }
@@ -177,8 +177,9 @@ impl Grouper<'_> {
                 if self.sign(self.at) == Some("}") {
                     self.at += 1;
                 } else {
-                    self.faults
-                        .push(Fault::new(open, "the block is not closed", "opened here").help("close it with `}`"));
+                    self.errors.push(
+                        PendingError::new(open, "the block is not closed", "opened here").help("close it with `}`"),
+                    );
                 }
             }
             statements.push(Statement { tokens, body });
@@ -190,7 +191,7 @@ impl Grouper<'_> {
 struct Reader<'a> {
     source: &'a Arc<Source>,
     tokens: &'a [Token],
-    faults: Vec<Fault>,
+    errors: Vec<PendingError>,
     functions: Vec<String>,
     scenarios: Vec<Scenario>,
 }
@@ -210,12 +211,12 @@ impl Reader<'_> {
                         let line = self.source.locate(tokens[0].span.start).0;
                         if self.scenarios.iter().any(|other| other.name == name) {
                             let span = tokens[1].span;
-                            self.faults.push(Fault::new(span, format!("a scenario \"{name}\" is there already"), ""));
+                            self.errors.push(PendingError::new(span, format!("duplicate scenario \"{name}\""), ""));
                         }
                         let settings = common.clone();
                         self.scenarios.push(Scenario { name, line, span: tokens[0].span, settings, body: Vec::new() });
                     }
-                    Err(fault) => self.faults.push(fault),
+                    Err(error) => self.errors.push(error),
                 }
                 continue;
             }
@@ -226,45 +227,48 @@ impl Reader<'_> {
                 }
                 (None, true) => setting(&self.source.text, tokens, &mut common),
                 (Some(_), true) if word == "function" => {
-                    Err(Fault::new(tokens[0].span, "`function` stands before the first scenario", ""))
+                    Err(PendingError::new(tokens[0].span, "`function` must precede the first scenario", ""))
                 }
                 (Some(scenario), true) if scenario.body.is_empty() => {
                     setting(&self.source.text, tokens, &mut scenario.settings)
                 }
-                (Some(_), true) => {
-                    Err(Fault::new(tokens[0].span, format!("`{word}` stands before the packets of its scenario"), ""))
-                }
+                (Some(_), true) => Err(PendingError::new(
+                    tokens[0].span,
+                    format!("`{word}` must precede the packets of its scenario"),
+                    "",
+                )),
                 (None, false) => {
                     let span = tokens.first().map_or_else(Span::default, |token| token.span);
-                    Err(Fault::new(span, "no scenario has begun", "")
-                        .help("begin one with `scenario \"what it shows\"`"))
+                    Err(PendingError::new(span, "no scenario has begun", "").help("begin one with `scenario \"NAME\"`"))
                 }
                 (Some(scenario), false) => {
                     scenario.body.push(statement);
                     Ok(())
                 }
             };
-            self.faults.extend(result.err());
+            self.errors.extend(result.err());
         }
         let empty = self.scenarios.iter().filter(|scenario| scenario.body.is_empty());
-        let faults: Vec<Fault> = empty
-            .map(|scenario| Fault::new(scenario.span, format!("scenario \"{}\" has no packets", scenario.name), ""))
+        let errors: Vec<PendingError> = empty
+            .map(|scenario| {
+                PendingError::new(scenario.span, format!("scenario \"{}\" has no packets", scenario.name), "")
+            })
             .collect();
-        self.faults.extend(faults);
+        self.errors.extend(errors);
     }
 
-    fn head(&self, tokens: &[Token]) -> Result<String, Fault> {
+    fn head(&self, tokens: &[Token]) -> Result<String, PendingError> {
         let names = Names::new();
         let mut cursor = Cursor::new(&self.source.text, tokens, &names);
         cursor.skip();
-        let text = cursor.text("what it shows, in quotes")?;
+        let text = cursor.text("the name of the scenario, in quotes")?;
         let name = String::from_utf8_lossy(text).into_owned();
         cursor.end()?;
         Ok(name)
     }
 }
 
-fn functions(text: &str, tokens: &[Token]) -> Result<Vec<String>, Fault> {
+fn functions(text: &str, tokens: &[Token]) -> Result<Vec<String>, PendingError> {
     let names = Names::new();
     let mut cursor = Cursor::new(text, tokens, &names);
     cursor.skip();
@@ -288,7 +292,7 @@ fn functions(text: &str, tokens: &[Token]) -> Result<Vec<String>, Fault> {
 }
 
 /// Applies a `program`, `param`, `let`, `ports` or `start` statement.
-fn setting(text: &str, tokens: &[Token], settings: &mut Settings) -> Result<(), Fault> {
+fn setting(text: &str, tokens: &[Token], settings: &mut Settings) -> Result<(), PendingError> {
     let names = settings.names.clone();
     let mut cursor = Cursor::new(text, tokens, &names);
     let (word, _) = cursor.word("a setting")?;
@@ -315,8 +319,12 @@ fn setting(text: &str, tokens: &[Token], settings: &mut Settings) -> Result<(), 
         "let" => {
             let (name, span) = cursor.word("a name")?;
             if is_reserved(name) || name.contains(['.', '-']) {
-                return Err(Fault::new(span, format!("`{name}` cannot be a name: it means something in packets"), "")
-                    .help(format!("call it `{}1` or the like", name.replace(['.', '-'], "_"))));
+                return Err(PendingError::new(
+                    span,
+                    format!("`{name}` cannot be a name: it is a keyword of packets"),
+                    "",
+                )
+                .help(format!("choose another name, such as `{}1`", name.replace(['.', '-'], "_"))));
             }
             cursor.sign("=")?;
             let value = cursor.value("a value")?;

@@ -13,8 +13,8 @@ use flowloom_object::MapShape;
 use flowloom_wire::field::IPV4_MAPPED;
 
 use super::cursor::Cursor;
-use super::error::Fault;
-use super::lex::{Form as Is, Kind, hex};
+use super::error::PendingError;
+use super::lex::{Form as ValueForm, Kind, hex};
 
 /// Maximum number of named parts of a key or value.
 const MOST_PARTS: usize = 1 << 16;
@@ -74,11 +74,11 @@ impl Tables {
         Tables { tables: program.maps.iter().map(table).collect() }
     }
 
-    fn table(&self, cursor: &mut Cursor<'_>) -> Result<(String, &Table), Fault> {
+    fn table(&self, cursor: &mut Cursor<'_>) -> Result<(String, &Table), PendingError> {
         let (name, span) = cursor.word("a map")?;
         let table = self.tables.get(name).ok_or_else(|| {
             let known: Vec<&str> = self.tables.keys().map(String::as_str).collect();
-            Fault::new(span, format!("no map `{name}`"), "").help(match known.is_empty() {
+            PendingError::new(span, format!("no map `{name}`"), "").help(match known.is_empty() {
                 true => "the program has none".to_owned(),
                 false => format!("it has {}", known.join(", ")),
             })
@@ -87,7 +87,7 @@ impl Tables {
     }
 
     /// Parses `set MAP KEY to VALUE` and inserts the entry into `state`; parts without a value are 0.
-    pub(super) fn set(&self, cursor: &mut Cursor<'_>, state: &mut Snapshot) -> Result<(), Fault> {
+    pub(super) fn set(&self, cursor: &mut Cursor<'_>, state: &mut Snapshot) -> Result<(), PendingError> {
         cursor.skip();
         let (name, table) = self.table(cursor)?;
         let key = table.key.key(cursor)?;
@@ -95,8 +95,8 @@ impl Tables {
             return Err(cursor.expected("`to` and the value"));
         }
         let mut value = vec![0; table.value.size_bytes];
-        for piece in table.value.pieces(cursor)? {
-            value[piece.at..piece.at + piece.bytes.len()].copy_from_slice(&piece.bytes);
+        for part_value in table.value.part_values(cursor)? {
+            value[part_value.at..part_value.at + part_value.bytes.len()].copy_from_slice(&part_value.bytes);
         }
         if table.is_per_cpu {
             state.per_cpu.insert(name.clone(), 1);
@@ -114,12 +114,12 @@ impl Layout {
     }
 
     /// True if no more parts are named: a small object can expand to very many parts.
-    fn is_full(&self) -> bool {
+    fn is_at_limit(&self) -> bool {
         self.parts.len() + self.groups.len() >= MOST_PARTS
     }
 
     fn add(&mut self, name: &str, at: usize, shape: &Shape) {
-        if self.is_full() || shape.size_bytes == 0 {
+        if self.is_at_limit() || shape.size_bytes == 0 {
             return;
         }
         let number = match &shape.form {
@@ -140,7 +140,7 @@ impl Layout {
             Form::Array(element, count) => {
                 self.groups.push((name.to_owned(), at, shape.size_bytes));
                 for i in 0..*count {
-                    if self.is_full() || element.size_bytes == 0 {
+                    if self.is_at_limit() || element.size_bytes == 0 {
                         return;
                     }
                     self.add(&format!("{name}[{i}]"), at + i * element.size_bytes, element);
@@ -162,7 +162,7 @@ impl Layout {
     }
 
     /// Parses a key: all of its parts.
-    fn key(&self, cursor: &mut Cursor<'_>) -> Result<Vec<u8>, Fault> {
+    fn key(&self, cursor: &mut Cursor<'_>) -> Result<Vec<u8>, PendingError> {
         let mut key = vec![0; self.size_bytes];
         let mut at = 0;
         let mut is_first = true;
@@ -171,29 +171,29 @@ impl Layout {
                 return Err(cursor.expected("`,` and the next value of the key").help(self.names()));
             }
             is_first = false;
-            let piece = self.piece(cursor, next.at)?;
-            key[piece.at..piece.at + piece.bytes.len()].copy_from_slice(&piece.bytes);
-            at = piece.at + piece.bytes.len();
+            let part_value = self.part_value(cursor, next.at)?;
+            key[part_value.at..part_value.at + part_value.bytes.len()].copy_from_slice(&part_value.bytes);
+            at = part_value.at + part_value.bytes.len();
         }
         Ok(key)
     }
 
     /// Parses a value: parts in order or by name.
-    fn pieces(&self, cursor: &mut Cursor<'_>) -> Result<Vec<Piece>, Fault> {
-        let mut pieces = Vec::new();
+    fn part_values(&self, cursor: &mut Cursor<'_>) -> Result<Vec<PartValue>, PendingError> {
+        let mut part_values = Vec::new();
         let mut at = 0;
         loop {
-            let piece = match self.named(cursor)? {
+            let part_value = match self.named(cursor)? {
                 Some((place, len)) => self.piece_of(cursor, place, len)?,
                 None => match self.part_from(at) {
-                    Some(part) => self.piece(cursor, part.at)?,
+                    Some(part) => self.part_value(cursor, part.at)?,
                     None => return Err(cursor.expected("the end of the value").help(self.names())),
                 },
             };
-            at = piece.at + piece.bytes.len();
-            pieces.push(piece);
+            at = part_value.at + part_value.bytes.len();
+            part_values.push(part_value);
             if !cursor.eat_sign(",") {
-                return Ok(pieces);
+                return Ok(part_values);
             }
         }
     }
@@ -203,7 +203,7 @@ impl Layout {
     }
 
     /// Parses `NAME =`. Returns the offset and length of the part.
-    fn named(&self, cursor: &mut Cursor<'_>) -> Result<Option<(usize, usize)>, Fault> {
+    fn named(&self, cursor: &mut Cursor<'_>) -> Result<Option<(usize, usize)>, PendingError> {
         let mut ahead = cursor.clone();
         let Some(word) = ahead.peek_word() else { return Ok(None) };
         let span = ahead.span();
@@ -221,68 +221,68 @@ impl Layout {
         let group = || self.groups.iter().find(|(group, ..)| *group == name).map(|(_, at, len)| (*at, *len));
         match part.or_else(group) {
             Some(found) => Ok(Some(found)),
-            None => Err(Fault::new(span, format!("no part `{name}`"), "").help(self.names())),
+            None => Err(PendingError::new(span, format!("no part `{name}`"), "").help(self.names())),
         }
     }
 
     /// Parses a value at offset `at`; its form determines its length.
-    fn piece(&self, cursor: &mut Cursor<'_>, at: usize) -> Result<Piece, Fault> {
+    fn part_value(&self, cursor: &mut Cursor<'_>, at: usize) -> Result<PartValue, PendingError> {
         let Some(part) = self.part_from(at) else { return Err(cursor.expected("the end of the value")) };
         if cursor.is_word("bytes") {
             return self.piece_of(cursor, at, part.size_bytes);
         }
         let mut ahead = cursor.clone();
-        let form = if ahead.eat_sign("-") { Is::Number } else { ahead.value("a value")?.form };
-        let is_there = |len: usize| {
+        let form = if ahead.eat_sign("-") { ValueForm::Number } else { ahead.value("a value")?.form };
+        let is_expected = |len: usize| {
             part.size_bytes == len || self.groups.iter().any(|(_, place, size)| *place == at && *size == len)
         };
         let len = match form {
-            Is::V4 if !is_there(4) => 16,
-            Is::V4 => 4,
-            Is::V6 => 16,
-            Is::Mac => 6,
-            Is::Number | Is::Time => part.size_bytes,
+            ValueForm::V4 if !is_expected(4) => 16,
+            ValueForm::V4 => 4,
+            ValueForm::V6 => 16,
+            ValueForm::Mac => 6,
+            ValueForm::Number | ValueForm::Time => part.size_bytes,
         };
         self.piece_of(cursor, at, len)
     }
 
     /// Parses a value for the `len` bytes at `at`.
-    fn piece_of(&self, cursor: &mut Cursor<'_>, at: usize, len: usize) -> Result<Piece, Fault> {
+    fn piece_of(&self, cursor: &mut Cursor<'_>, at: usize, len: usize) -> Result<PartValue, PendingError> {
         let part = self.parts.iter().find(|part| part.at == at && part.size_bytes == len);
         let group = self.groups.iter().find(|(_, place, size)| *place == at && *size == len);
         let start = cursor.span();
-        let fault = |cursor: &Cursor<'_>, message: String| {
+        let error = |cursor: &Cursor<'_>, message: String| {
             let span = Span { start: start.start, end: cursor.last_span().end };
-            Fault::new(span, message, "").help(self.names())
+            PendingError::new(span, message, "").help(self.names())
         };
         let name = match (part, group) {
             (Some(part), _) => part.name.clone(),
             (None, Some((name, ..))) => name.clone(),
             (None, None) => {
                 let found = cursor.value("a value")?.form.name();
-                return Err(fault(cursor, format!("{found} has {len} bytes; nothing here has that many")));
+                return Err(error(cursor, format!("{found} has {len} bytes; no part here has that size")));
             }
         };
         if cursor.eat_word("bytes") {
             let bytes = hex_bytes(cursor)?;
             if bytes.len() != len {
-                return Err(fault(cursor, format!("{} bytes, expected {len}", bytes.len())));
+                return Err(error(cursor, format!("{} bytes, expected {len}", bytes.len())));
             }
-            return Ok(Piece { name, at, bytes });
+            return Ok(PartValue { name, at, bytes });
         }
         let is_negative = cursor.eat_sign("-");
         let value = cursor.value("a value")?;
         let big_endian = |bits: u128| bits.to_be_bytes()[16 - len.min(16)..].to_vec();
         let bytes = match (value.form, len, part.and_then(|part| part.number)) {
-            (Is::V4, 4, _) | (Is::V6, 16, _) | (Is::Mac, 6, _) => big_endian(value.bits),
-            (Is::V4, 16, _) => big_endian(IPV4_MAPPED | value.bits),
-            (Is::Number | Is::Time, _, Some(number)) => {
+            (ValueForm::V4, 4, _) | (ValueForm::V6, 16, _) | (ValueForm::Mac, 6, _) => big_endian(value.bits),
+            (ValueForm::V4, 16, _) => big_endian(IPV4_MAPPED | value.bits),
+            (ValueForm::Number | ValueForm::Time, _, Some(number)) => {
                 let width = 8 * len as u32;
                 let largest = u128::MAX >> (128 - width);
                 let most = if is_negative { largest / 2 + 1 } else { largest };
                 if value.bits > most || is_negative && !number.signed {
                     let sign = if is_negative { "-" } else { "" };
-                    return Err(fault(cursor, format!("{sign}{} does not fit {width} bits", value.bits)));
+                    return Err(error(cursor, format!("{sign}{} does not fit {width} bits", value.bits)));
                 }
                 let bits = if is_negative { value.bits.wrapping_neg() & largest } else { value.bits };
                 let mut bytes = big_endian(bits);
@@ -291,9 +291,9 @@ impl Layout {
                 }
                 bytes
             }
-            (form, ..) => return Err(fault(cursor, format!("found {}, which does not fit {len} bytes", form.name()))),
+            (form, ..) => return Err(error(cursor, format!("found {}, which does not fit {len} bytes", form.name()))),
         };
-        Ok(Piece { name, at, bytes })
+        Ok(PartValue { name, at, bytes })
     }
 
     /// Formats `bytes` at offset `at` by their type.
@@ -318,7 +318,7 @@ impl Layout {
     }
 
     /// The sum over all CPUs, part by part, if `value` is a concatenation of per-CPU values.
-    fn joined(&self, value: &[u8]) -> Vec<u8> {
+    fn sum_per_cpu(&self, value: &[u8]) -> Vec<u8> {
         if value.len() <= self.size_bytes || self.size_bytes == 0 {
             return value.to_vec();
         }
@@ -341,7 +341,7 @@ impl Layout {
 }
 
 /// Bytes in hexadecimal, or a string.
-fn hex_bytes(cursor: &mut Cursor<'_>) -> Result<Vec<u8>, Fault> {
+fn hex_bytes(cursor: &mut Cursor<'_>) -> Result<Vec<u8>, PendingError> {
     if let Some(bytes) = cursor.hex_digits().and_then(hex) {
         cursor.skip();
         return Ok(bytes);
@@ -357,7 +357,7 @@ fn hex_bytes(cursor: &mut Cursor<'_>) -> Result<Vec<u8>, Fault> {
 
 /// Expected bytes of a part of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Piece {
+struct PartValue {
     name: String,
     at: usize,
     bytes: Vec<u8>,
@@ -367,13 +367,13 @@ struct Piece {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MapCheck {
     map: String,
-    what: What,
+    kind: CheckKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum What {
+enum CheckKind {
     /// The entry has these parts.
-    Value { key: Vec<u8>, layout: Layout, pieces: Vec<Piece> },
+    Value { key: Vec<u8>, layout: Layout, part_values: Vec<PartValue> },
     /// No entry has this key.
     NoEntry { key: Vec<u8>, layout: Layout },
     /// The number of entries.
@@ -382,41 +382,43 @@ enum What {
 
 impl MapCheck {
     /// Parses `map …`, `no map …` or `entries …`.
-    pub(super) fn read(cursor: &mut Cursor<'_>, tables: &Tables) -> Result<MapCheck, Fault> {
+    pub(super) fn read(cursor: &mut Cursor<'_>, tables: &Tables) -> Result<MapCheck, PendingError> {
         if cursor.eat_word("entries") {
             let (map, _) = tables.table(cursor)?;
             is(cursor)?;
-            return Ok(MapCheck { map, what: What::Count(cursor.number("a number of entries")?) });
+            return Ok(MapCheck { map, kind: CheckKind::Count(cursor.number("a number of entries")?) });
         }
-        let is_there = !cursor.eat_word("no");
+        let is_expected = !cursor.eat_word("no");
         if !cursor.eat_word("map") {
             return Err(cursor
                 .expected("`map`")
-                .help("a program has maps: `map MAP KEY is VALUE`, `entries MAP is 3`"));
+                .help("checks of a program are `map MAP KEY is VALUE` and `entries MAP is 3`"));
         }
         let (map, table) = tables.table(cursor)?;
         let key = table.key.key(cursor)?;
         let layout = table.value.clone();
-        if !is_there {
-            return Ok(MapCheck { map, what: What::NoEntry { key, layout } });
+        if !is_expected {
+            return Ok(MapCheck { map, kind: CheckKind::NoEntry { key, layout } });
         }
         is(cursor)?;
-        let pieces = table.value.pieces(cursor)?;
-        Ok(MapCheck { map, what: What::Value { key, layout, pieces } })
+        let part_values = table.value.part_values(cursor)?;
+        Ok(MapCheck { map, kind: CheckKind::Value { key, layout, part_values } })
     }
 
     /// Returns the failures of the check on `snapshot`.
-    pub(super) fn judge(&self, snapshot: &Snapshot) -> Vec<String> {
+    pub(super) fn failures(&self, snapshot: &Snapshot) -> Vec<String> {
         let map = &self.map;
         let none = MapState::new();
         let entries = snapshot.maps.get(map).unwrap_or(&none);
-        match &self.what {
-            What::Count(expected) if entries.len() as u128 == *expected => Vec::new(),
-            What::Count(expected) => vec![format!("entries of `{map}`: expected {expected}, found {}", entries.len())],
-            What::NoEntry { key, layout } => match entries.get(key) {
+        match &self.kind {
+            CheckKind::Count(expected) if entries.len() as u128 == *expected => Vec::new(),
+            CheckKind::Count(expected) => {
+                vec![format!("entries of `{map}`: expected {expected}, found {}", entries.len())]
+            }
+            CheckKind::NoEntry { key, layout } => match entries.get(key) {
                 None => Vec::new(),
                 Some(value) => {
-                    let value = layout.joined(value);
+                    let value = layout.sum_per_cpu(value);
                     let part = |part: &Part| {
                         let text = layout.text(part.at, &value[part.at..part.at + part.size_bytes]);
                         if part.name.is_empty() { text } else { format!("{} = {text}", part.name) }
@@ -425,13 +427,13 @@ impl MapCheck {
                     vec![format!("map `{map}`: expected no entry, found {}", parts.join(", "))]
                 }
             },
-            What::Value { key, layout, pieces } => {
+            CheckKind::Value { key, layout, part_values } => {
                 let Some(value) = entries.get(key) else {
                     return vec![format!("map `{map}`: expected an entry, found none")];
                 };
-                let value = layout.joined(value);
+                let value = layout.sum_per_cpu(value);
                 let mut wrong = Vec::new();
-                for Piece { name, at, bytes } in pieces {
+                for PartValue { name, at, bytes } in part_values {
                     let found = value.get(*at..at + bytes.len()).unwrap_or(&[]);
                     if found != bytes {
                         let name = if name.is_empty() { String::new() } else { format!(", {name}") };
@@ -445,6 +447,6 @@ impl MapCheck {
     }
 }
 
-fn is(cursor: &mut Cursor<'_>) -> Result<(), Fault> {
+fn is(cursor: &mut Cursor<'_>) -> Result<(), PendingError> {
     if cursor.eat_word("is") { Ok(()) } else { Err(cursor.expected("`is`")) }
 }

@@ -15,7 +15,7 @@ pub(in super::super) enum Target {
 
 /// A packet under modification, with the original.
 pub(in super::super) struct Changed {
-    came: Packet,
+    input: Packet,
     packet: Packet,
     /// Index of each header in the original packet.
     origin: Vec<usize>,
@@ -24,9 +24,9 @@ pub(in super::super) struct Changed {
 }
 
 impl Changed {
-    pub(in super::super) fn new(came: Packet) -> Changed {
-        let origin = (0..came.layers.len()).collect();
-        Changed { packet: came.clone(), came, origin, set: Vec::new() }
+    pub(in super::super) fn new(input: Packet) -> Changed {
+        let origin = (0..input.layers.len()).collect();
+        Changed { packet: input.clone(), input, origin, set: Vec::new() }
     }
 
     /// Removes the outermost header of this kind. Returns false if there is none.
@@ -49,7 +49,7 @@ impl Changed {
             if layer.kind.checksum() == Some(slice) {
                 self.set.push(at);
             }
-            layer.give(slice, value);
+            layer.set_explicit(slice, value);
         }
     }
 
@@ -60,12 +60,12 @@ impl Changed {
     /// Excludes the target from the comparison.
     pub(in super::super) fn ignore(&mut self, target: Target) {
         match target {
-            Target::Payload => self.packet.any_payload = true,
+            Target::Payload => self.packet.ignore_payload = true,
             Target::Field { layer: at, slice } => {
                 if let Some(layer) = self.packet.layers.get_mut(at) {
                     let value = layer.get(slice);
-                    layer.give(slice, value);
-                    layer.any.push(slice);
+                    layer.set_explicit(slice, value);
+                    layer.ignored.push(slice);
                 }
             }
         }
@@ -73,11 +73,11 @@ impl Changed {
 
     /// Returns the changed packet. Checksums are updated incrementally, which preserves the error of an incorrect one
     /// [RFC 1624 3]; 0 in UDP stays 0.
-    pub(in super::super) fn finish(mut self, own: &[UserHeader]) -> Packet {
-        let (old, new) = (right_checksums(&self.came, own), right_checksums(&self.packet, own));
+    pub(in super::super) fn finish(mut self, user_headers: &[UserHeader]) -> Packet {
+        let (old, new) = (correct_checksums(&self.input, user_headers), correct_checksums(&self.packet, user_headers));
         for (at, layer) in self.packet.layers.iter_mut().enumerate() {
             let Some(slice) = layer.kind.checksum() else { continue };
-            if !layer.given.contains(&slice) || layer.any.contains(&slice) || self.set.contains(&at) {
+            if !layer.explicit.contains(&slice) || layer.ignored.contains(&slice) || self.set.contains(&at) {
                 continue;
             }
             let found = layer.get(slice) as u16;
@@ -93,20 +93,20 @@ impl Changed {
                 0 if layer.kind == Kind::Udp => 0xffff,
                 value => value,
             };
-            layer.give(slice, value.into());
+            layer.set_explicit(slice, value.into());
         }
         self.packet
     }
 }
 
 /// The correct checksum of each header.
-fn right_checksums(packet: &Packet, own: &[UserHeader]) -> Vec<u16> {
+fn correct_checksums(packet: &Packet, user_headers: &[UserHeader]) -> Vec<u16> {
     let mut packet = Packet { cut: None, ..packet.clone() };
     for layer in &mut packet.layers {
         let checksum = layer.kind.checksum();
-        layer.given.retain(|given| Some(*given) != checksum);
+        layer.explicit.retain(|explicit| Some(*explicit) != checksum);
     }
-    let encoded = packet.encode(own);
+    let encoded = packet.encode(user_headers);
     let of = |(layer, &offset): (&super::Layer, &usize)| {
         let slice = layer.kind.checksum().unwrap_or(bytes(0, 2));
         encoded.bytes.get(offset..).and_then(|bytes| slice.read(bytes)).unwrap_or(0) as u16
@@ -116,14 +116,14 @@ fn right_checksums(packet: &Packet, own: &[UserHeader]) -> Vec<u16> {
 
 impl Packet {
     /// Resolves `name`. An error names what was expected.
-    pub(in super::super) fn target(&self, name: &str, own: &[UserHeader]) -> Result<Target, String> {
+    pub(in super::super) fn target(&self, name: &str, user_headers: &[UserHeader]) -> Result<Target, String> {
         if name == "data" {
             return Ok(Target::Payload);
         }
         let inner = self.inner();
         let (outer_name, is_inner) = name.strip_prefix("inner.").map_or((name, false), |rest| (rest, true));
         let Some((head, field)) = outer_name.split_once('.') else {
-            return Err("a field by its whole name, such as `ip.ttl`".to_owned());
+            return Err("a field by its full name, such as `ip.ttl`".to_owned());
         };
         let range = match (is_inner, inner) {
             (true, None) => return Err("a field of this packet; it has no inner packet".to_owned()),
@@ -140,17 +140,20 @@ impl Packet {
         let fits = |kind: Kind| match base {
             "ip" => kind.is_ip(),
             "l4" => matches!(kind, Kind::Tcp | Kind::Udp),
-            name => kind.name(own) == name,
+            name => kind.name(user_headers) == name,
         };
         let places = range.filter(|&at| fits(self.layers[at].kind));
         let Some(layer) = places.into_iter().nth(nth) else {
-            return Err(format!("a field of this packet; it has no header `{head}`, but {}", self.outline(own)));
+            return Err(format!(
+                "a field of this packet; it has no header `{head}`, but {}",
+                self.outline(user_headers)
+            ));
         };
         let kind = self.layers[layer].kind;
-        match kind.field(field, own) {
+        match kind.field(field, user_headers) {
             Some(slice) => Ok(Target::Field { layer, slice }),
             None => {
-                let names: Vec<String> = kind.fields(own).into_iter().map(|(name, _)| name).collect();
+                let names: Vec<String> = kind.fields(user_headers).into_iter().map(|(name, _)| name).collect();
                 Err(format!("a field of `{head}`: {}", names.join(", ")))
             }
         }

@@ -11,8 +11,8 @@ const MOST_LAYERS: usize = 64;
 
 impl Packet {
     /// Dissects a packet as far as its headers are known and present; the rest is payload.
-    pub(in super::super) fn dissect(packet: &[u8], own: &[UserHeader]) -> Packet {
-        let mut dissection = Dissection { packet: Packet::default(), rest: packet, own };
+    pub(in super::super) fn dissect(packet: &[u8], user_headers: &[UserHeader]) -> Packet {
+        let mut dissection = Dissection { packet: Packet::default(), rest: packet, user_headers };
         let mut next = Some(Kind::Eth);
         while let Some(kind) = next {
             next = if dissection.packet.layers.len() < MOST_LAYERS { dissection.take(kind) } else { None };
@@ -26,13 +26,13 @@ impl Packet {
 struct Dissection<'a> {
     packet: Packet,
     rest: &'a [u8],
-    own: &'a [UserHeader],
+    user_headers: &'a [UserHeader],
 }
 
 impl Dissection<'_> {
     /// Consumes a header of this kind if it is present and valid. Returns the kind of the next header.
     fn take(&mut self, kind: Kind) -> Option<Kind> {
-        let fixed = kind.len_bytes(self.own);
+        let fixed = kind.len_bytes(self.user_headers);
         let head = self.rest.get(..fixed)?;
         let nibble = head.first().map(|byte| usize::from(byte >> 4));
         let is_valid = match kind {
@@ -55,7 +55,7 @@ impl Dissection<'_> {
         let header = self.rest.get(..len)?.to_vec();
         self.rest = &self.rest[len..];
         // Fields that select the next header may have another value than the default.
-        let given = match kind {
+        let explicit = match kind {
             Kind::Eth | Kind::Vlan => vec![bytes(len as u16 - 2, 2)],
             Kind::Mpls => vec![bits(23, 1)],
             Kind::Ipv4 => vec![bytes(9, 1)],
@@ -64,7 +64,7 @@ impl Dissection<'_> {
             Kind::Udp => vec![bytes(0, 2), bytes(2, 2)],
             _ => Vec::new(),
         };
-        let layer = Layer { kind, bytes: header, given, any: Vec::new() };
+        let layer = Layer { kind, bytes: header, explicit, ignored: Vec::new() };
         let next = self.next(&layer);
         self.limit(&layer);
         self.packet.layers.push(layer);
@@ -96,10 +96,10 @@ impl Dissection<'_> {
             Kind::Extension(FRAGMENT) if layer.get(bits(16, 13)) != 0 => None,
             Kind::Extension(_) => self.by_proto(layer.get(bytes(0, 1)) as u8),
             Kind::Udp if layer.get(bytes(2, 2)) == u128::from(GTPU_PORT) && !self.is_inside() => Some(Kind::Gtpu),
-            Kind::Udp => self.own_after(Parent::Udp, layer),
-            Kind::Tcp => self.own_after(Parent::Tcp, layer),
+            Kind::Udp => self.user_header_after(Parent::Udp, layer),
+            Kind::Tcp => self.user_header_after(Parent::Tcp, layer),
             Kind::Gtpu if layer.get(bytes(1, 1)) == 255 => self.by_nibble(),
-            Kind::User(i) => self.own_after(Parent::User(i), layer),
+            Kind::User(i) => self.user_header_after(Parent::User(i), layer),
             Kind::Arp | Kind::Icmp | Kind::Icmp6 | Kind::Gtpu | Kind::Bytes => None,
         }
     }
@@ -124,7 +124,7 @@ impl Dissection<'_> {
             0x0806 => Some(Kind::Arp),
             0x0800 => Some(Kind::Ipv4),
             0x86dd => Some(Kind::Ipv6),
-            other => self.told(Parent::Ethernet, other.into()),
+            other => self.user_header_by_value(Parent::Ethernet, other.into()),
         }
     }
 
@@ -135,19 +135,19 @@ impl Dissection<'_> {
             1 => Some(Kind::Icmp),
             58 => Some(Kind::Icmp6),
             HOP_BY_HOP | ROUTING | FRAGMENT | DESTINATION => Some(Kind::Extension(proto)),
-            other if !self.is_inside() => self.told(Parent::Ip, other.into()),
+            other if !self.is_inside() => self.user_header_by_value(Parent::Ip, other.into()),
             _ => None,
         }
     }
 
     /// The user-defined header that this value selects after Ethernet or IP.
-    fn told(&self, parent: Parent, found: u64) -> Option<Kind> {
+    fn user_header_by_value(&self, parent: Parent, found: u64) -> Option<Kind> {
         let fits = |header: &UserHeader| header.after == parent && header.when.iter().any(|(_, value)| *value == found);
-        self.own.iter().position(fits).map(Kind::User)
+        self.user_headers.iter().position(fits).map(Kind::User)
     }
 
     /// The user-defined header that fields of `layer` select, or that always follows.
-    fn own_after(&self, parent: Parent, layer: &Layer) -> Option<Kind> {
+    fn user_header_after(&self, parent: Parent, layer: &Layer) -> Option<Kind> {
         if self.is_inside() {
             return None;
         }
@@ -160,7 +160,7 @@ impl Dissection<'_> {
         };
         let fits =
             |header: &UserHeader| header.after == parent && (header.when.is_empty() || header.when.iter().any(has));
-        self.own.iter().position(fits).map(Kind::User)
+        self.user_headers.iter().position(fits).map(Kind::User)
     }
 }
 

@@ -159,8 +159,8 @@ impl Kind {
     }
 
     /// A header with default values in all fields.
-    pub(crate) fn blank(self, own: &[UserHeader]) -> Vec<u8> {
-        let mut header = vec![0; self.len_bytes(own)];
+    pub(crate) fn blank(self, user_headers: &[UserHeader]) -> Vec<u8> {
+        let mut header = vec![0; self.len_bytes(user_headers)];
         match self {
             Kind::Eth => header[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]),
             Kind::Mpls => header[3] = 64,
@@ -177,7 +177,7 @@ impl Kind {
     }
 
     /// Length of the fixed part in bytes.
-    pub(crate) fn len_bytes(self, own: &[UserHeader]) -> usize {
+    pub(crate) fn len_bytes(self, user_headers: &[UserHeader]) -> usize {
         match self {
             Kind::Eth => 14,
             Kind::Vlan | Kind::Mpls => 4,
@@ -185,16 +185,16 @@ impl Kind {
             Kind::Ipv4 | Kind::Tcp => 20,
             Kind::Ipv6 => 40,
             Kind::Extension(_) | Kind::Udp | Kind::Icmp | Kind::Icmp6 | Kind::Gtpu => 8,
-            Kind::User(i) => own.get(i).map_or(0, |header| user_bits(header) / 8),
+            Kind::User(i) => user_headers.get(i).map_or(0, |header| user_bits(header) / 8),
             Kind::Bytes => 0,
         }
     }
 
     /// All fields, by name without the header's prefix.
-    pub(crate) fn fields(self, own: &[UserHeader]) -> Vec<(String, Slice)> {
+    pub(crate) fn fields(self, user_headers: &[UserHeader]) -> Vec<(String, Slice)> {
         if let Kind::User(i) = self {
             let mut offset_bits = 0;
-            let fields = own.get(i).map_or(&[][..], |header| &header.fields);
+            let fields = user_headers.get(i).map_or(&[][..], |header| &header.fields);
             return fields
                 .iter()
                 .map(|field| {
@@ -208,9 +208,9 @@ impl Kind {
     }
 
     /// The field named `name`.
-    pub(crate) fn field(self, name: &str, own: &[UserHeader]) -> Option<Slice> {
+    pub(crate) fn field(self, name: &str, user_headers: &[UserHeader]) -> Option<Slice> {
         if let Kind::User(_) = self {
-            return self.fields(own).into_iter().find(|(field, _)| field == name).map(|(_, slice)| slice);
+            return self.fields(user_headers).into_iter().find(|(field, _)| field == name).map(|(_, slice)| slice);
         }
         let alias = ALIASES.iter().find(|(kind, alias, _)| *kind == self && *alias == name);
         let name = alias.map_or(name, |(_, _, name)| name);
@@ -218,9 +218,9 @@ impl Kind {
     }
 
     /// Name of the header, the prefix of its fields.
-    pub(crate) fn name(self, own: &[UserHeader]) -> String {
+    pub(crate) fn name(self, user_headers: &[UserHeader]) -> String {
         if let Kind::User(i) = self {
-            return own.get(i).map_or_else(String::new, |header| header.name.clone());
+            return user_headers.get(i).map_or_else(String::new, |header| header.name.clone());
         }
         let known = NAMED.iter().find(|(_, kind)| *kind == self);
         known.map_or_else(|| "extension".to_owned(), |(name, _)| (*name).to_owned())
@@ -242,20 +242,20 @@ impl Kind {
     }
 
     /// The EtherType that selects this header.
-    pub(crate) fn ethertype(self, own: &[UserHeader]) -> Option<u16> {
+    pub(crate) fn ethertype(self, user_headers: &[UserHeader]) -> Option<u16> {
         match self {
             Kind::Vlan => Some(0x8100),
             Kind::Mpls => Some(0x8847),
             Kind::Arp => Some(0x0806),
             Kind::Ipv4 => Some(0x0800),
             Kind::Ipv6 => Some(0x86dd),
-            Kind::User(i) => told(own.get(i)?, Parent::Ethernet),
+            Kind::User(i) => selector_value(user_headers.get(i)?, Parent::Ethernet),
             _ => None,
         }
     }
 
     /// The IP protocol number that selects this header.
-    pub(crate) fn proto(self, own: &[UserHeader]) -> Option<u8> {
+    pub(crate) fn proto(self, user_headers: &[UserHeader]) -> Option<u8> {
         match self {
             Kind::Extension(proto) => Some(proto),
             Kind::Tcp => Some(6),
@@ -264,14 +264,14 @@ impl Kind {
             Kind::Icmp6 => Some(58),
             Kind::Ipv4 => Some(4),
             Kind::Ipv6 => Some(41),
-            Kind::User(i) => told(own.get(i)?, Parent::Ip).map(|proto| proto as u8),
+            Kind::User(i) => selector_value(user_headers.get(i)?, Parent::Ip).map(|proto| proto as u8),
             _ => None,
         }
     }
 }
 
 /// The first value that selects a user-defined header after `parent`.
-fn told(header: &UserHeader, parent: Parent) -> Option<u16> {
+fn selector_value(header: &UserHeader, parent: Parent) -> Option<u16> {
     header.when.first().filter(|_| header.after == parent).map(|(_, value)| *value as u16)
 }
 

@@ -8,8 +8,8 @@ mod change;
 mod diff;
 mod dissect;
 mod fields;
+mod format;
 mod read;
-mod words;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -21,8 +21,8 @@ pub(super) use change::{Changed, Target};
 pub(super) use diff::differences;
 pub(super) use fields::Kind;
 use fields::{GTPU_PORT, NO_ETHERTYPE, NO_PROTO};
+pub(super) use format::mac_text;
 pub(super) use read::{Reader, field_value, is_reserved, payload};
-pub(super) use words::mac_text;
 
 /// A header: the fixed part, then options.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,9 +30,9 @@ pub(super) struct Layer {
     pub(super) kind: Kind,
     pub(super) bytes: Vec<u8>,
     /// Fields with an explicit value.
-    pub(super) given: Vec<Slice>,
+    pub(super) explicit: Vec<Slice>,
     /// Fields that are not compared.
-    pub(super) any: Vec<Slice>,
+    pub(super) ignored: Vec<Slice>,
 }
 
 /// A packet.
@@ -41,7 +41,7 @@ pub(super) struct Packet {
     pub(super) layers: Vec<Layer>,
     pub(super) payload: Vec<u8>,
     /// True if the payload is not compared.
-    pub(super) any_payload: bool,
+    pub(super) ignore_payload: bool,
     /// Bytes after the IP packet.
     pub(super) trailer: Vec<u8>,
     /// Maximum number of bytes present.
@@ -56,8 +56,8 @@ pub(super) struct Encoded {
 }
 
 impl Layer {
-    pub(super) fn new(kind: Kind, own: &[UserHeader]) -> Layer {
-        Layer { kind, bytes: kind.blank(own), given: Vec::new(), any: Vec::new() }
+    pub(super) fn new(kind: Kind, user_headers: &[UserHeader]) -> Layer {
+        Layer { kind, bytes: kind.blank(user_headers), explicit: Vec::new(), ignored: Vec::new() }
     }
 
     /// Reads a field; 0 if the header is too short.
@@ -66,21 +66,21 @@ impl Layer {
     }
 
     /// Sets a field to an explicit value.
-    pub(super) fn give(&mut self, slice: Slice, value: u128) {
+    pub(super) fn set_explicit(&mut self, slice: Slice, value: u128) {
         slice.write(&mut self.bytes, value);
-        self.any.retain(|any| *any != slice);
-        if !self.given.contains(&slice) {
-            self.given.push(slice);
+        self.ignored.retain(|any| *any != slice);
+        if !self.explicit.contains(&slice) {
+            self.explicit.push(slice);
         }
     }
 
     /// Sets a derived field, unless it was given.
     fn fill(&mut self, slice: Slice, value: u128) {
-        let overlaps = |given: &Slice| {
-            given.offset_bits < slice.offset_bits + u16::from(slice.width_bits)
-                && slice.offset_bits < given.offset_bits + u16::from(given.width_bits)
+        let overlaps = |explicit: &Slice| {
+            explicit.offset_bits < slice.offset_bits + u16::from(slice.width_bits)
+                && slice.offset_bits < explicit.offset_bits + u16::from(explicit.width_bits)
         };
-        if !self.given.iter().any(overlaps) {
+        if !self.explicit.iter().any(overlaps) {
             slice.write(&mut self.bytes, value);
         }
     }
@@ -88,13 +88,13 @@ impl Layer {
 
 impl Packet {
     /// Serializes the packet.
-    pub(super) fn encode(&self, own: &[UserHeader]) -> Encoded {
+    pub(super) fn encode(&self, user_headers: &[UserHeader]) -> Encoded {
         let mut layers = self.layers.clone();
         let mut rest = self.payload.clone();
         for i in (0..layers.len()).rev() {
             let (before, after) = layers.split_at_mut(i);
             let [layer, after @ ..] = after else { continue };
-            fill(layer, before, after, &rest, own);
+            fill(layer, before, after, &rest, user_headers);
             let mut whole = layer.bytes.clone();
             whole.append(&mut rest);
             rest = whole;
@@ -117,28 +117,28 @@ impl Packet {
 }
 
 /// Fills the fields derived from the other headers and from the bytes after this one.
-fn fill(layer: &mut Layer, before: &mut [Layer], after: &[Layer], rest: &[u8], own: &[UserHeader]) {
+fn fill(layer: &mut Layer, before: &mut [Layer], after: &[Layer], rest: &[u8], user_headers: &[UserHeader]) {
     let next = after.first().map(|layer| layer.kind);
     let header_len = layer.bytes.len();
     match layer.kind {
         Kind::Eth | Kind::Vlan => {
-            let ethertype = next.and_then(|next| next.ethertype(own)).unwrap_or(NO_ETHERTYPE);
+            let ethertype = next.and_then(|next| next.ethertype(user_headers)).unwrap_or(NO_ETHERTYPE);
             layer.fill(bytes(header_len as u16 - 2, 2), ethertype.into());
         }
         Kind::Mpls => layer.fill(bits(23, 1), u128::from(next != Some(Kind::Mpls))),
         Kind::Ipv4 => {
             layer.fill(bits(4, 4), (header_len / 4) as u128);
             layer.fill(bytes(2, 2), (header_len + rest.len()) as u128);
-            layer.fill(bytes(9, 1), next.and_then(|next| next.proto(own)).unwrap_or(NO_PROTO).into());
+            layer.fill(bytes(9, 1), next.and_then(|next| next.proto(user_headers)).unwrap_or(NO_PROTO).into());
             let sum = |bytes: &[u8]| Sum::new().bytes(bytes);
             checksum(layer, &[], sum);
         }
         Kind::Ipv6 => {
             layer.fill(bytes(4, 2), rest.len() as u128);
-            layer.fill(bytes(6, 1), next.and_then(|next| next.proto(own)).unwrap_or(NO_PROTO).into());
+            layer.fill(bytes(6, 1), next.and_then(|next| next.proto(user_headers)).unwrap_or(NO_PROTO).into());
         }
         Kind::Extension(kind) => {
-            layer.fill(bytes(0, 1), next.and_then(|next| next.proto(own)).unwrap_or(NO_PROTO).into());
+            layer.fill(bytes(0, 1), next.and_then(|next| next.proto(user_headers)).unwrap_or(NO_PROTO).into());
             if kind != fields::FRAGMENT {
                 layer.fill(bytes(1, 1), (header_len / 8).saturating_sub(1) as u128);
             }
@@ -149,7 +149,7 @@ fn fill(layer: &mut Layer, before: &mut [Layer], after: &[Layer], rest: &[u8], o
             checksum(layer, rest, |bytes| pseudo.bytes(bytes));
         }
         Kind::Udp => {
-            default_ports(layer, next, own);
+            default_ports(layer, next, user_headers);
             layer.fill(bytes(4, 2), (header_len + rest.len()) as u128);
             let pseudo = pseudo_header(before, 17, header_len + rest.len());
             checksum(layer, rest, |bytes| pseudo.bytes(bytes));
@@ -165,14 +165,14 @@ fn fill(layer: &mut Layer, before: &mut [Layer], after: &[Layer], rest: &[u8], o
 }
 
 /// Fills the ports that select the next header, unless they were given.
-fn default_ports(layer: &mut Layer, next: Option<Kind>, own: &[UserHeader]) {
+fn default_ports(layer: &mut Layer, next: Option<Kind>, user_headers: &[UserHeader]) {
     match next {
         Some(Kind::Gtpu) => {
             layer.fill(bytes(0, 2), GTPU_PORT.into());
             layer.fill(bytes(2, 2), GTPU_PORT.into());
         }
         Some(Kind::User(i)) => {
-            for (field, value) in own.get(i).map_or(&[][..], |header| &header.when) {
+            for (field, value) in user_headers.get(i).map_or(&[][..], |header| &header.when) {
                 if let Some(slice) = port_slice(*field) {
                     layer.fill(slice, u128::from(*value));
                 }
@@ -205,7 +205,7 @@ fn pseudo_header(before: &[Layer], proto: u8, len_bytes: usize) -> Sum {
 /// Fills the checksum over the header and, except for IPv4, the bytes after it.
 fn checksum(layer: &mut Layer, rest: &[u8], sum: impl Fn(&[u8]) -> Sum) {
     let Some(slice) = layer.kind.checksum() else { return };
-    if layer.given.contains(&slice) {
+    if layer.explicit.contains(&slice) {
         return;
     }
     slice.write(&mut layer.bytes, 0);

@@ -5,10 +5,10 @@ use flowloom_wire::field::IPV4_MAPPED;
 use flowloom_wire::graph::{Slice, UserHeader, bytes};
 
 use super::fields::NAMED;
-use super::words::TCP_FLAGS;
+use super::format::TCP_FLAGS;
 use super::{Kind, Layer, Packet};
 use crate::cursor::Cursor;
-use crate::error::Fault;
+use crate::error::PendingError;
 use crate::lex::{Form, Kind as Tok, Value, hex};
 
 /// The largest payload and the largest frame, in bytes.
@@ -79,10 +79,10 @@ pub(in super::super) fn is_reserved(word: &str) -> bool {
 /// Parses packets.
 pub(in super::super) struct Reader<'a> {
     /// The headers that the function declares.
-    pub(in super::super) own: &'a [UserHeader],
+    pub(in super::super) user_headers: &'a [UserHeader],
     /// The input packet, when an expected packet is parsed: `same`, `inner`, `any` and its Ethernet addresses refer to
     /// it.
-    pub(in super::super) came: Option<&'a Packet>,
+    pub(in super::super) input: Option<&'a Packet>,
 }
 
 /// A packet under construction.
@@ -100,7 +100,7 @@ struct Draft {
 
 impl Reader<'_> {
     /// Parses a packet up to the first token that cannot belong to it.
-    pub(in super::super) fn packet(&self, cursor: &mut Cursor<'_>) -> Result<Packet, Fault> {
+    pub(in super::super) fn packet(&self, cursor: &mut Cursor<'_>) -> Result<Packet, PendingError> {
         let start = cursor.span();
         let mut draft = Draft {
             packet: Packet::default(),
@@ -119,7 +119,7 @@ impl Reader<'_> {
                 break;
             }
             if draft.is_closed {
-                return Err(Fault::new(cursor.span(), "a header after the payload", "the packet has ended")
+                return Err(PendingError::new(cursor.span(), "a header after the payload", "the packet has ended")
                     .help("`data`, `size`, `pad`, `cut`, `same` and `inner` end a packet"));
             }
             cursor.skip();
@@ -128,19 +128,19 @@ impl Reader<'_> {
         self.finish(draft, span)
     }
 
-    fn finish(&self, draft: Draft, span: Span) -> Result<Packet, Fault> {
+    fn finish(&self, draft: Draft, span: Span) -> Result<Packet, PendingError> {
         let Draft { mut packet, without_ports, size, pad, .. } = draft;
         for (at, span) in without_ports {
             let next = packet.layers.get(at + 1).map(|layer| layer.kind);
             if !matches!(next, Some(Kind::Gtpu | Kind::User(_))) {
-                return Err(Fault::new(span, "no ports", "expected ports")
-                    .help("write them behind the addresses: `10.0.0.1:4000 > 10.0.0.2:80`"));
+                return Err(PendingError::new(span, "no ports", "expected ports")
+                    .help("write them after the addresses: `10.0.0.1:4000 > 10.0.0.2:80`"));
             }
         }
         let headers: usize = packet.layers.iter().map(|layer| layer.bytes.len()).sum();
         if let Some((size, span)) = size {
             if size < headers {
-                return Err(Fault::new(
+                return Err(PendingError::new(
                     span,
                     format!("a frame of {size} bytes is too short for its headers of {headers}"),
                     "",
@@ -150,7 +150,7 @@ impl Reader<'_> {
         }
         let len = headers + packet.payload.len();
         if len > MOST_BYTES as usize {
-            return Err(Fault::new(span, format!("a packet of {len} bytes; the largest has {MOST_BYTES}"), ""));
+            return Err(PendingError::new(span, format!("a packet of {len} bytes, expected at most {MOST_BYTES}"), ""));
         }
         if let Some(pad) = pad {
             packet.trailer = vec![0; pad.saturating_sub(len)];
@@ -160,14 +160,14 @@ impl Reader<'_> {
 
     /// An Ethernet header with the default addresses, or those of the input packet.
     fn ethernet(&self) -> Layer {
-        let mut ethernet = Layer::new(Kind::Eth, self.own);
-        if let Some(came) = self.came.and_then(|came| came.layers.first()).filter(|layer| layer.kind == Kind::Eth) {
-            ethernet.bytes[..12].copy_from_slice(&came.bytes[..12]);
+        let mut ethernet = Layer::new(Kind::Eth, self.user_headers);
+        if let Some(input) = self.input.and_then(|input| input.layers.first()).filter(|layer| layer.kind == Kind::Eth) {
+            ethernet.bytes[..12].copy_from_slice(&input.bytes[..12]);
         }
         ethernet
     }
 
-    fn kind(&self, cursor: &mut Cursor<'_>) -> Result<(Kind, &'static str), Fault> {
+    fn kind(&self, cursor: &mut Cursor<'_>) -> Result<(Kind, &'static str), PendingError> {
         let span = cursor.span();
         let Some(word) = cursor.peek_word() else { return Err(cursor.expected("a header").help(self.known())) };
         cursor.skip();
@@ -177,42 +177,42 @@ impl Reader<'_> {
         if word == "ip" {
             return Ok((Kind::Ipv4, "ip"));
         }
-        match self.own.iter().position(|header| header.name == word) {
+        match self.user_headers.iter().position(|header| header.name == word) {
             Some(i) => Ok((Kind::User(i), "")),
-            None => Err(Fault::new(span, format!("no header `{word}`"), "expected a header").help(self.known())),
+            None => Err(PendingError::new(span, format!("no header `{word}`"), "expected a header").help(self.known())),
         }
     }
 
     fn known(&self) -> String {
-        let own = self.own.iter().map(|header| header.name.as_str());
-        let all: Vec<&str> = NAMED.iter().map(|(name, _)| *name).chain(own).collect();
+        let user_headers = self.user_headers.iter().map(|header| header.name.as_str());
+        let all: Vec<&str> = NAMED.iter().map(|(name, _)| *name).chain(user_headers).collect();
         format!("headers are {}", all.join(", "))
     }
 
-    fn layer(&self, cursor: &mut Cursor<'_>, draft: &mut Draft) -> Result<(), Fault> {
+    fn layer(&self, cursor: &mut Cursor<'_>, draft: &mut Draft) -> Result<(), PendingError> {
         draft.implied = None;
-        if let (Some(came), Some(word @ ("same" | "inner"))) = (self.came, cursor.peek_word()) {
+        if let (Some(input), Some(word @ ("same" | "inner"))) = (self.input, cursor.peek_word()) {
             let from = match word {
-                "same" => usize::from(came.layers.first().is_some_and(|layer| layer.kind == Kind::Eth)),
-                _ => came
+                "same" => usize::from(input.layers.first().is_some_and(|layer| layer.kind == Kind::Eth)),
+                _ => input
                     .inner()
-                    .ok_or_else(|| Fault::new(cursor.span(), "the packet that came has no inner packet", ""))?,
+                    .ok_or_else(|| PendingError::new(cursor.span(), "the input packet has no inner packet", ""))?,
             };
             cursor.skip();
             if word == "same" && cursor.is_value() {
                 // A prefix of the packet: length fields remain those of the whole.
-                let encoded = came.encode(self.own);
+                let encoded = input.encode(self.user_headers);
                 let whole = encoded.offsets.get(from).and_then(|&at| encoded.bytes.get(at..)).unwrap_or(&[]);
                 let len = cursor.number_to("number of bytes", whole.len() as u128)? as usize;
                 let bytes = whole[..len].to_vec();
-                let layer = Layer { kind: Kind::Bytes, bytes, given: Vec::new(), any: Vec::new() };
+                let layer = Layer { kind: Kind::Bytes, bytes, explicit: Vec::new(), ignored: Vec::new() };
                 draft.packet.layers.push(layer);
                 draft.is_closed = true;
                 return Ok(());
             }
-            draft.packet.layers.extend_from_slice(&came.layers[from..]);
-            draft.packet.payload.clone_from(&came.payload);
-            draft.packet.trailer.clone_from(&came.trailer);
+            draft.packet.layers.extend_from_slice(&input.layers[from..]);
+            draft.packet.payload.clone_from(&input.payload);
+            draft.packet.trailer.clone_from(&input.trailer);
             draft.is_closed = true;
             return Ok(());
         }
@@ -220,7 +220,7 @@ impl Reader<'_> {
         let (mut kind, name) = self.kind(cursor)?;
         if kind == Kind::Bytes {
             let bytes = raw(cursor)?;
-            draft.packet.layers.push(Layer { kind, bytes, given: Vec::new(), any: Vec::new() });
+            draft.packet.layers.push(Layer { kind, bytes, explicit: Vec::new(), ignored: Vec::new() });
             return self.items(cursor, draft);
         }
         if name == "ip" {
@@ -229,7 +229,7 @@ impl Reader<'_> {
                 kind = Kind::Ipv6;
             }
         }
-        let mut layer = Layer::new(kind, self.own);
+        let mut layer = Layer::new(kind, self.user_headers);
         match kind {
             Kind::Eth => self.addresses(cursor, &mut layer, Form::Mac)?,
             Kind::Ipv4 => self.addresses(cursor, &mut layer, Form::V4)?,
@@ -247,14 +247,14 @@ impl Reader<'_> {
                     ("request", _) => 1,
                     ("reply", _) => 2,
                     (_, span) => {
-                        return Err(Fault::new(span, "no such ARP operation", "expected `request` or `reply`"));
+                        return Err(PendingError::new(span, "no such ARP operation", "expected `request` or `reply`"));
                     }
                 };
-                layer.give(bytes(6, 2), op);
+                layer.set_explicit(bytes(6, 2), op);
                 let (from, to) =
                     (endpoint(cursor, Form::V4)?, cursor.sign(">").and_then(|()| endpoint(cursor, Form::V4))?);
-                layer.give(bytes(14, 4), from);
-                layer.give(bytes(24, 4), to);
+                layer.set_explicit(bytes(14, 4), from);
+                layer.set_explicit(bytes(24, 4), to);
                 let eth = draft
                     .packet
                     .layers
@@ -270,8 +270,8 @@ impl Reader<'_> {
             Kind::Tcp | Kind::Udp | Kind::Icmp | Kind::Icmp6 => {
                 self.transport(cursor, &mut layer, draft, span)?;
                 if draft.packet.layers.iter().all(|layer| !layer.kind.is_ip()) {
-                    let name = kind.name(self.own);
-                    return Err(Fault::new(span, format!("`{name}` without an IP header"), "")
+                    let name = kind.name(self.user_headers);
+                    return Err(PendingError::new(span, format!("`{name}` without an IP header"), "")
                         .help(format!("give it addresses: `{name} 10.0.0.1 …`, or write an IP header before it: `ipv4 10.0.0.1 > 10.0.0.2 / {name} …`")));
                 }
             }
@@ -282,7 +282,7 @@ impl Reader<'_> {
     }
 
     /// Parses `A > B`.
-    fn addresses(&self, cursor: &mut Cursor<'_>, layer: &mut Layer, form: Form) -> Result<(), Fault> {
+    fn addresses(&self, cursor: &mut Cursor<'_>, layer: &mut Layer, form: Form) -> Result<(), PendingError> {
         if layer.kind == Kind::Eth && !cursor.is_value() {
             layer.bytes = self.ethernet().bytes;
             return Ok(());
@@ -291,8 +291,8 @@ impl Reader<'_> {
         cursor.sign(">")?;
         let dst = endpoint(cursor, form)?;
         for (name, value) in [("src", src), ("dst", dst)] {
-            if let Some(slice) = layer.kind.field(name, self.own) {
-                layer.give(slice, value);
+            if let Some(slice) = layer.kind.field(name, self.user_headers) {
+                layer.set_explicit(slice, value);
             }
         }
         Ok(())
@@ -305,7 +305,7 @@ impl Reader<'_> {
         layer: &mut Layer,
         draft: &mut Draft,
         span: Span,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), PendingError> {
         let has_ports = matches!(layer.kind, Kind::Tcp | Kind::Udp);
         let at = draft.packet.layers.len();
         if !cursor.is_value() {
@@ -321,14 +321,14 @@ impl Reader<'_> {
             let sport = port(from, from_span)?;
             cursor.sign(">")?;
             let dport = port_number(cursor)?;
-            layer.give(bytes(0, 2), sport);
-            layer.give(bytes(2, 2), dport);
+            layer.set_explicit(bytes(0, 2), sport);
+            layer.set_explicit(bytes(2, 2), dport);
             return Ok(());
         }
         let kind = match from.form {
             Form::V4 => Kind::Ipv4,
             Form::V6 => Kind::Ipv6,
-            form => return Err(Fault::new(from_span, format!("found {}, expected {what}", form.name()), "")),
+            form => return Err(PendingError::new(from_span, format!("found {}, expected {what}", form.name()), "")),
         };
         let sport = if has_ports && cursor.eat_sign(":") { Some(port_number(cursor)?) } else { None };
         cursor.sign(">")?;
@@ -341,16 +341,16 @@ impl Reader<'_> {
         };
         match (sport, dport) {
             (Some(sport), Some(dport)) => {
-                layer.give(bytes(0, 2), sport);
-                layer.give(bytes(2, 2), dport);
+                layer.set_explicit(bytes(0, 2), sport);
+                layer.set_explicit(bytes(2, 2), dport);
             }
             _ if has_ports => draft.without_ports.push((at + 1, span)),
             _ => {}
         }
-        let mut ip = Layer::new(kind, self.own);
+        let mut ip = Layer::new(kind, self.user_headers);
         for (name, value) in [("src", from.bits), ("dst", to)] {
-            if let Some(slice) = kind.field(name, self.own) {
-                ip.give(slice, value);
+            if let Some(slice) = kind.field(name, self.user_headers) {
+                ip.set_explicit(slice, value);
             }
         }
         draft.implied = Some(at);
@@ -359,7 +359,7 @@ impl Reader<'_> {
     }
 
     /// Parses the items after name and addresses of the last header.
-    fn items(&self, cursor: &mut Cursor<'_>, draft: &mut Draft) -> Result<(), Fault> {
+    fn items(&self, cursor: &mut Cursor<'_>, draft: &mut Draft) -> Result<(), PendingError> {
         let mut flags: Option<u8> = None;
         let mut options: Option<Vec<u8>> = None;
         loop {
@@ -390,25 +390,30 @@ impl Reader<'_> {
                 continue;
             }
             cursor.skip();
-            if layer.kind.field(word, self.own).is_some() {
+            if layer.kind.field(word, self.user_headers).is_some() {
                 self.field(cursor, layer, word)?;
                 continue;
             }
             let kind = layer.kind;
             let implied = draft.implied.and_then(|at| draft.packet.layers.get_mut(at));
             match implied {
-                Some(ip) if ip.kind.field(word, self.own).is_some() => self.field(cursor, ip, word)?,
+                Some(ip) if ip.kind.field(word, self.user_headers).is_some() => self.field(cursor, ip, word)?,
                 _ => {
-                    let mut names: Vec<String> = kind.fields(self.own).into_iter().map(|(name, _)| name).collect();
+                    let mut names: Vec<String> =
+                        kind.fields(self.user_headers).into_iter().map(|(name, _)| name).collect();
                     names.push("data".to_owned());
-                    return Err(Fault::new(span, format!("`{}` has no `{word}`", kind.name(self.own)), "")
-                        .help(format!("it has {}", names.join(", "))));
+                    return Err(PendingError::new(
+                        span,
+                        format!("`{}` has no `{word}`", kind.name(self.user_headers)),
+                        "",
+                    )
+                    .help(format!("it has {}", names.join(", "))));
                 }
             }
         }
         let Some(layer) = draft.packet.layers.last_mut() else { return Ok(()) };
         if let Some(options) = options {
-            let fixed = layer.kind.len_bytes(self.own);
+            let fixed = layer.kind.len_bytes(self.user_headers);
             let unit = if matches!(layer.kind, Kind::Extension(_)) { 8 } else { 4 };
             if let Kind::Extension(_) = layer.kind {
                 layer.bytes.truncate(2);
@@ -420,24 +425,25 @@ impl Reader<'_> {
             layer.bytes.resize(len, 0);
             let most = if unit == 8 { 2048 } else { 60 };
             if len > most && layer.kind != Kind::Gtpu {
-                return Err(Fault::new(
+                return Err(PendingError::new(
                     cursor.last_span(),
-                    format!("a header of {len} bytes; the longest has {most}"),
+                    format!("a header of {len} bytes, expected at most {most}"),
                     "",
                 ));
             }
         }
         let flags_slice = bytes(13, 1);
-        if layer.kind == Kind::Tcp && !layer.given.contains(&flags_slice) {
-            layer.give(flags_slice, flags.unwrap_or(0x10).into());
+        if layer.kind == Kind::Tcp && !layer.explicit.contains(&flags_slice) {
+            layer.set_explicit(flags_slice, flags.unwrap_or(0x10).into());
         }
         Ok(())
     }
 
     /// Parses payload or frame size. Returns false if there is neither.
-    fn payload(&self, cursor: &mut Cursor<'_>, draft: &mut Draft) -> Result<bool, Fault> {
+    fn payload(&self, cursor: &mut Cursor<'_>, draft: &mut Draft) -> Result<bool, PendingError> {
         let Some(word @ ("data" | "size" | "pad" | "cut")) = cursor.peek_word() else { return Ok(false) };
-        let is_own_field = draft.packet.layers.last().is_some_and(|layer| layer.kind.field(word, self.own).is_some());
+        let is_own_field =
+            draft.packet.layers.last().is_some_and(|layer| layer.kind.field(word, self.user_headers).is_some());
         if is_own_field {
             return Ok(false);
         }
@@ -446,8 +452,8 @@ impl Reader<'_> {
         draft.is_closed = true;
         if word == "data" {
             draft.packet.payload = payload(cursor)?;
-            if self.came.is_some() && draft.packet.payload.is_empty() && cursor.eat_word("any") {
-                draft.packet.any_payload = true;
+            if self.input.is_some() && draft.packet.payload.is_empty() && cursor.eat_word("any") {
+                draft.packet.ignore_payload = true;
             }
             return Ok(true);
         }
@@ -461,28 +467,28 @@ impl Reader<'_> {
     }
 
     /// Parses a value of a field, or `any`.
-    fn field(&self, cursor: &mut Cursor<'_>, layer: &mut Layer, name: &str) -> Result<(), Fault> {
-        let Some(slice) = layer.kind.field(name, self.own) else { return Err(cursor.expected("a field")) };
-        if self.came.is_some() && cursor.eat_word("any") {
+    fn field(&self, cursor: &mut Cursor<'_>, layer: &mut Layer, name: &str) -> Result<(), PendingError> {
+        let Some(slice) = layer.kind.field(name, self.user_headers) else { return Err(cursor.expected("a field")) };
+        if self.input.is_some() && cursor.eat_word("any") {
             let value = layer.get(slice);
-            layer.give(slice, value);
-            layer.any.push(slice);
+            layer.set_explicit(slice, value);
+            layer.ignored.push(slice);
             return Ok(());
         }
-        let value = field_value(cursor, &format!("{}.{name}", layer.kind.name(self.own)), slice)?;
-        layer.give(slice, value);
+        let value = field_value(cursor, &format!("{}.{name}", layer.kind.name(self.user_headers)), slice)?;
+        layer.set_explicit(slice, value);
         Ok(())
     }
 }
 
 /// Parses a value that fits a field.
-pub(in super::super) fn field_value(cursor: &mut Cursor<'_>, name: &str, slice: Slice) -> Result<u128, Fault> {
+pub(in super::super) fn field_value(cursor: &mut Cursor<'_>, name: &str, slice: Slice) -> Result<u128, PendingError> {
     let start = cursor.span();
     let value = cursor.value(&format!("a value of `{name}`"))?;
     let span = Span { start: start.start, end: cursor.last_span().end };
     let width = slice.width_bits;
     let wrong = |what: &str| {
-        Err(Fault::new(
+        Err(PendingError::new(
             span,
             format!("{what} does not fit `{name}`, which has {width} bit{}", if width == 1 { "" } else { "s" }),
             "",
@@ -515,29 +521,29 @@ fn content(cursor: &mut Cursor<'_>, draft: &Draft) -> Option<Vec<u8>> {
 }
 
 /// Parses an address of this form.
-fn endpoint(cursor: &mut Cursor<'_>, form: Form) -> Result<u128, Fault> {
+fn endpoint(cursor: &mut Cursor<'_>, form: Form) -> Result<u128, PendingError> {
     let start = cursor.span();
     let value = cursor.value(form.name())?;
     if value.form == form {
         return Ok(value.bits);
     }
     let span = Span { start: start.start, end: cursor.last_span().end };
-    Err(Fault::new(span, format!("found {}, expected {}", value.form.name(), form.name()), ""))
+    Err(PendingError::new(span, format!("found {}, expected {}", value.form.name(), form.name()), ""))
 }
 
-fn port_number(cursor: &mut Cursor<'_>) -> Result<u128, Fault> {
+fn port_number(cursor: &mut Cursor<'_>) -> Result<u128, PendingError> {
     let span = cursor.span();
     let value = cursor.value("a port")?;
     port(value, span)
 }
 
-fn port(value: Value, span: Span) -> Result<u128, Fault> {
+fn port(value: Value, span: Span) -> Result<u128, PendingError> {
     match value {
         Value { form: Form::Number, bits } if bits <= 0xffff => Ok(bits),
         Value { form: Form::Number, bits } => {
-            Err(Fault::new(span, format!("{bits} is no port: the largest is 65535"), ""))
+            Err(PendingError::new(span, format!("{bits} is not a port, expected at most 65535"), ""))
         }
-        Value { form, .. } => Err(Fault::new(span, format!("found {}, expected a port", form.name()), "")),
+        Value { form, .. } => Err(PendingError::new(span, format!("found {}, expected a port", form.name()), "")),
     }
 }
 
@@ -547,7 +553,7 @@ fn counting(len: usize) -> Vec<u8> {
 }
 
 /// Parses the part after `data`; empty before `any`.
-pub(in super::super) fn payload(cursor: &mut Cursor<'_>) -> Result<Vec<u8>, Fault> {
+pub(in super::super) fn payload(cursor: &mut Cursor<'_>) -> Result<Vec<u8>, PendingError> {
     match cursor.peek() {
         Some(Tok::Bytes(bytes)) => {
             cursor.skip();
@@ -562,7 +568,7 @@ pub(in super::super) fn payload(cursor: &mut Cursor<'_>) -> Result<Vec<u8>, Faul
 }
 
 /// Parses bytes in hexadecimal.
-fn raw(cursor: &mut Cursor<'_>) -> Result<Vec<u8>, Fault> {
+fn raw(cursor: &mut Cursor<'_>) -> Result<Vec<u8>, PendingError> {
     let bytes = cursor.hex_digits().and_then(hex);
     match bytes {
         Some(bytes) => {
@@ -579,7 +585,7 @@ fn special(
     layer: &mut Layer,
     word: &str,
     options: &mut Option<Vec<u8>>,
-) -> Result<bool, Fault> {
+) -> Result<bool, PendingError> {
     let list = |options: &mut Option<Vec<u8>>, bytes: &[u8]| options.get_or_insert_default().extend(bytes);
     match (layer.kind, word) {
         (Kind::Tcp | Kind::Ipv4 | Kind::Extension(_), "options")
@@ -643,7 +649,7 @@ fn special(
                 _ => return Ok(false),
             };
             cursor.skip();
-            layer.give(bytes(0, 1), kind);
+            layer.set_explicit(bytes(0, 1), kind);
         }
         (Kind::Gtpu, "seq" | "qfi") => {
             cursor.skip();

@@ -12,13 +12,13 @@ use super::{Changed, Kind, Packet, Reader, Target, differences};
 use crate::cursor::Cursor;
 use crate::lex::tokens;
 
-fn read_with(words: &str, own: &[UserHeader], came: Option<&Packet>) -> Result<Packet, String> {
-    let (tokens, faults) = tokens(words);
-    assert_eq!(faults, [], "{words}");
+fn read_with(words: &str, user_headers: &[UserHeader], input: Option<&Packet>) -> Result<Packet, String> {
+    let (tokens, errors) = tokens(words);
+    assert_eq!(errors, [], "{words}");
     let names = BTreeMap::new();
     let mut cursor = Cursor::new(words, &tokens, &names);
-    let packet = Reader { own, came }.packet(&mut cursor).map_err(|fault| fault.message)?;
-    cursor.end().map_err(|fault| fault.message)?;
+    let packet = Reader { user_headers, input }.packet(&mut cursor).map_err(|error| error.message)?;
+    cursor.end().map_err(|error| error.message)?;
     Ok(packet)
 }
 
@@ -31,7 +31,7 @@ fn encoded(words: &str) -> Vec<u8> {
 }
 
 #[test]
-fn words_make_the_packets_that_the_builder_makes() {
+fn packet_text_equals_the_packet_builder() {
     let v4 = || PacketBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 0, 2]);
     let address = |last: u8| Ipv6Addr::from_bits(0x2001_0db8 << 96 | u128::from(last)).octets();
     let v6 = || PacketBuilder::new().ipv6(address(1), address(2));
@@ -98,7 +98,7 @@ fn words_make_the_packets_that_the_builder_makes() {
 
 /// Handwritten bytes: the builder has no ARP.
 #[test]
-fn arp_is_what_the_standard_says() {
+fn arp_follows_the_standard() {
     let expected = [
         &[0xff; 6][..],
         &[2, 0, 0, 0, 0, 1, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1],
@@ -112,7 +112,7 @@ fn arp_is_what_the_standard_says() {
 
 /// The engines' parser, an independent implementation, finds the values in the bytes.
 #[test]
-fn the_parser_finds_what_the_words_say() {
+fn the_parser_finds_the_headers_of_the_text() {
     let cases = [
         ("mpls 100 tc 1 / mpls 200 ttl 3 / tcp 10.0.0.1:1 > 10.0.0.2:2", "mpls.label", 100),
         ("mpls 100 tc 1 / mpls 200 ttl 3 / tcp 10.0.0.1:1 > 10.0.0.2:2", "mpls2.ttl", 3),
@@ -135,7 +135,7 @@ fn the_parser_finds_what_the_words_say() {
 
 /// Dissection and encoding are inverse; so are formatting and parsing.
 #[test]
-fn packets_there_and_back() {
+fn packet_text_round_trips() {
     let mut rng = Rng::from_env(0x776f_7264);
     let mut by_words = 0;
     for _ in 0..4000 {
@@ -150,15 +150,15 @@ fn packets_there_and_back() {
         if is_fragment || checksums.count() > 0 {
             continue;
         }
-        assert_eq!(packet.encode(&[]).bytes, bytes, "{}", packet.words(&[]));
+        assert_eq!(packet.encode(&[]).bytes, bytes, "{}", packet.format(&[]));
         assert_eq!(differences(&packet, &bytes, &[]), [] as [String; 0]);
-        let words = packet.words(&[]);
+        let words = packet.format(&[]);
         if words.contains('…')
             || words.contains('(')
             || words.contains("gtpu")
             || words.contains("options")
             || words.contains("type")
-            || says_more_than_words(&packet)
+            || describes_more_than_text(&packet)
         {
             continue; // truncated text, and fields that the text omits
         }
@@ -172,7 +172,7 @@ fn packets_there_and_back() {
 
 /// True if the text omits information: another tag protocol, an unknown protocol, an acknowledgement number without its
 /// flag, contents of an extension header.
-fn says_more_than_words(packet: &Packet) -> bool {
+fn describes_more_than_text(packet: &Packet) -> bool {
     let known = [Kind::Tcp, Kind::Udp, Kind::Icmp, Kind::Icmp6, Kind::Arp, Kind::Gtpu];
     packet.layers.last().is_none_or(|layer| !known.contains(&layer.kind))
         || packet.layers.iter().any(|layer| matches!(layer.kind, Kind::Extension(_)))
@@ -192,7 +192,7 @@ fn bytes_at(offset: u16) -> flowloom_wire::graph::Slice {
 
 /// Dissection of malformed packets succeeds and consumes all bytes.
 #[test]
-fn broken_packets_come_apart() {
+fn malformed_packets_are_dissected() {
     let mut rng = Rng::from_env(0x6272_6f6b);
     for _ in 0..20_000 {
         let mut bytes = PacketBuilder::random(&mut rng, 3).build();
@@ -200,7 +200,7 @@ fn broken_packets_come_apart() {
         let packet = Packet::dissect(&bytes, &[]);
         let len: usize = packet.layers.iter().map(|layer| layer.bytes.len()).sum();
         assert_eq!(len + packet.payload.len() + packet.trailer.len(), bytes.len());
-        let _ = (packet.words(&[]), differences(&packet, &bytes, &[]));
+        let _ = (packet.format(&[]), differences(&packet, &bytes, &[]));
     }
 }
 
@@ -216,27 +216,31 @@ fn paxos() -> Vec<UserHeader> {
 
 #[test]
 fn headers_of_the_function_have_their_fields() {
-    let own = paxos();
-    let packet = read_with("udp 10.0.0.1 > 10.0.0.2 / paxos type 2 instance 7 value 0xff data 4", &own, None).unwrap();
-    let bytes = packet.encode(&own).bytes;
-    let graph = Graph::with(&own).unwrap();
+    let user_headers = paxos();
+    let packet =
+        read_with("udp 10.0.0.1 > 10.0.0.2 / paxos type 2 instance 7 value 0xff data 4", &user_headers, None).unwrap();
+    let bytes = packet.encode(&user_headers).bytes;
+    let graph = Graph::with(&user_headers).unwrap();
     let layers = Layers::parse(&graph, &bytes);
     assert!(layers.has(Header::User0));
     assert_eq!(layers.read(&bytes, 1, graph.field("paxos.instance").unwrap()), Some(7));
     assert_eq!(layers.read(&bytes, 1, graph.field("udp.dport").unwrap()), Some(0x8888));
-    let again = Packet::dissect(&bytes, &own);
-    assert_eq!(again.outline(&own), "eth / ipv4 / udp / paxos");
-    assert_eq!(again.words(&own).split(" / paxos").nth(1), Some(" type 2 flags 0 instance 7 value 255 data 4"));
+    let again = Packet::dissect(&bytes, &user_headers);
+    assert_eq!(again.outline(&user_headers), "eth / ipv4 / udp / paxos");
+    assert_eq!(
+        again.format(&user_headers).split(" / paxos").nth(1),
+        Some(" type 2 flags 0 instance 7 value 255 data 4")
+    );
     let mut changed = Changed::new(packet.clone());
-    let target = packet.target("paxos.type", &own).unwrap();
+    let target = packet.target("paxos.type", &user_headers).unwrap();
     changed.set(target, 3);
-    let lines = differences(&changed.finish(&own), &bytes, &own);
+    let lines = differences(&changed.finish(&user_headers), &bytes, &user_headers);
     assert!(lines.iter().any(|line| line == "paxos.type: expected 3, found 2"), "{lines:?}");
 }
 
 /// Changes by name equal a packet written with the new values.
 #[test]
-fn changed_fields_and_checksums_are_those_of_a_new_packet() {
+fn changed_packets_equal_new_packets() {
     type Case = (&'static str, &'static [(&'static str, u128)], &'static str);
     let cases: [Case; 6] = [
         ("tcp 10.0.0.1:1 > 10.0.0.2:2", &[("ip.src", 0x0102_0304), ("l4.dport", 80)], "tcp 1.2.3.4:1 > 10.0.0.2:80"),
@@ -274,7 +278,7 @@ fn changed_fields_and_checksums_are_those_of_a_new_packet() {
 
 /// Scenarios expect the engines' update of an incorrect checksum (RFC 1624, in `flowloom_wire`).
 #[test]
-fn wrong_checksums_stay_wrong_by_as_much() {
+fn changes_preserve_the_error_of_a_checksum() {
     let mut rng = Rng::from_env(0x7772_6f6e);
     let (src, sport) = (FieldId::by_name("ip.src").unwrap(), FieldId::by_name("l4.sport").unwrap());
     for _ in 0..500 {
@@ -297,19 +301,19 @@ fn wrong_checksums_stay_wrong_by_as_much() {
 }
 
 #[test]
-fn packets_inside_and_outside_stand_for_parts_of_the_one_that_came() {
-    let came = read(
+fn inner_and_outer_denote_parts_of_the_input_packet() {
+    let input = read(
         "eth 02:00:00:00:00:07 > 02:00:00:00:00:08 / vlan 5 / ipv4 10.1.0.1 > 10.1.0.2 / udp / gtpu 7 / tcp 10.0.0.1:1 > 10.0.0.2:2 data 3 pad 100",
     );
-    let inner = read_with("inner", &[], Some(&came)).unwrap();
+    let inner = read_with("inner", &[], Some(&input)).unwrap();
     assert_eq!(
-        inner.words(&[]),
-        "eth 02:00:00:00:00:07 > 02:00:00:00:00:08 / tcp 10.0.0.1:1 > 10.0.0.2:2 ack data 3 (and 3 bytes behind it)"
+        inner.format(&[]),
+        "eth 02:00:00:00:00:07 > 02:00:00:00:00:08 / tcp 10.0.0.1:1 > 10.0.0.2:2 ack data 3 (and 3 bytes after it)"
     );
-    let same = read_with("mpls 9 / same", &[], Some(&came)).unwrap();
+    let same = read_with("mpls 9 / same", &[], Some(&input)).unwrap();
     assert_eq!(same.outline(&[]), "eth / mpls / vlan / ipv4 / udp / gtpu / ipv4 / tcp");
-    assert_eq!(same.trailer, came.trailer);
-    assert!(read_with("same / udp 1 > 2", &[], Some(&came)).is_err());
+    assert_eq!(same.trailer, input.trailer);
+    assert!(read_with("same / udp 1 > 2", &[], Some(&input)).is_err());
     assert!(read_with("inner", &[], Some(&read("udp 10.0.0.1:1 > 10.0.0.2:2"))).is_err());
     let mut changed = Changed::new(same);
     assert!(changed.remove(Kind::Mpls) && !changed.remove(Kind::Mpls) && changed.remove(Kind::Vlan));
@@ -317,7 +321,7 @@ fn packets_inside_and_outside_stand_for_parts_of_the_one_that_came() {
 }
 
 #[test]
-fn differences_are_told_by_field() {
+fn differences_are_reported_by_field() {
     let packet = read("vlan 5 / tcp 10.0.0.1:1 > 10.0.0.2:2 syn data 4");
     let found = encoded("vlan 6 / tcp 10.0.0.1:1 > 10.0.0.2:3 syn ack ttl 3 data 0x00010203ff checksum 7");
     assert_eq!(
@@ -329,8 +333,8 @@ fn differences_are_told_by_field() {
             "ipv4.checksum: expected 0x66ca, found 0xa3c9",
             "tcp.dport: expected 2, found 3",
             "tcp.flags: expected syn, found syn ack",
-            "tcp.checksum: expected 0x99d5, found 0x0007, which is wrong for the packet that was found",
-            "payload: expected 4 bytes, found 5; from byte 4 on expected nothing more, found ff",
+            "tcp.checksum: expected 0x99d5, found 0x0007, which is incorrect for the found packet",
+            "payload: expected 4 bytes, found 5; from byte 4 on expected the end, found ff",
         ]
     );
     let other = differences(&packet, &encoded("udp 10.0.0.1:1 > 10.0.0.2:2"), &[]);
@@ -351,11 +355,11 @@ fn differences_are_told_by_field() {
 }
 
 #[test]
-fn a_given_type_of_ethernet_is_in_the_words() {
+fn an_explicit_ethertype_is_formatted() {
     let packet = read("eth type 0x9100 / vlan 5 / udp 10.0.0.1:1 > 10.0.0.2:2");
-    let words = packet.words(&[]);
+    let words = packet.format(&[]);
     assert!(words.starts_with("eth ") && words.contains(" type 0x9100 / vlan 5"), "{words}");
-    assert!(!read("vlan 5 / udp 10.0.0.1:1 > 10.0.0.2:2").words(&[]).contains("eth"));
+    assert!(!read("vlan 5 / udp 10.0.0.1:1 > 10.0.0.2:2").format(&[]).contains("eth"));
 }
 
 #[test]
