@@ -5,7 +5,7 @@ mod generate;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use flowloom_trace::{Beside, Census, MergedReader, PacketCount, PaperRow, Profile, SizeCount, TraceInfo, Unit};
+use flowloom_trace::{Census, Comparison, MergedReader, PacketCount, PaperRow, Profile, SizeCount, TraceInfo, Unit};
 use serde_json::{Value, json};
 
 pub(crate) use generate::generate;
@@ -92,9 +92,9 @@ fn row_of(profile: Profile) -> Result<(Profile, &'static PaperRow), Failure> {
 
 fn beside_json(info: &TraceInfo, profile: Profile, row: &PaperRow) -> Result<Value, Failure> {
     let mut figures = Vec::new();
-    for figure in info.beside(row) {
+    for figure in info.compare(row) {
         let mut value = serde_json::to_value(&figure).map_err(|e| Failure::input(&e))?;
-        value["is_near"] = figure.is_near().into();
+        value["is_near"] = figure.is_within_tolerance().into();
         figures.push(value);
     }
     Ok(json!({
@@ -106,18 +106,20 @@ fn beside_json(info: &TraceInfo, profile: Profile, row: &PaperRow) -> Result<Val
 }
 
 fn beside_text(info: &TraceInfo, profile: Profile, row: &PaperRow) -> String {
-    let cell = |figure: &Beside, value: f64| match figure.unit {
+    let cell = |figure: &Comparison, value: f64| match figure.unit {
         Unit::Bytes => format!("{value:.1} B"),
         Unit::Flows => grouped(value as u64),
         Unit::Share => format!("{:.1}%", value * 100.0),
     };
     let rows: Vec<Vec<String>> = info
-        .beside(row)
+        .compare(row)
         .iter()
         .map(|figure| {
             let unit = if figure.unit == Unit::Share { " points" } else { "%" };
             let within = match figure.limit {
-                Some(limit) => format!("{} {:.0}%", if figure.is_near() { "within" } else { "OUTSIDE" }, limit * 100.0),
+                Some(limit) => {
+                    format!("{} {:.0}%", if figure.is_within_tolerance() { "within" } else { "OUTSIDE" }, limit * 100.0)
+                }
                 None => "-".to_owned(),
             };
             vec![

@@ -94,7 +94,7 @@ const WRONG_CAPTURES: &[Case] = &[
     ("run {} -r @huge.pcap", &["the captured length of a packet is 4294967295 bytes", "expected at most"]),
     ("run {} -r @good.pcap -r @missing.pcap", &["`@missing.pcap`"]),
     ("run {} -r @good.pcap -w @no/out.pcap", &["cannot create `@no/out.pcap`", "No such file"]),
-    ("run {} -r @good.pcap -w @out.pcap.gz", &["compression `.gz` is not written", "expected `.pcap`"]),
+    ("run {} -r @good.pcap -w @out.pcap.gz", &["compression `.gz` is not supported", "expected `.pcap`"]),
     ("run {} -r @good.pcap -w @good.pcap", &["-w `@good.pcap` would overwrite", "write to another file"]),
     ("verify {} -r @good.pcap -w @good.pcap", &["-w `@good.pcap` would overwrite", "write to another file"]),
     ("run {} -r @good.pcap --events @good.pcap", &["--events `@good.pcap` would overwrite the capture that -r reads"]),
@@ -127,7 +127,7 @@ const WRONG_CAPTURES: &[Case] = &[
     ("trace gen --profile uni1 --rate fast -w @x.pcap", &["`40G`", "`5Mpps`", "found `fast`"]),
     ("trace gen --profile uni1 --duration 10 -w @x.pcap", &["`500ms`, `10s` or `2m`"]),
     ("trace gen --profile uni1 -c many -w @x.pcap", &["`20000`, `50k` or `5M`"]),
-    ("trace gen --profile uni1 --exponent 2 -w @x.pcap", &["`uni1` has no use for exponent", "`zipf`, `churn`"]),
+    ("trace gen --profile uni1 --exponent 2 -w @x.pcap", &["`uni1` does not accept exponent", "`zipf`, `churn`"]),
     (
         "trace gen --profile mawi15 --size 60 -w @x.pcap",
         &["size is 60", "74 to 9014 bytes, or 60 with a share of IPv6 of 0"],
@@ -136,7 +136,7 @@ const WRONG_CAPTURES: &[Case] = &[
     ("trace gen --profile churn --new-flows 100M -w @x.pcap", &["at most 71564885", "at 10G"]),
     ("trace gen --profile uni1 -s 5 -w @x.pcap", &["snap length is 5, expected 14 to 262144 bytes"]),
     ("trace gen --profile uni1 -w @no/x.pcap", &["cannot create `@no/x.pcap`"]),
-    ("trace gen --profile uni1 -w @x.pcap.gz", &["compression `.gz` is not written"]),
+    ("trace gen --profile uni1 -w @x.pcap.gz", &["compression `.gz` is not supported"]),
 ];
 
 const WRONG_OPTIONS: &[Case] = &[

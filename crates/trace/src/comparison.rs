@@ -7,11 +7,11 @@ use crate::info::TraceInfo;
 use crate::traffic::PaperRow;
 
 /// Tolerance, as a fraction, of the mean length and the active flows.
-const NEAR: f64 = 0.05;
+const TOLERANCE: f64 = 0.05;
 /// Tolerance, as a fraction, of the maximum of new flows per millisecond.
-const NEAR_NEW: f64 = 0.15;
+const NEW_TOLERANCE: f64 = 0.15;
 /// Fraction by which a capture may be shorter than the window of active flows, since it ends with its last packet.
-const SHORT: f64 = 0.02;
+const DURATION_TOLERANCE: f64 = 0.02;
 
 /// Unit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -27,7 +27,7 @@ pub enum Unit {
 
 /// One figure: the paper's value and the measured value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Beside {
+pub struct Comparison {
     /// Name of the figure.
     pub figure: String,
     /// Unit of both values.
@@ -42,41 +42,41 @@ pub struct Beside {
     pub limit: Option<f64>,
 }
 
-impl Beside {
-    fn new(figure: String, unit: Unit, paper: f64, measured: f64, limit: Option<f64>) -> Beside {
+impl Comparison {
+    fn new(figure: String, unit: Unit, paper: f64, measured: f64, limit: Option<f64>) -> Comparison {
         let difference = measured - paper;
         let deviation = if unit == Unit::Share { difference } else { difference / paper };
-        Beside { figure, unit, paper, measured, deviation, limit }
+        Comparison { figure, unit, paper, measured, deviation, limit }
     }
 
     /// True if the deviation is within its tolerance.
-    pub fn is_near(&self) -> bool {
+    pub fn is_within_tolerance(&self) -> bool {
         self.limit.is_none_or(|limit| self.deviation.abs() <= limit)
     }
 }
 
 impl TraceInfo {
     /// Compares the capture with every figure of the row.
-    pub fn beside(&self, row: &PaperRow) -> Vec<Beside> {
-        let mut figures = vec![Beside::new(
+    pub fn compare(&self, row: &PaperRow) -> Vec<Comparison> {
+        let mut figures = vec![Comparison::new(
             "mean length".to_owned(),
             Unit::Bytes,
             row.mean_len_bytes,
             self.mean_len_bytes,
-            Some(NEAR),
+            Some(TOLERANCE),
         )];
         let mut flows = |what: &str, paper: [Option<u64>; 3], measured: Vec<u64>, limit: f64| {
             for ((flows, paper), measured) in self.flows.iter().zip(paper).zip(measured) {
                 let figure = format!("{what}, {}", flows.key);
                 figures.extend(
-                    paper.map(|paper| Beside::new(figure, Unit::Flows, paper as f64, measured as f64, Some(limit))),
+                    paper.map(|paper| Comparison::new(figure, Unit::Flows, paper as f64, measured as f64, Some(limit))),
                 );
             }
         };
         let measured = self.flows.iter().map(|flows| flows.max_active_in_10s).collect();
-        flows("active in 10 s", row.active_in_10s, measured, NEAR);
+        flows("active in 10 s", row.active_in_10s, measured, TOLERANCE);
         let measured = self.flows.iter().map(|flows| flows.max_new_per_ms).collect();
-        flows("new in 1 ms", row.new_per_ms, measured, NEAR_NEW);
+        flows("new in 1 ms", row.new_per_ms, measured, NEW_TOLERANCE);
         figures.extend(row.sizes.iter().map(|size| {
             let figure = match (size.from_bytes, size.below_bytes) {
                 (0, Some(below)) => format!("below {below} B"),
@@ -84,13 +84,13 @@ impl TraceInfo {
                 (from, None) => format!("{from} B and more"),
             };
             let measured = self.share(size.from_bytes, size.below_bytes);
-            Beside::new(figure, Unit::Share, size.share, measured, None)
+            Comparison::new(figure, Unit::Share, size.share, measured, None)
         }));
         figures
     }
 
     /// True if the capture is long enough for one window of active flows.
     pub fn covers_window(&self) -> bool {
-        self.duration_ns as f64 >= (1.0 - SHORT) * ACTIVE_WINDOW_NS as f64
+        self.duration_ns as f64 >= (1.0 - DURATION_TOLERANCE) * ACTIVE_WINDOW_NS as f64
     }
 }

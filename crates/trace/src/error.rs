@@ -8,7 +8,7 @@ use crate::linktype;
 
 /// A location in a capture.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// The file name given by the caller.
     pub file: String,
     /// Offset from the start of the capture in bytes; for a compressed file, of the decompressed capture.
@@ -19,7 +19,7 @@ pub struct Place {
     pub packets: u64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unpacked = if self.is_unpacked { " of the unpacked capture" } else { "" };
         write!(f, "`{}` at byte {}{unpacked}, after {} packets", self.file, self.offset_bytes, self.packets)
@@ -39,16 +39,16 @@ pub enum TraceError {
         source: io::Error,
     },
     /// The compressed file is truncated.
-    #[error("{place}: the xz file is truncated: it ends before its compressed data do; copy or compress it again")]
-    CutOff {
+    #[error("{place}: the xz file is truncated; copy or compress it again")]
+    TruncatedXz {
         /// The read position.
-        place: Place,
+        place: Location,
     },
     /// Reading failed, or the compressed data are corrupt.
     #[error("cannot read {place}: {source}")]
     Read {
         /// The read position.
-        place: Place,
+        place: Location,
         /// The error of the operating system or the decompressor.
         source: io::Error,
     },
@@ -72,7 +72,7 @@ pub enum TraceError {
     #[error("{place}: the capture ends within {what}, found {found_bytes} bytes of {expected_bytes}")]
     Truncated {
         /// Start of the incomplete element.
-        place: Place,
+        place: Location,
         /// The incomplete element.
         what: &'static str,
         /// Bytes of it that are present.
@@ -84,7 +84,7 @@ pub enum TraceError {
     #[error("{place}: {what} is {found}, expected {expected}")]
     Malformed {
         /// Location of the invalid value.
-        place: Place,
+        place: Location,
         /// What is invalid.
         what: &'static str,
         /// Its value.
@@ -100,7 +100,7 @@ pub enum TraceError {
     )]
     LinkType {
         /// The file header, or the interface's first packet.
-        place: Place,
+        place: Location,
         /// Interface number in the section; 0 in a plain pcap file.
         interface: u32,
         /// Its link type.
@@ -115,7 +115,7 @@ pub enum TraceError {
         source: io::Error,
     },
     /// The file name requests an unsupported compression.
-    #[error("cannot write `{}`: compression `.{extension}` is not written, expected `.pcap`, `.pcapng` or one of these with `.xz`", path.display())]
+    #[error("cannot write `{}`: compression `.{extension}` is not supported, expected `.pcap`, `.pcapng` or one of these with `.xz`", path.display())]
     Compression {
         /// The file.
         path: PathBuf,
@@ -134,7 +134,7 @@ pub enum TraceError {
     },
     /// The format cannot represent the packet.
     #[error("cannot write packet {packet} to `{file}`: {what} is {found}, expected at most {limit}")]
-    Unwritable {
+    OutOfRange {
         /// The file name given by the caller.
         file: String,
         /// Number of the packet, from 1.
@@ -177,7 +177,7 @@ pub enum TraceError {
         expected: String,
     },
     /// An option that the profile does not take.
-    #[error("profile `{profile}` has no use for {option}, expected one of {takers}")]
+    #[error("profile `{profile}` does not accept {option}, expected one of {takers}")]
     TrafficOptionUnused {
         /// Name of the profile.
         profile: &'static str,

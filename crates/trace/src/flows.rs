@@ -68,8 +68,8 @@ impl Flows {
         self.packets += 1;
         let next = self.numbers.len() as u32;
         let number = *self.numbers.entry(key).or_insert(next);
-        self.active.touch(number, now_ns);
-        self.active.forget(now_ns);
+        self.active.mark(number, now_ns);
+        self.active.expire(now_ns);
         self.max_active = self.max_active.max(self.active.count);
         if number != next {
             return;
@@ -127,7 +127,7 @@ impl Default for Active {
 
 impl Active {
     /// Marks a flow as active now. A new flow has the next unused number.
-    fn touch(&mut self, number: u32, now_ns: u64) {
+    fn mark(&mut self, number: u32, now_ns: u64) {
         let index = number as usize;
         if index == self.links.len() {
             self.links.push(Link { last_ns: now_ns, older: NONE, newer: NONE, is_active: false });
@@ -145,7 +145,7 @@ impl Active {
     }
 
     /// Unlinks flows without a packet in the window that ends now.
-    fn forget(&mut self, now_ns: u64) {
+    fn expire(&mut self, now_ns: u64) {
         while let Some(link) = self.links.get(self.oldest as usize) {
             if now_ns - link.last_ns < ACTIVE_WINDOW_NS {
                 return;

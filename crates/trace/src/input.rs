@@ -5,13 +5,13 @@
 
 use std::io::{self, ErrorKind, Read};
 
-use crate::error::{Place, TraceError};
+use crate::error::{Location, TraceError};
 
 const WINDOW_BYTES: usize = 128 << 10;
 
 /// An invalid value inside a record. The reader adds the location of the record.
 #[derive(Debug)]
-pub(crate) struct Damage {
+pub(crate) struct Malformation {
     /// Offset of the value in the record.
     pub(crate) at_bytes: u64,
     pub(crate) what: &'static str,
@@ -53,12 +53,12 @@ impl Input {
     }
 
     /// The current read position.
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Location {
         self.place_at(0)
     }
 
-    fn place_at(&self, at_bytes: u64) -> Place {
-        Place {
+    fn place_at(&self, at_bytes: u64) -> Location {
+        Location {
             file: self.name.clone(),
             offset_bytes: self.offset_bytes + at_bytes,
             is_unpacked: self.is_unpacked,
@@ -112,7 +112,7 @@ impl Input {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             // A decompressor returns this kind only if its input is truncated.
             Err(error) if error.kind() == ErrorKind::UnexpectedEof && self.is_unpacked => {
-                return Err(TraceError::CutOff { place: self.place_at((self.end - self.start) as u64) });
+                return Err(TraceError::TruncatedXz { place: self.place_at((self.end - self.start) as u64) });
             }
             Err(source) => return Err(self.unreadable(source)),
         }
@@ -127,12 +127,12 @@ impl Input {
         TraceError::Truncated { place: self.place(), what, found_bytes, expected_bytes }
     }
 
-    pub(crate) fn malformed(&self, damage: Damage) -> TraceError {
+    pub(crate) fn malformed(&self, malformation: Malformation) -> TraceError {
         TraceError::Malformed {
-            place: self.place_at(damage.at_bytes),
-            what: damage.what,
-            found: damage.found,
-            expected: damage.expected,
+            place: self.place_at(malformation.at_bytes),
+            what: malformation.what,
+            found: malformation.found,
+            expected: malformation.expected,
         }
     }
 }

@@ -28,7 +28,7 @@
 //! and requests more input when a length inside a block is wrong, so malformed input looks like truncation.
 #![forbid(unsafe_code)]
 
-mod beside;
+mod comparison;
 mod error;
 mod flows;
 mod folder;
@@ -42,14 +42,14 @@ mod reader;
 mod traffic;
 mod writer;
 
-pub use beside::{Beside, Unit};
-pub use error::{Place, TraceError};
+pub use comparison::{Comparison, Unit};
+pub use error::{Location, TraceError};
 pub use flows::{ACTIVE_WINDOW_NS, FlowCount, NEW_WINDOW_NS};
 pub use folder::traces_from_env;
 pub use info::{Census, PacketCount, SizeCount, TraceInfo};
 pub use merge::{MergedReader, PortBy};
 pub use reader::{CaptureReader, CapturedPacket};
 pub use traffic::{
-    MadePacket, PaperRow, Profile, Protocol, Rate, START_NS, SizeShare, Traffic, TrafficOptions, parse_count,
+    GeneratedPacket, PaperRow, Profile, Protocol, Rate, START_NS, SizeShare, Traffic, TrafficOptions, parse_count,
 };
 pub use writer::{CaptureWriter, Format};

@@ -1,7 +1,7 @@
 //! Plain pcap files [pcap 4, 5].
 
 use crate::error::TraceError;
-use crate::input::{ByteOrder, Damage, Input};
+use crate::input::{ByteOrder, Input, Malformation};
 use crate::linktype;
 use crate::reader::{CapturedPacket, FIRST_PORT, LARGEST_PACKET_BYTES, MAX_PACKET_BYTES};
 
@@ -44,7 +44,7 @@ impl Pcap {
         let link_type = order.u32(header, 20) & LINK_TYPE_MASK;
         // Before 2.3 the two lengths of a packet are swapped.
         if version.0 != 2 || version.1 < 3 {
-            return Err(input.malformed(Damage {
+            return Err(input.malformed(Malformation {
                 at_bytes: 4,
                 what: "the version",
                 found: format!("{}.{}", version.0, version.1),
@@ -74,7 +74,7 @@ impl Pcap {
         let captured_bytes = self.order.u32(header, 8);
         let original_len_bytes = self.order.u32(header, 12);
         if captured_bytes > self.limit_bytes {
-            return Err(input.malformed(Damage {
+            return Err(input.malformed(Malformation {
                 at_bytes: 8,
                 what: "the captured length of a packet",
                 found: format!("{captured_bytes} bytes"),

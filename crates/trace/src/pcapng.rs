@@ -3,7 +3,7 @@
 //! Blocks that neither hold nor describe packets are skipped without buffering.
 
 use crate::error::TraceError;
-use crate::input::{ByteOrder, Damage, Input};
+use crate::input::{ByteOrder, Input, Malformation};
 use crate::linktype;
 use crate::reader::{CapturedPacket, FIRST_PORT, MAX_PACKET_BYTES};
 
@@ -114,7 +114,7 @@ impl PcapNg {
         if kind == SECTION_HEADER {
             match section_order(start) {
                 Ok(order) => self.order = order,
-                Err(damage) => return Err(input.malformed(damage)),
+                Err(malformation) => return Err(input.malformed(malformation)),
             }
         }
         let len_bytes = self.order.u32(start, 4);
@@ -127,7 +127,7 @@ impl PcapNg {
             _ => ("a block", FRAME_BYTES, u32::MAX),
         };
         if !len_bytes.is_multiple_of(4) || len_bytes < min_bytes || len_bytes > max_bytes {
-            return Err(input.malformed(Damage {
+            return Err(input.malformed(Malformation {
                 at_bytes: 4,
                 what: "the length of a block",
                 found: format!("{len_bytes} bytes"),
@@ -158,8 +158,8 @@ impl PcapNg {
                 input.consume(len_bytes as usize);
                 Ok(parsed)
             }
-            Err(Refused::Damage(damage)) => Err(input.malformed(damage)),
-            Err(Refused::LinkType(interface, link_type)) => {
+            Err(BlockError::Malformation(malformation)) => Err(input.malformed(malformation)),
+            Err(BlockError::LinkType(interface, link_type)) => {
                 Err(TraceError::LinkType { place: input.place(), interface, link_type })
             }
         }
@@ -176,17 +176,17 @@ impl PcapNg {
         }
         let trailer = self.order.u32(trailer, 0);
         if trailer != len_bytes {
-            let damage = Damage { at_bytes: 0, ..wrong_trailer(len_bytes, trailer) };
-            return Err(input.malformed(damage));
+            let malformation = Malformation { at_bytes: 0, ..wrong_trailer(len_bytes, trailer) };
+            return Err(input.malformed(malformation));
         }
         input.consume(4);
         Ok(Block::Other)
     }
 
-    fn section(&mut self, body: &[u8]) -> Result<Block, Refused> {
+    fn section(&mut self, body: &[u8]) -> Result<Block, BlockError> {
         let (major, minor) = (self.order.u16(body, 12), self.order.u16(body, 14));
         if major != 1 {
-            return Err(Refused::Damage(Damage {
+            return Err(BlockError::Malformation(Malformation {
                 at_bytes: 12,
                 what: "the version of a section",
                 found: format!("{major}.{minor}"),
@@ -197,9 +197,9 @@ impl PcapNg {
         Ok(Block::Other)
     }
 
-    fn interface(&mut self, body: &[u8]) -> Result<Block, Refused> {
+    fn interface(&mut self, body: &[u8]) -> Result<Block, BlockError> {
         if self.interfaces.len() == MAX_INTERFACES {
-            return Err(Refused::Damage(Damage {
+            return Err(BlockError::Malformation(Malformation {
                 at_bytes: 0,
                 what: "the number of interfaces in a section",
                 found: format!("{}", MAX_INTERFACES + 1),
@@ -229,7 +229,7 @@ impl PcapNg {
     }
 
     /// Parses an enhanced packet block, or the obsolete one, whose interface number has 16 bits.
-    fn packet(&mut self, body: &[u8], kind: u32, packet: &mut CapturedPacket) -> Result<Block, Refused> {
+    fn packet(&mut self, body: &[u8], kind: u32, packet: &mut CapturedPacket) -> Result<Block, BlockError> {
         let id = if kind == OBSOLETE_PACKET { u32::from(self.order.u16(body, 8)) } else { self.order.u32(body, 8) };
         let interface = self.interface_of(id)?;
         let ticks = u64::from(self.order.u32(body, 12)) << 32 | u64::from(self.order.u32(body, 16));
@@ -238,7 +238,7 @@ impl PcapNg {
         check_captured(20, captured_bytes, data.len())?;
         let time_ns = interface.resolution.to_ns(ticks) as i128 + i128::from(interface.offset_s) * 1_000_000_000;
         let Ok(time_ns) = u64::try_from(time_ns) else {
-            return Err(Refused::Damage(Damage {
+            return Err(BlockError::Malformation(Malformation {
                 at_bytes: 12,
                 what: "the time of a packet",
                 found: format!("{time_ns} ns since 1970"),
@@ -266,7 +266,7 @@ impl PcapNg {
     }
 
     /// Parses a simple packet block: of interface 0, cut at its snap length, without a timestamp.
-    fn simple_packet(&mut self, body: &[u8], packet: &mut CapturedPacket) -> Result<Block, Refused> {
+    fn simple_packet(&mut self, body: &[u8], packet: &mut CapturedPacket) -> Result<Block, BlockError> {
         let interface = self.interface_of(0)?;
         let original_len_bytes = self.order.u32(body, 8);
         let captured_bytes = match interface.snap_bytes {
@@ -285,9 +285,9 @@ impl PcapNg {
         Ok(Block::Packet)
     }
 
-    fn interface_of(&self, id: u32) -> Result<Interface, Refused> {
+    fn interface_of(&self, id: u32) -> Result<Interface, BlockError> {
         let Some(interface) = self.interfaces.get(id as usize) else {
-            return Err(Refused::Damage(Damage {
+            return Err(BlockError::Malformation(Malformation {
                 at_bytes: 8,
                 what: "the interface of a packet",
                 found: id.to_string(),
@@ -295,7 +295,7 @@ impl PcapNg {
             }));
         };
         if interface.link_type != linktype::ETHERNET {
-            return Err(Refused::LinkType(id, interface.link_type));
+            return Err(BlockError::LinkType(id, interface.link_type));
         }
         Ok(*interface)
     }
@@ -311,14 +311,14 @@ enum Block {
 
 /// Why a block is refused.
 #[derive(Debug)]
-enum Refused {
-    Damage(Damage),
+enum BlockError {
+    Malformation(Malformation),
     LinkType(u32, u32),
 }
 
-fn section_order(start: &[u8]) -> Result<ByteOrder, Damage> {
+fn section_order(start: &[u8]) -> Result<ByteOrder, Malformation> {
     [ByteOrder::Little, ByteOrder::Big].into_iter().find(|order| order.u32(start, 8) == BYTE_ORDER_MAGIC).ok_or_else(
-        || Damage {
+        || Malformation {
             at_bytes: 8,
             what: "the byte-order magic of a section",
             found: format!("{:#010x}", ByteOrder::Big.u32(start, 8)),
@@ -327,20 +327,20 @@ fn section_order(start: &[u8]) -> Result<ByteOrder, Damage> {
     )
 }
 
-fn wrong_trailer(len_bytes: u32, trailer: u32) -> Damage {
-    Damage {
+fn wrong_trailer(len_bytes: u32, trailer: u32) -> Malformation {
+    Malformation {
         at_bytes: u64::from(len_bytes) - 4,
         what: "the length at the end of a block",
         found: format!("{trailer} bytes"),
-        expected: format!("{len_bytes} bytes as at its start"),
+        expected: format!("{len_bytes} bytes, its length at the start"),
     }
 }
 
-fn check_captured(at_bytes: u64, captured_bytes: u32, room_bytes: usize) -> Result<(), Refused> {
+fn check_captured(at_bytes: u64, captured_bytes: u32, room_bytes: usize) -> Result<(), BlockError> {
     if captured_bytes as usize <= room_bytes && captured_bytes <= MAX_PACKET_BYTES {
         return Ok(());
     }
-    Err(Refused::Damage(Damage {
+    Err(BlockError::Malformation(Malformation {
         at_bytes,
         what: "the captured length of a packet",
         found: format!("{captured_bytes} bytes"),
@@ -348,8 +348,8 @@ fn check_captured(at_bytes: u64, captured_bytes: u32, room_bytes: usize) -> Resu
     }))
 }
 
-fn wrong_option_len(at: usize, what: &'static str, len: usize, expected: usize) -> Refused {
-    Refused::Damage(Damage {
+fn wrong_option_len(at: usize, what: &'static str, len: usize, expected: usize) -> BlockError {
+    BlockError::Malformation(Malformation {
         at_bytes: at as u64,
         what,
         found: format!("{len} bytes long"),
@@ -369,7 +369,7 @@ struct Options<'a> {
 }
 
 impl<'a> Iterator for Options<'a> {
-    type Item = Result<(usize, u16, &'a [u8]), Refused>;
+    type Item = Result<(usize, u16, &'a [u8]), BlockError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let at = self.at;
@@ -381,7 +381,7 @@ impl<'a> Iterator for Options<'a> {
         }
         let Some(value) = rest.get(4..4 + len) else {
             self.at = self.body.len();
-            return Some(Err(Refused::Damage(Damage {
+            return Some(Err(BlockError::Malformation(Malformation {
                 at_bytes: at as u64 + 2,
                 what: "the length of an option",
                 found: format!("{len} bytes"),

@@ -24,7 +24,7 @@ const XZ_MAGIC: [u8; 6] = [0xfd, b'7', b'z', b'X', b'Z', 0];
 const XZ_MEMORY_KIB: u32 = 256 << 10;
 
 /// Unsupported formats that are recognized, for the error message.
-const OTHERS: &[(&[u8], &str)] = &[
+const UNSUPPORTED_FORMATS: &[(&[u8], &str)] = &[
     (&[0x1f, 0x8b], "compressed with gzip"),
     (&[0x28, 0xb5, 0x2f, 0xfd], "compressed with zstd"),
     (b"BZh", "compressed with bzip2"),
@@ -129,7 +129,7 @@ impl CaptureReader {
             CaptureFile::PcapNg(PcapNg::open(&mut input)?)
         } else {
             let file = name.to_owned();
-            return Err(match OTHERS.iter().find(|(magic, _)| start.starts_with(magic)) {
+            return Err(match UNSUPPORTED_FORMATS.iter().find(|(magic, _)| start.starts_with(magic)) {
                 Some((_, found)) => TraceError::OtherFormat { file, found },
                 None => TraceError::NotACapture { file, found: first_bytes(start) },
             });
@@ -187,7 +187,7 @@ impl Iterator for CaptureReader {
 
 fn first_bytes(start: &[u8]) -> String {
     if start.is_empty() {
-        return "nothing, it is empty".to_owned();
+        return "nothing: it is empty".to_owned();
     }
     let hex: Vec<String> = start.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
     format!("`{}`", hex.join(" "))

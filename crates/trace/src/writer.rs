@@ -45,9 +45,9 @@ pub struct CaptureWriter {
 }
 
 /// Flushes standard output after every write.
-struct AtOnce(io::Stdout);
+struct FlushedStdout(io::Stdout);
 
-impl Write for AtOnce {
+impl Write for FlushedStdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_all(bytes).map(|()| bytes.len())
     }
@@ -90,14 +90,14 @@ impl CaptureWriter {
     /// # Errors
     /// If the file cannot be created, or its name requests an unsupported compression.
     pub fn create(path: impl AsRef<Path>) -> Result<CaptureWriter, TraceError> {
-        CaptureWriter::create_cut(path, LARGEST_PACKET_BYTES)
+        CaptureWriter::create_with_snap_len(path, LARGEST_PACKET_BYTES)
     }
 
     /// Creates a file with snap length `snap_bytes`, at most 262144: it holds the first `snap_bytes` of each packet.
     ///
     /// # Errors
     /// As [`CaptureWriter::create`].
-    pub fn create_cut(path: impl AsRef<Path>, snap_bytes: u32) -> Result<CaptureWriter, TraceError> {
+    pub fn create_with_snap_len(path: impl AsRef<Path>, snap_bytes: u32) -> Result<CaptureWriter, TraceError> {
         let path = path.as_ref();
         let extension = |path: &Path| path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
         let outer = extension(path).unwrap_or_default();
@@ -123,7 +123,7 @@ impl CaptureWriter {
     /// # Errors
     /// If the header cannot be written.
     pub fn stdout(format: Format) -> Result<CaptureWriter, TraceError> {
-        CaptureWriter::to_writer("standard output", format, AtOnce(io::stdout()))
+        CaptureWriter::to_writer("standard output", format, FlushedStdout(io::stdout()))
     }
 
     /// Writes to any sink, without buffering; `name` is its name in messages.
@@ -146,7 +146,7 @@ impl CaptureWriter {
             Format::Pcap => writer.pcap_header(),
             Format::PcapNg => writer.section_header(),
         }
-        writer.put()?;
+        writer.flush_block()?;
         Ok(writer)
     }
 
@@ -188,7 +188,7 @@ impl CaptureWriter {
             }
             Format::PcapNg => self.enhanced_packet(time_ns, port, original_len_bytes, verdict, bytes),
         }
-        self.put()?;
+        self.flush_block()?;
         self.packets += 1;
         Ok(())
     }
@@ -206,11 +206,11 @@ impl CaptureWriter {
         if found <= limit {
             return Ok(());
         }
-        Err(TraceError::Unwritable { file: self.name.clone(), packet: self.packets + 1, what, found, limit })
+        Err(TraceError::OutOfRange { file: self.name.clone(), packet: self.packets + 1, what, found, limit })
     }
 
     /// Writes the contents of `block` to the sink.
-    fn put(&mut self) -> Result<(), TraceError> {
+    fn flush_block(&mut self) -> Result<(), TraceError> {
         let written = self.sink.write_all(&self.block);
         self.block.clear();
         written.map_err(|source| TraceError::Write { file: self.name.clone(), packets: self.packets, source })

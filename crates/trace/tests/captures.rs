@@ -31,9 +31,9 @@ fn stated_packets(folder: &Path) -> HashMap<String, u64> {
 }
 
 #[test]
-fn every_capture_reads_to_its_end() {
+fn every_capture_is_read_completely() {
     let mut total = 0;
-    for path in captures("every_capture_reads_to_its_end") {
+    for path in captures("every_capture_is_read_completely") {
         let count = packets(&path).count() as u64;
         let stem = path.file_name().unwrap().to_string_lossy().split('.').next().unwrap().to_owned();
         if let Some(stated) = stated_packets(path.parent().unwrap()).get(&stem) {
@@ -46,9 +46,9 @@ fn every_capture_reads_to_its_end() {
 }
 
 #[test]
-fn every_capture_is_written_as_it_was_read() {
+fn every_capture_round_trips() {
     let folder = tempfile::tempdir().unwrap();
-    for path in captures("every_capture_is_written_as_it_was_read") {
+    for path in captures("every_capture_round_trips") {
         for name in ["copy.pcap", "copy.pcapng"] {
             let copy = folder.path().join(name);
             let mut writer = CaptureWriter::create(&copy).unwrap();

@@ -117,7 +117,7 @@ fn xz_cut_at_every_byte() {
     // Only the checks at the end are missing: every packet is present.
     assert_eq!(read("cut", &whole[..whole.len() - 1]).0, packets);
     let message = message(&whole[..whole.len() - 1]);
-    let expected = "`x` at byte 332 of the unpacked capture, after 9 packets: the xz file is truncated: ";
+    let expected = "`x` at byte 332 of the unpacked capture, after 9 packets: the xz file is truncated; ";
     assert!(message.starts_with(expected), "{message}");
 }
 
@@ -158,8 +158,8 @@ fn damaged_bytes_never_panic() {
 }
 
 #[test]
-fn foreign_files_are_refused_by_name() {
-    assert_eq!(message(b""), "`x` starts with nothing, it is empty, expected a pcap or pcapng capture, plain or in xz");
+fn unsupported_formats_are_named() {
+    assert_eq!(message(b""), "`x` starts with nothing: it is empty, expected a pcap or pcapng capture, plain or in xz");
     assert_eq!(
         message(b"\x7fELF\x02"),
         "`x` starts with `7f 45 4c 46`, expected a pcap or pcapng capture, plain or in xz"
@@ -173,7 +173,7 @@ fn foreign_files_are_refused_by_name() {
 }
 
 #[test]
-fn other_link_types_are_refused_by_name() {
+fn unsupported_link_types_are_named() {
     for order in [Order::Little, Order::Big] {
         assert_eq!(
             message(&pcap_header(order, true, 65_535, 113)),
@@ -267,7 +267,7 @@ fn wrong_values_in_pcapng() {
     assert!(change(4, u32::MAX - 3).contains("the length of a block is 4294967292 bytes"));
     assert_eq!(
         change(32, 40),
-        wrong(32, "the length at the end of a block is 40 bytes, expected 36 bytes as at its start")
+        wrong(32, "the length at the end of a block is 40 bytes, expected 36 bytes, its length at the start")
     );
     assert_eq!(
         change(8, 1),
@@ -280,7 +280,7 @@ fn wrong_values_in_pcapng() {
     unknown[12] = 24;
     assert_eq!(
         with(&unknown),
-        wrong(12, "the length at the end of a block is 24 bytes, expected 16 bytes as at its start")
+        wrong(12, "the length at the end of a block is 24 bytes, expected 16 bytes, its length at the start")
     );
 
     let long_option = [order.u16(1), order.u16(5)].concat();
@@ -314,7 +314,7 @@ impl Read for Failing {
 }
 
 #[test]
-fn reads_that_fail_say_why_after_the_packets_before() {
+fn read_errors_follow_the_packets_before_them() {
     let packets = sample_packets();
     for bytes in [pcap(Order::Little, true, &packets), sample_pcapng(Order::Big).0] {
         let expected = read_all("whole", &bytes);
@@ -329,7 +329,7 @@ fn reads_that_fail_say_why_after_the_packets_before() {
 }
 
 #[test]
-fn merging_gives_packets_before_damage_and_goes_on() {
+fn merging_continues_after_a_malformed_file() {
     let whole = pcap(Order::Little, true, &[packet(10, 0, 1, b"a"), packet(30, 0, 1, b"c"), packet(50, 0, 1, b"e")]);
     let other = pcap(Order::Little, true, &[packet(20, 0, 1, b"b"), packet(40, 0, 1, b"d")]);
     let open = |bytes: &[u8]| CaptureReader::from_reader("x", Cursor::new(bytes.to_vec())).unwrap();
@@ -362,7 +362,7 @@ impl Write for Full {
 }
 
 #[test]
-fn writing_reports_what_goes_wrong() {
+fn write_errors_are_reported() {
     assert!(CaptureWriter::to_writer("y", Format::Pcap, Full(23)).is_err());
     let mut writer = CaptureWriter::to_writer("y", Format::Pcap, Full(24 + 17)).unwrap();
     writer.write(0, 1, 1, None, b"a").unwrap();
@@ -388,7 +388,7 @@ fn writing_reports_what_goes_wrong() {
     }
     let folder = tempfile::tempdir().unwrap();
     let refused = CaptureWriter::create(folder.path().join("a.pcap.gz")).err().unwrap().to_string();
-    assert!(refused.contains("compression `.gz` is not written"), "{refused}");
+    assert!(refused.contains("compression `.gz` is not supported"), "{refused}");
     assert!(matches!(CaptureWriter::create(folder.path().join("no/a.pcap")), Err(TraceError::Create { .. })));
     assert!(matches!(CaptureReader::open(folder.path().join("none")), Err(TraceError::Open { .. })));
     assert!(CaptureReader::open(folder.path()).is_err());

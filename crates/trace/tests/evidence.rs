@@ -27,7 +27,7 @@ fn evidence_profiles() {
         }
         let info = census.finish();
         assert!(info.covers_window() && info.steps_back_in_time == 0, "{}", profile.name());
-        for figure in info.beside(profile.row().unwrap()) {
+        for figure in info.compare(profile.row().unwrap()) {
             let show = |value: f64| match figure.unit {
                 Unit::Bytes => format!("{value:.1} B"),
                 Unit::Flows => format!("{value:.0}"),
@@ -38,7 +38,7 @@ fn evidence_profiles() {
             let limit = figure.limit.map_or_else(|| "-".to_owned(), |limit| format!("{:.0}%", limit * 100.0));
             let (words, here, paper) = (&figure.figure, figure.measured, figure.paper);
             println!("{name:9}  {words:30}  {:>9}  {:>9}  {deviation:>11}  {limit:>5}", show(here), show(paper));
-            assert!(figure.is_near(), "{name}: {figure:?}");
+            assert!(figure.is_within_tolerance(), "{name}: {figure:?}");
             assert!(!words.starts_with("new") || here <= paper, "{name}: {figure:?}");
         }
     }

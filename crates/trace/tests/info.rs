@@ -77,7 +77,7 @@ fn packets_are_counted() {
 }
 
 #[test]
-fn flows_are_counted_one_way_and_both_ways() {
+fn unidirectional_and_bidirectional_flows_are_counted() {
     let (a, b) = ((1, 100), (2, 200));
     let frames =
         [udp(a, b), udp(b, a), udp(a, b), udp((1, 100), (2, 201)), udp((1, 200), (2, 100)), udp((3, 100), (2, 200))];
@@ -162,7 +162,7 @@ fn by_hand(packets: &[(u64, u16, u16)], window_ns: u64, is_first_only: bool) -> 
 }
 
 #[test]
-fn windows_equal_their_count_over_all_windows() {
+fn sliding_windows_equal_a_model() {
     let mut rng = Rng::from_env(0x1f0);
     for _ in 0..150 {
         let step_ns = *rng.pick(&[120_000, 300_000_000, 2_000_000_000]);

@@ -78,8 +78,8 @@ fn line(packet: &CapturedPacket, name: &str, has_verdict: bool) -> String {
 }
 
 #[test]
-fn tshark_reads_what_is_written() {
-    let test = "tshark_reads_what_is_written";
+fn tshark_reads_written_captures() {
+    let test = "tshark_reads_written_captures";
     let packets = random_packets(&mut Rng::from_env(0x5a), 400);
     let folder = tempfile::tempdir().unwrap();
     for name in ["a.pcapng", "a.pcap"] {
@@ -94,8 +94,8 @@ fn tshark_reads_what_is_written() {
 }
 
 #[test]
-fn tshark_reads_the_same_in_captures_made_by_hand() {
-    let test = "tshark_reads_the_same_in_captures_made_by_hand";
+fn tshark_agrees_on_handmade_captures() {
+    let test = "tshark_agrees_on_handmade_captures";
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("hand");
     let mut packets = random_packets(&mut Rng::from_env(0x5b), 40);
@@ -155,8 +155,8 @@ fn tshark_reads_the_same_in_captures_made_by_hand() {
 }
 
 #[test]
-fn capinfos_counts_the_same() {
-    let test = "capinfos_counts_the_same";
+fn capinfos_agrees_on_counts() {
+    let test = "capinfos_agrees_on_counts";
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.pcapng");
     write(&path, &random_packets(&mut Rng::from_env(0x5c), 500));
@@ -179,8 +179,8 @@ fn capinfos_counts_the_same() {
 }
 
 #[test]
-fn xz_unpacks_what_is_packed_and_packs_what_is_unpacked() {
-    let test = "xz_unpacks_what_is_packed_and_packs_what_is_unpacked";
+fn xz_round_trips_with_the_xz_tool() {
+    let test = "xz_round_trips_with_the_xz_tool";
     let packets = random_packets(&mut Rng::from_env(0x5d), 500);
     let folder = tempfile::tempdir().unwrap();
     let (plain, packed) = (folder.path().join("a.pcapng"), folder.path().join("b.pcapng.xz"));
@@ -225,7 +225,7 @@ fn by_pcap_parser(path: &Path) -> Vec<(u64, Vec<u8>, u32, u32)> {
 }
 
 #[test]
-fn pcap_parser_reads_what_is_written() {
+fn pcap_parser_reads_written_captures() {
     let packets = random_packets(&mut Rng::from_env(0x5e), 2000);
     let folder = tempfile::tempdir().unwrap();
     for name in ["a.pcap", "a.pcapng"] {
@@ -240,8 +240,8 @@ fn pcap_parser_reads_what_is_written() {
 
 /// Only captures in which every packet is plain TCP or UDP: for these, tshark's 5-tuple equals ours.
 #[test]
-fn tshark_finds_as_many_flows() {
-    let test = "tshark_finds_as_many_flows";
+fn tshark_agrees_on_flow_counts() {
+    let test = "tshark_agrees_on_flow_counts";
     let captures = traces_from_env().unwrap_or_else(|error| panic!("{error}"));
     let Some(captures) = captures else { return skip(test, "`FLOWLOOM_TRACES` is not set") };
     let folder = tempfile::tempdir().unwrap();
@@ -274,8 +274,8 @@ fn tshark_finds_as_many_flows() {
 }
 
 #[test]
-fn tshark_finds_no_bad_checksum_in_made_traffic() {
-    let test = "tshark_finds_no_bad_checksum_in_made_traffic";
+fn tshark_finds_no_bad_checksum_in_generated_traffic() {
+    let test = "tshark_finds_no_bad_checksum_in_generated_traffic";
     let folder = tempfile::tempdir().unwrap();
     for profile in [Profile::Uni1, Profile::Mawi2021] {
         let path = folder.path().join("made.pcap");
@@ -307,8 +307,8 @@ fn tshark_finds_no_bad_checksum_in_made_traffic() {
 
 /// Counts windows by a simple model from the addresses and ports that tshark reads.
 #[test]
-fn tshark_finds_the_same_windows() {
-    let test = "tshark_finds_the_same_windows";
+fn tshark_agrees_on_windows() {
+    let test = "tshark_agrees_on_windows";
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("uni1.pcap");
     // Two windows of active flows, partly overlapping.
@@ -317,7 +317,7 @@ fn tshark_finds_the_same_windows() {
         duration_ns: Some(13_000_000_000),
         ..TrafficOptions::new(Profile::Uni1)
     };
-    let mut writer = CaptureWriter::create_cut(&path, 128).unwrap();
+    let mut writer = CaptureWriter::create_with_snap_len(&path, 128).unwrap();
     let mut traffic = Traffic::new(&options).unwrap();
     while let Some(packet) = traffic.next_packet() {
         writer.write(packet.time_ns, packet.port, packet.len_bytes, None, packet.bytes).unwrap();

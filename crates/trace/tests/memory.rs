@@ -51,9 +51,9 @@ fn crc32(bytes: &[u8]) -> u32 {
 }
 
 #[test]
-fn memory_stays_constant() {
+fn memory_is_constant() {
     let Some(before_kib) = peak_kib() else {
-        return skip("memory_stays_constant", "`/proc/self/status` does not tell `VmHWM`");
+        return skip("memory_is_constant", "`/proc/self/status` does not tell `VmHWM`");
     };
     let order = Order::Little;
     let frame = vec![7; 1000];

@@ -23,7 +23,7 @@ fn all(reader: MergedReader) -> Vec<CapturedPacket> {
 }
 
 #[test]
-fn merged_packets_are_sorted_and_equal_times_keep_the_order_of_files() {
+fn merging_is_a_stable_sort_by_time() {
     let mut runner = runner(256);
     runner
         .run(&vec(vec(0..20u64, 0..12), 1..6), |files| {

@@ -26,7 +26,7 @@ fn read_file(path: &std::path::Path) -> Vec<CapturedPacket> {
 }
 
 #[test]
-fn written_captures_read_as_they_were() {
+fn written_captures_round_trip() {
     let folder = tempfile::tempdir().unwrap();
     let with_ports = (any_packet(), any::<u32>(), 0..6u32, proptest::option::of(any::<u32>()));
     let mut runner = runner(48);

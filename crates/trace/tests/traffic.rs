@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use flowloom_testkit::Rng;
 use flowloom_trace::{
-    Beside, CaptureReader, CaptureWriter, CapturedPacket, Census, Profile, Protocol, START_NS, TraceInfo, Traffic,
+    CaptureReader, CaptureWriter, CapturedPacket, Census, Comparison, Profile, Protocol, START_NS, TraceInfo, Traffic,
     TrafficOptions,
 };
 use flowloom_wire::view::{EthernetFrame, IcmpMessage, IpProtocol, Ipv4Packet, Ipv6Packet, TcpSegment, UdpDatagram};
@@ -24,7 +24,7 @@ fn options(profile: Profile) -> TrafficOptions {
     TrafficOptions { seed: Rng::from_env(0x7aff1c).next_u64(), ..TrafficOptions::new(profile) }
 }
 
-fn made(options: &TrafficOptions) -> Vec<CapturedPacket> {
+fn generate(options: &TrafficOptions) -> Vec<CapturedPacket> {
     let mut traffic = Traffic::new(options).unwrap_or_else(|error| panic!("{error}"));
     let mut packets = Vec::new();
     while let Some(packet) = traffic.next_packet() {
@@ -55,18 +55,18 @@ fn census(options: &TrafficOptions) -> TraceInfo {
 }
 
 /// True if no millisecond has more new flows than the paper's maximum.
-fn is_at_most(figure: &Beside) -> bool {
+fn is_at_most(figure: &Comparison) -> bool {
     !figure.figure.starts_with("new") || figure.measured <= figure.paper
 }
 
 /// Ten seconds of the two small networks; the large ones take long and are checked by `make evidence`.
 #[test]
-fn small_networks_have_the_papers_figures() {
+fn small_networks_match_the_papers() {
     for profile in [Profile::Uni1, Profile::Uni2] {
         let info = census(&options(profile));
         assert!(info.covers_window() && info.steps_back_in_time == 0);
-        for figure in info.beside(profile.row().unwrap()) {
-            assert!(figure.is_near() && is_at_most(&figure), "{}: {figure:?}", profile.name());
+        for figure in info.compare(profile.row().unwrap()) {
+            assert!(figure.is_within_tolerance() && is_at_most(&figure), "{}: {figure:?}", profile.name());
         }
     }
 }
@@ -74,11 +74,11 @@ fn small_networks_have_the_papers_figures() {
 /// Half a second of each: the mean, the length classes, and the maximum of new flows per millisecond, which the first
 /// bursts reach.
 #[test]
-fn half_a_second_has_the_papers_lengths_and_new_flows() {
+fn half_a_second_matches_the_lengths_and_new_flows_of_the_papers() {
     for profile in NETWORKS {
         let info = census(&TrafficOptions { duration_ns: Some(S / 2), ..options(profile) });
-        for figure in info.beside(profile.row().unwrap()) {
-            let is_right = (figure.figure.starts_with("active") || figure.is_near()) && is_at_most(&figure);
+        for figure in info.compare(profile.row().unwrap()) {
+            let is_right = (figure.figure.starts_with("active") || figure.is_within_tolerance()) && is_at_most(&figure);
             assert!(is_right, "{}: {figure:?}", profile.name());
             // The papers give shares in words, such as half or a third; the mean takes precedence.
             let is_near = figure.unit != flowloom_trace::Unit::Share || figure.deviation.abs() < 0.08;
@@ -89,7 +89,7 @@ fn half_a_second_has_the_papers_lengths_and_new_flows() {
 
 /// A seventh of the flows of a large network: the structure scales.
 #[test]
-fn other_numbers_of_flows_scale_the_papers_figures() {
+fn flow_counts_scale_the_figures_of_the_papers() {
     let options = TrafficOptions { flows: Some(1000), ..options(Profile::Uni2) };
     let info = census(&options);
     for (flows, expected) in info.flows.iter().zip([948.0 / 7.0, 3000.0 / 7.0, 1000.0]) {
@@ -100,17 +100,17 @@ fn other_numbers_of_flows_scale_the_papers_figures() {
 }
 
 #[test]
-fn the_seed_decides_everything() {
+fn traffic_is_determined_by_the_seed() {
     for profile in Profile::ALL {
         let few = TrafficOptions { packets: Some(300), ..options(profile) };
-        assert_eq!(made(&few), made(&few));
+        assert_eq!(generate(&few), generate(&few));
         let other = TrafficOptions { seed: few.seed ^ 1, ..few.clone() };
-        assert_ne!(made(&few), made(&other), "{}", profile.name());
+        assert_ne!(generate(&few), generate(&other), "{}", profile.name());
     }
 }
 
 /// Asserts that the lengths and checksums of a frame are valid.
-fn assert_right(bytes: &[u8], name: &str) {
+fn assert_valid(bytes: &[u8], name: &str) {
     let frame = EthernetFrame::new_checked(bytes).unwrap();
     let (src, dst, protocol, payload): (IpAddr, IpAddr, IpProtocol, Vec<u8>) = match frame.ethertype().0 {
         0x0800 => {
@@ -147,7 +147,7 @@ fn assert_right(bytes: &[u8], name: &str) {
 }
 
 #[test]
-fn frames_have_right_lengths_and_checksums() {
+fn frames_have_valid_lengths_and_checksums() {
     for profile in Profile::ALL {
         let name = profile.name();
         let base = TrafficOptions { packets: Some(6000), ipv6: Some(0.3), ..options(profile) };
@@ -161,11 +161,11 @@ fn frames_have_right_lengths_and_checksums() {
             variants.extend(protocols.into_iter().map(|protocol| TrafficOptions { protocol, ..base.clone() }));
         }
         for options in variants {
-            let packets = made(&options);
+            let packets = generate(&options);
             assert_eq!(packets.len(), 6000);
             assert!(packets.windows(2).all(|pair| pair[0].time_ns <= pair[1].time_ns), "{name}");
             for packet in packets {
-                assert_right(&packet.bytes, name);
+                assert_valid(&packet.bytes, name);
                 assert!(!packet.is_cut() && packet.bytes.len() >= 60 && [1, 2].contains(&packet.port));
                 assert!(options.size_bytes.is_none_or(|size| packet.original_len_bytes == size), "{name}");
             }
@@ -177,9 +177,9 @@ fn frames_have_right_lengths_and_checksums() {
 fn the_smallest_frames_are_possible_without_ipv6() {
     for profile in Profile::ALL {
         let options = TrafficOptions { packets: Some(2000), size_bytes: Some(60), ipv6: Some(0.0), ..options(profile) };
-        for packet in made(&options) {
+        for packet in generate(&options) {
             assert_eq!((packet.bytes.len(), packet.original_len_bytes), (60, 60));
-            assert_right(&packet.bytes, profile.name());
+            assert_valid(&packet.bytes, profile.name());
         }
     }
 }
@@ -207,11 +207,11 @@ fn reversed(key: &[u8; 12]) -> [u8; 12] {
 /// Connections with both directions in the trace: each byte is sent once and in order, only sent data are acknowledged,
 /// a SYN comes first and a FIN last, and most SYNs are answered.
 #[test]
-fn connections_make_sense() {
+fn conversations_are_consistent() {
     const FIN: u8 = 1;
     const SYN: u8 = 2;
     const ACK: u8 = 16;
-    let packets = made(&TrafficOptions { duration_ns: Some(8 * S), ..options(Profile::Uni1) });
+    let packets = generate(&TrafficOptions { duration_ns: Some(8 * S), ..options(Profile::Uni1) });
     let mut next: HashMap<[u8; 12], u32> = HashMap::new();
     let (mut closed, mut opened, mut answered, mut acks) = (HashSet::new(), 0, 0, 0);
     for packet in &packets {
@@ -239,9 +239,9 @@ fn connections_make_sense() {
 }
 
 #[test]
-fn both_ports_are_used_where_both_directions_are_seen() {
+fn bidirectional_traffic_uses_both_ports() {
     for profile in NETWORKS {
-        let packets = made(&TrafficOptions { packets: Some(20_000), snap_bytes: Some(64), ..options(profile) });
+        let packets = generate(&TrafficOptions { packets: Some(20_000), snap_bytes: Some(64), ..options(profile) });
         let outside = packets.iter().filter(|packet| packet.port == 2).count();
         let is_one_way = matches!(profile, Profile::Chi15 | Profile::Caida2019);
         assert!(if is_one_way { outside == 0 } else { outside > 4000 && outside < 16_000 }, "{outside}");
@@ -249,19 +249,19 @@ fn both_ports_are_used_where_both_directions_are_seen() {
 }
 
 #[test]
-fn snap_length_cuts_and_nothing_else() {
+fn snap_length_only_truncates() {
     let folder = tempfile::tempdir().unwrap();
     for (profile, file) in [(Profile::Uni2, "a.pcap"), (Profile::Mawi15, "a.pcapng")] {
         let whole = TrafficOptions { packets: Some(3000), ..options(profile) };
         let path = folder.path().join(file);
-        let cut = made(&TrafficOptions { snap_bytes: Some(70), ..whole.clone() });
-        let mut writer = CaptureWriter::create_cut(&path, 70).unwrap();
-        for packet in made(&whole) {
+        let cut = generate(&TrafficOptions { snap_bytes: Some(70), ..whole.clone() });
+        let mut writer = CaptureWriter::create_with_snap_len(&path, 70).unwrap();
+        for packet in generate(&whole) {
             writer.write(packet.time_ns, packet.port, packet.original_len_bytes, None, &packet.bytes).unwrap();
         }
         writer.finish().unwrap();
         let read: Vec<_> = CaptureReader::open(&path).unwrap().map(Result::unwrap).collect();
-        for ((cut, whole), read) in cut.iter().zip(made(&whole)).zip(read) {
+        for ((cut, whole), read) in cut.iter().zip(generate(&whole)).zip(read) {
             assert_eq!(cut.bytes, whole.bytes[..whole.bytes.len().min(70)]);
             assert_eq!(cut.original_len_bytes, whole.original_len_bytes);
             assert_eq!(
@@ -277,17 +277,17 @@ fn snap_length_cuts_and_nothing_else() {
 }
 
 #[test]
-fn a_rate_replays_the_same_packets_without_gaps() {
+fn a_rate_removes_gaps_only() {
     let own = TrafficOptions { packets: Some(5000), snap_bytes: Some(100), ..options(Profile::Chi15) };
     let fast = TrafficOptions { rate: Some("40G".parse().unwrap()), ..own.clone() };
-    let (own, fast) = (made(&own), made(&fast));
+    let (own, fast) = (generate(&own), generate(&fast));
     let mut bits = 0u128;
     for (own, fast) in own.iter().zip(&fast) {
         assert_eq!((&own.bytes, own.original_len_bytes), (&fast.bytes, fast.original_len_bytes));
         assert_eq!(u128::from(fast.time_ns - START_NS), bits / 40);
         bits += u128::from(fast.original_len_bytes + 24) * 8;
     }
-    let even = made(&TrafficOptions {
+    let even = generate(&TrafficOptions {
         packets: Some(10),
         rate: Some("4Mpps".parse().unwrap()),
         ..TrafficOptions::new(Profile::Uni1)
@@ -296,16 +296,16 @@ fn a_rate_replays_the_same_packets_without_gaps() {
 }
 
 #[test]
-fn the_end_comes_first_by_packets_or_by_time() {
+fn traffic_ends_at_the_first_limit() {
     let count = |packets, duration_ns, rate: Option<&str>, profile| {
         let rate = rate.map(|rate| rate.parse().unwrap());
         let options =
             TrafficOptions { packets, duration_ns, rate, snap_bytes: Some(64), ..TrafficOptions::new(profile) };
-        (made(&options).len() as u64, options.expected_packets().unwrap())
+        (generate(&options).len() as u64, options.expected_packets().unwrap())
     };
     assert_eq!(count(Some(77), None, None, Profile::Uni1).0, 77);
     assert_eq!(count(Some(77), Some(S), None, Profile::Uni1).0, 77);
-    let near = |(made, expected): (u64, u64)| made.abs_diff(expected) * 20 < expected;
+    let near = |(generate, expected): (u64, u64)| generate.abs_diff(expected) * 20 < expected;
     assert!(near(count(None, None, None, Profile::Uni1)));
     assert!(near(count(Some(100_000), Some(S), None, Profile::Uni1)));
     // Ten seconds of the trace's own time, at any replay rate.
@@ -337,31 +337,31 @@ fn counts(flows: &[usize]) -> Vec<usize> {
 }
 
 #[test]
-fn patterns_are_what_they_are_called() {
+fn patterns_follow_their_definition() {
     let base = |profile| TrafficOptions { packets: Some(100_000), snap_bytes: Some(64), ..options(profile) };
-    let single = flows(&made(&TrafficOptions { packets: Some(1000), ..base(Profile::Single) }));
+    let single = flows(&generate(&TrafficOptions { packets: Some(1000), ..base(Profile::Single) }));
     assert!(single.iter().all(|flow| *flow == 0));
-    let turns = flows(&made(&TrafficOptions { packets: Some(1000), ..base(Profile::Alternate) }));
+    let turns = flows(&generate(&TrafficOptions { packets: Some(1000), ..base(Profile::Alternate) }));
     assert!(turns.iter().enumerate().all(|(i, flow)| *flow == i % 2));
-    let turns = flows(&made(&TrafficOptions { packets: Some(1000), flows: Some(7), ..base(Profile::Alternate) }));
+    let turns = flows(&generate(&TrafficOptions { packets: Some(1000), flows: Some(7), ..base(Profile::Alternate) }));
     assert!(turns.iter().enumerate().all(|(i, flow)| *flow == i % 7));
 
-    let uniform = counts(&flows(&made(&TrafficOptions { flows: Some(100), ..base(Profile::Uniform) })));
+    let uniform = counts(&flows(&generate(&TrafficOptions { flows: Some(100), ..base(Profile::Uniform) })));
     assert!(uniform.len() == 100 && uniform.iter().all(|count| (800..1200).contains(count)), "{uniform:?}");
 
-    let zipf = counts(&flows(&made(&TrafficOptions { flows: Some(1000), ..base(Profile::Zipf) })));
+    let zipf = counts(&flows(&generate(&TrafficOptions { flows: Some(1000), ..base(Profile::Zipf) })));
     // The harmonic number of 1000 is 7.4855.
     for (rank, count) in zipf.iter().enumerate().take(10) {
         let expected = 1e5 / 7.4855 / (rank + 1) as f64;
         assert!((*count as f64 / expected - 1.0).abs() < 0.15, "rank {rank}: {count}, expected {expected}");
     }
     let steep = TrafficOptions { flows: Some(1000), exponent: Some(3.0), ..base(Profile::Zipf) };
-    let steep = counts(&flows(&made(&steep)));
+    let steep = counts(&flows(&generate(&steep)));
     assert!((steep[0] as f64 / 1e5 * 1.202 - 1.0).abs() < 0.02);
 }
 
 #[test]
-fn churn_brings_so_many_new_flows_a_minute() {
+fn churn_adds_flows_at_its_rate() {
     // 100k packets at 10k per second take 10 s; 60k new flows per minute are 10k.
     let base = TrafficOptions {
         packets: Some(100_000),
@@ -371,7 +371,7 @@ fn churn_brings_so_many_new_flows_a_minute() {
         new_per_minute: Some(60_000),
         ..options(Profile::Churn)
     };
-    let packets = made(&base);
+    let packets = generate(&base);
     let found = flows(&packets);
     // Some of the first fifty flows are replaced before their first packet.
     assert!((9_999..=10_049).contains(&counts(&found).len()), "{}", counts(&found).len());
@@ -381,7 +381,7 @@ fn churn_brings_so_many_new_flows_a_minute() {
     assert!((200..240).all(|flow| last_seen[&(flow - 50)] < first_seen(flow)));
 
     // TCP: a SYN first, a FIN last, sequence numbers without gaps.
-    let packets = made(&TrafficOptions { protocol: Some(Protocol::Tcp), size_bytes: Some(100), ..base });
+    let packets = generate(&TrafficOptions { protocol: Some(Protocol::Tcp), size_bytes: Some(100), ..base });
     let mut next: HashMap<[u8; 12], (u32, u8)> = HashMap::new();
     let mut ended = 0;
     for packet in &packets {
@@ -397,17 +397,17 @@ fn churn_brings_so_many_new_flows_a_minute() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_what_could() {
+fn invalid_options_name_the_permitted_range() {
     let refused = |options: TrafficOptions| Traffic::new(&options).err().unwrap().to_string();
     let of = TrafficOptions::new;
     let cases = [
         (
             TrafficOptions { exponent: Some(1.0), ..of(Profile::Uni1) },
-            "`uni1` has no use for exponent, expected one of `zipf`, `churn`",
+            "`uni1` does not accept exponent, expected one of `zipf`, `churn`",
         ),
         (TrafficOptions { new_per_minute: Some(1), ..of(Profile::Zipf) }, "expected one of `churn`"),
         (TrafficOptions { protocol: Some(Protocol::Tcp), ..of(Profile::Chi15) }, "expected one of `uniform`, `zipf`"),
-        (TrafficOptions { flows: Some(2), ..of(Profile::Single) }, "`single` has no use for flows"),
+        (TrafficOptions { flows: Some(2), ..of(Profile::Single) }, "`single` does not accept flows"),
         (TrafficOptions { size_bytes: Some(59), ..of(Profile::Uni1) }, "size is 59, expected 60 to 9014 bytes"),
         (
             TrafficOptions { size_bytes: Some(60), ..of(Profile::Mawi15) },
@@ -417,7 +417,7 @@ fn what_cannot_be_is_refused_with_what_could() {
         (TrafficOptions { size_bytes: Some(10_000), ..of(Profile::Churn) }, "expected 60 to 9014"),
         (
             TrafficOptions { flows: Some(10_000_000), ..of(Profile::Uni1) },
-            "its 6000 packets a second are not enough for more",
+            "flows in 10 s at its 6000 packets per second",
         ),
         (TrafficOptions { flows: Some(99), ..of(Profile::Chi15) }, "flows is 99, expected 100 to"),
         (TrafficOptions { flows: Some(1), ..of(Profile::Alternate) }, "expected 2 to 100000000 flows"),
@@ -431,7 +431,7 @@ fn what_cannot_be_is_refused_with_what_could() {
         // 10 Gb/s of 1024-byte packets are 71.6 million per minute.
         (
             TrafficOptions { new_per_minute: Some(100_000_000), ..of(Profile::Churn) },
-            "at 10G there are 71564885 packets of 1024 bytes a minute",
+            "at 10G there are 71564885 packets of 1024 bytes per minute",
         ),
     ];
     for (options, expected) in cases {
@@ -448,7 +448,7 @@ fn what_cannot_be_is_refused_with_what_could() {
 
 /// The smallest and the largest permitted number of flows have the requested figures.
 #[test]
-fn the_extremes_that_are_allowed_work() {
+fn extreme_options_are_accepted() {
     let message = Traffic::new(&TrafficOptions { flows: Some(u64::MAX), ..TrafficOptions::new(Profile::Uni1) });
     let message = message.err().unwrap().to_string();
     let most: u64 = message.split(" to ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();

@@ -11,9 +11,9 @@ fn peak_kib() -> Option<u64> {
 }
 
 #[test]
-fn memory_stays_constant() {
+fn memory_is_constant() {
     if peak_kib().is_none() {
-        return skip("memory_stays_constant", "`/proc/self/status` does not tell `VmHWM`");
+        return skip("memory_is_constant", "`/proc/self/status` does not tell `VmHWM`");
     }
     for profile in [Profile::Mawi15, Profile::Churn] {
         let options = TrafficOptions { packets: Some(u64::MAX), snap_bytes: Some(64), ..TrafficOptions::new(profile) };

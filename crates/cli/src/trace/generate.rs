@@ -115,7 +115,7 @@ fn of_profile(args: &TraceGenArgs, profile: Profile) -> Result<(), Failure> {
     let failed = |e: flowloom_trace::TraceError| Failure::input(&e);
     let mut traffic = Traffic::new(&options).map_err(failed)?;
     let mut writer = match args.snaplen {
-        Some(snap_bytes) => CaptureWriter::create_cut(&args.write, snap_bytes),
+        Some(snap_bytes) => CaptureWriter::create_with_snap_len(&args.write, snap_bytes),
         None => CaptureWriter::create(&args.write),
     }
     .map_err(failed)?;

@@ -20,7 +20,7 @@ impl Governor {
     }
 
     /// Number of new flows that the millisecond ending now still admits, per key.
-    pub(super) fn room(&mut self, now_ns: u64) -> [usize; 3] {
+    pub(super) fn quota(&mut self, now_ns: u64) -> [usize; 3] {
         for recent_ns in &mut self.recent_ns {
             while recent_ns.front().is_some_and(|&then_ns| now_ns - then_ns >= NEW_WINDOW_NS) {
                 recent_ns.pop_front();
@@ -31,8 +31,8 @@ impl Governor {
 
     /// True if a packet with this novelty is admitted now.
     pub(super) fn admits(&mut self, novelty: Novelty, now_ns: u64) -> bool {
-        let room = self.room(now_ns);
-        novelty.iter().zip(room).all(|(is_new, room)| !is_new || room > 0)
+        let quota = self.quota(now_ns);
+        novelty.iter().zip(quota).all(|(is_new, quota)| !is_new || quota > 0)
     }
 
     /// Accounts for an admitted packet.
@@ -77,21 +77,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_millisecond_has_room_for_so_many() {
+    fn quota_per_millisecond_is_exact() {
         let mut governor = Governor::new([1, 2, 3]);
         let new = |source, pair| [source, pair, true];
-        assert_eq!(governor.room(5), [1, 2, 3]);
+        assert_eq!(governor.quota(5), [1, 2, 3]);
         governor.count(new(true, true), 5);
         assert!(!governor.admits(new(true, true), 6) && governor.admits(new(false, true), 6));
         governor.count(new(false, true), 6);
         governor.count(new(false, false), 7);
-        assert_eq!(governor.room(1_000_004), [0, 0, 0]);
-        assert_eq!(governor.room(1_000_005), [1, 1, 1]);
+        assert_eq!(governor.quota(1_000_004), [0, 0, 0]);
+        assert_eq!(governor.quota(1_000_005), [1, 1, 1]);
         assert!(governor.admits([false; 3], 8));
     }
 
     #[test]
-    fn credit_is_earned_and_paid() {
+    fn credit_accumulates_and_is_consumed() {
         let mut credit = Credit::new([1.0, 2.0, 4.0], [0.0; 3]);
         credit.earn(1.0);
         assert!(credit.covers([1, 2, 2]) && !credit.covers([0, 3, 0]));

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_have_addresses_of_their_own() {
+    fn hosts_have_distinct_addresses() {
         for plan in [AddressPlan::Campus, AddressPlan::Backbone, AddressPlan::Laboratory] {
             let addresses = Addresses::new(plan, 5);
             let (mut v4, mut v6) = (HashSet::new(), HashSet::new());
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn scattering_is_one_to_one() {
+    fn scattering_is_a_bijection() {
         let addresses = Addresses::new(AddressPlan::Campus, 1);
         let images: HashSet<u32> = (0..1 << 17).map(|number| addresses.scatter(number, 17)).collect();
         assert_eq!(images.len(), 1 << 17);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_keeps_what_it_is_made_of() {
+    fn host_parts_round_trip() {
         let host = Host::new(77, true, true);
         assert!(host.is_outside() && host.is_ipv6() && host.number() == 77);
         assert_ne!(host, Host::new(77, false, true));

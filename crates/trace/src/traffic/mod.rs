@@ -38,7 +38,7 @@ pub const START_NS: u64 = 1_577_836_800_000_000_000;
 
 /// A generated packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MadePacket<'a> {
+pub struct GeneratedPacket<'a> {
     /// Arrival time since 1970.
     pub time_ns: u64,
     /// 1 from inside the network, 2 from outside.
@@ -63,7 +63,7 @@ pub struct MadePacket<'a> {
 /// # Ok::<(), flowloom_trace::TraceError>(())
 /// ```
 pub struct Traffic {
-    maker: Maker,
+    generator: Generator,
     writer: FrameWriter,
     /// Overrides the packets' own timestamps with a given rate.
     pace: Option<Pace>,
@@ -75,16 +75,16 @@ pub struct Traffic {
     bytes: Vec<u8>,
 }
 
-enum Maker {
+enum Generator {
     Network(Box<Network>),
     Pattern(Box<Pattern>),
 }
 
-impl Maker {
+impl Generator {
     fn next(&mut self) -> (u64, Packet) {
         match self {
-            Maker::Network(network) => network.next(),
-            Maker::Pattern(pattern) => pattern.next(),
+            Generator::Network(network) => network.next(),
+            Generator::Pattern(pattern) => pattern.next(),
         }
     }
 }
@@ -96,15 +96,15 @@ impl Traffic {
     /// [`TraceError::TrafficOption`] and the like if options conflict; the message names what is permitted.
     pub fn new(options: &TrafficOptions) -> Result<Traffic, TraceError> {
         let plan = options.plan()?;
-        let (maker, pace) = match plan.source {
+        let (generator, pace) = match plan.source {
             Source::Network { model, scale } => {
                 let network = Network::new(model, &scale, plan.lengths, options.seed);
-                (Maker::Network(Box::new(network)), options.rate.map(Pace::new))
+                (Generator::Network(Box::new(network)), options.rate.map(Pace::new))
             }
-            Source::Pattern(shape) => (Maker::Pattern(Box::new(Pattern::new(shape, options.seed))), None),
+            Source::Pattern(shape) => (Generator::Pattern(Box::new(Pattern::new(shape, options.seed))), None),
         };
         Ok(Traffic {
-            maker,
+            generator,
             pace,
             writer: FrameWriter::new(Addresses::new(plan.addresses, options.seed)),
             packets_left: plan.packets,
@@ -116,11 +116,11 @@ impl Traffic {
     }
 
     /// Returns the next packet, or `None` at the end.
-    pub fn next_packet(&mut self) -> Option<MadePacket<'_>> {
+    pub fn next_packet(&mut self) -> Option<GeneratedPacket<'_>> {
         if self.packets_left == 0 {
             return None;
         }
-        let (own_ns, packet) = self.maker.next();
+        let (own_ns, packet) = self.generator.next();
         let time_ns = match &mut self.pace {
             Some(pace) => pace.step(u64::from(packet.len_bytes)),
             None => own_ns,
@@ -131,7 +131,7 @@ impl Traffic {
         }
         self.packets_left -= 1;
         self.writer.write(&packet, self.snap_bytes, &mut self.bytes);
-        Some(MadePacket {
+        Some(GeneratedPacket {
             time_ns: START_NS + time_ns,
             port: if packet.src.is_outside() { 2 } else { 1 },
             len_bytes: packet.len_bytes,

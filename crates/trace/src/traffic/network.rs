@@ -4,7 +4,7 @@
 //! the profile's maximum; the mean length is the profile's.
 //!
 //! - A fraction of sources, pairs and flows is long-lived ([`Population`]). Each of these flows sends at least every
-//!   [`LOOK_AFTER_NS`]; its other packets are drawn by popularity. A connection lasts [`LASTING_NS`] on average, then
+//!   [`KEEPALIVE_NS`]; its other packets are drawn by popularity. A connection lasts [`LONG_LIVED_NS`] on average, then
 //!   another connection of the same pair replaces it.
 //!   same pair takes its place.
 //! - The rest are conversations that last a fraction of a second. [`Credit`] fixes the number of new sources, pairs and
@@ -19,11 +19,11 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use super::conversation::{Conversation, End, NONE, View};
+use super::conversation::{Conversation, Endpoint, NONE, View};
 use super::frame::{ACK, FIN, Lengths, Packet, SYN, Transport};
 use super::governor::{Credit, Governor, Novelty};
 use super::host::Host;
-use super::population::{Flow, Kind, Openings, Phase, Population, flow};
+use super::population::{ConnectionFactory, Flow, Kind, Phase, Population, flow};
 use super::profile::Model;
 use super::rate::WIRE_OVERHEAD_BYTES;
 use super::sizes::{Class, Sizes};
@@ -31,9 +31,9 @@ use flowloom_random::{Draw, SplitMix64, mix};
 
 const NS_PER_S: f64 = 1e9;
 /// Maximum gap between packets of a long-lived flow.
-const LOOK_AFTER_NS: u64 = 4_000_000_000;
+const KEEPALIVE_NS: u64 = 4_000_000_000;
 /// Mean lifetime of a long-lived connection.
-const LASTING_NS: u64 = 60_000_000_000;
+const LONG_LIVED_NS: u64 = 60_000_000_000;
 /// Block length. The number of conversations that start per block is fixed.
 const BLOCK_NS: u64 = 50_000_000;
 /// Time of the first burst, and the range of gaps between bursts.
@@ -48,16 +48,16 @@ const WAIT_NS: u64 = 50_000;
 /// Maximum number of redraws.
 const TRIES: usize = 12;
 /// Maximum fraction of packets for conversations and keep-alives of long-lived flows.
-const BUSY_SHARE: f64 = 0.7;
+const MAX_OVERHEAD_FRACTION: f64 = 0.7;
 /// Approximate number of packets per conversation flow; a probe has one.
 const PACKETS_PER_FLOW: f64 = 5.0;
 /// Tag of long-lived connections among event numbers.
-const IS_LASTING: u32 = 1 << 31;
+const IS_LONG_LIVED: u32 = 1 << 31;
 
 /// A model scaled to a number of flows, split into long-lived and new flows.
 #[derive(Debug, Clone)]
 pub(super) struct Scale {
-    lasting: [u64; 3],
+    long_lived: [u64; 3],
     new_per_second: [f64; 3],
     new_per_ms: [usize; 3],
     /// Packets per second for conversations and keep-alives.
@@ -68,31 +68,31 @@ impl Scale {
     pub(super) fn new(model: &Model, flows: f64) -> Scale {
         let scale = flows / model.active[2];
         let active = model.active.map(|count| count * scale);
-        let lasting = active.map(|count| (count * model.lasting).round().max(1.0));
+        let long_lived = active.map(|count| (count * model.long_lived).round().max(1.0));
         // Some long-lived flows end within 10 s and are replaced.
-        let renewed = lasting[2] * 10e9 / LASTING_NS as f64;
+        let renewed = long_lived[2] * 10e9 / LONG_LIVED_NS as f64;
         // A window may contain one burst more than average.
         let bursts = model.new_per_ms.map(|count| count * scale / 2.0);
-        let coming = [0, 1, 2].map(|key| active[key] - lasting[key] - bursts[key]);
+        let coming = [0, 1, 2].map(|key| active[key] - long_lived[key] - bursts[key]);
         let coming = [coming[0], coming[1], coming[2] - renewed];
         // A window shows flows that start in it and flows still running at its start; the trace starts without the
         // latter.
         let new_per_second = coming.map(|count| count / (10.0 + CONVERSATION_S / 2.0));
-        let one_way_pairs = (new_per_second[1] - new_per_second[0] * (1.0 + model.two_way)).max(0.0);
-        let probes = one_way_pairs * model.scans;
-        let looked_after = lasting[2] * NS_PER_S / LOOK_AFTER_NS as f64;
+        let one_way_pairs = (new_per_second[1] - new_per_second[0] * (1.0 + model.bidirectional)).max(0.0);
+        let probes = one_way_pairs * model.probe_fraction;
+        let kept_alive = long_lived[2] * NS_PER_S / KEEPALIVE_NS as f64;
         Scale {
-            lasting: lasting.map(|count| count as u64),
+            long_lived: long_lived.map(|count| count as u64),
             new_per_second,
             new_per_ms: model.new_per_ms.map(|count| (count * scale).round().max(1.0) as usize),
-            busy_packets_per_second: (new_per_second[2] - probes) * PACKETS_PER_FLOW + probes + looked_after,
+            busy_packets_per_second: (new_per_second[2] - probes) * PACKETS_PER_FLOW + probes + kept_alive,
         }
     }
 
     /// Maximum number of flows that the model's packet rate supports.
-    pub(super) fn most_flows(model: &Model) -> u64 {
+    pub(super) fn max_flows(model: &Model) -> u64 {
         let busy = Scale::new(model, model.active[2]).busy_packets_per_second;
-        (model.active[2] * BUSY_SHARE * model.packets_per_second / busy) as u64
+        (model.active[2] * MAX_OVERHEAD_FRACTION * model.packets_per_second / busy) as u64
     }
 }
 
@@ -103,7 +103,7 @@ pub(super) struct Network {
     draw: SplitMix64,
     sizes: Sizes,
     population: Population,
-    openings: Openings,
+    connection_factory: ConnectionFactory,
     governor: Governor,
     credit: Credit,
     /// Fraction of new sources with both directions in the trace.
@@ -123,7 +123,7 @@ pub(super) struct Network {
     burst_gap_ns: u64,
     /// Cursor and time of the next keep-alive.
     cursor: usize,
-    look_after_ns: u64,
+    keepalive_ns: u64,
     last_large: Option<Flow>,
     /// The last flow that carried payload.
     last: Option<Flow>,
@@ -139,8 +139,8 @@ struct Burst {
 impl Network {
     pub(super) fn new(model: Model, scale: &Scale, lengths: Lengths, seed: u64) -> Network {
         let mut draw = SplitMix64::new(mix(seed));
-        let mut openings = Openings::new(model.udp, &mut draw);
-        let population = Population::new(&model, scale.lasting, &mut openings, &mut draw);
+        let mut connection_factory = ConnectionFactory::new(model.udp, &mut draw);
+        let population = Population::new(&model, scale.long_lived, &mut connection_factory, &mut draw);
         let [sources, pairs, _] = scale.new_per_second;
         let next_number = population.residents.len() as u32 + 1;
         let first_credit = [draw.unit(), draw.unit(), draw.unit()];
@@ -149,9 +149,9 @@ impl Network {
             sizes: Sizes::new(model.small, model.large, model.full, model.mean_len_bytes),
             governor: Governor::new(scale.new_per_ms),
             credit: Credit::new(scale.new_per_second, first_credit),
-            both_ways: if sources > 0.0 { model.two_way.min(pairs / sources - 1.0).max(0.0) } else { 0.0 },
+            both_ways: if sources > 0.0 { model.bidirectional.min(pairs / sources - 1.0).max(0.0) } else { 0.0 },
             population,
-            openings,
+            connection_factory,
             model,
             draw,
             conversations: Vec::new(),
@@ -165,7 +165,7 @@ impl Network {
             burst: Burst { begins_ns: FIRST_BURST_NS, next_ns: FIRST_BURST_NS },
             burst_gap_ns: BURST_NS * 4 / 5 / (scale.new_per_ms[2] as u64 + 1),
             cursor: 0,
-            look_after_ns: 0,
+            keepalive_ns: 0,
             last_large: None,
             last: None,
         }
@@ -201,10 +201,10 @@ impl Network {
                 break;
             }
             self.events.pop();
-            let packet = if event & IS_LASTING == 0 {
-                self.converse(event as usize, now_ns)
+            let packet = if event & IS_LONG_LIVED == 0 {
+                self.advance_conversation(event as usize, now_ns)
             } else {
-                self.carry_on((event & !IS_LASTING) as usize, now_ns)
+                self.advance_handshake((event & !IS_LONG_LIVED) as usize, now_ns)
             };
             if packet.is_some() {
                 return packet;
@@ -213,21 +213,21 @@ impl Network {
             let wait_ns = WAIT_NS + self.draw.below(WAIT_NS);
             self.events.push(Reverse((now_ns + wait_ns, event)));
         }
-        if self.look_after_ns <= now_ns
-            && let Some(packet) = self.look_after(now_ns)
+        if self.keepalive_ns <= now_ns
+            && let Some(packet) = self.keepalive(now_ns)
         {
             return Some(packet);
         }
         let class = self.sizes.class(&mut self.draw);
         for _ in 0..TRIES {
             let flow = self.pick(class)?;
-            if let Some(packet) = self.speak(flow, class, now_ns) {
+            if let Some(packet) = self.send_data(flow, class, now_ns) {
                 return Some(packet);
             }
         }
         // A flow that sent payload is not new, so it is admitted.
         let flow = self.last?;
-        self.speak(flow, class, now_ns)
+        self.send_data(flow, class, now_ns)
     }
 
     /// Picks a flow that can send a packet of this class.
@@ -235,7 +235,7 @@ impl Network {
         let Network { population, draw, .. } = self;
         let found = match class {
             Class::Large => match self.last_large {
-                Some(flow) if draw.chance(self.model.train) => Some(flow),
+                Some(flow) if draw.chance(self.model.burst_continuation) => Some(flow),
                 _ => population.large.draw(draw),
             },
             Class::Middle => population.talk.draw(draw),
@@ -259,33 +259,39 @@ impl Network {
     }
 
     /// A steady-state packet of a long-lived flow; `None` if the connection is not open or the flow is not admitted.
-    fn speak(&mut self, flow: Flow, class: Class, now_ns: u64) -> Option<Packet> {
+    fn send_data(&mut self, flow: Flow, class: Class, now_ns: u64) -> Option<Packet> {
         let (index, from) = ((flow >> 1) as usize, (flow & 1) as usize);
-        if self.population.connections[index].phase != Phase::Open || !self.announce(index, from, now_ns) {
+        if self.population.connections[index].phase != Phase::Open || !self.admit(index, from, now_ns) {
             return None;
         }
-        let wanted_bytes = self.sizes.draw(class, &mut self.draw);
+        let desired_bytes = self.sizes.draw(class, &mut self.draw);
         let rtt_ns = self.model.rtt_ns.1;
         let connection = &mut self.population.connections[index];
-        let (transport, wanted_bytes) = connection.everyday(from, wanted_bytes, now_ns, rtt_ns);
+        let (transport, desired_bytes) = connection.steady_state_packet(from, desired_bytes, now_ns, rtt_ns);
         if matches!(connection.kind, Kind::Bulk(data) if usize::from(data) == from) {
             self.last_large = Some(flow);
-            if connection.is_two_way && !connection.wire.is_udp && !connection.is_ready {
+            if connection.is_bidirectional && !connection.wire.is_udp && !connection.is_ready {
                 connection.is_ready = true;
                 self.ready.push_back(index as u32);
             }
         }
-        if wanted_bytes.is_some() {
+        if desired_bytes.is_some() {
             self.last = Some(flow);
         }
-        Some(self.lasting_packet(index, from, transport, wanted_bytes))
+        Some(self.long_lived_packet(index, from, transport, desired_bytes))
     }
 
     /// Builds a packet of a long-lived connection.
-    fn lasting_packet(&mut self, index: usize, from: usize, transport: Transport, wanted_bytes: Option<u32>) -> Packet {
+    fn long_lived_packet(
+        &mut self,
+        index: usize,
+        from: usize,
+        transport: Transport,
+        desired_bytes: Option<u32>,
+    ) -> Packet {
         let connection = &mut self.population.connections[index];
         let (src, dst) = (connection.ends[from], connection.ends[1 - from]);
-        let (payload_bytes, len_bytes) = self.lengths.fit(wanted_bytes, src, &transport);
+        let (payload_bytes, len_bytes) = self.lengths.fit(desired_bytes, src, &transport);
         if let Transport::Tcp { flags, .. } = transport {
             let covered = payload_bytes + u32::from(flags & (SYN | FIN) != 0);
             connection.wire.seq[from] = connection.wire.seq[from].wrapping_add(covered);
@@ -294,7 +300,7 @@ impl Network {
     }
 
     /// True if a long-lived flow may send now. Accounts for what is new about it.
-    fn announce(&mut self, index: usize, from: usize, now_ns: u64) -> bool {
+    fn admit(&mut self, index: usize, from: usize, now_ns: u64) -> bool {
         let connection = &self.population.connections[index];
         if connection.is_seen[from] {
             return true;
@@ -315,20 +321,20 @@ impl Network {
     }
 
     /// Sends a keep-alive of the next flow, round-robin, and occasionally ends its connection.
-    fn look_after(&mut self, now_ns: u64) -> Option<Packet> {
+    fn keepalive(&mut self, now_ns: u64) -> Option<Packet> {
         let flow = *self.population.flows.get(self.cursor)?;
         let (index, from) = ((flow >> 1) as usize, (flow & 1) as usize);
         let connection = self.population.connections[index];
         let is_over = connection.kind != Kind::Echo
             && from == 0
             && connection.phase == Phase::Open
-            && self.draw.chance(LOOK_AFTER_NS as f64 / LASTING_NS as f64);
+            && self.draw.chance(KEEPALIVE_NS as f64 / LONG_LIVED_NS as f64);
         let packet = if connection.phase != Phase::Open {
             // An opening or closing connection sends soon.
             None
         } else if is_over && !connection.wire.is_udp {
             // If the limit of new flows is reached, the cursor stays.
-            Some(self.hang_up(index, now_ns)?)
+            Some(self.close(index, now_ns)?)
         } else {
             if is_over {
                 self.reopen(index);
@@ -336,22 +342,22 @@ impl Network {
             let class = match connection.kind {
                 Kind::Bulk(data) if usize::from(data) == from => Class::Large,
                 Kind::Bulk(_) | Kind::Acks => Class::Small,
-                Kind::Talk | Kind::Echo => Class::Middle,
+                Kind::Interactive | Kind::Echo => Class::Middle,
             };
-            Some(self.speak(flow, class, now_ns)?)
+            Some(self.send_data(flow, class, now_ns)?)
         };
         self.cursor = (self.cursor + 1) % self.population.flows.len();
-        self.look_after_ns += LOOK_AFTER_NS / self.population.flows.len() as u64;
+        self.keepalive_ns += KEEPALIVE_NS / self.population.flows.len() as u64;
         packet
     }
 
     /// Ends a long-lived TCP connection; a successor follows.
-    fn hang_up(&mut self, index: usize, now_ns: u64) -> Option<Packet> {
-        if !self.announce(index, 0, now_ns) {
+    fn close(&mut self, index: usize, now_ns: u64) -> Option<Packet> {
+        if !self.admit(index, 0, now_ns) {
             return None;
         }
-        let is_two_way = self.population.connections[index].is_two_way;
-        let phase = if is_two_way { Phase::FinAck } else { Phase::Gone };
+        let is_bidirectional = self.population.connections[index].is_bidirectional;
+        let phase = if is_bidirectional { Phase::FinAck } else { Phase::Closed };
         Some(self.step(index, 0, FIN | ACK, phase, now_ns))
     }
 
@@ -362,27 +368,27 @@ impl Network {
         self.population.connections[index].phase = phase;
         if phase != Phase::Open {
             let wait_ns = self.model.rtt_ns.0 + self.draw.below(rtt_ns);
-            self.events.push(Reverse((now_ns + wait_ns, index as u32 | IS_LASTING)));
+            self.events.push(Reverse((now_ns + wait_ns, index as u32 | IS_LONG_LIVED)));
         }
-        self.lasting_packet(index, from, transport, None)
+        self.long_lived_packet(index, from, transport, None)
     }
 
     /// Sends the next packet of an opening or closing connection; `None` if the limit of new flows is reached.
-    fn carry_on(&mut self, index: usize, now_ns: u64) -> Option<Packet> {
-        if self.population.connections[index].phase == Phase::Gone {
+    fn advance_handshake(&mut self, index: usize, now_ns: u64) -> Option<Packet> {
+        if self.population.connections[index].phase == Phase::Closed {
             self.reopen(index);
         }
         let connection = self.population.connections[index];
-        let (from, flags, phase) = match (connection.phase, connection.is_two_way) {
+        let (from, flags, phase) = match (connection.phase, connection.is_bidirectional) {
             (Phase::FinAck, _) => (1, FIN | ACK, Phase::LastAck),
-            (Phase::LastAck, _) => (0, ACK, Phase::Gone),
+            (Phase::LastAck, _) => (0, ACK, Phase::Closed),
             (Phase::Syn, true) => (0, SYN, Phase::SynAck),
             (Phase::SynAck, _) => (1, SYN | ACK, Phase::Ack),
             (Phase::Syn, false) if connection.client() == 0 => (0, SYN, Phase::Open),
             (Phase::Syn, false) => (0, SYN | ACK, Phase::Open),
-            (Phase::Ack | Phase::Open | Phase::Gone, _) => (0, ACK, Phase::Open),
+            (Phase::Ack | Phase::Open | Phase::Closed, _) => (0, ACK, Phase::Open),
         };
-        if !self.announce(index, from, now_ns) {
+        if !self.admit(index, from, now_ns) {
             return None;
         }
         Some(self.step(index, from, flags, phase, now_ns))
@@ -390,12 +396,12 @@ impl Network {
 
     /// Replaces a closed connection by a new one.
     fn reopen(&mut self, index: usize) {
-        let Network { population, openings, draw, .. } = self;
+        let Network { population, connection_factory, draw, .. } = self;
         let connection = &mut population.connections[index];
         let is_udp = connection.wire.is_udp;
         let client = connection.client();
         let service = connection.wire.ports[1 - client];
-        connection.wire = openings.open(client, false, draw);
+        connection.wire = connection_factory.open(client, false, draw);
         connection.wire.ports[1 - client] = service;
         connection.wire.is_udp = is_udp;
         connection.is_seen = [false; 2];
@@ -409,15 +415,15 @@ impl Network {
         self.credit.earn(BLOCK_NS as f64 / NS_PER_S);
         loop {
             let both = self.draw.chance(self.both_ways);
-            let also_both = self.draw.chance(self.model.two_way);
+            let also_both = self.draw.chance(self.model.bidirectional);
             let (cost, conversation) = if self.credit.covers([1, 1, 1]) {
-                if both { ([1, 2, 2], self.newcomer(true)) } else { ([1, 1, 1], self.newcomer(false)) }
+                if both { ([1, 2, 2], self.new_source(true)) } else { ([1, 1, 1], self.new_source(false)) }
             } else if self.credit.covers([0, 1, 1]) {
                 ([0, 1, 1], self.scan())
-            } else if self.credit.covers([0, 0, 2]) && also_both && !self.population.couples.is_empty() {
-                ([0, 0, 2], self.once_more(true))
+            } else if self.credit.covers([0, 0, 2]) && also_both && !self.population.bidirectional_pairs.is_empty() {
+                ([0, 0, 2], self.new_connection(true))
             } else if self.credit.covers([0, 0, 1]) {
-                ([0, 0, 1], self.once_more(false))
+                ([0, 0, 1], self.new_connection(false))
             } else {
                 return;
             };
@@ -436,7 +442,7 @@ impl Network {
     }
 
     /// The next packet of a conversation; `None` if the limit of new flows is reached.
-    fn converse(&mut self, place: usize, now_ns: u64) -> Option<Packet> {
+    fn advance_conversation(&mut self, place: usize, now_ns: u64) -> Option<Packet> {
         let mut conversation = self.conversations[place];
         let from = conversation.sender()?;
         if !conversation.is_seen[from] {
@@ -447,9 +453,9 @@ impl Network {
             self.governor.count(novelty, now_ns);
             self.note(&mut conversation, from);
         }
-        let (transport, wanted_bytes) = conversation.packet(now_ns, &self.sizes, &mut self.draw);
+        let (transport, desired_bytes) = conversation.packet(now_ns, &self.sizes, &mut self.draw);
         let (src, dst) = (conversation.ends[from].host, conversation.ends[1 - from].host);
-        let (payload_bytes, len_bytes) = self.lengths.fit(wanted_bytes, src, &transport);
+        let (payload_bytes, len_bytes) = self.lengths.fit(desired_bytes, src, &transport);
         match conversation.advance(payload_bytes, &mut self.draw) {
             Some(wait_ns) => self.events.push(Reverse((now_ns + wait_ns, place as u32))),
             None => self.free.push(place as u32),
@@ -476,14 +482,14 @@ impl Network {
     }
 
     /// A new host on the other side of the network than `other`.
-    fn stranger(&mut self, other: Host) -> End {
+    fn new_host(&mut self, other: Host) -> Endpoint {
         let number = self.next_number;
         self.next_number = self.next_number.wrapping_add(1);
-        End { host: Host::new(number, !other.is_outside(), other.is_ipv6()), resident: NONE }
+        Endpoint { host: Host::new(number, !other.is_outside(), other.is_ipv6()), resident: NONE }
     }
 
-    fn resident(&self, place: u32) -> End {
-        End { host: self.population.residents[place as usize].host, resident: place }
+    fn resident(&self, place: u32) -> Endpoint {
+        Endpoint { host: self.population.residents[place as usize].host, resident: place }
     }
 
     fn rtt_ns(&mut self) -> u64 {
@@ -491,36 +497,36 @@ impl Network {
         least + self.draw.below(most - least)
     }
 
-    fn conversation(&mut self, ends: [End; 2], pair: u32, view: View) -> Conversation {
-        let client = usize::from(view == View::Answers);
-        let wire = self.openings.open(client, true, &mut self.draw);
+    fn conversation(&mut self, ends: [Endpoint; 2], pair: u32, view: View) -> Conversation {
+        let client = usize::from(view == View::ServerOnly);
+        let wire = self.connection_factory.open(client, true, &mut self.draw);
         let rtt_ns = self.rtt_ns();
         Conversation::new(ends, pair, wire, view, rtt_ns, &mut self.draw)
     }
 
-    fn one_way_view(&mut self) -> View {
-        if self.draw.chance(0.5) { View::Questions } else { View::Answers }
+    fn unidirectional_view(&mut self) -> View {
+        if self.draw.chance(0.5) { View::ClientOnly } else { View::ServerOnly }
     }
 
     /// A new source and a long-lived host. If both directions are in the trace, either may be the client.
-    fn newcomer(&mut self, both: bool) -> Conversation {
+    fn new_source(&mut self, both: bool) -> Conversation {
         let pair = self.population.pairs[self.draw.index(self.population.pairs.len())];
         if !both {
             // The other end need not be a source.
             let known = self.resident(pair.ends[1]);
-            let ends = [self.stranger(known.host), known];
-            let view = self.one_way_view();
+            let ends = [self.new_host(known.host), known];
+            let view = self.unidirectional_view();
             return self.conversation(ends, NONE, view);
         }
         let known = self.resident(pair.ends[0]);
-        let stranger = self.stranger(known.host);
-        let ends = if self.draw.chance(0.5) { [stranger, known] } else { [known, stranger] };
+        let new_host = self.new_host(known.host);
+        let ends = if self.draw.chance(0.5) { [new_host, known] } else { [known, new_host] };
         self.conversation(ends, NONE, View::Both)
     }
 
     /// A known source and a new destination.
     fn scan(&mut self) -> Conversation {
-        let is_probe = self.draw.chance(self.model.scans);
+        let is_probe = self.draw.chance(self.model.probe_fraction);
         let pairs = &self.population.pairs;
         let scanners = &self.population.scanners;
         let pair = if is_probe && !scanners.is_empty() {
@@ -529,25 +535,29 @@ impl Network {
             pairs[self.draw.index(pairs.len())]
         };
         let known = self.resident(pair.ends[0]);
-        let ends = [known, self.stranger(known.host)];
-        let view = if is_probe { View::Probe } else { self.one_way_view() };
+        let ends = [known, self.new_host(known.host)];
+        let view = if is_probe { View::Probe } else { self.unidirectional_view() };
         self.conversation(ends, NONE, view)
     }
 
     /// A new connection of a long-lived pair.
-    fn once_more(&mut self, both: bool) -> Conversation {
-        let Population { pairs, couples, .. } = &self.population;
-        let place = if both { couples[self.draw.index(couples.len())] } else { self.draw.index(pairs.len()) as u32 };
+    fn new_connection(&mut self, both: bool) -> Conversation {
+        let Population { pairs, bidirectional_pairs, .. } = &self.population;
+        let place = if both {
+            bidirectional_pairs[self.draw.index(bidirectional_pairs.len())]
+        } else {
+            self.draw.index(pairs.len()) as u32
+        };
         let ends = self.population.pairs[place as usize].ends.map(|end| self.resident(end));
-        let view = if both { View::Both } else { self.one_way_view() };
+        let view = if both { View::Both } else { self.unidirectional_view() };
         self.conversation(ends, place, view)
     }
 
     /// The next packet of a burst, new in as many keys as have room; `None` if the burst is over or no draw is
     /// admitted.
     fn burst_packet(&mut self, now_ns: u64) -> Option<Packet> {
-        let room = self.governor.room(now_ns);
-        if room == [0; 3] || now_ns >= self.burst.begins_ns + BURST_NS {
+        let quota = self.governor.quota(now_ns);
+        if quota == [0; 3] || now_ns >= self.burst.begins_ns + BURST_NS {
             let (least, most) = BURST_GAP_NS;
             let begins_ns = now_ns + least + self.draw.below(most - least);
             self.burst = Burst { begins_ns, next_ns: begins_ns };
@@ -556,12 +566,12 @@ impl Network {
         self.burst.next_ns += self.burst_gap_ns;
         (0..TRIES).find_map(|_| {
             // A new source counts for all three keys.
-            let (cost, conversation) = if room[0] > 0 && room[1] > 0 {
-                ([1, 1, 1], self.newcomer(false))
-            } else if room[1] > 0 {
+            let (cost, conversation) = if quota[0] > 0 && quota[1] > 0 {
+                ([1, 1, 1], self.new_source(false))
+            } else if quota[1] > 0 {
                 ([0, 1, 1], self.scan())
             } else {
-                ([0, 0, 1], self.once_more(false))
+                ([0, 0, 1], self.new_connection(false))
             };
             let packet = self.probe(conversation, now_ns)?;
             self.credit.pay(cost);
@@ -578,9 +588,9 @@ impl Network {
         }
         self.governor.count(novelty, now_ns);
         self.note(&mut probe, 0);
-        let (transport, wanted_bytes) = probe.packet(now_ns, &self.sizes, &mut self.draw);
+        let (transport, desired_bytes) = probe.packet(now_ns, &self.sizes, &mut self.draw);
         let (src, dst) = (probe.ends[0].host, probe.ends[1].host);
-        let (payload_bytes, len_bytes) = self.lengths.fit(wanted_bytes, src, &transport);
+        let (payload_bytes, len_bytes) = self.lengths.fit(desired_bytes, src, &transport);
         Some(Packet { src, dst, transport, payload_bytes, len_bytes })
     }
 }

@@ -146,21 +146,25 @@ impl TrafficOptions {
 
     fn check_common(&self) -> Result<(), TraceError> {
         let is_network = self.profile.model().is_some();
-        let profiles = |is_taken: fn(Profile) -> bool| Profile::ALL.into_iter().filter(move |p| is_taken(*p));
-        self.taken("exponent", self.exponent.is_some(), profiles(|p| [Profile::Zipf, Profile::Churn].contains(&p)))?;
-        self.taken("new flows a minute", self.new_per_minute.is_some(), profiles(|p| p == Profile::Churn))?;
-        self.taken("protocol", self.protocol.is_some(), profiles(|p| p.model().is_none()))?;
-        self.taken("flows", self.flows.is_some(), profiles(|p| p != Profile::Single))?;
+        let profiles = |is_accepted: fn(Profile) -> bool| Profile::ALL.into_iter().filter(move |p| is_accepted(*p));
+        self.check_accepted(
+            "exponent",
+            self.exponent.is_some(),
+            profiles(|p| [Profile::Zipf, Profile::Churn].contains(&p)),
+        )?;
+        self.check_accepted("new flows per minute", self.new_per_minute.is_some(), profiles(|p| p == Profile::Churn))?;
+        self.check_accepted("protocol", self.protocol.is_some(), profiles(|p| p.model().is_none()))?;
+        self.check_accepted("flows", self.flows.is_some(), profiles(|p| p != Profile::Single))?;
 
         let ends = [("packets", self.packets), ("duration in nanoseconds", self.duration_ns)];
         for (option, value) in ends {
-            self.within(option, value, 1, u64::MAX, "at least 1")?;
+            self.check_range(option, value, 1, u64::MAX, "at least 1")?;
         }
         let snap = format!("{LEAST_SNAP_BYTES} to {MOST_SNAP_BYTES} bytes");
         let (least, most) = (u64::from(LEAST_SNAP_BYTES), u64::from(MOST_SNAP_BYTES));
-        self.within("snap length", self.snap_bytes.map(u64::from), least, most, &snap)?;
+        self.check_range("snap length", self.snap_bytes.map(u64::from), least, most, &snap)?;
         if let Some(ipv6) = self.ipv6.filter(|share| !(0.0..=1.0).contains(share)) {
-            return Err(self.wrong("share of IPv6", format!("{}%", ipv6 * 100.0), "0 to 100%".to_owned()));
+            return Err(self.out_of_range("share of IPv6", format!("{}%", ipv6 * 100.0), "0 to 100%".to_owned()));
         }
 
         let own_ipv6 = self.profile.model().map_or(0.0, |model| model.ipv6);
@@ -172,16 +176,16 @@ impl TrafficOptions {
             size.push_str(&format!(", or {SMALLEST_BYTES} with a share of IPv6 of 0"));
         }
         let size_bytes = if is_network { self.size_bytes } else { Some(self.pattern_size_bytes()) };
-        self.within("size", size_bytes.map(u64::from), u64::from(least), u64::from(most), &size)
+        self.check_range("size", size_bytes.map(u64::from), u64::from(least), u64::from(most), &size)
     }
 
     fn scale(&self, model: &Model) -> Result<Scale, TraceError> {
-        let most = Scale::most_flows(model);
+        let most = Scale::max_flows(model);
         let expected = format!(
-            "{LEAST_NETWORK_FLOWS} to {most} flows in 10 s: its {} packets a second are not enough for more",
+            "{LEAST_NETWORK_FLOWS} to {most} flows in 10 s at its {} packets per second",
             model.packets_per_second
         );
-        self.within("flows", self.flows, LEAST_NETWORK_FLOWS, most, &expected)?;
+        self.check_range("flows", self.flows, LEAST_NETWORK_FLOWS, most, &expected)?;
         Ok(Scale::new(model, self.flows.map_or(model.active[2], |flows| flows as f64)))
     }
 
@@ -199,15 +203,15 @@ impl TrafficOptions {
             _ => (1000, 1),
         };
         let expected = format!("{least} to {MOST_PATTERN_FLOWS} flows");
-        self.within("flows", self.flows, least, MOST_PATTERN_FLOWS, &expected)?;
+        self.check_range("flows", self.flows, least, MOST_PATTERN_FLOWS, &expected)?;
         let flows = self.flows.unwrap_or(own_flows);
         if let Some(exponent) = self.exponent.filter(|exponent| !(0.0..=MOST_EXPONENT).contains(exponent)) {
-            return Err(self.wrong("exponent", exponent.to_string(), format!("0 to {MOST_EXPONENT}")));
+            return Err(self.out_of_range("exponent", exponent.to_string(), format!("0 to {MOST_EXPONENT}")));
         }
         let exponent = self.exponent.unwrap_or(if self.profile == Profile::Zipf { 1.0 } else { 0.0 });
         let choice = match self.profile {
-            Profile::Alternate => Choice::Turns,
-            _ if exponent > 0.0 => Choice::Popular(Zipf::new(flows, exponent)),
+            Profile::Alternate => Choice::RoundRobin,
+            _ if exponent > 0.0 => Choice::Zipf(Zipf::new(flows, exponent)),
             _ => Choice::Uniform,
         };
         let is_tcp = self.protocol == Some(Protocol::Tcp);
@@ -217,16 +221,16 @@ impl TrafficOptions {
         let packets = rate.packets_per_second(f64::from(size_bytes)) * SECONDS_PER_MINUTE;
         let most = (packets / if is_tcp { 2.0 } else { 1.0 }) as u64;
         let expected = format!(
-            "at most {most}: at {rate} there are {packets:.0} packets of {size_bytes} bytes a minute{}",
-            if is_tcp { ", and a flow takes two at least" } else { ", and a flow takes one at least" }
+            "at most {most}: at {rate} there are {packets:.0} packets of {size_bytes} bytes per minute{}",
+            if is_tcp { ", at least two for each flow" } else { ", at least one for each flow" }
         );
-        self.within("new flows a minute", Some(new_per_minute), 0, most.min(MOST_NEW_PER_MINUTE), &expected)?;
+        self.check_range("new flows per minute", Some(new_per_minute), 0, most.min(MOST_NEW_PER_MINUTE), &expected)?;
         let lengths = Lengths { fixed_bytes: Some(size_bytes) };
         Ok(Shape { choice, flows, new_per_minute, rate, is_tcp, ipv6: self.ipv6.unwrap_or(0.0), lengths })
     }
 
     /// Rejects an option that the profile does not take.
-    fn taken(
+    fn check_accepted(
         &self,
         option: &'static str,
         is_given: bool,
@@ -240,7 +244,7 @@ impl TrafficOptions {
         Err(TraceError::TrafficOptionUnused { profile: self.profile.name(), option, takers })
     }
 
-    fn within(
+    fn check_range(
         &self,
         option: &'static str,
         value: Option<u64>,
@@ -250,13 +254,13 @@ impl TrafficOptions {
     ) -> Result<(), TraceError> {
         match value {
             Some(value) if !(least..=most).contains(&value) => {
-                Err(self.wrong(option, value.to_string(), expected.to_owned()))
+                Err(self.out_of_range(option, value.to_string(), expected.to_owned()))
             }
             _ => Ok(()),
         }
     }
 
-    fn wrong(&self, option: &'static str, found: String, expected: String) -> TraceError {
+    fn out_of_range(&self, option: &'static str, found: String, expected: String) -> TraceError {
         TraceError::TrafficOption { profile: self.profile.name(), option, found, expected }
     }
 }

@@ -22,9 +22,9 @@ pub(super) enum Choice {
     /// Uniformly random.
     Uniform,
     /// Random by Zipf rank.
-    Popular(Zipf),
+    Zipf(Zipf),
     /// Round-robin.
-    Turns,
+    RoundRobin,
 }
 
 /// Parameters of a pattern.
@@ -50,9 +50,9 @@ pub(super) struct Pattern {
     pace: Pace,
     turn: u64,
     /// Number of replacement flows started.
-    born: u64,
+    started: u64,
     /// TCP: per slot, the flow that sent last and its next sequence number.
-    spoken: Vec<(u64, u32)>,
+    slots: Vec<(u64, u32)>,
 }
 
 impl Pattern {
@@ -63,8 +63,8 @@ impl Pattern {
             pace: Pace::new(shape.rate),
             draw,
             turn: 0,
-            born: 0,
-            spoken: if shape.is_tcp { vec![(NEVER, 0); shape.flows as usize] } else { Vec::new() },
+            started: 0,
+            slots: if shape.is_tcp { vec![(NEVER, 0); shape.flows as usize] } else { Vec::new() },
             shape,
         }
     }
@@ -80,42 +80,42 @@ impl Pattern {
     fn packet(&mut self, now_ns: u64) -> Packet {
         let flows = self.shape.flows;
         // Flow n has slot n modulo the number of concurrent flows.
-        if u128::from(now_ns) * u128::from(self.shape.new_per_minute) / NS_PER_MINUTE > u128::from(self.born) {
-            let (place, oldest) = ((self.born % flows) as usize, self.born);
-            if self.spoken.get(place).is_some_and(|(spoken, _)| *spoken == oldest) {
+        if u128::from(now_ns) * u128::from(self.shape.new_per_minute) / NS_PER_MINUTE > u128::from(self.started) {
+            let (place, oldest) = ((self.started % flows) as usize, self.started);
+            if self.slots.get(place).is_some_and(|(slots, _)| *slots == oldest) {
                 // The FIN of the old flow comes first, then the SYN of its successor.
                 return self.end(place);
             }
-            self.born += 1;
-            return self.speak(place);
+            self.started += 1;
+            return self.next_packet_of(place);
         }
         let place = match &self.shape.choice {
             Choice::Uniform => self.draw.below(flows),
-            Choice::Popular(zipf) => zipf.draw(&mut self.draw) - 1,
-            Choice::Turns => {
+            Choice::Zipf(zipf) => zipf.draw(&mut self.draw) - 1,
+            Choice::RoundRobin => {
                 let turn = self.turn;
                 self.turn = (turn + 1) % flows;
                 turn
             }
         };
-        self.speak(place as usize)
+        self.next_packet_of(place as usize)
     }
 
     /// The current flow of a slot.
     fn at(&self, place: usize) -> u64 {
         let (flows, place) = (self.shape.flows, place as u64);
-        place + (flows + self.born - 1 - place) / flows * flows
+        place + (flows + self.started - 1 - place) / flows * flows
     }
 
     /// The next packet of the flow in a slot: a SYN opens a TCP connection.
-    fn speak(&mut self, place: usize) -> Packet {
+    fn next_packet_of(&mut self, place: usize) -> Packet {
         let number = self.at(place);
-        let (flags, seq) = match self.spoken.get_mut(place) {
+        let (flags, seq) = match self.slots.get_mut(place) {
             None => (0, 0),
-            Some((spoken, seq)) if *spoken == number => (PSH | ACK, *seq),
-            Some(spoken) => {
+            Some((slots, seq)) if *slots == number => (PSH | ACK, *seq),
+            Some(slots) => {
                 let seq = mix(self.key ^ number) as u32;
-                *spoken = (number, seq);
+                *slots = (number, seq);
                 (SYN, seq)
             }
         };
@@ -124,9 +124,9 @@ impl Pattern {
 
     /// The FIN of the flow in a slot.
     fn end(&mut self, place: usize) -> Packet {
-        let (number, seq) = self.spoken[place];
+        let (number, seq) = self.slots[place];
         let packet = self.finished(number, place, FIN | ACK, seq);
-        self.spoken[place].0 = NEVER;
+        self.slots[place].0 = NEVER;
         packet
     }
 
@@ -144,9 +144,9 @@ impl Pattern {
         } else {
             Transport::Udp { sport, dport }
         };
-        let wanted_bytes = (flags & (SYN | FIN) == 0).then_some(0);
-        let (payload_bytes, len_bytes) = self.shape.lengths.fit(wanted_bytes, src, &transport);
-        if let Some((_, seq)) = self.spoken.get_mut(place) {
+        let desired_bytes = (flags & (SYN | FIN) == 0).then_some(0);
+        let (payload_bytes, len_bytes) = self.shape.lengths.fit(desired_bytes, src, &transport);
+        if let Some((_, seq)) = self.slots.get_mut(place) {
             *seq = seq.wrapping_add(payload_bytes + u32::from(flags & (SYN | FIN) != 0));
         }
         Packet { src, dst, transport, payload_bytes, len_bytes }

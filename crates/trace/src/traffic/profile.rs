@@ -81,17 +81,17 @@ pub(super) struct Model {
     /// Fraction of large packets with 1514 bytes; the others have 1400 to 1460.
     pub(super) full: f64,
     /// Fraction of connections with both directions in the trace.
-    pub(super) two_way: f64,
+    pub(super) bidirectional: f64,
     /// Fraction of active sources, pairs and flows that are long-lived.
-    pub(super) lasting: f64,
+    pub(super) long_lived: f64,
     /// Zipf exponent of the popularity of long-lived flows.
-    pub(super) skew: f64,
+    pub(super) zipf_exponent: f64,
     /// Probability that a large packet is followed by another of its flow.
-    pub(super) train: f64,
+    pub(super) burst_continuation: f64,
     /// Fraction of UDP connections.
     pub(super) udp: f64,
     /// Fraction of flows from a known source to a new destination that are probes.
-    pub(super) scans: f64,
+    pub(super) probe_fraction: f64,
     /// Fraction of hosts with IPv6 addresses.
     pub(super) ipv6: f64,
     /// Range of round-trip times.
@@ -147,10 +147,10 @@ impl Profile {
             Profile::Caida2019 => "a provider's link in 2019, one direction, short packets",
             Profile::Mawi2021 => "a transit link of the WIDE backbone in 2021",
             Profile::Uniform => "every flow is equally likely",
-            Profile::Zipf => "the n-th flow is as likely as 1/n^exponent",
+            Profile::Zipf => "the probability of the n-th flow is proportional to 1/n^exponent",
             Profile::Single => "one flow",
-            Profile::Alternate => "flows that take turns, packet by packet",
-            Profile::Churn => "so many new flows a minute, each in the place of the oldest",
+            Profile::Alternate => "flows in turn, packet by packet",
+            Profile::Churn => "a fixed number of new flows per minute, each replacing the oldest",
         }
     }
 
@@ -178,12 +178,12 @@ impl Profile {
             small: 0.30,
             large: 0.44,
             full: 0.4,
-            two_way: 0.9,
-            lasting: 0.4,
-            skew: 1.1,
-            train: 0.3,
+            bidirectional: 0.9,
+            long_lived: 0.4,
+            zipf_exponent: 1.1,
+            burst_continuation: 0.3,
             udp: 0.25,
-            scans: 0.1,
+            probe_fraction: 0.1,
             ipv6: 0.0,
             rtt_ns: (MS / 4, 20 * MS),
             plan: AddressPlan::Campus,
@@ -197,12 +197,12 @@ impl Profile {
             small: 0.32,
             large: 0.48,
             full: 0.85,
-            two_way: 0.0,
-            lasting: 0.3,
-            skew: 1.0,
-            train: 0.02,
+            bidirectional: 0.0,
+            long_lived: 0.3,
+            zipf_exponent: 1.0,
+            burst_continuation: 0.02,
             udp: 0.2,
-            scans: 0.2,
+            probe_fraction: 0.2,
             ipv6: 0.02,
             rtt_ns: (5 * MS, 60 * MS),
             plan: AddressPlan::Backbone,
@@ -215,9 +215,9 @@ impl Profile {
             link_bits_per_second: 1e9,
             small: 0.45,
             large: 0.31,
-            two_way: 0.4,
-            lasting: 0.15,
-            scans: 0.9,
+            bidirectional: 0.4,
+            long_lived: 0.15,
+            probe_fraction: 0.9,
             ipv6: 0.05,
             ..chi15.clone()
         };
@@ -231,8 +231,8 @@ impl Profile {
                 small: 0.48,
                 large: 0.47,
                 full: 0.9,
-                lasting: 0.35,
-                scans: 0.5,
+                long_lived: 0.35,
+                probe_fraction: 0.5,
                 ..uni1
             },
             Profile::Mawi15 => mawi15,

@@ -36,7 +36,7 @@ impl FromStr for Rate {
     fn from_str(text: &str) -> Result<Rate, String> {
         let wrong = || {
             format!(
-                "expected bits a second such as `40G` or packets a second such as `5Mpps`, up to 1T and 1Gpps, \
+                "expected bits per second such as `40G` or packets per second such as `5Mpps`, up to 1T and 1Gpps, \
                  found `{text}`"
             )
         };
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_read_and_printed() {
+    fn rates_parse_and_print() {
         let read = |text: &str| text.parse::<Rate>();
         for (text, rate) in [
             ("40G", Rate::Bits(40_000_000_000)),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_papers_line_rates() {
+    fn line_rates_equal_those_of_the_papers() {
         // 59.5 Mpps of 64-byte frames (check sequence included) at 40 Gb/s [FlowBlaze 5.1], 148.8 Mpps at 100 [eHDL
         // 5.1].
         assert!((Rate::Bits(40_000_000_000).packets_per_second(60.0) / 59.52e6 - 1.0).abs() < 1e-3);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn paces_lose_nothing() {
+    fn pacing_has_no_rounding_drift() {
         let mut pace = Pace::new(Rate::Packets(3));
         let times: Vec<u64> = (0..7).map(|_| pace.step(60)).collect();
         assert_eq!(times, [0, 333_333_333, 666_666_666, 1_000_000_000, 1_333_333_333, 1_666_666_666, 2_000_000_000]);

@@ -18,7 +18,7 @@ const LARGE_BYTES: (u32, u32) = (1400, 1460);
 /// Approximate mean of small packets.
 const SMALL_MEAN_BYTES: f64 = 63.0;
 /// Number of packets over which a deficit is corrected.
-const PATIENCE_PACKETS: f64 = 200.0;
+const CORRECTION_PACKETS: f64 = 200.0;
 
 /// Draws lengths and tracks the lengths sent, including those of packets that are not drawn here.
 #[derive(Debug)]
@@ -28,8 +28,8 @@ pub(super) struct Sizes {
     middle_mean_bytes: f64,
     full: f64,
     /// Deficit so far, in packets by class and in bytes.
-    missing: [f64; 3],
-    missing_bytes: f64,
+    deficit: [f64; 3],
+    deficit_bytes: f64,
 }
 
 impl Sizes {
@@ -42,14 +42,14 @@ impl Sizes {
             mean_bytes,
             middle_mean_bytes: (mean_bytes - small * SMALL_MEAN_BYTES - large * large_mean_bytes) / middle,
             full,
-            missing: [0.0; 3],
-            missing_bytes: 0.0,
+            deficit: [0.0; 3],
+            deficit_bytes: 0.0,
         }
     }
 
     /// Draws the class of the next packet.
     pub(super) fn class(&self, draw: &mut SplitMix64) -> Class {
-        let weights = [0, 1, 2].map(|i| (self.shares[i] + self.missing[i] / PATIENCE_PACKETS).max(0.0));
+        let weights = [0, 1, 2].map(|i| (self.shares[i] + self.deficit[i] / CORRECTION_PACKETS).max(0.0));
         let drawn = draw.unit() * weights.iter().sum::<f64>();
         if drawn < weights[0] {
             Class::Small
@@ -67,7 +67,7 @@ impl Sizes {
             Class::Large if draw.chance(self.full) => FULL_BYTES,
             Class::Large => LARGE_BYTES.0 + draw.below(u64::from(LARGE_BYTES.1 - LARGE_BYTES.0) + 1) as u32,
             Class::Middle => {
-                let mean = (self.middle_mean_bytes + self.missing_bytes / PATIENCE_PACKETS).clamp(90.0, 900.0);
+                let mean = (self.middle_mean_bytes + self.deficit_bytes / CORRECTION_PACKETS).clamp(90.0, 900.0);
                 let beyond = draw.exponential() * (mean - f64::from(MIDDLE_FROM_BYTES));
                 MIDDLE_FROM_BYTES + (beyond as u32).min(LARGE_FROM_BYTES - MIDDLE_FROM_BYTES - 1)
             }
@@ -76,16 +76,16 @@ impl Sizes {
 
     /// Accounts for a packet of this length.
     pub(super) fn count(&mut self, len_bytes: u32) {
-        for (missing, share) in self.missing.iter_mut().zip(self.shares) {
-            *missing += share;
+        for (deficit, share) in self.deficit.iter_mut().zip(self.shares) {
+            *deficit += share;
         }
         let class = match len_bytes {
             ..MIDDLE_FROM_BYTES => Class::Small,
             MIDDLE_FROM_BYTES..LARGE_FROM_BYTES => Class::Middle,
             LARGE_FROM_BYTES.. => Class::Large,
         };
-        self.missing[class as usize] -= 1.0;
-        self.missing_bytes += self.mean_bytes - f64::from(len_bytes);
+        self.deficit[class as usize] -= 1.0;
+        self.deficit_bytes += self.mean_bytes - f64::from(len_bytes);
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_and_mean_are_kept_whatever_comes_between() {
+    fn size_shares_and_mean_converge() {
         let mut draw = SplitMix64::new(1);
         let mut sizes = Sizes::new(0.3, 0.48, 0.85, 778.0);
         let (mut small, mut large, mut bytes) = (0.0, 0.0, 0.0);

@@ -11,7 +11,7 @@ fn network(profile: Profile, seed: u64) -> Network {
 
 /// The network's notion of novelty matches a model, except for connections that reuse a port of an ended one.
 #[test]
-fn what_is_new_is_known() {
+fn novelty_matches_a_model() {
     for (profile, packets) in [(Profile::Uni1, 60_000), (Profile::Mawi15, 100_000), (Profile::Chi15, 100_000)] {
         let mut network = network(profile, 3);
         let mut seen = HashSet::new();
@@ -41,14 +41,14 @@ fn what_is_new_is_known() {
 
 /// Every long-lived source sends within the keep-alive period.
 #[test]
-fn who_stays_is_seen_again_and_again() {
+fn long_lived_sources_keep_sending() {
     let mut network = network(Profile::Uni2, 1);
     let mut seen = HashSet::new();
     let mut begins_ns = 0;
     let mut sources = Vec::new();
     while sources.len() < 4 {
         let (now_ns, packet) = network.next();
-        if now_ns >= begins_ns + LOOK_AFTER_NS + LOOK_AFTER_NS / 20 {
+        if now_ns >= begins_ns + KEEPALIVE_NS + KEEPALIVE_NS / 20 {
             sources.push(std::mem::take(&mut seen));
             begins_ns = now_ns;
         }
@@ -62,14 +62,14 @@ fn who_stays_is_seen_again_and_again() {
 
 /// Long-lived and new flows of a scaled model add up to the requested number.
 #[test]
-fn scales_add_up() {
+fn scaled_parts_sum_to_the_total() {
     for profile in Profile::ALL {
         let Some(model) = profile.model() else { continue };
-        for flows in [100.0, model.active[2], Scale::most_flows(&model) as f64] {
+        for flows in [100.0, model.active[2], Scale::max_flows(&model) as f64] {
             let scale = Scale::new(&model, flows);
             for key in 0..3 {
-                let renewed = if key == 2 { scale.lasting[2] as f64 / 6.0 } else { 0.0 };
-                let sum = scale.lasting[key] as f64 + renewed + scale.new_per_second[key] * 10.0;
+                let renewed = if key == 2 { scale.long_lived[2] as f64 / 6.0 } else { 0.0 };
+                let sum = scale.long_lived[key] as f64 + renewed + scale.new_per_second[key] * 10.0;
                 let expected = model.active[key] * flows / model.active[2];
                 assert!((sum / expected - 1.0).abs() < 0.05 || (sum - expected).abs() < 2.0, "{sum} of {expected}");
                 assert!(scale.new_per_second[key] >= 0.0 && scale.new_per_ms[key] > 0);
