@@ -11,7 +11,7 @@ use std::process::Stdio;
 
 use common::{Ran, flowloom};
 use flowloom_isa::{Insn, MapDef, MapKind, Program, asm};
-use flowloom_testkit::{Expected, InstructionCase, instruction_cases, words_of};
+use flowloom_testkit::{Expected, InstructionCase, instruction_cases, message_fragment};
 
 /// Runs the plugin with `input` on stdin.
 fn plugin(arguments: &[&str], input: &[u8]) -> Ran {
@@ -175,7 +175,7 @@ fn judge(case: &InstructionCase, ran: &Ran) -> Result<(), String> {
             (ran.code, ran.stdout.as_str(), ran.stderr.as_str()) == (Some(0), &format!("{r0:x}\n"), "")
         }
         Expected::Error(kind) => {
-            (ran.code, ran.stdout.as_str()) == (Some(1), "") && ran.stderr.contains(words_of(kind).unwrap())
+            (ran.code, ran.stdout.as_str()) == (Some(1), "") && ran.stderr.contains(message_fragment(kind).unwrap())
         }
     };
     if fits {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use flowloom_isa::Program;
 use flowloom_session::engines::EngineName;
-use flowloom_testkit::{Expected, InKernel, instruction_cases};
+use flowloom_testkit::{Expected, KernelBehaviour, instruction_cases};
 
 /// True if the program has no backward jump.
 fn is_loop_free(program: &Program) -> bool {
@@ -27,7 +27,7 @@ fn the_dataflow_matches_the_instruction_suite() {
         let program = common::program(&case);
         match run(Arc::new(program.clone()), &case.memory) {
             Ok(found) if found == r0 => equal += 1,
-            Err(reason) if !is_loop_free(&program) || case.kernel != InKernel::Same => {
+            Err(reason) if !is_loop_free(&program) || case.kernel != KernelBehaviour::Same => {
                 *refused.entry(reason).or_default() += 1;
             }
             found => wrong.push(format!("{} `{}`: found {found:x?}, expected {r0:x}", case.place, case.name)),

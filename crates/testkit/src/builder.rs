@@ -371,9 +371,9 @@ impl PacketBuilder {
             Network::V4 { src, dst, options, id, dont_fragment, fragment } => {
                 let (proto, whole) = self.transport(IpAddr::from(*src), IpAddr::from(*dst));
                 let (offset_units, more) = fragment.unwrap_or((0, false));
-                let body = part(whole, offset_units, more);
+                let body = fragment_of(whole, offset_units, more);
                 let header_len = 20 + options.len();
-                assert!(header_len <= 60, "{} bytes of IPv4 options, 40 fit", options.len());
+                assert!(header_len <= 60, "{} bytes of IPv4 options, expected at most 40", options.len());
                 let flags = u16::from(*dont_fragment) << 14 | u16::from(more) << 13 | offset_units;
                 let mut packet = vec![0x40 | (header_len / 4) as u8, self.tos];
                 packet.extend(length_field(header_len + body.len()));
@@ -391,7 +391,7 @@ impl PacketBuilder {
             Network::V6 { src, dst, flow_label, extensions } => {
                 let (mut next, mut body) = self.transport(IpAddr::from(*src), IpAddr::from(*dst));
                 for extension in extensions.iter().rev() {
-                    (next, body) = extension.around(next, body);
+                    (next, body) = extension.wrap(next, body);
                 }
                 let mut packet = (6 << 28 | u32::from(self.tos) << 20 | flow_label).to_be_bytes().to_vec();
                 packet.extend(length_field(body.len()));
@@ -411,7 +411,7 @@ impl PacketBuilder {
             Transport::Raw(proto) => return (*proto, self.payload.clone()),
             Transport::Tcp { sport, dport, seq, ack, flags, window, urgent, options } => {
                 let header_len = 20 + options.len();
-                assert!(header_len <= 60, "{} bytes of TCP options, 40 fit", options.len());
+                assert!(header_len <= 60, "{} bytes of TCP options, expected at most 40", options.len());
                 let mut header = [sport.to_be_bytes(), dport.to_be_bytes()].concat();
                 header.extend(seq.to_be_bytes());
                 header.extend(ack.to_be_bytes());
@@ -451,7 +451,7 @@ impl PacketBuilder {
 
 impl Extension {
     /// Prepends this header to a body of type `next`. Returns this header's type and the new body.
-    fn around(&self, next: u8, body: Vec<u8>) -> (u8, Vec<u8>) {
+    fn wrap(&self, next: u8, body: Vec<u8>) -> (u8, Vec<u8>) {
         let options = |units: u8| {
             // PadN over all of it.
             let len = 6 + 8 * usize::from(units);
@@ -481,7 +481,7 @@ impl Extension {
             }
             Extension::Fragment { offset_units, more } => {
                 let [a, b] = ((offset_units & 0x1fff) << 3 | u16::from(more)).to_be_bytes();
-                let body = part(body, offset_units & 0x1fff, more);
+                let body = fragment_of(body, offset_units & 0x1fff, more);
                 (44, [vec![next, 0, a, b, 0, 0, 0, 1], body].concat())
             }
             Extension::Authentication(words) => {
@@ -495,7 +495,7 @@ impl Extension {
 }
 
 /// The fragment of `whole` at this offset.
-fn part(mut whole: Vec<u8>, offset_units: u16, more: bool) -> Vec<u8> {
+fn fragment_of(mut whole: Vec<u8>, offset_units: u16, more: bool) -> Vec<u8> {
     let start = usize::from(offset_units) * 8;
     let mut body = whole.split_off(start.min(whole.len()));
     if more {
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_tunnels_and_own_layers() {
+    fn labels_tunnels_and_raw_layers() {
         let inner = PacketBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 0, 2]).udp(1, 2).payload(b"xy");
         let plain = inner.build();
         let labelled = inner.clone().mpls(5, 1, 64).mpls(0xf_ffff, 0, 9).build();
@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_make_the_whole() {
+    fn fragments_reassemble_to_the_packet() {
         let payload: Vec<u8> = (0..27).collect();
         let v4 = PacketBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 0, 2]).udp(1, 2).payload(&payload);
         let v6 = PacketBuilder::new().ipv6([1; 16], [2; 16]).udp(1, 2).payload(&payload);
@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn extension_headers_have_the_length_they_say() {
+    fn extension_headers_have_the_declared_length() {
         for units in [0, 1, 31, 32, 33, 255] {
             let at = |extension: Extension| PacketBuilder::new().ipv6([1; 16], [2; 16]).extension(extension).build();
             for packet in

@@ -21,7 +21,7 @@ impl Clang {
         let folder = std::env::temp_dir().join(format!("flowloom-clang-{}-{number}", std::process::id()));
         let mut reason = match std::fs::create_dir_all(&folder) {
             Ok(()) => String::new(),
-            Err(error) => format!("`{}` cannot be made: {error}", folder.display()),
+            Err(error) => format!("cannot create `{}`: {error}", folder.display()),
         };
         for command in ["clang-14", "clang"] {
             let clang = Clang { command, folder: folder.clone() };
@@ -58,7 +58,7 @@ impl Clang {
         let out = clang.output().map_err(|e| format!("`{}` does not start: {e}", self.command))?;
         match out.status.success() {
             true => std::fs::read(&object).map_err(|e| format!("`{}` cannot be read: {e}", object.display())),
-            false => Err(said(&out)),
+            false => Err(output_text(&out)),
         }
     }
 }
@@ -70,6 +70,6 @@ impl Drop for Clang {
 }
 
 /// The whole output of a tool.
-fn said(out: &Output) -> String {
+fn output_text(out: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr)).trim().to_owned()
 }

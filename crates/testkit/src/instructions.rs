@@ -37,7 +37,7 @@ pub struct InstructionCase {
     /// Expected result.
     pub expected: Expected,
     /// Expected behaviour of a kernel.
-    pub kernel: InKernel,
+    pub kernel: KernelBehaviour,
 }
 
 /// A map of a case.
@@ -77,13 +77,13 @@ pub enum Expected {
 
 /// Expected behaviour of a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum InKernel {
+pub enum KernelBehaviour {
     /// As the case states.
     Same,
     /// It rejects a program that runs elsewhere.
-    Refuses(String),
+    Rejects(String),
     /// It accepts a program that is an error elsewhere; the result is not defined.
-    Takes(String),
+    Accepts(String),
 }
 
 /// Kinds of errors, each with a substring of Flowloom's message for it.
@@ -110,7 +110,7 @@ const ERRORS: [(&str, &str); 19] = [
 ];
 
 /// A substring of the engines' message for this kind of error.
-pub fn words_of(kind: &str) -> Option<&'static str> {
+pub fn message_fragment(kind: &str) -> Option<&'static str> {
     ERRORS.iter().find(|(known, _)| *known == kind).map(|(_, words)| *words)
 }
 
@@ -130,7 +130,12 @@ pub fn instruction_cases() -> Vec<InstructionCase> {
         let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         for case in parse(&name, &text).unwrap_or_else(|error| panic!("{error}")) {
-            assert!(cases.iter().all(|other| other.name != case.name), "{}: `{}` once more", case.place, case.name);
+            assert!(
+                cases.iter().all(|other| other.name != case.name),
+                "{}: duplicate case `{}`",
+                case.place,
+                case.name
+            );
             cases.push(case);
         }
     }
@@ -160,8 +165,8 @@ fn parse(file: &str, text: &str) -> Result<Vec<InstructionCase>, String> {
             let Some((verb, reason)) = rest.split_once(": ") else { return fail("expected a reason after `: `") };
             let Some(last) = cases.last_mut().filter(|_| open.is_none()) else { return fail("expected a case before") };
             last.kernel = match (verb, &last.expected) {
-                ("refuses", Expected::Ends { .. }) => InKernel::Refuses(reason.to_owned()),
-                ("takes", Expected::Error(_)) => InKernel::Takes(reason.to_owned()),
+                ("refuses", Expected::Ends { .. }) => KernelBehaviour::Rejects(reason.to_owned()),
+                ("takes", Expected::Error(_)) => KernelBehaviour::Accepts(reason.to_owned()),
                 _ => return fail("expected `refuses` after a result or `takes` after an error"),
             };
         } else if !line.is_empty() {
@@ -221,8 +226,8 @@ impl Draft {
     fn ends(self, end: &str) -> Result<InstructionCase, String> {
         let end = end.trim();
         let expected = match end.strip_prefix("error ") {
-            Some(kind) if words_of(kind).is_some() => Expected::Error(kind.to_owned()),
-            Some(kind) => return Err(format!("{}: no kind of errors is called `{kind}`", self.place)),
+            Some(kind) if message_fragment(kind).is_some() => Expected::Error(kind.to_owned()),
+            Some(kind) => return Err(format!("{}: unknown kind of errors `{kind}`", self.place)),
             None => {
                 let (r0, memory) = end.split_once(" memory ").map_or((end, None), |(r0, memory)| (r0, Some(memory)));
                 let digits = r0.trim().strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
@@ -233,10 +238,10 @@ impl Draft {
         let code = match (self.text.trim().is_empty(), self.slots.is_empty()) {
             (_, true) => InstructionCode::Text(self.text),
             (true, false) => InstructionCode::Slots(self.slots),
-            (false, false) => return Err(format!("{}: text and slots in one case", self.place)),
+            (false, false) => return Err(format!("{}: both text and slots in one case", self.place)),
         };
         let Draft { place, name, maps, memory, .. } = self;
-        Ok(InstructionCase { place, name, maps, memory, code, expected, kernel: InKernel::Same })
+        Ok(InstructionCase { place, name, maps, memory, code, expected, kernel: KernelBehaviour::Same })
     }
 
     fn bytes(&self, digits: &str) -> Result<Vec<u8>, String> {
@@ -266,11 +271,11 @@ mod tests {
         assert_eq!(ends[2], Expected::Error("opcode".to_owned()));
         assert_eq!((cases[1].place.as_str(), cases[1].name.as_str(), cases[1].memory.len()), ("f:3", "b", 2));
         assert_eq!((cases[1].maps[0].value_bytes, cases[1].maps[0].kind.as_str()), (8, "array"));
-        assert_eq!(cases[1].kernel, InKernel::Refuses("no reason".to_owned()));
+        assert_eq!(cases[1].kernel, KernelBehaviour::Rejects("no reason".to_owned()));
     }
 
     #[test]
-    fn what_is_wrong_is_refused() {
+    fn malformed_cases_are_rejected() {
         for wrong in [
             "exit",
             "case a\nexit",

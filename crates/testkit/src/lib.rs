@@ -33,7 +33,7 @@ pub use clang::Clang;
 pub use golden::golden;
 pub use gtpu::Gtpu;
 pub use instructions::{
-    Expected, InKernel, InstructionCase, InstructionCode, InstructionMap, instruction_cases, words_of,
+    Expected, InstructionCase, InstructionCode, InstructionMap, KernelBehaviour, instruction_cases, message_fragment,
 };
 pub use mutate::mutate;
 pub use rng::Rng;

@@ -1,7 +1,7 @@
 use crate::rng::Rng;
 
 /// Offsets from the Ethernet header of lengths, versions, types and fragment bits, with and without a tag.
-const TELLING_BYTES: [usize; 18] = [12, 13, 14, 16, 17, 18, 19, 20, 21, 22, 23, 24, 38, 39, 46, 50, 54, 55];
+const HEADER_CONTROL_BYTES: [usize; 18] = [12, 13, 14, 16, 17, 18, 19, 20, 21, 22, 23, 24, 38, 39, 46, 50, 54, 55];
 
 /// Corrupts a packet: flips bits, replaces bytes, truncates, appends, edits lengths and types. The packet grows by at
 /// most 64 bytes. Some mutations leave it valid or unchanged.
@@ -17,7 +17,7 @@ pub fn mutate(rng: &mut Rng, packet: &mut Vec<u8>) {
             }
             4 => replace(rng, packet),
             5 => swap_ranges(rng, packet),
-            _ => edit_telling_byte(rng, packet),
+            _ => edit_control_byte(rng, packet),
         }
     }
 }
@@ -50,8 +50,8 @@ fn swap_ranges(rng: &mut Rng, packet: &mut [u8]) {
 }
 
 /// Off by one, off by a header length, or another known value, in a byte that steers parsing.
-fn edit_telling_byte(rng: &mut Rng, packet: &mut [u8]) {
-    let at = *rng.pick(&TELLING_BYTES);
+fn edit_control_byte(rng: &mut Rng, packet: &mut [u8]) {
+    let at = *rng.pick(&HEADER_CONTROL_BYTES);
     let choice = rng.below(5);
     let Some(byte) = packet.get_mut(at) else { return };
     *byte = match choice {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_packet_can_be_broken() {
+    fn every_packet_can_be_mutated() {
         let mut rng = Rng::from_env(2);
         let mut changed = 0;
         for _ in 0..10_000 {

@@ -10,7 +10,7 @@ use common::program;
 use flowloom_isa::Insn;
 use flowloom_isa::insn::{alu, class, jmp, mode};
 use flowloom_isa::op::Op;
-use flowloom_testkit::{Expected, InstructionCase, instruction_cases, words_of};
+use flowloom_testkit::{Expected, InstructionCase, instruction_cases, message_fragment};
 use flowloom_vm::Plugin;
 
 /// What is wrong with what the interpreter does.
@@ -25,7 +25,7 @@ fn judge(case: &InstructionCase) -> Result<(), String> {
                 false => Err(format!("found 0x{found:x} and {left:02x?}, expected 0x{r0:x} and {memory:02x?}")),
             }
         }
-        (Expected::Error(kind), Err(error)) if error.to_string().contains(words_of(kind).unwrap()) => Ok(()),
+        (Expected::Error(kind), Err(error)) if error.to_string().contains(message_fragment(kind).unwrap()) => Ok(()),
         (expected, found) => Err(format!("found {found:?}, expected {expected:?}")),
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use flowloom_testkit::{Expected, InKernel, InstructionCase, instruction_cases};
+use flowloom_testkit::{Expected, InstructionCase, KernelBehaviour, instruction_cases};
 use flowloom_vm::Plugin;
 use flowloom_vm::plugin::OnPackets;
 
@@ -38,7 +38,7 @@ fn run(case: &InstructionCase) -> Result<(u64, Vec<u8>), String> {
 /// Error message if the kernel's result is not the expected one.
 fn judge(case: &InstructionCase) -> Result<(), String> {
     match (&case.expected, &case.kernel, run(case)) {
-        (Expected::Ends { .. }, InKernel::Same, Ok((found, left))) => {
+        (Expected::Ends { .. }, KernelBehaviour::Same, Ok((found, left))) => {
             let mut plugin = Plugin::new(Arc::new(common::program(case))).map_err(|error| error.to_string())?;
             let expected = plugin.run(&case.memory).map_err(|error| error.to_string())?;
             match expected == found && plugin.memory() == left {
@@ -49,9 +49,9 @@ fn judge(case: &InstructionCase) -> Result<(), String> {
                 )),
             }
         }
-        (Expected::Ends { .. }, InKernel::Refuses(_), Err(_)) => Ok(()),
-        (Expected::Error(_), InKernel::Same, Err(_)) => Ok(()),
-        (Expected::Error(_), InKernel::Takes(_), Ok(_)) => Ok(()),
+        (Expected::Ends { .. }, KernelBehaviour::Rejects(_), Err(_)) => Ok(()),
+        (Expected::Error(_), KernelBehaviour::Same, Err(_)) => Ok(()),
+        (Expected::Error(_), KernelBehaviour::Accepts(_), Ok(_)) => Ok(()),
         (expected, kernel, found) => Err(format!("found {found:?}, expected {expected:?}, {kernel:?}")),
     }
 }
@@ -67,8 +67,8 @@ fn the_kernel_matches_the_instruction_suite() {
     for case in &cases {
         match (judge(case), &case.kernel, &case.expected) {
             (Err(error), ..) => wrong.push(format!("{} `{}`: {error}", case.place, case.name)),
-            (Ok(()), InKernel::Same, Expected::Ends { .. }) => alike += 1,
-            (Ok(()), InKernel::Same, Expected::Error(_)) => refused += 1,
+            (Ok(()), KernelBehaviour::Same, Expected::Ends { .. }) => alike += 1,
+            (Ok(()), KernelBehaviour::Same, Expected::Error(_)) => refused += 1,
             (Ok(()), ..) => apart += 1,
         }
     }
