@@ -6,21 +6,21 @@
 //! input.
 
 mod bits;
-mod one_hot;
 mod dead;
 mod forward;
 mod known;
-mod speculate;
+mod one_hot;
 mod rewriting;
+mod speculate;
 
 pub use bits::run as known_bits;
-pub use one_hot::run as one_hot_offsets;
 pub use dead::run as dead_code;
 pub(crate) use forward::differ;
 pub use forward::run as forward_stores;
 pub use known::largest;
-pub use speculate::run as speculate;
+pub use one_hot::run as one_hot_offsets;
 pub use rewriting::run as rewrite;
+pub use speculate::run as speculate;
 
 use crate::dataflow::{Dataflow, Reach};
 use crate::graph::{Graph, Id, Kind, Node};
