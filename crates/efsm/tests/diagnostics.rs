@@ -25,7 +25,7 @@ fn render(diagnostic: &dyn miette::Diagnostic) -> String {
 }
 
 /// Rendered diagnostics of a source, and the diagnostics.
-fn judge(name: &str, text: &str, params: &[(&str, &str)]) -> (String, Vec<Diagnostic>) {
+fn diagnose(name: &str, text: &str, params: &[(&str, &str)]) -> (String, Vec<Diagnostic>) {
     let params: Vec<(String, String)> = params.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     match compile(name, text, &params) {
         Ok((_, warnings)) => (warnings.iter().map(|w| render(w)).collect(), warnings),
@@ -51,7 +51,7 @@ fn diagnostics_equal_their_goldens() {
     let mut count = 0;
     for path in &sources {
         let name = path.file_name().unwrap().to_str().unwrap();
-        let (text, list) = judge(name, &std::fs::read_to_string(path).unwrap(), &[]);
+        let (text, list) = diagnose(name, &std::fs::read_to_string(path).unwrap(), &[]);
         assert!(!list.is_empty(), "{name} is accepted without a word");
         for diagnostic in &list {
             assert!(diagnostic.help.is_some(), "{name}: no help for `{diagnostic}`");
@@ -80,13 +80,13 @@ fn given_parameters_are_checked() {
     ];
     let mut all = String::new();
     for param in wrong {
-        let (text, list) = judge("f.efsm", text, &[param]);
+        let (text, list) = diagnose("f.efsm", text, &[param]);
         assert_eq!(list.iter().filter(|d| !d.is_warning).count(), 1, "{param:?}: {text}");
         all += &format!("# {}={}\n{text}\n", param.0, param.1);
     }
     golden(folder().join("given_parameters.txt"), &all);
     let (text, list) =
-        judge("f.efsm", text, &[("limit", "0x10"), ("server", "192.0.2.1"), ("gap", "250ms"), ("out", "3")]);
+        diagnose("f.efsm", text, &[("limit", "0x10"), ("server", "192.0.2.1"), ("gap", "250ms"), ("out", "3")]);
     assert!(list.is_empty(), "{text}");
 }
 

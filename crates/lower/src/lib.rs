@@ -138,10 +138,10 @@ pub enum LowerError {
         at: SourceLine,
     },
     /// The program is to run on interfaces, and the function needs something that no kernel offers.
-    #[error("no kernel can run this: {lack}")]
+    #[error("no kernel can run this: {feature}")]
     Kernel {
         /// The feature, its place in the source and the reason.
-        lack: String,
+        feature: String,
     },
     /// The frame would grow by more than the headroom.
     #[error("the frame can grow by {found} bytes, XDP has {limit} bytes of headroom; {at} adds most of it: push less")]
@@ -172,8 +172,8 @@ pub enum LowerError {
 /// # Errors
 /// The program would exceed eBPF's frame, jump distance or map sizes.
 pub fn lower(function: &Function, options: &LowerOptions) -> Result<Program, LowerError> {
-    if let Some(lack) = unsupported::unsupported_by_kernel(function).first().filter(|_| options.attached) {
-        return Err(LowerError::Kernel { lack: lack.render(function) });
+    if let Some(feature) = unsupported::unsupported_by_kernel(function).first().filter(|_| options.attached) {
+        return Err(LowerError::Kernel { feature: feature.render(function) });
     }
     let at = |span| SourceLine::of(&function.source, span);
     let counters = if options.counters { CounterTable::of(function).len() } else { 0 };

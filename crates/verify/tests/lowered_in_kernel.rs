@@ -75,12 +75,14 @@ fn the_kernel_takes_every_lowered_function_and_runs_it_as_the_machine() {
                     program.insns.len(),
                     stack_bytes(&program),
                 );
-                let lacks = unsupported_by_kernel(&function);
+                let unsupported = unsupported_by_kernel(&function);
                 let mut kernel = match KernelEngine::load(&program) {
-                    Ok(_) if !lacks.is_empty() => panic!("{what}: the kernel took what it has not: {lacks:?}"),
+                    Ok(_) if !unsupported.is_empty() => {
+                        panic!("{what}: the kernel accepted an unsupported feature: {unsupported:?}")
+                    }
                     Ok(kernel) => kernel,
-                    Err(error @ ExecError::Private { .. }) if !lacks.is_empty() => {
-                        println!("{error}; {}", lacks[0].render(&function));
+                    Err(error @ ExecError::Private { .. }) if !unsupported.is_empty() => {
+                        println!("{error}; {}", unsupported[0].render(&function));
                         let attached = LowerOptions { attached: true, ..LowerOptions::default() };
                         assert!(matches!(lower(&function, &attached), Err(LowerError::Kernel { .. })), "{what}");
                         continue;
