@@ -1,13 +1,13 @@
 //! `flowloom explain`: renders the pipeline of a program, stage by stage.
 
 use std::fs;
-use std::sync::Arc;
 
 use flowloom_ehdl::BlockExplanation;
 use flowloom_isa::{LineInfo, Program};
-use flowloom_plan::{Fault, Plan, Reason, Refusal, check, plan};
+use flowloom_plan::{Fault, Options, Plan, Reason, Refusal};
 use flowloom_report::Explanation;
-use flowloom_verifier::{Options, Proof, VerifyError, verify};
+use flowloom_session::{AnalysisError, Loaded, PlanError};
+use flowloom_verifier::{Proof, VerifyError};
 use serde::Serialize;
 use serde_json::json;
 
@@ -21,12 +21,14 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
     Files::default().reads("the function", [&args.function.path]).writes("--html", args.html.as_ref()).check()?;
     let loaded = args.function.load()?;
     warn(loaded.warnings());
-    let mut program = loaded.program()?;
-    make_lines_relative(&mut Arc::make_mut(&mut program).lines);
+    let mut program = loaded.program()?.as_ref().clone();
+    make_lines_relative(&mut program.lines);
+    let loaded = Loaded::of_program(program);
     if args.pipeline.schedule == ScheduleName::Blocks {
-        return explain_blocks(&program, args);
+        return explain_blocks(&loaded, args);
     }
-    let explanation = explanation(&program, args)?;
+    let plan = plan(&loaded, &args.pipeline.options()?, args.json)?;
+    let explanation = Explanation::of(&*loaded.program()?, &plan);
     show(args, &explanation, || explanation.html(), || explanation.text(args.verbose))
 }
 
@@ -48,7 +50,7 @@ fn show(
 }
 
 /// Explains the block-by-block layout of the papers, which fixes the scheme of each map.
-fn explain_blocks(program: &Program, args: &ExplainArgs) -> Result<(), Failure> {
+fn explain_blocks(loaded: &Loaded, args: &ExplainArgs) -> Result<(), Failure> {
     let scheme = args.pipeline.scheme.first().map(|(map, scheme)| format!("--scheme {map}={}", scheme.as_str()));
     let queues = args.pipeline.queues.map(|queues| format!("--queues {queues}"));
     if let Some(option) = scheme.or(queues) {
@@ -56,8 +58,8 @@ fn explain_blocks(program: &Program, args: &ExplainArgs) -> Result<(), Failure> 
             "{option} requires --schedule dataflow: blocks use the schemes of the papers' tool"
         )));
     }
-    let proof = proof(program, args.json)?;
-    let explanation = BlockExplanation::of(program, &proof, &args.pipeline.options()?).map_err(|refusal| {
+    let (program, proof) = (loaded.program()?, proof(loaded, args.json)?);
+    let explanation = BlockExplanation::of(&program, proof, &args.pipeline.options()?).map_err(|refusal| {
         let details = Refused {
             code: "blocks",
             program: &refusal.program,
@@ -71,19 +73,25 @@ fn explain_blocks(program: &Program, args: &ExplainArgs) -> Result<(), Failure> 
     show(args, &explanation, || explanation.html(), || explanation.text(args.verbose))
 }
 
-fn explanation(program: &Program, args: &ExplainArgs) -> Result<Explanation, Failure> {
-    let proof = proof(program, args.json)?;
-    let plan = plan(program, &proof, &args.pipeline.options()?).map_err(|refusal| no_plan(&refusal, args.json))?;
-    sound(program, &plan, args.json)?;
-    Ok(Explanation::of(program, &plan))
+/// The checked plan of a program.
+pub(crate) fn plan(loaded: &Loaded, options: &Options, json: bool) -> Result<Plan, Failure> {
+    loaded.plan(options).map_err(|error| plan_failure(loaded, error, json))
 }
 
-/// Runs the checker: a plan with a fault is a finding.
-pub(crate) fn sound(program: &Program, plan: &Plan, json: bool) -> Result<(), Failure> {
-    let faults = check(plan);
-    if faults.is_empty() {
-        return Ok(());
+/// Failure for a program without a checked plan.
+pub(crate) fn plan_failure(loaded: &Loaded, error: PlanError, json: bool) -> Failure {
+    match error {
+        PlanError::Analysis(error) => proof_failure(loaded.name(), error, json),
+        PlanError::Refused(refusal) => no_plan(&refusal, json),
+        PlanError::Faulty { plan, faults } => match loaded.program() {
+            Ok(program) => faulty(&program, &plan, &faults, json),
+            Err(error) => error.into(),
+        },
     }
+}
+
+/// Failure for a plan in which the checker finds faults: a finding.
+fn faulty(program: &Program, plan: &Plan, faults: &[Fault], json: bool) -> Failure {
     let lines: Vec<String> = faults.iter().map(|fault| fault_text(program, plan, fault)).collect();
     let message = format!(
         "no pipeline: program `{}` at {} MHz\n{}",
@@ -94,7 +102,7 @@ pub(crate) fn sound(program: &Program, plan: &Plan, json: bool) -> Result<(), Fa
     let is_clock = faults.iter().all(|fault| matches!(fault, Fault::TooDeep { .. }));
     let code = if is_clock { "too-deep" } else { "planner-fault" };
     let details = Refused { code, program: &program.name, insn: None, line: None, help: None, what: lines.join("\n") };
-    Err(refused(json, &details, message))
+    refused(json, &details, message)
 }
 
 /// A fault of a plan: an operation that does not fit a stage by its line; any other is a fault of the planner.
@@ -160,17 +168,27 @@ fn refused(json: bool, refused: &Refused<'_>, message: String) -> Failure {
 }
 
 /// Verifies a program. Pipelines are built from safe programs only.
-pub(crate) fn proof(program: &Program, json: bool) -> Result<Proof, Failure> {
-    verify(program, &Options::default()).map_err(|error| match error {
+pub(crate) fn proof(loaded: &Loaded, json: bool) -> Result<&Proof, Failure> {
+    loaded.proof().map_err(|error| proof_failure(loaded.name(), error, json))
+}
+
+/// Failure for a program without a proof.
+fn proof_failure(program: &str, error: AnalysisError, json: bool) -> Failure {
+    let error = match error {
+        AnalysisError::Session(error) => return error.into(),
+        AnalysisError::NoDataflow(refusal) => return no_plan(&Refusal::from(*refusal), json),
+        AnalysisError::Verifier(error) => error,
+    };
+    match error {
         VerifyError::Refused(refusal) => {
             let message = format!(
                 "`{}` is rejected by the verifier, which a pipeline must pass; `flowloom check -v` shows the path\n{}",
-                program.name,
+                program,
                 refusal.details().trim_end()
             );
             let details = Refused {
                 code: "unsafe",
-                program: &program.name,
+                program,
                 insn: Some(refusal.insn),
                 line: refusal.line.as_ref(),
                 help: refusal.help.as_deref(),
@@ -181,15 +199,9 @@ pub(crate) fn proof(program: &Program, json: bool) -> Result<Proof, Failure> {
         // A well-formed program that cannot run is a finding too.
         VerifyError::Program(error) => {
             let message = format!("no pipeline: {}", with_causes(&error));
-            let details = Refused {
-                code: "program",
-                program: &program.name,
-                insn: None,
-                line: None,
-                help: None,
-                what: with_causes(&error),
-            };
+            let details =
+                Refused { code: "program", program, insn: None, line: None, help: None, what: with_causes(&error) };
             refused(json, &details, message)
         }
-    })
+    }
 }

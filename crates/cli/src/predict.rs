@@ -4,22 +4,24 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use flowloom_ir::{Dataflow, build};
+use flowloom_ir::Dataflow;
 use flowloom_isa::Program;
 use flowloom_isa::insn::helper;
 use flowloom_isa::op::Op;
-use flowloom_plan::{MapTiming, Options as PlanOptions, Refusal, Scheme, Target, Timing, plan_dataflow};
+use flowloom_plan::{MapTiming, Options as PlanOptions, Scheme, Target, Timing};
+
 use flowloom_predict::{
     Arrivals, Captured, Flows, Keyed, Pace, PredictError, PredictOptions, ReadAhead, Report, predict as run,
     shared_maps,
 };
+use flowloom_session::Loaded;
 use flowloom_trace::{Traffic, TrafficOptions};
 use flowloom_verifier::Proof;
 use serde_json::json;
 
 use crate::args::{PredictArgs, schemes};
-use crate::explain::{no_plan, proof, sound};
-use crate::failure::Failure;
+use crate::explain::{plan, proof};
+use crate::failure::{Failure, with_causes};
 use crate::output::{print, print_json, warn};
 use crate::run::open_input;
 
@@ -36,13 +38,11 @@ pub(crate) fn predict(args: &PredictArgs) -> Result<(), Failure> {
     let schemes = schemes(&args.scheme)?;
     let loaded = args.function.load()?;
     warn(loaded.warnings());
-    let program = loaded.program()?;
-    let proof = proof(&program, args.json)?;
-    // A plan needs it; with times from a file, only traffic whose keys are computed does.
-    let dataflow = build(&program, &proof).map_err(|refusal| Refusal::from(*refusal));
-    let timing = timing(args, &schemes, &program, &dataflow)?;
-    let dataflow = dataflow.map_err(|refusal| Failure::Found(refusal.to_string()));
-    let report = report(args, &program, &proof, dataflow, &timing)?;
+    let (program, proof) = (loaded.program()?, proof(&loaded, args.json)?);
+    let timing = timing(args, &schemes, &loaded)?;
+    // With times from a file, only traffic whose keys are computed needs it.
+    let dataflow = loaded.dataflow().map_err(|error| Failure::Found(with_causes(&error)));
+    let report = report(args, &program, proof, dataflow, &timing)?;
     if !args.json {
         return print(&format!("{} on {}: {}", loaded.name(), args.traffic(), report.render()));
     }
@@ -53,12 +53,7 @@ pub(crate) fn predict(args: &PredictArgs) -> Result<(), Failure> {
 }
 
 /// Timing of the pipeline, from a file or from a plan.
-fn timing(
-    args: &PredictArgs,
-    schemes: &BTreeMap<String, Scheme>,
-    program: &Program,
-    dataflow: &Result<Dataflow, Refusal>,
-) -> Result<Timing, Failure> {
+fn timing(args: &PredictArgs, schemes: &BTreeMap<String, Scheme>, loaded: &Loaded) -> Result<Timing, Failure> {
     let Some(path) = &args.timing else {
         let standard = PlanOptions::default();
         let options = PlanOptions {
@@ -68,10 +63,7 @@ fn timing(
             length_given: args.length_given,
             ..standard
         };
-        let dataflow = dataflow.as_ref().map_err(|refusal| no_plan(refusal, args.json))?;
-        let plan = plan_dataflow(program, dataflow, &options).map_err(|refusal| no_plan(&refusal, args.json))?;
-        sound(program, &plan, args.json)?;
-        return Ok(plan.timing());
+        return Ok(plan(loaded, &options, args.json)?.timing());
     };
     let mut timing = read_timing(path)?;
     timing.clock_mhz = args.clock.unwrap_or(timing.clock_mhz);
@@ -111,7 +103,7 @@ fn report(
     args: &PredictArgs,
     program: &Arc<Program>,
     proof: &Proof,
-    dataflow: Result<Dataflow, Failure>,
+    dataflow: Result<Arc<Dataflow>, Failure>,
     timing: &Timing,
 ) -> Result<Report, Failure> {
     let options = PredictOptions { packets: args.input.count, ..PredictOptions::new(args.rate) };

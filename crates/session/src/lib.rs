@@ -1,7 +1,7 @@
 //! A function from its source to every engine.
 //!
 //! ```text
-//!  path ──load──► Loaded ──program──► eBPF ──proof──► proof ──dataflow──► dataflow
+//!  path ──load──► Loaded ──program──► eBPF ──proof──► proof ──dataflow──► dataflow ──plan──► checked plan
 //!                    │
 //!                    └──engines──► an Engine of the registry, ready for packets
 //! ```
@@ -14,6 +14,7 @@ mod compile;
 pub mod engines;
 mod error;
 mod load;
+mod plans;
 mod times;
 
 pub use compile::{Compiled, compiled, is_program};
@@ -22,4 +23,5 @@ pub use load::{
     AnalysisError, ELF_MAGIC, FunctionFile, Loaded, SECTION_KEY, SiblingFiles, kernel_types, object, only_program,
     pick_program, source,
 };
+pub use plans::PlanError;
 pub use times::parse_time;

@@ -11,6 +11,7 @@ use serde_json::{Value as Json, json};
 
 use super::program::program;
 use super::{Measured, Row};
+use crate::explain::proof;
 use crate::failure::Failure;
 use crate::output::counted;
 
@@ -21,9 +22,9 @@ pub(super) const MEASURES: &[&str] =
 
 /// Lays out the program of a row.
 pub(super) fn measure(row: &Row, functions: &Path) -> Result<Measured, Failure> {
-    let (program, proof) = program(row, functions)?;
-    let program = &program;
-    let schedule = schedule(program, &proof, &Target::default()).map_err(|e| Failure::input(&e))?;
+    let loaded = program(row, functions)?;
+    let (program, proof) = (&*loaded.program()?, proof(&loaded, false)?);
+    let schedule = schedule(program, proof, &Target::default()).map_err(|e| Failure::input(&e))?;
     let instructions = proof.insns.iter().filter(|known| known.begins).count();
     let values = BTreeMap::from([
         ("instructions", instructions as f64),

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use flowloom_ir::{Dataflow, build};
+use flowloom_ir::Dataflow;
 use flowloom_isa::Program;
 use flowloom_plan::{Scheme, Timing};
 use flowloom_predict::{Arrival, Arrivals, Keyed, Pace, PredictError, Report};
@@ -72,7 +72,7 @@ fn spread_mpps(timing: &Timing, profile: Profile) -> Result<f64, Failure> {
 struct Traced<'a> {
     row: &'a Row,
     program: Arc<Program>,
-    dataflow: Dataflow,
+    dataflow: Arc<Dataflow>,
     profile: Profile,
 }
 
@@ -88,18 +88,18 @@ impl Traced<'_> {
 /// Runs the traffic of a row through the paper's pipeline and through our own.
 pub(super) fn measure(row: &Row, functions: &Path) -> Result<Measured, Failure> {
     let wrong = |what: &str| Failure::Input(format!("row `{}` names no {what}", row.name));
-    let (program, proof) = program(row, functions)?;
+    let loaded = program(row, functions)?;
     let profile = Profile::ALL.into_iter().find(|known| row.traffic.as_deref() == Some(known.name()));
     let profile = profile.ok_or_else(|| wrong("traffic"))?;
     let map = row.map.as_deref().ok_or_else(|| wrong("map"))?;
     let given = row.number("flush_cycles").zip(row.number("window"));
     let printed = given.and_then(|(cycles, window)| of_paper(map, cycles, window)).ok_or_else(|| wrong("pipeline"))?;
-    let dataflow = build(&program, &proof).map_err(|e| Failure::input(&e))?;
     let mut plans = Vec::new();
     for scheme in [Scheme::Flush, Scheme::Schedule, Scheme::Atomic] {
-        plans.push(planned(&program, &proof, Some((map, scheme)))?.map_err(|refusal| no_plan(&refusal, false))?);
+        plans.push(planned(&loaded, Some((map, scheme)))?.map_err(|refusal| no_plan(&refusal, false))?);
     }
-    let traced = Traced { row, program: Arc::new(program), dataflow, profile };
+    let dataflow = loaded.dataflow().map_err(|e| Failure::input(&e))?;
+    let traced = Traced { row, program: loaded.program()?, dataflow, profile };
     let mut measured = Measured::default();
     let report = traced.run(&printed)?;
     measured.values.extend([

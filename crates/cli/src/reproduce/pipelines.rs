@@ -1,12 +1,11 @@
 //! Pipelines for which a paper gives K and L, and our own.
 
 use flowloom_ehdl::{MapUse, schedule};
-use flowloom_isa::Program;
-use flowloom_plan::{Arbiter, MapTiming, Options, Refusal, Scheme, Target, Timing, plan};
+use flowloom_plan::{Arbiter, MapTiming, Options, Refusal, Scheme, Target, Timing};
 use flowloom_predict::{Arrivals, Pace, PredictOptions, Report, predict};
-use flowloom_verifier::Proof;
+use flowloom_session::{Loaded, PlanError};
 
-use crate::explain::sound;
+use crate::explain::{plan_failure, proof};
 use crate::failure::Failure;
 
 pub(super) const CLOCK_MHZ: f64 = 250.0;
@@ -41,9 +40,10 @@ pub(super) fn of_paper(map: &str, flush_cycles: u32, window: u32) -> Option<Timi
 }
 
 /// Timing and map schemes of the papers' block-by-block layout.
-pub(super) fn by_blocks(program: &Program, proof: &Proof) -> Result<(Timing, Vec<MapUse>), Failure> {
-    let schedule = schedule(program, proof, &Target::default()).map_err(|e| Failure::input(&e))?;
-    let maps = schedule.maps(program);
+pub(super) fn by_blocks(loaded: &Loaded) -> Result<(Timing, Vec<MapUse>), Failure> {
+    let (program, proof) = (loaded.program()?, proof(loaded, false)?);
+    let schedule = schedule(&program, proof, &Target::default()).map_err(|e| Failure::input(&e))?;
+    let maps = schedule.maps(&program);
     let timing = schedule.timing(&maps, CLOCK_MHZ, schedule.stages.len() as u32 + FRAMING_CYCLES);
     Ok((timing, maps))
 }
@@ -51,18 +51,16 @@ pub(super) fn by_blocks(program: &Program, proof: &Proof) -> Result<(Timing, Vec
 /// The timing of the plan of a program, with the scheme of one map given; or why there is no plan. A plan in which the
 /// checker finds a fault is a failure.
 pub(super) fn planned(
-    program: &Program,
-    proof: &Proof,
+    loaded: &Loaded,
     scheme: Option<(&str, Scheme)>,
 ) -> Result<Result<Timing, Box<Refusal>>, Failure> {
     let schemes = scheme.map(|(map, scheme)| (map.to_owned(), scheme)).into_iter().collect();
     let options = Options { target: Target::at(CLOCK_MHZ as u32), schemes, queues: QUEUES, ..Options::default() };
-    let plan = match plan(program, proof, &options) {
-        Ok(plan) => plan,
-        Err(refusal) => return Ok(Err(refusal)),
-    };
-    sound(program, &plan, false)?;
-    Ok(Ok(plan.timing()))
+    match loaded.plan(&options) {
+        Ok(plan) => Ok(Ok(plan.timing())),
+        Err(PlanError::Refused(refusal)) => Ok(Err(refusal)),
+        Err(error) => Err(plan_failure(loaded, error, false)),
+    }
 }
 
 pub(super) fn run(timing: &Timing, pace: Pace, arrivals: &mut impl Arrivals) -> Result<Report, Failure> {

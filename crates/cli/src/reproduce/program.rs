@@ -2,18 +2,14 @@
 
 use std::path::Path;
 
-use flowloom_isa::Program;
-use flowloom_verifier::Proof;
-
 use super::Row;
 use crate::check::source::make_lines_relative;
-use crate::explain::proof;
 use crate::failure::Failure;
-use flowloom_session::compiled;
 use flowloom_session::pick_program;
+use flowloom_session::{Loaded, compiled};
 
-/// Compiles and verifies the program of a row.
-pub(super) fn program(row: &Row, functions: &Path) -> Result<(Program, Proof), Failure> {
+/// Compiles the program of a row.
+pub(super) fn program(row: &Row, functions: &Path) -> Result<Loaded, Failure> {
     let name = row.program.as_deref().unwrap_or_default();
     let path = functions.join(name);
     let bytes = std::fs::read(&path).map_err(|e| {
@@ -26,6 +22,5 @@ pub(super) fn program(row: &Row, functions: &Path) -> Result<(Program, Proof), F
     let compiled = compiled(&path, &bytes, &params, None)?;
     let mut program = pick_program(&compiled.object, None)?.clone();
     make_lines_relative(&mut program.lines);
-    let proof = proof(&program, false)?;
-    Ok((program, proof))
+    Ok(Loaded::of_program(program))
 }

@@ -133,8 +133,8 @@ fn longest(measured: &mut Measured, window: u32) -> Result<(), Failure> {
 
 /// Our implementation of the function, laid out by blocks and as a dataflow.
 fn own(measured: &mut Measured, row: &Row, functions: &Path) -> Result<(), Failure> {
-    let (program, proof) = program(row, functions)?;
-    let (blocks, maps) = by_blocks(&program, &proof)?;
+    let loaded = program(row, functions)?;
+    let (blocks, maps) = by_blocks(&loaded)?;
     let flushed = blocks.maps.iter().filter(|map| map.scheme == Scheme::Flush);
     // The most expensive map, by the formula.
     let cost = |map: &&MapTiming| conflict(FLOWS.into(), map.hold_cycles) * f64::from(blocks.flush_cycles(map));
@@ -153,7 +153,7 @@ fn own(measured: &mut Measured, row: &Row, functions: &Path) -> Result<(), Failu
             map.repeats.join(", ")
         ));
     }
-    let plan = planned(&program, &proof, None)?;
+    let plan = planned(&loaded, None)?;
     match &plan {
         Ok(plan) => {
             measured.values.insert("plan_mpps", simulated(plan)?);
