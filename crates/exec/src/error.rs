@@ -5,9 +5,9 @@ use flowloom_isa::LineInfo;
 use flowloom_object::WriteError;
 use flowloom_trace::TraceError;
 
-use crate::kernel::Reason;
-use crate::live::LiveError;
-use crate::rewrite::RewriteError;
+use crate::kernel::reason::Reason;
+use crate::live::error::LiveError;
+use crate::rewrite::error::RewriteError;
 
 /// The number of last lines of a verifier log that a message shows.
 const LOG_LINES_SHOWN: usize = 40;

@@ -7,37 +7,12 @@ use flowloom_engine::{Choices, Datapath, Packet, Port, Verdict};
 use flowloom_isa::insn::{alu, class, helper, jmp};
 use flowloom_isa::{Insn, Program};
 
+use super::reason::{NEEDED, Reason};
 use super::{KernelEngine, MIN_FRAME_BYTES};
 use crate::error::ExecError;
 
-/// The capabilities needed to load XDP, with their numbers in the kernel's `capability.h`.
-const NEEDED: [(&str, u32); 3] = [("CAP_NET_ADMIN", 12), ("CAP_PERFMON", 38), ("CAP_BPF", 39)];
 /// Implies all of them for bpf(2).
 const CAP_SYS_ADMIN: u32 = 21;
-
-/// Reasons why the kernel cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum Reason {
-    /// Missing privileges.
-    #[error("loading XDP programs needs root or the capabilities {}; missing: {}", needed(), missing.join(", "))]
-    NotPermitted {
-        /// The missing capabilities.
-        missing: Vec<&'static str>,
-    },
-    /// The process has the capabilities, but the kernel refuses.
-    #[error("the kernel denies bpf(2) to this process despite its capabilities (lockdown, a sandbox or seccomp)")]
-    Denied,
-    /// The kernel has no bpf(2), or no XDP.
-    #[error("this kernel was built without XDP (it needs CONFIG_BPF_SYSCALL and CONFIG_NET)")]
-    NotBuilt,
-    /// Another error.
-    #[error("a test program could not be run: {0}")]
-    Other(String),
-}
-
-fn needed() -> String {
-    NEEDED.map(|(name, _)| name).join(", ")
-}
 
 /// Runs a small program on the smallest frame.
 pub(super) fn probe() -> Result<(), Reason> {

@@ -12,8 +12,8 @@ use std::io;
 use flowloom_engine::{EngineError, Event};
 use flowloom_isa::{MapKind, Program};
 
+use super::errors::system;
 use super::load::Maps;
-use super::system;
 use crate::rewrite::Record;
 use crate::rewrite::plan::{EVENT_BYTES, EVENTS_LOGGED, Plan};
 use crate::sys::memory::Memory;

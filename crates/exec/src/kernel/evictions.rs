@@ -10,8 +10,8 @@ use std::io;
 use flowloom_engine::{EngineError, Eviction};
 use flowloom_isa::BPF_F_NO_COMMON_LRU;
 
+use super::errors::system;
 use super::state::KernelMap;
-use super::system;
 use crate::rewrite::Record;
 use crate::rewrite::plan::{DELETIONS_LOGGED, LOGGED_DELETION, Plan};
 use crate::sys::memory::Memory;

@@ -14,9 +14,11 @@
 //! engine accepts, the kernel accepts on a device too.
 
 mod available;
+pub(crate) mod errors;
 mod events;
 mod evictions;
 pub(crate) mod load;
+pub(crate) mod reason;
 mod routes;
 pub(crate) mod shadow;
 pub(crate) mod sizes;
@@ -32,17 +34,18 @@ use flowloom_engine::{
 use flowloom_isa::{MapKind, Member, Program};
 use flowloom_vm::fib;
 
-pub use available::Reason;
+use errors::{NAME, rewriting_failed, system};
 use events::Events;
 use evictions::Evictions;
 pub use load::verify_in_kernel;
 use load::{Kept, Maps};
+pub use reason::Reason;
 use shadow::Inside;
 use sizes::MapPurpose;
 use state::KernelMap;
 
 use crate::error::ExecError;
-use crate::rewrite::{RECORD_BYTES, Record, Redirect, RewriteError, rewrite};
+use crate::rewrite::{RECORD_BYTES, Record, Redirect, rewrite};
 use crate::sys::cpu::{self, Pinned};
 use crate::sys::namespace::Namespace;
 use crate::sys::program::RawProgram;
@@ -53,8 +56,6 @@ pub const MIN_FRAME_BYTES: usize = 14;
 pub const MAX_FRAME_BYTES: usize = 3520;
 /// The size of the output buffer: a page holds frame, headroom and all.
 const OUTPUT_BYTES: usize = 4096;
-/// The name for `--engine`.
-const NAME: &str = "kernel";
 
 /// A program in the kernel, executed by test runs.
 ///
@@ -78,12 +79,6 @@ pub struct KernelEngine {
     /// The number of CPUs, if results depend on the CPU.
     cpus: Option<u32>,
     output: Vec<u8>,
-}
-
-/// The error for a program that cannot be rewritten, with the source line.
-fn rewriting_failed(program: &Program, source: RewriteError) -> ExecError {
-    let line = source.insn().and_then(|insn| program.line_of(insn)).cloned().map(Box::new);
-    ExecError::Rewrite { program: program.name.clone(), line, source }
 }
 
 impl KernelEngine {
@@ -269,10 +264,6 @@ impl KernelEngine {
         };
         pinned.map(Some).map_err(|e| system(format!("run on CPU {cpu}"), e))
     }
-}
-
-pub(crate) fn system(action: impl Into<String>, source: io::Error) -> EngineError {
-    EngineError::System { engine: NAME, action: action.into(), source }
 }
 
 impl Datapath for KernelEngine {

@@ -7,9 +7,9 @@ use std::io;
 use flowloom_engine::{EngineError, MapState};
 use flowloom_isa::{MapKind, Program};
 
+use super::errors::{rewriting_failed, system};
 use super::load::{Maps, sibling_program};
 use super::state::{ContentResolver, KernelMap, index};
-use super::{rewriting_failed, system};
 use crate::error::ExecError;
 use crate::rewrite::plan::{Plan, Shadow, TABLE_ENTRY_BYTES, table_entry};
 use crate::rewrite::rewrite_with;

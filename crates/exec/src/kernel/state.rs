@@ -10,7 +10,7 @@ use flowloom_context::{Aged, ContextLayout};
 use flowloom_engine::{EngineError, FULL_ARRAY_ENTRIES, MapState, Snapshot, SnapshotError};
 use flowloom_isa::{BPF_F_RDONLY_PROG, MapDef, MapKind, Member};
 
-use super::system;
+use super::errors::system;
 use crate::sys::RawMap;
 
 /// Updates entries of a map that packets write concurrently.

@@ -7,7 +7,7 @@ use crate::sys::netlink::{self, Attached, Device, Which};
 use crate::sys::object::{self, Kind};
 use crate::sys::{ethtool, program::RawProgram};
 
-use super::{LiveError, Mode};
+use super::error::{LiveError, Mode};
 
 /// An interface and its port.
 #[derive(Debug, Clone, PartialEq, Eq)]

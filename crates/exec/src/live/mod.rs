@@ -9,6 +9,7 @@
 //! them. Nothing is pinned, so nothing is left behind, and it works without a BPF file system (`ip netns exec` hides
 //! it).
 
+pub(crate) mod error;
 mod interface;
 mod offload;
 mod places;
@@ -24,6 +25,7 @@ use flowloom_context::{ContextLayout, LayoutField};
 use flowloom_engine::{EngineError, Event, Snapshot, Verdict};
 use flowloom_isa::{MapKind, Program};
 
+pub use error::{LiveError, Mode};
 pub use interface::{Interface, Occupant};
 pub use offload::{Advice, Traffic, advice};
 use places::Resolver;
@@ -39,58 +41,6 @@ use crate::running::{Description, MapDescription};
 use crate::sys::program::RawProgram;
 use crate::sys::ring::Ring;
 use crate::sys::{RawMap, monotonic_ns, object};
-
-/// The mode of attachment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// In the driver, before a socket buffer is allocated.
-    Native,
-    /// On socket buffers, with every driver.
-    Skb,
-}
-
-impl std::fmt::Display for Mode {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Mode::Native => "native",
-            Mode::Skb => "skb",
-        })
-    }
-}
-
-/// Errors of running a function on interfaces.
-#[derive(Debug, thiserror::Error)]
-pub enum LiveError {
-    /// No interface of that name.
-    #[error("no interface `{name}` in this network name space; `ip link` lists them")]
-    NoInterface {
-        /// The name.
-        name: String,
-    },
-    /// Another program is attached.
-    #[error("{0}")]
-    Occupied(Box<Occupant>),
-    /// The kernel or the driver refuses the program.
-    #[error("interface `{name}` refuses the program in mode {mode}: {source}{hint}")]
-    Attach {
-        /// The interface.
-        name: String,
-        /// The mode.
-        mode: Mode,
-        /// The system's error.
-        source: io::Error,
-        /// A suggestion, after a semicolon.
-        hint: String,
-    },
-    /// A system call failed.
-    #[error("could not {action}: {source}")]
-    System {
-        /// The operation.
-        action: String,
-        /// The system's error.
-        source: io::Error,
-    },
-}
 
 /// The options of a run on interfaces.
 #[derive(Debug, Clone, Copy)]
@@ -285,7 +235,7 @@ impl Live {
     pub fn verdicts(&self) -> Result<Option<[u64; Verdict::ALL.len()]>, EngineError> {
         let Some(map) = &self.verdicts else { return Ok(None) };
         let mut bytes = [0; VERDICTS_BYTES];
-        map.lookup(&[0; 4], &mut bytes).map_err(|e| crate::kernel::system("read the verdicts", e))?;
+        map.lookup(&[0; 4], &mut bytes).map_err(|e| crate::kernel::errors::system("read the verdicts", e))?;
         let mut words = bytes.chunks_exact(8).map(|b| u64::from_ne_bytes(*b.first_chunk().unwrap_or(&[0; 8])));
         Ok(Some(std::array::from_fn(|_| words.next().unwrap_or(0))))
     }
@@ -298,7 +248,7 @@ impl Live {
         let mut events = Vec::new();
         if let Some((map, ring)) = &mut self.ring {
             ring.drain(|bytes| events.push(Event { map: map.clone(), cpu: 0, bytes }))
-                .map_err(|e| crate::kernel::system("read the records for user space", e))?;
+                .map_err(|e| crate::kernel::errors::system("read the records for user space", e))?;
         }
         Ok(events)
     }
@@ -310,7 +260,8 @@ impl Live {
     pub fn events_lost(&self) -> Result<u64, EngineError> {
         let Some(map) = &self.lost else { return Ok(0) };
         let mut bytes = [0; 8];
-        map.lookup(&[0; 4], &mut bytes).map_err(|e| crate::kernel::system("read the number of lost records", e))?;
+        map.lookup(&[0; 4], &mut bytes)
+            .map_err(|e| crate::kernel::errors::system("read the number of lost records", e))?;
         Ok(u64::from_ne_bytes(bytes))
     }
 

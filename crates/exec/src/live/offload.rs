@@ -13,7 +13,8 @@ use std::path::Path;
 use crate::sys::ethtool::{self, Features};
 use crate::sys::netlink::{self, Device};
 
-use super::{Interface, Mode};
+use super::error::Mode;
+use super::interface::Interface;
 
 /// The directory of named network namespaces of `ip netns`.
 const NAMESPACES: &str = "/run/netns";

@@ -6,11 +6,11 @@ use std::io;
 use flowloom_engine::{EngineError, MapState};
 use flowloom_isa::{MapKind, Program};
 
-use super::Interface;
+use super::interface::Interface;
+use crate::kernel::errors::system;
 use crate::kernel::load::{Maps, sibling_program};
 use crate::kernel::shadow::hold_descriptors;
 use crate::kernel::state::{ContentResolver, KernelMap, index};
-use crate::kernel::system;
 use crate::rewrite::{Binding, bind};
 use crate::sys::program::RawProgram;
 

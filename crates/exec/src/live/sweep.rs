@@ -19,9 +19,9 @@ use flowloom_isa::{Insn, Program};
 
 use crate::error::ExecError;
 use crate::kernel::MIN_FRAME_BYTES;
+use crate::kernel::errors::system;
 use crate::kernel::load::Maps;
 use crate::kernel::state::Sweeper;
-use crate::kernel::system;
 use crate::sys::program::RawProgram;
 
 /// The last byte of a sweep packet that removes the record.

@@ -7,12 +7,13 @@
 use flowloom_isa::insn::{SRC_REG, alu, call, class, helper, imm64, jmp, mode, size};
 use flowloom_isa::{Insn, MapDef, MapKind, Program};
 
+use super::error::RewriteError;
 use super::flow::{Flow, Maps, Value};
 use super::plan::{
     DELETIONS_LOGGED, EVENT_BYTES, EVENTS_LOGGED, LOGGED_DELETION, LOGGED_INSERTION, Plan, Shadow, TABLE_ENTRY_BYTES,
     TABLE_PRESENT,
 };
-use super::{FIRST_INDEX, RewriteError, record};
+use super::{FIRST_INDEX, record};
 
 /// XDP_REDIRECT.
 const REDIRECT: i32 = 4;

@@ -26,7 +26,7 @@ use flowloom_isa::Insn;
 use flowloom_isa::insn::{SRC_REG, alu, call, class, imm64, jmp, mode, size};
 use flowloom_isa::splice::jump_target;
 
-use super::RewriteError;
+use super::error::RewriteError;
 
 const SLOTS: usize = 64;
 const REGISTERS: usize = 11;

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use flowloom_isa::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, MapDef, MapKind, Program};
 
-use super::RewriteError;
+use super::error::RewriteError;
 use super::record::{RECORD_BYTES, RECORD_MAP};
 
 /// The size of a table entry: the value, at most 8 bytes, the flag that it exists, and padding.

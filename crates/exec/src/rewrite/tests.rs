@@ -1,8 +1,8 @@
 //! Shape of rewritten code; its behaviour is tested with the engines.
 
 use flowloom_isa::insn::{SRC_REG, alu, helper, imm64, jmp};
-use flowloom_isa::splice::jump_target;
-use flowloom_isa::{LineInfo, ProgramKind, Want};
+use flowloom_isa::splice::{SpliceError, jump_target};
+use flowloom_isa::{LineInfo, MapKind, ProgramKind, Want};
 
 use super::*;
 use crate::testcode::*;

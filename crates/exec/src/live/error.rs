@@ -1,0 +1,57 @@
+//! Errors of running a function on interfaces, and the modes that they name.
+
+use std::io;
+
+use super::interface::Occupant;
+
+/// The mode of attachment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// In the driver, before a socket buffer is allocated.
+    Native,
+    /// On socket buffers, with every driver.
+    Skb,
+}
+
+impl std::fmt::Display for Mode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Mode::Native => "native",
+            Mode::Skb => "skb",
+        })
+    }
+}
+
+/// Errors of running a function on interfaces.
+#[derive(Debug, thiserror::Error)]
+pub enum LiveError {
+    /// No interface of that name.
+    #[error("no interface `{name}` in this network name space; `ip link` lists them")]
+    NoInterface {
+        /// The name.
+        name: String,
+    },
+    /// Another program is attached.
+    #[error("{0}")]
+    Occupied(Box<Occupant>),
+    /// The kernel or the driver refuses the program.
+    #[error("interface `{name}` refuses the program in mode {mode}: {source}{hint}")]
+    Attach {
+        /// The interface.
+        name: String,
+        /// The mode.
+        mode: Mode,
+        /// The system's error.
+        source: io::Error,
+        /// A suggestion, after a semicolon.
+        hint: String,
+    },
+    /// A system call failed.
+    #[error("could not {action}: {source}")]
+    System {
+        /// The operation.
+        action: String,
+        /// The system's error.
+        source: io::Error,
+    },
+}
