@@ -8,7 +8,7 @@ use flowloom_isa::Program;
 use flowloom_plan::Target;
 use flowloom_vm::plugin::OnPackets;
 
-use super::{Compatibility, Engine, EngineKind, EngineOptions, Reason, Started};
+use super::kind::{Compatibility, Engine, EngineKind, EngineOptions, Reason, Started};
 use crate::error::{SessionError, with_causes};
 use crate::load::{AnalysisError, Loaded};
 
@@ -16,8 +16,8 @@ pub(super) const KIND: EngineKind = EngineKind {
     name: "dataflow",
     about: "The dataflow of a pipeline, evaluated on the interpreter's maps",
     is_default: false,
-    available: super::always_available,
-    lacks: super::supports_all,
+    available: super::kind::always_available,
+    lacks: super::kind::supports_all,
     check: |loaded, program| match program.as_ref().map(|_| loaded.dataflow()) {
         Ok(Ok(_)) => Compatibility::yes(),
         Ok(Err(error)) => refused(&error),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use flowloom_isa::Finding;
 use flowloom_vm::{Interpreter, Plugin};
 
-use super::{Compatibility, Engine, EngineKind, EngineOptions, Reason, Started};
+use super::kind::{Compatibility, Engine, EngineKind, EngineOptions, Reason, Started};
 use crate::error::{SessionError, with_causes};
 use crate::load::Loaded;
 
@@ -13,8 +13,8 @@ pub(super) const KIND: EngineKind = EngineKind {
     name: "interp",
     about: "The eBPF interpreter",
     is_default: true,
-    available: super::always_available,
-    lacks: super::supports_all,
+    available: super::kind::always_available,
+    lacks: super::kind::supports_all,
     check: |_, program| match program.as_ref().map(|program| Interpreter::new(Arc::clone(program))) {
         Ok(Ok(_)) => Compatibility::yes(),
         Ok(Err(error)) => {

@@ -5,7 +5,7 @@ use flowloom_exec::{ExecError, KernelEngine};
 use flowloom_isa::{Lack, Program};
 use flowloom_lower::SourceLine;
 
-use super::{Compatibility, Engine, EngineKind, EngineOptions, Reason, Started};
+use super::kind::{Compatibility, Engine, EngineKind, EngineOptions, Reason, Started};
 use crate::error::{SessionError, with_causes};
 use crate::load::Loaded;
 

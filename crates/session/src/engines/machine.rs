@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use flowloom_efsm::{Coverage, Machine};
 
-use super::{Compatibility, Engine, EngineKind};
+use super::kind::{Compatibility, Engine, EngineKind};
 use crate::error::SessionError;
 use crate::load::Loaded;
 
@@ -12,7 +12,7 @@ pub(super) const KIND: EngineKind = EngineKind {
     name: "machine",
     about: "The reference machine",
     is_default: true,
-    available: super::always_available,
+    available: super::kind::always_available,
     lacks,
     check: |loaded, _| lacks(loaded).map_or_else(Compatibility::yes, Compatibility::no),
     load: |loaded, _| match loaded.function() {

@@ -1,0 +1,124 @@
+//! An entry of the registry of engines, and the types of its functions.
+
+use std::sync::Arc;
+
+use flowloom_efsm::Coverage;
+use flowloom_engine::Datapath;
+use flowloom_isa::Program;
+use flowloom_vm::fib;
+
+use crate::error::SessionError;
+use crate::load::Loaded;
+
+/// Runs a program on plain memory and returns `r0`, or the reason why it is refused or stopped.
+pub type RunOnMemory = fn(Arc<Program>, &[u8]) -> Result<u64, String>;
+
+/// An engine of the registry.
+#[derive(Debug)]
+pub struct EngineKind {
+    /// The name, as in `--engine`.
+    pub name: &'static str,
+    /// One line of help.
+    pub about: &'static str,
+    /// True if commands use it when no engine is named.
+    pub is_default: bool,
+    /// Checks that the engine can be used here; the error is the reason.
+    pub available: fn() -> Result<(), String>,
+    /// Describes the parts of a function that the engine cannot run in any environment.
+    pub lacks: fn(&Loaded) -> Option<String>,
+    /// Decides whether a function runs on the engine. The program is the function's, or the reason why it has none.
+    pub check: fn(&Loaded, &Result<Arc<Program>, String>) -> Compatibility,
+    /// Loads a function.
+    pub load: fn(&Loaded, &EngineOptions) -> Result<Started, SessionError>,
+    /// Runs a program for `bpf plugin`.
+    pub plugin: Option<RunOnMemory>,
+}
+
+/// Options of an engine.
+#[derive(Debug, Clone, Default)]
+pub struct EngineOptions {
+    /// Count the hits of rows and flows, if the program is not too large with counters.
+    pub counters: bool,
+    /// The routing table of `fib_lookup` and `check_mtu`.
+    pub routes: Option<fib::Table>,
+    /// Count executions per instruction, on engines that support it.
+    pub profile: bool,
+    /// Compare each run with the verifier's proof, on engines that support it.
+    pub compare_proof: bool,
+}
+
+/// A loaded engine.
+pub struct Started {
+    /// The engine.
+    pub engine: Box<dyn Engine>,
+    /// Remarks for the user.
+    pub notes: Vec<String>,
+}
+
+impl std::fmt::Debug for Started {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Started").field("engine", &self.engine.name()).field("notes", &self.notes).finish()
+    }
+}
+
+impl<E: Engine + 'static> From<E> for Started {
+    fn from(engine: E) -> Started {
+        Started { engine: Box::new(engine), notes: Vec::new() }
+    }
+}
+
+/// A datapath and its counters.
+pub trait Engine: Datapath {
+    /// Coverage of a source, if the engine stores it outside of its snapshot.
+    fn coverage(&self) -> Option<Coverage> {
+        None
+    }
+
+    /// Executions by slot, with [`EngineOptions::profile`].
+    fn profile(&self) -> Option<&[u64]> {
+        None
+    }
+}
+
+/// Verdict on a function and an engine.
+#[derive(Debug, Clone, Default)]
+pub struct Compatibility {
+    /// `None` if it cannot be tested here.
+    pub runs: Option<bool>,
+    /// The reason in one line; a remark if it runs.
+    pub summary: String,
+    /// The individual reasons.
+    pub reasons: Vec<Reason>,
+    /// The number of instructions that the kernel's verifier walked.
+    pub walked: Option<u64>,
+}
+
+/// A reason why a program does not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reason {
+    /// The instruction.
+    pub insn: Option<usize>,
+    /// The reason.
+    pub what: String,
+    /// Suggested fix.
+    pub help: Option<&'static str>,
+}
+
+impl Compatibility {
+    pub(super) fn yes() -> Compatibility {
+        Compatibility { runs: Some(true), ..Compatibility::default() }
+    }
+
+    pub(super) fn no(summary: String) -> Compatibility {
+        let reasons = vec![Reason { insn: None, what: summary.clone(), help: None }];
+        Compatibility { runs: Some(false), summary, reasons, walked: None }
+    }
+}
+
+pub(super) fn always_available() -> Result<(), String> {
+    Ok(())
+}
+
+pub(super) fn supports_all(_: &Loaded) -> Option<String> {
+    None
+}
