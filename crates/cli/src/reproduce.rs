@@ -6,11 +6,10 @@
 mod blocks;
 mod experiment;
 mod flushes;
+mod measured;
 mod pipelines;
 mod program;
 mod zipf;
-
-use std::collections::BTreeMap;
 
 use serde_json::{Value as Json, json};
 
@@ -18,19 +17,7 @@ use crate::args::ReproduceArgs;
 use crate::failure::Failure;
 use crate::output::{print, print_json, table};
 use experiment::{Experiment, Method, Row, Value, all};
-
-/// Measurements of a row.
-#[derive(Debug, Default)]
-struct Measured {
-    /// Values by the name of their measure.
-    values: BTreeMap<&'static str, f64>,
-    /// Derivation of the values as text: printed on request, and if a value is out of tolerance.
-    reasons: String,
-    /// Derivation of the values as JSON.
-    parts: Json,
-    /// Missing values and the reason.
-    missing: Option<String>,
-}
+use measured::Measured;
 
 /// A measured value and the printed one.
 struct Pair {

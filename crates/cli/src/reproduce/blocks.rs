@@ -9,8 +9,9 @@ use flowloom_isa::{Program, disasm};
 use flowloom_plan::Target;
 use serde_json::{Value as Json, json};
 
+use super::experiment::Row;
+use super::measured::Measured;
 use super::program::program;
-use super::{Measured, Row};
 use crate::explain::proof;
 use crate::failure::Failure;
 use crate::output::counted;

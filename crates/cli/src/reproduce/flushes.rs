@@ -10,9 +10,10 @@ use flowloom_predict::{Arrival, Arrivals, Keyed, Pace, PredictError, Report};
 use flowloom_trace::{Profile, Rate, Traffic, TrafficOptions};
 use serde_json::{Value as Json, json};
 
+use super::experiment::Row;
+use super::measured::Measured;
 use super::pipelines::{of_paper, planned, run, timing_text};
 use super::program::program;
-use super::{Measured, Row};
 use crate::explain::no_plan;
 use crate::failure::Failure;
 

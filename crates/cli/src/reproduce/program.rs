@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::Row;
+use super::experiment::Row;
 use crate::check::source::make_lines_relative;
 use crate::failure::Failure;
 use flowloom_session::pick_program;

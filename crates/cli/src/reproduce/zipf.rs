@@ -7,9 +7,10 @@ use flowloom_predict::formula::{Norm, conflict, mean_distance, most_flush_cycles
 use flowloom_predict::{Flows, Pace};
 use serde_json::json;
 
+use super::experiment::Row;
+use super::measured::Measured;
 use super::pipelines::{CLOCK_MHZ, by_blocks, of_paper, planned, run, timing_text};
 use super::program::program;
-use super::{Measured, Row};
 use crate::failure::Failure;
 
 /// Measures of this method.
