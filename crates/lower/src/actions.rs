@@ -2,11 +2,10 @@
 
 use flowloom_wire::FieldId;
 
-use super::Lowering;
-use super::asm::{Label, Reg};
-use super::parse::mask_of;
+use super::facts::Facts;
+use super::fields::mask_of;
+use super::lowering::{Lowering, Tail};
 use super::steps::Prepared;
-use super::tree::Facts;
 use super::value::{Env, Pair, Value};
 use super::write::Source;
 use flowloom_efsm::model::{NewValue, Row, Terminal, Wide, Width, WriteTarget};
@@ -30,17 +29,6 @@ impl Ready {
         self.steps.iter_mut().for_each(|step| step.for_each_value(visit));
     }
 }
-
-/// Code for the effects of a row after its values are computed.
-#[derive(Debug, Clone)]
-pub(super) struct Tail {
-    label: Label,
-    /// Input registers for the values that are not constants.
-    values: Vec<Reg>,
-}
-
-/// Element, row, and the constant values.
-pub(super) type TailKey = (usize, usize, Vec<Option<u64>>);
 
 impl<'a> Lowering<'a> {
     pub(super) fn emit_actions(&mut self, index: usize, row: &Row, env: &Env) {

@@ -6,10 +6,11 @@ use flowloom_isa::insn::{alu, jmp};
 use flowloom_wire::field::{FieldId, IPV4_MAPPED, Source};
 use flowloom_wire::graph::{Header, Slice};
 
-use super::Lowering;
 use super::asm::{Label, Op, Operand, Reg, Size};
-use super::parse::mask_of;
-use super::value::{Env, Half, Item, Value, low_bits, sign_extend};
+use super::facts::{Half, Item};
+use super::fields::mask_of;
+use super::lowering::Lowering;
+use super::value::{Env, Value, low_bits, sign_extend};
 use flowloom_efsm::intervals::{self, Interval};
 use flowloom_efsm::model::{Condition, Destination, Expr, Relation, Wide, Width};
 

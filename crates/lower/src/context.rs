@@ -6,8 +6,9 @@ use flowloom_isa::helpers::{EVICT_HIGHEST, EVICT_SIGNED};
 use flowloom_isa::insn::{alu, helper, jmp};
 
 use super::asm::{FP, Label, Op, Operand, R0, R1, R2, R3, Reg, Size};
+use super::lowering::Lowering;
+use super::maps::{BPF_EXIST, BPF_NOEXIST};
 use super::value::{Env, Pair, Value};
-use super::{BPF_EXIST, BPF_NOEXIST, Lowering};
 use flowloom_efsm::layout::{Counter, NO_DEADLINE, RecordLayout, size_bytes};
 use flowloom_efsm::model::{
     Actions, Destination, Expr, NewValue, NextState, Policy, Row, Stateful, Update, Wide, Width,

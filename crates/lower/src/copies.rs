@@ -16,8 +16,8 @@ use flowloom_isa::insn::{alu, helper};
 use flowloom_wire::Stack;
 use flowloom_wire::graph::Slice;
 
-use super::Lowering;
 use super::asm::{FP, Operand, R1, R2, R3, R4};
+use super::lowering::Lowering;
 use super::value::Value;
 use super::write::Source;
 use flowloom_efsm::model::{Function, StepKind};

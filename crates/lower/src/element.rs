@@ -6,11 +6,11 @@ use flowloom_isa::insn::{alu, helper, jmp};
 use flowloom_wire::graph::Header;
 
 use super::asm::{Label, Op, Operand, R0, Reg, Size};
-use super::tree::Facts;
+use super::facts::Facts;
+use super::lowering::Lowering;
 use super::value::{Env, Pair};
-use super::{Lowering, constant_metadata};
 use flowloom_efsm::layout::{Counter, NO_DEADLINE, Timers};
-use flowloom_efsm::model::{Element, Stateful, Successor, Terminal, Width};
+use flowloom_efsm::model::{Element, Expr, NewValue, Stateful, Successor, Terminal, Wide, Width, Write, WriteTarget};
 
 /// Limit on states that are dispatched linearly; more of them by binary search.
 const MOST_STATES_IN_LINE: usize = 4;
@@ -399,4 +399,18 @@ impl<'a> Lowering<'a> {
         };
         self.emit_terminal(&actions.terminal, port, false);
     }
+}
+
+/// Constant metadata writes of the `otherwise` block.
+fn constant_metadata(writes: &[Write]) -> Vec<(u16, u128)> {
+    let constant = |value: &NewValue| match value {
+        NewValue::Number { value: Expr::Constant(c), .. } => Some(u128::from(*c)),
+        NewValue::Wide(Wide::Constant(c)) => Some(*c),
+        _ => None,
+    };
+    let writes = writes.iter().filter_map(|write| match write.target {
+        WriteTarget::Metadata(i) => Some((i, constant(&write.value)?)),
+        WriteTarget::Field(_) => None,
+    });
+    writes.collect()
 }

@@ -18,8 +18,8 @@
 
 use flowloom_isa::insn::{alu, helper, jmp};
 
-use super::Lowering;
 use super::asm::{Operand, R0, R1, R2, Reg, Size};
+use super::lowering::Lowering;
 
 /// Headroom: 256 bytes, of which the kernel needs 40 to send the packet [Linux include/net/xdp.h].
 pub(super) const HEADROOM_BYTES: u32 = 256 - 40;

@@ -2,8 +2,8 @@
 
 use flowloom_isa::insn::alu;
 
-use super::Lowering;
 use super::asm::{Operand, Reg};
+use super::lowering::Lowering;
 use super::value::{Env, Value};
 use flowloom_efsm::hash::{FINAL, MIX, Step, start};
 use flowloom_efsm::model::{Expr, Width};

@@ -7,9 +7,9 @@ use flowloom_wire::KeySpec;
 use flowloom_wire::field::{FieldId, Source};
 use flowloom_wire::graph::{Header, Slice};
 
-use super::Lowering;
 use super::asm::{FP, Label, Op, Operand, Reg, Size};
-use super::parse::mask_of;
+use super::fields::mask_of;
+use super::lowering::Lowering;
 use flowloom_efsm::layout;
 use flowloom_efsm::model::{Key, KeyPart};
 

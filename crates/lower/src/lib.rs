@@ -29,12 +29,19 @@ mod condition;
 mod context;
 mod copies;
 mod element;
+mod error;
+mod facts;
+mod fields;
 mod frame;
 mod hash;
 mod key;
 mod liveness;
 mod lock;
+mod locking;
 mod log;
+mod lowering;
+mod maps;
+mod options;
 mod parse;
 mod place;
 mod reach;
@@ -46,27 +53,32 @@ mod steps;
 mod tree;
 mod unsupported;
 mod value;
+mod window;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use flowloom_engine::Verdict;
-use flowloom_isa::insn::{helper, jmp};
 use flowloom_isa::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, Insn, LineInfo, MapDef, MapKind, Program};
-use flowloom_wire::field::FieldId;
-use flowloom_wire::graph::{Graph, Header, Scope};
+use flowloom_wire::graph::{Header, Scope};
 
 use flowloom_efsm::events;
 use flowloom_efsm::layout::capacity;
-use flowloom_efsm::layout::{self, Counter, CounterTable, RecordLayout, Timers};
-use flowloom_efsm::model::{Element, Expr, Function, KeyPart, NewValue, Row, Terminal, Wide, Write, WriteTarget};
+use flowloom_efsm::layout::{self, CounterTable, RecordLayout};
+use flowloom_efsm::model::{Element, Function, Terminal};
+
+pub use error::LowerError;
+pub use options::LowerOptions;
 pub use place::SourceLine;
 pub use unsupported::{UnsupportedFeature, unsupported_by_kernel};
 
-use asm::{Builder, FP, Label, Op, Operand, R0, R1, R2, R3, R4, Reg, Size};
-use lock::Locking;
+use asm::{Builder, Reg};
+use facts::Facts;
+use fields::metadata_read;
+use locking::Locking;
+use lowering::{ElementPlan, Lowering};
+use maps::{key_bytes, plain_map};
 use shape::Shape;
-use tree::Facts;
 
 /// ELF section of lowered programs.
 const SECTION: &str = "xdp";
@@ -80,92 +92,6 @@ const MOST_OPS_UNMERGED: usize = 20_000;
 const MOST_INSNS_UNMERGED: usize = 2500;
 /// Limit on counters: the kernel's largest map value is 4 MiB.
 const MOST_COUNTERS: u32 = 1 << 19;
-const BPF_ANY: i32 = 0;
-const BPF_NOEXIST: i32 = 1;
-const BPF_EXIST: i32 = 2;
-/// Flags of `redirect_map`: all ports except the ingress port.
-const BROADCAST_EXCLUDE_INGRESS: u64 = 1 << 3 | 1 << 4;
-
-/// Options of the lowering.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct LowerOptions {
-    /// Count hits of rows, expiries and flows in separate maps, which [`crate::Coverage::from_snapshot`] reads.
-    pub counters: bool,
-    /// The program runs on interfaces, possibly on several CPUs at once and with an unbounded number of flows: packets
-    /// lock the contexts that they may change, counters use atomic adds, and flows are not counted.
-    pub attached: bool,
-}
-
-/// A function that cannot be lowered to eBPF.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LowerError {
-    /// Keys, records and values do not fit the frame.
-    #[error(
-        "the program needs {found} bytes of stack, eBPF has {limit}; {at} needs most of it: shorten keys or contexts"
-    )]
-    Stack {
-        /// Bytes needed.
-        found: u32,
-        /// Stack limit in bytes.
-        limit: u32,
-        /// The part that needs most: an element (key and context), an emitted packet, or a row (values).
-        at: SourceLine,
-    },
-    /// The program would be too long.
-    #[error(
-        "the program would have {found} operations before register allocation, at most {limit} are allowed; \
-         {at} has most of them: use fewer rows or states"
-    )]
-    TooLong {
-        /// Number of operations.
-        found: usize,
-        /// Largest allowed number.
-        limit: usize,
-        /// The row with most operations, or the element if no row has a large part.
-        at: SourceLine,
-    },
-    /// A jump is too far, and islands cannot bring its target into reach.
-    #[error(
-        "the program has {found} instructions, and a jump reaches {limit}, even with islands; {at} is the longest part: \
-         use fewer rows, or split it"
-    )]
-    TooFar {
-        /// Number of instructions.
-        found: usize,
-        /// Number of instructions that a jump can pass over.
-        limit: usize,
-        /// The row with most instructions.
-        at: SourceLine,
-    },
-    /// The program is to run on interfaces, and the function needs something that no kernel offers.
-    #[error("no kernel can run this: {feature}")]
-    Kernel {
-        /// The feature, its place in the source and the reason.
-        feature: String,
-    },
-    /// The frame would grow by more than the headroom.
-    #[error("the frame can grow by {found} bytes, XDP has {limit} bytes of headroom; {at} adds most of it: push less")]
-    Headroom {
-        /// Bytes that steps can add on some path through the elements.
-        found: u32,
-        /// Headroom in bytes.
-        limit: u32,
-        /// The row on this path that adds most.
-        at: SourceLine,
-    },
-    /// The function has more counters than a map value holds.
-    #[error(
-        "the function has {found} counters of states and rows, a map holds {limit}; {at} has most of them: lower it without counters"
-    )]
-    Counters {
-        /// Counters needed.
-        found: u32,
-        /// Limit on counters.
-        limit: u32,
-        /// The element with most of them.
-        at: SourceLine,
-    },
-}
 
 /// Lowers `function`.
 ///
@@ -239,83 +165,6 @@ fn finish(lowering: Lowering<'_>) -> Result<Assembled, LowerError> {
     let Lowering { builder, maps, function, .. } = lowering;
     let (insns, lines) = regalloc::finish(builder, &function.source)?;
     Ok(Assembled { insns, lines, maps })
-}
-
-/// Labels, maps and layout of one element.
-#[derive(Debug, Clone)]
-struct ElementPlan {
-    entry: Label,
-    /// Entry for packets whose frame has changed since it was parsed, if there are any.
-    reparse: Option<Label>,
-    no_key: Label,
-    map: Option<u32>,
-    layout: Option<RecordLayout>,
-    /// Timers that contexts in each state can have.
-    timers: Vec<Timers>,
-    /// Entries seen so far, with the facts that hold at each.
-    entries: Vec<(Facts, Label)>,
-    /// Classes of valid header sets that build the key in the same way, and the label of each class.
-    key_classes: Vec<(Vec<u32>, Label)>,
-    key_slot: i16,
-    record_slot: i16,
-    /// Offsets of the global registers in the data section.
-    globals: Vec<u32>,
-    seen: Option<u32>,
-}
-
-/// A function being lowered.
-struct Lowering<'a> {
-    function: &'a Function,
-    graph: &'a Graph,
-    builder: Builder,
-    maps: Vec<MapDef>,
-    plans: Vec<ElementPlan>,
-    counters: Option<(u32, CounterTable)>,
-    is_attached: bool,
-    /// The program is large: the number of paths that the verifier follows matters more than the number of
-    /// instructions. Paths to the same code carry no needless differences, and no code is duplicated per path.
-    for_verifier: bool,
-    globals_map: Option<u32>,
-    ports_map: Option<u32>,
-    /// The ring buffer of events; where lost events are counted, the next map holds their count.
-    events_map: Option<u32>,
-    /// All sets of needed headers with which a parse can end.
-    masks: Vec<u32>,
-    /// Headers that each element and those after it need.
-    needed_from: Vec<u32>,
-    /// Metadata fields that each element and those after it read in expressions.
-    metadata_read_from: Vec<BTreeSet<u16>>,
-    /// The XDP context, for steps that change the frame or send copies.
-    ctx: Option<Reg>,
-    /// Stack slot for emitted packets and event records.
-    output_slot: i16,
-    /// Exits for packets whose frame cannot be changed, by the locks held there.
-    headroom_exit: BTreeMap<lock::HeldLocks, Label>,
-    data: Reg,
-    data_end: Reg,
-    valid: Reg,
-    /// Start of each header; mutually exclusive headers share a register.
-    pointers: BTreeMap<Header, Reg>,
-    now: Reg,
-    port: Reg,
-    packet_len: Reg,
-    /// IP protocol numbers that are needed.
-    ip_proto: BTreeMap<Scope, Reg>,
-    /// Payload length of each TCP header, in bytes.
-    payload_len: BTreeMap<Header, Reg>,
-    /// High and low half of each metadata field.
-    metadata: Vec<(Reg, Reg)>,
-    fields: BTreeMap<(usize, FieldId), (Reg, Reg)>,
-    /// Field values in memory byte order.
-    raw_fields: BTreeMap<(usize, FieldId), (Reg, Reg)>,
-    /// The packet's time in units of the given number of nanoseconds.
-    clocks: BTreeMap<(usize, u64), Reg>,
-    registers: BTreeMap<(usize, u16), (Reg, Reg)>,
-    globals: BTreeMap<(usize, u16), (Reg, Reg)>,
-    /// Shared code of rows with steps.
-    tails: BTreeMap<actions::TailKey, actions::Tail>,
-    path: Facts,
-    locking: Locking,
 }
 
 impl<'a> Lowering<'a> {
@@ -508,160 +357,6 @@ impl<'a> Lowering<'a> {
             self.exit(Verdict::Aborted);
         }
     }
-
-    /// Registers in which a parse leaves its results for the elements.
-    fn parse_results(&self) -> parse::ParseResults {
-        parse::ParseResults {
-            pointers: self.pointers.clone(),
-            ip_proto: self.ip_proto.clone(),
-            payload_len: self.payload_len.clone(),
-        }
-    }
-
-    fn count(&mut self, element: usize, counter: Counter) {
-        let Some((map, table)) = &self.counters else { return };
-        let (map, offset) = (*map, table.index(element, counter) * 8);
-        let b = &mut self.builder;
-        let address = b.reg();
-        b.push(Op::MapValue { dst: address, map, offset });
-        let value = b.reg();
-        if self.is_attached {
-            b.set(value, 1);
-            b.push(Op::AtomicAdd { size: Size::B8, base: address, offset: 0, src: value });
-            return;
-        }
-        b.load(Size::B8, value, address, 0);
-        b.alu64(flowloom_isa::insn::alu::ADD, value, Operand::Imm(1));
-        b.store(Size::B8, address, 0, Operand::Reg(value));
-    }
-
-    /// Loads the map and the address of the key into the argument registers.
-    fn map_arguments(&mut self, map: u32, key_slot: i16) {
-        let b = &mut self.builder;
-        b.push(Op::Map { dst: R1, map });
-        b.copy(R2, FP);
-        b.alu64(flowloom_isa::insn::alu::ADD, R2, Operand::Imm(key_slot.into()));
-    }
-
-    fn delete_context(&mut self, element: usize) {
-        let plan = &self.plans[element];
-        if let Some(map) = plan.map {
-            let slot = plan.key_slot;
-            self.map_arguments(map, slot);
-            self.builder.call(helper::MAP_DELETE_ELEM, 2);
-        }
-    }
-
-    /// Ensures that the packet's time is in its register on the rest of this path.
-    fn ensure_now(&mut self) {
-        if self.path.now_is_known {
-            return;
-        }
-        let b = &mut self.builder;
-        let known = b.label();
-        if self.path.now_may_be_known {
-            b.jump64(jmp::JNE, self.now, Operand::Imm(0), known);
-        }
-        b.call(helper::KTIME_GET_NS, 0);
-        b.copy(self.now, R0);
-        b.place(known);
-        self.path.now_is_known = true;
-    }
-
-    fn exit(&mut self, verdict: Verdict) {
-        self.release();
-        self.builder.exit_with(verdict.number());
-    }
-
-    /// Emits the terminal action; `port` is its computed port, `reparse` means that the frame has changed since it was
-    /// parsed.
-    fn emit_terminal(&mut self, terminal: &Terminal, port: Option<Operand>, reparse: bool) {
-        match terminal {
-            Terminal::Drop => self.exit(Verdict::Drop),
-            Terminal::Pass | Terminal::Punt => self.exit(Verdict::Pass),
-            Terminal::Reply => self.exit(Verdict::Tx),
-            Terminal::Flood => self.redirect(None, BROADCAST_EXCLUDE_INGRESS),
-            Terminal::Goto(element) => {
-                self.hand_over(usize::from(*element));
-                let index = usize::from(*element);
-                let entry = match self.plans[index].reparse.filter(|_| reparse) {
-                    Some(reparse) => {
-                        self.materialize_facts();
-                        reparse
-                    }
-                    None => self.element_entry(index),
-                };
-                self.builder.goto(entry);
-            }
-            Terminal::Forward(_) => self.redirect(port, 0),
-        }
-    }
-
-    /// Redirects to a port, or to the ports that the flags select.
-    fn redirect(&mut self, port: Option<Operand>, flags: u64) {
-        let Some(map) = self.ports_map else { return };
-        self.release();
-        let b = &mut self.builder;
-        match port {
-            Some(Operand::Reg(reg)) => b.copy(R2, reg),
-            Some(Operand::Imm(imm)) => b.set(R2, u64::from(imm as u32)),
-            None => b.set(R2, 0),
-        }
-        b.push(Op::Map { dst: R1, map });
-        b.set(R3, flags);
-        b.call(helper::REDIRECT_MAP, 3);
-        b.push(Op::Exit);
-    }
-
-    /// All sets of valid headers with which a packet can reach the element, restricted to the headers needed from there
-    /// on.
-    fn masks(&self, element: usize) -> Vec<u32> {
-        let masks: BTreeSet<u32> = self.masks.iter().map(|mask| mask & self.needed_from[element]).collect();
-        masks.into_iter().collect()
-    }
-
-    /// Updates the element's map with the record in its slot; the result is in r0.
-    fn insert_context(&mut self, element: usize, flags: i32) {
-        let plan = self.plans[element].clone();
-        let Some(map) = plan.map else { return };
-        self.map_arguments(map, plan.key_slot);
-        let b = &mut self.builder;
-        b.copy(R3, FP);
-        b.alu64(flowloom_isa::insn::alu::ADD, R3, Operand::Imm(plan.record_slot.into()));
-        b.set(R4, flags as u64);
-        b.call(helper::MAP_UPDATE_ELEM, 4);
-    }
-
-    /// Adds the key to the set of flows that were looked up. The value is ignored, so it is the key too.
-    fn mark_seen(&mut self, element: usize) {
-        let plan = self.plans[element].clone();
-        let Some(map) = plan.seen else { return };
-        self.map_arguments(map, plan.key_slot);
-        let b = &mut self.builder;
-        b.copy(R3, R2);
-        b.set(R4, BPF_ANY as u64);
-        b.call(helper::MAP_UPDATE_ELEM, 4);
-    }
-}
-
-fn plain_map(name: &str, kind: MapKind, key_bytes: u32, value_bytes: u32, max_entries: u32, flags: u32) -> MapDef {
-    MapDef { name: name.to_owned(), kind, key_bytes, value_bytes, max_entries, flags, ..MapDef::default() }
-}
-
-fn key_bytes(function: &Function, stateful: &flowloom_efsm::model::Stateful) -> u32 {
-    layout::key_spec(function, stateful).map_or(layout::SINGLE_KEY_BYTES, |spec| spec.key_bytes()) as u32
-}
-
-/// All fields that rows, keys or actions of these elements read or write.
-fn fields_used(elements: &[Element]) -> BTreeSet<FieldId> {
-    let mut used = BTreeSet::new();
-    for element in elements {
-        used.extend(element.rows.iter().flat_map(Row::fields));
-        if let Some(key) = element.stateful.as_ref().and_then(|s| s.key.as_ref()) {
-            used.extend(key.fields());
-        }
-    }
-    used
 }
 
 /// Accumulates `add` over the suffix of elements that starts at each; `add` takes a slice of one element.
@@ -673,42 +368,4 @@ fn from_each<T: Clone + Default>(elements: &[Element], add: impl Fn(&T, &[Elemen
         sums[index].clone_from(&sum);
     }
     sums
-}
-
-/// All metadata fields that these elements read.
-fn metadata_read(elements: &[Element]) -> BTreeSet<u16> {
-    let keys = elements.iter().filter_map(|element| element.stateful.as_ref()?.key.as_ref());
-    let of_key = |part: &KeyPart| match *part {
-        KeyPart::Metadata(i) => Some(i),
-        KeyPart::Field(_) => None,
-    };
-    let mut read: BTreeSet<u16> = keys.flat_map(|key| key.parts.iter().filter_map(of_key)).collect();
-    for row in elements.iter().flat_map(|element| &element.rows) {
-        for expr in row.exprs() {
-            expr.walk(&mut |e| {
-                if let Expr::Metadata(i) = e {
-                    read.insert(*i);
-                }
-            });
-        }
-        read.extend(row.wides().into_iter().filter_map(|wide| match wide {
-            Wide::Metadata(i) => Some(i),
-            _ => None,
-        }));
-    }
-    read
-}
-
-/// Constant metadata writes of the `otherwise` block.
-fn constant_metadata(writes: &[Write]) -> Vec<(u16, u128)> {
-    let constant = |value: &NewValue| match value {
-        NewValue::Number { value: Expr::Constant(c), .. } => Some(u128::from(*c)),
-        NewValue::Wide(Wide::Constant(c)) => Some(*c),
-        _ => None,
-    };
-    let writes = writes.iter().filter_map(|write| match write.target {
-        WriteTarget::Metadata(i) => Some((i, constant(&write.value)?)),
-        WriteTarget::Field(_) => None,
-    });
-    writes.collect()
 }

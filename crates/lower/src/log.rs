@@ -15,8 +15,8 @@
 use flowloom_isa::insn::{alu, helper, jmp};
 use flowloom_isa::{BPF_F_MMAPABLE, MapDef, MapKind};
 
-use super::Lowering;
 use super::asm::{FP, Op, Operand, R0, R1, R2, R3, R4, Size};
+use super::lowering::Lowering;
 use super::value::{Env, Pair, Value};
 use flowloom_efsm::events::{EVENTS_MAP, LOST_MAP, RING_BYTES};
 use flowloom_efsm::model::{Function, Log, NewValue};

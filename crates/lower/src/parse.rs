@@ -6,13 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use flowloom_isa::insn::{alu, jmp};
-use flowloom_wire::field::{FieldId, Source};
+use flowloom_wire::field::Source;
 use flowloom_wire::graph::{Check, ETHERNET, Extent, Graph, Header, HeaderOption, Length, Node, Scope, Slice};
 
 use super::asm::{Builder, Label, Op, Operand, R1, Reg, Size};
+use super::fields::fields_used;
+use super::lowering::Lowering;
 use super::shape::Shape;
-use super::{Lowering, fields_used};
-use flowloom_efsm::model::{Element, Expr};
+use super::window::{Window, windows};
+use flowloom_efsm::model::Element;
 
 /// Offsets in the kernel's `struct xdp_md`.
 mod xdp_md {
@@ -131,55 +133,6 @@ fn byte_of_check_and_length(node: &Node) -> Option<(i16, i32, i32)> {
         return None;
     }
     Some(((checked.offset_bits / 8) as i16, bound(least)?, bound(15)?))
-}
-
-/// The headers of which any one makes the field present; 0 if it is always present.
-pub(super) fn mask_of(field: FieldId) -> u32 {
-    field.headers().into_iter().map(Header::bit).fold(0, |a, b| a | b)
-}
-
-/// An access that covers a slice: offset from the header and size, then shift and mask of the big-endian value.
-pub(super) struct Window {
-    pub(super) offset: i16,
-    pub(super) size: Size,
-    pub(super) size_bits: u32,
-    pub(super) shift: u32,
-    pub(super) width_bits: u32,
-}
-
-impl Window {
-    /// The smallest window inside the first `limit_bytes` of the header.
-    pub(super) fn of(slice: Slice, limit_bytes: u32) -> Option<Window> {
-        let (start, width) = (u32::from(slice.offset_bits), u32::from(slice.width_bits));
-        [1u32, 2, 4, 8].into_iter().find_map(|bytes| {
-            let first = (start + width).div_ceil(8).saturating_sub(bytes).min(start / 8);
-            let fits = first + bytes <= limit_bytes && (first + bytes) * 8 >= start + width;
-            fits.then(|| Window {
-                offset: first as i16,
-                size: Size::of(bytes).unwrap_or(Size::B8),
-                size_bits: bytes * 8,
-                shift: (first + bytes) * 8 - start - width,
-                width_bits: width,
-            })
-        })
-    }
-}
-
-/// Splits the slice into parts, most significant first, that one window each covers; a single part if possible.
-pub(super) fn windows(slice: Slice, limit_bytes: u32) -> Vec<Window> {
-    let mut windows = Vec::new();
-    let (mut start, end) = (slice.offset_bits, slice.offset_bits + u16::from(slice.width_bits));
-    while start < end {
-        let bytes = (start / 8 + 1..=end / 8).rev().map(|byte| byte * 8);
-        let found = [end].into_iter().chain(bytes).find_map(|until| {
-            let part = Slice { offset_bits: start, width_bits: u8::try_from(until - start).ok()? };
-            Some((Window::of(part, limit_bytes)?, until))
-        });
-        let Some((window, until)) = found else { break };
-        windows.push(window);
-        start = until;
-    }
-    windows
 }
 
 impl Lowering<'_> {
@@ -625,11 +578,13 @@ impl Lowering<'_> {
         let entry = self.element_entry(element);
         self.builder.goto(entry);
     }
-}
 
-/// True if an expression reads the time.
-pub(super) fn reads_now(expr: &Expr) -> bool {
-    let mut found = false;
-    expr.walk(&mut |e| found |= matches!(e, Expr::Now { .. }));
-    found
+    /// Registers in which a parse leaves its results for the elements.
+    pub(super) fn parse_results(&self) -> ParseResults {
+        ParseResults {
+            pointers: self.pointers.clone(),
+            ip_proto: self.ip_proto.clone(),
+            payload_len: self.payload_len.clone(),
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::asm::{FP, Op};
-use super::key_bytes;
+use super::maps::key_bytes;
 use flowloom_efsm::events;
 use flowloom_efsm::layout::RecordLayout;
 use flowloom_efsm::model::{Element, Function, Source, Span, StepKind};

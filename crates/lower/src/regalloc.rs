@@ -25,8 +25,10 @@ use flowloom_isa::insn::{SRC_REG, alu, atomic, call, class, imm64, jmp, mode, si
 use flowloom_isa::{Insn, LineInfo};
 
 use super::asm::{Builder, FIRST_VIRTUAL, FP, Label, Op, Operand, R1, Reg, Size, alu_class, inverse, jump_class};
+use super::error::LowerError;
 use super::liveness::for_each_live;
-use super::{LowerError, SourceLine, place, reach};
+use super::place::SourceLine;
+use super::{place, reach};
 use flowloom_efsm::model::{Lines, Source, Span};
 
 /// Number of allocatable registers: r0 to r9.

@@ -24,10 +24,11 @@ use std::rc::Rc;
 use flowloom_isa::insn::{alu, jmp};
 use flowloom_wire::field::{FieldId, IPV4_MAPPED};
 
-use super::Lowering;
 use super::asm::{Label, Op, Operand, Reg};
-use super::parse::mask_of;
-use super::tree::{At, Facts, List, Tree};
+use super::facts::Facts;
+use super::fields::mask_of;
+use super::lowering::Lowering;
+use super::tree::{At, List, Tree};
 use super::value::Value;
 use flowloom_efsm::intervals::{self, Interval};
 use flowloom_efsm::model::{Condition, Relation, Wide};

@@ -7,8 +7,8 @@
 use flowloom_isa::insn::{alu, jmp};
 use flowloom_wire::field::IPV4_MAPPED;
 
-use super::Lowering;
 use super::asm::{Label, Operand, Reg};
+use super::lowering::Lowering;
 use super::value::{Pair, Value};
 use flowloom_efsm::intervals::{self, Interval};
 

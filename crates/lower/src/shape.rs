@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use flowloom_wire::field::{CHECKSUMS, FieldId, Source};
 use flowloom_wire::graph::{ETHERNET, Extent, Graph, Header, Slice};
 
-use super::parse::mask_of;
-use super::{Lowering, fields_used, steps};
+use super::fields::{fields_used, mask_of};
+use super::lowering::Lowering;
+use super::steps;
 use flowloom_efsm::model::{Condition, Element, Expr, NewValue, Relation, Row, Terminal, Variable, Wide, WriteTarget};
 
 /// Limit on sets of known metadata per element; beyond it nothing is known there.

@@ -24,10 +24,10 @@ use flowloom_wire::graph::{Header, Slice, bytes};
 use flowloom_wire::stack::ChecksumSlot;
 use flowloom_wire::view::EtherType;
 
-use super::Lowering;
 use super::asm::{Label, Operand, Reg, Size};
 use super::frame::Before;
 use super::log::Record;
+use super::lowering::Lowering;
 use super::parse::{MAX_DISTANCE, ParseResults};
 use super::shape::Shape;
 use super::value::{Env, Value};

@@ -8,38 +8,16 @@ use std::rc::Rc;
 
 use flowloom_isa::insn::jmp;
 
-use super::Lowering;
 use super::asm::{Label, Op, Operand};
-use super::lock::HeldLocks;
-use super::parse::{mask_of, reads_now};
-use super::value::{Env, Item};
+use super::facts::{Facts, Item};
+use super::fields::{mask_of, reads_now};
+use super::lowering::Lowering;
+use super::value::Env;
 use flowloom_efsm::layout::Counter;
 use flowloom_efsm::model::{Condition, Destination, Element, Expr, NextState, Relation, Row, Stateful, Wide};
 
 /// Limit on nodes of a tree; beyond it a path drops the results of its tests, so that the size stays linear.
 const MAX_NODES: usize = 300;
-
-/// Facts that hold on a path.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Facts {
-    /// Sets of valid headers that are still possible.
-    pub(super) masks: Vec<u32>,
-    /// Metadata fields with values known at compile time.
-    pub(super) metadata: BTreeMap<u16, u128>,
-    /// Results of tests, by the number of the condition.
-    pub(super) tested: BTreeMap<usize, bool>,
-    /// Values that are in their registers.
-    pub(super) loaded: BTreeSet<Item>,
-    /// The packet's time has been read.
-    pub(super) now_is_known: bool,
-    /// Some path to here has read it.
-    pub(super) now_may_be_known: bool,
-    /// Whether the insertion of an absent context found the table full; if it did not, the context is tentatively
-    /// stored.
-    pub(super) full: Option<bool>,
-    /// Locks that it holds.
-    pub(super) held: HeldLocks,
-}
 
 /// Position of a path among the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,6 +1,6 @@
 //! Features of a function that no kernel supports.
 
-use super::SourceLine;
+use super::place::SourceLine;
 use flowloom_efsm::model::{Function, Policy, Span, StepKind};
 
 /// A feature that a function uses and no kernel supports.

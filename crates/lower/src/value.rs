@@ -8,9 +8,10 @@ use flowloom_isa::insn::{alu, jmp};
 use flowloom_wire::field::{FieldId, IPV4_MAPPED, Source};
 use flowloom_wire::graph::{Header, Slice};
 
-use super::Lowering;
 use super::asm::{Op, Operand, Reg, Size};
-use super::parse::mask_of;
+use super::facts::{Half, Item};
+use super::fields::mask_of;
+use super::lowering::Lowering;
 use flowloom_efsm::layout::size_bytes;
 use flowloom_efsm::model::{BinaryOp, Destination, Expr, Stateful, Type, Variable, Wide, Width};
 
@@ -49,25 +50,6 @@ impl Pair {
     pub(super) fn map(self, mut to: impl FnMut(Value) -> Value) -> Pair {
         Pair { high: to(self.high), low: to(self.low) }
     }
-}
-
-/// A value that a path has loaded into its register.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Item {
-    Field(FieldId),
-    /// The high or low half of a field in memory byte order; the low half if the field has up to 64 bits.
-    Raw(FieldId, Half),
-    /// Time in units of this many nanoseconds.
-    Clock(u64),
-    Register(u16),
-    Global(u16),
-}
-
-/// Part of a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Half {
-    High,
-    Low,
 }
 
 /// Environment in which an expression is evaluated.

@@ -10,10 +10,10 @@ use flowloom_isa::insn::{alu, jmp};
 use flowloom_wire::field::{CHECKSUMS, Checksum, FieldId};
 use flowloom_wire::graph::{Header, Slice};
 
-use super::Lowering;
 use super::asm::{Op, Operand, Reg, Size};
-use super::parse::{Window, windows};
+use super::lowering::Lowering;
 use super::value::Value;
+use super::window::{Window, windows};
 
 /// A written value.
 #[derive(Debug, Clone, Copy)]

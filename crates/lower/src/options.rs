@@ -1,0 +1,11 @@
+//! Options of the lowering.
+
+/// Options of the lowering.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LowerOptions {
+    /// Count hits of rows, expiries and flows in separate maps, which [`flowloom_efsm::Coverage::from_snapshot`] reads.
+    pub counters: bool,
+    /// The program runs on interfaces, possibly on several CPUs at once and with an unbounded number of flows: packets
+    /// lock the contexts that they may change, counters use atomic adds, and flows are not counted.
+    pub attached: bool,
+}
