@@ -12,7 +12,7 @@
 use flowloom_context::{ContextLayout, LayoutField, StateSuccessor, Succession};
 use flowloom_wire::KeySpec;
 
-use crate::machine::Context;
+use crate::context::Context;
 use crate::model::{Element, Function, KeyPart, NextState, Policy, Stateful, Successor, Variable};
 
 pub use crate::events::LOST_MAP;

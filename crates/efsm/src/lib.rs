@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod context;
 mod coverage;
 pub mod diagnostic;
 pub mod difference;
@@ -19,9 +20,10 @@ pub mod steps;
 mod syntax;
 
 pub use check::{compile, compile_with};
+pub use context::Context;
 pub use coverage::{Coverage, ElementCoverage};
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use draw::Drawing;
 pub use format::{MOST_COLUMNS, format};
-pub use machine::{Context, Machine};
+pub use machine::Machine;
 pub use syntax::words::keywords;

@@ -3,7 +3,6 @@
 //! It follows `docs/book/src/language.md` literally, on ordered maps with exact capacity, and is not optimised for
 //! speed. Every other target is compared with it.
 
-mod context;
 mod effects;
 mod eval;
 mod table;
@@ -17,11 +16,10 @@ use flowloom_engine::{
 use flowloom_wire::field::FieldId;
 use flowloom_wire::{KeySpec, Layers};
 
+use crate::context::{Aging, Context, get, put};
 use crate::coverage::Coverage;
 use crate::layout::{self, Counter, RecordLayout, capacity};
 use crate::model::{Destination, Element, Function, KeyPart, NextState, Row, Stateful};
-pub use context::Context;
-use context::{Aging, get, put};
 use effects::{Effects, Frame, Next};
 use eval::{Scope, stored};
 use table::Contexts;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 
-use super::context::{Aging, Context};
+use crate::context::{Aging, Context};
 use crate::layout::RecordLayout;
 use crate::model::Stateful;
 
