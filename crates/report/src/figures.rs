@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::numbers::hundredths;
 use super::operations::Describer;
 use flowloom_plan::Scheme;
 use flowloom_plan::{Boundary, ValueKind};
@@ -90,7 +91,7 @@ pub(super) fn latency(plan: &Plan) -> Latency {
         realignment,
         last_word,
         last_word_reason: last_word_reason(plan.window.length),
-        ns: super::hundredths(f64::from(all) * 1000.0 / f64::from(plan.options.target.clock_mhz.max(1))),
+        ns: hundredths(f64::from(all) * 1000.0 / f64::from(plan.options.target.clock_mhz.max(1))),
     }
 }
 

@@ -31,8 +31,10 @@ pub use code::{Instruction, SourceLine};
 pub use figures::{Latency, Live, LiveValue, WindowUse, last_word_reason};
 pub use html::{STYLE, escaped, filled};
 pub use maps::{MapUse, MapUser, RegionUse};
-pub use numbers::{counted, grouped};
+pub use numbers::{counted, grouped, hundredths};
 pub use operations::{Commit, Operation, Stage};
+
+use numbers::levels;
 
 /// The counting rule.
 const COUNTED: &str =
@@ -144,16 +146,6 @@ impl Explanation {
 
 /// The treatment of packets in which a program reads beyond its window.
 const BEYOND: &str = "packets in which it reads beyond the window leave unchanged, for a slow path";
-
-/// Tenths of a level as levels.
-fn levels(tenths: u32) -> f64 {
-    f64::from(tenths) / 10.0
-}
-
-/// A figure rounded to hundredths.
-pub fn hundredths(value: f64) -> f64 {
-    (value * 100.0).round() / 100.0
-}
 
 #[cfg(test)]
 mod tests;

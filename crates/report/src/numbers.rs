@@ -26,3 +26,13 @@ pub fn counted(number: usize, noun: &str) -> String {
         None => format!("{number} {noun}{plural}"),
     }
 }
+
+/// Tenths of a level as levels.
+pub(super) fn levels(tenths: u32) -> f64 {
+    f64::from(tenths) / 10.0
+}
+
+/// A figure rounded to hundredths.
+pub fn hundredths(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
+}

@@ -7,7 +7,8 @@ use flowloom_isa::Program;
 use serde::Serialize;
 
 use super::code::{self, SourceLine};
-use super::{levels, words};
+use super::numbers::levels;
+use super::words;
 use flowloom_plan::Plan;
 
 /// A stage.
