@@ -9,7 +9,7 @@
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 
-use super::PredictError;
+use super::error::PredictError;
 use super::frames::{Frame, Frames};
 
 /// Frames in a batch.

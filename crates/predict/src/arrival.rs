@@ -1,6 +1,6 @@
 //! Packets as the model sees them: no bytes, only what determines their timing.
 
-use super::PredictError;
+use super::error::PredictError;
 use super::known::Known;
 
 /// A packet on arrival.

@@ -2,8 +2,8 @@
 
 use flowloom_random::{SplitMix64, Weighted, mix};
 
-use super::PredictError;
 use super::arrival::{Arrival, Arrivals};
+use super::error::PredictError;
 
 /// The most flows: their table has 8 bytes each.
 const MOST_FLOWS: u32 = 1 << 28;

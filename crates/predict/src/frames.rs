@@ -2,7 +2,7 @@
 
 use flowloom_trace::{CapturedPacket, MergedReader, Traffic};
 
-use super::PredictError;
+use super::error::PredictError;
 
 /// A frame.
 #[derive(Debug, Clone, Copy)]

@@ -6,9 +6,9 @@ use flowloom_engine::Verdict;
 use flowloom_ir::{Dataflow, Id};
 use flowloom_isa::Program;
 
-use super::PredictError;
 use super::arrival::{Arrival, Arrivals};
 use super::columns::{Columns, LANES, WORDS};
+use super::error::PredictError;
 use super::frames::Frames;
 use super::known::{Facts, Known};
 use super::run::Run;

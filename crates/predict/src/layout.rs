@@ -5,7 +5,7 @@
 //!  stage 0         its read stage               its restart stage        after the last stage
 //! ```
 
-use super::PredictError;
+use super::error::PredictError;
 use flowloom_plan::{MapTiming, Scheme, Timing};
 
 const MOST_CLOCK_MHZ: f64 = 100_000.0;

@@ -10,12 +10,12 @@
 
 use super::arrival::{Arrival, Arrivals};
 use super::buffer::{Buffer, Counts, Input, Restart};
+use super::error::PredictError;
 use super::layout::{EventKind, Kind, Place, places};
-use super::options::{Clock, WORD_BYTES};
+use super::options::{Clock, PredictOptions, WORD_BYTES};
 use super::packets::{Facts, Number, Packets};
 use super::pipe::Pipe;
 use super::scheduler::Scheduler;
-use super::{PredictError, PredictOptions};
 use flowloom_plan::{Scheme, Timing};
 
 /// A pipeline and the packets in it.

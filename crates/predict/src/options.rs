@@ -2,7 +2,7 @@
 
 use flowloom_trace::Rate;
 
-use super::PredictError;
+use super::error::PredictError;
 
 /// The width of the pipeline's streams in bytes.
 pub(super) const WORD_BYTES: u32 = 64;

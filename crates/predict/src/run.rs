@@ -6,8 +6,8 @@ use flowloom_engine::{Choices, Datapath, Packet, Port};
 use flowloom_ir::{Dataflow, Evaluator, Graph, Id};
 use flowloom_isa::Program;
 
-use super::PredictError;
 use super::arrival::Arrival;
+use super::error::PredictError;
 use super::frames::Frame;
 use super::keyed::{hashed, leaving_bytes};
 use super::known::Facts;
