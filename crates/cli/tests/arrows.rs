@@ -136,6 +136,30 @@ fn crates_use_what_their_manifests_declare() {
     }
 }
 
+#[test]
+fn every_file_of_tests_is_in_a_binary() {
+    // With `autotests` off, the tests of a file that `main.rs` does not name never run.
+    let mut files = 0;
+    for (room, manifest) in manifests() {
+        if manifest["package"].get("autotests").and_then(Value::as_bool) != Some(false) {
+            continue;
+        }
+        let folder = top().join("crates").join(&room).join("tests");
+        let root = std::fs::read_to_string(folder.join("main.rs")).unwrap();
+        let binaries = manifest["test"].as_array().unwrap().iter().map(|test| test["name"].as_str().unwrap());
+        let binaries: Vec<&str> = binaries.collect();
+        for path in std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+            let stem = path.file_stem().unwrap().to_str().unwrap();
+            if path.is_file() && stem != "main" {
+                let is_named = root.contains(&format!("\nmod {stem};\n")) || binaries.contains(&stem);
+                assert!(is_named, "`{}` is in no test binary", path.display());
+                files += 1;
+            }
+        }
+    }
+    assert!(files > 50, "{files}");
+}
+
 /// Concatenated Rust sources of a folder and its subfolders.
 fn sources(folder: &Path) -> String {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());

@@ -1,7 +1,7 @@
 //! Tests of `flowloom bpf plugin`, invoked like plugins of the public conformance suites.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
+use crate::common;
 
 #[path = "../../vm/tests/common/mod.rs"]
 mod case;

@@ -1,7 +1,7 @@
 //! Tests of `flowloom check`: the targets that run a function, and the row that a target cannot run.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
+use crate::common;
 
 use common::{BIG_FLOW, generated, kernel, large_with_counters, name, ok, run};
 use serde_json::Value;

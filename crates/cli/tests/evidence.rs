@@ -1,7 +1,7 @@
 //! Long tests of this crate: `make evidence` runs and records them.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
-mod common;
+use crate::common;
 
 use common::tshark::judge_rewriting;
 use common::{EVERYWHERE, captures, kernel, read, stem};

@@ -1,11 +1,9 @@
 //! Planted faults. Start with `make evidence ONLY=mutants`.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
-mod common;
-
 use std::process::Command;
 
-use common::top;
+use crate::common::top;
 
 /// Every fault of the lists `crates/*/mutants.toml`, planted one at a time in a copy of the sources (scripts/mutants), makes
 /// a test fail, which is named; without them these tests pass.

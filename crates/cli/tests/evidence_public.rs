@@ -4,8 +4,8 @@
 //! `objects.json`. `FLOWLOOM_OBJECT` selects objects by a part of their name; the book is not updated then.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
-mod common;
-mod public;
+use crate::common;
+use crate::public;
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! Tests of `flowloom explain` on the toy and the firewall, and of its refusals.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
+use crate::common;
 
 use std::path::{Path, PathBuf};
 

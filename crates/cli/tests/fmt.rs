@@ -1,7 +1,7 @@
 //! Tests of `flowloom fmt` as a command.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
+use crate::common;
 
 use std::io::Write as _;
 use std::process::Stdio;

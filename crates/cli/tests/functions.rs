@@ -1,7 +1,7 @@
 //! The functions in `functions/` pass their scenarios on every engine that runs them.
 #![allow(clippy::unwrap_used)]
 
-mod common;
+use crate::common;
 
 use std::path::PathBuf;
 

@@ -1,7 +1,7 @@
 //! Output of `flowloom run`, checked by `tshark`: checksums, lengths, time stamps, conversations.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
+use crate::common;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Maps of the size of a load balancer's: `check`, `verify` and `run` on them, and the state file.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
+use crate::common;
 
 use std::path::{Path, PathBuf};
 

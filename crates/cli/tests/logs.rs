@@ -1,7 +1,7 @@
 //! Logs of functions: printed by `run` on every engine, compared by `verify`, expected by scenarios.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
-mod common;
+use crate::common;
 
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
 //! Tests of `flowloom new`: the generated function is valid.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
+use crate::common;
 
 use common::{name, ok, run};
 

@@ -2,7 +2,7 @@
 //! The tests run in mount and network namespaces that end with the process that made them.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
+use crate::common;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,7 +1,7 @@
 //! Tests of `flowloom predict`: traffic, rates and pipelines from the command line.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
+use crate::common;
 
 use common::{PORT_KNOCKING, ok, run};
 use flowloom_trace::CaptureWriter;

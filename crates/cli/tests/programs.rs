@@ -1,7 +1,7 @@
 //! Programs in C and assembler: those in `functions/`, and the messages about invalid programs.
 #![allow(clippy::unwrap_used)]
 
-mod common;
+use crate::common;
 
 use std::path::PathBuf;
 

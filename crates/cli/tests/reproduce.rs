@@ -1,7 +1,7 @@
 //! Tests of `flowloom reproduce`: printed numbers of papers compared with ours.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
+use crate::common;
 
 use common::{ok, run};
 use flowloom_testkit::Clang;

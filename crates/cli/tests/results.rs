@@ -1,7 +1,7 @@
 //! Results of the verbs: JSON, states, ports, hits of rows.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Packets sent by the classical rewriting programs, checked by `tshark`: every checksum of outer and inner headers.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;

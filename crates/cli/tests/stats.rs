@@ -1,7 +1,7 @@
 //! Tests of `flowloom check --stats`: rows and registers compared with the papers.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Captures on standard streams, and commands that must report interruption.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
+use crate::common;
 
 use std::io::Write;
 use std::path::Path;

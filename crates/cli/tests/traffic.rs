@@ -1,7 +1,7 @@
 //! Tests of `flowloom trace gen --profile`, `trace info --profile` and `trace profiles` as commands.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
+use crate::common;
 
 use common::{BIG_FLOW, json, name, ok, run};
 

@@ -1,7 +1,7 @@
 //! `flowloom check` on objects that cannot run: each reason with its source line and help.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
+use crate::common;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -2,7 +2,7 @@
 //! output of `check -v` for each. `FLOWLOOM_BLESS=1` rewrites the texts.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
+use crate::common;
 
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
 //! Small C programs that exercise the kernel's verifier, and the results of `check` and `verify` on them.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
+use crate::common;
 
 use std::path::PathBuf;
 

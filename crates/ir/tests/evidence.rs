@@ -1,8 +1,8 @@
-//! The long proofs, with their figures on standard output. Run with `cargo test -p flowloom-ir --release --test evidence --
-//! --ignored --nocapture`.
+//! The long proofs, with their figures on standard output. Run with `cargo test -p flowloom-ir --release --test all evidence::
+//! -- --ignored --nocapture`.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
-mod common;
+use crate::common;
 
 use std::time::Instant;
 

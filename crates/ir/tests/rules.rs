@@ -1,7 +1,7 @@
 //! A few rules and the meaning of the operations before the prover; all rules are a long proof (`make evidence ONLY=rules`).
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-mod common;
+use crate::common;
 
 use common::{Judged, prover};
 use flowloom_ir::rules::{Rule, meaning_of_operations, rules};

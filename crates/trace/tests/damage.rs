@@ -1,7 +1,7 @@
 //! Malformed captures: packets before the error are read, and the error states what is wrong and where.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
+use crate::common;
 
 use std::io::{Cursor, Read, Write};
 

@@ -1,7 +1,7 @@
 //! Merging of captures.
 #![allow(clippy::unwrap_used)]
 
-mod common;
+use crate::common;
 
 use std::io::Cursor;
 

@@ -1,7 +1,7 @@
 //! Round trips in every format and byte order.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
+use crate::common;
 
 use common::{
     Order, any_packet, block, enhanced, interface, obsolete, option, pcap, read_all, runner, section, simple,

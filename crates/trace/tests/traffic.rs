@@ -2,8 +2,6 @@
 //! are rejected.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
-
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 

@@ -1,7 +1,7 @@
 //! Engines agree on functions, on packets generated for them.
 #![allow(clippy::panic)]
 
-mod common;
+use crate::common;
 
 use std::sync::Arc;
 

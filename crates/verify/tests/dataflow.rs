@@ -1,8 +1,8 @@
 //! The dataflow of a program has the same effects as the interpreter.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
-mod dataflow_corpus;
+use crate::common;
+use crate::dataflow_corpus;
 
 use flowloom_engine::Port;
 use flowloom_ir::Why;

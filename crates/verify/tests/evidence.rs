@@ -1,11 +1,11 @@
-//! The long tests; they print their figures. Run with `cargo test -p flowloom-verify --release --test evidence --
-//! --ignored --nocapture`.
+//! The long tests; they print their figures. Run with `cargo test -p flowloom-verify --release --test all
+//! evidence:: -- --ignored --nocapture`.
 //!
 //! `FLOWLOOM_SEED` and `FLOWLOOM_COUNT` set seed and size, `FLOWLOOM_PACKETS` the length of a trace,
 //! `FLOWLOOM_FUNCTION` selects one function of the repository; `FLOWLOOM_TRACES` names the directory of real captures.
 #![allow(clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

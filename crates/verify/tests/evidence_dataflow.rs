@@ -5,8 +5,8 @@
 //! `FLOWLOOM_SEED` their seed.
 #![allow(clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-mod common;
-mod dataflow_corpus;
+use crate::common;
+use crate::dataflow_corpus;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

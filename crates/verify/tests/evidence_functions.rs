@@ -1,7 +1,7 @@
 //! Long tests of single functions of the repository against independent models.
 #![allow(clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-mod judges;
+use crate::judges;
 
 use flowloom_engine::Port;
 use flowloom_testkit::{Rng, skip};

@@ -1,7 +1,7 @@
 //! Long tests of the policer and dynamic NAT against models of their purpose.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-mod models;
+use crate::models;
 
 use models::bucket::{self, Traffic, starts_ns};
 use models::nat::{self, Plan};

@@ -4,7 +4,7 @@
 //! them by a part of their name.
 #![allow(clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-mod must_fail;
+use crate::must_fail;
 
 use std::path::{Path, PathBuf};
 

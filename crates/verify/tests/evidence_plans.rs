@@ -1,11 +1,11 @@
 //! Plans of all programs and functions of the repository; prints their figures. Run with `cargo test -p flowloom-verify
-//! --release --test evidence_plans -- --ignored --nocapture`.
+//! --release --test all evidence_plans:: -- --ignored --nocapture`.
 //!
 //! `FLOWLOOM_PROGRAM` selects programs by a part of their name, and prints the time of each pass.
 #![allow(clippy::panic, clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 
-mod common;
-mod dataflow_corpus;
+use crate::common;
+use crate::dataflow_corpus;
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! Compares the lowered functions with hand-written C.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-mod twin;
+use crate::twin;
 
 use twin::timed::{Nanoseconds, TIMED, measure};
 use twin::{CPUS, Clang, Costs, DEFAULTS, captures, side_by_side, stimulus};

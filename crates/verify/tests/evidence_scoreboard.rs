@@ -5,7 +5,7 @@
 //! book is not updated.
 #![allow(clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-mod scoreboard;
+use crate::scoreboard;
 
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
 //! The long test of steps, which prints its figures; `FLOWLOOM_SEED` and `FLOWLOOM_COUNT` set seed and size.
 #![allow(clippy::panic, clippy::print_stdout)]
 
-mod common;
+use crate::common;
 
 use common::random;
 use flowloom_verify::Reach;

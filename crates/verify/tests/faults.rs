@@ -1,6 +1,6 @@
 //! Injected faults are all detected, and shrunk to five packets or fewer.
 
-mod common;
+use crate::common;
 
 use common::{faulty, random};
 

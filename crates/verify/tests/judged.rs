@@ -1,7 +1,7 @@
 //! Short tests of functions of the repository against independent models; the long ones are evidence.
 #![allow(clippy::panic, clippy::print_stderr)]
 
-mod judges;
+use crate::judges;
 
 use flowloom_testkit::Rng;
 use judges::{gtpu, kvs, netfilter, paxos, shipped, tcp, tracked};

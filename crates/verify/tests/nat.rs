@@ -1,7 +1,7 @@
 //! Dynamic NAT: answers reach the requester, no port is mapped twice, ports are released.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-mod models;
+use crate::models;
 
 use models::nat::{Plan, one_after_the_other, run};
 

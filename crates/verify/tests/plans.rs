@@ -1,8 +1,8 @@
 //! Plans of lowered functions of the repository.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
-mod dataflow_corpus;
+use crate::common;
+use crate::dataflow_corpus;
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The policer is a token bucket for each host: the same long-term rate, never more than a burst apart.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-mod models;
+use crate::models;
 
 use models::bucket::{Tally, Traffic, run, starts_ns};
 

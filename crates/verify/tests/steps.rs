@@ -1,7 +1,7 @@
 //! Steps on all engines: random functions whose rows change the frame.
 #![allow(clippy::panic, clippy::print_stdout)]
 
-mod common;
+use crate::common;
 
 use common::random;
 use flowloom_verify::Reach;

@@ -1,6 +1,6 @@
 //! The stimulus reaches its targets, and its predictions agree with the reference machine.
 
-mod common;
+use crate::common;
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The hand-written C twins agree with the functions, and the kernel accepts them.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-mod twin;
+use crate::twin;
 
 use std::process::Command;
 

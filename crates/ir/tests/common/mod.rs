@@ -1,4 +1,5 @@
 //! The prover z3 on questions in SMT-LIB 2.
+#![allow(clippy::unwrap_used)]
 
 use std::io::Write;
 use std::process::{Command, Stdio};

@@ -1,7 +1,6 @@
 //! Linux's programs that our verifier accepts, with the settings of their loaders.
 
-#[path = "../scoreboard/fitted.rs"]
-pub mod fitted;
+pub use crate::scoreboard::fitted;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,0 +1,6 @@
+//! The tests of the crate in one binary, which is compiled and linked once.
+
+mod common;
+
+mod evidence;
+mod rules;
