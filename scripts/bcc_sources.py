@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
 """Translates programs for bcc to plain C: bcc declares maps with macros, and calls methods on them."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
 """Fetches Linux sources from Debian packages for scripts that compile parts of them. Cached in target/linux."""
 
 import json

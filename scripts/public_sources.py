@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
 """Fetches packages from Debian, crates.io, PyPI and npm for scripts that compile parts of them, into target/public."""
 
 import os

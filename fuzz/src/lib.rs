@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Fuzz targets. A test of `crates/proofcheck` runs them on the corpora without a fuzzer.
 #![forbid(unsafe_code)]
 

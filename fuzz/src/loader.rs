@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Fuzz target: runs the loader on arbitrary bytes.
 
 use std::sync::{Arc, OnceLock};

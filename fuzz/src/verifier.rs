@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Fuzz target: runs the verifier on arbitrary instructions, and the interpreter on programs that it accepts.
 //!
 //! The input format is that of the interpreter's target.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `flowloom build`: compiles a function to an object for a target.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `flowloom check`: describes a function, the targets it runs on, and why it does not run on others.
 
 mod implied;

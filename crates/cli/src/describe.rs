@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Descriptions of a function's maps, which `flowloom map` uses while the function runs.
 
 use flowloom_context::{ContextLayout, LayoutField};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `flowloom draw`: renders the state machines of a function.
 
 use std::fs;

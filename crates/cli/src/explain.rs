@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `flowloom explain`: renders the pipeline of a program, stage by stage.
 
 use std::fs;

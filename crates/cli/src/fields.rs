@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `flowloom fields`: the field catalogue.
 
 use flowloom_wire::field::FIELDS;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Check of a command's input and output files: no output may overwrite an input or another output.
 
 use std::fs::{self, OpenOptions};

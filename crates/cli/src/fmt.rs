@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `flowloom fmt`: formats sources.
 
 use std::io::Read;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `flowloom run -i`: runs a function on interfaces until a limit, a signal or an error ends it.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The `flowloom` command: reads its arguments, calls one crate, prints.
 
 #![forbid(unsafe_code)]

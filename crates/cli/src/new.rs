@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `flowloom new`: creates the folder of a new function.
 
 use std::ffi::OsStr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Printing: tables, JSON, diagnostics, progress.
 
 use std::io::{IsTerminal, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `flowloom bpf plugin`: the protocol of the public BPF conformance suites.
 //!
 //! A suite starts the plugin once per case. The first argument is the memory in hexadecimal bytes; it is omitted if the

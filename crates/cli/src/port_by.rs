@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `--port-by 'ip.src in 10.0.0.0/8 -> 1, else 2'`: derives the port of a packet from its fields.
 //!
 //! The rules are compiled to a stateless function in our language and run by the reference machine, so conditions have

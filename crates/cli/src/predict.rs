@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `flowloom predict`: predicts the behaviour of a function as a pipeline, on a trace at a rate.
 
 use std::collections::BTreeMap;

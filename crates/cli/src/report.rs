@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Coverage of a function by a run, element by element, as text and JSON.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Formats the records of `log` and `alert` as lines.
 
 use std::collections::BTreeMap;

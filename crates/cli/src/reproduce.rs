@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `flowloom reproduce`: measures a table or figure of a paper and compares it with the printed numbers.
 //!
 //! Each table is a file in `experiments/`: printed numbers, programs, method and tolerances. A [`Method`] has its own

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `flowloom run`: runs packets through a function and reports their verdicts.
 
 use std::collections::BTreeMap;

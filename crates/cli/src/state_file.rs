@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The output file of `--state-out`.
 //!
 //! The file is opened before the first packet, so that an unwritable path ends the run at once. The state is written to

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `flowloom test`: plays the scenarios of functions on every engine.
 
 use std::collections::BTreeMap;

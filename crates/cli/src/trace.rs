@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `flowloom trace`: describes and generates captures.
 
 mod generate;

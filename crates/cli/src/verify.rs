@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `flowloom verify`: compares targets with the reference, and shrinks a disagreement to its smallest trace.
 
 mod case;

@@ -1,5 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+<<<<<<< ours
 //! Architecture test: compares the dependencies between crates in the manifests with a table, and the table with the
 //! one in the book.
+=======
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The house keeps its shape: dependency arrows between crates are read from the manifests and compared with a table,
+//! and the table with the one in the book.
+>>>>>>> theirs
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -189,6 +196,41 @@ fn every_crate_inherits_from_the_workspace() {
         let lints = manifest.get("lints").and_then(|v| v.get("workspace")).and_then(Value::as_bool);
         assert_eq!(lints, Some(true), "`{room}`: `[lints] workspace = true` is missing");
     }
+}
+
+/// The files below a folder, without what is built and the inputs of fuzzing.
+fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if !path.is_dir() {
+            found.push(path);
+        } else if !["target", "corpus", "findings", "__pycache__"].iter().any(|name| path.ends_with(name)) {
+            files(&path, found);
+        }
+    }
+}
+
+#[test]
+fn every_source_names_its_licence() {
+    let workspace: Table = std::fs::read_to_string(top().join("Cargo.toml")).unwrap().parse().unwrap();
+    let licence = workspace["workspace"]["package"]["license"].as_str().unwrap();
+    let (mut found, mut sources) = (Vec::new(), 0);
+    for folder in ["crates", "fuzz", "functions", "scripts", ".ci"] {
+        files(&top().join(folder), &mut found);
+    }
+    for path in found {
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or("");
+        let text = String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned();
+        if !["rs", "c", "h", "py", "sh"].contains(&ending) && !text.starts_with("#!") {
+            continue;
+        }
+        sources += 1;
+        let line = text.lines().take(2).find_map(|line| line.split("SPDX-License-Identifier: ").nth(1));
+        let named = line.map(|line| line.trim_end_matches("*/").trim());
+        // What the kernel loads may have another licence.
+        let is_right = named.is_some_and(|named| named == licence || ["c", "h"].contains(&ending));
+        assert!(is_right, "`{}`: found {named:?}, expected `{licence}`", path.display());
+    }
+    assert!(sources > 800, "{sources}");
 }
 
 #[test]

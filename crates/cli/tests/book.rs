@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests of the README and the book: links resolve, and commands and examples are valid.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests of `flowloom bpf plugin`, invoked like plugins of the public conformance suites.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests of `flowloom check`: the targets that run a function, and the row that a target cannot run.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

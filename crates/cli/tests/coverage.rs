@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Consistency of `docs/coverage.md`: it lists every item of the papers once, and the things it names exist.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Long tests of this crate: `make evidence` runs and records them.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 

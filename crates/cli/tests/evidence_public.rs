@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! XDP programs of public packages, run through the user commands. Start with `make evidence ONLY=public-programs`.
 //!
 //! `scripts/public-objects` fetches and compiles them; `FLOWLOOM_OBJECTS` names another folder with objects and an

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests of `flowloom explain` on the toy and the firewall, and of its refusals.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests of the firewall's HTML page in a headless browser: contents are complete, selection works, the console has no
 //! errors.
 #![allow(clippy::unwrap_used, clippy::panic)]

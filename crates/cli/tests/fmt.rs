@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests of `flowloom fmt` as a command.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

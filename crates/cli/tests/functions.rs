@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The functions in `functions/` pass their scenarios on every engine that runs them.
 #![allow(clippy::unwrap_used)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Output of `flowloom run`, checked by `tshark`: checksums, lengths, time stamps, conversations.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Maps of the size of a load balancer's: `check`, `verify` and `run` on them, and the state file.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests of `flowloom new`: the generated function is valid.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Objects written by `flowloom build --target bpf`, loaded by third-party loaders: `bpftool`, `ip link`, `xdp-loader`.
 //! The tests run in mount and network namespaces that end with the process that made them.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests of `flowloom predict`: traffic, rates and pipelines from the command line.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

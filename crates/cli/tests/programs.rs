@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Programs in C and assembler: those in `functions/`, and the messages about invalid programs.
 #![allow(clippy::unwrap_used)]
 

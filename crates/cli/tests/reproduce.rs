@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests of `flowloom reproduce`: printed numbers of papers compared with ours.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Results of the verbs: JSON, states, ports, hits of rows.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

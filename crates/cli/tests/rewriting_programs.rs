@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Packets sent by the classical rewriting programs, checked by `tshark`: every checksum of outer and inner headers.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests of `flowloom check --stats`: rows and registers compared with the papers.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Captures on standard streams, and commands that must report interruption.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

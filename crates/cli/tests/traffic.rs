@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests of `flowloom trace gen --profile`, `trace info --profile` and `trace profiles` as commands.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

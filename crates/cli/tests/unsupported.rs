@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `flowloom check` on objects that cannot run: each reason with its source line and help.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Usage errors and invalid input of every kind: exit code 2 (or 3), empty stdout, and stderr with the place, what was
 //! found, what was expected, and help.
 #![allow(clippy::unwrap_used, clippy::panic)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Verifier output of `flowloom check`: `verifier/NAME.bpf` are a safe program and unsafe ones, `NAME.txt` is the
 //! output of `check -v` for each. `FLOWLOOM_BLESS=1` rewrites the texts.
 #![allow(clippy::unwrap_used, clippy::panic)]

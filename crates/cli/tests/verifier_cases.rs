@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Small C programs that exercise the kernel's verifier, and the results of `check` and `verify` on them.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `flowloom verify` and `check` on objects: findings can be repeated, and what was not compared is not reported as
 //! equal.
 #![allow(clippy::unwrap_used, clippy::panic)]

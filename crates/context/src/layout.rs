@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The layout of context tables: for sweepers, loaders, `map dump` and `explain`.
 
 use serde::{Deserialize, Serialize};

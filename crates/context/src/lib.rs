@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Context tables: the layout of their records, the aging of records, and the locks by which CPUs exclude each other.
 //!
 //! Lowering writes a layout beside each table, objects carry it, the interpreter and sweepers age records by it, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Locks of contexts: if several CPUs run a program concurrently, a packet holds the lock of its context from before
 //! the lookup to the end of the program.
 //!

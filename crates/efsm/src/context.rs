@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Contexts: the state of one flow in one element, its timers and its record.
 
 use crate::layout::{self, Counter, NO_DEADLINE, RecordLayout, Timers};

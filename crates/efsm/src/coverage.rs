@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Coverage: the rows, defaults and timers that a run reached.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Differences between two states, decoded by the layouts of the function's contexts.
 
 use std::collections::BTreeMap;

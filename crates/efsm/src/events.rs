@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `log` and `alert`: the records that a program writes, and their meaning for a reader.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Files that a source refers to. The compiler opens no file: its caller provides their texts.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The hash function of the language: lookup3's `hashword` [Jenkins 2006], which the kernel has as `jhash2`.
 //!
 //! It uses 32-bit additions, XORs and rotations, no multiplication and no tables, so that hardware can compute it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The values of a field for which a condition holds, as intervals.
 
 use flowloom_wire::field::FieldId;

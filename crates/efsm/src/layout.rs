@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The memory layout of contexts, global registers and counters, shared by the reference machine, the lowering, the
 //! sweepers and `map dump`.
 //!

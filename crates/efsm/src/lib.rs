@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Extended finite state machines over packets [FlowBlaze 3].
 #![forbid(unsafe_code)]
 

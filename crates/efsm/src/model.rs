@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The checked model of a function: the output of the front end, and the input of the reference machine, the lowering
 //! and every other target.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The packet fields that a row needs: a row that reads or writes an absent field does not match.
 
 use flowloom_wire::field::FieldId;

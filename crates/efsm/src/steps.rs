@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The wire form of a row's steps, shared by the front end, the reference machine and the lowering.
 
 use flowloom_wire::field::Source;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Width, sign and lowered form of expressions and conditions, case by case.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

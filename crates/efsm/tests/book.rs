@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The examples in the book compile. Code blocks tagged `efsm` are whole functions, `efsm,items` declarations, and
 //! `efsm,rows` rows of a stateful element.
 #![allow(clippy::unwrap_used, clippy::panic)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Invalid programs and their diagnostics: each `diagnostics/NAME.efsm` has a golden `NAME.txt`, rendered as for a
 //! terminal without colours. `FLOWLOOM_BLESS=1` rewrites the goldens.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]

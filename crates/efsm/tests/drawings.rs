@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The drawings stored beside the functions equal the output of `draw`. `make drawings` rewrites them.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The formatter on all sources of the repository: it changes only white space, and is idempotent.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 

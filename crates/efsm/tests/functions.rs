@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The models of the shipped functions: `models/NAME.txt` shows some of them. `FLOWLOOM_BLESS=1` rewrites the goldens.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The grammar in the book contains every keyword, and the parser accepts every sentence derived from it. The editor's
 //! highlighting contains the same keywords.
 #![allow(clippy::unwrap_used, clippy::panic)]

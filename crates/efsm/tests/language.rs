@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Lowering of language constructs to the model: contexts, addresses, steps and declared headers.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

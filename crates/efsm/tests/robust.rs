@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! No source makes the front end panic, and all its diagnostics can be rendered: every truncation of every shipped
 //! function, mutations of these and of the invalid programs, and random tokens. `FLOWLOOM_SEED` replaces the seed.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reads and writes of instructions: registers, and bytes of each memory.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The report of the papers' layout of a program, for comparison with its plan.
 
 mod page;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Control flow graph of a program, with loops unrolled and calls inlined.
 //!
 //! **Goal.** An acyclic graph of blocks that a packet enters at most once, with the reads and writes of each

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Block-by-block schedule of the papers, for comparison with the dataflow schedule [eHDL 3].
 //!
 //! ```text

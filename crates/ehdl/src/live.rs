@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Liveness: registers, stack bytes and packet bytes that each stage passes to the next.
 //!
 //! **Goal.** A stage carries values that an earlier stage writes and a later one reads [eHDL 4.3]. There are two

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Consistency of maps in this layout, by the method of the papers' tool [eHDL 4.1, A.1, A.2].
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! ASAP scheduling: each instruction of a block is in the first stage after those that it depends on.
 
 use super::access::{Dependence, History};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reasons for programs without a schedule.
 
 use std::fmt;

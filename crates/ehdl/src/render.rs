@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Renders a schedule as text.
 
 use std::fmt::Write as _;

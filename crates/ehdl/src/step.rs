@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reads and writes of an instruction, and its effect on the known values.
 
 use flowloom_isa::helpers::{self, Effect};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Dead code elimination, and fusion of instructions.
 
 use std::collections::BTreeSet;

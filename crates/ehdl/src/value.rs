@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Abstract values of registers, for labels: the memory that an address points to, and constants.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The block schedule: the paper's example, and programs whose stages can be counted by hand.
 #![allow(clippy::unwrap_used)]
 

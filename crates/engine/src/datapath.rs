@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The interface of engines.
 
 use crate::{Choices, Outcome, Packet, Ports, Snapshot, SnapshotError};

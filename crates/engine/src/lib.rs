@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The types that all engines share.
 //!
 //! A [`Datapath`] processes one packet at a time and returns a [`Verdict`] and a list of [`Output`]s. Whatever an

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The recorded choices of an engine.
 
 use flowloom_random::{Draw, GOLDEN_GAMMA, SplitMix64};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The state of an engine, in the format of `bpftool map dump -j`.
 
 use std::collections::BTreeMap;

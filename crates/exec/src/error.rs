@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Errors between a program and its first packet, and of the packet loop.
 
 use flowloom_engine::EngineError;

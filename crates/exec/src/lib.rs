@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Execution on a CPU: the loop that feeds packets to an engine, and the engine that uses the Linux kernel.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The loop that feeds packets to an engine.
 
 mod events;

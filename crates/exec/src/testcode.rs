@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Hand-written programs for tests.
 
 use flowloom_isa::insn::{SRC_REG, alu, call, class, jmp, mode, size};

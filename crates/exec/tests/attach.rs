@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Objects that Flowloom writes, attached to a device by `ip link` in a network namespace of their own.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Random programs that use everything in a run record, on three engines: the interpreter, the interpreter on the
 //! rewritten program, and the kernel.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The long tests of this crate: `make evidence` runs and records them.
 #![allow(clippy::panic, clippy::print_stdout)]
 

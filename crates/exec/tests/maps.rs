@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Map kinds of foreign programs, on the interpreter and in the kernel.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr)]
 

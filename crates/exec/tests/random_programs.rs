@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A few hundred random programs and mutants of them: interpreter and kernel agree. `evidence_random_programs` is the
 //! long form.
 #![allow(clippy::panic, clippy::print_stdout, clippy::print_stderr)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What effects access: which map, and whether they read or write it.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The semantics of pure nodes.
 
 use crate::graph::{Binary, Compare, Kind};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Path conditions as reduced ordered binary decision diagrams (BDDs) over the branch bits [Bryant 1986].
 //!
 //! Two branches with a common join point:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The form of a program as dataflow: graph, maps, patterns of calls, outputs.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An evaluator of dataflow: the oracle that shows the dataflow equal to the program.
 //!
 //! A packet in which the program accesses bytes beyond the window takes the slow path: the interpreter runs it on the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Folds operations on selects between constants into selects between constants.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The dataflow graph: values, and effects on state that outlives the packet.
 //!
 //! ```text

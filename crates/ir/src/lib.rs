@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The dataflow IR: a verified program as predicated dataflow in SSA form, from which hardware pipelines are made.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Liveness of registers and stack bytes. Values that are not live need no select at join points.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Mutual exclusion and implication between predicates.
 
 use std::rc::Rc;

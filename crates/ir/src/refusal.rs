@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reasons why a program has no dataflow.
 
 use std::fmt;

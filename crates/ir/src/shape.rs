@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The loops of a function, and an order of its blocks in which each loop is contiguous.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The arguments of helper calls that become effects.
 
 use flowloom_isa::helpers::{self, Implicit, Parameter, Usage};

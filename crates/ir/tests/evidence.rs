@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The long proofs, with their figures on standard output. Run with `cargo test -p flowloom-ir --release --test all evidence::
 //! -- --ignored --nocapture`.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]

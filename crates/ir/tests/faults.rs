@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Faults planted in sound dataflow: each is found, under its own name, by the validator of dataflow, by the checks that
 //! relate a pass's result to its input, or by evaluation.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]

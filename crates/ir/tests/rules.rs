@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A few rules and the meaning of the operations before the prover; all rules are a long proof (`make evidence ONLY=rules`).
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The semantics of arithmetic, byte order and comparisons [RFC 9669 4.1-4.3].
 
 use crate::op::{AluOp, AtomicOp, Cond, EndOp, Size};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The program check before a run, and decoding.
 //!
 //! After it: every slot of the code decodes, jumps and calls lead to instructions of the same function or to the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The disassembler: text in the notation of `llvm-objdump` and `bpftool`.
 //!
 //! Its output assembles to the same slots with [`crate::asm::assemble`].

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Global functions of a program, which the kernel verifies separately, with the types of their arguments.
 
 use std::fmt;

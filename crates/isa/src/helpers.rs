@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The table of helpers: what assembler, verifier, interpreter, dataflow, pipelines and kernel rewriting know of each.
 
 mod names;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The instruction set as data [RFC 9669].
 #![allow(missing_docs, reason = "constants bear the standard's names")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Unresolved references: what a program needs from a loader that Flowloom does not provide.
 
 /// An unresolved reference of a program, and the reason.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! eBPF as data [RFC 9669]: instructions, programs with their maps, assembler and disassembler, BTF, and the table of
 //! helpers from which every other crate takes what it knows of them.
 //!

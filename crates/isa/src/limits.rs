@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Limits that the program check, the verifier and the interpreter share.
 
 /// The size of a stack frame in bytes.

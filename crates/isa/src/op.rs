@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Decoded instructions: the only place that knows which bit patterns are instructions [RFC 9669].
 //!
 //! ```text

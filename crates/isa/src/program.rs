@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A program with its maps: the result of reading an object or of lowering, and the input of every engine.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Kinds of programs, derived from section names and context types.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Replaces instructions by other code: jumps, calls, callbacks, source lines and unresolved references move along.
 //!
 //! Goal: the rest of the program keeps its meaning. A jump whose 16 bits no longer reach goes by way of one with 32.

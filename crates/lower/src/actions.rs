@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Effects of a row on the packet.
 
 use flowloom_wire::FieldId;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Instructions over virtual registers, and their builder.
 //!
 //! Two-address form as in eBPF, with labels instead of distances and an unlimited number of registers.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Effects of a matched row on its context: updates, timers, creation and removal.
 
 use std::collections::BTreeSet;

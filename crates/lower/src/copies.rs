@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Additional packets: clones of the current one, and emitted packets.
 //!
 //! Goal: one call of a Flowloom helper for each.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Elements: context lookup, timers, and the `otherwise` actions.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Facts that hold on a path: valid headers, test results, loaded values and held locks.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Fields, metadata and time that elements read, and the headers that contain a field.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Insertion and removal of bytes in a frame.
 //!
 //! Goal: insert or remove headers at a place at most six tags and labels after the addresses.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Code for the hash function: its steps on three 32-bit registers.
 
 use flowloom_isa::insn::alu;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Construction of the flow key on the stack.
 
 use std::collections::BTreeMap;

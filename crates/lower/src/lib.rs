@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Lowering: a function to eBPF that the kernel accepts.
 //!
 //! Goal: code of hand-written quality for this one function, with the effect that the reference machine defines.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Liveness of registers over virtual code.
 //!
 //! Most registers of a large program are local to one basic block. Only registers that some block reads before it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Locks that serialize packets on several CPUs.
 //!
 //! Goal: in a program that runs on interfaces, the packets are serializable: their joint effect equals that of some

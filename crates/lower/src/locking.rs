@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The locks of a function: the elements that have one, and the locks held on entry to each element.
 
 use flowloom_context::locks::{CELLS, LOCKS_MAP, Locks};

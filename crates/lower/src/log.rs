@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Event records for user space: `log` and `alert`.
 //!
 //! Goal: one helper call for each.

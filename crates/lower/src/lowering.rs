@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! State of a lowering, and the code that several parts emit: counters, calls on maps, and exits.
 
 use std::collections::{BTreeMap, BTreeSet};

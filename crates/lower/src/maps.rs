@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Definitions of maps, and flags of map updates.
 
 use flowloom_isa::{MapDef, MapKind};

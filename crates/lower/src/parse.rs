@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Code for the parse graph.
 //!
 //! Each node is emitted once per set of valid headers with which it can be reached, so that each exit of the parser

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Source locations for error messages.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Long jumps.
 //!
 //! An eBPF jump passes over 32,767 instructions at most. A longer one takes islands: jumps placed between two blocks of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Register allocation and final layout: virtual code to instructions.
 //!
 //! Goal: the fewest instructions on every path; copies and spills are the only ones this pass adds or removes.

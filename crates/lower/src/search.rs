@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Binary search over the constants of a field, for long runs of rows that all compare it.
 //!
 //! Goal: a table of n rows costs a packet about log2(n) comparisons.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Set membership as a binary search over the set's intervals.
 //!
 //! A set of n intervals costs a packet about log2(n) comparisons and the program about 2.5 n instructions, more for

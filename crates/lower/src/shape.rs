@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The part of the parse graph that a function needs.
 //!
 //! A node is skipped if nothing after it can matter: no element needs those headers, or no row that needs them can be

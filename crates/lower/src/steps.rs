@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The steps of a row.
 //!
 //! Goal: code for the changes of [`flowloom_wire::edit`]. All values are computed before the first step. A step after a

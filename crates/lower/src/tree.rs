@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Decision tree over the rows of a state.
 //!
 //! A path through the tree tracks what it has tested and loaded ([`Facts`]); a test with a known result is not emitted

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Features of a function that no kernel supports.
 
 use super::place::SourceLine;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Code for expressions.
 //!
 //! A value of width 32 is held zero-extended, so that 64-bit instructions read it correctly.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Loads and stores that cover a slice of a header.
 
 use flowloom_wire::graph::Slice;

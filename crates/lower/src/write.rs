@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Header writes with their checksums [RFC 1624 equation 3].
 //!
 //! The code is specialized on the valid headers that the writes and their checksums depend on. In each case, the old

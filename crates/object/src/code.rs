@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The functions of a program: their boundaries, and that only calls lead from one into another.
 
 use std::ops::Range;

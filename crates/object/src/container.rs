@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The ELF container: sections, symbols and relocations, each validated once.
 
 use std::collections::BTreeMap;

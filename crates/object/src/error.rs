@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Errors of reading: of an object, of one of its programs, and its parts that are in no program.
 
 use std::fmt;

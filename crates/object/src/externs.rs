@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The undefined symbols of an object: kernel functions, kernel variables, and configuration settings.
 
 use std::collections::HashMap;

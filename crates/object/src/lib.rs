@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Objects: relocatable ELF files that hold programs, in and out.
 //!
 //! ```text

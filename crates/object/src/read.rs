@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reads objects into programs.
 //!
 //! Goal: what a loader would pass to the kernel, as [`Program`]s. Steps: parse the container; parse the types; read the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The layouts of keys and values of an object's maps, for text and JSON.
 
 use std::collections::{BTreeMap, HashMap};

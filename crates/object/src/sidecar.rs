@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `.flowloom`: what BTF cannot express, as JSON that loaders ignore.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Writes programs to objects.
 //!
 //! Goal: what loaders expect from clang. Steps: check the program and split it into functions; make the types; emit

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How large a plan may become. Planning is refused by name instead of running on.
 //!
 //! | bound | of what | what it keeps small |

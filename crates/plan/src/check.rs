@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An independent checker of plans.
 //!
 //! **Goal.** In a plan without faults no packet misses a write of an earlier packet, sees a write of a later one, or

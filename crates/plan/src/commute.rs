@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Commutation of the updates that packets make to a map.
 //!
 //! **Goal.** A scheduler may let packets overtake each other only where no effect before it depends on their order.

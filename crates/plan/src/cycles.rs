@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The cycles of table blocks: when each block reads state that packets write, and when it commits.
 //!
 //! Cycles count from the stage in which the access begins (reads) or commits (writes); `L` and `U` are the latencies of a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The hazard planner: how maps stay consistent while a packet enters every cycle.
 //!
 //! **Goal.** For each map the cheapest scheme under which no packet misses a write of an earlier packet.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Plans of hardware pipelines for verified programs: the operations of each stage, and how each map stays consistent.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Liveness at stage boundaries: the pipeline registers after pruning.
 //!
 //! **Goal.** For each boundary, the bits in registers and the values that they belong to: only bits with a later use.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The plan of a pipeline: the operations of each stage, and the consistency scheme of each map.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Scheduling: the stage of each node.
 //!
 //! **Goal.** As-soon-as-possible scheduling with chaining: each node as early as its arguments allow, with as many

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The accesses of a program to its maps, and their keys.
 
 use std::collections::{BTreeMap, BTreeSet};

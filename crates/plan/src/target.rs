@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The hardware that a plan is made for: clock, bus word, window, delays of operations, latencies of blocks.
 //!
 //! Delays are in tenths of a LUT level (one look-up table of six inputs and its routing). They are estimates until

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The timing of a plan: the stages and latencies that determine throughput, without any values.
 
 use serde::{Deserialize, Serialize};

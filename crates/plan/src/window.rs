@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The part of a packet that the program accesses.
 
 use std::collections::BTreeMap;

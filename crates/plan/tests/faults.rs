@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Faults planted in sound plans: each is found by the checker, under its own name.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 

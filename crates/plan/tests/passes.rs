@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A small program before and after each pass: `golden/PASS.txt`. `FLOWLOOM_BLESS=1` writes the texts anew.
 //!
 //! Nodes have the names of their operations, numbered in the order of the graph; constants are `value:bits`. The number

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Plans of the classical and of small programs: their schemes, and that each is sound.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

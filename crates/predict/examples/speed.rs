@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How fast `predict` is: `cargo run --release -p flowloom-predict --example speed [OBJECT MAP]`.
 //!
 //! Packets a second, the median of some runs with the fastest and the slowest one. Without an object keys are numbers of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Prefetching of frames on a thread of their own while the model runs.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Packets as the model sees them: no bytes, only what determines their timing.
 
 use super::error::PredictError;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The buffers in which packets wait, and the counters.
 
 use std::collections::VecDeque;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Vectorised evaluation of dataflow: a column for each node, a lane for each packet.
 //!
 //! ```text

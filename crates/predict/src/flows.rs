@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Synthetic traffic of flows: a flow number for each packet, generated from a seed.
 
 use flowloom_random::{SplitMix64, Weighted, mix};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The papers' formulas of the cost of flushes, to compare with the simulation.
 //!
 //! L is the window in cycles within which two packets of a flow conflict, because the later one would read before the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Frames with their bytes, from captures or generated.
 
 use flowloom_trace::{CapturedPacket, MergedReader, Traffic};

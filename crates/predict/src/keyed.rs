@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From frames to arrivals: the keys with which each packet accesses each map.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the dataflow of a program tells about the accesses of packets to maps, before it runs.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A histogram of latencies: exact for small values, within one per mille for large ones.
 
 /// The significant bits kept of a large value.

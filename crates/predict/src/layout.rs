@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The places where packets wait, and the pipes between them, each of which stalls as a whole.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Prediction of a plan's behaviour on traffic, before there is any hardware: throughput, stalls, flushes, loss, latency.
 //!
 //! ```text

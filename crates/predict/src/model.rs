@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The cycle model of a pipeline; cycles without events are skipped.
 //!
 //! In each cycle, in this order:

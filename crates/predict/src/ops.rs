@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The operations on columns: a loop over the lanes for each node.
 
 use flowloom_ir::{Binary, Compare, Kind};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The pace of the traffic, and the buffers around the pipeline.
 
 use flowloom_trace::Rate;

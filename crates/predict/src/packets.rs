@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The packets in flight; their numbers are reused.
 
 /// The number of a packet in flight.

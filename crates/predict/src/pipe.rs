@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Pipes: stages without buffers, through which all packets move in lockstep or stall.
 
 use super::layout::{Event, EventKind};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The results of a prediction.
 
 use serde::Serialize;

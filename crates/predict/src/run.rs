@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Runs the program on each packet to determine its keys and writes.
 
 use std::sync::Arc;

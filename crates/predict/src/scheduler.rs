@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The flow scheduler: packets wait while another packet of their flow is between its read and its write; packets of
 //! other flows overtake them.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The value of a pure node for one packet.
 
 use flowloom_ir::{Kind, apply};

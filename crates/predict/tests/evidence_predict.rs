@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The long proof of the cycle model: `make evidence` runs and records it.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 

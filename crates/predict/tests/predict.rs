@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the cycle model does, one mechanism at a time, and the figures that it is there for.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

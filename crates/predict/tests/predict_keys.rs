@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Keys of packets against the interpreter: what it looks up, what it changes, what leaves.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 

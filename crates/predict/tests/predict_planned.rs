@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The leaky buckets at the holds of their own plans: what each scheme makes of popular flows, of one flow, of backbone traffic.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The cycle model against a literal simulation: random pipelines, random packets, everything that is counted.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The leaky bucket on traffic like that of the paper's traces, beside its table 2.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 

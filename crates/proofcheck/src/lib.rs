@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Compares runs of the interpreter with the verifier's proof.
 //!
 //! A run stops with a fault if it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the fuzzers of `fuzz/` keep, without a fuzzer: every input of the corpora goes through what the targets do with it.
 #![allow(clippy::unwrap_used, clippy::panic)]
 #![allow(unreachable_pub, reason = "the fuzz targets export what is taken from them")]

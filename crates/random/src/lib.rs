@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Seeded, portable pseudorandom numbers.
 //!
 //! - [`SplitMix64`] is the generator; [`mix`] hashes one number with its output function.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 use crate::Draw;
 
 /// Draws items by weight in constant time.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Instructions and source lines with their stages.
 
 use std::collections::{BTreeMap, BTreeSet};

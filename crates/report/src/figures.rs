@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The figures of a plan, and their parts.
 
 use serde::Serialize;

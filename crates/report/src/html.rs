@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The report as a self-contained page: no external font, script, style or image.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The report of a plan: the operations of each stage, and the reasons.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The maps: scheme, reason, and accesses.
 
 use std::collections::BTreeMap;

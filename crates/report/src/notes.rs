@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Notes on a plan: calls that the pipeline omits, tables that the host fills.
 
 use std::collections::{BTreeMap, BTreeSet};

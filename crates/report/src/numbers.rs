@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Numbers in reports.
 
 /// A number with grouped thousands: `1 234 567`.

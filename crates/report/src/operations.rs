@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The stages: operations and effects, each with its position in the stage and in the source.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Renders reports for the terminal.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Descriptions of nodes: `pkt[12..13] == 0x0800`.
 //!
 //! Wires are followed to their sources, so that a comparison of two concatenated bytes reads as a field of the packet.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What has dataflow and no block in hardware is refused, with its place and a way out.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

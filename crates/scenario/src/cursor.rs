@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Parser of one statement's tokens, and of value expressions with names and counters.
 
 use std::collections::BTreeMap;

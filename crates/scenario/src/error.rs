@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Errors in scenario files, with their location.
 
 use std::fmt;

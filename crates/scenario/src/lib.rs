@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Scenarios: input packets and expected outcomes as text, with times, ports, parameters and final state.
 //!
 //! ```text

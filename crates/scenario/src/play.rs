@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Plays a script on an engine.
 
 use std::collections::BTreeMap;

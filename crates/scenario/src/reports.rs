@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Expected reports of a packet: `-> alert "port scan" with ip.src = 10.0.0.1, n = 20`.
 
 use std::net::IpAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A scenario bound to a function or program: packets as bytes, expectations as engine outcomes.
 
 use std::sync::Arc;

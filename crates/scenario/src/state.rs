@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Checks of the state: contexts by key, numbers of contexts, global registers.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A scenario file: its statements, and the settings of its scenarios.
 
 use std::ops::Range;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The maps of a program in scenarios: their initial contents and checks of their final contents.
 //!
 //! A key or value is a list of values. Each fills the next part of the type: a number one part, an address all parts in

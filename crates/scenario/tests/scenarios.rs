@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Scenario files with errors and with mismatches, compared with goldens; arbitrary text does not panic.
 //! `FLOWLOOM_BLESS=1` writes the goldens.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Compiles programs in C and assembles programs.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A function from its source to every engine.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Loads a function from a path: compiles a source, compiles C by clang, or reads an object.
 
 use std::cell::OnceCell;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Checked plans of hardware pipelines.
 
 use flowloom_plan::{Fault, Options, Plan, Refusal, check, plan_dataflow};

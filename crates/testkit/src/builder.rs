@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 use std::net::IpAddr;
 
 use flowloom_wire::checksum::Sum;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Compiles eBPF programs from C at test time.
 
 use std::path::{Path, PathBuf};

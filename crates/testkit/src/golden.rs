@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 use std::path::Path;
 
 /// Compares text with a golden file, or writes the file if `FLOWLOOM_BLESS=1`. The path is relative to the manifest of

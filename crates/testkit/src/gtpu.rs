@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 use crate::builder::length_field;
 
 /// A GTP-U header, between UDP and the tunnelled packet.

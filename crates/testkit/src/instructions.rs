@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The instruction suite of `corpus/instructions`: cases that every eBPF engine runs.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Test support: seeded randomness, packets, golden files.
 //!
 //! - [`Rng`] draws random values that depend only on a seed; `FLOWLOOM_SEED` overrides the seed.

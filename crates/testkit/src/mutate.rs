@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 use crate::rng::Rng;
 
 /// Offsets from the Ethernet header of lengths, versions, types and fragment bits, with and without a tag.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 use crate::builder::{Extension, PacketBuilder};
 use crate::gtpu::Gtpu;
 use crate::rng::Rng;

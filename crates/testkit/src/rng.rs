@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 use flowloom_random::{Draw, SplitMix64};
 
 /// Random values for tests; `FLOWLOOM_SEED` overrides the seed.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Temporary directories, external tools, and a check whether the kernel permits loading programs.
 #![allow(clippy::unwrap_used, clippy::new_without_default, reason = "a test that cannot write its files fails")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Comparison of a capture with the figures that a paper prints for the trace it models.
 
 use serde::Serialize;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Flow counts by one key: distinct flows, active flows per window, new flows per millisecond.
 
 use std::collections::{HashMap, HashSet, VecDeque};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Captures that the user provides to the tests.
 
 use std::ffi::OsStr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Statistics of a capture.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A buffered window over the bytes of a capture that tracks its offset.
 //!
 //! Memory is constant: the window is as large as the largest requested record. It grows only as bytes arrive, so a file

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reading, merging, writing and generating packet captures, as streams.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Names of link types, for messages [pcap-linktype].
 
 /// The only supported link type.

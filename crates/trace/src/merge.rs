@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Merges several captures in time order.
 
 use std::cmp::Reverse;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Plain pcap files [pcap 4, 5].
 
 use crate::error::TraceError;

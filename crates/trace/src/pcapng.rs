@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! pcapng files [pcapng 3, 4].
 //!
 //! Blocks that neither hold nor describe packets are skipped without buffering.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Real captures, from the folder that `FLOWLOOM_TRACES` names.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 

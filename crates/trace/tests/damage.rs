@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Malformed captures: packets before the error are read, and the error states what is wrong and where.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 

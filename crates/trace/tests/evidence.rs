@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Long-running checks of this crate, run and recorded by `make evidence`.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 

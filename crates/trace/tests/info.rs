@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Statistics of captures that are easily counted by hand.
 #![allow(clippy::unwrap_used)]
 

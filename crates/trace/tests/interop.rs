@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Cross-checks with independent implementations, in both directions: `tshark`, `capinfos` and `xz` if installed, and
 //! the crate `pcap-parser`.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Memory is constant, whatever a capture holds or declares. A single test, since it measures its process.
 #![allow(clippy::unwrap_used)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Merging of captures.
 #![allow(clippy::unwrap_used)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Round trips in every format and byte order.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Generated traffic: its figures match the papers', frames are valid, connections are consistent, and invalid options
 //! are rejected.
 #![allow(clippy::unwrap_used, clippy::panic)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Generating traffic needs memory for its flows, not for its packets. A single test, since it measures its process.
 #![allow(clippy::unwrap_used)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The facts about each instruction, as text.
 
 use super::proof::{Bytes, Contents, Lookup, Memory, Proof, Sink, Touch};

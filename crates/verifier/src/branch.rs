@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Branches: which edges are feasible, and how the condition refines the state.
 
 use super::number::{Range, compare};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Helper calls: checks of arguments, and their effect on the state.
 
 use std::ops::Range;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Checkpoints: saved states, at which paths are pruned.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which back edges form loops: compilers also lay code out so that a jump back leads to code not executed before.
 
 use std::collections::{BTreeMap, BTreeSet};

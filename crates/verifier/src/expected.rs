@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What was expected of an access, an operand or an argument.
 
 use std::fmt;

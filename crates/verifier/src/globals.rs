@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Global functions: verified separately for any arguments of their types, as the kernel does.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Suggestions, as specific as the state of the path allows.
 
 use super::expected::Expected;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The verifier: proves a program safe before it runs, by abstract interpretation.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Static liveness of registers: those that an instruction, or one after it in its function, may read before they are
 //! written.
 //!

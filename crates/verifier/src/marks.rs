@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Liveness of registers and slots along paths: only places that are read before they are written again distinguish two
 //! states.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Loads, stores and atomic operations: checks, and their effect on the state.
 
 use super::expected::Expected;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Options: the budget, and whether paths are pruned.
 
 /// Options of the verifier.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Precision tracking: the numbers that safety depends on, and those that they were computed from.
 //!
 //! Goal: two states that differ in a number are equivalent unless the number is precise: it became part of an address

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A path that is being walked, and where it continues.
 
 use super::marks::{Marks, Place};

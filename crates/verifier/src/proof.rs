@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The facts that the verifier proves: the memory accesses of each instruction, the directions of each branch.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Refusals: where, on which path, what was found, what was expected, and a suggestion.
 
 use std::fmt;

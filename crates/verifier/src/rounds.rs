@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Iterations of callbacks, and loops that only `may_goto` ends.
 //!
 //! Their trip count is unknown, so the values that an iteration changes are widened until one begins within the state

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The path to an instruction, for messages: repeated branches are told once.
 
 use super::refusal::{Before, Leg, Refusal, Turn, Unsafe};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A stack frame: bytes, and spilled values.
 //!
 //! A slot is 8 bytes. A value stored at the beginning of a slot is kept as an abstract value, an address only if it

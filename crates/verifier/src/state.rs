@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The abstract state before an instruction on a path.
 
 use super::stack::Stack;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Values as text.
 
 use super::value::{Address, Gone, MapId, Region, Stale, Value};

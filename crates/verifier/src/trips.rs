@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Trip counts: how often the back edges of loops are taken.
 //!
 //! A loop is identified by its header, the target of a back edge. Entering the header from outside resets the count:

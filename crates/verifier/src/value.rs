@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Abstract values of registers and stack slots.
 
 use super::number::Range;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The walk over all paths of a program, with pruning.
 //!
 //! ```text

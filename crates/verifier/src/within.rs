@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! State subsumption: whether a state is within one from which every path was verified, so that nothing new follows.
 //!
 //! Only live places distinguish states, and of numbers only precise ones. While paths from the old state are still

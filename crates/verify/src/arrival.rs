@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Packets with arrival times, and the clock derived from them.
 
 use flowloom_engine::{Packet, Port};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Runs two engines in lockstep, by run record.
 //!
 //! The reference and the target get the same packets in the same order with the same choices. Where the target chooses

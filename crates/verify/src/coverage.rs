@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Coverage of a function by the compared packets: every row in every state, every timeout, every default action.
 //!
 //! A comparison that exercised nothing is no evidence. [`Reached`] sums the reference's coverage over several traces

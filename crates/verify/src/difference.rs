@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Differences between two engines, in the terms of the function.
 
 use std::fmt;

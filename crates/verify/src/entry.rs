@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sets of headers with which packets reach an element.
 //!
 //! A row forwards only packets that have every field it reads, and a stateful element only those that have its key. A

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Frames with given headers and field values, random otherwise.
 //!
 //! A frame is laid out from an [`Outline`], then values are written into its fields by the catalogue, then lengths and

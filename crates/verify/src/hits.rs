@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Coverage counters of a stimulus.
 
 use std::collections::BTreeMap;

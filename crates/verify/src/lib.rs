@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Differential testing of targets.
 //!
 //! All targets agree: for every function, packet and state they return the same verdict, port, bytes and map contents.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Random functions: models that use all features, small enough that packets reach them.
 //!
 //! The guarantees of a front end hold for these models too: widths follow the rule of [`flowloom_efsm::model`],

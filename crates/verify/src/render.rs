@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Renders a model as text, for reports about generated functions.
 //!
 //! The notation follows the language. Properties of a model that the language cannot express have a notation of their

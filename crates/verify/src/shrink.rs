@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reduces a disagreement to a minimal trace that still shows it.
 //!
 //! # Steps

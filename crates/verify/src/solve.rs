@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Solves for field values that satisfy a row's conditions.
 //!
 //! Most conditions compare one field, possibly after some arithmetic, with a number that is known once the context is:

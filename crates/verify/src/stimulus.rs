@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Generates packets that reach the rows of a function.
 //!
 //! Random packets would never knock four ports in order. The stimulus runs a [`Walker`] alongside, so it knows the live

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Bytes that may differ between correct engines: stack that the program never wrote, addresses of the kernel.
 //!
 //! The proof of a program names the records, values and packets that such bytes reach, and their positions. They are

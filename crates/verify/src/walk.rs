@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A second implementation of the semantics, instrumented.
 //!
 //! The stimulus needs to predict the effect of a packet before it is sent, and to count its coverage. The [`Walker`]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Engines agree on functions, on packets generated for them.
 #![allow(clippy::panic)]
 

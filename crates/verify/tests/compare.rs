@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Comparison and shrinking, on engines with deliberate differences.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The dataflow of a program has the same effects as the interpreter.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The long tests; they print their figures. Run with `cargo test -p flowloom-verify --release --test all
 //! evidence:: -- --ignored --nocapture`.
 //!

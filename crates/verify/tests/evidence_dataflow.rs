@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Long comparison of the dataflow of programs with the interpreter. Run with `make evidence ONLY=dataflow`.
 //!
 //! `FLOWLOOM_PART` selects one part: `classical`, `functions`, `linux`, `random`; `FLOWLOOM_OBJECT` objects by a part

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Long tests of single functions of the repository against independent models.
 #![allow(clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 

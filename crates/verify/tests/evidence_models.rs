@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Long tests of the policer and dynamic NAT against models of their purpose.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 

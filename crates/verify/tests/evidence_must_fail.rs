@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Runs our verifier on programs that Linux's verifier must refuse. Run with `make evidence ONLY=must-fail`.
 //!
 //! `scripts/linux-verifier-cases` makes them; `FLOWLOOM_CASES` names another folder of them, `FLOWLOOM_CASE` selects

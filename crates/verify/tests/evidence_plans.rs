@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Plans of all programs and functions of the repository; prints their figures. Run with `cargo test -p flowloom-verify
 //! --release --test all evidence_plans:: -- --ignored --nocapture`.
 //!

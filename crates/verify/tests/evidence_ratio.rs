@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Compares the lowered functions with hand-written C.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Runs Linux's own XDP programs on the interpreter and in the kernel. Run with `make evidence ONLY=scoreboard`.
 //!
 //! `scripts/linux-objects` makes the objects; `FLOWLOOM_OBJECTS` names another folder of them. `FLOWLOOM_OBJECT`

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The long test of steps, which prints its figures; `FLOWLOOM_SEED` and `FLOWLOOM_COUNT` set seed and size.
 #![allow(clippy::panic, clippy::print_stdout)]
 

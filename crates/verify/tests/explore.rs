@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Exploration of programs from their code alone.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

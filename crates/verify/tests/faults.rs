@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Injected faults are all detected, and shrunk to five packets or fewer.
 
 use crate::common;

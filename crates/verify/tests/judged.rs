@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Short tests of functions of the repository against independent models; the long ones are evidence.
 #![allow(clippy::panic, clippy::print_stderr)]
 

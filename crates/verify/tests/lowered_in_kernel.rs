@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every function of the repository and every small function of the lowering's tests, in the kernel: the verifier
 //! accepts the program with and without counters, with and without locks, and it agrees with the machine.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Dynamic NAT: answers reach the requester, no port is mapped twice, ports are released.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 

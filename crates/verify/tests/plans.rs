@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Plans of lowered functions of the repository.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The policer is a token bucket for each host: the same long-term rate, never more than a burst apart.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 

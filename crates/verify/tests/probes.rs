@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Maps and helpers, operation by operation: interpreter and kernel return the same results, errors and contents.
 //!
 //! Programs in C (`probes/*.bpf.c`) execute the operations in a packet and write the results into the packet or a map.

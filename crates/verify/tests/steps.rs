@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Steps on all engines: random functions whose rows change the frame.
 #![allow(clippy::panic, clippy::print_stdout)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The stimulus reaches its targets, and its predictions agree with the reference machine.
 
 use crate::common;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The hand-written C twins agree with the functions, and the kernel accepts them.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Engines that choose the eviction victims of full tables: the reference follows, and reports needless evictions.
 #![allow(clippy::expect_used, clippy::panic)]
 

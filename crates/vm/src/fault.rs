@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Faults: what no verified program does.
 
 use flowloom_isa::op::Reg;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The routing table of `fib_lookup`, as the user gives it.
 //!
 //! ```json

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The environment of a program without its instructions, so that other forms of the program run with the same maps,
 //! helpers and outcomes.
 

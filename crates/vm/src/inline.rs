@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Calls of `loop` that the kernel inlines.
 //!
 //! **Goal.** The kernel's verifier inlines a call of `loop` if on every path the callback is one function and the flags

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Everything that has an address.
 //!
 //! An address is a tag in the high 16 bits, which says what is addressed, and 48 bits of place. Nothing starts at place 0

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Observers: code that follows a run instruction by instruction and may stop it.
 
 use flowloom_isa::op::Op;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A program as the public BPF conformance suites ask for it: on a piece of memory instead of a packet.
 //!
 //! `r1` is the address of the memory and `r2` its length, both 0 where there is none. What the suites call as helpers is not

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Ring buffers and perf buffers as programs see them, and the records that go to user space.
 //!
 //! A reader consumes everything after each packet, so a buffer can only be filled by the records of one packet.

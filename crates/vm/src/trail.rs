@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The decisions that determined a packet's path: for the search for packets and states that lead elsewhere.
 
 /// The most branches, and the most lookups, recorded for a packet; a loop that runs longer repeats itself.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The instruction suite on the interpreter, and that the suite leaves no instruction out.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

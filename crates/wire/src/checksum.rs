@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The Internet checksum: computed in full, and updated incrementally.
 
 use std::net::IpAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Structural edits of frames: push and pop of tags and labels, tunnels.
 //!
 //! Each takes a frame and its parse; afterwards the frame has to be parsed again. If the frame lacks what the edit

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The field catalogue as data: the fields of rows and keys.
 
 mod catalogue;

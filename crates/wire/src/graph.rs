@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The parse graph as data.
 //!
 //! The reference parser ([`crate::Layers::parse`]), the eBPF lowering and the hardware parser all derive from a

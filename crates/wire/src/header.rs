@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The headers that fields can name.
 
 /// The most user-defined headers of a function.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Flow keys: the bytes that select a context.
 
 use std::borrow::Cow;

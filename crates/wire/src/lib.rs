@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Headers, fields, keys and checksums of packets.
 //!
 //! Packet formats are data: [`Graph`] has the headers, their validity conditions and successors, [`field::FIELDS`] the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The reference parser: walks a [`Graph`] and knows no protocol.
 //!
 //! A node is valid if its minimal bytes are present, its conditions hold, its length is at least the minimum and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Header stacks: templates with length, protocol number and checksum fields.
 //!
 //! Defaults come from the parse graph: values of checks and lengths, and the selectors of the next headers. So the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Typed zero-copy views of a header and its payload.
 //!
 //! `new_checked` checks the lengths once; afterwards getters cannot fail or read beyond the bytes. A view over `&mut

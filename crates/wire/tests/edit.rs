@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Structural edits and rendered stacks, checked with the parser and with fixed expectations.
 #![allow(clippy::expect_used, clippy::panic)]
 

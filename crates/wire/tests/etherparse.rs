@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Compares the reference parser with `etherparse` on well-formed and malformed packets of all kinds.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 

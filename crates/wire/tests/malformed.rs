@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Malformed packets are valid input: no panic, and no read outside of the packet.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Incrementally updated checksums against full recomputation: by the views, and independently by `etherparse`.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Arguments of `flowloom bpf`.
 
 use clap::{Args as ClapArgs, Subcommand};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The function argument: a file, or a folder that holds one.
 
 use std::path::{Path, PathBuf};

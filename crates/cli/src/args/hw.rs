@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Arguments that predict a function as hardware.
 
 use std::path::PathBuf;

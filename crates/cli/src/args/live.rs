@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Arguments about interfaces, and about the functions that run on them.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Notes on the implicit `otherwise { drop; }` of an element.
 
 use flowloom_efsm::model::{Element, Function};

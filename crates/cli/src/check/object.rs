@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Description of an object: its programs, their resources, the targets they run on, and why not on others.
 
 use std::collections::{BTreeMap, BTreeSet};

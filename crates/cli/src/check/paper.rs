@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sizes of functions as printed in a paper.
 
 /// Table entries, flow registers and global registers of a stateful element.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Names of source files and lines in the output of `check`.
 
 use std::collections::HashMap;

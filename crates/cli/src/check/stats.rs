@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sizes of a function, compared with those in a paper.
 
 use flowloom_efsm::layout::{self, RecordLayout};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Result of our verifier for a program, as text and JSON.
 
 use flowloom_isa::op::Op;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `flowloom map`: reads and changes the tables of functions that run in the kernel.
 //!
 //! Maps are found by their ids, so no BPF file system is needed and maps of any loader work. Names come from the

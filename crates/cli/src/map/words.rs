@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Parser of the arguments of `map` verbs, in `bpftool`'s syntax and ours: `key hex 0a 00`, `key 10 0 0 1`, `key
 //! ip.src=10.0.0.1`.
 

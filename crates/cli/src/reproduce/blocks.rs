@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rows measured by laying out programs block by block.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tables and figures as data.
 
 use std::collections::BTreeMap;

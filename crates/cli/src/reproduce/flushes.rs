@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rows measured by running generated traffic through a pipeline: flushes, loss, throughput.
 
 use std::path::Path;

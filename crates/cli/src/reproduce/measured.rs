@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Measurements of a row, which each method returns.
 
 use std::collections::BTreeMap;

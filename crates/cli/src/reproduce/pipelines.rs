@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Pipelines for which a paper gives K and L, and our own.
 
 use flowloom_ehdl::{MapUse, schedule};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rows computed by formulas for Zipf-distributed flows, compared with a simulation of the same pipeline.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Line coverage of a program by its scenarios.
 
 use std::collections::BTreeMap;

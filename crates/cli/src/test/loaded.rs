@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A function or program with one set of parameters, loaded into the engines.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Output of `flowloom test`.
 
 use flowloom_scenario::Mismatch;

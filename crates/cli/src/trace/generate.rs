@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `flowloom trace gen`: generates traffic for a function or of a profile.
 
 use std::fs;

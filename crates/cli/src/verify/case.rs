@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A disagreement in files: its packets, the state before them, and the command that repeats it.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Verification of an object without packets: explores the program and compares the targets on the cases it finds.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Dissection of packets by `tshark`, and its comparison before and after the rewriting function.
 
 use std::collections::{BTreeMap, HashMap};

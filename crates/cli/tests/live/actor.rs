@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Hosts that play a script together: a director tells one process in each network namespace, line by line, what to
 //! send, and records what the others received.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Attaching, forwarding and detaching; programs of other loaders; offloads.
 
 use serde_json::json;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The load balancer between clients and real servers: connections are distributed round-robin and stay on their
 //! server.
 

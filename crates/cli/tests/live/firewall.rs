@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Firewalls compared with nftables: the same traffic of real hosts through a function, and through a router with
 //! conntrack rules. The same packets must arrive.
 

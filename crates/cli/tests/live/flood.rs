@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! SYN flood mitigation in front of a server: a flood is blocked, and normal clients can connect.
 
 use serde_json::json;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The guide chapter of the book: its commands, entered into one root shell, print the output shown there.
 
 use std::fmt::Write as _;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Port knocking in front of a server: it opens to the host that knocked, and to no other.
 
 use serde_json::{Value, json};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Network of hosts and functions, and the shell functions for test scripts.
 
 use std::process::{Command, Stdio};

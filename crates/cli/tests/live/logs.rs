@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Logs of a function on interfaces: printed while it runs, and counted if lost.
 
 use serde_json::Value;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Functions on interfaces: hosts in network namespaces, connected by veth pairs, with real sockets. The tests run in
 //! mount and network namespaces that end with the process that made them.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `flowloom map` compared with `bpftool map`, on a running function.
 
 use serde_json::{Value, json};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The big flow detector in front of a server: packets after the hundredth of a connection are marked.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Dynamic NAT between a network and real hosts: requests are answered, at a public port that no other flow has at the
 //! time.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A host of the live tests: this test binary, started by their scripts with a command in `FLOWLOOM_PEER`.
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One flow over two queues, received by two CPUs concurrently.
 
 use serde_json::Value;

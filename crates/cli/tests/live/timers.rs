@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Timers on the kernel's clock, with a sweep period per table.
 
 use serde_json::json;

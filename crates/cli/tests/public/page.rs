@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Results of the programs, as figures and as a page of the book.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Results of the commands for a program.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Blocks: updates, writes, steps and the terminal action.
 
 use flowloom_wire::field::{FieldId, Source};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Addresses: 128-bit values, which can be copied and compared for equality, and prefixes of addresses of any width.
 
 use flowloom_wire::field::{FieldId, IPV4_MAPPED, Source};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Alternatives of a row: its conditions in disjunctive normal form.
 //!
 //! `a && (b || !(c && d))` becomes `a && b`, `a && !c`, `a && !d`. Each alternative becomes a row of the model, in

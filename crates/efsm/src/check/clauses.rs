@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Clauses that refer to states and registers in any source order: policies of full tables, successors, preloaded
 //! contexts.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Conditions on numbers. Conditions on addresses and prefixes are in [`super::address`].
 
 use flowloom_wire::field::FieldId;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Constants: their kinds, arithmetic, and ranges of types.
 
 use std::net::{Ipv4Addr, Ipv6Addr};

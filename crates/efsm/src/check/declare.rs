@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Parameters, constants, metadata and registers.
 
 use crate::diagnostic::{Code, did_you_mean, list_names};

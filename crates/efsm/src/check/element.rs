@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Elements: names, clauses, rows and `otherwise`.
 
 use std::collections::BTreeMap;

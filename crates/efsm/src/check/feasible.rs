@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Finds rows with unsatisfiable conditions because of the headers that they need: IPv4 and IPv6 fields in one row, a
 //! header both present and absent, `tcp.dport` and `l4.dport` with different values.
 //!

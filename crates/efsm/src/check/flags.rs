@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One-bit conditions that correspond to no single bit of a header.
 //!
 //! `icmpx.is_echo_request` is `icmp.type == 8 || icmp6.type == 128`: one alternative for each family, of which a packet

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `hash(a, b, ...)`: lowering of its arguments to 32-bit words.
 
 use crate::diagnostic::Code;

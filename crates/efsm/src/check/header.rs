@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Headers that the function declares, from declaration to parse graph.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Flow keys.
 
 use flowloom_wire::field::{FIVE_TUPLE, FieldId, INNER_FIVE_TUPLE};

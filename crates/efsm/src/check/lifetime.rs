@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Warnings about contexts that are never removed.
 
 use flowloom_wire::field::FieldId;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Warnings about a whole function: unreachable states, elements and rows.
 
 use std::collections::{BTreeSet, HashMap};

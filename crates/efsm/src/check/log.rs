@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `log` and `alert`: reports to user space.
 
 use crate::diagnostic::Code;

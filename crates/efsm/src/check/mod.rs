@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Semantic analysis: lowers the syntax tree to the model, resolves names, chooses widths and checks everything.
 //!
 //! Checking continues after an error, so that one run reports all of them. A function that has reported an error

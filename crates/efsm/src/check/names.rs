@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Symbol table, with uses recorded for warnings.
 
 use std::collections::BTreeMap;

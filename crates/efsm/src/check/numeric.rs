@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Width, sign and clock unit of an expression, and its lowering to the model.
 
 use crate::diagnostic::Code;

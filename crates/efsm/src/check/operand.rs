@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Arithmetic: lowers the syntax tree to operands with resolved names, and these to expressions of the model once width
 //! and clock unit are known.
 

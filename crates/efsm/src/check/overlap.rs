@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Warnings about field values: rows with unsatisfiable conditions, rows subsumed by an earlier row, and rows whose
 //! values of one field are subsumed by the union of earlier rows.
 //!

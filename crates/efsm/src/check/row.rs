@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rows: states, conditions, next state and timers.
 
 use crate::diagnostic::{Code, did_you_mean, list_names};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Named sets: the entries of `set name = { ... }` and of the files named by `set name = file("...")`, merged into
 //! disjoint intervals.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Steps: push and pop of headers, tunnels, copies, and packets that a row creates.
 
 use flowloom_wire::{FieldId, Header, Stack, StackError};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Stable codes of diagnostics.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! "Did you mean": names with a small edit distance to an unknown one.
 
 /// Returns the name with the smallest edit distance to `found`, if it is within the limit.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Contents of a drawing: nodes, edges and lines of text, without coordinates.
 
 use std::sync::Arc;

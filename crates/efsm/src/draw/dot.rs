@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! DOT output (Graphviz).
 
 use std::fmt::Write as _;

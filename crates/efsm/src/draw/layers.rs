@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Layered graph drawing, from left to right [Sugiyama, Tagawa, Toda 1981].
 //!
 //! Nodes are in even layers, labels in odd ones; an edge has an item (label or waypoint) in each layer between its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Drawings of functions: the state machine of each element, as SVG that fits a slide and as DOT for other tools.
 //!
 //! Goal: a diagram as on a whiteboard. States are nodes; rows are edges labelled with conditions and actions; timers

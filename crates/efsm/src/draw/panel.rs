@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Layout of one element: wraps text, measures nodes, places edges.
 
 use super::content::{Content, Label, Node};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! SVG output.
 
 use std::fmt::Write as _;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Text in pictures: wrapping, width, escaping.
 
 /// Font size of labels.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Lines to text: alignment of trailing comments.
 
 use super::source::Comment;

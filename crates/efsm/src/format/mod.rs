@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Source formatter: `flowloom fmt`.
 //!
 //! Changes only white space, never a token or a comment, and so preserves the meaning; the result is tokenized again to

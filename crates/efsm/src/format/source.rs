@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tokens of a source, with the comments and line breaks before each.
 
 use crate::diagnostic::Sink;

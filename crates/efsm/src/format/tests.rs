@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests of the formatter: line breaks, blank lines and comments.
 
 #![allow(clippy::panic, reason = "tests stop")]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The effects of a row on the packet: all values are computed before anything is written.
 
 use flowloom_engine::{Event, Output, Port, Ports, Verdict};

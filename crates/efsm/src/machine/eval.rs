@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Evaluation of expressions and conditions (see "Arithmetic" in [`crate::model`]).
 
 use flowloom_wire::Layers;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The reference machine: the definition of a function's semantics.
 //!
 //! It follows `docs/book/src/language.md` literally, on ordered maps with exact capacity, and is not optimised for

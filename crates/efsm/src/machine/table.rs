@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The contexts of an element, with the next victim of its policy at hand.
 
 use std::collections::{BTreeMap, BTreeSet, btree_map};

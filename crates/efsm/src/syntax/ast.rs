@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The syntax tree: the source with spans, before name resolution.
 
 use crate::model::{BinaryOp, Level, Relation, Span};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Token cursor of the parser, with error recovery.
 
 use crate::diagnostic::{Code, Draft, Sink};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Expressions and conditions.
 //!
 //! Precedence from lowest to highest: `||` · `&&` · comparisons, `before`, `after`, `in` · `|` · `^` · `&` · `<< >>` ·

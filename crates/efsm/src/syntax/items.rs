@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Declarations: the function's name, parameters, constants, metadata, elements and their clauses.
 
 use crate::diagnostic::{Code, did_you_mean};

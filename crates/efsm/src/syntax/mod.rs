@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Lexer and recursive-descent parser, both with error recovery.
 //!
 //! An error discards as little as possible: a statement (to its `;`), a row (to the end of its block) or an element (to

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rows, `otherwise` and the statements in their blocks.
 
 use crate::diagnostic::{Code, did_you_mean};

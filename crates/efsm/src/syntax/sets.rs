@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Named sets: `set blocked = { 10.0.0.0/8, 80..90 };` and `set blocked = file("blocked.txt");`.
 
 use super::ast::{Name, Set, SetContents, SetItem, SetItemKind};

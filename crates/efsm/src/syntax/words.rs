@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Keywords and reserved words.
 
 /// Names that no declaration may use.

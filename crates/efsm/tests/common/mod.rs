@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Helpers shared by the tests of the front end.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test file uses a part")]
 

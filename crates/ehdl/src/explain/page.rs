@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The papers' layout as a self-contained page without a script.
 
 use std::fmt::Write as _;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The check whether the kernel can be used as an engine.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Makes the errors of system calls and of rewriting.
 
 use std::io;

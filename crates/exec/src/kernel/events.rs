@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Records for user space, read after each packet.
 //!
 //! The kernel pads an event in a perf event array so that it fills whole words together with its length, and reports

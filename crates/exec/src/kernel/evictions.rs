@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The evictions of LRU tables in the kernel: the keys that disappeared without being deleted.
 //!
 //! The kernel does not report them. So while a table has little room left, its keys are listed after each packet that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Loads into the kernel: maps with their types, then programs on them.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The Linux kernel as an engine: XDP, one BPF_PROG_TEST_RUN for each packet.
 //!
 //! ```text

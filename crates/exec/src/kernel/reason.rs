@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reasons why the kernel cannot be used as an engine.
 
 /// The capabilities needed to load XDP, with their numbers in the kernel's `capability.h`.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The user's routes in the kernel: a network namespace with the table's interfaces, addresses, routes and neighbours.
 //!
 //! Index 1 is the loopback interface in every namespace, and a port in most tables. So the interface of a port has its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Shadows of maps in which the programs of a test run find ports, programs and maps; and programs loaded on demand for
 //! maps that hold them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The sizes of maps in the kernel, by purpose.
 //!
 //! | purpose | maps |

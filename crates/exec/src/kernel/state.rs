@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The state of a program in the kernel: tables that it writes, and the contents of maps of ports, programs and maps.
 //!
 //! Values that programs write are read from the kernel. Maps of ports, CPUs, programs and maps are written by user

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Hand-written programs in the kernel; skipped where it cannot be used.
 
 use std::collections::BTreeMap;

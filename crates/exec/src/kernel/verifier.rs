@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Parses the verifier's log: where it stopped and why.
 
 use flowloom_isa::insn::{call, class, imm64, jmp};

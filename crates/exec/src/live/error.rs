@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Errors of running a function on interfaces, and the modes that they name.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Network interfaces, and the programs already attached to them.
 
 use std::fmt;

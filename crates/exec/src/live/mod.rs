@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A function on network interfaces: attached as XDP until it is dropped.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Interface offloads that change frames before a program sees them or after it has sent them, and the commands that
 //! turn them off.
 //!

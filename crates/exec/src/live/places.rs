@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Resolves the contents of maps of ports, programs and maps to the kernel's ids, on interfaces.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sweeping of a table whose records packets lock: user space removes an expired record only if it has not changed
 //! since it was read.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A foreign object on interfaces, in a network namespace of its own.
 
 use std::net::UdpSocket;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Binds a program to one interface: its port becomes a constant, its clock that of its state, its verdicts are
 //! counted.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Replacements of calls: code that reads or writes the record.
 //!
 //! Each piece only changes r0 to r5, as the call that it replaces; if the call itself remains, its arguments are

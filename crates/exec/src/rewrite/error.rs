@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Errors of rewriting.
 
 use flowloom_isa::splice::SpliceError;

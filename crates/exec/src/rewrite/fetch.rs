@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A workaround for a bug of verifiers with fetching atomic operations on the stack.
 //!
 //! Verifiers up to at least Linux 6.18 take the old value to be as precisely known as what was spilled there, but do

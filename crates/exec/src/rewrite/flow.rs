@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which registers and stack slots hold the context or a map: a forward dataflow analysis.
 //!
 //! Goal: find the loads whose address is the `xdp_md` context, and the map of every `redirect_map`.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Redirects a program's environment to a record: inputs that it takes from the kernel are read from the record,
 //! redirects are logged there.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The layout of the rewritten programs of one set of maps: the record, the shadows of redirect maps, the logs.
 //!
 //! Goal: programs that share maps (a program and the targets of its tail calls) are rewritten one by one, at different

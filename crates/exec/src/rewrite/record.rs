@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The run record of a packet as rewritten programs see it.
 
 use flowloom_engine::{Choices, Port, RANDOM_WORDS};

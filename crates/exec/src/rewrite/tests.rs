@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Shape of rewritten code; its behaviour is tested with the engines.
 
 use flowloom_isa::insn::{SRC_REG, alu, helper, imm64, jmp};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Records for user space as lines of JSON.
 
 use std::fs::File;

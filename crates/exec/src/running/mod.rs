@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Functions that run in the kernel, as found by other processes that inspect their tables.
 //!
 //! ```text

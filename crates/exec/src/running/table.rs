@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A map of the kernel, as accessed from another process.
 
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! bpf(2) and its attributes.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! CPUs: their possible number, and thread affinity.
 
 use std::io;

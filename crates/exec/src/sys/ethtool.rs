@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Offloads and queues of an interface, by SIOCETHTOOL.
 
 use std::collections::BTreeMap;

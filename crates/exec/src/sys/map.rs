@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The map commands of bpf(2), on raw bytes.
 //!
 //! Every pointer passed to the kernel here is that of a slice whose size was compared with the size with which the map

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! System calls: bpf(2), interfaces, signals. The only module with `unsafe`.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A network namespace of our own, for route lookups on a given table.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Interfaces by rtnetlink: RTM_GETLINK and RTM_GETNSID.
 //!
 //! Requests and answers are encoded and parsed here; only the socket is the system's.

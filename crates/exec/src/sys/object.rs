@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Objects in the kernel: programs, maps, types and links, by id.
 
 use std::ffi::CString;

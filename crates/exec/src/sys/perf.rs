@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Perf buffers, one for each CPU, into which programs write events: perf_event_open(2).
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Types, programs and test runs.
 
 use std::ffi::CString;

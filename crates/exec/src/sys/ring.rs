@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Ring buffers: records from programs, in order, for all CPUs together.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Waits for a timeout or for a signal that ends the run.
 
 use std::io;

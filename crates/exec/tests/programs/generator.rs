@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Random programs, most of which the kernel's verifier accepts.
 //!
 //! A program consists of pieces with a common contract, so that any piece may follow any other:

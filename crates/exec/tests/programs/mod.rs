@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Random programs on the interpreter and in the kernel.
 
 mod generator;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Results of our verifier and of the kernel's on one program, and the reasons for differences.
 
 use flowloom_exec::{ExecError, KernelEngine, Refused};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Atomic operations: effects on map values; a load and a store in private memory, the stack and reserved records.
 
 use flowloom_isa::op::{AtomicOp, Reg, Size};

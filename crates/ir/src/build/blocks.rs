@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The dominator tree of the blocks walked so far. Each iteration of a loop and each inlined call has blocks of its
 //! own.
 //!

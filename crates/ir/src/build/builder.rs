@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The state of a construction, and its limits.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Helper calls: those that move or read the packet become values, the others effects (`effect.rs`).
 
 use flowloom_isa::insn::helper;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Callbacks: functions of the program that a helper calls repeatedly. The calls are unrolled.
 //!
 //! ```text

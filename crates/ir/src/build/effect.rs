@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Helper calls that become effects: their signatures, and how arguments are gathered.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Join points: the states of several paths become one.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A program and the targets of its tail calls, linked into one sequence of instructions.
 //!
 //! ```text

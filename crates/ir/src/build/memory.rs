@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Loads and stores: bytes of stack, packet and reserved records are values, map values are accessed by effects.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The metadata area before the packet. It moves along with the start of the packet, and does not leave with it.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Construction of dataflow from a verified program.
 //!
 //! **Goal.** One SSA value for each result on any path, and one predicated effect for each effect.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Packet offsets as linear sums, so that common terms cancel out.
 //!
 //! ```text

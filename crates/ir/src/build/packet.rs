@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The packet: the bytes as received, and those written since.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Accesses and comparisons at packet offsets known only at run time.
 //!
 //! A pipeline sees the first bytes of a packet, its window. Whether a packet needs more has to be known before any

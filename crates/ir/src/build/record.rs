@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reserved ring buffer records: private to the packet until they are submitted, so their bytes are values.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Simplification of values under a path condition.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The abstract state of a path: registers, stack, packet.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The transfer function of instructions.
 
 use std::rc::Rc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Packets that are cut and grow again: bytes past the cut are zeros then.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Bits that tell the paths into a join point apart, by as few tests as possible.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Known-bits analysis and width reduction.
 //!
 //! **Goal.** Arithmetic no wider than needed: bits that are known or not demanded are not computed. Shifts and masks by

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Dead code elimination.
 //!
 //! **Goal.** No node that neither the ending nor an effect needs, and no lookup whose result is unused.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Store-to-load forwarding.
 //!
 //! **Goal.** A load never waits for a store of the same packet: the stored value is forwarded to it. Then all loads of

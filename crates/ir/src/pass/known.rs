@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The known-bits and demanded-bits analyses.
 
 use crate::arith::{cut, sign_extended};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Optimization passes that no target decides, one a file. Each preserves the semantics of the program and reduces depth
 //! or area.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Wires.
 //!
 //! **Goal.** Operations that cost nothing in hardware become slices and concatenations: shifts and masks by constants,

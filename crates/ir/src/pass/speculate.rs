@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Speculation.
 //!
 //! **Goal.** Lookups and loads do not wait for the branches before them: the largest single reduction of depth.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Applies the rewrite rules to a fixed point.
 //!
 //! **Goal.** Operations that are free in hardware become wires: a mask is a slice and zeros, a sum of bytes has nine

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Facts about the bits of a node that follow from slices, concatenations and constants.
 
 use std::rc::Rc;

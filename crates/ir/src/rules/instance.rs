@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Instances of a rule up to some width: assignments of its names, and the facts about them.
 
 use super::Rule;

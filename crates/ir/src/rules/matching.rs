@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Pattern matching.
 
 use super::bits::{self, Bit, Bits};

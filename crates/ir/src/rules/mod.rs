@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rewrite rules that turn operations into wires or into cheaper operations.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Proof obligations of rules in SMT-LIB 2, logic `QF_BV`.
 //!
 //! An obligation is proved by `unsat`: no assignment satisfies the rule's conditions and makes pattern and replacement

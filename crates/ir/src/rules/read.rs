@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Parser for the text of rules.
 
 use super::text::{Atom, Expr, Fact, Item, Op, Order, Sign, Term, When};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Instantiation of terms: as nodes, numbers, or SMT formulas.
 
 use super::text::{Atom, Expr, Item, Op, Order, Sign, Term};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The uses of nodes and of their bits.
 
 use crate::dataflow::Dataflow;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Parses dataflow from text.
 
 use std::collections::BTreeMap;

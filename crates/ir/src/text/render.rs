@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Renders dataflow as text, one node a line, so that two forms of a program can be compared with `diff`.
 //!
 //! ```text

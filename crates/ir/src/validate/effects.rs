@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Invariants of effects: addresses and waits.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The invariants of dataflow, as the faults that break them.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Well-formedness of dataflow, and translation validation of passes.
 //!
 //! **Goal.** A bug of the construction or of a pass is a named fault at its node, never another program.

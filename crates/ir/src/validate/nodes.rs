@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Invariants of single nodes: references, order, arity, widths, hash-consing.
 
 use rustc_hash::FxHashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Invariants of outputs and of reaches.
 
 use super::invalid::{Invalid, OFFSET_BITS, Site};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Patterns of calls agree with their helpers and their maps.
 
 use flowloom_isa::MapKind;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Translation validation of a pass: the relation between the dataflow before and after it.
 //!
 //! ```text

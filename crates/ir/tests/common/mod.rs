@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The prover z3 on questions in SMT-LIB 2.
 #![allow(clippy::unwrap_used)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Translation validation by evaluation: two forms of a program on the same packets.
 #![allow(dead_code)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Slots from text, in the notation of `llvm-objdump` and `bpftool`.
 //!
 //! ```text

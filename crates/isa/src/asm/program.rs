@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Assembles whole programs: directives for maps, then instructions.
 
 use super::{AsmError, AsmErrors, assemble_lines};

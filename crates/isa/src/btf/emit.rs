@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! [`Btf`] to `.BTF` bytes, and building one.
 
 use std::collections::HashMap;

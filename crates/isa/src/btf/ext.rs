@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `.BTF.ext`: the functions and source lines of instructions.
 
 use super::parse::{Cursor, header_len, part};

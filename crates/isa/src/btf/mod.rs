@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! BTF: the type information of a program [Linux Documentation/bpf/btf.rst].
 //!
 //! ```text

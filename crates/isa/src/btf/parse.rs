@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `.BTF` bytes to [`Btf`].
 
 use super::{Btf, BtfError, Composite, Linkage, MAGIC, Member, Name, SecVar, Type, TypeId};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The memory layout of types without references, by which values are read and written.
 
 use super::{Btf, BtfError, Composite, MAX_DEPTH, Name, Type, TypeId};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Suggestions for each finding, one sentence each.
 
 use super::Flaw;

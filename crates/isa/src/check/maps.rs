@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Checks the maps of a program: what the kernel would refuse is refused here.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 #![allow(clippy::unwrap_used, clippy::panic)]
 use super::*;
 use crate::asm::assemble;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Names of the kernel's helpers.
 
 /// The kernel's helpers by number, without `bpf_` [Linux uapi/bpf.h]; the list is complete, since kernel functions

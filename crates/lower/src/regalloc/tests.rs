@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Random virtual programs with high register pressure run in an evaluator over virtual registers and, after
 //! allocation, in the interpreter: packet and map must be equal at the end.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests stop and speak")]

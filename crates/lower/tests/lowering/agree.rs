@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Differential test of the engines.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every catalogue field in a key, a condition, an update and a write, and random keys of several fields.
 
 use std::fmt::Write as _;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Golden code of two functions, interleaved with source lines, so that every change of code generation is visible.
 //! `FLOWLOOM_BLESS=1` rewrites the goldens.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sets of thousands of prefixes from a file: small programs, few instructions per packet.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Many states, many rows, extreme times, preloaded contexts, and programs that exceed a limit.
 
 use std::fmt::Write as _;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Locks of attached programs. On every path, each acquired lock is released exactly once before the exit; every table
 //! that is written is accessed under its lock; no other lock is taken.
 //!

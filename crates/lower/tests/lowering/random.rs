@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Random functions of random conditions, transitions, updates, writes and actions that the front end accepts, on
 //! random packets.
 

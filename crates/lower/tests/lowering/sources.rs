@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Small functions, one for each corner case; every row is reached.
 
 use std::path::Path;

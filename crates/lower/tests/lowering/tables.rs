@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Long tables of rows that compare the same fields with constants: the lowered search selects the same row as a linear
 //! scan.
 

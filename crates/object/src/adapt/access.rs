@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The access of a CO-RE relocation, in the object's own types.
 
 use super::names::{essential, type_name};

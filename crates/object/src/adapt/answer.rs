@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The value of a CO-RE relocation.
 
 use super::access::{Access, Kind, Step};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Errors of applying CO-RE relocations.
 
 use super::access::AccessFault;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The same access in the types of a kernel.
 
 use super::access::{Access, Kind, Step, elements_further, further};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! CO-RE relocations (compile once, run everywhere): adapts programs to the types of a kernel.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Names of types, and their flavours.
 
 use flowloom_isa::btf::{Name, Type};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Patches values into instructions.
 
 use super::answer::Answer;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Objects and a kernel whose types differ from theirs.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The account of an object: parts that are in no program, each with the reason: functions without a caller, code
 //! without a symbol, maps without a user, unknown sections.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reachability of instructions, by constant propagation.
 //!
 //! A program checks whether a function, a type or a setting exists and skips what it cannot use. These checks are

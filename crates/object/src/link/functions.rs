@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The functions of an object: symbols with a place and a size.
 //!
 //! Compilers before LLVM 8 give functions neither a type nor a size, and emit each basic block as a local symbol

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Global functions: linkage and argument types, from the types of an object.
 
 use super::Linker;

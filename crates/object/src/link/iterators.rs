@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Loops over numbers: `bpf_iter_num_new`, `_next` and `_destroy`, which libbpf's `bpf_for` and `bpf_repeat` call, become
 //! the instructions that the kernel's functions are made of.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Kinds of programs, from the user's option, the section name, and the type of the function's argument.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Source lines of functions.
 
 use std::collections::HashMap;

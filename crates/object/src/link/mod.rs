@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The linker: appends the callees of a program to it, and resolves relocations to indices and distances.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The maps and siblings that the programs of an object share.
 //!
 //! Each program gets all maps of the object in the same order, except those that it does not refer to and that no

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The target of an instruction, from its relocation or its distance.
 
 use super::Linker;

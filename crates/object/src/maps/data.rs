@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Data sections: maps with one entry, whose contents are in the object.
 
 use std::collections::{HashMap, HashSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One definition of `.maps`: `struct { __uint(type, …); __type(key, …); … } NAME SEC(".maps")`.
 
 use super::entries::settle;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Numbers of entries that definitions leave to user space.
 
 use flowloom_isa::{MapDef, MapKind};

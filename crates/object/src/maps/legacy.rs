@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Legacy map definitions: sections `maps` and `maps/…` of structures without types.
 //!
 //! | bytes | structure | fields after the first five |

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The maps of an object: typed definitions (`.maps`), legacy definitions, and data sections.
 
 mod data;

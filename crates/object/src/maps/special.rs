@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Fields of values that the kernel treats specially, found by their type names.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Objects of older compilers: no symbol types, no machine number, explicit addends; and the account of parts in no
 //! program.
 

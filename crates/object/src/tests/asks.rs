@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Requests of objects to the loader: maps of all kinds, several programs, undefined symbols.
 
 use std::collections::BTreeMap;

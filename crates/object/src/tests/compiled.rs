@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Objects compiled by clang from C, against the sources and the kernel.
 
 use flowloom_testkit::{Clang, Rng, skip};

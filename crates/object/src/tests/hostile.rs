@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Damaged objects: a meaningful error, or a program; never a panic.
 
 use std::collections::BTreeMap;

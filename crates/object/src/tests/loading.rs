@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Our objects, loaded into the kernel by other loaders.
 
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Random programs that an object can express.
 
 use std::collections::BTreeSet;

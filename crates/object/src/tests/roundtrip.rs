@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `read(write(p)) == p`, and the refusals of `write`.
 
 use flowloom_testkit::Rng;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Programs that the tests write.
 
 use flowloom_context::{ContextLayout, LayoutField};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The types of a program for bpf(2), for our own loader without an object in between.
 //!
 //! Goal: what libbpf makes of `.BTF` and `.BTF.ext`: one blob of types, the type of each function and each map, a

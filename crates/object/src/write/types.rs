@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The types of an object: keys and values of maps, signatures of functions.
 
 use super::WriteError;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The checker's own rule for updates that commute: a forward interpretation of the dataflow, where the planner's
 //! [`crate::commute`] matches backwards from stores.
 

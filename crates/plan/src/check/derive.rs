@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The facts that the checker derives from the dataflow, independently of the planner.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is taken for commuting, against the definition: `f_x(f_y(v)) = f_y(f_x(v))` at the full width.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 

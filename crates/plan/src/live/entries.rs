@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Values that are addresses of map entries: they cross boundaries as a hit flag and an index, not as addresses.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Atomic counters.
 //!
 //! **Goal.** A load, add and store of a value become one atomic add inside of the table: additions to the same entry,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sharing of lookup ports.
 //!
 //! **Goal.** One lookup instead of two where no packet needs both, or where both have the same key: each lookup costs a

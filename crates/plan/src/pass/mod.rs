@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Optimization passes for a target, in the order in which they run. Those that no target decides are in `ir`.
 //!
 //! Builds with debug assertions check the result of each pass ([`Pass::check`]).

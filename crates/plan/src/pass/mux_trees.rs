@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Trees of muxes from nested selects.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reassociation and tree-height reduction.
 //!
 //! **Goal.** Chains of adders, subtractors and gates become trees in which the latest operand is added last.

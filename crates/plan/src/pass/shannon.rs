@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Shannon expansion by late-arriving bits.
 //!
 //! **Goal.** Only one mux after a test that arrives late: both outcomes are computed in the meantime.

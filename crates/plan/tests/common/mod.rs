@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The classical programs, and plans of them.
 #![allow(dead_code)]
 

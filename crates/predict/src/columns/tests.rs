@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Columns against values of single packets, on random graphs.
 
 use super::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Weakened conditions and joined selects, on random graphs.
 
 use super::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The leaky buckets as planned, and what every scheme has to do with them.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 #![allow(dead_code, reason = "each test file uses some of it")]
 //! Pipelines and packets for tests.
 

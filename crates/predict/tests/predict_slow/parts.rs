@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the plain simulation is made of.
 
 use flowloom_predict::Arrival;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The same pipeline in the plainest way: a cell for each stage, every cycle, every packet looked at. Written from the
 //! descriptions of the schemes, not from the model.
 

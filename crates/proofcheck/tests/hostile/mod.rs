@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Programs that make a verifier work, by what they make much of.
 #![allow(unreachable_pub, clippy::panic)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The layout of the chart: one column per stage; an operation extends from the level where it begins to the level
 //! where it ends.
 

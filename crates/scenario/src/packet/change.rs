@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Changes of a packet: field updates, removal of the outermost tag or label, checksum updates.
 
 use flowloom_wire::graph::{Slice, UserHeader, bytes};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Differences between the expected packet and the output bytes, as text.
 
 use std::collections::BTreeMap;

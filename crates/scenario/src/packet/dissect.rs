@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Parses bytes into headers.
 
 use flowloom_wire::field::FieldId;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The headers of scenarios and the offsets of their fields.
 //!
 //! This table is independent of the catalogue of `flowloom_wire`: expectations of scenarios must not derive from the

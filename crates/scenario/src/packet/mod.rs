@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Packet model of scenarios: a list of headers with fields by name, and a payload.
 //!
 //! [`Packet::encode`] serializes a packet and fills derived fields (lengths, checksums, next-header fields) unless they

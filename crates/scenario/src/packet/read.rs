@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Parses packets.
 
 use flowloom_efsm::model::Span;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Compares parsed packets with the builder of `testkit`, and checks round trips.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

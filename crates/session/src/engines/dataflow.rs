@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The dataflow form of the program, evaluated after all passes: the input of pipeline generation.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The interpreter: it defines the semantics of eBPF.
 
 use std::sync::Arc;

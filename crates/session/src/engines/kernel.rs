@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The kernel, through test runs.
 
 use flowloom_exec::rewrite::RewriteError;

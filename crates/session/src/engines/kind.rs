@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An entry of the registry of engines, and the types of its functions.
 
 use std::sync::Arc;

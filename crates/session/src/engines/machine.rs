@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The reference machine: it defines the semantics of sources.
 
 use std::sync::Arc;

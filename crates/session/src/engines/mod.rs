@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The registry of engines. A new engine is a file here and an entry in [`ENGINES`].
 
 mod dataflow;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! State machine of a conversation: handshake, request, response, teardown; or a part of it, or a probe.
 
 use super::frame::{ACK, FIN, PSH, SYN, Transport};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Serializes packets to bytes.
 
 use super::host::{Addresses, Host};

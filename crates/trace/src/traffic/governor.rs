@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Limits new flows: a maximum in any millisecond, a mean rate per second.
 
 use std::collections::VecDeque;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Hosts and their addresses.
 
 use flowloom_random::mix;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Traffic generator: the profiles measured by the papers, and synthetic patterns.
 //!
 //! ```text

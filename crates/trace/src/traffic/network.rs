@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Network traffic: long-lived flows, short conversations, bursts.
 //!
 //! **Goal.** Any 10 s show the profile's number of sources, pairs and 5-tuples; no millisecond has more new ones than

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Options of generated traffic, and their validation.
 
 use crate::error::TraceError;

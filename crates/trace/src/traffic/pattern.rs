@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Synthetic patterns: uniform, Zipf-distributed, single, round-robin and churning flows.
 
 use flowloom_random::{Draw, SplitMix64, mix};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The long-lived part of the traffic: hosts, pairs and connections.
 
 use super::frame::{ACK, PSH, Transport};

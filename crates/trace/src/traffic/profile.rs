@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Traffic profiles, and the figures that the papers print for them.
 
 use serde::Serialize;

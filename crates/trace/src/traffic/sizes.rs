@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Packet lengths: a bimodal distribution with feedback that maintains the class shares and the mean.
 
 use super::frame::{FULL_BYTES, SMALLEST_BYTES};

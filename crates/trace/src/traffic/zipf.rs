@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The Zipf distribution.
 
 use flowloom_random::{Draw, SplitMix64};

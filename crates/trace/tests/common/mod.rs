@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Handmade captures in every variant of the formats, and the packets expected from them.
 #![allow(dead_code, clippy::unwrap_used)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Transfer functions of arithmetic.
 //!
 //! Sums, differences and products are computed on unbounded integers, which [`Lane::keep`] reduces to 32 or 64 bits.

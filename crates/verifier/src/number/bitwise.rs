@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Transfer functions of AND, OR and XOR.
 //!
 //! Known bits tell most about the result. The bounds add what bits cannot express, e.g. that `x & ~3` of 14 to 21 is 12

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Comparisons: their results, and the refinement of their operands.
 
 use super::bits::{Bits, ones};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Division and remainder. By zero, the quotient is 0 and the remainder is the dividend.
 
 use super::bits::Bits;

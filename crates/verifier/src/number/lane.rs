@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One width of a register, the whole or its low half, with known bits and bounds.
 
 use super::bits::{Bits, ones};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The abstract domain of numbers: known bits and bounds.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Shifts. The distance is the low five or six bits of the second operand.
 
 use std::ops::RangeInclusive;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Random programs that a verifier finds hard: paths that differ in what a register or a slot holds, meet, and go on with uses that
 //! are safe for one of them at least.
 //!

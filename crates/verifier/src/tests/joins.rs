@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What paths cost that join soon, and what they know of addresses that are equal.
 
 use super::*;

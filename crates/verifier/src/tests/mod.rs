@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Programs that are safe, programs that are not, and what is found out of both.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Random programs: what the verifier takes is safe on the interpreter, and what it leaves out of its walk would have said nothing
 //! new.
 

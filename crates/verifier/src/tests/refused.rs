@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is refused, where, and in which words.
 
 use super::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rounds of callbacks: pruned inside, and never so that something goes round for ever.
 
 use super::*;

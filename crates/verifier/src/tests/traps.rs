@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Two ways that meet with one thing made otherwise, and a use that is safe for one of them: who takes the one for the other takes
 //! an unsafe program.
 //!

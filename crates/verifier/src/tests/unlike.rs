@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Programs of which one path is safe for what another does not have: they meet, and are not to be taken for the same.
 
 use super::refused::check;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Inputs of a program run (constants, state and packets), and access to their bytes by location.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Coverage-guided generation of packets and states for a program, from its code alone.
 //!
 //! Goal: execute as many of its instructions as possible, so that a comparison of engines is evidence. Steps, repeated

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Runs cases and records their coverage.
 
 use std::collections::{BTreeMap, HashSet};

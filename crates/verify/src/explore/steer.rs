@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Directed changes: the other edge of a jump, the entry that a lookup missed.
 //!
 //! For a jump with one edge taken, every byte of the case is changed once to find the bytes that influence its

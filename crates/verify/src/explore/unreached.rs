@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Unreached instructions, and the reasons.
 
 use std::collections::{BTreeMap, BTreeSet};

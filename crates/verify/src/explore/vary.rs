@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Initial frames, and random mutations.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Engines with an injected fault.
 
 use flowloom_efsm::layout::is_instrument;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Fault injection, to show that a comparison detects faults.
 //!
 //! For tests and evidence only. A [`ModelFault`] changes the function before an engine gets it, like a wrong compiler;

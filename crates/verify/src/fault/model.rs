@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Mutations of a function.
 
 use flowloom_efsm::model::{

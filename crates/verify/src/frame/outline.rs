@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Header sequences of frames: common ones, or a stack with labels, a tunnel or user-defined headers.
 
 use flowloom_wire::field::{FieldId, IPV4_MAPPED, Source};

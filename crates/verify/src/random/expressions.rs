@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Random expressions and conditions.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Bursts of packets of one flow, for rows that nothing else reaches.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Selects the context for a row, and the steps before it where no context is ready.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Default values of fields.
 
 use std::collections::BTreeMap;

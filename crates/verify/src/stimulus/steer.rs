@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Repairs a packet that misses its target row, one defect at a time.
 //!
 //! A packet is made for a path through the elements that ends at a row. It has to match every row on that path and no

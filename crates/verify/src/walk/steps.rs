@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Effects of steps, predicted from the values before the row.
 
 use flowloom_efsm::model::{HeaderTemplate, Step, StepKind, Width};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Evaluates conditions and expressions.
 
 use std::cell::RefCell;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The engines that are compared with the reference machine.
 
 use std::collections::BTreeMap;

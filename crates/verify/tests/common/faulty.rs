@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Injects faults one by one into one engine.
 
 use std::sync::Arc;

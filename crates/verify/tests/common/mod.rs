@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Functions under test, as models: these tests do not depend on the language.
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::panic, clippy::print_stderr)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Runs many random functions on all engines.
 
 use std::ops::Range;

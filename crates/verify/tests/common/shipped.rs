@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The functions of the repository, found in its folders, and the parameters that they are tested with.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Linux's programs that our verifier accepts, with the settings of their loaders.
 
 pub use crate::scoreboard::fitted;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One small program for each mechanism of the dataflow.
 
 use flowloom_isa::{MapDef, MapKind, Member, Program, Sibling, asm};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Compares the dataflow of programs with the interpreter.
 //!
 //! [`agree`] builds the dataflow of a program and runs it against the interpreter; callers pass a function that derives

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Packets for programs: generated, corrupted, short, and from captures.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Programs whose dataflow is compared with the interpreter.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Random programs on random packets and states.
 
 #[path = "../../../exec/tests/programs/generator.rs"]

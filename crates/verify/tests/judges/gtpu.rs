@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Traffic offloading between models of UEs, a core and an edge; `tshark` and `scapy` check the output.
 
 use std::collections::BTreeMap;

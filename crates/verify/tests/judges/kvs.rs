@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The key-value cache between models of clients and a server, on a lossy network, with one outstanding operation per
 //! key.
 

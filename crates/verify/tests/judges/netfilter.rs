@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The kernel's connection tracking as a reference: packets are replayed into a router in a network namespace, and
 //! `nft` logs the `ct state` of each. A packet's number is encoded in its source MAC address, which connection tracking
 //! ignores.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Paxos with the functions as coordinator and acceptors, on a network that loses, duplicates and reorders messages;
 //! proposers and learners are models.
 

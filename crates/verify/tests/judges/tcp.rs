@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! TCP connections as seen by a tracker between the two hosts: with or without window scaling, loss on either side of
 //! it, reordered segments, selective acknowledgements, both ways of closing.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Compares connection tracking with the kernel's, also under attack.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Compares the policer with token buckets.
 
 use flowloom_engine::{Choices, Packet, Port, Verdict};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Compares dynamic NAT with a list of port owners.
 
 use std::collections::BTreeMap;

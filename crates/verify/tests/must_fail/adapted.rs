@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Programs for other contexts with their fields and helpers replaced by the XDP equivalents, so that they exercise
 //! what they were written for. There is no expected result: both verifiers judge the adapted program.
 

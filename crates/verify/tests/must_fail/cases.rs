@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reads the cases that `scripts/linux-verifier-cases` makes.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Programs with which Linux tests its verifier: reading, judging and reporting.
 #![allow(unreachable_pub, missing_docs, clippy::panic, clippy::print_stdout)]
 

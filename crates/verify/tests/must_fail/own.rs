@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Own programs, for cases that Linux's programs do not cover as XDP.
 
 use flowloom_isa::{MapDef, MapKind, Program, asm};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reasons why a program that the kernel refuses may be accepted, and why one that it accepts is refused.
 //!
 //! The list of accepted programs defines what is safe: a program that matches no entry must not be accepted. An entry

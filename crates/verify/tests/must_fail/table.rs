@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Table of the results of all cases.
 
 use std::collections::BTreeMap;

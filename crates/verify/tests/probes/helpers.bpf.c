@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* Calls the helper that a packet selects, and writes the kernel's result into the packet.
  *
  * After the Ethernet header: { what, flags, a (2 bytes), b (4 bytes), answer (8 bytes), text (48 bytes) }.

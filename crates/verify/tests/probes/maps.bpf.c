@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* Executes the map operations in a packet, and writes the kernel's results into the packet.
  *
  * After the Ethernet header: up to 12 operations of 8 bytes, { what, key, flags, value, answer (4 bytes) }.

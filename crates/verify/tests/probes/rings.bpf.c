@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* Writes records some bytes of which keep the old contents of the ring buffer, and events of any length.
  *
  * After the Ethernet header: { what, flags, length (2 bytes), value (4 bytes) }.

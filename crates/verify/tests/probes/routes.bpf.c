@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* Looks up a route and an MTU with the arguments in a packet.
  *
  * After the Ethernet header, 4 bytes each: { flags of the route, interface of the MTU and 2 unused bytes, MTU length,

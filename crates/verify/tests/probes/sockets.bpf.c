@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* Maps of AF_XDP sockets: the result of a lookup is written into the packet, then the packet is redirected.
  *
  * The packet: { key, flags, ... }; the queue found, or 0xff, is written to byte 2.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* Tail calls in functions of programs: the results of the functions of all programs on the path are summed.
  *
  * After the Ethernet header: { number of calls, path }.

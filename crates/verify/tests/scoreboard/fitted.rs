@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Linux's objects, and the settings that their own loaders or the machine provide.
 #![allow(clippy::panic, missing_docs, unreachable_pub)]
 

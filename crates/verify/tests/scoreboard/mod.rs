@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Trials of Linux's programs, and the page with their results.
 #![allow(unreachable_pub, missing_docs, clippy::panic, clippy::print_stdout)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reads, explores and compares a program.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Cost of a packet in the kernel: alternating test runs of the lowered function and its twin.
 //!
 //! A test run passes the program the same frame repeatedly, as the last run left it. So each function has parameters

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Format strings: `snprintf`, `trace_printk`, `trace_vprintk`.
 //!
 //! As in the kernel there are two steps, and the visible result depends on both:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The implementation of helpers: a table from number to function.
 //!
 //! | here | helpers |

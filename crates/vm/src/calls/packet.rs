@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The packet: its bounds, bytes, checksums, and redirects.
 
 use flowloom_engine::{Output, Port, Verdict};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Records for user space: perf event arrays and ring buffers.
 
 use super::{BAD_ADDRESS, INVALID, NO_SPACE, Run, TOO_BIG, length};

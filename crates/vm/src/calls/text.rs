@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Strings and numbers.
 
 use super::{BAD_ADDRESS, INVALID, Run, length};

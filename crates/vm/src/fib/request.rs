@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `struct bpf_fib_lookup`: a request, and its answer in the same place.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Hash tables: entries in slots.
 //!
 //! A slot is the unit of addresses. The slot of a deleted entry is reused by the next one, as by the kernel's

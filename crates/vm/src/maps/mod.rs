@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Maps on the tables of the standard library.
 //!
 //! The values of a map are contiguous cells, so that an address is a cell and an offset. An entry has a slot: one cell

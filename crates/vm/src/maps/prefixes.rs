@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Longest prefix match: a hash table for each prefix length.
 //!
 //! A key is a length in bits, four little-endian bytes, and an address; bits of the address past the length are

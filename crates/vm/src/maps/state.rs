@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Snapshots of maps, and their restoration.
 
 use flowloom_engine::{FULL_ARRAY_ENTRIES, MapState, SnapshotError};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Storage of map values.
 //!
 //! Hash tables and small arrays keep their cells in one vector. A large array has its full size from the start, and

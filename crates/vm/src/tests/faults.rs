@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Faults: each stops with its instruction and message.
 
 use super::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Verdicts, outputs, context and helpers.
 
 use flowloom_engine::{Ports, Verdict};

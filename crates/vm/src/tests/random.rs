@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Random programs: none panics; checked ones end in a verdict or a fault.
 
 use flowloom_testkit::Rng;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every instruction, on boundary values [RFC 9669].
 
 use flowloom_testkit::Rng;

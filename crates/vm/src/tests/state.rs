@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Maps against a model; snapshots, restoration and sweeping.
 
 use std::collections::BTreeMap;

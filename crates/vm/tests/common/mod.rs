@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Cases of the instruction suite as programs; tests of other crates take this file too.
 
 use flowloom_isa::{Insn, MapDef, MapKind, Program, asm};

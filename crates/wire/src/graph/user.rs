@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! User-defined headers.
 
 use std::borrow::Cow;

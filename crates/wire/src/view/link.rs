@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 use super::{ViewError, array, present, put, u16_at};
 
 /// EtherType: the protocol after an Ethernet header or a VLAN tag.

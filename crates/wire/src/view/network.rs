@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::{ViewError, array, at_least, present, put, u16_at, u32_at};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 use std::net::IpAddr;
 
 use super::{IpProtocol, ViewError, at_least, present, put, u16_at, u32_at};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rule 6 and the verdicts: what packet actions see and do.
 
 use flowloom_testkit::PacketBuilder;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rules 1, 2, 7, 8 and 9: keys, contexts, their timers, when they exist and how many there may be.
 
 use flowloom_engine::Datapath;

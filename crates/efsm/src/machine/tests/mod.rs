@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The reference machine, rule by rule: small functions, crafted packets, expectations computed by hand.
 #![allow(clippy::expect_used, clippy::panic, reason = "tests stop")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rules 3 and 4: which row matches.
 
 use flowloom_testkit::PacketBuilder;

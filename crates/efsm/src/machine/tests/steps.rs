@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Steps: tags, labels and tunnels that come and go, copies, packets of one's own.
 
 use flowloom_engine::{Choices, Datapath, Packet, Port, Ports};

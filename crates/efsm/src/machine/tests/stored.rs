@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Records, snapshots and what restores them.
 
 use flowloom_engine::{Datapath, EngineError, Snapshot};

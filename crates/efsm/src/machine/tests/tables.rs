@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rules 7 to 9: successors, contexts from the start, full tables and whom they give up; keys and registers of any width.
 
 use flowloom_engine::{Choices, Datapath, Packet, Port};

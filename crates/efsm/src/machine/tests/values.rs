@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rules 2, 5 and 10: arithmetic, parallel updates, global registers.
 
 use super::{Scene, scene, tcp, to, udp};

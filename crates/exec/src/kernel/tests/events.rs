@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Events: exactly the bytes that programs write.
 
 use flowloom_engine::Event;

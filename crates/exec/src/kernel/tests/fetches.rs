@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Atomic operations on the stack: verifiers lose the dependency of the old value on the spilled one.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The instruction suite in the kernel: its results are those of the suite, and the cases that it refuses are errors in
 //! the suite, unless the suite lists a difference.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Map kinds of foreign programs.
 
 use flowloom_engine::{MapState, Port, Snapshot};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Redirect maps have the contents of the state, not of existing devices.
 
 use std::sync::Arc;

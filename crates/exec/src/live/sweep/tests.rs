@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Two CPUs update the same contexts while tables are swept: no update is lost. Also the cost of locks for a single
 //! packet.
 

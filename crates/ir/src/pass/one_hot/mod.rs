@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Variable packet offsets as one-hot cursors.
 //!
 //! **Goal.** No adders, shifters or comparators where a program follows headers of variable length. A pipeline sees the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The possible values of an offset, one-hot encoded.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rules on random graphs, and the graph's own simplifications.
 
 use std::collections::BTreeMap;

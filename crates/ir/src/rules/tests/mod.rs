@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rules on numbers, on weights, and on random graphs.
 
 mod graphs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every rule on numbers, by the semantics of the evaluator.
 
 use flowloom_testkit::Rng;

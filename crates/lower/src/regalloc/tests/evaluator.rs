@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Evaluator of virtual code: the reference for allocated code.
 
 use std::collections::HashMap;

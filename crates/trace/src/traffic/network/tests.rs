@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 use std::collections::HashSet;
 
 use super::super::profile::Profile;

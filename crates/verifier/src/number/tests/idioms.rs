@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What compilers write, and exactly what is known after it.
 
 use super::Range;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Soundness: what the interpreter makes of members is a member of what is said of the result.
 
 use flowloom_testkit::Rng;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Random numbers, what is said of them, and the tests that hold the two together.
 
 mod idioms;

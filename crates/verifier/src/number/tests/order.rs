@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What says more than what: the order of ranges.
 
 use flowloom_testkit::Rng;
