@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-<<<<<<< ours
 //! Architecture test: compares the dependencies between crates in the manifests with a table, and the table with the
 //! one in the book.
-=======
-// SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The house keeps its shape: dependency arrows between crates are read from the manifests and compared with a table,
-//! and the table with the one in the book.
->>>>>>> theirs
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,35 +31,9 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("proofcheck", &["isa", "vm", "verifier"]),
     ("verify", &["random", "wire", "engine", "context", "isa", "vm", "verifier", "efsm", "exec"]),
     ("scenario", &["wire", "engine", "context", "isa", "object", "efsm"]),
-    (
-        "session",
-        &["engine", "context", "isa", "vm", "object", "verifier", "efsm", "lower", "ir", "exec", "plan", "proofcheck"],
-    ),
+    ("session", &["engine", "context", "isa", "vm", "object", "verifier", "efsm", "lower", "ir", "exec", "plan", "proofcheck"]),
     ("testkit", &["random", "wire"]),
-    (
-        "cli",
-        &[
-            "wire",
-            "engine",
-            "trace",
-            "context",
-            "isa",
-            "vm",
-            "object",
-            "verifier",
-            "efsm",
-            "ir",
-            "exec",
-            "plan",
-            "report",
-            "ehdl",
-            "predict",
-            "proofcheck",
-            "verify",
-            "scenario",
-            "session",
-        ],
-    ),
+    ("cli", &["wire", "engine", "trace", "context", "isa", "vm", "object", "verifier", "efsm", "ir", "exec", "plan", "report", "ehdl", "predict", "proofcheck", "verify", "scenario", "session"]),
 ];
 
 /// Crates that the tests of every crate may use.
