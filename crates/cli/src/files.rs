@@ -10,7 +10,7 @@ use crate::args::is_stream;
 use crate::failure::Failure;
 
 /// Maximum number of symbolic links that are followed.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// Input and output files of a command, as typed.
 #[derive(Default)]
@@ -100,7 +100,7 @@ impl Identity {
         }
         // For a dangling link, the file is created at its target.
         let mut path = path.to_owned();
-        for _ in 0..MOST_LINKS {
+        for _ in 0..MAX_LINKS {
             let Ok(target) = fs::read_link(&path) else { break };
             path = path.parent().map_or_else(PathBuf::new, Path::to_owned).join(target);
         }

@@ -29,7 +29,7 @@ use crate::run::open_input;
 /// Default number of generated packets.
 const PACKETS: u64 = 1_000_000;
 /// Minimum length of a generated packet: its Ethernet header.
-const LEAST_SNAP_BYTES: u32 = 14;
+const MIN_SNAP_BYTES: u32 = 14;
 
 pub(crate) fn predict(args: &PredictArgs) -> Result<(), Failure> {
     // The argument parser does not require -r if it conflicts with the selected traffic.
@@ -95,7 +95,7 @@ fn map_of<'t>(timing: &'t mut Timing, name: &str) -> Result<&'t mut MapTiming, F
 fn snap_bytes(program: &Program, proof: &Proof) -> Option<u32> {
     let loads = Op::Call { helper: helper::XDP_LOAD_BYTES };
     let is_hidden = (0..program.insns.len()).any(|at| Op::decode(&program.insns, at).is_ok_and(|op| op == loads));
-    let window = u32::try_from(proof.window()).ok().map(|window| window.max(LEAST_SNAP_BYTES));
+    let window = u32::try_from(proof.window()).ok().map(|window| window.max(MIN_SNAP_BYTES));
     window.filter(|_| !is_hidden)
 }
 

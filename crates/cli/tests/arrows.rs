@@ -31,9 +31,35 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("proofcheck", &["isa", "vm", "verifier"]),
     ("verify", &["random", "wire", "engine", "context", "isa", "vm", "verifier", "efsm", "exec"]),
     ("scenario", &["wire", "engine", "context", "isa", "object", "efsm"]),
-    ("session", &["engine", "context", "isa", "vm", "object", "verifier", "efsm", "lower", "ir", "exec", "plan", "proofcheck"]),
+    (
+        "session",
+        &["engine", "context", "isa", "vm", "object", "verifier", "efsm", "lower", "ir", "exec", "plan", "proofcheck"],
+    ),
     ("testkit", &["random", "wire"]),
-    ("cli", &["wire", "engine", "trace", "context", "isa", "vm", "object", "verifier", "efsm", "ir", "exec", "plan", "report", "ehdl", "predict", "proofcheck", "verify", "scenario", "session"]),
+    (
+        "cli",
+        &[
+            "wire",
+            "engine",
+            "trace",
+            "context",
+            "isa",
+            "vm",
+            "object",
+            "verifier",
+            "efsm",
+            "ir",
+            "exec",
+            "plan",
+            "report",
+            "ehdl",
+            "predict",
+            "proofcheck",
+            "verify",
+            "scenario",
+            "session",
+        ],
+    ),
 ];
 
 /// Crates that the tests of every crate may use.

@@ -17,7 +17,7 @@ use public::page;
 use public::trial::{self, LIMIT, Made, Row};
 
 /// Minimum number of distinct programs; fewer mean that some were lost.
-const FEWEST: usize = 60;
+const MIN_PROGRAMS: usize = 60;
 
 fn objects() -> Result<PathBuf, String> {
     if let Some(folder) = std::env::var_os("FLOWLOOM_OBJECTS") {
@@ -67,7 +67,7 @@ fn evidence_public_programs() {
         return;
     }
     let named = |rows: &[&Row]| rows.iter().map(|row| row.to_string()).collect::<Vec<_>>().join("\n");
-    assert!(figures.programs >= FEWEST, "{} programs, at least {FEWEST} are expected", figures.programs);
+    assert!(figures.programs >= MIN_PROGRAMS, "{} programs, at least {MIN_PROGRAMS} are expected", figures.programs);
     let slow: Vec<&Row> = rows.iter().filter(|row| row.slowest() >= LIMIT).collect();
     assert!(slow.is_empty(), "longer than {LIMIT:?}:\n{}", named(&slow));
     let wrong: Vec<&Row> = rows.iter().filter(|row| row.is_wrong()).collect();

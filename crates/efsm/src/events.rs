@@ -24,9 +24,9 @@ pub const LOST_MAP: &str = ".data.fl_lost";
 /// The size of the ring buffer in bytes.
 pub const RING_BYTES: u32 = 1 << 20;
 /// The most values of a statement.
-pub const MOST_VALUES: usize = 8;
+pub const MAX_VALUES: usize = 8;
 /// The longest text of a statement in bytes.
-pub const MOST_TEXT_BYTES: usize = 120;
+pub const MAX_TEXT_BYTES: usize = 120;
 /// The size of the header of a record in bytes.
 pub const HEAD_BYTES: u32 = 16;
 

@@ -25,6 +25,6 @@ pub use context::Context;
 pub use coverage::{Coverage, ElementCoverage};
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use draw::Drawing;
-pub use format::{MOST_COLUMNS, format};
+pub use format::{MAX_COLUMNS, format};
 pub use machine::Machine;
 pub use syntax::words::keywords;

@@ -6,7 +6,7 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
-use flowloom_efsm::{MOST_COLUMNS, compile, format};
+use flowloom_efsm::{MAX_COLUMNS, compile, format};
 use flowloom_testkit::Rng;
 
 /// Every `.efsm` file of the repository.
@@ -70,8 +70,8 @@ fn formatting_ignores_input_white_space() {
         count += 1;
         let spread = bare.split_whitespace().collect::<Vec<_>>().join("\t  ");
         assert_eq!(format(&name, &spread).unwrap(), expected, "{name}");
-        let long = expected.lines().filter(|line| line.chars().count() > MOST_COLUMNS).count();
-        assert_eq!(long, 0, "{name}: lines above {MOST_COLUMNS} columns\n{expected}");
+        let long = expected.lines().filter(|line| line.chars().count() > MAX_COLUMNS).count();
+        assert_eq!(long, 0, "{name}: lines above {MAX_COLUMNS} columns\n{expected}");
         let broken = bare.split_whitespace().collect::<Vec<_>>().join("\n\n\n");
         let broken = format(&name, &broken).unwrap();
         assert_eq!(format(&name, &broken).unwrap(), broken, "{name}");
@@ -202,6 +202,6 @@ fn formatting_is_idempotent_for_random_functions() {
         assert_eq!(format("f", &once).unwrap(), once, "{text}");
         let twin = format("f", &words.join(" ")).unwrap();
         assert_eq!(format("f", &twin).unwrap(), twin);
-        assert!(twin.lines().all(|line| line.chars().count() <= MOST_COLUMNS), "{twin}");
+        assert!(twin.lines().all(|line| line.chars().count() <= MAX_COLUMNS), "{twin}");
     }
 }

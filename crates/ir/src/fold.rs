@@ -16,7 +16,7 @@ use crate::arith;
 use crate::graph::{Graph, Id, Kind};
 
 /// The most constants of a select that is folded.
-const MOST_NUMBERS: usize = 64;
+const MAX_NUMBERS: usize = 64;
 
 impl Graph {
     /// Folds a node of which one argument is a select between constants, the others being constants.
@@ -61,7 +61,7 @@ impl Graph {
                 Kind::Const(_) => {}
                 Kind::Select if seen.insert(id) => {
                     work.extend(values(&self.node(id).args));
-                    if seen.len() + work.len() > MOST_NUMBERS {
+                    if seen.len() + work.len() > MAX_NUMBERS {
                         return false;
                     }
                 }

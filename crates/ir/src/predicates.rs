@@ -14,7 +14,7 @@ const MAX_TESTS: usize = 30_000;
 /// The most literals of all conditions together; past it, nothing is claimed.
 const MAX_LITERALS: usize = 500_000;
 /// The depth to which the gates of a condition are followed for its literals.
-const MOST_DEEP: usize = 400;
+const MAX_DEEP: usize = 400;
 
 /// A bit and the value that it has.
 type Literal = (Id, bool);
@@ -99,7 +99,7 @@ impl Literals {
         let (bit, value) = literal;
         let node = graph.node(bit);
         let mut all = match (node.kind, node.args.as_slice()) {
-            _ if deep >= MOST_DEEP || self.total >= MAX_LITERALS => Vec::new(),
+            _ if deep >= MAX_DEEP || self.total >= MAX_LITERALS => Vec::new(),
             (Kind::Not, [one]) => self.of(graph, (*one, !value), deep + 1).to_vec(),
             (Kind::Binary(op @ (Binary::And | Binary::Or)), [a, b]) => {
                 let (a, b) = (self.of(graph, (*a, value), deep + 1), self.of(graph, (*b, value), deep + 1));

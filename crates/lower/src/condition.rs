@@ -16,7 +16,7 @@ use flowloom_efsm::intervals::{self, Interval};
 use flowloom_efsm::model::{Condition, Destination, Expr, Relation, Wide, Width};
 
 /// Limit on runs of a set that are tested linearly; more of them are tested by binary search.
-const MOST_RUNS_IN_LINE: usize = 8;
+const MAX_RUNS_IN_LINE: usize = 8;
 
 impl Lowering<'_> {
     /// Falls through if `condition` holds, otherwise jumps to `fails`. Returns `Some` and emits nothing if the outcome
@@ -316,7 +316,7 @@ impl Lowering<'_> {
             let right = this.operand_in(width, Value::Const(limit));
             this.builder.push(Op::Jump { wide, op, left: value, right, target });
         };
-        if runs.len() > MOST_RUNS_IN_LINE {
+        if runs.len() > MAX_RUNS_IN_LINE {
             let (below, above) = runs.split_at(runs.len() / 2);
             let upper = self.builder.label();
             jump(self, jmp::JGE, above[0].0, upper);

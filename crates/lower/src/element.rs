@@ -14,10 +14,10 @@ use flowloom_efsm::layout::{Counter, NO_DEADLINE, Timers};
 use flowloom_efsm::model::{Element, Expr, NewValue, Stateful, Successor, Terminal, Wide, Width, Write, WriteTarget};
 
 /// Limit on states that are dispatched linearly; more of them by binary search.
-const MOST_STATES_IN_LINE: usize = 4;
+const MAX_STATES_IN_LINE: usize = 4;
 
 /// Limit on operations in per-entry copies of a stateless element; beyond it the remaining entries share one copy.
-const MOST_COPIED_OPS: usize = 1000;
+const MAX_COPIED_OPS: usize = 1000;
 
 /// An expired timer of a context in `state`.
 struct Expiry {
@@ -68,7 +68,7 @@ impl<'a> Lowering<'a> {
         let mut rest = entries;
         while let Some((entry, others)) = rest.split_first() {
             self.builder.push(Op::Line(element.span));
-            let is_large = self.for_verifier || self.builder.ops.len() - start > MOST_COPIED_OPS;
+            let is_large = self.for_verifier || self.builder.ops.len() - start > MAX_COPIED_OPS;
             let shared = if is_large { rest } else { std::slice::from_ref(entry) };
             rest = if is_large { &[] } else { others };
             self.path = Facts { held: self.locking.at_entry(index), ..meet(shared) };
@@ -270,7 +270,7 @@ impl<'a> Lowering<'a> {
 
     /// Jumps to the label of the state; the first label is that of state number `first`.
     fn dispatch_state(&mut self, state: Reg, first: usize, labels: &[Label]) {
-        if labels.len() > MOST_STATES_IN_LINE {
+        if labels.len() > MAX_STATES_IN_LINE {
             let (below, above) = labels.split_at(labels.len() / 2);
             let upper = self.builder.label();
             let middle = Operand::Imm((first + below.len()) as i32);

@@ -18,7 +18,7 @@ use flowloom_efsm::model::{Key, KeyPart};
 const MAPPED_WORD: i32 = 0xffff_0000_u32 as i32;
 
 /// Limit on classes of a key; beyond it the field locations are selected while the key is built.
-const MOST_CLASSES: usize = 8;
+const MAX_CLASSES: usize = 8;
 
 /// Key bytes that are also contiguous in the packet, for each header that can hold them.
 #[derive(Debug, Clone)]
@@ -74,7 +74,7 @@ impl Lowering<'_> {
             classes.entry(fields.iter().map(|&field| place(field, mask)).collect()).or_default().push(mask);
         }
         let classes: Vec<Vec<u32>> =
-            if classes.len() > MOST_CLASSES { vec![masks] } else { classes.into_values().collect() };
+            if classes.len() > MAX_CLASSES { vec![masks] } else { classes.into_values().collect() };
         classes.into_iter().map(|masks| (masks, self.builder.label())).collect()
     }
 

@@ -86,13 +86,13 @@ const SECTION: &str = "xdp";
 /// A licence that lets the program use every helper.
 const LICENSE: &str = "Dual MIT/GPL";
 /// Limit on virtual operations. A larger program is likely to exceed the verifier's limit of a million instructions.
-const MOST_OPS: usize = 400_000;
+const MAX_OPS: usize = 400_000;
 /// Limit on virtual operations for trying the form that does not minimize the verifier's paths.
-const MOST_OPS_UNMERGED: usize = 20_000;
+const MAX_OPS_UNMERGED: usize = 20_000;
 /// Limit on instructions for keeping the form that does not minimize the verifier's paths.
-const MOST_INSNS_UNMERGED: usize = 2500;
+const MAX_INSNS_UNMERGED: usize = 2500;
 /// Limit on counters: the kernel's largest map value is 4 MiB.
-const MOST_COUNTERS: u32 = 1 << 19;
+const MAX_COUNTERS: u32 = 1 << 19;
 
 /// Lowers `function`.
 ///
@@ -104,9 +104,9 @@ pub fn lower(function: &Function, options: &LowerOptions) -> Result<Program, Low
     }
     let at = |span| SourceLine::of(&function.source, span);
     let counters = if options.counters { CounterTable::of(function).len() } else { 0 };
-    if counters > MOST_COUNTERS {
+    if counters > MAX_COUNTERS {
         let at = at(place::of_most_counters(function));
-        return Err(LowerError::Counters { found: counters, limit: MOST_COUNTERS, at });
+        return Err(LowerError::Counters { found: counters, limit: MAX_COUNTERS, at });
     }
     let (growth, by) = steps::max_growth(function);
     if growth > frame::HEADROOM_BYTES {
@@ -114,7 +114,7 @@ pub fn lower(function: &Function, options: &LowerOptions) -> Result<Program, Low
     }
     let unmerged = emit(function, options, false)?;
     let unmerged = match unmerged.builder.ops.len() {
-        ..=MOST_OPS_UNMERGED => Some(finish(unmerged)?).filter(|program| program.insns.len() <= MOST_INSNS_UNMERGED),
+        ..=MAX_OPS_UNMERGED => Some(finish(unmerged)?).filter(|program| program.insns.len() <= MAX_INSNS_UNMERGED),
         _ => None,
     };
     let Assembled { insns, lines, maps } = match unmerged {
@@ -154,9 +154,9 @@ fn emit<'a>(function: &'a Function, options: &LowerOptions, for_verifier: bool) 
     }
     lowering.emit();
     let found = lowering.builder.ops.len();
-    if found > MOST_OPS {
+    if found > MAX_OPS {
         let at = at(place::of_long_program(function, &lowering.builder.ops));
-        return Err(LowerError::TooLong { found, limit: MOST_OPS, at });
+        return Err(LowerError::TooLong { found, limit: MAX_OPS, at });
     }
     Ok(lowering)
 }

@@ -31,17 +31,17 @@ impl SourceLine {
 }
 
 /// Limit on the characters of a source line in a message.
-const MOST_SHOWN: usize = 160;
+const MAX_SHOWN: usize = 160;
 
 /// A line without surrounding blanks; of a long line, an excerpt around byte `at`.
 pub(crate) fn excerpt(line: &str, at: usize) -> String {
     let trimmed = line.trim();
-    if trimmed.len() <= MOST_SHOWN {
+    if trimmed.len() <= MAX_SHOWN {
         return trimmed.to_owned();
     }
     let start = (0..=at.min(line.len())).rev().find(|&i| line.is_char_boundary(i)).unwrap_or(0);
-    let (from, before) = if start < MOST_SHOWN / 2 { (0, "") } else { (start, "… ") };
-    let shown: String = line[from..].chars().take(MOST_SHOWN).collect();
+    let (from, before) = if start < MAX_SHOWN / 2 { (0, "") } else { (start, "… ") };
+    let shown: String = line[from..].chars().take(MAX_SHOWN).collect();
     let after = if from + shown.len() < line.trim_end().len() { " …" } else { "" };
     format!("{before}{}{after}", shown.trim())
 }

@@ -22,14 +22,14 @@ use std::collections::HashMap;
 use super::asm::{Builder, Label, Op};
 
 /// Longest jump, in instructions.
-const MOST_DISTANCE: i64 = i16::MAX as i64;
+const MAX_DISTANCE: i64 = i16::MAX as i64;
 /// Largest distance to an island, in instructions. The rest is for islands inserted in between.
 const STRIDE: i64 = 28_000;
 /// Limit on rounds; each may push other jumps out of reach.
-const MOST_ROUNDS: usize = 32;
+const MAX_ROUNDS: usize = 32;
 /// Islands may be at most one part in this number of the program: if more jumps pass over the same code, islands only
 /// push each other out of reach.
-const MOST_ISLANDS: usize = 4;
+const MAX_ISLANDS: usize = 4;
 
 /// Number of instructions of an operation.
 pub(super) fn slots(op: &Op) -> usize {
@@ -49,8 +49,8 @@ fn target_of(op: &mut Op) -> Option<&mut Label> {
 
 /// Inserts islands for every jump that is too long.
 pub(super) fn shorten_jumps(ops: &mut Vec<Op>, builder: &mut Builder) {
-    let most = ops.len() + 2 * (ops.len() / MOST_ISLANDS);
-    for _ in 0..MOST_ROUNDS {
+    let most = ops.len() + 2 * (ops.len() / MAX_ISLANDS);
+    for _ in 0..MAX_ROUNDS {
         if ops.len() > most {
             return;
         }
@@ -74,7 +74,7 @@ pub(super) fn shorten_jumps(ops: &mut Vec<Op>, builder: &mut Builder) {
         for (i, op) in ops.iter_mut().enumerate() {
             let Some(target) = target_of(op) else { continue };
             let (here, there) = (places[i] + 1, labels[target]);
-            if (there - here).abs() <= MOST_DISTANCE {
+            if (there - here).abs() <= MAX_DISTANCE {
                 continue;
             }
             // The farthest place within the stride, in the direction of the target.
@@ -148,9 +148,9 @@ mod tests {
             ops.extend([Op::Imm64 { dst: R0, value: 2 }, Op::Exit]);
         }
         let own = ops.clone();
-        assert!(distances(&ops).iter().any(|&d| d > MOST_DISTANCE));
+        assert!(distances(&ops).iter().any(|&d| d > MAX_DISTANCE));
         shorten_jumps(&mut ops, &mut builder);
-        assert!(distances(&ops).iter().all(|&d| d <= MOST_DISTANCE));
+        assert!(distances(&ops).iter().all(|&d| d <= MAX_DISTANCE));
         // Through the islands, each jump still leads to its original target.
         let mut islands = HashMap::new();
         for pair in ops.windows(2) {

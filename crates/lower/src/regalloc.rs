@@ -35,7 +35,7 @@ use flowloom_efsm::model::{Lines, Source, Span};
 /// Number of allocatable registers: r0 to r9.
 const COLOURS: usize = 10;
 /// Number of spill rounds in which a reload may serve several uses.
-const MOST_ROUNDS_THAT_KEEP: usize = 2;
+const MAX_ROUNDS_THAT_KEEP: usize = 2;
 /// Size of the kernel's stack frame, in bytes.
 pub(crate) const STACK_BYTES: u32 = flowloom_isa::limits::STACK_BYTES as u32;
 
@@ -473,7 +473,7 @@ struct Spills {
 /// is then loaded for each use.
 fn spill(ops: Vec<Op>, spilled: &[Spilled], spills: &mut Spills, builder: &mut Builder) -> Vec<Op> {
     spills.rounds += 1;
-    let keeps = spills.rounds <= MOST_ROUNDS_THAT_KEEP;
+    let keeps = spills.rounds <= MAX_ROUNDS_THAT_KEEP;
     let mut group_slots: BTreeMap<usize, i16> = BTreeMap::new();
     let mut slots: HashMap<Reg, i16> = HashMap::new();
     for s in spilled {

@@ -16,7 +16,7 @@
 //!
 //! Holds after: a path tests rows in their order, and tests every row that can match.
 //!
-//! Limits: if the intervals overlap so much that the lists would have more than [`MOST_COPIES`] entries per row, beside
+//! Limits: if the intervals overlap so much that the lists would have more than [`MAX_COPIES`] entries per row, beside
 //! one per interval, the run is halved.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,13 +35,13 @@ use flowloom_efsm::intervals::{self, Interval};
 use flowloom_efsm::model::{Condition, Relation, Wide};
 
 /// Least number of rows for a search; fewer are tested linearly.
-const LEAST_ROWS: usize = 16;
+const MIN_ROWS: usize = 16;
 /// Limit on list entries per row of a run, beside one for each of its intervals: a set has many.
-const MOST_COPIES: usize = 4;
+const MAX_COPIES: usize = 4;
 /// Limit on intervals that are tested linearly.
-const MOST_IN_LINE: usize = 4;
+const MAX_IN_LINE: usize = 4;
 /// Least width of a searched field, in bits; narrower ones have too few values.
-const LEAST_BITS: u8 = 8;
+const MIN_BITS: u8 = 8;
 
 /// Rows that compare one field.
 struct Run {
@@ -160,7 +160,7 @@ impl<'a> Lowering<'a> {
         none: Label,
     ) {
         let (mut least, most) = known;
-        if pieces.len() > MOST_IN_LINE {
+        if pieces.len() > MAX_IN_LINE {
             let (below, above) = pieces.split_at(pieces.len() / 2);
             let upper = self.builder.label();
             let border = above[0].0;
@@ -202,7 +202,7 @@ impl Tree<'_> {
     fn run(&self, at: At) -> Option<(Run, Vec<Piece>)> {
         let list = &self.lists[at.list];
         let rows = &list.rows[at.index..];
-        if rows.len() < LEAST_ROWS {
+        if rows.len() < MIN_ROWS {
             return None;
         }
         let test_of = |index: usize, field: Option<FieldId>| {
@@ -224,7 +224,7 @@ impl Tree<'_> {
             Run { field, rows: tests.collect() }
         });
         let mut run = runs.reduce(|most, other| if other.rows.len() > most.rows.len() { other } else { most })?;
-        while run.rows.len() >= LEAST_ROWS {
+        while run.rows.len() >= MIN_ROWS {
             if let Some(pieces) = run.pieces() {
                 return Some((run, pieces));
             }
@@ -249,7 +249,7 @@ impl Run {
     /// The pieces to search first: of the value, or of its high half; `None` if the lists would be too long.
     fn pieces(&self) -> Option<Vec<Piece>> {
         let intervals: usize = self.rows.iter().map(|(_, _, intervals)| intervals.len()).sum();
-        let most = self.rows.len() * MOST_COPIES + intervals;
+        let most = self.rows.len() * MAX_COPIES + intervals;
         if self.field.width_bits() <= 64 {
             return pieces(self.rows.iter().map(|(_, _, intervals)| &intervals[..]).enumerate(), most);
         }
@@ -330,6 +330,6 @@ fn intervals(condition: &Condition) -> Option<(FieldId, Vec<Interval>)> {
         _ => false,
     };
     let (field, intervals) = selects.then(|| intervals::of(condition)).flatten()?;
-    let is_large = field.width_bits() >= LEAST_BITS && !(65..128).contains(&field.width_bits());
+    let is_large = field.width_bits() >= MIN_BITS && !(65..128).contains(&field.width_bits());
     is_large.then_some((field, intervals))
 }

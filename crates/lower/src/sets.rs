@@ -14,7 +14,7 @@ use super::value::{Pair, Value};
 use flowloom_efsm::intervals::{self, Interval};
 
 /// Limit on intervals up to which the value itself is compared, not an unlinked copy.
-const MOST_LINKED: usize = 8;
+const MAX_LINKED: usize = 8;
 
 /// First and last value of an interval of halves.
 type Half = (u64, u64);
@@ -38,7 +38,7 @@ impl Lowering<'_> {
             (.., []) => return Some(false),
             (.., [(0, last)]) if *last >= all => return Some(true),
             (Value::Const(_), Value::Reg(low), _) => {
-                let low = if values.len() > MOST_LINKED { self.unlinked(low) } else { low };
+                let low = if values.len() > MAX_LINKED { self.unlinked(low) } else { low };
                 let pieces: Vec<Half> = values.iter().map(|&(low, high)| (low as u64, high as u64)).collect();
                 self.search_half(low, all as u64, &pieces, inside, outside);
             }
@@ -47,7 +47,7 @@ impl Lowering<'_> {
                     Value::Reg(low) => low,
                     constant => self.own(constant),
                 };
-                let (high, low) = match values.len() > MOST_LINKED {
+                let (high, low) = match values.len() > MAX_LINKED {
                     true => (self.unlinked(high), self.unlinked(low)),
                     false => (high, low),
                 };

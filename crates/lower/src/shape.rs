@@ -15,7 +15,7 @@ use super::steps;
 use flowloom_efsm::model::{Condition, Element, Expr, NewValue, Relation, Row, Terminal, Variable, Wide, WriteTarget};
 
 /// Limit on sets of known metadata per element; beyond it nothing is known there.
-const MOST_KNOWN: usize = 16;
+const MAX_KNOWN: usize = 16;
 
 /// The needed part of the parse graph.
 pub(super) struct Shape {
@@ -164,7 +164,7 @@ impl Uses<'_> {
         entered[0].push(declared.collect());
         for (index, element) in self.elements.iter().enumerate() {
             let mut ways = std::mem::take(&mut entered[index]);
-            if ways.len() > MOST_KNOWN {
+            if ways.len() > MAX_KNOWN {
                 ways = vec![Known::new()];
             }
             for known in ways {

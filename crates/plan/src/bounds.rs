@@ -3,9 +3,9 @@
 //!
 //! | bound | of what | what it keeps small |
 //! | --- | --- | --- |
-//! | [`MOST_NODES`] | nodes of the dataflow, before and after each pass | time of passes and scheduling |
-//! | [`MOST_STAGES`] | pipeline stages | register rows, the report |
-//! | [`MOST_CARRIED`] | values times the stage boundaries that they cross | liveness, the report's memory |
+//! | [`MAX_NODES`] | nodes of the dataflow, before and after each pass | time of passes and scheduling |
+//! | [`MAX_STAGES`] | pipeline stages | register rows, the report |
+//! | [`MAX_CARRIED`] | values times the stage boundaries that they cross | liveness, the report's memory |
 //!
 //! All are counts, so that every machine refuses the same program at the same place.
 
@@ -18,11 +18,11 @@ use crate::stages::Schedule;
 use crate::target::Target;
 
 /// The most nodes of the dataflow.
-pub(crate) const MOST_NODES: usize = 200_000;
+pub(crate) const MAX_NODES: usize = 200_000;
 /// The most stages.
-pub(crate) const MOST_STAGES: u32 = 2_048;
+pub(crate) const MAX_STAGES: u32 = 2_048;
 /// The most values in registers, summed over the boundaries between stages.
-pub(crate) const MOST_CARRIED: u64 = 4_000_000;
+pub(crate) const MAX_CARRIED: u64 = 4_000_000;
 
 /// The effect of a pass.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -40,14 +40,14 @@ pub struct PassCount {
 /// The dataflow after all passes, and the effect of each of them.
 ///
 /// # Errors
-/// The instruction of the first node past [`MOST_NODES`], before the first pass or after any of them.
+/// The instruction of the first node past [`MAX_NODES`], before the first pass or after any of them.
 pub fn optimized(dataflow: &Dataflow, target: &Target) -> Result<(Dataflow, Vec<PassCount>), (usize, Reason)> {
-    nodes_within(dataflow, MOST_NODES)?;
+    nodes_within(dataflow, MAX_NODES)?;
     let (mut dataflow, mut counts) = (dataflow.clone(), Vec::new());
     let mut nodes_before = used_nodes(&dataflow);
     for pass in PASSES {
         dataflow = pass.apply(&dataflow, target);
-        nodes_within(&dataflow, MOST_NODES)?;
+        nodes_within(&dataflow, MAX_NODES)?;
         let nodes_after = used_nodes(&dataflow);
         counts.push(PassCount { name: pass.name, does: pass.does, nodes_before, nodes_after });
         nodes_before = nodes_after;
@@ -68,18 +68,18 @@ fn nodes_within(dataflow: &Dataflow, most: usize) -> Result<(), (usize, Reason)>
     }
 }
 
-/// Refuses a schedule of more stages than [`MOST_STAGES`], at the first node past them.
+/// Refuses a schedule of more stages than [`MAX_STAGES`], at the first node past them.
 pub(crate) fn stages_within(schedule: &Schedule, dataflow: &Dataflow) -> Result<(), (Id, Reason)> {
-    if schedule.stages <= MOST_STAGES {
+    if schedule.stages <= MAX_STAGES {
         return Ok(());
     }
-    let is_behind = |id: &Id| schedule.spans[id.index()].ends.registered() > MOST_STAGES;
+    let is_behind = |id: &Id| schedule.spans[id.index()].ends.registered() > MAX_STAGES;
     let ids = || dataflow.graph.ids();
     let Some(id) = ids().find(is_behind).or_else(|| ids().next_back()) else { return Ok(()) };
-    Err((id, Reason::TooManyStages { found: schedule.stages, most: MOST_STAGES }))
+    Err((id, Reason::TooManyStages { found: schedule.stages, most: MAX_STAGES }))
 }
 
-/// Refuses a schedule that keeps more values in registers than [`MOST_CARRIED`], at the node that brings the sum past it.
+/// Refuses a schedule that keeps more values in registers than [`MAX_CARRIED`], at the node that brings the sum past it.
 pub(crate) fn carried_within(schedule: &Schedule, dataflow: &Dataflow, most: u64) -> Result<(), (Id, Reason)> {
     let graph = &dataflow.graph;
     let mut last: Vec<u32> = vec![0; graph.nodes().len()];

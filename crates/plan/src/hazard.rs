@@ -31,11 +31,11 @@ use crate::timing::Scheme;
 
 /// The most schedules that are computed, over all choices of schemes, before hazards count as circular. The last choice,
 /// which flushes all maps that no option keeps atomic, has [`ROUNDS_AT_ONCE`] in any case.
-const MOST_ROUNDS: usize = 400;
+const MAX_ROUNDS: usize = 400;
 /// The most schedules for one choice of schemes.
 const ROUNDS_AT_ONCE: usize = 200;
 /// The most rounds in a row in which a pipeline grows and its regions keep their maps, before they count as circular.
-const MOST_GROWN: u32 = 40;
+const MAX_GROWN: u32 = 40;
 /// The most times that the stage of an atomic map is moved later, for operands that are not ready.
 const ATOMIC_DELAY_ROUNDS: usize = 6;
 
@@ -105,7 +105,7 @@ pub(crate) fn decide(
     let pins = Pins { checks: checks.clone(), ..Pins::default() };
     let costs = Costs::of(dataflow, target);
     let mut planner =
-        Planner { dataflow, target, costs, uses: uses(dataflow), pins, choices: BTreeMap::new(), rounds: MOST_ROUNDS };
+        Planner { dataflow, target, costs, uses: uses(dataflow), pins, choices: BTreeMap::new(), rounds: MAX_ROUNDS };
     let base = planner.earliest(&planner.pins);
     let within =
         |schedule: &Schedule| stages_within(schedule, dataflow).map_err(|(at, why)| HazardError::TooLarge { at, why });
@@ -281,7 +281,7 @@ impl Planner<'_> {
             let maps: Vec<Vec<u32>> = regions.into_iter().map(|region| region.maps).collect();
             let grows = last.as_ref().is_some_and(|(stages, before)| schedule.stages > *stages && maps == *before);
             grown = if grows { grown + 1 } else { 0 };
-            if grown > MOST_GROWN {
+            if grown > MAX_GROWN {
                 return None;
             }
             last = Some((schedule.stages, maps));

@@ -7,7 +7,7 @@ use flowloom_ir::{Dataflow, Id, Input, Kind, Touch};
 use flowloom_isa::Program;
 use flowloom_verifier::Proof;
 
-use crate::bounds::{MOST_CARRIED, PassCount, carried_within, optimized};
+use crate::bounds::{MAX_CARRIED, PassCount, carried_within, optimized};
 use crate::commute::commutes;
 use crate::cycles::cycles;
 use crate::hazard::{HazardError, Region, decide};
@@ -149,7 +149,7 @@ pub fn plan_dataflow(program: &Program, dataflow: &Dataflow, options: &Options) 
         };
         Box::new(Refusal::at(program, insn, why))
     })?;
-    carried_within(&decisions.schedule, &dataflow, MOST_CARRIED).map_err(|found| refused(&dataflow, found))?;
+    carried_within(&decisions.schedule, &dataflow, MAX_CARRIED).map_err(|found| refused(&dataflow, found))?;
     let mut plan = Plan {
         options: options.clone(),
         dataflow,

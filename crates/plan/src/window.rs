@@ -13,7 +13,7 @@ const LONGEST_BYTES: u32 = 1518;
 
 /// The greatest length in bytes that is checked by counting words as they arrive; a comparison with a greater one needs
 /// the exact length.
-const MOST_CHECKED_BYTES: u32 = 512;
+const MAX_CHECKED_BYTES: u32 = 512;
 
 /// The use of the packet length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,7 +157,7 @@ fn length(dataflow: &Dataflow, largest: &[u64], (target, given): (&Target, bool)
                 let most = others.map(|other| largest[other.index()]).max().unwrap_or(u64::MAX);
                 // The length that decides, and the stage in which the word with its last byte has arrived.
                 let decides = (u128::from(most) + 1) << low;
-                match u32::try_from(decides).ok().filter(|decides| *decides <= MOST_CHECKED_BYTES) {
+                match u32::try_from(decides).ok().filter(|decides| *decides <= MAX_CHECKED_BYTES) {
                     Some(decides) => {
                         checks.insert(*id, (decides.max(1) - 1) / u32::from(target.word_bytes));
                     }

@@ -7,7 +7,7 @@ use super::arrival::{Arrival, Arrivals};
 use super::error::PredictError;
 
 /// The most flows: their table has 8 bytes each.
-const MOST_FLOWS: u32 = 1 << 28;
+const MAX_FLOWS: u32 = 1 << 28;
 
 /// Packets of flows whose popularity follows Zipf's law. All have one length and arrive at the given pace.
 ///
@@ -26,7 +26,7 @@ impl Flows {
     /// `packets` packets of `flows` flows (at least one), the n-th with probability proportional to n^-`exponent`; 60
     /// bytes each; all `maps` maps have the flow as the key.
     pub fn zipf(flows: u32, exponent: f64, maps: usize, packets: u64, seed: u64) -> Flows {
-        let flows = flows.clamp(1, MOST_FLOWS);
+        let flows = flows.clamp(1, MAX_FLOWS);
         Flows {
             popularity: Weighted::by_rank(flows as usize, exponent),
             rng: SplitMix64::new(mix(seed)),

@@ -20,7 +20,7 @@ use super::columns::is_pure;
 use flowloom_plan::{MapTiming, Scheme, Timing};
 
 /// The depth to which nested selects are examined.
-const MOST_NESTED: u32 = 6;
+const MAX_NESTED: u32 = 6;
 /// The bytes of a key that are packed into one number.
 const CHUNK_BYTES: usize = 8;
 
@@ -109,7 +109,7 @@ impl Facts {
             for uses in maps.iter_mut().zip(&numbers).filter(|(_, own)| **own == Some(map)).map(|(uses, _)| uses) {
                 if let Some(bytes) = &access {
                     let parts: Vec<Vec<Id>> = bytes.chunks(CHUNK_BYTES).map(<[Id]>::to_vec).collect();
-                    let key = parts.iter().map(|part| joined(&mut graph, part, MOST_NESTED)).collect();
+                    let key = parts.iter().map(|part| joined(&mut graph, part, MAX_NESTED)).collect();
                     uses.accesses.push(Access { effect: at, condition, parts, key });
                 }
                 if is_change {

@@ -9,12 +9,12 @@
 use super::error::PredictError;
 use flowloom_plan::{MapTiming, Scheme, Timing};
 
-const MOST_CLOCK_MHZ: f64 = 100_000.0;
-const MOST_CYCLES: u32 = 1 << 20;
-const MOST_MAPS: usize = 64;
+const MAX_CLOCK_MHZ: f64 = 100_000.0;
+const MAX_CYCLES: u32 = 1 << 20;
+const MAX_MAPS: usize = 64;
 /// Queues are bits of a word, and packets without a key have one of their own.
-const MOST_QUEUES: u32 = 63;
-const MOST_DEPTH: u32 = 1 << 20;
+const MAX_QUEUES: u32 = 63;
+const MAX_DEPTH: u32 = 1 << 20;
 
 /// The kinds of places where packets wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,21 +152,21 @@ fn commit(places: &mut [Place], number: usize, map: &MapTiming) -> Result<(), Pr
 
 fn check(timing: &Timing) -> Result<(), PredictError> {
     let clock = timing.clock_mhz;
-    if !(clock > 0.0 && clock <= MOST_CLOCK_MHZ) {
-        return Err(PredictError::Clock { found: clock, most: MOST_CLOCK_MHZ });
+    if !(clock > 0.0 && clock <= MAX_CLOCK_MHZ) {
+        return Err(PredictError::Clock { found: clock, most: MAX_CLOCK_MHZ });
     }
     let cycles = [
-        ("stages", timing.stages, 1, MOST_CYCLES),
-        ("latency_cycles", timing.latency_cycles, timing.stages, MOST_CYCLES),
-        ("reload_cycles", timing.reload_cycles, 0, MOST_CYCLES),
+        ("stages", timing.stages, 1, MAX_CYCLES),
+        ("latency_cycles", timing.latency_cycles, timing.stages, MAX_CYCLES),
+        ("reload_cycles", timing.reload_cycles, 0, MAX_CYCLES),
     ];
     for (what, found, least, most) in cycles {
         if !(least..=most).contains(&found) {
             return Err(PredictError::Cycles { what, found, least, most });
         }
     }
-    if timing.maps.len() > MOST_MAPS {
-        return Err(PredictError::Maps { found: timing.maps.len(), most: MOST_MAPS });
+    if timing.maps.len() > MAX_MAPS {
+        return Err(PredictError::Maps { found: timing.maps.len(), most: MAX_MAPS });
     }
     let last = timing.stages - 1;
     for map in &timing.maps {
@@ -175,13 +175,13 @@ fn check(timing: &Timing) -> Result<(), PredictError> {
         match map.scheme {
             Scheme::Schedule => numbers.extend([
                 ("hold_cycles", map.hold_cycles, 1, timing.latency_cycles - map.read_stage.min(last)),
-                ("queues", map.queues, 1, MOST_QUEUES),
-                ("queue_depth", map.queue_depth, 1, MOST_DEPTH),
+                ("queues", map.queues, 1, MAX_QUEUES),
+                ("queue_depth", map.queue_depth, 1, MAX_DEPTH),
             ]),
             Scheme::Flush => numbers.extend([
                 ("restart_stage", map.restart_stage, 0, map.read_stage),
                 ("hold_cycles", map.hold_cycles, 1, timing.latency_cycles - map.read_stage.min(last)),
-                ("queue_depth", map.queue_depth, 1, MOST_DEPTH),
+                ("queue_depth", map.queue_depth, 1, MAX_DEPTH),
             ]),
             Scheme::None | Scheme::Atomic => {}
         }

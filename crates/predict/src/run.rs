@@ -14,7 +14,7 @@ use super::keyed::{hashed, leaving_bytes};
 use super::known::Facts;
 
 /// The longest frame that a pipeline takes.
-const MOST_BYTES: usize = 1 << 16;
+const MAX_BYTES: usize = 1 << 16;
 
 /// A program as dataflow, on the maps and helpers of the interpreter.
 pub(super) struct Run {
@@ -41,7 +41,7 @@ impl Run {
         (arrival.time_ns, arrival.len_bytes) = (frame.time_ns, frame.len_bytes);
         self.bytes.clear();
         self.bytes.extend_from_slice(frame.bytes);
-        self.bytes.resize((frame.len_bytes as usize).clamp(frame.bytes.len(), MOST_BYTES), 0);
+        self.bytes.resize((frame.len_bytes as usize).clamp(frame.bytes.len(), MAX_BYTES), 0);
         // As in `run`: time does not go back.
         self.now_ns = self.now_ns.max(frame.time_ns);
         let choices = Choices::seeded(self.now_ns, 1, self.index);

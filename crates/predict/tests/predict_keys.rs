@@ -20,7 +20,7 @@ use predict_common::{map, pipeline};
 
 const PACKETS: usize = 500;
 /// Programs with larger arrays are not asked for all entries after every packet.
-const MOST_ENTRIES: u32 = 5_000;
+const MAX_ENTRIES: u32 = 5_000;
 
 #[derive(Clone)]
 struct OwnedFrame {
@@ -99,7 +99,7 @@ struct Seen {
 
 fn seen(program: &Arc<Program>, frames: &Listed) -> Vec<Seen> {
     let mut interp = Interpreter::new(Arc::clone(program)).unwrap().with_trail();
-    let is_small = program.maps.iter().all(|def| !def.kind.is_indexed() || def.max_entries <= MOST_ENTRIES);
+    let is_small = program.maps.iter().all(|def| !def.kind.is_indexed() || def.max_entries <= MAX_ENTRIES);
     let state = |interp: &mut Interpreter| if is_small { interp.snapshot().unwrap() } else { Snapshot::default() };
     let mut before = state(&mut interp);
     let of = |state: &Snapshot, name: &str| state.maps.get(name).cloned();

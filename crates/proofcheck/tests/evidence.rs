@@ -55,7 +55,7 @@ fn evidence_fuzz_verifier() {
 const ORDINARY: Duration = Duration::from_secs(1);
 /// Whatever a program does, the verifier needs no more than this.
 const LONGEST: Duration = Duration::from_secs(20);
-const MOST_MIB: u64 = 2048;
+const MAX_MIB: u64 = 2048;
 /// So often each is verified; the median counts.
 const TIMES: usize = 5;
 
@@ -91,7 +91,7 @@ fn evidence_verifier_bounds() {
         );
         let limit = if number == 0 { ORDINARY } else { LONGEST };
         assert!(median < limit, "{}: {median:?}, expected less than {limit:?}", one.name);
-        assert!(mib < MOST_MIB, "{}: {mib} MiB, expected less than {MOST_MIB}", one.name);
+        assert!(mib < MAX_MIB, "{}: {mib} MiB, expected less than {MAX_MIB}", one.name);
         assert!(said == "safe" || is_too_much(&said), "{}: {said}", one.name);
     }
 }

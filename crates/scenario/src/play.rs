@@ -18,7 +18,7 @@ use super::script::{Event, EventKind, Expected, InputPacket, Script, Subject};
 use flowloom_efsm::difference::state_differences;
 
 /// Number of mismatches after which a scenario is abandoned.
-const MOST_MISMATCHES: usize = 5;
+const MAX_MISMATCHES: usize = 5;
 
 /// The result of playing a script on an engine.
 #[derive(Debug, Clone)]
@@ -91,7 +91,7 @@ pub fn play(script: &Script, datapath: &mut dyn Datapath, reference: Option<&Pla
         state: None,
     };
     for event in &script.events {
-        if played.mismatches.len() >= MOST_MISMATCHES {
+        if played.mismatches.len() >= MAX_MISMATCHES {
             return Ok(played);
         }
         let details = match &event.kind {

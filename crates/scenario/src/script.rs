@@ -19,7 +19,7 @@ use super::table::{MapCheck, Tables};
 /// Default time between packets.
 const STEP_NS: u64 = 1_000_000;
 /// Maximum number of events of a scenario: all are held in memory.
-const MOST_EVENTS: usize = 200_000;
+const MAX_EVENTS: usize = 200_000;
 
 /// A scenario bound to one function, to be [played](super::play).
 #[derive(Debug, Clone)]
@@ -32,7 +32,7 @@ pub struct Script {
 }
 
 /// The largest CPU number.
-const MOST_CPU: u128 = 0xffff;
+const MAX_CPU: u128 = 0xffff;
 
 /// Subject of a scenario.
 #[derive(Debug, Clone)]
@@ -237,8 +237,8 @@ impl Writer<'_> {
             _ => EventKind::Packet(Box::new(self.packet(&mut cursor)?)),
         };
         cursor.end()?;
-        if self.events.len() == MOST_EVENTS {
-            return Err(PendingError::new(span, format!("a scenario of more than {MOST_EVENTS} packets"), ""));
+        if self.events.len() == MAX_EVENTS {
+            return Err(PendingError::new(span, format!("a scenario of more than {MAX_EVENTS} packets"), ""));
         }
         let Some(now_ns) = self.start_ns.checked_add(self.now_ns) else {
             return Err(PendingError::new(span, "the time is beyond the end of the clock", ""));
@@ -260,7 +260,7 @@ impl Writer<'_> {
             return Err(PendingError::new(cursor.span(), "found a block without `repeat`", "")
                 .help("write it as `repeat 10 { … }`"));
         }
-        let count = cursor.number_to("number of iterations", MOST_EVENTS as u128)? as u64;
+        let count = cursor.number_to("number of iterations", MAX_EVENTS as u128)? as u64;
         let every_ns = if cursor.eat_word("every") { Some(cursor.time_ns()?) } else { None };
         let name = if cursor.eat_word("as") {
             let (name, span) = cursor.word("a name for the counter")?;
@@ -383,7 +383,7 @@ impl Expectation<'_> {
                 "pass" => (Verdict::Pass, vec![self.port]),
                 "reply" => (Verdict::Tx, vec![self.port]),
                 "forward" => (Verdict::Redirect, vec![Port(port(cursor)?)]),
-                "cpu" => (Verdict::Redirect, vec![Port::of_cpu(cursor.number_to("CPU", MOST_CPU)? as u32)]),
+                "cpu" => (Verdict::Redirect, vec![Port::of_cpu(cursor.number_to("CPU", MAX_CPU)? as u32)]),
                 "flood" => (Verdict::Redirect, self.ports.flooded(self.port)),
                 _ => {
                     return Err(PendingError::new(span, format!("no outcome `{word}`"), "")

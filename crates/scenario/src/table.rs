@@ -18,7 +18,7 @@ use super::error::PendingError;
 use super::lex::{Form as ValueForm, Kind, hex};
 
 /// Maximum number of named parts of a key or value.
-const MOST_PARTS: usize = 1 << 16;
+const MAX_PARTS: usize = 1 << 16;
 
 /// The maps of a program, with the types of their keys and values.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,7 +116,7 @@ impl Layout {
 
     /// True if no more parts are named: a small object can expand to very many parts.
     fn is_at_limit(&self) -> bool {
-        self.parts.len() + self.groups.len() >= MOST_PARTS
+        self.parts.len() + self.groups.len() >= MAX_PARTS
     }
 
     fn add(&mut self, name: &str, at: usize, shape: &Shape) {

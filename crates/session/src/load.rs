@@ -305,7 +305,7 @@ pub fn source(
 }
 
 /// Maximum length of a file that a source includes, in bytes.
-const MOST_FILE_BYTES: u64 = 64 << 20;
+const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// The files in the directory of a source.
 pub struct SiblingFiles<'p>(pub &'p Path);
@@ -317,8 +317,8 @@ impl Files for SiblingFiles<'_> {
         if !metadata.is_file() {
             return Err("not a regular file".to_owned());
         }
-        if metadata.len() > MOST_FILE_BYTES {
-            return Err(format!("{} bytes, expected at most {MOST_FILE_BYTES}", metadata.len()));
+        if metadata.len() > MAX_FILE_BYTES {
+            return Err(format!("{} bytes, expected at most {MAX_FILE_BYTES}", metadata.len()));
         }
         let bytes = std::fs::read(&path).map_err(|e| e.to_string())?;
         String::from_utf8(bytes).map_err(|e| format!("invalid UTF-8 at byte {}", e.utf8_error().valid_up_to()))

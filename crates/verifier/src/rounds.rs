@@ -19,7 +19,7 @@ use super::walk::Walk;
 use flowloom_isa::op::Reg;
 
 /// The greatest trip count of `loop`.
-const MOST_ROUNDS: u64 = 1 << 23;
+const MAX_ROUNDS: u64 = 1 << 23;
 
 /// The most earlier iterations that one is compared with.
 const ROUNDS_COMPARED: usize = 4;
@@ -65,7 +65,7 @@ impl Walk<'_> {
         }
         let arguments = match map {
             None => {
-                let most = count.number().map_or(MOST_ROUNDS, |count| count.range.umax().min(MOST_ROUNDS));
+                let most = count.number().map_or(MAX_ROUNDS, |count| count.range.umax().min(MAX_ROUNDS));
                 if let Value::Number(count) = count {
                     self.origins.mark(count.origin);
                 }

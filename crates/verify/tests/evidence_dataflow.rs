@@ -31,10 +31,10 @@ const OF_A_CAPTURE: usize = 100;
 /// Number of cases that an exploration of one of Linux's programs tries.
 const TRIES: u64 = 10_000;
 /// Minimum percentage of the verified Linux programs that have a dataflow.
-const LEAST_PERCENT: usize = 80;
+const MIN_PERCENT: usize = 80;
 /// Minimum per 1000 random programs that have one; mutants may use addresses as numbers.
-const LEAST_SOUND: usize = 999;
-const LEAST_MUTANTS: usize = 900;
+const MIN_SOUND: usize = 999;
+const MIN_MUTANTS: usize = 900;
 /// Number of cases that an exploration of a classical program tries, and the percentage of slots to reach.
 const CLASSICAL: (u64, usize) = (20_000, 80);
 /// Size above which a map is large, and the number of cases to run where a program has a large map.
@@ -203,7 +203,7 @@ fn of_linux(captured: &[Arrival], seed: &Rng) -> bool {
     });
     tally.print("Linux's programs", started);
     let (built, all) = (tally.agreed.len(), tally.programs);
-    assert!(built * 100 >= all * LEAST_PERCENT, "{built} of {all} have a dataflow, expected {LEAST_PERCENT}%");
+    assert!(built * 100 >= all * MIN_PERCENT, "{built} of {all} have a dataflow, expected {MIN_PERCENT}%");
     true
 }
 
@@ -211,8 +211,8 @@ fn of_random(seed: u64) {
     let count = std::env::var("FLOWLOOM_COUNT").ok();
     let count = count.map_or(RANDOM, |n| n.parse().unwrap_or_else(|_| panic!("FLOWLOOM_COUNT is no number: `{n}`")));
     for (kind, what, count, least) in [
-        (random::Kind::Sound, "random programs", count, LEAST_SOUND),
-        (random::Kind::Mutant, "random programs in which something has gone wrong", count / 4, LEAST_MUTANTS),
+        (random::Kind::Sound, "random programs", count, MIN_SOUND),
+        (random::Kind::Mutant, "random programs in which something has gone wrong", count / 4, MIN_MUTANTS),
     ] {
         let started = Instant::now();
         let tally = each(count as usize, |number| {

@@ -14,7 +14,7 @@ use flowloom_testkit::skip;
 use scoreboard::{Came, Row, fitted, page, trial};
 
 /// Minimum number of programs that run and are compared; fewer mean that programs were lost.
-const FEWEST_EQUAL: usize = 225;
+const MIN_EQUAL: usize = 225;
 
 /// Legitimate reasons to refuse a program: kernel functions, helpers and map kinds that Flowloom does not support, and
 /// fields that this kernel does not have.
@@ -67,7 +67,7 @@ fn evidence_scoreboard() {
     let ran = rows.iter().filter(|row| matches!(row.came, Came::Equal { .. })).count();
     let low = rows.iter().filter(|row| row.is_low()).count();
     assert!(low * 10 <= ran, "{low} of {ran} programs run less than 80% of their instructions");
-    assert!(is_partial || ran >= FEWEST_EQUAL, "{ran} programs were compared, at least {FEWEST_EQUAL} are expected");
+    assert!(is_partial || ran >= MIN_EQUAL, "{ran} programs were compared, at least {MIN_EQUAL} are expected");
     let otherwise: Vec<&Row> = rows.iter().filter(|row| row.is_judged_otherwise()).collect();
     let long: Vec<String> =
         rows.iter().filter(|row| row.ratio().is_some_and(|ratio| ratio > 1.5)).map(ToString::to_string).collect();

@@ -116,11 +116,11 @@ const SAVED: u16 = 0b11_1100_0000;
 const SPOILT: u16 = 0b11_1110;
 const FP: usize = 10;
 /// The number of `may_goto` that fall through before they jump, as in the kernel.
-const MOST_ROUNDS: u32 = 8 << 20;
+const MAX_ROUNDS: u32 = 8 << 20;
 /// The most iterations of `loop`.
-const MOST_LOOPS: u64 = 8 << 20;
+const MAX_LOOPS: u64 = 8 << 20;
 /// The most tail calls of a packet.
-const MOST_TAIL_CALLS: u32 = 33;
+const MAX_TAIL_CALLS: u32 = 33;
 /// -EINVAL
 const INVALID: u64 = -22i64 as u64;
 /// -E2BIG
@@ -332,7 +332,7 @@ fn step(
             }
         }
         Op::MayGoto { off } => {
-            if regs.rounds == MOST_ROUNDS {
+            if regs.rounds == MAX_ROUNDS {
                 return Ok(Next::At(target(at, off.into())));
             }
             regs.rounds += 1;
@@ -445,7 +445,7 @@ fn tail_call(image: &Image, run: &mut Run<'_>, regs: &mut Registers, frame: usiz
     let sibling = run.memory.maps[map].member(&index.to_le_bytes());
     let program = sibling.map(|sibling| sibling as usize + 1);
     let code = program.and_then(|program| image.programs.get(program)?.as_ref());
-    let (Some(program), Some(_), true) = (program, code, regs.tail_calls < MOST_TAIL_CALLS) else {
+    let (Some(program), Some(_), true) = (program, code, regs.tail_calls < MAX_TAIL_CALLS) else {
         regs.readable &= !(SPOILT | 1);
         return Ok(back);
     };
@@ -490,7 +490,7 @@ fn begin_loop(
     let flags = argument(regs, 4)?;
     let (callback, context) = (callback(regs, "loop")?, argument(regs, 3)?);
     let refused = match (flags, count) {
-        (0, ..=MOST_LOOPS) => None,
+        (0, ..=MAX_LOOPS) => None,
         (0, _) => Some(too_big),
         _ => Some(INVALID),
     };

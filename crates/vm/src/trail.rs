@@ -2,7 +2,7 @@
 //! The decisions that determined a packet's path: for the search for packets and states that lead elsewhere.
 
 /// The most branches, and the most lookups, recorded for a packet; a loop that runs longer repeats itself.
-const MOST: usize = 4096;
+const MAX_LENGTH: usize = 4096;
 
 /// The decisions of a packet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -42,13 +42,13 @@ impl Trail {
     }
 
     pub(super) fn branch(&mut self, branch: Branch) {
-        if self.branches.len() < MOST {
+        if self.branches.len() < MAX_LENGTH {
             self.branches.push(branch);
         }
     }
 
     pub(super) fn lookup(&mut self, map: usize, key: &[u8], found: bool) {
-        if self.lookups.len() < MOST {
+        if self.lookups.len() < MAX_LENGTH {
             self.lookups.push(Lookup { map, key: key.to_vec(), found });
         }
     }

@@ -21,7 +21,7 @@ mod user;
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-pub use crate::header::{Header, MOST_USER_HEADERS};
+pub use crate::header::{Header, MAX_USER_HEADERS};
 pub use user::{GraphError, Parent, UserField, UserHeader};
 
 use crate::field::FieldId;

@@ -2,7 +2,7 @@
 //! The headers that fields can name.
 
 /// The most user-defined headers of a function.
-pub const MOST_USER_HEADERS: usize = 8;
+pub const MAX_USER_HEADERS: usize = 8;
 
 /// A header that fields can name. Its number is its validity bit.
 ///
@@ -113,7 +113,7 @@ impl Header {
     ];
 
     /// The user-defined headers, in order of declaration.
-    pub const USER: [Header; MOST_USER_HEADERS] = [
+    pub const USER: [Header; MAX_USER_HEADERS] = [
         Header::User0,
         Header::User1,
         Header::User2,

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 /// Maximum clock of a plan, in MHz. Above it, not one logic level fits between two registers.
 pub(super) const FASTEST_MHZ: i64 = 1000;
 /// Maximum number of queues in front of a map.
-const MOST_QUEUES: i64 = 1024;
+const MAX_QUEUES: i64 = 1024;
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ExplainArgs {
@@ -54,7 +54,7 @@ pub(crate) struct PipelineArgs {
     #[arg(long, value_name = "MAP=SCHEME", value_parser = parse_scheme)]
     pub(crate) scheme: Vec<(String, Scheme)>,
     /// Queues before a scheduled map [default: 8]
-    #[arg(long, value_name = "QUEUES", value_parser = value_parser!(u32).range(1..=MOST_QUEUES))]
+    #[arg(long, value_name = "QUEUES", value_parser = value_parser!(u32).range(1..=MAX_QUEUES))]
     pub(crate) queues: Option<u32>,
     /// The shell provides a packet's length with its first word, so that no program waits for the last one
     #[arg(long)]

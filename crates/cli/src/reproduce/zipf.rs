@@ -43,7 +43,7 @@ const PACKETS: u64 = 150_000;
 /// Packet rate of 100 Gb/s with frames of 64 bytes.
 const LINE_MPPS: f64 = 148.8;
 /// Upper bound of the search for the longest flush, in cycles.
-const MOST_CYCLES: u32 = 256;
+const MAX_CYCLES: u32 = 256;
 /// Ratio of the clock rate to the line rate, cut to one digit. The paper's table follows from it.
 const CUT_SHARE: f64 = 1.6;
 
@@ -122,7 +122,7 @@ fn longest(measured: &mut Measured, window: u32) -> Result<(), Failure> {
         ("harmonic_most", most_flush_cycles(share, harmonic).floor()),
     ]);
     // Binary search: throughput falls with the length of a flush.
-    let (mut least, mut beyond) = (window, MOST_CYCLES);
+    let (mut least, mut beyond) = (window, MAX_CYCLES);
     while beyond - least > 1 {
         let middle = least.midpoint(beyond);
         let Some(timing) = of_paper("map", middle, window) else { break };

@@ -15,9 +15,9 @@ use crate::syntax::ast::{self, Expr as Tree, ExprKind};
 use super::{Checker, flags};
 
 /// Maximum number of alternatives of a row.
-const MOST_ALTERNATIVES: usize = 64;
+const MAX_ALTERNATIVES: usize = 64;
 /// Maximum number of conditions of an alternative.
-const MOST_CONDITIONS: usize = 1024;
+const MAX_CONDITIONS: usize = 1024;
 
 impl<'s> Checker<'s, '_> {
     /// Lowers the conditions of a row. `None` if an error was reported.
@@ -30,12 +30,12 @@ impl<'s> Checker<'s, '_> {
                 (Some(all), Some(found)) => self.product(all, found, condition.span),
                 _ => None,
             };
-            if all.as_ref().is_some_and(|all| all.iter().any(|one| one.len() > MOST_CONDITIONS)) {
+            if all.as_ref().is_some_and(|all| all.iter().any(|one| one.len() > MAX_CONDITIONS)) {
                 self.sink
                     .error(
                         Code::TooDeep,
                         condition.span,
-                        format!("the row has more than {MOST_CONDITIONS} conditions"),
+                        format!("the row has more than {MAX_CONDITIONS} conditions"),
                         "one condition too many",
                     )
                     .help("compare with a set, as in `l4.dport in {80, 443}`, or keep a part in a metadata field");
@@ -91,14 +91,14 @@ impl<'s> Checker<'s, '_> {
     }
 
     fn check_count(&mut self, count: usize, span: Span) -> Option<()> {
-        if count <= MOST_ALTERNATIVES {
+        if count <= MAX_ALTERNATIVES {
             return Some(());
         }
         self.sink
             .error(
                 Code::TooDeep,
                 span,
-                format!("the conditions have {count} alternatives, at most {MOST_ALTERNATIVES} are allowed"),
+                format!("the conditions have {count} alternatives, at most {MAX_ALTERNATIVES} are allowed"),
                 "too many alternatives",
             )
             .help("compare with a set, as in `l4.dport in {80, 443}`, or write a row for each group of alternatives");

@@ -16,7 +16,7 @@ use super::names::{Symbol, check_name, check_register_name, exceeds_index_limit,
 
 /// Maximum length of an element's name, in bytes. The element names a map, and the kernel keeps 15 bytes of a map's
 /// name.
-const MOST_NAME_BYTES: usize = 15;
+const MAX_NAME_BYTES: usize = 15;
 const DEFAULT_SIZE: u32 = 65536;
 const DEFAULT_SWEEP_NS: u64 = 1_000_000_000;
 
@@ -44,13 +44,13 @@ impl<'s> Checker<'s, '_> {
                     )
                     .help("an element also names the table of its contexts; choose another name");
             }
-            if name.text.len() > MOST_NAME_BYTES {
+            if name.text.len() > MAX_NAME_BYTES {
                 self.sink
                     .error(
                         Code::BadName,
                         name.span,
                         format!(
-                            "the name of the element has {} bytes, at most {MOST_NAME_BYTES} are allowed",
+                            "the name of the element has {} bytes, at most {MAX_NAME_BYTES} are allowed",
                             name.text.len()
                         ),
                         "too long",

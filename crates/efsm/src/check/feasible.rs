@@ -23,7 +23,7 @@ const TRANSPORT: [Header; 4] = [Header::Tcp, Header::Udp, Header::Icmp, Header::
 /// EtherTypes of tags and labels that can precede IPv4 or IPv6.
 const ENCAPSULATING_ETHER_TYPES: [u128; 4] = [0x8100, 0x8847, 0x8848, 0x88a8];
 /// Number of conditions searched for a pair that excludes each other.
-const MOST_NAMED: usize = 32;
+const MAX_NAMED: usize = 32;
 
 /// The outer headers of a packet.
 #[derive(Debug, Clone, Copy)]
@@ -146,7 +146,7 @@ pub(super) fn find_conflict(row: &Row, graph: &Graph) -> Option<String> {
     if all.is_feasible(graph) {
         return None;
     }
-    let conditions = &row.conditions[..row.conditions.len().min(MOST_NAMED)];
+    let conditions = &row.conditions[..row.conditions.len().min(MAX_NAMED)];
     for (at, one) in conditions.iter().enumerate() {
         for other in &conditions[..at] {
             let fields = one.fields().into_iter().chain(other.fields()).collect();

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use flowloom_wire::graph::{GraphError, MOST_USER_HEADERS, Parent, UserField, UserHeader};
+use flowloom_wire::graph::{GraphError, MAX_USER_HEADERS, Parent, UserField, UserHeader};
 use flowloom_wire::{FieldId, Graph};
 
 use crate::diagnostic::{Code, did_you_mean, list_names};
@@ -191,7 +191,7 @@ impl<'s> Checker<'s, '_> {
         };
         let (code, place, label, help) = match error {
             GraphError::TooMany { .. } => {
-                (Code::OutOfRange, None, "one too many", format!("a function has at most {MOST_USER_HEADERS}"))
+                (Code::OutOfRange, None, "one too many", format!("a function has at most {MAX_USER_HEADERS}"))
             }
             GraphError::Name { .. } => (
                 Code::ReservedName,

@@ -2,7 +2,7 @@
 //! `log` and `alert`: reports to user space.
 
 use crate::diagnostic::Code;
-use crate::events::{MOST_TEXT_BYTES, MOST_VALUES};
+use crate::events::{MAX_TEXT_BYTES, MAX_VALUES};
 use crate::model::{Destination, Level, Log, LogFormat, Logged, NewValue, Span, StepKind, Wide};
 use crate::syntax::ast::{Expr as Tree, Name};
 
@@ -38,13 +38,13 @@ impl<'s> Checker<'s, '_> {
                 None => is_ok = false,
             }
         }
-        if values.len() > MOST_VALUES {
+        if values.len() > MAX_VALUES {
             self.sink
                 .error(
                     Code::OutOfRange,
                     span,
                     format!("`{}` with {} values", level.name(), values.len()),
-                    format!("at most {MOST_VALUES} values"),
+                    format!("at most {MAX_VALUES} values"),
                 )
                 .help("log the rest with a second one");
             is_ok = false;
@@ -55,9 +55,9 @@ impl<'s> Checker<'s, '_> {
     fn log_text(&mut self, text: Name<'s>, level: Level) -> Option<()> {
         let (message, label) = if text.text.trim().is_empty() {
             (format!("`{}` with an empty text", level.name()), "empty text".to_owned())
-        } else if text.text.len() > MOST_TEXT_BYTES {
+        } else if text.text.len() > MAX_TEXT_BYTES {
             let found = text.text.len();
-            (format!("a text of {found} bytes"), format!("at most {MOST_TEXT_BYTES} bytes"))
+            (format!("a text of {found} bytes"), format!("at most {MAX_TEXT_BYTES} bytes"))
         } else if text.text.chars().any(char::is_control) {
             ("a text with control characters".to_owned(), "printed unescaped".to_owned())
         } else {

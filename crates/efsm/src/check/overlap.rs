@@ -2,7 +2,7 @@
 //! Warnings about field values: rows with unsatisfiable conditions, rows subsumed by an earlier row, and rows whose
 //! values of one field are subsumed by the union of earlier rows.
 //!
-//! Limits: rows subsumed only by a union over two or more fields are not found; at most [`MOST_PAIRS`] pairs of rows
+//! Limits: rows subsumed only by a union over two or more fields are not found; at most [`MAX_PAIRS`] pairs of rows
 //! are compared.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -16,10 +16,10 @@ use crate::intervals::{self, Interval, intersect};
 use crate::model::{Condition, Element, Row, Span};
 
 /// Maximum number of earlier rows in a message.
-const MOST_SHOWN: usize = 3;
+const MAX_SHOWN: usize = 3;
 
 /// Maximum number of pairs of rows tested for subsumption.
-const MOST_PAIRS: usize = 1 << 22;
+const MAX_PAIRS: usize = 1 << 22;
 
 /// Warns about the rows of an element, except those in `known`, which were reported.
 pub(super) fn warn(element: &Element, known: &BTreeSet<usize>, graph: &Graph, sink: &mut Sink) {
@@ -90,7 +90,7 @@ pub(super) fn warn(element: &Element, known: &BTreeSet<usize>, graph: &Graph, si
                 let name = graph.field_name(*field);
                 let mut draft =
                     sink.warning(Code::ShadowedRow, row.span, format!("{subject} is never reached"), "never reached");
-                for earlier in rows.iter().take(MOST_SHOWN) {
+                for earlier in rows.iter().take(MAX_SHOWN) {
                     draft = draft.secondary_label(element.rows[*earlier].span, format!("matches values of `{name}`"));
                 }
                 draft.help(format!(
@@ -100,7 +100,7 @@ pub(super) fn warn(element: &Element, known: &BTreeSet<usize>, graph: &Graph, si
             }
             let matched = MatchSet::of(row, &values);
             pairs += earlier.len();
-            let by = earlier.iter().filter(|_| pairs <= MOST_PAIRS).find(|(_, earlier)| earlier.covers(&matched));
+            let by = earlier.iter().filter(|_| pairs <= MAX_PAIRS).find(|(_, earlier)| earlier.covers(&matched));
             if let Some((by, _)) = by {
                 sink.warning(Code::ShadowedRow, row.span, format!("{subject} is never reached"), "never reached")
                     .secondary_label(element.rows[*by].span, "this earlier row matches the same packets")

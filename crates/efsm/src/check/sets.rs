@@ -22,9 +22,9 @@ use super::names::{Symbol, exceeds_index_limit};
 use super::operand::{Leaf, OperandKind};
 
 /// Maximum number of entries of a set.
-const MOST_ENTRIES: usize = 65_536;
+const MAX_ENTRIES: usize = 65_536;
 /// Maximum number of findings reported for a file.
-const MOST_FINDINGS: usize = 5;
+const MAX_FINDINGS: usize = 5;
 
 /// Kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,8 +114,8 @@ impl<'s> Checker<'s, '_> {
 
     /// Entries of a set written in the source.
     fn source_entries(&mut self, name: Name<'s>, items: &[crate::syntax::ast::SetItem<'s>]) -> Option<Vec<Entry>> {
-        if items.len() > MOST_ENTRIES {
-            let (found, most) = (items.len(), MOST_ENTRIES);
+        if items.len() > MAX_ENTRIES {
+            let (found, most) = (items.len(), MAX_ENTRIES);
             self.sink
                 .error(
                     Code::OutOfRange,
@@ -192,15 +192,15 @@ impl<'s> Checker<'s, '_> {
                 Ok(entry) => entries.push((entry, number)),
                 Err((code, message, help)) => {
                     wrong += 1;
-                    if wrong <= MOST_FINDINGS {
+                    if wrong <= MAX_FINDINGS {
                         let message = format!("`{}`, line {number}: {message}", path.text);
                         self.sink.error(code, path.span, message, "in this file").help(help);
                     }
                 }
             }
         }
-        if wrong > MOST_FINDINGS {
-            let message = format!("`{}`: {} more invalid lines", path.text, wrong - MOST_FINDINGS);
+        if wrong > MAX_FINDINGS {
+            let message = format!("`{}`: {} more invalid lines", path.text, wrong - MAX_FINDINGS);
             self.sink.error(Code::BadLiteral, path.span, message, "in this file").help(LINES);
         }
         if wrong > 0 {
@@ -212,8 +212,8 @@ impl<'s> Checker<'s, '_> {
                 .help(LINES);
             return None;
         }
-        if entries.len() > MOST_ENTRIES {
-            let (found, most) = (entries.len(), MOST_ENTRIES);
+        if entries.len() > MAX_ENTRIES {
+            let (found, most) = (entries.len(), MAX_ENTRIES);
             self.sink
                 .error(
                     Code::OutOfRange,
@@ -233,7 +233,7 @@ impl<'s> Checker<'s, '_> {
         let mut repeated: Vec<(usize, usize)> =
             entries.windows(2).filter(|pair| pair[0].0 == pair[1].0).map(|pair| (pair[1].1, pair[0].1)).collect();
         repeated.sort_unstable();
-        let lines = repeated.iter().take(MOST_FINDINGS).map(|(line, first)| format!("{line} (as {first})"));
+        let lines = repeated.iter().take(MAX_FINDINGS).map(|(line, first)| format!("{line} (as {first})"));
         let lines: Vec<String> = lines.collect();
         if let Some(more) = repeated.len().checked_sub(lines.len()).filter(|_| !lines.is_empty()) {
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };

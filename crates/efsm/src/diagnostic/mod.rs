@@ -18,9 +18,9 @@ pub(crate) use suggest::{did_you_mean, list_names};
 mod code;
 
 /// Maximum bytes of context around a span; longer lines are truncated.
-const MOST_SHOWN_BYTES: usize = 2000;
+const MAX_SHOWN_BYTES: usize = 2000;
 /// Maximum bytes of a long line that are marked, and that are shown on each side of the mark.
-const MOST_MARKED_BYTES: usize = 40;
+const MAX_MARKED_BYTES: usize = 40;
 
 impl Source {
     /// True if the lines of a span exceed the context limit.
@@ -29,7 +29,7 @@ impl Source {
         let start = span.start.min(end);
         let first = self.text[..start].rfind('\n').map_or(0, |i| i + 1);
         let last = self.text[end..].find('\n').map_or(self.text.len(), |i| end + i);
-        last - first > MOST_SHOWN_BYTES
+        last - first > MAX_SHOWN_BYTES
     }
 }
 
@@ -96,7 +96,7 @@ impl miette::Diagnostic for Diagnostic {
         Some(Box::new(self.labels.iter().enumerate().map(|(i, label)| {
             let mut length = label.span.end.saturating_sub(label.span.start);
             if self.source.is_long_around(label.span) {
-                length = length.min(MOST_MARKED_BYTES);
+                length = length.min(MAX_MARKED_BYTES);
             }
             let place = SourceSpan::new(label.span.start.into(), length);
             let text = Some(label.text.clone()).filter(|t| !t.is_empty());
@@ -117,17 +117,17 @@ impl SourceCode for Source {
         context_lines_after: usize,
     ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
         let contents = self.text.as_str().read_span(span, context_lines_before, context_lines_after)?;
-        if contents.data().len() > MOST_SHOWN_BYTES {
+        if contents.data().len() > MAX_SHOWN_BYTES {
             // Shows part of a long line around the span. Two spans on it are shown separately.
             let (start, end) = (span.offset(), span.offset() + span.len());
-            if span.len() > MOST_MARKED_BYTES {
+            if span.len() > MAX_MARKED_BYTES {
                 return Err(MietteError::OutOfBounds);
             }
             let first = self.text[..start].rfind('\n').map_or(0, |i| i + 1);
             let last = self.text[end..].find('\n').map_or(self.text.len(), |i| end + i);
             let boundary = |at: usize| (0..=at).rev().find(|&i| self.text.is_char_boundary(i)).unwrap_or(0);
-            let from = boundary(start.saturating_sub(MOST_MARKED_BYTES)).max(first);
-            let to = boundary((end + MOST_MARKED_BYTES).min(self.text.len())).clamp(end, last.max(end));
+            let from = boundary(start.saturating_sub(MAX_MARKED_BYTES)).max(first);
+            let to = boundary((end + MAX_MARKED_BYTES).min(self.text.len())).clamp(end, last.max(end));
             let (line, ..) = self.locate(start);
             let shown = SourceSpan::new(from.into(), to - from);
             return Ok(Box::new(MietteSpanContents::new_named(
@@ -271,10 +271,10 @@ impl Sink {
 
 /// Truncates the middle of a text that quotes a very long token of the source.
 fn shorten(text: &mut String) {
-    if text.len() <= MOST_SHOWN_BYTES {
+    if text.len() <= MAX_SHOWN_BYTES {
         return;
     }
-    let (start, end) = (text.floor_char_boundary(MOST_SHOWN_BYTES / 2), text.len() - MOST_MARKED_BYTES);
+    let (start, end) = (text.floor_char_boundary(MAX_SHOWN_BYTES / 2), text.len() - MAX_MARKED_BYTES);
     text.replace_range(start..text.floor_char_boundary(end), " .. ");
 }
 

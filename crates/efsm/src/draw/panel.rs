@@ -84,7 +84,7 @@ struct Block {
 
 impl Block {
     fn new(labels: &[Label], timers: bool, columns: usize) -> Block {
-        let shown = if labels.len() > MOST_ROWS { MOST_ROWS - 1 } else { labels.len() };
+        let shown = if labels.len() > MAX_ROWS { MAX_ROWS - 1 } else { labels.len() };
         let mut block = Block { lines: Vec::new(), width: 0.0, height: 0.0 };
         for (i, label) in labels[..shown].iter().enumerate() {
             if i > 0 {
@@ -113,7 +113,7 @@ impl Block {
 }
 
 /// Maximum number of rows on an edge or self-loop.
-const MOST_ROWS: usize = 4;
+const MAX_ROWS: usize = 4;
 
 /// Full text of labels.
 fn full_text(labels: &[Label]) -> String {

@@ -3,7 +3,7 @@
 
 use crate::syntax::token::Kind;
 
-use super::MOST_COLUMNS;
+use super::MAX_COLUMNS;
 use super::line::Line;
 use super::source::{Comment, Token};
 
@@ -324,8 +324,8 @@ fn fill(pieces: &[Piece<'_>], indent: usize, may_wrap: bool) -> Vec<Line> {
         let is_full = may_wrap
             && match piece.breaks {
                 Break::Never => false,
-                Break::Outer => line.width() + 1 + columns(i, Break::Outer) > MOST_COLUMNS,
-                Break::Inner => line.width() + 1 + columns(i, Break::Inner) > MOST_COLUMNS,
+                Break::Outer => line.width() + 1 + columns(i, Break::Outer) > MAX_COLUMNS,
+                Break::Inner => line.width() + 1 + columns(i, Break::Inner) > MAX_COLUMNS,
             };
         if piece.is_broken || !piece.comments.is_empty() || is_full {
             lines.push(next());
@@ -341,7 +341,7 @@ fn fill(pieces: &[Piece<'_>], indent: usize, may_wrap: bool) -> Vec<Line> {
 }
 
 fn fits(lines: &[Line]) -> bool {
-    lines.iter().all(|line| line.is_comment || line.width() <= MOST_COLUMNS)
+    lines.iter().all(|line| line.is_comment || line.width() <= MAX_COLUMNS)
 }
 
 /// True if a space separates two tokens.

@@ -4,10 +4,10 @@
 use super::source::Comment;
 
 /// A trailing comment that would start right of this column does not align with others.
-const MOST_SHARED: usize = 100;
+const MAX_SHARED: usize = 100;
 
 /// Maximum distance in columns from its line at which a lone trailing comment keeps its column.
-const MOST_APART: usize = 32;
+const MAX_APART: usize = 32;
 
 /// A line of output.
 #[derive(Debug, Clone, Default)]
@@ -30,7 +30,7 @@ impl Line {
 
     /// True if its comment may align with those of adjacent lines.
     pub(super) fn shares_column(&self) -> bool {
-        self.width() + 2 <= MOST_SHARED
+        self.width() + 2 <= MAX_SHARED
     }
 
     pub(super) fn width(&self) -> usize {
@@ -72,7 +72,7 @@ fn column(run: &[Line]) -> usize {
         Some(first)
             if first >= least
                 && shared().all(|(_, column)| column == first)
-                && (shared().count() > 1 || first <= least + MOST_APART) =>
+                && (shared().count() > 1 || first <= least + MAX_APART) =>
         {
             first
         }

@@ -5,7 +5,7 @@
 //! verify this. The author chooses line breaks, within limits:
 //!
 //! - Declarations, clauses and rows start on their own lines, indented by 4 columns for each open brace.
-//! - A block on one line stays there while it fits in [`MOST_COLUMNS`]. In a block of several lines, statements that
+//! - A block on one line stays there while it fits in [`MAX_COLUMNS`]. In a block of several lines, statements that
 //!   share a line keep sharing it.
 //! - Within a row or statement, a line may break before `when`, `stay`, `->`, an operator or a `/` between headers, and
 //!   after a comma or an operator. Continuation lines are indented by 8 more columns. Lines that are too long are
@@ -29,7 +29,7 @@ use crate::diagnostic::{Code, Diagnostics, Sink};
 use crate::model::{Source, Span};
 
 /// Maximum line length in columns; comments and tokens that cannot be broken may exceed it.
-pub const MOST_COLUMNS: usize = 120;
+pub const MAX_COLUMNS: usize = 120;
 
 /// Formats `text`. `name` is the name of the source in messages.
 ///

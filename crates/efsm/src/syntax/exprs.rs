@@ -14,7 +14,7 @@ use super::literal::{BadLiteral, Literal, read_colons, read_dotted, read_number}
 use super::token::Kind;
 
 /// Maximum number of operators, calls and parentheses in an expression.
-const MOST_OPERATORS: u32 = 200;
+const MAX_OPERATORS: u32 = 200;
 
 /// Binary arithmetic operators of one precedence level.
 type Level = &'static [(Kind, Option<BinaryOp>)];
@@ -34,7 +34,7 @@ impl<'s> Parser<'s, '_> {
     pub(super) fn conditions(&mut self) -> Parsed<Vec<Expr<'s>>> {
         let mut conditions = Vec::new();
         loop {
-            self.budget = MOST_OPERATORS;
+            self.budget = MAX_OPERATORS;
             conditions.push(self.comparison()?);
             if self.eat(Kind::AndAnd).is_none() {
                 break;
@@ -43,7 +43,7 @@ impl<'s> Parser<'s, '_> {
         if !self.is(Kind::OrOr) {
             return Ok(conditions);
         }
-        self.budget = MOST_OPERATORS;
+        self.budget = MAX_OPERATORS;
         let mut operands = conditions.into_iter();
         let Some(mut left) = operands.next() else { return Ok(Vec::new()) };
         for right in operands {
@@ -60,7 +60,7 @@ impl<'s> Parser<'s, '_> {
 
     /// Parses a value.
     pub(super) fn expr(&mut self) -> Parsed<Expr<'s>> {
-        self.budget = MOST_OPERATORS;
+        self.budget = MAX_OPERATORS;
         let expr = self.comparison()?;
         if matches!(self.peek().kind, Kind::Slash | Kind::Percent) {
             self.reject_division();
@@ -82,7 +82,7 @@ impl<'s> Parser<'s, '_> {
                     .error(
                         Code::TooDeep,
                         span,
-                        format!("the expression has more than {MOST_OPERATORS} operators and parentheses"),
+                        format!("the expression has more than {MAX_OPERATORS} operators and parentheses"),
                         "one too many",
                     )
                     .help("keep a part of it in a metadata field, written by an element before this");
@@ -243,7 +243,7 @@ impl<'s> Parser<'s, '_> {
 
     /// Parses a constant in a named set; each has its own operator budget.
     pub(super) fn set_value(&mut self) -> Parsed<Expr<'s>> {
-        self.budget = MOST_OPERATORS;
+        self.budget = MAX_OPERATORS;
         self.arithmetic(4)
     }
 

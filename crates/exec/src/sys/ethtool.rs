@@ -16,7 +16,7 @@ const FEATURES: u32 = 4;
 /// ETH_GSTRING_LEN
 const STRING_BYTES: usize = 32;
 /// The bound on features; no kernel has as many.
-const MOST_FEATURES: usize = 4096;
+const MAX_FEATURES: usize = 4096;
 
 /// The enabled offloads of an interface, by their names in `ethtool -k`; whether each can be changed.
 pub(crate) type Features = BTreeMap<String, bool>;
@@ -50,7 +50,7 @@ pub(crate) fn features(device: &str) -> io::Result<Features> {
     let mut sets = [GSSET_INFO, 0, 1 << FEATURES, 0, 0];
     ask(device, &mut sets)?;
     let count = sets[4] as usize;
-    if count > MOST_FEATURES {
+    if count > MAX_FEATURES {
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{count} offloads")));
     }
     // cmd, string_set, len, then the names.

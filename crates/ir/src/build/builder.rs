@@ -39,9 +39,9 @@ pub(super) struct Limits {
 
 pub(super) const LIMITS: Limits = Limits { nodes: MAX_NODES, comparisons: MAX_COMPARISONS, tests: MAX_TESTS };
 /// The most maps or records that paths may choose from for one call.
-pub(super) const MOST_CHOICES: usize = 16;
+pub(super) const MAX_CHOICES: usize = 16;
 /// The most bytes of memory given to one call, in all.
-pub(super) const MOST_BYTES: usize = 512;
+pub(super) const MAX_BYTES: usize = 512;
 
 /// A block that waits to be walked.
 pub(super) struct Arrival {

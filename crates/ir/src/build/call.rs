@@ -4,7 +4,7 @@
 use flowloom_isa::insn::helper;
 use flowloom_isa::op::Reg;
 
-use super::builder::{Builder, MOST_BYTES};
+use super::builder::{Builder, MAX_BYTES};
 use super::offset::{OFFSET_BITS, Sum};
 use super::state::places;
 use super::state::set;
@@ -147,8 +147,8 @@ impl Builder<'_> {
 
     fn constant_length(&mut self, state: &State, argument: u8) -> Result<u64, Why> {
         let len = self.number_argument(state, argument)?;
-        let len = self.graph.as_const(len).filter(|len| *len <= MOST_BYTES as u64);
-        len.ok_or(Why::Length { most: MOST_BYTES })
+        let len = self.graph.as_const(len).filter(|len| *len <= MAX_BYTES as u64);
+        len.ok_or(Why::Length { most: MAX_BYTES })
     }
 
     fn load_packet(&mut self, path: Bdd, state: &mut State) -> Result<Id, Why> {

@@ -23,7 +23,7 @@ use crate::graph::{Compare, Effect, Id};
 use crate::refusal::Why;
 
 /// The most iterations of one call.
-const MOST_ROUNDS: u64 = 1024;
+const MAX_ROUNDS: u64 = 1024;
 
 /// Whether a helper takes a callback.
 pub(super) fn calls_back(number: i32) -> bool {
@@ -57,7 +57,7 @@ impl Builder<'_> {
             }
         };
         let most = self.possible(count).and_then(|all| all.last().copied());
-        let most = most.filter(|most| *most <= MOST_ROUNDS).ok_or(Why::Rounds { most: MOST_ROUNDS })?;
+        let most = most.filter(|most| *most <= MAX_ROUNDS).ok_or(Why::Rounds { most: MAX_ROUNDS })?;
         let context = self.argument(&state, 3);
         let (position, loops) = (position.to_vec(), loops.to_vec());
         let rounds = Rounds { entry: *entry as usize, begun: 0, count, most, context, map, position, loops };

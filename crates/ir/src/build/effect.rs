@@ -8,8 +8,8 @@ use flowloom_isa::helpers::{self, Parameter, Usage};
 use flowloom_isa::insn::helper;
 use flowloom_isa::op::Size;
 
-use super::builder::MOST_BYTES;
-use super::builder::{Builder, MOST_CHOICES};
+use super::builder::MAX_BYTES;
+use super::builder::{Builder, MAX_CHOICES};
 use super::state::places;
 use super::state::{Place, Places, Region, State, Value};
 use super::state::{address, leak, mixed};
@@ -91,8 +91,8 @@ impl Builder<'_> {
             Some(Value::Address(choices)) if choices.len() > 1 => choices,
             _ => return self.effect_within((path, path), state, (number, sources), None),
         };
-        if choices.len() > MOST_CHOICES {
-            return Err(Why::SeveralMaps { found: choices.len(), most: MOST_CHOICES });
+        if choices.len() > MAX_CHOICES {
+            return Err(Why::SeveralMaps { found: choices.len(), most: MAX_CHOICES });
         }
         let mut answers: Vec<(Bdd, Value)> = Vec::new();
         let mut rest = path;
@@ -207,7 +207,7 @@ impl Builder<'_> {
                 Parameter::Length { .. } => {
                     let length = self.number_argument(state, register)?;
                     let constant = self.graph.as_const(length);
-                    let len = constant.ok_or(Why::Length { most: MOST_BYTES })? as usize;
+                    let len = constant.ok_or(Why::Length { most: MAX_BYTES })? as usize;
                     if let Some(Waiting { value, place, changes }) = waiting.take() {
                         if changes && len > 0 {
                             given.changed.push((places(value.clone())?, len));
@@ -233,8 +233,8 @@ impl Builder<'_> {
             }
         }
         let found = given.bytes();
-        if found > MOST_BYTES {
-            return Err(Why::ManyBytes { found, most: MOST_BYTES });
+        if found > MAX_BYTES {
+            return Err(Why::ManyBytes { found, most: MAX_BYTES });
         }
         let pattern = self.pattern(given.pattern);
         let call = self.graph.effect(Effect::Call { helper: number, pattern }, given.args, 64);
@@ -276,8 +276,8 @@ impl Builder<'_> {
 
     /// Bytes of memory that a call reads.
     fn memory(&mut self, path: Bdd, state: &State, value: Value, len: usize, given: &mut Given) -> Result<(), Why> {
-        if len > MOST_BYTES {
-            return Err(Why::ManyBytes { found: len, most: MOST_BYTES });
+        if len > MAX_BYTES {
+            return Err(Why::ManyBytes { found: len, most: MAX_BYTES });
         }
         if len > 0 {
             let bytes = self.load_bytes(path, state, &places(value)?, 0, len)?;

@@ -20,7 +20,7 @@ use flowloom_isa::{Insn, Program, Sibling};
 use flowloom_verifier::{Options, Proof, verify};
 
 use super::builder::Builder;
-use super::builder::MOST_CHOICES;
+use super::builder::MAX_CHOICES;
 use super::state::places;
 use super::state::{Frame, Place, Region, State, Value};
 use super::state::{address, leak, mixed};
@@ -30,7 +30,7 @@ use crate::graph::{Compare, Effect, Id};
 use crate::refusal::{Refusal, Why};
 
 /// The most tail calls of a packet.
-const MOST_TAIL_CALLS: u32 = 33;
+const MAX_TAIL_CALLS: u32 = 33;
 
 /// The first part of the position of a program that replaces the outermost frame: after all blocks of the program that
 /// the packet entered.
@@ -101,8 +101,8 @@ impl Builder<'_> {
     /// up under the condition of its paths.
     fn looked_up(&mut self, path: Bdd, state: &State) -> Result<Id, Why> {
         let tables = places(self.argument(state, 2))?;
-        if tables.len() > MOST_CHOICES {
-            return Err(Why::SeveralMaps { found: tables.len(), most: MOST_CHOICES });
+        if tables.len() > MAX_CHOICES {
+            return Err(Why::SeveralMaps { found: tables.len(), most: MAX_CHOICES });
         }
         let mut found: Vec<(Bdd, Id)> = Vec::new();
         for (condition, place) in tables.iter() {
@@ -139,10 +139,10 @@ impl Builder<'_> {
         self.first_tail_call.get_or_insert(self.at);
         let call = self.looked_up(path, &state)?;
         let (fewest, most) = state.tail_calls;
-        if fewest < MOST_TAIL_CALLS && most >= MOST_TAIL_CALLS {
-            return Err(Why::TailCalls(MOST_TAIL_CALLS));
+        if fewest < MAX_TAIL_CALLS && most >= MAX_TAIL_CALLS {
+            return Err(Why::TailCalls(MAX_TAIL_CALLS));
         }
-        let entries = if most < MOST_TAIL_CALLS { self.linked.entries.as_slice() } else { &[] };
+        let entries = if most < MAX_TAIL_CALLS { self.linked.entries.as_slice() } else { &[] };
         let mut rest = path;
         for (number, entry) in (1..).zip(entries) {
             let one = self.graph.number(number.into(), 64);

@@ -16,7 +16,7 @@ use crate::graph::{Binary, Compare, Effect, Id, Input, Kind, Node};
 use crate::refusal::Why;
 
 /// The most offsets of one stack access.
-const MOST_OFFSETS: usize = 64;
+const MAX_OFFSETS: usize = 64;
 
 impl Builder<'_> {
     pub(super) fn load(&mut self, path: Bdd, state: &State, base: Value, off: i64, size: Size) -> Result<Value, Why> {
@@ -202,9 +202,9 @@ impl Builder<'_> {
             (None, None) => Vec::new(),
         };
         let all: Vec<i64> = all.into_iter().filter(|at| is_proved(*at)).collect();
-        if all.is_empty() || all.len() > MOST_OFFSETS {
+        if all.is_empty() || all.len() > MAX_OFFSETS {
             let found = (!all.is_empty()).then_some(all.len());
-            return Err(Why::ManyOffsets { found, most: MOST_OFFSETS });
+            return Err(Why::ManyOffsets { found, most: MAX_OFFSETS });
         }
         let pairs = all.into_iter().map(|at| {
             let value = self.graph.number(at.wrapping_sub(start) as u64, 64);
@@ -225,7 +225,7 @@ impl Builder<'_> {
 
     fn values_of(&mut self, id: Id) -> Option<BTreeSet<u64>> {
         let node = self.graph.node(id).clone();
-        let limited = |set: BTreeSet<u64>| (set.len() <= MOST_OFFSETS).then_some(set);
+        let limited = |set: BTreeSet<u64>| (set.len() <= MAX_OFFSETS).then_some(set);
         let by_bits = || (node.bits <= 6).then(|| (0..1u64 << node.bits).collect());
         match node.kind {
             Kind::Const(value) => Some(BTreeSet::from([value])),
@@ -266,13 +266,13 @@ impl Builder<'_> {
         for arg in &node.args {
             let values = self.possible(*arg)?;
             all = all.iter().flat_map(|some| values.iter().map(|v| [&some[..], &[*v]].concat())).collect();
-            if all.len() > 4 * MOST_OFFSETS {
+            if all.len() > 4 * MAX_OFFSETS {
                 return None;
             }
         }
         let set: BTreeSet<u64> =
             all.iter().map(|args| crate::arith::apply(node.kind, args, &widths, node.bits)).collect();
-        (set.len() <= MOST_OFFSETS).then_some(set)
+        (set.len() <= MAX_OFFSETS).then_some(set)
     }
 
     /// The base address of a map value (64 bits) and the offset.

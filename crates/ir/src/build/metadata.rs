@@ -18,7 +18,7 @@ use crate::graph::{Compare, Id};
 use crate::refusal::Why;
 
 /// The maximum length in bytes [Linux include/linux/skbuff.h].
-const MOST_BYTES: u64 = 252;
+const MAX_BYTES: u64 = 252;
 /// -EACCES
 const NO_ACCESS: u64 = -13i64 as u64;
 
@@ -38,7 +38,7 @@ impl Builder<'_> {
         let invalid = self.graph.or(is_before, is_behind);
         let (rest, none) = (self.graph.slice(len, 0, 2), self.graph.number(0, 2));
         let whole = self.graph.compare(Compare::Equal, rest, none);
-        let most = self.graph.number(MOST_BYTES, OFFSET_BITS);
+        let most = self.graph.number(MAX_BYTES, OFFSET_BITS);
         let is_long = self.graph.compare(Compare::SignedBelow, most, len);
         let odd = self.graph.not(whole);
         let refused = self.graph.or(odd, is_long);
@@ -65,7 +65,7 @@ impl Builder<'_> {
         let (old, new) = (self.sum_of(state.head), self.sum_of(new_head));
         let len = self.offset(&len);
         let most = self.possible(len).and_then(|all| all.last().copied());
-        let most = most.filter(|most| *most <= MOST_BYTES).unwrap_or(MOST_BYTES) as i64;
+        let most = most.filter(|most| *most <= MAX_BYTES).unwrap_or(MAX_BYTES) as i64;
         let from = self.packet_place(&old.clone().plus(&Sum::of(-most), 1));
         let to = self.packet_place(&new.clone().plus(&Sum::of(-most), 1));
         self.note_access(self.path, from.moved, from.offset + most);

@@ -19,11 +19,11 @@ const ANY: Span = Span { least: i32::MIN as i64, most: i32::MAX as i64 };
 /// The depth to which nodes are followed.
 const DEEPEST: usize = 400;
 /// The depth to which one comparison looks into nested selects.
-const MOST_INSIDE: usize = 6;
+const MAX_INSIDE: usize = 6;
 /// The most arms of a select that a comparison looks into.
-const MOST_WAYS: usize = 16;
+const MAX_WAYS: usize = 16;
 /// The budget of comparisons made for one comparison; past it, values are compared as numbers.
-const MOST_COMPARISONS: usize = 256;
+const MAX_COMPARISONS: usize = 256;
 
 /// A constant, and nodes with their coefficients.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -263,7 +263,7 @@ impl Builder<'_> {
 
     /// The bit that a sum is 0.
     pub(super) fn is_zero(&mut self, sum: &Sum) -> Id {
-        self.inside = MOST_COMPARISONS;
+        self.inside = MAX_COMPARISONS;
         self.is_zero_inside(sum, 0)
     }
 
@@ -290,9 +290,9 @@ impl Builder<'_> {
         // The latest select is expanded first.
         let select = sum.terms.keys().rev().copied().find(|id| {
             let node = self.graph.node(*id);
-            node.kind == Kind::Select && node.args.len() < 2 * MOST_WAYS
+            node.kind == Kind::Select && node.args.len() < 2 * MAX_WAYS
         });
-        if let Some(id) = select.filter(|_| depth < MOST_INSIDE && self.inside > 0) {
+        if let Some(id) = select.filter(|_| depth < MAX_INSIDE && self.inside > 0) {
             let count = sum.terms[&id];
             let without = sum.clone().plus(&Sum::term(id), -count);
             let parts = self.graph.node(id).args.clone();

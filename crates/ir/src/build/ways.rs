@@ -18,7 +18,7 @@ use super::builder::Builder;
 use crate::graph::Id;
 
 /// The most blocks between dominator and join point.
-const MOST_BLOCKS: usize = 600;
+const MAX_BLOCKS: usize = 600;
 
 /// A tested bit, and the value that takes the edge.
 pub(super) type Test = Option<(Id, bool)>;
@@ -71,7 +71,7 @@ impl Ways {
         while let Some(block) = work.pop() {
             if block != before && found.insert(block) {
                 work.extend(self.into[block].iter().map(|way| way.from));
-                if found.len() > MOST_BLOCKS {
+                if found.len() > MAX_BLOCKS {
                     return None;
                 }
             }

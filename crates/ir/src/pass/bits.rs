@@ -182,12 +182,12 @@ fn sum(graph: &mut Graph, op: Binary, [a, b]: [Id; 2], bits: u16, facts: &Facts)
 }
 
 /// The most terms of a product that becomes a sum.
-const MOST_TERMS: u32 = 4;
+const MAX_TERMS: u32 = 4;
 
 /// A node and the constant with few ones by which it is multiplied.
 fn few(graph: &Graph, [a, b]: [Id; 2]) -> Option<(Id, u64)> {
     let (number, constant) = graph.as_const(b).map(|by| (a, by)).or_else(|| graph.as_const(a).map(|by| (b, by)))?;
-    (constant.count_ones() <= MOST_TERMS).then_some((number, constant))
+    (constant.count_ones() <= MAX_TERMS).then_some((number, constant))
 }
 
 /// A product by a constant with few ones as a sum of shifted copies, in the demanded width.

@@ -41,15 +41,15 @@ use crate::graph::{Binary, Compare, Effect, Graph, Id, Kind};
 use crate::predicates::Predicates;
 
 /// The budget of (load, earlier write of the same map) pairs that are compared.
-const MOST_PAIRS: usize = 250_000;
+const MAX_PAIRS: usize = 250_000;
 /// The budget of comparisons of two offsets known only at run time.
-const MOST_COMPARISONS: usize = 20_000;
+const MAX_COMPARISONS: usize = 20_000;
 /// The depth to which nodes are followed for the low bits of an offset.
-const MOST_DEEP: usize = 16;
+const MAX_DEEP: usize = 16;
 /// The most constants that a byte of a key is one of.
-const MOST_CONSTANTS: usize = 16;
+const MAX_CONSTANTS: usize = 16;
 /// The least number of entries of an LRU map that spares the entries of a packet when it evicts.
-const LEAST_ENTRIES: u32 = 64;
+const MIN_ENTRIES: u32 = 64;
 
 /// A write whose value a later load may need.
 #[derive(Debug, Clone, Copy)]
@@ -72,7 +72,7 @@ struct Budget {
 }
 
 pub fn run(dataflow: &Dataflow) -> Dataflow {
-    run_within(dataflow, Budget { pairs: MOST_PAIRS, comparisons: MOST_COMPARISONS })
+    run_within(dataflow, Budget { pairs: MAX_PAIRS, comparisons: MAX_COMPARISONS })
 }
 
 fn run_within(dataflow: &Dataflow, mut budget: Budget) -> Dataflow {
@@ -242,7 +242,7 @@ impl Offset {
 /// The number of low bits of a node that are known, and their value.
 fn low_bits(graph: &Graph, id: Id, deep: usize) -> (u32, u64) {
     let node = graph.node(id);
-    if deep >= MOST_DEEP {
+    if deep >= MAX_DEEP {
         return (0, 0);
     }
     let known = |id: Id| low_bits(graph, id, deep + 1);
@@ -364,7 +364,7 @@ fn overtaken(dataflow: &Dataflow, predicates: &mut Predicates) -> BTreeSet<Id> {
 pub(crate) fn differ(dataflow: &Dataflow, map: u32, lookup: Id, change: Id) -> bool {
     let is_exact = dataflow.maps.get(map as usize).is_some_and(|map| match map.kind {
         MapKind::Hash | MapKind::PerCpuHash | MapKind::Array | MapKind::PerCpuArray => true,
-        MapKind::LruHash | MapKind::LruPerCpuHash => map.max_entries >= LEAST_ENTRIES,
+        MapKind::LruHash | MapKind::LruPerCpuHash => map.max_entries >= MIN_ENTRIES,
         _ => false,
     });
     let names_entry = |id: Id| {
@@ -386,7 +386,7 @@ pub(crate) fn differ(dataflow: &Dataflow, map: u32, lookup: Id, change: Id) -> b
 /// The constants of which a node is one; `None` if it may be another value.
 fn constants(graph: &Graph, id: Id, deep: usize) -> Option<Vec<u64>> {
     let node = graph.node(id);
-    if deep >= MOST_DEEP {
+    if deep >= MAX_DEEP {
         return None;
     }
     match (node.kind, node.args.as_slice()) {
@@ -395,7 +395,7 @@ fn constants(graph: &Graph, id: Id, deep: usize) -> Option<Vec<u64>> {
             let mut all = constants(graph, *last, deep + 1)?;
             for pair in pairs.chunks_exact(2) {
                 all.extend(constants(graph, pair[1], deep + 1)?);
-                if all.len() > MOST_CONSTANTS {
+                if all.len() > MAX_CONSTANTS {
                     return None;
                 }
             }

@@ -27,7 +27,7 @@ use crate::pass::differ;
 use crate::predicates::Predicates;
 
 /// The most pairs of effects in a new order that are compared.
-const MOST_PAIRS: usize = 1_000_000;
+const MAX_PAIRS: usize = 1_000_000;
 
 /// An invariant that a pass has broken. Nodes are those before the pass unless said otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -170,7 +170,7 @@ fn reordered(before: &Dataflow, after: &Dataflow, old: &[Id], new: &[Id], found:
         let overtaken = order[place + 1..].iter().filter(move |first| *first < second);
         overtaken.map(move |first| (*first, *second))
     });
-    for (first, second) in pairs.take(MOST_PAIRS) {
+    for (first, second) in pairs.take(MAX_PAIRS) {
         let changes = |id: Id| before.access(id).is_some_and(Access::changes);
         let [one, other] = [first, second].map(|id| before.graph.node(id).args[0]);
         if (changes(first) || changes(second)) && !may_exclude(&mut predicates, before, one, other) {

@@ -16,7 +16,7 @@
 //! **Before.** Predicates are still the path conditions: speculation comes later.
 //!
 //! **Limits.** Lookups that depend on each other stay separate, as do those between which conflicting effects would be
-//! reordered. Once [`MOST_VISITED`] nodes and pairs were visited, the remaining lookups stay as they are.
+//! reordered. Once [`MAX_VISITED`] nodes and pairs were visited, the remaining lookups stay as they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,10 +26,10 @@ use flowloom_ir::{Dataflow, Graph, Id, Kind, Node, Predicates, Touch};
 use crate::target::{Target, depth};
 
 /// The budget of visited nodes and pairs, over all pairs.
-const MOST_VISITED: usize = 2_000_000;
+const MAX_VISITED: usize = 2_000_000;
 
 pub(super) fn run(dataflow: &Dataflow, target: &Target) -> Dataflow {
-    run_within(dataflow, target, MOST_VISITED)
+    run_within(dataflow, target, MAX_VISITED)
 }
 
 fn run_within(dataflow: &Dataflow, target: &Target, mut visits: usize) -> Dataflow {
@@ -234,7 +234,7 @@ slow v11
             let is_lookup = |id: &Id| merged.access(*id).is_some_and(|access| access.touch == Touch::Lookup);
             merged.graph.ids().filter(is_lookup).count()
         };
-        assert_eq!(lookups(MOST_VISITED), 1, "one lookup serves both");
+        assert_eq!(lookups(MAX_VISITED), 1, "one lookup serves both");
         assert_eq!(lookups(0), 2, "no pair is visited");
         assert_eq!(lookups(1), 2, "a pair, and no merging");
     }

@@ -13,7 +13,7 @@ use flowloom_ir::{Graph, Id, Kind};
 use crate::target::{Target, Tenths};
 
 /// The most muxes of a chain.
-const MOST: usize = 24;
+const MAX_MUXES: usize = 24;
 
 /// A run of neighbouring inputs: the OR of their conditions (none for the last run, which is the default), and the
 /// selected value.
@@ -38,7 +38,7 @@ pub(super) fn chain(graph: &mut Graph, id: Id, may_enter: &dyn Fn(&Graph, Id) ->
     let (mut all, mut next) = (Vec::new(), id);
     loop {
         let node = graph.node(next).clone();
-        let Some((last, pairs)) = node.args.split_last().filter(|_| all.len() + node.args.len() / 2 < MOST) else {
+        let Some((last, pairs)) = node.args.split_last().filter(|_| all.len() + node.args.len() / 2 < MAX_MUXES) else {
             break;
         };
         let is_inside = |graph: &Graph, id: Id| graph.node(id).kind == Kind::Select && may_enter(graph, id);

@@ -28,17 +28,17 @@ use super::mux_trees;
 use crate::target::{Arrivals, Target, Tenths};
 
 /// The most terms of a chain.
-const MOST_TERMS: usize = 128;
+const MAX_TERMS: usize = 128;
 /// The most conditions of a select.
-const MOST_CONDITIONS: usize = 16;
+const MAX_CONDITIONS: usize = 16;
 
 /// The least gain of a tree of muxes, in tenths of a level.
-const LEAST_GAIN: Tenths = 3;
+const MIN_GAIN: Tenths = 3;
 
 /// Adders of at most this many terms are duplicated if the tree is earlier.
 const FEW_TERMS: usize = 4;
 /// The most conditions of a select into whose arms an operation is moved.
-const MOST_AHEAD: usize = 2;
+const MAX_AHEAD: usize = 2;
 
 /// The state of the pass.
 struct Trees<'a> {
@@ -85,11 +85,11 @@ fn is_plus_or_minus(op: Binary) -> bool {
 
 /// Splits a wide select into selects of neighbouring conditions and a select of these.
 fn narrowed(graph: &mut Graph, mut parts: Vec<Id>) -> Id {
-    while parts.len() > 2 * MOST_CONDITIONS + 1
+    while parts.len() > 2 * MAX_CONDITIONS + 1
         && let Some((last, pairs)) = parts.split_last()
     {
         let conditions = pairs.len() / 2;
-        let size = conditions.div_ceil(conditions.div_ceil(MOST_CONDITIONS));
+        let size = conditions.div_ceil(conditions.div_ceil(MAX_CONDITIONS));
         let mut outer: Vec<Id> = Vec::new();
         for group in pairs.chunks(2 * size) {
             let when = any(graph, group.iter().step_by(2).copied().collect());
@@ -140,7 +140,7 @@ impl Trees<'_> {
                 }
                 _ => terms.push((term, is_less)),
             }
-            if count > MOST_TERMS {
+            if count > MAX_TERMS {
                 return same(graph, node);
             }
         }
@@ -184,7 +184,7 @@ impl Trees<'_> {
         }
         let chosen = (0..2).find(|place| {
             let arg = graph.node(node.args[*place]);
-            arg.kind == Kind::Select && arg.args.len() <= 2 * MOST_AHEAD + 1
+            arg.kind == Kind::Select && arg.args.len() <= 2 * MAX_AHEAD + 1
         });
         let Some(place) = chosen else { return plain };
         let mut parts = graph.node(node.args[place]).args.clone();
@@ -210,12 +210,12 @@ impl Trees<'_> {
             parts.pop();
             parts.extend(&graph.node(last).args);
         }
-        if node.args.len() > 2 * MOST_CONDITIONS + 1 {
+        if node.args.len() > 2 * MAX_CONDITIONS + 1 {
             return narrowed(graph, node.args);
         }
         let chain = same(graph, node);
         let mut best = chain;
-        if parts.len() != graph.node(chain).args.len() && parts.len() <= 2 * MOST_CONDITIONS {
+        if parts.len() != graph.node(chain).args.len() && parts.len() <= 2 * MAX_CONDITIONS {
             let flat = graph.select(parts);
             if self.time(graph, flat) <= self.time(graph, chain) {
                 best = flat;
@@ -235,7 +235,7 @@ impl Trees<'_> {
         let chain = mux_trees::chain(graph, id, &may_enter);
         let before = self.time(graph, id);
         let target = self.target;
-        let tree = mux_trees::tree(graph, target, &chain, &mut |graph, id| self.time(graph, id), (before, LEAST_GAIN));
+        let tree = mux_trees::tree(graph, target, &chain, &mut |graph, id| self.time(graph, id), (before, MIN_GAIN));
         tree.filter(|tree| self.time(graph, *tree) < before).unwrap_or(id)
     }
 }
@@ -280,7 +280,7 @@ mod tests {
             let id = narrowed(&mut graph, parts);
             let selections = graph.nodes().iter().filter(|node| node.kind == Kind::Select);
             let widest = selections.map(|node| node.args.len() / 2).max();
-            assert!(widest <= Some(MOST_CONDITIONS), "{count}: {widest:?}");
+            assert!(widest <= Some(MAX_CONDITIONS), "{count}: {widest:?}");
             let count = count as u16;
             for first in 0..count {
                 for second in [first, (first + 1).min(count - 1), count - 1] {

@@ -15,7 +15,7 @@
 //! result of the one before, so that the mux moves to the end of a chain. The pass is undone unless it shortens the
 //! critical path by a level.
 //!
-//! **Limits.** Dataflow of more than [`MOST_OF_ALL`] nodes stays as it is. At most two bits at once, gates of single
+//! **Limits.** Dataflow of more than [`MAX_OF_ALL`] nodes stays as it is. At most two bits at once, gates of single
 //! bits only, and only paths within [`SLACK_STAGES`] stages of the critical path: the others have slack, and duplicated
 //! logic takes area.
 
@@ -33,16 +33,16 @@ const SLACK_STAGES: Tenths = 2;
 /// The depth to which nodes are followed back, in levels.
 const BACK_LEVELS: Tenths = 6;
 /// The most nodes that are duplicated for one select.
-const MOST_NODES: usize = 32;
+const MAX_NODES: usize = 32;
 /// Past this size there is neither area for duplicates nor time to search for them.
-const MOST_OF_ALL: usize = 60_000;
+const MAX_OF_ALL: usize = 60_000;
 /// The least gain in tenths of a level.
-const LEAST_GAIN: Tenths = 3;
+const MIN_GAIN: Tenths = 3;
 /// The most bits to expand by.
-const MOST_BITS: usize = 2;
+const MAX_BITS: usize = 2;
 
 pub(super) fn run(dataflow: &Dataflow, target: &Target) -> Dataflow {
-    if dataflow.graph.nodes().len() > MOST_OF_ALL {
+    if dataflow.graph.nodes().len() > MAX_OF_ALL {
         return dataflow.clone();
     }
     let critical = critical(dataflow, target);
@@ -104,8 +104,8 @@ impl Late<'_> {
         }
         let cone = self.cone(graph, id);
         let mut last: Vec<Id> = Vec::new();
-        for (time, bit) in cone.bits.iter().take(MOST_BITS) {
-            if time + self.target.mux + LEAST_GAIN > best.0 {
+        for (time, bit) in cone.bits.iter().take(MAX_BITS) {
+            if time + self.target.mux + MIN_GAIN > best.0 {
                 break;
             }
             last.push(*bit);
@@ -141,7 +141,7 @@ impl Late<'_> {
         // The latest node is expanded first.
         let mut work = BinaryHeap::from([(time, id)]);
         while let Some((_, next)) = work.pop() {
-            if inside.len() == MOST_NODES {
+            if inside.len() == MAX_NODES {
                 bits.insert(next);
                 continue;
             }

@@ -8,7 +8,7 @@ use super::fields::{DESTINATION, FRAGMENT, GTPU_PORT, HOP_BY_HOP, ROUTING};
 use super::{Kind, Layer, Packet};
 
 /// Maximum number of dissected headers.
-const MOST_LAYERS: usize = 64;
+const MAX_LAYERS: usize = 64;
 
 impl Packet {
     /// Dissects a packet as far as its headers are known and present; the rest is payload.
@@ -16,7 +16,7 @@ impl Packet {
         let mut dissection = Dissection { packet: Packet::default(), rest: packet, user_headers };
         let mut next = Some(Kind::Eth);
         while let Some(kind) = next {
-            next = if dissection.packet.layers.len() < MOST_LAYERS { dissection.take(kind) } else { None };
+            next = if dissection.packet.layers.len() < MAX_LAYERS { dissection.take(kind) } else { None };
         }
         let mut packet = dissection.packet;
         packet.payload = dissection.rest.to_vec();

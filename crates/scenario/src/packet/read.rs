@@ -13,7 +13,7 @@ use crate::error::PendingError;
 use crate::lex::{Form, Kind as Tok, Value, hex};
 
 /// The largest payload and the largest frame, in bytes.
-const MOST_BYTES: u128 = 65_535;
+const MAX_BYTES: u128 = 65_535;
 
 /// Keywords of statements and packets, besides headers and fields.
 const WORDS: [&str; 50] = [
@@ -150,8 +150,8 @@ impl Reader<'_> {
             packet.payload = counting(size - headers);
         }
         let len = headers + packet.payload.len();
-        if len > MOST_BYTES as usize {
-            return Err(PendingError::new(span, format!("a packet of {len} bytes, expected at most {MOST_BYTES}"), ""));
+        if len > MAX_BYTES as usize {
+            return Err(PendingError::new(span, format!("a packet of {len} bytes, expected at most {MAX_BYTES}"), ""));
         }
         if let Some(pad) = pad {
             packet.trailer = vec![0; pad.saturating_sub(len)];
@@ -458,7 +458,7 @@ impl Reader<'_> {
             }
             return Ok(true);
         }
-        let number = cursor.number_to("number of bytes", MOST_BYTES)? as usize;
+        let number = cursor.number_to("number of bytes", MAX_BYTES)? as usize;
         match word {
             "size" => draft.size = Some((number, span)),
             "pad" => draft.pad = Some(number),
@@ -563,7 +563,7 @@ pub(in super::super) fn payload(cursor: &mut Cursor<'_>) -> Result<Vec<u8>, Pend
         Some(Tok::Word(word)) if word == "any" => Ok(Vec::new()),
         _ => match cursor.hex_digits() {
             Some(_) => raw(cursor),
-            None => Ok(counting(cursor.number_to("number of bytes", MOST_BYTES)? as usize)),
+            None => Ok(counting(cursor.number_to("number of bytes", MAX_BYTES)? as usize)),
         },
     }
 }

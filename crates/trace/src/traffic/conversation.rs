@@ -10,7 +10,7 @@ use flowloom_random::{Draw, SplitMix64};
 /// Null index of a resident or pair.
 pub(super) const NONE: u32 = u32::MAX;
 /// Maximum number of response packets. Each packet is followed by another with probability `CONTINUE_PROBABILITY`.
-const MOST_RESPONSE_PACKETS: u8 = 8;
+const MAX_RESPONSE_PACKETS: u8 = 8;
 const CONTINUE_PROBABILITY: f64 = 0.6;
 /// Range of request lengths.
 const REQUEST_BYTES: (u32, u32) = (82, 400);
@@ -87,7 +87,7 @@ impl Conversation {
         draw: &mut SplitMix64,
     ) -> Conversation {
         let mut responses = 1;
-        while responses < MOST_RESPONSE_PACKETS && draw.chance(CONTINUE_PROBABILITY) {
+        while responses < MAX_RESPONSE_PACKETS && draw.chance(CONTINUE_PROBABILITY) {
             responses += 1;
         }
         let step = first_step(view, wire.is_udp);

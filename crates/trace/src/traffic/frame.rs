@@ -24,7 +24,7 @@ const SYN_OPTIONS_BYTES: u32 = 12;
 const MSS: u16 = 1460;
 const WINDOW_SHIFT: u8 = 7;
 /// The largest header: Ethernet, IPv6, TCP with all options.
-const MOST_HEADER_BYTES: usize = 14 + 40 + 20 + (SYN_OPTIONS_BYTES + TIMESTAMPS_BYTES) as usize;
+const MAX_HEADER_BYTES: usize = 14 + 40 + 20 + (SYN_OPTIONS_BYTES + TIMESTAMPS_BYTES) as usize;
 
 /// Transport header after the IP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,7 +133,7 @@ impl FrameWriter {
 
     /// Serializes the first `snap_bytes` of a packet.
     pub(super) fn write(&mut self, packet: &Packet, snap_bytes: usize, bytes: &mut Vec<u8>) {
-        let mut header = [0u8; MOST_HEADER_BYTES];
+        let mut header = [0u8; MAX_HEADER_BYTES];
         let ip_bytes = if packet.src.is_ipv6() { 40 } else { 20 };
         let room_bytes = packet.len_bytes - ETHERNET_BYTES - ip_bytes;
         let l4_bytes = packet.transport.header_bytes(room_bytes);

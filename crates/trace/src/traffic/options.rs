@@ -20,13 +20,13 @@ const PATTERN_BYTES: u32 = SMALLEST_BYTES;
 /// The packets of a minute must suffice for its new flows; each TCP flow also needs a FIN.
 const SECONDS_PER_MINUTE: f64 = 60.0;
 /// Maximum number of concurrent flows of a pattern: more than any table here holds, and bounded in memory.
-const MOST_PATTERN_FLOWS: u64 = 100_000_000;
+const MAX_PATTERN_FLOWS: u64 = 100_000_000;
 /// Minimum number of flows for a network of several hosts.
-const LEAST_NETWORK_FLOWS: u64 = 100;
-const MOST_NEW_PER_MINUTE: u64 = 10_000_000_000;
-const MOST_EXPONENT: f64 = 5.0;
-const LEAST_SNAP_BYTES: u32 = 14;
-const MOST_SNAP_BYTES: u32 = 262_144;
+const MIN_NETWORK_FLOWS: u64 = 100;
+const MAX_NEW_PER_MINUTE: u64 = 10_000_000_000;
+const MAX_EXPONENT: f64 = 5.0;
+const MIN_SNAP_BYTES: u32 = 14;
+const MAX_SNAP_BYTES: u32 = 262_144;
 
 /// The transport protocol of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,8 +161,8 @@ impl TrafficOptions {
         for (option, value) in ends {
             self.check_range(option, value, 1, u64::MAX, "at least 1")?;
         }
-        let snap = format!("{LEAST_SNAP_BYTES} to {MOST_SNAP_BYTES} bytes");
-        let (least, most) = (u64::from(LEAST_SNAP_BYTES), u64::from(MOST_SNAP_BYTES));
+        let snap = format!("{MIN_SNAP_BYTES} to {MAX_SNAP_BYTES} bytes");
+        let (least, most) = (u64::from(MIN_SNAP_BYTES), u64::from(MAX_SNAP_BYTES));
         self.check_range("snap length", self.snap_bytes.map(u64::from), least, most, &snap)?;
         if let Some(ipv6) = self.ipv6.filter(|share| !(0.0..=1.0).contains(share)) {
             return Err(self.out_of_range("share of IPv6", format!("{}%", ipv6 * 100.0), "0 to 100%".to_owned()));
@@ -183,10 +183,10 @@ impl TrafficOptions {
     fn scale(&self, model: &Model) -> Result<Scale, TraceError> {
         let most = Scale::max_flows(model);
         let expected = format!(
-            "{LEAST_NETWORK_FLOWS} to {most} flows in 10 s at its {} packets per second",
+            "{MIN_NETWORK_FLOWS} to {most} flows in 10 s at its {} packets per second",
             model.packets_per_second
         );
-        self.check_range("flows", self.flows, LEAST_NETWORK_FLOWS, most, &expected)?;
+        self.check_range("flows", self.flows, MIN_NETWORK_FLOWS, most, &expected)?;
         Ok(Scale::new(model, self.flows.map_or(model.active[2], |flows| flows as f64)))
     }
 
@@ -203,11 +203,11 @@ impl TrafficOptions {
             Profile::Churn => (100_000, 1),
             _ => (1000, 1),
         };
-        let expected = format!("{least} to {MOST_PATTERN_FLOWS} flows");
-        self.check_range("flows", self.flows, least, MOST_PATTERN_FLOWS, &expected)?;
+        let expected = format!("{least} to {MAX_PATTERN_FLOWS} flows");
+        self.check_range("flows", self.flows, least, MAX_PATTERN_FLOWS, &expected)?;
         let flows = self.flows.unwrap_or(own_flows);
-        if let Some(exponent) = self.exponent.filter(|exponent| !(0.0..=MOST_EXPONENT).contains(exponent)) {
-            return Err(self.out_of_range("exponent", exponent.to_string(), format!("0 to {MOST_EXPONENT}")));
+        if let Some(exponent) = self.exponent.filter(|exponent| !(0.0..=MAX_EXPONENT).contains(exponent)) {
+            return Err(self.out_of_range("exponent", exponent.to_string(), format!("0 to {MAX_EXPONENT}")));
         }
         let exponent = self.exponent.unwrap_or(if self.profile == Profile::Zipf { 1.0 } else { 0.0 });
         let choice = match self.profile {
@@ -225,7 +225,7 @@ impl TrafficOptions {
             "at most {most}: at {rate} there are {packets:.0} packets of {size_bytes} bytes per minute{}",
             if is_tcp { ", at least two for each flow" } else { ", at least one for each flow" }
         );
-        self.check_range("new flows per minute", Some(new_per_minute), 0, most.min(MOST_NEW_PER_MINUTE), &expected)?;
+        self.check_range("new flows per minute", Some(new_per_minute), 0, most.min(MAX_NEW_PER_MINUTE), &expected)?;
         let lengths = Lengths { fixed_bytes: Some(size_bytes) };
         Ok(Shape { choice, flows, new_per_minute, rate, is_tcp, ipv6: self.ipv6.unwrap_or(0.0), lengths })
     }

@@ -9,8 +9,8 @@ use std::str::FromStr;
 pub(super) const WIRE_OVERHEAD_BYTES: u64 = 24;
 const NS_PER_S: u128 = 1_000_000_000;
 /// Maximum rates: 1 Tbit/s, one packet per nanosecond.
-const MOST_BITS: u64 = 1_000_000_000_000;
-const MOST_PACKETS: u64 = 1_000_000_000;
+const MAX_BITS: u64 = 1_000_000_000_000;
+const MAX_PACKETS: u64 = 1_000_000_000;
 
 /// A constant rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,10 +42,10 @@ impl FromStr for Rate {
             )
         };
         let (number, most, rate): (_, _, fn(u64) -> Rate) = match text.strip_suffix("pps") {
-            Some(number) => (number, MOST_PACKETS, Rate::Packets),
+            Some(number) => (number, MAX_PACKETS, Rate::Packets),
             None => {
                 let number = text.strip_suffix("bps").or(text.strip_suffix("bit/s")).unwrap_or(text);
-                (number, MOST_BITS, Rate::Bits)
+                (number, MAX_BITS, Rate::Bits)
             }
         };
         let number = parse_count(number.trim()).ok_or_else(wrong)?;

@@ -33,7 +33,7 @@ const SLOTS: [i64; 5] = [-16, -24, -32, -40, -48];
 /// How deep branches are nested.
 const DEEPEST: usize = 2;
 /// Forks of a program at most: an unpruned walk takes two paths for each.
-const MOST_FORKS: usize = 9;
+const MAX_FORKS: usize = 9;
 
 #[derive(Clone)]
 pub(super) struct Known {
@@ -153,7 +153,7 @@ impl Generator<'_> {
 
     pub(super) fn statement(&mut self, depth: usize) {
         match self.rng.below(34) {
-            0..=6 if depth < DEEPEST && self.forks < MOST_FORKS => self.fork(depth),
+            0..=6 if depth < DEEPEST && self.forks < MAX_FORKS => self.fork(depth),
             0..=8 => self.define_number(),
             9..=11 => self.compute(),
             12..=13 => self.move_packet(),

@@ -46,16 +46,16 @@ pub(super) enum Span {
 }
 
 /// Size limit: larger data sections hold tables, not settings.
-const MOST_SECTION_BYTES: u32 = 1024;
+const MAX_SECTION_BYTES: u32 = 1024;
 
 /// True if a map is a read-only data section no larger than settings are.
 pub(super) fn holds_constants(def: &MapDef) -> bool {
-    def.flags & BPF_F_RDONLY_PROG != 0 && def.initial.is_some() && def.value_bytes <= MOST_SECTION_BYTES
+    def.flags & BPF_F_RDONLY_PROG != 0 && def.initial.is_some() && def.value_bytes <= MAX_SECTION_BYTES
 }
 
 /// True if a map is a writable data section no larger than settings are.
 pub(super) fn holds_variables(def: &MapDef) -> bool {
-    def.flags & BPF_F_RDONLY_PROG == 0 && def.initial.is_some() && def.value_bytes <= MOST_SECTION_BYTES
+    def.flags & BPF_F_RDONLY_PROG == 0 && def.initial.is_some() && def.value_bytes <= MAX_SECTION_BYTES
 }
 
 impl Span {

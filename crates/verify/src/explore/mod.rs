@@ -45,7 +45,7 @@ use vary::Dictionary;
 const FRAME_BYTES: std::ops::RangeInclusive<usize> = flowloom_exec::MIN_FRAME_BYTES..=flowloom_exec::MAX_FRAME_BYTES;
 
 /// Instruction budget that does not depend on the number of tries: a few seconds.
-const LEAST_INSTRUCTIONS: u64 = 1 << 27;
+const MIN_INSTRUCTIONS: u64 = 1 << 27;
 
 /// Number of cases between progress reports.
 const TRIES_PER_REPORT: u64 = 64;
@@ -204,7 +204,7 @@ impl Search<'_> {
 
     /// True if the budget is used up.
     fn is_budget_exhausted(&self) -> bool {
-        let is_too_slow = self.runner.executed() > self.instruction_budget().max(LEAST_INSTRUCTIONS);
+        let is_too_slow = self.runner.executed() > self.instruction_budget().max(MIN_INSTRUCTIONS);
         self.runner.runs >= self.tries || is_too_slow
     }
 

@@ -29,14 +29,14 @@ struct Target {
 }
 
 /// Maximum number of attempts to steer towards an edge, each from another case.
-const MOST_STEERED: u32 = 6;
+const MAX_STEERED: u32 = 6;
 /// Maximum numbers of bytes of a packet and of state that are probed.
-const MOST_PACKET_BYTES: usize = 160;
-const MOST_STATE_BYTES: usize = 320;
+const MAX_PACKET_BYTES: usize = 160;
+const MAX_STATE_BYTES: usize = 320;
 /// Maximum number of keys inserted into one map for lookups that missed.
-const MOST_ADDED: usize = 512;
+const MAX_ADDED: usize = 512;
 /// Size limit of tables that are tried full.
-const MOST_FILLED: u32 = 1024;
+const MAX_FILLED: u32 = 1024;
 
 impl Search<'_> {
     /// Applies all directed changes to a case.
@@ -83,7 +83,7 @@ impl Search<'_> {
                 // The key is out of bounds: it cannot be inserted.
                 continue;
             }
-            let is_full = self.added.iter().filter(|(map, _)| *map == lookup.map).count() >= MOST_ADDED;
+            let is_full = self.added.iter().filter(|(map, _)| *map == lookup.map).count() >= MAX_ADDED;
             // Occasionally retry the same key: the rest of the case may differ.
             if is_full || !self.added.insert((lookup.map, lookup.key.clone())) && !self.rng.percent(25) {
                 continue;
@@ -106,13 +106,13 @@ impl Search<'_> {
         }
         for def in program.maps.iter().filter(|def| matches!(def.kind, MapKind::Hash | MapKind::PerCpuHash)) {
             let Some(&len) = self.runner.value_bytes.get(&def.name) else { continue };
-            if def.max_entries > MOST_FILLED {
+            if def.max_entries > MAX_FILLED {
                 continue;
             }
             let mut full = case.clone();
             let entries = full.state.maps.entry(def.name.clone()).or_default();
             for number in 1u32.. {
-                if entries.len() >= def.max_entries as usize || number > 2 * MOST_FILLED {
+                if entries.len() >= def.max_entries as usize || number > 2 * MAX_FILLED {
                     break;
                 }
                 // Keys that no packet has: ones, then the number in big-endian order.
@@ -194,7 +194,7 @@ impl Search<'_> {
                 continue;
             }
             let times = self.steered.entry(other).or_default();
-            if *times < MOST_STEERED {
+            if *times < MAX_STEERED {
                 *times += 1;
                 targets.push(Target { packet, occurrence, branch });
             }
@@ -226,14 +226,14 @@ impl Search<'_> {
     fn steer(&mut self, case: &Case, targets: &[Target], state: &[Span]) -> Result<(), ProgramError> {
         // The packets first: the last one is the one that reached something new.
         let packets = (0..case.packets.len()).rev().map(Span::Packet);
-        let mut left = MOST_STATE_BYTES;
+        let mut left = MAX_STATE_BYTES;
         // For each target, the bytes that influence its operands.
         let mut moves: Vec<Vec<(Span, Vec<usize>)>> = vec![Vec::new(); targets.len()];
         let packets: Vec<Span> = packets.take(2).collect();
         for span in packets.iter().chain(state) {
             let Some(bytes) = span.bytes(case, &self.runner.program.maps, &self.runner.value_bytes) else { continue };
             let len = match span {
-                Span::Packet(_) => bytes.len().min(MOST_PACKET_BYTES),
+                Span::Packet(_) => bytes.len().min(MAX_PACKET_BYTES),
                 _ => bytes.len().min(left),
             };
             if !matches!(span, Span::Packet(_)) {

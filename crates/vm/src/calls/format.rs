@@ -24,7 +24,7 @@ use super::{INVALID, NO_SPACE, Run, length};
 use crate::fault::Fault;
 
 /// The most values of `snprintf` and `trace_vprintk`, 8 bytes each.
-const MOST_VALUES: usize = 12;
+const MAX_VALUES: usize = 12;
 /// The size of the buffer of prepared arguments.
 const ARGUMENT_BYTES: usize = 512;
 /// The size of the buffer of `trace_printk`, terminator included.
@@ -386,7 +386,7 @@ impl Run<'_> {
         len: u64,
     ) -> Result<Result<Vec<u64>, u64>, Fault> {
         let len = length(helper, argument, len)?;
-        if !len.is_multiple_of(8) || len > MOST_VALUES * 8 || (len > 0 && address == 0) {
+        if !len.is_multiple_of(8) || len > MAX_VALUES * 8 || (len > 0 && address == 0) {
             return Ok(Err(INVALID));
         }
         if len == 0 {

@@ -125,8 +125,8 @@ pub(super) fn find(number: i32) -> Option<Helper> {
 
 /// A length argument: bounded as in the kernel's verifier, so that an excessive one is a fault and not an allocation.
 fn length(helper: &'static str, argument: usize, found: u64) -> Result<usize, Fault> {
-    const MOST: u64 = 1 << 29;
-    if found < MOST {
+    const MAX_LENGTH: u64 = 1 << 29;
+    if found < MAX_LENGTH {
         return Ok(found as usize);
     }
     Err(Fault::Argument { helper, argument, found: found.to_string(), expected: "a length below 2^29" })

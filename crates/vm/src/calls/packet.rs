@@ -16,12 +16,12 @@ const BPF_F_EXCLUDE_INGRESS: u64 = 1 << 4;
 /// The largest offset and length of `xdp_load_bytes` and `xdp_store_bytes`.
 const MAX_SPAN: u32 = 0xffff;
 /// The longest packet of `fl_emit`.
-const MOST_EMITTED_BYTES: usize = 4096;
+const MAX_EMITTED_BYTES: usize = 4096;
 
 /// The limit of bytes that one packet may send besides itself; otherwise a program with a loop would exhaust memory.
-const MOST_SENT_BYTES: usize = 1 << 24;
+const MAX_SENT_BYTES: usize = 1 << 24;
 /// The minimum that each of those packets counts.
-const LEAST_SENT_BYTES: usize = 64;
+const MIN_SENT_BYTES: usize = 64;
 
 /// The target of a redirect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,9 +132,9 @@ impl Run<'_> {
     }
 
     fn send(&mut self, helper: &'static str, port: u64, bytes: Vec<u8>) -> Result<u64, Fault> {
-        self.sent_bytes += bytes.len().max(LEAST_SENT_BYTES);
-        if self.sent_bytes > MOST_SENT_BYTES {
-            return Err(Fault::Sent { helper, limit: MOST_SENT_BYTES });
+        self.sent_bytes += bytes.len().max(MIN_SENT_BYTES);
+        if self.sent_bytes > MAX_SENT_BYTES {
+            return Err(Fault::Sent { helper, limit: MAX_SENT_BYTES });
         }
         self.outputs.push(Output { port: Port(port as u32), bytes });
         Ok(0)
@@ -147,7 +147,7 @@ impl Run<'_> {
 
     pub(super) fn fl_emit(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
         self.context("fl_emit", args[0])?;
-        let len = usize::try_from(args[3]).unwrap_or(usize::MAX).min(MOST_EMITTED_BYTES);
+        let len = usize::try_from(args[3]).unwrap_or(usize::MAX).min(MAX_EMITTED_BYTES);
         if len as u64 != args[3] {
             return Ok(INVALID);
         }

@@ -11,7 +11,7 @@ const FIRST_KERNEL_ADDRESS: u64 = 0xffff_8000_0000_0000;
 /// The bits of the flags of `strtol` and `strtoul` that hold the base.
 const BASE_MASK: u64 = 0x1f;
 /// The most digits of a number.
-const MOST_DIGITS: usize = 63;
+const MAX_DIGITS: usize = 63;
 /// A number at the start of a string.
 #[derive(Debug, PartialEq, Eq)]
 struct Number {
@@ -35,7 +35,7 @@ fn number(text: &[u8], flags: u64) -> Result<Number, u64> {
     if digits.is_empty() {
         return Err(INVALID);
     }
-    let digits = &digits[..digits.len().min(MOST_DIGITS)];
+    let digits = &digits[..digits.len().min(MAX_DIGITS)];
     let at = |i: usize| digits.get(i).copied().unwrap_or(0).to_ascii_lowercase();
     let has_prefix = at(0) == b'0' && at(1) == b'x';
     let base = match base {

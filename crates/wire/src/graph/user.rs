@@ -3,11 +3,11 @@
 
 use std::borrow::Cow;
 
-use super::{Choice, Extent, Graph, Header, Length, MOST_USER_HEADERS, Next, Node, Scope, Slice};
+use super::{Choice, Extent, Graph, Header, Length, MAX_USER_HEADERS, Next, Node, Scope, Slice};
 use crate::field::{FIELDS, FieldId, Source};
 
 /// Length of the longest user-defined header, in bytes.
-const MOST_BYTES: usize = 254;
+const MAX_BYTES: usize = 254;
 
 /// A header that a function declares: a sequence of big-endian fields without gaps.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,8 +168,8 @@ impl Graph {
     /// # Errors
     /// A header cannot be parsed, or not be distinguished from another one.
     pub fn with(users: &[UserHeader]) -> Result<Graph, GraphError> {
-        if users.len() > MOST_USER_HEADERS {
-            return Err(GraphError::TooMany { found: users.len(), limit: MOST_USER_HEADERS });
+        if users.len() > MAX_USER_HEADERS {
+            return Err(GraphError::TooMany { found: users.len(), limit: MAX_USER_HEADERS });
         }
         let mut graph = Graph::standard().clone();
         for (user, header) in users.iter().zip(Header::USER) {
@@ -311,8 +311,8 @@ fn check_fields(user: &UserHeader) -> Result<usize, GraphError> {
         }
         len_bits += usize::from(width);
     }
-    if len_bits == 0 || !len_bits.is_multiple_of(16) || len_bits > MOST_BYTES * 8 {
-        return Err(GraphError::Length { header: header(), found_bits: len_bits, limit_bits: MOST_BYTES * 8 });
+    if len_bits == 0 || !len_bits.is_multiple_of(16) || len_bits > MAX_BYTES * 8 {
+        return Err(GraphError::Length { header: header(), found_bits: len_bits, limit_bits: MAX_BYTES * 8 });
     }
     Ok(len_bits)
 }

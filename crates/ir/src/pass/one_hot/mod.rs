@@ -19,7 +19,7 @@
 //! **After.** `Ending::slow` is the bit that sends a packet to the slow path; every effect has its complement in its
 //! predicate.
 //!
-//! **Limits.** Offsets that are results of effects, and those with more than [`places::MOST_PLACES`] possible values,
+//! **Limits.** Offsets that are results of effects, and those with more than [`places::MAX_PLACES`] possible values,
 //! stay numbers.
 
 mod places;

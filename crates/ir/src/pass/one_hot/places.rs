@@ -10,7 +10,7 @@ use crate::arith::cut;
 use crate::graph::{Binary, Compare, Graph, Id, Kind, Node};
 
 /// The most values of an offset.
-pub(super) const MOST_PLACES: usize = 48;
+pub(super) const MAX_PLACES: usize = 48;
 /// The depth to which adders and selects are followed.
 const DEEPEST: usize = 200;
 
@@ -83,7 +83,7 @@ impl Places {
         self.deep += 1;
         let found = if self.deep < DEEPEST { self.found(graph, id, most) } else { None };
         self.deep -= 1;
-        let found = found.or_else(|| self.small(graph, id, most)).filter(|all| all.len() <= MOST_PLACES);
+        let found = found.or_else(|| self.small(graph, id, most)).filter(|all| all.len() <= MAX_PLACES);
         let zero = graph.number(0, 1);
         let found = found.map(|all| all.into_iter().filter(|(_, bit)| *bit != zero).collect::<Bits>());
         self.known.insert((id, most), found.clone());
@@ -146,7 +146,7 @@ impl Places {
                         (value <= most).then(|| (value, graph.and(bit, own)))
                     });
                     all = next.collect();
-                    if all.len() > MOST_PLACES {
+                    if all.len() > MAX_PLACES {
                         return None;
                     }
                     at += graph.bits(*part);
@@ -161,7 +161,7 @@ impl Places {
     fn small(&mut self, graph: &mut Graph, id: Id, most: u64) -> Option<BTreeMap<u64, Id>> {
         let bits = graph.bits(id);
         let most = most.min(self.largest(graph, id));
-        if most >= MOST_PLACES as u64 {
+        if most >= MAX_PLACES as u64 {
             return None;
         }
         let numbers = (0..=most).map(|value| {
@@ -186,7 +186,7 @@ impl Places {
         let mut numbers: Vec<u64> = ways.iter().flat_map(|(_, all)| all.iter().map(|(value, _)| *value)).collect();
         numbers.sort_unstable();
         numbers.dedup();
-        if numbers.len() > MOST_PLACES {
+        if numbers.len() > MAX_PLACES {
             return None;
         }
         let never = graph.number(0, 1);
@@ -244,7 +244,7 @@ impl Places {
                 let both = graph.and(*bit, *other);
                 sums.entry(place + more).or_default().push(both);
             }
-            if sums.len() > MOST_PLACES {
+            if sums.len() > MAX_PLACES {
                 return None;
             }
         }
