@@ -92,7 +92,7 @@ fn the_length_may_be_given() {
         let ((waits, long), (waits_not, short)) = (of(&awaited), of(&given));
         assert_eq!((waits, waits_not, long - short), (Some(23), Some(0), 23), "{how}");
         let said = given["latency"]["last_word_reason"].as_str().unwrap();
-        assert_eq!(said, "the exact length is used; it comes with the first word");
+        assert_eq!(said, "the exact length is used; it arrives with the first word");
     }
     // Bounds checks alone do not benefit.
     let latency = |arguments: &[&str]| json(&[&["explain", TOY, "--json"][..], arguments].concat())["latency"].clone();
@@ -118,7 +118,7 @@ fn schemes_clocks_and_queues_are_as_asked_for() {
     let stats = |arguments: &[&str]| json(&[&["explain", TOY, "--json"][..], arguments].concat());
     let of = |report: &Value, key: &str| report["maps"][0][key].clone();
     let flushed = stats(&["--scheme", "stats=flush"]);
-    assert_eq!((of(&flushed, "hazard"), of(&flushed, "reason")), ("flush".into(), "asked for".into()));
+    assert_eq!((of(&flushed, "hazard"), of(&flushed, "reason")), ("flush".into(), "requested".into()));
     assert!(of(&flushed, "restart_stage").is_u64() && flushed["regions"][0]["restarts"] == true);
     let scheduled = stats(&["--scheme", "stats=schedule", "--queues", "3"]);
     assert_eq!((of(&scheduled, "hazard"), of(&scheduled, "queues")), ("schedule".into(), 3.into()));

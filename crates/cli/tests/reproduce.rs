@@ -55,7 +55,7 @@ fn table_5_is_met() {
         assert_eq!(parts["alone_by_stage"].as_array().unwrap().len() as u64, stages(0) + stages(1));
     }
     let text = ok(&["reproduce", "eh-tab5", "-v"]);
-    assert!(text.contains("tolerance: average ILP 25%") && text.contains("follows `"), "{text}");
+    assert!(text.contains("tolerance: average ILP 25%") && text.contains("depends on `"), "{text}");
 }
 
 #[test]

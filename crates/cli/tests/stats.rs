@@ -53,7 +53,7 @@ fn every_function_has_at_most_the_papers_rows_and_registers() {
             }
         }
         let text = run(&["check", name(&source), "--stats"]).stdout;
-        assert!(text.contains("beside `") && !text.contains("NO"), "{text}");
+        assert!(text.contains("compared with `") && !text.contains("NO"), "{text}");
     }
     assert!(rows.len() >= 14, "{rows:?}");
 }
@@ -67,7 +67,7 @@ fn what_is_larger_than_the_papers_is_said() {
                         on b when x == 1 {{ pass; }}\non b {{ y = 1; drop; }} }}\n").replace(row, "on a when x != 1 -> b { x += 1; pass; }\n");
     std::fs::write(&path, text).unwrap();
     let said = ok(&["check", name(&path), "--stats"]);
-    assert!(said.contains("beside `Big Flow Detector`, FlowBlaze table 3"), "{said}");
+    assert!(said.contains("compared with `Big Flow Detector`, FlowBlaze table 3"), "{said}");
     assert!(said.lines().any(|line| line.split_whitespace().eq(["f", "4", "3", "2+0", "1+0", "NO"])), "{said}");
     let stats = stats(name(&path));
     assert_eq!((&stats["paper"]["is_within"], &stats["sum"]["rows"]), (&false.into(), &4.into()));

@@ -101,9 +101,9 @@ fn rows_that_no_packet_takes_are_listed() {
     std::fs::write(path("many.efsm"), source).unwrap();
     let made = |count: &str| run(&["trace", "gen", &path("many.efsm"), "-c", count, "-w", &path("many.pcap")]);
     let short = made("4000");
-    assert!(short.stdout.contains("no packet takes 1 of its 2 rows:\n  7: on a when n >= 3000"), "{short:?}");
+    assert!(short.stdout.contains("no packet reaches 1 of its 2 rows:\n  7: on a when n >= 3000"), "{short:?}");
     let long = made("200k");
-    assert!(!long.stdout.contains("no packet takes"), "{long:?}");
+    assert!(!long.stdout.contains("no packet reaches"), "{long:?}");
     let verified = run(&["verify", &path("many.efsm"), "--packets", "4000", "--targets", "interp"]);
     assert_eq!(verified.code, Some(0), "{verified:?}");
     assert!(verified.stdout.contains("\n1 of these "), "{}", verified.stdout);

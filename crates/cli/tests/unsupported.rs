@@ -341,7 +341,7 @@ fn the_user_says_what_type_a_program_has() {
     assert!(ran.stderr.contains("several programs `tc`: `tc/rx`, `tc/tx`"), "{}", ran.stderr);
     assert_eq!(run(&["explain", name(&object), "--program", "tc/tx", "--type", "xdp"]).code, Some(0));
     let ran = run(&["check", "functions/port_knocking/port_knocking.efsm", "--type", "xdp"]);
-    assert!(ran.code == Some(2) && ran.stderr.contains("--type says what the programs of an object are"), "{ran:?}");
+    assert!(ran.code == Some(2) && ran.stderr.contains("--type sets the program type of an object"), "{ran:?}");
 }
 
 #[test]

@@ -88,7 +88,7 @@ fn a_saved_case_shows_the_same_difference_again() {
     // The case has the constant, the entry, and the packet.
     assert!(case["state"][".rodata"][0]["value"].is_array(), "{case:#}");
     assert!(case["state"]["fl_on"][0]["value"].is_array(), "{case:#}");
-    let (_, command) = first.stderr.split_once("again: flowloom ").unwrap_or_else(|| panic!("{first:?}"));
+    let (_, command) = first.stderr.split_once("reproduce: flowloom ").unwrap_or_else(|| panic!("{first:?}"));
     let words: Vec<&str> = command.split_whitespace().collect();
     assert!(words.contains(&"--state-in") && words.contains(&"--seed"), "{command}");
     let again = run(&[&words[..], &["--json"]].concat());

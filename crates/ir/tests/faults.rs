@@ -3,10 +3,9 @@
 //! relate a pass's result to its input, or by evaluation.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod translation;
-
 use std::fmt;
 
+use crate::translation::{Difference, built, first_difference, nodes, program, reads_first, shipped};
 use flowloom_ir::{
     Argument, Binary, Compare, Dataflow, Effect, Id, Input, Invalid, Kind, Mistranslation, Node, Reach, Reaching,
     missing_waits, mistranslations, pass,
@@ -14,7 +13,6 @@ use flowloom_ir::{
 use flowloom_isa::Program;
 use flowloom_isa::insn::helper;
 use flowloom_testkit::{Clang, Rng};
-use translation::{Difference, built, first_difference, nodes, program, reads_first, shipped};
 
 /// The finding that names a fault.
 #[derive(Debug)]

@@ -2,6 +2,8 @@
 //! The tests of the crate in one binary, which is compiled and linked once.
 
 mod common;
+mod translation;
 
 mod evidence;
+mod faults;
 mod rules;
