@@ -4,7 +4,7 @@
 use std::fs;
 
 use flowloom_ehdl::BlockExplanation;
-use flowloom_isa::{LineInfo, Program};
+use flowloom_isa::{Explained, LineInfo, Program};
 use flowloom_plan::{Fault, Options, Plan, Reason, Refusal};
 use flowloom_report::Explanation;
 use flowloom_session::{AnalysisError, Loaded, PlanError};
@@ -64,7 +64,7 @@ fn explain_blocks(loaded: &Loaded, args: &ExplainArgs) -> Result<(), Failure> {
         let details = Refused {
             code: "blocks",
             program: &refusal.program,
-            insn: Some(refusal.insn),
+            insn: refusal.insn,
             line: refusal.line.as_ref(),
             help: refusal.reason.help(),
             what: refusal.reason.to_string(),
@@ -177,7 +177,7 @@ pub(crate) fn proof(loaded: &Loaded, json: bool) -> Result<&Proof, Failure> {
 fn proof_failure(program: &str, error: AnalysisError, json: bool) -> Failure {
     let error = match error {
         AnalysisError::Session(error) => return error.into(),
-        AnalysisError::NoDataflow(refusal) => return no_plan(&Refusal::from(*refusal), json),
+        AnalysisError::NoDataflow(refusal) => return no_plan(&refusal.map(Reason::Dataflow), json),
         AnalysisError::Verifier(error) => error,
     };
     match error {

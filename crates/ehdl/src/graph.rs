@@ -87,7 +87,7 @@ pub(super) fn unrolled(program: &Program, proof: &Proof, stages: &dyn Fn(Op) -> 
     };
     let result = walk.run();
     let (at, checks) = (walk.at, walk.checks);
-    result.map_err(|why| Box::new(Refusal::new(program, at, why)))?;
+    result.map_err(|why| Box::new(Refusal::new(program, Some(at), why)))?;
     Ok(Graph { blocks: super::order::ordered(walk.blocks), checks })
 }
 

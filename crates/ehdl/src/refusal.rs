@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reasons for programs without a schedule.
 
-use std::fmt;
-
-use flowloom_isa::{LineInfo, Program};
+use flowloom_isa::Explained;
 
 /// The reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -31,9 +29,8 @@ pub enum Reason {
     Other(String),
 }
 
-impl Reason {
-    /// Advice for the user.
-    pub fn help(&self) -> Option<&'static str> {
+impl Explained for Reason {
+    fn help(&self) -> Option<&'static str> {
         Some(match self {
             Reason::TwoEntries(..) => {
                 "write the loop with `for` or `while`: a loop with two entries cannot be unrolled"
@@ -48,35 +45,5 @@ impl Reason {
     }
 }
 
-/// A program without a schedule, with the reason and its place.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// The program.
-    pub program: String,
-    /// The instruction.
-    pub insn: usize,
-    /// The source line, if it is known.
-    pub line: Option<LineInfo>,
-    /// The reason.
-    pub reason: Reason,
-}
-
-impl Refusal {
-    pub(super) fn new(program: &Program, insn: usize, reason: Reason) -> Refusal {
-        let line = program.line_of(insn).filter(|line| line.line > 0).cloned();
-        Refusal { program: program.name.clone(), insn, line, reason }
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "program `{}`, instruction {}", self.program, self.insn)?;
-        if let Some(line) = &self.line {
-            write!(f, ", {line}")?;
-        }
-        write!(f, ": {}", self.reason)?;
-        self.reason.help().map_or(Ok(()), |help| write!(f, "; {help}"))
-    }
-}
-
-impl std::error::Error for Refusal {}
+/// A refusal: the reason and its place.
+pub type Refusal = flowloom_isa::Refusal<Reason>;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use flowloom_ehdl::{Reason, Refusal, Schedule, SparseReason, Stage, schedule};
-use flowloom_isa::{MapKind, Program, asm};
+use flowloom_isa::{Explained, MapKind, Program, asm};
 use flowloom_plan::Target;
 use flowloom_testkit::golden;
 use flowloom_verifier::{Options, verify};
@@ -143,16 +143,19 @@ fn packets_are_written_by_byte() {
 #[test]
 fn unsupported_programs_are_refused_with_their_instruction() {
     let endless = refused("r0 = 2\na: may_goto out\ngoto a\nout: exit");
-    assert_eq!((endless.insn, &endless.reason), (1, &Reason::Unbounded));
+    assert_eq!((endless.insn, &endless.reason), (Some(1), &Reason::Unbounded));
     let tail = refused("r2 = map[progs] ll\nr3 = 0\ncall 12\nr0 = 2\nexit");
-    assert_eq!((tail.insn, &tail.reason), (3, &Reason::TailCall));
+    assert_eq!((tail.insn, &tail.reason), (Some(3), &Reason::TailCall));
     let callback = refused("r1 = 4\nr2 = subprog[+6] ll\nr3 = 0\nr4 = 0\ncall 181\nr0 = 2\nexit\nf: r0 = 0\nexit");
-    assert_eq!((callback.insn, &callback.reason), (5, &Reason::Callback("loop".to_owned())));
+    assert_eq!((callback.insn, &callback.reason), (Some(5), &Reason::Callback("loop".to_owned())));
     let long = refused("r1 = 0\nr0 = 2\na: r1 += 1\nif r1 < 30000 goto a\nexit");
-    assert_eq!((long.insn, &long.reason), (2, &Reason::TooLong(40_000)));
+    assert_eq!((long.insn, &long.reason), (Some(2), &Reason::TooLong(40_000)));
     for refusal in [endless, tail, callback, long] {
         let text = refusal.to_string();
-        assert!(text.starts_with(&format!("program `test`, instruction {}, test.bpf:", refusal.insn)), "{text}");
+        assert!(
+            text.starts_with(&format!("program `test`, instruction {}, test.bpf:", refusal.insn.unwrap())),
+            "{text}"
+        );
         assert!(text.ends_with(refusal.reason.help().unwrap()), "{text}");
     }
 }

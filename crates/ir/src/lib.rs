@@ -38,6 +38,6 @@ pub use eval::Evaluator;
 pub use graph::{Binary, Compare, Effect, Graph, Id, Input, Kind, Node};
 pub use pass::largest;
 pub use predicates::Predicates;
-pub use refusal::{Refusal, Why};
+pub use refusal::{Reason, Refusal};
 pub use text::TextError;
 pub use validate::{Invalid, Mistranslation, Site, missing_waits, mistranslations};

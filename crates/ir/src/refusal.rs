@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reasons why a program has no dataflow.
 
-use std::fmt;
-
-use flowloom_isa::{LineInfo, Program};
+use flowloom_isa::Explained;
 
 /// A reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Why {
+pub enum Reason {
     /// A loop with two entries.
     #[error("a loop is entered at instructions {0} and {1}, expected one entry")]
     TwoEntries(usize, usize),
@@ -124,103 +122,74 @@ pub enum Why {
     Unseen(usize),
 }
 
-impl Why {
+impl Reason {
     /// A short name of the reason, stable between releases; scoreboards count by it.
     pub fn code(&self) -> &'static str {
         match self {
-            Why::TwoEntries(..) => "loop-entries",
-            Why::Unbounded => "loop-unbounded",
-            Why::TooLong(_) | Why::TooManyPaths(_) | Why::Budget { .. } => "budget",
-            Why::Helper(_) => "helper-foreign",
-            Why::Instruction(_) => "instruction-foreign",
-            Why::AddressAsNumber => "address-as-number",
-            Why::Mixed => "number-or-address",
-            Why::ManyOffsets { .. } => "stack-offset",
-            Why::SpillOffset => "stack-spill-offset",
-            Why::Context(_) => "context-field",
-            Why::SeveralMaps { .. } => "several-maps",
-            Why::Sibling(_) | Why::TailCalls(_) | Why::TailCallSequences { .. } => "tail-call",
-            Why::SeveralFunctions => "several-functions",
-            Why::Flags => "callback-flags",
-            Why::Rounds { .. } => "callback-rounds",
-            Why::Entries(_) => "callback-entries",
-            Why::SeveralRecords => "several-records",
-            Why::Text => "text",
-            Why::TraceResult(_) => "trace-result",
-            Why::Length { .. } | Why::ManyBytes { .. } => "call-length",
-            Why::NoEnd => "no-end",
-            Why::Unseen(_) => "proof",
+            Reason::TwoEntries(..) => "loop-entries",
+            Reason::Unbounded => "loop-unbounded",
+            Reason::TooLong(_) | Reason::TooManyPaths(_) | Reason::Budget { .. } => "budget",
+            Reason::Helper(_) => "helper-foreign",
+            Reason::Instruction(_) => "instruction-foreign",
+            Reason::AddressAsNumber => "address-as-number",
+            Reason::Mixed => "number-or-address",
+            Reason::ManyOffsets { .. } => "stack-offset",
+            Reason::SpillOffset => "stack-spill-offset",
+            Reason::Context(_) => "context-field",
+            Reason::SeveralMaps { .. } => "several-maps",
+            Reason::Sibling(_) | Reason::TailCalls(_) | Reason::TailCallSequences { .. } => "tail-call",
+            Reason::SeveralFunctions => "several-functions",
+            Reason::Flags => "callback-flags",
+            Reason::Rounds { .. } => "callback-rounds",
+            Reason::Entries(_) => "callback-entries",
+            Reason::SeveralRecords => "several-records",
+            Reason::Text => "text",
+            Reason::TraceResult(_) => "trace-result",
+            Reason::Length { .. } | Reason::ManyBytes { .. } => "call-length",
+            Reason::NoEnd => "no-end",
+            Reason::Unseen(_) => "proof",
         }
     }
+}
 
-    /// A way out for the user.
-    pub fn help(&self) -> &'static str {
-        match self {
-            Why::TwoEntries(..) => "write the loop with `for` or `while`: a jump into its middle has no form",
-            Why::Unbounded => "count the rounds, and leave at a constant",
-            Why::TooLong(_) => "bound the loop by a smaller constant",
-            Why::TooManyPaths(_) => "split the function, or let fewer branches depend on each other",
-            Why::Helper(_) => "leave the call to a slow path on a CPU",
-            Why::Instruction(_) | Why::Context(_) => "leave the program to a CPU",
-            Why::AddressAsNumber => "reckon with the distance of two addresses of the packet",
-            Why::Mixed => "set what is used on every path that leads there",
-            Why::ManyOffsets { .. } => "mask the index, or keep the array in a map",
-            Why::SpillOffset => {
+impl Explained for Reason {
+    fn help(&self) -> Option<&'static str> {
+        Some(match self {
+            Reason::TwoEntries(..) => "write the loop with `for` or `while`: a jump into its middle has no form",
+            Reason::Unbounded => "count the rounds, and leave at a constant",
+            Reason::TooLong(_) => "bound the loop by a smaller constant",
+            Reason::TooManyPaths(_) => "split the function, or let fewer branches depend on each other",
+            Reason::Helper(_) => "leave the call to a slow path on a CPU",
+            Reason::Instruction(_) | Reason::Context(_) => "leave the program to a CPU",
+            Reason::AddressAsNumber => "reckon with the distance of two addresses of the packet",
+            Reason::Mixed => "set what is used on every path that leads there",
+            Reason::ManyOffsets { .. } => "mask the index, or keep the array in a map",
+            Reason::SpillOffset => {
                 "keep the address in a variable of its own, or store an index in the array and find the address by it"
             }
-            Why::SeveralMaps { .. } => "use one map whose key has one more field that says which it was",
-            Why::Sibling(_) => "verify it, or leave it out of the object",
-            Why::TailCallSequences { .. } => {
+            Reason::SeveralMaps { .. } => "use one map whose key has one more field that says which it was",
+            Reason::Sibling(_) => "verify it, or leave it out of the object",
+            Reason::TailCallSequences { .. } => {
                 "make tail calls outside of functions, keep programs that make tail calls themselves out of the object, or let an index grow with each tail call"
             }
-            Why::TraceResult(_) => "do not use its result",
-            Why::TailCalls(_) => "let tail calls lead to programs that call no others",
-            Why::SeveralFunctions => "call the helper once for each function, behind a branch",
-            Why::Flags => "give the constant 0",
-            Why::Rounds { .. } => "mask the number of rounds, and leave the callback early",
-            Why::Entries(_) => "keep what is gone through in an array, or leave the call to a slow path on a CPU",
-            Why::SeveralRecords => "submit or discard each record where it was reserved",
-            Why::Text => "let it be a constant of the program",
-            Why::Length { .. } => "give a constant, in a branch for each length",
-            Why::ManyBytes { .. } => "give fewer bytes to one call",
-            Why::Budget { .. } => {
+            Reason::TraceResult(_) => "do not use its result",
+            Reason::TailCalls(_) => "let tail calls lead to programs that call no others",
+            Reason::SeveralFunctions => "call the helper once for each function, behind a branch",
+            Reason::Flags => "give the constant 0",
+            Reason::Rounds { .. } => "mask the number of rounds, and leave the callback early",
+            Reason::Entries(_) => "keep what is gone through in an array, or leave the call to a slow path on a CPU",
+            Reason::SeveralRecords => "submit or discard each record where it was reserved",
+            Reason::Text => "let it be a constant of the program",
+            Reason::Length { .. } => "give a constant, in a branch for each length",
+            Reason::ManyBytes { .. } => "give fewer bytes to one call",
+            Reason::Budget { .. } => {
                 "unroll the parse of extensions or options fewer times, and write at offsets that only the run knows in one place"
             }
-            Why::NoEnd => "let a path lead to `exit`",
-            Why::Unseen(_) => "verify the program again, as it is",
-        }
+            Reason::NoEnd => "let a path lead to `exit`",
+            Reason::Unseen(_) => "verify the program again, as it is",
+        })
     }
 }
 
 /// A refusal: the reason and its place.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// The name of the program.
-    pub program: String,
-    /// The index of the instruction.
-    pub insn: usize,
-    /// The source line, if known.
-    pub line: Option<LineInfo>,
-    /// The reason.
-    pub why: Why,
-}
-
-impl Refusal {
-    pub(crate) fn new(program: &Program, insn: usize, why: Why) -> Refusal {
-        let line = program.line_of(insn).filter(|line| line.line > 0).cloned();
-        Refusal { program: program.name.clone(), insn, line, why }
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "program `{}`, instruction {}", self.program, self.insn)?;
-        if let Some(line) = &self.line {
-            write!(f, ", {line}")?;
-        }
-        write!(f, ": {}", self.why)?;
-        write!(f, "; {}", self.why.help())
-    }
-}
-
-impl std::error::Error for Refusal {}
+pub type Refusal = flowloom_isa::Refusal<Reason>;

@@ -45,7 +45,7 @@ const fn helper(
 }
 
 impl Helper {
-    const fn from_packet(self) -> Helper {
+    const fn with_packet_memory(self) -> Helper {
         Helper { takes_packet: true, ..self }
     }
 
@@ -140,13 +140,13 @@ pub const HELPERS: [Helper; 45] = [
         Returns::ValueOrNull,
         Effect::Lookup,
     )
-    .from_packet()
+    .with_packet_memory()
     .in_pipelines(),
     helper(helper::MAP_UPDATE_ELEM, "map_update_elem", &[VALUES, Key, Value, Number], STATUS, Effect::Update)
-        .from_packet()
+        .with_packet_memory()
         .in_pipelines(),
     helper(helper::MAP_DELETE_ELEM, "map_delete_elem", &[VALUES, Key], STATUS, Effect::Delete)
-        .from_packet()
+        .with_packet_memory()
         .in_pipelines(),
     helper(helper::KTIME_GET_NS, "ktime_get_ns", &[], Returns::AnyNumber, Effect::Environment).in_pipelines(),
     helper(helper::TRACE_PRINTK, "trace_printk", &[READ, LEN], Returns::AnyNumber, Effect::Trace)
@@ -192,7 +192,7 @@ pub const HELPERS: [Helper; 45] = [
         Returns::AnyNumber,
         Effect::Pure,
     )
-    .from_packet(),
+    .with_packet_memory(),
     helper(helper::GET_NUMA_NODE_ID, "get_numa_node_id", &[], Returns::AnyNumber, Effect::Environment).in_pipelines(),
     helper(helper::XDP_ADJUST_HEAD, "xdp_adjust_head", &[Context, Number], STATUS, Effect::MovePacket),
     helper(
@@ -300,14 +300,14 @@ pub const HELPERS: [Helper; 45] = [
         Returns::ValueOrNull,
         Effect::Lookup,
     )
-    .from_packet()
+    .with_packet_memory()
     .in_pipelines(),
     helper(helper::KTIME_GET_TAI_NS, "ktime_get_tai_ns", &[], Returns::AnyNumber, Effect::Environment).in_pipelines(),
     helper(helper::FL_CLONE, "fl_clone", &[Context, Number], Returns::Number(0, 0), Effect::Emit)
         .with(Implicit::Packet)
         .in_pipelines(),
     helper(helper::FL_EMIT, "fl_emit", &[Context, Number, READ, LEN_OR_ZERO], STATUS, Effect::Emit)
-        .from_packet()
+        .with_packet_memory()
         .in_pipelines(),
     helper(
         helper::FL_EVICT,

@@ -28,6 +28,7 @@ pub mod op;
 mod op_gen;
 mod program;
 mod program_kind;
+mod refusal;
 pub mod splice;
 
 pub use check::{Finding, Flaw, ProgramError, decoded};
@@ -41,3 +42,4 @@ pub use program::{
     Member, Program, Sibling,
 };
 pub use program_kind::ProgramKind;
+pub use refusal::{Explained, Refusal};

@@ -101,7 +101,7 @@ pub struct Plan {
 /// # Errors
 /// The reason why there is none, with its place.
 pub fn plan(program: &Program, proof: &Proof, options: &Options) -> Result<Plan, Box<Refusal>> {
-    let dataflow = flowloom_ir::build(program, proof).map_err(|refusal| Box::new(Refusal::from(*refusal)))?;
+    let dataflow = flowloom_ir::build(program, proof).map_err(|refusal| Box::new(refusal.map(Reason::Dataflow)))?;
     plan_dataflow(program, &dataflow, options)
 }
 
@@ -111,7 +111,7 @@ pub fn plan(program: &Program, proof: &Proof, options: &Options) -> Result<Plan,
 /// The reason why there is none, with its place.
 pub fn plan_dataflow(program: &Program, dataflow: &Dataflow, options: &Options) -> Result<Plan, Box<Refusal>> {
     let refused = |dataflow: &Dataflow, (effect, why): (Id, Reason)| {
-        Box::new(Refusal::at(program, Some(dataflow.graph.insn(effect)), why))
+        Box::new(Refusal::new(program, Some(dataflow.graph.insn(effect)), why))
     };
     let (dataflow, omitted) = without_traces(dataflow).map_err(|found| refused(dataflow, found))?;
     if let Some(found) = not_served(&dataflow) {
@@ -119,7 +119,7 @@ pub fn plan_dataflow(program: &Program, dataflow: &Dataflow, options: &Options) 
     }
     let target = &options.target;
     let (dataflow, passes) =
-        optimized(&dataflow, target).map_err(|(insn, why)| Box::new(Refusal::at(program, Some(insn), why)))?;
+        optimized(&dataflow, target).map_err(|(insn, why)| Box::new(Refusal::new(program, Some(insn), why)))?;
     let name = |map: u32| dataflow.maps.get(map as usize).map_or_else(String::new, |map| map.name.clone());
     let mut forced = BTreeMap::new();
     for (wanted, scheme) in &options.schemes {
@@ -127,7 +127,7 @@ pub fn plan_dataflow(program: &Program, dataflow: &Dataflow, options: &Options) 
         let Some(map) = found else {
             let known: Vec<String> = dataflow.maps.iter().map(|map| format!("`{}`", map.name)).collect();
             let why = Reason::NoMap { found: wanted.clone(), known: known.join(", ") };
-            return Err(Box::new(Refusal::at(program, None, why)));
+            return Err(Box::new(Refusal::new(program, None, why)));
         };
         forced.insert(map as u32, *scheme);
     }
@@ -147,7 +147,7 @@ pub fn plan_dataflow(program: &Program, dataflow: &Dataflow, options: &Options) 
                 (None, Reason::Circular { maps: maps.join(", ") })
             }
         };
-        Box::new(Refusal::at(program, insn, why))
+        Box::new(Refusal::new(program, insn, why))
     })?;
     carried_within(&decisions.schedule, &dataflow, MAX_CARRIED).map_err(|found| refused(&dataflow, found))?;
     let mut plan = Plan {

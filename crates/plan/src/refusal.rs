@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reasons why a program has no plan.
 
-use std::fmt;
-
-use flowloom_isa::{LineInfo, Program};
+use flowloom_isa::Explained;
 
 /// A reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
     /// No dataflow.
     #[error("{0}")]
-    Dataflow(flowloom_ir::Why),
+    Dataflow(flowloom_ir::Reason),
     /// A helper without a hardware block.
     #[error("no hardware block for `{0}`")]
     Helper(String),
@@ -104,11 +102,12 @@ impl Reason {
             Reason::NoMap { .. } => "no-map",
         }
     }
+}
 
-    /// A way out for the user.
-    pub fn help(&self) -> Option<&'static str> {
+impl Explained for Reason {
+    fn help(&self) -> Option<&'static str> {
         Some(match self {
-            Reason::Dataflow(reason) => return Some(reason.help()),
+            Reason::Dataflow(reason) => return reason.help(),
             Reason::Helper(_) => "leave the call to a slow path on a CPU",
             Reason::TraceResult(_) => "do not use its result",
             Reason::MapOfMaps(_) => "use one map with the inner map's index as part of the key",
@@ -130,48 +129,4 @@ impl Reason {
 }
 
 /// A refusal: the reason and its place.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// The name of the program.
-    pub program: String,
-    /// The index of the instruction, if any.
-    pub insn: Option<usize>,
-    /// The source line, if known.
-    pub line: Option<LineInfo>,
-    /// The reason.
-    pub reason: Reason,
-}
-
-impl Refusal {
-    pub(crate) fn at(program: &Program, insn: Option<usize>, reason: Reason) -> Refusal {
-        let line = insn.and_then(|insn| program.line_of(insn)).filter(|line| line.line > 0).cloned();
-        Refusal { program: program.name.clone(), insn, line, reason }
-    }
-}
-
-impl From<flowloom_ir::Refusal> for Refusal {
-    fn from(other: flowloom_ir::Refusal) -> Refusal {
-        Refusal {
-            program: other.program,
-            insn: Some(other.insn),
-            line: other.line,
-            reason: Reason::Dataflow(other.why),
-        }
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "program `{}`", self.program)?;
-        if let Some(insn) = self.insn {
-            write!(f, ", instruction {insn}")?;
-        }
-        if let Some(line) = &self.line {
-            write!(f, ", {line}")?;
-        }
-        write!(f, ": {}", self.reason)?;
-        self.reason.help().map_or(Ok(()), |help| write!(f, "; {help}"))
-    }
-}
-
-impl std::error::Error for Refusal {}
+pub type Refusal = flowloom_isa::Refusal<Reason>;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Checked plans of hardware pipelines.
 
-use flowloom_plan::{Fault, Options, Plan, Refusal, check, plan_dataflow};
+use flowloom_plan::{Fault, Options, Plan, Reason, Refusal, check, plan_dataflow};
 
 use crate::load::{AnalysisError, Loaded};
 
@@ -31,7 +31,7 @@ impl Loaded {
     /// There is no proof, no dataflow or no plan, or the plan has a fault.
     pub fn plan(&self, options: &Options) -> Result<Plan, PlanError> {
         let dataflow = self.dataflow().map_err(|error| match error {
-            AnalysisError::NoDataflow(refusal) => PlanError::Refused(Box::new(Refusal::from(*refusal))),
+            AnalysisError::NoDataflow(refusal) => PlanError::Refused(Box::new(refusal.map(Reason::Dataflow))),
             error => PlanError::Analysis(error),
         })?;
         let program = self.program().map_err(|error| PlanError::Analysis(error.into()))?;

@@ -6,7 +6,7 @@ use crate::common;
 use crate::dataflow_corpus;
 
 use flowloom_engine::Port;
-use flowloom_ir::Why;
+use flowloom_ir::Reason;
 use flowloom_isa::{Program, asm};
 use flowloom_testkit::{Clang, Rng};
 use flowloom_verify::Arrival;
@@ -146,8 +146,12 @@ fn random_programs_are_their_dataflow() {
             // Hardware has no numeric values of addresses.
             Err(refusal) => {
                 let is_meant = matches!(
-                    refusal.why,
-                    Why::AddressAsNumber | Why::SpillOffset | Why::Unbounded | Why::TooLong(_) | Why::TwoEntries(..)
+                    refusal.reason,
+                    Reason::AddressAsNumber
+                        | Reason::SpillOffset
+                        | Reason::Unbounded
+                        | Reason::TooLong(_)
+                        | Reason::TwoEntries(..)
                 );
                 assert!(is_meant, "{refusal}");
                 refused += 1;

@@ -131,7 +131,7 @@ fn each(count: usize, one: impl Fn(usize) -> (String, Subject) + Sync) -> Tally 
                 }
                 Ok(Err(refusal)) => {
                     println!("  {name}: {refusal}");
-                    tally.refused.entry(refusal.why.to_string()).or_default().push(name);
+                    tally.refused.entry(refusal.reason.to_string()).or_default().push(name);
                 }
             }
         }

@@ -9,7 +9,7 @@ use super::state::{Place, Region, State, Value};
 use super::state::{bits_of, set};
 use crate::bdd::Bdd;
 use crate::graph::{Binary, Compare, Effect, Graph, Id};
-use crate::refusal::Why;
+use crate::refusal::Reason;
 
 impl Builder<'_> {
     pub(super) fn atomic(
@@ -19,7 +19,7 @@ impl Builder<'_> {
         (op, size): (AtomicOp, Size),
         (base, off): (Reg, i64),
         src: Reg,
-    ) -> Result<(), Why> {
+    ) -> Result<(), Reason> {
         let places = places(self.value(state, base))?;
         let operand = self.number(state, src)?;
         let compared = if op == AtomicOp::CmpXchg { self.number(state, Reg::R0)? } else { self.graph.number(0, 64) };
@@ -65,7 +65,7 @@ impl Builder<'_> {
         (op, size): (AtomicOp, Size),
         (condition, place, off): (Bdd, &Place, i64),
         [operand, compared]: [Id; 2],
-    ) -> Result<Id, Why> {
+    ) -> Result<Id, Reason> {
         let here = self.conditions.and(path, condition);
         let bytes = self.load_bytes(here, state, &[(Bdd::TRUE, *place)], off, size.bytes())?;
         let old = self.graph.concat(bytes);

@@ -11,7 +11,7 @@ use super::state::set;
 use super::state::{Place, State, Value};
 use crate::bdd::Bdd;
 use crate::graph::{Binary, Compare, Id, Input, Kind};
-use crate::refusal::Why;
+use crate::refusal::Reason;
 
 /// -EINVAL
 pub(super) const INVALID: u64 = -22i64 as u64;
@@ -37,7 +37,7 @@ struct Copied {
 }
 
 impl Builder<'_> {
-    pub(super) fn call(&mut self, path: Bdd, state: &mut State, number: i32) -> Result<(), Why> {
+    pub(super) fn call(&mut self, path: Bdd, state: &mut State, number: i32) -> Result<(), Reason> {
         let answer = match number {
             helper::XDP_ADJUST_HEAD => Value::Number(self.adjust_head(state)?),
             helper::XDP_ADJUST_META => Value::Number(self.adjust_meta(state)?),
@@ -64,7 +64,7 @@ impl Builder<'_> {
         Reg::new(number).map_or(Value::Nothing, |register| self.value(state, register))
     }
 
-    pub(super) fn number_argument(&mut self, state: &State, number: u8) -> Result<Id, Why> {
+    pub(super) fn number_argument(&mut self, state: &State, number: u8) -> Result<Id, Reason> {
         let value = self.argument(state, number);
         self.as_number(value)
     }
@@ -75,7 +75,7 @@ impl Builder<'_> {
         self.graph.select(vec![fine, zero, invalid])
     }
 
-    fn adjust_head(&mut self, state: &mut State) -> Result<Id, Why> {
+    fn adjust_head(&mut self, state: &mut State) -> Result<Id, Reason> {
         let by = self.number_argument(state, 2)?;
         let by = self.graph.slice(by, 0, OFFSET_BITS);
         let new = self.graph.binary(Binary::Add, state.head, by);
@@ -105,7 +105,7 @@ impl Builder<'_> {
         Ok(self.status(fine))
     }
 
-    fn adjust_tail(&mut self, state: &mut State) -> Result<Id, Why> {
+    fn adjust_tail(&mut self, state: &mut State) -> Result<Id, Reason> {
         if std::mem::replace(&mut state.is_cut, true) {
             self.blank(state);
         }
@@ -128,7 +128,7 @@ impl Builder<'_> {
     }
 
     /// The range of `len` bytes at an offset from the packet's start.
-    fn copied(&mut self, state: &State, len: u64) -> Result<Copied, Why> {
+    fn copied(&mut self, state: &State, len: u64) -> Result<Copied, Reason> {
         let offset = self.number_argument(state, 2)?;
         let offset = self.graph.slice(offset, 0, OFFSET_BITS);
         let last = self.graph.number(LAST_OFFSET, OFFSET_BITS);
@@ -145,13 +145,13 @@ impl Builder<'_> {
         Ok(Copied { place, fine: self.graph.not(wrong), status })
     }
 
-    fn constant_length(&mut self, state: &State, argument: u8) -> Result<u64, Why> {
+    fn constant_length(&mut self, state: &State, argument: u8) -> Result<u64, Reason> {
         let len = self.number_argument(state, argument)?;
         let len = self.graph.as_const(len).filter(|len| *len <= MAX_BYTES as u64);
-        len.ok_or(Why::Length { most: MAX_BYTES })
+        len.ok_or(Reason::Length { most: MAX_BYTES })
     }
 
-    fn load_packet(&mut self, path: Bdd, state: &mut State) -> Result<Id, Why> {
+    fn load_packet(&mut self, path: Bdd, state: &mut State) -> Result<Id, Reason> {
         let len = self.constant_length(state, 4)?;
         let Copied { place, fine, status } = self.copied(state, len)?;
         let bytes = self.load_bytes(path, state, &place, 0, len as usize)?;
@@ -162,7 +162,7 @@ impl Builder<'_> {
         Ok(status)
     }
 
-    fn store_packet(&mut self, path: Bdd, state: &mut State) -> Result<Id, Why> {
+    fn store_packet(&mut self, path: Bdd, state: &mut State) -> Result<Id, Reason> {
         let len = self.constant_length(state, 4)?;
         let Copied { place, fine, status } = self.copied(state, len)?;
         let from = places(self.argument(state, 3))?;
@@ -181,7 +181,7 @@ impl Builder<'_> {
         state: &mut State,
         to: &[(Bdd, Place)],
         bytes: &[Id],
-    ) -> Result<(), Why> {
+    ) -> Result<(), Reason> {
         let mut to: Vec<(Bdd, Place)> = to.to_vec();
         for (condition, _) in &mut to {
             *condition = self.conditions.and(*condition, here);
@@ -190,11 +190,11 @@ impl Builder<'_> {
     }
 
     /// The difference of two one's complement sums of 32-bit words [Linux net/core/filter.c bpf_csum_diff].
-    fn csum_diff(&mut self, path: Bdd, state: &State) -> Result<Id, Why> {
+    fn csum_diff(&mut self, path: Bdd, state: &State) -> Result<Id, Reason> {
         let (from_len, to_len) = (self.constant_length(state, 2)?, self.constant_length(state, 4)?);
         let seed = self.number_argument(state, 5)?;
         let seed = self.graph.slice(seed, 0, 32);
-        let words = |builder: &mut Self, argument: u8, len: u64| -> Result<Vec<Id>, Why> {
+        let words = |builder: &mut Self, argument: u8, len: u64| -> Result<Vec<Id>, Reason> {
             if len == 0 {
                 return Ok(Vec::new());
             }

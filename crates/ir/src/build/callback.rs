@@ -20,7 +20,7 @@ use super::state::{address, leak, set};
 use crate::bdd::Bdd;
 use crate::dataflow::{Argument, Pattern};
 use crate::graph::{Compare, Effect, Id};
-use crate::refusal::Why;
+use crate::refusal::Reason;
 
 /// The most iterations of one call.
 const MAX_ROUNDS: u64 = 1024;
@@ -39,14 +39,14 @@ impl Builder<'_> {
         (number, back): (i32, usize),
         loops: &[(u32, u32)],
         position: &[u32],
-    ) -> Result<(), Why> {
+    ) -> Result<(), Reason> {
         let flags = self.number_argument(&state, 4)?;
         if self.graph.as_const(flags) != Some(0) {
-            return Err(Why::Flags);
+            return Err(Reason::Flags);
         }
         let callback = places(self.argument(&state, 2))?;
         let [(_, Place { region: Region::Function(entry), .. })] = &*callback else {
-            return Err(Why::SeveralFunctions);
+            return Err(Reason::SeveralFunctions);
         };
         let (count, map) = match number {
             helper::LOOP => (self.number_argument(&state, 1)?, None),
@@ -57,7 +57,7 @@ impl Builder<'_> {
             }
         };
         let most = self.possible(count).and_then(|all| all.last().copied());
-        let most = most.filter(|most| *most <= MAX_ROUNDS).ok_or(Why::Rounds { most: MAX_ROUNDS })?;
+        let most = most.filter(|most| *most <= MAX_ROUNDS).ok_or(Reason::Rounds { most: MAX_ROUNDS })?;
         let context = self.argument(&state, 3);
         let (position, loops) = (position.to_vec(), loops.to_vec());
         let rounds = Rounds { entry: *entry as usize, begun: 0, count, most, context, map, position, loops };
@@ -65,21 +65,21 @@ impl Builder<'_> {
     }
 
     /// The array that is iterated over; the entries of other maps are not always present.
-    fn array(&mut self, state: &State) -> Result<u32, Why> {
+    fn array(&mut self, state: &State) -> Result<u32, Reason> {
         let own = places(self.argument(state, 1))?;
         let [(_, Place { region: Region::Map(map), .. })] = &*own else {
-            return Err(Why::SeveralMaps { found: own.len(), most: 1 });
+            return Err(Reason::SeveralMaps { found: own.len(), most: 1 });
         };
         let is_array = |def: &MapDef| matches!(def.kind, MapKind::Array | MapKind::PerCpuArray);
         match self.program.maps.get(*map as usize) {
             Some(def) if is_array(def) => Ok(*map),
-            Some(def) => Err(Why::Entries(def.name.clone())),
+            Some(def) => Err(Reason::Entries(def.name.clone())),
             None => Err(leak()),
         }
     }
 
     /// Begins the next iteration if there is one, and continues after the call otherwise.
-    fn next_round(&mut self, path: Bdd, mut state: State, rounds: Rounds, back: usize) -> Result<(), Why> {
+    fn next_round(&mut self, path: Bdd, mut state: State, rounds: Rounds, back: usize) -> Result<(), Reason> {
         let begun = self.graph.number(rounds.begun, 64);
         let is_more = self.graph.compare(Compare::Below, begun, rounds.count);
         let is_more = if rounds.begun < rounds.most { self.conditions.of(&self.graph, is_more) } else { Bdd::FALSE };
@@ -120,8 +120,8 @@ impl Builder<'_> {
     }
 
     /// Ends an iteration: a result of 0 means that the callback is called again.
-    pub(super) fn end_round(&mut self, path: Bdd, state: State, returned: Value, frame: Frame) -> Result<(), Why> {
-        let Some(rounds) = frame.again else { return Err(Why::Unseen(self.at)) };
+    pub(super) fn end_round(&mut self, path: Bdd, state: State, returned: Value, frame: Frame) -> Result<(), Reason> {
+        let Some(rounds) = frame.again else { return Err(Reason::Unseen(self.at)) };
         let returned = self.as_number(returned)?;
         let zero = self.graph.number(0, 64);
         let is_zero = self.graph.compare(Compare::Equal, returned, zero);
@@ -133,7 +133,7 @@ impl Builder<'_> {
     }
 
     /// Continues after the call, with the number of iterations as its result.
-    fn end_rounds(&mut self, path: Bdd, mut state: State, rounds: &Rounds, back: usize) -> Result<(), Why> {
+    fn end_rounds(&mut self, path: Bdd, mut state: State, rounds: &Rounds, back: usize) -> Result<(), Reason> {
         for number in 1..=5 {
             state.frame_mut().registers[number] = Value::Nothing;
         }

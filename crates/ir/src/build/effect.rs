@@ -17,7 +17,7 @@ use crate::access::is_trace;
 use crate::bdd::Bdd;
 use crate::dataflow::{Argument, Pattern};
 use crate::graph::{Effect, Id, Kind};
-use crate::refusal::Why;
+use crate::refusal::Reason;
 use crate::sources::{Source, sources};
 
 /// The arguments of an effect while they are gathered.
@@ -79,8 +79,8 @@ impl Builder<'_> {
     ///   call map_lookup_elem        becomes   v10 = call map_lookup_elem if not v4 (b, …)
     ///                                         r0  = v9 or v10, by v4
     /// ```
-    pub(super) fn effect(&mut self, path: Bdd, state: &mut State, number: i32) -> Result<Value, Why> {
-        let sources = sources(number).ok_or_else(|| Why::Helper(helpers::display_name(number)))?;
+    pub(super) fn effect(&mut self, path: Bdd, state: &mut State, number: i32) -> Result<Value, Reason> {
+        let sources = sources(number).ok_or_else(|| Reason::Helper(helpers::display_name(number)))?;
         let sources = sources.as_slice();
         if is_trace(number) {
             return self.trace(path, state, (number, sources));
@@ -92,7 +92,7 @@ impl Builder<'_> {
             _ => return self.effect_within((path, path), state, (number, sources), None),
         };
         if choices.len() > MAX_CHOICES {
-            return Err(Why::SeveralMaps { found: choices.len(), most: MAX_CHOICES });
+            return Err(Reason::SeveralMaps { found: choices.len(), most: MAX_CHOICES });
         }
         let mut answers: Vec<(Bdd, Value)> = Vec::new();
         let mut rest = path;
@@ -118,9 +118,9 @@ impl Builder<'_> {
 
     /// Writes text to the kernel's trace log. If an argument has no form in dataflow (an address, a text known only at
     /// run time), the call keeps no arguments, and its value may not be used.
-    fn trace(&mut self, path: Bdd, state: &mut State, (number, sources): (i32, &[Source])) -> Result<Value, Why> {
+    fn trace(&mut self, path: Bdd, state: &mut State, (number, sources): (i32, &[Source])) -> Result<Value, Reason> {
         match self.effect_within((path, path), state, (number, sources), None) {
-            Err(Why::AddressAsNumber | Why::Mixed | Why::Length { .. } | Why::ManyBytes { .. }) => {}
+            Err(Reason::AddressAsNumber | Reason::Mixed | Reason::Length { .. } | Reason::ManyBytes { .. }) => {}
             answer => return answer,
         }
         let bit = self.conditions.node(&mut self.graph, path);
@@ -136,7 +136,7 @@ impl Builder<'_> {
         state: &mut State,
         (number, sources): (i32, &[Source]),
         choice: Option<Place>,
-    ) -> Result<Value, Why> {
+    ) -> Result<Value, Reason> {
         let bit = self.conditions.node(&mut self.graph, here);
         let pattern = Pattern { helper: number, arguments: Vec::new() };
         let mut given = Given { pattern, args: vec![bit], changed: Vec::new() };
@@ -185,7 +185,7 @@ impl Builder<'_> {
                 Parameter::Record => {
                     let own = places(value)?;
                     let [(_, Place { region: Region::Value { call, .. }, offset: 0, moved: None })] = &*own else {
-                        return Err(Why::SeveralRecords);
+                        return Err(Reason::SeveralRecords);
                     };
                     given.give(Argument::Number, &[*call]);
                     record = Some(*call);
@@ -207,7 +207,7 @@ impl Builder<'_> {
                 Parameter::Length { .. } => {
                     let length = self.number_argument(state, register)?;
                     let constant = self.graph.as_const(length);
-                    let len = constant.ok_or(Why::Length { most: MAX_BYTES })? as usize;
+                    let len = constant.ok_or(Reason::Length { most: MAX_BYTES })? as usize;
                     if let Some(Waiting { value, place, changes }) = waiting.take() {
                         if changes && len > 0 {
                             given.changed.push((places(value.clone())?, len));
@@ -220,7 +220,7 @@ impl Builder<'_> {
                 }
                 // Helpers with these have no dataflow.
                 Parameter::Any | Parameter::Lock | Parameter::Callback | Parameter::CallbackContext => {
-                    return Err(Why::Helper(helpers::display_name(number)));
+                    return Err(Reason::Helper(helpers::display_name(number)));
                 }
             }
         }
@@ -234,7 +234,7 @@ impl Builder<'_> {
         }
         let found = given.bytes();
         if found > MAX_BYTES {
-            return Err(Why::ManyBytes { found, most: MAX_BYTES });
+            return Err(Reason::ManyBytes { found, most: MAX_BYTES });
         }
         let pattern = self.pattern(given.pattern);
         let call = self.graph.effect(Effect::Call { helper: number, pattern }, given.args, 64);
@@ -254,10 +254,10 @@ impl Builder<'_> {
     }
 
     /// A map, by its index or as the result of a lookup in a map of maps.
-    fn map(&mut self, value: Value, given: &mut Given) -> Result<(u32, MapDef), Why> {
+    fn map(&mut self, value: Value, given: &mut Given) -> Result<(u32, MapDef), Reason> {
         let own = places(value)?;
         let [(_, place)] = &*own else {
-            return Err(Why::SeveralMaps { found: own.len(), most: 1 });
+            return Err(Reason::SeveralMaps { found: own.len(), most: 1 });
         };
         let def = |map: u32| self.program.maps.get(map as usize);
         let (map, def) = match place.region {
@@ -275,9 +275,9 @@ impl Builder<'_> {
     }
 
     /// Bytes of memory that a call reads.
-    fn memory(&mut self, path: Bdd, state: &State, value: Value, len: usize, given: &mut Given) -> Result<(), Why> {
+    fn memory(&mut self, path: Bdd, state: &State, value: Value, len: usize, given: &mut Given) -> Result<(), Reason> {
         if len > MAX_BYTES {
-            return Err(Why::ManyBytes { found: len, most: MAX_BYTES });
+            return Err(Reason::ManyBytes { found: len, most: MAX_BYTES });
         }
         if len > 0 {
             let bytes = self.load_bytes(path, state, &places(value)?, 0, len)?;
@@ -287,11 +287,11 @@ impl Builder<'_> {
     }
 
     /// A terminated string in constant data.
-    fn text(&mut self, places: &[(Bdd, Place)]) -> Result<Vec<Id>, Why> {
-        let [(_, Place { region: Region::Only(map), offset, moved: None })] = places else { return Err(Why::Text) };
+    fn text(&mut self, places: &[(Bdd, Place)]) -> Result<Vec<Id>, Reason> {
+        let [(_, Place { region: Region::Only(map), offset, moved: None })] = places else { return Err(Reason::Text) };
         let mut bytes = Vec::new();
         loop {
-            let byte = self.constant(*map, offset + bytes.len() as i64, Size::B).ok_or(Why::Text)?;
+            let byte = self.constant(*map, offset + bytes.len() as i64, Size::B).ok_or(Reason::Text)?;
             bytes.push(self.graph.number(byte, 8));
             if byte == 0 {
                 return Ok(bytes);
@@ -306,7 +306,7 @@ impl Builder<'_> {
         state: &mut State,
         call: Id,
         changed: &[(Places, usize)],
-    ) -> Result<(), Why> {
+    ) -> Result<(), Reason> {
         let mut at = 0;
         for (places, len) in changed {
             let bytes: Vec<Id> =

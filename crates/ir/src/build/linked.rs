@@ -27,7 +27,7 @@ use super::state::{address, leak, mixed};
 use crate::bdd::Bdd;
 use crate::dataflow::{Argument, Pattern};
 use crate::graph::{Compare, Effect, Id};
-use crate::refusal::{Refusal, Why};
+use crate::refusal::{Reason, Refusal};
 
 /// The most tail calls of a packet.
 const MAX_TAIL_CALLS: u32 = 33;
@@ -46,7 +46,7 @@ pub(super) struct Linked {
 
 impl Linked {
     /// Links a program with its siblings if it makes tail calls.
-    pub(super) fn of(program: &Program, proof: &Proof) -> Result<Linked, Why> {
+    pub(super) fn of(program: &Program, proof: &Proof) -> Result<Linked, Reason> {
         let code = decoded(&program.insns, proof);
         let mut linked = Linked { code, proof: proof.clone(), entries: Vec::new() };
         let calls = |op: &Option<Op>| matches!(op, Some(Op::Call { helper: helper::TAIL_CALL }));
@@ -55,7 +55,7 @@ impl Linked {
         }
         for sibling in program.siblings.iter() {
             let own = as_program(program, sibling);
-            let proof = verify(&own, &Options::default()).map_err(|_| Why::Sibling(sibling.name.clone()))?;
+            let proof = verify(&own, &Options::default()).map_err(|_| Reason::Sibling(sibling.name.clone()))?;
             let first = linked.code.len();
             linked.entries.push(first);
             linked.code.extend(decoded(&own.insns, &proof));
@@ -66,11 +66,11 @@ impl Linked {
     }
 
     /// A refusal at an instruction of one of the programs.
-    pub(super) fn refusal(&self, program: &Program, at: usize, why: Why) -> Refusal {
+    pub(super) fn refusal(&self, program: &Program, at: usize, why: Reason) -> Refusal {
         let before = self.entries.iter().rposition(|entry| *entry <= at);
         match before.and_then(|number| program.siblings.get(number).map(|sibling| (self.entries[number], sibling))) {
-            Some((first, sibling)) => Refusal::new(&as_program(program, sibling), at - first, why),
-            None => Refusal::new(program, at, why),
+            Some((first, sibling)) => Refusal::new(&as_program(program, sibling), Some(at - first), why),
+            None => Refusal::new(program, Some(at), why),
         }
     }
 }
@@ -99,10 +99,10 @@ fn decoded(insns: &[Insn], proof: &Proof) -> Vec<Option<Op>> {
 impl Builder<'_> {
     /// The number of the program that a tail call leads to, or 0. Where paths give it different tables, each is looked
     /// up under the condition of its paths.
-    fn looked_up(&mut self, path: Bdd, state: &State) -> Result<Id, Why> {
+    fn looked_up(&mut self, path: Bdd, state: &State) -> Result<Id, Reason> {
         let tables = places(self.argument(state, 2))?;
         if tables.len() > MAX_CHOICES {
-            return Err(Why::SeveralMaps { found: tables.len(), most: MAX_CHOICES });
+            return Err(Reason::SeveralMaps { found: tables.len(), most: MAX_CHOICES });
         }
         let mut found: Vec<(Bdd, Id)> = Vec::new();
         for (condition, place) in tables.iter() {
@@ -135,12 +135,12 @@ impl Builder<'_> {
         back: usize,
         rounds: &[(u32, u32)],
         position: &[u32],
-    ) -> Result<(), Why> {
+    ) -> Result<(), Reason> {
         self.first_tail_call.get_or_insert(self.at);
         let call = self.looked_up(path, &state)?;
         let (fewest, most) = state.tail_calls;
         if fewest < MAX_TAIL_CALLS && most >= MAX_TAIL_CALLS {
-            return Err(Why::TailCalls(MAX_TAIL_CALLS));
+            return Err(Reason::TailCalls(MAX_TAIL_CALLS));
         }
         let entries = if most < MAX_TAIL_CALLS { self.linked.entries.as_slice() } else { &[] };
         let mut rest = path;

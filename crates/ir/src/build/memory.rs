@@ -13,13 +13,20 @@ use super::state::{Byte, Place, Places, Region, State, Value, places};
 use super::state::{bits_of, leak, mixed};
 use crate::bdd::Bdd;
 use crate::graph::{Binary, Compare, Effect, Id, Input, Kind, Node};
-use crate::refusal::Why;
+use crate::refusal::Reason;
 
 /// The most offsets of one stack access.
 const MAX_OFFSETS: usize = 64;
 
 impl Builder<'_> {
-    pub(super) fn load(&mut self, path: Bdd, state: &State, base: Value, off: i64, size: Size) -> Result<Value, Why> {
+    pub(super) fn load(
+        &mut self,
+        path: Bdd,
+        state: &State,
+        base: Value,
+        off: i64,
+        size: Size,
+    ) -> Result<Value, Reason> {
         let places = places(base)?;
         if let [(_, place)] = &*places
             && place.region == Region::Context
@@ -36,7 +43,7 @@ impl Builder<'_> {
         Ok(Value::Number(self.graph.fit(value, 64)))
     }
 
-    fn load_context(&mut self, state: &State, at: i64) -> Result<Value, Why> {
+    fn load_context(&mut self, state: &State, at: i64) -> Result<Value, Reason> {
         Ok(match at {
             0 => {
                 let head = self.sum_of(state.head);
@@ -53,7 +60,7 @@ impl Builder<'_> {
             }
             // There is one receive queue, and no program runs on an entry of a device map.
             16 | 20 => Value::Number(self.graph.number(0, 64)),
-            _ => return Err(Why::Context(at)),
+            _ => return Err(Reason::Context(at)),
         })
     }
 
@@ -75,7 +82,7 @@ impl Builder<'_> {
         places: &[(Bdd, Place)],
         off: i64,
         len: usize,
-    ) -> Result<Vec<Id>, Why> {
+    ) -> Result<Vec<Id>, Reason> {
         let mut found: Vec<(Bdd, Vec<Id>)> = Vec::new();
         let mut care = Bdd::FALSE;
         for (condition, place) in places {
@@ -101,7 +108,7 @@ impl Builder<'_> {
             .collect())
     }
 
-    fn bytes_at(&mut self, path: Bdd, state: &State, place: &Place, off: i64, len: usize) -> Result<Vec<Id>, Why> {
+    fn bytes_at(&mut self, path: Bdd, state: &State, place: &Place, off: i64, len: usize) -> Result<Vec<Id>, Reason> {
         match place.region {
             Region::Packet => {
                 let at = place.offset.wrapping_add(off);
@@ -158,7 +165,7 @@ impl Builder<'_> {
         parts.into_iter().map(select).collect()
     }
 
-    fn stack_byte(&mut self, state: &State, frame: u8, at: i64) -> Result<Id, Why> {
+    fn stack_byte(&mut self, state: &State, frame: u8, at: i64) -> Result<Id, Reason> {
         match state.frames.get(usize::from(frame)).and_then(|frame| frame.stack.get(&at)) {
             Some(Byte::Bits(id)) => Ok(*id),
             Some(Byte::Of(places, number)) => match self.settled(Value::Address(Rc::clone(places))) {
@@ -178,13 +185,19 @@ impl Builder<'_> {
         place: &Place,
         off: i64,
         len: usize,
-    ) -> Result<Vec<(Option<Id>, i64)>, Why> {
+    ) -> Result<Vec<(Option<Id>, i64)>, Reason> {
         let up = (state.frames.len() - 1) as u8 - frame;
         self.offsets(Memory::Stack { up }, place, off, len)
     }
 
     /// The possible offsets of an address in private memory, each with its condition.
-    fn offsets(&mut self, memory: Memory, place: &Place, off: i64, len: usize) -> Result<Vec<(Option<Id>, i64)>, Why> {
+    fn offsets(
+        &mut self,
+        memory: Memory,
+        place: &Place,
+        off: i64,
+        len: usize,
+    ) -> Result<Vec<(Option<Id>, i64)>, Reason> {
         let start = place.offset.wrapping_add(off);
         let Some(moved) = place.moved else { return Ok(vec![(None, start)]) };
         let bytes = self.proof.insns[self.at].memory.get(&memory);
@@ -204,7 +217,7 @@ impl Builder<'_> {
         let all: Vec<i64> = all.into_iter().filter(|at| is_proved(*at)).collect();
         if all.is_empty() || all.len() > MAX_OFFSETS {
             let found = (!all.is_empty()).then_some(all.len());
-            return Err(Why::ManyOffsets { found, most: MAX_OFFSETS });
+            return Err(Reason::ManyOffsets { found, most: MAX_OFFSETS });
         }
         let pairs = all.into_iter().map(|at| {
             let value = self.graph.number(at.wrapping_sub(start) as u64, 64);
@@ -276,7 +289,7 @@ impl Builder<'_> {
     }
 
     /// The base address of a map value (64 bits) and the offset.
-    pub(super) fn value_address(&mut self, place: &Place, off: i64) -> Result<[Id; 2], Why> {
+    pub(super) fn value_address(&mut self, place: &Place, off: i64) -> Result<[Id; 2], Reason> {
         let base = match place.region {
             Region::Value { call, .. } => call,
             Region::Only(map) => self.graph.make(Kind::Input(Input::Only(map)), Vec::new(), 64),
@@ -290,7 +303,7 @@ impl Builder<'_> {
         Ok([base, offset])
     }
 
-    fn load_value(&mut self, path: Bdd, place: &Place, off: i64, size: Size) -> Result<Id, Why> {
+    fn load_value(&mut self, path: Bdd, place: &Place, off: i64, size: Size) -> Result<Id, Reason> {
         if let (Region::Only(map), None) = (place.region, place.moved)
             && let Some(value) = self.constant(map, place.offset + off, size)
         {
@@ -318,7 +331,7 @@ impl Builder<'_> {
         off: i64,
         size: Size,
         value: Value,
-    ) -> Result<(), Why> {
+    ) -> Result<(), Reason> {
         let places = places(base)?;
         let id = match value {
             Value::Number(id) => id,
@@ -339,7 +352,7 @@ impl Builder<'_> {
         off: i64,
         bytes: &[Id],
         size: Option<Size>,
-    ) -> Result<(), Why> {
+    ) -> Result<(), Reason> {
         for (condition, place) in places {
             let here = self.conditions.and(path, *condition);
             if here == Bdd::FALSE {
@@ -395,7 +408,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn store_byte(&mut self, state: &mut State, frame: u8, at: i64, bit: Id, byte: Id) -> Result<(), Why> {
+    fn store_byte(&mut self, state: &mut State, frame: u8, at: i64, bit: Id, byte: Id) -> Result<(), Reason> {
         let is_sure = self.graph.as_const(bit) == Some(1);
         let byte = match is_sure {
             true => byte,
@@ -411,10 +424,10 @@ impl Builder<'_> {
     }
 
     /// Spills an address to the stack.
-    fn spill(&mut self, state: &mut State, places: &[(Bdd, Place)], off: i64, spilled: &Places) -> Result<(), Why> {
+    fn spill(&mut self, state: &mut State, places: &[(Bdd, Place)], off: i64, spilled: &Places) -> Result<(), Reason> {
         let [(_, Place { region: Region::Stack(frame), offset, moved: None })] = places else {
             let is_stack = |(_, place): &(Bdd, Place)| matches!(place.region, Region::Stack(_));
-            return Err(if places.iter().all(is_stack) { Why::SpillOffset } else { leak() });
+            return Err(if places.iter().all(is_stack) { Reason::SpillOffset } else { leak() });
         };
         let Some(frame) = state.frames.get_mut(usize::from(*frame)) else { return Err(leak()) };
         for number in 0..8 {
@@ -425,9 +438,9 @@ impl Builder<'_> {
 }
 
 /// The refusal of a stack access: a variable offset may hit a slot that holds an address.
-fn of_slot(why: Why, place: &Place) -> Why {
+fn of_slot(why: Reason, place: &Place) -> Reason {
     match why {
-        Why::AddressAsNumber if place.moved.is_some() => Why::SpillOffset,
+        Reason::AddressAsNumber if place.moved.is_some() => Reason::SpillOffset,
         other => other,
     }
 }

@@ -15,7 +15,7 @@ use super::offset::{OFFSET_BITS, Sum};
 use super::state::State;
 use crate::bdd::Bdd;
 use crate::graph::{Compare, Id};
-use crate::refusal::Why;
+use crate::refusal::Reason;
 
 /// The maximum length in bytes [Linux include/linux/skbuff.h].
 const MAX_BYTES: u64 = 252;
@@ -24,7 +24,7 @@ const NO_ACCESS: u64 = -13i64 as u64;
 
 impl Builder<'_> {
     /// Moves the start of the area: 0, or an error number [Linux net/core/filter.c].
-    pub(super) fn adjust_meta(&mut self, state: &mut State) -> Result<Id, Why> {
+    pub(super) fn adjust_meta(&mut self, state: &mut State) -> Result<Id, Reason> {
         let by = self.number_argument(state, 2)?;
         let by = self.graph.slice(by, 0, OFFSET_BITS);
         let by = self.sum_of(by);

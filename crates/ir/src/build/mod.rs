@@ -16,7 +16,7 @@
 //!
 //! Helpers that call functions of the program, and tail calls, are followed like function calls.
 //!
-//! **Limits.** No kernel functions, no loops without a bound, and the other reasons of [`Why`].
+//! **Limits.** No kernel functions, no loops without a bound, and the other reasons of [`Reason`].
 
 mod atomic;
 mod blocks;
@@ -51,7 +51,7 @@ use crate::dataflow::{Dataflow, Ending, Table};
 use crate::graph::{Effect, Graph, Id, Input, Kind};
 use crate::live::Live;
 use crate::pass;
-use crate::refusal::{Refusal, Why};
+use crate::refusal::{Reason, Refusal};
 use crate::shape::Shape;
 use crate::validate::Invalid;
 use blocks::Blocks;
@@ -73,7 +73,7 @@ pub fn build(program: &Program, proof: &Proof) -> Result<Dataflow, Box<Refusal>>
 }
 
 fn build_within(program: &Program, proof: &Proof, limits: Limits) -> Result<Dataflow, Box<Refusal>> {
-    let linked = Linked::of(program, proof).map_err(|why| Box::new(Refusal::new(program, 0, why)))?;
+    let linked = Linked::of(program, proof).map_err(|why| Box::new(Refusal::new(program, Some(0), why)))?;
     let mut builder = Builder {
         program,
         live: Live::of(&linked.code, &linked.proof),
@@ -121,8 +121,8 @@ fn build_within(program: &Program, proof: &Proof, limits: Limits) -> Result<Data
     result.map_err(|why| {
         // Without the targets of tail calls it would be far shorter.
         let (at, why) = match (tail_call, why) {
-            (Some(at), Why::TooLong(_) | Why::TooManyPaths(_) | Why::TailCalls(_)) => {
-                (at, Why::TailCallSequences { programs: linked.entries.len() })
+            (Some(at), Reason::TooLong(_) | Reason::TooManyPaths(_) | Reason::TailCalls(_)) => {
+                (at, Reason::TailCallSequences { programs: linked.entries.len() })
             }
             (_, why) => (at, why),
         };
@@ -131,7 +131,7 @@ fn build_within(program: &Program, proof: &Proof, limits: Limits) -> Result<Data
 }
 
 impl Builder<'_> {
-    fn run(&mut self) -> Result<Dataflow, Why> {
+    fn run(&mut self) -> Result<Dataflow, Reason> {
         let length = self.graph.make(Kind::Input(Input::Length), Vec::new(), 16);
         let tail = self.graph.fit(length, OFFSET_BITS);
         let mut frame = Frame::new(0, 0);
@@ -161,22 +161,22 @@ impl Builder<'_> {
 
     /// Refuses a program whose dataflow exceeds the budget. Work is counted, so that every machine refuses at the same
     /// place.
-    fn within_budget(&self) -> Result<(), Why> {
+    fn within_budget(&self) -> Result<(), Reason> {
         let Limits { nodes, comparisons, tests } = self.limits;
         if self.conditions.size() > tests {
-            return Err(Why::TooManyPaths(tests));
+            return Err(Reason::TooManyPaths(tests));
         }
         if self.graph.nodes().len() > nodes {
-            return Err(Why::Budget { unit: "nodes", most: nodes });
+            return Err(Reason::Budget { unit: "nodes", most: nodes });
         }
         if self.zeros.len() > comparisons {
-            return Err(Why::Budget { unit: "comparisons of packet offsets", most: comparisons });
+            return Err(Reason::Budget { unit: "comparisons of packet offsets", most: comparisons });
         }
         Ok(())
     }
 
     /// The loop structure of the function that begins there.
-    fn shape(&mut self, entry: usize) -> Result<Rc<Shape>, Why> {
+    fn shape(&mut self, entry: usize) -> Result<Rc<Shape>, Reason> {
         if let Some(known) = self.shapes.get(&entry) {
             return Ok(Rc::clone(known));
         }
@@ -189,13 +189,13 @@ impl Builder<'_> {
             _ => true,
         };
         let shape = Shape::of(code, entry, is_way);
-        let shape = Rc::new(shape.map_err(|two| Why::TwoEntries(two.entries[0], two.entries[1]))?);
+        let shape = Rc::new(shape.map_err(|two| Reason::TwoEntries(two.entries[0], two.entries[1]))?);
         self.shapes.insert(entry, Rc::clone(&shape));
         Ok(shape)
     }
 
     /// Records a path into a block of the current function from a block in these iterations of loops.
-    fn arrive(&mut self, condition: Bdd, mut state: State, to: usize, rounds: &[(u32, u32)]) -> Result<(), Why> {
+    fn arrive(&mut self, condition: Bdd, mut state: State, to: usize, rounds: &[(u32, u32)]) -> Result<(), Reason> {
         if condition == Bdd::FALSE {
             return Ok(());
         }
@@ -204,7 +204,7 @@ impl Builder<'_> {
         }
         let shape = self.shape(state.frame().entry)?;
         let Some(spot) = shape.spot(to) else {
-            return Err(Why::Unseen(to));
+            return Err(Reason::Unseen(to));
         };
         let mut inside: Vec<(u32, u32)> = Vec::new();
         let mut is_within = true;
@@ -224,7 +224,7 @@ impl Builder<'_> {
             match self.proof.loops.get(&to) {
                 // No path takes another iteration.
                 Some(Some(most)) if u64::from(*round) > *most => return Ok(()),
-                Some(None) if *round > 0 => return Err(Why::Unbounded),
+                Some(None) if *round > 0 => return Err(Reason::Unbounded),
                 _ => {}
             }
         }
@@ -243,10 +243,10 @@ impl Builder<'_> {
         self.conditions.node(&mut self.graph, condition)
     }
 
-    fn end(&mut self) -> Result<Dataflow, Why> {
+    fn end(&mut self) -> Result<Dataflow, Reason> {
         let ends = std::mem::take(&mut self.ends);
         if ends.is_empty() {
-            return Err(Why::NoEnd);
+            return Err(Reason::NoEnd);
         }
         let (_, state) = self.join(ends);
         let Value::Number(verdict) = state.frame().registers[0] else { return Err(state::leak()) };
@@ -272,7 +272,7 @@ impl Builder<'_> {
     }
 
     /// The value of a trace call without arguments may not be used.
-    fn check_traces(&mut self, dataflow: &Dataflow) -> Result<(), Why> {
+    fn check_traces(&mut self, dataflow: &Dataflow) -> Result<(), Reason> {
         let Some(used) = dataflow.used_trace() else { return Ok(()) };
         let Kind::Effect(Effect::Call { helper, pattern }) = dataflow.graph.node(used).kind else { return Ok(()) };
         let is_told = dataflow.patterns.get(usize::from(pattern)).is_none_or(|known| !known.arguments.is_empty());
@@ -281,7 +281,7 @@ impl Builder<'_> {
         }
         self.at = dataflow.graph.insn(used);
         let name = helpers::display_name(helper);
-        Err(Why::TraceResult(name))
+        Err(Reason::TraceResult(name))
     }
 }
 
@@ -333,7 +333,7 @@ out:    exit
         ];
         for (limits, said) in cases {
             let Err(refusal) = build_within(&program, &proof, limits) else { panic!("{said}: not refused") };
-            assert_eq!(refusal.why.code(), "budget", "{refusal}");
+            assert_eq!(refusal.reason.code(), "budget", "{refusal}");
             assert!(refusal.to_string().contains(said) && refusal.line.is_some(), "{refusal}");
         }
     }

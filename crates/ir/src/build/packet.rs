@@ -18,7 +18,7 @@ use super::state::{Place, Region, State};
 use crate::bdd::Bdd;
 use crate::dataflow::{Laid, Overlay};
 use crate::graph::{Id, Kind};
-use crate::refusal::Why;
+use crate::refusal::Reason;
 
 /// The most constant offsets that a byte is selected from: a mux of four is one six-input LUT a bit. With more, the
 /// byte is at a variable offset, and loads of one base share the shifter that aligns the packet.
@@ -31,7 +31,7 @@ impl Builder<'_> {
     }
 
     /// The offset of a place in the packet, from its first byte as received.
-    pub(super) fn place_sum(&mut self, state: &State, place: &Place) -> Result<Sum, Why> {
+    pub(super) fn place_sum(&mut self, state: &State, place: &Place) -> Result<Sum, Reason> {
         let start = match place.region {
             Region::Packet => Sum::of(place.offset),
             Region::End => self.sum_of(state.tail).plus(&Sum::of(place.offset), 1),
@@ -44,7 +44,7 @@ impl Builder<'_> {
     }
 
     /// The offset of an address in the packet: 32 bits, signed.
-    pub(super) fn packet_offset(&mut self, state: &State, places: &[(Bdd, Place)]) -> Result<Id, Why> {
+    pub(super) fn packet_offset(&mut self, state: &State, places: &[(Bdd, Place)]) -> Result<Id, Reason> {
         let mut offsets = Vec::new();
         let mut care = Bdd::FALSE;
         for (condition, place) in places {
@@ -56,7 +56,7 @@ impl Builder<'_> {
     }
 
     /// The offset of an address in the packet.
-    pub(super) fn packet_sum(&mut self, state: &State, places: &[(Bdd, Place)]) -> Result<Sum, Why> {
+    pub(super) fn packet_sum(&mut self, state: &State, places: &[(Bdd, Place)]) -> Result<Sum, Reason> {
         if let [(_, place)] = places {
             return self.place_sum(state, place);
         }

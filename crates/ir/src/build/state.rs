@@ -10,7 +10,7 @@ use crate::bdd::Bdd;
 use crate::dataflow::{Laid, Overlay};
 use crate::graph::Id;
 use crate::live::Needed;
-use crate::refusal::Why;
+use crate::refusal::Reason;
 
 /// The size of a stack slot in bytes.
 pub(super) const SLOT_BYTES: i64 = 8;
@@ -194,12 +194,12 @@ pub(super) fn set(state: &mut State, register: Reg, value: Value) {
     state.frame_mut().registers[usize::from(register.number())] = value;
 }
 
-pub(super) fn leak() -> Why {
-    Why::AddressAsNumber
+pub(super) fn leak() -> Reason {
+    Reason::AddressAsNumber
 }
 
-pub(super) fn mixed() -> Why {
-    Why::Mixed
+pub(super) fn mixed() -> Reason {
+    Reason::Mixed
 }
 
 /// The width of an access in bits.
@@ -208,7 +208,7 @@ pub(super) fn bits_of(size: Size) -> u16 {
 }
 
 /// The places that an address may point to.
-pub(super) fn places(value: Value) -> Result<Places, Why> {
+pub(super) fn places(value: Value) -> Result<Places, Reason> {
     match value {
         Value::Address(places) => Ok(places),
         Value::Number(_) | Value::Low(_) => Err(leak()),

@@ -11,7 +11,7 @@ use super::callback::calls_back;
 use super::state::{Frame, Place, Region, State, Value, address, leak, mixed, set};
 use crate::bdd::Bdd;
 use crate::graph::{Binary, Compare, Id};
-use crate::refusal::Why;
+use crate::refusal::Reason;
 
 impl Builder<'_> {
     /// Walks a block.
@@ -22,7 +22,7 @@ impl Builder<'_> {
         mut at: usize,
         rounds: &[(u32, u32)],
         position: &[u32],
-    ) -> Result<(), Why> {
+    ) -> Result<(), Reason> {
         let shape = self.shape(state.frame().entry)?;
         self.path = condition;
         let start = at;
@@ -34,11 +34,11 @@ impl Builder<'_> {
             self.graph.at(at);
             self.walked += 1;
             if self.walked > MAX_WALKED {
-                return Err(Why::TooLong(MAX_WALKED));
+                return Err(Reason::TooLong(MAX_WALKED));
             }
             self.within_budget()?;
             let Some(op) = self.code.get(at).copied().flatten() else {
-                return Err(Why::Unseen(at));
+                return Err(Reason::Unseen(at));
             };
             let next = at + op.slots();
             match op {
@@ -117,7 +117,7 @@ impl Builder<'_> {
         back: usize,
         rounds: &[(u32, u32)],
         position: &[u32],
-    ) -> Result<(), Why> {
+    ) -> Result<(), Reason> {
         let mut frame = Frame::new(entry, back);
         for number in 1..=5 {
             frame.registers[number] = state.frame().registers[number].clone();
@@ -129,7 +129,7 @@ impl Builder<'_> {
     }
 
     /// Returns from the current function.
-    fn leave(&mut self, condition: Bdd, mut state: State) -> Result<(), Why> {
+    fn leave(&mut self, condition: Bdd, mut state: State) -> Result<(), Reason> {
         let returned = self.value(&state, Reg::R0);
         if state.frames.len() == 1 {
             let id = self.as_number(returned)?;
@@ -158,13 +158,13 @@ impl Builder<'_> {
     }
 
     /// The number in a register.
-    pub(super) fn number(&mut self, state: &State, register: Reg) -> Result<Id, Why> {
+    pub(super) fn number(&mut self, state: &State, register: Reg) -> Result<Id, Reason> {
         let value = self.value(state, register);
         self.as_number(value)
     }
 
     /// A value as a number; an address that is null on the current path is 0.
-    pub(super) fn as_number(&mut self, value: Value) -> Result<Id, Why> {
+    pub(super) fn as_number(&mut self, value: Value) -> Result<Id, Reason> {
         match value {
             Value::Number(id) => Ok(id),
             Value::Address(places) if self.is_null_here(&places) => Ok(self.graph.number(0, 64)),
@@ -185,7 +185,7 @@ impl Builder<'_> {
         self.conditions.and(condition, not) == Bdd::FALSE
     }
 
-    fn operand(&mut self, state: &State, operand: Operand) -> Result<Id, Why> {
+    fn operand(&mut self, state: &State, operand: Operand) -> Result<Id, Reason> {
         match operand {
             Operand::Reg(register) => self.number(state, register),
             Operand::Imm(imm) => Ok(self.graph.number(imm as i64 as u64, 64)),
@@ -193,7 +193,7 @@ impl Builder<'_> {
     }
 
     /// Instructions that only write a register.
-    fn compute(&mut self, state: &State, op: Op) -> Result<(Reg, Value), Why> {
+    fn compute(&mut self, state: &State, op: Op) -> Result<(Reg, Value), Reason> {
         Ok(match op {
             Op::Alu { width, op: AluOp::Mov, dst, src } => {
                 let value = match src {
@@ -257,7 +257,7 @@ impl Builder<'_> {
                 let slot = (self.at as i64 + 1 + i64::from(distance)) as u32;
                 (dst, address(Place::of(Region::Function(slot))))
             }
-            other => return Err(Why::Instruction(format!("{other:?}"))),
+            other => return Err(Reason::Instruction(format!("{other:?}"))),
         })
     }
 
@@ -300,7 +300,7 @@ impl Builder<'_> {
     }
 
     /// An address plus or minus a number; or the distance of two addresses.
-    fn moved(&mut self, state: &State, op: AluOp, dst: Reg, src: Operand) -> Result<Value, Why> {
+    fn moved(&mut self, state: &State, op: AluOp, dst: Reg, src: Operand) -> Result<Value, Reason> {
         let left = self.value(state, dst);
         let right = match src {
             Operand::Reg(register) => self.value(state, register),
@@ -322,7 +322,7 @@ impl Builder<'_> {
     }
 
     /// A place moved by an offset.
-    fn farther(&mut self, state: &State, place: &Place, by: Id, sign: i64) -> Result<Place, Why> {
+    fn farther(&mut self, state: &State, place: &Place, by: Id, sign: i64) -> Result<Place, Reason> {
         if let Some(by) = self.graph.as_const(by) {
             return Ok(Place { offset: place.offset.wrapping_add(sign.wrapping_mul(by as i64)), ..*place });
         }
@@ -345,7 +345,7 @@ impl Builder<'_> {
     }
 
     /// The distance of two places in the packet or in another object, 64 bits.
-    fn distance(&mut self, state: &State, a: &[(Bdd, Place)], b: &[(Bdd, Place)]) -> Result<Value, Why> {
+    fn distance(&mut self, state: &State, a: &[(Bdd, Place)], b: &[(Bdd, Place)]) -> Result<Value, Reason> {
         if let Some([a, b]) = self.offsets_in_one_object(a, b) {
             return Ok(Value::Number(self.graph.binary(Binary::Sub, a, b)));
         }
@@ -354,7 +354,7 @@ impl Builder<'_> {
     }
 
     /// The same for the low halves of addresses.
-    fn low_distance(&mut self, state: &State, a: Reg, b: Reg) -> Result<Value, Why> {
+    fn low_distance(&mut self, state: &State, a: Reg, b: Reg) -> Result<Value, Reason> {
         let mut places = |register: Reg| match self.value(state, register) {
             Value::Address(places) | Value::Low(places) => Ok(places),
             Value::Number(_) => Err(leak()),
@@ -368,7 +368,7 @@ impl Builder<'_> {
     }
 
     /// The condition under which a branch is taken.
-    fn branch(&mut self, state: &State, width: Width, cond: Cond, dst: Reg, src: Operand) -> Result<Bdd, Why> {
+    fn branch(&mut self, state: &State, width: Width, cond: Cond, dst: Reg, src: Operand) -> Result<Bdd, Reason> {
         let left = self.value(state, dst);
         let right = match src {
             Operand::Reg(register) => self.value(state, register),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use flowloom_engine::{Choices, Packet, Port};
 use flowloom_ir::Evaluator;
-use flowloom_isa::Program;
+use flowloom_isa::{Explained, Program};
 use flowloom_plan::Target;
 use flowloom_vm::plugin::OnPackets;
 
@@ -45,8 +45,7 @@ fn refused(error: &AnalysisError) -> Compatibility {
     let summary = with_causes(error);
     match error {
         AnalysisError::NoDataflow(refusal) => {
-            let reason =
-                Reason { insn: Some(refusal.insn), what: refusal.why.to_string(), help: Some(refusal.why.help()) };
+            let reason = Reason { insn: refusal.insn, what: refusal.reason.to_string(), help: refusal.reason.help() };
             Compatibility { runs: Some(false), summary, reasons: vec![reason], walked: None }
         }
         _ => Compatibility::no(summary),
