@@ -18,7 +18,7 @@ pub enum Argument {
     Map(u32),
     /// Memory that is read: one node of 8 bits for each byte.
     Read(u16),
-    /// The same for memory that may be written; its new contents are nodes [`Kind::Changed`].
+    /// The same for memory that may be written; its new contents are nodes `Kind::Changed`.
     Changed(u16),
     /// The start of the packet at the call: one node of 32 bits. The state of the packet comes after the arguments in
     /// registers.

@@ -10,13 +10,13 @@
 //!                                                     tests in row order, body (update, store, write, verdict)
 //! ```
 //!
-//! Steps: [`shape`] finds the part of the parse graph that the function needs; [`parse`] emits it, split by the sets of
-//! valid headers, so that each exit of the parser knows its set; [`key`] builds the flow key; [`element`] looks up the
-//! context and checks its timers, [`lock`] excludes other CPUs meanwhile; [`tree`] turns the rows of a state into a
+//! Steps: `shape` finds the part of the parse graph that the function needs; `parse` emits it, split by the sets of
+//! valid headers, so that each exit of the parser knows its set; `key` builds the flow key; `element` looks up the
+//! context and checks its timers, `lock` excludes other CPUs meanwhile; `tree` turns the rows of a state into a
 //! decision tree without redundant tests and each row into a body, one for stored and one for absent contexts (whose
-//! registers are constants); [`context`] updates and stores; [`value`] computes expressions, [`condition`] compares;
-//! [`actions`] and [`write`] change the packet and its checksums; [`log`] reports to user space; [`steps`] and
-//! [`frame`] change the frame, which a later element parses again; [`regalloc`] assigns registers.
+//! registers are constants); `context` updates and stores; `value` computes expressions, `condition` compares;
+//! `actions` and [`write`] change the packet and its checksums; `log` reports to user space; `steps` and
+//! `frame` change the frame, which a later element parses again; `regalloc` assigns registers.
 //!
 //! Holds before: the model is checked. Holds after: the program is loop-free and terminates, accesses only
 //! bounds-checked packet bytes, and leaves maps and packet as the machine does.

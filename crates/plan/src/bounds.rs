@@ -40,7 +40,7 @@ pub struct PassCount {
 /// The dataflow after all passes, and the effect of each of them.
 ///
 /// # Errors
-/// The instruction of the first node past [`MAX_NODES`], before the first pass or after any of them.
+/// The instruction of the first node past `MAX_NODES`, before the first pass or after any of them.
 pub fn optimized(dataflow: &Dataflow, target: &Target) -> Result<(Dataflow, Vec<PassCount>), (usize, Reason)> {
     nodes_within(dataflow, MAX_NODES)?;
     let (mut dataflow, mut counts) = (dataflow.clone(), Vec::new());

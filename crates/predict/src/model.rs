@@ -230,7 +230,7 @@ impl Model {
             }
             self.counts.bytes_in += u64::from(self.next.len_bytes);
             let facts = Facts {
-                arrival: arrival,
+                arrival,
                 leaving_words: self.next.leaving_bytes.div_ceil(WORD_BYTES),
                 leaving_bytes: self.next.leaving_bytes,
                 uses: self.next.uses,

@@ -272,13 +272,13 @@ impl Stimulus {
         let arrival = if path < aimed {
             self.aim()
         } else if path < deadline {
-            self.at_deadline().unwrap_or_else(|| self.from_pools())
+            self.at_deadline().unwrap_or_else(|| self.pool_arrival())
         } else if path < unusual {
-            let mut arrival = self.from_pools();
+            let mut arrival = self.pool_arrival();
             arrival.bytes = frame::unusual(&mut self.rng, arrival.bytes);
             arrival
         } else {
-            self.from_pools()
+            self.pool_arrival()
         };
         let prediction = self.send(&arrival);
         let outcome = Outcome { verdict: prediction.verdict, outputs: prediction.outputs, events: Vec::new() };
@@ -324,7 +324,7 @@ impl Stimulus {
     }
 
     /// A packet from the pools.
-    fn from_pools(&mut self) -> Arrival {
+    fn pool_arrival(&mut self) -> Arrival {
         let outlines = Arc::clone(&self.outlines);
         let outline = if self.rng.percent(60) {
             // Prefer outlines with most of the fields that the function mentions, if one exists.
@@ -429,7 +429,7 @@ impl Stimulus {
         };
         let scope = if self.rng.percent(50) { 2 } else { candidates.len() };
         let any = self.rng.pick(&candidates[..scope.min(candidates.len())]).map(|&(k, _)| k);
-        let Some((element, row, state)) = ready.or(any) else { return self.from_pools() };
+        let Some((element, row, state)) = ready.or(any) else { return self.pool_arrival() };
         self.counts.aimed += 1;
         let mut last = None;
         for _ in 0..2 {
@@ -465,12 +465,12 @@ impl Stimulus {
             return arrival;
         }
         for _ in 0..4 {
-            let arrival = self.from_pools();
+            let arrival = self.pool_arrival();
             if self.walker.predict(&arrival).matches_row() {
                 return arrival;
             }
         }
-        self.from_pools()
+        self.pool_arrival()
     }
 
     /// A packet that should take `row` in `state`; `None` where no context is ready for it.
