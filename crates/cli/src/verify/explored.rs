@@ -318,7 +318,8 @@ fn restore_errors(restore_errors: &BTreeMap<String, u64>) -> String {
     let all: u64 = restore_errors.values().sum();
     let others = match restore_errors.len() - 1 {
         0 => String::new(),
-        others => format!(" ({}; {} besides, see --json)", counted(*most as usize, "run"), counted(others, "reason")),
+        1 => format!(" ({}; 1 more reason, see --json)", counted(*most as usize, "run")),
+        others => format!(" ({}; {others} more reasons, see --json)", counted(*most as usize, "run")),
     };
     format!("skipped: {} whose state did not fit: {what}{others}\n", counted(all as usize, "run"))
 }
