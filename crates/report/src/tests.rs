@@ -98,7 +98,7 @@ fn hostile() -> Program {
 fn names_are_escaped() {
     let (_, explanation) = explained(&hostile(), &Options::default());
     let page = explanation.html();
-    assert_eq!(page.matches("<script").count(), 1, "its own register");
+    assert_eq!(page.matches("<script").count(), 1, "only the script of the page");
     assert_eq!(page.matches("</script").count(), 1);
     assert!(!page.contains("<img") && !page.contains("alert(1)</script>"));
     let escaped_name = "&lt;/code&gt;&lt;/title&gt;&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&gt;&lt;img src=x";

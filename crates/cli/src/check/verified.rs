@@ -123,7 +123,7 @@ fn safe(proof: &Proof, program: &Program) -> String {
     match proof.window() {
         0 if besides.is_empty() => {}
         bytes => {
-            parts.push(format!("reads at most the first {} of the packet{besides}", counted(bytes as usize, "byte")))
+            parts.push(format!("accesses at most the first {} of the packet{besides}", counted(bytes as usize, "byte")))
         }
     }
     if !proof.loops.is_empty() {
@@ -131,7 +131,7 @@ fn safe(proof: &Proof, program: &Program) -> String {
             // `may_goto` alone bounds all loops.
             None => String::new(),
             Some(1) => ", at most 1 iteration".to_owned(),
-            Some(most) => format!(", at most {} iterations", grouped(most)),
+            Some(most) => format!(", repeated at most {} times", grouped(most)),
         };
         let timed = match proof.loops.values().filter(|most| most.is_none()).count() {
             0 => String::new(),

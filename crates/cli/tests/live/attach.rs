@@ -30,7 +30,7 @@ fn a_bridge(test: &'static str, mode: &str) {
         ip -n b address add 10.9.0.2/24 dev e2; ip -n b -6 address add fd00::2/64 dev e2 nodad
         start bridge.efsm -i v1 -i v2 -m $1
         # What it says, to the letter.
-        sed -n 's/.*type `\(.*\)`$/\1/p' err | sort | tee advice
+        sed -n 's/.*run `\(.*\)`$/\1/p' err | sort | tee advice
         bash -e advice >/dev/null
         finish
         # Said and done: now there is nothing to say.
@@ -146,7 +146,7 @@ fn programs_of_others_are_left_alone() {
             code=0
             "$FLOWLOOM" run $TOP/$1 -i v1 -m $3 2>again || code=$?
             echo $code $(attached v1)
-            eval "$(sed -n 's/.*or type `\(.*\)`$/\1/p' again)" >/dev/null
+            eval "$(sed -n 's/.*or run `\(.*\)`$/\1/p' again)" >/dev/null
             code=0
             wait $pid || code=$?
             echo $code $(attached v1)

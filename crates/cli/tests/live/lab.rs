@@ -60,14 +60,14 @@ finish() {
 }
 heed() {
     start "$@"
-    sed -n 's/.*type `\(.*\)`$/\1/p' err >advice
+    sed -n 's/.*run `\(.*\)`$/\1/p' err >advice
     bash -e advice >/dev/null
     finish
 }
 heeded() {
     heed "$@"
     start "$@"
-    if grep -q 'type `' err; then cat err >&2; exit 1; fi
+    if grep -q 'run `' err; then cat err >&2; exit 1; fi
 }
 peer() {
     FLOWLOOM_PEER="$*" "$PEER" --ignored --exact --nocapture peer::speak 2>/dev/null | sed -n 's/^peer: //p'

@@ -322,7 +322,18 @@ impl Builder<'_> {
     }
 
     /// A place moved by an offset.
+    ///
+    /// A number stays a number.
     fn farther(&mut self, state: &State, place: &Place, by: Id, sign: i64) -> Result<Place, Reason> {
+        let number = match place.region {
+            Region::Null => Some(self.graph.number(0, 64)),
+            Region::Number(id) => Some(id),
+            _ => None,
+        };
+        if let Some(number) = number {
+            let op = if sign == 1 { Binary::Add } else { Binary::Sub };
+            return Ok(Place::of(Region::Number(self.graph.binary(op, number, by))));
+        }
         if let Some(by) = self.graph.as_const(by) {
             return Ok(Place { offset: place.offset.wrapping_add(sign.wrapping_mul(by as i64)), ..*place });
         }
@@ -447,6 +458,8 @@ impl Builder<'_> {
         let mut all = Bdd::FALSE;
         for (condition, place) in places {
             let null = match place.region {
+                // A moved address was compared with null before it moved.
+                _ if place.offset != 0 || place.moved.is_some() => Bdd::FALSE,
                 Region::Null => Bdd::TRUE,
                 Region::Number(id) => {
                     let zero = self.graph.number(0, 64);

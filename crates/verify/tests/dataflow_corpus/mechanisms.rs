@@ -7,6 +7,15 @@ use flowloom_isa::{MapDef, MapKind, Member, Program, Sibling, asm};
 /// end. `packet 40` reloads both pointers and checks for 40 bytes.
 const PROGRAMS: &[(&str, &str, &str)] = &[
     (
+        "null_and_numbers_beside_addresses",
+        ".map values array key 4 value 32 entries 1\n",
+        "*(u32 *)(r10 - 4) = 0\nr1 = map[values] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem\nif r0 == 0 goto out\nr9 = r0\n\
+         r2 = *(u8 *)(r7 + 0)\nr2 &= 3\nr3 = r9\nif r2 != 0 goto joined\nr3 = 0\njoined: r3 += 4\nif r2 != 0 goto address\n\
+         *(u64 *)(r7 + 8) = r3\naddress: r4 = *(u8 *)(r7 + 1)\nr3 = r9\nif r2 != 1 goto again\nr3 = r4\nagain: r3 += 8\n\
+         if r2 != 1 goto store\n*(u64 *)(r7 + 16) = r3\ngoto last\nstore: *(u64 *)(r3 + 0) = r4\n\
+         last: r1 = r10\nr1 += -16\nr3 = r10\nr3 -= r1\n*(u64 *)(r7 + 24) = r3",
+    ),
+    (
         "words_read_again_after_own_writes",
         ".map values array key 4 value 72 entries 1\n",
         "*(u32 *)(r10 - 4) = 0\nr1 = map[values] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem\nif r0 == 0 goto out\nr1 = *(u8 *)(r7 + 0)\nr1 &= 7\nr1 <<= 3\nr2 = r0\nr2 += r1\nr3 = *(u8 *)(r7 + 1)\nr3 &= 7\nr3 <<= 3\nr4 = r0\n\
