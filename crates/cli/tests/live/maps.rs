@@ -163,7 +163,7 @@ fn wrong_words_say_what_is_expected() {
         ("dump id", &["expected a number after `id`"]),
         ("dump id x", &["expected the id of a map, found `x`"]),
         ("dump pinned /nowhere", &["/nowhere"]),
-        ("dump FN key", &["`key` is more than `map dump` takes"]),
+        ("dump FN key", &["unexpected argument `key` of `map dump`"]),
         ("lookup FN", &["expected `key` and its bytes"]),
         ("lookup FN value 1", &["expected `key`, found `value`"]),
         ("lookup FN key 1 2", &["key is 2 bytes, map `knock` expects 16"]),

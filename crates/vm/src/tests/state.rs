@@ -280,7 +280,7 @@ fn state_that_does_not_fit_changes_nothing() {
             "state of map `array`: expected an index, little endian, below the number of entries, found `04000000`",
         ),
         (".data", vec![entry(0, &[1; 8])], "value is 8 bytes, map `.data` expects 16"),
-        ("none", vec![], "state names map `none`; the function has `hash`, `array`, `ports`, `.data`"),
+        ("none", vec![], "state has unknown map `none`; the function has `hash`, `array`, `ports`, `.data`"),
         (
             "ports",
             vec![entry(5, &[1; 4])],
@@ -289,7 +289,7 @@ fn state_that_does_not_fit_changes_nothing() {
         (
             ".rodata",
             vec![entry(0, &[1; 8])],
-            "state names map `.rodata`; the function has `hash`, `array`, `ports`, `.data`",
+            "state has unknown map `.rodata`; the function has `hash`, `array`, `ports`, `.data`",
         ),
     ] {
         let error = interp.restore(&snapshot(&[(name, entries)])).expect_err(expected);

@@ -77,7 +77,7 @@ fn invalid_snapshots_are_rejected_without_changes() {
         with(&|s: &mut Snapshot| drop(s.maps.get_mut("e").expect("there").insert(key.clone(), value.clone())))
     };
     let other_map = with(&|s| drop(s.maps.insert("nat".to_owned(), Default::default())));
-    assert_eq!(refused(&mut s, &other_map), "state names map `nat`; the function has `.data`, `e`");
+    assert_eq!(refused(&mut s, &other_map), "state has unknown map `nat`; the function has `.data`, `e`");
     assert_eq!(refused(&mut s, &put(vec![1; 5], record.clone())), "key is 5 bytes, map `e` expects 4");
     assert_eq!(refused(&mut s, &put(vec![1; 4], vec![0; 9])), "value is 9 bytes, map `e` expects 48");
     let mut unknown = record.clone();
