@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How a map stays consistent while several packets are in flight.
+/// How a map stays consistent while several packets are in flight; `Planner::choose` in `hazard.rs` decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scheme {

@@ -9,8 +9,8 @@
 //!
 //! One word of 64 bytes enters each cycle: a packet of n words occupies the input for n cycles, and the output likewise. Its
 //! program runs once, on the window; so after the first place where packets wait, they may follow each other in every cycle,
-//! whatever their lengths. Read-only and atomic maps cost nothing; schedulers and flushes are described in `scheduler` and at
-//! [`MapTiming`](flowloom_plan::MapTiming).
+//! whatever their lengths. Read-only and atomic maps cost nothing; schedulers are described in `scheduler.rs`, a
+//! flush is `Model::commit` in `model.rs`; [`MapTiming`](flowloom_plan::MapTiming) holds the parameters of both.
 //!
 //! ```
 //! use flowloom_predict::{Flows, Pace, PredictOptions, predict};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Trip counts: how often the back edges of loops are taken.
+//! Trip counts: how often the back edges of loops are taken. Only counted here; `walk.rs` bounds the instructions walked.
 //!
 //! A loop is identified by its header, the target of a back edge. Entering the header from outside resets the count:
 //!

@@ -58,6 +58,7 @@ pub struct Shrunk {
 
 /// Shrinks `packets`, on which the engines disagree; `None` where they agree.
 ///
+/// # Errors
 /// An engine failed.
 ///
 /// # Cost

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Named sets: the entries of `set name = { ... }` and of the files named by `set name = file("...")`, merged into
-//! disjoint intervals.
+//! disjoint intervals. Malformed words are refused by `syntax/literal.rs`.
 //!
 //! A set may mix numbers and addresses of several kinds. IPv4 and IPv6 addresses are both valid for `ip.src`; an entry
 //! that an operand can never equal is an error where the set is used.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sweeping of a table whose records packets lock: user space removes an expired record only if it has not changed
-//! since it was read.
+//! since it was read. Packets expire contexts too, when they look them up (`lower`'s `element.rs`).
 //!
 //! ```text
 //!  dump ──age──► key, record as read, record as it shall be
