@@ -1,6 +1,6 @@
 # Developer commands; `make help` lists them.
 CARGO ?= cargo
-FLOWLOOM = $(CARGO) run -q --release -p flowloom-cli --
+FLOWLOOM = $(CARGO) run -q -p flowloom-cli --
 DEMO = target/demo
 FUNCTION = functions/port_knocking/port_knocking.efsm
 
@@ -14,7 +14,7 @@ deps: ## install what the tests need and the machine lacks (apt-get; root or sud
 	@scripts/deps
 
 run: ## build, make traffic, run a function on it, compare the engines (no root needed)
-	$(CARGO) build --release -p flowloom-cli
+	$(CARGO) build -p flowloom-cli
 	@mkdir -p $(DEMO)
 	$(FLOWLOOM) trace gen --function $(FUNCTION) --count 20000 --seed 1 -w $(DEMO)/knock.pcap
 	$(FLOWLOOM) run $(FUNCTION) -r $(DEMO)/knock.pcap -w $(DEMO)/passed.pcapng
