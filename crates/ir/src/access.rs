@@ -199,12 +199,12 @@ impl Dataflow {
         access.map.and_then(|map| self.maps.get(map as usize)).is_some_and(|map| map.kind == MapKind::RingBuf)
     }
 
-    /// Whether nobody misses an effect whose value is not used.
+    /// True if an access has no effect besides its value, so that it is dead when the value is unused.
     pub fn is_idle(&self, access: Access) -> bool {
         match access.touch {
             Touch::Lookup => access.map.is_some_and(|map| !self.remembers_use(map)),
             Touch::RedirectMap => false,
-            // A record is there no longer than until it is given back.
+            // A record is readable only until it is submitted or discarded.
             Touch::Load if self.is_ring(access) => false,
             _ => !access.changes(),
         }
@@ -219,7 +219,7 @@ impl Dataflow {
                 work.push(id);
             }
         }
-        // Where an offset matters, nobody has to know of what is not used itself.
+        // The path condition of a reach is needed only if the access or comparison that it is about is used.
         let mut reaches: Vec<&Reach> = self.reaches.iter().collect();
         loop {
             while let Some(id) = work.pop() {

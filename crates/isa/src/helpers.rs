@@ -26,7 +26,7 @@ pub struct Helper {
     pub effect: Effect,
     /// Whether keys, values and buffers may be in the packet.
     pub takes_packet: bool,
-    /// Whether it reads memory at unchecked addresses: to probe them, or to print strings.
+    /// Whether it reads memory at unchecked addresses: to probe them ([`Effect::Probe`]), or to print strings.
     pub probes: bool,
     /// Whether hardware pipelines have a block for it.
     pub in_pipelines: bool,

@@ -66,7 +66,7 @@ fn bits_live_from_definition_to_last_use() {
     assert!(behind.iter().all(|bits| *bits == 0), "{behind:?}");
     let bytes: BTreeSet<u16> = live.boundaries.iter().flat_map(|boundary| boundary.packet.keys().copied()).collect();
     assert_eq!(bytes.into_iter().collect::<Vec<u16>>(), [0, 5, 9]);
-    // The entry's place is asked for by nobody: the byte that is read of it comes with the answer, and one bit says whether it is there.
+    // No later stage uses the place of the entry: its byte comes with the answer, and one bit says whether it exists.
     let carried =
         |boundary: usize, id: Id| live.boundaries[boundary].values.iter().find(|value| value.node == id).copied();
     let lookup = graph.node(load).args[1];

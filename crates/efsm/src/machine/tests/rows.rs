@@ -18,7 +18,7 @@ fn the_first_row_that_matches_wins() {
     assert_eq!(s.at(0, &to(9)), "to 3");
     assert_eq!(s.at(0, &to(3)), "to 2", "in `c`");
     assert_eq!(s.at(0, &to(4)), "to 1", "in `b`");
-    assert_eq!(s.at(0, &to(10)), "drop", "no row of `b`: the otherwise that nobody wrote");
+    assert_eq!(s.at(0, &to(10)), "drop", "no row of `b`: the implicit `otherwise`");
     let e = &s.machine.coverage().elements[0];
     let hits: Vec<Vec<u64>> = e.rows.iter().map(|r| r.values().copied().collect()).collect();
     assert_eq!(hits, [vec![1], vec![0, 1], vec![1, 0, 0], vec![1]]);
