@@ -25,8 +25,8 @@ test: ## lint and run every test; ends with `N passed, N failed, N skipped`
 	@scripts/deps || test $$? -eq 3
 	@scripts/test
 
-evidence: ## run the long proofs, record them in docs/evidence (ONLY=id for one)
-	@scripts/evidence $(ONLY)
+evidence: ## run the long proofs, record them in docs/evidence (ONLY=id for one, JOBS=2 for two at a time)
+	@scripts/evidence --jobs $(or $(JOBS),1) $(ONLY)
 
 soak: ## compare random functions on all engines for FLOWLOOM_SOAK_SECONDS (600)
 	@scripts/evidence --soak
