@@ -3,7 +3,7 @@
  * Traffic policer, the hand-written twin of policer.efsm: each source may send a packet every INTERVAL_US, and BURST of
  * them at once.
  *
- *   clang -O2 -g -target bpf -c policer.bpf.c [-DOUT=1 -DBURST=10 ...]
+ *   clang -O2 -g -target bpf -c policer.bpf.c [-DOUT=1 -DBURST=10 -DLOCKED ...]
  */
 #include "../parse.bpf.h"
 
@@ -27,6 +27,9 @@ struct bucket {
 	__u64 deadline;		/* when it is forgotten */
 	__u32 tmin;		/* in microseconds: empty up to here */
 	__u32 tmax;		/* full from here on */
+#ifdef LOCKED
+	struct bpf_spin_lock lock;
+#endif
 };
 
 struct {
@@ -61,12 +64,40 @@ static __always_inline bool is_after(__u32 a, __u32 b)
 	return (__s32)(a - b) > 0;
 }
 
+/* Takes a token of a bucket; false where it has none. */
+static __always_inline bool take_token(struct bucket *bucket, __u64 now_ns)
+{
+	__u32 now = now_ns / 1000;
+
+	bucket->deadline = now_ns + FORGET_NS;
+	if (is_after(now, bucket->tmax)) {
+		bucket->tmin = now - SPAN_US;
+		bucket->tmax = now + INTERVAL_US;
+		return true;
+	}
+	if (!is_after(now, bucket->tmin))
+		return false;
+	bucket->tmin += INTERVAL_US;
+	bucket->tmax += INTERVAL_US;
+	return true;
+}
+
+/* With LOCKED, several CPUs may take tokens of one bucket at a time. */
+#ifdef LOCKED
+#define LOCK(bucket) bpf_spin_lock(&(bucket)->lock)
+#define UNLOCK(bucket) bpf_spin_unlock(&(bucket)->lock)
+#else
+#define LOCK(bucket)
+#define UNLOCK(bucket)
+#endif
+
 /* Takes a token of the source, or drops the packet where there is none. */
 static __always_inline int police(const struct addr *src)
 {
 	struct bucket *bucket = bpf_map_lookup_elem(&buckets, src);
 	__u64 now_ns = bpf_ktime_get_ns();
 	__u32 now = now_ns / 1000;
+	bool has_token;
 
 	if (bucket && now_ns >= bucket->deadline) {
 		bpf_map_delete_elem(&buckets, src);
@@ -82,17 +113,10 @@ static __always_inline int police(const struct addr *src)
 		bpf_map_update_elem(&buckets, src, &full, BPF_NOEXIST);
 		return forward();
 	}
-	bucket->deadline = now_ns + FORGET_NS;
-	if (is_after(now, bucket->tmax)) {
-		bucket->tmin = now - SPAN_US;
-		bucket->tmax = now + INTERVAL_US;
-		return forward();
-	}
-	if (!is_after(now, bucket->tmin))
-		return XDP_DROP;
-	bucket->tmin += INTERVAL_US;
-	bucket->tmax += INTERVAL_US;
-	return forward();
+	LOCK(bucket);
+	has_token = take_token(bucket, now_ns);
+	UNLOCK(bucket);
+	return has_token ? forward() : XDP_DROP;
 }
 
 SEC("xdp")

@@ -9,7 +9,7 @@ use std::process::Command;
 use flowloom_engine::Port;
 use flowloom_testkit::{Extension, PacketBuilder, skip};
 use flowloom_verify::Arrival;
-use twin::{CHANGED, CPUS, Clang, DEFAULTS, Scratch, captures, side_by_side, stimulus, text};
+use twin::{CHANGED, CPUS, Clang, DEFAULTS, LOCKED, Scratch, captures, side_by_side, stimulus, text};
 
 #[test]
 fn twins_do_what_the_functions_do() {
@@ -17,11 +17,11 @@ fn twins_do_what_the_functions_do() {
     let Some(clang) = Clang::find(test) else { return };
     let seed = std::env::var("FLOWLOOM_SEED").map_or(1, |seed| seed.parse().unwrap());
     println!("FLOWLOOM_SEED={seed}");
-    for variant in DEFAULTS.iter().chain(&CHANGED) {
+    for variant in DEFAULTS.iter().chain(&CHANGED).chain([&LOCKED]) {
         let packets = stimulus(&variant.compile(), seed, 60_000);
         for cpu in CPUS {
             let title = format!("{}, {cpu}", variant.title());
-            side_by_side(&title, variant.lowered(), variant.twin(&clang, cpu), &packets);
+            side_by_side(&title, variant.built(), variant.twin(&clang, cpu), &packets);
         }
     }
 }

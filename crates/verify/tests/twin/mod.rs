@@ -42,6 +42,9 @@ pub const DEFAULTS: [Variant; 6] = [
     Variant { function: "server_load_balancer", params: &[], macros: &[] },
 ];
 
+/// A twin that takes a `bpf_spin_lock` of the context for each packet.
+pub const LOCKED: Variant = Variant { function: "policer", params: &[("burst", "3")], macros: &["BURST=3", "LOCKED"] };
+
 pub const CHANGED: [Variant; 3] = [
     Variant {
         function: "policer",
@@ -80,8 +83,14 @@ impl Variant {
         }
     }
 
+    /// The function lowered for one CPU, without locks.
     pub fn lowered(&self) -> Program {
         lower(&self.compile(), &LowerOptions::default()).unwrap()
+    }
+
+    /// What `flowloom build` writes: with the locks that serialize packets on several CPUs.
+    pub fn built(&self) -> Program {
+        lower(&self.compile(), &LowerOptions { attached: true, ..LowerOptions::default() }).unwrap()
     }
 
     /// The object that clang compiles from the twin, for one of [`CPUS`].

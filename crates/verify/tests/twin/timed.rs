@@ -107,7 +107,7 @@ fn tool(name: &str, arguments: &[&str]) -> Result<String, String> {
     if out.status.success() { Ok(String::from_utf8_lossy(&out.stdout).into_owned()) } else { Err(text(&out)) }
 }
 
-/// Times of the lowered function, then of its twin for each of [`CPUS`]; `None` where no program can be run.
+/// Times of the function as built, then lowered without locks, then of its twin for each of [`CPUS`]; `None` where no program can be run.
 ///
 /// # Panics
 /// The programs disagree in their verdicts, or the kernel refuses one.
@@ -119,7 +119,8 @@ pub fn measure(test: &str, clang: &Clang, timed: &Timed) -> Option<Vec<Nanosecon
         return None;
     }
     let mounted = Mounted(&pins.0);
-    let mut objects = vec![flowloom_object::write(&timed.variant.lowered()).unwrap()];
+    let programs = [timed.variant.built(), timed.variant.lowered()];
+    let mut objects: Vec<Vec<u8>> = programs.iter().map(|program| flowloom_object::write(program).unwrap()).collect();
     objects.extend(CPUS.map(|cpu| timed.variant.twin_object(clang, cpu)));
     let mut frame_files = Vec::new();
     for (i, frame) in (timed.before)().into_iter().chain([(timed.frame)()]).enumerate() {
