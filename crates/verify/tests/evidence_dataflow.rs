@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Long comparison of the dataflow of programs with the interpreter. Run with `make evidence ONLY=dataflow`.
+//! Long comparisons of the dataflow of programs with the interpreter: run by `make evidence ONLY=dataflow-random` and
+//! the like. Each program is compared as built, after a round trip through text, and after every pass.
 //!
-//! `FLOWLOOM_PART` selects one part: `classical`, `functions`, `linux`, `random`; `FLOWLOOM_OBJECT` objects by a part
-//! of their name, `FLOWLOOM_FUNCTION` one function; `FLOWLOOM_COUNT` sets the number of random programs,
-//! `FLOWLOOM_SEED` their seed.
+//! `FLOWLOOM_OBJECT` selects objects by a part of their name, `FLOWLOOM_FUNCTION` one function; `FLOWLOOM_COUNT` sets the
+//! number of random programs, `FLOWLOOM_SEED` their seed.
 #![allow(clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 use crate::common;
@@ -23,7 +23,6 @@ use common::shipped::shipped;
 use dataflow_corpus::programs::{case, classical, explored, lowered};
 use dataflow_corpus::{Agreed, Subject, after_every_pass, agree, linux, packets, random};
 
-const TEST: &str = "evidence_dataflow";
 /// Default number of random programs.
 const RANDOM: u64 = 10_000;
 /// Packets of each capture: the first 100, and as many spread over the rest.
@@ -43,38 +42,18 @@ const CASES_OF_LARGE: usize = 6;
 /// Number of packets of each kind for a lowered function.
 const PACKETS: usize = 300;
 
-/// The dataflow of programs has the same effects as the interpreter, as built, after a round trip through text, and
-/// after every pass: verdict, bytes, maps and events, on all classical programs, all lowered functions with all their
-/// parameter sets, Linux's programs that verify, and 10,000 random programs and 2,500 mutated ones; on generated,
-/// corrupted and short packets, on cases found by exploration and on captures. At least 80% of Linux's programs have a
-/// dataflow; the reasons why others have none are printed.
-#[test]
-#[ignore = "a quarter of an hour"]
-fn evidence_dataflow() {
+/// Packets of the captures; none, after a printed skip, where there are no captures.
+fn captured(test: &str) -> Vec<Arrival> {
     let captures = packets::captured(OF_A_CAPTURE);
-    if captures.is_empty() {
-        return skip(TEST, "`FLOWLOOM_TRACES` names no captures");
-    }
     let captured: Vec<Arrival> = captures.iter().flat_map(|(_, packets)| packets.iter().cloned()).collect();
+    if captured.is_empty() {
+        skip(test, "`FLOWLOOM_TRACES` names no captures");
+    }
     println!("{} packets of {} captures", captured.len(), captures.len());
-    let part = std::env::var("FLOWLOOM_PART").ok();
-    let has = |name: &str| part.as_ref().is_none_or(|part| part == name);
-    let seed = Rng::from_env(1);
-    if has("classical") && !of_classical(&captured, &mut seed.clone()) {
-        return;
-    }
-    if has("functions") {
-        of_functions(&captured, &seed);
-    }
-    if has("linux") && !of_linux(&captured, &seed) {
-        return;
-    }
-    if has("random") {
-        of_random(seed.clone().next_u64());
-    }
+    captured
 }
 
-/// Results for the programs of one part.
+/// Results for the programs of one proof.
 #[derive(Default)]
 struct Tally {
     programs: usize,
@@ -141,8 +120,16 @@ fn each(count: usize, one: impl Fn(usize) -> (String, Subject) + Sync) -> Tally 
     tally.into_inner().unwrap_or_else(|_| panic!("a program was not run to its end"))
 }
 
-fn of_classical(captured: &[Arrival], rng: &mut Rng) -> bool {
-    let Some(clang) = Clang::find(TEST) else { return false };
+/// The dataflow of each classical program, as clang compiles it for two versions of the instruction set, has the same
+/// effects as the interpreter, as built, after a round trip through text, and after every pass: verdict, bytes, maps and
+/// events, on generated and short packets, on cases found by exploration and on captures.
+#[test]
+#[ignore = "minutes"]
+fn evidence_dataflow_classical() {
+    let test = "evidence_dataflow_classical";
+    let captured = captured(test);
+    let (Some(clang), false) = (Clang::find(test), captured.is_empty()) else { return };
+    let mut rng = Rng::from_env(1);
     let started = Instant::now();
     // Also for newer instructions.
     let programs: Vec<Program> = ["-mcpu=v2", "-mcpu=v3"].iter().flat_map(|cpu| classical(&clang, cpu)).collect();
@@ -157,7 +144,7 @@ fn of_classical(captured: &[Arrival], rng: &mut Rng) -> bool {
             let step = cases.len().div_ceil(CASES_OF_LARGE);
             cases = cases.into_iter().step_by(step).collect();
         }
-        let mut more = case(captured.to_vec(), &mut rng);
+        let mut more = case(captured.clone(), &mut rng);
         more.packets.extend(packets::made(&mut rng, PACKETS));
         more.packets.extend(packets::short(&mut rng, 122));
         cases.push(more);
@@ -165,31 +152,46 @@ fn of_classical(captured: &[Arrival], rng: &mut Rng) -> bool {
     });
     tally.print("classical programs", started);
     assert!(tally.refused.is_empty(), "a classical program has no dataflow");
-    true
 }
 
-fn of_functions(captured: &[Arrival], seed: &Rng) {
+/// The dataflow of each lowered function, with all its parameter sets, has the same effects as the interpreter, as
+/// built, after a round trip through text, and after every pass: verdict, bytes, maps and events, on generated packets
+/// and on captures.
+#[test]
+#[ignore = "minutes"]
+fn evidence_dataflow_functions() {
+    let (captured, seed) = (captured("evidence_dataflow_functions"), Rng::from_env(1));
+    if captured.is_empty() {
+        return;
+    }
     let (started, functions) = (Instant::now(), shipped());
     let variants: Vec<_> = functions.iter().flat_map(|function| &function.variants).collect();
     let tally = each(variants.len(), |number| {
         let (variant, mut rng) = (variants[number], seed.clone());
         let mut subject = lowered(variant, &mut rng, PACKETS);
-        subject.cases.push(case(captured.to_vec(), &mut rng));
+        subject.cases.push(case(captured.clone(), &mut rng));
         (format!("{} ({})", variant.function.name, variant.params), subject)
     });
     tally.print("lowered functions", started);
     assert!(tally.refused.is_empty(), "a lowered function has no dataflow");
 }
 
-fn of_linux(captured: &[Arrival], seed: &Rng) -> bool {
+/// The dataflow of each of Linux's programs that verify has the same effects as the interpreter, as built, after a round
+/// trip through text, and after every pass: verdict, bytes, maps and events, on cases found by exploration and on
+/// captures. At least 80% have a dataflow; the reasons why others have none are printed.
+#[test]
+#[ignore = "half an hour"]
+fn evidence_dataflow_linux() {
+    let test = "evidence_dataflow_linux";
+    let (captured, seed) = (captured(test), Rng::from_env(1));
     let started = Instant::now();
     let found = match linux::found() {
         Ok(found) => found,
-        Err(reason) => {
-            skip(TEST, &reason);
-            return false;
-        }
+        Err(reason) => return skip(test, &reason),
     };
+    if captured.is_empty() {
+        return;
+    }
     let all = &found.verified;
     println!(
         "Linux: {} objects, {} programs verify, {} are not read, not run or not verified",
@@ -198,16 +200,21 @@ fn of_linux(captured: &[Arrival], seed: &Rng) -> bool {
         found.others
     );
     let tally = each(all.len(), |number| {
-        let subject = linux::subject(&all[number], captured, &mut seed.clone(), TRIES);
+        let subject = linux::subject(&all[number], &captured, &mut seed.clone(), TRIES);
         (format!("{} {}", all[number].object, all[number].program.name), subject)
     });
     tally.print("Linux's programs", started);
     let (built, all) = (tally.agreed.len(), tally.programs);
     assert!(built * 100 >= all * MIN_PERCENT, "{built} of {all} have a dataflow, expected {MIN_PERCENT}%");
-    true
 }
 
-fn of_random(seed: u64) {
+/// The dataflow of 10,000 random programs, and of 2,500 in which an instruction has been changed, has the same effects as
+/// the interpreter, as built, after a round trip through text, and after every pass: verdict, bytes, maps and events, on
+/// generated, corrupted and short packets.
+#[test]
+#[ignore = "half an hour"]
+fn evidence_dataflow_random() {
+    let seed = Rng::from_env(1).next_u64();
     let count = std::env::var("FLOWLOOM_COUNT").ok();
     let count = count.map_or(RANDOM, |n| n.parse().unwrap_or_else(|_| panic!("FLOWLOOM_COUNT is no number: `{n}`")));
     for (kind, what, count, least) in [
