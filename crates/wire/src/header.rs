@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The headers that fields can name.
 
+use crate::graph::Scope;
+
 /// The most user-defined headers of a function.
 pub const MAX_USER_HEADERS: usize = 8;
 
@@ -75,92 +77,61 @@ pub enum Header {
     User7,
 }
 
+/// The headers with their names, in the order of their validity bits.
+const HEADERS: [(Header, &str); 32] = [
+    (Header::Ethernet, "eth"),
+    (Header::Vlan, "vlan"),
+    (Header::Vlan2, "vlan2"),
+    (Header::Ipv4, "ipv4"),
+    (Header::Ipv6, "ipv6"),
+    (Header::Tcp, "tcp"),
+    (Header::Udp, "udp"),
+    (Header::Icmp, "icmp"),
+    (Header::Icmp6, "icmp6"),
+    (Header::Mpls, "mpls"),
+    (Header::Mpls2, "mpls2"),
+    (Header::Mpls3, "mpls3"),
+    (Header::Mpls4, "mpls4"),
+    (Header::Gtpu, "gtpu"),
+    (Header::InnerIpv4, "inner.ipv4"),
+    (Header::InnerIpv6, "inner.ipv6"),
+    (Header::InnerTcp, "inner.tcp"),
+    (Header::InnerUdp, "inner.udp"),
+    (Header::InnerIcmp, "inner.icmp"),
+    (Header::InnerIcmp6, "inner.icmp6"),
+    (Header::WindowScale, "tcp.opt.wscale"),
+    (Header::InnerWindowScale, "inner.tcp.opt.wscale"),
+    (Header::Ipv6Fragment, "ipv6.frag"),
+    (Header::InnerIpv6Fragment, "inner.ipv6.frag"),
+    (Header::User0, "user0"),
+    (Header::User1, "user1"),
+    (Header::User2, "user2"),
+    (Header::User3, "user3"),
+    (Header::User4, "user4"),
+    (Header::User5, "user5"),
+    (Header::User6, "user6"),
+    (Header::User7, "user7"),
+];
+
 impl Header {
     /// All headers, in the order of their validity bits.
-    pub const ALL: [Header; 32] = [
-        Header::Ethernet,
-        Header::Vlan,
-        Header::Vlan2,
-        Header::Ipv4,
-        Header::Ipv6,
-        Header::Tcp,
-        Header::Udp,
-        Header::Icmp,
-        Header::Icmp6,
-        Header::Mpls,
-        Header::Mpls2,
-        Header::Mpls3,
-        Header::Mpls4,
-        Header::Gtpu,
-        Header::InnerIpv4,
-        Header::InnerIpv6,
-        Header::InnerTcp,
-        Header::InnerUdp,
-        Header::InnerIcmp,
-        Header::InnerIcmp6,
-        Header::WindowScale,
-        Header::InnerWindowScale,
-        Header::Ipv6Fragment,
-        Header::InnerIpv6Fragment,
-        Header::User0,
-        Header::User1,
-        Header::User2,
-        Header::User3,
-        Header::User4,
-        Header::User5,
-        Header::User6,
-        Header::User7,
-    ];
+    pub const ALL: [Header; HEADERS.len()] = {
+        let mut all = [Header::Ethernet; HEADERS.len()];
+        let mut i = 0;
+        while i < all.len() {
+            all[i] = HEADERS[i].0;
+            i += 1;
+        }
+        all
+    };
 
     /// The user-defined headers, in order of declaration.
-    pub const USER: [Header; MAX_USER_HEADERS] = [
-        Header::User0,
-        Header::User1,
-        Header::User2,
-        Header::User3,
-        Header::User4,
-        Header::User5,
-        Header::User6,
-        Header::User7,
-    ];
+    pub const USER: [Header; MAX_USER_HEADERS] = *Header::ALL.last_chunk().expect("they come last");
 
     /// Its name, the prefix of its fields. For the declared name of a user-defined header, see
     /// [`crate::Graph::header_name`].
     pub const fn name(self) -> &'static str {
-        match self {
-            Header::Ethernet => "eth",
-            Header::Vlan => "vlan",
-            Header::Vlan2 => "vlan2",
-            Header::Ipv4 => "ipv4",
-            Header::Ipv6 => "ipv6",
-            Header::Tcp => "tcp",
-            Header::Udp => "udp",
-            Header::Icmp => "icmp",
-            Header::Icmp6 => "icmp6",
-            Header::Mpls => "mpls",
-            Header::Mpls2 => "mpls2",
-            Header::Mpls3 => "mpls3",
-            Header::Mpls4 => "mpls4",
-            Header::Gtpu => "gtpu",
-            Header::InnerIpv4 => "inner.ipv4",
-            Header::InnerIpv6 => "inner.ipv6",
-            Header::InnerTcp => "inner.tcp",
-            Header::InnerUdp => "inner.udp",
-            Header::InnerIcmp => "inner.icmp",
-            Header::InnerIcmp6 => "inner.icmp6",
-            Header::WindowScale => "tcp.opt.wscale",
-            Header::InnerWindowScale => "inner.tcp.opt.wscale",
-            Header::Ipv6Fragment => "ipv6.frag",
-            Header::InnerIpv6Fragment => "inner.ipv6.frag",
-            Header::User0 => "user0",
-            Header::User1 => "user1",
-            Header::User2 => "user2",
-            Header::User3 => "user3",
-            Header::User4 => "user4",
-            Header::User5 => "user5",
-            Header::User6 => "user6",
-            Header::User7 => "user7",
-        }
+        HEADERS[self as usize].1
     }
 
     /// Its validity bit.
@@ -189,3 +160,42 @@ impl Header {
         }
     }
 }
+
+/// The headers of an IP packet, outside or inside a tunnel.
+pub(crate) struct PacketHeaders {
+    pub(crate) scope: Scope,
+    pub(crate) ipv4: Header,
+    pub(crate) ipv6: Header,
+    pub(crate) fragment: Header,
+    pub(crate) tcp: Header,
+    pub(crate) window_scale: Header,
+    pub(crate) udp: Header,
+    pub(crate) icmp: Header,
+    pub(crate) icmp6: Header,
+}
+
+/// The headers of the outermost IP packet.
+pub(crate) const OUTER: PacketHeaders = PacketHeaders {
+    scope: Scope::Outer,
+    ipv4: Header::Ipv4,
+    ipv6: Header::Ipv6,
+    fragment: Header::Ipv6Fragment,
+    tcp: Header::Tcp,
+    window_scale: Header::WindowScale,
+    udp: Header::Udp,
+    icmp: Header::Icmp,
+    icmp6: Header::Icmp6,
+};
+
+/// The headers of the IP packet inside a tunnel.
+pub(crate) const INNER: PacketHeaders = PacketHeaders {
+    scope: Scope::Inner,
+    ipv4: Header::InnerIpv4,
+    ipv6: Header::InnerIpv6,
+    fragment: Header::InnerIpv6Fragment,
+    tcp: Header::InnerTcp,
+    window_scale: Header::InnerWindowScale,
+    udp: Header::InnerUdp,
+    icmp: Header::InnerIcmp,
+    icmp6: Header::InnerIcmp6,
+};

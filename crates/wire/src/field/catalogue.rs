@@ -2,7 +2,8 @@
 //! The rows of the catalogue.
 
 use super::{Field, Source};
-use crate::graph::{Header, Scope, Slice, bits, bytes};
+use crate::graph::{Header, Slice, bits, bytes};
+use crate::header::{INNER, OUTER};
 
 const fn fixed(name: &'static str, header: Header, slice: Slice, meaning: &'static str) -> Field {
     Field {
@@ -36,43 +37,6 @@ const fn derived(name: &'static str, width_bits: u8, source: Source, meaning: &'
 const fn either(name: &'static str, width_bits: u8, of: &'static [&'static str], meaning: &'static str) -> Field {
     Field { name, width_bits, source: Source::Either(of), writable: true, partner: None, meaning }
 }
-
-/// The headers of an IP packet, outside or inside a tunnel.
-struct Headers {
-    scope: Scope,
-    ipv4: Header,
-    ipv6: Header,
-    fragment: Header,
-    tcp: Header,
-    window_scale: Header,
-    udp: Header,
-    icmp: Header,
-    icmp6: Header,
-}
-
-const OUTER: Headers = Headers {
-    scope: Scope::Outer,
-    ipv4: Header::Ipv4,
-    ipv6: Header::Ipv6,
-    fragment: Header::Ipv6Fragment,
-    tcp: Header::Tcp,
-    window_scale: Header::WindowScale,
-    udp: Header::Udp,
-    icmp: Header::Icmp,
-    icmp6: Header::Icmp6,
-};
-
-const INNER: Headers = Headers {
-    scope: Scope::Inner,
-    ipv4: Header::InnerIpv4,
-    ipv6: Header::InnerIpv6,
-    fragment: Header::InnerIpv6Fragment,
-    tcp: Header::InnerTcp,
-    window_scale: Header::InnerWindowScale,
-    udp: Header::InnerUdp,
-    icmp: Header::InnerIcmp,
-    icmp6: Header::InnerIcmp6,
-};
 
 /// One row of [`packets`], with a prefix before its names.
 macro_rules! row {

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use super::{Check, Choice, Extent, Header, HeaderOption, Length, Next, Node, Scope, Slice, bits, bytes};
+use crate::header::{INNER, OUTER, PacketHeaders};
 
 /// Number of IPv6 extension headers that are followed.
 pub(super) const EXT_DEPTH: usize = 4;
@@ -48,43 +49,6 @@ pub(super) fn nodes() -> Vec<Node> {
     builder.header(Header::Ethernet, 14, Extent::Open, by_ethertype(12, tag));
     builder.finish()
 }
-
-/// The headers of an IP packet, outside or inside a tunnel.
-struct Headers {
-    scope: Scope,
-    ipv4: Header,
-    ipv6: Header,
-    fragment: Header,
-    tcp: Header,
-    window_scale: Header,
-    udp: Header,
-    icmp: Header,
-    icmp6: Header,
-}
-
-const OUTER: Headers = Headers {
-    scope: Scope::Outer,
-    ipv4: Header::Ipv4,
-    ipv6: Header::Ipv6,
-    fragment: Header::Ipv6Fragment,
-    tcp: Header::Tcp,
-    window_scale: Header::WindowScale,
-    udp: Header::Udp,
-    icmp: Header::Icmp,
-    icmp6: Header::Icmp6,
-};
-
-const INNER: Headers = Headers {
-    scope: Scope::Inner,
-    ipv4: Header::InnerIpv4,
-    ipv6: Header::InnerIpv6,
-    fragment: Header::InnerIpv6Fragment,
-    tcp: Header::InnerTcp,
-    window_scale: Header::InnerWindowScale,
-    udp: Header::InnerUdp,
-    icmp: Header::InnerIcmp,
-    icmp6: Header::InnerIcmp6,
-};
 
 #[derive(Clone, Copy)]
 struct Transport {
@@ -180,13 +144,13 @@ impl Builder {
     }
 
     /// IPv4 and IPv6 with their successors.
-    fn ip(&mut self, headers: Headers, gtpu: Option<NodeRef>) -> [NodeRef; 2] {
+    fn ip(&mut self, headers: PacketHeaders, gtpu: Option<NodeRef>) -> [NodeRef; 2] {
         let transport = self.transport(&headers, gtpu);
         let ipv6 = self.ipv6(&headers, transport);
         [self.ipv4(&headers, transport), ipv6]
     }
 
-    fn transport(&mut self, headers: &Headers, gtpu: Option<NodeRef>) -> Transport {
+    fn transport(&mut self, headers: &PacketHeaders, gtpu: Option<NodeRef>) -> Transport {
         let [icmp6, icmp] =
             [headers.icmp6, headers.icmp].map(|header| self.header(header, 8, Extent::Within, Next::default()));
         // A length beyond the IP payload is valid: the first fragment of a datagram has the length of the whole
@@ -202,7 +166,7 @@ impl Builder {
         Transport { tcp, udp, icmp, icmp6 }
     }
 
-    fn ipv4(&mut self, headers: &Headers, transport: Transport) -> NodeRef {
+    fn ipv4(&mut self, headers: &PacketHeaders, transport: Transport) -> NodeRef {
         let proto = bytes(9, 1);
         let edges = vec![(6, transport.tcp), (17, transport.udp), (1, transport.icmp)];
         let extent = match headers.scope {
@@ -219,7 +183,7 @@ impl Builder {
         })
     }
 
-    fn ipv6(&mut self, headers: &Headers, transport: Transport) -> NodeRef {
+    fn ipv6(&mut self, headers: &PacketHeaders, transport: Transport) -> NodeRef {
         let after = |offset_bytes: u16, extensions: Option<[NodeRef; 3]>| {
             let proto = bytes(offset_bytes, 1);
             let mut edges = vec![(6, transport.tcp), (17, transport.udp), (58, transport.icmp6)];
