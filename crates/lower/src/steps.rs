@@ -19,11 +19,10 @@
 use std::collections::BTreeMap;
 
 use flowloom_isa::insn::{alu, jmp};
-use flowloom_wire::Stack;
 use flowloom_wire::edit::{self, TAG_BYTES};
 use flowloom_wire::graph::{Header, Slice, bytes};
 use flowloom_wire::stack::ChecksumSlot;
-use flowloom_wire::view::EtherType;
+use flowloom_wire::{EtherType, Stack};
 
 use super::asm::{Label, Operand, Reg, Size};
 use super::frame::Before;

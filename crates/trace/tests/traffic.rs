@@ -4,14 +4,14 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::{HashMap, HashSet};
-use std::net::IpAddr;
 
 use flowloom_testkit::Rng;
 use flowloom_trace::{
     CaptureReader, CaptureWriter, CapturedPacket, Census, Comparison, Profile, Protocol, START_NS, TraceInfo, Traffic,
     TrafficOptions,
 };
-use flowloom_wire::view::{EthernetFrame, IcmpMessage, IpProtocol, Ipv4Packet, Ipv6Packet, TcpSegment, UdpDatagram};
+use flowloom_wire::checksum::Sum;
+use flowloom_wire::{FieldId, Graph, Header, Layers};
 
 const S: u64 = 1_000_000_000;
 const NETWORKS: [Profile; 6] =
@@ -110,39 +110,34 @@ fn traffic_is_determined_by_the_seed() {
 
 /// Asserts that the lengths and checksums of a frame are valid.
 fn assert_valid(bytes: &[u8], name: &str) {
-    let frame = EthernetFrame::new_checked(bytes).unwrap();
-    let (src, dst, protocol, payload): (IpAddr, IpAddr, IpProtocol, Vec<u8>) = match frame.ethertype().0 {
-        0x0800 => {
-            let ip = Ipv4Packet::new_checked(frame.payload()).unwrap();
-            assert_eq!(ip.checksum(), ip.computed_checksum(), "{name}");
-            assert!(usize::from(ip.total_len()) <= frame.payload().len() && ip.ttl() > 0 && ip.dont_fragment());
-            assert!(usize::from(ip.total_len()) == frame.payload().len() || ip.payload().len() < 9000);
-            (ip.src().into(), ip.dst().into(), ip.protocol(), ip.payload().to_vec())
-        }
-        0x86dd => {
-            let ip = Ipv6Packet::new_checked(frame.payload()).unwrap();
-            assert!(usize::from(ip.payload_len()) <= ip.payload().len());
-            (ip.src().into(), ip.dst().into(), ip.next_header(), ip.payload()[..usize::from(ip.payload_len())].to_vec())
-        }
-        other => panic!("{name}: ethertype {other:#x}"),
+    let layers = Layers::parse(Graph::standard(), bytes);
+    let read = |field: &str| layers.read(bytes, 1, FieldId::by_name(field).unwrap()).unwrap();
+    let computed = |sum: Sum, bytes: &[u8], at: usize| sum.bytes(&bytes[..at]).bytes(&bytes[at + 2..]).checksum();
+    let ip = &bytes[14..];
+    let (addresses, packet_bytes) = if layers.has(Header::Ipv4) {
+        assert_eq!(read("ipv4.checksum"), computed(Sum::new(), &ip[..20], 10).into(), "{name}");
+        assert!(read("ipv4.ttl") > 0 && read("ipv4.df") == 1, "{name}");
+        (&ip[12..20], read("ipv4.len") as usize)
+    } else {
+        (&ip[8..40], 40 + read("ipv6.len") as usize)
     };
-    match protocol.0 {
-        6 => {
-            let tcp = TcpSegment::new_checked(&payload[..]).unwrap();
-            assert_eq!(tcp.checksum(), tcp.computed_checksum(src, dst), "{name}");
+    assert!(packet_bytes <= ip.len() && (packet_bytes == ip.len() || packet_bytes < 9020), "{name}");
+    let found = [Header::Tcp, Header::Udp, Header::Icmp, Header::Icmp6].into_iter().find(|header| layers.has(*header));
+    let transport = found.unwrap_or_else(|| panic!("{name}: no transport header"));
+    let segment = &bytes[layers.offset(transport).unwrap()..14 + packet_bytes];
+    let pseudo_header =
+        Sum::new().bytes(addresses).word(read("ip.proto") as u16).bytes(&(segment.len() as u32).to_be_bytes());
+    let checksum = match transport {
+        Header::Tcp => computed(pseudo_header, segment, 16),
+        Header::Udp => {
+            assert_eq!(read("udp.len"), segment.len() as u128, "{name}");
+            // 0 means that there is no checksum.
+            Some(computed(pseudo_header, segment, 6)).filter(|checksum| *checksum != 0).unwrap_or(0xffff)
         }
-        17 => {
-            let udp = UdpDatagram::new_checked(&payload[..]).unwrap();
-            assert_eq!(Some(udp.checksum()), udp.computed_checksum(src, dst), "{name}");
-            assert_eq!(usize::from(udp.len_bytes()), payload.len());
-        }
-        1 | 58 => {
-            let icmp = IcmpMessage::new_checked(&payload[..]).unwrap();
-            let addresses = (protocol.0 == 58).then_some((src, dst));
-            assert_eq!(icmp.checksum(), icmp.computed_checksum(addresses), "{name}");
-        }
-        other => panic!("{name}: protocol {other}"),
-    }
+        Header::Icmp => computed(Sum::new(), segment, 2),
+        _ => computed(pseudo_header, segment, 2),
+    };
+    assert_eq!(read(&format!("{}.checksum", transport.name())), checksum.into(), "{name}");
 }
 
 #[test]

@@ -11,9 +11,9 @@
 //! ```
 
 use crate::graph::{Header, Slice};
+use crate::header::EtherType;
 use crate::parse::Layers;
 use crate::stack::Stack;
-use crate::view::EtherType;
 
 /// The size of both MAC addresses.
 const ADDRESSES_BYTES: usize = 12;

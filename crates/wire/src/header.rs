@@ -6,6 +6,21 @@ use crate::graph::Scope;
 /// The most user-defined headers of a function.
 pub const MAX_USER_HEADERS: usize = 8;
 
+/// The protocol after an Ethernet header or a VLAN tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EtherType(pub u16);
+
+impl EtherType {
+    /// IPv4.
+    pub const IPV4: EtherType = EtherType(0x0800);
+    /// A customer VLAN tag [IEEE 802.1Q].
+    pub const VLAN: EtherType = EtherType(0x8100);
+    /// IPv6.
+    pub const IPV6: EtherType = EtherType(0x86dd);
+    /// A service VLAN tag [IEEE 802.1ad].
+    pub const SERVICE_VLAN: EtherType = EtherType(0x88a8);
+}
+
 /// A header that fields can name. Its number is its validity bit.
 ///
 /// Names without `Inner` mean the outermost header, `Inner` the one inside a tunnel.

@@ -17,8 +17,6 @@
 //! Malformed packets are valid input: [`Layers::parse`] keeps the headers before the first invalid one, fields of later
 //! headers are absent, and nothing outside of the packet is read.
 //!
-//! Code that handles one known protocol, such as tests and packet builders, uses the typed views in [`view`] instead.
-//!
 //! ```
 //! use flowloom_wire::{FieldId, Graph, Header, KeySpec, Layers, rewrite};
 //! # let mut packet = [
@@ -52,12 +50,11 @@ mod header;
 mod key;
 mod parse;
 pub mod stack;
-pub mod view;
 
 pub use checksum::rewrite;
 pub use field::{Field, FieldId};
 pub use graph::Graph;
-pub use header::Header;
+pub use header::{EtherType, Header};
 pub use key::{KeyError, KeyPart, KeySpec};
 pub use parse::Layers;
 pub use stack::{Stack, StackError};

@@ -2,7 +2,7 @@
 //! Compares the reference parser with `etherparse` on well-formed and malformed packets of all kinds.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-use etherparse::{LinkExtSlice, NetSlice, SlicedPacket, TransportSlice};
+use etherparse::{LinkExtSlice, LinkSlice, NetSlice, SlicedPacket, TransportSlice};
 use flowloom_testkit::{PacketBuilder, Rng, mutate};
 use flowloom_wire::field::IPV4_MAPPED;
 use flowloom_wire::{FieldId, Graph, Header, Layers};
@@ -104,6 +104,13 @@ fn compare(packet: &[u8], counts: &mut Counts) {
         return;
     };
     counts.compared += 1;
+    if let Some(LinkSlice::Ethernet2(ethernet)) = &reference.link {
+        reader.expect("eth.src", Some(address(&ethernet.source())));
+        reader.expect("eth.dst", Some(address(&ethernet.destination())));
+        if shift_bytes == 0 {
+            reader.expect("eth.type", Some(ethernet.ether_type().0.into()));
+        }
+    }
     counts.labelled += usize::from(shift_bytes > 0);
     let tags: Vec<_> = reference
         .link_exts
@@ -138,6 +145,7 @@ fn compare_ip(reader: &Reader<'_>, frame: &[u8], reference: &SlicedPacket<'_>, c
             reader.expect("ipv4.len", Some(header.total_len().into()));
             reader.expect("ipv4.dscp", Some(header.dcp().value().into()));
             reader.expect("ipv4.ecn", Some(header.ecn().value().into()));
+            reader.expect("ip.tos", Some((header.dcp().value() << 2 | header.ecn().value()).into()));
             reader.expect("ipv4.id", Some(header.identification().into()));
             reader.expect("ipv4.df", Some(header.dont_fragment().into()));
             reader.expect("ipv4.mf", Some(header.more_fragments().into()));
@@ -156,6 +164,8 @@ fn compare_ip(reader: &Reader<'_>, frame: &[u8], reference: &SlicedPacket<'_>, c
             reader.expect("ip.src", Some(address(&header.source())));
             reader.expect("ipv6.dst", Some(address(&header.destination())));
             reader.expect("ipv6.tc", Some(header.traffic_class().into()));
+            reader.expect("ip.tos", Some(header.traffic_class().into()));
+            reader.expect("ipv6.len", Some(header.payload_length().into()));
             reader.expect("ipv6.flow_label", Some(header.flow_label().value().into()));
             reader.expect("ipv6.next", Some(header.next_header().0.into()));
             reader.expect("ip.ttl", Some(header.hop_limit().into()));
@@ -202,6 +212,8 @@ fn compare_ip(reader: &Reader<'_>, frame: &[u8], reference: &SlicedPacket<'_>, c
             reader.expect("tcp.is_urg", Some(tcp.urg().into()));
             reader.expect("tcp.is_ece", Some(tcp.ece().into()));
             reader.expect("tcp.is_cwr", Some(tcp.cwr().into()));
+            reader.expect("tcp.flags", Some(tcp.slice()[13].into()));
+            reader.expect("tcp.checksum", Some(tcp.checksum().into()));
             reader.expect("tcp.window", Some(tcp.window_size().into()));
             reader.expect("tcp.urgent", Some(tcp.urgent_pointer().into()));
             reader.expect("tcp.payload_len", Some(tcp.payload().len() as u128));
@@ -212,6 +224,7 @@ fn compare_ip(reader: &Reader<'_>, frame: &[u8], reference: &SlicedPacket<'_>, c
             reader.expect("l4.sport", Some(udp.source_port().into()));
             reader.expect("l4.dport", Some(udp.destination_port().into()));
             reader.expect("udp.len", Some(udp.length().into()));
+            reader.expect("udp.checksum", Some(udp.checksum().into()));
             reader.expect("tcp.payload_len", None);
             if !reader.is_inner && udp.destination_port() == 2152 {
                 compare_tunnel(reader, udp.payload(), offset(udp.payload()), counts);
@@ -222,11 +235,17 @@ fn compare_ip(reader: &Reader<'_>, frame: &[u8], reference: &SlicedPacket<'_>, c
             place(reader.header(Header::Icmp, Header::InnerIcmp), icmp.slice());
             reader.expect("icmp.type", Some(icmp.type_u8().into()));
             reader.expect("icmp.code", Some(icmp.code_u8().into()));
+            reader.expect("icmp.checksum", Some(icmp.checksum().into()));
+            reader.expect("icmp.id", Some(address(&icmp.slice()[4..6])));
+            reader.expect("icmp.seq", Some(address(&icmp.slice()[6..8])));
         }
         Some(TransportSlice::Icmpv6(icmp)) if reader.layers.has(reader.header(Header::Ipv6, Header::InnerIpv6)) => {
             counts.icmp += 1;
             place(reader.header(Header::Icmp6, Header::InnerIcmp6), icmp.slice());
             reader.expect("icmp6.type", Some(icmp.type_u8().into()));
+            reader.expect("icmp6.code", Some(icmp.code_u8().into()));
+            reader.expect("icmp6.id", Some(address(&icmp.slice()[4..6])));
+            reader.expect("icmp6.seq", Some(address(&icmp.slice()[6..8])));
             reader.expect("icmp6.checksum", Some(icmp.checksum().into()));
         }
         _ => {

@@ -4,18 +4,14 @@
 use std::borrow::Cow;
 
 use super::{Check, Choice, Extent, Header, HeaderOption, Length, Next, Node, Scope, Slice, bits, bytes};
-use crate::header::{INNER, OUTER, PacketHeaders};
+use crate::edit::ETHERTYPE_MPLS;
+use crate::header::{EtherType, INNER, OUTER, PacketHeaders};
 
 /// Number of IPv6 extension headers that are followed.
 pub(super) const EXT_DEPTH: usize = 4;
 /// Number of GTP-U extension headers that are followed.
 pub(super) const GTPU_EXT_DEPTH: usize = 4;
 
-const ETHERTYPE_VLAN: u64 = 0x8100;
-const ETHERTYPE_SERVICE_VLAN: u64 = 0x88a8;
-const ETHERTYPE_IPV4: u64 = 0x0800;
-const ETHERTYPE_IPV6: u64 = 0x86dd;
-const ETHERTYPE_MPLS: u64 = 0x8847;
 const PORT_GTPU: u64 = 2152;
 
 /// Nodes under construction; successors are built first.
@@ -37,10 +33,10 @@ pub(super) fn nodes() -> Vec<Node> {
     let labelled = builder.by_version("ip", [ipv4, ipv6]);
     let mpls = builder.mpls(labelled);
     let by_ethertype = |offset_bytes: u16, tag: Option<NodeRef>| {
-        let mut edges = vec![(ETHERTYPE_IPV4, ipv4), (ETHERTYPE_IPV6, ipv6)];
-        edges.extend(tag.iter().flat_map(|&tag| [(ETHERTYPE_VLAN, tag), (ETHERTYPE_SERVICE_VLAN, tag)]));
+        let mut edges = vec![(EtherType::IPV4.0, ipv4), (EtherType::IPV6.0, ipv6)];
+        edges.extend(tag.iter().flat_map(|&tag| [(EtherType::VLAN.0, tag), (EtherType::SERVICE_VLAN.0, tag)]));
         edges.push((ETHERTYPE_MPLS, mpls));
-        next(bytes(offset_bytes, 2), edges)
+        next(bytes(offset_bytes, 2), edges.into_iter().map(|(value, to)| (value.into(), to)).collect())
     };
     let mut tag = None;
     for header in [Header::Vlan2, Header::Vlan] {
