@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Long-running checks of this crate, run and recorded by `make evidence`.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-use flowloom_trace::{CapturedPacket, Census, Profile, Traffic, TrafficOptions, Unit};
+use crate::common::{NETWORKS, census};
+use flowloom_trace::{TrafficOptions, Unit};
 
 /// Ten seconds of each generated network, compared with the paper's row for the trace it models. Mean length and flows
 /// active in 10 s match within 5% for all three keys. The maximum of new flows per millisecond matches within 15% and
@@ -11,22 +12,8 @@ use flowloom_trace::{CapturedPacket, Census, Profile, Traffic, TrafficOptions, U
 #[ignore = "a proof"]
 fn evidence_profiles() {
     println!("profile    figure                               here      paper    deviation  limit");
-    let networks =
-        [Profile::Uni1, Profile::Uni2, Profile::Mawi15, Profile::Chi15, Profile::Caida2019, Profile::Mawi2021];
-    for profile in networks {
-        let options = TrafficOptions { snap_bytes: Some(128), ..TrafficOptions::new(profile) };
-        let mut traffic = Traffic::new(&options).unwrap_or_else(|error| panic!("{error}"));
-        let mut census = Census::new();
-        let mut captured = CapturedPacket::default();
-        while let Some(packet) = traffic.next_packet() {
-            captured.time_ns = packet.time_ns;
-            captured.port = packet.port;
-            captured.original_len_bytes = packet.len_bytes;
-            captured.bytes.clear();
-            captured.bytes.extend_from_slice(packet.bytes);
-            census.add(&captured);
-        }
-        let info = census.finish();
+    for profile in NETWORKS {
+        let info = census(&TrafficOptions::new(profile));
         assert!(info.covers_window() && info.steps_back_in_time == 0, "{}", profile.name());
         for figure in info.compare(profile.row().unwrap()) {
             let show = |value: f64| match figure.unit {

@@ -9,11 +9,12 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::process::Command;
 
-use common::{Order, block, enhanced, interface, obsolete, option, pcap, read_all, section, simple, verdict};
+use common::{
+    Order, block, enhanced, interface, obsolete, option, pcap, read_all, read_file, section, simple, verdict, write,
+};
 use flowloom_testkit::{PacketBuilder, Rng, skip};
 use flowloom_trace::{
-    CaptureReader, CaptureWriter, CapturedPacket, MergedReader, Profile, TraceInfo, Traffic, TrafficOptions,
-    traces_from_env,
+    CaptureWriter, CapturedPacket, MergedReader, Profile, TraceInfo, Traffic, TrafficOptions, traces_from_env,
 };
 use pcap_parser::traits::PcapNGPacketBlock;
 use pcap_parser::{Block, PcapBlockOwned, PcapError};
@@ -42,34 +43,31 @@ fn random_packets(rng: &mut Rng, count: usize) -> Vec<CapturedPacket> {
         .collect()
 }
 
-fn write(path: &Path, packets: &[CapturedPacket]) {
-    let mut writer = CaptureWriter::create(path).unwrap();
-    for packet in packets {
-        writer.write(packet.time_ns, packet.port, packet.original_len_bytes, packet.verdict, &packet.bytes).unwrap();
-    }
-    writer.finish().unwrap();
+/// The lines of tshark, which has a column for each of these fields; its first value of each packet.
+fn tshark(test: &str, options: &[&str], fields: &[&str], path: &Path) -> Option<Vec<String>> {
+    let mut arguments = [&["-n", "-T", "fields", "-E", "occurrence=f"], options].concat();
+    arguments.extend(fields.iter().flat_map(|field| ["-e", *field]));
+    arguments.push("-r");
+    Some(run(test, "tshark", &arguments, path)?.lines().map(str::to_owned).collect())
 }
 
-/// Time, both lengths, interface name and verdict as tshark prints them.
-const FIELDS: [&str; 13] = [
-    "-n",
-    "-T",
-    "fields",
-    "-e",
-    "frame.time_epoch",
-    "-e",
-    "frame.cap_len",
-    "-e",
-    "frame.len",
-    "-e",
-    "frame.interface_name",
-    "-e",
-    "frame.verdict.ebpf_xdp",
-];
+/// Time, both lengths, interface name and verdict of each packet, as tshark prints them.
+fn tshark_lines(test: &str, path: &Path) -> Option<Vec<String>> {
+    let fields = ["frame.time_epoch", "frame.cap_len", "frame.len", "frame.interface_name", "frame.verdict.ebpf_xdp"];
+    tshark(test, &[], &fields, path)
+}
 
-fn tshark(test: &str, path: &Path) -> Option<Vec<String>> {
-    let arguments: Vec<_> = FIELDS.iter().copied().chain(["-r"]).collect();
-    Some(run(test, "tshark", &arguments, path)?.lines().map(str::to_owned).collect())
+/// Writes generated traffic to a file.
+fn write_traffic(path: &Path, options: &TrafficOptions) {
+    let mut writer = match options.snap_bytes {
+        Some(snap_bytes) => CaptureWriter::create_with_snap_len(path, snap_bytes).unwrap(),
+        None => CaptureWriter::create(path).unwrap(),
+    };
+    let mut traffic = Traffic::new(options).unwrap();
+    while let Some(packet) = traffic.next_packet() {
+        writer.write(packet.time_ns, packet.port, packet.len_bytes, None, packet.bytes).unwrap();
+    }
+    writer.finish().unwrap();
 }
 
 fn line(packet: &CapturedPacket, name: &str, has_verdict: bool) -> String {
@@ -86,7 +84,7 @@ fn tshark_reads_written_captures() {
     for name in ["a.pcapng", "a.pcap"] {
         let path = folder.path().join(name);
         write(&path, &packets);
-        let Some(lines) = tshark(test, &path) else { return };
+        let Some(lines) = tshark_lines(test, &path) else { return };
         let is_pcapng = name == "a.pcapng";
         let port = |packet: &CapturedPacket| if is_pcapng { format!("port {}", packet.port) } else { String::new() };
         let expected: Vec<_> = packets.iter().map(|packet| line(packet, &port(packet), is_pcapng)).collect();
@@ -106,7 +104,7 @@ fn tshark_agrees_on_handmade_captures() {
     for (order, is_ns) in [(Order::Little, true), (Order::Little, false), (Order::Big, true), (Order::Big, false)] {
         let bytes = pcap(order, is_ns, &packets);
         std::fs::write(&path, &bytes).unwrap();
-        let Some(lines) = tshark(test, &path) else { return };
+        let Some(lines) = tshark_lines(test, &path) else { return };
         let digits = if is_ns { 9 } else { 6 };
         let read = read_all("hand", &bytes);
         assert_eq!(lines.len(), read.len());
@@ -136,7 +134,7 @@ fn tshark_agrees_on_handmade_captures() {
             }
         }
         std::fs::write(&path, &bytes).unwrap();
-        let Some(lines) = tshark(test, &path) else { return };
+        let Some(lines) = tshark_lines(test, &path) else { return };
         let read = read_all("hand", &bytes);
         assert_eq!(lines.len(), read.len());
         for (found, packet) in lines.iter().zip(&read) {
@@ -149,7 +147,7 @@ fn tshark_agrees_on_handmade_captures() {
         // tshark has no time for a simple packet block, but it has the lengths.
         bytes.extend(simple(second, 60, &[0; 60]));
         std::fs::write(&path, &bytes).unwrap();
-        let Some(lines) = tshark(test, &path) else { return };
+        let Some(lines) = tshark_lines(test, &path) else { return };
         assert!(lines.last().unwrap().contains("\t60\t60\t"), "{lines:?}");
         assert_eq!(read_all("hand", &bytes).len(), lines.len());
     }
@@ -191,9 +189,9 @@ fn xz_round_trips_with_the_xz_tool() {
         return;
     }
     assert!(std::fs::read(&plain).unwrap() == std::fs::read(folder.path().join("b.pcapng")).unwrap());
-    let expected: Vec<_> = CaptureReader::open(&plain).unwrap().map(Result::unwrap).collect();
+    let expected = read_file(&plain);
     run(test, "xz", &["-9", "--check=sha256", "--block-size=4096"], &plain);
-    let read: Vec<_> = CaptureReader::open(folder.path().join("a.pcapng.xz")).unwrap().map(Result::unwrap).collect();
+    let read = read_file(&folder.path().join("a.pcapng.xz"));
     assert!(read == expected && read.len() == packets.len());
 }
 
@@ -232,8 +230,8 @@ fn pcap_parser_reads_written_captures() {
     for name in ["a.pcap", "a.pcapng"] {
         let path = folder.path().join(name);
         write(&path, &packets);
-        let ours = CaptureReader::open(&path).unwrap().map(Result::unwrap);
-        let ours: Vec<_> = ours.map(|p| (p.time_ns, p.bytes, p.original_len_bytes, p.interface)).collect();
+        let ours: Vec<_> =
+            read_file(&path).into_iter().map(|p| (p.time_ns, p.bytes, p.original_len_bytes, p.interface)).collect();
         assert!(by_pcap_parser(&path) == ours, "{name}");
         assert_eq!(ours.len(), packets.len());
     }
@@ -253,16 +251,13 @@ fn tshark_agrees_on_flow_counts() {
             continue;
         }
         let plain = folder.path().join("plain.pcap");
-        let packets: Vec<_> = CaptureReader::open(&capture).unwrap().map(Result::unwrap).collect();
-        write(&plain, &packets);
+        write(&plain, &read_file(&capture));
         let fields = "ip.src ipv6.src tcp.srcport udp.srcport ip.dst ipv6.dst tcp.dstport udp.dstport";
-        let mut arguments =
-            vec!["-n", "-o", "ip.defragment:FALSE", "--disable-protocol", "gtp", "-T", "fields", "-E", "occurrence=f"];
-        arguments.extend(fields.split(' ').flat_map(|field| ["-e", field]));
-        arguments.push("-r");
-        let Some(text) = run(test, "tshark", &arguments, &plain) else { return };
+        let options = ["-o", "ip.defragment:FALSE", "--disable-protocol", "gtp"];
+        let fields: Vec<_> = fields.split(' ').collect();
+        let Some(lines) = tshark(test, &options, &fields, &plain) else { return };
         let (mut one_way, mut both_ways) = (HashSet::new(), HashSet::new());
-        for line in text.lines() {
+        for line in &lines {
             let cells: Vec<_> = line.split('\t').collect();
             let (from, to) = cells.split_at(4);
             one_way.insert(line);
@@ -280,23 +275,15 @@ fn tshark_finds_no_bad_checksum_in_generated_traffic() {
     let folder = tempfile::tempdir().unwrap();
     for profile in [Profile::Uni1, Profile::Mawi2021] {
         let path = folder.path().join("made.pcap");
-        let mut writer = CaptureWriter::create(&path).unwrap();
         let options = TrafficOptions { packets: Some(5000), ipv6: Some(0.3), ..TrafficOptions::new(profile) };
-        let mut traffic = Traffic::new(&options).unwrap();
-        while let Some(packet) = traffic.next_packet() {
-            writer.write(packet.time_ns, packet.port, packet.len_bytes, None, packet.bytes).unwrap();
-        }
-        writer.finish().unwrap();
-        let mut arguments = vec!["-n", "-T", "fields", "-E", "occurrence=f"];
+        write_traffic(&path, &options);
         let protocols = ["ip", "tcp", "udp", "icmp", "icmpv6"];
         let fields = protocols.map(|protocol| format!("{protocol}.checksum.status"));
         let preferences = ["ip", "tcp", "udp"].map(|protocol| format!("{protocol}.check_checksum:TRUE"));
-        arguments.extend(preferences.iter().flat_map(|preference| ["-o", preference]));
-        arguments.extend(fields.iter().flat_map(|field| ["-e", field]));
-        arguments.push("-r");
-        let Some(text) = run(test, "tshark", &arguments, &path) else { return };
+        let options: Vec<&str> = preferences.iter().flat_map(|preference| ["-o", preference]).collect();
+        let Some(lines) = tshark(test, &options, &fields.each_ref().map(String::as_str), &path) else { return };
         let mut good = [0; 5];
-        for (number, line) in text.lines().enumerate() {
+        for (number, line) in lines.iter().enumerate() {
             for (protocol, status) in line.split('\t').enumerate().filter(|(_, status)| !status.is_empty()) {
                 assert_eq!(status, "1", "packet {number}, {}", protocols[protocol]);
                 good[protocol] += 1;
@@ -318,21 +305,14 @@ fn tshark_agrees_on_windows() {
         duration_ns: Some(13_000_000_000),
         ..TrafficOptions::new(Profile::Uni1)
     };
-    let mut writer = CaptureWriter::create_with_snap_len(&path, 128).unwrap();
-    let mut traffic = Traffic::new(&options).unwrap();
-    while let Some(packet) = traffic.next_packet() {
-        writer.write(packet.time_ns, packet.port, packet.len_bytes, None, packet.bytes).unwrap();
-    }
-    writer.finish().unwrap();
+    write_traffic(&path, &options);
     let info = TraceInfo::read(&mut MergedReader::open(&[&path]).unwrap()).unwrap();
 
     let fields = "frame.time_relative ip.src ip.dst ip.proto tcp.srcport udp.srcport tcp.dstport udp.dstport";
-    let mut arguments = vec!["-n", "-T", "fields", "-E", "occurrence=f"];
-    arguments.extend(fields.split(' ').flat_map(|field| ["-e", field]));
-    arguments.push("-r");
-    let Some(text) = run(test, "tshark", &arguments, &path) else { return };
-    let packets: Vec<(u64, Vec<&str>)> = text
-        .lines()
+    let fields: Vec<_> = fields.split(' ').collect();
+    let Some(lines) = tshark(test, &[], &fields, &path) else { return };
+    let packets: Vec<(u64, Vec<&str>)> = lines
+        .iter()
         .map(|line| {
             let cells: Vec<_> = line.split('\t').collect();
             let (seconds, fraction) = cells[0].split_once('.').unwrap();

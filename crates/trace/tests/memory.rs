@@ -6,16 +6,10 @@ mod common;
 
 use std::io::{Read, Write};
 
-use common::{Order, block, enhanced, interface, packet, pcap_header, pcap_packet, read, section};
+use common::{Order, block, enhanced, interface, packet, pcap_header, pcap_packet, peak_kib, read, section};
 use flowloom_testkit::skip;
 use flowloom_trace::{CaptureReader, CapturedPacket};
 use lzma_rust2::{XzOptions, XzWriter};
-
-/// Peak memory of the process so far.
-fn peak_kib() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.trim().parse().ok())
-}
 
 /// A header followed by a repeated body.
 struct Repeat {

@@ -5,26 +5,14 @@
 use crate::common;
 
 use common::{
-    Order, any_packet, block, enhanced, interface, obsolete, option, pcap, read_all, runner, section, simple,
+    Order, any_packet, block, enhanced, interface, obsolete, option, pcap, read_all, read_file, runner, section,
+    simple, write,
 };
-use flowloom_trace::{CaptureReader, CaptureWriter, CapturedPacket};
+use flowloom_trace::CapturedPacket;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 const ORDERS: [Order; 2] = [Order::Little, Order::Big];
-
-fn write(path: &std::path::Path, packets: &[CapturedPacket]) {
-    let mut writer = CaptureWriter::create(path).unwrap();
-    for packet in packets {
-        writer.write(packet.time_ns, packet.port, packet.original_len_bytes, packet.verdict, &packet.bytes).unwrap();
-    }
-    assert_eq!(writer.packets(), packets.len() as u64);
-    writer.finish().unwrap();
-}
-
-fn read_file(path: &std::path::Path) -> Vec<CapturedPacket> {
-    CaptureReader::open(path).unwrap().collect::<Result<_, _>>().unwrap()
-}
 
 #[test]
 fn written_captures_round_trip() {

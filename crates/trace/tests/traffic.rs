@@ -5,52 +5,18 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::common::{NETWORKS, census, generate, read_file};
 use flowloom_testkit::Rng;
-use flowloom_trace::{
-    CaptureReader, CaptureWriter, CapturedPacket, Census, Comparison, Profile, Protocol, START_NS, TraceInfo, Traffic,
-    TrafficOptions,
-};
+use flowloom_trace::{CaptureWriter, CapturedPacket, Comparison, Profile, Protocol, START_NS, Traffic, TrafficOptions};
 use flowloom_wire::checksum::Sum;
 use flowloom_wire::{FieldId, Graph, Header, Layers};
 
 const S: u64 = 1_000_000_000;
-const NETWORKS: [Profile; 6] =
-    [Profile::Uni1, Profile::Uni2, Profile::Mawi15, Profile::Chi15, Profile::Caida2019, Profile::Mawi2021];
 const PATTERNS: [Profile; 5] = [Profile::Uniform, Profile::Zipf, Profile::Single, Profile::Alternate, Profile::Churn];
 
 /// A profile's options, with a seed that `FLOWLOOM_SEED` overrides.
 fn options(profile: Profile) -> TrafficOptions {
     TrafficOptions { seed: Rng::from_env(0x7aff1c).next_u64(), ..TrafficOptions::new(profile) }
-}
-
-fn generate(options: &TrafficOptions) -> Vec<CapturedPacket> {
-    let mut traffic = Traffic::new(options).unwrap_or_else(|error| panic!("{error}"));
-    let mut packets = Vec::new();
-    while let Some(packet) = traffic.next_packet() {
-        packets.push(CapturedPacket {
-            time_ns: packet.time_ns,
-            port: packet.port,
-            original_len_bytes: packet.len_bytes,
-            bytes: packet.bytes.to_vec(),
-            ..CapturedPacket::default()
-        });
-    }
-    packets
-}
-
-fn census(options: &TrafficOptions) -> TraceInfo {
-    let mut census = Census::new();
-    let mut traffic = Traffic::new(&TrafficOptions { snap_bytes: Some(128), ..options.clone() }).unwrap();
-    let mut captured = CapturedPacket::default();
-    while let Some(packet) = traffic.next_packet() {
-        captured.time_ns = packet.time_ns;
-        captured.port = packet.port;
-        captured.original_len_bytes = packet.len_bytes;
-        captured.bytes.clear();
-        captured.bytes.extend_from_slice(packet.bytes);
-        census.add(&captured);
-    }
-    census.finish()
 }
 
 /// True if no millisecond has more new flows than the paper's maximum.
@@ -254,7 +220,7 @@ fn snap_length_only_truncates() {
             writer.write(packet.time_ns, packet.port, packet.original_len_bytes, None, &packet.bytes).unwrap();
         }
         writer.finish().unwrap();
-        let read: Vec<_> = CaptureReader::open(&path).unwrap().map(Result::unwrap).collect();
+        let read = read_file(&path);
         for ((cut, whole), read) in cut.iter().zip(generate(&whole)).zip(read) {
             assert_eq!(cut.bytes, whole.bytes[..whole.bytes.len().min(70)]);
             assert_eq!(cut.original_len_bytes, whole.original_len_bytes);

@@ -2,14 +2,11 @@
 //! Generating traffic needs memory for its flows, not for its packets. A single test, since it measures its process.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::peak_kib;
 use flowloom_testkit::skip;
 use flowloom_trace::{Profile, Traffic, TrafficOptions};
-
-/// Peak memory of the process so far.
-fn peak_kib() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.trim().parse().ok())
-}
 
 #[test]
 fn memory_is_constant() {

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Handmade captures in every variant of the formats, and the packets expected from them.
+//! Handmade captures in every variant of the formats, the packets expected from them, and generated traffic.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::io::Cursor;
+use std::path::Path;
 
 use flowloom_testkit::Rng;
-use flowloom_trace::{CaptureReader, CapturedPacket, TraceError};
+use flowloom_trace::{
+    CaptureReader, CaptureWriter, CapturedPacket, Census, GeneratedPacket, Profile, TraceError, TraceInfo, Traffic,
+    TrafficOptions,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -41,6 +45,57 @@ pub(crate) fn read_all(name: &str, bytes: &[u8]) -> Vec<CapturedPacket> {
     let (packets, error) = read(name, bytes);
     assert!(error.is_none(), "{}", error.unwrap());
     packets
+}
+
+/// Reads a well-formed file.
+pub(crate) fn read_file(path: &Path) -> Vec<CapturedPacket> {
+    CaptureReader::open(path).unwrap().collect::<Result<_, _>>().unwrap()
+}
+
+/// Writes packets to a file of the format that its name tells.
+pub(crate) fn write(path: &Path, packets: &[CapturedPacket]) {
+    let mut writer = CaptureWriter::create(path).unwrap();
+    for packet in packets {
+        writer.write(packet.time_ns, packet.port, packet.original_len_bytes, packet.verdict, &packet.bytes).unwrap();
+    }
+    assert_eq!(writer.packets(), packets.len() as u64);
+    writer.finish().unwrap();
+}
+
+/// The profiles of networks.
+pub(crate) const NETWORKS: [Profile; 6] =
+    [Profile::Uni1, Profile::Uni2, Profile::Mawi15, Profile::Chi15, Profile::Caida2019, Profile::Mawi2021];
+
+fn captured(packet: GeneratedPacket<'_>) -> CapturedPacket {
+    let GeneratedPacket { time_ns, port, len_bytes, bytes } = packet;
+    let bytes = bytes.to_vec();
+    CapturedPacket { time_ns, port, original_len_bytes: len_bytes, bytes, ..CapturedPacket::default() }
+}
+
+/// The packets of generated traffic.
+pub(crate) fn generate(options: &TrafficOptions) -> Vec<CapturedPacket> {
+    let mut traffic = Traffic::new(options).unwrap();
+    let mut packets = Vec::new();
+    while let Some(packet) = traffic.next_packet() {
+        packets.push(captured(packet));
+    }
+    packets
+}
+
+/// The statistics of generated traffic.
+pub(crate) fn census(options: &TrafficOptions) -> TraceInfo {
+    let mut census = Census::new();
+    let mut traffic = Traffic::new(&TrafficOptions { snap_bytes: Some(128), ..options.clone() }).unwrap();
+    while let Some(packet) = traffic.next_packet() {
+        census.add(&captured(packet));
+    }
+    census.finish()
+}
+
+/// Peak memory of the process so far.
+pub(crate) fn peak_kib() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.trim().parse().ok())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
