@@ -18,7 +18,7 @@ const FIRST_ETHERTYPE: u16 = 0x0600;
 const SIZE_CLASSES_BYTES: [u32; 6] = [0, 80, 100, 300, 600, 1400];
 
 /// Statistics of a capture, from one pass.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct TraceInfo {
     /// Number of packets.
     pub packets: u64,
@@ -101,17 +101,12 @@ impl TraceInfo {
 /// Accumulates packets into a [`TraceInfo`], for callers that also use the packets otherwise.
 #[derive(Debug)]
 pub struct Census {
-    packets: u64,
-    wire_bytes: u64,
-    captured_bytes: u64,
-    time_ns: Option<(u64, u64)>,
-    last_ns: u64,
-    steps_back_in_time: u64,
-    cut_packets: u64,
-    ports: BTreeMap<u32, u64>,
+    /// The statistics so far, but for those that [`Census::finish`] derives.
+    info: TraceInfo,
+    /// The arrival time of the last packet.
+    previous_ns: u64,
     headers: [u64; Header::ALL.len()],
     others: BTreeMap<Other, u64>,
-    sizes: [u64; SIZE_CLASSES_BYTES.len()],
     flows: [Flows; 3],
     ethertypes: Vec<FieldId>,
     ip_proto: FieldId,
@@ -134,18 +129,14 @@ impl Default for Census {
 impl Census {
     /// Returns an empty census.
     pub fn new() -> Census {
+        let ends = SIZE_CLASSES_BYTES.into_iter().skip(1).map(Some).chain([None]);
+        let class = |(from_bytes, below_bytes)| SizeCount { from_bytes, below_bytes, packets: 0 };
+        let sizes = SIZE_CLASSES_BYTES.into_iter().zip(ends).map(class).collect();
         Census {
-            packets: 0,
-            wire_bytes: 0,
-            captured_bytes: 0,
-            time_ns: None,
-            last_ns: 0,
-            steps_back_in_time: 0,
-            cut_packets: 0,
-            ports: BTreeMap::new(),
+            info: TraceInfo { sizes, ..TraceInfo::default() },
+            previous_ns: 0,
             headers: [0; Header::ALL.len()],
             others: BTreeMap::new(),
-            sizes: [0; SIZE_CLASSES_BYTES.len()],
             flows: [
                 Flows::new("ip.src", &["ip.src"].map(catalogued), false),
                 Flows::new("ip.src, ip.dst", &["ip.src", "ip.dst"].map(catalogued), true),
@@ -158,25 +149,24 @@ impl Census {
 
     /// Counts a packet.
     pub fn add(&mut self, packet: &CapturedPacket) {
-        let time_ns = packet.time_ns;
-        if self.packets > 0 && time_ns < self.last_ns {
-            self.steps_back_in_time += 1;
-        }
-        self.last_ns = time_ns;
-        let (first, last) = self.time_ns.unwrap_or((time_ns, time_ns));
-        self.time_ns = Some((first.min(time_ns), last.max(time_ns)));
-        self.packets += 1;
-        self.wire_bytes += u64::from(packet.original_len_bytes);
-        self.captured_bytes += packet.bytes.len() as u64;
-        self.cut_packets += u64::from(packet.is_cut());
-        *self.ports.entry(packet.port).or_insert(0) += 1;
+        let (info, time_ns) = (&mut self.info, packet.time_ns);
+        info.steps_back_in_time += u64::from(time_ns < self.previous_ns);
+        self.previous_ns = time_ns;
+        let last_ns = info.last_time_ns.map_or(time_ns, |last_ns| last_ns.max(time_ns));
+        info.first_time_ns = Some(info.first_time_ns.map_or(time_ns, |first_ns| first_ns.min(time_ns)));
+        info.last_time_ns = Some(last_ns);
+        info.packets += 1;
+        info.wire_bytes += u64::from(packet.original_len_bytes);
+        info.captured_bytes += packet.bytes.len() as u64;
+        info.cut_packets += u64::from(packet.is_cut());
+        *info.ports.entry(packet.port).or_insert(0) += 1;
         let class = SIZE_CLASSES_BYTES.partition_point(|&from_bytes| from_bytes <= packet.original_len_bytes);
-        self.sizes[class - 1] += 1;
+        info.sizes[class - 1].packets += 1;
 
         let layers = Layers::parse(Graph::standard(), &packet.bytes);
         self.add_protocols(&layers, packet);
         for flows in &mut self.flows {
-            flows.add(&layers, packet, last.max(time_ns));
+            flows.add(&layers, packet, last_ns);
         }
     }
 
@@ -205,20 +195,13 @@ impl Census {
         let known = Header::ALL.into_iter().filter(|&header| Graph::standard().node(header).is_some());
         let headers = known.map(|h| named(h.name().to_owned(), self.headers[h as usize]));
         let others = self.others.iter().map(|(other, packets)| named(other.name(), *packets));
+        let info = self.info;
         TraceInfo {
-            packets: self.packets,
-            wire_bytes: self.wire_bytes,
-            captured_bytes: self.captured_bytes,
-            mean_len_bytes: if self.packets == 0 { 0.0 } else { self.wire_bytes as f64 / self.packets as f64 },
-            first_time_ns: self.time_ns.map(|(first, _)| first),
-            last_time_ns: self.time_ns.map(|(_, last)| last),
-            duration_ns: self.time_ns.map_or(0, |(first, last)| last - first),
-            steps_back_in_time: self.steps_back_in_time,
-            cut_packets: self.cut_packets,
+            mean_len_bytes: if info.packets == 0 { 0.0 } else { info.wire_bytes as f64 / info.packets as f64 },
+            duration_ns: info.last_time_ns.unwrap_or(0) - info.first_time_ns.unwrap_or(0),
             protocols: headers.chain(others).collect(),
-            ports: self.ports,
-            sizes: size_counts(&self.sizes),
             flows: self.flows.iter().map(Flows::count).collect(),
+            ..info
         }
     }
 }
@@ -232,14 +215,6 @@ impl Other {
             Other::IpProto(number) => format!("ip.proto {number}"),
         }
     }
-}
-
-fn size_counts(packets: &[u64]) -> Vec<SizeCount> {
-    let ends = SIZE_CLASSES_BYTES.iter().skip(1).map(|end| Some(*end)).chain([None]);
-    let classes = SIZE_CLASSES_BYTES.iter().zip(ends).zip(packets);
-    classes
-        .map(|((from, below_bytes), packets)| SizeCount { from_bytes: *from, below_bytes, packets: *packets })
-        .collect()
 }
 
 fn catalogued(name: &str) -> FieldId {
