@@ -100,21 +100,32 @@ pub(super) struct Model {
     pub(super) plan: AddressPlan,
 }
 
+/// Name, one-line description and a paper's figures of each profile, in the order of the enum.
+const PROFILES: [(Profile, &str, &str, Option<&PaperRow>); 11] = [
+    (Profile::Uni1, "uni1", "a university's data centre, both directions", Some(&UNI1)),
+    (Profile::Uni2, "uni2", "another university's data centre, both directions", Some(&UNI2)),
+    (Profile::Mawi15, "mawi15", "a transit link of the WIDE backbone in 2015: few sources, many scans", Some(&MAWI15)),
+    (Profile::Chi15, "chi15", "a provider's link in Chicago in 2015, one direction", Some(&CHI15)),
+    (Profile::Caida2019, "caida2019", "a provider's link in 2019, one direction, short packets", Some(&CAIDA2019)),
+    (Profile::Mawi2021, "mawi2021", "a transit link of the WIDE backbone in 2021", Some(&MAWI2021)),
+    (Profile::Uniform, "uniform", "every flow is equally likely", None),
+    (Profile::Zipf, "zipf", "the probability of the n-th flow is proportional to 1/n^exponent", None),
+    (Profile::Single, "single", "one flow", None),
+    (Profile::Alternate, "alternate", "flows in turn, packet by packet", None),
+    (Profile::Churn, "churn", "a fixed number of new flows per minute, each replacing the oldest", None),
+];
+
 impl Profile {
     /// All profiles.
-    pub const ALL: [Profile; 11] = [
-        Profile::Uni1,
-        Profile::Uni2,
-        Profile::Mawi15,
-        Profile::Chi15,
-        Profile::Caida2019,
-        Profile::Mawi2021,
-        Profile::Uniform,
-        Profile::Zipf,
-        Profile::Single,
-        Profile::Alternate,
-        Profile::Churn,
-    ];
+    pub const ALL: [Profile; PROFILES.len()] = {
+        let mut all = [Profile::Uni1; PROFILES.len()];
+        let mut i = 0;
+        while i < all.len() {
+            all[i] = PROFILES[i].0;
+            i += 1;
+        }
+        all
+    };
 
     /// Returns the profile of this name.
     pub fn by_name(name: &str) -> Option<Profile> {
@@ -123,49 +134,17 @@ impl Profile {
 
     /// Name of the profile.
     pub fn name(self) -> &'static str {
-        match self {
-            Profile::Uni1 => "uni1",
-            Profile::Uni2 => "uni2",
-            Profile::Mawi15 => "mawi15",
-            Profile::Chi15 => "chi15",
-            Profile::Caida2019 => "caida2019",
-            Profile::Mawi2021 => "mawi2021",
-            Profile::Uniform => "uniform",
-            Profile::Zipf => "zipf",
-            Profile::Single => "single",
-            Profile::Alternate => "alternate",
-            Profile::Churn => "churn",
-        }
+        PROFILES[self as usize].1
     }
 
     /// One-line description.
     pub fn summary(self) -> &'static str {
-        match self {
-            Profile::Uni1 => "a university's data centre, both directions",
-            Profile::Uni2 => "another university's data centre, both directions",
-            Profile::Mawi15 => "a transit link of the WIDE backbone in 2015: few sources, many scans",
-            Profile::Chi15 => "a provider's link in Chicago in 2015, one direction",
-            Profile::Caida2019 => "a provider's link in 2019, one direction, short packets",
-            Profile::Mawi2021 => "a transit link of the WIDE backbone in 2021",
-            Profile::Uniform => "every flow is equally likely",
-            Profile::Zipf => "the probability of the n-th flow is proportional to 1/n^exponent",
-            Profile::Single => "one flow",
-            Profile::Alternate => "flows in turn, packet by packet",
-            Profile::Churn => "a fixed number of new flows per minute, each replacing the oldest",
-        }
+        PROFILES[self as usize].2
     }
 
     /// The figures that a paper prints for it.
     pub fn row(self) -> Option<&'static PaperRow> {
-        match self {
-            Profile::Uni1 => Some(&UNI1),
-            Profile::Uni2 => Some(&UNI2),
-            Profile::Mawi15 => Some(&MAWI15),
-            Profile::Chi15 => Some(&CHI15),
-            Profile::Caida2019 => Some(&CAIDA2019),
-            Profile::Mawi2021 => Some(&MAWI2021),
-            _ => None,
-        }
+        PROFILES[self as usize].3
     }
 
     pub(super) fn model(self) -> Option<Model> {
