@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use crate::folder::VARIABLE;
 use crate::linktype;
 
 /// A location in a capture.
@@ -148,22 +149,18 @@ pub enum TraceError {
         limit: u64,
     },
     /// The folder of captures cannot be listed.
-    #[error("cannot list `{}`, the folder that `{variable}` names: {source}", folder.display())]
+    #[error("cannot list `{}`, the folder that `{VARIABLE}` names: {source}", folder.display())]
     Folder {
         /// The folder.
         folder: PathBuf,
-        /// The environment variable that names it.
-        variable: &'static str,
         /// The error of the operating system.
         source: io::Error,
     },
     /// The folder of captures holds no capture.
-    #[error("`{}`, the folder that `{variable}` names, holds no capture, expected `.pcap` or `.pcapng` files, plain or with `.xz`", folder.display())]
+    #[error("`{}`, the folder that `{VARIABLE}` names, holds no capture, expected `.pcap` or `.pcapng` files, plain or with `.xz`", folder.display())]
     NoCaptures {
         /// The folder.
         folder: PathBuf,
-        /// The environment variable that names it.
-        variable: &'static str,
     },
     /// An option of generated traffic is out of range.
     #[error("profile `{profile}`: {option} is {found}, expected {expected}")]

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::error::TraceError;
 
-const VARIABLE: &str = "FLOWLOOM_TRACES";
+/// The environment variable that names the folder of captures.
+pub(crate) const VARIABLE: &str = "FLOWLOOM_TRACES";
 const ENDINGS: [&str; 4] = [".pcap", ".pcapng", ".pcap.xz", ".pcapng.xz"];
 
 /// Returns the captures in the folder named by `FLOWLOOM_TRACES`, sorted; `None` if the variable is not set.
@@ -19,7 +20,7 @@ pub fn traces_from_env() -> Result<Option<Vec<PathBuf>>, TraceError> {
 
 fn captures_in(folder: &OsStr) -> Result<Vec<PathBuf>, TraceError> {
     let folder = Path::new(folder);
-    let unlisted = |source| TraceError::Folder { folder: folder.to_owned(), variable: VARIABLE, source };
+    let unlisted = |source| TraceError::Folder { folder: folder.to_owned(), source };
     let mut captures = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(unlisted)? {
         let path = entry.map_err(unlisted)?.path();
@@ -29,7 +30,7 @@ fn captures_in(folder: &OsStr) -> Result<Vec<PathBuf>, TraceError> {
         }
     }
     if captures.is_empty() {
-        return Err(TraceError::NoCaptures { folder: folder.to_owned(), variable: VARIABLE });
+        return Err(TraceError::NoCaptures { folder: folder.to_owned() });
     }
     captures.sort();
     Ok(captures)

@@ -4,7 +4,7 @@
 //! Memory is constant: the window is as large as the largest requested record. It grows only as bytes arrive, so a file
 //! that declares a false length costs no memory.
 
-use std::io::{self, ErrorKind, Read};
+use std::io::{ErrorKind, Read};
 
 use crate::error::{Location, TraceError};
 
@@ -18,6 +18,12 @@ pub(crate) struct Malformation {
     pub(crate) what: &'static str,
     pub(crate) found: String,
     pub(crate) expected: String,
+}
+
+impl Malformation {
+    pub(crate) fn new(at_bytes: u64, what: &'static str, found: String, expected: impl Into<String>) -> Malformation {
+        Malformation { at_bytes, what, found, expected: expected.into() }
+    }
 }
 
 /// The bytes of a capture from the current read position.
@@ -76,6 +82,16 @@ impl Input {
         Ok(&self.window[self.start..end])
     }
 
+    /// Returns the next `len` bytes, those of `what`, without consuming them.
+    pub(crate) fn peek_whole(&mut self, what: &'static str, len: usize) -> Result<&[u8], TraceError> {
+        let found = self.peek(len)?.len();
+        if found < len {
+            let (found_bytes, expected_bytes) = (found as u64, len as u64);
+            return Err(TraceError::Truncated { place: self.place(), what, found_bytes, expected_bytes });
+        }
+        Ok(&self.window[self.start..self.start + len])
+    }
+
     /// Consumes `len` bytes, which must have been peeked.
     pub(crate) fn consume(&mut self, len: usize) {
         let len = len.min(self.end - self.start);
@@ -115,26 +131,16 @@ impl Input {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof && self.is_unpacked => {
                 return Err(TraceError::TruncatedXz { place: self.place_at((self.end - self.start) as u64) });
             }
-            Err(source) => return Err(self.unreadable(source)),
+            Err(source) => {
+                return Err(TraceError::Read { place: self.place_at((self.end - self.start) as u64), source });
+            }
         }
         Ok(())
     }
 
-    fn unreadable(&self, source: io::Error) -> TraceError {
-        TraceError::Read { place: self.place_at((self.end - self.start) as u64), source }
-    }
-
-    pub(crate) fn truncated(&self, what: &'static str, found_bytes: u64, expected_bytes: u64) -> TraceError {
-        TraceError::Truncated { place: self.place(), what, found_bytes, expected_bytes }
-    }
-
     pub(crate) fn malformed(&self, malformation: Malformation) -> TraceError {
-        TraceError::Malformed {
-            place: self.place_at(malformation.at_bytes),
-            what: malformation.what,
-            found: malformation.found,
-            expected: malformation.expected,
-        }
+        let Malformation { at_bytes, what, found, expected } = malformation;
+        TraceError::Malformed { place: self.place_at(at_bytes), what, found, expected }
     }
 }
 
@@ -148,35 +154,26 @@ pub(crate) enum ByteOrder {
 impl ByteOrder {
     /// Reads an integer at `at`, which must lie inside `bytes`.
     pub(crate) fn u16(self, bytes: &[u8], at: usize) -> u16 {
-        let array = array(bytes, at);
-        match self {
-            ByteOrder::Little => u16::from_le_bytes(array),
-            ByteOrder::Big => u16::from_be_bytes(array),
-        }
+        u16::from_le_bytes(self.to_little(bytes, at))
     }
 
     /// Reads an integer at `at`, which must lie inside `bytes`.
     pub(crate) fn u32(self, bytes: &[u8], at: usize) -> u32 {
-        let array = array(bytes, at);
-        match self {
-            ByteOrder::Little => u32::from_le_bytes(array),
-            ByteOrder::Big => u32::from_be_bytes(array),
-        }
+        u32::from_le_bytes(self.to_little(bytes, at))
     }
 
     /// Reads an integer at `at`, which must lie inside `bytes`.
     pub(crate) fn u64(self, bytes: &[u8], at: usize) -> u64 {
-        let array = array(bytes, at);
-        match self {
-            ByteOrder::Little => u64::from_le_bytes(array),
-            ByteOrder::Big => u64::from_be_bytes(array),
-        }
+        u64::from_le_bytes(self.to_little(bytes, at))
     }
-}
 
-/// Copies `N` bytes at `at`, which must lie inside `bytes`.
-fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    let mut array = [0; N];
-    array.copy_from_slice(&bytes[at..at + N]);
-    array
+    /// The `N` bytes of an integer at `at`, the least significant first.
+    fn to_little<const N: usize>(self, bytes: &[u8], at: usize) -> [u8; N] {
+        let mut array = [0; N];
+        array.copy_from_slice(&bytes[at..at + N]);
+        if self == ByteOrder::Big {
+            array.reverse();
+        }
+        array
+    }
 }

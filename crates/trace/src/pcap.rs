@@ -9,7 +9,7 @@ use crate::reader::{CapturedPacket, FIRST_PORT, LARGEST_PACKET_BYTES, MAX_PACKET
 const FILE_HEADER_BYTES: usize = 24;
 const PACKET_HEADER_BYTES: usize = 16;
 const MICROSECONDS: u32 = 0xa1b2_c3d4;
-const NANOSECONDS: u32 = 0xa1b2_3c4d;
+pub(crate) const NANOSECONDS: u32 = 0xa1b2_3c4d;
 const NS_PER_S: u64 = 1_000_000_000;
 /// The bits above describe the frame check sequence.
 const LINK_TYPE_MASK: u32 = 0x03ff_ffff;
@@ -35,22 +35,14 @@ impl Pcap {
 
     /// Reads the file header, after [`Pcap::recognise`].
     pub(crate) fn open(input: &mut Input, order: ByteOrder, fraction_ns: u64) -> Result<Pcap, TraceError> {
-        let header = input.peek(FILE_HEADER_BYTES)?;
-        if header.len() < FILE_HEADER_BYTES {
-            let found = header.len() as u64;
-            return Err(input.truncated("the file's header", found, FILE_HEADER_BYTES as u64));
-        }
+        let header = input.peek_whole("the file's header", FILE_HEADER_BYTES)?;
         let version = (order.u16(header, 4), order.u16(header, 6));
         let snap_bytes = order.u32(header, 16);
         let link_type = order.u32(header, 20) & LINK_TYPE_MASK;
         // Before 2.3 the two lengths of a packet are swapped.
         if version.0 != 2 || version.1 < 3 {
-            return Err(input.malformed(Malformation {
-                at_bytes: 4,
-                what: "the version",
-                found: format!("{}.{}", version.0, version.1),
-                expected: "2.4".to_owned(),
-            }));
+            let found = format!("{}.{}", version.0, version.1);
+            return Err(input.malformed(Malformation::new(4, "the version", found, "2.4")));
         }
         if link_type != linktype::ETHERNET {
             return Err(TraceError::LinkType { place: input.place(), interface: 0, link_type });
@@ -62,32 +54,20 @@ impl Pcap {
 
     /// Reads the next packet. Returns false at the end.
     pub(crate) fn next(&mut self, input: &mut Input, packet: &mut CapturedPacket) -> Result<bool, TraceError> {
-        let header = input.peek(PACKET_HEADER_BYTES)?;
-        if header.is_empty() {
+        if input.peek(PACKET_HEADER_BYTES)?.is_empty() {
             return Ok(false);
         }
-        if header.len() < PACKET_HEADER_BYTES {
-            let found = header.len() as u64;
-            return Err(input.truncated("a packet's header", found, PACKET_HEADER_BYTES as u64));
-        }
+        let header = input.peek_whole("a packet's header", PACKET_HEADER_BYTES)?;
         let seconds = u64::from(self.order.u32(header, 0));
         let fraction = u64::from(self.order.u32(header, 4));
         let captured_bytes = self.order.u32(header, 8);
         let original_len_bytes = self.order.u32(header, 12);
         if captured_bytes > self.limit_bytes {
-            return Err(input.malformed(Malformation {
-                at_bytes: 8,
-                what: "the captured length of a packet",
-                found: format!("{captured_bytes} bytes"),
-                expected: format!("at most {} bytes", self.limit_bytes),
-            }));
+            let (found, expected) = (format!("{captured_bytes} bytes"), format!("at most {} bytes", self.limit_bytes));
+            return Err(input.malformed(Malformation::new(8, "the captured length of a packet", found, expected)));
         }
         let record_bytes = PACKET_HEADER_BYTES + captured_bytes as usize;
-        let record = input.peek(record_bytes)?;
-        if record.len() < record_bytes {
-            let found = record.len() as u64;
-            return Err(input.truncated("a packet", found, record_bytes as u64));
-        }
+        let record = input.peek_whole("a packet", record_bytes)?;
         packet.bytes.clear();
         packet.bytes.extend_from_slice(&record[PACKET_HEADER_BYTES..]);
         // Both factors have at most 32 bits, so this cannot overflow. A fraction of a second or more carries over.

@@ -103,14 +103,10 @@ impl PcapNg {
 
     /// Reads one block.
     fn block(&mut self, input: &mut Input, packet: &mut CapturedPacket) -> Result<Block, TraceError> {
-        let start = input.peek(BLOCK_START_BYTES)?;
-        if start.is_empty() {
+        if input.peek(BLOCK_START_BYTES)?.is_empty() {
             return Ok(Block::End);
         }
-        if start.len() < BLOCK_START_BYTES {
-            let found = start.len() as u64;
-            return Err(input.truncated("the start of a block", found, BLOCK_START_BYTES as u64));
-        }
+        let start = input.peek_whole("the start of a block", BLOCK_START_BYTES)?;
         let kind = self.order.u32(start, 0);
         if kind == SECTION_HEADER {
             match section_order(start) {
@@ -128,21 +124,14 @@ impl PcapNg {
             _ => ("a block", FRAME_BYTES, u32::MAX),
         };
         if !len_bytes.is_multiple_of(4) || len_bytes < min_bytes || len_bytes > max_bytes {
-            return Err(input.malformed(Malformation {
-                at_bytes: 4,
-                what: "the length of a block",
-                found: format!("{len_bytes} bytes"),
-                expected: format!("a multiple of 4 from {min_bytes} to {max_bytes} for {what} (type {kind:#x})"),
-            }));
+            let expected = format!("a multiple of 4 from {min_bytes} to {max_bytes} for {what} (type {kind:#x})");
+            let found = format!("{len_bytes} bytes");
+            return Err(input.malformed(Malformation::new(4, "the length of a block", found, expected)));
         }
         if max_bytes == u32::MAX {
             return self.skip(input, len_bytes);
         }
-        let block = input.peek(len_bytes as usize)?;
-        if block.len() < len_bytes as usize {
-            let found = block.len() as u64;
-            return Err(input.truncated(what, found, u64::from(len_bytes)));
-        }
+        let block = input.peek_whole(what, len_bytes as usize)?;
         let trailer = self.order.u32(block, len_bytes as usize - 4);
         if trailer != len_bytes {
             return Err(input.malformed(wrong_trailer(len_bytes, trailer)));
@@ -187,12 +176,7 @@ impl PcapNg {
     fn section(&mut self, body: &[u8]) -> Result<Block, BlockError> {
         let (major, minor) = (self.order.u16(body, 12), self.order.u16(body, 14));
         if major != 1 {
-            return Err(BlockError::Malformation(Malformation {
-                at_bytes: 12,
-                what: "the version of a section",
-                found: format!("{major}.{minor}"),
-                expected: "1.0".to_owned(),
-            }));
+            return Err(Malformation::new(12, "the version of a section", format!("{major}.{minor}"), "1.0").into());
         }
         self.interfaces.clear();
         Ok(Block::Other)
@@ -200,12 +184,8 @@ impl PcapNg {
 
     fn interface(&mut self, body: &[u8]) -> Result<Block, BlockError> {
         if self.interfaces.len() == MAX_INTERFACES {
-            return Err(BlockError::Malformation(Malformation {
-                at_bytes: 0,
-                what: "the number of interfaces in a section",
-                found: format!("{}", MAX_INTERFACES + 1),
-                expected: format!("at most {MAX_INTERFACES}"),
-            }));
+            let (found, expected) = ((MAX_INTERFACES + 1).to_string(), format!("at most {MAX_INTERFACES}"));
+            return Err(Malformation::new(0, "the number of interfaces in a section", found, expected).into());
         }
         let mut interface = Interface {
             link_type: u32::from(self.order.u16(body, 8)),
@@ -239,12 +219,8 @@ impl PcapNg {
         check_captured(20, captured_bytes, data.len())?;
         let time_ns = interface.resolution.to_ns(ticks) as i128 + i128::from(interface.offset_s) * 1_000_000_000;
         let Ok(time_ns) = u64::try_from(time_ns) else {
-            return Err(BlockError::Malformation(Malformation {
-                at_bytes: 12,
-                what: "the time of a packet",
-                found: format!("{time_ns} ns since 1970"),
-                expected: format!("0 to {} ns", u64::MAX),
-            }));
+            let (found, expected) = (format!("{time_ns} ns since 1970"), format!("0 to {} ns", u64::MAX));
+            return Err(Malformation::new(12, "the time of a packet", found, expected).into());
         };
         let padded_bytes = captured_bytes.next_multiple_of(4) as usize;
         let mut verdict = None;
@@ -288,12 +264,8 @@ impl PcapNg {
 
     fn interface_of(&self, id: u32) -> Result<Interface, BlockError> {
         let Some(interface) = self.interfaces.get(id as usize) else {
-            return Err(BlockError::Malformation(Malformation {
-                at_bytes: 8,
-                what: "the interface of a packet",
-                found: id.to_string(),
-                expected: format!("one of the {} interfaces that the section describes", self.interfaces.len()),
-            }));
+            let expected = format!("one of the {} interfaces that the section describes", self.interfaces.len());
+            return Err(Malformation::new(8, "the interface of a packet", id.to_string(), expected).into());
         };
         if interface.link_type != linktype::ETHERNET {
             return Err(BlockError::LinkType(id, interface.link_type));
@@ -317,45 +289,38 @@ enum BlockError {
     LinkType(u32, u32),
 }
 
+impl From<Malformation> for BlockError {
+    fn from(malformation: Malformation) -> BlockError {
+        BlockError::Malformation(malformation)
+    }
+}
+
 fn section_order(start: &[u8]) -> Result<ByteOrder, Malformation> {
-    [ByteOrder::Little, ByteOrder::Big].into_iter().find(|order| order.u32(start, 8) == BYTE_ORDER_MAGIC).ok_or_else(
-        || Malformation {
-            at_bytes: 8,
-            what: "the byte-order magic of a section",
-            found: format!("{:#010x}", ByteOrder::Big.u32(start, 8)),
-            expected: format!("{BYTE_ORDER_MAGIC:#010x} in either order"),
-        },
-    )
+    let mut orders = [ByteOrder::Little, ByteOrder::Big].into_iter();
+    orders.find(|order| order.u32(start, 8) == BYTE_ORDER_MAGIC).ok_or_else(|| {
+        let found = format!("{:#010x}", ByteOrder::Big.u32(start, 8));
+        let expected = format!("{BYTE_ORDER_MAGIC:#010x} in either order");
+        Malformation::new(8, "the byte-order magic of a section", found, expected)
+    })
 }
 
 fn wrong_trailer(len_bytes: u32, trailer: u32) -> Malformation {
-    Malformation {
-        at_bytes: u64::from(len_bytes) - 4,
-        what: "the length at the end of a block",
-        found: format!("{trailer} bytes"),
-        expected: format!("{len_bytes} bytes, its length at the start"),
-    }
+    let expected = format!("{len_bytes} bytes, its length at the start");
+    let at_bytes = u64::from(len_bytes) - 4;
+    Malformation::new(at_bytes, "the length at the end of a block", format!("{trailer} bytes"), expected)
 }
 
 fn check_captured(at_bytes: u64, captured_bytes: u32, room_bytes: usize) -> Result<(), BlockError> {
     if captured_bytes as usize <= room_bytes && captured_bytes <= MAX_PACKET_BYTES {
         return Ok(());
     }
-    Err(BlockError::Malformation(Malformation {
-        at_bytes,
-        what: "the captured length of a packet",
-        found: format!("{captured_bytes} bytes"),
-        expected: format!("at most {} bytes", room_bytes.min(MAX_PACKET_BYTES as usize)),
-    }))
+    let expected = format!("at most {} bytes", room_bytes.min(MAX_PACKET_BYTES as usize));
+    let found = format!("{captured_bytes} bytes");
+    Err(Malformation::new(at_bytes, "the captured length of a packet", found, expected).into())
 }
 
 fn wrong_option_len(at: usize, what: &'static str, len: usize, expected: usize) -> BlockError {
-    BlockError::Malformation(Malformation {
-        at_bytes: at as u64,
-        what,
-        found: format!("{len} bytes long"),
-        expected: format!("{expected} bytes"),
-    })
+    Malformation::new(at as u64, what, format!("{len} bytes long"), format!("{expected} bytes")).into()
 }
 
 fn named_port(name: &[u8]) -> Option<u32> {
@@ -382,12 +347,8 @@ impl<'a> Iterator for Options<'a> {
         }
         let Some(value) = rest.get(4..4 + len) else {
             self.at = self.body.len();
-            return Some(Err(BlockError::Malformation(Malformation {
-                at_bytes: at as u64 + 2,
-                what: "the length of an option",
-                found: format!("{len} bytes"),
-                expected: format!("at most {} bytes", rest.len() - 4),
-            })));
+            let (found, expected) = (format!("{len} bytes"), format!("at most {} bytes", rest.len() - 4));
+            return Some(Err(Malformation::new(at as u64 + 2, "the length of an option", found, expected).into()));
         };
         self.at = at + 4 + len.next_multiple_of(4);
         Some(Ok((at, code, value)))

@@ -10,6 +10,7 @@ use lzma_rust2::{XzOptions, XzWriter};
 
 use crate::error::TraceError;
 use crate::linktype;
+use crate::pcap;
 use crate::pcapng;
 use crate::reader::LARGEST_PACKET_BYTES;
 
@@ -182,9 +183,7 @@ impl CaptureWriter {
             Format::Pcap => {
                 let seconds = time_ns / NS_PER_S;
                 self.check("its time in seconds", seconds, u64::from(u32::MAX))?;
-                for word in [seconds as u32, (time_ns % NS_PER_S) as u32, bytes.len() as u32, original_len_bytes] {
-                    self.block.extend_from_slice(&word.to_le_bytes());
-                }
+                self.words(&[seconds as u32, (time_ns % NS_PER_S) as u32, bytes.len() as u32, original_len_bytes]);
                 self.block.extend_from_slice(bytes);
             }
             Format::PcapNg => self.enhanced_packet(time_ns, port, original_len_bytes, verdict, bytes),
@@ -218,21 +217,17 @@ impl CaptureWriter {
     }
 
     fn pcap_header(&mut self) {
-        self.block.extend_from_slice(&0xa1b2_3c4d_u32.to_le_bytes());
-        self.block.extend_from_slice(&2u16.to_le_bytes());
-        self.block.extend_from_slice(&4u16.to_le_bytes());
-        for word in [0, 0, self.snap_bytes, linktype::ETHERNET] {
-            self.block.extend_from_slice(&word.to_le_bytes());
-        }
+        self.words(&[pcap::NANOSECONDS]);
+        self.halves([2, 4]);
+        self.words(&[0, 0, self.snap_bytes, linktype::ETHERNET]);
     }
 
     fn section_header(&mut self) {
         let start = self.open_block(pcapng::SECTION_HEADER);
-        self.block.extend_from_slice(&pcapng::BYTE_ORDER_MAGIC.to_le_bytes());
-        self.block.extend_from_slice(&1u16.to_le_bytes());
-        self.block.extend_from_slice(&0u16.to_le_bytes());
+        self.words(&[pcapng::BYTE_ORDER_MAGIC]);
+        self.halves([1, 0]);
         // The length of a streamed section is unknown.
-        self.block.extend_from_slice(&u64::MAX.to_le_bytes());
+        self.words(&[u32::MAX; 2]);
         self.close_block(start);
     }
 
@@ -251,9 +246,7 @@ impl CaptureWriter {
         }
         let start = self.open_block(pcapng::ENHANCED_PACKET);
         let (high, low) = ((time_ns >> 32) as u32, time_ns as u32);
-        for word in [interface, high, low, bytes.len() as u32, original_len_bytes] {
-            self.block.extend_from_slice(&word.to_le_bytes());
-        }
+        self.words(&[interface, high, low, bytes.len() as u32, original_len_bytes]);
         self.block.extend_from_slice(bytes);
         self.pad(start);
         if let Some(verdict) = verdict {
@@ -267,9 +260,8 @@ impl CaptureWriter {
 
     fn interface_description(&mut self, port: u32) {
         let start = self.open_block(pcapng::INTERFACE);
-        self.block.extend_from_slice(&(linktype::ETHERNET as u16).to_le_bytes());
-        self.block.extend_from_slice(&0u16.to_le_bytes());
-        self.block.extend_from_slice(&self.snap_bytes.to_le_bytes());
+        self.halves([linktype::ETHERNET as u16, 0]);
+        self.words(&[self.snap_bytes]);
         let name = format!("{}{port}", pcapng::PORT_NAME);
         self.option(start, pcapng::OPTION_IF_NAME, name.as_bytes());
         self.option(start, pcapng::OPTION_IF_TSRESOL, &[9]);
@@ -279,9 +271,8 @@ impl CaptureWriter {
 
     fn open_block(&mut self, kind: u32) -> usize {
         let start = self.block.len();
-        self.block.extend_from_slice(&kind.to_le_bytes());
         // Placeholder of the length, set by `close_block`.
-        self.block.extend_from_slice(&[0; 4]);
+        self.words(&[kind, 0]);
         start
     }
 
@@ -292,10 +283,17 @@ impl CaptureWriter {
     }
 
     fn option(&mut self, start: usize, code: u16, value: &[u8]) {
-        self.block.extend_from_slice(&code.to_le_bytes());
-        self.block.extend_from_slice(&(value.len() as u16).to_le_bytes());
+        self.halves([code, value.len() as u16]);
         self.block.extend_from_slice(value);
         self.pad(start);
+    }
+
+    fn halves(&mut self, halves: [u16; 2]) {
+        self.block.extend(halves.into_iter().flat_map(u16::to_le_bytes));
+    }
+
+    fn words(&mut self, words: &[u32]) {
+        self.block.extend(words.iter().flat_map(|word| word.to_le_bytes()));
     }
 
     fn pad(&mut self, start: usize) {
