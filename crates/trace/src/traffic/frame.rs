@@ -3,6 +3,7 @@
 
 use super::host::{Addresses, Host};
 use flowloom_random::mix;
+use flowloom_wire::checksum::Sum;
 
 /// The smallest and the largest generated Ethernet frame, without the check sequence.
 pub(super) const SMALLEST_BYTES: u32 = 60;
@@ -89,16 +90,16 @@ pub(super) struct Lengths {
 }
 
 impl Lengths {
-    /// Computes payload length and wire length for a desired length; `None` requests the shortest packet, without
-    /// payload. A fixed-length frame without payload is padded after the IP packet.
-    pub(super) fn fit(self, wanted_bytes: Option<u32>, src: Host, transport: &Transport) -> (u32, u32) {
+    /// A packet of this length, if lengths are not fixed; `None` requests the shortest packet, without payload. A
+    /// fixed-length frame without payload is padded after the IP packet.
+    pub(super) fn packet(self, [src, dst]: [Host; 2], transport: Transport, desired_bytes: Option<u32>) -> Packet {
         let ip_bytes = ETHERNET_BYTES + if src.is_ipv6() { 40 } else { 20 };
         let room_bytes = self.fixed_bytes.unwrap_or(LARGEST_BYTES).saturating_sub(ip_bytes);
         let header_bytes = ip_bytes + transport.header_bytes(room_bytes);
-        let wanted_bytes = wanted_bytes.map(|wanted| self.fixed_bytes.unwrap_or(wanted));
-        let payload_bytes = wanted_bytes.map_or(0, |wanted| wanted.saturating_sub(header_bytes));
+        let desired_bytes = desired_bytes.map(|desired| self.fixed_bytes.unwrap_or(desired));
+        let payload_bytes = desired_bytes.map_or(0, |desired| desired.saturating_sub(header_bytes));
         let len_bytes = self.fixed_bytes.unwrap_or(SMALLEST_BYTES).max(header_bytes + payload_bytes);
-        (payload_bytes, len_bytes)
+        Packet { src, dst, transport, payload_bytes, len_bytes }
     }
 
     /// The shortest frame that fits every packet of the given families.
@@ -113,7 +114,7 @@ pub(super) struct FrameWriter {
     addresses: Addresses,
     /// Every payload is a prefix of this.
     payload: Vec<u8>,
-    /// Sums of the first `n` payload bytes as 16-bit words, not folded.
+    /// Sums of the first `n` payload bytes as 16-bit words, not folded [RFC 1071].
     payload_sums: Vec<u32>,
     ip_id: u16,
 }
@@ -144,16 +145,19 @@ impl FrameWriter {
         // Locally administered addresses of the routers on either side.
         let (to, from) = if packet.src.is_outside() { (1, 2) } else { (2, 1) };
         header[..12].copy_from_slice(&[2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from]);
-        let pseudo = if packet.src.is_ipv6() {
-            self.ipv6(packet, l4_len, &mut header)
-        } else {
-            self.ipv4(packet, l4_len, &mut header)
-        };
         let (protocol, checksum_at) = transport(packet, room_bytes, l4_len, &mut header[l4_at..end]);
+        let pseudo = if packet.src.is_ipv6() {
+            self.ipv6(packet, protocol, l4_len, &mut header)
+        } else {
+            self.ipv4(packet, protocol, l4_len, &mut header)
+        };
         // The pseudo header also has protocol and length; ICMP over IPv4 has no pseudo header.
-        let pseudo = if protocol == ICMP { 0 } else { pseudo + u64::from(protocol) + u64::from(l4_len) };
-        let sum = pseudo + words(&header[l4_at..end]) + u64::from(self.payload_sums[packet.payload_bytes as usize]);
-        let checksum = match !fold(sum) {
+        let pseudo = match protocol {
+            ICMP => Sum::new(),
+            _ => pseudo.word(protocol.into()).bytes(&l4_len.to_be_bytes()),
+        };
+        let payload_sum = self.payload_sums[packet.payload_bytes as usize];
+        let checksum = match pseudo.bytes(&header[l4_at..end]).bytes(&payload_sum.to_be_bytes()).checksum() {
             // Zero means no checksum [RFC 768].
             0 if protocol == UDP => 0xffff,
             checksum => checksum,
@@ -168,12 +172,7 @@ impl FrameWriter {
     }
 
     /// Writes an IPv4 header. Returns the sum of the addresses.
-    fn ipv4(&mut self, packet: &Packet, l4_len: u32, header: &mut [u8]) -> u64 {
-        let protocol = match packet.transport {
-            Transport::Tcp { .. } => TCP,
-            Transport::Udp { .. } => UDP,
-            Transport::Echo { .. } => ICMP,
-        };
+    fn ipv4(&mut self, packet: &Packet, protocol: u8, l4_len: u32, header: &mut [u8]) -> Sum {
         header[12..14].copy_from_slice(&[0x08, 0x00]);
         let ip = &mut header[14..34];
         ip[0] = 0x45;
@@ -186,27 +185,22 @@ impl FrameWriter {
         ip[9] = protocol;
         ip[12..16].copy_from_slice(&self.addresses.ipv4(packet.src));
         ip[16..20].copy_from_slice(&self.addresses.ipv4(packet.dst));
-        let checksum = !fold(words(ip));
+        let checksum = Sum::new().bytes(ip).checksum();
         ip[10..12].copy_from_slice(&checksum.to_be_bytes());
-        words(&ip[12..20])
+        Sum::new().bytes(&ip[12..20])
     }
 
     /// Writes an IPv6 header. Returns the sum of the addresses.
-    fn ipv6(&mut self, packet: &Packet, l4_len: u32, header: &mut [u8]) -> u64 {
-        let next = match packet.transport {
-            Transport::Tcp { .. } => TCP,
-            Transport::Udp { .. } => UDP,
-            Transport::Echo { .. } => ICMP6,
-        };
+    fn ipv6(&mut self, packet: &Packet, protocol: u8, l4_len: u32, header: &mut [u8]) -> Sum {
         header[12..14].copy_from_slice(&[0x86, 0xdd]);
         let ip = &mut header[14..54];
         ip[0] = 0x60;
         ip[4..6].copy_from_slice(&(l4_len as u16).to_be_bytes());
-        ip[6] = next;
+        ip[6] = protocol;
         ip[7] = packet.src.ttl();
         ip[8..24].copy_from_slice(&self.addresses.ipv6(packet.src));
         ip[24..40].copy_from_slice(&self.addresses.ipv6(packet.dst));
-        words(&ip[8..40])
+        Sum::new().bytes(&ip[8..40])
     }
 }
 
@@ -262,17 +256,4 @@ fn transport(packet: &Packet, room_bytes: u32, l4_len: u32, header: &mut [u8]) -
             (protocol, 2)
         }
     }
-}
-
-/// Sum of an even number of bytes as 16-bit words.
-fn words(bytes: &[u8]) -> u64 {
-    bytes.chunks_exact(2).map(|word| u64::from(u16::from_be_bytes([word[0], word[1]]))).sum()
-}
-
-/// Folds a sum to 16 bits with end-around carry [RFC 1071].
-fn fold(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
 }

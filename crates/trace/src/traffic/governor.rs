@@ -30,17 +30,14 @@ impl Governor {
         [0, 1, 2].map(|key| self.limits[key].saturating_sub(self.recent_ns[key].len()))
     }
 
-    /// True if a packet with this novelty is admitted now.
-    pub(super) fn admits(&mut self, novelty: Novelty, now_ns: u64) -> bool {
+    /// True if a packet with this novelty is admitted now, which is accounted for.
+    pub(super) fn admit(&mut self, novelty: Novelty, now_ns: u64) -> bool {
         let quota = self.quota(now_ns);
-        novelty.iter().zip(quota).all(|(is_new, quota)| !is_new || quota > 0)
-    }
-
-    /// Accounts for an admitted packet.
-    pub(super) fn count(&mut self, novelty: Novelty, now_ns: u64) {
-        for (recent_ns, _) in self.recent_ns.iter_mut().zip(novelty).filter(|(_, is_new)| *is_new) {
+        let is_admitted = novelty.iter().zip(quota).all(|(is_new, quota)| !is_new || quota > 0);
+        for (recent_ns, _) in self.recent_ns.iter_mut().zip(novelty).filter(|(_, is_new)| *is_new && is_admitted) {
             recent_ns.push_back(now_ns);
         }
+        is_admitted
     }
 }
 
@@ -82,13 +79,12 @@ mod tests {
         let mut governor = Governor::new([1, 2, 3]);
         let new = |source, pair| [source, pair, true];
         assert_eq!(governor.quota(5), [1, 2, 3]);
-        governor.count(new(true, true), 5);
-        assert!(!governor.admits(new(true, true), 6) && governor.admits(new(false, true), 6));
-        governor.count(new(false, true), 6);
-        governor.count(new(false, false), 7);
+        assert!(governor.admit(new(true, true), 5));
+        assert!(!governor.admit(new(true, true), 6) && governor.admit(new(false, true), 6));
+        assert!(governor.admit(new(false, false), 7) && !governor.admit(new(false, false), 7));
         assert_eq!(governor.quota(1_000_004), [0, 0, 0]);
         assert_eq!(governor.quota(1_000_005), [1, 1, 1]);
-        assert!(governor.admits([false; 3], 8));
+        assert!(governor.admit([false; 3], 1_000_006));
     }
 
     #[test]

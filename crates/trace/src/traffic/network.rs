@@ -7,7 +7,6 @@
 //! - A fraction of sources, pairs and flows is long-lived ([`Population`]). Each of these flows sends at least every
 //!   [`KEEPALIVE_NS`]; its other packets are drawn by popularity. A connection lasts [`LONG_LIVED_NS`] on average, then
 //!   another connection of the same pair replaces it.
-//!   same pair takes its place.
 //! - The rest are conversations that last a fraction of a second. [`Credit`] fixes the number of new sources, pairs and
 //!   5-tuples per [`BLOCK_NS`]; their start times are random. A new source brings a new pair and flow, a new pair a new
 //!   flow.
@@ -22,7 +21,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use super::conversation::{Conversation, Endpoint, NONE, View};
 use super::frame::{ACK, FIN, Lengths, Packet, SYN, Transport};
-use super::governor::{Credit, Governor, Novelty};
+use super::governor::{Credit, Governor};
 use super::host::Host;
 use super::population::{ConnectionFactory, Flow, Kind, Phase, Population, flow};
 use super::profile::Model;
@@ -291,13 +290,13 @@ impl Network {
         desired_bytes: Option<u32>,
     ) -> Packet {
         let connection = &mut self.population.connections[index];
-        let (src, dst) = (connection.ends[from], connection.ends[1 - from]);
-        let (payload_bytes, len_bytes) = self.lengths.fit(desired_bytes, src, &transport);
+        let ends = [connection.ends[from], connection.ends[1 - from]];
+        let packet = self.lengths.packet(ends, transport, desired_bytes);
         if let Transport::Tcp { flags, .. } = transport {
-            let covered = payload_bytes + u32::from(flags & (SYN | FIN) != 0);
+            let covered = packet.payload_bytes + u32::from(flags & (SYN | FIN) != 0);
             connection.wire.seq[from] = connection.wire.seq[from].wrapping_add(covered);
         }
-        Packet { src, dst, transport, payload_bytes, len_bytes }
+        packet
     }
 
     /// True if a long-lived flow may send now. Accounts for what is new about it.
@@ -310,10 +309,9 @@ impl Network {
         let source = pair.ends[from] as usize;
         let is_flow = connection.kind != Kind::Echo;
         let novelty = [!self.population.residents[source].is_seen, !pair.is_seen[from], is_flow];
-        if !self.governor.admits(novelty, now_ns) {
+        if !self.governor.admit(novelty, now_ns) {
             return false;
         }
-        self.governor.count(novelty, now_ns);
         let pair = connection.pair as usize;
         self.population.residents[source].is_seen = true;
         self.population.pairs[pair].is_seen[from] = true;
@@ -446,40 +444,31 @@ impl Network {
     fn advance_conversation(&mut self, place: usize, now_ns: u64) -> Option<Packet> {
         let mut conversation = self.conversations[place];
         let from = conversation.sender()?;
-        if !conversation.is_seen[from] {
-            let novelty = self.novelty(&conversation, from);
-            if !self.governor.admits(novelty, now_ns) {
-                return None;
-            }
-            self.governor.count(novelty, now_ns);
-            self.note(&mut conversation, from);
-        }
-        let (transport, desired_bytes) = conversation.packet(now_ns, &self.sizes, &mut self.draw);
-        let (src, dst) = (conversation.ends[from].host, conversation.ends[1 - from].host);
-        let (payload_bytes, len_bytes) = self.lengths.fit(desired_bytes, src, &transport);
-        match conversation.advance(payload_bytes, &mut self.draw) {
+        let packet = self.conversation_packet(&mut conversation, from, now_ns)?;
+        match conversation.advance(packet.payload_bytes, &mut self.draw) {
             Some(wait_ns) => self.events.push(Reverse((now_ns + wait_ns, place as u32))),
             None => self.free.push(place as u32),
         }
         self.conversations[place] = conversation;
-        Some(Packet { src, dst, transport, payload_bytes, len_bytes })
+        Some(packet)
     }
 
-    /// What is new with the first packet of a conversation in this direction.
-    fn novelty(&self, conversation: &Conversation, from: usize) -> Novelty {
-        let source = self.population.residents.get(conversation.ends[from].resident as usize);
-        let pair = self.population.pairs.get(conversation.pair as usize);
-        [source.is_none_or(|source| !source.is_seen), pair.is_none_or(|pair| !pair.is_seen[from]), true]
-    }
-
-    fn note(&mut self, conversation: &mut Conversation, from: usize) {
-        conversation.is_seen[from] = true;
-        if let Some(source) = self.population.residents.get_mut(conversation.ends[from].resident as usize) {
-            source.is_seen = true;
+    /// Builds the next packet of a conversation, in this direction; `None` if the limit of new flows is reached.
+    fn conversation_packet(&mut self, conversation: &mut Conversation, from: usize, now_ns: u64) -> Option<Packet> {
+        let ends = [conversation.ends[from], conversation.ends[1 - from]];
+        if !conversation.is_seen[from] {
+            let mut source = self.population.residents.get_mut(ends[0].resident as usize).map(|host| &mut host.is_seen);
+            let mut pair =
+                self.population.pairs.get_mut(conversation.pair as usize).map(|pair| &mut pair.is_seen[from]);
+            let is_new = |is_seen: &Option<&mut bool>| is_seen.as_ref().is_none_or(|is_seen| !**is_seen);
+            if !self.governor.admit([is_new(&source), is_new(&pair), true], now_ns) {
+                return None;
+            }
+            source.iter_mut().chain(&mut pair).for_each(|is_seen| **is_seen = true);
+            conversation.is_seen[from] = true;
         }
-        if let Some(pair) = self.population.pairs.get_mut(conversation.pair as usize) {
-            pair.is_seen[from] = true;
-        }
+        let (transport, desired_bytes) = conversation.packet(now_ns, &self.sizes, &mut self.draw);
+        Some(self.lengths.packet(ends.map(|end| end.host), transport, desired_bytes))
     }
 
     /// A new host on the other side of the network than `other`.
@@ -574,25 +563,11 @@ impl Network {
             } else {
                 ([0, 0, 1], self.new_connection(false))
             };
-            let packet = self.probe(conversation, now_ns)?;
+            // A probe has only this packet.
+            let packet = self.conversation_packet(&mut conversation.into_probe(), 0, now_ns)?;
             self.credit.pay(cost);
             Some(packet)
         })
-    }
-
-    /// The only packet of a probe; `None` if the limit of new flows is reached.
-    fn probe(&mut self, conversation: Conversation, now_ns: u64) -> Option<Packet> {
-        let mut probe = conversation.into_probe();
-        let novelty = self.novelty(&probe, 0);
-        if !self.governor.admits(novelty, now_ns) {
-            return None;
-        }
-        self.governor.count(novelty, now_ns);
-        self.note(&mut probe, 0);
-        let (transport, desired_bytes) = probe.packet(now_ns, &self.sizes, &mut self.draw);
-        let (src, dst) = (probe.ends[0].host, probe.ends[1].host);
-        let (payload_bytes, len_bytes) = self.lengths.fit(desired_bytes, src, &transport);
-        Some(Packet { src, dst, transport, payload_bytes, len_bytes })
     }
 }
 

@@ -146,10 +146,10 @@ impl Pattern {
             Transport::Udp { sport, dport }
         };
         let desired_bytes = (flags & (SYN | FIN) == 0).then_some(0);
-        let (payload_bytes, len_bytes) = self.shape.lengths.fit(desired_bytes, src, &transport);
+        let packet = self.shape.lengths.packet([src, dst], transport, desired_bytes);
         if let Some((_, seq)) = self.slots.get_mut(place) {
-            *seq = seq.wrapping_add(payload_bytes + u32::from(flags & (SYN | FIN) != 0));
+            *seq = seq.wrapping_add(packet.payload_bytes + u32::from(flags & (SYN | FIN) != 0));
         }
-        Packet { src, dst, transport, payload_bytes, len_bytes }
+        packet
     }
 }

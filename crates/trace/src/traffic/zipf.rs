@@ -60,31 +60,20 @@ impl Zipf {
 mod tests {
     use super::*;
 
-    /// Number of occurrences of each of `count` items in `draws` draws.
-    fn histogram(count: usize, draws: usize, mut item: impl FnMut(&mut SplitMix64) -> usize) -> Vec<f64> {
-        let mut draw = SplitMix64::new(7);
-        let mut found = vec![0.0; count];
-        (0..draws).for_each(|_| found[item(&mut draw)] += 1.0);
-        found
-    }
-
-    /// Asserts that frequencies match the weights within five standard deviations.
-    fn assert_shares(found: &[f64], weights: &[f64]) {
-        let (draws, total) = (found.iter().sum::<f64>(), weights.iter().sum::<f64>());
-        for (i, (found, weight)) in found.iter().zip(weights).enumerate() {
-            let expected = draws * weight / total;
-            assert!((found - expected).abs() <= 5.0 * expected.sqrt() + 1.0, "item {i}: {found}, expected {expected}");
-        }
-    }
-
     #[test]
     fn ranks_follow_zipfs_law() {
         for exponent in [0.1, 0.99, 1.0, 1.3, 3.0] {
             for count in [1u32, 2, 500] {
                 let zipf = Zipf::new(u64::from(count), exponent);
                 let weights: Vec<f64> = (1..=count).map(|rank| f64::from(rank).powf(-exponent)).collect();
-                let found = histogram(count as usize, 200_000, |draw| zipf.draw(draw) as usize - 1);
-                assert_shares(&found, &weights);
+                let (mut draw, mut found) = (SplitMix64::new(7), vec![0.0; count as usize]);
+                (0..200_000).for_each(|_| found[zipf.draw(&mut draw) as usize - 1] += 1.0);
+                for (found, weight) in found.iter().zip(&weights) {
+                    let expected: f64 = 200_000.0 * weight / weights.iter().sum::<f64>();
+                    // Five standard deviations.
+                    let is_near = (found - expected).abs() <= 5.0 * expected.sqrt() + 1.0;
+                    assert!(is_near, "exponent {exponent}: {found} of weight {weight}, expected {expected}");
+                }
             }
         }
     }
