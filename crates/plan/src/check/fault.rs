@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The faults of plans.
 
-use std::fmt;
-
 /// A fault of a plan.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// A node begins before an argument is ready.
+    #[error("node {node} begins before its argument {argument} is ready")]
     TooEarly {
         /// The node.
         node: usize,
@@ -14,6 +13,7 @@ pub enum Fault {
         argument: usize,
     },
     /// A stage exceeds its budget of delay.
+    #[error("node {node} ends at depth {depth} tenths of a level, expected at most {stage}")]
     TooDeep {
         /// The node that ends too late.
         node: usize,
@@ -23,11 +23,13 @@ pub enum Fault {
         stage: u32,
     },
     /// A node ends earlier than its delay allows.
+    #[error("node {node} ends before its delay has passed")]
     TooFast {
         /// The node.
         node: usize,
     },
     /// An effect commits before its arguments are ready.
+    #[error("the effect of node {node} commits in stage {stage}, before its operands are ready")]
     EarlyEffect {
         /// The node.
         node: usize,
@@ -35,6 +37,7 @@ pub enum Fault {
         stage: u32,
     },
     /// A read is in a later stage than a write of the same map: it sees the write of a later packet.
+    #[error("map `{map}` is read in stage {read} and written in stage {write}, which later packets reach first")]
     LateRead {
         /// The map.
         map: String,
@@ -44,11 +47,13 @@ pub enum Fault {
         write: u32,
     },
     /// A map that packets write has no scheme.
+    #[error("map `{map}` is written, but has no scheme")]
     NoScheme {
         /// The map.
         map: String,
     },
     /// The reads and writes of an atomic map are in different stages.
+    #[error("map `{map}` is read and written in stages {stages:?}, expected one")]
     NotAtomic {
         /// The map.
         map: String,
@@ -56,11 +61,13 @@ pub enum Fault {
         stages: Vec<u32>,
     },
     /// A scheduled map is accessed by several keys.
+    #[error("map `{map}` is scheduled by one key and used by others")]
     Keys {
         /// The map.
         map: String,
     },
     /// A hold ends before the write is visible.
+    #[error("map `{map}` is held for {hold_cycles} cycles, expected {needed_cycles}")]
     ShortHold {
         /// The map.
         map: String,
@@ -70,6 +77,7 @@ pub enum Fault {
         needed_cycles: u32,
     },
     /// A read comes before the scheduler, or before the restart stage.
+    #[error("map `{map}` is read in stage {read}, but guarded only from stage {guard}")]
     Unguarded {
         /// The map.
         map: String,
@@ -79,6 +87,7 @@ pub enum Fault {
         guard: u32,
     },
     /// An effect commits inside of a flush region, not in its last stage: a restart would repeat it.
+    #[error("the effect of node {node} commits in stage {stage} of a flush region, expected its last stage, {last}")]
     Repeated {
         /// The node.
         node: usize,
@@ -88,6 +97,7 @@ pub enum Fault {
         last: u32,
     },
     /// The restart stage of a map lies inside of another region.
+    #[error("packets flushed by map `{map}` restart in stage {stage}, inside another region")]
     RestartInside {
         /// The map.
         map: String,
@@ -95,21 +105,25 @@ pub enum Fault {
         stage: u32,
     },
     /// Packets may overtake each other although their order has been observed before.
+    #[error("packets are reordered before map `{map}` after their order has been observed")]
     Overtaking {
         /// The map before which they may.
         map: String,
     },
     /// An effect or a map is missing from the plan.
+    #[error("{what} is missing from the plan")]
     Missing {
         /// Its description.
         what: String,
     },
     /// A read does not wait for a write of the same packet.
+    #[error("node {read} reads before an earlier write of the same packet")]
     OwnWrite {
         /// The read.
         read: usize,
     },
     /// Effects of one packet on the same state commit against the order of the program.
+    #[error("the effect of node {then} commits before that of node {first}, which is earlier in the program")]
     Order {
         /// The effect that comes first in the program.
         first: usize,
@@ -117,11 +131,13 @@ pub enum Fault {
         then: usize,
     },
     /// A load or a lookup of an atomic map leaves no time for the mux that forwards the write of the packet before.
+    #[error("node {node} reads an atomic map without the delay of the forwarding mux")]
     Forwarding {
         /// The node.
         node: usize,
     },
     /// A test of the packet length, or an access at a run-time offset, comes before the word that decides it.
+    #[error("node {node} begins before the packet word that it needs arrives, in stage {stage}")]
     EarlyWord {
         /// The node.
         node: usize,
@@ -129,13 +145,16 @@ pub enum Fault {
         stage: u32,
     },
     /// The program uses the exact packet length, and the plan does not wait for it.
+    #[error("the exact packet length is used before the last word arrives")]
     Length,
     /// A map stands in the plan, or in its regions, twice.
+    #[error("map `{map}` has two entries in the plan")]
     Twice {
         /// The map.
         map: String,
     },
     /// The stage of the last write is not the one that the plan names; the model of time goes by the latter.
+    #[error("the last write of map `{map}` is in {}, expected {}", stage_or_none(*found), stage_or_none(*expected))]
     WriteStage {
         /// The map.
         map: String,
@@ -145,11 +164,13 @@ pub enum Fault {
         expected: Option<u32>,
     },
     /// The pipeline omits a call that has an effect or a result.
+    #[error("the pipeline omits a call of helper {helper}, which has an effect or a used result")]
     Omitted {
         /// The number of the helper.
         helper: i32,
     },
     /// The window does not hold a byte that the program accesses.
+    #[error("byte {byte} of the packet lies outside the window of {window}")]
     Window {
         /// The offset of the byte.
         byte: u32,
@@ -157,6 +178,7 @@ pub enum Fault {
         window: u32,
     },
     /// The plan has fewer stages than its values need.
+    #[error("the plan has {found} stages, expected {needed}")]
     Stages {
         /// The number of stages.
         found: u32,
@@ -165,74 +187,6 @@ pub enum Fault {
     },
 }
 
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Fault::TooEarly { node, argument } => {
-                write!(f, "node {node} begins before its argument {argument} is ready")
-            }
-            Fault::TooDeep { node, depth, stage } => {
-                write!(f, "node {node} ends at depth {depth} tenths of a level, expected at most {stage}")
-            }
-            Fault::TooFast { node } => write!(f, "node {node} ends before its delay has passed"),
-            Fault::EarlyEffect { node, stage } => {
-                write!(f, "the effect of node {node} commits in stage {stage}, before its operands are ready")
-            }
-            Fault::LateRead { map, read, write } => {
-                write!(
-                    f,
-                    "map `{map}` is read in stage {read} and written in stage {write}, which later packets reach first"
-                )
-            }
-            Fault::NoScheme { map } => write!(f, "map `{map}` is written, but has no scheme"),
-            Fault::NotAtomic { map, stages } => {
-                write!(f, "map `{map}` is read and written in stages {stages:?}, expected one")
-            }
-            Fault::Keys { map } => write!(f, "map `{map}` is scheduled by one key and used by others"),
-            Fault::ShortHold { map, hold_cycles, needed_cycles } => {
-                write!(f, "map `{map}` is held for {hold_cycles} cycles, expected {needed_cycles}")
-            }
-            Fault::Unguarded { map, read, guard } => {
-                write!(f, "map `{map}` is read in stage {read}, but guarded only from stage {guard}")
-            }
-            Fault::Repeated { node, stage, last } => write!(
-                f,
-                "the effect of node {node} commits in stage {stage} of a flush region, expected its last stage, {last}"
-            ),
-            Fault::RestartInside { map, stage } => {
-                write!(f, "packets flushed by map `{map}` restart in stage {stage}, inside another region")
-            }
-            Fault::Overtaking { map } => {
-                write!(f, "packets are reordered before map `{map}` after their order has been observed")
-            }
-            Fault::Missing { what } => write!(f, "{what} is missing from the plan"),
-            Fault::OwnWrite { read } => write!(f, "node {read} reads before an earlier write of the same packet"),
-            Fault::Order { first, then } => {
-                write!(
-                    f,
-                    "the effect of node {then} commits before that of node {first}, which is earlier in the program"
-                )
-            }
-            Fault::Forwarding { node } => {
-                write!(f, "node {node} reads an atomic map without the delay of the forwarding mux")
-            }
-            Fault::EarlyWord { node, stage } => {
-                write!(f, "node {node} begins before the packet word that it needs arrives, in stage {stage}")
-            }
-            Fault::Length => f.write_str("the exact packet length is used before the last word arrives"),
-            Fault::Twice { map } => write!(f, "map `{map}` has two entries in the plan"),
-            Fault::WriteStage { map, found, expected } => {
-                let said =
-                    |stage: &Option<u32>| stage.map_or_else(|| "no stage".to_owned(), |at| format!("stage {at}"));
-                write!(f, "the last write of map `{map}` is in {}, expected {}", said(found), said(expected))
-            }
-            Fault::Omitted { helper } => {
-                write!(f, "the pipeline omits a call of helper {helper}, which has an effect or a used result")
-            }
-            Fault::Window { byte, window } => {
-                write!(f, "byte {byte} of the packet lies outside the window of {window}")
-            }
-            Fault::Stages { found, needed } => write!(f, "the plan has {found} stages, expected {needed}"),
-        }
-    }
+fn stage_or_none(stage: Option<u32>) -> String {
+    stage.map_or_else(|| "no stage".to_owned(), |stage| format!("stage {stage}"))
 }
