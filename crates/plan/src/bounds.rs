@@ -13,6 +13,7 @@ use flowloom_ir::{Dataflow, Id, Kind};
 use serde::Serialize;
 
 use crate::pass::PASSES;
+use crate::plan::is_wire;
 use crate::refusal::Reason;
 use crate::stages::Schedule;
 use crate::target::Target;
@@ -90,8 +91,7 @@ pub(crate) fn carried_within(schedule: &Schedule, dataflow: &Dataflow, most: u64
     for id in graph.ids().rev() {
         let node = graph.node(id);
         let span = schedule.spans[id.index()];
-        let is_wire =
-            matches!(node.kind, Kind::Const(_) | Kind::Slice { .. } | Kind::Concat | Kind::SignExtend | Kind::Not);
+        let is_wire = is_wire(node.kind);
         // Wires have no registers: their demand is passed on to their sources.
         let used = match is_wire {
             true => last[id.index()],

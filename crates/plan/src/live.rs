@@ -26,7 +26,7 @@ use std::ops::Range;
 
 use flowloom_ir::{Compare, Effect, Id, Input, Kind, Touch, largest};
 
-use crate::plan::Plan;
+use crate::plan::{Plan, is_wire};
 use crate::stages::Moment;
 use crate::timing::Scheme;
 use entries::{entries, index_bits};
@@ -183,11 +183,7 @@ impl<'a> LastUses<'a> {
     }
 
     fn is_wire(&self, id: Id) -> bool {
-        let wire = matches!(
-            self.plan.dataflow.graph.node(id).kind,
-            Kind::Const(_) | Kind::Slice { .. } | Kind::Concat | Kind::SignExtend | Kind::Not
-        );
-        wire || self.flag_source(id).is_some()
+        is_wire(self.plan.dataflow.graph.node(id).kind) || self.flag_source(id).is_some()
     }
 
     fn use_bits(&mut self, id: Id, bits: Range<u16>, stage: u32) {

@@ -14,7 +14,7 @@ use crate::hazard::{HazardError, Region, decide};
 use crate::refusal::{Reason, Refusal};
 use crate::served::{OmittedCall, not_served, without_traces};
 use crate::stages::Schedule;
-use crate::tables::{Uses, keys, pending};
+use crate::tables::{Uses, pending};
 use crate::target::Target;
 use crate::timing::{Arbiter, MapTiming, Scheme, Timing};
 use crate::window::{Window, window};
@@ -246,17 +246,8 @@ impl Plan {
 
     /// Whether a node is more than wires.
     pub fn is_operation(&self, id: Id) -> bool {
-        let node = self.dataflow.graph.node(id);
-        !matches!(
-            node.kind,
-            Kind::Const(_)
-                | Kind::Input(_)
-                | Kind::Slice { .. }
-                | Kind::Concat
-                | Kind::SignExtend
-                | Kind::Not
-                | Kind::Changed { .. }
-        )
+        let kind = self.dataflow.graph.node(id).kind;
+        !is_wire(kind) && !matches!(kind, Kind::Input(_) | Kind::Changed { .. })
     }
 
     /// The latency without contention in cycles, from the first word in to the first word out.
@@ -343,11 +334,11 @@ impl Plan {
         order.sort_by_key(|id| (places[id.index()], *id));
         order
     }
+}
 
-    /// The number of distinct keys of a map; `None` if they are not all known.
-    pub fn key_count(&self, map: &MapPlan) -> Option<usize> {
-        keys(&self.dataflow, &map.uses).map(|keys| keys.len())
-    }
+/// Whether nodes of this kind are wires, which have neither delay nor registers.
+pub(crate) fn is_wire(kind: Kind) -> bool {
+    matches!(kind, Kind::Const(_) | Kind::Slice { .. } | Kind::Concat | Kind::SignExtend | Kind::Not)
 }
 
 /// The last byte of the packet that the dataflow reads or writes.

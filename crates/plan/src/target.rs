@@ -154,6 +154,15 @@ impl Target {
         }
     }
 
+    /// The time from the last argument of a node, which takes `blocks` stages as a block, to its value; for a byte of the
+    /// packet, the arrival of its word.
+    fn total(&self, graph: &Graph, id: Id, blocks: u32) -> Tenths {
+        match graph.node(id).kind {
+            Kind::Input(Input::Byte(at)) => u32::from(at / self.word_bytes) * self.stage,
+            _ => blocks * self.stage + self.of(graph, id),
+        }
+    }
+
     /// The latency in stages of a node that is a block with registers in it; 0 for combinational logic.
     pub fn block_stages(&self, dataflow: &Dataflow, id: Id) -> u32 {
         match dataflow.access(id) {
@@ -198,20 +207,25 @@ impl Target {
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
     times: Vec<Tenths>,
+    /// The latency in stages of nodes that are blocks.
+    blocks: Vec<u32>,
 }
 
 impl Arrivals {
-    /// The arrival time of a node. `blocks` gives the latency of a node in stages.
-    pub(crate) fn of(&mut self, graph: &Graph, target: &Target, id: Id, blocks: impl Fn(Id) -> u32) -> Tenths {
+    /// Sets the latency of a node in stages. All other nodes added so far are combinational logic.
+    pub(crate) fn set_block(&mut self, graph: &Graph, id: Id, stages: u32) {
+        self.blocks.resize(graph.nodes().len().max(self.blocks.len()), 0);
+        self.blocks[id.index()] = stages;
+    }
+
+    /// The arrival time of a node.
+    pub(crate) fn of(&mut self, graph: &Graph, target: &Target, id: Id) -> Tenths {
         for next in self.times.len()..=id.index() {
             let id = Id::new(next);
             let node = graph.node(id);
             let ready = node.args.iter().map(|arg| self.times[arg.index()]).max().unwrap_or(0);
-            let own = match node.kind {
-                Kind::Input(Input::Byte(at)) => u32::from(at / target.word_bytes) * target.stage,
-                _ => blocks(id) * target.stage + target.of(graph, id),
-            };
-            self.times.push(ready + own);
+            let blocks = self.blocks.get(next).copied().unwrap_or(0);
+            self.times.push(ready + target.total(graph, id, blocks));
         }
         self.times[id.index()]
     }
@@ -230,11 +244,7 @@ pub(crate) fn times(dataflow: &Dataflow, target: &Target) -> Vec<Tenths> {
         let node = graph.node(id);
         let is_idle = dataflow.access(id).is_some_and(|access| dataflow.is_idle(access));
         let ready = node.args.iter().skip(usize::from(is_idle)).map(|arg| times[arg.index()]).max().unwrap_or(0);
-        let own = match node.kind {
-            Kind::Input(Input::Byte(at)) => u32::from(at / target.word_bytes) * target.stage,
-            _ => target.block_stages(dataflow, id) * target.stage + target.of(graph, id),
-        };
-        times.push(ready + own);
+        times.push(ready + target.total(graph, id, target.block_stages(dataflow, id)));
     }
     times
 }

@@ -44,8 +44,6 @@ const MAX_AHEAD: usize = 2;
 struct Trees<'a> {
     target: &'a Target,
     arrivals: Arrivals,
-    /// The latency in stages of new nodes that are blocks.
-    blocks: Vec<u32>,
     /// Whether a new node has a single user.
     own: Vec<bool>,
 }
@@ -56,9 +54,8 @@ pub(super) fn run(dataflow: &Dataflow, target: &Target) -> Dataflow {
         dataflow.graph.node(id).args.iter().for_each(|arg| users[arg.index()] += 1);
     }
     dataflow.ending.nodes().for_each(|id| users[id.index()] += 1);
-    let mut trees = Trees { target, arrivals: Arrivals::default(), blocks: Vec::new(), own: Vec::new() };
+    let mut trees = Trees { target, arrivals: Arrivals::default(), own: Vec::new() };
     rebuilt(dataflow, |graph, id, node| {
-        let stages = target.block_stages(dataflow, id);
         let new = match node.kind {
             Kind::Binary(op @ (Binary::And | Binary::Or | Binary::Xor | Binary::Add | Binary::Sub)) => {
                 let tree = trees.tree(graph, op, node);
@@ -71,9 +68,8 @@ pub(super) fn run(dataflow: &Dataflow, target: &Target) -> Dataflow {
             }
             _ => same(graph, node),
         };
-        trees.blocks.resize(graph.nodes().len().max(trees.blocks.len()), 0);
+        trees.arrivals.set_block(graph, new, target.block_stages(dataflow, id));
         trees.own.resize(graph.nodes().len().max(trees.own.len()), false);
-        trees.blocks[new.index()] = stages;
         trees.own[new.index()] = users[id.index()] == 1;
         new
     })
@@ -115,8 +111,7 @@ fn any(graph: &mut Graph, mut conditions: Vec<Id>) -> Id {
 
 impl Trees<'_> {
     fn time(&mut self, graph: &Graph, id: Id) -> Tenths {
-        let blocks = &self.blocks;
-        self.arrivals.of(graph, self.target, id, |id| blocks.get(id.index()).copied().unwrap_or(0))
+        self.arrivals.of(graph, self.target, id)
     }
 
     fn tree(&mut self, graph: &mut Graph, op: Binary, node: Node) -> Id {

@@ -46,12 +46,10 @@ pub(super) fn run(dataflow: &Dataflow, target: &Target) -> Dataflow {
         return dataflow.clone();
     }
     let critical = critical(dataflow, target);
-    let mut late = Late { target, arrivals: Arrivals::default(), blocks: Vec::new() };
+    let mut late = Late { target, arrivals: Arrivals::default() };
     let shorter = rebuilt(dataflow, |graph, id, node| {
-        let stages = target.block_stages(dataflow, id);
         let plain = same(graph, node);
-        late.blocks.resize(graph.nodes().len().max(late.blocks.len()), 0);
-        late.blocks[plain.index()] = stages;
+        late.arrivals.set_block(graph, plain, target.block_stages(dataflow, id));
         if critical[id.index()] { late.decided_last(graph, plain) } else { plain }
     });
     // Duplicated logic takes area, so it has to pay.
@@ -80,8 +78,6 @@ fn critical(dataflow: &Dataflow, target: &Target) -> Vec<bool> {
 struct Late<'a> {
     target: &'a Target,
     arrivals: Arrivals,
-    /// The latency in stages of new nodes that are blocks.
-    blocks: Vec<u32>,
 }
 
 /// The cone that is duplicated: its nodes in topological order, and the single-bit inputs of its gates.
@@ -92,8 +88,7 @@ struct Cone {
 
 impl Late<'_> {
     fn time(&mut self, graph: &Graph, id: Id) -> Tenths {
-        let blocks = &self.blocks;
-        self.arrivals.of(graph, self.target, id, |id| blocks.get(id.index()).copied().unwrap_or(0))
+        self.arrivals.of(graph, self.target, id)
     }
 
     /// Expands a node by the latest of its bits.
