@@ -30,14 +30,14 @@ use crate::target::Target;
 use crate::timing::Scheme;
 
 /// The most schedules that are computed, over all choices of schemes, before hazards count as circular. The last choice,
-/// which flushes all maps that no option keeps atomic, has [`ROUNDS_AT_ONCE`] in any case.
-const MAX_ROUNDS: usize = 400;
+/// which flushes all maps that no option keeps atomic, has [`MAX_SCHEDULES_AT_ONCE`] in any case.
+const MAX_SCHEDULES: usize = 400;
 /// The most schedules for one choice of schemes.
-const ROUNDS_AT_ONCE: usize = 200;
+const MAX_SCHEDULES_AT_ONCE: usize = 200;
 /// The most rounds in a row in which a pipeline grows and its regions keep their maps, before they count as circular.
 const MAX_GROWN: u32 = 40;
 /// The most times that the stage of an atomic map is moved later, for operands that are not ready.
-const ATOMIC_DELAY_ROUNDS: usize = 6;
+const MAX_ATOMIC_DELAYS: usize = 6;
 
 /// A hazard region: the stages between the reads and the writes of maps.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,7 +87,7 @@ struct Planner<'a> {
     pins: Pins,
     choices: BTreeMap<u32, Choice>,
     /// The schedules left in the budget.
-    rounds: usize,
+    schedules_left: usize,
 }
 
 pub(crate) fn decide(
@@ -104,8 +104,15 @@ pub(crate) fn decide(
     }
     let pins = Pins { checks: checks.clone(), ..Pins::default() };
     let costs = Costs::of(dataflow, target);
-    let mut planner =
-        Planner { dataflow, target, costs, uses: uses(dataflow), pins, choices: BTreeMap::new(), rounds: MAX_ROUNDS };
+    let mut planner = Planner {
+        dataflow,
+        target,
+        costs,
+        uses: uses(dataflow),
+        pins,
+        choices: BTreeMap::new(),
+        schedules_left: MAX_SCHEDULES,
+    };
     let base = planner.earliest(&planner.pins);
     let within =
         |schedule: &Schedule| stages_within(schedule, dataflow).map_err(|(at, why)| HazardError::TooLarge { at, why });
@@ -198,7 +205,7 @@ impl Planner<'_> {
         let first = self.earliest(&pins);
         let found = uses.lookups.iter().map(|id| first.spans[id.index()].ends.registered());
         let mut stage = found.max().unwrap_or(0);
-        for _ in 0..ATOMIC_DELAY_ROUNDS {
+        for _ in 0..MAX_ATOMIC_DELAYS {
             pins.reads.insert(map, stage);
             let schedule = self.earliest(&pins);
             let last = uses.writes().map(|id| schedule.commits[&id]).max().unwrap_or(stage);
@@ -232,7 +239,7 @@ impl Planner<'_> {
             }
         }
         if converged.is_none() && unforced.len() > 1 {
-            self.rounds = self.rounds.max(ROUNDS_AT_ONCE);
+            self.schedules_left = self.schedules_left.max(MAX_SCHEDULES_AT_ONCE);
             converged = self.converge_without(&start, &unforced);
         }
         let Some((schedule, regions)) = converged else {
@@ -263,8 +270,8 @@ impl Planner<'_> {
     fn converge(&mut self) -> Option<(Schedule, Vec<Region>)> {
         let mut last: Option<(u32, Vec<Vec<u32>>)> = None;
         let mut grown = 0;
-        for _ in 0..ROUNDS_AT_ONCE {
-            self.rounds = self.rounds.checked_sub(1)?;
+        for _ in 0..MAX_SCHEDULES_AT_ONCE {
+            self.schedules_left = self.schedules_left.checked_sub(1)?;
             let schedule = self.earliest(&self.pins);
             let regions = self.regions(&schedule);
             let mut next_pins = self.pins.clone();
