@@ -4,10 +4,9 @@
 
 mod common;
 
-use common::{classical, planned};
+use common::{classical, on_packet, planned};
 use flowloom_ir::{Id, Input, Kind, Touch};
 use flowloom_isa::insn::helper;
-use flowloom_isa::{Program, asm};
 use flowloom_plan::{Fault, Moment, OmittedCall, Options, Plan, Scheme, check};
 use flowloom_testkit::Clang;
 
@@ -85,16 +84,6 @@ fn first(plan: &Plan, touch: Touch, map: &str) -> Id {
     plan.dataflow.graph.ids().find(is_it).unwrap()
 }
 
-/// A program for packets of at least 100 bytes at `r6`; the body may go to `pass`.
-fn program(name: &str, maps: &[&str], body: &str) -> Program {
-    let maps = maps.iter().map(|map| format!(".map {map}\n")).collect::<String>();
-    let text = format!(
-        ".program {name}\n.license \"GPL\"\n{maps}r9 = r1\nr6 = *(u32 *)(r1 + 0)\nr7 = *(u32 *)(r1 + 4)\nr3 = r6\nr3 += 100\n\
-         r0 = 1\nif r3 > r7 goto out\n{body}\npass: r0 = 2\nout: exit\n"
-    );
-    asm::program(name, &text).unwrap_or_else(|errors| panic!("{errors}"))
-}
-
 /// A call whose key is computed from the word of the packet at `at`.
 fn call(map: &str, at: u32, helper: u32) -> String {
     format!(
@@ -132,19 +121,19 @@ fn plans(clang: &Clang) -> Vec<(&'static str, Plan)> {
     let maps = [hash, "recent lru_hash key 4 value 8 entries 64"];
     let pair = ["first hash key 4 value 8 entries 16", "second hash key 4 value 8 entries 16"];
     let length = "r1 = *(u8 *)(r6 + 90)\n*(u8 *)(r6 + 0) = r1";
-    let exact = "r7 -= r6\n*(u16 *)(r6 + 0) = r7";
+    let exact = "r2 -= r6\n*(u16 *)(r6 + 0) = r2";
     vec![
         ("schedule", planned(bucket, &by("buckets", Scheme::Schedule))),
         ("flush", planned(bucket, &by("buckets", Scheme::Flush))),
         ("atomic", planned(bucket, &by("buckets", Scheme::Atomic))),
-        ("entries", planned(&program("entries", &[hash], &entries), &by("limits", Scheme::Flush))),
-        ("keys", planned(&program("keys", &[hash], &entries), &Options::default())),
-        ("presence", planned(&program("presence", &[hash], &presence), &by("limits", Scheme::Flush))),
-        ("answers", planned(&program("answers", &[hash], &answers), &Options::default())),
-        ("two", planned(&program("two", &pair, &two), &by("second", Scheme::Schedule))),
-        ("region", planned(&program("region", &maps, &region), &by("limits", Scheme::Flush))),
-        ("length", planned(&program("length", &[], length), &Options::default())),
-        ("exact", planned(&program("exact", &[], exact), &Options::default())),
+        ("entries", planned(&on_packet("entries", 100, &[hash], &entries), &by("limits", Scheme::Flush))),
+        ("keys", planned(&on_packet("keys", 100, &[hash], &entries), &Options::default())),
+        ("presence", planned(&on_packet("presence", 100, &[hash], &presence), &by("limits", Scheme::Flush))),
+        ("answers", planned(&on_packet("answers", 100, &[hash], &answers), &Options::default())),
+        ("two", planned(&on_packet("two", 100, &pair, &two), &by("second", Scheme::Schedule))),
+        ("region", planned(&on_packet("region", 100, &maps, &region), &by("limits", Scheme::Flush))),
+        ("length", planned(&on_packet("length", 100, &[], length), &Options::default())),
+        ("exact", planned(&on_packet("exact", 100, &[], exact), &Options::default())),
     ]
 }
 

@@ -4,8 +4,7 @@
 
 mod common;
 
-use common::{classical, plan, planned};
-use flowloom_isa::{Program, asm};
+use common::{classical, on_packet, plan, planned};
 use flowloom_plan::{Fault, Options, Scheme, check};
 use flowloom_testkit::Clang;
 
@@ -31,7 +30,7 @@ fn requested_schemes_are_sound() {
             planned(program, &Options::default()).maps.iter().map(|map| map.name.clone()).collect();
         for (name, scheme) in names.iter().flat_map(|name| Scheme::ALL.map(|scheme| (name, scheme))) {
             let schemes = [(name.clone(), scheme)].into();
-            match common::plan(program, &Options { schemes, ..Options::default() }) {
+            match plan(program, &Options { schemes, ..Options::default() }) {
                 Ok(plan) => {
                     assert_eq!(check(&plan), [], "{} with {name} by {}", program.name, scheme.as_str());
                     let own = plan.maps.iter().find(|map| map.name == *name).unwrap();
@@ -43,24 +42,6 @@ fn requested_schemes_are_sound() {
         }
     }
     assert!(flushed >= 10, "{flushed}");
-}
-
-/// A program for packets of at least 14 bytes, the first of them at `r6`; the body may go to `pass` or `out`.
-fn on_packet(name: &str, maps: &[&str], body: &str) -> Program {
-    let maps = maps.iter().map(|map| format!(".map {map}\n")).collect::<String>();
-    let text = format!(
-        ".program {name}\n.license \"Dual MIT/GPL\"\n{maps}        r6 = *(u32 *)(r1 + 0)
-        r2 = *(u32 *)(r1 + 4)
-        r3 = r6
-        r3 += 14
-        r0 = 1
-        if r3 > r2 goto out
-{body}
-pass:   r0 = 2
-out:    exit
-"
-    );
-    asm::program(name, &text).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
 /// Adds to a value what it computes out of the value first: the address of the atomic operation is there stages before its operand.
@@ -85,7 +66,7 @@ const LATE_OPERAND: &str = "
 /// An atomic operation whose operand comes late is planned under every scheme; its change before the operand is found.
 #[test]
 fn an_atomic_operand_may_come_after_the_address() {
-    let program = on_packet("late_operand", &["first hash key 4 value 16 entries 16"], LATE_OPERAND);
+    let program = on_packet("late_operand", 14, &["first hash key 4 value 16 entries 16"], LATE_OPERAND);
     for scheme in [Scheme::Flush, Scheme::Schedule] {
         let schemes = [("first".to_owned(), scheme)].into();
         let plan = planned(&program, &Options { schemes, ..Options::default() });
@@ -175,7 +156,7 @@ const READ_AGAIN: &str = "
 /// A map that is read again after the packet's own write is planned under every scheme that fits.
 #[test]
 fn a_map_may_be_read_again_after_an_own_write() {
-    let program = on_packet("read_again", &["values array key 4 value 64 entries 1"], READ_AGAIN);
+    let program = on_packet("read_again", 14, &["values array key 4 value 64 entries 1"], READ_AGAIN);
     let plan = planned(&program, &Options::default());
     assert_eq!(check(&plan), []);
     assert_eq!(plan.dataflow.waits.len(), 0, "no load waits for a store");
@@ -229,7 +210,7 @@ second: *(u32 *)(r10 - 4) = KIND
 fn an_entry_of_another_key_is_looked_up_after_an_insertion() {
     let of = |map: &str, kind: &str, result: &str| {
         let body = ADDED_BEFORE.replace("KIND", kind).replace("RESULT", result);
-        plan(&on_packet("limits", &[map], &body), &Options::default())
+        plan(&on_packet("limits", 14, &[map], &body), &Options::default())
     };
     for map in ["limits hash key 8 value 8 entries 64", "limits lru_hash key 8 value 8 entries 64"] {
         let plan = of(map, "2", "").unwrap_or_else(|refusal| panic!("{map}: {refusal}"));
@@ -337,7 +318,7 @@ fn a_map_that_a_region_waits_for_is_flushed_with_it() {
         "four lru_hash key 4 value 24 entries 10000",
         "six lru_hash key 16 value 24 entries 10000",
     ];
-    let program = on_packet("circle", &maps, ONE_CALL_FOR_TWO_MAPS);
+    let program = on_packet("circle", 14, &maps, ONE_CALL_FOR_TWO_MAPS);
     let plan = planned(&program, &Options::default());
     assert_eq!(check(&plan), []);
     let block = plan.maps.iter().find(|map| map.name == "block").unwrap();
@@ -358,8 +339,8 @@ fn an_address_in_a_variable_stack_slot_is_refused() {
         r5 += r4
         *(u64 *)(r5 + 0) = r6
 ";
-    let program = on_packet("spills", &[], text);
-    let refusal = common::plan(&program, &Options::default()).unwrap_err();
+    let program = on_packet("spills", 14, &[], text);
+    let refusal = plan(&program, &Options::default()).unwrap_err();
     assert_eq!((refusal.reason.code(), refusal.insn), ("stack-spill-offset", Some(14)), "{refusal}");
     assert!(refusal.line.is_some() && refusal.to_string().contains("a stack slot whose offset"), "{refusal}");
 }
@@ -370,7 +351,7 @@ fn a_pipeline_that_is_too_deep_is_refused() {
     let body = "r3 = *(u8 *)(r6 + 0)\n".to_owned()
         + &"r3 |= 0x100000\nr4 = 77\nr4 += r3\nr4 /= r3\nr3 += r4\n".repeat(100)
         + "*(u8 *)(r6 + 0) = r3\n";
-    let program = on_packet("deep", &[], &body);
+    let program = on_packet("deep", 14, &[], &body);
     let refusal = plan(&program, &Options::default()).map(|plan| plan.schedule.stages).unwrap_err();
     assert_eq!(refusal.reason.code(), "budget", "{refusal}");
     assert!(refusal.insn.is_some() && refusal.to_string().contains("expected at most 2048"), "{refusal}");

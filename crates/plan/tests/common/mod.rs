@@ -40,6 +40,16 @@ fn read(clang: &Clang) -> Vec<Program> {
     programs
 }
 
+/// A program for packets of at least this many bytes: `r6` is the packet, `r2` its end. The body may go to `pass` or `out`.
+pub(crate) fn on_packet(name: &str, least_bytes: u32, maps: &[&str], body: &str) -> Program {
+    let maps = maps.iter().map(|map| format!(".map {map}\n")).collect::<String>();
+    let text = format!(
+        ".program {name}\n.license \"Dual MIT/GPL\"\n{maps}r6 = *(u32 *)(r1 + 0)\nr2 = *(u32 *)(r1 + 4)\nr3 = r6\n\
+         r3 += {least_bytes}\nr0 = 1\nif r3 > r2 goto out\n{body}\npass: r0 = 2\nout: exit\n"
+    );
+    asm::program(name, &text).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
 /// The plan of a program that is safe.
 pub(crate) fn plan(program: &Program, options: &Options) -> Result<Plan, Box<Refusal>> {
     let proof = verify(program, &Proving::default()).unwrap_or_else(|error| panic!("{error}"));
