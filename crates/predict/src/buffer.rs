@@ -11,7 +11,7 @@ use super::scheduler::Scheduler;
 #[derive(Debug)]
 pub(super) enum Buffer {
     Scheduler(Scheduler),
-    Restart(Restart),
+    Elastic(ElasticBuffer),
 }
 
 impl Buffer {
@@ -19,7 +19,7 @@ impl Buffer {
     pub(super) fn enter(&mut self, packet: Number, packets: &Packets, clock: u64) -> bool {
         match self {
             Buffer::Scheduler(scheduler) => scheduler.enter(packet, packets.key(packet, scheduler.map), clock),
-            Buffer::Restart(restart) => restart.enter(packet),
+            Buffer::Elastic(buffer) => buffer.enter(packet),
         }
     }
 
@@ -27,8 +27,8 @@ impl Buffer {
     pub(super) fn next(&mut self, now: u64, clock: u64) -> Option<Number> {
         match self {
             Buffer::Scheduler(scheduler) => scheduler.next(clock),
-            Buffer::Restart(restart) if restart.free_at > now => None,
-            Buffer::Restart(restart) => restart.queue.front().copied(),
+            Buffer::Elastic(buffer) if buffer.free_at > now => None,
+            Buffer::Elastic(buffer) => buffer.queue.front().copied(),
         }
     }
 
@@ -36,9 +36,9 @@ impl Buffer {
     pub(super) fn pop(&mut self, clock: u64) {
         match self {
             Buffer::Scheduler(scheduler) => scheduler.pop(clock),
-            Buffer::Restart(restart) => {
-                restart.queue.pop_front();
-                restart.again = restart.again.saturating_sub(1);
+            Buffer::Elastic(buffer) => {
+                buffer.queue.pop_front();
+                buffer.flushed = buffer.flushed.saturating_sub(1);
             }
         }
     }
@@ -48,8 +48,8 @@ impl Buffer {
         match self {
             Buffer::Scheduler(scheduler) if scheduler.is_ready() => now + 1,
             Buffer::Scheduler(scheduler) => scheduler.first_wait().saturating_add(now - clock),
-            Buffer::Restart(restart) if !restart.queue.is_empty() => restart.free_at.max(now + 1),
-            Buffer::Restart(_) => u64::MAX,
+            Buffer::Elastic(buffer) if !buffer.queue.is_empty() => buffer.free_at.max(now + 1),
+            Buffer::Elastic(_) => u64::MAX,
         }
     }
 }
@@ -105,25 +105,25 @@ impl Input {
     }
 }
 
-/// An elastic buffer.
+/// The elastic buffer before flushed maps, where flushed packets enter the pipeline again.
 #[derive(Debug, Default)]
-pub(super) struct Restart {
+pub(super) struct ElasticBuffer {
     queue: VecDeque<Number>,
-    /// The number of packets that restart; they come first.
-    again: usize,
+    /// The number of flushed packets; they come first.
+    flushed: usize,
     depth: usize,
     /// The cycle in which the next packet may enter, after the reload of the pipeline.
     pub(super) free_at: u64,
     pub(super) longest: u64,
 }
 
-impl Restart {
-    pub(super) fn new(depth: u32) -> Restart {
-        Restart { depth: depth as usize, ..Restart::default() }
+impl ElasticBuffer {
+    pub(super) fn new(depth: u32) -> ElasticBuffer {
+        ElasticBuffer { depth: depth as usize, ..ElasticBuffer::default() }
     }
 
     fn enter(&mut self, packet: Number) -> bool {
-        let has_room = self.queue.len() - self.again < self.depth;
+        let has_room = self.queue.len() - self.flushed < self.depth;
         if has_room {
             self.queue.push_back(packet);
             self.longest = self.longest.max(self.queue.len() as u64);
@@ -131,10 +131,10 @@ impl Restart {
         has_room
     }
 
-    /// Puts a packet that restarts before all others.
-    pub(super) fn take_back(&mut self, packet: Number) {
+    /// Puts a flushed packet before all others.
+    pub(super) fn push_flushed(&mut self, packet: Number) {
         self.queue.push_front(packet);
-        self.again += 1;
+        self.flushed += 1;
         self.longest = self.longest.max(self.queue.len() as u64);
     }
 }
@@ -155,7 +155,7 @@ pub(super) struct Counts {
     pub(super) last_in: u64,
     pub(super) first_out: Option<u64>,
     pub(super) last_out: u64,
-    /// By map, the flushes, and the packets that restarted.
+    /// By map, the flushes, and the packets that they flushed.
     pub(super) flushes: Vec<u64>,
     pub(super) replayed: Vec<u64>,
     /// By map, the cycles that flushes cost: the delay of the first packet compared with no flush.

@@ -24,7 +24,7 @@ pub(super) enum Kind {
     /// The scheduler of this map.
     Scheduler(usize),
     /// The elastic buffer before flushed maps.
-    Restart,
+    Elastic,
 }
 
 /// An event in the passage of a packet through a pipe.
@@ -73,16 +73,16 @@ pub(super) fn places(timing: &Timing) -> Result<Vec<Place>, PredictError> {
         match map.scheme {
             Scheme::Schedule => places.push(place(Kind::Scheduler(number), map.read_stage, map.queue_depth)),
             Scheme::Flush => {
-                match places.iter_mut().find(|p| p.kind == Kind::Restart && p.stage == map.restart_stage) {
+                match places.iter_mut().find(|p| p.kind == Kind::Elastic && p.stage == map.restart_stage) {
                     Some(known) => known.depth = known.depth.min(map.queue_depth),
-                    None => places.push(place(Kind::Restart, map.restart_stage, map.queue_depth)),
+                    None => places.push(place(Kind::Elastic, map.restart_stage, map.queue_depth)),
                 }
             }
             Scheme::None | Scheme::Atomic => {}
         }
     }
     // A scheduler comes before the elastic buffer of its stage: a flush region contains no queues.
-    places.sort_by_key(|place| (place.stage, place.kind == Kind::Restart));
+    places.sort_by_key(|place| (place.stage, place.kind == Kind::Elastic));
     let ends: Vec<u32> = places.iter().skip(1).map(|place| place.stage).chain([timing.stages]).collect();
     for (place, end) in places.iter_mut().zip(&ends) {
         place.pipe_cycles = u64::from(end - place.stage);
@@ -139,7 +139,7 @@ fn commit(places: &mut [Place], number: usize, map: &MapTiming) -> Result<(), Pr
     if let Some(inside) = places.iter().find(|place| first < place.stage && place.stage <= last) {
         return Err(PredictError::Region { map: map.name.clone(), stage: inside.stage, first, last });
     }
-    let own = places.iter_mut().find(|place| place.kind == Kind::Restart && place.stage == first);
+    let own = places.iter_mut().find(|place| place.kind == Kind::Elastic && place.stage == first);
     if let Some(place) = own {
         let (read_offset, cycles) = (u64::from(map.read_stage - first), u64::from(last + 1 - first));
         // The time until an entry becomes visible after the last stage counts as a longer pipe.

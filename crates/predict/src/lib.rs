@@ -10,7 +10,7 @@
 //! One word of 64 bytes enters each cycle: a packet of n words occupies the input for n cycles, and the output likewise. Its
 //! program runs once, on the window; so after the first place where packets wait, they may follow each other in every cycle,
 //! whatever their lengths. Read-only and atomic maps cost nothing; schedulers are described in `scheduler.rs`, a
-//! flush is `Model::commit` in `model.rs`; [`MapTiming`](flowloom_plan::MapTiming) holds the parameters of both.
+//! flush is `Model::flush_stale_readers` in `model.rs`; [`MapTiming`](flowloom_plan::MapTiming) holds the parameters of both.
 //!
 //! ```
 //! use flowloom_predict::{Flows, Pace, PredictOptions, predict};
@@ -91,6 +91,5 @@ pub fn predict(
 ) -> Result<Report, PredictError> {
     let mut model = Model::new(timing, options)?;
     model.run(arrivals)?;
-    let known = (0..timing.maps.len()).map(|map| arrivals.known(map)).collect();
-    Ok(Report::of(timing, &model).known_by(known, arrivals.known_verdict()))
+    Ok(Report::of(timing, &model, arrivals))
 }

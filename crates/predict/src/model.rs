@@ -7,10 +7,10 @@
 //!    moves on if there is room; otherwise the pipe stalls in this cycle.
 //! 2. Packets arrive, or are lost.
 //! 3. Each place issues a packet into the pipe after it, unless that stalls.
-//! 4. Writes that conflict with packets that have read too early make those restart.
+//! 4. Writes flush the packets that have read too early.
 
 use super::arrival::{Arrival, Arrivals};
-use super::buffer::{Buffer, Counts, Input, Restart};
+use super::buffer::{Buffer, Counts, ElasticBuffer, Input};
 use super::error::PredictError;
 use super::layout::{EventKind, Kind, Place, places};
 use super::options::{Clock, PredictOptions, WORD_BYTES};
@@ -26,7 +26,7 @@ pub(super) struct Model {
     /// The place after the pipe of the same index.
     pub(super) buffers: Vec<Buffer>,
     pub(super) pipes: Vec<Pipe>,
-    /// The pipes in which writes may make packets restart.
+    /// The pipes in which writes may flush packets.
     commits: std::ops::Range<usize>,
     /// By map, the place where packets wait for it.
     waits: Vec<Option<usize>>,
@@ -65,7 +65,7 @@ impl Model {
                 let own = Scheduler::new(map, &timing.maps[map], timing.arbiter, place.hold_cycles);
                 Some(Buffer::Scheduler(own))
             }
-            Kind::Restart => Some(Buffer::Restart(Restart::new(place.depth))),
+            Kind::Elastic => Some(Buffer::Elastic(ElasticBuffer::new(place.depth))),
         };
         let maps = timing.maps.len();
         let counts = Counts {
@@ -78,7 +78,7 @@ impl Model {
         let waits = timing.maps.iter().enumerate().map(|(number, map)| {
             places.iter().skip(1).position(|place| match place.kind {
                 Kind::Scheduler(own) => own == number,
-                Kind::Restart => map.scheme == Scheme::Flush && map.restart_stage == place.stage,
+                Kind::Elastic => map.scheme == Scheme::Flush && map.restart_stage == place.stage,
                 Kind::Input => false,
             })
         });
@@ -127,7 +127,7 @@ impl Model {
             let is_held = !self.issue();
             for number in self.commits.clone() {
                 if self.pipes[number].is_due(self.now) && self.pipes[number].has_commits() {
-                    self.commit(number);
+                    self.flush_stale_readers(number);
                     self.pipes[number].update_due();
                 }
             }
@@ -277,8 +277,8 @@ impl Model {
         is_accepted
     }
 
-    /// Makes the packets restart that have read too early for a write.
-    fn commit(&mut self, number: usize) {
+    /// Flushes the packets that have read too early for a write.
+    fn flush_stale_readers(&mut self, number: usize) {
         let pipe = &mut self.pipes[number];
         for probe in pipe.releases()..pipe.events() {
             let EventKind::Commit { map, read_offset } = pipe.event(probe).what else { continue };
@@ -289,14 +289,14 @@ impl Model {
                 let stale = later.find(|(_, packet)| self.packets.key(*packet, map) == Some(key));
                 drop(later);
                 let Some((first, _)) = stale else { continue };
-                let Some(Buffer::Restart(restart)) = self.buffers.get_mut(number.wrapping_sub(1)) else { continue };
+                let Some(Buffer::Elastic(buffer)) = self.buffers.get_mut(number.wrapping_sub(1)) else { continue };
                 self.counts.flushes[map] += 1;
                 self.counts.flush_cycles[map] += pipe.age(first, self.now) + 1 + self.reload_cycles;
-                while let Some(packet) = pipe.take_back(first) {
-                    restart.take_back(packet);
+                while let Some(packet) = pipe.flush_last(first) {
+                    buffer.push_flushed(packet);
                     self.counts.replayed[map] += 1;
                 }
-                restart.free_at = self.now + 1 + self.reload_cycles;
+                buffer.free_at = self.now + 1 + self.reload_cycles;
             }
         }
     }

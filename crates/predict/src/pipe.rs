@@ -137,8 +137,8 @@ impl Pipe {
         slots.take_while(move |(_, slot)| slot.entry + cycles <= clock).map(|(number, slot)| (number, slot.packet))
     }
 
-    /// Takes the last packet out if its number is `from` or later.
-    pub(super) fn take_back(&mut self, from: u64) -> Option<Number> {
+    /// Flushes the last packet if its number is `from` or later.
+    pub(super) fn flush_last(&mut self, from: u64) -> Option<Number> {
         if self.tail <= from {
             return None;
         }

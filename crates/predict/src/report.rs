@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 
+use super::arrival::Arrivals;
 use super::buffer::Buffer;
 use super::formula::Formulas;
 use super::known::Known;
@@ -42,7 +43,7 @@ pub struct Report {
     pub output_buffer_bytes: u64,
     /// The number of flushes.
     pub flushes: u64,
-    /// The packets that restarted.
+    /// The packets that were flushed.
     pub replayed: u64,
     /// The packets that left a scheduler before an earlier one.
     pub overtakings: u64,
@@ -87,7 +88,7 @@ pub struct MapReport {
     pub flushes: u64,
     /// The number of flushes a second.
     pub flushes_per_s: f64,
-    /// The packets that restarted.
+    /// The packets that were flushed.
     pub replayed: u64,
     /// The mean cost of a flush in cycles.
     pub mean_flush_cycles: f64,
@@ -96,7 +97,7 @@ pub struct MapReport {
     /// The cycles in which the stages before its queues or its elastic buffer stalled.
     pub stalled_cycles: u64,
     /// The maximum fill of each queue, the last one being that of packets that do not access the map; for an elastic
-    /// buffer a single number, packets that restart included.
+    /// buffer a single number, flushed packets included.
     pub longest_queues: Vec<u64>,
 }
 
@@ -120,7 +121,7 @@ impl Latency {
 }
 
 impl Report {
-    pub(super) fn of(timing: &Timing, model: &Model) -> Report {
+    pub(super) fn of(timing: &Timing, model: &Model, arrivals: &(impl Arrivals + ?Sized)) -> Report {
         let counts = &model.counts;
         let clock_mhz = timing.clock_mhz;
         let cycles = counts.first_out.map_or(0, |first| counts.last_out - first);
@@ -130,7 +131,7 @@ impl Report {
         let passed = counts.packets_in - counts.packets_lost;
         let bytes = counts.bytes_in + passed * u64::from(WIRE_OVERHEAD_BYTES);
         let maps: Vec<MapReport> =
-            (0..timing.maps.len()).map(|map| MapReport::of(timing, model, map, seconds)).collect();
+            (0..timing.maps.len()).map(|map| MapReport::of(timing, model, map, arrivals.known(map), seconds)).collect();
         Report {
             clock_mhz,
             packets_in: counts.packets_in,
@@ -148,17 +149,11 @@ impl Report {
             flushes: counts.flushes.iter().sum(),
             replayed: counts.replayed.iter().sum(),
             overtakings: maps.iter().map(|map| map.overtakings).sum(),
-            known_verdict: Known::Flows,
+            known_verdict: arrivals.known_verdict(),
             latency: Latency::of(&counts.latencies, clock_mhz),
             maps,
             formulas: Vec::new(),
         }
-    }
-
-    pub(super) fn known_by(mut self, maps: Vec<Known>, verdict: Known) -> Report {
-        self.known_verdict = verdict;
-        self.maps.iter_mut().zip(maps).for_each(|(map, known)| map.known = known);
-        self
     }
 
     /// Adds the papers' formulas for flows by Zipf's law.
@@ -171,7 +166,7 @@ impl Report {
 }
 
 impl MapReport {
-    fn of(timing: &Timing, model: &Model, number: usize, seconds: f64) -> MapReport {
+    fn of(timing: &Timing, model: &Model, number: usize, known: Known, seconds: f64) -> MapReport {
         let (map, counts) = (&timing.maps[number], &model.counts);
         let mut overtakings = 0;
         let mut longest_queues = Vec::new();
@@ -181,7 +176,7 @@ impl MapReport {
                 overtakings = scheduler.overtakings;
                 longest_queues = scheduler.longest().map(u64::from).collect();
             }
-            Some(Buffer::Restart(restart)) => longest_queues = vec![restart.longest],
+            Some(Buffer::Elastic(buffer)) => longest_queues = vec![buffer.longest],
             None => {}
         }
         let flushes = counts.flushes[number];
@@ -189,7 +184,7 @@ impl MapReport {
         let before = buffer.and_then(|buffer| model.pipes.get(buffer));
         MapReport {
             name: map.name.clone(),
-            known: Known::Flows,
+            known,
             scheme: map.scheme.as_str(),
             hold_cycles: map.hold_cycles,
             flushes,
