@@ -23,14 +23,6 @@ pub enum Norm {
     Harmonic,
 }
 
-/// The probability that two of L packets belong to the same one of N equally likely flows.
-///
-/// # Source
-/// [eHDL A.1], equation 1
-pub fn uniform_flush(flows: u64, window: u32) -> f64 {
-    -(-f64::from(window).powi(2) / (2.0 * flows as f64)).exp_m1()
-}
-
 /// The probabilities of flows whose popularity is proportional to 1/rank.
 fn zipf(flows: u64, norm: Norm) -> impl Iterator<Item = f64> {
     let all = match norm {
@@ -158,13 +150,6 @@ mod tests {
         // The logarithm, as the formula is printed, gives other values.
         let as_printed = [2, 3, 4, 5].map(|window| percents(zipf_flush(FLOWS, window, Norm::Logarithm)));
         assert_eq!(as_printed, [0.01, 0.03, 0.07, 0.11]);
-    }
-
-    #[test]
-    fn equation_1_approximates_the_birthday_paradox() {
-        // The birthday problem: 23 people, 365 days.
-        assert!((uniform_flush(365, 23) - 0.5155).abs() < 1e-3);
-        assert!((uniform_flush(FLOWS, 5) - 2.5e-4).abs() < 1e-6);
     }
 
     #[test]

@@ -79,28 +79,19 @@ impl<F: Frames> Keyed<F> {
         })
     }
 
-    /// The source of the frames.
-    pub fn into_frames(self) -> F {
-        self.frames
-    }
-
     fn fill(&mut self) -> Result<(), PredictError> {
         self.returned = 0;
         match &mut self.evaluation {
             Evaluation::Columns(columns) => {
                 let mut count = 0;
                 while count < LANES && !self.is_ended {
-                    let frame = match self.frames.next_frame() {
-                        Ok(Some(frame)) => frame,
-                        Ok(None) => {
-                            self.is_ended = true;
-                            break;
-                        }
-                        Err(error) => {
-                            self.failed = Some(error);
-                            self.is_ended = true;
-                            break;
-                        }
+                    let next = self.frames.next_frame().unwrap_or_else(|error| {
+                        self.failed = Some(error);
+                        None
+                    });
+                    let Some(frame) = next else {
+                        self.is_ended = true;
+                        break;
                     };
                     let packet = &mut self.batch[count];
                     (packet.time_ns, packet.len_bytes) = (frame.time_ns, frame.len_bytes);

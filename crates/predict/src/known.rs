@@ -117,8 +117,8 @@ impl Facts {
                 }
             }
         }
-        let mut pure = is_pure(&graph);
-        let mut without_state = WithoutState { graph, pure: std::mem::take(&mut pure), weakened: HashMap::new() };
+        let pure = is_pure(&graph);
+        let mut without_state = WithoutState { graph, pure, weakened: HashMap::new() };
         for (uses, number) in maps.iter_mut().zip(&numbers) {
             uses.known = if number.is_some() { known(uses, &without_state.pure) } else { Known::Unasked };
             let conditions = uses.accesses.iter_mut().map(|access| &mut access.condition);
