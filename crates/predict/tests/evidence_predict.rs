@@ -7,24 +7,18 @@ mod predict_common;
 use std::path::Path;
 use std::time::Instant;
 
-use flowloom_plan::{MapTiming, Scheme, Timing};
-use flowloom_predict::{Arrivals, Captured, Flows, Frames, Keyed, Pace, PredictOptions, ReadAhead, predict};
+use flowloom_plan::{Scheme, Timing};
+use flowloom_predict::{Arrivals, Captured, Flows, Pace, ReadAhead};
 use flowloom_testkit::Clang;
-use flowloom_trace::{CaptureReader, CaptureWriter, MergedReader, Profile, Rate, Traffic, TrafficOptions};
+use flowloom_trace::{CaptureReader, CaptureWriter, MergedReader, Profile, Traffic, TrafficOptions};
 use predict_common::bucket::{Bucket, FORMS, Outcome, simulate};
-use predict_common::{map, pipeline};
+use predict_common::{FULL_LINK, of_ehdl, run};
 
 /// Packets of a simulation, and of a measurement of speed.
 const PACKETS: u64 = 2_000_000;
 const RUNS: usize = 5;
-const FULL_LINK: Pace = Pace::At(Rate::Bits(100_000_000_000));
 /// The clock of /proc.
 const TICKS_PER_S: f64 = 100.0;
-
-/// eHDL's own leaky bucket: K is 39, L is 5.
-fn of_ehdl() -> Timing {
-    pipeline(40, vec![MapTiming { restart_stage: 0, ..map("buckets", Scheme::Flush, 30, 5) }])
-}
 
 /// The leaky buckets under Zipf's law over 50,000 flows, at the holds of their own plans: flushes beside the paper's formula as printed, with
 /// the harmonic number, and of one packet and those behind it (within 10%); at least 240 of 250 Mpps by scheduler with at most 8 queues; 250 in
@@ -95,13 +89,13 @@ fn cpu_s() -> f64 {
 fn measure<A: Arrivals>(what: &str, timing: &Timing, pace: Pace, mut arrivals: impl FnMut() -> A) {
     let (mut by_wall, mut by_cpu) = (Vec::new(), Vec::new());
     // The first one warms up.
-    for run in 0..=RUNS {
-        let mut arrivals = arrivals();
+    for number in 0..=RUNS {
+        let arrivals = arrivals();
         let (start, before) = (Instant::now(), cpu_s());
-        let report = predict(timing, &PredictOptions::new(pace), &mut arrivals).unwrap();
+        let report = run(timing, pace, arrivals);
         let (wall, cpu) = (start.elapsed().as_secs_f64(), cpu_s() - before);
         assert_eq!(report.packets_in, PACKETS);
-        if run > 0 {
+        if number > 0 {
             by_wall.push(PACKETS as f64 / wall / 1e6);
             by_cpu.push(PACKETS as f64 / cpu / 1e6);
         }
@@ -133,18 +127,15 @@ fn speed(bucket: &Bucket) {
     let capture = |file: &Path| Captured::new(MergedReader::new(vec![CaptureReader::open(file).unwrap()]));
     println!("\nspeed in million packets per second, median of {RUNS} runs of {PACKETS} packets");
     println!("{:44} wall clock             processor time", "");
-    fn keyed<F: Frames>(bucket: &Bucket, timing: &Timing, frames: F) -> Keyed<F> {
-        Keyed::new(&bucket.program, &bucket.dataflow, timing, false, frames).unwrap()
-    }
     let zipf = || Flows::zipf(50_000, 1.0, 1, PACKETS, 1);
     measure("the model: Zipf-distributed flows, a packet a cycle", &timing, Pace::Full, zipf);
-    measure("a capture, one thread", &timing, FULL_LINK, || keyed(bucket, &timing, capture(&file)));
+    measure("a capture, one thread", &timing, FULL_LINK, || bucket.keyed(&timing, capture(&file)));
     measure("a capture, as `predict` reads it", &timing, FULL_LINK, || {
-        keyed(bucket, &timing, ReadAhead::new(capture(&file)))
+        bucket.keyed(&timing, ReadAhead::new(capture(&file)))
     });
-    measure("generated traffic, one thread", &timing, FULL_LINK, || keyed(bucket, &timing, traffic()));
+    measure("generated traffic, one thread", &timing, FULL_LINK, || bucket.keyed(&timing, traffic()));
     measure("generated traffic, as `predict` generates it", &timing, FULL_LINK, || {
-        keyed(bucket, &timing, ReadAhead::new(traffic()))
+        bucket.keyed(&timing, ReadAhead::new(traffic()))
     });
     std::fs::remove_file(&file).unwrap();
 }

@@ -4,24 +4,22 @@
 
 mod predict_common;
 
-use flowloom_plan::{Arbiter, MapTiming, Scheme, Timing};
+use flowloom_plan::{Arbiter, Scheme, Timing};
 use flowloom_predict::formula::{self, Formulas, Norm};
 use flowloom_predict::{Flows, Pace, PredictOptions, Report, predict};
 use flowloom_trace::Rate;
-use predict_common::{Listed, leaky_bucket, map, packet, pipeline};
+use predict_common::{Listed, leaky_bucket, map, of_ehdl, packet, pipeline, run, run_all};
 
 const FLOWS: u32 = 50_000;
 const LINE: Pace = Pace::At(Rate::Packets(148_800_000));
 
 fn zipf(timing: &Timing, pace: Pace, packets: u64) -> Report {
-    let mut flows = Flows::zipf(FLOWS, 1.0, timing.maps.len(), packets, 1);
-    predict(timing, &PredictOptions::new(pace), &mut flows).unwrap()
+    run(timing, pace, Flows::zipf(FLOWS, 1.0, timing.maps.len(), packets, 1))
 }
 
 /// Packets with these keys, one a cycle.
 fn keys(timing: &Timing, keys: &[u64]) -> Report {
-    let packets = keys.iter().map(|key| packet(0, *key, timing.maps.len())).collect();
-    predict(timing, &PredictOptions::new(Pace::Full), &mut Listed::new(packets)).unwrap()
+    run_all(timing, keys.iter().map(|key| packet(0, *key, timing.maps.len())).collect())
 }
 
 fn assert_near(found: f64, expected: f64, tolerance: f64, what: &str) {
@@ -44,8 +42,7 @@ fn long_packets_take_a_cycle_a_word() {
     for packet in &mut packets {
         (packet.len_bytes, packet.leaving_bytes) = (65, 65);
     }
-    let full = PredictOptions::new(Pace::Full);
-    let report = predict(&timing, &full, &mut Listed::new(packets.clone())).unwrap();
+    let report = run_all(&timing, packets.clone());
     assert_eq!((report.cycles, report.latency.max_cycles), (20, 13));
     assert_eq!(report.throughput_mpps, 125.0);
     // 89 bytes on the wire at 125 Mpps.
@@ -55,7 +52,7 @@ fn long_packets_take_a_cycle_a_word() {
     for packet in &mut packets {
         packet.leaving_bytes = 200;
     }
-    let report = predict(&timing, &full, &mut Listed::new(packets.clone())).unwrap();
+    let report = run_all(&timing, packets.clone());
     assert_eq!((report.cycles, report.latency.max_cycles), (40, 13 + 9 * 2));
     assert_eq!(report.output_buffer_bytes, 64 * (4 + 9 * 2));
 
@@ -63,7 +60,7 @@ fn long_packets_take_a_cycle_a_word() {
     for packet in &mut packets {
         packet.leaving_bytes = 0;
     }
-    let report = predict(&timing, &full, &mut Listed::new(packets)).unwrap();
+    let report = run_all(&timing, packets);
     assert_eq!((report.packets_dropped, report.cycles, report.output_buffer_bytes), (10, 19, 0));
 }
 
@@ -72,7 +69,7 @@ fn a_full_output_stops_the_pipeline() {
     let timing = pipeline(5, Vec::new());
     let mut packets = vec![packet(0, 0, 0); 100];
     packets.iter_mut().for_each(|packet| packet.leaving_bytes = 9600);
-    let report = predict(&timing, &PredictOptions::new(Pace::Full), &mut Listed::new(packets)).unwrap();
+    let report = run_all(&timing, packets);
     assert_eq!(report.cycles, 100 * 150);
     assert!(report.output_buffer_bytes <= 512 * 64 && report.stalled_cycles > 13_000, "{report:?}");
 }
@@ -81,15 +78,14 @@ fn a_full_output_stops_the_pipeline() {
 fn packets_beyond_the_buffer_are_lost() {
     // 600 packets at once: one enters in that cycle, but room is made only behind it.
     let timing = pipeline(5, Vec::new());
-    let options = PredictOptions::new(Pace::Own);
-    let report = predict(&timing, &options, &mut Listed::new(vec![packet(7, 0, 0); 600])).unwrap();
+    let report = run(&timing, Pace::Own, Listed::new(vec![packet(7, 0, 0); 600]));
     assert_eq!((report.packets_lost, report.packets_passed, report.input_buffer_bytes), (88, 512, 32768));
     assert_eq!((report.latency.max_cycles, report.stalled_cycles), (13 + 511, 0));
     // The words of the packet that is entering count until they are inside: 24 + 24 * 21 = 528, one cycle later 527.
     let long = |time_ns| flowloom_predict::Arrival { len_bytes: 1514, leaving_bytes: 1514, ..packet(time_ns, 0, 0) };
     let mut packets = vec![long(0); 21];
     packets.extend((1..=20).map(|cycle| long(4 * cycle)));
-    let report = predict(&timing, &options, &mut Listed::new(packets)).unwrap();
+    let report = run(&timing, Pace::Own, Listed::new(packets));
     assert_eq!(report.packets_lost, 20 - 1);
 }
 
@@ -116,7 +112,7 @@ fn packets_without_a_key_never_wait() {
     let timing = leaky_bucket(Scheme::Schedule, 8);
     let mut packets = vec![packet(0, 1, 1); 6];
     packets[2..].iter_mut().for_each(|packet| packet.uses = 0);
-    let report = predict(&timing, &PredictOptions::new(Pace::Full), &mut Listed::new(packets)).unwrap();
+    let report = run_all(&timing, packets);
     assert_eq!((report.overtakings, report.cycles, report.latency.max_cycles), (4, 9, 27));
     assert_eq!(report.maps[0].longest_queues.last(), Some(&1));
 }
@@ -147,7 +143,7 @@ fn a_flush_restarts_packets_that_read_too_early() {
     let mut packets = vec![packet(0, 1, 1); 4];
     packets[0].writes = 0;
     packets[2].writes = 0;
-    let report = predict(&timing, &PredictOptions::new(Pace::Full), &mut Listed::new(packets)).unwrap();
+    let report = run_all(&timing, packets);
     assert_eq!(report.flushes, 1);
 }
 
@@ -161,7 +157,7 @@ fn regions_are_flushed_independently() {
     assert_eq!(of(&report), [(1, 1), (0, 0)]);
     let mut packets = vec![packet(0, 1, 2); 2];
     packets[1].keys[0] = 2;
-    let report = predict(&timing, &PredictOptions::new(Pace::Full), &mut Listed::new(packets)).unwrap();
+    let report = run_all(&timing, packets);
     assert_eq!(of(&report), [(0, 0), (1, 1)]);
     assert_eq!(report.latency.max_cycles, 20 + 7 - 1);
 }
@@ -169,10 +165,7 @@ fn regions_are_flushed_independently() {
 #[test]
 fn one_flow_alone() {
     for hold in [2, 5, 8, 12] {
-        let single = |scheme| {
-            let options = PredictOptions::new(Pace::Full);
-            predict(&leaky_bucket(scheme, hold), &options, &mut Flows::single(1, 20_000)).unwrap().throughput_mpps
-        };
+        let single = |scheme| run(&leaky_bucket(scheme, hold), Pace::Full, Flows::single(1, 20_000)).throughput_mpps;
         assert_eq!(single(Scheme::Atomic), 250.0);
         assert_eq!(single(Scheme::None), 250.0);
         assert_near(single(Scheme::Schedule), 250.0 / f64::from(hold), 0.1, "schedule");
@@ -242,11 +235,10 @@ fn a_leaky_bucket_under_zipf() {
     }
 }
 
-/// The paper's own leaky bucket: K is 39, L is 5. It prints 52 Mpps.
+/// The paper prints 52 Mpps.
 #[test]
 fn the_leaky_bucket_of_ehdl() {
-    let own = MapTiming { restart_stage: 0, ..map("buckets", Scheme::Flush, 30, 5) };
-    let timing = pipeline(40, vec![own]);
+    let timing = of_ehdl();
     assert_eq!(timing.flush_cycles(&timing.maps[0]), 39);
     let report = zipf(&timing, Pace::Full, 400_000).with_formulas(&timing, u64::from(FLOWS));
     let [row] = &report.formulas[..] else { panic!("{:?}", report.formulas) };

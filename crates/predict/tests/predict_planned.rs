@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The leaky buckets at the holds of their own plans: what each scheme makes of popular flows, of one flow, of backbone traffic.
+//! The leaky buckets at the holds of their own plans: what each scheme makes of popular flows and of one flow.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 #[path = "../../plan/tests/common/mod.rs"]
@@ -10,33 +10,19 @@ use common::{classical, planned};
 use flowloom_plan::{Options, Scheme};
 use flowloom_predict::{Flows, Pace, PredictOptions, predict};
 use flowloom_testkit::Clang;
-use flowloom_trace::Profile;
 use predict_common::bucket::{Bucket, FORMS};
 
 const PACKETS: u64 = 200_000;
-const SCHEMES: [Scheme; 3] = [Scheme::Flush, Scheme::Schedule, Scheme::Atomic];
 
 #[test]
 fn buckets_as_planned_under_zipf() {
     let Some(clang) = Clang::find("buckets_as_planned_under_zipf") else { return };
     for form in FORMS {
         let bucket = Bucket::new(&clang, form);
-        for scheme in SCHEMES {
+        for scheme in [Scheme::Flush, Scheme::Schedule, Scheme::Atomic] {
             let outcome = bucket.simulate(scheme, PACKETS);
             let (hold, mpps) = (outcome.map().hold_cycles, outcome.zipf.throughput_mpps);
             eprintln!("{form:18} {:8} hold {hold:2} {mpps:6.1} Mpps", scheme.as_str());
-        }
-    }
-}
-
-#[test]
-fn buckets_as_planned_on_backbone_traffic() {
-    let Some(clang) = Clang::find("buckets_as_planned_on_backbone_traffic") else { return };
-    let bucket = Bucket::new(&clang, FORMS[0]);
-    for profile in [Profile::Caida2019, Profile::Mawi2021] {
-        for scheme in SCHEMES {
-            let report = bucket.traced(&bucket.timing(scheme), profile, PACKETS / 4);
-            assert_eq!(report.packets_lost, 0, "{} by {}", profile.name(), scheme.as_str());
         }
     }
 }

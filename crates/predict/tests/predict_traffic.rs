@@ -4,36 +4,16 @@
 
 mod predict_common;
 
-use std::path::Path;
-use std::sync::Arc;
-
-use flowloom_ir::{Dataflow, build};
-use flowloom_isa::Program;
-use flowloom_plan::{MapTiming, Scheme, Timing};
-use flowloom_predict::{
-    Arrival, Arrivals, Captured, Keyed, Known, Pace, PredictError, PredictOptions, Report, predict, shared_maps,
-};
+use flowloom_ir::build;
+use flowloom_plan::{MapTiming, Scheme};
+use flowloom_predict::{Arrival, Arrivals, Captured, Known, Pace, PredictError, PredictOptions, predict, shared_maps};
 use flowloom_testkit::Clang;
-use flowloom_trace::{CaptureReader, CaptureWriter, MergedReader, Profile, Rate, Traffic, TrafficOptions};
+use flowloom_trace::{CaptureReader, CaptureWriter, MergedReader, Profile, Traffic, TrafficOptions};
 use flowloom_verifier::{Options, verify};
-use predict_common::{leaky_bucket, map, pipeline};
+use predict_common::bucket::{Bucket, FORMS};
+use predict_common::{FULL_LINK, leaky_bucket, map, of_ehdl, pipeline, run};
 
 const PACKETS: u64 = 200_000;
-const LINE: Pace = Pace::At(Rate::Bits(100_000_000_000));
-
-/// eHDL's own leaky bucket: K is 39, L is 5.
-fn of_ehdl() -> Timing {
-    pipeline(40, vec![MapTiming { restart_stage: 0, ..map("buckets", Scheme::Flush, 30, 5) }])
-}
-
-fn program(clang: &Clang) -> (Arc<Program>, Dataflow) {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../functions/ebpf/leaky_bucket/leaky_bucket.bpf.c");
-    let object = flowloom_object::read(&clang.compile_file(&file, &[]).unwrap(), "leaky_bucket").unwrap();
-    let program = object.xdp().next().unwrap().clone();
-    let proof = verify(&program, &Options::default()).unwrap();
-    let dataflow = build(&program, &proof).unwrap_or_else(|refusal| panic!("{refusal}"));
-    (Arc::new(program), dataflow)
-}
 
 fn traffic(profile: Profile) -> Traffic {
     let options = TrafficOptions { packets: Some(PACKETS), snap_bytes: Some(96), ..TrafficOptions::new(profile) };
@@ -55,16 +35,12 @@ impl<A: Arrivals> Arrivals for OneFlow<A> {
 #[test]
 fn table_2_of_ehdl() {
     let Some(clang) = Clang::find("table_2_of_ehdl") else { return };
-    let (program, dataflow) = program(&clang);
-    let run = |timing: &Timing, profile, pace| -> Report {
-        let mut packets = Keyed::new(&program, &dataflow, timing, false, traffic(profile)).unwrap();
-        predict(timing, &PredictOptions::new(pace), &mut packets).unwrap()
-    };
+    let bucket = Bucket::new(&clang, FORMS[0]);
     // Of the paper: lost packets, flushes a second, Mpps at 100 Gb/s of packets of this mean length.
     let printed = [(Profile::Caida2019, 350_000.0, 29.0, 411.0), (Profile::Mawi2021, 124_000.0, 21.0, 573.0)];
     let mut rates = Vec::new();
     for (profile, flushes, mpps, len) in printed {
-        let report = run(&of_ehdl(), profile, LINE);
+        let report = bucket.traced(&of_ehdl(), profile, PACKETS);
         let offered: f64 = 1e5 / ((len + 24.0) * 8.0);
         eprintln!(
             "{}: {} lost, {:.0} flushes a second (the paper: 0, {flushes}), {:.1} Mpps",
@@ -79,8 +55,9 @@ fn table_2_of_ehdl() {
         // As rare as in the paper: how popular flows are, and how they come, is of our own making.
         assert!((flushes / 5.0..flushes * 1.5).contains(&report.maps[0].flushes_per_s));
         rates.push(report.maps[0].flushes_per_s);
-        for scheme in [Scheme::Schedule, Scheme::Atomic] {
-            assert_eq!(run(&leaky_bucket(scheme, 8), profile, LINE).packets_lost, 0);
+        for scheme in [Scheme::Flush, Scheme::Schedule, Scheme::Atomic] {
+            let planned = bucket.traced(&bucket.timing(scheme), profile, PACKETS);
+            assert_eq!(planned.packets_lost, 0, "{} by {}", profile.name(), scheme.as_str());
         }
     }
     assert!(rates[0] > 2.0 * rates[1], "{rates:?}");
@@ -89,10 +66,9 @@ fn table_2_of_ehdl() {
 #[test]
 fn all_in_one_flow_is_slower() {
     let Some(clang) = Clang::find("all_in_one_flow_is_slower") else { return };
-    let (program, dataflow) = program(&clang);
+    let bucket = Bucket::new(&clang, FORMS[0]);
     let timing = of_ehdl();
-    let packets = Keyed::new(&program, &dataflow, &timing, false, traffic(Profile::Caida2019)).unwrap();
-    let report = predict(&timing, &PredictOptions::new(Pace::Full), &mut OneFlow(packets)).unwrap();
+    let report = run(&timing, Pace::Full, OneFlow(bucket.keyed(&timing, traffic(Profile::Caida2019))));
     eprintln!("one flow: {:.1} Mpps (the paper: 12)", report.throughput_mpps);
     // From one write to the next. In the paper's pipeline every word of a packet has a stage, so that long packets keep their
     // distance when they start again; here windows wait in the elastic buffer, and follow each other.
@@ -102,7 +78,7 @@ fn all_in_one_flow_is_slower() {
 #[test]
 fn captures_equal_the_generated_traffic() {
     let Some(clang) = Clang::find("captures_equal_the_generated_traffic") else { return };
-    let (program, dataflow) = program(&clang);
+    let bucket = Bucket::new(&clang, FORMS[0]);
     let file = std::env::temp_dir().join(format!("flowloom-predict-{}.pcapng", std::process::id()));
     let mut writer = CaptureWriter::create(&file).unwrap();
     let mut generated = traffic(Profile::Mawi2021);
@@ -112,26 +88,24 @@ fn captures_equal_the_generated_traffic() {
     }
     writer.finish().unwrap();
     let (timing, options) =
-        (leaky_bucket(Scheme::Flush, 8), PredictOptions { packets: Some(20_000), ..PredictOptions::new(LINE) });
+        (leaky_bucket(Scheme::Flush, 8), PredictOptions { packets: Some(20_000), ..PredictOptions::new(FULL_LINK) });
     let reader = MergedReader::new(vec![CaptureReader::open(&file).unwrap()]);
-    let mut captured = Keyed::new(&program, &dataflow, &timing, false, Captured::new(reader)).unwrap();
-    let found = predict(&timing, &options, &mut captured).unwrap();
+    let found = predict(&timing, &options, &mut bucket.keyed(&timing, Captured::new(reader))).unwrap();
     std::fs::remove_file(&file).unwrap();
-    let mut packets = Keyed::new(&program, &dataflow, &timing, false, traffic(Profile::Mawi2021)).unwrap();
-    let expected = predict(&timing, &options, &mut packets).unwrap();
+    let packets = || bucket.keyed(&timing, traffic(Profile::Mawi2021));
+    let expected = predict(&timing, &options, &mut packets()).unwrap();
     assert_eq!(found.packets_in, 20_000);
     assert_eq!(found, expected);
     // In its own time it is a hundred times slower, and nothing meets.
-    let mut packets = Keyed::new(&program, &dataflow, &timing, false, traffic(Profile::Mawi2021)).unwrap();
-    let own = predict(&timing, &PredictOptions { pace: Pace::Own, ..options }, &mut packets).unwrap();
+    let own = predict(&timing, &PredictOptions { pace: Pace::Own, ..options }, &mut packets()).unwrap();
     assert!(own.offered_mpps < 0.2 && own.latency.p99_cycles == 20, "{own:?}");
 }
 
 #[test]
 fn maps_shared_by_all_packets_are_reported() {
     let Some(clang) = Clang::find("maps_shared_by_all_packets_are_reported") else { return };
-    let (program, dataflow) = program(&clang);
-    assert_eq!(shared_maps(&program, &dataflow, &leaky_bucket(Scheme::Flush, 8)), [false]);
+    let bucket = Bucket::new(&clang, FORMS[0]);
+    assert_eq!(shared_maps(&bucket.program, &bucket.dataflow, &leaky_bucket(Scheme::Flush, 8)), [false]);
     let source = "
         #include <linux/bpf.h>
         #include <bpf/bpf_helpers.h>
@@ -148,9 +122,9 @@ fn maps_shared_by_all_packets_are_reported() {
                 return XDP_PASS;
         }";
     let object = flowloom_object::read(&clang.compile(source, &[]).unwrap(), "count").unwrap();
-    let program = Arc::new(object.xdp().next().unwrap().clone());
-    let proof = verify(&program, &Options::default()).unwrap();
-    let dataflow = build(&program, &proof).unwrap_or_else(|refusal| panic!("{refusal}"));
+    let program = object.xdp().next().unwrap();
+    let proof = verify(program, &Options::default()).unwrap();
+    let dataflow = build(program, &proof).unwrap_or_else(|refusal| panic!("{refusal}"));
     let maps: Vec<MapTiming> = program.maps.iter().map(|def| map(&def.name, Scheme::Schedule, 2, 3)).collect();
-    assert_eq!(shared_maps(&program, &dataflow, &pipeline(9, maps)), vec![true; 2]);
+    assert_eq!(shared_maps(program, &dataflow, &pipeline(9, maps)), vec![true; 2]);
 }

@@ -7,18 +7,19 @@ use flowloom_ir::{Dataflow, build};
 use flowloom_isa::Program;
 use flowloom_plan::{MapTiming, Options, Scheme, Timing, plan};
 use flowloom_predict::formula::{self, Formulas};
-use flowloom_predict::{Flows, Keyed, Pace, PredictOptions, Report, predict};
+use flowloom_predict::{Flows, Frames, Keyed, Pace, Report};
 use flowloom_testkit::Clang;
 use flowloom_trace::{Profile, Rate, Traffic, TrafficOptions};
 use flowloom_verifier::{Options as Proving, verify};
+
+use super::{FULL_LINK, run};
 
 /// The form with a window in time, and that with one time.
 pub(crate) const FORMS: [&str; 2] = ["leaky_bucket", "leaky_bucket_gcra"];
 pub(crate) const FLOWS: u32 = 50_000;
 const MAP: &str = "buckets";
-/// 100 Gb/s of frames of 64 bytes, and of whatever comes.
+/// 100 Gb/s of frames of 64 bytes.
 const LINE: Pace = Pace::At(Rate::Packets(148_800_000));
-const FULL_LINK: Pace = Pace::At(Rate::Bits(100_000_000_000));
 
 /// A form of the bucket.
 pub(crate) struct Bucket {
@@ -71,20 +72,22 @@ impl Bucket {
     /// What a pipeline does with traffic like that of a trace, at 100 Gb/s.
     pub(crate) fn traced(&self, timing: &Timing, profile: Profile, packets: u64) -> Report {
         let options = TrafficOptions { packets: Some(packets), snap_bytes: Some(128), ..TrafficOptions::new(profile) };
-        let traffic = Traffic::new(&options).unwrap();
-        let mut keyed = Keyed::new(&self.program, &self.dataflow, timing, false, traffic).unwrap();
-        predict(timing, &PredictOptions::new(FULL_LINK), &mut keyed).unwrap()
+        run(timing, FULL_LINK, self.keyed(timing, Traffic::new(&options).unwrap()))
+    }
+
+    /// The packets of these frames.
+    pub(crate) fn keyed<F: Frames>(&self, timing: &Timing, frames: F) -> Keyed<F> {
+        Keyed::new(&self.program, &self.dataflow, timing, false, frames).unwrap()
     }
 }
 
 /// Runs a bucket's pipeline on all that its scheme is judged by.
 pub(crate) fn simulate(timing: Timing, packets: u64) -> Outcome {
-    let run = |mut flows: Flows, pace| predict(&timing, &PredictOptions::new(pace), &mut flows).unwrap();
     let zipf = || Flows::zipf(FLOWS, 1.0, timing.maps.len(), packets, 1);
     let own = timing.maps.iter().find(|map| map.name == MAP).unwrap();
     let formulas = Formulas::of(&timing, own, FLOWS.into());
-    let (full, line) = (run(zipf(), Pace::Full), run(zipf(), LINE));
-    let single = run(Flows::single(timing.maps.len(), packets / 10), Pace::Full);
+    let (full, line) = (run(&timing, Pace::Full, zipf()), run(&timing, LINE, zipf()));
+    let single = run(&timing, Pace::Full, Flows::single(timing.maps.len(), packets / 10));
     let outcome = Outcome { zipf: full, single, line, formulas, timing };
     let (map, near) = (outcome.map(), |found: f64, expected: f64| (found / expected - 1.0).abs());
     let (mpps, alone) = (outcome.zipf.throughput_mpps, outcome.single.throughput_mpps);

@@ -5,7 +5,11 @@
 pub(crate) mod bucket;
 
 use flowloom_plan::{Arbiter, MapTiming, Scheme, Timing};
-use flowloom_predict::{Arrival, Arrivals, PredictError};
+use flowloom_predict::{Arrival, Arrivals, Pace, PredictError, PredictOptions, Report, predict};
+use flowloom_trace::Rate;
+
+/// 100 Gb/s of packets of any lengths.
+pub(crate) const FULL_LINK: Pace = Pace::At(Rate::Bits(100_000_000_000));
 
 /// Packets out of a list.
 pub(crate) struct Listed {
@@ -57,6 +61,21 @@ pub(crate) fn pipeline(stages: u32, maps: Vec<MapTiming>) -> Timing {
         arbiter: Arbiter::Oldest,
         maps,
     }
+}
+
+/// eHDL's own leaky bucket: K is 39, L is 5.
+pub(crate) fn of_ehdl() -> Timing {
+    pipeline(40, vec![MapTiming { restart_stage: 0, ..map("buckets", Scheme::Flush, 30, 5) }])
+}
+
+/// What a pipeline does with packets that come at a pace.
+pub(crate) fn run(timing: &Timing, pace: Pace, mut arrivals: impl Arrivals) -> Report {
+    predict(timing, &PredictOptions::new(pace), &mut arrivals).unwrap()
+}
+
+/// What it does with these packets, one a cycle.
+pub(crate) fn run_all(timing: &Timing, packets: Vec<Arrival>) -> Report {
+    run(timing, Pace::Full, Listed::new(packets))
 }
 
 /// One like the leaky bucket's: 12 stages, a read in the fourth.
