@@ -49,8 +49,7 @@ pub(crate) fn wide(dst: u8, src: u8, imm: i32) -> [Insn; 2] {
 }
 
 pub(crate) fn map(name: &str, kind: MapKind) -> MapDef {
-    let (name, initial, layout) = (name.to_owned(), None, None);
-    MapDef { name, kind, key_bytes: 4, value_bytes: 4, max_entries: 7, flags: 0, initial, layout, ..MapDef::default() }
+    MapDef { name: name.to_owned(), kind, key_bytes: 4, value_bytes: 4, max_entries: 7, ..MapDef::default() }
 }
 
 pub(crate) fn program(insns: impl IntoIterator<Item = Insn>) -> Program {

@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 
 use flowloom_exec::KernelEngine;
 use flowloom_isa::{MapDef, MapKind, Program, asm};
+use flowloom_testkit::require;
 
 /// Counts packets by first byte, redirects those of port 1 through the devmap, passes the others.
 const CODE: &str = "
@@ -41,8 +42,7 @@ out:    r0 = 2
 ";
 
 fn map(name: &str, kind: MapKind, value_bytes: u32) -> MapDef {
-    let (name, initial, layout) = (name.to_owned(), None, None);
-    MapDef { name, kind, key_bytes: 4, value_bytes, max_entries: 16, flags: 0, initial, layout, ..MapDef::default() }
+    MapDef { name: name.to_owned(), kind, key_bytes: 4, value_bytes, max_entries: 16, ..MapDef::default() }
 }
 
 /// A namespace and a file that are removed at the end of the test.
@@ -71,27 +71,15 @@ fn must(arguments: &[&str]) -> String {
 
 #[test]
 fn ip_link_attaches_a_written_object() {
-    const TEST: &str = "ip_link_attaches_a_written_object";
-    if let Err(reason) = KernelEngine::available() {
-        eprintln!("SKIP {TEST}: {reason}");
-        return;
-    }
+    require!(KernelEngine::available());
     let id = std::process::id();
     let place = Place {
         namespace: format!("flowloom-attach-{id}"),
         object: std::env::temp_dir().join(format!("flowloom-attach-{id}.o")),
     };
-    match ip(&["netns", "add", &place.namespace]) {
-        Ok(output) if output.status.success() => {}
-        Ok(output) => {
-            eprintln!("SKIP {TEST}: `ip netns add` says: {}", String::from_utf8_lossy(&output.stderr).trim());
-            return;
-        }
-        Err(error) => {
-            eprintln!("SKIP {TEST}: `ip` of iproute2 does not run: {error}");
-            return;
-        }
-    }
+    let added = require!(ip(&["netns", "add", &place.namespace]).map_err(|e| format!("`ip` of iproute2: {e}")));
+    let said = String::from_utf8_lossy(&added.stderr);
+    require!(added.status.success().then_some(()).ok_or(format!("`ip netns add`: {}", said.trim())));
     let maps = vec![map("seen", MapKind::Hash, 8), map("ports", MapKind::Devmap, 4)];
     let program = Program {
         name: "attached".to_owned(),

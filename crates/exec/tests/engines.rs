@@ -30,9 +30,13 @@ struct GeneratedProgram {
 }
 
 fn maps() -> Vec<MapDef> {
-    let map = |name: &str, kind, value_bytes, max_entries| {
-        let (name, initial, layout) = (name.to_owned(), None, None);
-        MapDef { name, kind, key_bytes: 4, value_bytes, max_entries, flags: 0, initial, layout, ..MapDef::default() }
+    let map = |name: &str, kind, value_bytes, max_entries| MapDef {
+        name: name.to_owned(),
+        kind,
+        key_bytes: 4,
+        value_bytes,
+        max_entries,
+        ..MapDef::default()
     };
     vec![map("ports", MapKind::Devmap, 4, PORTS), map("sums", MapKind::Hash, 8, 64)]
 }
@@ -96,7 +100,7 @@ fn program(text: &str) -> Program {
     let maps = maps();
     let insns = asm::assemble(text, &maps).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
     let (name, section, license) = ("random".to_owned(), "xdp".to_owned(), "GPL".to_owned());
-    Program { name, section, insns, maps, lines: Vec::new(), license, ..Program::default() }
+    Program { name, section, insns, maps, license, ..Program::default() }
 }
 
 /// The interpreter on a rewritten program: the record is written and read as part of the state.

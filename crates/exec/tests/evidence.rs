@@ -19,9 +19,7 @@ fn from_env(name: &str, default: u64) -> u64 {
 #[ignore = "half an hour"]
 fn evidence_random_programs() {
     let test = "evidence_random_programs";
-    if let Err(reason) = KernelEngine::available() {
-        return flowloom_testkit::skip(test, &reason.to_string());
-    }
+    flowloom_testkit::require!(KernelEngine::available());
     let (seed, count) = (from_env("FLOWLOOM_SEED", 4), from_env("FLOWLOOM_COUNT", 100_000));
     // Valid programs leak nothing; mutants may, so they run without the privilege to leak.
     let kind = if std::env::var_os("FLOWLOOM_WITHOUT_PERFMON").is_some() { Kind::Mutants } else { Kind::Valid };

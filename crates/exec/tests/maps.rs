@@ -8,18 +8,8 @@ use std::sync::Arc;
 use flowloom_engine::{Choices, Datapath, Packet, Port, Verdict};
 use flowloom_exec::KernelEngine;
 use flowloom_isa::{BPF_F_NO_PREALLOC, MapDef, MapKind, Program, asm};
-use flowloom_testkit::Rng;
+use flowloom_testkit::{Rng, require};
 use flowloom_vm::Interpreter;
-
-fn skipped(test: &str) -> bool {
-    match KernelEngine::available() {
-        Ok(()) => false,
-        Err(reason) => {
-            eprintln!("SKIP {test}: {reason}");
-            true
-        }
-    }
-}
 
 fn program(text: &str, maps: Vec<MapDef>) -> Arc<Program> {
     let insns = asm::assemble(text, &maps).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
@@ -141,9 +131,7 @@ fn exercised(def: MapDef, keys: usize, packets: u64, rng: &mut Rng) -> Pair {
 
 #[test]
 fn maps_match_the_kernel() {
-    if skipped("maps_match_the_kernel") {
-        return;
-    }
+    require!(KernelEngine::available());
     let mut rng = Rng::from_env(31);
     for (kind, sizes, flags, keys) in [
         (MapKind::Array, [4, 8, 9], 0, 12),
@@ -161,9 +149,7 @@ fn maps_match_the_kernel() {
 
 #[test]
 fn the_interpreter_follows_kernel_evictions() {
-    if skipped("the_interpreter_follows_kernel_evictions") {
-        return;
-    }
+    require!(KernelEngine::available());
     let mut rng = Rng::from_env(32);
     for kind in [MapKind::LruHash, MapKind::LruPerCpuHash] {
         for (max_entries, flags, keys) in
@@ -247,19 +233,11 @@ fn asking() -> Arc<Program> {
 
 #[test]
 fn route_lookups_match_the_table() {
-    if skipped("route_lookups_match_the_table") {
-        return;
-    }
+    require!(KernelEngine::available());
     let table = flowloom_vm::fib::Table::from_json(ROUTES).expect("a table");
     let mut pair = Pair::of(&asking());
     let mut bare = Pair::of(&asking());
-    pair.kernel = match pair.kernel.with_routes(&table) {
-        Ok(kernel) => kernel,
-        Err(error) => {
-            eprintln!("SKIP route_lookups_match_the_table: {error}");
-            return;
-        }
-    };
+    pair.kernel = require!(pair.kernel.with_routes(&table));
     pair.interp = pair.interp.with_routes(table);
     let mut rng = Rng::from_env(33);
     let targets = [

@@ -7,15 +7,8 @@
 mod programs;
 
 use flowloom_exec::KernelEngine;
+use flowloom_testkit::require;
 use programs::{Kind, Tally, is_without_rights, run};
-
-fn skipped(test: &str) -> bool {
-    let reason = KernelEngine::available().err();
-    if let Some(reason) = &reason {
-        flowloom_testkit::skip(test, &reason.to_string());
-    }
-    reason.is_some()
-}
 
 fn seed() -> u64 {
     let given = std::env::var("FLOWLOOM_SEED").ok().and_then(|seed| seed.parse().ok());
@@ -34,9 +27,7 @@ fn agree(tally: &Tally) {
 
 #[test]
 fn valid_programs_agree() {
-    if skipped("valid_programs_agree") {
-        return;
-    }
+    require!(KernelEngine::available());
     let tally = run(Kind::Valid, seed(), 0..400);
     agree(&tally);
     eprintln!("{}", tally.render());
@@ -45,7 +36,8 @@ fn valid_programs_agree() {
 
 #[test]
 fn mutants_agree() {
-    if skipped("mutants_agree") || !is_without_rights("mutants_agree") {
+    require!(KernelEngine::available());
+    if !is_without_rights("mutants_agree") {
         return;
     }
     let tally = run(Kind::Mutants, seed(), 0..400);

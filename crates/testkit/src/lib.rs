@@ -8,7 +8,7 @@
 //! - [`instruction_cases`] is the instruction suite that all eBPF engines run.
 //! - [`golden`] compares text with a file, or writes the file if `FLOWLOOM_BLESS=1`.
 //! - [`Clang`] compiles eBPF from C.
-//! - [`skip`] reports why a test did not run.
+//! - [`require!`] and [`skip`] report why a test did not run.
 //!
 //! ```
 //! use flowloom_testkit::{PacketBuilder, Rng, mutate};
@@ -38,6 +38,26 @@ pub use instructions::{
 };
 pub use mutate::mutate;
 pub use rng::Rng;
+
+/// The value of a result, or skips the test with the error as the reason.
+///
+/// ```
+/// # fn has_sysfs() {
+/// flowloom_testkit::require!(std::fs::read("/sys/devices/system/cpu/possible"));
+/// # }
+/// ```
+#[macro_export]
+macro_rules! require {
+    ($result:expr) => {
+        match $result {
+            Ok(value) => value,
+            Err(reason) => {
+                let here = std::any::type_name_of_val(&|| ()).trim_end_matches("::{{closure}}");
+                return $crate::skip(here.rsplit("::").next().unwrap_or(here), &reason.to_string());
+            }
+        }
+    };
+}
 
 /// Prints on stderr that a test is skipped, and why. The caller returns.
 #[allow(clippy::print_stderr, reason = "tests speak on stderr")]

@@ -11,27 +11,17 @@ use flowloom_isa::{
     UnknownArgument,
 };
 
-use super::*;
-mod instructions;
+use flowloom_testkit::require;
 
+use super::*;
 use crate::rewrite::RewriteError;
 use crate::testcode::*;
 
 mod events;
 mod fetches;
+mod instructions;
 mod maps;
 mod shadows;
-
-/// True if a test cannot run here; prints the reason.
-fn skipped(test: &str) -> bool {
-    match KernelEngine::available() {
-        Ok(()) => false,
-        Err(reason) => {
-            eprintln!("SKIP {test}: {reason}");
-            true
-        }
-    }
-}
 
 fn loaded(program: &Program) -> KernelEngine {
     KernelEngine::load(program).unwrap_or_else(|error| panic!("{error}"))
@@ -70,9 +60,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 
 #[test]
 fn verdicts_are_returned() {
-    if skipped("verdicts_are_returned") {
-        return;
-    }
+    require!(KernelEngine::available());
     let frame: Vec<u8> = (0..60).collect();
     let expected = [
         Outcome::gone(Verdict::Aborted),
@@ -91,9 +79,7 @@ fn verdicts_are_returned() {
 
 #[test]
 fn frames_of_all_supported_lengths() {
-    if skipped("frames_of_all_supported_lengths") {
-        return;
-    }
+    require!(KernelEngine::available());
     let mut pass = engine([mov(0, 2), exit()]);
     let frame: Vec<u8> = (0..4000_u32).map(|i| i as u8).collect();
     for len in (MIN_FRAME_BYTES..100).chain([1514, 1518, 3519, MAX_FRAME_BYTES]) {
@@ -115,9 +101,7 @@ fn frames_of_all_supported_lengths() {
 
 #[test]
 fn time_random_cpu_and_port_are_those_of_the_record() {
-    if skipped("time_random_cpu_and_port_are_those_of_the_record") {
-        return;
-    }
+    require!(KernelEngine::available());
     let mut body = vec![call_helper(helper::KTIME_GET_NS), store(size::DW, 6, 0, 0)];
     for i in 0..10 {
         body.extend([call_helper(helper::GET_PRANDOM_U32), store(size::W, 6, 8 + 4 * i, 0)]);
@@ -140,9 +124,7 @@ fn time_random_cpu_and_port_are_those_of_the_record() {
 
 #[test]
 fn redirects_have_a_port() {
-    if skipped("redirect_says_where") {
-        return;
-    }
+    require!(KernelEngine::available());
     let redirect = |port, flags| [mov(1, port), mov(2, flags), call_helper(helper::REDIRECT), exit()];
     let sent = |port| Outcome::sent(Verdict::Redirect, Port(port), vec![7; 60]);
     assert_eq!(process(&mut engine(redirect(77, 0)), &[7; 60], 1), sent(77));
@@ -257,9 +239,7 @@ fn numbers(map: &MapState) -> Vec<(Vec<u8>, u64)> {
 
 #[test]
 fn state_is_read_swept_and_restored() {
-    if skipped("state_is_read_swept_and_restored") {
-        return;
-    }
+    require!(KernelEngine::available());
     let mut engine = loaded(&stateful());
     let initial = engine.snapshot().expect("readable");
     let names: Vec<&str> = initial.maps.keys().map(String::as_str).collect();
@@ -299,9 +279,7 @@ fn state_is_read_swept_and_restored() {
 
 #[test]
 fn successor_contexts_and_preloaded_contexts() {
-    if skipped("successor_contexts_and_preloaded_contexts") {
-        return;
-    }
+    require!(KernelEngine::available());
     let record = |deadline: u64, state: u16| [&deadline.to_le_bytes()[..], &state.to_le_bytes(), &[0; 6]].concat();
     let succession = Succession {
         state_offset: 8,
@@ -338,9 +316,7 @@ fn values(map: &MapState) -> Vec<u64> {
 
 #[test]
 fn invalid_state_is_rejected_without_effect() {
-    if skipped("invalid_state_is_rejected_without_effect") {
-        return;
-    }
+    require!(KernelEngine::available());
     let mut engine = loaded(&stateful());
     process(&mut engine, &frame([1; 3], [1, 2]), 1);
     let before = engine.snapshot().expect("readable");
@@ -373,9 +349,7 @@ fn invalid_state_is_rejected_without_effect() {
 
 #[test]
 fn a_full_table_is_read_completely() {
-    if skipped("a_full_table_is_read_completely") {
-        return;
-    }
+    require!(KernelEngine::available());
     let mut engine = loaded(&stateful());
     let entries: MapState =
         (0..2000_u32).map(|i| (i.to_le_bytes()[..3].to_vec(), [i.to_le_bytes(); 4].concat())).collect();
@@ -395,9 +369,7 @@ fn line(insn: usize, number: u32, text: &str) -> LineInfo {
 
 #[test]
 fn refusals_have_the_row_and_the_log() {
-    if skipped("refusals_have_the_row_and_the_log") {
-        return;
-    }
+    require!(KernelEngine::available());
     // The row on line 9 reads the packet without a bounds check. One text is not ASCII.
     let mut bad = program([mov(0, 2), load(size::W, 2, 1, 0), load(size::B, 3, 2, 0), exit()]);
     bad.lines = vec![line(0, 8, "Zürich -> pass"), line(2, 9, "  open & tcp.dport == 22 -> stay")];
@@ -412,9 +384,7 @@ fn refusals_have_the_row_and_the_log() {
 
 #[test]
 fn truncated_source_lines_in_the_log_are_handled() {
-    if skipped("truncated_source_lines_in_the_log_are_handled") {
-        return;
-    }
+    require!(KernelEngine::available());
     // The verifier truncates lines at 1024 bytes, within characters too.
     for text in ["ü".repeat(2000), format!("-{}", "ü".repeat(2000))] {
         let mut bad = program([mov(0, 2), copy(1, 5), exit()]);
@@ -426,9 +396,7 @@ fn truncated_source_lines_in_the_log_are_handled() {
 
 #[test]
 fn programs_are_verified_unmodified() {
-    if skipped("programs_are_verified_unmodified") {
-        return;
-    }
+    require!(KernelEngine::available());
     // r1 is uninitialised after a call; after rewriting it would not be.
     let Err(ExecError::Refused(refused)) =
         KernelEngine::load(&program([mov(1, 2), call_helper(helper::KTIME_GET_NS), copy(0, 1), exit()]))
@@ -442,9 +410,7 @@ fn programs_are_verified_unmodified() {
 /// separately, since the argument may be null.
 #[test]
 fn global_functions_are_verified_separately() {
-    if skipped("global_functions_are_verified_separately") {
-        return;
-    }
+    require!(KernelEngine::available());
     let function = |kind| GlobalFunction {
         slot: 5,
         name: "read".to_owned(),
@@ -476,9 +442,7 @@ fn global_functions_are_verified_separately() {
 
 #[test]
 fn verdicts_match_the_kernel_verifier_for_any_instructions() {
-    if skipped("verdicts_match_the_kernel_verifier_for_any_instructions") {
-        return;
-    }
+    require!(KernelEngine::available());
     // A helper that is not rewritten; a lookup in a map.
     let lookup = [
         mov(3, 0),
@@ -503,9 +467,7 @@ fn verdicts_match_the_kernel_verifier_for_any_instructions() {
 
 #[test]
 fn rewriting_and_writing_errors_have_an_instruction() {
-    if skipped("rewriting_and_writing_errors_have_an_instruction") {
-        return;
-    }
+    require!(KernelEngine::available());
     let mut bad = program([mov(1, 0), mov(2, 0), mov(3, 0), call_helper(helper::REDIRECT_MAP), exit()]);
     bad.lines = vec![line(0, 3, "forward(pkt.port)")];
     let Err(error @ ExecError::Rewrite { source: RewriteError::UnknownDevmap { insn: 3, .. }, .. }) =
@@ -525,9 +487,7 @@ fn rewriting_and_writing_errors_have_an_instruction() {
 
 #[test]
 fn local_functions_run() {
-    if skipped("local_functions_run") {
-        return;
-    }
+    require!(KernelEngine::available());
     let main = [
         load(size::W, 6, 1, 12),
         copy(1, 6),
@@ -552,9 +512,7 @@ fn local_functions_run() {
 #[test]
 #[ignore = "measures, decides nothing"]
 fn cost_of_a_packet() {
-    if skipped("cost_of_a_packet") {
-        return;
-    }
+    require!(KernelEngine::available());
     let median = |mut engine: KernelEngine, len: usize| {
         let frame = vec![0x55; len];
         let packet = Packet { bytes: &frame, port: Port(1) };

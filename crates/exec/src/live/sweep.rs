@@ -183,5 +183,5 @@ fn code(map: usize, locks_map: usize, locks: Locks, key_bytes: i32, value_bytes:
 }
 
 #[cfg(test)]
-#[allow(clippy::panic, clippy::print_stderr, clippy::print_stdout, unsafe_code)]
+#[allow(clippy::panic, clippy::print_stdout)]
 mod tests;

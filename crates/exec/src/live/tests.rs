@@ -7,6 +7,8 @@ use std::process::Command;
 use flowloom_engine::MapState;
 use flowloom_isa::{MapDef, MapKind, Member, Sibling, asm};
 
+use flowloom_testkit::require;
+
 use super::*;
 use crate::kernel::KernelEngine;
 use crate::sys::namespace::Namespace;
@@ -89,20 +91,15 @@ fn started(program: &Program, ports: &[(u32, &str)], state: &Snapshot) -> Result
     Live::start(program, &interfaces, options)
 }
 
-/// Runs `test` with the veth pairs; prints why it cannot.
-fn on_wires(name: &str, test: impl FnOnce() + Send) {
-    if let Err(reason) = KernelEngine::available() {
-        eprintln!("SKIP {name}: {reason}");
-        return;
-    }
+/// Runs `test` with the veth pairs; the error says why it cannot.
+fn on_wires(test: impl FnOnce() + Send) -> Result<(), String> {
+    KernelEngine::available().map_err(|reason| reason.to_string())?;
     let made = Namespace::new(|| {
         wires()?;
         test();
         Ok(())
     });
-    if let Err(reason) = made {
-        eprintln!("SKIP {name}: {reason}");
-    }
+    made.map(drop).map_err(|error| error.to_string())
 }
 
 fn ports(entries: &[(u32, u32)]) -> Snapshot {
@@ -112,7 +109,7 @@ fn ports(entries: &[(u32, u32)]) -> Snapshot {
 
 #[test]
 fn a_foreign_object_sends_by_the_ports_of_its_state() {
-    on_wires("a_foreign_object_sends_by_the_ports_of_its_state", || {
+    require!(on_wires(|| {
         let send = |count: u64| {
             let socket = UdpSocket::bind("10.0.0.1:0").expect("an address of far1");
             let sent = (0..count).filter(|_| socket.send_to(b"flow", "10.0.0.2:9").is_ok()).count();
@@ -148,16 +145,16 @@ fn a_foreign_object_sends_by_the_ports_of_its_state() {
         let counted = live.verdicts().expect("readable").expect("counted");
         assert!(counted[Verdict::Drop.number() as usize] >= 3, "{counted:?}");
         assert!(!live.snapshot(|_| true).expect("readable").maps.contains_key("ports"));
-    });
+    }));
 }
 
 #[test]
 fn programs_that_interfaces_share_cannot_ask_for_their_port() {
-    on_wires("programs_that_interfaces_share_cannot_ask_for_their_port", || {
+    require!(on_wires(|| {
         let asks = program("r6 = *(u32 *)(r1 + 12)");
         let nothing = Snapshot::default();
         let error = started(&asks, &[(1, "near1"), (2, "near2")], &nothing).expect_err("two ports").to_string();
         assert!(error.contains("program `send` is a tail call target and reads its port"), "{error}");
         drop(started(&asks, &[(1, "near1")], &nothing).unwrap_or_else(|error| panic!("{error}")));
-    });
+    }));
 }

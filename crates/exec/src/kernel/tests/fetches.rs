@@ -11,9 +11,7 @@ use super::*;
 /// The spilled value decides a branch on one path and not on the other.
 #[test]
 fn atomic_fetches_from_the_stack_do_not_prune_paths() {
-    if skipped("atomic_fetches_from_the_stack_do_not_prune_paths") {
-        return;
-    }
+    require!(KernelEngine::available());
     let fetches = [
         "r3 = 0\nr3 = atomic_fetch_add((u64 *)(r10 - 8), r3)",
         "r3 = 0\nr3 = atomic_fetch_xor((u64 *)(r10 - 8), r3)",

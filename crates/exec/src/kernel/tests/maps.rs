@@ -85,9 +85,7 @@ there: r1 = *(u32 *)(r0 + 0)
 
 #[test]
 fn values_by_cpu_are_those_of_the_packets_cpu() {
-    if skipped("values_by_cpu_are_those_of_the_packets_cpu") {
-        return;
-    }
+    require!(KernelEngine::available());
     let five = |times: u8| vec![5 * times, 0, 0, 0, 0, 0];
     for (kind, others) in [(MapKind::PerCpuArray, 2), (MapKind::PerCpuHash, 0), (MapKind::LruPerCpuHash, 0)] {
         let mut engine = loaded(&counting(kind, 3, 0));
@@ -113,14 +111,9 @@ fn values_by_cpu_are_those_of_the_packets_cpu() {
 
 #[test]
 fn values_of_several_cpus_are_distinct() {
-    if skipped("values_of_several_cpus_are_distinct") {
-        return;
-    }
+    require!(KernelEngine::available());
     let possible = cpu::possible().expect("the system says");
-    if possible < 2 {
-        eprintln!("SKIP values_of_several_cpus_are_distinct: there is one CPU");
-        return;
-    }
+    require!((possible >= 2).then_some(()).ok_or("there is one CPU"));
     let engine = || loaded(&counting(MapKind::PerCpuHash, 3, 0));
     assert!(engine().with_cpus(possible + 1).is_err() && engine().with_cpus(0).is_err());
     let mut two = engine().with_cpus(2).expect("there are two");
@@ -144,9 +137,7 @@ fn values_of_several_cpus_are_distinct() {
 
 #[test]
 fn values_by_cpu_must_be_declared() {
-    if skipped("values_by_cpu_must_be_declared") {
-        return;
-    }
+    require!(KernelEngine::available());
     let mut engine = loaded(&counting(MapKind::PerCpuHash, 3, 0));
     let mut wrong = state("sums", &[(&[1, 0, 0, 0], &[0; 6])]);
     let refused = |engine: &mut KernelEngine, state: &Snapshot| engine.restore(state).expect_err("wrong").to_string();
@@ -162,9 +153,7 @@ fn values_by_cpu_must_be_declared() {
 
 #[test]
 fn longest_prefixes_match() {
-    if skipped("longest_prefixes_match") {
-        return;
-    }
+    require!(KernelEngine::available());
     let text = format!(
         "{START}
     *(u32 *)(r10 - 16) = 32
@@ -242,9 +231,7 @@ fn jumping() -> Program {
 
 #[test]
 fn tail_calls_reach_programs_of_the_object() {
-    if skipped("tail_calls_reach_programs_of_the_object") {
-        return;
-    }
+    require!(KernelEngine::available());
     let mut engine = loaded(&jumping());
     let outcome = run(&mut engine, &packet(0), 3);
     assert_eq!((outcome.verdict, outcome.outputs[0].port), (Verdict::Redirect, Port(13)));
@@ -272,9 +259,7 @@ fn tail_calls_reach_programs_of_the_object() {
 
 #[test]
 fn contents_of_program_arrays_are_verified_on_load() {
-    if skipped("contents_of_program_arrays_are_verified_on_load") {
-        return;
-    }
+    require!(KernelEngine::available());
     let mut program = jumping();
     program.maps[0].members.push((1, Member::Program(3)));
     let Err(ExecError::Refused(refused)) = KernelEngine::load(&program) else { panic!("must be refused") };
@@ -294,9 +279,7 @@ fn contents_of_program_arrays_are_verified_on_load() {
 
 #[test]
 fn maps_of_maps_hold_maps_of_the_program() {
-    if skipped("maps_of_maps_hold_maps_of_the_program") {
-        return;
-    }
+    require!(KernelEngine::available());
     for (kind, inner) in [(MapKind::ArrayOfMaps, MapKind::Hash), (MapKind::HashOfMaps, MapKind::Array)] {
         let flags = if inner == MapKind::Hash { BPF_F_NO_PREALLOC } else { 0 };
         let inner = def("inner", inner, [4, 8, 2], flags);
@@ -348,9 +331,7 @@ fn maps_of_maps_hold_maps_of_the_program() {
 
 #[test]
 fn spin_locks_in_values_are_declared_to_the_kernel() {
-    if skipped("spin_locks_in_values_are_declared_to_the_kernel") {
-        return;
-    }
+    require!(KernelEngine::available());
     let text = format!(
         "{START}
     r1 = map[sums] ll
@@ -384,9 +365,7 @@ fn spin_locks_in_values_are_declared_to_the_kernel() {
 
 #[test]
 fn all_clocks_return_the_recorded_time() {
-    if skipped("all_clocks_return_the_recorded_time") {
-        return;
-    }
+    require!(KernelEngine::available());
     let mut body = Vec::new();
     for (i, number) in [125, 160, 208, 118, 42].into_iter().enumerate() {
         body.extend([call_helper(number), store(size::DW, 6, 8 * i as i16, 0)]);
@@ -402,9 +381,7 @@ fn all_clocks_return_the_recorded_time() {
 
 #[test]
 fn deletions_are_not_evictions() {
-    if skipped("deletions_are_not_evictions") {
-        return;
-    }
+    require!(KernelEngine::available());
     // Deletes the entry of the first byte, then counts for the second.
     let text = format!(
         "{START}

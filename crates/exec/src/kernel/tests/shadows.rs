@@ -49,9 +49,7 @@ const TO: Verdict = Verdict::Redirect;
 
 #[test]
 fn devmaps_hold_all_ports_by_default() {
-    if skipped("devmaps_hold_all_ports_by_default") {
-        return;
-    }
+    require!(KernelEngine::available());
     let mut engine = loaded(&looking(MapKind::Devmap, 8));
     assert!(engine.snapshot().expect("readable").maps.is_empty());
     assert_eq!(to(&mut engine, 5, 0, 1), (TO, vec![5]));
@@ -91,9 +89,7 @@ fn packet_to(first: u8) -> Vec<u8> {
 
 #[test]
 fn devmap_hashes_hold_the_given_state() {
-    if skipped("devmap_hashes_hold_the_given_state") {
-        return;
-    }
+    require!(KernelEngine::available());
     let mut engine = loaded(&looking(MapKind::DevmapHash, 4));
     assert_eq!(entries(&mut engine, "to"), []);
     assert_eq!(to(&mut engine, 5, 1, 1), (Verdict::Drop, vec![]));
@@ -117,9 +113,7 @@ fn devmap_hashes_hold_the_given_state() {
 
 #[test]
 fn cpu_maps_redirect_to_cpus() {
-    if skipped("cpu_maps_redirect_to_cpus") {
-        return;
-    }
+    require!(KernelEngine::available());
     for value_bytes in [4, 8] {
         let mut engine = loaded(&looking(MapKind::Cpumap, value_bytes));
         assert_eq!(entries(&mut engine, "to"), []);
@@ -139,9 +133,7 @@ fn cpu_maps_redirect_to_cpus() {
 
 #[test]
 fn the_last_redirect_counts() {
-    if skipped("the_last_redirect_counts") {
-        return;
-    }
+    require!(KernelEngine::available());
     // Through the hash, by port number, and through the hash again with a possibly absent key.
     let text = format!(
         "{START}
@@ -165,9 +157,7 @@ fn the_last_redirect_counts() {
 /// Test runs do not accept devmap programs, and plain XDP programs may not read the egress port.
 #[test]
 fn devmap_programs_have_no_egress_port() {
-    if skipped("devmap_programs_have_no_egress_port") {
-        return;
-    }
+    require!(KernelEngine::available());
     let mut program = assembled("r0 = *(u32 *)(r1 + 20)\nr0 += 1\nexit", Vec::new());
     program.kind = ProgramKind::XdpDevmap;
     let mut interp = Interpreter::new(Arc::new(program.clone())).expect("runs");
@@ -179,9 +169,7 @@ fn devmap_programs_have_no_egress_port() {
 /// Compilers merge two calls into one: the map comes from either branch.
 #[test]
 fn redirects_use_the_selected_map() {
-    if skipped("redirects_use_the_selected_map") {
-        return;
-    }
+    require!(KernelEngine::available());
     let text = format!(
         "{START}
     r1 = map[one] ll
@@ -225,9 +213,7 @@ go: r2 = r7
 /// The helper refuses a truncated route lookup before reading it.
 #[test]
 fn short_fib_lookup_parameters_are_rejected() {
-    if skipped("short_fib_lookup_parameters_are_rejected") {
-        return;
-    }
+    require!(KernelEngine::available());
     let text = format!(
         "{START}
     *(u64 *)(r10 - 16) = 0

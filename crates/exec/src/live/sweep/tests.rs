@@ -11,11 +11,12 @@ use flowloom_efsm::{Coverage, compile};
 use flowloom_engine::Snapshot;
 use flowloom_isa::MapDef;
 use flowloom_lower::{LowerOptions, lower};
-use flowloom_testkit::PacketBuilder;
+use flowloom_testkit::{PacketBuilder, require};
 
 use super::*;
 use crate::kernel::KernelEngine;
 use crate::kernel::state::{self, KernelMap};
+use crate::sys::cpu::Pinned;
 use crate::sys::monotonic_ns;
 
 /// Contexts that are created, return to their default, expire and enter a successor, and a sum that must be preserved.
@@ -53,17 +54,6 @@ fn program(text: &str, counters: bool, attached: bool) -> (flowloom_efsm::model:
 
 fn packet(host: u8) -> Vec<u8> {
     PacketBuilder::new().ipv4([10, 0, 0, host], [10, 9, 9, 9]).udp(1000, 2000).payload(&[7; 18]).build()
-}
-
-/// Keeps this thread on one processor.
-fn stay_on(cpu: usize) {
-    // SAFETY: a set of processors is plain bits; it lives while the call reads it.
-    let answer = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set)
-    };
-    assert_eq!(answer, 0, "CPU {cpu}");
 }
 
 fn field(layout: &ContextLayout, record: &[u8], name: &str) -> u64 {
@@ -115,7 +105,7 @@ fn hammer(attached: bool, duration: Duration) -> Hammered {
             .map(|cpu| {
                 let (raw, stop, start) = (&raw, Arc::clone(&stop), Arc::clone(&start));
                 scope.spawn(move || {
-                    stay_on(cpu);
+                    let _pinned = Pinned::to(cpu).expect("a CPU");
                     let packets: Vec<_> = (0..HOSTS).map(packet).collect();
                     let mut output = [0; 256];
                     start.wait();
@@ -157,23 +147,16 @@ fn hammer(attached: bool, duration: Duration) -> Hammered {
     }
 }
 
-fn is_possible(test: &str) -> bool {
-    if let Err(reason) = KernelEngine::available() {
-        eprintln!("SKIP {test}: {reason}");
-        return false;
-    }
+/// The kernel as an engine, and two CPUs.
+fn available() -> Result<(), String> {
+    KernelEngine::available().map_err(|reason| reason.to_string())?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    if cpus < 2 {
-        eprintln!("SKIP {test}: {cpus} processor, two are needed");
-    }
-    cpus >= 2
+    if cpus < 2 { Err(format!("found {cpus} CPU, expected 2")) } else { Ok(()) }
 }
 
 #[test]
 fn locked_updates_of_two_cpus_are_not_lost() {
-    if !is_possible("locked_updates_of_two_cpus_are_not_lost") {
-        return;
-    }
+    require!(available());
     let expired = |found: &Hammered| found.coverage.elements[3].idle_expired.values().sum::<u64>();
     let has_met_all = |found: &Hammered| {
         let flow = &found.coverage.elements[0];
@@ -206,25 +189,16 @@ fn locked_updates_of_two_cpus_are_not_lost() {
 #[test]
 #[ignore = "shows what is lost without locks; it is a matter of luck"]
 fn without_locks_updates_are_lost() {
-    if is_possible("without_locks_updates_are_lost") {
-        let found = hammer(false, Duration::from_secs(2));
-        let lost = |counted: u64| found.packets as i64 - counted as i64;
-        println!(
-            "{} packets; lost in `flow` and `total` {}, `timed` {}, the global register {}",
-            found.packets,
-            lost(found.flows),
-            lost(found.timed),
-            lost(found.global)
-        );
-        assert!(lost(found.flows) != 0 || lost(found.timed) != 0 || lost(found.global) != 0);
-    }
+    require!(available());
+    let found = hammer(false, Duration::from_secs(2));
+    let lost = [found.flows, found.timed, found.global].map(|counted| found.packets as i64 - counted as i64);
+    println!("{} packets; lost in `flow` and `total`, `timed`, the global register: {lost:?}", found.packets);
+    assert_ne!(lost, [0; 3]);
 }
 
 #[test]
 fn a_sweeper_removes_only_expired_contexts() {
-    if !is_possible("a_sweeper_removes_only_expired_contexts") {
-        return;
-    }
+    require!(available());
     let (_, program) = program(HAMMER, false, true);
     let created = Maps::create(&program).expect("maps");
     for table in ["timed", "brief", "total"] {
@@ -264,10 +238,8 @@ fn a_sweeper_removes_only_expired_contexts() {
 #[test]
 #[ignore = "measures"]
 fn cost_of_a_lock() {
-    if !is_possible("cost_of_a_lock") {
-        return;
-    }
-    stay_on(1);
+    require!(available());
+    let _pinned = Pinned::to(1).expect("a CPU");
     let one =
         "function one; stateful a { key none; states s; reg n: u64; on s stay { n += 1; pass; } otherwise { drop; } }";
     let many = "function many; stateful a { key 5-tuple; states s; reg n: u64; on s stay { n += 1; pass; } otherwise { drop; } }";
