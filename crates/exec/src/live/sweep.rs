@@ -15,9 +15,9 @@
 
 use flowloom_context::locks::{LOCKS_MAP, Locks, MIX};
 use flowloom_engine::{EngineError, Verdict};
-use flowloom_isa::insn::{SRC_REG, alu, atomic, call, class, helper, imm64, jmp, mode, size};
-use flowloom_isa::{Insn, Program};
+use flowloom_isa::{Program, asm};
 
+use super::error::LiveError;
 use crate::error::ExecError;
 use crate::kernel::MIN_FRAME_BYTES;
 use crate::kernel::errors::system;
@@ -46,7 +46,11 @@ impl LockedSweeper {
         let def = &program.maps[map];
         let locks = def.layout.as_ref().and_then(|layout| layout.locks);
         let (Some(locks), Some(locks_map)) = (locks, program.map_index(LOCKS_MAP)) else { return Ok(None) };
-        let insns = code(map, locks_map, locks, def.key_bytes as i32, def.value_bytes as i32);
+        let code = code(map, locks_map, locks, def.key_bytes, def.value_bytes);
+        let insns = asm::assemble(&code, &program.maps).map_err(|errors| LiveError::System {
+            action: "assemble a sweeper".to_owned(),
+            source: std::io::Error::other(errors),
+        })?;
         let sweeper =
             Program { name: SWEEPER.to_owned(), insns, lines: Vec::new(), globals: Vec::new(), ..program.clone() };
         Ok(Some(LockedSweeper { program: created.load_other(&sweeper)? }))
@@ -63,123 +67,64 @@ impl Sweeper for LockedSweeper {
     }
 }
 
-/// Code under construction.
-#[derive(Default)]
-struct Code {
-    insns: Vec<Insn>,
-    /// Jumps to the exit that unlocks, and to the one that does not.
-    unlock: Vec<usize>,
-    leave: Vec<usize>,
-}
-
-impl Code {
-    fn push(&mut self, code: u8, dst: u8, src: u8, off: i16, imm: i32) {
-        self.insns.push(Insn { code, dst, src, off, imm });
-    }
-
-    fn imm(&mut self, op: u8, dst: u8, imm: i32) {
-        self.push(class::ALU64 | op, dst, 0, 0, imm);
-    }
-
-    fn reg(&mut self, op: u8, dst: u8, src: u8) {
-        self.push(class::ALU64 | op | SRC_REG, dst, src, 0, 0);
-    }
-
-    fn load(&mut self, bytes: u8, dst: u8, base: u8, off: i32) {
-        self.push(class::LDX | mode::MEM | bytes, dst, base, off as i16, 0);
-    }
-
-    fn wide(&mut self, dst: u8, kind: u8, low: u32, high: u32) {
-        self.push(class::LD | mode::IMM | size::DW, dst, kind, 0, low as i32);
-        self.push(0, 0, 0, 0, high as i32);
-    }
-
-    fn call(&mut self, number: i32) {
-        self.push(class::JMP | jmp::CALL, 0, call::HELPER, 0, number);
-    }
-
-    fn cas(&mut self, imm: i32, base: u8, src: u8) {
-        self.push(class::STX | mode::ATOMIC | size::DW, base, src, 0, imm);
-    }
-
-    fn end(&mut self, jumps: Vec<usize>) {
-        for at in jumps {
-            self.insns[at].off = (self.insns.len() - at - 1) as i16;
-        }
-    }
-}
-
-/// The sweeper of a table: r6 is the packet, r7 the address of the lock, r9 the verdict.
-fn code(map: usize, locks_map: usize, locks: Locks, key_bytes: i32, value_bytes: i32) -> Vec<Insn> {
-    let mut c = Code::default();
+/// The sweeper of a table in assembler: r6 is the packet, r7 the address of the lock, r9 the verdict.
+fn code(map: usize, locks_map: usize, locks: Locks, key_bytes: u32, value_bytes: u32) -> String {
     let (found, next) = (key_bytes, key_bytes + value_bytes);
     let flag = next + value_bytes;
-    let if_not = |op: u8| class::JMP | op;
-    c.load(size::W, 6, 1, 0);
-    c.load(size::W, 2, 1, 4);
-    c.imm(alu::MOV, 9, Verdict::Aborted.number() as i32);
-    c.reg(alu::MOV, 3, 6);
-    c.imm(alu::ADD, 3, (flag + 1).max(MIN_FRAME_BYTES as i32));
-    c.leave.push(c.insns.len());
-    c.push(if_not(jmp::JGT) | SRC_REG, 3, 2, 0, 0);
+    let frame_bytes = (flag + 1).max(MIN_FRAME_BYTES as u32);
+    let [aborted, pass, drop] = [Verdict::Aborted, Verdict::Pass, Verdict::Drop].map(Verdict::number);
+    let cells = locks.offset_bytes;
     // The cell, as computed by `Locks::cell_of`.
-    c.wide(7, imm64::MAP_VALUE, locks_map as u32, locks.offset_bytes);
+    let mut cell = String::new();
     if locks.cells > 1 {
-        c.imm(alu::MOV, 1, 0);
-        c.wide(2, imm64::NUMBER, MIX as u32, (MIX >> 32) as u32);
+        cell = format!("r1 = 0\nr2 = {MIX} ll\n");
         for at in (0..key_bytes).step_by(8) {
-            c.load(if key_bytes - at >= 8 { size::DW } else { size::W }, 3, 6, at);
-            c.reg(alu::XOR, 1, 3);
-            c.reg(alu::MUL, 1, 2);
+            let bits = if key_bytes - at >= 8 { 64 } else { 32 };
+            cell += &format!("r3 = *(u{bits} *)(r6 + {at})\nr1 ^= r3\nr1 *= r2\n");
         }
         let (shift, mask) = locks.shift_and_mask();
-        c.imm(alu::RSH, 1, shift as i32);
-        c.imm(alu::AND, 1, mask as i32);
-        c.reg(alu::ADD, 7, 1);
+        cell += &format!("r1 >>= {shift}\nr1 &= {mask}\nr7 += r1");
     }
-    let retry = c.insns.len();
-    c.imm(alu::MOV, 0, 0);
-    c.imm(alu::MOV, 1, 1);
-    c.cas(atomic::CMPXCHG, 7, 1);
-    c.push(if_not(jmp::JEQ), 0, 0, 2, 0);
-    c.leave.push(c.insns.len());
-    c.push(class::JMP | jmp::JCOND, 0, 0, 0, 0);
-    c.push(class::JMP | jmp::JA, 0, 0, (retry as i64 - c.insns.len() as i64 - 1) as i16, 0);
-    // Check that the record is unchanged.
-    c.imm(alu::MOV, 9, Verdict::Pass.number() as i32);
-    c.wide(1, imm64::MAP, map as u32, 0);
-    c.reg(alu::MOV, 2, 6);
-    c.call(helper::MAP_LOOKUP_ELEM);
-    c.unlock.push(c.insns.len());
-    c.push(if_not(jmp::JEQ), 0, 0, 0, 0);
-    for at in (0..value_bytes).step_by(8) {
-        c.load(size::DW, 1, 0, at);
-        c.load(size::DW, 2, 6, found + at);
-        c.unlock.push(c.insns.len());
-        c.push(if_not(jmp::JNE) | SRC_REG, 1, 2, 0, 0);
-    }
-    c.load(size::B, 1, 6, flag);
     let words = (0..value_bytes).step_by(8);
-    c.push(if_not(jmp::JNE), 1, 0, (2 * words.clone().count() + 1) as i16, 0);
-    for at in words {
-        c.load(size::DW, 1, 6, next + at);
-        c.push(class::STX | mode::MEM | size::DW, 0, 1, at as i16, 0);
-    }
-    c.unlock.push(c.insns.len());
-    c.push(class::JMP | jmp::JA, 0, 0, 0, 0);
-    c.imm(alu::MOV, 9, Verdict::Drop.number() as i32);
-    c.wide(1, imm64::MAP, map as u32, 0);
-    c.reg(alu::MOV, 2, 6);
-    c.call(helper::MAP_DELETE_ELEM);
-    let unlock = std::mem::take(&mut c.unlock);
-    c.end(unlock);
-    c.imm(alu::MOV, 1, 0);
-    c.cas(atomic::XCHG, 7, 1);
-    let leave = std::mem::take(&mut c.leave);
-    c.end(leave);
-    c.reg(alu::MOV, 0, 9);
-    c.push(class::JMP | jmp::EXIT, 0, 0, 0, 0);
-    c.insns
+    let compare =
+        |at| format!("r1 = *(u64 *)(r0 + {at})\nr2 = *(u64 *)(r6 + {})\nif r1 != r2 goto unlock\n", found + at);
+    let replace = |at| format!("r1 = *(u64 *)(r6 + {})\n*(u64 *)(r0 + {at}) = r1\n", next + at);
+    let (compare, replace): (String, String) = (words.clone().map(compare).collect(), words.map(replace).collect());
+    format!(
+        "
+        r6 = *(u32 *)(r1 + 0)
+        r2 = *(u32 *)(r1 + 4)
+        r9 = {aborted}
+        r3 = r6
+        r3 += {frame_bytes}
+        if r3 > r2 goto leave
+        r7 = map[{locks_map}][0] + {cells} ll
+        {cell}
+retry:  r0 = 0
+        r1 = 1
+        r0 = cmpxchg_64(r7 + 0, r0, r1)
+        if r0 == 0 goto locked
+        may_goto leave
+        goto retry
+locked: r9 = {pass}
+        r1 = map[{map}] ll
+        r2 = r6
+        call map_lookup_elem
+        if r0 == 0 goto unlock
+        {compare}
+        r1 = *(u8 *)(r6 + {flag})
+        if r1 != 0 goto remove
+        {replace}
+        goto unlock
+remove: r9 = {drop}
+        r1 = map[{map}] ll
+        r2 = r6
+        call map_delete_elem
+unlock: r1 = 0
+        r1 = xchg_64(r7 + 0, r1)
+leave:  r0 = r9
+        exit"
+    )
 }
 
 #[cfg(test)]
