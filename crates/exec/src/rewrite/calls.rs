@@ -267,7 +267,7 @@ fn redirect_map(code: &mut Code, site: &Site<'_>, index: usize) -> Result<(), Re
                     Some(key) => code.record_at(4, offset + key * TABLE_ENTRY_BYTES),
                     None => code.table_entry(4, 2, offset),
                 };
-                code.load(size::W, 1, 4, TABLE_PRESENT).unless(None, (class::JMP | jmp::JEQ, 1, 0), found);
+                code.load(size::W, 1, 4, TABLE_PRESENT).skip_over((class::JMP | jmp::JEQ, 1, 0), found);
             };
             if key.is_none() {
                 code.zero_extend(2);
@@ -280,11 +280,9 @@ fn redirect_map(code: &mut Code, site: &Site<'_>, index: usize) -> Result<(), Re
             forget(code);
             code.store(5, record::KEY, 2).store_long(5, record::SAVED, 3).map(1, shadow);
             code.reg(alu::MOV, 2, 5).imm(alu::ADD, 2, i32::from(record::KEY)).call(helper::MAP_LOOKUP_ELEM);
-            let found = |code: &mut Code| {
+            code.record(5).skip_over((class::JMP | jmp::JEQ, 0, 0), |code| {
                 code.load(size::W, 2, 0, 0).log_redirect(5, 2).skip(class::JMP | jmp::JA, 0, 0, 2);
-            };
-            code.record(5).skip(class::JMP | jmp::JEQ, 0, 0, Code::measure(found));
-            found(code);
+            });
             code.load(size::DW, 0, 5, record::SAVED).imm(alu::AND, 0, ACTION_MASK);
         }
     };
@@ -322,19 +320,18 @@ fn redirect_map(code: &mut Code, site: &Site<'_>, index: usize) -> Result<(), Re
 
 /// `map_lookup_elem(r1 = a device map, r2 = address of the key)` in its table.
 fn lookup_table(code: &mut Code, max_entries: u32, offset: u32) {
-    let inside = |code: &mut Code| {
+    code.imm(alu::MOV, 0, 0).load(size::W, 2, 2, 0);
+    code.skip_over((class::JMP32 | jmp::JGE, 2, max_entries as i32), |code| {
         code.table_entry(4, 2, offset).load(size::W, 1, 4, TABLE_PRESENT);
         code.skip(class::JMP | jmp::JEQ, 1, 0, 1).reg(alu::MOV, 0, 4);
-    };
-    code.imm(alu::MOV, 0, 0).load(size::W, 2, 2, 0);
-    code.skip(class::JMP32 | jmp::JGE, 2, max_entries as i32, Code::measure(inside));
-    inside(code);
+    });
 }
 
 /// Logs the key in r2 of the map with this index and key size, with the pending operation; only changes r0 and r5.
 fn log_key(code: &mut Code, key: Key, (log, entry_bytes): (u32, u32), what: u32) {
     let Key { index, key_bytes, align_bytes } = key;
-    let write = |code: &mut Code| {
+    code.record(0).load(size::W, 5, 0, record::DELETIONS);
+    code.skip_over((class::JMP | jmp::JGE, 5, DELETIONS_LOGGED as i32), |code| {
         code.imm(alu::MUL, 5, entry_bytes as i32).record_at(0, log).reg(alu::ADD, 0, 5);
         code.store_imm(0, 0, index as i32).store_imm(0, 4, what as i32);
         let mut done = 0;
@@ -349,10 +346,7 @@ fn log_key(code: &mut Code, key: Key, (log, entry_bytes): (u32, u32), what: u32)
             code.push(class::STX | mode::MEM | bytes, 0, 5, 8 + done as i16, 0);
             done += length;
         }
-    };
-    code.record(0).load(size::W, 5, 0, record::DELETIONS);
-    code.skip(class::JMP | jmp::JGE, 5, DELETIONS_LOGGED as i32, Code::measure(write));
-    write(code);
+    });
     code.record(0).count(0, 5, record::DELETIONS, 1);
 }
 
@@ -372,31 +366,25 @@ fn log_update(code: &mut Code, site: &Site<'_>, log: (u32, u32), call: Insn) {
     let may_exist = site.constant(4).map(|flags| flags != BPF_NOEXIST as u64);
     code.unless(may_exist, (class::JMP | jmp::JNE, 4, BPF_NOEXIST), to_new);
     code.push_insn(call);
-    let take_back = |code: &mut Code| {
+    code.skip_over((class::JMP | jmp::JEQ, 0, 0), |code| {
         code.record(1).load(size::W, 2, 1, record::SAVED).load(size::W, 3, 1, record::DELETIONS);
         code.reg(alu::SUB, 3, 2).store(1, record::DELETIONS, 3);
-    };
-    code.skip(class::JMP | jmp::JEQ, 0, 0, Code::measure(take_back));
-    take_back(code);
+    });
 }
 
 /// Logs the length of the pending event, and takes it back if the call fails: the kernel's buffer holds padded lengths.
 /// r1 to r5 are the call's; r3, the flags, is not an address and is saved in the record.
 fn log_event(code: &mut Code, log: u32, index: usize, call: Insn) {
-    let write = |code: &mut Code| {
+    code.record(0).store_long(0, record::SAVED, 3).load(size::W, 3, 0, record::EVENTS);
+    code.skip_over((class::JMP | jmp::JGE, 3, EVENTS_LOGGED as i32), |code| {
         code.imm(alu::MUL, 3, EVENT_BYTES as i32).record_at(0, log).reg(alu::ADD, 0, 3);
         code.store(0, 0, 5).store_imm(0, 4, index as i32);
         code.record(3).load(size::DW, 3, 3, record::SAVED).store_long(0, 8, 3);
-    };
-    code.record(0).store_long(0, record::SAVED, 3).load(size::W, 3, 0, record::EVENTS);
-    code.skip(class::JMP | jmp::JGE, 3, EVENTS_LOGGED as i32, Code::measure(write));
-    write(code);
+    });
     code.record(0).count(0, 3, record::EVENTS, 1).load(size::DW, 3, 0, record::SAVED).push_insn(call);
-    let take_back = |code: &mut Code| {
+    code.skip_over((class::JMP | jmp::JEQ, 0, 0), |code| {
         code.record(1).count(1, 2, record::EVENTS, -1);
-    };
-    code.skip(class::JMP | jmp::JEQ, 0, 0, Code::measure(take_back));
-    take_back(code);
+    });
 }
 
 /// A builder of code: its methods return itself; the result is in `insns`.
@@ -515,16 +503,18 @@ impl Code {
         self.push(code, dst, 0, slots, imm)
     }
 
-    /// A piece that is skipped by a jump with this code, register and immediate; without the jump if its direction is
-    /// known.
-    fn unless(&mut self, known: Option<bool>, (code, dst, imm): (u8, u8, i32), piece: impl Fn(&mut Code)) {
+    /// A piece that is skipped by a jump with this code, register and immediate.
+    fn skip_over(&mut self, (code, dst, imm): (u8, u8, i32), piece: impl Fn(&mut Code)) {
+        self.skip(code, dst, imm, Code::measure(&piece));
+        piece(self);
+    }
+
+    /// The same, without the jump if its direction is known.
+    fn unless(&mut self, known: Option<bool>, jump: (u8, u8, i32), piece: impl Fn(&mut Code)) {
         match known {
             Some(true) => {}
             Some(false) => piece(self),
-            None => {
-                self.skip(code, dst, imm, Code::measure(&piece));
-                piece(self);
-            }
+            None => self.skip_over(jump, piece),
         }
     }
 
