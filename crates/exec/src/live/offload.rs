@@ -12,6 +12,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use crate::sys::ethtool::{self, Features};
+use crate::sys::namespace;
 use crate::sys::netlink::{self, Device};
 
 use super::error::Mode;
@@ -90,7 +91,7 @@ impl Peer {
         let on = match &place {
             Place::Here => ethtool::features(&device.name).ok(),
             Place::Named(name) => File::open(Path::new(NAMESPACES).join(name))
-                .and_then(|file| ethtool::in_namespace(&file, || ethtool::features(&device.name))?)
+                .and_then(|file| namespace::within(&file, || ethtool::features(&device.name)))
                 .ok(),
             Place::Unknown => None,
         };

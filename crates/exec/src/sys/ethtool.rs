@@ -2,15 +2,15 @@
 //! Offloads and queues of an interface, by SIOCETHTOOL.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
+
+use super::text;
 
 const GSTRINGS: u32 = 0x1b;
 const GSSET_INFO: u32 = 0x37;
 const GFEATURES: u32 = 0x3a;
 const GCHANNELS: u32 = 0x3c;
-const SIOCETHTOOL: libc::c_ulong = 0x8946;
 /// ETH_SS_FEATURES
 const FEATURES: u32 = 4;
 /// ETH_GSTRING_LEN
@@ -23,13 +23,7 @@ pub(crate) type Features = BTreeMap<String, bool>;
 
 /// Sends a request of words, which the kernel answers in place.
 fn ask(device: &str, request: &mut [u32]) -> io::Result<()> {
-    // SAFETY: takes no addresses.
-    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the socket was created for us alone.
-    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let socket = super::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
     // SAFETY: plain data, for which zeros are valid.
     let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };
     for (place, byte) in ifreq.ifr_name[..libc::IFNAMSIZ - 1].iter_mut().zip(device.bytes()) {
@@ -37,7 +31,7 @@ fn ask(device: &str, request: &mut [u32]) -> io::Result<()> {
     }
     ifreq.ifr_ifru.ifru_data = request.as_mut_ptr().cast();
     // SAFETY: the request is live and mutable, and has the size of its command's answer.
-    let answer = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, std::ptr::from_mut(&mut ifreq)) };
+    let answer = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, std::ptr::from_mut(&mut ifreq)) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -68,8 +62,7 @@ pub(crate) fn features(device: &str) -> io::Result<Features> {
         let [available, _, active, fixed] = *bits[2 + i / 32 * 4..].first_chunk().unwrap_or(&[0; 4]);
         let bit = |word: u32| word >> (i % 32) & 1 != 0;
         if bit(active) {
-            let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
-            features.insert(String::from_utf8_lossy(&name[..end]).into_owned(), bit(available) && !bit(fixed));
+            features.insert(text(name), bit(available) && !bit(fixed));
         }
     }
     Ok(features)
@@ -86,30 +79,13 @@ pub(crate) fn rx_queues(device: &str) -> io::Result<u32> {
     Ok(channels[5] + channels[8])
 }
 
-/// Runs `job` in the network namespace of `file`, in a thread that ends with it.
-///
-/// # Errors
-/// Missing privileges.
-pub(crate) fn in_namespace<T: Send>(file: &File, job: impl FnOnce() -> T + Send) -> io::Result<T> {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            // SAFETY: takes no addresses; the namespace is that of this thread alone, which ends with the job.
-            if unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) } < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            Ok(job())
-        });
-        thread.join().map_err(|_| io::Error::other("the thread in the other name space failed"))?
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn lists_the_offloads_of_the_loopback_interface() {
-        let features = features("lo").expect("every name space has one");
+        let features = features("lo").expect("every namespace has one");
         assert_eq!(features.get("loopback"), Some(&false), "{features:?}");
         assert!(super::features("no-such-dev").is_err());
         assert!(rx_queues("no-such-dev").is_err());

@@ -25,6 +25,7 @@ pub(crate) mod ring;
 mod signal;
 
 use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
 
 pub(crate) use map::RawMap;
 pub use signal::{Interrupts, monotonic_ns};
@@ -37,6 +38,23 @@ fn object_name(name: &str) -> [u8; 16] {
         *place = fit(byte);
     }
     out
+}
+
+/// The text in a field of bytes, up to its terminator if it has one.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+/// A socket.
+fn socket(domain: libc::c_int, kind: libc::c_int, protocol: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: takes no addresses.
+    let fd = unsafe { libc::socket(domain, kind | libc::SOCK_CLOEXEC, protocol) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the socket was created for us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 fn too_long(what: &str, found: usize) -> io::Error {

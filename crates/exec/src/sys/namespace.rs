@@ -16,6 +16,23 @@ fn enter(file: &File) -> io::Result<()> {
     Ok(())
 }
 
+/// Runs `job` in a thread of its own, which ends with it.
+fn in_thread<T: Send>(job: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    let joined = std::thread::scope(|scope| scope.spawn(job).join());
+    joined.map_err(|_| io::Error::other("the thread in the other name space failed"))?
+}
+
+/// Runs `job` in the network namespace of `file`.
+///
+/// # Errors
+/// Missing privileges, or the error of `job`.
+pub(crate) fn within<T: Send>(file: &File, job: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    in_thread(|| {
+        enter(file)?;
+        job()
+    })
+}
+
 /// A namespace that lives as long as this.
 #[derive(Debug)]
 pub(crate) struct Namespace {
@@ -35,16 +52,13 @@ impl Namespace {
     /// # Errors
     /// Missing privileges, or the error of `populate`.
     pub(crate) fn new(populate: impl FnOnce() -> io::Result<()> + Send) -> io::Result<Namespace> {
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(|| {
-                // SAFETY: takes no addresses; the namespace is that of this thread alone, which ends with the job.
-                if unsafe { libc::unshare(libc::CLONE_NEWNET) } < 0 {
-                    return Err(io::Error::last_os_error());
-                }
-                populate()?;
-                File::open(OWN).map(|file| Namespace { file })
-            });
-            thread.join().map_err(|_| io::Error::other("the thread in the other name space failed"))?
+        in_thread(|| {
+            // SAFETY: takes no addresses; the namespace is that of this thread alone.
+            if unsafe { libc::unshare(libc::CLONE_NEWNET) } < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            populate()?;
+            File::open(OWN).map(|file| Namespace { file })
         })
     }
 

@@ -4,37 +4,21 @@
 //! Requests and answers are encoded and parsed here; only the socket is the system's.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 
-const RTM_GETLINK: u16 = 18;
-const RTM_NEWNSID: u16 = 88;
-const RTM_GETNSID: u16 = 90;
-const NLMSG_ERROR: u16 = 2;
-const NLM_F_REQUEST: u16 = 1;
-const IFLA_IFNAME: u16 = 3;
-const IFLA_MTU: u16 = 4;
-const IFLA_LINK: u16 = 5;
-const IFLA_LINKINFO: u16 = 18;
-const IFLA_INFO_KIND: u16 = 1;
-const IFLA_EXT_MASK: u16 = 29;
-const IFLA_NUM_RX_QUEUES: u16 = 32;
-const IFLA_LINK_NETNSID: u16 = 37;
-const IFLA_XDP: u16 = 43;
-const IFLA_TARGET_NETNSID: u16 = 46;
+use super::text;
+
+// The attributes in `IFLA_XDP`.
 const IFLA_XDP_ATTACHED: u16 = 2;
 const IFLA_XDP_PROG_ID: u16 = 4;
-/// The modes in order: none, native, generic, in hardware, several.
-const XDP_ATTACHED_DRV: u8 = 1;
-const XDP_ATTACHED_SKB: u8 = 2;
 const IFLA_XDP_DRV_PROG_ID: u16 = 5;
 const IFLA_XDP_SKB_PROG_ID: u16 = 6;
 const IFLA_XDP_HW_PROG_ID: u16 = 7;
-/// Omits statistics and virtual functions.
-const RTEXT_FILTER_SKIP_STATS: u32 = 8;
+/// The modes in order: none, native, generic, in hardware, several.
+const XDP_ATTACHED_DRV: u8 = 1;
+const XDP_ATTACHED_SKB: u8 = 2;
 const NETNSA_NSID: u16 = 1;
 const NETNSA_FD: u16 = 3;
-/// The bits of a type without its flags.
-const TYPE_MASK: u16 = 0x3fff;
 const HEADER_BYTES: usize = 16;
 const IFINFO_BYTES: usize = 16;
 const ANSWER_BYTES: usize = 1 << 16;
@@ -88,7 +72,7 @@ fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
         let len = usize::from(u16::from_ne_bytes(*rest.first_chunk()?));
-        let kind = u16::from_ne_bytes(*rest.get(2..)?.first_chunk()?) & TYPE_MASK;
+        let kind = u16::from_ne_bytes(*rest.get(2..)?.first_chunk()?) & libc::NLA_TYPE_MASK as u16;
         let value = rest.get(4..len)?;
         rest = rest.get(round(len)..).unwrap_or_default();
         Some((kind, value))
@@ -99,24 +83,13 @@ fn word(value: &[u8]) -> Option<u32> {
     value.first_chunk().map(|b| u32::from_ne_bytes(*b))
 }
 
-fn text(value: &[u8]) -> String {
-    let end = value.iter().position(|b| *b == 0).unwrap_or(value.len());
-    String::from_utf8_lossy(&value[..end]).into_owned()
-}
-
 /// Sends a request; returns the type and body of the first answer.
 fn ask(kind: u16, body: &[u8]) -> io::Result<(u16, Vec<u8>)> {
-    // SAFETY: takes no addresses.
-    let fd = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the socket was created for us alone.
-    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let socket = super::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
     let mut message = Vec::with_capacity(HEADER_BYTES + body.len());
     message.extend_from_slice(&((HEADER_BYTES + body.len()) as u32).to_ne_bytes());
     message.extend_from_slice(&kind.to_ne_bytes());
-    message.extend_from_slice(&NLM_F_REQUEST.to_ne_bytes());
+    message.extend_from_slice(&(libc::NLM_F_REQUEST as u16).to_ne_bytes());
     message.extend_from_slice(&[0; 8]);
     message.extend_from_slice(body);
     // SAFETY: the message is live and has this size.
@@ -133,7 +106,7 @@ fn ask(kind: u16, body: &[u8]) -> io::Result<(u16, Vec<u8>)> {
     let len = word(&answer).ok_or_else(truncated)? as usize;
     let kind = u16::from_ne_bytes(*answer.get(4..).and_then(<[u8]>::first_chunk).ok_or_else(truncated)?);
     let body = answer.get(HEADER_BYTES..len).ok_or_else(truncated)?.to_vec();
-    if kind == NLMSG_ERROR {
+    if libc::c_int::from(kind) == libc::NLMSG_ERROR {
         let number = body.first_chunk().map_or(0, |b| i32::from_ne_bytes(*b));
         return Err(io::Error::from_raw_os_error(-number));
     }
@@ -151,16 +124,17 @@ pub(crate) fn device(which: Which<'_>) -> io::Result<Device> {
         Which::Name(name) if name.is_empty() || name.len() > 15 => {
             return Err(io::Error::from_raw_os_error(libc::ENODEV));
         }
-        Which::Name(name) => put(&mut request, IFLA_IFNAME, &[name.as_bytes(), &[0]].concat()),
+        Which::Name(name) => put(&mut request, libc::IFLA_IFNAME, &[name.as_bytes(), &[0]].concat()),
         Which::Index(index, namespace) => {
             request[4..8].copy_from_slice(&index.to_ne_bytes());
             if let Some(namespace) = namespace {
-                put(&mut request, IFLA_TARGET_NETNSID, &namespace.to_ne_bytes());
+                put(&mut request, libc::IFLA_TARGET_NETNSID, &namespace.to_ne_bytes());
             }
         }
     }
-    put(&mut request, IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes());
-    let (_, answer) = ask(RTM_GETLINK, &request)?;
+    // Without statistics.
+    put(&mut request, libc::IFLA_EXT_MASK, &libc::RTEXT_FILTER_SKIP_STATS.to_ne_bytes());
+    let (_, answer) = ask(libc::RTM_GETLINK, &request)?;
     parse(&answer).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "truncated answer of rtnetlink"))
 }
 
@@ -170,15 +144,15 @@ fn parse(answer: &[u8]) -> Option<Device> {
     let (mut link, mut namespace) = (None, None);
     for (kind, value) in attributes(answer.get(IFINFO_BYTES..)?) {
         match kind {
-            IFLA_IFNAME => device.name = text(value),
-            IFLA_MTU => device.mtu_bytes = word(value)?,
-            IFLA_LINK => link = word(value),
-            IFLA_LINK_NETNSID => namespace = word(value).map(|n| n as i32),
-            IFLA_NUM_RX_QUEUES => device.rx_queues = word(value)?,
-            IFLA_LINKINFO => {
-                device.kind = attributes(value).find(|(kind, _)| *kind == IFLA_INFO_KIND).map(|(_, v)| text(v));
+            libc::IFLA_IFNAME => device.name = text(value),
+            libc::IFLA_MTU => device.mtu_bytes = word(value)?,
+            libc::IFLA_LINK => link = word(value),
+            libc::IFLA_LINK_NETNSID => namespace = word(value).map(|n| n as i32),
+            libc::IFLA_NUM_RX_QUEUES => device.rx_queues = word(value)?,
+            libc::IFLA_LINKINFO => {
+                device.kind = attributes(value).find(|(kind, _)| *kind == libc::IFLA_INFO_KIND).map(|(_, v)| text(v));
             }
-            IFLA_XDP => device.xdp = attached(value),
+            libc::IFLA_XDP => device.xdp = attached(value),
             _ => {}
         }
     }
@@ -228,8 +202,8 @@ pub(crate) fn namespace_number(file: RawFd) -> io::Result<Option<i32>> {
     // `struct rtgenmsg`, padded.
     let mut request = vec![0; 4];
     put(&mut request, NETNSA_FD, &file.to_ne_bytes());
-    let (kind, answer) = ask(RTM_GETNSID, &request)?;
-    if kind != RTM_NEWNSID {
+    let (kind, answer) = ask(libc::RTM_GETNSID, &request)?;
+    if kind != libc::RTM_NEWNSID {
         return Ok(None);
     }
     let attributes = answer.get(4..).unwrap_or_default();
@@ -243,7 +217,7 @@ mod tests {
 
     #[test]
     fn finds_the_loopback_interface() {
-        let device = device(Which::Name("lo")).expect("every name space has one");
+        let device = device(Which::Name("lo")).expect("every namespace has one");
         assert_eq!((device.name.as_str(), device.peer, device.kind.as_deref()), ("lo", None, None));
         assert_eq!(super::device(Which::Index(device.index, None)).expect("by its index"), device);
     }
@@ -259,8 +233,8 @@ mod tests {
     #[test]
     fn truncated_answers_are_errors() {
         let mut answer = vec![0; IFINFO_BYTES];
-        put(&mut answer, IFLA_IFNAME, b"eth0\0");
-        put(&mut answer, IFLA_MTU, &1500_u32.to_ne_bytes());
+        put(&mut answer, libc::IFLA_IFNAME, b"eth0\0");
+        put(&mut answer, libc::IFLA_MTU, &1500_u32.to_ne_bytes());
         for len in 0..IFINFO_BYTES {
             // The first bytes alone already have index and flags.
             assert!(parse(&answer[..len]).is_none(), "{len}");

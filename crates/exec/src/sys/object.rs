@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use super::bpf;
+use super::{bpf, text};
 
 /// A kind of object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,11 +82,6 @@ fn info<I>(fd: BorrowedFd<'_>, info: &mut I) -> io::Result<()> {
     unsafe { bpf::call(bpf::OBJ_GET_INFO_BY_FD, &mut attr) }.map(drop)
 }
 
-fn name_of(bytes: &[u8; 16]) -> String {
-    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..end]).into_owned()
-}
-
 /// Information about a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProgramInfo {
@@ -110,7 +105,7 @@ pub(crate) fn program(fd: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
     info(fd, &mut again)?;
     maps.truncate(again.maps_len as usize);
     let is_xdp = again.kind == super::program::XDP;
-    Ok(ProgramInfo { id: again.id, is_xdp, name: name_of(&again.name), maps, btf: again.btf })
+    Ok(ProgramInfo { id: again.id, is_xdp, name: text(&again.name), maps, btf: again.btf })
 }
 
 /// Information about a map.
@@ -142,7 +137,7 @@ pub(crate) fn map(fd: BorrowedFd<'_>) -> io::Result<MapInfo> {
         value_bytes: found.value_bytes,
         max_entries: found.max_entries,
         flags: found.flags,
-        name: name_of(&found.name),
+        name: text(&found.name),
         btf: found.btf,
         key_type: found.key_type,
         value_type: found.value_type,

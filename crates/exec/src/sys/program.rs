@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use flowloom_isa::{Insn, ProgramKind};
 use flowloom_object::KernelTypes;
 
-use super::{RawMap, bpf, object_name, too_long};
+use super::{RawMap, bpf, object_name, text, too_long};
 
 /// BPF_PROG_TYPE_XDP.
 pub(super) const XDP: u32 = 6;
@@ -51,12 +51,6 @@ pub(crate) fn load_btf(btf: &[u8]) -> io::Result<OwnedFd> {
     let text = text(&log);
     let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
     Err(io::Error::new(error.kind(), format!("{error}: {}", last.trim())))
-}
-
-/// The contents of a log up to its terminator.
-fn text(log: &[u8]) -> String {
-    let end = log.iter().position(|b| *b == 0).unwrap_or(log.len());
-    String::from_utf8_lossy(&log[..end]).into_owned()
 }
 
 /// A program that the kernel refused: its error and the verifier's log.
