@@ -14,6 +14,7 @@ use crate::rewrite::error::RewriteError;
 const LOG_LINES_SHOWN: usize = 40;
 
 /// An error of this crate.
+#[allow(missing_docs, reason = "the messages say what each field is")]
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
     /// The kernel cannot be used here.
@@ -21,32 +22,13 @@ pub enum ExecError {
     Unavailable(#[from] Reason),
     /// The program cannot be rewritten for recorded choices.
     #[error("program `{program}` cannot run in the kernel: {source}{}", place(line.as_deref()))]
-    Rewrite {
-        /// The name of the program.
-        program: String,
-        /// The source line, if the program has lines.
-        line: Option<Box<LineInfo>>,
-        /// The reason.
-        source: RewriteError,
-    },
+    Rewrite { program: String, line: Option<Box<LineInfo>>, source: RewriteError },
     /// The program calls a helper that only Flowloom's own engines have.
     #[error("program `{program}` cannot run in the kernel, which has no helper `{helper}`{}", place(line.as_deref()))]
-    Private {
-        /// The name of the program.
-        program: String,
-        /// The name of the helper.
-        helper: &'static str,
-        /// The source line, if the program has lines.
-        line: Option<Box<LineInfo>>,
-    },
+    Private { program: String, helper: &'static str, line: Option<Box<LineInfo>> },
     /// The program cannot be written as an object.
     #[error("program `{program}` cannot be written as an object: {source}")]
-    Object {
-        /// The name of the program.
-        program: String,
-        /// The reason.
-        source: Box<WriteError>,
-    },
+    Object { program: String, source: Box<WriteError> },
     /// Records for user space could not be written.
     #[error("records of the function cannot be written: {0}")]
     Events(std::io::Error),
@@ -58,26 +40,10 @@ pub enum ExecError {
     RefusedRewritten(#[source] Box<Refused>),
     /// The program, its maps or its types could not be loaded.
     #[error("program `{program}`: the kernel could not {action}: {source}{}", suggestion(action, source))]
-    Load {
-        /// The name of the program.
-        program: String,
-        /// The operation.
-        action: String,
-        /// The system's error.
-        source: std::io::Error,
-    },
+    Load { program: String, action: String, source: std::io::Error },
     /// The loaded program differs from the intended one.
     #[error("program `{program}` in the kernel: {what} is {found}, expected {expected}")]
-    Loaded {
-        /// The name of the program.
-        program: String,
-        /// The difference.
-        what: String,
-        /// The kernel's value.
-        found: String,
-        /// The program's value.
-        expected: String,
-    },
+    Loaded { program: String, what: String, found: String, expected: String },
     /// The function cannot run on interfaces.
     #[error(transparent)]
     Live(#[from] LiveError),
@@ -87,14 +53,9 @@ pub enum ExecError {
     /// Input or output failed.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// The engine failed on a packet, a sweep or its state.
+    /// The engine failed on a packet, a sweep or its state; packets are numbered from 0 in the input.
     #[error("packet {packet}: {source}")]
-    Engine {
-        /// The packet's number in the input, from 0.
-        packet: u64,
-        /// The error.
-        source: EngineError,
-    },
+    Engine { packet: u64, source: EngineError },
 }
 
 /// A program that the kernel's verifier refused.
@@ -118,16 +79,11 @@ pub struct Refused {
 
 /// A suggestion if the kernel refuses to create a map: its error is a bare number.
 fn suggestion(action: &str, source: &std::io::Error) -> &'static str {
-    // [Linux errno-base.h]
-    const EPERM: i32 = 1;
-    const E2BIG: i32 = 7;
-    const ENOMEM: i32 = 12;
-    const EINVAL: i32 = 22;
     match source.raw_os_error().filter(|_| action.starts_with("create map")) {
-        Some(EPERM) => "; this needs CAP_BPF, and CAP_NET_ADMIN for maps of devices and CPUs",
-        Some(E2BIG) => "; the map is too large: use fewer entries, or shorter keys and values",
-        Some(ENOMEM) => "; out of memory: use fewer entries, or `BPF_F_NO_PREALLOC` for a hash",
-        Some(EINVAL) => "; the kernel rejects this combination of kind, sizes, entries and flags",
+        Some(libc::EPERM) => "; this needs CAP_BPF, and CAP_NET_ADMIN for maps of devices and CPUs",
+        Some(libc::E2BIG) => "; the map is too large: use fewer entries, or shorter keys and values",
+        Some(libc::ENOMEM) => "; out of memory: use fewer entries, or `BPF_F_NO_PREALLOC` for a hash",
+        Some(libc::EINVAL) => "; the kernel rejects this combination of kind, sizes, entries and flags",
         _ => "",
     }
 }

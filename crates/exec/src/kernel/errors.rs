@@ -13,7 +13,7 @@ use crate::rewrite::error::RewriteError;
 pub(super) const NAME: &str = "kernel";
 
 /// The error for a program that cannot be rewritten, with the source line.
-pub(super) fn rewriting_failed(program: &Program, source: RewriteError) -> ExecError {
+pub(crate) fn rewriting_failed(program: &Program, source: RewriteError) -> ExecError {
     let line = source.insn().and_then(|insn| program.line_of(insn)).cloned().map(Box::new);
     ExecError::Rewrite { program: program.name.clone(), line, source }
 }

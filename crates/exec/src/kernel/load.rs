@@ -61,7 +61,7 @@ fn typed_by(
     Ok((types, btf))
 }
 
-fn fails(program: &Program, action: impl Into<String>) -> impl FnOnce(std::io::Error) -> ExecError {
+pub(super) fn fails(program: &Program, action: impl Into<String>) -> impl FnOnce(std::io::Error) -> ExecError {
     let (program, action) = (program.name.clone(), action.into());
     move |source| ExecError::Load { program, action, source }
 }

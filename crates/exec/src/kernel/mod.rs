@@ -137,15 +137,12 @@ impl KernelEngine {
         let rewritten = rewrite(program).map_err(|source| rewriting_failed(program, source))?;
         let loaded = &rewritten.program;
         let created = Maps::create_for(loaded, purpose, kept)?;
-        let fails = |action: &str, source| {
-            let (program, action) = (program.name.clone(), action.to_owned());
-            ExecError::Load { program, action, source }
-        };
+        let fails = |action: &'static str| load::fails(program, action);
         let (mut record, mut walked) = (None, None);
         if let Some(index) = rewritten.record_map {
             walked = created.verify_in_kernel(program)?;
             let memory = created.raw[index].memory(0, rewritten.plan.record_bytes(), true);
-            record = Some(memory.map_err(|e| fails("reach the run record", e))?);
+            record = Some(memory.map_err(fails("reach the run record"))?);
         }
         let raw_program = created.load(loaded).map_err(|error| match error {
             ExecError::Refused(mut refused) if rewritten.record_map.is_some() => {
@@ -162,8 +159,8 @@ impl KernelEngine {
             defs.map(|(index, def)| KernelMap::new(index, def.clone(), created.raw[index].clone())).collect();
         let unreferenced = sizes::unreferenced(loaded);
         maps.iter_mut().filter(|map| unreferenced.contains(&map.index())).for_each(KernelMap::mark_unreferenced);
-        let (program, plan, siblings) = (program.clone(), rewritten.plan, BTreeMap::new());
-        let mut inside = Inside { program, plan, created, record, siblings };
+        let (plan, siblings) = (rewritten.plan, BTreeMap::new());
+        let mut inside = Inside { program: program.clone(), plan, created, record, siblings };
         let held: Vec<Member> = inside.program.maps.iter().flat_map(|def| &def.members).map(|(_, m)| *m).collect();
         for member in held {
             if let Member::Program(number) = member {
@@ -174,16 +171,8 @@ impl KernelEngine {
         let by_cpu = |kind: MapKind| kind.is_per_cpu() || kind == MapKind::PerfEventArray;
         let cpus = inside.program.maps.iter().any(|def| by_cpu(def.kind)).then_some(1);
         let events = Events::open(&inside.program, &inside.created, 1);
-        let events = events.map_err(|source| ExecError::Load {
-            program: inside.program.name.clone(),
-            action: "open buffers for events".to_owned(),
-            source,
-        })?;
-        let possible = cpu::possible().map_err(|source| ExecError::Load {
-            program: inside.program.name.clone(),
-            action: "count the CPUs".to_owned(),
-            source,
-        })?;
+        let events = events.map_err(fails("open buffers for events"))?;
+        let possible = cpu::possible().map_err(fails("count the CPUs"))?;
         let evictions = Evictions::of(&maps, possible);
         let (ports, output) = (Ports::default(), vec![0; OUTPUT_BYTES]);
         Ok(KernelEngine {

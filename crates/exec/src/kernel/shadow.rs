@@ -105,6 +105,14 @@ pub(crate) fn hold_descriptors(
     Ok(())
 }
 
+/// The same for a map of maps, which are numbered as in `created`.
+pub(crate) fn hold_maps(map: &KernelMap, requested: &MapState, created: &Maps) -> Result<(), EngineError> {
+    hold_descriptors(map, requested, |number| {
+        let found = created.raw.get(number).map(|map| map.number());
+        found.ok_or_else(|| system(format!("fill map `{}`", map.def().name), io::ErrorKind::NotFound.into()))
+    })
+}
+
 impl ContentResolver for Inside {
     fn programs(&self) -> usize {
         self.program.siblings.len()
@@ -132,9 +140,6 @@ impl ContentResolver for Inside {
                     .map_err(|e| system(format!("load the contents of map `{name}`"), io::Error::other(e.to_string())))
             });
         }
-        hold_descriptors(map, entries, |number| {
-            let found = self.created.raw.get(number).map(|map| map.number());
-            found.ok_or_else(|| system(format!("fill map `{name}`"), io::ErrorKind::NotFound.into()))
-        })
+        hold_maps(map, entries, &self.created)
     }
 }

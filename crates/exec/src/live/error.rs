@@ -24,35 +24,19 @@ impl std::fmt::Display for Mode {
 }
 
 /// Errors of running a function on interfaces.
+#[allow(missing_docs, reason = "the messages say what each field is")]
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
     /// No interface of that name.
     #[error("no interface `{name}` in this network name space; `ip link` lists them")]
-    NoInterface {
-        /// The name.
-        name: String,
-    },
+    NoInterface { name: String },
     /// Another program is attached.
     #[error("{0}")]
     Occupied(Box<Occupant>),
-    /// The kernel or the driver refuses the program.
+    /// The kernel or the driver refuses the program; the hint follows a semicolon.
     #[error("interface `{name}` refuses the program in mode {mode}: {source}{hint}")]
-    Attach {
-        /// The interface.
-        name: String,
-        /// The mode.
-        mode: Mode,
-        /// The system's error.
-        source: io::Error,
-        /// A suggestion, after a semicolon.
-        hint: String,
-    },
+    Attach { name: String, mode: Mode, source: io::Error, hint: String },
     /// A system call failed.
     #[error("could not {action}: {source}")]
-    System {
-        /// The operation.
-        action: String,
-        /// The system's error.
-        source: io::Error,
-    },
+    System { action: String, source: io::Error },
 }

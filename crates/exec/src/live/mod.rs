@@ -34,9 +34,10 @@ use sweep::LockedSweeper;
 pub use sweep::SWEEPER;
 
 use crate::error::ExecError;
+use crate::kernel::errors::{rewriting_failed, system};
 use crate::kernel::load::Maps;
 use crate::kernel::state::{self, ContentResolver, KernelMap};
-use crate::rewrite::{Binding, RewriteError, VERDICTS_BYTES, VERDICTS_MAP, bind};
+use crate::rewrite::{Binding, VERDICTS_BYTES, VERDICTS_MAP, bind};
 use crate::run::SweepClock;
 use crate::running::{Description, MapDescription};
 use crate::sys::program::RawProgram;
@@ -103,10 +104,7 @@ impl Live {
                 bind(program, Binding { port: interface.port, clock_ahead_ns, count_verdicts })
             })
             .collect::<Result<_, _>>()
-            .map_err(|source: RewriteError| {
-                let line = source.insn().and_then(|insn| program.line_of(insn)).cloned().map(Box::new);
-                ExecError::Rewrite { program: program.name.clone(), line, source }
-            })?;
+            .map_err(|source| rewriting_failed(program, source))?;
         let Some(first) = fitted.first() else {
             let source = io::Error::new(io::ErrorKind::InvalidInput, "no interface is given");
             return Err(LiveError::System { action: "attach the function".to_owned(), source }.into());
@@ -236,7 +234,7 @@ impl Live {
     pub fn verdicts(&self) -> Result<Option<[u64; Verdict::ALL.len()]>, EngineError> {
         let Some(map) = &self.verdicts else { return Ok(None) };
         let mut bytes = [0; VERDICTS_BYTES];
-        map.lookup(&[0; 4], &mut bytes).map_err(|e| crate::kernel::errors::system("read the verdicts", e))?;
+        map.lookup(&[0; 4], &mut bytes).map_err(|e| system("read the verdicts", e))?;
         let mut words = bytes.chunks_exact(8).map(|b| u64::from_ne_bytes(*b.first_chunk().unwrap_or(&[0; 8])));
         Ok(Some(std::array::from_fn(|_| words.next().unwrap_or(0))))
     }
@@ -249,7 +247,7 @@ impl Live {
         let mut events = Vec::new();
         if let Some((map, ring)) = &mut self.ring {
             ring.drain(|bytes| events.push(Event { map: map.clone(), cpu: 0, bytes }))
-                .map_err(|e| crate::kernel::errors::system("read the records for user space", e))?;
+                .map_err(|e| system("read the records for user space", e))?;
         }
         Ok(events)
     }
@@ -261,8 +259,7 @@ impl Live {
     pub fn events_lost(&self) -> Result<u64, EngineError> {
         let Some(map) = &self.lost else { return Ok(0) };
         let mut bytes = [0; 8];
-        map.lookup(&[0; 4], &mut bytes)
-            .map_err(|e| crate::kernel::errors::system("read the number of lost records", e))?;
+        map.lookup(&[0; 4], &mut bytes).map_err(|e| system("read the number of lost records", e))?;
         Ok(u64::from_ne_bytes(bytes))
     }
 

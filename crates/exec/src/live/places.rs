@@ -10,7 +10,7 @@ use flowloom_isa::{MapKind, Program};
 use super::interface::Interface;
 use crate::kernel::errors::system;
 use crate::kernel::load::{Maps, sibling_program};
-use crate::kernel::shadow::hold_descriptors;
+use crate::kernel::shadow::{hold_descriptors, hold_maps};
 use crate::kernel::state::{ContentResolver, KernelMap, index};
 use crate::rewrite::{Binding, bind};
 use crate::sys::program::RawProgram;
@@ -109,10 +109,7 @@ impl ContentResolver for Resolver<'_> {
                 set.try_for_each(|done| done).map_err(|e| system(format!("bind the ports of map `{name}`"), e))
             }
             MapKind::ProgArray => hold_descriptors(map, entries, |number| self.sibling(number)),
-            _ => hold_descriptors(map, entries, |number| {
-                let found = self.created.raw.get(number).map(|map| map.number());
-                found.ok_or_else(|| system(format!("fill map `{name}`"), io::ErrorKind::NotFound.into()))
-            }),
+            _ => hold_maps(map, entries, self.created),
         }
     }
 }

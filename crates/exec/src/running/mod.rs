@@ -29,38 +29,25 @@ pub(crate) const INFO_MAP: &str = "fl_info";
 const VERSION: u32 = 1;
 
 /// An error of inspection.
+#[allow(missing_docs, reason = "the messages say what each field is")]
 #[derive(Debug, thiserror::Error)]
 pub enum RunningError {
     /// Missing privileges.
     #[error("could not {action}: {source} (maps are found by their ids, which needs root or CAP_SYS_ADMIN)")]
-    NotPermitted {
-        /// The operation.
-        action: String,
-        /// The system's error.
-        source: io::Error,
-    },
+    NotPermitted { action: String, source: io::Error },
     /// A system call failed.
     #[error("could not {action}: {source}")]
-    System {
-        /// The operation.
-        action: String,
-        /// The system's error.
-        source: io::Error,
-    },
+    System { action: String, source: io::Error },
     /// A map of an unsupported kind.
     #[error("map `{map}` is of kind {kind}, which `bpftool map` can show")]
     Kind {
-        /// The name of the map.
         map: String,
         /// The number of its kind in the kernel.
         kind: u32,
     },
     /// No map has this id.
     #[error("no map {id}; `flowloom map list` and `bpftool map` list them")]
-    NoMap {
-        /// The id.
-        id: u32,
-    },
+    NoMap { id: u32 },
 }
 
 impl RunningError {
