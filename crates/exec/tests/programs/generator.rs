@@ -14,15 +14,16 @@
 
 use flowloom_engine::Snapshot;
 use flowloom_isa::op::{AluOp, AtomicOp, Cond, EndOp, Op, Operand, Reg, Size, Width};
-use flowloom_isa::{BPF_F_NO_PREALLOC, Insn, MapDef, MapKind, Program};
+use flowloom_isa::{BPF_F_NO_PREALLOC, Insn, MapDef, MapKind, Program, asm};
 use flowloom_testkit::Rng;
 
 /// Number of packet bytes covered by the program's bounds check.
 pub(super) const PACKET_BYTES: i16 = 32;
 const NUMBERS: i16 = 8;
-const KEY: i16 = -8 * (NUMBERS + 1);
-const VALUE: i16 = KEY - 8;
-const POINTER: i16 = VALUE - 8;
+/// Places below `r10`.
+const KEY: i16 = 8 * (NUMBERS + 1);
+const VALUE: i16 = KEY + 8;
+const POINTER: i16 = VALUE + 8;
 const RESULT_BYTES: u32 = 8 * (10 + NUMBERS as u32);
 const ARRAY: i32 = 0;
 const HASH: i32 = 1;
@@ -85,7 +86,15 @@ pub(super) fn program(insns: Vec<Insn>) -> Program {
 
 /// One random program.
 pub(super) fn valid(rng: &mut Rng) -> Program {
-    let mut out = Generator { rng, ops: Vec::new(), jumps: Vec::new(), calls: Vec::new(), short: Vec::new(), live: 0 };
+    let mut out = Generator {
+        rng,
+        maps: maps(),
+        ops: Vec::new(),
+        jumps: Vec::new(),
+        calls: Vec::new(),
+        short: Vec::new(),
+        live: 0,
+    };
     out.main();
     program(out.finish())
 }
@@ -103,6 +112,7 @@ const FUNCTIONS: usize = 3;
 
 struct Generator<'r> {
     rng: &'r mut Rng,
+    maps: Vec<MapDef>,
     ops: Vec<Op>,
     /// Jumps: indices of the operation and of its target.
     jumps: Vec<(usize, usize)>,
@@ -122,6 +132,16 @@ impl Generator<'_> {
         self.ops.push(op);
     }
 
+    /// Emits instructions in assembler.
+    fn emit(&mut self, text: &str) {
+        let insns = asm::assemble(text, &self.maps).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        let mut at = 0;
+        while let Ok(op) = Op::decode(&insns, at) {
+            at += op.slots();
+            self.push(op);
+        }
+    }
+
     fn kill(&mut self, mask: u16) {
         self.live &= !mask;
     }
@@ -129,6 +149,12 @@ impl Generator<'_> {
     /// Emits a jump whose target follows later; returns its index.
     fn jump(&mut self, op: Op) -> usize {
         self.ops.push(op);
+        self.ops.len() - 1
+    }
+
+    /// The same in assembler.
+    fn jump_if(&mut self, condition: &str) -> usize {
+        self.emit(&format!("if {condition} goto +0"));
         self.ops.len() - 1
     }
 
@@ -140,14 +166,9 @@ impl Generator<'_> {
         self.push(Op::Alu { width: Width::W64, op: AluOp::Mov, dst, src });
     }
 
-    fn alu(&mut self, op: AluOp, dst: Reg, imm: i32) {
-        self.push(Op::Alu { width: Width::W64, op, dst, src: Operand::Imm(imm) });
-    }
-
-    /// `dst = base + offset`: an address, not a number.
-    fn address(&mut self, dst: Reg, base: Reg, offset: i16) {
-        self.mov(dst, Operand::Reg(base));
-        self.alu(AluOp::Add, dst, offset.into());
+    /// The address of a place on the stack, which is not a number.
+    fn address(&mut self, dst: Reg, below: i16) {
+        self.emit(&format!("{dst} = r10\n{dst} += -{below}"));
         self.kill(1 << dst.number());
     }
 
@@ -207,7 +228,7 @@ impl Generator<'_> {
 
     fn main(&mut self) {
         self.live = 0;
-        self.mov(r(6), Operand::Reg(r(1)));
+        self.emit("r6 = r1");
         self.packet();
         self.start(0);
         let pieces = 2 + self.rng.below(12);
@@ -218,21 +239,17 @@ impl Generator<'_> {
             n => Operand::Imm(n as i32 % 5),
         };
         self.mov(r(0), verdict);
-        self.ops.push(Op::Exit);
+        self.emit("exit");
         for jump in std::mem::take(&mut self.short) {
             self.land(jump);
         }
-        self.ops.extend([Op::Alu { width: Width::W64, op: AluOp::Mov, dst: r(0), src: Operand::Imm(1) }, Op::Exit]);
+        self.emit("r0 = 1\nexit");
     }
 
     /// Loads the packet into `r7`, or jumps to the end if it is too short.
     fn packet(&mut self) {
-        let field =
-            |off| Op::Load { size: Size::W, signed: false, dst: r(if off == 0 { 7 } else { 2 }), base: r(6), off };
-        self.ops.extend([field(0), field(4)]);
-        self.address(r(3), r(7), PACKET_BYTES);
-        let cond = Op::Branch { width: Width::W64, cond: Cond::Gt, dst: r(3), src: Operand::Reg(r(2)), off: 0 };
-        let jump = self.jump(cond);
+        self.emit(&format!("r7 = *(u32 *)(r6 + 0)\nr2 = *(u32 *)(r6 + 4)\nr3 = r7\nr3 += {PACKET_BYTES}"));
+        let jump = self.jump_if("r3 > r2");
         self.short.push(jump);
         self.kill(0b1100_1110);
     }
@@ -242,12 +259,12 @@ impl Generator<'_> {
         for number in [8, 9] {
             if function == 0 && self.rng.chance(1, 2) {
                 let off = self.within(PACKET_BYTES, Size::Dw, false);
-                self.push(Op::Load { size: Size::Dw, signed: false, dst: r(number), base: r(7), off });
+                self.emit(&format!("r{number} = *(u64 *)(r7 + {off})"));
             } else if function == 0 {
                 let value = self.rng.next_u64() >> self.rng.below(64);
                 self.push(Op::LoadImm { dst: r(number), value });
             } else {
-                self.mov(r(number), Operand::Reg(r(number - 7)));
+                self.emit(&format!("r{number} = r{}", number - 7));
             }
         }
         for slot in 1..=NUMBERS {
@@ -338,15 +355,9 @@ impl Generator<'_> {
         }
         // At a variable offset, with a bounds check.
         let index = self.number();
-        self.mov(r(1), Operand::Reg(index));
-        self.alu(AluOp::And, r(1), 63);
-        self.mov(r(2), Operand::Reg(r(7)));
-        self.push(Op::Alu { width: Width::W64, op: AluOp::Add, dst: r(2), src: Operand::Reg(r(1)) });
-        self.address(r(3), r(2), 8);
-        self.ops.push(Op::Load { size: Size::W, signed: false, dst: r(4), base: r(6), off: 4 });
+        self.emit(&format!("r1 = {index}\nr1 &= 63\nr2 = r7\nr2 += r1\nr3 = r2\nr3 += 8\nr4 = *(u32 *)(r6 + 4)"));
         self.kill(0b1_1110);
-        let cond = Op::Branch { width: Width::W64, cond: Cond::Gt, dst: r(3), src: Operand::Reg(r(4)), off: 0 };
-        let jump = self.jump(cond);
+        let jump = self.jump_if("r3 > r4");
         let before = self.live;
         self.access(Scope { in_loop: true, ..scope }, r(2), 0, 8, false);
         self.live &= before;
@@ -360,10 +371,7 @@ impl Generator<'_> {
         }
         // A byte at a variable offset.
         let index = self.number();
-        self.mov(r(1), Operand::Reg(index));
-        self.alu(AluOp::And, r(1), 7);
-        self.mov(r(2), Operand::Reg(Reg::FP));
-        self.push(Op::Alu { width: Width::W64, op: AluOp::Add, dst: r(2), src: Operand::Reg(r(1)) });
+        self.emit(&format!("r1 = {index}\nr1 &= 7\nr2 = r10\nr2 += r1"));
         self.kill(0b100);
         let (off, dst) = (self.slot(), r(1));
         if self.rng.chance(1, 2) {
@@ -417,17 +425,16 @@ impl Generator<'_> {
     /// A loop with a few iterations, counted in `r9`.
     fn counted(&mut self, scope: Scope) {
         let scope = Scope { depth: scope.depth + 1, in_loop: true, ..scope };
-        self.mov(r(9), Operand::Imm(0));
+        self.emit("r9 = 0");
         // A number in the first iteration may not be one in the next.
         self.live = 0b11_0000_0000;
         let head = self.ops.len();
         let pieces = 1 + self.rng.below(3);
         self.pieces(scope, pieces);
         let leave = self.rng.chance(1, 4).then(|| self.jump(Op::MayGoto { off: 0 }));
-        self.alu(AluOp::Add, r(9), 1);
-        let rounds = 1 + self.rng.below(5) as i32;
-        let back = Op::Branch { width: Width::W64, cond: Cond::Lt, dst: r(9), src: Operand::Imm(rounds), off: 0 };
-        let back = self.jump(back);
+        self.emit("r9 += 1");
+        let rounds = 1 + self.rng.below(5);
+        let back = self.jump_if(&format!("r9 < {rounds}"));
         self.jumps.push((back, head));
         if let Some(leave) = leave {
             self.land(leave);
@@ -437,34 +444,34 @@ impl Generator<'_> {
 
     /// A key on the stack, from a small set.
     fn key(&mut self, map: i32) {
-        let index = self.number();
-        self.mov(r(1), Operand::Reg(index));
-        self.alu(AluOp::And, r(1), if map == ARRAY { 7 } else { 3 });
-        self.push(Op::Store { size: Size::Dw, base: Reg::FP, off: KEY, src: Operand::Reg(r(1)) });
+        let (index, mask) = (self.number(), if map == ARRAY { 7 } else { 3 });
+        self.emit(&format!("r1 = {index}\nr1 &= {mask}\n*(u64 *)(r10 - {KEY}) = r1"));
         if map == PREFIXES {
             // Prefix length, sometimes too long, and an address from a small set.
-            let (length, index) = (self.rng.below(35) as i32, self.number());
-            self.push(Op::Store { size: Size::W, base: Reg::FP, off: KEY, src: Operand::Imm(length) });
-            self.mov(r(1), Operand::Reg(index));
-            self.alu(AluOp::And, r(1), 0x4000_00c1);
-            self.push(Op::Store { size: Size::W, base: Reg::FP, off: KEY + 4, src: Operand::Reg(r(1)) });
+            let (length, index) = (self.rng.below(35), self.number());
+            self.emit(&format!("*(u32 *)(r10 - {KEY}) = {length}\nr1 = {index}\nr1 &= 0x400000c1"));
+            self.emit(&format!("*(u32 *)(r10 - {}) = r1", KEY - 4));
         }
-        self.address(r(2), Reg::FP, KEY);
+        self.address(r(2), KEY);
     }
 
-    fn ask(&mut self, map: i32, helper: i32) {
-        self.ops.push(Op::LoadMap { dst: r(1), map });
+    /// Calls a helper, which leaves numbers in none of its argument registers.
+    fn ask(&mut self, helper: i32) {
         self.push(Op::Call { helper });
         self.kill(0b11_1110);
+    }
+
+    fn ask_map(&mut self, map: i32, helper: i32) {
+        self.emit(&format!("r1 = map[{map}] ll"));
+        self.ask(helper);
     }
 
     fn lookup(&mut self, scope: Scope) {
         let map = *self.rng.pick(&[ARRAY, HASH, PREFIXES]);
         self.key(map);
-        self.ask(map, 1);
+        self.ask_map(map, 1);
         self.kill(1);
-        let cond = Op::Branch { width: Width::W64, cond: Cond::Eq, dst: r(0), src: Operand::Imm(0), off: 0 };
-        let jump = self.jump(cond);
+        let jump = self.jump_if("r0 == 0");
         let before = self.live;
         let bytes = if map == ARRAY { ARRAY_VALUE } else { 8 };
         for _ in 0..1 + self.rng.below(3) {
@@ -490,18 +497,16 @@ impl Generator<'_> {
         let map = *self.rng.pick(&[ARRAY, HASH, HASH, PREFIXES, PREFIXES]);
         self.key(map);
         let value = self.number();
-        self.push(Op::Store { size: Size::Dw, base: Reg::FP, off: VALUE, src: Operand::Reg(value) });
-        // An array's value is longer: it includes the key.
-        self.address(r(3), Reg::FP, VALUE);
         let flags = *self.rng.pick(&[0, 0, 0, 1, 2, 3, 8]);
-        self.mov(r(4), Operand::Imm(flags));
-        self.ask(map, 2);
+        // An array's value is longer: it includes the key.
+        self.emit(&format!("*(u64 *)(r10 - {VALUE}) = {value}\nr3 = r10\nr3 += -{VALUE}\nr4 = {flags}"));
+        self.ask_map(map, 2);
     }
 
     fn delete(&mut self) {
         let map = *self.rng.pick(&[ARRAY, HASH, HASH, HASH, PREFIXES, PREFIXES]);
         self.key(map);
-        self.ask(map, 3);
+        self.ask_map(map, 3);
     }
 
     /// Accesses a variable of the program.
@@ -517,74 +522,56 @@ impl Generator<'_> {
         match self.rng.below(8) {
             0..=2 => {
                 let helper = *self.rng.pick(&[5, 7, 8]);
-                self.push(Op::Call { helper });
-                self.kill(0b11_1110);
+                self.ask(helper);
             }
             3 | 6 if scope.function == 0 => self.frame(),
             7 => self.sum(),
             4 => {
-                let (port, flags) = (self.rng.below(8) as i32, i32::from(self.rng.chance(1, 6)));
-                self.mov(r(1), Operand::Imm(port));
-                self.mov(r(2), Operand::Imm(flags));
-                self.push(Op::Call { helper: 23 });
-                self.kill(0b11_1110);
+                let (port, flags) = (self.rng.below(8), i32::from(self.rng.chance(1, 6)));
+                self.emit(&format!("r1 = {port}\nr2 = {flags}"));
+                self.ask(23);
             }
             _ => {
-                let index = self.number();
-                self.mov(r(2), Operand::Reg(index));
-                self.alu(AluOp::And, r(2), 7);
-                let flags = *self.rng.pick(&[0, 1, 2, 3, 8, 24, 64]);
-                self.mov(r(3), Operand::Imm(flags));
-                self.ask(PORTS, 51);
+                let (index, flags) = (self.number(), *self.rng.pick(&[0, 1, 2, 3, 8, 24, 64]));
+                self.emit(&format!("r2 = {index}\nr2 &= 7\nr3 = {flags}"));
+                self.ask_map(PORTS, 51);
             }
         }
     }
 
     /// Moves the ends of the packet, reads its length or copies bytes of it; then reloads the packet.
     fn frame(&mut self) {
-        self.mov(r(1), Operand::Reg(r(6)));
+        self.emit("r1 = r6");
         self.kill(0b10);
         let helper = *self.rng.pick(&[44, 54, 65, 188, 189, 190]);
-        match helper {
-            44 | 65 => {
-                let distance = self.rng.below(49) as i32 - 24;
-                self.mov(r(2), Operand::Imm(distance));
-            }
-            54 => {
-                let distance = *self.rng.pick(&[-4, -8, -16, -32, -36, 4, 0, -2]);
-                self.mov(r(2), Operand::Imm(distance));
-            }
+        let arguments = match helper {
+            44 | 65 => format!("r2 = {}", self.rng.below(49) as i32 - 24),
+            54 => format!("r2 = {}", self.rng.pick(&[-4, -8, -16, -32, -36, 4, 0, -2])),
             189 | 190 => {
-                let index = self.number();
-                self.mov(r(2), Operand::Reg(index));
-                self.alu(AluOp::And, r(2), 127);
-                let slot = self.slot();
-                self.address(r(3), Reg::FP, slot);
-                let len = 1 + self.rng.below(8) as i32;
-                self.mov(r(4), Operand::Imm(len));
+                let (index, slot, len) = (self.number(), self.slot(), 1 + self.rng.below(8));
+                format!("r2 = {index}\nr2 &= 127\nr3 = r10\nr3 += {slot}\nr4 = {len}")
             }
-            _ => {}
-        }
-        self.push(Op::Call { helper });
-        self.kill(0b11_1110);
+            _ => String::new(),
+        };
+        self.emit(&arguments);
+        self.ask(helper);
         self.packet();
     }
 
     /// The difference of two checksums.
     fn sum(&mut self) {
         for (address, len) in [(1, 2), (3, 4)] {
-            let bytes = 4 * self.rng.below(3) as i32;
+            let bytes = 4 * self.rng.below(3);
             if bytes == 0 {
-                self.mov(r(address), Operand::Imm(0));
+                self.emit(&format!("r{address} = 0"));
             } else {
                 let slot = self.slot();
-                self.address(r(address), Reg::FP, slot);
+                self.address(r(address), -slot);
             }
-            self.mov(r(len), Operand::Imm(bytes));
+            self.emit(&format!("r{len} = {bytes}"));
         }
-        self.mov(r(5), Operand::Reg(r(8)));
-        self.push(Op::Call { helper: 28 });
-        self.kill(0b11_1110);
+        self.emit("r5 = r8");
+        self.ask(28);
     }
 
     fn call(&mut self, scope: Scope) {
@@ -594,7 +581,7 @@ impl Generator<'_> {
             self.mov(r(number), src);
         }
         let slot = self.slot();
-        self.address(r(3), Reg::FP, slot);
+        self.address(r(3), -slot);
         let call = self.jump(Op::CallLocal { distance: 0 });
         self.calls.push((call, function));
         self.live |= 1;
@@ -604,9 +591,9 @@ impl Generator<'_> {
     /// Spills a pointer to the stack and reloads it later.
     fn spilled(&mut self, scope: Scope) {
         let (pointer, bytes) = if scope.function == 0 { (r(7), PACKET_BYTES) } else { (r(6), 8) };
-        self.ops.push(Op::Store { size: Size::Dw, base: Reg::FP, off: POINTER, src: Operand::Reg(pointer) });
+        self.emit(&format!("*(u64 *)(r10 - {POINTER}) = {pointer}"));
         self.arithmetic(scope);
-        self.ops.push(Op::Load { size: Size::Dw, signed: false, dst: r(5), base: Reg::FP, off: POINTER });
+        self.emit(&format!("r5 = *(u64 *)(r10 - {POINTER})"));
         self.kill(0b10_0000);
         self.access(Scope { in_loop: true, ..scope }, r(5), 0, bytes, scope.function > 0);
     }
@@ -618,16 +605,14 @@ impl Generator<'_> {
 
     /// Writes all numbers into the map `.data.result`.
     fn results(&mut self) {
-        self.ops.push(Op::LoadMapValue { dst: r(1), map: RESULT, off: 0 });
+        self.emit(&format!("r1 = map[{RESULT}][0] + 0 ll"));
         self.kill(0b10);
         let live: Vec<u8> = (0..10).filter(|n| self.live >> n & 1 == 1).collect();
         for number in live {
-            let (off, src) = (8 * i16::from(number), Operand::Reg(r(number)));
-            self.ops.push(Op::Store { size: Size::Dw, base: r(1), off, src });
+            self.emit(&format!("*(u64 *)(r1 + {}) = r{number}", 8 * number));
         }
         for slot in 1..=NUMBERS {
-            self.ops.push(Op::Load { size: Size::Dw, signed: false, dst: r(2), base: Reg::FP, off: -8 * slot });
-            self.ops.push(Op::Store { size: Size::Dw, base: r(1), off: 8 * (9 + slot), src: Operand::Reg(r(2)) });
+            self.emit(&format!("r2 = *(u64 *)(r10 - {})\n*(u64 *)(r1 + {}) = r2", 8 * slot, 8 * (9 + slot)));
         }
         self.kill(0b110);
     }
@@ -641,14 +626,13 @@ impl Generator<'_> {
             }
             *start = self.ops.len();
             self.live = 0;
-            self.mov(r(6), Operand::Reg(r(3)));
+            self.emit("r6 = r3");
             self.start(function);
             self.kill(0b1101_1110);
             let pieces = 1 + self.rng.below(4);
             self.pieces(Scope { function, depth: 1, in_loop: false }, pieces);
             let result = self.number();
-            self.mov(r(0), Operand::Reg(result));
-            self.ops.push(Op::Exit);
+            self.emit(&format!("r0 = {result}\nexit"));
         }
         starts
     }
@@ -698,53 +682,42 @@ fn change_one(rng: &mut Rng, insns: &mut [Insn]) {
     let any = |rng: &mut Rng| r(*rng.pick(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 9, 9, 9]));
     let nudge = |rng: &mut Rng| *rng.pick(&[-8i16, -4, -2, -1, 1, 2, 4, 8, 16]);
     let edge = |rng: &mut Rng| *rng.pick(&[0, 1, -1, 2, 3, 7, 8, i32::MIN, i32::MAX, 31, 32, 63]);
-    let changed = match (rng.below(5), op) {
+    let mut changed = op;
+    match (rng.below(5), &mut changed) {
         // Removed, duplicated, or swapped.
-        (0, _) => Op::Jump { off: 0 },
-        (1, op) if other.slots() == op.slots() && rng.chance(1, 2) => other,
-        (1, op) if other.slots() == op.slots() => {
-            let mut moved = Vec::new();
-            op.encode(&mut moved);
-            insns[from..from + moved.len()].copy_from_slice(&moved);
-            other
+        (0, _) => changed = Op::Jump { off: 0 },
+        (1, _) if other.slots() == op.slots() => {
+            if !rng.chance(1, 2) {
+                let mut moved = Vec::new();
+                op.encode(&mut moved);
+                insns[from..from + moved.len()].copy_from_slice(&moved);
+            }
+            changed = other;
         }
-        (2, Op::Alu { width, dst, src, .. }) => Op::Alu { width, op: *rng.pick(&AluOp::ALL), dst, src },
-        (3, Op::Alu { op, dst, src, .. }) => Op::Alu { width: *rng.pick(&[Width::W32, Width::W64]), op, dst, src },
-        (4, Op::Alu { width, op, dst, src: Operand::Imm(imm) }) => {
-            let imm = if rng.chance(1, 2) { edge(rng) } else { imm.wrapping_add(nudge(rng).into()) };
-            Op::Alu { width, op, dst, src: Operand::Imm(imm) }
+        (2, Op::Alu { op, .. }) => *op = *rng.pick(&AluOp::ALL),
+        (3, Op::Alu { width, .. }) => *width = *rng.pick(&[Width::W32, Width::W64]),
+        (4, Op::Alu { src: Operand::Imm(imm), .. }) => {
+            *imm = if rng.chance(1, 2) { edge(rng) } else { imm.wrapping_add(nudge(rng).into()) };
         }
-        (_, Op::Alu { width, op, dst, .. }) => Op::Alu { width, op, dst, src: Operand::Reg(any(rng)) },
-        (2, Op::Branch { width, dst, src, off, .. }) => {
-            Op::Branch { width, cond: *rng.pick(&Cond::ALL), dst, src, off }
+        (_, Op::Alu { src, .. }) => *src = Operand::Reg(any(rng)),
+        (2, Op::Branch { cond, .. }) => *cond = *rng.pick(&Cond::ALL),
+        (3, Op::Branch { off, .. }) => *off += nudge(rng),
+        (_, Op::Branch { src, .. }) => *src = Operand::Imm(edge(rng)),
+        (2, Op::Load { size, .. }) => *size = *rng.pick(&[Size::B, Size::H, Size::W]),
+        (3, Op::Load { dst, .. }) => *dst = any(rng),
+        (2, Op::Store { size, .. }) => *size = *rng.pick(&Size::ALL),
+        (3, Op::Store { src, .. }) => *src = Operand::Reg(any(rng)),
+        (_, Op::Load { off, .. } | Op::Store { off, .. } | Op::Jump { off }) => *off += nudge(rng),
+        (2, Op::Atomic { op, .. }) => *op = *rng.pick(&AtomicOp::ALL),
+        (_, Op::Atomic { src, .. }) => *src = any(rng),
+        (_, Op::Call { helper }) => {
+            *helper = *rng.pick(&[1, 2, 3, 5, 6, 7, 8, 23, 28, 44, 51, 54, 65, 188, 189, 190]);
         }
-        (3, Op::Branch { width, cond, dst, src, off }) => Op::Branch { width, cond, dst, src, off: off + nudge(rng) },
-        (_, Op::Branch { width, cond, dst, off, .. }) => {
-            Op::Branch { width, cond, dst, src: Operand::Imm(edge(rng)), off }
-        }
-        (2, Op::Load { signed, dst, base, off, .. }) => {
-            let size = *rng.pick(&[Size::B, Size::H, Size::W]);
-            Op::Load { size, signed, dst, base, off }
-        }
-        (3, Op::Load { size, signed, base, off, .. }) => Op::Load { size, signed, dst: any(rng), base, off },
-        (_, Op::Load { size, signed, dst, base, off }) => Op::Load { size, signed, dst, base, off: off + nudge(rng) },
-        (2, Op::Store { base, off, src, .. }) => Op::Store { size: *rng.pick(&Size::ALL), base, off, src },
-        (3, Op::Store { size, base, off, .. }) => Op::Store { size, base, off, src: Operand::Reg(any(rng)) },
-        (_, Op::Store { size, base, off, src }) => Op::Store { size, base, off: off + nudge(rng), src },
-        (2, Op::Atomic { size, base, off, src, .. }) => {
-            Op::Atomic { op: *rng.pick(&AtomicOp::ALL), size, base, off, src }
-        }
-        (_, Op::Atomic { op, size, base, off, .. }) => Op::Atomic { op, size, base, off, src: any(rng) },
-        (_, Op::Call { .. }) => {
-            Op::Call { helper: *rng.pick(&[1, 2, 3, 5, 6, 7, 8, 23, 28, 44, 51, 54, 65, 188, 189, 190]) }
-        }
-        (_, Op::LoadMap { dst, .. }) => Op::LoadMap { dst, map: rng.below(6) as i32 },
-        (_, Op::LoadMapValue { dst, .. }) => Op::LoadMapValue { dst, map: DATA, off: rng.below(40) as u32 },
-        (_, Op::Jump { off }) => Op::Jump { off: off + nudge(rng) },
-        (_, Op::JumpLong { distance }) => Op::JumpLong { distance: distance + i32::from(nudge(rng)) },
-        (_, Op::CallLocal { distance }) => Op::CallLocal { distance: distance + i32::from(nudge(rng)) },
-        (_, op) => op,
-    };
+        (_, Op::LoadMap { map, .. }) => *map = rng.below(6) as i32,
+        (_, Op::LoadMapValue { map, off, .. }) => (*map, *off) = (DATA, rng.below(40) as u32),
+        (_, Op::JumpLong { distance } | Op::CallLocal { distance }) => *distance += i32::from(nudge(rng)),
+        _ => {}
+    }
     let mut slots = Vec::new();
     changed.encode(&mut slots);
     if let (Op::Jump { .. }, 2) = (changed, op.slots()) {
