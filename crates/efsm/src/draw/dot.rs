@@ -40,9 +40,8 @@ pub(super) fn render(name: &str, contents: &[Content]) -> String {
             let _ = writeln!(dot, "    e{e}_{} -> e{e}_{} [label={label}{style}];", arrow.from, arrow.to);
         }
         for (t, entry) in content.table.iter().enumerate() {
-            let subject = if entry.subject.is_empty() { String::new() } else { format!("{}:\n", entry.subject) };
             let colour = if entry.is_default { ", fontcolor=gray40" } else { "" };
-            let text = quoted(&format!("{subject}{}", words(std::slice::from_ref(&entry.label))));
+            let text = quoted(&format!("{}:\n{}", entry.subject, words(std::slice::from_ref(&entry.label))));
             let _ = writeln!(
                 dot,
                 "    e{e}_t{t} [shape=plaintext, fontname=\"monospace\", fontsize=10{colour}, label={text}];"

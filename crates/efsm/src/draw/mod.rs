@@ -2,20 +2,18 @@
 //! Drawings of functions: the state machine of each element, as SVG that fits a slide and as DOT for other tools.
 //!
 //! Goal: a diagram as on a whiteboard. States are nodes; rows are edges labelled with conditions and actions; timers
-//! are dashed; the default is grey. Rows between the same two states share an edge, and long edges to the same state
-//! share their waypoints.
+//! are dashed; the default is grey. Rows between the same two states share an edge.
 //!
 //! 1. `content` converts the function and its syntax tree to panels of nodes, edges and table lines. Text comes from
 //!    the source, which keeps the names of parameters and constants.
-//! 2. `layers` assigns layers to nodes and an item to each edge in each layer that it crosses, orders layers to reduce
-//!    crossings, and moves items to straighten edges. Labels are items too, so nothing overlaps.
-//! 3. `panel` wraps and measures text, and computes the coordinates of a panel.
+//! 2. `panel` wraps and measures text, and computes the coordinates of a panel.
+//! 3. `place` has `dagre` place nodes, labels and edges in layers, in which nothing overlaps.
 //! 4. `svg` and `dot` write the output.
 
 mod content;
 mod dot;
-mod layers;
 mod panel;
+mod place;
 mod svg;
 #[cfg(test)]
 mod tests;
@@ -47,7 +45,7 @@ impl Drawing {
     /// Renders SVG with a title and a description, readable on light and dark backgrounds.
     ///
     /// # Cost
-    /// Polynomial in rows and states; a few milliseconds for a hundred rows.
+    /// Polynomial in rows and states; less than a second for a hundred rows.
     pub fn svg(&self) -> String {
         svg::render(&self.name, &self.panels)
     }

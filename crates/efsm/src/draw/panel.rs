@@ -2,7 +2,7 @@
 //! Layout of one element: wraps text, measures nodes, places edges.
 
 use super::content::{Content, Label, Node};
-use super::layers::{Extent, Link, PORT, Part, place, ports};
+use super::place::{Extent, Link, PORT, Point, place, ports};
 use super::text::{LINE, bold_width, cut, lines, width};
 
 /// Font size of state names.
@@ -57,17 +57,14 @@ pub(super) struct Pill {
     pub(super) has_timer: bool,
 }
 
-/// A segment of an edge; true for a timer's edge.
-pub(super) type Stroke = (Part, bool);
-
 /// Layout of an element.
 #[derive(Debug, Default)]
 pub(super) struct Panel {
     pub(super) title: String,
     pub(super) facts: String,
-    pub(super) is_stateless: bool,
     pub(super) pills: Vec<Pill>,
-    pub(super) strokes: Vec<Stroke>,
+    /// Points of edges from source to target; true for a timer's edge.
+    pub(super) strokes: Vec<(Vec<Point>, bool)>,
     pub(super) lines: Vec<Line>,
     /// Full text of a label and its rectangle: x, y, width, height.
     pub(super) hints: Vec<(String, [f64; 4])>,
@@ -131,8 +128,7 @@ fn full_text(labels: &[Label]) -> String {
 impl Panel {
     /// Lays out an element with labels of at most `columns` columns.
     pub(super) fn new(content: &Content, columns: usize) -> Panel {
-        let mut panel =
-            Panel { title: content.name.clone(), is_stateless: content.states.is_none(), ..Panel::default() };
+        let mut panel = Panel { title: content.name.clone(), ..Panel::default() };
         panel.machine(content, columns);
         panel.table(content, columns);
         panel.facts = match &content.states {
@@ -161,7 +157,6 @@ impl Panel {
             .map(|(arrow, block)| Link {
                 from: arrow.from,
                 to: arrow.to,
-                kind: arrow.is_timer.into(),
                 label: Extent { width: block.width + 8.0, above: block.height + 3.0, below: 3.0, half: 0.0 },
             })
             .collect();
@@ -204,11 +199,9 @@ impl Panel {
         for (i, (block, (x, y))) in blocks.iter().zip(&placed.labels).enumerate() {
             self.block(block, x + left, y + top - block.height - 2.0, full_text(&content.arrows[i].labels));
         }
-        self.strokes = placed
-            .parts
-            .into_iter()
-            .map(|part| (Part { points: part.points.map(|(x, y)| (x + left, y + top)), ..part }, part.kind == 1))
-            .collect();
+        let shifted = |points: &Vec<Point>| points.iter().map(|(x, y)| (x + left, y + top)).collect();
+        let timers = content.arrows.iter().map(|arrow| arrow.is_timer);
+        self.strokes = placed.edges.iter().map(shifted).zip(timers).collect();
         self.pills = pills;
         self.width = placed.width + ENTRY;
         self.height += placed.height + MARGIN;
@@ -225,8 +218,8 @@ impl Panel {
     }
 
     fn table(&mut self, content: &Content, columns: usize) {
-        let who = content.table.iter().map(|entry| entry.subject.chars().count().min(NAME_COLUMNS)).max().unwrap_or(0);
-        let indent = width(&"m".repeat(who + 2));
+        let subjects = content.table.iter().map(|entry| entry.subject.chars().count().min(NAME_COLUMNS));
+        let indent = width(&"m".repeat(subjects.max().unwrap_or(0) + 2));
         let room = ((self.width - indent) / width("m")) as usize;
         let columns = room.max(columns + 22);
         for entry in &content.table {
@@ -238,7 +231,7 @@ impl Panel {
                 self.lines.push(Line { x: MARGIN, y, style, text: name, is_centred: false });
                 self.height = self.height.max(y + 4.0);
             }
-            let x = MARGIN + if who == 0 { 0.0 } else { indent };
+            let x = MARGIN + indent;
             let conditions = lines(&entry.label.conditions, " &&", columns, 2);
             let hint = full_text(std::slice::from_ref(&entry.label));
             let mut y = top;

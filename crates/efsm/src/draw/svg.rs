@@ -5,18 +5,16 @@ use std::fmt::Write as _;
 
 use super::Drawing;
 use super::content::Content;
-use super::layers::{End, Part};
 use super::panel::{ENTRY, LOOP, Line, MARGIN, Panel, Pill, STATE_FONT, Style};
+use super::place::Point;
 use super::text::{bold_width, escape};
 
 /// Candidate widths of labels, in columns; the picture that appears largest on a slide is chosen.
-const COLUMNS: [usize; 4] = [20, 26, 32, 40];
+const COLUMNS: [usize; 2] = [24, 34];
 /// Distance between panels, and margin around them.
 const GAP: f64 = 16.0;
 /// Height of the title of the picture.
 const HEAD: f64 = 50.0;
-/// Above this number of panels, only even groupings are tried.
-const MAX_EXHAUSTIVE_PANELS: usize = 8;
 
 /// Colours by CSS class: light theme, dark theme.
 const COLOURS: [(&str, &str, &str); 12] = [
@@ -40,35 +38,27 @@ const STYLE: &str = "text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,\
 .card,.pill,.group{stroke-width:1.5}.group{stroke-dasharray:2 3}.row,.out{fill:none;stroke-width:1.6}\
 .out{stroke-dasharray:6 4}.hint{fill:none;pointer-events:all}";
 
+/// x, y, width, height.
+type Rect = [f64; 4];
+
 pub(super) fn render(name: &str, contents: &[Content]) -> String {
-    let (panels, places, width, height) = arrange(contents, bold_width(name, 24.0) + 2.0 * GAP);
+    let least = bold_width(name, 24.0) + 2.0 * GAP;
+    let (panels, places, [width, height]) = arrange(contents, least);
     let mut svg = String::new();
     let text = escape(name);
-    let _ = writeln!(
+    let description = escape(&Drawing::description(name, contents));
+    let light: String = COLOURS.iter().map(|(class, light, _)| format!(".{class}{{{light}}}")).collect();
+    let dark: String = COLOURS.iter().map(|(class, _, dark)| format!(".{class}{{{dark}}}")).collect();
+    let _ = write!(
         svg,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" width=\"{}\" height=\"{}\" role=\"img\" \
-         aria-labelledby=\"title desc\">",
-        number(width),
-        number(height),
-        number(width),
-        number(height)
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.1} {height:.1}\" width=\"{width:.1}\" \
+         height=\"{height:.1}\" role=\"img\" aria-labelledby=\"title desc\">\n\
+         <title id=\"title\">{text}</title>\n<desc id=\"desc\">{description}</desc>\n\
+         <style>{STYLE}{light}\n@media (prefers-color-scheme:dark){{{dark}}}</style>\n\
+         <rect class=\"page\" width=\"100%\" height=\"100%\" rx=\"8\"/>\n\
+         <text class=\"h ink\" x=\"{:.1}\" y=\"36\">{text}</text>\n",
+        GAP + 4.0
     );
-    let _ = writeln!(svg, "<title id=\"title\">{text}</title>");
-    let _ = writeln!(svg, "<desc id=\"desc\">{}</desc>", escape(&Drawing::description(name, contents)));
-    let colours = |dark: bool| -> String {
-        COLOURS
-            .iter()
-            .map(|(class, light, night)| format!(".{class}{{{}}}", if dark { night } else { light }))
-            .collect()
-    };
-    let _ = writeln!(
-        svg,
-        "<style>{STYLE}{}\n@media (prefers-color-scheme:dark){{{}}}</style>",
-        colours(false),
-        colours(true)
-    );
-    let _ = writeln!(svg, "<rect class=\"page\" width=\"100%\" height=\"100%\" rx=\"8\"/>");
-    let _ = writeln!(svg, "<text class=\"h ink\" x=\"{}\" y=\"36\">{text}</text>", number(GAP + 4.0));
     for (i, (panel, place)) in panels.iter().zip(places).enumerate() {
         draw_panel(&mut svg, panel, (panels.len() > 1).then_some(i + 1), place);
     }
@@ -76,153 +66,69 @@ pub(super) fn render(name: &str, contents: &[Content]) -> String {
     svg
 }
 
-/// Panels, their rectangles (x, y, width, height), and width and height of the picture.
-type Arranged = (Vec<Panel>, Vec<[f64; 4]>, f64, f64);
-
-/// Chooses the arrangement that appears largest on a 16:9 slide.
-fn arrange(contents: &[Content], least: f64) -> Arranged {
-    let mut best: Option<(f64, Arranged)> = None;
+/// Panels, their rectangles, and width and height of the picture, which is at least `least` wide: of all label widths
+/// and row widths, those that appear largest on a 16:9 slide.
+fn arrange(contents: &[Content], least: f64) -> (Vec<Panel>, Vec<Rect>, [f64; 2]) {
+    let mut best = (f64::INFINITY, (Vec::new(), Vec::new(), [least, HEAD]));
     for columns in COLUMNS {
         let panels: Vec<Panel> = contents.iter().map(|content| Panel::new(content, columns)).collect();
-        let mut chosen: Option<(f64, Tree)> = None;
-        for tree in trees(&panels) {
-            let (width, height) = tree.size(&panels);
-            let cost = ((width + 2.0 * GAP).max(least) / 16.0).max((HEAD + height + GAP) / 9.0);
-            // Prefer earlier candidates unless a later one is clearly better.
-            if chosen.as_ref().is_none_or(|(least, _)| cost < *least * 0.97) {
-                chosen = Some((cost, tree));
-            }
-        }
-        let Some((cost, tree)) = chosen else { continue };
-        if best.as_ref().is_none_or(|(least, ..)| cost < *least * 0.99) {
-            let (width, height) = tree.size(&panels);
-            let mut places = vec![[0.0; 4]; panels.len()];
-            tree.place(&panels, [GAP, HEAD, width, height], &mut places);
-            best = Some((cost, (panels, places, (width + 2.0 * GAP).max(least), HEAD + height + GAP)));
+        let limits = (0..panels.len()).flat_map(|i| (i + 1..=panels.len()).map(move |j| i..j));
+        let arrangements = limits.map(|range| rows(&panels, row_size(&panels[range]).0, least));
+        let costed = arrangements.map(|(places, size)| ((size[0] / 16.0).max(size[1] / 9.0), places, size));
+        let Some((cost, places, size)) = costed.min_by(|a, b| a.0.total_cmp(&b.0)) else { continue };
+        if cost < best.0 {
+            best = (cost, (panels, places, size));
         }
     }
-    best.map_or((Vec::new(), Vec::new(), least, HEAD), |(_, arranged)| arranged)
+    best.1
 }
 
-/// Nested rows and columns of panels.
-enum Tree {
-    Leaf(usize),
-    Row(Vec<Tree>),
-    Column(Vec<Tree>),
+/// Width and height of panels side by side.
+fn row_size(panels: &[Panel]) -> (f64, f64) {
+    let width = panels.iter().map(|panel| panel.width + GAP).sum::<f64>() - GAP;
+    (width, panels.iter().map(|panel| panel.height).fold(0.0, f64::max))
 }
 
-impl Tree {
-    fn size(&self, panels: &[Panel]) -> (f64, f64) {
-        let sizes = |trees: &[Tree]| trees.iter().map(|tree| tree.size(panels)).collect::<Vec<_>>();
-        let along = |sizes: &[f64]| sizes.iter().sum::<f64>() + GAP * (sizes.len() as f64 - 1.0);
-        let across = |sizes: &[f64]| sizes.iter().copied().fold(0.0, f64::max);
-        match self {
-            Tree::Leaf(i) => (panels[*i].width, panels[*i].height),
-            Tree::Row(trees) => {
-                let (widths, heights): (Vec<f64>, Vec<f64>) = sizes(trees).into_iter().unzip();
-                (along(&widths), across(&heights))
-            }
-            Tree::Column(trees) => {
-                let (widths, heights): (Vec<f64>, Vec<f64>) = sizes(trees).into_iter().unzip();
-                (across(&widths), along(&heights))
-            }
-        }
+/// Rectangles of panels in rows of at most `limit`, and the size of the picture. The panels of a row share its spare
+/// width.
+fn rows(panels: &[Panel], limit: f64, least: f64) -> (Vec<Rect>, [f64; 2]) {
+    let mut rows: Vec<&[Panel]> = Vec::new();
+    let mut rest = panels;
+    while !rest.is_empty() {
+        let fitting = (1..=rest.len()).take_while(|&n| row_size(&rest[..n]).0 <= limit).last().unwrap_or(1);
+        let (row, others) = rest.split_at(fitting);
+        rows.push(row);
+        rest = others;
     }
-
-    /// Assigns each panel its rectangle within x, y, width, height, and distributes spare space evenly.
-    fn place(&self, panels: &[Panel], [x, y, width, height]: [f64; 4], places: &mut [[f64; 4]]) {
-        let (least_width, least_height) = self.size(panels);
-        match self {
-            Tree::Leaf(i) => places[*i] = [x, y, width, height],
-            Tree::Row(trees) => {
-                let spare = (width - least_width) / trees.len() as f64;
-                let mut x = x;
-                for tree in trees {
-                    let width = tree.size(panels).0 + spare;
-                    tree.place(panels, [x, y, width, height], places);
-                    x += width + GAP;
-                }
-            }
-            Tree::Column(trees) => {
-                let spare = (height - least_height) / trees.len() as f64;
-                let mut y = y;
-                for tree in trees {
-                    let height = tree.size(panels).1 + spare;
-                    tree.place(panels, [x, y, width, height], places);
-                    y += height + GAP;
-                }
-            }
+    let widest = rows.iter().map(|row| row_size(row).0).fold(least - 2.0 * GAP, f64::max);
+    let mut places = Vec::new();
+    let mut y = HEAD;
+    for row in rows {
+        let (width, height) = row_size(row);
+        let spare = (widest - width) / row.len() as f64;
+        let mut x = GAP;
+        for panel in row {
+            places.push([x, y, panel.width + spare, height]);
+            x += panel.width + spare + GAP;
         }
+        y += height + GAP;
     }
+    (places, [widest + 2.0 * GAP, y])
 }
 
-/// Candidate arrangements: panels in order as rows or as columns, or stateless ones apart from the others.
-fn trees(panels: &[Panel]) -> Vec<Tree> {
-    let leaves = |which: &[usize]| which.iter().map(|&i| Tree::Leaf(i)).collect::<Vec<_>>();
-    let groups = |which: &[usize]| {
-        compositions(which.len()).into_iter().map({
-            let which = which.to_vec();
-            move |counts| {
-                let mut rest = which.as_slice();
-                let mut groups = Vec::new();
-                for count in counts {
-                    let (group, others) = rest.split_at(count);
-                    groups.push(group.to_vec());
-                    rest = others;
-                }
-                groups
-            }
-        })
-    };
-    let all: Vec<usize> = (0..panels.len()).collect();
-    let (tables, machines): (Vec<usize>, Vec<usize>) = all.iter().partition(|&&i| panels[i].is_stateless);
-    let mut trees = Vec::new();
-    for grouped in groups(&all) {
-        trees.push(Tree::Column(grouped.iter().map(|group| Tree::Row(leaves(group))).collect()));
-        trees.push(Tree::Row(grouped.iter().map(|group| Tree::Column(leaves(group))).collect()));
-    }
-    if !tables.is_empty() && !machines.is_empty() {
-        for grouped in groups(&machines) {
-            let rows = || Tree::Column(grouped.iter().map(|group| Tree::Row(leaves(group))).collect());
-            trees.push(Tree::Row(vec![Tree::Column(leaves(&tables)), rows()]));
-            trees.push(Tree::Column(vec![rows(), Tree::Row(leaves(&tables))]));
-        }
-    }
-    trees
-}
-
-/// Compositions of the number of panels: the sizes of consecutive groups.
-fn compositions(panels: usize) -> Vec<Vec<usize>> {
-    if panels == 0 {
-        return Vec::new();
-    }
-    if panels > MAX_EXHAUSTIVE_PANELS {
-        let even = |most: usize| (0..panels.div_ceil(most)).map(|i| most.min(panels - i * most)).collect();
-        return (1..=panels).map(even).collect();
-    }
-    let arrangements = (0..1_usize << (panels - 1)).map(|breaks| {
-        let mut groups = vec![1];
-        for i in 0..panels - 1 {
-            match groups.last_mut() {
-                Some(group) if breaks >> i & 1 == 0 => *group += 1,
-                _ => groups.push(1),
-            }
-        }
-        groups
-    });
-    arrangements.collect()
-}
-
-fn draw_panel(svg: &mut String, panel: &Panel, place: Option<usize>, [x, y, width, height]: [f64; 4]) {
-    let _ = writeln!(svg, "<g transform=\"translate({} {})\">", number(x), number(y));
-    let _ = writeln!(svg, "<rect class=\"card\" width=\"{}\" height=\"{}\" rx=\"10\"/>", number(width), number(height));
-    let margin = number(MARGIN);
+fn draw_panel(svg: &mut String, panel: &Panel, place: Option<usize>, [x, y, width, height]: Rect) {
     let title = escape(&panel.title);
+    let facts = escape(&panel.facts);
     let place = place.map_or_else(String::new, |i| format!("<tspan class=\"mut\">{i}  </tspan>"));
-    let _ = writeln!(svg, "<text class=\"e ink\" x=\"{margin}\" y=\"29\" xml:space=\"preserve\">{place}{title}</text>");
-    let _ = writeln!(svg, "<text class=\"mut\" x=\"{margin}\" y=\"49\">{}</text>", escape(&panel.facts));
-    for (part, is_timer) in &panel.strokes {
-        stroke(svg, part, *is_timer);
+    let _ = write!(
+        svg,
+        "<g transform=\"translate({x:.1} {y:.1})\">\n\
+         <rect class=\"card\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"10\"/>\n\
+         <text class=\"e ink\" x=\"{MARGIN}\" y=\"29\" xml:space=\"preserve\">{place}{title}</text>\n\
+         <text class=\"mut\" x=\"{MARGIN}\" y=\"49\">{facts}</text>\n"
+    );
+    for (points, is_timer) in &panel.strokes {
+        draw_edge(svg, points, *is_timer);
     }
     for pill in &panel.pills {
         draw_pill(svg, pill);
@@ -231,104 +137,75 @@ fn draw_panel(svg: &mut String, panel: &Panel, place: Option<usize>, [x, y, widt
         draw_line(svg, line);
     }
     for (text, [x, y, width, height]) in &panel.hints {
-        let [x, y, width, height] = [x, y, width, height].map(|n| number(*n));
+        let text = escape(text);
         let _ = writeln!(
             svg,
-            "<rect class=\"hint\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\"><title>{}</title></rect>",
-            escape(text)
+            "<rect class=\"hint\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\">\
+             <title>{text}</title></rect>"
         );
     }
     svg.push_str("</g>\n");
 }
 
-fn stroke(svg: &mut String, part: &Part, is_timer: bool) {
-    let [mut first, start, end, mut last] = part.points;
-    match part.arrow {
-        Some(End::Left) => first.0 += 8.0,
-        Some(End::Right) => last.0 -= 8.0,
-        None => {}
-    }
-    let mut path = format!("M{} {}", number(first.0), number(first.1));
-    if first != start {
-        let _ = write!(path, "H{}", number(start.0.max(first.0)));
-    }
-    if start.1 == end.1 {
-        let _ = write!(path, "H{}", number(end.0.min(last.0).max(start.0)));
-    } else {
-        let middle = number((start.0 + end.0) / 2.0);
-        let to = if last.0 < end.0 { last.0 } else { end.0 };
-        let _ =
-            write!(path, "C{middle} {} {middle} {} {} {}", number(start.1), number(end.1), number(to), number(end.1));
-    }
-    if last.0 > end.0 {
-        let _ = write!(path, "H{}", number(last.0));
+fn draw_edge(svg: &mut String, points: &[Point], is_timer: bool) {
+    let [.., before, tip] = points else { return };
+    let back = if before.0 < tip.0 { -1.0 } else { 1.0 };
+    let mut path = String::new();
+    for (i, &(x, y)) in points.iter().enumerate() {
+        // The line ends within the arrowhead.
+        let x = if i + 1 == points.len() { x + 8.0 * back } else { x };
+        let _ = match i.checked_sub(1).map(|i| points[i]) {
+            None => write!(path, "M{x:.1} {y:.1}"),
+            Some(from) if from.1 == y => write!(path, "H{x:.1}"),
+            Some(from) => {
+                let middle = (from.0 + x) / 2.0;
+                write!(path, "C{middle:.1} {:.1} {middle:.1} {y:.1} {x:.1} {y:.1}", from.1)
+            }
+        };
     }
     let class = if is_timer { "out" } else { "row" };
+    let (x, y) = tip;
     let _ = writeln!(svg, "<path class=\"{class}\" d=\"{path}\"/>");
-    let tip = match part.arrow {
-        Some(End::Left) => Some((part.points[0], 10.0)),
-        Some(End::Right) => Some((part.points[3], -10.0)),
-        None => None,
-    };
-    if let Some(((x, y), back)) = tip {
-        let base = number(x + back);
-        let _ = writeln!(
-            svg,
-            "<path class=\"{class}head\" d=\"M{} {}L{base} {}V{}z\"/>",
-            number(x),
-            number(y),
-            number(y - 4.5),
-            number(y + 4.5)
-        );
-    }
+    let _ = writeln!(svg, "<path class=\"{class}head\" d=\"M{x:.1} {y:.1}l{:.1} -4.5v9z\"/>", 10.0 * back);
 }
 
 fn draw_pill(svg: &mut String, pill: &Pill) {
-    let (left, top) = (pill.x - pill.width / 2.0, pill.y - pill.height / 2.0);
+    let Pill { x, y, width, height, .. } = *pill;
+    let (left, top) = (x - width / 2.0, y - height / 2.0);
     let class = if pill.is_group { "group" } else { "pill" };
+    let radius = (height / 2.0).min(20.0);
     let _ = writeln!(
         svg,
-        "<rect class=\"{class}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"{}\"/>",
-        number(left),
-        number(top),
-        number(pill.width),
-        number(pill.height),
-        number((pill.height / 2.0).min(20.0))
+        "<rect class=\"{class}\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" \
+         rx=\"{radius:.1}\"/>"
     );
     if pill.is_first {
-        let y = number(pill.y);
-        let (dot, tip) = (left - ENTRY + 8.0, left);
-        let _ = writeln!(svg, "<circle class=\"rowhead\" cx=\"{}\" cy=\"{y}\" r=\"5\"/>", number(dot));
-        let _ = writeln!(svg, "<path class=\"row\" d=\"M{} {y}H{}\"/>", number(dot), number(tip - 8.0));
-        let _ = writeln!(svg, "<path class=\"rowhead\" d=\"M{} {y}l-10 -4.5v9z\"/>", number(tip));
+        let start = left - ENTRY + 8.0;
+        let _ = writeln!(svg, "<circle class=\"rowhead\" cx=\"{start:.1}\" cy=\"{y:.1}\" r=\"5\"/>");
+        draw_edge(svg, &[(start, y), (left, y)], false);
     }
-    for (is_drawn, class, edge, sign) in
-        [(pill.has_loop, "row", top, -1.0), (pill.has_timer, "out", top + pill.height, 1.0)]
+    for (is_drawn, class, edge, sign) in [(pill.has_loop, "row", top, -1.0), (pill.has_timer, "out", top + height, 1.0)]
     {
         if is_drawn {
-            let (from, to) = (number(pill.x - 13.0), number(pill.x + 13.0));
-            let (edge, peak) = (edge, number(edge + sign * LOOP * 1.15));
+            let (peak, tip) = (edge + sign * LOOP * 1.15, edge + sign * 8.0);
             let _ = writeln!(
                 svg,
-                "<path class=\"{class}\" d=\"M{from} {}C{} {peak} {} {peak} {to} {}\"/>",
-                number(edge),
-                number(pill.x - 20.0),
-                number(pill.x + 20.0),
-                number(edge + sign * 8.0)
-            );
-            let _ = writeln!(
-                svg,
-                "<path class=\"{class}head\" d=\"M{to} {}l-4.5 {}h9z\"/>",
-                number(edge),
-                number(sign * 10.0)
+                "<path class=\"{class}\" d=\"M{:.1} {edge:.1}C{:.1} {peak:.1} {:.1} {peak:.1} {:.1} {tip:.1}\"/>\n\
+                 <path class=\"{class}head\" d=\"M{:.1} {edge:.1}l-4.5 {:.1}h9z\"/>",
+                x - 13.0,
+                x - 20.0,
+                x + 20.0,
+                x + 13.0,
+                x + 13.0,
+                sign * 10.0
             );
         }
     }
-    let first = pill.y - (pill.names.len() as f64 - 1.0) * 10.0 + STATE_FONT * 0.35;
+    let first = y - (pill.names.len() as f64 - 1.0) * 10.0 + STATE_FONT * 0.35;
     for (i, name) in pill.names.iter().enumerate() {
         let class = if pill.is_group { "s m mut" } else { "s m ink" };
-        let y = number(first + 20.0 * i as f64);
-        let _ = writeln!(svg, "<text class=\"{class}\" x=\"{}\" y=\"{y}\">{}</text>", number(pill.x), escape(name));
+        let y = first + 20.0 * i as f64;
+        let _ = writeln!(svg, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", escape(name));
     }
 }
 
@@ -341,16 +218,6 @@ fn draw_line(svg: &mut String, line: &Line) {
         Style::Name => "b ink",
     };
     let centred = if line.is_centred { "m " } else { "" };
-    let (x, y) = (number(line.x), number(line.y));
-    let _ = writeln!(svg, "<text class=\"{centred}{class}\" x=\"{x}\" y=\"{y}\">{}</text>", escape(&line.text));
-}
-
-/// Formats a number with at most one decimal.
-fn number(value: f64) -> String {
-    let text = format!("{value:.1}");
-    match text.strip_suffix(".0") {
-        Some("-0") => "0".to_owned(),
-        Some(whole) => whole.to_owned(),
-        None => text,
-    }
+    let Line { x, y, text, .. } = line;
+    let _ = writeln!(svg, "<text class=\"{centred}{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", escape(text));
 }

@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use flowloom_testkit::Rng;
 
 use super::content::{self, Content};
-use super::layers::{End, Extent, Link, place};
 use super::panel::{Line, Panel};
+use super::place::{Extent, Link, place};
 use super::text::{LINE, escape, lines, width};
 use super::{Drawing, svg};
 use crate::compile;
@@ -84,19 +84,20 @@ fn assert_clear(name: &str, panel: &Panel) {
         let is_inside = rect[0] >= 0.0 && rect[0] + rect[2] <= panel.width && rect[1] + rect[3] <= panel.height;
         assert!(is_inside, "{name}: `{text}` {rect:?} is not in {} x {}", panel.width, panel.height);
     }
-    for (part, _) in &panel.strokes {
-        let [first, start, end, last] = part.points;
-        assert!(first.0 <= start.0 + 0.01 && start.0 <= end.0 && end.0 <= last.0 + 0.01, "{name}: {part:?}");
-        for (from, to) in [(first, start), (end, last)] {
-            let line = [from.0, from.1 - 0.5, to.0 - from.0, 1.0];
+    for (points, _) in &panel.strokes {
+        let is_forward = points[0].0 < points[points.len() - 1].0;
+        for pair in points.windows(2) {
+            let [from, to] = [pair[0], pair[1]];
+            assert!(from.0 == to.0 || (from.0 < to.0) == is_forward, "{name}: {points:?}");
+            // Curves lie between layers, where there are no items.
+            let (left, top) = (from.0.min(to.0), from.1.min(to.1));
+            let edge = match from.1 == to.1 {
+                true => [left, top - 0.5, (to.0 - from.0).abs(), 1.0],
+                false => [left, top, (to.0 - from.0).abs(), (to.1 - from.1).abs()],
+            };
             for (text, rect) in &rects {
-                assert!(!overlap(&line, rect), "{name}: an arrow runs through `{text}`: {line:?}, {rect:?}");
+                assert!(!overlap(&edge, rect), "{name}: an edge runs through `{text}`: {edge:?}, {rect:?}");
             }
-        }
-        // Curves lie between layers, where there are no items.
-        let curve = [start.0, start.1.min(end.1), end.0 - start.0, (start.1 - end.1).abs()];
-        for (text, rect) in rects.iter().filter(|_| start.1 != end.1) {
-            assert!(!overlap(&curve, rect), "{name}: a curve runs through `{text}`: {curve:?}, {rect:?}");
         }
     }
 }
@@ -162,18 +163,18 @@ fn timers_lead_to_the_default_or_the_successor() {
 }
 
 #[test]
-fn lines_of_many_nodes_run_from_layer_to_layer() {
+fn edges_run_from_layer_to_layer() {
     let node = Extent { width: 80.0, above: 20.0, below: 20.0, half: 40.0 };
-    let link =
-        |from, to| Link { from, to, label: Extent { width: 100.0, above: 20.0, below: 3.0, half: 0.0 }, kind: 0 };
-    // A chain in which every node has a back edge to the start: the back edges share waypoints.
+    let link = |from, to| Link { from, to, label: Extent { width: 100.0, above: 20.0, below: 3.0, half: 0.0 } };
+    // A chain in which every node has a back edge to the start.
     let mut links: Vec<Link> = (0..5).map(|i| link(i, i + 1)).collect();
     links.extend((1..6).map(|i| link(i, 0)));
     let placed = place(&[node; 6], &links);
     assert!(placed.nodes.windows(2).all(|pair| pair[0].0 + 80.0 < pair[1].0), "{:?}", placed.nodes);
-    let ends = placed.parts.iter().filter(|part| part.arrow == Some(End::Left)).count();
-    assert_eq!(ends, 2, "one from the neighbour, one for all others");
-    assert!(placed.parts.iter().filter(|part| part.arrow == Some(End::Right)).count() == 5);
+    for (edge, link) in placed.edges.iter().zip(&links) {
+        let (forward, ends) = (if link.from < link.to { 40.0 } else { -40.0 }, [edge[0], edge[edge.len() - 1]]);
+        assert_eq!(ends.map(|end| end.0), [placed.nodes[link.from].0 + forward, placed.nodes[link.to].0 - forward]);
+    }
 }
 
 #[test]
@@ -207,7 +208,6 @@ fn one_element_is_drawn_by_name() {
     assert!(Drawing::of_element(&function, "three").is_none());
 }
 
-/// More panels than `MAX_EXHAUSTIVE_PANELS`.
 #[test]
 fn many_elements_are_arranged() {
     let mut text = "function f;".to_owned();
