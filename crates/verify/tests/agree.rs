@@ -7,7 +7,7 @@ use crate::common;
 use std::sync::Arc;
 
 use common::{engines, random, shipped};
-use flowloom_efsm::{Coverage, Machine};
+use flowloom_efsm::{Coverage, Machine, layout};
 use flowloom_engine::{Choices, Datapath};
 use flowloom_lower::{LowerOptions, lower};
 use flowloom_verify::{
@@ -118,15 +118,20 @@ fn counters_are_the_coverage_of_the_reference_machine() {
     functions.extend((0..random::count(60)).map(|number| RandomFunctions::nth(Reach::Software, seed, number)));
     for function in functions {
         let packets = Stimulus::new(Arc::clone(&function), 9, StimulusOptions::of(&function)).take_packets(600);
-        let Ok(program) = lower(&function, &LowerOptions { counters: true, ..LowerOptions::default() }) else {
-            continue;
-        };
-        let options = engines::options(&function, &program);
-        let mut machine = Machine::new(Arc::clone(&function));
-        let mut interpreter = Interpreter::new(Arc::new(program)).expect("a program of ours").with_strict_stack();
-        let report = compare(&mut machine, &mut interpreter, &packets, &options).expect("engines run");
-        assert!(report.agrees(), "{}: {:?}\n{}", function.name, report.disagreement, function.source.text);
-        let counted = Coverage::from_snapshot(&function, &interpreter.snapshot().expect("has maps"));
-        assert_eq!(counted, Some(machine.coverage()), "{}\n{}", function.name, function.source.text);
+        // Attached programs also lock their contexts.
+        for attached in [false, true] {
+            let Ok(program) = lower(&function, &LowerOptions { counters: true, attached }) else { continue };
+            let options = engines::options(&function, &program);
+            let mut machine = Machine::new(Arc::clone(&function));
+            let mut interpreter = Interpreter::new(Arc::new(program)).expect("a program of ours").with_strict_stack();
+            let report = compare(&mut machine, &mut interpreter, &packets, &options).expect("engines run");
+            assert!(report.agrees(), "{}: {:?}\n{}", function.name, report.disagreement, function.source.text);
+            let left = interpreter.snapshot().expect("has maps");
+            let counted = Coverage::from_snapshot(&function, &left);
+            assert_eq!(counted, Some(machine.coverage()), "{}\n{}", function.name, function.source.text);
+            let cells = left.maps.get(layout::LOCKS_MAP).into_iter().flat_map(|map| map.values());
+            let held = cells.flat_map(|cells| cells.chunks(64)).filter(|cell| cell[..8] != [0; 8]).count();
+            assert_eq!(held, 0, "locks held at the end: {}\n{}", function.name, function.source.text);
+        }
     }
 }

@@ -9,6 +9,5 @@ mod golden;
 mod large_sets;
 mod limits;
 mod locks;
-mod random;
 mod sources;
 mod tables;
