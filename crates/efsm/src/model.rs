@@ -11,6 +11,7 @@
 //! destination takes the low bits. Values of 128 bits (addresses) are [`Wide`]: they can only be moved and compared for
 //! equality.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use flowloom_wire::field::FieldId;
@@ -414,6 +415,43 @@ pub enum Relation {
     Greater,
     /// `>=`
     GreaterEqual,
+}
+
+impl Relation {
+    /// The negated relation.
+    pub fn inverse(self) -> Relation {
+        match self {
+            Relation::Equal => Relation::NotEqual,
+            Relation::NotEqual => Relation::Equal,
+            Relation::Less => Relation::GreaterEqual,
+            Relation::LessEqual => Relation::Greater,
+            Relation::Greater => Relation::LessEqual,
+            Relation::GreaterEqual => Relation::Less,
+        }
+    }
+
+    /// The relation with its operands swapped.
+    pub fn swap_operands(self) -> Relation {
+        match self {
+            Relation::Equal | Relation::NotEqual => self,
+            Relation::Less => Relation::Greater,
+            Relation::LessEqual => Relation::GreaterEqual,
+            Relation::Greater => Relation::Less,
+            Relation::GreaterEqual => Relation::LessEqual,
+        }
+    }
+
+    /// Whether the relation holds for operands of this order.
+    pub fn holds(self, order: Ordering) -> bool {
+        match self {
+            Relation::Equal => order.is_eq(),
+            Relation::NotEqual => order.is_ne(),
+            Relation::Less => order.is_lt(),
+            Relation::LessEqual => order.is_le(),
+            Relation::Greater => order.is_gt(),
+            Relation::GreaterEqual => order.is_ge(),
+        }
+    }
 }
 
 /// An arithmetic expression.

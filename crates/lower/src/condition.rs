@@ -353,25 +353,9 @@ impl Lowering<'_> {
                 } else {
                     a.cmp(&b)
                 };
-                return Some(match relation {
-                    Relation::Equal => order.is_eq(),
-                    Relation::NotEqual => order.is_ne(),
-                    Relation::Less => order.is_lt(),
-                    Relation::LessEqual => order.is_le(),
-                    Relation::Greater => order.is_gt(),
-                    Relation::GreaterEqual => order.is_ge(),
-                });
+                return Some(relation.holds(order));
             }
-            (Value::Const(_), Value::Reg(r)) => {
-                let turned = match relation {
-                    Relation::Less => Relation::Greater,
-                    Relation::LessEqual => Relation::GreaterEqual,
-                    Relation::Greater => Relation::Less,
-                    Relation::GreaterEqual => Relation::LessEqual,
-                    same => same,
-                };
-                (r, turned, left)
-            }
+            (Value::Const(_), Value::Reg(r)) => (r, relation.swap_operands(), left),
             (Value::Reg(r), _) => (r, relation, right),
         };
         let op = match (relation, signed) {

@@ -30,7 +30,7 @@ impl<'s> Checker<'s, '_> {
                 let condition = if is_wide(&left) || is_wide(&right) {
                     self.compare_addresses(*relation, &left, &right, negated, tree.span)?
                 } else {
-                    let relation = if negated { inverse(*relation) } else { *relation };
+                    let relation = if negated { relation.inverse() } else { *relation };
                     self.compare_numbers(relation, &left, &right, tree.span)?
                 };
                 conditions.push(condition);
@@ -110,7 +110,7 @@ impl<'s> Checker<'s, '_> {
         let mode = self.arithmetic(&facts, 0, true)?;
         self.check_clock(&facts, mode.width.bits(), span)?;
         self.check_constant_in_range(relation, left, right, mode, span)?;
-        self.check_constant_in_range(swap_operands(relation), right, left, mode, span)?;
+        self.check_constant_in_range(relation.swap_operands(), right, left, mode, span)?;
         if !matches!(relation, Relation::Equal | Relation::NotEqual) {
             self.warn_wrapping_clock(&facts, left, right, span);
         }
@@ -132,7 +132,7 @@ impl<'s> Checker<'s, '_> {
                 .help("compare a field, a register or metadata with a constant");
             return None;
         };
-        Some(holds(relation, a.cmp(&b)))
+        Some(relation.holds(a.cmp(&b)))
     }
 
     /// Reports a constant on the right outside of the range of the left side; warns if the comparison has the same
@@ -148,7 +148,7 @@ impl<'s> Checker<'s, '_> {
         let OperandKind::Constant(constant) = right.kind else { return Some(()) };
         let number = self.number(constant, mode.unit_ns, right.span)?;
         let (low, high) = self.range(left, mode);
-        let outcomes = (holds(relation, low.cmp(&number)), holds(relation, high.cmp(&number)));
+        let outcomes = (relation.holds(low.cmp(&number)), relation.holds(high.cmp(&number)));
         let is_order = !matches!(relation, Relation::Equal | Relation::NotEqual);
         if number < low || number > high {
             let always = if outcomes.0 { "always" } else { "never" };
@@ -432,7 +432,7 @@ impl<'s> Checker<'s, '_> {
             let distance = Expr::Binary(BinaryOp::Sub, Box::new(left), Box::new(constant(low)));
             (distance, Relation::LessEqual, constant(high - low), false)
         };
-        let relation = if negated { inverse(relation) } else { relation };
+        let relation = if negated { relation.inverse() } else { relation };
         conditions.push(Condition::Compare { left, relation, right, width: mode.width, signed });
         Some(())
     }
@@ -547,38 +547,4 @@ fn is_wide(operand: &Operand) -> bool {
 
 fn low_bits(value: u64, width: Width) -> u64 {
     if width == Width::W32 { value & 0xffff_ffff } else { value }
-}
-
-/// Negation of a relation.
-fn inverse(relation: Relation) -> Relation {
-    match relation {
-        Relation::Equal => Relation::NotEqual,
-        Relation::NotEqual => Relation::Equal,
-        Relation::Less => Relation::GreaterEqual,
-        Relation::LessEqual => Relation::Greater,
-        Relation::Greater => Relation::LessEqual,
-        Relation::GreaterEqual => Relation::Less,
-    }
-}
-
-/// The relation with its operands swapped.
-fn swap_operands(relation: Relation) -> Relation {
-    match relation {
-        Relation::Equal | Relation::NotEqual => relation,
-        Relation::Less => Relation::Greater,
-        Relation::LessEqual => Relation::GreaterEqual,
-        Relation::Greater => Relation::Less,
-        Relation::GreaterEqual => Relation::LessEqual,
-    }
-}
-
-fn holds(relation: Relation, order: std::cmp::Ordering) -> bool {
-    match relation {
-        Relation::Equal => order.is_eq(),
-        Relation::NotEqual => order.is_ne(),
-        Relation::Less => order.is_lt(),
-        Relation::LessEqual => order.is_le(),
-        Relation::Greater => order.is_gt(),
-        Relation::GreaterEqual => order.is_ge(),
-    }
 }

@@ -6,7 +6,7 @@ use flowloom_wire::field::FieldId;
 
 use crate::hash::hashword;
 use crate::intervals;
-use crate::model::{BinaryOp, Condition, Destination, Expr, NewValue, Relation, Stateful, Type, Variable, Wide, Width};
+use crate::model::{BinaryOp, Condition, Destination, Expr, NewValue, Stateful, Type, Variable, Wide, Width};
 
 /// The values that expressions can read.
 pub(crate) struct Scope<'a> {
@@ -145,14 +145,7 @@ impl Scope<'_> {
                 } else {
                     left.cmp(&right)
                 };
-                match relation {
-                    Relation::Equal => order.is_eq(),
-                    Relation::NotEqual => order.is_ne(),
-                    Relation::Less => order.is_lt(),
-                    Relation::LessEqual => order.is_le(),
-                    Relation::Greater => order.is_gt(),
-                    Relation::GreaterEqual => order.is_ge(),
-                }
+                relation.holds(order)
             }
             Condition::Serial { left, right, after, negated, serial_bits } => {
                 let width = if *serial_bits == 64 { Width::W64 } else { Width::W32 };
