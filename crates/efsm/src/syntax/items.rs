@@ -12,38 +12,12 @@ use super::rows::STEPS;
 use super::token::Kind;
 use super::words;
 
-/// Keywords that start a top-level item.
+/// Keywords that start a top-level item, and so end an unclosed element.
 const ITEMS: &[&str] = &["function", "param", "const", "set", "meta", "stateful", "stateless", "header"];
 /// Keywords that start a clause of an element.
 const CLAUSES: &[&str] = &["key", "size", "sweep", "full", "states", "reg", "global", "expire", "preload"];
 /// Keywords that start a row.
 pub(super) const ROWS: &[&str] = &["on", "when", "always", "otherwise"];
-/// Keywords that imply the end of an unclosed element.
-const NEXT_ITEM: &[&str] = &["function", "param", "const", "set", "meta", "header", "stateful", "stateless"];
-/// Keywords at the start of a line where parsing of an element resumes after an error.
-const RESUME: &[&str] = &[
-    "key",
-    "size",
-    "sweep",
-    "full",
-    "states",
-    "reg",
-    "global",
-    "expire",
-    "preload",
-    "on",
-    "when",
-    "always",
-    "otherwise",
-    "function",
-    "param",
-    "const",
-    "meta",
-    "header",
-    "stateful",
-    "stateless",
-];
-
 impl<'s> Parser<'s, '_> {
     /// Parses the whole source.
     pub(crate) fn program(mut self) -> Program<'s> {
@@ -62,55 +36,31 @@ impl<'s> Parser<'s, '_> {
     }
 
     fn item(&mut self, program: &mut Program<'s>) -> Parsed<()> {
-        let start = self.peek();
-        if start.kind == Kind::Name {
-            match self.word() {
-                "function" => return self.function(program),
-                "param" => {
-                    let param = self.param()?;
-                    program.params.push(param);
-                    return Ok(());
-                }
-                "const" => {
-                    let constant = self.constant()?;
-                    program.constants.push(constant);
-                    return Ok(());
-                }
-                "set" => {
-                    let set = self.named_set()?;
-                    program.sets.push(set);
-                    return Ok(());
-                }
-                "meta" => {
-                    self.bump();
-                    let variable = self.variable("metadata")?;
-                    program.metadata.push(variable);
-                    return Ok(());
-                }
-                "header" => {
-                    let header = self.declared_header()?;
-                    program.headers.push(header);
-                    return Ok(());
-                }
-                "stateful" => return self.element(program, true),
-                "stateless" => return self.element(program, false),
-                word => {
-                    if let Some((what, instead)) = words::reserved_item(word) {
-                        self.sink
-                            .error(
-                                Code::NotAvailable,
-                                start.span,
-                                format!("`{word}`, which {what}, is not available in this version"),
-                                "of a later version",
-                            )
-                            .help(instead);
-                        self.bump();
-                        return Err(Failed);
-                    }
-                }
+        match self.word() {
+            "function" => self.function(program)?,
+            "param" => program.params.push(self.param()?),
+            "const" => program.constants.push(self.constant()?),
+            "set" => program.sets.push(self.named_set()?),
+            "meta" => {
+                self.bump();
+                program.metadata.push(self.variable("metadata")?);
             }
+            "header" => program.headers.push(self.declared_header()?),
+            "stateful" => self.element(program, true)?,
+            "stateless" => self.element(program, false)?,
+            word => return Err(self.no_item(word)),
         }
-        let word = self.word();
+        Ok(())
+    }
+
+    /// Reports a word that starts no item.
+    fn no_item(&mut self, word: &'s str) -> Failed {
+        if let Some((what, instead)) = words::reserved_item(word) {
+            let span = self.bump().span;
+            let message = format!("`{word}`, which {what}, is not available in this version");
+            self.sink.error(Code::NotAvailable, span, message, "of a later version").help(instead);
+            return Failed;
+        }
         let help = match word {
             _ if CLAUSES.contains(&word) || ROWS.contains(&word) => {
                 format!(
@@ -125,7 +75,7 @@ impl<'s> Parser<'s, '_> {
             },
         };
         self.unexpected("a declaration").help(help);
-        Err(Failed)
+        Failed
     }
 
     fn function(&mut self, program: &mut Program<'s>) -> Parsed<()> {
@@ -157,10 +107,7 @@ impl<'s> Parser<'s, '_> {
         }
         self.bump();
         let ty = self.name("a type")?;
-        let default = match self.eat(Kind::Equal) {
-            Some(_) => Some(self.expr()?),
-            None => None,
-        };
+        let default = self.eat(Kind::Equal).map(|_| self.expr()).transpose()?;
         self.semicolon("the parameter")?;
         Ok(Param { name, ty, default })
     }
@@ -177,10 +124,7 @@ impl<'s> Parser<'s, '_> {
     /// `name: type time(unit) = initial;`, after the keyword.
     fn variable(&mut self, what: &str) -> Parsed<Variable<'s>> {
         let name = self.name(&format!("the name of the {what}"))?;
-        let ty = match self.eat(Kind::Colon) {
-            Some(_) => Some(self.name("a type")?),
-            None => None,
-        };
+        let ty = self.eat(Kind::Colon).map(|_| self.name("a type")).transpose()?;
         let unit = match self.eat_word("time") {
             Some(_) => {
                 self.expect(Kind::OpenParen, "`(` and the unit of the clock, as in `time(1us)`")?;
@@ -190,10 +134,7 @@ impl<'s> Parser<'s, '_> {
             }
             None => None,
         };
-        let initial = match self.eat(Kind::Equal) {
-            Some(_) => Some(self.expr()?),
-            None => None,
-        };
+        let initial = self.eat(Kind::Equal).map(|_| self.expr()).transpose()?;
         self.semicolon(&format!("the {what}"))?;
         Ok(Variable { name, ty, unit, initial })
     }
@@ -229,7 +170,7 @@ impl<'s> Parser<'s, '_> {
         let open = self.expect(Kind::OpenBrace, "`{` and the fields of the header")?;
         let mut header = Header { name, after, when, fields: Vec::new(), has_syntax_errors: false };
         while self.eat(Kind::CloseBrace).is_none() {
-            let is_item = NEXT_ITEM.contains(&self.word()) && self.peek_at(1).kind != Kind::Colon;
+            let is_item = ITEMS.contains(&self.word()) && self.peek_at(1).kind != Kind::Colon;
             if self.is(Kind::End) || is_item {
                 let here = self.peek().span;
                 self.sink
@@ -244,7 +185,7 @@ impl<'s> Parser<'s, '_> {
                 Ok(field) => header.fields.push(field),
                 Err(Failed) => {
                     header.has_syntax_errors = true;
-                    self.skip_statement(NEXT_ITEM);
+                    self.skip_statement(ITEMS);
                     if self.peek() == before {
                         self.bump();
                     }
@@ -287,7 +228,7 @@ impl<'s> Parser<'s, '_> {
             if self.eat(Kind::CloseBrace).is_some() {
                 break;
             }
-            if self.is(Kind::End) || (self.is(Kind::Name) && NEXT_ITEM.contains(&self.word())) {
+            if self.is(Kind::End) || (self.is(Kind::Name) && ITEMS.contains(&self.word())) {
                 let here = self.peek().span;
                 self.sink
                     .error(Code::Unclosed, open.span, format!("element `{}` is not closed", name.text), "opened here")
@@ -300,7 +241,7 @@ impl<'s> Parser<'s, '_> {
             if result.is_err() {
                 element.has_row_errors |= is_row;
                 element.has_syntax_errors |= !is_row;
-                self.skip_statement(RESUME);
+                self.skip_statement(&[CLAUSES, ROWS, ITEMS].concat());
             }
             if self.peek() == before {
                 self.bump();
