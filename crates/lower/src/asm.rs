@@ -4,7 +4,7 @@
 //! Two-address form as in eBPF, with labels instead of distances and an unlimited number of registers.
 //! [`super::regalloc`] turns it into machine instructions.
 
-use flowloom_isa::insn::{alu, class, jmp};
+pub(crate) use flowloom_isa::op::{AluOp, Cond, Size};
 
 use flowloom_efsm::model::Span;
 
@@ -38,34 +38,9 @@ pub(crate) enum Operand {
     Imm(i32),
 }
 
-/// Access sizes in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Size {
-    B1,
-    B2,
-    B4,
-    B8,
-}
-
-impl Size {
-    pub(crate) fn of(bytes: u32) -> Option<Size> {
-        match bytes {
-            1 => Some(Size::B1),
-            2 => Some(Size::B2),
-            4 => Some(Size::B4),
-            8 => Some(Size::B8),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn bytes(self) -> i16 {
-        match self {
-            Size::B1 => 1,
-            Size::B2 => 2,
-            Size::B4 => 4,
-            Size::B8 => 8,
-        }
-    }
+/// The size of an access of this many bytes.
+pub(crate) fn access_size(bytes: u32) -> Option<Size> {
+    Size::ALL.into_iter().find(|size| size.bytes() == bytes as usize)
 }
 
 /// One instruction.
@@ -74,7 +49,7 @@ pub(crate) enum Op {
     /// `dst = src`, 64 bits; the register allocator coalesces it where possible.
     Copy { dst: Reg, src: Reg },
     /// `dst = dst op src`; a move of an immediate or a 32-bit move defines `dst` without reading it.
-    Alu { wide: bool, op: u8, dst: Reg, src: Operand },
+    Alu { wide: bool, op: AluOp, dst: Reg, src: Operand },
     /// Converts `dst` from big endian.
     FromBe { dst: Reg, bits: i32 },
     /// Kills the value of `reg`; emits no instruction.
@@ -96,7 +71,7 @@ pub(crate) enum Op {
     /// Swaps `*(base + offset)` and `src`, atomic; 8 bytes.
     Exchange { base: Reg, offset: i16, src: Reg },
     /// Jumps to `target` if the relation holds.
-    Jump { wide: bool, op: u8, left: Reg, right: Operand, target: Label },
+    Jump { wide: bool, op: Cond, left: Reg, right: Operand, target: Label },
     /// Jumps to `target`.
     Goto(Label),
     /// Jumps to the label once the kernel's iteration budget is used up, otherwise falls through.
@@ -144,7 +119,7 @@ impl Op {
         match *self {
             Op::Copy { src, .. } => visit(src),
             Op::Alu { op, dst, src, .. } => {
-                if op != alu::MOV {
+                if op != AluOp::Mov {
                     visit(dst);
                 }
                 operand(src, &mut visit);
@@ -297,21 +272,21 @@ impl Builder {
     /// `dst = value`.
     pub(crate) fn set(&mut self, dst: Reg, value: u64) {
         match i32::try_from(value as i64) {
-            Ok(imm) => self.push(Op::Alu { wide: true, op: alu::MOV, dst, src: Operand::Imm(imm) }),
+            Ok(imm) => self.push(Op::Alu { wide: true, op: AluOp::Mov, dst, src: Operand::Imm(imm) }),
             Err(_) if value <= u64::from(u32::MAX) => {
-                self.push(Op::Alu { wide: false, op: alu::MOV, dst, src: Operand::Imm(value as u32 as i32) });
+                self.push(Op::Alu { wide: false, op: AluOp::Mov, dst, src: Operand::Imm(value as u32 as i32) });
             }
             Err(_) => self.push(Op::Imm64 { dst, value }),
         }
     }
 
     /// `dst = dst op src`, 64 bits.
-    pub(crate) fn alu64(&mut self, op: u8, dst: Reg, src: Operand) {
+    pub(crate) fn alu64(&mut self, op: AluOp, dst: Reg, src: Operand) {
         self.push(Op::Alu { wide: true, op, dst, src });
     }
 
     /// `dst = dst op src`, 32 bits, upper half zero.
-    pub(crate) fn alu32(&mut self, op: u8, dst: Reg, src: Operand) {
+    pub(crate) fn alu32(&mut self, op: AluOp, dst: Reg, src: Operand) {
         self.push(Op::Alu { wide: false, op, dst, src });
     }
 
@@ -323,7 +298,7 @@ impl Builder {
         self.push(Op::Store { size, base, offset, src });
     }
 
-    pub(crate) fn jump64(&mut self, op: u8, left: Reg, right: Operand, target: Label) {
+    pub(crate) fn jump64(&mut self, op: Cond, left: Reg, right: Operand, target: Label) {
         self.push(Op::Jump { wide: true, op, left, right, target });
     }
 
@@ -350,29 +325,19 @@ impl Builder {
     }
 }
 
-/// Class byte of an arithmetic instruction.
-pub(crate) const fn alu_class(wide: bool) -> u8 {
-    if wide { class::ALU64 } else { class::ALU }
-}
-
-/// Class byte of a conditional jump.
-pub(crate) const fn jump_class(wide: bool) -> u8 {
-    if wide { class::JMP } else { class::JMP32 }
-}
-
-/// The negated jump; `None` for `JSET`, which has none.
-pub(crate) const fn inverse(op: u8) -> Option<u8> {
+/// The negated jump; `None` for [`Cond::Set`], which has none.
+pub(crate) const fn inverse(op: Cond) -> Option<Cond> {
     Some(match op {
-        jmp::JEQ => jmp::JNE,
-        jmp::JNE => jmp::JEQ,
-        jmp::JGT => jmp::JLE,
-        jmp::JLE => jmp::JGT,
-        jmp::JGE => jmp::JLT,
-        jmp::JLT => jmp::JGE,
-        jmp::JSGT => jmp::JSLE,
-        jmp::JSLE => jmp::JSGT,
-        jmp::JSGE => jmp::JSLT,
-        jmp::JSLT => jmp::JSGE,
-        _ => return None,
+        Cond::Eq => Cond::Ne,
+        Cond::Ne => Cond::Eq,
+        Cond::Gt => Cond::Le,
+        Cond::Le => Cond::Gt,
+        Cond::Ge => Cond::Lt,
+        Cond::Lt => Cond::Ge,
+        Cond::Sgt => Cond::Sle,
+        Cond::Sle => Cond::Sgt,
+        Cond::Sge => Cond::Slt,
+        Cond::Slt => Cond::Sge,
+        Cond::Set => return None,
     })
 }

@@ -3,11 +3,11 @@
 
 use std::borrow::Cow;
 
-use flowloom_isa::insn::{alu, jmp};
+use flowloom_isa::op::{AluOp, Cond};
 use flowloom_wire::field::{FieldId, IPV4_MAPPED, Source};
 use flowloom_wire::graph::{Header, Slice};
 
-use super::asm::{Label, Op, Operand, Reg, Size};
+use super::asm::{Label, Op, Operand, Reg, Size, access_size};
 use super::facts::{Half, Item};
 use super::fields::mask_of;
 use super::lowering::Lowering;
@@ -50,16 +50,16 @@ impl Lowering<'_> {
                 let right = self.eval(right, width, env);
                 let difference = self.own(left);
                 let subtract = self.operand_in(width, right);
-                self.alu(width, alu::SUB, difference, subtract);
+                self.alu(width, AluOp::Sub, difference, subtract);
                 let spare = width.bits() - u32::from(*serial_bits);
                 if spare > 0 {
-                    self.alu(width, alu::LSH, difference, Operand::Imm(spare as i32));
+                    self.alu(width, AluOp::Lsh, difference, Operand::Imm(spare as i32));
                 }
                 let op = match (after, negated) {
-                    (true, false) => jmp::JSLE,
-                    (true, true) => jmp::JSGT,
-                    (false, false) => jmp::JSGE,
-                    (false, true) => jmp::JSLT,
+                    (true, false) => Cond::Sle,
+                    (true, true) => Cond::Sgt,
+                    (false, false) => Cond::Sge,
+                    (false, true) => Cond::Slt,
                 };
                 let wide = width == Width::W64;
                 self.builder.push(Op::Jump { wide, op, left: difference, right: Operand::Imm(0), target: fails });
@@ -96,10 +96,10 @@ impl Lowering<'_> {
                 let outside = if *negated { holds } else { fails };
                 if *low > 0 {
                     let low = self.builder.operand(*low);
-                    self.builder.jump64(jmp::JLT, reg, low, outside);
+                    self.builder.jump64(Cond::Lt, reg, low, outside);
                 }
                 let high = self.builder.operand(*high);
-                self.builder.jump64(jmp::JGT, reg, high, outside);
+                self.builder.jump64(Cond::Gt, reg, high, outside);
                 if *negated {
                     self.builder.goto(fails);
                 }
@@ -197,7 +197,7 @@ impl Lowering<'_> {
                 self.for_each_place(&Lowering::places(field), |this, header, slice| {
                     let offset = (slice.offset_bits / 8) as i16 + at;
                     let base = this.pointers[&header];
-                    this.builder.load(Size::of(bits / 8).unwrap_or(Size::B8), reg, base, offset);
+                    this.builder.load(access_size(bits / 8).unwrap_or(Size::Dw), reg, base, offset);
                 });
             }
             let in_memory = |value: u64| value.swap_bytes() >> (64 - bits);
@@ -205,14 +205,14 @@ impl Lowering<'_> {
             if mask != all {
                 compared = self.builder.dup(reg);
                 let mask = self.builder.operand(in_memory(mask));
-                self.builder.alu64(alu::AND, compared, mask);
+                self.builder.alu64(AluOp::And, compared, mask);
             }
             let value = in_memory(value);
             let (wide, right) = match bits {
                 64 => (true, self.builder.operand(value)),
                 _ => (false, Operand::Imm(value as u32 as i32)),
             };
-            self.builder.push(Op::Jump { wide, op: jmp::JNE, left: compared, right, target: differs });
+            self.builder.push(Op::Jump { wide, op: Cond::Ne, left: compared, right, target: differs });
         }
         if field.width_bits() > 64 {
             // The low half is not loaded on all paths from here.
@@ -297,10 +297,10 @@ impl Lowering<'_> {
             if mask != u64::MAX {
                 compared = self.builder.dup(reg);
                 let mask = self.builder.operand(mask);
-                self.builder.alu64(alu::AND, compared, mask);
+                self.builder.alu64(AluOp::And, compared, mask);
             }
             let other = self.operand_of(other);
-            self.builder.jump64(jmp::JNE, compared, other, differs);
+            self.builder.jump64(Cond::Ne, compared, other, differs);
         }
         if negated {
             self.builder.goto(fails);
@@ -312,14 +312,14 @@ impl Lowering<'_> {
     /// Jumps to `inside` if the value is in one of the ascending runs, otherwise to `outside`.
     fn one_of(&mut self, value: Reg, runs: &[(u64, u64)], width: Width, inside: Label, outside: Label) {
         let wide = width == Width::W64;
-        let jump = |this: &mut Self, op: u8, limit: u64, target: Label| {
+        let jump = |this: &mut Self, op: Cond, limit: u64, target: Label| {
             let right = this.operand_in(width, Value::Const(limit));
             this.builder.push(Op::Jump { wide, op, left: value, right, target });
         };
         if runs.len() > MAX_RUNS_IN_LINE {
             let (below, above) = runs.split_at(runs.len() / 2);
             let upper = self.builder.label();
-            jump(self, jmp::JGE, above[0].0, upper);
+            jump(self, Cond::Ge, above[0].0, upper);
             self.one_of(value, below, width, inside, outside);
             self.builder.place(upper);
             self.one_of(value, above, width, inside, outside);
@@ -327,11 +327,11 @@ impl Lowering<'_> {
         }
         for &(low, high) in runs {
             if low == high {
-                jump(self, jmp::JEQ, low, inside);
+                jump(self, Cond::Eq, low, inside);
             } else {
                 // A value below this run is in none of the later runs either.
-                jump(self, jmp::JLT, low, outside);
-                jump(self, jmp::JLE, high, inside);
+                jump(self, Cond::Lt, low, outside);
+                jump(self, Cond::Le, high, inside);
             }
         }
         self.builder.goto(outside);
@@ -359,16 +359,16 @@ impl Lowering<'_> {
             (Value::Reg(r), _) => (r, relation, right),
         };
         let op = match (relation, signed) {
-            (Relation::Equal, _) => jmp::JNE,
-            (Relation::NotEqual, _) => jmp::JEQ,
-            (Relation::Less, false) => jmp::JGE,
-            (Relation::LessEqual, false) => jmp::JGT,
-            (Relation::Greater, false) => jmp::JLE,
-            (Relation::GreaterEqual, false) => jmp::JLT,
-            (Relation::Less, true) => jmp::JSGE,
-            (Relation::LessEqual, true) => jmp::JSGT,
-            (Relation::Greater, true) => jmp::JSLE,
-            (Relation::GreaterEqual, true) => jmp::JSLT,
+            (Relation::Equal, _) => Cond::Ne,
+            (Relation::NotEqual, _) => Cond::Eq,
+            (Relation::Less, false) => Cond::Ge,
+            (Relation::LessEqual, false) => Cond::Gt,
+            (Relation::Greater, false) => Cond::Le,
+            (Relation::GreaterEqual, false) => Cond::Lt,
+            (Relation::Less, true) => Cond::Sge,
+            (Relation::LessEqual, true) => Cond::Sgt,
+            (Relation::Greater, true) => Cond::Sle,
+            (Relation::GreaterEqual, true) => Cond::Slt,
         };
         let right = self.operand_in(width, right);
         self.builder.push(Op::Jump { wide: width == Width::W64, op, left, right, target: fails });

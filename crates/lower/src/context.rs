@@ -4,9 +4,10 @@
 use std::collections::BTreeSet;
 
 use flowloom_isa::helpers::{EVICT_HIGHEST, EVICT_SIGNED};
-use flowloom_isa::insn::{alu, helper, jmp};
+use flowloom_isa::insn::helper;
+use flowloom_isa::op::{AluOp, Cond};
 
-use super::asm::{FP, Label, Op, Operand, R0, R1, R2, R3, Reg, Size};
+use super::asm::{FP, Label, Op, Operand, R0, R1, R2, R3, Reg, Size, access_size};
 use super::lowering::Lowering;
 use super::maps::{BPF_EXIST, BPF_NOEXIST};
 use super::value::{Env, Pair, Value};
@@ -69,16 +70,16 @@ impl<'a> Lowering<'a> {
 
     /// Stores a value of 1, 2, 4, 8 or 16 bytes.
     fn store_pair(&mut self, bytes: u32, base: Reg, offset: i16, value: Pair) {
-        self.store_value(Size::of(bytes).unwrap_or(Size::B8), base, offset, value.low);
+        self.store_value(access_size(bytes).unwrap_or(Size::Dw), base, offset, value.low);
         if bytes > 8 {
-            self.store_value(Size::B8, base, offset + 8, value.high);
+            self.store_value(Size::Dw, base, offset + 8, value.high);
         }
     }
 
     /// Stores a value, as an immediate where possible.
     fn store_value(&mut self, size: Size, base: Reg, offset: i16, value: Value) {
         let source = match (value, size) {
-            (Value::Const(c), Size::B1 | Size::B2 | Size::B4) => Operand::Imm(c as u32 as i32),
+            (Value::Const(c), Size::B | Size::H | Size::W) => Operand::Imm(c as u32 as i32),
             _ => self.operand_of(value),
         };
         self.builder.store(size, base, offset, source);
@@ -93,7 +94,7 @@ impl<'a> Lowering<'a> {
         let Some(timeout_ns) = timeout_ns else { return Value::Const(NO_DEADLINE) };
         let deadline = self.builder.dup(start);
         let timeout = self.builder.operand(timeout_ns);
-        self.builder.alu64(alu::ADD, deadline, timeout);
+        self.builder.alu64(AluOp::Add, deadline, timeout);
         Value::Reg(deadline)
     }
 
@@ -106,11 +107,11 @@ impl<'a> Lowering<'a> {
         hard: Value,
     ) {
         if let Some(offsets) = layout.idle {
-            self.store_value(Size::B8, context, offsets.deadline as i16, idle);
-            self.store_value(Size::B8, context, offsets.period as i16, Value::Const(idle_ns.unwrap_or(0)));
+            self.store_value(Size::Dw, context, offsets.deadline as i16, idle);
+            self.store_value(Size::Dw, context, offsets.period as i16, Value::Const(idle_ns.unwrap_or(0)));
         }
         if let Some(offset) = layout.hard_deadline {
-            self.store_value(Size::B8, context, offset as i16, hard);
+            self.store_value(Size::Dw, context, offset as i16, hard);
         }
     }
 
@@ -140,13 +141,13 @@ impl<'a> Lowering<'a> {
                 let b = &mut self.builder;
                 if let Some(idle) = layout.idle.filter(|_| timers.idle) {
                     let period = b.reg();
-                    b.load(Size::B8, period, context, idle.period as i16);
-                    b.jump64(jmp::JNE, period, Operand::Imm(0), keep);
+                    b.load(Size::Dw, period, context, idle.period as i16);
+                    b.jump64(Cond::Ne, period, Operand::Imm(0), keep);
                 }
                 if let Some(offset) = layout.hard_deadline.filter(|_| timers.hard) {
                     let deadline = b.reg();
-                    b.load(Size::B8, deadline, context, offset as i16);
-                    b.jump64(jmp::JNE, deadline, Operand::Imm(NO_DEADLINE as i32), keep);
+                    b.load(Size::Dw, deadline, context, offset as i16);
+                    b.jump64(Cond::Ne, deadline, Operand::Imm(NO_DEADLINE as i32), keep);
                 }
             }
             if maybe {
@@ -176,7 +177,7 @@ impl<'a> Lowering<'a> {
             NextState::Stay => self.rearm_idle(index, env.state, context),
             NextState::To { state, idle_ns, hard_ns } => {
                 if state != env.state {
-                    self.builder.store(Size::B2, context, layout.state as i16, Operand::Imm(state.into()));
+                    self.builder.store(Size::H, context, layout.state as i16, Operand::Imm(state.into()));
                 }
                 // A timer that cannot run in this state and is not set needs no store.
                 let idle = layout.idle.filter(|_| timers.idle || idle_ns.is_some());
@@ -208,7 +209,7 @@ impl<'a> Lowering<'a> {
                     Value::Const(_) => return false,
                     Value::Reg(reg) => {
                         let initial = self.operand_of(initial);
-                        self.builder.jump64(jmp::JNE, reg, initial, differs);
+                        self.builder.jump64(Cond::Ne, reg, initial, differs);
                     }
                 }
             }
@@ -229,7 +230,7 @@ impl<'a> Lowering<'a> {
         let Some(stateful) = &self.function.elements[env.element].stateful else { return Some(negated) };
         self.build_record(env.element, stateful, &[], 0, None, None);
         self.insert_context(env.element, BPF_NOEXIST);
-        let op = if negated { jmp::JNE } else { jmp::JEQ };
+        let op = if negated { Cond::Ne } else { Cond::Eq };
         self.builder.jump64(op, R0, Operand::Imm(0), fails);
         None
     }
@@ -305,7 +306,7 @@ impl<'a> Lowering<'a> {
         let insert = |this: &mut Self| {
             this.insert_context(index, BPF_NOEXIST);
             let result = this.builder.dup(R0);
-            this.builder.jump64(jmp::JEQ, result, Operand::Imm(0), created);
+            this.builder.jump64(Cond::Eq, result, Operand::Imm(0), created);
         };
         if self.path.full != Some(true) {
             insert(self);
@@ -330,7 +331,7 @@ impl<'a> Lowering<'a> {
         self.builder.set(R2, offset.into());
         self.builder.set(R3, flags);
         self.builder.call(helper::FL_EVICT, 3);
-        self.builder.jump64(jmp::JNE, R0, Operand::Imm(0), none);
+        self.builder.jump64(Cond::Ne, R0, Operand::Imm(0), none);
         self.count(index, Counter::Evicted);
         insert(self);
         self.builder.place(none);
@@ -388,7 +389,7 @@ impl<'a> Lowering<'a> {
                 Value::Const(c) => image[range].copy_from_slice(&c.to_le_bytes()[..bytes as usize]),
                 Value::Reg(reg) => {
                     is_dynamic[range].fill(true);
-                    let size = Size::of(bytes).unwrap_or(Size::B8);
+                    let size = access_size(bytes).unwrap_or(Size::Dw);
                     self.builder.store(size, FP, plan.record_slot + offset as i16, Operand::Reg(reg));
                 }
             }
@@ -405,7 +406,7 @@ impl<'a> Lowering<'a> {
             let mut value = [0; 8];
             value[..bytes].copy_from_slice(&image[at..at + bytes]);
             let value = Value::Const(u64::from_le_bytes(value));
-            let size = Size::of(bytes as u32).unwrap_or(Size::B1);
+            let size = access_size(bytes as u32).unwrap_or(Size::B);
             self.store_value(size, FP, plan.record_slot + at as i16, value);
             at += bytes;
         }

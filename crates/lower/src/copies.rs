@@ -13,7 +13,8 @@
 //!
 //! Limits: no kernel has these helpers ([`crate::unsupported_by_kernel`]); an emitted packet must fit the program's stack frame.
 
-use flowloom_isa::insn::{alu, helper};
+use flowloom_isa::insn::helper;
+use flowloom_isa::op::AluOp;
 use flowloom_wire::Stack;
 use flowloom_wire::graph::Slice;
 
@@ -51,7 +52,7 @@ impl Lowering<'_> {
     pub(super) fn send_emitted(&mut self, port: Value, stack: &Stack, values: &[(Slice, Source)]) {
         let slot = self.output_slot;
         let bytes = self.builder.dup(FP);
-        self.builder.alu64(alu::ADD, bytes, Operand::Imm(slot.into()));
+        self.builder.alu64(AluOp::Add, bytes, Operand::Imm(slot.into()));
         self.render(bytes, 0, stack, values, Value::Const(0));
         self.set_copy_arguments(port);
         self.builder.copy(R3, bytes);

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use flowloom_isa::insn::{alu, helper, jmp};
+use flowloom_isa::insn::helper;
+use flowloom_isa::op::{AluOp, Cond};
 use flowloom_wire::graph::Header;
 
 use super::asm::{Label, Op, Operand, R0, Reg, Size};
@@ -200,7 +201,7 @@ impl<'a> Lowering<'a> {
             return;
         };
         let (valid, there) = (self.valid, self.builder.label());
-        self.builder.jump64(jmp::JSET, valid, Operand::Imm(bit as i32), there);
+        self.builder.jump64(Cond::Set, valid, Operand::Imm(bit as i32), there);
         self.dispatch(&without);
         self.builder.place(there);
         self.dispatch(&with);
@@ -225,14 +226,14 @@ impl<'a> Lowering<'a> {
         self.builder.call(helper::MAP_LOOKUP_ELEM, 2);
         let context = self.builder.dup(R0);
         let absent = self.builder.label();
-        self.builder.jump64(jmp::JEQ, context, Operand::Imm(0), absent);
+        self.builder.jump64(Cond::Eq, context, Operand::Imm(0), absent);
         let found = self.path.clone();
 
         let count = stateful.states.len();
         let labels: Vec<Label> = (0..count).map(|_| self.builder.label()).collect();
         let state_reg = self.builder.reg();
         if count > 1 {
-            self.builder.load(Size::B2, state_reg, context, layout.state as i16);
+            self.builder.load(Size::H, state_reg, context, layout.state as i16);
         }
         self.dispatch_state(state_reg, 0, &labels);
         let live: Vec<Label> = (0..count).map(|_| self.builder.label()).collect();
@@ -247,7 +248,7 @@ impl<'a> Lowering<'a> {
             if let Some(offset) = layout.touched {
                 self.ensure_now();
                 let now = Operand::Reg(self.now);
-                self.builder.store(Size::B8, context, offset as i16, now);
+                self.builder.store(Size::Dw, context, offset as i16, now);
             }
             let env = Env { element: index, state, context: Some(context), ..Env::default() };
             self.emit_tree(index, Some(stateful), state, env);
@@ -274,7 +275,7 @@ impl<'a> Lowering<'a> {
             let (below, above) = labels.split_at(labels.len() / 2);
             let upper = self.builder.label();
             let middle = Operand::Imm((first + below.len()) as i32);
-            self.builder.jump64(jmp::JGE, state, middle, upper);
+            self.builder.jump64(Cond::Ge, state, middle, upper);
             self.dispatch_state(state, first, below);
             self.builder.place(upper);
             self.dispatch_state(state, first + below.len(), above);
@@ -282,7 +283,7 @@ impl<'a> Lowering<'a> {
         }
         let Some((&last, others)) = labels.split_last() else { return };
         for (i, &label) in others.iter().enumerate() {
-            self.builder.jump64(jmp::JEQ, state, Operand::Imm((first + i) as i32), label);
+            self.builder.jump64(Cond::Eq, state, Operand::Imm((first + i) as i32), label);
         }
         self.builder.goto(last);
     }
@@ -298,15 +299,15 @@ impl<'a> Lowering<'a> {
         self.ensure_now();
         let b = &mut self.builder;
         let (deadline, label) = (b.reg(), b.label());
-        b.load(Size::B8, deadline, context, first as i16);
+        b.load(Size::Dw, deadline, context, first as i16);
         for offset in offsets {
             let (other, earlier) = (b.reg(), b.label());
-            b.load(Size::B8, other, context, offset as i16);
-            b.jump64(jmp::JLE, deadline, Operand::Reg(other), earlier);
+            b.load(Size::Dw, other, context, offset as i16);
+            b.jump64(Cond::Le, deadline, Operand::Reg(other), earlier);
             b.copy(deadline, other);
             b.place(earlier);
         }
-        b.jump64(jmp::JGE, self.now, Operand::Reg(deadline), label);
+        b.jump64(Cond::Ge, self.now, Operand::Reg(deadline), label);
         Some(Expiry { state, label, deadline, path: self.path.clone() })
     }
 
@@ -326,7 +327,7 @@ impl<'a> Lowering<'a> {
         self.path = path;
         self.builder.place(label);
         // At the last tick of the clock, `now` equals the value of an unset deadline, which never expires.
-        self.builder.jump64(jmp::JEQ, deadline, Operand::Imm(NO_DEADLINE as i32), live[usize::from(state)]);
+        self.builder.jump64(Cond::Eq, deadline, Operand::Imm(NO_DEADLINE as i32), live[usize::from(state)]);
         self.count_expiry(index, state, context, plan.timers[usize::from(state)]);
         let Some(Successor { state: next, idle_ns, hard_ns }) = stateful.successors[usize::from(state)] else {
             self.builder.goto(removed);
@@ -336,13 +337,13 @@ impl<'a> Lowering<'a> {
         for (value, counter) in [(idle, Counter::IdleExpired(next)), (hard, Counter::HardExpired(next))] {
             let super::value::Value::Reg(value) = value else { continue };
             let runs = self.builder.label();
-            self.builder.jump64(jmp::JLT, now, Operand::Reg(value), runs);
-            self.builder.jump64(jmp::JEQ, value, Operand::Imm(NO_DEADLINE as i32), runs);
+            self.builder.jump64(Cond::Lt, now, Operand::Reg(value), runs);
+            self.builder.jump64(Cond::Eq, value, Operand::Imm(NO_DEADLINE as i32), runs);
             self.count(index, counter);
             self.builder.goto(removed);
             self.builder.place(runs);
         }
-        self.builder.store(Size::B2, context, layout.state as i16, Operand::Imm(next.into()));
+        self.builder.store(Size::H, context, layout.state as i16, Operand::Imm(next.into()));
         self.store_timers(&layout, context, (idle, idle_ns), hard);
         self.builder.goto(live[usize::from(next)]);
     }
@@ -354,9 +355,9 @@ impl<'a> Lowering<'a> {
             Some(idle) => {
                 let (hard, done) = (self.builder.label(), self.builder.label());
                 let deadline = self.builder.reg();
-                self.builder.load(Size::B8, deadline, context, idle.deadline as i16);
-                self.builder.jump64(jmp::JLT, self.now, Operand::Reg(deadline), hard);
-                self.builder.jump64(jmp::JEQ, deadline, Operand::Imm(NO_DEADLINE as i32), hard);
+                self.builder.load(Size::Dw, deadline, context, idle.deadline as i16);
+                self.builder.jump64(Cond::Lt, self.now, Operand::Reg(deadline), hard);
+                self.builder.jump64(Cond::Eq, deadline, Operand::Imm(NO_DEADLINE as i32), hard);
                 self.count(index, Counter::IdleExpired(state));
                 self.builder.goto(done);
                 self.builder.place(hard);
@@ -376,10 +377,10 @@ impl<'a> Lowering<'a> {
         self.ensure_now();
         let b = &mut self.builder;
         let (deadline, none) = (b.reg(), b.label());
-        b.load(Size::B8, deadline, context, idle.period as i16);
-        b.jump64(jmp::JEQ, deadline, Operand::Imm(0), none);
-        b.alu64(alu::ADD, deadline, Operand::Reg(self.now));
-        b.store(Size::B8, context, idle.deadline as i16, Operand::Reg(deadline));
+        b.load(Size::Dw, deadline, context, idle.period as i16);
+        b.jump64(Cond::Eq, deadline, Operand::Imm(0), none);
+        b.alu64(AluOp::Add, deadline, Operand::Reg(self.now));
+        b.store(Size::Dw, context, idle.deadline as i16, Operand::Reg(deadline));
         b.place(none);
     }
 

@@ -17,7 +17,8 @@
 //!
 //! Limits: [`HEADROOM_BYTES`] before the packet.
 
-use flowloom_isa::insn::{alu, helper, jmp};
+use flowloom_isa::insn::helper;
+use flowloom_isa::op::{AluOp, Cond};
 
 use super::asm::{Operand, R0, R1, R2, Reg, Size};
 use super::lowering::Lowering;
@@ -50,17 +51,17 @@ impl Lowering<'_> {
         let headroom_exit = self.headroom_exit();
         let b = &mut self.builder;
         let end = b.dup(base);
-        b.alu64(alu::ADD, end, Operand::Imm(bytes.into()));
-        b.jump64(jmp::JGT, end, Operand::Reg(self.data_end), headroom_exit);
+        b.alu64(AluOp::Add, end, Operand::Imm(bytes.into()));
+        b.jump64(Cond::Gt, end, Operand::Reg(self.data_end), headroom_exit);
     }
 
     /// The address of the EtherType at a distance, with `beyond_bytes` checked bytes after it.
     pub(super) fn type_address(&mut self, distance: Reg, beyond_bytes: i16) -> Reg {
         let b = &mut self.builder;
         let near = b.dup(distance);
-        b.alu64(alu::AND, near, Operand::Imm(NEAR));
+        b.alu64(AluOp::And, near, Operand::Imm(NEAR));
         let address = b.dup(self.data);
-        b.alu64(alu::ADD, address, Operand::Reg(near));
+        b.alu64(AluOp::Add, address, Operand::Reg(near));
         self.ensure(address, 2 + beyond_bytes);
         address
     }
@@ -81,7 +82,7 @@ impl Lowering<'_> {
         }
         b.copy(R1, ctx);
         b.call(helper::XDP_ADJUST_HEAD, 2);
-        b.jump64(jmp::JNE, R0, Operand::Imm(0), headroom_exit);
+        b.jump64(Cond::Ne, R0, Operand::Imm(0), headroom_exit);
         self.load_ends(ctx);
     }
 
@@ -95,15 +96,15 @@ impl Lowering<'_> {
         let mut at = 0;
         for size in pieces(fixed) {
             self.move_piece(size, at, from, to);
-            at += size.bytes();
+            at += size.bytes() as i16;
         }
         let moved = self.builder.label();
         if let Before::Type(distance, _) = before {
             for tag in 0..tags {
                 let at = fixed + tag * TAG_BYTES;
-                self.builder.jump64(jmp::JLE, distance, Operand::Imm((at - 2).into()), moved);
+                self.builder.jump64(Cond::Le, distance, Operand::Imm((at - 2).into()), moved);
                 self.ensure(data, bytes + at + TAG_BYTES);
-                self.move_piece(Size::B4, at, from, to);
+                self.move_piece(Size::W, at, from, to);
             }
         }
         self.builder.place(moved);
@@ -116,7 +117,7 @@ impl Lowering<'_> {
             Operand::Imm(imm) => (data, imm as i16),
             Operand::Reg(reg) => {
                 let to = self.builder.dup(data);
-                self.builder.alu64(alu::ADD, to, Operand::Reg(reg));
+                self.builder.alu64(AluOp::Add, to, Operand::Reg(reg));
                 (to, 0)
             }
         };
@@ -124,16 +125,16 @@ impl Lowering<'_> {
         if let Before::Type(distance, _) = before {
             for tag in (0..tags).rev() {
                 let (at, none) = (fixed + tag * TAG_BYTES, self.builder.label());
-                self.builder.jump64(jmp::JLE, distance, Operand::Imm((at - 2).into()), none);
+                self.builder.jump64(Cond::Le, distance, Operand::Imm((at - 2).into()), none);
                 self.ensure_both(to, at + TAG_BYTES);
-                self.move_piece(Size::B4, at, (data, 0), to);
+                self.move_piece(Size::W, at, (data, 0), to);
                 self.builder.place(none);
             }
         }
         self.ensure_both(to, fixed);
         let mut at = fixed;
         for size in pieces(fixed).rev() {
-            at -= size.bytes();
+            at -= size.bytes() as i16;
             self.move_piece(size, at, (data, 0), to);
         }
         self.adjust_head(bytes);
@@ -168,6 +169,6 @@ impl Before {
 
 /// Access sizes that together cover 12 or 14 bytes.
 fn pieces(bytes: i16) -> impl DoubleEndedIterator<Item = Size> {
-    let all = [Size::B8, Size::B4, Size::B2];
-    all.into_iter().filter(move |size| bytes & size.bytes() != 0)
+    let all = [Size::Dw, Size::W, Size::H];
+    all.into_iter().filter(move |size| bytes & size.bytes() as i16 != 0)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Code for the hash function: its steps on three 32-bit registers.
 
-use flowloom_isa::insn::alu;
+use flowloom_isa::op::AluOp;
 
 use super::asm::{Operand, Reg};
 use super::lowering::Lowering;
@@ -22,7 +22,7 @@ impl Lowering<'_> {
                     Value::Const(c) => Operand::Imm(c as u32 as i32),
                     Value::Reg(reg) => Operand::Reg(reg),
                 };
-                self.builder.alu32(alu::ADD, state, word);
+                self.builder.alu32(AluOp::Add, state, word);
             }
             let steps: &[Step] = if i + 1 < blocks { &MIX } else { &FINAL };
             for &step in steps {
@@ -35,15 +35,15 @@ impl Lowering<'_> {
     fn hash_step(&mut self, state: &[Reg; 3], step: Step) {
         match step {
             Step::Mix { to, other, third, by } => {
-                self.builder.alu32(alu::SUB, state[to], Operand::Reg(state[other]));
+                self.builder.alu32(AluOp::Sub, state[to], Operand::Reg(state[other]));
                 let turned = self.rotated(state[other], by);
-                self.builder.alu32(alu::XOR, state[to], Operand::Reg(turned));
-                self.builder.alu32(alu::ADD, state[other], Operand::Reg(state[third]));
+                self.builder.alu32(AluOp::Xor, state[to], Operand::Reg(turned));
+                self.builder.alu32(AluOp::Add, state[other], Operand::Reg(state[third]));
             }
             Step::Final { to, other, by } => {
-                self.builder.alu32(alu::XOR, state[to], Operand::Reg(state[other]));
+                self.builder.alu32(AluOp::Xor, state[to], Operand::Reg(state[other]));
                 let turned = self.rotated(state[other], by);
-                self.builder.alu32(alu::SUB, state[to], Operand::Reg(turned));
+                self.builder.alu32(AluOp::Sub, state[to], Operand::Reg(turned));
             }
         }
     }
@@ -52,9 +52,9 @@ impl Lowering<'_> {
     fn rotated(&mut self, value: Reg, by: u32) -> Reg {
         let b = &mut self.builder;
         let (left, right) = (b.dup(value), b.dup(value));
-        b.alu32(alu::LSH, left, Operand::Imm(by as i32));
-        b.alu32(alu::RSH, right, Operand::Imm(32 - by as i32));
-        b.alu32(alu::OR, left, Operand::Reg(right));
+        b.alu32(AluOp::Lsh, left, Operand::Imm(by as i32));
+        b.alu32(AluOp::Rsh, right, Operand::Imm(32 - by as i32));
+        b.alu32(AluOp::Or, left, Operand::Reg(right));
         left
     }
 }

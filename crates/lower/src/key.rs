@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use flowloom_isa::insn::{alu, jmp};
+use flowloom_isa::op::{AluOp, Cond};
 use flowloom_wire::KeySpec;
 use flowloom_wire::field::{FieldId, Source};
 use flowloom_wire::graph::{Header, Slice};
 
-use super::asm::{FP, Label, Op, Operand, Reg, Size};
+use super::asm::{FP, Label, Op, Operand, Reg, Size, access_size};
 use super::fields::mask_of;
 use super::lowering::Lowering;
 use flowloom_efsm::layout;
@@ -39,7 +39,7 @@ fn chunks(offsets: &[u32], bytes: u32) -> Vec<(u32, Size)> {
             .into_iter()
             .find(|&s| s <= bytes - done && offsets.iter().all(|o| (o + done) % s == 0))
             .unwrap_or(1);
-        out.push((done, Size::of(size).unwrap_or(Size::B1)));
+        out.push((done, access_size(size).unwrap_or(Size::B)));
         done += size;
     }
     out
@@ -84,7 +84,7 @@ impl Lowering<'_> {
         let stateful = self.function.elements[element].stateful.as_ref();
         let Some((spec, key)) = stateful.and_then(|s| Some((layout::key_spec(self.function, s)?, s.key.as_ref()?)))
         else {
-            self.builder.store(Size::B4, FP, slot, Operand::Imm(0));
+            self.builder.store(Size::W, FP, slot, Operand::Imm(0));
             return;
         };
         if spec.pairs().is_empty() {
@@ -135,7 +135,7 @@ impl Lowering<'_> {
             let data_fits = inside
                 .iter()
                 .filter(|p| p.register.is_some() || !p.places.is_empty())
-                .all(|p| p.at >= word && p.at + p.bytes <= word + size && Size::of(p.bytes).is_some());
+                .all(|p| p.at >= word && p.at + p.bytes <= word + size && access_size(p.bytes).is_some());
             let misaligned = inside
                 .iter()
                 .any(|p| (p.register.is_some() || !p.places.is_empty()) && p.at % p.bytes.next_power_of_two() != 0);
@@ -191,7 +191,7 @@ impl Lowering<'_> {
                 last.at + last.bytes == at
                     && register.is_none()
                     && last.register.is_none()
-                    && Size::of(last.bytes + bytes).is_some()
+                    && access_size(last.bytes + bytes).is_some()
                     && last.places.len() == places.len()
                     && last.places.iter().zip(&places).all(|((h, s), (g, t))| {
                         h == g
@@ -227,15 +227,15 @@ impl Lowering<'_> {
                 b.store(size, FP, key(at + done), Operand::Reg(value));
             }
         } else if at.is_multiple_of(8) {
-            b.store(Size::B8, FP, key(at), Operand::Imm(0));
-            b.store(Size::B4, FP, key(at + 8), Operand::Imm(MAPPED_WORD));
+            b.store(Size::Dw, FP, key(at), Operand::Imm(0));
+            b.store(Size::W, FP, key(at + 8), Operand::Imm(MAPPED_WORD));
             let value = b.reg();
-            b.load(Size::B4, value, base, offset);
-            b.store(Size::B4, FP, key(at + 12), Operand::Reg(value));
+            b.load(Size::W, value, base, offset);
+            b.store(Size::W, FP, key(at + 12), Operand::Reg(value));
         } else {
             for i in 0..12 {
                 let byte = if i < 10 { 0 } else { 0xff };
-                b.store(Size::B1, FP, key(at + i), Operand::Imm(byte));
+                b.store(Size::B, FP, key(at + i), Operand::Imm(byte));
             }
             for (done, size) in chunks(&[at + 12], 4) {
                 let value = b.reg();
@@ -258,7 +258,7 @@ impl Lowering<'_> {
         self.for_each_place(&places, |this, header, slice| {
             let base = this.pointers[&header];
             let whole = slice.offset_bits % 8 == 0 && u32::from(slice.width_bits) == bytes * 8;
-            match Size::of(bytes) {
+            match access_size(bytes) {
                 Some(size) if whole => this.builder.load(size, value, base, (slice.offset_bits / 8) as i16),
                 _ => {
                     this.load_slice(value, base, slice, this.min_bytes(header));
@@ -277,7 +277,7 @@ impl Lowering<'_> {
             2 | 4 | 8 => b.push(Op::FromBe { dst: value, bits: bytes as i32 * 8 }),
             _ => {
                 b.push(Op::FromBe { dst: value, bits: 64 });
-                b.alu64(alu::RSH, value, Operand::Imm(64 - bytes as i32 * 8));
+                b.alu64(AluOp::Rsh, value, Operand::Imm(64 - bytes as i32 * 8));
             }
         }
     }
@@ -292,14 +292,14 @@ impl Lowering<'_> {
             let value = self.load_raw(piece);
             let b = &mut self.builder;
             if piece.at > word {
-                b.alu64(alu::LSH, value, Operand::Imm((piece.at - word) as i32 * 8));
+                b.alu64(AluOp::Lsh, value, Operand::Imm((piece.at - word) as i32 * 8));
             }
             match composed {
                 None => composed = Some(value),
-                Some(all) => b.alu64(alu::OR, all, Operand::Reg(value)),
+                Some(all) => b.alu64(AluOp::Or, all, Operand::Reg(value)),
             }
         }
-        if let (Some(all), Some(size)) = (composed, Size::of(size)) {
+        if let (Some(all), Some(size)) = (composed, access_size(size)) {
             self.builder.store(size, FP, slot + word as i16, Operand::Reg(all));
         }
     }
@@ -331,12 +331,12 @@ impl Lowering<'_> {
             b.store(size, FP, slot + (piece.at + done) as i16, Operand::Reg(value));
             if i < last {
                 let bytes = match size {
-                    Size::B1 => 1,
-                    Size::B2 => 2,
-                    Size::B4 => 4,
-                    Size::B8 => 8,
+                    Size::B => 1,
+                    Size::H => 2,
+                    Size::W => 4,
+                    Size::Dw => 8,
                 };
-                b.alu64(alu::RSH, value, Operand::Imm(bytes * 8));
+                b.alu64(AluOp::Rsh, value, Operand::Imm(bytes * 8));
             }
         }
     }
@@ -359,13 +359,13 @@ impl Lowering<'_> {
                         value
                     });
                     let equal = b.label();
-                    b.jump64(jmp::JEQ, left, Operand::Reg(right), equal);
-                    if size != Size::B1 {
-                        let bits = i32::from(size.bytes()) * 8;
+                    b.jump64(Cond::Eq, left, Operand::Reg(right), equal);
+                    if size != Size::B {
+                        let bits = size.bytes() as i32 * 8;
                         b.push(Op::FromBe { dst: left, bits });
                         b.push(Op::FromBe { dst: right, bits });
                     }
-                    b.jump64(jmp::JGT, left, Operand::Reg(right), swap);
+                    b.jump64(Cond::Gt, left, Operand::Reg(right), swap);
                     b.goto(keep);
                     b.place(equal);
                 }

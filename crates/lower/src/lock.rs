@@ -27,7 +27,7 @@
 
 use flowloom_context::locks::{CELL_TIME, MIX};
 use flowloom_engine::Verdict;
-use flowloom_isa::insn::{alu, jmp};
+use flowloom_isa::op::{AluOp, Cond};
 
 use super::asm::{FP, Label, Op, Operand, R0, Reg, Size};
 use super::locking::{Contended, ElementLock, Hold};
@@ -46,7 +46,7 @@ impl Lowering<'_> {
         b.set(one, 1);
         b.set(R0, 0);
         b.push(Op::CompareExchange { base: address, offset: 0, src: one });
-        b.jump64(jmp::JNE, R0, Operand::Imm(0), contended);
+        b.jump64(Cond::Ne, R0, Operand::Imm(0), contended);
         let held = self.path.held.clone();
         self.locking.contended.push(Contended { label: contended, retry, address, held });
         self.path.held.push((index, Hold::Always));
@@ -66,21 +66,21 @@ impl Lowering<'_> {
         let (mixed, factor) = (b.reg(), b.reg());
         b.push(Op::Imm64 { dst: factor, value: MIX });
         for at in (0..key_bytes).step_by(8) {
-            let size = if key_bytes - at >= 8 { Size::B8 } else { Size::B4 };
+            let size = if key_bytes - at >= 8 { Size::Dw } else { Size::W };
             let at = slot + at as i16;
             if at == slot {
                 b.load(size, mixed, FP, at);
             } else {
                 let word = b.reg();
                 b.load(size, word, FP, at);
-                b.alu64(alu::XOR, mixed, Operand::Reg(word));
+                b.alu64(AluOp::Xor, mixed, Operand::Reg(word));
             }
-            b.alu64(alu::MUL, mixed, Operand::Reg(factor));
+            b.alu64(AluOp::Mul, mixed, Operand::Reg(factor));
         }
         let (shift, mask) = locks.shift_and_mask();
-        b.alu64(alu::RSH, mixed, Operand::Imm(shift as i32));
-        b.alu64(alu::AND, mixed, Operand::Imm(mask as i32));
-        b.alu64(alu::ADD, address, Operand::Reg(mixed));
+        b.alu64(AluOp::Rsh, mixed, Operand::Imm(shift as i32));
+        b.alu64(AluOp::And, mixed, Operand::Imm(mask as i32));
+        b.alu64(AluOp::Add, address, Operand::Reg(mixed));
     }
 
     /// A packet that read the time before it got the lock may have been overtaken by a packet with a later time; for
@@ -96,12 +96,12 @@ impl Lowering<'_> {
         let now = self.now;
         let b = &mut self.builder;
         let (latest, later, kept) = (b.reg(), b.label(), b.label());
-        b.load(Size::B8, latest, address, CELL_TIME as i16);
-        b.jump64(jmp::JGE, now, Operand::Reg(latest), later);
+        b.load(Size::Dw, latest, address, CELL_TIME as i16);
+        b.jump64(Cond::Ge, now, Operand::Reg(latest), later);
         b.copy(now, latest);
         b.goto(kept);
         b.place(later);
-        b.store(Size::B8, address, CELL_TIME as i16, Operand::Reg(now));
+        b.store(Size::Dw, address, CELL_TIME as i16, Operand::Reg(now));
         b.place(kept);
     }
 
@@ -121,7 +121,7 @@ impl Lowering<'_> {
                 }
                 Hold::Always => address,
                 Hold::Maybe => {
-                    b.jump64(jmp::JEQ, address, Operand::Imm(0), skip);
+                    b.jump64(Cond::Eq, address, Operand::Imm(0), skip);
                     address
                 }
             };
@@ -156,8 +156,8 @@ impl Lowering<'_> {
             b.place(label);
             b.push(Op::MayGoto(given_up));
             // Test and test-and-set: a load disturbs the holder less than a compare-and-exchange.
-            b.load(Size::B8, state, address, 0);
-            b.jump64(jmp::JNE, state, Operand::Imm(0), label);
+            b.load(Size::Dw, state, address, 0);
+            b.jump64(Cond::Ne, state, Operand::Imm(0), label);
             b.goto(retry);
             b.place(given_up);
             self.path.held = held;

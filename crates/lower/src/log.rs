@@ -13,7 +13,8 @@
 //!
 //! Limits: the record must fit the program's stack frame, where it shares the slots of key and context.
 
-use flowloom_isa::insn::{alu, helper, jmp};
+use flowloom_isa::insn::helper;
+use flowloom_isa::op::{AluOp, Cond};
 use flowloom_isa::{BPF_F_MMAPABLE, MapDef, MapKind};
 
 use super::asm::{FP, Op, Operand, R0, R1, R2, R3, R4, Size};
@@ -91,13 +92,13 @@ impl Lowering<'_> {
         });
         for value in [record.time, head].into_iter().chain(halves) {
             let value = self.operand_of(value);
-            self.builder.store(Size::B8, FP, at, value);
-            at += Size::B8.bytes();
+            self.builder.store(Size::Dw, FP, at, value);
+            at += Size::Dw.bytes() as i16;
         }
         let b = &mut self.builder;
         b.push(Op::Map { dst: R1, map });
         b.copy(R2, FP);
-        b.alu64(alu::ADD, R2, Operand::Imm(slot.into()));
+        b.alu64(AluOp::Add, R2, Operand::Imm(slot.into()));
         b.set(R3, (at - slot) as u64);
         b.set(R4, 0);
         b.call(helper::RINGBUF_OUTPUT, 4);
@@ -106,11 +107,11 @@ impl Lowering<'_> {
         }
         let b = &mut self.builder;
         let taken = b.label();
-        b.jump64(jmp::JEQ, R0, Operand::Imm(0), taken);
+        b.jump64(Cond::Eq, R0, Operand::Imm(0), taken);
         let (address, one) = (b.reg(), b.reg());
         b.push(Op::MapValue { dst: address, map: map + 1, offset: 0 });
         b.set(one, 1);
-        b.push(Op::AtomicAdd { size: Size::B8, base: address, offset: 0, src: one });
+        b.push(Op::AtomicAdd { size: Size::Dw, base: address, offset: 0, src: one });
         b.place(taken);
     }
 }

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use flowloom_engine::Verdict;
 use flowloom_isa::MapDef;
-use flowloom_isa::insn::{helper, jmp};
+use flowloom_isa::insn::helper;
+use flowloom_isa::op::{AluOp, Cond};
 use flowloom_wire::field::FieldId;
 use flowloom_wire::graph::{Graph, Header, Scope};
 
@@ -117,12 +118,12 @@ impl Lowering<'_> {
         let value = b.reg();
         if self.is_attached {
             b.set(value, 1);
-            b.push(Op::AtomicAdd { size: Size::B8, base: address, offset: 0, src: value });
+            b.push(Op::AtomicAdd { size: Size::Dw, base: address, offset: 0, src: value });
             return;
         }
-        b.load(Size::B8, value, address, 0);
-        b.alu64(flowloom_isa::insn::alu::ADD, value, Operand::Imm(1));
-        b.store(Size::B8, address, 0, Operand::Reg(value));
+        b.load(Size::Dw, value, address, 0);
+        b.alu64(AluOp::Add, value, Operand::Imm(1));
+        b.store(Size::Dw, address, 0, Operand::Reg(value));
     }
 
     /// Loads the map and the address of the key into the argument registers.
@@ -130,7 +131,7 @@ impl Lowering<'_> {
         let b = &mut self.builder;
         b.push(Op::Map { dst: R1, map });
         b.copy(R2, FP);
-        b.alu64(flowloom_isa::insn::alu::ADD, R2, Operand::Imm(key_slot.into()));
+        b.alu64(AluOp::Add, R2, Operand::Imm(key_slot.into()));
     }
 
     pub(super) fn delete_context(&mut self, element: usize) {
@@ -150,7 +151,7 @@ impl Lowering<'_> {
         let b = &mut self.builder;
         let known = b.label();
         if self.path.now_may_be_known {
-            b.jump64(jmp::JNE, self.now, Operand::Imm(0), known);
+            b.jump64(Cond::Ne, self.now, Operand::Imm(0), known);
         }
         b.call(helper::KTIME_GET_NS, 0);
         b.copy(self.now, R0);
@@ -217,7 +218,7 @@ impl Lowering<'_> {
         self.map_arguments(map, plan.key_slot);
         let b = &mut self.builder;
         b.copy(R3, FP);
-        b.alu64(flowloom_isa::insn::alu::ADD, R3, Operand::Imm(plan.record_slot.into()));
+        b.alu64(AluOp::Add, R3, Operand::Imm(plan.record_slot.into()));
         b.set(R4, flags as u64);
         b.call(helper::MAP_UPDATE_ELEM, 4);
     }

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flowloom_isa::insn::{alu, jmp};
+use flowloom_isa::op::{AluOp, Cond};
 use flowloom_wire::field::Source;
 use flowloom_wire::graph::{Check, ETHERNET, Extent, Graph, Header, HeaderOption, Length, Node, Scope, Slice};
 
@@ -151,8 +151,8 @@ impl Lowering<'_> {
         for window in windows {
             let part = self.builder.reg();
             self.load_window(part, base, &window);
-            self.builder.alu64(alu::LSH, dst, Operand::Imm(window.width_bits as i32));
-            self.builder.alu64(alu::OR, dst, Operand::Reg(part));
+            self.builder.alu64(AluOp::Lsh, dst, Operand::Imm(window.width_bits as i32));
+            self.builder.alu64(AluOp::Or, dst, Operand::Reg(part));
         }
     }
 
@@ -163,11 +163,11 @@ impl Lowering<'_> {
             b.push(Op::FromBe { dst, bits: window.size_bits as i32 });
         }
         if window.shift > 0 {
-            b.alu64(alu::RSH, dst, Operand::Imm(window.shift as i32));
+            b.alu64(AluOp::Rsh, dst, Operand::Imm(window.shift as i32));
         }
         if window.shift + window.width_bits < window.size_bits {
             let mask = b.operand((1u64 << window.width_bits) - 1);
-            b.alu64(alu::AND, dst, mask);
+            b.alu64(AluOp::And, dst, mask);
         }
     }
 
@@ -184,7 +184,7 @@ impl Lowering<'_> {
         self.load_ends(R1);
         let b = &mut self.builder;
         if reads(Source::PacketPort) {
-            b.load(Size::B4, self.port, R1, xdp_md::INGRESS_IFINDEX);
+            b.load(Size::W, self.port, R1, xdp_md::INGRESS_IFINDEX);
         }
         self.measure_packet(&function.elements);
         for (i, variable) in (0..).zip(&function.metadata) {
@@ -195,8 +195,8 @@ impl Lowering<'_> {
 
     /// Loads the packet's start and end from the XDP context.
     pub(super) fn load_ends(&mut self, ctx: Reg) {
-        self.builder.load(Size::B4, self.data, ctx, xdp_md::DATA);
-        self.builder.load(Size::B4, self.data_end, ctx, xdp_md::DATA_END);
+        self.builder.load(Size::W, self.data, ctx, xdp_md::DATA);
+        self.builder.load(Size::W, self.data_end, ctx, xdp_md::DATA_END);
     }
 
     /// Computes the packet's length, if these elements need it.
@@ -204,7 +204,7 @@ impl Lowering<'_> {
         if fields_used(elements).iter().any(|field| field.source() == Source::PacketLen) {
             let b = &mut self.builder;
             b.copy(self.packet_len, self.data_end);
-            b.alu64(alu::SUB, self.packet_len, Operand::Reg(self.data));
+            b.alu64(AluOp::Sub, self.packet_len, Operand::Reg(self.data));
         }
     }
 
@@ -318,14 +318,14 @@ impl Lowering<'_> {
         let data_end = self.data_end;
         let b = &mut self.builder;
         let mut end = b.dup(cursor);
-        b.alu64(alu::ADD, end, Operand::Imm(min_bytes as i32));
-        b.jump64(jmp::JGT, end, Operand::Reg(data_end), invalid);
+        b.alu64(AluOp::Add, end, Operand::Imm(min_bytes as i32));
+        b.jump64(Cond::Gt, end, Operand::Reg(data_end), invalid);
         let fused = byte_of_check_and_length(node);
         for check in node.checks.iter().skip(usize::from(fused.is_some())) {
             let value = self.builder.reg();
             let (slice, op, limit) = match *check {
-                Check::Equal(slice, limit) => (slice, jmp::JNE, limit),
-                Check::AtLeast(slice, limit) => (slice, jmp::JLT, limit),
+                Check::Equal(slice, limit) => (slice, Cond::Ne, limit),
+                Check::AtLeast(slice, limit) => (slice, Cond::Lt, limit),
             };
             self.load_slice(value, cursor, slice, min_bytes);
             self.builder.jump64(op, value, Operand::Imm(limit as i32), invalid);
@@ -340,24 +340,24 @@ impl Lowering<'_> {
                 let len = self.builder.reg();
                 if let Some((offset, least, most)) = fused {
                     let b = &mut self.builder;
-                    b.load(Size::B1, len, cursor, offset);
-                    b.jump64(jmp::JLT, len, Operand::Imm(least), invalid);
-                    b.jump64(jmp::JGT, len, Operand::Imm(most), invalid);
-                    b.alu64(alu::AND, len, Operand::Imm(15));
+                    b.load(Size::B, len, cursor, offset);
+                    b.jump64(Cond::Lt, len, Operand::Imm(least), invalid);
+                    b.jump64(Cond::Gt, len, Operand::Imm(most), invalid);
+                    b.alu64(AluOp::And, len, Operand::Imm(15));
                 } else {
                     self.load_slice(len, cursor, slice, min_bytes);
                 }
                 let b = &mut self.builder;
                 if add > 0 {
-                    b.alu64(alu::ADD, len, Operand::Imm(add.into()));
+                    b.alu64(AluOp::Add, len, Operand::Imm(add.into()));
                 }
-                b.alu64(alu::LSH, len, Operand::Imm(times.trailing_zeros() as i32));
+                b.alu64(AluOp::Lsh, len, Operand::Imm(times.trailing_zeros() as i32));
                 if fused.is_none() && u32::from(add) * u32::from(times) < min_bytes {
-                    b.jump64(jmp::JLT, len, Operand::Imm(min_bytes as i32), invalid);
+                    b.jump64(Cond::Lt, len, Operand::Imm(min_bytes as i32), invalid);
                 }
                 end = b.dup(cursor);
-                b.alu64(alu::ADD, end, Operand::Reg(len));
-                b.jump64(jmp::JGT, end, Operand::Reg(data_end), invalid);
+                b.alu64(AluOp::Add, end, Operand::Reg(len));
+                b.jump64(Cond::Gt, end, Operand::Reg(data_end), invalid);
                 Operand::Reg(len)
             }
         };
@@ -366,9 +366,9 @@ impl Lowering<'_> {
             Extent::Open => {}
             Extent::Total(slice) => {
                 self.load_slice(remaining, cursor, slice, min_bytes);
-                self.builder.jump64(jmp::JLT, remaining, len, invalid);
+                self.builder.jump64(Cond::Lt, remaining, len, invalid);
                 if is_asked {
-                    self.builder.alu64(alu::SUB, remaining, len);
+                    self.builder.alu64(AluOp::Sub, remaining, len);
                 }
             }
             Extent::After(slice) => {
@@ -377,24 +377,24 @@ impl Lowering<'_> {
                 }
             }
             Extent::Within => {
-                self.builder.jump64(jmp::JLT, remaining, len, invalid);
-                self.builder.alu64(alu::SUB, remaining, len);
+                self.builder.jump64(Cond::Lt, remaining, len, invalid);
+                self.builder.alu64(AluOp::Sub, remaining, len);
             }
             Extent::TotalWithin(slice) | Extent::AfterWithin(slice) => {
-                self.builder.jump64(jmp::JLT, remaining, len, invalid);
+                self.builder.jump64(Cond::Lt, remaining, len, invalid);
                 let own = self.builder.reg();
                 self.load_slice(own, cursor, slice, min_bytes);
                 let is_total = matches!(node.extent, Extent::TotalWithin(_));
                 if is_total {
-                    self.builder.jump64(jmp::JLT, own, len, invalid);
+                    self.builder.jump64(Cond::Lt, own, len, invalid);
                 }
                 if is_asked {
-                    self.builder.alu64(alu::SUB, remaining, len);
+                    self.builder.alu64(AluOp::Sub, remaining, len);
                     if is_total {
-                        self.builder.alu64(alu::SUB, own, len);
+                        self.builder.alu64(AluOp::Sub, own, len);
                     }
                     let fits = self.builder.label();
-                    self.builder.jump64(jmp::JLE, remaining, Operand::Reg(own), fits);
+                    self.builder.jump64(Cond::Le, remaining, Operand::Reg(own), fits);
                     self.builder.copy(remaining, own);
                     self.builder.place(fits);
                 }
@@ -427,25 +427,25 @@ impl Lowering<'_> {
         let absent = b.label();
         let end = b.dup(end);
         let at = b.dup(cursor);
-        b.alu64(alu::ADD, at, Operand::Imm(option.start_bytes.into()));
+        b.alu64(AluOp::Add, at, Operand::Imm(option.start_bytes.into()));
         for _ in 0..most {
             let (this, single, next) = (b.label(), b.label(), b.label());
             // The option no longer fits in the rest of the header.
             let after = b.dup(at);
-            b.alu64(alu::ADD, after, Operand::Imm(option.len_bytes.into()));
+            b.alu64(AluOp::Add, after, Operand::Imm(option.len_bytes.into()));
             for limit in [end, data_end] {
-                b.jump64(jmp::JGT, after, Operand::Reg(limit), absent);
+                b.jump64(Cond::Gt, after, Operand::Reg(limit), absent);
             }
             let (kind, step) = (b.reg(), b.reg());
-            b.load(Size::B1, kind, at, 0);
-            b.jump64(jmp::JEQ, kind, Operand::Imm(0), absent);
-            b.jump64(jmp::JEQ, kind, Operand::Imm(1), single);
-            b.load(Size::B1, step, at, 1);
-            b.jump64(jmp::JEQ, kind, Operand::Imm(option.kind.into()), this);
-            b.jump64(jmp::JLT, step, Operand::Imm(2), absent);
+            b.load(Size::B, kind, at, 0);
+            b.jump64(Cond::Eq, kind, Operand::Imm(0), absent);
+            b.jump64(Cond::Eq, kind, Operand::Imm(1), single);
+            b.load(Size::B, step, at, 1);
+            b.jump64(Cond::Eq, kind, Operand::Imm(option.kind.into()), this);
+            b.jump64(Cond::Lt, step, Operand::Imm(2), absent);
             b.goto(next);
             b.place(this);
-            b.jump64(jmp::JNE, step, Operand::Imm(option.len_bytes.into()), absent);
+            b.jump64(Cond::Ne, step, Operand::Imm(option.len_bytes.into()), absent);
             b.copy(pointer, at);
             b.goto(found);
             b.place(single);
@@ -453,11 +453,11 @@ impl Lowering<'_> {
             b.place(next);
             // As in `forget_path`: one proof covers all paths to the next option.
             let distance = b.dup(at);
-            b.alu64(alu::ADD, distance, Operand::Reg(step));
-            b.alu64(alu::SUB, distance, Operand::Reg(data));
-            b.alu64(alu::AND, distance, Operand::Imm(MAX_DISTANCE));
+            b.alu64(AluOp::Add, distance, Operand::Reg(step));
+            b.alu64(AluOp::Sub, distance, Operand::Reg(data));
+            b.alu64(AluOp::And, distance, Operand::Imm(MAX_DISTANCE));
             b.copy(at, data);
-            b.alu64(alu::ADD, at, Operand::Reg(distance));
+            b.alu64(AluOp::Add, at, Operand::Reg(distance));
         }
         b.place(absent);
     }
@@ -515,7 +515,7 @@ impl Lowering<'_> {
             self.forget_path(at);
             if shape.needs_length[index] {
                 // The same for the remaining length.
-                self.builder.alu64(alu::AND, walk.remaining, Operand::Imm(0xffff));
+                self.builder.alu64(AluOp::And, walk.remaining, Operand::Imm(0xffff));
             }
         }
         let mut cursors: Vec<Reg> = on.iter().map(|&to| walk.cursor(graph, to, after)).collect();
@@ -537,7 +537,7 @@ impl Lowering<'_> {
                 let label = target(self, to);
                 let constant = if is_swapped { (constant as u16).swap_bytes().into() } else { constant };
                 let constant = self.builder.operand(constant);
-                self.builder.jump64(jmp::JEQ, value, constant, label);
+                self.builder.jump64(Cond::Eq, value, constant, label);
             }
         }
         let rest = otherwise.map_or(done, |to| target(self, to));
@@ -552,11 +552,11 @@ impl Lowering<'_> {
             Some(w) if w.size_bits == 16 => {
                 let mask = ((1u32 << w.width_bits) - 1) << w.shift;
                 self.builder.load(w.size, value, base, w.offset);
-                self.builder.alu64(alu::AND, value, Operand::Imm((mask as u16).swap_bytes().into()));
+                self.builder.alu64(AluOp::And, value, Operand::Imm((mask as u16).swap_bytes().into()));
             }
             _ => self.load_slice(value, base, slice, limit_bytes),
         }
-        self.builder.jump64(jmp::JNE, value, Operand::Imm(0), other);
+        self.builder.jump64(Cond::Ne, value, Operand::Imm(0), other);
     }
 
     /// Recomputes the cursor from its distance to the packet's start.
@@ -567,10 +567,10 @@ impl Lowering<'_> {
         let data = self.data;
         let b = &mut self.builder;
         let distance = b.dup(cursor);
-        b.alu64(alu::SUB, distance, Operand::Reg(data));
-        b.alu64(alu::AND, distance, Operand::Imm(MAX_DISTANCE));
+        b.alu64(AluOp::Sub, distance, Operand::Reg(data));
+        b.alu64(AluOp::And, distance, Operand::Imm(MAX_DISTANCE));
         b.copy(cursor, data);
-        b.alu64(alu::ADD, cursor, Operand::Reg(distance));
+        b.alu64(AluOp::Add, cursor, Operand::Reg(distance));
     }
 
     /// Exit of a parse with these valid headers: enters the element.

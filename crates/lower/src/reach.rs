@@ -115,7 +115,7 @@ pub(super) fn shorten_jumps(ops: &mut Vec<Op>, builder: &mut Builder) {
 mod tests {
     use super::*;
     use crate::asm::{Operand, R0};
-    use flowloom_isa::insn::jmp;
+    use flowloom_isa::op::Cond;
 
     fn distances(ops: &[Op]) -> Vec<i64> {
         let mut at = 0;
@@ -144,7 +144,7 @@ mod tests {
             let is_far = i % 50 == 0;
             let target = labels[(i + if is_far { labels.len() / 2 } else { 1 }) % labels.len()];
             ops.push(Op::Label(label));
-            ops.push(Op::Jump { wide: true, op: jmp::JEQ, left: R0, right: Operand::Imm(7), target });
+            ops.push(Op::Jump { wide: true, op: Cond::Eq, left: R0, right: Operand::Imm(7), target });
             ops.extend([Op::Imm64 { dst: R0, value: 2 }, Op::Exit]);
         }
         let own = ops.clone();

@@ -22,10 +22,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use flowloom_isa::insn::{SRC_REG, alu, atomic, call, class, imm64, jmp, mode, size};
+use flowloom_isa::op as machine;
 use flowloom_isa::{Insn, LineInfo};
 
-use super::asm::{Builder, FIRST_VIRTUAL, FP, Label, Op, Operand, R1, Reg, Size, alu_class, inverse, jump_class};
+use super::asm::{AluOp, Builder, FIRST_VIRTUAL, FP, Label, Op, Operand, R1, Reg, Size, access_size, inverse};
 use super::error::LowerError;
 use super::liveness::for_each_live;
 use super::place::SourceLine;
@@ -490,8 +490,8 @@ fn spill(ops: Vec<Op>, spilled: &[Spilled], spills: &mut Spills, builder: &mut B
         match op {
             Op::Forget { reg } if slots.contains_key(&reg) => continue,
             // The value is already in the slot, or comes from it.
-            Op::Load { size: Size::B8, dst: reg, base: FP, offset }
-            | Op::Store { size: Size::B8, base: FP, offset, src: Operand::Reg(reg) }
+            Op::Load { size: Size::Dw, dst: reg, base: FP, offset }
+            | Op::Store { size: Size::Dw, base: FP, offset, src: Operand::Reg(reg) }
                 if slots.get(&reg) == Some(&offset) =>
             {
                 continue;
@@ -500,12 +500,12 @@ fn spill(ops: Vec<Op>, spilled: &[Spilled], spills: &mut Spills, builder: &mut B
             _ => {}
         }
         // A constant is stored as an immediate.
-        if let Op::Alu { wide, op: alu::MOV, dst, src: Operand::Imm(imm) } = op
+        if let Op::Alu { wide, op: AluOp::Mov, dst, src: Operand::Imm(imm) } = op
             && let Some(&offset) = slots.get(&dst)
             && (wide || imm >= 0)
         {
             kept.remove(&offset);
-            out.push(Op::Store { size: Size::B8, base: FP, offset, src: Operand::Imm(imm) });
+            out.push(Op::Store { size: Size::Dw, base: FP, offset, src: Operand::Imm(imm) });
             continue;
         }
         let mut fresh: HashMap<Reg, Reg> = HashMap::new();
@@ -527,7 +527,7 @@ fn spill(ops: Vec<Op>, spilled: &[Spilled], spills: &mut Spills, builder: &mut B
                     true => drop((kept.insert(slot, temporary), spills.slots.insert(temporary, slot))),
                     false => spills.short.push(temporary),
                 }
-                out.push(Op::Load { size: Size::B8, dst: temporary, base: FP, offset: slot });
+                out.push(Op::Load { size: Size::Dw, dst: temporary, base: FP, offset: slot });
                 temporary
             });
             fresh.insert(r, temporary);
@@ -553,19 +553,26 @@ fn spill(ops: Vec<Op>, spilled: &[Spilled], spills: &mut Spills, builder: &mut B
         op.map_registers(|r| fresh.get(&r).copied().unwrap_or(r));
         out.push(op);
         if let Some((def, slot)) = store {
-            out.push(Op::Store { size: Size::B8, base: FP, offset: slot, src: Operand::Reg(fresh[&def]) });
+            out.push(Op::Store { size: Size::Dw, base: FP, offset: slot, src: Operand::Reg(fresh[&def]) });
         }
     }
     out
 }
 
-fn size_bits(of: Size) -> u8 {
-    match of {
-        Size::B1 => size::B,
-        Size::B2 => size::H,
-        Size::B4 => size::W,
-        Size::B8 => size::DW,
+/// The machine's register, after allocation.
+fn physical(reg: Reg) -> machine::Reg {
+    machine::Reg::new(reg.0 as u8).unwrap_or(machine::Reg::R0)
+}
+
+fn source_operand(operand: Operand) -> machine::Operand {
+    match operand {
+        Operand::Reg(reg) => machine::Operand::Reg(physical(reg)),
+        Operand::Imm(imm) => machine::Operand::Imm(imm),
     }
+}
+
+fn atomic(op: machine::AtomicOp, size: Size, base: Reg, off: i16, src: Reg) -> machine::Op {
+    machine::Op::Atomic { op, size, base: physical(base), off, src: physical(src) }
 }
 
 /// Replaces labels by distances and encodes operations.
@@ -591,82 +598,52 @@ fn encode(ops: &[Op], source: &Source) -> Result<(Vec<Insn>, Vec<LineInfo>), Low
                 LowerError::TooFar { found: at, limit: i16::MAX as usize, at: at_most }
             })
         };
-        let with_source = |code: u8, src: Operand| match src {
-            Operand::Reg(r) => (code | SRC_REG, r.0 as u8, 0),
-            Operand::Imm(imm) => (code, 0, imm),
-        };
-        let wide = |dst: Reg, src: u8, low: u32, high: u32| {
-            let first = Insn { code: class::LD | mode::IMM | size::DW, dst: dst.0 as u8, src, off: 0, imm: low as i32 };
-            [first, Insn { imm: high as i32, ..Insn::default() }]
-        };
-        match *op {
+        let width = |wide| if wide { machine::Width::W64 } else { machine::Width::W32 };
+        let op = match *op {
             Op::Label(_) | Op::Forget { .. } => continue,
             Op::Line(s) => {
                 span = Some(s);
                 continue;
             }
-            Op::Copy { dst, src } => insns.push(Insn {
-                code: class::ALU64 | alu::MOV | SRC_REG,
-                dst: dst.0 as u8,
-                src: src.0 as u8,
-                ..Insn::default()
-            }),
+            Op::Copy { dst, src } => {
+                let src = machine::Operand::Reg(physical(src));
+                machine::Op::Alu { width: width(true), op: AluOp::Mov, dst: physical(dst), src }
+            }
             Op::Alu { wide, op, dst, src } => {
-                let (code, src, imm) = with_source(alu_class(wide) | op, src);
-                insns.push(Insn { code, dst: dst.0 as u8, src, off: 0, imm });
+                machine::Op::Alu { width: width(wide), op, dst: physical(dst), src: source_operand(src) }
             }
-            Op::FromBe { dst, bits } => insns.push(Insn {
-                code: class::ALU | alu::END | SRC_REG,
-                dst: dst.0 as u8,
-                imm: bits,
-                ..Insn::default()
-            }),
-            Op::Imm64 { dst, value } => insns.extend(wide(dst, imm64::NUMBER, value as u32, (value >> 32) as u32)),
-            Op::Map { dst, map } => insns.extend(wide(dst, imm64::MAP, map, 0)),
-            Op::MapValue { dst, map, offset } => insns.extend(wide(dst, imm64::MAP_VALUE, map, offset)),
-            Op::Load { size, dst, base, offset } => insns.push(Insn {
-                code: class::LDX | mode::MEM | size_bits(size),
-                dst: dst.0 as u8,
-                src: base.0 as u8,
-                off: offset,
-                imm: 0,
-            }),
+            Op::FromBe { dst, bits } => {
+                let size = access_size(bits as u32 / 8).unwrap_or(Size::Dw);
+                machine::Op::End { op: machine::EndOp::Be, size, dst: physical(dst) }
+            }
+            Op::Imm64 { dst, value } => machine::Op::LoadImm { dst: physical(dst), value },
+            Op::Map { dst, map } => machine::Op::LoadMap { dst: physical(dst), map: map as i32 },
+            Op::MapValue { dst, map, offset } => {
+                machine::Op::LoadMapValue { dst: physical(dst), map: map as i32, off: offset }
+            }
+            Op::Load { size, dst, base, offset } => {
+                machine::Op::Load { size, signed: false, dst: physical(dst), base: physical(base), off: offset }
+            }
             Op::Store { size, base, offset, src } => {
-                let (code, src, imm) = match src {
-                    Operand::Reg(r) => (class::STX, r.0 as u8, 0),
-                    Operand::Imm(imm) => (class::ST, 0, imm),
-                };
-                insns.push(Insn { code: code | mode::MEM | size_bits(size), dst: base.0 as u8, src, off: offset, imm });
+                machine::Op::Store { size, base: physical(base), off: offset, src: source_operand(src) }
             }
-            Op::AtomicAdd { size, base, offset, src } => insns.push(Insn {
-                code: class::STX | mode::ATOMIC | size_bits(size),
-                dst: base.0 as u8,
-                src: src.0 as u8,
-                off: offset,
-                imm: alu::ADD.into(),
-            }),
-            Op::CompareExchange { base, offset, src } | Op::Exchange { base, offset, src } => insns.push(Insn {
-                code: class::STX | mode::ATOMIC | size::DW,
-                dst: base.0 as u8,
-                src: src.0 as u8,
-                off: offset,
-                imm: if matches!(op, Op::Exchange { .. }) { atomic::XCHG } else { atomic::CMPXCHG },
-            }),
+            Op::AtomicAdd { size, base, offset, src } => {
+                atomic(machine::AtomicOp::Add { fetch: false }, size, base, offset, src)
+            }
+            Op::CompareExchange { base, offset, src } => {
+                atomic(machine::AtomicOp::CmpXchg, Size::Dw, base, offset, src)
+            }
+            Op::Exchange { base, offset, src } => atomic(machine::AtomicOp::Xchg, Size::Dw, base, offset, src),
             Op::Jump { wide, op, left, right, target } => {
-                let (code, src, imm) = with_source(jump_class(wide) | op, right);
-                insns.push(Insn { code, dst: left.0 as u8, src, off: distance(&target)?, imm });
+                let (dst, src) = (physical(left), source_operand(right));
+                machine::Op::Branch { width: width(wide), cond: op, dst, src, off: distance(&target)? }
             }
-            Op::Goto(target) => {
-                insns.push(Insn { code: class::JMP | jmp::JA, off: distance(&target)?, ..Insn::default() });
-            }
-            Op::MayGoto(target) => {
-                insns.push(Insn { code: class::JMP | jmp::JCOND, off: distance(&target)?, ..Insn::default() });
-            }
-            Op::Call { helper, .. } => {
-                insns.push(Insn { code: class::JMP | jmp::CALL, src: call::HELPER, imm: helper, ..Insn::default() })
-            }
-            Op::Exit => insns.push(Insn { code: class::JMP | jmp::EXIT, ..Insn::default() }),
-        }
+            Op::Goto(target) => machine::Op::Jump { off: distance(&target)? },
+            Op::MayGoto(target) => machine::Op::MayGoto { off: distance(&target)? },
+            Op::Call { helper, .. } => machine::Op::Call { helper },
+            Op::Exit => machine::Op::Exit,
+        };
+        op.encode(&mut insns);
         if let Some(span) = span {
             let (line, column, text) = source_lines.locate(span.start);
             if lines.last().is_none_or(|last| (last.line, last.column) != (line, column)) {

@@ -22,7 +22,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use flowloom_isa::insn::{alu, jmp};
+use flowloom_isa::op::{AluOp, Cond};
 use flowloom_wire::field::{FieldId, IPV4_MAPPED};
 
 use super::asm::{Label, Op, Operand, Reg};
@@ -115,7 +115,7 @@ impl<'a> Lowering<'a> {
     /// the value. Otherwise the verifier follows each leaf of a search that reads the value later separately.
     pub(super) fn unlinked(&mut self, value: Reg) -> Reg {
         let copy = self.own(Value::Reg(value));
-        self.builder.alu64(alu::XOR, copy, Operand::Imm(0));
+        self.builder.alu64(AluOp::Xor, copy, Operand::Imm(0));
         copy
     }
 
@@ -126,8 +126,8 @@ impl<'a> Lowering<'a> {
             return self.search_pieces(low, u64::MAX, pieces, none, leaves);
         }
         let prefix = self.own(Value::Reg(low));
-        self.builder.alu64(alu::RSH, prefix, Operand::Imm(32));
-        self.builder.jump64(jmp::JNE, prefix, Operand::Imm((IPV4_MAPPED >> 32) as i32), none);
+        self.builder.alu64(AluOp::Rsh, prefix, Operand::Imm(32));
+        self.builder.jump64(Cond::Ne, prefix, Operand::Imm((IPV4_MAPPED >> 32) as i32), none);
         self.search_pieces(low, u64::from(u32::MAX), pieces, none, leaves);
     }
 
@@ -164,7 +164,7 @@ impl<'a> Lowering<'a> {
             let (below, above) = pieces.split_at(pieces.len() / 2);
             let upper = self.builder.label();
             let border = above[0].0;
-            self.jump_to(value, is_wide, jmp::JGE, border, upper);
+            self.jump_to(value, is_wide, Cond::Ge, border, upper);
             self.search_intervals(value, is_wide, below, (least, border - 1), none);
             self.builder.place(upper);
             self.search_intervals(value, is_wide, above, (border, most), none);
@@ -172,26 +172,26 @@ impl<'a> Lowering<'a> {
         }
         for &(low, high, target) in pieces {
             if low == high && (least, most) != (low, high) {
-                self.jump_to(value, is_wide, jmp::JEQ, low, target);
+                self.jump_to(value, is_wide, Cond::Eq, low, target);
                 if least == low {
                     least += 1;
                 }
                 continue;
             }
             if least < low {
-                self.jump_to(value, is_wide, jmp::JLT, low, none);
+                self.jump_to(value, is_wide, Cond::Lt, low, none);
             }
             if high >= most {
                 self.builder.goto(target);
                 return;
             }
-            self.jump_to(value, is_wide, jmp::JLE, high, target);
+            self.jump_to(value, is_wide, Cond::Le, high, target);
             least = high + 1;
         }
         self.builder.goto(none);
     }
 
-    fn jump_to(&mut self, value: Reg, is_wide: bool, op: u8, constant: u64, target: Label) {
+    fn jump_to(&mut self, value: Reg, is_wide: bool, op: Cond, constant: u64, target: Label) {
         let right = if is_wide { self.builder.operand(constant) } else { Operand::Imm(constant as u32 as i32) };
         self.builder.push(Op::Jump { wide: is_wide, op, left: value, right, target });
     }

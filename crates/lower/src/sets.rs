@@ -5,7 +5,7 @@
 //! 128-bit addresses: they are searched by their high half, then by the low one. IPv4 addresses are searched as 32
 //! bits.
 
-use flowloom_isa::insn::{alu, jmp};
+use flowloom_isa::op::{AluOp, Cond};
 use flowloom_wire::field::IPV4_MAPPED;
 
 use super::asm::{Label, Operand, Reg};
@@ -91,8 +91,8 @@ impl Lowering<'_> {
                 continue;
             }
             let prefix = self.own(Value::Reg(low));
-            self.builder.alu64(alu::RSH, prefix, Operand::Imm(32));
-            self.builder.jump64(jmp::JNE, prefix, Operand::Imm((IPV4_MAPPED >> 32) as i32), outside);
+            self.builder.alu64(AluOp::Rsh, prefix, Operand::Imm(32));
+            self.builder.jump64(Cond::Ne, prefix, Operand::Imm((IPV4_MAPPED >> 32) as i32), outside);
             let part = |end: u64| u64::from(end as u32);
             let pieces: Vec<Half> = pieces.into_iter().map(|(low, high)| (part(low), part(high))).collect();
             self.search_half(low, u64::from(u32::MAX), &pieces, inside, outside);

@@ -18,13 +18,13 @@
 
 use std::collections::BTreeMap;
 
-use flowloom_isa::insn::{alu, jmp};
+use flowloom_isa::op::{AluOp, Cond};
 use flowloom_wire::edit::{self, TAG_BYTES};
 use flowloom_wire::graph::{Header, Slice, bytes};
 use flowloom_wire::stack::ChecksumSlot;
 use flowloom_wire::{EtherType, Stack};
 
-use super::asm::{Label, Operand, Reg, Size};
+use super::asm::{Label, Operand, Reg, Size, access_size};
 use super::frame::Before;
 use super::log::Record;
 use super::lowering::Lowering;
@@ -210,9 +210,9 @@ impl Lowering<'_> {
                 (Value::Const(entry), Value::Const(value)) => Value::Const(entry & keep | value << shift),
                 (entry, value) => {
                     let (all, part) = (self.own(entry), self.own(value));
-                    self.builder.alu32(alu::AND, all, Operand::Imm(keep as u32 as i32));
-                    self.builder.alu64(alu::LSH, part, Operand::Imm(shift as i32));
-                    self.builder.alu64(alu::OR, all, Operand::Reg(part));
+                    self.builder.alu32(AluOp::And, all, Operand::Imm(keep as u32 as i32));
+                    self.builder.alu64(AluOp::Lsh, part, Operand::Imm(shift as i32));
+                    self.builder.alu64(AluOp::Or, all, Operand::Reg(part));
                     Value::Reg(all)
                 }
             };
@@ -225,7 +225,7 @@ impl Lowering<'_> {
             Value::Const(value) => Value::Const(value >> by),
             Value::Reg(reg) => {
                 let high = self.builder.dup(reg);
-                self.builder.alu64(alu::RSH, high, Operand::Imm(by as i32));
+                self.builder.alu64(AluOp::Rsh, high, Operand::Imm(by as i32));
                 Value::Reg(high)
             }
         }
@@ -273,22 +273,22 @@ impl Lowering<'_> {
     /// Distance of the two bytes before a header.
     fn before(&mut self, header: Reg) -> Reg {
         let distance = self.distance(header, self.data);
-        self.builder.alu64(alu::SUB, distance, Operand::Imm(2));
+        self.builder.alu64(AluOp::Sub, distance, Operand::Imm(2));
         distance
     }
 
     fn distance(&mut self, to: Reg, from: Reg) -> Reg {
         let distance = self.builder.dup(to);
-        self.builder.alu64(alu::SUB, distance, Operand::Reg(from));
+        self.builder.alu64(AluOp::Sub, distance, Operand::Reg(from));
         distance
     }
 
     fn push_vlan(&mut self, control: Value) {
         self.grow(Before::Addresses, TAG_BYTES as i16);
         let (base, at) = self.ensure_after_addresses(TAG_BYTES as i16);
-        self.builder.store(Size::B2, base, at, Operand::Imm(in_memory(EtherType::VLAN.0) as i32));
+        self.builder.store(Size::H, base, at, Operand::Imm(in_memory(EtherType::VLAN.0) as i32));
         let control = self.swapped(control, 16);
-        self.builder.store(Size::B2, base, at + 2, control);
+        self.builder.store(Size::H, base, at + 2, control);
     }
 
     fn pop_vlan(&mut self, is_parsed: bool, done: Label) {
@@ -316,12 +316,12 @@ impl Lowering<'_> {
         self.builder.place(found);
         self.grow(Before::Type(before, TAGS), TAG_BYTES as i16);
         let address = self.type_address(before, TAG_BYTES as i16);
-        self.builder.store(Size::B2, address, 0, Operand::Imm(in_memory(edit::ETHERTYPE_MPLS) as i32));
+        self.builder.store(Size::H, address, 0, Operand::Imm(in_memory(edit::ETHERTYPE_MPLS) as i32));
         let entry = self.own(entry);
-        self.builder.alu32(alu::AND, entry, Operand::Imm(!edit::BOTTOM_OF_STACK as i32));
+        self.builder.alu32(AluOp::And, entry, Operand::Imm(!edit::BOTTOM_OF_STACK as i32));
         let Operand::Reg(swapped) = self.swapped(Value::Reg(entry), 32) else { return };
-        self.builder.alu64(alu::OR, swapped, Operand::Reg(bottom));
-        self.builder.store(Size::B4, address, 2, Operand::Reg(swapped));
+        self.builder.alu64(AluOp::Or, swapped, Operand::Reg(bottom));
+        self.builder.store(Size::W, address, 2, Operand::Reg(swapped));
     }
 
     fn pop_mpls(&mut self, is_parsed: bool, done: Label) {
@@ -343,9 +343,9 @@ impl Lowering<'_> {
         let address = self.type_address(before, TAG_BYTES as i16);
         let shrink = self.builder.label();
         let flags = self.builder.reg();
-        self.builder.load(Size::B1, flags, address, 4);
-        self.builder.alu64(alu::AND, flags, Operand::Imm(1));
-        self.builder.jump64(jmp::JEQ, flags, Operand::Imm(0), shrink);
+        self.builder.load(Size::B, flags, address, 4);
+        self.builder.alu64(AluOp::And, flags, Operand::Imm(1));
+        self.builder.jump64(Cond::Eq, flags, Operand::Imm(0), shrink);
         self.type_by_version(address);
         self.builder.place(shrink);
         self.shrink(Before::Type(before, TAGS), Operand::Imm(TAG_BYTES as i32));
@@ -358,14 +358,14 @@ impl Lowering<'_> {
         let (ethertype, end, version) = (b.reg(), b.dup(address), b.reg());
         b.set(ethertype, in_memory(EtherType::IPV4.0));
         let version_at = 2 + TAG_BYTES as i16;
-        b.alu64(alu::ADD, end, Operand::Imm(i32::from(version_at) + 1));
-        b.jump64(jmp::JGT, end, Operand::Reg(data_end), store);
-        b.load(Size::B1, version, address, version_at);
-        b.alu64(alu::RSH, version, Operand::Imm(4));
-        b.jump64(jmp::JNE, version, Operand::Imm(6), store);
+        b.alu64(AluOp::Add, end, Operand::Imm(i32::from(version_at) + 1));
+        b.jump64(Cond::Gt, end, Operand::Reg(data_end), store);
+        b.load(Size::B, version, address, version_at);
+        b.alu64(AluOp::Rsh, version, Operand::Imm(4));
+        b.jump64(Cond::Ne, version, Operand::Imm(6), store);
         b.set(ethertype, in_memory(EtherType::IPV6.0));
         b.place(store);
-        b.store(Size::B2, address, 0, Operand::Reg(ethertype));
+        b.store(Size::H, address, 0, Operand::Reg(ethertype));
     }
 
     /// Sets `labelled` if labels precede the IP header of the parsed frame.
@@ -413,17 +413,17 @@ impl Lowering<'_> {
                 if header == Header::Ipv4 { (bytes(2, 2), 20, 0) } else { (bytes(4, 2), 40, IPV6_BYTES) };
             this.load_slice(total, pointer, length, header_bytes);
             if uncounted > 0 {
-                this.builder.alu64(alu::ADD, total, Operand::Imm(uncounted));
+                this.builder.alu64(AluOp::Add, total, Operand::Imm(uncounted));
             }
         });
         let len = stack.template().len() as i16;
         self.grow(Before::Type(ip.before, TAGS_AND_LABELS), len);
         let address = self.type_address(ip.before, len);
         let headers = self.builder.label();
-        self.builder.jump64(jmp::JNE, ip.labelled, Operand::Imm(0), headers);
+        self.builder.jump64(Cond::Ne, ip.labelled, Operand::Imm(0), headers);
         let is_v6 = stack.template().first().is_some_and(|byte| byte >> 4 == 6);
         let ethertype = if is_v6 { EtherType::IPV6 } else { EtherType::IPV4 };
-        self.builder.store(Size::B2, address, 0, Operand::Imm(in_memory(ethertype.0) as i32));
+        self.builder.store(Size::H, address, 0, Operand::Imm(in_memory(ethertype.0) as i32));
         self.builder.place(headers);
         self.render(address, 2, stack, values, Value::Reg(total));
     }
@@ -457,11 +457,11 @@ impl Lowering<'_> {
         }
         let before = self.before(outer);
         let len = self.distance(inner, outer);
-        self.builder.alu64(alu::AND, len, Operand::Imm(MAX_DISTANCE));
+        self.builder.alu64(AluOp::And, len, Operand::Imm(MAX_DISTANCE));
         let shrink = self.builder.label();
-        self.builder.jump64(jmp::JNE, labelled, Operand::Imm(0), shrink);
+        self.builder.jump64(Cond::Ne, labelled, Operand::Imm(0), shrink);
         let address = self.type_address(before, 0);
-        self.builder.store(Size::B2, address, 0, Operand::Reg(ethertype));
+        self.builder.store(Size::H, address, 0, Operand::Reg(ethertype));
         self.builder.place(shrink);
         self.shrink(Before::Type(before, TAGS_AND_LABELS), Operand::Reg(len));
     }
@@ -499,12 +499,12 @@ impl Lowering<'_> {
                 Value::Const(payload) => Value::Const((payload + length.add_bytes as u64) & 0xffff),
                 Value::Reg(payload) => {
                     let value = self.builder.dup(payload);
-                    self.builder.alu64(alu::ADD, value, Operand::Imm(length.add_bytes as i32));
+                    self.builder.alu64(AluOp::Add, value, Operand::Imm(length.add_bytes as i32));
                     Value::Reg(value)
                 }
             };
             let value = self.swapped(value, 16);
-            self.builder.store(Size::B2, base, in_frame(length.offset_bytes), value);
+            self.builder.store(Size::H, base, in_frame(length.offset_bytes), value);
         }
         for checksum in stack.checksums() {
             self.render_checksum(base, at, checksum);
@@ -526,26 +526,26 @@ impl Lowering<'_> {
             let mut next = range.start;
             while next < range.end {
                 let size = match range.end - next {
-                    4.. => Size::B4,
-                    2 | 3 => Size::B2,
-                    _ => Size::B1,
+                    4.. => Size::W,
+                    2 | 3 => Size::H,
+                    _ => Size::B,
                 };
                 let word = self.builder.reg();
                 self.builder.load(size, word, base, at + next as i16);
-                self.builder.alu64(alu::ADD, sum, Operand::Reg(word));
-                largest += if size == Size::B4 { u64::from(u32::MAX) } else { 0xffff };
-                next += size.bytes() as usize;
+                self.builder.alu64(AluOp::Add, sum, Operand::Reg(word));
+                largest += if size == Size::W { u64::from(u32::MAX) } else { 0xffff };
+                next += size.bytes();
             }
         }
         self.fold(sum, largest);
-        self.builder.alu64(alu::XOR, sum, Operand::Imm(0xffff));
+        self.builder.alu64(AluOp::Xor, sum, Operand::Imm(0xffff));
         if checksum.zero_is_none {
             let some = self.builder.label();
-            self.builder.jump64(jmp::JNE, sum, Operand::Imm(0), some);
+            self.builder.jump64(Cond::Ne, sum, Operand::Imm(0), some);
             self.builder.set(sum, 0xffff);
             self.builder.place(some);
         }
-        self.builder.store(Size::B2, base, at + checksum.offset_bytes as i16, Operand::Reg(sum));
+        self.builder.store(Size::H, base, at + checksum.offset_bytes as i16, Operand::Reg(sum));
     }
 
     /// Stores constant bytes, four at a time, or eight if they are all zero.
@@ -562,7 +562,7 @@ impl Lowering<'_> {
             let (piece, after) = rest.split_at(len);
             let mut value = [0; 8];
             value[..len].copy_from_slice(piece);
-            let size = Size::of(len as u32).unwrap_or(Size::B1);
+            let size = access_size(len as u32).unwrap_or(Size::B);
             self.builder.store(size, base, next, Operand::Imm(u64::from_le_bytes(value) as u32 as i32));
             (rest, next) = (after, next + len as i16);
         }

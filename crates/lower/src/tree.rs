@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
-use flowloom_isa::insn::jmp;
+use flowloom_isa::op::Cond;
 
 use super::asm::{Label, Op, Operand};
 use super::facts::{Facts, Item};
@@ -83,7 +83,7 @@ impl<'a> Lowering<'a> {
         let missing = absent(&Facts { masks: without, ..self.path.clone() });
         let present = self.builder.label();
         let valid = self.valid;
-        self.builder.jump64(jmp::JSET, valid, Operand::Imm(any as i32), present);
+        self.builder.jump64(Cond::Set, valid, Operand::Imm(any as i32), present);
         self.builder.goto(missing);
         self.builder.place(present);
         self.path.masks = with;
@@ -160,7 +160,7 @@ impl<'a> Lowering<'a> {
                 if !with.is_empty() {
                     let present = self.builder.label();
                     let valid = self.valid;
-                    self.builder.jump64(jmp::JSET, valid, Operand::Imm(any as i32), present);
+                    self.builder.jump64(Cond::Set, valid, Operand::Imm(any as i32), present);
                     tree.todo.push((present, at.next(), Facts { masks: with, ..self.path.clone() }));
                     self.path.masks = without;
                 }

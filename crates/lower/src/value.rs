@@ -5,11 +5,11 @@
 
 use std::collections::BTreeSet;
 
-use flowloom_isa::insn::{alu, jmp};
+use flowloom_isa::op::{AluOp, Cond};
 use flowloom_wire::field::{FieldId, IPV4_MAPPED, Source};
 use flowloom_wire::graph::{Header, Slice};
 
-use super::asm::{Op, Operand, Reg, Size};
+use super::asm::{Op, Operand, Reg, Size, access_size};
 use super::facts::{Half, Item};
 use super::fields::mask_of;
 use super::lowering::Lowering;
@@ -107,11 +107,11 @@ impl Lowering<'_> {
             Value::Reg(r) => {
                 let low = self.builder.reg();
                 if bits == 32 {
-                    self.builder.alu32(alu::MOV, low, Operand::Reg(r));
+                    self.builder.alu32(AluOp::Mov, low, Operand::Reg(r));
                 } else {
                     self.builder.copy(low, r);
                     let mask = self.builder.operand(low_bits(u64::MAX, bits));
-                    self.builder.alu64(alu::AND, low, mask);
+                    self.builder.alu64(AluOp::And, low, mask);
                 }
                 Value::Reg(low)
             }
@@ -128,13 +128,13 @@ impl Lowering<'_> {
             }
             Value::Reg(r) if bits > target => {
                 let low = self.builder.reg();
-                self.builder.alu32(alu::MOV, low, Operand::Reg(r));
+                self.builder.alu32(AluOp::Mov, low, Operand::Reg(r));
                 Value::Reg(low)
             }
             Value::Reg(r) if ty.signed && bits < target => {
                 let wide = self.builder.dup(r);
                 let shift = Operand::Imm((target - bits) as i32);
-                for op in [alu::LSH, alu::ARSH] {
+                for op in [AluOp::Lsh, AluOp::Arsh] {
                     self.alu(width, op, wide, shift);
                 }
                 Value::Reg(wide)
@@ -143,7 +143,7 @@ impl Lowering<'_> {
         }
     }
 
-    pub(super) fn alu(&mut self, width: Width, op: u8, dst: Reg, src: Operand) {
+    pub(super) fn alu(&mut self, width: Width, op: AluOp, dst: Reg, src: Operand) {
         match width {
             Width::W64 => self.builder.alu64(op, dst, src),
             Width::W32 => {
@@ -231,9 +231,9 @@ impl Lowering<'_> {
     }
 
     fn load_variable(&mut self, bytes: u32, (high, low): (Reg, Reg), base: Reg, offset: i16) {
-        self.builder.load(Size::of(bytes).unwrap_or(Size::B8), low, base, offset);
+        self.builder.load(access_size(bytes).unwrap_or(Size::Dw), low, base, offset);
         if bytes > 8 {
-            self.builder.load(Size::B8, high, base, offset + 8);
+            self.builder.load(Size::Dw, high, base, offset + 8);
         }
     }
 
@@ -305,7 +305,7 @@ impl Lowering<'_> {
             if i + 1 < count {
                 let here = self.builder.label();
                 let valid = self.valid;
-                self.builder.jump64(jmp::JSET, valid, Operand::Imm(mask as i32), here);
+                self.builder.jump64(Cond::Set, valid, Operand::Imm(mask as i32), here);
                 self.builder.goto(next);
                 self.builder.place(here);
             }
@@ -352,15 +352,15 @@ impl Lowering<'_> {
                 let b = &mut this.builder;
                 if slice.width_bits == 128 {
                     for (reg, at) in [(high, offset), (low, offset + 8)] {
-                        b.load(Size::B8, reg, base, at);
+                        b.load(Size::Dw, reg, base, at);
                         b.push(Op::FromBe { dst: reg, bits: 64 });
                     }
                 } else {
                     b.set(high, 0);
-                    b.load(Size::B4, low, base, offset);
+                    b.load(Size::W, low, base, offset);
                     b.push(Op::FromBe { dst: low, bits: 32 });
                     let mapped = b.operand(IPV4_MAPPED as u64);
-                    b.alu64(alu::OR, low, mapped);
+                    b.alu64(AluOp::Or, low, mapped);
                 }
             });
         }
@@ -418,7 +418,7 @@ impl Lowering<'_> {
                 Value::Const(c) => Value::Const(low_bits(!c, bits)),
                 value => {
                     let reg = self.own(value);
-                    self.alu(width, alu::XOR, reg, Operand::Imm(-1));
+                    self.alu(width, AluOp::Xor, reg, Operand::Imm(-1));
                     Value::Reg(reg)
                 }
             },
@@ -439,13 +439,13 @@ impl Lowering<'_> {
                 let right = self.operand_in(width, right);
                 let keep = self.builder.label();
                 let op = match (max, signed) {
-                    (true, false) => jmp::JGE,
-                    (false, false) => jmp::JLE,
-                    (true, true) => jmp::JSGE,
-                    (false, true) => jmp::JSLE,
+                    (true, false) => Cond::Ge,
+                    (false, false) => Cond::Le,
+                    (true, true) => Cond::Sge,
+                    (false, true) => Cond::Sle,
                 };
                 self.builder.push(Op::Jump { wide: width == Width::W64, op, left: result, right, target: keep });
-                self.alu(width, alu::MOV, result, right);
+                self.alu(width, AluOp::Mov, result, right);
                 self.builder.place(keep);
                 Value::Reg(result)
             }
@@ -458,7 +458,7 @@ impl Lowering<'_> {
                     reg if index % 2 == 0 => reg,
                     reg => {
                         let word = self.own(reg);
-                        self.builder.alu64(alu::RSH, word, Operand::Imm(32));
+                        self.builder.alu64(AluOp::Rsh, word, Operand::Imm(32));
                         Value::Reg(word)
                     }
                 };
@@ -473,11 +473,11 @@ impl Lowering<'_> {
                 }
                 let step = self.own(sample);
                 let subtract = self.operand_in(width, average);
-                self.alu(width, alu::SUB, step, subtract);
+                self.alu(width, AluOp::Sub, step, subtract);
                 if *shift > 0 {
-                    self.alu(width, alu::ARSH, step, Operand::Imm((*shift).into()));
+                    self.alu(width, AluOp::Arsh, step, Operand::Imm((*shift).into()));
                 }
-                self.alu(width, alu::ADD, step, subtract);
+                self.alu(width, AluOp::Add, step, subtract);
                 Value::Reg(step)
             }
         }
@@ -494,7 +494,7 @@ impl Lowering<'_> {
         if self.path.loaded.insert(Item::Clock(unit_ns)) {
             b.copy(clock, now);
             let unit = b.operand(unit_ns);
-            b.alu64(alu::DIV, clock, unit);
+            b.alu64(AluOp::Div, clock, unit);
         }
         clock
     }
@@ -518,13 +518,13 @@ impl Lowering<'_> {
             ));
         }
         let code = match op {
-            BinaryOp::Add => alu::ADD,
-            BinaryOp::Sub => alu::SUB,
-            BinaryOp::And => alu::AND,
-            BinaryOp::Or => alu::OR,
-            BinaryOp::Xor => alu::XOR,
-            BinaryOp::ShiftLeft => alu::LSH,
-            BinaryOp::ShiftRight => alu::RSH,
+            BinaryOp::Add => AluOp::Add,
+            BinaryOp::Sub => AluOp::Sub,
+            BinaryOp::And => AluOp::And,
+            BinaryOp::Or => AluOp::Or,
+            BinaryOp::Xor => AluOp::Xor,
+            BinaryOp::ShiftLeft => AluOp::Lsh,
+            BinaryOp::ShiftRight => AluOp::Rsh,
         };
         let is_shift = matches!(op, BinaryOp::ShiftLeft | BinaryOp::ShiftRight);
         match right {
@@ -535,7 +535,7 @@ impl Lowering<'_> {
                 let (fits, done) = (self.builder.label(), self.builder.label());
                 let wide = width == Width::W64;
                 let limit = Operand::Imm(bits as i32);
-                self.builder.push(Op::Jump { wide, op: jmp::JLT, left: by, right: limit, target: fits });
+                self.builder.push(Op::Jump { wide, op: Cond::Lt, left: by, right: limit, target: fits });
                 self.builder.set(result, 0);
                 self.builder.goto(done);
                 self.builder.place(fits);
@@ -560,17 +560,17 @@ impl Lowering<'_> {
         };
         let by = self.own(amount);
         let b = &mut self.builder;
-        b.alu64(alu::AND, by, Operand::Imm(n as i32 - 1));
+        b.alu64(AluOp::And, by, Operand::Imm(n as i32 - 1));
         let right = self.own(value);
-        self.builder.alu64(alu::RSH, right, Operand::Reg(by));
+        self.builder.alu64(AluOp::Rsh, right, Operand::Reg(by));
         let left = self.own(value);
         let b = &mut self.builder;
         // If `by` is 0, n - by is n: modulo n, both halves are the same value.
-        b.alu64(alu::XOR, by, Operand::Imm(-1));
-        b.alu64(alu::ADD, by, Operand::Imm(1));
-        b.alu64(alu::AND, by, Operand::Imm(n as i32 - 1));
-        b.alu64(alu::LSH, left, Operand::Reg(by));
-        b.alu64(alu::OR, left, Operand::Reg(right));
+        b.alu64(AluOp::Xor, by, Operand::Imm(-1));
+        b.alu64(AluOp::Add, by, Operand::Imm(1));
+        b.alu64(AluOp::And, by, Operand::Imm(n as i32 - 1));
+        b.alu64(AluOp::Lsh, left, Operand::Reg(by));
+        b.alu64(AluOp::Or, left, Operand::Reg(right));
         let rotated = self.truncate(Value::Reg(left), Width::W64, n);
         self.truncate(rotated, Width::W64, width.bits())
     }

@@ -3,7 +3,7 @@
 
 use flowloom_wire::graph::Slice;
 
-use super::asm::Size;
+use super::asm::{Size, access_size};
 
 /// An access that covers a slice: offset from the header and size, then shift and mask of the big-endian value.
 pub(super) struct Window {
@@ -23,7 +23,7 @@ impl Window {
             let fits = first + bytes <= limit_bytes && (first + bytes) * 8 >= start + width;
             fits.then(|| Window {
                 offset: first as i16,
-                size: Size::of(bytes).unwrap_or(Size::B8),
+                size: access_size(bytes).unwrap_or(Size::Dw),
                 size_bits: bytes * 8,
                 shift: (first + bytes) * 8 - start - width,
                 width_bits: width,

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use flowloom_isa::insn::{alu, jmp};
+use flowloom_isa::op::{AluOp, Cond};
 use flowloom_wire::field::{CHECKSUMS, Checksum, FieldId};
 use flowloom_wire::graph::{Header, Slice};
 
@@ -90,7 +90,7 @@ impl Lowering<'_> {
         let (with, without): (Vec<u32>, Vec<u32>) = cases.iter().partition(|&&c| c & bit != 0);
         let valid_label = self.builder.label();
         let valid = self.valid;
-        self.builder.jump64(jmp::JSET, valid, Operand::Imm(bit as i32), valid_label);
+        self.builder.jump64(Cond::Set, valid, Operand::Imm(bit as i32), valid_label);
         self.split(&without, involved & !bit, body);
         self.builder.place(valid_label);
         self.split(&with, involved & !bit, body);
@@ -126,7 +126,7 @@ impl Lowering<'_> {
                 for unit in self.covered_units(checksum, header, &touched) {
                     if !sums.iter().any(|(key, _)| *key == (header, unit)) {
                         let sum = self.load_unit(header, unit);
-                        self.builder.alu32(alu::XOR, sum, Operand::Imm(inverting(unit)));
+                        self.builder.alu32(AluOp::Xor, sum, Operand::Imm(inverting(unit)));
                         sums.push(((header, unit), sum));
                     }
                 }
@@ -158,20 +158,20 @@ impl Lowering<'_> {
                             Some(&(_, value)) => value,
                             None => Operand::Reg(self.load_unit(header, unit)),
                         };
-                        self.builder.alu64(alu::ADD, sum, new);
+                        self.builder.alu64(AluOp::Add, sum, new);
                     }
                     covered.push((key, sum));
                 }
             }
             // The sum of units that several checksums cover is computed and folded once.
-            let first = shared.is_none() && count > 1 && covered.iter().any(|((_, unit), _)| unit.size == Size::B4);
+            let first = shared.is_none() && count > 1 && covered.iter().any(|((_, unit), _)| unit.size == Size::W);
             if first {
                 let sum = self.builder.reg();
                 let mut largest = 0;
                 for (i, &((_, unit), change)) in covered.iter().enumerate() {
                     match i {
                         0 => self.builder.copy(sum, change),
-                        _ => self.builder.alu64(alu::ADD, sum, Operand::Reg(change)),
+                        _ => self.builder.alu64(AluOp::Add, sum, Operand::Reg(change)),
                     }
                     largest += largest_change(unit);
                 }
@@ -202,11 +202,11 @@ impl Lowering<'_> {
         while word < words.len() {
             let pair = word % 2 == 0 && is_covered(word) && is_covered(word + 1);
             if pair {
-                units.push(Unit { offset: word as u16 * 2, size: Size::B4 });
+                units.push(Unit { offset: word as u16 * 2, size: Size::W });
                 word += 2;
             } else {
                 if is_covered(word) {
-                    units.push(Unit { offset: word as u16 * 2, size: Size::B2 });
+                    units.push(Unit { offset: word as u16 * 2, size: Size::H });
                 }
                 word += 1;
             }
@@ -236,10 +236,10 @@ impl Lowering<'_> {
             Source::Wide(wide) if slice.width_bits == 128 => {
                 for (half, at) in [((wide >> 64) as u64, offset), (wide as u64, offset + 8)] {
                     let half = self.builder.operand(half.swap_bytes());
-                    self.builder.store(Size::B8, base, at, half);
+                    self.builder.store(Size::Dw, base, at, half);
                 }
                 let words = (0..4).map(|i| (wide >> (96 - 32 * i)) as u32).enumerate();
-                let unit = |i: usize| Unit { offset: offset as u16 + 4 * i as u16, size: Size::B4 };
+                let unit = |i: usize| Unit { offset: offset as u16 + 4 * i as u16, size: Size::W };
                 return words
                     .filter_map(|(i, word)| Some((unit(i), Operand::Imm(i32::try_from(word.swap_bytes()).ok()?))))
                     .collect();
@@ -248,7 +248,7 @@ impl Lowering<'_> {
             Source::Halves(high, low) if slice.width_bits == 128 => {
                 for (half, at) in [(high, offset), (low, offset + 8)] {
                     let swapped = self.swapped(half, 64);
-                    self.builder.store(Size::B8, base, at, swapped);
+                    self.builder.store(Size::Dw, base, at, swapped);
                 }
                 return Vec::new();
             }
@@ -263,7 +263,7 @@ impl Lowering<'_> {
                 Value::Const(c) => Value::Const(c >> below),
                 Value::Reg(reg) => {
                     let part = self.builder.dup(reg);
-                    self.builder.alu64(alu::RSH, part, Operand::Imm(below as i32));
+                    self.builder.alu64(AluOp::Rsh, part, Operand::Imm(below as i32));
                     Value::Reg(part)
                 }
             };
@@ -300,20 +300,20 @@ impl Lowering<'_> {
         };
         to_number(b, old);
         let keep = b.operand(!mask & all);
-        b.alu64(alu::AND, old, keep);
+        b.alu64(AluOp::And, old, keep);
         match value {
             Value::Const(c) => {
                 let bits = b.operand(c << window.shift & mask);
-                b.alu64(alu::OR, old, bits);
+                b.alu64(AluOp::Or, old, bits);
             }
             Value::Reg(reg) => {
                 let new = b.dup(reg);
                 if window.shift > 0 {
-                    b.alu64(alu::LSH, new, Operand::Imm(window.shift as i32));
+                    b.alu64(AluOp::Lsh, new, Operand::Imm(window.shift as i32));
                 }
                 let bits = b.operand(mask);
-                b.alu64(alu::AND, new, bits);
-                b.alu64(alu::OR, old, Operand::Reg(new));
+                b.alu64(AluOp::And, new, bits);
+                b.alu64(AluOp::Or, old, Operand::Reg(new));
             }
         }
         to_number(b, old);
@@ -344,14 +344,14 @@ impl Lowering<'_> {
         let none = self.builder.label();
         let b = &mut self.builder;
         let sum = b.reg();
-        b.load(Size::B2, sum, base, offset);
+        b.load(Size::H, sum, base, offset);
         if checksum.zero_is_none {
-            b.jump64(jmp::JEQ, sum, Operand::Imm(0), none);
+            b.jump64(Cond::Eq, sum, Operand::Imm(0), none);
         }
-        b.alu64(alu::XOR, sum, Operand::Imm(0xffff));
+        b.alu64(AluOp::Xor, sum, Operand::Imm(0xffff));
         let mut largest: u64 = 0xffff;
         for &(change, most) in changes {
-            b.alu64(alu::ADD, sum, Operand::Reg(change));
+            b.alu64(AluOp::Add, sum, Operand::Reg(change));
             largest += most;
         }
         while fold_bound(largest) > 0xffff {
@@ -361,21 +361,21 @@ impl Lowering<'_> {
         let b = &mut self.builder;
         if largest > 0xffff {
             let high = b.dup(sum);
-            b.alu64(alu::RSH, high, Operand::Imm(16));
-            b.alu64(alu::ADD, sum, Operand::Reg(high));
+            b.alu64(AluOp::Rsh, high, Operand::Imm(16));
+            b.alu64(AluOp::Add, sum, Operand::Reg(high));
             if checksum.zero_is_none {
-                b.alu64(alu::AND, sum, Operand::Imm(0xffff));
+                b.alu64(AluOp::And, sum, Operand::Imm(0xffff));
             }
         }
         // The store takes the low 16 bits.
-        b.alu64(alu::XOR, sum, Operand::Imm(0xffff));
+        b.alu64(AluOp::Xor, sum, Operand::Imm(0xffff));
         if checksum.zero_is_none {
             let some = b.label();
-            b.jump64(jmp::JNE, sum, Operand::Imm(0), some);
+            b.jump64(Cond::Ne, sum, Operand::Imm(0), some);
             b.set(sum, 0xffff);
             b.place(some);
         }
-        b.store(Size::B2, base, offset, Operand::Reg(sum));
+        b.store(Size::H, base, offset, Operand::Reg(sum));
         b.place(none);
     }
 }
@@ -392,15 +392,15 @@ impl Lowering<'_> {
     fn fold_once(&mut self, sum: Reg) {
         let b = &mut self.builder;
         let high = b.dup(sum);
-        b.alu64(alu::RSH, high, Operand::Imm(16));
-        b.alu64(alu::AND, sum, Operand::Imm(0xffff));
-        b.alu64(alu::ADD, sum, Operand::Reg(high));
+        b.alu64(AluOp::Rsh, high, Operand::Imm(16));
+        b.alu64(AluOp::And, sum, Operand::Imm(0xffff));
+        b.alu64(AluOp::Add, sum, Operand::Reg(high));
     }
 }
 
 /// Upper bound of the sum of a unit's inverted old value and its new value.
 fn largest_change(unit: Unit) -> u64 {
-    2 * if unit.size == Size::B4 { u64::from(u32::MAX) } else { 0xffff }
+    2 * if unit.size == Size::W { u64::from(u32::MAX) } else { 0xffff }
 }
 
 /// Upper bound of a fold of a value of at most `largest`.
@@ -416,7 +416,7 @@ fn fold_bound(largest: u64) -> u64 {
 }
 
 fn inverting(unit: Unit) -> i32 {
-    if unit.size == Size::B4 { -1 } else { 0xffff }
+    if unit.size == Size::W { -1 } else { 0xffff }
 }
 
 /// The 16-bit words of its header that a slice overlaps.

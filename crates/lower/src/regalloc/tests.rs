@@ -9,12 +9,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use flowloom_engine::{Choices, Datapath, Packet, Port, Verdict};
-use flowloom_isa::insn::{alu, class, helper, jmp};
+use flowloom_isa::insn::{class, helper, jmp};
 use flowloom_isa::{BPF_F_NO_PREALLOC, Insn, MapDef, MapKind, Program};
 use flowloom_testkit::Rng;
 use flowloom_vm::Interpreter;
 
-use super::super::asm::{Builder, FP, Label, Op, Operand, R0, R1, R2, R3, R4, Reg, Size};
+use super::super::asm::{AluOp, Builder, Cond, FP, Label, Op, Operand, R0, R1, R2, R3, R4, Reg, Size};
 use super::{STACK_BYTES, finish};
 use evaluator::{PACKET_BYTES, evaluate};
 use flowloom_efsm::model::{Source, Span};
@@ -109,21 +109,21 @@ impl Maker<'_> {
         let wide = self.rng.chance(1, 2);
         let width = if wide { 64 } else { 32 };
         let (op, src) = match self.rng.below(9) {
-            0 => (alu::ADD, self.operand()),
-            1 => (alu::SUB, self.operand()),
-            2 => (alu::OR, self.operand()),
-            3 => (alu::AND, self.operand()),
-            4 => (alu::XOR, self.operand()),
-            5 => (alu::MOV, self.operand()),
-            6 => (alu::DIV, Operand::Imm(1 + self.rng.below(1000) as i32)),
-            7 => (*self.rng.pick(&[alu::LSH, alu::RSH, alu::ARSH]), Operand::Imm(self.rng.below(width) as i32)),
-            _ => (*self.rng.pick(&[alu::LSH, alu::RSH, alu::ARSH]), Operand::Reg(self.any())),
+            0 => (AluOp::Add, self.operand()),
+            1 => (AluOp::Sub, self.operand()),
+            2 => (AluOp::Or, self.operand()),
+            3 => (AluOp::And, self.operand()),
+            4 => (AluOp::Xor, self.operand()),
+            5 => (AluOp::Mov, self.operand()),
+            6 => (AluOp::Div, Operand::Imm(1 + self.rng.below(1000) as i32)),
+            7 => (*self.rng.pick(&[AluOp::Lsh, AluOp::Rsh, AluOp::Arsh]), Operand::Imm(self.rng.below(width) as i32)),
+            _ => (*self.rng.pick(&[AluOp::Lsh, AluOp::Rsh, AluOp::Arsh]), Operand::Reg(self.any())),
         };
         self.b.push(Op::Alu { wide, op, dst, src });
     }
 
     fn memory(&mut self) {
-        let (size, bytes) = *self.rng.pick(&[(Size::B1, 1), (Size::B2, 2), (Size::B4, 4), (Size::B8, 8)]);
+        let (size, bytes) = *self.rng.pick(&[(Size::B, 1), (Size::H, 2), (Size::W, 4), (Size::Dw, 8)]);
         let place = |rng: &mut Rng, from: i16, to: i16| from + bytes * rng.below(((to - from) / bytes) as usize) as i16;
         match self.rng.below(4) {
             0 => {
@@ -138,7 +138,7 @@ impl Maker<'_> {
             }
             2 => {
                 let src = self.operand();
-                self.b.store(Size::B8, FP, self.scratch, src);
+                self.b.store(Size::Dw, FP, self.scratch, src);
                 self.scratch_is_written = true;
             }
             _ if self.scratch_is_written => {
@@ -157,12 +157,12 @@ impl Maker<'_> {
             self.b.call(*self.rng.pick(&[helper::KTIME_GET_NS, helper::GET_PRANDOM_U32]), 0);
         } else {
             let (key, value) = (self.any(), self.operand());
-            self.b.store(Size::B4, FP, self.key_slot, Operand::Reg(key));
-            self.b.store(Size::B8, FP, self.value_slot, value);
+            self.b.store(Size::W, FP, self.key_slot, Operand::Reg(key));
+            self.b.store(Size::Dw, FP, self.value_slot, value);
             self.b.push(Op::Map { dst: R1, map: 0 });
             for (argument, slot) in [(R2, self.key_slot), (R3, self.value_slot)] {
                 self.b.copy(argument, FP);
-                self.b.alu64(alu::ADD, argument, Operand::Imm(slot.into()));
+                self.b.alu64(AluOp::Add, argument, Operand::Imm(slot.into()));
             }
             // An unrelated instruction between the arguments and the call.
             if self.rng.chance(1, 2) {
@@ -177,20 +177,7 @@ impl Maker<'_> {
 
     fn jump(&mut self, target: Label) {
         self.jumps += 1;
-        const OPS: [u8; 11] = [
-            jmp::JEQ,
-            jmp::JNE,
-            jmp::JGT,
-            jmp::JGE,
-            jmp::JLT,
-            jmp::JLE,
-            jmp::JSGT,
-            jmp::JSGE,
-            jmp::JSLT,
-            jmp::JSLE,
-            jmp::JSET,
-        ];
-        let (wide, op) = (self.rng.chance(1, 2), *self.rng.pick(&OPS));
+        let (wide, op) = (self.rng.chance(1, 2), *self.rng.pick(&Cond::ALL));
         let (left, right) = (self.any(), self.operand());
         self.b.push(Op::Jump { wide, op, left, right, target });
     }
@@ -237,9 +224,9 @@ impl Maker<'_> {
         for _ in 0..self.rng.below(6) {
             self.piece(depth);
         }
-        self.b.jump64(jmp::JEQ, is_set, Operand::Imm(0), unused);
+        self.b.jump64(Cond::Eq, is_set, Operand::Imm(0), unused);
         let to = *self.rng.pick(&before);
-        self.b.alu64(alu::ADD, to, Operand::Reg(value));
+        self.b.alu64(AluOp::Add, to, Operand::Reg(value));
         self.b.place(unused);
     }
 }
@@ -248,18 +235,18 @@ fn random_program(rng: &mut Rng) -> (Builder, usize, usize) {
     let mut b = Builder::new();
     let (key_slot, value_slot, scratch) = (b.stack(4), b.stack(8), b.stack(8));
     let (data, end) = (b.reg(), b.reg());
-    b.load(Size::B4, data, R1, 0);
-    b.load(Size::B4, end, R1, 4);
+    b.load(Size::W, data, R1, 0);
+    b.load(Size::W, end, R1, 4);
     let short = b.label();
     let limit = b.dup(data);
-    b.alu64(alu::ADD, limit, Operand::Imm(PACKET_BYTES as i32));
-    b.jump64(jmp::JGT, limit, Operand::Reg(end), short);
-    b.store(Size::B4, FP, key_slot, Operand::Imm(0));
+    b.alu64(AluOp::Add, limit, Operand::Imm(PACKET_BYTES as i32));
+    b.jump64(Cond::Gt, limit, Operand::Reg(end), short);
+    b.store(Size::W, FP, key_slot, Operand::Imm(0));
     let mut known = Vec::new();
     let inputs = 2 + rng.below(24);
     for i in 0..inputs {
         let value = b.reg();
-        b.load(Size::B8, value, data, (i * 2) as i16);
+        b.load(Size::Dw, value, data, (i * 2) as i16);
         known.push(value);
     }
     let pieces = 4 + rng.below(30);
@@ -272,7 +259,7 @@ fn random_program(rng: &mut Rng) -> (Builder, usize, usize) {
     let results: Vec<Reg> = maker.known.iter().rev().take((PACKET_BYTES - RESULTS as usize) / 8).copied().collect();
     let Maker { mut b, calls, jumps, .. } = maker;
     for (i, reg) in results.into_iter().enumerate() {
-        b.store(Size::B8, data, RESULTS + 8 * i as i16, Operand::Reg(reg));
+        b.store(Size::Dw, data, RESULTS + 8 * i as i16, Operand::Reg(reg));
     }
     b.exit_with(Verdict::Pass.number());
     b.place(short);
@@ -367,10 +354,10 @@ fn allocated_code_equals_virtual_code() {
 fn too_large_stack_frames_are_rejected() {
     let mut b = Builder::new();
     let data = b.reg();
-    b.load(Size::B4, data, R1, 0);
+    b.load(Size::W, data, R1, 0);
     let values: Vec<Reg> = (0..90).map(|_| b.reg()).collect();
-    values.iter().for_each(|&v| b.load(Size::B8, v, data, 0));
-    values.iter().for_each(|&v| b.store(Size::B8, data, 8, Operand::Reg(v)));
+    values.iter().for_each(|&v| b.load(Size::Dw, v, data, 0));
+    values.iter().for_each(|&v| b.store(Size::Dw, data, 8, Operand::Reg(v)));
     b.exit_with(2);
     let error = finish(b, &source()).expect_err("90 values do not fit ten registers and 512 bytes");
     assert!(
@@ -384,9 +371,9 @@ fn too_far_jumps_are_rejected() {
     let mut b = Builder::new();
     let far = b.label();
     let r = b.reg();
-    b.load(Size::B4, r, R1, 12);
-    b.jump64(jmp::JEQ, r, Operand::Imm(1), far);
-    (0..=i16::MAX).for_each(|i| b.alu64(alu::XOR, r, Operand::Imm(i.into())));
+    b.load(Size::W, r, R1, 12);
+    b.jump64(Cond::Eq, r, Operand::Imm(1), far);
+    (0..=i16::MAX).for_each(|i| b.alu64(AluOp::Xor, r, Operand::Imm(i.into())));
     b.place(far);
     b.copy(R0, r);
     b.push(Op::Exit);

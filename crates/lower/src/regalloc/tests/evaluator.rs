@@ -4,9 +4,11 @@
 use std::collections::HashMap;
 
 use flowloom_engine::{Choices, MapState};
-use flowloom_isa::insn::{alu, helper, jmp};
+use flowloom_isa::alu::{alu32, alu64, holds32, holds64};
+use flowloom_isa::insn::helper;
+use flowloom_isa::op::AluOp;
 
-use crate::asm::{FP, Label, Op, Operand, R0, R1, Reg, Size};
+use crate::asm::{FP, Label, Op, Operand, R0, R1, Reg};
 
 /// Length of the packet.
 pub(super) const PACKET_BYTES: usize = 512;
@@ -70,57 +72,8 @@ impl State {
     }
 }
 
-fn bytes_of(size: Size) -> usize {
-    match size {
-        Size::B1 => 1,
-        Size::B2 => 2,
-        Size::B4 => 4,
-        Size::B8 => 8,
-    }
-}
-
-/// One arithmetic instruction [RFC 9669 4.1].
-fn compute(wide: bool, op: u8, left: u64, right: u64) -> u64 {
-    let (left, right, bits) = if wide { (left, right, 64) } else { (left & 0xffff_ffff, right & 0xffff_ffff, 32) };
-    let by = right & (bits - 1);
-    let value = match op {
-        alu::ADD => left.wrapping_add(right),
-        alu::SUB => left.wrapping_sub(right),
-        alu::OR => left | right,
-        alu::AND => left & right,
-        alu::XOR => left ^ right,
-        alu::MOV => right,
-        alu::DIV => left / right,
-        alu::LSH => left << by,
-        alu::RSH => left >> by,
-        alu::ARSH if wide => (left as i64 >> by) as u64,
-        alu::ARSH => (left as i32 >> by) as u64,
-        other => panic!("no arithmetic {other:#x} here"),
-    };
-    if wide { value } else { value & 0xffff_ffff }
-}
-
-/// True if a conditional jump is taken [RFC 9669 4.3].
-fn is_taken(wide: bool, op: u8, left: u64, right: u64) -> bool {
-    let (left, right, signed) = if wide {
-        (left, right, (left as i64).cmp(&(right as i64)))
-    } else {
-        (left as u32 as u64, right as u32 as u64, (left as i32).cmp(&(right as i32)))
-    };
-    match op {
-        jmp::JEQ => left == right,
-        jmp::JNE => left != right,
-        jmp::JGT => left > right,
-        jmp::JGE => left >= right,
-        jmp::JLT => left < right,
-        jmp::JLE => left <= right,
-        jmp::JSET => left & right != 0,
-        jmp::JSGT => signed.is_gt(),
-        jmp::JSGE => signed.is_ge(),
-        jmp::JSLT => signed.is_lt(),
-        jmp::JSLE => signed.is_le(),
-        other => panic!("no jump {other:#x} here"),
-    }
+fn compute(wide: bool, op: AluOp, left: u64, right: u64) -> u64 {
+    if wide { alu64(op, left, right) } else { alu32(op, left as u32, right as u32).into() }
 }
 
 /// Runs `ops` on a packet.
@@ -151,19 +104,20 @@ pub(super) fn evaluate(ops: &[Op], packet: &[u8], choices: &Choices, map: MapSta
                 continue;
             }
             Op::Jump { wide, op, left, right, target } => {
-                if is_taken(wide, op, s.read(left), s.operand(right)) {
+                let (left, right) = (s.read(left), s.operand(right));
+                if if wide { holds64(op, left, right) } else { holds32(op, left as u32, right as u32) } {
                     at = places[&target];
                 }
                 continue;
             }
             Op::Store { size, base, offset, src } => {
                 let value = s.operand(src);
-                s.store(base, offset, bytes_of(size), value);
+                s.store(base, offset, size.bytes(), value);
                 continue;
             }
             Op::AtomicAdd { size, base, offset, src } => {
-                let value = s.load(base, offset, bytes_of(size)).wrapping_add(s.read(src));
-                s.store(base, offset, bytes_of(size), value);
+                let value = s.load(base, offset, size.bytes()).wrapping_add(s.read(src));
+                s.store(base, offset, size.bytes(), value);
                 continue;
             }
             Op::Call { helper, .. } => {
@@ -200,12 +154,12 @@ pub(super) fn evaluate(ops: &[Op], packet: &[u8], choices: &Choices, map: MapSta
                 old
             }
             Op::Copy { src, .. } => s.read(src),
-            Op::Alu { op: alu::MOV, wide, src, .. } => compute(wide, alu::MOV, 0, s.operand(src)),
+            Op::Alu { op: AluOp::Mov, wide, src, .. } => compute(wide, AluOp::Mov, 0, s.operand(src)),
             Op::Alu { wide, op, dst, src } => compute(wide, op, s.read(dst), s.operand(src)),
             Op::FromBe { dst, bits } => s.read(dst).swap_bytes() >> (64 - bits),
             Op::Imm64 { value, .. } => value,
             Op::Map { .. } | Op::MapValue { .. } => 0,
-            Op::Load { size, base, offset, .. } => s.load(base, offset, bytes_of(size)),
+            Op::Load { size, base, offset, .. } => s.load(base, offset, size.bytes()),
         };
         if let Some(dst) = op.def() {
             s.registers.insert(dst, value);
