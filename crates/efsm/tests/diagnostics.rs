@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use flowloom_efsm::{Diagnostic, compile};
-use flowloom_testkit::golden;
+use flowloom_testkit::{golden, sources};
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
 fn folder() -> PathBuf {
@@ -34,25 +34,15 @@ fn diagnose(name: &str, text: &str, params: &[(&str, &str)]) -> (String, Vec<Dia
     }
 }
 
-fn sources() -> Vec<PathBuf> {
-    let mut sources: Vec<PathBuf> = std::fs::read_dir(folder())
-        .unwrap()
-        .map(|e| e.unwrap().path())
-        .filter(|p| p.extension() == Some("efsm".as_ref()))
-        .collect();
-    sources.sort();
-    sources
-}
-
 #[test]
 fn diagnostics_equal_their_goldens() {
-    let sources = sources();
+    let sources = sources(folder());
     assert!(sources.len() >= 20, "only {} wrong programs", sources.len());
     let mut codes = std::collections::BTreeSet::new();
     let mut count = 0;
-    for path in &sources {
+    for (path, text) in &sources {
         let name = path.file_name().unwrap().to_str().unwrap();
-        let (text, list) = diagnose(name, &std::fs::read_to_string(path).unwrap(), &[]);
+        let (text, list) = diagnose(name, text, &[]);
         assert!(!list.is_empty(), "{name} is accepted without a word");
         for diagnostic in &list {
             assert!(diagnostic.help.is_some(), "{name}: no help for `{diagnostic}`");

@@ -4,29 +4,14 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use flowloom_efsm::{MAX_COLUMNS, compile, format};
 use flowloom_testkit::Rng;
 
 /// Every `.efsm` file of the repository.
 fn sources() -> Vec<(PathBuf, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut folders: Vec<PathBuf> = ["functions", "corpus", "crates"].iter().map(|name| root.join(name)).collect();
-    let mut found = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension() == Some("efsm".as_ref()) {
-                let text = std::fs::read_to_string(&path).unwrap();
-                found.push((path, text));
-            }
-        }
-    }
-    found.sort();
-    found
+    ["../../corpus", "../../crates", "../../functions"].into_iter().flat_map(flowloom_testkit::sources).collect()
 }
 
 #[test]

@@ -56,12 +56,8 @@ fn show(diagnostic: &Diagnostic) {
 }
 
 fn sources() -> Vec<String> {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/diagnostics");
-    let wrong = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
-    let mut wrong: Vec<_> = wrong.filter(|p| p.extension() == Some("efsm".as_ref())).collect();
-    wrong.sort();
-    let texts = shipped().into_iter().map(|(_, text)| text);
-    texts.chain(wrong.into_iter().map(|p| std::fs::read_to_string(p).unwrap())).collect()
+    let wrong = flowloom_testkit::sources("tests/diagnostics").into_iter().map(|(_, text)| text);
+    shipped().into_iter().map(|(_, text)| text).chain(wrong).collect()
 }
 
 /// Splits a text into words, numbers, signs and blanks.

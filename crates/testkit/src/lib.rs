@@ -7,6 +7,7 @@
 //! - [`mutate`] corrupts a packet.
 //! - [`instruction_cases`] is the instruction suite that all eBPF engines run.
 //! - [`golden`] compares text with a file, or writes the file if `FLOWLOOM_BLESS=1`.
+//! - [`sources`] finds the sources of functions.
 //! - [`Clang`] compiles eBPF from C.
 //! - [`require!`] and [`skip`] report why a test did not run.
 //!
@@ -28,6 +29,7 @@ mod mutate;
 mod random;
 mod rng;
 pub mod scratch;
+mod sources;
 
 pub use builder::{Extension, PacketBuilder};
 pub use clang::Clang;
@@ -38,6 +40,7 @@ pub use instructions::{
 };
 pub use mutate::mutate;
 pub use rng::Rng;
+pub use sources::sources;
 
 /// The value of a result, or skips the test with the error as the reason.
 ///

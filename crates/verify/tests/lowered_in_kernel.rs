@@ -3,7 +3,6 @@
 //! accepts the program with and without counters, with and without locks, and it agrees with the machine.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use flowloom_efsm::{Machine, compile, layout};
@@ -12,21 +11,7 @@ use flowloom_exec::{ExecError, KernelEngine};
 use flowloom_isa::Program;
 use flowloom_isa::insn::class;
 use flowloom_lower::{LowerError, LowerOptions, lower, unsupported_by_kernel};
-use flowloom_testkit::{PacketBuilder, Rng, mutate};
-
-/// Sources in the folder and its subfolders.
-fn sources(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for path in std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
-        if path.is_dir() {
-            found.extend(sources(&path));
-        } else if path.extension() == Some("efsm".as_ref()) {
-            found.push(path);
-        }
-    }
-    found.sort();
-    found
-}
+use flowloom_testkit::{PacketBuilder, Rng, mutate, sources};
 
 fn state(engine: &mut dyn Datapath) -> Snapshot {
     let mut snapshot = engine.snapshot().unwrap();
@@ -47,14 +32,12 @@ fn the_kernel_takes_every_lowered_function_and_runs_it_as_the_machine() {
         return;
     }
     let mut rng = Rng::from_env(0x6b65_726e);
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let folders = ["functions", "corpus", "crates/lower/tests/lowering"];
-    let files: Vec<PathBuf> = folders.iter().flat_map(|f| sources(&root.join(f))).collect();
+    let folders = ["../../functions", "../../corpus", "../lower/tests/lowering"];
+    let files: Vec<_> = folders.into_iter().flat_map(sources).collect();
     assert!(files.len() >= 14, "{files:?}");
     let mut refused = Vec::new();
-    for file in files {
-        let name = file.file_name().unwrap().to_str().unwrap();
-        let text = std::fs::read_to_string(&file).unwrap();
+    for (path, text) in files {
+        let name = path.file_name().unwrap().to_str().unwrap();
         for out in [None, Some("2")] {
             let params: Vec<(String, String)> = out.iter().map(|p| ("out".to_owned(), (*p).to_owned())).collect();
             // Functions without the parameter were covered without it.

@@ -2,10 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::io::Write as _;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
-use flowloom_testkit::Rng;
+use flowloom_testkit::{Rng, sources};
 
 use super::content::{self, Content};
 use super::panel::{Line, Panel};
@@ -21,17 +20,9 @@ fn function(text: &str) -> Function {
 
 /// The functions in `functions/`.
 fn shipped() -> Vec<Function> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../functions");
-    let mut paths: Vec<_> = std::fs::read_dir(folder)
-        .unwrap()
-        .filter(|entry| entry.as_ref().unwrap().path().is_dir())
-        .flat_map(|entry| std::fs::read_dir(entry.unwrap().path()).unwrap())
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|e| e == "efsm"))
-        .collect();
-    paths.sort();
-    assert!(paths.len() >= 6, "{paths:?}");
-    paths.iter().map(|path| function(&std::fs::read_to_string(path).unwrap())).collect()
+    let sources = sources("../../functions");
+    assert!(sources.len() >= 6, "{sources:?}");
+    sources.iter().map(|(_, text)| function(text)).collect()
 }
 
 /// A random function of one element with many rows between its states.

@@ -8,22 +8,14 @@ use std::path::Path;
 use flowloom_efsm::model::{
     Condition, Destination, Expr, Function, NewValue, NextState, Policy, Terminal, Wide, Width, WriteTarget,
 };
+use flowloom_testkit::sources;
 
 /// Sources in `functions/` and `corpus/`, by file name.
 pub(crate) fn shipped() -> Vec<(String, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut folders = vec![root.join("corpus")];
-    folders
-        .extend(std::fs::read_dir(root.join("functions")).unwrap().map(|e| e.unwrap().path()).filter(|p| p.is_dir()));
-    let mut files: Vec<_> = folders
-        .iter()
-        .flat_map(|f| std::fs::read_dir(f).unwrap().map(|e| e.unwrap().path()))
-        .filter(|p| p.extension() == Some("efsm".as_ref()))
-        .collect();
-    files.sort();
+    let files: Vec<_> = ["../../corpus", "../../functions"].into_iter().flat_map(sources).collect();
     assert!(files.len() >= 5, "{files:?}");
-    let name = |p: &Path| p.file_name().unwrap().to_str().unwrap().to_owned();
-    files.iter().map(|p| (name(p), std::fs::read_to_string(p).unwrap())).collect()
+    let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+    files.into_iter().map(|(path, text)| (name(&path), text)).collect()
 }
 
 fn fits(value: u128, width_bits: u8) -> bool {

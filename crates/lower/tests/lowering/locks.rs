@@ -6,7 +6,6 @@
 //! locks: an address in their map, the result of a compare-and-exchange, zero.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::path::Path;
 
 use flowloom_context::locks::{CELLS, LOCKS_MAP, Locks};
 use flowloom_efsm::compile;
@@ -14,9 +13,9 @@ use flowloom_isa::insn::helper;
 use flowloom_isa::op::{AluOp, AtomicOp, Cond, Op, Operand, Reg, Size, Width};
 use flowloom_isa::{MapKind, Program};
 use flowloom_lower::{LowerError, LowerOptions, lower};
+use flowloom_testkit::sources;
 
 use super::agree::function;
-use super::sources::sources;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Value {
@@ -211,28 +210,17 @@ fn walk(program: &Program) -> Result<Walked, String> {
     Ok(walked)
 }
 
-/// Sources in the folder and its subfolders.
-fn files(folder: &Path, found: &mut Vec<(String, String)>) {
-    for path in std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
-        if path.is_dir() {
-            files(&path, found);
-        } else if path.extension() == Some("efsm".as_ref()) {
-            found.push((path.display().to_string(), std::fs::read_to_string(path).unwrap()));
-        }
-    }
-}
-
 fn attached(text: &str) -> Program {
     lower(&function(&format!("function f; {text}")), &LowerOptions { counters: false, attached: true }).unwrap()
 }
 
 #[test]
 fn every_path_releases_each_lock_once() {
-    let mut all = sources();
-    files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../functions"), &mut all);
+    let all: Vec<_> = ["tests/lowering", "../../functions"].into_iter().flat_map(sources).collect();
     assert!(all.len() > 20, "{}", all.len());
     let mut locked = 0;
-    for (name, text) in all {
+    for (path, text) in all {
+        let name = path.display().to_string();
         for counters in [false, true] {
             let Ok((function, _)) = compile(&name, &text, &[]) else { panic!("{name}") };
             let program = match lower(&function, &LowerOptions { counters, attached: true }) {

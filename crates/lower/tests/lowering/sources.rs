@@ -1,32 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Small functions, one for each corner case; every row is reached.
 
-use std::path::Path;
-
 use flowloom_efsm::{Coverage, ElementCoverage};
-use flowloom_testkit::{PacketBuilder, Rng};
+use flowloom_testkit::{PacketBuilder, Rng, sources};
 
 use super::agree::{agree, function, random_steps_of, unreached};
 
 /// Time increments around the timeouts of the functions, so that packets arrive before, at and after a deadline.
 const GAPS_NS: [u64; 10] = [0, 0, 0, 1, 1, 2, 4, 5, 6, 11];
 
-/// The functions in this folder, by name.
-pub(crate) fn sources() -> Vec<(String, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lowering");
-    let files = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
-    let mut files: Vec<_> = files.filter(|p| p.extension() == Some("efsm".as_ref())).collect();
-    files.sort();
-    let name = |p: &Path| p.file_stem().unwrap().to_str().unwrap().to_owned();
-    files.iter().map(|p| (name(p), std::fs::read_to_string(p).unwrap())).collect()
-}
-
 #[test]
 fn machine_and_lowered_program_agree_on_every_row() {
     let mut rng = Rng::from_env(0x6c6f_7765);
-    let sources = sources();
+    let sources = sources("tests/lowering");
     assert!(sources.len() >= 9, "{}", sources.len());
-    for (name, text) in sources {
+    for (path, text) in sources {
+        let name = path.display();
         let function = function(&text);
         // Repeat for rows that are reached rarely.
         let mut missing: Option<Vec<String>> = None;
