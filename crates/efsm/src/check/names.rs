@@ -84,11 +84,7 @@ impl<'s> Names<'s> {
 
     /// Declares a parameter, constant or metadata field.
     pub(super) fn declare(&mut self, name: Name<'s>, what: &'static str, symbol: Symbol, sink: &mut Sink) -> bool {
-        let is_new = self.insert(name, what, symbol, false, sink);
-        if is_new {
-            check_name(name, what, sink);
-        }
-        is_new
+        self.insert(name, what, symbol, false, sink)
     }
 
     /// Declares a register or global register of the current element.
@@ -99,11 +95,7 @@ impl<'s> Names<'s> {
         symbol: Symbol,
         sink: &mut Sink,
     ) -> bool {
-        let is_new = self.insert(name, what, symbol, true, sink);
-        if is_new {
-            check_name(name, what, sink);
-        }
-        is_new
+        self.insert(name, what, symbol, true, sink)
     }
 
     fn insert(&mut self, name: Name<'s>, what: &'static str, symbol: Symbol, local: bool, sink: &mut Sink) -> bool {
@@ -121,6 +113,7 @@ impl<'s> Names<'s> {
         let entry = Entry { name, what, symbol, is_used: false };
         let map = if local { &mut self.element } else { &mut self.function };
         map.insert(name.text, entry);
+        check_name(name, what, sink);
         true
     }
 
@@ -179,22 +172,18 @@ pub(super) fn check_name(name: Name<'_>, what: &str, sink: &mut Sink) {
 
 /// True if `count` has reached the limit of 16-bit indices, which is reported.
 pub(super) fn exceeds_index_limit(count: usize, what: &str, span: Span, sink: &mut Sink) -> bool {
-    let exceeds_index_limit = count >= usize::from(u16::MAX);
-    if exceeds_index_limit {
+    let is_full = count >= usize::from(u16::MAX);
+    if is_full {
         sink.error(Code::OutOfRange, span, format!("more than {} {what}", u16::MAX), "one too many")
             .help("split the function");
     }
-    exceeds_index_limit
+    is_full
 }
 
 /// Warns of names that are never used.
 pub(super) fn warn_unused<'s>(entries: &BTreeMap<&'s str, Entry<'s>>, sink: &mut Sink) {
     for entry in entries.values().filter(|e| !e.is_used) {
-        warn_unused_one(entry.name.span, entry.what, entry.name.text, sink);
+        let message = format!("{} `{}` is never used", entry.what, entry.name.text);
+        sink.warning(Code::Unused, entry.name.span, message, "declared here").help("remove the declaration, or use it");
     }
-}
-
-fn warn_unused_one(span: Span, what: &str, name: &str, sink: &mut Sink) {
-    sink.warning(Code::Unused, span, format!("{what} `{name}` is never used"), "declared here")
-        .help("remove the declaration, or use it");
 }

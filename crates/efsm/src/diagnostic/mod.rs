@@ -151,7 +151,8 @@ impl SourceCode for Source {
 }
 
 /// All findings about a program, in source order; at least one is an error.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{name}` has {} error{}", self.error_count(), if self.error_count() == 1 { "" } else { "s" })]
 pub struct Diagnostics {
     /// Name of the source.
     pub name: String,
@@ -165,15 +166,6 @@ impl Diagnostics {
         self.list.iter().filter(|d| !d.is_warning).count()
     }
 }
-
-impl fmt::Display for Diagnostics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let errors = self.error_count();
-        write!(f, "`{}` has {errors} error{}", self.name, if errors == 1 { "" } else { "s" })
-    }
-}
-
-impl std::error::Error for Diagnostics {}
 
 impl miette::Diagnostic for Diagnostics {
     fn related<'a>(&'a self) -> Option<Box<dyn Iterator<Item = &'a dyn miette::Diagnostic> + 'a>> {
@@ -201,9 +193,7 @@ impl Sink {
         message: impl Into<String>,
         label: impl Into<String>,
     ) -> Draft<'_> {
-        let source = Arc::clone(&self.source);
-        let labels = vec![Label { span: self.clamp(span), text: label.into() }];
-        self.push(Diagnostic { code, is_warning: false, message: message.into(), labels, help: None, source })
+        self.push(code, false, message.into(), vec![Label { span: self.clamp(span), text: label.into() }])
     }
 
     /// Adds a warning at `span`.
@@ -214,22 +204,12 @@ impl Sink {
         message: impl Into<String>,
         label: impl Into<String>,
     ) -> Draft<'_> {
-        let source = Arc::clone(&self.source);
-        let labels = vec![Label { span: self.clamp(span), text: label.into() }];
-        self.push(Diagnostic { code, is_warning: true, message: message.into(), labels, help: None, source })
+        self.push(code, true, message.into(), vec![Label { span: self.clamp(span), text: label.into() }])
     }
 
     /// Adds an error whose cause is outside of the source.
     pub(crate) fn error_without_span(&mut self, code: Code, message: impl Into<String>) -> Draft<'_> {
-        let source = Arc::clone(&self.source);
-        self.push(Diagnostic {
-            code,
-            is_warning: false,
-            message: message.into(),
-            labels: Vec::new(),
-            help: None,
-            source,
-        })
+        self.push(code, false, message.into(), Vec::new())
     }
 
     /// Warnings so far.
@@ -257,8 +237,9 @@ impl Sink {
         Draft { sink: self, at: None }
     }
 
-    fn push(&mut self, diagnostic: Diagnostic) -> Draft<'_> {
-        self.list.push(diagnostic);
+    fn push(&mut self, code: Code, is_warning: bool, message: String, labels: Vec<Label>) -> Draft<'_> {
+        let source = Arc::clone(&self.source);
+        self.list.push(Diagnostic { code, is_warning, message, labels, help: None, source });
         let at = Some(self.list.len() - 1);
         Draft { sink: self, at }
     }
