@@ -15,52 +15,38 @@ use super::operand::{Leaf, Operand, OperandKind};
 impl<'s> Checker<'s, '_> {
     /// Appends one condition of a row to `conditions`. `None` if an error was reported.
     pub(super) fn condition(&mut self, tree: &Tree<'s>, negated: bool, conditions: &mut Vec<Condition>) -> Option<()> {
-        match &tree.kind {
-            ExprKind::Not(inner) => self.condition(inner, !negated, conditions),
+        let condition = match &tree.kind {
+            ExprKind::Not(inner) => return self.condition(inner, !negated, conditions),
             // `Checker::alternatives` splits these.
-            ExprKind::And(..) | ExprKind::Or(..) => None,
+            ExprKind::And(..) | ExprKind::Or(..) => return None,
+            ExprKind::InRange(left, low, high) => {
+                return self.in_range(left, low, high, negated, tree.span, conditions);
+            }
+            ExprKind::InSet(left, values) => return self.in_set(left, values, negated, tree.span, conditions),
+            ExprKind::InNamed(left, name) => return self.in_named(left, *name, negated, conditions),
             ExprKind::Call(name, arguments) if name.text == "present" => {
-                let condition = self.presence(arguments, negated, tree.span)?;
-                conditions.push(condition);
-                Some(())
+                self.presence(arguments, negated, tree.span)?
             }
             ExprKind::Compare(relation, left, right) => {
                 let (left, right) = (self.operand(left), self.operand(right));
                 let (left, right) = (left?, right?);
-                let condition = if is_wide(&left) || is_wide(&right) {
+                if is_wide(&left) || is_wide(&right) {
                     self.compare_addresses(*relation, &left, &right, negated, tree.span)?
                 } else {
                     let relation = if negated { relation.inverse() } else { *relation };
                     self.compare_numbers(relation, &left, &right, tree.span)?
-                };
-                conditions.push(condition);
-                Some(())
+                }
             }
             ExprKind::Serial { after, left, right } => {
                 let (left, right) = (self.narrow_operand(left), self.narrow_operand(right));
-                let condition = self.serial(*after, negated, &left?, &right?, tree.span)?;
-                conditions.push(condition);
-                Some(())
+                self.serial(*after, negated, &left?, &right?, tree.span)?
             }
-            ExprKind::InPrefix(left, address, length) => {
-                let condition = self.in_prefix(left, address, length, negated, tree.span)?;
-                conditions.push(condition);
-                Some(())
-            }
-            ExprKind::InRange(left, low, high) => self.in_range(left, low, high, negated, tree.span, conditions),
-            ExprKind::InSet(left, values) => self.in_set(left, values, negated, tree.span, conditions),
-            ExprKind::InNamed(left, name) => self.in_named(left, *name, negated, conditions),
-            ExprKind::Name("full") => {
-                let condition = self.full(tree.span, negated)?;
-                conditions.push(condition);
-                Some(())
-            }
-            _ => {
-                let condition = self.flag(tree, negated)?;
-                conditions.push(condition);
-                Some(())
-            }
-        }
+            ExprKind::InPrefix(left, address, length) => self.in_prefix(left, address, length, negated, tree.span)?,
+            ExprKind::Name("full") => self.full(tree.span, negated)?,
+            _ => self.flag(tree, negated)?,
+        };
+        conditions.push(condition);
+        Some(())
     }
 
     /// A one-bit field used as a condition.
@@ -416,9 +402,8 @@ impl<'s> Checker<'s, '_> {
         if (low, high) == (least, most) && !negated {
             self.warn_always(span, operand, (least, most));
         } else if (low, high) == (least, most) {
-            let always = if negated { "never" } else { "always" };
             self.sink
-                .warning(Code::Constant, span, format!("the condition {always} holds"), format!("{always} true"))
+                .warning(Code::Constant, span, "the condition never holds", "never true")
                 .secondary_label(operand.span, format!("from {least} to {most}"))
                 .help("change the range, or remove the condition");
         }
