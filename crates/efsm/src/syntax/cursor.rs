@@ -108,6 +108,12 @@ impl<'s, 'k> Parser<'s, 'k> {
         )
     }
 
+    /// Reports an unexpected token, and fails.
+    pub(super) fn fail<T>(&mut self, expected: &str, help: impl Into<String>) -> Parsed<T> {
+        self.unexpected(expected).help(help);
+        Err(Failed)
+    }
+
     pub(super) fn expect(&mut self, kind: Kind, expected: &str) -> Parsed<Token> {
         match self.eat(kind) {
             Some(token) => Ok(token),
@@ -120,8 +126,7 @@ impl<'s, 'k> Parser<'s, 'k> {
                     Kind::Equal => "a value follows `=`",
                     _ => "see \"The language\" in the book",
                 };
-                self.unexpected(expected).help(help);
-                Err(Failed)
+                self.fail(expected, help)
             }
         }
     }
@@ -155,8 +160,7 @@ impl<'s, 'k> Parser<'s, 'k> {
             }
             _ => "declarations and actions end with `;`",
         };
-        self.unexpected(&format!("`;` after {of}")).help(help);
-        Err(Failed)
+        self.fail(&format!("`;` after {of}"), help)
     }
 
     /// Consumes any name.

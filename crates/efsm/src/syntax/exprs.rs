@@ -50,12 +50,7 @@ impl<'s> Parser<'s, '_> {
             self.charge_operator()?;
             left = self.node(left, right, ExprKind::And);
         }
-        while self.eat(Kind::OrOr).is_some() {
-            self.charge_operator()?;
-            let right = self.conjunction()?;
-            left = self.node(left, right, ExprKind::Or);
-        }
-        Ok(vec![left])
+        Ok(vec![self.join(left, Kind::OrOr, Self::conjunction, ExprKind::Or)?])
     }
 
     /// Parses a value.
@@ -104,21 +99,27 @@ impl<'s> Parser<'s, '_> {
     }
 
     fn conjunction(&mut self) -> Parsed<Expr<'s>> {
-        let mut left = self.comparison()?;
-        while self.eat(Kind::AndAnd).is_some() {
-            self.charge_operator()?;
-            let right = self.comparison()?;
-            left = self.node(left, right, ExprKind::And);
-        }
-        Ok(left)
+        let left = self.comparison()?;
+        self.join(left, Kind::AndAnd, Self::comparison, ExprKind::And)
     }
 
     fn disjunction(&mut self) -> Parsed<Expr<'s>> {
-        let mut left = self.conjunction()?;
-        while self.eat(Kind::OrOr).is_some() {
+        let left = self.conjunction()?;
+        self.join(left, Kind::OrOr, Self::conjunction, ExprKind::Or)
+    }
+
+    /// Parses the operands after `left` that this operator joins.
+    fn join(
+        &mut self,
+        mut left: Expr<'s>,
+        operator: Kind,
+        operand: fn(&mut Self) -> Parsed<Expr<'s>>,
+        make: fn(Box<Expr<'s>>, Box<Expr<'s>>) -> ExprKind<'s>,
+    ) -> Parsed<Expr<'s>> {
+        while self.eat(operator).is_some() {
             self.charge_operator()?;
-            let right = self.conjunction()?;
-            left = self.node(left, right, ExprKind::Or);
+            let right = operand(self)?;
+            left = self.node(left, right, make);
         }
         Ok(left)
     }
@@ -168,9 +169,10 @@ impl<'s> Parser<'s, '_> {
             self.peek().kind,
             Kind::EqualEqual | Kind::NotEqual | Kind::Less | Kind::LessEqual | Kind::Greater | Kind::GreaterEqual
         ) {
-            self.unexpected("the end of the comparison")
-                .help("comparisons do not chain; join two with `&&`, or write `field in low..high`");
-            return Err(Failed);
+            return self.fail(
+                "the end of the comparison",
+                "comparisons do not chain; join two with `&&`, or write `field in low..high`",
+            );
         }
         Ok(compared)
     }
@@ -199,11 +201,11 @@ impl<'s> Parser<'s, '_> {
             let kind = ExprKind::InRange(Box::new(left), Box::new(first), Box::new(high));
             return Ok(Expr { span: self.span_from(start), kind });
         }
-        self.unexpected("`/` and a prefix length, or `..` and the end of a range").help(
+        self.fail(
+            "`/` and a prefix length, or `..` and the end of a range",
             "as in `ip.src in 10.0.0.0/8`, `l4.dport in 1024..65535` or `l4.dport in {80, 443}`; a single value is \
                  compared with `==`",
-        );
-        Err(Failed)
+        )
     }
 
     /// Parses `{a, b}` after `in`, starting at the brace. On an error it consumes the closing brace too, so that the
@@ -315,14 +317,12 @@ impl<'s> Parser<'s, '_> {
                 return Ok(Expr { span: self.span_from(token.span.start), kind: inner.kind });
             }
             Kind::FiveTuple => {
-                self.unexpected("a value")
-                    .help("`5-tuple` denotes five fields in a `key`; a row names one field, as `ip.src`");
-                return Err(Failed);
+                return self
+                    .fail("a value", "`5-tuple` denotes five fields in a `key`; a row names one field, as `ip.src`");
             }
             _ => {
-                self.unexpected("a value")
-                    .help("a value is a number, a time, an address, a field, a register or metadata");
-                return Err(Failed);
+                return self
+                    .fail("a value", "a value is a number, a time, an address, a field, a register or metadata");
             }
         };
         self.bump();

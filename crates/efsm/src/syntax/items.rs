@@ -102,8 +102,7 @@ impl<'s> Parser<'s, '_> {
         self.bump();
         let name = self.name("the name of the parameter")?;
         if !self.is(Kind::Colon) {
-            self.unexpected("`:` and a type").help(format!("as in `param {}: u16 = 1;`", name.text));
-            return Err(Failed);
+            return self.fail("`:` and a type", format!("as in `param {}: u16 = 1;`", name.text));
         }
         self.bump();
         let ty = self.name("a type")?;
@@ -144,11 +143,10 @@ impl<'s> Parser<'s, '_> {
         self.bump();
         let name = self.name("the name of the header")?;
         if self.eat_word("after").is_none() {
-            self.unexpected("`after` and the header before it").help(format!(
-                "as in `header {} after udp when udp.dport == 0x8888 {{ kind: u8; length: u8; }}`",
-                name.text
-            ));
-            return Err(Failed);
+            return self.fail(
+                "`after` and the header before it",
+                format!("as in `header {} after udp when udp.dport == 0x8888 {{ kind: u8; length: u8; }}`", name.text),
+            );
         }
         let after = self.name("the name of the header before it")?;
         let mut when = Vec::new();
@@ -156,10 +154,10 @@ impl<'s> Parser<'s, '_> {
             loop {
                 let field = self.name("a packet field")?;
                 if self.eat(Kind::EqualEqual).is_none() {
-                    self.unexpected("`==` and a value").help(
+                    return self.fail(
+                        "`==` and a value",
                         "a header is selected by preceding fields: `when udp.dport == 0x8888, udp.sport == 0x8888`",
                     );
-                    return Err(Failed);
                 }
                 when.push((field, self.expr()?));
                 if self.eat(Kind::Comma).is_none() {
@@ -198,8 +196,7 @@ impl<'s> Parser<'s, '_> {
     fn declared_field(&mut self) -> Parsed<(Name<'s>, Name<'s>)> {
         let name = self.name("the name of a field, or `}`")?;
         if self.eat(Kind::Colon).is_none() {
-            self.unexpected("`:` and a type").help(format!("as in `{}: u16;`", name.text));
-            return Err(Failed);
+            return self.fail("`:` and a type", format!("as in `{}: u16;`", name.text));
         }
         let ty = self.name("a type")?;
         self.semicolon("the field")?;
@@ -267,8 +264,7 @@ impl<'s> Parser<'s, '_> {
                         .to_owned(),
                 }
             };
-            self.unexpected("a clause or a row").help(help);
-            return Err(Failed);
+            return self.fail("a clause or a row", help);
         }
         self.bump();
         let kind = match word.text {
@@ -305,18 +301,18 @@ impl<'s> Parser<'s, '_> {
             } else if self.eat_word("highest").is_some() {
                 Policy::Highest(self.name("the name of a register")?)
             } else {
-                self.unexpected("`lowest`, `highest` or `oldest`").help(
+                return self.fail(
+                    "`lowest`, `highest` or `oldest`",
                     "`full evict lowest r;` evicts the context with the smallest value of the register `r`, \
                      `full evict oldest;` the least recently used one",
                 );
-                return Err(Failed);
             }
         } else {
-            self.unexpected("`reject` or `evict`").help(
-                "`full reject;` keeps all contexts of a full table and counts rejected packets; `full evict oldest;`, `full evict \
-                 lowest r;` and `full evict highest r;` evict a context",
+            return self.fail(
+                "`reject` or `evict`",
+                "`full reject;` keeps all contexts of a full table and counts rejected packets; `full evict oldest;`, \
+                 `full evict lowest r;` and `full evict highest r;` evict a context",
             );
-            return Err(Failed);
         };
         self.semicolon("the policy")?;
         Ok(policy)
@@ -327,9 +323,10 @@ impl<'s> Parser<'s, '_> {
         loop {
             states.push(self.name("the name of a state")?);
             if self.is(Kind::Arrow) || self.is_word("then") {
-                self.unexpected("`,` or `;`")
-                    .help("the successor of a state on expiry is declared by a clause: `expire open -> closing;`");
-                return Err(Failed);
+                return self.fail(
+                    "`,` or `;`",
+                    "the successor of a state on expiry is declared by a clause: `expire open -> closing;`",
+                );
             }
             if self.eat(Kind::Comma).is_none() {
                 break;
@@ -343,8 +340,7 @@ impl<'s> Parser<'s, '_> {
     fn expire(&mut self) -> Parsed<Expire<'s>> {
         let state = self.name("the name of the expiring state")?;
         if self.eat(Kind::Arrow).is_none() {
-            self.unexpected("`->` and the state that follows").help("as in `expire open -> closing (idle 5s);`");
-            return Err(Failed);
+            return self.fail("`->` and the state that follows", "as in `expire open -> closing (idle 5s);`");
         }
         let to = self.name("the name of the state that follows")?;
         let timers = self.timers()?;
@@ -373,8 +369,7 @@ impl<'s> Parser<'s, '_> {
                     "as in `preload 10.0.0.1 -> open { credit = 1000; }`: the values of the key, the state, the registers"
                 }
             };
-            self.unexpected("`->` and the state of the context").help(help);
-            return Err(Failed);
+            return self.fail("`->` and the state of the context", help);
         }
         let state = self.name("the name of a state")?;
         let span = self.span_from(start);
@@ -404,19 +399,14 @@ impl<'s> Parser<'s, '_> {
                 self.eat(Kind::OpenParen)
             };
             loop {
-                let field = match self.eat(Kind::FiveTuple) {
-                    Some(token) => Name { text: self.text_of(token.span), span: token.span },
-                    None => match self.eat(Kind::Name) {
-                        Some(token) => Name { text: self.text_of(token.span), span: token.span },
-                        None => {
-                            self.unexpected("a packet field").help(
-                                "as in `key ip.src;`, `key 5-tuple;`, `key biflow(5-tuple);`; `key none;` keeps one context for all packets",
-                            );
-                            return Err(Failed);
-                        }
-                    },
+                let Some(token) = self.eat(Kind::FiveTuple).or_else(|| self.eat(Kind::Name)) else {
+                    return self.fail(
+                        "a packet field",
+                        "as in `key ip.src;`, `key 5-tuple;`, `key biflow(5-tuple);`; `key none;` keeps one context \
+                         for all packets",
+                    );
                 };
-                key.fields.push(field);
+                key.fields.push(Name { text: self.text_of(token.span), span: token.span });
                 if self.eat(Kind::Comma).is_none() {
                     break;
                 }
@@ -428,8 +418,7 @@ impl<'s> Parser<'s, '_> {
                 let fields: Vec<&str> = key.fields.iter().map(|field| field.text).collect();
                 let (open, close) = if key.biflow { ("biflow(", ")") } else { ("", "") };
                 let whole = format!("`key {open}{}, vlan.id{close};`", fields.join(", "));
-                self.unexpected("`;`").help(format!("write all parts of a key in one list, as in {whole}"));
-                return Err(Failed);
+                return self.fail("`;`", format!("write all parts of a key in one list, as in {whole}"));
             }
         }
         key.span = self.span_from(start);

@@ -56,8 +56,7 @@ impl<'s> Parser<'s, '_> {
                 Kind::Equal => "a comparison for equality is written `==`",
                 _ => "a row is `on STATES [when CONDITIONS] [stay | -> STATE (timers)] { ... }`",
             };
-            self.unexpected("`{` and the actions of the row").help(help);
-            return Err(Failed);
+            return self.fail("`{` and the actions of the row", help);
         }
         let block = self.block()?;
         element.rows.push(Row { head, states, conditions, next, block });
@@ -78,9 +77,8 @@ impl<'s> Parser<'s, '_> {
     fn next_state(&mut self) -> Parsed<Next<'s>> {
         if self.eat_word("stay").is_some() {
             if self.is(Kind::OpenParen) {
-                self.unexpected("`{`")
-                    .help("`stay` keeps the timers as they are; to set new ones write `-> STATE (idle 1s)`");
-                return Err(Failed);
+                return self
+                    .fail("`{`", "`stay` keeps the timers as they are; to set new ones write `-> STATE (idle 1s)`");
             }
             return Ok(Next::Stay);
         }
@@ -96,9 +94,10 @@ impl<'s> Parser<'s, '_> {
         if self.eat(Kind::OpenParen).is_some() {
             loop {
                 if !(self.is_word("idle") || self.is_word("hard")) {
-                    self.unexpected("`idle` or `hard`")
-                        .help("`idle 10s` runs out 10 s after the last packet of the flow, `hard 10s` 10 s from now");
-                    return Err(Failed);
+                    return self.fail(
+                        "`idle` or `hard`",
+                        "`idle 10s` runs out 10 s after the last packet of the flow, `hard 10s` 10 s from now",
+                    );
                 }
                 let token = self.bump();
                 let word = Name { text: self.text_of(token.span), span: token.span };
@@ -149,11 +148,12 @@ impl<'s> Parser<'s, '_> {
             if self.eat(Kind::Semicolon).is_some() {
                 return Ok(());
             }
-            self.unexpected("an action").help(
-                "actions are `field = value;`, `register += value;`, `forget`, `push`, `pop`, `encap`, `decap`, `clone`, `emit`, \
-                 `log`, `alert` and, last, one of `drop`, `pass`, `punt`, `forward`, `reply`, `flood`, `goto`",
+            return self.fail(
+                "an action",
+                "actions are `field = value;`, `register += value;`, `forget`, `push`, `pop`, `encap`, `decap`, \
+                 `clone`, `emit`, `log`, `alert` and, last, one of `drop`, `pass`, `punt`, `forward`, `reply`, \
+                 `flood`, `goto`",
             );
-            return Err(Failed);
         }
         let word = self.word();
         if let Some(op) = assignment(self.peek_at(1).kind) {
@@ -211,8 +211,7 @@ impl<'s> Parser<'s, '_> {
         let word = level.name();
         self.expect(Kind::OpenParen, "`(` and a text")?;
         let Some(quoted) = self.eat(Kind::Text) else {
-            self.unexpected("a text in quotes").help(format!("as in `{word}(\"port scan\", ip.src);`"));
-            return Err(Failed);
+            return self.fail("a text in quotes", format!("as in `{word}(\"port scan\", ip.src);`"));
         };
         let span = Span { start: quoted.span.start + 1, end: quoted.span.end - 1 };
         let text = Name { text: self.text_of(span), span };
@@ -226,8 +225,7 @@ impl<'s> Parser<'s, '_> {
 
     fn header(&mut self, expected: &str, help: &str) -> Parsed<Name<'s>> {
         if !self.is(Kind::Name) {
-            self.unexpected(expected).help(help);
-            return Err(Failed);
+            return self.fail(expected, help);
         }
         self.name(expected)
     }
@@ -235,9 +233,11 @@ impl<'s> Parser<'s, '_> {
     /// `(port)`
     fn step_port(&mut self) -> Parsed<Expr<'s>> {
         if self.eat(Kind::OpenParen).is_none() {
-            self.unexpected("`(` and the port")
-                .help("as in `clone(2);` or `emit(2) eth(dst = ..., src = ...) / ipv4(src = ..., dst = ...) / icmp(type = 8);`");
-            return Err(Failed);
+            return self.fail(
+                "`(` and the port",
+                "as in `clone(2);` or `emit(2) eth(dst = ..., src = ...) / ipv4(src = ..., dst = ...) / \
+                 icmp(type = 8);`",
+            );
         }
         let port = self.expr()?;
         self.expect(Kind::CloseParen, "`)` after the port")?;
@@ -262,8 +262,7 @@ impl<'s> Parser<'s, '_> {
         }
         while self.eat(Kind::CloseParen).is_none() {
             if self.peek_at(1).kind != Kind::Equal || !self.is(Kind::Name) {
-                self.unexpected("the name of a field and `=`").help("set fields by name: `vlan(id = 5, pcp = 0)`");
-                return Err(Failed);
+                return self.fail("the name of a field and `=`", "set fields by name: `vlan(id = 5, pcp = 0)`");
             }
             let field = self.name("the name of a field")?;
             self.bump();

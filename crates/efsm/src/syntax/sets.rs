@@ -16,9 +16,10 @@ impl<'s> Parser<'s, '_> {
         } else if self.eat_word("file").is_some() {
             SetContents::File(self.file_name()?)
         } else {
-            self.unexpected("`{` or `file`")
-                .help("as in `set blocked = { 10.0.0.0/8, 192.0.2.1 };` or `set blocked = file(\"blocked.txt\");`");
-            return Err(Failed);
+            return self.fail(
+                "`{` or `file`",
+                "as in `set blocked = { 10.0.0.0/8, 192.0.2.1 };` or `set blocked = file(\"blocked.txt\");`",
+            );
         };
         self.semicolon("the set")?;
         Ok(Set { name, contents })
@@ -28,8 +29,7 @@ impl<'s> Parser<'s, '_> {
     fn file_name(&mut self) -> Parsed<Name<'s>> {
         self.expect(Kind::OpenParen, "`(` and the name of the file, as in `file(\"blocked.txt\")`")?;
         let Some(token) = self.eat(Kind::Text) else {
-            self.unexpected("the name of the file in quotes").help("as in `file(\"blocked.txt\")`");
-            return Err(Failed);
+            return self.fail("the name of the file in quotes", "as in `file(\"blocked.txt\")`");
         };
         self.expect(Kind::CloseParen, "`)`")?;
         Ok(Name { text: self.text_of(token.span).trim_matches('"'), span: token.span })
