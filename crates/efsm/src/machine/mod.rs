@@ -436,29 +436,19 @@ impl Datapath for Machine {
                 check_size(&element.name, "key", key.len(), key_bytes)?;
                 check_size(&element.name, "value", value.len(), table.layout.len_bytes as usize)?;
                 let context = Context::decode(value, stateful, &table.layout);
+                let form = |expected, found| {
+                    let map = element.name.clone();
+                    Err(SnapshotError::Form { map, expected, found }.into())
+                };
                 if context.encode(stateful, &table.layout) != *value {
-                    return Err(SnapshotError::Form {
-                        map: element.name.clone(),
-                        expected: "zero flags and zero padding in a record",
-                        found: value.iter().map(|b| format!("{b:02x}")).collect(),
-                    }
-                    .into());
+                    let found = value.iter().map(|b| format!("{b:02x}")).collect();
+                    return form("zero flags and zero padding in a record", found);
                 }
-                if usize::from(context.state) >= stateful.states.len() {
-                    return Err(SnapshotError::Form {
-                        map: element.name.clone(),
-                        expected: "the number of one of the element's states",
-                        found: context.state.to_string(),
-                    }
-                    .into());
-                }
+                let Some(state) = stateful.states.get(usize::from(context.state)) else {
+                    return form("the number of one of the element's states", context.state.to_string());
+                };
                 if let Some(expected) = context.expected_timer(timers[usize::from(context.state)]) {
-                    return Err(SnapshotError::Form {
-                        map: element.name.clone(),
-                        expected,
-                        found: format!("state `{}`: {context:?}", stateful.states[usize::from(context.state)]),
-                    }
-                    .into());
+                    return form(expected, format!("state `{state}`: {context:?}"));
                 }
                 table.preload(stateful, key.clone(), context);
             }
