@@ -198,14 +198,14 @@ fn locks_are_told_with_the_line_that_took_them() {
         "\tif (value->n++ > 10)\n\t\treturn XDP_DROP;\n\tbpf_spin_unlock(&value->lock);\n\treturn XDP_PASS;\n}\n";
     let call = "\tvalue->n = bpf_ktime_get_ns();\n\tbpf_spin_unlock(&value->lock);\n\treturn XDP_PASS;\n}\n";
     let cases = [
-        (kept, "a lock is taken at instruction", "help: call `bpf_spin_unlock` on every path behind that"),
-        (call, "`ktime_get_ns` while the lock of instruction", "help: call it before the lock is taken, or behind"),
+        (kept, "a lock is acquired at instruction", "help: call `bpf_spin_unlock` on every path after that"),
+        (call, "`ktime_get_ns` while the lock of instruction", "help: call it before `bpf_spin_lock`, or after"),
     ];
     for (rest, found, help) in cases {
         std::fs::write(&path, format!("{HEAD}{LOCKED}{rest}{END}")).unwrap();
         let text = run(&["check", "--target", "interp", name(&path)]).stdout;
         let line = "f.bpf.c:10 `bpf_spin_lock(&value->lock);`\n";
-        let taken = text.lines().find(|line| line.trim_start().starts_with("taken at instruction "));
+        let taken = text.lines().find(|line| line.trim_start().starts_with("acquired at instruction "));
         assert!(taken.is_some_and(|taken| format!("{taken}\n").ends_with(line)), "{text}");
         for part in [found, help, "f.bpf.c:8 `if (!value)`: instruction", ", on to line 10\n"] {
             assert!(text.contains(part), "`{part}` is missing:\n{text}");

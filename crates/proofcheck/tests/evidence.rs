@@ -99,7 +99,7 @@ fn evidence_verifier_bounds() {
 /// Whether a refusal says that there is too much of the program, or no end to it.
 fn is_too_much(said: &str) -> bool {
     let words =
-        ["there is no end yet", "paths wait to be looked at", "it goes round for ever", "expected 1 to 1000000"];
+        ["not all paths have ended", "paths are pending", "the loop is endless", "expected 1 to 1000000"];
     words.iter().any(|part| said.contains(part))
 }
 

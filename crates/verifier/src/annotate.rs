@@ -110,13 +110,13 @@ impl Proof {
             }
         }
         if self.copies_at(program, at) {
-            notes.push("may copy bytes of the packet besides".to_owned());
+            notes.push("may also copy bytes of the packet".to_owned());
         }
         if known.leaks {
             notes.push("an address becomes a number".to_owned());
         }
         if known.probes {
-            notes.push("may read what lies at any address besides".to_owned());
+            notes.push("may also read any address".to_owned());
         }
         for ((to, what), bytes) in &known.sends {
             notes.push(format!("kernel-dependent contents: {}", sent(program, *to, *what, *bytes)));

@@ -55,7 +55,7 @@ impl Walk<'_> {
         // Unknown helpers were refused before.
         let Some(signature) = helpers::by_number(number) else { return Ok(Next::End) };
         if let Some(locked) = path.state.locked.filter(|_| number != helper::SPIN_UNLOCK) {
-            return Err(Unsafe::Locked { what: signature.name.to_owned(), taken: locked.insn });
+            return Err(Unsafe::Locked { what: signature.name.to_owned(), acquired: locked.insn });
         }
         let mut site = Site {
             helper: signature.name,
@@ -76,7 +76,7 @@ impl Walk<'_> {
         }
         if let Some(map) = site.map {
             self.proof.insns[at].maps.insert(map);
-            self.sealed(number, signature.name, map)?;
+            self.writable(number, signature.name, map)?;
         }
         self.proof.insns[at].probes |= signature.probes;
         if number == helper::MAP_LOOKUP_ELEM {
@@ -95,7 +95,7 @@ impl Walk<'_> {
             }
             helper::TAIL_CALL => {
                 if let Some(held) = path.state.held.first() {
-                    return Err(Unsafe::NotGivenBack { what: "a record", taken: held.insn });
+                    return Err(Unsafe::NotReleased { what: "a record", acquired: held.insn });
                 }
                 if path.depth() > 0 {
                     self.ended_by_tail_call(path)?;
@@ -135,13 +135,13 @@ impl Walk<'_> {
     }
 
     /// Refuses writes to maps that are read-only for programs.
-    fn sealed(&self, number: i32, helper: &'static str, map: MapId) -> Result<(), Unsafe> {
+    fn writable(&self, number: i32, helper: &'static str, map: MapId) -> Result<(), Unsafe> {
         let flags = text::def(self.program, map).map_or(0, |def| def.flags);
         let changes = matches!(number, helper::MAP_UPDATE_ELEM | helper::MAP_DELETE_ELEM | helper::FL_EVICT);
         if !changes || flags & BPF_F_RDONLY_PROG == 0 {
             return Ok(());
         }
-        Err(Unsafe::Sealed { helper, map: text::map_name(self.program, map), expected: "read" })
+        Err(Unsafe::ReadOnly { helper, map: text::map_name(self.program, map) })
     }
 
     fn argument(
@@ -278,7 +278,7 @@ impl Walk<'_> {
         let Value::Address(address) = value else { return Err(refuse(self, Expected::AddressOf(what))) };
         let is_packet = matches!(address.to, Region::Packet | Region::Metadata);
         if is_packet && !site.packet {
-            return Err(refuse(self, Expected::BesidesPacket));
+            return Err(refuse(self, Expected::OutsidePacket));
         }
         if matches!(address.to, Region::Context) {
             return Err(refuse(self, Expected::AddressOf(what)));
@@ -394,17 +394,17 @@ impl Walk<'_> {
         match (takes, path.state.locked) {
             (true, None) => path.state.locked = Some(Locked { region, id, insn }),
             (true, Some(_)) => {
-                return Err(Unsafe::Lock { found: "taken while another is held", expected: "one at a time" });
+                return Err(Unsafe::Lock { found: "acquired while another is held", expected: "one at a time" });
             }
             (false, Some(held)) if (held.region, held.id) == (region, id) => path.state.locked = None,
             (false, Some(_)) => {
                 return Err(Unsafe::Lock {
-                    found: "given up that is not the one held",
+                    found: "released that is not the one held",
                     expected: "the one that is held",
                 });
             }
             (false, None) => {
-                return Err(Unsafe::Lock { found: "given up, and none is held", expected: "`spin_lock` before" });
+                return Err(Unsafe::Lock { found: "released, and none is held", expected: "`spin_lock` before" });
             }
         }
         Ok(())

@@ -36,7 +36,7 @@ pub enum Expected {
     /// Programs may only write the map.
     MapWrite,
     /// An access that does not overlap the lock at this offset.
-    BesidesLock {
+    OutsideLock {
         at: i64,
     },
     ContextField,
@@ -65,7 +65,7 @@ pub enum Expected {
         bytes: usize,
         each: Box<Expected>,
     },
-    BesidesPacket,
+    OutsidePacket,
     Length,
     BoundedLength,
     SomeLength,
@@ -86,12 +86,12 @@ impl fmt::Display for Expected {
             Expected::InKey { bytes } => return write!(f, "a read of its {}", counted(*bytes)),
             Expected::Inside { bytes: 1 } => "its only byte",
             Expected::Inside { bytes } => return write!(f, "one of its {bytes} bytes"),
-            Expected::Memory => "memory that programs may touch",
+            Expected::Memory => "memory that programs may access",
             Expected::AsOnOtherPaths => "what it is on the other paths: the context on all of them, or on none",
-            Expected::KnownMap => "a value of a map that is known",
+            Expected::KnownMap => "a value of a known map",
             Expected::MapRead => "a read: programs may not write that map",
             Expected::MapWrite => "a write: programs may not read that map",
-            Expected::BesidesLock { at } => return write!(f, "bytes besides those of its lock, at {at}"),
+            Expected::OutsideLock { at } => return write!(f, "bytes outside of its lock, at {at}"),
             Expected::ContextField => "a field of `struct xdp_md`: 4 bytes at 0, 4, 8, 12 or 16",
             Expected::ContextRead => "a read: the context cannot be written",
             Expected::WholeAddress => "addresses to be stored whole, in 8 bytes, at a multiple of 8",
@@ -101,21 +101,21 @@ impl fmt::Display for Expected {
             Expected::MemoryBase => "an address of memory",
             Expected::NearNumber => "an offset of less than 2^29 bytes",
             Expected::BoundedNumber => "one that is bounded on both sides, by less than 2^29",
-            Expected::Sum => "a number is added to an address, or taken from it",
+            Expected::Sum => "a number added to an address, or subtracted from it",
             Expected::Number => "a number",
             Expected::GlobalArgument => "a number, the context, or a pointer to a type with a length",
             Expected::Context => "the context",
             Expected::Map(kind) => kind,
             Expected::AddressOf(what) => return write!(f, "the address of {what}"),
             Expected::BytesThere { bytes, each } => return write!(f, "{} there: {each}", counted(*bytes as i64)),
-            Expected::BesidesPacket => "memory besides the packet: copy it to the stack first",
+            Expected::OutsidePacket => "memory outside of the packet: copy it to the stack first",
             Expected::Length => "a length",
             Expected::BoundedLength => "a length with a bound",
             Expected::SomeLength => "a length of at least 1",
             Expected::ConstantLength => "a constant, below 2^30",
             Expected::Record => "the start of a reserved record",
             Expected::Lock => "the `struct bpf_spin_lock` of a map's value",
-            Expected::Text => "a zero-ended text in data that nobody writes",
+            Expected::Text => "a zero-terminated string in read-only data",
         };
         f.write_str(text)
     }

@@ -128,7 +128,7 @@ impl Walk<'_> {
             && first < lock + LOCK_BYTES
             && end > lock
         {
-            return Err(self.outside(access, Expected::BesidesLock { at: lock }));
+            return Err(self.outside(access, Expected::OutsideLock { at: lock }));
         }
         Ok(())
     }

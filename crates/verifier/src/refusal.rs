@@ -35,18 +35,17 @@ pub enum Unsafe {
         found: String,
         expected: Expected,
     },
-    NotGivenBack {
+    NotReleased {
         what: &'static str,
-        taken: usize,
+        acquired: usize,
     },
     Locked {
         what: String,
-        taken: usize,
+        acquired: usize,
     },
-    Sealed {
+    ReadOnly {
         helper: &'static str,
         map: String,
-        expected: &'static str,
     },
     Lock {
         found: &'static str,
@@ -92,21 +91,17 @@ impl Unsafe {
             Unsafe::Access { access, bytes, found, .. } => format!("{access} of {bytes} bytes at {found}"),
             Unsafe::Arithmetic { symbol, found, .. } => format!("`{symbol}` on {found}"),
             Unsafe::Argument { helper, argument, found, .. } => format!("argument {argument} of `{helper}` is {found}"),
-            Unsafe::NotGivenBack { what, taken } => {
-                format!("{what} is taken at instruction {taken} and not given back here")
+            Unsafe::NotReleased { what, acquired } => {
+                format!("{what} is acquired at instruction {acquired} and not released here")
             }
-            Unsafe::Locked { what, taken } => format!("`{what}` while the lock of instruction {taken} is held"),
-            Unsafe::Sealed { helper, map, .. } => format!("`{helper}` on {map}"),
+            Unsafe::Locked { what, acquired } => format!("`{what}` while the lock of instruction {acquired} is held"),
+            Unsafe::ReadOnly { helper, map } => format!("`{helper}` on {map}"),
             Unsafe::Lock { found, .. } => format!("a lock is {found}"),
-            Unsafe::Endless => "the path comes here again with everything as it was: it goes round for ever".to_owned(),
+            Unsafe::Endless => "the path returns here in an unchanged state: the loop is endless".to_owned(),
             Unsafe::Depth { limit } => format!("functions are nested more than {limit} deep"),
-            Unsafe::TooLong { limit } => {
-                format!("after {limit} instructions on all paths together there is no end yet")
-            }
-            Unsafe::TooManyPaths { found, .. } => format!("{found} paths wait to be looked at"),
-            Unsafe::ReturnsStack => {
-                "a function gives its caller the address of its own stack, which is gone when it returns".to_owned()
-            }
+            Unsafe::TooLong { limit } => format!("not all paths have ended after {limit} instructions in total"),
+            Unsafe::TooManyPaths { found, .. } => format!("{found} paths are pending"),
+            Unsafe::ReturnsStack => "a function returns an address of its own stack, which becomes invalid".to_owned(),
             Unsafe::Callback { found } => format!("a callback returns {found}"),
             Unsafe::Global { function, argument, name, found, .. } => {
                 format!("argument {argument} (`{name}`) of the global function `{function}` is {found}")
@@ -124,16 +119,14 @@ impl Unsafe {
             | Unsafe::Arithmetic { expected, .. }
             | Unsafe::Argument { expected, .. }
             | Unsafe::Global { expected, .. } => expected.to_string(),
-            Unsafe::NotGivenBack { what, .. } => format!("{what} to be given back on every path"),
+            Unsafe::NotReleased { what, .. } => format!("{what} to be released on every path"),
             Unsafe::Locked { .. } => "`spin_unlock` before".to_owned(),
-            Unsafe::Sealed { expected, .. } => {
-                format!("a map that programs may change: this one they may {expected} only")
-            }
-            Unsafe::Endless => "something that changes in every round".to_owned(),
+            Unsafe::ReadOnly { .. } => "a map that programs may write: this one is read-only for them".to_owned(),
+            Unsafe::Endless => "a state that changes in every iteration".to_owned(),
             Unsafe::Depth { limit } => format!("at most {limit}"),
             Unsafe::TooLong { .. } => "an end before that".to_owned(),
             Unsafe::TooManyPaths { limit, .. } => format!("at most {limit}"),
-            Unsafe::ReturnsStack => "an address of memory that stays, or a number".to_owned(),
+            Unsafe::ReturnsStack => "an address that stays valid, or a number".to_owned(),
             Unsafe::Callback { .. } => "0 or 1".to_owned(),
             Unsafe::Returns { .. } => "a number: a global function is verified by itself".to_owned(),
         }
@@ -149,9 +142,9 @@ impl Unsafe {
     }
 
     /// The instruction that acquired what has to be released.
-    pub(super) fn taken(&self) -> Option<usize> {
+    pub(super) fn acquired(&self) -> Option<usize> {
         match self {
-            Unsafe::NotGivenBack { taken, .. } | Unsafe::Locked { taken, .. } => Some(*taken),
+            Unsafe::NotReleased { acquired, .. } | Unsafe::Locked { acquired, .. } => Some(*acquired),
             _ => None,
         }
     }

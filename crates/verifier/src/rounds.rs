@@ -95,11 +95,11 @@ impl Walk<'_> {
         }
         let before = path.state.frame().callback.unwrap_or(0);
         if let Some(held) = path.state.held.get(before) {
-            return Err(Unsafe::NotGivenBack { what: "a record", taken: held.insn });
+            return Err(Unsafe::NotReleased { what: "a record", acquired: held.insn });
         }
         // No lock was held at its beginning: helpers are not called with one.
         if let Some(locked) = path.state.locked {
-            return Err(Unsafe::NotGivenBack { what: "a lock", taken: locked.insn });
+            return Err(Unsafe::NotReleased { what: "a lock", acquired: locked.insn });
         }
         let call = path.state.frame().call;
         self.key_is_gone(path);

@@ -96,14 +96,14 @@ impl Way<'_> {
 
     fn before(&self, what: &Unsafe) -> Vec<Before> {
         let before = |what, insn| Before { what, insn, line: self.line(insn) };
-        let mut all: Vec<Before> = what.taken().into_iter().map(|insn| before("taken at", insn)).collect();
+        let mut all: Vec<Before> = what.acquired().into_iter().map(|insn| before("acquired at", insn)).collect();
         let wrong = what.register().and_then(|register| self.state.frame().registers.get(register));
         let stale = wrong.and_then(|value| value.number()).and_then(|number| number.stale);
         all.extend(stale.map(|Stale { gone, insn }| {
             let what = match gone {
                 Gone::Packet => "the packet was moved at",
-                Gone::Record => "the record was given away at",
-                Gone::Key => "the callback that was shown the key ended at",
+                Gone::Record => "the record was released at",
+                Gone::Key => "the callback of the key ended at",
             };
             before(what, insn as usize)
         }));

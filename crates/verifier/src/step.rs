@@ -330,7 +330,7 @@ impl Walk<'_> {
     fn call_local(&mut self, path: &mut Path, distance: i32) -> Result<Next, Unsafe> {
         let at = path.state.at;
         if let Some(locked) = path.state.locked {
-            return Err(Unsafe::Locked { what: "call".to_owned(), taken: locked.insn });
+            return Err(Unsafe::Locked { what: "call".to_owned(), acquired: locked.insn });
         }
         let slot = (at as i64 + 1 + i64::from(distance)) as usize;
         let frame = path.depth();
@@ -375,10 +375,10 @@ impl Walk<'_> {
         let returned = self.read(path, Reg::R0)?;
         if depth == 0 {
             if let Some(held) = path.state.held.first() {
-                return Err(Unsafe::NotGivenBack { what: "a record", taken: held.insn });
+                return Err(Unsafe::NotReleased { what: "a record", acquired: held.insn });
             }
             if let Some(locked) = path.state.locked {
-                return Err(Unsafe::NotGivenBack { what: "a lock", taken: locked.insn });
+                return Err(Unsafe::NotReleased { what: "a lock", acquired: locked.insn });
             }
             if let Some(function) = self.alone.filter(|_| matches!(returned, Value::Address(_))) {
                 let function = self.program.globals[function].name.clone();

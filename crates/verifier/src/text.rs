@@ -73,9 +73,9 @@ pub(super) fn address(program: &Program, depth: usize, address: &Address) -> Str
         text += &format!(" + {}", address.var);
     }
     if matches!(address.to, Region::Packet | Region::Metadata) {
-        let behind = if is_fixed { "" } else { " behind that number" };
+        let after = if is_fixed { "" } else { " after that number" };
         let are = if address.checked == 1 { "is" } else { "are" };
-        text += &format!(" (of which {}{behind} {are} known to be there)", counted(address.checked.into()));
+        text += &format!(" (of which {}{after} {are} known to be there)", counted(address.checked.into()));
     }
     if address.nullable {
         text += ", which may be null";
@@ -88,14 +88,14 @@ pub(super) fn value(program: &Program, depth: usize, value: &Value) -> String {
     match value {
         Value::Unwritten => "nothing".to_owned(),
         Value::Number(number) => match number.stale {
-            Some(Stale { gone: Gone::Packet, insn }) => format!(
-                "a number, once an address in the packet: the call at {insn} moved the packet, so `data` is to be read again"
-            ),
+            Some(Stale { gone: Gone::Packet, insn }) => {
+                format!("a number, once an address in the packet: the call at {insn} moved the packet")
+            }
             Some(Stale { gone: Gone::Record, insn }) => {
-                format!("a number, once an address in a record: the call at {insn} gave it away")
+                format!("a number, once an address in a record: the call at {insn} released it")
             }
             Some(Stale { gone: Gone::Key, insn }) => {
-                format!("a number, once an address in a key: the callback that was shown it ended at {insn}")
+                format!("a number, once an address in a key: its callback ended at {insn}")
             }
             None => format!("a number, {}", number.range),
         },

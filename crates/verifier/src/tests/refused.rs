@@ -28,7 +28,7 @@ fn memory() {
         ("r0 = *(u32 *)(r1 + 20)\nexit", 0, "a field of `struct xdp_md`"),
         ("*(u32 *)(r1 + 0) = 0\nr0 = 0\nexit", 0, "the context cannot be written"),
         ("r2 = 0\nr0 = *(u8 *)(r2 + 0)\nexit", 1, "`r2` is a number, 0, expected an address"),
-        ("r2 = map[table] ll\nr0 = *(u8 *)(r2 + 0)\nexit", 2, "memory that programs may touch"),
+        ("r2 = map[table] ll\nr0 = *(u8 *)(r2 + 0)\nexit", 2, "memory that programs may access"),
     ]);
     let lookup = |rest: &str| format!("{LOOKUP}{rest}\n{OUT}");
     check(&[
@@ -41,7 +41,7 @@ fn memory() {
 #[test]
 fn packets_after_they_were_moved() {
     let text = format!("{PACKET}r1 = r9\nr2 = -4\ncall xdp_adjust_head\nr0 = *(u8 *)(r6 + 0)\n{OUT}");
-    check(&[(&text, 9, "the call at 8 moved the packet, so `data` is to be read again")]);
+    check(&[(&text, 9, "the call at 8 moved the packet")]);
 }
 
 /// What was moved by a number out of the packet may lie behind the end before it is compared with that: both ways are walked.
@@ -92,7 +92,7 @@ fn numbers_without_bounds() {
         format!("{LOOKUP}if r0 == 0 goto out\nr6 = r0\ncall ktime_get_ns\nr6 += r0\nr0 = *(u8 *)(r6 + 0)\n{OUT}");
     check(&[(&text, 9, "expected one that is bounded on both sides")]);
     check(&[
-        ("r0 = r1\nr0 *= 2\nexit", 1, "`*=` on the context, expected a number is added"),
+        ("r0 = r1\nr0 *= 2\nexit", 1, "`*=` on the context, expected a number added"),
         ("r0 += 1\nexit", 0, "`r0` is read, and was not written on this path"),
         ("call ktime_get_ns\nr0 = r1\nexit", 1, "`r1` is read"),
     ]);
@@ -126,10 +126,10 @@ fn arguments() {
 }
 
 #[test]
-fn what_is_taken_is_given_back() {
+fn what_is_acquired_is_released() {
     let reserve = "r1 = map[ring] ll\nr2 = 8\nr3 = 0\ncall ringbuf_reserve\n";
     check(&[
-        (&format!("{reserve}r0 = 0\nexit"), 6, "a record is taken at instruction 4 and not given back"),
+        (&format!("{reserve}r0 = 0\nexit"), 6, "a record is acquired at instruction 4 and not released"),
         (
             &format!("{reserve}if r0 == 0 goto +3\nr1 = r0\nr2 = 0\ncall ringbuf_submit\nr1 = r0\nr0 = 0\nexit"),
             9,
@@ -140,13 +140,13 @@ fn what_is_taken_is_given_back() {
                 "{reserve}r6 = r0\nif r0 == 0 goto out\nr1 = r6\nr2 = 0\ncall ringbuf_submit\n*(u8 *)(r6 + 0) = 1\n{OUT}"
             ),
             10,
-            "`r6` is a number, once an address in a record: the call at 9 gave it away",
+            "`r6` is a number, once an address in a record: the call at 9 released it",
         ),
     ]);
     let mut locked = program(&format!("{LOOKUP}if r0 == 0 goto out\nr6 = r0\nr1 = r6\ncall spin_lock\n{OUT}"));
     locked.maps[0].spin_lock = Some(0);
     let Err(VerifyError::Refused(refusal)) = verify(&locked, &Options::default()) else { panic!("is taken") };
-    assert_eq!(refusal.what, Unsafe::NotGivenBack { what: "a lock", taken: 9 });
+    assert_eq!(refusal.what, Unsafe::NotReleased { what: "a lock", acquired: 9 });
 }
 
 /// The key that a callback is shown is gone when the next one is.
@@ -155,18 +155,14 @@ fn keys_behind_their_round() {
     let text = "r1 = map[table] ll\nr2 = subprog[f] ll\nr3 = r10\nr3 += -8\n*(u64 *)(r10 - 8) = r10\nr4 = 0\n\
                 call for_each_map_elem\nr0 = *(u64 *)(r10 - 8)\nr0 = *(u8 *)(r0 - 1)\nexit\n\
                 f: *(u64 *)(r4 + 0) = r2\nr0 = 0\nexit";
-    check(&[(
-        text,
-        10,
-        "`r0` is a number, once an address in a key: the callback that was shown it ended at 14, expected an address",
-    )]);
+    check(&[(text, 10, "`r0` is a number, once an address in a key: its callback ended at 14, expected an address")]);
 }
 
 #[test]
 fn loops_without_end() {
     check(&[
-        ("r0 = 0\nagain: r0 = 0\ngoto again\nexit", 1, "goes round for ever"),
-        ("again: call get_prandom_u32\nif r0 != 7 goto again\nr0 = 0\nexit", 0, "goes round for ever"),
+        ("r0 = 0\nagain: r0 = 0\ngoto again\nexit", 1, "the loop is endless"),
+        ("again: call get_prandom_u32\nif r0 != 7 goto again\nr0 = 0\nexit", 0, "the loop is endless"),
     ]);
     // What bounds the rounds inside does not bound those around them.
     const CALLED: &str = "r1 = 2\nr2 = subprog[f] ll\nr3 = 0\nr4 = 0\ncall loop\n";
@@ -211,11 +207,7 @@ fn no_bytes_of_what_has_none() {
 fn calls_too_deep_and_bad_answers() {
     check(&[
         ("call f\nexit\nf: call f\nexit", 2, "functions are nested more than 8 deep"),
-        (
-            "call f\nr0 = *(u8 *)(r0 + 0)\nexit\nf: r0 = r10\nexit",
-            4,
-            "a function gives its caller the address of its own stack",
-        ),
+        ("call f\nr0 = *(u8 *)(r0 + 0)\nexit\nf: r0 = r10\nexit", 4, "a function returns an address of its own stack"),
         (
             "r1 = 4\nr2 = subprog[f] ll\nr3 = 0\nr4 = 0\ncall loop\nr0 = 0\nexit\nf: r0 = 2\nexit",
             9,
@@ -237,7 +229,7 @@ fn a_refusal_explains_itself() {
     for part in [
         "found: read of 2 bytes at the packet + 34 (of which 34 bytes are known to be there)\n",
         "expected: the 34 bytes that a comparison with `data_end` has shown to be there\n",
-        "help: compare `data` + 36 or more with `data_end` first, and leave where it is larger\n",
+        "help: compare `data` + 36 or more with `data_end` first, and leave if it is larger\n",
         "  f.bpf:11 `if r2 > r7 goto out`: instruction 5 falls through, on to line 12\n",
         "  f.bpf:13 `if r3 != 8 goto out`: instruction 7 falls through, on to line 14\n",
         "  r3: a number, 8\n",
@@ -279,27 +271,27 @@ fn a_path_is_told_briefly() {
     assert_eq!(told, [("the packet was moved at", 3), ("called at", 5)]);
 }
 
-/// What an address led to is gone: what did that, and what would help.
+/// The instruction that invalidated an address, and what helps.
 #[test]
-fn what_is_gone_is_told() {
+fn invalid_addresses_have_a_reason() {
     let record =
         "r1 = map[ring] ll\nr2 = 8\nr3 = 0\ncall ringbuf_reserve\nif r0 == 0 goto out\nr6 = r0\nr1 = r0\nr2 = 0\n";
-    let away = |insn| ("the record was given away at", insn);
+    let released = |insn| ("the record was released at", insn);
     let once = "submit or discard a record once";
     let cases = [
-        (format!("{record}call ringbuf_submit\n*(u64 *)(r6 + 0) = 1\n{OUT}"), 10, away(9), once),
-        (format!("{record}call ringbuf_discard\nr0 = *(u64 *)(r6 + 0)\n{OUT}"), 10, away(9), once),
-        (format!("{record}call ringbuf_submit\nr1 = r6\nr2 = 0\ncall ringbuf_submit\n{OUT}"), 12, away(9), once),
+        (format!("{record}call ringbuf_submit\n*(u64 *)(r6 + 0) = 1\n{OUT}"), 10, released(9), once),
+        (format!("{record}call ringbuf_discard\nr0 = *(u64 *)(r6 + 0)\n{OUT}"), 10, released(9), once),
+        (format!("{record}call ringbuf_submit\nr1 = r6\nr2 = 0\ncall ringbuf_submit\n{OUT}"), 12, released(9), once),
         (
             format!("{record}r6 += 4\n*(u64 *)(r10 - 8) = r6\ncall ringbuf_submit\nr6 = *(u64 *)(r10 - 8)\nr7 = r6\nr0 = 0\nlock *(u32 *)(r7 + 0) += w0\n{OUT}"),
             15,
-            away(11),
+            released(11),
             once,
         ),
         (
             format!("{record}call ringbuf_submit\nr3 = 4\nr2 = r6\nr4 = 0\nr1 = map[ring] ll\ncall ringbuf_output\n{OUT}"),
             15,
-            away(9),
+            released(9),
             once,
         ),
         (
@@ -314,7 +306,7 @@ fn what_is_gone_is_told() {
              f: *(u64 *)(r4 + 0) = r2\nr0 = 0\nexit"
                 .to_owned(),
             10,
-            ("the callback that was shown the key ended at", 15),
+            ("the callback of the key ended at", 15),
             "copy the key while the callback runs",
         ),
     ];
@@ -335,9 +327,9 @@ fn help_is_about_what_was_found() {
     let cases = [
         ("r0 = *(u64 *)(r10 + 0)\nexit".to_owned(), "begin 8 bytes before that"),
         ("*(u64 *)(r10 - 520) = 0\nr0 = 0\nexit".to_owned(), "a function has 512 bytes of stack"),
-        ("*(u32 *)(r1 + 0) = 0\nr0 = 0\nexit".to_owned(), "write what `data` leads to"),
+        ("*(u32 *)(r1 + 0) = 0\nr0 = 0\nexit".to_owned(), "write to the packet at `data`"),
         ("r0 = *(u32 *)(r1 + 20)\nexit".to_owned(), "section `xdp/devmap`"),
-        ("r2 = *(u32 *)(r1 + 0)\nr0 = *(u8 *)(r2 - 1)\nexit".to_owned(), "nothing before `data`"),
+        ("r2 = *(u32 *)(r1 + 0)\nr0 = *(u8 *)(r2 - 1)\nexit".to_owned(), "may not access bytes before `data`"),
         ("r2 = *(u32 *)(r1 + 8)\nr0 = *(u8 *)(r2 + 3)\nexit".to_owned(), "compare `data_meta` + 4 or more with `data` first"),
         (lookup("r0 = *(u8 *)(r0 + 0)"), "there may be no such key"),
         (value("r0 = *(u64 *)(r0 + 9)"), "keep the offset within 0 to 8 (here it is 9)"),
@@ -345,8 +337,8 @@ fn help_is_about_what_was_found() {
             value("r6 = r0\ncall ktime_get_ns\nr0 &= 31\nr6 += r0\nr0 = *(u32 *)(r6 + 0)"),
             "keep the offset within 0 to 12 (here it is 0 to 31): by a comparison",
         ),
-        (lookup("if r0 != 0 goto out\nr0 = *(u64 *)(r0 + 0)"), "the way where the address is null"),
-        ("call ktime_get_ns\nr0 = r1\nexit".to_owned(), "calls leave nothing in `r1` to `r5`"),
+        (lookup("if r0 != 0 goto out\nr0 = *(u64 *)(r0 + 0)"), "the address is null on this path"),
+        ("call ktime_get_ns\nr0 = r1\nexit".to_owned(), "calls clobber `r1` to `r5`"),
         ("r2 = r10\nr2 += -2\nr1 = map[table] ll\ncall map_lookup_elem\nr0 = 0\nexit".to_owned(), "have 4 bytes"),
         (
             "r1 = map[ring] ll\nr2 = 8\nr3 = 0\ncall ringbuf_reserve\nr0 = 0\nexit".to_owned(),
@@ -356,11 +348,11 @@ fn help_is_about_what_was_found() {
             "r1 = map[ring] ll\nr2 = 8\nr3 = 0\ncall ringbuf_reserve\n*(u8 *)(r0 + 0) = 1\nexit".to_owned(),
             "no room for a record",
         ),
-        ("r0 = r1\nr0 *= 2\nexit".to_owned(), "add numbers to addresses"),
+        ("r0 = r1\nr0 *= 2\nexit".to_owned(), "only add numbers to addresses"),
         (
             "r6 = r1\ncall get_prandom_u32\nif r0 == 0 goto +2\nr6 = r10\nr6 += -8\nr0 = *(u32 *)(r6 + 0)\nr0 = 2\nexit"
                 .to_owned(),
-            "by instructions of their own",
+            "with separate instructions",
         ),
         (value("r6 = r0\ncall ktime_get_ns\nr6 += r0\nr0 = *(u8 *)(r6 + 0)"), "on both sides"),
     ];
@@ -383,16 +375,16 @@ fn help_is_about_the_map() {
             other => panic!("{access}: {other:?}"),
         }
     };
-    let sealed = "leave that to user space, or make the map without that flag";
+    let sealed = "do that in user space, or create the map without that flag";
     assert_eq!(help(&|map| map.flags = BPF_F_RDONLY_PROG, "*(u32 *)(r0 + 0) = 1"), sealed);
     assert_eq!(help(&|map| map.flags = BPF_F_WRONLY_PROG, "r1 = *(u32 *)(r0 + 0)"), sealed);
     assert_eq!(help(&|map| map.flags = BPF_F_WRONLY_PROG, "lock *(u32 *)(r0 + 0) += w1"), sealed);
     assert_eq!(
         help(&|map| (map.kind, map.value_bytes) = (MapKind::DevmapHash, 8), "*(u32 *)(r0 + 0) = 1"),
-        "leave that to user space"
+        "do that in user space"
     );
     let lock = help(&|map| map.spin_lock = Some(4), "r1 = *(u32 *)(r0 + 4)");
-    assert!(lock.starts_with("go around it"), "{lock}");
+    assert!(lock.starts_with("skip its bytes"), "{lock}");
 }
 
 #[test]
@@ -403,5 +395,5 @@ fn a_callback_ends_without_a_lock() {
     let mut locked = program(text);
     locked.maps[0].spin_lock = Some(0);
     let Err(VerifyError::Refused(refusal)) = verify(&locked, &Options::default()) else { panic!("it is accepted") };
-    assert_eq!(refusal.what, Unsafe::NotGivenBack { what: "a lock", taken: 17 });
+    assert_eq!(refusal.what, Unsafe::NotReleased { what: "a lock", acquired: 17 });
 }
