@@ -12,7 +12,7 @@ use super::walk::Walk;
 use flowloom_isa::op::{Cond, Operand, Reg, Width};
 
 /// The operands of a branch.
-struct Question {
+struct Condition {
     width: Width,
     cond: Cond,
     dst: Reg,
@@ -20,10 +20,10 @@ struct Question {
     second: Second,
 }
 
-impl Question {
+impl Condition {
     /// Whether the result depends on the numeric value of an address: neither a null check nor a comparison within one
     /// region or with its end.
-    fn is_of_what_an_address_is(&self) -> bool {
+    fn depends_on_address_value(&self) -> bool {
         let is_null = |number: &Number| number.range.as_constant() == Some(0);
         match (&self.first, &self.second.value) {
             (Value::Address(_), Value::Number(number)) | (Value::Number(number), Value::Address(_)) => {
@@ -55,17 +55,17 @@ impl Walk<'_> {
         let target = (at as i64 + 1 + i64::from(off)) as usize;
         let first = self.read(path, dst)?;
         let second = self.second(path, src)?;
-        let question = Question { width, cond, dst, first, second };
-        self.proof.insns[at].leaks |= question.is_of_what_an_address_is();
-        let decided = self.decided(&question);
+        let condition = Condition { width, cond, dst, first, second };
+        self.proof.insns[at].leaks |= condition.depends_on_address_value();
+        let decided = self.decided(&condition);
         if let Some(holds) = decided {
             // The condition was known already, but it depends on the numbers from which it was known.
-            self.learn(&mut path.state, &question, holds);
+            self.learn(&mut path.state, &condition, holds);
             return Ok(self.one_way(path, holds, target));
         }
         let mut taken = path.state.clone();
-        let jumps = self.learn(&mut taken, &question, true);
-        let falls = self.learn(&mut path.state, &question, false);
+        let jumps = self.learn(&mut taken, &condition, true);
+        let falls = self.learn(&mut path.state, &condition, false);
         if jumps && falls {
             self.proof.insns[at].ways = Ways { jumps: true, falls: true };
             taken.at = target;
@@ -99,8 +99,8 @@ impl Walk<'_> {
     }
 
     /// Whether the branch always takes the same edge here.
-    fn decided(&mut self, question: &Question) -> Option<bool> {
-        let Question { width, cond, dst, first, second } = question;
+    fn decided(&mut self, condition: &Condition) -> Option<bool> {
+        let Condition { width, cond, dst, first, second } = condition;
         let (width, cond, dst) = (*width, *cond, *dst);
         match (first, &second.value) {
             (Value::Number(number), Value::Number(_)) if second.register == Some(dst) => match cond {
@@ -135,8 +135,8 @@ impl Walk<'_> {
     }
 
     /// Refines the state by the condition or its negation; `false` if that is contradictory.
-    fn learn(&mut self, state: &mut State, question: &Question, holds: bool) -> bool {
-        let Question { width, cond, dst, first, second } = question;
+    fn learn(&mut self, state: &mut State, condition: &Condition, holds: bool) -> bool {
+        let Condition { width, cond, dst, first, second } = condition;
         let (width, cond, dst) = (*width, *cond, *dst);
         match (first, &second.value) {
             (Value::Number(_), Value::Number(_)) if second.register == Some(dst) => true,

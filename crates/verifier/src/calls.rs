@@ -11,7 +11,7 @@ use super::refusal::Unsafe;
 use super::stack::{Byte, Loaded};
 use super::state::{Held, Locked};
 use super::text;
-use super::value::{Address, Gone, MapId, Number, Region, Value};
+use super::value::{Address, Cause, MapId, Region, Value};
 use super::walk::Walk;
 use flowloom_isa::MapKind;
 use flowloom_isa::helpers::{self, Parameter, Returns, Usage};
@@ -80,7 +80,8 @@ impl Walk<'_> {
         }
         self.proof.insns[at].probes |= signature.probes;
         if number == helper::MAP_LOOKUP_ELEM {
-            let outside = site.key.filter(|key| self.is_outside(site.map, *key));
+            let entries = site.map.and_then(|map| self.array_entries(map));
+            let outside = site.key.filter(|key| entries.is_some_and(|entries| *key >= entries));
             let lookup = &mut self.proof.insns[at].lookup;
             *lookup = match (*lookup, outside) {
                 (Lookup::None, Some(key)) => Lookup::Outside(key),
@@ -113,8 +114,8 @@ impl Walk<'_> {
         if signature.moves_packet() {
             self.moved_packet(path, at);
         }
-        let given = self.given(path, signature.returns, &site);
-        self.spoil(path);
+        let given = self.returned(path, signature.returns, &site);
+        self.clobber(path);
         path.set(Reg::R0, given);
         Ok(Next::At(at + 1))
     }
@@ -155,7 +156,7 @@ impl Walk<'_> {
         let refuse = |walk: &Self, expected| Unsafe::Argument {
             helper: site.helper,
             argument,
-            found: walk.said(&value),
+            found: walk.text_of(&value),
             expected,
         };
         match expected {
@@ -274,7 +275,8 @@ impl Walk<'_> {
     ) -> Result<(), Unsafe> {
         let len = lens.end;
         let helper = site.helper;
-        let refuse = |walk: &Self, expected| Unsafe::Argument { helper, argument, found: walk.said(value), expected };
+        let refuse =
+            |walk: &Self, expected| Unsafe::Argument { helper, argument, found: walk.text_of(value), expected };
         let Value::Address(address) = value else { return Err(refuse(self, Expected::AddressOf(what))) };
         let is_packet = matches!(address.to, Region::Packet | Region::Metadata);
         if is_packet && !site.packet {
@@ -316,11 +318,13 @@ impl Walk<'_> {
                 self.proof.sends(at, sink, what, (byte - first, byte - first + 1));
             }
         };
-        let end = first + len as i64;
+        let (mut reads_unwritten, mut leaks, read) = (false, false, first..first + len as i64);
         for number in super::stack::touched(first, len) {
             let slot = path.state.frames[frame].stack.slot(number);
+            leaks |= slot.is_address();
             let start = -8 * (number as i64 + 1);
-            for (at_byte, byte) in (start..).zip(&slot.bytes).filter(|(at_byte, _)| (first..end).contains(at_byte)) {
+            for (at_byte, byte) in (start..).zip(&slot.bytes).filter(|(at_byte, _)| read.contains(at_byte)) {
+                reads_unwritten |= *byte == Byte::Unwritten;
                 match byte {
                     Byte::Unwritten => sent(Contents::Unwritten, at_byte),
                     Byte::Whole if slot.is_address() => sent(Contents::Address, at_byte),
@@ -328,16 +332,9 @@ impl Walk<'_> {
                 }
             }
         }
-        let stack = &path.state.frames[frame].stack;
-        for number in super::stack::touched(first, len) {
-            let slot = stack.slot(number);
-            let start = -8 * (number as i64 + 1);
-            for (at_byte, byte) in (start..).zip(&slot.bytes) {
-                let is_read = at_byte >= first && at_byte < first + len as i64;
-                self.proof.insns[at].reads_unwritten |= is_read && *byte == Byte::Unwritten;
-            }
-            self.proof.insns[at].leaks |= slot.is_address();
-        }
+        let known = &mut self.proof.insns[at];
+        known.reads_unwritten |= reads_unwritten;
+        known.leaks |= leaks;
     }
 
     /// The length of the terminated string in constant data at an address.
@@ -370,21 +367,10 @@ impl Walk<'_> {
         Some(constant & u64::from(u32::MAX))
     }
 
-    /// Whether a lookup with this key always succeeds: an array has all its entries.
-    fn is_there(&self, map: MapId, key: Option<u64>) -> bool {
-        let def = text::def(self.program, map);
-        def.is_some_and(|def| {
-            let is_array = matches!(def.kind, MapKind::Array | MapKind::PerCpuArray);
-            is_array && key.is_some_and(|key| key < def.max_entries.into())
-        })
-    }
-
-    /// Whether a key is out of bounds of an array.
-    fn is_outside(&self, map: Option<MapId>, key: u64) -> bool {
-        let def = map.and_then(|map| text::def(self.program, map));
-        def.is_some_and(|def| {
-            matches!(def.kind, MapKind::Array | MapKind::PerCpuArray) && key >= def.max_entries.into()
-        })
+    /// The number of entries of an array, which has a value under every key below it.
+    fn array_entries(&self, map: MapId) -> Option<u64> {
+        let def = text::def(self.program, map)?;
+        matches!(def.kind, MapKind::Array | MapKind::PerCpuArray).then_some(def.max_entries.into())
     }
 
     fn lock(&mut self, path: &mut Path, takes: bool) -> Result<(), Unsafe> {
@@ -413,28 +399,23 @@ impl Walk<'_> {
     /// Releases a record: its addresses become invalid.
     fn released(&mut self, path: &mut Path, reference: u32, at: usize) {
         path.state.held.retain(|held| held.reference != reference);
-        let is_of = |value: &Value| matches!(value, Value::Address(Address { to: Region::Record { reference: other, .. }, .. }) if *other == reference);
-        let origins = &mut self.origins;
-        path.state.change(is_of, |value| *value = Value::Number(Number::gone(Gone::Record, at, origins.fresh())));
+        let is_of = |to| matches!(to, Region::Record { reference: other, .. } if other == reference);
+        path.state.invalidate(&mut self.origins, Cause::RecordReleased, at, is_of);
     }
 
     /// The packet has moved: its addresses become invalid.
     pub(super) fn moved_packet(&mut self, path: &mut Path, at: usize) {
-        let is_in_packet = |value: &Value| {
-            matches!(
-                value,
-                Value::Address(Address { to: Region::Packet | Region::Metadata | Region::PacketEnd, .. })
-                    | Value::Number(Number { room: Some(_), .. })
-            )
-        };
-        let origins = &mut self.origins;
-        path.state.change(is_in_packet, |value| match value {
-            Value::Number(number) => number.room = None,
-            _ => *value = Value::Number(Number::gone(Gone::Packet, at, origins.fresh())),
+        let is_in_packet = |to| matches!(to, Region::Packet | Region::Metadata | Region::PacketEnd);
+        path.state.invalidate(&mut self.origins, Cause::PacketMoved, at, is_in_packet);
+        let is_room = |value: &Value| value.number().is_some_and(|number| number.room.is_some());
+        path.state.change(is_room, |value| {
+            if let Value::Number(number) = value {
+                number.room = None;
+            }
         });
     }
 
-    fn given(&mut self, path: &mut Path, returns: Returns, site: &Site) -> Value {
+    fn returned(&mut self, path: &mut Path, returns: Returns, site: &Site) -> Value {
         let at = path.state.at;
         match returns {
             Returns::Nothing => Value::Unwritten,
@@ -447,7 +428,7 @@ impl Walk<'_> {
                     (true, MapId::Of(outer)) => Region::Map(MapId::In(outer)),
                     _ => Region::Value(map),
                 };
-                let nullable = !self.is_there(map, site.key);
+                let nullable = site.key.is_none_or(|key| self.array_entries(map).is_none_or(|entries| key >= entries));
                 Value::Address(Address { id: self.id(), nullable, ..Address::new(region) })
             }
             Returns::RecordOrNull => {

@@ -64,7 +64,7 @@ pub(super) struct Checkpoint {
 
 impl Walk<'_> {
     /// Records the trip count of a loop when a path leaves it.
-    pub(super) fn gone_round(&mut self, parent: u32, which: Loop, trips: u64) {
+    pub(super) fn record_trips(&mut self, parent: u32, which: Loop, trips: u64) {
         let most = self.proof.loops.entry(which.head).or_insert(Some(0));
         *most = (*most).max(Some(trips));
         if let Some(checkpoint) = self.checkpoints.get_mut(parent as usize) {
@@ -214,21 +214,8 @@ impl Walk<'_> {
         let Some(old) = self.checkpoints[number as usize].state.take() else { return };
         for place in live.places() {
             self.used(path, place);
-            let pair = match place {
-                Place::Register { frame, number } => {
-                    (old.frames.get(frame), path.state.frames.get(frame), Some(number))
-                }
-                Place::Slot { frame, .. } => (old.frames.get(frame), path.state.frames.get(frame), None),
-            };
-            let (Some(before), Some(now), register) = pair else { continue };
-            let values = match (register, place) {
-                (Some(register), _) if register < before.registers.len() => {
-                    (before.registers[register], now.registers[register])
-                }
-                (None, Place::Slot { number, .. }) => (before.stack.slot(number).value, now.stack.slot(number).value),
-                _ => continue,
-            };
-            if let (Value::Number(before), Value::Number(now)) = values
+            let values = (old.value(place), path.state.value(place));
+            if let (Some(Value::Number(before)), Some(Value::Number(now))) = values
                 && self.origins.matters(before.origin)
             {
                 self.origins.mark(now.origin);
@@ -248,7 +235,7 @@ impl Walk<'_> {
         for place in behind {
             for (which, most) in self.checkpoints[*place as usize].most.clone().iter() {
                 let rest = most.saturating_sub(self.checkpoints[*place as usize].trips.of(which));
-                self.gone_round(path.parent, which, path.trips.of(which).saturating_add(rest));
+                self.record_trips(path.parent, which, path.trips.of(which).saturating_add(rest));
             }
         }
     }
@@ -390,7 +377,7 @@ impl Walk<'_> {
                 let registers = before.registers.iter().copied().zip(now.registers);
                 for pair in registers.chain(slots) {
                     if let (Value::Number(before), Value::Number(now)) = pair {
-                        self.origins.comes_round(before.origin, now.origin);
+                        self.origins.carry_over(before.origin, now.origin);
                     }
                 }
             }

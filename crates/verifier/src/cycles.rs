@@ -23,12 +23,7 @@ pub(super) fn keep_loops(proof: &mut Proof, code: &[Option<Op>], timed: &Timed) 
     if timed.is_empty() {
         return;
     }
-    let mut before = vec![Vec::new(); code.len()];
-    for at in 0..code.len() {
-        for next in nexts(proof, code, at) {
-            before.get_mut(next).into_iter().for_each(|before| before.push(at));
-        }
-    }
+    let before = predecessors(code.len(), |at| nexts(proof, code, at));
     let mut inside = Inside { before: &before, seen: vec![usize::MAX; code.len()], steps: STEPS * code.len() };
     for (head, timed) in timed {
         if let Some(trips) = proof.loops.get_mut(head)
@@ -79,7 +74,7 @@ fn nexts(proof: &Proof, code: &[Option<Op>], at: usize) -> impl Iterator<Item = 
 }
 
 /// The successors of an instruction within its function, for a branch that jumps, falls through, or both; calls return.
-fn successors(code: &[Option<Op>], at: usize, branch: (bool, bool)) -> impl Iterator<Item = usize> {
+pub(super) fn successors(code: &[Option<Op>], at: usize, branch: (bool, bool)) -> impl Iterator<Item = usize> {
     let op = code.get(at).copied().flatten();
     let (jumps, falls) = match op {
         Some(Op::Branch { .. }) => branch,
@@ -90,6 +85,15 @@ fn successors(code: &[Option<Op>], at: usize, branch: (bool, bool)) -> impl Iter
     };
     let target = op.filter(|_| jumps).and_then(|op| usize::try_from(at as i64 + 1 + op.distance()?).ok());
     target.into_iter().chain(op.filter(|_| falls).map(|op| at + op.slots()))
+}
+
+/// The predecessors of each node of a graph.
+pub(super) fn predecessors<N: Iterator<Item = usize>>(count: usize, nexts: impl Fn(usize) -> N) -> Vec<Vec<usize>> {
+    let mut before = vec![Vec::new(); count];
+    for at in 0..count {
+        nexts(at).for_each(|next| before.get_mut(next).into_iter().for_each(|before: &mut Vec<usize>| before.push(at)));
+    }
+    before
 }
 
 /// Which nodes of a graph lie on a cycle; linear in the graph [Tarjan 1972].

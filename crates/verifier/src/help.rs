@@ -5,7 +5,7 @@ use super::expected::Expected;
 use super::refusal::Unsafe;
 use super::state::{MAX_PACKET_BYTES, State};
 use super::text;
-use super::value::{Address, Gone, Number, Region, Stale, Value};
+use super::value::{Address, Cause, Invalid, Number, Region, Value};
 use flowloom_isa::insn::{call, class, helper, jmp};
 use flowloom_isa::op::{Op, Reg};
 use flowloom_isa::{BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG, Program};
@@ -85,10 +85,10 @@ fn number_of(register: Reg) -> usize {
 /// Why a value is not an address.
 fn no_address(value: Value) -> Option<String> {
     let text = match value {
-        Value::Number(Number { stale: Some(Stale { gone, .. }), .. }) => match gone {
-            Gone::Packet => REREAD,
-            Gone::Record => RELEASED,
-            Gone::Key => COPY_KEY,
+        Value::Number(Number { invalid: Some(Invalid { cause, .. }), .. }) => match cause {
+            Cause::PacketMoved => REREAD,
+            Cause::RecordReleased => RELEASED,
+            Cause::CallbackEnded => COPY_KEY,
         },
         Value::Number(number) if number.range.as_constant() == Some(0) => {
             "the address is null on this path: leave before the access"

@@ -12,6 +12,7 @@
 //! paths are not known then, but no path reads a dead register. A backward dataflow analysis of each function, as the
 //! kernel's `compute_live_registers` [Linux 6.15 kernel/bpf/verifier.c].
 
+use super::cycles;
 use super::marks::Marks;
 use super::state::State;
 use flowloom_isa::helpers;
@@ -34,29 +35,20 @@ impl Live {
     /// # Cost
     /// Linear in the program for straight code; at most 11 rounds for each loop.
     pub(super) fn of(code: &[Option<Op>]) -> Live {
-        let mut before = vec![Vec::new(); code.len()];
-        for (at, op) in code.iter().enumerate() {
-            for next in op.iter().flat_map(|op| nexts(at, *op)) {
-                before.get_mut(next).into_iter().for_each(|list: &mut Vec<u32>| list.push(at as u32));
-            }
-        }
+        let nexts = |at| cycles::successors(code, at, (true, true));
+        let before = cycles::predecessors(code.len(), nexts);
         let mut live = vec![FRAME_POINTER; code.len()];
         let mut waits = vec![true; code.len()];
-        let mut work: Vec<u32> = (0..code.len() as u32).collect();
+        let mut work: Vec<usize> = (0..code.len()).collect();
         while let Some(at) = work.pop() {
-            let at = at as usize;
             waits[at] = false;
             let Some(op) = code[at] else { continue };
-            let after = nexts(at, op).filter_map(|next| live.get(next)).fold(0, |all, one| all | one);
+            let after = nexts(at).filter_map(|next| live.get(next)).fold(0, |all, one| all | one);
             let (reads, writes) = effect(op);
             let found = (after & !writes) | reads | FRAME_POINTER;
             if found != live[at] {
                 live[at] = found;
-                for previous in &before[at] {
-                    if !std::mem::replace(&mut waits[*previous as usize], true) {
-                        work.push(*previous);
-                    }
-                }
+                work.extend(before[at].iter().filter(|previous| !std::mem::replace(&mut waits[**previous], true)));
             }
         }
         Live(live)
@@ -83,19 +75,6 @@ impl Live {
         }
         marks
     }
-}
-
-/// The successors of an instruction within its function; calls return.
-pub(super) fn nexts(at: usize, op: Op) -> impl Iterator<Item = usize> {
-    let (jumps, falls) = match op {
-        Op::Branch { .. } | Op::MayGoto { .. } => (true, true),
-        Op::Jump { .. } | Op::JumpLong { .. } => (true, false),
-        Op::Exit => (false, false),
-        _ => (false, true),
-    };
-    let distance = op.distance().filter(|_| jumps);
-    let target = distance.and_then(|distance| usize::try_from(at as i64 + 1 + distance).ok());
-    target.into_iter().chain(falls.then_some(at + op.slots()))
 }
 
 fn bit(register: Reg) -> u16 {

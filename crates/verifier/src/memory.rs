@@ -136,7 +136,7 @@ impl Walk<'_> {
     fn outside(&self, access: &Access<'_>, expected: Expected) -> Unsafe {
         let mut address = *access.address;
         address.fixed = address.fixed.wrapping_add(access.on);
-        let found = self.said(&Value::Address(address));
+        let found = self.text_of(&Value::Address(address));
         Unsafe::Access { access: verb(access.touch), bytes: access.len, found, expected }
     }
 
@@ -361,7 +361,7 @@ impl Walk<'_> {
         }
         let value = self.read(path, base)?;
         let Value::Address(address) = value else {
-            let found = self.said(&value);
+            let found = self.text_of(&value);
             return Err(Unsafe::Kind { register: base.to_string(), found, expected: "an address" });
         };
         let len = size.bytes();

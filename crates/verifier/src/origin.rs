@@ -101,7 +101,7 @@ impl Origins {
     }
 
     /// An iteration begins with `again` where the first one began with `first`: both are precise, or neither.
-    pub(super) fn comes_round(&mut self, first: Origin, again: Origin) {
+    pub(super) fn carry_over(&mut self, first: Origin, again: Origin) {
         if first == again {
             return;
         }
@@ -156,15 +156,15 @@ mod tests {
         let first = origins.fresh();
         let again = origins.made_from(first, None);
         let (other, later) = (origins.fresh(), origins.fresh());
-        origins.comes_round(first, again);
-        origins.comes_round(other, later);
+        origins.carry_over(first, again);
+        origins.carry_over(other, later);
         assert!(!origins.matters(again));
         origins.mark(first);
         assert!(origins.matters(again) && !origins.matters(later));
         origins.mark(other);
         assert!(origins.matters(later));
         let last = origins.fresh();
-        origins.comes_round(other, last);
+        origins.carry_over(other, last);
         assert!(origins.matters(last));
     }
 

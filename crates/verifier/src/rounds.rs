@@ -14,7 +14,7 @@ use super::number::Range;
 use super::path::{Begun, Next, Path};
 use super::refusal::Unsafe;
 use super::state::State;
-use super::value::{Address, Gone, MapId, Number, Region, Value};
+use super::value::{Address, Cause, MapId, Number, Region, Value};
 use super::walk::Walk;
 use flowloom_isa::op::Reg;
 
@@ -26,7 +26,7 @@ const ROUNDS_COMPARED: usize = 4;
 
 impl Path {
     /// The helper call comes to the next iteration.
-    pub(super) fn goes_round(&mut self) {
+    pub(super) fn begin_next_round(&mut self) {
         self.rounds += 1;
         self.is_again = true;
     }
@@ -51,7 +51,7 @@ impl Walk<'_> {
         let register = |number: usize| path.state.frame().registers[number];
         let (count, context) = (register(1), register(3));
         let mut after = path.clone();
-        self.spoil(&mut after);
+        self.clobber(&mut after);
         let rounds = self.fresh(Range::ANY);
         after.set(Reg::R0, rounds);
         // These iterations are over: another call begins new ones.
@@ -88,7 +88,7 @@ impl Walk<'_> {
     /// The end of an iteration: the helper begins the next one, or returns.
     pub(super) fn round_ends(&mut self, path: &mut Path, returned: &Value) -> Result<Next, Unsafe> {
         if returned.number().is_none_or(|number| number.range.umax() > 1) {
-            return Err(Unsafe::Callback { found: self.said(returned) });
+            return Err(Unsafe::Callback { found: self.text_of(returned) });
         }
         if let Value::Number(number) = returned {
             self.origins.mark(number.origin);
@@ -102,19 +102,14 @@ impl Walk<'_> {
             return Err(Unsafe::NotReleased { what: "a lock", acquired: locked.insn });
         }
         let call = path.state.frame().call;
-        self.key_is_gone(path);
+        // The key that the callback got is no longer valid.
+        let (at, depth) = (path.state.at, path.depth());
+        let is_key = |to| matches!(to, Region::Key { frame, .. } if usize::from(frame) == depth);
+        path.state.invalidate(&mut self.origins, Cause::CallbackEnded, at, is_key);
         // The argument registers are unchanged: only the helper has seen them since.
         self.leave(path);
-        path.goes_round();
+        path.begin_next_round();
         Ok(Next::At(call))
-    }
-
-    /// The key that the callback got is no longer valid.
-    fn key_is_gone(&mut self, path: &mut Path) {
-        let (at, depth) = (path.state.at, path.depth());
-        let is_shown = |value: &Value| matches!(value, Value::Address(Address { to: Region::Key { frame, .. }, .. }) if usize::from(*frame) == depth);
-        let origins = &mut self.origins;
-        path.state.change(is_shown, |value| *value = Value::Number(Number::gone(Gone::Key, at, origins.fresh())));
     }
 
     /// The earlier iteration that this one is within; if there is none, widens the values that changed.

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The path to an instruction, for messages: repeated branches are told once.
+//! The path to an instruction, for messages: repeated branches are shown once.
 
 use super::refusal::{Before, Leg, Refusal, Turn, Unsafe};
 use super::state::State;
 use super::text;
-use super::value::{Gone, Stale, Value};
+use super::value::{Cause, Invalid, Value};
 use flowloom_isa::disasm;
 use flowloom_isa::op::Op;
 use flowloom_isa::{LineInfo, Program};
 
-/// The most branches that are told.
-const TOLD: usize = 16;
+/// The most branches that are shown.
+const MAX_SHOWN: usize = 16;
 /// The longest sequence of branches that is recognised as repeated.
-const LONGEST_ROUND: usize = 8;
+const MAX_REPEATED: usize = 8;
 
 /// A branch, and whether it is taken.
 pub(super) type Step = (usize, bool);
 
 /// The refused program, and the path.
-pub(super) struct Way<'a> {
+pub(super) struct Route<'a> {
     pub(super) program: &'a Program,
     pub(super) code: &'a [Option<Op>],
     pub(super) state: &'a State,
@@ -26,12 +26,12 @@ pub(super) struct Way<'a> {
     pub(super) steps: &'a [Step],
 }
 
-impl Way<'_> {
+impl Route<'_> {
     pub(super) fn refusal(&self, what: Unsafe) -> Refusal {
         let insn = self.state.at;
-        let (path, earlier) = self.told();
+        let (path, earlier) = self.last_branches();
         let registers = self.state.frame().registers.iter().enumerate();
-        let told = registers.filter(|(_, value)| !matches!(value, Value::Unwritten));
+        let written = registers.filter(|(_, value)| !matches!(value, Value::Unwritten));
         Refusal {
             program: self.program.name.clone(),
             section: self.program.section.clone(),
@@ -43,7 +43,7 @@ impl Way<'_> {
             what,
             path,
             earlier,
-            registers: told
+            registers: written
                 .map(|(r, value)| (format!("r{r}"), text::value(self.program, self.state.depth(), value)))
                 .collect(),
         }
@@ -75,13 +75,13 @@ impl Way<'_> {
     }
 
     /// The last branches, and the number of those before them.
-    fn told(&self) -> (Vec<Leg>, usize) {
+    fn last_branches(&self) -> (Vec<Leg>, usize) {
         let legs = legs(self.steps);
         let mut first = legs.len();
-        let mut told = 0;
+        let mut shown = 0;
         while let Some((start, end, _)) = first.checked_sub(1).and_then(|leg| legs.get(leg)) {
-            told += end - start;
-            if told > TOLD {
+            shown += end - start;
+            if shown > MAX_SHOWN {
                 break;
             }
             first -= 1;
@@ -98,12 +98,12 @@ impl Way<'_> {
         let before = |what, insn| Before { what, insn, line: self.line(insn) };
         let mut all: Vec<Before> = what.acquired().into_iter().map(|insn| before("acquired at", insn)).collect();
         let wrong = what.register().and_then(|register| self.state.frame().registers.get(register));
-        let stale = wrong.and_then(|value| value.number()).and_then(|number| number.stale);
-        all.extend(stale.map(|Stale { gone, insn }| {
-            let what = match gone {
-                Gone::Packet => "the packet was moved at",
-                Gone::Record => "the record was released at",
-                Gone::Key => "the callback of the key ended at",
+        let invalid = wrong.and_then(|value| value.number()).and_then(|number| number.invalid);
+        all.extend(invalid.map(|Invalid { cause, insn }| {
+            let what = match cause {
+                Cause::PacketMoved => "the packet was moved at",
+                Cause::RecordReleased => "the record was released at",
+                Cause::CallbackEnded => "the callback of the key ended at",
             };
             before(what, insn as usize)
         }));
@@ -122,7 +122,7 @@ fn legs(steps: &[Step]) -> Vec<(usize, usize, usize)> {
     let mut start = 0;
     while start < steps.len() {
         let rest = &steps[start..];
-        let rounds = (1..=LONGEST_ROUND.min(rest.len())).map(|len| {
+        let rounds = (1..=MAX_REPEATED.min(rest.len())).map(|len| {
             let round = &rest[..len];
             (len, rest.chunks_exact(len).take_while(|chunk| *chunk == round).count())
         });
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_are_told_once() {
+    fn repeated_branches_are_shown_once() {
         let steps = |text: &str| text.bytes().map(|byte| (usize::from(byte), true)).collect::<Vec<Step>>();
         assert_eq!(legs(&steps("")), []);
         assert_eq!(legs(&steps("aab")), [(0, 1, 1), (1, 2, 1), (2, 3, 1)]);

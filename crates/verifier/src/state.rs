@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The abstract state before an instruction on a path.
 
+use super::marks::Place;
+use super::origin::Origins;
 use super::stack::Stack;
-use super::value::{Address, Number, Region, Value};
+use super::value::{Address, Cause, Number, Region, Value};
 
 pub(super) use flowloom_isa::limits::MAX_FRAMES;
 /// `r0` to `r10`.
@@ -65,6 +67,14 @@ impl State {
         State { at: 0, frames: vec![frame], held: Vec::new(), locked: None }
     }
 
+    /// The value in a register or slot, if the frame exists.
+    pub(super) fn value(&self, place: Place) -> Option<Value> {
+        match place {
+            Place::Register { frame, number } => self.frames.get(frame)?.registers.get(number).copied(),
+            Place::Slot { frame, number } => Some(self.frames.get(frame)?.stack.slot(number).value),
+        }
+    }
+
     /// The depth of the current frame.
     pub(super) fn depth(&self) -> usize {
         self.frames.len() - 1
@@ -89,6 +99,18 @@ impl State {
                 frame.stack.values_mut().filter(|value| wanted(value)).for_each(&mut change);
             }
         }
+    }
+
+    /// Turns every address that satisfies `wanted` into a number, because the instruction in this slot invalidated it.
+    pub(super) fn invalidate(
+        &mut self,
+        origins: &mut Origins,
+        cause: Cause,
+        insn: usize,
+        wanted: impl Fn(Region) -> bool,
+    ) {
+        let is_wanted = |value: &Value| matches!(value, Value::Address(address) if wanted(address.to));
+        self.change(is_wanted, |value| *value = Value::Number(Number::invalid(cause, insn, origins.fresh())));
     }
 
     /// Applies `change` to every address that satisfies `wanted`.

@@ -23,6 +23,23 @@ pub(super) struct Second {
 }
 
 impl Walk<'_> {
+    /// An operation on one number; the result for an address is a number in `of_address`.
+    fn unary(
+        &mut self,
+        path: &mut Path,
+        dst: Reg,
+        src: Reg,
+        of_address: Range,
+        compute: impl Fn(&Range) -> Range,
+    ) -> Result<(), Unsafe> {
+        let value = match self.read(path, src)? {
+            Value::Number(number) => Value::Number(self.made(compute(&number.range), number.origin, None)),
+            _ => self.leak(path.state.at, of_address),
+        };
+        path.set(dst, value);
+        Ok(())
+    }
+
     pub(super) fn step(&mut self, path: &mut Path, op: Op) -> Result<Next, Unsafe> {
         let at = path.state.at;
         let next = Next::At(at + op.slots());
@@ -36,33 +53,14 @@ impl Walk<'_> {
                 path.set(dst, value);
             }
             Op::MovSx { width, from, dst, src } => {
-                let value = match self.read(path, src)? {
-                    Value::Number(number) => {
-                        let range = number.range.sign_extended(from, width);
-                        Value::Number(self.made(range, number.origin, None))
-                    }
-                    _ => self.leak(at, Range::ANY),
-                };
-                path.set(dst, value);
+                self.unary(path, dst, src, Range::ANY, |range| range.sign_extended(from, width))?;
             }
             Op::Neg { width, dst } => {
-                let value = match self.read(path, dst)? {
-                    Value::Number(number) => {
-                        Value::Number(self.made(arithmetic::neg(width, &number.range), number.origin, None))
-                    }
-                    _ => self.leak(at, Range::ANY),
-                };
-                path.set(dst, value);
+                self.unary(path, dst, dst, Range::ANY, |range| arithmetic::neg(width, range))?;
             }
             Op::End { op, size, dst } => {
-                let value = match self.read(path, dst)? {
-                    Value::Number(number) => {
-                        let range = arithmetic::byte_order(op, size, &number.range);
-                        Value::Number(self.made(range, number.origin, None))
-                    }
-                    _ => self.leak(at, Range::of_size(size)),
-                };
-                path.set(dst, value);
+                let of_address = Range::of_size(size);
+                self.unary(path, dst, dst, of_address, |range| arithmetic::byte_order(op, size, range))?;
             }
             Op::Load { size, signed, dst, base, off } => {
                 let address = self.address(path, base)?;
@@ -148,7 +146,7 @@ impl Walk<'_> {
         let value = self.read(path, register)?;
         value.address().ok_or_else(|| Unsafe::Kind {
             register: register.to_string(),
-            found: self.said(&value),
+            found: self.text_of(&value),
             expected: "an address",
         })
     }
@@ -221,7 +219,7 @@ impl Walk<'_> {
             _ if width == Width::W32 => Ok(self.leak(at, Range::of_size(Size::W))),
             (Value::Address(address), _) | (_, Value::Address(address)) => Err(Unsafe::Arithmetic {
                 symbol: op.symbol(),
-                found: self.said(&Value::Address(address)),
+                found: self.text_of(&Value::Address(address)),
                 expected: Expected::Sum,
             }),
             _ => Ok(self.leak(at, Range::ANY)),
@@ -254,7 +252,7 @@ impl Walk<'_> {
         let symbol = if back { "-=" } else { "+=" };
         let refuse = |walk: &Self, expected| Unsafe::Arithmetic {
             symbol,
-            found: walk.said(&Value::Address(*address)),
+            found: walk.text_of(&Value::Address(*address)),
             expected,
         };
         if address.nullable {
@@ -382,7 +380,7 @@ impl Walk<'_> {
             }
             if let Some(function) = self.alone.filter(|_| matches!(returned, Value::Address(_))) {
                 let function = self.program.globals[function].name.clone();
-                return Err(Unsafe::Returns { function, found: self.said(&returned) });
+                return Err(Unsafe::Returns { function, found: self.text_of(&returned) });
             }
             if matches!(returned, Value::Address(_)) {
                 self.proof.insns[at].leaks = true;
@@ -406,12 +404,12 @@ impl Walk<'_> {
         self.leave(path);
         let returned = self.global_returned(path, call, returned)?;
         path.set(Reg::R0, returned);
-        self.spoil(path);
+        self.clobber(path);
         Ok(Next::At(call + 1))
     }
 
     /// A call clobbers the argument registers.
-    pub(super) fn spoil(&mut self, path: &mut Path) {
+    pub(super) fn clobber(&mut self, path: &mut Path) {
         for register in (1..=5).filter_map(Reg::new) {
             path.set(register, Value::Unwritten);
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Values as text.
 
-use super::value::{Address, Gone, MapId, Region, Stale, Value};
+use super::value::{Address, Cause, Invalid, MapId, Region, Value};
 use flowloom_isa::{MapDef, Program};
 
 /// The definition of a map; for one from a map of maps, the template.
@@ -87,14 +87,14 @@ pub(super) fn address(program: &Program, depth: usize, address: &Address) -> Str
 pub(super) fn value(program: &Program, depth: usize, value: &Value) -> String {
     match value {
         Value::Unwritten => "nothing".to_owned(),
-        Value::Number(number) => match number.stale {
-            Some(Stale { gone: Gone::Packet, insn }) => {
+        Value::Number(number) => match number.invalid {
+            Some(Invalid { cause: Cause::PacketMoved, insn }) => {
                 format!("a number, once an address in the packet: the call at {insn} moved the packet")
             }
-            Some(Stale { gone: Gone::Record, insn }) => {
+            Some(Invalid { cause: Cause::RecordReleased, insn }) => {
                 format!("a number, once an address in a record: the call at {insn} released it")
             }
-            Some(Stale { gone: Gone::Key, insn }) => {
+            Some(Invalid { cause: Cause::CallbackEnded, insn }) => {
                 format!("a number, once an address in a key: its callback ended at {insn}")
             }
             None => format!("a number, {}", number.range),

@@ -27,26 +27,26 @@ pub(super) struct Number {
     /// Set if it is the distance from an address to the end of the packet.
     pub(super) room: Option<Room>,
     /// Set if it was an address that became invalid.
-    pub(super) stale: Option<Stale>,
+    pub(super) invalid: Option<Invalid>,
 }
 
 /// Why an address is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stale {
-    pub(super) gone: Gone,
+pub(super) struct Invalid {
+    pub(super) cause: Cause,
     /// The instruction that invalidated it.
     pub(super) insn: u32,
 }
 
-/// What an invalid address pointed to.
+/// What invalidated an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Gone {
-    /// The packet, before a call moved it.
-    Packet,
-    /// A record, before it was released.
-    Record,
-    /// The key of a callback, after the callback's end.
-    Key,
+pub(super) enum Cause {
+    /// A call moved the packet.
+    PacketMoved,
+    /// A call released the record.
+    RecordReleased,
+    /// The callback that got the key ended.
+    CallbackEnded,
 }
 
 /// A link, and the distance from its base.
@@ -127,17 +127,17 @@ pub(super) struct Address {
 impl Number {
     /// A number without relations.
     pub(super) fn new(range: Range, origin: Origin) -> Number {
-        Number { range, origin, link: None, room: None, stale: None }
+        Number { range, origin, link: None, room: None, invalid: None }
     }
 
     /// An address that the instruction in this slot invalidated.
-    pub(super) fn gone(gone: Gone, insn: usize, origin: Origin) -> Number {
-        Number { stale: Some(Stale { gone, insn: insn as u32 }), ..Number::new(Range::ANY, origin) }
+    pub(super) fn invalid(cause: Cause, insn: usize, origin: Origin) -> Number {
+        Number { invalid: Some(Invalid { cause, insn: insn as u32 }), ..Number::new(Range::ANY, origin) }
     }
 
     /// Whether it was an address that is invalid now: the proof reports where such a value is read as a number.
     pub(super) fn was_address(&self) -> bool {
-        self.stale.is_some()
+        self.invalid.is_some()
     }
 }
 

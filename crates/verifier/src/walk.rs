@@ -21,7 +21,7 @@ use super::origin::{Origin, Origins};
 use super::path::{Next, Path};
 use super::proof::{Known, Proof};
 use super::refusal::{Refusal, Unsafe};
-use super::route::Way;
+use super::route::Route;
 use super::state::State;
 use super::text;
 use super::trips::Loop;
@@ -175,14 +175,14 @@ impl<'p> Walk<'p> {
         }
         let to = Loop { depth: path.depth(), head: next };
         if let Some(trips) = path.trips.follow(at, self.code.get(at).copied().flatten(), to) {
-            self.gone_round(path.parent, to, trips);
+            self.record_trips(path.parent, to, trips);
         }
     }
 
     /// The path ends: records its trip counts.
     fn ended(&mut self, path: &Path) {
         for (which, trips) in path.trips.iter() {
-            self.gone_round(path.parent, which, trips);
+            self.record_trips(path.parent, which, trips);
         }
     }
 
@@ -192,7 +192,7 @@ impl<'p> Walk<'p> {
         let depth = path.depth();
         path.begun.retain(|begun| begun.depth <= depth);
         for (which, trips) in path.trips.leave(depth) {
-            self.gone_round(path.parent, which, trips);
+            self.record_trips(path.parent, which, trips);
         }
     }
 
@@ -233,7 +233,7 @@ impl<'p> Walk<'p> {
     }
 
     /// A value as text.
-    pub(super) fn said(&self, value: &Value) -> String {
+    pub(super) fn text_of(&self, value: &Value) -> String {
         text::value(self.program, self.depth, value)
     }
 
@@ -244,7 +244,7 @@ impl<'p> Walk<'p> {
             turn = *before;
         }
         steps.reverse();
-        Way { program: self.program, code: self.code, state: &path.state, steps: &steps }.refusal(what)
+        Route { program: self.program, code: self.code, state: &path.state, steps: &steps }.refusal(what)
     }
 }
 
