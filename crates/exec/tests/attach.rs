@@ -6,11 +6,15 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use flowloom_exec::KernelEngine;
-use flowloom_isa::{MapDef, MapKind, Program, asm};
+use flowloom_isa::asm;
 use flowloom_testkit::require;
 
 /// Counts packets by first byte, redirects those of port 1 through the devmap, passes the others.
 const CODE: &str = "
+.program attached
+.license \"GPL\"
+.map seen hash key 4 value 8 entries 16
+.map ports devmap key 4 value 4 entries 16
         r6 = r1
         r1 = *(u32 *)(r6 + 12)
         r2 = *(u32 *)(r6 + 0)
@@ -40,10 +44,6 @@ const CODE: &str = "
 out:    r0 = 2
         exit
 ";
-
-fn map(name: &str, kind: MapKind, value_bytes: u32) -> MapDef {
-    MapDef { name: name.to_owned(), kind, key_bytes: 4, value_bytes, max_entries: 16, ..MapDef::default() }
-}
 
 /// A namespace and a file that are removed at the end of the test.
 struct Place {
@@ -80,15 +80,7 @@ fn ip_link_attaches_a_written_object() {
     let added = require!(ip(&["netns", "add", &place.namespace]).map_err(|e| format!("`ip` of iproute2: {e}")));
     let said = String::from_utf8_lossy(&added.stderr);
     require!(added.status.success().then_some(()).ok_or(format!("`ip netns add`: {}", said.trim())));
-    let maps = vec![map("seen", MapKind::Hash, 8), map("ports", MapKind::Devmap, 4)];
-    let program = Program {
-        name: "attached".to_owned(),
-        section: "xdp".to_owned(),
-        insns: asm::assemble(CODE, &maps).unwrap_or_else(|errors| panic!("{errors}")),
-        maps,
-        license: "GPL".to_owned(),
-        ..Program::default()
-    };
+    let program = asm::program("attached.bpf", CODE).unwrap_or_else(|errors| panic!("{errors}"));
     // A program that the engine accepts is accepted on a device.
     KernelEngine::load(&program).unwrap_or_else(|error| panic!("{error}"));
     std::fs::write(&place.object, flowloom_object::write(&program).expect("writable")).expect("written");

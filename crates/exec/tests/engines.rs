@@ -10,7 +10,7 @@ use std::sync::Arc;
 use flowloom_engine::{Choices, Datapath, Outcome, PORT_COUNT, Packet, Port, Ports, Snapshot, Verdict};
 use flowloom_exec::KernelEngine;
 use flowloom_exec::rewrite::{RECORD_BYTES, RECORD_MAP, Record, Redirect, rewrite};
-use flowloom_isa::{MapDef, MapKind, Program, asm};
+use flowloom_isa::{Program, asm};
 use flowloom_testkit::Rng;
 use flowloom_vm::Interpreter;
 
@@ -27,18 +27,6 @@ struct GeneratedProgram {
     redirects: usize,
     broadcasts: usize,
     refused_redirects: usize,
-}
-
-fn maps() -> Vec<MapDef> {
-    let map = |name: &str, kind, value_bytes, max_entries| MapDef {
-        name: name.to_owned(),
-        kind,
-        key_bytes: 4,
-        value_bytes,
-        max_entries,
-        ..MapDef::default()
-    };
-    vec![map("ports", MapKind::Devmap, 4, PORTS), map("sums", MapKind::Hash, 8, 64)]
 }
 
 /// A piece of code that mixes a value into r7. r6 is the packet, r9 the context, r8 counts backward jumps down.
@@ -97,10 +85,14 @@ fn text(pieces: &[String], jumps: &[Option<(usize, usize)>], verdict: Verdict) -
 }
 
 fn program(text: &str) -> Program {
-    let maps = maps();
-    let insns = asm::assemble(text, &maps).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
-    let (name, section, license) = ("random".to_owned(), "xdp".to_owned(), "GPL".to_owned());
-    Program { name, section, insns, maps, license, ..Program::default() }
+    let head = format!(
+        ".program random
+.license \"GPL\"
+.map ports devmap key 4 value 4 entries {PORTS}
+.map sums hash key 4 value 8 entries 64
+"
+    );
+    asm::program("random.bpf", &(head + text)).unwrap_or_else(|errors| panic!("{errors}\n{text}"))
 }
 
 /// The interpreter on a rewritten program: the record is written and read as part of the state.
