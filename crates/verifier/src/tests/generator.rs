@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Random programs that a verifier finds hard: paths that differ in what a register or a slot holds, meet, and go on with uses that
-//! are safe for one of them at least.
+//! Random programs that are hard for a verifier: paths that differ in a register or slot, join, and continue with uses that are
+//! safe on at least one of them.
 //!
 //! ```text
 //!  r6  somewhere in the packet      r9, r8  numbers, or what a lookup gave      r10 - 8   the context
@@ -11,6 +11,15 @@
 
 use flowloom_testkit::Rng;
 
+/// Appends formatted lines to the text of a [`Generator`].
+macro_rules! line {
+    ($generator:expr, $($text:tt)*) => {{
+        let line = format!($($text)*);
+        $generator.line(&line)
+    }};
+}
+pub(super) use line;
+
 /// What a register or slot holds, as far as the generator knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -19,7 +28,7 @@ pub(super) enum Kind {
     Number,
     /// A number up to 15.
     Small,
-    /// So many bytes of the packet are there.
+    /// The address of this number of present packet bytes.
     Packet(i64),
     /// What a lookup gave, perhaps null.
     Perhaps,
@@ -30,9 +39,9 @@ use Kind::{Nothing, Number, Packet, Perhaps, Small, Value};
 
 /// Slots that are spilled to, as offsets from `r10`.
 const SLOTS: [i64; 5] = [-16, -24, -32, -40, -48];
-/// How deep branches are nested.
+/// The maximal nesting of branches.
 const DEEPEST: usize = 2;
-/// Forks of a program at most: an unpruned walk takes two paths for each.
+/// The most forks of a program: an unpruned walk takes two paths for each.
 const MAX_FORKS: usize = 9;
 
 #[derive(Clone)]
@@ -179,7 +188,7 @@ impl Generator<'_> {
         }
     }
 
-    /// A condition that goes both ways.
+    /// A condition that may hold or not.
     fn condition(&mut self) -> String {
         let (number, width) = (self.number(), *self.rng.pick(&["r", "r", "w"]));
         let cond = *self.rng.pick(&["==", "!=", ">", "<", ">=", "<=", "s>", "s<", "&"]);
@@ -193,7 +202,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Two ways that meet again; in one of them, or in both, things are made otherwise.
+    /// Two paths that join; one or both change registers and slots.
     fn fork(&mut self, depth: usize) {
         self.forks += 1;
         if self.rng.chance(1, 3) {
@@ -205,16 +214,16 @@ impl Generator<'_> {
             false => self.condition(),
         };
         let (first, second, before) = (self.label(), self.label(), self.known.clone());
-        self.line(&format!("if {condition} goto {first}"));
+        line!(self, "if {condition} goto {first}");
         self.body(depth);
         let falls = std::mem::replace(&mut self.known, before);
         if self.rng.chance(1, 2) {
-            self.line(&format!("goto {second}\n{first}: r5 = 0"));
+            line!(self, "goto {second}\n{first}: r5 = 0");
             self.set(5, Small);
             self.body(depth);
-            self.line(&format!("{second}: r4 = 1"));
+            line!(self, "{second}: r4 = 1");
         } else {
-            self.line(&format!("{first}: r4 = 1"));
+            line!(self, "{first}: r4 = 1");
         }
         let both = |a: Kind, b: Kind| match (a, b) {
             (Packet(x), Packet(y)) => Packet(x.min(y)),
@@ -336,26 +345,26 @@ impl Generator<'_> {
         let (known, jumps) = (Packet(there), jumps && !is_distance);
         self.set(to, if is_distance { Number } else { Packet(0) });
         match (jumps, self.rng.chance(1, 2)) {
-            (false, true) => self.line(&format!("{lines}out")),
+            (false, true) => line!(self, "{lines}out"),
             (true, true) => {
                 let inside = self.label();
-                self.line(&format!("{lines}{inside}\ngoto out\n{inside}: r5 = 0"));
+                line!(self, "{lines}{inside}\ngoto out\n{inside}: r5 = 0");
                 self.set(5, Small);
             }
             (jumps, false) => {
-                // What is there is touched on one of the ways.
+                // The bytes shown to be present are accessed on one of the paths.
                 self.forks += 1;
                 let (end, inside, before) = (self.label(), self.label(), self.known.clone());
                 match jumps {
-                    true => self.line(&format!("{lines}{inside}\ngoto {end}\n{inside}: r5 = 0")),
-                    false => self.line(&format!("{lines}{end}")),
+                    true => line!(self, "{lines}{inside}\ngoto {end}\n{inside}: r5 = 0"),
+                    false => line!(self, "{lines}{end}"),
                 }
                 self.set(of, known);
                 self.touch_packet();
                 if depth < DEEPEST {
                     self.statement(depth + 1);
                 }
-                self.line(&format!("{end}: r5 = 0"));
+                line!(self, "{end}: r5 = 0");
                 let inside = std::mem::replace(&mut self.known, before);
                 for (now, then) in self.known.registers.iter_mut().zip(inside.registers) {
                     *now = if *now == then { then } else { Nothing };
@@ -381,9 +390,9 @@ impl Generator<'_> {
         }
         let at = if self.rng.chance(2, 3) { most } else { self.rng.below(most as usize + 1) as i64 };
         match self.rng.chance(1, 4) && size != "s8" {
-            true => self.line(&format!("*({size} *)(r{of} + {at}) = r{from}")),
+            true => line!(self, "*({size} *)(r{of} + {at}) = r{from}"),
             false => {
-                self.line(&format!("r{to} = *({size} *)(r{of} + {at})"));
+                line!(self, "r{to} = *({size} *)(r{of} + {at})");
                 self.set(to, Number);
             }
         }
@@ -430,21 +439,20 @@ impl Generator<'_> {
         let number = self.number();
         match self.rng.chance(1, 2) {
             true => {
-                let line = format!("*(u32 *)(r10 - 52) = {}", self.rng.below(3));
-                self.line(&line);
+                line!(self, "*(u32 *)(r10 - 52) = {}", self.rng.below(3));
             }
-            false => self.line(&format!("r2 = r{number}\nr2 &= 3\n*(u32 *)(r10 - 52) = r2")),
+            false => line!(self, "r2 = r{number}\nr2 &= 3\n*(u32 *)(r10 - 52) = r2"),
         }
     }
 
     fn look_up(&mut self) {
         self.key();
         let map = *self.rng.pick(&["table", "array", "array"]);
-        self.line(&format!("r2 = r10\nr2 += -52\nr1 = map[{map}] ll\ncall map_lookup_elem"));
+        line!(self, "r2 = r10\nr2 += -52\nr1 = map[{map}] ll\ncall map_lookup_elem");
         self.called(Perhaps);
         let to = if self.is_guarded { 0 } else { *self.rng.pick(&[0, 8, 9]) };
         if to != 0 {
-            self.line(&format!("r{to} = r0"));
+            line!(self, "r{to} = r0");
             self.set(to, Perhaps);
         }
         if self.rng.chance(2, 3) {
@@ -455,10 +463,7 @@ impl Generator<'_> {
     fn update(&mut self) {
         self.key();
         let number = self.number();
-        {
-            let line = format!("*(u64 *)(r10 - 72) = {}\n*(u64 *)(r10 - 64) = r{number}", self.rng.below(4));
-            self.line(&line);
-        }
+        line!(self, "*(u64 *)(r10 - 72) = {}\n*(u64 *)(r10 - 64) = r{number}", self.rng.below(4));
         self.line("r2 = r10\nr2 += -52\nr3 = r10\nr3 += -72\nr1 = map[table] ll\nr4 = 0\ncall map_update_elem");
         self.called(Number);
     }
@@ -558,10 +563,7 @@ impl Generator<'_> {
     fn function(&mut self) {
         let (name, number) = (self.label(), self.number());
         let packet = self.packet().unwrap_or(6);
-        self.line(&format!(
-            "r2 = r{packet}\nr1 = r{}\nr3 = r10\nr3 += -32\ncall {name}",
-            if number == 2 { 9 } else { number }
-        ));
+        line!(self, "r2 = r{packet}\nr1 = r{}\nr3 = r10\nr3 += -32\ncall {name}", if number == 2 { 9 } else { number });
         let there = if let Packet(there) = self.known.registers[packet] { there } else { 0 };
         let body = match self.rng.below(5) {
             0 if there > 0 => format!("r0 = *(u8 *)(r2 + {})\n*(u64 *)(r10 - 8) = r0\nexit", there - 1),
@@ -579,15 +581,16 @@ impl Generator<'_> {
         let (name, number) = (self.label(), self.number());
         let is_each = self.rng.chance(1, 3);
         match is_each {
-            true => self.line(&format!(
+            true => line!(
+                self,
                 "r1 = map[table] ll\nr2 = subprog[{name}] ll\nr3 = r10\nr3 += -32\nr4 = 0\ncall for_each_map_elem"
-            )),
+            ),
             false => {
-                let line = format!(
+                line!(
+                    self,
                     "r1 = r{number}\nr1 &= 3\nr2 = subprog[{name}] ll\nr3 = r10\nr3 += -32\n*(u64 *)(r10 - 32) = {}\nr4 = 0\ncall loop",
                     self.rng.below(2)
                 );
-                self.line(&line);
             }
         }
         let context = if is_each { 4 } else { 2 };
@@ -621,9 +624,15 @@ impl Generator<'_> {
             return;
         }
         match self.rng.below(3) {
-            0 => self.line(&format!("r4 = 0\n{again}: r4 += 1\n{step}\nif r4 < {most} goto {again}")),
-            1 => self.line(&format!("r4 = 0\n{again}: if r4 >= {most} goto {end}\nif r{number} == r4 goto {end}\nr4 += 1\ngoto {again}\n{end}: r5 = 1")),
-            _ => self.line(&format!("r4 = 0\n{again}: may_goto {end}\n{step}\nif r{number} == 3 goto {end}\nr4 += 1\nif r4 < {most} goto {again}\n{end}: r5 = 1")),
+            0 => line!(self, "r4 = 0\n{again}: r4 += 1\n{step}\nif r4 < {most} goto {again}"),
+            1 => line!(
+                self,
+                "r4 = 0\n{again}: if r4 >= {most} goto {end}\nif r{number} == r4 goto {end}\nr4 += 1\ngoto {again}\n{end}: r5 = 1"
+            ),
+            _ => line!(
+                self,
+                "r4 = 0\n{again}: may_goto {end}\n{step}\nif r{number} == 3 goto {end}\nr4 += 1\nif r4 < {most} goto {again}\n{end}: r5 = 1"
+            ),
         }
         self.set(4, Number);
         self.set(5, Nothing);
@@ -639,7 +648,7 @@ impl Generator<'_> {
             ("xdp_adjust_meta", -8),
             ("xdp_adjust_head", -14),
         ]);
-        self.line(&format!("r1 = *(u64 *)(r10 - 8)\nr2 = {by}\ncall {helper}"));
+        line!(self, "r1 = *(u64 *)(r10 - 8)\nr2 = {by}\ncall {helper}");
         self.called(Number);
         for kind in self.known.registers.iter_mut().chain(&mut self.known.slots) {
             *kind = if matches!(kind, Packet(_)) { Nothing } else { *kind };
@@ -660,22 +669,16 @@ impl Generator<'_> {
             self.line("r8 = r0");
             self.set(8, Nothing);
         }
-        {
-            let line = format!(
-                "if r0 == 0 goto {end}\n*(u64 *)(r{keeps} + {}) = r{}",
-                self.rng.below(9),
-                if number == keeps { 10 } else { number }
-            );
-            self.line(&line);
-        }
+        line!(
+            self,
+            "if r0 == 0 goto {end}\n*(u64 *)(r{keeps} + {}) = r{}",
+            self.rng.below(9),
+            if number == keeps { 10 } else { number }
+        );
         if self.rng.chance(1, 4) {
             self.statement(DEEPEST);
         }
-        {
-            let line =
-                format!("r1 = r{keeps}\nr2 = 0\ncall ringbuf_{}\n{end}: r5 = 0", self.rng.pick(&["submit", "discard"]));
-            self.line(&line);
-        }
+        line!(self, "r1 = r{keeps}\nr2 = 0\ncall ringbuf_{}\n{end}: r5 = 0", self.rng.pick(&["submit", "discard"]));
         self.called(Nothing);
         self.set(keeps, Nothing);
         self.set(5, Nothing);
@@ -685,14 +688,12 @@ impl Generator<'_> {
         let end = self.label();
         let shape = *self.rng.pick(&["r3 > r4", "r3 >= r4", "r4 < r3", "r3 != r4"]);
         let at = self.rng.below(5);
-        {
-            let line = format!(
-                "r1 = *(u64 *)(r10 - 8)\nr2 = *(u32 *)(r1 + 8)\nr4 = *(u32 *)(r1 + 0)\nr3 = r2\nr3 += {}\nif {shape} goto {end}\n\
+        line!(
+            self,
+            "r1 = *(u64 *)(r10 - 8)\nr2 = *(u32 *)(r1 + 8)\nr4 = *(u32 *)(r1 + 0)\nr3 = r2\nr3 += {}\nif {shape} goto {end}\n\
              r5 = *(u32 *)(r2 + {at})\n{end}: r5 = 1",
-                4 + self.rng.below(5)
-            );
-            self.line(&line);
-        }
+            4 + self.rng.below(5)
+        );
         self.known.registers[1..=5].fill(Nothing);
         (self.known.registers[4], self.known.registers[5]) = (Packet(0), Small);
     }
@@ -706,13 +707,11 @@ impl Generator<'_> {
             _ => format!("r4 = r{number}\nif r4 > 16 goto out\nif r4 < 1 goto out"),
         };
         let at = *self.rng.pick(if self.is_guarded { &[-48, -40, -44] } else { &[-24, -40, -48, -44] });
-        {
-            let line = format!(
-                "{length}\nr1 = *(u64 *)(r10 - 8)\nr2 = 2\nr3 = r10\nr3 += {at}\ncall {}",
-                self.rng.pick(&["xdp_load_bytes", "xdp_load_bytes", "xdp_store_bytes"])
-            );
-            self.line(&line);
-        }
+        line!(
+            self,
+            "{length}\nr1 = *(u64 *)(r10 - 8)\nr2 = 2\nr3 = r10\nr3 += {at}\ncall {}",
+            self.rng.pick(&["xdp_load_bytes", "xdp_load_bytes", "xdp_store_bytes"])
+        );
         self.called(Number);
         self.known.slots[1..].fill(Nothing);
     }
@@ -722,15 +721,16 @@ impl Generator<'_> {
         self.key();
         self.line("r2 = r10\nr2 += -52\nr1 = map[locked] ll\ncall map_lookup_elem");
         self.called(Nothing);
-        self.line(&format!(
+        line!(
+            self,
             "if r0 == 0 goto {end}\nr8 = r0\nr1 = r0\ncall spin_lock\n*(u64 *)(r8 + 8) = r{}",
             if number == 8 { 9 } else { number }
-        ));
+        );
         self.set(8, Nothing);
         if self.rng.chance(1, 3) {
             self.line("r3 = *(u64 *)(r8 + 8)\nif r3 == 1 goto +1\n*(u32 *)(r8 + 4) = 2");
         }
-        self.line(&format!("r1 = r8\ncall spin_unlock\n{end}: r5 = 0"));
+        line!(self, "r1 = r8\ncall spin_unlock\n{end}: r5 = 0");
         self.called(Nothing);
         self.set(5, Nothing);
     }

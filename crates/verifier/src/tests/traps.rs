@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Two ways that meet with one thing made otherwise, and a use that is safe for one of them: who takes the one for the other takes
-//! an unsafe program.
+//! Two paths that join and differ in one value, and a use that is safe on one of them: a verifier that confuses the two accepts an
+//! unsafe program.
 //!
 //! ```text
 //!   if … goto other         r8 is a copy of r9              what is shown of r9 is shown of r8
@@ -9,14 +9,14 @@
 //!   other: r8 = r3          r8 is some number
 //!   join: …                 noise; r8 and r9 go through the stack, a function, arithmetic
 //!   if r9 > 7 goto out
-//!   r6 += r8                safe for the first way
+//!   r6 += r8                safe on the first path
 //! ```
 //!
-//! In half of the programs both ways are safe.
+//! In half of the programs both paths are safe.
 
-use super::generator::{Generator, Kind};
+use super::generator::{Generator, Kind, line};
 
-/// What is made in two ways.
+/// The value that differs between the paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trap {
     /// r8 is small, and is used as an offset.
@@ -86,7 +86,7 @@ impl Generator<'_> {
             _ => [self.good(trap), self.good(trap)],
         };
         let question = self.question();
-        self.line(&format!("{question}{bad}\n{first}\ngoto {join}\n{bad}: r4 = 1\n{second}\n{join}: r4 = 1"));
+        line!(self, "{question}{bad}\n{first}\ngoto {join}\n{bad}: r4 = 1\n{second}\n{join}: r4 = 1");
         self.spoil();
         // Nothing else uses the two until they are used.
         (self.known.registers[8], self.known.registers[9]) = (Kind::Nothing, Kind::Nothing);
@@ -110,7 +110,7 @@ impl Generator<'_> {
         self.known.registers[..6].fill(Kind::Nothing);
     }
 
-    /// A branch that goes both ways and decides nothing else.
+    /// A branch that takes both edges and decides nothing else.
     fn question(&mut self) -> String {
         match self.rng.below(3) {
             0 => "call get_prandom_u32\nif r0 > 0x7fffffff goto ".to_owned(),
@@ -135,68 +135,57 @@ impl Generator<'_> {
 
     fn good(&mut self, trap: Trap) -> String {
         let pick = self.rng.below(4);
-        match trap {
-            Trap::Offset => ["r8 = 0", "r8 = 0", "r8 = 5", "call get_prandom_u32\nr8 = r0\nr8 &= 7"][pick].to_owned(),
-            Trap::Length => {
-                ["r8 = 1", "r8 = 8", "r8 = 6", "call get_prandom_u32\nr8 = r0\nr8 &= 7\nr8 += 1"][pick].to_owned()
-            }
-            Trap::Zero => ["r8 = 0", "w8 = 0", "r8 = 7\nr8 &= 0", "r8 = 0"][pick].to_owned(),
+        let choices = match trap {
+            Trap::Offset => ["r8 = 0", "r8 = 0", "r8 = 5", "call get_prandom_u32\nr8 = r0\nr8 &= 7"],
+            Trap::Length => ["r8 = 1", "r8 = 8", "r8 = 6", "call get_prandom_u32\nr8 = r0\nr8 &= 7\nr8 += 1"],
+            Trap::Zero => ["r8 = 0", "w8 = 0", "r8 = 7\nr8 &= 0", "r8 = 0"],
             Trap::Linked => {
-                ["r8 = r9", "r8 = r9\nr8 += 1", "w8 = w9", "*(u64 *)(r10 - 16) = r9\nr8 = *(u64 *)(r10 - 16)"][pick]
-                    .to_owned()
+                ["r8 = r9", "r8 = r9\nr8 += 1", "w8 = w9", "*(u64 *)(r10 - 16) = r9\nr8 = *(u64 *)(r10 - 16)"]
             }
-            Trap::Lookup | Trap::Lock => "r8 = r9".to_owned(),
-            Trap::StoredLookup | Trap::StoredNumber | Trap::StoredPlace => "r5 = 2".to_owned(),
-            Trap::Place => ["r8 = r9", "r8 = r9", "r8 = r9\nr8 += 1", "r8 = r9\nr8 += -1\nr8 += 1"][pick].to_owned(),
+            Trap::Lookup | Trap::Lock => ["r8 = r9"; 4],
+            Trap::StoredLookup | Trap::StoredNumber | Trap::StoredPlace => ["r5 = 2"; 4],
+            Trap::Place => ["r8 = r9", "r8 = r9", "r8 = r9\nr8 += 1", "r8 = r9\nr8 += -1\nr8 += 1"],
             Trap::Room => [
                 "r8 = r7\nr8 -= r9",
                 "r8 = r7\nr8 -= r9",
                 "r8 = r7\nr8 -= r9\nr8 += 2",
                 "r3 = r9\nr3 += 1\nr8 = r7\nr8 -= r3",
-            ][pick]
-                .to_owned(),
-        }
+            ],
+        };
+        choices[pick].to_owned()
     }
 
-    /// What looks alike, and is not.
+    /// A value for which the use is unsafe.
     fn bad(&mut self, trap: Trap) -> String {
         let pick = self.rng.below(4);
-        match trap {
-            Trap::Offset => {
-                ["r8 = 1000", "call get_prandom_u32\nr8 = r0", "r8 = -1", "r8 = *(u64 *)(r10 - 40)"][pick].to_owned()
+        let random = "call get_prandom_u32\nr8 = r0";
+        let choices = match trap {
+            Trap::Offset => ["r8 = 1000", random, "r8 = -1", "r8 = *(u64 *)(r10 - 40)"],
+            Trap::Length => ["r8 = 1000", random, "r8 = 0", "r8 = 9"],
+            Trap::Zero => ["r8 = 1", random, "r8 = -1", "w8 = -1"],
+            Trap::Linked => {
+                [random, "r8 = r9\nr8 += 20", "r8 = r9\nr8 += -1", "call get_prandom_u32\nr8 = r0\nr3 = r0"]
             }
-            Trap::Length => ["r8 = 1000", "call get_prandom_u32\nr8 = r0", "r8 = 0", "r8 = 9"][pick].to_owned(),
-            Trap::Zero => ["r8 = 1", "call get_prandom_u32\nr8 = r0", "r8 = -1", "w8 = -1"][pick].to_owned(),
-            Trap::Linked => [
-                "call get_prandom_u32\nr8 = r0",
-                "r8 = r9\nr8 += 20",
-                "r8 = r9\nr8 += -1",
-                "call get_prandom_u32\nr8 = r0\nr3 = r0",
-            ][pick]
-                .to_owned(),
-            Trap::StoredNumber => "call get_prandom_u32\nr8 = r0".to_owned(),
-            Trap::StoredPlace => self.place() + "\nr8 = r9\nr9 = 7",
+            Trap::StoredNumber => [random; 4],
+            Trap::StoredPlace => return self.place() + "\nr8 = r9\nr9 = 7",
             Trap::Lookup | Trap::StoredLookup => {
-                [LOOK_UP, LOOK_UP, "r2 = r10\nr2 += -52\nr1 = map[array] ll\ncall map_lookup_elem\n", LOOK_UP][pick]
-                    .to_owned()
-                    + "r8 = r0"
+                return if pick == 2 { LOOK_UP.replace("table", "array") } else { LOOK_UP.to_owned() } + "r8 = r0";
             }
-            Trap::Lock => format!("{LOCKED}r8 = r0"),
+            Trap::Lock => return format!("{LOCKED}r8 = r0"),
             Trap::Place => [
                 "r8 = r9\nr8 += 20",
                 "r1 = *(u64 *)(r10 - 8)\nr8 = *(u32 *)(r1 + 0)\nr8 += 3",
                 "r8 = r9\nr8 += -14",
                 "call get_prandom_u32\nr0 &= 3\nr8 = r9\nr8 += r0",
-            ][pick]
-                .to_owned(),
+            ],
             Trap::Room => [
                 "r8 = 40",
-                "call get_prandom_u32\nr8 = r0",
+                random,
                 "r1 = *(u64 *)(r10 - 8)\nr3 = *(u32 *)(r1 + 0)\nr8 = r7\nr8 -= r3\nr8 += 60",
                 "r8 = r7\nr8 -= r9\nr8 += 20",
-            ][pick]
-                .to_owned(),
-        }
+            ],
+        };
+        choices[pick].to_owned()
     }
 
     /// One of the two goes somewhere and comes back, or the state is that of a function for a while.
