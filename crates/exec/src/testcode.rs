@@ -52,16 +52,17 @@ pub(crate) fn map(name: &str, kind: MapKind) -> MapDef {
     MapDef { name: name.to_owned(), kind, key_bytes: 4, value_bytes: 4, max_entries: 7, ..MapDef::default() }
 }
 
+/// Instructions in assembler, on the maps of [`program`].
+pub(crate) fn asm(text: &str) -> Vec<Insn> {
+    flowloom_isa::asm::assemble(text, &maps()).expect("assembles")
+}
+
+fn maps() -> Vec<MapDef> {
+    vec![map("ports", MapKind::Devmap), map("other_ports", MapKind::Devmap), map("table", MapKind::Hash)]
+}
+
 pub(crate) fn program(insns: impl IntoIterator<Item = Insn>) -> Program {
-    let maps = vec![map("ports", MapKind::Devmap), map("other_ports", MapKind::Devmap), map("table", MapKind::Hash)];
     let (name, section, license) = ("f".to_owned(), "xdp".to_owned(), "GPL".to_owned());
-    Program {
-        name,
-        section,
-        insns: insns.into_iter().collect(),
-        maps,
-        lines: Vec::new(),
-        license,
-        ..Program::default()
-    }
+    let insns = insns.into_iter().collect();
+    Program { name, section, insns, maps: maps(), license, ..Program::default() }
 }

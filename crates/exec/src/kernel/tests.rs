@@ -163,16 +163,8 @@ fn redirects_have_a_port() {
     // A redirect that the verdict then overrides, which must not apply to the next packet.
     let take_back = with_packet([mov(1, 9), mov(2, 0), call_helper(helper::REDIRECT)]);
     assert_eq!(process(&mut engine(take_back), &[7; 64], 1).verdict, Verdict::Pass);
-    let once = [
-        load(size::W, 7, 1, 12),
-        mov(0, 4),
-        if_zero(7, 3),
-        mov(1, 9),
-        mov(2, 0),
-        call_helper(helper::REDIRECT),
-        exit(),
-    ];
-    let mut once = engine(once);
+    let once = "r7 = *(u32 *)(r1 + 12)\nr0 = 4\nif r7 == 0 goto out\nr1 = 9\nr2 = 0\ncall redirect\nout: exit";
+    let mut once = engine(asm(once));
     assert_eq!(process(&mut once, &[1; 64], 1).outputs[0].port, Port(9));
     assert_eq!(process(&mut once, &[1; 64], 0), Outcome::gone(Verdict::Aborted));
 }
@@ -444,17 +436,9 @@ fn global_functions_are_verified_separately() {
 fn verdicts_match_the_kernel_verifier_for_any_instructions() {
     require!(KernelEngine::available());
     // A helper that is not rewritten; a lookup in a map.
-    let lookup = [
-        mov(3, 0),
-        store(size::W, 10, -4, 3),
-        copy(2, 10),
-        add(2, -4),
-        call_helper(helper::MAP_LOOKUP_ELEM),
-        mov(0, 2),
-        exit(),
-    ];
-    let insns = [call_helper(helper::KTIME_GET_NS)].into_iter().chain(wide(1, imm64::MAP, 0)).chain(lookup);
-    let good = Program { maps: vec![array("numbers", None, 0)], ..program(insns) };
+    let lookup = "call ktime_get_ns\nr1 = map[0] ll\nr3 = 0\n*(u32 *)(r10 - 4) = r3\nr2 = r10\nr2 += -4\n\
+                  call map_lookup_elem\nr0 = 2\nexit";
+    let good = Program { maps: vec![array("numbers", None, 0)], ..program(asm(lookup)) };
     verify_in_kernel(&good).unwrap_or_else(|error| panic!("{error}"));
     let Err(ExecError::Refused(refused)) = verify_in_kernel(&program([copy(0, 3), exit()])) else {
         panic!("must be refused")
@@ -488,24 +472,10 @@ fn rewriting_and_writing_errors_have_an_instruction() {
 #[test]
 fn local_functions_run() {
     require!(KernelEngine::available());
-    let main = [
-        load(size::W, 6, 1, 12),
-        copy(1, 6),
-        call_local(4),
-        copy(1, 0),
-        mov(2, 0),
-        call_helper(helper::REDIRECT),
-        exit(),
-    ];
-    // The low byte of the time, plus the argument.
-    let function = [
-        copy(7, 1),
-        call_helper(helper::KTIME_GET_NS),
-        insn(class::ALU64 | alu::AND, 0, 0, 0, 0xff),
-        insn(class::ALU64 | alu::ADD | 0x08, 0, 7, 0, 0),
-        exit(),
-    ];
-    let outcome = process(&mut engine(main.into_iter().chain(function)), &[1; 60], 100);
+    // The function returns the low byte of the time, plus its argument.
+    let text = "r6 = *(u32 *)(r1 + 12)\nr1 = r6\ncall f\nr1 = r0\nr2 = 0\ncall redirect\nexit\n\
+                f: r7 = r1\ncall ktime_get_ns\nr0 &= 255\nr0 += r7\nexit";
+    let outcome = process(&mut engine(asm(text)), &[1; 60], 100);
     assert_eq!(outcome.outputs[0].port, Port(100 + 8));
 }
 

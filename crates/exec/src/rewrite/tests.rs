@@ -33,13 +33,9 @@ fn a_program_without_environment_accesses_is_unchanged() {
 
 #[test]
 fn jumps_and_lines_move_with_the_code() {
-    let mut before = program([
-        /* 0 */ load(size::W, 6, 1, 0),
-        /* 1 */ if_zero(6, 2),
-        /* 2 */ call_helper(helper::KTIME_GET_NS),
-        /* 3 */ if_zero(0, -2),
-        /* 4 */ goto(-5),
-    ]);
+    let mut before = program(asm(
+        "start: r6 = *(u32 *)(r1 + 0)\nif r6 == 0 goto last\nagain: call ktime_get_ns\nif r0 == 0 goto again\nlast: goto start",
+    ));
     before.lines = [(0, 1), (2, 2), (3, 3)]
         .map(|(insn, line)| LineInfo { insn, file: "f".into(), text: "t".into(), line, column: 0 })
         .to_vec();
@@ -55,17 +51,9 @@ fn jumps_and_lines_move_with_the_code() {
 
 #[test]
 fn calls_and_callbacks_move_with_the_code() {
-    let [w0, w1] = wide(2, imm64::FUNC, 4);
-    let code = [
-        /* 0 */ w0,
-        w1,
-        /* 2 */ call_helper(helper::GET_SMP_PROCESSOR_ID),
-        /* 3 */ call_local(1),
-        /* 4 */ exit(),
-        /* 5: function and callback */ call_helper(helper::GET_PRANDOM_U32),
-        /* 6 */ exit(),
-    ];
-    let after = rewritten(code);
+    // `f` at 5 is a function and a callback.
+    let after =
+        rewritten(asm("r2 = subprog[f] ll\ncall get_smp_processor_id\ncall f\nexit\nf: call get_prandom_u32\nexit"));
     let target = |at: usize| jump_target(at, after.program.insns[at], after.program.insns.len());
     let function = after.origin.iter().position(|old| *old == 5).expect("still there");
     assert_eq!(target(0), Ok(function));
@@ -170,55 +158,30 @@ fn ingress_is_found_through_registers_and_the_stack() {
 #[test]
 fn other_loads_at_12_stay() {
     // From packet data: the pointer comes from the context, but is not it.
-    let code = [load(size::W, 2, 1, 0), load(size::W, 0, 2, 12), exit()];
-    assert_eq!(rewritten(code).record_map, None);
+    let packet = "r2 = *(u32 *)(r1 + 0)\nr0 = *(u32 *)(r2 + 12)\nexit";
     // From a slot that was overwritten.
-    let code = [
-        store(size::DW, 10, -8, 1),
-        store(size::W, 10, -8, 1),
-        load(size::DW, 2, 10, -8),
-        load(size::W, 0, 2, 12),
-        exit(),
-    ];
-    assert_eq!(rewritten(code).record_map, None);
+    let slot = "*(u64 *)(r10 - 8) = r1\n*(u32 *)(r10 - 8) = r1\nr2 = *(u64 *)(r10 - 8)\nr0 = *(u32 *)(r2 + 12)\nexit";
     // An adjacent field of the context.
-    assert_eq!(rewritten([load(size::W, 0, 1, 16), exit()]).record_map, None);
+    for text in [packet, slot, "r0 = *(u32 *)(r1 + 16)\nexit"] {
+        assert_eq!(rewritten(asm(text)).record_map, None, "{text}");
+    }
 }
 
 #[test]
 fn ambiguous_loads_are_refused() {
     // r2 is the context on one path, a packet pointer on the other.
-    let code = [load(size::W, 2, 1, 0), if_zero(2, 1), copy(2, 1), load(size::W, 0, 2, 12), exit()];
-    assert_eq!(refused(code), RewriteError::PerhapsContext { insn: 3, register: 2 });
+    let joined = "r2 = *(u32 *)(r1 + 0)\nif r2 == 0 goto +1\nr2 = r1\nr0 = *(u32 *)(r2 + 12)\nexit";
     // Found only in the second iteration of a loop.
-    let code = [load(size::W, 2, 1, 0), load(size::W, 0, 2, 12), copy(2, 1), if_zero(0, -3), exit()];
-    assert_eq!(refused(code), RewriteError::PerhapsContext { insn: 1, register: 2 });
+    let iterated = "r2 = *(u32 *)(r1 + 0)\nagain: r0 = *(u32 *)(r2 + 12)\nr2 = r1\nif r0 == 0 goto again\nexit";
     // A callee that finds the context in its caller's frame.
-    let [w0, w1] = wide(5, imm64::NUMBER, 9);
-    let code = [
-        /* 0 */ w0,
-        w1,
-        /* 2 */ store(size::DW, 10, -8, 1),
-        /* 3 */ copy(1, 10),
-        /* 4 */ call_local(1),
-        /* 5 */ exit(),
-        /* 6 */ load(size::DW, 2, 1, -8),
-        /* 7 */ load(size::W, 0, 2, 12),
-        /* 8 */ exit(),
-    ];
-    assert_eq!(refused(code), RewriteError::PerhapsContext { insn: 7, register: 2 });
+    let finds = "r5 = 9 ll\n*(u64 *)(r10 - 8) = r1\nr1 = r10\ncall f\nexit\n\
+                 f: r2 = *(u64 *)(r1 - 8)\nr0 = *(u32 *)(r2 + 12)\nexit";
     // A callee that writes the context into its caller's frame.
-    let code = [
-        /* 0 */ copy(2, 10),
-        /* 1 */ call_local(3),
-        /* 2 */ load(size::DW, 3, 10, -8),
-        /* 3 */ load(size::W, 0, 3, 12),
-        /* 4 */ exit(),
-        /* 5 */ store(size::DW, 2, -8, 1),
-        /* 6 */ mov(0, 0),
-        /* 7 */ exit(),
-    ];
-    assert_eq!(refused(code), RewriteError::PerhapsContext { insn: 3, register: 3 });
+    let writes = "r2 = r10\ncall f\nr3 = *(u64 *)(r10 - 8)\nr0 = *(u32 *)(r3 + 12)\nexit\n\
+                  f: *(u64 *)(r2 - 8) = r1\nr0 = 0\nexit";
+    for (text, insn, register) in [(joined, 3, 2), (iterated, 1, 2), (finds, 7, 2), (writes, 3, 3)] {
+        assert_eq!(refused(asm(text)), RewriteError::PerhapsContext { insn, register }, "{text}");
+    }
 }
 
 #[test]
