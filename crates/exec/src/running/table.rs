@@ -32,6 +32,7 @@ pub enum UpdateMode {
 #[derive(Debug)]
 pub struct Table {
     info: MapInfo,
+    name: String,
     raw: RawMap,
 }
 
@@ -76,11 +77,11 @@ impl Table {
     }
 
     fn of(fd: OwnedFd) -> Result<Table, RunningError> {
-        let info = object::map(fd.as_fd()).map_err(|e| RunningError::new("inspect a map", e))?;
+        let (info, name) = object::map(fd.as_fd()).map_err(|e| RunningError::new("inspect a map", e))?;
         // Kinds without keys are refused when they are accessed; until then they have a name.
         let (key_bytes, value_bytes) = (info.key_bytes.max(1), info.value_bytes.max(1));
         let raw = RawMap::new(fd, key_bytes, value_bytes).map_err(|e| RunningError::new("use a map", e))?;
-        Ok(Table { info, raw })
+        Ok(Table { info, name, raw })
     }
 
     /// The id.
@@ -90,7 +91,7 @@ impl Table {
 
     /// The name, truncated by the kernel to 15 bytes.
     pub fn name(&self) -> &str {
-        &self.info.name
+        &self.name
     }
 
     /// The kind, if supported.
@@ -141,12 +142,12 @@ impl Table {
         if KINDS.contains(&self.info.kind) {
             Ok(())
         } else {
-            Err(RunningError::Kind { map: self.info.name.clone(), kind: self.info.kind })
+            Err(RunningError::Kind { map: self.name.clone(), kind: self.info.kind })
         }
     }
 
     fn fails(&self, action: &str) -> impl FnOnce(std::io::Error) -> RunningError {
-        let action = format!("{action} map `{}`", self.info.name);
+        let action = format!("{action} map `{}`", self.name);
         move |source| RunningError::new(action, source)
     }
 

@@ -224,23 +224,23 @@ pub(super) struct ProgInfo {
 
 /// The beginning of `struct bpf_map_info`.
 #[repr(C)]
-#[derive(Default)]
-pub(super) struct MapInfo {
-    pub(super) kind: u32,
-    pub(super) id: u32,
-    pub(super) key_bytes: u32,
-    pub(super) value_bytes: u32,
-    pub(super) max_entries: u32,
-    pub(super) flags: u32,
-    pub(super) name: [u8; 16],
-    pub(super) ifindex: u32,
-    pub(super) vmlinux_value_type: u32,
-    pub(super) netns_dev: u64,
-    pub(super) netns_ino: u64,
-    pub(super) btf: u32,
-    pub(super) key_type: u32,
-    pub(super) value_type: u32,
-    pub(super) vmlinux: u32,
+#[derive(Debug, Default)]
+pub(crate) struct MapInfo {
+    pub(crate) kind: u32,
+    pub(crate) id: u32,
+    pub(crate) key_bytes: u32,
+    pub(crate) value_bytes: u32,
+    pub(crate) max_entries: u32,
+    pub(crate) flags: u32,
+    pub(crate) name: [u8; 16],
+    pub(crate) ifindex: u32,
+    pub(crate) vmlinux_value_type: u32,
+    pub(crate) netns_dev: u64,
+    pub(crate) netns_ino: u64,
+    pub(crate) btf: u32,
+    pub(crate) key_type: u32,
+    pub(crate) value_type: u32,
+    pub(crate) vmlinux: u32,
 }
 
 /// The beginning of `struct bpf_btf_info`.

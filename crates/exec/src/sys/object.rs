@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+pub(crate) use super::bpf::MapInfo;
 use super::{bpf, text};
 
 /// A kind of object.
@@ -108,40 +109,15 @@ pub(crate) fn program(fd: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
     Ok(ProgramInfo { id: again.id, is_xdp, name: text(&again.name), maps, btf: again.btf })
 }
 
-/// Information about a map.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct MapInfo {
-    pub(crate) id: u32,
-    pub(crate) kind: u32,
-    pub(crate) key_bytes: u32,
-    pub(crate) value_bytes: u32,
-    pub(crate) max_entries: u32,
-    pub(crate) flags: u32,
-    pub(crate) name: String,
-    pub(crate) btf: u32,
-    pub(crate) key_type: u32,
-    pub(crate) value_type: u32,
-}
-
-/// Information about a map.
+/// Information about a map, and its name.
 ///
 /// # Errors
 /// The kernel's.
-pub(crate) fn map(fd: BorrowedFd<'_>) -> io::Result<MapInfo> {
-    let mut found = bpf::MapInfo::default();
+pub(crate) fn map(fd: BorrowedFd<'_>) -> io::Result<(MapInfo, String)> {
+    let mut found = MapInfo::default();
     info(fd, &mut found)?;
-    Ok(MapInfo {
-        id: found.id,
-        kind: found.kind,
-        key_bytes: found.key_bytes,
-        value_bytes: found.value_bytes,
-        max_entries: found.max_entries,
-        flags: found.flags,
-        name: text(&found.name),
-        btf: found.btf,
-        key_type: found.key_type,
-        value_type: found.value_type,
-    })
+    let name = text(&found.name);
+    Ok((found, name))
 }
 
 /// The types with an id.

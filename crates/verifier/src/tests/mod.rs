@@ -49,18 +49,17 @@ fn program(text: &str) -> Program {
     program
 }
 
+fn verified(program: &Program) -> Result<Proof, Box<Refusal>> {
+    verify(program, &Options::default()).map_err(|error| match error {
+        VerifyError::Refused(refusal) => refusal,
+        VerifyError::Program(error) => panic!("{error}"),
+    })
+}
+
 fn proof(text: &str) -> Proof {
-    let program = program(text);
-    match verify(&program, &Options::default()) {
-        Ok(proof) => proof,
-        Err(VerifyError::Refused(refusal)) => panic!("{refusal}\n{}\n{text}", refusal.details()),
-        Err(error) => panic!("{error}\n{text}"),
-    }
+    verified(&program(text)).unwrap_or_else(|refusal| panic!("{refusal}\n{}\n{text}", refusal.details()))
 }
 
 fn refusal(text: &str) -> Refusal {
-    match verify(&program(text), &Options::default()) {
-        Err(VerifyError::Refused(refusal)) => *refusal,
-        other => panic!("{other:?}\n{text}"),
-    }
+    *verified(&program(text)).expect_err(text)
 }

@@ -145,8 +145,7 @@ fn what_is_acquired_is_released() {
     ]);
     let mut locked = program(&format!("{LOOKUP}if r0 == 0 goto out\nr6 = r0\nr1 = r6\ncall spin_lock\n{OUT}"));
     locked.maps[0].spin_lock = Some(0);
-    let Err(VerifyError::Refused(refusal)) = verify(&locked, &Options::default()) else { panic!("is taken") };
-    assert_eq!(refusal.what, Unsafe::NotReleased { what: "a lock", acquired: 9 });
+    assert_eq!(verified(&locked).unwrap_err().what, Unsafe::NotReleased { what: "a lock", acquired: 9 });
 }
 
 /// The key that a callback is shown is gone when the next one is.
@@ -191,10 +190,7 @@ fn no_bytes_of_what_has_none() {
             "r1 = {of}\nr2 = 0\nr3 = r10\nr3 += -8\nr4 = 4\nr5 = 0\n*(u64 *)(r3 + 0) = 0\ncall csum_diff\nr0 = 2\nexit"
         )
     };
-    let found = |of: &str| match verify(&program(&call(of)), &Options::default()) {
-        Ok(_) => None,
-        Err(error) => Some(error.to_string()),
-    };
+    let found = |of: &str| verified(&program(&call(of))).err().map(|refusal| refusal.to_string());
     for of in ["0", "r10"] {
         assert_eq!(found(of), None);
     }
@@ -370,10 +366,7 @@ fn help_is_about_the_map() {
     let help = |change: &dyn Fn(&mut flowloom_isa::MapDef), access: &str| {
         let mut program = program(&format!("{LOOKUP}if r0 == 0 goto out\nr1 = 1\n{access}\n{OUT}"));
         change(&mut program.maps[0]);
-        match verify(&program, &Options::default()) {
-            Err(VerifyError::Refused(refusal)) => refusal.help.unwrap(),
-            other => panic!("{access}: {other:?}"),
-        }
+        verified(&program).expect_err(access).help.unwrap()
     };
     let sealed = "do that in user space, or create the map without that flag";
     assert_eq!(help(&|map| map.flags = BPF_F_RDONLY_PROG, "*(u32 *)(r0 + 0) = 1"), sealed);
@@ -394,6 +387,5 @@ fn a_callback_ends_without_a_lock() {
                 call spin_lock\nover: r0 = 0\nexit";
     let mut locked = program(text);
     locked.maps[0].spin_lock = Some(0);
-    let Err(VerifyError::Refused(refusal)) = verify(&locked, &Options::default()) else { panic!("it is accepted") };
-    assert_eq!(refusal.what, Unsafe::NotReleased { what: "a lock", acquired: 17 });
+    assert_eq!(verified(&locked).unwrap_err().what, Unsafe::NotReleased { what: "a lock", acquired: 17 });
 }

@@ -91,11 +91,7 @@ fn with_global(text: &str, arguments: &[(&str, ArgumentKind)]) -> Result<Proof, 
     let arguments =
         arguments.iter().map(|(name, kind)| GlobalArgument { name: (*name).to_owned(), kind: kind.clone() }).collect();
     program.globals = vec![GlobalFunction { slot, name: "f".to_owned(), arguments }];
-    match verify(&program, &Options::default()) {
-        Ok(proof) => Ok(proof),
-        Err(VerifyError::Refused(refusal)) => Err(refusal),
-        Err(error) => panic!("{error}"),
-    }
+    verified(&program)
 }
 
 #[test]
