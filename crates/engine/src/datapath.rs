@@ -100,6 +100,7 @@ impl std::fmt::Display for Refusal {
 }
 
 /// A failure of an engine.
+#[allow(missing_docs, reason = "the messages say what each field is")]
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The state does not fit.
@@ -107,22 +108,8 @@ pub enum EngineError {
     Snapshot(#[from] SnapshotError),
     /// A fault: what no verified program does, e.g. an access out of bounds.
     #[error("engine `{engine}` stopped at instruction {insn}: {what}")]
-    Fault {
-        /// The name of the engine.
-        engine: &'static str,
-        /// The index of the instruction.
-        insn: usize,
-        /// The fault.
-        what: String,
-    },
+    Fault { engine: &'static str, insn: usize, what: String },
     /// A system call failed.
     #[error("engine `{engine}` could not {action}: {source}")]
-    System {
-        /// The name of the engine.
-        engine: &'static str,
-        /// The operation.
-        action: String,
-        /// The system's error.
-        source: std::io::Error,
-    },
+    System { engine: &'static str, action: String, source: std::io::Error },
 }

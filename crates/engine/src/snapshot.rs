@@ -25,57 +25,27 @@ pub struct Snapshot {
 }
 
 /// A snapshot that cannot be parsed, or does not fit its maps.
+#[allow(missing_docs, reason = "the messages say what each field is")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
     /// The text is not JSON.
     #[error("state is not JSON: {0}")]
     Json(String),
-    /// The JSON has an unexpected structure.
+    /// The JSON has an unexpected structure, in a map or, without a name, as a whole.
     #[error("state of map `{map}`: expected {expected}, found `{found}`")]
-    Form {
-        /// The map, or the empty string for the whole.
-        map: String,
-        /// The expected form.
-        expected: &'static str,
-        /// The value found.
-        found: String,
-    },
+    Form { map: String, expected: &'static str, found: String },
     /// An unknown map.
     #[error("state has unknown map `{map}`; the function has {known}")]
-    UnknownMap {
-        /// The given name.
-        map: String,
-        /// The names of the maps.
-        known: String,
-    },
+    UnknownMap { map: String, known: String },
     /// A data section does not have exactly one entry.
     #[error("map `{map}` is a data section: expected one entry, under the key 0")]
-    Entries {
-        /// The name of the map.
-        map: String,
-    },
-    /// A key or value of the wrong size.
+    Entries { map: String },
+    /// A part (`key` or `value`) of the wrong size.
     #[error("{part} is {found} byte{}, map `{map}` expects {expected}", if *found == 1 { "" } else { "s" })]
-    Size {
-        /// The name of the map.
-        map: String,
-        /// `key` or `value`.
-        part: &'static str,
-        /// The given size in bytes.
-        found: usize,
-        /// The expected size in bytes.
-        expected: usize,
-    },
+    Size { map: String, part: &'static str, found: usize, expected: usize },
     /// More entries than the map holds.
     #[error("state has {found} entries, map `{map}` holds {expected}")]
-    TooMany {
-        /// The name of the map.
-        map: String,
-        /// The number of entries.
-        found: usize,
-        /// The capacity.
-        expected: usize,
-    },
+    TooMany { map: String, found: usize, expected: usize },
 }
 
 fn write_hex_list(out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
