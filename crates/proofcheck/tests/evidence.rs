@@ -98,8 +98,7 @@ fn evidence_verifier_bounds() {
 
 /// Whether a refusal says that there is too much of the program, or no end to it.
 fn is_too_much(said: &str) -> bool {
-    let words =
-        ["not all paths have ended", "paths are pending", "the loop is endless", "expected 1 to 1000000"];
+    let words = ["not all paths have ended", "paths are pending", "the loop is endless", "expected 1 to 1000000"];
     words.iter().any(|part| said.contains(part))
 }
 

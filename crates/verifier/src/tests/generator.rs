@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Random programs that are hard for a verifier: paths that differ in a register or slot, join, and continue with uses that are
-//! safe on at least one of them.
+//! Random programs that are hard for a verifier: paths that differ in a register or slot, join, and continue with uses
+//! that are safe on at least one of them.
 //!
 //! ```text
 //!  r6  somewhere in the packet      r9, r8  numbers, or what a lookup gave      r10 - 8   the context

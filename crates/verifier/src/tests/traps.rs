@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Two paths that join and differ in one value, and a use that is safe on one of them: a verifier that confuses the two accepts an
-//! unsafe program.
+//! Two paths that join and differ in one value, and a use that is safe on one of them: a verifier that confuses the two
+//! accepts an unsafe program.
 //!
 //! ```text
 //!   if … goto other         r8 is a copy of r9              what is shown of r9 is shown of r8
