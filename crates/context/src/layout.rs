@@ -147,7 +147,7 @@ mod tests {
     const NONE: u64 = NO_DEADLINE;
 
     #[test]
-    fn records_without_successors_go_at_any_deadline() {
+    fn records_without_successors_expire_at_any_deadline() {
         let layout = layout(None);
         for (idle, hard, now, expected) in [
             (5, NONE, 4, Aged::Live),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_too_short_is_left_alone() {
+    fn a_record_that_is_too_short_is_unchanged() {
         let layout = layout(Some(vec![Some(StateSuccessor { state: 0, idle_ns: Some(1), hard_ns: None })]));
         for len in 0..8 {
             assert_eq!(aged(&layout, vec![0; len], 9), (Aged::Live, vec![0; len]));

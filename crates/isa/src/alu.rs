@@ -1,7 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The semantics of arithmetic, byte order and comparisons [RFC 9669 4.1-4.3].
 
-use crate::op::{AluOp, AtomicOp, Cond, EndOp, Size};
+use crate::op::{AluOp, AtomicOp, Cond, EndOp, Size, Width};
+
+/// Arithmetic of this width, as [`alu64`] and [`alu32`]; the result is zero-extended.
+#[inline]
+pub fn alu(width: Width, op: AluOp, a: u64, b: u64) -> u64 {
+    match width {
+        Width::W64 => alu64(op, a, b),
+        Width::W32 => alu32(op, a as u32, b as u32).into(),
+    }
+}
+
+/// Whether a comparison of this width holds.
+#[inline]
+pub fn holds(width: Width, cond: Cond, a: u64, b: u64) -> bool {
+    match width {
+        Width::W64 => holds64(cond, a, b),
+        Width::W32 => holds32(cond, a as u32, b as u32),
+    }
+}
 
 /// 64-bit arithmetic. Division by zero gives 0, the remainder by zero is the dividend, shifts take the low six bits.
 #[inline]

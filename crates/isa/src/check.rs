@@ -11,10 +11,10 @@ mod maps;
 use std::collections::BTreeSet;
 
 use crate::helpers;
-use crate::lack::Want;
 use crate::map_kind::MapKind;
 use crate::op::{DecodeError, Op, Reg};
 use crate::program::{MapDef, Program};
+use crate::unresolved::Reference;
 
 /// The longest program that the kernel accepts, in slots.
 const MAX_SLOTS: usize = 1_000_000;
@@ -135,7 +135,7 @@ pub enum Flaw {
     },
     /// An unresolved reference.
     #[error("{0}, which is not supported")]
-    Lack(Want),
+    Unresolved(Reference),
     /// A map that cannot be created.
     #[error("map `{map}`: {what} is {found}, expected {expected}")]
     Map {
@@ -167,8 +167,8 @@ pub fn decoded(program: &Program) -> Result<Code, ProgramError> {
 /// All findings.
 pub fn check(program: &Program, can_call: &dyn Fn(i32) -> bool) -> Result<Code, ProgramError> {
     let mut check = Check { program, can_call, findings: Vec::new() };
-    for lack in &program.lacks {
-        check.finding(lack.insn, Flaw::Lack(lack.want.clone()));
+    for unresolved in &program.unresolved {
+        check.finding(unresolved.insn, Flaw::Unresolved(unresolved.reference.clone()));
     }
     check.maps();
     let code = check.code();
@@ -218,11 +218,11 @@ impl<'p> Check<'p> {
             }
         }
         let starts = self.functions(&code, &undecoded);
-        let lacking: BTreeSet<usize> = self.program.lacks.iter().map(|lack| lack.insn).collect();
+        let unresolved: BTreeSet<usize> = self.program.unresolved.iter().map(|unresolved| unresolved.insn).collect();
         for (at, op) in code.iter().enumerate() {
             if let Some(op) = op {
                 // The findings of an instruction with an unresolved reference are complete.
-                if !lacking.contains(&at) {
+                if !unresolved.contains(&at) {
                     self.instruction(at, *op);
                 }
                 self.jump(at, *op, &code, &undecoded, &starts);

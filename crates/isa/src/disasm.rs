@@ -7,7 +7,7 @@ use std::fmt;
 
 use crate::helpers;
 use crate::insn::Insn;
-use crate::op::{AluOp, AtomicOp, DecodeError, EndOp, Op, Operand, Reg, Size, Width};
+use crate::op::{AluOp, AtomicOp, DecodeError, Op, Operand, Reg, Size, Width};
 use crate::program::MapDef;
 
 /// A slot that cannot be disassembled.
@@ -105,12 +105,7 @@ impl fmt::Display for Text<'_> {
             }
             Op::Neg { width, dst } => write!(f, "{0} = -{0}", reg(width, dst)),
             Op::End { op, size, dst } => {
-                let name = match op {
-                    EndOp::Le => "le",
-                    EndOp::Be => "be",
-                    EndOp::Swap => "bswap",
-                };
-                write!(f, "{dst} = {name}{} {dst}", bits(size))
+                write!(f, "{dst} = {}{} {dst}", op.name(), bits(size))
             }
             Op::Load { size, signed, dst, base, off } => {
                 let letter = if signed { 's' } else { 'u' };
@@ -160,25 +155,15 @@ impl Text<'_> {
     ) -> fmt::Result {
         let width = if size == Size::Dw { Width::W64 } else { Width::W32 };
         let (at, src, bits) = (format!("{base} {}", offset(off)), reg(width, src), bits(size));
-        let (name, symbol, fetch) = match op {
-            AtomicOp::Add { fetch } => ("add", "+=", fetch),
-            AtomicOp::Or { fetch } => ("or", "|=", fetch),
-            AtomicOp::And { fetch } => ("and", "&=", fetch),
-            AtomicOp::Xor { fetch } => ("xor", "^=", fetch),
-            AtomicOp::Xchg => {
-                let name = if width == Width::W64 { "xchg_64" } else { "xchg32_32" };
-                return write!(f, "{src} = {name}({at}, {src})");
-            }
-            AtomicOp::CmpXchg => {
-                let name = if width == Width::W64 { "cmpxchg_64" } else { "cmpxchg32_32" };
+        let xchg = if width == Width::W64 { "xchg_64" } else { "xchg32_32" };
+        match op.notation() {
+            Some((name, _, true)) => write!(f, "{src} = atomic_fetch_{name}((u{bits} *)({at}), {src})"),
+            Some((_, symbol, false)) => write!(f, "lock *(u{bits} *)({at}) {symbol} {src}"),
+            None if op == AtomicOp::Xchg => write!(f, "{src} = {xchg}({at}, {src})"),
+            None => {
                 let old = reg(width, Reg::R0);
-                return write!(f, "{old} = {name}({at}, {old}, {src})");
+                write!(f, "{old} = cmp{xchg}({at}, {old}, {src})")
             }
-        };
-        if fetch {
-            write!(f, "{src} = atomic_fetch_{name}((u{bits} *)({at}), {src})")
-        } else {
-            write!(f, "lock *(u{bits} *)({at}) {symbol} {src}")
         }
     }
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Global functions of a program, which the kernel verifies separately, with the types of their arguments.
 
-use std::fmt;
-
 /// A function with global linkage that a program calls.
 ///
 /// # Source
@@ -45,25 +43,18 @@ pub enum ArgumentKind {
 }
 
 /// An argument type of a global function that is not supported.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownArgument {
     /// A structure by value, or a floating-point number.
+    #[error("neither a number nor a pointer")]
     NoScalar,
     /// A pointer to an incomplete type.
+    #[error("a pointer to something without a length")]
     Unsized,
     /// A `struct bpf_dynptr *`.
+    #[error("a `struct bpf_dynptr *`")]
     Dynptr,
     /// A pointer with a tag that only the kernel supports.
+    #[error("a pointer with tag `{0}`")]
     Tagged(String),
-}
-
-impl fmt::Display for UnknownArgument {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            UnknownArgument::NoScalar => f.write_str("neither a number nor a pointer"),
-            UnknownArgument::Unsized => f.write_str("a pointer to something without a length"),
-            UnknownArgument::Dynptr => f.write_str("a `struct bpf_dynptr *`"),
-            UnknownArgument::Tagged(tag) => write!(f, "a pointer with tag `{tag}`"),
-        }
-    }
 }

@@ -20,7 +20,6 @@ pub mod disasm;
 mod global;
 pub mod helpers;
 pub mod insn;
-mod lack;
 pub mod limits;
 mod map_kind;
 pub mod op;
@@ -30,11 +29,11 @@ mod program;
 mod program_kind;
 mod refusal;
 pub mod splice;
+mod unresolved;
 
 pub use check::{Finding, Flaw, ProgramError, decoded};
 pub use global::{ArgumentKind, GlobalArgument, GlobalFunction, UnknownArgument};
 pub use insn::Insn;
-pub use lack::{Lack, Want};
 pub use map_kind::MapKind;
 pub use program::{
     BPF_F_INNER_MAP, BPF_F_MMAPABLE, BPF_F_NO_COMMON_LRU, BPF_F_NO_PREALLOC, BPF_F_NUMA_NODE, BPF_F_PRESERVE_ELEMS,
@@ -43,3 +42,4 @@ pub use program::{
 };
 pub use program_kind::ProgramKind;
 pub use refusal::{Explained, Refusal};
+pub use unresolved::{Reference, Unresolved};

@@ -7,6 +7,12 @@ pub const STACK_BYTES: usize = 512;
 pub const MAX_FRAMES: usize = 8;
 /// The most maps of a program.
 pub const MAX_MAPS: usize = 4096;
+/// The most iterations of a call of `loop`.
+pub const MAX_LOOP_ITERATIONS: u64 = 8 << 20;
+/// The number of `may_goto` of a packet that fall through before they jump.
+pub const MAX_MAY_GOTO: u32 = 8 << 20;
+/// The most tail calls of a packet.
+pub const MAX_TAIL_CALLS: u32 = 33;
 /// The size of a `struct bpf_spin_lock` in bytes.
 pub const LOCK_BYTES: u32 = 4;
 /// The bits of an address that tell the values of a map, and the bytes of a value, apart.

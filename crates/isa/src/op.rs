@@ -61,24 +61,25 @@ pub enum Operand {
     Imm(i32),
 }
 
-/// Binary arithmetic operations.
+/// Binary arithmetic operations: the operation bits, plus 1 for the signed ones.
+#[repr(u8)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum AluOp {
-    Add,
-    Sub,
-    Mul,
-    Div,
-    Sdiv,
-    Or,
-    And,
-    Lsh,
-    Rsh,
-    Mod,
-    Smod,
-    Xor,
-    Mov,
-    Arsh,
+    Add = alu::ADD,
+    Sub = alu::SUB,
+    Mul = alu::MUL,
+    Div = alu::DIV,
+    Sdiv = alu::DIV | 1,
+    Or = alu::OR,
+    And = alu::AND,
+    Lsh = alu::LSH,
+    Rsh = alu::RSH,
+    Mod = alu::MOD,
+    Smod = alu::MOD | 1,
+    Xor = alu::XOR,
+    Mov = alu::MOV,
+    Arsh = alu::ARSH,
 }
 
 impl AluOp {
@@ -102,22 +103,7 @@ impl AluOp {
 
     /// The operation bits and the offset field.
     const fn bits(self) -> (u8, i16) {
-        match self {
-            AluOp::Add => (alu::ADD, 0),
-            AluOp::Sub => (alu::SUB, 0),
-            AluOp::Mul => (alu::MUL, 0),
-            AluOp::Div => (alu::DIV, 0),
-            AluOp::Sdiv => (alu::DIV, 1),
-            AluOp::Or => (alu::OR, 0),
-            AluOp::And => (alu::AND, 0),
-            AluOp::Lsh => (alu::LSH, 0),
-            AluOp::Rsh => (alu::RSH, 0),
-            AluOp::Mod => (alu::MOD, 0),
-            AluOp::Smod => (alu::MOD, 1),
-            AluOp::Xor => (alu::XOR, 0),
-            AluOp::Mov => (alu::MOV, 0),
-            AluOp::Arsh => (alu::ARSH, 0),
-        }
+        (self as u8 & 0xf0, self as i16 & 1)
     }
 
     /// The notation, e.g. `+=`.
@@ -141,22 +127,23 @@ impl AluOp {
     }
 }
 
-/// Conditions of branches.
+/// Conditions of branches, as their operation bits.
+#[repr(u8)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Cond {
-    Eq,
-    Gt,
-    Ge,
+    Eq = jmp::JEQ,
+    Gt = jmp::JGT,
+    Ge = jmp::JGE,
     /// Some common bit is set.
-    Set,
-    Ne,
-    Sgt,
-    Sge,
-    Lt,
-    Le,
-    Slt,
-    Sle,
+    Set = jmp::JSET,
+    Ne = jmp::JNE,
+    Sgt = jmp::JSGT,
+    Sge = jmp::JSGE,
+    Lt = jmp::JLT,
+    Le = jmp::JLE,
+    Slt = jmp::JSLT,
+    Sle = jmp::JSLE,
 }
 
 impl Cond {
@@ -174,22 +161,6 @@ impl Cond {
         Cond::Slt,
         Cond::Sle,
     ];
-
-    const fn bits(self) -> u8 {
-        match self {
-            Cond::Eq => jmp::JEQ,
-            Cond::Gt => jmp::JGT,
-            Cond::Ge => jmp::JGE,
-            Cond::Set => jmp::JSET,
-            Cond::Ne => jmp::JNE,
-            Cond::Sgt => jmp::JSGT,
-            Cond::Sge => jmp::JSGE,
-            Cond::Lt => jmp::JLT,
-            Cond::Le => jmp::JLE,
-            Cond::Slt => jmp::JSLT,
-            Cond::Sle => jmp::JSLE,
-        }
-    }
 
     /// The notation, e.g. `s>=`.
     pub const fn symbol(self) -> &'static str {
@@ -209,17 +180,18 @@ impl Cond {
     }
 }
 
-/// Sizes of memory accesses.
+/// Sizes of memory accesses, as their bits in the opcode.
+#[repr(u8)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Size {
     /// One byte.
-    B,
+    B = size::B,
     /// Two bytes.
-    H,
+    H = size::H,
     /// Four bytes.
-    W,
+    W = size::W,
     /// Eight bytes.
-    Dw,
+    Dw = size::DW,
 }
 
 impl Size {
@@ -233,15 +205,6 @@ impl Size {
             Size::H => 2,
             Size::W => 4,
             Size::Dw => 8,
-        }
-    }
-
-    const fn bits(self) -> u8 {
-        match self {
-            Size::B => size::B,
-            Size::H => size::H,
-            Size::W => size::W,
-            Size::Dw => size::DW,
         }
     }
 
@@ -264,6 +227,20 @@ pub enum EndOp {
     Be,
     /// Swaps unconditionally, and truncates.
     Swap,
+}
+
+impl EndOp {
+    /// All operations.
+    pub const ALL: [EndOp; 3] = [EndOp::Le, EndOp::Be, EndOp::Swap];
+
+    /// The notation, without the number of bits.
+    pub const fn name(self) -> &'static str {
+        match self {
+            EndOp::Le => "le",
+            EndOp::Be => "be",
+            EndOp::Swap => "bswap",
+        }
+    }
 }
 
 /// Atomic operations.
@@ -309,6 +286,17 @@ impl AtomicOp {
         AtomicOp::Xchg,
         AtomicOp::CmpXchg,
     ];
+
+    /// Name, operator and whether the old value is returned; `None` for exchanges.
+    pub const fn notation(self) -> Option<(&'static str, &'static str, bool)> {
+        match self {
+            AtomicOp::Add { fetch } => Some(("add", "+=", fetch)),
+            AtomicOp::Or { fetch } => Some(("or", "|=", fetch)),
+            AtomicOp::And { fetch } => Some(("and", "&=", fetch)),
+            AtomicOp::Xor { fetch } => Some(("xor", "^=", fetch)),
+            AtomicOp::Xchg | AtomicOp::CmpXchg => None,
+        }
+    }
 
     const fn imm(self) -> i32 {
         match self {
@@ -610,7 +598,7 @@ impl Fields {
                 Ok(Op::Exit)
             }
             bits => {
-                let cond = Cond::ALL.into_iter().find(|cond| cond.bits() == bits);
+                let cond = Cond::ALL.into_iter().find(|cond| *cond as u8 == bits);
                 let cond = cond.ok_or(DecodeError::Opcode(insn.code))?;
                 let width = if is64 { Width::W64 } else { Width::W32 };
                 Ok(Op::Branch { width, cond, dst: self.dst()?, src: self.operand()?, off: insn.off })
@@ -637,15 +625,20 @@ impl Op {
 
     /// The number of slots of the instruction: 1 or 2.
     pub const fn slots(self) -> usize {
+        if self.wide_dst().is_some() { 2 } else { 1 }
+    }
+
+    /// The register that an instruction of two slots writes.
+    const fn wide_dst(self) -> Option<Reg> {
         match self {
-            Op::LoadImm { .. }
-            | Op::LoadMap { .. }
-            | Op::LoadMapValue { .. }
-            | Op::LoadVar { .. }
-            | Op::LoadFunc { .. }
-            | Op::LoadMapIdx { .. }
-            | Op::LoadMapIdxValue { .. } => 2,
-            _ => 1,
+            Op::LoadImm { dst, .. }
+            | Op::LoadMap { dst, .. }
+            | Op::LoadMapValue { dst, .. }
+            | Op::LoadVar { dst, .. }
+            | Op::LoadFunc { dst, .. }
+            | Op::LoadMapIdx { dst, .. }
+            | Op::LoadMapIdxValue { dst, .. } => Some(dst),
+            _ => None,
         }
     }
 
@@ -660,6 +653,19 @@ impl Op {
         }
     }
 
+    /// The instructions that may run next in the same function, by their slots; calls return.
+    pub fn successors(self, at: usize) -> impl Iterator<Item = usize> {
+        let (falls, jumps) = match self {
+            Op::Exit => (false, false),
+            Op::Jump { .. } | Op::JumpLong { .. } => (false, true),
+            Op::Branch { .. } | Op::MayGoto { .. } => (true, true),
+            _ => (true, false),
+        };
+        let target = self.distance().filter(|_| jumps).map(|distance| at as i64 + 1 + distance);
+        let target = target.and_then(|target| usize::try_from(target).ok());
+        falls.then_some(at + self.slots()).into_iter().chain(target)
+    }
+
     /// The register that the instruction itself writes; calls write `r0` and clobber `r1` to `r5` besides.
     pub const fn writes(self) -> Option<Reg> {
         match self {
@@ -667,18 +673,11 @@ impl Op {
             | Op::MovSx { dst, .. }
             | Op::Neg { dst, .. }
             | Op::End { dst, .. }
-            | Op::Load { dst, .. }
-            | Op::LoadImm { dst, .. }
-            | Op::LoadMap { dst, .. }
-            | Op::LoadMapValue { dst, .. }
-            | Op::LoadVar { dst, .. }
-            | Op::LoadFunc { dst, .. }
-            | Op::LoadMapIdx { dst, .. }
-            | Op::LoadMapIdxValue { dst, .. } => Some(dst),
+            | Op::Load { dst, .. } => Some(dst),
             Op::Atomic { op: AtomicOp::CmpXchg, .. } | Op::LoadPacket { .. } => Some(Reg::R0),
             Op::Atomic { op, src, .. } if op.imm() & 1 != 0 => Some(src),
             Op::Call { .. } | Op::CallLocal { .. } | Op::CallKfunc { .. } => Some(Reg::R0),
-            _ => None,
+            _ => self.wide_dst(),
         }
     }
 
@@ -717,20 +716,20 @@ impl Op {
             }
             Op::Load { size, signed, dst, base, off } => {
                 let mode = if signed { mode::MEMSX } else { mode::MEM };
-                one(class::LDX | mode | size.bits(), dst, base.0, off, 0)
+                one(class::LDX | mode | size as u8, dst, base.0, off, 0)
             }
             Op::Store { size, base, off, src: Operand::Imm(imm) } => {
-                one(class::ST | mode::MEM | size.bits(), base, 0, off, imm)
+                one(class::ST | mode::MEM | size as u8, base, 0, off, imm)
             }
             Op::Store { size, base, off, src: Operand::Reg(src) } => {
-                one(class::STX | mode::MEM | size.bits(), base, src.0, off, 0)
+                one(class::STX | mode::MEM | size as u8, base, src.0, off, 0)
             }
             Op::Atomic { op, size, base, off, src } => {
-                one(class::STX | mode::ATOMIC | size.bits(), base, src.0, off, op.imm())
+                one(class::STX | mode::ATOMIC | size as u8, base, src.0, off, op.imm())
             }
-            Op::LoadPacket { size, index: None, off } => one(class::LD | mode::ABS | size.bits(), zero, 0, 0, off),
+            Op::LoadPacket { size, index: None, off } => one(class::LD | mode::ABS | size as u8, zero, 0, 0, off),
             Op::LoadPacket { size, index: Some(index), off } => {
-                one(class::LD | mode::IND | size.bits(), zero, index.0, 0, off)
+                one(class::LD | mode::IND | size as u8, zero, index.0, 0, off)
             }
             Op::LoadImm { dst, value } => return wide(out, dst, imm64::NUMBER, value as i32, (value >> 32) as u32),
             Op::LoadMap { dst, map } => return wide(out, dst, imm64::MAP, map, 0),
@@ -743,7 +742,7 @@ impl Op {
             Op::JumpLong { distance } => one(class::JMP32 | jmp::JA, zero, 0, 0, distance),
             Op::Branch { width, cond, dst, src, off } => {
                 let class = if width == Width::W64 { class::JMP } else { class::JMP32 };
-                with(class | cond.bits(), dst, src, off)
+                with(class | cond as u8, dst, src, off)
             }
             Op::MayGoto { off } => one(class::JMP | jmp::JCOND, zero, 0, off, 0),
             Op::Call { helper } => one(class::JMP | jmp::CALL, zero, call::HELPER, 0, helper),

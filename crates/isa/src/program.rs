@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use crate::global::GlobalFunction;
 use crate::insn::{Insn, imm64};
-use crate::lack::Lack;
 use crate::map_kind::MapKind;
 use crate::program_kind::ProgramKind;
+use crate::unresolved::Unresolved;
 use flowloom_context::ContextLayout;
 
 /// Flag of a hash map: entries are allocated on demand, so that a full map holds exactly its declared size.
@@ -153,7 +153,7 @@ pub struct Program {
     /// The instructions.
     pub insns: Vec<Insn>,
     /// Unresolved references, ascending by instruction. A program with any is refused by every engine.
-    pub lacks: Vec<Lack>,
+    pub unresolved: Vec<Unresolved>,
     /// The number of CO-RE relocations applied.
     pub adapted: usize,
     /// Its maps.

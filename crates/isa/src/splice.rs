@@ -13,7 +13,7 @@
 //! Steps: lay the program out; where jumps do not reach, give them more room, and lay it out again, until all reach.
 
 use crate::insn::{call, class, imm64, jmp};
-use crate::{GlobalFunction, Insn, Lack, LineInfo, Program};
+use crate::{GlobalFunction, Insn, LineInfo, Program, Unresolved};
 
 /// A program whose instructions cannot be replaced.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -138,9 +138,13 @@ pub fn spliced(program: &Program, replacements: Vec<Option<Vec<Insn>>>) -> Resul
     let lines =
         program.lines.iter().map(|line| LineInfo { insn: moved[line.insn.min(insns.len())], ..line.clone() }).collect();
     let slot = |at: usize| moved[at.min(insns.len())];
-    let lacks = program.lacks.iter().map(|lack| Lack { insn: slot(lack.insn), ..lack.clone() }).collect();
+    let unresolved = program
+        .unresolved
+        .iter()
+        .map(|unresolved| Unresolved { insn: slot(unresolved.insn), ..unresolved.clone() })
+        .collect();
     let globals = program.globals.iter().map(|global| GlobalFunction { slot: slot(global.slot), ..global.clone() });
-    Ok((Program { insns: out, lines, lacks, globals: globals.collect(), ..program.clone() }, origin))
+    Ok((Program { insns: out, lines, unresolved, globals: globals.collect(), ..program.clone() }, origin))
 }
 
 fn relocated(

@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use object::LittleEndian;
-use object::elf;
 use object::read::elf::{FileHeader as _, SectionHeader as _, Sym as _};
+use object::{LittleEndian, elf};
 
 use super::error::ReadFault;
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::error::ReadFault;
 use super::names;
-use flowloom_isa::Want;
+use flowloom_isa::Reference;
 use flowloom_isa::btf::{Btf, Type};
 
 /// The kinds of undefined symbols.
@@ -21,13 +21,13 @@ pub(super) enum Extern {
 
 impl Extern {
     /// The unresolved reference of a program that uses it.
-    pub(super) fn want(of: Option<Extern>, name: &str) -> Want {
+    pub(super) fn reference(of: Option<Extern>, name: &str) -> Reference {
         let name = name.to_owned();
         match of {
-            Some(Extern::Kfunc) => Want::Kfunc { name },
-            Some(Extern::Ksym) => Want::Ksym { name },
-            Some(Extern::Kconfig) => Want::Kconfig { name },
-            None => Want::Undefined { name },
+            Some(Extern::Kfunc) => Reference::Kfunc { name },
+            Some(Extern::Ksym) => Reference::Ksym { name },
+            Some(Extern::Kconfig) => Reference::Kconfig { name },
+            None => Reference::Undefined { name },
         }
     }
 }

@@ -4,7 +4,7 @@
 //! Goal: what a loader would pass to the kernel, as [`Program`]s. Steps: parse the container; parse the types; read the
 //! maps; find the functions; link each program with its callees ([`super::link`]). The result does not depend on the
 //! object: maps are indices, calls are distances. A program that cannot be read does not affect the others; unresolved
-//! references are listed in [`Program::lacks`]. Maps of unsupported kinds are read: the engines refuse them.
+//! references are listed in [`Program::unresolved`]. Maps of unsupported kinds are read: the engines refuse them.
 
 use super::adapt::Kernel;
 use super::container::{Budget, Container};
@@ -12,9 +12,8 @@ use super::error::{ReadError, ReadFault, Refused, Unread};
 use super::link::{Linked, Linker};
 use super::maps::Maps;
 use super::names;
-use flowloom_isa::Program;
-use flowloom_isa::ProgramKind;
 use flowloom_isa::btf::{Btf, Ext};
+use flowloom_isa::{Program, ProgramKind};
 
 /// The contents of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use flowloom_context::locks::{CELL_BYTES, CELLS};
 use flowloom_context::{ContextLayout, LayoutField};
-use flowloom_isa::MapDef;
-use flowloom_isa::MapKind;
+use flowloom_isa::{MapDef, MapKind};
 
 /// The version that is written. Version 1, without successors and initial contexts, is read as well.
 pub(super) const VERSION: u32 = 2;

@@ -18,11 +18,9 @@ use object::{
 use super::code::{self, CodeError};
 use super::sidecar::Sidecar;
 use super::{DataKind, MAX_COLUMN, MAX_LINE, names};
-use flowloom_isa::MapKind;
-use flowloom_isa::ProgramKind;
 use flowloom_isa::btf::{BtfError, Ext, ExtSection, FuncRecord, LineRecord};
 use flowloom_isa::insn::{Insn, imm64};
-use flowloom_isa::{BPF_F_MMAPABLE, BPF_F_RDONLY_PROG, LineInfo, MapDef, Program};
+use flowloom_isa::{BPF_F_MMAPABLE, BPF_F_RDONLY_PROG, LineInfo, MapDef, MapKind, Program, ProgramKind};
 pub use kernel::{KernelTypes, declared_types, kernel_types};
 use types::{Definition, Types};
 
@@ -111,8 +109,8 @@ fn section_of_kind(program: &Program) -> Option<&'static str> {
 /// Checks for properties that objects cannot express or that are not supported.
 fn check_program(program: &Program) -> Result<(), WriteError> {
     let fail = |what: String| Err(WriteError::Program { program: program.name.clone(), what });
-    if let Some(lack) = program.lacks.first() {
-        return fail(format!("instruction {}, {},", lack.insn, lack.want));
+    if let Some(unresolved) = program.unresolved.first() {
+        return fail(format!("instruction {}, {},", unresolved.insn, unresolved.reference));
     }
     if ProgramKind::of_section(&program.section).unwrap_or_default() != program.kind {
         return fail(format!("kind `{}` in section `{}`", program.kind, program.section));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use flowloom_isa::insn::{call, class, imm64, jmp};
-use flowloom_isa::{Insn, MapDef, Program, ProgramKind, Want, helpers};
+use flowloom_isa::{Insn, MapDef, Program, ProgramKind, Reference, helpers};
 use flowloom_object::{Object, Refused, Unread};
 use flowloom_session::engines::{Compatibility, EngineName, Reason};
 use flowloom_session::{Loaded, only_program};
@@ -94,7 +94,7 @@ fn is_call(insn: &Insn, source: u8) -> bool {
 }
 
 fn describe<'o>(program: &'o Program, wanted: &[EngineName]) -> Described<'o> {
-    let lacking: BTreeSet<usize> = program.lacks.iter().map(|lack| lack.insn).collect();
+    let lacking: BTreeSet<usize> = program.unresolved.iter().map(|unresolved| unresolved.insn).collect();
     let (mut helpers, mut kfuncs) = (BTreeMap::new(), BTreeMap::new());
     let mut starts = BTreeSet::from([0]);
     let mut at = 0;
@@ -107,8 +107,8 @@ fn describe<'o>(program: &'o Program, wanted: &[EngineName]) -> Described<'o> {
         }
         at += insn.slots();
     }
-    for lack in &program.lacks {
-        if let Want::Kfunc { name } = &lack.want {
+    for unresolved in &program.unresolved {
+        if let Reference::Kfunc { name } = &unresolved.reference {
             *kfuncs.entry(name.as_str()).or_insert(0) += 1;
         }
     }

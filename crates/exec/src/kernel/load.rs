@@ -119,8 +119,13 @@ pub(crate) fn sibling_program(program: &Program, sibling: &Sibling) -> Program {
 pub fn verify_in_kernel(program: &Program) -> Result<(), ExecError> {
     // Creating the maps takes only the name and the licence of the program.
     let exit = Insn { code: class::JMP | jmp::EXIT, ..Insn::default() };
-    let bare =
-        Program { insns: vec![exit], lines: Vec::new(), lacks: Vec::new(), globals: Vec::new(), ..program.clone() };
+    let bare = Program {
+        insns: vec![exit],
+        lines: Vec::new(),
+        unresolved: Vec::new(),
+        globals: Vec::new(),
+        ..program.clone()
+    };
     on_small_maps(program, |purpose| verify_on(program, &bare, purpose))
 }
 

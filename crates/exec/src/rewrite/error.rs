@@ -2,7 +2,7 @@
 //! Errors of rewriting.
 
 use flowloom_isa::splice::SpliceError;
-use flowloom_isa::{MapKind, ProgramKind, Want};
+use flowloom_isa::{MapKind, ProgramKind, Reference};
 
 /// Errors of rewriting a program.
 #[allow(missing_docs, reason = "the messages say what each field is")]
@@ -30,8 +30,8 @@ pub enum RewriteError {
     #[error("instruction {insn} calls `redirect`, which takes an interface index; ports are bound in devmaps only")]
     RedirectByIndex { insn: usize },
     /// An unresolved reference.
-    #[error("instruction {insn}: {want}, which is not available")]
-    Lack { insn: usize, want: Want },
+    #[error("instruction {insn}: {reference}, which is not available")]
+    Unresolved { insn: usize, reference: Reference },
     /// A program of another kind.
     #[error("it has type `{kind}`, expected XDP")]
     ProgramKind { kind: ProgramKind },
@@ -63,7 +63,7 @@ impl RewriteError {
             | RewriteError::PartOfIngress { insn, .. }
             | RewriteError::UnknownDevmap { insn, .. }
             | RewriteError::NotDevmap { insn, .. }
-            | RewriteError::Lack { insn, .. }
+            | RewriteError::Unresolved { insn, .. }
             | RewriteError::FullStack { insn }
             | RewriteError::RoutesByIndex { insn, .. }
             | RewriteError::RedirectByIndex { insn } => Some(insn),

@@ -129,8 +129,8 @@ fn replacements(program: &Program, plan: &Plan) -> Result<Vec<Option<Vec<Insn>>>
     if !program.kind.is_xdp() {
         return Err(RewriteError::ProgramKind { kind: program.kind });
     }
-    if let Some(lack) = program.lacks.first() {
-        return Err(RewriteError::Lack { insn: lack.insn, want: lack.want.clone() });
+    if let Some(unresolved) = program.unresolved.first() {
+        return Err(RewriteError::Unresolved { insn: unresolved.insn, reference: unresolved.reference.clone() });
     }
     let replacement = |at: usize| {
         let insn = insns[at];

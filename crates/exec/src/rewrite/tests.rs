@@ -3,7 +3,7 @@
 
 use flowloom_isa::insn::{SRC_REG, alu, helper, imm64, jmp};
 use flowloom_isa::splice::{SpliceError, jump_target};
-use flowloom_isa::{LineInfo, MapKind, ProgramKind, Want};
+use flowloom_isa::{LineInfo, MapKind, ProgramKind, Reference};
 
 use super::*;
 use crate::testcode::*;
@@ -261,9 +261,9 @@ fn unsupported_kinds_are_refused() {
 #[test]
 fn unresolved_references_and_non_xdp_programs_are_refused() {
     let mut lacking = program([mov(0, 2), exit()]);
-    let want = Want::Kfunc { name: "bpf_dynptr_slice".into() };
-    lacking.lacks.push(flowloom_isa::Lack { insn: 1, want: want.clone() });
-    assert_eq!(rewrite(&lacking), Err(RewriteError::Lack { insn: 1, want }));
+    let reference = Reference::Kfunc { name: "bpf_dynptr_slice".into() };
+    lacking.unresolved.push(flowloom_isa::Unresolved { insn: 1, reference: reference.clone() });
+    assert_eq!(rewrite(&lacking), Err(RewriteError::Unresolved { insn: 1, reference }));
     let mut other = program([mov(0, 2), exit()]);
     other.kind = ProgramKind::Other("sched_cls");
     let error = rewrite(&other).expect_err("refused");

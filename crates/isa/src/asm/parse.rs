@@ -175,6 +175,10 @@ impl<'a> Line<'a> {
         self.number_in(negative, low, high, what)
     }
 
+    fn signed_32(&mut self, what: &str) -> Result<i32> {
+        Ok(self.signed(i32::MIN.into(), i32::MAX.into(), what)? as i32)
+    }
+
     /// A 32-bit immediate; in 32-bit operations, hexadecimal may be its bit pattern.
     fn imm(&mut self, is_64_bit: bool) -> Result<i32> {
         if let Some(Token::Number(n, true)) = self.peek()
@@ -183,7 +187,7 @@ impl<'a> Line<'a> {
             self.at += 1;
             return Ok(pattern as i32);
         }
-        Ok(self.signed(i32::MIN.into(), i32::MAX.into(), "a 32-bit number")? as i32)
+        self.signed_32("a 32-bit number")
     }
 
     fn operand(&mut self, width: Width) -> Result<Operand> {
@@ -257,7 +261,7 @@ impl<'a> Line<'a> {
         let local = |target| Parsed { op: Op::CallLocal { distance: 0 }, target: Some((column, target)) };
         let name = match self.peek() {
             Some(Token::Number(..) | Token::Sign("-")) => {
-                let helper = self.signed(i32::MIN.into(), i32::MAX.into(), "a helper's number")? as i32;
+                let helper = self.signed_32("a helper's number")?;
                 return Ok(Op::Call { helper }.into());
             }
             Some(Token::Word(name)) => name.clone(),
@@ -269,13 +273,13 @@ impl<'a> Line<'a> {
             return Ok(local(target));
         }
         if name == "kfunc" && self.eat("#") {
-            let id = self.signed(i32::MIN.into(), i32::MAX.into(), "a BTF number")? as i32;
+            let id = self.signed_32("a BTF number")?;
             return Ok(Op::CallKfunc { id }.into());
         }
         let number = helpers::number_of(&name);
         if self.eat("#") {
             // As printed by bpftool: the number has to match the name.
-            let helper = self.signed(i32::MIN.into(), i32::MAX.into(), "a helper's number")? as i32;
+            let helper = self.signed_32("a helper's number")?;
             if number != Some(helper) {
                 self.at -= 1;
                 let expected = number.map_or_else(|| "a number without a name".to_owned(), |n| format!("`{n}`"));
@@ -291,26 +295,19 @@ impl<'a> Line<'a> {
     /// `(u32 *)` after the star that begins a memory access.
     fn access_type(&mut self) -> Result<(bool, Size)> {
         self.sign("(")?;
-        let found = match self.peek() {
-            Some(Token::Word(word)) => match word.as_str() {
-                "u8" => Some((false, Size::B)),
-                "u16" => Some((false, Size::H)),
-                "u32" => Some((false, Size::W)),
-                "u64" => Some((false, Size::Dw)),
-                "s8" => Some((true, Size::B)),
-                "s16" => Some((true, Size::H)),
-                "s32" => Some((true, Size::W)),
-                _ => None,
-            },
-            _ => None,
+        let word = match self.peek() {
+            Some(Token::Word(word)) => word.as_str(),
+            _ => "",
         };
-        let Some(found) = found else {
+        let signed = word.starts_with('s');
+        let size = word.strip_prefix(if signed { 's' } else { 'u' }).and_then(size_of);
+        let Some(size) = size.filter(|size| !signed || *size != Size::Dw) else {
             return self.fail("the type of an access: `u8`, `u16`, `u32`, `u64`, `s8`, `s16` or `s32`");
         };
         self.at += 1;
         self.sign("*")?;
         self.sign(")")?;
-        Ok(found)
+        Ok((signed, size))
     }
 
     /// `r2 + 4`.
@@ -372,12 +369,12 @@ impl<'a> Line<'a> {
         self.sign("*")?;
         let size = self.atomic_type()?;
         let (base, off) = self.parenthesised_place()?;
-        let op = match self.peek() {
-            Some(Token::Sign("+=")) => AtomicOp::Add { fetch: false },
-            Some(Token::Sign("|=")) => AtomicOp::Or { fetch: false },
-            Some(Token::Sign("&=")) => AtomicOp::And { fetch: false },
-            Some(Token::Sign("^=")) => AtomicOp::Xor { fetch: false },
-            _ => return self.fail("`+=`, `|=`, `&=` or `^=`"),
+        let of_sign = |op: &AtomicOp| match (op.notation(), self.peek()) {
+            (Some((_, symbol, false)), Some(Token::Sign(sign))) => symbol == *sign,
+            _ => false,
+        };
+        let Some(op) = AtomicOp::ALL.into_iter().find(of_sign) else {
+            return self.fail("`+=`, `|=`, `&=` or `^=`");
         };
         self.at += 1;
         let src = self.reg(width_of(size))?;
@@ -492,7 +489,7 @@ impl<'a> Line<'a> {
 
     fn map_index(&mut self) -> Result<i32> {
         let Some(Token::Word(name)) = self.peek() else {
-            return Ok(self.signed(i32::MIN.into(), i32::MAX.into(), "a map's name or index")? as i32);
+            return self.signed_32("a map's name or index");
         };
         let Some(index) = self.maps.iter().position(|m| m.name == *name) else {
             let names: Vec<_> = self.maps.iter().map(|m| format!("`{}`", m.name)).collect();
@@ -516,20 +513,8 @@ impl<'a> Line<'a> {
 
     /// Values that begin with a word: wide loads, byte order, fetching atomics.
     fn special(&mut self, width: Width, dst: Reg, word: &str, start: usize) -> Result<Parsed> {
-        let end = |op, size| (op, size);
-        let swap = match word {
-            "le16" => Some(end(EndOp::Le, Size::H)),
-            "le32" => Some(end(EndOp::Le, Size::W)),
-            "le64" => Some(end(EndOp::Le, Size::Dw)),
-            "be16" => Some(end(EndOp::Be, Size::H)),
-            "be32" => Some(end(EndOp::Be, Size::W)),
-            "be64" => Some(end(EndOp::Be, Size::Dw)),
-            "bswap16" => Some(end(EndOp::Swap, Size::H)),
-            "bswap32" => Some(end(EndOp::Swap, Size::W)),
-            "bswap64" => Some(end(EndOp::Swap, Size::Dw)),
-            _ => None,
-        };
-        if let Some((op, size)) = swap {
+        let size_after = |op: EndOp| word.strip_prefix(op.name()).and_then(size_of).filter(|size| *size != Size::B);
+        if let Some((op, size)) = EndOp::ALL.into_iter().find_map(|op| Some((op, size_after(op)?))) {
             self.this_reg(Width::W64, dst)?;
             if width == Width::W32 {
                 self.at = 0;
@@ -540,11 +525,7 @@ impl<'a> Line<'a> {
         match word {
             "map" | "map_idx" => {
                 self.sign("[")?;
-                let map = if word == "map" {
-                    self.map_index()?
-                } else {
-                    self.signed(i32::MIN.into(), i32::MAX.into(), "an index")? as i32
-                };
+                let map = if word == "map" { self.map_index()? } else { self.signed_32("an index")? };
                 self.sign("]")?;
                 let op = match (word, self.inside_map()?) {
                     ("map", None) => Op::LoadMap { dst, map },
@@ -556,7 +537,7 @@ impl<'a> Line<'a> {
             }
             "var" => {
                 self.sign("[")?;
-                let id = self.signed(i32::MIN.into(), i32::MAX.into(), "the number of a variable")? as i32;
+                let id = self.signed_32("the number of a variable")?;
                 self.sign("]")?;
                 self.wide_end(width, Op::LoadVar { dst, id })
             }
@@ -571,13 +552,17 @@ impl<'a> Line<'a> {
                 let size = if word.ends_with("_64") { Size::Dw } else { Size::W };
                 self.exchange(width, dst, size, word.starts_with("cmp")).map(Parsed::from)
             }
-            _ => match word.strip_prefix("atomic_fetch_") {
-                Some(op @ ("add" | "or" | "and" | "xor")) => self.fetch(width, dst, op).map(Parsed::from),
-                _ => {
-                    self.at = start;
-                    self.fail(VALUE)
+            _ => {
+                let of_name = |op: &AtomicOp| match op.notation() {
+                    Some((name, _, true)) => word.strip_prefix("atomic_fetch_") == Some(name),
+                    _ => false,
+                };
+                if let Some(op) = AtomicOp::ALL.into_iter().find(of_name) {
+                    return self.fetch(width, dst, op).map(Parsed::from);
                 }
-            },
+                self.at = start;
+                self.fail(VALUE)
+            }
         }
     }
 
@@ -610,7 +595,7 @@ impl<'a> Line<'a> {
         Ok(Op::Atomic { op, size, base, off, src })
     }
 
-    fn fetch(&mut self, width: Width, dst: Reg, op: &str) -> Result<Op> {
+    fn fetch(&mut self, width: Width, dst: Reg, op: AtomicOp) -> Result<Op> {
         self.sign("(")?;
         let size = self.atomic_type()?;
         let (base, off) = self.parenthesised_place()?;
@@ -618,14 +603,13 @@ impl<'a> Line<'a> {
         self.this_reg(width, dst)?;
         self.sign(")")?;
         self.check_width(width, size)?;
-        let op = match op {
-            "add" => AtomicOp::Add { fetch: true },
-            "or" => AtomicOp::Or { fetch: true },
-            "and" => AtomicOp::And { fetch: true },
-            _ => AtomicOp::Xor { fetch: true },
-        };
         Ok(Op::Atomic { op, size, base, off, src: dst })
     }
+}
+
+/// The size of this number of bits, written in decimal.
+fn size_of(bits: &str) -> Option<Size> {
+    Size::ALL.into_iter().find(|size| (8 * size.bytes()).to_string() == bits)
 }
 
 fn width_of(size: Size) -> Width {

@@ -79,36 +79,30 @@ impl Btf {
         let mut out = Vec::with_capacity(24 + types.len() + self.strings.len());
         out.extend_from_slice(&MAGIC.to_le_bytes());
         out.extend_from_slice(&[1, 0]);
-        for word in [24, 0, types.len() as u32, types.len() as u32, self.strings.len() as u32] {
-            put(&mut out, word);
-        }
+        put(&mut out, &[24, 0, types.len() as u32, types.len() as u32, self.strings.len() as u32]);
         out.extend_from_slice(&types);
         out.extend_from_slice(&self.strings);
         Ok(out)
     }
 }
 
-fn put(out: &mut Vec<u8>, word: u32) {
-    out.extend_from_slice(&word.to_le_bytes());
+fn put(out: &mut Vec<u8>, words: &[u32]) {
+    words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
 }
 
 fn head(out: &mut Vec<u8>, name: Name, kind: u32, count: usize, flag: bool, last: u32) -> Result<(), BtfError> {
     if count > 0xffff {
         return Err(BtfError::TooLarge { what: "entries of a type", found: count, limit: 0xffff });
     }
-    put(out, name.0);
-    put(out, u32::from(flag) << 31 | kind << 24 | count as u32);
-    put(out, last);
+    put(out, &[name.0, u32::from(flag) << 31 | kind << 24 | count as u32, last]);
     Ok(())
 }
 
 fn emit_composite(out: &mut Vec<u8>, kind: u32, c: &Composite) -> Result<(), BtfError> {
     head(out, c.name, kind, c.members.len(), c.bitfields, c.size_bytes)?;
     for member in &c.members {
-        put(out, member.name.0);
-        put(out, member.of.0);
         let width = if c.bitfields { u32::from(member.width_bits) << 24 } else { 0 };
-        put(out, member.offset_bits | width);
+        put(out, &[member.name.0, member.of.0, member.offset_bits | width]);
     }
     Ok(())
 }
@@ -118,70 +112,47 @@ fn emit_type(out: &mut Vec<u8>, ty: &Type) -> Result<(), BtfError> {
     match ty {
         Type::Int { name, size_bytes, encoding, offset_bits, bits } => {
             head(out, *name, 1, 0, false, *size_bytes)?;
-            put(out, u32::from(*encoding & 0x0f) << 24 | u32::from(*offset_bits) << 16 | u32::from(*bits));
-            Ok(())
+            put(out, &[u32::from(*encoding & 0x0f) << 24 | u32::from(*offset_bits) << 16 | u32::from(*bits)]);
         }
-        Type::Ptr(to) => head(out, NONE, 2, 0, false, to.0),
+        Type::Ptr(to) => head(out, NONE, 2, 0, false, to.0)?,
         Type::Array { element, index, count } => {
             head(out, NONE, 3, 0, false, 0)?;
-            put(out, element.0);
-            put(out, index.0);
-            put(out, *count);
-            Ok(())
+            put(out, &[element.0, index.0, *count]);
         }
-        Type::Struct(c) => emit_composite(out, 4, c),
-        Type::Union(c) => emit_composite(out, 5, c),
+        Type::Struct(c) => emit_composite(out, 4, c)?,
+        Type::Union(c) => emit_composite(out, 5, c)?,
         Type::Enum { name, size_bytes, signed, values } => {
             head(out, *name, 6, values.len(), *signed, *size_bytes)?;
-            for (name, value) in values {
-                put(out, name.0);
-                put(out, *value as u32);
-            }
-            Ok(())
+            values.iter().for_each(|(name, value)| put(out, &[name.0, *value as u32]));
         }
-        Type::Fwd { name, union } => head(out, *name, 7, 0, *union, 0),
-        Type::Typedef { name, to } => head(out, *name, 8, 0, false, to.0),
-        Type::Volatile(to) => head(out, NONE, 9, 0, false, to.0),
-        Type::Const(to) => head(out, NONE, 10, 0, false, to.0),
-        Type::Restrict(to) => head(out, NONE, 11, 0, false, to.0),
-        Type::Func { name, proto, linkage } => head(out, *name, 12, linkage.number() as usize, false, proto.0),
+        Type::Fwd { name, union } => head(out, *name, 7, 0, *union, 0)?,
+        Type::Typedef { name, to } => head(out, *name, 8, 0, false, to.0)?,
+        Type::Volatile(to) => head(out, NONE, 9, 0, false, to.0)?,
+        Type::Const(to) => head(out, NONE, 10, 0, false, to.0)?,
+        Type::Restrict(to) => head(out, NONE, 11, 0, false, to.0)?,
+        Type::Func { name, proto, linkage } => head(out, *name, 12, linkage.number() as usize, false, proto.0)?,
         Type::FuncProto { ret, params } => {
             head(out, NONE, 13, params.len(), false, ret.0)?;
-            for (name, of) in params {
-                put(out, name.0);
-                put(out, of.0);
-            }
-            Ok(())
+            params.iter().for_each(|(name, of)| put(out, &[name.0, of.0]));
         }
         Type::Var { name, of, linkage } => {
             head(out, *name, 14, 0, false, of.0)?;
-            put(out, linkage.number());
-            Ok(())
+            put(out, &[linkage.number()]);
         }
         Type::DataSec { name, size_bytes, vars } => {
             head(out, *name, 15, vars.len(), false, *size_bytes)?;
-            for var in vars {
-                put(out, var.var.0);
-                put(out, var.offset_bytes);
-                put(out, var.size_bytes);
-            }
-            Ok(())
+            vars.iter().for_each(|var| put(out, &[var.var.0, var.offset_bytes, var.size_bytes]));
         }
-        Type::Float { name, size_bytes } => head(out, *name, 16, 0, false, *size_bytes),
+        Type::Float { name, size_bytes } => head(out, *name, 16, 0, false, *size_bytes)?,
         Type::DeclTag { name, of, component, attribute } => {
             head(out, *name, 17, 0, *attribute, of.0)?;
-            put(out, *component as u32);
-            Ok(())
+            put(out, &[*component as u32]);
         }
-        Type::TypeTag { name, to, attribute } => head(out, *name, 18, 0, *attribute, to.0),
+        Type::TypeTag { name, to, attribute } => head(out, *name, 18, 0, *attribute, to.0)?,
         Type::Enum64 { name, size_bytes, signed, values } => {
             head(out, *name, 19, values.len(), *signed, *size_bytes)?;
-            for (name, value) in values {
-                put(out, name.0);
-                put(out, *value as u32);
-                put(out, (*value >> 32) as u32);
-            }
-            Ok(())
+            values.iter().for_each(|(name, value)| put(out, &[name.0, *value as u32, (*value >> 32) as u32]));
         }
     }
+    Ok(())
 }

@@ -137,6 +137,17 @@ pub enum Linkage {
     Extern,
 }
 
+impl Type {
+    /// The names of the values of an enumeration.
+    pub fn enumerators(&self) -> Option<Vec<Name>> {
+        match self {
+            Type::Enum { values, .. } => Some(values.iter().map(|(name, _)| *name).collect()),
+            Type::Enum64 { values, .. } => Some(values.iter().map(|(name, _)| *name).collect()),
+            _ => None,
+        }
+    }
+}
+
 impl Linkage {
     fn number(self) -> u32 {
         match self {
@@ -213,6 +224,14 @@ impl Btf {
     pub fn get(&self, id: TypeId) -> Option<&Type> {
         let index = usize::try_from(id.0).ok()?.checked_sub(1)?;
         self.types.get(index)
+    }
+
+    /// The structure or union with this id.
+    pub fn composite(&self, id: TypeId) -> Option<&Composite> {
+        match self.get(id) {
+            Some(Type::Struct(composite) | Type::Union(composite)) => Some(composite),
+            _ => None,
+        }
     }
 
     /// All types with their ids, in the order of the file.

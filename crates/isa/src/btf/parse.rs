@@ -187,7 +187,8 @@ impl Parser<'_> {
                     bits: data as u8,
                 }
             }
-            2 => Type::Ptr(self.unnamed(name, last)?),
+            // bpf-linker names pointers and qualifiers all the same; the name is dropped.
+            2 => Type::Ptr(self.refer(last)),
             3 => {
                 if last != 0 || name.0 != 0 {
                     return Err(self.field("name or size of an array", last));
@@ -197,10 +198,7 @@ impl Parser<'_> {
             4 => Type::Struct(self.composite(name, last, count, flag)?),
             5 => Type::Union(self.composite(name, last, count, flag)?),
             6 => {
-                let mut values = Vec::new();
-                for _ in 0..count {
-                    values.push((self.named()?, self.word()? as i32));
-                }
+                let values = self.list(count, |parser| Ok((parser.named()?, parser.word()? as i32)))?;
                 Type::Enum { name, size_bytes: last, signed: flag, values }
             }
             7 => match last {
@@ -208,20 +206,16 @@ impl Parser<'_> {
                 _ => return Err(self.field("size of a declaration", last)),
             },
             8 => Type::Typedef { name, to: self.refer(last) },
-            9 => Type::Volatile(self.unnamed(name, last)?),
-            10 => Type::Const(self.unnamed(name, last)?),
-            11 => Type::Restrict(self.unnamed(name, last)?),
+            9 => Type::Volatile(self.refer(last)),
+            10 => Type::Const(self.refer(last)),
+            11 => Type::Restrict(self.refer(last)),
             12 => Type::Func { name, proto: self.refer(last), linkage: self.linkage(count as u32)? },
             13 => {
                 if name.0 != 0 {
                     return Err(self.field("name of a prototype", name.0));
                 }
                 let ret = self.refer(last);
-                let mut params = Vec::new();
-                for _ in 0..count {
-                    params.push((self.named()?, self.reference()?));
-                }
-                Type::FuncProto { ret, params }
+                Type::FuncProto { ret, params: self.list(count, |parser| Ok((parser.named()?, parser.reference()?)))? }
             }
             14 => {
                 let of = self.refer(last);
@@ -229,41 +223,37 @@ impl Parser<'_> {
                 Type::Var { name, of, linkage: self.linkage(linkage)? }
             }
             15 => {
-                let mut vars = Vec::new();
-                for _ in 0..count {
-                    vars.push(SecVar { var: self.reference()?, offset_bytes: self.word()?, size_bytes: self.word()? });
-                }
+                let vars = self.list(count, |parser| {
+                    let (var, offset_bytes, size_bytes) = (parser.reference()?, parser.word()?, parser.word()?);
+                    Ok(SecVar { var, offset_bytes, size_bytes })
+                })?;
                 Type::DataSec { name, size_bytes: last, vars }
             }
             16 => Type::Float { name, size_bytes: last },
             17 => Type::DeclTag { name, of: self.refer(last), component: self.word()? as i32, attribute: flag },
             18 => Type::TypeTag { name, to: self.refer(last), attribute: flag },
             19 => {
-                let mut values = Vec::new();
-                for _ in 0..count {
-                    let name = self.named()?;
-                    let (low, high) = (self.word()?, self.word()?);
-                    values.push((name, u64::from(high) << 32 | u64::from(low)));
-                }
+                let values = self.list(count, |parser| {
+                    let (name, low, high) = (parser.named()?, parser.word()?, parser.word()?);
+                    Ok((name, u64::from(high) << 32 | u64::from(low)))
+                })?;
                 Type::Enum64 { name, size_bytes: last, signed: flag, values }
             }
             _ => return Err(BtfError::Kind { id: self.id, offset: self.start, kind }),
         })
     }
 
-    /// A reference of a kind without names; bpf-linker names pointers all the same, so the name is dropped.
-    fn unnamed(&mut self, _name: Name, target: u32) -> Result<TypeId, BtfError> {
-        Ok(self.refer(target))
+    fn list<T>(&mut self, count: usize, entry: impl Fn(&mut Self) -> Result<T, BtfError>) -> Result<Vec<T>, BtfError> {
+        (0..count).map(|_| entry(self)).collect()
     }
 
     fn composite(&mut self, name: Name, size_bytes: u32, count: usize, bitfields: bool) -> Result<Composite, BtfError> {
-        let mut members = Vec::new();
-        for _ in 0..count {
-            let (name, of, place) = (self.named()?, self.reference()?, self.word()?);
+        let members = self.list(count, |parser| {
+            let (name, of, place) = (parser.named()?, parser.reference()?, parser.word()?);
             let (offset_bits, width_bits) =
                 if bitfields { (place & 0x00ff_ffff, (place >> 24) as u8) } else { (place, 0) };
-            members.push(Member { name, of, offset_bits, width_bits });
-        }
+            Ok(Member { name, of, offset_bits, width_bits })
+        })?;
         Ok(Composite { name, size_bytes, bitfields, members })
     }
 }

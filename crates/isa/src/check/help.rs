@@ -2,7 +2,7 @@
 //! Suggestions for each finding, one sentence each.
 
 use super::Flaw;
-use crate::lack::Want;
+use crate::unresolved::Reference;
 
 const DYNPTR: &str = "read the packet between `data` and `data_end`, or with `bpf_xdp_load_bytes`";
 const TIME: &str = "keep the time with `bpf_ktime_get_ns` in the value, and compare it when the next packet comes";
@@ -65,7 +65,7 @@ impl Flaw {
     /// The smallest change of the program that would help, if one is known.
     pub fn help(&self) -> Option<&'static str> {
         match self {
-            Flaw::Lack(want) => Some(want.help()),
+            Flaw::Unresolved(reference) => Some(reference.help()),
             Flaw::Helper { number, .. } => {
                 let known = HELPERS.iter().find(|(numbers, _)| numbers.contains(number));
                 Some(
@@ -92,31 +92,31 @@ impl Flaw {
     }
 }
 
-impl Want {
+impl Reference {
     /// The smallest change of the program that would help.
     pub fn help(&self) -> &'static str {
         match self {
-            Want::Kfunc { name } => {
+            Reference::Kfunc { name } => {
                 let known = KFUNCS.iter().find(|(begin, _)| name.starts_with(begin));
                 known.map_or("declare it `__weak` and call it only where `bpf_ksym_exists` says so", |kfunc| kfunc.1)
             }
-            Want::Ksym { .. } => "declare it `__weak` and use it only where its address is not zero",
-            Want::Kconfig { .. } => "declare it `__weak`, or make it a `const volatile` variable of the program",
-            Want::Undefined { .. } => {
+            Reference::Ksym { .. } => "declare it `__weak` and use it only where its address is not zero",
+            Reference::Kconfig { .. } => "declare it `__weak`, or make it a `const volatile` variable of the program",
+            Reference::Undefined { .. } => {
                 "link the object that defines it (`bpftool gen object`), or declare it `__ksym` if the kernel does"
             }
-            Want::Adaptation { why, .. } if why.contains("not at hand") => {
+            Reference::Adaptation { why, .. } if why.contains("not at hand") => {
                 "run it where `/sys/kernel/btf/vmlinux` is, or compile without `preserve_access_index`"
             }
-            Want::Adaptation { .. } => {
+            Reference::Adaptation { .. } => {
                 "ask first whether it is there (`bpf_core_field_exists`, `bpf_core_type_exists`, `bpf_core_enum_value_exists`)"
             }
-            Want::Field { field, .. } if field.contains("timer") || field.contains("bpf_wq") => TIME,
-            Want::Field { field, .. } if field.contains("spin_lock") => {
+            Reference::Field { field, .. } if field.contains("timer") || field.contains("bpf_wq") => TIME,
+            Reference::Field { field, .. } if field.contains("spin_lock") => {
                 "keep one `struct bpf_spin_lock` in the value of a map that has a definition"
             }
-            Want::Field { .. } => "keep numbers in the value, or keys of another map",
-            Want::Member { .. } => "put a map or an XDP program of this object there",
+            Reference::Field { .. } => "keep numbers in the value, or keys of another map",
+            Reference::Member { .. } => "put a map or an XDP program of this object there",
         }
     }
 }

@@ -152,11 +152,8 @@ impl Access {
         }
         let resolved = btf.resolve(record.of)?;
         if kind.is_of_value() {
-            let count = match btf.get(resolved) {
-                Some(Type::Enum { values, .. }) => values.len(),
-                Some(Type::Enum64 { values, .. }) => values.len(),
-                _ => return Err(fail("the type is no enumeration")),
-            };
+            let names = btf.get(resolved).and_then(Type::enumerators);
+            let count = names.ok_or_else(|| fail("the type is no enumeration"))?.len();
             out.value = first as usize;
             return if out.value < count && rest.is_empty() { Ok(out) } else { Err(fail("there is no such value")) };
         }
@@ -201,11 +198,8 @@ impl Access {
 
     /// The name of the enumerator, without flavour.
     pub(super) fn value_name<'b>(&self, btf: &'b Btf) -> Result<&'b [u8], BtfError> {
-        let name = match btf.get(btf.resolve(self.root)?) {
-            Some(Type::Enum { values, .. }) => values.get(self.value).map(|value| value.0),
-            Some(Type::Enum64 { values, .. }) => values.get(self.value).map(|value| value.0),
-            _ => None,
-        };
+        let names = btf.get(btf.resolve(self.root)?).and_then(Type::enumerators);
+        let name = names.and_then(|names| names.get(self.value).copied());
         Ok(name.map(|name| btf.name_bytes(name)).transpose()?.map_or(&[][..], essential))
     }
 
@@ -220,12 +214,8 @@ impl Access {
             match step {
                 Step::Element(number) => path.push_str(&format!("[{number}]")),
                 Step::Member { of, index } => {
-                    let name = match btf.get(*of) {
-                        Some(Type::Struct(composite) | Type::Union(composite)) => {
-                            composite.members.get(*index).and_then(|member| btf.name_bytes(member.name).ok())
-                        }
-                        _ => None,
-                    };
+                    let member = btf.composite(*of).and_then(|of| of.members.get(*index));
+                    let name = member.and_then(|member| btf.name_bytes(member.name).ok());
                     path.push_str(&format!(".{}", text(name.unwrap_or_default())));
                 }
             }
@@ -264,9 +254,9 @@ mod tests {
         for ((of, text), access) in texts.iter().zip(names) {
             for kind in 0..6 {
                 let record = CoreRecord { offset_bytes: 0, of: *of, access, kind };
-                let found = Access::read(&btf, record).map(|access| super::super::answer::local(&btf, &access));
+                let found = Access::read(&btf, record).map(|access| super::super::replacement::number(&btf, &access));
                 match found {
-                    Ok(answer) => assert!(answer.is_ok(), "{text}: {answer:?}"),
+                    Ok(replacement) => assert!(replacement.is_ok(), "{text}: {replacement:?}"),
                     Err(AccessFault::Path { why, .. }) => {
                         assert_eq!(why, "it leads beyond 4 GiB");
                         refused.push(*text);

@@ -49,11 +49,8 @@ impl<'a> Search<'a> {
         }
         if access.kind.is_of_value() {
             let wanted = access.value_name(self.local)?;
-            let value = match self.kernel.get(self.kernel.resolve(root)?) {
-                Some(Type::Enum { values, .. }) => self.position(values.iter().map(|value| value.0), wanted)?,
-                Some(Type::Enum64 { values, .. }) => self.position(values.iter().map(|value| value.0), wanted)?,
-                _ => None,
-            };
+            let names = self.kernel.get(self.kernel.resolve(root)?).and_then(Type::enumerators);
+            let value = self.position(&names.unwrap_or_default(), wanted)?;
             return Ok(value.map(|value| Access { value, ..out }));
         }
         let resolved = self.kernel.resolve(root)?;
@@ -67,12 +64,9 @@ impl<'a> Search<'a> {
         for step in &access.steps[1..] {
             let found = match *step {
                 Step::Element(number) => self.element(&mut out, number)?,
-                Step::Member { of, index } => match self.local.get(of) {
-                    Some(Type::Struct(composite) | Type::Union(composite)) => match composite.members.get(index) {
-                        Some(member) => self.member(member, &mut out, MAX_DEPTH)?,
-                        None => false,
-                    },
-                    _ => false,
+                Step::Member { of, index } => match self.local.composite(of).and_then(|of| of.members.get(index)) {
+                    Some(member) => self.member(member, &mut out, MAX_DEPTH)?,
+                    None => false,
                 },
             };
             if !found {
@@ -82,10 +76,10 @@ impl<'a> Search<'a> {
         Ok(Some(out))
     }
 
-    fn position(&mut self, names: impl Iterator<Item = Name>, wanted: &[u8]) -> Result<Option<usize>, AdaptFault> {
-        for (index, name) in names.enumerate() {
+    fn position(&mut self, names: &[Name], wanted: &[u8]) -> Result<Option<usize>, AdaptFault> {
+        for (index, name) in names.iter().enumerate() {
             self.spend()?;
-            if essential(self.kernel.name_bytes(name)?) == wanted {
+            if essential(self.kernel.name_bytes(*name)?) == wanted {
                 return Ok(Some(index));
             }
         }
@@ -118,7 +112,7 @@ impl<'a> Search<'a> {
     /// Steps to the member of this name, also within anonymous members.
     fn member(&mut self, wanted: &Member, out: &mut Access, depth: u32) -> Result<bool, AdaptFault> {
         let at = self.kernel.resolve(out.leaf)?;
-        let Some(Type::Struct(composite) | Type::Union(composite)) = self.kernel.get(at) else { return Ok(false) };
+        let Some(composite) = self.kernel.composite(at) else { return Ok(false) };
         let Some(deeper) = depth.checked_sub(1) else { return Ok(false) };
         let name = self.local.name_bytes(wanted.name)?;
         let before = out.offset_bits;
@@ -217,18 +211,7 @@ impl<'a> Search<'a> {
             (Type::Fwd { .. }, Type::Struct(_) | Type::Union(_))
             | (Type::Struct(_) | Type::Union(_), Type::Fwd { .. }) => behind,
             (Type::Fwd { union: a, .. }, Type::Fwd { union: b, .. }) => a == b,
-            (Type::Enum { values: a, .. }, Type::Enum { values: b, .. }) => {
-                self.values_match(a.iter().map(|v| v.0), &|| b.iter().map(|v| v.0).collect(), behind)?
-            }
-            (Type::Enum { values: a, .. }, Type::Enum64 { values: b, .. }) => {
-                self.values_match(a.iter().map(|v| v.0), &|| b.iter().map(|v| v.0).collect(), behind)?
-            }
-            (Type::Enum64 { values: a, .. }, Type::Enum { values: b, .. }) => {
-                self.values_match(a.iter().map(|v| v.0), &|| b.iter().map(|v| v.0).collect(), behind)?
-            }
-            (Type::Enum64 { values: a, .. }, Type::Enum64 { values: b, .. }) => {
-                self.values_match(a.iter().map(|v| v.0), &|| b.iter().map(|v| v.0).collect(), behind)?
-            }
+            (a, b) if is_enum(a) && is_enum(b) => behind || self.values_match(a, b)?,
             (Type::Struct(a), Type::Struct(b)) | (Type::Union(a), Type::Union(b)) => {
                 if behind {
                     return Ok(true);
@@ -263,19 +246,12 @@ impl<'a> Search<'a> {
         })
     }
 
-    fn values_match(
-        &mut self,
-        local: impl Iterator<Item = Name>,
-        kernel: &dyn Fn() -> Vec<Name>,
-        behind: bool,
-    ) -> Result<bool, AdaptFault> {
-        if behind {
-            return Ok(true);
-        }
-        let kernel = kernel();
-        for name in local {
+    /// Whether the kernel's enumeration has all values of the object's.
+    fn values_match(&mut self, local: &Type, kernel: &Type) -> Result<bool, AdaptFault> {
+        let kernel = kernel.enumerators().unwrap_or_default();
+        for name in local.enumerators().unwrap_or_default() {
             let wanted = essential(self.local.name_bytes(name)?);
-            if self.position(kernel.iter().copied(), wanted)?.is_none() {
+            if self.position(&kernel, wanted)?.is_none() {
                 return Ok(false);
             }
         }
@@ -292,8 +268,7 @@ impl<'a> Search<'a> {
                 return Ok(true);
             }
             if found.is_empty()
-                && let Some(Type::Struct(within) | Type::Union(within)) =
-                    self.kernel.get(self.kernel.resolve(member.of)?)
+                && let Some(within) = self.kernel.composite(self.kernel.resolve(member.of)?)
                 && self.has_member(within, wanted, deeper)?
             {
                 return Ok(true);
@@ -301,7 +276,7 @@ impl<'a> Search<'a> {
         }
         // The members of an anonymous member in the object may be anywhere in the kernel's type.
         if name.is_empty()
-            && let Some(Type::Struct(within) | Type::Union(within)) = self.local.get(self.local.resolve(wanted.of)?)
+            && let Some(within) = self.local.composite(self.local.resolve(wanted.of)?)
         {
             for member in &within.members {
                 if !self.has_member(there, member, deeper)? {

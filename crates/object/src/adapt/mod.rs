@@ -16,11 +16,11 @@
 //! [Linux Documentation/bpf/llvm_reloc.rst, CO-RE relocations], libbpf's rules of compatibility
 
 mod access;
-mod answer;
 mod fault;
 mod find;
 mod names;
 mod patch;
+mod replacement;
 #[cfg(test)]
 mod tests;
 
@@ -28,12 +28,12 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use answer::Answer;
 use fault::{AdaptFault, MAX_WORK};
-use flowloom_isa::Want;
+use flowloom_isa::Reference;
 use flowloom_isa::btf::{Btf, BtfError, CoreRecord, Name, TypeId};
 use names::{essential, type_name};
 pub(super) use patch::{poison, put};
+use replacement::Replacement;
 
 /// The types of a kernel.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ pub(super) struct Adapter<'a> {
     kernel: &'a Kernel<'a>,
     /// Loaded once, when needed.
     types: Option<Result<Arc<KernelTypeIndex>, String>>,
-    known: HashMap<(TypeId, Name, u32), Result<Answer, Want>>,
+    known: HashMap<(TypeId, Name, u32), Result<Replacement, Reference>>,
     work: u64,
 }
 
@@ -98,54 +98,58 @@ impl<'a> Adapter<'a> {
     }
 
     /// The value of a record, or the unresolved reference.
-    pub(super) fn answer(&mut self, btf: &Btf, record: CoreRecord) -> Result<Result<Answer, Want>, AdaptFault> {
+    pub(super) fn replacement(
+        &mut self,
+        btf: &Btf,
+        record: CoreRecord,
+    ) -> Result<Result<Replacement, Reference>, AdaptFault> {
         let key = (record.of, record.access, record.kind);
         if let Some(known) = self.known.get(&key) {
             return Ok(known.clone());
         }
-        let answer = self.ask(btf, record)?;
-        self.known.insert(key, answer.clone());
-        Ok(answer)
+        let replacement = self.resolve(btf, record)?;
+        self.known.insert(key, replacement.clone());
+        Ok(replacement)
     }
 
     /// The unresolved reference if the instruction cannot access the kernel's field.
-    pub(super) fn misfit(&self, btf: &Btf, record: CoreRecord) -> Want {
+    pub(super) fn out_of_range(&self, btf: &Btf, record: CoreRecord) -> Reference {
         let what =
             access::Access::read(btf, record).map_or_else(|fault| fault.to_string(), |access| access.describe(btf));
-        Want::Adaptation {
+        Reference::Adaptation {
             what,
             why: "the kernel's has a length or place that the instruction has no room for".to_owned(),
         }
     }
 
-    fn ask(&mut self, btf: &Btf, record: CoreRecord) -> Result<Result<Answer, Want>, AdaptFault> {
+    fn resolve(&mut self, btf: &Btf, record: CoreRecord) -> Result<Result<Replacement, Reference>, AdaptFault> {
         let local = access::Access::read(btf, record)?;
-        let before = answer::local(btf, &local)?;
+        let before = replacement::number(btf, &local)?;
         if local.kind == access::Kind::TypeIdLocal {
-            return Ok(Ok(Answer::same(before)));
+            return Ok(Ok(Replacement::same(before)));
         }
-        let want = |why: String| Ok(Err(Want::Adaptation { what: local.describe(btf), why }));
+        let reference = |why: String| Ok(Err(Reference::Adaptation { what: local.describe(btf), why }));
         let types = self.types.get_or_insert_with(|| (self.kernel)());
         let types = match types {
             Ok(types) => Arc::clone(types),
-            Err(reason) => return want(reason.clone()),
+            Err(reason) => return reference(reason.clone()),
         };
-        let mut found: Option<Answer> = None;
+        let mut found: Option<Replacement> = None;
         for candidate in types.named(local.name(btf)?) {
             let Some(there) = find::find(btf, &local, &types.btf, candidate, &mut self.work)? else { continue };
-            let after = answer::target(&types.btf, &there)?;
-            let answer = Answer::between(btf, before, &types.btf, after);
+            let after = replacement::number(&types.btf, &there)?;
+            let replacement = Replacement::between(btf, before, &types.btf, after);
             match &found {
-                Some(first) if *first != answer => {
-                    return want("the kernel has several types of this name, which differ in it".to_owned());
+                Some(first) if *first != replacement => {
+                    return reference("the kernel has several types of this name, which differ in it".to_owned());
                 }
-                _ => found = Some(answer),
+                _ => found = Some(replacement),
             }
         }
         match found {
-            Some(answer) => Ok(Ok(answer)),
-            None if local.kind.may_be_absent() => Ok(Ok(Answer::absent(before))),
-            None => want("the kernel has none of this name and shape".to_owned()),
+            Some(replacement) => Ok(Ok(replacement)),
+            None if local.kind.may_be_absent() => Ok(Ok(Replacement::absent(before))),
+            None => reference("the kernel has none of this name and shape".to_owned()),
         }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Patches values into instructions.
 
-use super::answer::Answer;
+use super::replacement::Replacement;
 use flowloom_isa::insn::{Insn, SRC_REG, class, jmp, mode, size};
 
 /// The helper that no kernel has, which takes the place of unresolved references, as in libbpf.
@@ -24,9 +24,9 @@ pub(crate) fn poison(insns: &mut [Insn], at: usize) {
 /// # Errors
 /// `Err(Some(…))` if the instruction is not what a compiler emits for such an access, `Err(None)` if it cannot access
 /// the kernel's field.
-pub(crate) fn put(insns: &mut [Insn], at: usize, answer: &Answer) -> Result<(), Option<String>> {
+pub(crate) fn put(insns: &mut [Insn], at: usize, replacement: &Replacement) -> Result<(), Option<String>> {
     let Some(insn) = insns.get(at).copied() else { return Err(Some("there is no such instruction".to_owned())) };
-    let check = |found: u64| match answer.before {
+    let check = |found: u64| match replacement.before {
         Some(before) if before != found => {
             Err(Some(format!("adaptation of an instruction with {found}, expected {before}")))
         }
@@ -35,22 +35,22 @@ pub(crate) fn put(insns: &mut [Insn], at: usize, answer: &Answer) -> Result<(), 
     match insn.class() {
         class::ALU | class::ALU64 if insn.code & SRC_REG == 0 => {
             // The value is 32 bits wide in the instruction, whatever it is.
-            match answer.before {
+            match replacement.before {
                 Some(before) if before as u32 != insn.imm as u32 => check(u64::from(insn.imm as u32))?,
                 _ => {}
             }
-            if u32::try_from(answer.after).is_err() && i32::try_from(answer.after as i64).is_err() {
+            if u32::try_from(replacement.after).is_err() && i32::try_from(replacement.after as i64).is_err() {
                 return Err(None);
             }
-            insns[at].imm = answer.after as u32 as i32;
+            insns[at].imm = replacement.after as u32 as i32;
         }
         class::LDX | class::ST | class::STX => {
             check(insn.off as u16 as u64)?;
-            insns[at].off = i16::try_from(answer.after).map_err(|_| None)?;
-            if let Some((before, after)) = answer.bytes
+            insns[at].off = i16::try_from(replacement.after).map_err(|_| None)?;
+            if let Some((before, after)) = replacement.bytes
                 && before != after
             {
-                if !answer.can_resize {
+                if !replacement.can_resize {
                     return Err(None);
                 }
                 let code = match after {
@@ -68,8 +68,8 @@ pub(crate) fn put(insns: &mut [Insn], at: usize, answer: &Answer) -> Result<(), 
                 return Err(Some("the second half of the 64-bit load is missing".to_owned()));
             };
             check(u64::from(second.imm as u32) << 32 | u64::from(insn.imm as u32))?;
-            insns[at].imm = answer.after as u32 as i32;
-            insns[at + 1].imm = (answer.after >> 32) as u32 as i32;
+            insns[at].imm = replacement.after as u32 as i32;
+            insns[at + 1].imm = (replacement.after >> 32) as u32 as i32;
         }
         _ => return Err(Some(format!("adaptation of an instruction of code {:#04x}, which has no number", insn.code))),
     }

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use flowloom_testkit::{Rng, skip};
 
 use super::*;
-use crate::tests::compiled::compiled_as;
+use crate::tests::compiled::{compiled, compiled_as};
 use crate::tests::hostile::{damage, torture_with};
 use crate::{Object, names, read_with};
 use flowloom_isa::disasm;
@@ -64,8 +64,7 @@ fn types(source: &str, test: &str) -> Option<Vec<u8>> {
 
 fn adapted(test: &str, body: &str) -> Option<Object> {
     let kernel = Arc::new(KernelTypeIndex::parse(&types(KERNEL, test)?).unwrap());
-    let source = format!("#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n{HEAD}{body}");
-    let bytes = compiled_as(test, &source)?;
+    let bytes = compiled(test, &format!("{HEAD}{body}"))?;
     Some(read_with(&bytes, "adapted.o", &|| Ok(Arc::clone(&kernel))).unwrap_or_else(|e| panic!("{e}")))
 }
 
@@ -111,46 +110,50 @@ const MACROS: &str = r#"
 #define VALUE(type, value, kind) __builtin_preserve_enum_value(*(typeof(type) *)value, kind)
 "#;
 
+/// The programs of [`CASES`].
+fn cases() -> String {
+    let program = |(name, body, _)| format!("SEC(\"xdp\") long {name}(struct thing *t) {{ {body} }}\n");
+    MACROS.to_owned() + &CASES.map(program).concat()
+}
+
 #[test]
 fn fields_types_and_values_are_those_of_the_kernel() {
     let test = "fields_types_and_values_are_those_of_the_kernel";
-    let program =
-        |(name, body, _): &(&str, &str, &str)| format!("SEC(\"xdp\") long {name}(struct thing *t) {{ {body} }}\n");
-    let source: String = CASES.iter().map(program).collect();
-    let Some(object) = adapted(test, &format!("{MACROS}{source}")) else { return };
+    let Some(object) = adapted(test, &cases()) else { return };
     assert_eq!(object.refused, []);
     for (name, body, expected) in CASES {
         let program = object.program(name).unwrap();
         let code = disasm::disassemble(&program.insns, &program.maps).unwrap();
-        let lacks: Vec<String> = program.lacks.iter().map(|lack| lack.want.to_string()).collect();
+        let unresolved: Vec<String> =
+            program.unresolved.iter().map(|unresolved| unresolved.reference.to_string()).collect();
         // The unresolved reference is the expected one, and no kernel runs the instruction.
-        let found = if lacks.is_empty() { code.clone() } else { lacks.join("; ") };
+        let found = if unresolved.is_empty() { code.clone() } else { unresolved.join("; ") };
         let is_same = |line: &str| line.trim() == expected || line.trim() == expected.replacen('w', "r", 1);
-        let fits = if lacks.is_empty() { code.lines().any(is_same) } else { found.contains(expected) };
+        let fits = if unresolved.is_empty() { code.lines().any(is_same) } else { found.contains(expected) };
         assert!(fits, "`{body}` is `{found}`, expected `{expected}`");
-        assert_eq!(code.contains("195896080"), !lacks.is_empty(), "{code}");
+        assert_eq!(code.contains("195896080"), !unresolved.is_empty(), "{code}");
         // The only finding is the unresolved reference, whether the instruction has one slot or two.
         let said = flowloom_vm::Interpreter::new(Arc::new(program.clone())).map_or_else(|e| e.findings.len(), |_| 0);
-        assert_eq!(said, lacks.len(), "{name}");
+        assert_eq!(said, unresolved.len(), "{name}");
     }
 }
 
 #[test]
-fn without_a_kernel_the_reason_is_what_is_lacking() {
-    let test = "without_a_kernel_the_reason_is_what_is_lacking";
+fn without_kernel_types_relocations_are_unresolved() {
+    let test = "without_kernel_types_relocations_are_unresolved";
     let body = "SEC(\"xdp\") long f(struct thing *t) { return t->narrow; }\nSEC(\"xdp\") int g(void *c) { return 2; }";
-    let source = format!("#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n{HEAD}{body}");
-    let Some(bytes) = compiled_as(test, &source) else { return };
+    let Some(bytes) = compiled(test, &format!("{HEAD}{body}")) else { return };
     let object = read_with(&bytes, "x.o", &|| Err("no kernel here".to_owned())).unwrap();
-    let lacks: Vec<String> = object.programs[0].lacks.iter().map(|lack| lack.want.to_string()).collect();
-    assert_eq!(lacks, ["adaptation to the types of the kernel: offset of `thing.narrow`: no kernel here"]);
-    assert_eq!(object.programs[1].lacks, []);
+    let unresolved: Vec<String> =
+        object.programs[0].unresolved.iter().map(|unresolved| unresolved.reference.to_string()).collect();
+    assert_eq!(unresolved, ["adaptation to the types of the kernel: offset of `thing.narrow`: no kernel here"]);
+    assert_eq!(object.programs[1].unresolved, []);
 }
 
 /// The running kernel.
 #[test]
-fn the_context_and_headers_are_where_everybody_has_them() {
-    let test = "the_context_and_headers_are_where_everybody_has_them";
+fn relocations_against_the_running_kernel_give_known_offsets() {
+    let test = "relocations_against_the_running_kernel_give_known_offsets";
     let Ok(bytes) = std::fs::read("/sys/kernel/btf/vmlinux") else { return skip(test, "the kernel tells no types") };
     let clock = std::time::Instant::now();
     let kernel = Arc::new(KernelTypeIndex::parse(&bytes).unwrap());
@@ -174,7 +177,7 @@ SEC("xdp") int f(struct xdp_md *ctx) {
     let Some(bytes) = compiled_as(test, source) else { return };
     let object = read_with(&bytes, "x.o", &|| Ok(Arc::clone(&kernel))).unwrap();
     let program = &object.programs[0];
-    assert_eq!((program.lacks.len(), program.adapted), (0, 5));
+    assert_eq!((program.unresolved.len(), program.adapted), (0, 5));
     let code = disasm::disassemble(&program.insns, &program.maps).unwrap();
     for load in ["(r1 + 0)", "(r1 + 4)", " + 12)", " + 9)", " + 16)"] {
         assert!(code.contains(load), "no load of `{load}`:\n{code}");
@@ -199,11 +202,8 @@ fn names_lose_their_flavour() {
 fn damaged_objects_and_kernels_do_not_panic() {
     let test = "damaged_objects_and_kernels_do_not_panic";
     let mut rng = Rng::from_env(7);
-    let program =
-        |(name, body, _): &(&str, &str, &str)| format!("SEC(\"xdp\") long {name}(struct thing *t) {{ {body} }}\n");
-    let source: String = CASES.iter().map(program).collect();
-    let source = format!("#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n{HEAD}{MACROS}{source}");
-    let (Some(bytes), Some(kernel)) = (compiled_as(test, &source), types(KERNEL, test)) else { return };
+    let source = format!("{HEAD}{}", cases());
+    let (Some(bytes), Some(kernel)) = (compiled(test, &source), types(KERNEL, test)) else { return };
     let whole = Arc::new(KernelTypeIndex::parse(&kernel).unwrap());
     let reached = Cell::new(0);
     let outcomes = torture_with(&bytes, 100, 3000, &mut rng, &|bytes| {
@@ -213,7 +213,7 @@ fn damaged_objects_and_kernels_do_not_panic() {
         Ok(object)
     });
     assert!(outcomes.contains_key("read") && reached.get() > 5, "{} wrong accesses: {outcomes:#?}", reached.get());
-    let (mut read, mut lacking) = (0, 0);
+    let (mut read, mut unresolved) = (0, 0);
     for _ in 0..3000 {
         let mut damaged = kernel.clone();
         for _ in 0..1 + rng.below(3) {
@@ -223,7 +223,7 @@ fn damaged_objects_and_kernels_do_not_panic() {
         let types = Arc::new(types);
         let Ok(object) = read_with(&bytes, "x", &|| Ok(Arc::clone(&types))) else { continue };
         read += 1;
-        lacking += usize::from(object.programs.iter().any(|program| program.lacks.len() > 1));
+        unresolved += usize::from(object.programs.iter().any(|program| program.unresolved.len() > 1));
     }
-    assert!(read > 100 && lacking > 10, "{read} kernels were read, {lacking} of them lack something");
+    assert!(read > 100 && unresolved > 10, "{read} kernels were read, {unresolved} of them without some type");
 }

@@ -9,7 +9,7 @@ use crate::container::{Budget, Place, Section, SectionKind, SymbolKind};
 use crate::error::{ReadFault, Unread};
 use crate::maps::Maps;
 use crate::{DataKind, bytes_of, names};
-use flowloom_isa::Want;
+use flowloom_isa::Reference;
 
 /// The rest after linking, and notes.
 #[derive(Default)]
@@ -55,14 +55,14 @@ impl Account {
             if used.get(index) == Some(&true) || maps.settings == Some(index) {
                 continue;
             }
-            let why = match map.wants.first() {
+            let why = match map.unresolved.first() {
                 _ if !map.def.kind.is_known() => format!("no program uses it, and its kind is {}", map.def.kind),
-                Some(Want::Field { field, offset, .. }) => {
+                Some(Reference::Field { field, offset, .. }) => {
                     format!("no program uses it, and its values hold `{field}` at byte {offset}")
                 }
-                Some(want) => format!("no program uses it, and {want}"),
+                Some(reference) => format!("no program uses it, and {reference}"),
                 None if map.def.kind.is_of_maps() && map.def.inner.is_none() => {
-                    "no program uses it, and nothing says what the maps inside are".to_owned()
+                    "no program uses it, and its inner maps have no definition".to_owned()
                 }
                 None => "there is no program that could use it".to_owned(),
             };
@@ -82,15 +82,15 @@ impl Linker<'_> {
             }
             if draft.program.section.starts_with('?') {
                 let note = format!(
-                    "program `{}`: section `{}` asks loaders to leave it out unless they are told; it is read",
+                    "program `{}`: section `{}` asks loaders to leave it out by default; it is read",
                     draft.program.name, draft.program.section
                 );
                 account.note(note, budget)?;
             }
             if draft.has_iterators {
                 let note = format!(
-                    "program `{}`: calls of `bpf_iter_num_*` become instructions; that it makes, asks and destroys each \
-                     iterator in this order is not verified",
+                    "program `{}`: calls of `bpf_iter_num_*` become instructions; that each iterator is created, \
+                     advanced and destroyed in this order is not verified",
                     draft.program.name
                 );
                 account.note(note, budget)?;

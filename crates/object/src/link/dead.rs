@@ -13,8 +13,9 @@ use std::collections::HashMap;
 
 use super::code;
 use crate::maps::ObjectMap;
-use flowloom_isa::BPF_F_RDONLY_PROG;
-use flowloom_isa::insn::{Insn, SRC_REG, alu, call, class, imm64, jmp, mode, size};
+use flowloom_isa::insn::{Insn, alu, class};
+use flowloom_isa::op::{AluOp, Op, Operand, Reg, Size, Width};
+use flowloom_isa::{BPF_F_RDONLY_PROG, alu as arithmetic};
 
 /// The mean number of visits to an instruction after which the search is given up.
 const MAX_VISITS: usize = 32;
@@ -83,14 +84,18 @@ impl Search<'_> {
                     self.join(usize::try_from(callee).ok()?, &[Value::Unknown; 16])?;
                 }
                 let next = at + insn.slots();
-                let (falls, jumps) = self.ways(insn, &state)?;
+                let op = Op::decode(self.insns, at).ok();
+                let (falls, jumps) = edges(insn, op, &state)?;
                 if jumps && let Some(target) = code::jump_target(insn, at) {
                     self.join(usize::try_from(target).ok()?, &state)?;
                 }
                 if !falls {
                     break;
                 }
-                self.step(insn, at, &mut state);
+                match op {
+                    Some(op) => self.step(op, &mut state),
+                    None => state.fill(Value::Unknown),
+                }
                 if next >= self.insns.len() {
                     break;
                 }
@@ -129,140 +134,79 @@ impl Search<'_> {
         Some(())
     }
 
-    /// Whether the fall-through and the jump of a branch are feasible; `None` for unknown jumps.
-    fn ways(&self, insn: Insn, state: &State) -> Option<(bool, bool)> {
-        if !matches!(insn.class(), class::JMP | class::JMP32) {
-            return Some((true, false));
-        }
-        let is_64 = insn.class() == class::JMP;
-        match insn.op() {
-            jmp::CALL => return Some((true, false)),
-            jmp::EXIT => return Some((false, false)),
-            jmp::JA if insn.code & SRC_REG == 0 && insn.src == 0 => return Some((false, true)),
-            jmp::JA | 0xf0 => return None,
-            jmp::JCOND => return Some((true, true)),
-            _ => {}
-        }
-        let left = state[usize::from(insn.dst)];
-        let right = match insn.code & SRC_REG {
-            0 => Value::Number(i64::from(insn.imm) as u64),
-            _ => state[usize::from(insn.src)],
-        };
-        let (Value::Number(left), Value::Number(right)) = (left, right) else { return Some((true, true)) };
-        let (left, right) = if is_64 { (left, right) } else { (left & 0xffff_ffff, right & 0xffff_ffff) };
-        let signed = |v: u64| if is_64 { v as i64 } else { i64::from(v as u32 as i32) };
-        let taken = match insn.op() {
-            jmp::JEQ => left == right,
-            jmp::JNE => left != right,
-            jmp::JGT => left > right,
-            jmp::JGE => left >= right,
-            jmp::JLT => left < right,
-            jmp::JLE => left <= right,
-            jmp::JSET => left & right != 0,
-            jmp::JSGT => signed(left) > signed(right),
-            jmp::JSGE => signed(left) >= signed(right),
-            jmp::JSLT => signed(left) < signed(right),
-            jmp::JSLE => signed(left) <= signed(right),
-            _ => return Some((true, true)),
-        };
-        Some((!taken, taken))
-    }
-
     /// The transfer function.
-    fn step(&self, insn: Insn, at: usize, state: &mut State) {
-        let (dst, src) = (usize::from(insn.dst), usize::from(insn.src));
-        match insn.class() {
-            class::ALU64 | class::ALU => state[dst] = arithmetic(insn, state),
-            class::LD if insn.is_wide() => state[dst] = self.wide(insn, at),
-            class::LD => state.fill(Value::Unknown),
-            class::LDX => state[dst] = self.load(insn, state[src]).unwrap_or(Value::Unknown),
-            class::STX if insn.code & 0xe0 == mode::ATOMIC => (state[src], state[0]) = (Value::Unknown, Value::Unknown),
-            class::JMP | class::JMP32 if insn.op() == jmp::CALL => {
-                // Any call may clobber r0 to r5.
-                state[..6].fill(Value::Unknown);
-                let is_any = !matches!(insn.src, call::HELPER | call::LOCAL | call::KFUNC);
-                if is_any {
-                    state.fill(Value::Unknown);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn wide(&self, insn: Insn, at: usize) -> Value {
-        let high = self.insns.get(at + 1).map_or(0, |second| second.imm);
-        match insn.src {
-            imm64::NUMBER => Value::Number(u64::from(high as u32) << 32 | u64::from(insn.imm as u32)),
-            imm64::MAP_VALUE => match usize::try_from(insn.imm) {
-                Ok(map) => Value::Data(map, i64::from(high)),
+    fn step(&self, op: Op, state: &mut State) {
+        let value = match op {
+            Op::Alu { width, op, dst, src } => computed(width, op, register(dst, state), operand(src, state)),
+            Op::LoadImm { value, .. } => Value::Number(value),
+            Op::LoadMapValue { map, off, .. } => match usize::try_from(map) {
+                Ok(map) => Value::Data(map, i64::from(off as i32)),
                 Err(_) => Value::Unknown,
             },
+            Op::Load { size, signed, base, off, .. } => {
+                self.load(size, signed, register(base, state), off).unwrap_or(Value::Unknown)
+            }
+            Op::LoadPacket { .. } => return state.fill(Value::Unknown),
+            // Calls clobber r0 to r5.
+            Op::Call { .. } | Op::CallLocal { .. } | Op::CallKfunc { .. } => return state[..6].fill(Value::Unknown),
             _ => Value::Unknown,
+        };
+        if let Some(dst) = op.writes() {
+            state[usize::from(dst.number())] = value;
         }
     }
 
     /// A load from constant data.
-    fn load(&self, insn: Insn, base: Value) -> Option<Value> {
+    fn load(&self, size: Size, signed: bool, base: Value, off: i16) -> Option<Value> {
         let Value::Data(map, offset) = base else { return None };
-        let map = self.maps.get(map).filter(|map| map.def.flags & BPF_F_RDONLY_PROG != 0 && map.wants.is_empty())?;
+        let map =
+            self.maps.get(map).filter(|map| map.def.flags & BPF_F_RDONLY_PROG != 0 && map.unresolved.is_empty())?;
         let bytes = map.def.initial.as_ref()?;
-        let from = usize::try_from(offset.checked_add(insn.off.into())?).ok()?;
-        let len = match insn.code & 0x18 {
-            size::B => 1,
-            size::H => 2,
-            size::W => 4,
-            _ => 8,
-        };
-        let found = bytes.get(from..from.checked_add(len)?)?;
+        let from = usize::try_from(offset.checked_add(off.into())?).ok()?;
+        let found = bytes.get(from..from.checked_add(size.bytes())?)?;
         let mut number = [0; 8];
-        number[..len].copy_from_slice(found);
+        number[..found.len()].copy_from_slice(found);
         let number = u64::from_le_bytes(number);
-        match insn.code & 0xe0 {
-            mode::MEM => Some(Value::Number(number)),
-            mode::MEMSX => {
-                let unused = 64 - 8 * len as u32;
-                Some(Value::Number(((number << unused) as i64 >> unused) as u64))
-            }
-            _ => None,
-        }
+        Some(Value::Number(if signed { arithmetic::sign_extend(size, number) } else { number }))
     }
 }
 
-fn arithmetic(insn: Insn, state: &State) -> Value {
-    let is_64 = insn.class() == class::ALU64;
-    let left = state[usize::from(insn.dst)];
-    let right = match insn.code & SRC_REG {
-        0 => Value::Number(i64::from(insn.imm) as u64),
-        _ => state[usize::from(insn.src)],
-    };
-    // Sign extension and byte order are not tracked.
-    if insn.off != 0 || matches!(insn.op(), alu::END | alu::NEG) {
-        return Value::Unknown;
+fn register(register: Reg, state: &State) -> Value {
+    state[usize::from(register.number())]
+}
+
+fn operand(operand: Operand, state: &State) -> Value {
+    match operand {
+        Operand::Reg(source) => register(source, state),
+        Operand::Imm(imm) => Value::Number(i64::from(imm) as u64),
     }
-    match (insn.op(), left, right) {
-        (alu::MOV, _, Value::Number(n)) => Value::Number(if is_64 { n } else { n & 0xffff_ffff }),
-        (alu::MOV, _, address) if is_64 => address,
-        (alu::ADD, Value::Data(map, offset), Value::Number(n)) if is_64 => {
+}
+
+/// Whether the fall-through and the jump of an instruction are feasible; `None` for unknown jumps.
+fn edges(insn: Insn, op: Option<Op>, state: &State) -> Option<(bool, bool)> {
+    let (width, cond, left, right) = match op {
+        Some(Op::Branch { width, cond, dst, src, .. }) => (width, cond, register(dst, state), operand(src, state)),
+        Some(Op::MayGoto { .. }) => return Some((true, true)),
+        Some(Op::Jump { .. } | Op::JumpLong { .. }) => return Some((false, true)),
+        Some(Op::Exit) => return Some((false, false)),
+        None if matches!(insn.class(), class::JMP | class::JMP32) => return None,
+        _ => return Some((true, false)),
+    };
+    let (Value::Number(left), Value::Number(right)) = (left, right) else { return Some((true, true)) };
+    let taken = arithmetic::holds(width, cond, left, right);
+    Some((!taken, taken))
+}
+
+/// The result of an operation. Division is not tracked, as in the kernel's verifier.
+fn computed(width: Width, op: AluOp, left: Value, right: Value) -> Value {
+    match (op, width, left, right) {
+        (AluOp::Div | AluOp::Sdiv | AluOp::Mod | AluOp::Smod, ..) => Value::Unknown,
+        (AluOp::Mov, Width::W64, _, source) => source,
+        (AluOp::Mov, Width::W32, _, Value::Number(source)) => Value::Number(source & 0xffff_ffff),
+        (AluOp::Add, Width::W64, Value::Data(map, offset), Value::Number(n)) => {
             Value::Data(map, offset.wrapping_add(n as i64))
         }
-        (op, Value::Number(a), Value::Number(b)) => {
-            let (a, b, width) = if is_64 { (a, b, 64) } else { (a & 0xffff_ffff, b & 0xffff_ffff, 32) };
-            let shift = b as u32 % width;
-            let found = match op {
-                alu::ADD => a.wrapping_add(b),
-                alu::SUB => a.wrapping_sub(b),
-                alu::MUL => a.wrapping_mul(b),
-                alu::AND => a & b,
-                alu::OR => a | b,
-                alu::XOR => a ^ b,
-                alu::LSH => a << shift,
-                alu::RSH => a >> shift,
-                alu::ARSH if is_64 => ((a as i64) >> shift) as u64,
-                alu::ARSH => ((a as u32 as i32) >> shift) as u32 as u64,
-                _ => return Value::Unknown,
-            };
-            Value::Number(if is_64 { found } else { found & 0xffff_ffff })
-        }
+        (_, _, Value::Number(a), Value::Number(b)) => Value::Number(arithmetic::alu(width, op, a, b)),
         _ => Value::Unknown,
     }
 }
@@ -281,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn constants_decide_branches_and_nothing_else_does() {
+    fn only_constants_decide_branches() {
         for (text, expected) in [
             ("r1 = 1\nif r1 == 1 goto end\nr0 = 7\nend: r0 = 2\nexit", vec![2]),
             ("r1 = 1\nif r1 != 1 goto end\nr0 = 7\nexit\nend: r0 = 2\nexit", vec![4, 5]),
@@ -304,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn many_places_to_jump_to_are_not_followed() {
+    fn past_the_limit_of_jump_targets_everything_is_reached() {
         // Code after the decided branch is known to be dead unless there are too many jump targets before it.
         for (places, is_seen) in [(1000, true), (MAX_JOINS + 1, false)] {
             let mut insns = assemble(&"if r1 == r2 goto +0\n".repeat(places), &[]).unwrap();

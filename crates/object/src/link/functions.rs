@@ -7,11 +7,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::bytes_of;
-use crate::code;
 use crate::container::{Container, Place, Section, SectionKind, Symbol, SymbolKind};
 use crate::error::ReadFault;
-use crate::names;
+use crate::{bytes_of, code, names};
 use flowloom_isa::insn::{Insn, call, class, jmp};
 
 /// A function of the object.

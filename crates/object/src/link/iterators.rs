@@ -23,7 +23,7 @@
 use crate::MAX_SLOTS;
 use flowloom_isa::asm::assemble;
 use flowloom_isa::splice::spliced;
-use flowloom_isa::{Insn, Program, Want};
+use flowloom_isa::{Insn, Program, Reference};
 
 /// r1 is the iterator, r2 the first number, r3 the end.
 const NEW: &str = "
@@ -77,8 +77,8 @@ const DESTROY: &str = "*(u64 *)(r1 + 0) = 0\n";
 /// Replaces the calls that have such code, and leaves the program as it is where that fails. Returns whether any was
 /// replaced.
 pub(super) fn expand(program: &mut Program) -> bool {
-    let code = |want: &Want| -> Option<Vec<Insn>> {
-        let Want::Kfunc { name } = want else { return None };
+    let code = |reference: &Reference| -> Option<Vec<Insn>> {
+        let Reference::Kfunc { name } = reference else { return None };
         let text = match name.as_str() {
             "bpf_iter_num_new" => NEW,
             "bpf_iter_num_next" => NEXT,
@@ -88,16 +88,17 @@ pub(super) fn expand(program: &mut Program) -> bool {
         assemble(text, &[]).ok()
     };
     let mut replacements = vec![None; program.insns.len()];
-    for lack in &program.lacks {
-        if let Some(replacement) = replacements.get_mut(lack.insn) {
-            *replacement = code(&lack.want);
+    for unresolved in &program.unresolved {
+        if let Some(replacement) = replacements.get_mut(unresolved.insn) {
+            *replacement = code(&unresolved.reference);
         }
     }
     if replacements.iter().all(Option::is_none) {
         return false;
     }
-    let kept = program.lacks.iter().filter(|lack| replacements.get(lack.insn).is_none_or(Option::is_none));
-    let without = Program { lacks: kept.cloned().collect(), ..program.clone() };
+    let kept =
+        program.unresolved.iter().filter(|unresolved| replacements.get(unresolved.insn).is_none_or(Option::is_none));
+    let without = Program { unresolved: kept.cloned().collect(), ..program.clone() };
     match spliced(&without, replacements) {
         Ok((expanded, _)) if expanded.insns.len() <= MAX_SLOTS => {
             *program = expanded;

@@ -22,19 +22,15 @@ mod target;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::MAX_SLOTS;
 use super::adapt::{self, Adapter, Kernel};
-use super::code;
 use super::container::{Budget, Container};
 use super::error::{ReadFault, Refused, Unread};
 use super::externs::{Extern, externs};
 use super::maps::Maps;
-use super::names;
-use flowloom_isa::Lack;
-use flowloom_isa::Program;
-use flowloom_isa::ProgramKind;
+use super::{MAX_SLOTS, code, names};
 use flowloom_isa::btf::{Btf, CoreRecord, Ext, FuncRecord, LineRecord, TypeId};
 use flowloom_isa::insn::{Insn, call, class, imm64, jmp};
+use flowloom_isa::{Program, ProgramKind, Unresolved};
 use functions::{Broken, Function, functions, roots};
 use target::Target;
 
@@ -313,16 +309,16 @@ impl<'a> Linker<'a> {
                         (insns[at].src, insns[at + 1].imm) = (imm64::FUNC, 0);
                     }
                 }
-                Target::Lack(want) if insn.is_wide() => {
+                Target::Unresolved(reference) if insn.is_wide() => {
                     (insns[at].src, insns[at].imm, insns[at + 1].imm) = (imm64::VAR, 0, 0);
-                    program.lacks.push(Lack { insn: base + at, want });
+                    program.unresolved.push(Unresolved { insn: base + at, reference });
                 }
-                Target::Lack(want) if insn.code == class::JMP | jmp::CALL => {
+                Target::Unresolved(reference) if insn.code == class::JMP | jmp::CALL => {
                     insns[at] = Insn { code: insn.code, src: call::KFUNC, ..Insn::default() };
-                    program.lacks.push(Lack { insn: base + at, want });
+                    program.unresolved.push(Unresolved { insn: base + at, reference });
                 }
-                Target::Value(..) | Target::Zero | Target::Lack(_) => {
-                    let why = "relocation against a name of somebody else at an instruction that is neither a 64-bit load \
+                Target::Value(..) | Target::Zero | Target::Unresolved(_) => {
+                    let why = "relocation against an external symbol at an instruction that is neither a 64-bit load \
                                nor a call";
                     return Err(self.fault(number, at, why.to_owned()));
                 }
@@ -356,23 +352,24 @@ impl<'a> Linker<'a> {
         for ((_, offset), record) in wanted {
             let at = ((offset - from) / 8) as usize;
             if !offset.is_multiple_of(8) || !firsts.contains(&at) {
-                return Err(self.fault(number, at, "adaptation of something that is no instruction".to_owned()));
+                return Err(self.fault(number, at, "CO-RE relocation of a slot that is not an instruction".to_owned()));
             }
-            let answer = adapter.answer(btf, *record);
-            let answer = answer.map_err(|fault| fault.of_object().unwrap_or_else(|why| self.fault(number, at, why)))?;
-            let want = match answer {
-                Ok(answer) => match adapt::put(insns, at, &answer) {
+            let replacement = adapter.replacement(btf, *record);
+            let replacement =
+                replacement.map_err(|fault| fault.of_object().unwrap_or_else(|why| self.fault(number, at, why)))?;
+            let reference = match replacement {
+                Ok(replacement) => match adapt::put(insns, at, &replacement) {
                     Ok(()) => None,
                     Err(Some(why)) => return Err(self.fault(number, at, why)),
-                    Err(None) => Some(adapter.misfit(btf, *record)),
+                    Err(None) => Some(adapter.out_of_range(btf, *record)),
                 },
-                Err(want) => Some(want),
+                Err(reference) => Some(reference),
             };
-            match want {
+            match reference {
                 None => program.adapted += 1,
-                Some(want) => {
+                Some(reference) => {
                     adapt::poison(insns, at);
-                    program.lacks.push(Lack { insn: base + at, want });
+                    program.unresolved.push(Unresolved { insn: base + at, reference });
                 }
             }
         }

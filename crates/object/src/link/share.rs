@@ -14,10 +14,8 @@ use crate::container::Budget;
 use crate::error::ReadFault;
 use crate::maps::ObjectMap;
 use flowloom_context::StateSuccessor;
-use flowloom_isa::MapKind;
 use flowloom_isa::insn::{Insn, imm64};
-use flowloom_isa::{Lack, Want};
-use flowloom_isa::{MapDef, Member, Program, Sibling};
+use flowloom_isa::{MapDef, MapKind, Member, Program, Reference, Sibling, Unresolved};
 
 impl Linker<'_> {
     /// Gives the programs their maps and siblings; returns which maps of the object are used.
@@ -32,7 +30,7 @@ impl Linker<'_> {
         let maps = self.with_programs(&numbers);
         let mut drafts = drafts;
         for Draft { program, .. } in &mut drafts {
-            lacks(program, &maps);
+            unresolved(program, &maps);
         }
         let mut shared = vec![false; maps.len()];
         for draft in drafts.iter().filter(|draft| draft.program.kind.is_xdp()) {
@@ -77,7 +75,7 @@ impl Linker<'_> {
                 let function = self.by_place.get(&(section, offset / 8)).filter(|_| offset.is_multiple_of(8));
                 match function.and_then(|function| numbers.get(function)) {
                     Some(number) => map.def.members.push((entry, Member::Program(*number))),
-                    None => map.wants.push(Want::Member {
+                    None => map.unresolved.push(Reference::Member {
                         map: map.def.name.clone(),
                         index: entry,
                         member: self.container.symbols.get(symbol).map_or("", |symbol| symbol.name).to_owned(),
@@ -110,7 +108,7 @@ impl Linker<'_> {
             .enumerate()
             .map(|(index, map)| {
                 let is_whole = map.def.inner.is_some() || !map.def.kind.is_of_maps();
-                let can_be_made = map.def.kind.is_known() && map.wants.is_empty() && is_whole;
+                let can_be_made = map.def.kind.is_known() && map.unresolved.is_empty() && is_whole;
                 named[index] || can_be_made && self.maps.settings != Some(index)
             })
             .collect();
@@ -128,32 +126,34 @@ impl Linker<'_> {
 
 /// Drops unresolved references in unreachable code, and adds those of the maps that the program refers to, at the first
 /// instruction that does.
-fn lacks(program: &mut Program, maps: &[ObjectMap]) {
-    let is_lacking = |index: usize| maps.get(index).is_some_and(|map| !map.wants.is_empty());
+fn unresolved(program: &mut Program, maps: &[ObjectMap]) {
+    let is_lacking = |index: usize| maps.get(index).is_some_and(|map| !map.unresolved.is_empty());
     let named: Vec<(usize, usize)> = code::instructions(&program.insns)
         .filter_map(|(at, insn)| map_of(insn).filter(|index| is_lacking(*index)).map(|index| (at, index)))
         .collect();
-    if program.lacks.is_empty() && named.is_empty() {
+    if program.unresolved.is_empty() && named.is_empty() {
         return;
     }
     let reached = dead::reached(&program.insns, maps);
     let mut seen = HashSet::new();
     let mut found = Vec::new();
-    for lack in std::mem::take(&mut program.lacks) {
-        match reached[lack.insn] {
-            true => found.push(lack),
-            false => dead::neutralise(&mut program.insns, lack.insn),
+    for unresolved in std::mem::take(&mut program.unresolved) {
+        match reached[unresolved.insn] {
+            true => found.push(unresolved),
+            false => dead::neutralise(&mut program.insns, unresolved.insn),
         }
     }
     for (at, index) in named {
         if !reached[at] {
             dead::neutralise(&mut program.insns, at);
         } else if seen.insert(index) {
-            found.extend(maps[index].wants.iter().map(|want| Lack { insn: at, want: want.clone() }));
+            found.extend(
+                maps[index].unresolved.iter().map(|reference| Unresolved { insn: at, reference: reference.clone() }),
+            );
         }
     }
-    found.sort_by_key(|lack| lack.insn);
-    program.lacks = found;
+    found.sort_by_key(|unresolved| unresolved.insn);
+    program.unresolved = found;
 }
 
 fn number_of(text: &str) -> Option<u32> {

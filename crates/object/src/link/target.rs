@@ -6,7 +6,7 @@ use crate::container::{Place, Relocation, SectionKind, Symbol};
 use crate::error::ReadFault;
 use crate::externs::Extern;
 use crate::maps::Found;
-use flowloom_isa::Want;
+use flowloom_isa::Reference;
 use flowloom_isa::insn::{Insn, call, class, imm64, jmp};
 
 /// The target of an instruction.
@@ -19,7 +19,7 @@ pub(super) enum Target {
     /// A missing weak symbol, for which the object is prepared.
     Zero,
     /// An unresolved reference.
-    Lack(Want),
+    Unresolved(Reference),
 }
 
 impl Linker<'_> {
@@ -44,9 +44,11 @@ impl Linker<'_> {
         let section = match symbol.place {
             Place::Section(section) => section,
             Place::Extern => return Ok(self.foreign(symbol, is_call)),
-            Place::Absolute => return fault(format!("symbol `{}` has no place in the object", symbol.name)),
+            Place::Absolute => {
+                return fault(format!("symbol `{}` is absolute, expected one in a section", symbol.name));
+            }
             Place::Common => {
-                return fault(format!("symbol `{}` is left to a linker (compile with -fno-common)", symbol.name));
+                return fault(format!("symbol `{}` is a common symbol (compile with -fno-common)", symbol.name));
             }
         };
         // The instruction determines what is relocated, as in libbpf: old compilers number relocation types
@@ -110,10 +112,10 @@ impl Linker<'_> {
         match kind {
             Some(Extern::Kconfig) if symbol.weak => match self.maps.settings {
                 Some(map) => Target::Value(map, 0),
-                None => Target::Lack(Extern::want(kind, symbol.name)),
+                None => Target::Unresolved(Extern::reference(kind, symbol.name)),
             },
             Some(Extern::Ksym | Extern::Kfunc) if symbol.weak && !is_call => Target::Zero,
-            _ => Target::Lack(Extern::want(kind, symbol.name)),
+            _ => Target::Unresolved(Extern::reference(kind, symbol.name)),
         }
     }
 

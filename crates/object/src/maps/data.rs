@@ -4,15 +4,13 @@
 use std::collections::{HashMap, HashSet};
 
 use super::special::Finder;
-use super::{Maps, ObjectMap, Variables, want_of_field};
+use super::{Maps, ObjectMap, Variables, reference_of_field};
 use crate::container::{Budget, Container, Place, SectionKind};
 use crate::error::ReadFault;
 use crate::{DataKind, names};
-use flowloom_isa::MapKind;
-use flowloom_isa::Want;
 use flowloom_isa::btf::{Btf, Linkage, SecVar, Type};
 use flowloom_isa::limits::MAX_MAPS;
-use flowloom_isa::{BPF_F_MMAPABLE, BPF_F_RDONLY_PROG, MapDef};
+use flowloom_isa::{BPF_F_MMAPABLE, BPF_F_RDONLY_PROG, MapDef, MapKind, Reference};
 
 impl Maps {
     pub(super) fn read_data(
@@ -42,18 +40,18 @@ impl Maps {
                 return Err(ReadFault::TooMany { what: "maps", found: self.all.len() + 1, limit: MAX_MAPS });
             }
             let mut flags = if kind == DataKind::ReadOnly { BPF_F_RDONLY_PROG } else { 0 };
-            let mut wants = Vec::new();
+            let mut unresolved = Vec::new();
             if let (Some(btf), Some(vars)) = (btf, variables.get(section.name.as_bytes())) {
                 if vars.iter().any(|var| is_shared(btf, var)) {
                     flags |= BPF_F_MMAPABLE;
                 }
-                wants = special_variables(&mut places, number, btf, vars, finder, budget)?;
+                unresolved = special_variables(&mut places, number, btf, vars, finder, budget)?;
             }
             self.notes.extend(addresses(container, number));
             self.sections.insert(number, self.all.len());
             // The budget is far below 4 GiB.
             let def = data(section.name.to_owned(), flags, initial);
-            self.all.push(ObjectMap { def, wants, ..ObjectMap::default() });
+            self.all.push(ObjectMap { def, unresolved, ..ObjectMap::default() });
         }
         self.read_settings(container, btf, variables, budget)
     }
@@ -128,9 +126,9 @@ fn special_variables<'a>(
     vars: &[SecVar],
     finder: &mut Finder,
     budget: &mut Budget,
-) -> Result<Vec<Want>, ReadFault> {
+) -> Result<Vec<Reference>, ReadFault> {
     let section = places.container.sections[number].name;
-    let mut wants = Vec::new();
+    let mut unresolved = Vec::new();
     for var in vars {
         let Some(Type::Var { name, of, .. }) = btf.get(var.var) else { continue };
         let found = finder.fields(btf, *of)?;
@@ -142,10 +140,10 @@ fn special_variables<'a>(
         let base = place.and_then(|place| u32::try_from(place).ok()).unwrap_or(var.offset_bytes);
         let lock = found.spin_lock.map(|offset| ("struct bpf_spin_lock".to_owned(), offset));
         for (field, offset) in lock.into_iter().chain(found.others.iter().cloned()) {
-            wants.push(want_of_field(section, field, base.saturating_add(offset), budget)?);
+            unresolved.push(reference_of_field(section, field, base.saturating_add(offset), budget)?);
         }
     }
-    Ok(wants)
+    Ok(unresolved)
 }
 
 /// A note on addresses in the initial data: loaders ignore them, since there is no address that they could put there.
@@ -158,8 +156,8 @@ fn addresses(container: &Container<'_>, number: usize) -> Option<String> {
     };
     let symbol = container.symbols.get(relocation.symbol).map_or("", |symbol| symbol.name);
     Some(format!(
-        "byte {offset} of data section `{}` is to hold the address of `{symbol}`{others}: loaders do not put it there, \
-         programs read the number that the object has",
+        "byte {offset} of data section `{}` is to hold the address of `{symbol}`{others}: loaders do not relocate data, \
+         programs read the number in the object",
         container.sections[number].name
     ))
 }

@@ -5,9 +5,8 @@ use super::entries::settle;
 use super::special::Finder;
 use crate::bytes_of;
 use crate::error::ReadFault;
-use flowloom_isa::MapDef;
-use flowloom_isa::MapKind;
 use flowloom_isa::btf::{Btf, Composite, Type, TypeId};
+use flowloom_isa::{MapDef, MapKind};
 
 /// The most fields of a map definition; libbpf's conventions have twelve.
 const MAX_FIELDS: usize = 64;
@@ -145,7 +144,7 @@ impl Reader<'_> {
     }
 
     fn note(&mut self, what: &str) {
-        self.out.notes.push(format!("map `{}` asks for {what}, which is the loader's business", self.map));
+        self.out.notes.push(format!("map `{}` asks for {what}, which is left to the loader", self.map));
     }
 
     /// `__array(values, …)`: the template of a map of maps, or a map of programs.

@@ -16,8 +16,7 @@ use super::entries::settle;
 use crate::container::{Container, Place, SectionKind, SymbolKind};
 use crate::error::ReadFault;
 use crate::{bytes_of, names};
-use flowloom_isa::MapKind;
-use flowloom_isa::{MapDef, Member};
+use flowloom_isa::{MapDef, MapKind, Member};
 
 /// The shortest, without flags.
 const FIRST: usize = 16;
@@ -149,14 +148,14 @@ fn legacy(raw: &Raw<'_>, all: &[Raw<'_>], first: usize) -> Result<Legacy, ReadFa
             def.members = put.map(|(index, m)| (m.word(8), Member::Map(first + index))).collect();
         }
     } else if raw.words.len() > 5 && raw.words[5..].iter().any(|word| *word != 0) && !raw.is_iproute2() {
-        notes.push(format!("map `{}` asks for more (`id`, `pinning`), which is the loader's business", raw.name));
+        notes.push(format!("map `{}` has further fields (`id`, `pinning`), which are left to the loader", raw.name));
     }
     if raw.is_iproute2() && raw.word(6) != 0 {
-        notes.push(format!("map `{}` asks to be pinned, which is the loader's business", raw.name));
+        notes.push(format!("map `{}` asks to be pinned, which is left to the loader", raw.name));
     }
     if raw.has_more {
         notes.push(format!(
-            "map `{}`: of its definition the first 20 bytes are read, what stands after them is a loader's own business",
+            "map `{}`: of its definition the first 20 bytes are read, the rest is specific to a loader",
             raw.name
         ));
     }

@@ -14,9 +14,8 @@ use super::container::{Budget, Container, Place, SectionKind, SymbolKind};
 use super::error::ReadFault;
 use super::names;
 use super::sidecar::{self, Sidecar};
-use flowloom_isa::Want;
 use flowloom_isa::btf::{Btf, Linkage, SecVar, Type};
-use flowloom_isa::{MapDef, Member};
+use flowloom_isa::{MapDef, Member, Reference};
 use special::Finder;
 
 /// The target of a relocation.
@@ -33,7 +32,7 @@ pub(super) enum Found {
 pub(super) struct ObjectMap {
     pub(super) def: MapDef,
     /// Unresolved references of the map, which apply to the programs that use it.
-    pub(super) wants: Vec<Want>,
+    pub(super) unresolved: Vec<Reference>,
     /// Its initial programs: entry, section and byte offset of the function, and its symbol.
     pub(super) programs: Vec<(u32, (usize, u64), usize)>,
     /// The id under which sections such as `3/0` put programs into it, for iproute2's definitions.
@@ -139,12 +138,12 @@ impl Maps {
                 holders.push((index, offset.saturating_add(values), offset.saturating_add(size_bytes.into())));
             }
             let map = found.def.name.clone();
-            let mut wants = Vec::with_capacity(found.fields.len());
+            let mut unresolved = Vec::with_capacity(found.fields.len());
             for (field, offset) in found.fields {
-                wants.push(want_of_field(&map, field, offset, budget)?);
+                unresolved.push(reference_of_field(&map, field, offset, budget)?);
             }
             self.notes.extend(found.notes);
-            self.all.push(ObjectMap { def: found.def, wants, ..ObjectMap::default() });
+            self.all.push(ObjectMap { def: found.def, unresolved, ..ObjectMap::default() });
         }
         let mut taken = 0;
         for (index, from, to) in holders {
@@ -193,7 +192,7 @@ impl Maps {
                 _ => {
                     let why = "which is not in the object".to_owned();
                     let (map, member) = (map.clone(), symbol.name.to_owned());
-                    self.all[index].wants.push(Want::Member { map, index: entry, member, why });
+                    self.all[index].unresolved.push(Reference::Member { map, index: entry, member, why });
                 }
             }
         }
@@ -253,9 +252,9 @@ impl Maps {
 }
 
 /// The unresolved reference for a field in the values of `map`.
-fn want_of_field(map: &str, field: String, offset: u32, budget: &mut Budget) -> Result<Want, ReadFault> {
-    budget.charge("fields of values", (size_of::<Want>() + map.len() + field.len()) as u64)?;
-    Ok(Want::Field { map: map.to_owned(), field, offset })
+fn reference_of_field(map: &str, field: String, offset: u32, budget: &mut Budget) -> Result<Reference, ReadFault> {
+    budget.charge("fields of values", (size_of::<Reference>() + map.len() + field.len()) as u64)?;
+    Ok(Reference::Field { map: map.to_owned(), field, offset })
 }
 
 /// Variables by section name.

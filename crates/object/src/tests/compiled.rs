@@ -4,14 +4,13 @@
 use flowloom_testkit::{Clang, Rng, skip};
 
 use crate::{Object, read, write};
-use flowloom_isa::MapKind;
 use flowloom_isa::insn::{call, class, imm64, jmp};
-use flowloom_isa::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, Program};
+use flowloom_isa::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, MapKind, Program};
 use flowloom_testkit::scratch::{Scratch, name, output, run, text};
 
 const HEAD: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n";
 
-pub(super) fn compiled(test: &str, source: &str) -> Option<Vec<u8>> {
+pub(crate) fn compiled(test: &str, source: &str) -> Option<Vec<u8>> {
     compiled_as(test, &format!("{HEAD}{source}"))
 }
 
@@ -183,28 +182,27 @@ fn maps_come_in_the_order_of_their_places() {
 /// Runs a pinned program on a frame: its return value and the frame after it.
 fn test_run(scratch: &Scratch, pin: &str, frame: &[u8]) -> (u32, Vec<u8>) {
     let (input, result) = (scratch.put("frame", frame), scratch.path("after"));
-    let said =
-        output("bpftool", &["-j", "prog", "run", "pinned", pin, "data_in", name(&input), "data_out", name(&result)]);
-    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let said = bpftool(&["prog", "run", "pinned", pin, "data_in", name(&input), "data_out", name(&result)]);
     (said["retval"].as_u64().unwrap() as u32, std::fs::read(result).unwrap())
 }
 
 fn contents(pin: &str, wanted: &str) -> String {
-    let program: serde_json::Value =
-        serde_json::from_str(&output("bpftool", &["-j", "prog", "show", "pinned", pin])).unwrap();
-    for id in program["map_ids"].as_array().unwrap() {
-        let id = id.to_string();
-        let map: serde_json::Value =
-            serde_json::from_str(&output("bpftool", &["-j", "map", "show", "id", &id])).unwrap();
-        if map["name"].as_str().unwrap().ends_with(wanted) {
-            let dump: serde_json::Value =
-                serde_json::from_str(&output("bpftool", &["-j", "map", "dump", "id", &id])).unwrap();
-            let entries = dump.as_array().unwrap();
-            let values = entries.iter().map(|e| e.get("value").unwrap_or(e).to_string());
-            return values.collect();
-        }
-    }
-    panic!("`{pin}` has no map `{wanted}`")
+    let maps = maps_of(pin);
+    let (_, id) = maps.iter().find(|(name, _)| name.ends_with(wanted)).expect("a map of this name");
+    let dump = bpftool(&["map", "dump", "id", id]);
+    dump.as_array().unwrap().iter().map(|e| e.get("value").unwrap_or(e).to_string()).collect()
+}
+
+/// What `bpftool` prints, from JSON.
+pub(super) fn bpftool(args: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&output("bpftool", &[&["-j"], args].concat())).unwrap()
+}
+
+/// The names and the ids of the maps of the program at `pin`.
+pub(super) fn maps_of(pin: &str) -> Vec<(String, String)> {
+    let program = bpftool(&["prog", "show", "pinned", pin]);
+    let ids = program["map_ids"].as_array().unwrap().iter().map(ToString::to_string);
+    ids.map(|id| (bpftool(&["map", "show", "id", &id])["name"].as_str().unwrap().to_owned(), id)).collect()
 }
 
 /// The object from clang and the one that we read and wrote behave equally in the kernel.
@@ -270,8 +268,8 @@ fn callbacks_are_carried_over() {
 }
 
 #[test]
-fn what_cannot_be_understood_is_refused_by_name() {
-    let test = "what_cannot_be_understood_is_refused_by_name";
+fn unsupported_objects_are_refused_with_their_reason() {
+    let test = "unsupported_objects_are_refused_with_their_reason";
     let Some(clang) = Clang::find(test) else { return };
     let map = |fields: &str| {
         format!(

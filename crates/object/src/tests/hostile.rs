@@ -158,7 +158,7 @@ fn a_relocation_outside_of_its_section_is_refused() {
 }
 
 #[test]
-fn without_our_section_maps_come_by_place_and_data_behind_them() {
+fn without_the_flowloom_section_maps_are_ordered_by_place() {
     let mut bytes = write(&everything()).unwrap();
     let at = bytes.windows(10).position(|w| w == b".flowloom\0").expect("its name");
     bytes[at + 1] = b'F';
@@ -177,7 +177,7 @@ fn without_our_section_maps_come_by_place_and_data_behind_them() {
 }
 
 #[test]
-fn small_files_cannot_ask_for_all_memory() {
+fn small_files_cannot_exhaust_memory() {
     let bytes = write(&everything()).unwrap();
     let table = u64::from_le_bytes(bytes[40..48].try_into().unwrap()) as usize;
     let count = usize::from(u16::from_le_bytes(bytes[60..62].try_into().unwrap()));

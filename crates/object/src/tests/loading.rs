@@ -5,25 +5,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use aya::programs::Xdp;
 use flowloom_testkit::{Rng, skip};
-use serde_json::Value;
 
+use super::compiled::{bpftool, maps_of};
 use super::random;
 use super::samples::{everything, minimal};
 use crate::write;
 use flowloom_testkit::scratch::{Scratch, name, output, run, text};
-
-/// The ids of the maps of the program at `pin`, by name.
-fn maps_of(pin: &str) -> Vec<(String, String)> {
-    let program: Value = serde_json::from_str(&output("bpftool", &["-j", "prog", "show", "pinned", pin])).unwrap();
-    let ids = program["map_ids"].as_array().unwrap();
-    ids.iter()
-        .map(|id| {
-            let id = id.to_string();
-            let map: Value = serde_json::from_str(&output("bpftool", &["-j", "map", "show", "id", &id])).unwrap();
-            (map["name"].as_str().unwrap().to_owned(), id)
-        })
-        .collect()
-}
 
 #[test]
 fn the_kernel_takes_everything_and_names_source_lines() {
@@ -52,7 +39,7 @@ fn records_of_context_tables_are_dumped_by_name() {
     args.extend(["value", "hex"]);
     args.extend(value.split(' '));
     output("bpftool", &args);
-    let dump: Value = serde_json::from_str(&output("bpftool", &["-j", "map", "dump", "id", id])).unwrap();
+    let dump = bpftool(&["map", "dump", "id", id]);
     let record = &dump[0]["formatted"]["value"];
     assert_eq!(record["state"], 2, "{dump}");
     assert_eq!(record["odd_name"], 0x1234, "{dump}");

@@ -8,10 +8,10 @@ use flowloom_testkit::Rng;
 use super::samples::{call_local, data, exit, load64, mov};
 use flowloom_context::locks::Locks;
 use flowloom_context::{ContextLayout, LayoutField, StateSuccessor, Succession};
-use flowloom_isa::MapKind;
-use flowloom_isa::ProgramKind;
 use flowloom_isa::insn::{Insn, alu, class, imm64, jmp, mode, size};
-use flowloom_isa::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, LineInfo, MapDef, Program};
+use flowloom_isa::{
+    BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, LineInfo, MapDef, MapKind, Program, ProgramKind,
+};
 
 const TEXTS: [&str; 8] =
     ["", "x", "  in idle when a < b", "\tif (x) {", "größer ≥ 3", "\"quoted\\\"", "\u{1}\u{7f}", "}"];

@@ -58,7 +58,7 @@ fn refused(change: impl FnOnce(&mut Program)) -> WriteError {
 }
 
 #[test]
-fn what_could_not_come_back_is_refused() {
+fn programs_that_objects_cannot_express_are_refused() {
     let code = |change: fn(&mut Vec<Insn>)| match refused(|p| change(&mut p.insns)) {
         WriteError::Code { source, .. } => source,
         other => panic!("{other}"),

@@ -2,9 +2,9 @@
 //! Programs that the tests write.
 
 use flowloom_context::{ContextLayout, LayoutField};
-use flowloom_isa::MapKind;
-use flowloom_isa::insn::{Insn, alu, call, class, helper, imm64, jmp, mode, size};
-use flowloom_isa::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, LineInfo, MapDef, Program};
+use flowloom_isa::asm::assemble;
+use flowloom_isa::insn::{Insn, alu, call, class, jmp, mode, size};
+use flowloom_isa::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, LineInfo, MapDef, MapKind, Program};
 
 pub(super) fn mov(dst: u8, imm: i32) -> Insn {
     Insn { code: class::ALU64 | alu::MOV, dst, imm, ..Insn::default() }
@@ -17,10 +17,6 @@ pub(super) fn exit() -> Insn {
 pub(super) fn load64(dst: u8, src: u8, low: i32, high: i32) -> [Insn; 2] {
     let code = class::LD | mode::IMM | size::DW;
     [Insn { code, dst, src, imm: low, ..Insn::default() }, Insn { imm: high, ..Insn::default() }]
-}
-
-fn call_helper(number: i32) -> Insn {
-    Insn { code: class::JMP | jmp::CALL, src: call::HELPER, imm: number, ..Insn::default() }
 }
 
 pub(super) fn call_local(distance: i32) -> Insn {
@@ -65,40 +61,37 @@ pub(crate) fn layout() -> ContextLayout {
 
 /// Counts a packet in a context table, accesses data sections, calls a function: one of everything.
 pub(crate) fn everything() -> Program {
-    let store = |base: u8, off: i16, imm: i32, width: u8| Insn {
-        code: class::ST | mode::MEM | width,
-        dst: base,
-        off,
-        imm,
-        ..Insn::default()
-    };
-    let mut insns = Vec::new();
-    // 0: a key of 13 bytes on the stack.
-    insns.extend([store(10, -16, 7, size::DW), store(10, -8, 0, size::DW)]);
-    insns.push(Insn { code: class::ALU64 | alu::MOV | 8, dst: 2, src: 10, ..Insn::default() });
-    insns.push(Insn { code: class::ALU64 | alu::ADD, dst: 2, imm: -16, ..Insn::default() });
-    // 4: look it up, and write into the record if it exists.
-    insns.extend(load64(1, imm64::MAP, 1, 0));
-    insns.push(call_helper(helper::MAP_LOOKUP_ELEM));
-    insns.push(Insn { code: class::JMP | jmp::JEQ, dst: 0, off: 1, imm: 0, ..Insn::default() });
-    insns.push(store(0, 16, -3, size::W));
-    // 9: a constant from `.rodata`, a counter in `.bss`, a word in `.data`.
-    insns.extend(load64(3, imm64::MAP_VALUE, 3, 4));
-    insns.push(Insn { code: class::LDX | mode::MEM | size::W, dst: 6, src: 3, ..Insn::default() });
-    insns.extend(load64(4, imm64::MAP_VALUE, 4, 8));
-    insns.push(Insn { code: class::STX | mode::MEM | size::DW, dst: 4, src: 6, ..Insn::default() });
-    insns.extend(load64(5, imm64::MAP_VALUE, 0, 0));
-    insns.push(Insn { code: class::LDX | mode::MEM | size::B, dst: 7, src: 5, ..Insn::default() });
-    // 18: a function that calls another.
-    insns.extend([mov(1, 1), call_local(1), exit()]);
-    // 21: the first function, which calls the second.
-    insns.extend([call_local(1), exit()]);
-    // 23: the second.
-    insns.extend([mov(0, 2), exit()]);
+    // Slot 0: a key of 13 bytes on the stack. 4: looks it up, and writes into the record if it exists. 9: a constant from
+    // `.rodata`, a counter in `.bss`, a word in `.data`. 18: a function that calls another. 21: the first function, which
+    // calls the second. 23: the second.
+    let insns = assemble(
+        "*(u64 *)(r10 - 16) = 7
+         *(u64 *)(r10 - 8) = 0
+         r2 = r10
+         r2 += -16
+         r1 = map[1] ll
+         call map_lookup_elem
+         if r0 == 0 goto +1
+         *(u32 *)(r0 + 16) = -3
+         r3 = map[3][0]+4 ll
+         r6 = *(u32 *)(r3 + 0)
+         r4 = map[4][0]+8 ll
+         *(u64 *)(r4 + 0) = r6
+         r5 = map[0][0]+0 ll
+         r7 = *(u8 *)(r5 + 0)
+         r1 = 1
+         call pc+1
+         exit
+         call pc+1
+         exit
+         r0 = 2
+         exit",
+        &[],
+    );
     Program {
         name: "knock".to_owned(),
         section: "xdp".to_owned(),
-        insns,
+        insns: insns.unwrap(),
         maps: vec![
             data(".data", BPF_F_MMAPABLE, &[1, 2, 3]),
             MapDef { layout: Some(layout()), ..map("knock_ctx", MapKind::Hash, 13, 24, 100, BPF_F_NO_PREALLOC) },

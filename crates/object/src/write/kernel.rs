@@ -7,9 +7,8 @@
 use super::types::{Types, is_typed};
 use super::{WriteError, check_data, check_lines, check_map, line_records};
 use crate::code;
-use flowloom_isa::GlobalFunction;
-use flowloom_isa::Program;
 use flowloom_isa::btf::TypeId;
+use flowloom_isa::{GlobalFunction, Program};
 
 /// The types of a program and its maps.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The types of an object: keys and values of maps, signatures of functions.
 
+use std::collections::HashMap;
+
 use super::WriteError;
 use crate::sidecar::check_layout;
 use flowloom_context::ContextLayout;
-use flowloom_isa::MapDef;
-use flowloom_isa::MapKind;
 use flowloom_isa::btf::{Btf, BtfError, Builder, Composite, Linkage, Member, Name, SecVar, Type, TypeId};
 use flowloom_isa::limits::LOCK_BYTES;
-use flowloom_isa::{ArgumentKind, GlobalFunction, UnknownArgument};
+use flowloom_isa::{ArgumentKind, GlobalFunction, MapDef, MapKind, UnknownArgument};
 
 /// The longest name in type information; the kernel accepts more, `bpftool` prints less.
 const MAX_IDENTIFIER: usize = 127;
@@ -44,10 +44,7 @@ pub(super) struct Definition {
 #[derive(Default)]
 pub(super) struct Types {
     builder: Builder,
-    int: Option<TypeId>,
-    index: Option<TypeId>,
-    unsigned: [Option<TypeId>; 5],
-    signed: [Option<TypeId>; 5],
+    integers: HashMap<&'static str, TypeId>,
     packet: Option<TypeId>,
 }
 
@@ -60,29 +57,24 @@ impl Types {
         self.builder.string(text)
     }
 
-    fn integer(&mut self, name: &str, size_bytes: u32, encoding: u8) -> Result<TypeId, BtfError> {
-        let name = self.string(name)?;
+    /// The integer of this name, made on first use.
+    fn integer(&mut self, name: &'static str, size_bytes: u32, encoding: u8) -> Result<TypeId, BtfError> {
+        if let Some(id) = self.integers.get(name) {
+            return Ok(*id);
+        }
+        let text = self.string(name)?;
         let bits = size_bytes as u8 * 8;
-        Ok(self.builder.add(Type::Int { name, size_bytes, encoding, offset_bits: 0, bits }))
+        let id = self.builder.add(Type::Int { name: text, size_bytes, encoding, offset_bits: 0, bits });
+        self.integers.insert(name, id);
+        Ok(id)
     }
 
     fn int(&mut self) -> Result<TypeId, BtfError> {
-        match self.int {
-            Some(id) => Ok(id),
-            None => {
-                let id = self.integer("int", 4, 1)?;
-                Ok(*self.int.insert(id))
-            }
-        }
+        self.integer("int", 4, 1)
     }
 
     /// The integer of 1, 2, 4, 8 or 16 bytes.
     fn sized(&mut self, size_bytes: u32, signed: bool) -> Result<TypeId, BtfError> {
-        let slot = (size_bytes.trailing_zeros() as usize).min(4);
-        let known = if signed { self.signed[slot] } else { self.unsigned[slot] };
-        if let Some(id) = known {
-            return Ok(id);
-        }
         let name = match (size_bytes, signed) {
             (1, false) => "__u8",
             (2, false) => "__u16",
@@ -95,20 +87,11 @@ impl Types {
             (8, true) => "__s64",
             (_, true) => "__int128",
         };
-        let id = self.integer(name, size_bytes, u8::from(signed))?;
-        let cache = if signed { &mut self.signed } else { &mut self.unsigned };
-        cache[slot] = Some(id);
-        Ok(id)
+        self.integer(name, size_bytes, u8::from(signed))
     }
 
     fn array(&mut self, element: TypeId, count: u32) -> Result<TypeId, BtfError> {
-        let index = match self.index {
-            Some(id) => id,
-            None => {
-                let id = self.integer("__ARRAY_SIZE_TYPE__", 4, 0)?;
-                *self.index.insert(id)
-            }
-        };
+        let index = self.integer("__ARRAY_SIZE_TYPE__", 4, 0)?;
         Ok(self.builder.add(Type::Array { element, index, count }))
     }
 
@@ -316,15 +299,8 @@ impl Types {
     pub(super) fn data_section(&mut self, name: &str, vars: &[(TypeId, u32, u32)]) -> Result<(), BtfError> {
         let name = self.string(name)?;
         let size_bytes = vars.iter().map(|(_, offset, size)| offset + size).max().unwrap_or(0);
-        let vars = vars
-            .iter()
-            .map(|(var, offset_bytes, size_bytes)| SecVar {
-                var: *var,
-                offset_bytes: *offset_bytes,
-                size_bytes: *size_bytes,
-            })
-            .collect();
-        self.builder.add(Type::DataSec { name, size_bytes, vars });
+        let vars = vars.iter().map(|&(var, offset_bytes, size_bytes)| SecVar { var, offset_bytes, size_bytes });
+        self.builder.add(Type::DataSec { name, size_bytes, vars: vars.collect() });
         Ok(())
     }
 }

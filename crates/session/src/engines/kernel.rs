@@ -3,7 +3,7 @@
 
 use flowloom_exec::rewrite::RewriteError;
 use flowloom_exec::{ExecError, KernelEngine};
-use flowloom_isa::{Lack, Program};
+use flowloom_isa::{Program, Unresolved};
 use flowloom_lower::SourceLine;
 
 use super::kind::{Compatibility, Engine, EngineKind, EngineOptions, Reason, Started};
@@ -72,14 +72,14 @@ pub fn kernel_error(error: &ExecError) -> SessionError {
 }
 
 fn check(loaded: &Loaded, program: &Program) -> Compatibility {
-    if !program.lacks.is_empty() {
+    if !program.unresolved.is_empty() {
         // The kernel's message would only be that something is unknown.
-        let reason = |lack: &Lack| Reason {
-            insn: Some(lack.insn),
-            what: format!("{}, which is not supported", lack.want),
-            help: Some(lack.want.help()),
+        let reason = |unresolved: &Unresolved| Reason {
+            insn: Some(unresolved.insn),
+            what: format!("{}, which is not supported", unresolved.reference),
+            help: Some(unresolved.reference.help()),
         };
-        let reasons: Vec<Reason> = program.lacks.iter().map(reason).collect();
+        let reasons: Vec<Reason> = program.unresolved.iter().map(reason).collect();
         let summary = reasons.iter().map(|reason| reason.what.as_str()).collect::<Vec<_>>().join("; ");
         return Compatibility { runs: Some(false), summary, reasons, walked: None };
     }

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use flowloom_isa::{Insn, Lack, MapDef, MapKind, Member, Program, Want};
+use flowloom_isa::{Insn, MapDef, MapKind, Member, Program, Reference, Unresolved};
 use flowloom_object::KernelTypeIndex;
 use serde_json::Value;
 
@@ -81,7 +81,7 @@ fn types() -> Result<Arc<KernelTypeIndex>, String> {
 /// The program without the others of its object: a verifier does not follow tail calls.
 fn alone(mut program: Program) -> Program {
     program.siblings = Arc::default();
-    program.lacks.retain(|lack| !matches!(lack.want, Want::Member { .. }));
+    program.unresolved.retain(|unresolved| !matches!(unresolved.reference, Reference::Member { .. }));
     for map in &mut program.maps {
         map.members.retain(|(_, member)| matches!(member, Member::Map(_)));
         if map.max_entries == 0 && map.kind != MapKind::PerfEventArray {
@@ -108,12 +108,12 @@ fn table_case(case: &Value) -> Case {
     };
     let name = text(case, "function_of_kernel");
     if !name.is_empty() {
-        program.lacks.push(Lack { insn: 0, want: Want::Kfunc { name: name.to_owned() } });
+        program.unresolved.push(Unresolved { insn: 0, reference: Reference::Kfunc { name: name.to_owned() } });
     }
     for (index, map) in list(case, "maps").iter().enumerate() {
         if number(map, "value_type") > WITH_LOCK {
             let (map, field) = (maps[index].name.clone(), "a timer or an address of the kernel".to_owned());
-            program.lacks.push(Lack { insn: 0, want: Want::Field { map, field, offset: 0 } });
+            program.unresolved.push(Unresolved { insn: 0, reference: Reference::Field { map, field, offset: 0 } });
         }
         if let Ok(inner) = usize::try_from(map["inner"].as_i64().unwrap_or(-1)) {
             program.maps.push(MapDef { inner: Some(Box::new(maps[inner].clone())), ..maps[index].clone() });

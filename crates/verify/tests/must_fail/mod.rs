@@ -67,8 +67,8 @@ impl Case {
             Ok(Err(VerifyError::Program(error))) => unfit(&error),
             Err(_) => Ours::Breaks,
         };
-        let kernel = match self.program.lacks.first() {
-            Some(lack) => Kernel::Unasked(lack.want.to_string()),
+        let kernel = match self.program.unresolved.first() {
+            Some(unresolved) => Kernel::Unasked(unresolved.reference.to_string()),
             None => asked(&self.program),
         };
         Judged { case: self, kernel, ours }
@@ -78,7 +78,7 @@ impl Case {
 /// Result for a program that cannot be run: unsupported or invalid.
 fn unfit(error: &ProgramError) -> Ours {
     let is_lack = |flaw: &Flaw| match flaw {
-        Flaw::Helper { .. } | Flaw::Lack(_) | Flaw::Unsupported { .. } => true,
+        Flaw::Helper { .. } | Flaw::Unresolved(_) | Flaw::Unsupported { .. } => true,
         Flaw::Map { what, .. } => *what == "kind",
         _ => false,
     };

@@ -17,7 +17,7 @@ pub(super) struct Number {
 
 /// The value to put into an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct Replacement {
     pub(super) before: Option<u64>,
     pub(super) after: u64,
     /// The size of the field in the object and in the kernel, if known.
@@ -26,16 +26,16 @@ pub(crate) struct Answer {
     pub(super) can_resize: bool,
 }
 
-impl Answer {
-    pub(super) fn same(before: Number) -> Answer {
-        Answer { before: Some(before.value), after: before.value, bytes: None, can_resize: true }
+impl Replacement {
+    pub(super) fn same(before: Number) -> Replacement {
+        Replacement { before: Some(before.value), after: before.value, bytes: None, can_resize: true }
     }
 
-    pub(super) fn absent(before: Number) -> Answer {
-        Answer { after: 0, ..Answer::same(before) }
+    pub(super) fn absent(before: Number) -> Replacement {
+        Replacement { after: 0, ..Replacement::same(before) }
     }
 
-    pub(super) fn between(local: &Btf, before: Number, kernel: &Btf, after: Number) -> Answer {
+    pub(super) fn between(local: &Btf, before: Number, kernel: &Btf, after: Number) -> Replacement {
         let bytes = before.field.zip(after.field).map(|(before, after)| (before.0, after.0));
         let can_resize = before.field.zip(after.field).is_none_or(|((a, of_a), (b, of_b))| {
             a == b || {
@@ -50,21 +50,12 @@ impl Answer {
             }
         });
         let is_checked = before.is_checked;
-        Answer { before: is_checked.then_some(before.value), after: after.value, bytes, can_resize }
+        Replacement { before: is_checked.then_some(before.value), after: after.value, bytes, can_resize }
     }
 }
 
-/// The value in the object's own types. Existence checks give 1.
-pub(super) fn local(btf: &Btf, access: &Access) -> Result<Number, AdaptFault> {
-    number(btf, access)
-}
-
-/// The value in the kernel's types.
-pub(super) fn target(btf: &Btf, access: &Access) -> Result<Number, AdaptFault> {
-    number(btf, access)
-}
-
-fn number(btf: &Btf, access: &Access) -> Result<Number, AdaptFault> {
+/// The value in the object's own types or in the kernel's. Existence checks give 1.
+pub(super) fn number(btf: &Btf, access: &Access) -> Result<Number, AdaptFault> {
     let plain = |value| Number { value, field: None, is_checked: true };
     Ok(match access.kind {
         Kind::FieldExists | Kind::TypeExists | Kind::ValueExists | Kind::TypeMatches => plain(1),
@@ -84,12 +75,10 @@ fn number(btf: &Btf, access: &Access) -> Result<Number, AdaptFault> {
 /// The offset, size, sign or bit position of a field.
 fn field(btf: &Btf, access: &Access) -> Result<Number, AdaptFault> {
     let width_bits = match access.steps.last() {
-        Some(Step::Member { of, index }) => match btf.get(*of) {
-            Some(Type::Struct(composite) | Type::Union(composite)) => {
-                composite.members.get(*index).map_or(0, |member| u64::from(member.width_bits))
-            }
-            _ => 0,
-        },
+        Some(Step::Member { of, index }) => {
+            let member = btf.composite(*of).and_then(|of| of.members.get(*index));
+            member.map_or(0, |member| u64::from(member.width_bits))
+        }
         _ => 0,
     };
     let size_bytes = btf.size_bytes(access.leaf)?;

@@ -7,15 +7,13 @@ use flowloom_testkit::Rng;
 
 use super::compiled::compiled;
 use crate::{Object, read, write};
-use flowloom_isa::MapKind;
-use flowloom_isa::ProgramKind;
 use flowloom_isa::insn::{call, imm64};
-use flowloom_isa::{MapDef, Member, Program};
+use flowloom_isa::{MapDef, MapKind, Member, Program, ProgramKind};
 use flowloom_vm::Interpreter;
 
 fn open(test: &str, source: &str) -> Option<Object> {
     let bytes = compiled(test, source)?;
-    Some(read(&bytes, "asks.o").unwrap_or_else(|e| panic!("{e}")))
+    Some(read(&bytes, "maps.o").unwrap_or_else(|e| panic!("{e}")))
 }
 
 fn map<'p>(program: &'p Program, name: &str) -> &'p MapDef {
@@ -23,9 +21,9 @@ fn map<'p>(program: &'p Program, name: &str) -> &'p MapDef {
 }
 
 /// The unresolved references of the program, with source lines.
-fn lacks(program: &Program) -> Vec<String> {
+fn unresolved(program: &Program) -> Vec<String> {
     let line = |at| program.line_of(at).map_or(0, |line| line.line);
-    program.lacks.iter().map(|lack| format!("{}: {}", line(lack.insn), lack.want)).collect()
+    program.unresolved.iter().map(|unresolved| format!("{}: {}", line(unresolved.insn), unresolved.reference)).collect()
 }
 
 const SEVERAL: &str = r#"
@@ -43,8 +41,8 @@ SEC("anyone") int ninth(void *ctx) { return 2; }
 "#;
 
 #[test]
-fn programs_are_told_apart_and_get_the_maps_that_they_can_have() {
-    let Some(object) = open("programs_are_told_apart_and_get_the_maps_that_they_can_have", SEVERAL) else { return };
+fn programs_get_their_kinds_and_the_maps_that_engines_support() {
+    let Some(object) = open("programs_get_their_kinds_and_the_maps_that_engines_support", SEVERAL) else { return };
     let found: Vec<_> = object.programs.iter().map(|p| (p.name.as_str(), p.kind)).collect();
     use ProgramKind::{Other, Xdp, XdpCpumap, XdpDevmap};
     assert_eq!(
@@ -72,7 +70,7 @@ fn programs_are_told_apart_and_get_the_maps_that_they_can_have() {
             expected.push("s");
         }
         assert_eq!(names, expected, "{}", program.name);
-        assert!(program.siblings.is_empty() && program.lacks.is_empty());
+        assert!(program.siblings.is_empty() && program.unresolved.is_empty());
     }
 }
 
@@ -93,7 +91,7 @@ fn one_bad_program_leaves_the_others() {
     let Some(object) = open("one_bad_program_leaves_the_others", BROKEN) else { return };
     let names: Vec<_> = object.programs.iter().map(|p| p.name.as_str()).collect();
     assert_eq!(names, ["good", "away"]);
-    assert_eq!(lacks(&object.programs[1]), ["7: `elsewhere` is not defined in the object"]);
+    assert_eq!(unresolved(&object.programs[1]), ["7: `elsewhere` is not defined in the object"]);
     let [refused] = &object.refused[..] else { panic!("{:?}", object.refused) };
     let text = refused.to_string();
     for part in ["program `uneven`: ", "source.bpf.c:11", "no map or data at byte 0 of section `odd` (symbol `table`)"]
@@ -173,7 +171,7 @@ fn maps_hold_maps_programs_and_locks() {
         object.notes
     );
     assert!(object.notes.iter().any(|n| n.contains("NUMA node 1")), "{:?}", object.notes);
-    assert!(program.lacks.is_empty(), "{:?}", lacks(program));
+    assert!(program.unresolved.is_empty(), "{:?}", unresolved(program));
     assert!(object.program("other").unwrap().siblings.is_empty());
     assert!(write(program).unwrap_err().to_string().contains("siblings"));
 }
@@ -264,11 +262,11 @@ SEC("xdp") int points(struct xdp_md *ctx) {
 "#;
 
 #[test]
-fn what_is_of_the_kernel_is_named_and_what_may_be_missing_is() {
-    let Some(object) = open("what_is_of_the_kernel_is_named_and_what_may_be_missing_is", EXTERNS) else { return };
+fn kernel_symbols_are_unresolved_unless_weak() {
+    let Some(object) = open("kernel_symbols_are_unresolved_unless_weak", EXTERNS) else { return };
     assert_eq!(object.refused, []);
     assert_eq!(
-        lacks(object.program("strong").unwrap()),
+        unresolved(object.program("strong").unwrap()),
         [
             "13: `CONFIG_HZ`, a setting of the kernel that an engine is not to know",
             "15: address of `init_task`, a variable of the kernel",
@@ -276,10 +274,10 @@ fn what_is_of_the_kernel_is_named_and_what_may_be_missing_is() {
         ]
     );
     let strong = object.program("strong").unwrap();
-    assert_eq!(strong.insns[strong.lacks[0].insn].src, imm64::VAR);
-    assert_eq!(strong.insns[strong.lacks[2].insn].src, call::KFUNC);
+    assert_eq!(strong.insns[strong.unresolved[0].insn].src, imm64::VAR);
+    assert_eq!(strong.insns[strong.unresolved[2].insn].src, call::KFUNC);
     let weak = object.program("weak").unwrap();
-    assert_eq!(lacks(weak), Vec::<String>::new());
+    assert_eq!(unresolved(weak), Vec::<String>::new());
     let names: Vec<_> = weak.maps.iter().map(|m| m.name.as_str()).collect();
     assert!(names.contains(&".rodata.kconfig") && !names.contains(&"t"), "{names:?}");
     Interpreter::new(weak.clone().into()).unwrap_or_else(|e| panic!("{e}"));
@@ -289,9 +287,12 @@ fn what_is_of_the_kernel_is_named_and_what_may_be_missing_is() {
     notes.sort();
     assert_eq!(notes.len(), 2, "{notes:?}");
     assert!(notes[0].starts_with("`CONFIG_NOBODY`") && notes[1].starts_with("`LINUX_KERNEL_VERSION`"), "{notes:?}");
-    assert_eq!(lacks(object.program("timed").unwrap()), ["32: values of map `t` hold `struct bpf_timer` at byte 8"]);
+    assert_eq!(
+        unresolved(object.program("timed").unwrap()),
+        ["32: values of map `t` hold `struct bpf_timer` at byte 8"]
+    );
     // Loaders ignore addresses in data, so the program is left to its verifier.
-    assert_eq!(lacks(object.program("points").unwrap()), Vec::<String>::new());
+    assert_eq!(unresolved(object.program("points").unwrap()), Vec::<String>::new());
     assert!(
         object.notes.iter().any(|n| n.starts_with("byte 0 of data section `.data` is to hold the address of")),
         "{:?}",
@@ -309,20 +310,20 @@ SEC("xdp") int packet(struct xdp_md *ctx) { return ctx->ingress_ifindex == 5 ? b
 "#;
 
 #[test]
-fn what_a_constant_keeps_from_running_is_not_missed() {
-    let Some(object) = open("what_a_constant_keeps_from_running_is_not_missed", GUARDED) else { return };
+fn references_in_dead_code_are_dropped() {
+    let Some(object) = open("references_in_dead_code_are_dropped", GUARDED) else { return };
     for (name, missed) in [("guarded", 0), ("open", 1), ("packet", 1)] {
-        assert_eq!(object.program(name).unwrap().lacks.len(), missed, "{name}");
+        assert_eq!(object.program(name).unwrap().unresolved.len(), missed, "{name}");
     }
     Interpreter::new(object.program("guarded").unwrap().clone().into()).unwrap_or_else(|e| panic!("{e}"));
 }
 
 #[test]
-fn damaged_objects_that_ask_for_much_do_not_panic() {
+fn damaged_objects_of_all_features_do_not_panic() {
     let mut rng = Rng::from_env(6);
     let mut outcomes = BTreeMap::new();
     for source in [SEVERAL, BROKEN, HOLDERS, LEGACY, IPROUTE2, EXTERNS] {
-        let Some(bytes) = compiled("damaged_objects_that_ask_for_much_do_not_panic", source) else {
+        let Some(bytes) = compiled("damaged_objects_of_all_features_do_not_panic", source) else {
             return;
         };
         for (key, count) in super::hostile::torture(&bytes, 100, 2500, &mut rng) {

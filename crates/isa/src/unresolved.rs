@@ -6,17 +6,17 @@
 /// Its instruction is one that no engine runs: a call of an unknown function or the load of a platform variable.
 /// References that the program cannot reach are not listed; a load of zero takes their place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lack {
+pub struct Unresolved {
     /// The slot of the instruction.
     pub insn: usize,
     /// What it refers to.
-    pub want: Want,
+    pub reference: Reference,
 }
 
 /// The target of an unresolved reference.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the message says what each field is")]
-pub enum Want {
+pub enum Reference {
     /// A call of a kernel function, or its address.
     #[error("call of `{name}`, a function of the kernel")]
     Kfunc { name: String },

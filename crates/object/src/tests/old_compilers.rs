@@ -98,7 +98,7 @@ fn with_addends(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn open(bytes: &[u8]) -> Object {
-    read(bytes, "aged.o").unwrap_or_else(|e| panic!("{e}"))
+    read(bytes, "old.o").unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// A map of maps and one of programs with initial contents: addresses in `.maps`.
@@ -119,28 +119,28 @@ SEC("xdp") int tail(struct xdp_md *ctx) { return 3; }
 "#;
 
 #[test]
-fn old_symbols_and_explicit_addends_read_as_today() {
-    let test = "old_symbols_and_explicit_addends_read_as_today";
+fn untyped_symbols_and_explicit_addends_are_read() {
+    let test = "untyped_symbols_and_explicit_addends_are_read";
     for source in [RICH, HOLDERS] {
         let Some(bytes) = compiled(test, source) else { return };
         let expected = open(&bytes);
         assert!(expected.programs.len() > 1 && expected.refused.is_empty());
         let mut machine = untyped(&bytes);
         machine[18] = 0;
-        for (what, aged) in [
+        for (what, old) in [
             ("untyped", untyped(&bytes)),
             ("machine 0", machine),
             ("addends", with_addends(&bytes)),
             ("addends, untyped", with_addends(&untyped(&bytes))),
         ] {
-            let found = open(&aged);
+            let found = open(&old);
             assert_eq!(found.programs, expected.programs, "{what}");
             assert_eq!((found.refused, found.unread), (Vec::new(), Vec::new()), "{what}");
         }
     }
     let bytes = compiled(test, RICH).unwrap();
     let scratch = Scratch::new();
-    match run("llvm-readelf", &["-s", "-r", name(&scratch.put("aged.o", &with_addends(&untyped(&bytes))))]) {
+    match run("llvm-readelf", &["-s", "-r", name(&scratch.put("old.o", &with_addends(&untyped(&bytes))))]) {
         Err(reason) => skip(test, &reason),
         Ok(out) => {
             let said = text(&out);
@@ -227,8 +227,8 @@ char _license[] SEC("license") = "GPL";
 "#;
 
 #[test]
-fn what_is_in_no_program_is_listed() {
-    let test = "what_is_in_no_program_is_listed";
+fn parts_in_no_program_are_listed() {
+    let test = "parts_in_no_program_are_listed";
     let Some(bytes) = compiled(test, LEFT) else { return };
     let object = open(&bytes);
     let mut programs: Vec<_> = object.programs.iter().map(|p| p.name.as_str()).collect();
@@ -266,8 +266,8 @@ SEC("xdp/devmap") int out(struct xdp_md *ctx) { return 2; }
 "#;
 
 #[test]
-fn the_argument_tells_where_the_section_is_wrong() {
-    let Some(bytes) = compiled("the_argument_tells_where_the_section_is_wrong", KINDS) else { return };
+fn the_argument_type_overrides_the_section() {
+    let Some(bytes) = compiled("the_argument_type_overrides_the_section", KINDS) else { return };
     let kinds = |object: &Object| object.programs.iter().map(|p| (p.name.clone(), p.kind)).collect::<Vec<_>>();
     let (xdp, tc) = (ProgramKind::Xdp, ProgramKind::Other("sched_cls"));
     let expect = |all: [ProgramKind; 6]| {
@@ -289,7 +289,7 @@ fn the_argument_tells_where_the_section_is_wrong() {
     let written = open(&write(object.program("cilium").unwrap()).unwrap());
     assert_eq!((written.programs[0].section.as_str(), written.programs[0].kind), ("xdp", xdp));
     let none = || Err("no types here".to_owned());
-    let forced = read_as(&bytes, "aged.o", &none, Some(xdp)).unwrap();
+    let forced = read_as(&bytes, "old.o", &none, Some(xdp)).unwrap();
     assert_eq!(kinds(&forced), expect([xdp, xdp, xdp, xdp, xdp, ProgramKind::XdpDevmap]));
 }
 
@@ -321,8 +321,8 @@ fn old_definitions_of_all_lengths_are_read() {
 }
 
 #[test]
-fn damaged_types_are_done_without_where_no_map_needs_them() {
-    let test = "damaged_types_are_done_without_where_no_map_needs_them";
+fn damaged_types_are_ignored_if_no_map_needs_them() {
+    let test = "damaged_types_are_ignored_if_no_map_needs_them";
     let Some(mut bytes) = compiled(test, SIZES) else { return };
     let magic: Vec<usize> = (0..bytes.len() - 8).filter(|at| bytes[*at..at + 4] == [0x9f, 0xeb, 1, 0]).collect();
     assert_eq!(magic.len(), 2, "types and lines");
