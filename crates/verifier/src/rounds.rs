@@ -16,10 +16,8 @@ use super::refusal::Unsafe;
 use super::state::State;
 use super::value::{Address, Cause, MapId, Number, Region, Value};
 use super::walk::Walk;
+use flowloom_isa::limits::MAX_LOOP_ITERATIONS;
 use flowloom_isa::op::Reg;
-
-/// The greatest trip count of `loop`.
-const MAX_ROUNDS: u64 = 1 << 23;
 
 /// The most earlier iterations that one is compared with.
 const ROUNDS_COMPARED: usize = 4;
@@ -65,7 +63,8 @@ impl Walk<'_> {
         }
         let arguments = match map {
             None => {
-                let most = count.number().map_or(MAX_ROUNDS, |count| count.range.umax().min(MAX_ROUNDS));
+                let most =
+                    count.number().map_or(MAX_LOOP_ITERATIONS, |count| count.range.umax().min(MAX_LOOP_ITERATIONS));
                 if let Value::Number(count) = count {
                     self.origins.mark(count.origin);
                 }

@@ -76,7 +76,7 @@ fn values(code: &[Option<Op>]) -> Vec<Option<Registers>> {
     while let Some(slot) = work.pop() {
         let (Some(Some(op)), Some(Some(regs))) = (code.get(slot).copied(), before.get(slot).copied()) else { continue };
         let regs = after(op, slot, regs);
-        for next in successors(op, slot).into_iter().flatten() {
+        for next in op.successors(slot) {
             reach(next, &regs, &mut before, &mut work);
         }
     }
@@ -88,22 +88,6 @@ fn target(slot: usize, distance: i64) -> usize {
     (slot as i64 + 1 + distance) as usize
 }
 
-/// The successors of an instruction within its function.
-fn successors(op: Op, slot: usize) -> [Option<usize>; 2] {
-    let is_wide = matches!(
-        op,
-        Op::LoadImm { .. } | Op::LoadMap { .. } | Op::LoadMapValue { .. } | Op::LoadVar { .. } | Op::LoadFunc { .. }
-    );
-    let next = Some(slot + 1 + usize::from(is_wide));
-    match op {
-        Op::Exit => [None, None],
-        Op::Jump { off } => [Some(target(slot, off.into())), None],
-        Op::JumpLong { distance } => [Some(target(slot, distance.into())), None],
-        Op::Branch { off, .. } | Op::MayGoto { off } => [next, Some(target(slot, off.into()))],
-        _ => [next, None],
-    }
-}
-
 /// The transfer function.
 fn after(op: Op, slot: usize, mut regs: Registers) -> Registers {
     if matches!(op, Op::Call { .. } | Op::CallLocal { .. } | Op::CallKfunc { .. }) {
@@ -111,26 +95,16 @@ fn after(op: Op, slot: usize, mut regs: Registers) -> Registers {
         return regs;
     }
     let Some(dst) = op.writes() else { return regs };
-    let narrowed = |value, width| match (value, width) {
-        (Value::Number(number), Width::W32) => Value::Number(number as u32 as u64),
-        (_, Width::W32) => Value::Unknown,
-        (value, Width::W64) => value,
-    };
     let value = match op {
-        Op::Alu { width, op: AluOp::Mov, src: Operand::Imm(imm), .. } => narrowed(Value::Number(imm as u64), width),
-        Op::Alu { width, op: AluOp::Mov, src: Operand::Reg(src), .. } => {
-            narrowed(regs[usize::from(src.number())], width)
-        }
         Op::Alu { width, op, dst, src } => {
             let operand = match src {
                 Operand::Imm(imm) => Value::Number(imm as u64),
                 Operand::Reg(src) => regs[usize::from(src.number())],
             };
-            match (regs[usize::from(dst.number())], operand, width) {
-                (Value::Number(a), Value::Number(b), Width::W64) => Value::Number(alu::alu64(op, a, b)),
-                (Value::Number(a), Value::Number(b), Width::W32) => {
-                    Value::Number(alu::alu32(op, a as u32, b as u32).into())
-                }
+            match (op, width, regs[usize::from(dst.number())], operand) {
+                (AluOp::Mov, Width::W64, _, source) => source,
+                (AluOp::Mov, Width::W32, _, Value::Number(source)) => Value::Number(source as u32 as u64),
+                (_, _, Value::Number(a), Value::Number(b)) => Value::Number(alu::alu(width, op, a, b)),
                 _ => Value::Unknown,
             }
         }

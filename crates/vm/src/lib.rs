@@ -32,8 +32,7 @@ use flowloom_engine::{
 
 use calls::{Redirect, Run};
 use fault::Fault;
-use flowloom_isa::ProgramKind;
-use flowloom_isa::{BPF_F_RDONLY_PROG, LineInfo, MapDef, Program, ProgramError};
+use flowloom_isa::{BPF_F_RDONLY_PROG, LineInfo, MapDef, Program, ProgramError, ProgramKind};
 pub use host::{Host, HostError};
 use maps::{Known, Map};
 use memory::{CONTEXT_ADDRESS, Memory};
@@ -352,7 +351,7 @@ impl Datapath for Interpreter {
         for map in self.memory.maps.iter_mut().filter(|map| map.def().kind.is_lru()) {
             let own = victims.iter().filter(|eviction| eviction.map == map.def().name);
             let free = own.clone().map(|eviction| eviction.free_entries).max().unwrap_or(0);
-            map.forget_next(own.map(|eviction| eviction.key.clone()).collect(), free as usize);
+            map.set_victims(own.map(|eviction| eviction.key.clone()).collect(), free as usize);
         }
     }
 
@@ -361,7 +360,7 @@ impl Datapath for Interpreter {
         for map in self.memory.maps.iter_mut().filter(|map| map.def().kind.is_lru()) {
             let name = map.def().name.clone();
             let eviction = |key| Eviction { map: name.clone(), key, free_entries: 0 };
-            found.extend(map.not_forgotten().into_iter().map(eviction));
+            found.extend(map.unused_victims().into_iter().map(eviction));
         }
         found
     }

@@ -516,22 +516,29 @@ impl Memory {
     /// The map, cell and offset of an address; the offset is inside of the value, the cell may not exist.
     #[inline]
     fn value_place(&self, address: u64, len: usize, access: Access) -> Result<(usize, u64, usize), Fault> {
-        let map = ((address >> TAG_SHIFT) - VALUES) as usize;
-        let Some(size) = self.maps.get(map).map(|m| m.def().value_bytes) else {
+        let Some((map, cell, at)) = self.value_at(address) else {
             return Err(Fault::NoAddress { access, len, address });
         };
-        let bits = value_stride_bits(size);
-        let at = (address & ((1 << bits) - 1)) as i64 - (1 << (bits - 2));
-        if at < 0 || at + len as i64 > i64::from(size) {
+        let def = self.maps[map].def();
+        if at < 0 || at + len as i64 > i64::from(def.value_bytes) {
             return Err(self.outside_value(map, at, len, access));
         }
-        if let Some(lock) = self.maps[map].def().spin_lock
+        if let Some(lock) = def.spin_lock
             && at < i64::from(lock + LOCK_BYTES)
             && at + len as i64 > i64::from(lock)
         {
-            return Err(Fault::Lock { map: self.maps[map].def().name.clone(), what: "its bytes are accessed" });
+            return Err(Fault::Lock { map: def.name.clone(), what: "its bytes are accessed" });
         }
-        Ok((map, (address & PLACE) >> bits, at as usize))
+        Ok((map, cell, at as usize))
+    }
+
+    /// The map, the cell and the offset of an address of a map value; the offset may be outside of the value.
+    #[inline]
+    fn value_at(&self, address: u64) -> Option<(usize, u64, i64)> {
+        let map = (address >> TAG_SHIFT).checked_sub(VALUES)? as usize;
+        let bits = value_stride_bits(self.maps.get(map)?.def().value_bytes);
+        let at = (address & ((1 << bits) - 1)) as i64 - (1 << (bits - 2));
+        Some((map, (address & PLACE) >> bits, at))
     }
 
     #[cold]
@@ -577,22 +584,16 @@ impl Memory {
             }
             KEY => (Region::Key, i64::from(address as u32) - FRAME_BASE as i64),
             RECORD => (Region::Record, i64::from(address as u32) - FRAME_BASE as i64),
-            tag if tag >= VALUES => {
-                let map = (tag - VALUES) as usize;
-                let bits = value_stride_bits(self.maps.get(map)?.def().value_bytes);
-                let at = (address & ((1 << bits) - 1)) as i64 - (1 << (bits - 2));
+            _ => {
+                let (map, _, at) = self.value_at(address)?;
                 (Region::Value(map as u32), at)
             }
-            _ => return None,
         })
     }
 
     /// The index of the lock at an address.
     pub(super) fn lock_at(&self, address: u64) -> Option<usize> {
-        let map = usize::try_from((address >> TAG_SHIFT).checked_sub(VALUES)?).ok()?;
-        let def = self.maps.get(map)?.def();
-        let bits = value_stride_bits(def.value_bytes);
-        let at = (address & ((1 << bits) - 1)).checked_sub(1 << (bits - 2))?;
-        (Some(at) == def.spin_lock.map(u64::from)).then_some(map)
+        let (map, _, at) = self.value_at(address)?;
+        (Some(at) == self.maps[map].def().spin_lock.map(i64::from)).then_some(map)
     }
 }

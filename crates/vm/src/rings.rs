@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_out_in_order_without_those_given_up() {
+    fn submitted_records_are_delivered_in_order() {
         let (maps, mut rings) = ring(4096);
         let [first, second, third] = [3, 4, 5].map(|len| rings.reserve(0, len).unwrap());
         rings.record_mut(third).unwrap().fill(7);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_begins_with_what_lies_at_its_place() {
+    fn a_new_record_begins_with_the_old_bytes_of_the_ring() {
         let (maps, mut rings) = ring(4096);
         let mut put = |len: u64, written: &[u8], submit: bool| {
             let number = rings.reserve(0, len).unwrap();
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_perf_buffer_is_as_long_as_the_kernel_engine_s_and_says_what_was_lost() {
+    fn a_perf_buffer_has_the_size_of_the_kernel_engine_and_reports_losses() {
         let (maps, mut rings) = ring(4096);
         // 127 events take 16 bytes more than their payload; the last one would fill the buffer completely.
         for _ in 0..2 {

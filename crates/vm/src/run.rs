@@ -16,13 +16,12 @@ use super::memory::{
 };
 use super::observer::{Access, At};
 use super::trail::Branch;
-use flowloom_isa::MapKind;
-use flowloom_isa::alu;
 use flowloom_isa::check::Code;
 use flowloom_isa::helpers::HELPERS;
 use flowloom_isa::insn::helper;
-use flowloom_isa::limits::MAX_FRAMES;
-use flowloom_isa::op::{AluOp, AtomicOp, Op, Operand, Reg, Size, Width};
+use flowloom_isa::limits::{MAX_FRAMES, MAX_LOOP_ITERATIONS, MAX_MAY_GOTO, MAX_TAIL_CALLS};
+use flowloom_isa::op::{AluOp, AtomicOp, Op, Operand, Reg, Width};
+use flowloom_isa::{MapKind, alu};
 
 /// Checked code, ready to run.
 pub(super) struct Image {
@@ -111,16 +110,10 @@ enum Over {
 }
 
 /// `r6` to `r9`, the callee-saved registers.
-const SAVED: u16 = 0b11_1100_0000;
+const CALLEE_SAVED: u16 = 0b11_1100_0000;
 /// `r1` to `r5`, which calls clobber.
-const SPOILT: u16 = 0b11_1110;
+const CALLER_SAVED: u16 = 0b11_1110;
 const FP: usize = 10;
-/// The number of `may_goto` that fall through before they jump, as in the kernel.
-const MAX_ROUNDS: u32 = 8 << 20;
-/// The most iterations of `loop`.
-const MAX_LOOPS: u64 = 8 << 20;
-/// The most tail calls of a packet.
-const MAX_TAIL_CALLS: u32 = 33;
 /// -EINVAL
 const INVALID: u64 = -22i64 as u64;
 /// -E2BIG
@@ -198,7 +191,7 @@ pub(super) fn run(
         executed += 1;
         visit(at);
         if let Some(observer) = &mut run.observer {
-            let access = direct_access(*op, &regs, run.memory);
+            let access = access_of(*op, &regs, run.memory);
             if let Err(what) = observer.before(at, *op, access) {
                 break Err(Fault::Observer { what });
             }
@@ -222,7 +215,7 @@ pub(super) fn run(
 }
 
 /// The access of a load, store or atomic operation to a known region.
-fn direct_access(op: Op, regs: &Registers, memory: &Memory) -> Option<Access> {
+fn access_of(op: Op, regs: &Registers, memory: &Memory) -> Option<Access> {
     let (base, off, size, (reads, writes)) = match op {
         Op::Load { size, base, off, .. } => (base, off, size, (true, false)),
         Op::Store { size, base, off, .. } => (base, off, size, (false, true)),
@@ -266,13 +259,9 @@ fn step(
             let value = regs.operand(src)?;
             regs.set(dst, if width == Width::W64 { value } else { value as u32 as u64 });
         }
-        Op::Alu { width: Width::W64, op, dst, src } => {
-            let value = alu::alu64(op, regs.get(dst)?, regs.operand(src)?);
+        Op::Alu { width, op, dst, src } => {
+            let value = alu::alu(width, op, regs.get(dst)?, regs.operand(src)?);
             regs.set(dst, value);
-        }
-        Op::Alu { width: Width::W32, op, dst, src } => {
-            let value = alu::alu32(op, regs.get(dst)? as u32, regs.operand(src)? as u32);
-            regs.set(dst, value.into());
         }
         Op::MovSx { width, from, dst, src } => {
             let value = alu::sign_extend(from, regs.get(src)?);
@@ -298,7 +287,14 @@ fn step(
             let value = regs.operand(src)?;
             run.memory.store(regs.get(base)?.wrapping_add(off as u64), size, value)?;
         }
-        Op::Atomic { op, size, base, off, src } => atomic(run, regs, op, size, base, off, src)?,
+        Op::Atomic { op: what, size, base, off, src } => {
+            let (address, value) = (regs.get(base)?.wrapping_add(off as u64), regs.get(src)?);
+            let r0 = if what == AtomicOp::CmpXchg { regs.get(Reg::R0)? } else { 0 };
+            let old = run.memory.change(address, size, |old| alu::atomic(what, size, old, value, r0))?;
+            if let Some(fetched) = op.writes() {
+                regs.set(fetched, old);
+            }
+        }
         Op::LoadImm { dst, value } => {
             regs.set(dst, value);
             return Ok(Next::At(after(2)));
@@ -332,7 +328,7 @@ fn step(
             }
         }
         Op::MayGoto { off } => {
-            if regs.rounds == MAX_ROUNDS {
+            if regs.rounds == MAX_MAY_GOTO {
                 return Ok(Next::At(target(at, off.into())));
             }
             regs.rounds += 1;
@@ -342,7 +338,7 @@ fn step(
             return call(image, run, regs, callers, at, helper).map(Next::At);
         }
         Op::CallLocal { distance } => {
-            let readable = regs.readable & SPOILT;
+            let readable = regs.readable & CALLER_SAVED;
             enter(run, regs, callers, after(1), None)?;
             // A function gets its arguments and its own stack, and nothing else.
             regs.readable |= readable;
@@ -384,7 +380,7 @@ fn enter(
     }
     let mut saved = [0; 4];
     saved.copy_from_slice(&regs.values[6..FP]);
-    let (readable, first_frame) = (regs.readable & SAVED, regs.first_frame);
+    let (readable, first_frame) = (regs.readable & CALLEE_SAVED, regs.first_frame);
     callers.push(Caller { at: back, saved, readable, first_frame, rounds });
     regs.readable = 0;
     run.memory.enter(callers.len());
@@ -429,7 +425,7 @@ fn call(
 
 /// The effect of a helper call on registers: the result, and clobbered arguments.
 fn give(regs: &mut Registers, result: u64) {
-    regs.readable &= !SPOILT;
+    regs.readable &= !CALLER_SAVED;
     regs.set(Reg::R0, result);
 }
 
@@ -446,7 +442,7 @@ fn tail_call(image: &Image, run: &mut Run<'_>, regs: &mut Registers, frame: usiz
     let program = sibling.map(|sibling| sibling as usize + 1);
     let code = program.and_then(|program| image.programs.get(program)?.as_ref());
     let (Some(program), Some(_), true) = (program, code, regs.tail_calls < MAX_TAIL_CALLS) else {
-        regs.readable &= !(SPOILT | 1);
+        regs.readable &= !(CALLER_SAVED | 1);
         return Ok(back);
     };
     regs.tail_calls += 1;
@@ -490,7 +486,7 @@ fn begin_loop(
     let flags = argument(regs, 4)?;
     let (callback, context) = (callback(regs, "loop")?, argument(regs, 3)?);
     let refused = match (flags, count) {
-        (0, ..=MAX_LOOPS) => None,
+        (0, ..=MAX_LOOP_ITERATIONS) => None,
         (0, _) => Some(too_big),
         _ => Some(INVALID),
     };
@@ -564,29 +560,4 @@ fn round(
         regs.set(Reg::new(number).ok_or(Fault::Unchecked)?, value);
     }
     Ok(callback)
-}
-
-fn atomic(
-    run: &mut Run<'_>,
-    regs: &mut Registers,
-    op: AtomicOp,
-    size: Size,
-    base: Reg,
-    off: i16,
-    src: Reg,
-) -> Result<(), Fault> {
-    let (address, value) = (regs.get(base)?.wrapping_add(off as u64), regs.get(src)?);
-    let compare = op == AtomicOp::CmpXchg;
-    let r0 = if compare { regs.get(Reg::R0)? } else { 0 };
-    let old = run.memory.change(address, size, |old| alu::atomic(op, size, old, value, r0))?;
-    match op {
-        AtomicOp::CmpXchg => regs.set(Reg::R0, old),
-        AtomicOp::Xchg => regs.set(src, old),
-        AtomicOp::Add { fetch } | AtomicOp::Or { fetch } | AtomicOp::And { fetch } | AtomicOp::Xor { fetch } => {
-            if fetch {
-                regs.set(src, old);
-            }
-        }
-    }
-    Ok(())
 }

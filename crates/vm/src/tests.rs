@@ -11,9 +11,8 @@ use std::sync::Arc;
 use flowloom_engine::{Choices, Datapath, EngineError, Outcome, Packet, Port};
 
 use super::*;
-use flowloom_isa::MapKind;
 use flowloom_isa::asm::assemble;
-use flowloom_isa::{BPF_F_RDONLY_PROG, MapDef};
+use flowloom_isa::{BPF_F_RDONLY_PROG, MapDef, MapKind};
 
 const CHOICES: Choices = Choices { now_ns: 1_000_000_007, random: [11, 12, 13, 14, 15, 16, 17, 18], cpu: 3 };
 

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_end_where_the_kernel_ends_them() {
+    fn numbers_are_parsed_as_in_the_kernel() {
         let good = |len, negative, amount| Ok(Number { len, negative, amount });
         let cases = [
             ("42", 10, good(2, false, 42)),

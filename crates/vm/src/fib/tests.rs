@@ -51,7 +51,7 @@ fn a_route_gives_port_router_and_addresses() {
 }
 
 #[test]
-fn what_is_not_forwarded_says_why() {
+fn packets_not_forwarded_have_a_reason() {
     let cases: [(i64, [u8; 4], u32, u16, u32); 11] = [
         (answer::NOT_FWDED, [127, 0, 0, 9], 1, 100, 0),
         (answer::BLACKHOLE, [192, 0, 2, 200], 1, 100, 0),
@@ -143,7 +143,7 @@ fn an_interface_without_addresses_sends_from_another_s() {
 }
 
 #[test]
-fn tables_that_cannot_be_meant_are_refused() {
+fn inconsistent_tables_are_refused() {
     let interface = r#"{"port": 1, "mac": "02:00:00:00:00:01"}"#;
     let interface_of = |port: u32| format!(r#"{{"interfaces": [{{"port": {port}, "mac": "02:00:00:00:00:01"}}]}}"#);
     let cases = [

@@ -24,11 +24,11 @@ pub(super) struct Keyed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Entries are allocated on demand.
-    Single,
+    OnDemand,
     /// Entries are preallocated.
-    Whole,
+    Preallocated,
     /// The least recently used entry is evicted.
-    Forgetful,
+    Lru,
 }
 
 /// The times of the last uses of entries, for LRU tables.
@@ -63,8 +63,8 @@ impl Uses {
 impl Keyed {
     pub(super) fn new(kind: Kind) -> Keyed {
         Keyed {
-            uses: (kind == Kind::Forgetful).then(Uses::default),
-            spare: (kind == Kind::Whole).then_some(None),
+            uses: (kind == Kind::Lru).then(Uses::default),
+            spare: (kind == Kind::Preallocated).then_some(None),
             ..Keyed::default()
         }
     }

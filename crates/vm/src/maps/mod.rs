@@ -19,9 +19,8 @@ mod values;
 use std::collections::BTreeMap;
 
 use flowloom_context::Aged;
-use flowloom_isa::MapKind;
 use flowloom_isa::limits::LOCK_BYTES;
-use flowloom_isa::{BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG, MapDef, Member};
+use flowloom_isa::{BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG, MapDef, MapKind, Member};
 use keyed::{Keyed, Kind};
 use prefixes::Prefixes;
 pub(super) use state::Known;
@@ -106,14 +105,14 @@ impl Map {
                 return Map { def: def.clone(), cpus, values, table: Table::Array, victims: None };
             }
             MapKind::Hash | MapKind::PerCpuHash => {
-                let kind = if def.flags & BPF_F_NO_PREALLOC != 0 { Kind::Single } else { Kind::Whole };
+                let kind = if def.flags & BPF_F_NO_PREALLOC != 0 { Kind::OnDemand } else { Kind::Preallocated };
                 Table::Keyed(Keyed::new(kind))
             }
-            MapKind::LruHash | MapKind::LruPerCpuHash => Table::Keyed(Keyed::new(Kind::Forgetful)),
+            MapKind::LruHash | MapKind::LruPerCpuHash => Table::Keyed(Keyed::new(Kind::Lru)),
             MapKind::LpmTrie => Table::Prefixes(Prefixes::default()),
             MapKind::Devmap | MapKind::DevmapHash | MapKind::Cpumap | MapKind::Xskmap => {
                 let given = def.kind != MapKind::Devmap;
-                Table::Ports { entries: Keyed::new(Kind::Single), given }
+                Table::Ports { entries: Keyed::new(Kind::OnDemand), given }
             }
             MapKind::ProgArray | MapKind::ArrayOfMaps | MapKind::HashOfMaps => Table::Members(BTreeMap::new()),
             // Unsupported kinds do not pass the check.
@@ -236,12 +235,12 @@ impl Map {
 
     /// Sets the next evictions: these keys instead of the least recently used one, and possibly with `free` entries
     /// left.
-    pub(super) fn forget_next(&mut self, keys: Vec<Vec<u8>>, free: usize) {
+    pub(super) fn set_victims(&mut self, keys: Vec<Vec<u8>>, free: usize) {
         self.victims = Some((keys, free));
     }
 
     /// The keys whose eviction was set but not needed.
-    pub(super) fn not_forgotten(&mut self) -> Vec<Vec<u8>> {
+    pub(super) fn unused_victims(&mut self) -> Vec<Vec<u8>> {
         self.victims.as_mut().map(|(keys, _)| std::mem::take(keys)).unwrap_or_default()
     }
 
@@ -258,7 +257,7 @@ impl Map {
         }
         // The kernel takes a free entry before it looks for an old one, except for per-CPU values that have to exist.
         if !is_per_cpu || mode != BPF_EXIST {
-            self.forget_told();
+            self.evict_victims();
         }
         match &self.table {
             Table::Array => self.update_array(key, value, mode, locked, cpu),
@@ -319,7 +318,7 @@ impl Map {
     }
 
     /// Evicts the keys from the run record, if an LRU table may need room.
-    fn forget_told(&mut self) {
+    fn evict_victims(&mut self) {
         let (Some((victims, free)), Table::Keyed(entries)) = (&mut self.victims, &mut self.table) else { return };
         if entries.len() + *free >= self.def.max_entries as usize {
             for key in victims.drain(..) {

@@ -5,39 +5,49 @@ use super::*;
 
 #[test]
 fn accesses_outside() {
+    const CONTEXT: &str = " of the context, expected a 4-byte read of a field of `struct xdp_md`";
+    const PACKET: &str = " of the packet, expected within 0 to 60 bytes";
+    const STACK: &str = " of the stack, expected within 0 to 512 bytes";
+    const VALUE: &str = " of a value of map `array`, expected within 0 to 8 bytes";
+    const NOWHERE: &str = ", which is no address of the program's memory";
+    const READ_ONLY: &str = ", which programs may only read";
     let packet = "r1 = *(u32 *)(r1 + 0)\n";
     let value = "*(u32 *)(r10 - 4) = 1\nr2 = r10\nr2 += -4\nr1 = map[array] ll\ncall 1\n";
-    for (start, text, insn, what) in [
-        (packet, "r0 = *(u8 *)(r1 + 60)", 1, "1-byte read at byte 60 of the packet, expected within 0 to 60 bytes"),
-        (packet, "r0 = *(u64 *)(r1 + 53)", 1, "8-byte read at byte 53 of the packet, expected within 0 to 60 bytes"),
-        (packet, "r0 = *(u8 *)(r1 - 1)", 1, "1-byte read at byte -1 of the packet, expected within 0 to 60 bytes"),
-        (packet, "*(u16 *)(r1 + 59) = 0", 1, "2-byte write at byte 59 of the packet, expected within 0 to 60 bytes"),
+    for (start, text, insn, what, place) in [
+        (packet, "r0 = *(u8 *)(r1 + 60)", 1, "1-byte read at byte 60", PACKET),
+        (packet, "r0 = *(u64 *)(r1 + 53)", 1, "8-byte read at byte 53", PACKET),
+        (packet, "r0 = *(u8 *)(r1 - 1)", 1, "1-byte read at byte -1", PACKET),
+        (packet, "*(u16 *)(r1 + 59) = 0", 1, "2-byte write at byte 59", PACKET),
         (
             packet,
             "r2 = 1\nlock *(u32 *)(r1 + 0) += w2",
             2,
             "atomic operation in the packet, expected one on the stack or in a map's value",
+            "",
         ),
-        ("", "r0 = *(u8 *)(r10 + 0)", 0, "1-byte read at byte 512 of the stack, expected within 0 to 512 bytes"),
-        ("", "*(u64 *)(r10 - 520) = 0", 0, "8-byte write at byte -8 of the stack, expected within 0 to 512 bytes"),
-        ("", "*(u64 *)(r10 - 4) = 0", 0, "8-byte write at byte 508 of the stack, expected within 0 to 512 bytes"),
+        ("", "r0 = *(u8 *)(r10 + 0)", 0, "1-byte read at byte 512", STACK),
+        ("", "*(u64 *)(r10 - 520) = 0", 0, "8-byte write at byte -8", STACK),
+        ("", "*(u64 *)(r10 - 4) = 0", 0, "8-byte write at byte 508", STACK),
         (
             "",
             "*(u32 *)(r10 - 8) = 0\nr0 = *(u64 *)(r10 - 8)",
             1,
             "8-byte read at byte 504 of the stack, of which byte 508 was never written",
+            "",
         ),
         (
             "",
             "r2 = 1\nlock *(u64 *)(r10 - 8) += r2",
             1,
             "8-byte read at byte 504 of the stack, of which byte 504 was never written",
+            "",
         ),
         (
             "",
             "call f\nr0 = *(u64 *)(r0 - 8)\nexit\nf: *(u64 *)(r10 - 8) = 1\nr0 = r10",
             1,
-            "8-byte read at 0x20000000281f8, which is no address of the program's memory",
+            "8-byte read at 0x20000000281f8",
+            NOWHERE,
         ),
         // The second call does not find values of the first one on the stack.
         (
@@ -45,96 +55,40 @@ fn accesses_outside() {
             "r1 = 0\ncall f\nr1 = 1\ncall f\nexit\nf: if r1 != 0 goto g\n*(u64 *)(r10 - 8) = 1\nr0 = 0\nexit\ng: r0 = *(u64 *)(r10 - 8)",
             9,
             "8-byte read at byte 504 of the stack, of which byte 504 was never written",
-        ),
-        (
             "",
-            "r0 = *(u8 *)(r1 + 0)",
-            0,
-            "1-byte read at byte 0 of the context, expected a 4-byte read of a field of `struct xdp_md`",
         ),
-        (
-            "",
-            "r0 = *(u32 *)(r1 + 24)",
-            0,
-            "4-byte read at byte 24 of the context, expected a 4-byte read of a field of `struct xdp_md`",
-        ),
-        (
-            "",
-            "r0 = *(u32 *)(r1 + 2)",
-            0,
-            "4-byte read at byte 2 of the context, expected a 4-byte read of a field of `struct xdp_md`",
-        ),
-        (
-            "",
-            "r0 = *(s32 *)(r1 + 12)",
-            0,
-            "4-byte read at byte 12 of the context, expected a 4-byte read of a field of `struct xdp_md`",
-        ),
-        (
-            "",
-            "*(u32 *)(r1 + 12) = 1",
-            0,
-            "4-byte write at byte 12 of the context, expected a 4-byte read of a field of `struct xdp_md`",
-        ),
-        (
-            "",
-            "r2 = 1\nlock *(u32 *)(r1 + 12) += w2",
-            1,
-            "4-byte atomic operation at byte 12 of the context, expected a 4-byte read of a field of `struct xdp_md`",
-        ),
-        (
-            value,
-            "r0 = *(u8 *)(r0 + 8)",
-            6,
-            "1-byte read at byte 8 of a value of map `array`, expected within 0 to 8 bytes",
-        ),
-        (
-            value,
-            "*(u64 *)(r0 - 1) = 0",
-            6,
-            "8-byte write at byte -1 of a value of map `array`, expected within 0 to 8 bytes",
-        ),
-        (
-            value,
-            "r0 += 512\nr0 = *(u8 *)(r0 + 0)",
-            7,
-            "1-byte read at byte 0 of a value of map `array`, expected within 0 to 8 bytes",
-        ),
-        (
-            "",
-            "r1 = map[.rodata][0]+0 ll\n*(u8 *)(r1 + 0) = 1",
-            2,
-            "write in map `.rodata`, which programs may only read",
-        ),
+        ("", "r0 = *(u8 *)(r1 + 0)", 0, "1-byte read at byte 0", CONTEXT),
+        ("", "r0 = *(u32 *)(r1 + 24)", 0, "4-byte read at byte 24", CONTEXT),
+        ("", "r0 = *(u32 *)(r1 + 2)", 0, "4-byte read at byte 2", CONTEXT),
+        ("", "r0 = *(s32 *)(r1 + 12)", 0, "4-byte read at byte 12", CONTEXT),
+        ("", "*(u32 *)(r1 + 12) = 1", 0, "4-byte write at byte 12", CONTEXT),
+        ("", "r2 = 1\nlock *(u32 *)(r1 + 12) += w2", 1, "4-byte atomic operation at byte 12", CONTEXT),
+        (value, "r0 = *(u8 *)(r0 + 8)", 6, "1-byte read at byte 8", VALUE),
+        (value, "*(u64 *)(r0 - 1) = 0", 6, "8-byte write at byte -1", VALUE),
+        (value, "r0 += 512\nr0 = *(u8 *)(r0 + 0)", 7, "1-byte read at byte 0", VALUE),
+        ("", "r1 = map[.rodata][0]+0 ll\n*(u8 *)(r1 + 0) = 1", 2, "write in map `.rodata`", READ_ONLY),
         (
             "",
             "r1 = map[.rodata][0]+0 ll\nr2 = 1\nlock *(u64 *)(r1 + 0) += r2",
             3,
-            "atomic operation in map `.rodata`, which programs may only read",
+            "atomic operation in map `.rodata`",
+            READ_ONLY,
         ),
         (
             "",
             "r1 = map[.data][0]+12 ll\nr0 = *(u64 *)(r1 + 0)",
             2,
             "8-byte read at byte 12 of a value of map `.data`, expected within 0 to 16 bytes",
-        ),
-        ("", "r1 = 0\nr0 = *(u64 *)(r1 + 0)", 1, "8-byte read at 0x0, which is no address of the program's memory"),
-        ("", "w1 = w1\nr0 = *(u32 *)(r1 + 0)", 1, "4-byte read at 0x0, which is no address of the program's memory"),
-        (
             "",
-            "r1 = map[hash] ll\nr0 = *(u8 *)(r1 + 0)",
-            2,
-            "1-byte read at 0x4000000000000, which is no address of the program's memory",
         ),
-        (
-            "",
-            "r1 = -1\nr0 = *(u8 *)(r1 + 0)",
-            1,
-            "1-byte read at 0xffffffffffffffff, which is no address of the program's memory",
-        ),
+        ("", "r1 = 0\nr0 = *(u64 *)(r1 + 0)", 1, "8-byte read at 0x0", NOWHERE),
+        ("", "w1 = w1\nr0 = *(u32 *)(r1 + 0)", 1, "4-byte read at 0x0", NOWHERE),
+        ("", "r1 = map[hash] ll\nr0 = *(u8 *)(r1 + 0)", 2, "1-byte read at 0x4000000000000", NOWHERE),
+        ("", "r1 = -1\nr0 = *(u8 *)(r1 + 0)", 1, "1-byte read at 0xffffffffffffffff", NOWHERE),
     ] {
         let found = r0(&format!("{start}{text}\nexit"));
-        assert_eq!(found, Err(format!("engine `interp` stopped at instruction {insn}: {what}")), "{start}{text}");
+        let expected = format!("engine `interp` stopped at instruction {insn}: {what}{place}");
+        assert_eq!(found, Err(expected), "{start}{text}");
     }
 }
 

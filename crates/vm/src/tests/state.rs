@@ -141,8 +141,21 @@ fn entry(key: u32, value: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (key.to_le_bytes().to_vec(), value.to_vec())
 }
 
+/// A state of these maps.
+fn snapshot(maps: &[(&str, Entries)]) -> Snapshot {
+    let maps = maps.iter().map(|(name, entries)| ((*name).to_owned(), entries.iter().cloned().collect()));
+    Snapshot { maps: maps.collect(), ..Snapshot::default() }
+}
+
+/// An interpreter of a program that does nothing, with these maps.
+fn with_maps(maps: Vec<MapDef>) -> Interpreter {
+    let insns = assemble("r0 = 0\nexit", &[]).unwrap();
+    let program = Program { section: "xdp".into(), insns, maps, ..Program::default() };
+    Interpreter::new(Arc::new(program)).unwrap()
+}
+
 #[test]
-fn a_devmap_takes_room_for_what_is_asked_for() {
+fn a_devmap_stores_only_the_entries_looked_up() {
     let ports = 100_000_000;
     let mut map = Map::new(&super::map("m", MapKind::Devmap, 4, 8, ports), 1);
     assert_eq!(map.value(0), None);
@@ -176,7 +189,7 @@ fn values_that_programs_may_only_write() {
 }
 
 #[test]
-fn only_behind_a_devmap_there_is_an_egress_port() {
+fn only_devmap_programs_have_an_egress_port() {
     let text = "r0 = *(u32 *)(r1 + 20)\nexit";
     let error = r0(text).expect_err("a plain program");
     assert!(error.contains("read of `egress_ifindex`, which only programs behind a devmap have"), "{error}");
@@ -232,29 +245,18 @@ fn snapshots_name_what_can_change() {
     let first = interp.snapshot().unwrap();
     interp.r0(&[]).unwrap();
     let state = interp.snapshot().unwrap();
-    let zeros: MapState = (0..4).map(|index| entry(index, &[0; 8])).collect();
+    let zeros = (0..4).map(|index| entry(index, &[0; 8])).collect();
     let mut data = [9; 16];
     data[15] = 1;
-    let expected = Snapshot {
-        maps: BTreeMap::from([
-            ("array".to_owned(), zeros),
-            ("hash".to_owned(), MapState::from([entry(3, &[2, 1, 0, 0, 0, 0, 0, 0])])),
-            (".data".to_owned(), MapState::from([entry(0, &data)])),
-        ]),
-        ..Snapshot::default()
-    };
-    assert_eq!(state, expected);
+    let hash = vec![entry(3, &[2, 1, 0, 0, 0, 0, 0, 0])];
+    assert_eq!(state, snapshot(&[("array", zeros), ("hash", hash), (".data", vec![entry(0, &data)])]));
 
     // A round trip; what is not listed is reset.
     interp.restore(&Snapshot::default()).unwrap();
     assert_eq!(interp.snapshot().unwrap(), first);
     interp.restore(&state).unwrap();
     assert_eq!(interp.snapshot().unwrap(), state);
-    let only = Snapshot {
-        maps: BTreeMap::from([("array".to_owned(), MapState::from([entry(2, &[5; 8])]))]),
-        ..Snapshot::default()
-    };
-    interp.restore(&only).unwrap();
+    interp.restore(&snapshot(&[("array", vec![entry(2, &[5; 8])])])).unwrap();
     let after = interp.snapshot().unwrap();
     assert_eq!(after.maps["array"].values().map(|v| v[0]).collect::<Vec<_>>(), [0, 0, 5, 0]);
     assert_eq!((&after.maps["hash"], &after.maps[".data"]), (&MapState::new(), &first.maps[".data"]));
@@ -264,10 +266,6 @@ fn snapshots_name_what_can_change() {
 fn state_that_does_not_fit_changes_nothing() {
     let mut interp = interp("r0 = 0\nexit");
     let good = [("array", vec![entry(1, &[7; 8])])];
-    let snapshot = |maps: &[(&str, Entries)]| Snapshot {
-        maps: maps.iter().map(|(name, entries)| ((*name).to_owned(), entries.iter().cloned().collect())).collect(),
-        ..Snapshot::default()
-    };
     interp.restore(&snapshot(&good)).unwrap();
     let before = interp.snapshot().unwrap();
     for (name, entries, expected) in [
@@ -303,13 +301,8 @@ fn contexts_from_the_start() {
     let preloaded = vec![(vec![1, 0, 0, 0], vec![5; 20]), (vec![2, 0, 0, 0], vec![6; 20])];
     let layout = ContextLayout { preloaded: preloaded.clone(), ..ContextLayout::default() };
     let map = MapDef { layout: Some(layout), ..super::map("ctx", MapKind::Hash, 4, 20, 8) };
-    let insns = assemble("r0 = 0\nexit", &[]).unwrap();
-    let program = Program { section: "xdp".into(), insns, maps: vec![map], ..Program::default() };
-    let mut interp = Interpreter::new(Arc::new(program)).unwrap();
-    let state = |entries: Vec<(Vec<u8>, Vec<u8>)>| Snapshot {
-        maps: BTreeMap::from([("ctx".to_owned(), entries.into_iter().collect::<MapState>())]),
-        ..Snapshot::default()
-    };
+    let mut interp = with_maps(vec![map]);
+    let state = |entries: Entries| snapshot(&[("ctx", entries)]);
     let initial = state(preloaded);
     assert_eq!(interp.snapshot().unwrap(), initial);
     for other in [state(vec![(vec![3, 0, 0, 0], vec![7; 20])]), state(vec![])] {
@@ -321,26 +314,23 @@ fn contexts_from_the_start() {
 }
 
 #[test]
-fn sweeping_removes_what_is_due() {
+fn a_sweep_removes_expired_entries() {
     let layout = ContextLayout { deadline_offsets: vec![0, 8], ..ContextLayout::default() };
     let map = MapDef { layout: Some(layout), ..super::map("ctx", MapKind::Hash, 4, 20, 8) };
     let plain = MapDef { layout: None, name: "plain".into(), ..map.clone() };
-    let insns = assemble("r0 = 0\nexit", &[]).unwrap();
-    let program = Program { section: "xdp".into(), insns, maps: vec![map, plain], ..Program::default() };
-    let mut interp = Interpreter::new(Arc::new(program)).unwrap();
+    let mut interp = with_maps(vec![map, plain]);
     let record = |idle: u64, hard: u64| [&idle.to_le_bytes()[..], &hard.to_le_bytes(), &[1; 4]].concat();
-    let entries: MapState = [(100, u64::MAX), (u64::MAX, 100), (101, 101), (u64::MAX, u64::MAX), (256, 99)]
+    let entries: Entries = [(100, u64::MAX), (u64::MAX, 100), (101, 101), (u64::MAX, u64::MAX), (256, 99)]
         .into_iter()
         .zip(0..)
         .map(|((idle, hard), key)| entry(key, &record(idle, hard)))
         .collect();
-    let maps = BTreeMap::from([("ctx".to_owned(), entries.clone()), ("plain".to_owned(), entries.clone())]);
-    interp.restore(&Snapshot { maps, ..Snapshot::default() }).unwrap();
+    interp.restore(&snapshot(&[("ctx", entries.clone()), ("plain", entries.clone())])).unwrap();
     for (now, left) in [(98, vec![0, 1, 2, 3, 4]), (99, vec![0, 1, 2, 3]), (100, vec![2, 3]), (u64::MAX, vec![3])] {
         interp.sweep(now).unwrap();
         interp.memory.maps.iter().for_each(Map::check_invariants);
         let state = interp.snapshot().unwrap();
         assert_eq!(state.maps["ctx"].keys().map(|key| key[0]).collect::<Vec<_>>(), left, "at {now}");
-        assert_eq!(state.maps["plain"], entries);
+        assert_eq!(state.maps["plain"], entries.iter().cloned().collect::<MapState>());
     }
 }
