@@ -31,16 +31,18 @@ pub enum Touch {
     RedirectMap,
     /// Sets the target of a redirect.
     Redirect,
-    /// Reads the time or the CPU number, or computes from its arguments only. No effect.
-    Asks,
+    /// Reads the time or the CPU number. No effect.
+    Environment,
+    /// Computes from its arguments and the bytes that they point to. No effect.
+    Compute,
     /// Looks up a table that only the host writes: routes, MTUs of ports, programs that tail calls lead to. No effect.
-    Table,
+    HostTable,
     /// Draws a random number.
-    Draws,
+    Random,
     /// Takes room for a record in a ring buffer; the result is the address of the record.
-    Reserves,
+    Reserve,
     /// Sends data that is not the received packet.
-    Emits,
+    Emit,
 }
 
 /// An access: its kind and its map.
@@ -56,15 +58,16 @@ impl Access {
     /// Whether the access is observable outside of the packet.
     pub fn changes(self) -> bool {
         match self.touch {
-            Touch::Lookup | Touch::Load | Touch::Asks | Touch::Table | Touch::RedirectMap => false,
+            Touch::Lookup | Touch::Load | Touch::RedirectMap => false,
+            Touch::Environment | Touch::Compute | Touch::HostTable => false,
             Touch::Store | Touch::Atomic | Touch::Update | Touch::Delete | Touch::Evict => true,
-            Touch::Redirect | Touch::Draws | Touch::Reserves | Touch::Emits => true,
+            Touch::Redirect | Touch::Random | Touch::Reserve | Touch::Emit => true,
         }
     }
 
     /// Whether it writes a map.
     pub fn writes(self) -> bool {
-        self.changes() && self.map.is_some() && !matches!(self.touch, Touch::Reserves | Touch::Emits)
+        self.changes() && self.map.is_some() && !matches!(self.touch, Touch::Reserve | Touch::Emit)
     }
 }
 
@@ -78,7 +81,7 @@ fn touch_of(number: i32) -> Touch {
     use helpers::Effect as Of;
 
     // A number that the table lacks comes from a text; nothing is known of it, so it keeps its place.
-    let Some(helper) = helpers::by_number(number) else { return Touch::Emits };
+    let Some(helper) = helpers::by_number(number) else { return Touch::Emit };
     match helper.effect {
         Of::Lookup => Touch::Lookup,
         Of::Update => Touch::Update,
@@ -86,13 +89,14 @@ fn touch_of(number: i32) -> Touch {
         Of::Evict => Touch::Evict,
         Of::Redirect => Touch::Redirect,
         Of::RedirectMap => Touch::RedirectMap,
-        Of::Random => Touch::Draws,
-        Of::Reserve => Touch::Reserves,
-        Of::HostTable | Of::TailCall => Touch::Table,
-        Of::Environment | Of::Pure => Touch::Asks,
-        Of::Event | Of::Emit | Of::Release | Of::QueryRing | Of::Trace => Touch::Emits,
+        Of::Random => Touch::Random,
+        Of::Reserve => Touch::Reserve,
+        Of::HostTable | Of::TailCall => Touch::HostTable,
+        Of::Environment => Touch::Environment,
+        Of::Pure => Touch::Compute,
+        Of::Event | Of::Emit | Of::Release | Of::QueryRing | Of::Trace => Touch::Emit,
         // These become values, or have no dataflow.
-        Of::Probe | Of::MovePacket | Of::Packet | Of::Lock | Of::Callback => Touch::Emits,
+        Of::Probe | Of::MovePacket | Of::Packet | Of::Lock | Of::Callback => Touch::Emit,
     }
 }
 
@@ -235,6 +239,24 @@ impl Dataflow {
             if work.is_empty() {
                 return self.graph.ids().filter(|id| is_used[id.index()]).collect();
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn helpers_that_only_compute_do_not_read_the_environment() {
+        for (number, touch) in [
+            (helper::STRTOL, Touch::Compute),
+            (helper::STRNCMP, Touch::Compute),
+            (helper::SNPRINTF, Touch::Compute),
+            (helper::KTIME_GET_NS, Touch::Environment),
+            (helper::GET_SMP_PROCESSOR_ID, Touch::Environment),
+        ] {
+            assert_eq!(touch_of(number), touch, "{}", helpers::display_name(number));
         }
     }
 }

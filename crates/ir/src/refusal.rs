@@ -10,10 +10,10 @@ pub enum Reason {
     #[error("a loop is entered at instructions {0} and {1}, expected one entry")]
     TwoEntries(usize, usize),
     /// A loop without a bound of its own.
-    #[error("a loop has no bound, expected one that the program itself ends")]
+    #[error("a loop has no constant bound on its trip count")]
     Unbounded,
     /// Too many instructions after unrolling.
-    #[error("with all rounds of its loops the program has more than {0} instructions")]
+    #[error("the program has more than {0} instructions once loops are unrolled and calls inlined")]
     TooLong(usize),
     /// The path conditions exceed their budget.
     #[error("the conditions of the program's paths take more than {0} tests")]
@@ -28,10 +28,10 @@ pub enum Reason {
     #[error("an address is used as a number")]
     AddressAsNumber,
     /// A value is a number on some paths and an address on others.
-    #[error("what is used is a number on some paths and an address on others")]
+    #[error("a value is a number on some paths and an address on others")]
     Mixed,
     /// An access of the stack or of a record at a variable offset.
-    #[error("an access of the stack or of a record has {} offsets, expected at most {most} that it may have", .found.map_or("any number of".to_owned(), |found| found.to_string()))]
+    #[error("an access of the stack or of a record has {} possible offsets, expected at most {most}", .found.map_or("any number of".to_owned(), |found| found.to_string()))]
     ManyOffsets {
         /// The number of offsets, if known.
         found: Option<usize>,
@@ -39,13 +39,13 @@ pub enum Reason {
         most: usize,
     },
     /// An address in a stack slot at a variable offset.
-    #[error("an address is stored to or read from a stack slot whose offset only the run knows")]
+    #[error("an address is stored to or read from a stack slot whose offset is known only at run time")]
     SpillOffset,
     /// A field of the context that hardware does not have.
     #[error("byte {0} of the context is read, which hardware does not have")]
     Context(i64),
     /// A call on one of several maps.
-    #[error("a call is given one of {found} maps by its path, expected at most {most}")]
+    #[error("a call may use any of {found} maps, expected at most {most}")]
     SeveralMaps {
         /// The number of maps.
         found: usize,
@@ -57,41 +57,41 @@ pub enum Reason {
     Sibling(String),
     /// Targets of tail calls: too many, or too long together.
     #[error(
-        "a tail call leads to any of {programs} programs of the object, and all sequences of them that it may begin are too long for a pipeline"
+        "a tail call may lead to any of {programs} programs of the object, and all sequences of them are too long for a pipeline"
     )]
     TailCallSequences {
         /// The number of targets.
         programs: usize,
     },
     /// The result of a trace call of unknown length is used.
-    #[error("the result of `{0}` is used, which depends on an address or on a text that only the run knows")]
+    #[error("the result of `{0}` is used, which depends on an address or on a string known only at run time")]
     TraceResult(String),
     /// A tail call that exceeds the limit on some paths only.
     #[error("a tail call is the {0}th one on some paths only")]
     TailCalls(u32),
     /// A helper is given one of several callbacks.
-    #[error("a helper is given one of several functions, expected the same one on all paths")]
+    #[error("a helper is given one of several callbacks, expected the same one on all paths")]
     SeveralFunctions,
     /// Flags that are known only at run time.
-    #[error("a helper that calls functions is given flags, expected 0")]
+    #[error("a helper with a callback is given flags, expected 0")]
     Flags,
     /// Callback iterations that are unknown or too many.
-    #[error("a function is called back any number of times, expected at most {most} for sure")]
+    #[error("the trip count of a callback has no known bound, expected at most {most}")]
     Rounds {
         /// The most iterations.
         most: u64,
     },
     /// Iteration over a map that is no array.
-    #[error("all entries of map `{0}` are gone through, which is no array")]
+    #[error("a callback iterates over map `{0}`, expected an array")]
     Entries(String),
     /// One of several ring buffer records is submitted or discarded.
-    #[error("one of several records is given back, expected the same one on all paths")]
+    #[error("one of several records is submitted or discarded, expected the same one on all paths")]
     SeveralRecords,
-    /// A text that is not a terminated constant.
-    #[error("a call is given a text that is no constant with its end")]
+    /// A string that is not a null-terminated constant.
+    #[error("a string argument is not a null-terminated constant")]
     Text,
     /// A length that is not constant, or too long.
-    #[error("a call's length is no constant, or more than {most} bytes")]
+    #[error("a length argument is not a constant of at most {most} bytes")]
     Length {
         /// The most bytes.
         most: usize,
@@ -106,7 +106,7 @@ pub enum Reason {
     },
     /// The dataflow exceeds its budget of construction.
     #[error(
-        "the dataflow has more than {most} {unit} there, and grows with each header whose offset only the run knows"
+        "the dataflow has more than {most} {unit} at this instruction, and grows with each header at an offset known only at run time"
     )]
     Budget {
         /// The unit that is counted.
@@ -118,7 +118,7 @@ pub enum Reason {
     #[error("no path of the program ends")]
     NoEnd,
     /// The proof does not belong to the program.
-    #[error("no path was seen to lead to instruction {0}")]
+    #[error("the proof has no path to instruction {0}")]
     Unseen(usize),
 }
 
@@ -155,38 +155,38 @@ impl Reason {
 impl Explained for Reason {
     fn help(&self) -> Option<&'static str> {
         Some(match self {
-            Reason::TwoEntries(..) => "write the loop with `for` or `while`: a jump into its middle has no form",
-            Reason::Unbounded => "count the rounds, and leave at a constant",
+            Reason::TwoEntries(..) => "write the loop with `for` or `while`: a jump into its middle has no dataflow",
+            Reason::Unbounded => "count the iterations, and leave the loop at a constant",
             Reason::TooLong(_) => "bound the loop by a smaller constant",
-            Reason::TooManyPaths(_) => "split the function, or let fewer branches depend on each other",
+            Reason::TooManyPaths(_) => "split the function, or make fewer branches depend on each other",
             Reason::Helper(_) => "leave the call to a slow path on a CPU",
             Reason::Instruction(_) | Reason::Context(_) => "leave the program to a CPU",
-            Reason::AddressAsNumber => "reckon with the distance of two addresses of the packet",
-            Reason::Mixed => "set what is used on every path that leads there",
+            Reason::AddressAsNumber => "use the difference of two packet addresses",
+            Reason::Mixed => "assign the value on every path to this instruction",
             Reason::ManyOffsets { .. } => "mask the index, or keep the array in a map",
             Reason::SpillOffset => {
-                "keep the address in a variable of its own, or store an index in the array and find the address by it"
+                "keep the address in a variable of its own, or store an index and compute the address from it"
             }
-            Reason::SeveralMaps { .. } => "use one map whose key has one more field that says which it was",
+            Reason::SeveralMaps { .. } => "use one map whose key has one more field that tells the maps apart",
             Reason::Sibling(_) => "verify it, or leave it out of the object",
             Reason::TailCallSequences { .. } => {
-                "make tail calls outside of functions, keep programs that make tail calls themselves out of the object, or let an index grow with each tail call"
+                "make tail calls outside of functions, keep programs that make tail calls themselves out of the object, or increase the index with each tail call"
             }
             Reason::TraceResult(_) => "do not use its result",
-            Reason::TailCalls(_) => "let tail calls lead to programs that call no others",
-            Reason::SeveralFunctions => "call the helper once for each function, behind a branch",
+            Reason::TailCalls(_) => "make tail calls only to programs that make none themselves",
+            Reason::SeveralFunctions => "call the helper once for each callback, after a branch",
             Reason::Flags => "give the constant 0",
-            Reason::Rounds { .. } => "mask the number of rounds, and leave the callback early",
-            Reason::Entries(_) => "keep what is gone through in an array, or leave the call to a slow path on a CPU",
+            Reason::Rounds { .. } => "mask the trip count, or return 1 from the callback to stop",
+            Reason::Entries(_) => "use an array, or leave the call to a slow path on a CPU",
             Reason::SeveralRecords => "submit or discard each record where it was reserved",
-            Reason::Text => "let it be a constant of the program",
+            Reason::Text => "use a string constant of the program",
             Reason::Length { .. } => "give a constant, in a branch for each length",
             Reason::ManyBytes { .. } => "give fewer bytes to one call",
             Reason::Budget { .. } => {
-                "unroll the parse of extensions or options fewer times, and write at offsets that only the run knows in one place"
+                "unroll the parse of extensions or options fewer times, and write at offsets known only at run time in one place"
             }
-            Reason::NoEnd => "let a path lead to `exit`",
-            Reason::Unseen(_) => "verify the program again, as it is",
+            Reason::NoEnd => "add a path to `exit`",
+            Reason::Unseen(_) => "verify the program again",
         })
     }
 }

@@ -178,8 +178,8 @@ impl Checker<'_> {
                 Touch::Atomic => self.ends(node.args[1]) <= begins,
                 Touch::Lookup => given.stage + u32::from(given.depth > target.key) <= begins.stage,
                 Touch::Update | Touch::Delete | Touch::Evict => given.stage <= begins.stage,
-                Touch::Reserves => self.ready(&node.args).registered() <= begins.stage,
-                Touch::Asks => true,
+                Touch::Reserve => self.ready(&node.args).registered() <= begins.stage,
+                Touch::Environment => true,
                 _ => given <= begins || given.registered() <= begins.stage,
             };
             if !begun {
@@ -187,7 +187,7 @@ impl Checker<'_> {
             }
             let stages = target.block_stages(dataflow, id);
             let least = match access.touch {
-                Touch::Lookup | Touch::RedirectMap | Touch::Table | Touch::Reserves => begins.stage + stages,
+                Touch::Lookup | Touch::RedirectMap | Touch::HostTable | Touch::Reserve => begins.stage + stages,
                 // In an atomic table the result comes from the stage of the change, otherwise from registered operands.
                 Touch::Update | Touch::Delete | Touch::Evict if is_atomic => self.commit(id).unwrap_or(0) + stages,
                 Touch::Update | Touch::Delete | Touch::Evict => given.registered().max(begins.stage) + stages,
@@ -225,8 +225,8 @@ impl Checker<'_> {
         };
         let mut ordered: Vec<Vec<(Id, Moment)>> =
             self.accesses.values().map(|accesses| commits(&mut accesses.writes())).collect();
-        ordered.push(commits(&mut all(Touch::Emits)));
-        ordered.push(all(Touch::Reserves).map(|id| (id, self.begins(id))).collect());
+        ordered.push(commits(&mut all(Touch::Emit)));
+        ordered.push(all(Touch::Reserve).map(|id| (id, self.begins(id))).collect());
         for pair in ordered.iter().flat_map(|list| list.windows(2)) {
             if let [(first, at), (then, sooner)] = pair
                 && sooner < at
@@ -374,7 +374,7 @@ impl Checker<'_> {
     /// Whether nothing before a scheduler has observed the order of packets, and no other scheduler changes it.
     fn may_overtake(&self, map: &MapPlan) -> bool {
         let dataflow = &self.plan.dataflow;
-        let reserves = |id: &Id| dataflow.access(*id).is_some_and(|access| access.touch == Touch::Reserves);
+        let reserves = |id: &Id| dataflow.access(*id).is_some_and(|access| access.touch == Touch::Reserve);
         let overtakes = |other: &MapPlan| other.map != map.map && other.scheme == Scheme::Schedule && other.queues > 1;
         let is_unordered = |(other, accesses): (&u32, &Accesses)| {
             let is_noted = accesses.writes().next().is_some() || dataflow.remembers_use(*other);

@@ -48,10 +48,11 @@ pub(crate) fn cycles(dataflow: &Dataflow, target: &Target, id: Id) -> Option<Cyc
         Touch::Lookup if matches!(kind, Some(MapKind::Array | MapKind::PerCpuArray)) => (None, None),
         Touch::Lookup => (Some(target.lookup_stages - 1), notes_use.then_some(1)),
         Touch::Load => (Some(0), None),
-        Touch::Store | Touch::Emits => (None, Some(1)),
-        Touch::Atomic | Touch::Reserves => (Some(0), Some(1)),
+        Touch::Store | Touch::Emit => (None, Some(1)),
+        Touch::Atomic | Touch::Reserve => (Some(0), Some(1)),
         Touch::Update | Touch::Delete | Touch::Evict => (Some(target.update_stages - 1), Some(target.update_stages)),
-        Touch::RedirectMap | Touch::Table | Touch::Redirect | Touch::Draws | Touch::Asks => (None, None),
+        Touch::RedirectMap | Touch::HostTable | Touch::Redirect => (None, None),
+        Touch::Random | Touch::Environment | Touch::Compute => (None, None),
     };
     Some(Cycles { last_read, visible })
 }

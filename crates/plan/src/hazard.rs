@@ -374,7 +374,7 @@ impl Planner<'_> {
     fn emit_last(&self, schedule: &Schedule, next_pins: &mut Pins) {
         for id in schedule.commits.keys() {
             let access: Option<Access> = self.dataflow.access(*id);
-            if access.is_some_and(|access| access.touch == Touch::Emits) {
+            if access.is_some_and(|access| access.touch == Touch::Emit) {
                 let commit = next_pins.commits.entry(*id).or_insert(0);
                 *commit = (schedule.stages - 1).max(*commit);
             }

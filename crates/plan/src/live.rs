@@ -302,14 +302,14 @@ impl<'a> LastUses<'a> {
         let end = plan.schedule.stages;
         let (predicate, others) = match access.touch {
             Touch::Lookup => (commit, begins),
-            Touch::Load | Touch::Asks | Touch::Table => (None, begins),
+            Touch::Load | Touch::Environment | Touch::Compute | Touch::HostTable => (None, begins),
             Touch::RedirectMap => {
                 self.use_bits(id, self.layout(id).target(), end);
                 (Some(span.ends.stage), begins)
             }
             // The target and its valid flag are live to the end.
             Touch::Redirect => (Some(end), end),
-            Touch::Draws | Touch::Reserves => (Some(begins), begins),
+            Touch::Random | Touch::Reserve => (Some(begins), begins),
             _ => (commit, commit.unwrap_or(begins).max(begins)),
         };
         if let (Some(stage), Some(condition)) = (predicate, node.args.first()) {
@@ -377,7 +377,7 @@ impl<'a> LastUses<'a> {
 
     fn holds(&self, id: Id) -> ValueKind {
         match (self.plan.dataflow.graph.node(id).kind, self.plan.dataflow.access(id).map(|access| access.touch)) {
-            (Kind::Input(_), _) | (_, Some(Touch::Asks)) => ValueKind::Metadata,
+            (Kind::Input(_), _) | (_, Some(Touch::Environment)) => ValueKind::Metadata,
             (Kind::Effect(_), _) => ValueKind::Answer,
             _ => ValueKind::Computed,
         }

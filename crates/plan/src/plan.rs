@@ -220,7 +220,7 @@ impl Plan {
     /// Whether packets may be reordered before a map: no effect before it depends on their order.
     pub(crate) fn may_reorder(&self, at: usize) -> bool {
         let own = &self.maps[at];
-        let reserves = |id: &Id| self.dataflow.access(*id).is_some_and(|access| access.touch == Touch::Reserves);
+        let reserves = |id: &Id| self.dataflow.access(*id).is_some_and(|access| access.touch == Touch::Reserve);
         let begins = |id: Id| self.schedule.spans[id.index()].begins.stage;
         let mut records = self.dataflow.graph.ids().filter(reserves);
         records.all(|id| begins(id) >= own.read_stage)
@@ -314,7 +314,7 @@ impl Plan {
         let mut places: Vec<(u32, u32)> = Vec::with_capacity(graph.nodes().len());
         let mut reserved = (0, 0);
         for id in graph.ids() {
-            let is_reserved = self.dataflow.access(id).is_some_and(|access| access.touch == Touch::Reserves);
+            let is_reserved = self.dataflow.access(id).is_some_and(|access| access.touch == Touch::Reserve);
             let own = match self.schedule.commits.get(&id) {
                 // The record is there as soon as there is room; records keep their order.
                 Some(_) if is_reserved => (self.schedule.spans[id.index()].begins.stage, 0).max(reserved),

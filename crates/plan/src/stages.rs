@@ -104,7 +104,7 @@ pub(crate) fn earliest(dataflow: &Dataflow, target: &Target, costs: &Costs, pins
     let mut reserved = Moment::default();
     for id in graph.ids() {
         let span = match dataflow.access(id) {
-            Some(Access { touch: Touch::Reserves, .. }) => {
+            Some(Access { touch: Touch::Reserve, .. }) => {
                 let span = reserve(dataflow, target, pins, &mut schedule, (id, reserved));
                 reserved = span.begins;
                 span
@@ -195,13 +195,13 @@ fn effect(
             let there = base.max(forward);
             Span { begins: there, ends: there }
         }
-        Touch::Store | Touch::Emits => {
+        Touch::Store | Touch::Emit => {
             let there = given.max(predicate);
             commit = Some(there.stage);
             Span { begins: there, ends: there }
         }
         // The redirect target and random numbers travel with the packet.
-        Touch::Redirect | Touch::Draws | Touch::Reserves => {
+        Touch::Redirect | Touch::Random | Touch::Reserve => {
             let there = given.max(predicate);
             Span { begins: there, ends: there }
         }
@@ -221,12 +221,12 @@ fn effect(
             let ends = Moment::start(begins + target.redirect_stages).max(predicate);
             Span { begins: Moment::start(begins), ends }
         }
-        Touch::Table => {
+        Touch::HostTable | Touch::Compute => {
             let begins = given.registered();
             let stages = target.block_stages(dataflow, id);
             Span { begins: Moment::start(begins), ends: Moment::start(begins + stages) }
         }
-        Touch::Asks => Span { begins: Moment::default(), ends: Moment::default() },
+        Touch::Environment => Span { begins: Moment::default(), ends: Moment::default() },
     };
     let Some(commit) = commit else { return span };
     let commit = commit.max(pins.commits.get(&id).copied().unwrap_or(0));

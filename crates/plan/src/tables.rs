@@ -44,7 +44,7 @@ pub(crate) fn uses(dataflow: &Dataflow) -> BTreeMap<u32, Uses> {
     let mut all: BTreeMap<u32, Uses> = BTreeMap::new();
     for id in dataflow.graph.ids() {
         let Some(Access { touch, map: Some(map) }) = dataflow.access(id) else { continue };
-        let is_data = !matches!(touch, Touch::RedirectMap | Touch::Table | Touch::Reserves | Touch::Emits);
+        let is_data = !matches!(touch, Touch::RedirectMap | Touch::HostTable | Touch::Reserve | Touch::Emit);
         if !is_data {
             continue;
         }

@@ -166,7 +166,7 @@ impl Target {
     /// The latency in stages of a node that is a block with registers in it; 0 for combinational logic.
     pub fn block_stages(&self, dataflow: &Dataflow, id: Id) -> u32 {
         match dataflow.access(id) {
-            Some(Access { touch: Touch::Table, .. }) => match dataflow.graph.node(id).kind {
+            Some(Access { touch: Touch::HostTable, .. }) => match dataflow.graph.node(id).kind {
                 Kind::Effect(Effect::Call { helper: helper::FIB_LOOKUP, .. }) => self.route_stages,
                 _ => self.port_stages,
             },
@@ -180,9 +180,9 @@ impl Target {
             Touch::Lookup => self.lookup_stages,
             Touch::Update | Touch::Delete | Touch::Evict => self.update_stages,
             Touch::RedirectMap => self.redirect_stages,
-            Touch::Table => self.port_stages,
-            Touch::Atomic | Touch::Store | Touch::Reserves | Touch::Emits => 1,
-            Touch::Load | Touch::Redirect | Touch::Asks | Touch::Draws => 0,
+            Touch::HostTable => self.port_stages,
+            Touch::Atomic | Touch::Store | Touch::Reserve | Touch::Emit => 1,
+            Touch::Load | Touch::Redirect | Touch::Environment | Touch::Compute | Touch::Random => 0,
         }
     }
 

@@ -106,7 +106,7 @@ pub(super) fn maps(describer: &Describer<'_>) -> Vec<MapUse> {
     for id in plan.dataflow.used() {
         let Some(access) = plan.dataflow.access(id) else { continue };
         let Some(map) = access.map.filter(|map| plan.maps.iter().all(|own| own.map != *map)) else { continue };
-        if matches!(access.touch, Touch::RedirectMap | Touch::Table | Touch::Reserves | Touch::Emits) {
+        if matches!(access.touch, Touch::RedirectMap | Touch::HostTable | Touch::Reserve | Touch::Emit) {
             others.entry(map).or_default().push(id);
         }
     }

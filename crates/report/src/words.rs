@@ -174,7 +174,7 @@ pub(super) fn kind(dataflow: &Dataflow, id: Id) -> &'static str {
     let node = graph.node(id);
     if let Some(access) = dataflow.access(id) {
         return match access.touch {
-            Touch::Lookup | Touch::Table => "lookup",
+            Touch::Lookup | Touch::HostTable => "lookup",
             Touch::Load => "load",
             Touch::Store => "store",
             Touch::Atomic => "atomic",
@@ -182,10 +182,11 @@ pub(super) fn kind(dataflow: &Dataflow, id: Id) -> &'static str {
             Touch::Delete => "delete",
             Touch::Evict => "evict",
             Touch::RedirectMap | Touch::Redirect => "redirect",
-            Touch::Asks => "clock",
-            Touch::Draws => "random",
-            Touch::Reserves => "reserve",
-            Touch::Emits => "emit",
+            Touch::Environment => "clock",
+            Touch::Compute => "function",
+            Touch::Random => "random",
+            Touch::Reserve => "reserve",
+            Touch::Emit => "emit",
         };
     }
     match node.kind {
@@ -274,7 +275,7 @@ fn equality(dataflow: &Dataflow, a: Id, b: Id) -> String {
         match access.touch {
             Touch::Lookup => return format!("v{} misses in {map}", value.index()),
             Touch::Update | Touch::Delete | Touch::Evict => return format!("v{} succeeds in {map}", value.index()),
-            Touch::Reserves => return format!("{map} is full for v{}", value.index()),
+            Touch::Reserve => return format!("{map} is full for v{}", value.index()),
             _ => {}
         }
     }
@@ -378,13 +379,13 @@ fn effect_text(dataflow: &Dataflow, id: Id, effect: Effect) -> String {
                 Some(Touch::Evict) => format!("evict from {map}"),
                 Some(Touch::RedirectMap) => format!("redirect through {map}[{}]", first()),
                 Some(Touch::Redirect) => format!("redirect to port {}", first()),
-                Some(Touch::Table) => match access.and_then(|access| access.map) {
+                Some(Touch::HostTable) => match access.and_then(|access| access.map) {
                     Some(_) => format!("look up program {map}[{}]", first()),
                     None => format!("call {}", helpers::name_of(helper).unwrap_or("helper")),
                 },
-                Some(Touch::Asks) => helpers::name_of(helper).unwrap_or("clock").to_owned(),
-                Some(Touch::Reserves) => format!("reserve {} bytes in {map}", first()),
-                Some(Touch::Draws) => "random number".to_owned(),
+                Some(Touch::Environment) => helpers::name_of(helper).unwrap_or("clock").to_owned(),
+                Some(Touch::Reserve) => format!("reserve {} bytes in {map}", first()),
+                Some(Touch::Random) => "random number".to_owned(),
                 _ => helpers::display_name(helper),
             }
         }

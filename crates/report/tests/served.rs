@@ -122,8 +122,8 @@ fn a_reserved_record_is_emitted_on_submission() {
         own.map(|id| plan.schedule.commits[&id]).collect::<Vec<u32>>()
     };
     let last = plan.schedule.stages - 1;
-    assert_eq!(commit(Touch::Emits), [last, last]);
-    assert!(commit(Touch::Reserves)[0] < last);
+    assert_eq!(commit(Touch::Emit), [last, last]);
+    assert!(commit(Touch::Reserve)[0] < last);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn too_many_candidate_maps_are_refused() {
     let program = asm::program("many.bpf", &text).unwrap_or_else(|errors| panic!("{errors}"));
     let proof = verify(&program, &flowloom_verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
     let refusal = plan(&program, &proof, &Options::default()).map(|plan| plan.schedule.stages).unwrap_err();
-    assert!(refusal.to_string().contains("one of 17 maps by its path, expected at most 16"), "{refusal}");
+    assert!(refusal.to_string().contains("any of 17 maps, expected at most 16"), "{refusal}");
 }
 
 #[test]
@@ -258,6 +258,6 @@ fn tail_calls_are_planned_or_refused() {
     let refusal =
         flowloom_plan::plan(&program, &proof, &Options::default()).map(|plan| plan.schedule.stages).unwrap_err();
     let refusal = refusal.to_string();
-    assert!(refusal.contains("a tail call leads to any of 2 programs of the object"), "{refusal}");
+    assert!(refusal.contains("a tail call may lead to any of 2 programs of the object"), "{refusal}");
     assert!(refusal.contains("; make tail calls outside of functions, "), "{refusal}");
 }
