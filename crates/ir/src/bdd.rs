@@ -144,7 +144,7 @@ impl Conditions {
     }
 
     /// The cofactors of a condition with respect to a variable.
-    fn ways(&self, condition: Bdd, variable: u32) -> (Bdd, Bdd) {
+    fn cofactors(&self, condition: Bdd, variable: u32) -> (Bdd, Bdd) {
         match self.look(condition) {
             Some(test) if test.variable == variable => (test.low, test.high),
             _ => (condition, condition),
@@ -167,7 +167,7 @@ impl Conditions {
         }
         let last = [of, high, low].into_iter().filter_map(|one| self.look(one)).map(|test| test.variable).max();
         let variable = last.unwrap_or(0);
-        let [a, b, c] = [of, high, low].map(|one| self.ways(one, variable));
+        let [a, b, c] = [of, high, low].map(|one| self.cofactors(one, variable));
         let (l, h) = (self.choose(a.0, b.0, c.0), self.choose(a.1, b.1, c.1));
         let chosen = self.test(variable, l, h);
         self.chosen.insert([of, high, low], chosen);
@@ -200,7 +200,7 @@ impl Conditions {
             let either = self.or(cared.low, cared.high);
             self.within(condition, either)
         } else {
-            let (low, high) = self.ways(care, test.variable);
+            let (low, high) = self.cofactors(care, test.variable);
             match (low, high) {
                 (Bdd::FALSE, _) => self.within(test.high, high),
                 (_, Bdd::FALSE) => self.within(test.low, low),
@@ -232,11 +232,11 @@ impl Conditions {
     /// A test restricted to `care` that keeps both children, unless the other tests imply it.
     fn within_both(&mut self, (variable, low, high): (u32, Bdd, Bdd), care: (Bdd, Bdd)) -> Bdd {
         let [not_low, not_high] = [low, high].map(|way| self.not(way));
-        let mut met = |low: Bdd, high: Bdd| {
+        let mut joined = |low: Bdd, high: Bdd| {
             let [low, high] = [(low, care.0), (high, care.1)].map(|(way, care)| self.and(way, care));
             self.or(low, high)
         };
-        let (holds, fails) = (met(low, high), met(not_low, not_high));
+        let (holds, fails) = (joined(low, high), joined(not_low, not_high));
         if self.and(holds, fails) == Bdd::FALSE {
             let either = self.or(care.0, care.1);
             return self.within(holds, either);
@@ -287,7 +287,7 @@ mod tests {
 
     /// Two headers are checked on separate paths; the field that tells them apart decides the condition.
     #[test]
-    fn checks_that_both_ways_have_passed_tell_nothing() {
+    fn tests_passed_on_both_paths_are_dropped() {
         let mut graph = Graph::default();
         let bits = bits(&mut graph);
         let mut all = Conditions::default();
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn where_paths_meet_everything_is_as_before() {
+    fn a_join_point_has_the_condition_of_its_dominator() {
         let mut graph = Graph::default();
         let bits = bits(&mut graph);
         let mut all = Conditions::default();

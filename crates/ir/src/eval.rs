@@ -11,8 +11,7 @@ use flowloom_engine::{Choices, Datapath, EngineError, Eviction, Outcome, Packet,
 use flowloom_isa::insn::helper;
 use flowloom_isa::op::Size;
 use flowloom_isa::{Program, ProgramError};
-use flowloom_vm::{Host, HostError};
-use flowloom_vm::{Interpreter, fib};
+use flowloom_vm::{Host, HostError, Interpreter, fib};
 
 use crate::access::is_trace;
 use crate::arith;

@@ -213,7 +213,7 @@ impl Graph {
     }
 
     /// Adds a node that is in normal form already; hash-consed.
-    pub(crate) fn settled(&mut self, node: Node) -> Id {
+    pub(crate) fn interned(&mut self, node: Node) -> Id {
         match self.known.get(&node) {
             Some(known) => *known,
             None => self.raw(node),
@@ -247,13 +247,7 @@ impl Graph {
         if let Some(known) = self.simpler(kind, &args, bits) {
             return known;
         }
-        let node = Node { kind, args, bits };
-        if let Some(known) = self.known.get(&node) {
-            return *known;
-        }
-        let id = self.push(node.clone());
-        self.known.insert(node, id);
-        id
+        self.interned(Node { kind, args, bits })
     }
 
     /// An existing or simpler node of equal value, if a simplification applies.
@@ -320,7 +314,7 @@ impl Graph {
         let all: Vec<Id> = parts.iter().flat_map(|part| nested(self, part)).collect();
         changed |= all.len() != parts.len();
         for part in all {
-            let merged = flat.last().and_then(|last| self.beside(*last, part));
+            let merged = flat.last().and_then(|last| self.merged_pair(*last, part));
             match merged {
                 Some(merged) => {
                     flat.pop();
@@ -333,7 +327,7 @@ impl Graph {
         changed.then(|| self.make(Kind::Concat, flat, bits))
     }
 
-    fn beside(&mut self, low: Id, high: Id) -> Option<Id> {
+    fn merged_pair(&mut self, low: Id, high: Id) -> Option<Id> {
         let (a, b) = (self.node(low).clone(), self.node(high).clone());
         let bits = a.bits + b.bits;
         match (a.kind, b.kind) {

@@ -13,8 +13,6 @@ use flowloom_isa::insn::helper;
 use flowloom_isa::op::{AluOp, AtomicOp, Op, Operand, Reg};
 use flowloom_verifier::{Memory, Proof};
 
-use crate::shape::nexts;
-
 /// The size of a stack frame in bytes.
 const STACK_BYTES: usize = flowloom_isa::limits::STACK_BYTES;
 const WORDS: usize = STACK_BYTES / 64;
@@ -71,17 +69,17 @@ impl Live {
     pub(crate) fn of(code: &[Option<Op>], proof: &Proof) -> Live {
         let mut live = vec![Needed::default(); code.len()];
         let mut before: Vec<Vec<usize>> = vec![Vec::new(); code.len()];
-        for at in 0..code.len() {
-            nexts(code, at).into_iter().filter(|next| *next < code.len()).for_each(|next| before[next].push(at));
+        for (at, op) in code.iter().enumerate() {
+            let successors = op.iter().flat_map(|op| op.successors(at)).filter(|next| *next < code.len());
+            successors.for_each(|next| before[next].push(at));
         }
         let mut work: Vec<usize> = (0..code.len()).filter(|at| code[*at].is_some()).collect();
         let mut waits = vec![true; code.len()];
         while let Some(at) = work.pop() {
             waits[at] = false;
             let Some(op) = code[at] else { continue };
-            let behind = nexts(code, at).into_iter().filter_map(|next| live.get(next));
-            let behind = behind.fold(Needed::default(), Needed::with);
-            let needed = needed(op, at, proof, behind);
+            let live_out = op.successors(at).filter_map(|next| live.get(next)).fold(Needed::default(), Needed::with);
+            let needed = needed(op, at, proof, live_out);
             if needed != live[at] {
                 live[at] = needed;
                 for from in &before[at] {

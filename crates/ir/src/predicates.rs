@@ -14,7 +14,7 @@ const MAX_TESTS: usize = 30_000;
 /// The most literals of all conditions together; past it, nothing is claimed.
 const MAX_LITERALS: usize = 500_000;
 /// The depth to which the gates of a condition are followed for its literals.
-const MAX_DEEP: usize = 400;
+const MAX_DEPTH: usize = 400;
 
 /// A bit and the value that it has.
 type Literal = (Id, bool);
@@ -92,25 +92,25 @@ impl Literals {
     }
 
     /// The literals that hold wherever this one does, sorted.
-    fn of(&mut self, graph: &Graph, literal: Literal, deep: usize) -> Rc<Vec<Literal>> {
+    fn of(&mut self, graph: &Graph, literal: Literal, depth: usize) -> Rc<Vec<Literal>> {
         if let Some(known) = self.known.get(&literal) {
             return known.clone();
         }
         let (bit, value) = literal;
         let node = graph.node(bit);
         let mut all = match (node.kind, node.args.as_slice()) {
-            _ if deep >= MAX_DEEP || self.total >= MAX_LITERALS => Vec::new(),
-            (Kind::Not, [one]) => self.of(graph, (*one, !value), deep + 1).to_vec(),
+            _ if depth >= MAX_DEPTH || self.total >= MAX_LITERALS => Vec::new(),
+            (Kind::Not, [one]) => self.of(graph, (*one, !value), depth + 1).to_vec(),
             (Kind::Binary(op @ (Binary::And | Binary::Or)), [a, b]) => {
-                let (a, b) = (self.of(graph, (*a, value), deep + 1), self.of(graph, (*b, value), deep + 1));
+                let (a, b) = (self.of(graph, (*a, value), depth + 1), self.of(graph, (*b, value), depth + 1));
                 if (op == Binary::And) == value { either(&a, &b) } else { both(&a, &b) }
             }
             (Kind::Select, [pairs @ .., last]) => {
-                let mut all = self.of(graph, (*last, value), deep + 1).to_vec();
+                let mut all = self.of(graph, (*last, value), depth + 1).to_vec();
                 for pair in pairs.rchunks_exact(2) {
-                    let mut way = |chosen: bool| self.of(graph, (pair[0], chosen), deep + 1);
-                    let (high, low) = (way(true), way(false));
-                    let chosen = self.of(graph, (pair[1], value), deep + 1);
+                    let mut condition = |chosen: bool| self.of(graph, (pair[0], chosen), depth + 1);
+                    let (high, low) = (condition(true), condition(false));
+                    let chosen = self.of(graph, (pair[1], value), depth + 1);
                     all = both(&either(&high, &chosen), &either(&low, &all));
                 }
                 all

@@ -38,19 +38,6 @@ pub struct Shape {
     spots: FxHashMap<usize, Spot>,
 }
 
-/// The successors of the instruction in a slot, within its function.
-pub fn nexts(code: &[Option<Op>], at: usize) -> Vec<usize> {
-    let Some(op) = code.get(at).copied().flatten() else { return Vec::new() };
-    let target = op.distance().and_then(|distance| usize::try_from(at as i64 + 1 + distance).ok());
-    let next = at + op.slots();
-    match op {
-        Op::Exit => Vec::new(),
-        Op::Jump { .. } | Op::JumpLong { .. } => target.into_iter().collect(),
-        Op::Branch { .. } | Op::MayGoto { .. } => std::iter::once(next).chain(target).collect(),
-        _ => vec![next],
-    }
-}
-
 /// Whether an instruction ends a basic block.
 pub fn ends(op: Op) -> bool {
     matches!(
@@ -66,18 +53,22 @@ pub fn ends(op: Op) -> bool {
 }
 
 impl Shape {
-    /// The blocks of the function that begins at `entry`, over the edges that `is_way` accepts.
+    /// The blocks of the function that begins at `entry`, over the edges that `is_feasible` accepts.
     ///
     /// # Errors
     /// A loop with two entries.
-    pub fn of(code: &[Option<Op>], entry: usize, is_way: impl Fn(usize, usize) -> bool) -> Result<Shape, TwoEntries> {
+    pub fn of(
+        code: &[Option<Op>],
+        entry: usize,
+        is_feasible: impl Fn(usize, usize) -> bool,
+    ) -> Result<Shape, TwoEntries> {
         let (mut starts, mut seen, mut work) = (BTreeSet::from([entry]), BTreeSet::new(), vec![entry]);
         while let Some(at) = work.pop() {
             if !seen.insert(at) {
                 continue;
             }
             let Some(op) = code.get(at).copied().flatten() else { continue };
-            for next in nexts(code, at).into_iter().filter(|next| is_way(at, *next)) {
+            for next in op.successors(at).filter(|next| is_feasible(at, *next)) {
                 if ends(op) {
                     starts.insert(next);
                 }
@@ -96,8 +87,8 @@ impl Shape {
                     let Some(op) = code.get(at).copied().flatten() else { return Vec::new() };
                     let next = at + op.slots();
                     if ends(op) || number.contains_key(&next) {
-                        let ways = nexts(code, at).into_iter().filter(|next| is_way(at, *next));
-                        return ways.filter_map(|next| number.get(&next).copied()).collect();
+                        let all = op.successors(at).filter(|next| is_feasible(at, *next));
+                        return all.filter_map(|next| number.get(&next).copied()).collect();
                     }
                     at = next;
                 }
@@ -223,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_with_two_entries_is_told() {
+    fn a_loop_with_two_entries_is_refused() {
         let text = "if r1 == 0 goto b\na: r2 += 1\ngoto b\nb: r2 += 2\nif r2 < 9 goto a\nr0 = 2\nexit";
         assert_eq!(Shape::of(&code(text), 0, |_, _| true).unwrap_err(), TwoEntries { entries: [1, 3] });
     }

@@ -4,9 +4,7 @@
 use flowloom_isa::op::{AtomicOp, Reg, Size};
 
 use super::builder::Builder;
-use super::state::places;
-use super::state::{Place, Region, State, Value};
-use super::state::{bits_of, set};
+use super::state::{Place, Region, State, Value, bits_of, places, set};
 use crate::bdd::Bdd;
 use crate::graph::{Binary, Compare, Effect, Graph, Id};
 use crate::refusal::Reason;
@@ -44,7 +42,7 @@ impl Builder<'_> {
             found.push((here, old));
             care = self.conditions.or(care, here);
         }
-        let old = self.pick(&found, care);
+        let old = self.mux(&found, care);
         match op {
             AtomicOp::CmpXchg => set(state, Reg::R0, Value::Number(old)),
             AtomicOp::Xchg

@@ -13,13 +13,13 @@ use crate::bdd::Bdd;
 #[derive(Debug)]
 struct Block {
     /// The immediate dominator.
-    before: usize,
+    idom: usize,
     /// A farther dominator, for jumps in the search of common dominators [Myers 1983].
-    far: usize,
+    jump: usize,
     depth: u32,
     condition: Bdd,
     /// Over all blocks that paths leave this subtree for: the least depth of their immediate dominators.
-    leads_to: u32,
+    least_depth_out: u32,
 }
 
 /// All blocks; the first one is the entry.
@@ -31,15 +31,15 @@ pub(super) const FIRST: usize = 0;
 
 impl Blocks {
     pub(super) fn new() -> Blocks {
-        Blocks(vec![Block { before: 0, far: 0, depth: 1, condition: Bdd::TRUE, leads_to: u32::MAX }])
+        Blocks(vec![Block { idom: 0, jump: 0, depth: 1, condition: Bdd::TRUE, least_depth_out: u32::MAX }])
     }
 
     /// Adds a block with the given immediate dominator.
-    pub(super) fn add(&mut self, before: usize, condition: Bdd) -> usize {
-        let (far, farther) = (self.0[before].far, self.0[self.0[before].far].far);
-        let [here, there, yonder] = [before, far, farther].map(|block| self.0[block].depth);
-        let far = if here - there == there - yonder { farther } else { before };
-        self.0.push(Block { before, far, depth: here + 1, condition, leads_to: u32::MAX });
+    pub(super) fn add(&mut self, idom: usize, condition: Bdd) -> usize {
+        let (jump, farther) = (self.0[idom].jump, self.0[self.0[idom].jump].jump);
+        let [here, there, yonder] = [idom, jump, farther].map(|block| self.0[block].depth);
+        let jump = if here - there == there - yonder { farther } else { idom };
+        self.0.push(Block { idom, jump, depth: here + 1, condition, least_depth_out: u32::MAX });
         self.0.len() - 1
     }
 
@@ -48,47 +48,47 @@ impl Blocks {
     }
 
     /// The nearest common dominator of two blocks.
-    pub(super) fn common(&self, one: usize, other: usize) -> usize {
+    pub(super) fn common_dominator(&self, one: usize, other: usize) -> usize {
         let depth = self.0[one].depth.min(self.0[other].depth);
-        let (mut one, mut other) = (self.back_to(one, depth), self.back_to(other, depth));
+        let (mut one, mut other) = (self.ancestor(one, depth), self.ancestor(other, depth));
         while one != other {
-            let is_far = self.0[one].far != self.0[other].far;
-            let back = |block: &Block| if is_far { block.far } else { block.before };
-            (one, other) = (back(&self.0[one]), back(&self.0[other]));
+            let is_far = self.0[one].jump != self.0[other].jump;
+            let up = |block: &Block| if is_far { block.jump } else { block.idom };
+            (one, other) = (up(&self.0[one]), up(&self.0[other]));
         }
         one
     }
 
-    fn back_to(&self, mut block: usize, depth: u32) -> usize {
+    fn ancestor(&self, mut block: usize, depth: u32) -> usize {
         while self.0[block].depth > depth {
-            let far = self.0[block].far;
-            block = if self.0[far].depth >= depth { far } else { self.0[block].before };
+            let jump = self.0[block].jump;
+            block = if self.0[jump].depth >= depth { jump } else { self.0[block].idom };
         }
         block
     }
 
     /// The child of `before` in the dominator tree that dominates this block; `None` for `before` itself.
-    pub(super) fn next_to(&self, block: usize, before: usize) -> Option<usize> {
-        (block != before).then(|| self.back_to(block, self.0[before].depth + 1))
+    pub(super) fn child_towards(&self, block: usize, idom: usize) -> Option<usize> {
+        (block != idom).then(|| self.ancestor(block, self.0[idom].depth + 1))
     }
 
     /// Whether one block dominates another.
-    pub(super) fn leads_through(&self, block: usize, before: usize) -> bool {
-        self.back_to(block, self.0[before].depth) == before
+    pub(super) fn is_dominated_by(&self, block: usize, idom: usize) -> bool {
+        self.ancestor(block, self.0[idom].depth) == idom
     }
 
     /// Records an edge out of a block, to a block whose immediate dominator is `before`, or to the exit.
-    pub(super) fn leave(&mut self, mut block: usize, before: Option<usize>) {
-        let depth = before.map_or(0, |before| self.0[before].depth);
-        while self.0[block].depth > depth && self.0[block].leads_to > depth {
-            self.0[block].leads_to = depth;
-            block = self.0[block].before;
+    pub(super) fn add_edge(&mut self, mut block: usize, idom: Option<usize>) {
+        let depth = idom.map_or(0, |idom| self.0[idom].depth);
+        while self.0[block].depth > depth && self.0[block].least_depth_out > depth {
+            self.0[block].least_depth_out = depth;
+            block = self.0[block].idom;
         }
     }
 
     /// Whether a path through this block has left for a block that it does not dominate.
-    pub(super) fn leads_elsewhere(&self, block: usize) -> bool {
-        self.0[block].leads_to < self.0[block].depth
+    pub(super) fn has_edges_out(&self, block: usize) -> bool {
+        self.0[block].least_depth_out < self.0[block].depth
     }
 }
 
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ways_lead_through_what_they_have_in_common() {
+    fn common_dominators_and_edges_out_of_a_subtree() {
         let mut blocks = Blocks::new();
         let line: Vec<usize> = (0..40)
             .scan(FIRST, |last, _| {
@@ -113,18 +113,18 @@ mod tests {
             .collect();
         for (place, block) in line.iter().enumerate() {
             let expected = line[place.min(16)];
-            assert_eq!(blocks.common(side[8], *block), expected);
-            assert_eq!(blocks.leads_through(side[8], *block), place <= 16);
+            assert_eq!(blocks.common_dominator(side[8], *block), expected);
+            assert_eq!(blocks.is_dominated_by(side[8], *block), place <= 16);
         }
         let elsewhere = |blocks: &Blocks, all: &[usize]| -> Vec<usize> {
-            all.iter().copied().filter(|block| blocks.leads_elsewhere(*block)).collect()
+            all.iter().copied().filter(|block| blocks.has_edges_out(*block)).collect()
         };
         // Out of the side into a block after number 7 of the line.
-        blocks.leave(side[3], Some(line[7]));
+        blocks.add_edge(side[3], Some(line[7]));
         assert_eq!(elsewhere(&blocks, &side), side[..=3]);
         assert_eq!(elsewhere(&blocks, &line), line[8..=16]);
-        blocks.leave(side[5], None);
+        blocks.add_edge(side[5], None);
         assert_eq!(elsewhere(&blocks, &side), side[..=5]);
-        assert!(elsewhere(&blocks, &line) == line[..=16] && blocks.leads_elsewhere(FIRST));
+        assert!(elsewhere(&blocks, &line) == line[..=16] && blocks.has_edges_out(FIRST));
     }
 }

@@ -10,10 +10,10 @@ use flowloom_verifier::Proof;
 use rustc_hash::FxHashMap;
 
 use super::blocks::Blocks;
+use super::flow::{Edge, Flow};
 use super::linked::Linked;
 use super::offset::{Span, Sum};
 use super::state::State;
-use super::ways::{Way, Ways};
 use crate::bdd::{Bdd, Conditions};
 use crate::dataflow::Pattern;
 use crate::graph::{Graph, Id};
@@ -57,9 +57,9 @@ pub(super) struct Path {
     /// The block that it comes from.
     pub(super) from: usize,
     /// The edge that it takes.
-    pub(super) way: Way,
+    pub(super) edge: Edge,
     /// The bit that this path was taken, given that one of those at the join point was.
-    pub(super) gone: Option<Id>,
+    pub(super) taken: Option<Id>,
 }
 
 pub(super) struct Builder<'a> {
@@ -77,24 +77,24 @@ pub(super) struct Builder<'a> {
     /// The paths that have ended; the result of each is in `r0`.
     pub(super) ends: Vec<Path>,
     pub(super) blocks: Blocks,
-    pub(super) ways: Ways,
+    pub(super) flow: Flow,
     /// The edges of the current block.
-    pub(super) way: Way,
+    pub(super) edge: Edge,
     /// Bits that are BDD variables whatever they are made of.
-    pub(super) whole: FxHashMap<Id, Bdd>,
+    pub(super) opaque: FxHashMap<Id, Bdd>,
     /// The current block.
     pub(super) block: usize,
     /// A memo table of the possible values of nodes.
-    pub(super) few: FxHashMap<Id, Option<BTreeSet<u64>>>,
+    pub(super) value_sets: FxHashMap<Id, Option<BTreeSet<u64>>>,
     /// Memo tables of nodes as sums, of their ranges, and of which sums are 0.
     pub(super) sums: FxHashMap<Id, Sum>,
     pub(super) spans: FxHashMap<Id, Span>,
     pub(super) zeros: FxHashMap<Sum, Id>,
     /// The budget of comparisons inside of selects for the current comparison.
-    pub(super) inside: usize,
+    pub(super) comparisons_left: usize,
     pub(super) reached: Reached,
     /// The current depth of recursion over nodes.
-    pub(super) deep: usize,
+    pub(super) depth: usize,
     /// The condition of the current block.
     pub(super) path: Bdd,
     pub(super) walked: usize,

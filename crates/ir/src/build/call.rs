@@ -6,9 +6,7 @@ use flowloom_isa::op::Reg;
 
 use super::builder::{Builder, MAX_BYTES};
 use super::offset::{OFFSET_BITS, Sum};
-use super::state::places;
-use super::state::set;
-use super::state::{Place, State, Value};
+use super::state::{Place, State, Value, places, set};
 use crate::bdd::Bdd;
 use crate::graph::{Binary, Compare, Id, Input, Kind};
 use crate::refusal::Reason;
@@ -80,7 +78,7 @@ impl Builder<'_> {
         let by = self.graph.slice(by, 0, OFFSET_BITS);
         let new = self.graph.binary(Binary::Add, state.head, by);
         // The metadata area moves along, and takes room.
-        let first = match self.said(state) {
+        let first = match self.metadata_bytes(state) {
             None => self.graph.number(FIRST_HEAD as u64, OFFSET_BITS),
             Some(len) => self.offset(&len.plus(&Sum::of(FIRST_HEAD), 1)),
         };
@@ -107,7 +105,7 @@ impl Builder<'_> {
 
     fn adjust_tail(&mut self, state: &mut State) -> Result<Id, Reason> {
         if std::mem::replace(&mut state.is_cut, true) {
-            self.blank(state);
+            self.clear_past_tail(state);
         }
         let by = self.number_argument(state, 2)?;
         let by = self.graph.slice(by, 0, 32);

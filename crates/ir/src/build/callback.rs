@@ -14,16 +14,14 @@ use flowloom_isa::op::{Reg, Size};
 use flowloom_isa::{MapDef, MapKind};
 
 use super::builder::Builder;
-use super::state::places;
-use super::state::{Frame, Place, Region, Rounds, State, Value};
-use super::state::{address, leak, set};
+use super::state::{Frame, Place, Region, Rounds, State, Value, address, leak, places, set};
 use crate::bdd::Bdd;
 use crate::dataflow::{Argument, Pattern};
 use crate::graph::{Compare, Effect, Id};
 use crate::refusal::Reason;
 
 /// The most iterations of one call.
-const MAX_ROUNDS: u64 = 1024;
+const MAX_UNROLLED: u64 = 1024;
 
 /// Whether a helper takes a callback.
 pub(super) fn calls_back(number: i32) -> bool {
@@ -57,7 +55,7 @@ impl Builder<'_> {
             }
         };
         let most = self.possible(count).and_then(|all| all.last().copied());
-        let most = most.filter(|most| *most <= MAX_ROUNDS).ok_or(Reason::Rounds { most: MAX_ROUNDS })?;
+        let most = most.filter(|most| *most <= MAX_UNROLLED).ok_or(Reason::Rounds { most: MAX_UNROLLED })?;
         let context = self.argument(&state, 3);
         let (position, loops) = (position.to_vec(), loops.to_vec());
         let rounds = Rounds { entry: *entry as usize, begun: 0, count, most, context, map, position, loops };

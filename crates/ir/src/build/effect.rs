@@ -8,11 +8,8 @@ use flowloom_isa::helpers::{self, Parameter, Usage};
 use flowloom_isa::insn::helper;
 use flowloom_isa::op::Size;
 
-use super::builder::MAX_BYTES;
-use super::builder::{Builder, MAX_CHOICES};
-use super::state::places;
-use super::state::{Place, Places, Region, State, Value};
-use super::state::{address, leak, mixed};
+use super::builder::{Builder, MAX_BYTES, MAX_CHOICES};
+use super::state::{Place, Places, Region, State, Value, address, leak, mixed, places};
 use crate::access::is_trace;
 use crate::bdd::Bdd;
 use crate::dataflow::{Argument, Pattern};
@@ -113,7 +110,7 @@ impl Builder<'_> {
             return Err(mixed());
         }
         let answers: Vec<(Bdd, &Value)> = answers.iter().map(|(condition, value)| (*condition, value)).collect();
-        Ok(self.one_value(&answers))
+        Ok(self.joined_value(&answers))
     }
 
     /// Writes text to the kernel's trace log. If an argument has no form in dataflow (an address, a text known only at

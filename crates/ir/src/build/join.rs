@@ -6,19 +6,19 @@ use std::rc::Rc;
 
 use super::blocks::FIRST;
 use super::builder::{Builder, Path};
+use super::flow::Edge;
 use super::state::{Byte, Frame, Place, Places, Region, SLOT_BYTES, State, Value};
-use super::ways::Way;
 use crate::bdd::Bdd;
 use crate::graph::{Graph, Id, Kind};
 
 /// A condition of more BDD nodes than these becomes a bit of its own.
-const LONGEST: usize = 8;
+const MAX_CONDITION: usize = 8;
 /// Paths whose conditions differ in more BDD nodes than these are told apart by the bit that one of them was taken.
-const SHORT: usize = 1;
+const MAX_SHARED_CONDITION: usize = 1;
 
 /// Paths to a join point whose nearest common dominator is `before`.
 struct Level {
-    before: usize,
+    idom: usize,
     /// Those that are joined next.
     straight: Vec<Path>,
     /// Those that have a farther dominator in common.
@@ -27,7 +27,7 @@ struct Level {
 
 impl Builder<'_> {
     /// The select between the values of several paths.
-    pub(super) fn pick(&mut self, values: &[(Bdd, Id)], care: Bdd) -> Id {
+    pub(super) fn mux(&mut self, values: &[(Bdd, Id)], care: Bdd) -> Id {
         let mut groups: Vec<(Bdd, Id)> = Vec::new();
         for (condition, value) in values {
             match groups.iter_mut().find(|(_, known)| known == value) {
@@ -53,12 +53,12 @@ impl Builder<'_> {
     /// Paths that diverged last are joined first, two at a time, so that the conditions of the selects consist of the
     /// branches in between only.
     pub(super) fn join(&mut self, mut arrivals: Vec<Path>) -> (Bdd, State) {
-        let into: Vec<Way> = arrivals.iter().map(|path| path.way).collect();
-        let gone = if into.len() > 1 { self.gone(&into) } else { None };
-        for (path, gone) in arrivals.iter_mut().zip(gone.into_iter().flatten()) {
-            path.gone = Some(gone);
+        let into: Vec<Edge> = arrivals.iter().map(|path| path.edge).collect();
+        let taken = if into.len() > 1 { self.edge_bits(&into) } else { None };
+        for (path, taken) in arrivals.iter_mut().zip(taken.into_iter().flatten()) {
+            path.taken = Some(taken);
         }
-        self.way = Way { from: self.ways.add(into), test: None };
+        self.edge = Edge { from: self.flow.add(into), test: None };
         let mut levels = vec![self.level(arrivals)];
         loop {
             let last = levels.len() - 1;
@@ -72,16 +72,16 @@ impl Builder<'_> {
                 continue;
             }
             let pair = level.straight.split_off(level.straight.len().saturating_sub(2));
-            let (before, is_all) = (level.before, level.straight.is_empty());
+            let (idom, is_all) = (level.idom, level.straight.is_empty());
             if is_all {
                 levels.pop();
             }
-            let met = self.meet(pair, before, is_all);
+            let joined = self.join_paths(pair, idom, is_all);
             match levels.last_mut() {
-                Some(level) => level.straight.push(met),
+                Some(level) => level.straight.push(joined),
                 None => {
-                    self.block = met.from;
-                    return (met.condition, met.state);
+                    self.block = joined.from;
+                    return (joined.condition, joined.state);
                 }
             }
         }
@@ -89,52 +89,52 @@ impl Builder<'_> {
 
     /// Groups paths by the child of their nearest common dominator.
     fn level(&self, paths: Vec<Path>) -> Level {
-        let mut before = paths.first().map_or(FIRST, |path| path.from);
+        let mut idom = paths.first().map_or(FIRST, |path| path.from);
         for path in &paths {
-            before = self.blocks.common(before, path.from);
+            idom = self.blocks.common_dominator(idom, path.from);
         }
         let mut sides: BTreeMap<usize, Vec<Path>> = BTreeMap::new();
         let mut straight = Vec::new();
         for path in paths {
-            match self.blocks.next_to(path.from, before) {
+            match self.blocks.child_towards(path.from, idom) {
                 Some(side) => sides.entry(side).or_default().push(path),
                 None => straight.push(path),
             }
         }
-        Level { before, straight, sides: sides.into_values().rev().collect() }
+        Level { idom, straight, sides: sides.into_values().rev().collect() }
     }
 
     /// Joins one or two paths after their nearest common dominator. `is_all` if all paths from there lead to this join
     /// point.
-    fn meet(&mut self, mut arrivals: Vec<Path>, before: usize, is_all: bool) -> Path {
+    fn join_paths(&mut self, mut arrivals: Vec<Path>, idom: usize, is_all: bool) -> Path {
         for path in &arrivals {
-            self.blocks.leave(path.from, Some(before));
+            self.blocks.add_edge(path.from, Some(idom));
         }
         if arrivals.len() == 1 {
             let path = arrivals.remove(0);
-            return Path { from: self.blocks.add(before, path.condition), ..path };
+            return Path { from: self.blocks.add(idom, path.condition), ..path };
         }
         let mut all = Bdd::FALSE;
         for path in &arrivals {
             all = self.conditions.or(all, path.condition);
         }
-        let care = self.joined_condition(&arrivals, all, (before, is_all));
-        let from = self.blocks.add(before, care);
-        let way = arrivals[0].way;
-        let gone = arrivals.iter().map(|path| path.gone).collect::<Option<Vec<Id>>>();
-        let gone = gone.map(|gone| gone.into_iter().reduce(|one, other| self.graph.or(one, other)));
+        let care = self.joined_condition(&arrivals, all, (idom, is_all));
+        let from = self.blocks.add(idom, care);
+        let edge = arrivals[0].edge;
+        let taken = arrivals.iter().map(|path| path.taken).collect::<Option<Vec<Id>>>();
+        let taken = taken.map(|taken| taken.into_iter().reduce(|one, other| self.graph.or(one, other)));
         let mut parts: Vec<(Bdd, State)> = Vec::new();
-        for Path { condition, state, gone, .. } in arrivals {
-            let state = self.settled_state(state, condition);
-            let told = self.conditions.within(condition, all);
-            let is_short = self.conditions.length(told, SHORT) <= SHORT;
-            let told = match gone.filter(|_| !is_short) {
-                Some(gone) => self.whole(gone),
-                None => told,
+        for Path { condition, state, taken, .. } in arrivals {
+            let state = self.simplified_state(state, condition);
+            let condition = self.conditions.within(condition, all);
+            let is_short = self.conditions.length(condition, MAX_SHARED_CONDITION) <= MAX_SHARED_CONDITION;
+            let condition = match taken.filter(|_| !is_short) {
+                Some(taken) => self.opaque(taken),
+                None => condition,
             };
-            parts.push((told, state));
+            parts.push((condition, state));
         }
-        parts.sort_by_key(|(condition, _)| self.conditions.length(*condition, LONGEST));
+        parts.sort_by_key(|(condition, _)| self.conditions.length(*condition, MAX_CONDITION));
         // Exactly one of them was taken: each condition may assume that those before it do not hold.
         let (mut rest, mut paths) = (Bdd::TRUE, Vec::new());
         let last = parts.len() - 1;
@@ -144,21 +144,21 @@ impl Builder<'_> {
             rest = self.conditions.and(rest, not);
             paths.push((own, state));
         }
-        Path { condition: care, state: self.one_state(&paths), from, way, gone: gone.flatten() }
+        Path { condition: care, state: self.joined_state(&paths), from, edge, taken: taken.flatten() }
     }
 
     /// A bit as a condition, whatever it is made of.
-    fn whole(&mut self, bit: Id) -> Bdd {
-        if let Some(known) = self.whole.get(&bit) {
+    fn opaque(&mut self, bit: Id) -> Bdd {
+        if let Some(known) = self.opaque.get(&bit) {
             return *known;
         }
         let is_made = matches!(self.graph.node(bit).kind, Kind::Select | Kind::Binary(_));
         let condition = if is_made { self.conditions.variable(bit) } else { self.conditions.of(&self.graph, bit) };
-        self.whole.insert(bit, condition);
+        self.opaque.insert(bit, condition);
         condition
     }
 
-    fn one_state(&mut self, paths: &[(Bdd, State)]) -> State {
+    fn joined_state(&mut self, paths: &[(Bdd, State)]) -> State {
         let mut joined = paths[0].1.clone();
         for depth in 0..joined.frames.len() {
             let frames: Vec<(Bdd, &Frame)> =
@@ -166,38 +166,38 @@ impl Builder<'_> {
             for number in 0..joined.frames[depth].registers.len() {
                 let values: Vec<(Bdd, &Value)> =
                     frames.iter().map(|(condition, frame)| (*condition, &frame.registers[number])).collect();
-                joined.frames[depth].registers[number] = self.one_value(&values);
+                joined.frames[depth].registers[number] = self.joined_value(&values);
             }
-            joined.frames[depth].stack = self.one_stack(&frames);
+            joined.frames[depth].stack = self.joined_stack(&frames);
         }
-        joined.packet = self.one_packet(paths);
-        joined.overlays = self.one_overlays(paths);
-        joined.records = self.one_records(paths);
+        joined.packet = self.joined_packet(paths);
+        joined.overlays = self.joined_overlays(paths);
+        joined.records = self.joined_records(paths);
         let tails: Vec<(Bdd, Id)> = paths.iter().map(|(condition, state)| (*condition, state.tail)).collect();
-        joined.tail = self.pick(&tails, Bdd::TRUE);
+        joined.tail = self.mux(&tails, Bdd::TRUE);
         let calls = || paths.iter().map(|(_, state)| state.tail_calls);
         let (fewest, most) = (calls().map(|(fewest, _)| fewest).min(), calls().map(|(_, most)| most).max());
         joined.tail_calls = (fewest.unwrap_or(0), most.unwrap_or(0));
-        joined.kept = self.one_kept(paths);
+        joined.kept = self.joined_kept(paths);
         joined.is_cut = paths.iter().any(|(_, state)| state.is_cut);
         let heads: Vec<(Bdd, Id)> = paths.iter().map(|(condition, state)| (*condition, state.head)).collect();
-        joined.head = self.pick(&heads, Bdd::TRUE);
-        joined.meta = self.one_meta(paths, joined.head);
+        joined.head = self.mux(&heads, Bdd::TRUE);
+        joined.meta = self.joined_meta(paths, joined.head);
         joined
     }
 
     /// The condition of a join point whose immediate dominator is `before`.
-    fn joined_condition(&mut self, paths: &[Path], all: Bdd, (before, is_all): (usize, bool)) -> Bdd {
-        let outer = self.blocks.condition(before);
+    fn joined_condition(&mut self, paths: &[Path], all: Bdd, (idom, is_all): (usize, bool)) -> Bdd {
+        let outer = self.blocks.condition(idom);
         let mut others = self.work.values().flat_map(|arrival| &arrival.paths);
         if is_all
-            && !self.blocks.leads_elsewhere(before)
-            && !others.any(|path| self.blocks.leads_through(path.from, before))
+            && !self.blocks.has_edges_out(idom)
+            && !others.any(|path| self.blocks.is_dominated_by(path.from, idom))
         {
             return outer;
         }
         let local = self.conditions.within(all, outer);
-        if self.conditions.length(local, LONGEST) <= LONGEST {
+        if self.conditions.length(local, MAX_CONDITION) <= MAX_CONDITION {
             return all;
         }
         // A new bit: whether one of the paths was taken, given that the dominator was reached.
@@ -213,7 +213,7 @@ impl Builder<'_> {
         self.conditions.and(outer, own)
     }
 
-    pub(super) fn one_value(&mut self, values: &[(Bdd, &Value)]) -> Value {
+    pub(super) fn joined_value(&mut self, values: &[(Bdd, &Value)]) -> Value {
         let (_, first) = values[0];
         if values.iter().all(|(_, value)| *value == first) {
             return first.clone();
@@ -239,10 +239,10 @@ impl Builder<'_> {
             })
             .collect();
         if let Some(numbers) = numbers {
-            return Value::Number(self.pick(&numbers, Bdd::TRUE));
+            return Value::Number(self.mux(&numbers, Bdd::TRUE));
         }
         if held.iter().any(|(_, value)| matches!(value, Value::Low(_))) {
-            return self.one_low(&held);
+            return self.joined_low(&held);
         }
         let mut places: BTreeMap<Place, Bdd> = BTreeMap::new();
         for (condition, value) in held {
@@ -271,14 +271,14 @@ impl Builder<'_> {
         }
         match packet.len() {
             0 | 1 => all.extend(packet),
-            _ => all.push(self.one_place(packet)),
+            _ => all.push(self.joined_place(packet)),
         }
         if !numbers.is_empty() {
             let mut own = Bdd::FALSE;
             for (condition, _) in &numbers {
                 own = self.conditions.or(own, *condition);
             }
-            let number = self.pick(&numbers, own);
+            let number = self.mux(&numbers, own);
             if all.is_empty() {
                 return Value::Number(number);
             }
@@ -288,20 +288,20 @@ impl Builder<'_> {
     }
 
     /// The low halves of addresses, if all values are such.
-    fn one_low(&mut self, held: &[(Bdd, &Value)]) -> Value {
+    fn joined_low(&mut self, held: &[(Bdd, &Value)]) -> Value {
         let wholes = held.iter().map(|(condition, value)| match value {
             Value::Low(places) => Some((*condition, Value::Address(Rc::clone(places)))),
             _ => None,
         });
         let Some(wholes) = wholes.collect::<Option<Vec<(Bdd, Value)>>>() else { return Value::Nothing };
         let wholes: Vec<(Bdd, &Value)> = wholes.iter().map(|(condition, value)| (*condition, value)).collect();
-        match self.one_value(&wholes) {
+        match self.joined_value(&wholes) {
             Value::Address(places) => Value::Low(places),
             other => other,
         }
     }
 
-    fn one_stack(&mut self, frames: &[(Bdd, &Frame)]) -> BTreeMap<i64, Byte> {
+    fn joined_stack(&mut self, frames: &[(Bdd, &Frame)]) -> BTreeMap<i64, Byte> {
         let slots: BTreeSet<i64> =
             frames.iter().flat_map(|(_, frame)| frame.stack.keys().map(|at| at.div_euclid(SLOT_BYTES))).collect();
         let mut stack = BTreeMap::new();
@@ -311,14 +311,14 @@ impl Builder<'_> {
                 .iter()
                 .map(|(condition, frame)| (*condition, all.clone().map(|at| frame.stack.get(&at)).collect()))
                 .collect();
-            let bytes = self.one_slot(&paths);
+            let bytes = self.joined_slot(&paths);
             stack.extend(all.zip(bytes).filter_map(|(at, byte)| Some((at, byte?))));
         }
         stack
     }
 
     /// A stack slot.
-    fn one_slot(&mut self, paths: &[(Bdd, Vec<Option<&Byte>>)]) -> Vec<Option<Byte>> {
+    fn joined_slot(&mut self, paths: &[(Bdd, Vec<Option<&Byte>>)]) -> Vec<Option<Byte>> {
         let (_, first) = &paths[0];
         if paths.iter().all(|(_, bytes)| bytes == first) {
             return first.iter().map(|byte| byte.cloned()).collect();
@@ -327,7 +327,7 @@ impl Builder<'_> {
         if paths.iter().all(|(_, bytes)| bytes.iter().all(is_bits)) {
             let paths: Vec<(Bdd, Vec<Id>)> =
                 paths.iter().map(|(condition, bytes)| (*condition, self.bits_of(bytes))).collect();
-            return self.one_piece(&paths).into_iter().map(|id| Some(Byte::Bits(id))).collect();
+            return self.joined_piece(&paths).into_iter().map(|id| Some(Byte::Bits(id))).collect();
         }
         let values: Vec<(Bdd, Value)> = paths
             .iter()
@@ -346,7 +346,7 @@ impl Builder<'_> {
         // A slot that is not whole on some path may not be read in parts.
         let is_whole = values.iter().all(|(_, value)| *value != Value::Nothing);
         let values: Vec<(Bdd, &Value)> = values.iter().map(|(condition, value)| (*condition, value)).collect();
-        match self.one_value(&values) {
+        match self.joined_value(&values) {
             Value::Number(id) if is_whole => {
                 (0..SLOT_BYTES as u16).map(|byte| Some(Byte::Bits(self.graph.slice(id, 8 * byte, 8)))).collect()
             }
@@ -365,7 +365,7 @@ impl Builder<'_> {
     }
 
     /// Adjacent bytes are selected as one number if they are one on every path.
-    pub(super) fn one_piece(&mut self, paths: &[(Bdd, Vec<Id>)]) -> Vec<Id> {
+    pub(super) fn joined_piece(&mut self, paths: &[(Bdd, Vec<Id>)]) -> Vec<Id> {
         let (_, first) = &paths[0];
         if paths.iter().all(|(_, bytes)| bytes == first) {
             return first.clone();
@@ -379,7 +379,7 @@ impl Builder<'_> {
             node.kind != Kind::Concat || node.args.len() == 2 && rest == Some(Some(0))
         };
         if len == 1 || wholes.iter().all(|(_, whole)| is_one(&self.graph, *whole)) {
-            let whole = self.pick(&wholes, Bdd::TRUE);
+            let whole = self.mux(&wholes, Bdd::TRUE);
             return (0..len as u16).map(|byte| self.graph.slice(whole, 8 * byte, 8)).collect();
         }
         let half = len.div_ceil(2);
@@ -387,8 +387,8 @@ impl Builder<'_> {
             paths.iter().map(|(condition, bytes)| (*condition, bytes[from..to].to_vec())).collect()
         };
         let (low, high) = (part(0, half), part(half, len));
-        let mut all = self.one_piece(&low);
-        all.extend(self.one_piece(&high));
+        let mut all = self.joined_piece(&low);
+        all.extend(self.joined_piece(&high));
         all
     }
 }

@@ -15,22 +15,17 @@
 //! sequence is followed by itself.
 
 use flowloom_isa::insn::helper;
+use flowloom_isa::limits::MAX_TAIL_CALLS;
 use flowloom_isa::op::Op;
 use flowloom_isa::{Insn, Program, Sibling};
 use flowloom_verifier::{Options, Proof, verify};
 
-use super::builder::Builder;
-use super::builder::MAX_CHOICES;
-use super::state::places;
-use super::state::{Frame, Place, Region, State, Value};
-use super::state::{address, leak, mixed};
+use super::builder::{Builder, MAX_CHOICES};
+use super::state::{Frame, Place, Region, State, Value, address, leak, mixed, places};
 use crate::bdd::Bdd;
 use crate::dataflow::{Argument, Pattern};
 use crate::graph::{Compare, Effect, Id};
 use crate::refusal::{Reason, Refusal};
-
-/// The most tail calls of a packet.
-const MAX_TAIL_CALLS: u32 = 33;
 
 /// The first part of the position of a program that replaces the outermost frame: after all blocks of the program that
 /// the packet entered.
@@ -124,7 +119,7 @@ impl Builder<'_> {
         if found.is_empty() {
             return Err(mixed());
         }
-        Ok(self.pick(&found, path))
+        Ok(self.mux(&found, path))
     }
 
     /// Continues in another program, or after the call if there is none.

@@ -9,8 +9,7 @@ use flowloom_isa::op::Size;
 use flowloom_verifier::Memory;
 
 use super::builder::Builder;
-use super::state::{Byte, Place, Places, Region, State, Value, places};
-use super::state::{bits_of, leak, mixed};
+use super::state::{Byte, Place, Places, Region, State, Value, bits_of, leak, mixed, places};
 use crate::bdd::Bdd;
 use crate::graph::{Binary, Compare, Effect, Id, Input, Kind, Node};
 use crate::refusal::Reason;
@@ -71,7 +70,7 @@ impl Builder<'_> {
         let at = offset + off;
         let Byte::Of(first, 0) = stack.get(&at)? else { return None };
         let is_whole = (0..8).all(|k| stack.get(&(at + i64::from(k))) == Some(&Byte::Of(Rc::clone(first), k)));
-        is_whole.then(|| self.settled(Value::Address(Rc::clone(first))))
+        is_whole.then(|| self.simplified(Value::Address(Rc::clone(first))))
     }
 
     /// Loads bytes at an address, each place under its path condition.
@@ -103,7 +102,7 @@ impl Builder<'_> {
         Ok((0..len)
             .map(|number| {
                 let values: Vec<(Bdd, Id)> = found.iter().map(|(here, bytes)| (*here, bytes[number])).collect();
-                self.pick(&values, care)
+                self.mux(&values, care)
             })
             .collect())
     }
@@ -168,7 +167,7 @@ impl Builder<'_> {
     fn stack_byte(&mut self, state: &State, frame: u8, at: i64) -> Result<Id, Reason> {
         match state.frames.get(usize::from(frame)).and_then(|frame| frame.stack.get(&at)) {
             Some(Byte::Bits(id)) => Ok(*id),
-            Some(Byte::Of(places, number)) => match self.settled(Value::Address(Rc::clone(places))) {
+            Some(Byte::Of(places, number)) => match self.simplified(Value::Address(Rc::clone(places))) {
                 Value::Number(id) => Ok(self.graph.slice(id, 8 * u16::from(*number), 8)),
                 _ => Err(leak()),
             },
@@ -228,11 +227,11 @@ impl Builder<'_> {
 
     /// The possible values of a node, if they are few.
     pub(super) fn possible(&mut self, id: Id) -> Option<BTreeSet<u64>> {
-        if let Some(known) = self.few.get(&id) {
+        if let Some(known) = self.value_sets.get(&id) {
             return known.clone();
         }
         let found = self.values_of(id);
-        self.few.insert(id, found.clone());
+        self.value_sets.insert(id, found.clone());
         found
     }
 

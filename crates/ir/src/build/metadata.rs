@@ -48,7 +48,7 @@ impl Builder<'_> {
     }
 
     /// The length of the area; `None` if it is known to be empty.
-    pub(super) fn said(&mut self, state: &State) -> Option<Sum> {
+    pub(super) fn metadata_bytes(&mut self, state: &State) -> Option<Sum> {
         if state.meta == state.head {
             return None;
         }
@@ -58,7 +58,7 @@ impl Builder<'_> {
 
     /// Moves the area along with the start of the packet.
     pub(super) fn move_metadata(&mut self, state: &mut State, new_head: Id, fine: Id) {
-        let Some(len) = self.said(state) else {
+        let Some(len) = self.metadata_bytes(state) else {
             state.meta = new_head;
             return;
         };
@@ -83,12 +83,12 @@ impl Builder<'_> {
     }
 
     /// The start of the area at a join point.
-    pub(super) fn one_meta(&mut self, paths: &[(Bdd, State)], head: Id) -> Id {
+    pub(super) fn joined_meta(&mut self, paths: &[(Bdd, State)], head: Id) -> Id {
         if paths.iter().all(|(_, state)| state.meta == state.head) {
             return head;
         }
         let starts: Vec<(Bdd, Id)> = paths.iter().map(|(condition, state)| (*condition, state.meta)).collect();
-        self.pick(&starts, Bdd::TRUE)
+        self.mux(&starts, Bdd::TRUE)
     }
 
     /// The bytes that leave with the packet.

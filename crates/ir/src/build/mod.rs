@@ -24,6 +24,7 @@ mod builder;
 mod call;
 mod callback;
 mod effect;
+mod flow;
 mod join;
 mod linked;
 mod memory;
@@ -32,11 +33,10 @@ mod offset;
 mod packet;
 mod reach;
 mod record;
-mod settle;
+mod simplify;
 mod state;
 mod step;
 mod tail;
-mod ways;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -56,10 +56,10 @@ use crate::shape::Shape;
 use crate::validate::Invalid;
 use blocks::Blocks;
 use builder::{Arrival, Builder, LIMITS, Limits, Path, Reached};
+use flow::{Edge, Flow};
 use linked::Linked;
 use offset::OFFSET_BITS;
 use state::{Frame, Place, Region, State, Value};
-use ways::{Way, Ways};
 
 /// Builds the dataflow of a verified program.
 ///
@@ -87,17 +87,17 @@ fn build_within(program: &Program, proof: &Proof, limits: Limits) -> Result<Data
         work: BTreeMap::new(),
         ends: Vec::new(),
         blocks: Blocks::new(),
-        ways: Ways::default(),
-        way: Way { from: 0, test: None },
-        whole: FxHashMap::default(),
+        flow: Flow::default(),
+        edge: Edge { from: 0, test: None },
+        opaque: FxHashMap::default(),
         block: blocks::FIRST,
-        few: FxHashMap::default(),
+        value_sets: FxHashMap::default(),
         sums: FxHashMap::default(),
         spans: FxHashMap::default(),
         zeros: FxHashMap::default(),
-        inside: 0,
+        comparisons_left: 0,
         reached: Reached::default(),
-        deep: 0,
+        depth: 0,
         path: Bdd::TRUE,
         walked: 0,
         first_tail_call: None,
@@ -181,14 +181,14 @@ impl Builder<'_> {
             return Ok(Rc::clone(known));
         }
         let (code, proof) = (self.code, self.proof);
-        let is_way = |from: usize, to: usize| match code.get(from).copied().flatten() {
+        let is_feasible = |from: usize, to: usize| match code.get(from).copied().flatten() {
             Some(Op::Branch { off, .. }) if off != 0 => {
                 let ways = proof.insns[from].ways;
                 if to == from + 1 { ways.falls } else { ways.jumps }
             }
             _ => true,
         };
-        let shape = Shape::of(code, entry, is_way);
+        let shape = Shape::of(code, entry, is_feasible);
         let shape = Rc::new(shape.map_err(|two| Reason::TwoEntries(two.entries[0], two.entries[1]))?);
         self.shapes.insert(entry, Rc::clone(&shape));
         Ok(shape)
@@ -232,7 +232,7 @@ impl Builder<'_> {
         inside.iter().for_each(|(head, round)| position.extend([*head, *round]));
         position.push(spot.order);
         let arrival = Arrival { at: to, rounds: inside, paths: Vec::new() };
-        let path = Path { condition, state, from: self.block, way: self.way, gone: None };
+        let path = Path { condition, state, from: self.block, edge: self.edge, taken: None };
         self.work.entry(position).or_insert(arrival).paths.push(path);
         Ok(())
     }
@@ -320,11 +320,16 @@ mod tests {
 out:    exit
 ";
 
+    fn proved(text: &str) -> (Program, Proof) {
+        let program = asm::program("test", text).unwrap_or_else(|errors| panic!("{errors}"));
+        let proof = verify(&program, &Options::default()).unwrap_or_else(|error| panic!("{error}"));
+        (program, proof)
+    }
+
     /// Each budget is refused by its name, at an instruction.
     #[test]
     fn every_budget_of_the_construction_is_kept() {
-        let program = asm::program("offsets", OFFSETS).unwrap_or_else(|errors| panic!("{errors}"));
-        let proof = verify(&program, &Options::default()).unwrap_or_else(|error| panic!("{error}"));
+        let (program, proof) = proved(OFFSETS);
         assert!(build_within(&program, &proof, LIMITS).is_ok());
         let cases = [
             (Limits { nodes: 20, ..LIMITS }, "more than 20 nodes"),

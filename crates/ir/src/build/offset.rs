@@ -17,11 +17,11 @@ pub(super) const OFFSET_BITS: u16 = 32;
 /// The range of an offset about which nothing is known.
 const ANY: Span = Span { least: i32::MIN as i64, most: i32::MAX as i64 };
 /// The depth to which nodes are followed.
-const DEEPEST: usize = 400;
+const MAX_DEPTH: usize = 400;
 /// The depth to which one comparison looks into nested selects.
-const MAX_INSIDE: usize = 6;
+const MAX_SELECT_DEPTH: usize = 6;
 /// The most arms of a select that a comparison looks into.
-const MAX_WAYS: usize = 16;
+const MAX_ARMS: usize = 16;
 /// The budget of comparisons made for one comparison; past it, values are compared as numbers.
 const MAX_COMPARISONS: usize = 256;
 
@@ -104,9 +104,9 @@ impl Builder<'_> {
             return known.clone();
         }
         // Nothing is claimed about a node past the depth limit.
-        self.deep += 1;
-        let sum = if self.deep < DEEPEST { self.sum(id) } else { None };
-        self.deep -= 1;
+        self.depth += 1;
+        let sum = if self.depth < MAX_DEPTH { self.sum(id) } else { None };
+        self.depth -= 1;
         let sum = sum.unwrap_or_else(|| Sum::term(id));
         self.sums.insert(id, sum.clone());
         sum
@@ -181,9 +181,9 @@ impl Builder<'_> {
         }
         let node = self.graph.node(id).clone();
         let bits = Span::of_bits(node.bits);
-        self.deep += 1;
+        self.depth += 1;
         let found = match (node.kind, node.args.as_slice()) {
-            _ if self.deep >= DEEPEST => None,
+            _ if self.depth >= MAX_DEPTH => None,
             (Kind::Const(value), _) if node.bits >= OFFSET_BITS => Some(Span::of(signed(value as i64))),
             (Kind::Const(value), _) => Some(Span::of(value as i64)),
             (Kind::Select, [pairs @ .., last]) => {
@@ -215,7 +215,7 @@ impl Builder<'_> {
             (Kind::Binary(_) | Kind::Concat | Kind::Slice { low: 0 }, _) => self.sum(id).map(|sum| self.span_of(&sum)),
             _ => None,
         };
-        self.deep -= 1;
+        self.depth -= 1;
         let span = found.filter(|found| found.is_in(bits)).unwrap_or(bits);
         self.spans.insert(id, span);
         span
@@ -263,7 +263,7 @@ impl Builder<'_> {
 
     /// The bit that a sum is 0.
     pub(super) fn is_zero(&mut self, sum: &Sum) -> Id {
-        self.inside = MAX_COMPARISONS;
+        self.comparisons_left = MAX_COMPARISONS;
         self.is_zero_inside(sum, 0)
     }
 
@@ -290,9 +290,9 @@ impl Builder<'_> {
         // The latest select is expanded first.
         let select = sum.terms.keys().rev().copied().find(|id| {
             let node = self.graph.node(*id);
-            node.kind == Kind::Select && node.args.len() < 2 * MAX_WAYS
+            node.kind == Kind::Select && node.args.len() < 2 * MAX_ARMS
         });
-        if let Some(id) = select.filter(|_| depth < MAX_INSIDE && self.inside > 0) {
+        if let Some(id) = select.filter(|_| depth < MAX_SELECT_DEPTH && self.comparisons_left > 0) {
             let count = sum.terms[&id];
             let without = sum.clone().plus(&Sum::term(id), -count);
             let parts = self.graph.node(id).args.clone();
@@ -302,7 +302,7 @@ impl Builder<'_> {
                     return *part;
                 }
                 let own = self.sum_of(*part);
-                self.inside = self.inside.saturating_sub(1);
+                self.comparisons_left = self.comparisons_left.saturating_sub(1);
                 self.is_zero_inside(&without.clone().plus(&own, count), depth + 1)
             });
             let parts = parts.collect();
@@ -310,7 +310,7 @@ impl Builder<'_> {
         }
         let (terms, zero) = (sum.terms.clone(), sum.constant);
         // A single term: its coefficient is divided out of both sides.
-        if let (Some((id, count)), 1, true) = (terms.first_key_value(), terms.len(), self.is_once(sum)) {
+        if let (Some((id, count)), 1, true) = (terms.first_key_value(), terms.len(), self.has_one_zero(sum)) {
             if zero % count != 0 {
                 return self.graph.number(0, 1);
             }
@@ -326,7 +326,7 @@ impl Builder<'_> {
     }
 
     /// Whether a sum that is 0 modulo 2^32 is 0.
-    fn is_once(&mut self, sum: &Sum) -> bool {
+    fn has_one_zero(&mut self, sum: &Sum) -> bool {
         let span = self.span_of(sum);
         span.is_in(Span { least: 1 - (1 << OFFSET_BITS), most: (1 << OFFSET_BITS) - 1 })
     }

@@ -13,8 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::builder::Builder;
 use super::offset::Sum;
-use super::state::leak;
-use super::state::{Place, Region, State};
+use super::state::{Place, Region, State, leak};
 use crate::bdd::Bdd;
 use crate::dataflow::{Laid, Overlay};
 use crate::graph::{Id, Kind};
@@ -52,7 +51,7 @@ impl Builder<'_> {
             offsets.push((*condition, self.offset(&sum)));
             care = self.conditions.or(care, *condition);
         }
-        Ok(self.pick(&offsets, care))
+        Ok(self.mux(&offsets, care))
     }
 
     /// The offset of an address in the packet.
@@ -65,7 +64,7 @@ impl Builder<'_> {
     }
 
     /// Merges places in the packet into one.
-    pub(super) fn one_place(&mut self, places: Vec<(Bdd, Place)>) -> (Bdd, Place) {
+    pub(super) fn joined_place(&mut self, places: Vec<(Bdd, Place)>) -> (Bdd, Place) {
         let mut care = Bdd::FALSE;
         let mut offsets = Vec::new();
         for (condition, place) in places {
@@ -76,7 +75,7 @@ impl Builder<'_> {
             offsets.push((condition, self.offset(&sum)));
             care = self.conditions.or(care, condition);
         }
-        let offset = self.pick(&offsets, care);
+        let offset = self.mux(&offsets, care);
         let sum = self.sum_of(offset);
         (care, self.packet_place(&sum))
     }
@@ -90,7 +89,7 @@ impl Builder<'_> {
         if let (None, Some(byte)) = (base, state.packet.get(&at)) {
             return *byte;
         }
-        let mut byte = self.came(state, base, at);
+        let mut byte = self.received_byte(state, base, at);
         for overlay in &state.overlays {
             if base == Some(overlay.base) {
                 if let Some(laid) = overlay.bytes.get(&at) {
@@ -98,17 +97,17 @@ impl Builder<'_> {
                 }
                 continue;
             }
-            let apart = self.apart(base, Some(overlay.base));
+            let distance_of_bases = self.distance_of_bases(base, Some(overlay.base));
             for (other, laid) in &overlay.bytes {
-                let is_there = self.meets(&apart, at - other);
+                let is_there = self.offsets_equal(&distance_of_bases, at - other);
                 let bit = self.graph.and(is_there, laid.when);
                 byte = self.graph.select(vec![bit, laid.byte, byte]);
             }
         }
         if base.is_some() {
-            let apart = self.apart(base, None);
+            let distance_of_bases = self.distance_of_bases(base, None);
             for (other, written) in &state.packet {
-                let bit = self.meets(&apart, at - other);
+                let bit = self.offsets_equal(&distance_of_bases, at - other);
                 byte = self.graph.select(vec![bit, *written, byte]);
             }
         }
@@ -136,15 +135,15 @@ impl Builder<'_> {
     }
 
     /// The distance between two bases.
-    fn apart(&mut self, one: Option<Id>, other: Option<Id>) -> Sum {
+    fn distance_of_bases(&mut self, one: Option<Id>, other: Option<Id>) -> Sum {
         let mut sum = |base: Option<Id>| base.map_or(Sum::of(0), |base| self.sum_of(base));
         let (one, other) = (sum(one), sum(other));
         one.plus(&other, -1)
     }
 
     /// The bit that two offsets are equal, given the distance of their bases.
-    fn meets(&mut self, apart: &Sum, distance: i64) -> Id {
-        let sum = apart.clone().plus(&Sum::of(distance), 1);
+    fn offsets_equal(&mut self, distance_of_bases: &Sum, distance: i64) -> Id {
+        let sum = distance_of_bases.clone().plus(&Sum::of(distance), 1);
         let bit = self.is_zero(&sum);
         // The caller has recorded the accesses at both offsets: a packet with either beyond the window takes the slow
         // path.
@@ -152,8 +151,8 @@ impl Builder<'_> {
         bit
     }
 
-    fn may_meet(&mut self, apart: &Sum, distance: i64) -> bool {
-        let sum = apart.clone().plus(&Sum::of(distance), 1);
+    fn offsets_may_be_equal(&mut self, distance_of_bases: &Sum, distance: i64) -> bool {
+        let sum = distance_of_bases.clone().plus(&Sum::of(distance), 1);
         self.may_be_zero(&sum)
     }
 
@@ -174,10 +173,10 @@ impl Builder<'_> {
             }
             return;
         };
-        let apart = self.apart(Some(base), None);
+        let distance_of_bases = self.distance_of_bases(Some(base), None);
         for (known, before) in &mut state.packet {
             for (at, byte) in offsets() {
-                let is_there = self.meets(&apart, at - known);
+                let is_there = self.offsets_equal(&distance_of_bases, at - known);
                 let bit = self.graph.and(is_there, when);
                 *before = self.graph.select(vec![bit, byte, *before]);
             }
@@ -203,9 +202,9 @@ impl Builder<'_> {
             if overlay.base == base {
                 return place;
             }
-            let apart = self.apart(Some(base), Some(overlay.base));
+            let distance_of_bases = self.distance_of_bases(Some(base), Some(overlay.base));
             let mut pairs = overlay.bytes.keys().flat_map(|other| (at..at + len).map(move |at| at - other));
-            if pairs.any(|distance| self.may_meet(&apart, distance)) {
+            if pairs.any(|distance| self.offsets_may_be_equal(&distance_of_bases, distance)) {
                 break;
             }
         }
@@ -214,20 +213,20 @@ impl Builder<'_> {
     }
 
     /// The bytes at constant offsets at a join point.
-    pub(super) fn one_packet(&mut self, paths: &[(Bdd, State)]) -> BTreeMap<i64, Id> {
+    pub(super) fn joined_packet(&mut self, paths: &[(Bdd, State)]) -> BTreeMap<i64, Id> {
         let all: BTreeSet<i64> = paths.iter().flat_map(|(_, state)| state.packet.keys().copied()).collect();
         let mut packet = BTreeMap::new();
         for at in all {
             let values: Vec<(Bdd, Id)> =
                 paths.iter().map(|(condition, state)| (*condition, self.packet_byte(state, None, at))).collect();
-            packet.insert(at, self.pick(&values, Bdd::TRUE));
+            packet.insert(at, self.mux(&values, Bdd::TRUE));
         }
         packet
     }
 
     /// The overlays at a join point of two paths. Only one path was taken, so that the overlays of each keep their own
     /// order only.
-    pub(super) fn one_overlays(&mut self, paths: &[(Bdd, State)]) -> Vec<Overlay> {
+    pub(super) fn joined_overlays(&mut self, paths: &[(Bdd, State)]) -> Vec<Overlay> {
         if paths.iter().all(|(_, state)| state.overlays == paths[0].1.overlays) {
             return paths[0].1.overlays.clone();
         }
@@ -262,7 +261,7 @@ impl Builder<'_> {
                 if others != Bdd::FALSE {
                     whens.push((others, never));
                 }
-                bytes.insert(at, Laid { when: self.pick(&whens, Bdd::TRUE), byte: self.pick(&values, has) });
+                bytes.insert(at, Laid { when: self.mux(&whens, Bdd::TRUE), byte: self.mux(&values, has) });
             }
             overlays.push(Overlay { base, bytes });
         }

@@ -24,7 +24,7 @@ impl Builder<'_> {
     /// Records a comparison of offsets, made by the program on some paths or, with [`Bdd::FALSE`], by the construction
     /// itself.
     pub(super) fn note_test(&mut self, path: Bdd, bit: Id) {
-        let test = self.plain(bit);
+        let test = self.without_not(bit);
         if matches!(self.graph.node(test).kind, Kind::Compare(_)) {
             let when = self.reached.tests.get(&test).copied().unwrap_or(Bdd::FALSE);
             let when = self.conditions.or(when, path);
@@ -34,12 +34,12 @@ impl Builder<'_> {
 
     /// Records a comparison of other numbers.
     pub(super) fn note_other(&mut self, bit: Id) {
-        let test = self.plain(bit);
+        let test = self.without_not(bit);
         self.reached.others.insert(test);
     }
 
     /// A bit without its complement.
-    fn plain(&self, bit: Id) -> Id {
+    fn without_not(&self, bit: Id) -> Id {
         let node = self.graph.node(bit);
         if node.kind == Kind::Not { node.args[0] } else { bit }
     }

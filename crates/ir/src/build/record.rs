@@ -62,7 +62,7 @@ impl Builder<'_> {
     }
 
     /// The records at a join point: those that are reserved on any of the paths.
-    pub(super) fn one_records(&mut self, paths: &[(Bdd, State)]) -> BTreeMap<Id, Record> {
+    pub(super) fn joined_records(&mut self, paths: &[(Bdd, State)]) -> BTreeMap<Id, Record> {
         let calls: BTreeSet<Id> = paths.iter().flat_map(|(_, state)| state.records.keys().copied()).collect();
         calls.into_iter().map(|call| (call, self.one_record(paths, call))).collect()
     }
@@ -90,13 +90,13 @@ impl Builder<'_> {
                     (*condition, own.iter().map(|at| record.get(at).map_or(zero, |laid| laid.byte)).collect())
                 })
                 .collect();
-            let bytes = self.one_piece(&bytes);
+            let bytes = self.joined_piece(&bytes);
             for (at, byte) in own.into_iter().zip(bytes) {
                 let whens: Vec<(Bdd, Id)> = held
                     .iter()
                     .map(|(condition, record)| (*condition, record.get(&at).map_or(no, |laid| laid.when)))
                     .collect();
-                let when = self.pick(&whens, Bdd::TRUE);
+                let when = self.mux(&whens, Bdd::TRUE);
                 joined.insert(at, Laid { when, byte });
             }
         }

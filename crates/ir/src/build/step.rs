@@ -60,9 +60,9 @@ impl Builder<'_> {
                     let not = self.conditions.not(taken);
                     let (jumps, falls) = (self.conditions.and(condition, taken), self.conditions.and(condition, not));
                     let test = self.conditions.node(&mut self.graph, taken);
-                    self.way.test = Some((test, false));
+                    self.edge.test = Some((test, false));
                     self.arrive(falls, state.clone(), next, rounds)?;
-                    self.way.test = Some((test, true));
+                    self.edge.test = Some((test, true));
                     return self.arrive(jumps, state, to, rounds);
                 }
                 // It iterates more often than is ever unrolled.
@@ -134,8 +134,8 @@ impl Builder<'_> {
         if state.frames.len() == 1 {
             let id = self.as_number(returned)?;
             state.frame_mut().registers[0] = Value::Number(self.graph.slice(id, 0, 32));
-            self.blocks.leave(self.block, None);
-            self.ends.push(Path { condition, state, from: self.block, way: self.way, gone: None });
+            self.blocks.add_edge(self.block, None);
+            self.ends.push(Path { condition, state, from: self.block, edge: self.edge, taken: None });
             return Ok(());
         }
         let Some(frame) = state.frames.pop() else { return Ok(()) };
@@ -152,7 +152,7 @@ impl Builder<'_> {
     pub(super) fn value(&mut self, state: &State, register: Reg) -> Value {
         let depth = (state.frames.len() - 1) as u8;
         match state.frame().registers.get(usize::from(register.number())) {
-            Some(value) => self.settled(value.clone()),
+            Some(value) => self.simplified(value.clone()),
             None => Value::Address(Rc::new([(Bdd::TRUE, Place::of(Region::Stack(depth)))])),
         }
     }
@@ -316,7 +316,7 @@ impl Builder<'_> {
         let sign = if op == AluOp::Sub { -1 } else { 1 };
         let mut all = Vec::new();
         for (condition, place) in places.iter() {
-            all.push((*condition, self.farther(state, place, by, sign)?));
+            all.push((*condition, self.moved_place(state, place, by, sign)?));
         }
         Ok(Value::Address(all.into()))
     }
@@ -324,7 +324,7 @@ impl Builder<'_> {
     /// A place moved by an offset.
     ///
     /// A number stays a number.
-    fn farther(&mut self, state: &State, place: &Place, by: Id, sign: i64) -> Result<Place, Reason> {
+    fn moved_place(&mut self, state: &State, place: &Place, by: Id, sign: i64) -> Result<Place, Reason> {
         let number = match place.region {
             Region::Null => Some(self.graph.number(0, 64)),
             Region::Number(id) => Some(id),

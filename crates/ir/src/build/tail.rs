@@ -18,7 +18,7 @@ use crate::graph::{Compare, Id, Input, Kind};
 
 impl Builder<'_> {
     /// Drops the bytes past the packet's end.
-    pub(super) fn blank(&mut self, state: &mut State) {
+    pub(super) fn clear_past_tail(&mut self, state: &mut State) {
         let tail = state.tail;
         let zero = self.graph.number(0, 8);
         for (at, byte) in &mut state.packet {
@@ -41,7 +41,7 @@ impl Builder<'_> {
     }
 
     /// A byte of the packet as received, or zero if it was cut off.
-    pub(super) fn came(&mut self, state: &State, base: Option<Id>, at: i64) -> Id {
+    pub(super) fn received_byte(&mut self, state: &State, base: Option<Id>, at: i64) -> Id {
         let byte = self.original(base, at);
         let Some(kept) = state.kept else { return byte };
         let (is_kept, zero) = (self.is_before(base, at, kept), self.graph.number(0, 8));
@@ -58,12 +58,12 @@ impl Builder<'_> {
     }
 
     /// The offset up to which bytes are those received, at a join point; some paths may have kept all.
-    pub(super) fn one_kept(&mut self, paths: &[(Bdd, State)]) -> Option<Id> {
+    pub(super) fn joined_kept(&mut self, paths: &[(Bdd, State)]) -> Option<Id> {
         paths.iter().find_map(|(_, state)| state.kept)?;
         let length = self.graph.make(Kind::Input(Input::Length), Vec::new(), 16);
         let length = self.graph.fit(length, OFFSET_BITS);
         let ends: Vec<(Bdd, Id)> =
             paths.iter().map(|(condition, state)| (*condition, state.kept.unwrap_or(length))).collect();
-        Some(self.pick(&ends, Bdd::TRUE))
+        Some(self.mux(&ends, Bdd::TRUE))
     }
 }

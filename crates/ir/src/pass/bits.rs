@@ -17,7 +17,7 @@
 //!
 //! **Limits.** Known are single bits and the maximum of a node, not relations between nodes.
 
-use super::known::{Known, all, known, wanted};
+use super::known::{Known, all, demanded, known};
 use super::{rebuilt, same};
 use crate::dataflow::Dataflow;
 use crate::graph::{Binary, Compare, Graph, Id, Kind, Node};
@@ -26,18 +26,18 @@ use crate::graph::{Binary, Compare, Graph, Id, Kind, Node};
 struct Facts {
     args: Vec<Known>,
     own: Known,
-    wanted: u64,
+    demanded: u64,
 }
 
 pub fn run(dataflow: &Dataflow) -> Dataflow {
     let known = known(dataflow);
-    let wanted = wanted(dataflow, &known);
+    let demanded = demanded(dataflow, &known);
     rebuilt(dataflow, |graph, id, node| {
         let old = dataflow.graph.node(id);
         let facts = Facts {
             args: old.args.iter().map(|arg| known[arg.index()]).collect(),
             own: known[id.index()],
-            wanted: wanted[id.index()],
+            demanded: demanded[id.index()],
         };
         narrowed(graph, node, &facts)
     })
@@ -47,9 +47,9 @@ fn narrowed(graph: &mut Graph, node: Node, facts: &Facts) -> Id {
     if matches!(node.kind, Kind::Effect(_)) {
         return same(graph, node);
     }
-    let open = facts.wanted & !facts.own.bits();
+    let open = facts.demanded & !facts.own.bits();
     if open == 0 {
-        return graph.number(facts.own.ones & facts.wanted, node.bits);
+        return graph.number(facts.own.ones & facts.demanded, node.bits);
     }
     match (node.kind, node.args.as_slice()) {
         (Kind::Binary(op @ (Binary::And | Binary::Or | Binary::Xor)), &[a, b]) => {
@@ -118,7 +118,7 @@ fn bitwise(graph: &mut Graph, op: Binary, [a, b]: [Id; 2], bits: u16, facts: &Fa
     let [x, y] = [facts.args[0], facts.args[1]];
     let is = |mask: u64, bit: u16| mask >> bit & 1 == 1;
     let class = |bit: u16| {
-        if is(facts.own.bits(), bit) || !is(facts.wanted, bit) {
+        if is(facts.own.bits(), bit) || !is(facts.demanded, bit) {
             return Bit::Known;
         }
         // The constant bits that make the operation pass the other argument's bit through.
@@ -137,7 +137,7 @@ fn bitwise(graph: &mut Graph, op: Binary, [a, b]: [Id; 2], bits: u16, facts: &Fa
     let mut parts = Vec::new();
     for (class, low, len) in runs(bits, class) {
         parts.push(match class {
-            Bit::Known => graph.number((facts.own.ones & facts.wanted) >> low, len),
+            Bit::Known => graph.number((facts.own.ones & facts.demanded) >> low, len),
             Bit::First => graph.slice(a, low, len),
             Bit::Second => graph.slice(b, low, len),
             Bit::NotFirst | Bit::NotSecond => {
@@ -156,7 +156,7 @@ fn bitwise(graph: &mut Graph, op: Binary, [a, b]: [Id; 2], bits: u16, facts: &Fa
 /// An adder, subtractor or multiplier reduced to the demanded bits that are not known to be 0, and without the low bits
 /// that both arguments have as zeros.
 fn sum(graph: &mut Graph, op: Binary, [a, b]: [Id; 2], bits: u16, facts: &Facts) -> Id {
-    let open = facts.wanted & !facts.own.bits();
+    let open = facts.demanded & !facts.own.bits();
     let end = 64 - open.leading_zeros() as u16;
     let mut low = 0;
     if matches!(op, Binary::Add | Binary::Sub) {
@@ -192,7 +192,7 @@ fn few(graph: &Graph, [a, b]: [Id; 2]) -> Option<(Id, u64)> {
 
 /// A product by a constant with few ones as a sum of shifted copies, in the demanded width.
 fn multiplied(graph: &mut Graph, (number, constant): (Id, u64), bits: u16, facts: &Facts) -> Id {
-    let open = facts.wanted & !facts.own.bits();
+    let open = facts.demanded & !facts.own.bits();
     let end = 64 - open.leading_zeros() as u16;
     let mut total = graph.number(0, end);
     for place in (0..end).filter(|place| constant >> place & 1 == 1) {
@@ -286,7 +286,7 @@ fn select(graph: &mut Graph, args: &[Id], bits: u16, open: u64, facts: &Facts) -
     let mut parts = Vec::new();
     for (is_open, low, len) in runs(bits, |bit| open >> bit & 1 == 1) {
         if !is_open {
-            parts.push(graph.number((facts.own.ones & facts.wanted) >> low, len));
+            parts.push(graph.number((facts.own.ones & facts.demanded) >> low, len));
             continue;
         }
         let last = args.len() - 1;

@@ -45,7 +45,7 @@ const MAX_PAIRS: usize = 250_000;
 /// The budget of comparisons of two offsets known only at run time.
 const MAX_COMPARISONS: usize = 20_000;
 /// The depth to which nodes are followed for the low bits of an offset.
-const MAX_DEEP: usize = 16;
+const MAX_DEPTH: usize = 16;
 /// The most constants that a byte of a key is one of.
 const MAX_CONSTANTS: usize = 16;
 /// The least number of entries of an LRU map that spares the entries of a packet when it evicts.
@@ -143,12 +143,12 @@ fn seen(
     write: &Write,
     comparisons: &mut usize,
 ) -> Option<Id> {
-    if never_meet(graph, base, write.base) {
+    if keys_differ(graph, base, write.base) {
         return Some(without);
     }
     let (own, theirs) = (Offset::of(graph, offset), Offset::of(graph, write.offset));
-    let is_told = own.moved == theirs.moved;
-    let (step, rest) = match is_told {
+    let is_constant = own.moved == theirs.moved;
+    let (step, rest) = match is_constant {
         true => (0, own.constant.wrapping_sub(theirs.constant)),
         false => {
             let (own, theirs) = (low_bits(graph, offset, 0), low_bits(graph, write.offset, 0));
@@ -169,12 +169,12 @@ fn seen(
         false => graph.compare(Compare::Equal, base, write.base),
     };
     let here = graph.and(write.predicate, is_same);
-    if !is_told {
+    if !is_constant {
         *comparisons = comparisons.checked_sub(distances.len())?;
     }
     let mut parts = Vec::new();
     for distance in distances {
-        let bit = match is_told {
+        let bit = match is_constant {
             true => here,
             false => {
                 let distance = graph.number(distance as u64, 64);
@@ -240,12 +240,12 @@ impl Offset {
 }
 
 /// The number of low bits of a node that are known, and their value.
-fn low_bits(graph: &Graph, id: Id, deep: usize) -> (u32, u64) {
+fn low_bits(graph: &Graph, id: Id, depth: usize) -> (u32, u64) {
     let node = graph.node(id);
-    if deep >= MAX_DEEP {
+    if depth >= MAX_DEPTH {
         return (0, 0);
     }
-    let known = |id: Id| low_bits(graph, id, deep + 1);
+    let known = |id: Id| low_bits(graph, id, depth + 1);
     match (node.kind, node.args.as_slice()) {
         (Kind::Const(value), _) => (u32::from(node.bits), value),
         (Kind::Binary(op @ (Binary::Add | Binary::Sub)), [a, b]) => {
@@ -290,7 +290,7 @@ fn low_bits(graph: &Graph, id: Id, deep: usize) -> (u32, u64) {
 }
 
 /// Whether two lookups have keys that are distinct constants.
-fn never_meet(graph: &Graph, a: Id, b: Id) -> bool {
+fn keys_differ(graph: &Graph, a: Id, b: Id) -> bool {
     let (x, y) = (graph.node(a), graph.node(b));
     let is_call = |kind: Kind| matches!(kind, Kind::Effect(Effect::Call { .. }));
     let differ = |(p, q): (&Id, &Id)| match (graph.as_const(*p), graph.as_const(*q)) {
@@ -384,17 +384,17 @@ pub(crate) fn differ(dataflow: &Dataflow, map: u32, lookup: Id, change: Id) -> b
 }
 
 /// The constants of which a node is one; `None` if it may be another value.
-fn constants(graph: &Graph, id: Id, deep: usize) -> Option<Vec<u64>> {
+fn constants(graph: &Graph, id: Id, depth: usize) -> Option<Vec<u64>> {
     let node = graph.node(id);
-    if deep >= MAX_DEEP {
+    if depth >= MAX_DEPTH {
         return None;
     }
     match (node.kind, node.args.as_slice()) {
         (Kind::Const(value), _) => Some(vec![value]),
         (Kind::Select, [pairs @ .., last]) => {
-            let mut all = constants(graph, *last, deep + 1)?;
+            let mut all = constants(graph, *last, depth + 1)?;
             for pair in pairs.chunks_exact(2) {
-                all.extend(constants(graph, pair[1], deep + 1)?);
+                all.extend(constants(graph, pair[1], depth + 1)?);
                 if all.len() > MAX_CONSTANTS {
                     return None;
                 }

@@ -154,24 +154,24 @@ fn low_zeros(a: Known, b: Known, bits: u16) -> u64 {
 }
 
 /// The demanded bits of every node.
-pub(super) fn wanted(dataflow: &Dataflow, known: &[Known]) -> Vec<u64> {
+pub(super) fn demanded(dataflow: &Dataflow, known: &[Known]) -> Vec<u64> {
     let graph = &dataflow.graph;
-    let mut wanted = vec![0; graph.nodes().len()];
+    let mut demanded = vec![0; graph.nodes().len()];
     let reaches = dataflow.reaches.iter().flat_map(|reach| [reach.when, reach.by.subject()]);
     for id in dataflow.ending.nodes().chain(reaches) {
-        wanted[id.index()] = all(graph.bits(id));
+        demanded[id.index()] = all(graph.bits(id));
     }
     for id in dataflow.used().into_iter().rev() {
         let node = graph.node(id);
         let own = match node.kind {
             Kind::Effect(_) => u64::MAX,
-            _ => wanted[id.index()],
+            _ => demanded[id.index()],
         };
         for (number, looked) in of_arguments(graph, id, own, known).into_iter().enumerate() {
-            wanted[node.args[number].index()] |= looked & all(graph.bits(node.args[number]));
+            demanded[node.args[number].index()] |= looked & all(graph.bits(node.args[number]));
         }
     }
-    wanted
+    demanded
 }
 
 /// The bits of its arguments that a node demands for these bits of its own.

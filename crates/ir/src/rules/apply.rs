@@ -32,8 +32,8 @@ use crate::dataflow::Dataflow;
 use crate::graph::{Graph, Id, Kind, Node};
 use crate::pass::remade;
 
-/// The most rounds; a few are usual.
-const MAX_ROUNDS: usize = 50;
+/// The most sweeps over the graph; a few are usual.
+const MAX_SWEEPS: usize = 50;
 /// A round that changes at most one node in this many is the last.
 const LITTLE: usize = 200;
 /// The most successive rules on one node; the weights guarantee termination, this is a safeguard.
@@ -50,10 +50,10 @@ pub(super) fn rewrite_by<'r>(rules: &'r [Rule], dataflow: &Dataflow) -> (Dataflo
     let mut current = dataflow.clone();
     let mut is_last = false;
     let mut before = Before::default();
-    for _ in 0..MAX_ROUNDS {
+    for _ in 0..MAX_SWEEPS {
         let mut round = Round::new(rules, is_last, &current);
         let next = round.run(&current, &before);
-        let settled = round.settled();
+        let normal = round.normal();
         let is_still = round.fired * LITTLE <= next.graph.nodes().len();
         for (name, count) in round.counts {
             *counts.entry(name).or_default() += count;
@@ -63,7 +63,7 @@ pub(super) fn rewrite_by<'r>(rules: &'r [Rule], dataflow: &Dataflow) -> (Dataflo
             break;
         }
         // Nodes in normal form by the other rules still go through the last rules.
-        before = Before { settled, uses: round.uses, knew_last: is_last };
+        before = Before { normal, uses: round.uses, knew_last: is_last };
         is_last |= is_still;
     }
     let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
@@ -75,7 +75,7 @@ pub(super) fn rewrite_by<'r>(rules: &'r [Rule], dataflow: &Dataflow) -> (Dataflo
 #[derive(Default)]
 struct Before {
     /// The nodes in normal form.
-    settled: Vec<bool>,
+    normal: Vec<bool>,
     /// The uses of its nodes.
     uses: Uses,
     /// Whether it had the last rules as well.
@@ -125,7 +125,7 @@ impl<'r> Round<'r> {
     }
 
     /// Whether each node is in normal form.
-    fn settled(&self) -> Vec<bool> {
+    fn normal(&self) -> Vec<bool> {
         let done = self.done.iter().enumerate();
         done.map(|(number, done)| done.is_some_and(|done| done.index() == number)).collect()
     }
@@ -143,20 +143,20 @@ impl<'r> Round<'r> {
             let made =
                 |arg: &Id| now[arg.index()].expect("an argument of a used node is used, and earlier than the node");
             let args: Vec<Id> = node.args.iter().map(made).collect();
-            let was_settled = before.settled.get(number).copied().unwrap_or(false);
-            let is_settled = was_settled || matches!(node.kind, Kind::Effect(_)) && !before.settled.is_empty();
-            let is_known = is_settled && before.uses.of(id) == Some(used);
+            let was_normal = before.normal.get(number).copied().unwrap_or(false);
+            let is_normal = was_normal || matches!(node.kind, Kind::Effect(_)) && !before.normal.is_empty();
+            let is_known = is_normal && before.uses.of(id) == Some(used);
             let is_still = is_known && node.args.iter().all(|arg| is_as_before[arg.index()]);
             let new = match node.kind {
                 Kind::Effect(effect) => self.graph.effect(effect, args, node.bits),
                 kind if is_still => {
-                    let same = self.graph.settled(Node { kind, args, bits: node.bits });
+                    let same = self.graph.interned(Node { kind, args, bits: node.bits });
                     if before.knew_last {
-                        self.be_done(same, same);
+                        self.set_normal_form(same, same);
                         same
                     } else {
                         let rules = Rc::clone(&self.last);
-                        self.settle_by(&rules, same)
+                        self.normalized_by(&rules, same)
                     }
                 }
                 kind => self.make(kind, args, node.bits),
@@ -171,19 +171,19 @@ impl<'r> Round<'r> {
     }
 
     /// The normal form of a node.
-    fn settle(&mut self, id: Id) -> Id {
+    fn normalized(&mut self, id: Id) -> Id {
         let rules = Rc::clone(&self.rules);
-        self.settle_by(&rules, id)
+        self.normalized_by(&rules, id)
     }
 
-    fn settle_by(&mut self, rules: &Sorted<'r>, id: Id) -> Id {
+    fn normalized_by(&mut self, rules: &Sorted<'r>, id: Id) -> Id {
         if let Some(Some(done)) = self.done.get(id.index()) {
             return *done;
         }
         let node = self.graph.node(id);
         let is_small = node.bits <= 64 && node.args.iter().all(|arg| self.graph.bits(*arg) <= 64);
         let rules = class(node.kind).filter(|_| is_small).and_then(|class| rules.get(&class).cloned());
-        let mut settled = id;
+        let mut normal = id;
         self.depth += 1;
         for rule in rules.iter().flat_map(|rules| rules.iter().copied()) {
             if self.depth > MAX_DEPTH {
@@ -198,18 +198,18 @@ impl<'r> Round<'r> {
             {
                 *self.counts.entry(&rule.name).or_default() += 1;
                 self.fired += 1;
-                settled = new;
+                normal = new;
                 break;
             }
         }
         self.depth -= 1;
-        self.be_done(id, settled);
-        settled
+        self.set_normal_form(id, normal);
+        normal
     }
 
-    fn be_done(&mut self, id: Id, settled: Id) {
+    fn set_normal_form(&mut self, id: Id, normal: Id) {
         self.done.resize(self.graph.nodes().len().max(self.done.len()), None);
-        self.done[id.index()] = Some(settled);
+        self.done[id.index()] = Some(normal);
     }
 }
 
@@ -226,7 +226,7 @@ impl Maker for Round<'_> {
 
     fn make(&mut self, kind: Kind, args: Vec<Id>, bits: u16) -> Id {
         let raw = self.graph.make(kind, args, bits);
-        self.settle(raw)
+        self.normalized(raw)
     }
 }
 

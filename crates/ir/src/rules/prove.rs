@@ -12,6 +12,7 @@ use super::term::{Bound, Env, Maker, build};
 use super::text::{Atom, Expr, Fact, Order, Sign, When};
 use crate::arith;
 use crate::graph::{Binary, Compare, Kind};
+use crate::text::{BINARY, COMPARE};
 
 /// A proof obligation; `unsat` proves it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -303,23 +304,8 @@ fn binary(op: Binary, a: &str, b: &str, bits: u16) -> String {
 
 /// Checks that the solver's operations agree with the evaluator's, on pairs of these numbers.
 pub fn meaning_of_operations(numbers: &[u64], widths: &[u16]) -> Vec<Question> {
-    let binaries = [
-        Binary::Add,
-        Binary::Sub,
-        Binary::Mul,
-        Binary::Div,
-        Binary::SignedDiv,
-        Binary::Mod,
-        Binary::SignedMod,
-        Binary::And,
-        Binary::Or,
-        Binary::Xor,
-        Binary::ShiftLeft,
-        Binary::ShiftRight,
-        Binary::SignedShiftRight,
-    ];
-    let compares = [Compare::Equal, Compare::Below, Compare::SignedBelow];
-    let kinds = binaries.map(Kind::Binary).into_iter().chain(compares.map(Kind::Compare));
+    let binaries = BINARY.map(|(op, _)| Kind::Binary(op));
+    let kinds = binaries.into_iter().chain(COMPARE.map(|(how, _)| Kind::Compare(how)));
     let pairs: Vec<(u64, u64)> = numbers.iter().flat_map(|a| numbers.iter().map(|b| (*a, *b))).collect();
     let mut all = Vec::new();
     for kind in kinds.chain([Kind::Not, Kind::Slice { low: 1 }, Kind::Concat, Kind::SignExtend, Kind::Select]) {

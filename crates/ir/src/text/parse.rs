@@ -9,17 +9,16 @@ use flowloom_isa::{MapKind, helpers};
 use super::render::{ATOMIC, BINARY, COMPARE, SIZES};
 use crate::dataflow::{Argument, Dataflow, Ending, Laid, Overlay, Pattern, Reach, Reaching, Table};
 use crate::graph::{Effect, Graph, Id, Input, Kind, Node};
+use crate::validate::{Invalid, node, references};
 
-/// A syntax or type error in the text.
+/// A syntax error in the text, or a node that is not well-formed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: found {found}, expected {expected}")]
+#[error("line {line}: {why}")]
 pub struct TextError {
     /// The line, from 1.
     pub line: usize,
-    /// What was found.
-    pub found: String,
-    /// What was expected.
-    pub expected: String,
+    /// What was found, and what was expected.
+    pub why: String,
 }
 
 /// The words of a line.
@@ -31,7 +30,7 @@ struct Words<'a> {
 impl<'a> Words<'a> {
     fn error(&self, found: &str, expected: &str) -> TextError {
         let found = if found.is_empty() { "the end of the line".to_owned() } else { format!("`{found}`") };
-        TextError { line: self.line, found, expected: expected.to_owned() }
+        TextError { line: self.line, why: format!("found {found}, expected {expected}") }
     }
 
     fn word(&mut self, expected: &str) -> Result<&'a str, TextError> {
@@ -85,6 +84,8 @@ impl<'a> Words<'a> {
 struct Reading {
     name: Option<String>,
     graph: Graph,
+    /// By node, its line.
+    lines: Vec<usize>,
     patterns: Vec<Pattern>,
     maps: Vec<Table>,
     ends: [Option<Id>; 4],
@@ -116,24 +117,22 @@ impl FromStr for Dataflow {
         let [Some(verdict), Some(head), Some(tail), Some(slow)] = reading.ends else {
             return Err(missing("`verdict`, `head`, `tail` and `slow`"));
         };
-        let Reading { kept, packet, overlays, .. } = reading;
+        let name = reading.name.ok_or_else(|| missing("`program`"))?;
+        let Reading { graph, lines, patterns, maps, kept, packet, overlays, waits, reaches, .. } = reading;
         let ending = Ending { verdict, head, tail, kept, packet, overlays, slow };
-        let waits = reading.waits.iter().flat_map(|(read, writes)| [*read].into_iter().chain(writes.iter().copied()));
-        let reaches = reading.reaches.iter().flat_map(|reach| [reach.when, reach.by.subject()]);
-        let named = ending.nodes().chain(waits).chain(reaches);
-        let count = reading.graph.nodes().len();
-        if let Some(unknown) = named.into_iter().find(|id| id.index() >= count) {
-            return Err(words.error(&unknown.to_string(), &format!("a node below v{count}")));
+        let dataflow = Dataflow { name, graph, patterns, maps, ending, waits, reaches };
+        let fail = |line: usize, invalid: Invalid| Err(TextError { line, why: invalid.to_string() });
+        let mut unknown = Vec::new();
+        references(&dataflow, &mut unknown);
+        if let Some(unknown) = unknown.pop() {
+            return fail(last, unknown);
         }
-        Ok(Dataflow {
-            name: reading.name.ok_or_else(|| missing("`program`"))?,
-            graph: reading.graph,
-            patterns: reading.patterns,
-            maps: reading.maps,
-            ending,
-            waits: reading.waits,
-            reaches: reading.reaches,
-        })
+        for (id, line) in dataflow.graph.ids().zip(lines) {
+            if let Err(invalid) = node(&dataflow, id) {
+                return fail(line, invalid);
+            }
+        }
+        Ok(dataflow)
     }
 }
 
@@ -252,7 +251,7 @@ impl Reading {
             return Err(words.error(&arg.to_string(), &format!("a node before v{next}")));
         }
         self.graph.at(insn);
-        self.shaped(words, kind, &args, bits)?;
+        self.lines.push(words.line);
         self.graph.raw(Node { kind, args, bits });
         Ok(())
     }
@@ -300,69 +299,5 @@ impl Reading {
             words.keyword("if")?;
         }
         Ok((kind, words.ids()?))
-    }
-
-    /// Checks the number and the widths of a node's arguments.
-    fn shaped(&self, words: &Words<'_>, kind: Kind, args: &[Id], bits: u16) -> Result<(), TextError> {
-        let widths: Vec<u16> = args.iter().map(|arg| self.graph.bits(*arg)).collect();
-        let wrong = |expected: &str| {
-            let found = format!("{} arguments of {widths:?} bits for {bits}", args.len());
-            Err(TextError { line: words.line, found, expected: expected.to_owned() })
-        };
-        match kind {
-            Kind::Const(_) | Kind::Input(_) if args.is_empty() => Ok(()),
-            Kind::Const(_) | Kind::Input(_) => wrong("none"),
-            Kind::Slice { low } if args.len() == 1 && low + bits <= widths[0] => Ok(()),
-            Kind::Slice { .. } => wrong("one, that has the slice"),
-            Kind::Concat if !args.is_empty() && widths.iter().sum::<u16>() == bits => Ok(()),
-            Kind::Concat => wrong("as many bits as its parts have"),
-            Kind::SignExtend if args.len() == 1 && widths[0] <= bits => Ok(()),
-            Kind::SignExtend => wrong("one, that is no wider"),
-            Kind::Not if widths == [bits] => Ok(()),
-            Kind::Binary(_) if widths == [bits; 2] => Ok(()),
-            Kind::Compare(_) if widths.len() == 2 && widths[0] == widths[1] && bits == 1 => Ok(()),
-            Kind::Not | Kind::Binary(_) => wrong("arguments of as many bits"),
-            Kind::Compare(_) => wrong("two arguments of as many bits, and one bit"),
-            Kind::Select => {
-                let odd = widths.len() % 2 == 1;
-                let fits = |(place, width): (usize, &u16)| {
-                    let is_value = place + 1 == widths.len() || place % 2 == 1;
-                    *width == if is_value { bits } else { 1 }
-                };
-                if odd && widths.iter().enumerate().all(fits) {
-                    Ok(())
-                } else {
-                    wrong("conditions of one bit and values by turns")
-                }
-            }
-            Kind::Bytes { .. } if args.len() == 1 && bits.is_multiple_of(8) && bits > 0 => Ok(()),
-            Kind::Bytes { .. } => wrong("one offset, and whole bytes"),
-            Kind::Changed { at } => {
-                let changed = args.first().map_or(0, |call| self.changed(*call));
-                let fits = args.len() == 1 && bits == 8 && usize::from(at) < changed;
-                if fits { Ok(()) } else { wrong("one call that may change so many bytes, and 8 bits") }
-            }
-            Kind::Effect(effect) => {
-                let count = match effect {
-                    Effect::Load(_) => 3,
-                    Effect::Store(_) => 4,
-                    Effect::Atomic(..) => 5,
-                    Effect::Call { pattern, .. } => 1 + self.given(pattern),
-                };
-                if args.len() == count { Ok(()) } else { wrong(&format!("{count} arguments")) }
-            }
-        }
-    }
-
-    /// The number of bytes of memory that a call may write.
-    fn changed(&self, call: Id) -> usize {
-        let Kind::Effect(Effect::Call { pattern, .. }) = self.graph.node(call).kind else { return 0 };
-        self.patterns.get(usize::from(pattern)).map_or(0, Pattern::changed_bytes)
-    }
-
-    /// The number of nodes that a call takes as arguments.
-    fn given(&self, pattern: u16) -> usize {
-        let arguments = self.patterns.get(usize::from(pattern)).map_or(&[][..], |pattern| &pattern.arguments);
-        arguments.iter().map(|argument| argument.nodes()).sum()
     }
 }

@@ -23,7 +23,7 @@ use crate::dataflow::{Argument, Dataflow, Pattern, Reach, Reaching};
 use crate::graph::{Binary, Compare, Effect, Id, Input, Kind};
 
 /// Arithmetic mnemonics.
-pub(super) const BINARY: [(Binary, &str); 13] = [
+pub(crate) const BINARY: [(Binary, &str); 13] = [
     (Binary::Add, "add"),
     (Binary::Sub, "sub"),
     (Binary::Mul, "mul"),
@@ -40,7 +40,7 @@ pub(super) const BINARY: [(Binary, &str); 13] = [
 ];
 
 /// Comparison mnemonics.
-pub(super) const COMPARE: [(Compare, &str); 3] =
+pub(crate) const COMPARE: [(Compare, &str); 3] =
     [(Compare::Equal, "eq"), (Compare::Below, "below"), (Compare::SignedBelow, "sbelow")];
 
 /// Mnemonics of access sizes.

@@ -33,6 +33,7 @@ use crate::dataflow::Dataflow;
 use crate::graph::Id;
 
 pub use invalid::{Invalid, Site};
+pub(crate) use nodes::{node, references};
 pub use translation::{Mistranslation, missing_waits, mistranslations};
 
 /// A check of some of the invariants; adds those that are violated to the list.

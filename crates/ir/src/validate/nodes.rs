@@ -9,7 +9,7 @@ use crate::dataflow::{Argument, Dataflow};
 use crate::graph::{Effect, Id, Input, Kind, Node};
 
 /// All references are to nodes that exist, those of nodes to earlier ones.
-pub(super) fn references(dataflow: &Dataflow, found: &mut Vec<Invalid>) {
+pub(crate) fn references(dataflow: &Dataflow, found: &mut Vec<Invalid>) {
     let graph = &dataflow.graph;
     let nodes = graph.nodes().len();
     let own = graph.ids().flat_map(|id| graph.node(id).args.iter().map(move |arg| (Site::Node(id), *arg)));
@@ -46,7 +46,8 @@ struct Widths {
     result: u16,
 }
 
-fn node(dataflow: &Dataflow, id: Id) -> Result<(), Invalid> {
+/// A node has the arguments and the width of its operation.
+pub(crate) fn node(dataflow: &Dataflow, id: Id) -> Result<(), Invalid> {
     let graph = &dataflow.graph;
     let node = graph.node(id);
     let is_effect = matches!(node.kind, Kind::Effect(_));

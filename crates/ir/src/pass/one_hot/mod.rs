@@ -143,7 +143,7 @@ impl<'a> Pass<'a> {
                 if base.is_some_and(|base| self.bases.contains(&base))
                     && self.places.largest(&self.graph, node.args[0]) <= i32::MAX as u64 =>
             {
-                self.picked(ahead, node)
+                self.muxed(ahead, node)
             }
             Kind::Compare(how) => self.compared(id, how, node),
             Kind::Binary(_) => {
@@ -164,7 +164,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Bytes at a variable offset: an AND-OR mux over the possible offsets.
-    fn picked(&mut self, ahead: i32, node: Node) -> Id {
+    fn muxed(&mut self, ahead: i32, node: Node) -> Id {
         let graph = &mut self.graph;
         let Some(all) = self.places.within(graph, node.args[0], self.window) else { return same(graph, node) };
         let bytes = i64::from(node.bits / 8);
@@ -177,7 +177,7 @@ impl<'a> Pass<'a> {
             let bytes = (0..bytes).map(|number| graph.byte(at + number)).collect();
             parts.push((*bit, graph.concat(bytes)));
         }
-        self.places.picked(graph, node.args[0], parts, node.bits)
+        self.places.muxed(graph, node.args[0], parts, node.bits)
     }
 
     fn compared(&mut self, id: Id, how: Compare, node: Node) -> Id {

@@ -12,7 +12,7 @@ use crate::graph::{Binary, Compare, Graph, Id, Kind, Node};
 /// The most values of an offset.
 pub(super) const MAX_PLACES: usize = 48;
 /// The depth to which adders and selects are followed.
-const DEEPEST: usize = 200;
+const MAX_DEPTH: usize = 200;
 
 /// The possible values of a node, each with the bit that it has this value. At most one of the bits is 1, and none if
 /// it has another value.
@@ -36,7 +36,7 @@ pub(super) struct Places {
     cases: FxHashMap<Id, Option<Cases>>,
     /// The maximum of each node.
     largest: Vec<u64>,
-    deep: usize,
+    depth: usize,
 }
 
 /// The OR of bits. Several bits are packed into one number that is compared with 0, so that the BDDs of path conditions
@@ -80,9 +80,9 @@ impl Places {
         if let Some(known) = self.known.get(&(id, most)) {
             return known.clone();
         }
-        self.deep += 1;
-        let found = if self.deep < DEEPEST { self.found(graph, id, most) } else { None };
-        self.deep -= 1;
+        self.depth += 1;
+        let found = if self.depth < MAX_DEPTH { self.found(graph, id, most) } else { None };
+        self.depth -= 1;
         let found = found.or_else(|| self.small(graph, id, most)).filter(|all| all.len() <= MAX_PLACES);
         let zero = graph.number(0, 1);
         let found = found.map(|all| all.into_iter().filter(|(_, bit)| *bit != zero).collect::<Bits>());
@@ -178,12 +178,12 @@ impl Places {
 
     fn selected(&mut self, graph: &mut Graph, args: &[Id], most: u64) -> Option<BTreeMap<u64, Id>> {
         let last = args.len() - 1;
-        let mut ways: Vec<(Option<Id>, Bits)> = Vec::new();
+        let mut arms: Vec<(Option<Id>, Bits)> = Vec::new();
         for pair in args[..last].chunks_exact(2) {
-            ways.push((Some(pair[0]), self.within(graph, pair[1], most)?));
+            arms.push((Some(pair[0]), self.within(graph, pair[1], most)?));
         }
-        ways.push((None, self.within(graph, args[last], most)?));
-        let mut numbers: Vec<u64> = ways.iter().flat_map(|(_, all)| all.iter().map(|(value, _)| *value)).collect();
+        arms.push((None, self.within(graph, args[last], most)?));
+        let mut numbers: Vec<u64> = arms.iter().flat_map(|(_, all)| all.iter().map(|(value, _)| *value)).collect();
         numbers.sort_unstable();
         numbers.dedup();
         if numbers.len() > MAX_PLACES {
@@ -192,7 +192,7 @@ impl Places {
         let never = graph.number(0, 1);
         let all = numbers.into_iter().map(|number| {
             let bit = |all: &Bits| all.iter().find(|(value, _)| *value == number).map_or(never, |(_, bit)| *bit);
-            let parts = ways.iter().flat_map(|(when, all)| when.iter().copied().chain([bit(all)]));
+            let parts = arms.iter().flat_map(|(when, all)| when.iter().copied().chain([bit(all)]));
             let parts = parts.collect();
             (number, graph.select(parts))
         });
@@ -265,7 +265,7 @@ impl Places {
     }
 
     /// An AND-OR mux: each part under its bit, 0 if no bit is set.
-    pub(super) fn picked(&mut self, graph: &mut Graph, offset: Id, parts: Vec<(Id, Id)>, bits: u16) -> Id {
+    pub(super) fn muxed(&mut self, graph: &mut Graph, offset: Id, parts: Vec<(Id, Id)>, bits: u16) -> Id {
         let mut all = Vec::new();
         for (when, value) in &parts {
             let mask = graph.sign_extend(*when, bits);
@@ -284,7 +284,7 @@ impl Places {
     /// Pushes arithmetic through the mux of its arguments.
     pub(super) fn computed(&mut self, graph: &mut Graph, node: &Node) -> Option<Id> {
         let cases = self.cases_of(graph, node.kind, &node.args, node.bits)?;
-        Some(self.picked(graph, cases.offset, cases.all.to_vec(), node.bits))
+        Some(self.muxed(graph, cases.offset, cases.all.to_vec(), node.bits))
     }
 
     /// The values that were picked for a node, by offset.

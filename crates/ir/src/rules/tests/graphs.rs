@@ -133,7 +133,7 @@ fn weight(dataflow: &Dataflow) -> u64 {
 }
 
 #[test]
-fn random_graphs_compute_the_same_when_nothing_applies_any_more() {
+fn rewritten_random_graphs_compute_the_same() {
     let mut rng = Rng::from_env(1);
     let mut heavier = 0;
     let mut all = 0;
@@ -154,7 +154,7 @@ fn random_graphs_compute_the_same_when_nothing_applies_any_more() {
 }
 
 #[test]
-fn the_graph_does_what_is_built_in() {
+fn built_in_rules_are_simplifications_of_the_graph() {
     for rule in rules().iter().filter(|rule| rule.is_built_in) {
         for instance in instances(rule, &[1, 2, 8, 32], 500) {
             let mut graph = Made(Graph::default());

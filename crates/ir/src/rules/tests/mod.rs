@@ -22,7 +22,7 @@ pub(super) fn drawn(rng: &mut Rng, bits: u16) -> u64 {
 }
 
 #[test]
-fn what_is_wrong_with_a_rule_is_said() {
+fn syntax_errors_in_rules_are_reported() {
     let said = |text: &str| Rule::parse(text).unwrap_err().to_string();
     assert_eq!(said("a: (plus x y) => x"), "rule `a`: expected an operation, found `plus`");
     assert_eq!(said("b: (add x y => x"), "rule `b`: expected `)`, found `the end`");

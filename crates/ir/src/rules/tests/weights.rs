@@ -93,7 +93,7 @@ impl Maker for Weights {
 }
 
 #[test]
-fn what_a_rule_makes_weighs_less_than_what_it_finds() {
+fn replacements_weigh_less_than_patterns() {
     let mut wrong = Vec::new();
     for rule in rules().iter().filter(|rule| !rule.is_built_in) {
         for instance in instances(rule, &[1, 2, 3, 8, 64], 3000) {

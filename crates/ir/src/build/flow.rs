@@ -23,54 +23,54 @@ const MAX_BLOCKS: usize = 600;
 /// A tested bit, and the value that takes the edge.
 pub(super) type Test = Option<(Id, bool)>;
 /// By block, the tests on the edges that lead to the join point.
-type Left = BTreeMap<usize, Vec<Test>>;
+type OutEdges = BTreeMap<usize, Vec<Test>>;
 
 /// An edge into a block: its source, and the test at the end of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct Edge {
     pub(super) from: usize,
     pub(super) test: Test,
 }
 
 /// The blocks in the order in which they were walked.
 #[derive(Debug, Default)]
-pub(super) struct Ways {
-    into: Vec<Vec<Way>>,
+pub(super) struct Flow {
+    into: Vec<Vec<Edge>>,
     /// By block, the immediate dominator and the depth in the dominator tree.
-    before: Vec<(usize, usize)>,
+    idom: Vec<(usize, usize)>,
 }
 
-impl Ways {
+impl Flow {
     /// Adds a block with its incoming edges.
-    pub(super) fn add(&mut self, into: Vec<Way>) -> usize {
+    pub(super) fn add(&mut self, into: Vec<Edge>) -> usize {
         // The entry has no incoming edges.
         let into = if self.into.is_empty() { Vec::new() } else { into };
-        let before = self.common(&into);
-        let depth = self.before.get(before).map_or(0, |(_, depth)| depth + 1);
+        let idom = self.common(&into);
+        let depth = self.idom.get(idom).map_or(0, |(_, depth)| depth + 1);
         self.into.push(into);
-        self.before.push((before, depth));
+        self.idom.push((idom, depth));
         self.into.len() - 1
     }
 
-    fn common(&self, into: &[Way]) -> usize {
-        into.iter().map(|way| way.from).reduce(|one, other| self.common_of(one, other)).unwrap_or(0)
+    fn common(&self, into: &[Edge]) -> usize {
+        into.iter().map(|edge| edge.from).reduce(|one, other| self.common_of(one, other)).unwrap_or(0)
     }
 
     fn common_of(&self, mut one: usize, mut other: usize) -> usize {
         while one != other {
-            let later = if self.before[one].1 >= self.before[other].1 { &mut one } else { &mut other };
-            *later = self.before[*later].0;
+            let later = if self.idom[one].1 >= self.idom[other].1 { &mut one } else { &mut other };
+            *later = self.idom[*later].0;
         }
         one
     }
 
     /// The blocks between these edges and the dominator, without the dominator.
-    fn between(&self, into: &[Way], before: usize) -> Option<Vec<usize>> {
+    fn between(&self, into: &[Edge], idom: usize) -> Option<Vec<usize>> {
         let mut found = BTreeSet::new();
-        let mut work: Vec<usize> = into.iter().map(|way| way.from).collect();
+        let mut work: Vec<usize> = into.iter().map(|edge| edge.from).collect();
         while let Some(block) = work.pop() {
-            if block != before && found.insert(block) {
-                work.extend(self.into[block].iter().map(|way| way.from));
+            if block != idom && found.insert(block) {
+                work.extend(self.into[block].iter().map(|edge| edge.from));
                 if found.len() > MAX_BLOCKS {
                     return None;
                 }
@@ -82,39 +82,39 @@ impl Ways {
 
 impl Builder<'_> {
     /// For each edge into a join point, a bit that it was taken, given that one of them was.
-    pub(super) fn gone(&mut self, into: &[Way]) -> Option<Vec<Id>> {
-        let before = self.ways.common(into);
-        let between = self.ways.between(into, before)?;
+    pub(super) fn edge_bits(&mut self, into: &[Edge]) -> Option<Vec<Id>> {
+        let idom = self.flow.common(into);
+        let between = self.flow.between(into, idom)?;
         // The edges of each block towards the join point.
-        let mut left = Left::new();
-        for way in between.iter().flat_map(|block| &self.ways.into[*block]).chain(into) {
-            left.entry(way.from).or_default().push(way.test);
+        let mut out_edges = OutEdges::new();
+        for edge in between.iter().flat_map(|block| &self.flow.into[*block]).chain(into) {
+            out_edges.entry(edge.from).or_default().push(edge.test);
         }
-        let is_told = |tests: &Vec<Test>| match tests.as_slice() {
+        let is_decided = |tests: &Vec<Test>| match tests.as_slice() {
             [_] => true,
             [Some((a, x)), Some((b, y))] => a == b && x != y,
             _ => false,
         };
-        if !left.values().all(is_told) {
+        if !out_edges.values().all(is_decided) {
             return None;
         }
-        let mut bits = BTreeMap::from([(before, self.graph.number(1, 1))]);
+        let mut bits = BTreeMap::from([(idom, self.graph.number(1, 1))]);
         for block in between {
-            let into = self.ways.into[block].clone();
-            let parts: Option<Vec<Id>> = into.iter().map(|way| self.gone_so(&left, &bits, way)).collect();
+            let into = self.flow.into[block].clone();
+            let parts: Option<Vec<Id>> = into.iter().map(|edge| self.edge_bit(&out_edges, &bits, edge)).collect();
             let mut any = self.graph.number(0, 1);
             for part in parts? {
                 any = self.graph.or(any, part);
             }
             bits.insert(block, any);
         }
-        into.iter().map(|way| self.gone_so(&left, &bits, way)).collect()
+        into.iter().map(|edge| self.edge_bit(&out_edges, &bits, edge)).collect()
     }
 
-    fn gone_so(&mut self, left: &Left, bits: &BTreeMap<usize, Id>, way: &Way) -> Option<Id> {
-        let from = *bits.get(&way.from)?;
-        let tests = left.get(&way.from)?;
-        Some(match way.test.filter(|_| tests.len() > 1) {
+    fn edge_bit(&mut self, out_edges: &OutEdges, bits: &BTreeMap<usize, Id>, edge: &Edge) -> Option<Id> {
+        let from = *bits.get(&edge.from)?;
+        let tests = out_edges.get(&edge.from)?;
+        Some(match edge.test.filter(|_| tests.len() > 1) {
             Some((test, true)) => self.graph.and(from, test),
             Some((test, false)) => {
                 let not = self.graph.not(test);

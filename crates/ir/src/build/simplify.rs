@@ -12,21 +12,20 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 
 use super::builder::Builder;
-use super::state::SLOT_BYTES;
-use super::state::{Byte, Region, State, Value};
+use super::state::{Byte, Region, SLOT_BYTES, State, Value};
 use crate::bdd::Bdd;
 use crate::graph::{Id, Kind};
 
 impl Builder<'_> {
     /// Simplifies a state under a path condition.
-    pub(super) fn settled_state(&mut self, mut state: State, path: Bdd) -> State {
+    pub(super) fn simplified_state(&mut self, mut state: State, path: Bdd) -> State {
         let present = std::mem::replace(&mut self.path, path);
         let mut known = FxHashMap::default();
         for frame in &mut state.frames {
             for register in &mut frame.registers {
                 *register = match std::mem::replace(register, Value::Nothing) {
                     Value::Number(id) => Value::Number(self.narrowed(id, path, &mut known)),
-                    other => self.settled(other),
+                    other => self.simplified(other),
                 };
             }
             let starts: Vec<i64> = frame.stack.keys().copied().collect();
@@ -37,13 +36,13 @@ impl Builder<'_> {
                         frame.stack.insert(at, Byte::Bits(id));
                     }
                     Some(Byte::Of(places, 0)) if places.len() > 1 => {
-                        let settled = self.settled(Value::Address(Rc::clone(&places)));
+                        let simplified = self.simplified(Value::Address(Rc::clone(&places)));
                         for number in 0..SLOT_BYTES as u8 {
                             let Some(byte) = frame.stack.get_mut(&(at + i64::from(number))) else { continue };
                             if *byte != Byte::Of(Rc::clone(&places), number) {
                                 continue;
                             }
-                            *byte = match &settled {
+                            *byte = match &simplified {
                                 Value::Number(id) => Byte::Bits(self.graph.slice(*id, 8 * u16::from(number), 8)),
                                 Value::Address(places) => Byte::Of(Rc::clone(places), number),
                                 Value::Nothing | Value::Low(_) => Byte::Nothing,
@@ -100,7 +99,7 @@ impl Builder<'_> {
     }
 
     /// Simplifies a value under the current path condition.
-    pub(super) fn settled(&mut self, value: Value) -> Value {
+    pub(super) fn simplified(&mut self, value: Value) -> Value {
         let Value::Address(places) = &value else { return value };
         if places.len() == 1 && !matches!(places[0].1.region, Region::Number(_)) {
             return value;
@@ -125,7 +124,7 @@ impl Builder<'_> {
             })
             .collect();
         match numbers {
-            Some(numbers) if is_number => Value::Number(self.pick(&numbers, self.path)),
+            Some(numbers) if is_number => Value::Number(self.mux(&numbers, self.path)),
             _ if here.len() == places.len() => value,
             _ => Value::Address(here.into()),
         }
