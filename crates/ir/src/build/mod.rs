@@ -288,9 +288,14 @@ impl Builder<'_> {
 #[cfg(test)]
 #[allow(clippy::panic)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::Evaluator;
+    use flowloom_engine::{Choices, Datapath, Packet, Port, Verdict};
     use flowloom_isa::asm;
     use flowloom_verifier::{Options, verify};
+    use flowloom_vm::Interpreter;
 
     /// Writes at an offset taken from the packet, and reads at another.
     const OFFSETS: &str = "
@@ -320,10 +325,57 @@ mod tests {
 out:    exit
 ";
 
+    /// The join point leaves an entry or 0, which then moves by a byte of the packet.
+    const MISSING_ENTRY: &str = "
+.program missing
+.license \"GPL\"
+.map values hash key 4 value 64 entries 1
+        r6 = *(u32 *)(r1 + 0)
+        r2 = *(u32 *)(r1 + 4)
+        r3 = r6
+        r3 += 1
+        r0 = 1
+        if r3 > r2 goto out
+        r9 = *(u8 *)(r6 + 0)
+        r9 &= 1
+        *(u32 *)(r10 - 4) = 0
+        r1 = map[values] ll
+        r2 = r10
+        r2 += -4
+        call map_lookup_elem
+        r8 = 0
+        if r0 == 0 goto joined
+        r8 = 1
+joined: r0 += r9
+        if r0 == 0 goto null
+        r0 = 2
+        r0 += r8
+        goto out
+null:   r0 = 1
+out:    exit
+";
+
     fn proved(text: &str) -> (Program, Proof) {
         let program = asm::program("test", text).unwrap_or_else(|errors| panic!("{errors}"));
         let proof = verify(&program, &Options::default()).unwrap_or_else(|error| panic!("{error}"));
         (program, proof)
+    }
+
+    #[test]
+    fn a_missing_entry_moved_by_zero_is_null() {
+        let (program, proof) = proved(MISSING_ENTRY);
+        let dataflow = build(&program, &proof).unwrap_or_else(|refusal| panic!("{refusal}"));
+        let program = Arc::new(program);
+        let evaluator = Evaluator::new(Arc::clone(&program), dataflow).unwrap();
+        let engines: [Box<dyn Datapath>; 2] = [Box::new(evaluator), Box::new(Interpreter::new(program).unwrap())];
+        for mut engine in engines {
+            let mut verdict = |byte: u8| {
+                let packet = Packet { bytes: &[byte; 64], port: Port(0) };
+                engine.process(&packet, &Choices::seeded(0, 1, 0)).unwrap().verdict
+            };
+            let verdicts = [verdict(0), verdict(1)];
+            assert_eq!(verdicts, [Verdict::Drop, Verdict::Pass], "{}", engine.name());
+        }
     }
 
     /// Each budget is refused by its name, at an instruction.

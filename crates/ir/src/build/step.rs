@@ -453,30 +453,34 @@ impl Builder<'_> {
         }))
     }
 
-    /// The condition under which an address is null.
+    /// The condition under which an address is 0: on paths where the call returned null, and the offset is 0.
     fn is_null(&mut self, places: &[(Bdd, Place)]) -> Bdd {
         let mut all = Bdd::FALSE;
         for (condition, place) in places {
-            let null = match place.region {
-                // A moved address was compared with null before it moved.
-                _ if place.offset != 0 || place.moved.is_some() => Bdd::FALSE,
-                Region::Null => Bdd::TRUE,
-                Region::Number(id) => {
-                    let zero = self.graph.number(0, 64);
-                    let bit = self.graph.compare(Compare::Equal, id, zero);
-                    self.conditions.of(&self.graph, bit)
-                }
-                Region::Value { call, .. } | Region::Inner { call, .. } => {
-                    let zero = self.graph.number(0, 64);
-                    let bit = self.graph.compare(Compare::Equal, call, zero);
-                    self.conditions.of(&self.graph, bit)
-                }
-                _ => Bdd::FALSE,
+            let base = match place.region {
+                Region::Null => Some(self.graph.number(0, 64)),
+                Region::Number(id) => Some(id),
+                Region::Value { call, .. } | Region::Inner { call, .. } => Some(call),
+                _ => None,
             };
+            let Some(base) = base.filter(|_| place.moved.is_some() || place.offset == 0) else { continue };
+            let base_is_zero = self.is_equal(base, 0);
+            let offset_is_zero = match place.moved {
+                Some(moved) => self.is_equal(moved, place.offset.wrapping_neg() as u64),
+                None => Bdd::TRUE,
+            };
+            let null = self.conditions.and(base_is_zero, offset_is_zero);
             let both = self.conditions.and(*condition, null);
             all = self.conditions.or(all, both);
         }
         all
+    }
+
+    /// The condition under which a node of 64 bits has this value.
+    fn is_equal(&mut self, id: Id, value: u64) -> Bdd {
+        let value = self.graph.number(value, 64);
+        let bit = self.graph.compare(Compare::Equal, id, value);
+        self.conditions.of(&self.graph, bit)
     }
 
     fn holds(&mut self, cond: Cond, a: Id, b: Id) -> Id {
