@@ -160,10 +160,7 @@ impl Dataflow {
     }
 
     fn map_of(&self, pattern: u16) -> Option<u32> {
-        self.patterns.get(usize::from(pattern))?.arguments.iter().find_map(|argument| match argument {
-            Argument::Map(map) => Some(*map),
-            _ => None,
-        })
+        self.patterns.get(usize::from(pattern))?.map()
     }
 
     /// The bytes of the key of a call, as nodes; `None` for a call without a key.

@@ -61,6 +61,14 @@ pub struct Pattern {
 }
 
 impl Pattern {
+    /// The map that the call is given by its index.
+    pub fn map(&self) -> Option<u32> {
+        self.arguments.iter().find_map(|argument| match argument {
+            Argument::Map(map) => Some(*map),
+            _ => None,
+        })
+    }
+
     /// The bytes of memory that the call may write.
     pub fn changed_bytes(&self) -> usize {
         let bytes = self.arguments.iter().map(|argument| match argument {

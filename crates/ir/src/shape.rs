@@ -190,13 +190,7 @@ mod tests {
 
     fn code(text: &str) -> Vec<Option<Op>> {
         let insns = asm::assemble(text, &[]).unwrap();
-        let mut code = vec![None; insns.len()];
-        let mut at = 0;
-        while let Ok(op) = Op::decode(&insns, at) {
-            code[at] = Some(op);
-            at += op.slots();
-        }
-        code
+        flowloom_isa::decoded(&flowloom_isa::Program { insns, ..Default::default() }).unwrap()
     }
 
     #[test]

@@ -3,8 +3,6 @@
 //! relate a pass's result to its input, or by evaluation.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-use std::fmt;
-
 use crate::translation::{Difference, built, first_difference, nodes, program, reads_first, shipped};
 use flowloom_ir::{
     Argument, Binary, Compare, Dataflow, Effect, Id, Input, Invalid, Kind, Mistranslation, Node, Reach, Reaching,
@@ -15,21 +13,14 @@ use flowloom_isa::insn::helper;
 use flowloom_testkit::{Clang, Rng};
 
 /// The finding that names a fault.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum Found {
+    #[error("{0}")]
     Invalid(Invalid),
+    #[error("{0}")]
     Mistranslation(Mistranslation),
+    #[error("{0}")]
     Difference(Difference),
-}
-
-impl fmt::Display for Found {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Found::Invalid(invalid) => invalid.fmt(f),
-            Found::Mistranslation(broken) => broken.fmt(f),
-            Found::Difference(difference) => difference.fmt(f),
-        }
-    }
 }
 
 /// A fault: its name, the dataflow, how it is planted, and the finding that names it.

@@ -100,6 +100,11 @@ pub(super) fn record_at(address: u64) -> Option<usize> {
     is_start.then_some(((address & PLACE) >> 32) as usize)
 }
 
+/// The number of the key or record at an address, and the offset in it.
+fn numbered(address: u64) -> (usize, i64) {
+    (((address & PLACE) >> 32) as usize, i64::from(address as u32) - FRAME_BASE as i64)
+}
+
 /// The address of a byte of a map value.
 pub(super) fn value_address(map: usize, value_bytes: u32, cell: u32, at: u32) -> u64 {
     let bits = value_stride_bits(value_bytes);
@@ -410,14 +415,14 @@ impl Memory {
                 value.ok_or_else(|| self.outside_value(map, at as i64, len, Access::Read))
             }
             KEY => {
-                let at = address as u32 as i64 - FRAME_BASE as i64;
-                let key = self.keys.get(((address & PLACE) >> 32) as usize);
+                let (frame, at) = numbered(address);
+                let key = self.keys.get(frame);
                 let bytes = key.and_then(|key| key.get(usize::try_from(at).ok()?..)?.get(..len));
                 bytes.ok_or(Fault::NoAddress { access: Access::Read, len, address })
             }
             RECORD => {
-                let at = address as u32 as i64 - FRAME_BASE as i64;
-                let record = self.rings.record(((address & PLACE) >> 32) as usize);
+                let (number, at) = numbered(address);
+                let record = self.rings.record(number);
                 let bytes = record.and_then(|record| record.get(usize::try_from(at).ok()?..)?.get(..len));
                 bytes.ok_or_else(|| self.outside_record(address, len, Access::Read))
             }
@@ -459,8 +464,7 @@ impl Memory {
                 value.ok_or(Fault::Unchecked)
             }
             RECORD => {
-                let at = address as u32 as i64 - FRAME_BASE as i64;
-                let number = ((address & PLACE) >> 32) as usize;
+                let (number, at) = numbered(address);
                 let inside = self.rings.record(number).is_some_and(|r| at >= 0 && at as usize + len <= r.len());
                 if !inside {
                     return Err(self.outside_record(address, len, access));
@@ -550,9 +554,9 @@ impl Memory {
 
     #[cold]
     fn outside_record(&self, address: u64, len: usize, access: Access) -> Fault {
-        match self.rings.record(((address & PLACE) >> 32) as usize) {
+        let (number, at) = numbered(address);
+        match self.rings.record(number) {
             Some(record) => {
-                let at = address as u32 as i64 - FRAME_BASE as i64;
                 Fault::Bounds { access, len, at, region: "a reserved record".to_owned(), size: record.len() }
             }
             None => Fault::NoAddress { access, len, address },
@@ -582,8 +586,8 @@ impl Memory {
                     _ => (Region::Metadata, place - self.meta as i64),
                 }
             }
-            KEY => (Region::Key, i64::from(address as u32) - FRAME_BASE as i64),
-            RECORD => (Region::Record, i64::from(address as u32) - FRAME_BASE as i64),
+            KEY => (Region::Key, numbered(address).1),
+            RECORD => (Region::Record, numbered(address).1),
             _ => {
                 let (map, _, at) = self.value_at(address)?;
                 (Region::Value(map as u32), at)

@@ -83,7 +83,7 @@ struct Before {
 }
 
 /// Rules by the operation of their pattern's root.
-type Sorted<'r> = FxHashMap<u8, Rc<[&'r Rule]>>;
+type Sorted<'r> = FxHashMap<Op, Rc<[&'r Rule]>>;
 
 struct Round<'r> {
     graph: Graph,
@@ -103,13 +103,13 @@ struct Round<'r> {
 impl<'r> Round<'r> {
     fn new(rules: &'r [Rule], is_last: bool, dataflow: &Dataflow) -> Round<'r> {
         let sorted = |is_wanted: &dyn Fn(&Rule) -> bool| -> Sorted<'r> {
-            let mut sorted: FxHashMap<u8, Vec<&Rule>> = FxHashMap::default();
+            let mut sorted: FxHashMap<Op, Vec<&Rule>> = FxHashMap::default();
             for rule in rules.iter().filter(|rule| !rule.is_built_in && is_wanted(rule)) {
                 if let Term::Apply { op, .. } = &rule.from {
-                    sorted.entry(class_of(*op)).or_default().push(rule);
+                    sorted.entry(*op).or_default().push(rule);
                 }
             }
-            sorted.into_iter().map(|(class, rules)| (class, rules.into())).collect()
+            sorted.into_iter().map(|(op, rules)| (op, rules.into())).collect()
         };
         Round {
             graph: Graph::default(),
@@ -182,7 +182,7 @@ impl<'r> Round<'r> {
         }
         let node = self.graph.node(id);
         let is_small = node.bits <= 64 && node.args.iter().all(|arg| self.graph.bits(*arg) <= 64);
-        let rules = class(node.kind).filter(|_| is_small).and_then(|class| rules.get(&class).cloned());
+        let rules = op_of(node.kind).filter(|_| is_small).and_then(|op| rules.get(&op).cloned());
         let mut normal = id;
         self.depth += 1;
         for rule in rules.iter().flat_map(|rules| rules.iter().copied()) {
@@ -230,27 +230,15 @@ impl Maker for Round<'_> {
     }
 }
 
-/// An index for the root operation of patterns.
-fn class(kind: Kind) -> Option<u8> {
+/// The operation of a node as patterns name it.
+fn op_of(kind: Kind) -> Option<Op> {
     match kind {
-        Kind::Binary(op) => Some(op as u8),
-        Kind::Compare(how) => Some(32 + how as u8),
-        Kind::Not => Some(64),
-        Kind::Select => Some(65),
-        Kind::Slice { .. } => Some(66),
-        Kind::SignExtend => Some(67),
+        Kind::Binary(op) => Some(Op::Binary(op)),
+        Kind::Compare(how) => Some(Op::Compare(how)),
+        Kind::Not => Some(Op::Not),
+        Kind::Select => Some(Op::Select),
+        Kind::Slice { .. } => Some(Op::Slice),
+        Kind::SignExtend => Some(Op::SignExtend),
         _ => None,
-    }
-}
-
-fn class_of(op: Op) -> u8 {
-    match op {
-        Op::Binary(op) => op as u8,
-        Op::Compare(how) => 32 + how as u8,
-        Op::Not => 64,
-        Op::Select => 65,
-        Op::Slice => 66,
-        Op::SignExtend => 67,
-        Op::Concat | Op::Extend => 68,
     }
 }

@@ -106,7 +106,7 @@ pub enum Item {
 }
 
 /// Operations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Op {
     Binary(Binary),

@@ -8,7 +8,7 @@ use flowloom_isa::insn::helper;
 
 use super::invalid::Invalid;
 use crate::access::Touch;
-use crate::dataflow::{Argument, Dataflow};
+use crate::dataflow::Dataflow;
 use crate::graph::{Effect, Id, Input, Kind};
 
 /// The base of each access is the address of a value of one map, and each read waits for earlier writes of that map.
@@ -67,14 +67,7 @@ fn pointed(dataflow: &Dataflow, address: Id) -> Option<Target> {
             Kind::Effect(Effect::Call {
                 helper: helper::MAP_LOOKUP_ELEM | helper::MAP_LOOKUP_PERCPU_ELEM | helper::RINGBUF_RESERVE,
                 pattern,
-            }) => {
-                let arguments = &dataflow.patterns[usize::from(pattern)].arguments;
-                let map = arguments.iter().find_map(|argument| match argument {
-                    Argument::Map(map) => Some(Target::Value(*map)),
-                    _ => None,
-                });
-                map.unwrap_or(Target::Inner)
-            }
+            }) => dataflow.patterns[usize::from(pattern)].map().map_or(Target::Inner, Target::Value),
             Kind::Select => {
                 work.extend(node.args.chunks(2).map(|pair| pair[pair.len() - 1]));
                 continue;

@@ -23,16 +23,13 @@ pub(super) fn table(dataflow: &Dataflow, site: Site, found: u32) -> Result<&Tabl
     dataflow.maps.get(found as usize).ok_or(Invalid::UnknownMap { site, found, maps })
 }
 
-fn pattern(dataflow: &Dataflow, pattern: usize, Pattern { helper, arguments }: &Pattern) -> Result<(), Invalid> {
+fn pattern(dataflow: &Dataflow, pattern: usize, own: &Pattern) -> Result<(), Invalid> {
+    let Pattern { helper, arguments } = own;
     if !fits_helper(*helper, arguments) {
         return Err(Invalid::PatternForm { pattern, helper: *helper });
     }
-    let mut maps = arguments.iter().filter_map(|argument| match argument {
-        Argument::Map(map) => Some(*map),
-        _ => None,
-    });
-    // The other maps are results of lookups in maps of maps.
-    let Some(map) = maps.next() else { return Ok(()) };
+    // Other maps are results of lookups in maps of maps.
+    let Some(map) = own.map() else { return Ok(()) };
     let table = table(dataflow, Site::Pattern(pattern), map)?;
     if !takes_kind(*helper, table.kind) {
         return Err(Invalid::MapKind { pattern, helper: *helper, map });

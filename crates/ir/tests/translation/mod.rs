@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -20,30 +19,22 @@ const PACKETS: usize = 600;
 const GAP_NS: u64 = 300_000;
 
 /// The first difference between two forms of a program.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Difference {
     /// One of the forms fails.
+    #[error("packet {packet}: {message}")]
     Failure { packet: usize, message: String },
-    /// The verdicts differ.
+    #[error("packet {packet}: the verdicts differ")]
     Verdict { packet: usize },
     /// The packets that leave differ in number, port or bytes.
+    #[error("packet {packet}: the packets that leave differ")]
     Bytes { packet: usize },
     /// The records for user space differ.
+    #[error("packet {packet}: the events differ")]
     Events { packet: usize },
     /// The maps differ.
+    #[error("packet {packet}: the maps differ")]
     State { packet: usize },
-}
-
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Difference::Failure { packet, message } => write!(f, "packet {packet}: {message}"),
-            Difference::Verdict { packet } => write!(f, "packet {packet}: the verdicts differ"),
-            Difference::Bytes { packet } => write!(f, "packet {packet}: the packets that leave differ"),
-            Difference::Events { packet } => write!(f, "packet {packet}: the events differ"),
-            Difference::State { packet } => write!(f, "packet {packet}: the maps differ"),
-        }
-    }
 }
 
 /// A program in assembler for packets of at least 64 bytes: `r6` is the context, `r7` the packet, `r8` its end. `out`

@@ -43,19 +43,9 @@ pub struct AsmError {
 }
 
 /// All errors of a text in their order; never empty.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.iter().map(AsmError::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct AsmErrors(pub Vec<AsmError>);
-
-impl std::fmt::Display for AsmErrors {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (i, error) in self.0.iter().enumerate() {
-            write!(f, "{}{error}", if i == 0 { "" } else { "\n" })?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for AsmErrors {}
 
 /// Assembles a text; `map[NAME]` is looked up in `maps`.
 ///

@@ -95,7 +95,7 @@ fn local_calls(program: &Program) -> usize {
     program.insns.iter().filter(is_call).count()
 }
 
-fn open(bytes: &[u8]) -> Object {
+pub(super) fn open(bytes: &[u8]) -> Object {
     read(bytes, "program.o").unwrap_or_else(|e| panic!("{e}"))
 }
 

@@ -6,14 +6,13 @@ use std::collections::BTreeMap;
 use flowloom_testkit::Rng;
 
 use super::compiled::compiled;
-use crate::{Object, read, write};
+use crate::{Object, write};
 use flowloom_isa::insn::{call, imm64};
 use flowloom_isa::{MapDef, MapKind, Member, Program, ProgramKind};
 use flowloom_vm::Interpreter;
 
 fn open(test: &str, source: &str) -> Option<Object> {
-    let bytes = compiled(test, source)?;
-    Some(read(&bytes, "maps.o").unwrap_or_else(|e| panic!("{e}")))
+    Some(super::compiled::open(&compiled(test, source)?))
 }
 
 fn map<'p>(program: &'p Program, name: &str) -> &'p MapDef {

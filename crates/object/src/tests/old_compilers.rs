@@ -4,8 +4,8 @@
 
 use flowloom_testkit::{Rng, skip};
 
-use super::compiled::{RICH, compiled};
-use crate::{Object, read, read_as, write};
+use super::compiled::{RICH, compiled, open};
+use crate::{Object, read_as, write};
 use flowloom_isa::ProgramKind;
 use flowloom_testkit::scratch::{Scratch, name, run, text};
 
@@ -95,10 +95,6 @@ fn with_addends(bytes: &[u8]) -> Vec<u8> {
         out.extend(table);
     }
     out
-}
-
-fn open(bytes: &[u8]) -> Object {
-    read(bytes, "old.o").unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// A map of maps and one of programs with initial contents: addresses in `.maps`.

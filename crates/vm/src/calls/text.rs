@@ -136,17 +136,17 @@ impl Run<'_> {
             true => self.memory.read(args[2], len).map(<[u8]>::to_vec).map_err(|_| BAD_ADDRESS),
             false => Err(OUT_OF_RANGE),
         };
-        let buffer = self.memory.write_any(args[0], len)?;
-        Ok(match found {
-            Ok(bytes) => {
-                buffer.copy_from_slice(&bytes);
-                0
-            }
-            Err(error) => {
-                buffer.fill(0);
-                error
-            }
-        })
+        Ok(self.put(args[0], len, found)?.map_or_else(|error| error, |_| 0))
+    }
+
+    /// Writes what was read to the beginning of a buffer, or zeros to all of it after an error; returns the length.
+    fn put(&mut self, address: u64, len: usize, found: Result<Vec<u8>, u64>) -> Result<Result<u64, u64>, Fault> {
+        let buffer = self.memory.write_any(address, len)?;
+        match &found {
+            Ok(bytes) => buffer[..bytes.len()].copy_from_slice(bytes),
+            Err(_) => buffer.fill(0),
+        }
+        Ok(found.map(|bytes| bytes.len() as u64))
     }
 
     pub(super) fn probe_read_kernel_str(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
@@ -162,18 +162,8 @@ impl Run<'_> {
             },
             false => Err(OUT_OF_RANGE),
         };
-        let buffer = self.memory.write_any(args[0], len)?;
-        Ok(match found {
-            Ok(text) => {
-                buffer[..text.len()].copy_from_slice(&text);
-                buffer[text.len()] = 0;
-                text.len() as u64 + 1
-            }
-            Err(error) => {
-                buffer.fill(0);
-                error
-            }
-        })
+        let terminated = found.map(|text| [&text[..], &[0]].concat());
+        Ok(self.put(args[0], len, terminated)?.unwrap_or_else(|error| error))
     }
 }
 

@@ -16,6 +16,7 @@ use crate::rules::term::{Bound, Env, Maker, build};
 use crate::rules::text::Expr;
 use crate::rules::uses::Uses;
 use crate::rules::{Rule, rewrite, rules};
+use crate::text::BINARY;
 
 /// A graph of leaves, constants and operations, with outputs.
 fn random(rng: &mut Rng, size: usize) -> Dataflow {
@@ -24,6 +25,7 @@ fn random(rng: &mut Rng, size: usize) -> Dataflow {
     for width in [16, 32, 64] {
         all.push(graph.fit(all[rng.below(6)], width));
     }
+    let ops: Vec<Binary> = BINARY.map(|(op, _)| op).into_iter().chain([Binary::And, Binary::Or]).collect();
     for _ in 0..size {
         let one = *rng.pick(&all);
         let bits = graph.bits(one);
@@ -40,26 +42,7 @@ fn random(rng: &mut Rng, size: usize) -> Dataflow {
             graph.slice(one, low, 1)
         };
         let new = match rng.below(12) {
-            0..=4 => {
-                let ops = [
-                    Binary::Add,
-                    Binary::Sub,
-                    Binary::Mul,
-                    Binary::Div,
-                    Binary::SignedDiv,
-                    Binary::Mod,
-                    Binary::SignedMod,
-                    Binary::And,
-                    Binary::Or,
-                    Binary::Xor,
-                    Binary::And,
-                    Binary::Or,
-                    Binary::ShiftLeft,
-                    Binary::ShiftRight,
-                    Binary::SignedShiftRight,
-                ];
-                graph.binary(*rng.pick(&ops), one, other)
-            }
+            0..=4 => graph.binary(*rng.pick(&ops), one, other),
             5 | 6 => graph.compare(*rng.pick(&[Compare::Equal, Compare::Below, Compare::SignedBelow]), one, other),
             7 => graph.not(one),
             8 => {
