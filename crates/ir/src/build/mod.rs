@@ -286,7 +286,7 @@ impl Builder<'_> {
 }
 
 #[cfg(test)]
-#[allow(clippy::panic)]
+#[allow(clippy::panic, clippy::unwrap_used)]
 mod tests {
     use std::sync::Arc;
 
