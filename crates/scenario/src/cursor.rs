@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 
 use flowloom_efsm::model::Span;
+use flowloom_engine::{PORT_COUNT, Port};
 
 use super::error::PendingError;
-use super::lex::{Form, Kind, Token, Value};
+use super::lex::{Form, Kind, Token, Value, hex};
 
 /// Values bound by `let` and `repeat`.
 pub(super) type Names = BTreeMap<String, Value>;
@@ -54,6 +55,11 @@ impl<'a> Cursor<'a> {
         self.at.checked_sub(1).and_then(|at| self.tokens.get(at)).map_or_else(|| self.span(), |token| token.span)
     }
 
+    /// Span from `start` to the last token.
+    pub(super) fn since(&self, start: Span) -> Span {
+        Span { start: start.start, end: self.last_span().end }
+    }
+
     /// The next token, if it is a word.
     pub(super) fn peek_word(&self) -> Option<&'a str> {
         match self.peek() {
@@ -82,6 +88,13 @@ impl<'a> Cursor<'a> {
         found
     }
 
+    /// Parses bytes in hexadecimal, if there are any.
+    pub(super) fn hex_bytes(&mut self) -> Option<Vec<u8>> {
+        let bytes = self.hex_digits().and_then(hex)?;
+        self.skip();
+        Some(bytes)
+    }
+
     /// The digits of the next token, if it is a hexadecimal number. Leading zeros are significant in byte strings.
     pub(super) fn hex_digits(&self) -> Option<&'a str> {
         let token = self.tokens.get(self.at)?;
@@ -101,11 +114,28 @@ impl<'a> Cursor<'a> {
 
     /// An error at the next token: `what` was expected.
     pub(super) fn expected(&self, what: &str) -> PendingError {
-        PendingError::new(self.span(), format!("found {}, expected {what}", self.found()), format!("expected {what}"))
+        PendingError::new(self.span(), format!("found {}, expected {what}", self.found()))
+            .label(format!("expected {what}"))
     }
 
     pub(super) fn sign(&mut self, sign: &'static str) -> Result<(), PendingError> {
         if self.eat_sign(sign) { Ok(()) } else { Err(self.expected(&format!("`{sign}`"))) }
+    }
+
+    pub(super) fn keyword(&mut self, word: &'static str) -> Result<(), PendingError> {
+        if self.eat_word(word) { Ok(()) } else { Err(self.expected(&format!("`{word}`"))) }
+    }
+
+    /// Parses items with commas between them; at least one.
+    pub(super) fn list<T>(
+        &mut self,
+        mut item: impl FnMut(&mut Self) -> Result<T, PendingError>,
+    ) -> Result<Vec<T>, PendingError> {
+        let mut items = vec![item(self)?];
+        while self.eat_sign(",") {
+            items.push(item(self)?);
+        }
+        Ok(items)
     }
 
     pub(super) fn word(&mut self, what: &str) -> Result<(&'a str, Span), PendingError> {
@@ -213,12 +243,12 @@ impl<'a> Cursor<'a> {
         right: Value,
         op: fn(u128, u128) -> Option<u128>,
     ) -> Result<Value, PendingError> {
-        let span = Span { start: start.start, end: self.last_span().end };
+        let span = self.since(start);
         let form = match (left.form, right.form) {
             (form, Form::Number) | (Form::Number, form) => form,
             (l, r) if l == r => l,
             (l, r) => {
-                return Err(PendingError::new(span, format!("cannot combine {} and {}", l.name(), r.name()), ""));
+                return Err(PendingError::new(span, format!("cannot combine {} and {}", l.name(), r.name())));
             }
         };
         let wide = match form {
@@ -229,36 +259,34 @@ impl<'a> Cursor<'a> {
         };
         match op(left.bits, right.bits).filter(|bits| wide == 128 || bits >> wide == 0) {
             Some(bits) => Ok(Value { bits, form }),
-            None => Err(PendingError::new(
-                span,
-                format!("the result is not a valid {}", &form.name()[2..].trim_start()),
-                "",
-            )
-            .help("values are not negative, and `%` needs a divisor other than 0")),
+            None => {
+                Err(PendingError::new(span, format!("the result is not a valid {}", &form.name()[2..].trim_start()))
+                    .help("values are not negative, and `%` needs a divisor other than 0"))
+            }
         }
     }
 
     pub(super) fn number(&mut self, what: &str) -> Result<u128, PendingError> {
         let start = self.span();
         let value = self.value(what)?;
-        let span = Span { start: start.start, end: self.last_span().end };
+        let span = self.since(start);
         match value.form {
             Form::Number => Ok(value.bits),
-            form => Err(PendingError::new(span, format!("found {}, expected {what}", form.name()), "")),
+            form => Err(PendingError::new(span, format!("found {}, expected {what}", form.name()))),
         }
+    }
+
+    pub(super) fn port(&mut self) -> Result<Port, PendingError> {
+        Ok(Port(self.number_to("port", u128::from(PORT_COUNT) - 1)? as u32))
     }
 
     /// Parses a number up to `most`.
     pub(super) fn number_to(&mut self, what: &str, most: u128) -> Result<u128, PendingError> {
         let start = self.span();
         let number = self.number(what)?;
-        let span = Span { start: start.start, end: self.last_span().end };
+        let span = self.since(start);
         if number > most {
-            return Err(PendingError::new(
-                span,
-                format!("{number} is not a valid {what}, expected at most {most}"),
-                "",
-            ));
+            return Err(PendingError::new(span, format!("{number} is not a valid {what}, expected at most {most}")));
         }
         Ok(number)
     }
@@ -266,11 +294,11 @@ impl<'a> Cursor<'a> {
     pub(super) fn time_ns(&mut self) -> Result<u64, PendingError> {
         let start = self.span();
         let value = self.value("a time")?;
-        let span = Span { start: start.start, end: self.last_span().end };
+        let span = self.since(start);
         match value.form {
             Form::Time => Ok(value.bits as u64),
             Form::Number if value.bits == 0 => Ok(0),
-            form => Err(PendingError::new(span, format!("found {}, expected a time", form.name()), "")
+            form => Err(PendingError::new(span, format!("found {}, expected a time", form.name()))
                 .help("a time has a unit: `10ms`, `2s`, `1m`")),
         }
     }

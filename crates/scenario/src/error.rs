@@ -88,8 +88,13 @@ pub(super) struct PendingError {
 }
 
 impl PendingError {
-    pub(super) fn new(span: Span, message: impl Into<String>, label: impl Into<String>) -> PendingError {
-        PendingError { span, message: message.into(), label: label.into(), help: None }
+    pub(super) fn new(span: Span, message: impl Into<String>) -> PendingError {
+        PendingError { span, message: message.into(), label: String::new(), help: None }
+    }
+
+    pub(super) fn label(mut self, label: impl Into<String>) -> PendingError {
+        self.label = label.into();
+        self
     }
 
     pub(super) fn help(mut self, help: impl Into<String>) -> PendingError {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The lexer.
 
+use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use flowloom_efsm::model::Span;
 
 use super::error::PendingError;
+use super::packet::mac_text;
 
 /// A token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +36,19 @@ pub(super) enum Kind {
 pub(super) struct Value {
     pub(super) bits: u128,
     pub(super) form: Form,
+}
+
+/// The value as an `.efsm` literal.
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.form {
+            Form::Number => write!(f, "{}", self.bits),
+            Form::Time => write!(f, "{}ns", self.bits),
+            Form::V4 => write!(f, "{}", Ipv4Addr::from_bits(self.bits as u32)),
+            Form::V6 => write!(f, "{}", Ipv6Addr::from_bits(self.bits)),
+            Form::Mac => f.write_str(&mac_text(self.bits)),
+        }
+    }
 }
 
 /// Form of a value.
@@ -168,7 +183,7 @@ impl<'t> Lexer<'t> {
                 self.at += sign.map_or(c.map_or(1, char::len_utf8), str::len);
                 sign.map(Kind::Sign).ok_or_else(|| {
                     let span = Span { start: self.at - c.map_or(1, char::len_utf8), end: self.at };
-                    PendingError::new(span, format!("unexpected character `{}`", c.unwrap_or(' ')), "")
+                    PendingError::new(span, format!("unexpected character `{}`", c.unwrap_or(' ')))
                 })
             }
         }
@@ -197,7 +212,7 @@ impl<'t> Lexer<'t> {
         self.at += run.len() + fraction.map_or(0, |f| f.len() + 1);
         let span = Span { start, end: self.at };
         let wrong = |help: &str| {
-            Err(PendingError::new(span, format!("`{}` is not a number", &self.text[start..self.at]), "").help(help))
+            Err(PendingError::new(span, format!("`{}` is not a number", &self.text[start..self.at])).help(help))
         };
         let digits = run.replace('_', "");
         for (prefix, radix) in [("0x", 16), ("0b", 2)] {
@@ -242,7 +257,7 @@ impl<'t> Lexer<'t> {
             Some(ns) => Ok(Kind::Value(Value { bits: ns.into(), form: Form::Time })),
             None => {
                 let text = &self.text[start..self.at];
-                Err(PendingError::new(span, format!("`{text}` is not a whole number of nanoseconds below 2^64"), "")
+                Err(PendingError::new(span, format!("`{text}` is not a whole number of nanoseconds below 2^64"))
                     .help("the longest time is about 5,124,095 hours"))
             }
         }
@@ -294,7 +309,7 @@ impl<'t> Lexer<'t> {
                         None => {
                             self.at += self.run(|c| c != '\n').len();
                             let span = Span { start: start + at, end: start + at + 2 };
-                            return Err(PendingError::new(span, "no such escape in a text", "")
+                            return Err(PendingError::new(span, "no such escape in a text")
                                 .help("there are \\n \\r \\t \\0 \\\" \\\\; other bytes are written in hexadecimal: `data 0xff00`"));
                         }
                     }
@@ -303,7 +318,7 @@ impl<'t> Lexer<'t> {
             }
         }
         self.at += self.run(|c| c != '\n').len();
-        Err(PendingError::new(Span { start, end: self.at }, "the text does not end on this line", "")
+        Err(PendingError::new(Span { start, end: self.at }, "the text does not end on this line")
             .help("end it with `\"`"))
     }
 }

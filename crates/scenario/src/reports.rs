@@ -31,22 +31,17 @@ impl ExpectedReport {
     /// Parses the part after the level.
     pub(super) fn read(cursor: &mut Cursor<'_>, level: Level) -> Result<ExpectedReport, PendingError> {
         let text = text_of(cursor.text("the text of the report, in quotes")?);
-        let mut values = Vec::new();
-        if cursor.eat_word("with") {
-            loop {
-                // Names of more than one word are quoted: `"old(n)" = 3`.
-                let name = match cursor.peek() {
-                    Some(Kind::Bytes(_)) => text_of(cursor.text("the name of a value")?),
-                    _ => cursor.word("the name of a value of the report")?.0.to_owned(),
-                };
-                cursor.sign("=")?;
-                let is_negative = cursor.eat_sign("-");
-                values.push((name, Number { is_negative, value: cursor.value("its value")? }));
-                if !cursor.eat_sign(",") {
-                    break;
-                }
-            }
-        }
+        let value = |cursor: &mut Cursor<'_>| {
+            // Names of more than one word are quoted: `"old(n)" = 3`.
+            let name = match cursor.peek() {
+                Some(Kind::Bytes(_)) => text_of(cursor.text("the name of a value")?),
+                _ => cursor.word("the name of a value of the report")?.0.to_owned(),
+            };
+            cursor.sign("=")?;
+            let is_negative = cursor.eat_sign("-");
+            Ok((name, Number { is_negative, value: cursor.value("its value")? }))
+        };
+        let values = if cursor.eat_word("with") { cursor.list(value)? } else { Vec::new() };
         Ok(ExpectedReport { level, text, values })
     }
 
@@ -88,14 +83,9 @@ fn describe(report: &Report) -> String {
 
 fn expected_text(Number { is_negative, value }: Number) -> String {
     match value.form {
-        Form::V4 => std::net::Ipv4Addr::from_bits(value.bits as u32).to_string(),
-        Form::V6 => std::net::Ipv6Addr::from_bits(value.bits).to_string(),
-        Form::Mac => {
-            let [_, _, mac @ ..] = (value.bits as u64).to_be_bytes();
-            LoggedValue::Mac(mac).to_string()
-        }
         Form::Number | Form::Time if is_negative => format!("-{}", value.bits),
         Form::Number | Form::Time => value.bits.to_string(),
+        Form::V4 | Form::V6 | Form::Mac => value.to_string(),
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use flowloom_efsm::model::{Function, Level, Span};
-use flowloom_engine::{PORT_COUNT, Port, Ports, Snapshot, SnapshotError, Verdict};
+use flowloom_engine::{Port, Ports, Snapshot, SnapshotError, Verdict};
 use flowloom_wire::graph::UserHeader;
 
 use super::cursor::{Cursor, Names};
@@ -206,7 +206,7 @@ impl Writer<'_> {
         let kind = match word {
             "set" if let Subject::Program(tables) = subject => {
                 if !self.events.is_empty() {
-                    return Err(PendingError::new(span, "`set` must precede the packets of its scenario", "")
+                    return Err(PendingError::new(span, "`set` must precede the packets of its scenario")
                         .help("it sets the initial contents of a map"));
                 }
                 tables.set(&mut cursor, &mut self.initial)?;
@@ -229,19 +229,17 @@ impl Writer<'_> {
             }
             "state" | "no" | "contexts" | "global" => EventKind::Check(Check::read(&mut cursor, subject)?),
             "repeat" => {
-                return Err(
-                    PendingError::new(span, "`repeat` without a block", "").help("write it as `repeat 10 { … }`")
-                );
+                return Err(PendingError::new(span, "`repeat` without a block").help("write it as `repeat 10 { … }`"));
             }
             "" if cursor.is_done() => return Ok(()),
             _ => EventKind::Packet(Box::new(self.packet(&mut cursor)?)),
         };
         cursor.end()?;
         if self.events.len() == MAX_EVENTS {
-            return Err(PendingError::new(span, format!("a scenario of more than {MAX_EVENTS} packets"), ""));
+            return Err(PendingError::new(span, format!("a scenario of more than {MAX_EVENTS} packets")));
         }
         let Some(now_ns) = self.start_ns.checked_add(self.now_ns) else {
-            return Err(PendingError::new(span, "the time is beyond the end of the clock", ""));
+            return Err(PendingError::new(span, "the time is beyond the end of the clock"));
         };
         let (line, _, text) = suite.source.locate(span.start);
         self.events.push(Event { line, text: text.trim().to_owned(), now_ns, kind });
@@ -251,13 +249,13 @@ impl Writer<'_> {
     fn later(&self, wait_ns: u64, span: Span) -> Result<u64, PendingError> {
         self.now_ns
             .checked_add(wait_ns)
-            .ok_or_else(|| PendingError::new(span, "the time is beyond the end of the clock", ""))
+            .ok_or_else(|| PendingError::new(span, "the time is beyond the end of the clock"))
     }
 
     fn repeat(&mut self, cursor: &mut Cursor<'_>, body: &[Statement]) -> Result<(), PendingError> {
         let head = cursor.span();
         if !cursor.eat_word("repeat") {
-            return Err(PendingError::new(cursor.span(), "found a block without `repeat`", "")
+            return Err(PendingError::new(cursor.span(), "found a block without `repeat`")
                 .help("write it as `repeat 10 { … }`"));
         }
         let count = cursor.number_to("number of iterations", MAX_EVENTS as u128)? as u64;
@@ -265,11 +263,7 @@ impl Writer<'_> {
         let name = if cursor.eat_word("as") {
             let (name, span) = cursor.word("a name for the counter")?;
             if is_reserved(name) || name.contains(['.', '-']) {
-                return Err(PendingError::new(
-                    span,
-                    format!("`{name}` cannot be a name: it is a keyword of packets"),
-                    "",
-                ));
+                return Err(PendingError::new(span, format!("`{name}` cannot be a name: it is a keyword of packets")));
             }
             name
         } else {
@@ -283,9 +277,9 @@ impl Writer<'_> {
             if let Some(every_ns) = every_ns {
                 let begin = every_ns.checked_mul(turn).and_then(|ns| ns.checked_add(start_ns));
                 self.next_ns =
-                    begin.ok_or_else(|| PendingError::new(head, "the time is beyond the end of the clock", ""))?;
+                    begin.ok_or_else(|| PendingError::new(head, "the time is beyond the end of the clock"))?;
                 if self.next_ns < self.now_ns {
-                    return Err(PendingError::new(head, "an iteration takes longer than its `every` period", ""));
+                    return Err(PendingError::new(head, "an iteration takes longer than its `every` period"));
                 }
             }
             if !self.block(body) {
@@ -305,7 +299,7 @@ impl Writer<'_> {
         let time_ns = if cursor.eat_word("at") {
             let time_ns = cursor.time_ns()?;
             if time_ns < self.now_ns {
-                return Err(PendingError::new(span, "the time is before that of the previous packet", "")
+                return Err(PendingError::new(span, "the time is before that of the previous packet")
                     .help("order packets by time"));
             }
             time_ns
@@ -317,10 +311,7 @@ impl Writer<'_> {
         };
         self.now_ns = time_ns;
         self.next_ns = self.later(STEP_NS, span)?;
-        let port = match cursor.eat_word("port") {
-            true => Port(port(cursor)?),
-            false => Port(1),
-        };
+        let port = if cursor.eat_word("port") { cursor.port()? } else { Port(1) };
         let user_headers = self.subject.user_headers();
         let packet = Reader { user_headers, input: None }.packet(cursor)?;
         let bytes = packet.encode(user_headers).bytes;
@@ -334,10 +325,6 @@ impl Writer<'_> {
         let expected = expectation.read(cursor)?;
         Ok(InputPacket { port, packet, bytes, expected })
     }
-}
-
-fn port(cursor: &mut Cursor<'_>) -> Result<u32, PendingError> {
-    Ok(cursor.number_to("port", u128::from(PORT_COUNT) - 1)? as u32)
 }
 
 /// Parses the expected outcome of a packet.
@@ -365,12 +352,12 @@ impl Expectation<'_> {
                 continue;
             }
             if word == "also" {
-                let port = Port(port(cursor)?);
+                let port = cursor.port()?;
                 also.push((port, self.changed(cursor)?));
                 continue;
             }
             if terminal.is_some() || is_any {
-                return Err(PendingError::new(span, "the packet already has an outcome", "")
+                return Err(PendingError::new(span, "the packet already has an outcome")
                     .help("write additional packets as `-> also PORT`"));
             }
             let (verdict, to) = match word {
@@ -382,11 +369,11 @@ impl Expectation<'_> {
                 "aborted" => (Verdict::Aborted, Vec::new()),
                 "pass" => (Verdict::Pass, vec![self.port]),
                 "reply" => (Verdict::Tx, vec![self.port]),
-                "forward" => (Verdict::Redirect, vec![Port(port(cursor)?)]),
+                "forward" => (Verdict::Redirect, vec![cursor.port()?]),
                 "cpu" => (Verdict::Redirect, vec![Port::of_cpu(cursor.number_to("CPU", MAX_CPU)? as u32)]),
                 "flood" => (Verdict::Redirect, self.ports.flooded(self.port)),
                 _ => {
-                    return Err(PendingError::new(span, format!("no outcome `{word}`"), "")
+                    return Err(PendingError::new(span, format!("no outcome `{word}`"))
                         .help(
                             "outcomes are drop, pass, reply, forward PORT, cpu N, flood, aborted, also PORT, log \"text\", alert \
                              \"text\" and any",
@@ -402,7 +389,7 @@ impl Expectation<'_> {
                 also.extend(outputs);
                 Ok(Some(Expected { verdict, outputs: also, reports }))
             }
-            _ => Err(PendingError::new(start, "the packet has no outcome", "")
+            _ => Err(PendingError::new(start, "the packet has no outcome")
                 .help("write `-> drop` if only the packets after `also` are sent; `-> any` takes no other outcome")),
         }
     }
@@ -422,24 +409,16 @@ impl Expectation<'_> {
                 "vlan" => Kind::Vlan,
                 "mpls" => Kind::Mpls,
                 _ => {
-                    return Err(PendingError::new(
-                        span,
-                        format!("`{word}` cannot be removed"),
-                        "expected `vlan` or `mpls`",
-                    ));
+                    return Err(PendingError::new(span, format!("`{word}` cannot be removed"))
+                        .label("expected `vlan` or `mpls`"));
                 }
             };
             if !changed.remove(kind) {
-                return Err(PendingError::new(span, format!("the packet has no `{word}`"), ""));
+                return Err(PendingError::new(span, format!("the packet has no `{word}`")));
             }
         }
         if cursor.eat_word("with") {
-            loop {
-                self.assignment(cursor, &mut changed)?;
-                if !cursor.eat_sign(",") {
-                    break;
-                }
-            }
+            cursor.list(|cursor| self.assignment(cursor, &mut changed))?;
         }
         Ok(changed.finish(user_headers))
     }
@@ -448,7 +427,7 @@ impl Expectation<'_> {
         let user_headers = self.user_headers;
         let (name, span) = cursor.word("a field such as `ip.ttl`")?;
         let target = changed.packet().target(name, user_headers).map_err(|expected| {
-            PendingError::new(span, format!("found `{name}`, expected {expected}"), "")
+            PendingError::new(span, format!("found `{name}`, expected {expected}"))
                 .help("add a header with `as`: `-> forward 2 as mpls 5 / same`")
         })?;
         cursor.sign("=")?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use flowloom_efsm::Machine;
 use flowloom_efsm::layout::key_spec;
 use flowloom_efsm::model::{Function, Span, Stateful, Variable};
-use flowloom_engine::{Datapath, PORT_COUNT, Snapshot, SnapshotError};
+use flowloom_engine::{Datapath, Port, Snapshot, SnapshotError};
 use flowloom_wire::field::IPV4_MAPPED;
 use flowloom_wire::{KeyPart, KeySpec, Layers};
 
@@ -42,28 +42,24 @@ impl ContextCheck {
     pub(super) fn read(cursor: &mut Cursor<'_>, function: &Function) -> Result<ContextCheck, PendingError> {
         if cursor.eat_word("contexts") {
             let (element, _) = element(cursor, function)?;
-            is(cursor)?;
+            cursor.keyword("is")?;
             return Ok(ContextCheck { element, kind: CheckKind::Count(cursor.number("a number of contexts")?) });
         }
         if cursor.eat_word("global") {
             return global(cursor, function);
         }
         let is_expected = !cursor.eat_word("no");
-        if !cursor.eat_word("state") {
-            return Err(cursor.expected("`state`"));
-        }
+        cursor.keyword("state")?;
         let (element, stateful) = element(cursor, function)?;
         let keys = keys(cursor, function, stateful)?;
         if !is_expected {
             return Ok(ContextCheck { element, kind: CheckKind::NoContext { keys } });
         }
-        is(cursor)?;
+        cursor.keyword("is")?;
         let (name, span) = cursor.word("a state")?;
         let Some(state) = stateful.states.iter().position(|state| state == name) else {
             let known = stateful.states.join(", ");
-            return Err(
-                PendingError::new(span, format!("no state `{name}`"), "").help(format!("its states are {known}"))
-            );
+            return Err(PendingError::new(span, format!("no state `{name}`")).help(format!("its states are {known}")));
         };
         let mut registers = Vec::new();
         while cursor.eat_sign(",") {
@@ -104,21 +100,15 @@ impl ContextCheck {
         Ok(match &self.kind {
             CheckKind::Count(expected) => {
                 let found = machine.contexts(self.element).count() as u128;
-                if found == *expected {
-                    Vec::new()
-                } else {
-                    vec![format!("contexts of `{}`: expected {expected}, found {found}", element.name)]
-                }
+                let wrong = || format!("contexts of `{}`: expected {expected}, found {found}", element.name);
+                (found != *expected).then(wrong).into_iter().collect()
             }
             CheckKind::Global(i, expected) => {
                 let found = machine.globals(self.element).get(*i).copied().unwrap_or(0);
                 let global = &stateful.globals[*i];
-                if found == *expected {
-                    Vec::new()
-                } else {
-                    let (e, f) = (text(global, *expected), text(global, found));
-                    vec![format!("{}.{}: expected {e}, found {f}", element.name, global.name)]
-                }
+                let (e, f) = (text(global, *expected), text(global, found));
+                let wrong = || format!("{}.{}: expected {e}, found {f}", element.name, global.name);
+                (found != *expected).then(wrong).into_iter().collect()
             }
             CheckKind::NoContext { keys } => match find(keys) {
                 Some((_, context)) => vec![format!(
@@ -154,10 +144,6 @@ impl ContextCheck {
     }
 }
 
-fn is(cursor: &mut Cursor<'_>) -> Result<(), PendingError> {
-    if cursor.eat_word("is") { Ok(()) } else { Err(cursor.expected("`is`")) }
-}
-
 /// Formats a variable's value in decimal, or as an IPv6 address.
 fn text(variable: &Variable, value: u128) -> String {
     if variable.ty.is_wide() {
@@ -177,7 +163,7 @@ fn by_name<'f>(function: &'f Function, name: &str, span: Span) -> Result<(usize,
     let found = stateful.clone().find(|(_, element, _)| *element == name);
     found.map(|(i, _, stateful)| (i, stateful)).ok_or_else(|| {
         let known: Vec<&str> = stateful.map(|(_, name, _)| name.as_str()).collect();
-        PendingError::new(span, format!("no stateful element `{name}`"), "").help(match known.is_empty() {
+        PendingError::new(span, format!("no stateful element `{name}`")).help(match known.is_empty() {
             true => "the function has none".to_owned(),
             false => format!("it has {}", known.join(", ")),
         })
@@ -187,21 +173,22 @@ fn by_name<'f>(function: &'f Function, name: &str, span: Span) -> Result<(usize,
 fn unknown(what: &str, name: &str, span: Span, known: &[Variable]) -> PendingError {
     let names: Vec<&str> = known.iter().map(|variable| variable.name.as_str()).collect();
     let help = if names.is_empty() { format!("it has no {what}s") } else { format!("it has {}", names.join(", ")) };
-    PendingError::new(span, format!("no {what} `{name}`"), "").help(help)
+    PendingError::new(span, format!("no {what} `{name}`")).help(help)
 }
 
 /// Parses `ELEMENT.NAME is VALUE`.
 fn global(cursor: &mut Cursor<'_>, function: &Function) -> Result<ContextCheck, PendingError> {
     let (name, span) = cursor.word("a global register such as `flows.total`")?;
     let Some((element, register)) = name.split_once('.') else {
-        return Err(PendingError::new(span, format!("`{name}` does not name an element"), "")
-            .help("write it as `ELEMENT.NAME`"));
+        return Err(
+            PendingError::new(span, format!("`{name}` does not name an element")).help("write it as `ELEMENT.NAME`")
+        );
     };
     let (element, stateful) = by_name(function, element, span)?;
     let Some(i) = stateful.globals.iter().position(|global| global.name == register) else {
         return Err(unknown("global register", register, span, &stateful.globals));
     };
-    is(cursor)?;
+    cursor.keyword("is")?;
     Ok(ContextCheck { element, kind: CheckKind::Global(i, number(cursor, &stateful.globals[i])?) })
 }
 
@@ -210,7 +197,7 @@ fn number(cursor: &mut Cursor<'_>, variable: &Variable) -> Result<u128, PendingE
     let start = cursor.span();
     let is_negative = cursor.eat_sign("-");
     let value = cursor.value("a value")?;
-    let span = Span { start: start.start, end: cursor.last_span().end };
+    let span = cursor.since(start);
     let width = u32::from(variable.ty.width_bits);
     let largest = u128::MAX >> (128 - width);
     let bits = match value.form {
@@ -223,7 +210,6 @@ fn number(cursor: &mut Cursor<'_>, variable: &Variable) -> Result<u128, PendingE
         return Err(PendingError::new(
             span,
             format!("{sign}{bits} does not fit `{}`, which has {width} bits", variable.name),
-            "",
         ));
     }
     Ok(if is_negative { bits.wrapping_neg() & largest } else { bits })
@@ -280,8 +266,8 @@ fn part_value(cursor: &mut Cursor<'_>, part: KeyPart) -> Result<u128, PendingErr
         _ => value.bits,
     };
     if width < 128 && bits >> width != 0 {
-        let span = Span { start: start.start, end: cursor.last_span().end };
-        return Err(PendingError::new(span, format!("{bits} does not fit {width} bits of the key"), ""));
+        let span = cursor.since(start);
+        return Err(PendingError::new(span, format!("{bits} does not fit {width} bits of the key")));
     }
     Ok(bits)
 }
@@ -289,18 +275,15 @@ fn part_value(cursor: &mut Cursor<'_>, part: KeyPart) -> Result<u128, PendingErr
 fn of_packet(cursor: &mut Cursor<'_>, function: &Function, spec: &KeySpec) -> Result<Vec<u8>, PendingError> {
     let start = cursor.span();
     if spec.parts().iter().any(|part| part.field().is_none()) {
-        return Err(PendingError::new(start, "the key has metadata, which a packet does not determine", "")
+        return Err(PendingError::new(start, "the key has metadata, which a packet does not determine")
             .help(describe(function, spec)));
     }
-    let port = match cursor.eat_word("port") {
-        true => cursor.number_to("port", u128::from(PORT_COUNT) - 1)? as u32,
-        false => 1,
-    };
+    let port = if cursor.eat_word("port") { cursor.port()? } else { Port(1) };
     let user_headers = function.graph.user_headers();
     let bytes = Reader { user_headers, input: None }.packet(cursor)?.encode(user_headers).bytes;
     let layers = Layers::parse(&function.graph, &bytes);
-    spec.extract(&layers, &bytes, port, &[]).ok_or_else(|| {
-        let span = Span { start: start.start, end: cursor.last_span().end };
-        PendingError::new(span, "the packet lacks a field of the key", "").help(describe(function, spec))
+    spec.extract(&layers, &bytes, port.0, &[]).ok_or_else(|| {
+        let span = cursor.since(start);
+        PendingError::new(span, "the packet lacks a field of the key").help(describe(function, spec))
     })
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use flowloom_efsm::model::{Source, Span};
-use flowloom_engine::{PORT_COUNT, Port, Ports};
+use flowloom_engine::{Port, Ports};
 
 use super::cursor::{Cursor, Names};
 use super::error::{PendingError, ScenarioErrors};
@@ -96,9 +96,7 @@ impl Suite {
         let Reader { mut errors, functions, scenarios, .. } = reader;
         if scenarios.is_empty() && errors.is_empty() {
             let end = Span { start: text.len(), end: text.len() };
-            errors.push(
-                PendingError::new(end, "the file has no scenario", "").help("begin one with `scenario \"NAME\"`"),
-            );
+            errors.push(PendingError::new(end, "the file has no scenario").help("begin one with `scenario \"NAME\"`"));
         }
         if errors.is_empty() {
             return Ok(Suite { source, tokens, functions, scenarios });
@@ -153,7 +151,7 @@ impl Grouper<'_> {
                 if depth > 0 {
                     return statements;
                 }
-                self.errors.push(PendingError::new(self.tokens[self.at].span, "unmatched `}`", ""));
+                self.errors.push(PendingError::new(self.tokens[self.at].span, "unmatched `}`"));
                 self.at += 1;
                 continue;
             }
@@ -169,7 +167,7 @@ impl Grouper<'_> {
             if self.sign(self.at) == Some("{") {
                 let open = self.tokens[self.at].span;
                 if depth == DEPTH {
-                    self.errors.push(PendingError::new(open, format!("blocks are nested deeper than {DEPTH}"), ""));
+                    self.errors.push(PendingError::new(open, format!("blocks are nested deeper than {DEPTH}")));
                     self.at = self.tokens.len();
                     return statements;
                 }
@@ -179,7 +177,9 @@ impl Grouper<'_> {
                     self.at += 1;
                 } else {
                     self.errors.push(
-                        PendingError::new(open, "the block is not closed", "opened here").help("close it with `}`"),
+                        PendingError::new(open, "the block is not closed")
+                            .label("opened here")
+                            .help("close it with `}`"),
                     );
                 }
             }
@@ -212,7 +212,7 @@ impl Reader<'_> {
                         let line = self.source.locate(tokens[0].span.start).0;
                         if self.scenarios.iter().any(|other| other.name == name) {
                             let span = tokens[1].span;
-                            self.errors.push(PendingError::new(span, format!("duplicate scenario \"{name}\""), ""));
+                            self.errors.push(PendingError::new(span, format!("duplicate scenario \"{name}\"")));
                         }
                         let settings = common.clone();
                         self.scenarios.push(Scenario { name, line, span: tokens[0].span, settings, body: Vec::new() });
@@ -228,19 +228,17 @@ impl Reader<'_> {
                 }
                 (None, true) => setting(&self.source.text, tokens, &mut common),
                 (Some(_), true) if word == "function" => {
-                    Err(PendingError::new(tokens[0].span, "`function` must precede the first scenario", ""))
+                    Err(PendingError::new(tokens[0].span, "`function` must precede the first scenario"))
                 }
                 (Some(scenario), true) if scenario.body.is_empty() => {
                     setting(&self.source.text, tokens, &mut scenario.settings)
                 }
-                (Some(_), true) => Err(PendingError::new(
-                    tokens[0].span,
-                    format!("`{word}` must precede the packets of its scenario"),
-                    "",
-                )),
+                (Some(_), true) => {
+                    Err(PendingError::new(tokens[0].span, format!("`{word}` must precede the packets of its scenario")))
+                }
                 (None, false) => {
                     let span = tokens.first().map_or_else(Span::default, |token| token.span);
-                    Err(PendingError::new(span, "no scenario has begun", "").help("begin one with `scenario \"NAME\"`"))
+                    Err(PendingError::new(span, "no scenario has begun").help("begin one with `scenario \"NAME\"`"))
                 }
                 (Some(scenario), false) => {
                     scenario.body.push(statement);
@@ -251,9 +249,7 @@ impl Reader<'_> {
         }
         let empty = self.scenarios.iter().filter(|scenario| scenario.body.is_empty());
         let errors: Vec<PendingError> = empty
-            .map(|scenario| {
-                PendingError::new(scenario.span, format!("scenario \"{}\" has no packets", scenario.name), "")
-            })
+            .map(|scenario| PendingError::new(scenario.span, format!("scenario \"{}\" has no packets", scenario.name)))
             .collect();
         self.errors.extend(errors);
     }
@@ -274,20 +270,10 @@ fn functions(text: &str, tokens: &[Token]) -> Result<Vec<String>, PendingError> 
     let mut cursor = Cursor::new(text, tokens, &names);
     cursor.skip();
     let what = "the file of the function, such as `conntrack.efsm`";
-    let mut functions = Vec::new();
-    loop {
-        functions.push(match cursor.peek() {
-            Some(Kind::Bytes(text)) => {
-                let name = String::from_utf8_lossy(text).into_owned();
-                cursor.skip();
-                name
-            }
-            _ => cursor.word(what)?.0.to_owned(),
-        });
-        if !cursor.eat_sign(",") {
-            break;
-        }
-    }
+    let functions = cursor.list(|cursor| match cursor.peek() {
+        Some(Kind::Bytes(_)) => Ok(String::from_utf8_lossy(cursor.text(what)?).into_owned()),
+        _ => Ok(cursor.word(what)?.0.to_owned()),
+    })?;
     cursor.end()?;
     Ok(functions)
 }
@@ -306,7 +292,7 @@ fn setting(text: &str, tokens: &[Token], settings: &mut Settings) -> Result<(), 
             };
             let value = match (&first.kind, tokens.len()) {
                 // A name is replaced by its value as written.
-                (Kind::Word(word), 4) if names.contains_key(word) => render(names[word]),
+                (Kind::Word(word), 4) if names.contains_key(word) => names[word].to_string(),
                 _ => text[first.span.start..last.span.end].to_owned(),
             };
             settings.params.retain(|(other, _)| other != name);
@@ -320,12 +306,8 @@ fn setting(text: &str, tokens: &[Token], settings: &mut Settings) -> Result<(), 
         "let" => {
             let (name, span) = cursor.word("a name")?;
             if is_reserved(name) || name.contains(['.', '-']) {
-                return Err(PendingError::new(
-                    span,
-                    format!("`{name}` cannot be a name: it is a keyword of packets"),
-                    "",
-                )
-                .help(format!("choose another name, such as `{}1`", name.replace(['.', '-'], "_"))));
+                return Err(PendingError::new(span, format!("`{name}` cannot be a name: it is a keyword of packets"))
+                    .help(format!("choose another name, such as `{}1`", name.replace(['.', '-'], "_"))));
             }
             cursor.sign("=")?;
             let value = cursor.value("a value")?;
@@ -334,32 +316,12 @@ fn setting(text: &str, tokens: &[Token], settings: &mut Settings) -> Result<(), 
             Ok(())
         }
         "ports" => {
-            let mut ports = Vec::new();
-            loop {
-                ports.push(Port(cursor.number_to("port", u128::from(PORT_COUNT) - 1)? as u32));
-                if !cursor.eat_sign(",") {
-                    break;
-                }
-            }
-            cursor.end()?;
-            settings.ports = Some(ports);
-            Ok(())
+            settings.ports = Some(cursor.list(Cursor::port)?);
+            cursor.end()
         }
         _ => {
             settings.start_ns = cursor.time_ns()?;
             cursor.end()
         }
-    }
-}
-
-/// Formats a value as an `.efsm` literal.
-fn render(value: super::lex::Value) -> String {
-    use super::lex::Form;
-    match value.form {
-        Form::Number => value.bits.to_string(),
-        Form::Time => format!("{}ns", value.bits),
-        Form::V4 => std::net::Ipv4Addr::from_bits(value.bits as u32).to_string(),
-        Form::V6 => std::net::Ipv6Addr::from_bits(value.bits).to_string(),
-        Form::Mac => super::packet::mac_text(value.bits),
     }
 }

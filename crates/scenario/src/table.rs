@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 
-use flowloom_efsm::model::Span;
 use flowloom_engine::{MapState, Snapshot};
 use flowloom_isa::btf::{Form, Shape};
 use flowloom_isa::{MapDef, Program};
@@ -15,7 +14,7 @@ use flowloom_wire::field::IPV4_MAPPED;
 
 use super::cursor::Cursor;
 use super::error::PendingError;
-use super::lex::{Form as ValueForm, Kind, hex};
+use super::lex::Form as ValueForm;
 
 /// Maximum number of named parts of a key or value.
 const MAX_PARTS: usize = 1 << 16;
@@ -79,7 +78,7 @@ impl Tables {
         let (name, span) = cursor.word("a map")?;
         let table = self.tables.get(name).ok_or_else(|| {
             let known: Vec<&str> = self.tables.keys().map(String::as_str).collect();
-            PendingError::new(span, format!("no map `{name}`"), "").help(match known.is_empty() {
+            PendingError::new(span, format!("no map `{name}`")).help(match known.is_empty() {
                 true => "the program has none".to_owned(),
                 false => format!("it has {}", known.join(", ")),
             })
@@ -181,9 +180,8 @@ impl Layout {
 
     /// Parses a value: parts in order or by name.
     fn part_values(&self, cursor: &mut Cursor<'_>) -> Result<Vec<PartValue>, PendingError> {
-        let mut part_values = Vec::new();
         let mut at = 0;
-        loop {
+        cursor.list(|cursor| {
             let part_value = match self.named(cursor)? {
                 Some((place, len)) => self.piece_of(cursor, place, len)?,
                 None => match self.part_from(at) {
@@ -192,11 +190,8 @@ impl Layout {
                 },
             };
             at = part_value.at + part_value.bytes.len();
-            part_values.push(part_value);
-            if !cursor.eat_sign(",") {
-                return Ok(part_values);
-            }
-        }
+            Ok(part_value)
+        })
     }
 
     fn part_from(&self, at: usize) -> Option<&Part> {
@@ -222,7 +217,7 @@ impl Layout {
         let group = || self.groups.iter().find(|(group, ..)| *group == name).map(|(_, at, len)| (*at, *len));
         match part.or_else(group) {
             Some(found) => Ok(Some(found)),
-            None => Err(PendingError::new(span, format!("no part `{name}`"), "").help(self.names())),
+            None => Err(PendingError::new(span, format!("no part `{name}`")).help(self.names())),
         }
     }
 
@@ -252,10 +247,8 @@ impl Layout {
         let part = self.parts.iter().find(|part| part.at == at && part.size_bytes == len);
         let group = self.groups.iter().find(|(_, place, size)| *place == at && *size == len);
         let start = cursor.span();
-        let error = |cursor: &Cursor<'_>, message: String| {
-            let span = Span { start: start.start, end: cursor.last_span().end };
-            PendingError::new(span, message, "").help(self.names())
-        };
+        let error =
+            |cursor: &Cursor<'_>, message: String| PendingError::new(cursor.since(start), message).help(self.names());
         let name = match (part, group) {
             (Some(part), _) => part.name.clone(),
             (None, Some((name, ..))) => name.clone(),
@@ -343,16 +336,9 @@ impl Layout {
 
 /// Bytes in hexadecimal, or a string.
 fn hex_bytes(cursor: &mut Cursor<'_>) -> Result<Vec<u8>, PendingError> {
-    if let Some(bytes) = cursor.hex_digits().and_then(hex) {
-        cursor.skip();
-        return Ok(bytes);
-    }
-    match cursor.peek() {
-        Some(Kind::Bytes(bytes)) => {
-            cursor.skip();
-            Ok(bytes.clone())
-        }
-        _ => Err(cursor.expected("bytes such as `0x0a0b`")),
+    match cursor.hex_bytes() {
+        Some(bytes) => Ok(bytes),
+        None => cursor.text("bytes such as `0x0a0b`").map(<[u8]>::to_vec),
     }
 }
 
@@ -386,7 +372,7 @@ impl MapCheck {
     pub(super) fn read(cursor: &mut Cursor<'_>, tables: &Tables) -> Result<MapCheck, PendingError> {
         if cursor.eat_word("entries") {
             let (map, _) = tables.table(cursor)?;
-            is(cursor)?;
+            cursor.keyword("is")?;
             return Ok(MapCheck { map, kind: CheckKind::Count(cursor.number("a number of entries")?) });
         }
         let is_expected = !cursor.eat_word("no");
@@ -401,7 +387,7 @@ impl MapCheck {
         if !is_expected {
             return Ok(MapCheck { map, kind: CheckKind::NoEntry { key, layout } });
         }
-        is(cursor)?;
+        cursor.keyword("is")?;
         let part_values = table.value.part_values(cursor)?;
         Ok(MapCheck { map, kind: CheckKind::Value { key, layout, part_values } })
     }
@@ -446,8 +432,4 @@ impl MapCheck {
             }
         }
     }
-}
-
-fn is(cursor: &mut Cursor<'_>) -> Result<(), PendingError> {
-    if cursor.eat_word("is") { Ok(()) } else { Err(cursor.expected("`is`")) }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Changes of a packet: field updates, removal of the outermost tag or label, checksum updates.
 
-use flowloom_wire::graph::{Slice, UserHeader, bytes};
+use flowloom_wire::graph::{Slice, UserHeader};
 
-use super::{Kind, Packet};
+use super::{Kind, Layer, Packet};
 
 /// The part of a packet that a name like `ip.src` refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,11 +82,11 @@ impl Changed {
                 continue;
             }
             let found = layer.get(slice) as u16;
-            let (old, new) = (old[self.origin[at]], new[at]);
+            let (Some(old), Some(new)) = (old[self.origin[at]], new[at]) else { continue };
             if old == new || layer.kind == Kind::Udp && found == 0 {
                 continue;
             }
-            let mut sum = u32::from(!found) + u32::from(old) + u32::from(!new);
+            let mut sum = u32::from(!found) + old as u32 + u32::from(!(new as u16));
             while sum > 0xffff {
                 sum = (sum >> 16) + (sum & 0xffff);
             }
@@ -100,18 +100,15 @@ impl Changed {
     }
 }
 
-/// The correct checksum of each header.
-fn correct_checksums(packet: &Packet, user_headers: &[UserHeader]) -> Vec<u16> {
+/// The correct checksums of the headers; `None` for headers without one.
+pub(super) fn correct_checksums(packet: &Packet, user_headers: &[UserHeader]) -> Vec<Option<u128>> {
     let mut packet = Packet { cut: None, ..packet.clone() };
     for layer in &mut packet.layers {
         let checksum = layer.kind.checksum();
         layer.explicit.retain(|explicit| Some(*explicit) != checksum);
     }
     let encoded = packet.encode(user_headers);
-    let of = |(layer, &offset): (&super::Layer, &usize)| {
-        let slice = layer.kind.checksum().unwrap_or(bytes(0, 2));
-        encoded.bytes.get(offset..).and_then(|bytes| slice.read(bytes)).unwrap_or(0) as u16
-    };
+    let of = |(layer, &offset): (&Layer, &usize)| layer.kind.checksum()?.read(encoded.bytes.get(offset..)?);
     packet.layers.iter().zip(&encoded.offsets).map(of).collect()
 }
 

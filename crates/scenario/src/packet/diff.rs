@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use flowloom_wire::graph::{Slice, UserHeader};
 
+use super::change::correct_checksums;
 use super::format::value_text;
 use super::{Kind, Layer, Packet};
 
@@ -73,13 +74,6 @@ fn names(layers: &[Layer], user_headers: &[UserHeader]) -> Vec<String> {
         format!("{}{name}{number}", if is_inner { "inner." } else { "" })
     };
     layers.iter().map(name).collect()
-}
-
-/// The correct checksums of the headers; `None` for headers without one.
-fn correct_checksums(packet: &Packet, user_headers: &[UserHeader]) -> Vec<Option<u128>> {
-    let right = packet.encode(user_headers);
-    let of = |(layer, &offset): (&Layer, &usize)| layer.kind.checksum()?.read(right.bytes.get(offset..)?);
-    packet.layers.iter().zip(&right.offsets).map(of).collect()
 }
 
 fn layers(e: &Layer, f: &Layer, name: &str, right: Option<u128>, user_headers: &[UserHeader], list: &mut Vec<String>) {

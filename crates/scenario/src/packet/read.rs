@@ -10,7 +10,7 @@ use super::format::TCP_FLAGS;
 use super::{Kind, Layer, Packet};
 use crate::cursor::Cursor;
 use crate::error::PendingError;
-use crate::lex::{Form, Kind as Tok, Value, hex};
+use crate::lex::{Form, Kind as Tok, Value};
 
 /// The largest payload and the largest frame, in bytes.
 const MAX_BYTES: u128 = 65_535;
@@ -120,12 +120,13 @@ impl Reader<'_> {
                 break;
             }
             if draft.is_closed {
-                return Err(PendingError::new(cursor.span(), "a header after the payload", "the packet has ended")
+                return Err(PendingError::new(cursor.span(), "a header after the payload")
+                    .label("the packet has ended")
                     .help("`data`, `size`, `pad`, `cut`, `same` and `inner` end a packet"));
             }
             cursor.skip();
         }
-        let span = Span { start: start.start, end: cursor.last_span().end };
+        let span = cursor.since(start);
         self.finish(draft, span)
     }
 
@@ -134,7 +135,8 @@ impl Reader<'_> {
         for (at, span) in without_ports {
             let next = packet.layers.get(at + 1).map(|layer| layer.kind);
             if !matches!(next, Some(Kind::Gtpu | Kind::User(_))) {
-                return Err(PendingError::new(span, "no ports", "expected ports")
+                return Err(PendingError::new(span, "no ports")
+                    .label("expected ports")
                     .help("write them after the addresses: `10.0.0.1:4000 > 10.0.0.2:80`"));
             }
         }
@@ -144,14 +146,13 @@ impl Reader<'_> {
                 return Err(PendingError::new(
                     span,
                     format!("a frame of {size} bytes is too short for its headers of {headers}"),
-                    "",
                 ));
             }
             packet.payload = counting(size - headers);
         }
         let len = headers + packet.payload.len();
         if len > MAX_BYTES as usize {
-            return Err(PendingError::new(span, format!("a packet of {len} bytes, expected at most {MAX_BYTES}"), ""));
+            return Err(PendingError::new(span, format!("a packet of {len} bytes, expected at most {MAX_BYTES}")));
         }
         if let Some(pad) = pad {
             packet.trailer = vec![0; pad.saturating_sub(len)];
@@ -180,7 +181,9 @@ impl Reader<'_> {
         }
         match self.user_headers.iter().position(|header| header.name == word) {
             Some(i) => Ok((Kind::User(i), "")),
-            None => Err(PendingError::new(span, format!("no header `{word}`"), "expected a header").help(self.known())),
+            None => Err(PendingError::new(span, format!("no header `{word}`"))
+                .label("expected a header")
+                .help(self.known())),
         }
     }
 
@@ -197,7 +200,7 @@ impl Reader<'_> {
                 "same" => usize::from(input.layers.first().is_some_and(|layer| layer.kind == Kind::Eth)),
                 _ => input
                     .inner()
-                    .ok_or_else(|| PendingError::new(cursor.span(), "the input packet has no inner packet", ""))?,
+                    .ok_or_else(|| PendingError::new(cursor.span(), "the input packet has no inner packet"))?,
             };
             cursor.skip();
             if word == "same" && cursor.is_value() {
@@ -248,7 +251,9 @@ impl Reader<'_> {
                     ("request", _) => 1,
                     ("reply", _) => 2,
                     (_, span) => {
-                        return Err(PendingError::new(span, "no such ARP operation", "expected `request` or `reply`"));
+                        return Err(
+                            PendingError::new(span, "no such ARP operation").label("expected `request` or `reply`")
+                        );
                     }
                 };
                 layer.set_explicit(bytes(6, 2), op);
@@ -272,7 +277,7 @@ impl Reader<'_> {
                 self.transport(cursor, &mut layer, draft, span)?;
                 if draft.packet.layers.iter().all(|layer| !layer.kind.is_ip()) {
                     let name = kind.name(self.user_headers);
-                    return Err(PendingError::new(span, format!("`{name}` without an IP header"), "")
+                    return Err(PendingError::new(span, format!("`{name}` without an IP header"))
                         .help(format!("give it addresses: `{name} 10.0.0.1 …`, or write an IP header before it: `ipv4 10.0.0.1 > 10.0.0.2 / {name} …`")));
                 }
             }
@@ -329,7 +334,7 @@ impl Reader<'_> {
         let kind = match from.form {
             Form::V4 => Kind::Ipv4,
             Form::V6 => Kind::Ipv6,
-            form => return Err(PendingError::new(from_span, format!("found {}, expected {what}", form.name()), "")),
+            form => return Err(PendingError::new(from_span, format!("found {}, expected {what}", form.name()))),
         };
         let sport = if has_ports && cursor.eat_sign(":") { Some(port_number(cursor)?) } else { None };
         cursor.sign(">")?;
@@ -403,12 +408,8 @@ impl Reader<'_> {
                     let mut names: Vec<String> =
                         kind.fields(self.user_headers).into_iter().map(|(name, _)| name).collect();
                     names.push("data".to_owned());
-                    return Err(PendingError::new(
-                        span,
-                        format!("`{}` has no `{word}`", kind.name(self.user_headers)),
-                        "",
-                    )
-                    .help(format!("it has {}", names.join(", "))));
+                    return Err(PendingError::new(span, format!("`{}` has no `{word}`", kind.name(self.user_headers)))
+                        .help(format!("it has {}", names.join(", "))));
                 }
             }
         }
@@ -429,7 +430,6 @@ impl Reader<'_> {
                 return Err(PendingError::new(
                     cursor.last_span(),
                     format!("a header of {len} bytes, expected at most {most}"),
-                    "",
                 ));
             }
         }
@@ -486,13 +486,12 @@ impl Reader<'_> {
 pub(in super::super) fn field_value(cursor: &mut Cursor<'_>, name: &str, slice: Slice) -> Result<u128, PendingError> {
     let start = cursor.span();
     let value = cursor.value(&format!("a value of `{name}`"))?;
-    let span = Span { start: start.start, end: cursor.last_span().end };
+    let span = cursor.since(start);
     let width = slice.width_bits;
     let wrong = |what: &str| {
         Err(PendingError::new(
             span,
             format!("{what} does not fit `{name}`, which has {width} bit{}", if width == 1 { "" } else { "s" }),
-            "",
         ))
     };
     match (value.form, width) {
@@ -528,8 +527,8 @@ fn endpoint(cursor: &mut Cursor<'_>, form: Form) -> Result<u128, PendingError> {
     if value.form == form {
         return Ok(value.bits);
     }
-    let span = Span { start: start.start, end: cursor.last_span().end };
-    Err(PendingError::new(span, format!("found {}, expected {}", value.form.name(), form.name()), ""))
+    let span = cursor.since(start);
+    Err(PendingError::new(span, format!("found {}, expected {}", value.form.name(), form.name())))
 }
 
 fn port_number(cursor: &mut Cursor<'_>) -> Result<u128, PendingError> {
@@ -542,9 +541,9 @@ fn port(value: Value, span: Span) -> Result<u128, PendingError> {
     match value {
         Value { form: Form::Number, bits } if bits <= 0xffff => Ok(bits),
         Value { form: Form::Number, bits } => {
-            Err(PendingError::new(span, format!("{bits} is not a port, expected at most 65535"), ""))
+            Err(PendingError::new(span, format!("{bits} is not a port, expected at most 65535")))
         }
-        Value { form, .. } => Err(PendingError::new(span, format!("found {}, expected a port", form.name()), "")),
+        Value { form, .. } => Err(PendingError::new(span, format!("found {}, expected a port", form.name()))),
     }
 }
 
@@ -570,14 +569,8 @@ pub(in super::super) fn payload(cursor: &mut Cursor<'_>) -> Result<Vec<u8>, Pend
 
 /// Parses bytes in hexadecimal.
 fn raw(cursor: &mut Cursor<'_>) -> Result<Vec<u8>, PendingError> {
-    let bytes = cursor.hex_digits().and_then(hex);
-    match bytes {
-        Some(bytes) => {
-            cursor.skip();
-            Ok(bytes)
-        }
-        None => Err(cursor.expected("bytes in hexadecimal, two digits each, such as `0x00ff`")),
-    }
+    let expected = "bytes in hexadecimal, two digits each, such as `0x00ff`";
+    cursor.hex_bytes().ok_or_else(|| cursor.expected(expected))
 }
 
 /// Parses options, ICMP keywords and GTP-U extensions. Returns false if there is none.
