@@ -15,6 +15,7 @@ use flowloom_wire::{Graph, Header, Layers};
 use crate::arrival::Arrival;
 use flowloom_random::{Draw, Xorshift64Star as Rng};
 
+pub use outline::frame_headers;
 pub(crate) use outline::{Needs, Outline};
 
 /// Headers of a frame without labels, tunnels and user-defined headers.

@@ -177,7 +177,7 @@ impl From<BinaryOp> for Operator {
 }
 
 /// Source text of a relation.
-pub(crate) fn relation_text(relation: Relation) -> &'static str {
+pub fn relation_text(relation: Relation) -> &'static str {
     match relation {
         Relation::Equal => "==",
         Relation::NotEqual => "!=",

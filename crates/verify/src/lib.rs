@@ -13,8 +13,7 @@
 //! - [`compare()`] runs a reference and a target by run record and finds the first packet on which they differ.
 //! - [`shrink()`] reduces a trace to a minimal one that still shows the disagreement.
 //! - [`Reached`] is the coverage of the packets: a comparison that exercised nothing is no evidence.
-//! - [`Stimulus`] generates packets that reach a function's rows; [`RandomFunctions`] generates functions; [`fault`]
-//!   injects faults into engines, to show that the comparison detects them.
+//! - [`Stimulus`] generates packets that reach a function's rows.
 #![forbid(unsafe_code)]
 
 mod arrival;
@@ -23,11 +22,8 @@ mod coverage;
 mod difference;
 mod entry;
 pub mod explore;
-pub mod fault;
 mod frame;
 mod hits;
-mod random;
-mod render;
 mod shrink;
 mod solve;
 mod stimulus;
@@ -38,9 +34,8 @@ pub use arrival::Arrival;
 pub use compare::{CompareOptions, Report, compare, compare_stream};
 pub use coverage::{Point, PointKind, Reached};
 pub use difference::{Disagreement, Kind};
-pub use frame::mutated;
-pub use hits::{Hit, Hits, Operator, StorageClass, Tick, Timer};
-pub use random::{RandomFunctions, Reach};
+pub use frame::{frame_headers, mutated};
+pub use hits::{Hit, Hits, Operator, StorageClass, Tick, Timer, relation_text};
 pub use shrink::{ShrinkOptions, ShrinkProgress, Shrunk, shrink};
 pub use stimulus::{Stimulus, StimulusCounts, StimulusOptions, sweep_period};
 pub use undefined::Undefined;

@@ -6,13 +6,12 @@ use crate::common;
 
 use std::sync::Arc;
 
+use common::random::Reach;
 use common::{engines, random, shipped};
 use flowloom_efsm::{Coverage, Machine, layout};
 use flowloom_engine::{Choices, Datapath};
 use flowloom_lower::{LowerOptions, lower};
-use flowloom_verify::{
-    Hit, Hits, RandomFunctions, Reach, Reached, Stimulus, StimulusOptions, StorageClass, Timer, compare,
-};
+use flowloom_verify::{Hit, Hits, Reached, Stimulus, StimulusOptions, StorageClass, Timer, compare};
 use flowloom_vm::Interpreter;
 
 /// Number of packets per random function.
@@ -24,7 +23,7 @@ fn two_readings_of_the_semantics_agree() {
     let seed = random::seed(1);
     let mut hits = Hits::default();
     for number in 0..random::count(400) {
-        let function = RandomFunctions::nth(Reach::Software, seed, number);
+        let function = random::function(Reach::Software, seed, number);
         let mut machine = Machine::new(Arc::clone(&function));
         let options = StimulusOptions { sweep_ns: None, ..StimulusOptions::of(&function) };
         let mut stimulus = Stimulus::new(Arc::clone(&function), number, options);
@@ -115,7 +114,7 @@ fn counters_are_the_coverage_of_the_reference_machine() {
     let seed = random::seed(4);
     let shipped = shipped::shipped().into_iter().flat_map(|shipped| shipped.variants);
     let mut functions: Vec<_> = shipped.map(|variant| variant.function).collect();
-    functions.extend((0..random::count(60)).map(|number| RandomFunctions::nth(Reach::Software, seed, number)));
+    functions.extend((0..random::count(60)).map(|number| random::function(Reach::Software, seed, number)));
     for function in functions {
         let packets = Stimulus::new(Arc::clone(&function), 9, StimulusOptions::of(&function)).take_packets(600);
         // Attached programs also lock their contexts.

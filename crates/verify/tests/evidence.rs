@@ -9,17 +9,13 @@
 use crate::common;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use common::{faulty, random, shipped};
+use common::{captures, faulty, random, shipped};
 use flowloom_engine::Port;
-use flowloom_trace::CaptureReader;
-use flowloom_verify::{
-    Arrival, Hit, Operator, RandomFunctions, Reach, Reached, Stimulus, StimulusOptions, StorageClass, Tick, Timer,
-    mutated,
-};
+use flowloom_testkit::skip;
+use flowloom_verify::{Arrival, Hit, Operator, Reached, Stimulus, StimulusOptions, StorageClass, Tick, Timer, mutated};
 use flowloom_wire::{FieldId, Graph, Layers};
 
 /// Every function of the repository on every real capture, with input port 1 or 2 by direction: the reference machine,
@@ -28,8 +24,10 @@ use flowloom_wire::{FieldId, Graph, Layers};
 #[test]
 #[ignore = "minutes"]
 fn evidence_captures() {
-    let Some(captures) = captures("evidence_captures") else { return };
-    let captures: Vec<_> = captures.into_iter().map(|(name, packets)| (name, directed(packets))).collect();
+    if captures::paths().is_none() {
+        return skip("evidence_captures", "`FLOWLOOM_TRACES` names no folder of captures");
+    }
+    let captures: Vec<_> = captures::all().into_iter().map(|(name, packets)| (name, directed(packets))).collect();
     let kernel = random::is_kernel_there("evidence_captures");
     for (name, packets) in &captures {
         println!("{name}: {} packets", packets.len());
@@ -227,9 +225,10 @@ fn evidence_mutated() {
         let mutated = mutated(shipped::made(function, seed, count), seed);
         traces.insert(format!("{} mutated", function.name), mutated);
     }
-    let malformed =
-        captures("evidence_mutated").unwrap_or_default().into_iter().filter(|(name, _)| name.contains("malformed"));
-    let malformed: Vec<_> = malformed.collect();
+    if captures::paths().is_none() {
+        skip("evidence_mutated", "`FLOWLOOM_TRACES` names no folder of captures");
+    }
+    let malformed: Vec<_> = captures::all().into_iter().filter(|(name, _)| name.contains("malformed")).collect();
     println!("{:12} {:36} {:8} {:>9} {:>9} {:>8}", "function", "packets", "engine", "packets", "compared", "refused");
     for function in functions {
         let own = traces.get(&format!("{} mutated", function.name)).map(|p| ("mutated".to_owned(), p.clone()));
@@ -250,7 +249,7 @@ fn evidence_mutated() {
     // Mutated packets on functions that read every field.
     let functions = random::count(100_000) / 100;
     for number in 0..functions {
-        let function = RandomFunctions::nth(Reach::Plain, seed, number);
+        let function = random::function(random::Reach::Plain, seed, number);
         let mut stimulus = Stimulus::new(Arc::clone(&function), seed, StimulusOptions::of(&function));
         let packets = mutated(stimulus.take_packets(100), number);
         for (engine, report) in random::compare_all(&function, &packets, kernel) {
@@ -261,32 +260,4 @@ fn evidence_mutated() {
         }
     }
     println!("{functions} random functions, 100 mutated packets each: equal");
-}
-
-/// The captures of `FLOWLOOM_TRACES`, by name.
-fn captures(test: &str) -> Option<Vec<(String, Vec<Arrival>)>> {
-    let Some(directory) = std::env::var_os("FLOWLOOM_TRACES").map(PathBuf::from) else {
-        eprintln!("SKIP {test}: FLOWLOOM_TRACES names no directory of captures");
-        return None;
-    };
-    let mut files: Vec<PathBuf> = std::fs::read_dir(&directory)
-        .unwrap_or_else(|error| panic!("{}: {error}", directory.display()))
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.to_string_lossy().contains(".pcap"))
-        .collect();
-    files.sort();
-    Some(files.into_iter().map(|path| (name_of(&path), read(&path))).collect())
-}
-
-fn name_of(path: &std::path::Path) -> String {
-    path.file_name().map_or(String::new(), |n| n.to_string_lossy().into_owned())
-}
-
-fn read(path: &std::path::Path) -> Vec<Arrival> {
-    let mut reader = CaptureReader::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let mut packets = Vec::new();
-    while let Some(packet) = reader.next_packet().unwrap_or_else(|error| panic!("{}: {error}", path.display())) {
-        packets.push(Arrival { time_ns: packet.time_ns, port: Port(packet.port), bytes: packet.bytes });
-    }
-    packets
 }

@@ -19,6 +19,7 @@ use flowloom_isa::Program;
 use flowloom_testkit::{Clang, Rng, skip};
 use flowloom_verify::Arrival;
 
+use common::captures;
 use common::shipped::shipped;
 use dataflow_corpus::programs::{case, classical, explored, lowered};
 use dataflow_corpus::{Agreed, Subject, after_every_pass, agree, linux, packets, random};
@@ -44,7 +45,7 @@ const PACKETS: usize = 300;
 
 /// Packets of the captures; none, after a printed skip, where there are no captures.
 fn captured(test: &str) -> Vec<Arrival> {
-    let captures = packets::captured(OF_A_CAPTURE);
+    let captures = captures::some(OF_A_CAPTURE);
     let captured: Vec<Arrival> = captures.iter().flat_map(|(_, packets)| packets.iter().cloned()).collect();
     if captured.is_empty() {
         skip(test, "`FLOWLOOM_TRACES` names no captures");

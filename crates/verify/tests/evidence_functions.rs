@@ -2,28 +2,21 @@
 //! Long tests of single functions of the repository against independent models.
 #![allow(clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
+use crate::common::captures;
+use crate::common::shipped::function;
 use crate::judges;
 
-use flowloom_engine::Port;
 use flowloom_testkit::{Rng, skip};
-use flowloom_trace::{CaptureReader, traces_from_env};
 use flowloom_verify::Arrival;
-use judges::{gtpu, kvs, netfilter, paxos, shipped, tcp, tracked};
+use judges::{gtpu, kvs, netfilter, paxos, tcp, tracked};
 
 /// The packets of a capture, named without its extension; `None` where it is not available.
 fn capture(test: &str, name: &str) -> Option<Vec<Arrival>> {
-    let captures = traces_from_env().unwrap_or_else(|error| panic!("{error}")).unwrap_or_default();
-    let is_it = |path: &std::path::PathBuf| path.file_name().is_some_and(|f| f.to_string_lossy().starts_with(name));
-    let Some(path) = captures.into_iter().find(is_it) else {
+    let path = captures::paths().unwrap_or_default().into_iter().find(|path| captures::name_of(path).starts_with(name));
+    if path.is_none() {
         skip(test, &format!("`FLOWLOOM_TRACES` has no `{name}`"));
-        return None;
-    };
-    let reader = CaptureReader::open(&path).unwrap_or_else(|error| panic!("{error}"));
-    let packets = reader.map(|packet| {
-        let packet = packet.unwrap_or_else(|error| panic!("{error}"));
-        Arrival { time_ns: packet.time_ns, port: Port(packet.port), bytes: packet.bytes }
-    });
-    Some(packets.collect())
+    }
+    path.map(|path| captures::read(&path))
 }
 
 /// `conntrack` against the kernel's connection tracking, on captures and on generated connections: every packet that
@@ -43,7 +36,7 @@ fn evidence_conntrack() {
     for (name, packets) in traces {
         for loose in [false, true] {
             let Some(opinion) = netfilter::opinion(test, &packets, loose) else { return };
-            let function = shipped("conntrack", &[("loose", if loose { "1" } else { "0" })]);
+            let function = function("conntrack", &[("loose", if loose { "1" } else { "0" })]);
             let judged = tracked::judge(&mut rng, &function, &packets, &opinion, 10);
             println!(
                 "{name}, connections are taken up in their middle: {}\n{judged}",

@@ -5,7 +5,7 @@
 use crate::twin;
 
 use twin::timed::{Nanoseconds, TIMED, measure};
-use twin::{CPUS, Clang, Costs, DEFAULTS, LOCKED, captures, side_by_side, stimulus};
+use twin::{CPUS, Clang, Costs, DEFAULTS, LOCKED, captured, side_by_side, stimulus};
 
 /// Maximum ratio of instructions executed by a lowered function without locks to those of its twin.
 const MAX_RATIO: f64 = 1.1;
@@ -23,7 +23,7 @@ const MAX_BUILT_RATIO: f64 = 1.4;
 #[ignore = "a proof: run by `make evidence`"]
 fn evidence_instruction_ratio() {
     let Some(clang) = Clang::find("evidence_instruction_ratio") else { return };
-    let captures = captures("evidence_instruction_ratio");
+    let captures = captured("evidence_instruction_ratio");
     println!("instructions and helper calls a packet; the twin by clang -O2 for two versions of the instruction set");
     println!("built: as `flowloom build` writes it, with locks for several CPUs; lowered: the same without locks");
     println!(

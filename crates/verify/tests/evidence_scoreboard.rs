@@ -6,6 +6,7 @@
 //! book is not updated.
 #![allow(clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
+use crate::common::captures;
 use crate::scoreboard;
 
 use std::path::{Path, PathBuf};
@@ -43,7 +44,7 @@ fn evidence_scoreboard() {
     let tries = std::env::var("FLOWLOOM_TRIES").ok();
     let is_partial = only.is_some() || tries.is_some();
     let tries = tries.map_or(60_000, |n| n.parse().unwrap_or_else(|_| panic!("FLOWLOOM_TRIES is no number: `{n}`")));
-    let captures = trial::captures();
+    let captures = captures::some(trial::PACKETS_OF_A_CAPTURE);
     let mut files: Vec<PathBuf> = std::fs::read_dir(&folder)
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
         .filter_map(|entry| Some(entry.ok()?.path()))

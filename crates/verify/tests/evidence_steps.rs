@@ -4,8 +4,7 @@
 
 use crate::common;
 
-use common::random;
-use flowloom_verify::Reach;
+use common::random::{self, Reach};
 
 /// Of 4000 random functions those whose rows push, pop, encapsulate and decapsulate, with packets generated for them:
 /// reference machine, interpreter and kernel agree on every packet and on the final state, each step taken at least

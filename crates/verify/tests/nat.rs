@@ -2,21 +2,16 @@
 //! Dynamic NAT: answers reach the requester, no port is mapped twice, ports are released.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+use crate::common::random;
 use crate::models;
 
 use models::nat::{Plan, one_after_the_other, run};
 
 const MILLISECOND_NS: u64 = 1_000_000;
 
-fn seed() -> u64 {
-    let seed = std::env::var("FLOWLOOM_SEED").map_or(1, |seed| seed.parse().unwrap());
-    println!("FLOWLOOM_SEED={seed}");
-    seed
-}
-
 #[test]
 fn no_port_is_mapped_twice() {
-    let seed = seed();
+    let seed = random::seed(1);
     // Ports are scarce: 8 for about 80 flows.
     let scarce = Plan { first_port: 0xfff8, hosts: 5, ports: 4, gap_ns: 900 * MILLISECOND_NS, packets: 20_000 };
     let tally = run("no_port_is_mapped_twice", seed, scarce);

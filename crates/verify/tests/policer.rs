@@ -2,19 +2,14 @@
 //! The policer is a token bucket for each host: the same long-term rate, never more than a burst apart.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+use crate::common::random;
 use crate::models;
 
 use models::bucket::{Tally, Traffic, run, starts_ns};
 
-fn seed() -> u64 {
-    let seed = std::env::var("FLOWLOOM_SEED").map_or(1, |seed| seed.parse().unwrap());
-    println!("FLOWLOOM_SEED={seed}");
-    seed
-}
-
 #[test]
 fn never_apart_by_more_than_a_burst() {
-    let seed = seed();
+    let seed = random::seed(1);
     let mut total = Tally::default();
     for (i, (interval_us, burst)) in [(1000, 100), (1000, 1), (500, 3), (100_000, 7)].into_iter().enumerate() {
         let start_ns = starts_ns()[i];
@@ -29,7 +24,7 @@ fn never_apart_by_more_than_a_burst() {
 
 #[test]
 fn a_flood_passes_at_the_rate_of_the_tokens() {
-    let seed = seed();
+    let seed = random::seed(1);
     for (i, start_ns) in starts_ns().into_iter().enumerate() {
         let tally = run("a_flood_passes", seed + i as u64, 1000, 10, start_ns, Traffic::Flood, 20_000);
         println!("start {start_ns}: {tally:?}");
@@ -42,6 +37,6 @@ fn a_flood_passes_at_the_rate_of_the_tokens() {
 #[test]
 fn a_token_may_come_every_microsecond() {
     // Its clock has the same resolution, so only the bucket with the same clock predicts each packet.
-    let tally = run("a_token_may_come", seed(), 1, 1000, 0, Traffic::Mixed, 20_000);
+    let tally = run("a_token_may_come", random::seed(1), 1, 1000, 0, Traffic::Mixed, 20_000);
     assert!(tally.passed < tally.packets && tally.passed > tally.packets / 10, "{tally:?}");
 }

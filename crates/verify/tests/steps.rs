@@ -4,8 +4,7 @@
 
 use crate::common;
 
-use common::random;
-use flowloom_verify::Reach;
+use common::random::{self, Reach};
 
 /// Number of packets per random function.
 const PACKETS: usize = 120;

@@ -2,21 +2,20 @@
 //! The hand-written C twins agree with the functions, and the kernel accepts them.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+use crate::common::random;
 use crate::twin;
 
-use std::process::Command;
-
 use flowloom_engine::Port;
-use flowloom_testkit::{Extension, PacketBuilder, skip};
+use flowloom_testkit::scratch::Scratch;
+use flowloom_testkit::{Extension, PacketBuilder};
 use flowloom_verify::Arrival;
-use twin::{CHANGED, CPUS, Clang, DEFAULTS, LOCKED, Scratch, captures, side_by_side, stimulus, text};
+use twin::{CHANGED, CPUS, Clang, DEFAULTS, LOCKED, captured, side_by_side, stimulus};
 
 #[test]
 fn twins_do_what_the_functions_do() {
     let test = "twins_do_what_the_functions_do";
     let Some(clang) = Clang::find(test) else { return };
-    let seed = std::env::var("FLOWLOOM_SEED").map_or(1, |seed| seed.parse().unwrap());
-    println!("FLOWLOOM_SEED={seed}");
+    let seed = random::seed(1);
     for variant in DEFAULTS.iter().chain(&CHANGED).chain([&LOCKED]) {
         let packets = stimulus(&variant.compile(), seed, 60_000);
         for cpu in CPUS {
@@ -30,7 +29,7 @@ fn twins_do_what_the_functions_do() {
 fn twins_do_what_the_functions_do_on_captures() {
     let test = "twins_do_what_the_functions_do_on_captures";
     let Some(clang) = Clang::find(test) else { return };
-    for (name, packets) in captures(test) {
+    for (name, packets) in captured(test) {
         for variant in DEFAULTS.iter().chain(&CHANGED) {
             let title = format!("{} on {name}", variant.title());
             side_by_side(&title, variant.lowered(), variant.twin(&clang, CPUS[0]), &packets);
@@ -121,28 +120,11 @@ fn broken(frame: &[u8]) -> Vec<Vec<u8>> {
 fn the_kernel_takes_the_twins() {
     let test = "the_kernel_takes_the_twins";
     let Some(clang) = Clang::find(test) else { return };
-    let scratch = Scratch::new("bpf");
-    let run = |tool: &str, args: &[&str]| Command::new(tool).args(args).output().map_err(|e| format!("`{tool}`: {e}"));
-    let folder = scratch.0.to_str().unwrap();
-    let mounted = run("bpftool", &["version"]).and_then(|_| run("mount", &["-t", "bpf", "bpf", folder]));
-    match mounted {
-        Ok(out) if out.status.success() => {}
-        Ok(out) => return skip(test, &format!("no BPF file system may be mounted: {}", text(&out))),
-        Err(why) => return skip(test, &why),
-    }
-    let objects = Scratch::new("objects");
-    let mut failures = Vec::new();
-    let variants = DEFAULTS.iter().chain(&CHANGED).flat_map(|variant| CPUS.map(|cpu| (variant, cpu)));
-    for (i, (variant, cpu)) in variants.enumerate() {
-        let object = objects.0.join(format!("{}.o", variant.function));
-        std::fs::write(&object, variant.twin_object(&clang, cpu)).unwrap();
-        let pin = format!("{folder}/twin{i}");
-        let out = run("bpftool", &["prog", "load", object.to_str().unwrap(), &pin, "type", "xdp"]).unwrap();
-        if !out.status.success() {
-            failures.push(format!("{}, {cpu}: {}", variant.title(), text(&out)));
+    let Some(scratch) = Scratch::with_kernel(test) else { return };
+    for (i, variant) in DEFAULTS.iter().chain(&CHANGED).enumerate() {
+        for cpu in CPUS {
+            println!("{}, {cpu}", variant.title());
+            scratch.load(&variant.twin_object(&clang, cpu), &format!("twin{i}_{cpu}"));
         }
     }
-    let unmounted = run("umount", &[folder]).unwrap();
-    assert!(unmounted.status.success(), "{}", text(&unmounted));
-    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
 }

@@ -20,6 +20,14 @@ pub(crate) enum Outline {
     Stacked(Box<Stacked>),
 }
 
+/// Headers of each kind of frame that the stimulus builds from the standard parse graph, by [`Header::bit`], and true for
+/// those with a label or a tunnel.
+pub fn frame_headers() -> Vec<(u32, bool)> {
+    let fields: Vec<FieldId> = FieldId::all().collect();
+    let outlines = Outline::all(Graph::standard(), &fields);
+    outlines.iter().map(|outline| (outline.headers(), matches!(outline, Outline::Stacked(_)))).collect()
+}
+
 /// A header stack, and the parse result of its packet.
 #[derive(Debug, Clone)]
 pub(crate) struct Stacked {

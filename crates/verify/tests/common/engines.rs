@@ -10,7 +10,7 @@ use flowloom_engine::Datapath;
 use flowloom_exec::KernelEngine;
 use flowloom_isa::Program;
 use flowloom_lower::{LowerOptions, lower};
-use flowloom_verify::{CompareOptions, sweep_period};
+use flowloom_verify::{Arrival, CompareOptions, ShrinkOptions, shrink, sweep_period};
 use flowloom_vm::Interpreter;
 
 /// Reason why the kernel engine is not available, if it is not.
@@ -45,4 +45,23 @@ pub fn targets(program: &Program, with_kernel: bool) -> Vec<(&'static str, Engin
         targets.push(("kernel", kernel.map(|k| Box::new(k) as Box<dyn Datapath>).map_err(|e| e.to_string())));
     }
     targets
+}
+
+/// The smallest part of a trace on which two engines still differ, and the difference.
+pub fn smallest(
+    reference: &mut dyn Datapath,
+    target: &mut dyn Datapath,
+    packets: &[Arrival],
+    options: &CompareOptions,
+    limits: &ShrinkOptions,
+) -> String {
+    match shrink(reference, target, packets, options, limits, &mut |_| ()) {
+        Ok(Some(shrunk)) => {
+            let line = |p: &Arrival| format!("{} ns, port {}: {:02x?}\n", p.time_ns, p.port, p.bytes);
+            let packets: String = shrunk.packets.iter().map(line).collect();
+            format!("{packets}{}", shrunk.report.disagreement.map_or(String::new(), |d| d.to_string()))
+        }
+        Ok(None) => "not seen again".to_owned(),
+        Err(error) => format!("not shrunk: {error}"),
+    }
 }

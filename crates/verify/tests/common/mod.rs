@@ -2,6 +2,7 @@
 //! Functions under test, as models: these tests do not depend on the language.
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::panic, clippy::print_stderr)]
 
+pub mod captures;
 pub mod engines;
 pub mod faulty;
 pub mod random;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use flowloom_efsm::Machine;
 use flowloom_efsm::model::Function;
 use flowloom_lower::unsupported_by_kernel;
-use flowloom_verify::{Arrival, CompareOptions, Point, PointKind, Reached, Stimulus, StimulusOptions, compare};
+use flowloom_verify::{Arrival, Point, PointKind, Reached, ShrinkOptions, Stimulus, StimulusOptions, compare};
 
 use super::engines;
 
@@ -102,6 +102,30 @@ impl Rare {
     }
 }
 
+/// A function of the folder `functions` with parameter values: `conntrack`, or
+/// `conntrack_paper/conntrack_paper_fixed`.
+pub fn function(name: &str, params: &[(&str, &str)]) -> Arc<Function> {
+    function_with(name, params, |text| text)
+}
+
+/// The same, with its text changed.
+pub fn function_with(name: &str, params: &[(&str, &str)], change: impl Fn(String) -> String) -> Arc<Function> {
+    let (folder, file) = name.split_once('/').unwrap_or((name, name));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../functions/{folder}/{file}.efsm"));
+    let params: Vec<_> = params.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    compiled(file, &change(read(&path)), &params)
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Compiles a function.
+pub fn compiled(name: &str, text: &str, params: &[(String, String)]) -> Arc<Function> {
+    let (function, _) = flowloom_efsm::compile(name, text, params).unwrap_or_else(|errors| panic!("{name}: {errors}"));
+    Arc::new(function)
+}
+
 /// The functions in `functions/` and in the corpus.
 pub fn shipped() -> Vec<Shipped> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -125,15 +149,15 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
 
 fn load(path: &Path) -> Shipped {
     let name = path.file_stem().map_or(String::new(), |stem| stem.to_string_lossy().into_owned());
-    let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let text = read(path);
     const DEFAULTS: &[Set] = &[&[]];
     let sets = SETS.iter().find(|(of, _)| *of == name).map_or(DEFAULTS, |(_, sets)| sets);
     let variant = |set: &Set| {
         let mut params = ports(&text);
         params.extend(set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-        let (function, _) = flowloom_efsm::compile(&name, &text, &params).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let function = compiled(&name, &text, &params);
         let params: Vec<String> = params.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        Variant { function: Arc::new(function), params: params.join(" ") }
+        Variant { function, params: params.join(" ") }
     };
     Shipped { variants: sets.iter().map(variant).collect(), name }
 }
@@ -197,7 +221,9 @@ pub fn verify(variant: &Variant, packets: &[Arrival], kernel: bool, reached: &mu
         let report = compare(&mut machine, target.as_mut(), packets, &options);
         let report = report.unwrap_or_else(|error| panic!("{name}: {error}"));
         if let Some(disagreement) = &report.disagreement {
-            panic!("{name}: {disagreement}\n{}", smallest(function, target.as_mut(), packets, &options));
+            let smallest =
+                engines::smallest(&mut machine, target.as_mut(), packets, &options, &ShrinkOptions::default());
+            panic!("{name}: {disagreement}\n{smallest}");
         }
         if compared.is_empty() {
             reached.add(&machine.coverage());
@@ -210,24 +236,4 @@ pub fn verify(variant: &Variant, packets: &[Arrival], kernel: bool, reached: &mu
 /// Packets generated for a function.
 pub fn made(function: &Arc<Function>, seed: u64, count: usize) -> Vec<Arrival> {
     Stimulus::new(Arc::clone(function), seed, StimulusOptions::of(function)).take_packets(count)
-}
-
-fn smallest(
-    function: &Arc<Function>,
-    target: &mut dyn flowloom_engine::Datapath,
-    packets: &[Arrival],
-    options: &CompareOptions,
-) -> String {
-    let mut machine = Machine::new(Arc::clone(function));
-    let shrink_options = flowloom_verify::ShrinkOptions::default();
-    let shrunk = flowloom_verify::shrink(&mut machine, target, packets, options, &shrink_options, &mut |_| ());
-    match shrunk {
-        Ok(Some(shrunk)) => {
-            let line = |p: &Arrival| format!("{} ns, port {}: {:02x?}\n", p.time_ns, p.port, p.bytes);
-            let packets: String = shrunk.packets.iter().map(line).collect();
-            format!("{packets}{}", shrunk.report.disagreement.map_or(String::new(), |d| d.to_string()))
-        }
-        Ok(None) => "not seen again".to_owned(),
-        Err(error) => format!("not shrunk: {error}"),
-    }
 }

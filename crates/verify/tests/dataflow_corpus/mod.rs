@@ -22,8 +22,10 @@ use flowloom_isa::Program;
 use flowloom_plan::{PASSES, Target, optimize};
 use flowloom_verifier::{Options, verify};
 use flowloom_verify::explore::Case;
-use flowloom_verify::{CompareOptions, ShrinkOptions, compare, shrink};
+use flowloom_verify::{CompareOptions, ShrinkOptions, compare};
 use flowloom_vm::{Interpreter, fib};
+
+use crate::common::engines;
 
 /// Derives equivalent forms of a dataflow, with their names.
 pub type Forms = dyn Fn(Dataflow) -> Vec<(String, Dataflow)>;
@@ -144,15 +146,7 @@ fn agree_on(subject: &Subject, program: &Arc<Program>, (form, dataflow): (&str, 
         return (report.packets_compared, own.slow_packets());
     }
     let few = ShrinkOptions { max_packets: 200_000, ..ShrinkOptions::default() };
-    let shrunk = shrink(&mut interp, &mut own, &case.packets, &options, &few, &mut |_| ());
-    let shrunk = shrunk.unwrap_or_else(|error| panic!("{name}: {error}"));
-    let Some(shrunk) = shrunk else { panic!("{name}: {:?}, not seen again", report.disagreement) };
-    let line = |p: &flowloom_verify::Arrival| format!("{} ns, port {}: {:02x?}\n", p.time_ns, p.port, p.bytes);
-    let packets: String = shrunk.packets.iter().map(line).collect();
-    let said = shrunk.report.disagreement.map_or(String::new(), |disagreement| disagreement.to_string());
+    let smallest = engines::smallest(&mut interp, &mut own, &case.packets, &options, &few);
     let state = case.state.to_json();
-    panic!(
-        "{name}:\n{said}\n{packets}seed {}, constants {:02x?}\nstate at first: {state:.2000}",
-        case.seed, case.constants
-    );
+    panic!("{name}:\n{smallest}\nseed {}, constants {:02x?}\nstate at first: {state:.2000}", case.seed, case.constants);
 }

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Packets for programs: generated, corrupted, short, and from captures.
-
-use std::path::PathBuf;
+//! Packets for programs: generated, corrupted, short.
 
 use flowloom_engine::Port;
 use flowloom_testkit::{PacketBuilder, Rng, mutate};
-use flowloom_trace::CaptureReader;
 use flowloom_verify::Arrival;
 
 /// Time between two generated packets, in nanoseconds.
@@ -47,29 +44,6 @@ pub fn short(rng: &mut Rng, count: usize) -> Vec<Arrival> {
         bytes
     });
     arrivals(bytes, rng)
-}
-
-/// Packets of each capture in `FLOWLOOM_TRACES`: the first `of_each`, and as many spread over the rest.
-pub fn captured(of_each: usize) -> Vec<(String, Vec<Arrival>)> {
-    let Some(folder) = std::env::var_os("FLOWLOOM_TRACES").map(PathBuf::from) else { return Vec::new() };
-    let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    files.retain(|path| path.to_string_lossy().contains(".pcap"));
-    files.sort();
-    let chosen = files.into_iter().map(|path| {
-        let reader = CaptureReader::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let all: Vec<Arrival> = reader
-            .map(|packet| {
-                let packet = packet.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-                Arrival { time_ns: packet.time_ns, port: Port(packet.port), bytes: packet.bytes }
-            })
-            .collect();
-        let step = (all.len() / of_each.max(1)).max(1);
-        let chosen = all.into_iter().enumerate().filter(|(index, _)| *index < of_each || index % step == 0);
-        let name = path.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
-        (name, chosen.map(|(_, packet)| packet).collect())
-    });
-    chosen.collect()
 }
 
 /// Packets of small numbers, so that offsets collide.

@@ -12,7 +12,7 @@ use flowloom_testkit::{Gtpu, PacketBuilder, Rng, skip};
 use flowloom_trace::CaptureWriter;
 use flowloom_verify::Arrival;
 
-use super::shipped;
+use crate::common::shipped::function;
 
 const RAN: u32 = 1;
 const CORE: u32 = 2;
@@ -107,7 +107,7 @@ impl World {
         if nat {
             params.extend([("server", "10.99.0.0"), ("server_mask", "255.255.255.0")]);
         }
-        let mut machine = Machine::new(shipped("gtpu_offload", &params));
+        let mut machine = Machine::new(function("gtpu_offload", &params));
         machine.bind_ports(&Ports::bound([RAN, CORE, EDGE].map(Port)));
         World { machine, nat, now_ns: 0, packets: 0, ended: Ended::default() }
     }

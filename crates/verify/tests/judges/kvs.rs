@@ -9,7 +9,7 @@ use flowloom_efsm::Machine;
 use flowloom_engine::{Choices, Datapath, Packet, Port, Verdict};
 use flowloom_testkit::{PacketBuilder, Rng};
 
-use super::shipped;
+use crate::common::shipped::function;
 
 const GET: u16 = 1;
 const SET: u16 = 2;
@@ -71,7 +71,7 @@ impl fmt::Display for Ended {
 
 /// The race in four steps, each with the cache's answer to a GET after it: a SET overtakes the answer to a GET.
 pub fn race() -> Vec<(&'static str, Option<u64>)> {
-    let mut cache = Machine::new(shipped("kv_cache", &[("out1", "2"), ("out2", "1")]));
+    let mut cache = Machine::new(function("kv_cache", &[("out1", "2"), ("out2", "1")]));
     let (key, old, new) = (7, 1, 2);
     let send = |cache: &mut Machine, port: u32, bytes: Vec<u8>| {
         let outcome = cache.process(&Packet { bytes: &bytes, port: Port(port) }, &Choices::seeded(1, 1, 1));
@@ -107,7 +107,7 @@ struct Operation {
 /// race that makes the cache stale.
 pub fn run(rng: &mut Rng, operations: u64, late: bool) -> Ended {
     let mut cache =
-        Machine::new(shipped("kv_cache", &[("keys", CACHED), ("keep", "50ms"), ("out1", "2"), ("out2", "1")]));
+        Machine::new(function("kv_cache", &[("keys", CACHED), ("keep", "50ms"), ("out1", "2"), ("out2", "1")]));
     let mut server: BTreeMap<u64, u64> = BTreeMap::new();
     let mut done: BTreeMap<u64, u64> = BTreeMap::new();
     let mut under_way: Vec<Operation> = Vec::new();

@@ -11,7 +11,7 @@ use flowloom_efsm::model::Function;
 use flowloom_engine::{Choices, Datapath, Packet, Port, Verdict};
 use flowloom_testkit::{PacketBuilder, Rng};
 
-use super::{shipped, shipped_with};
+use crate::common::shipped::{function, function_with};
 
 const ACCEPTORS: u8 = 3;
 const MAJORITY: usize = 2;
@@ -161,7 +161,7 @@ impl fmt::Display for Ended {
 
 /// Runs `instances` instances; without the comparison of rounds if `compares` is false.
 pub fn run(rng: &mut Rng, instances: u32, compares: bool) -> Ended {
-    let mut coordinator = Switch(Machine::new(shipped("paxos_coordinator", &[])));
+    let mut coordinator = Switch(Machine::new(function("paxos_coordinator", &[])));
     let mut acceptors: Vec<Switch> =
         (0..ACCEPTORS).map(|id| Switch(Machine::new(acceptor(id, instances, compares)))).collect();
     let mut ended = Ended { instances, ..Ended::default() };
@@ -175,9 +175,8 @@ pub fn run(rng: &mut Rng, instances: u32, compares: bool) -> Ended {
 }
 
 fn acceptor(id: u8, instances: u32, compares: bool) -> Arc<Function> {
-    let params = [("id", id.to_string()), ("instances", instances.to_string())];
-    let params = params.each_ref().map(|(name, value)| (*name, value.as_str()));
-    shipped_with("paxos_acceptor", &params, |text| {
+    let (id, instances) = (id.to_string(), instances.to_string());
+    function_with("paxos_acceptor", &[("id", &id), ("instances", &instances)], |text| {
         let without = text.replace(" && paxos.round >= round", "");
         assert_ne!(without, text, "the comparison of rounds is elsewhere");
         if compares { text } else { without }

@@ -4,7 +4,8 @@
 use flowloom_engine::{Choices, Packet, Port, Verdict};
 use flowloom_testkit::{PacketBuilder, Rng};
 
-use super::{engines, function};
+use super::engines;
+use crate::common::shipped::function;
 
 /// Range of 32 bits of microseconds.
 const WRAP_NS: u64 = (1 << 32) * 1000;
@@ -135,8 +136,8 @@ pub fn run(
     packets: u64,
 ) -> Tally {
     let title = format!("seed {seed}, interval {interval_us} us, burst {burst}, start {start_ns}, {traffic:?}");
-    let params = [("interval", format!("{interval_us}us")), ("burst", burst.to_string())];
-    let policer = function("policer", &params);
+    let (interval, tokens) = (format!("{interval_us}us"), burst.to_string());
+    let policer = function("policer", &[("interval", &interval), ("burst", &tokens)]);
     let mut engines = engines(&policer, test);
     let interval_ns = interval_us * 1000;
     let mut rng = Rng::new(seed);

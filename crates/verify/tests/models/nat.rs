@@ -2,11 +2,14 @@
 //! Compares dynamic NAT with a list of port owners.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use flowloom_efsm::model::Function;
 use flowloom_engine::{Choices, Outcome, Packet, Port, Verdict};
 use flowloom_testkit::{PacketBuilder, Rng};
 
-use super::{engines, function};
+use super::engines;
+use crate::common::shipped::function;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const OUTSIDE: Port = Port(1);
@@ -74,6 +77,10 @@ pub struct Plan {
 
 const QUIET_NS: u64 = 10 * SECOND_NS;
 
+fn nat(first_port: u16) -> Arc<Function> {
+    function("dynamic_nat", &[("first_port", &first_port.to_string()), ("quiet", "10s")])
+}
+
 /// Runs NAT on every engine against a list of port owners and returns the counts.
 ///
 /// # Panics
@@ -82,7 +89,7 @@ const QUIET_NS: u64 = 10 * SECOND_NS;
 /// refused; or a context is left at the end.
 pub fn run(test: &str, seed: u64, plan: Plan) -> Tally {
     let title = format!("seed {seed}, {plan:?}");
-    let nat = function("dynamic_nat", &[("first_port", plan.first_port.to_string()), ("quiet", "10s".into())]);
+    let nat = nat(plan.first_port);
     let mut engines = engines(&nat, test);
     let mut rng = Rng::new(seed);
     let mut tally = Tally { packets: plan.packets, ..Tally::default() };
@@ -187,7 +194,7 @@ pub fn run(test: &str, seed: u64, plan: Plan) -> Tally {
 
 /// Sends a new flow of one packet every `gap_ns`; returns the number of refused flows.
 pub fn one_after_the_other(test: &str, first_port: u16, gap_ns: u64, flows: u32) -> u64 {
-    let nat = function("dynamic_nat", &[("first_port", first_port.to_string()), ("quiet", "10s".into())]);
+    let nat = nat(first_port);
     let mut engines = engines(&nat, test);
     let mut refused = 0;
     for i in 0..flows {

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reads, explores and compares a program.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use flowloom_engine::Port;
 use flowloom_exec::{ExecError, KernelEngine};
 use flowloom_isa::Program;
-use flowloom_trace::CaptureReader;
 use flowloom_verify::explore::{Case, ExploreOptions, explore};
 use flowloom_verify::{Arrival, CompareOptions, compare, mutated};
 use flowloom_vm::{Interpreter, fib};
@@ -16,40 +14,11 @@ use super::fitted::{routes, sized, types};
 use super::{Came, Row};
 
 /// Packets of each capture: the first 300, and as many spread over the rest.
-const PACKETS_OF_A_CAPTURE: usize = 300;
+pub const PACKETS_OF_A_CAPTURE: usize = 300;
 /// Number of runs of each case with mutated packets.
 const CHANGED: u64 = 12;
 /// Size in entries above which the state of maps is compared less often.
 const LARGE: u32 = 4096;
-
-/// Packets of every capture in `FLOWLOOM_TRACES`.
-pub fn captures() -> Vec<(String, Vec<Arrival>)> {
-    let Some(folder) = std::env::var_os("FLOWLOOM_TRACES").map(PathBuf::from) else { return Vec::new() };
-    let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    files.retain(|path| path.to_string_lossy().contains(".pcap"));
-    files.sort();
-    files
-        .into_iter()
-        .map(|path| {
-            let all = read(&path);
-            let step = (all.len() / PACKETS_OF_A_CAPTURE).max(1);
-            let chosen = all.iter().enumerate();
-            let chosen = chosen.filter(|(index, _)| *index < PACKETS_OF_A_CAPTURE || index % step == 0);
-            let name = path.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
-            (name, chosen.map(|(_, packet)| packet.clone()).collect())
-        })
-        .collect()
-}
-
-fn read(path: &Path) -> Vec<Arrival> {
-    let mut reader = CaptureReader::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let mut packets = Vec::new();
-    while let Some(packet) = reader.next_packet().unwrap_or_else(|error| panic!("{}: {error}", path.display())) {
-        packets.push(Arrival { time_ns: packet.time_ns, port: Port(packet.port), bytes: packet.bytes });
-    }
-    packets
-}
 
 /// The XDP programs of an object.
 pub fn object(path: &Path, captures: &[(String, Vec<Arrival>)], tries: u64) -> Vec<Row> {

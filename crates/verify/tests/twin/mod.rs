@@ -5,21 +5,22 @@
 pub mod timed;
 
 use std::path::{Path, PathBuf};
-use std::process::Output;
 use std::sync::Arc;
 
+use flowloom_efsm::Machine;
 use flowloom_efsm::model::Function;
-use flowloom_efsm::{Machine, compile};
 use flowloom_engine::{Choices, Datapath, MapState, Port};
 use flowloom_isa::insn::{call, class, helper, jmp};
 use flowloom_isa::{Insn, MapKind, Program};
 use flowloom_lower::{LowerOptions, lower};
 pub use flowloom_testkit::Clang;
 use flowloom_testkit::skip;
-use flowloom_trace::{CaptureReader, traces_from_env};
+use flowloom_trace::CaptureReader;
 use flowloom_verify::{Arrival, Reached, Stimulus, StimulusOptions};
 use flowloom_vm::Interpreter;
 use flowloom_wire::{Graph, Header, Layers};
+
+use crate::common::{captures, shipped};
 
 /// A function with parameter values, and the macros that give its twin the same values.
 pub struct Variant {
@@ -69,18 +70,8 @@ impl Variant {
         format!("{}{}", self.function, params.concat())
     }
 
-    fn path(&self, ending: &str) -> PathBuf {
-        let functions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../functions");
-        functions.join(self.function).join(format!("{}{ending}", self.function))
-    }
-
     pub fn compile(&self) -> Arc<Function> {
-        let path = self.path(".efsm");
-        let params: Vec<_> = self.params.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
-        match compile(&path.to_string_lossy(), &std::fs::read_to_string(&path).unwrap(), &params) {
-            Ok((function, _)) => Arc::new(function),
-            Err(diagnostics) => panic!("{diagnostics}"),
-        }
+        shipped::function(self.function, self.params)
     }
 
     /// The function lowered for one CPU, without locks.
@@ -98,35 +89,15 @@ impl Variant {
         let mut more = vec![format!("-mcpu={cpu}")];
         more.extend(self.macros.iter().map(|define| format!("-D{define}")));
         let more: Vec<&str> = more.iter().map(String::as_str).collect();
-        clang.compile_file(&self.path(".bpf.c"), &more).unwrap_or_else(|why| panic!("{}: {why}", self.title()))
+        let functions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../functions");
+        let path = functions.join(format!("{0}/{0}.bpf.c", self.function));
+        clang.compile_file(&path, &more).unwrap_or_else(|why| panic!("{}: {why}", self.title()))
     }
 
     pub fn twin(&self, clang: &Clang, cpu: &str) -> Program {
         let object = flowloom_object::read(&self.twin_object(clang, cpu), &format!("{}.bpf.c", self.function)).unwrap();
         object.program(self.function).unwrap().clone()
     }
-}
-
-/// A directory for this test only.
-pub struct Scratch(pub PathBuf);
-
-impl Scratch {
-    pub fn new(name: &str) -> Scratch {
-        let path = std::env::temp_dir().join(format!("flowloom-twins-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Scratch(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Output of a tool.
-pub fn text(out: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr)).trim().to_owned()
 }
 
 /// Packets that reach every row, timeout and default action of the function at least 100 times.
@@ -174,22 +145,18 @@ fn answer(frame: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The packets of each capture in the folder that `FLOWLOOM_TRACES` names; none where it is not set.
-pub fn captures(test: &str) -> Vec<(String, Vec<Arrival>)> {
-    let Some(paths) = traces_from_env().unwrap() else {
+pub fn captured(test: &str) -> Vec<(String, Vec<Arrival>)> {
+    let Some(paths) = captures::paths() else {
         skip(test, "`FLOWLOOM_TRACES` is not set, so captures are left out");
         return Vec::new();
     };
-    let read = |path: PathBuf| {
-        let mut reader = CaptureReader::open(&path).unwrap();
-        let mut packets = Vec::new();
-        // Some captures are damaged on purpose: use the packets before the damage.
-        while let Ok(Some(packet)) = reader.next_packet() {
-            let port = side(&packet.bytes);
-            packets.push(Arrival { time_ns: packet.time_ns, port, bytes: packet.bytes });
-        }
-        (path.file_name().unwrap().to_string_lossy().into_owned(), packets)
+    // Some captures are damaged on purpose: use the packets before the damage.
+    let read = |path: &PathBuf| {
+        let packets = CaptureReader::open(path).unwrap().map_while(Result::ok).map(captures::arrival);
+        let packets = packets.map(|packet| Arrival { port: side(&packet.bytes), ..packet });
+        (captures::name_of(path), packets.collect())
     };
-    paths.into_iter().map(read).collect()
+    paths.iter().map(read).collect()
 }
 
 /// Input port by source: hosts with the smaller addresses are in one network, those with the larger ones in the other.

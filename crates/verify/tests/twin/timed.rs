@@ -4,12 +4,12 @@
 //! A test run passes the program the same frame repeatedly, as the last run left it. So each function has parameters
 //! with which its writes do not change the frame: it does all its work on an unchanged frame.
 
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
 
-use flowloom_testkit::{PacketBuilder, skip};
+use flowloom_testkit::PacketBuilder;
+use flowloom_testkit::scratch::{Scratch, name, output};
 
-use super::{CPUS, Clang, Scratch, Variant, text};
+use super::{CPUS, Clang, Variant};
 
 /// Number of rounds; each runs every program in turn.
 const ROUNDS: usize = 21;
@@ -93,50 +93,23 @@ pub const TIMED: [Timed; 6] = [
     },
 ];
 
-/// A BPF file system for this test only.
-struct Mounted<'a>(&'a Path);
-
-impl Drop for Mounted<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.0).status();
-    }
-}
-
-fn tool(name: &str, arguments: &[&str]) -> Result<String, String> {
-    let out = Command::new(name).args(arguments).output().map_err(|e| format!("`{name}` does not start: {e}"))?;
-    if out.status.success() { Ok(String::from_utf8_lossy(&out.stdout).into_owned()) } else { Err(text(&out)) }
-}
-
-/// Times of the function as built, then lowered without locks, then of its twin for each of [`CPUS`]; `None` where no program can be run.
+/// Times of the function as built, then lowered without locks, then of its twin for each of [`CPUS`]; `None` where no
+/// program can be run.
 ///
 /// # Panics
 /// The programs disagree in their verdicts, or the kernel refuses one.
 pub fn measure(test: &str, clang: &Clang, timed: &Timed) -> Option<Vec<Nanoseconds>> {
-    let (pins, files) = (Scratch::new("timed-pins"), Scratch::new("timed"));
-    let folder = pins.0.to_str().unwrap();
-    if let Err(why) = tool("bpftool", &["version"]).and_then(|_| tool("mount", &["-t", "bpf", "bpf", folder])) {
-        skip(test, &format!("no program can be timed: {why}"));
-        return None;
-    }
-    let mounted = Mounted(&pins.0);
-    let programs = [timed.variant.built(), timed.variant.lowered()];
-    let mut objects: Vec<Vec<u8>> = programs.iter().map(|program| flowloom_object::write(program).unwrap()).collect();
+    let scratch = Scratch::with_kernel(test)?;
+    let own = [timed.variant.built(), timed.variant.lowered()];
+    let mut objects: Vec<Vec<u8>> = own.iter().map(|program| flowloom_object::write(program).unwrap()).collect();
     objects.extend(CPUS.map(|cpu| timed.variant.twin_object(clang, cpu)));
-    let mut frame_files = Vec::new();
-    for (i, frame) in (timed.before)().into_iter().chain([(timed.frame)()]).enumerate() {
-        let file = files.0.join(format!("frame{i}"));
-        std::fs::write(&file, frame).unwrap();
-        frame_files.push(file.to_str().unwrap().to_owned());
-    }
-    let programs: Vec<String> = (0..objects.len()).map(|i| format!("{folder}/program{i}")).collect();
-    for (object, pin) in objects.iter().zip(&programs) {
-        let file = files.0.join(format!("{}.o", timed.variant.function));
-        std::fs::write(&file, object).unwrap();
-        tool("bpftool", &["prog", "load", file.to_str().unwrap(), pin, "type", "xdp"]).unwrap();
-    }
-    let run = |pin: &str, file: &str, repeat: u32| {
-        let repeat = repeat.to_string();
-        let found = tool("bpftool", &["-j", "prog", "run", "pinned", pin, "data_in", file, "repeat", &repeat]).unwrap();
+    let frames = (timed.before)().into_iter().chain([(timed.frame)()]).enumerate();
+    let frame_files: Vec<PathBuf> = frames.map(|(i, frame)| scratch.put(&format!("frame{i}"), &frame)).collect();
+    let load = |(i, object): (usize, &Vec<u8>)| scratch.load(object, &format!("program{i}")).0;
+    let programs: Vec<PathBuf> = objects.iter().enumerate().map(load).collect();
+    let run = |pin: &Path, file: &Path, repeat: u32| {
+        let (pin, file, repeat) = (name(pin), name(file), repeat.to_string());
+        let found = output("bpftool", &["-j", "prog", "run", "pinned", pin, "data_in", file, "repeat", &repeat]);
         (number(&found, "retval"), number(&found, "duration"))
     };
     let (last, before) = frame_files.split_last().unwrap();
@@ -157,7 +130,6 @@ pub fn measure(test: &str, clang: &Clang, timed: &Timed) -> Option<Vec<Nanosecon
         }
         assert!(verdicts.iter().all(|v| *v == verdicts[0]), "{}: verdicts {verdicts:?}", timed.variant.title());
     }
-    drop(mounted);
     let quartiles = |mut times: Vec<u32>| {
         times.sort_unstable();
         let at = |quarter: usize| times[(times.len() - 1) * quarter / 4];

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Injects faults one by one into one engine.
+//! Injects faults one by one into one engine, to show that the comparison detects them.
+
+mod adapter;
+mod model;
 
 use std::sync::Arc;
 
@@ -7,10 +10,11 @@ use flowloom_efsm::Machine;
 use flowloom_efsm::model::Function;
 use flowloom_engine::Datapath;
 use flowloom_lower::{LowerOptions, lower};
-use flowloom_verify::fault::{AdapterFault, Faulty, ModelFault};
 use flowloom_verify::{Arrival, CompareOptions, ShrinkOptions, Shrunk, Stimulus, StimulusOptions, compare, shrink};
 
 use super::engines;
+use adapter::{AdapterFault, Faulty};
+pub use model::ModelFault;
 
 /// Number of packets per trace.
 const PACKETS: usize = 4000;
@@ -67,35 +71,28 @@ fn try_one(case: &Case, target: &mut dyn Datapath) -> Option<(Shrunk, usize)> {
 /// Injects every fault into the engine called `name`, each at the first site where a trace detects it.
 pub fn inject_all(name: &'static str) -> Vec<Found> {
     let cases = cases();
-    let mut all = Vec::new();
-    for fault in ModelFault::ALL {
-        let mut found = Found { engine: name, fault: format!("{fault:?}"), place: String::new(), shrunk: None, at: 0 };
-        'places: for case in &cases {
-            for site in 0..fault.sites(&case.function) {
-                let Some(faulty) = fault.apply(&case.function, site) else { continue };
-                let Some(mut target) = engine(name, &Arc::new(faulty)) else { continue };
-                if let Some((shrunk, at)) = try_one(case, target.as_mut()) {
-                    found.place = format!("{} {}", case.function.name, site + 1);
-                    (found.shrunk, found.at) = (Some(shrunk), at);
-                    break 'places;
-                }
-            }
-        }
-        all.push(found);
-    }
-    for fault in AdapterFault::ALL {
-        let mut found = Found { engine: name, fault: format!("{fault:?}"), place: String::new(), shrunk: None, at: 0 };
-        for case in &cases {
-            let Some(mut inner) = engine(name, &case.function) else { continue };
-            if let Some((shrunk, at)) = try_one(case, &mut Faulty::new(inner.as_mut(), fault)) {
-                found.place.clone_from(&case.function.name);
-                (found.shrunk, found.at) = (Some(shrunk), at);
-                break;
-            }
-        }
-        all.push(found);
-    }
-    all
+    let result = |fault: String, found: Option<(String, (Shrunk, usize))>| {
+        let Some((place, (shrunk, at))) = found else {
+            return Found { engine: name, fault, place: String::new(), shrunk: None, at: 0 };
+        };
+        Found { engine: name, fault, place, shrunk: Some(shrunk), at }
+    };
+    let in_model = ModelFault::ALL.iter().map(|fault| {
+        let mut places = cases.iter().flat_map(|case| (0..fault.sites(&case.function)).map(move |site| (case, site)));
+        let found = places.find_map(|(case, site)| {
+            let mut target = engine(name, &Arc::new(fault.apply(&case.function, site)?))?;
+            Some((format!("{} {}", case.function.name, site + 1), try_one(case, target.as_mut())?))
+        });
+        result(fault.name.to_owned(), found)
+    });
+    let in_adapter = AdapterFault::ALL.into_iter().map(|fault| {
+        let found = cases.iter().find_map(|case| {
+            let mut inner = engine(name, &case.function)?;
+            Some((case.function.name.clone(), try_one(case, &mut Faulty::new(inner.as_mut(), fault))?))
+        });
+        result(format!("{fault:?}"), found)
+    });
+    in_model.chain(in_adapter).collect()
 }
 
 /// Table of the results, and the faults that were not detected or not shrunk.

@@ -5,6 +5,8 @@
 //! constants and ranges fit, `goto` leads forward, keys are valid, nothing is written twice. Everything else is free:
 //! any operator on any type, rows that shadow others, timers of a few nanoseconds, tables of one entry.
 
+mod expressions;
+
 use std::sync::{Arc, LazyLock};
 
 use flowloom_efsm::model::{
@@ -15,12 +17,9 @@ use flowloom_efsm::model::{
 use flowloom_wire::field::{FIVE_TUPLE, FieldId, Source as FieldSource};
 use flowloom_wire::{Graph, Header, KeySpec};
 
-use crate::frame::{Needs, Outline};
-use crate::render;
-use crate::solve;
+use super::render;
 use flowloom_random::{Draw, GOLDEN_GAMMA, Xorshift64Star as Rng};
-
-mod expressions;
+use flowloom_verify::frame_headers;
 
 /// Subset of the language that random functions use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,34 +33,10 @@ pub enum Reach {
     Software,
 }
 
-/// An endless sequence of functions; the same seed gives the same functions.
-#[derive(Debug, Clone)]
-pub struct RandomFunctions {
-    reach: Reach,
-    seed: u64,
-    number: u64,
-}
-
-impl RandomFunctions {
-    /// The functions of `seed`.
-    pub fn new(reach: Reach, seed: u64) -> RandomFunctions {
-        RandomFunctions { reach, seed, number: 0 }
-    }
-
-    /// Function number `number` of `seed`.
-    pub fn nth(reach: Reach, seed: u64, number: u64) -> Arc<Function> {
-        let rng = Rng::new(seed.wrapping_mul(GOLDEN_GAMMA).wrapping_add(number));
-        Maker { rng, reach, metadata: Vec::new(), together: Vec::new(), focus: Vec::new(), logs: 0 }.function(number)
-    }
-}
-
-impl Iterator for RandomFunctions {
-    type Item = Arc<Function>;
-
-    fn next(&mut self) -> Option<Arc<Function>> {
-        self.number += 1;
-        Some(RandomFunctions::nth(self.reach, self.seed, self.number - 1))
-    }
+/// Function number `number` of `seed`.
+pub fn function(reach: Reach, seed: u64, number: u64) -> Arc<Function> {
+    let rng = Rng::new(seed.wrapping_mul(GOLDEN_GAMMA).wrapping_add(number));
+    Maker { rng, reach, metadata: Vec::new(), together: Vec::new(), focus: Vec::new(), logs: 0 }.function(number)
 }
 
 struct Maker {
@@ -85,11 +60,8 @@ struct Scope<'a> {
     sees_updates: bool,
 }
 
-/// All outlines of the standard parse graph.
-static OUTLINES: LazyLock<Vec<Outline>> = LazyLock::new(|| {
-    let fields: Vec<FieldId> = FieldId::all().collect();
-    Outline::all(Graph::standard(), &fields)
-});
+/// The kinds of frames that the stimulus builds.
+static FRAMES: LazyLock<Vec<(u32, bool)>> = LazyLock::new(frame_headers);
 
 const STATE_NAMES: [&str; 4] = ["idle", "first", "second", "third"];
 
@@ -100,13 +72,14 @@ impl Maker {
         let is_icmp = self.rng.percent(40);
         let icmp = [Header::Icmp, Header::Icmp6, Header::InnerIcmp, Header::InnerIcmp6];
         let ip = [Header::Ipv4, Header::Ipv6];
-        let has = |outline: &Outline, any: &[Header]| any.iter().any(|h| outline.headers() & h.bit() != 0);
+        let has = |headers: u32, any: &[Header]| any.iter().any(|header| headers & header.bit() != 0);
         let is_stacked = self.rng.percent(30);
-        let fits =
-            |o: &&Outline| matches!(o, Outline::Stacked(_)) == is_stacked && has(o, &ip) && (!is_icmp || has(o, &icmp));
-        let outlines: Vec<&Outline> = OUTLINES.iter().filter(fits).collect();
-        let outline = self.rng.pick(&outlines).copied();
-        let together = |f: &FieldId| outline.is_none_or(|o| o.has(&Needs::of(&[*f])));
+        let fits = |&&(headers, stacked): &&(u32, bool)| {
+            stacked == is_stacked && has(headers, &ip) && (!is_icmp || has(headers, &icmp))
+        };
+        let frames: Vec<&(u32, bool)> = FRAMES.iter().filter(fits).collect();
+        let headers = self.rng.pick(&frames).map_or(u32::MAX, |frame| frame.0);
+        let together = |f: &FieldId| f.headers().is_empty() || has(headers, &f.headers());
         self.together = FieldId::all().filter(together).collect();
         let network = [Header::Ethernet, Header::Vlan, Header::Vlan2, Header::Ipv4, Header::Ipv6];
         let is_of_network = |f: FieldId| {
@@ -146,7 +119,7 @@ impl Maker {
     fn variable(&mut self, name: &str) -> Variable {
         let ty = self.ty();
         let initial = match self.rng.percent(30) {
-            true if ty.is_wide() => solve::address(&mut self.rng),
+            true if ty.is_wide() => address(&mut self.rng),
             true => (self.number() & mask(ty.width_bits)).into(),
             false => 0,
         };
@@ -421,7 +394,7 @@ impl Maker {
             8 => self.rng.pick(&fields).copied().map(Wide::Field),
             _ => None,
         }
-        .unwrap_or_else(|| Wide::Constant(solve::address(&mut self.rng)))
+        .unwrap_or_else(|| Wide::Constant(address(&mut self.rng)))
     }
 
     fn states(&mut self, states: u16) -> Vec<u16> {
@@ -552,6 +525,12 @@ impl Maker {
         }
         Actions { writes, steps: Vec::new(), terminal: self.terminal(None, index, count) }
     }
+}
+
+/// An address of the stimulus' pools.
+fn address(rng: &mut Rng) -> u128 {
+    let host = u128::from(rng.below(4));
+    if rng.percent(60) { 0xffff_0a00_0000 | host } else { 0xfd00_u128 << 112 | host }
 }
 
 fn wide_mask(width_bits: u8) -> u128 {

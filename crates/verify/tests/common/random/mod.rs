@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Runs many random functions on all engines.
 
+mod functions;
+mod render;
+
+pub use functions::{Reach, function};
+
 use std::ops::Range;
 use std::sync::Arc;
 
 use flowloom_efsm::Machine;
 use flowloom_efsm::model::Function;
 use flowloom_lower::{LowerOptions, lower, unsupported_by_kernel};
-use flowloom_verify::{
-    Arrival, Hits, RandomFunctions, Reach, Report, ShrinkOptions, Stimulus, StimulusCounts, StimulusOptions, compare,
-    shrink,
-};
+use flowloom_verify::{Arrival, Hits, Report, ShrinkOptions, Stimulus, StimulusCounts, StimulusOptions, compare};
 
 use super::engines;
 
@@ -70,14 +72,13 @@ impl Tally {
         self.functions += other.functions;
         self.counts.add(other.counts);
         self.hits.add(&other.hits);
-        for (name, n) in other.compared {
-            *self.compared.entry(name).or_default() += n;
-        }
-        for (name, n) in other.refused {
-            *self.refused.entry(name).or_default() += n;
-        }
-        for (name, n) in other.too_large {
-            *self.too_large.entry(name).or_default() += n;
+        let counts = [
+            (&mut self.compared, other.compared),
+            (&mut self.refused, other.refused),
+            (&mut self.too_large, other.too_large),
+        ];
+        for (sum, counts) in counts {
+            counts.into_iter().for_each(|(name, count)| *sum.entry(name).or_default() += count);
         }
         self.disagreements.extend(other.disagreements);
     }
@@ -128,7 +129,7 @@ pub fn run_some(
 ) -> Tally {
     let mut tally = Tally::default();
     for number in numbers {
-        let function = RandomFunctions::nth(reach, seed, number);
+        let function = function(reach, seed, number);
         if !wanted(&function) {
             continue;
         }
@@ -171,19 +172,6 @@ fn smallest(function: &Arc<Function>, packets: &[Arrival], name: &str, seed: u64
         return format!("{name} is gone");
     };
     let mut machine = Machine::new(Arc::clone(function));
-    let shrunk = shrink(&mut machine, engine.as_mut(), packets, &options, &ShrinkOptions::default(), &mut |_| ());
-    let mut text = format!("{name} differs on function {number} of seed {seed}\n{}", function.source.text);
-    match shrunk {
-        Ok(Some(shrunk)) => {
-            for packet in &shrunk.packets {
-                text.push_str(&format!("{} ns, port {}: {:02x?}\n", packet.time_ns, packet.port, packet.bytes));
-            }
-            if let Some(disagreement) = shrunk.report.disagreement {
-                text.push_str(&disagreement.to_string());
-            }
-        }
-        Ok(None) => text.push_str("not seen again\n"),
-        Err(error) => text.push_str(&format!("not shrunk: {error}\n")),
-    }
-    text
+    let smallest = engines::smallest(&mut machine, engine.as_mut(), packets, &options, &ShrinkOptions::default());
+    format!("{name} differs on function {number} of seed {seed}\n{}{smallest}\n", function.source.text)
 }

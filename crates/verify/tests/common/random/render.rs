@@ -11,10 +11,10 @@ use flowloom_efsm::model::{
     Source, Span, Stateful, Terminal, Type, Variable, Wide, Width, WriteTarget,
 };
 
-use crate::hits::relation_text;
+use flowloom_verify::relation_text;
 
 /// Renders `function`, makes the text its source and points its rows to their lines.
-pub(crate) fn attach_source(function: &mut Function) {
+pub fn attach_source(function: &mut Function) {
     let mut text = format!("function {};\n", function.name);
     for m in &function.metadata {
         text.push_str(&format!("meta {};\n", variable(m)));

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use flowloom_efsm::model::{BinaryOp, Condition, Destination, Expr, Relation, Type, Variable, Wide, Width};
-use flowloom_random::Draw;
+use flowloom_random::{Draw, Xorshift64Star as Rng};
 use flowloom_wire::field::{FieldId, Source as FieldSource};
 
-use super::{Maker, Reach, Rng, Scope, mask};
-use crate::solve;
+use super::{Maker, Reach, Scope, address, mask};
+
 /// Operand widths of an expression, as far as the width rule depends on them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Widths {
@@ -166,7 +166,7 @@ impl Maker {
                     _ => self.rng.next_u128() & self.rng.next_u128() & all,
                 };
                 let value = match field.source() {
-                    FieldSource::Address { .. } => solve::address(&mut self.rng),
+                    FieldSource::Address { .. } => address(&mut self.rng),
                     _ => self.rng.next_u128(),
                 };
                 Condition::Masked {
@@ -237,7 +237,7 @@ impl Maker {
                 let mut values: Vec<(u128, u128)> = (0..1 + self.rng.below(12))
                     .map(|_| {
                         let mask = u128::MAX << self.rng.one_of([0, 0, 8, 24, 64, 96]);
-                        let low = solve::address(&mut self.rng) & mask;
+                        let low = address(&mut self.rng) & mask;
                         (low, low | !mask)
                     })
                     .collect();
@@ -273,7 +273,7 @@ impl Maker {
             _ => {
                 let operand = self.wide(scope);
                 let mask = u128::MAX << self.rng.one_of([0, 0, 8, 24, 64, 96]);
-                Condition::Masked { operand, mask, value: solve::address(&mut self.rng) & mask, negated }
+                Condition::Masked { operand, mask, value: address(&mut self.rng) & mask, negated }
             }
         }
     }
