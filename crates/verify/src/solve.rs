@@ -62,16 +62,7 @@ pub(crate) fn before(condition: &Condition, updates: &[Update]) -> Condition {
             _ => operand,
         }
     };
-    match &mut before {
-        Condition::Compare { left, right, .. } | Condition::Serial { left, right, .. } => {
-            replace(left, &number);
-            replace(right, &number);
-        }
-        Condition::OneOf { operand, .. } => replace(operand, &number),
-        Condition::Masked { operand, .. } | Condition::Within { operand, .. } => *operand = wide(*operand),
-        Condition::Same { left, right, .. } => (*left, *right) = (wide(*left), wide(*right)),
-        Condition::Range { .. } | Condition::Present { .. } | Condition::Full { .. } => {}
-    }
+    replace_operands(&mut before, &number, &wide);
     before
 }
 
@@ -162,22 +153,20 @@ fn replace_metadata(
     wide: &dyn Fn(u16) -> Option<Wide>,
 ) {
     let number = |expr: &Expr| if let Expr::Metadata(i) = expr { number(*i) } else { None };
-    let replace_wide = |operand: &mut Wide| {
-        if let Wide::Metadata(i) = *operand {
-            *operand = wide(i).unwrap_or(*operand);
-        }
-    };
+    let wide = |operand: Wide| if let Wide::Metadata(i) = operand { wide(i).unwrap_or(operand) } else { operand };
+    replace_operands(condition, &number, &wide);
+}
+
+/// Replaces the operands of the condition: subexpressions as [`replace`] does, and 128-bit values.
+fn replace_operands(condition: &mut Condition, number: &dyn Fn(&Expr) -> Option<Expr>, wide: &dyn Fn(Wide) -> Wide) {
     match condition {
         Condition::Compare { left, right, .. } | Condition::Serial { left, right, .. } => {
-            replace(left, &number);
-            replace(right, &number);
+            replace(left, number);
+            replace(right, number);
         }
-        Condition::OneOf { operand, .. } => replace(operand, &number),
-        Condition::Masked { operand, .. } | Condition::Within { operand, .. } => replace_wide(operand),
-        Condition::Same { left, right, .. } => {
-            replace_wide(left);
-            replace_wide(right);
-        }
+        Condition::OneOf { operand, .. } => replace(operand, number),
+        Condition::Masked { operand, .. } | Condition::Within { operand, .. } => *operand = wide(*operand),
+        Condition::Same { left, right, .. } => (*left, *right) = (wide(*left), wide(*right)),
         Condition::Range { .. } | Condition::Present { .. } | Condition::Full { .. } => {}
     }
 }
@@ -210,7 +199,9 @@ pub(crate) fn opposite(condition: &Condition) -> Option<Condition> {
 
 /// True if the condition compares constants, and does not hold.
 pub(crate) fn is_impossible(condition: &Condition) -> bool {
-    let (mut is_constant, constant) = (true, |wide: &Wide| matches!(wide, Wide::Constant(_)));
+    let has_operands =
+        !matches!(condition, Condition::Range { .. } | Condition::Present { .. } | Condition::Full { .. });
+    let mut is_constant = has_operands && condition.wides().iter().all(|wide| matches!(wide, Wide::Constant(_)));
     for expr in condition.exprs() {
         expr.walk(&mut |e| {
             is_constant &= !matches!(
@@ -226,39 +217,19 @@ pub(crate) fn is_impossible(condition: &Condition) -> bool {
             );
         });
     }
-    let is_constant = match condition {
-        Condition::Compare { .. } | Condition::Serial { .. } | Condition::OneOf { .. } => is_constant,
-        Condition::Masked { operand, .. } | Condition::Within { operand, .. } => constant(operand),
-        Condition::Same { left, right, .. } => constant(left) && constant(right),
-        Condition::Range { .. } | Condition::Present { .. } | Condition::Full { .. } => false,
-    };
     is_constant && !Values::none(&Layers::parse(Graph::standard(), &[])).holds(condition)
 }
 
 /// True if the condition depends on more than the context.
 pub(crate) fn depends_on_packet_or_metadata(condition: &Condition) -> bool {
-    let metadata = |wide: &Wide| matches!(wide, Wide::Metadata(_));
-    depends_on_packet(condition)
-        || match condition {
-            Condition::Masked { operand, .. } | Condition::Within { operand, .. } => metadata(operand),
-            Condition::Same { left, right, .. } => metadata(left) || metadata(right),
-            _ => false,
-        }
+    depends_on_packet(condition) || condition.wides().iter().any(|wide| matches!(wide, Wide::Metadata(_)))
 }
 
 /// True if a packet can satisfy the condition, whatever the context is.
 pub(crate) fn depends_on_packet(condition: &Condition) -> bool {
-    let reads = |wide: &Wide| matches!(wide, Wide::Field(_));
-    match condition {
-        Condition::Compare { left, right, .. } | Condition::Serial { left, right, .. } => {
-            reads_packet(left) || reads_packet(right)
-        }
-        Condition::OneOf { operand, .. } => reads_packet(operand),
-        Condition::Masked { operand, .. } | Condition::Within { operand, .. } => reads(operand),
-        Condition::Same { left, right, .. } => reads(left) || reads(right),
-        Condition::Range { .. } | Condition::Present { .. } => true,
-        Condition::Full { .. } => false,
-    }
+    matches!(condition, Condition::Range { .. } | Condition::Present { .. })
+        || condition.exprs().into_iter().any(reads_packet)
+        || condition.wides().iter().any(|wide| matches!(wide, Wide::Field(_)))
 }
 
 /// Values for fields, and a time, that satisfy the conditions as far as they can be solved one by one.

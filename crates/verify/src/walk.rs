@@ -364,36 +364,17 @@ impl Walker {
         metadata: &[u128],
         hits: Option<&RefCell<Hits>>,
     ) -> VisitResult {
-        let count = |hit| {
-            if let Some(hits) = hits {
-                hits.borrow_mut().count(hit);
-            }
-        };
         let element = &self.function.elements[index];
-        let mut values = Values {
-            bytes,
-            layers,
-            port,
-            now_ns,
-            metadata,
-            metadata_vars: &self.function.metadata,
-            registers: &[],
-            register_vars: &[],
-            globals: &[],
-            old: (&[], &[]),
-            global_vars: &[],
-            state: 0,
-            is_full: false,
-            hits,
-        };
+        let metadata_vars = &self.function.metadata;
+        let mut values = Values { bytes, port, now_ns, metadata, metadata_vars, hits, ..Values::none(layers) };
         let mut visit =
             Visit { element: index, state: 0, row: None, key: None, context: None, evicted: None, globals: None };
         let (Some(stateful), Some(table)) = (&element.stateful, &self.tables[index]) else {
             visit.row = self.first_match(index, &values, None);
             if visit.row.is_none() {
-                count(Hit::NoMatch);
+                values.count(Hit::NoMatch);
             }
-            return VisitResult { visit, before: Vec::new(), registers: Vec::new(), globals: Vec::new() };
+            return VisitResult::unchanged(visit, Vec::new(), Vec::new());
         };
         let key = match &table.key {
             None => Some(vec![0; 4]),
@@ -409,11 +390,11 @@ impl Walker {
             }
         };
         let Some(key) = key else {
-            count(Hit::NoKey);
-            return VisitResult { visit, before: Vec::new(), registers: Vec::new(), globals: Vec::new() };
+            values.count(Hit::NoKey);
+            return VisitResult::unchanged(visit, Vec::new(), Vec::new());
         };
         for field in table.key.iter().flat_map(|spec| spec.parts()).filter_map(|part| part.field()) {
-            count(Hit::KeyField(field));
+            values.count(Hit::KeyField(field));
         }
         // A sweep at `swept_ns` comes first; 0 means none.
         let swept = |context: &Context| match swept_ns {
@@ -427,15 +408,15 @@ impl Walker {
                 .flatten()
         }) {
             match now_ns as i128 - deadline as i128 {
-                -1 => count(Hit::Tick(timer, Tick::Before)),
-                0 => count(Hit::Tick(timer, Tick::At)),
-                1 => count(Hit::Tick(timer, Tick::After)),
+                -1 => values.count(Hit::Tick(timer, Tick::Before)),
+                0 => values.count(Hit::Tick(timer, Tick::At)),
+                1 => values.count(Hit::Tick(timer, Tick::After)),
                 _ => {}
             }
         }
         let (live, expired) = stored.map_or((None, Vec::new()), |context| context.aged(stateful, now_ns));
         for timer in expired {
-            count(Hit::TimerExpired(timer));
+            values.count(Hit::TimerExpired(timer));
             visit.context = Some(live.clone());
         }
         let is_live = live.is_some();
@@ -457,7 +438,7 @@ impl Walker {
         if let Some(idle) = &mut before.idle {
             idle.deadline_ns = now_ns.saturating_add(idle.period_ns);
             visit.context = Some(Some(before.clone()));
-            count(Hit::IdleRearmed);
+            values.count(Hit::IdleRearmed);
         }
         visit.key = Some(key);
         visit.state = before.state;
@@ -469,9 +450,8 @@ impl Walker {
         values.is_full = is_full;
         visit.row = self.first_match(index, &values, Some(before.state));
         let Some(row) = visit.row else {
-            count(Hit::NoMatch);
-            let registers = before.registers;
-            return VisitResult { visit, before: registers.clone(), registers, globals: table.globals.clone() };
+            values.count(Hit::NoMatch);
+            return VisitResult::unchanged(visit, before.registers, table.globals.clone());
         };
         let row = &element.rows[row];
         let mut after = before.clone();
@@ -494,30 +474,29 @@ impl Walker {
             after.idle = idle_ns.map(|period_ns| Idle { deadline_ns: now_ns.saturating_add(period_ns), period_ns });
             after.hard_ns = hard_ns.map(|ns| now_ns.saturating_add(ns));
             if idle_ns.is_some() {
-                count(Hit::TimerSet(Timer::Idle));
+                values.count(Hit::TimerSet(Timer::Idle));
             }
             if hard_ns.is_some() {
-                count(Hit::TimerSet(Timer::Hard));
+                values.count(Hit::TimerSet(Timer::Hard));
             }
         }
         let is_default = after.is_default(stateful);
         match (is_live, is_default) {
             (false, true) => {}
             (false, false) if is_full && stateful.policy == Policy::Reject => {
-                count(Hit::Rejected);
-                let registers = before.registers;
-                return VisitResult { visit, before: registers.clone(), registers, globals: table.globals.clone() };
+                values.count(Hit::Rejected);
+                return VisitResult::unchanged(visit, before.registers, table.globals.clone());
             }
             (true, true) => {
-                count(Hit::Removed);
+                values.count(Hit::Removed);
                 visit.context = Some(None);
             }
             (_, false) => {
                 if !is_live {
-                    count(Hit::Created);
+                    values.count(Hit::Created);
                 }
                 if is_full {
-                    count(Hit::Evicted);
+                    values.count(Hit::Evicted);
                     visit.evicted = victim(stateful, &others).cloned();
                 }
                 visit.context = Some(Some(after.clone()));
@@ -547,20 +526,13 @@ impl Walker {
     pub(crate) fn values_of<'a>(&'a self, index: usize, context: &'a Context, no_layers: &'a Layers) -> Values<'a> {
         let stateful = self.function.elements[index].stateful.as_ref();
         Values {
-            bytes: &[],
-            layers: no_layers,
-            port: 0,
             now_ns: self.now_ns,
-            metadata: &[],
-            metadata_vars: &[],
             registers: &context.registers,
             register_vars: stateful.map_or(&[], |s| &s.registers),
             globals: self.tables[index].as_ref().map_or(&[], |t| &t.globals),
-            old: (&[], &[]),
             global_vars: stateful.map_or(&[], |s| &s.globals),
             state: context.state,
-            is_full: false,
-            hits: None,
+            ..Values::none(no_layers)
         }
     }
 
@@ -573,7 +545,6 @@ impl Walker {
         let stateful = self.function.elements[index].stateful.as_ref();
         Values {
             bytes: &stage.bytes,
-            layers,
             port,
             now_ns: stage.now_ns,
             metadata: &stage.metadata,
@@ -584,8 +555,7 @@ impl Walker {
             old: (&stage.registers[0], &stage.globals[0]),
             global_vars: stateful.map_or(&[], |s| &s.globals),
             state: stage.state,
-            is_full: false,
-            hits: None,
+            ..Values::none(layers)
         }
     }
 
@@ -628,6 +598,13 @@ struct VisitResult {
     before: Vec<u128>,
     registers: Vec<u128>,
     globals: Vec<u128>,
+}
+
+impl VisitResult {
+    /// The result of a visit that changes no register.
+    fn unchanged(visit: Visit, registers: Vec<u128>, globals: Vec<u128>) -> VisitResult {
+        VisitResult { visit, before: registers.clone(), registers, globals }
+    }
 }
 
 /// The context that a full table evicts; ties are broken by the least key.

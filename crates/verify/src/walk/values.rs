@@ -68,7 +68,7 @@ impl<'a> Values<'a> {
 }
 
 impl Values<'_> {
-    fn count(&self, hit: Hit) {
+    pub(super) fn count(&self, hit: Hit) {
         if let Some(hits) = self.hits {
             hits.borrow_mut().count(hit);
         }
