@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every function of the repository and every small function of the lowering's tests, in the kernel: the verifier
 //! accepts the program with and without counters, with and without locks, and it agrees with the machine.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
+
+use crate::common::random::is_kernel_there;
 
 use std::sync::Arc;
 
@@ -27,8 +29,7 @@ fn stack_bytes(program: &Program) -> i16 {
 
 #[test]
 fn the_kernel_takes_every_lowered_function_and_runs_it_as_the_machine() {
-    if let Err(reason) = KernelEngine::available() {
-        eprintln!("SKIP the_kernel_takes_every_lowered_function_and_runs_it_as_the_machine: {reason}");
+    if !is_kernel_there("the_kernel_takes_every_lowered_function_and_runs_it_as_the_machine") {
         return;
     }
     let mut rng = Rng::from_env(0x6b65_726e);
@@ -104,8 +105,7 @@ fn the_kernel_takes_every_lowered_function_and_runs_it_as_the_machine() {
 
 #[test]
 fn the_kernel_takes_sets_of_thousands_of_prefixes() {
-    if let Err(reason) = KernelEngine::available() {
-        eprintln!("SKIP the_kernel_takes_sets_of_thousands_of_prefixes: {reason}");
+    if !is_kernel_there("the_kernel_takes_sets_of_thousands_of_prefixes") {
         return;
     }
     let mut rng = Rng::from_env(0x5e75);

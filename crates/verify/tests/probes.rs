@@ -4,6 +4,8 @@
 //! Programs in C (`probes/*.bpf.c`) execute the operations in a packet and write the results into the packet or a map.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use crate::common::random::is_kernel_there;
+
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,8 +21,7 @@ const PACKETS: usize = 4000;
 
 /// A probe compiled by clang, if clang and the kernel are available; `None` otherwise.
 fn probe(test: &str, name: &str, macros: &[&str]) -> Option<Program> {
-    if let Err(reason) = KernelEngine::available() {
-        skip(test, &reason.to_string());
+    if !is_kernel_there(test) {
         return None;
     }
     let clang = Clang::find(test)?;
@@ -45,7 +46,7 @@ fn agree(title: &str, program: &Program, packets: &[Arrival], snapshot_every: us
     report
 }
 
-fn arrivals(packets: impl Iterator<Item = Vec<u8>>) -> Vec<Arrival> {
+fn arrivals(packets: impl IntoIterator<Item = Vec<u8>>) -> Vec<Arrival> {
     (0..).zip(packets).map(|(i, bytes)| Arrival { time_ns: 1000 * i, port: Port(1), bytes }).collect()
 }
 
@@ -80,7 +81,7 @@ fn maps_answer_as_the_kernels_do() {
         let macros: Vec<&str> = macros.iter().map(String::as_str).collect();
         let Some(program) = probe(test, "maps.bpf.c", &macros) else { return };
         let packets = (0..PACKETS).map(|_| rng.bytes(14 + 8 * 12));
-        agree(&macros.join(" "), &program, &arrivals(packets.collect::<Vec<_>>().into_iter()), 200);
+        agree(&macros.join(" "), &program, &arrivals(packets), 200);
     }
 }
 
@@ -224,7 +225,7 @@ fn helpers_answer_as_the_kernels_do() {
                 packet
             })
             .collect();
-        agree(&format!("helper {what}"), &program, &arrivals(packets.into_iter()), 1);
+        agree(&format!("helper {what}"), &program, &arrivals(packets), 1);
     }
 }
 
@@ -252,7 +253,7 @@ fn records_are_those_of_the_kernel_to_their_last_byte() {
             })
             .take(if round > 2 { 60 } else { PACKETS })
             .collect();
-        agree(&format!("round {round}"), &program, &arrivals(packets.into_iter()), 3);
+        agree(&format!("round {round}"), &program, &arrivals(packets), 3);
     }
 }
 
@@ -354,7 +355,7 @@ fn routes_and_lengths_are_judged_as_in_the_kernel() {
         packet.extend(lookup);
         packet
     });
-    let packets = arrivals(packets.collect::<Vec<_>>().into_iter());
+    let packets = arrivals(packets);
     let report = compare(&mut interp, &mut kernel, &packets, &CompareOptions::default()).unwrap();
     assert!(report.agrees(), "{:#?}", report.disagreement);
     assert_eq!(report.packets_compared as usize, packets.len());

@@ -13,11 +13,6 @@ use flowloom_lower::{LowerOptions, lower};
 use flowloom_verify::{Arrival, CompareOptions, ShrinkOptions, shrink, sweep_period};
 use flowloom_vm::Interpreter;
 
-/// Reason why the kernel engine is not available, if it is not.
-pub fn no_kernel() -> Option<String> {
-    KernelEngine::available().err().map(|reason| reason.to_string())
-}
-
 pub fn program(function: &Function) -> Program {
     lower(function, &LowerOptions { counters: false, ..LowerOptions::default() })
         .unwrap_or_else(|e| panic!("{} does not lower: {e}", function.name))

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use flowloom_efsm::Machine;
 use flowloom_engine::{Choices, Datapath, Outcome, Packet, Port, Ports};
+use flowloom_testkit::scratch::Scratch;
 use flowloom_testkit::{Gtpu, PacketBuilder, Rng, skip};
 use flowloom_trace::CaptureWriter;
 use flowloom_verify::Arrival;
@@ -486,9 +487,8 @@ print(count)
 
 /// True if the tools accept the frames that the function generated; prints `SKIP` where they are not installed.
 pub fn judge(test: &str, frames: &[Vec<u8>]) {
-    let folder = std::env::temp_dir().join(format!("flowloom-{test}-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
-    let path = folder.join("made.pcap");
+    let scratch = Scratch::new();
+    let path = scratch.path("made.pcap");
     let mut writer = CaptureWriter::create(&path).unwrap_or_else(|e| panic!("{e}"));
     for (number, frame) in frames.iter().enumerate() {
         writer.write(number as u64 * 1000, 1, frame.len() as u32, None, frame).unwrap_or_else(|e| panic!("{e}"));
@@ -496,7 +496,6 @@ pub fn judge(test: &str, frames: &[Vec<u8>]) {
     writer.finish().unwrap_or_else(|e| panic!("{e}"));
     with_scapy(test, &path, frames.len());
     with_tshark(test, &path, frames.len());
-    let _ = std::fs::remove_dir_all(&folder);
 }
 
 fn with_scapy(test: &str, path: &Path, frames: usize) {

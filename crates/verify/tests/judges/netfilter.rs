@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
+use flowloom_testkit::scratch::Scratch;
 use flowloom_testkit::skip;
 use flowloom_trace::CaptureWriter;
 use flowloom_verify::Arrival;
@@ -86,17 +87,10 @@ pub fn opinion(test: &str, packets: &[Arrival], loose: bool) -> Option<Opinion> 
             return None;
         }
     }
-    let folder = std::env::temp_dir().join(format!("flowloom-{test}-{}", std::process::id()));
-    let opinion = ask(test, packets, loose, &folder);
-    let _ = std::fs::remove_dir_all(&folder);
-    opinion
-}
-
-fn ask(test: &str, packets: &[Arrival], loose: bool, folder: &std::path::Path) -> Option<Opinion> {
-    let failed = |what: &dyn std::fmt::Display| -> ! { panic!("{test}: {}: {what}", folder.display()) };
-    std::fs::create_dir_all(folder).unwrap_or_else(|e| failed(&e));
-    std::fs::write(folder.join("send.py"), SEND).unwrap_or_else(|e| failed(&e));
-    let mut writer = CaptureWriter::create(folder.join("frames.pcap")).unwrap_or_else(|e| failed(&e));
+    let scratch = Scratch::new();
+    scratch.put("send.py", SEND.as_bytes());
+    let failed = |what: &dyn std::fmt::Display| -> ! { panic!("{test}: {what}") };
+    let mut writer = CaptureWriter::create(scratch.path("frames.pcap")).unwrap_or_else(|e| failed(&e));
     for (number, packet) in packets.iter().enumerate().filter(|(_, packet)| is_ip(&packet.bytes)) {
         let mut frame = vec![2, 0, 0, 0, 1, 2, 2, 0];
         frame.extend((number as u32).to_be_bytes());
@@ -106,15 +100,12 @@ fn ask(test: &str, packets: &[Arrival], loose: bool, folder: &std::path::Path) -
     writer.finish().unwrap_or_else(|e| failed(&e));
     let mut command = Command::new("unshare");
     command.args(["--net", "--mount", "bash", "-eu", "-c", ROUTER, test, if loose { "1" } else { "0" }]);
-    let output = command.current_dir(folder).stdin(Stdio::null()).output().unwrap_or_else(|e| failed(&e));
+    let output = command.current_dir(scratch.path("")).stdin(Stdio::null()).output().unwrap_or_else(|e| failed(&e));
     if !output.status.success() {
         skip(test, &format!("no connection tracking here: {}", String::from_utf8_lossy(&output.stderr).trim()));
         return None;
     }
-    let read = |name: &str| {
-        let text = std::fs::read_to_string(folder.join(name)).unwrap_or_else(|e| failed(&e));
-        numbers(&text)
-    };
+    let read = |name: &str| numbers(&std::fs::read_to_string(scratch.path(name)).unwrap_or_else(|e| failed(&e)));
     Some(Opinion { valid: read("valid"), invalid: read("invalid") })
 }
 

@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use flowloom_efsm::Machine;
 use flowloom_efsm::model::Function;
+use flowloom_exec::KernelEngine;
 use flowloom_lower::{LowerOptions, lower, unsupported_by_kernel};
+use flowloom_testkit::skip;
 use flowloom_verify::{Arrival, Hits, Report, ShrinkOptions, Stimulus, StimulusCounts, StimulusOptions, compare};
 
 use super::engines;
@@ -39,11 +41,11 @@ pub fn packets(default: u64) -> usize {
 
 /// True if the kernel engine is available; prints `SKIP` where it is not.
 pub fn is_kernel_there(test: &str) -> bool {
-    let reason = engines::no_kernel();
-    if let Some(reason) = &reason {
-        eprintln!("SKIP {test}: without the kernel: {reason}");
+    let available = KernelEngine::available();
+    if let Err(reason) = &available {
+        skip(test, &format!("without the kernel: {reason}"));
     }
-    reason.is_none()
+    available.is_ok()
 }
 
 /// Totals over many functions.
