@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Functions under test, and what the tests of engines share.
-#![allow(dead_code, unreachable_pub, missing_docs, clippy::panic, clippy::print_stderr)]
+#![allow(unreachable_pub, missing_docs, clippy::panic, clippy::print_stderr)]
 
 pub mod captures;
 pub mod engines;

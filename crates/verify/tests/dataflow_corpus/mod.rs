@@ -3,7 +3,7 @@
 //!
 //! [`agree`] builds the dataflow of a program and runs it against the interpreter; callers pass a function that derives
 //! other forms of the dataflow, so that every form runs the same cases.
-#![allow(dead_code, unreachable_pub, missing_docs, clippy::panic, clippy::print_stderr, clippy::unwrap_used)]
+#![allow(unreachable_pub, missing_docs, clippy::panic, clippy::print_stderr, clippy::unwrap_used)]
 
 pub mod linux;
 pub mod mechanisms;
@@ -29,11 +29,6 @@ use crate::common::engines;
 
 /// Derives equivalent forms of a dataflow, with their names.
 pub type Forms = dyn Fn(Dataflow) -> Vec<(String, Dataflow)>;
-
-/// The dataflow as built.
-pub fn as_built(dataflow: Dataflow) -> Vec<(String, Dataflow)> {
-    vec![("as built".to_owned(), dataflow)]
-}
 
 /// The dataflow as built, after a round trip through text, and after all passes.
 pub fn behind_all_passes(dataflow: Dataflow) -> Vec<(String, Dataflow)> {

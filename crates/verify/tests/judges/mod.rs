@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Independent models of single functions: the kernel's connection tracking, models of protocols.
-// Each test binary uses a part.
-#![allow(dead_code, unreachable_pub, missing_docs, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+#![allow(unreachable_pub, missing_docs, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 pub mod gtpu;
 pub mod kvs;

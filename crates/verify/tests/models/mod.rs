@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Runs shipped functions on every engine against models of their purpose, which do not use states and rows.
-#![allow(dead_code, unreachable_pub, missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+#![allow(unreachable_pub, missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 pub mod bucket;
 pub mod nat;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The hand-written C twins of the shipped functions: compiled, and compared with the lowered functions.
-#![allow(dead_code, unreachable_pub, missing_docs, clippy::unwrap_used, clippy::panic)]
+#![allow(unreachable_pub, missing_docs, clippy::unwrap_used, clippy::panic)]
 
 pub mod timed;
 
