@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Architecture test: compares the dependencies between crates in the manifests with a table, and the table with the
 //! one in the book.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use crate::common::{files, top};
 use toml::{Table, Value};
 
 /// Each crate and its allowed dependencies, lower layers first. Dev-dependencies may add [`FOR_TESTS`] and any crate
@@ -67,10 +67,6 @@ const FOR_TESTS: [&str; 2] = ["testkit", "proofcheck"];
 
 /// Keys that every manifest inherits from the workspace.
 const INHERITED: [&str; 4] = ["edition", "rust-version", "license", "version"];
-
-fn top() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
 
 fn manifests() -> BTreeMap<String, Table> {
     let mut found = BTreeMap::new();
@@ -163,9 +159,7 @@ fn every_file_of_tests_is_in_a_binary() {
 
 /// Concatenated Rust sources of a folder and its subfolders.
 fn sources(folder: &Path) -> String {
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let text = |path: PathBuf| if path.is_dir() { sources(&path) } else { std::fs::read_to_string(path).unwrap() };
-    entries.map(text).collect()
+    files(folder, &[]).into_iter().map(|path| std::fs::read_to_string(path).unwrap()).collect()
 }
 
 #[test]
@@ -192,26 +186,15 @@ fn every_crate_inherits_from_the_workspace() {
     }
 }
 
-/// The files below a folder, without what is built and the inputs of fuzzing.
-fn files(folder: &Path, found: &mut Vec<PathBuf>) {
-    for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-        if !path.is_dir() {
-            found.push(path);
-        } else if !["target", "corpus", "findings", "__pycache__"].iter().any(|name| path.ends_with(name)) {
-            files(&path, found);
-        }
-    }
-}
-
 #[test]
 fn every_source_names_its_licence() {
     let workspace: Table = std::fs::read_to_string(top().join("Cargo.toml")).unwrap().parse().unwrap();
     let licence = workspace["workspace"]["package"]["license"].as_str().unwrap();
-    let (mut found, mut sources) = (Vec::new(), 0);
-    for folder in ["crates", "fuzz", "functions", "scripts", ".ci"] {
-        files(&top().join(folder), &mut found);
-    }
-    for path in found {
+    let mut sources = 0;
+    // Without what is built and the inputs of fuzzing.
+    let without = ["target", "corpus", "findings", "__pycache__"];
+    let folders = ["crates", "fuzz", "functions", "scripts", ".ci"];
+    for path in folders.iter().flat_map(|folder| files(&top().join(folder), &without)) {
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or("");
         let text = String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned();
         if !["rs", "c", "h", "py", "sh"].contains(&ending) && !text.starts_with("#!") {

@@ -1,31 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests of the README and the book: links resolve, and commands and examples are valid.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-
-fn top() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
+use crate::common::{Ran, files, ok, put, run, top};
+use std::path::PathBuf;
+use std::process::Command;
 
 /// All Markdown files of the documentation, with their texts.
 fn pages() -> Vec<(PathBuf, String)> {
-    let mut found = Vec::new();
-    let mut folders = vec![top().join("docs"), top().join("functions")];
-    for page in ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"] {
-        found.push(top().join(page));
-    }
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).into_iter().flatten() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|e| e == "md") {
-                found.push(path);
-            }
-        }
-    }
+    let mut found =
+        ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"].map(|page| top().join(page)).to_vec();
+    found.extend(files(&top().join("docs"), &[]));
+    found.extend(files(&top().join("functions"), &[]));
+    found.retain(|path| path.extension().is_some_and(|e| e == "md"));
     found.into_iter().map(|path| (path.clone(), std::fs::read_to_string(path).unwrap())).collect()
 }
 
@@ -33,10 +19,6 @@ fn pages() -> Vec<(PathBuf, String)> {
 fn blocks<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
     let fence = format!("```{language}\n");
     text.split(fence.as_str()).skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
-}
-
-fn flowloom(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_flowloom")).args(arguments).current_dir(top()).output().unwrap()
 }
 
 #[test]
@@ -146,12 +128,11 @@ fn commands_and_options_exist() {
                 continue;
             }
             let verb = if words[1] == "trace" { &words[1..3] } else { &words[1..2] };
-            let output = flowloom(&[verb, &["--help"]].concat());
-            if !output.status.success() {
+            let Ran { code, stdout: help, .. } = run(&[verb, &["--help"]].concat());
+            if code != Some(0) {
                 wrong.push(format!("{}: no verb `{}`", page.display(), verb.join(" ")));
                 continue;
             }
-            let help = String::from_utf8(output.stdout).unwrap();
             let known: Vec<&str> = help.split(|c: char| !(c.is_alphanumeric() || c == '-')).collect();
             // Quoted arguments may contain an arrow.
             let is_option = |word: &&&str| word.starts_with('-') && !word.starts_with("->");
@@ -176,8 +157,7 @@ fn the_verifiers_page_shows_what_check_says() {
     let all = "a finding, a program, what is said of it, the mended one, a listing";
     assert_eq!((sources.len(), texts.len()), (2, 3), "{all}");
     let texts = &texts[1..];
-    let listing = flowloom(&["check", "-v", "--target", "interp", "functions/ebpf/toy/toy_printed.bpf"]);
-    let listing = String::from_utf8(listing.stdout).unwrap();
+    let listing = ok(&["check", "-v", "--target", "interp", "functions/ebpf/toy/toy_printed.bpf"]);
     let is_counted = |part: &&str| part.ends_with(" looked at");
     for part in texts[1].lines().flat_map(|line| line.split("; ")).filter(|part| !is_counted(part)) {
         assert!(listing.contains(part), "`{part}` is not in\n{listing}");
@@ -187,7 +167,7 @@ fn the_verifiers_page_shows_what_check_says() {
     }
     let folder = tempfile::tempdir().unwrap();
     let said = sources.iter().map(|source| {
-        std::fs::write(folder.path().join("ttl.bpf.c"), source).unwrap();
+        put(&folder, "ttl.bpf.c", source);
         let mut command = Command::new(env!("CARGO_BIN_EXE_flowloom"));
         let output = command.args(["check", "--target", "interp", "ttl.bpf.c"]).current_dir(folder.path()).output();
         String::from_utf8(output.unwrap().stdout).unwrap()

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests of `flowloom check`: the targets that run a function, and the row that a target cannot run.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::common;
-
-use common::{BIG_FLOW, generated, kernel, large_with_counters, name, ok, run};
-use serde_json::Value;
+use crate::common::{BIG_FLOW, exits, generated, kernel, large_with_counters, name, ok, put, run};
 
 const COPIES: &str = "function copies;
 stateful s {
@@ -25,11 +21,9 @@ stateful s {
 #[test]
 fn what_a_target_lacks_is_refused_there_with_row_and_reason() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("copies.efsm");
-    std::fs::write(&path, COPIES).unwrap();
+    let path = put(&folder, "copies.efsm", COPIES);
     let copies = name(&path);
-    let all = run(&["check", copies]);
-    assert_eq!(all.code, Some(1), "{}{}", all.stdout, all.stderr);
+    let all = exits(1, &["check", copies]);
     let kernel = all.stdout.lines().find(|line| line.starts_with("kernel")).unwrap();
     for part in ["no", "`clone` at", "copies.efsm:9", "XDP", "`full evict` at", "copies.efsm:4"] {
         assert!(kernel.contains(part), "`{part}` is not in {kernel}");
@@ -39,9 +33,8 @@ fn what_a_target_lacks_is_refused_there_with_row_and_reason() {
     // If targets are named, only they decide.
     let asked = ok(&["check", copies, "--target", "machine,interp"]);
     assert!(!asked.contains("kernel"), "{asked}");
-    let refused = run(&["check", copies, "--target", "kernel", "--json"]);
-    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
-    let json: Value = serde_json::from_str(&refused.stdout).unwrap();
+    let refused = exits(1, &["check", copies, "--target", "kernel", "--json"]);
+    let json = refused.json();
     assert_eq!(json["targets"].as_array().unwrap().len(), 1);
     assert_eq!(json["targets"][0]["runs"], false);
 
@@ -50,33 +43,16 @@ fn what_a_target_lacks_is_refused_there_with_row_and_reason() {
 }
 
 #[test]
-fn wrong_targets_are_said() {
-    let folder = tempfile::tempdir().unwrap();
-    ok(&["build", BIG_FLOW, "--target", "bpf", "-o", name(folder.path())]);
-    let object = folder.path().join("big_flow.o");
-    let ran = run(&["check", name(&object), "--target", "machine"]);
-    assert_eq!(ran.code, Some(2), "{}", ran.stdout);
-    assert!(ran.stderr.contains("the reference machine runs sources, this is an object"), "{}", ran.stderr);
-    let ran = run(&["check", BIG_FLOW, "--target", "fpga"]);
-    assert_eq!(ran.code, Some(2));
-    assert!(ran.stderr.contains("fpga"), "{}", ran.stderr);
-    let object = ok(&["check", name(&object), "--target", "interp"]);
-    assert!(object.contains("interp") && !object.contains("machine"), "{object}");
-}
-
-#[test]
 fn what_is_too_large_for_ebpf_runs_on_the_machine() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("large.efsm");
     let registers: String = (0..80).map(|i| format!("    reg r{i}: u64;\n")).collect();
     let updates: String = (0..80).map(|i| format!("r{i} += 1; ")).collect();
     let text = format!(
         "function large;\nstateful s {{\n    key ip.src;\n    states a;\n{registers}    on a {{ {updates}pass; }}\n}}\n"
     );
-    std::fs::write(&path, &text).unwrap();
-    let ran = run(&["check", name(&path), "-v", "--stats"]);
-    assert_eq!(ran.code, Some(1), "{}{}", ran.stdout, ran.stderr);
-    assert!(ran.stdout.contains("large: no eBPF program") && ran.stdout.contains("machine  yes"), "{}", ran.stdout);
+    let path = put(&folder, "large.efsm", &text);
+    let ran = exits(1, &["check", name(&path), "-v", "--stats"]);
+    ran.stdout_has(&["large: no eBPF program", "machine  yes"]);
     for target in ["interp", "kernel"] {
         let line = ran.stdout.lines().find(|line| line.starts_with(target)).unwrap();
         assert!(
@@ -99,45 +75,34 @@ fn a_table_that_the_kernel_has_no_room_for_is_named() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("wide.efsm");
-    std::fs::write(
-        &path,
+    let path = put(
+        &folder,
+        "wide.efsm",
         "function wide;\nstateful small { key ip.src; states a, b; on a -> b { goto vast; } on b { goto vast; } }\n\
          stateful vast {\n    key ip.src;\n    size 2147483647;\n    states a, b;\n    on a -> b { pass; }\n    on b { pass; }\n}\n",
-    )
-    .unwrap();
-    let ran = run(&["check", name(&path), "--target", "kernel"]);
-    assert_eq!(ran.code, Some(1), "{}{}", ran.stdout, ran.stderr);
-    assert!(
-        ran.stdout.contains("map `vast`") && ran.stdout.contains("wide.efsm:3 (`stateful vast {`)"),
-        "{}",
-        ran.stdout
     );
+    exits(1, &["check", name(&path), "--target", "kernel"])
+        .stdout_has(&["map `vast`", "wide.efsm:3 (`stateful vast {`)"]);
 }
 
 /// With `--json`, errors of a source are printed to stdout too.
 #[test]
 fn errors_of_a_source_are_printed_as_json() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("wrong.efsm");
-    std::fs::write(&path, "function wrong;\nstateless t {\n    when ip.tll == 1 { pass; }\n}\n").unwrap();
-    let ran = run(&["check", path.to_str().unwrap(), "--json"]);
-    assert_eq!(ran.code, Some(2), "{ran:?}");
-    let value: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let path = put(&folder, "wrong.efsm", "function wrong;\nstateless t {\n    when ip.tll == 1 { pass; }\n}\n");
+    let value = exits(2, &["check", path.to_str().unwrap(), "--json"]).json();
     let error = &value["errors"][0];
     assert!(error["message"].as_str().unwrap().contains("`ip.tll`"), "{value}");
     assert_eq!(error["position"], serde_json::json!([3, 10]), "{value}");
     assert!(error["code"].is_string() && error["help"].is_string(), "{value}");
-    let ran = run(&["check", "missing.o", "--json"]);
-    let value: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let value = run(&["check", "missing.o", "--json"]).json();
     assert!(value["errors"][0]["message"].as_str().unwrap().contains("cannot be read"), "{value}");
 }
 
 /// A folder stands for the function in it, as in `flowloom test`.
 #[test]
 fn a_folder_is_checked() {
-    let ran = run(&["check", "functions/policer", "--stats"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = exits(0, &["check", "functions/policer", "--stats"]);
     assert!(ran.stdout.starts_with("policer: "), "{}", ran.stdout);
 }
 
@@ -150,8 +115,7 @@ fn an_implicit_otherwise_is_noted() {
             "function flows;\nstateful t {{ key {key}; states a; reg n: u32; full reject; on a {{ n += 1; pass; }} {otherwise} }}\n"
         );
         std::fs::write(&path, text).unwrap();
-        let found = run(&["check", name(&path), "--target", "machine"]);
-        assert_eq!(found.code, Some(0), "{found:?}");
+        let found = exits(0, &["check", name(&path), "--target", "machine"]);
         found.stderr.lines().filter(|line| line.starts_with("flowloom:")).map(str::to_owned).collect::<Vec<_>>()
     };
     let all = "flowloom: `t` has no `otherwise`: packets that lack a field of its key are dropped, such as ARP, ICMP and all fragments but the first";
@@ -167,8 +131,7 @@ fn an_implicit_otherwise_is_noted() {
 #[test]
 fn a_function_that_is_too_large_with_counters_runs_without() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("large.efsm");
-    std::fs::write(&path, large_with_counters()).unwrap();
+    let path = put(&folder, "large.efsm", large_with_counters());
     let checked = ok(&["check", name(&path), "--target", "interp,machine"]);
     let line = |target: &str| checked.lines().find(|line| line.starts_with(target)).unwrap();
     assert!(
@@ -177,21 +140,18 @@ fn a_function_that_is_too_large_with_counters_runs_without() {
     );
     assert!(!line("machine").contains("counters"), "{checked}");
     let capture = generated(folder.path(), BIG_FLOW, 20, 1);
-    let ran = run(&["run", name(&path), "-r", name(&capture), "--engine", "interp"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(ran.stderr.contains("row and flow hits are not counted: with counters"), "{}", ran.stderr);
+    exits(0, &["run", name(&path), "-r", name(&capture), "--engine", "interp"])
+        .stderr_has(&["row and flow hits are not counted: with counters"]);
 }
 
 #[test]
 fn a_set_is_read_from_a_file_beside_the_source() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("gate.efsm");
     let text = "function gate;\nset blocked = file(\"blocked.txt\");\nstateless t {\n    when ip.src in blocked { drop; }\n    \
                 otherwise { pass; }\n}\n";
-    std::fs::write(&path, text).unwrap();
-    let missing = run(&["check", name(&path), "--target", "machine"]);
-    assert!(missing.code == Some(2) && missing.stderr.contains("`blocked.txt`"), "{missing:?}");
-    std::fs::write(folder.path().join("blocked.txt"), "10.0.0.0/8\n# a comment\n192.0.2.1\n").unwrap();
+    let path = put(&folder, "gate.efsm", text);
+    exits(2, &["check", name(&path), "--target", "machine"]).stderr_has(&["`blocked.txt`"]);
+    put(&folder, "blocked.txt", "10.0.0.0/8\n# a comment\n192.0.2.1\n");
     std::fs::write(
         path.with_extension("scenario"),
         "function gate.efsm\nscenario \"some are blocked\"\nudp 10.1.2.3:1 > 10.0.0.2:2 -> drop\n\

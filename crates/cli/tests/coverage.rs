@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Consistency of `docs/coverage.md`: it lists every item of the papers once, and the things it names exist.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+
+use crate::common::top;
 
 /// Items per paper: prefix and count.
 const ITEMS: [(&str, usize); 5] = [("FB", 49), ("DP", 8), ("EH", 32), ("SP", 16), ("SN", 26)];
@@ -13,10 +13,6 @@ struct Row {
     place: String,
     shown_by: String,
     left: String,
-}
-
-fn top() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 fn rows() -> Vec<Row> {

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Long tests of this crate: `make evidence` runs and records them.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
-use crate::common;
-
-use common::tshark::judge_rewriting;
-use common::{EVERYWHERE, captures, kernel, read, stem};
+use crate::common::tshark::judge_rewriting;
+use crate::common::{EVERYWHERE, captures, kernel, read, stem};
 
 /// On every engine, the rewriting function makes no checksum bad in any packet of the captures that `FLOWLOOM_TRACES`
 /// names, as checked by `tshark`.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Planted faults. Start with `make evidence ONLY=mutants`.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
 use std::process::Command;
 

@@ -3,15 +3,13 @@
 //!
 //! `scripts/public-objects` fetches and compiles them; `FLOWLOOM_OBJECTS` names another folder with objects and an
 //! `objects.json`. `FLOWLOOM_OBJECT` selects objects by a part of their name; the book is not updated then.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
-use crate::common;
 use crate::public;
 
 use std::path::PathBuf;
 use std::process::Command;
 
-use common::top;
+use crate::common::top;
 use flowloom_testkit::skip;
 use public::page;
 use public::trial::{self, LIMIT, Made, Row};

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests of `flowloom explain` on the toy and the firewall, and of its refusals.
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-use crate::common;
 
 use std::path::{Path, PathBuf};
 
-use common::{Ran, flowloom, json, name, ok, run};
+use crate::common::{self, Ran, exits, flowloom, json, name, ok, run};
 use flowloom_testkit::{golden, skip};
 use serde_json::Value;
 
@@ -140,9 +137,7 @@ fn refusals_have_a_code_and_one_exit_code() {
         [("crates/cli/tests/explain/own_write.bpf", "own-write"), ("crates/cli/tests/verifier/null.bpf", "unsafe")];
     for (program, code) in cases {
         for verb in [&["explain"][..], &["predict", "--flows", "1", "-c", "10"]] {
-            let ran = run(&[verb, &[program, "--json"]].concat());
-            assert_eq!(ran.code, Some(1), "{verb:?} {program}: {ran:?}");
-            let told: Value = serde_json::from_str(&ran.stdout).unwrap();
+            let told = exits(1, &[verb, &[program, "--json"]].concat()).json();
             let refusal = &told["refusal"];
             assert_eq!(refusal["code"], code, "{verb:?} {program}");
             assert!(refusal["instruction"].is_u64() && refusal["line"]["line"].is_u64(), "{told}");

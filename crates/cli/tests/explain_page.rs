@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests of the firewall's HTML page in a headless browser: contents are complete, selection works, the console has no
 //! errors.
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-use crate::common;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{json, name, ok};
+use crate::common::{self, json, name, ok};
 use flowloom_testkit::skip;
 use serde_json::Value;
 

@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests of `flowloom fmt` as a command.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::common;
-
-use std::io::Write as _;
-use std::process::Stdio;
-
-use common::{Ran, flowloom, name, ok, run};
+use crate::common::{self, Ran, exits, name, ok, piped};
 
 const MESSY: &str = "function f;\nstateless s { always { ip.ttl=1;drop; } } # end\n";
 const CLEAN: &str = "function f;\nstateless s {\n    always { ip.ttl = 1; drop; }\n}  # end\n";
@@ -21,8 +15,7 @@ fn files_and_folders_are_written_anew() {
         std::fs::write(file(path), MESSY).unwrap();
     }
     std::fs::write(file("clean.efsm"), CLEAN).unwrap();
-    let checked = run(&["fmt", "--check", name(folder.path())]);
-    assert_eq!(checked.code, Some(1), "{}", checked.stderr);
+    let checked = exits(1, &["fmt", "--check", name(folder.path())]);
     let expected = ["a.efsm", "deeper/b.efsm"].map(|path| format!("{}:2: not formatted\n", name(&file(path))));
     assert_eq!(checked.stdout, expected.concat());
     assert!(checked.stderr.contains("2 files not formatted"), "{}", checked.stderr);
@@ -50,42 +43,18 @@ fn a_source_that_cannot_be_read_stays_and_the_others_do_not() {
     let file = |file: &str| folder.path().join(file);
     std::fs::write(file("a.efsm"), "function f;\nstateless s {\n").unwrap();
     std::fs::write(file("b.efsm"), MESSY).unwrap();
-    let ran = run(&["fmt", name(folder.path())]);
-    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
-    for part in ["a.efsm:2:", "not closed", "some files were not rewritten"] {
-        assert!(ran.stderr.contains(part), "{}", ran.stderr);
-    }
+    exits(2, &["fmt", name(folder.path())]).stderr_has(&["a.efsm:2:", "not closed", "some files were not rewritten"]);
     assert_eq!(std::fs::read_to_string(file("b.efsm")).unwrap(), CLEAN);
-}
-
-fn piped(arguments: &[&str], input: &[u8]) -> Ran {
-    let mut command = flowloom();
-    command.arg("fmt").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input).unwrap();
-    Ran::from(child.wait_with_output().unwrap())
 }
 
 #[test]
 fn the_standard_input_goes_to_the_standard_output() {
+    let piped = |arguments: &[&str], input| Ran::from(piped(&[&["fmt"], arguments].concat(), input));
     let ran = piped(&["--stdin"], MESSY.as_bytes());
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), CLEAN));
     let ran = piped(&["--stdin", "--check"], MESSY.as_bytes());
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), "standard input:2: not formatted\n"));
     let ran = piped(&["--stdin"], b"function f; # \xe9\n");
     assert_eq!(ran.code, Some(2));
-    assert!(ran.stderr.contains("invalid UTF-8 at byte 14"), "{}", ran.stderr);
-}
-
-#[test]
-fn wrong_use_is_said() {
-    for (arguments, part) in [
-        (&["fmt"] as &[&str], "<FILE>"),
-        (&["fmt", "--stdin", "x.efsm"], "--stdin"),
-        (&["fmt", "/nonexistent.efsm"], "`/nonexistent.efsm`"),
-    ] {
-        let ran = run(arguments);
-        assert_eq!(ran.code, Some(2), "{arguments:?}");
-        assert!(ran.stdout.is_empty() && ran.stderr.contains(part), "{arguments:?}: {}", ran.stderr);
-    }
+    ran.stderr_has(&["invalid UTF-8 at byte 14"]);
 }

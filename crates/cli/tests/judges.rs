@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Output of `flowloom run`, checked by `tshark`: checksums, lengths, time stamps, conversations.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
-
-use crate::common;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use common::tshark::{BAD, CHECKSUMS, GOOD, NOT_PRESENT, epoch, fields, judge_rewriting, opinions};
-use common::{
-    EVERYWHERE, PASS_ALL, REWRITE, UDP_FLOWS, captures, generated, json, kernel, name, ok, read, stem, write,
+use crate::common::tshark::{BAD, CHECKSUMS, GOOD, NOT_PRESENT, epoch, fields, judge_rewriting, opinions};
+use crate::common::{
+    EVERYWHERE, PASS_ALL, REWRITE, UDP_FLOWS, captures, engines, generated, json, kernel, name, ok, put, read, stem,
+    tool, write,
 };
 use flowloom_testkit::{PacketBuilder, Rng};
 use flowloom_trace::CapturedPacket;
@@ -49,8 +47,11 @@ fn rewriting_traffic() -> Vec<CapturedPacket> {
     packets
 }
 
-fn keeps_checksums(test: &str, engines: &[&str]) {
-    let Some(judged) = judge_rewriting(test, "made traffic", rewriting_traffic(), engines, true) else { return };
+#[test]
+fn rewriting_keeps_checksums() {
+    let test = "rewriting_keeps_checksums";
+    let engines = engines(test);
+    let Some(judged) = judge_rewriting(test, "made traffic", rewriting_traffic(), &engines, true) else { return };
     for (engine, judged) in engines.iter().zip(judged) {
         eprintln!("{engine}: {judged:?}");
         // For every kind of checksum, packets with a good, a bad and an absent checksum were rewritten.
@@ -90,19 +91,6 @@ fn a_tcp_checksum_of_zero_is_good_in_both_spellings() {
     let test = "a_tcp_checksum_of_zero_is_good_in_both_spellings";
     let Some(rows) = fields(test, &path, &["tcp.checksum.status"]) else { return };
     assert_eq!(rows, [[GOOD], [GOOD], [GOOD], [BAD[0]]]);
-}
-
-#[test]
-fn rewriting_keeps_checksums() {
-    keeps_checksums("rewriting_keeps_checksums", &EVERYWHERE);
-}
-
-#[test]
-fn rewriting_in_the_kernel_keeps_checksums() {
-    let test = "rewriting_in_the_kernel_keeps_checksums";
-    if kernel(test) {
-        keeps_checksums(test, &["kernel"]);
-    }
 }
 
 /// The long test `evidence_checksums` covers the captures in full.
@@ -216,8 +204,7 @@ fn what_passes_is_what_came_in_any_format() {
         for unit_ns in [1, 1000] {
             let written = Written { is_big, unit_ns };
             for (format, bytes) in [("pcap", written.pcap(&packets)), ("pcapng", written.pcapng(&packets))] {
-                let given = folder.path().join(format!("given-{is_big}-{unit_ns}.{format}"));
-                std::fs::write(&given, bytes).unwrap();
+                let given = put(&folder, format!("given-{is_big}-{unit_ns}.{format}"), bytes);
                 for (engine, left) in EVERYWHERE.into_iter().zip(["left.pcap", "left.pcapng.xz"]) {
                     let left = folder.path().join(left);
                     ok(&["run", PASS_ALL, "--engine", engine, "-r", name(&given), "-w", name(&left)]);
@@ -264,8 +251,7 @@ fn tshark_sees_the_frames_that_passed_as_they_came() {
         .iter()
         .map(|p| vec![epoch(p.time_ns), p.original_len_bytes.to_string(), p.bytes.len().to_string()])
         .collect();
-    let given = folder.path().join("given.pcap");
-    std::fs::write(&given, Written { is_big: true, unit_ns: 1 }.pcap(&packets)).unwrap();
+    let given = put(&folder, "given.pcap", Written { is_big: true, unit_ns: 1 }.pcap(&packets));
     for left in ["left.pcap", "left.pcapng"] {
         let left = folder.path().join(left);
         ok(&["run", PASS_ALL, "-r", name(&given), "-w", name(&left)]);
@@ -284,10 +270,9 @@ fn captures_pass_as_they_came() {
         assert_same_frames(name(&capture), &read(&capture), &read(&left));
         if ["malformed", "frag"].contains(&stem(&capture).as_str()) && capture.extension().is_some_and(|e| e == "xz") {
             // The capture, decompressed by another program.
-            let Some(_) = common::tool(test, "xz", &["--version"]) else { return };
+            let Some(_) = tool(test, "xz", &["--version"]) else { return };
             let unpacked = std::process::Command::new("xz").arg("-dc").arg(&capture).output().unwrap();
-            let given = folder.path().join("given.pcap");
-            std::fs::write(&given, unpacked.stdout).unwrap();
+            let given = put(&folder, "given.pcap", unpacked.stdout);
             let Some(before) = frames_by_tshark(test, &given) else { return };
             let after = frames_by_tshark(test, &left);
             assert!(Some(before) == after, "{}: tshark sees other frames", capture.display());
@@ -298,20 +283,9 @@ fn captures_pass_as_they_came() {
 /// Number of distinct UDP conversations that `tshark` finds: lines of its table.
 fn conversations(test: &str, capture: &Path) -> Option<usize> {
     // The function reads outer addresses only, so conversations inside tunnels are disabled.
-    let arguments = [
-        "-n",
-        "--disable-protocol",
-        "gtp",
-        "-o",
-        "ip.defragment:FALSE",
-        "-o",
-        "ipv6.defragment:FALSE",
-        "-q",
-        "-z",
-        "conv,udp",
-        "-r",
-    ];
-    let table = common::tool(test, "tshark", &[&arguments[..], &[name(capture)]].concat())?;
+    let arguments = "-n --disable-protocol gtp -o ip.defragment:FALSE -o ipv6.defragment:FALSE -q -z conv,udp -r";
+    let arguments: Vec<&str> = arguments.split(' ').chain([name(capture)]).collect();
+    let table = tool(test, "tshark", &arguments)?;
     let ends: HashSet<Vec<&str>> = table
         .lines()
         .filter(|line| line.contains("<->"))
@@ -337,7 +311,9 @@ fn conversation_traffic(folder: &Path) -> PathBuf {
     path
 }
 
-fn flows_are_tsharks(test: &str, engines: &[&str]) {
+#[test]
+fn udp_flows_are_tsharks_conversations() {
+    let test = "udp_flows_are_tsharks_conversations";
     let folder = tempfile::tempdir().unwrap();
     let capture = conversation_traffic(folder.path());
     // The function does not see conversations beyond the limits of the parser.
@@ -346,46 +322,22 @@ fn flows_are_tsharks(test: &str, engines: &[&str]) {
     write(&capture, &packets);
     let Some(expected) = conversations(test, &capture) else { return };
     assert!(expected > 200, "too few conversations: {expected}");
-    for engine in engines {
+    for engine in engines(test) {
         assert_eq!(flows_looked_up(&capture, engine), expected as u64, "{engine}");
-    }
-}
-
-#[test]
-fn udp_flows_are_tsharks_conversations() {
-    flows_are_tsharks("udp_flows_are_tsharks_conversations", &EVERYWHERE);
-}
-
-#[test]
-fn udp_flows_in_the_kernel_are_tsharks_conversations() {
-    let test = "udp_flows_in_the_kernel_are_tsharks_conversations";
-    if kernel(test) {
-        flows_are_tsharks(test, &["kernel"]);
     }
 }
 
 /// Captures and their number of UDP conversations, as once computed by `tshark`.
 const KNOWN_CONVERSATIONS: [(&str, u64); 2] = [("small-hdronly", 2460), ("real-mix-debian-hdronly", 2145)];
 
-fn flows_of_captures_are_known(test: &str, engines: &[&str]) {
+#[test]
+fn udp_flows_of_captures_are_those_known() {
+    let test = "udp_flows_of_captures_are_those_known";
     let captures = captures(test);
     for (stem_of, expected) in KNOWN_CONVERSATIONS {
         let Some(capture) = captures.iter().find(|capture| stem(capture) == stem_of) else { continue };
-        for engine in engines {
+        for engine in engines(test) {
             assert_eq!(flows_looked_up(capture, engine), expected, "{stem_of} on {engine}");
         }
-    }
-}
-
-#[test]
-fn udp_flows_of_captures_are_those_known() {
-    flows_of_captures_are_known("udp_flows_of_captures_are_those_known", &EVERYWHERE);
-}
-
-#[test]
-fn udp_flows_of_captures_in_the_kernel_are_those_known() {
-    let test = "udp_flows_of_captures_in_the_kernel_are_those_known";
-    if kernel(test) {
-        flows_of_captures_are_known(test, &["kernel"]);
     }
 }

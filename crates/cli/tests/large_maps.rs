@@ -1,25 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Maps of the size of a load balancer's: `check`, `verify` and `run` on them, and the state file.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::common;
-
-use std::path::{Path, PathBuf};
-
-use common::{BIG_FLOW, Ran, kernel, ok, run, top};
-use flowloom_testkit::{Clang, PacketBuilder, skip};
+use crate::common::{BIG_FLOW, Ran, c_program, exits, name, ok, put, run, top};
+use flowloom_testkit::{PacketBuilder, skip};
 use flowloom_trace::CaptureWriter;
 use serde_json::Value;
 
 /// A load balancer with the maps of Katran at full size: consistent-hashing rings of 512 services, a connection table
 /// of 8 million entries in per-CPU maps, servers, QUIC connection ids, and counters.
 const BALANCER: &str = r#"
-#include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/ip.h>
-#include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>
-char _license[] SEC("license") = "GPL";
 
 #define RING 65537
 #define SERVICES 512
@@ -85,9 +77,6 @@ SEC("xdp") int balance(struct xdp_md *ctx)
 
 /// A constant key above the map size used for verification: the kernel accepts the lookup without a null check.
 const CONSTANT_KEY: &str = r#"
-#include <linux/bpf.h>
-#include <bpf/bpf_helpers.h>
-char _license[] SEC("license") = "GPL";
 struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 5000); __type(key, __u32);
          __type(value, __u64); } places SEC(".maps");
 SEC("xdp") int direct(struct xdp_md *ctx)
@@ -99,42 +88,24 @@ SEC("xdp") int direct(struct xdp_md *ctx)
 }
 "#;
 
-fn source(test: &str, text: &str) -> Option<(tempfile::TempDir, PathBuf)> {
-    Clang::find(test)?;
-    if !kernel(test) {
-        return None;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("it.bpf.c");
-    std::fs::write(&path, text).unwrap();
-    Some((folder, path))
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
-
 #[test]
 fn maps_at_full_size_are_checked_and_verified() {
-    let Some((_folder, path)) = source("maps_at_full_size_are_checked_and_verified", BALANCER) else { return };
-    let checked = run(&["check", text(&path)]);
-    assert!(checked.code == Some(0), "{checked:?}");
-    let verified = run(&["verify", text(&path), "--packets", "300"]);
-    assert!(verified.code == Some(0) && verified.stdout.contains("kernel: equal to `interp`"), "{verified:?}");
+    let Some((_folder, path)) = c_program("maps_at_full_size_are_checked_and_verified", BALANCER) else { return };
+    exits(0, &["check", name(&path)]);
+    exits(0, &["verify", name(&path), "--packets", "300"]).stdout_has(&["kernel: equal to `interp`"]);
 }
 
 #[test]
 fn constant_keys_above_the_size_for_verdicts_are_judged_at_full_size() {
     let test = "constant_keys_above_the_size_for_verdicts_are_judged_at_full_size";
-    let Some((_folder, path)) = source(test, CONSTANT_KEY) else { return };
+    let Some((_folder, path)) = c_program(test, CONSTANT_KEY) else { return };
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse::<u32>().ok());
     // Since 6.14 a lookup under a constant key needs no null check.
     if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < (6, 14) {
         return skip(test, "this kernel wants a null check after every lookup");
     }
-    let checked = run(&["check", text(&path), "--json"]);
-    let report: Value = serde_json::from_str(&checked.stdout).unwrap_or_else(|e| panic!("{e}: {checked:?}"));
+    let report = run(&["check", name(&path), "--json"]).json();
     let targets =
         report.pointer("/programs/0/targets").and_then(Value::as_array).unwrap_or_else(|| panic!("{report:#}"));
     let kernel = targets.iter().find(|target| target["target"] == "kernel").unwrap();
@@ -145,25 +116,24 @@ fn constant_keys_above_the_size_for_verdicts_are_judged_at_full_size() {
 fn a_state_path_that_cannot_be_written_ends_the_run_at_its_start() {
     let folder = tempfile::tempdir().unwrap();
     let (capture, out) = (folder.path().join("in.pcap"), folder.path().join("out.pcap"));
-    ok(&["trace", "gen", "--profile", "chi15", "-c", "10", "-w", text(&capture)]);
-    let arguments = ["run", BIG_FLOW, "-r", text(&capture), "-w", text(&out), "--state-out"];
+    ok(&["trace", "gen", "--profile", "chi15", "-c", "10", "-w", name(&capture)]);
+    let arguments = ["run", BIG_FLOW, "-r", name(&capture), "-w", name(&out), "--state-out"];
     let ran = run(&[&arguments[..], &["/nonexistent/x.json"]].concat());
     assert!(ran.code == Some(2) && ran.stdout.is_empty(), "{ran:?}");
     assert!(ran.stderr.contains("`/nonexistent/x.json` cannot be written"), "{ran:?}");
     assert!(!out.exists(), "no packet has been run");
     // A failed run leaves an earlier state unchanged and no temporary file.
-    let state = folder.path().join("state.json");
-    std::fs::write(&state, "earlier").unwrap();
+    let state = put(&folder, "state.json", "earlier");
     let all = std::fs::read(&capture).unwrap();
     std::fs::write(&capture, &all[..30]).unwrap();
-    let ran = run(&[&arguments[..], &[text(&state)]].concat());
+    let ran = run(&[&arguments[..], &[name(&state)]].concat());
     assert_ne!(ran.code, Some(0), "{ran:?}");
     assert_eq!(std::fs::read_to_string(&state).unwrap(), "earlier");
     let left = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
     let left: Vec<_> = left.filter(|name| name.to_string_lossy().ends_with(".tmp")).collect();
     assert!(left.is_empty(), "{left:?}");
     std::fs::write(&capture, all).unwrap();
-    ok(&[&arguments[..], &[text(&state)]].concat());
+    ok(&[&arguments[..], &[name(&state)]].concat());
     assert!(std::fs::read_to_string(&state).unwrap().starts_with("{\""));
 }
 

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Logs of functions: printed by `run` on every engine, compared by `verify`, expected by scenarios.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]
-
-use crate::common;
 
 use std::path::{Path, PathBuf};
 
-use common::{kernel, name, ok, run};
+use crate::common::{exits, kernel, name, ok, put, run};
 use flowloom_testkit::PacketBuilder;
 use flowloom_trace::CaptureWriter;
 use serde_json::Value;
@@ -86,8 +83,7 @@ fn every_engine_logs_the_same_lines() {
         assert_eq!((&lines[1]["level"], &lines[1]["values"]), (&"log".into(), &serde_json::json!({})), "{said}");
     }
     let targets = if engines.len() == 3 { "interp,kernel" } else { "interp" };
-    let judged = run(&["verify", name(&function), "-r", name(&capture), "--targets", targets]);
-    assert_eq!(judged.code, Some(0), "{judged:?}");
+    exits(0, &["verify", name(&function), "-r", name(&capture), "--targets", targets]);
 }
 
 /// The reference machine is not subject to the limits of eBPF: here the stack size, which the words of a hash exceed.
@@ -100,10 +96,8 @@ fn the_machine_runs_what_no_program_holds() {
         "function large; stateful s {{ key ip.src; states a; reg n: u32;
           on a -> a (idle 3s) {{ n = hash({addresses}); pass; }} otherwise {{ drop; }} }}"
     );
-    let function = folder.path().join("large.efsm");
-    std::fs::write(&function, source).unwrap();
-    let refused = run(&["run", name(&function), "-r", name(&capture), "--engine", "interp"]);
-    assert_eq!(refused.code, Some(2), "{refused:?}");
+    let function = put(&folder, "large.efsm", source);
+    exits(2, &["run", name(&function), "-r", name(&capture), "--engine", "interp"]);
     let state = folder.path().join("state.json");
     let said = ok(&["run", name(&function), "-r", name(&capture), "--engine", "machine", "--state-out", name(&state)]);
     assert!(said.contains("timed out 2") && said.contains("alive 2"), "{said}");
@@ -131,7 +125,7 @@ fn scenarios_expect_logs() {
             "function \"scan.efsm\"\nscenario \"a scan\"\nrepeat 3 as i {{ tcp 10.0.0.1:4000 > 10.0.0.9:80 + i syn -> pass }}\n\
              tcp 10.0.0.1:4000 > 10.0.0.9:99 syn -> drop {alert}\n"
         );
-        std::fs::write(folder.path().join("scan.scenario"), text).unwrap();
+        put(&folder, "scan.scenario", text);
         run(&["test", name(&function)])
     };
     let right = scenario("-> alert \"port scan\" with ports = 3, slack = -2 -> log \"and more\"");

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests of `flowloom predict`: traffic, rates and pipelines from the command line.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::common;
-
-use common::{PORT_KNOCKING, ok, run};
+use crate::common::{name, ok, put, refused};
 use flowloom_trace::CaptureWriter;
 use serde_json::{Value, json};
 
@@ -39,8 +36,7 @@ fn predicted(arguments: &[&str]) -> Value {
 #[test]
 fn traffic_and_pipelines_are_what_is_asked_for() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("toy.json");
-    std::fs::write(&file, timing("schedule").to_string()).unwrap();
+    let file = put(&folder, "toy.json", timing("schedule").to_string());
     let file = file.to_str().unwrap();
     let on = |arguments: &[&str]| predicted(&[&["--timing", file, "-c", "20000"], arguments].concat());
     let mpps = |report: &Value| report["throughput_mpps"].as_f64().unwrap();
@@ -107,40 +103,29 @@ fn a_pipeline_is_planned_where_none_is_named() {
 #[test]
 fn what_cannot_be_predicted_is_said() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("toy.json");
-    std::fs::write(&file, timing("schedule").to_string()).unwrap();
-    let file = file.to_str().unwrap();
-    let wrong = folder.path().join("wrong.json");
+    put(&folder, "toy.json", timing("schedule").to_string());
     let mut region = timing("flush");
     region["maps"][0]["restart_stage"] = json!(5);
-    std::fs::write(&wrong, region.to_string()).unwrap();
-    let wrong = wrong.to_str().unwrap();
-    let cases: [(&[&str], &str); 13] = [
-        (&[TOY, "--zipf", "10", "--estimate", "--exact"], "cannot be used with"),
-        (&[TOY, "--zipf", "10", "--scheme", "x=none"], "no map `x`, expected one of `stats`"),
-        (&[TOY, "--timing", file], "no packets: name a capture with -r, or traffic with --zipf, --flows or --profile"),
+    put(&folder, "wrong.json", region.to_string());
+    let cases = [
+        ("--zipf 10 --estimate --exact", "cannot be used with"),
+        ("--zipf 10 --scheme x=none", "no map `x`, expected one of `stats`"),
+        ("--timing @toy.json", "no packets: name a capture with -r, or traffic with --zipf, --flows or --profile"),
+        ("--timing @toy.json --zipf 10 --scheme x=none", "which no packet writes; written maps: `stats`"),
+        ("--timing @toy.json --zipf 10 --scheme stats=wait", "unknown scheme `wait`, expected one of `none`"),
+        ("--timing @toy.json --zipf 10 --rate fast", "`line` or `own`"),
+        ("--timing @toy.json --zipf 10 --flows 3", "cannot be used with"),
+        ("--timing @wrong.json --zipf 10", "`restart_stage` of map `stats` is 5, expected 0 to 4"),
+        ("--zipf 10 --clock nan", "expected MHz from 1 to 1000, found `nan`"),
+        ("--zipf 10 --clock 0", "expected MHz from 1 to 1000, found `0`"),
+        ("--zipf 10 --port-by else_1", "--port-by is for captures, and none is read"),
         (
-            &[TOY, "--timing", file, "--zipf", "10", "--scheme", "x=none"],
-            "which no packet writes; written maps: `stats`",
-        ),
-        (
-            &[TOY, "--timing", file, "--zipf", "10", "--scheme", "stats=wait"],
-            "unknown scheme `wait`, expected one of `none`",
-        ),
-        (&[TOY, "--timing", file, "--zipf", "10", "--rate", "fast"], "`line` or `own`"),
-        (&[TOY, "--timing", file, "--zipf", "10", "--flows", "3"], "cannot be used with"),
-        (&[TOY, "--timing", wrong, "--zipf", "10"], "`restart_stage` of map `stats` is 5, expected 0 to 4"),
-        (&[TOY, "--zipf", "10", "--clock", "nan"], "expected MHz from 1 to 1000, found `nan`"),
-        (&[TOY, "--zipf", "10", "--clock", "0"], "expected MHz from 1 to 1000, found `0`"),
-        (&[TOY, "--zipf", "10", "--port-by", "else 1"], "--port-by is for captures, and none is read"),
-        (
-            &[TOY, "--zipf", "10", "--scheme", "stats=flush", "--scheme", "stats=atomic"],
+            "--zipf 10 --scheme stats=flush --scheme stats=atomic",
             "--scheme names `stats` twice, with `flush` and `atomic`",
         ),
-        (&[TOY, "--timing", PORT_KNOCKING, "--zipf", "10"], "expected value at line 1"),
+        ("--timing functions/port_knocking/port_knocking.efsm --zipf 10", "expected value at line 1"),
     ];
-    for (arguments, message) in cases {
-        let ran = run(&[&["predict"], arguments].concat());
-        assert!(ran.code == Some(2) && ran.stderr.contains(message), "{arguments:?}: {ran:?}");
-    }
+    let cases = cases.map(|(arguments, message)| (format!("predict {TOY} {arguments}"), [message]));
+    let cases = cases.each_ref().map(|(line, message)| (line.as_str(), &message[..]));
+    refused(&format!("{}/", name(folder.path())), &cases);
 }

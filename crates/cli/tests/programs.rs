@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Programs in C and assembler: those in `functions/`, and the messages about invalid programs.
-#![allow(clippy::unwrap_used)]
 
-use crate::common;
-
-use std::path::PathBuf;
-
-use common::{json, kernel, name, ok, run, top};
+use crate::common::{self, exits, json, kernel, name, ok, put, top};
 use flowloom_isa::{asm, disasm};
 use serde_json::Value;
 
@@ -99,9 +94,9 @@ fn the_toy_is_as_it_is_printed() {
 
 #[test]
 fn a_program_in_assembler_becomes_an_object() {
-    let folder = Folder::new("assembler");
-    ok(&["build", "functions/ebpf/toy/toy_printed.bpf", "--target", "bpf", "-o", name(&folder.0)]);
-    let bytes = std::fs::read(folder.0.join("toy_printed.o")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    ok(&["build", "functions/ebpf/toy/toy_printed.bpf", "--target", "bpf", "-o", name(folder.path())]);
+    let bytes = std::fs::read(folder.path().join("toy_printed.o")).unwrap();
     let object = flowloom_object::read(&bytes, "toy_printed.o").unwrap();
     assert_eq!(object.programs.len(), 1);
     assert_eq!(object.programs[0].insns.len(), 32);
@@ -112,23 +107,27 @@ fn a_program_in_assembler_becomes_an_object() {
 fn the_program_of_the_book_runs() {
     let book = std::fs::read_to_string(top().join("docs/book/src/running.md")).unwrap();
     let block = book.split("```bpf\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    let folder = Folder::new("book");
-    folder.write("count.bpf", block);
-    folder.write(
+    let folder = tempfile::tempdir().unwrap();
+    put(&folder, "count.bpf", block);
+    put(
+        &folder,
         "count.scenario",
         "scenario \"counts\"\nrepeat 3 { udp 10.0.0.1:1 > 10.0.0.2:2 -> pass }\nmap packets 0 is 3\n",
     );
-    ok(&["test", name(&folder.0), "--engine", "interp", "--require-coverage"]);
+    ok(&["test", name(folder.path()), "--engine", "interp", "--require-coverage"]);
 }
 
 #[test]
 fn scenarios_may_be_about_objects_and_about_one_of_several_programs() {
-    let folder = Folder::new("objects");
-    let path = folder.write("p.bpf", COUNTER);
-    ok(&["build", name(&path), "--target", "bpf", "-o", name(&folder.0)]);
-    folder
-        .write("p.scenario", "function p.o\nscenario \"passes\"\nudp 10.0.0.1:1 > 10.0.0.2:2 -> pass\nmap m 1 is 0\n");
-    let said = ok(&["test", name(&folder.0.join("p.scenario")), "--engine", "interp"]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = put(&folder, "p.bpf", COUNTER);
+    ok(&["build", name(&path), "--target", "bpf", "-o", name(folder.path())]);
+    put(
+        &folder,
+        "p.scenario",
+        "function p.o\nscenario \"passes\"\nudp 10.0.0.1:1 > 10.0.0.2:2 -> pass\nmap m 1 is 0\n",
+    );
+    let said = ok(&["test", name(&folder.path().join("p.scenario")), "--engine", "interp"]);
     assert!(said.contains("3 lines"), "{said}");
     if !common::clang("scenarios_may_be_about_objects_and_about_one_of_several_programs") {
         return;
@@ -136,37 +135,15 @@ fn scenarios_may_be_about_objects_and_about_one_of_several_programs() {
     let source = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n\
                   SEC(\"xdp\") int first(struct xdp_md *ctx) { return FIRST; }\n\
                   SEC(\"xdp\") int second(struct xdp_md *ctx) { return 1; }\n";
-    folder.write("two.bpf.c", source);
+    put(&folder, "two.bpf.c", source);
     let text = "function two.bpf.c\nparam FIRST = 3\n\
                 scenario \"first\"\nprogram first\nudp 10.0.0.1:1 > 10.0.0.2:2 -> reply\n\
                 scenario \"second\"\nprogram second\nudp 10.0.0.1:1 > 10.0.0.2:2 -> drop\n\
                 scenario \"first, in another way\"\nprogram first\nparam FIRST = 2\nudp 10.0.0.1:1 > 10.0.0.2:2 -> pass\n";
-    ok(&["test", name(&folder.write("two.scenario", text)), "--engine", "interp"]);
+    ok(&["test", name(&put(&folder, "two.scenario", text)), "--engine", "interp"]);
     let text = "function two.bpf.c\nparam FIRST = 3\nscenario \"none\"\nudp 10.0.0.1:1 > 10.0.0.2:2 -> reply\n";
-    let ran = run(&["test", name(&folder.write("two.scenario", text)), "--engine", "interp"]);
-    assert!(ran.code == Some(2) && ran.stderr.contains("`first`, `second`"), "{}{}", ran.stdout, ran.stderr);
-}
-
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("flowloom-programs-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
-    fn write(&self, file: &str, text: &str) -> PathBuf {
-        let path = self.0.join(file);
-        std::fs::write(&path, text).unwrap();
-        path
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+    exits(2, &["test", name(&put(&folder, "two.scenario", text)), "--engine", "interp"])
+        .stderr_has(&["`first`, `second`"]);
 }
 
 const COUNTER: &str =
@@ -174,50 +151,40 @@ const COUNTER: &str =
 
 #[test]
 fn lines_that_no_scenario_runs_are_a_finding_where_asked_for() {
-    let folder = Folder::new("gaps");
+    let folder = tempfile::tempdir().unwrap();
     let source = COUNTER.replace("exit", "if r0 == 2 goto out\nr0 = 1\nout: exit");
-    folder.write("p.bpf", &source);
-    folder.write("p.scenario", "scenario \"all\"\nudp 10.0.0.1:1 > 10.0.0.2:2 -> pass\nmap m 1 is 0\n");
-    let ran = run(&["test", name(&folder.0), "--engine", "interp"]);
-    assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
-    assert!(ran.stdout.contains("4 of 5 lines"), "{}", ran.stdout);
-    assert!(ran.stdout.contains("not covered: p p.bpf:7: r0 = 1"), "{}", ran.stdout);
-    let ran = run(&["test", name(&folder.0), "--engine", "interp", "--require-coverage"]);
-    assert_eq!(ran.code, Some(1), "{}{}", ran.stdout, ran.stderr);
+    put(&folder, "p.bpf", &source);
+    put(&folder, "p.scenario", "scenario \"all\"\nudp 10.0.0.1:1 > 10.0.0.2:2 -> pass\nmap m 1 is 0\n");
+    exits(0, &["test", name(folder.path()), "--engine", "interp"])
+        .stdout_has(&["4 of 5 lines", "not covered: p p.bpf:7: r0 = 1"]);
+    exits(1, &["test", name(folder.path()), "--engine", "interp", "--require-coverage"]);
 }
 
 #[test]
 fn what_a_program_does_otherwise_is_a_finding_with_the_part() {
-    let folder = Folder::new("wrong");
-    folder.write("p.bpf", COUNTER);
-    folder.write("p.scenario", "scenario \"wrong\"\nset m 1 to 7\nudp 10.0.0.1:1 > 10.0.0.2:2 -> drop\nmap m 1 is 8\n");
-    let ran = run(&["test", name(&folder.0), "--engine", "interp"]);
-    assert_eq!(ran.code, Some(1), "{}{}", ran.stdout, ran.stderr);
-    assert!(ran.stdout.contains("expected DROP, found PASS by port 1"), "{}", ran.stdout);
-    assert!(ran.stdout.contains("map `m`: expected 8, found 7"), "{}", ran.stdout);
+    let folder = tempfile::tempdir().unwrap();
+    put(&folder, "p.bpf", COUNTER);
+    put(&folder, "p.scenario", "scenario \"wrong\"\nset m 1 to 7\nudp 10.0.0.1:1 > 10.0.0.2:2 -> drop\nmap m 1 is 8\n");
+    exits(1, &["test", name(folder.path()), "--engine", "interp"])
+        .stdout_has(&["expected DROP, found PASS by port 1", "map `m`: expected 8, found 7"]);
 }
 
 #[test]
 fn programs_that_cannot_be_taken_are_refused_with_their_place() {
-    let folder = Folder::new("refused");
-    let path = folder.write("bad.bpf", ".program p\nr0 = q\n");
-    let ran = run(&["check", name(&path)]);
-    assert_eq!(ran.code, Some(2), "{}{}", ran.stdout, ran.stderr);
-    assert!(ran.stderr.contains("line 2, column 6: found `q`"), "{}", ran.stderr);
-    let ran = run(&["check", name(&folder.write("good.bpf", COUNTER)), "--param", "A=1"]);
-    assert!(ran.code == Some(2) && ran.stderr.contains("--param A"), "{}{}", ran.stdout, ran.stderr);
+    let folder = tempfile::tempdir().unwrap();
+    let path = put(&folder, "bad.bpf", ".program p\nr0 = q\n");
+    exits(2, &["check", name(&path)]).stderr_has(&["line 2, column 6: found `q`"]);
+    exits(2, &["check", name(&put(&folder, "good.bpf", COUNTER)), "--param", "A=1"]).stderr_has(&["--param A"]);
     if !common::clang("programs_that_cannot_be_taken_are_refused_with_their_place") {
         return;
     }
     let source = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\nSEC(\"xdp\") int p(struct xdp_md *ctx) { return VERDICT; }\n";
-    let path = folder.write("p.bpf.c", source);
-    let ran = run(&["check", name(&path)]);
-    assert!(ran.code == Some(2) && ran.stderr.contains("'VERDICT'"), "{}{}", ran.stdout, ran.stderr);
+    let path = put(&folder, "p.bpf.c", source);
+    exits(2, &["check", name(&path)]).stderr_has(&["'VERDICT'"]);
     ok(&["check", name(&path), "--param", "VERDICT=2", "--target", "interp"]);
     let several = source.replace("VERDICT", "2") + "SEC(\"xdp\") int q(struct xdp_md *ctx) { return 1; }\n";
-    let path = folder.write("several.bpf.c", &several);
-    let build = ["build", name(&path), "--target", "bpf", "-o", name(&folder.0)];
-    let ran = run(&build);
-    assert!(ran.code == Some(2) && ran.stderr.contains("`p`, `q`"), "{}{}", ran.stdout, ran.stderr);
+    let path = put(&folder, "several.bpf.c", &several);
+    let build = ["build", name(&path), "--target", "bpf", "-o", name(folder.path())];
+    exits(2, &build).stderr_has(&["`p`, `q`"]);
     ok(&[&build[..], &["--program", "q"]].concat());
 }

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Results of the verbs: JSON, states, ports, hits of rows.
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-use crate::common;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use common::{
-    BIG_FLOW, EVERYWHERE, PASS_ALL, PORT_KNOCKING, REWRITE, UDP_FLOWS, generated, json, kernel, name, ok, read, write,
+use crate::common::{
+    BIG_FLOW, PASS_ALL, PORT_KNOCKING, REWRITE, UDP_FLOWS, engines, generated, json, name, ok, read, write,
 };
 use flowloom_testkit::PacketBuilder;
 use flowloom_trace::{CaptureReader, CapturedPacket};
@@ -111,37 +108,33 @@ fn essence(mut report: Value) -> Value {
     report
 }
 
-fn hits_are_those_of_the_machine(engine: &str, shortest_bytes: usize) {
+#[test]
+fn every_engine_reports_what_the_machine_reports() {
+    let engines = engines("every_engine_reports_what_the_machine_reports");
     let folder = tempfile::tempdir().unwrap();
     for function in FUNCTIONS {
-        let capture = folder.path().join("packets.pcapng");
         let mut packets = read(&generated(folder.path(), function, 4000, 5));
-        packets.retain(|p| p.bytes.len() >= shortest_bytes);
-        write(&capture, &packets);
-        let report = |engine: &str| {
-            let state = folder.path().join(format!("{engine}.json"));
-            let left = folder.path().join(format!("{engine}.pcapng"));
-            let arguments = ["-r", name(&capture), "-w", name(&left), "--state-out", name(&state), "--json"];
-            let report = json(&[&["run", function, "--engine", engine][..], &arguments].concat());
-            let state: Value = serde_json::from_str(&std::fs::read_to_string(state).unwrap()).unwrap();
-            (essence(report), state, std::fs::read(left).unwrap())
-        };
-        let (expected, found) = (report("machine"), report(engine));
-        assert_eq!(expected.0, found.0, "{function} on {engine}");
-        assert_eq!(expected.1, found.1, "{function} on {engine}: states");
-        assert!(expected.2 == found.2, "{function} on {engine}: other packets left");
-    }
-}
-
-#[test]
-fn the_interpreter_reports_what_the_machine_reports() {
-    hits_are_those_of_the_machine("interp", 0);
-}
-
-#[test]
-fn the_kernel_reports_what_the_machine_reports() {
-    if kernel("the_kernel_reports_what_the_machine_reports") {
-        hits_are_those_of_the_machine("kernel", 14);
+        // On all packets, and on those that the kernel's test runs take.
+        for (engine, shortest_bytes) in [("interp", 0), ("kernel", 14)] {
+            if !engines.contains(&engine) {
+                continue;
+            }
+            let capture = folder.path().join("packets.pcapng");
+            packets.retain(|p| p.bytes.len() >= shortest_bytes);
+            write(&capture, &packets);
+            let report = |engine: &str| {
+                let state = folder.path().join(format!("{engine}.json"));
+                let left = folder.path().join(format!("{engine}.pcapng"));
+                let arguments = ["-r", name(&capture), "-w", name(&left), "--state-out", name(&state), "--json"];
+                let report = json(&[&["run", function, "--engine", engine][..], &arguments].concat());
+                let state: Value = serde_json::from_str(&std::fs::read_to_string(state).unwrap()).unwrap();
+                (essence(report), state, std::fs::read(left).unwrap())
+            };
+            let (expected, found) = (report("machine"), report(engine));
+            assert_eq!(expected.0, found.0, "{function} on {engine}");
+            assert_eq!(expected.1, found.1, "{function} on {engine}: states");
+            assert!(expected.2 == found.2, "{function} on {engine}: other packets left");
+        }
     }
 }
 
@@ -235,15 +228,8 @@ fn a_run_goes_on(engine: &str) {
 
 #[test]
 fn a_run_goes_on_from_a_state() {
-    for engine in EVERYWHERE {
+    for engine in engines("a_run_goes_on_from_a_state") {
         a_run_goes_on(engine);
-    }
-}
-
-#[test]
-fn a_run_in_the_kernel_goes_on_from_a_state() {
-    if kernel("a_run_in_the_kernel_goes_on_from_a_state") {
-        a_run_goes_on("kernel");
     }
 }
 
@@ -278,6 +264,8 @@ fn ports_are_taken_from_fields_and_files() {
     assert_eq!(ports(&["--port-by", "ip.src in 10.0.0.0/8 -> 5, else 6"]), [5, 6, 6, 5]);
     assert_eq!(ports(&["--port-by", "vlan.id == 7 -> 3, vlan.id > 0 -> 4, else 0"]), [0, 0, 4, 3]);
     assert_eq!(ports(&["--port-by", "else 255"]), [255; 4]);
+    // Commas and braces of sets and calls belong to a condition.
+    assert_eq!(ports(&["--port-by", "l4.dport in {80, 443} -> 2, ip.src in 10.0.0.0/8 -> 1, else 3"]), [1, 3, 3, 1]);
     assert_eq!(ports(&["-c", "3"]), [1, 2, 2]);
 }
 

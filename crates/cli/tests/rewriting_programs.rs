@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Packets sent by the classical rewriting programs, checked by `tshark`: every checksum of outer and inner headers.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
-
-use crate::common;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use common::tshark::{BAD, CHECKSUMS, GOOD, fields};
-use common::{name, ok, read, write};
+use crate::common::tshark::{BAD, CHECKSUMS, GOOD, fields};
+use crate::common::{self, name, ok, read, write};
 use flowloom_engine::Snapshot;
 use flowloom_testkit::{PacketBuilder, Rng};
 use flowloom_trace::CapturedPacket;

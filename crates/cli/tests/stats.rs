@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests of `flowloom check --stats`: rows and registers compared with the papers.
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-use crate::common;
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use common::{name, ok, run};
+use crate::common::{files, name, ok, put, run, top};
 use serde_json::Value;
 
 /// Output of `check --stats --json`. Exit code 1 is accepted, as not every function runs on every engine.
@@ -20,19 +17,11 @@ fn stats(source: &str) -> Value {
 /// Our functions without a size in any paper.
 const IN_NO_TABLE: &[&str] = &["conntrack", "gtpu_offload"];
 
-fn functions() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../functions");
-    let folders = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
-    let files = folders.flat_map(|folder| std::fs::read_dir(folder).unwrap()).map(|entry| entry.unwrap().path());
-    let mut sources: Vec<_> = files.filter(|path| path.extension().is_some_and(|ending| ending == "efsm")).collect();
-    sources.sort();
-    sources
-}
-
 #[test]
 fn every_function_has_at_most_the_papers_rows_and_registers() {
     let mut rows = BTreeSet::new();
-    for source in functions() {
+    let is_function = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "efsm");
+    for source in files(&top().join("functions"), &[]).into_iter().filter(is_function) {
         let stats = stats(name(&source));
         let function = stats["function"].as_str().unwrap();
         let paper = &stats["paper"];
@@ -61,11 +50,10 @@ fn every_function_has_at_most_the_papers_rows_and_registers() {
 #[test]
 fn what_is_larger_than_the_papers_is_said() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("big_flow.efsm");
     let row = "on a { x += 1; pass; }\n";
     let text = format!("function big_flow;\nstateful f {{ key ip.src; states a, b; reg x: u32; reg y: u8; {row}on a when x == 1 {{ pass; }}\n\
                         on b when x == 1 {{ pass; }}\non b {{ y = 1; drop; }} }}\n").replace(row, "on a when x != 1 -> b { x += 1; pass; }\n");
-    std::fs::write(&path, text).unwrap();
+    let path = put(&folder, "big_flow.efsm", text);
     let said = ok(&["check", name(&path), "--stats"]);
     assert!(said.contains("compared with `Big Flow Detector`, FlowBlaze table 3"), "{said}");
     assert!(said.lines().any(|line| line.split_whitespace().eq(["f", "4", "3", "2+0", "1+0", "NO"])), "{said}");

@@ -1,24 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Captures on standard streams, and commands that must report interruption.
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-use crate::common;
 
 use std::io::Write;
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::Stdio;
 
-use common::{PASS_ALL, Ran, flowloom, name, run};
+use crate::common::{PASS_ALL, Ran, exits, flowloom, name, piped, put, run};
 use flowloom_trace::{CaptureReader, CaptureWriter};
-
-/// Runs the command with `bytes` on stdin.
-fn piped(arguments: &[&str], bytes: &[u8]) -> Output {
-    let mut command = flowloom();
-    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(bytes).unwrap();
-    child.wait_with_output().unwrap()
-}
 
 fn capture(path: &Path) -> Vec<u8> {
     let mut writer = CaptureWriter::create(path).unwrap();
@@ -36,8 +24,7 @@ fn captures_come_and_go_by_standard_streams() {
         let path = folder.path().join(file);
         let bytes = capture(&path);
         let out = folder.path().join(format!("out.{format}"));
-        let ran = run(&["run", PASS_ALL, "-r", name(&path), "-w", name(&out)]);
-        assert_eq!(ran.code, Some(0), "{ran:?}");
+        exits(0, &["run", PASS_ALL, "-r", name(&path), "-w", name(&out)]);
         let expected = std::fs::read(&out).unwrap();
         let found = piped(&["run", PASS_ALL, "-r", "-", "-w", "-", "--format", format], &bytes);
         // Stdout has only the capture; the summary is on stderr.
@@ -55,23 +42,19 @@ fn captures_come_and_go_by_standard_streams() {
 #[test]
 fn warnings_can_be_errors() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("warns.efsm");
     let text = "function warns;\nstateless all {\n    when ip.ttl == 1 { drop; }\n    when ip.ttl == 1 { drop; }\n    otherwise { pass; }\n}\n";
-    std::fs::write(&path, text).unwrap();
-    let lenient = run(&["check", name(&path), "--target", "interp"]);
-    assert!(lenient.code == Some(0) && lenient.stderr.contains("row"), "{lenient:?}");
-    let strict = run(&["check", name(&path), "--target", "interp", "--deny-warnings"]);
-    assert!(strict.code == Some(2) && strict.stderr.contains("1 warning denied by --deny-warnings"), "{strict:?}");
+    let path = put(&folder, "warns.efsm", text);
+    exits(0, &["check", name(&path), "--target", "interp"]).stderr_has(&["row"]);
+    exits(2, &["check", name(&path), "--target", "interp", "--deny-warnings"])
+        .stderr_has(&["1 warning denied by --deny-warnings"]);
     assert_eq!(run(&["check", PASS_ALL, "--target", "interp", "--deny-warnings"]).code, Some(0));
 }
 
 #[test]
 fn a_wrong_source_without_scenarios_is_no_success() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("empty.efsm");
-    std::fs::write(&path, "function empty;\n").unwrap();
-    let ran = run(&["test", name(&path)]);
-    assert!(ran.code == Some(2) && ran.stderr.contains("the function has no element"), "{ran:?}");
+    let path = put(&folder, "empty.efsm", "function empty;\n");
+    exits(2, &["test", name(&path)]).stderr_has(&["the function has no element"]);
 }
 
 /// Runs the command with a closed stdout.
@@ -85,8 +68,7 @@ fn closed(arguments: &[&str]) -> Option<i32> {
 #[test]
 fn a_closed_stdout_changes_no_exit_code() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("f.efsm");
-    std::fs::write(&path, "function f; stateless all { when ip.ttl==1 { drop; } otherwise { pass; } }\n").unwrap();
+    let path = put(&folder, "f.efsm", "function f; stateless all { when ip.ttl==1 { drop; } otherwise { pass; } }\n");
     assert_eq!(closed(&["fmt", "--check", name(&path)]), Some(1));
     assert_eq!(closed(&["check", name(&path), "--target", "interp"]), Some(0));
     let (whole, cut) = (folder.path().join("in.pcap"), folder.path().join("cut.pcap"));
@@ -102,9 +84,9 @@ fn a_state_that_cannot_be_written_leaves_the_summary() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("in.pcap");
     capture(&path);
-    let ran = run(&["run", PASS_ALL, "-r", name(&path), "--state-out", "/dev/full"]);
-    assert!(ran.code == Some(2) && ran.stdout.contains("20 packets"), "{ran:?}");
-    assert!(ran.stderr.contains("`/dev/full` cannot be written"), "{ran:?}");
+    exits(2, &["run", PASS_ALL, "-r", name(&path), "--state-out", "/dev/full"])
+        .stdout_has(&["20 packets"])
+        .stderr_has(&["`/dev/full` cannot be written"]);
 }
 
 #[test]
@@ -130,10 +112,4 @@ fn a_signal_ends_a_run_on_captures_in_good_order() {
     assert_eq!(ran.code, Some(130), "{ran:?}");
     assert!(ran.stdout.contains("packets") && ran.stderr.contains("interrupted"), "{ran:?}");
     assert!(state.exists() && !temporary.exists());
-}
-
-#[test]
-fn what_cannot_be_written_at_the_end_is_refused_at_the_start() {
-    let ran = run(&["verify", PASS_ALL, "--packets", "100", "--targets", "interp", "-w", "/nonexistent/x.pcap"]);
-    assert!(ran.code == Some(2) && ran.stderr.contains("`/nonexistent/x.pcap` cannot be written"), "{ran:?}");
 }

@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `flowloom check` on objects that cannot run: each reason with its source line and help.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::common;
+use std::path::PathBuf;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-use common::{name, run};
-use flowloom_testkit::skip;
-use serde_json::Value;
-
-const HEAD: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n";
+use crate::common::{C_HEAD, exits, name, put, run};
+use flowloom_testkit::Clang;
+use tempfile::TempDir;
 
 /// A source that cannot run, in which `HERE` marks the line, with the expected reason and help.
 struct Case {
@@ -151,47 +145,21 @@ SEC(\"xdp\") int f(struct xdp_md *ctx) {
     },
 ];
 
-/// Compiles a source; an error if no compiler succeeds.
-fn compile(folder: &Path, stem: &str, source: &str) -> Result<PathBuf, String> {
-    let (input, output) = (folder.join(format!("{stem}.c")), folder.join(format!("{stem}.o")));
-    std::fs::write(&input, format!("{HEAD}{source}\n")).unwrap();
-    // Debian has the architecture's headers in a folder that clang does not search for this target.
-    let include = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
-    let mut why = String::new();
-    for compiler in ["clang", "clang-14"] {
-        let ran = Command::new(compiler)
-            .args(["-O2", "-g", "-target", "bpf", &include, "-c", name(&input), "-o", name(&output)])
-            .output();
-        match ran {
-            Ok(ran) if ran.status.success() => return Ok(output),
-            Ok(ran) => why = String::from_utf8_lossy(&ran.stderr).into_owned(),
-            Err(error) => why = format!("{compiler}: {error}"),
-        }
-    }
-    Err(why)
-}
-
-fn compiler(test: &str, folder: &Path) -> bool {
-    match compile(folder, "probe", "") {
-        Ok(_) => true,
-        Err(why) => {
-            skip(test, why.trim());
-            false
-        }
-    }
+/// Compiles a source to an object in a folder; lines have the name of the source.
+fn compile(clang: &Clang, folder: &TempDir, stem: &str, source: &str) -> PathBuf {
+    let input = put(folder, &format!("{stem}.c"), format!("{C_HEAD}{source}\n"));
+    let object = clang.compile_file(&input, &["-Wno-error", "-w"]).unwrap_or_else(|e| panic!("{stem}: {e}"));
+    put(folder, &format!("{stem}.o"), object)
 }
 
 #[test]
 fn each_reason_is_named_with_its_line() {
+    let Some(clang) = Clang::find("each_reason_is_named_with_its_line") else { return };
     let folder = tempfile::tempdir().unwrap();
-    if !compiler("each_reason_is_named_with_its_line", folder.path()) {
-        return;
-    }
     for case in &CASES {
-        let object = compile(folder.path(), case.name, case.source).unwrap_or_else(|e| panic!("{}: {e}", case.name));
-        let ran = run(&["check", name(&object), "--target", "interp"]);
-        assert_eq!(ran.code, Some(1), "{}: {}{}", case.name, ran.stdout, ran.stderr);
-        let line = HEAD.lines().chain(case.source.lines()).position(|line| line.contains("HERE")).unwrap() + 1;
+        let object = compile(&clang, &folder, case.name, case.source);
+        let ran = exits(1, &["check", name(&object), "--target", "interp"]);
+        let line = C_HEAD.lines().chain(case.source.lines()).position(|line| line.contains("HERE")).unwrap() + 1;
         let place = format!("{}.c:{line}", case.name);
         let reason = ran.stdout.lines().find(|line| line.contains(case.reason));
         let reason = reason.unwrap_or_else(|| panic!("`{}` is not in\n{}", case.reason, ran.stdout));
@@ -200,8 +168,7 @@ fn each_reason_is_named_with_its_line() {
         if case.help.is_empty() {
             continue;
         }
-        let ran = run(&["check", name(&object), "--target", "interp", "--json"]);
-        let said: Value = serde_json::from_str(&ran.stdout).unwrap();
+        let said = run(&["check", name(&object), "--target", "interp", "--json"]).json();
         let reasons = said["programs"][0]["targets"][0]["reasons"].as_array().unwrap();
         let found = reasons.iter().find(|r| r["reason"].as_str().unwrap().contains(case.reason)).unwrap();
         assert_eq!(found["source"]["line"], line, "{said}");
@@ -223,11 +190,9 @@ SEC(\"xdp\") int broken(struct xdp_md *ctx) { return table[1]; }
 
 #[test]
 fn all_programs_are_listed_with_what_they_use() {
+    let Some(clang) = Clang::find("all_programs_are_listed_with_what_they_use") else { return };
     let folder = tempfile::tempdir().unwrap();
-    if !compiler("all_programs_are_listed_with_what_they_use", folder.path()) {
-        return;
-    }
-    let object = compile(folder.path(), "several", SEVERAL).unwrap();
+    let object = compile(&clang, &folder, "several", SEVERAL);
     let ran = run(&["check", name(&object), "--target", "interp"]);
     // One of several programs runs, so this is not a finding.
     assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
@@ -246,17 +211,13 @@ fn all_programs_are_listed_with_what_they_use() {
         assert!(ran.stdout.contains(part), "`{part}` is not in\n{}", ran.stdout);
     }
     for (program, code) in [("good", 0), ("bad", 1), ("shaper", 1), ("broken", 1)] {
-        let ran = run(&["check", name(&object), "--target", "interp", "--program", program]);
-        assert_eq!(ran.code, Some(code), "{program}: {}{}", ran.stdout, ran.stderr);
-        assert!(ran.stdout.contains(&format!("program `{program}`")), "{}", ran.stdout);
+        let ran = exits(code, &["check", name(&object), "--target", "interp", "--program", program]);
+        ran.stdout_has(&[&format!("program `{program}`")]);
         assert_eq!(ran.stdout.matches("program `").count(), 1, "{}", ran.stdout);
     }
-    let ran = run(&["check", name(&object), "--program", "nobody"]);
-    assert_eq!(ran.code, Some(2), "{}", ran.stdout);
-    assert!(ran.stderr.contains("has no program `nobody`"), "{}", ran.stderr);
+    exits(2, &["check", name(&object), "--program", "nobody"]).stderr_has(&["has no program `nobody`"]);
 
-    let ran = run(&["check", name(&object), "--target", "interp", "--json"]);
-    let said: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let said = run(&["check", name(&object), "--target", "interp", "--json"]).json();
     let programs = said["programs"].as_array().unwrap();
     let names: Vec<&str> = programs.iter().map(|p| p["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["good", "bad", "shaper"]);
@@ -266,9 +227,8 @@ fn all_programs_are_listed_with_what_they_use() {
     assert_eq!(said["refused"][0]["name"], "broken");
 
     // `run` accepts XDP programs only.
-    let ran = run(&["run", name(&object), "--program", "shaper", "-r", "missing.pcap"]);
-    assert_eq!(ran.code, Some(2), "{}", ran.stdout);
-    assert!(ran.stderr.contains("is of kind sched_cls (section `tc`), expected XDP"), "{}", ran.stderr);
+    exits(2, &["run", name(&object), "--program", "shaper", "-r", "missing.pcap"])
+        .stderr_has(&["is of kind sched_cls (section `tc`), expected XDP"]);
 }
 
 const LEFT: &str = "int table[4] __attribute__((section(\"mine\"))) = { 1 };
@@ -280,25 +240,18 @@ SEC(\"from-netdev\") int other(struct xdp_md *ctx) { return 2; }
 
 #[test]
 fn nothing_of_an_object_vanishes() {
+    let Some(clang) = Clang::find("nothing_of_an_object_vanishes") else { return };
     let folder = tempfile::tempdir().unwrap();
-    if !compiler("nothing_of_an_object_vanishes", folder.path()) {
-        return;
-    }
-    let object = compile(folder.path(), "left", LEFT).unwrap();
-    let ran = run(&["check", name(&object), "--target", "interp"]);
-    assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
-    for part in [
+    let object = compile(&clang, &folder, "left", LEFT);
+    exits(0, &["check", name(&object), "--target", "interp"]).stdout_has(&[
         "left.o: 2 programs",
         "not part of a program: section `mine`: 16 bytes: ",
         "not part of a program: function `alone`: in section `.text`, and no program that is read calls it",
         "not part of a program: map `socks`: no program uses it, and its kind is sockmap",
         "note: program `rx`: section `?xdp` asks loaders to leave it out",
         "note: program `other`: section `from-netdev` stands for sched_cls, its argument is `struct xdp_md *`",
-    ] {
-        assert!(ran.stdout.contains(part), "`{part}` is not in\n{}", ran.stdout);
-    }
-    let ran = run(&["check", name(&object), "--target", "interp", "--json"]);
-    let said: Value = serde_json::from_str(&ran.stdout).unwrap();
+    ]);
+    let said = run(&["check", name(&object), "--target", "interp", "--json"]).json();
     let left = said["not_in_a_program"].as_array().unwrap();
     let named = |what: &str, name: &str| left.iter().any(|one| one["what"] == what && one["name"] == name);
     assert!(named("section", "mine") && named("function", "alone") && named("map", "socks"), "{said}");
@@ -314,11 +267,9 @@ SEC(\"tc\") int tx(void *ctx) { return 1; }
 
 #[test]
 fn the_user_says_what_type_a_program_has() {
+    let Some(clang) = Clang::find("the_user_says_what_type_a_program_has") else { return };
     let folder = tempfile::tempdir().unwrap();
-    if !compiler("the_user_says_what_type_a_program_has", folder.path()) {
-        return;
-    }
-    let object = compile(folder.path(), "types", TYPES).unwrap();
+    let object = compile(&clang, &folder, "types", TYPES);
     let out = folder.path().join("out");
     let verbs: [&[&str]; 4] = [
         &["check", "--target", "interp"],
@@ -332,29 +283,21 @@ fn the_user_says_what_type_a_program_has() {
         assert_ne!(ran.code, Some(0), "{arguments:?}: {}", ran.stdout);
         let said = format!("{}{}", ran.stdout, ran.stderr);
         assert!(said.contains("sched_cls"), "{arguments:?}: {said}");
-        let ran = run(&[&arguments[..], &["--type", "xdp"]].concat());
-        assert_eq!(ran.code, Some(0), "{arguments:?}: {}{}", ran.stdout, ran.stderr);
+        exits(0, &[&arguments[..], &["--type", "xdp"]].concat());
     }
     // This section holds two programs with different names.
-    let ran = run(&["explain", name(&object), "--program", "tc", "--type", "xdp"]);
-    assert_eq!(ran.code, Some(2), "{}", ran.stdout);
-    assert!(ran.stderr.contains("several programs `tc`: `tc/rx`, `tc/tx`"), "{}", ran.stderr);
+    exits(2, &["explain", name(&object), "--program", "tc", "--type", "xdp"])
+        .stderr_has(&["several programs `tc`: `tc/rx`, `tc/tx`"]);
     assert_eq!(run(&["explain", name(&object), "--program", "tc/tx", "--type", "xdp"]).code, Some(0));
-    let ran = run(&["check", "functions/port_knocking/port_knocking.efsm", "--type", "xdp"]);
-    assert!(ran.code == Some(2) && ran.stderr.contains("--type sets the program type of an object"), "{ran:?}");
 }
 
 #[test]
 fn a_program_that_cannot_run_has_no_pipeline_and_that_is_a_finding() {
+    let Some(clang) = Clang::find("a_program_that_cannot_run_has_no_pipeline_and_that_is_a_finding") else { return };
     let folder = tempfile::tempdir().unwrap();
-    if !compiler("a_program_that_cannot_run_has_no_pipeline_and_that_is_a_finding", folder.path()) {
-        return;
-    }
     let case = &CASES[0];
-    let object = compile(folder.path(), case.name, case.source).unwrap();
+    let object = compile(&clang, &folder, case.name, case.source);
     for verb in [&["explain", name(&object)][..], &["predict", name(&object), "--zipf", "10"]] {
-        let ran = run(verb);
-        assert_eq!(ran.code, Some(1), "{verb:?}: {}{}", ran.stdout, ran.stderr);
-        assert!(ran.stderr.contains("bpf_xdp_metadata_rx_hash"), "{verb:?}: {}", ran.stderr);
+        exits(1, verb).stderr_has(&["bpf_xdp_metadata_rx_hash"]);
     }
 }

@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Verifier output of `flowloom check`: `verifier/NAME.bpf` are a safe program and unsafe ones, `NAME.txt` is the
 //! output of `check -v` for each. `FLOWLOOM_BLESS=1` rewrites the texts.
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-use crate::common;
 
 use std::path::{Path, PathBuf};
 
-use common::{Ran, kernel, name, run, top};
+use crate::common::{self, C_END, C_HEAD, exits, kernel, name, run, top};
 use flowloom_testkit::golden;
 use serde_json::Value;
 
 const FOLDER: &str = "crates/cli/tests/verifier";
-/// Header of the C programs.
-const HEAD: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n";
-const END: &str = "char LICENSE[] SEC(\"license\") = \"GPL\";\n";
 /// A value is looked up, and locked in line 10 of the file.
 const LOCKED: &str = "struct value { struct bpf_spin_lock lock; __u32 n; };
 struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 2); __type(key, __u32); __type(value, struct value); } values SEC(\".maps\");
@@ -45,10 +39,6 @@ const UNSAFE: [(&str, usize); 13] = [
 
 fn file(name: &str) -> String {
     format!("{FOLDER}/{name}.bpf")
-}
-
-fn report(ran: &Ran) -> Value {
-    serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"))
 }
 
 /// The number of instructions walked depends on where states are cached.
@@ -92,7 +82,7 @@ fn refusals_have_every_part_in_text_and_json() {
     for (program, insn) in UNSAFE {
         let source = std::fs::read_to_string(top().join(file(program))).unwrap();
         let text = run(&["check", "-v", "--target", "interp", &file(program)]).stdout;
-        let json = report(&run(&["check", "-v", "--json", "--target", "interp", &file(program)]));
+        let json = run(&["check", "-v", "--json", "--target", "interp", &file(program)]).json();
         let json = &json["programs"][0]["verified"];
         let says = |part: &str| assert!(text.contains(part), "{program}: `{part}` is missing:\n{text}");
         let string = |key: &str| json[key].as_str().unwrap_or_else(|| panic!("{program}: no {key}: {json:#}"));
@@ -146,7 +136,7 @@ fn refusals_have_every_part_in_text_and_json() {
 /// Facts about each instruction of a safe program.
 #[test]
 fn json_says_memory_range_and_alignment_of_each_access() {
-    let json = report(&run(&["check", "-v", "--json", "--target", "interp", &file("safe")]));
+    let json = run(&["check", "-v", "--json", "--target", "interp", &file("safe")]).json();
     let verified = &json["programs"][0]["verified"];
     for (key, expected) in [
         ("safe", Value::from(true)),
@@ -182,7 +172,7 @@ fn json_says_memory_range_and_alignment_of_each_access() {
     assert_eq!(known(24)["branch"], serde_json::json!({"jumps": true, "falls_through": false}));
     assert_eq!((&known(25)["reached"], &known(27)["reached"]), (&false.into(), &true.into()));
     // Without -v, only the summary.
-    let brief = report(&run(&["check", "--json", "--target", "interp", &file("safe")]));
+    let brief = run(&["check", "--json", "--target", "interp", &file("safe")]).json();
     assert_eq!(brief["programs"][0]["verified"]["instructions"], Value::Null);
 }
 
@@ -202,7 +192,7 @@ fn locks_are_told_with_the_line_that_took_them() {
         (call, "`ktime_get_ns` while the lock of instruction", "help: call it before `bpf_spin_lock`, or after"),
     ];
     for (rest, found, help) in cases {
-        std::fs::write(&path, format!("{HEAD}{LOCKED}{rest}{END}")).unwrap();
+        std::fs::write(&path, format!("{C_HEAD}{LOCKED}{rest}{C_END}")).unwrap();
         let text = run(&["check", "--target", "interp", name(&path)]).stdout;
         let line = "f.bpf.c:10 `bpf_spin_lock(&value->lock);`\n";
         let taken = text.lines().find(|line| line.trim_start().starts_with("acquired at instruction "));
@@ -245,9 +235,7 @@ fn what_is_not_seen_to_be_safe_is_a_finding() {
     assert_eq!(run(&["check", name(&path)]).code, Some(1));
     assert_eq!(run(&["check", name(&path), "--target", "interp"]).code, Some(0));
     if kernel("what_is_not_seen_to_be_safe_is_a_finding") {
-        let ran = run(&["check", name(&path), "--target", "kernel"]);
-        assert_eq!(ran.code, Some(0), "{ran:?}");
-        assert!(ran.stdout.contains("verifier: rejected"), "{ran:?}");
+        exits(0, &["check", name(&path), "--target", "kernel"]).stdout_has(&["verifier: rejected"]);
     }
     if !common::clang("what_is_not_seen_to_be_safe_is_a_finding") {
         return;
@@ -256,9 +244,9 @@ fn what_is_not_seen_to_be_safe_is_a_finding() {
     let bad =
         |name: &str| format!("SEC(\"xdp\") int {name}(struct xdp_md *ctx) {{ return *(char *)(long)ctx->data; }}\n");
     for (programs, code) in [(format!("{good}{}", bad("bad")), 0), (bad("worse") + &bad("bad"), 1)] {
-        let path = write("several.bpf.c", &format!("{HEAD}{programs}{END}"));
+        let path = write("several.bpf.c", &format!("{C_HEAD}{programs}{C_END}"));
         assert_eq!(run(&["check", name(&path)]).code, Some(code), "{programs}");
     }
-    let path = write("several.bpf.c", &format!("{HEAD}{good}{}{END}", bad("bad")));
+    let path = write("several.bpf.c", &format!("{C_HEAD}{good}{}{C_END}", bad("bad")));
     assert_eq!(run(&["check", name(&path), "--program", "bad"]).code, Some(1));
 }

@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Small C programs that exercise the kernel's verifier, and the results of `check` and `verify` on them.
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-use crate::common;
 
 use std::path::PathBuf;
 
-use common::{kernel, run};
+use crate::common::{C_END, C_HEAD, exits, kernel, name, put, run};
 use flowloom_testkit::Clang;
-
-const HEAD: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n";
-const END: &str = "char LICENSE[] SEC(\"license\") = \"GPL\";\n";
 
 /// Compiles a source to an object in a temporary folder.
 fn object(test: &str, source: &str) -> Option<(tempfile::TempDir, PathBuf)> {
@@ -18,16 +12,15 @@ fn object(test: &str, source: &str) -> Option<(tempfile::TempDir, PathBuf)> {
         return None;
     }
     let clang = Clang::find(test)?;
-    let bytes = clang.compile(&format!("{HEAD}{source}{END}"), &["-Wno-unused-parameter", "-Wno-uninitialized"]);
+    let text = format!("{C_HEAD}{source}{C_END}");
+    let bytes = clang.compile(&text, &["-Wno-unused-parameter", "-Wno-uninitialized"]);
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("prog.o");
-    std::fs::write(&path, bytes.unwrap_or_else(|said| panic!("{said}"))).unwrap();
+    let path = put(&folder, "prog.o", bytes.unwrap_or_else(|said| panic!("{said}")));
     Some((folder, path))
 }
 
 fn check(path: &std::path::Path) -> serde_json::Value {
-    let ran = run(&["check".as_ref(), "-v".as_ref(), "--json".as_ref(), path.as_os_str()]);
-    serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"))
+    run(&["check", "-v", "--json", name(path)]).json()
 }
 
 /// Independent tests in a callback are walked once each.
@@ -55,21 +48,15 @@ fn global_functions_are_judged_by_themselves() {
         )
     };
     let Some((_folder, path)) = object("global_functions_are_judged_by_themselves", &source("")) else { return };
-    let ran = run(&["check".as_ref(), path.as_os_str()]);
-    assert_eq!(ran.code, Some(1), "{ran:?}");
-    assert!(
-        ran.stdout.contains("argument `number` of the global function `half`, which may be null"),
-        "{}",
-        ran.stdout
-    );
+    exits(1, &["check", name(&path)])
+        .stdout_has(&["argument `number` of the global function `half`, which may be null"]);
     // The kernel gets the function as the object declares it.
     let verdicts = check(&path);
     let kernel = &verdicts["programs"][0]["targets"][1];
     assert_eq!(kernel["runs"], false, "{kernel}");
     assert!(kernel.to_string().contains("mem_or_null"), "{kernel}");
     let Some((_folder, path)) = object("", &source("if (!number) return 0;")) else { return };
-    let ran = run(&["check".as_ref(), path.as_os_str()]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    exits(0, &["check", name(&path)]);
 }
 
 #[test]
@@ -80,10 +67,9 @@ fn code_behind_a_constant_that_is_0_is_judged_for_no_target() {
                   \tif (debug) {\n\t\t__u8 *byte = at->first;\n\t\tif (byte + 16 > (__u8 *)at->last)\n\t\t\treturn 1;\n\t\treturn byte[13] ? 2 : 1;\n\t}\n\treturn 2;\n}\n\
                   SEC(\"xdp\") int prog(struct xdp_md *ctx)\n{\n\
                   \tstruct where at = { (void *)(long)ctx->data, (void *)(long)ctx->data_end, ctx };\n\treturn look(&at);\n}\n";
-    let name = "code_behind_a_constant_that_is_0_is_judged_for_no_target";
-    let Some((_folder, path)) = object(name, source) else { return };
-    let ran = run(&["check".as_ref(), path.as_os_str()]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let test = "code_behind_a_constant_that_is_0_is_judged_for_no_target";
+    let Some((_folder, path)) = object(test, source) else { return };
+    let ran = exits(0, &["check", name(&path)]);
     assert!(!ran.stdout.contains("ingress_ifindex") && !ran.stdout.contains("context on all paths"), "{}", ran.stdout);
 }
 
@@ -92,13 +78,10 @@ fn bytes_that_were_never_written_are_the_programs_fault() {
     let source = "struct { __uint(type, BPF_MAP_TYPE_RINGBUF); __uint(max_entries, 4096); } events SEC(\".maps\");\n\
                   SEC(\"xdp\") int prog(struct xdp_md *ctx)\n{\n\t__u64 what;\n\tbpf_ringbuf_output(&events, &what, sizeof(what), 0);\n\treturn XDP_PASS;\n}\n";
     let Some((_folder, path)) = object("bytes_that_were_never_written_are_the_programs_fault", source) else { return };
-    let ran = run(&["check".as_ref(), path.as_os_str()]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = exits(0, &["check", name(&path)]);
     let finding = "finding: kernel-dependent contents: bytes 0 to 7 of a record in map `events` were never written";
     assert!(ran.stdout.contains(finding) && ran.stdout.contains("source.bpf.c:7"), "{}", ran.stdout);
-    let ran = run(&["verify".as_ref(), path.as_os_str()]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(ran.stdout.contains("kernel-dependent contents") && ran.stdout.contains("kernel: equal"), "{}", ran.stdout);
+    exits(0, &["verify", name(&path)]).stdout_has(&["kernel-dependent contents", "kernel: equal"]);
 }
 
 #[test]
@@ -112,12 +95,12 @@ fn a_lookup_outside_of_an_array_always_fails() {
         )
     };
     let Some((_folder, path)) = object(test, &source("key")) else { return };
-    let ran = run(&["verify".as_ref(), path.as_os_str()]);
+    let ran = run(&["verify", name(&path)]);
     let why = "the lookup in array `few` always fails: key 11, 5 entries (line 7: ";
     assert!(ran.stdout.contains(why), "{ran:?}");
     // A constant that fills a stack slot is known to the verifier, so the access after the lookup is dead code.
     let Some((_folder, path)) = object(test, &source("key __attribute__((aligned(8)))")) else { return };
-    let ran = run(&["check".as_ref(), "-v".as_ref(), path.as_os_str()]);
+    let ran = run(&["check", "-v", name(&path)]);
     assert!(ran.stdout.contains("on map `few`; always fails: key 11 is outside of 5 entries"), "{}", ran.stdout);
 }
 
@@ -141,23 +124,21 @@ fn summing(first: &str, end: &str) -> String {
 
 #[test]
 fn loops_over_numbers_run_everywhere() {
-    let name = "loops_over_numbers_run_everywhere";
+    let test = "loops_over_numbers_run_everywhere";
     // A constant trip count has a plan; an end before the start, or more iterations than the kernel allows, yields
     // none.
     for (first, end, has_plan) in
         [("0", "8", true), ("-2", "data[0] & 15", false), ("3", "data[0] & 3", false), ("-8388608", "1", true)]
     {
-        let Some((_folder, path)) = object(name, &summing(first, end)) else { return };
+        let Some((_folder, path)) = object(test, &summing(first, end)) else { return };
         let found = check(&path);
         assert_eq!(found["programs"][0]["verified"]["safe"], true, "{found}");
         assert!(found["notes"].to_string().contains("destroys each iterator in this order is not verified"), "{found}");
         let targets = found["programs"][0]["targets"].as_array().unwrap();
         assert!(targets.iter().all(|target| target["runs"] == true), "{found}");
-        let ran = run(&["verify".as_ref(), path.as_os_str(), "--packets".as_ref(), "300".as_ref()]);
-        assert!(ran.code == Some(0) && ran.stdout.contains("equal to `interp`"), "{ran:?}");
+        exits(0, &["verify", name(&path), "--packets", "300"]).stdout_has(&["equal to `interp`"]);
         if has_plan {
-            let ran = run(&["explain".as_ref(), path.as_os_str()]);
-            assert_eq!(ran.code, Some(0), "{ran:?}");
+            exits(0, &["explain", name(&path)]);
         }
     }
 }
@@ -170,8 +151,8 @@ fn a_refused_program_of_a_table_is_named_by_its_own_line() {
         SEC(\"xdp\") int bad(struct xdp_md *ctx)\n{\n\treturn *(int *)(long)ctx->data & 1 ? XDP_DROP : XDP_PASS;\n}\n\
         SEC(\"xdp\") int good(struct xdp_md *ctx)\n{\n\tbpf_tail_call(ctx, &table, 1);\n\treturn XDP_PASS;\n}\n";
     let Some((_folder, path)) = object("a_refused_program_of_a_table_is_named_by_its_own_line", source) else { return };
-    let ran = run(&["check".as_ref(), path.as_os_str(), "--program".as_ref(), "good".as_ref()]);
-    assert_eq!(ran.code, Some(1), "{ran:?}");
-    assert!(ran.stdout.contains("the kernel's verifier refuses program `bad` at"), "{ran:?}");
-    assert!(ran.stdout.contains("(int *)(long)ctx->data & 1 ? XDP_DROP : XDP_PASS;`: "), "{ran:?}");
+    exits(1, &["check", name(&path), "--program", "good"]).stdout_has(&[
+        "the kernel's verifier refuses program `bad` at",
+        "(int *)(long)ctx->data & 1 ? XDP_DROP : XDP_PASS;`: ",
+    ]);
 }

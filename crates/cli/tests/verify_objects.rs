@@ -1,18 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `flowloom verify` and `check` on objects: findings can be repeated, and what was not compared is not reported as
 //! equal.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::common;
-
-use std::path::PathBuf;
-
-use common::{kernel, name, run};
+use crate::common::{self, C_HEAD, Ran, c_program, exits, kernel, name, piped, put, run};
 use flowloom_testkit::Clang;
 use serde_json::Value;
-
-const HEAD: &str =
-    "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\nchar _license[] SEC(\"license\") = \"GPL\";\n";
 
 /// A program that executes more instructions per packet than the interpreter allows, and fewer than the kernel allows.
 const LONG: &str = "static long step(__u32 i, void *ctx) {
@@ -45,28 +37,10 @@ SEC(\"xdp\") int slow(struct xdp_md *ctx) {
     return sum == 5 ? XDP_DROP : XDP_PASS;
 }";
 
-/// Compiles a source in a temporary folder. `None`, with a SKIP line, if the compiler or the kernel is not available.
-fn program(test: &str, source: &str) -> Option<(tempfile::TempDir, PathBuf)> {
-    Clang::find(test)?;
-    if !kernel(test) {
-        return None;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("it.bpf.c");
-    std::fs::write(&path, format!("{HEAD}{source}\n")).unwrap();
-    Some((folder, path))
-}
-
-fn parsed(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}:\n{text}"))
-}
-
 #[test]
 fn an_interpreter_that_stops_is_a_finding() {
-    let Some((_folder, path)) = program("an_interpreter_that_stops_is_a_finding", LONG) else { return };
-    let ran = run(&["verify", name(&path), "--packets", "2", "--json"]);
-    assert_eq!(ran.code, Some(1), "{ran:?}");
-    let report = parsed(&ran.stdout);
+    let Some((_folder, path)) = c_program("an_interpreter_that_stops_is_a_finding", LONG) else { return };
+    let report = exits(1, &["verify", name(&path), "--packets", "2", "--json"]).json();
     let target = &report["targets"][0];
     assert_eq!(target["agrees"], false, "{report:#}");
     assert!(target["disagreement"].as_str().unwrap().contains("instructions for one packet"), "{report:#}");
@@ -77,12 +51,11 @@ fn an_interpreter_that_stops_is_a_finding() {
 
 #[test]
 fn a_saved_case_shows_the_same_difference_again() {
-    let Some((folder, path)) = program("a_saved_case_shows_the_same_difference_again", LONG_WHEN_SET) else { return };
+    let Some((folder, path)) = c_program("a_saved_case_shows_the_same_difference_again", LONG_WHEN_SET) else { return };
     let at = |file: &str| folder.path().join(file);
     let capture = at("case.pcapng");
-    let first = run(&["verify", name(&path), "--packets", "4000", "--seed", "3", "-w", name(&capture), "--json"]);
-    assert_eq!(first.code, Some(1), "{first:?}");
-    let first_report = parsed(&first.stdout);
+    let first = exits(1, &["verify", name(&path), "--packets", "4000", "--seed", "3", "-w", name(&capture), "--json"]);
+    let first_report = first.json();
     let target = &first_report["targets"][0];
     let case = &target["case"];
     // The case has the constant, the entry, and the packet.
@@ -91,43 +64,39 @@ fn a_saved_case_shows_the_same_difference_again() {
     let (_, command) = first.stderr.split_once("reproduce: flowloom ").unwrap_or_else(|| panic!("{first:?}"));
     let words: Vec<&str> = command.split_whitespace().collect();
     assert!(words.contains(&"--state-in") && words.contains(&"--seed"), "{command}");
-    let again = run(&[&words[..], &["--json"]].concat());
-    assert_eq!(again.code, Some(1), "{again:?}");
-    let again_report = parsed(&again.stdout);
+    let again = exits(1, &[&words[..], &["--json"]].concat());
+    let again_report = again.json();
     assert_eq!(again_report["targets"][0]["disagreement"], target["disagreement"], "{again_report:#}");
     assert_eq!(again_report["seed"], case["seed"]);
 
     // Without the state, or without the constant alone, there is no difference.
-    let bare = run(&["verify", name(&path), "-r", name(&capture)]);
-    assert_eq!(bare.code, Some(0), "{bare:?}");
-    let mut state = parsed(&std::fs::read_to_string(at("case.state.json")).unwrap());
+    exits(0, &["verify", name(&path), "-r", name(&capture)]);
+    let mut state: Value = serde_json::from_str(&std::fs::read_to_string(at("case.state.json")).unwrap()).unwrap();
     state.as_object_mut().unwrap().remove(".rodata");
-    std::fs::write(at("unset.json"), state.to_string()).unwrap();
-    let unset = run(&["verify", name(&path), "-r", name(&capture), "--state-in", name(&at("unset.json"))]);
-    assert_eq!(unset.code, Some(0), "{unset:?}");
+    let unset = put(&folder, "unset.json", state.to_string());
+    exits(0, &["verify", name(&path), "-r", name(&capture), "--state-in", name(&unset)]);
 
     // `run` accepts the same state, and sets the program's constant.
     let state = at("case.state.json");
-    let ran = run(&["run", name(&path), "-r", name(&capture), "--state-in", name(&state)]);
-    assert!(ran.code == Some(2) && ran.stderr.contains("instructions for one packet"), "{ran:?}");
+    exits(2, &["run", name(&path), "-r", name(&capture), "--state-in", name(&state)])
+        .stderr_has(&["instructions for one packet"]);
 
     // A section of another length is rejected, and no input is overwritten.
     std::fs::write(at("short.json"), r#"{".rodata": [{"key": ["0x00","0x00","0x00","0x00"], "value": ["0x01"]}]}"#)
         .unwrap();
-    let short = run(&["verify", name(&path), "-r", name(&capture), "--state-in", name(&at("short.json"))]);
-    assert!(short.code == Some(2) && short.stderr.contains("value is 1 byte, map `.rodata` expects 4"), "{short:?}");
-    let over = run(&["verify", name(&path), "-r", name(&capture), "--state-in", name(&state), "-w", name(&state)]);
-    assert!(over.code == Some(2) && over.stderr.contains("would overwrite the state"), "{over:?}");
+    exits(2, &["verify", name(&path), "-r", name(&capture), "--state-in", name(&at("short.json"))])
+        .stderr_has(&["value is 1 byte, map `.rodata` expects 4"]);
+    exits(2, &["verify", name(&path), "-r", name(&capture), "--state-in", name(&state), "-w", name(&state)])
+        .stderr_has(&["would overwrite the state"]);
 }
 
 /// Maps of a user's object are state, whatever their names.
 #[test]
 fn maps_of_objects_are_state_by_any_name() {
-    let Some((folder, path)) = program("maps_of_objects_are_state_by_any_name", LONG_WHEN_SET) else { return };
+    let Some((folder, path)) = c_program("maps_of_objects_are_state_by_any_name", LONG_WHEN_SET) else { return };
     let (capture, before, after) =
         (folder.path().join("in.pcap"), folder.path().join("before.json"), folder.path().join("after.json"));
-    let made = run(&["trace", "gen", "--profile", "uniform", "-c", "3", "-w", name(&capture)]);
-    assert_eq!(made.code, Some(0), "{made:?}");
+    exits(0, &["trace", "gen", "--profile", "uniform", "-c", "3", "-w", name(&capture)]);
     let entry = |n: u8| {
         format!(
             r#"{{"fl_on":[{{"key":["0x00","0x00","0x00","0x00"],"value":["0x{n:02x}","0x00","0x00","0x00","0x00","0x00","0x00","0x00"]}}]}}"#
@@ -139,15 +108,14 @@ fn maps_of_objects_are_state_by_any_name() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_eq!(std::fs::read_to_string(&after).unwrap().trim(), entry(4));
     // `--state-out` may name the file of `--state-in`.
-    let ran = run(&["run", name(&path), "-r", name(&capture), "--state-in", name(&after), "--state-out", name(&after)]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    exits(0, &["run", name(&path), "-r", name(&capture), "--state-in", name(&after), "--state-out", name(&after)]);
     assert_eq!(std::fs::read_to_string(&after).unwrap().trim(), entry(7));
 }
 
 #[test]
 fn what_the_verifier_refuses_is_a_finding_at_once() {
     let source = "SEC(\"xdp\") int f(struct xdp_md *ctx) { return *(char *)(long)ctx->data; }";
-    let Some((folder, path)) = program("what_the_verifier_refuses_is_a_finding_at_once", source) else { return };
+    let Some((folder, path)) = c_program("what_the_verifier_refuses_is_a_finding_at_once", source) else { return };
     let capture = folder.path().join("in.pcap");
     assert_eq!(run(&["trace", "gen", "--profile", "uniform", "-c", "3", "-w", name(&capture)]).code, Some(0));
     for arguments in [
@@ -156,12 +124,10 @@ fn what_the_verifier_refuses_is_a_finding_at_once() {
         &["verify", name(&path), "--packets", "10000000"],
         &["verify", name(&path), "-r", name(&capture)],
     ] {
-        let ran = run(arguments);
-        assert_eq!(ran.code, Some(1), "{arguments:?}: {ran:?}");
+        let ran = exits(1, arguments);
         assert!(format!("{}{}", ran.stdout, ran.stderr).contains("verifier refuses"), "{arguments:?}: {ran:?}");
     }
-    let ran = run(&["verify", name(&path), "--json"]);
-    let report = parsed(&ran.stdout);
+    let report = run(&["verify", name(&path), "--json"]).json();
     assert!(report["targets"][0]["refused"].as_str().unwrap().contains("verifier refuses"), "{report:#}");
 }
 
@@ -171,8 +137,7 @@ fn the_number_of_runs_is_a_limit() {
         return;
     }
     for most in ["1", "10", "700"] {
-        let report =
-            parsed(&run(&["verify", "functions/ebpf/router/router.bpf.c", "--packets", most, "--json"]).stdout);
+        let report = run(&["verify", "functions/ebpf/router/router.bpf.c", "--packets", most, "--json"]).json();
         assert_eq!(report["tries"].as_u64(), most.parse().ok(), "{report:#}");
     }
 }
@@ -182,9 +147,8 @@ fn what_cannot_be_rewritten_is_named_with_its_line() {
     let source = "SEC(\"xdp\") int f(struct xdp_md *ctx) {
     return *(volatile unsigned short *)&ctx->ingress_ifindex; // HERE
 }";
-    let Some((_folder, path)) = program("what_cannot_be_rewritten_is_named_with_its_line", source) else { return };
-    let ran = run(&["check", name(&path), "--target", "kernel", "--json"]);
-    let report = parsed(&ran.stdout);
+    let Some((_folder, path)) = c_program("what_cannot_be_rewritten_is_named_with_its_line", source) else { return };
+    let report = run(&["check", name(&path), "--target", "kernel", "--json"]).json();
     let reason = &report["programs"][0]["targets"][0]["reasons"][0];
     assert!(reason["instruction"].is_u64(), "{report:#}");
     assert!(reason["source"]["text"].as_str().unwrap().contains("HERE"), "{report:#}");
@@ -194,13 +158,12 @@ fn what_cannot_be_rewritten_is_named_with_its_line() {
 #[test]
 fn headers_of_ones_own_are_no_package() {
     let test = "headers_of_ones_own_are_no_package";
-    let Some((folder, path)) = program(test, "#include \"mine.h\"") else { return };
-    let ran = run(&["check", name(&path)]);
-    assert!(ran.code == Some(2) && ran.stderr.contains("'mine.h' file not found"), "{ran:?}");
+    let Some((folder, path)) = c_program(test, "#include \"mine.h\"") else { return };
+    let ran = exits(2, &["check", name(&path)]);
+    ran.stderr_has(&["'mine.h' file not found"]);
     assert!(!ran.stderr.contains("libbpf-dev"), "{ran:?}");
-    std::fs::write(folder.path().join("it.bpf.c"), "#include <linux/no_such_header.h>\n").unwrap();
-    let ran = run(&["check", name(&path)]);
-    assert!(ran.code == Some(3) && ran.stderr.contains("apt-get install libbpf-dev"), "{ran:?}");
+    put(&folder, "it.bpf.c", "#include <linux/no_such_header.h>\n");
+    exits(3, &["check", name(&path)]).stderr_has(&["apt-get install libbpf-dev"]);
 }
 
 /// The plugin runs the first program of an object, also if it is rejected.
@@ -211,14 +174,9 @@ fn a_first_program_that_is_refused_is_not_passed_over() {
         "int table[4] __attribute__((section(\"mine\")));\nSEC(\"xdp/a\") int first(void *ctx) { return table[1]; }";
     let good = "SEC(\"xdp/b\") int second(void *ctx) { return 2; }";
     for (source, code, said) in [(format!("{bad}\n{good}"), 1, "first"), (format!("{good}\n{bad}"), 0, "2\n")] {
-        let Some((folder, path)) = program(test, &source) else { return };
-        let object = folder.path().join("it.o");
         let Some(clang) = Clang::find(test) else { return };
-        let bytes = clang.compile_file(&path, &["-Wno-unused-parameter"]).unwrap_or_else(|said| panic!("{said}"));
-        std::fs::write(&object, bytes).unwrap();
-        let mut command = common::flowloom();
-        command.args(["bpf", "plugin", "--elf"]).stdin(std::fs::File::open(&object).unwrap());
-        let ran = common::Ran::from(command.output().unwrap());
+        let object = clang.compile(&format!("{C_HEAD}{source}\n"), &["-Wno-unused-parameter"]).unwrap();
+        let ran = Ran::from(piped(&["bpf", "plugin", "--elf"], &object));
         assert_eq!(ran.code, Some(code), "{ran:?}");
         assert!(format!("{}{}", ran.stdout, ran.stderr).contains(said), "{ran:?}");
     }

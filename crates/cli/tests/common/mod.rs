@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Helpers to run the command, parse its output, and call the tools that check it.
 // Each test binary uses a part.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(dead_code, unreachable_pub)]
 
+pub mod lab;
 pub mod tshark;
 
 use std::ffi::OsStr;
+use std::fmt::Debug;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -60,23 +63,102 @@ impl From<Output> for Ran {
     }
 }
 
+impl Ran {
+    /// Asserts that stdout has all of these texts.
+    #[track_caller]
+    pub fn stdout_has(&self, texts: &[&str]) -> &Ran {
+        texts.iter().for_each(|text| assert!(self.stdout.contains(text), "`{text}` is not in stdout: {self:?}"));
+        self
+    }
+
+    /// Asserts that stderr has all of these texts.
+    #[track_caller]
+    pub fn stderr_has(&self, texts: &[&str]) -> &Ran {
+        texts.iter().for_each(|text| assert!(self.stderr.contains(text), "`{text}` is not in stderr: {self:?}"));
+        self
+    }
+
+    /// Parses stdout as JSON.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
 pub fn run<S: AsRef<OsStr>>(arguments: &[S]) -> Ran {
     let ran = Ran::from(flowloom().args(arguments).output().unwrap());
     assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
     ran
 }
 
-/// Runs a command that must succeed. Returns its stdout.
-pub fn ok<S: AsRef<OsStr> + std::fmt::Debug>(arguments: &[S]) -> String {
+/// Runs the command with `input` on stdin, of which it need not read all.
+pub fn piped(arguments: &[&str], input: &[u8]) -> Output {
+    let mut command = flowloom();
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let _ = child.stdin.take().unwrap().write_all(input);
+    child.wait_with_output().unwrap()
+}
+
+/// Runs a command that must end with this exit code.
+#[track_caller]
+pub fn exits<S: AsRef<OsStr> + Debug>(code: i32, arguments: &[S]) -> Ran {
     let ran = run(arguments);
-    assert_eq!(ran.code, Some(0), "flowloom {arguments:?}:\n{}{}", ran.stdout, ran.stderr);
-    ran.stdout
+    assert_eq!(ran.code, Some(code), "flowloom {arguments:?}:\n{}{}", ran.stdout, ran.stderr);
+    ran
+}
+
+/// Runs a command that must succeed. Returns its stdout.
+#[track_caller]
+pub fn ok<S: AsRef<OsStr> + Debug>(arguments: &[S]) -> String {
+    exits(0, arguments).stdout
 }
 
 /// Runs a command that must succeed and print JSON.
-pub fn json<S: AsRef<OsStr> + std::fmt::Debug>(arguments: &[S]) -> Value {
-    let text = ok(arguments);
-    serde_json::from_str(&text).unwrap_or_else(|error| panic!("flowloom {arguments:?}: {error}:\n{text}"))
+#[track_caller]
+pub fn json<S: AsRef<OsStr> + Debug>(arguments: &[S]) -> Value {
+    exits(0, arguments).json()
+}
+
+/// A command line in which `@` stands for a folder, and texts that stderr must have.
+pub type Refusal<'a> = (&'a str, &'a [&'a str]);
+
+/// Runs commands that must end with exit code 2, print nothing to stdout, and name the reason on stderr.
+#[track_caller]
+pub fn refused(folder: &str, cases: &[Refusal<'_>]) {
+    let mut wrong = Vec::new();
+    for (line, expected) in cases {
+        let words = line.split(' ').map(|word| word.replace('@', folder).replace("else_", "else "));
+        let Ran { code, stdout, stderr } = run(&words.collect::<Vec<_>>());
+        // Diagnostics are wrapped at 100 columns.
+        let says = |text: &str| stderr.contains(text) || stderr.replace("\n  │ ", "").contains(text);
+        let missing: Vec<_> = expected.iter().filter(|text| !says(&text.replace('@', folder))).collect();
+        if code != Some(2) || !stdout.is_empty() || !missing.is_empty() {
+            wrong.push(format!("{line}\n  exit {code:?}, stdout `{stdout}`, missing {missing:?}\n{stderr}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Writes a file into a folder. Returns its path.
+pub fn put(folder: &tempfile::TempDir, file: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> PathBuf {
+    let path = folder.path().join(file);
+    std::fs::write(&path, contents).unwrap();
+    path
+}
+
+/// All files below a folder, sorted, except in folders of these names.
+pub fn files(folder: &Path, without: &[&str]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if !path.is_dir() {
+            found.push(path);
+        } else if !without.iter().any(|name| path.ends_with(name)) {
+            found.extend(files(&path, without));
+        }
+    }
+    found.sort();
+    found
 }
 
 /// A UTF-8 path as an argument.
@@ -95,9 +177,30 @@ pub fn kernel(test: &str) -> bool {
     }
 }
 
+/// The engines that run on this machine; prints a SKIP line if the kernel is not one of them.
+pub fn engines(test: &str) -> Vec<&'static str> {
+    let kernel = if kernel(test) { &["kernel"][..] } else { &[] };
+    [&EVERYWHERE, kernel].concat()
+}
+
 /// True if C programs can be compiled; otherwise prints a SKIP line.
 pub fn clang(test: &str) -> bool {
     Clang::find(test).is_some()
+}
+
+/// Head and end of a C program.
+pub const C_HEAD: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n";
+pub const C_END: &str = "char LICENSE[] SEC(\"license\") = \"GPL\";\n";
+
+/// Writes a C program, between its head and end, to `it.bpf.c` in a folder. `None`, with a SKIP line, if no compiler or
+/// kernel is available.
+pub fn c_program(test: &str, source: &str) -> Option<(tempfile::TempDir, PathBuf)> {
+    if !clang(test) || !kernel(test) {
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = put(&folder, "it.bpf.c", format!("{C_HEAD}{source}\n{C_END}"));
+    Some((folder, path))
 }
 
 /// Returns a tool's stdout; `None`, with a SKIP line, if it is not installed.

@@ -3,8 +3,8 @@
 
 use serde_json::json;
 
+use crate::common::lab::{Lab, MODES};
 use crate::common::{PASS_ALL, UDP_FLOWS, large_with_counters, name};
-use crate::lab::Lab;
 
 /// Forwards between port 1 and port 2, and counts the packets of each host.
 pub(crate) const BRIDGE: &str = "function bridge;
@@ -36,9 +36,8 @@ fn a_bridge(test: &'static str, mode: &str) {
         # Said and done: now there is nothing to say.
         start bridge.efsm -i v1 -i v2 -m $1
         cat err
-        FLOWLOOM_PEER="serve [::]:7" ip netns exec b "$PEER" --ignored --exact --nocapture peer::speak >server 2>&1 &
-        wait_for 'grep -q serving server'
-        a() { ip netns exec a bash -c "$(declare -f peer); peer $*"; }
+        serve b server serve [::]:7
+        a() { as a "$@"; }
         echo arp: $(a reach 10.9.0.2:7) $(ip -n a neighbour show 10.9.0.2 | grep -c 02:00:00:00:2:01 || true)
         echo nd: $(a reach [fd00::2]:7)
         echo transfer: $(a transfer 10.9.0.2:7 1000000) $(a transfer [fd00::2]:7 1000000)
@@ -66,12 +65,7 @@ fn a_bridge(test: &'static str, mode: &str) {
 
 #[test]
 fn hosts_find_each_other_through_a_function() {
-    a_bridge("hosts_find_each_other_through_a_function", "native");
-}
-
-#[test]
-fn hosts_find_each_other_on_socket_buffers() {
-    a_bridge("hosts_find_each_other_on_socket_buffers", "skb");
+    MODES.iter().for_each(|mode| a_bridge("hosts_find_each_other_through_a_function", mode));
 }
 
 #[test]
@@ -83,11 +77,11 @@ fn unbound_ports_abort_and_ports_can_be_chosen() {
         host a 1; addresses a 1; neighbours a 1
         # Port 1 is bound, port 2 is not; then it is port 40, and the last row forwards to port 9.
         start bridge.efsm -i v1 -c 3
-        ip netns exec a bash -c "$(declare -f peer); peer send 10.9.1.2:9 10.9.1.2:9 10.9.1.2:9" >sent
+        as a send 10.9.1.2:9 10.9.1.2:9 10.9.1.2:9 >sent
         wait $pid
         tail -n 1 out
         start bridge.efsm -i 40=v1 --duration 1s --interval 200ms
-        ip netns exec a bash -c "$(declare -f peer); peer send 10.9.1.2:9" >sent
+        as a send 10.9.1.2:9 >sent
         wait $pid
         grep -c report out >reports
         tail -n 1 out"#,

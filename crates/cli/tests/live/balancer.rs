@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::common::{top, tshark};
-use crate::lab::Lab;
+use crate::common::lab::{Lab, MODES, shipped};
+use crate::common::tshark;
 
 const BALANCER: &str = "functions/server_load_balancer/server_load_balancer.efsm";
 
@@ -30,8 +30,7 @@ for n in 2 3; do
     ip -n server$n -6 address add 2001:db8:10::$n/128 dev s$n nodad
     ip -n server$n -4 route add default via inet6 fe80::1 dev s$n
     ip -n server$n -6 route add default dev s$n via fe80::1
-    FLOWLOOM_PEER="greet [::]:80 $n" ip netns exec server$n "$PEER" --ignored --exact --nocapture peer::speak >server$n 2>&1 &
-    wait_for "grep -q serving server$n"
+    serve server$n server$n greet [::]:80 $n
 done
 ip netns exec router sh -c 'echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding'
 "#;
@@ -62,8 +61,7 @@ fn ends(test: &str, lab: &Lab, file: &str) -> Option<(Ends, [usize; 2])> {
 
 fn servers_take_turns(test: &'static str, mode: &str) {
     let Some(lab) = Lab::new(test, &["ethtool", "dumpcap", "tshark"]) else { return };
-    let function = lab.unique();
-    lab.put_named("balancer.efsm", &std::fs::read_to_string(top().join(BALANCER)).unwrap(), &function);
+    let function = lab.put_unique("balancer.efsm", &shipped(BALANCER));
     let script = format!(
         r#"{TOPOLOGY}
         heeded balancer.efsm -i v1 -i v2 -m $2
@@ -110,10 +108,5 @@ fn servers_take_turns(test: &'static str, mode: &str) {
 
 #[test]
 fn servers_take_turns_and_keep_their_connections() {
-    servers_take_turns("servers_take_turns_and_keep_their_connections", "native");
-}
-
-#[test]
-fn servers_take_turns_on_socket_buffers() {
-    servers_take_turns("servers_take_turns_on_socket_buffers", "skb");
+    MODES.iter().for_each(|mode| servers_take_turns("servers_take_turns_and_keep_their_connections", mode));
 }

@@ -5,8 +5,7 @@
 use flowloom_testkit::Rng;
 
 use crate::attach::BRIDGE;
-use crate::common::top;
-use crate::lab::Lab;
+use crate::common::lab::{Lab, shipped};
 
 /// An outside host behind port 1 and an inside host behind port 2, with empty neighbour tables.
 const HOSTS: &str = r#"
@@ -17,8 +16,7 @@ for n in 1 2; do
     ip -n $side address add 10.9.0.$n/24 dev e$n
     ip -n $side -6 address add fd00::$n/64 dev e$n nodad
 done
-FLOWLOOM_PEER="serve [::]:7" ip netns exec outside "$PEER" --ignored --exact --nocapture peer::speak >server 2>&1 &
-wait_for 'grep -qs serving server'
+serve outside server serve [::]:7
 "#;
 
 /// The nftables rules, in a router that answers for each host to the other.
@@ -71,9 +69,8 @@ struct Firewall<'a> {
 /// For each step of a script, whether it arrived through the function, and through nftables.
 fn both(test: &'static str, firewall: &Firewall<'_>, steps: &str) -> Option<[Vec<bool>; 2]> {
     let labs = [Lab::new(test, &["ethtool"])?, Lab::new(test, &["nft"])?];
-    let source = std::fs::read_to_string(top().join(firewall.source)).unwrap();
     labs[0].put("bridge.efsm", BRIDGE);
-    labs[0].put_named("firewall.efsm", &source, &labs[0].unique());
+    labs[0].put_unique("firewall.efsm", &shipped(firewall.source));
     let ours = format!(
         r#"{HOSTS}
         heed bridge.efsm -i v1 -i v2

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use regex::Regex;
 
+use crate::common::lab::Lab;
 use crate::common::top;
-use crate::lab::Lab;
 
 /// Fenced blocks of a page: language and text.
 fn blocks(page: &str) -> Vec<(&str, &str)> {

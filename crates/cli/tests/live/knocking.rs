@@ -3,27 +3,21 @@
 
 use serde_json::{Value, json};
 
-use crate::common::{PORT_KNOCKING, top};
-use crate::lab::Lab;
+use crate::common::PORT_KNOCKING;
+use crate::common::lab::{Lab, MODES, shipped};
 
 /// Two hosts, each behind its own port, and a server with the function on both. Neighbour tables are empty.
 const TOPOLOGY: &str = r#"
 host friend 1; addresses friend 1
 host stranger 2; addresses stranger 2
-FLOWLOOM_PEER="serve [::]:22" "$PEER" --ignored --exact --nocapture peer::speak >server 2>&1 &
-wait_for 'grep -q serving server'
-friend() { ip netns exec friend bash -c "$(declare -f peer); peer $*"; }
-stranger() { ip netns exec stranger bash -c "$(declare -f peer); peer $*"; }
+serve - server serve [::]:22
+friend() { as friend "$@"; }
+stranger() { as stranger "$@"; }
 "#;
-
-fn source() -> String {
-    std::fs::read_to_string(top().join(PORT_KNOCKING)).unwrap()
-}
 
 fn a_door(test: &'static str, mode: &str) {
     let Some(lab) = Lab::new(test, &[]) else { return };
-    let function = lab.unique();
-    lab.put_named("knock.efsm", &source(), &function);
+    let function = lab.put_unique("knock.efsm", &shipped(PORT_KNOCKING));
     let script = format!(
         r#"{TOPOLOGY}
         # The machine may be slow: knocks may be a minute apart.
@@ -64,19 +58,13 @@ fn a_door(test: &'static str, mode: &str) {
 
 #[test]
 fn a_door_opens_to_the_host_that_knocked() {
-    a_door("a_door_opens_to_the_host_that_knocked", "native");
-}
-
-#[test]
-fn a_door_opens_on_socket_buffers_too() {
-    a_door("a_door_opens_on_socket_buffers_too", "skb");
+    MODES.iter().for_each(|mode| a_door("a_door_opens_to_the_host_that_knocked", mode));
 }
 
 #[test]
 fn a_state_goes_on_in_the_next_run() {
     let Some(lab) = Lab::new("a_state_goes_on_in_the_next_run", &[]) else { return };
-    let function = lab.unique();
-    lab.put_named("knock.efsm", &source(), &function);
+    let function = lab.put_unique("knock.efsm", &shipped(PORT_KNOCKING));
     let script = format!(
         r#"{TOPOLOGY}
         start knock.efsm -i v1 --param gap=60s --state-out half

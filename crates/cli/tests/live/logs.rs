@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::lab::Lab;
+use crate::common::lab::Lab;
 
 const LOUD: &str = r#"function loud;
 
@@ -35,7 +35,7 @@ fn logs_are_printed_while_it_runs() {
             r#"
             host a 1; addresses a 1; neighbours a 1
             start loud.efsm -i v1 -m $1 -q
-            ip netns exec a bash -c "$(declare -f peer); peer send 10.9.1.2:9 10.9.1.2:9" >sent
+            as a send 10.9.1.2:9 10.9.1.2:9 >sent
             # While it runs, not at its end.
             wait_for '[ $(grep -c alert out) -ge 2 ]'
             kill -0 $pid && echo runs

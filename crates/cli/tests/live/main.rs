@@ -13,7 +13,6 @@ mod firewall;
 mod flood;
 mod guide;
 mod knocking;
-mod lab;
 mod logs;
 mod maps;
 mod marks;

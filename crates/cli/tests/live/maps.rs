@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::common::{PORT_KNOCKING, name, ok, top};
-use crate::lab::Lab;
+use crate::common::lab::{Lab, shipped};
+use crate::common::{PORT_KNOCKING, name, ok};
 
 const FLOWS: &str = "function flows_live;
 stateful conversations {
@@ -22,13 +22,12 @@ stateful conversations {
 #[test]
 fn both_tools_see_and_change_the_same() {
     let Some(lab) = Lab::new("both_tools_see_and_change_the_same", &["bpftool"]) else { return };
-    let function = lab.unique();
-    lab.put_named("flows.efsm", FLOWS, &function);
+    let function = lab.put_unique("flows.efsm", FLOWS);
     let said = lab.run(
         r#"
         host a 1; addresses a 1; neighbours a 1
         start flows.efsm -i v1
-        ip netns exec a bash -c "$(declare -f peer); peer send 10.9.1.2:9 10.9.1.2:10" >sent
+        as a send 10.9.1.2:9 10.9.1.2:10 >sent
         map() { local verb=$1; shift; "$FLOWLOOM" map $verb "$@"; }
         wait_for 'map dump $name/conversations | grep -q "2 entries"'
         map list --json >list
@@ -69,7 +68,7 @@ fn both_tools_see_and_change_the_same() {
         bpftool map pin id $id /sys/fs/bpf/pinned
         map dump pinned /sys/fs/bpf/pinned --json --raw >pinned; bpftool -j map dump pinned /sys/fs/bpf/pinned >theirs_pinned
         map dump $1/.data.fl_counts --json >verdicts
-        ip netns exec a bash -c "$(declare -f peer); peer send 10.9.1.2:9" >sent
+        as a send 10.9.1.2:9 >sent
         wait_for '"$FLOWLOOM" map dump $name/.data | grep -q total=1001'
         finish"#,
         &[&function],
@@ -127,8 +126,7 @@ fn both_tools_see_and_change_the_same() {
 fn what_other_tools_load_is_shown_too() {
     let Some(lab) = Lab::new("what_other_tools_load_is_shown_too", &["bpftool"]) else { return };
     // The kernel keeps 15 bytes of a program's name.
-    let function = lab.unique();
-    lab.put_named("knock.efsm", &std::fs::read_to_string(top().join(PORT_KNOCKING)).unwrap(), &function);
+    let function = lab.put_unique("knock.efsm", &shipped(PORT_KNOCKING));
     let source = name(&lab.folder().join("knock.efsm")).to_owned();
     ok(&["build", &source, "--target", "bpf", "-o", name(lab.folder())]);
     lab.run(
@@ -153,8 +151,7 @@ fn what_other_tools_load_is_shown_too() {
 #[test]
 fn wrong_words_say_what_is_expected() {
     let Some(lab) = Lab::new("wrong_words_say_what_is_expected", &[]) else { return };
-    let function = lab.unique();
-    lab.put_named("knock.efsm", &std::fs::read_to_string(top().join(PORT_KNOCKING)).unwrap(), &function);
+    let function = lab.put_unique("knock.efsm", &shipped(PORT_KNOCKING));
     let cases: [(&str, &[&str]); 17] = [
         ("dump nothing", &["no function `nothing` runs", "there run"]),
         ("dump FN/nothing", &["has no map `nothing`", "`knock`"]),

@@ -3,20 +3,18 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{BIG_FLOW, top, tshark};
-use crate::lab::Lab;
+use crate::common::lab::{Lab, shipped};
+use crate::common::{BIG_FLOW, tshark};
 
 #[test]
 fn big_flows_are_marked_and_small_ones_are_not() {
     let test = "big_flows_are_marked_and_small_ones_are_not";
     let Some(lab) = Lab::new(test, &["ethtool", "dumpcap", "tshark"]) else { return };
-    let function = lab.unique();
-    lab.put_named("marks.efsm", &std::fs::read_to_string(top().join(BIG_FLOW)).unwrap(), &function);
+    let function = lab.put_unique("marks.efsm", &shipped(BIG_FLOW));
     let said = lab.run(
         r#"
         host client 1; addresses client 1
-        FLOWLOOM_PEER="serve [::]:7" "$PEER" --ignored --exact --nocapture peer::speak >server 2>&1 &
-        wait_for 'grep -qs serving server'
+        serve - server serve [::]:7
         heeded marks.efsm -i v1
         ip link set dev v1 gro_max_size 1000
         # Behind the function: as the server gets it.

@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::common::{top, tshark};
-use crate::lab::Lab;
+use crate::common::lab::{Lab, MODES, shipped};
+use crate::common::tshark;
 
 const NAT: &str = "functions/dynamic_nat/dynamic_nat.efsm";
 
@@ -28,10 +28,9 @@ for n in 5 6; do
     ip -n host$n route add default via 10.0.$n.1
 done
 ip netns exec router sh -c 'echo 1 >/proc/sys/net/ipv4/ip_forward'
-FLOWLOOM_PEER="serve [::]:7" ip netns exec outside "$PEER" --ignored --exact --nocapture peer::speak >tcp 2>&1 &
-FLOWLOOM_PEER="echo 203.0.113.1:7" ip netns exec outside "$PEER" --ignored --exact --nocapture peer::speak >udp 2>&1 &
-FLOWLOOM_PEER="serve 10.0.5.5:22" ip netns exec host5 "$PEER" --ignored --exact --nocapture peer::speak >inside 2>&1 &
-wait_for 'grep -qs serving tcp && grep -qs serving udp && grep -qs serving inside'
+serve outside tcp serve [::]:7
+serve outside udp echo 203.0.113.1:7
+serve host5 inside serve 10.0.5.5:22
 given_back() { "$FLOWLOOM" map dump $name/mappings | grep -q "0 entries"; }
 "#;
 
@@ -80,8 +79,7 @@ fn seen(test: &str, lab: &Lab, file: &str) -> Option<Vec<Seen>> {
 
 fn transfers(test: &'static str, mode: &str) {
     let Some(lab) = Lab::new(test, &["ethtool", "dumpcap", "tshark"]) else { return };
-    let function = lab.unique();
-    lab.put_named("nat.efsm", &std::fs::read_to_string(top().join(NAT)).unwrap(), &function);
+    let function = lab.put_unique("nat.efsm", &shipped(NAT));
     let script = format!(
         r#"{TOPOLOGY}
         heeded nat.efsm -i v1 -i v2 -m $2
@@ -143,20 +141,14 @@ fn transfers(test: &'static str, mode: &str) {
 
 #[test]
 fn transfers_pass_through_nat_with_right_checksums() {
-    transfers("transfers_pass_through_nat_with_right_checksums", "native");
-}
-
-#[test]
-fn transfers_pass_through_nat_on_socket_buffers() {
-    transfers("transfers_pass_through_nat_on_socket_buffers", "skb");
+    MODES.iter().for_each(|mode| transfers("transfers_pass_through_nat_with_right_checksums", mode));
 }
 
 #[test]
 fn ports_are_given_back_after_their_timeout() {
     let test = "ports_are_given_back_after_their_timeout";
     let Some(lab) = Lab::new(test, &["ethtool"]) else { return };
-    let function = lab.unique();
-    lab.put_named("nat.efsm", &std::fs::read_to_string(top().join(NAT)).unwrap(), &function);
+    let function = lab.put_unique("nat.efsm", &shipped(NAT));
     let script = format!(
         r#"{TOPOLOGY}
         # Four ports: the second host gets none until the first one's are given back.
@@ -191,8 +183,7 @@ fn ports_are_given_back_after_their_timeout() {
 fn no_port_is_mapped_twice() {
     let test = "no_port_is_mapped_twice";
     let Some(lab) = Lab::new(test, &["ethtool"]) else { return };
-    let function = lab.unique();
-    lab.put_named("nat.efsm", &std::fs::read_to_string(top().join(NAT)).unwrap(), &function);
+    let function = lab.put_unique("nat.efsm", &shipped(NAT));
     let script = format!(
         r#"{TOPOLOGY}
         # More flows than ports, from two hosts at once: each answer comes to who asked, or `flows` fails.

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::lab::Lab;
+use crate::common::lab::Lab;
 
 /// Counts packets to port 9 from one host in contexts that are created and removed, and in one that expires. Drops
 /// them.
@@ -36,13 +36,12 @@ stateful timed {
 #[test]
 fn one_flow_over_two_queues_loses_no_update() {
     let Some(lab) = Lab::new("one_flow_over_two_queues_loses_no_update", &["taskset", "ethtool"]) else { return };
+    let function = lab.put_unique("counted.efsm", COUNTED);
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     if cpus < 2 {
         flowloom_testkit::skip("one_flow_over_two_queues_loses_no_update", "one processor, two are needed");
         return;
     }
-    let function = lab.unique();
-    lab.put_named("counted.efsm", COUNTED, &function);
     let said = lab.run(
         r#"
         ip netns add a

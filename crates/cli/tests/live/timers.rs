@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::lab::Lab;
+use crate::common::lab::Lab;
 
 const TWO_TABLES: &str = "function two_tables;
 stateful quick {
@@ -25,20 +25,19 @@ stateful lazy {
 #[test]
 fn each_table_is_swept_in_its_own_time() {
     let Some(lab) = Lab::new("each_table_is_swept_in_its_own_time", &[]) else { return };
-    let function = lab.unique();
-    lab.put_named("two.efsm", TWO_TABLES, &function);
+    let function = lab.put_unique("two.efsm", TWO_TABLES);
     let said = lab.run(
         r#"
         host a 1; addresses a 1; neighbours a 1
         start two.efsm -i v1
-        ip netns exec a bash -c "$(declare -f peer); peer send 10.9.1.2:9" >sent
+        as a send 10.9.1.2:9 >sent
         wait_for '"$FLOWLOOM" map dump $name/quick | grep -q "0 entries"'
         # The lazy table is not swept while this test runs: its sweeps lie 1000 hours apart.
         "$FLOWLOOM" map dump $1/lazy --json >lazy
         "$FLOWLOOM" map dump $1/lazy >words
         "$FLOWLOOM" map dump $1/quick --json >quick
         # Its timer has expired all the same: the packet finds no context.
-        ip netns exec a bash -c "$(declare -f peer); peer send 10.9.1.2:9" >sent
+        as a send 10.9.1.2:9 >sent
         wait_for 'grep -q report out && tail -n 1 out | grep -q "\"no_match\""'
         sleep 1.2
         finish

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use flowloom_testkit::skip;
 use serde_json::Value;
 
-use crate::common::{Ran, kernel, top};
+use super::{Ran, kernel, put, top};
 
 /// Prefix of every script.
 ///
@@ -15,8 +15,9 @@ use crate::common::{Ran, kernel, top};
 /// here at .2 and ::2. `start ARGUMENTS` runs a function and returns once it is attached; its reports are written to
 /// `out`, its remarks to `err`. `finish` ends it and keeps its exit code in `code`. `heed ARGUMENTS` runs it, follows
 /// its advice on offloads, and ends it; `heeded ARGUMENTS` then starts it again and expects no advice. `peer COMMAND`
-/// runs a command as a host, `as NAME COMMAND` as the host of this name (see `peer.rs`). `play SCRIPT` runs a script on
-/// all hosts (see `actor.rs`). `capture NAME DEV FILE` records a host's interface in both directions, until `captured`.
+/// runs a command as a host, `as NAME COMMAND` as the host of this name (see `peer.rs`); `serve NAME FILE COMMAND` starts
+/// one that serves until the end, with its output in a file. `play SCRIPT` runs a script on all hosts (see `actor.rs`).
+/// `capture NAME DEV FILE` records a host's interface in both directions, until `captured`.
 const PREAMBLE: &str = r#"
 mount -t bpf bpf /sys/fs/bpf
 mount -t tmpfs tmpfs /run
@@ -76,6 +77,11 @@ as() {
     local host=$1; shift
     ip netns exec $host bash -c "$(declare -f peer); peer $*"
 }
+serve() {
+    local host=$1 file=$2; shift 2
+    FLOWLOOM_PEER="$*" $([ $host = - ] || echo ip netns exec $host) "$PEER" --ignored --exact --nocapture peer::speak >$file 2>&1 &
+    wait_for "grep -qs serving $file"
+}
 play() {
     FLOWLOOM_SCRIPT=$1 "$PEER" --ignored --exact --nocapture actor::direct >played.$1 2>&1 || { cat played.$1 >&2; exit 1; }
     sed -n 's/^play: //p' played.$1
@@ -98,15 +104,23 @@ captured() {
 attached() { ip -details link show dev $1 | grep -c prog/xdp || true; }
 "#;
 
+/// XDP attach modes.
+pub const MODES: [&str; 2] = ["native", "skb"];
+
+/// The text of a file of the repository.
+pub fn shipped(path: &str) -> String {
+    std::fs::read_to_string(top().join(path)).unwrap()
+}
+
 /// A folder, and scripts that run in it.
-pub(crate) struct Lab {
+pub struct Lab {
     test: &'static str,
     folder: tempfile::TempDir,
 }
 
 impl Lab {
     /// `None`, with a SKIP line, if the kernel, the tools or the namespaces are not available.
-    pub(crate) fn new(test: &'static str, tools: &[&str]) -> Option<Lab> {
+    pub fn new(test: &'static str, tools: &[&str]) -> Option<Lab> {
         if !kernel(test) {
             return None;
         }
@@ -141,7 +155,7 @@ impl Lab {
     }
 
     /// Runs a script that must succeed. Returns its stdout.
-    pub(crate) fn run(&self, script: &str, arguments: &[&str]) -> String {
+    pub fn run(&self, script: &str, arguments: &[&str]) -> String {
         let ran = self.sh(script, arguments).unwrap();
         assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
         assert_eq!(ran.code, Some(0), "{arguments:?}:\n{}\n{}", ran.stdout, ran.stderr);
@@ -149,37 +163,39 @@ impl Lab {
     }
 
     /// A function name that is unique on this machine: programs in the kernel are visible to all tests.
-    pub(crate) fn unique(&self) -> String {
+    pub fn unique(&self) -> String {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         format!("f{:x}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Writes a source into the folder, with its function renamed.
-    pub(crate) fn put_named(&self, file: &str, source: &str, function: &str) {
+    /// Writes a source into the folder, with its function renamed to a unique name, which is returned.
+    pub fn put_unique(&self, file: &str, source: &str) -> String {
+        let function = self.unique();
         let (head, tail) = source.split_once("function ").unwrap();
         let (_, tail) = tail.split_once(';').unwrap();
-        self.put(file, &format!("{head}function {function};{tail}"));
+        self.put(file, format!("{head}function {function};{tail}"));
+        function
     }
 
-    pub(crate) fn folder(&self) -> &std::path::Path {
+    pub fn folder(&self) -> &std::path::Path {
         self.folder.path()
     }
 
-    pub(crate) fn put(&self, file: &str, text: &str) {
-        std::fs::write(self.folder.path().join(file), text).unwrap();
+    pub fn put(&self, file: &str, contents: impl AsRef<[u8]>) {
+        put(&self.folder, file, contents);
     }
 
-    pub(crate) fn read(&self, file: &str) -> String {
+    pub fn read(&self, file: &str) -> String {
         String::from_utf8_lossy(&std::fs::read(self.folder.path().join(file)).unwrap()).into_owned()
     }
 
-    pub(crate) fn json(&self, file: &str) -> Value {
+    pub fn json(&self, file: &str) -> Value {
         let text = self.read(file);
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{file}: {error}:\n{text}"))
     }
 
     /// The last report of a run.
-    pub(crate) fn report(&self) -> Value {
+    pub fn report(&self) -> Value {
         let text = self.read("out");
         let last = text.lines().last().unwrap_or_else(|| panic!("no report"));
         serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}:\n{text}"))
