@@ -133,43 +133,26 @@ pub(crate) struct FunctionArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) program: Option<String>,
     /// Program type, overriding the section names of the object
-    #[arg(long = "type", value_enum, value_name = "TYPE")]
-    pub(crate) kind: Option<TypeName>,
+    #[arg(long = "type", value_parser = program_kind(), value_name = "TYPE")]
+    pub(crate) kind: Option<ProgramKind>,
 }
 
-/// A type of programs that runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum TypeName {
-    /// XDP
-    Xdp,
-    /// XDP for the entries of a device map
-    #[value(name = "xdp/devmap")]
-    XdpDevmap,
-    /// XDP for the entries of a CPU map
-    #[value(name = "xdp/cpumap")]
-    XdpCpumap,
-}
-
-impl From<TypeName> for ProgramKind {
-    fn from(name: TypeName) -> ProgramKind {
-        match name {
-            TypeName::Xdp => ProgramKind::Xdp,
-            TypeName::XdpDevmap => ProgramKind::XdpDevmap,
-            TypeName::XdpCpumap => ProgramKind::XdpCpumap,
-        }
-    }
+/// Type of a program that runs, by its name.
+fn program_kind() -> impl TypedValueParser<Value = ProgramKind> {
+    const KINDS: [(&str, &str, ProgramKind); 3] = [
+        ("xdp", "XDP", ProgramKind::Xdp),
+        ("xdp/devmap", "XDP for the entries of a device map", ProgramKind::XdpDevmap),
+        ("xdp/cpumap", "XDP for the entries of a CPU map", ProgramKind::XdpCpumap),
+    ];
+    PossibleValuesParser::new(KINDS.map(|(name, about, _)| PossibleValue::new(name).help(about)))
+        .map(|name| KINDS.iter().find(|(known, ..)| *known == name).map_or(ProgramKind::Xdp, |(.., kind)| *kind))
 }
 
 impl FunctionArgs {
-    /// Program type that `--type` sets for the programs of an object.
-    fn kind(&self) -> Option<ProgramKind> {
-        self.kind.map(ProgramKind::from)
-    }
-
     /// The named file, program and parameters.
     pub(crate) fn file(&self) -> FunctionFile {
         let (path, program, params) = (self.path.clone(), self.program.clone(), self.params.clone());
-        FunctionFile { path, program, params, kind: self.kind() }
+        FunctionFile { path, program, params, kind: self.kind }
     }
 
     /// Loads the named function.
@@ -212,7 +195,7 @@ fn parse_param(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
-/// Where packets come from.
+/// Source of packets.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct InputArgs {
     /// Read packets from this capture (pcap, pcapng, also .xz), `-` for standard input; several are merged by time
@@ -251,10 +234,10 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
     /// Write output packets to this capture (.pcapng keeps ports and verdicts, otherwise pcap), `-` for standard output: the
-    /// summary goes to standard error then
+    /// summary is then printed to standard error
     #[arg(short = 'w', long = "write", value_name = "CAPTURE", value_parser = capture())]
     pub(crate) write: Option<PathBuf>,
-    /// With -w -: the format
+    /// With -w -: format of the capture
     #[arg(long, value_enum, value_name = "FORMAT", requires = "write")]
     pub(crate) format: Option<CaptureFormat>,
     /// Engine that runs the packets

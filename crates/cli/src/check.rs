@@ -87,17 +87,8 @@ fn check_targets(args: &CheckArgs) -> Result<(), Failure> {
             implied::notes(function).iter().for_each(|note| print_note(note));
         }
         let mut text = String::new();
-        let rows: Vec<Vec<String>> = targets
-            .iter()
-            .map(|t| {
-                let runs = match t.runs {
-                    Some(true) => "yes",
-                    Some(false) => "no",
-                    None => "not tried",
-                };
-                vec![t.target.to_owned(), runs.to_owned(), t.why.clone()]
-            })
-            .collect();
+        let rows: Vec<Vec<String>> =
+            targets.iter().map(|t| vec![t.target.to_owned(), runs_text(t.runs).to_owned(), t.why.clone()]).collect();
         let size = match &program {
             Ok(program) => counted(program.insns.len(), "eBPF instruction"),
             Err(_) => "no eBPF program".to_owned(),
@@ -133,6 +124,11 @@ fn fitness(loaded: &Loaded, program: &Result<Arc<Program>, String>, wanted: &[En
         Fitness { target: engine.as_str(), runs: fit.runs, why: fit.summary }
     });
     targets.collect()
+}
+
+/// Answer to the question whether a target runs a function; `None` if it was not tried.
+fn runs_text(runs: Option<bool>) -> &'static str {
+    runs.map_or("not tried", |runs| if runs { "yes" } else { "no" })
 }
 
 /// Column at which notes about instructions begin.

@@ -8,7 +8,7 @@ use flowloom_efsm::Drawing;
 use crate::args::{DrawArgs, Picture};
 use crate::failure::Failure;
 use crate::files::Files;
-use crate::output::{print, warn};
+use crate::output::{print, quoted, warn};
 
 pub(crate) fn draw(args: &DrawArgs) -> Result<(), Failure> {
     let format = format(args)?;
@@ -21,8 +21,8 @@ pub(crate) fn draw(args: &DrawArgs) -> Result<(), Failure> {
     let drawing = match &args.element {
         None => Drawing::new(function),
         Some(name) => Drawing::of_element(function, name).ok_or_else(|| {
-            let names: Vec<String> = function.elements.iter().map(|element| format!("`{}`", element.name)).collect();
-            Failure::Input(format!("`{}` has no element `{name}`; it has {}", function.name, names.join(", ")))
+            let names = quoted(function.elements.iter().map(|element| &element.name));
+            Failure::Input(format!("`{}` has no element `{name}`; it has {names}", function.name))
         })?,
     };
     let text = match format {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `flowloom explain`: renders the pipeline of a program, stage by stage.
 
+use std::fmt::Display;
 use std::fs;
 
 use flowloom_ehdl::BlockExplanation;
@@ -61,15 +62,8 @@ fn explain_blocks(loaded: &Loaded, args: &ExplainArgs) -> Result<(), Failure> {
     }
     let (program, proof) = (loaded.program()?, proof(loaded, args.json)?);
     let explanation = BlockExplanation::of(&program, proof, &args.pipeline.options()?).map_err(|refusal| {
-        let details = Refused {
-            code: "blocks",
-            program: &refusal.program,
-            insn: refusal.insn,
-            line: refusal.line.as_ref(),
-            help: refusal.reason.help(),
-            what: refusal.reason.to_string(),
-        };
-        refused(args.json, &details, format!("it cannot be laid out: {refusal}"))
+        let message = format!("it cannot be laid out: {refusal}");
+        refused(args.json, &Refused::of("blocks", &refusal), message)
     })?;
     show(args, &explanation, || explanation.html(), || explanation.text(args.verbose))
 }
@@ -129,15 +123,7 @@ pub(crate) fn no_plan(refusal: &Refusal, json: bool) -> Failure {
         // The user named the map, so it is a usage error.
         return Failure::Input(message);
     }
-    let details = Refused {
-        code: refusal.reason.code(),
-        program: &refusal.program,
-        insn: refusal.insn,
-        line: refusal.line.as_ref(),
-        help: refusal.reason.help(),
-        what: refusal.reason.to_string(),
-    };
-    refused(json, &details, message)
+    refused(json, &Refused::of(refusal.reason.code(), refusal), message)
 }
 
 /// A refusal as `--json` prints it.
@@ -148,6 +134,13 @@ struct Refused<'a> {
     line: Option<&'a LineInfo>,
     help: Option<&'a str>,
     what: String,
+}
+
+impl<'a> Refused<'a> {
+    fn of<R: Explained + Display>(code: &'a str, refusal: &'a flowloom_isa::Refusal<R>) -> Refused<'a> {
+        let (program, line, help) = (&refusal.program, refusal.line.as_ref(), refusal.reason.help());
+        Refused { code, program, insn: refusal.insn, line, help, what: refusal.reason.to_string() }
+    }
 }
 
 fn refused(json: bool, refused: &Refused<'_>, message: String) -> Failure {

@@ -62,6 +62,15 @@ impl<'a> Files<'a> {
     }
 }
 
+/// The files and folders in a folder, sorted.
+pub(crate) fn entries(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let failed = |e| Failure::file("read", folder, &e);
+    let entries = fs::read_dir(folder).map_err(failed)?;
+    let mut paths = entries.map(|entry| entry.map(|e| e.path())).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    paths.sort();
+    Ok(paths)
+}
+
 /// Rejects a path that cannot be written. Leaves an existing file unchanged and no new file behind.
 pub(crate) fn can_be_written(path: &Path) -> Result<(), Failure> {
     let fails = |e: std::io::Error| Failure::file("written", path, &e);

@@ -8,6 +8,7 @@ use flowloom_efsm::format;
 
 use crate::args::FmtArgs;
 use crate::failure::Failure;
+use crate::files::entries;
 use crate::output::{counted, print, print_note};
 
 pub(crate) fn fmt(args: &FmtArgs) -> Result<(), Failure> {
@@ -70,11 +71,7 @@ fn collect(path: &Path, is_named: bool, files: &mut Vec<PathBuf>) -> Result<(), 
         }
         return Ok(());
     }
-    let unreadable = |e| Failure::file("read", path, &e);
-    let entries: Result<Vec<_>, _> = std::fs::read_dir(path).map_err(unreadable)?.collect();
-    let mut paths: Vec<PathBuf> = entries.map_err(unreadable)?.into_iter().map(|entry| entry.path()).collect();
-    paths.sort();
-    for path in paths.iter().filter(|path| !path.is_symlink()) {
+    for path in entries(path)?.iter().filter(|path| !path.is_symlink()) {
         collect(path, false, files)?;
     }
     Ok(())

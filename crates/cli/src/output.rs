@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Printing: tables, JSON, diagnostics, progress.
 
+use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+pub(crate) use flowloom_report::text::table;
+pub(crate) use flowloom_report::{counted, grouped};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
 use serde_json::{Value, json};
@@ -92,40 +95,6 @@ pub(crate) fn print_note(text: &str) {
     print_error(&format!("flowloom: {text}\n"));
 }
 
-/// Renders a table with aligned columns. Columns in `right` are right-aligned.
-pub(crate) fn table(header: &[&str], rows: &[Vec<String>], right: &[usize]) -> String {
-    let mut widths: Vec<usize> = header.iter().map(|h| h.chars().count()).collect();
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let line = |cells: Vec<&str>| {
-        let mut text = String::new();
-        for (i, (cell, width)) in cells.iter().zip(&widths).enumerate() {
-            let padding = " ".repeat(width - cell.chars().count());
-            if i > 0 {
-                text.push_str("  ");
-            }
-            if right.contains(&i) {
-                text.push_str(&padding);
-                text.push_str(cell);
-            } else {
-                text.push_str(cell);
-                text.push_str(&padding);
-            }
-        }
-        text.truncate(text.trim_end().len());
-        text.push('\n');
-        text
-    };
-    let mut text = line(header.to_vec());
-    for row in rows {
-        text.push_str(&line(row.iter().map(String::as_str).collect()));
-    }
-    text
-}
-
 /// Progress bar on stderr; hidden unless stderr is a terminal.
 pub(crate) fn progress(what: &str, total: Option<u64>) -> ProgressBar {
     let bar = match total {
@@ -148,37 +117,7 @@ pub(crate) fn progress(what: &str, total: Option<u64>) -> ProgressBar {
     bar
 }
 
-/// `1 map`, `2 maps`.
-pub(crate) fn counted(number: usize, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{} {noun}{plural}", grouped(number as u64))
-}
-
-/// Number with its digits in groups of three, for people.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_grouped_by_thousands() {
-        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1 000", "1 234 567"]);
-    }
-
-    #[test]
-    fn table_aligns_numbers_right() {
-        let text = table(&["row", "hits"], &[vec!["a".into(), "5".into()], vec!["long".into(), "123".into()]], &[1]);
-        assert_eq!(text, "row   hits\na        5\nlong   123\n");
-    }
+/// Names for a message: `` `a`, `b` ``.
+pub(crate) fn quoted(names: impl IntoIterator<Item = impl Display>) -> String {
+    names.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }

@@ -9,23 +9,24 @@ use std::io::Read;
 use std::sync::Arc;
 
 use flowloom_isa::{Insn, Program};
+use flowloom_session::ELF_MAGIC;
 use flowloom_session::engines::{ENGINES, EngineName};
 
 use crate::args::PluginArgs;
 use crate::failure::{Failure, with_causes};
 use crate::output::{counted, print, print_note};
-use flowloom_session::ELF_MAGIC;
 
 /// Names of the engines that run plugin programs, for messages.
 fn engines() -> String {
     let known = ENGINES.iter().filter(|engine| engine.plugin.is_some());
     known.map(|engine| format!("`{}`", engine.name)).collect::<Vec<_>>().join(" and ")
 }
+
 /// Name of stdin in messages.
 const STDIN: &str = "standard input";
 
 /// Parsed arguments.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Default)]
 struct PluginOptions {
     memory: Option<String>,
     engine: Option<String>,
@@ -156,65 +157,4 @@ fn bytes(text: &str, what: &str) -> Result<Vec<u8>, Failure> {
         }
     }
     Ok(bytes)
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    fn arguments(words: &[&str]) -> PluginOptions {
-        parse_options(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>()).unwrap()
-    }
-
-    #[test]
-    fn arguments_are_sorted() {
-        let memory = |text: &str| Some(text.to_owned());
-        assert_eq!(arguments(&[]), PluginOptions::default());
-        assert_eq!(arguments(&["", " "]), PluginOptions::default());
-        assert_eq!(arguments(&["00 ff"]), PluginOptions { memory: memory("00 ff"), ..PluginOptions::default() });
-        assert_eq!(
-            arguments(&["--elf", "00"]),
-            PluginOptions { memory: memory("00"), elf: true, ..PluginOptions::default() }
-        );
-        for engine in [&["--engine", "interp"][..], &["--engine=interp"]] {
-            assert_eq!(
-                arguments(engine),
-                PluginOptions { engine: Some("interp".to_owned()), ..PluginOptions::default() }
-            );
-        }
-        let ignored = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-        assert_eq!(
-            arguments(&["00", "--jit", "--cpu", "v4", "--debug=1", "--elf", "-x", "", "01"]),
-            PluginOptions {
-                memory: memory("00"),
-                elf: true,
-                ignored: ignored(&["--jit", "--cpu v4", "--debug=1", "-x", "01"]),
-                ..PluginOptions::default()
-            }
-        );
-        assert!(parse_options(&["--engine".to_owned()]).is_err());
-        // The memory may follow an option without a value.
-        assert_eq!(
-            arguments(&["--jit", "2a ff"]),
-            PluginOptions { memory: memory("2a ff"), ignored: ignored(&["--jit"]), ..PluginOptions::default() }
-        );
-        assert_eq!(
-            arguments(&["--cpu", "v4", "2aff", "--level", "3"]),
-            PluginOptions {
-                memory: memory("2aff"),
-                ignored: ignored(&["--cpu v4", "--level 3"]),
-                ..PluginOptions::default()
-            }
-        );
-    }
-
-    #[test]
-    fn bytes_are_read() {
-        assert_eq!(bytes(" 00  fF\t1 \n2a3b", "x").unwrap(), [0, 0xff, 1, 0x2a, 0x3b]);
-        assert_eq!(bytes("", "x").unwrap(), [0; 0]);
-        for wrong in ["0x00", "123", "g0", "00 é"] {
-            assert!(bytes(wrong, "x").is_err(), "{wrong}");
-        }
-    }
 }

@@ -59,21 +59,3 @@ pub(crate) fn compile_rules(rules: &str) -> Result<PortBy, Failure> {
         outcome.ok().and_then(|o| o.outputs.first().map(|sent| sent.port.0)).unwrap_or(default.into())
     }))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commas_inside_sets_do_not_split_rules() {
-        let rules: Vec<&str> = split_rules("l4.dport in {80, 443} -> 2, ip.src in {10.0.0.0/8} -> 1, else 2").collect();
-        assert_eq!(rules, ["l4.dport in {80, 443} -> 2", " ip.src in {10.0.0.0/8} -> 1", " else 2"]);
-        assert_eq!(split_rules("a } , b").count(), 2);
-    }
-
-    #[test]
-    fn a_rule_may_name_a_set() {
-        assert!(compile_rules("l4.dport in {80,443} -> 2, else 1").is_ok());
-        assert!(compile_rules("l4.dport in {80,443 -> 2, else 1").is_err());
-    }
-}

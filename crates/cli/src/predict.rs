@@ -23,7 +23,7 @@ use serde_json::json;
 use crate::args::{PredictArgs, schemes};
 use crate::explain::{plan, proof};
 use crate::failure::{Failure, with_causes};
-use crate::output::{print, print_json, warn};
+use crate::output::{print, print_json, quoted, warn};
 use crate::run::open_input;
 
 /// Default number of generated packets.
@@ -83,8 +83,8 @@ fn read_timing(path: &Path) -> Result<Timing, Failure> {
 }
 
 fn map_of<'t>(timing: &'t mut Timing, name: &str) -> Result<&'t mut MapTiming, Failure> {
-    let known: Vec<String> = timing.maps.iter().map(|map| format!("`{}`", map.name)).collect();
-    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    let known = quoted(timing.maps.iter().map(|map| &map.name));
+    let known = if known.is_empty() { "none".to_owned() } else { known };
     timing.maps.iter_mut().find(|map| map.name == name).ok_or_else(|| {
         Failure::Input(format!("--scheme names `{name}`, which no packet writes; written maps: {known}"))
     })

@@ -16,7 +16,7 @@ use serde_json::{Value as Json, json};
 
 use crate::args::ReproduceArgs;
 use crate::failure::Failure;
-use crate::output::{print, print_json, table};
+use crate::output::{print, print_json, quoted, table};
 use experiment::{Experiment, Method, Row, Value, all};
 use measured::Measured;
 
@@ -48,8 +48,8 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<(), Failure> {
     let experiments = all()?;
     let Some(id) = &args.id else { return list(&experiments, args.json) };
     let Some(experiment) = experiments.iter().find(|experiment| experiment.id == *id) else {
-        let known: Vec<String> = experiments.iter().map(|known| format!("`{}`", known.id)).collect();
-        return Err(Failure::Input(format!("unknown table or figure `{id}`, expected one of {}", known.join(", "))));
+        let known = quoted(experiments.iter().map(|known| &known.id));
+        return Err(Failure::Input(format!("unknown table or figure `{id}`, expected one of {known}")));
     };
     let mut rows = Vec::new();
     for row in &experiment.rows {

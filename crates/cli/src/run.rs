@@ -23,7 +23,7 @@ use crate::args::{CaptureFormat, InputArgs, RoutesArgs, RunArgs, is_stream};
 use crate::failure::{Failure, INTERRUPTED, with_causes};
 use crate::files::Files;
 use crate::live;
-use crate::output::{counted, grouped, print, print_error, print_note, progress, table, warn};
+use crate::output::{counted, grouped, print, print_error, print_note, progress, quoted, table, warn};
 use crate::port_by;
 use crate::report::{Contexts, Flows, elements_json, elements_text};
 use crate::reporter::Reporter;
@@ -68,8 +68,7 @@ pub(crate) fn read_state(path: &Path, loaded: &mut Loaded) -> Result<Snapshot, F
     // Counter maps are not part of the state.
     let maps = loaded.state_maps()?;
     if let Some(map) = state.maps.keys().find(|name| !maps.contains(name)) {
-        let known: Vec<String> = maps.iter().map(|name| format!("`{name}`")).collect();
-        let known = if known.is_empty() { "no maps".to_owned() } else { known.join(", ") };
+        let known = if maps.is_empty() { "no maps".to_owned() } else { quoted(&maps) };
         return Err(wrong_state(path, &SnapshotError::UnknownMap { map: map.clone(), known }));
     }
     // The reference machine validates records of a source's function; other engines treat them as bytes.

@@ -13,7 +13,8 @@ use flowloom_session::engines::EngineName;
 
 use crate::args::TestArgs;
 use crate::failure::Failure;
-use crate::output::progress;
+use crate::files::entries;
+use crate::output::{progress, quoted};
 use flowloom_session::is_program;
 use lines::Lines;
 use loaded::{Choice, Loaded};
@@ -67,17 +68,15 @@ pub(crate) fn test(args: &TestArgs) -> Result<(), Failure> {
     let mut all = Vec::new();
     let mut unreadable = 0;
     for subject in &subjects {
-        match run(subject, args, &engines, &bar) {
-            Ok(tested) if tested.scenarios.is_empty() && args.filter.is_some() => {}
+        let tested = run(subject, args, &engines, &bar).and_then(|tested| {
             // Without scenarios, the source was not compiled yet.
-            Ok(tested) if tested.scenarios.is_empty() => match compiles(&subject.source) {
-                Ok(()) => all.push(tested),
-                Err(failure @ (Failure::Source(_) | Failure::Input(_))) => {
-                    failure.print();
-                    unreadable += 1;
-                }
-                Err(failure) => return Err(failure),
-            },
+            if tested.scenarios.is_empty() && args.filter.is_none() {
+                compiles(&subject.source)?;
+            }
+            Ok(tested)
+        });
+        match tested {
+            Ok(tested) if tested.scenarios.is_empty() && args.filter.is_some() => {}
             Ok(tested) => all.push(tested),
             // Test the other functions nevertheless.
             Err(failure @ (Failure::Source(_) | Failure::Input(_))) => {
@@ -113,15 +112,9 @@ fn compiles(source: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     let text = fs::read_to_string(source).map_err(|e| Failure::file("read", source, &e))?;
-    match flowloom_efsm::compile_with(
-        &source.display().to_string(),
-        &text,
-        &[],
-        &flowloom_session::SiblingFiles(source),
-    ) {
-        Ok(_) => Ok(()),
-        Err(errors) => Err(Failure::Source(Box::new(errors))),
-    }
+    let files = flowloom_session::SiblingFiles(source);
+    let compiled = flowloom_efsm::compile_with(&source.display().to_string(), &text, &[], &files);
+    compiled.map(drop).map_err(|errors| Failure::Source(Box::new(errors)))
 }
 
 /// Subjects of the paths: sources, scenario files, and folders with both.
@@ -146,21 +139,9 @@ fn subjects(paths: &[PathBuf]) -> Result<Vec<Subject>, Failure> {
         }
     }
     if sources.is_empty() {
-        return Err(Failure::Input(format!(
-            "no functions in {}",
-            paths.iter().map(|p| format!("`{}`", p.display())).collect::<Vec<_>>().join(", ")
-        )));
+        return Err(Failure::Input(format!("no functions in {}", quoted(paths.iter().map(|path| path.display())))));
     }
     Ok(sources.into_iter().map(|(source, suites)| Subject { source, suites }).collect())
-}
-
-/// All files of a folder, sorted.
-fn entries(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let failed = |e| Failure::file("read", folder, &e);
-    let entries = fs::read_dir(folder).map_err(failed)?;
-    let mut paths = entries.map(|entry| entry.map(|e| e.path())).collect::<Result<Vec<_>, _>>().map_err(failed)?;
-    paths.sort();
-    Ok(paths)
 }
 
 /// Functions among the files of a folder: its sources, or its programs if it has no source. A program beside a source
@@ -238,6 +219,13 @@ fn run(
             }
             bar.set_message(format!("{}: {}", tested.name, scenario.name()));
             bar.tick();
+            let result = |packets, cells| ScenarioResult {
+                file: suite.name().to_owned(),
+                line: scenario.line(),
+                name: scenario.name().to_owned(),
+                packets,
+                cells,
+            };
             let choice = Choice::of(scenario);
             let at = match loaded.iter().position(|(other, _)| *other == choice) {
                 Some(at) => at,
@@ -246,13 +234,7 @@ fn run(
                         // Without a compiler, other functions can still be tested.
                         Err(Failure::Environment(reason)) => {
                             let cells = engines.iter().map(|&engine| (engine, Cell::NotRun(reason.clone())));
-                            tested.scenarios.push(ScenarioResult {
-                                file: suite.name().to_owned(),
-                                line: scenario.line(),
-                                name: scenario.name().to_owned(),
-                                packets: 0,
-                                cells: cells.collect(),
-                            });
+                            tested.scenarios.push(result(0, cells.collect()));
                             continue;
                         }
                         made => made?,
@@ -267,13 +249,7 @@ fn run(
             let mut reference = loaded.reference(&script)?;
             coverage.extend(reference.coverage.take());
             let cells = engines.iter().map(|&engine| Ok((engine, loaded.cell(engine, &script, &reference)?)));
-            tested.scenarios.push(ScenarioResult {
-                file: suite.name().to_owned(),
-                line: scenario.line(),
-                name: scenario.name().to_owned(),
-                packets: script.packets(),
-                cells: cells.collect::<Result<_, Failure>>()?,
-            });
+            tested.scenarios.push(result(script.packets(), cells.collect::<Result<_, Failure>>()?));
         }
     }
     // The parameters of most scenarios come first.

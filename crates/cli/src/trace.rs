@@ -13,7 +13,7 @@ pub(crate) use generate::generate;
 
 use crate::args::{TraceInfoArgs, TraceProfilesArgs};
 use crate::failure::Failure;
-use crate::output::{counted, grouped, print, print_json, progress, table};
+use crate::output::{counted, grouped, print, print_json, progress, quoted, table};
 
 /// Name prefixes of numbers without a known header.
 const UNKNOWN: [&str; 2] = ["ethertype", "ip.proto"];
@@ -85,8 +85,7 @@ pub(crate) fn info(args: &TraceInfoArgs) -> Result<(), Failure> {
 fn row_of(profile: Profile) -> Result<(Profile, &'static PaperRow), Failure> {
     profile.row().map(|row| (profile, row)).ok_or_else(|| {
         let with_row = Profile::ALL.into_iter().filter(|profile| profile.row().is_some());
-        let names: Vec<String> = with_row.map(|profile| format!("`{}`", profile.name())).collect();
-        let (name, names) = (profile.name(), names.join(", "));
+        let (name, names) = (profile.name(), quoted(with_row.map(Profile::name)));
         Failure::Input(format!("no paper prints figures of `{name}`, expected one of {names}"))
     })
 }

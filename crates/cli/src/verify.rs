@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use crate::args::{InputArgs, VerifyArgs, is_stream};
 use crate::failure::Failure;
 use crate::files::{Files, can_be_written};
-use crate::output::{counted, grouped, print, print_json, print_note, progress, table, warn};
+use crate::output::{counted, grouped, print, print_json, print_note, progress, quoted, table, warn};
 use crate::run::{open_input, read_routes, read_state};
 use flowloom_session::Loaded;
 use flowloom_session::SessionError;
@@ -157,11 +157,8 @@ fn targets(names: &[String]) -> Result<Vec<(EngineName, Option<String>)>, Failur
                 wanted.extend(targets().filter(|engine| engine.kind().is_default).map(|engine| (engine, false)));
             }
             None => {
-                let known: Vec<String> = targets().map(|engine| format!("`{}`", engine.as_str())).collect();
-                return Err(Failure::Input(format!(
-                    "unknown target `{name}`, expected one of {}, `available`",
-                    known.join(", ")
-                )));
+                let known = quoted(targets().map(EngineName::as_str));
+                return Err(Failure::Input(format!("unknown target `{name}`, expected one of {known}, `available`")));
             }
         }
     }

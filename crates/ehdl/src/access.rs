@@ -58,7 +58,6 @@ impl fmt::Display for Region {
 /// A read or write of bytes of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Access {
-    /// The region.
     pub region: Region,
     /// The bytes as a half-open range; `None`, which means all, if it is unknown.
     pub bytes: Option<(i64, i64)>,

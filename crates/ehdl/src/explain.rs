@@ -7,15 +7,11 @@ use flowloom_isa::Program;
 use flowloom_verifier::Proof;
 use serde::Serialize;
 
-use flowloom_report::text::{aligned, headed};
-use flowloom_report::{Latency, hundredths, last_word_reason};
+use flowloom_plan::{Options, Scheme, Timing, Window, optimized, window};
+use flowloom_report::text::{headed, table};
+use flowloom_report::{Latency, counted, hundredths, last_word_reason, nanoseconds};
 
 use crate::{Carried, Refusal, Schedule, schedule};
-use flowloom_plan::Options;
-use flowloom_plan::optimized;
-use flowloom_plan::{Scheme, Timing};
-use flowloom_plan::{Window, window};
-use flowloom_report::counted;
 
 /// The counting rule.
 const COUNTED: &str =
@@ -67,14 +63,12 @@ pub struct BlockExplanation {
     pub state_bytes: usize,
     /// The maps, in the order of their index.
     pub maps: Vec<BlockMap>,
-    /// The stages.
     pub stage: Vec<BlockStage>,
 }
 
 /// The accesses and the consistency of a map.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BlockMap {
-    /// The name.
     pub name: String,
     /// The kind, as in bpftool.
     pub kind: String,
@@ -124,6 +118,13 @@ pub struct BlockInstruction {
     pub source: Option<String>,
 }
 
+impl BlockStage {
+    /// Registers, stack and packet.
+    fn bytes(&self) -> usize {
+        8 * self.registers.len() + self.stack_bytes + self.packet_bytes
+    }
+}
+
 impl BlockExplanation {
     /// Lays a program out. Of the options, clock, length and pruning apply.
     ///
@@ -142,7 +143,6 @@ impl BlockExplanation {
             latency.stages + latency.framing + latency.buffers + latency.realignment + latency.last_word;
         let timing = schedule.timing(&uses, f64::from(options.target.clock_mhz), latency_cycles);
         let stage = stages(program, &schedule, options.prune);
-        let state = |stage: &BlockStage| 8 * stage.registers.len() + stage.stack_bytes + stage.packet_bytes;
         Ok(BlockExplanation {
             program: program.name.clone(),
             schedule: "blocks",
@@ -160,7 +160,7 @@ impl BlockExplanation {
             window_bytes: schedule.frame_bytes as u32,
             length: window.as_ref().map(|window| window.length.as_str()),
             pruned: options.prune,
-            state_bytes: stage.iter().map(state).max().unwrap_or(0),
+            state_bytes: stage.iter().map(BlockStage::bytes).max().unwrap_or(0),
             maps: uses.iter().map(|own| map(program, own, &timing)).collect(),
             latency,
             stage,
@@ -183,14 +183,6 @@ impl BlockExplanation {
 
     fn figures(&self) -> String {
         let latency = &self.latency;
-        let mut parts = vec![counted(latency.stages as usize, "stage"), "2 registers at the ends".to_owned()];
-        let others = [(latency.buffers, "buffer"), (latency.realignment, "shift to the new packet start")];
-        parts.extend(
-            others.iter().filter(|(number, _)| *number > 0).map(|(number, what)| counted(*number as usize, what)),
-        );
-        if latency.last_word > 0 {
-            parts.push(format!("{} waiting for the last word", latency.last_word));
-        }
         let pruned = if self.pruned { "" } else { "; not pruned" };
         let rows = [
             (
@@ -206,7 +198,7 @@ impl BlockExplanation {
                     counted(self.bounds_checks.len(), "bounds check"),
                 ),
             ),
-            ("latency", format!("{} cycles, {} ns: {}", self.latency_cycles, latency.ns, parts.join(", "))),
+            ("latency", latency.text(self.latency_cycles)),
             ("window", format!("{}; {}", counted(self.window_bytes as usize, "byte"), latency.last_word_reason)),
             ("state", format!("{} at most before a stage{pruned}", counted(self.state_bytes, "byte"))),
         ];
@@ -217,11 +209,9 @@ impl BlockExplanation {
         if self.maps.is_empty() {
             return "no maps\n".to_owned();
         }
-        let header = ["map", "kind", "hazard", "read", "write", "hold", "flush", "why"].map(str::to_owned).to_vec();
         let number = |number: Option<u32>| number.map_or_else(|| "–".to_owned(), |number| number.to_string());
-        let mut rows = vec![header];
-        for map in &self.maps {
-            rows.push(vec![
+        let rows = self.maps.iter().map(|map| {
+            vec![
                 map.name.clone(),
                 map.kind.clone(),
                 map.hazard.to_owned(),
@@ -230,16 +220,16 @@ impl BlockExplanation {
                 map.hold_cycles.to_string(),
                 number(map.flush_cycles),
                 map.reason.to_owned(),
-            ]);
-        }
-        aligned(&rows, &[3, 4, 5, 6])
+            ]
+        });
+        let header = ["map", "kind", "hazard", "read", "write", "hold", "flush", "why"];
+        table(&header, &rows.collect::<Vec<_>>(), &[3, 4, 5, 6])
     }
 
     fn stage_table(&self, verbose: bool) -> String {
-        let mut rows = vec![["stage", "block", "bytes", "what"].map(str::to_owned).to_vec()];
+        let mut rows = Vec::new();
         for stage in &self.stage {
-            let bytes = 8 * stage.registers.len() + stage.stack_bytes + stage.packet_bytes;
-            let head = [stage.stage.to_string(), stage.block.to_string(), bytes.to_string()];
+            let head = [stage.stage.to_string(), stage.block.to_string(), stage.bytes().to_string()];
             let render_instruction = |own: &BlockInstruction| match &own.source {
                 Some(source) if verbose => format!("{}: {}  ; {source}", own.instruction, own.text),
                 _ if verbose => format!("{}: {}", own.instruction, own.text),
@@ -256,9 +246,8 @@ impl BlockExplanation {
                 rows.push(head.into_iter().chain([what]).collect());
             }
         }
-        let mut text = aligned(&rows, &[0, 1, 2]);
-        text.push_str("bytes: registers of 8 bytes, stack and packet bytes before the stage\n");
-        text
+        let table = table(&["stage", "block", "bytes", "what"], &rows, &[0, 1, 2]);
+        table + "bytes: registers of 8 bytes, stack and packet bytes before the stage\n"
     }
 }
 
@@ -280,7 +269,7 @@ fn latency(schedule: &Schedule, maps: &[crate::MapUse], window: Option<&Window>,
         last_word,
         last_word_reason: window
             .map_or("use of the length unknown: the program has no dataflow", |window| last_word_reason(window.length)),
-        ns: hundredths(f64::from(all) * 1000.0 / f64::from(clock_mhz.max(1))),
+        ns: nanoseconds(all, clock_mhz),
     }
 }
 

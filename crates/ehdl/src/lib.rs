@@ -84,7 +84,6 @@ pub struct Stage {
 pub struct Schedule {
     /// The instructions, block by block.
     pub steps: Vec<PlacedStep>,
-    /// The stages.
     pub stages: Vec<Stage>,
     /// The number of blocks that have stages.
     pub blocks: usize,

@@ -31,7 +31,6 @@ const QUEUE_DEPTH: u32 = 32;
 pub struct MapUse {
     /// Its number in the program.
     pub map: u32,
-    /// Its name.
     pub name: String,
     /// The consistency scheme: none, atomic or flush.
     pub scheme: Scheme,

@@ -10,7 +10,6 @@ pub struct SparseStage {
     pub stage: usize,
     /// Its step, as an index into [`Schedule::steps`]; `None` if the stage only waits.
     pub step: Option<usize>,
-    /// The reason.
     pub reason: SparseReason,
 }
 

@@ -17,7 +17,6 @@ pub struct SourceLine {
     pub file: String,
     /// The line number, from 1.
     pub line: u32,
-    /// The text.
     pub text: String,
     /// Its instructions, by their first slot.
     pub instructions: Vec<usize>,
@@ -30,7 +29,6 @@ pub struct SourceLine {
 pub struct Instruction {
     /// Its first slot.
     pub instruction: usize,
-    /// Its text.
     pub text: String,
     /// Its source line: an index into [`lines`](super::Explanation::lines).
     pub line: Option<usize>,

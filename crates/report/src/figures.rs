@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::numbers::hundredths;
+use super::numbers::{counted, nanoseconds};
 use super::operations::Describer;
 use flowloom_plan::Scheme;
 use flowloom_plan::{Boundary, ValueKind};
@@ -67,7 +67,6 @@ pub struct Live {
 /// A value in registers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LiveValue {
-    /// Its node.
     pub node: usize,
     /// Its kind: `metadata`, `computed` or `answer`.
     pub holds: &'static str,
@@ -75,6 +74,24 @@ pub struct LiveValue {
     pub does: String,
     /// The number of live bits.
     pub bits: u32,
+}
+
+impl Latency {
+    /// The latency with its parts: `22 cycles, 88 ns: 20 stages, 2 registers at the ends`.
+    pub fn text(&self, cycles: u32) -> String {
+        let mut parts = vec![counted(self.stages as usize, "stage"), "2 registers at the ends".to_owned()];
+        let others = [
+            (self.schedulers, "scheduler"),
+            (self.buffers, "buffer"),
+            (self.realignment, "shift to the new packet start"),
+        ];
+        let others = others.into_iter().filter(|(number, _)| *number > 0);
+        parts.extend(others.map(|(number, what)| counted(number as usize, what)));
+        if self.last_word > 0 {
+            parts.push(format!("{} waiting for the last word", self.last_word));
+        }
+        format!("{cycles} cycles, {} ns: {}", self.ns, parts.join(", "))
+    }
 }
 
 pub(super) fn latency(plan: &Plan) -> Latency {
@@ -92,7 +109,7 @@ pub(super) fn latency(plan: &Plan) -> Latency {
         realignment,
         last_word,
         last_word_reason: last_word_reason(plan.window.length),
-        ns: hundredths(f64::from(all) * 1000.0 / f64::from(plan.options.target.clock_mhz.max(1))),
+        ns: nanoseconds(all, plan.options.target.clock_mhz),
     }
 }
 

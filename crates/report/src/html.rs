@@ -61,6 +61,15 @@ pub fn filled(template: &str, part: impl Fn(&str) -> String) -> String {
     text
 }
 
+/// The figures at the head of a page: name, figure and more about it.
+pub fn tiles<const N: usize>(tiles: [(&str, String, String); N]) -> String {
+    let tile = |(name, figure, more): (&str, String, String)| {
+        let (figure, more) = (escaped(&figure), escaped(&more));
+        format!("<div class=\"tile\"><dt>{name}</dt><dd><b>{figure}</b> <small>{more}</small></dd></div>")
+    };
+    tiles.map(tile).concat()
+}
+
 impl Explanation {
     /// The page.
     pub fn html(&self) -> String {
@@ -128,13 +137,7 @@ impl Explanation {
                 ),
             ),
         ];
-        let mut text = String::new();
-        for (name, figure, more) in tiles {
-            let (figure, more) = (escaped(&figure), escaped(&more));
-            let _ =
-                write!(text, "<div class=\"tile\"><dt>{name}</dt><dd><b>{figure}</b> <small>{more}</small></dd></div>");
-        }
-        text
+        self::tiles(tiles)
     }
 
     fn source(&self) -> String {

@@ -30,9 +30,9 @@ use flowloom_plan::{PassCount, Plan};
 
 pub use code::{Instruction, SourceLine};
 pub use figures::{Latency, Live, LiveValue, WindowUse, last_word_reason};
-pub use html::{STYLE, escaped, filled};
+pub use html::{STYLE, escaped, filled, tiles};
 pub use maps::{MapUse, MapUser, RegionUse};
-pub use numbers::{counted, grouped, hundredths};
+pub use numbers::{counted, grouped, hundredths, nanoseconds};
 pub use operations::{Commit, Operation, Stage};
 
 use numbers::levels;
@@ -91,7 +91,6 @@ pub struct Explanation {
     pub register_bits: u32,
     /// The registers before each stage, then those after the last one.
     pub live: Vec<Live>,
-    /// The stages.
     pub stage: Vec<Stage>,
     /// The source lines, by file and number.
     pub lines: Vec<SourceLine>,
@@ -137,11 +136,6 @@ impl Explanation {
             lines,
             code,
         }
-    }
-
-    /// Cycles in nanoseconds.
-    pub fn nanoseconds(&self, cycles: u32) -> f64 {
-        hundredths(f64::from(cycles) * 1000.0 / f64::from(self.clock_mhz.max(1)))
     }
 }
 

@@ -13,7 +13,6 @@ use flowloom_plan::{MapPlan, Plan};
 /// The accesses and the consistency of a map.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MapUse {
-    /// The name.
     pub name: String,
     /// The kind, as in bpftool.
     pub kind: String,
@@ -44,7 +43,6 @@ pub struct MapUse {
 /// An access to a map.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MapUser {
-    /// The node.
     pub node: usize,
     /// The kind of operation.
     pub kind: &'static str,
@@ -65,7 +63,6 @@ pub struct MapUser {
 /// A hazard region.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RegionUse {
-    /// The first stage.
     pub first_stage: u32,
     /// The last stage, at whose end all effects in the region commit.
     pub last_stage: u32,

@@ -37,3 +37,8 @@ pub(super) fn levels(tenths: u32) -> f64 {
 pub fn hundredths(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }
+
+/// Cycles in nanoseconds, rounded to hundredths.
+pub fn nanoseconds(cycles: u32, clock_mhz: u32) -> f64 {
+    hundredths(f64::from(cycles) * 1000.0 / f64::from(clock_mhz.max(1)))
+}

@@ -59,7 +59,6 @@ pub struct Operation {
 /// An effect: a write to a map, or data that is sent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Commit {
-    /// The node.
     pub node: usize,
     /// The operation.
     pub does: String,

@@ -135,3 +135,10 @@ fn the_page_is_self_contained() {
         assert!(page.contains(&format!("<tr id=\"n{}\"", operation.node)));
     }
 }
+
+#[test]
+fn numbers_are_grouped_and_tables_aligned() {
+    assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1 000", "1 234 567"]);
+    let rows = [["a", "5"], ["long", "123"]].map(|row| row.map(str::to_owned).to_vec());
+    assert_eq!(text::table(&["row", "hits"], &rows, &[1]), "row   hits\na        5\nlong   123\n");
+}

@@ -43,18 +43,6 @@ impl Explanation {
 
     fn figures(&self) -> String {
         let latency = &self.latency;
-        let mut parts = vec![counted(latency.stages as usize, "stage"), "2 registers at the ends".to_owned()];
-        let others = [
-            (latency.schedulers, "scheduler"),
-            (latency.buffers, "buffer"),
-            (latency.realignment, "shift to the new packet start"),
-        ];
-        parts.extend(
-            others.iter().filter(|(number, _)| *number > 0).map(|(number, what)| counted(*number as usize, what)),
-        );
-        if latency.last_word > 0 {
-            parts.push(format!("{} waiting for the last word", latency.last_word));
-        }
         let most = self.live.iter().skip(1).map(|live| live.bits).max().unwrap_or(0);
         let beyond = if self.window.reaches_beyond { format!("; {}", super::BEYOND) } else { String::new() };
         let pruned = if self.pruned { "" } else { "; not pruned" };
@@ -70,7 +58,7 @@ impl Explanation {
                     self.ilp_max
                 ),
             ),
-            ("latency", format!("{} cycles, {} ns: {}", self.latency_cycles, self.latency.ns, parts.join(", "))),
+            ("latency", latency.text(self.latency_cycles)),
             (
                 "window",
                 format!(
@@ -92,10 +80,8 @@ impl Explanation {
         if self.maps.is_empty() {
             return "no maps\n".to_owned();
         }
-        let header = ["map", "kind", "hazard", "read", "write", "hold", "why"].map(str::to_owned).to_vec();
-        let mut rows = vec![header];
-        for map in &self.maps {
-            rows.push(vec![
+        let rows = self.maps.iter().map(|map| {
+            vec![
                 map.name.clone(),
                 map.kind.clone(),
                 map.hazard.to_owned(),
@@ -103,24 +89,19 @@ impl Explanation {
                 map.write_stage.map_or_else(|| "–".to_owned(), |stage| stage.to_string()),
                 map.hold_cycles.to_string(),
                 map.reason.clone(),
-            ]);
-        }
-        aligned(&rows, &[3, 4, 5])
+            ]
+        });
+        let header = ["map", "kind", "hazard", "read", "write", "hold", "why"];
+        table(&header, &rows.collect::<Vec<_>>(), &[3, 4, 5])
     }
 
     fn stage_table(&self) -> String {
-        let mut rows = vec![["stage", "operations", "bits", "what"].map(str::to_owned).to_vec()];
-        for (stage, live) in self.stage.iter().zip(&self.live) {
-            rows.push(vec![
-                stage.stage.to_string(),
-                stage.operations.len().to_string(),
-                live.bits.to_string(),
-                summary(stage),
-            ]);
-        }
-        let mut text = aligned(&rows, &[0, 1, 2]);
-        text.push_str("bits: register bits before the stage\n");
-        text
+        let rows = self.stage.iter().zip(&self.live).map(|(stage, live)| {
+            let numbers = [stage.stage.to_string(), stage.operations.len().to_string(), live.bits.to_string()];
+            numbers.into_iter().chain([summary(stage)]).collect()
+        });
+        let table = table(&["stage", "operations", "bits", "what"], &rows.collect::<Vec<_>>(), &[0, 1, 2]);
+        table + "bits: register bits before the stage\n"
     }
 
     /// The source line of an instruction: `prog.c:12`.
@@ -153,13 +134,12 @@ impl Explanation {
     }
 
     fn passes(&self, text: &mut String) {
-        let mut rows = vec![["pass", "nodes", "description"].map(str::to_owned).to_vec()];
-        for pass in &self.passes {
+        let rows = self.passes.iter().map(|pass| {
             let nodes = format!("{} to {}", pass.nodes_before, pass.nodes_after);
-            rows.push(vec![pass.name.to_owned(), nodes, pass.does.to_owned()]);
-        }
+            vec![pass.name.to_owned(), nodes, pass.does.to_owned()]
+        });
         text.push('\n');
-        text.push_str(&aligned(&rows, &[1]));
+        text.push_str(&table(&["pass", "nodes", "description"], &rows.collect::<Vec<_>>(), &[1]));
     }
 
     fn stages(&self, text: &mut String) {
@@ -249,14 +229,15 @@ pub fn headed(title: &str, rows: &[(&str, String)]) -> String {
     text
 }
 
-/// Columns side by side; those in `right` hold numbers.
-pub fn aligned(rows: &[Vec<String>], right: &[usize]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+/// A table with aligned columns under their header; columns in `right` are right-aligned.
+pub fn table(header: &[&str], rows: &[Vec<String>], right: &[usize]) -> String {
+    let header: Vec<String> = header.iter().map(|name| (*name).to_owned()).collect();
+    let lines = || std::iter::once(&header).chain(rows);
+    let width = |column: usize| lines().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..header.len()).map(|column| width(column).unwrap_or(0)).collect();
     let mut text = String::new();
-    for row in rows {
-        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match right.contains(&column) {
+    for line in lines() {
+        let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match right.contains(&column) {
             true => format!("{cell:>width$}"),
             false => format!("{cell:width$}"),
         });

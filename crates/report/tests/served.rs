@@ -4,9 +4,27 @@
 
 use flowloom_ir::{Effect, Kind, Touch};
 use flowloom_isa::{MapDef, MapKind, Program, Sibling, asm};
-use flowloom_plan::{Fault, Options, Plan, Reason, check, plan};
+use flowloom_plan::{Fault, Options, Plan, Reason, Refusal, check, plan};
 use flowloom_report::Explanation;
-use flowloom_verifier::verify;
+use flowloom_verifier::{Proof, verify};
+
+/// A map whose keys and values have 4 bytes.
+fn map(name: &str, kind: MapKind, max_entries: u32) -> MapDef {
+    MapDef { name: name.into(), kind, key_bytes: 4, value_bytes: 4, max_entries, ..MapDef::default() }
+}
+
+fn assembled(text: &str) -> Program {
+    asm::program("asks.bpf", text).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+fn proof(program: &Program) -> Proof {
+    verify(program, &flowloom_verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Why a program has no plan.
+fn refusal(program: &Program) -> Box<Refusal> {
+    plan(program, &proof(program), &Options::default()).map(|plan| plan.schedule.stages).unwrap_err()
+}
 
 /// Why an XDP program on these maps has no plan, and what is said.
 fn refused(text: &str, maps: Vec<MapDef>) -> (Reason, String) {
@@ -16,21 +34,12 @@ fn refused(text: &str, maps: Vec<MapDef>) -> (Reason, String) {
     let other = Sibling { name: "other".into(), section: "xdp".into(), insns: other, lines: Vec::new() };
     let (name, section) = ("asks".into(), "xdp".into());
     let program = Program { name, section, insns, maps, siblings: [other].into(), ..Program::default() };
-    let proof = verify(&program, &flowloom_verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
-    let refusal = plan(&program, &proof, &Options::default()).map(|plan| plan.schedule.stages).unwrap_err();
+    let refusal = refusal(&program);
     (refusal.reason.clone(), refusal.to_string())
 }
 
 #[test]
 fn calls_without_a_hardware_block_are_refused() {
-    let map = |name: &str, kind, max_entries| MapDef {
-        name: name.into(),
-        kind,
-        key_bytes: 4,
-        value_bytes: 4,
-        max_entries,
-        ..MapDef::default()
-    };
     let inner = Some(Box::new(map("inner", MapKind::Array, 2)));
     let outer = MapDef { inner, ..map("outer", MapKind::ArrayOfMaps, 2) };
     let lookup = "*(u32 *)(r10 - 4) = 0\nr1 = map[0] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem";
@@ -60,21 +69,9 @@ fn calls_without_a_hardware_block_are_refused() {
     }
 }
 
-/// The plan of an XDP program in assembler that is proved safe; the maps follow their declarations.
-fn planned(text: &str) -> Plan {
-    let program = asm::program("asks.bpf", text).unwrap_or_else(|errors| panic!("{errors}"));
-    planned_program(&program)
-}
-
-fn planned_program(program: &Program) -> Plan {
-    let proof = verify(program, &flowloom_verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
-    let plan = plan(program, &proof, &Options::default()).unwrap_or_else(|refusal| panic!("{refusal}"));
-    assert_eq!(check(&plan), []);
-    plan
-}
-
 fn explained(program: &Program) -> (Plan, Explanation) {
-    let plan = planned_program(program);
+    let plan = plan(program, &proof(program), &Options::default()).unwrap_or_else(|refusal| panic!("{refusal}"));
+    assert_eq!(check(&plan), []);
     let explanation = Explanation::of(program, &plan);
     (plan, explanation)
 }
@@ -88,7 +85,7 @@ const TWO: &str = ".program two\n.map tcp hash key 4 value 8 entries 64\n.map ud
 
 #[test]
 fn each_candidate_map_of_a_lookup_is_accessed_separately() {
-    let plan = planned(TWO);
+    let (plan, _) = explained(&assembled(TWO));
     let names: Vec<&str> = plan.maps.iter().map(|map| map.name.as_str()).collect();
     assert_eq!(names, ["tcp", "udp"]);
     for map in &plan.maps {
@@ -105,9 +102,7 @@ const RESERVED: &str = ".program reserves\n.map ring ringbuf key 0 value 0 entri
 
 #[test]
 fn a_reserved_record_is_emitted_on_submission() {
-    let program =
-        asm::program("reserves.bpf", &RESERVED.replace("MORE\n", "")).unwrap_or_else(|errors| panic!("{errors}"));
-    let (plan, explanation) = explained(&program);
+    let (plan, explanation) = explained(&assembled(&RESERVED.replace("MORE\n", "")));
     // No map to keep consistent: the record is private to the packet.
     assert!(plan.maps.is_empty() && plan.regions.is_empty(), "{:?}", plan.maps);
     let graph = &plan.dataflow.graph;
@@ -134,10 +129,7 @@ fn unsupported_ring_buffer_accesses_are_refused() {
         ("r1 = *(u32 *)(r7 + 4)", Reason::OldRecord("ring".into()), "read before it is written; write all"),
         (output, Reason::RingOutputs("ring".into()), "by `ringbuf_reserve` and `ringbuf_output`, expected one"),
     ] {
-        let program =
-            asm::program("reserves.bpf", &RESERVED.replace("MORE", more)).unwrap_or_else(|errors| panic!("{errors}"));
-        let proof = verify(&program, &flowloom_verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
-        let refusal = plan(&program, &proof, &Options::default()).map(|plan| plan.schedule.stages).unwrap_err();
+        let refusal = refusal(&assembled(&RESERVED.replace("MORE", more)));
         assert_eq!(refusal.reason, why, "{more}");
         assert!(refusal.to_string().contains(words), "{refusal}");
     }
@@ -154,9 +146,7 @@ fn too_many_candidate_maps_are_refused() {
          r4 = *(u8 *)(r2 + 0)\n*(u32 *)(r10 - 4) = 0\n{choices}r1 = map[m0] ll\ngoto find\n{arms}find: r2 = r10\nr2 += -4\n\
          call map_lookup_elem\npass: r0 = 2\nexit\n"
     );
-    let program = asm::program("many.bpf", &text).unwrap_or_else(|errors| panic!("{errors}"));
-    let proof = verify(&program, &flowloom_verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
-    let refusal = plan(&program, &proof, &Options::default()).map(|plan| plan.schedule.stages).unwrap_err();
+    let refusal = refusal(&assembled(&text));
     assert!(refusal.to_string().contains("any of 17 maps, expected at most 16"), "{refusal}");
 }
 
@@ -164,8 +154,7 @@ fn too_many_candidate_maps_are_refused() {
 fn printing_is_omitted_with_a_note() {
     let text = ".program prints\n.license \"GPL\"\n*(u64 *)(r10 - 8) = 0x41\nr6 = r1\nr1 = r10\nr1 += -8\nr2 = 2\nr3 = r6\n\
         call trace_printk\nr0 = 2\nexit\n";
-    let program = asm::program("prints.bpf", text).unwrap_or_else(|errors| panic!("{errors}"));
-    let (plan, explanation) = explained(&program);
+    let (plan, explanation) = explained(&assembled(text));
     assert_eq!(plan.omitted.len(), 1);
     assert!(explanation.notes[0].starts_with("1 call of trace_printk is omitted in hardware: "), "{explanation:?}");
     assert!(explanation.text(false).contains("note: 1 call of trace_printk"), "{}", explanation.text(false));
@@ -181,8 +170,7 @@ fn routes_come_from_a_table_that_the_host_fills() {
         ".program routes\n.license \"GPL\"\n{zeros}*(u8 *)(r10 - 64) = 2\nr2 = r10\nr2 += -64\nr3 = 64\nr4 = 0\ncall fib_lookup\n\
          if r0 != 0 goto pass\nr0 = 1\nexit\npass: r0 = 2\nexit\n"
     );
-    let program = asm::program("routes.bpf", &text).unwrap_or_else(|errors| panic!("{errors}"));
-    let (mut plan, explanation) = explained(&program);
+    let (mut plan, explanation) = explained(&assembled(&text));
     assert!(plan.schedule.stages >= plan.options.target.route_stages, "{}", plan.schedule.stages);
     let note = "fib_lookup: the host fills the table of routes and neighbours; ";
     assert!(explanation.notes[0].starts_with(note), "{:?}", explanation.notes);
@@ -199,15 +187,7 @@ fn calls_on(name: &str, siblings: &[(&str, &str)]) -> Program {
 
 /// A program that makes tail calls by the tables `jumps` and `leaps`.
 fn calls_by(name: &str, text: &str, siblings: &[(&str, &str)]) -> Program {
-    let table = |name: &str| MapDef {
-        name: name.into(),
-        kind: MapKind::ProgArray,
-        key_bytes: 4,
-        value_bytes: 4,
-        max_entries: 4,
-        ..MapDef::default()
-    };
-    let maps = vec![table("jumps"), table("leaps")];
+    let maps = ["jumps", "leaps"].map(|name| map(name, MapKind::ProgArray, 4)).to_vec();
     let assembled = |text: &str| asm::assemble(text, &maps).unwrap_or_else(|errors| panic!("{errors}"));
     let siblings: Vec<Sibling> = siblings
         .iter()
@@ -253,11 +233,7 @@ fn tail_calls_are_planned_or_refused() {
     // From a function each sequence returns by itself.
     let again =
         format!("{start}r1 = r6\ncall f\nout: r0 = 2\nexit\nf: r2 = map[0] ll\nr3 = 1\ncall tail_call\nr0 = 0\nexit");
-    let program = calls_by("in_turn", &again, &[("one", &again), ("other", &again)]);
-    let proof = verify(&program, &flowloom_verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
-    let refusal =
-        flowloom_plan::plan(&program, &proof, &Options::default()).map(|plan| plan.schedule.stages).unwrap_err();
-    let refusal = refusal.to_string();
+    let refusal = refusal(&calls_by("in_turn", &again, &[("one", &again), ("other", &again)])).to_string();
     assert!(refusal.contains("a tail call may lead to any of 2 programs of the object"), "{refusal}");
     assert!(refusal.contains("; make tail calls outside of functions, "), "{refusal}");
 }

@@ -9,10 +9,10 @@ pub(crate) enum BpfVerb {
     #[command(
         override_usage = "flowloom bpf plugin [HEXMEM] [--elf] [--engine <ENGINE>]",
         after_help = "Arguments:\n  \
-            [HEXMEM]           The memory, in hexadecimal bytes; spaces may stand between them. Without it there is none\n\n\
+            [HEXMEM]           Memory in hexadecimal bytes, optionally separated by spaces [default: none]\n\n\
             Options:\n  \
             --elf              The standard input is an eBPF object, as it is or in hexadecimal bytes; its first program runs\n  \
-            --engine <ENGINE>  What runs the program: interp\n\n\
+            --engine <ENGINE>  Engine that runs the program: interp\n\n\
             Without --elf the standard input is the program, in hexadecimal bytes with white space between them.\n\
             r1 is the address of the memory and r2 its length. Prints r0 in hexadecimal.\n\
             Options that the plugin does not know are ignored with a warning.\n\n\

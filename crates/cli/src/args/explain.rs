@@ -9,6 +9,7 @@ use flowloom_plan::{Options, Scheme, Target};
 
 use super::{FunctionArgs, file};
 use crate::failure::Failure;
+use crate::output::quoted;
 
 /// Maximum clock of a plan, in MHz. Above it, not one logic level fits between two registers.
 pub(super) const FASTEST_MHZ: i64 = 1000;
@@ -104,8 +105,7 @@ pub(crate) fn schemes(given: &[(String, Scheme)]) -> Result<BTreeMap<String, Sch
 pub(super) fn parse_scheme(text: &str) -> Result<(String, Scheme), String> {
     let (map, name) = text.split_once('=').ok_or_else(|| format!("expected MAP=SCHEME, found `{text}`"))?;
     let scheme = Scheme::ALL.into_iter().find(|scheme| scheme.as_str() == name.trim()).ok_or_else(|| {
-        let known: Vec<String> = Scheme::ALL.iter().map(|scheme| format!("`{}`", scheme.as_str())).collect();
-        format!("unknown scheme `{name}`, expected one of {}", known.join(", "))
+        format!("unknown scheme `{name}`, expected one of {}", quoted(Scheme::ALL.map(Scheme::as_str)))
     })?;
     Ok((map.trim().to_owned(), scheme))
 }

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 
+use crate::output::quoted;
+
 /// Suffixes of function files, in the order in which a folder is searched.
 const KINDS: [&str; 4] = [".efsm", ".bpf.c", ".bpf", ".o"];
 
@@ -32,15 +34,12 @@ fn in_folder(folder: &Path) -> Result<PathBuf, String> {
             ([only], _) => return Ok((*only).clone()),
             (_, Some(same)) => return Ok((**same).clone()),
             (several, None) => {
-                let names: Vec<String> = several.iter().map(|file| format!("`{}`", name(file))).collect();
-                return Err(format!("the folder has several functions; choose one of {}", names.join(", ")));
+                let names = quoted(several.iter().map(|file| name(file)));
+                return Err(format!("the folder has several functions; choose one of {names}"));
             }
         }
     }
-    Err(format!(
-        "the folder has no function: expected a file that ends in {}",
-        KINDS.map(|k| format!("`{k}`")).join(", ")
-    ))
+    Err(format!("the folder has no function: expected a file that ends in {}", quoted(KINDS)))
 }
 
 #[cfg(test)]

@@ -97,20 +97,3 @@ impl PredictArgs {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_and_schemes_are_read() {
-        assert_eq!(pace("line"), Ok(Pace::Full));
-        assert_eq!(pace("own"), Ok(Pace::Own));
-        assert_eq!(pace("100G"), Ok(Pace::At(Rate::Bits(100_000_000_000))));
-        assert_eq!(pace("148.8Mpps"), Ok(Pace::At(Rate::Packets(148_800_000))));
-        assert!(pace("fast").is_err_and(|error| error.ends_with("`line` or `own`")));
-        assert_eq!(parse_scheme("buckets=flush"), Ok(("buckets".to_owned(), Scheme::Flush)));
-        assert!(parse_scheme("buckets").is_err() && parse_scheme("buckets=wait").is_err());
-        assert_eq!((flows("50k"), flows("0").is_err(), flows("5G").is_err()), (Ok(50_000), true, true));
-    }
-}

@@ -22,7 +22,7 @@ pub(crate) enum LiveMode {
 /// Running on interfaces.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct LiveArgs {
-    /// Run on this interface until Ctrl-C; the first is port 1, the next port 2, or PORT=NAME says which
+    /// Run on this interface until Ctrl-C; the first is port 1, the next port 2; PORT=NAME sets the port
     #[arg(
         short = 'i',
         long = "interface",
@@ -40,7 +40,7 @@ pub(crate) struct LiveArgs {
     /// With -i: time between two reports
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "1s", requires = "interface", conflicts_with = "read")]
     pub(crate) interval: Duration,
-    /// With -i: report at the end only
+    /// With -i: print the final report only
     #[arg(short = 'q', long, requires = "interface", conflicts_with = "read")]
     pub(crate) quiet: bool,
     /// With -i: do not count verdicts and rows, which saves instructions for each packet

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use clap::builder::PossibleValue;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, Subcommand, ValueEnum, value_parser};
 use flowloom_trace::{Profile, Protocol, Rate, parse_count};
 
@@ -71,7 +71,7 @@ pub(crate) struct TraceGenArgs {
     /// Set a parameter of the function
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_param, conflicts_with = "profile")]
     pub(crate) params: Vec<(String, String)>,
-    /// The kind of traffic
+    /// Profile of the traffic
     #[arg(
         long,
         value_name = "NAME",
@@ -95,7 +95,7 @@ pub(crate) struct TraceGenArgs {
     /// Stop after this time of the capture: 500ms, 10s, 2m [default: 10s of the trace's own time]
     #[arg(long, value_name = "TIME", value_parser = duration_ns, conflicts_with_all = OF_FUNCTIONS, help_heading = OF_PROFILES)]
     pub(crate) duration: Option<u64>,
-    /// Packets without gaps: 40G bits per second on the wire, or 5Mpps [default: the trace's own time; of a pattern 10G]
+    /// Packet rate, without gaps: 40G bits per second on the wire, or 5Mpps [default: the trace's own time; of a pattern 10G]
     #[arg(long, value_name = "RATE", conflicts_with_all = OF_FUNCTIONS, help_heading = OF_PROFILES)]
     pub(crate) rate: Option<Rate>,
     /// Truncate packets to this number of bytes, as a capture does
@@ -111,7 +111,7 @@ pub(crate) struct TraceGenArgs {
     /// Flows that are active in 10 s; of a pattern, flows at a time
     #[arg(long, value_name = "FLOWS", value_parser = count, conflicts_with_all = OF_FUNCTIONS, help_heading = OF_PROFILES)]
     pub(crate) flows: Option<u64>,
-    /// Give every packet this length, without check sequence [default: the trace's mixture; of a pattern 60]
+    /// Length of every packet, without frame check sequence [default: the trace's mixture; of a pattern 60]
     #[arg(long, value_name = "BYTES", conflicts_with_all = OF_FUNCTIONS, help_heading = OF_PROFILES)]
     pub(crate) size: Option<u32>,
     /// Zipf exponent, for zipf and churn [default: 1 and 0]
@@ -124,8 +124,8 @@ pub(crate) struct TraceGenArgs {
     #[arg(long, value_name = "PERCENT", conflicts_with_all = OF_FUNCTIONS, help_heading = OF_PROFILES)]
     pub(crate) ipv6: Option<f64>,
     /// Protocol of a pattern [default: udp]
-    #[arg(long, value_enum, conflicts_with_all = OF_FUNCTIONS, help_heading = OF_PROFILES)]
-    pub(crate) protocol: Option<ProtocolName>,
+    #[arg(long, value_parser = protocol(), conflicts_with_all = OF_FUNCTIONS, help_heading = OF_PROFILES)]
+    pub(crate) protocol: Option<Protocol>,
 }
 
 /// A profile as an argument.
@@ -151,22 +151,14 @@ impl ValueEnum for ProfileName {
     }
 }
 
-/// The protocol of a pattern as an argument.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ProtocolName {
-    /// Datagrams
-    Udp,
-    /// Connections: the first packet of a flow is a SYN, the last one of a flow that ends a FIN
-    Tcp,
-}
-
-impl From<ProtocolName> for Protocol {
-    fn from(name: ProtocolName) -> Protocol {
-        match name {
-            ProtocolName::Udp => Protocol::Udp,
-            ProtocolName::Tcp => Protocol::Tcp,
-        }
-    }
+/// Protocol of a pattern, by its name.
+fn protocol() -> impl TypedValueParser<Value = Protocol> {
+    PossibleValuesParser::new([
+        PossibleValue::new("udp").help("Datagrams"),
+        PossibleValue::new("tcp")
+            .help("Connections: the first packet of a flow is a SYN, the last one of a flow that ends a FIN"),
+    ])
+    .map(|name| if name == "tcp" { Protocol::Tcp } else { Protocol::Udp })
 }
 
 /// Parses a number of packets, at least one.

@@ -217,11 +217,7 @@ fn program_text(described: &Described<'_>, text: &mut String) {
         text.push_str(&described.verified.text(program, "  "));
     }
     for (number, target) in described.targets.iter().enumerate() {
-        let runs = match target.fit.runs {
-            Some(true) => "yes",
-            Some(false) => "no",
-            None => "not tried",
-        };
+        let runs = super::runs_text(target.fit.runs);
         let same = described.targets[..number].iter().find(|other| is_same(other, target));
         if let Some(same) = same {
             text.push_str(&format!("  {}: {runs}, for the reasons of {}\n", target.target, same.target));
@@ -283,17 +279,14 @@ fn as_json(
     let refused: Vec<Value> =
         refused.iter().map(|r| json!({"name": r.name, "section": r.section, "reason": r.fault.to_string()})).collect();
     let programs: Result<Vec<Value>, Failure> = described.iter().map(|one| program_json(args, one)).collect();
+    let unread = |part: &Unread| json!({"what": part.what, "name": part.name, "reason": part.why});
     Ok(json!({
         "object": object.name,
         "programs": programs?,
         "refused": refused,
-        "not_in_a_program": object.unread.iter().map(unread_json).collect::<Vec<Value>>(),
+        "not_in_a_program": object.unread.iter().map(unread).collect::<Vec<Value>>(),
         "notes": object.notes,
     }))
-}
-
-fn unread_json(unread: &Unread) -> Value {
-    json!({"what": unread.what, "name": unread.name, "reason": unread.why})
 }
 
 fn program_json(args: &CheckArgs, described: &Described<'_>) -> Result<Value, Failure> {

@@ -3,12 +3,14 @@
 
 use flowloom_efsm::layout::{self, RecordLayout};
 use flowloom_efsm::model::Function;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::paper::{self, PaperRow, Size};
 use crate::output::table;
 
 /// Sizes of an element.
+#[derive(Default, Serialize)]
 struct Sizes {
     name: String,
     is_stateful: bool,
@@ -29,16 +31,7 @@ impl Sizes {
 
 fn sizes(function: &Function) -> Vec<Sizes> {
     let sizes = function.elements.iter().map(|element| {
-        let stateless = Sizes {
-            name: element.name.clone(),
-            is_stateful: false,
-            rows: element.rows.len() as u64,
-            registers: 0,
-            globals: 0,
-            key_bytes: 0,
-            record_bytes: 0,
-            contexts: 0,
-        };
+        let stateless = Sizes { name: element.name.clone(), rows: element.rows.len() as u64, ..Sizes::default() };
         let Some(stateful) = &element.stateful else { return stateless };
         let key = layout::key_spec(function, stateful).map_or(layout::SINGLE_KEY_BYTES, |spec| spec.key_bytes());
         Sizes {
@@ -131,13 +124,6 @@ pub(super) fn text(function: &Function) -> String {
 /// JSON form of [`text`]: `elements`, `sum` and `paper`.
 pub(super) fn json(function: &Function) -> [(&'static str, Value); 3] {
     let sizes = sizes(function);
-    let elements: Vec<Value> = sizes
-        .iter()
-        .map(|s| {
-            json!({"name": s.name, "is_stateful": s.is_stateful, "rows": s.rows, "registers": s.registers,
-                   "globals": s.globals, "key_bytes": s.key_bytes, "record_bytes": s.record_bytes, "contexts": s.contexts})
-        })
-        .collect();
     let counted = |size: Size| json!({"rows": size[0], "registers": size[1], "globals": size[2]});
     let all = sum(&sizes.iter().map(Sizes::counted).collect::<Vec<_>>());
     let paper = paper::row(&function.name).map(|row| {
@@ -157,5 +143,5 @@ pub(super) fn json(function: &Function) -> [(&'static str, Value); 3] {
             "is_within": pairs.iter().all(|(ours, theirs)| is_within(*ours, *theirs)),
         })
     });
-    [("elements", elements.into()), ("sum", counted(all)), ("paper", paper.into())]
+    [("elements", json!(sizes)), ("sum", counted(all)), ("paper", paper.into())]
 }

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::args::{FunctionArgs, MapArgs, MapListArgs, MapVerb};
 use crate::describe::describe;
 use crate::failure::{Failure, with_causes};
-use crate::output::{counted, grouped, print, print_json, print_note, table};
+use crate::output::{counted, grouped, print, print_json, print_note, quoted, table};
 use entry::EntryLayout;
 use words::{Words, flags, target};
 
@@ -42,27 +42,23 @@ pub(crate) fn map(verb: &MapVerb) -> Result<(), Failure> {
     match verb {
         MapVerb::List(args) => list(args),
         MapVerb::Dump(args) => {
-            let mut words = Words::new(&args.words);
-            let found = find(&target(&mut words)?, args)?;
+            let (mut words, found) = find(args)?;
             words.end("dump")?;
             dump(&found, args)
         }
         MapVerb::Lookup(args) => {
-            let mut words = Words::new(&args.words);
-            let found = find(&target(&mut words)?, args)?;
+            let (mut words, found) = find(args)?;
             let key = key(&mut words, &found)?;
             words.end("lookup")?;
             lookup(&found, &key, args)
         }
         MapVerb::Update(args) => {
-            let mut words = Words::new(&args.words);
-            let found = find(&target(&mut words)?, args)?;
+            let (mut words, found) = find(args)?;
             let key = key(&mut words, &found)?;
             update(&found, &key, &mut words)
         }
         MapVerb::Delete(args) => {
-            let mut words = Words::new(&args.words);
-            let found = find(&target(&mut words)?, args)?;
+            let (mut words, found) = find(args)?;
             let key = key(&mut words, &found)?;
             words.end("delete")?;
             match found.table.delete(&key).map_err(|e| failure(&e))? {
@@ -132,21 +128,23 @@ fn list(args: &MapListArgs) -> Result<(), Failure> {
     print(&table(&["function", "ports", "map", "id"], &rows, &[3]))
 }
 
-/// Finds the map and the layout of its entries.
-fn find(target: &Target, args: &MapArgs) -> Result<Found, Failure> {
+/// Finds the map that the first words name, and the layout of its entries. Returns the other words too.
+fn find(args: &MapArgs) -> Result<(Words<'_>, Found), Failure> {
+    let mut words = Words::new(&args.words);
+    let target = target(&mut words)?;
     let functions = running().map_err(|e| failure(&e))?;
     let table = match target {
-        Target::Id(id) => Table::by_id(*id).map_err(|e| failure(&e))?,
-        Target::Pinned(path) => Table::pinned(path).map_err(|e| failure(&e))?,
-        Target::Name(name) => only(Table::by_name(name).map_err(|e| failure(&e))?, name)?,
-        Target::Function(function, map) => of_function(&functions, function, map.as_deref())?,
+        Target::Id(id) => Table::by_id(id).map_err(|e| failure(&e))?,
+        Target::Pinned(path) => Table::pinned(&path).map_err(|e| failure(&e))?,
+        Target::Name(name) => only(Table::by_name(&name).map_err(|e| failure(&e))?, &name)?,
+        Target::Function(function, map) => of_function(&functions, &function, map.as_deref())?,
     };
     let owner = functions.iter().find(|f| f.maps.iter().any(|(id, _)| *id == table.id()));
     let named = args.function.as_deref().map(|path| described(path, &args.params)).transpose()?;
     let description = named.as_ref().or(owner.and_then(|owner| owner.description.as_ref()));
     let now_ns = monotonic_ns().wrapping_add(description.map_or(0, |description| description.clock_ahead_ns));
     let shape = EntryLayout::of(&table, description, now_ns).map_err(Failure::Input)?;
-    Ok(Found { table, shape, function: owner.map(|owner| owner.name.clone()) })
+    Ok((words, Found { table, shape, function: owner.map(|owner| owner.name.clone()) }))
 }
 
 fn only(mut tables: Vec<Table>, name: &str) -> Result<Table, Failure> {
@@ -172,10 +170,8 @@ fn of_function(functions: &[Running], wanted: &str, map: Option<&str>) -> Result
     let function = match matching.as_slice() {
         [function] => *function,
         [] => {
-            let names: Vec<String> =
-                functions.iter().filter(|f| f.name != SWEEPER).map(|f| format!("`{}`", f.name)).collect();
-            let there =
-                if names.is_empty() { "none runs".to_owned() } else { format!("there run {}", names.join(", ")) };
+            let names = quoted(functions.iter().map(|f| &f.name).filter(|name| *name != SWEEPER));
+            let there = if names.is_empty() { "none runs".to_owned() } else { format!("there run {names}") };
             return Err(Failure::Input(format!("no function `{wanted}` runs on interfaces; {there}")));
         }
         several => {
@@ -188,7 +184,7 @@ fn of_function(functions: &[Running], wanted: &str, map: Option<&str>) -> Result
             )));
         }
     };
-    let names = || function.maps.iter().map(|(_, name)| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let names = || quoted(function.maps.iter().map(|(_, name)| name));
     let has_contexts = |name: &str| {
         function.description.as_ref().is_some_and(|description| {
             description.map(name).and_then(|map| map.layout.as_ref()).is_some_and(|layout| !layout.states.is_empty())
@@ -238,7 +234,7 @@ fn dump(found: &Found, args: &MapArgs) -> Result<(), Failure> {
         (false, false) => {
             let of = found.function.as_ref().map_or_else(String::new, |name| format!(" of {name}"));
             let size = grouped(found.table.max_entries().into());
-            let many = counted(entries.len(), "entry").replace("entrys", "entries");
+            let many = counted(entries.len(), "entry");
             let mut text = format!("{}{of} (id {}): {many} of {size}\n", found.table.name(), found.table.id());
             for (key, value) in &entries {
                 text.push_str(&format!("{}\n", shape.text(key, value)));

@@ -17,11 +17,6 @@ use crate::explain::proof;
 use crate::failure::Failure;
 use crate::output::counted;
 
-/// Measures of this method.
-#[cfg(test)]
-pub(super) const MEASURES: &[&str] =
-    &["instructions", "steps", "blocks", "stages", "max_ilp", "average_ilp", "busy_ilp"];
-
 /// Lays out the program of a row.
 pub(super) fn measure(row: &Row, functions: &Path) -> Result<Measured, Failure> {
     let loaded = program(row, functions)?;

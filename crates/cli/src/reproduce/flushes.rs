@@ -18,19 +18,6 @@ use super::program::program;
 use crate::explain::no_plan;
 use crate::failure::Failure;
 
-/// Measures of this method.
-#[cfg(test)]
-pub(super) const MEASURES: &[&str] = &[
-    "lost",
-    "flushes_per_s",
-    "mpps",
-    "spread_mpps",
-    "plan_flushes_per_s",
-    "plan_flush_lost",
-    "plan_schedule_lost",
-    "plan_atomic_lost",
-];
-
 const LINE: Pace = Pace::At(Rate::Bits(100_000_000_000));
 /// Number of packets per row.
 const PACKETS: u64 = 200_000;

@@ -14,28 +14,6 @@ use super::pipelines::{CLOCK_MHZ, by_blocks, of_paper, planned, run, timing_text
 use super::program::program;
 use crate::failure::Failure;
 
-/// Measures of this method.
-#[cfg(test)]
-pub(super) const MEASURES: &[&str] = &[
-    "cut_mpps",
-    "printed_mpps",
-    "harmonic_mpps",
-    "conflict_mpps",
-    "simulated_mpps",
-    "blocks_flush_cycles",
-    "blocks_window",
-    "blocks_mpps",
-    "plan_mpps",
-    "cut_percent",
-    "printed_percent",
-    "harmonic_percent",
-    "conflict_percent",
-    "cut_most",
-    "printed_most",
-    "harmonic_most",
-    "simulated_most",
-];
-
 /// Number of flows in the tables.
 const FLOWS: u32 = 50_000;
 /// Number of packets per simulation.

@@ -110,7 +110,7 @@ fn of_profile(args: &TraceGenArgs, profile: Profile) -> Result<(), Failure> {
         exponent: args.exponent,
         new_per_minute: args.new_flows,
         ipv6: args.ipv6.map(|percent| percent / 100.0),
-        protocol: args.protocol.map(Into::into),
+        protocol: args.protocol,
         ..TrafficOptions::new(profile)
     };
     let failed = |e: flowloom_trace::TraceError| Failure::input(&e);

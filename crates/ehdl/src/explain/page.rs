@@ -4,8 +4,7 @@
 use std::fmt::Write as _;
 
 use super::{BlockExplanation, BlockMap, BlockStage};
-use flowloom_report::counted;
-use flowloom_report::{STYLE, escaped, filled};
+use flowloom_report::{STYLE, counted, escaped, filled, tiles};
 
 const TEMPLATE: &str = include_str!("page.html");
 /// Sizes in pixels: the margins, a stage, the tallest column of state, an instruction.
@@ -16,12 +15,6 @@ const STATE: usize = 72;
 const INSTRUCTION: usize = 7;
 /// The distance between stage numbers in pixels.
 const NUMBERED: u32 = 30;
-
-impl BlockStage {
-    fn bytes(&self) -> usize {
-        8 * self.registers.len() + self.stack_bytes + self.packet_bytes
-    }
-}
 
 impl BlockExplanation {
     /// The page.
@@ -59,7 +52,7 @@ impl BlockExplanation {
 
     fn tiles(&self) -> String {
         let pruned = if self.pruned { "" } else { "; not pruned" };
-        let tiles = [
+        let figures = [
             (
                 "stages",
                 self.stages.to_string(),
@@ -76,11 +69,7 @@ impl BlockExplanation {
             ("window", format!("{} bytes", self.window_bytes), self.latency.last_word_reason.to_owned()),
             ("state", format!("{} bytes", self.state_bytes), format!("at most before a stage{pruned}")),
         ];
-        let tile = |(name, figure, more): (&str, String, String)| {
-            let (figure, more) = (escaped(&figure), escaped(&more));
-            format!("<div class=\"tile\"><dt>{name}</dt><dd><b>{figure}</b> <small>{more}</small></dd></div>")
-        };
-        tiles.map(tile).concat()
+        tiles(figures)
     }
 
     fn heads(&self) -> String {

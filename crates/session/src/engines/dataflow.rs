@@ -17,8 +17,8 @@ pub(super) const KIND: EngineKind = EngineKind {
     name: "dataflow",
     about: "The dataflow of a pipeline, evaluated on the interpreter's maps",
     is_default: false,
-    available: super::kind::always_available,
-    lacks: super::kind::supports_all,
+    available: || Ok(()),
+    lacks: |_| None,
     check: |loaded, program| match program.as_ref().map(|_| loaded.dataflow()) {
         Ok(Ok(_)) => Compatibility::yes(),
         Ok(Err(error)) => refused(&error),

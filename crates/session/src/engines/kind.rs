@@ -50,7 +50,6 @@ pub struct EngineOptions {
 
 /// A loaded engine.
 pub struct Started {
-    /// The engine.
     pub engine: Box<dyn Engine>,
     /// Remarks for the user.
     pub notes: Vec<String>,
@@ -114,12 +113,4 @@ impl Compatibility {
         let reasons = vec![Reason { insn: None, what: summary.clone(), help: None }];
         Compatibility { runs: Some(false), summary, reasons, walked: None }
     }
-}
-
-pub(super) fn always_available() -> Result<(), String> {
-    Ok(())
-}
-
-pub(super) fn supports_all(_: &Loaded) -> Option<String> {
-    None
 }

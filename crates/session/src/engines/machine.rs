@@ -13,7 +13,7 @@ pub(super) const KIND: EngineKind = EngineKind {
     name: "machine",
     about: "The reference machine",
     is_default: true,
-    available: super::kind::always_available,
+    available: || Ok(()),
     lacks,
     check: |loaded, _| lacks(loaded).map_or_else(Compatibility::yes, Compatibility::no),
     load: |loaded, _| match loaded.function() {
