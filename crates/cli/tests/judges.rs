@@ -6,19 +6,14 @@ use std::path::{Path, PathBuf};
 
 use crate::common::tshark::{BAD, CHECKSUMS, GOOD, NOT_PRESENT, epoch, fields, judge_rewriting, opinions};
 use crate::common::{
-    EVERYWHERE, PASS_ALL, REWRITE, UDP_FLOWS, captures, engines, generated, json, kernel, name, ok, put, read, stem,
-    tool, write,
+    EVERYWHERE, PASS_ALL, REWRITE, UDP_FLOWS, captures, engines, generated, json, kernel, name, ok, packet, put, read,
+    stem, tool, write,
 };
 use flowloom_testkit::{PacketBuilder, Rng};
 use flowloom_trace::CapturedPacket;
 
 /// Time of the first packet in nanoseconds: whole microseconds, which every format can represent.
 const BEGIN_NS: u64 = 1_700_000_000_000_000_000;
-
-fn packet(time_ns: u64, bytes: Vec<u8>) -> CapturedPacket {
-    let original_len_bytes = bytes.len() as u32;
-    CapturedPacket { time_ns, bytes, original_len_bytes, port: 1, ..CapturedPacket::default() }
-}
 
 /// Packets of every kind between this number of hosts, one in eight with wrong checksums. The parser handles at most 2
 /// tags and 4 extension headers; `Opinion::is_out_of_reach` excludes packets with more.

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Maps of the size of a load balancer's: `check`, `verify` and `run` on them, and the state file.
 
-use crate::common::{BIG_FLOW, Ran, c_program, exits, name, ok, put, run, top};
+use crate::common::{BIG_FLOW, Ran, c_program, exits, name, ok, packet, put, run, top, write};
 use flowloom_testkit::{PacketBuilder, skip};
-use flowloom_trace::CaptureWriter;
 use serde_json::Value;
 
 /// A load balancer with the maps of Katran at full size: consistent-hashing rings of 512 services, a connection table
@@ -151,13 +150,11 @@ fn a_large_state_is_written_in_little_memory() {
          on a -> a (idle 60s) { n += 1; pass; }\n    otherwise { pass; }\n}\n",
     )
     .unwrap();
-    let mut writer = CaptureWriter::create(path("in.pcap")).unwrap();
-    for host in 0..CONTEXTS {
+    let packets = (0..CONTEXTS).map(|host| {
         let [_, a, b, c] = host.to_be_bytes();
-        let packet = PacketBuilder::new().ipv4([10, a, b, c], [192, 0, 2, 1]).udp(1, 2).build();
-        writer.write(1_000 * u64::from(host), 1, packet.len() as u32, None, &packet).unwrap();
-    }
-    writer.finish().unwrap();
+        packet(1_000 * u64::from(host), PacketBuilder::new().ipv4([10, a, b, c], [192, 0, 2, 1]).udp(1, 2).build())
+    });
+    write(&path("in.pcap"), &packets.collect::<Vec<_>>());
     let limited = format!("ulimit -d {LIMIT_KIB} && exec \"$@\"");
     let mut command = std::process::Command::new("sh");
     command.current_dir(top()).args(["-c", &limited, "sh", env!("CARGO_BIN_EXE_flowloom"), "run"]);

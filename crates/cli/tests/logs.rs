@@ -3,9 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::common::{exits, kernel, name, ok, put, run};
+use crate::common::{exits, kernel, name, ok, packet, put, run, write};
 use flowloom_testkit::PacketBuilder;
-use flowloom_trace::CaptureWriter;
 use serde_json::Value;
 
 const SCAN: &str = r#"function scan;
@@ -34,19 +33,17 @@ stateful scanner {
 fn files(folder: &Path) -> (PathBuf, PathBuf) {
     let (function, capture) = (folder.join("scan.efsm"), folder.join("in.pcap"));
     std::fs::write(&function, SCAN).unwrap();
-    let mut writer = CaptureWriter::create(&capture).unwrap();
-    for number in 0..10_u16 {
+    let packets = (0..10_u16).map(|number| {
         let source = if number % 5 == 4 { 2 } else { 1 };
-        let packet = PacketBuilder::new()
+        let builder = PacketBuilder::new()
             .eth([2, 0, 0, 0, 0, source], [2, 0, 0, 0, 0, 9])
             .ipv4([10, 0, 0, source], [10, 0, 0, 9])
             .tcp(4000, 80 + number)
             .tcp_flags(2)
-            .pad_to(60)
-            .build();
-        writer.write(2_000_000_000 * u64::from(number) + 5, 1, packet.len() as u32, None, &packet).unwrap();
-    }
-    writer.finish().unwrap();
+            .pad_to(60);
+        packet(2_000_000_000 * u64::from(number) + 5, builder.build())
+    });
+    write(&capture, &packets.collect::<Vec<_>>());
     (function, capture)
 }
 

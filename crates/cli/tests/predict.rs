@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests of `flowloom predict`: traffic, rates and pipelines from the command line.
 
-use crate::common::{name, ok, put, refused};
-use flowloom_trace::CaptureWriter;
+use crate::common::{name, ok, packet, put, refused, write};
 use serde_json::{Value, json};
 
 const TOY: &str = "functions/ebpf/toy/toy_printed.bpf";
@@ -77,11 +76,7 @@ fn captures_come_in_their_own_time_or_at_a_rate() {
     let folder = tempfile::tempdir().unwrap();
     let (file, capture) = (folder.path().join("toy.json"), folder.path().join("in.pcap"));
     std::fs::write(&file, timing("schedule").to_string()).unwrap();
-    let mut writer = CaptureWriter::create(&capture).unwrap();
-    for number in 0..100u64 {
-        writer.write(1_000_000 + 1000 * number, 1, 60, None, &[0; 60]).unwrap();
-    }
-    writer.finish().unwrap();
+    write(&capture, &(0..100).map(|number| packet(1_000_000 + 1000 * number, vec![0; 60])).collect::<Vec<_>>());
     let (file, capture) = (file.to_str().unwrap(), capture.to_str().unwrap());
     let at = |rate| predicted(&["--timing", file, "-r", capture, "--rate", rate]);
     // One packet per 250 cycles.

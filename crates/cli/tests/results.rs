@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::common::{
-    BIG_FLOW, PASS_ALL, PORT_KNOCKING, REWRITE, UDP_FLOWS, engines, generated, json, name, ok, read, write,
+    BIG_FLOW, PASS_ALL, PORT_KNOCKING, REWRITE, UDP_FLOWS, engines, generated, json, name, ok, packet, read, write,
 };
 use flowloom_testkit::PacketBuilder;
 use flowloom_trace::{CaptureReader, CapturedPacket};
@@ -235,9 +235,7 @@ fn a_run_goes_on_from_a_state() {
 
 fn udp(src: [u8; 4], dst: [u8; 4], vlan: Option<u16>, time_ns: u64) -> CapturedPacket {
     let builder = PacketBuilder::new().ipv4(src, dst).udp(1, 2);
-    let bytes = vlan.into_iter().fold(builder, PacketBuilder::vlan).build();
-    let original_len_bytes = bytes.len() as u32;
-    CapturedPacket { time_ns, bytes, original_len_bytes, port: 1, ..CapturedPacket::default() }
+    packet(time_ns, vlan.into_iter().fold(builder, PacketBuilder::vlan).build())
 }
 
 #[test]

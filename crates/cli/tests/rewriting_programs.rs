@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use crate::common::tshark::{BAD, CHECKSUMS, GOOD, fields};
-use crate::common::{self, name, ok, read, write};
+use crate::common::{self, name, ok, packet, read, write};
 use flowloom_engine::Snapshot;
 use flowloom_testkit::{PacketBuilder, Rng};
 use flowloom_trace::CapturedPacket;
@@ -17,7 +17,7 @@ const HOP: [u8; 6] = [2, 0, 0, 0, 0, 0x99];
 
 /// TCP and UDP over IPv4 and IPv6 to the service, with up to 1400 bytes of payload.
 fn traffic(rng: &mut Rng) -> Vec<CapturedPacket> {
-    let mut packet = |i: usize| {
+    let mut next = |i: usize| {
         let builder = if rng.chance(1, 4) {
             let mut host = SERVICE6;
             host[15] = 2 + rng.below(200) as u8;
@@ -30,17 +30,9 @@ fn traffic(rng: &mut Rng) -> Vec<CapturedPacket> {
         let builder = if rng.chance(1, 2) { builder.tcp(sport, 80) } else { builder.udp(sport, 80) };
         let len = rng.below(1400);
         let payload: Vec<u8> = (0..len).map(|_| rng.below(256) as u8).collect();
-        let bytes = builder.ttl(2 + rng.below(250) as u8).payload(&payload).build();
-        let original_len_bytes = bytes.len() as u32;
-        CapturedPacket {
-            time_ns: 1_000_000 * i as u64,
-            bytes,
-            original_len_bytes,
-            port: 1,
-            ..CapturedPacket::default()
-        }
+        packet(1_000_000 * i as u64, builder.ttl(2 + rng.below(250) as u8).payload(&payload).build())
     };
-    (0..PACKETS).map(&mut packet).collect()
+    (0..PACKETS).map(&mut next).collect()
 }
 
 fn mapped(addr: [u8; 4]) -> Vec<u8> {

@@ -5,15 +5,15 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::common::{PASS_ALL, Ran, exits, flowloom, name, piped, put, run};
-use flowloom_trace::{CaptureReader, CaptureWriter};
+use crate::common::{PASS_ALL, Ran, exits, flowloom, name, packet, piped, put, run, write};
+use flowloom_trace::{CaptureReader, CapturedPacket};
 
 fn capture(path: &Path) -> Vec<u8> {
-    let mut writer = CaptureWriter::create(path).unwrap();
-    for number in 0..20_u64 {
-        writer.write(1_000 * number, 1 + number as u32 % 2, 60, None, &[number as u8; 60]).unwrap();
-    }
-    writer.finish().unwrap();
+    let numbered = |number: u8| CapturedPacket {
+        port: 1 + u32::from(number) % 2,
+        ..packet(1_000 * u64::from(number), vec![number; 60])
+    };
+    write(path, &(0..20).map(numbered).collect::<Vec<_>>());
     std::fs::read(path).unwrap()
 }
 

@@ -147,9 +147,9 @@ SEC(\"xdp\") int f(struct xdp_md *ctx) {
 
 /// Compiles a source to an object in a folder; lines have the name of the source.
 fn compile(clang: &Clang, folder: &TempDir, stem: &str, source: &str) -> PathBuf {
-    let input = put(folder, &format!("{stem}.c"), format!("{C_HEAD}{source}\n"));
+    let input = put(folder, format!("{stem}.c"), format!("{C_HEAD}{source}\n"));
     let object = clang.compile_file(&input, &["-Wno-error", "-w"]).unwrap_or_else(|e| panic!("{stem}: {e}"));
-    put(folder, &format!("{stem}.o"), object)
+    put(folder, format!("{stem}.o"), object)
 }
 
 #[test]

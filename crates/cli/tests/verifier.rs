@@ -2,9 +2,9 @@
 //! Verifier output of `flowloom check`: `verifier/NAME.bpf` are a safe program and unsafe ones, `NAME.txt` is the
 //! output of `check -v` for each. `FLOWLOOM_BLESS=1` rewrites the texts.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use crate::common::{self, C_END, C_HEAD, exits, kernel, name, run, top};
+use crate::common::{self, C_END, C_HEAD, exits, kernel, name, put, run, top};
 use flowloom_testkit::golden;
 use serde_json::Value;
 
@@ -224,14 +224,9 @@ fn lines_are_named_from_here() {
 #[test]
 fn what_is_not_seen_to_be_safe_is_a_finding() {
     let folder = tempfile::tempdir().unwrap();
-    let write = |file: &str, text: &str| -> PathBuf {
-        let path: &Path = &folder.path().join(file);
-        std::fs::write(path, text).unwrap();
-        path.to_owned()
-    };
     // The kernel lets root's programs read the kernel's `struct bpf_map`.
     let source = ".program f\n.license \"GPL\"\n.map m hash key 4 value 4 entries 2\nr1 = map[m] ll\nr0 = *(u32 *)(r1 + 0)\nr0 &= 1\nexit\n";
-    let path = write("f.bpf", source);
+    let path = put(&folder, "f.bpf", source);
     assert_eq!(run(&["check", name(&path)]).code, Some(1));
     assert_eq!(run(&["check", name(&path), "--target", "interp"]).code, Some(0));
     if kernel("what_is_not_seen_to_be_safe_is_a_finding") {
@@ -244,9 +239,9 @@ fn what_is_not_seen_to_be_safe_is_a_finding() {
     let bad =
         |name: &str| format!("SEC(\"xdp\") int {name}(struct xdp_md *ctx) {{ return *(char *)(long)ctx->data; }}\n");
     for (programs, code) in [(format!("{good}{}", bad("bad")), 0), (bad("worse") + &bad("bad"), 1)] {
-        let path = write("several.bpf.c", &format!("{C_HEAD}{programs}{C_END}"));
+        let path = put(&folder, "several.bpf.c", format!("{C_HEAD}{programs}{C_END}"));
         assert_eq!(run(&["check", name(&path)]).code, Some(code), "{programs}");
     }
-    let path = write("several.bpf.c", &format!("{C_HEAD}{good}{}{C_END}", bad("bad")));
+    let path = put(&folder, "several.bpf.c", format!("{C_HEAD}{good}{}{C_END}", bad("bad")));
     assert_eq!(run(&["check", name(&path), "--program", "bad"]).code, Some(1));
 }

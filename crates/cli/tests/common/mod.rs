@@ -233,6 +233,11 @@ pub fn read(path: &Path) -> Vec<CapturedPacket> {
     packets.map(|packet| packet.unwrap_or_else(|error| panic!("{error}"))).collect()
 }
 
+/// A packet that entered by port 1 and was captured in full.
+pub fn packet(time_ns: u64, bytes: Vec<u8>) -> CapturedPacket {
+    CapturedPacket { time_ns, original_len_bytes: bytes.len() as u32, bytes, port: 1, ..CapturedPacket::default() }
+}
+
 pub fn write(path: &Path, packets: &[CapturedPacket]) {
     let mut writer = CaptureWriter::create(path).unwrap();
     for packet in packets {

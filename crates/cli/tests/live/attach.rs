@@ -231,8 +231,8 @@ fn state_and_summary_outlive_whoever_reads_the_reports() {
 fn both_directions_on_one_interface_are_remarked_on() {
     let Some(lab) = Lab::new("both_directions_on_one_interface_are_remarked_on", &[]) else { return };
     let element = "states a; reg n: u32; on a -> a (idle 1s) { n += 1; pass; } otherwise { pass; } }";
-    lab.put("both.efsm", &format!("function both; stateful talks {{ key biflow(5-tuple); {element}"));
-    lab.put("one.efsm", &format!("function one; stateful sources {{ key ip.src; {element}"));
+    lab.put("both.efsm", format!("function both; stateful talks {{ key biflow(5-tuple); {element}"));
+    lab.put("one.efsm", format!("function one; stateful sources {{ key ip.src; {element}"));
     let said = lab.run(
         r#"
         host a 1; host b 2
@@ -249,7 +249,7 @@ fn both_directions_on_one_interface_are_remarked_on() {
 #[test]
 fn a_function_that_is_too_large_with_counters_is_attached_without() {
     let Some(lab) = Lab::new("a_function_that_is_too_large_with_counters_is_attached_without", &[]) else { return };
-    lab.put("large.efsm", &large_with_counters());
+    lab.put("large.efsm", large_with_counters());
     let said = lab.run(
         r#"
         host a 1

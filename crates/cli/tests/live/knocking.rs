@@ -89,7 +89,7 @@ fn a_state_goes_on_in_the_next_run() {
     for (i, byte) in far_ns.to_le_bytes().iter().enumerate() {
         state["knock"][0]["value"][i] = json!(format!("0x{byte:02x}"));
     }
-    lab.put("far", &state.to_string());
+    lab.put("far", state.to_string());
     let script = format!(
         r#"{TOPOLOGY}
         code=0
