@@ -272,11 +272,6 @@ impl Hits {
         self.counts.get(&hit).copied().unwrap_or(0)
     }
 
-    /// All nonzero counts, in order.
-    pub fn iter(&self) -> impl Iterator<Item = (Hit, u64)> {
-        self.counts.iter().map(|(&hit, &n)| (hit, n))
-    }
-
     /// Table of the items of `expected` and of all other items that were hit.
     pub fn render(&self, expected: &[Hit]) -> String {
         let mut counts = self.counts.clone();

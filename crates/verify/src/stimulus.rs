@@ -677,14 +677,6 @@ impl StimulusCounts {
     }
 }
 
-impl Iterator for Stimulus {
-    type Item = Arrival;
-
-    fn next(&mut self) -> Option<Arrival> {
-        Some(self.next_packet())
-    }
-}
-
 fn hit(prediction: &Prediction, element: usize, row: usize, state: u16) -> bool {
     prediction.visits.iter().any(|v| v.element == element && v.row == Some(row) && v.state == state)
 }
