@@ -305,8 +305,8 @@ fn what_the_environment_lacks_ends_with_3() {
 
 #[test]
 fn every_verb_has_help_with_an_example() {
-    let verbs = "run, check, fmt, verify, build, explain, predict, fields, reproduce, trace info, trace gen, trace profiles, \
-                 bpf plugin";
+    let verbs = "run, check, fmt, verify, build, explain, predict, fields, reproduce, trace info, trace gen, \
+                 trace profiles, bpf plugin";
     let overview = ok(&["--help"]);
     for verb in verbs.split(", ") {
         assert!(overview.contains(&format!("  {} ", verb.split(' ').next().unwrap())), "{verb}: {overview}");

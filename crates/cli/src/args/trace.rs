@@ -95,7 +95,7 @@ pub(crate) struct TraceGenArgs {
     /// Stop after this time of the capture: 500ms, 10s, 2m [default: 10s of the trace's own time]
     #[arg(long, value_name = "TIME", value_parser = duration_ns, conflicts_with_all = OF_FUNCTIONS, help_heading = OF_PROFILES)]
     pub(crate) duration: Option<u64>,
-    /// Packet rate, without gaps: 40G bits per second on the wire, or 5Mpps [default: the trace's own time; of a pattern 10G]
+    /// Packet rate, without gaps: 40G bits per second, or 5Mpps [default: the trace's own time; of a pattern 10G]
     #[arg(long, value_name = "RATE", conflicts_with_all = OF_FUNCTIONS, help_heading = OF_PROFILES)]
     pub(crate) rate: Option<Rate>,
     /// Truncate packets to this number of bytes, as a capture does

@@ -15,9 +15,9 @@ use super::{Ran, kernel, put, top};
 /// here at .2 and ::2. `start ARGUMENTS` runs a function and returns once it is attached; its reports are written to
 /// `out`, its remarks to `err`. `finish` ends it and keeps its exit code in `code`. `heed ARGUMENTS` runs it, follows
 /// its advice on offloads, and ends it; `heeded ARGUMENTS` then starts it again and expects no advice. `peer COMMAND`
-/// runs a command as a host, `as NAME COMMAND` as the host of this name (see `peer.rs`); `serve NAME FILE COMMAND` starts
-/// one that serves until the end, with its output in a file. `play SCRIPT` runs a script on all hosts (see `actor.rs`).
-/// `capture NAME DEV FILE` records a host's interface in both directions, until `captured`.
+/// runs a command as a host, `as NAME COMMAND` as the host of this name (see `peer.rs`). `serve NAME FILE COMMAND`
+/// starts one that serves until the end, with its output in a file. `play SCRIPT` runs a script on all hosts (see
+/// `actor.rs`). `capture NAME DEV FILE` records a host's interface in both directions, until `captured`.
 const PREAMBLE: &str = r#"
 mount -t bpf bpf /sys/fs/bpf
 mount -t tmpfs tmpfs /run
