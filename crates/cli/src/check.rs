@@ -11,7 +11,7 @@ mod verified;
 use std::sync::Arc;
 
 use flowloom_isa::{Program, disasm};
-use flowloom_session::engines::EngineName;
+use flowloom_session::engines::{Compatibility, EngineName};
 use flowloom_session::{ELF_MAGIC, Loaded, SessionError, compiled, is_program};
 use serde_json::{Value, json};
 
@@ -21,11 +21,9 @@ use crate::output::{counted, diagnostics_json, print, print_json, print_note, ta
 use verified::Verified;
 
 /// Result of checking a function against one target.
-struct Fitness {
+struct TargetResult {
     target: &'static str,
-    /// `None`: not tried, for the reason in `why`.
-    runs: Option<bool>,
-    why: String,
+    fit: Compatibility,
 }
 
 /// Describes a function and the targets it runs on. With `--json`, errors are printed to stdout too.
@@ -64,16 +62,17 @@ fn check_targets(args: &CheckArgs) -> Result<(), Failure> {
     if let (Ok(_), Err(SessionError::Input(reason))) = (&program, loaded.program_with_counters()) {
         // An attached program needs no run record, so its counters may fit where those of a test run do not.
         let of_run = if loaded.attached_program(true).is_ok() { "run -r" } else { "run" };
-        for target in targets.iter_mut().filter(|t| t.runs == Some(true) && t.target != EngineName::MACHINE.as_str()) {
-            let separator = if target.why.is_empty() { "" } else { "; " };
-            target.why += &format!("{separator}`{of_run}` counts no rows: with counters, {reason}");
+        let machine = EngineName::MACHINE.as_str();
+        for TargetResult { fit, .. } in targets.iter_mut().filter(|t| t.fit.runs == Some(true) && t.target != machine) {
+            let separator = if fit.summary.is_empty() { "" } else { "; " };
+            fit.summary += &format!("{separator}`{of_run}` counts no rows: with counters, {reason}");
         }
     }
     let verified = program.as_ref().ok().map(|program| Verified::of(program));
     // If targets are named, only they decide.
     let is_unsafe = args.target.is_empty() && verified.as_ref().is_some_and(Verified::is_refused);
-    let is_fit = targets.iter().all(|t| t.runs != Some(false)) && !is_unsafe;
-    let untried = targets.iter().find(|t| t.runs.is_none() && !args.target.is_empty());
+    let is_fit = targets.iter().all(|t| t.fit.runs != Some(false)) && !is_unsafe;
+    let untried = targets.iter().find(|t| t.fit.runs.is_none() && !args.target.is_empty());
     if args.json {
         let mut report = as_json(&loaded, program.as_deref().ok(), &targets);
         report["verified"] = match (&verified, &program) {
@@ -87,8 +86,10 @@ fn check_targets(args: &CheckArgs) -> Result<(), Failure> {
             implied::notes(function).iter().for_each(|note| print_note(note));
         }
         let mut text = String::new();
-        let rows: Vec<Vec<String>> =
-            targets.iter().map(|t| vec![t.target.to_owned(), runs_text(t.runs).to_owned(), t.why.clone()]).collect();
+        let rows: Vec<Vec<String>> = targets
+            .iter()
+            .map(|t| vec![t.target.to_owned(), runs_text(t.fit.runs).to_owned(), t.fit.summary.clone()])
+            .collect();
         let size = match &program {
             Ok(program) => counted(program.insns.len(), "eBPF instruction"),
             Err(_) => "no eBPF program".to_owned(),
@@ -112,18 +113,18 @@ fn check_targets(args: &CheckArgs) -> Result<(), Failure> {
     match untried {
         _ if denied > 0 => Err(Failure::Input(format!("{} denied by --deny-warnings", counted(denied, "warning")))),
         _ if !is_fit => Err(Failure::Finding),
-        Some(target) => Err(Failure::Environment(format!("`{}` is not available here: {}", target.target, target.why))),
+        Some(TargetResult { target, fit }) => {
+            Err(Failure::Environment(format!("`{target}` is not available here: {}", fit.summary)))
+        }
         None => Ok(()),
     }
 }
 
 /// Checks the function against the named targets, or the default ones. `program` is its eBPF, or why there is none.
-fn fitness(loaded: &Loaded, program: &Result<Arc<Program>, String>, wanted: &[EngineName]) -> Vec<Fitness> {
-    let targets = named_or_default(wanted).into_iter().map(|engine| {
-        let fit = (engine.kind().check)(loaded, program);
-        Fitness { target: engine.as_str(), runs: fit.runs, why: fit.summary }
-    });
-    targets.collect()
+fn fitness(loaded: &Loaded, program: &Result<Arc<Program>, String>, wanted: &[EngineName]) -> Vec<TargetResult> {
+    let check =
+        |engine: EngineName| TargetResult { target: engine.as_str(), fit: (engine.kind().check)(loaded, program) };
+    named_or_default(wanted).into_iter().map(check).collect()
 }
 
 /// Answer to the question whether a target runs a function; `None` if it was not tried.
@@ -158,9 +159,9 @@ fn listing(program: &Program, verified: &Verified) -> Result<String, Failure> {
     Ok(text)
 }
 
-fn as_json(loaded: &Loaded, program: Option<&Program>, targets: &[Fitness]) -> Value {
+fn as_json(loaded: &Loaded, program: Option<&Program>, targets: &[TargetResult]) -> Value {
     let targets: Vec<Value> =
-        targets.iter().map(|t| json!({"target": t.target, "runs": t.runs, "why": t.why})).collect();
+        targets.iter().map(|t| json!({"target": t.target, "runs": t.fit.runs, "why": t.fit.summary})).collect();
     let mut value = json!({
         "function": loaded.name(),
         "instructions": program.map(|program| program.insns.len()),

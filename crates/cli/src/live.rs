@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `flowloom run -i`: runs a function on interfaces until a limit, a signal or an error ends it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use crate::args::{LiveArgs, LiveMode, RunArgs, StateTime};
 use crate::describe::describe;
 use crate::failure::{Failure, with_causes};
 use crate::output::{counted, grouped, is_stdout_closed, print, print_note, progress, table};
-use crate::report::{Contexts, Flows, elements_json, elements_text};
+use crate::report::{Contexts, Flows, elements_json, elements_text, maps_text};
 use crate::reporter::Reporter;
 use crate::run::read_state;
 use crate::state_file::StateFile;
@@ -424,14 +424,8 @@ impl Running<'_> {
                 text.push_str(&elements_text(function, coverage, &counts.contexts, Flows::No, self.args.verbose));
             }
             _ => {
-                let is_own = |name: &&String| self.loaded.function().is_none() || !layout::is_instrument(name);
-                let names: BTreeSet<&String> = snapshot.maps.keys().filter(is_own).collect();
-                let rows: Vec<Vec<String>> =
-                    names.into_iter().map(|n| vec![n.clone(), grouped(snapshot.maps[n].len() as u64)]).collect();
-                if !rows.is_empty() {
-                    text.push('\n');
-                    text.push_str(&table(&["map", "entries"], &rows, &[1]));
-                }
+                let is_own = |name: &str| self.loaded.function().is_none() || !layout::is_instrument(name);
+                text.push_str(&maps_text(snapshot, is_own));
             }
         }
         print(&text)

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use flowloom_efsm::model::Function;
 use flowloom_efsm::{Coverage, ElementCoverage, layout};
+use flowloom_engine::Snapshot;
 use serde_json::{Value, json};
 
 use crate::output::{grouped, table};
@@ -89,6 +90,13 @@ pub(crate) fn elements_text(
         }
     }
     text
+}
+
+/// A table of the maps of these names with their numbers of entries; empty if there is none.
+pub(crate) fn maps_text(snapshot: &Snapshot, is_shown: impl Fn(&str) -> bool) -> String {
+    let maps = snapshot.maps.iter().filter(|(name, _)| is_shown(name));
+    let rows: Vec<_> = maps.map(|(name, entries)| vec![name.clone(), grouped(entries.len() as u64)]).collect();
+    if rows.is_empty() { String::new() } else { format!("\n{}", table(&["map", "entries"], &rows, &[1])) }
 }
 
 /// Number of looked-up flows; a lower bound if the map that records them is full.

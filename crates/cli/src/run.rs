@@ -25,7 +25,7 @@ use crate::files::Files;
 use crate::live;
 use crate::output::{counted, grouped, print, print_error, print_note, progress, quoted, table, warn};
 use crate::port_by;
-use crate::report::{Contexts, Flows, elements_json, elements_text};
+use crate::report::{Contexts, Flows, elements_json, elements_text, maps_text};
 use crate::reporter::Reporter;
 use crate::state_file::StateFile;
 use flowloom_session::Loaded;
@@ -293,12 +293,7 @@ impl Report<'_> {
                 text.push_str(&elements_text(function, coverage, &self.contexts, flows, self.args.verbose));
             }
             _ => {
-                let rows: Vec<Vec<String>> =
-                    self.snapshot.maps.iter().map(|(n, m)| vec![n.clone(), grouped(m.len() as u64)]).collect();
-                if !rows.is_empty() {
-                    text.push('\n');
-                    text.push_str(&table(&["map", "entries"], &rows, &[1]));
-                }
+                text.push_str(&maps_text(self.snapshot, |_| true));
             }
         }
         text

@@ -11,17 +11,12 @@ use flowloom_session::engines::{Compatibility, EngineName, Reason};
 use flowloom_session::{Loaded, only_program};
 use serde_json::{Value, json};
 
+use super::TargetResult;
 use super::source::{line_json, make_relative};
 use super::verified::Verified;
 use crate::args::{CheckArgs, named_or_default};
 use crate::failure::Failure;
 use crate::output::{counted, print, print_json};
-
-/// Result of checking a program against one target.
-struct TargetResult {
-    target: &'static str,
-    fit: Compatibility,
-}
 
 /// One program with its resources.
 struct Described<'o> {
