@@ -26,7 +26,7 @@ pub(crate) fn draw(args: &DrawArgs) -> Result<(), Failure> {
         })?,
     };
     let text = match format {
-        Picture::Svg => drawing.svg(),
+        Picture::Svg => drawing.svg().map_err(|error| Failure::Input(format!("{error} (`--format dot`)")))?,
         Picture::Dot => drawing.dot(),
     };
     let Some(path) = &args.output else { return print(&text) };

@@ -56,7 +56,7 @@ pub(crate) fn new(args: &NewArgs) -> Result<(), Failure> {
         }
         _ => Failure::file("created", folder, &error),
     })?;
-    let svg = Drawing::new(&function).svg();
+    let svg = Drawing::new(&function).svg().map_err(|error| Failure::Input(error.to_string()))?;
     let mut written = String::new();
     for (file, text) in [
         (format!("{name}.efsm"), &source),

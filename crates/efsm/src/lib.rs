@@ -24,7 +24,7 @@ pub use check::{compile, compile_with};
 pub use context::Context;
 pub use coverage::{Coverage, ElementCoverage};
 pub use diagnostic::{Diagnostic, Diagnostics};
-pub use draw::Drawing;
+pub use draw::{Drawing, TooLarge};
 pub use format::{MAX_COLUMNS, format};
 pub use machine::Machine;
 pub use syntax::words::keywords;

@@ -12,6 +12,6 @@ fn drawings_are_up_to_date() {
     for (path, text) in sources {
         let name = path.file_name().unwrap().to_str().unwrap();
         let (function, _) = compile(name, &text, &[]).unwrap_or_else(|e| panic!("{name}: {:?}", e.list));
-        golden(path.with_extension("svg"), &Drawing::new(&function).svg());
+        golden(path.with_extension("svg"), &Drawing::new(&function).svg().unwrap());
     }
 }

@@ -23,6 +23,19 @@ use crate::model::Function;
 
 use content::Content;
 
+/// Maximum number of states and arrows of an element in SVG: placing them is about cubic.
+const MAX_ITEMS: usize = 200;
+
+/// Why a drawing has no SVG.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "element `{element}` has {found} states and arrows, expected at most {MAX_ITEMS}; write DOT and lay it out by Graphviz"
+)]
+pub struct TooLarge {
+    element: String,
+    found: usize,
+}
+
 /// Drawing of a function or of one of its elements.
 #[derive(Debug)]
 pub struct Drawing {
@@ -44,10 +57,17 @@ impl Drawing {
 
     /// Renders SVG with a title and a description, readable on light and dark backgrounds.
     ///
+    /// # Errors
+    /// An element has more than 200 states and arrows.
+    ///
     /// # Cost
-    /// About cubic in states and edges: milliseconds for ten states, seconds for sixty that all have timers.
-    pub fn svg(&self) -> String {
-        svg::render(&self.name, &self.panels)
+    /// About cubic in states and arrows: milliseconds for ten states, seconds for sixty that all have timers.
+    pub fn svg(&self) -> Result<String, TooLarge> {
+        let items = |panel: &Content| panel.nodes.len() + panel.arrows.len();
+        match self.panels.iter().find(|panel| items(panel) > MAX_ITEMS) {
+            Some(panel) => Err(TooLarge { element: panel.name.clone(), found: items(panel) }),
+            None => Ok(svg::render(&self.name, &self.panels)),
+        }
     }
 
     /// Renders the graph as DOT, for Graphviz.

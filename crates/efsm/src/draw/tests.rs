@@ -183,10 +183,20 @@ fn text_is_cut_to_lines() {
 fn special_characters_are_escaped() {
     assert_eq!(escape("a < b && c > \"d\"\u{1}"), "a &lt; b &amp;&amp; c &gt; &quot;d&quot;\u{fffd}");
     let function = function("function f; stateless s { when ip.ttl < 2 && ip.ttl > 0 { drop; } otherwise { pass; } }");
-    let drawing = Drawing::new(&function);
-    assert!(drawing.svg().contains("ip.ttl &lt; 2 &amp;&amp; ip.ttl &gt; 0"), "{}", drawing.svg());
+    let svg = Drawing::new(&function).svg().unwrap();
+    assert!(svg.contains("ip.ttl &lt; 2 &amp;&amp; ip.ttl &gt; 0"), "{svg}");
     let title = "<title id=\"title\">f</title>\n<desc id=\"desc\">The elements of the network function f. s: 1 rows";
-    assert!(drawing.svg().contains(title), "{}", drawing.svg());
+    assert!(svg.contains(title), "{svg}");
+}
+
+#[test]
+fn drawings_that_are_too_large_are_refused() {
+    let names: Vec<String> = (0..120).map(|i| format!("s{i}")).collect();
+    let ring: String = (0..120).map(|i| format!("on s{i} when ip.ttl == 1 -> s{} {{ drop; }} ", (i + 1) % 120)).collect();
+    let function = function(&format!("function f; stateful x {{ key ip.src; states {}; {ring}}}", names.join(", ")));
+    let error = Drawing::new(&function).svg().unwrap_err().to_string();
+    assert!(error.starts_with("element `x` has 240 states and arrows, expected at most 200"), "{error}");
+    assert!(Drawing::new(&function).dot().contains("s119"));
 }
 
 #[test]
@@ -194,8 +204,8 @@ fn one_element_is_drawn_by_name() {
     let text =
         "function f; stateless one { always { goto next; } } stateful two { key ip.src; states a; on a { drop; } }";
     let function = function(text);
-    let two = Drawing::of_element(&function, "two").unwrap();
-    assert!(two.svg().contains(">two</text>") && !two.svg().contains(">one</text>"));
+    let two = Drawing::of_element(&function, "two").unwrap().svg().unwrap();
+    assert!(two.contains(">two</text>") && !two.contains(">one</text>"));
     assert!(Drawing::of_element(&function, "three").is_none());
 }
 
