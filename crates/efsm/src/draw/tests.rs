@@ -192,7 +192,8 @@ fn special_characters_are_escaped() {
 #[test]
 fn drawings_that_are_too_large_are_refused() {
     let names: Vec<String> = (0..120).map(|i| format!("s{i}")).collect();
-    let ring: String = (0..120).map(|i| format!("on s{i} when ip.ttl == 1 -> s{} {{ drop; }} ", (i + 1) % 120)).collect();
+    let ring: String =
+        (0..120).map(|i| format!("on s{i} when ip.ttl == 1 -> s{} {{ drop; }} ", (i + 1) % 120)).collect();
     let function = function(&format!("function f; stateful x {{ key ip.src; states {}; {ring}}}", names.join(", ")));
     let error = Drawing::new(&function).svg().unwrap_err().to_string();
     assert!(error.starts_with("element `x` has 240 states and arrows, expected at most 200"), "{error}");
