@@ -89,7 +89,11 @@ fn text(experiment: &Experiment, rows: &[Measured], verbose: bool) -> String {
     for value in &experiment.values {
         // A value that is not in print has a single column.
         if experiment.rows.iter().any(|row| row.paper.contains_key(&value.name)) {
-            header.extend([format!("{}: paper", value.title), "ours".to_owned(), "off by".to_owned()]);
+            header.extend([
+                format!("{}: {}", value.title, experiment.compared_with),
+                "ours".to_owned(),
+                "off by".to_owned(),
+            ]);
         } else {
             header.push(value.title.clone());
         }
@@ -150,8 +154,9 @@ fn as_json(experiment: &Experiment, rows: &[Measured]) -> Json {
         let values = experiment.values.iter().map(|value| {
             let pair = Pair::of(value, row, measured);
             let off = pair.tolerance.map(|_| pair.is_off());
+            let reference = experiment.compared_with.as_str();
             let what = json!({
-                "paper": pair.paper, "ours": pair.ours, "difference": pair.difference(),
+                reference: pair.paper, "ours": pair.ours, "difference": pair.difference(),
                 "tolerance": pair.tolerance, "is_off": off, "measure": value.measure,
             });
             (value.name.clone(), what)

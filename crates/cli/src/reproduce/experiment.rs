@@ -41,6 +41,9 @@ pub(super) struct Experiment {
     pub(super) method: Method,
     /// Description of the method.
     pub(super) how: String,
+    /// What the values are compared with: key in JSON and column title.
+    #[serde(default = "paper")]
+    pub(super) compared_with: String,
     /// Noun for a row.
     #[serde(default = "program")]
     pub(super) rows_are: String,
@@ -74,8 +77,8 @@ pub(super) struct Row {
     pub(super) name: String,
     /// Program file, in the folder of functions, if the row has one.
     pub(super) program: Option<String>,
-    /// Printed values.
-    #[serde(default)]
+    /// Printed values, or those of an analysis.
+    #[serde(default, alias = "analysis")]
     pub(super) paper: BTreeMap<String, f64>,
     /// Other numbers from the paper, as inputs.
     #[serde(default)]
@@ -99,6 +102,10 @@ impl Row {
     pub(super) fn number(&self, name: &str) -> Option<u32> {
         self.given.get(name).or_else(|| self.paper.get(name)).map(|number| *number as u32)
     }
+}
+
+fn paper() -> String {
+    "paper".to_owned()
 }
 
 fn program() -> String {
