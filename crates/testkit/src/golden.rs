@@ -57,11 +57,11 @@ mod tests {
     #[test]
     fn the_first_differing_line_is_named() {
         assert_eq!(difference("a\nb\n", "a\nb\n"), None);
-        let told = difference("a\nb\n", "a\nc\n").unwrap_or_default();
-        assert!(told.starts_with("in line 2: expected `b`, found `c`;"), "{told}");
-        let told = difference("a\n", "a").unwrap_or_default();
-        assert!(told.starts_with("in line 2: expected ``, found end of text;"), "{told}");
-        let told = difference("a\r\n", "a\n").unwrap_or_default();
-        assert!(told.starts_with("in line 1"), "{told}");
+        let found = difference("a\nb\n", "a\nc\n").unwrap_or_default();
+        assert!(found.starts_with("in line 2: expected `b`, found `c`;"), "{found}");
+        let found = difference("a\n", "a").unwrap_or_default();
+        assert!(found.starts_with("in line 2: expected ``, found end of text;"), "{found}");
+        let found = difference("a\r\n", "a\n").unwrap_or_default();
+        assert!(found.starts_with("in line 1"), "{found}");
     }
 }

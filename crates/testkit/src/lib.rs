@@ -7,6 +7,7 @@
 //! - [`mutate`] corrupts a packet.
 //! - [`instruction_cases`] is the instruction suite that all eBPF engines run.
 //! - [`golden`] compares text with a file, or writes the file if `FLOWLOOM_BLESS=1`.
+//! - [`markdown`] wraps generated pages.
 //! - [`sources`] finds the sources of functions.
 //! - [`Clang`] compiles eBPF from C.
 //! - [`require!`] and [`skip`] report why a test did not run.
@@ -25,6 +26,7 @@ mod clang;
 mod golden;
 mod gtpu;
 mod instructions;
+pub mod markdown;
 mod mutate;
 mod random;
 mod rng;

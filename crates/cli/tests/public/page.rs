@@ -6,6 +6,8 @@ use std::fmt;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use flowloom_testkit::markdown::wrapped;
+
 use super::trial::{Made, Row};
 
 /// Number of programs by result. Builds by several compilers are counted separately, except in `programs`.
@@ -190,5 +192,5 @@ pub fn render(rows: &[Row], made: &[Made]) -> String {
             writeln!(text, "| {package} | {source} | `{program}` | {count} | {} | {reached} | {plan} |", yes(accepted));
     }
     let _ = write!(text, "\n## Packages\n\n{}", packages(made));
-    text
+    wrapped(&text)
 }

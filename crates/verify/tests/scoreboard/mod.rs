@@ -85,10 +85,10 @@ impl fmt::Display for Row {
             Came::Differs(what) => write!(f, "DIFFERS: {what}"),
         }?;
         match &self.verified {
-            Some(Ok(looked_at)) => write!(f, "; proved safe, {looked_at} instructions looked at")?,
+            Some(Ok(processed)) => write!(f, "; proved safe, {processed} instructions processed")?,
             Some(Err(why)) => write!(f, "; not proved safe: {why}")?,
             None => {}
         }
-        self.kernel_walked.map_or(Ok(()), |walked| write!(f, " (the kernel looks at {walked})"))
+        self.kernel_walked.map_or(Ok(()), |walked| write!(f, " (the kernel processes {walked})"))
     }
 }

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use flowloom_testkit::markdown::wrapped;
+
 use super::{Came, Row};
 
 /// Renders the page.
@@ -20,22 +22,22 @@ pub fn render(rows: &[Row], objects: usize, captures: usize) -> String {
          Maps whose size a program's own loader sets hold 8 entries; maps of maps for which it says later what they hold hold\n\
          arrays of two 4-byte values. A slot is eight bytes of a program: an instruction, or half of a\n\
          64-bit load. The verifier proves a program safe before it runs; every run is compared with its proof. How many\n\
-         instructions it looked at, on all paths together, stands beside each, and how many the kernel's verifier did{}.\n\n{}",
+         instructions it processes, on all paths together, stands beside each, and how many the kernel's verifier does{}.\n\n{}",
         ratios(rows),
         summary(rows, objects)
     );
-    page.push_str("\n## Compared\n\n| object | program | slots | reached | packets | states | looked at | by the kernel |\n| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n");
+    page.push_str("\n## Compared\n\n| object | program | slots | reached | packets | states | processed | by the kernel |\n| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n");
     for row in rows {
         if let Came::Equal { packets, cases } = row.came {
             let (object, program, slots, percent) = (&row.object, &row.program, row.slots, row.percent());
-            let looked_at = match &row.verified {
-                Some(Ok(looked_at)) => looked_at.to_string(),
+            let processed = match &row.verified {
+                Some(Ok(processed)) => processed.to_string(),
                 _ => "refused".to_owned(),
             };
             let kernel = row.kernel_walked.map_or_else(|| "-".to_owned(), |walked| walked.to_string());
             let _ = writeln!(
                 page,
-                "| {object} | `{program}` | {slots} | {percent}% | {packets} | {cases} | {looked_at} | {kernel} |"
+                "| {object} | `{program}` | {slots} | {percent}% | {packets} | {cases} | {processed} | {kernel} |"
             );
         }
     }
@@ -78,7 +80,7 @@ pub fn render(rows: &[Row], objects: usize, captures: usize) -> String {
             );
         }
     }
-    page
+    wrapped(&page)
 }
 
 type Section = (&'static str, &'static str, fn(&Came) -> Option<&str>);
@@ -116,7 +118,7 @@ fn ratios(rows: &[Row]) -> String {
     all.sort_by(f64::total_cmp);
     match (all.get(all.len() / 2), all.last()) {
         (Some(median), Some(most)) => {
-            format!(": ours looks at {median:.2} times as many in the median, {most:.2} at most")
+            format!(": ours processes {median:.2} times as many in the median, {most:.2} at most")
         }
         _ => String::new(),
     }

@@ -58,7 +58,7 @@ fn try_program(program: &Arc<Program>, captures: &[(String, Vec<Arrival>)], trie
         return;
     }
     row.verified = Some(match flowloom_verifier::verify(program, &flowloom_verifier::Options::default()) {
-        Ok(proof) => Ok(proof.looked_at),
+        Ok(proof) => Ok(proof.processed),
         Err(error) => Err(error.to_string()),
     });
     // A program is run only if the kernel's verifier accepts it.
