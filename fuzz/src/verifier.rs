@@ -20,7 +20,7 @@ pub fn verifier(bytes: &[u8]) -> bool {
     let Some((packet, insns)) = parts(bytes) else { return false };
     let program = program(insns, maps());
     let Ok(proof) = verify(&program, &Options { limit: LIMIT, ..Options::default() }) else { return false };
-    assert!(proof.looked_at <= LIMIT);
+    assert!(proof.processed <= LIMIT);
     let interp = Interpreter::new(Arc::new(program)).expect("what is verified can be run");
     let mut interp = flowloom_proofcheck::checked(interp).with_budget(LIMIT);
     interp.bind_ports(&Ports::bound((0..PORT_COUNT).map(Port)));

@@ -133,7 +133,12 @@ fn loops_over_numbers_run_everywhere() {
         let Some((_folder, path)) = object(test, &summing(first, end)) else { return };
         let found = check(&path);
         assert_eq!(found["programs"][0]["verified"]["safe"], true, "{found}");
-        assert!(found["notes"].to_string().contains("destroys each iterator in this order is not verified"), "{found}");
+        assert!(
+            found["notes"]
+                .to_string()
+                .contains("that each iterator is created, advanced and destroyed in this order is not verified"),
+            "{found}"
+        );
         let targets = found["programs"][0]["targets"].as_array().unwrap();
         assert!(targets.iter().all(|target| target["runs"] == true), "{found}");
         exits(0, &["verify", name(&path), "--packets", "300"]).stdout_has(&["equal to `interp`"]);

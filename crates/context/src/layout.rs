@@ -78,7 +78,7 @@ pub enum Aged {
     /// A timer has expired, and the record is in the successor state.
     Succeeded,
     /// A timer has expired, and the record has to be removed.
-    Gone,
+    Expired,
 }
 
 impl ContextLayout {
@@ -86,10 +86,10 @@ impl ContextLayout {
     /// from the deadline; if those have expired as well it has to be removed.
     pub fn age(&self, record: &mut [u8], now_ns: u64) -> Aged {
         let Some(deadline_ns) = self.run_out(record, now_ns) else { return Aged::Live };
-        let Some(succession) = &self.succession else { return Aged::Gone };
+        let Some(succession) = &self.succession else { return Aged::Expired };
         let state = field::<2>(record, succession.state_offset).map(u16::from_le_bytes);
         let successor = state.and_then(|state| succession.successors.get(usize::from(state)).copied().flatten());
-        let Some(successor) = successor else { return Aged::Gone };
+        let Some(successor) = successor else { return Aged::Expired };
         put(record, succession.state_offset, successor.state.to_le_bytes());
         let deadline = |timeout: Option<u64>| timeout.map_or(NO_DEADLINE, |t| deadline_ns.wrapping_add(t));
         if let Some((deadline_offset, period_offset)) = succession.idle_offsets {
@@ -99,7 +99,7 @@ impl ContextLayout {
         if let Some(offset) = succession.hard_offset {
             put(record, offset, deadline(successor.hard_ns).to_le_bytes());
         }
-        if self.run_out(record, now_ns).is_some() { Aged::Gone } else { Aged::Succeeded }
+        if self.run_out(record, now_ns).is_some() { Aged::Expired } else { Aged::Succeeded }
     }
 
     /// The earliest deadline, if it has passed.
@@ -151,11 +151,11 @@ mod tests {
         let layout = layout(None);
         for (idle, hard, now, expected) in [
             (5, NONE, 4, Aged::Live),
-            (5, NONE, 5, Aged::Gone),
-            (NONE, 5, 6, Aged::Gone),
-            (7, 5, 5, Aged::Gone),
+            (5, NONE, 5, Aged::Expired),
+            (NONE, 5, 6, Aged::Expired),
+            (7, 5, 5, Aged::Expired),
             (NONE, NONE, u64::MAX, Aged::Live),
-            (u64::MAX - 1, NONE, u64::MAX, Aged::Gone),
+            (u64::MAX - 1, NONE, u64::MAX, Aged::Expired),
         ] {
             assert_eq!(aged(&layout, record(idle, 1, hard, 0), now).0, expected, "{idle} {hard} {now}");
         }
@@ -167,12 +167,12 @@ mod tests {
         let layout = layout(Some(vec![None, next(Some(10), None), None, next(None, Some(4)), next(None, None)]));
         assert_eq!(aged(&layout, record(20, 5, 30, 1), 25), (Aged::Succeeded, record(30, 10, NONE, 2)));
         assert_eq!(aged(&layout, record(40, 5, 20, 1), 29), (Aged::Succeeded, record(30, 10, NONE, 2)));
-        assert_eq!(aged(&layout, record(20, 5, 30, 1), 30).0, Aged::Gone);
+        assert_eq!(aged(&layout, record(20, 5, 30, 1), 30).0, Aged::Expired);
         assert_eq!(aged(&layout, record(20, 5, 30, 3), 23), (Aged::Succeeded, record(NONE, 0, 24, 2)));
         assert_eq!(aged(&layout, record(20, 5, 30, 4), u64::MAX), (Aged::Succeeded, record(NONE, 0, NONE, 2)));
-        assert_eq!(aged(&layout, record(20, 5, 30, 2), 20).0, Aged::Gone);
+        assert_eq!(aged(&layout, record(20, 5, 30, 2), 20).0, Aged::Expired);
         // A state out of range.
-        assert_eq!(aged(&layout, record(20, 5, 30, 9), 20).0, Aged::Gone);
+        assert_eq!(aged(&layout, record(20, 5, 30, 9), 20).0, Aged::Expired);
     }
 
     #[test]
@@ -182,6 +182,6 @@ mod tests {
             assert_eq!(aged(&layout, vec![0; len], 9), (Aged::Live, vec![0; len]));
         }
         // A record that is too short for its state.
-        assert_eq!(aged(&layout, vec![0; 20], 9).0, Aged::Gone);
+        assert_eq!(aged(&layout, vec![0; 20], 9).0, Aged::Expired);
     }
 }

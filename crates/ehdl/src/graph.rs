@@ -146,8 +146,8 @@ impl Walk<'_> {
         let (code, proof) = (&self.code, self.proof);
         let is_way = |from: usize, to: usize| match code.get(from).copied().flatten() {
             Some(Op::Branch { off, .. }) if off != 0 => {
-                let ways = proof.insns[from].ways;
-                if to == from + 1 { ways.falls } else { ways.jumps }
+                let edges = proof.insns[from].edges;
+                if to == from + 1 { edges.falls } else { edges.jumps }
             }
             _ => true,
         };
@@ -229,7 +229,7 @@ impl Walk<'_> {
             };
             let next = slot + op.slots();
             let target = op.distance().and_then(|distance| usize::try_from(slot as i64 + 1 + distance).ok());
-            let ways: Vec<usize> = match op {
+            let successors: Vec<usize> = match op {
                 Op::Exit => {
                     let Some((iterations, return_to)) = state.frame().return_to.clone() else {
                         self.push(number, &mut state, slot, op)?;
@@ -260,14 +260,14 @@ impl Walk<'_> {
                     vec![next]
                 }
             };
-            if let ([only], false) = (ways.as_slice(), ends(op))
+            if let ([only], false) = (successors.as_slice(), ends(op))
                 && function.shape.spot(*only).is_none()
             {
                 slot = *only;
                 continue;
             }
-            for way in ways {
-                self.add_edge(number, &state, way, &iterations)?;
+            for successor in successors {
+                self.add_edge(number, &state, successor, &iterations)?;
             }
             return Ok(());
         }
@@ -300,7 +300,7 @@ impl Walk<'_> {
         [falls, jumps]: [Option<usize>; 2],
     ) -> Result<Vec<usize>, Reason> {
         let Op::Branch { width, cond, dst, src, .. } = op else { return Ok(Vec::new()) };
-        let known = self.proof.insns[at].ways;
+        let known = self.proof.insns[at].edges;
         let (a, b) = (state.frame().get(dst), state.frame().value(src));
         let decided = match (known.jumps, known.falls) {
             (true, false) => Some(true),

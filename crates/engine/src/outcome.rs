@@ -142,7 +142,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// `verdict` without outputs.
-    pub fn gone(verdict: Verdict) -> Outcome {
+    pub fn without_output(verdict: Verdict) -> Outcome {
         Outcome { verdict, outputs: Vec::new(), events: Vec::new() }
     }
 

@@ -126,7 +126,7 @@ impl Rewritten {
                 outcome = Outcome::sent(Verdict::Redirect, port, Vec::new());
             }
             (Verdict::Aborted, Some(Redirect::All { map: 0, but_ingress })) => {
-                outcome = Outcome::gone(Verdict::Redirect);
+                outcome = Outcome::without_output(Verdict::Redirect);
                 let ports = (0..self.ports).map(Port).filter(|port| !but_ingress || *port != packet.port);
                 outcome.outputs.extend(ports.map(|port| flowloom_engine::Output { port, bytes: Vec::new() }));
             }

@@ -211,20 +211,20 @@ impl Conditions {
         result
     }
 
-    /// Existential quantification over the bits that `is_gone` names. `known` is a memo table.
+    /// Existential quantification over the bits that `is_quantified` names. `known` is a memo table.
     pub(crate) fn without(
         &mut self,
         condition: Bdd,
-        is_gone: &dyn Fn(Id) -> bool,
+        is_quantified: &dyn Fn(Id) -> bool,
         known: &mut FxHashMap<Bdd, Bdd>,
     ) -> Bdd {
         let Some(test) = self.look(condition) else { return condition };
         if let Some(known) = known.get(&condition) {
             return *known;
         }
-        let [low, high] = [test.low, test.high].map(|way| self.without(way, is_gone, known));
+        let [low, high] = [test.low, test.high].map(|way| self.without(way, is_quantified, known));
         let bit = self.bits[test.variable as usize];
-        let result = if is_gone(bit) { self.or(low, high) } else { self.test(test.variable, low, high) };
+        let result = if is_quantified(bit) { self.or(low, high) } else { self.test(test.variable, low, high) };
         known.insert(condition, result);
         result
     }

@@ -163,11 +163,11 @@ impl Uses<'_> {
         let declared = (0..).zip(self.metadata.unwrap_or_default()).map(|(i, variable)| (i, variable.initial));
         entered[0].push(declared.collect());
         for (index, element) in self.elements.iter().enumerate() {
-            let mut ways = std::mem::take(&mut entered[index]);
-            if ways.len() > MAX_KNOWN {
-                ways = vec![Known::new()];
+            let mut entries = std::mem::take(&mut entered[index]);
+            if entries.len() > MAX_KNOWN {
+                entries = vec![Known::new()];
             }
-            for known in ways {
+            for known in entries {
                 let mut go = |terminal: &Terminal, known: Known| {
                     if let Terminal::Goto(to) = terminal
                         && let Some(entered) = entered.get_mut(usize::from(*to).wrapping_sub(self.first))

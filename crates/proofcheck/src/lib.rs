@@ -78,7 +78,7 @@ impl Observer for ProofObserver {
         accesses.iter().try_for_each(|access| compare(known, *access))?;
         if let Op::Branch { off, .. } = op {
             let jumps = next.slot != at.slot + 1;
-            let is_feasible = off == 0 || if jumps { known.ways.jumps } else { known.ways.falls };
+            let is_feasible = off == 0 || if jumps { known.edges.jumps } else { known.edges.falls };
             if !is_feasible {
                 let edge = if jumps { "jumps" } else { "falls through" };
                 return Err(format!("the branch {edge}; the proof says that it never does"));

@@ -78,13 +78,13 @@ fn evidence_verifier_bounds() {
         }
         times.sort();
         let (median, mib) = (times[TIMES / 2], peak_mib().saturating_sub(before_mib));
-        let (looked_at, states, said) = match answer.unwrap() {
-            Ok(Proof { looked_at, states, .. }) => (looked_at.to_string(), states.to_string(), "safe".to_owned()),
+        let (processed, states, said) = match answer.unwrap() {
+            Ok(Proof { processed, states, .. }) => (processed.to_string(), states.to_string(), "safe".to_owned()),
             Err(VerifyError::Refused(refusal)) => ("-".to_owned(), "-".to_owned(), refusal.what.to_string()),
             Err(error) => ("-".to_owned(), "-".to_owned(), error.to_string()),
         };
         println!(
-            "{:48} {:>9} {looked_at:>9} {states:>7} {:>9.1} {mib:>7}  {said}",
+            "{:48} {:>9} {processed:>9} {states:>7} {:>9.1} {mib:>7}  {said}",
             one.name,
             one.program.insns.len(),
             median.as_secs_f64() * 1000.0,
@@ -117,7 +117,7 @@ fn peak_mib() -> u64 {
 fn hostile_programs_come_to_an_end() {
     for one in hostile::all().into_iter().filter(|one| one.program.insns.len() < 100_000) {
         match flowloom_verifier::verify(&one.program, &Options { limit: 30_000, ..Options::default() }) {
-            Ok(proof) => assert!(proof.looked_at <= 30_000, "{}: {}", one.name, proof.looked_at),
+            Ok(proof) => assert!(proof.processed <= 30_000, "{}: {}", one.name, proof.processed),
             Err(VerifyError::Refused(refusal)) => {
                 let said = refusal.to_string();
                 assert!(is_too_much(&said), "{}: {said}", one.name);

@@ -103,7 +103,7 @@ impl Proof {
             notes.push(format!("always fails: key {key} is outside of {entries} entries"));
         }
         if let Some(Op::Branch { .. }) = op {
-            match (known.ways.jumps, known.ways.falls) {
+            match (known.edges.jumps, known.edges.falls) {
                 (true, false) => notes.push("always jumps".to_owned()),
                 (false, true) => notes.push("never jumps".to_owned()),
                 _ => {}

@@ -3,7 +3,7 @@
 
 use super::number::{Range, compare};
 use super::path::{Next, Path};
-use super::proof::Ways;
+use super::proof::Edges;
 use super::refusal::Unsafe;
 use super::state::{MAX_PACKET_BYTES, State};
 use super::step::Second;
@@ -67,7 +67,7 @@ impl Walk<'_> {
         let jumps = self.learn(&mut taken, &condition, true);
         let falls = self.learn(&mut path.state, &condition, false);
         if jumps && falls {
-            self.proof.insns[at].ways = Ways { jumps: true, falls: true };
+            self.proof.insns[at].edges = Edges { jumps: true, falls: true };
             taken.at = target;
             self.fork(path, taken, at, true)?;
             self.turn(path, at, false);
@@ -91,7 +91,7 @@ impl Walk<'_> {
     /// The branch takes only this edge on this path.
     fn one_way(&mut self, path: &mut Path, jumps: bool, target: usize) -> Next {
         let at = path.state.at;
-        let ways = &mut self.proof.insns[at].ways;
+        let ways = &mut self.proof.insns[at].edges;
         ways.jumps |= jumps;
         ways.falls |= !jumps;
         self.turn(path, at, jumps);

@@ -69,8 +69,8 @@ pub(super) fn repeated(code: &[Option<Op>]) -> Vec<bool> {
 
 /// The successors of an instruction on the paths that were walked.
 fn nexts(proof: &Proof, code: &[Option<Op>], at: usize) -> impl Iterator<Item = usize> {
-    let ways = proof.insns.get(at).map(|known| known.ways).unwrap_or_default();
-    successors(code, at, (ways.jumps, ways.falls))
+    let edges = proof.insns.get(at).map(|known| known.edges).unwrap_or_default();
+    successors(code, at, (edges.jumps, edges.falls))
 }
 
 /// The successors of an instruction within its function, for a branch that jumps, falls through, or both; calls return.

@@ -42,7 +42,7 @@ pub(super) fn check(
             continue;
         }
         let walk = Walk::new(program, code, *options);
-        proof.looked_at += walk.run_global(index, function)?.looked_at;
+        proof.processed += walk.run_global(index, function)?.processed;
     }
     Ok(())
 }

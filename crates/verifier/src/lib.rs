@@ -50,7 +50,7 @@ mod within;
 pub use expected::Expected;
 use flowloom_isa::{Program, ProgramError, decoded};
 pub use options::Options;
-pub use proof::{Bytes, Contents, Known, Lookup, Memory, Proof, Sink, Touch, Ways};
+pub use proof::{Bytes, Contents, Edges, Known, Lookup, Memory, Proof, Sink, Touch};
 pub use refusal::{Before, Leg, Refusal, Turn, Unsafe};
 pub use value::MapId;
 

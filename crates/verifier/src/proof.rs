@@ -60,7 +60,7 @@ pub struct Known {
     /// The memory that it accesses, itself or through a helper.
     pub memory: BTreeMap<Memory, Bytes>,
     /// For a branch: whether it ever jumps, and whether it ever falls through.
-    pub ways: Ways,
+    pub edges: Edges,
     /// For a helper call on a map: the possible maps.
     pub maps: std::collections::BTreeSet<MapId>,
     /// An address became a number there, whose value differs between targets.
@@ -112,7 +112,7 @@ pub enum Contents {
 
 /// The feasible edges of a branch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Ways {
+pub struct Edges {
     /// It jumps on some path.
     pub jumps: bool,
     /// It falls through on some path.
@@ -128,7 +128,7 @@ pub struct Proof {
     /// iterations.
     pub loops: BTreeMap<usize, Option<u64>>,
     /// The number of walked instructions over all paths.
-    pub looked_at: u64,
+    pub processed: u64,
     /// The number of checkpoints.
     pub states: usize,
 }

@@ -148,10 +148,10 @@ impl<'p> Walk<'p> {
         if !is_again && self.joins.get(at).copied().unwrap_or(false) && self.meet(path)? {
             return Ok(Next::End);
         }
-        if self.proof.looked_at == self.options.limit {
+        if self.proof.processed == self.options.limit {
             return Err(Unsafe::TooLong { limit: self.options.limit });
         }
-        self.proof.looked_at += 1;
+        self.proof.processed += 1;
         self.depth = path.depth();
         path.since.0 += 1;
         self.since.0 += 1;

@@ -25,7 +25,7 @@ impl Verified {
     /// Line with the number of instructions that the kernel's verifier walked; empty if it did not run.
     pub(super) fn kernel_text(&self, indent: &str) -> String {
         let line =
-            |walked: u64| format!("{indent}kernel's verifier: {} looked at\n", counted(walked as usize, "instruction"));
+            |walked: u64| format!("{indent}kernel's verifier: {} processed\n", counted(walked as usize, "instruction"));
         self.kernel_walked.map_or_else(String::new, line)
     }
 
@@ -74,10 +74,10 @@ impl Verified {
             Err(VerifyError::Refused(refusal)) => refusal,
         };
         let turns = refusal.path.iter().flat_map(|leg| &leg.turns).filter(|turn| turn.insn == at);
-        let mut ways: Vec<&str> = turns.map(|turn| turn.way()).collect();
-        ways.sort_unstable();
-        ways.dedup();
-        let mut notes: Vec<String> = ways.iter().map(|way| format!("the path {way}")).collect();
+        let mut paths: Vec<&str> = turns.map(|turn| turn.way()).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        let mut notes: Vec<String> = paths.iter().map(|way| format!("the path {way}")).collect();
         if refusal.insn == at {
             notes.push(format!("refused: {}", refusal.what.found()));
         }
@@ -118,7 +118,7 @@ impl Verified {
 /// `safe on all paths; ...`.
 fn safe(proof: &Proof, program: &Program) -> String {
     let mut parts =
-        vec!["safe on all paths".to_owned(), format!("{} looked at", counted(proof.looked_at as usize, "instruction"))];
+        vec!["safe on all paths".to_owned(), format!("{} processed", counted(proof.processed as usize, "instruction"))];
     let besides = if proof.copies(program) { ", and helper copies" } else { "" };
     match proof.window() {
         0 if besides.is_empty() => {}
@@ -173,7 +173,7 @@ fn proof_json(proof: &Proof, program: &Program) -> Value {
         .collect();
     json!({
         "safe": true,
-        "looked_at": proof.looked_at,
+        "looked_at": proof.processed,
         "window_bytes": proof.window(),
         "helpers_copy": proof.copies(program),
         "loops": loops,
@@ -229,7 +229,7 @@ fn known_json(program: &Program, at: usize, known: &Known) -> Value {
     json!({
         "reached": known.reached,
         "memory": memory,
-        "branch": is_branch.then(|| json!({"jumps": known.ways.jumps, "falls_through": known.ways.falls})),
+        "branch": is_branch.then(|| json!({"jumps": known.edges.jumps, "falls_through": known.edges.falls})),
         "maps": known.maps.iter().map(|map| map_json(program, *map).0).collect::<Vec<Value>>(),
         "address_becomes_number": known.leaks,
         "reads_unwritten": known.reads_unwritten,

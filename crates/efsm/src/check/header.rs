@@ -175,8 +175,9 @@ impl<'s> Checker<'s, '_> {
         let of_field =
             |name: &str| tree.fields.iter().filter(|(field, _)| field.text == name).map(|(f, _)| f.span).next_back();
         let of_when = |field: &str, value: Option<u64>| {
-            let is =
-                |(id, told): &(FieldId, u64)| self.field_name(*id) == field && value.is_none_or(|value| value == *told);
+            let is = |(id, expected): &(FieldId, u64)| {
+                self.field_name(*id) == field && value.is_none_or(|value| value == *expected)
+            };
             let index = header.when.iter().rposition(is)?;
             tree.when.get(index).map(|(name, value)| crate::model::Span { start: name.span.start, end: value.span.end })
         };

@@ -95,11 +95,11 @@ fn populate(table: &Table) -> io::Result<()> {
             }
         }
     }
-    settle(table)
+    wait_for_addresses(table)
 }
 
 /// Waits until the IPv6 addresses are usable, which the kernel decides some time after they are set.
-fn settle(table: &Table) -> io::Result<()> {
+fn wait_for_addresses(table: &Table) -> io::Result<()> {
     let addresses = table.interfaces.iter().flat_map(|interface| &interface.addresses);
     let wanted: Vec<String> = addresses
         .filter(|prefix| prefix.address.is_ipv6())

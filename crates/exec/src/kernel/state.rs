@@ -126,7 +126,7 @@ impl KernelMap {
                 match layout.age(&mut aged, now_ns) {
                     Aged::Live => {}
                     Aged::Succeeded => succeeded.push((key.to_vec(), value.to_vec(), aged)),
-                    Aged::Gone => expired.push((key.to_vec(), value.to_vec())),
+                    Aged::Expired => expired.push((key.to_vec(), value.to_vec())),
                 }
             })
             .map_err(self.fails("read"))?;
@@ -150,8 +150,9 @@ impl KernelMap {
     pub(crate) fn alive(&self, now_ns: u64) -> Result<u64, EngineError> {
         let mut alive = 0;
         let layout = self.timed();
-        let is_gone = |value: &[u8]| layout.is_some_and(|layout| layout.age(&mut value.to_vec(), now_ns) == Aged::Gone);
-        self.raw.entries(|_, value| alive += u64::from(!is_gone(value))).map_err(self.fails("read"))?;
+        let is_expired =
+            |value: &[u8]| layout.is_some_and(|layout| layout.age(&mut value.to_vec(), now_ns) == Aged::Expired);
+        self.raw.entries(|_, value| alive += u64::from(!is_expired(value))).map_err(self.fails("read"))?;
         Ok(alive)
     }
 

@@ -63,18 +63,18 @@ fn verdicts_are_returned() {
     require!(KernelEngine::available());
     let frame: Vec<u8> = (0..60).collect();
     let expected = [
-        Outcome::gone(Verdict::Aborted),
-        Outcome::gone(Verdict::Drop),
+        Outcome::without_output(Verdict::Aborted),
+        Outcome::without_output(Verdict::Drop),
         Outcome::sent(Verdict::Pass, Port(3), frame.clone()),
         Outcome::sent(Verdict::Tx, Port(3), frame.clone()),
         // REDIRECT without a port.
-        Outcome::gone(Verdict::Aborted),
-        Outcome::gone(Verdict::Aborted),
+        Outcome::without_output(Verdict::Aborted),
+        Outcome::without_output(Verdict::Aborted),
     ];
     for (number, expected) in expected.into_iter().enumerate() {
         assert_eq!(process(&mut engine([mov(0, number as i32), exit()]), &frame, 3), expected);
     }
-    assert_eq!(process(&mut engine([mov(0, -1), exit()]), &frame, 3), Outcome::gone(Verdict::Aborted));
+    assert_eq!(process(&mut engine([mov(0, -1), exit()]), &frame, 3), Outcome::without_output(Verdict::Aborted));
 }
 
 #[test]
@@ -129,8 +129,8 @@ fn redirects_have_a_port() {
     let sent = |port| Outcome::sent(Verdict::Redirect, Port(port), vec![7; 60]);
     assert_eq!(process(&mut engine(redirect(77, 0)), &[7; 60], 1), sent(77));
     // No interface has such an index.
-    assert_eq!(process(&mut engine(redirect(-1, 0)), &[7; 60], 1), Outcome::gone(Verdict::Aborted));
-    assert_eq!(process(&mut engine(redirect(77, 1)), &[7; 60], 1), Outcome::gone(Verdict::Aborted));
+    assert_eq!(process(&mut engine(redirect(-1, 0)), &[7; 60], 1), Outcome::without_output(Verdict::Aborted));
+    assert_eq!(process(&mut engine(redirect(77, 1)), &[7; 60], 1), Outcome::without_output(Verdict::Aborted));
 
     let map = |map, key, flags| {
         let start = wide(1, imm64::MAP, map).into_iter();
@@ -140,8 +140,8 @@ fn redirects_have_a_port() {
     assert_eq!(process(&mut engine(map(0, 6, 0)), &[7; 60], 1), sent(6));
     assert_eq!(process(&mut engine(map(1, 0, 2)), &[7; 60], 1), sent(0));
     for (flags, verdict) in [(0, Verdict::Aborted), (1, Verdict::Drop)] {
-        assert_eq!(process(&mut engine(map(0, 7, flags)), &[7; 60], 1), Outcome::gone(verdict));
-        assert_eq!(process(&mut engine(map(0, -1, flags)), &[7; 60], 1), Outcome::gone(verdict));
+        assert_eq!(process(&mut engine(map(0, 7, flags)), &[7; 60], 1), Outcome::without_output(verdict));
+        assert_eq!(process(&mut engine(map(0, -1, flags)), &[7; 60], 1), Outcome::without_output(verdict));
     }
     let passed = Outcome::sent(Verdict::Pass, Port(1), vec![7; 60]);
     assert_eq!(process(&mut engine(map(0, 7, 2)), &[7; 60], 1), passed);
@@ -150,14 +150,14 @@ fn redirects_have_a_port() {
     let forget = [mov(1, 5), mov(2, 0), call_helper(helper::REDIRECT)].into_iter().chain(map(0, 7, 0));
     let mut forget: Vec<Insn> = forget.collect();
     forget.splice(forget.len() - 1.., [mov(0, 4), exit()]);
-    assert_eq!(process(&mut engine(forget), &[7; 60], 1), Outcome::gone(Verdict::Aborted));
+    assert_eq!(process(&mut engine(forget), &[7; 60], 1), Outcome::without_output(Verdict::Aborted));
     // Flags: to all bound ports, to all of them except the ingress port, and unknown ones.
     let ports = |outcome: Outcome| outcome.outputs.iter().map(|output| output.port.0).collect::<Vec<_>>();
     assert_eq!(ports(process(&mut engine(map(1, 99, 8)), &[7; 60], 1)), [1, 2]);
     assert_eq!(ports(process(&mut engine(map(0, 99, 8 | 16 | 2)), &[7; 60], 1)), [2]);
     assert_eq!(ports(process(&mut engine(map(0, 3, 16)), &[7; 60], 1)), [3]);
     for flags in [4, 32, 1 << 30, -1] {
-        assert_eq!(process(&mut engine(map(0, 1, flags | 2)), &[7; 60], 1), Outcome::gone(Verdict::Aborted));
+        assert_eq!(process(&mut engine(map(0, 1, flags | 2)), &[7; 60], 1), Outcome::without_output(Verdict::Aborted));
     }
 
     // A redirect that the verdict then overrides, which must not apply to the next packet.
@@ -166,7 +166,7 @@ fn redirects_have_a_port() {
     let once = "r7 = *(u32 *)(r1 + 12)\nr0 = 4\nif r7 == 0 goto out\nr1 = 9\nr2 = 0\ncall redirect\nout: exit";
     let mut once = engine(asm(once));
     assert_eq!(process(&mut once, &[1; 64], 1).outputs[0].port, Port(9));
-    assert_eq!(process(&mut once, &[1; 64], 0), Outcome::gone(Verdict::Aborted));
+    assert_eq!(process(&mut once, &[1; 64], 0), Outcome::without_output(Verdict::Aborted));
 }
 
 fn hash(name: &str, max_entries: u32, layout: Option<ContextLayout>) -> MapDef {

@@ -185,8 +185,8 @@ impl Live {
 
     /// The interfaces that have disappeared.
     pub fn disappeared(&self) -> Vec<&str> {
-        let is_gone = |link: &OwnedFd| object::link(link.as_fd()).is_ok_and(|info| info.interface == Some(0));
-        self.attached.iter().filter(|(_, link)| is_gone(link)).map(|(interface, _)| interface.name()).collect()
+        let is_link_lost = |link: &OwnedFd| object::link(link.as_fd()).is_ok_and(|info| info.interface == Some(0));
+        self.attached.iter().filter(|(_, link)| is_link_lost(link)).map(|(interface, _)| interface.name()).collect()
     }
 
     /// The time on the function's clock.

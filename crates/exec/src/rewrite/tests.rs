@@ -99,7 +99,7 @@ fn dead_places(program: &Program) -> usize {
         let is_jump = matches!(insn.class(), class::JMP | class::JMP32);
         is_jump && !matches!(insn.op(), jmp::JA | jmp::CALL | jmp::EXIT)
     };
-    insns.filter(|(known, insn)| !known.reached || is_branch(insn) && known.ways.jumps != known.ways.falls).count()
+    insns.filter(|(known, insn)| !known.reached || is_branch(insn) && known.edges.jumps != known.edges.falls).count()
 }
 
 /// For constant keys and flags the checks are made here, and not left for the kernel to remove.

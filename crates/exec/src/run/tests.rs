@@ -32,7 +32,7 @@ impl Datapath for Recorder {
         }
         self.seen.push((packet.bytes.len() as u64, *choices));
         if packet.bytes.len().is_multiple_of(2) {
-            return Ok(Outcome::gone(Verdict::Drop));
+            return Ok(Outcome::without_output(Verdict::Drop));
         }
         let mut bytes = packet.bytes.to_vec();
         bytes.push(0xff);

@@ -123,7 +123,7 @@ fn why(program: &Program, proof: &Proof, refused: &Refused) -> Option<&'static s
         None => proof.insns.iter().any(|known| (reason.holds)(proof, known)),
     };
     let found = REASONS.iter().find(|reason| words(reason) && holds(reason)).map(|reason| reason.why);
-    let is_one_way = |known: &Known| known.reached && known.ways.jumps != known.ways.falls;
+    let is_one_way = |known: &Known| known.reached && known.edges.jumps != known.edges.falls;
     let is_elsewhere = || match at {
         Some(_) => follows_dead_edge(program, proof, &refused.log),
         None => proof.insns.iter().any(is_one_way),
@@ -139,7 +139,7 @@ fn follows_dead_edge(program: &Program, proof: &Proof, log: &str) -> bool {
         let Ok(Op::Branch { off, .. }) = Op::decode(&program.insns, at) else { return false };
         let Some(known) = proof.insns.get(at).filter(|known| known.reached) else { return false };
         let target = (at as i64 + 1 + i64::from(off)) as usize;
-        next == target && !known.ways.jumps || next == at + 1 && !known.ways.falls
+        next == target && !known.edges.jumps || next == at + 1 && !known.edges.falls
     })
 }
 

@@ -183,8 +183,8 @@ impl Builder<'_> {
         let (code, proof) = (self.code, self.proof);
         let is_feasible = |from: usize, to: usize| match code.get(from).copied().flatten() {
             Some(Op::Branch { off, .. }) if off != 0 => {
-                let ways = proof.insns[from].ways;
-                if to == from + 1 { ways.falls } else { ways.jumps }
+                let edges = proof.insns[from].edges;
+                if to == from + 1 { edges.falls } else { edges.jumps }
             }
             _ => true,
         };

@@ -48,11 +48,11 @@ impl Builder<'_> {
                 }
                 Op::Branch { width, cond, dst, src, .. } => {
                     let to = target(at, op);
-                    let ways = self.proof.insns[at].ways;
+                    let edges = self.proof.insns[at].edges;
                     if to == next {
                         return self.arrive(condition, state, next, rounds);
                     }
-                    let taken = match (ways.jumps, ways.falls) {
+                    let taken = match (edges.jumps, edges.falls) {
                         (true, false) => Bdd::TRUE,
                         (false, true) => Bdd::FALSE,
                         _ => self.branch(&state, width, cond, dst, src)?,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One definition of `.maps`: `struct { __uint(type, …); __type(key, …); … } NAME SEC(".maps")`.
 
-use super::entries::settle;
+use super::entries::complete;
 use super::special::Finder;
 use crate::bytes_of;
 use crate::error::ReadFault;
@@ -179,7 +179,7 @@ impl Reader<'_> {
         out.def.name = self.map.to_owned();
         out.def.key_bytes = self.key.bytes.unwrap_or(0);
         out.def.value_bytes = self.value.bytes.unwrap_or(0);
-        out.notes.extend(settle(&mut out.def));
+        out.notes.extend(complete(&mut out.def));
         Ok(out)
     }
 }

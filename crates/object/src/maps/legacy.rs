@@ -12,7 +12,7 @@
 //! symbol or, if the symbol has none, extends to the next one. Of other sizes the five numbers are read: some loaders
 //! have structures of their own (`pinning` and a name space, 280 bytes), and a note says what is ignored.
 
-use super::entries::settle;
+use super::entries::complete;
 use crate::container::{Container, Place, SectionKind, SymbolKind};
 use crate::error::ReadFault;
 use crate::{bytes_of, names};
@@ -114,7 +114,7 @@ fn definitions<'a>(container: &Container<'a>, number: usize, out: &mut Vec<Raw<'
 
 fn legacy(raw: &Raw<'_>, all: &[Raw<'_>], first: usize) -> Result<Legacy, ReadFault> {
     let mut def = plain(raw);
-    let mut notes: Vec<String> = settle(&mut def).into_iter().collect();
+    let mut notes: Vec<String> = complete(&mut def).into_iter().collect();
     let fail =
         |what: &str, why: String| Err(ReadFault::Definition { map: raw.name.to_owned(), what: what.to_owned(), why });
     if def.kind.is_of_maps() {
@@ -135,7 +135,7 @@ fn legacy(raw: &Raw<'_>, all: &[Raw<'_>], first: usize) -> Result<Legacy, ReadFa
         if let Some(inner) = inner {
             let mut inner = plain(inner);
             // Notes about it belong to its own definition.
-            let _ = settle(&mut inner);
+            let _ = complete(&mut inner);
             if inner.kind.is_of_maps() {
                 return fail("inner map", format!("`{}` is a map of maps itself", inner.name));
             }

@@ -87,7 +87,7 @@ fn used_values_are_live_at_their_use() {
     let plan = planned(true);
     let live = Liveness::of(&plan);
     let graph = &plan.dataflow.graph;
-    let mut looked_at = 0;
+    let mut processed = 0;
     for id in plan.dataflow.used() {
         if !plan.is_operation(id) || plan.dataflow.access(id).is_some() {
             continue;
@@ -108,11 +108,11 @@ fn used_values_are_live_at_their_use() {
                     _ => boundary.values.iter().any(|value| value.node == arg),
                 };
                 assert!(lies, "v{} of v{} in stage {stage}", arg.index(), id.index());
-                looked_at += 1;
+                processed += 1;
             }
         }
     }
-    assert!(looked_at >= 5, "{looked_at}");
+    assert!(processed >= 5, "{processed}");
 }
 
 #[test]

@@ -16,8 +16,8 @@ fn memory_branches_and_dead_code() {
     assert_eq!(known[6].memory, [(Memory::Packet, bytes(12, 14, 4, Touch::READ))].into());
     assert_eq!(known[7].memory, [(Memory::Stack { up: 0 }, bytes(-8, -4, 8, Touch::WRITE))].into());
     // The first comparison goes both ways; the same once more never jumps, and neither does one of constants.
-    assert_eq!(known[5].ways, Ways { jumps: true, falls: true });
-    assert_eq!([8, 10].map(|at| known[at].ways), [Ways { jumps: false, falls: true }; 2]);
+    assert_eq!(known[5].edges, Edges { jumps: true, falls: true });
+    assert_eq!([8, 10].map(|at| known[at].edges), [Edges { jumps: false, falls: true }; 2]);
     assert_eq!((proof.window(), proof.dead().count()), (14, 0));
     let dead = super::proof("r0 = 1\nif r0 == 1 goto +1\nr0 = 7\nexit");
     assert_eq!(dead.dead().collect::<Vec<_>>(), [2]);

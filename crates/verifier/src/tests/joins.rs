@@ -26,10 +26,10 @@ fn branches(blocks: usize, depth: usize) -> String {
 fn long_runs_of_instructions_are_walked_once() {
     for (blocks, depth) in [(255, 0), (256, 0), (255, 7), (256, 7)] {
         let text = branches(blocks, depth) + &"r0 = 42\n".repeat(2000) + "r0 = 2\nexit";
-        let looked_at = proof(&text).looked_at;
+        let processed = proof(&text).processed;
         // Each branch takes 4 instructions, and its other way about 3.
         let most = 8 * blocks as u64 + 2000 + 100;
-        assert!(looked_at < most, "{looked_at} of {blocks} branches at depth {depth}, expected below {most}");
+        assert!(processed < most, "{processed} of {blocks} branches at depth {depth}, expected below {most}");
     }
 }
 

@@ -40,7 +40,7 @@ fn random_program(text: &str) -> Option<Program> {
 /// What of the second is not in the first.
 fn missing(pruned: &Proof, whole: &Proof) -> Option<String> {
     for (at, (pruned, whole)) in pruned.insns.iter().zip(&whole.insns).enumerate() {
-        let ways = (whole.ways.jumps && !pruned.ways.jumps) || (whole.ways.falls && !pruned.ways.falls);
+        let ways = (whole.edges.jumps && !pruned.edges.jumps) || (whole.edges.falls && !pruned.edges.falls);
         if whole.reached && !pruned.reached
             || ways
             || !pruned.maps.is_superset(&whole.maps)

@@ -133,7 +133,7 @@ fn paths_that_differ_in_what_does_not_matter_are_walked_once() {
     }
     text += "r0 = r6\nr0 &= 1\nexit";
     let proof = proof(&text);
-    assert!(proof.looked_at < 4000, "{}", proof.looked_at);
+    assert!(proof.processed < 4000, "{}", proof.processed);
 }
 
 /// A zero is spilled to nine slots and decides a branch out of one; eight may be overwritten. In those it does not matter, and
@@ -149,7 +149,7 @@ fn copies_of_a_number_that_matters() {
     text += "r3 = *(u64 *)(r10 - 72)\nif r3 == 1 goto out\nr0 = 0\n";
     (1..=8).for_each(|slot| text += &format!("r3 = *(u64 *)(r10 - {})\nr0 ^= r3\n", 8 * slot));
     let proof = proof(&format!("{text}r0 &= 1\nexit\n{OUT}"));
-    assert!(proof.looked_at < 132 * 3 / 2, "{}", proof.looked_at);
+    assert!(proof.processed < 132 * 3 / 2, "{}", proof.processed);
 }
 
 /// A state is kept soon after a fork: short paths that meet are walked on from there once, and not each.
@@ -160,7 +160,7 @@ fn short_paths_that_meet_are_walked_once() {
     text += "join: r0 = 1\n";
     text += &"r0 += 1\n".repeat(100);
     let proof = proof(&format!("{text}r0 &= 1\nexit\n"));
-    assert!(proof.looked_at < 300, "{}", proof.looked_at);
+    assert!(proof.processed < 300, "{}", proof.processed);
 }
 
 /// A state that was compared in vain with the other values of a switch is still there when its own value comes again. The
@@ -176,7 +176,7 @@ fn states_outlast_the_other_values_of_a_switch() {
     text += "if r8 == 99 goto tail\nr0 = 2\ntail: r0 = 1\n";
     text += &"r0 += 1\n".repeat(100);
     let proof = proof(&format!("{text}if r6 == 99 goto out\nr0 &= 1\nexit\n{OUT}"));
-    assert!(proof.looked_at < 1500, "{}", proof.looked_at);
+    assert!(proof.processed < 1500, "{}", proof.processed);
 }
 
 /// 3^1000 paths: those that fork in a round join where the next one begins.
@@ -186,7 +186,7 @@ fn rounds_that_fork_are_walked_once() {
         "r6 = 0\nround: call get_prandom_u32\nif r0 > 5 goto +1\nr7 = r0\ncall get_prandom_u32\nif r0 > 6 goto +1\nr8 = r0\n\
          r1 = 1\nr1 = 2\nr6 += 1\nif r6 < 1000 goto round\nr0 = 2\nexit",
     );
-    assert!(proof.looked_at < 100_000, "{}", proof.looked_at);
+    assert!(proof.processed < 100_000, "{}", proof.processed);
     assert_eq!(proof.loops[&1], Some(999));
 }
 
@@ -203,7 +203,7 @@ fn rounds_of_another_call() {
                 f: r8 = r1\nr9 = r2\n*(u64 *)(r10 - 8) = r8\nmay_goto +0\nw9 /= 417006923\nr1 = 4\nr2 = 0\ncall redirect\n\
                 w8 -= w9\nr0 = r8\nexit";
     let proof = proof(text);
-    assert!(proof.looked_at < 1000, "{}", proof.looked_at);
+    assert!(proof.processed < 1000, "{}", proof.processed);
     assert_eq!(proof.loops[&7], Some(4));
 }
 
@@ -264,7 +264,7 @@ fn rounds_behind_rounds() {
 #[test]
 fn metadata_may_be_out_of_place() {
     let text = "r2 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 8)\nif r3 > r2 goto none\nr0 = 2\nexit\nnone: r0 = 1\nexit";
-    assert_eq!(proof(text).insns[2].ways, Ways { jumps: true, falls: true });
+    assert_eq!(proof(text).insns[2].edges, Edges { jumps: true, falls: true });
 }
 
 /// Of an array every value is there: a key that is known, and small enough, gives no null.
@@ -290,7 +290,7 @@ fn arrays_have_all_their_values() {
     }
     // The comparison that compilers leave in is decided.
     let checked = array(&lookup("*(u32 *)(r10 - 8) = 3", &format!("if r0 == 0 goto +1\n{read}"))).unwrap();
-    assert_eq!(checked.insns[6].ways, Ways { jumps: false, falls: true });
+    assert_eq!(checked.insns[6].edges, Edges { jumps: false, falls: true });
     // Two keys, one of which is too large: the first way does not speak for the other.
     let either = "call get_prandom_u32\n*(u32 *)(r10 - 8) = 3\nif r0 == 1 goto +1\ngoto join\n*(u32 *)(r10 - 8) = 9\ngoto join\njoin: r0 = 0\n\
                   r1 = 1\nr1 = 2\nr1 = 3\nr1 = 4\nr1 = 5\nr1 = 6\nr1 = 7\nr1 = 8";

@@ -94,9 +94,9 @@ pub(super) struct Observations {
 impl Observations {
     pub(super) fn add(&mut self, trail: &Trail) {
         for branch in &trail.branches {
-            let (operands, ways) = self.jumps.entry(branch.insn).or_default();
+            let (operands, outcomes) = self.jumps.entry(branch.insn).or_default();
             *operands = branch.operands;
-            ways.insert(branch.taken);
+            outcomes.insert(branch.taken);
         }
         for lookup in &trail.lookups {
             let key = self.keys.entry(lookup.map).or_insert_with(|| Some(lookup.key.clone()));
@@ -132,8 +132,8 @@ pub(super) fn gaps(program: &Program, reached: &[bool], observations: &Observati
             let jump = sources.iter().find(|&&from| reached[from]);
             why = match jump {
                 Some(&insn) => match observations.jumps.get(&insn) {
-                    Some((operands, ways)) => {
-                        let taken = ways.contains(&true);
+                    Some((operands, outcomes)) => {
+                        let taken = outcomes.contains(&true);
                         match checked_array(program, insn) {
                             // Null in every run: either the verifier has proved the key, or it happened to be constant.
                             Some((call, map)) if operands.0 == 0 => {

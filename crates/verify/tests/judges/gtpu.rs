@@ -370,10 +370,10 @@ pub fn offloads(packets: &[Arrival]) -> Ended {
     let mut world = World::with_service(("0.0.0.0", "0"), false);
     let tunnels: Vec<Option<Tunnel<'_>>> = packets.iter().map(|packet| Tunnel::read(&packet.bytes)).collect();
     let downs = || tunnels.iter().flatten().filter(|t| !t.is_up());
-    let mut ways: BTreeMap<[u8; 4], Vec<u8>> = BTreeMap::new();
+    let mut replies: BTreeMap<[u8; 4], Vec<u8>> = BTreeMap::new();
     for tunnel in tunnels.iter().flatten().filter(|t| t.is_up()) {
         let ue = tunnel.src();
-        if ways.contains_key(&ue) {
+        if replies.contains_key(&ue) {
             continue;
         }
         // A packet before the capture, to another destination.
@@ -404,9 +404,9 @@ pub fn offloads(packets: &[Arrival]) -> Ended {
             .build();
         assert!(world.send(CORE, &reply).outputs.is_empty(), "the UE sees the reply");
         world.ended.learnt += 1;
-        ways.insert(ue, reply);
+        replies.insert(ue, reply);
     }
-    world.ended.ues = ways.len();
+    world.ended.ues = replies.len();
     // By connection, the peer's address, if it is offloaded.
     let mut flows: BTreeMap<Connection, Option<[u8; 4]>> = BTreeMap::new();
     for (number, (packet, tunnel)) in packets.iter().zip(&tunnels).enumerate() {
@@ -434,7 +434,7 @@ pub fn offloads(packets: &[Arrival]) -> Ended {
         let turned = tunnel.turned();
         let outputs = world.send(EDGE, &[&OWN_MAC[..], &EDGE_MAC, &[8, 0], &turned].concat()).outputs;
         assert_eq!(outputs.len(), 1, "an answer to packet {number}: {outputs:?}");
-        let (out, bytes, way) = (outputs[0].port, &outputs[0].bytes, &ways[&tunnel.src()]);
+        let (out, bytes, way) = (outputs[0].port, &outputs[0].bytes, &replies[&tunnel.src()]);
         assert_eq!((out, &bytes[..12]), (Port(RAN), &way[..12]), "an answer to packet {number}");
         assert_eq!(bytes[26..34], way[26..34], "an answer to packet {number} between other hosts");
         assert_eq!(bytes[46..50], way[46..50], "an answer to packet {number} in another tunnel");

@@ -33,7 +33,7 @@ fn knows_an_address_is_not_null(program: &Program, proof: &Proof) -> bool {
         insn.class() == class::JMP && matches!(insn.op(), jmp::JEQ | jmp::JNE) && insn.code & 8 == 0 && insn.imm == 0
     };
     let mut insns = program.insns.iter().zip(&proof.insns);
-    insns.any(|(insn, known)| known.reached && is_branch(insn) && known.ways.jumps != known.ways.falls)
+    insns.any(|(insn, known)| known.reached && is_branch(insn) && known.edges.jumps != known.edges.falls)
 }
 
 /// True if some division by the constant 0 is reachable: the property that such tests check.
@@ -123,7 +123,7 @@ const EMPTY: &str = "no bytes are touched where the length is 0";
 
 /// Reasons to refuse a program that the kernel accepts.
 static REFUSED: &[Reason] = &[
-    reason("", "found a write to `r10`", "every program is checked for that before, on ways that are never taken too"),
+    reason("", "found a write to `r10`", "every program is checked for that before, on paths that are never taken too"),
     reason("map_ptr", "at map `map_", "what the kernel keeps about a map is its own: other targets have no such thing"),
     reason("map_ptr", "`+=` on map `map_", "a map has no bytes, so nothing is added to its address, not even 0"),
     reason(

@@ -440,7 +440,7 @@ impl Map {
         let Some(layout) = &self.def.layout else { return };
         let Table::Keyed(entries) = &mut self.table else { return };
         let size = self.def.value_bytes as usize;
-        entries.retain(|slot| layout.age(self.values.bytes_mut(slot as usize * size, size), now_ns) != Aged::Gone);
+        entries.retain(|slot| layout.age(self.values.bytes_mut(slot as usize * size, size), now_ns) != Aged::Expired);
     }
 
     /// Panics unless every slot is used exactly once and the table is within its capacity.

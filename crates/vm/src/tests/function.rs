@@ -12,11 +12,11 @@ fn outcome(text: &str) -> Outcome {
 #[test]
 fn verdicts_and_outputs() {
     let packet = b"0123456789abcdef".to_vec();
-    assert_eq!(outcome("r0 = 0\nexit"), Outcome::gone(Verdict::Aborted));
-    assert_eq!(outcome("r0 = 1\nexit"), Outcome::gone(Verdict::Drop));
+    assert_eq!(outcome("r0 = 0\nexit"), Outcome::without_output(Verdict::Aborted));
+    assert_eq!(outcome("r0 = 1\nexit"), Outcome::without_output(Verdict::Drop));
     assert_eq!(outcome("r0 = 2\nexit"), Outcome::sent(Verdict::Pass, Port(7), packet.clone()));
     assert_eq!(outcome("r0 = 3\nexit"), Outcome::sent(Verdict::Tx, Port(7), packet.clone()));
-    assert_eq!(outcome("r0 = 5\nexit"), Outcome::gone(Verdict::Aborted));
+    assert_eq!(outcome("r0 = 5\nexit"), Outcome::without_output(Verdict::Aborted));
     // Only the low half counts.
     assert_eq!(outcome("r0 = 0x100000002 ll\nexit").verdict, Verdict::Pass);
     assert_eq!(outcome("r0 = -1\nexit").verdict, Verdict::Aborted);
@@ -30,11 +30,11 @@ fn redirects() {
     let to = |port| Outcome::sent(Verdict::Redirect, Port(port), packet.clone());
     let call = |port: &str, flags: &str| format!("r1 = {port}\nr2 = {flags}\ncall redirect\n");
     assert_eq!(outcome(&(call("9", "0") + "exit")), to(9));
-    assert_eq!(outcome(&(call("9", "1") + "exit")), Outcome::gone(Verdict::Aborted));
+    assert_eq!(outcome(&(call("9", "1") + "exit")), Outcome::without_output(Verdict::Aborted));
     // The last one counts; another verdict cancels it; none at all is an error.
     assert_eq!(outcome(&(call("9", "0") + &call("4", "0") + "exit")), to(4));
-    assert_eq!(outcome(&(call("9", "0") + "r0 = 1\nexit")), Outcome::gone(Verdict::Drop));
-    assert_eq!(outcome("r0 = 4\nexit"), Outcome::gone(Verdict::Aborted));
+    assert_eq!(outcome(&(call("9", "0") + "r0 = 1\nexit")), Outcome::without_output(Verdict::Drop));
+    assert_eq!(outcome("r0 = 4\nexit"), Outcome::without_output(Verdict::Aborted));
     let map = |key: &str, flags: &str| format!("r1 = map[ports] ll\nr2 = {key}\nr3 = {flags}\ncall redirect_map\n");
     assert_eq!(outcome(&(map("4", "2") + "exit")), to(4));
     assert_eq!(outcome(&(map("5", "2") + "exit")).verdict, Verdict::Pass);
@@ -43,9 +43,9 @@ fn redirects() {
     assert_eq!(outcome(&(map("-1", "1") + "exit")).verdict, Verdict::Drop);
     // The key is 32 bits; unknown flags abort.
     assert_eq!(outcome(&(map("0x100000003 ll", "0") + "exit")), to(3));
-    assert_eq!(outcome(&(map("3", "4") + "exit")), Outcome::gone(Verdict::Aborted));
+    assert_eq!(outcome(&(map("3", "4") + "exit")), Outcome::without_output(Verdict::Aborted));
     // An absent key cancels an earlier call.
-    assert_eq!(outcome(&(call("9", "0") + &map("5", "0") + "r0 = 4\nexit")), Outcome::gone(Verdict::Aborted));
+    assert_eq!(outcome(&(call("9", "0") + &map("5", "0") + "r0 = 4\nexit")), Outcome::without_output(Verdict::Aborted));
     let all: Vec<u32> = outcome(&(map("0", "8") + "exit")).outputs.iter().map(|o| o.port.0).collect();
     assert_eq!(all, [1, 2]);
     let mut interp = interp(&(map("0", "24") + "exit"));

@@ -151,7 +151,7 @@ fn the_last_redirect_counts() {
     let mut engine = loaded(&assembled(&text, vec![def("to", MapKind::DevmapHash, [4, 4, 8], 0)]));
     engine.restore(&state("to", &[(&[1, 0, 0, 0], &[3, 0, 0, 0])])).expect("fits");
     assert_eq!(run(&mut engine, &packet(1), 1).outputs[0].port, Port(3));
-    assert_eq!(run(&mut engine, &packet(2), 1), Outcome::gone(Verdict::Aborted));
+    assert_eq!(run(&mut engine, &packet(2), 1), Outcome::without_output(Verdict::Aborted));
 }
 
 /// Test runs do not accept devmap programs, and plain XDP programs may not read the egress port.
