@@ -38,7 +38,7 @@ fmt: ## format the sources
 	$(CARGO) fmt --all
 
 drawings: ## draw the functions' state machines anew (functions/*/*.svg)
-	FLOWLOOM_BLESS=1 $(CARGO) test -q -p flowloom-efsm --test drawings
+	FLOWLOOM_BLESS=1 $(CARGO) test -q -p flowloom-efsm --test all drawings
 
 book: ## render docs/book with mdbook, where it is installed
 	@if command -v mdbook >/dev/null; then mdbook build docs/book; \

@@ -2,7 +2,7 @@
 //! The formatter on all sources of the repository: it changes only white space, and is idempotent.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
-mod common;
+use crate::common;
 
 use std::path::PathBuf;
 

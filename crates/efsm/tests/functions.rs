@@ -2,7 +2,7 @@
 //! The models of the shipped functions: `models/NAME.txt` shows some of them. `FLOWLOOM_BLESS=1` rewrites the goldens.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
+use crate::common;
 
 use std::fmt::Write as _;
 use std::path::Path;

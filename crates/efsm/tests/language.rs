@@ -2,7 +2,7 @@
 //! Lowering of language constructs to the model: contexts, addresses, steps and declared headers.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
+use crate::common;
 
 use flowloom_efsm::compile;
 use flowloom_efsm::model::{

@@ -17,7 +17,7 @@ fn twins_do_what_the_functions_do() {
     let Some(clang) = Clang::find(test) else { return };
     let seed = random::seed(1);
     for variant in DEFAULTS.iter().chain(&CHANGED).chain([&LOCKED]) {
-        let packets = stimulus(&variant.compile(), seed, 60_000);
+        let packets = stimulus(&variant.compile(), seed, 25_000);
         for cpu in CPUS {
             let title = format!("{}, {cpu}", variant.title());
             side_by_side(&title, variant.built(), variant.twin(&clang, cpu), &packets);
