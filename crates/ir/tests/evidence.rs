@@ -99,4 +99,6 @@ fn evidence_rules() {
     let judged = prover.judge(&Rule::parse(planted).unwrap()[0], &[64], LIMIT);
     let Judged::Refuted(why) = judged else { panic!("{planted}: {judged:?}") };
     println!("\n{planted}\n    refuted {why}");
+    // The next run proves all rules anew.
+    std::fs::remove_file(PROVED).unwrap();
 }
