@@ -561,7 +561,8 @@ fn spill(ops: Vec<Op>, spilled: &[Spilled], spills: &mut Spills, builder: &mut B
 
 /// The machine's register, after allocation.
 fn physical(reg: Reg) -> machine::Reg {
-    machine::Reg::new(reg.0 as u8).unwrap_or(machine::Reg::R0)
+    let number = u8::try_from(reg.0).ok().and_then(machine::Reg::new);
+    number.unwrap_or_else(|| unreachable!("{reg:?} has no machine register"))
 }
 
 fn source_operand(operand: Operand) -> machine::Operand {
@@ -613,7 +614,7 @@ fn encode(ops: &[Op], source: &Source) -> Result<(Vec<Insn>, Vec<LineInfo>), Low
                 machine::Op::Alu { width: width(wide), op, dst: physical(dst), src: source_operand(src) }
             }
             Op::FromBe { dst, bits } => {
-                let size = access_size(bits as u32 / 8).unwrap_or(Size::Dw);
+                let size = access_size(bits as u32 / 8).unwrap_or_else(|| unreachable!("a byte order of {bits} bits"));
                 machine::Op::End { op: machine::EndOp::Be, size, dst: physical(dst) }
             }
             Op::Imm64 { dst, value } => machine::Op::LoadImm { dst: physical(dst), value },
