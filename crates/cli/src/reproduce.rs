@@ -90,7 +90,7 @@ fn text(experiment: &Experiment, rows: &[Measured], verbose: bool) -> String {
         // A value that is not in print has a single column.
         if experiment.rows.iter().any(|row| row.paper.contains_key(&value.name)) {
             header.extend([
-                format!("{}: {}", value.title, experiment.compared_with),
+                format!("{}: {}", value.title, experiment.compared_with.name()),
                 "ours".to_owned(),
                 "off by".to_owned(),
             ]);
@@ -154,7 +154,7 @@ fn as_json(experiment: &Experiment, rows: &[Measured]) -> Json {
         let values = experiment.values.iter().map(|value| {
             let pair = Pair::of(value, row, measured);
             let off = pair.tolerance.map(|_| pair.is_off());
-            let reference = experiment.compared_with.as_str();
+            let reference = experiment.compared_with.name();
             let what = json!({
                 reference: pair.paper, "ours": pair.ours, "difference": pair.difference(),
                 "tolerance": pair.tolerance, "is_off": off, "measure": value.measure,

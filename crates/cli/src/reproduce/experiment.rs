@@ -28,6 +28,27 @@ pub(super) enum Method {
     Zipf,
 }
 
+/// What measured values are compared with.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Reference {
+    /// Numbers in print.
+    #[default]
+    Paper,
+    /// An analysis of ours, where the paper has a plot without numbers.
+    Analysis,
+}
+
+impl Reference {
+    /// Key in JSON and column title.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Reference::Paper => "paper",
+            Reference::Analysis => "analysis",
+        }
+    }
+}
+
 /// A table or a figure.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -41,9 +62,9 @@ pub(super) struct Experiment {
     pub(super) method: Method,
     /// Description of the method.
     pub(super) how: String,
-    /// What the values are compared with: key in JSON and column title.
-    #[serde(default = "paper")]
-    pub(super) compared_with: String,
+    /// What the values are compared with.
+    #[serde(default)]
+    pub(super) compared_with: Reference,
     /// Noun for a row.
     #[serde(default = "program")]
     pub(super) rows_are: String,
@@ -77,7 +98,7 @@ pub(super) struct Row {
     pub(super) name: String,
     /// Program file, in the folder of functions, if the row has one.
     pub(super) program: Option<String>,
-    /// Printed values, or those of an analysis.
+    /// Values to compare with, by column.
     #[serde(default, alias = "analysis")]
     pub(super) paper: BTreeMap<String, f64>,
     /// Other numbers from the paper, as inputs.
@@ -102,10 +123,6 @@ impl Row {
     pub(super) fn number(&self, name: &str) -> Option<u32> {
         self.given.get(name).or_else(|| self.paper.get(name)).map(|number| *number as u32)
     }
-}
-
-fn paper() -> String {
-    "paper".to_owned()
 }
 
 fn program() -> String {
