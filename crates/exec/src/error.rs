@@ -10,7 +10,6 @@ use crate::kernel::reason::Reason;
 use crate::live::error::LiveError;
 use crate::rewrite::error::RewriteError;
 
-/// The number of last lines of a verifier log that a message shows.
 const LOG_LINES_SHOWN: usize = 40;
 
 /// An error of this crate.

@@ -14,9 +14,7 @@ use flowloom_trace::{CaptureWriter, CapturedPacket, TraceError};
 use crate::error::ExecError;
 pub use events::EventWriter;
 
-/// The number of packets between two reads of the clock.
 const PACKETS_PER_CLOCK_READ: u64 = 1024;
-/// The time between two reports of progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
 /// The times of sweeps: the multiples of the period, as packet times reach them. Of several multiples between two
@@ -52,7 +50,6 @@ impl SweepClock {
         self
     }
 
-    /// The time of the next sweep.
     pub(crate) fn next_ns(&self) -> u64 {
         self.next_ns
     }

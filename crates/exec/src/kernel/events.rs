@@ -25,7 +25,6 @@ use crate::sys::ring::Ring;
 const PACKET_SHIFT: u32 = 32;
 const PACKET_MASK: u64 = 0xf_ffff;
 
-/// The source of one map's events.
 #[derive(Debug)]
 enum Source {
     /// A buffer for each CPU.
@@ -72,7 +71,6 @@ impl Events {
         Ok(Events { sources })
     }
 
-    /// True if no map has events.
     pub(super) fn is_empty(&self) -> bool {
         self.sources.is_empty()
     }

@@ -25,7 +25,6 @@ const LOCAL_FREE_TARGET: u32 = 128;
 /// A table.
 #[derive(Debug)]
 struct Watched {
-    /// Its index in the program.
     map: usize,
     max_entries: usize,
     /// The number of entries that may be free when it begins to evict.
@@ -55,7 +54,6 @@ fn free_entries(max_entries: u32, flags: u32, cpus: u32) -> u32 {
 }
 
 impl Evictions {
-    /// Watches the tables among `maps`, on a system with this number of CPUs.
     pub(super) fn of(maps: &[KernelMap], cpus: u32) -> Evictions {
         let tables = maps.iter().map(|map| (map.index(), map.def())).filter(|(_, def)| def.kind.is_lru());
         let watched = tables.map(|(map, def)| Watched {
@@ -72,7 +70,6 @@ impl Evictions {
         self.tables.is_empty()
     }
 
-    /// The evictions during the last packet.
     pub(super) fn last(&mut self) -> Vec<Eviction> {
         std::mem::take(&mut self.last)
     }

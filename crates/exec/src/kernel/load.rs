@@ -66,7 +66,6 @@ pub(super) fn fails(program: &Program, action: impl Into<String>) -> impl FnOnce
     move |source| ExecError::Load { program, action, source }
 }
 
-/// The template of the map of maps `def`.
 fn template(
     program: &Program,
     def: &MapDef,
@@ -93,7 +92,6 @@ fn template(
     }
 }
 
-/// A sibling of `program` as a program of its own.
 pub(crate) fn sibling_program(program: &Program, sibling: &Sibling) -> Program {
     Program {
         name: sibling.name.clone(),

@@ -20,7 +20,6 @@ use crate::sys::program::RawProgram;
 /// The state that the programs share.
 #[derive(Debug)]
 pub(super) struct Inside {
-    /// The given program.
     pub(super) program: Program,
     pub(super) plan: Plan,
     pub(super) created: Maps,

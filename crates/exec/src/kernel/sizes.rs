@@ -39,12 +39,10 @@ const LARGE_BYTES: u64 = 1 << 20;
 /// kernel/bpf/hashtab.c].
 const BUCKET_BYTES: u64 = 16;
 
-/// The purpose of maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MapPurpose {
     /// Packets of interfaces.
     Live,
-    /// Test runs.
     TestRuns,
     /// A verdict of the verifier.
     Verdict {
@@ -88,7 +86,6 @@ pub(crate) fn unreferenced(program: &Program) -> BTreeSet<usize> {
     unreferenced.filter(|(_, def)| is_large(def)).map(|(index, _)| index).collect()
 }
 
-/// The definition with which a map is created.
 pub(crate) fn definition_for(def: &MapDef, purpose: MapPurpose, has_maps_in_maps: bool, is_unnamed: bool) -> MapDef {
     let mut def = def.clone();
     match purpose {
@@ -128,7 +125,6 @@ pub(crate) fn refused(def: &MapDef, memory_bytes: Option<u64>) -> Option<io::Err
     }
 }
 
-/// The memory of this system in bytes.
 pub(crate) fn memory_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

@@ -36,7 +36,6 @@ pub(crate) trait ContentResolver {
 /// A map that is part of the state.
 #[derive(Debug)]
 pub(crate) struct KernelMap {
-    /// Its index in the program.
     index: usize,
     def: MapDef,
     raw: Arc<RawMap>,
@@ -89,17 +88,14 @@ impl KernelMap {
         move |source| system(action.clone(), source)
     }
 
-    /// Its definition.
     pub(crate) fn def(&self) -> &MapDef {
         &self.def
     }
 
-    /// Its index in the program.
     pub(crate) fn index(&self) -> usize {
         self.index
     }
 
-    /// The map itself.
     pub(crate) fn raw(&self) -> &RawMap {
         &self.raw
     }
@@ -184,7 +180,6 @@ impl KernelMap {
         Ok(entries)
     }
 
-    /// All keys.
     pub(crate) fn keys(&self) -> Result<BTreeSet<Vec<u8>>, EngineError> {
         let mut keys = BTreeSet::new();
         let put = |key: &[u8], _: &[u8]| _ = keys.insert(key.to_vec());
@@ -366,7 +361,6 @@ pub(crate) fn index(key: &[u8]) -> Option<u32> {
     key.try_into().ok().map(u32::from_le_bytes)
 }
 
-/// The contents of all maps.
 pub(crate) fn snapshot<'a>(maps: impl IntoIterator<Item = &'a KernelMap>) -> Result<Snapshot, EngineError> {
     let mut snapshot = Snapshot::default();
     for map in maps {

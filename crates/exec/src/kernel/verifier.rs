@@ -44,7 +44,6 @@ fn mentioned_instruction(line: &str) -> Option<usize> {
     rest[..digits].parse().ok()
 }
 
-/// The refusal of `program` according to `log`.
 pub(super) fn refused(program: &Program, log: String, source: std::io::Error) -> Refused {
     // The message: one or two lines after the last instruction.
     let last_words = log.lines().rev().map(str::trim).take_while(|line| instruction(line).is_none());

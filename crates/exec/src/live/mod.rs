@@ -293,7 +293,6 @@ fn describe(
     leave().map_err(|source| LiveError::System { action: "store a description of the function".to_owned(), source })
 }
 
-/// The description of the verdict counters.
 fn verdicts_description() -> MapDescription {
     let field = |verdict: Verdict| LayoutField {
         name: verdict.name().to_owned(),

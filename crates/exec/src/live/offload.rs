@@ -67,7 +67,6 @@ impl fmt::Display for Advice {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Place {
     Here,
-    /// The namespace with this name.
     Named(String),
     /// A namespace without a name here.
     Unknown,

@@ -53,7 +53,6 @@ out: r0 = 2
     Program { name, section, insns: main, maps, license, siblings, ..Program::default() }
 }
 
-/// Runs `ip` with these arguments.
 fn ip(words: &str) -> io::Result<()> {
     let said = Command::new("ip").args(words.split(' ')).output()?;
     if said.status.success() {

@@ -41,7 +41,6 @@ use super::{Code, RewriteError, fetch, reads_ingress};
 /// The name of the map of verdict counters: a data section with one u64 for each, by number.
 pub const VERDICTS_MAP: &str = ".data.fl_counts";
 
-/// The size of the verdict counters in bytes.
 pub(crate) const VERDICTS_BYTES: usize = Verdict::ALL.len() * 8;
 
 /// The environment that a program is bound to.

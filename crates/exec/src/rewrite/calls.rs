@@ -20,7 +20,6 @@ use super::{FIRST_INDEX, record};
 const REDIRECT: i32 = 4;
 /// `map_update_elem`: only if there is no entry.
 const BPF_NOEXIST: i32 = 1;
-/// The size of a stack frame in bytes.
 const STACK_BYTES: i64 = flowloom_isa::limits::STACK_BYTES as i64;
 /// The size of `struct bpf_fib_lookup` in bytes.
 const FIB_BYTES: i32 = 64;
@@ -163,7 +162,6 @@ pub(super) fn replaced(
 /// The key that a call is given.
 #[derive(Debug, Clone, Copy)]
 struct Key {
-    /// The map's index.
     index: usize,
     key_bytes: u32,
     /// The alignment that its address is known to have, at most 8.

@@ -89,7 +89,6 @@ pub(super) enum Value {
     /// An address in this function's frame, at this distance from its top; without one, an address in any frame, or
     /// something else that is not the context.
     Stack(Option<i64>),
-    /// One of these maps.
     Maps(Maps),
     /// Possibly the context.
     Mixed,
@@ -187,7 +186,6 @@ fn touched(at: i64, bytes: i64) -> (std::ops::Range<usize>, bool) {
     (low / 8..high.div_ceil(8), bytes == 8 && low.is_multiple_of(8))
 }
 
-/// The size of a load or store in bytes.
 pub(super) fn access_bytes(insn: Insn) -> i64 {
     match insn.code & 0x18 {
         size::B => 1,
@@ -243,7 +241,6 @@ impl Flow {
         held.chain(accesses).min().unwrap_or(0).min(0)
     }
 
-    /// True if the instruction at `at` is reachable.
     pub(super) fn reached(&self, at: usize) -> bool {
         self.states.get(at).is_some_and(Option::is_some)
     }

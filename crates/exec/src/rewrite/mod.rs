@@ -207,7 +207,6 @@ fn ingress(flow: &Flow, at: usize, insn: Insn, record: usize) -> Result<Option<V
     }))
 }
 
-/// True if the load at `at` reads `ingress_ifindex`.
 fn reads_ingress(flow: &Flow, at: usize, insn: Insn) -> Result<bool, RewriteError> {
     let bytes = access_bytes(insn);
     let touches = |offset: i64| offset < INGRESS_IFINDEX + 4 && offset + bytes > INGRESS_IFINDEX;

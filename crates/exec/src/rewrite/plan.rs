@@ -50,7 +50,6 @@ pub(crate) enum Shadow {
 pub(crate) struct Plan {
     /// The index of the record's map.
     pub(crate) record: usize,
-    /// By map, its shadow.
     pub(crate) shadows: BTreeMap<usize, Shadow>,
     /// The offset of the log of events, if a map has events.
     pub(crate) events: Option<u32>,
@@ -115,7 +114,6 @@ impl Plan {
     }
 }
 
-/// The table entry of `value`.
 pub(crate) fn table_entry(value: Option<&[u8]>) -> [u8; TABLE_ENTRY_BYTES as usize] {
     let mut entry = [0; TABLE_ENTRY_BYTES as usize];
     if let Some(value) = value {

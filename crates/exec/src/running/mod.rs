@@ -150,7 +150,6 @@ impl Description {
         serde_json::from_slice(bytes).ok().filter(|description: &Description| description.version == VERSION)
     }
 
-    /// The map for a description of this size.
     pub(crate) fn map_def(len_bytes: usize) -> MapDef {
         MapDef {
             name: INFO_MAP.to_owned(),

@@ -13,7 +13,6 @@ use flowloom_isa::{BPF_F_MMAPABLE, MapDef, MapKind};
 use super::memory::{Memory, page_bytes};
 use super::{bpf, cpu, object_name};
 
-/// The batch size in entries.
 const BATCH_ENTRIES: u32 = 1024;
 
 /// A map of the kernel, as raw bytes.
@@ -235,7 +234,6 @@ impl RawMap {
         Ok(())
     }
 
-    /// Calls `each` with every key and value.
     pub(crate) fn entries(&self, mut each: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
         if self.key_bytes == 0 || self.value_bytes == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "map without keys or values"));

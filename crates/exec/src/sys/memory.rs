@@ -17,7 +17,6 @@ pub(crate) struct Memory {
 // SAFETY: the mapping belongs to the process, and this is its only handle.
 unsafe impl Send for Memory {}
 
-/// The page size in bytes.
 pub(crate) fn page_bytes() -> usize {
     // SAFETY: takes no addresses.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)

@@ -43,7 +43,6 @@ pub(crate) struct Device {
     pub(crate) kind: Option<String>,
     /// The peer of a veth: its index, and its namespace if that is another one.
     pub(crate) peer: Option<(u32, Option<i32>)>,
-    /// The number of receive queues.
     pub(crate) rx_queues: u32,
     pub(crate) xdp: Vec<Attached>,
 }
@@ -67,7 +66,6 @@ fn put(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
     message.resize(round(message.len()), 0);
 }
 
-/// The attributes in `bytes`.
 fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {

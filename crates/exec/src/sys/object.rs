@@ -9,7 +9,6 @@ use std::path::Path;
 pub(crate) use super::bpf::MapInfo;
 use super::{bpf, text};
 
-/// A kind of object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Program,
@@ -83,7 +82,6 @@ fn info<I>(fd: BorrowedFd<'_>, info: &mut I) -> io::Result<()> {
     unsafe { bpf::call(bpf::OBJ_GET_INFO_BY_FD, &mut attr) }.map(drop)
 }
 
-/// Information about a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProgramInfo {
     pub(crate) id: u32,
@@ -133,7 +131,6 @@ pub(crate) fn btf(fd: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Information about a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LinkInfo {
     pub(crate) id: u32,

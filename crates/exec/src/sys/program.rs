@@ -143,7 +143,6 @@ fn walked(log: &str) -> Option<u64> {
 /// The result of a test run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ran {
-    /// The return value of the program.
     pub(crate) verdict: u32,
     /// The size of the metadata area before the packet.
     pub(crate) meta_bytes: usize,

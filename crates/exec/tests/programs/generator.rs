@@ -40,7 +40,6 @@ const fn r(number: u8) -> Reg {
     }
 }
 
-/// Maps of every program.
 pub(super) fn maps() -> Vec<MapDef> {
     let map = |name: &str, kind, key_bytes, value_bytes, max_entries| {
         let name = name.to_owned();
@@ -78,13 +77,11 @@ pub(super) fn state(rng: &mut Rng) -> Snapshot {
     Snapshot { maps: maps.map(|(name, entries)| (name.to_owned(), entries)).into(), ..Snapshot::default() }
 }
 
-/// A program with these instructions.
 pub(super) fn program(insns: Vec<Insn>) -> Program {
     let (name, section, license) = ("random".to_owned(), "xdp".to_owned(), "GPL".to_owned());
     Program { name, section, insns, maps: maps(), license, ..Program::default() }
 }
 
-/// One random program.
 pub(super) fn valid(rng: &mut Rng) -> Program {
     let mut out = Generator {
         rng,

@@ -23,7 +23,6 @@ const PACKETS: u64 = 5;
 /// Set when the test reruns itself without the privilege that lets programs leak addresses.
 const WITHOUT_RIGHTS: &str = "FLOWLOOM_WITHOUT_PERFMON";
 
-/// Kinds of random programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The kernel accepts most of them.
@@ -77,7 +76,6 @@ impl Tally {
         self.disagreements.extend(other.disagreements);
     }
 
-    /// The figures as text.
     pub(crate) fn render(&self) -> String {
         let mut text = format!(
             "{} programs: {} taken by the kernel, {} of them ran on both engines alike on {} packets\n",
@@ -104,7 +102,6 @@ impl Tally {
     }
 }
 
-/// Generates the programs with these numbers and runs them.
 pub(crate) fn run(kind: Kind, seed: u64, numbers: Range<u64>) -> Tally {
     let mut tally = Tally::default();
     for number in numbers {

@@ -6,7 +6,6 @@ use flowloom_isa::Program;
 use flowloom_isa::op::Op;
 use flowloom_verifier::{Known, Memory, Proof, VerifyError};
 
-/// Results of both for a program.
 pub(super) struct VerifierResults {
     /// True if ours accepts it.
     pub(super) is_verified: bool,
@@ -143,7 +142,6 @@ fn follows_dead_edge(program: &Program, proof: &Proof, log: &str) -> bool {
     })
 }
 
-/// Results of both verifiers for the program.
 pub(super) fn verifier_results(program: &Program, kernel: &Result<KernelEngine, ExecError>) -> VerifierResults {
     let ours = flowloom_verifier::verify(program, &flowloom_verifier::Options::default());
     let is_verified = ours.is_ok();

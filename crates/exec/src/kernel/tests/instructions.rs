@@ -36,7 +36,6 @@ fn run(case: &InstructionCase) -> Result<(u64, Vec<u8>), String> {
     Ok((r0, memory.map(|map| read(map, case.memory.len())).unwrap_or_default()))
 }
 
-/// Error message if the kernel's result is not the expected one.
 fn judge(case: &InstructionCase) -> Result<(), String> {
     match (&case.expected, &case.kernel, run(case)) {
         (Expected::Ends { .. }, KernelBehaviour::Same, Ok((found, left))) => {

@@ -6,7 +6,6 @@ use flowloom_isa::{LineInfo, MapDef, MapKind, Member, Sibling, asm};
 
 use super::*;
 
-/// Assembles a program with these maps.
 pub(super) fn assembled(text: &str, maps: Vec<MapDef>) -> Program {
     let insns = asm::assemble(text, &maps).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
     Program { maps, ..program(insns) }
