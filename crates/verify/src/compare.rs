@@ -160,7 +160,6 @@ pub fn compare_stream(
 pub(crate) enum Snapshots {
     /// After every this many packets, and at the end.
     Every(usize),
-    /// At the end.
     AtEnd,
 }
 

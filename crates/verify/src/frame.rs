@@ -47,7 +47,6 @@ pub(crate) enum Transport {
 pub(crate) type FieldValue = (FieldId, u128);
 
 impl Shape {
-    /// Every shape.
     pub(crate) fn all() -> impl Iterator<Item = Shape> {
         (0..3).flat_map(|tags| {
             [Network::None, Network::V4, Network::V6].into_iter().flat_map(move |network| {
@@ -110,7 +109,6 @@ impl Shape {
         })
     }
 
-    /// True if a frame of this shape can have this value in this field.
     pub(crate) fn allows(self, (field, value): FieldValue) -> bool {
         if !self.has(&[field]) {
             return false;

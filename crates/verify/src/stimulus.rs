@@ -91,7 +91,6 @@ pub struct StimulusCounts {
     pub aimed_hit: u64,
 }
 
-/// A path through the elements.
 #[derive(Debug, Default)]
 struct Path {
     /// The rows before the last one, from the last to the first.
@@ -323,7 +322,6 @@ impl Stimulus {
         }
     }
 
-    /// A packet from the pools.
     fn pool_arrival(&mut self) -> Arrival {
         let outlines = Arc::clone(&self.outlines);
         let outline = if self.rng.percent(60) {

@@ -111,7 +111,6 @@ pub(crate) struct Visit {
     pub(crate) key: Option<Vec<u8>>,
     /// The context to store, or `None` to remove it; outer `None` for no change.
     context: Option<Option<Context>>,
-    /// The context that was evicted.
     evicted: Option<Vec<u8>>,
     globals: Option<Vec<u128>>,
 }
@@ -129,7 +128,6 @@ pub(crate) struct Stage {
     now_ns: u64,
 }
 
-/// Predicted effect of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Prediction {
     pub(crate) visits: Vec<Visit>,
@@ -203,7 +201,6 @@ impl Walker {
         (prediction, stages)
     }
 
-    /// Applies the effect of `arrival`.
     pub(crate) fn apply(&mut self, arrival: &Arrival) -> Prediction {
         let (now_ns, sweep) = self.clock.advance(arrival.time_ns);
         self.now_ns = now_ns;
@@ -517,7 +514,6 @@ impl Walker {
         state.is_none_or(|s| row.states.contains(&s)) && present && row.conditions.iter().all(|c| values.holds(c))
     }
 
-    /// The fields that row `row` of element `index` requires.
     pub(crate) fn fields_of_row(&self, index: usize, row: usize) -> &[FieldId] {
         &self.row_fields[index][row]
     }

@@ -81,7 +81,6 @@ impl Span {
         }
     }
 
-    /// Replaces the bytes in `case`.
     pub(super) fn set(&self, case: &mut Case, maps: &[MapDef], bytes: Vec<u8>) {
         match self {
             Span::Packet(index) => {

@@ -47,7 +47,6 @@ const FRAME_BYTES: std::ops::RangeInclusive<usize> = flowloom_exec::MIN_FRAME_BY
 /// Instruction budget that does not depend on the number of tries: a few seconds.
 const MIN_INSTRUCTIONS: u64 = 1 << 27;
 
-/// Number of cases between progress reports.
 const TRIES_PER_REPORT: u64 = 64;
 
 /// Instruction budget per try: a search whose runs take more on average ends early.
@@ -177,7 +176,6 @@ struct PoolEntry {
     edges: HashSet<Edge>,
 }
 
-/// State of a search.
 struct Search<'p> {
     runner: Runner,
     rng: Rng,
@@ -197,12 +195,10 @@ struct Search<'p> {
 }
 
 impl Search<'_> {
-    /// Instruction budget of the search.
     fn instruction_budget(&self) -> u64 {
         self.tries.saturating_mul(INSTRUCTIONS_PER_TRY)
     }
 
-    /// True if the budget is used up.
     fn is_budget_exhausted(&self) -> bool {
         let is_too_slow = self.runner.executed() > self.instruction_budget().max(MIN_INSTRUCTIONS);
         self.runner.runs >= self.tries || is_too_slow

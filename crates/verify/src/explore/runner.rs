@@ -125,7 +125,6 @@ impl Runner {
         Ok(Some(is_new))
     }
 
-    /// The edges of the last case.
     pub(super) fn last_edges(&self) -> &HashSet<Edge> {
         &self.last
     }

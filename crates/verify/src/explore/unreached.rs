@@ -176,7 +176,6 @@ pub(super) fn gaps(program: &Program, reached: &[bool], observations: &Observati
     gaps
 }
 
-/// Predecessors of each slot.
 fn predecessors(program: &Program) -> BTreeMap<usize, Vec<usize>> {
     let mut predecessors: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     let mut at = 0;

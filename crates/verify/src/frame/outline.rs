@@ -72,13 +72,11 @@ impl Outline {
         }
     }
 
-    /// True if a frame has all required headers.
     pub(crate) fn has(&self, needs: &Needs) -> bool {
         let bits = self.headers();
         needs.0.iter().all(|need| bits & need != 0)
     }
 
-    /// True if a frame can have this value in this field.
     pub(crate) fn allows(&self, graph: &Graph, field_value: FieldValue) -> bool {
         match self {
             Outline::Plain(shape) => shape.allows(field_value),

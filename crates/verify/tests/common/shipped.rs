@@ -120,7 +120,6 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Compiles a function.
 pub fn compiled(name: &str, text: &str, params: &[(String, String)]) -> Arc<Function> {
     let (function, _) = flowloom_efsm::compile(name, text, params).unwrap_or_else(|errors| panic!("{name}: {errors}"));
     Arc::new(function)

@@ -258,7 +258,6 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// The programs.
 pub fn programs() -> Vec<Program> {
     PROGRAMS.iter().map(|(name, maps, text)| program(name, maps, text)).collect()
 }

@@ -49,7 +49,6 @@ pub fn after_every_pass(dataflow: Dataflow) -> Vec<(String, Dataflow)> {
     forms
 }
 
-/// A program and its test cases.
 pub struct Subject {
     pub program: Program,
     pub cases: Vec<Case>,

@@ -21,7 +21,6 @@ const PACKETS: usize = 8;
 /// Lengths that are too short for some access.
 const SHORT_BYTES: [usize; 6] = [0, 1, 13, 14, 31, 32];
 
-/// Kinds of random programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Valid by construction.

@@ -75,7 +75,6 @@ struct Proposer {
     promises: BTreeMap<u8, (u32, u64)>,
 }
 
-/// Destination of a message.
 #[derive(Debug, Clone, Copy)]
 enum To {
     Acceptor(u8),

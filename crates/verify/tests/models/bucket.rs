@@ -98,7 +98,6 @@ impl Sender {
     }
 }
 
-/// Counts of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     pub packets: u64,

@@ -44,7 +44,6 @@ impl Flow {
     }
 }
 
-/// Counts of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     pub packets: u64,

@@ -90,7 +90,6 @@ const ROUTES: &str = r#"{
   ]
 }"#;
 
-/// The route table.
 pub fn table() -> fib::Table {
     fib::Table::from_json(ROUTES).unwrap_or_else(|error| panic!("{error}"))
 }

@@ -8,7 +8,6 @@ use flowloom_testkit::markdown::wrapped;
 
 use super::{Came, Row};
 
-/// Renders the page.
 pub fn render(rows: &[Row], objects: usize, captures: usize) -> String {
     let mut page = format!(
         "# Linux's own programs\n\n\

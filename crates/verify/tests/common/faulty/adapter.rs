@@ -5,7 +5,6 @@ use flowloom_efsm::layout::is_instrument;
 use flowloom_engine::{Choices, Datapath, EngineError, Eviction, Outcome, Packet, Ports, Refusal, Snapshot, Verdict};
 use flowloom_wire::{Graph, Header, Layers};
 
-/// A fault of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AdapterFault {
     /// An update of an existing context is lost: the packet is sent, the context is unchanged.
@@ -16,7 +15,6 @@ pub enum AdapterFault {
     ContextLost,
     /// The least key of a table is removed when a fourth context is created.
     ContextEvicted,
-    /// Each packet takes effect twice.
     AppliedTwice,
     /// The IPv4 checksum is not updated when a packet is rewritten.
     Ipv4ChecksumStale,
@@ -24,7 +22,6 @@ pub enum AdapterFault {
     TransportChecksumStale,
     /// A UDP checksum of 0 (no checksum) is computed all the same.
     UdpZeroFilled,
-    /// Dropped packets pass.
     DropPasses,
     /// Packets with verdict `tx` pass.
     TxPasses,
@@ -44,14 +41,12 @@ pub enum AdapterFault {
     ByteBeyond,
     /// Packets below 60 bytes are padded.
     Padded,
-    /// One bit of an output packet is flipped.
     BitFlipped,
     /// The engine reads one byte beyond the end of packets of odd length.
     ReadBeyond,
 }
 
 impl AdapterFault {
-    /// All faults.
     pub const ALL: [AdapterFault; 20] = [
         AdapterFault::StaleContext,
         AdapterFault::ContextStays,
@@ -93,7 +88,6 @@ pub struct Faulty<'a> {
 }
 
 impl<'a> Faulty<'a> {
-    /// Wraps `inner` with `fault`.
     pub fn new(inner: &'a mut dyn Datapath, fault: AdapterFault) -> Faulty<'a> {
         Faulty { inner, fault }
     }

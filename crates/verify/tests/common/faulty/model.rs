@@ -38,7 +38,6 @@ const fn fault(name: &'static str, inject: fn(&mut Function, &mut Site)) -> Mode
 }
 
 impl ModelFault {
-    /// All faults.
     pub const ALL: [ModelFault; 28] = [
         // A timer expires 1 ns late, or early.
         fault("TimerLate", |function, site| timers(function, site, |ns| *ns += 1)),
@@ -59,7 +58,6 @@ impl ModelFault {
                 }
             });
         }),
-        // A timer is not set.
         fault("TimerIgnored", |function, site| {
             transitions(function, |idle_ns, hard_ns| {
                 if idle_ns.is_some() && site.is_here() {
@@ -87,7 +85,6 @@ impl ModelFault {
                 }
             }
         }),
-        // A row is missing.
         fault("RowDropped", |function, site| {
             function.elements.iter_mut().for_each(|element| site.remove(&mut element.rows, |_| true));
         }),
@@ -126,7 +123,6 @@ impl ModelFault {
                 }
             }
         }),
-        // A condition is missing.
         fault("ConditionDropped", |function, site| {
             rows(function).for_each(|row| site.remove(&mut row.conditions, |_| true));
         }),
@@ -156,11 +152,9 @@ impl ModelFault {
         }),
         // An update reads the value that another update of the row has just written.
         fault("UpdateReadsNewValue", |function, site| rows(function).for_each(|row| read_new_value(row, site))),
-        // An update is missing.
         fault("UpdateDropped", |function, site| {
             rows(function).for_each(|row| site.remove(&mut row.updates, |_| true));
         }),
-        // An operator is replaced by another one.
         fault("WrongOperator", |function, site| {
             expressions(function, &mut |expr| {
                 if let Expr::Binary(op, ..) = expr
@@ -188,7 +182,6 @@ impl ModelFault {
                 true
             });
         }),
-        // A row leads to another state.
         fault("WrongNextState", |function, site| {
             for element in &mut function.elements {
                 let states = element.stateful.as_ref().map_or(0, |stateful| stateful.states.len() as u16);
@@ -218,7 +211,6 @@ impl ModelFault {
                 }
             }
         }),
-        // A register has another initial value.
         fault("WrongInitialValue", |function, site| {
             let variables = stateful(function).flat_map(|s| s.registers.iter_mut().chain(&mut s.globals));
             for Variable { initial, .. } in variables {
@@ -261,7 +253,6 @@ impl ModelFault {
         }),
     ];
 
-    /// Number of sites of the fault in `function`.
     pub fn sites(&self, function: &Function) -> usize {
         let mut site = Site { wanted: usize::MAX, seen: 0 };
         (self.inject)(&mut function.clone(), &mut site);

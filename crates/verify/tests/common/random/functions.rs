@@ -33,7 +33,6 @@ pub enum Reach {
     Software,
 }
 
-/// Function number `number` of `seed`.
 pub fn function(reach: Reach, seed: u64, number: u64) -> Arc<Function> {
     let rng = Rng::new(seed.wrapping_mul(GOLDEN_GAMMA).wrapping_add(number));
     Maker { rng, reach, metadata: Vec::new(), together: Vec::new(), focus: Vec::new(), logs: 0 }.function(number)

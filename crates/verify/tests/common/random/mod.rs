@@ -115,7 +115,6 @@ pub fn run(seed: u64, numbers: Range<u64>, packets: usize, kernel: bool) -> Tall
     run_some(Reach::Software, |_| true, seed, numbers, packets, kernel)
 }
 
-/// True if a function has steps that change the frame.
 pub fn changes_frame(function: &Function) -> bool {
     function.elements.iter().flat_map(|e| &e.rows).any(|row| row.actions.changes_frame())
 }

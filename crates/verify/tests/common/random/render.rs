@@ -103,7 +103,6 @@ fn clauses(metadata: &[Variable], stateful: &Stateful) -> String {
     text
 }
 
-/// Timers of a state transition.
 fn timers(idle_ns: Option<u64>, hard_ns: Option<u64>) -> String {
     let timers: Vec<String> = [("idle", idle_ns), ("hard", hard_ns)]
         .into_iter()

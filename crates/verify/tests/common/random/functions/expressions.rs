@@ -228,7 +228,6 @@ impl Maker {
         }
     }
 
-    /// A condition of reach `Reach::Common`.
     fn common_condition(&mut self, scope: &Scope<'_>) -> Condition {
         let negated = self.rng.percent(40);
         match self.rng.below(7) {
