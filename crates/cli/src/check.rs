@@ -20,7 +20,6 @@ use crate::failure::Failure;
 use crate::output::{counted, diagnostics_json, print, print_json, print_note, table, warn};
 use verified::Verified;
 
-/// Result of checking a function against one target.
 struct TargetResult {
     target: &'static str,
     fit: Compatibility,
@@ -132,7 +131,6 @@ fn runs_text(runs: Option<bool>) -> &'static str {
     runs.map_or("not tried", |runs| if runs { "yes" } else { "no" })
 }
 
-/// Column at which notes about instructions begin.
 const NOTES_COLUMN: usize = 48;
 
 /// Listing of the instructions under their source lines, with the verifier's facts about each, or with the path to the

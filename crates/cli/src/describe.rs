@@ -9,7 +9,6 @@ use flowloom_isa::Program;
 
 use flowloom_session::Loaded;
 
-/// Describes the function that was loaded from `path`.
 pub(crate) fn describe(loaded: &Loaded, path: &str, program: &Program) -> Description {
     let maps = match loaded.function() {
         Some(function) => of_function(function, program),

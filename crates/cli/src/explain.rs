@@ -166,7 +166,6 @@ pub(crate) fn proof(loaded: &Loaded, json: bool) -> Result<&Proof, Failure> {
     loaded.proof().map_err(|error| proof_failure(loaded.name(), error, json))
 }
 
-/// Failure for a program without a proof.
 fn proof_failure(program: &str, error: AnalysisError, json: bool) -> Failure {
     let error = match error {
         AnalysisError::Session(error) => return error.into(),

@@ -10,7 +10,6 @@ pub(crate) use flowloom_session::with_causes;
 
 use crate::output::{print_error, print_note, render_diagnostic};
 
-/// Reason why the command stops.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// A disagreement, a gap or an unfit target was found. It has been printed.
@@ -51,7 +50,6 @@ impl Failure {
         }
     }
 
-    /// Exit code of the command.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Failure::Finding | Failure::Found(_) => 1,

@@ -220,14 +220,12 @@ fn traffic(loaded: &Loaded) -> Traffic {
 
 /// A function that runs on interfaces.
 struct Running<'a> {
-    /// Destination of the state at the end.
     state_out: Option<StateFile>,
     args: &'a RunArgs,
     loaded: &'a Loaded,
     interfaces: &'a [Interface],
     mode: Mode,
     live: Live,
-    /// Prints the function's reports.
     reporter: Option<Reporter>,
     start: Instant,
 }

@@ -22,10 +22,8 @@ fn engines() -> String {
     known.map(|engine| format!("`{}`", engine.name)).collect::<Vec<_>>().join(" and ")
 }
 
-/// Name of stdin in messages.
 const STDIN: &str = "standard input";
 
-/// Parsed arguments.
 #[derive(Default)]
 struct PluginOptions {
     memory: Option<String>,

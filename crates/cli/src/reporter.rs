@@ -8,11 +8,9 @@ use flowloom_efsm::model::Function;
 use flowloom_engine::Event;
 use serde_json::{Value as Json, json};
 
-/// Formatter of a function's reports.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     reader: Reader,
-    /// If set, lines are JSON objects.
     as_json: bool,
     /// Number of reports so far.
     pub(crate) printed: u64,

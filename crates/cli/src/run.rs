@@ -52,7 +52,6 @@ fn wrong_state(path: &Path, error: &dyn Error) -> Failure {
     Failure::Input(format!("`{}`: {}", path.display(), with_causes(error)))
 }
 
-/// Reads the routes file.
 pub(crate) fn read_routes(args: &RoutesArgs) -> Result<Option<fib::Table>, Failure> {
     let Some(path) = &args.routes else { return Ok(None) };
     let text = fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))?;

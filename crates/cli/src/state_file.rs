@@ -14,10 +14,8 @@ use flowloom_engine::Snapshot;
 use crate::failure::Failure;
 use flowloom_session::Loaded;
 
-/// Size of the write buffer in bytes.
 const BUFFER_BYTES: usize = 1 << 16;
 
-/// Output file of a state.
 pub(crate) struct StateFile {
     /// Path as typed.
     path: PathBuf,

@@ -38,7 +38,6 @@ enum Cell {
 }
 
 struct ScenarioResult {
-    /// Path of the scenario file.
     file: String,
     line: u32,
     name: String,
@@ -46,13 +45,11 @@ struct ScenarioResult {
     cells: BTreeMap<EngineName, Cell>,
 }
 
-/// Results of the scenarios of a function.
 struct SubjectResult {
     name: String,
     source: PathBuf,
     scenarios: Vec<ScenarioResult>,
     points: Vec<Point>,
-    /// Line coverage of a program.
     lines: Lines,
 }
 

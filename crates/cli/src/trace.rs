@@ -81,7 +81,6 @@ pub(crate) fn info(args: &TraceInfoArgs) -> Result<(), Failure> {
     print(&text)
 }
 
-/// Returns the paper's row for a profile.
 fn row_of(profile: Profile) -> Result<(Profile, &'static PaperRow), Failure> {
     profile.row().map(|row| (profile, row)).ok_or_else(|| {
         let with_row = Profile::ALL.into_iter().filter(|profile| profile.row().is_some());

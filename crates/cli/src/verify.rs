@@ -28,7 +28,6 @@ use flowloom_session::Loaded;
 use flowloom_session::SessionError;
 use flowloom_session::engines::{EngineName, EngineOptions, Started};
 
-/// Result of one target.
 struct Comparison {
     report: Report,
     shrunk: Option<Shrunk>,
@@ -352,7 +351,6 @@ fn packets(args: &VerifyArgs, loaded: &Loaded) -> Result<Vec<Arrival>, Failure> 
     Ok(packets)
 }
 
-/// Writes packets to a capture.
 pub(crate) fn write_trace(path: &Path, packets: impl IntoIterator<Item = Arrival>) -> Result<(), Failure> {
     let mut writer = CaptureWriter::create(path).map_err(|e| Failure::input(&e))?;
     for packet in packets {

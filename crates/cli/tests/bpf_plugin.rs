@@ -162,7 +162,6 @@ fn slots(program: &Program) -> Vec<u8> {
     hex(&program.insns.iter().flat_map(|insn| insn.to_bytes()).collect::<Vec<_>>()).into_bytes()
 }
 
-/// Checks the plugin's answer to a case.
 fn judge(case: &InstructionCase, ran: &Ran) -> Result<(), String> {
     let fits = match &case.expected {
         Expected::Ends { r0, .. } => {

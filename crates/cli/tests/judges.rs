@@ -117,7 +117,6 @@ impl Written {
         words.iter().flat_map(|w| if self.is_big { w.to_be_bytes() } else { w.to_le_bytes() }).collect()
     }
 
-    /// Encodes packets as a pcap file.
     fn pcap(self, packets: &[CapturedPacket]) -> Vec<u8> {
         let magic = if self.unit_ns == 1 { 0xa1b2_3c4d } else { 0xa1b2_c3d4 };
         let mut file = self.words(&[magic]);

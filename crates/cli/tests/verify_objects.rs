@@ -90,7 +90,6 @@ fn a_saved_case_shows_the_same_difference_again() {
         .stderr_has(&["would overwrite the state"]);
 }
 
-/// Maps of a user's object are state, whatever their names.
 #[test]
 fn maps_of_objects_are_state_by_any_name() {
     let Some((folder, path)) = c_program("maps_of_objects_are_state_by_any_name", LONG_WHEN_SET) else { return };

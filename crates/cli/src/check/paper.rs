@@ -4,7 +4,6 @@
 /// Table entries, flow registers and global registers of a stateful element.
 pub(super) type Size = [u64; 3];
 
-/// A row of a paper's table.
 pub(super) struct PaperRow {
     /// Name of our function.
     function: &'static str,
@@ -42,7 +41,6 @@ const ROWS: &[PaperRow] = &[
     PaperRow { function: "conntrack_paper_trusted", use_case: "TCP connection tracking, one side trusted", source: CONNECTIONS, elements: &[[7, 4, 0], [29, 3, 0]] },
 ];
 
-/// Returns the paper's row for the function of this name.
 pub(super) fn row(function: &str) -> Option<&'static PaperRow> {
     ROWS.iter().find(|row| row.function == function)
 }

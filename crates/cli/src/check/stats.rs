@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use super::paper::{self, PaperRow, Size};
 use crate::output::table;
 
-/// Sizes of an element.
 #[derive(Default, Serialize)]
 struct Sizes {
     name: String,

@@ -10,7 +10,6 @@ use super::source::line_json;
 use crate::failure::Failure;
 use crate::output::{counted, grouped};
 
-/// A program's verification result.
 pub(super) struct Verified {
     verdict: Result<Proof, VerifyError>,
     /// Number of instructions that the kernel's verifier walked, if it ran and accepted the program.
@@ -36,12 +35,10 @@ impl Verified {
         }
     }
 
-    /// True if the verifier rejects the program.
     pub(super) fn is_refused(&self) -> bool {
         self.refusal().is_some()
     }
 
-    /// True if the verifier rejects the program at this instruction.
     pub(super) fn refuses(&self, at: usize) -> bool {
         self.refusal().is_some_and(|refusal| refusal.insn == at)
     }

@@ -37,7 +37,6 @@ pub(super) fn raw_text(key: &[u8], value: &[u8]) -> String {
 /// Interpretation of a field of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// A number.
     Number,
     /// Index of a state.
     State,
@@ -45,7 +44,6 @@ pub(super) enum Meaning {
     Deadline,
     /// A point in time.
     Time,
-    /// A duration.
     Duration,
     /// 128-bit address, big-endian as in keys.
     Ip,
@@ -152,7 +150,6 @@ impl EntryLayout {
         parts.collect::<Vec<_>>().join(" ")
     }
 
-    /// Text of an entry.
     pub(super) fn text(&self, key: &[u8], value: &[u8]) -> String {
         if self.is_ports {
             let interface = u32::from_ne_bytes(*value.first_chunk().unwrap_or(&[0; 4]));

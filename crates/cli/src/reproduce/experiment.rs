@@ -16,7 +16,6 @@ const FILES: [(&str, &str); 5] = [
     ("eh-tab5.toml", include_str!("../../../../experiments/eh-tab5.toml")),
 ];
 
-/// Method that measures rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Method {
@@ -55,7 +54,6 @@ impl Reference {
 pub(super) struct Experiment {
     /// Id on the command line.
     pub(super) id: String,
-    /// Title.
     pub(super) title: String,
     /// Citation.
     pub(super) source: String,
@@ -81,7 +79,6 @@ pub(super) struct Experiment {
 pub(super) struct Value {
     /// Key in [`Row::paper`] and in JSON.
     pub(super) name: String,
-    /// Column title.
     pub(super) title: String,
     /// Key of the method's value that is compared.
     pub(super) measure: String,
@@ -91,7 +88,6 @@ pub(super) struct Value {
     pub(super) tolerance: Option<f64>,
 }
 
-/// A row.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Row {
@@ -104,7 +100,6 @@ pub(super) struct Row {
     /// Other numbers from the paper, as inputs.
     #[serde(default)]
     pub(super) given: BTreeMap<String, f64>,
-    /// Parameters of the program.
     #[serde(default)]
     pub(super) params: BTreeMap<String, String>,
     /// Name of the traffic profile.

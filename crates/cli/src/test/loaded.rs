@@ -76,7 +76,6 @@ impl Loaded {
         Ok(Loaded { function, tables, engines })
     }
 
-    /// The function's or program's name.
     pub(super) fn name(&self) -> &str {
         self.function.name()
     }
@@ -86,7 +85,6 @@ impl Loaded {
         self.function.function()
     }
 
-    /// Compiles a scenario to a script.
     pub(super) fn script(&self, suite: &Suite, scenario: &Scenario) -> Result<Script, Failure> {
         let script = match (self.function.function(), &self.tables) {
             (Some(function), _) => Script::new(suite, scenario, function),

@@ -22,7 +22,6 @@ use flowloom_session::{ELF_MAGIC, source};
 const FUNCTION_PACKETS: u64 = 20_000;
 /// Maximum number of rows without packets that are printed.
 const SHOWN_ROWS: usize = 20;
-/// Number of packets between progress updates.
 const PROGRESS_PACKETS: u64 = 1 << 14;
 
 pub(crate) fn generate(args: &TraceGenArgs) -> Result<(), Failure> {

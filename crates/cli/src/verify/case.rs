@@ -21,7 +21,6 @@ const PORT_OF_PCAP: u32 = 1;
 const END_OF_PCAP_S: u64 = 1 << 32;
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Path of the state file that belongs to a capture.
 pub(super) fn state_path(capture: &Path) -> PathBuf {
     capture.with_extension("state.json")
 }

@@ -22,7 +22,6 @@ use flowloom_session::{Loaded, SessionError};
 
 /// Number of random mutations of each case's packets.
 const MUTATIONS: u64 = 12;
-/// Maximum number of unreached regions printed.
 const GAPS_SHOWN: usize = 20;
 
 /// Result of comparing a target on all cases.
@@ -36,7 +35,6 @@ struct Compared {
     parted: Option<Disagreement>,
 }
 
-/// A case on which the engines disagree.
 struct Disagreement {
     seed: u64,
     /// State before the packets, with the read-only data sections that the case sets.
@@ -46,7 +44,6 @@ struct Disagreement {
     disagreement: String,
 }
 
-/// Result of one case.
 enum CaseResult {
     Equal { packets: u64 },
     Skipped { reason: String },

@@ -64,21 +64,18 @@ impl From<Output> for Ran {
 }
 
 impl Ran {
-    /// Asserts that stdout has all of these texts.
     #[track_caller]
     pub fn stdout_has(&self, texts: &[&str]) -> &Ran {
         texts.iter().for_each(|text| assert!(self.stdout.contains(text), "`{text}` is not in stdout: {self:?}"));
         self
     }
 
-    /// Asserts that stderr has all of these texts.
     #[track_caller]
     pub fn stderr_has(&self, texts: &[&str]) -> &Ran {
         texts.iter().for_each(|text| assert!(self.stderr.contains(text), "`{text}` is not in stderr: {self:?}"));
         self
     }
 
-    /// Parses stdout as JSON.
     #[track_caller]
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
@@ -140,7 +137,6 @@ pub fn refused(folder: &str, cases: &[Refusal<'_>]) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Writes a file into a folder. Returns its path.
 pub fn put(folder: &tempfile::TempDir, file: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> PathBuf {
     let path = folder.path().join(file);
     std::fs::write(&path, contents).unwrap();

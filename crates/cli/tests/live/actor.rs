@@ -140,7 +140,6 @@ fn direct() {
             _ => {}
         }
     }
-    // Both ends of each connection.
     let mut ends: HashMap<&str, [&str; 2]> = HashMap::new();
     let mut connected: Vec<&str> = Vec::new();
     let mut expected = Vec::new();

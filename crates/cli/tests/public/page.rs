@@ -135,7 +135,6 @@ fn counted<'a>(reasons: impl Iterator<Item = &'a String>) -> String {
     if lines.is_empty() { "None.\n".to_owned() } else { format!("| count | reason |\n| ---: | --- |\n{lines}") }
 }
 
-/// Renders the page.
 pub fn render(rows: &[Row], made: &[Made]) -> String {
     let mut text = String::from(
         "# Programs of public packages\n\n<!-- Made by `make evidence ONLY=public-programs`. -->\n\n\
