@@ -15,9 +15,7 @@ use crate::times::parse_time;
 /// The compilers to try, in order; the variable `CLANG` overrides them.
 const COMPILERS: [&str; 4] = ["clang", "clang-14", "clang-16", "clang-19"];
 
-/// File name suffix of a C program.
 const C_SOURCE: &str = ".bpf.c";
-/// File name suffix of an assembler program.
 const ASSEMBLER: &str = ".bpf";
 
 /// True if the file is a program in C or assembler.
@@ -67,7 +65,6 @@ fn object(name: &str, bytes: &[u8], kind: Option<ProgramKind>) -> Result<Compile
     Ok(Compiled { object, shapes })
 }
 
-/// Compiles a source to an object with clang.
 fn clang(path: &Path, params: &[(String, String)]) -> Result<Vec<u8>, SessionError> {
     let defines: Vec<String> = params.iter().map(|(name, value)| format!("-D{name}={}", macro_value(value))).collect();
     let from_env = std::env::var("CLANG").ok();

@@ -334,7 +334,6 @@ pub fn object(bytes: &[u8], file: &FunctionFile) -> Result<flowloom_object::Obje
     flowloom_object::read_as(bytes, &path, &kernel_types, file.kind).map_err(|e| SessionError::input(&e))
 }
 
-/// BTF of the running kernel.
 const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
 
 /// The types of the running kernel, for CO-RE relocations.
@@ -349,7 +348,6 @@ fn list<'p>(programs: impl Iterator<Item = &'p Program>) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// The error that the object has no program of this name.
 fn no_program(object: &flowloom_object::Object, wanted: &str) -> SessionError {
     let all = list(object.programs.iter());
     SessionError::Input(format!("`{}` has no program `{wanted}`; it has {all}", object.name))
