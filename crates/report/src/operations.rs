@@ -70,7 +70,6 @@ pub struct Commit {
     pub commit_stage: u32,
 }
 
-/// Describes nodes.
 pub(super) struct Describer<'a> {
     pub(super) plan: &'a Plan,
     program: &'a Program,

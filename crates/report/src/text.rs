@@ -9,7 +9,6 @@ use crate::numbers::counted;
 /// The kinds of operations with their own line in a stage.
 const LISTED_KINDS: [&str; 12] =
     ["lookup", "load", "store", "atomic", "update", "delete", "evict", "redirect", "clock", "random", "emit", "effect"];
-/// The column of notes after operations.
 const NOTES_COLUMN: usize = 72;
 
 impl Explanation {

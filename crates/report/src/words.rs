@@ -239,7 +239,6 @@ fn sign(op: Binary) -> &'static str {
     }
 }
 
-/// The symbol of a node.
 pub(super) fn symbol(dataflow: &Dataflow, id: Id) -> &'static str {
     match dataflow.graph.node(id).kind {
         Kind::Compare(Compare::Equal) => "==",

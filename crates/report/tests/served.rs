@@ -21,12 +21,11 @@ fn proof(program: &Program) -> Proof {
     verify(program, &flowloom_verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Why a program has no plan.
 fn refusal(program: &Program) -> Box<Refusal> {
     plan(program, &proof(program), &Options::default()).map(|plan| plan.schedule.stages).unwrap_err()
 }
 
-/// Why an XDP program on these maps has no plan, and what is said.
+/// Reason and message of the refusal of an XDP program on these maps.
 fn refused(text: &str, maps: Vec<MapDef>) -> (Reason, String) {
     let text = format!("r6 = r1\n{text}\nout: r0 = 2\nexit");
     let insns = asm::assemble(&text, &maps).unwrap_or_else(|errors| panic!("{errors}"));
