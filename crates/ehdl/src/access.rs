@@ -107,7 +107,6 @@ struct RegionHistory {
     bytes: BTreeMap<i64, LastAccess>,
     /// Accesses to unknown bytes.
     anywhere: LastAccess,
-    /// All accesses.
     all: LastAccess,
 }
 

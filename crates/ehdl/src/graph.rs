@@ -91,7 +91,6 @@ pub(super) fn unrolled(program: &Program, proof: &Proof, stages: &dyn Fn(Op) -> 
     Ok(Graph { blocks: super::order::ordered(walk.blocks), checks })
 }
 
-/// A block to be visited.
 struct Pending {
     at: usize,
     iterations: Vec<Iteration>,

@@ -48,11 +48,9 @@ pub use maps::MapUse;
 pub use refusal::{Reason, Refusal};
 pub use sparse::{SparseReason, SparseStage};
 
-/// Number of eBPF registers.
 const REGISTERS: usize = 11;
 /// Number of callee-saved registers, which each function has its own copy of: `r6` to `r9`.
 const KEPT_REGISTERS: usize = 4;
-/// Size of a function's stack, in bytes.
 const STACK_BYTES: usize = flowloom_isa::limits::STACK_BYTES;
 
 /// A scheduled step.
@@ -138,7 +136,6 @@ impl Schedule {
     }
 }
 
-/// Number of stages of an instruction.
 fn stages(op: Op, target: &Target) -> u32 {
     let Op::Call { helper } = op else { return 1 };
     match helper {

@@ -35,7 +35,6 @@ type Byte = (Region, i64, bool);
 /// Per step of a block: its stage in the block, and the stage from which its result is available.
 pub(super) type Times = Vec<(u32, u32)>;
 
-/// Size of a stack, in bytes.
 const STACK_BYTES: i64 = flowloom_isa::limits::STACK_BYTES as i64;
 
 fn bytes(access: &Access, window: i64) -> impl Iterator<Item = Byte> + '_ {
@@ -70,7 +69,6 @@ pub(super) fn states(blocks: &[Block], times: &[Times], lengths: &[u32], window:
     let (by_path, written_before) = along_paths(blocks, &summaries);
     let output_bytes = output_bytes(&summaries);
     let mut all = Vec::new();
-    // Bytes written by the blocks so far.
     let mut written: BTreeSet<Byte> = BTreeSet::new();
     // Bytes that bypass blocks on the way to each later block.
     let mut bypassing: BTreeMap<usize, BTreeSet<Byte>> = BTreeMap::new();

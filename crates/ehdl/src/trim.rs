@@ -8,7 +8,6 @@ use flowloom_isa::op::{AluOp, Op, Operand, Reg, Width};
 use super::access::{Access, Region};
 use super::graph::{Block, Step};
 
-/// Size of a stack, in bytes.
 const STACK_BYTES: i64 = flowloom_isa::limits::STACK_BYTES as i64;
 
 /// A register or a byte of the stack.

@@ -16,9 +16,7 @@ pub(super) enum Value {
     Number(u64),
     /// An address in a memory, with its offset if known.
     Address(Memory, Option<i64>),
-    /// The end of the packet.
     PacketEnd,
-    /// A map.
     Map(u32),
 }
 
@@ -34,7 +32,6 @@ pub(super) enum Memory {
 }
 
 impl Value {
-    /// Join of two values.
     fn join(self, other: Value) -> Value {
         match (self, other) {
             (a, b) if a == b => a,
@@ -110,7 +107,6 @@ pub(super) struct Frame {
     stack: BTreeMap<i64, Value>,
 }
 
-/// An iteration of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Iteration {
     /// The index of the loop head in its function's block order.
@@ -159,7 +155,6 @@ impl Frame {
         (self.registers[number], self.wires[number]) = (value, true);
     }
 
-    /// Updates the frame after a call.
     pub(super) fn after_call(&mut self, result: Value) {
         self.registers[..6].fill(Value::Unknown);
         self.wires[..6].fill(false);
@@ -192,7 +187,6 @@ impl State {
         self.frames.last_mut().expect("a program runs in a frame")
     }
 
-    /// Join of two states.
     pub(super) fn join(&mut self, other: &State) {
         for (mine, theirs) in self.frames.iter_mut().zip(&other.frames) {
             for (mine, theirs) in mine.registers.iter_mut().zip(&theirs.registers) {

@@ -27,7 +27,7 @@ fn refused(text: &str) -> Refusal {
     *schedule(&program, &proof, &Target::default()).unwrap_err()
 }
 
-/// How many instructions begin in each stage.
+/// Number of instructions that begin in each stage.
 fn counts(schedule: &Schedule) -> Vec<usize> {
     schedule.stages.iter().map(|stage| stage.begins.len()).collect()
 }
@@ -65,7 +65,7 @@ fn the_toy_has_the_stages_of_the_paper() {
 #[test]
 fn paths_need_less_than_the_pipeline_carries() {
     let schedule = laid_out(&toy());
-    // Whoever passes stage 7 gets another `r1` before anyone reads it.
+    // Paths through stage 7 overwrite `r1` before they read it.
     let needed: Vec<usize> = schedule.stages.iter().map(|stage| stage.needed.registers.len()).collect();
     assert_eq!(needed, [0, 2, 2, 1, 1, 1, 0, 1, 1, 1, 0, 2, 0, 0, 0, 1, 2, 2, 3, 1]);
 }
@@ -73,7 +73,7 @@ fn paths_need_less_than_the_pipeline_carries() {
 #[test]
 fn independent_instructions_share_a_stage_and_registers_are_not_renamed() {
     let schedule = laid_out(&program("r0 = 2\nr3 = 5\nr4 = 6\nr3 += r4\nr4 = r3\nr3 = 7\nr4 += r3\nr0 += r4\nexit"));
-    // r4 | r3 = 5 + r4 | r4 = r3, r3 = 7: the first is not put into the addition, behind which r3 is another | r4 += r3 | r0 = 2 + r4 | exit
+    // r4 | r3 = 5 + r4 | r4 = r3, r3 = 7: not fused with the addition, since r3 changes | r4 += r3 | r0 = 2 + r4 | exit
     assert_eq!(counts(&schedule), [1, 1, 2, 1, 1, 1]);
     assert_eq!((schedule.max_ilp(), schedule.average_ilp()), (2, 7.0 / 6.0));
 }
@@ -101,7 +101,7 @@ fn data_dependent_iterations_stay_blocks() {
 fn functions_are_inlined() {
     let text = "r6 = 3\nr1 = 1\ncall f\nr6 += r0\nr1 = r6\ncall f\nexit\nf: r6 = r1\nr6 *= r6\nr0 = r6\nexit";
     let schedule = laid_out(&program(text));
-    // What a call keeps is a register of its own in each function.
+    // Each function has its own copy of the callee-saved registers.
     assert_eq!(schedule.steps.iter().filter(|step| step.step.insn == 8).count(), 2);
     assert_eq!(schedule.steps.iter().filter(|step| step.step.insn == 10).count(), 0);
     // r1 | r6' = r1 | r6' *= r6' | r0 = r6' | r6 = 3 + r0 | r1 = r6 | the same three | exit
@@ -136,7 +136,7 @@ fn packets_are_written_by_byte() {
     // Both loads | both stores | the load of what the first wrote | r0 | exit
     assert_eq!(counts(&schedule), [2, 2, 1, 1, 1]);
     let packet: Vec<usize> = schedule.stages.iter().map(|stage| stage.needed.packet_bytes).collect();
-    // Bytes 0, 1 and 6 are read later, and bytes 0 and 6 leave as others.
+    // Bytes 0, 1 and 6 are read later, and bytes 0 and 6 leave changed.
     assert_eq!(packet, [3, 1, 3, 2, 2]);
 }
 

@@ -34,7 +34,7 @@ fn meet(a: &Access, b: &Access) -> bool {
     a.region == b.region && x.0 < y.1 && y.0 < x.1
 }
 
-/// The first stage that the steps before it in its block leave to each.
+/// For each step, the first stage that its dependences on earlier steps of its block allow.
 fn earliest(schedule: &Schedule) -> Vec<usize> {
     let first_of_block = |stage: usize| {
         let block = schedule.stages[stage].block;
