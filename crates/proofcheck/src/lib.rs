@@ -115,7 +115,7 @@ fn compare(known: &Known, access: Access) -> Result<(), String> {
     Err(format!("it {verb} {region:?} {first} to {end}; the proof says {:?}", known.memory))
 }
 
-/// Whether a region of the verifier includes a region of the run.
+/// True if a region of the verifier includes a region of the run.
 fn is_region(memory: Memory, region: Region) -> bool {
     match (memory, region) {
         (Memory::Context, Region::Context)

@@ -16,7 +16,7 @@ fn corpus_of(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
 }
 
-/// Gives each input of a corpus to `target`; how many it made something of, and the bytes of all.
+/// Runs `target` on each input of a corpus; returns the number for which it returns true, and the bytes of all.
 fn replay(corpus: &str, target: fn(&[u8]) -> bool) -> (usize, usize) {
     let folder = corpus_of(corpus);
     let (mut taken, mut sizes) = (0, 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Programs that make a verifier work, by what they make much of.
+//! Programs that are expensive to verify: they have many instructions, branches, paths, iterations or frames.
 #![allow(unreachable_pub, clippy::panic)]
 
 use flowloom_isa::op::{AluOp, AtomicOp, Cond, Op, Operand, Reg, Size, Width};
@@ -8,7 +8,7 @@ use flowloom_isa::{Insn, Program};
 /// Helper `get_prandom_u32`.
 const RANDOM: i32 = 7;
 
-/// A program, and what it is about.
+/// A program; its name says what makes it expensive.
 pub struct Hostile {
     pub name: &'static str,
     pub program: Program,
@@ -54,15 +54,15 @@ fn end() -> [Op; 2] {
     [set(0, 2), Op::Exit]
 }
 
-/// So many instructions in a row.
+/// `count` instructions without a branch.
 pub fn straight(count: usize) -> Program {
     let mut ops: Vec<Op> = (0..count - 2).map(|at| if at == 0 { set(6, 1) } else { add(6, 3) }).collect();
     ops.extend(end());
     program(&ops)
 }
 
-/// 4000 instructions of a kind that programs have: the packet's bytes are compared and put together, on the stack too, in pieces
-/// that two ways lead to.
+/// 4000 instructions like those of real programs: packet bytes are compared and combined, also on the stack, in blocks
+/// with two predecessors.
 pub fn ordinary() -> Program {
     let mut ops = vec![
         Op::Load { size: Size::W, signed: false, dst: reg(6), base: reg(1), off: 0 },
@@ -102,14 +102,13 @@ pub fn ordinary() -> Program {
     program(&ops)
 }
 
-/// `count` branches, each of which leaves another number behind; if they matter, every path is another one.
+/// `count` branches, each of which may set a bit of r6. If `matters`, an address depends on r6.
 fn forks(count: usize, matters: bool) -> Program {
     let mut ops = vec![set(6, 0)];
     for bit in 0..count {
         ops.extend([random(), branch(Cond::Gt, 0, 9, 1), alu(AluOp::Or, 6, Operand::Imm(1 << (bit % 31)))]);
     }
     if matters {
-        // Part of an address: so each bit matters.
         ops.extend([
             alu(AluOp::And, 6, Operand::Imm(255)),
             alu(AluOp::Mov, 2, Operand::Reg(Reg::FP)),
@@ -121,7 +120,7 @@ fn forks(count: usize, matters: bool) -> Program {
     program(&ops)
 }
 
-/// Nested loops of `rounds` each, that fork in the innermost.
+/// Nested loops of `rounds` iterations each, with a branch in the innermost.
 fn nested(depth: u8, rounds: i32) -> Program {
     let mut ops: Vec<Op> = Vec::new();
     let mut heads = Vec::new();
@@ -139,7 +138,7 @@ fn nested(depth: u8, rounds: i32) -> Program {
     program(&ops)
 }
 
-/// Functions eight deep, each of which fills its stack with numbers that matter, forks, and calls the next twice.
+/// Eight nested functions, each of which fills its stack with random numbers, branches, and calls the next one twice.
 fn deep() -> Program {
     let mut ops: Vec<Op> = Vec::new();
     let length = 64 * 2 + 8;
@@ -166,7 +165,7 @@ fn deep() -> Program {
     program(&ops)
 }
 
-/// A million instructions of which each other one is a branch, both ways of which lead on.
+/// `count` instructions, every second of which is a branch over the next one.
 fn ladder(count: usize) -> Program {
     let mut ops = vec![random(), alu(AluOp::Mov, 6, Operand::Reg(reg(0)))];
     while ops.len() < count - 2 {
@@ -176,7 +175,7 @@ fn ladder(count: usize) -> Program {
     program(&ops)
 }
 
-/// The same in a function eight deep: each state that is kept has eight frames.
+/// The same in a function at call depth eight: each stored state has eight frames.
 fn deep_ladder(count: usize) -> Program {
     let mut ops: Vec<Op> = (0..7).flat_map(|_| [Op::CallLocal { distance: 2 }, set(0, 2), Op::Exit]).collect();
     ops.extend([random(), alu(AluOp::Mov, 6, Operand::Reg(reg(0)))]);
@@ -187,7 +186,7 @@ fn deep_ladder(count: usize) -> Program {
     program(&ops)
 }
 
-/// Atomic operations that go round: the number that comes back is any each time.
+/// A loop of atomic exchanges: the old value that each returns is unknown.
 fn exchange() -> Program {
     let fetch = Op::Atomic { op: AtomicOp::Xchg, size: Size::Dw, base: Reg::FP, off: -8, src: reg(6) };
     let store = Op::Store { size: Size::Dw, base: Reg::FP, off: -8, src: Operand::Imm(0) };
@@ -196,7 +195,6 @@ fn exchange() -> Program {
     program(&ops)
 }
 
-/// All of them.
 pub fn all() -> Vec<Hostile> {
     let one = |name, program| Hostile { name, program };
     vec![
