@@ -8,7 +8,6 @@ use std::collections::{HashMap, HashSet};
 use crate::common::{NETWORKS, census, generate, read_file};
 use flowloom_testkit::Rng;
 use flowloom_trace::{CaptureWriter, CapturedPacket, Comparison, Profile, Protocol, START_NS, Traffic, TrafficOptions};
-use flowloom_wire::checksum::Sum;
 use flowloom_wire::{FieldId, Graph, Header, Layers};
 
 const S: u64 = 1_000_000_000;
@@ -74,14 +73,22 @@ fn traffic_is_determined_by_the_seed() {
     }
 }
 
+/// The checksum of these bytes; independent of `flowloom_wire`, which generates the traffic [RFC 1071].
+fn checksum(bytes: &[u8]) -> u16 {
+    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |&byte| u32::from(byte));
+    let sum: u32 = bytes.chunks(2).map(word).sum();
+    let folded = (sum >> 16) + (sum & 0xffff);
+    !((folded >> 16) + folded) as u16
+}
+
 /// Asserts that the lengths and checksums of a frame are valid.
 fn assert_valid(bytes: &[u8], name: &str) {
     let layers = Layers::parse(Graph::standard(), bytes);
     let read = |field: &str| layers.read(bytes, 1, FieldId::by_name(field).unwrap()).unwrap();
-    let computed = |sum: Sum, bytes: &[u8], at: usize| sum.bytes(&bytes[..at]).bytes(&bytes[at + 2..]).checksum();
+    let computed = |pseudo: &[u8], bytes: &[u8], at| checksum(&[pseudo, &bytes[..at], &bytes[at + 2..]].concat());
     let ip = &bytes[14..];
     let (addresses, packet_bytes) = if layers.has(Header::Ipv4) {
-        assert_eq!(read("ipv4.checksum"), computed(Sum::new(), &ip[..20], 10).into(), "{name}");
+        assert_eq!(read("ipv4.checksum"), computed(&[], &ip[..20], 10).into(), "{name}");
         assert!(read("ipv4.ttl") > 0 && read("ipv4.df") == 1, "{name}");
         (&ip[12..20], read("ipv4.len") as usize)
     } else {
@@ -91,17 +98,16 @@ fn assert_valid(bytes: &[u8], name: &str) {
     let found = [Header::Tcp, Header::Udp, Header::Icmp, Header::Icmp6].into_iter().find(|header| layers.has(*header));
     let transport = found.unwrap_or_else(|| panic!("{name}: no transport header"));
     let segment = &bytes[layers.offset(transport).unwrap()..14 + packet_bytes];
-    let pseudo_header =
-        Sum::new().bytes(addresses).word(read("ip.proto") as u16).bytes(&(segment.len() as u32).to_be_bytes());
+    let pseudo_header = [addresses, &[0, read("ip.proto") as u8], &(segment.len() as u32).to_be_bytes()].concat();
     let checksum = match transport {
-        Header::Tcp => computed(pseudo_header, segment, 16),
+        Header::Tcp => computed(&pseudo_header, segment, 16),
         Header::Udp => {
             assert_eq!(read("udp.len"), segment.len() as u128, "{name}");
             // 0 means that there is no checksum.
-            Some(computed(pseudo_header, segment, 6)).filter(|checksum| *checksum != 0).unwrap_or(0xffff)
+            Some(computed(&pseudo_header, segment, 6)).filter(|checksum| *checksum != 0).unwrap_or(0xffff)
         }
-        Header::Icmp => computed(Sum::new(), segment, 2),
-        _ => computed(pseudo_header, segment, 2),
+        Header::Icmp => computed(&[], segment, 2),
+        _ => computed(&pseudo_header, segment, 2),
     };
     assert_eq!(read(&format!("{}.checksum", transport.name())), checksum.into(), "{name}");
 }

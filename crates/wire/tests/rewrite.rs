@@ -43,6 +43,27 @@ const OUTER: [Header; 6] = [Header::Ipv4, Header::Ipv6, Header::Tcp, Header::Udp
 const INNER: [Header; 6] =
     [Header::InnerIpv4, Header::InnerIpv6, Header::InnerTcp, Header::InnerUdp, Header::InnerIcmp, Header::InnerIcmp6];
 
+/// `fill` reads the table that the code under test reads, so a missing row would pass there.
+#[test]
+fn the_table_has_every_checksum_with_its_pseudo_header() {
+    let [ipv4, ipv6, tcp, udp, icmp, icmp6] = OUTER;
+    let [inner_ipv4, inner_ipv6, inner_tcp, inner_udp, inner_icmp, inner_icmp6] = INNER;
+    let (ips, inner_ips) = (&[ipv4, ipv6][..], &[inner_ipv4, inner_ipv6][..]);
+    let rows = [
+        (inner_ipv4, &[][..], false),
+        (inner_tcp, inner_ips, false),
+        (inner_udp, inner_ips, true),
+        (inner_icmp, &[], false),
+        (inner_icmp6, inner_ips, false),
+        (ipv4, &[], false),
+        (tcp, ips, false),
+        (udp, ips, true),
+        (icmp, &[], false),
+        (icmp6, ips, false),
+    ];
+    assert_eq!(CHECKSUMS.map(|row| (row.header, row.pseudo_header, row.zero_is_none)), rows);
+}
+
 /// Recomputes all checksums in full, the innermost first, except for UDP without one.
 fn fill(packet: &mut [u8], layers: &Layers) {
     for checksum in &CHECKSUMS {
