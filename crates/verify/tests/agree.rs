@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use common::random::Reach;
 use common::{engines, random, shipped};
+use flowloom_context::locks::CELL_BYTES;
 use flowloom_efsm::{Coverage, Machine, layout};
 use flowloom_engine::{Choices, Datapath};
 use flowloom_lower::{LowerOptions, lower};
@@ -111,7 +112,7 @@ fn shipped_functions_agree_in_every_row() {
 
 #[test]
 fn counters_are_the_coverage_and_locks_are_released() {
-    let seed = random::seed(4);
+    let (seed, mut with_locks) = (random::seed(4), 0);
     let shipped = shipped::shipped().into_iter().flat_map(|shipped| shipped.variants);
     let mut functions: Vec<_> = shipped.map(|variant| variant.function).collect();
     functions.extend((0..random::count(60)).map(|number| random::function(Reach::Software, seed, number)));
@@ -121,6 +122,7 @@ fn counters_are_the_coverage_and_locks_are_released() {
         for attached in [false, true] {
             let Ok(program) = lower(&function, &LowerOptions { counters: !attached, attached }) else { continue };
             let options = engines::options(&function, &program);
+            let has_locks = program.maps.iter().any(|map| map.name == layout::LOCKS_MAP);
             let mut machine = Machine::new(Arc::clone(&function));
             let mut interpreter = Interpreter::new(Arc::new(program)).expect("a program of ours").with_strict_stack();
             let report = compare(&mut machine, &mut interpreter, &packets, &options).expect("engines run");
@@ -129,9 +131,14 @@ fn counters_are_the_coverage_and_locks_are_released() {
             let counted = Coverage::from_snapshot(&function, &left);
             let expected = (!attached).then(|| machine.coverage());
             assert_eq!(counted, expected, "{}\n{}", function.name, function.source.text);
-            let cells = left.maps.get(layout::LOCKS_MAP).into_iter().flat_map(|map| map.values());
-            let held = cells.flat_map(|cells| cells.chunks(64)).filter(|cell| cell[..8] != [0; 8]).count();
+            let locks = left.maps.get(layout::LOCKS_MAP);
+            assert_eq!(locks.is_some_and(|map| !map.is_empty()), has_locks, "{}", function.name);
+            with_locks += usize::from(has_locks);
+            let cells = locks.into_iter().flat_map(|map| map.values());
+            let held =
+                cells.flat_map(|cells| cells.chunks(CELL_BYTES as usize)).filter(|cell| cell[..8] != [0; 8]).count();
             assert_eq!(held, 0, "locks held at the end: {}\n{}", function.name, function.source.text);
         }
     }
+    assert!(with_locks > 0, "no program has locks");
 }
