@@ -38,8 +38,11 @@ fn what_a_target_lacks_is_refused_there_with_row_and_reason() {
     assert_eq!(json["targets"].as_array().unwrap().len(), 1);
     assert_eq!(json["targets"][0]["runs"], false);
 
-    let interp = ok(&["check", BIG_FLOW, "--target", "interp"]);
-    assert!(interp.contains("interp  yes") && !interp.contains("machine"), "{interp}");
+    ok(&["build", BIG_FLOW, "--target", "bpf", "-o", name(folder.path())]);
+    for (file, answer) in [(BIG_FLOW, "interp  yes"), (name(&folder.path().join("big_flow.o")), "interp: yes")] {
+        let interp = ok(&["check", file, "--target", "interp"]);
+        assert!(interp.contains(answer) && !interp.contains("machine"), "{interp}");
+    }
 }
 
 #[test]

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_is_known_and_names_programs_and_traffic_that_exist() {
+    fn every_file_is_known_and_names_measures_programs_and_traffic_that_exist() {
         let mut files: Vec<String> = std::fs::read_dir("../../experiments")
             .unwrap()
             .map(|file| file.unwrap().file_name().to_string_lossy().into_owned())
@@ -147,6 +147,17 @@ mod tests {
         assert_eq!(files, FILES.map(|(name, _)| name));
         for (experiment, (file, _)) in all().unwrap().iter().zip(FILES) {
             assert_eq!(format!("{}.toml", experiment.id), file);
+            // A method inserts its measures as literals; a literal before a colon is a key of JSON.
+            let method = match experiment.method {
+                Method::Blocks => include_str!("blocks.rs"),
+                Method::Flushes => include_str!("flushes.rs"),
+                Method::Zipf => include_str!("zipf.rs"),
+            };
+            for Value { measure, .. } in &experiment.values {
+                let literal = format!("\"{measure}\"");
+                let is_inserted = method.split(&literal).skip(1).any(|after| !after.starts_with(':'));
+                assert!(is_inserted, "{file}: {measure}");
+            }
             for row in &experiment.rows {
                 let known = |name: &String| experiment.values.iter().any(|value| value.name == *name);
                 assert!(row.paper.keys().all(known), "{file}: {}", row.name);
