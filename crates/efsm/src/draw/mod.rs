@@ -25,15 +25,17 @@ use content::Content;
 
 /// Maximum number of states and arrows of an element in SVG: placing them is about cubic.
 const MAX_ITEMS: usize = 200;
+/// Maximum number of those of all elements together.
+const MAX_ALL_ITEMS: usize = 1000;
 
 /// Why a drawing has no SVG.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "element `{element}` has {found} states and arrows, expected at most {MAX_ITEMS}; write DOT and lay it out by Graphviz"
-)]
+#[error("{what} has {found} states and arrows, expected at most {limit}; {help}")]
 pub struct TooLarge {
-    element: String,
+    what: String,
     found: usize,
+    limit: usize,
+    help: &'static str,
 }
 
 /// Drawing of a function or of one of its elements.
@@ -58,16 +60,22 @@ impl Drawing {
     /// Renders SVG with a title and a description, readable on light and dark backgrounds.
     ///
     /// # Errors
-    /// An element has more than 200 states and arrows.
+    /// An element has more than 200 states and arrows, or all together have more than 1,000.
     ///
     /// # Cost
     /// About cubic in states and arrows: milliseconds for ten states, seconds for sixty that all have timers.
     pub fn svg(&self) -> Result<String, TooLarge> {
         let items = |panel: &Content| panel.nodes.len() + panel.arrows.len();
-        match self.panels.iter().find(|panel| items(panel) > MAX_ITEMS) {
-            Some(panel) => Err(TooLarge { element: panel.name.clone(), found: items(panel) }),
-            None => Ok(svg::render(&self.name, &self.panels)),
+        if let Some(panel) = self.panels.iter().find(|panel| items(panel) > MAX_ITEMS) {
+            let (what, help) = (format!("element `{}`", panel.name), "write DOT and lay it out by Graphviz");
+            return Err(TooLarge { what, found: items(panel), limit: MAX_ITEMS, help });
         }
+        let found = self.panels.iter().map(items).sum();
+        if found > MAX_ALL_ITEMS {
+            let (what, help) = (format!("function `{}`", self.name), "draw one element at a time, or write DOT");
+            return Err(TooLarge { what, found, limit: MAX_ALL_ITEMS, help });
+        }
+        Ok(svg::render(&self.name, &self.panels))
     }
 
     /// Renders the graph as DOT, for Graphviz.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! SVG output.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
+use std::iter::successors;
 
 use super::Drawing;
 use super::content::Content;
@@ -11,6 +13,8 @@ use super::text::{bold_width, escape};
 
 /// Candidate widths of labels, in columns; the picture that appears largest on a slide is chosen.
 const COLUMNS: [usize; 2] = [24, 34];
+/// Number of panels up to which the widths of all runs of panels are candidates for the width of rows.
+const MAX_RUNS: usize = 10;
 /// Distance between panels, and margin around them.
 const GAP: f64 = 16.0;
 /// Height of the title of the picture.
@@ -72,8 +76,7 @@ fn arrange(contents: &[Content], least: f64) -> (Vec<Panel>, Vec<Rect>, [f64; 2]
     let mut best = (f64::INFINITY, (Vec::new(), Vec::new(), [least, HEAD]));
     for columns in COLUMNS {
         let panels: Vec<Panel> = contents.iter().map(|content| Panel::new(content, columns)).collect();
-        let limits = (0..panels.len()).flat_map(|i| (i + 1..=panels.len()).map(move |j| i..j));
-        let arrangements = limits.map(|range| rows(&panels, row_size(&panels[range]).0, least));
+        let arrangements = limits(&panels).into_iter().map(|limit| rows(&panels, limit, least));
         let costed = arrangements.map(|(places, size)| ((size[0] / 16.0).max(size[1] / 9.0), places, size));
         let Some((cost, places, size)) = costed.min_by(|a, b| a.0.total_cmp(&b.0)) else { continue };
         if cost < best.0 {
@@ -83,10 +86,31 @@ fn arrange(contents: &[Content], least: f64) -> (Vec<Panel>, Vec<Rect>, [f64; 2]
     best.1
 }
 
+/// Candidate widths of rows: those of all runs of panels; of many panels, those of the first 1, 2, 3, .. panels, in
+/// steps that grow by an eighth, and of all.
+fn limits(panels: &[Panel]) -> Vec<f64> {
+    let mut limits: Vec<f64> = if panels.len() <= MAX_RUNS {
+        (0..panels.len()).flat_map(|i| widths(&panels[i..])).collect()
+    } else {
+        let all: Vec<f64> = widths(panels).collect();
+        successors(Some(0), |i| Some(i + 1 + i / 8)).map_while(|i| all.get(i)).chain(all.last()).copied().collect()
+    };
+    let mut seen = HashSet::new();
+    limits.retain(|limit| seen.insert(limit.to_bits()));
+    limits
+}
+
+/// Widths of the first panel, the first two panels side by side, and so on.
+fn widths(panels: &[Panel]) -> impl Iterator<Item = f64> {
+    panels.iter().scan(0.0, |end, panel| {
+        *end += panel.width + GAP;
+        Some(*end - GAP)
+    })
+}
+
 /// Width and height of panels side by side.
 fn row_size(panels: &[Panel]) -> (f64, f64) {
-    let width = panels.iter().map(|panel| panel.width + GAP).sum::<f64>() - GAP;
-    (width, panels.iter().map(|panel| panel.height).fold(0.0, f64::max))
+    (widths(panels).last().unwrap_or(0.0), panels.iter().map(|panel| panel.height).fold(0.0, f64::max))
 }
 
 /// Rectangles of panels in rows of at most `limit`, and the size of the picture. The panels of a row share its spare
@@ -95,7 +119,7 @@ fn rows(panels: &[Panel], limit: f64, least: f64) -> (Vec<Rect>, [f64; 2]) {
     let mut rows: Vec<&[Panel]> = Vec::new();
     let mut rest = panels;
     while !rest.is_empty() {
-        let fitting = (1..=rest.len()).take_while(|&n| row_size(&rest[..n]).0 <= limit).last().unwrap_or(1);
+        let fitting = widths(rest).take_while(|width| *width <= limit).count().max(1);
         let (row, others) = rest.split_at(fitting);
         rows.push(row);
         rest = others;

@@ -198,6 +198,12 @@ fn drawings_that_are_too_large_are_refused() {
     let error = Drawing::new(&function).svg().unwrap_err().to_string();
     assert!(error.starts_with("element `x` has 240 states and arrows, expected at most 200"), "{error}");
     assert!(Drawing::new(&function).dot().contains("s119"));
+    let element =
+        |i| format!("stateful x{i} {{ key ip.src; states {}; otherwise {{ goto next; }} }} ", names.join(", "));
+    let text: String = (0..9).map(element).collect();
+    let function = self::function(&format!("function f; {text} stateless y {{ always {{ pass; }} }}"));
+    let error = Drawing::new(&function).svg().unwrap_err().to_string();
+    assert!(error.starts_with("function `f` has 1080 states and arrows, expected at most 1000; draw one"), "{error}");
 }
 
 #[test]
