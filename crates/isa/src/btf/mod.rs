@@ -138,11 +138,20 @@ pub enum Linkage {
 }
 
 impl Type {
-    /// The names of the values of an enumeration.
-    pub fn enumerators(&self) -> Option<Vec<Name>> {
+    /// The number of values of an enumeration.
+    pub fn enumerators(&self) -> Option<usize> {
         match self {
-            Type::Enum { values, .. } => Some(values.iter().map(|(name, _)| *name).collect()),
-            Type::Enum64 { values, .. } => Some(values.iter().map(|(name, _)| *name).collect()),
+            Type::Enum { values, .. } => Some(values.len()),
+            Type::Enum64 { values, .. } => Some(values.len()),
+            _ => None,
+        }
+    }
+
+    /// The name of a value of an enumeration.
+    pub fn enumerator(&self, index: usize) -> Option<Name> {
+        match self {
+            Type::Enum { values, .. } => values.get(index).map(|value| value.0),
+            Type::Enum64 { values, .. } => values.get(index).map(|value| value.0),
             _ => None,
         }
     }

@@ -152,8 +152,8 @@ impl Access {
         }
         let resolved = btf.resolve(record.of)?;
         if kind.is_of_value() {
-            let names = btf.get(resolved).and_then(Type::enumerators);
-            let count = names.ok_or_else(|| fail("the type is no enumeration"))?.len();
+            let count = btf.get(resolved).and_then(Type::enumerators);
+            let count = count.ok_or_else(|| fail("the type is no enumeration"))?;
             out.value = first as usize;
             return if out.value < count && rest.is_empty() { Ok(out) } else { Err(fail("there is no such value")) };
         }
@@ -198,8 +198,7 @@ impl Access {
 
     /// The name of the enumerator, without flavour.
     pub(super) fn value_name<'b>(&self, btf: &'b Btf) -> Result<&'b [u8], BtfError> {
-        let names = btf.get(btf.resolve(self.root)?).and_then(Type::enumerators);
-        let name = names.and_then(|names| names.get(self.value).copied());
+        let name = btf.get(btf.resolve(self.root)?).and_then(|of| of.enumerator(self.value));
         Ok(name.map(|name| btf.name_bytes(name)).transpose()?.map_or(&[][..], essential))
     }
 

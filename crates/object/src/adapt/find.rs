@@ -49,8 +49,8 @@ impl<'a> Search<'a> {
         }
         if access.kind.is_of_value() {
             let wanted = access.value_name(self.local)?;
-            let names = self.kernel.get(self.kernel.resolve(root)?).and_then(Type::enumerators);
-            let value = self.position(&names.unwrap_or_default(), wanted)?;
+            let Some(of) = self.kernel.get(self.kernel.resolve(root)?) else { return Ok(None) };
+            let value = self.position(of, wanted)?;
             return Ok(value.map(|value| Access { value, ..out }));
         }
         let resolved = self.kernel.resolve(root)?;
@@ -76,12 +76,15 @@ impl<'a> Search<'a> {
         Ok(Some(out))
     }
 
-    fn position(&mut self, names: &[Name], wanted: &[u8]) -> Result<Option<usize>, AdaptFault> {
-        for (index, name) in names.iter().enumerate() {
+    /// Number of the value of the kernel's enumeration with this name.
+    fn position(&mut self, of: &Type, wanted: &[u8]) -> Result<Option<usize>, AdaptFault> {
+        let mut index = 0;
+        while let Some(name) = of.enumerator(index) {
             self.spend()?;
-            if essential(self.kernel.name_bytes(*name)?) == wanted {
+            if essential(self.kernel.name_bytes(name)?) == wanted {
                 return Ok(Some(index));
             }
+            index += 1;
         }
         Ok(None)
     }
@@ -248,10 +251,9 @@ impl<'a> Search<'a> {
 
     /// Whether the kernel's enumeration has all values of the object's.
     fn values_match(&mut self, local: &Type, kernel: &Type) -> Result<bool, AdaptFault> {
-        let kernel = kernel.enumerators().unwrap_or_default();
-        for name in local.enumerators().unwrap_or_default() {
+        for name in (0..local.enumerators().unwrap_or(0)).filter_map(|index| local.enumerator(index)) {
             let wanted = essential(self.local.name_bytes(name)?);
-            if self.position(&kernel, wanted)?.is_none() {
+            if self.position(kernel, wanted)?.is_none() {
                 return Ok(false);
             }
         }
