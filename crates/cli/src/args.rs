@@ -145,7 +145,7 @@ fn program_kind() -> impl TypedValueParser<Value = ProgramKind> {
         ("xdp/cpumap", "XDP for the entries of a CPU map", ProgramKind::XdpCpumap),
     ];
     PossibleValuesParser::new(KINDS.map(|(name, about, _)| PossibleValue::new(name).help(about)))
-        .map(|name| KINDS.iter().find(|(known, ..)| *known == name).map_or(ProgramKind::Xdp, |(.., kind)| *kind))
+        .try_map(|name| KINDS.iter().find(|(known, ..)| *known == name).map(|(.., kind)| *kind).ok_or("no kind"))
 }
 
 impl FunctionArgs {

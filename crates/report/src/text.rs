@@ -230,6 +230,7 @@ pub fn headed(title: &str, rows: &[(&str, String)]) -> String {
 
 /// A table with aligned columns under their header; columns in `right` are right-aligned.
 pub fn table(header: &[&str], rows: &[Vec<String>], right: &[usize]) -> String {
+    debug_assert!(rows.iter().all(|row| row.len() <= header.len()), "a row is longer than {header:?}");
     let header: Vec<String> = header.iter().map(|name| (*name).to_owned()).collect();
     let lines = || std::iter::once(&header).chain(rows);
     let width = |column: usize| lines().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max();

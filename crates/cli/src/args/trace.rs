@@ -158,7 +158,11 @@ fn protocol() -> impl TypedValueParser<Value = Protocol> {
         PossibleValue::new("tcp")
             .help("Connections: the first packet of a flow is a SYN, the last one of a flow that ends a FIN"),
     ])
-    .map(|name| if name == "tcp" { Protocol::Tcp } else { Protocol::Udp })
+    .try_map(|name| match name.as_str() {
+        "udp" => Ok(Protocol::Udp),
+        "tcp" => Ok(Protocol::Tcp),
+        _ => Err("no protocol"),
+    })
 }
 
 /// Parses a number of packets, at least one.

@@ -18,6 +18,7 @@ const ITEMS: &[&str] = &["function", "param", "const", "set", "meta", "stateful"
 const CLAUSES: &[&str] = &["key", "size", "sweep", "full", "states", "reg", "global", "expire", "preload"];
 /// Keywords that start a row.
 pub(super) const ROWS: &[&str] = &["on", "when", "always", "otherwise"];
+
 impl<'s> Parser<'s, '_> {
     /// Parses the whole source.
     pub(crate) fn program(mut self) -> Program<'s> {
