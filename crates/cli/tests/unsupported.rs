@@ -24,7 +24,7 @@ SEC(\"xdp\") int f(struct xdp_md *ctx) {
     return bpf_xdp_metadata_rx_hash(ctx, &hash, &type); // HERE
 }",
         reason: "call of `bpf_xdp_metadata_rx_hash`, a function of the kernel",
-        help: "packets of captures bring no such words",
+        help: "packets of captures have no such metadata",
     },
     Case {
         name: "sockets",

@@ -91,9 +91,9 @@ impl Walk<'_> {
     /// The branch takes only this edge on this path.
     fn one_way(&mut self, path: &mut Path, jumps: bool, target: usize) -> Next {
         let at = path.state.at;
-        let ways = &mut self.proof.insns[at].edges;
-        ways.jumps |= jumps;
-        ways.falls |= !jumps;
+        let edges = &mut self.proof.insns[at].edges;
+        edges.jumps |= jumps;
+        edges.falls |= !jumps;
         self.turn(path, at, jumps);
         Next::At(if jumps { target } else { at + 1 })
     }

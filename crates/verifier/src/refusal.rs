@@ -220,7 +220,7 @@ pub struct Refusal {
 
 impl Turn {
     /// The direction of the branch, in a word.
-    pub fn way(&self) -> &'static str {
+    pub fn direction(&self) -> &'static str {
         match (self.text.as_str(), self.taken) {
             ("call tail_call", _) => "ends the function",
             (text, true) if text.starts_with("call") => "calls back",
@@ -247,7 +247,7 @@ impl fmt::Display for Turn {
         if !self.is_quoted() {
             write!(f, "`{}` ", self.text)?;
         }
-        f.write_str(self.way())?;
+        f.write_str(self.direction())?;
         match (&self.to, &self.line) {
             (Some(to), Some(line)) if to.file == line.file => write!(f, ", on to line {}", to.line),
             (Some(to), _) => write!(f, ", on to {}:{}", to.file, to.line),

@@ -89,12 +89,12 @@ fn is_call(insn: &Insn, source: u8) -> bool {
 }
 
 fn describe<'o>(program: &'o Program, wanted: &[EngineName]) -> Described<'o> {
-    let lacking: BTreeSet<usize> = program.unresolved.iter().map(|unresolved| unresolved.insn).collect();
+    let unresolved: BTreeSet<usize> = program.unresolved.iter().map(|unresolved| unresolved.insn).collect();
     let (mut helpers, mut kfuncs) = (BTreeMap::new(), BTreeMap::new());
     let mut starts = BTreeSet::from([0]);
     let mut at = 0;
     while let Some(insn) = program.insns.get(at) {
-        if is_call(insn, call::HELPER) && !lacking.contains(&at) {
+        if is_call(insn, call::HELPER) && !unresolved.contains(&at) {
             *helpers.entry(insn.imm).or_insert(0) += 1;
         }
         if is_call(insn, call::LOCAL) || insn.is_wide() && insn.src == imm64::FUNC {

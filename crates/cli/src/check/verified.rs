@@ -71,10 +71,10 @@ impl Verified {
             Err(VerifyError::Refused(refusal)) => refusal,
         };
         let turns = refusal.path.iter().flat_map(|leg| &leg.turns).filter(|turn| turn.insn == at);
-        let mut paths: Vec<&str> = turns.map(|turn| turn.way()).collect();
+        let mut paths: Vec<&str> = turns.map(|turn| turn.direction()).collect();
         paths.sort_unstable();
         paths.dedup();
-        let mut notes: Vec<String> = paths.iter().map(|way| format!("the path {way}")).collect();
+        let mut notes: Vec<String> = paths.iter().map(|path| format!("the path {path}")).collect();
         if refusal.insn == at {
             notes.push(format!("refused: {}", refusal.what.found()));
         }

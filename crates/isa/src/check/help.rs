@@ -10,7 +10,7 @@ const SOCKETS: &str = "look the flow up in a map that user space fills, instead 
 const COOKIES: &str = "make the cookie of a secret in a map, instead of by the kernel's";
 const PROCESS: &str = "leave it out: no process belongs to a packet";
 const STORAGE: &str = "keep the state in a hash, by the addresses and ports of the packet";
-const TRACE: &str = "write what is to be told into an array or a ring buffer";
+const TRACE: &str = "write the message into an array or a ring buffer";
 const TUNNEL: &str = "read and write the headers of the packet itself";
 const MEMORY: &str = "read the packet and maps through pointers: there is no other memory to probe";
 const QUEUE: &str = "keep the indices of both ends in an array beside one that holds the entries";
@@ -34,12 +34,12 @@ const HELPERS: [(&[i32], &str); 12] = [
 /// By prefix of kernel function names.
 const KFUNCS: [(&str, &str); 9] = [
     ("bpf_dynptr_", DYNPTR),
-    ("bpf_xdp_metadata_", "leave it out, or take what it gives from a map: packets of captures bring no such words"),
+    ("bpf_xdp_metadata_", "leave it out, or read its result from a map: packets of captures have no such metadata"),
     ("bpf_xdp_ct_", "keep the connections in a hash of the program"),
     ("bpf_skb_ct_", "keep the connections in a hash of the program"),
     ("bpf_ct_", "keep the connections in a hash of the program"),
     ("bpf_xdp_flow_lookup", "keep the flows in a hash of the program"),
-    ("bpf_xdp_get_xfrm_state", "keep what is to be known of tunnels in a hash of the program"),
+    ("bpf_xdp_get_xfrm_state", "keep the state of tunnels in a hash of the program"),
     ("bpf_wq_", TIME),
     ("bpf_rdonly_cast", "use the fields of `struct xdp_md`"),
 ];

@@ -30,7 +30,7 @@ impl Linker<'_> {
         let maps = self.with_programs(&numbers);
         let mut drafts = drafts;
         for Draft { program, .. } in &mut drafts {
-            unresolved(program, &maps);
+            update_unresolved(program, &maps);
         }
         let mut shared = vec![false; maps.len()];
         for draft in drafts.iter().filter(|draft| draft.program.kind.is_xdp()) {
@@ -126,10 +126,10 @@ impl Linker<'_> {
 
 /// Drops unresolved references in unreachable code, and adds those of the maps that the program refers to, at the first
 /// instruction that does.
-fn unresolved(program: &mut Program, maps: &[ObjectMap]) {
-    let is_lacking = |index: usize| maps.get(index).is_some_and(|map| !map.unresolved.is_empty());
+fn update_unresolved(program: &mut Program, maps: &[ObjectMap]) {
+    let is_unresolved = |index: usize| maps.get(index).is_some_and(|map| !map.unresolved.is_empty());
     let named: Vec<(usize, usize)> = code::instructions(&program.insns)
-        .filter_map(|(at, insn)| map_of(insn).filter(|index| is_lacking(*index)).map(|index| (at, index)))
+        .filter_map(|(at, insn)| map_of(insn).filter(|index| is_unresolved(*index)).map(|index| (at, index)))
         .collect();
     if program.unresolved.is_empty() && named.is_empty() {
         return;

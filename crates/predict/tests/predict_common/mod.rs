@@ -68,7 +68,7 @@ pub(crate) fn of_ehdl() -> Timing {
     pipeline(40, vec![MapTiming { restart_stage: 0, ..map("buckets", Scheme::Flush, 30, 5) }])
 }
 
-/// What a pipeline does with packets that come at a pace.
+/// Report of a pipeline on packets at a fixed interval.
 pub(crate) fn run(timing: &Timing, pace: Pace, mut arrivals: impl Arrivals) -> Report {
     predict(timing, &PredictOptions::new(pace), &mut arrivals).unwrap()
 }
