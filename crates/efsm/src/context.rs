@@ -21,7 +21,6 @@ pub struct Context {
     pub touched_ns: u64,
 }
 
-/// The outcome of aging a context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Aging {
     /// No timer has expired.
@@ -45,7 +44,6 @@ impl Context {
         }
     }
 
-    /// A preloaded context.
     pub(crate) fn preloaded(stateful: &Stateful, preloaded: &Preloaded) -> Context {
         Context { state: preloaded.state, registers: preloaded.registers.clone(), ..Context::initial(stateful) }
     }
@@ -129,7 +127,6 @@ impl Context {
         }
     }
 
-    /// Its record.
     pub(crate) fn encode(&self, stateful: &Stateful, layout: &RecordLayout) -> Vec<u8> {
         let mut record = vec![0; layout.len_bytes as usize];
         if let Some(idle) = layout.idle {

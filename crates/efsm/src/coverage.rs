@@ -64,7 +64,6 @@ impl Coverage {
         Coverage { elements }
     }
 
-    /// Counts an event of element number `element`.
     pub(crate) fn count(&mut self, element: usize, counter: Counter) {
         let e = &mut self.elements[element];
         *match counter {

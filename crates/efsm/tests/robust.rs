@@ -11,7 +11,6 @@ use miette::{GraphicalReportHandler, GraphicalTheme};
 
 use common::{check_model, shipped};
 
-/// Counts of results.
 #[derive(Debug, Default)]
 struct Tally {
     accepted: usize,

@@ -262,7 +262,6 @@ impl Lowering<'_> {
         }
     }
 
-    /// Width of a value in bits.
     fn wide_bits(&self, wide: Wide, env: &Env) -> u32 {
         let bits = match wide {
             Wide::Constant(_) => 128,

@@ -48,7 +48,6 @@ impl Lowering<'_> {
         self.builder.call(helper::FL_CLONE, 2);
     }
 
-    /// Sends an emitted packet to a port.
     pub(super) fn send_emitted(&mut self, port: Value, stack: &Stack, values: &[(Slice, Source)]) {
         let slot = self.output_slot;
         let bytes = self.builder.dup(FP);

@@ -25,7 +25,6 @@ pub(super) struct Facts {
     /// Whether the insertion of an absent context found the table full; if it did not, the context is tentatively
     /// stored.
     pub(super) full: Option<bool>,
-    /// Locks that it holds.
     pub(super) held: HeldLocks,
 }
 
@@ -41,7 +40,6 @@ pub(super) enum Item {
     Global(u16),
 }
 
-/// Part of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Half {
     High,

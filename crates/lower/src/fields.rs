@@ -49,7 +49,6 @@ pub(super) fn metadata_read(elements: &[Element]) -> BTreeSet<u16> {
     read
 }
 
-/// True if an expression reads the time.
 pub(super) fn reads_now(expr: &Expr) -> bool {
     let mut found = false;
     expr.walk(&mut |e| found |= matches!(e, Expr::Now { .. }));

@@ -10,7 +10,6 @@ use flowloom_efsm::hash::{FINAL, MIX, Step, start};
 use flowloom_efsm::model::{Expr, Width};
 
 impl Lowering<'_> {
-    /// The hash of these words.
     pub(super) fn hash(&mut self, words: &[Expr], env: &Env) -> Value {
         // Load the words before the state registers become live.
         let words: Vec<Value> = words.iter().map(|word| self.eval(word, Width::W32, env)).collect();

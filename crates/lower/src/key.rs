@@ -103,7 +103,6 @@ impl Lowering<'_> {
         self.builder.place(done);
     }
 
-    /// Writes these key parts in sequence.
     fn emit_parts(&mut self, spec: &KeySpec, parts: &[KeyPart], slot: i16) {
         let len = spec.key_bytes() as u32;
         let (addresses, pieces) = self.pieces(spec, parts);

@@ -137,7 +137,6 @@ pub fn lower(function: &Function, options: &LowerOptions) -> Result<Program, Low
     })
 }
 
-/// Instructions with their lines and maps.
 struct Assembled {
     insns: Vec<Insn>,
     lines: Vec<LineInfo>,

@@ -24,7 +24,6 @@ pub(super) enum Hold {
 /// The held locks, by element.
 pub(super) type HeldLocks = Vec<(usize, Hold)>;
 
-/// The lock of an element.
 #[derive(Debug, Clone)]
 pub(super) struct ElementLock {
     pub(super) locks: Locks,
@@ -41,7 +40,6 @@ pub(super) struct Contended {
     pub(super) held: HeldLocks,
 }
 
-/// The locks of a function.
 #[derive(Default)]
 pub(super) struct Locking {
     /// Indexed by element; empty if the program is not attached.
@@ -85,7 +83,6 @@ impl Locking {
         self.elements.get(element)?.as_ref().map(|lock| lock.locks)
     }
 
-    /// Locks held on entry to an element.
     pub(super) fn at_entry(&self, element: usize) -> HeldLocks {
         self.entry.get(element).cloned().unwrap_or_default()
     }

@@ -42,7 +42,6 @@ pub(super) struct ElementPlan {
     pub(super) seen: Option<u32>,
 }
 
-/// A function being lowered.
 pub(super) struct Lowering<'a> {
     pub(super) function: &'a Function,
     pub(super) graph: &'a Graph,

@@ -544,7 +544,6 @@ impl Lowering<'_> {
         self.builder.goto(rest);
     }
 
-    /// Jumps to `other` if the slice is not zero.
     fn branch_unless_zero(&mut self, base: Reg, slice: Slice, limit_bytes: u32, other: Label) {
         let value = self.builder.reg();
         match Window::of(slice, limit_bytes) {
@@ -580,7 +579,6 @@ impl Lowering<'_> {
         self.builder.goto(entry);
     }
 
-    /// Registers in which a parse leaves its results for the elements.
     pub(super) fn parse_results(&self) -> ParseResults {
         ParseResults {
             pointers: self.pointers.clone(),

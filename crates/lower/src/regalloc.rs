@@ -458,7 +458,6 @@ fn colour(ops: &[Op], builder: &Builder, spills: &Spills) -> Result<Vec<u32>, Ve
     Ok((0..regs).map(|r| colours[graph.find(r)].unwrap_or(0)).collect())
 }
 
-/// Results of spilling.
 #[derive(Default)]
 struct Spills {
     rounds: usize,

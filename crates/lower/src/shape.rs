@@ -116,7 +116,6 @@ pub(super) struct Uses<'a> {
     first: usize,
 }
 
-/// Uses of a packet by a row.
 struct RowUses {
     /// For each field, the headers of which one makes it present.
     needs: Vec<u32>,

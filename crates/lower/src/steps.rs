@@ -59,7 +59,6 @@ pub(super) enum Prepared {
     Clone(Value),
     /// Port of the emitted packet, its headers, and the values for their slots.
     Emit(Value, Stack, Vec<(Slice, Source)>),
-    /// An event record.
     Log(Record),
 }
 
@@ -231,7 +230,6 @@ impl Lowering<'_> {
         }
     }
 
-    /// Emits the steps in order.
     pub(super) fn emit_steps(&mut self, steps: Vec<Prepared>) {
         // The first step that changes the frame uses the results of the parse.
         let mut is_parsed = true;

@@ -47,7 +47,6 @@ impl Pair {
         [self.high, self.low]
     }
 
-    /// Applies `to` to both halves.
     pub(super) fn map(self, mut to: impl FnMut(Value) -> Value) -> Pair {
         Pair { high: to(self.high), low: to(self.low) }
     }
@@ -99,7 +98,6 @@ impl Lowering<'_> {
         reg
     }
 
-    /// The low `bits` of a value of width `width`.
     pub(super) fn truncate(&mut self, value: Value, width: Width, bits: u32) -> Value {
         match value {
             Value::Const(c) => Value::Const(low_bits(c, bits)),
@@ -118,7 +116,6 @@ impl Lowering<'_> {
         }
     }
 
-    /// A value of type `ty`, extended to `width`.
     fn extend(&mut self, value: Value, ty: Type, width: Width) -> Value {
         let (bits, target) = (u32::from(ty.width_bits), width.bits());
         match value {
@@ -161,7 +158,6 @@ impl Lowering<'_> {
         }
     }
 
-    /// The declaration of a register or global register.
     pub(super) fn declared(&self, element: usize, destination: Destination) -> Option<&Variable> {
         let stateful = self.stateful(element)?;
         match destination {
@@ -391,7 +387,6 @@ impl Lowering<'_> {
         bits.min(width.bits())
     }
 
-    /// Computes `expr` in `width`.
     pub(super) fn eval(&mut self, expr: &Expr, width: Width, env: &Env) -> Value {
         let bits = width.bits();
         let unsigned = |width_bits| Type { width_bits, signed: false };
@@ -575,7 +570,6 @@ impl Lowering<'_> {
         self.truncate(rotated, Width::W64, width.bits())
     }
 
-    /// Loadable items of `fields`.
     pub(super) fn loadable(fields: impl IntoIterator<Item = FieldId>) -> BTreeSet<Item> {
         let with_own = |field: FieldId| std::iter::once(field).chain(field.alternatives().iter().copied());
         let fields = fields.into_iter().flat_map(with_own).filter(|&f| mask_of(f) != 0);

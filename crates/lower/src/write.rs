@@ -425,7 +425,6 @@ fn words_of(slice: Slice) -> std::ops::RangeInclusive<usize> {
     start / 16..=(start + width - 1) / 16
 }
 
-/// True if `checksum` covers a word of `header`.
 fn covers(checksum: &Checksum, header: Header, word: usize) -> bool {
     checksum.words_covered(header) >> word & 1 != 0
 }

@@ -60,7 +60,6 @@ impl<'a> Cursor<'a> {
         Span { start: start.start, end: self.last_span().end }
     }
 
-    /// The next token, if it is a word.
     pub(super) fn peek_word(&self) -> Option<&'a str> {
         match self.peek() {
             Some(Kind::Word(word)) => Some(word),

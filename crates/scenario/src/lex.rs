@@ -9,21 +9,17 @@ use flowloom_efsm::model::Span;
 use super::error::PendingError;
 use super::packet::mac_text;
 
-/// A token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Token {
     pub(super) kind: Kind,
     pub(super) span: Span,
-    /// True for the first token of a line.
     pub(super) starts_line: bool,
 }
 
-/// Kind of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A name, possibly with inner dots and hyphens: `ip.ttl`, `echo-reply`.
     Word(String),
-    /// A value.
     Value(Value),
     /// A quoted string, or a hexadecimal byte string.
     Bytes(Vec<u8>),
@@ -31,7 +27,6 @@ pub(super) enum Kind {
     Sign(&'static str),
 }
 
-/// A value and its form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Value {
     pub(super) bits: u128,
@@ -51,7 +46,6 @@ impl fmt::Display for Value {
     }
 }
 
-/// Form of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Number,

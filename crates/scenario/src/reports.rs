@@ -11,7 +11,6 @@ use super::cursor::Cursor;
 use super::error::PendingError;
 use super::lex::{Form, Kind, Value};
 
-/// An expected report.
 #[derive(Debug, Clone)]
 pub(super) struct ExpectedReport {
     level: Level,

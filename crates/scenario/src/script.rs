@@ -31,10 +31,8 @@ pub struct Script {
     pub(super) events: Vec<Event>,
 }
 
-/// The largest CPU number.
 const MAX_CPU: u128 = 0xffff;
 
-/// Subject of a scenario.
 #[derive(Debug, Clone)]
 pub(super) enum Subject {
     /// An `.efsm` function.
@@ -86,7 +84,6 @@ impl Check {
     }
 }
 
-/// An event of a script.
 #[derive(Debug, Clone)]
 pub(super) struct Event {
     /// The line number, from 1, and its text.
@@ -117,7 +114,6 @@ pub(super) struct InputPacket {
 pub(super) struct Expected {
     pub(super) verdict: Verdict,
     pub(super) outputs: Vec<(Port, Packet)>,
-    /// The expected reports.
     pub(super) reports: Vec<ExpectedReport>,
 }
 

@@ -47,7 +47,6 @@ pub(crate) struct Flows {
 }
 
 impl Flows {
-    /// Returns a counter without flows.
     pub(crate) fn new(name: &'static str, fields: &[FieldId], has_directions: bool) -> Flows {
         let spec = |biflow| KeySpec::of_fields(fields, biflow).expect("fixed fields make a key");
         Flows {
@@ -86,7 +85,6 @@ impl Flows {
         self.max_new = self.max_new.max(self.new_ns.len());
     }
 
-    /// Returns the counts so far.
     pub(crate) fn count(&self) -> FlowCount {
         FlowCount {
             key: self.name,

@@ -144,7 +144,6 @@ impl Input {
     }
 }
 
-/// The byte order of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ByteOrder {
     Little,

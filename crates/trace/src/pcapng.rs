@@ -101,7 +101,6 @@ impl PcapNg {
         }
     }
 
-    /// Reads one block.
     fn block(&mut self, input: &mut Input, packet: &mut CapturedPacket) -> Result<Block, TraceError> {
         if input.peek(BLOCK_START_BYTES)?.is_empty() {
             return Ok(Block::End);
@@ -282,7 +281,6 @@ enum Block {
     End,
 }
 
-/// Why a block is refused.
 #[derive(Debug)]
 enum BlockError {
     Malformation(Malformation),

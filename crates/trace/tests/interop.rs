@@ -57,7 +57,6 @@ fn tshark_lines(test: &str, path: &Path) -> Option<Vec<String>> {
     tshark(test, &[], &fields, path)
 }
 
-/// Writes generated traffic to a file.
 fn write_traffic(path: &Path, options: &TrafficOptions) {
     let mut writer = match options.snap_bytes {
         Some(snap_bytes) => CaptureWriter::create_with_snap_len(path, snap_bytes).unwrap(),

@@ -25,7 +25,6 @@ use crate::graph::{Check, Extent, Graph, Header, Length, Node, Slice, bits, byte
 
 /// Default time to live and hop limit.
 const DEFAULT_TTL: u128 = 64;
-/// Default receive window.
 const DEFAULT_WINDOW: u128 = 0xffff;
 /// Port of GTP-U, also the default source port.
 const PORT_GTPU: u128 = 2152;

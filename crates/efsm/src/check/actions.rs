@@ -337,7 +337,6 @@ impl<'s> Checker<'s, '_> {
         })
     }
 
-    /// Checks that a constant is a port number.
     pub(super) fn check_port(&mut self, constant: Constant, span: Span) -> Option<u64> {
         let most = PORT_COUNT - 1;
         let port = match constant {

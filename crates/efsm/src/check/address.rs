@@ -41,7 +41,6 @@ impl WideInfo {
 }
 
 impl<'s> Checker<'s, '_> {
-    /// Properties of a 128-bit value.
     pub(super) fn wide(&self, wide: Wide) -> WideInfo {
         let variable = |info: &super::names::VariableInfo<'_>| WideInfo {
             name: info.name.to_owned(),
@@ -374,7 +373,6 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// Checks the initial value of a 128-bit variable.
     pub(super) fn wide_initial(
         &mut self,
         name: &str,
@@ -387,10 +385,8 @@ impl<'s> Checker<'s, '_> {
     }
 }
 
-/// Type of 128-bit addresses.
 pub(super) const ADDRESS: Type = Type { width_bits: 128, signed: false };
 
-/// Mask of the low `bits` bits.
 fn low_mask(bits: u32) -> u128 {
     if bits >= 128 { u128::MAX } else { (1 << bits) - 1 }
 }

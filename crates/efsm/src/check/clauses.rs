@@ -14,7 +14,6 @@ use super::constant::Constant;
 use super::names::Symbol;
 
 impl<'s> Checker<'s, '_> {
-    /// Lowers the policy of a full table.
     pub(super) fn policy(&mut self, tree: ast::Policy<'s>) -> Option<Policy> {
         Some(match tree {
             ast::Policy::Reject => Policy::Reject,
@@ -59,7 +58,6 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// Successor of each state.
     pub(super) fn successors(&mut self, trees: &[&Expire<'s>]) -> Vec<Option<Successor>> {
         let mut successors = vec![None; self.names.states.len()];
         let mut from: Vec<(u16, Span)> = Vec::new();
@@ -253,7 +251,6 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// Checks a constant as the value of a part of the key.
     fn part_value(&mut self, part: KeyPart, value: Constant, span: Span) -> Option<u128> {
         let (wide, width_bits) = match part {
             KeyPart::Field(field) => (Wide::Field(field), field.width_bits()),

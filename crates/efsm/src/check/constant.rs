@@ -6,7 +6,6 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use crate::model::{BinaryOp, Type};
 use crate::syntax::Literal;
 
-/// A compile-time value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Constant {
     /// A number from -2^63 to 2^64 - 1.
@@ -32,7 +31,6 @@ impl From<Literal> for Constant {
 }
 
 impl Constant {
-    /// Name of the kind, for messages.
     pub(super) fn kind(self) -> &'static str {
         match self {
             Constant::Number(_) => "a number",
@@ -80,7 +78,6 @@ pub(crate) fn render_time(ns: u64) -> String {
     }
 }
 
-/// Operations on constants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConstantOp {
     Binary(BinaryOp),
@@ -156,7 +153,6 @@ pub(super) fn combine(op: ConstantOp, left: Constant, right: Constant) -> Result
     Ok(Constant::Number(value))
 }
 
-/// Minimum and maximum of a type.
 pub(super) fn type_range(width_bits: u8, signed: bool) -> (i128, i128) {
     let width_bits = width_bits.min(64);
     if signed {
@@ -167,7 +163,6 @@ pub(super) fn type_range(width_bits: u8, signed: bool) -> (i128, i128) {
     }
 }
 
-/// Returns the type called `name`.
 pub(super) fn type_by_name(name: &str) -> Option<Type> {
     let (signed, width) = match name.split_at_checked(1)? {
         ("u", width) => (false, width),
@@ -184,7 +179,6 @@ pub(super) fn type_by_name(name: &str) -> Option<Type> {
     Some(Type { width_bits, signed })
 }
 
-/// Name of a type in the source.
 pub(super) fn type_name(ty: Type) -> String {
     format!("{}{}", if ty.signed { 'i' } else { 'u' }, ty.width_bits)
 }

@@ -11,7 +11,6 @@ use super::address::ADDRESS;
 use super::constant::{Constant, type_by_name};
 use super::names::{Symbol, VariableInfo, exceeds_index_limit};
 
-/// Type of a parameter.
 #[derive(Debug, Clone, Copy)]
 enum ParamType {
     Port,
@@ -152,7 +151,6 @@ impl<'s> Checker<'s, '_> {
         })
     }
 
-    /// Checks a constant as the value of a parameter of type `ty`.
     fn param_value(
         &mut self,
         ty: ParamType,

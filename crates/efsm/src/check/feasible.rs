@@ -158,7 +158,6 @@ pub(super) fn find_conflict(row: &Row, graph: &Graph) -> Option<String> {
     Some("its conditions and the fields that it needs".to_owned())
 }
 
-/// Name of a condition for a message.
 fn name(condition: &Condition, graph: &Graph) -> String {
     match condition {
         Condition::Present { field, negated } => {

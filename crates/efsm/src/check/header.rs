@@ -13,7 +13,6 @@ use crate::syntax::words;
 use super::Checker;
 use super::names::check_name;
 
-/// A header that the function declares.
 #[derive(Debug)]
 pub(super) struct DeclaredHeader<'s> {
     name: Name<'s>,

@@ -146,7 +146,6 @@ struct Checker<'s, 'k> {
     is_expanded: bool,
     /// Rows with such alternatives, as offsets of their heads.
     expanded: BTreeSet<usize>,
-    /// Part of the source could not be parsed.
     has_syntax_errors: bool,
 }
 
@@ -219,7 +218,6 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// Source text of a span.
     fn text(&self, span: Span) -> &str {
         self.source.text.get(span.start..span.end).unwrap_or_default()
     }

@@ -58,7 +58,6 @@ pub(super) struct Names<'s> {
     pub(super) states: Vec<Name<'s>>,
     /// True if the current element is stateful; only then are `state` and registers in scope.
     pub(super) is_stateful: bool,
-    /// True if the current element has a key.
     pub(super) has_key: bool,
     /// Some declarations could not be parsed, so unknown names are not reported.
     pub(super) has_syntax_errors: bool,
@@ -77,7 +76,6 @@ impl<'s> Names<'s> {
         Some((entry.symbol, entry.what))
     }
 
-    /// Returns all names in scope.
     pub(super) fn visible(&self) -> impl Iterator<Item = &'s str> {
         self.element.keys().chain(self.function.keys()).copied()
     }
@@ -149,7 +147,6 @@ pub(super) fn check_register_name(name: Name<'_>, sink: &mut Sink) {
     }
 }
 
-/// Checks that `name` may be declared.
 pub(super) fn check_name(name: Name<'_>, what: &str, sink: &mut Sink) {
     if words::RESERVED.contains(&name.text) {
         sink.error(
@@ -180,7 +177,6 @@ pub(super) fn exceeds_index_limit(count: usize, what: &str, span: Span, sink: &m
     is_full
 }
 
-/// Warns of names that are never used.
 pub(super) fn warn_unused<'s>(entries: &BTreeMap<&'s str, Entry<'s>>, sink: &mut Sink) {
     for entry in entries.values().filter(|e| !e.is_used) {
         let message = format!("{} `{}` is never used", entry.what, entry.name.text);

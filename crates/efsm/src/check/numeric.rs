@@ -8,7 +8,6 @@ use super::Checker;
 use super::constant::{Constant, render_time, type_range};
 use super::operand::{Leaf, Operand, OperandKind};
 
-/// Type and clock unit of a leaf.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LeafInfo {
     pub(super) width_bits: u8,
@@ -24,7 +23,6 @@ pub(super) struct ExprTraits {
     /// Width in bits of the widest unsigned leaf other than `now`.
     pub(super) unsigned_bits: u8,
     pub(super) signed: Option<Span>,
-    /// A 64-bit unsigned leaf.
     pub(super) unsigned_64: Option<Span>,
     pub(super) now: Option<Span>,
     /// Clock unit in ns of the variables that have one, and a place of such a variable.

@@ -401,12 +401,10 @@ impl<'s> Checker<'s, '_> {
         if self.leaf(leaf).width_bits > 64 { OperandKind::Wide(wide) } else { OperandKind::Leaf(leaf) }
     }
 
-    /// Name of a field in this function.
     pub(super) fn field_name(&self, field: FieldId) -> String {
         self.graph.field_name(field).into_owned()
     }
 
-    /// Reports an undeclared name.
     pub(super) fn unknown_name(&mut self, name: Name<'s>) {
         if self.names.has_syntax_errors {
             return;
@@ -439,7 +437,6 @@ impl<'s> Checker<'s, '_> {
             .help(help);
     }
 
-    /// Looks up the packet field called `name`.
     pub(super) fn field(&mut self, name: Name<'s>) -> Option<FieldId> {
         let (header, rest) = name.text.split_once('.').unwrap_or((name.text, ""));
         self.use_header(header);

@@ -119,7 +119,6 @@ pub(super) fn warn(element: &Element, known: &BTreeSet<usize>, graph: &Graph, si
     }
 }
 
-/// Match set of a row.
 struct MatchSet {
     states: BTreeSet<u16>,
     /// Fields that it reads; a packet without one of them does not match.

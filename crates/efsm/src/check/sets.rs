@@ -21,12 +21,10 @@ use super::constant::Constant;
 use super::names::{Symbol, exceeds_index_limit};
 use super::operand::{Leaf, OperandKind};
 
-/// Maximum number of entries of a set.
 const MAX_ENTRIES: usize = 65_536;
 /// Maximum number of findings reported for a file.
 const MAX_FINDINGS: usize = 5;
 
-/// Kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Number,
@@ -71,7 +69,6 @@ enum EntrySuffix {
 /// Code, message and help of an error in an entry.
 type EntryError = (Code, String, &'static str);
 
-/// A declared set.
 #[derive(Debug)]
 pub(super) struct NamedSet<'s> {
     name: Name<'s>,
@@ -80,7 +77,6 @@ pub(super) struct NamedSet<'s> {
 }
 
 impl<'s> Checker<'s, '_> {
-    /// Declares the named sets of a function.
     pub(super) fn named_sets(&mut self, sets: &[Set<'s>], files: &dyn Files) {
         for set in sets {
             let entries = match &set.contents {
@@ -112,7 +108,6 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// Entries of a set written in the source.
     fn source_entries(&mut self, name: Name<'s>, items: &[crate::syntax::ast::SetItem<'s>]) -> Option<Vec<Entry>> {
         if items.len() > MAX_ENTRIES {
             let (found, most) = (items.len(), MAX_ENTRIES);
@@ -165,7 +160,6 @@ impl<'s> Checker<'s, '_> {
         entries.map(|_| found.into_iter().map(|(entry, _)| entry).collect())
     }
 
-    /// Entries of a set that is read from a file.
     fn entries_of_file(&mut self, path: Name<'s>, files: &dyn Files) -> Option<Vec<Entry>> {
         let text = match files.read(path.text) {
             Ok(text) => text,
@@ -319,7 +313,6 @@ impl<'s> Checker<'s, '_> {
         None
     }
 
-    /// Index of the set called `name`.
     fn lookup_set(&mut self, name: Name<'s>) -> Option<usize> {
         match self.names.look_up(name.text) {
             Some((Symbol::Set(i), _)) => return Some(usize::from(i)),
@@ -361,7 +354,6 @@ fn render(kind: Kind, value: u128) -> String {
     }
 }
 
-/// Parses the entry on a line of a file.
 fn entry_of_line(line: &str) -> Result<Entry, EntryError> {
     let value = |word: &str| -> Result<Constant, EntryError> {
         match read_value(word) {

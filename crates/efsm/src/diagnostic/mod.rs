@@ -196,7 +196,6 @@ impl Sink {
         self.push(code, false, message.into(), vec![Label { span: self.clamp(span), text: label.into() }])
     }
 
-    /// Adds a warning at `span`.
     pub(crate) fn warning(
         &mut self,
         code: Code,
@@ -212,7 +211,6 @@ impl Sink {
         self.push(code, false, message.into(), Vec::new())
     }
 
-    /// Warnings so far.
     pub(crate) fn warnings_mut(&mut self) -> impl Iterator<Item = &mut Diagnostic> {
         self.list.iter_mut().filter(|diagnostic| diagnostic.is_warning)
     }
@@ -273,7 +271,6 @@ impl Draft<'_> {
         self
     }
 
-    /// Adds a secondary span.
     pub(crate) fn secondary_label(self, span: Span, text: impl Into<String>) -> Self {
         let span = self.sink.clamp(span);
         if let Some(at) = self.at {

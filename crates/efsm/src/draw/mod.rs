@@ -83,7 +83,6 @@ impl Drawing {
         dot::render(&self.name, &self.panels)
     }
 
-    /// Description of the picture in words.
     fn description(name: &str, panels: &[Content]) -> String {
         let mut text = format!("The elements of the network function {name}.");
         for panel in panels {

@@ -5,7 +5,6 @@ use super::content::{Content, Label, Node};
 use super::place::{Extent, Link, PORT, Point, place, ports};
 use super::text::{LINE, bold_width, cut, lines, width};
 
-/// Font size of state names.
 pub(super) const STATE_FONT: f64 = 16.0;
 /// Margin around the contents of a panel.
 pub(super) const MARGIN: f64 = 18.0;
@@ -22,7 +21,6 @@ const FACTS: f64 = 420.0;
 /// Maximum width of the names in a table, in columns.
 const NAME_COLUMNS: usize = 26;
 
-/// Style of a line of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
     Condition,
@@ -112,7 +110,6 @@ impl Block {
 /// Maximum number of rows on an edge or self-loop.
 const MAX_ROWS: usize = 4;
 
-/// Full text of labels.
 fn full_text(labels: &[Label]) -> String {
     let rows: Vec<String> = labels
         .iter()

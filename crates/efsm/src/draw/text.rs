@@ -15,7 +15,6 @@ pub(super) fn width(text: &str) -> f64 {
     text.chars().count() as f64 * FONT * FIXED_EM
 }
 
-/// Width of a bold name.
 pub(super) fn bold_width(text: &str, size: f64) -> f64 {
     text.chars().count() as f64 * size * BOLD_EM
 }

@@ -46,7 +46,6 @@ enum Break {
 #[derive(Debug)]
 struct Piece<'a> {
     text: &'a str,
-    /// A space precedes it.
     has_space_before: bool,
     /// Permission to break the line before it.
     breaks: Break,
@@ -251,7 +250,6 @@ impl<'a> Layout<'a, '_> {
         }
     }
 
-    /// Pieces for the tokens from `first` to `last`.
     fn pieces(&self, first: usize, last: usize) -> Vec<Piece<'a>> {
         let words = self.words;
         let mut pieces: Vec<Piece<'a>> = Vec::new();
@@ -344,7 +342,6 @@ fn fits(lines: &[Line]) -> bool {
     lines.iter().all(|line| line.is_comment || line.width() <= MAX_COLUMNS)
 }
 
-/// True if a space separates two tokens.
 fn has_space_before(two_before: Option<&Token<'_>>, before: &Token<'_>, word: &Token<'_>, is_stack: bool) -> bool {
     match (before.kind, word.kind) {
         (_, Kind::Semicolon | Kind::Comma | Kind::CloseParen | Kind::Colon | Kind::DotDot) => false,

@@ -9,7 +9,6 @@ const MAX_SHARED: usize = 100;
 /// Maximum distance in columns from its line at which a lone trailing comment keeps its column.
 const MAX_APART: usize = 32;
 
-/// A line of output.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Line {
     pub(super) indent: usize,
@@ -38,7 +37,6 @@ impl Line {
     }
 }
 
-/// Renders all lines.
 pub(super) fn render(lines: Vec<Line>) -> String {
     let mut text = String::new();
     for run in lines.split_inclusive(|line| line.is_blank() || line.is_comment) {

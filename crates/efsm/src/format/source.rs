@@ -4,7 +4,6 @@
 use crate::diagnostic::Sink;
 use crate::syntax::token::{Kind, tokenize};
 
-/// A comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Comment {
     /// From `#` to the end of the line.
@@ -13,7 +12,6 @@ pub(super) struct Comment {
     pub(super) is_trailing: bool,
     /// Column of its `#`, from 0.
     pub(super) column: usize,
-    /// A blank line precedes it.
     pub(super) after_blank: bool,
 }
 
@@ -23,7 +21,6 @@ pub(super) struct Token<'s> {
     pub(super) kind: Kind,
     pub(super) text: &'s str,
     pub(super) comments: Vec<Comment>,
-    /// A line break precedes it.
     pub(super) after_line: bool,
     /// A blank line precedes it, after its comments.
     pub(super) after_blank: bool,

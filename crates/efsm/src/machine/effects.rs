@@ -18,7 +18,6 @@ pub(super) struct Frame {
     pub(super) metadata: Vec<u128>,
     /// The outputs so far besides it.
     pub(super) outputs: Vec<Output>,
-    /// The log records so far.
     pub(super) events: Vec<Event>,
 }
 

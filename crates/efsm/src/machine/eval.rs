@@ -26,7 +26,6 @@ pub(crate) struct Scope<'a> {
     pub(crate) is_full: bool,
 }
 
-/// The low bits of `value`.
 pub(crate) fn low_bits(value: u64, width_bits: u32) -> u64 {
     if width_bits >= 64 { value } else { value & ((1 << width_bits) - 1) }
 }
@@ -74,7 +73,6 @@ impl Scope<'_> {
         }
     }
 
-    /// The value of `expr` in `width`.
     pub(crate) fn eval(&self, expr: &Expr, width: Width) -> u64 {
         let bits = width.bits();
         let sub = |e: &Expr| self.eval(e, width);
@@ -135,7 +133,6 @@ impl Scope<'_> {
         low_bits(value, bits)
     }
 
-    /// Whether `condition` holds.
     pub(crate) fn holds(&self, condition: &Condition) -> bool {
         match condition {
             Condition::Compare { left, relation, right, width, signed: is_signed } => {

@@ -27,7 +27,6 @@ impl Contexts {
         self.by_key.get(key)
     }
 
-    /// All contexts, by key.
     pub(super) fn iter(&self) -> btree_map::Iter<'_, Vec<u8>, Context> {
         self.by_key.iter()
     }

@@ -88,7 +88,6 @@ pub(crate) struct Header<'s> {
     pub(crate) when: Vec<(Name<'s>, Expr<'s>)>,
     /// (name, type) of each field.
     pub(crate) fields: Vec<(Name<'s>, Name<'s>)>,
-    /// A field could not be parsed.
     pub(crate) has_syntax_errors: bool,
 }
 
@@ -166,7 +165,6 @@ pub(crate) struct Key<'s> {
     pub(crate) fields: Vec<Name<'s>>,
 }
 
-/// A row.
 #[derive(Debug)]
 pub(crate) struct Row<'s> {
     /// From the first token to the last one before the block.
@@ -211,7 +209,6 @@ pub(crate) struct Otherwise<'s> {
 pub(crate) struct Block<'s> {
     pub(crate) span: Span,
     pub(crate) statements: Vec<Statement<'s>>,
-    /// A statement could not be parsed.
     pub(crate) has_syntax_errors: bool,
 }
 

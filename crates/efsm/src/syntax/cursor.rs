@@ -108,7 +108,6 @@ impl<'s, 'k> Parser<'s, 'k> {
         )
     }
 
-    /// Reports an unexpected token, and fails.
     pub(super) fn fail<T>(&mut self, expected: &str, help: impl Into<String>) -> Parsed<T> {
         self.unexpected(expected).help(help);
         Err(Failed)
@@ -163,7 +162,6 @@ impl<'s, 'k> Parser<'s, 'k> {
         self.fail(&format!("`;` after {of}"), help)
     }
 
-    /// Consumes any name.
     pub(super) fn name(&mut self, expected: &str) -> Parsed<Name<'s>> {
         let token = self.expect(Kind::Name, expected)?;
         Ok(Name { text: self.text_of(token.span), span: token.span })
@@ -196,7 +194,6 @@ impl<'s, 'k> Parser<'s, 'k> {
         }
     }
 
-    /// True if the next token is the first of its line.
     pub(super) fn starts_line(&self) -> bool {
         self.at == 0 || self.text[self.last_end()..self.peek().span.start].contains('\n')
     }

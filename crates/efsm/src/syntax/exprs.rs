@@ -53,7 +53,6 @@ impl<'s> Parser<'s, '_> {
         Ok(vec![self.join(left, Kind::OrOr, Self::conjunction, ExprKind::Or)?])
     }
 
-    /// Parses a value.
     pub(super) fn expr(&mut self) -> Parsed<Expr<'s>> {
         self.budget = MAX_OPERATORS;
         let expr = self.comparison()?;
@@ -64,7 +63,6 @@ impl<'s> Parser<'s, '_> {
         Ok(expr)
     }
 
-    /// Charges one operator to the budget.
     fn charge_operator(&mut self) -> Parsed<()> {
         match self.budget.checked_sub(1) {
             Some(budget) => {

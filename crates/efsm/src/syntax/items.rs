@@ -20,7 +20,6 @@ const CLAUSES: &[&str] = &["key", "size", "sweep", "full", "states", "reg", "glo
 pub(super) const ROWS: &[&str] = &["on", "when", "always", "otherwise"];
 
 impl<'s> Parser<'s, '_> {
-    /// Parses the whole source.
     pub(crate) fn program(mut self) -> Program<'s> {
         let mut program = Program::default();
         while !self.is(Kind::End) {
@@ -54,7 +53,6 @@ impl<'s> Parser<'s, '_> {
         Ok(())
     }
 
-    /// Reports a word that starts no item.
     fn no_item(&mut self, word: &'s str) -> Failed {
         if let Some((what, instead)) = words::reserved_item(word) {
             let span = self.bump().span;

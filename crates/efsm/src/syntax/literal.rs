@@ -3,16 +3,12 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// A literal in the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Literal {
-    /// A number.
     Number(u64),
     /// A time in nanoseconds.
     Time(u64),
-    /// An IPv4 address.
     Ipv4(u32),
-    /// An IPv6 address.
     Ipv6(u128),
     /// A MAC address, 48 bits.
     Mac(u64),
@@ -68,7 +64,6 @@ pub(super) fn read_number(word: &str) -> Result<Literal, BadLiteral> {
     }
 }
 
-/// Length of a unit of time, in ns.
 pub(crate) fn unit_ns(unit: &str) -> Option<u64> {
     Some(match unit {
         "ns" => 1,
@@ -94,7 +89,6 @@ fn read_digits(word: &str, digits: &str, radix: u32, what: &str) -> Result<u64, 
     }
 }
 
-/// Parses digits with dots.
 pub(super) fn read_dotted(word: &str) -> Result<Literal, BadLiteral> {
     if let Ok(address) = word.parse::<Ipv4Addr>() {
         return Ok(Literal::Ipv4(address.to_bits()));
@@ -108,7 +102,6 @@ pub(super) fn read_dotted(word: &str) -> Result<Literal, BadLiteral> {
     bad(format!("`{word}` is not an IPv4 address"), "an IPv4 address has four numbers from 0 to 255, as `192.0.2.1`")
 }
 
-/// Parses digits with colons.
 pub(super) fn read_colons(word: &str) -> Result<Literal, BadLiteral> {
     let groups: Vec<&str> = word.split(':').collect();
     if groups.len() == 6 && groups.iter().all(|g| g.len() == 2) {

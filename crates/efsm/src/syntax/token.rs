@@ -6,7 +6,6 @@ use logos::Logos;
 use crate::diagnostic::{Code, Sink};
 use crate::model::Span;
 
-/// A token of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) kind: Kind,

@@ -62,7 +62,6 @@ impl State {
     }
 }
 
-/// Result of a walk.
 #[derive(Debug, Default)]
 struct Walked {
     exits: usize,

@@ -6,7 +6,6 @@
 
 use flowloom_wire::graph::{Parent, Slice, UserHeader, bits, bytes};
 
-/// Kind of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Eth,
@@ -208,7 +207,6 @@ impl Kind {
         self.table().iter().map(|(name, slice)| ((*name).to_owned(), *slice)).collect()
     }
 
-    /// The field named `name`.
     pub(crate) fn field(self, name: &str, user_headers: &[UserHeader]) -> Option<Slice> {
         if let Kind::User(_) = self {
             return self.fields(user_headers).into_iter().find(|(field, _)| field == name).map(|(_, slice)| slice);
@@ -231,7 +229,6 @@ impl Kind {
         matches!(self, Kind::Ipv4 | Kind::Ipv6)
     }
 
-    /// The checksum field of the header.
     pub(crate) fn checksum(self) -> Option<Slice> {
         match self {
             Kind::Ipv4 => Some(bytes(10, 2)),

@@ -20,7 +20,6 @@ pub(super) const TCP_FLAGS: [(&str, u8); 8] = [
     ("cwr", 0x80),
 ];
 
-/// Formats a MAC address.
 pub(in super::super) fn mac_text(bits: u128) -> String {
     let bytes = (bits as u64).to_be_bytes();
     bytes[2..].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
@@ -81,7 +80,6 @@ fn hex(bytes: &[u8]) -> String {
     format!("0x{digits}{more}")
 }
 
-/// Formats a field's value.
 pub(super) fn value_text(kind: Kind, name: &str, slice: Slice, value: u128) -> String {
     match (kind, name, slice.width_bits) {
         (Kind::Tcp, "flags", _) => {

@@ -36,7 +36,6 @@ pub(super) struct Layer {
     pub(super) ignored: Vec<Slice>,
 }
 
-/// A packet.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Packet {
     pub(super) layers: Vec<Layer>,
@@ -66,7 +65,6 @@ impl Layer {
         slice.read(&self.bytes).unwrap_or(0)
     }
 
-    /// Sets a field to an explicit value.
     pub(super) fn set_explicit(&mut self, slice: Slice, value: u128) {
         slice.write(&mut self.bytes, value);
         self.ignored.retain(|any| *any != slice);
@@ -88,7 +86,6 @@ impl Layer {
 }
 
 impl Packet {
-    /// Serializes the packet.
     pub(super) fn encode(&self, user_headers: &[UserHeader]) -> Encoded {
         let mut layers = self.layers.clone();
         let mut rest = self.payload.clone();

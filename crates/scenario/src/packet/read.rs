@@ -77,7 +77,6 @@ pub(in super::super) fn is_reserved(word: &str) -> bool {
         || NAMED.iter().any(|(name, kind)| *name == word || is_field(*kind))
 }
 
-/// Parses packets.
 pub(in super::super) struct Reader<'a> {
     /// The headers that the function declares.
     pub(in super::super) user_headers: &'a [UserHeader],

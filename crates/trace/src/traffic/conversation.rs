@@ -31,7 +31,6 @@ pub(super) struct Endpoint {
 pub(super) enum View {
     /// Both directions; end 0 is the client.
     Both,
-    /// Only the client.
     ClientOnly,
     /// Only the server, which is end 0.
     ServerOnly,
@@ -53,7 +52,6 @@ enum Step {
     Over,
 }
 
-/// A conversation in progress.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Conversation {
     pub(super) ends: [Endpoint; 2],

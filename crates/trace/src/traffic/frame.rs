@@ -71,7 +71,6 @@ fn options(flags: u8, has_timestamps: bool, room_bytes: u32) -> (bool, bool) {
     (with_syn, has_timestamps && room_bytes >= taken + TIMESTAMPS_BYTES)
 }
 
-/// Contents of a packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Packet {
     pub(super) src: Host,

@@ -66,7 +66,6 @@ impl Addresses {
         Addresses { plan, key: mix(seed ^ 0xadd2) as u32 }
     }
 
-    /// The host's IPv4 address.
     pub(super) fn ipv4(&self, host: Host) -> [u8; 4] {
         let (prefix, bits): (u32, u32) = match (self.plan, host.is_outside()) {
             (AddressPlan::Campus | AddressPlan::Laboratory, false) => (0x0a00_0000, 24),

@@ -281,7 +281,6 @@ impl Network {
         Some(self.long_lived_packet(index, from, transport, desired_bytes))
     }
 
-    /// Builds a packet of a long-lived connection.
     fn long_lived_packet(
         &mut self,
         index: usize,

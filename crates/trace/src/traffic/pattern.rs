@@ -20,11 +20,8 @@ const NEVER: u64 = u64::MAX;
 /// Selects the flow of the next packet.
 #[derive(Debug, Clone)]
 pub(super) enum Choice {
-    /// Uniformly random.
     Uniform,
-    /// Random by Zipf rank.
     Zipf(Zipf),
-    /// Round-robin.
     RoundRobin,
 }
 
@@ -43,7 +40,6 @@ pub(super) struct Shape {
     pub(super) lengths: Lengths,
 }
 
-/// Generates the packets of a pattern.
 pub(super) struct Pattern {
     shape: Shape,
     draw: SplitMix64,

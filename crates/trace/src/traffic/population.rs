@@ -21,7 +21,6 @@ const TCP_SERVICES: [(u16, f64); 8] =
     [(443, 50.0), (80, 30.0), (22, 4.0), (25, 3.0), (993, 4.0), (8080, 4.0), (3389, 3.0), (5223, 2.0)];
 const UDP_SERVICES: [(u16, f64); 4] = [(443, 60.0), (19_302, 10.0), (27_015, 10.0), (6881, 20.0)];
 
-/// A long-lived host.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LongLivedHost {
     pub(super) host: Host,

@@ -70,7 +70,6 @@ pub(super) struct Model {
     pub(super) active: [f64; 3],
     /// Maximum number of new flows in a millisecond, by the three keys.
     pub(super) new_per_ms: [f64; 3],
-    /// Mean packet length.
     pub(super) mean_len_bytes: f64,
     /// Packets per second in the trace's own time.
     pub(super) packets_per_second: f64,

@@ -48,7 +48,6 @@ impl Sizes {
         }
     }
 
-    /// Draws the class of the next packet.
     pub(super) fn class(&self, draw: &mut SplitMix64) -> Class {
         let weights = [0, 1, 2].map(|i| (self.shares[i] + self.deficit[i] / CORRECTION_PACKETS).max(0.0));
         let drawn = draw.unit() * weights.iter().sum::<f64>();
@@ -61,7 +60,6 @@ impl Sizes {
         }
     }
 
-    /// Draws a length of this class.
     pub(super) fn draw(&self, class: Class, draw: &mut SplitMix64) -> u32 {
         match class {
             Class::Small => SMALLEST_BYTES + draw.below(u64::from(MIDDLE_FROM_BYTES - SMALLEST_BYTES)) as u32,
@@ -75,7 +73,6 @@ impl Sizes {
         }
     }
 
-    /// Accounts for a packet of this length.
     pub(super) fn count(&mut self, len_bytes: u32) {
         for (deficit, share) in self.deficit.iter_mut().zip(self.shares) {
             *deficit += share;

@@ -62,7 +62,6 @@ pub(crate) fn write(path: &Path, packets: &[CapturedPacket]) {
     writer.finish().unwrap();
 }
 
-/// The profiles of networks.
 pub(crate) const NETWORKS: [Profile; 6] =
     [Profile::Uni1, Profile::Uni2, Profile::Mawi15, Profile::Chi15, Profile::Caida2019, Profile::Mawi2021];
 
@@ -72,7 +71,6 @@ fn captured(packet: GeneratedPacket<'_>) -> CapturedPacket {
     CapturedPacket { time_ns, port, original_len_bytes: len_bytes, bytes, ..CapturedPacket::default() }
 }
 
-/// The packets of generated traffic.
 pub(crate) fn generate(options: &TrafficOptions) -> Vec<CapturedPacket> {
     let mut traffic = Traffic::new(options).unwrap();
     let mut packets = Vec::new();
@@ -82,7 +80,6 @@ pub(crate) fn generate(options: &TrafficOptions) -> Vec<CapturedPacket> {
     packets
 }
 
-/// The statistics of generated traffic.
 pub(crate) fn census(options: &TrafficOptions) -> TraceInfo {
     let mut census = Census::new();
     let mut traffic = Traffic::new(&TrafficOptions { snap_bytes: Some(128), ..options.clone() }).unwrap();
@@ -122,7 +119,6 @@ impl Order {
     }
 }
 
-/// A pcap file header.
 pub(crate) fn pcap_header(order: Order, is_ns: bool, snap: u32, link_type: u32) -> Vec<u8> {
     let mut bytes = order.u32(if is_ns { 0xa1b2_3c4d } else { 0xa1b2_c3d4 }).to_vec();
     bytes.extend([order.u16(2), order.u16(4)].concat());
@@ -130,14 +126,12 @@ pub(crate) fn pcap_header(order: Order, is_ns: bool, snap: u32, link_type: u32) 
     bytes
 }
 
-/// A pcap packet.
 pub(crate) fn pcap_packet(order: Order, seconds: u32, fraction: u32, original: u32, data: &[u8]) -> Vec<u8> {
     let mut bytes = order.words(&[seconds, fraction, data.len() as u32, original]);
     bytes.extend(data);
     bytes
 }
 
-/// A pcap file with these packets.
 pub(crate) fn pcap(order: Order, is_ns: bool, packets: &[CapturedPacket]) -> Vec<u8> {
     let mut bytes = pcap_header(order, is_ns, 262_144, 1);
     for packet in packets {
@@ -218,7 +212,6 @@ pub(crate) fn verdict(order: Order, number: u64) -> Vec<u8> {
     option(order, 7, &[[2].as_slice(), &order.u64(number)].concat())
 }
 
-/// A packet with these bytes.
 pub(crate) fn packet(time_ns: u64, interface: u32, original_len_bytes: u32, bytes: &[u8]) -> CapturedPacket {
     CapturedPacket { time_ns, bytes: bytes.to_vec(), original_len_bytes, interface, port: interface + 1, verdict: None }
 }

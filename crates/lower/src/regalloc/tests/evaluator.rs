@@ -10,7 +10,6 @@ use flowloom_isa::op::AluOp;
 
 use crate::asm::{FP, Label, Op, Operand, R0, R1, Reg};
 
-/// Length of the packet.
 pub(super) const PACKET_BYTES: usize = 512;
 /// Base addresses of packet, frame and context: far apart, so that a wrong base is detected.
 const PACKET: u64 = 1 << 40;
@@ -76,7 +75,6 @@ fn compute(wide: bool, op: AluOp, left: u64, right: u64) -> u64 {
     if wide { alu64(op, left, right) } else { alu32(op, left as u32, right as u32).into() }
 }
 
-/// Runs `ops` on a packet.
 pub(super) fn evaluate(ops: &[Op], packet: &[u8], choices: &Choices, map: MapState) -> Left {
     let places: HashMap<Label, usize> = (0..)
         .zip(ops)
