@@ -76,7 +76,6 @@ pub(crate) fn is_trace(number: i32) -> bool {
     helpers::by_number(number).is_some_and(|helper| helper.effect == helpers::Effect::Trace)
 }
 
-/// The kind of access of a call.
 fn touch_of(number: i32) -> Touch {
     use helpers::Effect as Of;
 
@@ -178,7 +177,6 @@ impl Dataflow {
         None
     }
 
-    /// The map that an address points into.
     fn map_at(&self, address: Id) -> Option<u32> {
         let node = self.graph.node(address);
         match node.kind {

@@ -52,7 +52,6 @@ pub(crate) struct Conditions {
 }
 
 impl Conditions {
-    /// An empty BDD with a limit of nodes.
     pub(crate) fn limited(limit: usize) -> Conditions {
         Conditions { limit: Some(limit), ..Conditions::default() }
     }

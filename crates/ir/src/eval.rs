@@ -18,7 +18,6 @@ use crate::arith;
 use crate::dataflow::{Argument, Dataflow, Pattern};
 use crate::graph::{Effect, Graph, Id, Input, Kind};
 
-/// The name of this engine.
 const NAME: &str = "dataflow";
 
 /// Runs packets through dataflow, on the maps and helpers of the interpreter.

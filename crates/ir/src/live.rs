@@ -25,7 +25,6 @@ pub(crate) struct Needed {
 }
 
 impl Needed {
-    /// Whether a register is in the set.
     pub(crate) fn has_register(&self, number: usize) -> bool {
         self.registers >> number & 1 == 1
     }
@@ -65,7 +64,6 @@ fn place(at: i64) -> Option<usize> {
 pub(crate) struct Live(Vec<Needed>);
 
 impl Live {
-    /// The liveness of all functions of a program.
     pub(crate) fn of(code: &[Option<Op>], proof: &Proof) -> Live {
         let mut live = vec![Needed::default(); code.len()];
         let mut before: Vec<Vec<usize>> = vec![Vec::new(); code.len()];
@@ -130,7 +128,6 @@ fn needed(op: Op, at: usize, proof: &Proof, mut needed: Needed) -> Needed {
     needed
 }
 
-/// The registers that an instruction reads.
 fn read(op: Op) -> [Option<Reg>; 3] {
     let operand = |src: Operand| if let Operand::Reg(register) = src { Some(register) } else { None };
     match op {

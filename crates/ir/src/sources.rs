@@ -40,7 +40,6 @@ pub(crate) fn sources(number: i32) -> Option<Vec<Source>> {
     Some(sources)
 }
 
-/// Whether a helper takes these arguments.
 pub(crate) fn fits_helper(number: i32, arguments: &[Argument]) -> bool {
     if number == helper::TAIL_CALL {
         return matches!(arguments, [Argument::Map(_), Argument::Number]);

@@ -237,7 +237,6 @@ fn subjects(clang: &Clang) -> Vec<Subject> {
     subjects.collect()
 }
 
-/// The findings about a dataflow after a pass.
 fn findings(subject: &Subject, after: &Dataflow, seed: u64) -> Vec<Found> {
     let broken = mistranslations(&subject.before, after).into_iter();
     let mut found: Vec<Found> = broken

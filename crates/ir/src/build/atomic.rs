@@ -75,7 +75,6 @@ impl Builder<'_> {
     }
 }
 
-/// The new value.
 fn changed(graph: &mut Graph, op: AtomicOp, old: Id, [operand, compared]: [Id; 2]) -> Id {
     match op {
         AtomicOp::Add { .. } => graph.binary(Binary::Add, old, operand),

@@ -9,7 +9,6 @@
 
 use crate::bdd::Bdd;
 
-/// A block.
 #[derive(Debug)]
 struct Block {
     /// The immediate dominator.
@@ -26,7 +25,6 @@ struct Block {
 #[derive(Debug)]
 pub(super) struct Blocks(Vec<Block>);
 
-/// The entry.
 pub(super) const FIRST: usize = 0;
 
 impl Blocks {
@@ -34,7 +32,6 @@ impl Blocks {
         Blocks(vec![Block { idom: 0, jump: 0, depth: 1, condition: Bdd::TRUE, least_depth_out: u32::MAX }])
     }
 
-    /// Adds a block with the given immediate dominator.
     pub(super) fn add(&mut self, idom: usize, condition: Bdd) -> usize {
         let (jump, farther) = (self.0[idom].jump, self.0[self.0[idom].jump].jump);
         let [here, there, yonder] = [idom, jump, farther].map(|block| self.0[block].depth);
@@ -72,7 +69,6 @@ impl Blocks {
         (block != idom).then(|| self.ancestor(block, self.0[idom].depth + 1))
     }
 
-    /// Whether one block dominates another.
     pub(super) fn is_dominated_by(&self, block: usize, idom: usize) -> bool {
         self.ancestor(block, self.0[idom].depth) == idom
     }

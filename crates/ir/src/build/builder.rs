@@ -56,7 +56,6 @@ pub(super) struct Path {
     pub(super) state: State,
     /// The block that it comes from.
     pub(super) from: usize,
-    /// The edge that it takes.
     pub(super) edge: Edge,
     /// The bit that this path was taken, given that one of those at the join point was.
     pub(super) taken: Option<Id>,
@@ -82,7 +81,6 @@ pub(super) struct Builder<'a> {
     pub(super) edge: Edge,
     /// Bits that are BDD variables whatever they are made of.
     pub(super) opaque: FxHashMap<Id, Bdd>,
-    /// The current block.
     pub(super) block: usize,
     /// A memo table of the possible values of nodes.
     pub(super) value_sets: FxHashMap<Id, Option<BTreeSet<u64>>>,
@@ -98,14 +96,12 @@ pub(super) struct Builder<'a> {
     /// The condition of the current block.
     pub(super) path: Bdd,
     pub(super) walked: usize,
-    /// The first tail call.
     pub(super) first_tail_call: Option<usize>,
     /// The current instruction.
     pub(super) at: usize,
     pub(super) limits: Limits,
 }
 
-/// What was recorded.
 #[derive(Debug, Default)]
 pub(super) struct Reached {
     /// By base: the path conditions of accesses, and the greatest end.

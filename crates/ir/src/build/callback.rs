@@ -23,7 +23,6 @@ use crate::refusal::Reason;
 /// The most iterations of one call.
 const MAX_UNROLLED: u64 = 1024;
 
-/// Whether a helper takes a callback.
 pub(super) fn calls_back(number: i32) -> bool {
     matches!(number, helper::LOOP | helper::FOR_EACH_MAP_ELEM)
 }

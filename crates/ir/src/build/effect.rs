@@ -38,7 +38,6 @@ impl Given {
         state.kept.into_iter().for_each(|kept| self.give(Argument::Kept, &[kept]));
     }
 
-    /// Adds the content of the packet.
     fn give_packet(&mut self, state: &State) {
         self.give_ends(state);
         for overlay in &state.overlays {

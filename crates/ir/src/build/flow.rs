@@ -41,7 +41,6 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Adds a block with its incoming edges.
     pub(super) fn add(&mut self, into: Vec<Edge>) -> usize {
         // The entry has no incoming edges.
         let into = if self.into.is_empty() { Vec::new() } else { into };

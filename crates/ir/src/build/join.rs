@@ -317,7 +317,6 @@ impl Builder<'_> {
         stack
     }
 
-    /// A stack slot.
     fn joined_slot(&mut self, paths: &[(Bdd, Vec<Option<&Byte>>)]) -> Vec<Option<Byte>> {
         let (_, first) = &paths[0];
         if paths.iter().all(|(_, bytes)| bytes == first) {

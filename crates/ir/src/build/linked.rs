@@ -31,7 +31,6 @@ use crate::refusal::{Reason, Refusal};
 /// the packet entered.
 const AFTER_ALL: u32 = u32::MAX;
 
-/// The linked programs.
 pub(super) struct Linked {
     pub(super) code: Vec<Option<Op>>,
     pub(super) proof: Proof,

@@ -422,7 +422,6 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Spills an address to the stack.
     fn spill(&mut self, state: &mut State, places: &[(Bdd, Place)], off: i64, spilled: &Places) -> Result<(), Reason> {
         let [(_, Place { region: Region::Stack(frame), offset, moved: None })] = places else {
             let is_stack = |(_, place): &(Bdd, Place)| matches!(place.region, Region::Stack(_));

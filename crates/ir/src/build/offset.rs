@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 use super::builder::Builder;
 use crate::graph::{Binary, Compare, Id, Kind};
 
-/// The width of offsets in bits.
 pub(super) const OFFSET_BITS: u16 = 32;
 /// The range of an offset about which nothing is known.
 const ANY: Span = Span { least: i32::MIN as i64, most: i32::MAX as i64 };
@@ -80,7 +79,6 @@ impl Sum {
         Sum { constant: 0, terms: BTreeMap::from([(id, 1)]) }
     }
 
-    /// Adds a multiple of another sum.
     pub(super) fn plus(mut self, other: &Sum, times: i64) -> Sum {
         self.constant = signed(self.constant.wrapping_add(other.constant.wrapping_mul(times)));
         for (id, count) in &other.terms {
@@ -98,7 +96,6 @@ fn signed(number: i64) -> i64 {
 }
 
 impl Builder<'_> {
-    /// A node as a sum.
     pub(super) fn sum_of(&mut self, id: Id) -> Sum {
         if let Some(known) = self.sums.get(&id) {
             return known.clone();
@@ -160,7 +157,6 @@ impl Builder<'_> {
         (is_wide || self.span_of(&sum).is_in(Span::of_bits(node.bits))).then_some(sum)
     }
 
-    /// The range of a sum.
     pub(super) fn span_of(&mut self, sum: &Sum) -> Span {
         let mut span = Span::of(sum.constant);
         for (id, count) in &sum.terms {
@@ -174,7 +170,6 @@ impl Builder<'_> {
         self.span_of(sum).is_in(Span { least: 0, ..ANY })
     }
 
-    /// The range of a node.
     fn span(&mut self, id: Id) -> Span {
         if let Some(known) = self.spans.get(&id) {
             return *known;

@@ -54,7 +54,6 @@ impl Builder<'_> {
         Ok(self.mux(&offsets, care))
     }
 
-    /// The offset of an address in the packet.
     pub(super) fn packet_sum(&mut self, state: &State, places: &[(Bdd, Place)]) -> Result<Sum, Reason> {
         if let [(_, place)] = places {
             return self.place_sum(state, place);
@@ -63,7 +62,6 @@ impl Builder<'_> {
         Ok(self.sum_of(offset))
     }
 
-    /// Merges places in the packet into one.
     pub(super) fn joined_place(&mut self, places: Vec<(Bdd, Place)>) -> (Bdd, Place) {
         let mut care = Bdd::FALSE;
         let mut offsets = Vec::new();

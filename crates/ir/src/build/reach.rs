@@ -13,7 +13,6 @@ use crate::dataflow::{Reach, Reaching};
 use crate::graph::{Id, Input, Kind};
 
 impl Builder<'_> {
-    /// Records an access to the packet.
     pub(super) fn note_access(&mut self, path: Bdd, base: Option<Id>, end: i64) {
         let Some(base) = base else { return };
         let (when, last) = self.reached.accesses.get(&base).copied().unwrap_or((Bdd::FALSE, end));

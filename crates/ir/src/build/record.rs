@@ -23,7 +23,6 @@ use crate::dataflow::{Argument, Laid};
 use crate::graph::{Effect, Id};
 
 impl Builder<'_> {
-    /// The byte at an offset of a record.
     pub(super) fn record_byte(&mut self, path: Bdd, state: &State, call: Id, at: i64) -> Id {
         let laid = state.records.get(&call).and_then(|record| record.get(&at)).copied();
         match laid {

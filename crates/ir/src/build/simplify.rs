@@ -17,7 +17,6 @@ use crate::bdd::Bdd;
 use crate::graph::{Id, Kind};
 
 impl Builder<'_> {
-    /// Simplifies a state under a path condition.
     pub(super) fn simplified_state(&mut self, mut state: State, path: Bdd) -> State {
         let present = std::mem::replace(&mut self.path, path);
         let mut known = FxHashMap::default();

@@ -12,7 +12,6 @@ use crate::graph::Id;
 use crate::live::Needed;
 use crate::refusal::Reason;
 
-/// The size of a stack slot in bytes.
 pub(super) const SLOT_BYTES: i64 = 8;
 
 /// The stored bytes of a record, by their offset.
@@ -21,7 +20,6 @@ pub(super) type Record = BTreeMap<i64, Laid>;
 /// The objects that an address may point into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Region {
-    /// The null pointer.
     Null,
     Context,
     /// The stack of a frame; offsets are relative to its end.
@@ -92,7 +90,6 @@ pub(super) enum Byte {
     Of(Places, u8),
 }
 
-/// A stack frame.
 #[derive(Debug, Clone)]
 pub(super) struct Frame {
     /// `r0` to `r9`.
@@ -132,7 +129,6 @@ impl Frame {
     }
 }
 
-/// The whole state.
 #[derive(Debug, Clone)]
 pub(super) struct State {
     pub(super) frames: Vec<Frame>,
@@ -202,12 +198,10 @@ pub(super) fn mixed() -> Reason {
     Reason::Mixed
 }
 
-/// The width of an access in bits.
 pub(super) fn bits_of(size: Size) -> u16 {
     8 * size.bytes() as u16
 }
 
-/// The places that an address may point to.
 pub(super) fn places(value: Value) -> Result<Places, Reason> {
     match value {
         Value::Address(places) => Ok(places),

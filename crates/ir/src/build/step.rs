@@ -14,7 +14,6 @@ use crate::graph::{Binary, Compare, Id};
 use crate::refusal::Reason;
 
 impl Builder<'_> {
-    /// Walks a block.
     pub(super) fn walk(
         &mut self,
         condition: Bdd,
@@ -108,7 +107,6 @@ impl Builder<'_> {
         }
     }
 
-    /// Enters a function.
     fn enter(
         &mut self,
         condition: Bdd,
@@ -157,7 +155,6 @@ impl Builder<'_> {
         }
     }
 
-    /// The number in a register.
     pub(super) fn number(&mut self, state: &State, register: Reg) -> Result<Id, Reason> {
         let value = self.value(state, register);
         self.as_number(value)

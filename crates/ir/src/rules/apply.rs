@@ -74,9 +74,7 @@ pub(super) fn rewrite_by<'r>(rules: &'r [Rule], dataflow: &Dataflow) -> (Dataflo
 /// The result of the previous round.
 #[derive(Default)]
 struct Before {
-    /// The nodes in normal form.
     normal: Vec<bool>,
-    /// The uses of its nodes.
     uses: Uses,
     /// Whether it had the last rules as well.
     knew_last: bool,
@@ -124,7 +122,6 @@ impl<'r> Round<'r> {
         }
     }
 
-    /// Whether each node is in normal form.
     fn normal(&self) -> Vec<bool> {
         let done = self.done.iter().enumerate();
         done.map(|(number, done)| done.is_some_and(|done| done.index() == number)).collect()
@@ -170,7 +167,6 @@ impl<'r> Round<'r> {
         remade(old, std::mem::take(&mut self.graph), |id| now[id.index()])
     }
 
-    /// The normal form of a node.
     fn normalized(&mut self, id: Id) -> Id {
         let rules = Rc::clone(&self.rules);
         self.normalized_by(&rules, id)

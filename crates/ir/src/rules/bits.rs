@@ -5,7 +5,6 @@ use std::rc::Rc;
 
 use crate::graph::{Graph, Id, Kind};
 
-/// A bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bit {
     Known(bool),

@@ -6,12 +6,10 @@ use super::term::{Bound, Env, Maker, build, holds};
 use super::text::{Expr, Fact, Item, Op, Term, When};
 use crate::graph::Kind;
 
-/// An instance of a rule.
 #[derive(Debug, Clone)]
 pub(super) struct Instance<'r> {
     /// Widths and bit positions.
     pub(super) numbers: Vec<(&'r str, u64)>,
-    /// The values.
     pub(super) variables: Vec<Variable<'r>>,
     /// Conditions of the rule that do not follow from the numbers.
     pub(super) premises: Vec<&'r When>,

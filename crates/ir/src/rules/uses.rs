@@ -4,10 +4,8 @@
 use crate::dataflow::Dataflow;
 use crate::graph::{Id, Kind};
 
-/// The use of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Use {
-    /// The number of uses.
     pub(super) count: u32,
     /// No user takes bits from this one on.
     pub(super) top: u16,

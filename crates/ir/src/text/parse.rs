@@ -21,7 +21,6 @@ pub struct TextError {
     pub why: String,
 }
 
-/// The words of a line.
 struct Words<'a> {
     line: usize,
     rest: std::iter::Peekable<std::str::SplitWhitespace<'a>>,

@@ -22,7 +22,6 @@ use flowloom_isa::op::{AtomicOp, Size};
 use crate::dataflow::{Argument, Dataflow, Pattern, Reach, Reaching};
 use crate::graph::{Binary, Compare, Effect, Id, Input, Kind};
 
-/// Arithmetic mnemonics.
 pub(crate) const BINARY: [(Binary, &str); 13] = [
     (Binary::Add, "add"),
     (Binary::Sub, "sub"),
@@ -39,14 +38,11 @@ pub(crate) const BINARY: [(Binary, &str); 13] = [
     (Binary::SignedShiftRight, "sar"),
 ];
 
-/// Comparison mnemonics.
 pub(crate) const COMPARE: [(Compare, &str); 3] =
     [(Compare::Equal, "eq"), (Compare::Below, "below"), (Compare::SignedBelow, "sbelow")];
 
-/// Mnemonics of access sizes.
 pub(super) const SIZES: [(Size, &str); 4] = [(Size::B, "b"), (Size::H, "h"), (Size::W, "w"), (Size::Dw, "dw")];
 
-/// Mnemonics of atomic operations.
 pub(super) const ATOMIC: [(AtomicOp, &str); 10] = [
     (AtomicOp::Add { fetch: false }, "add"),
     (AtomicOp::Add { fetch: true }, "fetch_add"),

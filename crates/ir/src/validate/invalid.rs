@@ -7,7 +7,6 @@ use crate::graph::Id;
 
 /// The width of the widest value in bits.
 pub(super) const MAX_BITS: u16 = 64;
-/// The width of an address in bits.
 pub(super) const ADDRESS_BITS: u16 = 64;
 /// The width of an offset into the packet, and of the verdict, in bits.
 pub(super) const OFFSET_BITS: u16 = 32;

@@ -17,7 +17,6 @@ pub(super) fn patterns(dataflow: &Dataflow, found: &mut Vec<Invalid>) {
     }
 }
 
-/// The definition of a map.
 pub(super) fn table(dataflow: &Dataflow, site: Site, found: u32) -> Result<&Table, Invalid> {
     let maps = dataflow.maps.len();
     dataflow.maps.get(found as usize).ok_or(Invalid::UnknownMap { site, found, maps })
@@ -53,7 +52,6 @@ fn pattern(dataflow: &Dataflow, pattern: usize, own: &Pattern) -> Result<(), Inv
     }
 }
 
-/// Whether a helper takes maps of a kind.
 fn takes_kind(number: i32, kind: MapKind) -> bool {
     helpers::by_number(number).is_some_and(|helper| {
         helper.parameters.iter().any(|parameter| matches!(parameter, Parameter::Map(fits, _) if fits(kind)))

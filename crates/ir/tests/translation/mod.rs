@@ -15,7 +15,6 @@ use flowloom_verifier::{Options, verify};
 
 /// Packets of a comparison.
 const PACKETS: usize = 600;
-/// The time between two packets in nanoseconds.
 const GAP_NS: u64 = 300_000;
 
 /// The first difference between two forms of a program.
@@ -32,7 +31,6 @@ pub(crate) enum Difference {
     /// The records for user space differ.
     #[error("packet {packet}: the events differ")]
     Events { packet: usize },
-    /// The maps differ.
     #[error("packet {packet}: the maps differ")]
     State { packet: usize },
 }
@@ -60,7 +58,6 @@ pub(crate) fn shipped(clang: &Clang, path: &str) -> Program {
     object.programs.into_iter().find(|program| program.kind.is_xdp()).unwrap()
 }
 
-/// The dataflow of a program as it is built.
 pub(crate) fn built(program: &Program) -> Dataflow {
     let proof = verify(program, &Options::default()).unwrap_or_else(|error| panic!("{}: {error}", program.name));
     build(program, &proof).unwrap_or_else(|refusal| panic!("{refusal}"))
@@ -133,7 +130,6 @@ pub(crate) fn first_difference(
     None
 }
 
-/// The nodes of a dataflow that satisfy a condition.
 pub(crate) fn nodes(dataflow: &Dataflow, is_it: impl Fn(Kind) -> bool) -> Vec<Id> {
     dataflow.graph.ids().filter(|id| is_it(dataflow.graph.node(*id).kind)).collect()
 }

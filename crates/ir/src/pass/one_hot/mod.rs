@@ -78,7 +78,6 @@ fn is_length(graph: &Graph, id: Id) -> bool {
     }
 }
 
-/// The state of the pass.
 struct Pass<'a> {
     old: &'a Dataflow,
     graph: Graph,

@@ -387,7 +387,6 @@ impl Places {
         graph.as_const(id).is_none() && !self.is_plain(graph, id, 0) && self.within(graph, id, most).is_some()
     }
 
-    /// The maximum of a node.
     pub(super) fn largest(&mut self, graph: &Graph, id: Id) -> u64 {
         for next in self.largest.len()..=id.index() {
             let node = &graph.nodes()[next];

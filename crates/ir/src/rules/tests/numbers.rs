@@ -61,7 +61,6 @@ fn part(value: u64, low: u64, bits: u64) -> u64 {
     arith::cut(value.checked_shr(low as u32).unwrap_or(0), bits as u16)
 }
 
-/// Whether a condition holds for these numbers.
 fn is_so(when: &When, env: &Values<'_>) -> bool {
     let (names, fact, of) = match when {
         When::Let(name, value) => return env.eval(value) == env.number(name),
