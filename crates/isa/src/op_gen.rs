@@ -24,7 +24,6 @@ fn off(rng: &mut Rng) -> i16 {
     if rng.chance(1, 4) { *rng.pick(&[0, -1, 1, i16::MIN, i16::MAX]) } else { rng.next_u64() as i16 }
 }
 
-/// A source operand.
 pub(crate) fn operand(rng: &mut Rng) -> Operand {
     if rng.chance(1, 2) { Operand::Reg(reg(rng, true)) } else { Operand::Imm(imm(rng)) }
 }

@@ -7,7 +7,6 @@ use crate::helpers;
 use crate::op::{AluOp, AtomicOp, Cond, EndOp, Op, Operand, Reg, Size, Width};
 use crate::program::MapDef;
 
-/// The target of a jump.
 #[derive(Debug, Clone)]
 pub(super) enum Target {
     Distance(i64),

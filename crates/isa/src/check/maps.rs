@@ -15,14 +15,12 @@ use flowloom_context::ContextLayout;
 /// The limit of the values of all arrays of a program, each rounded up to 8 bytes as in the kernel. Only written
 /// entries are allocated; this bounds the page tables.
 const MAX_ARRAY_BYTES: u64 = 64 << 30;
-/// The largest value.
 const MAX_VALUE_BYTES: u32 = 1 << 30;
 /// The most entries of a per-CPU array: values are numbered in 32 bits, for up to 1024 CPUs.
 const MAX_PER_CPU_ENTRIES: u64 = (u32::MAX >> 10) as u64;
 /// The largest per-CPU value [Linux include/linux/percpu.h, `PCPU_MIN_UNIT_SIZE`].
 const MAX_PER_CPU_BYTES: u32 = 32 << 10;
 
-/// The flags of maps by name.
 const FLAGS: [(u32, &str); 11] = [
     (BPF_F_NO_PREALLOC, "BPF_F_NO_PREALLOC"),
     (BPF_F_NO_COMMON_LRU, "BPF_F_NO_COMMON_LRU"),
@@ -37,7 +35,6 @@ const FLAGS: [(u32, &str); 11] = [
     (BPF_F_INNER_MAP, "BPF_F_INNER_MAP"),
 ];
 
-/// Mutually exclusive flags.
 const EXCLUSIVE: [u32; 3] =
     [BPF_F_RDONLY | BPF_F_WRONLY, BPF_F_RDONLY_PROG | BPF_F_WRONLY_PROG, BPF_F_NO_COMMON_LRU | BPF_F_NUMA_NODE];
 
@@ -139,7 +136,6 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the flags.
     fn flags(&mut self, def: &MapDef) {
         let known = flags_of(def.kind);
         if def.flags & !known != 0 {
