@@ -3,7 +3,6 @@
 
 use flowloom_isa::op::Reg;
 
-/// Whether an access reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
     Read,
@@ -21,7 +20,6 @@ impl std::fmt::Display for Access {
     }
 }
 
-/// Why a run stops.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Fault {
     #[error("`{0}` is read before it is written")]

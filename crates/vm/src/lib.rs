@@ -41,16 +41,13 @@ pub use plugin::{Plugin, PluginError};
 use run::{Counters, Helpers, Image};
 pub use trail::{Branch, Lookup, Trail};
 
-/// The name of this engine.
 const NAME: &str = "interp";
 
 /// The default budget of instructions for a packet: enough for `loop` with the most iterations of a few instructions.
 pub const DEFAULT_BUDGET: u64 = 1 << 26;
 
-/// The result of a run.
 struct Returned {
     r0: u64,
-    /// The redirect it requested.
     redirect: Option<Redirect>,
     /// The outputs besides the packet.
     outputs: Vec<Output>,
@@ -83,7 +80,6 @@ pub struct Interpreter {
     profile: Option<Vec<u64>>,
     /// The branch decisions of the last packet.
     trail: Option<Trail>,
-    /// What follows each run.
     observer: Option<Box<dyn Observer>>,
     ports: Ports,
 }
@@ -116,7 +112,6 @@ impl Interpreter {
         self
     }
 
-    /// With other helpers.
     fn with_helpers(program: Arc<Program>, helpers: Helpers) -> Result<Interpreter, ProgramError> {
         let code = flowloom_isa::check::check(&program, &|number| helpers.can_call(number))?;
         let mut programs = vec![Some(code)];
@@ -226,7 +221,6 @@ impl Interpreter {
         self.call(&[CONTEXT_ADDRESS], choices).map_err(|(at, fault)| self.stopped(at, &fault))
     }
 
-    /// Runs the program with these arguments.
     fn call(&mut self, arguments: &[u64], choices: &Choices) -> Result<Returned, (At, Fault)> {
         let mut profile = self.profile.take();
         let result = self.surrounded(choices, |image, state, budget, counters| match &mut profile {
@@ -286,7 +280,6 @@ impl Interpreter {
         }
     }
 
-    /// The outcome of a packet.
     fn finish(&mut self, packet: &Packet<'_>, returned: Returned) -> Result<Outcome, EngineError> {
         let Returned { r0, redirect, mut outputs } = returned;
         outputs.retain(|output| self.ports.is_bound(output.port));

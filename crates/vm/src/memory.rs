@@ -34,7 +34,6 @@ const ETHERNET_BYTES: i64 = 14;
 /// The limit to which the kernel's test runs let a packet grow, from the beginning of the headroom: a page without the
 /// record of a packet's fragments at its end.
 const GROWTH_LIMIT: usize = 4096 - 320;
-/// The longest metadata area in bytes.
 const MAX_META_BYTES: i64 = 252;
 /// -EINVAL
 const INVALID: i64 = -22;
@@ -68,17 +67,14 @@ pub(super) fn frame_pointer(frame: usize) -> u64 {
     STACK << TAG_SHIFT | (frame as u64 + 1) << 16 | (FRAME_BASE + STACK_BYTES as u64)
 }
 
-/// The address of a map.
 pub(super) fn map_address(map: usize) -> u64 {
     MAP << TAG_SHIFT | (map as u64) << 8
 }
 
-/// The index of a map by its address.
 pub(super) fn map_at(address: u64) -> Option<usize> {
     (address >> TAG_SHIFT == MAP && address & 0xff == 0).then_some(((address & PLACE) >> 8) as usize)
 }
 
-/// The address of a function.
 pub(super) fn function_address(program: usize, slot: usize) -> u64 {
     FUNCTION << TAG_SHIFT | (program as u64) << 32 | (slot as u64) << 8
 }
@@ -140,7 +136,6 @@ pub(super) struct Memory {
     /// Plain memory, for a plugin's program only.
     pub(super) plain: Vec<u8>,
     pub(super) rings: Rings,
-    /// The number of CPUs.
     pub(super) cpus: u32,
     /// The key passed to a callback, by its frame.
     keys: Vec<Vec<u8>>,
@@ -270,13 +265,11 @@ impl Memory {
         0
     }
 
-    /// Replaces the packet.
     pub(super) fn replace_packet(&mut self, bytes: &[u8]) {
         self.packet.truncate(self.data);
         self.packet.extend_from_slice(bytes);
     }
 
-    /// The packet, mutable.
     pub(super) fn packet_mut(&mut self) -> &mut [u8] {
         &mut self.packet[self.data..]
     }
@@ -318,7 +311,6 @@ impl Memory {
         self.bytes_mut(address, len, Access::Write)
     }
 
-    /// Loads a number.
     #[inline]
     pub(super) fn load(&self, address: u64, size: Size) -> Result<u64, Fault> {
         if address >> TAG_SHIFT == CONTEXT {
@@ -383,7 +375,6 @@ impl Memory {
         }
     }
 
-    /// Memory for reading.
     #[inline]
     fn bytes(&self, address: u64, len: usize) -> Result<&[u8], Fault> {
         if len == 0 {
@@ -595,7 +586,6 @@ impl Memory {
         })
     }
 
-    /// The index of the lock at an address.
     pub(super) fn lock_at(&self, address: u64) -> Option<usize> {
         let (map, _, at) = self.value_at(address)?;
         (Some(at) == self.maps[map].def().spin_lock.map(i64::from)).then_some(map)

@@ -25,7 +25,6 @@ use flowloom_isa::MapKind;
 
 /// The size of the header before each record.
 const HEADER_BYTES: u64 = 8;
-/// The longest record in bytes.
 const MAX_RECORD_BYTES: u64 = (1 << 30) - 1;
 /// Flags in the length of a record: busy, and discarded.
 const BUSY: u32 = 1 << 31;
@@ -66,7 +65,6 @@ struct Record {
     stage: Stage,
 }
 
-/// A ring buffer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Ring {
     size: u64,
@@ -178,7 +176,6 @@ impl Rings {
         true
     }
 
-    /// The bytes of a reserved record.
     pub(super) fn record(&self, number: usize) -> Option<&[u8]> {
         self.records.get(number).filter(|record| record.stage == Stage::Reserved).map(|record| &*record.bytes)
     }
@@ -187,7 +184,6 @@ impl Rings {
         self.records.get_mut(number).filter(|record| record.stage == Stage::Reserved).map(|record| &mut *record.bytes)
     }
 
-    /// Whether a record is still reserved.
     pub(super) fn is_any_reserved(&self) -> bool {
         self.records.iter().any(|record| record.stage == Stage::Reserved)
     }

@@ -31,7 +31,6 @@ pub(super) struct Image {
     pub(super) inlined: Vec<Vec<usize>>,
     /// The size of each map's values, for addresses inside of them.
     pub(super) value_bytes: Vec<u32>,
-    /// The helpers by number.
     pub(super) helpers: Helpers,
 }
 
@@ -67,7 +66,6 @@ impl Helpers {
     }
 }
 
-/// Counters of a run.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Counters {
     pub(super) executed: u64,
@@ -454,7 +452,6 @@ fn tail_call(image: &Image, run: &mut Run<'_>, regs: &mut Registers, frame: usiz
     Ok(At { program, slot: 0 })
 }
 
-/// The callback in an argument.
 fn callback(regs: &Registers, helper: &'static str) -> Result<At, Fault> {
     let address = argument(regs, 2)?;
     let found = || format!("0x{address:x}");

@@ -7,7 +7,6 @@ use crate::fib::Request;
 
 /// The size of `struct bpf_fib_lookup` in bytes.
 const PARAMS_BYTES: usize = 64;
-/// The size of an Ethernet header in bytes.
 const ETHERNET_BYTES: i32 = 14;
 /// -EINVAL
 const INVALID: i64 = -22;

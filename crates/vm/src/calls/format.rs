@@ -95,7 +95,6 @@ fn ends(next: u8) -> bool {
     next == 0 || is_space(next) || is_punctuation(next)
 }
 
-/// Parses a conversion specification.
 fn spec(format: &[u8]) -> Option<Spec> {
     let at = |i: usize| format.get(i).copied().unwrap_or(0);
     let mut i = format.iter().take_while(|byte| b"0 +-".contains(byte)).count();

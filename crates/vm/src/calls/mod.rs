@@ -52,19 +52,15 @@ pub(super) struct Run<'a> {
     pub(super) redirect: Option<Redirect>,
     /// The outputs besides the packet, whether their ports are bound or not.
     pub(super) outputs: Vec<Output>,
-    /// Their size in bytes.
     pub(super) sent_bytes: usize,
     /// The map whose lock is held.
     pub(super) locked: Option<usize>,
     /// Buffers for a key and a value that a helper copies, reused between calls.
     pub(super) scratch: &'a mut (Vec<u8>, Vec<u8>),
-    /// The record of decisions, if wanted.
     pub(super) trail: Option<&'a mut Trail>,
-    /// What follows the run.
     pub(super) observer: Option<&'a mut dyn Observer>,
 }
 
-/// A helper.
 #[derive(Clone, Copy)]
 pub(super) struct Helper {
     /// The number of argument registers that it reads.
@@ -133,7 +129,6 @@ fn length(helper: &'static str, argument: usize, found: u64) -> Result<usize, Fa
 }
 
 impl Run<'_> {
-    /// The map in an argument.
     pub(super) fn map(&self, helper: &'static str, found: u64) -> Result<usize, Fault> {
         let index = map_at(found).filter(|index| *index < self.memory.maps.len());
         index.ok_or(Fault::NoMap { helper, found })

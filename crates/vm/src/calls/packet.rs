@@ -23,7 +23,6 @@ const MAX_SENT_BYTES: usize = 1 << 24;
 /// The minimum that each of those packets counts.
 const MIN_SENT_BYTES: usize = 64;
 
-/// The target of a redirect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Redirect {
     /// One port.

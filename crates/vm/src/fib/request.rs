@@ -31,7 +31,6 @@ const MARK: u32 = 1 << 5;
 const MAIN_TABLE: u32 = 254;
 const LOCAL_TABLE: u32 = 255;
 
-/// The tables of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tables {
     All,
@@ -66,11 +65,9 @@ pub struct Request {
     pub source: IpAddr,
     /// The destination address; in the answer, the next hop if there is one.
     pub destination: IpAddr,
-    /// The metric of the route.
     pub(super) metric: Option<u32>,
     /// The MAC addresses of the interface and of the neighbour.
     pub(super) macs: Option<(Mac, Mac)>,
-    /// Whether the packet can be forwarded.
     pub(super) is_forwarded: bool,
 }
 

@@ -25,7 +25,6 @@ pub(super) struct Keyed {
 pub(super) enum Kind {
     /// Entries are allocated on demand.
     OnDemand,
-    /// Entries are preallocated.
     Preallocated,
     /// The least recently used entry is evicted.
     Lru,

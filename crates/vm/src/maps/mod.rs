@@ -45,7 +45,6 @@ const BPF_EXIST: u64 = 2;
 /// Flag of an update: under the value's lock.
 const BPF_F_LOCK: u64 = 4;
 
-/// A map.
 #[derive(Debug, Clone)]
 pub(super) struct Map {
     def: MapDef,
@@ -146,13 +145,11 @@ impl Map {
         !self.is_constant() && !matches!(self.table, Table::Records)
     }
 
-    /// The bytes of a cell, if it exists.
     #[inline]
     pub(super) fn value(&self, cell: u64) -> Option<&[u8]> {
         self.values.get(cell)
     }
 
-    /// The bytes of a cell, mutable.
     #[inline]
     pub(super) fn value_mut(&mut self, cell: u64) -> Option<&mut [u8]> {
         self.values.get_mut(cell)

@@ -9,14 +9,12 @@ use flowloom_isa::MapKind;
 /// The valid targets of a map's entries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Known<'a> {
-    /// All maps of the program.
     pub(crate) maps: &'a [Map],
     /// For each program of the object, whether it can run.
     pub(crate) programs: &'a [bool],
 }
 
 impl Map {
-    /// The map in its initial state.
     pub(crate) fn initial(&self) -> Map {
         Map::new(&self.def, self.cpus)
     }

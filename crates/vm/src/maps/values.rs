@@ -75,7 +75,6 @@ impl Values {
         }
     }
 
-    /// The bytes of a cell, if it exists.
     #[inline]
     pub(super) fn get(&self, cell: u64) -> Option<&[u8]> {
         match &self.store {
@@ -160,7 +159,6 @@ impl Values {
         }
     }
 
-    /// The allocated bytes.
     #[cfg(test)]
     pub(super) fn allocated(&self) -> u64 {
         match &self.store {

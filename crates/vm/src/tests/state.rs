@@ -141,7 +141,6 @@ fn entry(key: u32, value: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (key.to_le_bytes().to_vec(), value.to_vec())
 }
 
-/// A state of these maps.
 fn snapshot(maps: &[(&str, Entries)]) -> Snapshot {
     let maps = maps.iter().map(|(name, entries)| ((*name).to_owned(), entries.iter().cloned().collect()));
     Snapshot { maps: maps.collect(), ..Snapshot::default() }

@@ -4,7 +4,6 @@
 use flowloom_isa::{Insn, MapDef, MapKind, Program, asm};
 use flowloom_testkit::{InstructionCase, InstructionCode};
 
-/// The program of a case.
 pub(crate) fn program(case: &InstructionCase) -> Program {
     let maps: Vec<MapDef> = case
         .maps
