@@ -10,7 +10,6 @@ use flowloom_isa::op::Op;
 /// The fields of `struct xdp_md`, four bytes each.
 const FIELDS: [&str; 6] = ["data", "data_end", "data_meta", "ingress_ifindex", "rx_queue_index", "egress_ifindex"];
 
-/// A memory region as text.
 fn memory(program: &Program, memory: Memory) -> String {
     match memory {
         Memory::Context => "the context".to_owned(),

@@ -11,7 +11,6 @@ use super::value::{Address, Number, Region, Value};
 use super::walk::Walk;
 use flowloom_isa::op::{Cond, Operand, Reg, Width};
 
-/// The operands of a branch.
 struct Condition {
     width: Width,
     cond: Cond,

@@ -22,7 +22,6 @@ use flowloom_isa::{BPF_F_RDONLY_PROG, MapDef};
 /// The greatest length that a helper accepts [Linux BPF_MAX_VAR_SIZ].
 const MAX_LENGTH: u64 = 1 << 29;
 
-/// The size of an array's key in bytes.
 const ARRAY_KEY_BYTES: usize = 4;
 
 /// A call while its arguments are checked.
@@ -31,7 +30,6 @@ struct Site {
     number: i32,
     /// Whether keys, values and buffers may be in the packet.
     packet: bool,
-    /// The map argument.
     map: Option<MapId>,
     /// Where the bytes being checked leave the program to.
     sink: Option<Sink>,
@@ -45,7 +43,6 @@ struct Site {
     released: Option<u32>,
     /// The length of the acquired record in bytes.
     length: u32,
-    /// The callback.
     callback: Option<usize>,
 }
 

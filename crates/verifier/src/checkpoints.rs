@@ -36,7 +36,6 @@ const COMPARED: usize = 64;
 /// The most of its own checkpoints that a path is compared with to find infinite loops.
 const OWN_COMPARED: usize = 16;
 
-/// A checkpoint.
 #[derive(Debug)]
 pub(super) struct Checkpoint {
     /// `None` after eviction.

@@ -98,7 +98,6 @@ fn no_address(value: Value) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// Whether the program calls `bpf_loop` already.
 fn uses_loop(program: &Program) -> bool {
     program
         .insns
@@ -106,7 +105,6 @@ fn uses_loop(program: &Program) -> bool {
         .any(|insn| insn.code == class::JMP | jmp::CALL && insn.src == call::HELPER && insn.imm == helper::LOOP)
 }
 
-/// The null check of an address.
 fn null_check(address: &Address) -> String {
     let why = match address.to {
         Region::Argument { .. } => {

@@ -25,7 +25,6 @@
 
 use std::collections::HashMap;
 
-/// The origin of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Origin(u32);
 
@@ -41,7 +40,6 @@ struct Node {
 /// No parent.
 const NONE: u32 = u32::MAX;
 
-/// All origins of a verification.
 #[derive(Debug, Default)]
 pub(super) struct Origins {
     nodes: Vec<Node>,

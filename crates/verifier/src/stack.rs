@@ -10,23 +10,19 @@ use super::number::{Range, arithmetic};
 use super::value::{Number, Value};
 use flowloom_isa::op::{AluOp, Width};
 
-/// The size of a slot in bytes.
 pub(super) const SLOT_BYTES: usize = 8;
 
-/// The state of a byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Byte {
     /// Uninitialised.
     Unwritten,
     /// A part of some number.
     Any,
-    /// Zero.
     Zero,
     /// A part of the value stored at the beginning of the slot.
     Whole,
 }
 
-/// A slot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slot {
     pub(super) bytes: [Byte; SLOT_BYTES],
@@ -130,7 +126,6 @@ impl Stack {
         self.slots.iter().any(|slot| slot.bytes[0] == Byte::Whole && wanted(&slot.value))
     }
 
-    /// Stores a value at an offset.
     pub(super) fn store(&mut self, offset: i64, len: usize, value: Value) {
         let (number, first) = place(offset);
         let is_zero = matches!(value, Value::Number(number) if number.range.as_constant() == Some(0));
@@ -177,7 +172,6 @@ impl Stack {
         }
     }
 
-    /// Loads from an offset.
     pub(super) fn load(&self, offset: i64, len: usize) -> Loaded {
         let (number, first) = place(offset);
         if first + len > SLOT_BYTES {

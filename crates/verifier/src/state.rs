@@ -12,7 +12,6 @@ pub(super) const REGISTERS: usize = 11;
 /// The longest packet in bytes.
 pub(super) const MAX_PACKET_BYTES: u64 = 0xffff;
 
-/// A frame.
 #[derive(Debug, Clone)]
 pub(super) struct Frame {
     pub(super) registers: [Value; REGISTERS],
@@ -32,7 +31,6 @@ pub(super) struct Held {
     pub(super) insn: usize,
 }
 
-/// A held lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Locked {
     pub(super) region: Region,
@@ -75,7 +73,6 @@ impl State {
         }
     }
 
-    /// The depth of the current frame.
     pub(super) fn depth(&self) -> usize {
         self.frames.len() - 1
     }

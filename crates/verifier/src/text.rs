@@ -12,7 +12,6 @@ pub(super) fn def(program: &Program, map: MapId) -> Option<&MapDef> {
     }
 }
 
-/// A map as text.
 pub(super) fn map_name(program: &Program, map: MapId) -> String {
     let name = |index: u32| program.maps.get(index as usize).map_or("?", |map| map.name.as_str());
     match map {

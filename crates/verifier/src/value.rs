@@ -4,14 +4,11 @@
 use super::number::Range;
 use super::origin::Origin;
 
-/// An abstract value.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Value {
     /// Uninitialised, or clobbered by a call.
     Unwritten,
-    /// A number.
     Number(Number),
-    /// An address.
     Address(Address),
 }
 
@@ -65,7 +62,6 @@ pub(super) struct Room {
     pub(super) fixed: i64,
 }
 
-/// The region that an address points into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Region {
     /// `struct xdp_md`.
@@ -118,7 +114,6 @@ pub(super) struct Address {
     pub(super) var: Range,
     /// The id shared by addresses that are null together, or have the same variable offset.
     pub(super) id: u32,
-    /// Whether it may be null.
     pub(super) nullable: bool,
     /// In the packet or metadata area: the number of bytes known to be present from the common base of an `id`.
     pub(super) checked: u32,

@@ -43,7 +43,6 @@ pub(super) struct Walk<'p> {
     pub(super) code: &'p [Option<Op>],
     pub(super) origins: Origins,
     pub(super) proof: Proof,
-    /// Join points.
     joins: Vec<bool>,
     /// Instructions on a cycle of the control flow graph: the candidates for loop headers.
     repeated: Vec<bool>,
@@ -113,12 +112,10 @@ impl<'p> Walk<'p> {
         self.long.get(join).copied().unwrap_or(false)
     }
 
-    /// Walks all paths.
     pub(super) fn run(self) -> Result<Proof, Box<Refusal>> {
         self.run_from(State::first())
     }
 
-    /// Walks all paths from a state.
     pub(super) fn run_from(mut self, state: State) -> Result<Proof, Box<Refusal>> {
         self.pending.push(Path::starting(state));
         while let Some(mut path) = self.pending.pop() {
@@ -216,7 +213,6 @@ impl<'p> Walk<'p> {
         path.turn = self.turns.len() as u32 - 1;
     }
 
-    /// A fresh id.
     pub(super) fn id(&mut self) -> u32 {
         self.ids += 1;
         self.ids
@@ -232,7 +228,6 @@ impl<'p> Walk<'p> {
         Number::new(range, self.origins.made_from(one, other))
     }
 
-    /// A value as text.
     pub(super) fn text_of(&self, value: &Value) -> String {
         text::value(self.program, self.depth, value)
     }

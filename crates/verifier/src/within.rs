@@ -11,7 +11,6 @@ use super::stack::{Byte, Slot};
 use super::state::State;
 use super::value::{Address, Number, Region, Value};
 
-/// The mode of comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     /// By what is live and precise; all paths from the old state are verified.

@@ -48,7 +48,6 @@ pub(super) fn combine(op: AluOp, width: Width, a: &Range, b: &Range) -> Option<R
     settle(wide(&low_a), low)
 }
 
-/// `-a`.
 pub(crate) fn neg(width: Width, a: &Range) -> Range {
     alu(AluOp::Sub, width, &Range::constant(0), a)
 }
@@ -81,7 +80,6 @@ fn on_lane(op: AluOp, width: Width, a: &Lane, b: &Lane, low: &Lane) -> Lane {
     }
 }
 
-/// `a + b`.
 pub(super) fn add(width: Width, a: &Lane, b: &Lane) -> Lane {
     let mut sum = Lane::of_bits(width, a.bits.add(b.bits));
     for (alo, ahi) in a.views() {
@@ -92,7 +90,6 @@ pub(super) fn add(width: Width, a: &Lane, b: &Lane) -> Lane {
     sum
 }
 
-/// `a - b`.
 pub(super) fn sub(width: Width, a: &Lane, b: &Lane) -> Lane {
     let mut difference = Lane::of_bits(width, a.bits.sub(b.bits));
     for (alo, ahi) in a.views() {

@@ -29,7 +29,6 @@ impl Bits {
     /// All bits unknown.
     pub(crate) const UNKNOWN: Bits = Bits { value: 0, mask: u64::MAX };
 
-    /// A constant.
     pub(crate) const fn constant(value: u64) -> Bits {
         Bits { value, mask: 0 }
     }
@@ -66,7 +65,6 @@ impl Bits {
         value & !self.mask == self.value
     }
 
-    /// Whether this is a subset of `other`.
     pub(crate) const fn is_within(self, other: Bits) -> bool {
         self.mask & !other.mask == 0 && self.value & !other.mask == other.value
     }
@@ -114,7 +112,6 @@ impl Bits {
         }
     }
 
-    /// The complement.
     const fn not(self) -> Bits {
         Bits::new(!self.value, self.mask)
     }
@@ -134,19 +131,16 @@ impl Bits {
         Bits::new(middle, (least ^ most) | self.mask | other.mask)
     }
 
-    /// Bitwise AND.
     pub(crate) const fn and(self, other: Bits) -> Bits {
         let value = self.value & other.value;
         Bits::new(value, self.most() & other.most() & !value)
     }
 
-    /// Bitwise OR.
     pub(crate) const fn or(self, other: Bits) -> Bits {
         let value = self.value | other.value;
         Bits { value, mask: (self.mask | other.mask) & !value }
     }
 
-    /// Bitwise XOR.
     pub(crate) const fn xor(self, other: Bits) -> Bits {
         Bits::new(self.value ^ other.value, self.mask | other.mask)
     }

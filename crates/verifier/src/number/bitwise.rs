@@ -15,7 +15,6 @@ use super::bits::ones;
 use super::lane::{Lane, width_bits};
 use flowloom_isa::op::Width;
 
-/// `a & b`.
 pub(super) fn and(width: Width, a: &Lane, b: &Lane) -> Lane {
     let mut result = of_signs(width, a, b);
     result.bits = a.bits.and(b.bits);
@@ -36,7 +35,6 @@ pub(super) fn and(width: Width, a: &Lane, b: &Lane) -> Lane {
     result
 }
 
-/// `a | b`.
 pub(super) fn or(width: Width, a: &Lane, b: &Lane) -> Lane {
     let mut result = match a.bits.most() & b.bits.most() {
         0 => add(width, a, b),
@@ -50,7 +48,6 @@ pub(super) fn or(width: Width, a: &Lane, b: &Lane) -> Lane {
     result
 }
 
-/// `a ^ b`.
 pub(super) fn xor(width: Width, a: &Lane, b: &Lane) -> Lane {
     let mut result = match a.bits.most() & b.bits.most() {
         0 => add(width, a, b),

@@ -18,7 +18,6 @@ pub(super) struct Lane {
     pub(super) smax: i64,
 }
 
-/// The width in bits.
 pub(super) const fn width_bits(width: Width) -> u32 {
     match width {
         Width::W32 => 32,
@@ -38,7 +37,6 @@ pub(super) const fn signed(width: Width, value: u64) -> i64 {
 const LIMIT: i128 = 1 << 126;
 
 impl Lane {
-    /// Any number.
     pub(super) const fn any(width: Width) -> Lane {
         let top = (ones(width) >> 1) as i64;
         Lane { bits: Bits::UNKNOWN.cut(width), umin: 0, umax: ones(width), smin: -top - 1, smax: top }
@@ -65,12 +63,10 @@ impl Lane {
         [self.unsigned(), self.signed()]
     }
 
-    /// The unsigned bounds.
     pub(super) const fn unsigned(&self) -> (i128, i128) {
         (self.umin as i128, self.umax as i128)
     }
 
-    /// The signed bounds.
     pub(super) const fn signed(&self) -> (i128, i128) {
         (self.smin as i128, self.smax as i128)
     }
@@ -93,7 +89,6 @@ impl Lane {
         }
     }
 
-    /// Intersects with unsigned bounds.
     pub(super) const fn keep_unsigned(&mut self, lo: u64, hi: u64) {
         if lo > self.umin {
             self.umin = lo;
@@ -103,7 +98,6 @@ impl Lane {
         }
     }
 
-    /// Intersects with signed bounds.
     pub(super) const fn keep_signed(&mut self, lo: i64, hi: i64) {
         if lo > self.smin {
             self.smin = lo;
@@ -113,7 +107,6 @@ impl Lane {
         }
     }
 
-    /// Intersects with known bits.
     pub(super) const fn keep_bits(&mut self, bits: Bits) -> bool {
         match self.bits.meet(bits) {
             Some(met) => {
@@ -143,7 +136,6 @@ impl Lane {
         }
     }
 
-    /// Whether this is a subset of `other`.
     pub(super) const fn is_within(&self, other: &Lane) -> bool {
         self.umin >= other.umin
             && self.umax <= other.umax

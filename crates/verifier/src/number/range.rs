@@ -100,7 +100,6 @@ const fn steps_down(from: u32, lo: u32, span: u32) -> u64 {
 }
 
 impl Range {
-    /// Any number.
     pub(crate) const ANY: Range = Range {
         bits: Bits::UNKNOWN,
         umin: 0,
@@ -113,7 +112,6 @@ impl Range {
         smax32: i32::MAX,
     };
 
-    /// A constant.
     pub(crate) const fn constant(value: u64) -> Range {
         Range {
             bits: Bits::constant(value),
@@ -142,7 +140,6 @@ impl Range {
         settle(wide, Lane::any(Width::W32)).unwrap_or(Range::ANY)
     }
 
-    /// The numbers with these known bits.
     pub(crate) fn of_bits(bits: Bits) -> Range {
         settle(Lane::of_bits(Width::W64, bits), Lane::any(Width::W32)).unwrap_or(Range::ANY)
     }
@@ -157,27 +154,22 @@ impl Range {
         if self.umin == self.umax { Some(self.umin) } else { None }
     }
 
-    /// The known bits.
     pub(crate) const fn bits(&self) -> Bits {
         self.bits
     }
 
-    /// The unsigned minimum.
     pub(crate) const fn umin(&self) -> u64 {
         self.umin
     }
 
-    /// The unsigned maximum.
     pub(crate) const fn umax(&self) -> u64 {
         self.umax
     }
 
-    /// The signed minimum.
     pub(crate) const fn smin(&self) -> i64 {
         self.smin
     }
 
-    /// The signed maximum.
     pub(crate) const fn smax(&self) -> i64 {
         self.smax
     }
