@@ -42,7 +42,6 @@ pub(super) fn callee(insn: Insn, at: usize) -> Option<i64> {
     (is_call || is_address).then(|| at as i64 + 1 + i64::from(insn.imm))
 }
 
-/// The target of a jump.
 pub(super) fn jump_target(insn: Insn, at: usize) -> Option<i64> {
     let distance = match (insn.class(), insn.op()) {
         (class::JMP | class::JMP32, jmp::CALL | jmp::EXIT | 0xf0) => return None,

@@ -23,7 +23,6 @@ pub(super) struct Section<'a> {
     pub(super) len: u64,
 }
 
-/// The kinds of sections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SectionKind {
     /// Instructions.
@@ -36,7 +35,6 @@ pub(super) enum SectionKind {
     Other,
 }
 
-/// The kinds of symbols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SymbolKind {
     Function,
@@ -59,7 +57,6 @@ pub(super) enum Place {
     Common,
 }
 
-/// A symbol.
 pub(super) struct Symbol<'a> {
     /// The name; a section symbol has that of its section.
     pub(super) name: &'a str,
@@ -82,7 +79,6 @@ pub(super) struct Relocation {
     pub(super) addend: Option<i64>,
 }
 
-/// A parsed object file.
 pub(super) struct Container<'a> {
     /// By section index; the first one is the null section.
     pub(super) sections: Vec<Section<'a>>,
@@ -104,7 +100,6 @@ impl Budget {
         Budget { left: super::MAX_UNFOLDED }
     }
 
-    /// Charges `bytes` to the budget.
     pub(super) fn charge(&mut self, what: &'static str, bytes: u64) -> Result<(), ReadFault> {
         match self.left.checked_sub(bytes) {
             Some(left) => {

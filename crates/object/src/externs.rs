@@ -8,7 +8,6 @@ use super::names;
 use flowloom_isa::Reference;
 use flowloom_isa::btf::{Btf, Type};
 
-/// The kinds of undefined symbols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extern {
     /// A kernel function.

@@ -21,10 +21,8 @@ pub(super) struct Sidecar {
     pub(super) maps: Vec<SidecarMap>,
 }
 
-/// A map.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SidecarMap {
-    /// The name.
     pub(super) name: String,
     /// The layout of its records, for a context table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -37,7 +35,6 @@ struct Version {
     version: u32,
 }
 
-/// Why the section cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SidecarError {
     #[error("version is {found}, expected 1 to {VERSION}")]
@@ -65,7 +62,6 @@ impl Sidecar {
     }
 }
 
-/// An error in a layout.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LayoutFault {
     #[error("{what} `{name}` of {size_bytes} bytes at byte {offset_bytes}: {why}")]

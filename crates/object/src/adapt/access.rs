@@ -100,7 +100,6 @@ pub(super) enum Step {
     Member { of: TypeId, index: usize },
 }
 
-/// A resolved access.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Access {
     pub(super) kind: Kind,

@@ -64,7 +64,6 @@ impl KernelTypeIndex {
         Ok(KernelTypeIndex { btf, by_name })
     }
 
-    /// The types of this name.
     fn named<'k>(&'k self, name: &'k [u8]) -> impl Iterator<Item = TypeId> + 'k {
         let all = self.by_name.get(&hash(name)).into_iter().flatten().copied();
         all.filter(move |id| {
@@ -83,7 +82,6 @@ fn hash(name: &[u8]) -> u64 {
 /// Provides the types of a kernel, or the reason why there are none.
 pub type Kernel<'k> = dyn Fn() -> Result<Arc<KernelTypeIndex>, String> + 'k;
 
-/// Applies the CO-RE relocations of an object.
 pub(super) struct Adapter<'a> {
     kernel: &'a Kernel<'a>,
     /// Loaded once, when needed.

@@ -3,7 +3,6 @@
 
 use flowloom_isa::btf::{Name, Type};
 
-/// The name of a named type.
 pub(super) fn type_name(ty: &Type) -> Option<Name> {
     match ty {
         Type::Int { name, .. }

@@ -110,7 +110,6 @@ const MACROS: &str = r#"
 #define VALUE(type, value, kind) __builtin_preserve_enum_value(*(typeof(type) *)value, kind)
 "#;
 
-/// The programs of [`CASES`].
 fn cases() -> String {
     let program = |(name, body, _)| format!("SEC(\"xdp\") long {name}(struct thing *t) {{ {body} }}\n");
     MACROS.to_owned() + &CASES.map(program).concat()

@@ -58,7 +58,6 @@ struct Search<'a> {
     maps: &'a [ObjectMap],
     /// Jump targets.
     joins: Vec<bool>,
-    /// The states at jump targets.
     states: HashMap<usize, State>,
     todo: Vec<usize>,
 }

@@ -12,16 +12,13 @@ use crate::error::ReadFault;
 use crate::{bytes_of, code, names};
 use flowloom_isa::insn::{Insn, call, class, jmp};
 
-/// A function of the object.
 pub(super) struct Function<'a> {
     pub(super) name: &'a str,
     pub(super) section: usize,
     /// The first slot and the number of slots, within the section.
     pub(super) start: u64,
     pub(super) slots: u64,
-    /// Whether its symbol is local.
     pub(super) local: bool,
-    /// Whether its symbol is hidden.
     pub(super) hidden: bool,
 }
 
@@ -31,7 +28,6 @@ impl Function<'_> {
     }
 }
 
-/// A function that cannot be used.
 pub(super) struct Broken<'a> {
     pub(super) name: &'a str,
     /// Its section and byte offset.

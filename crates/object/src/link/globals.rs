@@ -6,7 +6,6 @@ use crate::error::ReadFault;
 use flowloom_isa::btf::{Btf, BtfError, Linkage, Type, TypeId};
 use flowloom_isa::{ArgumentKind, GlobalArgument, GlobalFunction, UnknownArgument};
 
-/// The most arguments of a function.
 const MAX_ARGUMENTS: usize = 5;
 
 impl Linker<'_> {
@@ -32,7 +31,6 @@ impl Linker<'_> {
     }
 }
 
-/// The tags of an argument.
 fn tags(btf: &Btf, function: TypeId, argument: usize) -> Result<Vec<String>, BtfError> {
     let mut tags = Vec::new();
     for (_, ty) in btf.types() {

@@ -34,7 +34,6 @@ use flowloom_isa::{Program, ProgramKind, Unresolved};
 use functions::{Broken, Function, functions, roots};
 use target::Target;
 
-/// The most programs in an object.
 const MAX_PROGRAMS: usize = 4096;
 
 /// The indexed functions, types and lines of an object.
@@ -397,7 +396,6 @@ impl<'a> Linker<'a> {
     }
 }
 
-/// The result of linking.
 pub(super) struct Linked {
     pub(super) programs: Vec<Program>,
     pub(super) refused: Vec<Refused>,

@@ -9,7 +9,6 @@ use crate::maps::Found;
 use flowloom_isa::Reference;
 use flowloom_isa::insn::{Insn, call, class, imm64, jmp};
 
-/// The target of an instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
     None,
@@ -18,7 +17,6 @@ pub(super) enum Target {
     Function(usize),
     /// A missing weak symbol, for which the object is prepared.
     Zero,
-    /// An unresolved reference.
     Unresolved(Reference),
 }
 

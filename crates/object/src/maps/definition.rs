@@ -11,7 +11,6 @@ use flowloom_isa::{MapDef, MapKind};
 /// The most fields of a map definition; libbpf's conventions have twelve.
 const MAX_FIELDS: usize = 64;
 
-/// A parsed definition.
 #[derive(Debug, Default)]
 pub(super) struct Definition {
     pub(super) def: MapDef,

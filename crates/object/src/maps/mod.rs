@@ -27,7 +27,6 @@ pub(super) enum Found {
     Data(usize, u32),
 }
 
-/// A map of the object.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ObjectMap {
     pub(super) def: MapDef,
@@ -39,7 +38,6 @@ pub(super) struct ObjectMap {
     pub(super) id: Option<u32>,
 }
 
-/// All maps of an object.
 #[derive(Default)]
 pub(super) struct Maps {
     pub(super) all: Vec<ObjectMap>,

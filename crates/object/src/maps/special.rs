@@ -27,7 +27,6 @@ const MAX_NAMED: usize = 64;
 /// The name that stands for members past the budget.
 const MORE: &str = "more members than are looked at";
 
-/// The special fields of a type.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Special {
     /// The offset of the lock.

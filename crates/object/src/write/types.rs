@@ -40,7 +40,6 @@ pub(super) struct Definition {
     pub(super) size_bytes: u32,
 }
 
-/// Types under construction.
 #[derive(Default)]
 pub(super) struct Types {
     builder: Builder,
