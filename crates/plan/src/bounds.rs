@@ -20,7 +20,6 @@ use crate::target::Target;
 
 /// The most nodes of the dataflow.
 pub(crate) const MAX_NODES: usize = 200_000;
-/// The most stages.
 pub(crate) const MAX_STAGES: u32 = 2_048;
 /// The most values in registers, summed over the boundaries between stages.
 pub(crate) const MAX_CARRIED: u64 = 4_000_000;

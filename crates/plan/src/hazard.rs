@@ -66,7 +66,6 @@ pub(crate) struct Decisions {
     pub(crate) uses: BTreeMap<u32, Uses>,
 }
 
-/// Why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HazardError {
     /// A read after a write of the same packet.

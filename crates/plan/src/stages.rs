@@ -96,7 +96,6 @@ impl Costs {
     }
 }
 
-/// The earliest schedule.
 pub(crate) fn earliest(dataflow: &Dataflow, target: &Target, costs: &Costs, pins: &Pins) -> Schedule {
     let graph = &dataflow.graph;
     let mut schedule = Schedule { spans: vec![Span::default(); graph.nodes().len()], ..Schedule::default() };

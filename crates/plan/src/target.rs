@@ -218,7 +218,6 @@ impl Arrivals {
         self.blocks[id.index()] = stages;
     }
 
-    /// The arrival time of a node.
     pub(crate) fn of(&mut self, graph: &Graph, target: &Target, id: Id) -> Tenths {
         for next in self.times.len()..=id.index() {
             let id = Id::new(next);

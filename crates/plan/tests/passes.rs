@@ -17,14 +17,12 @@ use flowloom_plan::{PASSES, Pass, Target};
 use flowloom_testkit::{Rng, golden};
 use translation::{built, first_difference, nodes, program, reads_first};
 
-/// The maps of all programs.
 const MAPS: [&str; 2] = ["values array key 4 value 16 entries 4", "flows hash key 4 value 8 entries 16"];
 
 /// A lookup of `values` by a byte of the packet; `none` follows where there is no entry.
 const LOOKUP: &str = "r1 = *(u8 *)(r7 + 1)\nr1 &= 3\n*(u32 *)(r10 - 4) = r1\nr1 = map[values] ll\nr2 = r10\nr2 += -4\ncall 1\n\
                       if r0 == 0 goto none\nr9 = r0\n";
 
-/// A program for a pass.
 struct Example {
     pass: &'static str,
     body: String,

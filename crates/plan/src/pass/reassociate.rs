@@ -40,7 +40,6 @@ const FEW_TERMS: usize = 4;
 /// The most conditions of a select into whose arms an operation is moved.
 const MAX_AHEAD: usize = 2;
 
-/// The state of the pass.
 struct Trees<'a> {
     target: &'a Target,
     arrivals: Arrivals,
@@ -195,7 +194,6 @@ impl Trees<'_> {
         if self.time(graph, other) < self.time(graph, plain) { other } else { plain }
     }
 
-    /// Flattens nested selects.
     fn flat(&mut self, graph: &mut Graph, node: Node) -> Id {
         let mut parts = node.args.clone();
         while let Some(last) = parts.last().copied()
