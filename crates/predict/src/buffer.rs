@@ -54,7 +54,6 @@ impl Buffer {
     }
 }
 
-/// The input buffer.
 #[derive(Debug, Default)]
 pub(super) struct Input {
     queue: VecDeque<(Number, u32)>,
@@ -139,7 +138,6 @@ impl ElasticBuffer {
     }
 }
 
-/// The counters.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Counts {
     pub(super) packets_in: u64,

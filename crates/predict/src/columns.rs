@@ -332,7 +332,6 @@ impl Columns {
         }
     }
 
-    /// Evaluates all columns.
     pub(super) fn run(&mut self) {
         for step in &self.steps {
             match step {

@@ -30,7 +30,6 @@ pub struct Keyed<F> {
     is_ended: bool,
 }
 
-/// How keys are computed.
 enum Evaluation {
     Columns(Box<Columns>),
     Run(Box<Run>),

@@ -56,7 +56,6 @@ impl Known {
 /// An access to a map with a key.
 #[derive(Debug, Clone)]
 pub(super) struct Access {
-    /// The node of the effect.
     pub(super) effect: Id,
     pub(super) condition: Id,
     /// The key, in parts of at most 8 bytes; none for a map with one entry.

@@ -19,7 +19,6 @@ const MAX_DEPTH: u32 = 1 << 20;
 /// The kinds of places where packets wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The input buffer.
     Input,
     /// The scheduler of this map.
     Scheduler(usize),
@@ -34,7 +33,6 @@ pub(super) enum EventKind {
     Release(usize),
     /// Its write to this map conflicts with the packets that have passed the read.
     Commit {
-        /// The index of the map.
         map: usize,
         /// Cycles from the restart to the read.
         read_offset: u64,

@@ -4,7 +4,6 @@
 /// The number of a packet in flight.
 pub(super) type Number = u32;
 
-/// The packets in flight.
 #[derive(Debug, Default)]
 pub(super) struct Packets {
     maps: usize,
@@ -31,7 +30,6 @@ impl Packets {
         Packets { maps, ..Packets::default() }
     }
 
-    /// The number of packets in flight.
     pub(super) fn count(&self) -> usize {
         self.facts.len() - self.free.len()
     }

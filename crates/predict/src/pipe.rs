@@ -4,7 +4,6 @@
 use super::layout::{Event, EventKind};
 use super::packets::Number;
 
-/// A packet in a pipe.
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
     packet: Number,
@@ -101,7 +100,6 @@ impl Pipe {
         self.releases < self.probes.len()
     }
 
-    /// The number of events.
     pub(super) fn events(&self) -> usize {
         self.probes.len()
     }

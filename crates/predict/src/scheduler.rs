@@ -18,7 +18,6 @@
 use super::packets::Number;
 use flowloom_plan::{Arbiter, MapTiming};
 
-/// A waiting packet.
 #[derive(Debug, Clone, Copy, Default)]
 struct Waiting {
     packet: Number,
@@ -35,7 +34,6 @@ struct Queue {
     longest: u32,
 }
 
-/// The scheduler of a map.
 #[derive(Debug)]
 pub(super) struct Scheduler {
     pub(super) map: usize,

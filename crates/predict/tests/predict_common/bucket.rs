@@ -21,7 +21,6 @@ const MAP: &str = "buckets";
 /// 100 Gb/s of frames of 64 bytes.
 const LINE: Pace = Pace::At(Rate::Packets(148_800_000));
 
-/// A form of the bucket.
 pub(crate) struct Bucket {
     pub(crate) program: Arc<Program>,
     pub(crate) dataflow: Dataflow,

@@ -11,7 +11,6 @@ use flowloom_trace::Rate;
 /// 100 Gb/s of packets of any lengths.
 pub(crate) const FULL_LINK: Pace = Pace::At(Rate::Bits(100_000_000_000));
 
-/// Packets out of a list.
 pub(crate) struct Listed {
     packets: std::vec::IntoIter<Arrival>,
 }

@@ -5,7 +5,6 @@ use flowloom_predict::Arrival;
 
 pub(crate) const WORD_BYTES: u64 = 64;
 
-/// A packet in the pipeline.
 #[derive(Debug, Clone)]
 pub(crate) struct Packet {
     pub(crate) index: usize,
