@@ -215,7 +215,7 @@ fn all_programs_are_listed_with_what_they_use() {
         ran.stdout_has(&[&format!("program `{program}`")]);
         assert_eq!(ran.stdout.matches("program `").count(), 1, "{}", ran.stdout);
     }
-    exits(2, &["check", name(&object), "--program", "nobody"]).stderr_has(&["has no program `nobody`"]);
+    exits(2, &["check", name(&object), "--program", "absent"]).stderr_has(&["has no program `absent`"]);
 
     let said = run(&["check", name(&object), "--target", "interp", "--json"]).json();
     let programs = said["programs"].as_array().unwrap();
