@@ -38,9 +38,18 @@ pub(crate) enum Operand {
     Imm(i32),
 }
 
-/// The size of an access of this many bytes.
-pub(crate) fn access_size(bytes: u32) -> Option<Size> {
-    Size::ALL.into_iter().find(|size| size.bytes() == bytes as usize)
+/// Whether one access can have this many bytes.
+pub(crate) fn is_access(bytes: u32) -> bool {
+    Size::ALL.into_iter().any(|size| size.bytes() == bytes as usize)
+}
+
+/// The size of an access of 1, 2, 4 or 8 bytes.
+///
+/// # Panics
+/// No access has this many bytes.
+pub(crate) fn access_size(bytes: u32) -> Size {
+    let found = Size::ALL.into_iter().find(|size| size.bytes() == bytes as usize);
+    found.unwrap_or_else(|| unreachable!("an access of {bytes} bytes"))
 }
 
 /// One instruction.

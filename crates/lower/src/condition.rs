@@ -7,7 +7,7 @@ use flowloom_isa::op::{AluOp, Cond};
 use flowloom_wire::field::{FieldId, IPV4_MAPPED, Source};
 use flowloom_wire::graph::{Header, Slice};
 
-use super::asm::{Label, Op, Operand, Reg, Size, access_size};
+use super::asm::{Label, Op, Operand, Reg, access_size};
 use super::facts::{Half, Item};
 use super::fields::mask_of;
 use super::lowering::Lowering;
@@ -197,7 +197,7 @@ impl Lowering<'_> {
                 self.for_each_place(&Lowering::places(field), |this, header, slice| {
                     let offset = (slice.offset_bits / 8) as i16 + at;
                     let base = this.pointers[&header];
-                    this.builder.load(access_size(bits / 8).unwrap_or(Size::Dw), reg, base, offset);
+                    this.builder.load(access_size(bits / 8), reg, base, offset);
                 });
             }
             let in_memory = |value: u64| value.swap_bytes() >> (64 - bits);

@@ -70,7 +70,7 @@ impl<'a> Lowering<'a> {
 
     /// Stores a value of 1, 2, 4, 8 or 16 bytes.
     fn store_pair(&mut self, bytes: u32, base: Reg, offset: i16, value: Pair) {
-        self.store_value(access_size(bytes).unwrap_or(Size::Dw), base, offset, value.low);
+        self.store_value(access_size(bytes.min(8)), base, offset, value.low);
         if bytes > 8 {
             self.store_value(Size::Dw, base, offset + 8, value.high);
         }
@@ -389,8 +389,7 @@ impl<'a> Lowering<'a> {
                 Value::Const(c) => image[range].copy_from_slice(&c.to_le_bytes()[..bytes as usize]),
                 Value::Reg(reg) => {
                     is_dynamic[range].fill(true);
-                    let size = access_size(bytes).unwrap_or(Size::Dw);
-                    self.builder.store(size, FP, plan.record_slot + offset as i16, Operand::Reg(reg));
+                    self.builder.store(access_size(bytes), FP, plan.record_slot + offset as i16, Operand::Reg(reg));
                 }
             }
         }
@@ -406,8 +405,7 @@ impl<'a> Lowering<'a> {
             let mut value = [0; 8];
             value[..bytes].copy_from_slice(&image[at..at + bytes]);
             let value = Value::Const(u64::from_le_bytes(value));
-            let size = access_size(bytes as u32).unwrap_or(Size::B);
-            self.store_value(size, FP, plan.record_slot + at as i16, value);
+            self.store_value(access_size(bytes as u32), FP, plan.record_slot + at as i16, value);
             at += bytes;
         }
     }

@@ -8,7 +8,7 @@ use flowloom_wire::KeySpec;
 use flowloom_wire::field::{FieldId, Source};
 use flowloom_wire::graph::{Header, Slice};
 
-use super::asm::{FP, Label, Op, Operand, Reg, Size, access_size};
+use super::asm::{FP, Label, Op, Operand, Reg, Size, access_size, is_access};
 use super::fields::mask_of;
 use super::lowering::Lowering;
 use flowloom_efsm::layout;
@@ -39,7 +39,7 @@ fn chunks(offsets: &[u32], bytes: u32) -> Vec<(u32, Size)> {
             .into_iter()
             .find(|&s| s <= bytes - done && offsets.iter().all(|o| (o + done) % s == 0))
             .unwrap_or(1);
-        out.push((done, access_size(size).unwrap_or(Size::B)));
+        out.push((done, access_size(size)));
         done += size;
     }
     out
@@ -134,7 +134,7 @@ impl Lowering<'_> {
             let data_fits = inside
                 .iter()
                 .filter(|p| p.register.is_some() || !p.places.is_empty())
-                .all(|p| p.at >= word && p.at + p.bytes <= word + size && access_size(p.bytes).is_some());
+                .all(|p| p.at >= word && p.at + p.bytes <= word + size && is_access(p.bytes));
             let misaligned = inside
                 .iter()
                 .any(|p| (p.register.is_some() || !p.places.is_empty()) && p.at % p.bytes.next_power_of_two() != 0);
@@ -190,7 +190,7 @@ impl Lowering<'_> {
                 last.at + last.bytes == at
                     && register.is_none()
                     && last.register.is_none()
-                    && access_size(last.bytes + bytes).is_some()
+                    && is_access(last.bytes + bytes)
                     && last.places.len() == places.len()
                     && last.places.iter().zip(&places).all(|((h, s), (g, t))| {
                         h == g
@@ -257,12 +257,11 @@ impl Lowering<'_> {
         self.for_each_place(&places, |this, header, slice| {
             let base = this.pointers[&header];
             let whole = slice.offset_bits % 8 == 0 && u32::from(slice.width_bits) == bytes * 8;
-            match access_size(bytes) {
-                Some(size) if whole => this.builder.load(size, value, base, (slice.offset_bits / 8) as i16),
-                _ => {
-                    this.load_slice(value, base, slice, this.min_bytes(header));
-                    this.put_in_memory_order(value, bytes);
-                }
+            if whole && is_access(bytes) {
+                this.builder.load(access_size(bytes), value, base, (slice.offset_bits / 8) as i16);
+            } else {
+                this.load_slice(value, base, slice, this.min_bytes(header));
+                this.put_in_memory_order(value, bytes);
             }
         });
         value
@@ -298,8 +297,8 @@ impl Lowering<'_> {
                 Some(all) => b.alu64(AluOp::Or, all, Operand::Reg(value)),
             }
         }
-        if let (Some(all), Some(size)) = (composed, access_size(size)) {
-            self.builder.store(size, FP, slot + word as i16, Operand::Reg(all));
+        if let Some(all) = composed {
+            self.builder.store(access_size(size), FP, slot + word as i16, Operand::Reg(all));
         }
     }
 

@@ -613,7 +613,7 @@ fn encode(ops: &[Op], source: &Source) -> Result<(Vec<Insn>, Vec<LineInfo>), Low
                 machine::Op::Alu { width: width(wide), op, dst: physical(dst), src: source_operand(src) }
             }
             Op::FromBe { dst, bits } => {
-                let size = access_size(bits as u32 / 8).unwrap_or_else(|| unreachable!("a byte order of {bits} bits"));
+                let size = access_size(bits as u32 / 8);
                 machine::Op::End { op: machine::EndOp::Be, size, dst: physical(dst) }
             }
             Op::Imm64 { dst, value } => machine::Op::LoadImm { dst: physical(dst), value },

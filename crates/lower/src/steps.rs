@@ -560,8 +560,12 @@ impl Lowering<'_> {
             let (piece, after) = rest.split_at(len);
             let mut value = [0; 8];
             value[..len].copy_from_slice(piece);
-            let size = access_size(len as u32).unwrap_or(Size::B);
-            self.builder.store(size, base, next, Operand::Imm(u64::from_le_bytes(value) as u32 as i32));
+            self.builder.store(
+                access_size(len as u32),
+                base,
+                next,
+                Operand::Imm(u64::from_le_bytes(value) as u32 as i32),
+            );
             (rest, next) = (after, next + len as i16);
         }
     }

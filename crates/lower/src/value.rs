@@ -227,7 +227,7 @@ impl Lowering<'_> {
     }
 
     fn load_variable(&mut self, bytes: u32, (high, low): (Reg, Reg), base: Reg, offset: i16) {
-        self.builder.load(access_size(bytes).unwrap_or(Size::Dw), low, base, offset);
+        self.builder.load(access_size(bytes.min(8)), low, base, offset);
         if bytes > 8 {
             self.builder.load(Size::Dw, high, base, offset + 8);
         }

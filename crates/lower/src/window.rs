@@ -23,7 +23,7 @@ impl Window {
             let fits = first + bytes <= limit_bytes && (first + bytes) * 8 >= start + width;
             fits.then(|| Window {
                 offset: first as i16,
-                size: access_size(bytes).unwrap_or(Size::Dw),
+                size: access_size(bytes),
                 size_bits: bytes * 8,
                 shift: (first + bytes) * 8 - start - width,
                 width_bits: width,

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use flowloom_efsm::Coverage;
-use flowloom_efsm::model::{Condition, Element, Function, NextState, Policy, Relation, Row};
+use flowloom_efsm::model::{Condition, Element, Function, NextState, Policy, Row};
 use flowloom_wire::{FieldId, Header};
 
 use crate::entry::Entries;
@@ -234,12 +234,7 @@ fn are_opposite(one: &Condition, other: &Condition) -> bool {
     else {
         return false;
     };
-    let pairs = [
-        (Relation::Equal, Relation::NotEqual),
-        (Relation::Less, Relation::GreaterEqual),
-        (Relation::Greater, Relation::LessEqual),
-    ];
-    (left, right, width, signed) == (l, r, w, s) && pairs.contains(&(*relation, *other))
+    (left, right, width, signed) == (l, r, w, s) && *other == relation.inverse()
 }
 
 #[cfg(test)]

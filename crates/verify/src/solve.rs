@@ -175,16 +175,7 @@ fn replace_operands(condition: &mut Condition, number: &dyn Fn(&Expr) -> Option<
 pub(crate) fn opposite(condition: &Condition) -> Option<Condition> {
     let mut other = condition.clone();
     match &mut other {
-        Condition::Compare { relation, .. } => {
-            *relation = match relation {
-                Relation::Equal => Relation::NotEqual,
-                Relation::NotEqual => Relation::Equal,
-                Relation::Less => Relation::GreaterEqual,
-                Relation::LessEqual => Relation::Greater,
-                Relation::Greater => Relation::LessEqual,
-                Relation::GreaterEqual => Relation::Less,
-            }
-        }
+        Condition::Compare { relation, .. } => *relation = relation.inverse(),
         Condition::Serial { negated, .. }
         | Condition::Masked { negated, .. }
         | Condition::Range { negated, .. }
