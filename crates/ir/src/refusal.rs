@@ -77,7 +77,7 @@ pub enum Reason {
     Flags,
     /// Callback iterations that are unknown or too many.
     #[error("the trip count of a callback has no known bound, expected at most {most}")]
-    Rounds {
+    Iterations {
         /// The most iterations.
         most: u64,
     },
@@ -140,7 +140,7 @@ impl Reason {
             Reason::Sibling(_) | Reason::TailCalls(_) | Reason::TailCallSequences { .. } => "tail-call",
             Reason::SeveralFunctions => "several-functions",
             Reason::Flags => "callback-flags",
-            Reason::Rounds { .. } => "callback-rounds",
+            Reason::Iterations { .. } => "callback-rounds",
             Reason::Entries(_) => "callback-entries",
             Reason::SeveralRecords => "several-records",
             Reason::Text => "text",
@@ -176,7 +176,7 @@ impl Explained for Reason {
             Reason::TailCalls(_) => "make tail calls only to programs that make none themselves",
             Reason::SeveralFunctions => "call the helper once for each callback, after a branch",
             Reason::Flags => "give the constant 0",
-            Reason::Rounds { .. } => "mask the trip count, or return 1 from the callback to stop",
+            Reason::Iterations { .. } => "mask the trip count, or return 1 from the callback to stop",
             Reason::Entries(_) => "use an array, or leave the call to a slow path on a CPU",
             Reason::SeveralRecords => "submit or discard each record where it was reserved",
             Reason::Text => "use a string constant of the program",

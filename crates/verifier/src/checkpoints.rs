@@ -53,7 +53,7 @@ pub(super) struct Checkpoint {
     trips: Trips,
     /// The greatest trip counts of the paths after it, as far as they are verified.
     most: Trips,
-    rounds: u64,
+    iterations: u64,
     /// Paths pruned here because their iteration begins within this one: their last checkpoint, and their writes since.
     returns: Vec<(u32, Marks)>,
     /// The checkpoints at which paths after this one were pruned so, ascending: liveness and precision here are not
@@ -106,7 +106,7 @@ impl Walk<'_> {
             list.push(*number);
         }
         for number in own.iter().rev().take(OWN_COMPARED) {
-            if self.is_round_again(*number, path) {
+            if self.is_iteration_again(*number, path) {
                 return Err(Unsafe::Endless);
             }
         }
@@ -155,11 +155,11 @@ impl Walk<'_> {
     }
 
     /// Whether the path is back at one of its own states unchanged: an infinite loop.
-    fn is_round_again(&self, number: u32, path: &Path) -> bool {
+    fn is_iteration_again(&self, number: u32, path: &Path) -> bool {
         let checkpoint = &self.checkpoints[number as usize];
         let live = self.live.marks(&path.state);
         let is_same = |old| Comparison::is_within(&self.origins, Mode::Same, old, &live, &path.state);
-        checkpoint.rounds == path.rounds
+        checkpoint.iterations == path.iterations
             && checkpoint.state.as_ref().is_some_and(|old| is_same(old))
             && self.is_ancestor(number, path.parent)
     }
@@ -272,7 +272,7 @@ impl Walk<'_> {
         true
     }
 
-    pub(super) fn keep(&mut self, path: &mut Path, is_round: bool) {
+    pub(super) fn keep(&mut self, path: &mut Path, is_iteration: bool) {
         drop_single_links(&mut path.state);
         self.renew(&mut path.state);
         self.since = (0, 0);
@@ -287,11 +287,11 @@ impl Walk<'_> {
             misses: 0,
             trips: path.trips.clone(),
             most: Trips::default(),
-            rounds: path.rounds,
+            iterations: path.iterations,
             returns: Vec::new(),
             waits: Vec::new(),
         });
-        if is_round {
+        if is_iteration {
             // It is compared with its own iterations only, and never evicted.
             (path.parent, path.written, path.since) = (number, Marks::default(), (0, 0));
             return;

@@ -5,9 +5,9 @@
 //! of an earlier one:
 //!
 //! ```text
-//!   round 1   sum = 0                 saved
-//!   round 2   sum = 0..=255           not within: sum changed and is not precise: widened to any
-//!   round 3   sum = any               within: no iteration is different from here on
+//!   iteration 1   sum = 0             saved
+//!   iteration 2   sum = 0..=255       not within: sum changed and is not precise: widened to any
+//!   iteration 3   sum = any           within: no iteration is different from here on
 //! ```
 
 use super::number::Range;
@@ -20,12 +20,12 @@ use flowloom_isa::limits::MAX_LOOP_ITERATIONS;
 use flowloom_isa::op::Reg;
 
 /// The most earlier iterations that one is compared with.
-const ROUNDS_COMPARED: usize = 4;
+const ITERATIONS_COMPARED: usize = 4;
 
 impl Path {
     /// The helper call comes to the next iteration.
-    pub(super) fn begin_next_round(&mut self) {
-        self.rounds += 1;
+    pub(super) fn begin_next_iteration(&mut self) {
+        self.iterations += 1;
         self.is_again = true;
     }
 
@@ -50,8 +50,8 @@ impl Walk<'_> {
         let (count, context) = (register(1), register(3));
         let mut after = path.clone();
         self.clobber(&mut after);
-        let rounds = self.fresh(Range::ANY);
-        after.set(Reg::R0, rounds);
+        let iterations = self.fresh(Range::ANY);
+        after.set(Reg::R0, iterations);
         // These iterations are over: another call begins new ones.
         after.begun.retain(|begun| (begun.at, begun.depth) != (at, path.depth()));
         let mut state = after.state.clone();
@@ -107,7 +107,7 @@ impl Walk<'_> {
         path.state.invalidate(&mut self.origins, Cause::CallbackEnded, at, is_key);
         // The argument registers are unchanged: only the helper has seen them since.
         self.leave(path);
-        path.begin_next_round();
+        path.begin_next_iteration();
         Ok(Next::At(call))
     }
 
@@ -122,16 +122,16 @@ impl Walk<'_> {
         if let Some(last) = earlier.last().and_then(|number| self.kept_state(*number)) {
             self.widen(&last, &mut path.state);
         }
-        self.keep_round(path);
+        self.keep_iteration(path);
         None
     }
 
     /// Saves the state at the beginning of an iteration.
-    fn keep_round(&mut self, path: &mut Path) {
+    fn keep_iteration(&mut self, path: &mut Path) {
         self.keep(path, true);
         let mut here = path.begun_here();
         let oldest = here.next().map(|(place, _)| place);
-        if here.count() + 1 >= ROUNDS_COMPARED {
+        if here.count() + 1 >= ITERATIONS_COMPARED {
             oldest.map(|place| path.begun.remove(place));
         }
         path.begun.push(Begun { at: path.state.at, state: path.parent, depth: path.depth() });

@@ -33,7 +33,7 @@ const FRAME_POINTER: u16 = 1 << 10;
 
 impl Live {
     /// # Cost
-    /// Linear in the program for straight code; at most 11 rounds for each loop.
+    /// Linear in the program for straight code; at most 11 visits of each instruction of a loop.
     pub(super) fn of(code: &[Option<Op>]) -> Live {
         let nexts = |at| cycles::successors(code, at, (true, true));
         let before = cycles::predecessors(code.len(), nexts);

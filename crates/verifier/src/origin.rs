@@ -44,7 +44,7 @@ const NONE: u32 = u32::MAX;
 pub(super) struct Origins {
     nodes: Vec<Node>,
     /// By number in an iteration, the numbers that take its place in the next one.
-    rounds: HashMap<u32, Vec<u32>>,
+    iterations: HashMap<u32, Vec<u32>>,
     work: Vec<u32>,
 }
 
@@ -94,7 +94,7 @@ impl Origins {
             let Some(node) = self.nodes.get_mut(at as usize).filter(|node| !node.matters) else { continue };
             node.matters = true;
             self.work.extend(node.parents.iter().filter(|parent| **parent != NONE));
-            self.work.extend(self.rounds.get(&at).into_iter().flatten());
+            self.work.extend(self.iterations.get(&at).into_iter().flatten());
         }
     }
 
@@ -106,7 +106,7 @@ impl Origins {
         if self.matters(first) {
             self.mark(again);
         } else {
-            self.rounds.entry(first.0).or_default().push(again.0);
+            self.iterations.entry(first.0).or_default().push(again.0);
         }
     }
 

@@ -31,7 +31,7 @@ pub(super) struct Path {
     /// Instructions and jumps since its last checkpoint.
     pub(super) since: (u32, u32),
     /// The iterations begun of loops that the kernel bounds, not the program.
-    pub(super) rounds: u64,
+    pub(super) iterations: u64,
     /// The beginning of the latest ones.
     pub(super) begun: Vec<Begun>,
     /// Whether it returns to a call that begins the next iteration.
@@ -59,7 +59,7 @@ impl Path {
             turn: NONE,
             trips: Trips::default(),
             since: (0, 0),
-            rounds: 0,
+            iterations: 0,
             begun: Vec::new(),
             is_again: false,
         }

@@ -122,12 +122,12 @@ fn legs(steps: &[Step]) -> Vec<(usize, usize, usize)> {
     let mut start = 0;
     while start < steps.len() {
         let rest = &steps[start..];
-        let rounds = (1..=MAX_REPEATED.min(rest.len())).map(|len| {
-            let round = &rest[..len];
-            (len, rest.chunks_exact(len).take_while(|chunk| *chunk == round).count())
+        let repeats = (1..=MAX_REPEATED.min(rest.len())).map(|len| {
+            let candidate = &rest[..len];
+            (len, rest.chunks_exact(len).take_while(|chunk| *chunk == candidate).count())
         });
         // The one that saves most lines, and the shortest among these.
-        let best = rounds
+        let best = repeats
             .filter(|(len, times)| len * (times - 1) > 1)
             .max_by_key(|(len, times)| (len * (times - 1), -(*len as i64)));
         let (len, times) = best.unwrap_or((1, 1));

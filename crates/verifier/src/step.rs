@@ -101,7 +101,7 @@ impl Walk<'_> {
                 other.at = (at as i64 + 1 + i64::from(off)) as usize;
                 self.fork(path, other, at, true)?;
                 self.turn(path, at, false);
-                path.rounds += 1;
+                path.iterations += 1;
                 if let Some(number) = self.settled_in(path) {
                     self.not_bounded(number, path);
                     return Ok(Next::End);

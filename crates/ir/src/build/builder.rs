@@ -46,7 +46,7 @@ pub(super) const MAX_BYTES: usize = 512;
 /// A block that waits to be walked.
 pub(super) struct Arrival {
     pub(super) at: usize,
-    pub(super) rounds: Vec<(u32, u32)>,
+    pub(super) iterations: Vec<(u32, u32)>,
     pub(super) paths: Vec<Path>,
 }
 

@@ -14,7 +14,7 @@ use flowloom_isa::op::{Reg, Size};
 use flowloom_isa::{MapDef, MapKind};
 
 use super::builder::Builder;
-use super::state::{Frame, Place, Region, Rounds, State, Value, address, leak, places, set};
+use super::state::{Frame, Iterations, Place, Region, State, Value, address, leak, places, set};
 use crate::bdd::Bdd;
 use crate::dataflow::{Argument, Pattern};
 use crate::graph::{Compare, Effect, Id};
@@ -54,11 +54,11 @@ impl Builder<'_> {
             }
         };
         let most = self.possible(count).and_then(|all| all.last().copied());
-        let most = most.filter(|most| *most <= MAX_UNROLLED).ok_or(Reason::Rounds { most: MAX_UNROLLED })?;
+        let most = most.filter(|most| *most <= MAX_UNROLLED).ok_or(Reason::Iterations { most: MAX_UNROLLED })?;
         let context = self.argument(&state, 3);
         let (position, loops) = (position.to_vec(), loops.to_vec());
-        let rounds = Rounds { entry: *entry as usize, begun: 0, count, most, context, map, position, loops };
-        self.next_round(path, state, rounds, back)
+        let iterations = Iterations { entry: *entry as usize, begun: 0, count, most, context, map, position, loops };
+        self.next_iteration(path, state, iterations, back)
     }
 
     /// The array that is iterated over; the entries of other maps are not always present.
@@ -76,31 +76,38 @@ impl Builder<'_> {
     }
 
     /// Begins the next iteration if there is one, and continues after the call otherwise.
-    fn next_round(&mut self, path: Bdd, mut state: State, rounds: Rounds, back: usize) -> Result<(), Reason> {
-        let begun = self.graph.number(rounds.begun, 64);
-        let is_more = self.graph.compare(Compare::Below, begun, rounds.count);
-        let is_more = if rounds.begun < rounds.most { self.conditions.of(&self.graph, is_more) } else { Bdd::FALSE };
+    fn next_iteration(
+        &mut self,
+        path: Bdd,
+        mut state: State,
+        iterations: Iterations,
+        back: usize,
+    ) -> Result<(), Reason> {
+        let begun = self.graph.number(iterations.begun, 64);
+        let is_more = self.graph.compare(Compare::Below, begun, iterations.count);
+        let is_more =
+            if iterations.begun < iterations.most { self.conditions.of(&self.graph, is_more) } else { Bdd::FALSE };
         let over = self.conditions.not(is_more);
         let (again, over) = (self.conditions.and(path, is_more), self.conditions.and(path, over));
-        self.end_rounds(over, state.clone(), &rounds, back)?;
+        self.end_iterations(over, state.clone(), &iterations, back)?;
         if again == Bdd::FALSE {
             return Ok(());
         }
-        let mut frame = Frame::new(rounds.entry, back);
-        let round = Value::Number(begun);
-        let arguments = match rounds.map {
-            None => vec![round, rounds.context.clone()],
+        let mut frame = Frame::new(iterations.entry, back);
+        let iteration = Value::Number(begun);
+        let arguments = match iterations.map {
+            None => vec![iteration, iterations.context.clone()],
             Some(map) => {
-                let number = rounds.begun as u32;
+                let number = iterations.begun as u32;
                 let (key, value) = (address(Place::of(Region::Key(number))), self.entry(again, map, number));
-                vec![address(Place::of(Region::Map(map))), key, value, rounds.context.clone()]
+                vec![address(Place::of(Region::Map(map))), key, value, iterations.context.clone()]
             }
         };
         frame.registers.iter_mut().skip(1).zip(arguments).for_each(|(register, value)| *register = value);
-        frame.position = [&rounds.position[..], &[rounds.begun as u32]].concat();
-        frame.rounds = rounds.loops.clone();
-        let entry = rounds.entry;
-        frame.again = Some(Rounds { begun: rounds.begun + 1, ..rounds });
+        frame.position = [&iterations.position[..], &[iterations.begun as u32]].concat();
+        frame.iterations = iterations.loops.clone();
+        let entry = iterations.entry;
+        frame.again = Some(Iterations { begun: iterations.begun + 1, ..iterations });
         state.frames.push(frame);
         self.arrive(again, state, entry, &[])
     }
@@ -118,25 +125,31 @@ impl Builder<'_> {
 
     /// Ends an iteration: a result of 0 means that the callback is called again.
     pub(super) fn end_round(&mut self, path: Bdd, state: State, returned: Value, frame: Frame) -> Result<(), Reason> {
-        let Some(rounds) = frame.again else { return Err(Reason::Unseen(self.at)) };
+        let Some(iterations) = frame.again else { return Err(Reason::Unseen(self.at)) };
         let returned = self.as_number(returned)?;
         let zero = self.graph.number(0, 64);
         let is_zero = self.graph.compare(Compare::Equal, returned, zero);
         let goes_on = self.conditions.of(&self.graph, is_zero);
         let stops = self.conditions.not(goes_on);
         let (goes_on, stops) = (self.conditions.and(path, goes_on), self.conditions.and(path, stops));
-        self.end_rounds(stops, state.clone(), &rounds, frame.back)?;
-        self.next_round(goes_on, state, rounds, frame.back)
+        self.end_iterations(stops, state.clone(), &iterations, frame.back)?;
+        self.next_iteration(goes_on, state, iterations, frame.back)
     }
 
     /// Continues after the call, with the number of iterations as its result.
-    fn end_rounds(&mut self, path: Bdd, mut state: State, rounds: &Rounds, back: usize) -> Result<(), Reason> {
+    fn end_iterations(
+        &mut self,
+        path: Bdd,
+        mut state: State,
+        iterations: &Iterations,
+        back: usize,
+    ) -> Result<(), Reason> {
         for number in 1..=5 {
             state.frame_mut().registers[number] = Value::Nothing;
         }
-        let begun = self.graph.number(rounds.begun, 64);
+        let begun = self.graph.number(iterations.begun, 64);
         set(&mut state, Reg::R0, Value::Number(begun));
-        self.arrive(path, state, back, &rounds.loops)
+        self.arrive(path, state, back, &iterations.loops)
     }
 
     /// Bytes of the key that the callback gets.

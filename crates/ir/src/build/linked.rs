@@ -127,7 +127,7 @@ impl Builder<'_> {
         path: Bdd,
         mut state: State,
         back: usize,
-        rounds: &[(u32, u32)],
+        iterations: &[(u32, u32)],
         position: &[u32],
     ) -> Result<(), Reason> {
         self.first_tail_call.get_or_insert(self.at);
@@ -147,7 +147,7 @@ impl Builder<'_> {
             let mut other = state.clone();
             let caller = other.frame().clone();
             let mut frame = Frame::new(*entry, caller.back);
-            (frame.again, frame.rounds) = (caller.again, caller.rounds);
+            (frame.again, frame.iterations) = (caller.again, caller.iterations);
             frame.position = match state.frames.len() {
                 1 => vec![AFTER_ALL, most + 1, number],
                 _ => [position, &[number]].concat(),
@@ -160,6 +160,6 @@ impl Builder<'_> {
         for number in 0..=5 {
             state.frame_mut().registers[number] = Value::Nothing;
         }
-        self.arrive(rest, state, back, rounds)
+        self.arrive(rest, state, back, iterations)
     }
 }

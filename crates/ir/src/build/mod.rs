@@ -153,7 +153,7 @@ impl Builder<'_> {
         while let Some((position, arrival)) = self.work.pop_first() {
             self.at = arrival.at;
             let (condition, state) = self.join(arrival.paths);
-            self.walk(condition, state, arrival.at, &arrival.rounds, &position)?;
+            self.walk(condition, state, arrival.at, &arrival.iterations, &position)?;
             self.within_budget()?;
         }
         self.end()
@@ -195,7 +195,7 @@ impl Builder<'_> {
     }
 
     /// Records a path into a block of the current function from a block in these iterations of loops.
-    fn arrive(&mut self, condition: Bdd, mut state: State, to: usize, rounds: &[(u32, u32)]) -> Result<(), Reason> {
+    fn arrive(&mut self, condition: Bdd, mut state: State, to: usize, iterations: &[(u32, u32)]) -> Result<(), Reason> {
         if condition == Bdd::FALSE {
             return Ok(());
         }
@@ -209,29 +209,29 @@ impl Builder<'_> {
         let mut inside: Vec<(u32, u32)> = Vec::new();
         let mut is_within = true;
         for (depth, head) in spot.nest.iter().enumerate() {
-            let known = rounds.get(depth).filter(|(other, _)| is_within && other == head);
+            let known = iterations.get(depth).filter(|(other, _)| is_within && other == head);
             is_within = known.is_some();
-            let round = match known {
-                Some((_, round)) if spot.order == *head => round + 1,
-                Some((_, round)) => *round,
+            let iteration = match known {
+                Some((_, iteration)) if spot.order == *head => iteration + 1,
+                Some((_, iteration)) => *iteration,
                 None => 0,
             };
-            inside.push((*head, round));
+            inside.push((*head, iteration));
         }
-        if let Some((head, round)) = inside.last()
+        if let Some((head, iteration)) = inside.last()
             && *head == spot.order
         {
             match self.proof.loops.get(&to) {
                 // No path takes another iteration.
-                Some(Some(most)) if u64::from(*round) > *most => return Ok(()),
-                Some(None) if *round > 0 => return Err(Reason::Unbounded),
+                Some(Some(most)) if u64::from(*iteration) > *most => return Ok(()),
+                Some(None) if *iteration > 0 => return Err(Reason::Unbounded),
                 _ => {}
             }
         }
         let mut position = state.frame().position.clone();
-        inside.iter().for_each(|(head, round)| position.extend([*head, *round]));
+        inside.iter().for_each(|(head, iteration)| position.extend([*head, *iteration]));
         position.push(spot.order);
-        let arrival = Arrival { at: to, rounds: inside, paths: Vec::new() };
+        let arrival = Arrival { at: to, iterations: inside, paths: Vec::new() };
         let path = Path { condition, state, from: self.block, edge: self.edge, taken: None };
         self.work.entry(position).or_insert(arrival).paths.push(path);
         Ok(())

@@ -98,11 +98,11 @@ pub(super) struct Frame {
     /// The return address.
     pub(super) back: usize,
     /// The helper call that repeats the function, for a callback.
-    pub(super) again: Option<Rounds>,
+    pub(super) again: Option<Iterations>,
     /// The caller's function, position and loop iterations.
     pub(super) entry: usize,
     pub(super) position: Vec<u32>,
-    pub(super) rounds: Vec<(u32, u32)>,
+    pub(super) iterations: Vec<(u32, u32)>,
 }
 
 impl Frame {
@@ -115,7 +115,7 @@ impl Frame {
             again: None,
             entry,
             position: Vec::new(),
-            rounds: Vec::new(),
+            iterations: Vec::new(),
         }
     }
 }
@@ -165,7 +165,7 @@ impl State {
 
 /// The helper call that runs a callback.
 #[derive(Debug, Clone)]
-pub(super) struct Rounds {
+pub(super) struct Iterations {
     /// The entry of the callback.
     pub(super) entry: usize,
     /// The number of iterations begun.

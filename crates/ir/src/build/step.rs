@@ -19,7 +19,7 @@ impl Builder<'_> {
         condition: Bdd,
         mut state: State,
         mut at: usize,
-        rounds: &[(u32, u32)],
+        iterations: &[(u32, u32)],
         position: &[u32],
     ) -> Result<(), Reason> {
         let shape = self.shape(state.frame().entry)?;
@@ -27,7 +27,7 @@ impl Builder<'_> {
         let start = at;
         loop {
             if at != start && shape.spot(at).is_some() {
-                return self.arrive(condition, state, at, rounds);
+                return self.arrive(condition, state, at, iterations);
             }
             self.at = at;
             self.graph.at(at);
@@ -43,13 +43,13 @@ impl Builder<'_> {
             match op {
                 Op::Jump { .. } | Op::JumpLong { .. } => {
                     let to = target(at, op);
-                    return self.arrive(condition, state, to, rounds);
+                    return self.arrive(condition, state, to, iterations);
                 }
                 Op::Branch { width, cond, dst, src, .. } => {
                     let to = target(at, op);
                     let edges = self.proof.insns[at].edges;
                     if to == next {
-                        return self.arrive(condition, state, next, rounds);
+                        return self.arrive(condition, state, next, iterations);
                     }
                     let taken = match (edges.jumps, edges.falls) {
                         (true, false) => Bdd::TRUE,
@@ -60,19 +60,21 @@ impl Builder<'_> {
                     let (jumps, falls) = (self.conditions.and(condition, taken), self.conditions.and(condition, not));
                     let test = self.conditions.node(&mut self.graph, taken);
                     self.edge.test = Some((test, false));
-                    self.arrive(falls, state.clone(), next, rounds)?;
+                    self.arrive(falls, state.clone(), next, iterations)?;
                     self.edge.test = Some((test, true));
-                    return self.arrive(jumps, state, to, rounds);
+                    return self.arrive(jumps, state, to, iterations);
                 }
                 // It iterates more often than is ever unrolled.
-                Op::MayGoto { .. } => return self.arrive(condition, state, next, rounds),
-                Op::CallLocal { .. } => return self.enter(condition, state, target(at, op), next, rounds, position),
+                Op::MayGoto { .. } => return self.arrive(condition, state, next, iterations),
+                Op::CallLocal { .. } => {
+                    return self.enter(condition, state, target(at, op), next, iterations, position);
+                }
                 Op::Exit => return self.leave(condition, state),
                 Op::Call { helper } if calls_back(helper) => {
-                    return self.begin_rounds(condition, state, (helper, next), rounds, position);
+                    return self.begin_rounds(condition, state, (helper, next), iterations, position);
                 }
                 Op::Call { helper: helper::TAIL_CALL } => {
-                    return self.tail_call(condition, state, next, rounds, position);
+                    return self.tail_call(condition, state, next, iterations, position);
                 }
                 Op::Call { helper } => self.call(condition, &mut state, helper)?,
                 Op::Load { size, signed, dst, base, off } => {
@@ -113,7 +115,7 @@ impl Builder<'_> {
         mut state: State,
         entry: usize,
         back: usize,
-        rounds: &[(u32, u32)],
+        iterations: &[(u32, u32)],
         position: &[u32],
     ) -> Result<(), Reason> {
         let mut frame = Frame::new(entry, back);
@@ -121,7 +123,7 @@ impl Builder<'_> {
             frame.registers[number] = state.frame().registers[number].clone();
         }
         frame.position = position.to_vec();
-        frame.rounds = rounds.to_vec();
+        frame.iterations = iterations.to_vec();
         state.frames.push(frame);
         self.arrive(condition, state, entry, &[])
     }
@@ -144,7 +146,7 @@ impl Builder<'_> {
             state.frame_mut().registers[number] = Value::Nothing;
         }
         state.frame_mut().registers[0] = returned;
-        self.arrive(condition, state, frame.back, &frame.rounds)
+        self.arrive(condition, state, frame.back, &frame.iterations)
     }
 
     pub(super) fn value(&mut self, state: &State, register: Reg) -> Value {

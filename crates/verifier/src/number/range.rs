@@ -16,7 +16,8 @@
 //! 3. From the low half to the whole: the bits, and each bound moves to the next number whose low half is allowed.
 //!
 //! Each step only removes values that one of the parts excludes, and is monotonic, so the order does not matter and the
-//! result is a fixed point. It is reached after two or three rounds; stopping after [`ROUNDS`] costs precision at most.
+//! result is a fixed point. It is reached after two or three refinements; the limit [`MAX_REFINEMENTS`] costs precision at
+//! most.
 
 use super::bits::Bits;
 use super::lane::{Lane, width_bits};
@@ -38,12 +39,12 @@ pub(crate) struct Range {
     smax32: i32,
 }
 
-/// The most rounds of refinement.
-const ROUNDS: usize = 8;
+/// Limit on refinements.
+const MAX_REFINEMENTS: usize = 8;
 
 /// Refines both widths by each other; `None` if no value is left.
 pub(super) fn settle(mut wide: Lane, mut low: Lane) -> Option<Range> {
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_REFINEMENTS {
         let before = (wide, low);
         wide = wide.sharpen(Width::W64)?;
         if let Some(value) = wide.as_constant() {

@@ -85,9 +85,9 @@ fn helpers_read_what_they_leave_an_answer_in() {
     assert_eq!([4, 5].map(|at| proof(failing).insns[at].reads_unwritten), [false, true]);
 }
 
-/// Rounds that are left in the middle are counted too.
+/// Iterations that leave the loop early are counted too.
 #[test]
-fn loops_are_counted_by_the_way_that_goes_round_most() {
+fn a_trip_count_is_the_maximum_over_all_paths() {
     let text =
         "r6 = 0\nround: call get_prandom_u32\nr6 += 1\nif r6 > 3000 goto out\nif r0 != 0 goto round\nr0 = 1\nexit\n";
     assert_eq!(proof(&format!("{text}{OUT}")).loops, [(1, Some(3000))].into());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Rounds of callbacks: pruned inside, and never so that something goes round for ever.
+//! Iterations of callbacks: pruned inside, and never such that an endless loop is accepted.
 
 use super::*;
 use flowloom_isa::{ArgumentKind, GlobalArgument, GlobalFunction};

@@ -4,10 +4,10 @@
 
 mod found;
 mod generator;
+mod iterations;
 mod joins;
 mod random;
 mod refused;
-mod rounds;
 mod safe;
 mod traps;
 mod unlike;

@@ -82,15 +82,15 @@ fn judge(program: Program, rng: &mut Rng) -> Result<(bool, bool), String> {
     let pruned = Walk::new(&program, &code, options).run();
     let keeping = Walk::new(&program, &code, options).keeping_all().run();
     let whole = Walk::new(&program, &code, Options { limit: UNPRUNED, prune: false }).run();
-    // What a round has changed is made wider or not by what has mattered until then, and that depends on the order of the paths:
-    // there neither walk says all that the other does, and runs alone judge.
-    let has_rounds = code
+    // Whether values that an iteration changes are widened depends on what was precise until then, and so on the order of
+    // the paths: neither walk reports all that the other does, and only runs decide.
+    let has_iterations = code
         .iter()
         .flatten()
         .any(|op| matches!(op, Op::MayGoto { .. } | Op::Call { helper: helper::LOOP | helper::FOR_EACH_MAP_ELEM }));
     let mut compared = false;
     match (&pruned, &keeping, &whole) {
-        _ if has_rounds => {}
+        _ if has_iterations => {}
         (_, _, Err(refusal)) if matches!(refusal.what, Unsafe::TooLong { .. } | Unsafe::TooManyPaths { .. }) => {}
         (Ok(one), Ok(other), Ok(whole)) => {
             compared = true;

@@ -148,9 +148,9 @@ fn what_is_acquired_is_released() {
     assert_eq!(verified(&locked).unwrap_err().what, Unsafe::NotReleased { what: "a lock", acquired: 9 });
 }
 
-/// The key that a callback is shown is gone when the next one is.
+/// The key that one iteration of a callback gets is gone in the next.
 #[test]
-fn keys_behind_their_round() {
+fn keys_after_their_iteration() {
     let text = "r1 = map[table] ll\nr2 = subprog[f] ll\nr3 = r10\nr3 += -8\n*(u64 *)(r10 - 8) = r10\nr4 = 0\n\
                 call for_each_map_elem\nr0 = *(u64 *)(r10 - 8)\nr0 = *(u8 *)(r0 - 1)\nexit\n\
                 f: *(u64 *)(r4 + 0) = r2\nr0 = 0\nexit";
@@ -163,7 +163,7 @@ fn loops_without_end() {
         ("r0 = 0\nagain: r0 = 0\ngoto again\nexit", 1, "the loop is endless"),
         ("again: call get_prandom_u32\nif r0 != 7 goto again\nr0 = 0\nexit", 0, "the loop is endless"),
     ]);
-    // What bounds the rounds inside does not bound those around them.
+    // The bound of an inner loop does not bound the outer one.
     const CALLED: &str = "r1 = 2\nr2 = subprog[f] ll\nr3 = 0\nr4 = 0\ncall loop\n";
     for text in [
         "r0 = 0\nagain: may_goto out\ngoto again\nout: goto again\nexit",
@@ -255,7 +255,7 @@ fn branches_of_one_line_are_told_apart() {
     }
 }
 
-/// Rounds are told once, and calls, and where the packet was moved.
+/// Iterations are printed once, and calls, and where the packet was moved.
 #[test]
 fn a_path_is_told_briefly() {
     let counting = refusal("r0 = 0\nagain: r0 += 1\nr1 = r0\nif r1 != 0 goto again\nexit");

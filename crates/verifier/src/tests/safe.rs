@@ -82,7 +82,7 @@ fn numbers_are_bounded_by_masks_and_by_comparisons() {
 }
 
 #[test]
-fn loops_end_and_say_how_often_they_go_round() {
+fn loops_end_and_have_trip_counts() {
     let text = "r0 = 0\nr1 = 0\nagain: r0 += r1\nr1 += 1\nif r1 < 10 goto again\nr0 &= 1\nexit";
     assert_eq!(proof(text).loops, [(2, Some(9))].into());
     let nested =
@@ -179,7 +179,7 @@ fn states_outlast_the_other_values_of_a_switch() {
     assert!(proof.processed < 1500, "{}", proof.processed);
 }
 
-/// 3^1000 paths: those that fork in a round join where the next one begins.
+/// 3^1000 paths: those that fork in an iteration join where the next one begins.
 #[test]
 fn rounds_that_fork_are_walked_once() {
     let proof = proof(
@@ -195,9 +195,9 @@ fn a_number_and_its_own_bits() {
     proof("r1 = 6\nif r1 & r1 goto out\nr0 = r2\nexit\nout: r0 = 2\nexit");
 }
 
-/// What the caller counts is none of the rounds of a function that it calls again and again.
+/// Iterations of a caller are not counted as those of a function that it calls in a loop.
 #[test]
-fn rounds_of_another_call() {
+fn iterations_of_another_call() {
     let text = "call get_prandom_u32\nr9 = r0\nr8 = 5\nr1 = r9\nr2 = r8\ncall f\nr9 = 0\nround: r8 += 2\nr1 = r9\nr2 = r8\ncall f\n\
                 r9 += 1\nif r9 < 5 goto round\nr0 = r8\nr0 &= 1\nexit\n\
                 f: r8 = r1\nr9 = r2\n*(u64 *)(r10 - 8) = r8\nmay_goto +0\nw9 /= 417006923\nr1 = 4\nr2 = 0\ncall redirect\n\
@@ -207,7 +207,7 @@ fn rounds_of_another_call() {
     assert_eq!(proof.loops[&7], Some(4));
 }
 
-/// How often a loop is gone round is not known where its `may_goto` ends it; of those inside it, and around it, it is.
+/// The trip count of a loop that `may_goto` ends is unknown; those of loops inside and around it are known.
 #[test]
 fn rounds_that_only_time_ends() {
     let around = "r6 = 0\nouter: r7 = 0\ninner: may_goto done\nr7 += 1\ngoto inner\ndone: r6 += 1\nif r6 < 4 goto outer\nr0 = 2\nexit";
@@ -215,12 +215,12 @@ fn rounds_that_only_time_ends() {
     let timed = "r6 = 0\nr7 = 0\nagain: may_goto out\nr6 = 0\ninner: r6 += 1\nif r6 < 5 goto inner\nr7 += 1\ngoto again\n\
                  out: r0 = r7\nr0 &= 1\nexit";
     assert_eq!(proof(timed).loops, [(2, None), (4, Some(4))].into());
-    // All its rounds are walked: the program ends it first.
+    // All its iterations are walked: the program ends it first.
     let counted = "r6 = 0\nagain: may_goto out\nr6 += 1\nif r6 < 5 goto again\nout: r0 = 2\nexit";
     assert_eq!(proof(counted).loops, [(1, Some(4))].into());
 }
 
-/// Rounds of a callback are over when the helper is: called again in a loop, it begins others.
+/// The iterations of a callback end with the helper: called again in a loop, it begins others.
 #[test]
 fn rounds_of_another_loop() {
     let text = "r7 = 0\nouter: r6 = 0\nagain: r1 = 2\nr2 = subprog[f] ll\nr3 = 0\nr4 = 0\ncall loop\n\
@@ -236,10 +236,10 @@ fn rounds_of_a_function_in_itself() {
     assert_eq!(proof(text).loops, [(6, Some(5))].into());
 }
 
-/// Two paths come to a function whose rounds end early from the second one on; more rounds of the caller's loop are behind one of
-/// them. What lies behind a round that began again is behind those that meet later, too.
+/// Two paths enter a function whose loop ends early from its second iteration on, and one of them is followed by more
+/// iterations of the caller's loop. What follows a repeated iteration follows paths that join later, too.
 #[test]
-fn rounds_behind_rounds() {
+fn iterations_after_iterations() {
     let functions = "f: r9 = r1\nr8 = r2\ncall get_prandom_u32\nr0 = 0\nr7 = 0\nhead: may_goto fin\nif r7 == 0 goto no\n\
         call get_prandom_u32\nif r0 & 1 goto ok\nno: r0 = 0\nr7 = 1\nr6 = 1\nr6 = 1\nr6 = 1\nr6 = 1\nr6 = 1\nr6 = 1\n\
         if r6 != 1 goto c\nr6 = 1\nc: *(u64 *)(r9 + 0) = 0\nr9 = r8\ngoto head\nfin: r0 = 1\nexit\nok: r0 = 0\nexit";
