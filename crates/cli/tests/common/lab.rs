@@ -134,7 +134,7 @@ impl Lab {
         match lab.sh("host probe 9", &[]) {
             Ok(ran) if ran.code == Some(0) => Some(lab),
             Ok(ran) => {
-                skip(test, &format!("name spaces cannot be made here: {}", ran.stderr.trim()));
+                skip(test, &format!("namespaces cannot be made here: {}", ran.stderr.trim()));
                 None
             }
             Err(error) => {

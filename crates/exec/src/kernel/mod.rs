@@ -287,7 +287,7 @@ impl Datapath for KernelEngine {
         }
         let pinned = self.pinned(choices.cpu)?;
         let entered = self.routes.as_ref().map(Namespace::enter).transpose();
-        let entered = entered.map_err(|e| system("enter the network name space of the routes", e))?;
+        let entered = entered.map_err(|e| system("enter the network namespace of the routes", e))?;
         let result = self.program.test_run(packet.bytes, &mut self.output, 1);
         drop((entered, pinned));
         let result = result.map_err(|e| system("run the program", e))?;

@@ -28,7 +28,7 @@ impl std::fmt::Display for Mode {
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
     /// No interface of that name.
-    #[error("no interface `{name}` in this network name space; `ip link` lists them")]
+    #[error("no interface `{name}` in this network namespace; `ip link` lists them")]
     NoInterface { name: String },
     /// Another program is attached.
     #[error("{0}")]

@@ -54,7 +54,7 @@ impl fmt::Display for Advice {
         if *is_elsewhere {
             write!(
                 f,
-                "`{interface}` is in an inaccessible network name space; unless its offloads are off, it \
+                "`{interface}` is in an inaccessible network namespace; unless its offloads are off, it \
                  {problem}: run `{command}` there"
             )
         } else {

@@ -19,7 +19,7 @@ fn enter(file: &File) -> io::Result<()> {
 /// Runs `job` in a thread of its own, which ends with it.
 fn in_thread<T: Send>(job: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     let joined = std::thread::scope(|scope| scope.spawn(job).join());
-    joined.map_err(|_| io::Error::other("the thread in the other name space failed"))?
+    joined.map_err(|_| io::Error::other("the thread in the other namespace failed"))?
 }
 
 /// Runs `job` in the network namespace of `file`.

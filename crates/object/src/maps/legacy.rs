@@ -10,7 +10,7 @@
 //!
 //! The first five are type, key size, value size, number of entries and flags. The size of a definition is that of its
 //! symbol or, if the symbol has none, extends to the next one. Of other sizes the five numbers are read: some loaders
-//! have structures of their own (`pinning` and a name space, 280 bytes), and a note says what is ignored.
+//! have structures of their own (`pinning` and a namespace, 280 bytes), and a note says what is ignored.
 
 use super::entries::complete;
 use crate::container::{Container, Place, SectionKind, SymbolKind};
