@@ -131,7 +131,7 @@ impl Wanted<'_> {
             return Some(null_check(address));
         }
         if *self.expected == Expected::AsOnOtherPaths {
-            return Some("access the two with separate instructions, one on each path".to_owned());
+            return Some("access each with an instruction of its own, on its own path".to_owned());
         }
         let Some((first, last)) = address.offsets(self.on) else {
             let is_far = address.var.as_constant().is_some();
@@ -241,7 +241,11 @@ fn argument_help(
             (Some(map), _) if argument == 2 || argument == 3 => {
                 let def = text::def(program, map)?;
                 let (what, bytes) = if argument == 2 { ("keys", def.key_bytes) } else { ("values", def.value_bytes) };
-                format!("{what} of {} have {}: pass as many", text::map_name(program, map), text::counted(bytes.into()))
+                format!(
+                    "{what} of {} have {}: pass a pointer to that many",
+                    text::map_name(program, map),
+                    text::counted(bytes.into())
+                )
             }
             (_, Some(Region::Stack { .. })) => {
                 "reserve as many bytes on the stack as the length, or bound the length".to_owned()

@@ -348,7 +348,7 @@ fn help_is_about_what_was_found() {
         (
             "r6 = r1\ncall get_prandom_u32\nif r0 == 0 goto +2\nr6 = r10\nr6 += -8\nr0 = *(u32 *)(r6 + 0)\nr0 = 2\nexit"
                 .to_owned(),
-            "with separate instructions",
+            "with an instruction of its own",
         ),
         (value("r6 = r0\ncall ktime_get_ns\nr6 += r0\nr0 = *(u8 *)(r6 + 0)"), "on both sides"),
     ];
