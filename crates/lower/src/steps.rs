@@ -314,7 +314,7 @@ impl Lowering<'_> {
         self.builder.place(found);
         self.grow(Before::Type(before, TAGS), TAG_BYTES as i16);
         let address = self.type_address(before, TAG_BYTES as i16);
-        self.builder.store(Size::H, address, 0, Operand::Imm(in_memory(edit::ETHERTYPE_MPLS) as i32));
+        self.builder.store(Size::H, address, 0, Operand::Imm(in_memory(EtherType::MPLS.0) as i32));
         let entry = self.own(entry);
         self.builder.alu32(AluOp::And, entry, Operand::Imm(!edit::BOTTOM_OF_STACK as i32));
         let Operand::Reg(swapped) = self.swapped(Value::Reg(entry), 32) else { return };

@@ -19,8 +19,6 @@ use crate::stack::Stack;
 const ADDRESSES_BYTES: usize = 12;
 /// The size of a VLAN tag and of an MPLS label.
 pub const TAG_BYTES: usize = 4;
-/// The EtherType of MPLS.
-pub const ETHERTYPE_MPLS: u16 = 0x8847;
 /// The bottom-of-stack bit of a label.
 pub const BOTTOM_OF_STACK: u32 = 1 << 8;
 
@@ -55,7 +53,7 @@ pub fn push_mpls(frame: &mut Vec<u8>, layers: &Layers, entry: u32) -> bool {
     let Some(link) = link_bytes(layers) else { return false };
     let bottom = if layers.has(Header::Mpls) { 0 } else { BOTTOM_OF_STACK };
     insert(frame, link, &(entry & !BOTTOM_OF_STACK | bottom).to_be_bytes());
-    set_type(frame, link, ETHERTYPE_MPLS);
+    set_type(frame, link, EtherType::MPLS.0);
     true
 }
 

@@ -21,7 +21,7 @@ mod user;
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-pub use crate::header::{Header, MAX_USER_HEADERS};
+pub use crate::header::{Header, MAX_USER_HEADERS, Scope};
 pub use user::{GraphError, Parent, UserField, UserHeader};
 
 use crate::field::FieldId;
@@ -105,15 +105,6 @@ pub enum Extent {
     TotalWithin(Slice),
     /// As [`Extent::Within`], and also as [`Extent::After`]; the smaller length counts.
     AfterWithin(Slice),
-}
-
-/// The IP packet to which a protocol number belongs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Scope {
-    /// The outermost.
-    Outer,
-    /// The one inside a tunnel.
-    Inner,
 }
 
 /// An edge: the value of the selector, and the next node.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The headers that fields can name.
 
-use crate::graph::Scope;
-
 /// The most user-defined headers of a function.
 pub const MAX_USER_HEADERS: usize = 8;
 
@@ -17,8 +15,19 @@ impl EtherType {
     pub const VLAN: EtherType = EtherType(0x8100);
     /// IPv6.
     pub const IPV6: EtherType = EtherType(0x86dd);
+    /// MPLS, unicast [RFC 3032].
+    pub const MPLS: EtherType = EtherType(0x8847);
     /// A service VLAN tag [IEEE 802.1ad].
     pub const SERVICE_VLAN: EtherType = EtherType(0x88a8);
+}
+
+/// The IP packet to which a protocol number belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scope {
+    /// The outermost.
+    Outer,
+    /// The one inside a tunnel.
+    Inner,
 }
 
 /// A header that fields can name. Its number is its validity bit.

@@ -4,7 +4,6 @@
 use std::borrow::Cow;
 
 use super::{Check, Choice, Extent, Header, HeaderOption, Length, Next, Node, Scope, Slice, bits, bytes};
-use crate::edit::ETHERTYPE_MPLS;
 use crate::header::{EtherType, INNER, OUTER, PacketHeaders};
 
 /// Number of IPv6 extension headers that are followed.
@@ -35,7 +34,7 @@ pub(super) fn nodes() -> Vec<Node> {
     let by_ethertype = |offset_bytes: u16, tag: Option<NodeRef>| {
         let mut edges = vec![(EtherType::IPV4.0, ipv4), (EtherType::IPV6.0, ipv6)];
         edges.extend(tag.iter().flat_map(|&tag| [(EtherType::VLAN.0, tag), (EtherType::SERVICE_VLAN.0, tag)]));
-        edges.push((ETHERTYPE_MPLS, mpls));
+        edges.push((EtherType::MPLS.0, mpls));
         next(bytes(offset_bytes, 2), edges.into_iter().map(|(value, to)| (value.into(), to)).collect())
     };
     let mut tag = None;
