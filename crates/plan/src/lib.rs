@@ -11,6 +11,7 @@
 mod bounds;
 mod check;
 mod commute;
+mod critical_path;
 mod cycles;
 mod hazard;
 mod live;

@@ -14,8 +14,8 @@
 //! # Source
 //! [Linux kernel/bpf/verifier.c `do_check_subprogs`, `btf_check_func_arg_match`]
 
-use super::cycles;
 use super::expected::Expected;
+use super::loops;
 use super::number::Range;
 use super::options::Options;
 use super::path::Path;
@@ -62,7 +62,7 @@ pub(super) fn moving(program: &Program, code: &[Option<Op>]) -> Vec<bool> {
             {
                 return true;
             }
-            work.extend(cycles::successors(code, at, (true, true)));
+            work.extend(loops::successors(code, at, (true, true)));
             if let Op::CallLocal { .. } | Op::LoadFunc { .. } = op {
                 let target = op.distance().and_then(|distance| usize::try_from(at as i64 + 1 + distance).ok());
                 work.extend(target);

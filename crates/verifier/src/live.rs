@@ -12,7 +12,7 @@
 //! paths are not known then, but no path reads a dead register. A backward dataflow analysis of each function, as the
 //! kernel's `compute_live_registers` [Linux 6.15 kernel/bpf/verifier.c].
 
-use super::cycles;
+use super::loops;
 use super::marks::Marks;
 use super::state::State;
 use flowloom_isa::helpers;
@@ -35,8 +35,8 @@ impl Live {
     /// # Cost
     /// Linear in the program for straight code; at most 11 visits of each instruction of a loop.
     pub(super) fn of(code: &[Option<Op>]) -> Live {
-        let nexts = |at| cycles::successors(code, at, (true, true));
-        let before = cycles::predecessors(code.len(), nexts);
+        let nexts = |at| loops::successors(code, at, (true, true));
+        let before = loops::predecessors(code.len(), nexts);
         let mut live = vec![FRAME_POINTER; code.len()];
         let mut waits = vec![true; code.len()];
         let mut work: Vec<usize> = (0..code.len()).collect();

@@ -13,8 +13,8 @@
 use std::collections::HashMap;
 
 use super::checkpoints::Checkpoint;
-use super::cycles::Timed;
 use super::live::Live;
+use super::loops::Timed;
 use super::number::Range;
 use super::options::Options;
 use super::origin::{Origin, Origins};
@@ -83,7 +83,7 @@ impl<'p> Walk<'p> {
             proof,
             long: before_long_runs(code, &joins),
             joins,
-            repeated: super::cycles::repeated(code),
+            repeated: super::loops::repeated(code),
             live: Live::of(code),
             ids: 0,
             checkpoints: Vec::new(),
@@ -134,7 +134,7 @@ impl<'p> Walk<'p> {
             self.close(path.parent);
         }
         self.proof.states = self.checkpoints.len();
-        super::cycles::keep_loops(&mut self.proof, self.code, &self.timed);
+        super::loops::keep_loops(&mut self.proof, self.code, &self.timed);
         Ok(self.proof)
     }
 

@@ -12,9 +12,9 @@
 
 pub(crate) mod error;
 mod interface;
+mod locked_sweeper;
 mod offload;
 mod places;
-mod sweep;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,10 +28,10 @@ use flowloom_isa::{MapKind, Program};
 
 pub use error::{LiveError, Mode};
 pub use interface::{Interface, Occupant};
+use locked_sweeper::LockedSweeper;
+pub use locked_sweeper::SWEEPER;
 pub use offload::{Advice, Traffic, advice};
 use places::Resolver;
-use sweep::LockedSweeper;
-pub use sweep::SWEEPER;
 
 use crate::error::ExecError;
 use crate::kernel::errors::{rewriting_failed, system};

@@ -9,7 +9,7 @@ use flowloom_isa::op::Op;
 use flowloom_verifier::Proof;
 use rustc_hash::FxHashMap;
 
-use super::blocks::Blocks;
+use super::dominators::Blocks;
 use super::flow::{Edge, Flow};
 use super::linked::Linked;
 use super::offset::{Span, Sum};

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use super::blocks::FIRST;
 use super::builder::{Builder, Path};
+use super::dominators::FIRST;
 use super::flow::Edge;
 use super::state::{Byte, Frame, Place, Places, Region, SLOT_BYTES, State, Value};
 use crate::bdd::Bdd;

@@ -19,10 +19,10 @@
 //! **Limits.** No kernel functions, no loops without a bound, and the other reasons of [`Reason`].
 
 mod atomic;
-mod blocks;
 mod builder;
 mod call;
 mod callback;
+mod dominators;
 mod effect;
 mod flow;
 mod join;
@@ -54,8 +54,8 @@ use crate::pass;
 use crate::refusal::{Reason, Refusal};
 use crate::shape::Shape;
 use crate::validate::Invalid;
-use blocks::Blocks;
 use builder::{Arrival, Builder, LIMITS, Limits, Path, Reached};
+use dominators::Blocks;
 use flow::{Edge, Flow};
 use linked::Linked;
 use offset::OFFSET_BITS;
@@ -90,7 +90,7 @@ fn build_within(program: &Program, proof: &Proof, limits: Limits) -> Result<Data
         flow: Flow::default(),
         edge: Edge { from: 0, test: None },
         opaque: FxHashMap::default(),
-        block: blocks::FIRST,
+        block: dominators::FIRST,
         value_sets: FxHashMap::default(),
         sums: FxHashMap::default(),
         spans: FxHashMap::default(),

@@ -23,7 +23,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use flowloom_ir::pass::{remade, same};
 use flowloom_ir::{Dataflow, Graph, Id, Kind, Node, Predicates, Touch};
 
-use crate::target::{Target, depth};
+use crate::critical_path::depth;
+use crate::target::Target;
 
 /// The budget of visited nodes and pairs, over all pairs.
 const MAX_VISITED: usize = 2_000_000;

@@ -25,7 +25,8 @@ use flowloom_ir::pass::{rebuilt, same};
 use flowloom_ir::{Binary, Dataflow, Graph, Id, Kind, Node};
 
 use super::mux_trees;
-use crate::target::{Arrivals, Target, Tenths};
+use crate::critical_path::Arrivals;
+use crate::target::{Target, Tenths};
 
 /// The most terms of a chain.
 const MAX_TERMS: usize = 128;
@@ -79,7 +80,7 @@ fn is_plus_or_minus(op: Binary) -> bool {
 }
 
 /// Splits a wide select into selects of neighbouring conditions and a select of these.
-fn narrowed(graph: &mut Graph, mut parts: Vec<Id>) -> Id {
+fn split_wide_select(graph: &mut Graph, mut parts: Vec<Id>) -> Id {
     while parts.len() > 2 * MAX_CONDITIONS + 1
         && let Some((last, pairs)) = parts.split_last()
     {
@@ -204,7 +205,7 @@ impl Trees<'_> {
             parts.extend(&graph.node(last).args);
         }
         if node.args.len() > 2 * MAX_CONDITIONS + 1 {
-            return narrowed(graph, node.args);
+            return split_wide_select(graph, node.args);
         }
         let chain = same(graph, node);
         let mut best = chain;
@@ -270,7 +271,7 @@ mod tests {
         for count in [17, 33, 100, 256, 257, 600] {
             let mut graph = Graph::default();
             let parts = conditions(&mut graph, count);
-            let id = narrowed(&mut graph, parts);
+            let id = split_wide_select(&mut graph, parts);
             let selections = graph.nodes().iter().filter(|node| node.kind == Kind::Select);
             let widest = selections.map(|node| node.args.len() / 2).max();
             assert!(widest <= Some(MAX_CONDITIONS), "{count}: {widest:?}");

@@ -26,7 +26,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use flowloom_ir::pass::{rebuilt, same};
 use flowloom_ir::{Binary, Dataflow, Graph, Id, Kind};
 
-use crate::target::{Arrivals, Target, Tenths, depth, times};
+use crate::critical_path::{Arrivals, depth, times};
+use crate::target::{Target, Tenths};
 
 /// The slack past which paths are left alone, in stages.
 const SLACK_STAGES: Tenths = 2;
