@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Construction follows all paths at once: functions are inlined, loops unrolled, registers and stack bytes renamed. At
-//! a join point a value becomes a select whose conditions are the path conditions; a branch becomes the bit it tests.
+//! a join point a value becomes a select whose conditions are the path conditions (`bdd`), shortened by dominators
+//! (`build::dominators`); a branch becomes the bit it tests. Equal nodes are one node (hash-consing, `graph`).
 //! The result consists of values, and of effects with the predicate under which they happen.
 #![forbid(unsafe_code)]
 

@@ -18,6 +18,8 @@
 //! | redirect target, random number, time, CPU number | none: they travel with the packet | - |
 //! | bytes and length of the packet | none: each packet has its own registers | after the last stage |
 //!
+//! Ports are not limited: each access of a plan has a port of its own, and passes share lookups to save them.
+//!
 //! A lookup may read its table in any of its cycles: two buckets, the stash, then the comparison of keys. So no change
 //! of entries may commit between the first and the last of them, and both ends count: a scheduler or a restart guards
 //! the first one, and a change waits for the last one. Values are read by loads, not by the lookup.

@@ -39,12 +39,12 @@ const MAX_GROWN: u32 = 40;
 /// The most times that the stage of an atomic map is moved later, for operands that are not ready.
 const MAX_ATOMIC_DELAYS: usize = 6;
 
-/// A hazard region: the stages between the reads and the writes of maps.
+/// A hazard region: the stages from the first read to the last write of a map, or of several that restart together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Region {
     /// The first stage.
     pub first: u32,
-    /// The last stage, at whose end all effects in the region commit.
+    /// The last stage; with the scheme `flush`, all effects in the region commit at its end.
     pub last: u32,
     /// The maps.
     pub maps: Vec<u32>,

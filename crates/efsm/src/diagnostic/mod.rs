@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Diagnostics of the front end: stable codes, spans in the source, and actionable help.
 //!
-//! A library prints nothing: [`Diagnostics`] is a [`miette::Diagnostic`], and the caller renders it.
+//! A library prints nothing: [`Diagnostics`] is a [`miette::Diagnostic`], and the caller renders
+//! it (the crate `cli`: `render_diagnostic`).
 
 mod suggest;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Trees of muxes from nested selects.
+//! Trees of muxes from nested selects: a part of reassociation ([`super::reassociate`]), which also splits selects that
+//! are too wide for a stage.
 //!
 //! ```text
 //!   c0 ? a0 : (c1 ? a1 : (c2 ? a2 : a3))           c0 | c1 ? (c0 ? a0 : a1) : (c2 ? a2 : a3)
