@@ -40,14 +40,8 @@ impl Browser {
 
     fn run(&self, address: &str, arguments: &[&str]) -> std::process::Output {
         let mut command = Command::new("chromium");
-        command.args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--enable-logging=stderr",
-            "--virtual-time-budget=3000",
-        ]);
-        command.args(["--proxy-server=127.0.0.1:9", "--window-size=1600,1000"]);
+        command.args(["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]);
+        command.args(["--virtual-time-budget=3000", "--proxy-server=127.0.0.1:9", "--window-size=1600,1000"]);
         command.arg(format!("--user-data-dir={}", self.path("profile").display()));
         command.args(arguments).arg(address).output().unwrap()
     }
@@ -58,6 +52,14 @@ impl Browser {
         let console = said.lines().filter(|line| line.contains(":CONSOLE")).map(str::to_owned).collect();
         Opened { dom: String::from_utf8(output.stdout).unwrap(), console }
     }
+}
+
+/// A browser, the page of the firewall, and the same as JSON.
+fn firewall(test: &str) -> Option<(Browser, PathBuf, Value)> {
+    let browser = Browser::find(test).filter(|_| common::clang(test))?;
+    let page = browser.path("firewall.html");
+    ok(&["explain", FIREWALL, "--html", name(&page)]);
+    Some((browser, page, json(&["explain", FIREWALL, "--json"])))
 }
 
 fn address(page: &Path, place: &str) -> String {
@@ -75,15 +77,7 @@ fn escaped(text: &str) -> String {
 
 #[test]
 fn the_page_of_the_firewall_shows_what_it_should() {
-    let test = "the_page_of_the_firewall_shows_what_it_should";
-    let Some(browser) = Browser::find(test) else { return };
-    if !common::clang(test) {
-        return;
-    }
-    let page = browser.path("firewall.html");
-    ok(&["explain", FIREWALL, "--html", name(&page)]);
-    let told = json(&["explain", FIREWALL, "--json"]);
-
+    let Some((browser, page, told)) = firewall("the_page_of_the_firewall_shows_what_it_should") else { return };
     let opened = browser.open(&address(&page, ""));
     assert_eq!(opened.console, Vec::<String>::new());
     let dom = &opened.dom;
@@ -113,14 +107,7 @@ fn the_page_of_the_firewall_shows_what_it_should() {
 /// The fragment of the page's address selects an item, as a click does.
 #[test]
 fn choosing_shows_what_belongs_together() {
-    let test = "choosing_shows_what_belongs_together";
-    let Some(browser) = Browser::find(test) else { return };
-    if !common::clang(test) {
-        return;
-    }
-    let page = browser.path("firewall.html");
-    ok(&["explain", FIREWALL, "--html", name(&page)]);
-    let told = json(&["explain", FIREWALL, "--json"]);
+    let Some((browser, page, told)) = firewall("choosing_shows_what_belongs_together") else { return };
     let flows = told["maps"].as_array().unwrap().iter().position(|map| map["name"] == "flows").unwrap();
     let users = told["maps"][flows]["users"].as_array().unwrap();
     let update = users.iter().find(|user| user["kind"] == "update").unwrap();

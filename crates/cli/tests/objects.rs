@@ -111,44 +111,35 @@ fn map_of(function: &str) -> &'static str {
     }
 }
 
-#[test]
-fn ip_link_attaches_them() {
-    let Some(lab) = Lab::new("ip_link_attaches_them", &["ip"]) else { return };
+/// Attaches each object by the script to the interface `fl0`; the output has all these words and the object's name.
+fn attaches(test: &'static str, tools: &[&'static str], script: &str, words: &[&str]) {
+    let Some(lab) = Lab::new(test, tools) else { return };
     for function in FUNCTIONS {
         let object = build(&lab, function, &[]);
-        let said = lab.run(
-            "ip link add fl0 type veth peer name fl1
-             for mode in xdp xdpgeneric; do
+        let said = lab.run(&format!("ip link add fl0 type veth peer name fl1\n{script}"), &[name(&object)]);
+        let stem = object.file_stem().unwrap().to_str().unwrap();
+        assert!(words.iter().chain([&stem]).all(|word| said.contains(word)), "{function}: {said}");
+    }
+}
+
+#[test]
+fn ip_link_attaches_them() {
+    let script = "for mode in xdp xdpgeneric; do
                  ip link set dev fl0 $mode object $1 section xdp
                  ip -details link show dev fl0
                  ip link set dev fl0 $mode off
                  ip -details link show dev fl0 | grep -q prog/xdp && exit 1
              done
-             true",
-            &[name(&object)],
-        );
-        let stem = object.file_stem().unwrap().to_str().unwrap();
-        for mode in [" xdp ", " xdpgeneric "] {
-            assert!(said.contains(mode) && said.contains(stem), "{function}: {said}");
-        }
-    }
+             true";
+    attaches("ip_link_attaches_them", &["ip"], script, &[" xdp ", " xdpgeneric "]);
 }
 
 #[test]
 fn xdp_loader_attaches_them() {
-    let Some(lab) = Lab::new("xdp_loader_attaches_them", &["ip", "xdp-loader"]) else { return };
-    for function in FUNCTIONS {
-        let object = build(&lab, function, &[]);
-        let said = lab.run(
-            "ip link add fl0 type veth peer name fl1
-             xdp-loader load --mode skb fl0 $1
+    let script = "xdp-loader load --mode skb fl0 $1
              xdp-loader status fl0
-             xdp-loader unload --all fl0",
-            &[name(&object)],
-        );
-        let stem = object.file_stem().unwrap().to_str().unwrap();
-        assert!(said.contains(stem), "{function}: {said}");
-    }
+             xdp-loader unload --all fl0";
+    attaches("xdp_loader_attaches_them", &["ip", "xdp-loader"], script, &[]);
 }
 
 /// A host knocks at another through real sockets; the kernel of the other host counts the datagrams that arrive.
