@@ -2,9 +2,10 @@
 //! Width, sign and lowered form of expressions and conditions, case by case.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use crate::common::field;
+
 use flowloom_efsm::compile;
 use flowloom_efsm::model::{BinaryOp, Condition, Expr, Function, NewValue, Relation, Row, Wide, Width, WriteTarget};
-use flowloom_wire::field::FieldId;
 
 /// Compiles a function with this row and a variable of each type.
 fn compile_row(row: &str) -> Result<(Function, Vec<String>), Vec<String>> {
@@ -33,10 +34,6 @@ fn condition(text: &str) -> Condition {
     row(&format!("on only when {text} {{ drop; }}")).conditions[0].clone()
 }
 
-fn field(name: &str) -> FieldId {
-    FieldId::by_name(name).unwrap()
-}
-
 #[test]
 fn comparisons_take_the_width_and_sign_of_their_operands() {
     use Width::{W32, W64};
@@ -63,10 +60,8 @@ fn comparisons_take_the_width_and_sign_of_their_operands() {
         ("now - us < 5us", W32, false),
         ("state == 0", W32, false),
     ] {
-        match condition(text) {
-            Condition::Compare { width: w, signed: s, .. } => assert_eq!((w, s), (width, signed), "{text}"),
-            other => panic!("{text}: {other:?}"),
-        }
+        let Condition::Compare { width: w, signed: s, .. } = condition(text) else { panic!("{text}") };
+        assert_eq!((w, s), (width, signed), "{text}");
     }
 }
 
@@ -108,10 +103,8 @@ fn serial_order_uses_the_widest_operand() {
         ("now before us64", 64),
         ("now before 5s", 64),
     ] {
-        match condition(text) {
-            Condition::Serial { serial_bits, .. } => assert_eq!(serial_bits, bits, "{text}"),
-            other => panic!("{text}: {other:?}"),
-        }
+        let Condition::Serial { serial_bits, .. } = condition(text) else { panic!("{text}") };
+        assert_eq!(serial_bits, bits, "{text}");
     }
     match condition("now after us + 5ms") {
         Condition::Serial { left: Expr::Now { unit_ns: 1000 }, right: Expr::Binary(_, _, by), after: true, .. } => {
@@ -126,6 +119,7 @@ fn addresses_lower_to_masks_and_mapped_values() {
     let mapped = 0xffff_0000_0000_u128;
     let masked =
         |name, mask, value, negated| Condition::Masked { operand: Wide::Field(field(name)), mask, value, negated };
+    let (left, right) = (Wide::Field(field("ip.src")), Wide::Field(field("ip.dst")));
     let v4 = u128::from(u32::from_be_bytes([10, 1, 0, 0]));
     for (text, expected) in [
         ("ip.src == 10.1.0.0", masked("ip.src", u128::MAX, mapped | v4, false)),
@@ -140,14 +134,8 @@ fn addresses_lower_to_masks_and_mapped_values() {
         ("0x40 != 0xf0 & ip.tos", masked("ip.tos", 0xf0, 0x40, true)),
         ("tcp.is_syn", masked("tcp.is_syn", 1, 1, false)),
         ("!!tcp.is_syn", masked("tcp.is_syn", 1, 1, false)),
-        (
-            "!(ip.src == ip.dst)",
-            Condition::Same { left: Wide::Field(field("ip.src")), right: Wide::Field(field("ip.dst")), negated: true },
-        ),
-        (
-            "!(ip.src != ip.dst)",
-            Condition::Same { left: Wide::Field(field("ip.src")), right: Wide::Field(field("ip.dst")), negated: false },
-        ),
+        ("!(ip.src == ip.dst)", Condition::Same { left, right, negated: true }),
+        ("!(ip.src != ip.dst)", Condition::Same { left, right, negated: false }),
         ("!(l4.dport in 20..30)", Condition::Range { field: field("l4.dport"), low: 20, high: 30, negated: true }),
     ] {
         assert_eq!(condition(text), expected, "{text}");
@@ -203,20 +191,14 @@ fn ranges_of_numbers_are_one_comparison() {
 
 #[test]
 fn sets_are_sorted_constants() {
-    let ttl = Expr::Field(field("ip.ttl"));
+    let (ttl, src) = (Expr::Field(field("ip.ttl")), Expr::Field(field("ipv4.src")));
     for (text, operand, values, width, negated) in [
         ("ip.ttl in {64, 1, 64}", ttl.clone(), vec![1, 64], Width::W32, false),
         ("!(ip.ttl in {64})", ttl, vec![64], Width::W32, true),
         ("s16 in {5, -1}", Expr::Register(5), vec![5, 0xffff_ffff], Width::W32, false),
         ("r64 in {big, 3}", Expr::Register(3), vec![3, 0x1_0000_0000], Width::W64, false),
         ("us in {2ms, 1s}", Expr::Register(8), vec![2000, 1_000_000], Width::W32, false),
-        (
-            "ip.src in {10.0.0.2, 10.0.0.1}",
-            Expr::Field(field("ipv4.src")),
-            vec![0x0a00_0001, 0x0a00_0002],
-            Width::W32,
-            false,
-        ),
+        ("ip.src in {10.0.0.2, 10.0.0.1}", src, vec![0x0a00_0001, 0x0a00_0002], Width::W32, false),
     ] {
         assert_eq!(condition(text), Condition::OneOf { operand, values, width, negated }, "{text}");
     }

@@ -3,32 +3,20 @@
 //! terminal without colours. `FLOWLOOM_BLESS=1` rewrites the goldens.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+use crate::common::{given, render};
+
 use std::path::{Path, PathBuf};
 
 use flowloom_efsm::{Diagnostic, compile};
 use flowloom_testkit::{golden, sources};
-use miette::{GraphicalReportHandler, GraphicalTheme};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/diagnostics")
 }
 
-/// Renders as for a terminal without colours.
-fn render(diagnostic: &dyn miette::Diagnostic) -> String {
-    let mut text = String::new();
-    GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor())
-        .with_width(110)
-        .with_links(false)
-        .render_report(&mut text, diagnostic)
-        .unwrap();
-    // Strip trailing blanks, which the renderer emits.
-    text.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
-}
-
 /// Rendered diagnostics of a source, and the diagnostics.
-fn diagnose(name: &str, text: &str, params: &[(&str, &str)]) -> (String, Vec<Diagnostic>) {
-    let params: Vec<(String, String)> = params.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    match compile(name, text, &params) {
+fn diagnose(name: &str, text: &str, params: &[&str]) -> (String, Vec<Diagnostic>) {
+    match compile(name, text, &given(params)) {
         Ok((_, warnings)) => (warnings.iter().map(|w| render(w)).collect(), warnings),
         Err(errors) => (render(&errors), errors.list),
     }
@@ -59,25 +47,15 @@ fn given_parameters_are_checked() {
     let text = "function f;\nparam limit: u16 = 5;\nparam server: ipv4 = 10.0.0.1;\nparam gap: time = 1s;\nparam out: port;\n\
                 stateful s {\n    key ip.src;\n    states a, b;\n    on a when l4.dport == limit && ip.dst == server -> b (idle gap) { forward; }\n    \
                 on b { drop; }\n}\n";
-    let wrong = [
-        ("limit", "70000"),
-        ("limit", "ten"),
-        ("limit", "10s"),
-        ("server", "10.0.0"),
-        ("gap", "5"),
-        ("out", "-1"),
-        ("gab", "1s"),
-        ("nothing", "1"),
-    ];
+    let wrong = "limit=70000 limit=ten limit=10s server=10.0.0 gap=5 out=-1 gab=1s nothing=1";
     let mut all = String::new();
-    for param in wrong {
+    for param in wrong.split(' ') {
         let (text, list) = diagnose("f.efsm", text, &[param]);
         assert_eq!(list.iter().filter(|d| !d.is_warning).count(), 1, "{param:?}: {text}");
-        all += &format!("# {}={}\n{text}\n", param.0, param.1);
+        all += &format!("# {param}\n{text}\n");
     }
     golden(folder().join("given_parameters.txt"), &all);
-    let (text, list) =
-        diagnose("f.efsm", text, &[("limit", "0x10"), ("server", "192.0.2.1"), ("gap", "250ms"), ("out", "3")]);
+    let (text, list) = diagnose("f.efsm", text, &["limit=0x10", "server=192.0.2.1", "gap=250ms", "out=3"]);
     assert!(list.is_empty(), "{text}");
 }
 

@@ -14,17 +14,29 @@ fn sources() -> Vec<(PathBuf, String)> {
     ["../../corpus", "../../crates", "../../functions"].into_iter().flat_map(flowloom_testkit::sources).collect()
 }
 
+/// Formats a text, and asserts that formatting again changes nothing.
+fn formatted(name: &str, text: &str) -> String {
+    let once = format(name, text).unwrap_or_else(|e| panic!("{name}: {:?}\n{text}", e.list[0].message));
+    assert_eq!(format(name, &once).unwrap(), once, "{name}: formatting twice changes something\n{text}");
+    once
+}
+
+/// The text without comments.
+fn bare(text: &str) -> String {
+    text.lines().map(|line| line.split('#').next().unwrap().to_owned() + "\n").collect()
+}
+
 #[test]
 fn formatting_preserves_the_model() {
-    let (mut formatted, mut compiled) = (0, 0);
+    let (mut count, mut compiled) = (0, 0);
     for (path, text) in sources() {
         let name = path.display().to_string();
-        let Ok(once) = format(&name, &text) else {
+        if format(&name, &text).is_err() {
             assert!(compile(&name, &text, &[]).is_err(), "{name} compiles and cannot be formatted");
             continue;
-        };
-        formatted += 1;
-        assert_eq!(format(&name, &once).unwrap(), once, "{name}: formatting twice changes something");
+        }
+        count += 1;
+        let once = formatted(&name, &text);
         let (before, after) = (compile(&name, &text, &[]), compile(&name, &once, &[]));
         match (before, after) {
             (Ok((before, _)), Ok((after, _))) => {
@@ -40,8 +52,8 @@ fn formatting_preserves_the_model() {
             _ => panic!("{name} compiles before or after, not both"),
         }
     }
-    println!("{formatted} sources formatted, {compiled} of them right");
-    assert!(formatted >= 20 && compiled >= 12, "{formatted} {compiled}");
+    println!("{count} sources formatted, {compiled} of them right");
+    assert!(count >= 20 && compiled >= 12, "{count} {compiled}");
 }
 
 #[test]
@@ -49,46 +61,30 @@ fn formatting_ignores_input_white_space() {
     let mut count = 0;
     for (path, text) in sources() {
         // A comment ends at its line end, so only a source without comments can be joined to one line.
-        let bare: String = text.lines().map(|line| line.split('#').next().unwrap().to_owned() + "\n").collect();
+        let bare = bare(&text);
+        let words: Vec<&str> = bare.split_whitespace().collect();
         let name = path.display().to_string();
-        let Ok(expected) = format(&name, &bare.split_whitespace().collect::<Vec<_>>().join(" ")) else { continue };
+        let Ok(expected) = format(&name, &words.join(" ")) else { continue };
         count += 1;
-        let spread = bare.split_whitespace().collect::<Vec<_>>().join("\t  ");
-        assert_eq!(format(&name, &spread).unwrap(), expected, "{name}");
+        assert_eq!(format(&name, &words.join("\t  ")).unwrap(), expected, "{name}");
         let long = expected.lines().filter(|line| line.chars().count() > MAX_COLUMNS).count();
         assert_eq!(long, 0, "{name}: lines above {MAX_COLUMNS} columns\n{expected}");
-        let broken = bare.split_whitespace().collect::<Vec<_>>().join("\n\n\n");
-        let broken = format(&name, &broken).unwrap();
-        assert_eq!(format(&name, &broken).unwrap(), broken, "{name}");
-        let comments = bare.split_whitespace().collect::<Vec<_>>().join(" # c\n # d\n\n");
-        let comments = format(&name, &comments).unwrap();
-        assert_eq!(format(&name, &comments).unwrap(), comments, "{name}");
-        assert_eq!(comments.matches("# c").count(), bare.split_whitespace().count().saturating_sub(1), "{name}");
+        formatted(&name, &words.join("\n\n\n"));
+        let comments = formatted(&name, &words.join(" # c\n # d\n\n"));
+        assert_eq!(comments.matches("# c").count(), words.len().saturating_sub(1), "{name}");
     }
     assert!(count >= 20, "{count}");
 }
 
 /// Joins tokens with random white space and comments.
 fn scattered(rng: &mut Rng, words: &[&str]) -> String {
-    let gaps = [
-        " ",
-        " ",
-        " ",
-        "  ",
-        "\t",
-        "\n",
-        "\n    ",
-        "\r\n",
-        "\n\n\n",
-        " # one\n",
-        "\n   # two\n\n",
-        "\n#three\n# four\n",
-    ];
+    let blanks = [" ", " ", " ", "  ", "\t", "\n", "\n    ", "\r\n", "\n\n\n"];
+    let comments = [" # one\n", "\n   # two\n\n", "\n#three\n# four\n"];
+    let gaps = [&blanks[..], &comments].concat();
     let mut text = String::new();
     for word in words {
         text.push_str(word);
-        let gap = *rng.pick(&gaps);
-        text.push_str(gap);
+        text.push_str(rng.pick::<&str>(&gaps));
     }
     text
 }
@@ -104,12 +100,10 @@ fn formatting_is_idempotent_for_every_layout() {
         if format(&name, text).is_err() {
             continue;
         }
-        let bare: String = text.lines().map(|line| line.split('#').next().unwrap().to_owned() + "\n").collect();
+        let bare = bare(text);
         // This also splits `//` and quoted text; sources with blanks there cannot be formatted and were skipped.
         let words: Vec<&str> = bare.split_whitespace().collect();
-        let text = scattered(&mut rng, &words);
-        let once = format(&name, &text).unwrap_or_else(|e| panic!("{name}: {:?}\n{text}", e.list[0].message));
-        assert_eq!(format(&name, &once).unwrap(), once, "{name}");
+        let once = formatted(&name, &scattered(&mut rng, &words));
         assert!(once.lines().all(|line| line.trim_end() == line && !line.contains('\t')), "{once}");
         assert!(!once.contains("\n\n\n"), "{once}");
         if let (Ok((before, _)), Ok((after, _))) = (compile(&name, &bare, &[]), compile(&name, &once, &[])) {
@@ -182,11 +176,8 @@ fn formatting_is_idempotent_for_random_functions() {
             rows.join(" ")
         );
         let words: Vec<&str> = text.split(' ').collect();
-        let text = scattered(&mut rng, &words);
-        let once = format("f", &text).unwrap_or_else(|e| panic!("{:?}\n{text}", e.list[0].message));
-        assert_eq!(format("f", &once).unwrap(), once, "{text}");
-        let twin = format("f", &words.join(" ")).unwrap();
-        assert_eq!(format("f", &twin).unwrap(), twin);
+        formatted("f", &scattered(&mut rng, &words));
+        let twin = formatted("f", &words.join(" "));
         assert!(twin.lines().all(|line| line.chars().count() <= MAX_COLUMNS), "{twin}");
     }
 }

@@ -2,17 +2,15 @@
 //! The models of the shipped functions: `models/NAME.txt` shows some of them. `FLOWLOOM_BLESS=1` rewrites the goldens.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::common;
+use crate::common::{check_model, given, shipped};
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use flowloom_efsm::compile;
-use flowloom_efsm::model::{Function, Terminal, Variable};
+use flowloom_efsm::model::{Actions, Function, Terminal, Variable};
 use flowloom_testkit::golden;
 use flowloom_wire::field::FieldId;
-
-use common::{check_model, shipped};
 
 /// Functions with a golden in `models/`; together they cover every part of a model.
 const SHOWN: [&str; 5] = ["port_knocking", "big_flow", "rewrite", "udp_flows", "pass_all"];
@@ -25,6 +23,12 @@ fn show(function: &Function) -> String {
             let sign = if v.ty.signed { 'i' } else { 'u' };
             writeln!(text, "  {what} {}: {sign}{} = {:#x}", v.name, v.ty.width_bits, v.initial).unwrap();
         }
+    };
+    let actions = |text: &mut String, actions: &Actions| {
+        for write in &actions.writes {
+            writeln!(text, "    {:?} = {:?}", write.target, write.value).unwrap();
+        }
+        writeln!(text, "    {:?}", actions.terminal).unwrap();
     };
     variables(&mut text, "meta", &function.metadata);
     for element in &function.elements {
@@ -45,25 +49,15 @@ fn show(function: &Function) -> String {
             for update in &row.updates {
                 writeln!(text, "    {:?} = {:?}", update.destination, update.value).unwrap();
             }
-            for write in &row.actions.writes {
-                writeln!(text, "    {:?} = {:?}", write.target, write.value).unwrap();
-            }
-            writeln!(text, "    {:?}", row.actions.terminal).unwrap();
+            actions(&mut text, &row.actions);
         }
         writeln!(text, "\n  otherwise").unwrap();
-        for write in &element.otherwise.actions.writes {
-            writeln!(text, "    {:?} = {:?}", write.target, write.value).unwrap();
-        }
-        writeln!(text, "    {:?}", element.otherwise.actions.terminal).unwrap();
+        actions(&mut text, &element.otherwise.actions);
     }
     for id in FieldId::all() {
         text = text.replace(&format!("{id:?}"), &id.name());
     }
     text
-}
-
-fn given(params: &[(&str, &str)]) -> Vec<(String, String)> {
-    params.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
 }
 
 #[test]
@@ -82,14 +76,14 @@ fn shipped_functions_compile_without_diagnostics() {
 #[test]
 fn forward_uses_the_port_out_or_passes() {
     for (name, text) in shipped().into_iter().filter(|(_, text)| text.contains("param out: port")) {
-        let terminals = |params: &[(&str, &str)]| {
+        let terminals = |params: &[&str]| {
             let (function, _) = compile(&name, &text, &given(params)).unwrap();
             let rows = function.elements.into_iter().flat_map(|e| e.rows);
             rows.map(|r| r.actions.terminal).collect::<Vec<_>>()
         };
         let to_7 = |t: &Terminal| *t == Terminal::Forward(flowloom_efsm::model::Expr::Constant(7));
         assert!(!terminals(&[]).iter().any(to_7), "{name}");
-        let (unset, set) = (terminals(&[]), terminals(&[("out", "7")]));
+        let (unset, set) = (terminals(&[]), terminals(&["out=7"]));
         let changed = unset.iter().zip(&set).filter(|(a, b)| a != b).inspect(|(a, b)| {
             assert_eq!(**a, Terminal::Pass, "{name}");
             assert!(to_7(b), "{name}: {b:?}");
@@ -101,7 +95,7 @@ fn forward_uses_the_port_out_or_passes() {
 #[test]
 fn parameters_become_constants() {
     let (_, text) = shipped().into_iter().find(|(n, _)| n == "big_flow.efsm").unwrap();
-    let (function, _) = compile("f", &text, &given(&[("threshold", "7"), ("quiet", "3ms"), ("mark", "0x20")])).unwrap();
+    let (function, _) = compile("f", &text, &given(&["threshold=7", "quiet=3ms", "mark=0x20"])).unwrap();
     let shown = show(&function);
     for part in ["Constant(7)", "idle_ns: Some(3000000)", "Constant(32)"] {
         assert!(shown.contains(part), "{part} is not in\n{shown}");

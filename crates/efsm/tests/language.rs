@@ -2,21 +2,21 @@
 //! Lowering of language constructs to the model: contexts, addresses, steps and declared headers.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::common;
+use crate::common::{check_model, field};
 
 use flowloom_efsm::compile;
 use flowloom_efsm::model::{
     Condition, Destination, Function, KeyPart, NewValue, Policy, Preloaded, Stateful, Successor, Terminal, Type, Wide,
     WriteTarget,
 };
-use flowloom_wire::field::{FieldId, IPV4_MAPPED};
+use flowloom_wire::field::IPV4_MAPPED;
 
 /// Compiles a valid function; also returns the codes of its warnings.
 fn function(text: &str) -> (Function, Vec<String>) {
     let (function, warnings) = compile("f", &format!("function f;\n{text}"), &[]).unwrap_or_else(|e| {
         panic!("{text}: {:#?}", e.list.iter().map(|d| (&d.message, d.position())).collect::<Vec<_>>())
     });
-    common::check_model(&function);
+    check_model(&function);
     (function, warnings.into_iter().map(|w| w.code.to_string()).collect())
 }
 
@@ -30,8 +30,14 @@ fn stateful(text: &str) -> Stateful {
     quiet(text).elements.pop().unwrap().stateful.unwrap()
 }
 
-fn field(name: &str) -> FieldId {
-    FieldId::by_name(name).unwrap()
+/// The codes of the warnings of a valid function.
+fn warnings(text: &str) -> Vec<String> {
+    function(text).1
+}
+
+/// The code of the first error of an invalid function.
+fn error(text: &str) -> String {
+    compile("f", &format!("function f;\n{text}"), &[]).expect_err(text).list[0].code.to_string()
 }
 
 #[test]
@@ -57,9 +63,8 @@ fn full_is_a_condition() {
     let function = quiet(text);
     let conditions: Vec<_> = function.elements[0].rows.iter().map(|row| row.conditions[0].clone()).collect();
     assert_eq!(conditions, [Condition::Full { negated: false }, Condition::Full { negated: true }]);
-    let (_, warnings) =
-        self::function("stateful s { key none; size 5; full evict oldest; states s; on s when full { drop; } }");
-    assert_eq!(warnings, ["efsm::unused", "efsm::unused", "efsm::constant_condition"]);
+    let text = "stateful s { key none; size 5; full evict oldest; states s; on s when full { drop; } }";
+    assert_eq!(warnings(text), ["efsm::unused", "efsm::unused", "efsm::constant_condition"]);
 }
 
 #[test]
@@ -72,24 +77,18 @@ fn states_have_successors() {
     let closing = |idle_ns, hard_ns| Some(Successor { state: 3, idle_ns, hard_ns });
     let expected = [None, closing(Some(5_000_000_000), Some(60_000_000_000)), closing(None, None), None];
     assert_eq!(s.successors, expected);
-    let (_, warnings) = function(
-        "stateful s { key ip.src; states start, open, closing; expire open -> closing; on start -> open { pass; } }",
-    );
-    assert_eq!(warnings, ["efsm::unused", "efsm::never_removed"]);
+    let text =
+        "stateful s { key ip.src; states start, open, closing; expire open -> closing; on start -> open { pass; } }";
+    assert_eq!(warnings(text), ["efsm::unused", "efsm::never_removed"]);
 }
 
 #[test]
 fn contexts_are_preloaded() {
     let s = stateful(
         "param server: ip = 192.0.2.1;\nmeta zone: u16;\nstateless first { always { zone = 3; goto next; } }\n\
-         stateful s { key zone, biflow_free; states a, b; on a { pass; } }"
-            .replace("biflow_free", "ip.src")
-            .replace(
-                "on a { pass; }",
-                "reg r: i8 = 7; reg who: ip; preload (3, server) -> b { r = -1; who = 10.0.0.1; } \
-                preload (0x102, 2001:db8::1) -> a; on any { r += 1; who = ip.dst; pass; }",
-            )
-            .as_str(),
+         stateful s { key zone, ip.src; states a, b; reg r: i8 = 7; reg who: ip; \
+         preload (3, server) -> b { r = -1; who = 10.0.0.1; } preload (0x102, 2001:db8::1) -> a; \
+         on any { r += 1; who = ip.dst; pass; } }",
     );
     let key = |zone: [u8; 2], address: u128| [&zone[..], &address.to_be_bytes(), &[0, 0]].concat();
     let expected = [
@@ -115,8 +114,7 @@ fn preloaded_keys_of_both_directions_are_equal() {
     assert_eq!(forth.preloaded, back.preloaded);
     assert_eq!(forth.preloaded[0].key, [10, 0, 0, 1, 10, 0, 0, 2, 0, 6, 0, 5]);
     let both = text("preload (10.0.0.2, 10.0.0.1, 5, 6) -> a; preload (10.0.0.1, 10.0.0.2, 6, 5) -> a;");
-    let errors = compile("f", &format!("function f;\n{both}"), &[]).unwrap_err();
-    assert_eq!(errors.list[0].code.to_string(), "efsm::duplicate");
+    assert_eq!(error(&both), "efsm::duplicate");
 }
 
 #[test]
@@ -134,9 +132,8 @@ fn metadata_is_part_of_keys() {
     let parts =
         [KeyPart::Metadata(1), KeyPart::Field(field("ip.src")), KeyPart::Field(field("ip.dst")), KeyPart::Metadata(0)];
     assert!(key.biflow && key.parts == parts);
-    let (_, warnings) =
-        self::function("meta zone: u8;\nstateful s { key zone, ip.src; states a; on a { zone = 1; pass; } }");
-    assert_eq!(warnings, ["efsm::constant_condition"]);
+    let text = "meta zone: u8;\nstateful s { key zone, ip.src; states a; on a { zone = 1; pass; } }";
+    assert_eq!(warnings(text), ["efsm::constant_condition"]);
 }
 
 #[test]
@@ -193,17 +190,16 @@ fn flood_ends_a_row() {
 fn context_parts_cannot_name_registers() {
     let text = |name: &str| {
         format!(
-            "function f;\nstateful s {{ key ip.src; full evict oldest; states a, b; reg {name}: u64;\n\
+            "stateful s {{ key ip.src; full evict oldest; states a, b; reg {name}: u64;\n\
              on a -> b (idle 1s, hard 1s) {{ {name} = 1; pass; }} }}"
         )
     };
-    let (function, _) = compile("f", &text("plain"), &[]).unwrap();
+    let function = quiet(&text("plain"));
     let s = function.elements[0].stateful.as_ref().unwrap();
     let record = flowloom_efsm::layout::RecordLayout::of(&function.elements[0], s).describe(&function.elements[0], s);
     assert!(record.fields.len() > 5);
     for part in record.fields.iter().filter(|part| part.name != "plain") {
-        let errors = compile("f", &text(&part.name), &[]).expect_err(&part.name);
-        assert_eq!(errors.list[0].code.to_string(), "efsm::reserved_name", "{}", part.name);
+        assert_eq!(error(&text(&part.name)), "efsm::reserved_name", "{}", part.name);
     }
 }
 
@@ -223,8 +219,7 @@ fn table_size_is_limited_by_map_entries() {
     };
     assert_eq!(stateful(&text("2147483647")).size, 2_147_483_647);
     for size in ["2147483648", "4294967295"] {
-        let errors = compile("f", &format!("function f;\n{}", text(size)), &[]).unwrap_err();
-        assert_eq!(errors.list[0].code.to_string(), "efsm::out_of_range", "{size}");
+        assert_eq!(error(&text(size)), "efsm::out_of_range", "{size}");
     }
 }
 

@@ -3,13 +3,10 @@
 //! function, mutations of these and of the invalid programs, and random tokens. `FLOWLOOM_SEED` replaces the seed.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-use crate::common;
+use crate::common::{check_model, render, shipped};
 
-use flowloom_efsm::{Diagnostic, compile};
+use flowloom_efsm::compile;
 use flowloom_testkit::Rng;
-use miette::{GraphicalReportHandler, GraphicalTheme};
-
-use common::{check_model, shipped};
 
 #[derive(Debug, Default)]
 struct Tally {
@@ -41,17 +38,12 @@ impl Tally {
                 let span = label.span;
                 assert!(text.get(span.start..span.end).is_some(), "{diagnostic}: {span:?} cuts a character of\n{text}");
             }
-        }
-        if shown {
-            said.iter().for_each(show);
+            if shown {
+                let rendered = render(diagnostic);
+                assert!(rendered.contains(diagnostic.code.as_str()), "{rendered}");
+            }
         }
     }
-}
-
-fn show(diagnostic: &Diagnostic) {
-    let mut text = String::new();
-    GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor()).render_report(&mut text, diagnostic).unwrap();
-    assert!(text.contains(diagnostic.code.as_str()), "{text}");
 }
 
 fn sources() -> Vec<String> {
@@ -63,14 +55,10 @@ fn sources() -> Vec<String> {
 fn split(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut start = 0;
-    let class = |c: char| {
-        if c.is_alphanumeric() || c == '_' || c == '.' {
-            0
-        } else if c.is_whitespace() {
-            1
-        } else {
-            2
-        }
+    let class = |c: char| match c {
+        _ if c.is_alphanumeric() || c == '_' || c == '.' => 0,
+        _ if c.is_whitespace() => 1,
+        _ => 2,
     };
     let mut last = None;
     for (i, c) in text.char_indices() {
@@ -192,10 +180,8 @@ fn long_and_deep_sources_are_checked() {
     }
     for joined in [" && ", " || "] {
         let conditions = vec!["ip.ttl == 1"; 100_000].join(joined);
-        tally.check(
-            &format!("function f; stateless s {{ when {conditions} {{ pass; }} otherwise {{ drop; }} }}"),
-            false,
-        );
+        let text = format!("function f; stateless s {{ when {conditions} {{ pass; }} otherwise {{ drop; }} }}");
+        tally.check(&text, false);
     }
     let many = (0..70_000).map(|i| format!("meta m{i}: u8;\n")).collect::<String>();
     tally.check(&format!("function f; {many} stateless s {{ always {{ pass; }} }}"), false);

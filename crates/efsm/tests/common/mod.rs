@@ -9,6 +9,8 @@ use flowloom_efsm::model::{
     Condition, Destination, Expr, Function, NewValue, NextState, Policy, Terminal, Wide, Width, WriteTarget,
 };
 use flowloom_testkit::sources;
+use flowloom_wire::field::FieldId;
+use miette::{GraphicalReportHandler, GraphicalTheme};
 
 /// Sources in `functions/` and `corpus/`, by file name.
 pub(crate) fn shipped() -> Vec<(String, String)> {
@@ -16,6 +18,30 @@ pub(crate) fn shipped() -> Vec<(String, String)> {
     assert!(files.len() >= 5, "{files:?}");
     let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
     files.into_iter().map(|(path, text)| (name(&path), text)).collect()
+}
+
+/// Parameters written `NAME=VALUE`.
+pub(crate) fn given(params: &[&str]) -> Vec<(String, String)> {
+    let split = |param: &&str| param.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+    params.iter().map(|param| split(param).unwrap()).collect()
+}
+
+pub(crate) fn field(name: &str) -> FieldId {
+    FieldId::by_name(name).unwrap()
+}
+
+/// Renders as for a terminal without colours.
+pub(crate) fn render(diagnostic: &dyn miette::Diagnostic) -> String {
+    let mut text = String::new();
+    let handler = GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor());
+    handler.with_width(110).with_links(false).render_report(&mut text, diagnostic).unwrap();
+    // Strip trailing blanks, which the renderer emits.
+    text.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+fn are_distinct<T: Ord>(items: impl Iterator<Item = T>) -> bool {
+    let mut seen = BTreeSet::new();
+    items.into_iter().all(|item| seen.insert(item))
 }
 
 fn fits(value: u128, width_bits: u8) -> bool {
@@ -45,8 +71,8 @@ pub(crate) fn check_model(function: &Function) {
             if let Policy::EvictLowest(i) | Policy::EvictHighest(i) = s.policy {
                 assert!(!s.registers[usize::from(i)].ty.is_wide(), "{place}");
             }
-            let keys: BTreeSet<&[u8]> = s.preloaded.iter().map(|context| context.key.as_slice()).collect();
-            assert!(keys.len() == s.preloaded.len() && keys.len() <= s.size as usize, "{place}");
+            assert!(are_distinct(s.preloaded.iter().map(|context| context.key.as_slice())), "{place}");
+            assert!(s.preloaded.len() <= s.size as usize, "{place}");
             for context in &s.preloaded {
                 assert_eq!(Some(context.key.len()), spec.as_ref().map(|spec| spec.key_bytes()), "{place}");
                 assert!(usize::from(context.state) < states && context.registers.len() == registers, "{place}");
@@ -65,11 +91,6 @@ pub(crate) fn check_model(function: &Function) {
             }
             Wide::Global(i) | Wide::Old(Destination::Global(i)) => s.unwrap().globals[usize::from(i)].ty.width_bits,
             Wide::Metadata(i) => function.metadata[usize::from(i)].ty.width_bits,
-        };
-        // Checks that a value has the width of its target.
-        let check_value = |value: &NewValue, width_bits: u8| match value {
-            NewValue::Number { .. } => assert!(width_bits <= 64, "{place}: {value:?}"),
-            NewValue::Wide(wide) => assert_eq!((bits_of(*wide), width_bits), (128, 128), "{place}: {value:?}"),
         };
         let check = |expr: &Expr, width: Width| {
             expr.walk(&mut |e| match e {
@@ -91,6 +112,14 @@ pub(crate) fn check_model(function: &Function) {
                 Expr::RotateRight { rotate_bits, .. } => assert!(u32::from(*rotate_bits) <= width.bits(), "{place}"),
                 _ => {}
             });
+        };
+        // Checks that a value has the width of its target.
+        let check_value = |value: &NewValue, width_bits: u8| match value {
+            NewValue::Number { value: number, width } => {
+                assert!(width_bits <= 64, "{place}: {value:?}");
+                check(number, *width);
+            }
+            NewValue::Wide(wide) => assert_eq!((bits_of(*wide), width_bits), (128, 128), "{place}: {value:?}"),
         };
         for row in &element.rows {
             assert!(row.states.is_sorted() && row.states.iter().all(|&i| usize::from(i) < states), "{place}");
@@ -120,10 +149,8 @@ pub(crate) fn check_model(function: &Function) {
                     }
                     Condition::OneOf { operand, values, width, .. } => {
                         check(operand, *width);
-                        assert!(
-                            values.is_sorted() && (*width == Width::W64 || values.iter().all(|v| v >> 32 == 0)),
-                            "{place}"
-                        );
+                        assert!(values.is_sorted(), "{place}");
+                        assert!(*width == Width::W64 || values.iter().all(|v| v >> 32 == 0), "{place}");
                     }
                     Condition::Within { operand, values, .. } => {
                         assert!(!values.is_empty() && values.iter().all(|(low, high)| low <= high), "{place}");
@@ -138,29 +165,18 @@ pub(crate) fn check_model(function: &Function) {
                 assert!(usize::from(state) < states, "{place}");
                 assert!([idle_ns, hard_ns].into_iter().flatten().all(|t| t > 0 && t < 1 << 62), "{place}");
             }
-            let mut written: Vec<Destination> = row.updates.iter().map(|u| u.destination).collect();
-            written.sort_unstable();
-            written.dedup();
-            assert_eq!(written.len(), row.updates.len(), "{place}");
+            assert!(are_distinct(row.updates.iter().map(|update| update.destination)), "{place}");
             for update in &row.updates {
-                check_value(
-                    &update.value,
-                    bits_of(match update.destination {
-                        Destination::Register(i) => Wide::Register(i),
-                        Destination::Global(i) => Wide::Global(i),
-                    }),
-                );
-                if let NewValue::Number { value, width } = &update.value {
-                    check(value, *width);
-                }
+                let target = match update.destination {
+                    Destination::Register(i) => Wide::Register(i),
+                    Destination::Global(i) => Wide::Global(i),
+                };
+                check_value(&update.value, bits_of(target));
             }
         }
         let actions = element.rows.iter().map(|r| &r.actions).chain([&element.otherwise.actions]);
         for actions in actions {
-            let mut targets: Vec<WriteTarget> = actions.writes.iter().map(|w| w.target).collect();
-            targets.sort_unstable();
-            targets.dedup();
-            assert_eq!(targets.len(), actions.writes.len(), "{place}");
+            assert!(are_distinct(actions.writes.iter().map(|write| write.target)), "{place}");
             for write in &actions.writes {
                 let target = match write.target {
                     WriteTarget::Field(field) => {
@@ -170,9 +186,6 @@ pub(crate) fn check_model(function: &Function) {
                     WriteTarget::Metadata(i) => Wide::Metadata(i),
                 };
                 check_value(&write.value, bits_of(target));
-                if let NewValue::Number { value, width } = &write.value {
-                    check(value, *width);
-                }
             }
             if let Terminal::Goto(to) = actions.terminal {
                 assert!(usize::from(to) > index && usize::from(to) < function.elements.len(), "{place}");
