@@ -6,7 +6,6 @@ use std::sync::Arc;
 use flowloom_efsm::model::Function;
 use flowloom_efsm::{Coverage, Machine, compile, layout};
 use flowloom_engine::{Choices, Datapath, Packet, Port, Snapshot};
-use flowloom_isa::Program;
 use flowloom_lower::{LowerError, LowerOptions, lower};
 use flowloom_testkit::{PacketBuilder, Rng, mutate};
 use flowloom_vm::Interpreter;
@@ -30,18 +29,13 @@ pub(crate) fn function(text: &str) -> Arc<Function> {
     }
 }
 
-/// State of a function without the instruments (counters, locks).
-fn state(engine: &mut dyn Datapath) -> Snapshot {
+/// State of a function without the instruments (counters, locks), and the number of held locks.
+fn state(engine: &mut dyn Datapath) -> (Snapshot, usize) {
     let mut snapshot = engine.snapshot().unwrap();
-    snapshot.maps.retain(|name, _| !layout::is_instrument(name));
-    snapshot
-}
-
-/// Number of held locks.
-fn held(engine: &mut dyn Datapath) -> usize {
-    let snapshot = engine.snapshot().unwrap();
     let cells = snapshot.maps.get(layout::LOCKS_MAP).into_iter().flat_map(|map| map.values());
-    cells.flat_map(|cells| cells.chunks(64)).filter(|cell| cell[..8] != [0; 8]).count()
+    let held = cells.flat_map(|cells| cells.chunks(64)).filter(|cell| cell[..8] != [0; 8]).count();
+    snapshot.maps.retain(|name, _| !layout::is_instrument(name));
+    (snapshot, held)
 }
 
 /// Runs the steps on the reference machine and on the lowered programs, with a sweep at each multiple of `sweep_ns`.
@@ -51,59 +45,53 @@ fn held(engine: &mut dyn Datapath) -> usize {
 /// Results or states differ.
 #[track_caller]
 pub(crate) fn agree(function: &Arc<Function>, steps: &[Step], sweep_ns: u64, start: Option<&Snapshot>) -> Coverage {
-    let engine = |lowered: Result<Program, LowerError>| {
-        let program = lowered.unwrap_or_else(|e| panic!("{e}\n{}", text(function)));
-        Interpreter::new(Arc::new(program)).unwrap_or_else(|e| panic!("{e}\n{}", text(function))).with_strict_stack()
-    };
-    let [mut without, mut with] =
-        [false, true].map(|counters| engine(lower(function, &LowerOptions { counters, ..LowerOptions::default() })));
-    // With locks, if the function can be attached.
-    let mut attached = match lower(function, &LowerOptions { attached: true, ..LowerOptions::default() }) {
-        Err(LowerError::Kernel { .. }) => None,
-        lowered => Some(engine(lowered)),
-    };
     let mut machine = Machine::new(Arc::clone(function));
+    let mut engines: Vec<(&str, Interpreter)> = Vec::new();
+    let forms = [("", false, false), (" with counters", true, false), (" with locks", false, true)];
+    for (form, counters, attached) in forms {
+        let program = match lower(function, &LowerOptions { counters, attached }) {
+            // The function cannot be attached.
+            Err(LowerError::Kernel { .. }) if attached => continue,
+            lowered => lowered.unwrap_or_else(|e| panic!("{e}\n{}", text(function))),
+        };
+        let engine = Interpreter::new(Arc::new(program)).unwrap_or_else(|e| panic!("{e}\n{}", text(function)));
+        engines.push((form, engine.with_strict_stack()));
+    }
     if let Some(start) = start {
         machine.restore(start).unwrap();
-        without.restore(start).unwrap();
-        with.restore(start).unwrap();
-        attached.iter_mut().for_each(|engine| engine.restore(start).unwrap());
+        engines.iter_mut().for_each(|(_, engine)| engine.restore(start).unwrap());
     }
     let mut swept = steps.first().map_or(0, |s| s.now_ns / sweep_ns);
     for (i, step) in steps.iter().enumerate() {
         let choices = Choices::seeded(step.now_ns, 1, i as u64);
         let packet = Packet { bytes: &step.bytes, port: Port(step.port) };
-        let place = |what: &str| format!("{what} {i} of {}: {step:x?}\n{}", steps.len(), text(function));
+        let place =
+            |what: &str, form: &str| format!("{what} {i} of {}{form}: {step:x?}\n{}", steps.len(), text(function));
         if step.now_ns / sweep_ns > swept {
             swept = step.now_ns / sweep_ns;
-            let attached = attached.iter_mut().map(|engine| engine as &mut dyn Datapath);
-            for engine in [&mut machine as &mut dyn Datapath, &mut without, &mut with].into_iter().chain(attached) {
-                engine.sweep(swept * sweep_ns).unwrap();
-            }
+            machine.sweep(swept * sweep_ns).unwrap();
+            engines.iter_mut().for_each(|(_, engine)| engine.sweep(swept * sweep_ns).unwrap());
         }
         let expected = machine.process(&packet, &choices).unwrap();
-        for (engine, what) in [(&mut without, "packet"), (&mut with, "packet, with counters,")]
-            .into_iter()
-            .chain(attached.iter_mut().map(|engine| (engine, "packet, with locks,")))
-        {
-            let found = engine.process(&packet, &choices).unwrap_or_else(|e| panic!("{e}: {}", place(what)));
-            assert_eq!(found, expected, "found, expected: {}", place(what));
+        for (form, engine) in &mut engines {
+            let found = engine.process(&packet, &choices).unwrap_or_else(|e| panic!("{e}: {}", place("packet", form)));
+            assert_eq!(found, expected, "found, expected: {}", place("packet", form));
         }
         if i % 16 == 0 || i + 1 == steps.len() {
             // Near the maximum time, the deadline of a hard timer can equal the value that means no deadline.
             if step.now_ns < 1 << 63 {
                 machine.check_invariants();
             }
-            let expected = state(&mut machine);
-            assert_eq!(state(&mut without), expected, "found, expected: {}", place("state after packet"));
-            assert_eq!(state(&mut with), expected, "found, expected: {}", place("state with counters after packet"));
-            if let Some(attached) = &mut attached {
-                assert_eq!(state(attached), expected, "found, expected: {}", place("state with locks after packet"));
-                assert_eq!(held(attached), 0, "{}", place("locks held after packet"));
+            let (expected, _) = state(&mut machine);
+            for (form, engine) in &mut engines {
+                let (found, held) = state(engine);
+                assert_eq!(found, expected, "found, expected: {}", place("state after packet", form));
+                assert_eq!(held, 0, "{}", place("locks held after packet", form));
             }
         }
     }
-    let counted = Coverage::from_snapshot(function, &with.snapshot().unwrap()).unwrap();
+    let (_, with_counters) = &mut engines[1];
+    let counted = Coverage::from_snapshot(function, &with_counters.snapshot().unwrap()).unwrap();
     assert_eq!(counted, machine.coverage(), "found, expected: {}", text(function));
     counted
 }
@@ -124,7 +112,7 @@ pub(crate) fn random_steps_of(
     gaps_ns: &[u64],
     mut packet: impl FnMut(&mut Rng) -> PacketBuilder,
 ) -> Vec<Step> {
-    steps_of(rng, count, gaps_ns, |rng| {
+    steps_of(rng, count, 1 << 40, gaps_ns, |rng| {
         let mut bytes = packet(rng).build();
         if rng.chance(1, 8) {
             mutate(rng, &mut bytes);
@@ -133,24 +121,23 @@ pub(crate) fn random_steps_of(
     })
 }
 
-/// `count` packets, with time increments from `gaps_ns`.
+/// `count` packets, from `start_ns` on, with time increments from `gaps_ns`.
 pub(crate) fn steps_of(
     rng: &mut Rng,
     count: usize,
+    start_ns: u64,
     gaps_ns: &[u64],
     mut packet: impl FnMut(&mut Rng) -> Vec<u8>,
 ) -> Vec<Step> {
-    let mut now_ns = 1 << 40;
-    (0..count)
-        .map(|_| {
-            now_ns += *rng.pick(gaps_ns);
-            let bytes = packet(rng);
-            Step { bytes, port: 1 + rng.below(4) as u32, now_ns }
-        })
-        .collect()
+    let mut now_ns = start_ns;
+    let mut step = || {
+        now_ns = now_ns.saturating_add(*rng.pick(gaps_ns));
+        Step { bytes: packet(rng), port: 1 + rng.below(4) as u32, now_ns }
+    };
+    (0..count).map(|_| step()).collect()
 }
 
-/// Rows that no packet reached, by line. With `may_idle`, elements that no packet reached are skipped.
+/// Rows that no packet reached, by line.
 pub(crate) fn unreached(function: &Function, coverage: &Coverage) -> Vec<String> {
     let mut out = Vec::new();
     for (element, reached) in function.elements.iter().zip(&coverage.elements) {

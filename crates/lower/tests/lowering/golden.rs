@@ -15,8 +15,7 @@ use flowloom_testkit::golden;
 /// Stack depth that the program accesses, in bytes.
 pub(crate) fn stack_bytes(program: &Program) -> i16 {
     let mut deepest = 0;
-    for at in 0..program.insns.len() {
-        let insn = program.insns[at];
+    for insn in &program.insns {
         let is_access = matches!(insn.code & 7, 1..=3);
         if is_access && (insn.dst == 10 && insn.code & 7 != 1 || insn.src == 10 && insn.code & 7 == 1) {
             deepest = deepest.max(-insn.off);

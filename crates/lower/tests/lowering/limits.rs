@@ -9,7 +9,7 @@ use flowloom_engine::{Datapath, Snapshot};
 use flowloom_lower::{LowerError, LowerOptions, lower};
 use flowloom_testkit::{PacketBuilder, Rng};
 
-use super::agree::{Step, agree, function, random_steps};
+use super::agree::{Step, agree, function, random_steps, steps_of};
 
 fn udp(host: u8, dport: u16) -> Vec<u8> {
     PacketBuilder::new().ipv4([10, 0, 0, host], [10, 0, 0, 9]).udp(7, dport).build()
@@ -27,10 +27,7 @@ fn three_hundred_states() {
         let next = (i + 1) % 300;
         writeln!(text, " on s{i} when udp.dport == 1 -> s{next} {{ n = state; forward(n & 0xff); }}").unwrap();
     }
-    text.push_str(
-        " on any when udp.dport == 2 stay { n += 1; forward(state & 0xff); }\n otherwise { forward(state0); } }",
-    );
-    let text = text.replace("forward(state0)", "forward(7)");
+    text += " on any when udp.dport == 2 stay { n += 1; forward(state & 0xff); }\n otherwise { forward(7); } }";
     let function = function(&text);
     let mut rng = Rng::from_env(300);
     let steps: Vec<Step> = (0..2000)
@@ -85,13 +82,8 @@ fn maximum_times_are_exact() {
     let mut rng = Rng::from_env(0x656e_6421);
     for first in [0, u64::MAX - 30, u64::MAX - 11, u64::MAX - 10, u64::MAX] {
         for function in [&timed, &untimed] {
-            let mut now_ns = first;
-            let steps: Vec<Step> = (0..200)
-                .map(|_| {
-                    now_ns = now_ns.saturating_add(*rng.pick(&[0, 0, 0, 1, 1, 3]));
-                    step(now_ns, udp(1, 1 + rng.below(6) as u16))
-                })
-                .collect();
+            let packet = |rng: &mut Rng| udp(1, 1 + rng.below(6) as u16);
+            let steps = steps_of(&mut rng, 200, first, &[0, 0, 0, 1, 1, 3], packet);
             agree(function, &steps, 1 << 60, None);
         }
     }
@@ -145,13 +137,8 @@ fn preloaded_contexts_are_stored_unchanged() {
             contexts.insert(vec![0, port, 0, 0], rng.pick(&records).clone());
         }
         start.maps.entry(".data".to_owned()).or_default().insert(vec![0; 4], vec![9, 0, 0, 0, 0, 0, 0, 0]);
-        let mut now_ns = 0;
-        let steps: Vec<Step> = (0..60)
-            .map(|_| {
-                now_ns += *rng.pick(&[0, 0, 1, 2, 4]);
-                step(now_ns, udp(1, 1 + rng.below(5) as u16))
-            })
-            .collect();
+        let packet = |rng: &mut Rng| udp(1, 1 + rng.below(5) as u16);
+        let steps = steps_of(&mut rng, 60, 0, &[0, 0, 1, 2, 4], packet);
         agree(&function, &steps, 10, Some(&start));
     }
 }
