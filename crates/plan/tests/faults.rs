@@ -97,15 +97,13 @@ fn plans(clang: &Clang) -> Vec<(&'static str, Plan)> {
     let bucket = classical(clang).iter().find(|program| program.name == "leaky_bucket").unwrap();
     let by = |map: &str, scheme| Options { schemes: [(map.to_owned(), scheme)].into(), ..Options::default() };
     let hash = "limits hash key 4 value 8 entries 16";
-    let entries = "r8 = *(u8 *)(r6 + 20)\n*(u64 *)(r10 - 16) = 7\nif r8 > 9 goto find\n".to_owned()
+    let found = "r8 = *(u8 *)(r6 + 20)\n*(u64 *)(r10 - 16) = 7\nif r8 > 9 goto find\n".to_owned()
         + &call("limits", 0, 2)
         + "goto pass\nfind: r1 = *(u32 *)(r6 + 4)\n*(u32 *)(r10 - 4) = r1\nr1 = map[limits] ll\nr2 = r10\nr2 += -4\ncall 1\n\
-           if r0 == 0 goto pass\nr1 = *(u64 *)(r0 + 0)\n*(u64 *)(r6 + 8) = r1\n";
+           if r0 == 0 goto pass\n";
+    let entries = format!("{found}r1 = *(u64 *)(r0 + 0)\n*(u64 *)(r6 + 8) = r1\n");
     // Only the presence of the entry matters: no load waits for the lookup.
-    let presence = "*(u64 *)(r10 - 16) = 7\nr8 = *(u8 *)(r6 + 20)\nif r8 > 9 goto find\n".to_owned()
-        + &call("limits", 0, 2)
-        + "goto pass\nfind: r1 = *(u32 *)(r6 + 4)\n*(u32 *)(r10 - 4) = r1\nr1 = map[limits] ll\nr2 = r10\nr2 += -4\ncall 1\n\
-           if r0 == 0 goto pass\nr0 = 1\ngoto out\n";
+    let presence = format!("{found}r0 = 1\ngoto out\n");
     let answers = format!("*(u64 *)(r10 - 16) = 7\n{}{}", call("limits", 0, 3), call("limits", 4, 2))
         + "*(u32 *)(r6 + 16) = r0\nif r0 == 0 goto pass\n"
         + &call("limits", 8, 3);

@@ -23,10 +23,15 @@ pub(crate) fn classical(clang: &Clang) -> &'static [Program] {
     PROGRAMS.get_or_init(|| read(clang))
 }
 
-fn read(clang: &Clang) -> Vec<Program> {
+/// The files in the folders of `functions/ebpf`.
+pub(crate) fn files() -> Vec<PathBuf> {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../functions/ebpf");
+    entries(&top).into_iter().filter(|path| path.is_dir()).flat_map(|folder| entries(&folder)).collect()
+}
+
+fn read(clang: &Clang) -> Vec<Program> {
     let mut programs = Vec::new();
-    for file in entries(&top).into_iter().filter(|path| path.is_dir()).flat_map(|folder| entries(&folder)) {
+    for file in files() {
         let name = file.to_string_lossy().into_owned();
         if name.ends_with(".bpf.c") {
             let object = clang.compile_file(&file, &["-mcpu=v3", "-Wno-sign-compare"]).unwrap();
