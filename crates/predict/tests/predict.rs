@@ -6,7 +6,7 @@ mod predict_common;
 
 use flowloom_plan::{Arbiter, Scheme, Timing};
 use flowloom_predict::formula::{self, Formulas, Norm};
-use flowloom_predict::{Flows, Pace, PredictOptions, Report, predict};
+use flowloom_predict::{Arrival, Flows, Pace, PredictOptions, Report, predict};
 use flowloom_trace::Rate;
 use predict_common::{Listed, leaky_bucket, map, of_ehdl, packet, pipeline, run, run_all};
 
@@ -38,38 +38,27 @@ fn an_uncontended_packet_takes_the_latency() {
 #[test]
 fn long_packets_take_a_cycle_a_word() {
     let timing = pipeline(5, Vec::new());
-    let mut packets = vec![packet(0, 0, 0); 10];
-    for packet in &mut packets {
-        (packet.len_bytes, packet.leaving_bytes) = (65, 65);
-    }
-    let report = run_all(&timing, packets.clone());
+    let packets = |leaving_bytes| vec![Arrival { len_bytes: 65, leaving_bytes, ..packet(0, 0, 0) }; 10];
+    let report = run_all(&timing, packets(65));
     assert_eq!((report.cycles, report.latency.max_cycles), (20, 13));
     assert_eq!(report.throughput_mpps, 125.0);
     // 89 bytes on the wire at 125 Mpps.
     assert_near(report.throughput_gbps, 89.0, 0.01, "Gb/s");
 
     // They grow by two words: now the output is in the way.
-    for packet in &mut packets {
-        packet.leaving_bytes = 200;
-    }
-    let report = run_all(&timing, packets.clone());
+    let report = run_all(&timing, packets(200));
     assert_eq!((report.cycles, report.latency.max_cycles), (40, 13 + 9 * 2));
     assert_eq!(report.output_buffer_bytes, 64 * (4 + 9 * 2));
 
     // They are dropped: nothing leaves.
-    for packet in &mut packets {
-        packet.leaving_bytes = 0;
-    }
-    let report = run_all(&timing, packets);
+    let report = run_all(&timing, packets(0));
     assert_eq!((report.packets_dropped, report.cycles, report.output_buffer_bytes), (10, 19, 0));
 }
 
 #[test]
 fn a_full_output_stops_the_pipeline() {
     let timing = pipeline(5, Vec::new());
-    let mut packets = vec![packet(0, 0, 0); 100];
-    packets.iter_mut().for_each(|packet| packet.leaving_bytes = 9600);
-    let report = run_all(&timing, packets);
+    let report = run_all(&timing, vec![Arrival { leaving_bytes: 9600, ..packet(0, 0, 0) }; 100]);
     assert_eq!(report.cycles, 100 * 150);
     assert!(report.output_buffer_bytes <= 512 * 64 && report.stalled_cycles > 13_000, "{report:?}");
 }
@@ -82,7 +71,7 @@ fn packets_beyond_the_buffer_are_lost() {
     assert_eq!((report.packets_lost, report.packets_passed, report.input_buffer_bytes), (88, 512, 32768));
     assert_eq!((report.latency.max_cycles, report.stalled_cycles), (13 + 511, 0));
     // The words of the packet that is entering count until they are inside: 24 + 24 * 21 = 528, one cycle later 527.
-    let long = |time_ns| flowloom_predict::Arrival { len_bytes: 1514, leaving_bytes: 1514, ..packet(time_ns, 0, 0) };
+    let long = |time_ns| Arrival { len_bytes: 1514, leaving_bytes: 1514, ..packet(time_ns, 0, 0) };
     let mut packets = vec![long(0); 21];
     packets.extend((1..=20).map(|cycle| long(4 * cycle)));
     let report = run(&timing, Pace::Own, Listed::new(packets));
@@ -176,31 +165,24 @@ fn one_flow_alone() {
     }
 }
 
-/// The small simulation of `pipeline.md`: hold, queues of 32, Mpps. It was run with a clearly worse arbiter than the oldest first, and
-/// not for long: at a hold of 12 cycles the most popular flow alone, 8.77% of the packets, cannot have more than 237 Mpps.
+/// The small simulation of `pipeline.md`: by the number of queues of 32, holds and Mpps. It was run with a clearly worse
+/// arbiter than the oldest first, and not for long: at a hold of 12 cycles the most popular flow alone, 8.77% of the
+/// packets, cannot have more than 237 Mpps.
 #[test]
 fn the_scheduler_alone() {
-    let table = [
-        (2, 1, 247.0),
-        (3, 1, 241.0),
-        (5, 1, 223.0),
-        (8, 1, 191.0),
-        (2, 4, 250.0),
-        (3, 4, 250.0),
-        (5, 4, 249.0),
-        (8, 4, 243.0),
-        (2, 16, 250.0),
-        (3, 16, 250.0),
-        (5, 16, 250.0),
-        (8, 16, 248.0),
-        (10, 4, 237.0),
-        (10, 8, 244.0),
+    let table: [(u32, &[(u32, f64)]); 4] = [
+        (1, &[(2, 247.0), (3, 241.0), (5, 223.0), (8, 191.0)]),
+        (4, &[(2, 250.0), (3, 250.0), (5, 249.0), (8, 243.0), (10, 237.0)]),
+        (8, &[(10, 244.0)]),
+        (16, &[(2, 250.0), (3, 250.0), (5, 250.0), (8, 248.0)]),
     ];
-    for (hold, queues, mpps) in table {
-        let mut timing = leaky_bucket(Scheme::Schedule, hold);
-        timing.maps[0].queues = queues;
-        let found = zipf(&timing, Pace::Full, 400_000).throughput_mpps;
-        assert_near(found, mpps, mpps * 0.03, &format!("hold {hold}, {queues} queues"));
+    for (queues, row) in table {
+        for (hold, mpps) in row {
+            let mut timing = leaky_bucket(Scheme::Schedule, *hold);
+            timing.maps[0].queues = queues;
+            let found = zipf(&timing, Pace::Full, 400_000).throughput_mpps;
+            assert_near(found, *mpps, mpps * 0.03, &format!("hold {hold}, {queues} queues"));
+        }
     }
     let mut timing = leaky_bucket(Scheme::Schedule, 12);
     timing.maps[0].queues = 8;
@@ -256,31 +238,32 @@ fn the_leaky_bucket_of_ehdl() {
 
 #[test]
 fn invalid_timings_are_refused() {
-    let refused = |change: fn(&mut Timing)| {
+    type Change = fn(&mut Timing);
+    let cases: [(Change, &str); 8] = [
+        (|timing| timing.clock_mhz = f64::NAN, "the clock is NaN MHz, expected more than 0 and at most 100000 MHz"),
+        (|timing| timing.latency_cycles = 11, "`latency_cycles` is 11 cycles, expected 12 to 1048576"),
+        (|timing| timing.maps[0].queues = 64, "`queues` of map `a` is 64, expected 1 to 63"),
+        (|timing| timing.maps[0].hold_cycles = 18, "`hold_cycles` of map `a` is 18, expected 1 to 17"),
+        (|timing| timing.maps[1].restart_stage = 9, "`restart_stage` of map `b` is 9, expected 0 to 8"),
+        (
+            |timing| (timing.maps[0].hold_cycles, timing.maps[1].restart_stage) = (9, 2),
+            "packets wait before stage 3, inside the flush region of map `b`: stages 2 to 10",
+        ),
+        (
+            |timing| timing.maps[1].restart_stage = 4,
+            "map `a` is written inside the flush region of map `b`: stages 4 to 10",
+        ),
+        (
+            |timing| timing.maps = vec![timing.maps[0].clone(); 65],
+            "the pipeline has 65 maps that packets write, expected at most 64",
+        ),
+    ];
+    for (change, message) in cases {
         let mut timing = pipeline(12, vec![map("a", Scheme::Schedule, 3, 4), map("b", Scheme::Flush, 8, 3)]);
         change(&mut timing);
-        predict(&timing, &PredictOptions::new(Pace::Full), &mut Flows::single(2, 1)).unwrap_err().to_string()
-    };
-    assert_eq!(
-        refused(|timing| timing.clock_mhz = f64::NAN),
-        "the clock is NaN MHz, expected more than 0 and at most 100000 MHz"
-    );
-    assert_eq!(refused(|timing| timing.latency_cycles = 11), "`latency_cycles` is 11 cycles, expected 12 to 1048576");
-    assert_eq!(refused(|timing| timing.maps[0].queues = 64), "`queues` of map `a` is 64, expected 1 to 63");
-    assert_eq!(refused(|timing| timing.maps[0].hold_cycles = 18), "`hold_cycles` of map `a` is 18, expected 1 to 17");
-    assert_eq!(refused(|timing| timing.maps[1].restart_stage = 9), "`restart_stage` of map `b` is 9, expected 0 to 8");
-    assert_eq!(
-        refused(|timing| (timing.maps[0].hold_cycles, timing.maps[1].restart_stage) = (9, 2)),
-        "packets wait before stage 3, inside the flush region of map `b`: stages 2 to 10"
-    );
-    assert_eq!(
-        refused(|timing| timing.maps[1].restart_stage = 4),
-        "map `a` is written inside the flush region of map `b`: stages 4 to 10"
-    );
-    assert_eq!(
-        refused(|timing| timing.maps = vec![timing.maps[0].clone(); 65]),
-        "the pipeline has 65 maps that packets write, expected at most 64"
-    );
+        let error = predict(&timing, &PredictOptions::new(Pace::Full), &mut Flows::single(2, 1)).unwrap_err();
+        assert_eq!(error.to_string(), message);
+    }
 }
 
 #[test]

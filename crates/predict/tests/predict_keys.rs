@@ -2,21 +2,21 @@
 //! Keys of packets against the interpreter: what it looks up, what it changes, what leaves.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
+#[path = "../../plan/tests/common/mod.rs"]
+mod common;
 mod predict_common;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use flowloom_engine::{Choices, Datapath, Outcome, Packet, Port, Snapshot};
-use flowloom_ir::build;
 use flowloom_isa::{Program, asm};
 use flowloom_plan::{Scheme, Timing};
 use flowloom_predict::{Arrival, Arrivals, Frame, Frames, Keyed, Known, PredictError};
 use flowloom_testkit::{Clang, PacketBuilder, Rng};
-use flowloom_verifier::{Options, verify};
 use flowloom_vm::Interpreter;
-use predict_common::{map, pipeline};
+use predict_common::{built, map, pipeline};
 
 const PACKETS: usize = 500;
 /// Programs with larger arrays are not asked for all entries after every packet.
@@ -77,9 +77,7 @@ fn arrivals_of(
     is_exact: bool,
     frames: Listed,
 ) -> (Vec<Arrival>, Vec<Known>, Known) {
-    let proof = verify(program, &Options::default()).unwrap_or_else(|error| panic!("{error}"));
-    let dataflow = build(program, &proof).unwrap_or_else(|refusal| panic!("{refusal}"));
-    let mut keyed = Keyed::new(program, &dataflow, timing, is_exact, frames).unwrap();
+    let mut keyed = Keyed::new(program, &built(program), timing, is_exact, frames).unwrap();
     let mut all = Vec::new();
     let mut packet = Arrival::default();
     while keyed.next(&mut packet).unwrap() {
@@ -184,24 +182,12 @@ fn keys_of_an_assembled_program() {
     assert_eq!((known, keys, changes), (vec![Known::Assumed], PACKETS, PACKETS));
 }
 
-fn sources() -> Vec<PathBuf> {
-    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../functions/ebpf");
-    let entries = |folder: &Path| -> Vec<PathBuf> {
-        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
-    };
-    let folders = entries(&top).into_iter().filter(|path| path.is_dir());
-    let mut files: Vec<PathBuf> = folders.flat_map(|folder| entries(&folder)).collect();
-    files.retain(|path| path.to_string_lossy().ends_with(".bpf.c"));
-    files.sort();
-    files
-}
-
 #[test]
 fn keys_of_the_classical_programs() {
     let Some(clang) = Clang::find("keys_of_the_classical_programs") else { return };
     let mut rng = Rng::from_env(4);
     let mut found = BTreeMap::new();
-    for file in sources() {
+    for file in common::files().into_iter().filter(|path| path.to_string_lossy().ends_with(".bpf.c")) {
         let object = clang.compile_file(&file, &["-Wno-sign-compare"]).unwrap();
         let object = flowloom_object::read(&object, &file.to_string_lossy()).unwrap();
         for program in object.programs.into_iter().filter(|program| program.kind.is_xdp()) {

@@ -4,14 +4,12 @@
 
 mod predict_common;
 
-use flowloom_ir::build;
 use flowloom_plan::{MapTiming, Scheme};
 use flowloom_predict::{Arrival, Arrivals, Captured, Known, Pace, PredictError, PredictOptions, predict, shared_maps};
 use flowloom_testkit::Clang;
 use flowloom_trace::{CaptureReader, CaptureWriter, MergedReader, Profile, Traffic, TrafficOptions};
-use flowloom_verifier::{Options, verify};
 use predict_common::bucket::{Bucket, FORMS};
-use predict_common::{FULL_LINK, leaky_bucket, map, of_ehdl, pipeline, run};
+use predict_common::{FULL_LINK, built, leaky_bucket, map, of_ehdl, pipeline, run};
 
 const PACKETS: u64 = 200_000;
 
@@ -125,8 +123,6 @@ fn maps_shared_by_all_packets_are_reported() {
         }";
     let object = flowloom_object::read(&clang.compile(source, &[]).unwrap(), "count").unwrap();
     let program = object.xdp().next().unwrap();
-    let proof = verify(program, &Options::default()).unwrap();
-    let dataflow = build(program, &proof).unwrap_or_else(|refusal| panic!("{refusal}"));
     let maps: Vec<MapTiming> = program.maps.iter().map(|def| map(&def.name, Scheme::Schedule, 2, 3)).collect();
-    assert_eq!(shared_maps(program, &dataflow, &pipeline(9, maps)), vec![true; 2]);
+    assert_eq!(shared_maps(program, &built(program), &pipeline(9, maps)), vec![true; 2]);
 }

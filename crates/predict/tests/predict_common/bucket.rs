@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use flowloom_ir::{Dataflow, build};
+use flowloom_ir::Dataflow;
 use flowloom_isa::Program;
 use flowloom_plan::{MapTiming, Options, Scheme, Timing, plan};
 use flowloom_predict::formula::{self, Formulas};
@@ -12,7 +12,7 @@ use flowloom_testkit::Clang;
 use flowloom_trace::{Profile, Rate, Traffic, TrafficOptions};
 use flowloom_verifier::{Options as Proving, verify};
 
-use super::{FULL_LINK, run};
+use super::{FULL_LINK, built, run};
 
 /// The form with a window in time, and that with one time.
 pub(crate) const FORMS: [&str; 2] = ["leaky_bucket", "leaky_bucket_gcra"];
@@ -47,9 +47,7 @@ impl Bucket {
         let top = concat!(env!("CARGO_MANIFEST_DIR"), "/../../functions/ebpf/leaky_bucket");
         let object = clang.compile_file(format!("{top}/{form}.bpf.c").as_ref(), &["-mcpu=v3"]).unwrap();
         let program = flowloom_object::read(&object, form).unwrap().xdp().next().unwrap().clone();
-        let proof = verify(&program, &Proving::default()).unwrap();
-        let dataflow = build(&program, &proof).unwrap_or_else(|refusal| panic!("{refusal}"));
-        Bucket { program: Arc::new(program), dataflow }
+        Bucket { dataflow: built(&program), program: Arc::new(program) }
     }
 
     /// The plan with this scheme, with at most 8 queues.

@@ -4,30 +4,37 @@
 
 pub(crate) mod bucket;
 
+use flowloom_ir::{Dataflow, build};
+use flowloom_isa::Program;
 use flowloom_plan::{Arbiter, MapTiming, Scheme, Timing};
 use flowloom_predict::{Arrival, Arrivals, Pace, PredictError, PredictOptions, Report, predict};
 use flowloom_trace::Rate;
+use flowloom_verifier::{Options, verify};
 
 /// 100 Gb/s of packets of any lengths.
 pub(crate) const FULL_LINK: Pace = Pace::At(Rate::Bits(100_000_000_000));
 
-pub(crate) struct Listed {
-    packets: std::vec::IntoIter<Arrival>,
-}
+pub(crate) struct Listed(std::vec::IntoIter<Arrival>);
 
 impl Listed {
     pub(crate) fn new(packets: Vec<Arrival>) -> Listed {
-        Listed { packets: packets.into_iter() }
+        Listed(packets.into_iter())
     }
 }
 
 impl Arrivals for Listed {
     fn next(&mut self, packet: &mut Arrival) -> Result<bool, PredictError> {
-        let next = self.packets.next();
+        let next = self.0.next();
         let is_there = next.is_some();
         *packet = next.unwrap_or_default();
         Ok(is_there)
     }
+}
+
+/// The dataflow of a program that is safe.
+pub(crate) fn built(program: &Program) -> Dataflow {
+    let proof = verify(program, &Options::default()).unwrap_or_else(|error| panic!("{error}"));
+    build(program, &proof).unwrap_or_else(|refusal| panic!("{refusal}"))
 }
 
 /// A packet of 60 bytes that uses and changes every map by this key, as many ns after the first one.
