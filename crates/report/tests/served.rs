@@ -25,15 +25,24 @@ fn refusal(program: &Program) -> Box<Refusal> {
     plan(program, &proof(program), &Options::default()).map(|plan| plan.schedule.stages).unwrap_err()
 }
 
+/// An XDP program on these maps, and the other programs of its object.
+fn xdp(name: &str, text: &str, maps: Vec<MapDef>, siblings: &[(&str, &str)]) -> Program {
+    let section = "xdp".to_owned();
+    let assembled = |text: &str| asm::assemble(text, &maps).unwrap_or_else(|errors| panic!("{errors}"));
+    let sibling = |(name, text): &(&str, &str)| Sibling {
+        name: (*name).into(),
+        section: section.clone(),
+        insns: assembled(text),
+        lines: Vec::new(),
+    };
+    let (insns, siblings) = (assembled(text), siblings.iter().map(sibling).collect());
+    Program { name: name.into(), section, insns, maps, siblings, ..Program::default() }
+}
+
 /// Reason and message of the refusal of an XDP program on these maps.
 fn refused(text: &str, maps: Vec<MapDef>) -> (Reason, String) {
     let text = format!("r6 = r1\n{text}\nout: r0 = 2\nexit");
-    let insns = asm::assemble(&text, &maps).unwrap_or_else(|errors| panic!("{errors}"));
-    let other = asm::assemble("r0 = 1\nexit", &[]).unwrap();
-    let other = Sibling { name: "other".into(), section: "xdp".into(), insns: other, lines: Vec::new() };
-    let (name, section) = ("asks".into(), "xdp".into());
-    let program = Program { name, section, insns, maps, siblings: [other].into(), ..Program::default() };
-    let refusal = refusal(&program);
+    let refusal = refusal(&xdp("asks", &text, maps, &[("other", "r0 = 1\nexit")]));
     (refusal.reason.clone(), refusal.to_string())
 }
 
@@ -186,19 +195,7 @@ fn calls_on(name: &str, siblings: &[(&str, &str)]) -> Program {
 
 /// A program that makes tail calls by the tables `jumps` and `leaps`.
 fn calls_by(name: &str, text: &str, siblings: &[(&str, &str)]) -> Program {
-    let maps = ["jumps", "leaps"].map(|name| map(name, MapKind::ProgArray, 4)).to_vec();
-    let assembled = |text: &str| asm::assemble(text, &maps).unwrap_or_else(|errors| panic!("{errors}"));
-    let siblings: Vec<Sibling> = siblings
-        .iter()
-        .map(|(name, text)| Sibling {
-            name: (*name).into(),
-            section: "xdp".into(),
-            insns: assembled(text),
-            lines: Vec::new(),
-        })
-        .collect();
-    let insns = assembled(text);
-    Program { name: name.into(), section: "xdp".into(), insns, maps, siblings: siblings.into(), ..Program::default() }
+    xdp(name, text, ["jumps", "leaps"].map(|name| map(name, MapKind::ProgArray, 4)).to_vec(), siblings)
 }
 
 /// Two tail calls that clang merges into one, as it does lookups.
