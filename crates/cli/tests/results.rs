@@ -147,19 +147,12 @@ fn rows_are_printed_with_their_hits_and_source() {
     let mut rows = 0;
     for (i, row) in report["elements"][1]["rows"].as_array().unwrap().iter().enumerate() {
         for state in row["states"].as_array().unwrap() {
-            let cells = [
-                state["state"].as_str().unwrap().to_owned(),
-                format!("row {} (line {})", i + 1, row["line"]),
-                row["source"].as_str().unwrap().to_owned(),
-            ];
-            let n = state["hits"].as_u64().unwrap();
+            let (place, source) = (format!("row {} (line {})", i + 1, row["line"]), row["source"].as_str().unwrap());
+            let (state, n) = (state["state"].as_str().unwrap(), state["hits"].as_u64().unwrap());
             assert!(n > 0, "the traffic reaches every row: {row}");
-            let line = text.lines().find(|line| line.starts_with(&cells[0]) && line.contains(&cells[1])).unwrap();
-            assert!(line.ends_with(&cells[2]), "{line}");
-            assert!(
-                line.replace(' ', "").contains(&format!("{}{n}{}", &cells[1], &cells[2]).replace(' ', "")),
-                "{line}"
-            );
+            let line = text.lines().find(|line| line.starts_with(state) && line.contains(&place)).unwrap();
+            let expected = format!("{place}{n}{source}").replace(' ', "");
+            assert!(line.ends_with(source) && line.replace(' ', "").contains(&expected), "{line}");
             rows += 1;
         }
     }
@@ -170,14 +163,8 @@ fn rows_are_printed_with_their_hits_and_source() {
 /// Positions at which to split a trace: in its middle half, at the shortest gaps, so that contexts are alive, and where
 /// no later packet has an earlier time, because a run's clock starts at its first packet.
 fn cuts(packets: &[CapturedPacket]) -> Vec<usize> {
-    let mut latest_ns = 0;
-    let latest: Vec<u64> = packets
-        .iter()
-        .map(|p| {
-            latest_ns = p.time_ns.max(latest_ns);
-            latest_ns
-        })
-        .collect();
+    let mut latest: Vec<u64> = packets.iter().map(|p| p.time_ns).collect();
+    (1..latest.len()).for_each(|i| latest[i] = latest[i].max(latest[i - 1]));
     let mut earliest_ns = u64::MAX;
     let mut cuts: Vec<(u64, usize)> = Vec::new();
     for i in (1..packets.len()).rev() {
@@ -191,10 +178,12 @@ fn cuts(packets: &[CapturedPacket]) -> Vec<usize> {
 }
 
 /// A split run, whose second part starts from the first part's state, gives the result of a single run.
-fn a_run_goes_on(engine: &str) {
+#[test]
+fn a_run_goes_on_from_a_state() {
+    let engines = engines("a_run_goes_on_from_a_state");
     let folder = tempfile::tempdir().unwrap();
     let path = |file: &str| folder.path().join(file);
-    for function in FUNCTIONS {
+    for (engine, function) in engines.into_iter().flat_map(|engine| FUNCTIONS.map(|function| (engine, function))) {
         let packets = read(&generated(folder.path(), function, 3000, 9));
         let go = |packets: &[CapturedPacket], state_in: Option<&str>| {
             let (given, left) = (path("given.pcapng"), path("left.pcapng"));
@@ -223,13 +212,6 @@ fn a_run_goes_on(engine: &str) {
             handed_over += usize::from(middle.contains("\"key\""));
         }
         assert!(handed_over > 0 || function == PASS_ALL, "{function}: no state was handed over");
-    }
-}
-
-#[test]
-fn a_run_goes_on_from_a_state() {
-    for engine in engines("a_run_goes_on_from_a_state") {
-        a_run_goes_on(engine);
     }
 }
 

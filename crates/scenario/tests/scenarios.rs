@@ -29,10 +29,25 @@ fn render(diagnostic: &dyn miette::Diagnostic) -> String {
     text.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
+fn compiled(text: &str) -> Arc<Function> {
+    Arc::new(compile("a.efsm", text, &[]).unwrap_or_else(|e| panic!("{:?}", e.list)).0)
+}
+
+fn parsed(text: &str) -> Suite {
+    Suite::parse("a.scenario", text).unwrap_or_else(|e| panic!("{:?}\n{text}", e.list))
+}
+
+fn of_program(suite: &Suite, tables: &Arc<Tables>) -> Script {
+    Script::of_program(suite, &suite.scenarios()[0], tables).unwrap_or_else(|e| panic!("{:?}", e.list))
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    std::fs::read_to_string(path).unwrap()
+}
+
 /// A function that uses all features that scenarios can check.
 fn function() -> Arc<Function> {
-    let text = std::fs::read_to_string(folder().join("counting.efsm")).unwrap();
-    Arc::new(compile("counting.efsm", &text, &[]).unwrap_or_else(|e| panic!("{:?}", e.list)).0)
+    compiled(&read(folder().join("counting.efsm")))
 }
 
 fn files(extension: &str) -> Vec<PathBuf> {
@@ -72,12 +87,12 @@ fn errors_and_mismatches_equal_their_goldens() {
     assert!(files.len() >= 4, "{files:?}");
     for path in files {
         let name = path.file_name().unwrap().to_str().unwrap();
-        golden(path.with_extension("txt"), &diagnose(name, &std::fs::read_to_string(&path).unwrap(), &function));
+        golden(path.with_extension("txt"), &diagnose(name, &read(&path), &function));
     }
 }
 
 fn script(function: &Arc<Function>, body: &str) -> Script {
-    let suite = Suite::parse("a", &format!("scenario \"a\"\n{body}")).unwrap_or_else(|e| panic!("{:?}", e.list));
+    let suite = parsed(&format!("scenario \"a\"\n{body}"));
     Script::new(&suite, &suite.scenarios()[0], function).unwrap_or_else(|e| panic!("{:?}", e.list))
 }
 
@@ -93,7 +108,7 @@ fn logs_are_expected() {
             on quiet when l4.dport == 9 { n += 1; delta -= 3; log("seen", ip.src, n, delta, old(n)); alert("nine", eth.src); pass; }
             on quiet { n += 1; drop; }
         }"#;
-    let function = Arc::new(compile("speaks.efsm", text, &[]).unwrap_or_else(|e| panic!("{:?}", e.list)).0);
+    let function = compiled(text);
     let packet = "udp 10.0.0.1:7 > 10.0.0.2:9 -> pass";
     let all = r#"-> log "seen" with n = 1, delta = -3, ip.src = 10.0.0.1, "old(n)" = 0 -> alert "nine""#;
     for (rest, expected) in [
@@ -163,16 +178,12 @@ fn passing_and_failing_expectations_are_reported() {
     for (holds, fails) in cases {
         let played = on_machine(&function, &format!("{start}{holds}"));
         assert!(played.passed(), "{holds}: {:#?}", played.mismatches);
-        let suite = Suite::parse("a", &format!("scenario \"a\"\n{start}{fails}")).unwrap();
+        let suite = parsed(&format!("scenario \"a\"\n{start}{fails}"));
         match Script::new(&suite, &suite.scenarios()[0], &function) {
             Ok(script) => {
                 let played = play(&script, &mut Machine::new(Arc::clone(&function)), None).unwrap();
-                assert!(!played.passed(), "{fails}");
-                assert!(
-                    played.mismatches.iter().all(|m| m.line >= 3 && !m.details.is_empty()),
-                    "{fails}: {:#?}",
-                    played.mismatches
-                );
+                let is_placed = played.mismatches.iter().all(|m| m.line >= 3 && !m.details.is_empty());
+                assert!(!played.passed() && is_placed, "{fails}: {:#?}", played.mismatches);
             }
             Err(errors) => assert!(fails.contains("-> any -> drop"), "{fails}: {:?}", errors.list),
         }
@@ -183,10 +194,9 @@ fn passing_and_failing_expectations_are_reported() {
 #[test]
 fn engines_are_compared_with_the_machine() {
     // The interpreter does not support floods.
-    let text = std::fs::read_to_string(folder().join("counting.efsm")).unwrap().replace("flood;", "pass;");
-    let right = Arc::new(compile("counting.efsm", &text, &[]).unwrap().0);
-    let body = "repeat 3 { udp 10.0.0.1:7 > 10.0.0.2:9 -> any }";
-    let script = script(&right, body);
+    let text = read(folder().join("counting.efsm")).replace("flood;", "pass;");
+    let right = compiled(&text);
+    let script = script(&right, "repeat 3 { udp 10.0.0.1:7 > 10.0.0.2:9 -> any }");
     let reference = play(&script, &mut Machine::new(Arc::clone(&right)), None).unwrap();
     assert!(reference.passed());
     for (from, to, said) in [
@@ -196,8 +206,7 @@ fn engines_are_compared_with_the_machine() {
         ("packets += 1;", "packets += 2;", Some("packets expected 3, found 6")),
     ] {
         assert!(text.contains(from), "{from}");
-        let (other, _) = compile("other", &text.replace(from, to), &[]).unwrap();
-        let program = lower(&other, &LowerOptions::default()).unwrap();
+        let program = lower(&compiled(&text.replace(from, to)), &LowerOptions::default()).unwrap();
         let played = play(&script, &mut Interpreter::new(Arc::new(program)).unwrap(), Some(&reference)).unwrap();
         let all: String = played.mismatches.iter().map(ToString::to_string).collect();
         match said {
@@ -288,10 +297,7 @@ fn maps_are_compared_by_part() {
     ];
     for (holds, fails) in cases {
         for (line, is_right) in [(holds, true), (fails, false)] {
-            let suite =
-                Suite::parse("a", &format!("scenario \"a\"\n{start}{line}")).unwrap_or_else(|e| panic!("{:?}", e.list));
-            let script = Script::of_program(&suite, &suite.scenarios()[0], &tables)
-                .unwrap_or_else(|e| panic!("{line}: {:?}", e.list));
+            let script = of_program(&parsed(&format!("scenario \"a\"\n{start}{line}")), &tables);
             let played = play(&script, &mut Interpreter::new(Arc::new(program.clone())).unwrap(), None).unwrap();
             assert_eq!(played.passed(), is_right, "{line}: {:#?}", played.mismatches);
         }
@@ -302,8 +308,7 @@ fn maps_are_compared_by_part() {
 fn errors_in_map_expectations_equal_their_goldens() {
     let (_, tables) = count_tables();
     let path = folder().join("maps.scenario.wrong");
-    let suite = Suite::parse("maps.scenario", &std::fs::read_to_string(&path).unwrap())
-        .unwrap_or_else(|e| panic!("{:?}", e.list));
+    let suite = Suite::parse("maps.scenario", &read(path)).unwrap_or_else(|e| panic!("{:?}", e.list));
     let errors = Script::of_program(&suite, &suite.scenarios()[0], &tables).expect_err("every line is wrong");
     golden(folder().join("maps.txt"), &render(&errors));
 }
@@ -311,20 +316,16 @@ fn errors_in_map_expectations_equal_their_goldens() {
 /// The self-contained examples of the chapter are valid.
 #[test]
 fn examples_of_the_book_parse() {
-    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/src/scenarios.md"))
-        .unwrap();
+    let text = read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/src/scenarios.md"));
     let source = "function book;\nparam out: port;\nstateful knock { key ip.src; states closed, first, third; on closed { drop; } }\n\
                   stateful flows { key 5-tuple; states small, big; reg packets: u32; global total: u64; on small { drop; } }\n";
-    let function = Arc::new(compile("book", source, &[]).unwrap_or_else(|e| panic!("{:?}", e.list)).0);
+    let function = compiled(source);
     let mut examples = 0;
     for kind in ["scenario", "scenario,packets", "scenario,state"] {
         for block in text.split(&format!("```{kind}\n")).skip(1) {
-            let block = block.split("```").next().unwrap();
-            let whole = match kind {
-                "scenario" => block.to_owned(),
-                _ => format!("scenario \"a\"\n{block}"),
-            };
-            let suite = Suite::parse("book", &whole).unwrap_or_else(|e| panic!("{:?}\n{whole}", e.list));
+            let head = if kind == "scenario" { "" } else { "scenario \"a\"\n" };
+            let whole = format!("{head}{}", block.split("```").next().unwrap());
+            let suite = parsed(&whole);
             for scenario in suite.scenarios() {
                 Script::new(&suite, scenario, &function).unwrap_or_else(|e| panic!("{:?}\n{whole}", e.list));
             }
@@ -334,8 +335,7 @@ fn examples_of_the_book_parse() {
     let (_, tables) = count_tables();
     for block in text.split("```scenario,maps\n").skip(1) {
         let whole = format!("scenario \"a\"\n{}", block.split("```").next().unwrap());
-        let suite = Suite::parse("book", &whole).unwrap_or_else(|e| panic!("{:?}\n{whole}", e.list));
-        Script::of_program(&suite, &suite.scenarios()[0], &tables).unwrap_or_else(|e| panic!("{:?}\n{whole}", e.list));
+        of_program(&parsed(&whole), &tables);
         examples += 1;
     }
     assert!(examples >= 6, "{examples}");
@@ -346,13 +346,13 @@ fn the_parser_never_panics() {
     let function = function();
     let (program, tables) = count_tables();
     let program = Arc::new(program);
-    let mut texts: Vec<String> = files("scenario").iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let mut texts: Vec<String> = files("scenario").iter().map(read).collect();
     let functions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../functions");
     for name in ["port_knocking", "big_flow"] {
-        texts.push(std::fs::read_to_string(functions.join(format!("{name}/{name}.scenario"))).unwrap());
+        texts.push(read(functions.join(format!("{name}/{name}.scenario"))));
     }
     // Texts about maps.
-    let maps = std::fs::read_to_string(folder().join("maps.scenario.wrong")).unwrap();
+    let maps = read(folder().join("maps.scenario.wrong"));
     let right = "scenario \"right\"\nset seen 7, 0x0800 to packets = 41, next.mac[2] = 9, next.addr = 10.0.0.1\n\
                  udp 10.0.0.1:7 > 10.0.0.2:9 -> pass\nmap seen 1, 0x0800 is 1, delta = -5\nno map seen 2, 1\nentries seen is 2\n";
     for _ in 0..3 {
@@ -380,19 +380,8 @@ fn the_parser_never_panics() {
         if round % 7 == 0 {
             let at = rng.below(text.len() + 1);
             let at = (0..=at).rev().find(|&at| text.is_char_boundary(at)).unwrap();
-            let odd = [
-                "\u{0}",
-                "é",
-                "\"",
-                "0x",
-                "[[[[",
-                "{",
-                "}",
-                "->",
-                "%0",
-                "*18446744073709551615",
-                "999999999999999999999m",
-            ];
+            let odd = "\u{0} é \" 0x [[[[ { } -> %0 *18446744073709551615 999999999999999999999m";
+            let odd: Vec<&str> = odd.split(' ').collect();
             text.insert_str(at, odd[rng.below(odd.len())]);
         }
         match Suite::parse("random", &text) {
