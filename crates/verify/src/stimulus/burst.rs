@@ -46,7 +46,7 @@ impl Stimulus {
                 _ => false,
             };
             let allowed = self.counts.packets / BURST_SHARE;
-            let is_allowed = u64::from(self.burst_packets(e, r, attempts.hits)) <= allowed.max(FIRST_BURST.into());
+            let is_allowed = u64::from(self.burst_packets(e, r)) <= allowed.max(FIRST_BURST.into());
             let is_worthwhile = (attempts.hits < ENOUGH_HITS || enters) && times < 8 + 2 * attempts.hits && is_allowed;
             (function.elements[e].stateful.is_some() && is_worthwhile).then_some((attempts.hits, e, r, s))
         };
@@ -61,18 +61,20 @@ impl Stimulus {
         if key.is_none() && state != 0 {
             return None;
         }
-        let hits = self.rows.get(&(element, row, state)).map_or(0, |attempts| attempts.hits);
-        let left = self.burst_packets(element, row, hits);
+        let left = self.burst_packets(element, row);
         *self.bursts.entry((element, row)).or_default() += 1;
         let repeats = self.rng.percent(50);
         Some(Burst { element, row, state, key, repeats, left })
     }
 
-    /// Number of packets of the next insistence on a row. For a row that no packet has taken, each attempt is twice as
-    /// long as the previous one, and waits until the traffic is long enough for it; so counts of thousands are reached.
-    fn burst_packets(&self, element: usize, row: usize, hits: u64) -> u32 {
+    /// Number of packets of the next insistence on a row. For a row that no packet has taken in any state, each attempt is
+    /// twice as long as the previous one, and waits until the traffic is long enough for it; so counts of thousands are
+    /// reached. A row that is missing in one of its states only waits for that state, not for a count.
+    fn burst_packets(&self, element: usize, row: usize) -> u32 {
+        let is_taken =
+            self.rows.range((element, row, 0)..=(element, row, u16::MAX)).any(|(_, attempts)| attempts.hits > 0);
         let times = self.bursts.get(&(element, row)).copied().unwrap_or(0);
-        FIRST_BURST << if hits == 0 { times.min(MAX_DOUBLINGS) } else { 0 }
+        FIRST_BURST << if is_taken { 0 } else { times.min(MAX_DOUBLINGS) }
     }
 
     /// The next packet of the insistence: one that takes the row, or another row of its element with the same context,
@@ -107,5 +109,26 @@ impl Stimulus {
             self.burst = None;
         }
         found
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::StimulusOptions;
+    use super::*;
+
+    #[test]
+    fn only_rows_that_no_state_takes_get_longer_bursts() {
+        let text =
+            "function f; stateful s { key ip.src; states a, b; on a, b when ip.ttl > 9 -> b { pass; } on a { drop; } }";
+        let function = Arc::new(flowloom_efsm::compile("f.efsm", text, &[]).unwrap().0);
+        let options = StimulusOptions::of(&function);
+        let mut stimulus = Stimulus::new(function, 1, options);
+        stimulus.bursts = [((0, 0), 5), ((0, 1), 5)].into();
+        assert_eq!([0, 1].map(|row| stimulus.burst_packets(0, row)), [FIRST_BURST << 5; 2]);
+        // Taken in state `a` and missing in `b`.
+        stimulus.rows.insert((0, 0, 0), Attempts { hits: 1, tries: 1 });
+        assert_eq!([0, 1].map(|row| stimulus.burst_packets(0, row)), [FIRST_BURST, FIRST_BURST << 5]);
     }
 }
