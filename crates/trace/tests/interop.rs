@@ -299,11 +299,8 @@ fn tshark_agrees_on_windows() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("uni1.pcap");
     // Two windows of active flows, partly overlapping.
-    let options = TrafficOptions {
-        snap_bytes: Some(128),
-        duration_ns: Some(13_000_000_000),
-        ..TrafficOptions::new(Profile::Uni1)
-    };
+    let base = TrafficOptions::new(Profile::Uni1);
+    let options = TrafficOptions { snap_bytes: Some(128), duration_ns: Some(13_000_000_000), ..base };
     write_traffic(&path, &options);
     let info = TraceInfo::read(&mut MergedReader::open(&[&path]).unwrap()).unwrap();
 

@@ -253,11 +253,8 @@ fn a_rate_removes_gaps_only() {
         assert_eq!(u128::from(fast.time_ns - START_NS), bits / 40);
         bits += u128::from(fast.original_len_bytes + 24) * 8;
     }
-    let even = generate(&TrafficOptions {
-        packets: Some(10),
-        rate: Some("4Mpps".parse().unwrap()),
-        ..TrafficOptions::new(Profile::Uni1)
-    });
+    let (packets, rate) = (Some(10), Some("4Mpps".parse().unwrap()));
+    let even = generate(&TrafficOptions { packets, rate, ..TrafficOptions::new(Profile::Uni1) });
     assert!(even.iter().enumerate().all(|(i, packet)| packet.time_ns == START_NS + 250 * i as u64));
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use flowloom_engine::{
     Choices, Datapath, EngineError, Event, MapState, Outcome, Packet, Port, Ports, Refusal, Snapshot, Verdict,
 };
-use flowloom_verify::{Arrival, CompareOptions, Kind, ShrinkOptions, compare, shrink};
+use flowloom_verify::{Arrival, CompareOptions, Kind, Report, ShrinkOptions, Shrunk, compare, shrink};
 
 /// An engine that counts packets by first byte, with an injected fault.
 #[derive(Default)]
@@ -98,16 +98,25 @@ fn engine(fault: Fault) -> Counting {
     Counting { fault, ..Counting::default() }
 }
 
+/// Compares an engine without a fault and one with it.
+fn compared(fault: Fault, trace: &[Arrival], options: &CompareOptions) -> Report {
+    compare(&mut engine(Fault::None), &mut engine(fault), trace, options).expect("runs")
+}
+
+fn shrunk(fault: Fault, trace: &[Arrival], options: &CompareOptions, shrinking: &ShrinkOptions) -> Option<Shrunk> {
+    shrink(&mut engine(Fault::None), &mut engine(fault), trace, options, shrinking, &mut |_| ()).expect("runs")
+}
+
 #[test]
 fn equal_engines_agree_and_instruments_are_not_compared() {
     let options = CompareOptions { snapshot_every: 100, ..CompareOptions::default() };
-    let report = compare(&mut engine(Fault::None), &mut engine(Fault::None), &packets(1000), &options).expect("runs");
+    let report = compared(Fault::None, &packets(1000), &options);
     assert!(report.agrees());
     assert_eq!((report.packets_compared, report.snapshots_compared), (1000, 10));
     assert_eq!(report.verdicts, [0, 0, 1000, 0, 0]);
     assert_eq!(report.record.entries.len(), 1000);
     // `fl_noise` differs between a correct and a refusing engine.
-    let report = compare(&mut engine(Fault::None), &mut engine(Fault::Refuses), &packets(10), &options).expect("runs");
+    let report = compared(Fault::Refuses, &packets(10), &options);
     assert!(report.agrees());
 }
 
@@ -142,8 +151,7 @@ fn a_single_bit_is_found_and_shrunk() {
 fn a_difference_of_state_is_bisected_to_its_packet() {
     for snapshot_every in [1, 7, 64, 100_000] {
         let options = CompareOptions { snapshot_every, ..CompareOptions::default() };
-        let (mut right, mut wrong) = (engine(Fault::None), engine(Fault::State));
-        let report = compare(&mut right, &mut wrong, &packets(1000), &options).expect("runs");
+        let report = compared(Fault::State, &packets(1000), &options);
         let disagreement = report.disagreement.expect("they differ");
         // The first packet after 200 that begins with 9.
         assert_eq!((disagreement.kind, disagreement.position), (Kind::State, Some(207)), "{snapshot_every}");
@@ -158,7 +166,7 @@ fn a_difference_of_state_is_bisected_to_its_packet() {
 fn a_difference_that_passes_is_seen_where_snapshots_are_taken() {
     // Wrong by 5 from packet 300 on, until the end: bisection finds the exact packet.
     let options = CompareOptions { snapshot_every: 250, ..CompareOptions::default() };
-    let report = compare(&mut engine(Fault::None), &mut engine(Fault::Passing), &packets(600), &options).expect("runs");
+    let report = compared(Fault::Passing, &packets(600), &options);
     assert_eq!(report.disagreement.expect("they differ").position, Some(299));
 }
 
@@ -167,18 +175,16 @@ fn both_begin_with_the_state_that_is_given() {
     let counts = MapState::from([(vec![7], vec![2]), (vec![200], vec![9])]);
     let state = Snapshot { maps: BTreeMap::from([("counts".into(), counts)]), ..Snapshot::default() };
     let options = CompareOptions { state, ..CompareOptions::default() };
-    let (mut right, mut wrong) = (engine(Fault::None), engine(Fault::OneBit));
-    let report = compare(&mut right, &mut wrong, &packets(1000), &options).expect("runs");
+    let report = compared(Fault::OneBit, &packets(1000), &options);
     // Two packets that begin with 7 precede the first one, so that the second here is the fourth in total.
     assert_eq!(report.disagreement.expect("they differ").position, Some(18));
-    let shrunk = shrink(&mut right, &mut wrong, &packets(1000), &options, &ShrinkOptions::default(), &mut |_| ());
-    assert_eq!(shrunk.expect("runs").expect("they differ").packets.len(), 2);
+    let shrunk = shrunk(Fault::OneBit, &packets(1000), &options, &ShrinkOptions::default());
+    assert_eq!(shrunk.expect("they differ").packets.len(), 2);
 }
 
 #[test]
 fn records_for_user_space_are_compared() {
-    let options = CompareOptions::default();
-    let report = compare(&mut engine(Fault::None), &mut engine(Fault::Event), &packets(50), &options).expect("runs");
+    let report = compared(Fault::Event, &packets(50), &CompareOptions::default());
     let disagreement = report.disagreement.expect("they differ");
     assert_eq!((disagreement.kind, disagreement.position), (Kind::Events, Some(6)));
     let text = disagreement.to_string();
@@ -249,8 +255,7 @@ fn refused_frames_are_counted_and_given_to_neither() {
     let mut trace = packets(20);
     trace[3].bytes.truncate(2);
     trace[9].bytes.clear();
-    let options = CompareOptions::default();
-    let report = compare(&mut engine(Fault::None), &mut engine(Fault::Refuses), &trace, &options).expect("runs");
+    let report = compared(Fault::Refuses, &trace, &CompareOptions::default());
     assert!(report.agrees());
     assert_eq!(report.packets_compared, 18);
     assert_eq!(report.packets_refused(), 2);
@@ -261,8 +266,7 @@ fn refused_frames_are_counted_and_given_to_neither() {
 
 #[test]
 fn a_fault_of_the_target_is_a_disagreement() {
-    let options = CompareOptions::default();
-    let report = compare(&mut engine(Fault::None), &mut engine(Fault::Fault), &packets(20), &options).expect("runs");
+    let report = compared(Fault::Fault, &packets(20), &CompareOptions::default());
     let disagreement = report.disagreement.expect("it stopped");
     assert_eq!((disagreement.kind, disagreement.position), (Kind::Fault, Some(5)));
     assert!(disagreement.fault.expect("text").contains("read at byte 9"));
@@ -272,12 +276,8 @@ fn a_fault_of_the_target_is_a_disagreement() {
 fn shrinking_what_agrees_gives_nothing_and_the_bound_holds() {
     let options = CompareOptions::default();
     let shrinking = ShrinkOptions { max_packets: 3, ..ShrinkOptions::default() };
-    let same =
-        shrink(&mut engine(Fault::None), &mut engine(Fault::None), &packets(9), &options, &shrinking, &mut |_| ());
-    assert!(same.expect("runs").is_none());
-    let bounded =
-        shrink(&mut engine(Fault::None), &mut engine(Fault::OneBit), &packets(99), &options, &shrinking, &mut |_| ());
-    let bounded = bounded.expect("runs").expect("they differ");
+    assert!(shrunk(Fault::None, &packets(9), &options, &shrinking).is_none());
+    let bounded = shrunk(Fault::OneBit, &packets(99), &options, &shrinking).expect("they differ");
     assert!(bounded.hit_bound);
     assert!(bounded.report.disagreement.is_some(), "what is left shows the disagreement all the same");
 }

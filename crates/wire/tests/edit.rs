@@ -20,6 +20,11 @@ fn read(frame: &[u8], name: &str) -> Option<u128> {
     parse(frame).read(frame, 1, field(name))
 }
 
+#[track_caller]
+fn reads<const N: usize>(frame: &[u8], names: [&str; N], expected: [u128; N]) {
+    assert_eq!(names.map(|name| read(frame, name)), expected.map(Some), "{names:?}");
+}
+
 fn frames() -> Vec<Vec<u8>> {
     let v4 = || PacketBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 0, 2]);
     let v6 = || PacketBuilder::new().ipv6([0x20; 16], [0x21; 16]);
@@ -47,8 +52,7 @@ fn push_then_pop_restores_the_frame() {
     for frame in frames() {
         let mut changed = frame.clone();
         assert!(push_vlan(&mut changed, &parse(&frame), 0xa123));
-        assert_eq!(read(&changed, "vlan.id"), Some(0x123));
-        assert_eq!(read(&changed, "vlan.pcp"), Some(5));
+        reads(&changed, ["vlan.id", "vlan.pcp"], [0x123, 5]);
         assert_eq!(read(&changed, "vlan2.id"), read(&frame, "vlan.id"));
         let layers = parse(&changed);
         assert!(pop_vlan(&mut changed, &layers));
@@ -58,12 +62,10 @@ fn push_then_pop_restores_the_frame() {
         if read(&frame, "ip.version").is_none() {
             continue;
         }
-        for (tc, bos) in [(1, Some(1)), (2, Some(0)), (3, Some(0))] {
+        for (tc, bos) in [(1, 1), (2, 0), (3, 0)] {
             let layers = parse(&changed);
             assert!(push_mpls(&mut changed, &layers, 0x1234_5040 | tc << 9));
-            assert_eq!(read(&changed, "mpls.tc"), Some(tc.into()));
-            assert_eq!(read(&changed, "mpls.label"), Some(0x12345));
-            assert_eq!(read(&changed, "mpls.bos"), bos);
+            reads(&changed, ["mpls.tc", "mpls.label", "mpls.bos"], [tc.into(), 0x12345, bos]);
             assert_eq!(read(&changed, "ip.src"), read(&frame, "ip.src"));
         }
         for _ in 0..3 {
@@ -91,11 +93,8 @@ fn pop_without_header_is_rejected() {
 
 #[test]
 fn encapsulation_preserves_the_packet() {
-    for frame in frames() {
+    for frame in frames().into_iter().filter(|frame| read(frame, "ip.version").is_some()) {
         for is_v4 in [true, false] {
-            if read(&frame, "ip.version").is_none() {
-                continue;
-            }
             // Padding of the link layer is not part of the packet.
             for padding in [0, 5] {
                 let mut padded = frame.clone();
@@ -105,12 +104,9 @@ fn encapsulation_preserves_the_packet() {
                 assert!(encapsulate(&mut changed, &parse(&padded), &stack, &values));
                 let headers = if is_v4 { 36 } else { 56 };
                 assert_eq!(changed.len(), padded.len() + headers);
-                assert_eq!(read(&changed, "gtpu.teid"), Some(7));
-                assert_eq!(read(&changed, "udp.dport"), Some(2152));
-                assert_eq!(read(&changed, "udp.sport"), Some(2152));
-                assert_eq!(read(&changed, "udp.checksum"), Some(0));
-                assert_eq!(read(&changed, "ip.ttl"), Some(64));
-                assert_eq!(read(&changed, "ip.version"), Some(if is_v4 { 4 } else { 6 }));
+                let version = if is_v4 { 4 } else { 6 };
+                reads(&changed, ["gtpu.teid", "udp.dport", "udp.sport", "udp.checksum"], [7, 2152, 2152, 0]);
+                reads(&changed, ["ip.ttl", "ip.version"], [64, version]);
                 assert_eq!(read(&changed, "inner.ip.src"), read(&frame, "ip.src"));
                 let layers = parse(&changed);
                 let ip = layers.offset(if is_v4 { Header::Ipv4 } else { Header::Ipv6 }).expect("is there");
@@ -118,8 +114,7 @@ fn encapsulation_preserves_the_packet() {
                     assert_eq!(Sum::new().bytes(&changed[ip..ip + 20]).checksum(), 0, "the header checksum is right");
                 }
                 let inside = frame.len() - layers.offset(Header::Ethernet).map_or(0, |_| ip);
-                assert_eq!(read(&changed, "gtpu.len"), Some(inside as u128));
-                assert_eq!(read(&changed, "udp.len"), Some(inside as u128 + 16));
+                reads(&changed, ["gtpu.len", "udp.len"], [inside as u128, inside as u128 + 16]);
                 assert!(decapsulate(&mut changed, &layers));
                 assert_eq!(changed, padded);
             }
@@ -155,10 +150,8 @@ fn built_packets_parse_as_declared() {
     let error = |headers: &[Header]| Stack::packet(Graph::standard(), headers).expect_err("no packet").to_string();
     assert_eq!(error(&[]), "the first header is `nothing`, expected `eth`");
     assert_eq!(error(&[Ethernet, Udp]), "`udp` cannot follow `eth`");
-    assert_eq!(
-        error(&[Ethernet, Ipv4]),
-        "the last header is `ipv4`, expected `tcp`, `udp`, `icmp`, `icmp6` or a declared header"
-    );
+    let expected = "the last header is `ipv4`, expected `tcp`, `udp`, `icmp`, `icmp6` or a declared header";
+    assert_eq!(error(&[Ethernet, Ipv4]), expected);
     let tunnel = Stack::tunnel(Graph::standard(), &[Ipv4, Udp]);
     assert!(matches!(tunnel, Err(StackError::Last { .. })));
 }

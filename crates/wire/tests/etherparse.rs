@@ -282,10 +282,8 @@ fn parses_agree_on_valid_packets() {
         compare(&PacketBuilder::random(&mut rng, 20).build(), &mut counts);
     }
     eprintln!("{counts:?}");
-    assert!(
-        counts.compared > 45_000 && counts.tcp > 10_000 && counts.udp > 10_000 && counts.icmp > 3_000,
-        "{counts:?}"
-    );
+    assert!(counts.compared > 45_000 && counts.icmp > 3_000, "{counts:?}");
+    assert!(counts.tcp > 10_000 && counts.udp > 10_000, "{counts:?}");
     assert!(counts.labelled > 4_000 && counts.tunnels > 4_000, "{counts:?}");
     assert!(counts.fragments > 2_000 && counts.extensions > 2_000 && counts.tags > 10_000, "{counts:?}");
 }
