@@ -163,8 +163,8 @@ impl Target {
         }
     }
 
-    /// The latency in stages of a node that is a block with registers in it; 0 for combinational logic. In which of these
-    /// cycles it reads and commits is in `cycles.rs`.
+    /// The latency in stages of a node that is a block with registers in it; 0 for combinational logic. `cycles.rs` says
+    /// in which of these cycles it reads and commits.
     pub fn block_stages(&self, dataflow: &Dataflow, id: Id) -> u32 {
         match dataflow.access(id) {
             Some(Access { touch: Touch::HostTable, .. }) => match dataflow.graph.node(id).kind {

@@ -7,11 +7,11 @@
 //!  frames: Captured, Traffic ─► Keyed (dataflow) ─Arrival─┘
 //! ```
 //!
-//! One word of 64 bytes enters each cycle: a packet of n words occupies the input for n cycles, and the output likewise. Its
-//! program runs once, on the window; so after the first place where packets wait, they may follow each other in every cycle,
-//! whatever their lengths. Back-pressure: a pipe stalls while the place after it has no room (`Model::advance`). Read-only and
-//! atomic maps cost nothing; schedulers are described in `scheduler.rs`, a
-//! flush is `Model::flush_stale_readers` in `model.rs`; [`MapTiming`](flowloom_plan::MapTiming) holds the parameters of both.
+//! One word of 64 bytes enters each cycle: a packet of n words occupies the input for n cycles, and the output likewise.
+//! Its program runs once, on the window; so after the first place where packets wait, they may follow each other in every
+//! cycle, whatever their lengths. Back-pressure: a pipe stalls while the place after it has no room (`Model::advance`).
+//! Read-only and atomic maps cost nothing; schedulers are described in `scheduler.rs`, a flush is
+//! `Model::flush_stale_readers` in `model.rs`; [`MapTiming`](flowloom_plan::MapTiming) has the parameters of both.
 //!
 //! ```
 //! use flowloom_predict::{Flows, Pace, PredictOptions, predict};

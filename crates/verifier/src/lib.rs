@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Every path is walked with an abstract value for each register and stack slot: known bits and ranges of numbers
-//! (`number`), region and offset of addresses. A path is pruned (`checkpoints`) at a state that lies within one that was
-//! verified, as `within` compares them. What holds for all abstract values holds when the program runs.
+//! (`number`), region and offset of addresses. A path is pruned (`checkpoints`) at a state within one that was verified
+//! (`within`). What holds for all abstract values holds when the program runs.
 //!
 //! Limits: a program that takes more instructions on all paths than [`Options::limit`] is refused as too long, whether
 //! it is safe or not; this bounds time and memory.

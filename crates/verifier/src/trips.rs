@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Trip counts: how often the back edges of loops are taken. Only counted here: `walk.rs`
-//! bounds the instructions walked, `checkpoints.rs` keeps the maximum over all paths, and `Proof::loops` has the result.
+//! Trip counts: how often the back edges of loops are taken. Only counted here:
+//! `walk.rs` bounds the instructions walked, `checkpoints.rs` keeps the maximum over all paths for `Proof::loops`.
 //!
 //! A loop is identified by its header, the target of a back edge. Entering the header from outside resets the count:
 //!

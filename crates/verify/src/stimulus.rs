@@ -9,7 +9,7 @@
 //! - **approach**: where no context is in the state of that row, take a row that enters this state, or one that enters
 //!   the state of that row, and so on;
 //! - **move on**: where no context is ready for that row, advance the one in focus along any row it can take;
-//! - **insist**: where a row needs many packets of one flow in a short time, send them back to back;
+//! - **burst**: where a row needs many packets of one flow in a short time, send them back to back;
 //! - **let time pass**: send a packet of a live context 1 ns before, on or 1 ns after its deadline;
 //! - **be odd**: fragments, extension headers, ICMP, ARP, truncated and mutated frames;
 //! - **be usual**: a packet from the pools, whatever it does.
@@ -137,7 +137,7 @@ struct Attempts {
     tries: u64,
 }
 
-/// Hits after which no insistence is needed.
+/// Hits after which no burst is needed.
 const ENOUGH_HITS: u64 = 150;
 
 /// An endless sequence of packets for one function.
@@ -157,7 +157,7 @@ pub struct Stimulus {
     expired: BTreeMap<(usize, u16, Timer), u64>,
     focus: Vec<Option<Vec<u8>>>,
     burst: Option<Burst>,
-    /// Number of insistences, by element and row.
+    /// Number of bursts, by element and row.
     bursts: BTreeMap<(usize, usize), u64>,
     /// Reachability between elements.
     reaches: Arc<[Vec<bool>]>,

@@ -16,8 +16,7 @@
 //! 3. From the low half to the whole: the bits, and each bound moves to the next number whose low half is allowed.
 //!
 //! Each step only removes values that one of the parts excludes, and is monotonic, so the order does not matter and the
-//! result is a fixed point. It is reached after two or three refinements; the limit [`MAX_REFINEMENTS`] costs precision at
-//! most.
+//! result is a fixed point. It is reached after two or three refinements; [`MAX_REFINEMENTS`] costs precision at most.
 
 use super::bits::Bits;
 use super::lane::{Lane, width_bits};

@@ -24,9 +24,9 @@ pub(super) struct Burst {
     pub(super) left: u32,
 }
 
-/// Packets of the first insistence on a row: a few more than most functions count to.
+/// Packets of the first burst at a row: a few more than most functions count to.
 const FIRST_BURST: u32 = 300;
-/// Divisor: a longer insistence may take this fraction of all packets so far.
+/// Divisor: a longer burst may take this fraction of all packets so far.
 const BURST_SHARE: u64 = 4;
 /// Maximum number of times that the length doubles.
 const MAX_DOUBLINGS: u64 = 9;
@@ -67,8 +67,8 @@ impl Stimulus {
         Some(Burst { element, row, state, key, repeats, left })
     }
 
-    /// Number of packets of the next insistence on a row. For a row that no packet has taken in any state, each attempt is
-    /// twice as long as the previous one, and waits until the traffic is long enough for it; so counts of thousands are
+    /// Number of packets of the next burst at a row. For a row that no packet has taken in any state, each burst is twice
+    /// as long as the previous one, and waits until the traffic is long enough for it; so counts of thousands are
     /// reached. A row that is missing in one of its states only waits for that state, not for a count.
     fn burst_packets(&self, element: usize, row: usize) -> u32 {
         let is_taken =
@@ -77,8 +77,8 @@ impl Stimulus {
         FIRST_BURST << if is_taken { 0 } else { times.min(MAX_DOUBLINGS) }
     }
 
-    /// The next packet of the insistence: one that takes the row, or another row of its element with the same context,
-    /// as an approach. `None` where there is no such packet: then the insistence ends.
+    /// The next packet of the burst: one that takes the row, or another row of its element with the same context,
+    /// as an approach. `None` where there is no such packet: then the burst ends.
     pub(super) fn continue_burst(&mut self) -> Option<Arrival> {
         let Burst { element, row, key, repeats, left, .. } = self.burst.clone()?;
         self.time_ns = self.time_ns.saturating_add(self.rng.below(1000));
