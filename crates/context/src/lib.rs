@@ -3,6 +3,8 @@
 //!
 //! Lowering writes a layout beside each table, objects carry it, the interpreter and sweepers age records by it, and
 //! `map dump` names the fields of records.
+//!
+//! `efsm/src/context.rs` defines when a context expires; [`ContextLayout::age`] does the same to the bytes of a record.
 #![forbid(unsafe_code)]
 
 mod layout;

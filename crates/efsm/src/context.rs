@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Contexts: the state of one flow in one element, its timers and its record.
+//!
+//! The expiry of a context is defined here; `ContextLayout::age` of the crate `context` ages the bytes of records.
 
 use crate::layout::{self, Counter, NO_DEADLINE, RecordLayout, Timers};
 use crate::model::{Policy, Preloaded, Stateful, Successor};

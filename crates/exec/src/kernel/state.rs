@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The state of a program in the kernel: tables that it writes, and the contents of maps of ports, programs and maps.
+//! The state of a program in the kernel: tables that it writes and their sweep, and the contents of maps of ports,
+//! programs and maps.
 //!
 //! Values that programs write are read from the kernel. Maps of ports, CPUs, programs and maps are written by user
 //! space only: their contents are kept here, and [`ContentResolver`] puts them where the engine needs them.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sweeping of a table whose records packets lock: user space removes an expired record only if it has not changed
-//! since it was read. Packets expire contexts too, when they look them up (`lower`'s `element.rs`).
+//! since it was read. The loop over the records is in `kernel/state.rs`. Packets expire contexts too (`element.rs` of
+//! `lower`).
 //!
 //! ```text
 //!  dump ──age──► key, record as read, record as it shall be
