@@ -15,6 +15,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("engine", &["random"]),
     ("trace", &["random", "wire"]),
+    ("state", &["random"]),
+    ("cosim", &[]),
     ("context", &[]),
     ("isa", &["context"]),
     ("vm", &["engine", "context", "isa"]),

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Compiled models.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::design::Design;
+use crate::error::CosimError;
+use crate::harness;
+use crate::port::{Port, parse_header};
+use crate::simulation::Simulation;
+
+/// A design compiled to an executable.
+#[derive(Debug, Clone)]
+pub struct Model {
+    top: String,
+    folder: PathBuf,
+    ports: Vec<Port>,
+}
+
+impl Model {
+    /// Compiles a design in a folder of `cache`, or finds it there.
+    ///
+    /// # Errors
+    /// [`CosimError::Missing`] without Verilator, a C++ compiler or make, [`CosimError::Build`] with their messages if
+    /// they reject the design. Warnings of Verilator's `-Wall` are errors.
+    pub fn build(design: &Design, cache: &Path) -> Result<Model, CosimError> {
+        let version = run("verilator", design, Command::new("verilator").arg("--version"))?;
+        let digest = design.digest(&format!("{version} {}", env!("CARGO_PKG_VERSION")))?;
+        let folder = cache.join(format!("{}-{digest:016x}", design.top()));
+        if !folder.join("model").is_file() {
+            let name: String = version.chars().filter(|c| c.is_alphanumeric()).collect();
+            let runtime = cache.join(if design.has_waves() { format!("{name}-waves") } else { name });
+            compile(design, &folder, &runtime)?;
+        }
+        let header = read(&folder.join(format!("V{}.h", design.top())))?;
+        let ports = parse_header(&header).into_iter().filter(|port| port.name != harness::CLOCK);
+        Ok(Model { top: design.top().to_owned(), ports: placed(ports.collect()), folder })
+    }
+
+    /// The top module.
+    pub fn top(&self) -> &str {
+        &self.top
+    }
+
+    /// An input other than the clock.
+    ///
+    /// # Errors
+    /// If there is none of this name.
+    pub fn input(&self, name: &str) -> Result<Port, CosimError> {
+        self.port(name, true)
+    }
+
+    /// An output.
+    ///
+    /// # Errors
+    /// If there is none of this name.
+    pub fn output(&self, name: &str) -> Result<Port, CosimError> {
+        self.port(name, false)
+    }
+
+    /// Bytes of the inputs of a cycle.
+    pub fn input_bytes(&self) -> usize {
+        self.ports.iter().filter(|port| port.is_input).map(Port::len_bytes).sum()
+    }
+
+    /// Bytes of the outputs of a cycle.
+    pub fn output_bytes(&self) -> usize {
+        self.ports.iter().filter(|port| !port.is_input).map(Port::len_bytes).sum()
+    }
+
+    /// Starts a simulation, with registers and memories set at random from a seed.
+    ///
+    /// # Errors
+    /// If the process cannot be started.
+    pub fn start(&self, seed: u32) -> Result<Simulation, CosimError> {
+        Simulation::start(self, Command::new(self.executable()).arg(seed.to_string()))
+    }
+
+    /// Starts a simulation that writes its waveforms to a VCD file. The design needs [`Design::with_waves`].
+    ///
+    /// # Errors
+    /// If the process cannot be started.
+    pub fn start_with_waves(&self, seed: u32, waves: &Path) -> Result<Simulation, CosimError> {
+        Simulation::start(self, Command::new(self.executable()).arg(seed.to_string()).arg(waves))
+    }
+
+    fn executable(&self) -> PathBuf {
+        self.folder.join("model")
+    }
+
+    fn port(&self, name: &str, is_input: bool) -> Result<Port, CosimError> {
+        let mut ports = self.ports.iter().filter(|port| port.is_input == is_input);
+        ports.clone().find(|port| port.name == name).cloned().ok_or_else(|| CosimError::Port {
+            top: self.top.clone(),
+            direction: if is_input { "input" } else { "output" },
+            name: name.to_owned(),
+            known: ports.by_ref().map(|port| format!("`{}`", port.name)).collect::<Vec<_>>().join(", "),
+        })
+    }
+}
+
+/// Ports with their offsets, those of each direction one after another.
+fn placed(mut ports: Vec<Port>) -> Vec<Port> {
+    let mut ends = [0, 0];
+    for port in &mut ports {
+        let end = &mut ends[usize::from(port.is_input)];
+        port.offset_bytes = *end;
+        *end += port.len_bytes();
+    }
+    ports
+}
+
+/// Compiles in a folder of its own, which is renamed when all is done: another process may compile the same design.
+/// `runtime` holds the objects that all designs share.
+fn compile(design: &Design, folder: &Path, runtime: &Path) -> Result<(), CosimError> {
+    let build = folder.with_extension(std::process::id().to_string());
+    std::fs::create_dir_all(&build).map_err(file(&build))?;
+    let main = build.join("main.cpp");
+    std::fs::write(&main, "").map_err(file(&main))?;
+    let mut verilator = Command::new("verilator");
+    verilator.args(["--cc", "--exe", "-Wall", "--assert", "--x-assign", "unique", "--x-initial", "unique", "-O3"]);
+    verilator.args(["-CFLAGS", "-O2", "-o", "model", "--top-module", design.top()]);
+    verilator.args(design.has_waves().then_some("--trace")).args(design.parameter_arguments());
+    verilator.arg("--Mdir").arg(&build).args(design.files()).arg("main.cpp");
+    run("verilator", design, &mut verilator)?;
+    let makefile = format!("V{}.mk", design.top());
+    let ports = parse_header(&read(&build.join(format!("V{}.h", design.top())))?);
+    let (clock, others): (Vec<Port>, Vec<Port>) = ports.into_iter().partition(|port| port.name == harness::CLOCK);
+    let text = harness::source(design.top(), &placed(others), !clock.is_empty(), design.has_waves());
+    std::fs::write(&main, text).map_err(file(&main))?;
+    let make = |goals: &[&str]| {
+        run("make", design, Command::new("make").arg("-C").arg(&build).args(["-s", "-f", &makefile]).args(goals))
+    };
+    share_runtime(design, &build, runtime, make)?;
+    make(&["model"])?;
+    if std::fs::rename(&build, folder).is_err() {
+        // Another process was faster, or an incomplete folder is in the way.
+        if folder.join("model").is_file() {
+            return std::fs::remove_dir_all(&build).map_err(file(&build));
+        }
+        std::fs::remove_dir_all(folder).map_err(file(folder))?;
+        std::fs::rename(&build, folder).map_err(file(folder))?;
+    }
+    Ok(())
+}
+
+/// Lets models share the compiled runtime of Verilator, which takes longer to compile than a small design.
+fn share_runtime(
+    design: &Design,
+    build: &Path,
+    runtime: &Path,
+    make: impl Fn(&[&str]) -> Result<String, CosimError>,
+) -> Result<(), CosimError> {
+    let waves = design.has_waves().then_some("verilated_vcd_c.o");
+    std::fs::create_dir_all(runtime).map_err(file(runtime))?;
+    let lock = runtime.join("lock");
+    // Held until the end: another process finds the objects then.
+    let held = std::fs::File::create(&lock).map_err(file(&lock))?;
+    held.lock().map_err(file(&lock))?;
+    for object in ["verilated.o", "verilated_threads.o"].into_iter().chain(waves) {
+        let (shared, own) = (runtime.join(object), build.join(object));
+        if shared.is_file() {
+            std::fs::copy(&shared, &own).map_err(file(&own))?;
+        } else {
+            make(&[object])?;
+            std::fs::copy(&own, &shared).map_err(file(&shared))?;
+        }
+    }
+    Ok(())
+}
+
+/// The error of an operation on a file.
+fn file(path: &Path) -> impl FnOnce(std::io::Error) -> CosimError {
+    let path = path.to_owned();
+    move |source| CosimError::File { path, source }
+}
+
+/// Runs a tool and returns its standard output.
+fn run(tool: &'static str, design: &Design, command: &mut Command) -> Result<String, CosimError> {
+    let done = command.output().map_err(|source| CosimError::Missing { tool, source })?;
+    if done.status.success() {
+        return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
+    }
+    let output = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).trim().to_owned();
+    Err(CosimError::Build { tool, top: design.top().to_owned(), output })
+}
+
+fn read(path: &Path) -> Result<String, CosimError> {
+    std::fs::read_to_string(path).map_err(|source| CosimError::File { path: path.to_owned(), source })
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Faults planted in the blocks: each one makes a table differ from its twin.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::current;
+
+use flowloom_cosim::Model;
+
+use crate::common::{block_path, top};
+use crate::cuckoo::{build_narrow, run_narrow};
+use crate::slots::{build_slots, run_slots};
+
+/// A fault: its name, the block, and texts with their replacements.
+pub(crate) struct Fault {
+    pub(crate) name: &'static str,
+    block: &'static str,
+    changes: &'static [(&'static str, &'static str)],
+}
+
+const ENGINE: &str = "table/fl_cuckoo_engine";
+const SLOTS: &str = "table/fl_slots";
+const TABLE: &str = "table/fl_cuckoo";
+
+pub(crate) const FAULTS: &[Fault] = &[
+    Fault {
+        name: "hits in the stash are ignored",
+        block: TABLE,
+        changes: &[("(bank_hit_q != '0) || (stash_hit_q[Last] != '0)", "bank_hit_q != '0")],
+    },
+    Fault {
+        name: "the source of a move is cleared before the copy",
+        block: ENGINE,
+        changes: &[
+            ("assign bank_entry_o  = write_entry;", "assign bank_entry_o  = commits ? write_entry : '0;"),
+            (
+                "bank_row_o[node_q.place.way] = node_q.place.row;",
+                "bank_row_o[node_q.place.way] = node_q.place.row;
+      bank_write_o[node_q.place.way] = state_q == Move && phase_q == 4'd2;",
+            ),
+        ],
+    },
+    Fault {
+        name: "the stash is cleared without a write to the bank",
+        block: ENGINE,
+        changes: &[(
+            "Place: begin\n        last         = 1'b1;\n        writes_bank  = 1'b1;",
+            "Place: begin\n        last = 1'b1;",
+        )],
+    },
+    Fault {
+        name: "a slot is free a cycle too early",
+        block: SLOTS,
+        changes: &[("CountBits'(resting_q[RestCycles-2])", "CountBits'(resting_q[RestCycles-3])")],
+    },
+    Fault {
+        name: "slots are counted as rested twice",
+        block: SLOTS,
+        changes: &[("- CountBits'(take && !is_fresh)", "")],
+    },
+    Fault {
+        name: "a deletion does not restart a step",
+        block: ENGINE,
+        changes: &[("if (deletes_i) disturbed_q <= 1'b1;", "if (deletes_i) disturbed_q <= disturbed_q;")],
+    },
+    Fault {
+        name: "the engine moves an entry during its deletion",
+        block: ENGINE,
+        changes: &[(
+            "!op_writes_i && !delete_pending_i && !disturbed_q",
+            "!op_writes_i && (!delete_pending_i || 1'b1) && !disturbed_q",
+        )],
+    },
+    Fault {
+        name: "the engine writes in the cycle of an operation",
+        block: ENGINE,
+        changes: &[(
+            "!op_writes_i && !delete_pending_i && !disturbed_q",
+            "(!op_writes_i || !delete_pending_i) && !disturbed_q",
+        )],
+    },
+    Fault {
+        name: "the copy of a broken chain stays",
+        block: ENGINE,
+        changes: &[("writes_bank = has_stale_q;", "writes_bank = has_stale_q && !has_stale_q;")],
+    },
+    Fault {
+        name: "the deletion of the served entry is not noticed",
+        block: ENGINE,
+        changes: &[(
+            "if (is_serving_q && stash_deleted_i[served_q]) cancelled_q <= 1'b1;",
+            "if (is_serving_q && stash_deleted_i[served_q]) cancelled_q <= cancelled_q;",
+        )],
+    },
+    Fault {
+        name: "an entry that has left its place moves",
+        block: ENGINE,
+        changes: &[("source.valid && source.slot == node_q.slot", "source.valid || source.slot == node_q.slot")],
+    },
+    Fault {
+        name: "an entry moves to its own bank",
+        block: ENGINE,
+        changes: &[("if (state_q == Node) ways[node_q.place.way] = 1'b0;", "")],
+    },
+    Fault {
+        name: "an exchange loses the entry of the table",
+        block: ENGINE,
+        changes: &[("assign stash_entry_o = swaps ? entries[way_q] : '0;", "assign stash_entry_o = '0;")],
+    },
+    Fault {
+        name: "exchanges take the same candidate again",
+        block: ENGINE,
+        changes: &[("Exchange: way_q <= way_q + 1'b1;", "Exchange: way_q <= way_q;")],
+    },
+    Fault {
+        name: "one entry more than declared is stored",
+        block: TABLE,
+        changes: &[("stored_q == StoredBits'(Entries)", "stored_q > StoredBits'(Entries)")],
+    },
+    Fault { name: "a round of the hash is missing", block: "table/fl_hash", changes: &[("Rounds = 4", "Rounds = 3")] },
+    Fault {
+        name: "a word is lost where the read-ahead is full",
+        block: "prim/fl_fifo_ram",
+        changes: &[(" + AheadBits'(reading_q[0]) + AheadBits'(reading_q[1])", "")],
+    },
+];
+
+/// The bench that finds a fault: that of the free list for its own, that of the table for all others.
+fn is_of_slots(fault: &Fault) -> bool {
+    fault.block == SLOTS
+}
+
+/// A design with a fault.
+fn plant(fault: &Fault) -> Option<Model> {
+    let text = std::fs::read_to_string(block_path(fault.block)).unwrap();
+    let changed = fault.changes.iter().fold(text, |text, (old, new)| {
+        assert_eq!(text.matches(old).count(), 1, "{}: `{old}`", fault.name);
+        text.replace(old, new)
+    });
+    let folder = top().join("target/cosim/faults").join(fault.name.replace(' ', "-"));
+    std::fs::create_dir_all(&folder).unwrap();
+    let own = folder.join(block_path(fault.block).file_name().unwrap());
+    std::fs::write(&own, changed).unwrap();
+    let path = |block: &str| if block == fault.block { own.clone() } else { block_path(block) };
+    if is_of_slots(fault) { build_slots(fault.name, path) } else { build_narrow(fault.name, path) }
+}
+
+/// What the co-simulation says of a fault; none if nothing differs in `seeds` runs.
+pub(crate) fn find(fault: &Fault, seeds: u64) -> Option<String> {
+    let model = plant(fault)?;
+    // Panics of this thread are the findings: the caller prints one line of each.
+    let (own, hook) = (current().id(), Arc::new(take_hook()));
+    let others = Arc::clone(&hook);
+    set_hook(Box::new(move |panic| {
+        if current().id() != own {
+            others(panic);
+        }
+    }));
+    let found = (1..=seeds).find_map(|seed| {
+        let run = || {
+            if is_of_slots(fault) {
+                run_slots(&model, seed);
+            } else {
+                run_narrow(&model, seed);
+            }
+        };
+        let error = catch_unwind(AssertUnwindSafe(run)).err()?;
+        let text =
+            error.downcast_ref::<String>().cloned().or_else(|| error.downcast_ref::<&str>().map(|&s| s.to_owned()));
+        let text = text.unwrap_or_default();
+        // What an assertion of the design printed, or the first line of a comparison.
+        let own = text.find("Assertion failed").map_or(&text[..], |at| &text[at..]);
+        Some(own.split(['\n', '\\']).next().unwrap_or_default().to_owned())
+    });
+    set_hook(Box::new(move |panic| hook(panic)));
+    found
+}
+
+#[test]
+fn a_table_that_ignores_its_stash_is_found() {
+    if build_narrow("a_table_that_ignores_its_stash_is_found", block_path).is_some() {
+        let found = find(&FAULTS[0], 1).unwrap();
+        assert!(found.starts_with("assertion"), "{found}");
+    }
+}
+
+/// Each fault has its place in the sources.
+#[test]
+fn every_fault_has_its_place() {
+    for fault in FAULTS {
+        let text = std::fs::read_to_string::<PathBuf>(block_path(fault.block)).unwrap();
+        assert!(fault.changes.iter().all(|(old, _)| text.matches(old).count() == 1), "{}", fault.name);
+    }
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Co-simulation of the blocks in `hdl/` with models in software.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
+
+mod common;
+mod cuckoo;
+mod evidence;
+mod faults;
+mod fifo;
+mod hash;
+mod model;
+mod ram;
+mod slots;

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Keyed state: exact software twins of the hardware tables.
+//!
+//! - [`Cuckoo`] is the four-choice cuckoo table with a stash: insertion takes one step, and an engine moves entries from
+//!   the stash to the table, one write a step. Values stay in stable slots.
+//! - [`RowHash`] is the hash unit: one linear hash for each bank.
+//! - [`RandomWalk`] is FlowBlaze's search for a free place, to compare with.
+//!
+//! A twin performs the same operations in the same order as the hardware and holds the same contents after each step.
+//! What a step costs in cycles, and when a lookup reads, is the matter of the block that contains the table.
+//!
+//! ```
+//! use flowloom_state::{Cuckoo, Parameters};
+//!
+//! let mut table = Cuckoo::new(Parameters::for_entries(1000, 4, 8))?;
+//! let slot = table.insert(&[10, 0, 0, 1])?;
+//! table.value_mut(slot)[0] = 7;
+//! while table.stash_len() > 0 {
+//!     table.step();
+//! }
+//! assert_eq!(table.lookup(&[10, 0, 0, 1]), Some(slot));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod cuckoo;
+mod error;
+mod hash;
+mod random_walk;
+
+pub use cuckoo::{Cuckoo, Location, Parameters, Slot, Step};
+pub use error::{ParameterError, Refusal};
+pub use hash::{RowHash, WAYS};
+pub use random_walk::RandomWalk;

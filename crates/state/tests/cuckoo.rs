@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The cuckoo table against a map of the standard library.
+
+use std::collections::HashMap;
+
+use flowloom_state::{Cuckoo, Location, Parameters, Refusal, Slot, Step};
+use proptest::prelude::*;
+
+#[derive(Debug, Clone)]
+enum Op {
+    Insert(u8),
+    Delete(u8),
+    Store(u8, u8),
+    Steps(u8),
+    Sweep,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        6 => (0..48u8).prop_map(Op::Insert),
+        3 => (0..48u8).prop_map(Op::Delete),
+        2 => (0..48u8, any::<u8>()).prop_map(|(key, value)| Op::Store(key, value)),
+        6 => (0..6u8).prop_map(Op::Steps),
+        1 => Just(Op::Sweep),
+    ]
+}
+
+/// A table with more entries than places for its keys, so that chains, exchanges and a full stash are common.
+fn narrow(entries: u32, rest_cycles: u32) -> Parameters {
+    let usual = Parameters::for_entries(entries, 2, 1);
+    Parameters { rows: 7, stash: 3, search_nodes: 12, rest_cycles, ..usual }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_table_does_what_a_map_does(ops in proptest::collection::vec(op(), 1..300), entries in 20..31u32, rest in 0..9u32) {
+        let mut table = Cuckoo::new(narrow(entries, rest)).unwrap();
+        let mut model: HashMap<[u8; 2], (Slot, u8)> = HashMap::new();
+        for op in ops {
+            match op {
+                Op::Insert(key) if !model.contains_key(&[key, key]) => {
+                    let found = table.insert(&[key, key]);
+                    prop_assert_eq!(found == Err(Refusal::Full), model.len() == entries as usize);
+                    if let Ok(slot) = found {
+                        prop_assert_eq!(table.value(slot), &[0]);
+                        model.insert([key, key], (slot, 0));
+                    }
+                }
+                Op::Insert(_) => {}
+                Op::Delete(key) => {
+                    let expected = model.remove(&[key, key]).map(|(slot, _)| slot);
+                    prop_assert_eq!(table.delete(&[key, key]), expected);
+                }
+                Op::Store(key, value) => {
+                    if let Some((slot, stored)) = model.get_mut(&[key, key]) {
+                        table.value_mut(*slot)[0] = value;
+                        *stored = value;
+                    }
+                }
+                Op::Steps(count) => (0..count).for_each(|_| {
+                    table.step();
+                    table.pass_cycles(1);
+                }),
+                Op::Sweep => {
+                    if let Some(slot) = table.sweep(|_, value| value[0] > 200) {
+                        let key = *model.iter().find(|(_, entry)| entry.0 == slot).unwrap().0;
+                        prop_assert!(model.remove(&key).unwrap().1 > 200);
+                    }
+                }
+            }
+            table.check_invariants();
+            prop_assert_eq!(table.len(), model.len());
+            for (key, &(slot, value)) in &model {
+                prop_assert_eq!(table.lookup(key), Some(slot));
+                prop_assert_eq!(table.value(slot), &[value]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_freed_slot_rests() {
+    let mut table = Cuckoo::new(Parameters { rest_cycles: 3, ..Parameters::for_entries(1, 1, 1) }).unwrap();
+    let mut slots = Vec::new();
+    for key in 0..4 {
+        slots.push(table.insert(&[key]).unwrap());
+        table.delete(&[key]).unwrap();
+    }
+    assert_eq!(table.insert(&[9]), Err(Refusal::Busy), "all slots rest");
+    table.pass_cycles(2);
+    assert_eq!(table.insert(&[9]), Err(Refusal::Busy), "a cycle is left");
+    table.pass_cycles(1);
+    assert_eq!(table.insert(&[9]), Ok(slots[0]));
+}
+
+/// The key that is being served is deleted, and another one takes its entry of the stash and its slot.
+#[test]
+fn a_search_is_for_one_key() {
+    for key in 0..200u8 {
+        let mut table = Cuckoo::new(Parameters { rows: 16, ..Parameters::for_entries(1, 1, 1) }).unwrap();
+        let slot = table.insert(&[key]).unwrap();
+        table.delete(&[key]).unwrap();
+        assert_eq!(table.insert(&[key + 1]), Ok(slot));
+        while table.stash_len() > 0 {
+            table.step();
+        }
+        table.check_invariants();
+    }
+}
+
+#[test]
+fn each_step_keeps_every_key() {
+    let mut table =
+        Cuckoo::new(Parameters { rows: 64, search_nodes: 40, ..Parameters::for_entries(256, 2, 0) }).unwrap();
+    let mut kinds = [0; 4];
+    for key in 0..252u16 {
+        table.insert(&key.to_be_bytes()).unwrap();
+        for _ in 0..20_000 {
+            match table.step() {
+                Step::Idle => break,
+                Step::Selected | Step::Searched => kinds[0] += 1,
+                Step::Moved(slot) => {
+                    kinds[1] += 1;
+                    assert!(matches!(table.location(slot), Some(Location::Bank { .. })));
+                }
+                Step::Exchanged { .. } => kinds[2] += 1,
+                Step::Placed(_) => kinds[3] += 1,
+                Step::GivenUp => panic!("nothing is deleted"),
+            }
+            (0..=key).for_each(|key| assert!(table.lookup(&key.to_be_bytes()).is_some(), "{key} is lost"));
+        }
+    }
+    table.check_invariants();
+    assert!(kinds.iter().all(|&count| count > 0), "{kinds:?}");
+}
+
+#[test]
+fn the_victim_is_among_the_candidates() {
+    let mut table = Cuckoo::new(Parameters { rows: 8, ..Parameters::for_entries(30, 1, 1) }).unwrap();
+    for key in 0..30 {
+        let slot = table.insert(&[key]).unwrap();
+        table.value_mut(slot)[0] = 100 - key;
+        (0..200).for_each(|_| _ = table.step());
+    }
+    assert_eq!(table.insert(&[200]), Err(Refusal::Full));
+    let victim = table.victim(&[200], |_, value| value[0]).unwrap();
+    let rows = table.hash().rows_of(&[200]);
+    let candidates: Vec<Slot> = table
+        .entries()
+        .filter(|&slot| match table.location(slot).unwrap() {
+            Location::Bank { way, row } => rows[usize::from(way)] == row,
+            Location::Stash(_) => true,
+        })
+        .collect();
+    let least = candidates.into_iter().min_by_key(|&slot| table.value(slot)[0]).unwrap();
+    assert_eq!(victim, least);
+    let key = table.key(victim).to_vec();
+    table.delete(&key).unwrap();
+    table.insert(&[200]).unwrap();
+    assert!(table.is_full());
+}
+
+#[test]
+fn every_expired_entry_is_swept_in_a_period() {
+    let mut table = Cuckoo::new(Parameters::for_entries(500, 2, 1)).unwrap();
+    for key in 0..500u16 {
+        let slot = table.insert(&key.to_be_bytes()).unwrap();
+        table.value_mut(slot)[0] = u8::from(key % 3 == 0);
+        while table.stash_len() > 0 {
+            table.step();
+        }
+    }
+    let swept = (0..table.sweep_period()).filter(|_| table.sweep(|_, value| value[0] == 1).is_some()).count();
+    assert_eq!((swept, table.len()), (167, 333));
+}
+
+#[test]
+fn impossible_sizes_are_refused() {
+    let usual = Parameters::for_entries(100, 4, 4);
+    let refused = |parameters: Parameters| Cuckoo::new(parameters).unwrap_err().to_string();
+    assert_eq!(refused(Parameters { rows: 0, ..usual.clone() }), "`rows` is 0, a table takes 1 to 268435456");
+    assert_eq!(refused(Parameters { stash: 65, ..usual.clone() }), "`stash` is 65, a table takes 1 to 64");
+    assert_eq!(
+        refused(Parameters { search_nodes: 3, ..usual.clone() }),
+        "`search_nodes` is 3, a table takes 4 to 65536"
+    );
+    assert_eq!(refused(Parameters { key_bytes: 0, ..usual.clone() }), "`key_bytes` is 0, a table takes 1 to 512");
+    assert_eq!(refused(Parameters { rows: 2, ..usual }), "`entries` is 100, a table takes 1 to 16");
+}
