@@ -3,8 +3,8 @@
 //
 // Latency: 1 cycle.
 // Throughput: one word a cycle.
-// Handshake: valid and ready on both sides. in_ready_o does not depend on out_ready_i: a full FIFO accepts a word in the
-// cycle after one has left.
+// Handshake: valid and ready on both sides. in_ready_o does not depend on out_ready_i: a full FIFO accepts a word in
+// the cycle after one has left.
 module fl_fifo #(
     parameter int unsigned Width = 8,
     parameter int unsigned Depth = 16,

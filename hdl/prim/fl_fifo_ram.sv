@@ -28,14 +28,15 @@ module fl_fifo_ram #(
   logic [AddressBits-1:0] write_q, read_q;
   logic [CountBits-1:0]   count_q;
   logic [1:0]             reading_q;
-  logic [AheadBits-1:0]   ahead;
+  logic [AheadBits-1:0]   ahead, reserved;
   logic [Width-1:0]       word;
   logic                   put, fetch, ahead_ready;
 
   assign in_ready_o = count_q != CountBits'(Depth);
   assign put        = in_valid_i && in_ready_o;
   // Reads in flight and words read ahead have room at the output.
-  assign fetch      = (count_q != '0) && (ahead + AheadBits'(reading_q[0]) + AheadBits'(reading_q[1]) < AheadBits'(Ahead));
+  assign reserved   = ahead + AheadBits'(reading_q[0]) + AheadBits'(reading_q[1]);
+  assign fetch      = (count_q != '0) && (reserved < AheadBits'(Ahead));
 
   always_ff @(posedge clk_i) begin
     if (put) begin

@@ -99,7 +99,7 @@ module fl_cuckoo #(
       .rows_o(rows)
   );
 
-  // Cycle 3: the banks are read and the stash is compared at the same time, so that an entry on its way is in one of them.
+  // Cycle 3: the banks are read and the stash is compared at the same time: an entry on its way is in one of them.
   always_comb begin
     stash_slot = '0;
     for (int unsigned entry = 0; entry < Stash; entry++) begin
@@ -275,6 +275,18 @@ module fl_cuckoo #(
       for (int unsigned entry = 0; entry < Stash; entry++) stash_q[entry].valid <= 1'b0;
     end
   end
+
+`ifndef SYNTHESIS
+  // No operation reads a key whose insertion or deletion has not had its effect.
+  logic [Last:4] early;
+  always_comb begin
+    for (int unsigned cycle = 4; cycle <= Last; cycle++) begin
+      early[cycle] = request_q[3].valid && request_q[cycle].valid && request_q[cycle].operation != Lookup
+          && request_q[3].key == request_q[cycle].key;
+    end
+  end
+  a_apart : assert property (@(posedge clk_i) disable iff (rst_i) early == '0);
+`endif
 
   if (Entries == 0 || Entries > 4 * Rows + Stash) begin : gen_bad_entries
     $error("Entries is %0d, expected 1 to %0d", Entries, 4 * Rows + Stash);

@@ -47,6 +47,12 @@ pub enum CosimError {
         /// The ports of this direction.
         known: String,
     },
+    /// Waveforms of a model that was built without them.
+    #[error("`{top}` was built without waveforms; build it with `Design::with_waves`")]
+    NoWaves {
+        /// The top module.
+        top: String,
+    },
     /// The values of a whole number of cycles were expected.
     #[error("inputs are {found} bytes, a cycle of `{top}` takes {expected}")]
     Length {

@@ -19,18 +19,18 @@ pub(crate) fn source(top: &str, ports: &[Port], has_clock: bool, has_waves: bool
         let len = port.len_bytes();
         if port.is_input {
             let last = offset_bytes + len - 1;
-            _ = writeln!(sets, "    in[{last}] &= {};", port.last_mask());
-            _ = writeln!(sets, "    std::memcpy(&top->{name}, in + {offset_bytes}, {len});");
+            _ = writeln!(sets, "      in[{last}] &= {};", port.last_mask());
+            _ = writeln!(sets, "      std::memcpy(&top->{name}, in + {offset_bytes}, {len});");
         } else {
-            _ = writeln!(gets, "    std::memcpy(out + {offset_bytes}, &top->{name}, {len});");
+            _ = writeln!(gets, "      std::memcpy(out + {offset_bytes}, &top->{name}, {len});");
         }
     }
-    let edge = |level: u8| if has_clock { format!("    top->{CLOCK} = {level};\n") } else { String::new() };
+    let edge = |level: u8| if has_clock { format!("      top->{CLOCK} = {level};\n") } else { String::new() };
     let (include, open, dump, close) = if has_waves {
         (
             "#include \"verilated_vcd_c.h\"\n",
-            "  VerilatedVcdC waves;\n  context->traceEverOn(true);\n  top->trace(&waves, 99);\n  waves.open(argv[2]);\n",
-            "    waves.dump(time++);\n",
+            "  VerilatedVcdC waves;\n  context->traceEverOn(true);\n  top->trace(&waves, 99);\n  if (argc > 2) waves.open(argv[2]);\n",
+            "      if (waves.isOpen()) waves.dump(time++);\n",
             "  waves.close();\n",
         )
     } else {
@@ -67,10 +67,10 @@ int main(int argc, char** argv) {{
   while (std::fread(&cycles, sizeof cycles, 1, stdin) == 1) {{
     answer.clear();
     for (std::uint32_t cycle = 0; cycle < cycles; ++cycle) {{
-    if ({in_len} != 0 && std::fread(in, {in_len}, 1, stdin) != 1) return 1;
-{sets}{low}    top->eval();
-{dump}{gets}    answer.insert(answer.end(), out, out + {out_len});
-{high}    top->eval();
+      if ({in_len} != 0 && std::fread(in, {in_len}, 1, stdin) != 1) return 1;
+{sets}{low}      top->eval();
+{dump}{gets}      answer.insert(answer.end(), out, out + {out_len});
+{high}      top->eval();
 {dump}    }}
     if (std::fwrite(answer.data(), 1, answer.size(), answers) != answer.size() || std::fflush(answers) != 0) return 1;
   }}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Compiled models.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -16,6 +17,7 @@ pub struct Model {
     top: String,
     folder: PathBuf,
     ports: Vec<Port>,
+    has_waves: bool,
 }
 
 impl Model {
@@ -26,16 +28,27 @@ impl Model {
     /// they reject the design. Warnings of Verilator's `-Wall` are errors.
     pub fn build(design: &Design, cache: &Path) -> Result<Model, CosimError> {
         let version = run("verilator", design, Command::new("verilator").arg("--version"))?;
-        let digest = design.digest(&format!("{version} {}", env!("CARGO_PKG_VERSION")))?;
+        // Flags and harness are in these sources.
+        let own = [include_str!("model.rs"), include_str!("harness.rs")].concat();
+        let digest = design.digest(&format!("{version}{own}"))?;
         let folder = cache.join(format!("{}-{digest:016x}", design.top()));
+        std::fs::create_dir_all(cache).map_err(file(cache))?;
+        // Held until the end: another thread or process that builds the same design waits and finds it.
+        let _held = lock(&folder.with_extension("lock"))?;
         if !folder.join("model").is_file() {
+            run("g++", design, Command::new("g++").arg("--version"))?;
             let name: String = version.chars().filter(|c| c.is_alphanumeric()).collect();
             let runtime = cache.join(if design.has_waves() { format!("{name}-waves") } else { name });
             compile(design, &folder, &runtime)?;
         }
         let header = read(&folder.join(format!("V{}.h", design.top())))?;
         let ports = parse_header(&header).into_iter().filter(|port| port.name != harness::CLOCK);
-        Ok(Model { top: design.top().to_owned(), ports: placed(ports.collect()), folder })
+        Ok(Model {
+            top: design.top().to_owned(),
+            ports: placed(ports.collect()),
+            folder,
+            has_waves: design.has_waves(),
+        })
     }
 
     /// The top module.
@@ -80,8 +93,11 @@ impl Model {
     /// Starts a simulation that writes its waveforms to a VCD file. The design needs [`Design::with_waves`].
     ///
     /// # Errors
-    /// If the process cannot be started.
+    /// If the design has no waves, or the process cannot be started.
     pub fn start_with_waves(&self, seed: u32, waves: &Path) -> Result<Simulation, CosimError> {
+        if !self.has_waves {
+            return Err(CosimError::NoWaves { top: self.top.clone() });
+        }
         Simulation::start(self, Command::new(self.executable()).arg(seed.to_string()).arg(waves))
     }
 
@@ -111,10 +127,15 @@ fn placed(mut ports: Vec<Port>) -> Vec<Port> {
     ports
 }
 
-/// Compiles in a folder of its own, which is renamed when all is done: another process may compile the same design.
-/// `runtime` holds the objects that all designs share.
+/// Compiles in a folder of its own, which is renamed when all is done: an interrupted build leaves no model. `runtime` holds the objects that all designs share.
 fn compile(design: &Design, folder: &Path, runtime: &Path) -> Result<(), CosimError> {
-    let build = folder.with_extension(std::process::id().to_string());
+    let build = folder.with_extension("build");
+    for left in [&build, folder] {
+        // Of a build that was interrupted.
+        if left.exists() {
+            std::fs::remove_dir_all(left).map_err(file(left))?;
+        }
+    }
     std::fs::create_dir_all(&build).map_err(file(&build))?;
     let main = build.join("main.cpp");
     std::fs::write(&main, "").map_err(file(&main))?;
@@ -134,15 +155,7 @@ fn compile(design: &Design, folder: &Path, runtime: &Path) -> Result<(), CosimEr
     };
     share_runtime(design, &build, runtime, make)?;
     make(&["model"])?;
-    if std::fs::rename(&build, folder).is_err() {
-        // Another process was faster, or an incomplete folder is in the way.
-        if folder.join("model").is_file() {
-            return std::fs::remove_dir_all(&build).map_err(file(&build));
-        }
-        std::fs::remove_dir_all(folder).map_err(file(folder))?;
-        std::fs::rename(&build, folder).map_err(file(folder))?;
-    }
-    Ok(())
+    std::fs::rename(&build, folder).map_err(file(folder))
 }
 
 /// Lets models share the compiled runtime of Verilator, which takes longer to compile than a small design.
@@ -154,10 +167,7 @@ fn share_runtime(
 ) -> Result<(), CosimError> {
     let waves = design.has_waves().then_some("verilated_vcd_c.o");
     std::fs::create_dir_all(runtime).map_err(file(runtime))?;
-    let lock = runtime.join("lock");
-    // Held until the end: another process finds the objects then.
-    let held = std::fs::File::create(&lock).map_err(file(&lock))?;
-    held.lock().map_err(file(&lock))?;
+    let _held = lock(&runtime.join("lock"))?;
     for object in ["verilated.o", "verilated_threads.o"].into_iter().chain(waves) {
         let (shared, own) = (runtime.join(object), build.join(object));
         if shared.is_file() {
@@ -168,6 +178,13 @@ fn share_runtime(
         }
     }
     Ok(())
+}
+
+/// A lock, which other threads and processes wait for until it is dropped.
+fn lock(path: &Path) -> Result<File, CosimError> {
+    let lock = File::create(path).map_err(file(path))?;
+    lock.lock().map_err(file(path))?;
+    Ok(lock)
 }
 
 /// The error of an operation on a file.

@@ -122,7 +122,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault {
         name: "a word is lost where the read-ahead is full",
         block: "prim/fl_fifo_ram",
-        changes: &[(" + AheadBits'(reading_q[0]) + AheadBits'(reading_q[1])", "")],
+        changes: &[("ahead + AheadBits'(reading_q[0]) + AheadBits'(reading_q[1])", "ahead")],
     },
 ];
 

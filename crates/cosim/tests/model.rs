@@ -40,11 +40,15 @@ fn errors_name_ports_and_lengths() {
     assert!(known.split(", ").all(|name| error.contains(name)), "{error}");
     let error = model.start(1).unwrap().run(&[0; 5]).unwrap_err().to_string();
     assert_eq!(error, "inputs are 5 bytes, a cycle of `fl_skid` takes 4");
+    let error = model.start_with_waves(1, &top()).unwrap_err().to_string();
+    assert_eq!(error, "`fl_skid` was built without waveforms; build it with `Design::with_waves`");
 }
 
 #[test]
 fn waveforms_are_written_on_demand() {
     let Some(model) = build("waveforms_are_written_on_demand", &block("prim/fl_skid").with_waves()) else { return };
+    // Without a file, no waveforms are written.
+    model.start(1).unwrap().run(&[0; 40]).unwrap();
     let waves = std::env::temp_dir().join(format!("flowloom-waves-{}.vcd", std::process::id()));
     let mut simulation = model.start_with_waves(1, &waves).unwrap();
     simulation.run(&[0; 40]).unwrap();
@@ -53,4 +57,22 @@ fn waveforms_are_written_on_demand() {
     let text = std::fs::read_to_string(&waves).unwrap();
     std::fs::remove_file(&waves).unwrap();
     assert!(text.contains("out_valid_q") && text.contains("\n#19\n"), "{text}");
+}
+
+#[test]
+fn threads_that_build_one_design_share_its_model() {
+    let cache = std::env::temp_dir().join(format!("flowloom-cosim-{}", std::process::id()));
+    let outputs: Vec<_> = std::thread::scope(|scope| {
+        let build = || Model::build(&block("prim/fl_skid"), &cache).map(|model| model.start(1).unwrap().run(&[0; 4]));
+        let running = [scope.spawn(build), scope.spawn(build)];
+        running.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    _ = std::fs::remove_dir_all(&cache);
+    for output in outputs {
+        match output {
+            Ok(output) => assert!(output.is_ok(), "{output:?}"),
+            Err(error) if error.is_missing_tool() => println!("SKIP model: {error}"),
+            Err(error) => panic!("{error}"),
+        }
+    }
 }
