@@ -2,7 +2,7 @@
 //! The four-choice cuckoo table with a stash, and the engine that places entries.
 //!
 //! Each of four banks has one place for a key, in the row that its hash gives. An insertion writes key and slot to the
-//! stash, which takes one step whatever the load. The engine then moves the entry to its table:
+//! stash, which takes one step whatever the load. The engine then moves the entry to the banks:
 //!
 //! 1. It reads the key's four places. Where one is free, the entry is placed.
 //! 2. Otherwise it searches breadth first over the entries that could move, one entry a step: the first free place found
@@ -29,6 +29,9 @@ use crate::error::{ParameterError, Refusal};
 use crate::hash::{RowHash, WAYS};
 use engine::Engine;
 use slots::Slots;
+
+/// Bytes of the keys and values of a table at most: more than any device has.
+const MAX_BYTES: u64 = 1 << 34;
 
 /// Sizes of a cuckoo table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +65,8 @@ impl Parameters {
     /// Checks that a table can have these sizes.
     fn validate(&self) -> Result<(), ParameterError> {
         let places = u64::from(self.rows) * WAYS as u64 + u64::from(self.stash);
+        let slot_bytes = u64::from(self.key_bytes) + u64::from(self.value_bytes);
+        let most_entries = places.min(MAX_BYTES / slot_bytes.max(1));
         for (parameter, found, least, most) in [
             ("rows", self.rows, 1, 1 << 28),
             ("stash", self.stash, 1, 64),
@@ -69,7 +74,7 @@ impl Parameters {
             ("rest_cycles", self.rest_cycles, 0, 1 << 16),
             ("key_bytes", self.key_bytes, 1, 512),
             ("value_bytes", self.value_bytes, 0, 1 << 16),
-            ("entries", self.entries, 1, u32::try_from(places).unwrap_or(u32::MAX)),
+            ("entries", self.entries, 1, u32::try_from(most_entries).unwrap_or(u32::MAX)),
         ] {
             if found < least || found > most {
                 return Err(ParameterError { parameter, found: found.into(), expected: format!("{least} to {most}") });

@@ -24,8 +24,8 @@ impl RandomWalk {
         RandomWalk { hash, banks: std::array::from_fn(|_| vec![None; rows]), rng: SplitMix64::new(seed) }
     }
 
-    /// Stores a key that is not stored yet. Returns the number of entries that moved, or none if that many as allowed
-    /// did not suffice: the last one of them is lost then.
+    /// Stores a key that is not stored yet. Returns the number of entries that moved; none if `most_moves` did not
+    /// suffice, in which case the entry that moved last is lost.
     pub fn insert(&mut self, key: &[u8], most_moves: u32) -> Option<u32> {
         let mut key: Box<[u8]> = key.into();
         let mut from = None;

@@ -187,5 +187,7 @@ fn impossible_sizes_are_refused() {
         "`search_nodes` is 3, a table takes 4 to 65536"
     );
     assert_eq!(refused(Parameters { key_bytes: 0, ..usual.clone() }), "`key_bytes` is 0, a table takes 1 to 512");
-    assert_eq!(refused(Parameters { rows: 2, ..usual }), "`entries` is 100, a table takes 1 to 16");
+    assert_eq!(refused(Parameters { rows: 2, ..usual.clone() }), "`entries` is 100, a table takes 1 to 16");
+    let huge = Parameters { entries: 1 << 20, rows: 1 << 20, key_bytes: 16, value_bytes: 1 << 16, ..usual };
+    assert_eq!(refused(huge), "`entries` is 1048576, a table takes 1 to 262080");
 }

@@ -37,7 +37,7 @@ pub(crate) fn insert(table: &mut Cuckoo, key: &[u8], most_steps: u32) -> Option<
     Some(cost)
 }
 
-/// Inserts random keys until `load` of all places are used. Returns the number of those that remained in the stash.
+/// Inserts random keys until `load` of all places are used.
 pub(crate) fn fill(table: &mut Cuckoo, load: f64, rng: &mut SplitMix64) {
     let count = (f64::from(table.parameters().rows * 4) * load) as usize;
     while table.len() < count {

@@ -70,7 +70,8 @@ impl Cuckoo {
             return self.give_up();
         }
         let Some(entry) = self.engine.served else { return self.select() };
-        let Some(slot) = self.stash[usize::from(entry)] else { return Step::Idle };
+        // A deletion would have cancelled the service.
+        let slot = self.stash[usize::from(entry)].expect("the entry that is served is in the stash");
         match self.engine.target {
             Some(target) => self.advance(entry, slot, target),
             None => self.search(entry, slot),
