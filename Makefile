@@ -20,7 +20,7 @@ run: ## build, make traffic, run a function on it, compare the engines (no root 
 	$(FLOWLOOM) run $(FUNCTION) -r $(DEMO)/knock.pcap -w $(DEMO)/passed.pcapng
 	$(FLOWLOOM) verify $(FUNCTION) -r $(DEMO)/knock.pcap --targets available
 
-test: ## lint and run every test; ends with `N passed, N failed, N skipped`
+test: ## run every test; ends with `N passed, N failed, N skipped`
 	@scripts/test --self-check
 	@scripts/deps || test $$? -eq 3
 	@scripts/test
