@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Architecture test: compares the dependencies between crates in the manifests with a table, and the table with the
-//! one in the book.
+//! one in the book. Also compares the features of packages with and without tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -229,6 +229,36 @@ fn the_book_shows_the_same_table() {
     let table: Vec<(String, Vec<String>)> =
         ROOMS.iter().map(|(room, uses)| (room.to_string(), uses.iter().map(|u| u.to_string()).collect())).collect();
     assert_eq!(shown, table);
+}
+
+/// The packages of a dependency tree, each with the sets of features with which it is built.
+fn features(arguments: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
+    let mut command = std::process::Command::new(env!("CARGO"));
+    let out = command.current_dir(top()).args(["tree", "--locked", "--prefix", "none", "-f", "{p}|{f}|"]);
+    let out = out.args(arguments).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for line in String::from_utf8(out.stdout).unwrap().lines() {
+        let mut fields = line.split('|');
+        if let (Some(package), Some(features)) = (fields.next(), fields.next()) {
+            found.entry(package.to_owned()).or_default().insert(features.to_owned());
+        }
+    }
+    found
+}
+
+/// A feature that only a test asks for makes its package, and all that depend on it, compile twice.
+#[test]
+fn tests_add_no_features_to_packages_of_the_command() {
+    let command = features(&["-p", "flowloom-cli", "-e", "normal,build"]);
+    let all = features(&["--workspace", "-e", "normal,build,dev"]);
+    assert!(command.len() > 100, "{} packages", command.len());
+    let twice: Vec<String> = command
+        .iter()
+        .filter(|(package, features)| !all.get(*package).is_some_and(|all| features.is_subset(all)))
+        .map(|(package, features)| format!("{package}: {features:?}, with tests {:?}", all.get(package)))
+        .collect();
+    assert!(twice.is_empty(), "add these features to crates/cli/Cargo.toml:\n{}", twice.join("\n"));
 }
 
 #[test]
