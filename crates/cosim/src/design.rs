@@ -13,13 +13,26 @@ pub struct Design {
     files: Vec<PathBuf>,
     parameters: Vec<(String, String)>,
     has_waves: bool,
+    streams: Option<Streams>,
+}
+
+/// The streams of a top module, by the prefix of their ports: an input with `<input>_valid_i` and `<input>_ready_o`, an
+/// output with `<output>_valid_o` and `<output>_ready_i`, and monitors, which have `<monitor>_valid_o` alone.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Streams {
+    /// The prefix of the input.
+    pub input: String,
+    /// The prefix of the output.
+    pub output: String,
+    /// The prefixes of the monitors, at most 6.
+    pub monitors: Vec<String>,
 }
 
 impl Design {
     /// A top module with its files, packages first.
     pub fn new(top: &str, files: &[&Path]) -> Design {
         let files = files.iter().map(|&file| file.to_owned()).collect();
-        Design { top: top.to_owned(), files, parameters: Vec::new(), has_waves: false }
+        Design { top: top.to_owned(), files, parameters: Vec::new(), has_waves: false, streams: None }
     }
 
     /// Sets a parameter of the top module: a literal of SystemVerilog, such as `12` or `8'hff`.
@@ -34,6 +47,17 @@ impl Design {
     pub fn with_waves(mut self) -> Design {
         self.has_waves = true;
         self
+    }
+
+    /// Makes simulations able to transfer words through streams ([`crate::Simulation::transfer`]).
+    #[must_use]
+    pub fn with_streams(mut self, streams: Streams) -> Design {
+        self.streams = Some(streams);
+        self
+    }
+
+    pub(crate) fn streams(&self) -> Option<&Streams> {
+        self.streams.as_ref()
     }
 
     /// The top module.
@@ -57,10 +81,11 @@ impl Design {
     /// A hash of all that the executable depends on, besides `tools`.
     pub(crate) fn digest(&self, tools: &str) -> Result<u64, CosimError> {
         let mut hasher = DefaultHasher::new();
-        (tools, &self.top, &self.parameters, self.has_waves).hash(&mut hasher);
+        (tools, &self.top, &self.parameters, self.has_waves, &self.streams).hash(&mut hasher);
         for path in &self.files {
             let text = std::fs::read(path).map_err(|source| CosimError::File { path: path.clone(), source })?;
-            (path, text).hash(&mut hasher);
+            // The same text in another folder is the same model.
+            (path.file_name(), text).hash(&mut hasher);
         }
         Ok(hasher.finish())
     }

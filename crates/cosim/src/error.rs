@@ -47,6 +47,14 @@ pub enum CosimError {
         /// The ports of this direction.
         known: String,
     },
+    /// The design does not do what it waits for.
+    #[error("`{top}` is stuck: {what}")]
+    Stuck {
+        /// The top module.
+        top: String,
+        /// What does not happen.
+        what: String,
+    },
     /// Waveforms of a model that was built without them.
     #[error("`{top}` was built without waveforms; build it with `Design::with_waves`")]
     NoWaves {

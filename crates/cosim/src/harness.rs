@@ -3,15 +3,39 @@
 
 use std::fmt::Write as _;
 
+use crate::design::Streams;
 use crate::port::Port;
 
 /// The clock's name, toggled by the harness and not part of the inputs.
 pub(crate) const CLOCK: &str = "clk_i";
 
+/// The mark of a request for a transfer, among the counts of cycles.
+pub(crate) const TRANSFER: u32 = u32::MAX;
+
+/// The number of 32-bit words after [`TRANSFER`] in a request.
+pub(crate) const TRANSFER_WORDS: usize = 5;
+
+/// The bit of an event in which a word was taken at the input.
+pub(crate) const TAKEN: u8 = 1;
+/// The bit of an event in which a word was given at the output.
+pub(crate) const GIVEN: u8 = 2;
+/// The bit of an event of the first monitor; the others follow.
+pub(crate) const MONITORED: u8 = 4;
+
 /// The program for a top module. Its arguments are a seed and, with waves, a file.
 ///
-/// Input: a count of cycles (32 bits, little endian), then the inputs of each. Output: the outputs of each.
-pub(crate) fn source(top: &str, ports: &[Port], has_clock: bool, has_waves: bool) -> String {
+/// A request for cycles: their count (32 bits, little endian), then the inputs of each. The answer: the outputs of each.
+///
+/// A request for a transfer: [`TRANSFER`], the number of words to send, the cycles without an event after which it ends,
+/// the greatest number of cycles, the cycles of 256 in which the output stalls, a seed for them; the inputs of cycles
+/// without a word; then each word: the cycles of delay before it, and its inputs. The answer: each event, as its cycle
+/// (64 bits), its bits, and the outputs; after them the number of all cycles with no bit set.
+pub(crate) fn source(
+    top: &str,
+    ports: &[Port],
+    (has_clock, has_waves): (bool, bool),
+    streams: Option<&Streams>,
+) -> String {
     let (mut sets, mut gets) = (String::new(), String::new());
     let total = |is_input| ports.iter().filter(|port| port.is_input == is_input).map(Port::len_bytes).sum::<usize>();
     for port in ports {
@@ -40,6 +64,8 @@ pub(crate) fn source(top: &str, ports: &[Port], has_clock: bool, has_waves: bool
     let (in_bytes, out_bytes) = (total(true).max(1), total(false).max(1));
     let out_len = total(false);
     let in_len = total(true);
+    let transfer = streams.map_or_else(String::new, |streams| transfer(streams, (in_len, out_len), (&sets, &gets)));
+    let transfer = transfer.replace("$LOW", &low).replace("$HIGH", &high).replace("$DUMP", dump);
     let time = if has_waves { "  std::uint64_t time = 0;\n" } else { "" };
     format!(
         r#"// Generated: drives V{top} through standard input and output.
@@ -66,7 +92,7 @@ int main(int argc, char** argv) {{
   std::uint32_t cycles;
   while (std::fread(&cycles, sizeof cycles, 1, stdin) == 1) {{
     answer.clear();
-    for (std::uint32_t cycle = 0; cycle < cycles; ++cycle) {{
+{transfer}    for (std::uint32_t cycle = 0; cycle < cycles; ++cycle) {{
       if ({in_len} != 0 && std::fread(in, {in_len}, 1, stdin) != 1) return 1;
 {sets}{low}      top->eval();
 {dump}{gets}      answer.insert(answer.end(), out, out + {out_len});
@@ -77,6 +103,69 @@ int main(int argc, char** argv) {{
 {close}  top->final();
   return 0;
 }}
+"#
+    )
+}
+
+/// The part of the program that handles a transfer.
+fn transfer(streams: &Streams, (in_len, out_len): (usize, usize), (sets, gets): (&str, &str)) -> String {
+    let Streams { input, output, monitors } = streams;
+    let mut events = String::new();
+    for (number, monitor) in monitors.iter().enumerate() {
+        _ = writeln!(events, "        if (top->{monitor}_valid_o) event |= {};", MONITORED << number);
+    }
+    format!(
+        r#"    if (cycles == {TRANSFER}u) {{
+      std::uint32_t words, idle_limit, limit, stalls, seed, delay = 0;
+      for (std::uint32_t* const word : {{&words, &idle_limit, &limit, &stalls, &seed}}) {{
+        if (std::fread(word, sizeof *word, 1, stdin) != 1) return 1;
+      }}
+      std::uint8_t rest[{in_len}], next[{in_len}];
+      if (std::fread(rest, {in_len}, 1, stdin) != 1) return 1;
+      std::uint32_t left = words;
+      const auto fetch = [&] {{
+        return left == 0 || (std::fread(&delay, sizeof delay, 1, stdin) == 1 && std::fread(next, {in_len}, 1, stdin) == 1);
+      }};
+      if (!fetch()) return 1;
+      std::uint64_t cycle = 0;
+      for (std::uint32_t idle = 0; idle < idle_limit && cycle < limit; ++cycle) {{
+        const bool sends = left > 0 && delay == 0;
+        if (left > 0 && delay > 0) --delay;
+        std::memcpy(in, sends ? next : rest, {in_len});
+{sets}        seed = seed * 1664525u + 1013904223u;
+        top->{output}_ready_i = (seed >> 24) >= stalls;
+$LOW      top->eval();
+$DUMP        std::uint8_t event = 0;
+        if (sends && top->{input}_ready_o) event |= {TAKEN};
+        if (top->{output}_valid_o && top->{output}_ready_i) event |= {GIVEN};
+{events}        idle = (event != 0 || (left > 0 && !sends)) ? 0 : idle + 1;
+        if (event != 0) {{
+{gets}          const auto* const at = reinterpret_cast<const std::uint8_t*>(&cycle);
+          answer.insert(answer.end(), at, at + sizeof cycle);
+          answer.push_back(event);
+          answer.insert(answer.end(), out, out + {out_len});
+        }}
+$HIGH      top->eval();
+$DUMP        if (event & {TAKEN}) {{
+          --left;
+          if (!fetch()) return 1;
+        }}
+        if (answer.size() > (1u << 20)) {{
+          if (std::fwrite(answer.data(), 1, answer.size(), answers) != answer.size()) return 1;
+          answer.clear();
+        }}
+      }}
+      // Words that were not taken.
+      for (; left > 1; --left) {{
+        if (std::fread(&delay, sizeof delay, 1, stdin) != 1 || std::fread(next, {in_len}, 1, stdin) != 1) return 1;
+      }}
+      const auto* const at = reinterpret_cast<const std::uint8_t*>(&cycle);
+      answer.insert(answer.end(), at, at + sizeof cycle);
+      answer.push_back(0);
+      answer.insert(answer.end(), {out_len}, 0);
+      if (std::fwrite(answer.data(), 1, answer.size(), answers) != answer.size() || std::fflush(answers) != 0) return 1;
+      continue;
+    }}
 "#
     )
 }

@@ -127,7 +127,8 @@ fn placed(mut ports: Vec<Port>) -> Vec<Port> {
     ports
 }
 
-/// Compiles in a folder of its own, which is renamed when all is done: an interrupted build leaves no model. `runtime` holds the objects that all designs share.
+/// Compiles in a folder of its own, which is renamed when all is done: an interrupted build leaves no model. `runtime`
+/// holds the objects that all designs share.
 fn compile(design: &Design, folder: &Path, runtime: &Path) -> Result<(), CosimError> {
     let build = folder.with_extension("build");
     for left in [&build, folder] {
@@ -141,17 +142,24 @@ fn compile(design: &Design, folder: &Path, runtime: &Path) -> Result<(), CosimEr
     std::fs::write(&main, "").map_err(file(&main))?;
     let mut verilator = Command::new("verilator");
     verilator.args(["--cc", "--exe", "-Wall", "--assert", "--x-assign", "unique", "--x-initial", "unique", "-O3"]);
-    verilator.args(["-CFLAGS", "-O2", "-o", "model", "--top-module", design.top()]);
+    // Large functions take the compiler far longer than the same code in small ones.
+    verilator.args(["--output-split", "20000", "--output-split-cfuncs", "500"]);
+    verilator.args(["-o", "model", "--top-module", design.top()]);
     verilator.args(design.has_waves().then_some("--trace")).args(design.parameter_arguments());
     verilator.arg("--Mdir").arg(&build).args(design.files()).arg("main.cpp");
     run("verilator", design, &mut verilator)?;
     let makefile = format!("V{}.mk", design.top());
     let ports = parse_header(&read(&build.join(format!("V{}.h", design.top())))?);
     let (clock, others): (Vec<Port>, Vec<Port>) = ports.into_iter().partition(|port| port.name == harness::CLOCK);
-    let text = harness::source(design.top(), &placed(others), !clock.is_empty(), design.has_waves());
+    let text =
+        harness::source(design.top(), &placed(others), (!clock.is_empty(), design.has_waves()), design.streams());
     std::fs::write(&main, text).map_err(file(&main))?;
     let make = |goals: &[&str]| {
-        run("make", design, Command::new("make").arg("-C").arg(&build).args(["-s", "-f", &makefile]).args(goals))
+        let jobs = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let mut make = Command::new("make");
+        make.arg("-C").arg(&build).args(["-s", "-f", &makefile, &format!("-j{jobs}")]);
+        // What runs once need not be fast.
+        run("make", design, make.args(["OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2"]).args(goals))
     };
     share_runtime(design, &build, runtime, make)?;
     make(&["model"])?;
