@@ -7,8 +7,9 @@
 // Latency: 7 cycles from operation to result.
 // Throughput: one operation a cycle.
 // Handshake: operations are accepted when ready_o is high, which it is from the end of the clearing after a reset on.
-// An operation has its effect in the cycle before its result. Operations on one key keep a distance of 4 cycles: the
-// scheduler's hold provides it. An insertion that is refused is repeated later.
+// An operation has its effect in the cycle before its result. Insertions and deletions of one key keep a distance of 4
+// cycles. A lookup less than 4 cycles after one of them does not see its effect. An insertion that is refused is repeated
+// later.
 // Source: crates/state/src/cuckoo.rs, its twin in software. [FlowBlaze 4.2]
 module fl_cuckoo #(
     parameter int unsigned KeyBits = 32,
@@ -277,12 +278,13 @@ module fl_cuckoo #(
   end
 
 `ifndef SYNTHESIS
-  // No operation reads a key whose insertion or deletion has not had its effect.
+  // No insertion or deletion reads a key whose insertion or deletion has not had its effect. A lookup that does is before
+  // it in the serial order.
   logic [Last:4] early;
   always_comb begin
     for (int unsigned cycle = 4; cycle <= Last; cycle++) begin
-      early[cycle] = request_q[3].valid && request_q[cycle].valid && request_q[cycle].operation != Lookup
-          && request_q[3].key == request_q[cycle].key;
+      early[cycle] = request_q[3].valid && request_q[3].operation != Lookup && request_q[cycle].valid
+          && request_q[cycle].operation != Lookup && request_q[3].key == request_q[cycle].key;
     end
   end
   a_apart : assert property (@(posedge clk_i) disable iff (rst_i) early == '0);

@@ -3,7 +3,8 @@
 
 use crate::common::block_path;
 use crate::cuckoo::{build_narrow, run_narrow};
-use crate::faults::{FAULTS, find};
+use crate::faults::{FAULTS, MAP_FAULTS, find};
+use crate::hash_map::{Reached, build_hash_map, run_hash_map};
 
 /// The cuckoo table in SystemVerilog and its twin agree in every cycle of 2,000 runs of 12,000 cycles each: results, slots,
 /// counts, and each step of the engine. Each fault of a list, planted in the blocks, makes them differ. Prints the steps
@@ -26,4 +27,35 @@ fn evidence_cuckoo_rtl() {
         println!("{}: {}", fault.name, found.as_deref().unwrap_or("not found"));
         assert!(found.is_some(), "{} is not found", fault.name);
     }
+}
+
+/// The hash map with pending keys is an ordinary map to every packet and to the host, in 300 runs of 6,000 cycles: values,
+/// fullness, the number of entries, and the list of all of them. Each fault of a list, planted in the map, in its pending
+/// keys or in its array, makes it differ. Prints what the runs reached and the first difference of each fault.
+#[test]
+#[ignore = "minutes"]
+fn evidence_hash_map() {
+    let Some(model) = build_hash_map("evidence_hash_map", block_path) else { return };
+    let mut all = Reached::default();
+    for seed in 1..=300 {
+        all += run_hash_map(&model, seed);
+    }
+    let Reached { packets, present, refused, deleted, host } = all;
+    println!("300 runs of 6000 cycles agree");
+    for (name, count) in [
+        ("packets", packets),
+        ("found entries", present),
+        ("refused insertions", refused),
+        ("deletions", deleted),
+        ("host accesses", host),
+    ] {
+        println!("{name:20} {count:8}");
+    }
+    let mut missed = Vec::new();
+    for fault in MAP_FAULTS {
+        let found = find(fault, 300);
+        println!("{}: {}", fault.name, found.as_deref().unwrap_or("not found"));
+        missed.extend(found.is_none().then_some(fault.name));
+    }
+    assert!(missed.is_empty(), "not found: {}", missed.join("; "));
 }

@@ -10,6 +10,7 @@ use flowloom_cosim::Model;
 
 use crate::common::{block_path, top};
 use crate::cuckoo::{build_narrow, run_narrow};
+use crate::hash_map::{build_hash_map, run_hash_map};
 use crate::slots::{build_slots, run_slots};
 
 /// A fault: its name, the block, and texts with their replacements.
@@ -22,6 +23,9 @@ pub(crate) struct Fault {
 const ENGINE: &str = "table/fl_cuckoo_engine";
 const SLOTS: &str = "table/fl_slots";
 const TABLE: &str = "table/fl_cuckoo";
+const MAP: &str = "table/fl_hash_map";
+const PENDING: &str = "table/fl_pending";
+const ARRAY: &str = "table/fl_array";
 
 pub(crate) const FAULTS: &[Fault] = &[
     Fault {
@@ -126,9 +130,192 @@ pub(crate) const FAULTS: &[Fault] = &[
     },
 ];
 
-/// The bench that finds a fault: that of the free list for its own, that of the table for all others.
-fn is_of_slots(fault: &Fault) -> bool {
-    fault.block == SLOTS
+/// Faults of the hash map with pending keys.
+pub(crate) const MAP_FAULTS: &[Fault] = &[
+    Fault {
+        name: "a pending key is not found",
+        block: MAP,
+        changes: &[("end else if (pending_hit) begin", "end else if (pending_hit && 1'b0) begin")],
+    },
+    Fault {
+        name: "a pending key is found one cycle too late",
+        block: PENDING,
+        changes: &[("&& keys_q[i] == key_i", "&& timers_q[i] != TimerBits'(Quiet) && keys_q[i] == key_i")],
+    },
+    Fault {
+        name: "the cuckoo table is asked before the pending keys",
+        block: MAP,
+        changes: &[("end else if (pending_hit) begin", "end else if (pending_hit && !cuckoo_hit) begin")],
+    },
+    Fault {
+        name: "an adopted key has a row of its own",
+        block: MAP,
+        changes: &[(
+            "pending_adopted ? IndexBits'(pending_slot)",
+            "(pending_adopted && 1'b0) ? IndexBits'(pending_slot)",
+        )],
+    },
+    Fault {
+        name: "a pending entry moves although a packet refers to it",
+        block: PENDING,
+        changes: &[("timers_q[i] == '0 && !hit[i]", "timers_q[i] <= TimerBits'(Quiet) && !hit[i]")],
+    },
+    Fault {
+        name: "the mover does not see the key of this cycle",
+        block: PENDING,
+        changes: &[("timers_q[i] == '0 && !hit[i]", "timers_q[i] == '0 && (!hit[i] || 1'b1)")],
+    },
+    Fault {
+        name: "a pending entry is not found before its copy is read",
+        block: MAP,
+        changes: &[
+            ("|| (state_q == Copy && array_host_ready));", "|| (state_q == Settle && settle_q == '0));"),
+            (
+                "      Copy: begin\n        array_host_valid = work_quiet;",
+                "      Copy: begin\n        array_host_valid = 1'b1;",
+            ),
+            ("if (work_quiet && array_host_ready) state_q <= Copied;", "if (array_host_ready) state_q <= Copied;"),
+        ],
+    },
+    Fault {
+        name: "a pending row is cleared in place of its copy",
+        block: MAP,
+        changes: &[("if (settle_q == '0) state_q <= Copy;", "if (settle_q == '0) state_q <= Copied;")],
+    },
+    Fault {
+        name: "a copied row is free before it is clear",
+        block: MAP,
+        changes: &[(
+            "|| (state_q == Clear && array_host_ready);",
+            "|| (state_q == Copy && work_quiet && array_host_ready);",
+        )],
+    },
+    Fault {
+        name: "a copied row is not clear",
+        block: MAP,
+        changes: &[(
+            "      Clear: begin\n        array_host_valid = 1'b1;\n        array_write      = 1'b1;",
+            "      Clear: begin\n        array_host_valid = 1'b1;\n        array_write      = 1'b0;",
+        )],
+    },
+    Fault {
+        name: "lookups before the insertion do not find the pending entry",
+        block: MAP,
+        changes: &[("settle_q   <= '1;", "settle_q   <= '0;")],
+    },
+    Fault {
+        name: "a row is copied to the slot of the insertion before",
+        block: MAP,
+        changes: &[("new_slot_q <= cuckoo_slot;", "new_slot_q <= work_slot;")],
+    },
+    Fault {
+        name: "deleted keys stay in the cuckoo table",
+        block: MAP,
+        changes: &[("adopts        = candidate_valid &&", "adopts        = candidate_valid && 1'b0 &&")],
+    },
+    Fault {
+        name: "keys that leave the cuckoo table are removed although they are present again",
+        block: MAP,
+        changes: &[
+            (
+                "array_answer && row_present == work_adopted)",
+                "array_answer && row_present == work_adopted && !work_adopted)",
+            ),
+            (
+                "if (!work_quiet || row_present == work_adopted) state_q <= Idle;",
+                "if (!work_quiet || (row_present == work_adopted && !work_adopted)) state_q <= Idle;",
+            ),
+        ],
+    },
+    Fault {
+        name: "an entry that is present again is removed although a packet came",
+        block: MAP,
+        changes: &[
+            (
+                "        if (!work_quiet) state_q <= Idle;\n        else if (array_host_ready) state_q <= Remove;",
+                "        if (array_host_ready) state_q <= Remove;",
+            ),
+            (
+                "assign disowns  = state_q == Switch && work_quiet && array_host_ready;",
+                "assign disowns  = state_q == Switch && array_host_ready;",
+            ),
+            (
+                "      Switch: begin\n        array_host_valid = work_quiet;",
+                "      Switch: begin\n        array_host_valid = 1'b1;",
+            ),
+        ],
+    },
+    Fault {
+        name: "a map is full one entry too early",
+        block: MAP,
+        changes: &[("stored_q == StoredBits'(Entries);", "stored_q >= StoredBits'(Entries - 1);")],
+    },
+    Fault {
+        name: "a map is never full",
+        block: MAP,
+        changes: &[("stored_q == StoredBits'(Entries);", "stored_q > StoredBits'(Entries);")],
+    },
+    Fault {
+        name: "an entry that is written again counts twice",
+        block: MAP,
+        changes: &[("StoredBits'(slice_present && !was_present)", "StoredBits'(slice_present)")],
+    },
+    Fault {
+        name: "the host updates a full map",
+        block: MAP,
+        changes: &[("slice_write   = was_present || !full_o;", "slice_write   = 1'b1;")],
+    },
+    Fault {
+        name: "packets enter although there is no room",
+        block: MAP,
+        changes: &[("FreeBits'(Ahead + Hit + 3)", "FreeBits'(Ahead - Ahead)")],
+    },
+    Fault {
+        name: "the next packet reads a row before it is written",
+        block: ARRAY,
+        changes: &[("(same_q && result_q.valid) ?", "(same_q && result_q.valid && 1'b0) ?")],
+    },
+    Fault {
+        name: "the second packet reads a row before it is written",
+        block: ARRAY,
+        changes: &[(
+            "if (result_q.valid && result_q.index == access1_q.index)",
+            "if (result_q.valid && result_q.index == access1_q.index && 1'b0)",
+        )],
+    },
+    Fault {
+        name: "the third packet reads a row before it is written",
+        block: ARRAY,
+        changes: &[(
+            "if (older_q.valid && older_q.index == access1_q.index)",
+            "if (older_q.valid && older_q.index == access1_q.index && 1'b0)",
+        )],
+    },
+    Fault {
+        name: "a copy is written to the row that it was read from",
+        block: ARRAY,
+        changes: &[(
+            "result_d.index = access2_q.host_target;",
+            "result_d.index = access2_q.host_target[0] ? access2_q.index : access2_q.index;",
+        )],
+    },
+];
+
+/// The bench that finds a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Slots,
+    Map,
+    Table,
+}
+
+/// The bench of the free list or of the hash map for their own, that of the table for all others.
+fn kind(fault: &Fault) -> Kind {
+    match fault.block {
+        SLOTS => Kind::Slots,
+        MAP | PENDING | ARRAY => Kind::Map,
+        _ => Kind::Table,
+    }
 }
 
 /// A design with a fault.
@@ -143,7 +330,11 @@ fn plant(fault: &Fault) -> Option<Model> {
     let own = folder.join(block_path(fault.block).file_name().unwrap());
     std::fs::write(&own, changed).unwrap();
     let path = |block: &str| if block == fault.block { own.clone() } else { block_path(block) };
-    if is_of_slots(fault) { build_slots(fault.name, path) } else { build_narrow(fault.name, path) }
+    match kind(fault) {
+        Kind::Slots => build_slots(fault.name, path),
+        Kind::Map => build_hash_map(fault.name, path),
+        Kind::Table => build_narrow(fault.name, path),
+    }
 }
 
 /// What the co-simulation says of a fault; none if nothing differs in `seeds` runs.
@@ -158,12 +349,10 @@ pub(crate) fn find(fault: &Fault, seeds: u64) -> Option<String> {
         }
     }));
     let found = (1..=seeds).find_map(|seed| {
-        let run = || {
-            if is_of_slots(fault) {
-                run_slots(&model, seed);
-            } else {
-                run_narrow(&model, seed);
-            }
+        let run = || match kind(fault) {
+            Kind::Slots => run_slots(&model, seed),
+            Kind::Map => _ = run_hash_map(&model, seed),
+            Kind::Table => _ = run_narrow(&model, seed),
         };
         let error = catch_unwind(AssertUnwindSafe(run)).err()?;
         let text =
@@ -185,10 +374,17 @@ fn a_table_that_ignores_its_stash_is_found() {
     }
 }
 
+#[test]
+fn a_hash_map_that_ignores_its_pending_keys_is_found() {
+    if build_hash_map("a_hash_map_that_ignores_its_pending_keys_is_found", block_path).is_some() {
+        assert!(find(&MAP_FAULTS[0], 5).is_some());
+    }
+}
+
 /// Each fault has its place in the sources.
 #[test]
 fn every_fault_has_its_place() {
-    for fault in FAULTS {
+    for fault in FAULTS.iter().chain(MAP_FAULTS) {
         let text = std::fs::read_to_string::<PathBuf>(block_path(fault.block)).unwrap();
         assert!(fault.changes.iter().all(|(old, _)| text.matches(old).count() == 1), "{}", fault.name);
     }

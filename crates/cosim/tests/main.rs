@@ -8,6 +8,7 @@ mod evidence;
 mod faults;
 mod fifo;
 mod hash;
+mod hash_map;
 mod model;
 mod ram;
 mod slots;

@@ -1,0 +1,554 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Hash map whose entries one stage of a pipeline reads, inserts, changes and deletes: the state slice lies outside of it.
+//
+//   key ──► cuckoo table ──► slot ──┐
+//     └───► pending keys ──► row ───┴─► array of {present, key, value} ──► slice ──► written back
+//
+// A key that is in neither takes a pending entry, so that packets with the same key meet in one row from the next cycle
+// on, and the slice decides whether the entry exists. The mover does the rest while no packet refers to an entry:
+// pending rows that are present move into the cuckoo table, the others are given up, and keys whose entry was deleted
+// leave the cuckoo table by way of a pending entry. A map is full when as many entries are present as were declared.
+//
+// A slice of several stages takes Delay cycles more; the framer keeps packets apart then.
+//
+// Latency: 10 cycles from key to slice. A result is seen by the packet in the next cycle.
+// Throughput: one packet a cycle, also with one key. New keys take two operations of the cuckoo table; while there are
+// more than can wait, room_o is low.
+// Handshake: packets are always accepted; Ahead of them may follow after room_o has become low. A host access is made
+// where no packet enters; with Delay, while none is in the map either. It takes 10 cycles in any case.
+// Source: [FlowBlaze 4.2] for table and stash; the pending keys are Flowloom's (docs/adr/0019-pipelines-in-rtl.md).
+module fl_hash_map #(
+    parameter int unsigned KeyBits = 32,
+    parameter int unsigned ValueBits = 32,
+    parameter int unsigned HashBits = 10,
+    parameter int unsigned Rows = 1024,
+    parameter logic [KeyBits-1:0][4*HashBits-1:0] Columns = '0,
+    // Entries at most.
+    parameter int unsigned Entries = 3800,
+    // Whether packets insert or delete entries.
+    parameter bit Changes = 1'b1,
+    // Cycles from the value to the result.
+    parameter int unsigned Delay = 0,
+    // Packets that may enter after room_o has become low.
+    parameter int unsigned Ahead = 4,
+    parameter int unsigned Pending = 32,
+    parameter int unsigned SearchNodes = 256
+) (
+    input  logic                 clk_i,
+    input  logic                 rst_i,
+    output logic                 ready_o,
+    output logic                 room_o,
+    // A packet enters.
+    input  logic                 valid_i,
+    input  logic [KeyBits-1:0]   key_i,
+    // In its slice: whether there is an entry, its value, whether the map is full; and the result.
+    output logic                 present_o,
+    output logic [ValueBits-1:0] value_o,
+    output logic                 full_o,
+    input  logic                 write_i,
+    input  logic                 present_i,
+    input  logic [ValueBits-1:0] value_i,
+    // The number of entries.
+    output logic [31:0]          count_o,
+    // An access of the host: 0 lookup, 1 update, 2 delete; 3 reads the row with the index in {value, key}, to list all entries.
+    // The answer is the entry before the access; host_full_o says whether an update was refused.
+    input  logic                 host_valid_i,
+    output logic                 host_ready_o,
+    input  logic [1:0]           host_operation_i,
+    input  logic [KeyBits-1:0]   host_key_i,
+    input  logic [ValueBits-1:0] host_value_i,
+    output logic                 host_valid_o,
+    output logic                 host_present_o,
+    output logic                 host_full_o,
+    output logic [KeyBits-1:0]   host_key_o,
+    output logic [ValueBits-1:0] host_value_o
+);
+
+  localparam int unsigned Hit = 7;  // The cycle in which the cuckoo table answers.
+  localparam int unsigned Value = Hit + 3;
+  localparam int unsigned Slice = Value + Delay;
+  localparam int unsigned Candidates = 64;
+  localparam int unsigned Quiet = 8 + Delay;
+  // Keys without an entry stay in the cuckoo table until the mover takes them out.
+  localparam int unsigned Keys = Entries + Candidates + Pending;
+  localparam int unsigned RestCycles = 16 + Delay;
+  localparam int unsigned Slots = Keys + RestCycles;
+  localparam int unsigned SlotBits = $clog2(Slots);
+  localparam int unsigned ArrayRows = Slots + Pending;
+  localparam int unsigned IndexBits = $clog2(ArrayRows);
+  localparam int unsigned PendingBits = $clog2(Pending);
+  localparam int unsigned FreeBits = $clog2(Pending + 1);
+  localparam int unsigned StoredBits = $clog2(Entries + 1);
+  localparam int unsigned CandidateBits = $clog2(Candidates + 1);
+
+  typedef enum logic [2:0] {
+    Packet = 3'd0,
+    Host   = 3'd1,
+    Insert = 3'd2,
+    Delete = 3'd3,
+    Adopt  = 3'd4
+  } source_e;
+
+  typedef struct packed {
+    logic                 valid;
+    source_e              source;
+    logic [1:0]           operation;
+    logic [KeyBits-1:0]   key;
+    logic [ValueBits-1:0] value;
+  } request_t;
+
+  // A request on its way to the slice.
+  typedef struct packed {
+    logic                 valid;
+    logic                 host;
+    logic [1:0]           operation;
+    logic                 found;
+    logic [IndexBits-1:0] index;
+    logic [KeyBits-1:0]   key;
+    logic [ValueBits-1:0] value;
+  } access_t;
+
+  typedef struct packed {
+    logic                 present;
+    logic [KeyBits-1:0]   key;
+    logic [ValueBits-1:0] value;
+  } row_t;
+
+  typedef enum logic [3:0] {
+    Idle,
+    Inspect,
+    Inspected,
+    Switch,
+    Remove,
+    Removed,
+    Put,
+    Stored,
+    Settle,
+    Copy,
+    Copied,
+    Clear
+  } state_e;
+
+  // ---- Requests: packets first, then the host, then the mover.
+
+  request_t             request_d, request_q[1:Hit];
+  logic                 busy;
+  logic                 mover_inserts, mover_deletes, adopts, op_free;
+  logic [KeyBits-1:0]   work_key, candidate_key;
+  logic                 candidate_valid, room_q;
+
+  assign host_ready_o = !valid_i && room_q && ready_o && !busy;
+  assign op_free      = !valid_i && !(host_valid_i && host_ready_o) && ready_o;
+
+  always_comb begin
+    request_d = '{valid: valid_i, source: Packet, operation: 2'd0, key: key_i, value: host_value_i};
+    if (host_valid_i && host_ready_o) begin
+      request_d.valid     = 1'b1;
+      request_d.source    = Host;
+      request_d.operation = host_operation_i;
+      request_d.key       = host_key_i;
+    end else if (op_free && (mover_inserts || mover_deletes)) begin
+      request_d.valid  = 1'b1;
+      request_d.source = mover_inserts ? Insert : Delete;
+      request_d.key    = work_key;
+    end else if (op_free && adopts) begin
+      request_d.valid  = 1'b1;
+      request_d.source = Adopt;
+      request_d.key    = candidate_key;
+    end
+  end
+
+  logic                cuckoo_valid, cuckoo_hit, cuckoo_stored, cuckoo_full, cuckoo_busy, unused_step;
+  logic [SlotBits-1:0] cuckoo_slot;
+  logic [2:0]          unused_steps;
+  logic [$clog2(Keys+1)-1:0] unused_count;
+  logic [3:0]          unused_stash;
+  logic                unused;
+  assign unused = ^{cuckoo_valid, cuckoo_full, cuckoo_busy, unused_step, unused_steps, unused_count, unused_stash};
+
+  fl_cuckoo #(
+      .KeyBits    (KeyBits),
+      .HashBits   (HashBits),
+      .Rows       (Rows),
+      .Columns    (Columns),
+      .Entries    (Keys),
+      .Stash      (8),
+      .SearchNodes(SearchNodes),
+      .RestCycles (RestCycles)
+  ) u_cuckoo (
+      .clk_i,
+      .rst_i,
+      .ready_o       (cuckoo_ready),
+      .valid_i       (request_d.valid),
+      .operation_i   (request_d.source == Insert ? 2'd1 : request_d.source == Delete ? 2'd2 : 2'd0),
+      .key_i         (request_d.key),
+      .valid_o       (cuckoo_valid),
+      .hit_o         (cuckoo_hit),
+      .stored_o      (cuckoo_stored),
+      .full_o        (cuckoo_full),
+      .busy_o        (cuckoo_busy),
+      .slot_o        (cuckoo_slot),
+      .stored_count_o(unused_count),
+      .stash_count_o (unused_stash),
+      .step_valid_o  (unused_step),
+      .step_o        (unused_steps)
+  );
+  logic cuckoo_ready, array_ready;
+  assign ready_o = cuckoo_ready && array_ready;
+
+  // Where the slice takes several cycles, an access of the host waits until no packet is in the map.
+  always_comb begin
+    busy = 1'b0;
+    if (Delay != 0) begin
+      for (int unsigned cycle = 1; cycle <= Hit; cycle++) begin
+        busy |= request_q[cycle].valid && request_q[cycle].source == Packet;
+      end
+      for (int unsigned cycle = Hit + 1; cycle <= Slice; cycle++) busy |= access_q[cycle].valid && !access_q[cycle].host;
+    end
+  end
+
+  // ---- Cycle 7: the row of the key. A pending entry is before the cuckoo table.
+
+  request_t               now;
+  logic                   looks, reads_row, pending_hit, pending_adopted, allocates;
+  logic [PendingBits-1:0] pending_entry, free_entry, quiet_entry, work_q;
+  logic [SlotBits-1:0]    pending_slot, work_slot;
+  logic [FreeBits-1:0]    free_entries;
+  logic                   quiet_valid, work_adopted, work_quiet, next, removes, releases, disowns;
+  access_t                access_d;
+  access_t [Slice:Hit+1]  access_q;
+
+  assign now   = request_q[Hit];
+  assign reads_row = now.source == Host && now.operation == 2'd3;
+  assign looks     = now.valid && now.source inside {Packet, Host, Adopt} && !reads_row;
+
+  function automatic logic [IndexBits-1:0] own_row(logic [PendingBits-1:0] entry);
+    return IndexBits'(Slots) + IndexBits'(entry);
+  endfunction
+
+  always_comb begin
+    allocates = 1'b0;
+    if (looks && !pending_hit) begin
+      unique case (now.source)
+        Packet:  allocates = Changes && !cuckoo_hit;
+        Host:    allocates = !cuckoo_hit && now.operation == 2'd1;
+        default: allocates = cuckoo_hit && free_entries != '0;
+      endcase
+    end
+    access_d = '{
+        valid: now.valid && now.source inside {Packet, Host},
+        host: now.source == Host,
+        operation: now.operation,
+        found: pending_hit || cuckoo_hit || allocates || reads_row,
+        index: IndexBits'(cuckoo_slot),
+        key: now.key,
+        value: now.value
+    };
+    if (reads_row) begin
+      access_d.index = IndexBits'({now.value, now.key});
+    end else if (pending_hit) begin
+      access_d.index = pending_adopted ? IndexBits'(pending_slot) : own_row(pending_entry);
+    end else if (!cuckoo_hit) begin
+      access_d.index = own_row(free_entry);
+    end
+  end
+
+  fl_pending #(
+      .KeyBits (KeyBits),
+      .Entries (Pending),
+      .SlotBits(SlotBits),
+      .Quiet   (Quiet)
+  ) u_pending (
+      .clk_i,
+      .rst_i,
+      .valid_i       (looks),
+      .key_i         (now.key),
+      .hit_o         (pending_hit),
+      .entry_o       (pending_entry),
+      .adopted_o     (pending_adopted),
+      .slot_o        (pending_slot),
+      .allocate_i    (allocates),
+      .adopt_i       (now.source == Adopt),
+      .adopt_slot_i  (cuckoo_slot),
+      .free_entry_o  (free_entry),
+      .free_o        (free_entries),
+      .next_i        (next),
+      .quiet_valid_o (quiet_valid),
+      .quiet_entry_o (quiet_entry),
+      .work_entry_i  (work_q),
+      .work_key_o    (work_key),
+      .work_adopted_o(work_adopted),
+      .work_slot_o   (work_slot),
+      .work_quiet_o  (work_quiet),
+      .remove_i      (removes),
+      .release_i     (releases),
+      .disown_i      (disowns)
+  );
+
+  // ---- Cycles 8 to 10: the array, then the slice.
+
+  access_t                slice;
+  row_t                   slice_row, late_row;
+  logic                   host_now, in_slice;
+  logic                   array_host_valid, array_host_ready, array_write, array_copy, array_answer, row_present;
+  logic [IndexBits-1:0]   array_index;
+  logic [SlotBits-1:0]    new_slot_q;
+  row_t                   row, result;
+  logic                   slice_write, slice_present, was_present;
+  logic [StoredBits-1:0]  stored_q;
+  row_t                   unused_row;
+  logic                   unused_access;
+  assign unused_access = ^{access_q[Slice-1].valid, unused_row};
+
+  fl_array #(
+      .Entries  (ArrayRows),
+      .ValueBits($bits(row_t)),
+      .Delay    (Delay)
+  ) u_rows (
+      .clk_i,
+      .rst_i,
+      .ready_o      (array_ready),
+      .valid_i      (access_q[Hit+1].valid && access_q[Hit+1].found),
+      .early_i      (access_q[Hit+1].host),
+      .index_i      (access_q[Hit+1].index),
+      .value_o      (row),
+      .write_i      (slice_write),
+      .value_i      (result),
+      .host_valid_i (array_host_valid),
+      .host_ready_o (array_host_ready),
+      .host_write_i (array_write),
+      .host_copy_i  (array_copy),
+      .host_target_i(IndexBits'(new_slot_q)),
+      .host_index_i (array_index),
+      .host_value_i ('0),
+      .host_valid_o (array_answer),
+      .host_value_o (unused_row)
+  );
+
+  // The host's result is there together with its value.
+  assign host_now    = access_q[Value].valid && access_q[Value].host;
+  assign slice       = host_now ? access_q[Value] : access_q[Slice];
+  assign slice_row   = host_now ? row : late_row;
+  assign in_slice    = slice.valid && (host_now || !slice.host);
+  assign row_present = row.present;
+  assign count_o     = 32'(stored_q);
+  assign full_o      = stored_q == StoredBits'(Entries);
+  assign present_o   = access_q[Value].valid && access_q[Value].found && row_present;
+  assign was_present = in_slice && slice.found && slice_row.present;
+  assign value_o     = row.value;
+
+  assign host_valid_o   = host_now;
+  assign host_present_o = was_present;
+  assign host_key_o     = slice_row.key;
+  assign host_value_o   = slice_row.value;
+  assign host_full_o    = slice.operation == 2'd1 && !was_present && full_o;
+
+  always_comb begin
+    slice_write   = write_i;
+    slice_present = present_i;
+    result        = '{present: present_i, key: slice.key, value: value_i};
+    if (slice.host) begin
+      unique case (slice.operation)
+        2'd1: begin
+          slice_write   = was_present || !full_o;
+          slice_present = 1'b1;
+        end
+        2'd2: begin
+          slice_write   = was_present;
+          slice_present = 1'b0;
+        end
+        default: slice_write = 1'b0;
+      endcase
+      result = '{present: slice_present, key: slice.key, value: slice.value};
+    end
+    if (!slice_write) begin
+      slice_present = was_present;
+    end
+    slice_write = in_slice && slice.found && slice_write;
+  end
+
+  if (Delay == 0) begin : gen_now
+    assign late_row = row;
+  end else begin : gen_late
+    row_t [Delay:0] late_q;
+    logic           unused_late;
+
+    assign late_row    = late_q[Delay-1];
+    assign unused_late = ^late_q[Delay];
+
+    always_ff @(posedge clk_i) begin
+      late_q <= {late_q[Delay-1:0], row};
+    end
+  end
+
+  // Whether a request is between its value and its result.
+  logic is_read, was_in_slice;
+  assign is_read = access_q[Value].valid;
+  always_comb begin
+    was_in_slice = 1'b0;
+    for (int unsigned cycle = Value + 1; cycle <= Slice; cycle++) was_in_slice |= access_q[cycle].valid && !access_q[cycle].host;
+  end
+
+  // ---- The mover.
+
+  state_e               state_q;
+  logic [2:0]           settle_q;
+  logic                 adopting_q;
+  logic [KeyBits-1:0]   pushed_key;
+  logic                 push, push_ready;
+  logic [CandidateBits-1:0] waiting;
+
+  assign mover_inserts = state_q == Put && work_quiet;
+  assign mover_deletes = state_q == Remove;
+  assign adopts        = candidate_valid && !adopting_q && free_entries > FreeBits'(2);
+
+  assign next     = state_q == Idle && quiet_valid;
+  assign removes  = work_quiet && ((state_q == Inspected && array_answer && row_present == work_adopted)
+                    || (state_q == Copy && array_host_ready));
+  assign releases = (removes && state_q == Inspected) || (state_q == Clear && array_host_ready);
+  assign disowns  = state_q == Switch && work_quiet && array_host_ready;
+
+  always_comb begin
+    array_host_valid = 1'b0;
+    array_write      = 1'b0;
+    array_copy       = 1'b0;
+    array_index      = work_adopted ? IndexBits'(work_slot) : own_row(work_q);
+    unique case (state_q)
+      Inspect: array_host_valid = work_quiet;
+      Switch: begin
+        array_host_valid = work_quiet;
+        array_write      = 1'b1;
+        array_index      = own_row(work_q);
+      end
+      Copy: begin
+        array_host_valid = work_quiet;
+        array_copy       = 1'b1;
+      end
+      Clear: begin
+        array_host_valid = 1'b1;
+        array_write      = 1'b1;
+      end
+      default: array_host_valid = 1'b0;
+    endcase
+  end
+
+  always_ff @(posedge clk_i) begin
+    unique case (state_q)
+      Idle: begin
+        if (quiet_valid) begin
+          work_q  <= quiet_entry;
+          state_q <= Inspect;
+        end
+      end
+      Inspect: begin
+        if (!work_quiet) state_q <= Idle;
+        else if (array_host_ready) state_q <= Inspected;
+      end
+      // An adopted entry that is present goes back to the cuckoo table, which has its slot still; one that is not leaves
+      // it. A pending row that is present goes into the table; one that is not is given up.
+      Inspected: begin
+        if (array_answer) begin
+          if (!work_quiet || row_present == work_adopted) state_q <= Idle;
+          else state_q <= work_adopted ? Switch : Put;
+        end
+      end
+      Switch: begin
+        if (!work_quiet) state_q <= Idle;
+        else if (array_host_ready) state_q <= Remove;
+      end
+      Remove:  if (op_free) state_q <= Removed;
+      Removed: if (now.valid && now.source == Delete) state_q <= Idle;
+      Put: begin
+        if (!work_quiet) state_q <= Idle;
+        else if (op_free) state_q <= Stored;
+      end
+      Stored: begin
+        if (now.valid && now.source == Insert) begin
+          new_slot_q <= cuckoo_slot;
+          settle_q   <= '1;
+          state_q    <= cuckoo_stored ? Settle : Idle;
+        end
+      end
+      // Lookups that did not see the insertion find the pending entry.
+      Settle: begin
+        settle_q <= settle_q - 1'b1;
+        if (settle_q == '0) state_q <= Copy;
+      end
+      Copy:    if (work_quiet && array_host_ready) state_q <= Copied;
+      Copied:  if (array_answer) state_q <= Clear;
+      // A free row is absent.
+      Clear:   if (array_host_ready) state_q <= Idle;
+      default: state_q <= Idle;
+    endcase
+    if (rst_i) begin
+      state_q <= Idle;
+    end
+  end
+
+  // Keys whose entry was deleted leave the cuckoo table later.
+  assign push       = array_answer ? state_q == Copied && !row_present
+                      : slice_write && slice.index < IndexBits'(Slots) && was_present && !slice_present;
+  assign pushed_key = array_answer ? copied_key_q : slice.key;
+  logic [KeyBits-1:0] copied_key_q;
+
+  fl_fifo #(
+      .Width(KeyBits),
+      .Depth(Candidates)
+  ) u_candidates (
+      .clk_i,
+      .rst_i,
+      .in_valid_i (push),
+      .in_ready_o (push_ready),
+      .in_data_i  (pushed_key),
+      .out_valid_o(candidate_valid),
+      .out_ready_i(op_free && adopts && !mover_inserts && !mover_deletes),
+      .out_data_o (candidate_key),
+      .count_o    (waiting)
+  );
+
+  always_ff @(posedge clk_i) begin
+    request_q[1] <= request_d;
+    for (int unsigned cycle = 2; cycle <= Hit; cycle++) request_q[cycle] <= request_q[cycle-1];
+    access_q <= {access_q[Slice-1:Hit+1], access_d};
+    if (state_q == Copy) begin
+      copied_key_q <= work_key;
+    end
+    if (op_free && adopts && !mover_inserts && !mover_deletes) begin
+      adopting_q <= 1'b1;
+    end else if (now.valid && now.source == Adopt) begin
+      adopting_q <= 1'b0;
+    end
+    if (slice_write) begin
+      stored_q <= stored_q + StoredBits'(slice_present && !was_present) - StoredBits'(!slice_present && was_present);
+    end
+    // Room for what may enter, and what is on its way: one entry a key, one candidate a deletion. With Delay, one packet
+    // is on its way.
+    room_q <= free_entries > FreeBits'(Ahead + Hit + 3) && waiting < CandidateBits'(Candidates - Ahead - Value - 4);
+    if (rst_i) begin
+      adopting_q <= 1'b0;
+      stored_q   <= '0;
+      room_q     <= 1'b0;
+      for (int unsigned cycle = 1; cycle <= Hit; cycle++) request_q[cycle].valid <= 1'b0;
+      for (int unsigned cycle = Hit + 1; cycle <= Slice; cycle++) access_q[cycle].valid <= 1'b0;
+    end
+  end
+
+  assign room_o = room_q || !Changes;
+
+  if (Pending <= Ahead + Hit + 4) begin : gen_bad_pending
+    $error("Pending is %0d, expected at least %0d", Pending, Ahead + Hit + 5);
+  end
+  if (Ahead + Value + 8 > Candidates) begin : gen_bad_ahead
+    $error("Ahead is %0d, expected at most %0d", Ahead, Candidates - Value - 8);
+  end
+
+`ifndef SYNTHESIS
+  // Packets are apart where the slice takes several cycles, so that each sees the result of the one before.
+  a_apart : assert property (@(posedge clk_i) disable iff (rst_i)
+      is_read |-> !was_in_slice);
+  a_candidates : assert property (@(posedge clk_i) disable iff (rst_i) push |-> push_ready);
+  a_count : assert property (@(posedge clk_i) disable iff (rst_i) stored_q <= StoredBits'(Entries));
+  a_row : assert property (@(posedge clk_i) disable iff (rst_i) allocates |-> free_entries != '0);
+`endif
+
+endmodule
