@@ -68,7 +68,8 @@ pub(crate) enum Verb {
     /// Build a function for a target
     #[command(
         after_help = "Example:\n  flowloom build functions/port_knocking/port_knocking.efsm --target bpf -o out\n  \
-                            ip link set dev eth0 xdp obj out/port_knocking.o sec xdp"
+                            ip link set dev eth0 xdp obj out/port_knocking.o sec xdp\n  \
+                            flowloom build functions/ebpf/xdp2/xdp2.bpf.c --target verilog -o xdp2 && make -C xdp2 sim"
     )]
     Build(BuildArgs),
     /// Predict a function as a hardware pipeline, on a trace at a rate: throughput, stalls, flushes, loss, latency
@@ -355,6 +356,8 @@ impl TestArgs {
 pub(crate) enum Target {
     /// An eBPF object for XDP
     Bpf,
+    /// A hardware pipeline in SystemVerilog, with a test bench
+    Verilog,
 }
 
 #[derive(Debug, ClapArgs)]

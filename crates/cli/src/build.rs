@@ -1,18 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `flowloom build`: compiles a function to an object for a target.
+//! `flowloom build`: compiles a function for a target.
 
 use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use flowloom_efsm::layout;
+use flowloom_engine::{Choices, Datapath};
+use flowloom_ir::Evaluator;
+use flowloom_plan::Options;
+use flowloom_rtl::{File, MAX_WORDS, Vector};
+use flowloom_session::Loaded;
+use flowloom_session::engines::PipelineError;
+use flowloom_verify::explore::{ExploreOptions, explore};
+use flowloom_vm::Interpreter;
 use serde_json::json;
 
 use crate::args::{BuildArgs, Target};
-use crate::failure::Failure;
+use crate::check::source::make_lines_relative;
+use crate::explain::plan_failure;
+use crate::failure::{Failure, with_causes};
 use crate::files::Files;
 use crate::output::{counted, print, print_json, print_note, warn};
 
+/// Packets of a test bench at most.
+const VECTORS: usize = 1000;
+
 pub(crate) fn build(args: &BuildArgs) -> Result<(), Failure> {
-    let Target::Bpf = args.target;
+    match args.target {
+        Target::Bpf => object(args),
+        Target::Verilog => verilog(args),
+    }
+}
+
+fn object(args: &BuildArgs) -> Result<(), Failure> {
     let loaded = args.function.load()?;
     warn(loaded.warnings());
     let program = loaded.attached_program(args.counters)?;
@@ -53,4 +74,86 @@ pub(crate) fn build(args: &BuildArgs) -> Result<(), Failure> {
         counted(program.insns.len(), "instruction"),
         counted(program.maps.len(), "map")
     ))
+}
+
+fn verilog(args: &BuildArgs) -> Result<(), Failure> {
+    if args.counters {
+        return Err(Failure::Input("--counters requires --target bpf: a pipeline has no counters of rows".to_owned()));
+    }
+    let loaded = args.function.load()?;
+    warn(loaded.warnings());
+    let mut program = loaded.program()?.as_ref().clone();
+    make_lines_relative(&mut program.lines);
+    let loaded = Loaded::of_program(program);
+    let options = Options::default();
+    let pipeline = loaded.pipeline(&options).map_err(|error| match error {
+        PipelineError::Plan(error) => plan_failure(&loaded, error, args.json),
+        error => {
+            let message = format!("`{}` has no pipeline: {}", loaded.name(), with_causes(&error));
+            if args.json {
+                let printed = print_json(&json!({"error": {"code": "no-rendering", "message": message}}));
+                return printed.err().unwrap_or(Failure::Finding);
+            }
+            Failure::Found(message)
+        }
+    })?;
+    let vectors = vectors(&loaded)?;
+    let files: Vec<File> = pipeline.files.iter().cloned().chain(pipeline.bench(&vectors)).collect();
+    fs::create_dir_all(&args.output).map_err(|e| Failure::file("created", &args.output, &e))?;
+    let paths: Vec<PathBuf> = files.iter().map(|file| args.output.join(&file.name)).collect();
+    let mut checked = Files::default().reads("the function", [&args.function.path]);
+    for path in &paths {
+        checked = checked.writes("-o", Some(path));
+    }
+    checked.check()?;
+    for (file, path) in files.iter().zip(&paths) {
+        fs::write(path, &file.text).map_err(|e| Failure::file("written", path, &e))?;
+    }
+    if args.json {
+        return print_json(&json!({
+            "folder": args.output.display().to_string(),
+            "top": pipeline.module,
+            "latency_cycles": pipeline.latency_cycles(),
+            "stages": pipeline.core.latency_cycles,
+            "vectors": vectors.len(),
+            "files": files.iter().map(|file| &file.name).collect::<Vec<_>>(),
+            "maps": pipeline.core.maps.iter().map(|map| json!({
+                "name": map.name, "index": map.map, "entries": map.entries, "value_bytes": map.value_bytes,
+            })).collect::<Vec<_>>(),
+        }));
+    }
+    print(&format!(
+        "{}: top module `{}`, {}, latency {} cycles; `make -C {} sim` simulates {}\n",
+        args.output.display(),
+        pipeline.module,
+        counted(files.len(), "file"),
+        pipeline.latency_cycles(),
+        args.output.display(),
+        counted(vectors.len(), "packet")
+    ))
+}
+
+/// Packets that reach many instructions, and what the interpreter makes of them. Packets of the slow path are left out.
+fn vectors(loaded: &Loaded) -> Result<Vec<Vector>, Failure> {
+    let program = loaded.program()?;
+    let explored = explore(&program, &ExploreOptions::default()).map_err(|e| Failure::input(&e))?;
+    let dataflow = loaded.dataflow().map_err(|e| Failure::Found(with_causes(&e)))?;
+    let dataflow = flowloom_plan::optimize(&dataflow, &Options::default().target);
+    let mut evaluator = Evaluator::new(Arc::clone(&program), dataflow).map_err(|e| Failure::input(&e))?;
+    let mut interp = Interpreter::new(program).map_err(|e| Failure::input(&e))?;
+    let mut vectors = Vec::new();
+    let packets = explored.cases.iter().flat_map(|case| &case.packets);
+    for arrival in packets.take(VECTORS) {
+        let (packet, choices) = (arrival.packet(), Choices::seeded(arrival.time_ns, 0, 0));
+        let before = evaluator.slow_packets();
+        evaluator.process(&packet, &choices).map_err(|e| Failure::input(&e))?;
+        if evaluator.slow_packets() > before || packet.bytes.len() > MAX_WORDS as usize * 64 {
+            continue;
+        }
+        let outcome = interp.process(&packet, &choices).map_err(|e| Failure::input(&e))?;
+        let sent = outcome.outputs.into_iter().next().map(|output| (output.port.0, output.bytes));
+        let (bytes, port, verdict) = (arrival.bytes.clone(), arrival.port.0, outcome.verdict.number() as u8);
+        vectors.push(Vector { bytes, port, now_ns: choices.now_ns, verdict, sent });
+    }
+    Ok(vectors)
 }

@@ -17,6 +17,7 @@ mod explain;
 mod explain_page;
 mod fmt;
 mod functions;
+mod hardware;
 mod judges;
 mod large_maps;
 mod logs;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The instruction suite on every engine that runs programs on plain memory.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 #[path = "../../vm/tests/common/mod.rs"]
 mod common;

@@ -6,15 +6,17 @@ mod interp;
 mod kernel;
 mod kind;
 mod machine;
+mod pipeline;
 
 pub use kernel::{kernel_error, kernel_lacks};
 pub use kind::{Compatibility, Engine, EngineKind, EngineOptions, Reason, RunOnMemory, Started};
+pub use pipeline::{Arrival, Departure, OutputStalls, PipelineError, SendError, Simulated, cache_folder};
 
 use crate::error::SessionError;
 use crate::load::Loaded;
 
 /// All engines. The first one that runs a function is the reference for the others.
-pub const ENGINES: [&EngineKind; 4] = [&machine::KIND, &interp::KIND, &kernel::KIND, &dataflow::KIND];
+pub const ENGINES: [&EngineKind; 5] = [&machine::KIND, &interp::KIND, &kernel::KIND, &dataflow::KIND, &pipeline::KIND];
 
 /// An engine by its index in [`ENGINES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

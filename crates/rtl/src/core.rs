@@ -1,0 +1,595 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The core of a pipeline: its module text and the meaning of its ports.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use flowloom_ir::{Binary, Id, Input, Kind, Node, Touch};
+use flowloom_isa::Program;
+use flowloom_plan::Plan;
+
+use crate::error::RtlError;
+use crate::map::{self, Block, Map};
+use crate::needs::{Needs, begins, block_stages, defined, is_wire};
+use crate::node::{expression, is_lookup, is_travelling, logic, number, redirects, signal_bits, travelling};
+use crate::patch::Edits;
+use crate::slice;
+
+/// The longest line of generated text.
+const MAX_LINE: usize = 120;
+
+/// A map of the core, which the host accesses by whole entries.
+///
+/// # Layout
+/// The ports are `map<index>_valid_i`, `_ready_o` and those of the [`Access`] for an access, which is made in a cycle with
+/// valid and ready, and `_valid_o` and `_value_o` for its answer: the value before a write. The first byte of a key or
+/// value is in the lowest bits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MapPort {
+    /// The index of the map in the program.
+    pub map: u32,
+    /// The name of the map.
+    pub name: String,
+    /// The size of a value in bytes. A value of a map of ports is the port, little endian, and a byte that is 1 if there is
+    /// one.
+    pub value_bytes: u32,
+    /// The number of entries.
+    pub entries: u32,
+    /// How the host names entries.
+    pub access: Access,
+}
+
+/// How the host names the entries of a map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// There is one entry: `_write_i`, `_value_i`.
+    Single,
+    /// By `_index_i`; also `_write_i`, `_value_i`.
+    Index {
+        /// The width of the index.
+        bits: u32,
+    },
+    /// By `_key_i`; `_operation_i` is 0 to look up, 1 to update with `_value_i`, 2 to delete, and 3 to read the row whose
+    /// number is in `_key_i`. The answer has `_present_o`, `_key_o`, and `_full_o` for an update that was refused.
+    /// `_count_o` is the number of entries at any time.
+    Key {
+        /// The size of a key in bytes.
+        bytes: u32,
+        /// The number of rows.
+        rows: u32,
+    },
+    /// As [`Access::Index`], for egress ports.
+    Ports {
+        /// The width of the index.
+        bits: u32,
+    },
+}
+
+/// The core of a pipeline.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Core {
+    /// The name of the module.
+    pub module: String,
+    /// The module.
+    pub text: String,
+    /// The cycles from `valid_i` to `valid_o`.
+    pub latency_cycles: u32,
+    /// The words of a packet that the core reads.
+    pub words: u32,
+    /// The maps.
+    pub maps: Vec<MapPort>,
+    /// The bytes that `edits_o` replaces; without any, there is no such port.
+    pub edits: Edits,
+    /// Whether the start of the packet may move.
+    pub moves: bool,
+    /// The cycles from one packet to the next one: 1, but for maps that several stages read, change and write back.
+    pub spacing_cycles: u32,
+}
+
+impl Core {
+    /// Renders the core of a plan. `program` provides source lines for comments.
+    ///
+    /// # Errors
+    /// What has no rendering yet.
+    pub fn of(plan: &Plan, program: &Program) -> Result<Core, RtlError> {
+        let ending = &plan.dataflow.ending;
+        if ending.kept.is_some() {
+            return Err(RtlError::Kept);
+        }
+        let maps = map::maps(plan, program)?;
+        let module = format!("fl_core_{}", identifier(&plan.dataflow.name));
+        let ports = maps.iter().map(|own| {
+            let table = &plan.dataflow.maps[own.map as usize];
+            let bits = own.index_bits();
+            let access = match own.block {
+                Block::Array if own.tables.is_empty() => Access::Single,
+                Block::Array => Access::Index { bits },
+                Block::Hash => Access::Key { bytes: table.key_bytes, rows: slice::value_rows(own) },
+                Block::Ports => Access::Ports { bits },
+            };
+            let (name, value_bytes, entries) = (table.name.clone(), own.bits / 8, table.max_entries);
+            MapPort { map: own.map, name, value_bytes, entries, access }
+        });
+        let ports: Vec<MapPort> = ports.collect();
+        let mut needs = Needs::of(plan);
+        maps.iter().for_each(|own| map::add_needs(plan, own, &mut needs));
+        for id in redirects(&plan.dataflow) {
+            needs.add(plan, id, plan.schedule.stages);
+            let node = plan.dataflow.graph.node(id);
+            let is_map = plan.dataflow.access(id).is_some_and(|access| access.touch == Touch::RedirectMap);
+            needs.add(plan, node.args[usize::from(!is_map)], plan.schedule.stages);
+        }
+        Ok(Core {
+            latency_cycles: plan.schedule.stages,
+            words: needs.words(plan),
+            maps: ports.clone(),
+            edits: Edits::of(ending),
+            moves: plan.window.moves,
+            spacing_cycles: maps.iter().map(Map::spacing_cycles).max().unwrap_or(1),
+            text: Writer { plan, program, needs, maps, ports, text: String::new() }.module(&module),
+            module,
+        })
+    }
+}
+
+impl MapPort {
+    /// The ports of the host: direction, width in bits, suffix of the name.
+    pub(crate) fn ports(&self) -> Vec<(&'static str, u32, &'static str)> {
+        let value = 8 * self.value_bytes;
+        let mut ports = vec![("input ", 1, "valid_i"), ("output", 1, "ready_o")];
+        match self.access {
+            Access::Single => ports.push(("input ", 1, "write_i")),
+            Access::Index { bits } | Access::Ports { bits } => {
+                ports.extend([("input ", 1, "write_i"), ("input ", bits, "index_i")]);
+            }
+            Access::Key { bytes, .. } => ports.extend([("input ", 2, "operation_i"), ("input ", 8 * bytes, "key_i")]),
+        }
+        ports.extend([("input ", value, "value_i"), ("output", 1, "valid_o")]);
+        if let Access::Key { bytes, .. } = self.access {
+            ports.extend([("output", 1, "present_o"), ("output", 1, "full_o"), ("output", 8 * bytes, "key_o")]);
+            ports.push(("output", 32, "count_o"));
+        }
+        ports.push(("output", value, "value_o"));
+        ports
+    }
+}
+
+/// A name of SystemVerilog with the letters and digits of another name.
+pub(crate) fn identifier(name: &str) -> String {
+    let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
+    let mut letters: Vec<char> = name.chars().map(letter).collect();
+    // Verilator renames what has two underscores in a row.
+    letters.dedup_by(|a, b| *a == '_' && *b == '_');
+    letters.into_iter().collect()
+}
+
+struct Writer<'a> {
+    plan: &'a Plan,
+    program: &'a Program,
+    needs: Needs,
+    maps: Vec<Map>,
+    ports: Vec<MapPort>,
+    text: String,
+}
+
+impl Writer<'_> {
+    fn line(&mut self, text: &str) {
+        self.text.push_str(text);
+        self.text.push('\n');
+    }
+
+    /// The name of a node's value in a stage, or the constant that it is.
+    fn signal(&self, id: Id, stage: u32) -> String {
+        let node = self.plan.dataflow.graph.node(id);
+        if let Kind::Const(value) = node.kind {
+            return number(value, node.bits);
+        }
+        let is_register = !is_wire(node.kind) && defined(self.plan, id) < stage;
+        format!("v{}_s{stage}{}", id.index(), if is_register { "_q" } else { "" })
+    }
+
+    fn module(mut self, module: &str) -> String {
+        let stages = self.plan.schedule.stages;
+        let by_stage = self.needs.by_stage();
+        self.header(module);
+        for stage in 0..=stages {
+            self.stage(stage, by_stage.get(&stage).map_or(&[][..], Vec::as_slice));
+        }
+        self.outputs(stages);
+        self.unused(&by_stage);
+        self.line("\nendmodule");
+        self.text
+    }
+
+    fn header(&mut self, module: &str) {
+        let plan = self.plan;
+        let word_bits = 8 * u32::from(plan.options.target.word_bytes);
+        _ = write!(
+            self.text,
+            "// Generated by Flowloom from `{}`: the stages of the program.\n//\n// Latency: {} stages.\n\
+             // Throughput: one packet {}.\n// Handshake: valid; the core never stalls.\nmodule {module} (\n",
+            plan.dataflow.name,
+            plan.schedule.stages,
+            match self.maps.iter().map(Map::spacing_cycles).max() {
+                None | Some(1) => "a cycle".to_owned(),
+                Some(cycles) => format!("in {cycles} cycles: the framer keeps them apart"),
+            }
+        );
+        let mut ports = vec![
+            "input  logic clk_i".to_owned(),
+            "input  logic rst_i".to_owned(),
+            "// A packet begins, with its length in bytes and its ingress port.\n    input  logic valid_i".to_owned(),
+            "input  logic [15:0] length_i".to_owned(),
+            "input  logic [31:0] port_i".to_owned(),
+            format!("input  logic [{}:0] word_i", word_bits - 1),
+        ];
+        ports.push("// The time of its arrival in nanoseconds.\n    input  logic [63:0] now_i".to_owned());
+        for port in &self.ports {
+            for (number, (direction, bits, suffix)) in port.ports().into_iter().enumerate() {
+                let comment = match number {
+                    0 => format!("// The host's accesses to map `{}`.\n    ", port.name),
+                    _ => String::new(),
+                };
+                ports.push(format!("{comment}{direction} {}", logic(&format!("map{}_{suffix}", port.map), bits)));
+                ports.last_mut().map(String::pop);
+            }
+        }
+        ports.push(
+            "// Whether another packet may enter soon: tables have room for its keys.\n    output logic room_o"
+                .to_owned(),
+        );
+        ports.push("// High from when maps are cleared after a reset.\n    output logic ready_o".to_owned());
+        ports.push("output logic valid_o".to_owned());
+        ports.push("output logic [31:0] verdict_o".to_owned());
+        ports.push("// The target of a redirect.\n    output logic has_target_o".to_owned());
+        ports.push("output logic [31:0] target_o".to_owned());
+        ports.push("// The packet reaches beyond the window: nothing was done.\n    output logic slow_o".to_owned());
+        ports.push("// First and last offset of the packet, relative to its first byte as received.\n    output logic [31:0] head_o".to_owned());
+        ports.push("output logic [31:0] tail_o".to_owned());
+        let edits = Edits::of(&plan.dataflow.ending).bits();
+        if edits > 0 {
+            ports.push(format!("output logic [{}:0] edits_o", edits - 1));
+        }
+        for (place, port) in ports.iter().enumerate() {
+            let comma = if place + 1 < ports.len() { "," } else { "" };
+            self.line(&format!("    {port}{comma}"));
+        }
+        self.line(");\n");
+        let registers = self.maps.iter().filter(|own| own.tables.is_empty());
+        let registers: Vec<String> = registers.map(|own| logic(&format!("{}_q", own.name()), own.bits)).collect();
+        registers.iter().for_each(|register| self.line(&format!("  {register}")));
+    }
+
+    fn stage(&mut self, stage: u32, values: &[Id]) {
+        self.title(stage, values);
+        let valid = self.valid(stage);
+        self.line(&format!("  logic {valid};"));
+        if stage == 0 {
+            self.line("  assign valid_s0 = valid_i;");
+        } else {
+            let before = self.valid(stage - 1);
+            self.line(&format!("  always_ff @(posedge clk_i) begin\n    {valid} <= {before} && !rst_i;\n  end"));
+        }
+        let mut registers: Vec<(String, String)> = Vec::new();
+        self.words(stage, &mut registers);
+        // Instances and assignments name signals of the same stage, so all are declared first.
+        for id in values {
+            let declared = logic(&self.signal(*id, stage), signal_bits(&self.plan.dataflow, *id).into());
+            self.line(&format!("  {declared}"));
+        }
+        for id in values {
+            let kind = self.plan.dataflow.graph.node(*id).kind;
+            if !is_wire(kind) && defined(self.plan, *id) < stage {
+                registers.push((self.signal(*id, stage), self.signal(*id, stage - 1)));
+            } else if let Some(text) = self.value(*id, stage) {
+                self.line(&text);
+            }
+        }
+        self.blocks(stage, values);
+        self.map_accesses(stage, &mut registers);
+        if !registers.is_empty() {
+            self.line("  always_ff @(posedge clk_i) begin");
+            registers.iter().for_each(|(to, from)| self.line(&format!("    {to} <= {from};")));
+            self.line("  end");
+        }
+    }
+
+    /// The comment above a stage: the instructions that its operations were made for.
+    fn title(&mut self, stage: u32, values: &[Id]) {
+        if stage == self.plan.schedule.stages {
+            self.line("\n  // The outputs.");
+            return;
+        }
+        let own = |id: &&Id| {
+            let kind = self.plan.dataflow.graph.node(**id).kind;
+            !is_wire(kind) && !matches!(kind, Kind::Input(_)) && begins(self.plan, **id) == stage
+        };
+        let commits = self.plan.schedule.commits.iter().filter(|(_, commit)| **commit == stage).map(|(id, _)| id);
+        let insns: BTreeSet<usize> =
+            values.iter().filter(own).chain(commits).map(|id| self.plan.dataflow.graph.insn(*id)).collect();
+        let named = insns.iter().map(|insn| match self.program.line_of(*insn) {
+            Some(line) => format!("{insn} ({}:{})", line.file, line.line),
+            None => insn.to_string(),
+        });
+        let mut line = format!("  // Stage {stage}{}", if insns.is_empty() { "." } else { ": instructions" });
+        self.line("");
+        for (place, name) in named.enumerate() {
+            let item = format!("{} {name}", if place == 0 { "" } else { "," });
+            if line.len() + item.len() > MAX_LINE {
+                self.line(&format!("{line},"));
+                line = format!("  //   {name}");
+            } else {
+                line.push_str(&item);
+            }
+        }
+        self.line(&line);
+    }
+
+    fn valid(&self, stage: u32) -> String {
+        if stage == 0 { "valid_s0".to_owned() } else { format!("valid_s{stage}_q") }
+    }
+
+    /// The words of the packet that a later stage reads at offsets known only at run time, and whether the packet has the
+    /// word that arrives in a later stage.
+    fn words(&mut self, stage: u32, registers: &mut Vec<(String, String)>) {
+        let word_bits = 8 * u32::from(self.plan.options.target.word_bytes);
+        for word in 1..self.needs.words(self.plan) {
+            let signal = |stage: u32| format!("has_word{word}_s{stage}{}", if stage == 0 { "" } else { "_q" });
+            if stage <= word {
+                self.line(&format!("  logic {};", signal(stage)));
+            }
+            if stage == 0 {
+                let bytes = word * u32::from(self.plan.options.target.word_bytes);
+                self.line(&format!("  assign {} = length_i > 16'd{bytes};", signal(0)));
+            } else if stage <= word {
+                registers.push((signal(stage), signal(stage - 1)));
+            }
+        }
+        if stage < self.needs.words(self.plan) {
+            self.line(&format!("  logic [{}:0] word{stage}_s{stage};", word_bits - 1));
+            let masked =
+                if stage == 0 { "word_i".to_owned() } else { format!("has_word{stage}_s{stage}_q ? word_i : '0") };
+            self.line(&format!("  assign word{stage}_s{stage} = {masked};"));
+        }
+        let carried: Vec<u32> = self
+            .needs
+            .window
+            .iter()
+            .filter(|(word, last)| **word < stage && stage <= **last)
+            .map(|(word, _)| *word)
+            .collect();
+        for word in carried {
+            self.line(&format!("  logic [{}:0] {};", word_bits - 1, word_signal(word, stage)));
+            registers.push((word_signal(word, stage), word_signal(word, stage - 1)));
+        }
+    }
+
+    /// The assignment of a value that the stage computes, other than by a block or a map.
+    fn value(&self, id: Id, stage: u32) -> Option<String> {
+        let plan = self.plan;
+        let node = plan.dataflow.graph.node(id);
+        let own = self.signal(id, stage);
+        let word_bytes = plan.options.target.word_bytes;
+        let text = match node.kind {
+            Kind::Input(Input::Byte(at)) => {
+                let first = 8 * (at % word_bytes);
+                format!("word{stage}_s{stage}[{}:{first}]", first + 7)
+            }
+            Kind::Input(Input::Length) => "length_i".to_owned(),
+            Kind::Input(Input::Port) => "port_i".to_owned(),
+            Kind::Bytes { ahead } => return Some(self.bytes(id, ahead, stage)),
+            Kind::Effect(_) if is_lookup(&plan.dataflow, id) => self.found(id, stage),
+            Kind::Effect(_) if redirects(&plan.dataflow).contains(&id) && !is_travelling(&plan.dataflow, id) => {
+                self.redirected(id, stage)
+            }
+            Kind::Effect(_) if is_travelling(&plan.dataflow, id) => {
+                travelling(&plan.dataflow, id, &|arg| self.signal(arg, stage))
+            }
+            Kind::Effect(_) => return None,
+            Kind::Compare(_) if node.args.iter().any(|arg| is_lookup(&plan.dataflow, *arg)) => {
+                let lookup = node.args.iter().find(|arg| is_lookup(&plan.dataflow, **arg));
+                format!("!{}", lookup.map_or_else(String::new, |lookup| self.signal(*lookup, stage)))
+            }
+            Kind::Binary(_) if block_stages(plan, id) > 0 => return None,
+            _ => expression(&plan.dataflow.graph, id, &|arg| self.signal(arg, stage)),
+        };
+        Some(format!("  assign {own} = {text};"))
+    }
+
+    /// Whether a lookup finds an entry.
+    fn found(&self, id: Id, stage: u32) -> String {
+        let own = self.maps.iter().find(|own| own.table(id).is_some());
+        match own.and_then(|own| Some((own.block, own.table(id)?))) {
+            Some((Block::Hash, table)) if table.stage == stage => format!("{}_present", table.name),
+            Some((Block::Hash, table)) => format!("{}_present_s{stage}_q", table.name),
+            _ => map::hit(&self.plan.dataflow, id, &|arg| self.signal(arg, stage)),
+        }
+    }
+
+    /// The verdict of a redirect through a map.
+    fn redirected(&self, id: Id, stage: u32) -> String {
+        let dataflow = &self.plan.dataflow;
+        let node = dataflow.graph.node(id);
+        let value = self.maps.iter().find_map(|own| own.table(id)).map_or_else(String::new, |table| table.value(stage));
+        let (yes, no) = (number(4, node.bits), number(map::flags(dataflow, id).unwrap_or(0), node.bits));
+        let when = self.signal(node.args[0], stage);
+        format!("{when} ? ({value}[32] ? {yes} : {no}) : {}", number(0, node.bits))
+    }
+
+    /// Bytes of the packet at an offset known only at run time: the window shifted by the offset, with zeros around it.
+    fn bytes(&self, id: Id, ahead: i32, stage: u32) -> String {
+        let plan = self.plan;
+        let node = plan.dataflow.graph.node(id);
+        let (bits, own) = (u32::from(node.bits), self.signal(id, stage));
+        let words: Vec<String> =
+            (0..self.needs.words(plan).min(stage + 1)).rev().map(|word| word_signal(word, stage)).collect();
+        let window = words.len() as u32 * u32::from(plan.options.target.word_bytes);
+        let below = bits / 8 - 1;
+        let zeros = |bytes: u32| if bytes == 0 { String::new() } else { format!("{}'h0", 8 * bytes) };
+        let padded: Vec<String> = [zeros(below)]
+            .into_iter()
+            .chain([words.join(", "), zeros(below)])
+            .filter(|part| !part.is_empty())
+            .collect();
+        let (from, window_name) = (format!("from_{own}"), format!("window_{own}"));
+        let offset = self.signal(node.args[0], stage);
+        let shift = i64::from(ahead) + i64::from(below);
+        let sign = if shift < 0 { "-" } else { "+" };
+        format!(
+            "  logic [31:0] {from};\n  logic [{last}:0] {window_name};\n  assign {from} = {offset} {sign} 32'd{amount};\n  \
+             assign {window_name} = {{{padded}}};\n  assign {own} = ({from} < 32'd{end}) ? {bits}'({window_name} >> {{{from}, 3'b000}}) : '0;",
+            last = 8 * (window + 2 * below) - 1,
+            amount = shift.unsigned_abs(),
+            padded = padded.join(", "),
+            end = window + below,
+        )
+    }
+
+    /// The multipliers and dividers whose results leave them in a stage; their operands entered them in an earlier one.
+    fn blocks(&mut self, stage: u32, values: &[Id]) {
+        let plan = self.plan;
+        for &id in values {
+            let Kind::Binary(op) = plan.dataflow.graph.node(id).kind else { continue };
+            if block_stages(plan, id) == 0 || defined(plan, id) != stage {
+                continue;
+            }
+            let (node, from) = (plan.dataflow.graph.node(id), begins(plan, id));
+            let (a, b) = (self.signal(node.args[0], from), self.signal(node.args[1], from));
+            let (bits, name, result) = (node.bits, id.index(), self.signal(id, stage));
+            let text = match op {
+                Binary::Mul => format!(
+                    "  fl_mul #(\n      .Width({bits})\n  ) u_mul{name} (\n      .clk_i,\n      .a_i({a}),\n      .b_i({b}),\n      \
+                     .product_o({result})\n  );"
+                ),
+                _ => {
+                    let stage_bits = u32::from(bits).div_ceil(block_stages(plan, id) - 1);
+                    let signed = u8::from(matches!(op, Binary::SignedDiv | Binary::SignedMod));
+                    let (quotient, remainder) = match op {
+                        Binary::Div | Binary::SignedDiv => (result, format!("unused_remainder{name}")),
+                        _ => (format!("unused_quotient{name}"), result),
+                    };
+                    let other = if quotient.starts_with("unused") { &quotient } else { &remainder };
+                    format!(
+                        "  {}\n  fl_div #(\n      .Width({bits}),\n      .StageBits({stage_bits}),\n      .IsSigned(1'b{signed})\n  ) \
+                         u_div{name} (\n      .clk_i,\n      .dividend_i({a}),\n      .divisor_i({b}),\n      \
+                         .quotient_o({quotient}),\n      .remainder_o({remainder})\n  );",
+                        logic(other, bits.into())
+                    )
+                }
+            };
+            self.line(&text);
+        }
+    }
+
+    /// The accesses to maps in a stage.
+    fn map_accesses(&mut self, stage: u32, registers: &mut Vec<(String, String)>) {
+        let mut text = String::new();
+        for own in &self.maps {
+            let mut rendered = slice::Stage {
+                plan: self.plan,
+                needs: &self.needs,
+                stage,
+                valid: self.valid(stage),
+                signal: &|id| self.signal(id, stage),
+                registers,
+            };
+            text.push_str(&rendered.render(own));
+        }
+        self.text.push_str(&text);
+    }
+
+    fn outputs(&mut self, end: u32) {
+        let ending = &self.plan.dataflow.ending;
+        let mut lines = vec![format!("  assign valid_o = {};", self.valid(end))];
+        for (port, id) in [("verdict_o", ending.verdict), ("head_o", ending.head), ("tail_o", ending.tail)] {
+            lines.push(format!("  assign {port} = {};", self.signal(id, end)));
+        }
+        let edits = Edits::of(ending);
+        if edits.bits() > 0 {
+            lines.push(format!("  assign edits_o = {};", edits.render(ending, &|id| self.signal(id, end))));
+        }
+        let slow = ending.slow;
+        lines.push(format!("  assign slow_o = {};", self.signal(slow, end)));
+        // The last redirect counts.
+        let graph = &self.plan.dataflow.graph;
+        let (mut has, mut target) = ("1'b0".to_owned(), "'0".to_owned());
+        for id in redirects(&self.plan.dataflow) {
+            let node = graph.node(id);
+            let table = self.maps.iter().find_map(|own| own.table(id));
+            match table {
+                // An absent key cancels an earlier redirect.
+                Some(table) => {
+                    let (when, value) = (self.signal(node.args[0], end), table.value(end));
+                    has = format!("{when} ? {value}[32] : ({has})");
+                    target = format!("{when} ? {value}[31:0] : ({target})");
+                }
+                None => {
+                    let (own, port) = (self.signal(id, end), node.args[1]);
+                    let port = match graph.as_const(port) {
+                        Some(value) => number(value & u64::from(u32::MAX), 32),
+                        None => format!("32'({})", self.signal(port, end)),
+                    };
+                    has = format!("({own} != '0) || ({has})");
+                    target = format!("({own} != '0) ? {port} : ({target})");
+                }
+            }
+        }
+        lines.push(format!("  assign has_target_o = {has};"));
+        lines.push(format!("  assign target_o = {target};"));
+        for own in &self.maps {
+            let valid: Vec<String> = map::host_stages(own).map(|stage| self.valid(stage)).collect();
+            lines.push(map::host(own, &valid.join(" || ")).trim_end().to_owned());
+        }
+        let all = |names: Vec<String>| if names.is_empty() { "1'b1".to_owned() } else { names.join(" && ") };
+        lines.push(format!("  assign ready_o = {};", all(self.maps.iter().flat_map(map::ready).collect())));
+        lines.push(format!("  assign room_o = {};", all(self.maps.iter().flat_map(map::room).collect())));
+        lines.iter().for_each(|line| self.line(line));
+    }
+
+    /// A signal that reads what may be unused in part, so that a lint run finds only what is unused by mistake.
+    fn unused(&mut self, by_stage: &BTreeMap<u32, Vec<Id>>) {
+        let mut names = vec![
+            "rst_i".to_owned(),
+            "length_i".to_owned(),
+            "port_i".to_owned(),
+            "word_i".to_owned(),
+            "now_i".to_owned(),
+        ];
+        let graph = &self.plan.dataflow.graph;
+        // A distance modulo a width of 1 is 0.
+        let is_ignored = |node: &Node, place: usize| match node.kind {
+            Kind::Binary(Binary::ShiftLeft | Binary::ShiftRight | Binary::SignedShiftRight) => place == 1,
+            _ => false,
+        };
+        let ignored = graph.nodes().iter().flat_map(|node| {
+            node.args.iter().enumerate().filter(|(place, _)| is_ignored(node, *place)).map(|(_, arg)| *arg)
+        });
+        let ignored: BTreeSet<Id> = ignored.collect();
+        for (stage, ids) in by_stage {
+            let dataflow = &self.plan.dataflow;
+            let may_be =
+                |id: &&Id| ignored.contains(id) || is_lookup(dataflow, **id) || signal_bits(dataflow, **id) > 1;
+            let some = ids.iter().filter(may_be);
+            names.extend(some.map(|id| self.signal(*id, *stage)));
+        }
+        names.extend(self.maps.iter().flat_map(map::partly_used));
+        names.extend((0..self.needs.words(self.plan)).map(|word| format!("word{word}_s{word}")));
+        self.line("\n  // Read here because some of their bits have no other use.\n  logic unused;");
+        let mut line = "  assign unused = ^{".to_owned();
+        for (place, name) in names.iter().enumerate() {
+            let item = format!("{}^{name}", if place == 0 { "" } else { ", " });
+            if line.len() + item.len() + 2 > MAX_LINE {
+                self.line(&format!("{line},"));
+                line = format!("      ^{name}");
+            } else {
+                line.push_str(&item);
+            }
+        }
+        self.line(&format!("{line}}};"));
+    }
+}
+
+/// The signal of a word of the packet in a stage.
+fn word_signal(word: u32, stage: u32) -> String {
+    format!("word{word}_s{stage}{}", if stage > word { "_q" } else { "" })
+}

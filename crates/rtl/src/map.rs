@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Maps of the core: which blocks they take, and in which stages those are asked and have their values.
+//!
+//! ```text
+//!   written by packets    all accesses in one stage S; the block is asked some stages before
+//!                         map3_value ──► map3_step0 ──► map3_step1 ──► written back at the end of S
+//!   only read             a block for each lookup; its value travels from the end of the lookup to the last load
+//! ```
+//!
+//! A map with one entry, such as the global variables of a program, is a register.
+//!
+//! The accesses of a packet follow one another in the stage as in the program, each on the value that the one before
+//! leaves. The next packet enters the stage in the next cycle, when the result is forwarded to it, so no packet sees half
+//! of another one's accesses. The host accesses a whole entry in a cycle in which no packet does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use flowloom_ir::{Compare, Dataflow, Effect, Id, Input, Kind, Touch};
+use flowloom_isa::{MapDef, MapKind, Program};
+use flowloom_plan::{Options, Plan};
+
+use crate::error::RtlError;
+use crate::needs::{Needs, begins};
+use crate::node::{is_lookup, is_travelling};
+
+/// The cycles from the index to the value of an array (`hdl/table/fl_array.sv`).
+const ARRAY_CYCLES: u32 = 2;
+/// The cycles from the key to the value of a hash map (`hdl/table/fl_hash_map.sv`).
+const HASH_CYCLES: u32 = 10;
+/// The bits of an entry of a map of ports: the port, and whether there is one, in bytes of their own.
+const PORT_BITS: u32 = 40;
+
+/// The kinds of blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Block {
+    /// An array, or a register for one entry.
+    Array,
+    /// A hash map.
+    Hash,
+    /// An array of egress ports.
+    Ports,
+}
+
+/// A map that is rendered.
+#[derive(Debug)]
+pub(crate) struct Map {
+    pub(crate) map: u32,
+    pub(crate) block: Block,
+    pub(crate) entries: u32,
+    pub(crate) key_bits: u32,
+    pub(crate) bits: u32,
+    /// The state slice, if packets write the map.
+    pub(crate) slice: Option<Slice>,
+    /// The initial value of the register of a map with one entry.
+    pub(crate) initial: Vec<u8>,
+    /// The copies of the contents; none for a register.
+    pub(crate) tables: Vec<Table>,
+    /// Its accesses by stage, in program order.
+    pub(crate) accesses: BTreeMap<u32, Vec<Id>>,
+}
+
+/// The stages in which a packet reads, changes and writes back an entry. If it is more than one, packets are kept apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slice {
+    /// The stage in which the value is there.
+    pub(crate) first: u32,
+    /// The stage at whose end the result is written back.
+    pub(crate) last: u32,
+}
+
+impl Slice {
+    /// The cycles from the value to the result.
+    pub(crate) fn delay(self) -> u32 {
+        self.last - self.first
+    }
+}
+
+/// A copy of the contents of a map, with a port to read.
+#[derive(Debug)]
+pub(crate) struct Table {
+    /// The name of its signals.
+    pub(crate) name: String,
+    /// The calls that it serves, which have one key.
+    pub(crate) calls: Vec<Id>,
+    /// The stage in which its value is there.
+    pub(crate) stage: u32,
+    /// The last stage that uses its value.
+    pub(crate) last: u32,
+}
+
+impl Table {
+    /// The name of its value in a stage.
+    pub(crate) fn value(&self, stage: u32) -> String {
+        format!("{}_s{stage}{}", self.name, if stage == self.stage { "" } else { "_q" })
+    }
+}
+
+impl Map {
+    /// The name of its signals.
+    pub(crate) fn name(&self) -> String {
+        format!("map{}", self.map)
+    }
+
+    fn write_in(&mut self, stage: u32) {
+        let last = self.slice.map_or(stage, |slice| slice.last.max(stage));
+        self.slice = Some(Slice { first: stage, last });
+    }
+
+    /// The name of the register of a map without tables.
+    pub(crate) fn register(&self) -> String {
+        format!("{}_q", self.name())
+    }
+
+    /// The table that serves a call.
+    pub(crate) fn table(&self, call: Id) -> Option<&Table> {
+        self.tables.iter().find(|table| table.calls.contains(&call))
+    }
+
+    pub(crate) fn index_bits(&self) -> u32 {
+        // An array has two rows at least.
+        u32::BITS - (self.entries.max(2) - 1).leading_zeros()
+    }
+
+    /// The cycles from key to value.
+    pub(crate) fn cycles(&self) -> u32 {
+        match self.block {
+            Block::Array | Block::Ports => ARRAY_CYCLES,
+            Block::Hash => HASH_CYCLES,
+        }
+    }
+
+    /// The cycles from a packet to the next one that a slice of several stages needs.
+    pub(crate) fn spacing_cycles(&self) -> u32 {
+        match self.slice {
+            Some(slice) if slice.delay() > 0 => {
+                slice.delay() + if self.tables.is_empty() { 1 } else { ARRAY_CYCLES + 2 }
+            }
+            _ => 1,
+        }
+    }
+
+    /// Whether packets insert or delete entries.
+    pub(crate) fn changes(&self, dataflow: &Dataflow) -> bool {
+        let touch = |id: &Id| dataflow.access(*id).map(|access| access.touch);
+        self.accesses.values().flatten().any(|id| matches!(touch(id), Some(Touch::Update | Touch::Delete)))
+    }
+}
+
+/// The options of a plan with the latencies of the blocks that are rendered.
+pub fn options(program: &Program, options: &Options) -> Options {
+    let is_hash = |map: &MapDef| matches!(map.kind, MapKind::Hash | MapKind::PerCpuHash);
+    let mut options = options.clone();
+    if program.maps.iter().any(is_hash) {
+        options.target.lookup_stages = HASH_CYCLES;
+    }
+    options
+}
+
+/// All maps that the plan accesses, or the first access that has no rendering.
+pub(crate) fn maps(plan: &Plan, program: &Program) -> Result<Vec<Map>, RtlError> {
+    let dataflow = &plan.dataflow;
+    let mut found: BTreeMap<u32, Map> = BTreeMap::new();
+    for id in dataflow.used() {
+        let Some(access) = dataflow.access(id) else { continue };
+        if is_travelling(dataflow, id) {
+            continue;
+        }
+        let (insn, Some(map)) = (dataflow.graph.insn(id), access.map) else {
+            return Err(RtlError::Effect { insn: dataflow.graph.insn(id), effect: effect_name(dataflow, id) });
+        };
+        let name = &dataflow.maps[map as usize].name;
+        let is_entry = matches!(access.touch, Touch::Update | Touch::Delete) && flags(dataflow, id).is_some();
+        let is_redirect = access.touch == Touch::RedirectMap && flags(dataflow, id).is_some_and(|flags| flags <= 3);
+        let is_value = matches!(access.touch, Touch::Lookup | Touch::Load | Touch::Store | Touch::Atomic);
+        if !is_value && !is_entry && !is_redirect {
+            return Err(RtlError::Effect { insn, effect: effect_name(dataflow, id) });
+        }
+        let own = match found.entry(map) {
+            std::collections::btree_map::Entry::Occupied(own) => own.into_mut(),
+            std::collections::btree_map::Entry::Vacant(vacant) => vacant.insert(empty(dataflow, program, map)?),
+        };
+        let node = dataflow.graph.node(id);
+        if is_entry && own.block != Block::Hash {
+            return Err(RtlError::Effect { insn, effect: effect_name(dataflow, id) });
+        }
+        if is_entry || is_redirect || access.touch == Touch::Lookup {
+            own.tables.push(Table { name: String::new(), calls: vec![id], stage: 0, last: 0 });
+        }
+        if is_entry {
+            let stage = plan.schedule.commits[&id];
+            own.write_in(stage);
+            own.accesses.entry(stage).or_default().push(id);
+            continue;
+        }
+        if is_redirect || access.touch == Touch::Lookup {
+            continue;
+        }
+        let base = dataflow.graph.node(node.args[1]).kind;
+        let is_direct = matches!(base, Kind::Input(Input::Only(only)) if only == map)
+            || dataflow.access(node.args[1]).is_some_and(|base| base.touch == Touch::Lookup);
+        if !is_direct {
+            return Err(RtlError::Joined { insn, map: name.clone() });
+        }
+        if place(dataflow, id).is_none_or(|(first, len)| first + len > own.bits) {
+            return Err(RtlError::Offset { insn, map: name.clone() });
+        }
+        let stage = match access.touch {
+            Touch::Load => begins(plan, id),
+            _ => plan.schedule.commits[&id],
+        };
+        if plan.schedule.spans[node.args[0].index()].ends.stage > stage {
+            return Err(RtlError::Speculated { insn, map: name.clone() });
+        }
+        if access.touch != Touch::Load {
+            own.write_in(stage);
+        }
+        own.accesses.entry(stage).or_default().push(id);
+    }
+    for own in found.values_mut() {
+        arrange(plan, own)?;
+    }
+    joined(dataflow)?;
+    Ok(found.into_values().collect())
+}
+
+/// An error if the address of an entry is used for more than to access the entry, or to compare it with 0.
+fn joined(dataflow: &Dataflow) -> Result<(), RtlError> {
+    let graph = &dataflow.graph;
+    for id in dataflow.used() {
+        let node = graph.node(id);
+        let is_tested =
+            node.kind == Kind::Compare(Compare::Equal) && node.args.iter().any(|arg| graph.as_const(*arg) == Some(0));
+        for (at, arg) in node.args.iter().enumerate().filter(|(_, arg)| is_lookup(dataflow, **arg)) {
+            let is_base = at == 1 && matches!(node.kind, Kind::Effect(_));
+            if !is_tested && !is_base {
+                let map = dataflow.access(*arg).and_then(|access| access.map).unwrap_or(0);
+                return Err(RtlError::Joined { insn: graph.insn(id), map: dataflow.maps[map as usize].name.clone() });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn empty(dataflow: &Dataflow, program: &Program, map: u32) -> Result<Map, RtlError> {
+    let table = &dataflow.maps[map as usize];
+    let block = match table.kind {
+        MapKind::Array | MapKind::PerCpuArray => Block::Array,
+        MapKind::Hash | MapKind::PerCpuHash => Block::Hash,
+        MapKind::Devmap => Block::Ports,
+        kind => {
+            let kind = kind.name().unwrap_or("unknown").to_owned();
+            return Err(RtlError::Kind { map: table.name.clone(), kind });
+        }
+    };
+    let definition = program.maps.get(map as usize);
+    let initial = definition.and_then(|definition| definition.initial.clone());
+    let bits = if block == Block::Ports { PORT_BITS } else { 8 * table.value_bytes };
+    Ok(Map {
+        map,
+        block,
+        entries: table.max_entries,
+        key_bits: 8 * table.key_bytes,
+        bits,
+        slice: None,
+        initial: initial.unwrap_or_else(|| vec![0; table.value_bytes as usize]),
+        tables: Vec::new(),
+        accesses: BTreeMap::new(),
+    })
+}
+
+/// The flags of a call, if they are constant and supported: of an update 0 to 2, of a redirect the verdict for an absent
+/// key, 0 for calls without flags.
+pub(crate) fn flags(dataflow: &Dataflow, call: Id) -> Option<u64> {
+    let touch = dataflow.access(call)?.touch;
+    let last = *dataflow.graph.node(call).args.last()?;
+    match touch {
+        Touch::Update => dataflow.graph.as_const(last).filter(|flags| *flags <= 2),
+        Touch::RedirectMap => dataflow.graph.as_const(last),
+        _ => Some(0),
+    }
+}
+
+/// The bytes of the key of a call; of a redirect the key itself.
+pub(crate) fn key(dataflow: &Dataflow, call: Id) -> Vec<Id> {
+    match dataflow.access(call).map(|access| access.touch) {
+        Some(Touch::RedirectMap) => vec![dataflow.graph.node(call).args[1]],
+        _ => dataflow.key(call).unwrap_or_default().to_vec(),
+    }
+}
+
+/// Decides which tables a map takes, and in which stages they have their values.
+fn arrange(plan: &Plan, own: &mut Map) -> Result<(), RtlError> {
+    let dataflow = &plan.dataflow;
+    let name = dataflow.maps[own.map as usize].name.clone();
+    let map = || name.clone();
+    let first = own.accesses.first_key_value().map(|(stage, _)| *stage);
+    if let (Some(slice), Some(first)) = (&mut own.slice, first) {
+        (slice.first, slice.last) =
+            (first, slice.last.max(*own.accesses.last_key_value().map_or(&0, |(stage, _)| stage)));
+    }
+    if own.tables.is_empty() {
+        return Ok(());
+    }
+    let calls: Vec<Id> = own.tables.drain(..).flat_map(|table| table.calls).collect();
+    let keys: BTreeSet<Vec<Id>> = calls.iter().map(|call| key(dataflow, *call)).collect();
+    let is_value = |id: &Id| {
+        let touch = dataflow.access(*id).map(|access| access.touch);
+        matches!(touch, Some(Touch::Load | Touch::Store | Touch::Atomic))
+    };
+    let base = |id: &Id| dataflow.graph.node(*id).args[1];
+    let by_stage = own.accesses.clone();
+    let accesses = || {
+        let all = by_stage.iter().flat_map(|(stage, ids)| ids.iter().map(|id| (*stage, *id)));
+        all.filter(|(_, id)| is_value(id)).map(|(stage, id)| (stage, base(&id)))
+    };
+    if accesses().any(|(_, base)| !calls.contains(&base)) {
+        return Err(RtlError::Keys { map: map(), keys: keys.len() + 1 });
+    }
+    let (block, number) = (own.block, own.map);
+    let name_of = |call: Id| format!("map{number}_v{}", call.index());
+    let found = |id: Id| match block {
+        Block::Ports => begins(plan, id) + plan.options.target.redirect_stages,
+        Block::Array | Block::Hash => begins(plan, id) + plan.options.target.lookup_stages,
+    };
+    own.tables = match own.slice {
+        Some(_) if keys.len() != 1 => return Err(RtlError::Keys { map: map(), keys: keys.len() }),
+        Some(ref mut slice) => {
+            // A slice of several stages begins as soon as the value is there, so that the others need not wait.
+            let lookups = calls.iter().filter(|id| is_lookup(dataflow, **id)).map(|id| found(*id));
+            let known = lookups.min().unwrap_or(slice.first);
+            if slice.delay() > 0 {
+                slice.first = slice.first.min(known);
+            }
+            if known > slice.first {
+                return Err(RtlError::Early { map: map(), stage: slice.first });
+            }
+            vec![Table { name: format!("map{}", own.map), calls, stage: slice.first, last: slice.first }]
+        }
+        None => {
+            let last = |call: Id| {
+                let loads = accesses().filter(|(_, base)| *base == call).map(|(stage, _)| stage);
+                match block {
+                    // The target of a redirect is an output.
+                    Block::Ports => Some(plan.schedule.stages),
+                    Block::Hash => loads.chain([found(call)]).max(),
+                    Block::Array => loads.max(),
+                }
+            };
+            let table = |call: Id| {
+                let name = name_of(call);
+                Some(Table { name, calls: vec![call], stage: found(call), last: last(call)? })
+            };
+            calls.iter().filter_map(|call| table(*call)).collect()
+        }
+    };
+    let asked = |table: &&Table| {
+        let known = table.calls.iter().filter(|call| !own.accesses.values().flatten().any(|id| id == *call));
+        let first = known.map(|call| begins(plan, *call)).max();
+        let key = key(dataflow, table.calls[0]);
+        let ready = key.iter().map(|byte| plan.schedule.spans[byte.index()].ends.registered()).max();
+        first.or(ready).unwrap_or(0) + own.cycles() > table.stage
+    };
+    match own.tables.iter().find(asked) {
+        Some(table) => Err(RtlError::Early { map: map(), stage: table.stage }),
+        None => Ok(()),
+    }
+}
+
+/// Adds what the tables of a map need: the key in the stage that asks, and what redirects need in the end.
+pub(crate) fn add_needs(plan: &Plan, own: &Map, needs: &mut Needs) {
+    for table in &own.tables {
+        let asked = table.stage - own.cycles();
+        for byte in key(&plan.dataflow, table.calls[0]) {
+            needs.add(plan, byte, asked);
+        }
+        if own.block == Block::Array {
+            needs.add(plan, table.calls[0], asked);
+        }
+    }
+}
+
+/// The bits of the value that an access concerns: the first one, and their number.
+pub(crate) fn place(dataflow: &Dataflow, id: Id) -> Option<(u32, u32)> {
+    let node = dataflow.graph.node(id);
+    let size = match node.kind {
+        Kind::Effect(Effect::Load(size) | Effect::Store(size) | Effect::Atomic(_, size)) => size,
+        _ => return None,
+    };
+    let offset = u32::try_from(dataflow.graph.as_const(node.args[2])?).ok()?;
+    Some((8 * offset, 8 * size.bytes() as u32))
+}
+
+/// The name of an effect in an error.
+fn effect_name(dataflow: &Dataflow, id: Id) -> String {
+    match dataflow.graph.node(id).kind {
+        Kind::Effect(Effect::Call { helper, .. }) => {
+            format!("`{}`", flowloom_isa::helpers::name_of(helper).unwrap_or("an unknown helper"))
+        }
+        kind => format!("{kind:?}"),
+    }
+}
+
+/// The key of a call, its first byte in the lowest bits.
+pub(crate) fn index(dataflow: &Dataflow, lookup: Id, signal: &dyn Fn(Id) -> String) -> String {
+    let bytes = key(dataflow, lookup);
+    format!("{{{}}}", bytes.iter().rev().map(|byte| signal(*byte)).collect::<Vec<_>>().join(", "))
+}
+
+/// Whether a lookup in an array finds an entry.
+pub(crate) fn hit(dataflow: &Dataflow, lookup: Id, signal: &dyn Fn(Id) -> String) -> String {
+    let map = dataflow.access(lookup).and_then(|access| access.map);
+    let entries = map.map_or(0, |map| dataflow.maps[map as usize].max_entries);
+    let index = index(dataflow, lookup, signal);
+    match dataflow.graph.as_const(dataflow.graph.node(lookup).args[0]) {
+        Some(1) => format!("{index} < 32'd{entries}"),
+        _ => format!("{} && {index} < 32'd{entries}", signal(dataflow.graph.node(lookup).args[0])),
+    }
+}
+
+/// The signals of a map of which some bits may have no use.
+pub(crate) fn partly_used(own: &Map) -> Vec<String> {
+    let parts = if own.block == Block::Hash { &["value", "present", "full", "wrote"][..] } else { &["value", "wrote"] };
+    let carried = own.slice.into_iter().flat_map(|slice| slice.first + 1..=slice.last);
+    let carried = carried.flat_map(|stage| parts.iter().map(move |part| format!("{}_{part}_s{stage}_q", own.name())));
+    let values = own.tables.iter().flat_map(|table| match own.slice {
+        Some(_) => vec![format!("{}_value", own.name())],
+        None => (table.stage..=table.last).map(|stage| table.value(stage)).collect(),
+    });
+    let hash = ["room", "count", "present", "full", "host_present", "host_full", "host_key"];
+    let hash = if own.block == Block::Hash { &hash[..] } else { &[] };
+    let present = own.tables.iter().flat_map(|table| hash.iter().map(move |suffix| format!("{}_{suffix}", table.name)));
+    let others = own.tables.iter().skip(1);
+    let others = others.flat_map(|table| ["host_valid", "host_value"].map(|suffix| format!("{}_{suffix}", table.name)));
+    carried.chain(values).chain(present).chain(others).collect()
+}
+
+/// The stages in which no packet may be for the host to access a register.
+pub(crate) fn host_stages(own: &Map) -> std::ops::RangeInclusive<u32> {
+    own.slice.map_or(0..=0, |slice| slice.first..=slice.last)
+}
+
+/// The assignments of the ports of the host.
+pub(crate) fn host(own: &Map, valid: &str) -> String {
+    let name = own.name();
+    let Some(first) = own.tables.first() else {
+        return format!(
+            "  assign {name}_ready_o = !({valid});\n  assign {name}_valid_o = {name}_valid_i && {name}_ready_o;\n  \
+             assign {name}_value_o = {name}_q;\n"
+        );
+    };
+    let all: Vec<String> = own.tables.iter().map(|table| format!("{}_host_ready", table.name)).collect();
+    let first = &first.name;
+    let mut text = format!(
+        "  assign {name}_ready_o = {};\n  assign {name}_valid_o = {first}_host_valid;\n  assign {name}_value_o = {first}_host_value;\n",
+        all.join(" && "),
+    );
+    if own.block == Block::Hash {
+        for port in ["present", "full", "key"] {
+            _ = writeln!(text, "  assign {name}_{port}_o = {first}_host_{port};");
+        }
+        _ = writeln!(text, "  assign {name}_count_o = {first}_count;");
+    }
+    text
+}
+
+/// The signals that are high when the tables are ready after a reset.
+pub(crate) fn ready(own: &Map) -> impl Iterator<Item = String> + '_ {
+    own.tables.iter().map(|table| format!("{}_ready", table.name))
+}
+
+/// The signals that are high while packets may enter.
+pub(crate) fn room(own: &Map) -> impl Iterator<Item = String> + '_ {
+    own.tables.iter().filter(|_| own.block == Block::Hash).map(|table| format!("{}_room", table.name))
+}

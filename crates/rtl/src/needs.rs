@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The stages in which each value is used, and so the pipeline registers.
+//!
+//! ```text
+//!   v7   computed in stage 0, used in stages 0 and 2:   v7_s0, then registers v7_s1_q and v7_s2_q
+//!   v9   a slice of v7, used in stage 2:                v9_s2, wires from v7_s2_q
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use flowloom_ir::{Id, Input, Kind, Touch};
+use flowloom_isa::MapKind;
+use flowloom_plan::Plan;
+
+/// By node, the stages in which a signal holds its value.
+#[derive(Debug, Default)]
+pub(crate) struct Needs {
+    stages: BTreeMap<Id, BTreeSet<u32>>,
+    /// By word of the packet, the last stage that reads it at an offset known only at run time.
+    pub(crate) window: BTreeMap<u32, u32>,
+}
+
+impl Needs {
+    /// The needs of the outputs, which are used after the last stage, and of the effects, in the stages in which they
+    /// commit.
+    pub(crate) fn of(plan: &Plan) -> Needs {
+        let mut needs = Needs::default();
+        let end = plan.schedule.stages;
+        for id in plan.dataflow.ending.nodes() {
+            needs.add(plan, id, end);
+        }
+        for (id, commit) in &plan.schedule.commits {
+            needs.add_arguments(plan, *id, *commit);
+        }
+        needs
+    }
+
+    /// All pairs of a node and a stage in which a signal holds its value, by stage.
+    pub(crate) fn by_stage(&self) -> BTreeMap<u32, Vec<Id>> {
+        let mut all: BTreeMap<u32, Vec<Id>> = BTreeMap::new();
+        for (id, stages) in &self.stages {
+            stages.iter().for_each(|stage| all.entry(*stage).or_default().push(*id));
+        }
+        all
+    }
+
+    /// The words of the packet that the core reads. The window may have more of them, which are only written.
+    pub(crate) fn words(&self, plan: &Plan) -> u32 {
+        let bytes = self.stages.keys().filter_map(|id| match plan.dataflow.graph.node(*id).kind {
+            Kind::Input(Input::Byte(at)) => Some(u32::from(at / plan.options.target.word_bytes)),
+            _ => None,
+        });
+        bytes.chain(self.window.keys().copied()).max().unwrap_or(0) + 1
+    }
+
+    /// Whether a signal holds the value of a node in a stage.
+    pub(crate) fn has(&self, id: Id, stage: u32) -> bool {
+        self.stages.get(&id).is_some_and(|stages| stages.contains(&stage))
+    }
+
+    /// Adds a use of a node in a stage.
+    pub(crate) fn add(&mut self, plan: &Plan, id: Id, stage: u32) {
+        let node = plan.dataflow.graph.node(id);
+        if matches!(node.kind, Kind::Const(_) | Kind::Input(Input::Only(_))) {
+            return;
+        }
+        let known = self.stages.entry(id).or_default();
+        if !known.insert(stage) {
+            return;
+        }
+        if is_wire(node.kind) {
+            node.args.iter().for_each(|arg| self.add(plan, *arg, stage));
+            return;
+        }
+        let defined = defined(plan, id);
+        known.extend(defined..stage);
+        match plan.dataflow.access(id).map(|access| access.touch) {
+            // The key is needed where the table is asked, which `map` adds; the predicate decides at the end.
+            Some(Touch::RedirectMap) => self.add(plan, node.args[0], defined),
+            _ => self.add_arguments(plan, id, begins(plan, id)),
+        }
+        if let Kind::Bytes { .. } = node.kind {
+            for word in 0..plan.window.words().min(defined + 1) {
+                let last = self.window.entry(word).or_default();
+                *last = defined.max(*last);
+            }
+        }
+    }
+
+    fn add_arguments(&mut self, plan: &Plan, id: Id, stage: u32) {
+        plan.dataflow.graph.node(id).args.iter().for_each(|arg| self.add(plan, *arg, stage));
+    }
+}
+
+/// Whether a node is wires, which are drawn anew in each stage that uses them instead of taking registers.
+pub(crate) fn is_wire(kind: Kind) -> bool {
+    matches!(kind, Kind::Const(_) | Kind::Slice { .. } | Kind::Concat | Kind::SignExtend | Kind::Not)
+}
+
+/// The stage in which the evaluation of a node begins. Atomic operations and changes of entries read where they commit.
+pub(crate) fn begins(plan: &Plan, id: Id) -> u32 {
+    match plan.dataflow.access(id).map(|access| access.touch) {
+        Some(Touch::Atomic | Touch::Update | Touch::Delete) => plan.schedule.commits[&id],
+        _ => plan.schedule.spans[id.index()].begins.stage,
+    }
+}
+
+/// The first stage with a signal of a node's value: the one that computes it, or the one after its block.
+pub(crate) fn defined(plan: &Plan, id: Id) -> u32 {
+    let dataflow = &plan.dataflow;
+    let Some(access) = dataflow.access(id) else { return begins(plan, id) + block_stages(plan, id) };
+    let kind = access.map.and_then(|map| dataflow.maps.get(map as usize)).map(|map| map.kind);
+    match access.touch {
+        // Whether an index is in bounds is known at once.
+        Touch::Lookup if matches!(kind, Some(MapKind::Array | MapKind::PerCpuArray)) => begins(plan, id),
+        Touch::Lookup | Touch::RedirectMap => plan.schedule.spans[id.index()].ends.stage,
+        _ => begins(plan, id),
+    }
+}
+
+/// The latency of a multiplier or divider; 0 for all that is combinational.
+pub(crate) fn block_stages(plan: &Plan, id: Id) -> u32 {
+    match plan.dataflow.graph.node(id).kind {
+        Kind::Binary(_) => plan.options.target.block_stages(&plan.dataflow, id),
+        _ => 0,
+    }
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Expressions of pure nodes.
+
+use flowloom_ir::{Binary, Compare, Dataflow, Effect, Graph, Id, Kind, Touch};
+use flowloom_isa::insn::helper;
+
+/// A constant.
+pub(crate) fn number(value: u64, bits: u16) -> String {
+    format!("{bits}'h{value:x}")
+}
+
+/// The declaration of a signal.
+pub(crate) fn logic(name: &str, bits: u32) -> String {
+    match bits {
+        1 => format!("logic {name};"),
+        _ => format!("logic [{}:0] {name};", bits - 1),
+    }
+}
+
+/// Whether a node is a lookup. Its signal is one bit: whether there is an entry.
+pub(crate) fn is_lookup(dataflow: &Dataflow, id: Id) -> bool {
+    dataflow.access(id).is_some_and(|access| access.touch == Touch::Lookup)
+}
+
+/// The width of a node's signal.
+pub(crate) fn signal_bits(dataflow: &Dataflow, id: Id) -> u16 {
+    if is_lookup(dataflow, id) { 1 } else { dataflow.graph.bits(id) }
+}
+
+/// Whether an effect accesses no map: its value travels with the packet.
+pub(crate) fn is_travelling(dataflow: &Dataflow, id: Id) -> bool {
+    let Kind::Effect(Effect::Call { helper, .. }) = dataflow.graph.node(id).kind else { return false };
+    is_clock(helper) || matches!(helper, helper::GET_SMP_PROCESSOR_ID | helper::REDIRECT)
+}
+
+fn is_clock(number: i32) -> bool {
+    matches!(
+        number,
+        helper::KTIME_GET_NS | helper::KTIME_GET_BOOT_NS | helper::KTIME_GET_COARSE_NS | helper::KTIME_GET_TAI_NS
+    )
+}
+
+/// The value of an effect that accesses no map.
+pub(crate) fn travelling(dataflow: &Dataflow, id: Id, signal: &dyn Fn(Id) -> String) -> String {
+    let node = dataflow.graph.node(id);
+    let Kind::Effect(Effect::Call { helper, .. }) = node.kind else { unreachable!("{:?} is no call", node.kind) };
+    let value = match helper {
+        // There is one pipeline.
+        helper::GET_SMP_PROCESSOR_ID => number(0, node.bits),
+        // With flags, the verdict is `aborted`, and the target stays as it was.
+        helper::REDIRECT => {
+            let flags = signal(node.args[2]);
+            format!("({flags} == '0) ? {} : {}", number(4, node.bits), number(0, node.bits))
+        }
+        _ => "now_i".to_owned(),
+    };
+    match dataflow.graph.as_const(node.args[0]) {
+        Some(1) => value,
+        _ => format!("{} ? ({value}) : {}", signal(node.args[0]), number(0, node.bits)),
+    }
+}
+
+/// The redirects of the program, in its order.
+pub(crate) fn redirects(dataflow: &Dataflow) -> Vec<Id> {
+    let is_redirect = |id: &Id| {
+        dataflow.access(*id).is_some_and(|access| matches!(access.touch, Touch::Redirect | Touch::RedirectMap))
+    };
+    dataflow.graph.ids().filter(is_redirect).collect()
+}
+
+/// The expression of a combinational node other than inputs and packet accesses; `signal` names its arguments.
+pub(crate) fn expression(graph: &Graph, id: Id, signal: &dyn Fn(Id) -> String) -> String {
+    let node = graph.node(id);
+    let args: Vec<String> = node.args.iter().map(|arg| signal(*arg)).collect();
+    let bits = node.bits;
+    match node.kind {
+        Kind::Slice { low } => {
+            let source = graph.bits(node.args[0]);
+            match (source == bits, bits) {
+                (true, _) => args[0].clone(),
+                (false, 1) => format!("{}[{low}]", args[0]),
+                _ => format!("{}[{}:{low}]", args[0], low + bits - 1),
+            }
+        }
+        Kind::Concat => format!("{{{}}}", args.iter().rev().cloned().collect::<Vec<_>>().join(", ")),
+        Kind::SignExtend => {
+            let source = graph.bits(node.args[0]);
+            let sign = if source == 1 { args[0].clone() } else { format!("{}[{}]", args[0], source - 1) };
+            match bits - source {
+                0 => args[0].clone(),
+                added => format!("{{{{{added}{{{sign}}}}}, {}}}", args[0]),
+            }
+        }
+        Kind::Not => format!("~{}", args[0]),
+        Kind::Compare(how) => match how {
+            Compare::Equal => format!("{} == {}", args[0], args[1]),
+            Compare::Below => format!("{} < {}", args[0], args[1]),
+            Compare::SignedBelow => format!("$signed({}) < $signed({})", args[0], args[1]),
+        },
+        Kind::Binary(op) => binary(op, &args[0], &args[1], bits),
+        Kind::Select => select(graph, &node.args, &args),
+        kind => unreachable!("{kind:?} is no combinational node"),
+    }
+}
+
+fn binary(op: Binary, a: &str, b: &str, bits: u16) -> String {
+    // Shifts take the distance modulo the width.
+    let distance = match bits {
+        1 => "1'b0".to_owned(),
+        bits if bits.is_power_of_two() => format!("({b} & {})", number(u64::from(bits) - 1, bits)),
+        bits => format!("({b} % {})", number(bits.into(), bits)),
+    };
+    match op {
+        Binary::Add => format!("{a} + {b}"),
+        Binary::Sub => format!("{a} - {b}"),
+        Binary::And => format!("{a} & {b}"),
+        Binary::Or => format!("{a} | {b}"),
+        Binary::Xor => format!("{a} ^ {b}"),
+        Binary::ShiftLeft => format!("{a} << {distance}"),
+        Binary::ShiftRight => format!("{a} >> {distance}"),
+        Binary::SignedShiftRight => format!("$unsigned($signed({a}) >>> {distance})"),
+        Binary::Mul | Binary::Div | Binary::SignedDiv | Binary::Mod | Binary::SignedMod => {
+            unreachable!("{op:?} is a block")
+        }
+    }
+}
+
+/// A priority mux.
+fn select(graph: &Graph, nodes: &[Id], args: &[String]) -> String {
+    let mut text = String::new();
+    let pairs = nodes.len() / 2;
+    for pair in 0..pairs {
+        let condition = match graph.bits(nodes[2 * pair]) {
+            1 => args[2 * pair].clone(),
+            _ => format!("({} != '0)", args[2 * pair]),
+        };
+        text.push_str(&format!("{condition} ? {} : ", args[2 * pair + 1]));
+    }
+    text + &args[2 * pairs]
+}

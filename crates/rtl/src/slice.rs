@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Rendering of the accesses to a map in a stage: the tables that it asks, and the state slice.
+//!
+//! The accesses of a packet follow one another in the stage as in the program, each on the value that the one before
+//! leaves. The next packet enters the stage in the next cycle, when the result is forwarded to it, so no packet sees half
+//! of another one's accesses. The host accesses a whole entry in a cycle in which no packet does.
+
+use std::fmt::Write as _;
+
+use flowloom_ir::{Dataflow, Effect, Id, Kind, Touch};
+use flowloom_isa::op::AtomicOp;
+use flowloom_plan::Plan;
+use flowloom_state::{Parameters, RowHash};
+
+use crate::map::{Block, Map, Slice, Table, flags, index, key, place};
+use crate::needs::Needs;
+use crate::node::{logic, number};
+
+/// Results of changes of entries, as the kernel's numbers.
+const NO_ENTRY: i64 = -2;
+const TOO_BIG: i64 = -7;
+const EXISTS: i64 = -17;
+
+/// The rendering of the accesses to a map in a stage.
+pub(crate) struct Stage<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) needs: &'a Needs,
+    pub(crate) stage: u32,
+    /// Whether a packet is in the stage.
+    pub(crate) valid: String,
+    /// The name of a node's value in the stage.
+    pub(crate) signal: &'a dyn Fn(Id) -> String,
+    /// The registers of the stage: name and next value.
+    pub(crate) registers: &'a mut Vec<(String, String)>,
+}
+
+/// The names of the state between two accesses of a slice.
+#[derive(Debug, Clone)]
+struct State {
+    value: String,
+    /// Hash maps: whether there is an entry, and whether the map is full.
+    present: String,
+    full: String,
+    /// Steps so far.
+    steps: u32,
+    /// The conditions under which the slice changes the entry.
+    writes: Vec<String>,
+}
+
+impl Stage<'_> {
+    /// The declarations and assignments.
+    pub(crate) fn render(&mut self, own: &Map) -> String {
+        let mut text = String::new();
+        for table in own.tables.iter().filter(|table| table.stage == self.stage + own.cycles()) {
+            match own.block {
+                Block::Hash => self.hash_table(own, table, &mut text),
+                Block::Array | Block::Ports => self.array(own, table, &mut text),
+            }
+        }
+        self.values(own, &mut text);
+        let mut state = self.state(own, &mut text);
+        for &id in own.accesses.get(&self.stage).map_or(&[][..], Vec::as_slice) {
+            match self.plan.dataflow.access(id).map(|access| access.touch) {
+                Some(Touch::Update | Touch::Delete) => self.entry(own, id, &mut text, &mut state),
+                _ => self.access(own, id, &mut text, &mut state),
+            }
+        }
+        let is_read_register = own.tables.is_empty() && own.slice.is_none() && self.stage == 0;
+        if own.slice.is_some_and(|slice| slice.last == self.stage) || is_read_register {
+            self.write_back(own, &state, &mut text);
+        } else if own.slice.is_some_and(|slice| slice.first <= self.stage && self.stage < slice.last) {
+            self.pass_on(own, &state, &mut text);
+        }
+        text
+    }
+
+    /// The state at the beginning of the stage: from the table or the register, or what the stage before has left.
+    fn state(&mut self, own: &Map, text: &mut String) -> State {
+        let name = own.name();
+        let (value, present, full) = match own.tables.is_empty() {
+            true => (own.register(), String::new(), String::new()),
+            false => (format!("{name}_value"), format!("{name}_present"), format!("{name}_full")),
+        };
+        let mut state = State { value, present, full, steps: 0, writes: Vec::new() };
+        if !own.slice.is_some_and(|slice| slice.first < self.stage && self.stage <= slice.last) {
+            return state;
+        }
+        let (before, stage) = (self.stage - 1, self.stage);
+        let mut carry = |part: &str, bits: u32| {
+            let register = format!("{name}_{part}_s{stage}_q");
+            _ = writeln!(text, "  {}", logic(&register, bits));
+            self.registers.push((register.clone(), format!("{name}_{part}_s{before}_end")));
+            register
+        };
+        state.value = carry("value", own.bits);
+        state.writes.push(carry("wrote", 1));
+        if own.block == Block::Hash {
+            (state.present, state.full) = (carry("present", 1), carry("full", 1));
+        }
+        state
+    }
+
+    /// The state at the end of a stage that is not the last one of the slice.
+    fn pass_on(&self, own: &Map, state: &State, text: &mut String) {
+        let (name, stage) = (own.name(), self.stage);
+        let writes = if state.writes.is_empty() { "1'b0".to_owned() } else { state.writes.join(" || ") };
+        let mut end = |part: &str, bits: u32, value: &str| {
+            let signal = format!("{name}_{part}_s{stage}_end");
+            _ = writeln!(text, "  {}\n  assign {signal} = {value};", logic(&signal, bits));
+        };
+        end("value", own.bits, &state.value);
+        end("wrote", 1, &writes);
+        if own.block == Block::Hash {
+            end("present", 1, &state.present);
+            end("full", 1, &state.full);
+        }
+    }
+
+    /// Declarations for a table: the value, and the result of the slice. Returns the pins of the slice: write, value.
+    fn declared(&self, own: &Map, table: &Table, text: &mut String) -> [String; 2] {
+        let (name, table_name, last) = (own.name(), &table.name, own.bits - 1);
+        let value = if own.slice.is_some() { format!("{name}_value") } else { table.value(table.stage) };
+        _ = write!(
+            text,
+            "  logic [{last}:0] {value};\n  logic {table_name}_ready, {table_name}_host_ready, {table_name}_host_valid;\n  \
+             logic [{last}:0] {table_name}_host_value;\n"
+        );
+        if own.slice.is_none() {
+            return ["1'b0".to_owned(), "'0".to_owned()];
+        }
+        _ = writeln!(text, "  logic [{last}:0] {name}_result;\n  logic {name}_write;");
+        [format!("{name}_write"), format!("{name}_result")]
+    }
+
+    /// An array, in the stage that asks it.
+    fn array(&self, own: &Map, table: &Table, text: &mut String) {
+        let (name, table_name, call) = (own.name(), &table.name, table.calls[0]);
+        let dataflow = &self.plan.dataflow;
+        let index = index(dataflow, call, self.signal);
+        let hit = match own.block {
+            Block::Ports => {
+                format!("{index} < {}", number(own.entries.into(), dataflow.graph.bits(key(dataflow, call)[0])))
+            }
+            _ => (self.signal)(call),
+        };
+        let delay = own.slice.map_or(0, Slice::delay);
+        let [write, result] = self.declared(own, table, text);
+        let mut value = if own.slice.is_some() { format!("{name}_value") } else { table.value(table.stage) };
+        let mut hit = hit;
+        if own.block == Block::Ports {
+            // A key beyond the entries leads to no port.
+            _ = write!(
+                text,
+                "  logic {table_name}_hit, {table_name}_hit1_q, {table_name}_hit2_q;\n  logic [{}:0] {table_name}_raw;\n  \
+                 assign {table_name}_hit = {hit};\n  assign {value} = {table_name}_hit2_q ? {table_name}_raw : '0;\n  \
+                 always_ff @(posedge clk_i) begin\n    {table_name}_hit1_q <= {table_name}_hit;\n    \
+                 {table_name}_hit2_q <= {table_name}_hit1_q;\n  end\n",
+                own.bits - 1
+            );
+            (hit, value) = (format!("{table_name}_hit"), format!("{table_name}_raw"));
+        }
+        _ = write!(
+            text,
+            "  fl_array #(\n      .Entries({}),\n      .ValueBits({}),\n      .Delay({delay})\n  ) u_{table_name} (\n      .clk_i,\n      .rst_i,\n      \
+             .ready_o({table_name}_ready),\n      .valid_i({} && {hit}),\n      .early_i(1'b0),\n      .index_i({}'({index})),\n      \
+             .value_o({value}),\n      .write_i({write}),\n      .value_i({result}),\n      \
+             .host_valid_i({name}_valid_i && {name}_ready_o),\n      .host_ready_o({table_name}_host_ready),\n      \
+             .host_write_i({name}_write_i),\n      .host_copy_i(1'b0),\n      .host_target_i('0),\n      \
+             .host_index_i({name}_index_i),\n      .host_value_i({name}_value_i),\n      \
+             .host_valid_o({table_name}_host_valid),\n      .host_value_o({table_name}_host_value)\n  );\n",
+            own.entries.max(2),
+            own.bits,
+            self.valid,
+            own.index_bits(),
+        );
+    }
+
+    /// A hash map, in the stage that asks it.
+    fn hash_table(&self, own: &Map, table: &Table, text: &mut String) {
+        let (name, table_name) = (own.name(), &table.name);
+        let [write, result] = self.declared(own, table, text);
+        let is_written = own.slice.is_some();
+        let value = if is_written { format!("{name}_value") } else { table.value(table.stage) };
+        let has = if is_written { format!("{name}_has") } else { "1'b0".to_owned() };
+        _ = write!(
+            text,
+            "  logic {table_name}_present, {table_name}_full, {table_name}_room;\n  logic [31:0] {table_name}_count;\n  logic {table_name}_host_present, {table_name}_host_full;\n  \
+             logic [{}:0] {table_name}_host_key;\n",
+            own.key_bits - 1
+        );
+        if is_written {
+            _ = writeln!(text, "  logic {name}_has;");
+        }
+        let parameters = Parameters::for_entries(cuckoo_keys(own.entries), own.key_bits / 8, 0);
+        let hash = RowHash::new((own.key_bits / 8) as usize, parameters.rows, parameters.seed);
+        _ = write!(
+            text,
+            "  fl_hash_map #(\n      .KeyBits({}),\n      .ValueBits({}),\n      .HashBits({}),\n      .Rows({}),\n      .Columns({}),\n      \
+             .Entries({}),\n      .Changes(1'b{}),\n      .Delay({}),\n      .Ahead({}),\n      .Pending({PENDING})\n  ) u_{table_name} (\n      .clk_i,\n      .rst_i,\n      \
+             .ready_o({table_name}_ready),\n      .room_o({table_name}_room),\n      .valid_i({}),\n      .key_i({}),\n      \
+             .present_o({table_name}_present),\n      .value_o({value}),\n      .full_o({table_name}_full),\n      .count_o({table_name}_count),\n      .write_i({write}),\n      \
+             .present_i({has}),\n      .value_i({result}),\n      .host_valid_i({name}_valid_i && {name}_ready_o),\n      \
+             .host_ready_o({table_name}_host_ready),\n      .host_operation_i({name}_operation_i),\n      .host_key_i({name}_key_i),\n      \
+             .host_value_i({name}_value_i),\n      .host_valid_o({table_name}_host_valid),\n      .host_present_o({table_name}_host_present),\n      \
+             .host_full_o({table_name}_host_full),\n      .host_key_o({table_name}_host_key),\n      .host_value_o({table_name}_host_value)\n  );\n",
+            own.key_bits,
+            own.bits,
+            hash.hash_bits(),
+            parameters.rows,
+            columns(&hash, (own.key_bits / 8) as usize),
+            own.entries,
+            u8::from(own.changes(&self.plan.dataflow)),
+            own.slice.map_or(0, Slice::delay),
+            // The packet at the framer's output, and one more until its room is seen.
+            self.stage + 2,
+            self.valid,
+            index(&self.plan.dataflow, table.calls[0], self.signal),
+        );
+    }
+
+    /// Values that were only read travel on to the last use.
+    fn values(&mut self, own: &Map, text: &mut String) {
+        if own.slice.is_some() {
+            return;
+        }
+        for table in own.tables.iter().filter(|table| table.stage < self.stage && self.stage <= table.last) {
+            _ = writeln!(text, "  logic [{}:0] {};", own.bits - 1, table.value(self.stage));
+            self.registers.push((table.value(self.stage), table.value(self.stage - 1)));
+        }
+    }
+
+    /// An access to a value: the signal of what it reads, if that is used, and the step that it makes.
+    fn access(&self, own: &Map, id: Id, text: &mut String, state: &mut State) {
+        let (dataflow, signal) = (&self.plan.dataflow, self.signal);
+        let node = dataflow.graph.node(id);
+        let (first, len) = place(dataflow, id).expect("checked in `maps`");
+        let part = if len == own.bits { String::new() } else { format!("[{}:{first}]", first + len - 1) };
+        let base = own.table(node.args[1]);
+        let whole = match base {
+            Some(table) if own.slice.is_none() => table.value(self.stage),
+            _ => state.value.clone(),
+        };
+        let (when, old) = (signal(node.args[0]), format!("{whole}{part}"));
+        let is_always = dataflow.graph.as_const(node.args[0]).is_some_and(|value| value != 0);
+        if self.needs.has(id, self.stage) {
+            let extended = match u32::from(node.bits) - len {
+                0 => old.clone(),
+                more => format!("{{{more}'h0, {old}}}"),
+            };
+            // A load through a failed lookup gives 0.
+            let happens = match (is_always, base) {
+                (true, None) => None,
+                (true, Some(_)) => Some(signal(node.args[1])),
+                (false, None) => Some(when.clone()),
+                (false, Some(_)) => Some(format!("{when} && {}", signal(node.args[1]))),
+            };
+            let value = match happens {
+                Some(happens) => format!("({happens}) ? {extended} : {}", number(0, node.bits)),
+                None => extended,
+            };
+            _ = writeln!(text, "  assign {} = {value};", signal(id));
+        }
+        let low = |id: Id| low(dataflow, id, len as u16, signal);
+        let new = match node.kind {
+            Kind::Effect(Effect::Store(_)) => low(node.args[3]),
+            Kind::Effect(Effect::Atomic(op, _)) => match op {
+                AtomicOp::Add { .. } => format!("{old} + {}", low(node.args[3])),
+                AtomicOp::Or { .. } => format!("{old} | {}", low(node.args[3])),
+                AtomicOp::And { .. } => format!("{old} & {}", low(node.args[3])),
+                AtomicOp::Xor { .. } => format!("{old} ^ {}", low(node.args[3])),
+                AtomicOp::Xchg => low(node.args[3]),
+                AtomicOp::CmpXchg => format!("({old} == {}) ? {} : {old}", low(node.args[4]), low(node.args[3])),
+            },
+            _ => return,
+        };
+        let next = format!("{}_step{}_s{}", own.name(), state.steps, self.stage);
+        _ = writeln!(text, "  {}", logic(&next, own.bits));
+        _ = writeln!(text, "  always_comb begin\n    {next} = {};", state.value);
+        match is_always {
+            true => _ = writeln!(text, "    {next}{part} = {new};\n  end"),
+            false => _ = writeln!(text, "    if ({when}) begin\n      {next}{part} = {new};\n    end\n  end"),
+        }
+        state.value = next;
+        state.steps += 1;
+        state.writes.push(if is_always { "1'b1".to_owned() } else { when });
+    }
+
+    /// An insertion or deletion of an entry: its result, if that is used, and the step that it makes.
+    fn entry(&self, own: &Map, id: Id, text: &mut String, state: &mut State) {
+        let (dataflow, signal) = (&self.plan.dataflow, self.signal);
+        let node = dataflow.graph.node(id);
+        let (name, step) = (own.name(), format!("{}_s{}", state.steps, self.stage));
+        let State { value, present, full, .. } = &*state;
+        let when = signal(node.args[0]);
+        let is_update = dataflow.access(id).is_some_and(|access| access.touch == Touch::Update);
+        // Whether it succeeds, and what it gives otherwise.
+        let (succeeds, fails) = match (is_update, flags(dataflow, id)) {
+            (false, _) => (present.clone(), number(NO_ENTRY as u64, 64)),
+            (true, Some(1)) => (
+                format!("!{present} && !{full}"),
+                format!("{present} ? {} : {}", number(EXISTS as u64, 64), number(TOO_BIG as u64, 64)),
+            ),
+            (true, Some(2)) => (present.clone(), number(NO_ENTRY as u64, 64)),
+            (true, _) => (format!("{present} || !{full}"), number(TOO_BIG as u64, 64)),
+        };
+        let happens = format!("{name}_happens{step}");
+        _ = writeln!(text, "  logic {happens};\n  assign {happens} = {when} && ({succeeds});");
+        if self.needs.has(id, self.stage) {
+            let text_of = format!("({when} && !({succeeds})) ? ({fails}) : {}", number(0, 64));
+            _ = writeln!(text, "  assign {} = {text_of};", signal(id));
+        }
+        let (next, next_present, next_full) =
+            (format!("{name}_step{step}"), format!("{name}_present{step}"), format!("{name}_full{step}"));
+        let new = match is_update {
+            true => {
+                let first = 1 + (own.key_bits / 8) as usize;
+                let bytes = &node.args[first..first + (own.bits / 8) as usize];
+                format!("{{{}}}", bytes.iter().rev().map(|byte| signal(*byte)).collect::<Vec<_>>().join(", "))
+            }
+            false => value.clone(),
+        };
+        _ = writeln!(text, "  {}\n  logic {next_present}, {next_full};", logic(&next, own.bits));
+        _ = writeln!(text, "  assign {next} = {happens} ? {new} : {value};");
+        _ = writeln!(text, "  assign {next_present} = {happens} ? 1'b{} : {present};", u8::from(is_update));
+        // A deletion makes room for an insertion of the same packet.
+        _ = writeln!(
+            text,
+            "  assign {next_full} = {full}{};",
+            if is_update { String::new() } else { format!(" && !{happens}") }
+        );
+        state.writes.push(happens);
+        (state.value, state.present, state.full) = (next, next_present, next_full);
+        state.steps += 1;
+    }
+
+    /// The result of the slice: to the table, or into the register.
+    fn write_back(&self, own: &Map, state: &State, text: &mut String) {
+        let (name, valid) = (own.name(), &self.valid);
+        let State { value, present, full, writes, .. } = state;
+        if !own.tables.is_empty() {
+            _ = writeln!(text, "  assign {name}_result = {value};");
+            _ = writeln!(text, "  assign {name}_write = {valid} && ({});", writes.join(" || "));
+            if own.block == Block::Hash {
+                _ = writeln!(
+                    text,
+                    "  assign {name}_has = {present};\n  logic unused_{name}_full;\n  assign unused_{name}_full = {full};"
+                );
+            }
+            return;
+        }
+        let register = own.register();
+        _ = write!(
+            text,
+            "  always_ff @(posedge clk_i) begin\n    if ({name}_valid_i && {name}_ready_o && {name}_write_i) begin\n      \
+             {register} <= {name}_value_i;\n"
+        );
+        if !writes.is_empty() {
+            _ = writeln!(text, "    end else if ({valid}) begin\n      {register} <= {value};");
+        }
+        let initial = own.initial.iter().rev().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+        _ = writeln!(
+            text,
+            "    end\n    if (rst_i) begin\n      {register} <= {}'h{initial};\n    end\n  end",
+            own.bits
+        );
+    }
+}
+
+/// Pending keys of a hash map.
+const PENDING: u32 = 32;
+/// Keys of a hash map whose entry was deleted, and that wait to leave the cuckoo table.
+const CANDIDATES: u32 = 64;
+/// Cycles for which a freed slot rests, in a map whose slice is one stage.
+const REST_CYCLES: u32 = 16;
+
+/// The keys that the cuckoo table of a hash map holds (`hdl/table/fl_hash_map.sv`).
+fn cuckoo_keys(entries: u32) -> u32 {
+    entries + CANDIDATES + PENDING
+}
+
+/// The rows of the values of a hash map.
+pub(crate) fn value_rows(own: &Map) -> u32 {
+    cuckoo_keys(own.entries) + REST_CYCLES + own.slice.map_or(0, Slice::delay) + PENDING
+}
+
+/// The columns of a hash as a literal: `{right, left}` of each bit of the key, the highest one first.
+fn columns(hash: &RowHash, key_bytes: usize) -> String {
+    let width = 2 * hash.hash_bits() as usize;
+    let bit = |half: u64, at: usize| if half >> at & 1 == 1 { '1' } else { '0' };
+    let mut bits = String::new();
+    for at in (0..8 * key_bytes).rev() {
+        let (left, right) = hash.column(at);
+        bits.extend((0..width).rev().map(|at| bit(right, at)));
+        bits.extend((0..width).rev().map(|at| bit(left, at)));
+    }
+    let digit = |four: &[u8]| four.iter().fold(0, |sum, bit| 2 * sum + u8::from(*bit == b'1'));
+    let digits: String = bits.as_bytes().chunks(4).map(|four| format!("{:x}", digit(four))).collect();
+    format!("{}'h{digits}", bits.len())
+}
+
+/// The low bits of an operand, which is at least as wide.
+fn low(dataflow: &Dataflow, id: Id, bits: u16, signal: &dyn Fn(Id) -> String) -> String {
+    if dataflow.graph.bits(id) == bits {
+        return signal(id);
+    }
+    match dataflow.graph.as_const(id) {
+        Some(value) => number(value & (u64::MAX >> (64 - bits)), bits),
+        None if bits == 1 => format!("{}[0]", signal(id)),
+        None => format!("{}[{}:0]", signal(id), bits - 1),
+    }
+}

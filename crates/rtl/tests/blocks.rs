@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Multipliers and dividers of many widths against the arithmetic of eBPF, with the latency that the planner assumes.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use flowloom_ir::{Binary, Graph, Input, Kind};
+use flowloom_plan::Target;
+use flowloom_testkit::Rng;
+
+use crate::common::build_model;
+use crate::graphs::dataflow;
+
+/// The operators with a block.
+const OPERATORS: [Binary; 5] = [Binary::Mul, Binary::Div, Binary::Mod, Binary::SignedDiv, Binary::SignedMod];
+
+/// A block: its operator, its width in bits, and for dividers the quotient bits of a stage.
+struct Block {
+    operator: Binary,
+    width: u16,
+    stage_bits: u16,
+}
+
+impl Block {
+    /// As the header of the block states it.
+    fn latency_cycles(&self) -> usize {
+        match self.operator {
+            Binary::Mul => 1 + usize::from(self.width).div_ceil(17),
+            _ => 1 + usize::from(self.width.div_ceil(self.stage_bits)),
+        }
+    }
+
+    /// The product, or the quotient and the remainder.
+    fn results(&self, a: u64, b: u64) -> Vec<u64> {
+        let mask = u64::MAX >> (64 - self.width);
+        let signed = |value: u64| (value << (64 - self.width)) as i64 >> (64 - self.width);
+        let results = match self.operator {
+            Binary::Mul => vec![a.wrapping_mul(b)],
+            _ if b & mask == 0 => vec![0, a],
+            Binary::Div => vec![(a & mask) / (b & mask), (a & mask) % (b & mask)],
+            _ => vec![signed(a).wrapping_div(signed(b)) as u64, signed(a).wrapping_rem(signed(b)) as u64],
+        };
+        results.iter().map(|result| result & mask).collect()
+    }
+
+    fn outputs(&self, number: usize) -> Vec<String> {
+        let names: &[&str] = if self.operator == Binary::Mul { &["product"] } else { &["quotient", "remainder"] };
+        names.iter().map(|name| format!("{name}{number}_o")).collect()
+    }
+
+    fn instance(&self, number: usize) -> String {
+        let Block { operator, width, stage_bits } = self;
+        let (last, outputs) = (width - 1, self.outputs(number));
+        if *operator == Binary::Mul {
+            return format!(
+                "  fl_mul #(\n      .Width({width})\n  ) u_{number} (\n      .clk_i,\n      .a_i(a_i[{last}:0]),\n      \
+                 .b_i(b_i[{last}:0]),\n      .product_o({})\n  );\n",
+                outputs[0]
+            );
+        }
+        let is_signed = u8::from(*operator == Binary::SignedDiv);
+        format!(
+            "  fl_div #(\n      .Width({width}),\n      .StageBits({stage_bits}),\n      .IsSigned(1'b{is_signed})\n  ) \
+             u_{number} (\n      .clk_i,\n      .dividend_i(a_i[{last}:0]),\n      .divisor_i(b_i[{last}:0]),\n      \
+             .quotient_o({}),\n      .remainder_o({})\n  );\n",
+            outputs[0], outputs[1]
+        )
+    }
+}
+
+/// A module with all blocks on the same operands.
+fn module(blocks: &[Block]) -> String {
+    let (mut ports, mut instances) = (String::new(), String::new());
+    for (number, block) in blocks.iter().enumerate() {
+        for output in block.outputs(number) {
+            _ = write!(ports, ",\n    output logic [{}:0] {output}", block.width - 1);
+        }
+        instances.push_str(&block.instance(number));
+    }
+    format!(
+        "module fl_blocks (\n    input  logic clk_i,\n    input  logic [63:0] a_i,\n    input  logic [63:0] b_i{ports}\n\
+         );\n{instances}endmodule\n"
+    )
+}
+
+/// All pairs of 6-bit operands, and random ones, many of them small, at the ends of the range or equal.
+fn operands(rng: &mut Rng) -> Vec<(u64, u64)> {
+    let mut all: Vec<(u64, u64)> = (0..1 << 12).map(|pair| (pair & 63, pair >> 6)).collect();
+    let one = |rng: &mut Rng| {
+        let value = if rng.chance(1, 2) { rng.next_u64() } else { rng.below(3) as u64 };
+        let value = if rng.chance(1, 4) { value.wrapping_neg() } else { value };
+        value >> if rng.chance(1, 2) { rng.below(64) } else { 0 }
+    };
+    for _ in 0..20_000 {
+        let a = one(rng);
+        let b = if rng.chance(1, 8) { a } else { one(rng) };
+        all.push((a, b));
+        // The smallest signed number, by -1 and by others.
+        all.push((1 << rng.below(64), u64::MAX << rng.below(64)));
+    }
+    all
+}
+
+#[test]
+fn blocks_calculate_as_ebpf() {
+    let block = |operator, width, stage_bits| Block { operator, width, stage_bits };
+    let mut blocks: Vec<Block> = [1, 2, 6, 17, 18, 34, 64].map(|width| block(Binary::Mul, width, 1)).into();
+    for operator in [Binary::Div, Binary::SignedDiv] {
+        blocks.extend([(1, 1), (2, 3), (6, 1), (6, 4), (16, 3), (64, 16)].map(|(w, s)| block(operator, w, s)));
+    }
+    let Some(model) = build_model("blocks_calculate_as_ebpf", &[("fl_blocks".to_owned(), module(&blocks))]) else {
+        return;
+    };
+    let operands = operands(&mut Rng::from_env(1));
+    let [a_i, b_i] = ["a_i", "b_i"].map(|name| model.input(name).unwrap());
+    let mut inputs = vec![0; model.input_bytes() * (operands.len() + 10)];
+    for ((a, b), cycle) in operands.iter().zip(inputs.chunks_mut(model.input_bytes())) {
+        a_i.set(cycle, *a);
+        b_i.set(cycle, *b);
+    }
+    let outputs = model.start(1).unwrap().run(&inputs).unwrap();
+    for (number, block) in blocks.iter().enumerate() {
+        let names = block.outputs(number);
+        let ports: Vec<_> = names.iter().map(|name| model.output(name).unwrap()).collect();
+        let cycles = outputs.chunks(model.output_bytes()).skip(block.latency_cycles());
+        for ((a, b), cycle) in operands.iter().zip(cycles) {
+            let Block { operator, width, stage_bits } = block;
+            let found: Vec<u64> = ports.iter().map(|port| port.get(cycle)).collect();
+            let expected = block.results(*a, *b);
+            assert_eq!(found, expected, "{operator:?} {a:#x}, {b:#x}: {width} bits, {stage_bits} a stage");
+        }
+    }
+}
+
+/// The planner takes the latencies of the headers, with a number of quotient bits a stage that renders as that latency.
+#[test]
+fn the_planner_knows_the_latencies() {
+    let target = Target::default();
+    for width in 1..=64 {
+        for operator in OPERATORS {
+            let mut graph = Graph::default();
+            let port = graph.make(Kind::Input(Input::Port), Vec::new(), 32);
+            let length = graph.make(Kind::Input(Input::Length), Vec::new(), 16);
+            let (a, b) = (graph.fit(port, width), graph.fit(length, width));
+            let id = graph.make(Kind::Binary(operator), vec![a, b], width);
+            let dataflow = dataflow("block", graph, port, port, BTreeMap::new());
+            let planned = target.block_stages(&dataflow, id) as usize;
+            let stage_bits = if operator == Binary::Mul { 1 } else { width.div_ceil(planned as u16 - 1) };
+            assert_eq!(Block { operator, width, stage_bits }.latency_cycles(), planned, "{operator:?}, {width} bits");
+        }
+    }
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The generated pipeline, simulated by Verilator.
+//!
+//! Packets that reach beyond the window leave for the slow path: the interpreter runs them on the contents of the
+//! pipeline's maps, and what it changes is written back by the host.
+
+mod simulated;
+
+use std::path::PathBuf;
+
+use flowloom_cosim::CosimError;
+use flowloom_engine::{
+    Choices, Datapath, EngineError, MapState, Outcome, Output, Packet, Port, Ports, Refusal, Snapshot, Verdict,
+};
+use flowloom_isa::Explained;
+use flowloom_plan::Options;
+use flowloom_rtl::{Access, Core, Pipeline};
+use flowloom_vm::Interpreter;
+
+use super::kind::{Compatibility, Engine, EngineKind, EngineOptions, Reason};
+use crate::error::{SessionError, with_causes};
+use crate::load::Loaded;
+use crate::plans::PlanError;
+pub use simulated::{Arrival, Departure, OutputStalls, SendError, Simulated};
+
+const NAME: &str = "pipeline";
+
+pub(super) const KIND: EngineKind = EngineKind {
+    name: NAME,
+    about: "The generated hardware pipeline, simulated by Verilator",
+    is_default: false,
+    available,
+    lacks: |_| None,
+    check: |loaded, program| match program.as_ref().map(|_| loaded.pipeline(&Options::default())) {
+        Ok(Ok(_)) => Compatibility::yes(),
+        Ok(Err(PipelineError::Plan(PlanError::Refused(refusal)))) => {
+            let reason = Reason { insn: refusal.insn, what: refusal.reason.to_string(), help: refusal.reason.help() };
+            let summary = refusal.to_string();
+            Compatibility { runs: Some(false), summary, reasons: vec![reason], walked: None }
+        }
+        Ok(Err(error)) => Compatibility::no(with_causes(&error)),
+        Err(reason) => Compatibility::no(reason.clone()),
+    },
+    load: |loaded, options| Ok(Simulation::start(loaded, options)?.into()),
+    plugin: None,
+};
+
+/// Whether Verilator is installed.
+fn available() -> Result<(), String> {
+    let found = std::process::Command::new("verilator").arg("--version").output();
+    match found {
+        Ok(done) if done.status.success() => Ok(()),
+        _ => Err("Verilator is not installed: install `verilator` and a C++ compiler".to_owned()),
+    }
+}
+
+/// The reason why a function has no pipeline.
+#[derive(Debug, thiserror::Error)]
+pub enum PipelineError {
+    /// There is no plan.
+    #[error(transparent)]
+    Plan(PlanError),
+    /// The plan is not rendered.
+    #[error("the plan has no rendering: {0}")]
+    Rendering(flowloom_rtl::RtlError),
+}
+
+impl Loaded {
+    /// Plans a pipeline and renders it as SystemVerilog.
+    ///
+    /// # Errors
+    /// There is no plan, or it has no rendering.
+    pub fn pipeline(&self, options: &Options) -> Result<Pipeline, PipelineError> {
+        let options = &flowloom_rtl::options(
+            &*self.program().map_err(|error| PipelineError::Plan(PlanError::Analysis(error.into())))?,
+            options,
+        );
+        let plan = self.plan(options).map_err(PipelineError::Plan)?;
+        let program = self.program().map_err(|error| PipelineError::Plan(PlanError::Analysis(error.into())))?;
+        let core = Core::of(&plan, &program).map_err(PipelineError::Rendering)?;
+        Ok(Pipeline::around(core, options.target.word_bytes))
+    }
+}
+
+/// The folder of compiled models: below `$XDG_CACHE_HOME`, else below the home folder.
+pub fn cache_folder() -> PathBuf {
+    let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = || folder("HOME").map(|home| home.join(".cache"));
+    folder("XDG_CACHE_HOME").or_else(home).unwrap_or_else(std::env::temp_dir).join("flowloom/cosim")
+}
+
+/// The engine: the simulated pipeline, and the interpreter for the slow path.
+#[derive(Debug)]
+struct Simulation {
+    pipeline: Simulated,
+    host: Interpreter,
+    ports: Ports,
+}
+
+impl Simulation {
+    fn start(loaded: &Loaded, options: &EngineOptions) -> Result<Simulation, SessionError> {
+        let refused = |error: &dyn std::error::Error| {
+            SessionError::Refused(format!("`{}` has no pipeline: {}", loaded.name(), with_causes(error)))
+        };
+        let pipeline = loaded.pipeline(&Options::default()).map_err(|error| refused(&error))?;
+        let program = loaded.program()?;
+        let mut host = Interpreter::new(program).map_err(|e| SessionError::input(&e))?;
+        if let Some(routes) = &options.routes {
+            host = host.with_routes(routes.clone());
+        }
+        let pipeline = Simulated::start(&pipeline, &cache_folder(), 1).map_err(|error| {
+            let text = match &error {
+                CosimError::File { .. } => format!(
+                    "the folder of compiled models cannot be used: {}; set XDG_CACHE_HOME to a folder that can be written",
+                    with_causes(&error)
+                ),
+                error => with_causes(error),
+            };
+            if error.is_missing_tool() || matches!(error, CosimError::File { .. }) { SessionError::Environment(text) } else { SessionError::Refused(text) }
+        })?;
+        let mut own = Simulation { pipeline, host, ports: Ports::default() };
+        let initial = own.host.snapshot().map_err(|error| SessionError::input(&error))?;
+        own.write(&initial).map_err(|error| SessionError::input(&error))?;
+        Ok(own)
+    }
+
+    /// Writes the contents of all maps of the pipeline.
+    fn write(&mut self, state: &Snapshot) -> Result<(), CosimError> {
+        let maps: Vec<_> = self.pipeline.maps().cloned().collect();
+        let none = MapState::new();
+        for map in maps {
+            match (state.maps.get(&map.name), map.access) {
+                // Without contents of its own, each key of a map of ports leads to the port of its number.
+                (None, Access::Ports { .. }) => {
+                    let ports = (0..map.entries).map(|port| port.to_le_bytes().to_vec());
+                    self.pipeline.write(map.map, &ports.map(|port| (port.clone(), port)).collect())?;
+                }
+                (known, _) => self.pipeline.write(map.map, known.unwrap_or(&none))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a packet of the slow path.
+    fn slow(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
+        let before = self.snapshot()?;
+        self.host.restore(&before)?;
+        let outcome = self.host.process(packet, choices)?;
+        let after = self.host.snapshot()?;
+        if after != before {
+            self.write(&after).map_err(|error| failed(&error))?;
+        }
+        Ok(outcome)
+    }
+}
+
+/// An error of the simulation.
+fn failed(error: &dyn std::error::Error) -> EngineError {
+    let source = std::io::Error::other(with_causes(error));
+    EngineError::System { engine: NAME, action: "simulate the pipeline".to_owned(), source }
+}
+
+impl Datapath for Simulation {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn refuses(&self, packet: &Packet<'_>) -> Option<Refusal> {
+        let max_bytes = self.pipeline.max_bytes();
+        (packet.bytes.len() > max_bytes).then_some(Refusal::TooLong { max_bytes })
+    }
+
+    fn bind_ports(&mut self, ports: &Ports) {
+        self.ports = ports.clone();
+        self.host.bind_ports(ports);
+    }
+
+    fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
+        let arrival = Arrival { bytes: packet.bytes, port: packet.port.0, now_ns: choices.now_ns, delay_cycles: 0 };
+        let departures = self.pipeline.send(&[arrival], OutputStalls::default()).map_err(|error| failed(&error))?;
+        let Some(departure) = departures.into_iter().next() else {
+            return Err(failed(&SendError::Missing { given: 1, verdicts: 0, whole: 0 }));
+        };
+        if departure.verdict == Departure::SLOW {
+            return self.slow(packet, choices);
+        }
+        let verdict = Verdict::from_number(departure.verdict.into());
+        let outputs = departure.sent.map(|(port, bytes)| Output { port: Port(port), bytes });
+        Ok(match outputs {
+            // An unbound port: the packet is lost.
+            Some(output) if verdict == Verdict::Redirect && !self.ports.is_bound(output.port) => {
+                Outcome::without_output(Verdict::Aborted)
+            }
+            Some(output) => Outcome::sent(verdict, output.port, output.bytes),
+            None => Outcome::without_output(verdict),
+        })
+    }
+
+    fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
+        let before = self.snapshot()?;
+        self.host.restore(&before)?;
+        self.host.sweep(now_ns)?;
+        let after = self.host.snapshot()?;
+        if after != before {
+            self.write(&after).map_err(|error| failed(&error))?;
+        }
+        Ok(())
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, EngineError> {
+        let mut state = self.host.snapshot()?;
+        let maps: Vec<_> = self.pipeline.maps().cloned().collect();
+        for map in maps.into_iter().filter(|map| !matches!(map.access, Access::Ports { .. })) {
+            let values = self.pipeline.read(map.map).map_err(|error| failed(&error))?;
+            let size = map.value_bytes as usize;
+            let cpus = state.per_cpu.get(&map.name).copied().unwrap_or(1) as usize;
+            let all = state.maps.entry(map.name).or_default();
+            all.retain(|key, _| values.contains_key(key));
+            for (key, value) in values {
+                // A pipeline is one CPU, the first one.
+                all.entry(key).or_insert_with(|| vec![0; size * cpus]).splice(..size, value);
+            }
+        }
+        Ok(state)
+    }
+
+    fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {
+        self.host.restore(state)?;
+        let all = self.host.snapshot()?;
+        self.write(&all).map_err(|error| failed(&error))
+    }
+}
+
+impl Engine for Simulation {}

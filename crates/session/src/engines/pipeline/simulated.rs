@@ -1,0 +1,515 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A pipeline in simulation: packets through its streams, and the host's accesses to its maps.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+use flowloom_cosim::{CosimError, Design, Event, Model, Port, Simulation, Stalls, Streams, Word};
+use flowloom_engine::MapState;
+use flowloom_rtl::{Access, MAX_WORDS, MapPort, Pipeline};
+
+/// Cycles after which every access of the host has its answer.
+const HOST_CYCLES: usize = 16;
+/// Cycles after a change of entries, in which the table takes it in.
+const CHANGE_CYCLES: usize = 40;
+/// Operations of the host on maps with keys.
+const UPDATE: u64 = 1;
+const DELETE: u64 = 2;
+const READ_ROW: u64 = 3;
+/// Cycles in which tables make room for another key.
+const ROOM_CYCLES: u32 = 2000;
+/// Attempts at an access of the host, after which the map is stuck.
+const MAX_REFUSED: u32 = 100;
+/// Batches of cycles after a reset in which maps are cleared, at most.
+const MAX_CLEARING: usize = 1 << 14;
+/// Rows of a map with keys that are read at once.
+const ROWS_READ: usize = 256;
+/// The bytes of an egress port; the next one says whether there is one.
+const PORT_BYTES: usize = 4;
+/// Accesses of the host in one request.
+const HOST_BATCH: usize = 1 << 12;
+
+/// A packet at the input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arrival<'a> {
+    /// Its bytes.
+    pub bytes: &'a [u8],
+    /// The ingress port.
+    pub port: u32,
+    /// The arrival time in nanoseconds.
+    pub now_ns: u64,
+    /// The idle cycles before its first word.
+    pub delay_cycles: u32,
+}
+
+/// The result of a packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Departure {
+    /// The verdict's number in XDP; [`Departure::SLOW`] for the slow path.
+    pub verdict: u8,
+    /// Egress port and bytes, unless the packet is dropped.
+    pub sent: Option<(u32, Vec<u8>)>,
+    /// The cycle in which its last word was taken at the input.
+    pub taken_cycle: u64,
+    /// The cycle of its first word at the output, or of its verdict if it is dropped.
+    pub first_cycle: u64,
+    /// The cycle of its last word at the output, or of its verdict if it is dropped.
+    pub last_cycle: u64,
+}
+
+impl Departure {
+    /// The verdict of a packet that leaves for the slow path as it came.
+    pub const SLOW: u8 = 5;
+
+    /// Whether the packet leaves the pipeline.
+    fn is_sent(verdict: u8) -> bool {
+        verdict >= 2
+    }
+}
+
+/// The pattern of stalls at the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OutputStalls {
+    /// The cycles of 256 in which the output is not ready, drawn at random.
+    pub of_256: u8,
+    /// The seed.
+    pub seed: u32,
+}
+
+/// The ports of streams and maps.
+#[derive(Debug)]
+struct Ports {
+    valid: Port,
+    last: Port,
+    data: Port,
+    keep: Port,
+    port: Port,
+    time: Port,
+    out_data: Port,
+    out_keep: Port,
+    out_last: Port,
+    out_port: Port,
+    done_verdict: Port,
+    ready: Port,
+    reset: Port,
+}
+
+/// The ports of the host for a map.
+#[derive(Debug)]
+struct HostPorts {
+    valid: Port,
+    ready: Port,
+    value: Port,
+    answer_valid: Port,
+    answer: Port,
+    /// Maps without keys: a write, and the index.
+    write: Option<Port>,
+    index: Option<Port>,
+    /// Maps with keys.
+    keyed: Option<KeyedPorts>,
+}
+
+/// The ports of the host for a map with keys.
+#[derive(Debug)]
+struct KeyedPorts {
+    operation: Port,
+    key: Port,
+    present: Port,
+    answer_key: Port,
+    count: Port,
+    rows: u32,
+}
+
+/// A pipeline in simulation.
+#[derive(Debug)]
+pub struct Simulated {
+    top: String,
+    simulation: Simulation,
+    input_bytes: usize,
+    output_bytes: usize,
+    ports: Ports,
+    maps: Vec<(MapPort, HostPorts)>,
+    latency_cycles: u32,
+    word_bytes: usize,
+}
+
+impl Simulated {
+    /// Compiles a pipeline, or finds it in `cache`, and starts it. Registers have random values of the seed at first.
+    ///
+    /// # Errors
+    /// Those of [`Model::build`].
+    pub fn start(pipeline: &Pipeline, cache: &Path, seed: u32) -> Result<Simulated, CosimError> {
+        let model = Model::build(&design(pipeline, cache)?, cache)?;
+        let (input, output) = (|name: &str| model.input(name), |name: &str| model.output(name));
+        let ports = Ports {
+            valid: input("in_valid_i")?,
+            last: input("in_last_i")?,
+            data: input("in_data_i")?,
+            keep: input("in_keep_i")?,
+            port: input("in_port_i")?,
+            time: input("in_time_i")?,
+            out_data: output("out_data_o")?,
+            out_keep: output("out_keep_o")?,
+            out_last: output("out_last_o")?,
+            out_port: output("out_port_o")?,
+            done_verdict: output("done_verdict_o")?,
+            ready: output("ready_o")?,
+            reset: input("rst_i")?,
+        };
+        let maps = pipeline.core.maps.iter().map(|map| {
+            let name = |suffix: &str| format!("map{}_{suffix}", map.map);
+            let is_keyed = matches!(map.access, Access::Key { .. });
+            let is_indexed = matches!(map.access, Access::Index { .. } | Access::Ports { .. });
+            let keyed = match map.access {
+                Access::Key { rows, .. } => Some(KeyedPorts {
+                    operation: input(&name("operation_i"))?,
+                    key: input(&name("key_i"))?,
+                    present: output(&name("present_o"))?,
+                    answer_key: output(&name("key_o"))?,
+                    count: output(&name("count_o"))?,
+                    rows,
+                }),
+                _ => None,
+            };
+            let ports = HostPorts {
+                valid: input(&name("valid_i"))?,
+                ready: output(&name("ready_o"))?,
+                write: if is_keyed { None } else { Some(input(&name("write_i"))?) },
+                index: if is_indexed { Some(input(&name("index_i"))?) } else { None },
+                value: input(&name("value_i"))?,
+                answer_valid: output(&name("valid_o"))?,
+                answer: output(&name("value_o"))?,
+                keyed,
+            };
+            Ok((map.clone(), ports))
+        });
+        let mut simulated = Simulated {
+            maps: maps.collect::<Result<_, CosimError>>()?,
+            top: pipeline.module.clone(),
+            simulation: model.start(seed)?,
+            input_bytes: model.input_bytes(),
+            output_bytes: model.output_bytes(),
+            word_bytes: ports.keep.width_bits() as usize,
+            ports,
+            latency_cycles: pipeline.core.latency_cycles,
+        };
+        simulated.reset()?;
+        Ok(simulated)
+    }
+
+    /// Resets the pipeline and waits until its maps are cleared. Packets in it are lost.
+    ///
+    /// # Errors
+    /// The simulation has ended.
+    pub fn reset(&mut self) -> Result<(), CosimError> {
+        let mut inputs = vec![0; self.input_bytes];
+        self.ports.reset.set(&mut inputs, 1);
+        self.simulation.run(&inputs)?;
+        for _ in 0..MAX_CLEARING {
+            let outputs = self.simulation.run(&vec![0; self.input_bytes * HOST_BATCH])?;
+            if self.ports.ready.get(&outputs[outputs.len() - self.output_bytes..]) == 1 {
+                return Ok(());
+            }
+        }
+        Err(CosimError::Stuck { top: self.top.clone(), what: "its maps are not ready after a reset".to_owned() })
+    }
+
+    /// The longest packet; longer ones are discarded.
+    pub fn max_bytes(&self) -> usize {
+        MAX_WORDS as usize * self.word_bytes
+    }
+
+    /// The maps that the pipeline holds.
+    pub fn maps(&self) -> impl Iterator<Item = &MapPort> {
+        self.maps.iter().map(|(map, _)| map)
+    }
+
+    /// Sends packets back to back, but for their delays, and returns the result of each. All of them have left in the end.
+    ///
+    /// # Errors
+    /// The simulation has ended, or a packet did not come out.
+    pub fn send(&mut self, packets: &[Arrival<'_>], stalls: OutputStalls) -> Result<Vec<Departure>, SendError> {
+        let mut words = Vec::new();
+        for packet in packets {
+            let chunks = packet.bytes.chunks(self.word_bytes);
+            let count = chunks.len();
+            for (number, chunk) in chunks.enumerate() {
+                let mut inputs = vec![0; self.input_bytes];
+                let ports = &self.ports;
+                ports.valid.set(&mut inputs, 1);
+                ports.last.set(&mut inputs, u64::from(number + 1 == count));
+                ports.data.set_bytes(&mut inputs, chunk);
+                let keep: Vec<u8> = (0..self.word_bytes / 8).map(|byte| kept(chunk.len(), 8 * byte)).collect();
+                ports.keep.set_bytes(&mut inputs, &keep);
+                ports.port.set(&mut inputs, packet.port.into());
+                ports.time.set(&mut inputs, packet.now_ns);
+                words.push(Word { delay_cycles: if number == 0 { packet.delay_cycles } else { 0 }, inputs });
+            }
+        }
+        // Longer than any packet takes without an event, with stalls, and while tables make room for new keys.
+        let idle_cycles = (self.latency_cycles + ROOM_CYCLES) * 256 / (256 - u32::from(stalls.of_256));
+        let stalls = Stalls { of_256: stalls.of_256, seed: stalls.seed, idle_cycles };
+        let events = self.simulation.transfer(&vec![0; self.input_bytes], &words, stalls)?;
+        self.departures(packets, &events)
+    }
+
+    /// The result of each packet, from what happened in which cycle.
+    fn departures(&self, packets: &[Arrival<'_>], events: &[Event]) -> Result<Vec<Departure>, SendError> {
+        let ports = &self.ports;
+        let mut departures: Vec<Departure> = Vec::with_capacity(packets.len());
+        let taken: Vec<u64> = events.iter().filter(|event| event.is_taken()).map(|event| event.cycle).collect();
+        let words = packets.iter().map(|packet| packet.bytes.len().div_ceil(self.word_bytes));
+        let ends: Vec<usize> = words
+            .scan(0, |sum, words| {
+                *sum += words;
+                Some(*sum)
+            })
+            .collect();
+        for event in events.iter().filter(|event| event.is_monitored(0)) {
+            let verdict = ports.done_verdict.get(&event.outputs) as u8;
+            let end = ends.get(departures.len()).and_then(|end| taken.get(end - 1));
+            let (cycle, taken_cycle) = (event.cycle, end.copied().unwrap_or(event.cycle));
+            departures.push(Departure { verdict, sent: None, taken_cycle, first_cycle: cycle, last_cycle: cycle });
+        }
+        let mut waiting = 0;
+        let mut is_first = true;
+        for event in events.iter().filter(|event| event.is_given()) {
+            let next = departures.iter().skip(waiting).position(|one| Departure::is_sent(one.verdict));
+            let Some(next) = next else { return Err(SendError::Unexpected { cycle: event.cycle }) };
+            waiting += next;
+            let departure = &mut departures[waiting];
+            if is_first {
+                departure.first_cycle = event.cycle;
+            }
+            let (_, bytes) =
+                departure.sent.get_or_insert_with(|| (ports.out_port.get(&event.outputs) as u32, Vec::new()));
+            let keep = ports.out_keep.bytes(&event.outputs).iter().map(|byte| byte.count_ones() as usize).sum();
+            bytes.extend(&ports.out_data.bytes(&event.outputs)[..keep]);
+            departure.last_cycle = event.cycle;
+            is_first = ports.out_last.get(&event.outputs) == 1;
+            waiting += usize::from(is_first);
+        }
+        let sent = departures.iter().filter(|one| one.sent.is_some() == Departure::is_sent(one.verdict)).count();
+        if departures.len() != packets.len() || sent != packets.len() || !is_first {
+            return Err(SendError::Missing { given: packets.len(), verdicts: departures.len(), whole: sent });
+        }
+        Ok(departures)
+    }
+
+    /// The entries of a map that exist, by key, while no packet is in the pipeline.
+    ///
+    /// # Errors
+    /// The simulation has ended.
+    pub fn read(&mut self, map: u32) -> Result<MapState, CosimError> {
+        let Some((port, ports)) = self.maps.iter().find(|(own, _)| own.map == map) else { return Ok(MapState::new()) };
+        if let Some(keyed) = &ports.keyed {
+            let rows = keyed.rows as usize;
+            return self.read_keyed(map, rows);
+        }
+        let (entries, is_ports) = (port.entries as usize, matches!(port.access, Access::Ports { .. }));
+        let answers = self.accesses(map, entries, &|ports, row, inputs| {
+            ports.index.iter().for_each(|port| port.set(inputs, row as u64));
+        })?;
+        let Some((_, ports)) = self.maps.iter().find(|(own, _)| own.map == map) else { return Ok(MapState::new()) };
+        let entries = answers.iter().enumerate().filter_map(|(row, outputs)| {
+            let (key, value) = ((row as u32).to_le_bytes().to_vec(), ports.answer.bytes(outputs).to_vec());
+            match is_ports {
+                true => (value[PORT_BYTES] == 1).then(|| (key, value[..PORT_BYTES].to_vec())),
+                false => Some((key, value)),
+            }
+        });
+        Ok(entries.collect())
+    }
+
+    /// The entries of a map with keys. Rows are used from the first one on, but for the pending ones, which are the last
+    /// ones: few have to be read.
+    fn read_keyed(&mut self, map: u32, rows: usize) -> Result<MapState, CosimError> {
+        let mut found = MapState::new();
+        let mut count = usize::MAX;
+        let chunks = (0..rows).step_by(ROWS_READ).map(|first| first..rows.min(first + ROWS_READ));
+        let last = rows.saturating_sub(ROWS_READ)..rows;
+        for chunk in [last].into_iter().chain(chunks) {
+            if found.len() >= count {
+                break;
+            }
+            let answers = self.accesses(map, chunk.len(), &|ports, number, inputs| {
+                ports.keyed.iter().for_each(|keyed| {
+                    keyed.operation.set(inputs, READ_ROW);
+                    // The row number is in the key, and above it in the value.
+                    let row = (chunk.start + number) as u64;
+                    keyed.key.set(inputs, row & mask(keyed.key.width_bits()));
+                    ports.value.set(inputs, row >> keyed.key.width_bits().min(63) & mask(ports.value.width_bits()));
+                });
+            })?;
+            let keyed = self.maps.iter().find(|(own, _)| own.map == map);
+            let Some((ports, keyed)) = keyed.and_then(|(_, ports)| Some((ports, ports.keyed.as_ref()?))) else { break };
+            for outputs in &answers {
+                count = keyed.count.get(outputs) as usize;
+                if keyed.present.get(outputs) == 1 {
+                    found.insert(keyed.answer_key.bytes(outputs).to_vec(), ports.answer.bytes(outputs).to_vec());
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Makes the entries of a map those given; entries of arrays that are not given become zeros. No packet is in the
+    /// pipeline.
+    ///
+    /// # Errors
+    /// The simulation has ended, or refuses an entry.
+    pub fn write(&mut self, map: u32, state: &MapState) -> Result<(), CosimError> {
+        let Some((port, ports)) = self.maps.iter().find(|(own, _)| own.map == map) else { return Ok(()) };
+        let value_bytes = port.value_bytes as usize;
+        if ports.keyed.is_some() {
+            return self.write_keyed(map, state);
+        }
+        let is_ports = matches!(port.access, Access::Ports { .. });
+        let entries = port.entries as usize;
+        let value = |row: usize| {
+            let value = state.get(&(row as u32).to_le_bytes()[..]);
+            match (value, is_ports) {
+                (Some(value), false) => value[..value_bytes].to_vec(),
+                (Some(value), true) => [&value[..PORT_BYTES], &[1]].concat(),
+                (None, _) => vec![0; value_bytes],
+            }
+        };
+        self.accesses(map, entries, &|ports, row, inputs| {
+            ports.write.iter().for_each(|port| port.set(inputs, 1));
+            ports.index.iter().for_each(|port| port.set(inputs, row as u64));
+            ports.value.set_bytes(inputs, &value(row));
+        })?;
+        Ok(())
+    }
+
+    /// Deletes the entries that are not given, and updates the others.
+    fn write_keyed(&mut self, map: u32, state: &MapState) -> Result<(), CosimError> {
+        let before = self.read(map)?;
+        let deleted: Vec<&Vec<u8>> = before.keys().filter(|key| !state.contains_key(*key)).collect();
+        self.accesses(map, deleted.len(), &|ports, number, inputs| {
+            ports.keyed.iter().for_each(|keyed| {
+                keyed.operation.set(inputs, DELETE);
+                keyed.key.set_bytes(inputs, deleted[number]);
+            });
+        })?;
+        let updated: Vec<(&Vec<u8>, &Vec<u8>)> =
+            state.iter().filter(|(key, value)| before.get(*key) != Some(value)).collect();
+        self.accesses(map, updated.len(), &|ports, number, inputs| {
+            let (key, value) = updated[number];
+            ports.keyed.iter().for_each(|keyed| {
+                keyed.operation.set(inputs, UPDATE);
+                keyed.key.set_bytes(inputs, key);
+            });
+            let len = ports.value.len_bytes().min(value.len());
+            ports.value.set_bytes(inputs, &value[..len]);
+        })?;
+        Ok(())
+    }
+
+    /// Makes accesses to a map, `count` of them; `set` sets the inputs of each. Returns the outputs with each answer.
+    fn accesses(
+        &mut self,
+        map: u32,
+        count: usize,
+        set: &dyn Fn(&HostPorts, usize, &mut [u8]),
+    ) -> Result<Vec<Vec<u8>>, CosimError> {
+        let Some((_, ports)) = self.maps.iter().find(|(own, _)| own.map == map) else { return Ok(Vec::new()) };
+        let mut answers = Vec::with_capacity(count);
+        let (mut next, mut refused) = (0, 0);
+        while next < count {
+            // Rows are read one a cycle; a change of entries waits until there is room for it.
+            let mut inputs = Vec::new();
+            for number in next..count.min(next + HOST_BATCH) {
+                let mut cycle = vec![0; self.input_bytes];
+                ports.valid.set(&mut cycle, 1);
+                set(ports, number, &mut cycle);
+                let is_change = ports.keyed.as_ref().is_some_and(|keyed| keyed.operation.get(&cycle) != READ_ROW);
+                inputs.extend(cycle);
+                if is_change {
+                    inputs.resize(inputs.len() + CHANGE_CYCLES * self.input_bytes, 0);
+                }
+            }
+            inputs.resize(inputs.len() + HOST_CYCLES * self.input_bytes, 0);
+            let outputs = self.simulation.run(&inputs)?;
+            let cycles = || inputs.chunks(self.input_bytes).zip(outputs.chunks(self.output_bytes));
+            let asked = cycles().filter(|(inputs, _)| ports.valid.get(inputs) == 1);
+            let made: Vec<bool> = asked.map(|(_, outputs)| ports.ready.get(outputs) == 1).collect();
+            // An access that was not ready is made again; those after it too, which changes nothing.
+            let first = made.iter().position(|made| !made).unwrap_or(made.len());
+            let answered = cycles().filter(|(_, outputs)| ports.answer_valid.get(outputs) == 1);
+            if first == 0 {
+                refused += 1;
+            }
+            if refused > MAX_REFUSED {
+                return Err(CosimError::Stuck { top: self.top.clone(), what: format!("map {map} takes no access") });
+            }
+            answers.extend(answered.take(first).map(|(_, outputs)| outputs.to_vec()));
+            next += first;
+        }
+        Ok(answers)
+    }
+}
+
+/// An error of packets in simulation.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// The simulation failed.
+    #[error(transparent)]
+    Cosim(#[from] CosimError),
+    /// Packets did not come out, or not as a whole.
+    #[error(
+        "the pipeline was given {given} packets and gave {verdicts} verdicts, {whole} of them with the packet as a whole"
+    )]
+    Missing {
+        /// The packets given.
+        given: usize,
+        /// The verdicts.
+        verdicts: usize,
+        /// Those with a whole packet, or with none for a drop.
+        whole: usize,
+    },
+    /// A word without a packet.
+    #[error("the pipeline gave a word that belongs to no packet, in cycle {cycle}")]
+    Unexpected {
+        /// The cycle.
+        cycle: u64,
+    },
+}
+
+/// The bits of eight bytes of a word, from `first` on, of which `len` bytes are part of a packet.
+fn kept(len: usize, first: usize) -> u8 {
+    match len.saturating_sub(first) {
+        8.. => u8::MAX,
+        some => (1 << some) - 1,
+    }
+}
+
+/// The low bits of a number of this width.
+fn mask(bits: u32) -> u64 {
+    u64::MAX >> (64 - bits.clamp(1, 64))
+}
+
+/// The design of a pipeline; its files are written into the cache.
+fn design(pipeline: &Pipeline, cache: &Path) -> Result<Design, CosimError> {
+    let mut hasher = DefaultHasher::new();
+    pipeline.files.iter().for_each(|file| (&file.name, &file.text).hash(&mut hasher));
+    let folder = cache.join("sources").join(format!("{}-{:016x}", pipeline.module, hasher.finish()));
+    let error = |path: &Path| {
+        let path = path.to_owned();
+        move |source| CosimError::File { path, source }
+    };
+    std::fs::create_dir_all(&folder).map_err(error(&folder))?;
+    let mut files: Vec<PathBuf> = Vec::new();
+    for file in &pipeline.files {
+        let path = folder.join(&file.name);
+        // Renamed when complete: another process may read the file.
+        let own = format!("{}.{}.{:?}", file.name, std::process::id(), std::thread::current().id());
+        let written = folder.join(own);
+        std::fs::write(&written, &file.text).map_err(error(&written))?;
+        std::fs::rename(&written, &path).map_err(error(&path))?;
+        files.push(path);
+    }
+    let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
+    let streams = Streams { input: "in".to_owned(), output: "out".to_owned(), monitors: vec!["done".to_owned()] };
+    Ok(Design::new(&pipeline.module, &files).with_streams(streams))
+}

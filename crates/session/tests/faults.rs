@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Faults planted in pipelines and in blocks: each one makes a pipeline differ from the interpreter or the evaluator.
+
+use flowloom_rtl::Pipeline;
+
+use crate::frames;
+use crate::stream::{case, compare_all, start};
+
+/// The subject whose packets move and grow: a rewriting of `frames.rs`, of this seed and number.
+const FRAMES: &str = "frames";
+const FRAMES_SEED: u64 = 1;
+const FRAMES_NUMBER: usize = 1;
+
+const ARRAY: &str = "fl_array.sv";
+const FRAMER: &str = "fl_framer.sv";
+const EMITTER: &str = "fl_emitter.sv";
+const OVERLAY: &str = "fl_overlay.sv";
+const MAP: &str = "fl_hash_map.sv";
+
+/// A fault.
+pub(crate) struct Fault {
+    pub(crate) name: &'static str,
+    /// The case whose pipeline has the fault, or [`FRAMES`].
+    pub(crate) subject: &'static str,
+    /// The file that is changed, by the start of its name.
+    file: &'static str,
+    /// Texts, each of which is there once, with their replacements.
+    changes: &'static [(&'static str, &'static str)],
+}
+
+// Faults leave no signal unused, which Verilator would refuse.
+pub(crate) const FAULTS: &[Fault] = &[
+    Fault {
+        name: "the next packet reads an entry before it is written",
+        subject: "toy",
+        file: ARRAY,
+        changes: &[("(same_q && result_q.valid) ?", "(same_q && result_q.valid && 1'b0) ?")],
+    },
+    Fault {
+        name: "the second packet reads an entry before it is written",
+        subject: "toy",
+        file: ARRAY,
+        changes: &[(
+            "if (result_q.valid && result_q.index == access1_q.index)",
+            "if (result_q.valid && result_q.index == access1_q.index && 1'b0)",
+        )],
+    },
+    Fault {
+        name: "the third packet reads an entry before it is written",
+        subject: "toy",
+        file: ARRAY,
+        changes: &[(
+            "if (older_q.valid && older_q.index == access1_q.index)",
+            "if (older_q.valid && older_q.index == access1_q.index && 1'b0)",
+        )],
+    },
+    Fault {
+        name: "the older one of two results is forwarded",
+        subject: "toy",
+        file: ARRAY,
+        changes: &[(
+            "if (result_q.valid && result_q.index == access1_q.index)",
+            "if (result_q.valid && result_q.index == access1_q.index && !(older_q.valid && older_q.index == \
+                     access1_q.index))",
+        )],
+    },
+    Fault {
+        name: "the last bytes of a packet are not counted",
+        subject: "xdp2",
+        file: FRAMER,
+        changes: &[("last_bytes |= 16'(i + 1);", "last_bytes |= 16'(i | 1);")],
+    },
+    Fault {
+        name: "a packet has the ingress port of the next one",
+        subject: "toy",
+        file: FRAMER,
+        changes: &[("port_o   <= packet.port;", "port_o   <= packet.port ^ packet.port ^ in_port_i;")],
+    },
+    Fault {
+        name: "bytes after the end of a packet are not 0",
+        subject: FRAMES,
+        file: FRAMER,
+        changes: &[("in_keep_i[i] ? in_data_i[8*i+:8] : 8'h0", "in_keep_i[i] ? in_data_i[8*i+:8] : 8'ha5")],
+    },
+    Fault {
+        name: "words after the end of a packet are not 0",
+        subject: FRAMES,
+        file: EMITTER,
+        changes: &[("if (!has_high_q[2])", "if (!has_high_q[2] && 1'b0)")],
+    },
+    Fault {
+        name: "words before the start of a packet are not 0",
+        subject: FRAMES,
+        file: EMITTER,
+        changes: &[(
+            "return !index[IndexBits-1] && 16'(index) < 16'(stored);",
+            "return index[IndexBits-1] || 16'(index) < 16'(stored);",
+        )],
+    },
+    Fault {
+        name: "a word of the window is overwritten under back-pressure",
+        subject: "window",
+        file: FRAMER,
+        changes: &[("waiting_q != SlotCountBits'(WindowDepth)", "(waiting_q != SlotCountBits'(WindowDepth) || 1'b1)")],
+    },
+    Fault {
+        name: "a packet begins while the one before has words in the window",
+        subject: "window",
+        file: FRAMER,
+        changes: &[("start_i && left_q == '0", "start_i && (left_q == '0 || 1'b1)")],
+    },
+    Fault {
+        name: "packets wait for the wrong number of words in the window",
+        subject: "window",
+        file: FRAMER,
+        changes: &[("start ? packet.words - 1'b1 : left_q", "start ? LeftBits'(packet.words > 0) - 1'b1 : left_q")],
+    },
+    Fault {
+        name: "body words are free before they are read",
+        subject: "toy",
+        file: EMITTER,
+        changes: &[
+            ("assign free_o         = done;", "assign free_o         = take;"),
+            ("assign free_words_o   = job_q.stored;", "assign free_words_o   = job_d.stored;"),
+        ],
+    },
+    Fault {
+        name: "body words are free twice",
+        subject: "toy",
+        file: EMITTER,
+        changes: &[("assign free_words_o   = job_q.stored;", "assign free_words_o   = job_q.stored << is_last;")],
+    },
+    Fault {
+        name: "body words of dropped packets are never free",
+        subject: "xdp2",
+        file: EMITTER,
+        changes: &[("assign free_o         = done;", "assign free_o         = done && sends;")],
+    },
+    Fault {
+        name: "body words are overwritten where the store is full",
+        subject: "toy",
+        file: FRAMER,
+        changes: &[("stored_q != CountBits'(BodyWords)", "(stored_q != CountBits'(BodyWords) || 1'b1)")],
+    },
+    Fault {
+        name: "two neighbouring words are swapped",
+        subject: FRAMES,
+        file: EMITTER,
+        changes: &[
+            (
+                "pair_d[WordBits-1:0]          = is_odd_q[2] ? odd : even;",
+                "pair_d[WordBits-1:0]          = is_odd_q[2] ? even : odd;",
+            ),
+            (
+                "pair_d[2*WordBits-1:WordBits] = is_odd_q[2] ? even : odd;",
+                "pair_d[2*WordBits-1:WordBits] = is_odd_q[2] ? odd : even;",
+            ),
+        ],
+    },
+    Fault {
+        name: "the even word after an odd one is read from the row of the odd one",
+        subject: FRAMES,
+        file: EMITTER,
+        changes: &[(
+            "odd_row + (PlaceBits - 1)'(job_q.place[0])",
+            "odd_row + (PlaceBits - 1)'(job_q.place[0] && 1'b0)",
+        )],
+    },
+    Fault {
+        name: "a shift is one byte too short",
+        subject: FRAMES,
+        file: EMITTER,
+        changes: &[(
+            "by4_q >> {shift_word_q[2].shift[1:0], 3'b0}",
+            "by4_q >> {shift_word_q[2].shift[1] & 1'b1, 1'b0 & shift_word_q[2].shift[0], 3'b0}",
+        )],
+    },
+    Fault {
+        name: "a shift takes the distance of the next word",
+        subject: FRAMES,
+        file: EMITTER,
+        changes: &[(
+            "by4_q >> {shift_word_q[2].shift[1:0], 3'b0}",
+            "by4_q >> {shift_word_q[1].shift[1:0] | (shift_word_q[2].shift[1:0] & 2'b0), 3'b0}",
+        )],
+    },
+    Fault {
+        name: "the last word keeps one byte more",
+        subject: "xdp2",
+        file: EMITTER,
+        changes: &[("(OffsetBits + 1)'(i) < aligned_word_q.bytes", "(OffsetBits + 1)'(i) <= aligned_word_q.bytes")],
+    },
+    Fault {
+        name: "packets end where they ended at the input",
+        subject: FRAMES,
+        file: EMITTER,
+        changes: &[("tail = result.tail;", "tail = packet.length | (result.tail & 16'h0);")],
+    },
+    Fault {
+        name: "packets of the slow path are edited",
+        subject: "window",
+        file: EMITTER,
+        changes: &[("job_d.has_edits = result.verdict != Slow;", "job_d.has_edits = result.verdict != Slow || 1'b1;")],
+    },
+    Fault {
+        name: "packets of the slow path have a verdict of the core",
+        subject: "window",
+        file: EMITTER,
+        changes: &[("if (slow_i) begin", "if (slow_i && 1'b0) begin")],
+    },
+    Fault {
+        name: "an edit is made in each word",
+        subject: "xdp2",
+        file: "fl_patch_",
+        changes: &[(
+            "at0_q <= valid_i && index_i == 10'h0;",
+            "at0_q <= valid_i && index_i[0] == 1'h0 && ^(index_i & 10'h0) == 1'h0;",
+        )],
+    },
+    Fault {
+        name: "edits are those of the next packet",
+        subject: "xdp2",
+        file: EMITTER,
+        changes: &[("assign patch_edits_o = job_q.edits;", "assign patch_edits_o = job_d.edits | (job_q.edits & '0);")],
+    },
+    Fault {
+        name: "an overlay is placed one byte too far",
+        subject: FRAMES,
+        file: OVERLAY,
+        changes: &[("fine1_q     <= first[3:0];", "fine1_q     <= first[3:0] | 4'h1;")],
+    },
+    Fault {
+        name: "a word is lost at an output that stalls",
+        subject: "toy",
+        file: EMITTER,
+        changes: &[(
+            "assign has_room = out_q != OutBits'(OutDepth);",
+            "assign has_room = out_q != OutBits'(OutDepth) || 1'b1;",
+        )],
+    },
+    Fault {
+        name: "more packets are in the core than have a place for their result",
+        subject: "toy",
+        file: EMITTER,
+        changes: &[(
+            "assign start_o = flight_q != FlightBits'(InFlight);",
+            "assign start_o = flight_q != FlightBits'(InFlight) || 1'b1;",
+        )],
+    },
+    Fault {
+        name: "packets with an array slice of several stages are not kept apart",
+        subject: "sums",
+        file: FRAMER,
+        changes: &[("spaced_q == '0;", "(spaced_q == '0 || 1'b1);")],
+    },
+    Fault {
+        name: "packets with an array slice of several stages are closer than results are forwarded",
+        subject: "sums",
+        file: FRAMER,
+        changes: &[("spaced_q <= SpacedBits'(SpacingCycles - 1);", "spaced_q <= SpacedBits'(SpacingCycles - 4);")],
+    },
+    Fault {
+        name: "packets with a hash map slice of several stages are not kept apart",
+        subject: "squares",
+        file: FRAMER,
+        changes: &[("spaced_q == '0;", "(spaced_q == '0 || 1'b1);")],
+    },
+    Fault {
+        name: "an absent port does not cancel an earlier redirect",
+        subject: "redirects",
+        file: "fl_core_",
+        changes: &[("[32] : (", "[32] || 1'b1 : (")],
+    },
+    Fault {
+        name: "a redirect without a target is not aborted",
+        subject: "redirects",
+        file: EMITTER,
+        changes: &[(
+            "verdict_i == 32'(Redirect) && has_target_i",
+            "verdict_i == 32'(Redirect) && (has_target_i || 1'b1)",
+        )],
+    },
+    Fault {
+        name: "packets enter although a hash map has no room",
+        subject: "simple_firewall",
+        file: "fl_pipeline_",
+        changes: &[(".start_i(start && room)", ".start_i(start && (room || 1'b1))")],
+    },
+    Fault {
+        name: "a hash map is full one entry too early",
+        subject: "simple_firewall",
+        file: MAP,
+        changes: &[("stored_q == StoredBits'(Entries);", "stored_q >= StoredBits'(Entries - 1);")],
+    },
+];
+
+/// A pipeline with a fault, under another name.
+fn planted(number: usize, fault: &Fault, mut pipeline: Pipeline) -> Pipeline {
+    let file = pipeline.files.iter_mut().find(|file| file.name.starts_with(fault.file));
+    let file = file.unwrap_or_else(|| panic!("{}: no file `{}`", fault.name, fault.file));
+    for (from, to) in fault.changes {
+        assert_eq!(file.text.matches(from).count(), 1, "{}: `{from}`", fault.name);
+        file.text = file.text.replace(from, to);
+    }
+    let module = format!("{}_fault{number}", pipeline.module);
+    let top = pipeline.files.last_mut().unwrap();
+    top.name = format!("{module}.sv");
+    top.text = top.text.replace(&format!("module {} (", pipeline.module), &format!("module {module} ("));
+    pipeline.module = module;
+    pipeline
+}
+
+/// The pipeline of a subject.
+fn pipeline(subject: &str) -> Pipeline {
+    if subject == FRAMES {
+        return frames::subject(FRAMES_SEED, FRAMES_NUMBER).pipeline;
+    }
+    let case = case(subject);
+    case.pipeline(&case.load())
+}
+
+/// What a fault leads to.
+pub(crate) enum Finding {
+    /// The first difference.
+    Difference(String),
+    Equal,
+    /// There is no simulation.
+    Skipped,
+}
+
+/// Compares packets through a pipeline with a fault.
+pub(crate) fn find(test: &str, fault: &Fault, seed: u64, count: usize) -> Finding {
+    let number = FAULTS.iter().position(|one| one.name == fault.name).unwrap();
+    let pipeline = planted(number, fault, pipeline(fault.subject));
+    let Some(mut simulated) = start(test, &pipeline, seed as u32) else { return Finding::Skipped };
+    let found = if fault.subject == FRAMES {
+        let mut subject = frames::subject(FRAMES_SEED, FRAMES_NUMBER);
+        frames::compare(&mut subject, &mut simulated, seed, count / 4).err()
+    } else {
+        let case = case(fault.subject);
+        compare_all(case, &case.load(), &mut simulated, seed, count).err()
+    };
+    found.map_or(Finding::Equal, Finding::Difference)
+}
+
+#[test]
+fn faults_in_pipelines_are_found() {
+    for name in QUICK {
+        let fault = FAULTS.iter().find(|fault| fault.name == name).unwrap();
+        match find("faults_in_pipelines_are_found", fault, 1, 2000) {
+            Finding::Difference(found) => println!("{name}: {found}"),
+            Finding::Equal => panic!("{name} is not found"),
+            Finding::Skipped => return,
+        }
+    }
+}
+
+/// The faults of the normal test.
+const QUICK: [&str; 3] = [
+    "the next packet reads an entry before it is written",
+    "body words are free before they are read",
+    "an edit is made in each word",
+];
+
+/// Each fault has its place in the sources.
+#[test]
+fn every_fault_has_its_place() {
+    let mut pipelines = std::collections::BTreeMap::new();
+    for (number, fault) in FAULTS.iter().enumerate() {
+        let whole = pipelines.entry(fault.subject).or_insert_with(|| pipeline(fault.subject));
+        planted(number, fault, whole.clone());
+    }
+}

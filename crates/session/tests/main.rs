@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Simulated pipelines at full rate against the interpreter, and the instruction suite on engines.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]
+
+mod evidence;
+mod faults;
+mod frames;
+mod instructions;
+mod programs;
+mod rate;
+mod stream;
+mod traffic;

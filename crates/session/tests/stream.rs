@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Packets through pipelines back to back: verdicts, bytes, ports and maps are the interpreter's.
+
+use std::path::{Path, PathBuf};
+
+use flowloom_engine::{Choices, Datapath, MapState, Output, Packet, Port, Snapshot, Verdict};
+use flowloom_isa::asm;
+use flowloom_plan::Options;
+use flowloom_rtl::{Access, Pipeline};
+use flowloom_session::engines::{Arrival, Departure, OutputStalls, Simulated};
+use flowloom_session::{FunctionFile, Loaded};
+use flowloom_testkit::{Rng, skip};
+use flowloom_vm::Interpreter;
+
+use crate::programs::PROGRAMS;
+use crate::traffic::Traffic;
+
+/// A program and entries of its maps: map, index, the first bytes of the value.
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) source: Source,
+    pub(crate) entries: &'static [(&'static str, u32, &'static [u8])],
+    /// Whether it sends packets, and whether it changes some of them.
+    pub(crate) sends: bool,
+    pub(crate) changes: bool,
+}
+
+/// The source of a program.
+pub(crate) enum Source {
+    /// A file below `functions/ebpf` and its parameters.
+    File(&'static str, &'static [(&'static str, &'static str)]),
+    /// A text in assembler, and words of it with their replacements.
+    Text(&'static str, &'static [(&'static str, &'static str)]),
+}
+
+/// The programs whose plans are rendered as a whole.
+pub(crate) static CASES: [Case; 7] = [
+    Case { name: "toy", source: Source::File("toy/toy.bpf.c", &[]), entries: &[], sends: true, changes: false },
+    Case { name: "xdp1", source: Source::File("xdp1/xdp1.bpf.c", &[]), entries: &[], sends: false, changes: false },
+    Case { name: "xdp2", source: Source::File("xdp2/xdp2.bpf.c", &[]), entries: &[], sends: true, changes: true },
+    // The ingress port 0; change MAC addresses; answer.
+    Case {
+        name: "rxq_info",
+        source: Source::File("rxq_info/rxq_info.bpf.c", &[]),
+        entries: &[("configs", 0, &[3, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0])],
+        sends: true,
+        changes: true,
+    },
+    Case {
+        name: "adjust_tail",
+        source: Source::File("adjust_tail/adjust_tail.bpf.c", &[]),
+        entries: &[("limit", 0, &[200, 0, 0, 0])],
+        sends: true,
+        changes: false,
+    },
+    // More flows than entries.
+    Case {
+        name: "simple_firewall",
+        source: Source::File("simple_firewall/simple_firewall.bpf.c", &[("FLOWS", "80")]),
+        entries: &[],
+        sends: true,
+        changes: false,
+    },
+    Case {
+        name: "leaky_bucket",
+        source: Source::File("leaky_bucket/leaky_bucket.bpf.c", &[("FLOWS", "300")]),
+        entries: &[],
+        sends: true,
+        changes: false,
+    },
+];
+
+/// The cases of the normal test; the others take longer to compile.
+const QUICK: [&str; 5] = ["toy", "xdp2", "rxq_info", "simple_firewall", "leaky_bucket"];
+
+/// A case by name, also one of [`PROGRAMS`].
+pub(crate) fn case(name: &str) -> &'static Case {
+    let found = CASES.iter().chain(&PROGRAMS).find(|case| case.name == name);
+    found.unwrap_or_else(|| panic!("no case `{name}`"))
+}
+
+/// The folder of the repository.
+pub(crate) fn top() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+}
+
+impl Case {
+    pub(crate) fn load(&self) -> Loaded {
+        match self.source {
+            Source::File(path, params) => {
+                let path = top().join("functions/ebpf").join(path);
+                let params = params.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+                Loaded::open(&FunctionFile { path, params, ..FunctionFile::default() })
+                    .unwrap_or_else(|e| panic!("{}: {e}", self.name))
+            }
+            Source::Text(text, params) => {
+                let text = params.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
+                let program = asm::program(self.name, &text).unwrap_or_else(|e| panic!("{}: {e}", self.name));
+                Loaded::of_program(program)
+            }
+        }
+    }
+
+    pub(crate) fn pipeline(&self, loaded: &Loaded) -> Pipeline {
+        loaded.pipeline(&Options::default()).unwrap_or_else(|e| panic!("{}: {e}", self.name))
+    }
+
+    /// The initial state, with the entries of the case.
+    fn state(&self, mut state: Snapshot) -> Snapshot {
+        for (map, index, bytes) in self.entries {
+            // A map of ports has no contents before; an array has all entries.
+            let entries = state.maps.entry((*map).to_owned()).or_default();
+            let value = entries.entry(index.to_le_bytes().to_vec()).or_insert_with(|| vec![0; bytes.len()]);
+            value[..bytes.len()].copy_from_slice(bytes);
+        }
+        state
+    }
+}
+
+/// The pipeline in simulation; none, with the reason printed, where Verilator is not installed.
+pub(crate) fn start(test: &str, pipeline: &Pipeline, seed: u32) -> Option<Simulated> {
+    match Simulated::start(pipeline, &top().join("target/cosim"), seed) {
+        Ok(simulated) => Some(simulated),
+        Err(error) if error.is_missing_tool() => {
+            skip(test, &error.to_string());
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// What was compared.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Compared {
+    pub(crate) packets: usize,
+    pub(crate) sent: usize,
+    pub(crate) slow: usize,
+    pub(crate) changed: usize,
+}
+
+impl std::ops::AddAssign for Compared {
+    fn add_assign(&mut self, other: Compared) {
+        self.packets += other.packets;
+        self.sent += other.sent;
+        self.slow += other.slow;
+        self.changed += other.changed;
+    }
+}
+
+/// Sends packets through a pipeline and runs them in the interpreter; the first difference.
+pub(crate) fn compare(
+    case: &Case,
+    simulated: &mut Simulated,
+    interp: &mut Interpreter,
+    packets: &[(Vec<u8>, u32, u32)],
+    stalls: OutputStalls,
+) -> Result<Compared, String> {
+    simulated.reset().map_err(|e| e.to_string())?;
+    interp.restore(&Snapshot::default()).map_err(|e| e.to_string())?;
+    let state = case.state(interp.snapshot().map_err(|e| e.to_string())?);
+    interp.restore(&state).map_err(|e| e.to_string())?;
+    let maps: Vec<_> = simulated.maps().cloned().collect();
+    for map in &maps {
+        // Maps of ports have no contents in a state unless they were given some: each key is its own port.
+        let ports =
+            || (0..map.entries).map(|port| port.to_le_bytes().to_vec()).map(|port| (port.clone(), port)).collect();
+        let entries = state.maps.get(&map.name).cloned().unwrap_or_else(ports);
+        simulated.write(map.map, &entries).map_err(|e| e.to_string())?;
+    }
+    let now_ns = |number: usize| 1000 * number as u64;
+    let arrivals: Vec<Arrival<'_>> = packets
+        .iter()
+        .enumerate()
+        .map(|(number, (bytes, port, delay))| Arrival {
+            bytes,
+            port: *port,
+            now_ns: now_ns(number),
+            delay_cycles: *delay,
+        })
+        .collect();
+    let departures = simulated.send(&arrivals, stalls).map_err(|e| e.to_string())?;
+    let mut compared = Compared::default();
+    for (number, (departure, (bytes, port, _))) in departures.iter().zip(packets).enumerate() {
+        let place = format!("{}, packet {number} of {} bytes", case.name, bytes.len());
+        let found = departure.sent.clone().map(|(port, bytes)| Output { port: Port(port), bytes });
+        compared.packets += 1;
+        compared.sent += usize::from(found.is_some());
+        if departure.verdict == Departure::SLOW {
+            // It leaves as it came, and changes nothing.
+            compared.slow += 1;
+            let expected = Some(Output { port: Port(*port), bytes: bytes.clone() });
+            if found != expected {
+                return Err(format!("{place} takes the slow path: found {found:02x?}, expected {expected:02x?}"));
+            }
+            continue;
+        }
+        let packet = Packet { bytes, port: Port(*port) };
+        let outcome = interp.process(&packet, &Choices::seeded(now_ns(number), 0, 0)).map_err(|e| e.to_string())?;
+        let verdict = Verdict::from_number(departure.verdict.into());
+        if verdict != outcome.verdict || found.as_ref() != outcome.outputs.first() {
+            let expected = outcome.outputs.first();
+            return Err(format!(
+                "{place}: found {verdict}, {found:02x?}, expected {}, {expected:02x?}",
+                outcome.verdict
+            ));
+        }
+        compared.changed += usize::from(found.is_some_and(|found| found.bytes != *bytes));
+    }
+    let expected = interp.snapshot().map_err(|e| e.to_string())?;
+    for map in maps.iter().filter(|map| !matches!(map.access, Access::Ports { .. })) {
+        let found = simulated.read(map.map).map_err(|e| e.to_string())?;
+        let mut expected = expected.maps[&map.name].clone();
+        expected.values_mut().for_each(|value| value.truncate(map.value_bytes as usize));
+        if found != expected {
+            let differs = |(key, value): &(&Vec<u8>, &Vec<u8>), other: &MapState| other.get(*key) != Some(value);
+            let one = found.iter().find(|entry| differs(entry, &expected));
+            let other = expected.iter().find(|entry| differs(entry, &found));
+            return Err(format!(
+                "{}: map `{}`: {} entries, expected {}: found {one:02x?}, expected {other:02x?}",
+                case.name,
+                map.name,
+                found.len(),
+                expected.len()
+            ));
+        }
+    }
+    Ok(compared)
+}
+
+/// All shapes of traffic, with and without stalls at the output.
+pub(crate) fn compare_all(
+    case: &Case,
+    loaded: &Loaded,
+    simulated: &mut Simulated,
+    seed: u64,
+    count: usize,
+) -> Result<Compared, String> {
+    let mut interp = Interpreter::new(loaded.program().unwrap()).unwrap();
+    let mut rng = Rng::new(seed);
+    let mut all = Compared::default();
+    for traffic in Traffic::ALL {
+        for of_256 in [0, 100] {
+            let share = if traffic == Traffic::Extremes { count / 100 } else { count / 10 };
+            let packets = traffic.packets(&mut rng, share.max(2), simulated.max_bytes());
+            let stalls = OutputStalls { of_256, seed: rng.next_u64() as u32 };
+            let compared = compare(case, simulated, &mut interp, &packets, stalls);
+            all += compared.map_err(|found| format!("{traffic:?}, {of_256} stalls of 256: {found}"))?;
+        }
+    }
+    Ok(all)
+}
+
+#[test]
+fn pipelines_at_full_rate_are_equal_to_the_interpreter() {
+    let seed = Rng::from_env(1).next_u64();
+    for case in QUICK.map(case) {
+        let loaded = case.load();
+        let pipeline = case.pipeline(&loaded);
+        let test = "pipelines_at_full_rate_are_equal_to_the_interpreter";
+        let Some(mut simulated) = start(test, &pipeline, seed as u32) else { return };
+        let compared =
+            compare_all(case, &loaded, &mut simulated, seed, 10_000).unwrap_or_else(|found| panic!("{found}"));
+        println!("{}: {compared:?}", case.name);
+        let found = (compared.sent > 0, compared.changed > 0);
+        assert_eq!(found, (case.sends, case.changes), "{}: {compared:?}", case.name);
+    }
+}
