@@ -9,7 +9,7 @@ use flowloom_efsm::layout;
 use flowloom_engine::{Choices, Datapath};
 use flowloom_ir::Evaluator;
 use flowloom_plan::Options;
-use flowloom_rtl::{File, MAX_WORDS, Vector};
+use flowloom_rtl::{File, Vector};
 use flowloom_session::Loaded;
 use flowloom_session::engines::PipelineError;
 use flowloom_verify::explore::{ExploreOptions, explore};
@@ -97,7 +97,7 @@ fn verilog(args: &BuildArgs) -> Result<(), Failure> {
             Failure::Found(message)
         }
     })?;
-    let vectors = vectors(&loaded)?;
+    let vectors = vectors(&loaded, pipeline.max_bytes())?;
     let files: Vec<File> = pipeline.files.iter().cloned().chain(pipeline.bench(&vectors)).collect();
     fs::create_dir_all(&args.output).map_err(|e| Failure::file("created", &args.output, &e))?;
     let paths: Vec<PathBuf> = files.iter().map(|file| args.output.join(&file.name)).collect();
@@ -134,7 +134,7 @@ fn verilog(args: &BuildArgs) -> Result<(), Failure> {
 }
 
 /// Packets that reach many instructions, and what the interpreter makes of them. Packets of the slow path are left out.
-fn vectors(loaded: &Loaded) -> Result<Vec<Vector>, Failure> {
+fn vectors(loaded: &Loaded, max_bytes: u32) -> Result<Vec<Vector>, Failure> {
     let program = loaded.program()?;
     let explored = explore(&program, &ExploreOptions::default()).map_err(|e| Failure::input(&e))?;
     let dataflow = loaded.dataflow().map_err(|e| Failure::Found(with_causes(&e)))?;
@@ -147,7 +147,7 @@ fn vectors(loaded: &Loaded) -> Result<Vec<Vector>, Failure> {
         let (packet, choices) = (arrival.packet(), Choices::seeded(arrival.time_ns, 0, 0));
         let before = evaluator.slow_packets();
         evaluator.process(&packet, &choices).map_err(|e| Failure::input(&e))?;
-        if evaluator.slow_packets() > before || packet.bytes.len() > MAX_WORDS as usize * 64 {
+        if evaluator.slow_packets() > before || packet.bytes.len() > max_bytes as usize {
             continue;
         }
         let outcome = interp.process(&packet, &choices).map_err(|e| Failure::input(&e))?;

@@ -96,7 +96,7 @@ impl Pipeline {
                 1 => String::new(),
                 cycles => format!("; packets start {cycles} cycles apart, since several stages change an entry"),
             },
-            crate::top::MAX_WORDS * self.word_bytes(),
+            self.max_bytes(),
         );
         if core.maps.is_empty() {
             text.push_str("None.\n");

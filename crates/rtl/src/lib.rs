@@ -35,4 +35,4 @@ pub use bench::Vector;
 pub use error::RtlError;
 pub use map::options;
 pub use patch::{Edits, Span};
-pub use top::{File, MAX_WORDS, Pipeline};
+pub use top::{File, Pipeline};

@@ -9,9 +9,7 @@
 //!
 //! A map with one entry, such as the global variables of a program, is a register.
 //!
-//! The accesses of a packet follow one another in the stage as in the program, each on the value that the one before
-//! leaves. The next packet enters the stage in the next cycle, when the result is forwarded to it, so no packet sees half
-//! of another one's accesses. The host accesses a whole entry in a cycle in which no packet does.
+//! `slice` renders the accesses; the host accesses a whole entry in a cycle in which no packet does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -342,16 +340,14 @@ fn arrange(plan: &Plan, own: &mut Map) -> Result<(), RtlError> {
                 let loads = accesses().filter(|(_, base)| *base == call).map(|(stage, _)| stage);
                 match block {
                     // The target of a redirect is an output.
-                    Block::Ports => Some(plan.schedule.stages),
-                    Block::Hash => loads.chain([found(call)]).max(),
-                    Block::Array => loads.max(),
+                    Block::Ports => plan.schedule.stages,
+                    // A lookup without a load takes a table too: the host needs all entries.
+                    Block::Array | Block::Hash => loads.fold(found(call), u32::max),
                 }
             };
-            let table = |call: Id| {
-                let name = name_of(call);
-                Some(Table { name, calls: vec![call], stage: found(call), last: last(call)? })
-            };
-            calls.iter().filter_map(|call| table(*call)).collect()
+            let table =
+                |&call: &Id| Table { name: name_of(call), calls: vec![call], stage: found(call), last: last(call) };
+            calls.iter().map(table).collect()
         }
     };
     let asked = |table: &&Table| {

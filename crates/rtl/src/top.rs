@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use crate::core::Core;
 
 /// The words of the longest packet: 9,216 bytes.
-pub const MAX_WORDS: u32 = 144;
+const MAX_WORDS: u32 = 144;
 /// The words of packets that a pipeline stores.
 const BODY_WORDS: u32 = 256;
 
@@ -97,12 +97,15 @@ impl Pipeline {
         files.push(File { name: format!("{module}.sv"), text });
         Pipeline { module, core, files, word_bytes }
     }
-}
 
-impl Pipeline {
     /// The bytes of a word of the bus.
     pub fn word_bytes(&self) -> u32 {
         self.word_bytes
+    }
+
+    /// The length of the longest packet in bytes; longer ones are discarded.
+    pub fn max_bytes(&self) -> u32 {
+        MAX_WORDS * self.word_bytes
     }
 
     /// The cycles from the last word of a packet at the input to its first word at the output, without contention.

@@ -2,12 +2,13 @@
 //! Programs as text.
 
 /// The texts by name.
-pub(crate) const SOURCES: [(&str, &str); 6] = [
+pub(crate) const SOURCES: [(&str, &str); 7] = [
     ("arithmetic", ARITHMETIC),
     ("arrays", ARRAYS),
     ("count", COUNT),
     ("header", HEADER),
     ("overlay", OVERLAY),
+    ("probed", PROBED),
     ("slice", SLICE),
 ];
 
@@ -153,6 +154,29 @@ fixed:  r7 = 7
         *(u8 *)(r1 + 3) = r7
         r0 = 2
 out:    exit
+"#;
+
+/// Passes packets whose first byte is an index of an array whose values nothing reads.
+const PROBED: &str = r#".program probed
+.license "GPL"
+.map known array key 4 value 8 entries 5
+        r2 = *(u32 *)(r1 + 4)
+        r1 = *(u32 *)(r1 + 0)
+        r3 = r1
+        r3 += 1
+        if r3 > r2 goto drop
+        r4 = *(u8 *)(r1 + 0)
+        r4 &= 7
+        *(u32 *)(r10 - 4) = r4
+        r1 = map[known] ll
+        r2 = r10
+        r2 += -4
+        call map_lookup_elem
+        if r0 == 0 goto drop
+        r0 = 2
+        exit
+drop:   r0 = 1
+        exit
 "#;
 
 /// Several accesses of a packet to one value, some under a condition, and the value before and after them in the packet.

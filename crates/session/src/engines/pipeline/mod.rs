@@ -116,7 +116,10 @@ impl Simulation {
                 ),
                 error => with_causes(error),
             };
-            if error.is_missing_tool() || matches!(error, CosimError::File { .. }) { SessionError::Environment(text) } else { SessionError::Refused(text) }
+            match error.is_missing_tool() || matches!(error, CosimError::File { .. }) {
+                true => SessionError::Environment(text),
+                false => SessionError::Refused(text),
+            }
         })?;
         let mut own = Simulation { pipeline, host, ports: Ports::default() };
         let initial = own.host.snapshot().map_err(|error| SessionError::input(&error))?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use flowloom_cosim::{CosimError, Design, Event, Model, Port, Simulation, Stalls, Streams, Word};
 use flowloom_engine::MapState;
-use flowloom_rtl::{Access, MAX_WORDS, MapPort, Pipeline};
+use flowloom_rtl::{Access, MapPort, Pipeline};
 
 /// Cycles after which every access of the host has its answer.
 const HOST_CYCLES: usize = 16;
@@ -131,6 +131,7 @@ pub struct Simulated {
     maps: Vec<(MapPort, HostPorts)>,
     latency_cycles: u32,
     word_bytes: usize,
+    max_bytes: usize,
 }
 
 impl Simulated {
@@ -189,7 +190,8 @@ impl Simulated {
             simulation: model.start(seed)?,
             input_bytes: model.input_bytes(),
             output_bytes: model.output_bytes(),
-            word_bytes: ports.keep.width_bits() as usize,
+            word_bytes: pipeline.word_bytes() as usize,
+            max_bytes: pipeline.max_bytes() as usize,
             ports,
             latency_cycles: pipeline.core.latency_cycles,
         };
@@ -216,7 +218,7 @@ impl Simulated {
 
     /// The longest packet; longer ones are discarded.
     pub fn max_bytes(&self) -> usize {
-        MAX_WORDS as usize * self.word_bytes
+        self.max_bytes
     }
 
     /// The maps that the pipeline holds.
