@@ -65,7 +65,7 @@ fn two_readings_of_the_semantics_agree() {
 fn random_functions_agree() {
     let seed = random::seed(2);
     let kernel = random::is_kernel_there("random_functions_agree");
-    let tally = random::run(seed, 0..random::count(150), PACKETS, kernel);
+    let tally = random::run(seed, 0..random::count(80), PACKETS, kernel);
     assert!(tally.disagreements.is_empty(), "{}", tally.disagreements.join("\n"));
     assert!(tally.counts.in_rows * 5 >= tally.counts.packets * 2, "{:?}", tally.counts);
 }
@@ -115,9 +115,9 @@ fn counters_are_the_coverage_and_locks_are_released() {
     let (seed, mut with_locks) = (random::seed(4), 0);
     let shipped = shipped::shipped().into_iter().flat_map(|shipped| shipped.variants);
     let mut functions: Vec<_> = shipped.map(|variant| variant.function).collect();
-    functions.extend((0..random::count(60)).map(|number| random::function(Reach::Software, seed, number)));
+    functions.extend((0..random::count(40)).map(|number| random::function(Reach::Software, seed, number)));
     for function in functions {
-        let packets = Stimulus::new(Arc::clone(&function), 9, StimulusOptions::of(&function)).take_packets(600);
+        let packets = Stimulus::new(Arc::clone(&function), 9, StimulusOptions::of(&function)).take_packets(300);
         // Attached programs lock their contexts instead.
         for attached in [false, true] {
             let Ok(program) = lower(&function, &LowerOptions { counters: !attached, attached }) else { continue };
