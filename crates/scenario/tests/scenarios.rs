@@ -361,7 +361,7 @@ fn the_parser_never_panics() {
     let parts: Vec<&str> = texts.iter().flat_map(|text| text.split_inclusive([' ', '\n', ':', ','])).collect();
     let mut rng = Rng::from_env(0x7363_656e);
     let (mut read, mut refused, mut about_maps) = (0, 0, 0);
-    for round in 0..3000 {
+    for round in 0..1500 {
         let text = rng.pick(&texts);
         let mut pieces: Vec<&str> = text.split_inclusive([' ', '\n', ':', ',']).collect();
         for _ in 0..1 + rng.below(4) {
@@ -420,5 +420,5 @@ fn the_parser_never_panics() {
         }
     }
     println!("{read} read, {refused} refused, {about_maps} read about maps");
-    assert!(read > 500 && refused > 500 && about_maps > 300, "{read} read, {refused} refused, {about_maps} about maps");
+    assert!(read > 250 && refused > 250 && about_maps > 150, "{read} read, {refused} refused, {about_maps} about maps");
 }

@@ -244,13 +244,15 @@ fn tshark_agrees_on_flow_counts() {
     let Some(captures) = captures else { return skip(test, "`FLOWLOOM_TRACES` is not set") };
     let folder = tempfile::tempdir().unwrap();
     for capture in captures {
-        let info = TraceInfo::read(&mut MergedReader::open(&[&capture]).unwrap()).unwrap();
+        let mut packets = read_file(&capture);
+        packets.truncate(20_000);
+        let plain = folder.path().join("plain.pcap");
+        write(&plain, &packets);
+        let info = TraceInfo::read(&mut MergedReader::open(&[&plain]).unwrap()).unwrap();
         let count = |name: &str| info.protocols.iter().find(|p| p.name == name).map_or(0, |p| p.packets);
         if count("tcp") + count("udp") != info.packets {
             continue;
         }
-        let plain = folder.path().join("plain.pcap");
-        write(&plain, &read_file(&capture));
         let fields = "ip.src ipv6.src tcp.srcport udp.srcport ip.dst ipv6.dst tcp.dstport udp.dstport";
         let options = ["-o", "ip.defragment:FALSE", "--disable-protocol", "gtp"];
         let fields: Vec<_> = fields.split(' ').collect();

@@ -18,7 +18,9 @@ fn twins_do_what_the_functions_do() {
     let seed = random::seed(1);
     for variant in DEFAULTS.iter().chain(&CHANGED).chain([&LOCKED]) {
         let packets = stimulus(&variant.compile(), seed, 25_000);
-        for cpu in CPUS {
+        // Parameters are constants: code for another processor differs as with the defaults.
+        let is_default = DEFAULTS.iter().any(|default| default.title() == variant.title());
+        for cpu in CPUS.into_iter().take(if is_default { 2 } else { 1 }) {
             let title = format!("{}, {cpu}", variant.title());
             side_by_side(&title, variant.built(), variant.twin(&clang, cpu), &packets);
         }

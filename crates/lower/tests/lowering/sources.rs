@@ -21,7 +21,7 @@ fn machine_and_lowered_program_agree_on_every_row() {
         let mut missing: Option<Vec<String>> = None;
         let mut coverage = Coverage::default();
         for _ in 0..100 {
-            let steps = random_steps_of(&mut rng, 6000, &GAPS_NS, |rng| match rng.below(8) {
+            let steps = random_steps_of(&mut rng, 3000, &GAPS_NS, |rng| match rng.below(8) {
                 0..4 if text.contains("inner.") => PacketBuilder::random_tunnel(rng, 4),
                 4 if text.contains("icmpx.") => {
                     PacketBuilder::random(rng, 4).icmp(*rng.pick(&[0, 129]), 0, 1, rng.below(4) as u16)
