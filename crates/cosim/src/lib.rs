@@ -10,8 +10,9 @@
 //! it reads the values of all inputs for a number of cycles and answers those of all outputs, sampled before the rising
 //! edge. All registers start with random values of a seed, so a missing reset is seen.
 //!
-//! A design with [`Streams`] transfers words at full rate: valid and ready are handled inside of the process, which gives
-//! back what happened in which cycle ([`Simulation::transfer`]).
+//! A design with [`Streams`] transfers words at full rate, or with gaps at the input and back-pressure at the output
+//! ([`Stalls`]): valid and ready are handled inside of the process, which gives back what happened in which cycle
+//! ([`Simulation::transfer`]).
 //!
 //! This crate knows clocks, ports and streams, but no function of the modules. It needs Verilator, a C++ compiler and
 //! make; without them, [`CosimError::Missing`] says what to install.

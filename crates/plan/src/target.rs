@@ -2,7 +2,8 @@
 //! The hardware that a plan is made for: clock, bus word, window, delays of operations, latencies of blocks.
 //!
 //! Delays are in tenths of a LUT level (one look-up table of six inputs and its routing). They are estimates until
-//! synthesis reports correct them; no other place holds delays.
+//! synthesis reports correct them; no other place holds delays. `flowloom_rtl::options` sets `lookup_stages` to the latency
+//! of the block that is generated.
 //!
 //! | operation | levels |
 //! | --- | --- |

@@ -64,7 +64,7 @@ impl Blocks {
         block
     }
 
-    /// The child of `before` in the dominator tree that dominates this block; `None` for `before` itself.
+    /// The child of `idom` in the dominator tree that dominates this block; `None` for `idom` itself.
     pub(super) fn child_towards(&self, block: usize, idom: usize) -> Option<usize> {
         (block != idom).then(|| self.ancestor(block, self.0[idom].depth + 1))
     }
@@ -73,7 +73,7 @@ impl Blocks {
         self.ancestor(block, self.0[idom].depth) == idom
     }
 
-    /// Records an edge out of a block, to a block whose immediate dominator is `before`, or to the exit.
+    /// Records an edge out of a block, to a block whose immediate dominator is `idom`, or to the exit.
     pub(super) fn add_edge(&mut self, mut block: usize, idom: Option<usize>) {
         let depth = idom.map_or(0, |idom| self.0[idom].depth);
         while self.0[block].depth > depth && self.0[block].least_depth_out > depth {
