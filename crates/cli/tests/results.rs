@@ -202,7 +202,7 @@ fn a_run_goes_on_from_a_state() {
         let (expected, end) = go(&packets, None);
         let mut handed_over = 0;
         // Each run loads the function anew, which is slow on the kernel.
-        let tries = if engine == "kernel" { 1 } else { 3 };
+        let tries = if engine == "kernel" { 1 } else { 2 };
         for cut in cuts(&packets).into_iter().take(tries) {
             let (mut found, middle) = go(&packets[..cut], None);
             let (rest, found_end) = go(&packets[cut..], Some(&middle));

@@ -50,15 +50,20 @@ fn every_capture_is_read_completely() {
 fn every_capture_round_trips() {
     let folder = tempfile::tempdir().unwrap();
     for path in captures("every_capture_round_trips") {
-        for name in ["copy.pcap", "copy.pcapng"] {
-            let copy = folder.path().join(name);
-            let mut writer = CaptureWriter::create(&copy).unwrap();
-            for packet in packets(&path) {
+        // Both at a time: captures are compressed, and read twice only.
+        let copies = ["copy.pcap", "copy.pcapng"].map(|name| folder.path().join(name));
+        let mut writers = copies.each_ref().map(|copy| CaptureWriter::create(copy).unwrap());
+        for packet in packets(&path) {
+            for writer in &mut writers {
                 writer.write(packet.time_ns, packet.port, packet.original_len_bytes, Some(2), &packet.bytes).unwrap();
             }
-            writer.finish().unwrap();
-            assert!(packets(&path).eq(packets(&copy).map(|copy| CapturedPacket { verdict: None, ..copy })));
         }
+        writers.into_iter().for_each(|writer| writer.finish().unwrap());
+        let [one, other] = copies.each_ref().map(|copy| {
+            packets(copy).map(|copy| CapturedPacket { verdict: None, ..copy }).map(Some).chain(std::iter::repeat(None))
+        });
+        let given = packets(&path).map(Some).chain([None]);
+        assert!(given.zip(one).zip(other).all(|((given, one), other)| given == one && given == other));
     }
 }
 

@@ -116,7 +116,7 @@ fn assert_valid(bytes: &[u8], name: &str) {
 fn frames_have_valid_lengths_and_checksums() {
     for profile in Profile::ALL {
         let name = profile.name();
-        let base = TrafficOptions { packets: Some(6000), ipv6: Some(0.3), ..options(profile) };
+        let base = TrafficOptions { packets: Some(3000), ipv6: Some(0.3), ..options(profile) };
         let mut variants = vec![];
         for size_bytes in [None, Some(74), Some(77), Some(1514), Some(9014)] {
             let protocols = if PATTERNS.contains(&profile) { vec![Some(Protocol::Tcp), None] } else { vec![None] };
@@ -128,7 +128,7 @@ fn frames_have_valid_lengths_and_checksums() {
         }
         for options in variants {
             let packets = generate(&options);
-            assert_eq!(packets.len(), 6000);
+            assert_eq!(packets.len(), 3000);
             assert!(packets.windows(2).all(|pair| pair[0].time_ns <= pair[1].time_ns), "{name}");
             for packet in packets {
                 assert_valid(&packet.bytes, name);

@@ -74,7 +74,7 @@ fn random_functions_agree() {
 fn models_agree() {
     let kernel = random::is_kernel_there("models_agree");
     for function in [common::knock(), common::big_flow(100), common::many_things()] {
-        let packets = shipped::made(&function, 1, 20_000);
+        let packets = shipped::made(&function, 1, 10_000);
         for (name, report) in random::compare_all(&function, &packets, kernel) {
             let report = report.unwrap_or_else(|error| panic!("{} on {name}: {error}", function.name));
             if let Some(disagreement) = report.disagreement {

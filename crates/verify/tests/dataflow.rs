@@ -26,7 +26,7 @@ const CASES: usize = 12;
 /// all after every pass.
 const SHORT: usize = 200;
 /// Number of packets of each kind for a lowered function.
-const PACKETS: usize = 40;
+const PACKETS: usize = 24;
 /// Number of random programs; the long test runs 10,000.
 const RANDOM: u64 = 200;
 
