@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 
 use crate::core::Core;
 
-/// The words of the longest packet: 9,216 bytes.
+/// The words of the longest packet: 9,216 bytes in words of 64.
 const MAX_WORDS: u32 = 144;
 /// The words of packets that a pipeline stores.
 const BODY_WORDS: u32 = 256;

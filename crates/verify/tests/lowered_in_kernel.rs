@@ -44,10 +44,10 @@ fn the_kernel_takes_every_lowered_function_and_runs_it_as_the_machine() {
             // Functions without the parameter were covered without it.
             let Ok((function, _)) = compile(name, &text, &params) else { continue };
             let function = Arc::new(function);
-            // The scenarios of shipped functions run in the kernel with counters, `agree` runs them without.
+            // `agree` and the scenarios run shipped functions without counters and locks.
             let is_shipped = path.starts_with(folders[0]);
-            let forms = [(false, true), (false, false), (true, false)].into_iter();
-            for (counters, attached) in forms.take(if is_shipped { 1 } else { 3 }) {
+            let forms = [(true, false), (false, true), (false, false)].into_iter();
+            for (counters, attached) in forms.take(if is_shipped { 2 } else { 3 }) {
                 let program = match lower(&function, &LowerOptions { counters, attached }) {
                     // Reported below, for the program that is not attached.
                     Err(LowerError::Kernel { .. }) if attached && !unsupported_by_kernel(&function).is_empty() => {
