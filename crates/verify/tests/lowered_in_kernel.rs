@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every function of the repository and every small function of the lowering's tests, in the kernel: the verifier
-//! accepts the program with and without counters, with and without locks, and it agrees with the machine.
+//! accepts the program with counters and with locks, and it agrees with the machine; small functions also run without
+//! both, as `agree` runs the others.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
 use crate::common::random::is_kernel_there;
