@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use flowloom_efsm::layout;
 use flowloom_engine::{Choices, Datapath};
@@ -139,7 +138,7 @@ fn vectors(loaded: &Loaded, max_bytes: u32) -> Result<Vec<Vector>, Failure> {
     let explored = explore(&program, &ExploreOptions::default()).map_err(|e| Failure::input(&e))?;
     let dataflow = loaded.dataflow().map_err(|e| Failure::Found(with_causes(&e)))?;
     let dataflow = flowloom_plan::optimize(&dataflow, &Options::default().target);
-    let mut evaluator = Evaluator::new(Arc::clone(&program), dataflow).map_err(|e| Failure::input(&e))?;
+    let mut evaluator = Evaluator::new(loaded.pipeline_program()?, dataflow).map_err(|e| Failure::input(&e))?;
     let mut interp = Interpreter::new(program).map_err(|e| Failure::input(&e))?;
     let mut vectors = Vec::new();
     let packets = explored.cases.iter().flat_map(|case| &case.packets);

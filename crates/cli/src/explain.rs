@@ -23,10 +23,13 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
     Files::default().reads("the function", [&args.function.path]).writes("--html", args.html.as_ref()).check()?;
     let loaded = args.function.load()?;
     warn(loaded.warnings());
-    let mut program = loaded.program()?.as_ref().clone();
+    let is_by_blocks = args.pipeline.schedule == ScheduleName::Blocks;
+    // The papers' tool has no parser of its own.
+    let program = if is_by_blocks { loaded.program()? } else { loaded.pipeline_program()? };
+    let mut program = program.as_ref().clone();
     make_lines_relative(&mut program.lines);
     let loaded = Loaded::of_program(program);
-    if args.pipeline.schedule == ScheduleName::Blocks {
+    if is_by_blocks {
         return explain_blocks(&loaded, args);
     }
     let plan = plan(&loaded, &args.pipeline.options()?, args.json)?;
@@ -78,7 +81,7 @@ pub(crate) fn plan_failure(loaded: &Loaded, error: PlanError, json: bool) -> Fai
     match error {
         PlanError::Analysis(error) => proof_failure(loaded.name(), error, json),
         PlanError::Refused(refusal) => no_plan(&refusal, json),
-        PlanError::Faulty { plan, faults } => match loaded.program() {
+        PlanError::Faulty { plan, faults } => match loaded.pipeline_program() {
             Ok(program) => faulty(&program, &plan, &faults, json),
             Err(error) => error.into(),
         },
@@ -164,6 +167,11 @@ fn refused(json: bool, refused: &Refused<'_>, message: String) -> Failure {
 /// Verifies a program. Pipelines are built from safe programs only.
 pub(crate) fn proof(loaded: &Loaded, json: bool) -> Result<&Proof, Failure> {
     loaded.proof().map_err(|error| proof_failure(loaded.name(), error, json))
+}
+
+/// The same for the program of pipelines.
+pub(crate) fn pipeline_proof(loaded: &Loaded, json: bool) -> Result<&Proof, Failure> {
+    loaded.pipeline_proof().map_err(|error| proof_failure(loaded.name(), error, json))
 }
 
 fn proof_failure(program: &str, error: AnalysisError, json: bool) -> Failure {

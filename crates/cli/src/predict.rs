@@ -21,7 +21,7 @@ use flowloom_verifier::Proof;
 use serde_json::json;
 
 use crate::args::{PredictArgs, schemes};
-use crate::explain::{plan, proof};
+use crate::explain::{pipeline_proof, plan};
 use crate::failure::{Failure, with_causes};
 use crate::output::{print, print_json, quoted, warn};
 use crate::run::open_input;
@@ -39,7 +39,7 @@ pub(crate) fn predict(args: &PredictArgs) -> Result<(), Failure> {
     let schemes = schemes(&args.scheme)?;
     let loaded = args.function.load()?;
     warn(loaded.warnings());
-    let (program, proof) = (loaded.program()?, proof(&loaded, args.json)?);
+    let (program, proof) = (loaded.pipeline_program()?, pipeline_proof(&loaded, args.json)?);
     let timing = timing(args, &schemes, &loaded)?;
     // With times from a file, only traffic whose keys are computed needs it.
     let dataflow = loaded.dataflow().map_err(|error| Failure::Found(with_causes(&error)));

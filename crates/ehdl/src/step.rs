@@ -295,7 +295,7 @@ impl Walk<'_> {
             }
             Some(Effect::Packet) => match number {
                 helper::XDP_GET_BUFF_LEN => touched.read(Region::Context, None),
-                helper::XDP_LOAD_BYTES => touched.read(Region::Packet, None),
+                helper::XDP_LOAD_BYTES | helper::FL_PARSE => touched.read(Region::Packet, None),
                 _ => touched.write(Region::Packet, None),
             },
             Some(Effect::MovePacket) => {

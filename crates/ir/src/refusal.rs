@@ -114,6 +114,12 @@ pub enum Reason {
         /// The budget.
         most: usize,
     },
+    /// A question to the parser that is not a constant.
+    #[error("the question of `fl_parse` is known only at run time")]
+    Question,
+    /// A parse after a change of the packet.
+    #[error("`fl_parse` is called after a change of the packet")]
+    LateParse,
     /// No path reaches an exit.
     #[error("no path of the program ends")]
     NoEnd,
@@ -146,6 +152,7 @@ impl Reason {
             Reason::Text => "text",
             Reason::TraceResult(_) => "trace-result",
             Reason::Length { .. } | Reason::ManyBytes { .. } => "call-length",
+            Reason::Question | Reason::LateParse => "parse",
             Reason::NoEnd => "no-end",
             Reason::Unseen(_) => "proof",
         }
@@ -185,6 +192,8 @@ impl Explained for Reason {
             Reason::Budget { .. } => {
                 "unroll the parse of extensions or options fewer times, and write at offsets known only at run time in one place"
             }
+            Reason::Question => "give a constant, in a branch for each question",
+            Reason::LateParse => "call it before the packet is changed",
             Reason::NoEnd => "add a path to `exit`",
             Reason::Unseen(_) => "verify the program again",
         })

@@ -132,7 +132,9 @@ const STATUS: Returns = Returns::Number(-4095, 0);
 /// - `fl_evict(map, offset, size | flags)`: evicts the entry of a hash table with the smallest value in the field of
 ///   `size` bytes at `offset`, or with [`EVICT_HIGHEST`] the largest; of several the one with the smallest key. Returns 0, or
 ///   -ENOENT if the table is empty.
-pub const HELPERS: [Helper; 45] = [
+/// - `fl_parse(ctx, question)`: answers a [`Question`](flowloom_wire::Question) about the headers of the packet in its
+///   current state by [`Program::headers`](crate::Program::headers); 0 for a number that is no question.
+pub const HELPERS: [Helper; 46] = [
     helper(
         helper::MAP_LOOKUP_ELEM,
         "map_lookup_elem",
@@ -317,6 +319,7 @@ pub const HELPERS: [Helper; 45] = [
         Effect::Evict,
     )
     .in_pipelines(),
+    helper(helper::FL_PARSE, "fl_parse", &[Context, Number], Returns::Number(0, u32::MAX as i64), Effect::Packet),
 ];
 
 /// Whether the helper is one of Flowloom's own, which no kernel has.

@@ -170,6 +170,7 @@ pub mod helper {
     pub const FL_CLONE: i32 = 0x4000_0000;
     pub const FL_EMIT: i32 = 0x4000_0001;
     pub const FL_EVICT: i32 = 0x4000_0002;
+    pub const FL_PARSE: i32 = 0x4000_0003;
 }
 
 impl Insn {

@@ -10,6 +10,7 @@ use crate::map_kind::MapKind;
 use crate::program_kind::ProgramKind;
 use crate::unresolved::Unresolved;
 use flowloom_context::ContextLayout;
+use flowloom_wire::Graph;
 
 /// Flag of a hash map: entries are allocated on demand, so that a full map holds exactly its declared size.
 pub const BPF_F_NO_PREALLOC: u32 = 1;
@@ -167,6 +168,8 @@ pub struct Program {
     /// The global functions that it calls, by their slots: the kernel verifies each separately. Empty if an object has
     /// no types.
     pub globals: Vec<GlobalFunction>,
+    /// The headers that `fl_parse` knows; the well-known ones if `None`.
+    pub headers: Option<Arc<Graph>>,
 }
 
 /// The last location at or before `insn`; `lines` ascend by instruction.
@@ -183,6 +186,11 @@ impl Sibling {
 }
 
 impl Program {
+    /// The headers that `fl_parse` knows.
+    pub fn headers(&self) -> &Graph {
+        self.headers.as_deref().unwrap_or_else(|| Graph::standard())
+    }
+
     /// The source location of the instruction at `insn`.
     pub fn line_of(&self, insn: usize) -> Option<&LineInfo> {
         line_of(&self.lines, insn)

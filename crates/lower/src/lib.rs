@@ -44,6 +44,7 @@ mod lowering;
 mod maps;
 mod options;
 mod parse;
+mod parser_call;
 mod place;
 mod reach;
 mod regalloc;
@@ -58,6 +59,7 @@ mod window;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use flowloom_engine::Verdict;
 use flowloom_isa::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, Insn, LineInfo, MapDef, MapKind, Program};
@@ -69,7 +71,7 @@ use flowloom_efsm::layout::{self, CounterTable, RecordLayout};
 use flowloom_efsm::model::{Element, Function, Terminal};
 
 pub use error::LowerError;
-pub use options::LowerOptions;
+pub use options::{HeaderParser, LowerOptions};
 pub use place::SourceLine;
 pub use unsupported::{UnsupportedFeature, unsupported_by_kernel};
 
@@ -133,6 +135,7 @@ pub fn lower(function: &Function, options: &LowerOptions) -> Result<Program, Low
         maps,
         lines,
         license: LICENSE.to_owned(),
+        headers: (options.parser == HeaderParser::Target).then(|| Arc::clone(&function.graph)),
         ..Program::default()
     })
 }
@@ -272,7 +275,11 @@ impl<'a> Lowering<'a> {
         }
 
         let graph = &*function.graph;
+        let asks = options.parser == HeaderParser::Target;
         let shape_of = |first: usize| {
+            if asks {
+                return Shape::whole(&function.elements[first..], graph);
+            }
             let metadata = (first == 0).then_some(&function.metadata[..]);
             Shape::of(&function.elements[first..], metadata, first, graph)
         };
@@ -292,7 +299,7 @@ impl<'a> Lowering<'a> {
             pointers.insert(header, reg);
         }
         builder.never_context = pointers.values().copied().collect();
-        let ctx = (changes_frame || copies::are_sent(function)).then(|| builder.reg());
+        let ctx = (asks || changes_frame || copies::are_sent(function)).then(|| builder.reg());
         builder.contexts.extend(ctx);
         let metadata = function.metadata.iter().map(|_| (builder.reg(), builder.reg())).collect();
         let mut lowering = Lowering {
@@ -303,6 +310,7 @@ impl<'a> Lowering<'a> {
             counters,
             is_attached: options.attached,
             for_verifier,
+            parser: options.parser,
             globals_map,
             ports_map,
             events_map,

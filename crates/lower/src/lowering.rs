@@ -14,6 +14,7 @@ use super::asm::{Builder, FP, Label, Op, Operand, R0, R1, R2, R3, R4, Reg, Size}
 use super::facts::Facts;
 use super::locking::{HeldLocks, Locking};
 use super::maps::BPF_ANY;
+use super::options::HeaderParser;
 use flowloom_efsm::layout::{Counter, CounterTable, RecordLayout, Timers};
 use flowloom_efsm::model::{Function, Terminal};
 
@@ -53,6 +54,7 @@ pub(super) struct Lowering<'a> {
     /// The program is large: the number of paths that the verifier follows matters more than the number of
     /// instructions. Paths to the same code carry no needless differences, and no code is duplicated per path.
     pub(super) for_verifier: bool,
+    pub(super) parser: HeaderParser,
     pub(super) globals_map: Option<u32>,
     pub(super) ports_map: Option<u32>,
     /// The ring buffer of events; where lost events are counted, the next map holds their count.

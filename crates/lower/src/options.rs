@@ -9,4 +9,16 @@ pub struct LowerOptions {
     /// The program runs on interfaces, possibly on several CPUs at once and with an unbounded number of flows: packets
     /// lock the contexts that they may change, counters use atomic adds, and flows are not counted.
     pub attached: bool,
+    /// Who finds the headers of a packet.
+    pub parser: HeaderParser,
+}
+
+/// Who finds the headers of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HeaderParser {
+    /// Code of the program.
+    #[default]
+    Code,
+    /// The parser of the target, by `fl_parse`, which no kernel has.
+    Target,
 }

@@ -13,6 +13,7 @@ use flowloom_wire::graph::{Check, ETHERNET, Extent, Graph, Header, HeaderOption,
 use super::asm::{Builder, Label, Op, Operand, R1, Reg, Size};
 use super::fields::fields_used;
 use super::lowering::Lowering;
+use super::options::HeaderParser;
 use super::shape::Shape;
 use super::window::{Window, windows};
 use flowloom_efsm::model::Element;
@@ -190,7 +191,10 @@ impl Lowering<'_> {
         for (i, variable) in (0..).zip(&function.metadata) {
             self.set_metadata(i, variable.initial);
         }
-        self.emit_parse_into(0);
+        match self.parser {
+            HeaderParser::Code => self.emit_parse_into(0),
+            HeaderParser::Target => self.emit_parser_call(),
+        }
     }
 
     /// Loads the packet's start and end from the XDP context.
@@ -573,7 +577,7 @@ impl Lowering<'_> {
     }
 
     /// Exit of a parse with these valid headers: enters the element.
-    fn enter(&mut self, element: usize, mask: u32) {
+    pub(super) fn enter(&mut self, element: usize, mask: u32) {
         self.path.masks = vec![mask];
         let entry = self.element_entry(element);
         self.builder.goto(entry);

@@ -37,19 +37,18 @@ impl Shape {
     /// The needs of these elements. The first one is entered with the declared metadata, or with arbitrary metadata if
     /// `None`.
     pub(super) fn of(elements: &[Element], metadata: Option<&[Variable]>, first: usize, graph: &Graph) -> Shape {
-        let mut ip_proto = [false; 2];
-        for field in fields_used(elements) {
-            if let Source::IpProto(scope) = field.source() {
-                ip_proto[scope as usize] = true;
-            }
-        }
         let uses = Uses {
             elements,
             rows: elements.iter().map(|e| e.rows.iter().map(RowUses::of).collect()).collect(),
             metadata,
             first,
         };
-        Shape::new(needed(elements), ip_proto, graph, Some(&uses))
+        Shape::new(needed(elements), protocols(elements), graph, Some(&uses))
+    }
+
+    /// The needs of these elements on any path, for a parser that knows nothing of their rows.
+    pub(super) fn whole(elements: &[Element], graph: &Graph) -> Shape {
+        Shape::new(needed(elements), protocols(elements), graph, None)
     }
 
     /// The part that leads to these headers and protocol numbers, restricted to what can matter to `uses`.
@@ -103,6 +102,17 @@ impl Shape {
         }
         masks
     }
+}
+
+/// Whether the protocol numbers of the outer and the inner IP packet are needed.
+fn protocols(elements: &[Element]) -> [bool; 2] {
+    let mut ip_proto = [false; 2];
+    for field in fields_used(elements) {
+        if let Source::IpProto(scope) = field.source() {
+            ip_proto[scope as usize] = true;
+        }
+    }
+    ip_proto
 }
 
 /// Elements whose rows determine what can matter in a parse.

@@ -16,7 +16,7 @@ use flowloom_engine::{Datapath, Snapshot, SnapshotError};
 use flowloom_ir::Dataflow;
 use flowloom_isa::ProgramKind;
 use flowloom_isa::{BPF_F_RDONLY_PROG, Program};
-use flowloom_lower::{LowerOptions, lower};
+use flowloom_lower::{HeaderParser, LowerOptions, lower};
 use flowloom_object::KernelTypeIndex;
 use flowloom_verifier::Proof;
 
@@ -48,6 +48,8 @@ pub struct Loaded {
     form: Form,
     program: OnceCell<Arc<Program>>,
     proof: OnceCell<Proof>,
+    pipeline_program: OnceCell<Arc<Program>>,
+    pipeline_proof: OnceCell<Proof>,
     dataflow: OnceCell<Arc<Dataflow>>,
 }
 
@@ -61,7 +63,14 @@ enum Form {
 
 impl From<Form> for Loaded {
     fn from(form: Form) -> Loaded {
-        Loaded { form, program: OnceCell::new(), proof: OnceCell::new(), dataflow: OnceCell::new() }
+        Loaded {
+            form,
+            program: OnceCell::new(),
+            proof: OnceCell::new(),
+            pipeline_program: OnceCell::new(),
+            pipeline_proof: OnceCell::new(),
+            dataflow: OnceCell::new(),
+        }
     }
 }
 
@@ -152,15 +161,37 @@ impl Loaded {
     /// # Errors
     /// There is no program, or the verifier refuses it.
     pub fn proof(&self) -> Result<&Proof, AnalysisError> {
-        let program = self.program()?;
-        if let Some(proof) = self.proof.get() {
-            return Ok(proof);
-        }
-        let proof = flowloom_verifier::verify(&program, &flowloom_verifier::Options::default())?;
-        Ok(self.proof.get_or_init(|| proof))
+        proof_of(&self.proof, &*self.program()?)
     }
 
-    /// The dataflow of the program, before any pass.
+    /// The program that pipelines are made of: as [`Loaded::program`], but for an `.efsm` function the parser of the target
+    /// finds the headers (`fl_parse`).
+    ///
+    /// # Errors
+    /// As [`Loaded::program`].
+    pub fn pipeline_program(&self) -> Result<Arc<Program>, SessionError> {
+        if self.function().is_none() {
+            return self.program();
+        }
+        if let Some(program) = self.pipeline_program.get() {
+            return Ok(Arc::clone(program));
+        }
+        let program = self.lowered(&LowerOptions { parser: HeaderParser::Target, ..LowerOptions::default() })?;
+        Ok(Arc::clone(self.pipeline_program.get_or_init(|| program)))
+    }
+
+    /// The proof that the program of pipelines is safe.
+    ///
+    /// # Errors
+    /// As [`Loaded::proof`].
+    pub fn pipeline_proof(&self) -> Result<&Proof, AnalysisError> {
+        if self.function().is_none() {
+            return self.proof();
+        }
+        proof_of(&self.pipeline_proof, &*self.pipeline_program()?)
+    }
+
+    /// The dataflow of the program of pipelines, before any pass.
     ///
     /// # Errors
     /// There is no proof, or the program has no dataflow.
@@ -168,7 +199,8 @@ impl Loaded {
         if let Some(dataflow) = self.dataflow.get() {
             return Ok(Arc::clone(dataflow));
         }
-        let dataflow = flowloom_ir::build(&*self.program()?, self.proof()?).map_err(AnalysisError::NoDataflow)?;
+        let (program, proof) = (self.pipeline_program()?, self.pipeline_proof()?);
+        let dataflow = flowloom_ir::build(&program, proof).map_err(AnalysisError::NoDataflow)?;
         Ok(Arc::clone(self.dataflow.get_or_init(|| Arc::new(dataflow))))
     }
 
@@ -226,7 +258,7 @@ impl Loaded {
     /// # Errors
     /// The function does not fit the limits of eBPF.
     pub fn attached_program(&self, counters: bool) -> Result<Arc<Program>, SessionError> {
-        self.lowered(&LowerOptions { counters, attached: true })
+        self.lowered(&LowerOptions { counters, attached: true, ..LowerOptions::default() })
     }
 
     /// Moves the read-only data sections from `state` into the program, as a loader does before it loads a program.
@@ -260,6 +292,15 @@ impl Loaded {
             Form::Object(_) => None,
         }
     }
+}
+
+/// The proof of a program, made once.
+fn proof_of<'p>(known: &'p OnceCell<Proof>, program: &Program) -> Result<&'p Proof, AnalysisError> {
+    if let Some(proof) = known.get() {
+        return Ok(proof);
+    }
+    let proof = flowloom_verifier::verify(program, &flowloom_verifier::Options::default())?;
+    Ok(known.get_or_init(|| proof))
 }
 
 impl FunctionFile {

@@ -34,7 +34,7 @@ impl Loaded {
             AnalysisError::NoDataflow(refusal) => PlanError::Refused(Box::new(refusal.map(Reason::Dataflow))),
             error => PlanError::Analysis(error),
         })?;
-        let program = self.program().map_err(|error| PlanError::Analysis(error.into()))?;
+        let program = self.pipeline_program().map_err(|error| PlanError::Analysis(error.into()))?;
         let plan = plan_dataflow(&program, &dataflow, options).map_err(PlanError::Refused)?;
         let faults = check(&plan);
         if faults.is_empty() { Ok(plan) } else { Err(PlanError::Faulty { plan: Box::new(plan), faults }) }

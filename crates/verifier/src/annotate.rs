@@ -141,6 +141,7 @@ impl Proof {
                         | helper::XDP_STORE_BYTES
                         | helper::PERF_EVENT_OUTPUT
                         | helper::FL_CLONE
+                        | helper::FL_PARSE
                 })
             )
     }

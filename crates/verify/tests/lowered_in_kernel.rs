@@ -49,7 +49,7 @@ fn the_kernel_takes_every_lowered_function_and_runs_it_as_the_machine() {
             let is_shipped = path.starts_with(folders[0]);
             let forms = [(true, false), (false, true), (false, false)].into_iter();
             for (counters, attached) in forms.take(if is_shipped { 2 } else { 3 }) {
-                let program = match lower(&function, &LowerOptions { counters, attached }) {
+                let program = match lower(&function, &LowerOptions { counters, attached, ..LowerOptions::default() }) {
                     // Reported below, for the program that is not attached.
                     Err(LowerError::Kernel { .. }) if attached && !unsupported_by_kernel(&function).is_empty() => {
                         continue;

@@ -242,16 +242,17 @@ impl Interpreter {
         choices: &Choices,
         body: impl FnOnce(&Image, &mut Run<'_>, u64, &mut Counters) -> Result<u64, (At, Fault)>,
     ) -> Result<Returned, (At, Fault)> {
-        let Interpreter { image, memory, routes, scratch, budget, counters, observer, .. } = self;
+        let Interpreter { program, image, memory, routes, scratch, budget, counters, observer, .. } = self;
         let mut trail = self.trail.as_mut();
         if let Some(trail) = &mut trail {
             trail.clear();
         }
         let routes = routes.as_ref();
+        let headers = program.headers();
         let observer = observer.as_deref_mut().map(|observer| observer as &mut dyn Observer);
         let (redirect, outputs, sent_bytes, locked) = (None, Vec::new(), 0, None);
         let mut state =
-            Run { memory, choices, routes, drawn: 0, redirect, outputs, sent_bytes, locked, scratch, trail, observer };
+            Run { memory, choices, routes, headers, drawn: 0, redirect, outputs, sent_bytes, locked, scratch, trail, observer };
         let result = body(image, &mut state, *budget, counters);
         let Run { redirect, outputs, .. } = state;
         self.memory.maps.iter_mut().for_each(Map::end_run);

@@ -49,6 +49,7 @@ pub mod graph;
 mod header;
 mod key;
 mod parse;
+mod question;
 pub mod stack;
 
 pub use checksum::rewrite;
@@ -57,4 +58,5 @@ pub use graph::Graph;
 pub use header::{EtherType, Header};
 pub use key::{KeyError, KeyPart, KeySpec};
 pub use parse::Layers;
+pub use question::Question;
 pub use stack::{Stack, StackError};

@@ -7,7 +7,7 @@
 //! only the headers themselves must be present.
 
 use crate::field::{FieldId, IPV4_MAPPED, Source};
-use crate::graph::{Check, ETHERNET, Extent, Graph, Header, HeaderOption, Length, Next, Node, Slice};
+use crate::graph::{Check, ETHERNET, Extent, Graph, Header, HeaderOption, Length, Next, Node, Scope, Slice};
 
 const HEADERS: usize = Header::ALL.len();
 
@@ -86,6 +86,11 @@ impl Layers {
     /// They need not be present.
     pub fn payload_len(&self, header: Header) -> Option<usize> {
         self.has(header).then(|| usize::from(self.left_bytes[header as usize]))
+    }
+
+    /// The IP protocol number of the outer or inner packet; `None` if there is no such packet.
+    pub fn protocol(&self, scope: Scope) -> Option<u8> {
+        self.ip_proto[scope as usize]
     }
 
     /// True if the packet has the field.

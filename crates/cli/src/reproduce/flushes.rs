@@ -88,7 +88,7 @@ pub(super) fn measure(row: &Row, functions: &Path) -> Result<Measured, Failure> 
         plans.push(planned(&loaded, Some((map, scheme)))?.map_err(|refusal| no_plan(&refusal, false))?);
     }
     let dataflow = loaded.dataflow().map_err(|e| Failure::input(&e))?;
-    let traced = Traced { row, program: loaded.program()?, dataflow, profile };
+    let traced = Traced { row, program: loaded.pipeline_program()?, dataflow, profile };
     let mut measured = Measured::default();
     let report = traced.run(&printed)?;
     measured.values.extend([

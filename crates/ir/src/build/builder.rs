@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::dominators::Blocks;
 use super::flow::{Edge, Flow};
+use super::headers::Headers;
 use super::linked::Linked;
 use super::offset::{Span, Sum};
 use super::state::State;
@@ -81,6 +82,7 @@ pub(super) struct Builder<'a> {
     pub(super) edge: Edge,
     /// Bits that are BDD variables whatever they are made of.
     pub(super) opaque: FxHashMap<Id, Bdd>,
+    pub(super) parsed_headers: Headers,
     pub(super) block: usize,
     /// A memo table of the possible values of nodes.
     pub(super) value_sets: FxHashMap<Id, Option<BTreeSet<u64>>>,

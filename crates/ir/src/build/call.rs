@@ -46,6 +46,7 @@ impl Builder<'_> {
             }
             helper::XDP_LOAD_BYTES => Value::Number(self.load_packet(path, state)?),
             helper::XDP_STORE_BYTES => Value::Number(self.store_packet(path, state)?),
+            helper::FL_PARSE => Value::Number(self.parse_headers(state)?),
             helper::CSUM_DIFF => Value::Number(self.csum_diff(path, state)?),
             // All effects of a packet are atomic already.
             helper::SPIN_LOCK | helper::SPIN_UNLOCK => Value::Nothing,

@@ -148,7 +148,7 @@ impl Builder<'_> {
     }
 
     /// A bit as a condition, whatever it is made of.
-    fn opaque(&mut self, bit: Id) -> Bdd {
+    pub(super) fn opaque(&mut self, bit: Id) -> Bdd {
         if let Some(known) = self.opaque.get(&bit) {
             return *known;
         }

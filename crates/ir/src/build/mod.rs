@@ -25,6 +25,7 @@ mod callback;
 mod dominators;
 mod effect;
 mod flow;
+mod headers;
 mod join;
 mod linked;
 mod memory;
@@ -57,6 +58,7 @@ use crate::validate::Invalid;
 use builder::{Arrival, Builder, LIMITS, Limits, Path, Reached};
 use dominators::Blocks;
 use flow::{Edge, Flow};
+use headers::Headers;
 use linked::Linked;
 use offset::OFFSET_BITS;
 use state::{Frame, Place, Region, State, Value};
@@ -90,6 +92,7 @@ fn build_within(program: &Program, proof: &Proof, limits: Limits) -> Result<Data
         flow: Flow::default(),
         edge: Edge { from: 0, test: None },
         opaque: FxHashMap::default(),
+        parsed_headers: Headers::default(),
         block: dominators::FIRST,
         value_sets: FxHashMap::default(),
         sums: FxHashMap::default(),

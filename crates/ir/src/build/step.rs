@@ -482,7 +482,7 @@ impl Builder<'_> {
         self.conditions.of(&self.graph, bit)
     }
 
-    fn holds(&mut self, cond: Cond, a: Id, b: Id) -> Id {
+    pub(super) fn holds(&mut self, cond: Cond, a: Id, b: Id) -> Id {
         let (how, swapped, not) = match cond {
             Cond::Eq => (Compare::Equal, false, false),
             Cond::Ne => (Compare::Equal, false, true),

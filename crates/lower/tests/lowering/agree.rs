@@ -49,7 +49,7 @@ pub(crate) fn agree(function: &Arc<Function>, steps: &[Step], sweep_ns: u64, sta
     let mut engines: Vec<(&str, Interpreter)> = Vec::new();
     let forms = [("", false, false), (" with counters", true, false), (" with locks", false, true)];
     for (form, counters, attached) in forms {
-        let program = match lower(function, &LowerOptions { counters, attached }) {
+        let program = match lower(function, &LowerOptions { counters, attached, ..LowerOptions::default() }) {
             // The function cannot be attached.
             Err(LowerError::Kernel { .. }) if attached => continue,
             lowered => lowered.unwrap_or_else(|e| panic!("{e}\n{}", text(function))),

@@ -34,7 +34,7 @@ fn load(loaded: &Loaded, options: &EngineOptions) -> Result<Started, SessionErro
         error => SessionError::Refused(format!("`{}` has no dataflow: {}", loaded.name(), with_causes(&error))),
     })?;
     let dataflow = flowloom_plan::optimize(&dataflow, &Target::default());
-    let mut evaluator = Evaluator::new(loaded.program()?, dataflow).map_err(|e| SessionError::input(&e))?;
+    let mut evaluator = Evaluator::new(loaded.pipeline_program()?, dataflow).map_err(|e| SessionError::input(&e))?;
     if let Some(routes) = &options.routes {
         evaluator = evaluator.with_routes(routes.clone());
     }

@@ -29,6 +29,7 @@ use crate::fib::Table;
 use flowloom_isa::MapKind;
 use flowloom_isa::helpers::{EVICT_HIGHEST, EVICT_SIGNED, by_number};
 use flowloom_isa::insn::helper;
+use flowloom_wire::Graph;
 pub(super) use packet::Redirect;
 
 /// -EINVAL
@@ -47,6 +48,8 @@ pub(super) struct Run<'a> {
     pub(super) memory: &'a mut Memory,
     pub(super) choices: &'a Choices,
     pub(super) routes: Option<&'a Table>,
+    /// The headers that the program knows.
+    pub(super) headers: &'a Graph,
     /// The random words drawn so far.
     pub(super) drawn: usize,
     pub(super) redirect: Option<Redirect>,
@@ -114,6 +117,7 @@ pub(super) fn find(number: i32) -> Option<Helper> {
         helper::FL_CLONE => |run, args| run.fl_clone(args),
         helper::FL_EMIT => |run, args| run.fl_emit(args),
         helper::FL_EVICT => |run, args| run.fl_evict(args),
+        helper::FL_PARSE => |run, args| run.fl_parse(args),
         _ => return None,
     };
     Some(Helper { args, run })

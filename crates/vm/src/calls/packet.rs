@@ -6,6 +6,7 @@ use flowloom_engine::{Output, Port, Verdict};
 use super::{BAD_ADDRESS, INVALID, Run, length};
 use crate::fault::Fault;
 use flowloom_isa::MapKind;
+use flowloom_wire::{Layers, Question};
 
 /// The bits of `redirect_map`'s flags that are the verdict for an absent key.
 const ACTION_MASK: u64 = 3;
@@ -128,6 +129,15 @@ impl Run<'_> {
             _ => carried(u64::from(sum(&to, seed)) + u64::from(!sum(&from, 0))),
         };
         Ok(folded(difference).into())
+    }
+
+    pub(super) fn fl_parse(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
+        self.context("fl_parse", args[0])?;
+        let answer = Question::decode(args[1]).map(|question| {
+            let layers = Layers::parse(self.headers, self.memory.packet());
+            layers.answer(question)
+        });
+        Ok(answer.unwrap_or(0).into())
     }
 
     fn send(&mut self, helper: &'static str, port: u64, bytes: Vec<u8>) -> Result<u64, Fault> {

@@ -48,7 +48,7 @@ stateful brief {
 
 fn program(text: &str, counters: bool, attached: bool) -> (flowloom_efsm::model::Function, Program) {
     let (function, _) = compile("test.efsm", text, &[]).unwrap_or_else(|e| panic!("{:?}", e.list));
-    let program = lower(&function, &LowerOptions { counters, attached }).expect("lowers");
+    let program = lower(&function, &LowerOptions { counters, attached, ..LowerOptions::default() }).expect("lowers");
     (function, program)
 }
 

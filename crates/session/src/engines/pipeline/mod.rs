@@ -71,12 +71,10 @@ impl Loaded {
     /// # Errors
     /// There is no plan, or it has no rendering.
     pub fn pipeline(&self, options: &Options) -> Result<Pipeline, PipelineError> {
-        let options = &flowloom_rtl::options(
-            &*self.program().map_err(|error| PipelineError::Plan(PlanError::Analysis(error.into())))?,
-            options,
-        );
+        let program = self.pipeline_program();
+        let program = program.map_err(|error| PipelineError::Plan(PlanError::Analysis(error.into())))?;
+        let options = &flowloom_rtl::options(&program, options);
         let plan = self.plan(options).map_err(PipelineError::Plan)?;
-        let program = self.program().map_err(|error| PipelineError::Plan(PlanError::Analysis(error.into())))?;
         let core = Core::of(&plan, &program).map_err(PipelineError::Rendering)?;
         Ok(Pipeline::around(core, options.target.word_bytes))
     }
@@ -103,7 +101,7 @@ impl Simulation {
             SessionError::Refused(format!("`{}` has no pipeline: {}", loaded.name(), with_causes(error)))
         };
         let pipeline = loaded.pipeline(&Options::default()).map_err(|error| refused(&error))?;
-        let program = loaded.program()?;
+        let program = loaded.pipeline_program()?;
         let mut host = Interpreter::new(program).map_err(|e| SessionError::input(&e))?;
         if let Some(routes) = &options.routes {
             host = host.with_routes(routes.clone());

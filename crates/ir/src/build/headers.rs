@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The parse of headers: answers of `fl_parse` as values, from the data of the parse graph.
+//!
+//! ```text
+//!   reached(ipv4) = ok(ethernet) and type = 0800  or  ok(vlan) and type = 0800
+//!   start(ipv4)   = select (ok(ethernet) and type = 0800) 14  18
+//!   ok(ipv4)      = reached, present, version = 4, length >= 20, length <= total length
+//! ```
+//!
+//! Each node of the parse graph has its values once, however many paths lead to it: at most one of these was taken. The
+//! values of a node that is not reached are meaningless. Only nodes that lead to an asked header are made.
+
+use flowloom_isa::op::Cond;
+use flowloom_wire::graph::{Check, ETHERNET, Extent, Header, HeaderOption, Length, Node, Slice};
+use flowloom_wire::{Graph, Question};
+use rustc_hash::FxHashMap;
+
+use super::builder::Builder;
+use super::offset::{OFFSET_BITS, Sum};
+use super::state::State;
+use crate::graph::{Binary, Compare, Id, Input, Kind};
+use crate::refusal::Reason;
+
+/// The width of lengths of headers and payloads in bits.
+const LENGTH_BITS: u16 = 16;
+/// Length of the longest header with options, in bytes.
+const LONGEST_HEADER: u8 = 60;
+/// The kind of an option that ends all options.
+const LAST_OPTION: u64 = 0;
+/// The kind of an option of a single byte.
+const NO_OPTION: u64 = 1;
+
+/// The values of a node of the parse graph.
+#[derive(Debug, Clone, Copy)]
+struct Parsed {
+    /// The offset of the header: 32 bits.
+    start: Id,
+    /// Whether its first bytes, which a parser inspects, are present: one bit.
+    present: Id,
+    /// Whether the header is valid: one bit.
+    valid: Id,
+    /// Its length: 32 bits.
+    len: Id,
+    /// The offset of the next header: 32 bits.
+    end: Id,
+    /// The bytes of the IP packet after the header: 16 bits.
+    left: Id,
+}
+
+/// A header and its offset.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    valid: Id,
+    start: Id,
+    left: Id,
+}
+
+/// The nodes parsed so far.
+#[derive(Debug, Default)]
+pub(super) struct Headers {
+    nodes: FxHashMap<usize, Parsed>,
+    headers: FxHashMap<Header, Found>,
+}
+
+impl<'a> Builder<'a> {
+    /// The answer of `fl_parse`: 64 bits.
+    pub(super) fn parse_headers(&mut self, state: &State) -> Result<Id, Reason> {
+        let number = self.number_argument(state, 2)?;
+        let number = self.graph.as_const(number).ok_or(Reason::Question)?;
+        let is_as_received = self.graph.as_const(state.head) == Some(0) && state.tail == self.received_length();
+        if !is_as_received || state.kept.is_some() || !state.packet.is_empty() || !state.overlays.is_empty() {
+            return Err(Reason::LateParse);
+        }
+        let answer = match Question::decode(number) {
+            None => self.graph.number(0, 64),
+            Some(Question::Valid(set)) => {
+                let bits = Header::ALL.map(|header| match set & header.bit() {
+                    0 => self.graph.number(0, 1),
+                    _ => self.header(header).valid,
+                });
+                self.graph.concat(bits.to_vec())
+            }
+            Some(Question::Offset(set)) => self.of_first(set, OFFSET_BITS, |found| found.start),
+            Some(Question::Payload(set)) => self.of_first(set, LENGTH_BITS, |found| found.left),
+            Some(Question::Protocol(scope)) => {
+                let yields = |node: &Node| node.next.ip_proto.filter(|(of, _)| *of == scope);
+                let mut parts = Vec::new();
+                // The last one on a path counts.
+                for (index, node) in self.headers().nodes().iter().enumerate().rev() {
+                    if let Some((_, slice)) = yields(node) {
+                        let own = self.parsed(index);
+                        parts.extend([own.valid, self.field(own, slice)]);
+                    }
+                }
+                parts.push(self.graph.number(0, 8));
+                self.graph.select(parts)
+            }
+        };
+        Ok(self.graph.fit(answer, 64))
+    }
+
+    fn headers(&self) -> &'a Graph {
+        self.program.headers()
+    }
+
+    /// The length of the packet as received: 32 bits.
+    fn received_length(&mut self) -> Id {
+        let length = self.graph.make(Kind::Input(Input::Length), Vec::new(), 16);
+        self.graph.fit(length, OFFSET_BITS)
+    }
+
+    /// A value of the first valid header of a set; 0 if there is none.
+    fn of_first(&mut self, set: u32, bits: u16, value: fn(&Found) -> Id) -> Id {
+        let mut parts = Vec::new();
+        for header in Header::ALL.into_iter().filter(|header| set & header.bit() != 0) {
+            let found = self.header(header);
+            parts.extend([found.valid, value(&found)]);
+        }
+        parts.push(self.graph.number(0, bits));
+        self.graph.select(parts)
+    }
+
+    /// A header, wherever it is: the first of several nodes that set its validity counts.
+    fn header(&mut self, header: Header) -> Found {
+        if let Some(known) = self.parsed_headers.headers.get(&header) {
+            return *known;
+        }
+        let mut all = Vec::new();
+        for (index, node) in self.headers().nodes().iter().enumerate() {
+            if node.header == Some(header) {
+                let Parsed { valid, start, left, .. } = self.parsed(index);
+                all.push(Found { valid, start, left });
+            }
+            if let Some(option) = node.option.filter(|option| option.header == header) {
+                let own = self.parsed(index);
+                all.push(self.option(own, option));
+            }
+        }
+        let never = Found { valid: self.graph.number(0, 1), start: self.graph.number(0, 32), left: self.graph.number(0, 16) };
+        let found = all.into_iter().rev().reduce(|later, first| Found {
+            valid: self.graph.or(first.valid, later.valid),
+            start: self.graph.select(vec![first.valid, first.start, later.start]),
+            left: self.graph.select(vec![first.valid, first.left, later.left]),
+        });
+        let found = found.unwrap_or(never);
+        self.parsed_headers.headers.insert(header, found);
+        found
+    }
+
+    /// The values of a node.
+    fn parsed(&mut self, index: usize) -> Parsed {
+        if let Some(known) = self.parsed_headers.nodes.get(&index) {
+            return *known;
+        }
+        let node = &self.headers().nodes()[index];
+        let (reached, start, left) = self.reached(index);
+        let length = self.received_length();
+        let min = i64::from(node.min_bytes);
+        let present = self.is_within(start, Sum::of(min), length, reached);
+        let mut own = Parsed { start, present, valid: present, len: start, end: start, left };
+        for check in &node.checks {
+            let holds = match *check {
+                Check::Equal(slice, value) => self.field_equals(own, slice, value.into()),
+                Check::AtLeast(slice, value) => {
+                    let is_less = self.field_is_below(own, slice, value.into());
+                    self.graph.not(is_less)
+                }
+            };
+            own.valid = self.graph.and(own.valid, holds);
+        }
+        own.len = match node.length {
+            Length::Fixed => self.graph.number(min as u64, OFFSET_BITS),
+            Length::Peek => self.graph.number(0, OFFSET_BITS),
+            Length::Scaled { slice, add, times } => {
+                let least = u64::from(node.min_bytes).div_ceil(times.into()).saturating_sub(add.into());
+                if least > 0 {
+                    let is_short = self.field_is_below(own, slice, least);
+                    let is_long = self.graph.not(is_short);
+                    own.valid = self.graph.and(own.valid, is_long);
+                }
+                let units = self.field(own, slice);
+                let units = self.graph.fit(units, LENGTH_BITS);
+                let added = self.graph.number(add.into(), LENGTH_BITS);
+                let units = self.graph.binary(Binary::Add, units, added);
+                let zeros = self.graph.number(0, times.trailing_zeros() as u16);
+                let len = if times > 1 { self.graph.concat(vec![zeros, units]) } else { units };
+                let len = self.graph.fit(len, OFFSET_BITS);
+                let by = self.sum_of(len);
+                let is_whole = self.is_within(start, by, length, own.valid);
+                own.valid = is_whole;
+                len
+            }
+        };
+        let (from, by) = (self.sum_of(start), self.sum_of(own.len));
+        own.end = self.offset(&from.plus(&by, 1));
+        self.extend(&mut own, node.extent);
+        self.parsed_headers.nodes.insert(index, own);
+        own
+    }
+
+    /// Whether a node is reached, at which offset, and with how many bytes left of the IP packet.
+    fn reached(&mut self, index: usize) -> (Id, Id, Id) {
+        let mut starts = Vec::new();
+        if index == ETHERNET {
+            return (self.graph.number(1, 1), self.graph.number(0, OFFSET_BITS), self.graph.number(0, LENGTH_BITS));
+        }
+        let (mut reached, mut lefts) = (self.graph.number(0, 1), Vec::new());
+        for (before, node) in self.headers().nodes()[..index].iter().enumerate() {
+            if node.next.successors().any(|to| to == index) {
+                let own = self.parsed(before);
+                let taken = self.edge(own, node, index);
+                reached = self.graph.or(reached, taken);
+                starts.extend([taken, own.end]);
+                lefts.extend([taken, own.left]);
+            }
+        }
+        // One of the paths was taken, so the condition of the last one need not be tested.
+        let [start, left] = [starts, lefts].map(|mut parts| {
+            if parts.len() > 1 {
+                parts.remove(parts.len() - 2);
+            }
+            self.graph.select(parts)
+        });
+        (reached, start, left)
+    }
+
+    /// Whether the edge from a header to a node is taken.
+    fn edge(&mut self, own: Parsed, node: &Node, to: usize) -> Id {
+        let (mut taken, mut none) = (self.graph.number(0, 1), self.graph.number(1, 1));
+        for (place, choice) in node.next.choices.iter().enumerate() {
+            let is_last = place + 1 == node.next.choices.len() && node.next.otherwise != Some(to);
+            let (mut here, mut any) = (self.graph.number(0, 1), self.graph.number(0, 1));
+            for (value, edge) in &choice.edges {
+                if is_last && *edge != to {
+                    continue;
+                }
+                let is_equal = self.field_equals(own, choice.selector, *value);
+                any = self.graph.or(any, is_equal);
+                if *edge == to {
+                    here = self.graph.or(here, is_equal);
+                }
+            }
+            let first = self.graph.and(none, here);
+            taken = self.graph.or(taken, first);
+            let not = self.graph.not(any);
+            none = self.graph.and(none, not);
+        }
+        if node.next.otherwise == Some(to) {
+            taken = self.graph.or(taken, none);
+        }
+        if let Some(slice) = node.next.only_if_zero {
+            let is_zero = self.field_equals(own, slice, 0);
+            taken = self.graph.and(taken, is_zero);
+        }
+        self.graph.and(own.valid, taken)
+    }
+
+    /// Whether a header fits the extent that the headers before it give; the bytes left after it.
+    fn extend(&mut self, own: &mut Parsed, extent: Extent) {
+        let len = self.graph.slice(own.len, 0, LENGTH_BITS);
+        let before = own.left;
+        own.left = match extent {
+            Extent::Open => before,
+            Extent::Total(slice) => {
+                let total = self.length_field(*own, slice);
+                self.fitting(own, total, len)
+            }
+            Extent::After(slice) => self.length_field(*own, slice),
+            Extent::Within => self.fitting(own, before, len),
+            Extent::TotalWithin(slice) => {
+                let total = self.length_field(*own, slice);
+                let (outer, total) = (self.fitting(own, before, len), self.fitting(own, total, len));
+                self.smaller(outer, total)
+            }
+            Extent::AfterWithin(slice) => {
+                let after = self.length_field(*own, slice);
+                let outer = self.fitting(own, before, len);
+                self.smaller(outer, after)
+            }
+        };
+    }
+
+    /// What is left of a number of bytes after a header, which is valid only if it fits.
+    fn fitting(&mut self, own: &mut Parsed, all: Id, len: Id) -> Id {
+        let is_short = self.graph.compare(Compare::Below, all, len);
+        let fits = self.graph.not(is_short);
+        own.valid = self.graph.and(own.valid, fits);
+        self.graph.binary(Binary::Sub, all, len)
+    }
+
+    fn length_field(&mut self, own: Parsed, slice: Slice) -> Id {
+        let field = self.field(own, slice);
+        self.graph.fit(field, LENGTH_BITS)
+    }
+
+    fn smaller(&mut self, a: Id, b: Id) -> Id {
+        let is_less = self.graph.compare(Compare::Below, a, b);
+        self.graph.select(vec![is_less, a, b])
+    }
+
+    /// Whether `when` holds and a number of bytes from an offset on are within the packet.
+    fn is_within(&mut self, start: Id, len: Sum, length: Id, when: Id) -> Id {
+        let end = self.sum_of(start).plus(&len, 1);
+        let end = self.offset(&end);
+        let is_short = self.holds(Cond::Sgt, end, length);
+        let path = self.opaque(when);
+        self.note_test(path, is_short);
+        let is_within = self.graph.not(is_short);
+        self.graph.and(when, is_within)
+    }
+
+    /// The bytes of a slice of a header, the last one first.
+    fn field_bytes(&mut self, own: Parsed, slice: Slice) -> Vec<Id> {
+        let (first, last) = (i64::from(slice.offset_bits / 8), i64::from((slice.offset_bits + u16::from(slice.width_bits) - 1) / 8));
+        self.header_bytes(own, first, last + 1)
+    }
+
+    /// Bytes of a header, the last one first.
+    fn header_bytes(&mut self, own: Parsed, first: i64, end: i64) -> Vec<Id> {
+        let sum = self.sum_of(own.start);
+        let base = self.base(&sum);
+        let path = self.opaque(own.present);
+        self.note_access(path, base, sum.constant + end);
+        (first..end).rev().map(|at| self.original(base, sum.constant + at)).collect()
+    }
+
+    /// A slice of a header as a number.
+    fn field(&mut self, own: Parsed, slice: Slice) -> Id {
+        let bytes = self.field_bytes(own, slice);
+        let number = self.graph.concat(bytes);
+        let after = (slice.offset_bits + u16::from(slice.width_bits)).wrapping_neg() % 8;
+        self.graph.slice(number, after, slice.width_bits.into())
+    }
+
+    fn field_equals(&mut self, own: Parsed, slice: Slice, value: u64) -> Id {
+        let field = self.field(own, slice);
+        let value = self.graph.number(value, slice.width_bits.into());
+        self.graph.compare(Compare::Equal, field, value)
+    }
+
+    fn field_is_below(&mut self, own: Parsed, slice: Slice, value: u64) -> Id {
+        let field = self.field(own, slice);
+        let value = self.graph.number(value, slice.width_bits.into());
+        self.graph.compare(Compare::Below, field, value)
+    }
+
+    /// An option of a valid header, by a bit for each place where an option may begin.
+    fn option(&mut self, own: Parsed, option: HeaderOption) -> Found {
+        let first = usize::from(option.start_bytes);
+        let end = usize::from(LONGEST_HEADER);
+        let mut begins = vec![self.graph.number(0, 1); end + 1];
+        begins[first] = own.valid;
+        let (mut valid, mut starts) = (self.graph.number(0, 1), Vec::new());
+        let own_start = self.sum_of(own.start);
+        for at in first..=end - usize::from(option.len_bytes) {
+            let here = begins[at];
+            let bytes = self.header_bytes(own, at as i64, at as i64 + 2);
+            let [len, kind] = bytes[..] else { continue };
+            let is = |this: &mut Self, byte: Id, value: u64| {
+                let value = this.graph.number(value, 8);
+                this.graph.compare(Compare::Equal, byte, value)
+            };
+            let [last, single, wanted] =
+                [LAST_OPTION, NO_OPTION, option.kind.into()].map(|value| is(self, kind, value));
+            let next = self.graph.and(here, single);
+            begins[at + 1] = self.graph.or(begins[at + 1], next);
+            let others = [last, single, wanted].into_iter().reduce(|a, b| self.graph.or(a, b)).unwrap_or(last);
+            let skipped = self.graph.not(others);
+            let skipped = self.graph.and(here, skipped);
+            for to in at + 2..=end {
+                let is_next = is(self, len, (to - at) as u64);
+                let next = self.graph.and(skipped, is_next);
+                begins[to] = self.graph.or(begins[to], next);
+            }
+            // It ends within the header: an option that begins later than that is never asked for.
+            let (right, after) = (is(self, len, option.len_bytes.into()), at + usize::from(option.len_bytes));
+            let after = self.graph.number(after as u64, OFFSET_BITS);
+            let is_beyond = self.graph.compare(Compare::Below, own.len, after);
+            let fits = self.graph.not(is_beyond);
+            let mut found = self.graph.and(here, wanted);
+            found = self.graph.and(found, right);
+            found = self.graph.and(found, fits);
+            valid = self.graph.or(valid, found);
+            let start = self.offset(&own_start.clone().plus(&Sum::of(at as i64), 1));
+            starts.extend([found, start]);
+        }
+        starts.push(own.start);
+        Found { valid, start: self.graph.select(starts), left: self.graph.number(0, LENGTH_BITS) }
+    }
+}
