@@ -143,6 +143,8 @@ impl<'a> Builder<'a> {
             left: self.graph.select(vec![first.valid, first.left, later.left]),
         });
         let found = found.unwrap_or(never);
+        // One variable of path conditions, in place of those of all headers before it.
+        self.opaque(found.valid);
         self.parsed_headers.headers.insert(header, found);
         found
     }
@@ -199,23 +201,25 @@ impl<'a> Builder<'a> {
     }
 
     /// Whether a node is reached, at which offset, and with how many bytes left of the IP packet.
+    ///
+    /// A path to a node goes through all valid headers before it, so that it comes from the last one of them. Nodes with the
+    /// same predecessors share their offset.
     fn reached(&mut self, index: usize) -> (Id, Id, Id) {
-        let mut starts = Vec::new();
         if index == ETHERNET {
             return (self.graph.number(1, 1), self.graph.number(0, OFFSET_BITS), self.graph.number(0, LENGTH_BITS));
         }
-        let (mut reached, mut lefts) = (self.graph.number(0, 1), Vec::new());
-        for (before, node) in self.headers().nodes()[..index].iter().enumerate() {
+        let (mut reached, mut starts, mut lefts) = (self.graph.number(0, 1), Vec::new(), Vec::new());
+        for (before, node) in self.headers().nodes()[..index].iter().enumerate().rev() {
             if node.next.successors().any(|to| to == index) {
                 let own = self.parsed(before);
                 let taken = self.edge(own, node, index);
                 reached = self.graph.or(reached, taken);
-                starts.extend([taken, own.end]);
-                lefts.extend([taken, own.left]);
+                starts.extend([own.valid, own.end]);
+                lefts.extend([own.valid, own.left]);
             }
         }
-        // One of the paths was taken, so the condition of the last one need not be tested.
         let [start, left] = [starts, lefts].map(|mut parts| {
+            // The condition of the first of them need not be tested.
             if parts.len() > 1 {
                 parts.remove(parts.len() - 2);
             }
