@@ -155,6 +155,8 @@ pub struct Graph {
     /// By node, the index of the instruction that it was first made for.
     insns: Vec<u32>,
     current: u32,
+    /// Offsets whose bytes are aligned where the offset is computed, by an instruction that parses headers.
+    aligned: FxHashMap<Id, u32>,
 }
 
 impl Graph {
@@ -183,6 +185,11 @@ impl Graph {
         self.current = insn as u32;
     }
 
+    /// Attributes bytes at an offset to the current instruction, whichever loads them: it gives whole headers.
+    pub(crate) fn align_bytes(&mut self, offset: Id) {
+        self.aligned.entry(offset).or_insert(self.current);
+    }
+
     /// The width of a node in bits.
     pub fn bits(&self, id: Id) -> u16 {
         self.node(id).bits
@@ -198,8 +205,12 @@ impl Graph {
 
     fn push(&mut self, node: Node) -> Id {
         let id = Id(self.nodes.len() as u32);
+        let aligner = match node.kind {
+            Kind::Bytes { .. } => self.aligned.get(&node.args[0]),
+            _ => None,
+        };
+        self.insns.push(aligner.copied().unwrap_or(self.current));
         self.nodes.push(node);
-        self.insns.push(self.current);
         id
     }
 

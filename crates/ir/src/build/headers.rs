@@ -17,7 +17,8 @@ use rustc_hash::FxHashMap;
 
 use super::builder::Builder;
 use super::offset::{OFFSET_BITS, Sum};
-use super::state::State;
+use super::state::{Place, Region, State};
+use crate::bdd::Bdd;
 use crate::graph::{Binary, Compare, Id, Input, Kind};
 use crate::refusal::Reason;
 
@@ -60,6 +61,8 @@ struct Found {
 pub(super) struct Headers {
     nodes: FxHashMap<usize, Parsed>,
     headers: FxHashMap<Header, Found>,
+    /// The sets of headers whose offsets were asked for, by the node that addresses are computed from.
+    bases: FxHashMap<Id, u32>,
 }
 
 impl<'a> Builder<'a> {
@@ -80,7 +83,15 @@ impl<'a> Builder<'a> {
                 });
                 self.graph.concat(bits.to_vec())
             }
-            Some(Question::Offset(set)) => self.of_first(set, OFFSET_BITS, |found| found.start),
+            Some(Question::Offset(set)) => {
+                let offset = self.of_first(set, OFFSET_BITS, |found| found.start);
+                let sum = self.sum_of(offset);
+                if let Some(base) = self.base(&sum).filter(|_| sum.constant == 0) {
+                    self.graph.align_bytes(base);
+                    self.parsed_headers.bases.insert(base, set);
+                }
+                offset
+            }
             Some(Question::Payload(set)) => self.of_first(set, LENGTH_BITS, |found| found.left),
             Some(Question::Protocol(scope)) => {
                 let yields = |node: &Node| node.next.ip_proto.filter(|(of, _)| *of == scope);
@@ -97,6 +108,19 @@ impl<'a> Builder<'a> {
             }
         };
         Ok(self.graph.fit(answer, 64))
+    }
+
+    /// Whether the bytes before an address are known to be present: a header that is valid on the path ends there or later.
+    pub(super) fn is_parsed(&mut self, state: &State, place: &Place) -> bool {
+        let set = place.moved.filter(|_| place.region == Region::Packet).and_then(|base| self.parsed_headers.bases.get(&base));
+        let Some(set) = set.copied().filter(|_| state.tail == self.received_length()) else { return false };
+        Header::ALL.into_iter().filter(|header| set & header.bit() != 0).any(|header| {
+            let valid = self.header(header).valid;
+            let valid = self.conditions.of(&self.graph, valid);
+            let implied = self.conditions.not(valid);
+            let is_sure = self.conditions.and(self.path, implied) == Bdd::FALSE;
+            is_sure && self.headers().min_bytes(header).is_some_and(|bytes| place.offset <= bytes.into())
+        })
     }
 
     fn headers(&self) -> &'a Graph {

@@ -398,6 +398,12 @@ impl Builder<'_> {
                 if let Some(bit) = self.in_one_object(cond, &a, &b) {
                     return Ok(self.conditions.of(&self.graph, bit));
                 }
+                if let ([(_, end)], [(_, last)], Cond::Gt) = (&*a, &*b, cond)
+                    && *last == Place::of(Region::End)
+                    && self.is_parsed(state, end)
+                {
+                    return Ok(Bdd::FALSE);
+                }
                 let (a, b) = (self.packet_offset(state, &a)?, self.packet_offset(state, &b)?);
                 let bit = self.holds(of_offsets(cond), a, b);
                 self.note_test(self.path, bit);
@@ -495,6 +501,9 @@ impl Builder<'_> {
             Cond::Sgt => (Compare::SignedBelow, true, false),
             Cond::Sle => (Compare::SignedBelow, true, true),
             Cond::Set => {
+                if let Some(mask) = self.graph.as_const(b).filter(|mask| mask.is_power_of_two()) {
+                    return self.graph.slice(a, mask.trailing_zeros() as u16, 1);
+                }
                 let common = self.graph.and(a, b);
                 let bits = self.graph.bits(common);
                 let zero = self.graph.number(0, bits);
