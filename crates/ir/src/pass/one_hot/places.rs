@@ -4,13 +4,15 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::arith::cut;
 use crate::graph::{Binary, Compare, Graph, Id, Kind, Node};
 
 /// The most values of an offset.
 pub(super) const MAX_PLACES: usize = 48;
+/// The most offsets of a mux through which operations are pushed: beyond it they would be too many.
+const MAX_PUSHED: usize = 24;
 /// The depth to which adders and selects are followed.
 const MAX_DEPTH: usize = 200;
 
@@ -34,6 +36,8 @@ pub(super) struct Places {
     known: FxHashMap<(Id, u64), Option<Bits>>,
     /// The values picked from the packet.
     cases: FxHashMap<Id, Option<Cases>>,
+    /// The nodes that are picked from the packet.
+    muxes: FxHashSet<Id>,
     /// The maximum of each node.
     largest: Vec<u64>,
     depth: usize,
@@ -253,7 +257,7 @@ impl Places {
 
     /// Whether a node consists of fields without adders and selects.
     fn is_plain(&mut self, graph: &mut Graph, id: Id, depth: usize) -> bool {
-        if matches!(self.cases.get(&id), Some(Some(_))) {
+        if self.muxes.contains(&id) || matches!(self.cases.get(&id), Some(Some(_))) {
             return true;
         }
         let node = graph.node(id).clone();
@@ -276,7 +280,9 @@ impl Places {
         }
         let id = all.pop().unwrap_or_else(|| graph.number(0, bits));
         if graph.as_const(id).is_none() {
-            self.cases.entry(id).or_insert(Some(Cases { offset, all: parts.into() }));
+            let is_wide = parts.len() > MAX_PUSHED;
+            self.muxes.insert(id);
+            self.cases.entry(id).or_insert((!is_wide).then(|| Cases { offset, all: parts.into() }));
         }
         id
     }
