@@ -22,7 +22,7 @@ use crate::bdd::Bdd;
 use crate::graph::{Binary, Compare, Id, Input, Kind};
 use crate::refusal::Reason;
 
-/// The width of lengths of headers and payloads in bits.
+/// The width of the length of a payload in bits.
 const LENGTH_BITS: u16 = 16;
 /// Length of the longest header with options, in bytes.
 const LONGEST_HEADER: u8 = 60;
@@ -34,6 +34,8 @@ const NO_OPTION: u64 = 1;
 /// The values of a node of the parse graph.
 #[derive(Debug, Clone, Copy)]
 struct Parsed {
+    /// Whether a path leads to it: one bit.
+    reached: Id,
     /// The offset of the header: 32 bits.
     start: Id,
     /// Whether its first bytes, which a parser inspects, are present: one bit.
@@ -44,8 +46,8 @@ struct Parsed {
     len: Id,
     /// The offset of the next header: 32 bits.
     end: Id,
-    /// The bytes of the IP packet after the header: 16 bits.
-    left: Id,
+    /// The offset at which the IP packet ends: 32 bits.
+    limit: Id,
 }
 
 /// A header and its offset.
@@ -53,6 +55,7 @@ struct Parsed {
 struct Found {
     valid: Id,
     start: Id,
+    /// The bytes of the IP packet after the header: 16 bits.
     left: Id,
 }
 
@@ -152,7 +155,11 @@ impl<'a> Builder<'a> {
         let mut all = Vec::new();
         for (index, node) in self.headers().nodes().iter().enumerate() {
             if node.header == Some(header) {
-                let Parsed { valid, start, left, .. } = self.parsed(index);
+                let Parsed { valid, start, end, limit, .. } = self.parsed(index);
+                let (from, to) = (self.sum_of(end), self.sum_of(limit));
+                let left = self.offset(&to.plus(&from, -1));
+                let is_within_ip = !matches!(node.extent, Extent::Open);
+                let left = if is_within_ip { self.graph.slice(left, 0, LENGTH_BITS) } else { self.graph.number(0, LENGTH_BITS) };
                 all.push(Found { valid, start, left });
             }
             if let Some(option) = node.option.filter(|option| option.header == header) {
@@ -179,11 +186,11 @@ impl<'a> Builder<'a> {
             return *known;
         }
         let node = &self.headers().nodes()[index];
-        let (reached, start, left) = self.reached(index);
+        let (reached, start, limit) = self.reached(index);
         let length = self.received_length();
         let min = i64::from(node.min_bytes);
         let present = self.is_within(start, Sum::of(min), length, reached);
-        let mut own = Parsed { start, present, valid: present, len: start, end: start, left };
+        let mut own = Parsed { reached, start, present, valid: present, len: start, end: start, limit };
         for check in &node.checks {
             let holds = match *check {
                 Check::Equal(slice, value) => self.field_equals(own, slice, value.into()),
@@ -224,32 +231,33 @@ impl<'a> Builder<'a> {
         own
     }
 
-    /// Whether a node is reached, at which offset, and with how many bytes left of the IP packet.
+    /// Whether a node is reached, at which offset, and where the IP packet ends.
     ///
-    /// A path to a node goes through all valid headers before it, so that it comes from the last one of them. Nodes with the
-    /// same predecessors share their offset.
+    /// Reached nodes are a path, so a node is reached from the last of its predecessors that are. Nodes with the same
+    /// predecessors share their offset.
     fn reached(&mut self, index: usize) -> (Id, Id, Id) {
         if index == ETHERNET {
-            return (self.graph.number(1, 1), self.graph.number(0, OFFSET_BITS), self.graph.number(0, LENGTH_BITS));
+            let zero = self.graph.number(0, OFFSET_BITS);
+            return (self.graph.number(1, 1), zero, zero);
         }
-        let (mut reached, mut starts, mut lefts) = (self.graph.number(0, 1), Vec::new(), Vec::new());
+        let (mut reached, mut starts, mut limits) = (self.graph.number(0, 1), Vec::new(), Vec::new());
         for (before, node) in self.headers().nodes()[..index].iter().enumerate().rev() {
             if node.next.successors().any(|to| to == index) {
                 let own = self.parsed(before);
                 let taken = self.edge(own, node, index);
                 reached = self.graph.or(reached, taken);
-                starts.extend([own.valid, own.end]);
-                lefts.extend([own.valid, own.left]);
+                starts.extend([own.reached, own.end]);
+                limits.extend([own.reached, own.limit]);
             }
         }
-        let [start, left] = [starts, lefts].map(|mut parts| {
+        let [start, limit] = [starts, limits].map(|mut parts| {
             // The condition of the first of them need not be tested.
             if parts.len() > 1 {
                 parts.remove(parts.len() - 2);
             }
             self.graph.select(parts)
         });
-        (reached, start, left)
+        (reached, start, limit)
     }
 
     /// Whether the edge from a header to a node is taken.
@@ -283,58 +291,49 @@ impl<'a> Builder<'a> {
         self.graph.and(own.valid, taken)
     }
 
-    /// Whether a header fits the extent that the headers before it give; the bytes left after it.
+    /// Whether a header is within the IP packet, by the headers before it and its own; where the packet ends after it.
     fn extend(&mut self, own: &mut Parsed, extent: Extent) {
-        let len = self.graph.slice(own.len, 0, LENGTH_BITS);
-        let before = own.left;
-        own.left = match extent {
-            Extent::Open => before,
-            Extent::Total(slice) => {
-                let total = self.length_field(*own, slice);
-                self.fitting(own, total, len)
+        let outer = own.limit;
+        let (start, end) = (own.start, own.end);
+        if let Extent::Within | Extent::TotalWithin(_) | Extent::AfterWithin(_) = extent {
+            own.valid = self.is_not_after(end, outer, own.valid);
+        }
+        match extent {
+            Extent::Open | Extent::Within => {}
+            Extent::Total(slice) | Extent::TotalWithin(slice) => {
+                own.limit = self.plus_field(*own, start, slice);
+                own.valid = self.is_not_after(end, own.limit, own.valid);
             }
-            Extent::After(slice) => self.length_field(*own, slice),
-            Extent::Within => self.fitting(own, before, len),
-            Extent::TotalWithin(slice) => {
-                let total = self.length_field(*own, slice);
-                let (outer, total) = (self.fitting(own, before, len), self.fitting(own, total, len));
-                self.smaller(outer, total)
-            }
-            Extent::AfterWithin(slice) => {
-                let after = self.length_field(*own, slice);
-                let outer = self.fitting(own, before, len);
-                self.smaller(outer, after)
-            }
-        };
+            Extent::After(slice) | Extent::AfterWithin(slice) => own.limit = self.plus_field(*own, end, slice),
+        }
+        if let Extent::TotalWithin(_) | Extent::AfterWithin(_) = extent {
+            let is_less = self.graph.compare(Compare::Below, outer, own.limit);
+            own.limit = self.graph.select(vec![is_less, outer, own.limit]);
+        }
     }
 
-    /// What is left of a number of bytes after a header, which is valid only if it fits.
-    fn fitting(&mut self, own: &mut Parsed, all: Id, len: Id) -> Id {
-        let is_short = self.graph.compare(Compare::Below, all, len);
-        let fits = self.graph.not(is_short);
-        own.valid = self.graph.and(own.valid, fits);
-        self.graph.binary(Binary::Sub, all, len)
-    }
-
-    fn length_field(&mut self, own: Parsed, slice: Slice) -> Id {
+    /// An offset plus a field of a header.
+    fn plus_field(&mut self, own: Parsed, offset: Id, slice: Slice) -> Id {
         let field = self.field(own, slice);
-        self.graph.fit(field, LENGTH_BITS)
+        let field = self.graph.fit(field, OFFSET_BITS);
+        let (from, by) = (self.sum_of(offset), self.sum_of(field));
+        self.offset(&from.plus(&by, 1))
     }
 
-    fn smaller(&mut self, a: Id, b: Id) -> Id {
-        let is_less = self.graph.compare(Compare::Below, a, b);
-        self.graph.select(vec![is_less, a, b])
+    /// Whether `when` holds and an offset is not after another one.
+    fn is_not_after(&mut self, offset: Id, last: Id, when: Id) -> Id {
+        let is_after = self.holds(Cond::Sgt, offset, last);
+        let path = self.opaque(when);
+        self.note_test(path, is_after);
+        let is_not_after = self.graph.not(is_after);
+        self.graph.and(when, is_not_after)
     }
 
     /// Whether `when` holds and a number of bytes from an offset on are within the packet.
     fn is_within(&mut self, start: Id, len: Sum, length: Id, when: Id) -> Id {
         let end = self.sum_of(start).plus(&len, 1);
         let end = self.offset(&end);
-        let is_short = self.holds(Cond::Sgt, end, length);
-        let path = self.opaque(when);
-        self.note_test(path, is_short);
-        let is_within = self.graph.not(is_short);
-        self.graph.and(when, is_within)
+        self.is_not_after(end, length, when)
     }
 
     /// The bytes of a slice of a header, the last one first.
