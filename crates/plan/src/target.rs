@@ -194,6 +194,14 @@ impl Target {
         match node.kind {
             // Partial products in 17x17-bit multipliers, summed one column a stage.
             Kind::Binary(Binary::Mul) => 1 + bits.div_ceil(17),
+            // By a multiplication with the reciprocal.
+            Kind::Binary(op @ (Binary::Div | Binary::SignedDiv | Binary::Mod | Binary::SignedMod))
+                if graph.as_const(node.args[1]).is_some_and(|divisor| divisor != 0) =>
+            {
+                let signs = if matches!(op, Binary::SignedDiv | Binary::SignedMod) { 2 } else { 0 };
+                let remainder = if matches!(op, Binary::Mod | Binary::SignedMod) { 2 + bits.div_ceil(17) } else { 0 };
+                4 + signs + remainder
+            }
             // As many quotient bits a stage as subtractors and muxes fit.
             Kind::Binary(Binary::Div | Binary::SignedDiv | Binary::Mod | Binary::SignedMod) => {
                 let step = self.adder(node.bits) + self.mux;

@@ -461,6 +461,15 @@ impl Writer<'_> {
                     "  fl_mul #(\n      .Width({bits})\n  ) u_mul{name} (\n      .clk_i,\n      .a_i({a}),\n      .b_i({b}),\n      \
                      .product_o({result})\n  );"
                 ),
+                _ if let Some(divisor) = plan.dataflow.graph.as_const(node.args[1]).filter(|divisor| *divisor != 0) => {
+                    let signed = u8::from(matches!(op, Binary::SignedDiv | Binary::SignedMod));
+                    let remainder = u8::from(matches!(op, Binary::Mod | Binary::SignedMod));
+                    format!(
+                        "  fl_div_const #(\n      .Width({bits}),\n      .Divisor(64'd{divisor}),\n      .IsSigned(1'b{signed}),\n      \
+                         .IsRemainder(1'b{remainder})\n  ) u_div{name} (\n      .clk_i,\n      .dividend_i({a}),\n      \
+                         .result_o({result})\n  );"
+                    )
+                }
                 _ => {
                     let stage_bits = u32::from(bits).div_ceil(block_stages(plan, id) - 1);
                     let signed = u8::from(matches!(op, Binary::SignedDiv | Binary::SignedMod));

@@ -25,12 +25,13 @@ pub struct File {
 }
 
 /// The blocks that pipelines instantiate.
-const BLOCKS: [(&str, &str); 17] = [
+const BLOCKS: [(&str, &str); 18] = [
     ("fl_fifo.sv", include_str!("../../../hdl/prim/fl_fifo.sv")),
     ("fl_fifo_ram.sv", include_str!("../../../hdl/prim/fl_fifo_ram.sv")),
     ("fl_ram.sv", include_str!("../../../hdl/prim/fl_ram.sv")),
     ("fl_mul.sv", include_str!("../../../hdl/prim/fl_mul.sv")),
     ("fl_div.sv", include_str!("../../../hdl/prim/fl_div.sv")),
+    ("fl_div_const.sv", include_str!("../../../hdl/prim/fl_div_const.sv")),
     ("fl_ram_dual.sv", include_str!("../../../hdl/prim/fl_ram_dual.sv")),
     ("fl_hash.sv", include_str!("../../../hdl/table/fl_hash.sv")),
     ("fl_slots.sv", include_str!("../../../hdl/table/fl_slots.sv")),

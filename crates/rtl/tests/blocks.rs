@@ -14,20 +14,37 @@ use crate::graphs::dataflow;
 /// The operators with a block.
 const OPERATORS: [Binary; 5] = [Binary::Mul, Binary::Div, Binary::Mod, Binary::SignedDiv, Binary::SignedMod];
 
-/// A block: its operator, its width in bits, and for dividers the quotient bits of a stage.
+/// A block: its operator, its width in bits, and for dividers the quotient bits of a stage, or the divisor.
+#[derive(Clone, Copy)]
 struct Block {
     operator: Binary,
     width: u16,
     stage_bits: u16,
+    divisor: Option<u64>,
 }
 
 impl Block {
     /// As the header of the block states it.
     fn latency_cycles(&self) -> usize {
+        if self.divisor.is_some() {
+            let signs = if matches!(self.operator, Binary::SignedDiv | Binary::SignedMod) { 2 } else { 0 };
+            return 4 + signs + if self.is_remainder() { 2 + usize::from(self.width).div_ceil(17) } else { 0 };
+        }
         match self.operator {
             Binary::Mul => 1 + usize::from(self.width).div_ceil(17),
             _ => 1 + usize::from(self.width.div_ceil(self.stage_bits)),
         }
+    }
+
+    fn is_remainder(&self) -> bool {
+        matches!(self.operator, Binary::Mod | Binary::SignedMod)
+    }
+
+    /// The result of a division by the constant.
+    fn of_divisor(&self, a: u64, divisor: u64) -> Vec<u64> {
+        let operator = if matches!(self.operator, Binary::Div | Binary::Mod) { Binary::Div } else { Binary::SignedDiv };
+        let both = Block { operator, divisor: None, ..*self }.results(a, divisor);
+        vec![both[usize::from(self.is_remainder())]]
     }
 
     /// The product, or the quotient and the remainder.
@@ -44,12 +61,15 @@ impl Block {
     }
 
     fn outputs(&self, number: usize) -> Vec<String> {
+        if self.divisor.is_some() {
+            return vec![format!("result{number}_o")];
+        }
         let names: &[&str] = if self.operator == Binary::Mul { &["product"] } else { &["quotient", "remainder"] };
         names.iter().map(|name| format!("{name}{number}_o")).collect()
     }
 
     fn instance(&self, number: usize) -> String {
-        let Block { operator, width, stage_bits } = self;
+        let Block { operator, width, stage_bits, .. } = self;
         let (last, outputs) = (width - 1, self.outputs(number));
         if *operator == Binary::Mul {
             return format!(
@@ -58,7 +78,15 @@ impl Block {
                 outputs[0]
             );
         }
-        let is_signed = u8::from(*operator == Binary::SignedDiv);
+        let is_signed = u8::from(matches!(operator, Binary::SignedDiv | Binary::SignedMod));
+        if let Some(divisor) = self.divisor {
+            return format!(
+                "  fl_div_const #(\n      .Width({width}),\n      .Divisor(64'd{divisor}),\n      .IsSigned(1'b{is_signed}),\n      \
+                 .IsRemainder(1'b{})\n  ) u_{number} (\n      .clk_i,\n      .dividend_i(a_i[{last}:0]),\n      .result_o({})\n  );\n",
+                u8::from(self.is_remainder()),
+                outputs[0]
+            );
+        }
         format!(
             "  fl_div #(\n      .Width({width}),\n      .StageBits({stage_bits}),\n      .IsSigned(1'b{is_signed})\n  ) \
              u_{number} (\n      .clk_i,\n      .dividend_i(a_i[{last}:0]),\n      .divisor_i(b_i[{last}:0]),\n      \
@@ -103,10 +131,20 @@ fn operands(rng: &mut Rng) -> Vec<(u64, u64)> {
 
 #[test]
 fn blocks_calculate_as_ebpf() {
-    let block = |operator, width, stage_bits| Block { operator, width, stage_bits };
+    let block = |operator, width, stage_bits| Block { operator, width, stage_bits, divisor: None };
     let mut blocks: Vec<Block> = [1, 2, 6, 17, 18, 34, 64].map(|width| block(Binary::Mul, width, 1)).into();
     for operator in [Binary::Div, Binary::SignedDiv] {
         blocks.extend([(1, 1), (2, 3), (6, 1), (6, 4), (16, 3), (64, 16)].map(|(w, s)| block(operator, w, s)));
+    }
+    for operator in &OPERATORS[1..] {
+        let widths = [(1, 1), (2, 3), (7, 5), (16, 1), (16, 640), (17, 99), (32, 10), (33, 7), (63, 1 << 62), (64, 1), (64, 1000)];
+        let ends = [(64, u64::MAX), (64, 1 << 63), (64, (1 << 63) + 1), (64, 641)];
+        blocks.extend(widths.into_iter().chain(ends).map(|(width, divisor)| Block {
+            operator: *operator,
+            width,
+            stage_bits: 1,
+            divisor: Some(divisor),
+        }));
     }
     let Some(model) = build_model("blocks_calculate_as_ebpf", &[("fl_blocks".to_owned(), module(&blocks))]) else {
         return;
@@ -124,10 +162,10 @@ fn blocks_calculate_as_ebpf() {
         let ports: Vec<_> = names.iter().map(|name| model.output(name).unwrap()).collect();
         let cycles = outputs.chunks(model.output_bytes()).skip(block.latency_cycles());
         for ((a, b), cycle) in operands.iter().zip(cycles) {
-            let Block { operator, width, stage_bits } = block;
+            let Block { operator, width, stage_bits, divisor } = block;
             let found: Vec<u64> = ports.iter().map(|port| port.get(cycle)).collect();
-            let expected = block.results(*a, *b);
-            assert_eq!(found, expected, "{operator:?} {a:#x}, {b:#x}: {width} bits, {stage_bits} a stage");
+            let expected = divisor.map_or_else(|| block.results(*a, *b), |divisor| block.of_divisor(*a, divisor));
+            assert_eq!(found, expected, "{operator:?} {a:#x}, {b:#x}: {width} bits, {stage_bits} a stage, {divisor:?}");
         }
     }
 }
@@ -146,7 +184,17 @@ fn the_planner_knows_the_latencies() {
             let dataflow = dataflow("block", graph, port, port, BTreeMap::new());
             let planned = target.block_stages(&dataflow, id) as usize;
             let stage_bits = if operator == Binary::Mul { 1 } else { width.div_ceil(planned as u16 - 1) };
-            assert_eq!(Block { operator, width, stage_bits }.latency_cycles(), planned, "{operator:?}, {width} bits");
+            let block = Block { operator, width, stage_bits, divisor: None };
+            assert_eq!(block.latency_cycles(), planned, "{operator:?}, {width} bits");
+            let (mut graph, divisor) = (dataflow.graph, 1u64 << (width - 1) | 1);
+            let number = graph.number(divisor, width);
+            let id = graph.make(Kind::Binary(operator), vec![a, number], width);
+            if operator != Binary::Mul && graph.node(id).kind == Kind::Binary(operator) {
+                let dataflow = crate::graphs::dataflow("block", graph, port, port, BTreeMap::new());
+                let planned = target.block_stages(&dataflow, id) as usize;
+                let block = Block { divisor: Some(divisor), ..block };
+                assert_eq!(block.latency_cycles(), planned, "{operator:?}, {width} bits by {divisor}");
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use flowloom_plan::{Options, Plan, plan};
 use flowloom_verifier::verify;
 
 /// Blocks that cores instantiate.
-const BLOCKS: [&str; 3] = ["prim/fl_mul", "prim/fl_div", "table/fl_array"];
+const BLOCKS: [&str; 4] = ["prim/fl_mul", "prim/fl_div", "prim/fl_div_const", "table/fl_array"];
 
 /// The folder of the repository.
 fn top() -> PathBuf {
