@@ -25,6 +25,8 @@ use super::shape::Shape;
 impl Lowering<'_> {
     /// Asks for what the elements need, and enters the first one.
     pub(super) fn emit_parser_call(&mut self) {
+        // The time travels with the packet.
+        self.ensure_now();
         let elements = &self.function.elements;
         let shape = Shape::whole(elements, self.graph);
         if shape.needed == 0 && !shape.ip_proto.contains(&true) {
