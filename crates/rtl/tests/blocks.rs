@@ -137,7 +137,19 @@ fn blocks_calculate_as_ebpf() {
         blocks.extend([(1, 1), (2, 3), (6, 1), (6, 4), (16, 3), (64, 16)].map(|(w, s)| block(operator, w, s)));
     }
     for operator in &OPERATORS[1..] {
-        let widths = [(1, 1), (2, 3), (7, 5), (16, 1), (16, 640), (17, 99), (32, 10), (33, 7), (63, 1 << 62), (64, 1), (64, 1000)];
+        let widths = [
+            (1, 1),
+            (2, 3),
+            (7, 5),
+            (16, 1),
+            (16, 640),
+            (17, 99),
+            (32, 10),
+            (33, 7),
+            (63, 1 << 62),
+            (64, 1),
+            (64, 1000),
+        ];
         let ends = [(64, u64::MAX), (64, 1 << 63), (64, (1 << 63) + 1), (64, 641)];
         blocks.extend(widths.into_iter().chain(ends).map(|(width, divisor)| Block {
             operator: *operator,

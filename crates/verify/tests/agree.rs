@@ -121,7 +121,11 @@ fn counters_are_the_coverage_and_locks_are_released() {
         let packets = Stimulus::new(Arc::clone(&function), 9, StimulusOptions::of(&function)).take_packets(300);
         // Attached programs lock their contexts instead.
         for attached in [false, true] {
-            let Ok(program) = lower(&function, &LowerOptions { counters: !attached, attached, ..LowerOptions::default() }) else { continue };
+            let Ok(program) =
+                lower(&function, &LowerOptions { counters: !attached, attached, ..LowerOptions::default() })
+            else {
+                continue;
+            };
             let options = engines::options(&function, &program);
             let has_locks = program.maps.iter().any(|map| map.name == layout::LOCKS_MAP);
             let mut machine = Machine::new(Arc::clone(&function));

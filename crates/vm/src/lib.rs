@@ -251,8 +251,20 @@ impl Interpreter {
         let headers = program.headers();
         let observer = observer.as_deref_mut().map(|observer| observer as &mut dyn Observer);
         let (redirect, outputs, sent_bytes, locked) = (None, Vec::new(), 0, None);
-        let mut state =
-            Run { memory, choices, routes, headers, drawn: 0, redirect, outputs, sent_bytes, locked, scratch, trail, observer };
+        let mut state = Run {
+            memory,
+            choices,
+            routes,
+            headers,
+            drawn: 0,
+            redirect,
+            outputs,
+            sent_bytes,
+            locked,
+            scratch,
+            trail,
+            observer,
+        };
         let result = body(image, &mut state, *budget, counters);
         let Run { redirect, outputs, .. } = state;
         self.memory.maps.iter_mut().for_each(Map::end_run);

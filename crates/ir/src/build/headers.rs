@@ -115,7 +115,10 @@ impl<'a> Builder<'a> {
 
     /// Whether the bytes before an address are known to be present: a header that is valid on the path ends there or later.
     pub(super) fn is_parsed(&mut self, state: &State, place: &Place) -> bool {
-        let set = place.moved.filter(|_| place.region == Region::Packet).and_then(|base| self.parsed_headers.bases.get(&base));
+        let set = place
+            .moved
+            .filter(|_| place.region == Region::Packet)
+            .and_then(|base| self.parsed_headers.bases.get(&base));
         let Some(set) = set.copied().filter(|_| state.tail == self.received_length()) else { return false };
         Header::ALL.into_iter().filter(|header| set & header.bit() != 0).any(|header| {
             let valid = self.header(header).valid;
@@ -159,7 +162,11 @@ impl<'a> Builder<'a> {
                 let (from, to) = (self.sum_of(end), self.sum_of(limit));
                 let left = self.offset(&to.plus(&from, -1));
                 let is_within_ip = !matches!(node.extent, Extent::Open);
-                let left = if is_within_ip { self.graph.slice(left, 0, LENGTH_BITS) } else { self.graph.number(0, LENGTH_BITS) };
+                let left = if is_within_ip {
+                    self.graph.slice(left, 0, LENGTH_BITS)
+                } else {
+                    self.graph.number(0, LENGTH_BITS)
+                };
                 all.push(Found { valid, start, left });
             }
             if let Some(option) = node.option.filter(|option| option.header == header) {
@@ -167,7 +174,8 @@ impl<'a> Builder<'a> {
                 all.push(self.option(own, option));
             }
         }
-        let never = Found { valid: self.graph.number(0, 1), start: self.graph.number(0, 32), left: self.graph.number(0, 16) };
+        let never =
+            Found { valid: self.graph.number(0, 1), start: self.graph.number(0, 32), left: self.graph.number(0, 16) };
         let found = all.into_iter().rev().reduce(|later, first| Found {
             valid: self.graph.or(first.valid, later.valid),
             start: self.graph.select(vec![first.valid, first.start, later.start]),
@@ -338,7 +346,8 @@ impl<'a> Builder<'a> {
 
     /// The bytes of a slice of a header, the last one first.
     fn field_bytes(&mut self, own: Parsed, slice: Slice) -> Vec<Id> {
-        let (first, last) = (i64::from(slice.offset_bits / 8), i64::from((slice.offset_bits + u16::from(slice.width_bits) - 1) / 8));
+        let (first, last) =
+            (i64::from(slice.offset_bits / 8), i64::from((slice.offset_bits + u16::from(slice.width_bits) - 1) / 8));
         self.header_bytes(own, first, last + 1)
     }
 

@@ -210,7 +210,11 @@ fn walk(program: &Program) -> Result<Walked, String> {
 }
 
 fn attached(text: &str) -> Program {
-    lower(&function(&format!("function f; {text}")), &LowerOptions { counters: false, attached: true, ..LowerOptions::default() }).unwrap()
+    lower(
+        &function(&format!("function f; {text}")),
+        &LowerOptions { counters: false, attached: true, ..LowerOptions::default() },
+    )
+    .unwrap()
 }
 
 #[test]
@@ -224,7 +228,8 @@ fn every_path_releases_each_lock_once() {
         let is_shipped = path.starts_with("../../functions");
         for counters in [false, true].into_iter().take(if is_shipped { 1 } else { 2 }) {
             let Ok((function, _)) = compile(&name, &text, &[]) else { panic!("{name}") };
-            let program = match lower(&function, &LowerOptions { counters, attached: true, ..LowerOptions::default() }) {
+            let program = match lower(&function, &LowerOptions { counters, attached: true, ..LowerOptions::default() })
+            {
                 Err(LowerError::Kernel { .. }) => continue,
                 lowered => lowered.unwrap(),
             };
@@ -234,7 +239,8 @@ fn every_path_releases_each_lock_once() {
             assert!(walked.acquired.is_subset(&locks), "{name}");
             assert!(walked.exits > 0, "{name}");
             locked += usize::from(!walked.acquired.is_empty());
-            let plain = lower(&function, &LowerOptions { counters, attached: false, ..LowerOptions::default() }).unwrap();
+            let plain =
+                lower(&function, &LowerOptions { counters, attached: false, ..LowerOptions::default() }).unwrap();
             assert!(plain.map_index(LOCKS_MAP).is_none(), "{name}");
             println!("{name}: {} locks, {} exits, {} states", walked.acquired.len(), walked.exits, walked.states);
         }

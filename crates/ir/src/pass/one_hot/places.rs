@@ -13,6 +13,8 @@ use crate::graph::{Binary, Compare, Graph, Id, Kind, Node};
 pub(super) const MAX_PLACES: usize = 48;
 /// The most offsets of a mux through which operations are pushed: beyond it they would be too many.
 const MAX_PUSHED: usize = 24;
+/// The most comparisons that are pushed through the muxes of one offset.
+const MAX_COMPARISONS: u32 = 32;
 /// The depth to which adders and selects are followed.
 const MAX_DEPTH: usize = 200;
 
@@ -36,6 +38,8 @@ pub(super) struct Places {
     known: FxHashMap<(Id, u64), Option<Bits>>,
     /// The values picked from the packet.
     cases: FxHashMap<Id, Option<Cases>>,
+    /// The comparisons pushed through the muxes of an offset.
+    pushed: FxHashMap<Id, u32>,
     /// The nodes that are picked from the packet.
     muxes: FxHashSet<Id>,
     /// The maximum of each node.
@@ -336,6 +340,11 @@ impl Places {
     /// Pushes a comparison through the mux of its arguments.
     pub(super) fn compared_cases(&mut self, graph: &mut Graph, how: Compare, args: &[Id]) -> Option<Id> {
         let cases = self.cases_of(graph, Kind::Compare(how), args, 1)?;
+        let pushed = self.pushed.entry(cases.offset).or_default();
+        if *pushed >= MAX_COMPARISONS {
+            return None;
+        }
+        *pushed += 1;
         let bits = cases.all.iter().map(|(when, value)| graph.and(*when, *value));
         let bits = bits.collect();
         Some(any(graph, bits))
