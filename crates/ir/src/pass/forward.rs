@@ -23,8 +23,6 @@
 //!                                 v11 = select (and v1 v10) v7 v9
 //! ```
 //!
-//! Loads of the same bytes become one.
-//!
 //! **After.** The value of a load is the same whether it runs before or after the stores.
 //!
 //! **Limits.** Insertions and deletions of entries are not forwarded: a later lookup or load waits for them
@@ -34,13 +32,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use flowloom_isa::MapKind;
-use flowloom_isa::op::{AtomicOp, Size};
-use rustc_hash::FxHashMap;
+use flowloom_isa::op::AtomicOp;
 
 use super::{rebuilt, same};
 use crate::access::{Access, Touch};
 use crate::dataflow::Dataflow;
-use crate::graph::{Binary, Compare, Effect, Graph, Id, Kind, Node};
+use crate::graph::{Binary, Compare, Effect, Graph, Id, Kind};
 use crate::predicates::Predicates;
 
 /// The budget of (load, earlier write of the same map) pairs that are compared.
@@ -83,15 +80,10 @@ fn run_within(dataflow: &Dataflow, mut budget: Budget) -> Dataflow {
     let mut writes: BTreeMap<u32, Vec<Write>> = BTreeMap::new();
     // Loads past the budget, each with the writes that it was not compared with.
     let mut late: BTreeMap<Id, Vec<Id>> = BTreeMap::new();
-    let mut loads = Loads::default();
     let mut forwarded = rebuilt(dataflow, |graph, id, node| {
         let (args, kind) = (node.args.clone(), node.kind);
-        let access = dataflow.access(id);
-        let new = match access {
-            Some(access) => loads.merged(dataflow, graph, access, node),
-            None => same(graph, node),
-        };
-        let Some(Access { map: Some(map), .. }) = access else { return new };
+        let new = same(graph, node);
+        let Some(Access { map: Some(map), .. }) = dataflow.access(id) else { return new };
         let (size, value) = match kind {
             Kind::Effect(Effect::Store(size)) => (size, args[3]),
             Kind::Effect(Effect::Atomic(op, size)) => (size, changed(graph, op, 8 * size.bytes() as u16, new, &args)),
@@ -125,45 +117,6 @@ fn run_within(dataflow: &Dataflow, mut budget: Budget) -> Dataflow {
     forwarded.waits = late;
     wait_for_entries(&mut forwarded);
     forwarded
-}
-
-/// Loads of the same bytes, which are one load: they have the value before all stores of the packet.
-#[derive(Default)]
-struct Loads {
-    /// By size, address and offset.
-    known: FxHashMap<(Size, Id, Id), Id>,
-    /// The maps whose loads are known, to forget them.
-    of_map: BTreeMap<u32, Vec<(Size, Id, Id)>>,
-}
-
-impl Loads {
-    /// Adds an access, or finds an equal load. A load at a constant offset is harmless where the program does not load:
-    /// without an entry it gives 0, so it needs no predicate.
-    fn merged(&mut self, dataflow: &Dataflow, graph: &mut Graph, access: Access, mut node: Node) -> Id {
-        let Some(map) = access.map else { return same(graph, node) };
-        match node.kind {
-            Kind::Effect(Effect::Load(size)) if dataflow.is_idle(access) && graph.as_const(node.args[2]).is_some() => {
-                let key = (size, node.args[1], node.args[2]);
-                if let Some(known) = self.known.get(&key) {
-                    return *known;
-                }
-                node.args[0] = graph.number(1, 1);
-                let new = same(graph, node);
-                self.known.insert(key, new);
-                self.of_map.entry(map).or_default().push(key);
-                new
-            }
-            _ => {
-                // An entry that is exchanged has another value.
-                if matches!(access.touch, Touch::Update | Touch::Delete | Touch::Evict) {
-                    for key in self.of_map.remove(&map).into_iter().flatten() {
-                        self.known.remove(&key);
-                    }
-                }
-                same(graph, node)
-            }
-        }
-    }
 }
 
 /// The value in memory after an atomic operation.
