@@ -9,12 +9,18 @@ use flowloom_efsm::model::Function;
 use flowloom_engine::Datapath;
 use flowloom_exec::KernelEngine;
 use flowloom_isa::Program;
-use flowloom_lower::{LowerOptions, lower};
+use flowloom_lower::{HeaderParser, LowerOptions, lower};
 use flowloom_verify::{Arrival, CompareOptions, ShrinkOptions, shrink, sweep_period};
 use flowloom_vm::Interpreter;
 
 pub fn program(function: &Function) -> Program {
     lower(function, &LowerOptions { counters: false, ..LowerOptions::default() })
+        .unwrap_or_else(|e| panic!("{} does not lower: {e}", function.name))
+}
+
+/// The program that pipelines are made of.
+pub fn pipeline_program(function: &Function) -> Program {
+    lower(function, &LowerOptions { parser: HeaderParser::Target, ..LowerOptions::default() })
         .unwrap_or_else(|e| panic!("{} does not lower: {e}", function.name))
 }
 
@@ -41,6 +47,18 @@ pub fn targets(program: &Program, with_kernel: bool) -> Vec<(&'static str, Engin
     }
     targets
 }
+
+/// The interpreter on the program whose headers the parser of the target finds: [`PARSER`].
+pub fn parser(function: &Function) -> Engine {
+    let options = LowerOptions { parser: HeaderParser::Target, ..LowerOptions::default() };
+    let program = lower(function, &options).map_err(|error| error.to_string())?;
+    let interpreter =
+        Interpreter::new(Arc::new(program)).map(|interp| flowloom_proofcheck::checked(interp).with_strict_stack());
+    interpreter.map(|i| Box::new(i) as Box<dyn Datapath>).map_err(|e| e.to_string())
+}
+
+/// The name of the engine of [`parser`].
+pub const PARSER: &str = "parser";
 
 /// The smallest part of a trace on which two engines still differ, and the difference.
 pub fn smallest(

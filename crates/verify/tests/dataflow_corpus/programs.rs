@@ -66,7 +66,7 @@ pub fn case(packets: Vec<Arrival>, rng: &mut Rng) -> Case {
 
 /// A lowered function on packets generated for it, and on others.
 pub fn lowered(variant: &Variant, rng: &mut Rng, count: usize) -> Subject {
-    let program = engines::program(&variant.function);
+    let program = engines::pipeline_program(&variant.function);
     let made = shipped::made(&variant.function, rng.next_u64(), count);
     let cases = [made, packets::made(rng, count), packets::short(rng, 61)];
     let cases = cases.map(|packets| case(packets, rng)).into();

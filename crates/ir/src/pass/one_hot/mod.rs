@@ -195,26 +195,45 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// The bit that an access that ends `end` bytes after an offset is within the window.
+    fn is_inside(&mut self, base: Id, end: i64) -> Id {
+        let graph = &mut self.graph;
+        // The start of the packet may have moved before its first byte.
+        if starts_before(graph, base) {
+            let node = graph.node(base).clone();
+            if let Some(offset) = graph.as_const(base) {
+                return graph.number(u64::from(i64::from(offset as i32) + end <= self.window as i64), 1);
+            }
+            let last = node.args.len() - 1;
+            let parts = node.args.iter().enumerate().map(|(place, arg)| match place != last && place % 2 == 0 {
+                true => *arg,
+                false => self.is_inside(*arg, end),
+            });
+            let parts = parts.collect();
+            return self.graph.select(parts);
+        }
+        match self.places.within(graph, base, self.window) {
+            Some(all) => {
+                let all = all.iter().filter(|(place, _)| *place as i64 + end <= self.window as i64);
+                let bits = all.map(|(_, bit)| *bit).collect();
+                any(graph, bits)
+            }
+            None => {
+                let limit = graph.number((self.window as i64 - end + 1).max(0) as u64, 32);
+                graph.compare(Compare::Below, base, limit)
+            }
+        }
+    }
+
     /// The bit that sends a packet to the slow path.
     fn slow(&mut self, reaches: &[Reach]) -> Id {
         let mut beyond = Vec::new();
         for reach in reaches {
             let Reaching::Access { base, end } = reach.by else { continue };
             let (base, when) = (self.made(base), self.made(reach.when));
-            let graph = &mut self.graph;
-            let inside = match self.places.within(graph, base, self.window) {
-                Some(all) => {
-                    let all = all.iter().filter(|(place, _)| *place as i64 + end <= self.window as i64);
-                    let bits = all.map(|(_, bit)| *bit).collect();
-                    any(graph, bits)
-                }
-                None => {
-                    let limit = graph.number((self.window as i64 - end + 1).max(0) as u64, 32);
-                    graph.compare(Compare::Below, base, limit)
-                }
-            };
-            let outside = graph.not(inside);
-            beyond.push(graph.and(when, outside));
+            let inside = self.is_inside(base, end);
+            let outside = self.graph.not(inside);
+            beyond.push(self.graph.and(when, outside));
         }
         let beyond = any(&mut self.graph, beyond);
         let tail = self.old.ending.tail;
@@ -235,4 +254,11 @@ impl<'a> Pass<'a> {
         let all = missed.chain([beyond]).collect();
         any(&mut self.graph, all)
     }
+}
+
+/// Whether an offset is a negative constant, or selected from some.
+fn starts_before(graph: &Graph, offset: Id) -> bool {
+    let node = graph.node(offset);
+    let is_negative = |id: Id| graph.as_const(id).is_some_and(|offset| (offset as i32) < 0);
+    is_negative(offset) || node.kind == Kind::Select && node.args.iter().skip(1).any(|arg| is_negative(*arg))
 }
