@@ -4,11 +4,11 @@
 //   operation -> hash -> 4 banks, stash (one snapshot) -> compare -> effect, result
 //                          ^ engine: moves entries from the stash to the banks
 //
-// Latency: 7 cycles from operation to result.
+// Latency: 3 cycles from operation to result.
 // Throughput: one operation a cycle.
 // Handshake: operations are accepted when ready_o is high, which it is from the end of the clearing after a reset on.
-// An operation has its effect in the cycle before its result. Insertions and deletions of one key keep a distance of 4
-// cycles. A lookup less than 4 cycles after one of them does not see its effect. An insertion that is refused is repeated
+// An operation has its effect in the cycle of its result. Insertions and deletions of one key keep a distance of 3
+// cycles. A lookup less than 3 cycles after one of them does not see its effect. An insertion that is refused is repeated
 // later.
 // Source: crates/state/src/cuckoo.rs, its twin in software. [FlowBlaze 4.2]
 module fl_cuckoo #(
@@ -52,7 +52,7 @@ module fl_cuckoo #(
 
   localparam int unsigned RowBits = (Rows > 1) ? $clog2(Rows) : 1;
   localparam int unsigned StashBits = (Stash > 1) ? $clog2(Stash) : 1;
-  localparam int unsigned Last = 6;  // The cycle of an operation's effect.
+  localparam int unsigned Last = 3;  // The cycle of an operation's effect.
 
   typedef enum logic [1:0] {
     Lookup = 2'd0,
@@ -79,9 +79,9 @@ module fl_cuckoo #(
   // The request n cycles after it was accepted.
   request_t                request_q[1:Last];
   logic [3:0][RowBits-1:0] rows;
-  logic [3:0][RowBits-1:0] rows_q[4:Last];
-  logic [Stash-1:0]        stash_hit, stash_hit_q[4:Last];
-  logic [SlotBits-1:0]     stash_slot, stash_slot_q[4:Last];
+  logic [3:0][RowBits-1:0] rows_q[2:Last];
+  logic [Stash-1:0]        stash_hit, stash_hit_q[2:Last];
+  logic [SlotBits-1:0]     stash_slot, stash_slot_q[2:Last];
   entry_t [3:0]            found;
   logic [3:0]              bank_hit_q;
   logic [3:0][SlotBits-1:0] bank_slot_q;
@@ -100,16 +100,16 @@ module fl_cuckoo #(
       .rows_o(rows)
   );
 
-  // Cycle 3: the banks are read and the stash is compared at the same time: an entry on its way is in one of them.
+  // Cycle 1: the banks are read and the stash is compared at the same time: an entry on its way is in one of them.
   always_comb begin
     stash_slot = '0;
     for (int unsigned entry = 0; entry < Stash; entry++) begin
-      stash_hit[entry] = stash_q[entry].valid && stash_q[entry].key == request_q[3].key;
+      stash_hit[entry] = stash_q[entry].valid && stash_q[entry].key == request_q[1].key;
       stash_slot |= stash_q[entry].slot & {SlotBits{stash_hit[entry]}};
     end
   end
 
-  // Cycle 6: the effect.
+  // Cycle 3: the effect.
   logic                 is_hit, inserts, deletes, is_full, has_room;
   logic                 slot_valid;
   logic [SlotBits-1:0]  slot, hit_slot;
@@ -164,7 +164,7 @@ module fl_cuckoo #(
 
   always_comb begin
     delete_pending = 1'b0;
-    for (int unsigned cycle = 3; cycle <= Last; cycle++) begin
+    for (int unsigned cycle = 1; cycle <= Last; cycle++) begin
       delete_pending |= request_q[cycle].valid && request_q[cycle].operation == Delete;
     end
   end
@@ -204,8 +204,9 @@ module fl_cuckoo #(
     assign row        = clearing_q ? clear_row_q : is_cleared ? rows_q[Last][way] : engine_row[way];
 
     fl_ram_dual #(
-        .Width($bits(entry_t)),
-        .Depth(Rows)
+        .Width ($bits(entry_t)),
+        .Depth (Rows),
+        .EarlyA(1'b1)
     ) u_ram (
         .clk_i,
         .a_address_i(rows[way]),
@@ -217,15 +218,12 @@ module fl_cuckoo #(
     );
   end
 
-  logic valid_q, hit_q, stored_now_q, full_q, busy_q;
-  logic [SlotBits-1:0] slot_q;
-
-  assign valid_o        = valid_q;
-  assign hit_o          = hit_q;
-  assign stored_o       = stored_now_q;
-  assign full_o         = full_q;
-  assign busy_o         = busy_q;
-  assign slot_o         = slot_q;
+  assign valid_o        = request_q[Last].valid;
+  assign hit_o          = is_hit;
+  assign stored_o       = inserts;
+  assign full_o         = is_insert && !is_hit && is_full;
+  assign busy_o         = is_insert && !is_hit && !is_full && !inserts;
+  assign slot_o         = is_hit ? hit_slot : slot;
   assign stored_count_o = stored_q;
 
   always_comb begin
@@ -236,16 +234,16 @@ module fl_cuckoo #(
   always_ff @(posedge clk_i) begin
     request_q[1] <= '{valid: valid_i && ready_o, operation: operation_i, key: key_i};
     for (int unsigned cycle = 2; cycle <= Last; cycle++) request_q[cycle] <= request_q[cycle-1];
-    rows_q[4]       <= rows;
-    stash_hit_q[4]  <= stash_hit;
-    stash_slot_q[4] <= stash_slot;
-    for (int unsigned cycle = 5; cycle <= Last; cycle++) begin
+    rows_q[2]       <= rows;
+    stash_hit_q[2]  <= stash_hit;
+    stash_slot_q[2] <= stash_slot;
+    for (int unsigned cycle = 3; cycle <= Last; cycle++) begin
       rows_q[cycle]       <= rows_q[cycle-1];
       stash_hit_q[cycle]  <= stash_hit_q[cycle-1];
       stash_slot_q[cycle] <= stash_slot_q[cycle-1];
     end
     for (int unsigned way = 0; way < 4; way++) begin
-      bank_hit_q[way]  <= found[way].valid && found[way].key == request_q[5].key;
+      bank_hit_q[way]  <= found[way].valid && found[way].key == request_q[2].key;
       bank_slot_q[way] <= found[way].slot;
     end
 
@@ -256,13 +254,6 @@ module fl_cuckoo #(
     if (inserts) stash_q[room] <= '{valid: 1'b1, slot: slot, key: request_q[Last].key};
     stored_q <= stored_q + StoredBits'(inserts) - StoredBits'(deletes);
 
-    valid_q      <= request_q[Last].valid;
-    hit_q        <= is_hit;
-    stored_now_q <= inserts;
-    full_q       <= is_insert && !is_hit && is_full;
-    busy_q       <= is_insert && !is_hit && !is_full && !inserts;
-    slot_q       <= is_hit ? hit_slot : slot;
-
     if (clearing_q) begin
       clear_row_q <= clear_row_q + 1'b1;
       clearing_q  <= clear_row_q != RowBits'(Rows - 1);
@@ -271,7 +262,6 @@ module fl_cuckoo #(
       clearing_q  <= 1'b1;
       clear_row_q <= '0;
       stored_q    <= '0;
-      valid_q     <= 1'b0;
       for (int unsigned cycle = 1; cycle <= Last; cycle++) request_q[cycle].valid <= 1'b0;
       for (int unsigned entry = 0; entry < Stash; entry++) stash_q[entry].valid <= 1'b0;
     end
@@ -280,11 +270,11 @@ module fl_cuckoo #(
 `ifndef SYNTHESIS
   // No insertion or deletion reads a key whose insertion or deletion has not had its effect. A lookup that does is before
   // it in the serial order.
-  logic [Last:4] early;
+  logic [Last:2] early;
   always_comb begin
-    for (int unsigned cycle = 4; cycle <= Last; cycle++) begin
-      early[cycle] = request_q[3].valid && request_q[3].operation != Lookup && request_q[cycle].valid
-          && request_q[cycle].operation != Lookup && request_q[3].key == request_q[cycle].key;
+    for (int unsigned cycle = 2; cycle <= Last; cycle++) begin
+      early[cycle] = request_q[1].valid && request_q[1].operation != Lookup && request_q[cycle].valid
+          && request_q[cycle].operation != Lookup && request_q[1].key == request_q[cycle].key;
     end
   end
   a_apart : assert property (@(posedge clk_i) disable iff (rst_i) early == '0);

@@ -3,7 +3,7 @@
 //
 //   key -> XOR of columns (H3) -> left, right -> 4 rounds -> 4 hashes -> x Rows, integer part -> 4 rows
 //
-// Latency: 3 cycles.
+// Latency: 1 cycle, after the rounds; the rows are logic behind it, for the address of a RAM.
 // Throughput: one key a cycle.
 // Handshake: none.
 // Source: crates/state/src/hash.rs, its twin in software, says why the rounds are there.
@@ -58,17 +58,14 @@ module fl_hash #(
     return RowBits'((64'(hash) * 64'(Rows)) >> HashBits);
   endfunction
 
-  state_t                  compressed_q, mixed_q;
-  logic [3:0][RowBits-1:0] rows_q;
-
-  assign rows_o = rows_q;
+  state_t mixed_q;
 
   always_ff @(posedge clk_i) begin
-    compressed_q <= compress(key_i);
-    mixed_q      <= mix(compressed_q);
-    for (int unsigned way = 0; way < 4; way++) begin
-      rows_q[way] <= row(mixed_q[way*HashBits+:HashBits]);
-    end
+    mixed_q <= mix(compress(key_i));
+  end
+
+  for (genvar way = 0; way < 4; way++) begin : gen_row
+    assign rows_o[way] = row(mixed_q[way*HashBits+:HashBits]);
   end
 
   if (KeyBits == 0) begin : gen_bad_key

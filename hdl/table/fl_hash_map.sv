@@ -11,11 +11,11 @@
 //
 // A slice of several stages takes Delay cycles more; the framer keeps packets apart then.
 //
-// Latency: 10 cycles from key to slice. A result is seen by the packet in the next cycle.
+// Latency: 6 cycles from key to slice. A result is seen by the packet in the next cycle.
 // Throughput: one packet a cycle, also with one key. New keys take two operations of the cuckoo table; while there are
 // more than can wait, room_o is low.
 // Handshake: packets are always accepted; Ahead of them may follow after room_o has become low. A host access is made
-// where no packet enters; with Delay, while none is in the map either. It takes 10 cycles in any case.
+// where no packet enters; with Delay, while none is in the map either. It takes 6 cycles in any case.
 // Source: [FlowBlaze 4.2] for table and stash; the pending keys are Flowloom's (docs/adr/0019-pipelines-in-rtl.md).
 module fl_hash_map #(
     parameter int unsigned KeyBits = 32,
@@ -64,7 +64,7 @@ module fl_hash_map #(
     output logic [ValueBits-1:0] host_value_o
 );
 
-  localparam int unsigned Hit = 7;  // The cycle in which the cuckoo table answers.
+  localparam int unsigned Hit = 3;  // The cycle in which the cuckoo table answers.
   localparam int unsigned Value = Hit + 3;
   localparam int unsigned Slice = Value + Delay;
   localparam int unsigned Candidates = 64;
@@ -207,7 +207,7 @@ module fl_hash_map #(
     end
   end
 
-  // ---- Cycle 7: the row of the key. A pending entry is before the cuckoo table.
+  // ---- Cycle 3: the row of the key. A pending entry is before the cuckoo table.
 
   request_t               now;
   logic                   looks, reads_row, pending_hit, pending_adopted, allocates;
@@ -285,7 +285,7 @@ module fl_hash_map #(
       .disown_i      (disowns)
   );
 
-  // ---- Cycles 8 to 10: the array, then the slice.
+  // ---- Cycles 4 to 6: the array, then the slice.
 
   access_t                slice;
   row_t                   slice_row, late_row;
@@ -392,7 +392,7 @@ module fl_hash_map #(
   // ---- The mover.
 
   state_e               state_q;
-  logic [2:0]           settle_q;
+  logic [1:0]           settle_q;
   logic                 adopting_q;
   logic [KeyBits-1:0]   pushed_key;
   logic                 push, push_ready;

@@ -12,10 +12,10 @@ use crate::common::{block_path, build, columns, stated_latency};
 
 const BLOCK: &str = "table/fl_cuckoo";
 /// Cycles from an operation to the snapshot that its lookup reads, and to its effect.
-const SNAPSHOT: usize = 3;
-const EFFECT: usize = 6;
+const SNAPSHOT: usize = 1;
+const EFFECT: usize = 3;
 /// The distance in cycles of operations on one key.
-const APART: usize = 4;
+const APART: usize = 3;
 
 const LOOKUP: u64 = 0;
 const INSERT: u64 = 1;
@@ -126,7 +126,7 @@ fn runs_as_its_twin(
     }
     let answers = model.start(seed as u32).unwrap().run(&inputs).unwrap();
     let answers: Vec<&[u8]> = answers.chunks(model.output_bytes()).skip(start).collect();
-    assert_eq!((stated_latency(BLOCK), ready.get(answers[0])), (EFFECT + 1, 1));
+    assert_eq!((stated_latency(BLOCK), ready.get(answers[0])), (EFFECT, 1));
 
     let mut twin = Cuckoo::new(parameters.clone()).unwrap();
     let mut reached = Reached::default();
@@ -140,7 +140,7 @@ fn runs_as_its_twin(
             found.push(operation.and_then(|operation| twin.lookup(&operation.key.to_be_bytes())));
         }
         if let Some(at) = cycle.checked_sub(EFFECT) {
-            let result = answers[cycle + 1];
+            let result = answers[cycle];
             let operation = operations[at];
             assert_eq!(valid.get(result), operation.is_some().into(), "{}: valid", context());
             if let Some(operation) = operation {

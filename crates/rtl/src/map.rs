@@ -25,7 +25,7 @@ use crate::node::{is_lookup, is_travelling};
 /// The cycles from the index to the value of an array (`hdl/table/fl_array.sv`).
 const ARRAY_CYCLES: u32 = 2;
 /// The cycles from the key to the value of a hash map (`hdl/table/fl_hash_map.sv`).
-const HASH_CYCLES: u32 = 10;
+const HASH_CYCLES: u32 = 6;
 /// The bits of an entry of a map of ports: the port, and whether there is one, in bytes of their own.
 const PORT_BITS: u32 = 40;
 

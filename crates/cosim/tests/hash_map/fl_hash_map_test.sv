@@ -46,7 +46,7 @@ module fl_hash_map_test #(
     logic [31:0] value;
   } entry_t;
 
-  localparam int unsigned Slice = 10 + Delay;
+  localparam int unsigned Slice = 6 + Delay;
 
   packet_t [Slice:1] packets_q;
   entry_t  [Delay+1:1] entries_q;
