@@ -214,7 +214,7 @@ mod tests {
         let own = &changed[0];
         assert_eq!((own.scheme, own.hold_cycles, own.restart_stage), (Scheme::Flush, 3, Some(0)));
         assert_eq!(own.write_stage, Some(own.read_stage + 2));
-        assert!(own.read_stage > Target::default().lookup_stages && own.repeats.is_empty());
+        assert!(own.read_stage > crate::LOOKUP_STAGES && own.repeats.is_empty());
     }
 
     #[test]

@@ -203,7 +203,9 @@ impl Checker<'_> {
             }
             let least = match access.touch {
                 // Recency is noted once the entry is found, of packets that really look it up.
-                Touch::Lookup => self.ends(node.args[0]).stage.max(begins.stage + target.lookup_stages - 1),
+                Touch::Lookup => {
+                    self.ends(node.args[0]).stage.max(begins.stage + target.lookup_stages(dataflow, access) - 1)
+                }
                 _ => self.ready(&node.args).stage.max(begins.stage),
             };
             match self.commit(id) {

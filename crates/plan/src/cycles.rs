@@ -2,7 +2,7 @@
 //! The cycles of table blocks: when each block reads state that packets write, and when it commits.
 //!
 //! Cycles count from the stage in which the access begins (reads) or commits (writes); `L` and `U` are the latencies of a
-//! lookup and of an update ([`Target::lookup_stages`], [`Target::update_stages`]).
+//! lookup and of an update ([`Target::hash_stages`], [`Target::update_stages`]).
 //!
 //! | block | reads in cycles | commits, visible to later packets after |
 //! | --- | --- | --- |
@@ -48,7 +48,7 @@ pub(crate) fn cycles(dataflow: &Dataflow, target: &Target, id: Id) -> Option<Cyc
     let notes_use = access.map.is_some_and(|map| dataflow.remembers_use(map));
     let (last_read, visible) = match access.touch {
         Touch::Lookup if matches!(kind, Some(MapKind::Array | MapKind::PerCpuArray)) => (None, None),
-        Touch::Lookup => (Some(target.lookup_stages - 1), notes_use.then_some(1)),
+        Touch::Lookup => (Some(target.lookup_stages(dataflow, access).saturating_sub(1)), notes_use.then_some(1)),
         Touch::Load => (Some(0), None),
         Touch::Store | Touch::Emit => (None, Some(1)),
         Touch::Atomic | Touch::Reserve => (Some(0), Some(1)),

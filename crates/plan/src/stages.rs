@@ -173,11 +173,12 @@ fn effect(
         Touch::Lookup => {
             let first = if given.depth > target.key { given.stage + 1 } else { given.stage };
             let late = of_map(&pins.lookups).unwrap_or(0);
-            let begins = first.max(late).max(read.saturating_sub(target.lookup_stages));
-            let found = Moment::start(begins + target.lookup_stages);
+            let latency = target.lookup_stages(dataflow, access);
+            let begins = first.max(late).max(read.saturating_sub(latency));
+            let found = Moment::start(begins + latency);
             let remembers = access.map.is_some_and(|map| dataflow.remembers_use(map));
             if remembers {
-                commit = Some((begins + target.lookup_stages - 1).max(predicate.stage));
+                commit = Some((begins + latency - 1).max(predicate.stage));
             }
             let waits = if remembers { found.max(predicate) } else { found };
             let depends = access.map.is_some_and(|map| pins.reads.contains_key(&map)) && is_atomic;

@@ -2,8 +2,7 @@
 //! The hardware that a plan is made for: clock, bus word, window, delays of operations, latencies of blocks.
 //!
 //! Delays are in tenths of a LUT level (one look-up table of six inputs and its routing). They are estimates until
-//! synthesis reports correct them; no other place holds delays. `flowloom_rtl::options` sets `lookup_stages` to the latency
-//! of the block that is generated.
+//! synthesis reports correct them; no other place holds delays. Latencies of tables are those of the generated blocks.
 //!
 //! | operation | levels |
 //! | --- | --- |
@@ -15,10 +14,16 @@
 //! | wires: slices, concatenations, constants | 0 |
 
 use flowloom_ir::{Access, Binary, Compare, Dataflow, Effect, Graph, Id, Input, Kind, Node, Touch};
+use flowloom_isa::MapKind;
 use flowloom_isa::insn::helper;
 
 /// A delay in tenths of a LUT level.
 pub type Tenths = u32;
+
+/// The latency of `hdl/table/fl_hash_map.sv` in stages, from key to value.
+pub const HASH_STAGES: u32 = 6;
+/// The latency of `hdl/table/fl_array.sv` in stages, from index to value.
+pub const ARRAY_STAGES: u32 = 2;
 
 /// The hardware that a plan is made for. Hardware passes, the scheduler and the checker take it as an argument.
 ///
@@ -47,8 +52,11 @@ pub struct Target {
     pub carry_bits: u32,
     /// The logic that fits into the first stage of a lookup before its table.
     pub key: Tenths,
-    /// The latency of a lookup in stages, from key to value.
-    pub lookup_stages: u32,
+    /// The latency of a lookup in a hash, LRU or LPM table in stages, from key to value.
+    pub hash_stages: u32,
+    /// The latency of a lookup in an array in stages, from index to value. The value of an array with one entry is in a
+    /// register.
+    pub array_stages: u32,
     /// The latency of an update or deletion in stages, from key and value to the result.
     pub update_stages: u32,
     /// The latency of a redirect through a map in stages, from key to verdict.
@@ -84,7 +92,8 @@ impl Target {
             carry: 10,
             carry_bits: 32,
             key: 10,
-            lookup_stages: 4,
+            hash_stages: HASH_STAGES,
+            array_stages: ARRAY_STAGES,
             update_stages: 2,
             redirect_stages: 2,
             route_stages: 8,
@@ -172,14 +181,24 @@ impl Target {
                 Kind::Effect(Effect::Call { helper: helper::FIB_LOOKUP, .. }) => self.route_stages,
                 _ => self.port_stages,
             },
-            Some(access) => self.access_stages(access),
+            Some(access) => self.access_stages(dataflow, access),
             None => self.arithmetic_stages(&dataflow.graph, id),
         }
     }
 
-    fn access_stages(&self, access: Access) -> u32 {
+    /// The latency of a lookup in stages, by the kind of its map and the number of entries.
+    pub(crate) fn lookup_stages(&self, dataflow: &Dataflow, access: Access) -> u32 {
+        let table = access.map.and_then(|map| dataflow.maps.get(map as usize));
+        match table.map(|table| (table.kind, table.max_entries)) {
+            Some((MapKind::Array | MapKind::PerCpuArray, 1)) => 0,
+            Some((MapKind::Array | MapKind::PerCpuArray, _)) => self.array_stages,
+            _ => self.hash_stages,
+        }
+    }
+
+    fn access_stages(&self, dataflow: &Dataflow, access: Access) -> u32 {
         match access.touch {
-            Touch::Lookup => self.lookup_stages,
+            Touch::Lookup => self.lookup_stages(dataflow, access),
             Touch::Update | Touch::Delete | Touch::Evict => self.update_stages,
             Touch::RedirectMap => self.redirect_stages,
             Touch::HostTable => self.port_stages,

@@ -33,6 +33,5 @@ mod top;
 pub use crate::core::{Access, Core, MapPort};
 pub use bench::Vector;
 pub use error::RtlError;
-pub use map::options;
 pub use patch::{Edits, Span};
 pub use top::{File, Pipeline};

@@ -15,17 +15,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use flowloom_ir::{Compare, Dataflow, Effect, Id, Input, Kind, Touch};
-use flowloom_isa::{MapDef, MapKind, Program};
-use flowloom_plan::{Options, Plan};
+use flowloom_isa::{MapKind, Program};
+use flowloom_plan::{ARRAY_STAGES, HASH_STAGES, Plan};
 
 use crate::error::RtlError;
 use crate::needs::{Needs, begins};
 use crate::node::{is_lookup, is_travelling};
 
-/// The cycles from the index to the value of an array (`hdl/table/fl_array.sv`).
-const ARRAY_CYCLES: u32 = 2;
-/// The cycles from the key to the value of a hash map (`hdl/table/fl_hash_map.sv`).
-const HASH_CYCLES: u32 = 6;
 /// The bits of an entry of a map of ports: the port, and whether there is one, in bytes of their own.
 const PORT_BITS: u32 = 40;
 
@@ -123,8 +119,8 @@ impl Map {
     /// The cycles from key to value.
     pub(crate) fn cycles(&self) -> u32 {
         match self.block {
-            Block::Array | Block::Ports => ARRAY_CYCLES,
-            Block::Hash => HASH_CYCLES,
+            Block::Array | Block::Ports => ARRAY_STAGES,
+            Block::Hash => HASH_STAGES,
         }
     }
 
@@ -132,7 +128,7 @@ impl Map {
     pub(crate) fn spacing_cycles(&self) -> u32 {
         match self.slice {
             Some(slice) if slice.delay() > 0 => {
-                slice.delay() + if self.tables.is_empty() { 1 } else { ARRAY_CYCLES + 2 }
+                slice.delay() + if self.tables.is_empty() { 1 } else { ARRAY_STAGES + 2 }
             }
             _ => 1,
         }
@@ -143,16 +139,6 @@ impl Map {
         let touch = |id: &Id| dataflow.access(*id).map(|access| access.touch);
         self.accesses.values().flatten().any(|id| matches!(touch(id), Some(Touch::Update | Touch::Delete)))
     }
-}
-
-/// The options of a plan with the latencies of the blocks that are rendered.
-pub fn options(program: &Program, options: &Options) -> Options {
-    let is_hash = |map: &MapDef| matches!(map.kind, MapKind::Hash | MapKind::PerCpuHash);
-    let mut options = options.clone();
-    if program.maps.iter().any(is_hash) {
-        options.target.lookup_stages = HASH_CYCLES;
-    }
-    options
 }
 
 /// All maps that the plan accesses, or the first access that has no rendering.
@@ -319,7 +305,7 @@ fn arrange(plan: &Plan, own: &mut Map) -> Result<(), RtlError> {
     let name_of = |call: Id| format!("map{number}_v{}", call.index());
     let found = |id: Id| match block {
         Block::Ports => begins(plan, id) + plan.options.target.redirect_stages,
-        Block::Array | Block::Hash => begins(plan, id) + plan.options.target.lookup_stages,
+        Block::Array | Block::Hash => begins(plan, id) + plan.options.target.block_stages(dataflow, id),
     };
     own.tables = match own.slice {
         Some(_) if keys.len() != 1 => return Err(RtlError::Keys { map: map(), keys: keys.len() }),

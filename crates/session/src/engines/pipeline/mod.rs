@@ -73,7 +73,6 @@ impl Loaded {
     pub fn pipeline(&self, options: &Options) -> Result<Pipeline, PipelineError> {
         let program = self.pipeline_program();
         let program = program.map_err(|error| PipelineError::Plan(PlanError::Analysis(error.into())))?;
-        let options = &flowloom_rtl::options(&program, options);
         let plan = self.plan(options).map_err(PipelineError::Plan)?;
         let core = Core::of(&plan, &program).map_err(PipelineError::Rendering)?;
         Ok(Pipeline::around(core, options.target.word_bytes))
