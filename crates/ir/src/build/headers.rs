@@ -123,10 +123,40 @@ impl<'a> Builder<'a> {
         Header::ALL.into_iter().filter(|header| set & header.bit() != 0).any(|header| {
             let valid = self.header(header).valid;
             let valid = self.conditions.of(&self.graph, valid);
-            let implied = self.conditions.not(valid);
-            let is_sure = self.conditions.and(self.path, implied) == Bdd::FALSE;
-            is_sure && self.headers().min_bytes(header).is_some_and(|bytes| place.offset <= bytes.into())
+            self.implies(self.path, valid) && self.headers().min_bytes(header).is_some_and(|bytes| place.offset <= bytes.into())
         })
+    }
+
+    /// The base of an access, and how far after it the place is. On a path with a valid header this is the offset of the
+    /// header, whether it is valid or not, so that the access does not wait for the parser to know.
+    pub(super) fn placed(&mut self, path: Bdd, moved: Option<Id>) -> (Option<Id>, i64) {
+        let Some(set) = moved.and_then(|base| self.parsed_headers.bases.get(&base)).copied() else { return (moved, 0) };
+        let headers: Vec<Header> = Header::ALL.into_iter().filter(|header| set & header.bit() != 0).collect();
+        let all: Vec<Found> = headers.into_iter().map(|header| self.header(header)).collect();
+        let (mut any, mut start) = (Bdd::FALSE, all.first().map(|found| found.start));
+        for found in &all {
+            let valid = self.conditions.of(&self.graph, found.valid);
+            any = self.conditions.or(any, valid);
+            start = start.filter(|start| *start == found.start);
+            if self.implies(path, valid) {
+                (any, start) = (Bdd::TRUE, Some(found.start));
+                break;
+            }
+        }
+        match start {
+            Some(start) if self.implies(path, any) => {
+                let sum = self.sum_of(start);
+                let base = self.base(&sum);
+                base.into_iter().for_each(|base| self.graph.align_bytes(base));
+                (base, sum.constant)
+            }
+            _ => (moved, 0),
+        }
+    }
+
+    fn implies(&mut self, path: Bdd, condition: Bdd) -> bool {
+        let not = self.conditions.not(condition);
+        self.conditions.and(path, not) == Bdd::FALSE
     }
 
     fn headers(&self) -> &'a Graph {

@@ -110,9 +110,10 @@ impl Builder<'_> {
     fn bytes_at(&mut self, path: Bdd, state: &State, place: &Place, off: i64, len: usize) -> Result<Vec<Id>, Reason> {
         match place.region {
             Region::Packet => {
-                let at = place.offset.wrapping_add(off);
-                self.note_access(path, place.moved, at + len as i64);
-                Ok(self.packet_bytes(state, place.moved, at, len))
+                let (base, after) = self.placed(path, place.moved);
+                let at = place.offset.wrapping_add(off) + after;
+                self.note_access(path, base, at + len as i64);
+                Ok(self.packet_bytes(state, base, at, len))
             }
             Region::Stack(frame) => {
                 let offsets = self.stack_offsets(state, frame, place, off, len)?;
@@ -361,9 +362,10 @@ impl Builder<'_> {
                 (Region::Null, _) => {}
                 (Region::Packet, _) => {
                     let own = self.bit(here, path);
-                    let at = place.offset.wrapping_add(off);
-                    self.note_access(here, place.moved, at + bytes.len() as i64);
-                    self.write_packet(state, place.moved, at, bytes, own);
+                    let (base, after) = self.placed(here, place.moved);
+                    let at = place.offset.wrapping_add(off) + after;
+                    self.note_access(here, base, at + bytes.len() as i64);
+                    self.write_packet(state, base, at, bytes, own);
                 }
                 (Region::Stack(frame), _) => {
                     let own = self.bit(here, path);
