@@ -24,6 +24,20 @@ pub trait Datapath {
     /// The engine itself failed; a function that fails on a packet is [`crate::Verdict::Aborted`].
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError>;
 
+    /// The most packets that the engine wants to be announced at once; 0 if it does not run packets ahead.
+    fn most_ahead(&self) -> usize {
+        0
+    }
+
+    /// Announces the packets that run next, in this order, with no other call in between. The engine may run them at
+    /// once, close behind one another; [`Datapath::process`] then gives the outcome of each.
+    ///
+    /// # Errors
+    /// As for [`Datapath::process`].
+    fn announce(&mut self, _packets: &[(Packet<'_>, Choices)]) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     /// True if the engine chooses the evictions of full tables: then it runs before the engine that it is compared
     /// with, which is given its evictions.
     fn chooses_victims(&self) -> bool {

@@ -73,6 +73,13 @@ impl Evaluator {
         Ok(Evaluator { values, dataflow, order, slow, slow_packets: 0, host })
     }
 
+    /// Whether a packet takes the slow path.
+    pub fn is_slow(&mut self, packet: &Packet<'_>) -> bool {
+        let Evaluator { dataflow, slow, values, .. } = self;
+        pure(dataflow, slow, packet, values);
+        values[dataflow.ending.slow.index()] != 0
+    }
+
     /// The number of packets that took the slow path.
     pub fn slow_packets(&self) -> u64 {
         self.slow_packets

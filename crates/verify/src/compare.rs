@@ -8,7 +8,7 @@
 //! difference, so that the report, and the trace that shrinking starts from, end with the culprit.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use flowloom_context::ContextLayout;
 use flowloom_efsm::difference::{StateDifference, state_differences};
@@ -197,6 +197,14 @@ fn needless_eviction_message(evictions: &[Eviction]) -> String {
     format!("evicted entries although there was room: {}", entries.collect::<Vec<_>>().join(", "))
 }
 
+/// A packet with its choices, and the moment of a sweep before it.
+struct Timed<'p> {
+    position: usize,
+    arrival: Cow<'p, Arrival>,
+    sweep: Option<u64>,
+    choices: Choices,
+}
+
 /// Two engines that run in lockstep.
 pub(crate) struct Pair<'a> {
     pub(crate) reference: &'a mut dyn Datapath,
@@ -228,19 +236,41 @@ impl Pair<'_> {
         let mut count = 0;
         let mut clock = Clock::new(self.options.sweep_ns);
         let mut last = (None, 0);
-        while let Some((position, arrival)) = packets.next() {
-            count = position + 1;
-            let packet = arrival.packet();
-            if let Some(refusal) = self.target.refuses(&packet).or_else(|| self.reference.refuses(&packet)) {
-                *run.refused.entry(refusal).or_default() += 1;
-                continue;
+        let mut ahead: VecDeque<Timed<'p>> = VecDeque::new();
+        let mut announced = 0;
+        loop {
+            // Packets up to the next sweep or snapshot follow one another without anything in between.
+            let is_boundary = |position: usize| matches!(snapshots, Snapshots::Every(n) if position % n == 0);
+            while ahead.len() <= self.target.most_ahead()
+                && let Some((position, arrival)) = packets.next()
+            {
+                let packet = arrival.packet();
+                if let Some(refusal) = self.target.refuses(&packet).or_else(|| self.reference.refuses(&packet)) {
+                    *run.refused.entry(refusal).or_default() += 1;
+                    count = position + 1;
+                    continue;
+                }
+                let (now_ns, sweep) = clock.advance(arrival.time_ns);
+                let choices = Choices::seeded(now_ns, self.options.seed, position as u64);
+                ahead.push_back(Timed { position, arrival, sweep, choices });
             }
-            let (now_ns, sweep) = clock.advance(arrival.time_ns);
+            let Some(Timed { position, arrival, sweep, choices }) = ahead.pop_front() else { break };
+            count = count.max(position + 1);
+            let packet = arrival.packet();
             if let Some(moment_ns) = sweep {
                 self.reference.sweep(moment_ns)?;
                 self.target.sweep(moment_ns)?;
             }
-            let choices = Choices::seeded(now_ns, self.options.seed, position as u64);
+            if announced == 0 && self.target.most_ahead() > 0 {
+                let mut batch = vec![(packet, choices)];
+                for timed in ahead.iter().take_while(|timed| timed.sweep.is_none() && !is_boundary(timed.position)) {
+                    batch.push((timed.arrival.packet(), timed.choices));
+                }
+                announced = batch.len();
+                self.target.announce(&batch)?;
+            }
+            announced = announced.saturating_sub(1);
+            let now_ns = choices.now_ns;
             // An engine that chooses eviction victims runs first; the other one follows.
             let mut target_result = None;
             if self.target.chooses_victims() {
@@ -280,13 +310,13 @@ impl Pair<'_> {
             }
             if let Snapshots::Every(n) = snapshots
                 && (position + 1) % n == 0
-                && packets.peek().is_some()
+                && (packets.peek().is_some() || !ahead.is_empty())
                 && self.compare_states(&mut run, last, position + 1)?
             {
                 run.last = Some(arrival.into_owned());
                 return Ok(run);
             }
-            if packets.peek().is_none() {
+            if packets.peek().is_none() && ahead.is_empty() {
                 run.last = Some(arrival.into_owned());
             }
         }

@@ -6,14 +6,18 @@
 
 mod simulated;
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use flowloom_cosim::CosimError;
 use flowloom_engine::{
     Choices, Datapath, EngineError, MapState, Outcome, Output, Packet, Port, Ports, Refusal, Snapshot, Verdict,
 };
+use flowloom_ir::Evaluator;
 use flowloom_isa::Explained;
-use flowloom_plan::Options;
+use flowloom_plan::{Options, Plan};
+use flowloom_random::{Draw, SplitMix64};
 use flowloom_rtl::{Access, Core, Pipeline};
 use flowloom_vm::Interpreter;
 
@@ -71,11 +75,16 @@ impl Loaded {
     /// # Errors
     /// There is no plan, or it has no rendering.
     pub fn pipeline(&self, options: &Options) -> Result<Pipeline, PipelineError> {
+        self.planned_pipeline(options).map(|(_, pipeline)| pipeline)
+    }
+
+    /// As [`Loaded::pipeline`], with the plan.
+    fn planned_pipeline(&self, options: &Options) -> Result<(Plan, Pipeline), PipelineError> {
         let program = self.pipeline_program();
         let program = program.map_err(|error| PipelineError::Plan(PlanError::Analysis(error.into())))?;
         let plan = self.plan(options).map_err(PipelineError::Plan)?;
         let core = Core::of(&plan, &program).map_err(PipelineError::Rendering)?;
-        Ok(Pipeline::around(core, options.target.word_bytes))
+        Ok((plan, Pipeline::around(core, options.target.word_bytes)))
     }
 }
 
@@ -92,15 +101,26 @@ struct Simulation {
     pipeline: Simulated,
     host: Interpreter,
     ports: Ports,
+    /// Tells packets of the slow path before they run.
+    evaluator: Evaluator,
+    /// The outcomes of packets that ran ahead.
+    ahead: VecDeque<Outcome>,
+    /// The number of announcements, which decides gaps and stalls.
+    batches: u64,
 }
+
+/// The most packets that run ahead.
+const MOST_AHEAD: usize = 512;
 
 impl Simulation {
     fn start(loaded: &Loaded, options: &EngineOptions) -> Result<Simulation, SessionError> {
         let refused = |error: &dyn std::error::Error| {
             SessionError::Refused(format!("`{}` has no pipeline: {}", loaded.name(), with_causes(error)))
         };
-        let pipeline = loaded.pipeline(&Options::default()).map_err(|error| refused(&error))?;
+        let (plan, pipeline) = loaded.planned_pipeline(&Options::default()).map_err(|error| refused(&error))?;
         let program = loaded.pipeline_program()?;
+        let evaluator =
+            Evaluator::new(Arc::clone(&program), plan.dataflow).map_err(|e| SessionError::input(&e))?;
         let mut host = Interpreter::new(program).map_err(|e| SessionError::input(&e))?;
         if let Some(routes) = &options.routes {
             host = host.with_routes(routes.clone());
@@ -118,7 +138,8 @@ impl Simulation {
                 false => SessionError::Refused(text),
             }
         })?;
-        let mut own = Simulation { pipeline, host, ports: Ports::default() };
+        let (ahead, batches) = (VecDeque::new(), 0);
+        let mut own = Simulation { pipeline, host, ports: Ports::default(), evaluator, ahead, batches };
         let initial = own.host.snapshot().map_err(|error| SessionError::input(&error))?;
         own.write(&initial).map_err(|error| SessionError::input(&error))?;
         Ok(own)
@@ -139,6 +160,54 @@ impl Simulation {
             }
         }
         Ok(())
+    }
+
+    /// Runs packets, none of which takes the slow path, behind one another.
+    fn fast(&mut self, packets: &[(Packet<'_>, Choices)]) -> Result<(), EngineError> {
+        self.batches += 1;
+        let seed = self.batches as u32;
+        let mut rng = SplitMix64::new(self.batches);
+        // Every second batch at full rate, the others with gaps, with an output that stalls, or both.
+        let (has_gaps, stalls) = match rng.below(6) {
+            0 => (true, OutputStalls::default()),
+            1 => (false, OutputStalls { of_256: 100, seed }),
+            2 => (true, OutputStalls { of_256: 100, seed }),
+            _ => (false, OutputStalls::default()),
+        };
+        let arrivals = packets.iter().map(|(packet, choices)| Arrival {
+            bytes: packet.bytes,
+            port: packet.port.0,
+            now_ns: choices.now_ns,
+            delay_cycles: if has_gaps && rng.chance(1, 3) { rng.below(12) as u32 } else { 0 },
+        });
+        let arrivals: Vec<Arrival<'_>> = arrivals.collect();
+        let departures = self.pipeline.send(&arrivals, stalls).map_err(|error| failed(&error))?;
+        if departures.len() != packets.len() {
+            let (given, verdicts) = (packets.len(), departures.len());
+            return Err(failed(&SendError::Missing { given, verdicts, whole: verdicts }));
+        }
+        for departure in departures {
+            let outcome = self.outcome(departure)?;
+            self.ahead.push_back(outcome);
+        }
+        Ok(())
+    }
+
+    /// The outcome of a packet that did not take the slow path.
+    fn outcome(&self, departure: Departure) -> Result<Outcome, EngineError> {
+        if departure.verdict == Departure::SLOW {
+            return Err(failed(&std::io::Error::other("a packet took the slow path that the plan does not send there")));
+        }
+        let verdict = Verdict::from_number(departure.verdict.into());
+        let outputs = departure.sent.map(|(port, bytes)| Output { port: Port(port), bytes });
+        Ok(match outputs {
+            // An unbound port: the packet is lost.
+            Some(output) if verdict == Verdict::Redirect && !self.ports.is_bound(output.port) => {
+                Outcome::without_output(Verdict::Aborted)
+            }
+            Some(output) => Outcome::sent(verdict, output.port, output.bytes),
+            None => Outcome::without_output(verdict),
+        })
     }
 
     /// Runs a packet of the slow path.
@@ -175,25 +244,35 @@ impl Datapath for Simulation {
         self.host.bind_ports(ports);
     }
 
-    fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
-        let arrival = Arrival { bytes: packet.bytes, port: packet.port.0, now_ns: choices.now_ns, delay_cycles: 0 };
-        let departures = self.pipeline.send(&[arrival], OutputStalls::default()).map_err(|error| failed(&error))?;
-        let Some(departure) = departures.into_iter().next() else {
-            return Err(failed(&SendError::Missing { given: 1, verdicts: 0, whole: 0 }));
-        };
-        if departure.verdict == Departure::SLOW {
-            return self.slow(packet, choices);
-        }
-        let verdict = Verdict::from_number(departure.verdict.into());
-        let outputs = departure.sent.map(|(port, bytes)| Output { port: Port(port), bytes });
-        Ok(match outputs {
-            // An unbound port: the packet is lost.
-            Some(output) if verdict == Verdict::Redirect && !self.ports.is_bound(output.port) => {
-                Outcome::without_output(Verdict::Aborted)
+    fn most_ahead(&self) -> usize {
+        MOST_AHEAD
+    }
+
+    fn announce(&mut self, packets: &[(Packet<'_>, Choices)]) -> Result<(), EngineError> {
+        self.ahead.clear();
+        let mut rest = packets;
+        while !rest.is_empty() {
+            let fast = rest.iter().take_while(|(packet, _)| !self.evaluator.is_slow(packet)).count();
+            let (fast, after) = rest.split_at(fast);
+            if !fast.is_empty() {
+                self.fast(fast)?;
             }
-            Some(output) => Outcome::sent(verdict, output.port, output.bytes),
-            None => Outcome::without_output(verdict),
-        })
+            rest = after;
+            if let Some(((packet, choices), after)) = after.split_first() {
+                let outcome = self.slow(packet, choices)?;
+                self.ahead.push_back(outcome);
+                rest = after;
+            }
+        }
+        Ok(())
+    }
+
+    fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
+        if let Some(outcome) = self.ahead.pop_front() {
+            return Ok(outcome);
+        }
+        self.announce(&[(*packet, *choices)])?;
+        self.ahead.pop_front().ok_or_else(|| failed(&SendError::Missing { given: 1, verdicts: 0, whole: 0 }))
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
@@ -225,6 +304,7 @@ impl Datapath for Simulation {
     }
 
     fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {
+        self.ahead.clear();
         self.host.restore(state)?;
         let all = self.host.snapshot()?;
         self.write(&all).map_err(|error| failed(&error))
