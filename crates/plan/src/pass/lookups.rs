@@ -11,7 +11,8 @@
 //!
 //! **Steps.** Lookups of the same key become one if no entry is added or removed between them. Of two lookups whose
 //! predicates are mutually exclusive, the first one and its users move down to the second one; a select chooses the key
-//! by the predicate. They stay separate if the select would lengthen the critical path.
+//! by the predicate. In a map that packets only read they stay separate if the select would lengthen the critical path; where
+//! packets write, a second port would need the writes of both.
 //!
 //! **Before.** Predicates are still the path conditions: speculation comes later.
 //!
@@ -44,7 +45,7 @@ fn run_within(dataflow: &Dataflow, target: &Target, mut visits: usize) -> Datafl
         let Some(left) = visits.checked_sub(dataflow.graph.nodes().len()) else { break };
         visits = left;
         match merge(&dataflow, pair, merged, &mut predicates) {
-            Some(fewer) if depth(&fewer, target) <= deepest => {
+            Some(fewer) if is_written(&dataflow, pair[0]) || depth(&fewer, target) <= deepest => {
                 dataflow = fewer;
                 predicates = Predicates::new(&dataflow.graph);
                 left_alone.clear();
@@ -55,6 +56,13 @@ fn run_within(dataflow: &Dataflow, target: &Target, mut visits: usize) -> Datafl
         }
     }
     dataflow
+}
+
+/// Whether packets change the map of a lookup.
+fn is_written(dataflow: &Dataflow, lookup: Id) -> bool {
+    let map = dataflow.access(lookup).and_then(|access| access.map);
+    let writes = |id: Id| dataflow.access(id).is_some_and(|access| access.map == map && access.changes());
+    map.is_some() && dataflow.graph.ids().any(writes)
 }
 
 /// How two lookups are merged.
