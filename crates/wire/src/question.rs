@@ -82,7 +82,7 @@ mod tests {
     fn answers_are_those_of_the_parser() {
         let mut packet = [0; 42];
         packet[12..15].copy_from_slice(&[8, 0, 0x45]);
-        (packet[17], packet[23]) = (28, 17);
+        (packet[17], packet[23], packet[39]) = (28, 17, 8);
         let layers = Layers::parse(Graph::standard(), &packet);
         let [ipv4, udp, tcp] = [Header::Ipv4, Header::Udp, Header::Tcp].map(Header::bit);
         let answers = [

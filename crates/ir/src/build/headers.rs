@@ -123,7 +123,8 @@ impl<'a> Builder<'a> {
         Header::ALL.into_iter().filter(|header| set & header.bit() != 0).any(|header| {
             let valid = self.header(header).valid;
             let valid = self.conditions.of(&self.graph, valid);
-            self.implies(self.path, valid) && self.headers().min_bytes(header).is_some_and(|bytes| place.offset <= bytes.into())
+            self.implies(self.path, valid)
+                && self.headers().min_bytes(header).is_some_and(|bytes| place.offset <= bytes.into())
         })
     }
 

@@ -119,8 +119,7 @@ impl Simulation {
         };
         let (plan, pipeline) = loaded.planned_pipeline(&Options::default()).map_err(|error| refused(&error))?;
         let program = loaded.pipeline_program()?;
-        let evaluator =
-            Evaluator::new(Arc::clone(&program), plan.dataflow).map_err(|e| SessionError::input(&e))?;
+        let evaluator = Evaluator::new(Arc::clone(&program), plan.dataflow).map_err(|e| SessionError::input(&e))?;
         let mut host = Interpreter::new(program).map_err(|e| SessionError::input(&e))?;
         if let Some(routes) = &options.routes {
             host = host.with_routes(routes.clone());
@@ -178,7 +177,7 @@ impl Simulation {
             bytes: packet.bytes,
             port: packet.port.0,
             now_ns: choices.now_ns,
-            delay_cycles: if has_gaps && rng.chance(1, 3) { rng.below(12) as u32 } else { 0 },
+            delay_cycles: if has_gaps && rng.percent(33) { rng.below(12) as u32 } else { 0 },
         });
         let arrivals: Vec<Arrival<'_>> = arrivals.collect();
         let departures = self.pipeline.send(&arrivals, stalls).map_err(|error| failed(&error))?;
@@ -196,7 +195,9 @@ impl Simulation {
     /// The outcome of a packet that did not take the slow path.
     fn outcome(&self, departure: Departure) -> Result<Outcome, EngineError> {
         if departure.verdict == Departure::SLOW {
-            return Err(failed(&std::io::Error::other("a packet took the slow path that the plan does not send there")));
+            return Err(failed(&std::io::Error::other(
+                "a packet took the slow path that the plan does not send there",
+            )));
         }
         let verdict = Verdict::from_number(departure.verdict.into());
         let outputs = departure.sent.map(|(port, bytes)| Output { port: Port(port), bytes });
