@@ -283,6 +283,10 @@ fn arrange(plan: &Plan, own: &mut Map) -> Result<(), RtlError> {
         (slice.first, slice.last) =
             (first, slice.last.max(*own.accesses.last_key_value().map_or(&0, |(stage, _)| stage)));
     }
+    // The only entry of an array is a register.
+    if own.block == Block::Array && own.entries == 1 {
+        own.tables.clear();
+    }
     if own.tables.is_empty() {
         return Ok(());
     }
@@ -419,7 +423,9 @@ pub(crate) fn partly_used(own: &Map) -> Vec<String> {
 
 /// The stages in which no packet may be for the host to access a register.
 pub(crate) fn host_stages(own: &Map) -> std::ops::RangeInclusive<u32> {
-    own.slice.map_or(0..=0, |slice| slice.first..=slice.last)
+    let stage = |access: Option<(&u32, &Vec<Id>)>| access.map_or(0, |(stage, _)| *stage);
+    let (first, last) = (own.accesses.first_key_value(), own.accesses.last_key_value());
+    own.slice.map_or(stage(first)..=stage(last), |slice| slice.first..=slice.last)
 }
 
 /// The assignments of the ports of the host.

@@ -14,7 +14,7 @@ use flowloom_state::{Parameters, RowHash};
 
 use crate::map::{Block, Map, Slice, Table, flags, index, key, place};
 use crate::needs::Needs;
-use crate::node::{logic, number};
+use crate::node::{is_lookup, logic, number};
 
 /// Results of changes of entries, as the kernel's numbers.
 const NO_ENTRY: i64 = -2;
@@ -248,11 +248,12 @@ impl Stage<'_> {
                 more => format!("{{{more}'h0, {old}}}"),
             };
             // A load through a failed lookup gives 0.
-            let happens = match (is_always, base) {
-                (true, None) => None,
-                (true, Some(_)) => Some(signal(node.args[1])),
-                (false, None) => Some(when.clone()),
-                (false, Some(_)) => Some(format!("{when} && {}", signal(node.args[1]))),
+            let is_found = is_lookup(dataflow, node.args[1]);
+            let happens = match (is_always, is_found) {
+                (true, false) => None,
+                (true, true) => Some(signal(node.args[1])),
+                (false, false) => Some(when.clone()),
+                (false, true) => Some(format!("{when} && {}", signal(node.args[1]))),
             };
             let value = match happens {
                 Some(happens) => format!("({happens}) ? {extended} : {}", number(0, node.bits)),
