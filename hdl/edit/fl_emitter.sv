@@ -50,6 +50,8 @@ module fl_emitter #(
     input  logic [31:0]          verdict_i,
     input  logic                 has_target_i,
     input  logic [31:0]          target_i,
+    // The target is a map: to all its ports, or with the lower bit to all but the ingress port.
+    input  logic [1:0]           spread_i,
     input  logic [31:0]          head_i,
     input  logic [31:0]          tail_i,
     input  logic [EditBits-1:0]  edits_i,
@@ -61,7 +63,7 @@ module fl_emitter #(
     output logic [EditBits-1:0]  patch_edits_o,
     input  logic [2*WordBytes-1:0] patch_mask_i,
     input  logic [2*WordBits-1:0]  patch_data_i,
-    // The verdict of each packet, in order; 5 for the slow path.
+    // The verdict of each packet, in order; 5 for the slow path, 6 and 7 for a redirect to all ports of a map.
     output logic                 done_valid_o,
     output logic [2:0]           done_verdict_o,
     output logic                 out_valid_o,
@@ -84,7 +86,9 @@ module fl_emitter #(
     Pass     = 3'd2,
     Tx       = 3'd3,
     Redirect = 3'd4,
-    Slow     = 3'd5
+    Slow     = 3'd5,
+    All      = 3'd6,
+    Others   = 3'd7
   } verdict_e;
 
   typedef struct packed {
@@ -144,6 +148,9 @@ module fl_emitter #(
     end else if (verdict_i <= 32'(Tx) || (verdict_i == 32'(Redirect) && has_target_i)) begin
       result_d.verdict = verdict_i[2:0];
     end
+    if (result_d.verdict == Redirect && spread_i[1]) begin
+      result_d.verdict = spread_i[0] ? Others : All;
+    end
   end
 
   fl_fifo #(
@@ -192,7 +199,7 @@ module fl_emitter #(
       tail = packet.length;
     end
     job_d.verdict   = result.verdict;
-    job_d.port      = (result.verdict == Redirect) ? result.target : packet.port;
+    job_d.port      = (result.verdict inside {Redirect, All, Others}) ? result.target : packet.port;
     job_d.edits     = result.edits;
     job_d.has_edits = result.verdict != Slow;
     job_d.shift     = head[OffsetBits-1:0];
@@ -202,7 +209,7 @@ module fl_emitter #(
     job_d.stored    = CountBits'((packet.length + 16'(WordBytes - 1)) >> OffsetBits);
   end
 
-  assign sends      = job_q.verdict inside {Pass, Tx, Redirect, Slow};
+  assign sends      = job_q.verdict inside {Pass, Tx, Redirect, Slow, All, Others};
   assign is_last    = job_q.bytes <= 16'(WordBytes);
   assign issue      = job_valid_q && sends && has_room;
   assign done       = job_valid_q && (!sends || (issue && is_last));

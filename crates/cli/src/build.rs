@@ -5,10 +5,10 @@ use std::fs;
 use std::path::PathBuf;
 
 use flowloom_efsm::layout;
-use flowloom_engine::{Choices, Datapath};
+use flowloom_engine::{Choices, Datapath, Verdict};
 use flowloom_ir::Evaluator;
 use flowloom_plan::Options;
-use flowloom_rtl::{File, Vector};
+use flowloom_rtl::{File, Pipeline, Vector};
 use flowloom_session::Loaded;
 use flowloom_session::engines::PipelineError;
 use flowloom_verify::explore::{ExploreOptions, explore};
@@ -96,7 +96,7 @@ fn verilog(args: &BuildArgs) -> Result<(), Failure> {
             Failure::Found(message)
         }
     })?;
-    let vectors = vectors(&loaded, pipeline.max_bytes())?;
+    let vectors = vectors(&loaded, &pipeline)?;
     let files: Vec<File> = pipeline.files.iter().cloned().chain(pipeline.bench(&vectors)).collect();
     fs::create_dir_all(&args.output).map_err(|e| Failure::file("created", &args.output, &e))?;
     let paths: Vec<PathBuf> = files.iter().map(|file| args.output.join(&file.name)).collect();
@@ -133,7 +133,8 @@ fn verilog(args: &BuildArgs) -> Result<(), Failure> {
 }
 
 /// Packets that reach many instructions, and what the interpreter makes of them. Packets of the slow path are left out.
-fn vectors(loaded: &Loaded, max_bytes: u32) -> Result<Vec<Vector>, Failure> {
+fn vectors(loaded: &Loaded, pipeline: &Pipeline) -> Result<Vec<Vector>, Failure> {
+    let max_bytes = pipeline.max_bytes();
     let program = loaded.program()?;
     let explored = explore(&program, &ExploreOptions::default()).map_err(|e| Failure::input(&e))?;
     let dataflow = loaded.dataflow().map_err(|e| Failure::Found(with_causes(&e)))?;
@@ -150,6 +151,10 @@ fn vectors(loaded: &Loaded, max_bytes: u32) -> Result<Vec<Vector>, Failure> {
             continue;
         }
         let outcome = interp.process(&packet, &choices).map_err(|e| Failure::input(&e))?;
+        // The ports of a map are those of the switch behind the pipeline.
+        if pipeline.core.spreads && outcome.verdict == Verdict::Redirect {
+            continue;
+        }
         let sent = outcome.outputs.into_iter().next().map(|output| (output.port.0, output.bytes));
         let (bytes, port, verdict) = (arrival.bytes.clone(), arrival.port.0, outcome.verdict.number() as u8);
         vectors.push(Vector { bytes, port, now_ns: choices.now_ns, verdict, sent });

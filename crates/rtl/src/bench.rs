@@ -85,7 +85,7 @@ impl Pipeline {
              | `in_port_i` | the ingress port |\n\
              | `in_time_i` | the time in nanoseconds; a packet takes that of its last word |\n\
              | `out_data_o`, `out_keep_o`, `out_last_o` | the packet as it leaves |\n\
-             | `out_verdict_o` | 2 pass, 3 send back, 4 redirect, 5 slow path: it leaves as it came |\n\
+             | `out_verdict_o` | 2 pass, 3 send back, 4 redirect, 5 slow path: it leaves as it came, 6 to all ports of map `out_port_o`, 7 to all but the ingress port |\n\
              | `out_port_o` | the egress port |\n\
              | `done_valid_o`, `done_verdict_o` | the verdict of each packet in order; 0 aborted, 1 dropped |\n\
              | `ready_o` | high from when the maps are cleared after a reset |\n\n## Maps\n\n",

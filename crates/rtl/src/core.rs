@@ -82,6 +82,8 @@ pub struct Core {
     pub edits: Edits,
     /// Whether the start of the packet may move.
     pub moves: bool,
+    /// Whether packets may leave through all ports of a map.
+    pub spreads: bool,
     /// The cycles from one packet to the next one: 1, but for maps that several stages read, change and write back.
     pub spacing_cycles: u32,
 }
@@ -125,6 +127,7 @@ impl Core {
             maps: ports.clone(),
             edits: Edits::of(ending),
             moves: plan.window.moves,
+            spreads: redirects(&plan.dataflow).iter().any(|id| map::spread(&plan.dataflow, *id).is_some()),
             spacing_cycles: maps.iter().map(Map::spacing_cycles).max().unwrap_or(1),
             text: Writer { plan, program, needs, maps, ports, text: String::new() }.module(&module),
             module,
@@ -243,6 +246,7 @@ impl Writer<'_> {
         ports.push("output logic [31:0] verdict_o".to_owned());
         ports.push("// The target of a redirect.\n    output logic has_target_o".to_owned());
         ports.push("output logic [31:0] target_o".to_owned());
+        ports.push("// The target is a map: 2 all its ports, 3 all but the ingress port.\n    output logic [1:0] spread_o".to_owned());
         ports.push("// The packet reaches beyond the window: nothing was done.\n    output logic slow_o".to_owned());
         ports.push("// First and last offset of the packet, relative to its first byte as received.\n    output logic [31:0] head_o".to_owned());
         ports.push("output logic [31:0] tail_o".to_owned());
@@ -410,6 +414,9 @@ impl Writer<'_> {
     fn redirected(&self, id: Id, stage: u32) -> String {
         let dataflow = &self.plan.dataflow;
         let node = dataflow.graph.node(id);
+        if map::spread(dataflow, id).is_some() {
+            return format!("{} ? {} : {}", self.signal(node.args[0], stage), number(4, node.bits), number(0, node.bits));
+        }
         let value = self.maps.iter().find_map(|own| own.table(id)).map_or_else(String::new, |table| table.value(stage));
         let (yes, no) = (number(4, node.bits), number(map::flags(dataflow, id).unwrap_or(0), node.bits));
         let when = self.signal(node.args[0], stage);
@@ -521,9 +528,16 @@ impl Writer<'_> {
         lines.push(format!("  assign slow_o = {};", self.signal(slow, end)));
         // The last redirect counts.
         let graph = &self.plan.dataflow.graph;
-        let (mut has, mut target) = ("1'b0".to_owned(), "'0".to_owned());
+        let (mut has, mut target, mut spread) = ("1'b0".to_owned(), "'0".to_owned(), "2'd0".to_owned());
         for id in redirects(&self.plan.dataflow) {
             let node = graph.node(id);
+            if let Some((map, all)) = map::spread(&self.plan.dataflow, id) {
+                let when = self.signal(node.args[0], end);
+                has = format!("{when} || ({has})");
+                target = format!("{when} ? 32'd{map} : ({target})");
+                spread = format!("{when} ? 2'd{} : ({spread})", if all { 2 } else { 3 });
+                continue;
+            }
             let table = self.maps.iter().find_map(|own| own.table(id));
             match table {
                 // An absent key cancels an earlier redirect.
@@ -531,6 +545,7 @@ impl Writer<'_> {
                     let (when, value) = (self.signal(node.args[0], end), table.value(end));
                     has = format!("{when} ? {value}[32] : ({has})");
                     target = format!("{when} ? {value}[31:0] : ({target})");
+                    spread = format!("{when} ? 2'd0 : ({spread})");
                 }
                 None => {
                     let (own, port) = (self.signal(id, end), node.args[1]);
@@ -540,11 +555,13 @@ impl Writer<'_> {
                     };
                     has = format!("({own} != '0) || ({has})");
                     target = format!("({own} != '0) ? {port} : ({target})");
+                    spread = format!("({own} != '0) ? 2'd0 : ({spread})");
                 }
             }
         }
         lines.push(format!("  assign has_target_o = {has};"));
         lines.push(format!("  assign target_o = {target};"));
+        lines.push(format!("  assign spread_o = {spread};"));
         for own in &self.maps {
             let valid: Vec<String> = map::host_stages(own).map(|stage| self.valid(stage)).collect();
             lines.push(map::host(own, &valid.join(" || ")).trim_end().to_owned());

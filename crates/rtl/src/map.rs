@@ -22,6 +22,10 @@ use crate::error::RtlError;
 use crate::needs::{Needs, begins};
 use crate::node::{is_lookup, is_travelling};
 
+/// Flag of `redirect_map`: to all ports of the map.
+const BROADCAST: u64 = 1 << 3;
+/// Flag beside [`BROADCAST`]: except the ingress port.
+const EXCLUDE_INGRESS: u64 = 1 << 4;
 /// The bits of an entry of a map of ports: the port, and whether there is one, in bytes of their own.
 const PORT_BITS: u32 = 40;
 
@@ -150,6 +154,9 @@ pub(crate) fn maps(plan: &Plan, program: &Program) -> Result<Vec<Map>, RtlError>
         if is_travelling(dataflow, id) {
             continue;
         }
+        if spread(dataflow, id).is_some() {
+            continue;
+        }
         let (insn, Some(map)) = (dataflow.graph.insn(id), access.map) else {
             return Err(RtlError::Effect { insn: dataflow.graph.insn(id), effect: effect_name(dataflow, id) });
         };
@@ -231,7 +238,7 @@ fn empty(dataflow: &Dataflow, program: &Program, map: u32) -> Result<Map, RtlErr
     let block = match table.kind {
         MapKind::Array | MapKind::PerCpuArray => Block::Array,
         MapKind::Hash | MapKind::PerCpuHash => Block::Hash,
-        MapKind::Devmap => Block::Ports,
+        MapKind::Devmap | MapKind::Cpumap | MapKind::Xskmap => Block::Ports,
         kind => {
             let kind = kind.name().unwrap_or("unknown").to_owned();
             return Err(RtlError::Kind { map: table.name.clone(), kind });
@@ -263,6 +270,14 @@ pub(crate) fn flags(dataflow: &Dataflow, call: Id) -> Option<u64> {
         Touch::RedirectMap => dataflow.graph.as_const(last),
         _ => Some(0),
     }
+}
+
+/// The map of a redirect to all its ports, and whether the ingress port is one of them.
+pub(crate) fn spread(dataflow: &Dataflow, call: Id) -> Option<(u32, bool)> {
+    let access = dataflow.access(call).filter(|access| access.touch == Touch::RedirectMap)?;
+    let flags = flags(dataflow, call)?;
+    let is_known = flags & !(3 | BROADCAST | EXCLUDE_INGRESS) == 0 && flags & BROADCAST != 0;
+    access.map.filter(|_| is_known).map(|map| (map, flags & EXCLUDE_INGRESS == 0))
 }
 
 /// The bytes of the key of a call; of a redirect the key itself.

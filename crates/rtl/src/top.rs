@@ -66,7 +66,8 @@ fn instantiated(text: &str) -> Vec<(&'static str, &'static str)> {
 ///
 /// # Layout
 /// The packet's first byte is in the lowest bits of a word. `in_port_i` is its ingress port; `out_port_o` its egress port;
-/// `out_verdict_o` is the verdict's number in XDP, or 5 for a packet that leaves for the slow path as it came.
+/// `out_verdict_o` is the verdict's number in XDP, 5 for a packet that leaves for the slow path as it came, 6 for one that goes to all ports of the map whose index is
+/// `out_port_o`, 7 for one that goes to all but the ingress port.
 /// `done_valid_o` and `done_verdict_o` are the verdict of each packet, dropped ones included, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pipeline {
@@ -198,6 +199,7 @@ module {module} (
   logic start, room, started, begins, valid, has_target, slow;
   logic [15:0] length;
   logic [31:0] port, verdict, target, head, tail;
+  logic [1:0] spread;
   logic [63:0] arrival;
   logic [{last_edit}:0] edits, patch_edits;
   logic patch_valid;
@@ -254,6 +256,7 @@ module {module} (
       .verdict_o(verdict),
       .has_target_o(has_target),
       .target_o(target),
+      .spread_o(spread),
       .slow_o(slow),
       .head_o(head),
       .tail_o(tail){edits_pin}
@@ -285,6 +288,7 @@ module {module} (
       .verdict_i(verdict),
       .has_target_i(has_target),
       .target_i(target),
+      .spread_i(spread),
       .head_i(head),
       .tail_i(tail),
       .edits_i(edits),

@@ -317,6 +317,15 @@ impl Interpreter {
         Ok(Outcome { verdict, outputs, events })
     }
 
+    /// The ports that a redirect to all ports of a map reaches, without `but`.
+    ///
+    /// # Panics
+    /// The program has no such map.
+    pub fn ports_of(&self, map: usize, but: Option<Port>) -> Vec<Port> {
+        let (but_ingress, ingress) = (but.is_some(), but.unwrap_or_default());
+        self.redirected(Redirect::All { map, but_ingress }, ingress)
+    }
+
     /// The ports that a redirect reaches; empty if none is bound.
     fn redirected(&self, redirect: Redirect, ingress: Port) -> Vec<Port> {
         match redirect {

@@ -15,7 +15,7 @@ use flowloom_engine::{
     Choices, Datapath, EngineError, MapState, Outcome, Output, Packet, Port, Ports, Refusal, Snapshot, Verdict,
 };
 use flowloom_ir::Evaluator;
-use flowloom_isa::Explained;
+use flowloom_isa::{Explained, MapKind};
 use flowloom_plan::{Options, Plan};
 use flowloom_random::{Draw, SplitMix64};
 use flowloom_rtl::{Access, Core, Pipeline};
@@ -149,7 +149,19 @@ impl Simulation {
         let maps: Vec<_> = self.pipeline.maps().cloned().collect();
         let none = MapState::new();
         for map in maps {
-            match (state.maps.get(&map.name), map.access) {
+            let known = state.maps.get(&map.name);
+            let to: Option<fn(u32) -> Port> = match self.host.program().maps[map.map as usize].kind {
+                MapKind::Cpumap => Some(Port::of_cpu),
+                MapKind::Xskmap => Some(Port::of_socket),
+                _ => None,
+            };
+            if let Some(to) = to {
+                let port = |key: &Vec<u8>| to(u32::from_le_bytes(*key.first_chunk().unwrap_or(&[0; 4]))).0.to_le_bytes().to_vec();
+                let ports = known.into_iter().flat_map(|known| known.keys().map(|key| (key.clone(), port(key))));
+                self.pipeline.write(map.map, &ports.collect())?;
+                continue;
+            }
+            match (known, map.access) {
                 // Without contents of its own, each key of a map of ports leads to the port of its number.
                 (None, Access::Ports { .. }) => {
                     let ports = (0..map.entries).map(|port| port.to_le_bytes().to_vec());
@@ -185,30 +197,44 @@ impl Simulation {
             let (given, verdicts) = (packets.len(), departures.len());
             return Err(failed(&SendError::Missing { given, verdicts, whole: verdicts }));
         }
-        for departure in departures {
-            let outcome = self.outcome(departure)?;
+        for ((packet, _), departure) in packets.iter().zip(departures) {
+            let outcome = self.outcome(packet, departure)?;
             self.ahead.push_back(outcome);
         }
         Ok(())
     }
 
     /// The outcome of a packet that did not take the slow path.
-    fn outcome(&self, departure: Departure) -> Result<Outcome, EngineError> {
+    fn outcome(&mut self, packet: &Packet<'_>, departure: Departure) -> Result<Outcome, EngineError> {
         if departure.verdict == Departure::SLOW {
             return Err(failed(&std::io::Error::other(
                 "a packet took the slow path that the plan does not send there",
             )));
         }
+        if let Departure::ALL | Departure::OTHERS = departure.verdict {
+            return self.spread(packet, departure);
+        }
         let verdict = Verdict::from_number(departure.verdict.into());
         let outputs = departure.sent.map(|(port, bytes)| Output { port: Port(port), bytes });
         Ok(match outputs {
             // An unbound port: the packet is lost.
-            Some(output) if verdict == Verdict::Redirect && !self.ports.is_bound(output.port) => {
+            Some(output) if verdict == Verdict::Redirect && output.port.is_wire() && !self.ports.is_bound(output.port) => {
                 Outcome::without_output(Verdict::Aborted)
             }
             Some(output) => Outcome::sent(verdict, output.port, output.bytes),
             None => Outcome::without_output(verdict),
         })
+    }
+
+    /// The outcome of a packet that leaves through all ports of a map, which the switch behind the pipeline knows.
+    fn spread(&mut self, packet: &Packet<'_>, departure: Departure) -> Result<Outcome, EngineError> {
+        let Some((map, bytes)) = departure.sent else {
+            return Err(failed(&SendError::Missing { given: 1, verdicts: 1, whole: 0 }));
+        };
+        let but = (departure.verdict == Departure::OTHERS).then_some(packet.port);
+        let ports = self.host.ports_of(map as usize, but);
+        let outputs = ports.into_iter().map(|port| Output { port, bytes: bytes.clone() }).collect();
+        Ok(Outcome { verdict: Verdict::Redirect, outputs, events: Vec::new() })
     }
 
     /// Runs a packet of the slow path.

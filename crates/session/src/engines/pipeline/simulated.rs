@@ -60,6 +60,10 @@ pub struct Departure {
 impl Departure {
     /// The verdict of a packet that leaves for the slow path as it came.
     pub const SLOW: u8 = 5;
+    /// The verdict of a packet that leaves through all ports of a map, whose index is in place of the port.
+    pub const ALL: u8 = 6;
+    /// The same, except the ingress port.
+    pub const OTHERS: u8 = 7;
 
     /// Whether the packet leaves the pipeline.
     fn is_sent(verdict: u8) -> bool {
