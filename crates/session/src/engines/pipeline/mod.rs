@@ -263,7 +263,11 @@ impl Datapath for Simulation {
 
     fn refuses(&self, packet: &Packet<'_>) -> Option<Refusal> {
         let max_bytes = self.pipeline.max_bytes();
-        (packet.bytes.len() > max_bytes).then_some(Refusal::TooLong { max_bytes })
+        match packet.bytes.len() {
+            // It would have no word.
+            0 => Some(Refusal::TooShort { min_bytes: 1 }),
+            len => (len > max_bytes).then_some(Refusal::TooLong { max_bytes }),
+        }
     }
 
     fn bind_ports(&mut self, ports: &Ports) {
