@@ -246,7 +246,10 @@ impl Writer<'_> {
         ports.push("output logic [31:0] verdict_o".to_owned());
         ports.push("// The target of a redirect.\n    output logic has_target_o".to_owned());
         ports.push("output logic [31:0] target_o".to_owned());
-        ports.push("// The target is a map: 2 all its ports, 3 all but the ingress port.\n    output logic [1:0] spread_o".to_owned());
+        ports.push(
+            "// The target is a map: 2 all its ports, 3 all but the ingress port.\n    output logic [1:0] spread_o"
+                .to_owned(),
+        );
         ports.push("// The packet reaches beyond the window: nothing was done.\n    output logic slow_o".to_owned());
         ports.push("// First and last offset of the packet, relative to its first byte as received.\n    output logic [31:0] head_o".to_owned());
         ports.push("output logic [31:0] tail_o".to_owned());
@@ -415,7 +418,12 @@ impl Writer<'_> {
         let dataflow = &self.plan.dataflow;
         let node = dataflow.graph.node(id);
         if map::spread(dataflow, id).is_some() {
-            return format!("{} ? {} : {}", self.signal(node.args[0], stage), number(4, node.bits), number(0, node.bits));
+            return format!(
+                "{} ? {} : {}",
+                self.signal(node.args[0], stage),
+                number(4, node.bits),
+                number(0, node.bits)
+            );
         }
         let value = self.maps.iter().find_map(|own| own.table(id)).map_or_else(String::new, |table| table.value(stage));
         let (yes, no) = (number(4, node.bits), number(map::flags(dataflow, id).unwrap_or(0), node.bits));

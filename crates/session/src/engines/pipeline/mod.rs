@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The generated pipeline, simulated by Verilator.
 //!
-//! Packets that reach beyond the window leave for the slow path: the interpreter runs them on the contents of the
-//! pipeline's maps, and what it changes is written back by the host.
+//! Packets that reach beyond the window leave for the slow path. The interpreter runs all packets beside the pipeline, as
+//! a host that keeps a copy of the maps: what a packet of the slow path or a sweep changes in the copy, it changes in the
+//! pipeline. Outcomes and snapshots are those of the pipeline alone.
 
 mod simulated;
 
@@ -156,7 +157,9 @@ impl Simulation {
                 _ => None,
             };
             if let Some(to) = to {
-                let port = |key: &Vec<u8>| to(u32::from_le_bytes(*key.first_chunk().unwrap_or(&[0; 4]))).0.to_le_bytes().to_vec();
+                let port = |key: &Vec<u8>| {
+                    to(u32::from_le_bytes(*key.first_chunk().unwrap_or(&[0; 4]))).0.to_le_bytes().to_vec()
+                };
                 let ports = known.into_iter().flat_map(|known| known.keys().map(|key| (key.clone(), port(key))));
                 self.pipeline.write(map.map, &ports.collect())?;
                 continue;
@@ -197,7 +200,9 @@ impl Simulation {
             let (given, verdicts) = (packets.len(), departures.len());
             return Err(failed(&SendError::Missing { given, verdicts, whole: verdicts }));
         }
-        for ((packet, _), departure) in packets.iter().zip(departures) {
+        for ((packet, choices), departure) in packets.iter().zip(departures) {
+            // What a host knows of the state: which entries to sweep, and what packets of the slow path change.
+            self.host.process(packet, choices)?;
             let outcome = self.outcome(packet, departure)?;
             self.ahead.push_back(outcome);
         }
@@ -218,7 +223,9 @@ impl Simulation {
         let outputs = departure.sent.map(|(port, bytes)| Output { port: Port(port), bytes });
         Ok(match outputs {
             // An unbound port: the packet is lost.
-            Some(output) if verdict == Verdict::Redirect && output.port.is_wire() && !self.ports.is_bound(output.port) => {
+            Some(output)
+                if verdict == Verdict::Redirect && output.port.is_wire() && !self.ports.is_bound(output.port) =>
+            {
                 Outcome::without_output(Verdict::Aborted)
             }
             Some(output) => Outcome::sent(verdict, output.port, output.bytes),
@@ -239,14 +246,22 @@ impl Simulation {
 
     /// Runs a packet of the slow path.
     fn slow(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
-        let before = self.snapshot()?;
-        self.host.restore(&before)?;
+        let before = self.host.snapshot()?;
         let outcome = self.host.process(packet, choices)?;
-        let after = self.host.snapshot()?;
-        if after != before {
-            self.write(&after).map_err(|error| failed(&error))?;
-        }
+        self.follow(&before)?;
         Ok(outcome)
+    }
+
+    /// Makes the changes of the host's maps in the pipeline's.
+    fn follow(&mut self, before: &Snapshot) -> Result<(), EngineError> {
+        let after = self.host.snapshot()?;
+        let none = MapState::new();
+        let maps: Vec<_> = self.pipeline.maps().cloned().collect();
+        for map in maps.into_iter().filter(|map| !matches!(map.access, Access::Ports { .. })) {
+            let [before, after] = [before, &after].map(|state| state.maps.get(&map.name).unwrap_or(&none));
+            self.pipeline.change(map.map, before, after).map_err(|error| failed(&error))?;
+        }
+        Ok(())
     }
 }
 
@@ -307,14 +322,9 @@ impl Datapath for Simulation {
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
-        let before = self.snapshot()?;
-        self.host.restore(&before)?;
+        let before = self.host.snapshot()?;
         self.host.sweep(now_ns)?;
-        let after = self.host.snapshot()?;
-        if after != before {
-            self.write(&after).map_err(|error| failed(&error))?;
-        }
-        Ok(())
+        self.follow(&before)
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, EngineError> {

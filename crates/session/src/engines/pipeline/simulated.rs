@@ -388,9 +388,37 @@ impl Simulated {
         Ok(())
     }
 
+    /// Changes the entries of a map that differ between two states. No packet is in the pipeline.
+    ///
+    /// # Errors
+    /// As for [`Simulated::write`].
+    pub fn change(&mut self, map: u32, before: &MapState, after: &MapState) -> Result<(), CosimError> {
+        let Some((port, ports)) = self.maps.iter().find(|(own, _)| own.map == map) else { return Ok(()) };
+        let value_bytes = port.value_bytes as usize;
+        if ports.keyed.is_some() {
+            return self.change_keyed(map, before, after);
+        }
+        let changed: Vec<(u32, &Vec<u8>)> = after
+            .iter()
+            .filter(|(key, value)| before.get(*key) != Some(value))
+            .filter_map(|(key, value)| Some((u32::from_le_bytes(*key.first_chunk()?), value)))
+            .collect();
+        self.accesses(map, changed.len(), &|ports, number, inputs| {
+            let (row, value) = changed[number];
+            ports.write.iter().for_each(|port| port.set(inputs, 1));
+            ports.index.iter().for_each(|port| port.set(inputs, row.into()));
+            ports.value.set_bytes(inputs, &value[..value_bytes]);
+        })?;
+        Ok(())
+    }
+
     /// Deletes the entries that are not given, and updates the others.
     fn write_keyed(&mut self, map: u32, state: &MapState) -> Result<(), CosimError> {
         let before = self.read(map)?;
+        self.change_keyed(map, &before, state)
+    }
+
+    fn change_keyed(&mut self, map: u32, before: &MapState, state: &MapState) -> Result<(), CosimError> {
         let deleted: Vec<&Vec<u8>> = before.keys().filter(|key| !state.contains_key(*key)).collect();
         self.accesses(map, deleted.len(), &|ports, number, inputs| {
             ports.keyed.iter().for_each(|keyed| {
