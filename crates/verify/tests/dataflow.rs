@@ -10,6 +10,8 @@ use flowloom_ir::Reason;
 use flowloom_isa::{Program, asm};
 use flowloom_testkit::{Clang, Rng};
 use flowloom_verify::Arrival;
+use flowloom_wire::Question;
+use flowloom_wire::graph::{Header, Scope};
 
 use common::shipped::shipped;
 use dataflow_corpus::linux::fitted;
@@ -63,6 +65,42 @@ fn lowered_functions_are_their_dataflow() {
             eprintln!("{} ({}): {slots} slots, {nodes} nodes, {took:.1?}", function.name, variant.params);
         }
     }
+}
+
+/// The answers of the parser to all questions about all headers, on frames with labels, tunnels, extension headers and
+/// options, and on short ones.
+#[test]
+fn answers_of_the_parser_are_their_dataflow() {
+    let sets = Header::ALL.map(Header::bit);
+    let mut questions = vec![Question::Valid(u32::MAX), Question::Offset(u32::MAX)];
+    questions.extend(sets.map(Question::Offset));
+    questions.extend(sets.map(Question::Payload));
+    questions.extend([Scope::Outer, Scope::Inner].map(Question::Protocol));
+    let asked = questions.iter().enumerate().map(|(number, question)| {
+        let question = question.encode();
+        format!("r1 = r6\nr2 = {question:#x} ll\ncall fl_parse\n*(u64 *)(r7 + {}) = r0\n", 8 * number)
+    });
+    let text = format!(
+        ".program asked\n.license \"GPL\"\n.map answers array key 4 value {} entries 1\nr6 = r1\n*(u32 *)(r10 - 4) = 0\n\
+         r1 = map[answers] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem\nr7 = r0\nr0 = 1\nif r7 == 0 goto out\n{}\
+         r0 = 2\nout: exit\n",
+        8 * questions.len(),
+        asked.collect::<String>()
+    );
+    let program = asm::program("asked", &text).unwrap_or_else(|errors| panic!("{errors}"));
+    let mut rng = Rng::from_env(1);
+    let frames = ["gtpu_offload", "conntrack", "paxos_acceptor"].map(|name| {
+        let function = common::shipped::function(name, &[]);
+        common::shipped::made(&function, rng.next_u64(), 300)
+    });
+    let others = [packets::made(&mut rng, 100), packets::short(&mut rng, 61)];
+    // The state, which has all answers, is compared in the end: each packet is a case of its own.
+    let all = frames.into_iter().flatten().chain(others.into_iter().flatten());
+    let cases = all.map(|packet| case(vec![packet], &mut Rng::new(1))).collect();
+    let subject = Subject { program, cases, sweep_ns: None, routes: None };
+    let agreed = agree(&subject, &|dataflow| vec![("as built".to_owned(), dataflow)]);
+    let agreed = agreed.unwrap_or_else(|refusal| panic!("{refusal}"));
+    assert!(agreed.packets > 1000, "{agreed:?}");
 }
 
 /// Assembles a program with 64 bytes of packet at `r7`; `check r3` adds a bounds check for 24 bytes at `r3`.

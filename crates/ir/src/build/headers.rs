@@ -455,3 +455,28 @@ impl<'a> Builder<'a> {
         Found { valid, start: self.graph.select(starts), left: self.graph.number(0, LENGTH_BITS) }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::panic)]
+mod tests {
+    use super::*;
+    use crate::build::build;
+    use flowloom_isa::asm;
+    use flowloom_verifier::{Options, verify};
+
+    fn refusal(text: &str) -> Option<Reason> {
+        let text = format!(".program asked\n.license \"GPL\"\nr6 = r1\n{text}r0 = 2\nexit\n");
+        let program = asm::program("test", &text).unwrap_or_else(|errors| panic!("{errors}"));
+        let proof = verify(&program, &Options::default()).unwrap_or_else(|error| panic!("{error}"));
+        build(&program, &proof).err().map(|refusal| refusal.reason)
+    }
+
+    #[test]
+    fn a_question_is_constant_and_comes_first() {
+        let ask = "r2 = 8\nr1 = r6\ncall fl_parse\n";
+        assert_eq!(refusal(ask), None);
+        assert_eq!(refusal("r2 = *(u32 *)(r6 + 12)\nr1 = r6\ncall fl_parse\n"), Some(Reason::Question));
+        let shortened = format!("r2 = 4\nr1 = r6\ncall xdp_adjust_head\n{ask}");
+        assert_eq!(refusal(&shortened), Some(Reason::LateParse));
+    }
+}

@@ -74,3 +74,44 @@ impl Loads {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::panic)]
+mod tests {
+    use super::*;
+
+    /// An entry is read twice, under other conditions; between `{}` and the second time it may change.
+    const TWICE: &str = "program twice
+map 0 values hash key 1 value 8 entries 16
+call 0 map_lookup_elem map 0, read 1
+call 1 map_delete_elem map 0, read 1
+v0 1 @0 const 0x1
+v1 8 @0 byte 0
+v2 64 @0 const 0x0
+v3 1 @0 slice 0 v1
+v4 1 @0 not v3
+v5 64 @1 call 0 if v0: v1
+v6 8 @2 load b if v3: v5 v2
+v7 8 @4 load b if v4: v5 v2
+v8 16 @5 const 0x0
+v9 32 @5 concat v6 v7 v8
+v10 32 @6 const 0x0
+v11 1 @6 const 0x0
+verdict v9
+head v10
+tail v10
+slow v11
+";
+
+    #[test]
+    fn loads_of_the_same_bytes_are_one() {
+        let loads = |text: &str| {
+            let dataflow: Dataflow = text.parse().unwrap_or_else(|error| panic!("{error}"));
+            let is_load = |node: &&Node| matches!(node.kind, Kind::Effect(Effect::Load(_)));
+            run(&dataflow).graph.nodes().iter().filter(is_load).count()
+        };
+        assert_eq!(loads(TWICE), 1);
+        let deleted = TWICE.replace("v7 8 @4 load", "v12 64 @3 call 1 if v3: v1\nv7 8 @4 load");
+        assert_eq!(loads(&deleted), 2, "the entry may be another one");
+    }
+}

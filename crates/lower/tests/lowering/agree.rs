@@ -6,7 +6,7 @@ use std::sync::Arc;
 use flowloom_efsm::model::Function;
 use flowloom_efsm::{Coverage, Machine, compile, layout};
 use flowloom_engine::{Choices, Datapath, Packet, Port, Snapshot};
-use flowloom_lower::{LowerError, LowerOptions, lower};
+use flowloom_lower::{HeaderParser, LowerError, LowerOptions, lower};
 use flowloom_testkit::{PacketBuilder, Rng, mutate};
 use flowloom_vm::Interpreter;
 
@@ -47,11 +47,17 @@ fn state(engine: &mut dyn Datapath) -> (Snapshot, usize) {
 pub(crate) fn agree(function: &Arc<Function>, steps: &[Step], sweep_ns: u64, start: Option<&Snapshot>) -> Coverage {
     let mut machine = Machine::new(Arc::clone(function));
     let mut engines: Vec<(&str, Interpreter)> = Vec::new();
-    let forms = [("", false, false), (" with counters", true, false), (" with locks", false, true)];
-    for (form, counters, attached) in forms {
-        let program = match lower(function, &LowerOptions { counters, attached, ..LowerOptions::default() }) {
+    let plain = LowerOptions::default();
+    let forms = [
+        ("", plain),
+        (" with counters", LowerOptions { counters: true, ..plain }),
+        (" with locks", LowerOptions { attached: true, ..plain }),
+        (" with the target's parser", LowerOptions { parser: HeaderParser::Target, ..plain }),
+    ];
+    for (form, options) in forms {
+        let program = match lower(function, &options) {
             // The function cannot be attached.
-            Err(LowerError::Kernel { .. }) if attached => continue,
+            Err(LowerError::Kernel { .. }) if options.attached => continue,
             lowered => lowered.unwrap_or_else(|e| panic!("{e}\n{}", text(function))),
         };
         let engine = Interpreter::new(Arc::new(program)).unwrap_or_else(|e| panic!("{e}\n{}", text(function)));

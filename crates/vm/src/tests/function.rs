@@ -3,6 +3,8 @@
 
 use flowloom_engine::{Ports, Verdict};
 
+use flowloom_wire::{Header, Question};
+
 use super::*;
 
 fn outcome(text: &str) -> Outcome {
@@ -82,6 +84,24 @@ fn time_chance_and_processor() {
     let mut interp = interp(&(text + "r0 = r6\nexit"));
     assert_eq!(interp.r0(&[]), Ok(expected));
     assert_eq!(interp.r0(&[]), Ok(expected));
+}
+
+/// The parser sees the packet in its current state, and answers 0 to what is no question.
+#[test]
+fn answers_of_the_parser() {
+    let asked = |question: u64| format!("r2 = {question:#x} ll\nr1 = r6\ncall fl_parse\n");
+    let offset_of_ipv4 = Question::Offset(Header::Ipv4.bit()).encode();
+    // A tag, then IPv4.
+    let mut packet = [0; 60];
+    packet[12..19].copy_from_slice(&[0x81, 0, 0, 1, 8, 0, 0x45]);
+    packet[21] = 20;
+    let answer = |text: String| interp(&format!("r6 = r1\n{text}exit")).r0(&packet);
+    assert_eq!(answer(asked(offset_of_ipv4)), Ok(18));
+    assert_eq!(answer(asked(Question::Valid(Header::Vlan.bit() | Header::Tcp.bit()).encode())), Ok(2));
+    assert_eq!(answer(asked(9 << 32)), Ok(0));
+    // Without its first four bytes it has another type.
+    let shortened = "r1 = r6\nr2 = 4\ncall xdp_adjust_head\n".to_owned();
+    assert_eq!(answer(shortened + &asked(offset_of_ipv4)), Ok(14));
 }
 
 /// `r0` of a map helper; the key is on the stack at -4, the value at -16.
