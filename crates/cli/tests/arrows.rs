@@ -283,7 +283,7 @@ fn tests_add_no_features_to_packages_of_the_command() {
 fn wrong_arrows_are_found() {
     let bad: Table = r#"
         [dependencies]
-        flowloom-wire.workspace = true
+        flowloom-efsm.workspace = true
         flowloom-exec.workspace = true
         renamed = { package = "flowloom-cli", path = "../cli" }
         [target.'cfg(unix)'.dependencies]
@@ -299,6 +299,6 @@ fn wrong_arrows_are_found() {
     for named in ["use `exec`", "use `cli`", "use `testkit`", "use `verify`", "uses `isa`; its manifest does not"] {
         assert!(wrong.contains(named), "{named} not found in:\n{wrong}");
     }
-    assert_eq!(wrong.lines().count(), 8, "{wrong}");
+    assert_eq!(wrong.lines().count(), 9, "{wrong}");
     assert_eq!(judge("attic", &bad), ["`attic` has no row in the table of rooms"]);
 }

@@ -67,3 +67,19 @@ fn the_pipeline_is_an_engine() {
     let ran = run(&["test", "functions/ebpf/toy/toy_printed.scenario", "--engine", "pipeline"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
 }
+
+/// Packets of a function behind one another, on its own traffic: redirects to all ports, and a slice of several stages
+/// with a division.
+#[test]
+fn packets_follow_one_another_through_a_pipeline() {
+    if !has_verilator("packets_follow_one_another_through_a_pipeline") {
+        return;
+    }
+    let cache = tempfile::tempdir().unwrap();
+    for (name, packets) in [("paxos_coordinator", "3000"), ("policer", "2000")] {
+        let file = format!("functions/{name}/{name}.efsm");
+        let arguments = ["verify", &file, "--targets", "interp,pipeline", "--packets", packets];
+        let ran = Ran::from(flowloom().args(arguments).env("XDG_CACHE_HOME", cache.path()).output().unwrap());
+        assert!(ran.code == Some(0) && ran.stdout.contains("pipeline"), "{ran:?}");
+    }
+}

@@ -177,10 +177,18 @@ fn module(cores: &[Core]) -> String {
     let mut instances = String::new();
     for (number, core) in cores.iter().enumerate() {
         let mut pins: Vec<String> = shared.iter().map(|(pin, _)| format!(".{pin}")).collect();
-        let mut outputs =
-            [("ready", 1), ("room", 1), ("valid", 1), ("verdict", 32), ("has_target", 1), ("target", 32), ("slow", 1)]
-                .map(|(name, bits)| (format!("{name}_o"), name.to_owned(), bits))
-                .to_vec();
+        let mut outputs = [
+            ("ready", 1),
+            ("room", 1),
+            ("valid", 1),
+            ("verdict", 32),
+            ("has_target", 1),
+            ("target", 32),
+            ("spread", 2),
+            ("slow", 1),
+        ]
+        .map(|(name, bits)| (format!("{name}_o"), name.to_owned(), bits))
+        .to_vec();
         outputs.extend(["head", "tail"].map(|name| (format!("{name}_o"), name.to_owned(), 32)));
         let edits = core.edits.bits() as usize;
         outputs.extend((edits > 0).then(|| ("edits_o".to_owned(), "edits".to_owned(), edits)));

@@ -22,7 +22,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use flowloom_ir::pass::{remade, same};
-use flowloom_ir::{Dataflow, Graph, Id, Kind, Node, Predicates, Touch};
+use flowloom_ir::{Dataflow, Graph, Id, Kind, Node, Predicates, Touch, mistranslations};
 
 use crate::critical_path::depth;
 use crate::target::Target;
@@ -35,6 +35,8 @@ pub(super) fn run(dataflow: &Dataflow, target: &Target) -> Dataflow {
 }
 
 fn run_within(dataflow: &Dataflow, target: &Target, mut visits: usize) -> Dataflow {
+    // The predicates of several merges together may exclude less than those of each: the validator decides.
+    let original = dataflow;
     let mut dataflow = dataflow.clone();
     let mut predicates = Predicates::new(&dataflow.graph);
     let mut left_alone = BTreeSet::new();
@@ -45,7 +47,10 @@ fn run_within(dataflow: &Dataflow, target: &Target, mut visits: usize) -> Datafl
         let Some(left) = visits.checked_sub(dataflow.graph.nodes().len()) else { break };
         visits = left;
         match merge(&dataflow, pair, merged, &mut predicates) {
-            Some(fewer) if is_written(&dataflow, pair[0]) || depth(&fewer, target) <= deepest => {
+            Some(fewer)
+                if depth(&fewer, target) <= deepest
+                    || is_written(&dataflow, pair[0]) && mistranslations(original, &fewer).is_empty() =>
+            {
                 dataflow = fewer;
                 predicates = Predicates::new(&dataflow.graph);
                 left_alone.clear();

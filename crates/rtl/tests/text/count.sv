@@ -29,6 +29,8 @@ module fl_core_count (
     // The target of a redirect.
     output logic has_target_o,
     output logic [31:0] target_o,
+    // The target is a map: 2 all its ports, 3 all but the ingress port.
+    output logic [1:0] spread_o,
     // The packet reaches beyond the window: nothing was done.
     output logic slow_o,
     // First and last offset of the packet, relative to its first byte as received.
@@ -107,6 +109,7 @@ module fl_core_count (
   assign slow_o = 1'h0;
   assign has_target_o = 1'b0;
   assign target_o = '0;
+  assign spread_o = 2'd0;
   assign map0_ready_o = !(valid_s0);
   assign map0_valid_o = map0_valid_i && map0_ready_o;
   assign map0_value_o = map0_q;
