@@ -131,16 +131,16 @@ fn runs_as_its_twin(
     let mut twin = Cuckoo::new(parameters.clone()).unwrap();
     let mut reached = Reached::default();
     let mut found: Vec<Option<Slot>> = Vec::new();
-    for cycle in 0..cycles + EFFECT {
+    for (cycle, outputs) in answers.iter().copied().enumerate().take(cycles + EFFECT) {
         let context = || format!("seed {seed}, cycle {cycle}");
-        assert_eq!(count.get(answers[cycle]), twin.len() as u64, "{}: stored", context());
-        assert_eq!(stash_count.get(answers[cycle]), twin.stash_len() as u64, "{}: in the stash", context());
+        assert_eq!(count.get(outputs), twin.len() as u64, "{}: stored", context());
+        assert_eq!(stash_count.get(outputs), twin.stash_len() as u64, "{}: in the stash", context());
         if let Some(at) = cycle.checked_sub(SNAPSHOT) {
             let operation = operations.get(at).copied().flatten();
             found.push(operation.and_then(|operation| twin.lookup(&operation.key.to_be_bytes())));
         }
         if let Some(at) = cycle.checked_sub(EFFECT) {
-            let result = answers[cycle];
+            let result = outputs;
             let operation = operations[at];
             assert_eq!(valid.get(result), operation.is_some().into(), "{}: valid", context());
             if let Some(operation) = operation {
@@ -172,7 +172,7 @@ fn runs_as_its_twin(
                 reached.busy += flags[3] as u32;
             }
         }
-        if step_valid.get(answers[cycle]) == 1 {
+        if step_valid.get(outputs) == 1 {
             let number = match twin.step() {
                 Step::Idle => 0,
                 Step::Selected => 1,
@@ -182,7 +182,7 @@ fn runs_as_its_twin(
                 Step::Placed(_) => 5,
                 Step::GivenUp => 6,
             };
-            assert_eq!(step.get(answers[cycle]), number, "{}: step", context());
+            assert_eq!(step.get(outputs), number, "{}: step", context());
             reached.steps[number as usize] += 1;
         }
         twin.pass_cycles(1);

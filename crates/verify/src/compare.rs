@@ -240,7 +240,7 @@ impl Pair<'_> {
         let mut announced = 0;
         loop {
             // Packets up to the next sweep or snapshot follow one another without anything in between.
-            let is_boundary = |position: usize| matches!(snapshots, Snapshots::Every(n) if position % n == 0);
+            let is_boundary = |position: usize| matches!(snapshots, Snapshots::Every(n) if position.is_multiple_of(n));
             while ahead.len() <= self.target.most_ahead()
                 && let Some((position, arrival)) = packets.next()
             {

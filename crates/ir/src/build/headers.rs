@@ -434,10 +434,10 @@ impl<'a> Builder<'a> {
             let others = [last, single, wanted].into_iter().reduce(|a, b| self.graph.or(a, b)).unwrap_or(last);
             let skipped = self.graph.not(others);
             let skipped = self.graph.and(here, skipped);
-            for to in at + 2..=end {
+            for (to, begins) in begins.iter_mut().enumerate().skip(at + 2) {
                 let is_next = is(self, len, (to - at) as u64);
                 let next = self.graph.and(skipped, is_next);
-                begins[to] = self.graph.or(begins[to], next);
+                *begins = self.graph.or(*begins, next);
             }
             // It ends within the header: an option that begins later than that is never asked for.
             let (right, after) = (is(self, len, option.len_bytes.into()), at + usize::from(option.len_bytes));
