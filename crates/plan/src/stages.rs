@@ -175,7 +175,8 @@ fn effect(
             let late = of_map(&pins.lookups).unwrap_or(0);
             let latency = target.lookup_stages(dataflow, access);
             let begins = first.max(late).max(read.saturating_sub(latency));
-            let found = Moment::start(begins + latency);
+            // A register is read as soon as the key is known.
+            let found = Moment::start(begins + latency).max(if latency == 0 { given } else { Moment::start(begins) });
             let remembers = access.map.is_some_and(|map| dataflow.remembers_use(map));
             if remembers {
                 commit = Some((begins + latency - 1).max(predicate.stage));

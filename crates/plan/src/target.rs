@@ -95,7 +95,7 @@ impl Target {
             hash_stages: HASH_STAGES,
             array_stages: ARRAY_STAGES,
             update_stages: 2,
-            redirect_stages: 2,
+            redirect_stages: ARRAY_STAGES,
             route_stages: 8,
             port_stages: 1,
         };

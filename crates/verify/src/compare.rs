@@ -240,8 +240,11 @@ impl Pair<'_> {
         let mut announced = 0;
         loop {
             // Packets up to the next sweep or snapshot follow one another without anything in between.
-            let is_boundary = |position: usize| matches!(snapshots, Snapshots::Every(n) if position.is_multiple_of(n));
-            while ahead.len() <= self.target.most_ahead()
+            let period = |position: usize| match snapshots {
+                Snapshots::Every(n) => position / n,
+                Snapshots::AtEnd => 0,
+            };
+            while ahead.len() < self.target.most_ahead().max(1)
                 && let Some((position, arrival)) = packets.next()
             {
                 let packet = arrival.packet();
@@ -263,7 +266,8 @@ impl Pair<'_> {
             }
             if announced == 0 && self.target.most_ahead() > 0 {
                 let mut batch = vec![(packet, choices)];
-                for timed in ahead.iter().take_while(|timed| timed.sweep.is_none() && !is_boundary(timed.position)) {
+                let first = period(position);
+                for timed in ahead.iter().take_while(|timed| timed.sweep.is_none() && period(timed.position) == first) {
                     batch.push((timed.arrival.packet(), timed.choices));
                 }
                 announced = batch.len();
@@ -367,7 +371,9 @@ impl Pair<'_> {
     }
 
     fn describe(&mut self, mut finding: Finding, packet: Option<Arrival>) -> Result<Disagreement, EngineError> {
-        if finding.kind != Kind::State && finding.kind != Kind::Fault {
+        // The state of an engine that runs ahead is that after later packets.
+        let is_state_of_packet = self.target.most_ahead() == 0;
+        if finding.kind != Kind::State && finding.kind != Kind::Fault && is_state_of_packet {
             finding.state = self.state_differences()?;
         }
         Ok(Disagreement {

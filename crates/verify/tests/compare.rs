@@ -281,3 +281,82 @@ fn shrinking_what_agrees_gives_nothing_and_the_bound_holds() {
     assert!(bounded.hit_bound);
     assert!(bounded.report.disagreement.is_some(), "what is left shows the disagreement all the same");
 }
+
+/// An engine that runs packets ahead, and counts them.
+#[derive(Default)]
+struct Ahead {
+    inner: Counting,
+    done: std::collections::VecDeque<Outcome>,
+    longest: usize,
+}
+
+impl Datapath for Ahead {
+    fn name(&self) -> &str {
+        "ahead"
+    }
+
+    fn refuses(&self, packet: &Packet<'_>) -> Option<Refusal> {
+        self.inner.refuses(packet)
+    }
+
+    fn bind_ports(&mut self, _: &Ports) {}
+
+    fn most_ahead(&self) -> usize {
+        5
+    }
+
+    fn announce(&mut self, packets: &[(Packet<'_>, Choices)]) -> Result<(), EngineError> {
+        assert!(self.done.is_empty(), "packets were announced before the others ran");
+        self.longest = self.longest.max(packets.len());
+        for (packet, choices) in packets {
+            self.done.push_back(self.inner.process(packet, choices)?);
+        }
+        Ok(())
+    }
+
+    fn process(&mut self, _: &Packet<'_>, _: &Choices) -> Result<Outcome, EngineError> {
+        Ok(self.done.pop_front().expect("it was announced"))
+    }
+
+    fn sweep(&mut self, _now_ns: u64) -> Result<(), EngineError> {
+        assert!(self.done.is_empty(), "a sweep is between two announcements");
+        Ok(())
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, EngineError> {
+        assert!(self.done.is_empty(), "a snapshot is between two announcements");
+        self.inner.snapshot()
+    }
+
+    fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {
+        self.done.clear();
+        self.inner.restore(state)
+    }
+}
+
+/// Packets are announced up to the next snapshot or sweep, also where a refused one stands at the border.
+#[test]
+fn packets_are_announced_up_to_the_next_snapshot() {
+    let mut trace = packets(200);
+    trace[8].bytes.truncate(2);
+    trace[16].bytes.clear();
+    for sweep_ns in [None, Some(10_000_000)] {
+        let options = CompareOptions { snapshot_every: 8, sweep_ns, ..CompareOptions::default() };
+        let mut target = Ahead { inner: engine(Fault::Refuses), ..Ahead::default() };
+        let report = compare(&mut engine(Fault::Refuses), &mut target, &trace, &options).expect("runs");
+        assert!(report.agrees(), "{report:?}");
+        assert_eq!((report.packets_compared, target.longest), (198, 5), "sweeps: {sweep_ns:?}");
+    }
+}
+
+/// The packet with a difference is named although later ones have run.
+#[test]
+fn a_difference_is_found_among_packets_that_ran_ahead() {
+    let mut target = Ahead { inner: engine(Fault::OneBit), ..Ahead::default() };
+    let report =
+        compare(&mut engine(Fault::None), &mut target, &packets(200), &CompareOptions::default()).expect("runs");
+    let found = report.disagreement.expect("a bit differs");
+    let alone = compared(Fault::OneBit, &packets(200), &CompareOptions::default()).disagreement.expect("a bit differs");
+    assert_eq!((found.kind, found.position), (alone.kind, alone.position));
+    assert!(found.state.is_empty(), "it would be that of later packets");
+}

@@ -10,6 +10,8 @@
 //! Each node of the parse graph has its values once, however many paths lead to it: at most one of these was taken. The
 //! values of a node that is not reached are meaningless. Only nodes that lead to an asked header are made.
 
+use std::collections::BTreeSet;
+
 use flowloom_isa::op::Cond;
 use flowloom_wire::graph::{Check, ETHERNET, Extent, Header, HeaderOption, Length, Node, Slice};
 use flowloom_wire::{Graph, Question};
@@ -120,12 +122,47 @@ impl<'a> Builder<'a> {
             .filter(|_| place.region == Region::Packet)
             .and_then(|base| self.parsed_headers.bases.get(&base));
         let Some(set) = set.copied().filter(|_| state.tail == self.received_length()) else { return false };
-        Header::ALL.into_iter().filter(|header| set & header.bit() != 0).any(|header| {
+        let sure = self.first_valid(self.path, set);
+        sure.and_then(|header| self.headers().min_bytes(header)).is_some_and(|bytes| place.offset <= bytes.into())
+    }
+
+    /// The first header of a set that is valid, where a path tells: this one is valid, those before it are not or cannot be
+    /// beside it.
+    fn first_valid(&mut self, path: Bdd, set: u32) -> Option<Header> {
+        let mut before = 0;
+        for header in Header::ALL.into_iter().filter(|header| set & header.bit() != 0) {
             let valid = self.header(header).valid;
             let valid = self.conditions.of(&self.graph, valid);
-            self.implies(self.path, valid)
-                && self.headers().min_bytes(header).is_some_and(|bytes| place.offset <= bytes.into())
-        })
+            if self.implies(path, valid) {
+                return self.excludes(header, before).then_some(header);
+            }
+            let not = self.conditions.not(valid);
+            if !self.implies(path, not) {
+                before |= header.bit();
+            }
+        }
+        None
+    }
+
+    /// Whether no packet has both a header and one of a set.
+    fn excludes(&self, header: Header, set: u32) -> bool {
+        let nodes = self.headers().nodes();
+        // The headers with which each node can be reached together, by node and by what is before it.
+        let (mut seen, mut work) = (BTreeSet::new(), vec![(ETHERNET, 0)]);
+        let asked = set | header.bit();
+        while let Some((index, before)) = work.pop() {
+            if !seen.insert((index, before)) {
+                continue;
+            }
+            for after in nodes[index].valid_after(before) {
+                let after = after & asked;
+                if after & header.bit() != 0 && after & set != 0 {
+                    return false;
+                }
+                work.extend(nodes[index].next.successors().map(|to| (to, after)));
+            }
+        }
+        true
     }
 
     /// The base of an access, and how far after it the place is. On a path with a valid header this is the offset of the
@@ -133,26 +170,25 @@ impl<'a> Builder<'a> {
     pub(super) fn placed(&mut self, path: Bdd, moved: Option<Id>) -> (Option<Id>, i64) {
         let Some(set) = moved.and_then(|base| self.parsed_headers.bases.get(&base)).copied() else { return (moved, 0) };
         let headers: Vec<Header> = Header::ALL.into_iter().filter(|header| set & header.bit() != 0).collect();
-        let all: Vec<Found> = headers.into_iter().map(|header| self.header(header)).collect();
-        let (mut any, mut start) = (Bdd::FALSE, all.first().map(|found| found.start));
-        for found in &all {
-            let valid = self.conditions.of(&self.graph, found.valid);
-            any = self.conditions.or(any, valid);
-            start = start.filter(|start| *start == found.start);
-            if self.implies(path, valid) {
-                (any, start) = (Bdd::TRUE, Some(found.start));
-                break;
+        let start = match self.first_valid(path, set) {
+            Some(header) => Some(self.header(header).start),
+            None => {
+                // Any of several at one offset.
+                let all: Vec<Found> = headers.into_iter().map(|header| self.header(header)).collect();
+                let mut any = Bdd::FALSE;
+                for found in &all {
+                    let valid = self.conditions.of(&self.graph, found.valid);
+                    any = self.conditions.or(any, valid);
+                }
+                let start = all.first().map(|found| found.start);
+                start.filter(|start| all.iter().all(|found| found.start == *start) && self.implies(path, any))
             }
-        }
-        match start {
-            Some(start) if self.implies(path, any) => {
-                let sum = self.sum_of(start);
-                let base = self.base(&sum);
-                base.into_iter().for_each(|base| self.graph.align_bytes(base));
-                (base, sum.constant)
-            }
-            _ => (moved, 0),
-        }
+        };
+        let Some(start) = start else { return (moved, 0) };
+        let sum = self.sum_of(start);
+        let base = self.base(&sum);
+        base.into_iter().for_each(|base| self.graph.align_bytes(base));
+        (base, sum.constant)
     }
 
     fn implies(&mut self, path: Bdd, condition: Bdd) -> bool {
@@ -181,7 +217,7 @@ impl<'a> Builder<'a> {
         self.graph.select(parts)
     }
 
-    /// A header, wherever it is: the first of several nodes that set its validity counts.
+    /// A header in any node: the first of several nodes that set its validity counts.
     fn header(&mut self, header: Header) -> Found {
         if let Some(known) = self.parsed_headers.headers.get(&header) {
             return *known;
@@ -439,7 +475,7 @@ impl<'a> Builder<'a> {
                 let next = self.graph.and(skipped, is_next);
                 *begins = self.graph.or(*begins, next);
             }
-            // It ends within the header: an option that begins later than that is never asked for.
+            // An option that ends past the header is not in it.
             let (right, after) = (is(self, len, option.len_bytes.into()), at + usize::from(option.len_bytes));
             let after = self.graph.number(after as u64, OFFSET_BITS);
             let is_beyond = self.graph.compare(Compare::Below, own.len, after);
@@ -461,6 +497,7 @@ impl<'a> Builder<'a> {
 mod tests {
     use super::*;
     use crate::build::build;
+    use flowloom_engine::{Choices, Datapath, Packet, Port, Verdict};
     use flowloom_isa::asm;
     use flowloom_verifier::{Options, verify};
 
@@ -478,5 +515,34 @@ mod tests {
         assert_eq!(refusal("r2 = *(u32 *)(r6 + 12)\nr1 = r6\ncall fl_parse\n"), Some(Reason::Question));
         let shortened = format!("r2 = 4\nr1 = r6\ncall xdp_adjust_head\n{ask}");
         assert_eq!(refusal(&shortened), Some(Reason::LateParse));
+    }
+
+    /// Two headers that a packet can have together: the path tells that one is valid, not that it is the first.
+    #[test]
+    fn the_first_valid_header_counts() {
+        const IPV4: u64 = 1 << 3;
+        const UDP: u64 = 1 << 6;
+        let text = format!(
+            ".program asked\n.license \"GPL\"\nr6 = r1\nr2 = {UDP}\ncall fl_parse\nr9 = r0\nr1 = r6\nr2 = {:#x} ll\n\
+             call fl_parse\nr0 &= 0x7fff\nr8 = *(u32 *)(r6 + 0)\nr7 = *(u32 *)(r6 + 4)\nr8 += r0\nr3 = r8\nr3 += 1\nr0 = 2\n\
+             if r3 > r7 goto out\nif r9 & {UDP} goto load\ngoto out\nload: r0 = *(u8 *)(r8 + 0)\nr0 &= 1\nout: exit\n",
+            1u64 << 32 | IPV4 | UDP
+        );
+        let program = asm::program("test", &text).unwrap_or_else(|errors| panic!("{errors}"));
+        let proof = verify(&program, &Options::default()).unwrap_or_else(|error| panic!("{error}"));
+        let dataflow = build(&program, &proof).unwrap_or_else(|refusal| panic!("{refusal}"));
+        let program = std::sync::Arc::new(program);
+        let evaluator =
+            crate::Evaluator::new(std::sync::Arc::clone(&program), dataflow).unwrap_or_else(|e| panic!("{e}"));
+        let mut packet = [0; 60];
+        packet[12..15].copy_from_slice(&[8, 0, 0x45]);
+        (packet[17], packet[23], packet[39]) = (46, 17, 26);
+        let interp = flowloom_vm::Interpreter::new(program).unwrap_or_else(|e| panic!("{e}"));
+        let engines: [Box<dyn Datapath>; 2] = [Box::new(evaluator), Box::new(interp)];
+        for mut engine in engines {
+            let packet = Packet { bytes: &packet, port: Port(0) };
+            let outcome = engine.process(&packet, &Choices::seeded(0, 1, 0)).unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(outcome.verdict, Verdict::Drop, "{}: the first byte of IPv4 is odd", engine.name());
+        }
     }
 }

@@ -11,7 +11,7 @@
 //! **Steps.** The predicate of each effect without side effects becomes 1. A load through a failed lookup gives 0.
 //! Loads of the same bytes become one, unless an entry of the map may be exchanged between them.
 //!
-//! **Before.** The value of such a node is used only under its predicate: no other path loads it.
+//! **Before.** Stores are forwarded: a load has the value before all stores of the packet, or waits. The value of such a node is used only under its predicate: no other path loads it.
 //!
 //! **Limits.** In an LRU map a lookup has a side effect, so it keeps its predicate. So does a load at an offset known
 //! only at run time, because it may lie outside of the value.

@@ -35,7 +35,8 @@ pub(super) fn run(dataflow: &Dataflow, target: &Target) -> Dataflow {
 }
 
 fn run_within(dataflow: &Dataflow, target: &Target, mut visits: usize) -> Dataflow {
-    // The predicates of several merges together may exclude less than those of each: the validator decides.
+    // A merge that only saves a port of a written map has to pass the validator: the predicates of several merges together
+    // may exclude less than those of each.
     let original = dataflow;
     let mut dataflow = dataflow.clone();
     let mut predicates = Predicates::new(&dataflow.graph);

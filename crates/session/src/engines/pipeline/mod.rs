@@ -3,7 +3,8 @@
 //!
 //! Packets that reach beyond the window leave for the slow path. The interpreter runs all packets beside the pipeline, as
 //! a host that keeps a copy of the maps: what a packet of the slow path or a sweep changes in the copy, it changes in the
-//! pipeline. Outcomes and snapshots are those of the pipeline alone.
+//! pipeline. Outcomes and snapshots are those of the pipeline, but for packets of the slow path, the ports of a redirect to
+//! all ports, and maps without a rendering.
 
 mod simulated;
 
@@ -106,7 +107,7 @@ struct Simulation {
     evaluator: Evaluator,
     /// The outcomes of packets that ran ahead.
     ahead: VecDeque<Outcome>,
-    /// The number of announcements, which decides gaps and stalls.
+    /// The number of batches, which decides gaps and stalls.
     batches: u64,
 }
 
@@ -179,8 +180,10 @@ impl Simulation {
     /// Runs packets, none of which takes the slow path, behind one another.
     fn fast(&mut self, packets: &[(Packet<'_>, Choices)]) -> Result<(), EngineError> {
         self.batches += 1;
-        let seed = self.batches as u32;
-        let mut rng = SplitMix64::new(self.batches);
+        // From the seed of the run, and the same again after a restart.
+        let drawn = packets.first().map_or(0, |(_, choices)| u64::from(choices.random[0]));
+        let seed = drawn as u32;
+        let mut rng = SplitMix64::new(drawn << 32 | self.batches);
         // Every second batch at full rate, the others with gaps, with an output that stalls, or both.
         let (has_gaps, stalls) = match rng.below(6) {
             0 => (true, OutputStalls::default()),
@@ -346,6 +349,7 @@ impl Datapath for Simulation {
 
     fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {
         self.ahead.clear();
+        self.batches = 0;
         self.host.restore(state)?;
         let all = self.host.snapshot()?;
         self.write(&all).map_err(|error| failed(&error))
