@@ -135,7 +135,7 @@ module fl_emitter #(
   result_t               result_d, result;
   logic                  packet_valid, packet_ready, result_valid, result_ready, take;
   logic [FlightBits-1:0] unused_packets, unused_results;
-  logic                  unused;
+  logic                  out_ready, unused;
 
   assign start_o = flight_q != FlightBits'(InFlight);
   assign unused  = ^{unused_packets, unused_results, head_i[31:16], tail_i[31:16], packet_valid, packet_ready,
@@ -365,7 +365,7 @@ module fl_emitter #(
 
   logic [WordBytes-1:0] keep;
   logic [OutBits-1:0]   out_q, unused_out;
-  logic                 out_ready, unused_shift;
+  logic                 unused_shift;
 
   assign unused_shift = ^{aligned_word_q.shift, unused_out};
 

@@ -151,6 +151,8 @@ module fl_framer #(
     end
   end
 
+  logic [$clog2(WaitingPackets+1)-1:0] unused_count;
+
   fl_fifo #(
       .Width($bits(packet_t)),
       .Depth(WaitingPackets)
@@ -165,7 +167,6 @@ module fl_framer #(
       .out_data_o(packet),
       .count_o(unused_count)
   );
-  logic [$clog2(WaitingPackets+1)-1:0] unused_count;
 
   assign start     = packet_valid && start_i && left_q == '0 && spaced_q == '0;
   assign started_o = start;

@@ -158,6 +158,7 @@ module fl_hash_map #(
     end
   end
 
+  logic                cuckoo_ready, array_ready;
   logic                cuckoo_valid, cuckoo_hit, cuckoo_stored, cuckoo_full, cuckoo_busy, unused_step;
   logic [SlotBits-1:0] cuckoo_slot;
   logic [2:0]          unused_steps;
@@ -193,8 +194,9 @@ module fl_hash_map #(
       .step_valid_o  (unused_step),
       .step_o        (unused_steps)
   );
-  logic cuckoo_ready, array_ready;
   assign ready_o = cuckoo_ready && array_ready;
+
+  access_t [Slice:Hit+1] access_q;
 
   // Where the slice takes several cycles, an access of the host waits until no packet is in the map.
   always_comb begin
@@ -216,7 +218,6 @@ module fl_hash_map #(
   logic [FreeBits-1:0]    free_entries;
   logic                   quiet_valid, work_adopted, work_quiet, next, removes, releases, disowns;
   access_t                access_d;
-  access_t [Slice:Hit+1]  access_q;
 
   assign now   = request_q[Hit];
   assign reads_row = now.source == Host && now.operation == 2'd3;
@@ -486,10 +487,10 @@ module fl_hash_map #(
   end
 
   // Keys whose entry was deleted leave the cuckoo table later.
+  logic [KeyBits-1:0] copied_key_q;
   assign push       = array_answer ? state_q == Copied && !row_present
                       : slice_write && slice.index < IndexBits'(Slots) && was_present && !slice_present;
   assign pushed_key = array_answer ? copied_key_q : slice.key;
-  logic [KeyBits-1:0] copied_key_q;
 
   fl_fifo #(
       .Width(KeyBits),
