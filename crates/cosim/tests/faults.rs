@@ -201,7 +201,7 @@ pub(crate) const MAP_FAULTS: &[Fault] = &[
     Fault {
         name: "lookups before the insertion do not find the pending entry",
         block: MAP,
-        changes: &[("settle_q   <= '1;", "settle_q   <= '0;")],
+        changes: &[("cuckoo_stored ? Settle : Idle", "cuckoo_stored ? Copy : Idle")],
     },
     Fault {
         name: "a row is copied to the slot of the insertion before",
