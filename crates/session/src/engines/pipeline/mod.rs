@@ -106,7 +106,7 @@ struct Simulation {
     /// Tells packets of the slow path before they run.
     evaluator: Evaluator,
     /// The outcomes of packets that ran ahead.
-    ahead: VecDeque<Outcome>,
+    ahead: VecDeque<Result<Outcome, EngineError>>,
     /// The number of batches, which decides gaps and stalls.
     batches: u64,
 }
@@ -206,7 +206,7 @@ impl Simulation {
         for ((packet, choices), departure) in packets.iter().zip(departures) {
             // What a host knows of the state: which entries to sweep, and what packets of the slow path change.
             self.host.process(packet, choices)?;
-            let outcome = self.outcome(packet, departure)?;
+            let outcome = self.outcome(packet, departure);
             self.ahead.push_back(outcome);
         }
         Ok(())
@@ -215,9 +215,7 @@ impl Simulation {
     /// The outcome of a packet that did not take the slow path.
     fn outcome(&mut self, packet: &Packet<'_>, departure: Departure) -> Result<Outcome, EngineError> {
         if departure.verdict == Departure::SLOW {
-            return Err(failed(&std::io::Error::other(
-                "a packet took the slow path that the plan does not send there",
-            )));
+            return Err(misled("the packet left for the slow path, where the plan does not send it"));
         }
         if let Departure::ALL | Departure::OTHERS = departure.verdict {
             return self.spread(packet, departure);
@@ -247,8 +245,14 @@ impl Simulation {
         Ok(Outcome { verdict: Verdict::Redirect, outputs, events: Vec::new() })
     }
 
-    /// Runs a packet of the slow path.
+    /// Runs a packet of the slow path: it leaves the pipeline as it came, and the host runs it.
     fn slow(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
+        let arrival = Arrival { bytes: packet.bytes, port: packet.port.0, now_ns: choices.now_ns, delay_cycles: 0 };
+        let departures = self.pipeline.send(&[arrival], OutputStalls::default()).map_err(|error| failed(&error))?;
+        let left = departures.into_iter().next().filter(|departure| departure.verdict == Departure::SLOW);
+        if left.and_then(|departure| departure.sent).is_none_or(|sent| sent != (packet.port.0, packet.bytes.to_vec())) {
+            return Err(misled("the packet did not leave for the slow path as it came, where the plan sends it"));
+        }
         let before = self.host.snapshot()?;
         let outcome = self.host.process(packet, choices)?;
         self.follow(&before)?;
@@ -272,6 +276,11 @@ impl Simulation {
 fn failed(error: &dyn std::error::Error) -> EngineError {
     let source = std::io::Error::other(with_causes(error));
     EngineError::System { engine: NAME, action: "simulate the pipeline".to_owned(), source }
+}
+
+/// A packet that took another way than the plan says: a finding about the pipeline.
+fn misled(what: &str) -> EngineError {
+    EngineError::Fault { engine: NAME, insn: 0, what: what.to_owned() }
 }
 
 impl Datapath for Simulation {
@@ -308,7 +317,7 @@ impl Datapath for Simulation {
             }
             rest = after;
             if let Some(((packet, choices), after)) = after.split_first() {
-                let outcome = self.slow(packet, choices)?;
+                let outcome = self.slow(packet, choices);
                 self.ahead.push_back(outcome);
                 rest = after;
             }
@@ -318,10 +327,11 @@ impl Datapath for Simulation {
 
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
         if let Some(outcome) = self.ahead.pop_front() {
-            return Ok(outcome);
+            return outcome;
         }
         self.announce(&[(*packet, *choices)])?;
-        self.ahead.pop_front().ok_or_else(|| failed(&SendError::Missing { given: 1, verdicts: 0, whole: 0 }))
+        let missing = || Err(failed(&SendError::Missing { given: 1, verdicts: 0, whole: 0 }));
+        self.ahead.pop_front().unwrap_or_else(missing)
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
