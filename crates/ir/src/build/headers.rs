@@ -2,9 +2,9 @@
 //! The parse of headers: answers of `fl_parse` as values, from the data of the parse graph.
 //!
 //! ```text
-//!   reached(ipv4) = ok(ethernet) and type = 0800  or  ok(vlan) and type = 0800
-//!   start(ipv4)   = select (ok(ethernet) and type = 0800) 14  18
-//!   ok(ipv4)      = reached, present, version = 4, length >= 20, length <= total length
+//!   reached(ipv4) = valid(ethernet) and type = 0800  or  valid(vlan) and type = 0800
+//!   start(ipv4)   = select reached(vlan) 18  14
+//!   valid(ipv4)   = reached, present, version = 4, length >= 20, its end not after that of the IP packet
 //! ```
 //!
 //! Each node of the parse graph has its values once, however many paths lead to it: at most one of these was taken. The
