@@ -6,11 +6,13 @@
 //                  │ distances 2,3 ▲ distance 1
 //                  └── forwarding ─┴──────────────── result_q, older_q
 //
-// A slice of several stages takes Delay cycles more; the framer keeps packets apart then. Accesses of the host, and of
-// packets marked early, write in cycle 2 all the same: they come while no packet is between its index and its result.
+// A slice of several stages takes Delay cycles more: its result is seen by packets that enter Delay + 1 cycles later, and
+// packets of one entry are kept that far apart (fl_keep_apart). Accesses of the host, and of packets marked early, write in
+// cycle 2 all the same. They come while no packet of the entry is between its index and its result, and not Delay cycles
+// after any packet, whose result is written in their cycle 2.
 //
-// Latency: 2 cycles from index to value. A result is seen by the packet in the next cycle.
-// Throughput: one access a cycle, also to one entry.
+// Latency: 2 cycles from index to value. A result is seen by the packet Delay + 1 cycles later.
+// Throughput: one access a cycle; to one entry, one in Delay + 1 cycles.
 // Handshake: packets are always accepted; a host access where no packet enters. ready_o is high from the end of the
 // clearing after a reset on.
 // Source: the state slice of eHDL's atomic primitives, for any function. [eHDL 4.1]
@@ -19,6 +21,9 @@ module fl_array #(
     parameter int unsigned ValueBits = 8,
     // Cycles from the value to the result.
     parameter int unsigned Delay = 0,
+    // Whether accesses of the host wait until no packet is between its index and its result. Otherwise who makes them knows
+    // that no packet of that entry is.
+    parameter bit HostWaits = 1'b1,
     localparam int unsigned IndexBits = (Entries > 1) ? $clog2(Entries) : 1
 ) (
     input  logic                 clk_i,
@@ -71,11 +76,11 @@ module fl_array #(
   logic                 clearing_q;
   logic [IndexBits-1:0] clear_q;
   access_t              access_d, access1_q, access2_q;
-  // Of a packet whose result is there; packets are between their index and their result.
+  // Of a packet whose result is there. The host has to wait.
   logic [IndexBits-1:0] late_index;
   logic                 busy;
   logic [ValueBits-1:0] word_q, value1, value2_q;
-  // The access in cycle 1 and the one in cycle 2 are to the same entry.
+  // The access in cycle 1 is to the entry of the result.
   logic                 same_q;
   result_t              result_d, result_q, older_q;
 
@@ -132,9 +137,13 @@ module fl_array #(
     logic [Delay:0]                late_packet_q;
     logic                          unused_late;
 
+    // Packets by their age, from the cycle after their index on.
+    logic [Delay+2:1]              packets;
+
+    assign packets     = {late_packet_q[Delay-1:0], access2_q.packet && !access2_q.early, access1_q.packet && !access1_q.early};
     assign late_index  = late_index_q[Delay-1];
-    assign busy        = access1_q.packet || access2_q.packet || (late_packet_q[Delay-1:0] != '0);
-    assign unused_late = ^{late_index_q[Delay], late_packet_q[Delay]};
+    assign busy        = HostWaits ? packets != '0 : packets[Delay];
+    assign unused_late = ^{late_index_q[Delay], late_packet_q[Delay], packets};
 
     always_ff @(posedge clk_i) begin
       late_index_q  <= {late_index_q[Delay-1:0], access2_q.index};
@@ -156,7 +165,7 @@ module fl_array #(
     access1_q <= access_d;
     access2_q <= access1_q;
     value2_q  <= value1;
-    same_q    <= access1_q.index == access2_q.index;
+    same_q    <= access1_q.index == result_d.index;
     result_q  <= result_d;
     older_q   <= result_q;
     if (clearing_q) begin

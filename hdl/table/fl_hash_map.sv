@@ -9,10 +9,11 @@
 // pending rows that are present move into the cuckoo table, the others are given up, and keys whose entry was deleted
 // leave the cuckoo table by way of a pending entry. A map is full when as many entries are present as were declared.
 //
-// A slice of several stages takes Delay cycles more; the framer keeps packets apart then.
+// A slice of several stages takes Delay cycles more. Packets with one key are then kept Delay + 1 cycles apart, and all
+// packets while tight_o is high, because the map may be full before the slice of the packet (fl_keep_apart).
 //
-// Latency: 6 cycles from key to slice. A result is seen by the packet in the next cycle.
-// Throughput: one packet a cycle, also with one key. New keys take two operations of the cuckoo table; while there are
+// Latency: 6 cycles from key to slice. A result is seen by the packet Delay + 1 cycles later.
+// Throughput: one packet a cycle; with one key, one in Delay + 1 cycles. New keys take two operations of the cuckoo table; while there are
 // more than can wait, room_o is low.
 // Handshake: packets are always accepted; Ahead of them may follow after room_o has become low. A host access is made
 // where no packet enters; with Delay, while none is in the map either. It takes 6 cycles in any case.
@@ -38,6 +39,8 @@ module fl_hash_map #(
     input  logic                 rst_i,
     output logic                 ready_o,
     output logic                 room_o,
+    // Packets that are on their way could fill the map.
+    output logic                 tight_o,
     // A packet enters.
     input  logic                 valid_i,
     input  logic [KeyBits-1:0]   key_i,
@@ -135,7 +138,7 @@ module fl_hash_map #(
   logic                 busy;
   logic                 mover_inserts, mover_deletes, adopts, op_free;
   logic [KeyBits-1:0]   work_key, candidate_key;
-  logic                 candidate_valid, room_q;
+  logic                 candidate_valid, room_q, tight_q;
 
   assign host_ready_o = !valid_i && room_q && ready_o && !busy;
   assign op_free      = !valid_i && !(host_valid_i && host_ready_o) && ready_o;
@@ -304,7 +307,8 @@ module fl_hash_map #(
   fl_array #(
       .Entries  (ArrayRows),
       .ValueBits($bits(row_t)),
-      .Delay    (Delay)
+      .Delay    (Delay),
+      .HostWaits(1'b0)
   ) u_rows (
       .clk_i,
       .rst_i,
@@ -382,12 +386,14 @@ module fl_hash_map #(
     end
   end
 
-  // Whether a request is between its value and its result.
-  logic is_read, was_in_slice;
-  assign is_read = access_q[Value].valid;
+  // Whether a request has its value before a result of the same row is there.
+  logic is_early;
   always_comb begin
-    was_in_slice = 1'b0;
-    for (int unsigned cycle = Value + 1; cycle <= Slice; cycle++) was_in_slice |= access_q[cycle].valid && !access_q[cycle].host;
+    is_early = 1'b0;
+    for (int unsigned cycle = Value + 1; cycle <= Slice; cycle++) begin
+      is_early |= access_q[Value].valid && access_q[Value].found && access_q[cycle].valid && access_q[cycle].found
+                  && !access_q[cycle].host && access_q[cycle].index == access_q[Value].index;
+    end
   end
 
   // ---- The mover.
@@ -522,36 +528,38 @@ module fl_hash_map #(
     if (slice_write) begin
       stored_q <= stored_q + StoredBits'(slice_present && !was_present) - StoredBits'(!slice_present && was_present);
     end
-    // Room for what may enter, and what is on its way: one entry a key, one candidate a deletion. With Delay, one packet
-    // is on its way.
-    room_q <= free_entries > FreeBits'(Ahead + Hit + 3) && waiting < CandidateBits'(Candidates - Ahead - Value - 4);
+    // Room for what may enter, and what is on its way: one entry a key, one candidate a deletion.
+    room_q  <= free_entries > FreeBits'(Ahead + Hit + 3) && waiting < CandidateBits'(Candidates - Ahead - Slice - 4);
+    tight_q <= Delay != 0 && 32'(stored_q) + 32'(Ahead + Slice + 4) > 32'(Entries);
     if (rst_i) begin
       adopting_q <= 1'b0;
       stored_q   <= '0;
       room_q     <= 1'b0;
+      tight_q    <= 1'b1;
       for (int unsigned cycle = 1; cycle <= Hit; cycle++) request_q[cycle].valid <= 1'b0;
       for (int unsigned cycle = Hit + 1; cycle <= Slice; cycle++) access_q[cycle].valid <= 1'b0;
     end
   end
 
-  assign room_o = room_q || !Changes;
+  assign room_o  = room_q || !Changes;
+  assign tight_o = tight_q && Changes;
 
   if (Pending <= Ahead + Hit + 4) begin : gen_bad_pending
     $error("Pending is %0d, expected at least %0d", Pending, Ahead + Hit + 5);
   end
-  if (Ahead + Value + 8 > Candidates) begin : gen_bad_ahead
-    $error("Ahead is %0d, expected at most %0d", Ahead, Candidates - Value - 8);
+  if (Ahead + Slice + 8 > Candidates) begin : gen_bad_ahead
+    $error("Ahead is %0d, expected at most %0d", Ahead, Candidates - Slice - 8);
   end
 
 `ifndef SYNTHESIS
   // In registers of their own: Verilator 5.006 copies all that an assertion depends on, and fails at wide arrays.
-  logic is_close_q, is_lost_q;
+  logic is_early_q, is_lost_q;
   always_ff @(posedge clk_i) begin
-    is_close_q <= is_read && was_in_slice && !rst_i;
+    is_early_q <= is_early && !rst_i;
     is_lost_q  <= push && !push_ready && !rst_i;
   end
-  // Packets are apart where the slice takes several cycles, so that each sees the result of the one before.
-  a_apart : assert property (@(posedge clk_i) disable iff (rst_i) !is_close_q);
+  // Packets of one row are far enough apart that each sees the result of the one before.
+  a_apart : assert property (@(posedge clk_i) disable iff (rst_i) !is_early_q);
   a_candidates : assert property (@(posedge clk_i) disable iff (rst_i) !is_lost_q);
   a_count : assert property (@(posedge clk_i) disable iff (rst_i) stored_q <= StoredBits'(Entries));
   a_row : assert property (@(posedge clk_i) disable iff (rst_i) allocates |-> free_entries != '0);

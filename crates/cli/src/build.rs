@@ -81,7 +81,8 @@ fn verilog(args: &BuildArgs) -> Result<(), Failure> {
     }
     let loaded = args.function.load()?;
     warn(loaded.warnings());
-    let mut program = loaded.program()?.as_ref().clone();
+    // The form with the parser of the target, which `explain` plans too.
+    let mut program = loaded.pipeline_program()?.as_ref().clone();
     make_lines_relative(&mut program.lines);
     let loaded = Loaded::of_program(program);
     let options = Options::default();

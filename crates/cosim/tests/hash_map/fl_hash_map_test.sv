@@ -12,6 +12,7 @@ module fl_hash_map_test #(
     input  logic        rst_i,
     output logic        ready_o,
     output logic        room_o,
+    output logic        tight_o,
     input  logic        valid_i,
     // 0 reads, 1 inserts or changes, 2 deletes, 3 adds to an entry that exists.
     input  logic [1:0]  operation_i,
@@ -112,6 +113,7 @@ module fl_hash_map_test #(
       .rst_i,
       .ready_o,
       .room_o,
+      .tight_o,
       .valid_i,
       .key_i,
       .present_o       (map_present),
