@@ -10,7 +10,8 @@
 //
 // Latency: 2 cycles from the last word of a packet to its first word at the core.
 // Throughput: one word a cycle at the input; one packet a cycle where packets have one word in the window.
-// Handshake: valid and ready at the input. At the core valid only; start_i allows a packet to begin.
+// Handshake: valid and ready at the input. At the core valid and accept_i for the first word, valid only for the others;
+// start_i allows a packet to be taken.
 module fl_framer #(
     parameter int unsigned WordBytes = 64,
     // Words of a packet that the core reads.
@@ -20,8 +21,6 @@ module fl_framer #(
     parameter int unsigned BodyWords = 256,
     // Complete packets that wait for the core.
     parameter int unsigned WaitingPackets = 16,
-    // Cycles from the start of a packet to that of the next one, at least.
-    parameter int unsigned SpacingCycles = 1,
     localparam int unsigned WordBits = 8 * WordBytes,
     localparam int unsigned PlaceBits = $clog2(BodyWords),
     localparam int unsigned CountBits = $clog2(BodyWords + 1)
@@ -42,9 +41,11 @@ module fl_framer #(
     output logic [WordBits-1:0]  write_data_o,
     input  logic                 free_i,
     input  logic [CountBits-1:0] free_words_i,
-    // A packet begins, if start_i allows it; its other words follow in the next cycles.
+    // A packet is taken from the queue, if start_i allows it. It begins when accept_i is high; its other words follow in the
+    // next cycles.
     input  logic                 start_i,
     output logic                 started_o,
+    input  logic                 accept_i,
     output logic                 valid_o,
     output logic [15:0]          length_o,
     output logic [31:0]          port_o,
@@ -58,7 +59,6 @@ module fl_framer #(
   localparam int unsigned WindowDepth = WaitingPackets + WindowWords;
   localparam int unsigned SlotBits = $clog2(WindowDepth);
   localparam int unsigned SlotCountBits = $clog2(WindowDepth + 1);
-  localparam int unsigned SpacedBits = (SpacingCycles > 1) ? $clog2(SpacingCycles) : 1;
   localparam int unsigned LeftBits = $clog2(WindowWords + 1);
   localparam logic [PlaceBits-1:0] LastPlace = PlaceBits'(BodyWords - 1);
   localparam logic [SlotBits-1:0] LastSlot = SlotBits'(WindowDepth - 1);
@@ -87,10 +87,9 @@ module fl_framer #(
   packet_t                  arrived;
 
   // The packet that begins, and how many words of it the core still needs.
-  logic                packet_valid, start, take;
+  logic                packet_valid, start, take, waits;
   packet_t             packet;
   logic [LeftBits-1:0] left_q;
-  logic [SpacedBits-1:0] spaced_q;
   logic [SlotBits-1:0] read_q;
   logic [WordBits-1:0] window_q[WindowDepth];
 
@@ -168,31 +167,28 @@ module fl_framer #(
       .count_o(unused_count)
   );
 
-  assign start     = packet_valid && start_i && left_q == '0 && spaced_q == '0;
+  assign waits     = valid_o && !accept_i;
+  assign start     = packet_valid && start_i && left_q == '0 && !waits;
   assign started_o = start;
-  assign take      = start || left_q != '0;
+  assign take      = start || (left_q != '0 && !waits);
 
   always_ff @(posedge clk_i) begin
-    valid_o  <= start;
-    length_o <= packet.length;
-    port_o   <= packet.port;
-    time_o   <= packet.arrival;
-    place_o  <= packet.place;
-    word_o   <= window_q[read_q];
-    if (start) begin
-      spaced_q <= SpacedBits'(SpacingCycles - 1);
-    end else if (spaced_q != '0) begin
-      spaced_q <= spaced_q - 1'b1;
+    if (!waits) begin
+      valid_o  <= start;
+      length_o <= packet.length;
+      port_o   <= packet.port;
+      time_o   <= packet.arrival;
+      place_o  <= packet.place;
+      word_o   <= window_q[read_q];
     end
     if (take) begin
       read_q <= (read_q == LastSlot) ? '0 : read_q + 1'b1;
       left_q <= start ? packet.words - 1'b1 : left_q - 1'b1;
     end
     if (rst_i) begin
-      valid_o  <= 1'b0;
-      read_q   <= '0;
-      left_q   <= '0;
-      spaced_q <= '0;
+      valid_o <= 1'b0;
+      read_q  <= '0;
+      left_q  <= '0;
     end
   end
 

@@ -92,9 +92,10 @@ impl Pipeline {
             self.module,
             self.module,
             self.latency_cycles(),
-            match core.spacing_cycles {
-                1 => String::new(),
-                cycles => format!("; packets start {cycles} cycles apart, since several stages change an entry"),
+            match (core.spacing_cycles, core.same_key_cycles) {
+                (1, 1) => String::new(),
+                (1, cycles) => format!("; packets with one key follow one another in {cycles} cycles"),
+                (cycles, _) => format!("; packets start {cycles} cycles apart, since several stages change an entry"),
             },
             self.max_bytes(),
         );

@@ -13,8 +13,11 @@ use crate::map::{self, Block, Map};
 use crate::needs::{Needs, begins, block_stages, defined, is_wire};
 use crate::node::{expression, is_lookup, is_travelling, logic, number, redirects, signal_bits, travelling};
 use crate::patch::Edits;
+use crate::scheduler::Scheduler;
 use crate::slice;
 
+/// An access of the host that waits for `2^(bits - 1)` cycles stops the packets.
+const HOST_WAIT_BITS: u32 = 6;
 /// The longest line of generated text.
 const MAX_LINE: usize = 120;
 
@@ -84,8 +87,13 @@ pub struct Core {
     pub moves: bool,
     /// Whether packets may leave through all ports of a map.
     pub spreads: bool,
-    /// The cycles from one packet to the next one: 1, but for maps that several stages read, change and write back.
+    /// The cycles from one packet to the next one: 1, but for maps that several stages read, change and write back and whose
+    /// key is known too late for a scheduler.
     pub spacing_cycles: u32,
+    /// The cycles from one packet to the next one with the same key in a map.
+    pub same_key_cycles: u32,
+    /// The packets that wait in the scheduler's queue at most; 0 without one.
+    pub queued_packets: u32,
 }
 
 impl Core {
@@ -121,6 +129,10 @@ impl Core {
             let is_map = plan.dataflow.access(id).is_some_and(|access| access.touch == Touch::RedirectMap);
             needs.add(plan, node.args[usize::from(!is_map)], plan.schedule.stages);
         }
+        let scheduler = Scheduler::of(plan, &maps, &needs);
+        if let Some(scheduler) = &scheduler {
+            scheduler.add_needs(plan, &mut needs);
+        }
         Ok(Core {
             latency_cycles: plan.schedule.stages,
             words: needs.words(plan),
@@ -128,8 +140,11 @@ impl Core {
             edits: Edits::of(ending),
             moves: plan.window.moves,
             spreads: redirects(&plan.dataflow).iter().any(|id| map::spread(&plan.dataflow, *id).is_some()),
-            spacing_cycles: maps.iter().map(Map::spacing_cycles).max().unwrap_or(1),
-            text: Writer { plan, program, needs, maps, ports, text: String::new() }.module(&module),
+            spacing_cycles: scheduler.as_ref().map_or(1, Scheduler::spacing_cycles),
+            same_key_cycles: scheduler.as_ref().map_or(1, Scheduler::same_key_cycles),
+            queued_packets: scheduler.as_ref().map_or(0, Scheduler::depth),
+            text: Writer { plan, program, needs, maps, ports, scheduler, late: Vec::new(), text: String::new() }
+                .module(&module),
             module,
         })
     }
@@ -172,6 +187,9 @@ struct Writer<'a> {
     needs: Needs,
     maps: Vec<Map>,
     ports: Vec<MapPort>,
+    scheduler: Option<Scheduler>,
+    /// The signals that say that a late result is there for its packet.
+    late: Vec<String>,
     text: String,
 }
 
@@ -213,9 +231,12 @@ impl Writer<'_> {
              // Throughput: one packet {}.\n// Handshake: valid; the core never stalls.\nmodule {module} (\n",
             plan.dataflow.name,
             plan.schedule.stages,
-            match self.maps.iter().map(Map::spacing_cycles).max() {
-                None | Some(1) => "a cycle".to_owned(),
-                Some(cycles) => format!("in {cycles} cycles: the framer keeps them apart"),
+            match &self.scheduler {
+                None => "a cycle".to_owned(),
+                Some(scheduler) if scheduler.stage > 0 => {
+                    format!("a cycle; with the key of the one before, in {} cycles", scheduler.same_key_cycles())
+                }
+                Some(scheduler) => format!("in {} cycles", scheduler.spacing_cycles()),
             }
         );
         let mut ports = vec![
@@ -237,6 +258,10 @@ impl Writer<'_> {
                 ports.last_mut().map(String::pop);
             }
         }
+        ports.push(
+            "// Whether the packet that begins may enter now; otherwise it waits.\n    output logic accept_o"
+                .to_owned(),
+        );
         ports.push(
             "// Whether another packet may enter soon: tables have room for its keys.\n    output logic room_o"
                 .to_owned(),
@@ -265,19 +290,47 @@ impl Writer<'_> {
         let registers = self.maps.iter().filter(|own| own.tables.is_empty());
         let registers: Vec<String> = registers.map(|own| logic(&format!("{}_q", own.name()), own.bits)).collect();
         registers.iter().for_each(|register| self.line(&format!("  {register}")));
+        let mut declared: String = self.maps.iter().map(map::declarations).collect();
+        declared.extend(self.scheduler.as_ref().map(Scheduler::declarations));
+        self.text.push_str(&declared);
+        self.host_gap();
+    }
+
+    /// A gap between packets for an access of the host that waits.
+    fn host_gap(&mut self) {
+        if self.maps.is_empty() {
+            return;
+        }
+        let waits = self.maps.iter().map(|own| format!("({0}_valid_i && !{0}_ready_o)", own.name()));
+        let waits: Vec<String> = waits.collect();
+        _ = write!(
+            self.text,
+            "\n  // An access of the host that finds no gap between packets for some cycles makes one.\n  logic host_waits;\n  \
+             logic [{last}:0] host_waits_q;\n  assign host_waits = {waits};\n  always_ff @(posedge clk_i) begin\n    \
+             if (!host_waits || rst_i) begin\n      host_waits_q <= '0;\n    end else if (!host_waits_q[{last}]) begin\n      \
+             host_waits_q <= host_waits_q + 1'b1;\n    end\n  end\n",
+            last = HOST_WAIT_BITS - 1,
+            waits = waits.join("\n      || "),
+        );
+    }
+
+    /// The condition that no host waits for too long.
+    fn no_host_gap(&self) -> Option<String> {
+        (!self.maps.is_empty()).then(|| format!("!host_waits_q[{}]", HOST_WAIT_BITS - 1))
     }
 
     fn stage(&mut self, stage: u32, values: &[Id]) {
         self.title(stage, values);
         let valid = self.valid(stage);
         self.line(&format!("  logic {valid};"));
-        if stage == 0 {
+        let is_scheduler = self.scheduler.as_ref().is_some_and(|scheduler| scheduler.stage == stage);
+        if stage == 0 && !is_scheduler {
             self.line("  assign valid_s0 = valid_i;");
-        } else {
+        } else if !is_scheduler {
             let before = self.valid(stage - 1);
             self.line(&format!("  always_ff @(posedge clk_i) begin\n    {valid} <= {before} && !rst_i;\n  end"));
         }
-        let mut registers: Vec<(String, String)> = Vec::new();
+        let mut registers: Vec<(String, String, u32)> = Vec::new();
         self.words(stage, &mut registers);
         // Instances and assignments name signals of the same stage, so all are declared first.
         for id in values {
@@ -287,18 +340,34 @@ impl Writer<'_> {
         for id in values {
             let kind = self.plan.dataflow.graph.node(*id).kind;
             if !is_wire(kind) && defined(self.plan, *id) < stage {
-                registers.push((self.signal(*id, stage), self.signal(*id, stage - 1)));
+                let bits = signal_bits(&self.plan.dataflow, *id).into();
+                registers.push((self.signal(*id, stage), self.signal(*id, stage - 1), bits));
             } else if let Some(text) = self.value(*id, stage) {
                 self.line(&text);
             }
         }
         self.blocks(stage, values);
         self.map_accesses(stage, &mut registers);
-        if !registers.is_empty() {
+        if is_scheduler {
+            self.schedule(stage, &registers);
+        } else if !registers.is_empty() {
             self.line("  always_ff @(posedge clk_i) begin");
-            registers.iter().for_each(|(to, from)| self.line(&format!("    {to} <= {from};")));
+            registers.iter().for_each(|(to, from, _)| self.line(&format!("    {to} <= {from};")));
             self.line("  end");
         }
+    }
+
+    /// The scheduler, with its queue in place of the registers of the stage.
+    fn schedule(&mut self, stage: u32, registers: &[(String, String, u32)]) {
+        let Some(scheduler) = &self.scheduler else { return };
+        let rooms = self.maps.iter().flat_map(map::room).filter(|(asked, _)| *asked >= stage).map(|(_, room)| room);
+        let others: Vec<String> = self.late.iter().cloned().chain(rooms).chain(self.no_host_gap()).collect();
+        let mut text = "  // Packets wait here for results of others with their key.\n".to_owned();
+        text.push_str(&scheduler.scoreboards(&|id| self.signal(id, stage), &others));
+        if stage > 0 {
+            text.push_str(&scheduler.queue(registers));
+        }
+        self.text.push_str(&text);
     }
 
     /// The comment above a stage: the instructions that its operations were made for.
@@ -338,7 +407,7 @@ impl Writer<'_> {
 
     /// The words of the packet that a later stage reads at offsets known only at run time, and whether the packet has the
     /// word that arrives in a later stage.
-    fn words(&mut self, stage: u32, registers: &mut Vec<(String, String)>) {
+    fn words(&mut self, stage: u32, registers: &mut Vec<(String, String, u32)>) {
         let word_bits = 8 * u32::from(self.plan.options.target.word_bytes);
         for word in 1..self.needs.words(self.plan) {
             let signal = |stage: u32| format!("has_word{word}_s{stage}{}", if stage == 0 { "" } else { "_q" });
@@ -349,7 +418,7 @@ impl Writer<'_> {
                 let bytes = word * u32::from(self.plan.options.target.word_bytes);
                 self.line(&format!("  assign {} = length_i > 16'd{bytes};", signal(0)));
             } else if stage <= word {
-                registers.push((signal(stage), signal(stage - 1)));
+                registers.push((signal(stage), signal(stage - 1), 1));
             }
         }
         if stage < self.needs.words(self.plan) {
@@ -367,7 +436,7 @@ impl Writer<'_> {
             .collect();
         for word in carried {
             self.line(&format!("  logic [{}:0] {};", word_bits - 1, word_signal(word, stage)));
-            registers.push((word_signal(word, stage), word_signal(word, stage - 1)));
+            registers.push((word_signal(word, stage), word_signal(word, stage - 1), word_bits));
         }
     }
 
@@ -470,7 +539,19 @@ impl Writer<'_> {
             }
             let (node, from) = (plan.dataflow.graph.node(id), begins(plan, id));
             let (a, b) = (self.signal(node.args[0], from), self.signal(node.args[1], from));
-            let (bits, name, result) = (node.bits, id.index(), self.signal(id, stage));
+            let (bits, name, mut result) = (node.bits, id.index(), self.signal(id, stage));
+            let cutter = self.scheduler.as_ref().filter(|scheduler| scheduler.cuts(from, stage));
+            let mut late = String::new();
+            if let Some(scheduler) = cutter {
+                let name = format!("v{name}");
+                let early = format!("{name}_early");
+                late = scheduler.late_result(&name, &result, &early, bits.into(), stage);
+                result = early;
+                if stage == scheduler.stage {
+                    self.late.push(scheduler.late_valid(&name, stage));
+                }
+                self.line(&format!("  {}", logic(&result, bits.into())));
+            }
             let text = match op {
                 Binary::Mul => format!(
                     "  fl_mul #(\n      .Width({bits})\n  ) u_mul{name} (\n      .clk_i,\n      .a_i({a}),\n      .b_i({b}),\n      \
@@ -502,12 +583,13 @@ impl Writer<'_> {
                 }
             };
             self.line(&text);
+            self.text.push_str(&late);
         }
     }
 
     /// The accesses to maps in a stage.
-    fn map_accesses(&mut self, stage: u32, registers: &mut Vec<(String, String)>) {
-        let mut text = String::new();
+    fn map_accesses(&mut self, stage: u32, registers: &mut Vec<(String, String, u32)>) {
+        let (mut text, mut late) = (String::new(), Vec::new());
         for own in &self.maps {
             let mut rendered = slice::Stage {
                 plan: self.plan,
@@ -516,9 +598,12 @@ impl Writer<'_> {
                 valid: self.valid(stage),
                 signal: &|id| self.signal(id, stage),
                 registers,
+                scheduler: self.scheduler.as_ref(),
+                late: &mut late,
             };
             text.push_str(&rendered.render(own));
         }
+        self.late.extend(late);
         self.text.push_str(&text);
     }
 
@@ -576,7 +661,12 @@ impl Writer<'_> {
         }
         let all = |names: Vec<String>| if names.is_empty() { "1'b1".to_owned() } else { names.join(" && ") };
         lines.push(format!("  assign ready_o = {};", all(self.maps.iter().flat_map(map::ready).collect())));
-        lines.push(format!("  assign room_o = {};", all(self.maps.iter().flat_map(map::room).collect())));
+        let queue = self.scheduler.as_ref().map_or(u32::MAX, |scheduler| scheduler.stage);
+        let rooms = self.maps.iter().flat_map(map::room).filter(|(asked, _)| *asked < queue);
+        let rooms = rooms.map(|(_, room)| room).chain(self.scheduler.as_ref().and_then(Scheduler::room));
+        let accepts = self.scheduler.as_ref().is_some_and(|scheduler| scheduler.stage == 0);
+        lines.push(format!("  assign accept_o = {};", if accepts { "go" } else { "1'b1" }));
+        lines.push(format!("  assign room_o = {};", all(rooms.chain(self.no_host_gap()).collect())));
         lines.iter().for_each(|line| self.line(line));
     }
 

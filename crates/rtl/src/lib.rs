@@ -27,6 +27,7 @@ mod map;
 mod needs;
 mod node;
 mod patch;
+mod scheduler;
 mod slice;
 mod top;
 

@@ -128,13 +128,16 @@ impl Map {
         }
     }
 
-    /// The cycles from a packet to the next one that a slice of several stages needs.
-    pub(crate) fn spacing_cycles(&self) -> u32 {
-        match self.slice {
-            Some(slice) if slice.delay() > 0 => {
-                slice.delay() + if self.tables.is_empty() { 1 } else { ARRAY_STAGES + 2 }
-            }
-            _ => 1,
+    /// The cycles from the value to the result; 0 for a map that packets do not write.
+    pub(crate) fn delay(&self) -> u32 {
+        self.slice.map_or(0, Slice::delay)
+    }
+
+    /// The stage in which packets ask a map that they write: from there to the result it must not be cut.
+    pub(crate) fn asked(&self) -> u32 {
+        match self.tables.first() {
+            Some(table) => table.stage - self.cycles(),
+            None => self.slice.map_or(0, |slice| slice.first),
         }
     }
 
@@ -428,7 +431,7 @@ pub(crate) fn partly_used(own: &Map) -> Vec<String> {
         Some(_) => vec![format!("{}_value", own.name())],
         None => (table.stage..=table.last).map(|stage| table.value(stage)).collect(),
     });
-    let hash = ["room", "count", "present", "full", "host_present", "host_full", "host_key"];
+    let hash = ["room", "tight", "count", "present", "full", "host_present", "host_full", "host_key"];
     let hash = if own.block == Block::Hash { &hash[..] } else { &[] };
     let present = own.tables.iter().flat_map(|table| hash.iter().map(move |suffix| format!("{}_{suffix}", table.name)));
     let others = own.tables.iter().skip(1);
@@ -472,7 +475,14 @@ pub(crate) fn ready(own: &Map) -> impl Iterator<Item = String> + '_ {
     own.tables.iter().map(|table| format!("{}_ready", table.name))
 }
 
-/// The signals that are high while packets may enter.
-pub(crate) fn room(own: &Map) -> impl Iterator<Item = String> + '_ {
-    own.tables.iter().filter(|_| own.block == Block::Hash).map(|table| format!("{}_room", table.name))
+/// The signals that are high while packets may come; by the stage in which the table is asked.
+pub(crate) fn room(own: &Map) -> impl Iterator<Item = (u32, String)> + '_ {
+    let tables = own.tables.iter().filter(|_| own.block == Block::Hash);
+    tables.map(|table| (table.stage - own.cycles(), format!("{}_room", table.name)))
+}
+
+/// The declarations of signals of the tables that stages before theirs read.
+pub(crate) fn declarations(own: &Map) -> String {
+    let tables = own.tables.iter().filter(|_| own.block == Block::Hash);
+    tables.map(|table| format!("  logic {0}_room, {0}_tight;\n", table.name)).collect()
 }

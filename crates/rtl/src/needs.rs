@@ -53,6 +53,16 @@ impl Needs {
         bytes.chain(self.window.keys().copied()).max().unwrap_or(0) + 1
     }
 
+    /// The nodes with a signal in a stage.
+    pub(crate) fn in_stage(&self, stage: u32) -> impl Iterator<Item = Id> + '_ {
+        self.stages.iter().filter(move |(_, stages)| stages.contains(&stage)).map(|(id, _)| *id)
+    }
+
+    /// The nodes with a signal.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = Id> + '_ {
+        self.stages.keys().copied()
+    }
+
     /// Whether a signal holds the value of a node in a stage.
     pub(crate) fn has(&self, id: Id, stage: u32) -> bool {
         self.stages.get(&id).is_some_and(|stages| stages.contains(&stage))

@@ -15,6 +15,7 @@ use flowloom_state::{Parameters, RowHash};
 use crate::map::{Block, Map, Slice, Table, flags, index, key, place};
 use crate::needs::Needs;
 use crate::node::{is_lookup, logic, number};
+use crate::scheduler::Scheduler;
 
 /// Results of changes of entries, as the kernel's numbers.
 const NO_ENTRY: i64 = -2;
@@ -30,8 +31,11 @@ pub(crate) struct Stage<'a> {
     pub(crate) valid: String,
     /// The name of a node's value in the stage.
     pub(crate) signal: &'a dyn Fn(Id) -> String,
-    /// The registers of the stage: name and next value.
-    pub(crate) registers: &'a mut Vec<(String, String)>,
+    /// The registers of the stage: name, next value, bits.
+    pub(crate) registers: &'a mut Vec<(String, String, u32)>,
+    /// The queue in which packets wait, and the signals that say that a late result is there for its packet.
+    pub(crate) scheduler: Option<&'a Scheduler>,
+    pub(crate) late: &'a mut Vec<String>,
 }
 
 /// The names of the state between two accesses of a slice.
@@ -51,7 +55,8 @@ impl Stage<'_> {
     /// The declarations and assignments.
     pub(crate) fn render(&mut self, own: &Map) -> String {
         let mut text = String::new();
-        for table in own.tables.iter().filter(|table| table.stage == self.stage + own.cycles()) {
+        let asked = self.stage + own.cycles();
+        for table in own.tables.iter().filter(|table| table.stage == asked) {
             match own.block {
                 Block::Hash => self.hash_table(own, table, &mut text),
                 Block::Array | Block::Ports => self.array(own, table, &mut text),
@@ -89,7 +94,7 @@ impl Stage<'_> {
         let mut carry = |part: &str, bits: u32| {
             let register = format!("{name}_{part}_s{stage}_q");
             _ = writeln!(text, "  {}", logic(&register, bits));
-            self.registers.push((register.clone(), format!("{name}_{part}_s{before}_end")));
+            self.registers.push((register.clone(), format!("{name}_{part}_s{before}_end"), bits));
             register
         };
         state.value = carry("value", own.bits);
@@ -133,7 +138,7 @@ impl Stage<'_> {
     }
 
     /// An array, in the stage that asks it.
-    fn array(&self, own: &Map, table: &Table, text: &mut String) {
+    fn array(&mut self, own: &Map, table: &Table, text: &mut String) {
         let (name, table_name, call) = (own.name(), &table.name, table.calls[0]);
         let dataflow = &self.plan.dataflow;
         let index = index(dataflow, call, self.signal);
@@ -159,6 +164,7 @@ impl Stage<'_> {
             );
             (hit, value) = (format!("{table_name}_hit"), format!("{table_name}_raw"));
         }
+        let late = self.late_value(own, table, &mut value, own.bits, text);
         _ = write!(
             text,
             "  fl_array #(\n      .Entries({}),\n      .ValueBits({}),\n      .Delay({delay})\n  ) u_{table_name} (\n      .clk_i,\n      .rst_i,\n      \
@@ -173,10 +179,27 @@ impl Stage<'_> {
             self.valid,
             own.index_bits(),
         );
+        text.push_str(&late);
+    }
+
+    /// The queue for the value of a table that is asked before the packets' queue and answers behind it. The table then gives
+    /// `value` to the queue, under another name.
+    fn late_value(&mut self, own: &Map, table: &Table, value: &mut String, bits: u32, text: &mut String) -> String {
+        let asked = table.stage - own.cycles();
+        let Some(scheduler) = self.scheduler.filter(|scheduler| scheduler.cuts(asked, table.stage)) else {
+            return String::new();
+        };
+        let (name, to) = (&table.name, value.clone());
+        *value = format!("{name}_early");
+        _ = writeln!(text, "  {}", logic(value, bits));
+        if table.stage == scheduler.stage {
+            self.late.push(scheduler.late_valid(name, table.stage));
+        }
+        scheduler.late_result(name, &to, value, bits, table.stage)
     }
 
     /// A hash map, in the stage that asks it.
-    fn hash_table(&self, own: &Map, table: &Table, text: &mut String) {
+    fn hash_table(&mut self, own: &Map, table: &Table, text: &mut String) {
         let (name, table_name) = (own.name(), &table.name);
         let [write, result] = self.declared(own, table, text);
         let is_written = own.slice.is_some();
@@ -184,21 +207,27 @@ impl Stage<'_> {
         let has = if is_written { format!("{name}_has") } else { "1'b0".to_owned() };
         _ = write!(
             text,
-            "  logic {table_name}_present, {table_name}_full, {table_name}_room;\n  logic [31:0] {table_name}_count;\n  logic {table_name}_host_present, {table_name}_host_full;\n  \
+            "  logic {table_name}_present, {table_name}_full;\n  logic [31:0] {table_name}_count;\n  logic {table_name}_host_present, {table_name}_host_full;\n  \
              logic [{}:0] {table_name}_host_key;\n",
             own.key_bits - 1
         );
         if is_written {
             _ = writeln!(text, "  logic {name}_has;");
         }
+        let mut both = format!("{{{table_name}_present, {value}}}");
+        let late = self.late_value(own, table, &mut both, own.bits + 1, text);
+        let (present, value) = match late.is_empty() {
+            true => (format!("{table_name}_present"), value),
+            false => (format!("{both}[{}]", own.bits), format!("{both}[{}:0]", own.bits - 1)),
+        };
         let parameters = Parameters::for_entries(cuckoo_keys(own.entries), own.key_bits / 8, 0);
         let hash = RowHash::new((own.key_bits / 8) as usize, parameters.rows, parameters.seed);
         _ = write!(
             text,
             "  fl_hash_map #(\n      .KeyBits({}),\n      .ValueBits({}),\n      .HashBits({}),\n      .Rows({}),\n      .Columns({}),\n      \
              .Entries({}),\n      .Changes(1'b{}),\n      .Delay({}),\n      .Ahead({}),\n      .Pending({PENDING})\n  ) u_{table_name} (\n      .clk_i,\n      .rst_i,\n      \
-             .ready_o({table_name}_ready),\n      .room_o({table_name}_room),\n      .valid_i({}),\n      .key_i({}),\n      \
-             .present_o({table_name}_present),\n      .value_o({value}),\n      .full_o({table_name}_full),\n      .count_o({table_name}_count),\n      .write_i({write}),\n      \
+             .ready_o({table_name}_ready),\n      .room_o({table_name}_room),\n      .tight_o({table_name}_tight),\n      .valid_i({}),\n      .key_i({}),\n      \
+             .present_o({present}),\n      .value_o({value}),\n      .full_o({table_name}_full),\n      .count_o({table_name}_count),\n      .write_i({write}),\n      \
              .present_i({has}),\n      .value_i({result}),\n      .host_valid_i({name}_valid_i && {name}_ready_o),\n      \
              .host_ready_o({table_name}_host_ready),\n      .host_operation_i({name}_operation_i),\n      .host_key_i({name}_key_i),\n      \
              .host_value_i({name}_value_i),\n      .host_valid_o({table_name}_host_valid),\n      .host_present_o({table_name}_host_present),\n      \
@@ -211,11 +240,15 @@ impl Stage<'_> {
             own.entries,
             u8::from(own.changes(&self.plan.dataflow)),
             own.slice.map_or(0, Slice::delay),
-            // The packet at the framer's output, and one more until its room is seen.
-            self.stage + 2,
+            // The packets between where they wait and the table, and two more until its room is seen.
+            match self.scheduler {
+                Some(scheduler) if scheduler.stage <= self.stage => self.stage - scheduler.stage + 2,
+                _ => self.stage + 2,
+            },
             self.valid,
             index(&self.plan.dataflow, table.calls[0], self.signal),
         );
+        text.push_str(&late);
     }
 
     /// Values that were only read travel on to the last use.
@@ -225,7 +258,7 @@ impl Stage<'_> {
         }
         for table in own.tables.iter().filter(|table| table.stage < self.stage && self.stage <= table.last) {
             _ = writeln!(text, "  logic [{}:0] {};", own.bits - 1, table.value(self.stage));
-            self.registers.push((table.value(self.stage), table.value(self.stage - 1)));
+            self.registers.push((table.value(self.stage), table.value(self.stage - 1), own.bits));
         }
     }
 

@@ -25,7 +25,7 @@ pub struct File {
 }
 
 /// The blocks that pipelines instantiate.
-const BLOCKS: [(&str, &str); 18] = [
+const BLOCKS: [(&str, &str); 19] = [
     ("fl_fifo.sv", include_str!("../../../hdl/prim/fl_fifo.sv")),
     ("fl_fifo_ram.sv", include_str!("../../../hdl/prim/fl_fifo_ram.sv")),
     ("fl_ram.sv", include_str!("../../../hdl/prim/fl_ram.sv")),
@@ -39,6 +39,7 @@ const BLOCKS: [(&str, &str); 18] = [
     ("fl_cuckoo.sv", include_str!("../../../hdl/table/fl_cuckoo.sv")),
     ("fl_pending.sv", include_str!("../../../hdl/table/fl_pending.sv")),
     ("fl_hash_map.sv", include_str!("../../../hdl/table/fl_hash_map.sv")),
+    ("fl_scoreboard.sv", include_str!("../../../hdl/flow/fl_scoreboard.sv")),
     ("fl_array.sv", include_str!("../../../hdl/table/fl_array.sv")),
     ("fl_framer.sv", include_str!("../../../hdl/parse/fl_framer.sv")),
     ("fl_emitter.sv", include_str!("../../../hdl/edit/fl_emitter.sv")),
@@ -127,7 +128,7 @@ fn range(bits: u32) -> String {
 
 fn text(module: &str, core: &Core, patch_module: &str, word_bytes: u32) -> String {
     let word = 8 * word_bytes;
-    let in_flight = core.latency_cycles + 16;
+    let in_flight = core.latency_cycles + core.queued_packets + 16;
     let place = BODY_WORDS.trailing_zeros();
     let mut ports = vec![
         "input  logic clk_i".to_owned(),
@@ -196,7 +197,7 @@ module {module} (
   logic [{place}:0] free_words;
   logic [{last_bit}:0] write_data, word;
   // The packet that begins in the core, and the result of another one.
-  logic start, room, started, begins, valid, has_target, slow;
+  logic start, room, started, accept, begins, valid, has_target, slow;
   logic [15:0] length;
   logic [31:0] port, verdict, target, head, tail;
   logic [1:0] spread;
@@ -214,8 +215,7 @@ module {module} (
       .WordBytes({word_bytes}),
       .WindowWords({words}),
       .MaxWords({MAX_WORDS}),
-      .BodyWords({BODY_WORDS}),
-      .SpacingCycles({spacing})
+      .BodyWords({BODY_WORDS})
   ) u_framer (
       .clk_i,
       .rst_i,
@@ -233,6 +233,7 @@ module {module} (
       .free_words_i(free_words),
       .start_i(start && room),
       .started_o(started),
+      .accept_i(accept),
       .valid_o(begins),
       .length_o(length),
       .port_o(port),
@@ -250,6 +251,7 @@ module {module} (
       .port_i(port),
       .word_i(word),
       .now_i(arrival){pins},
+      .accept_o(accept),
       .room_o(room),
       .ready_o,
       .valid_o(valid),
@@ -280,7 +282,7 @@ module {module} (
       .free_words_o(free_words),
       .start_o(start),
       .started_i(started),
-      .begin_i(begins),
+      .begin_i(begins && accept),
       .length_i(length),
       .port_i(port),
       .place_i(place),
@@ -316,7 +318,6 @@ endmodule
         last_place = place - 1,
         last_bit = word - 1,
         words = core.words,
-        spacing = core.spacing_cycles,
         moves = u8::from(core.moves),
         last_edit = edits - 1,
         last_index = 15 - word_bytes.trailing_zeros(),

@@ -16,6 +16,7 @@ const FRAMER: &str = "fl_framer.sv";
 const EMITTER: &str = "fl_emitter.sv";
 const OVERLAY: &str = "fl_overlay.sv";
 const MAP: &str = "fl_hash_map.sv";
+const SCOREBOARD: &str = "fl_scoreboard.sv";
 
 /// A fault.
 pub(crate) struct Fault {
@@ -248,22 +249,40 @@ pub(crate) const FAULTS: &[Fault] = &[
         )],
     },
     Fault {
-        name: "packets with an array slice of several stages are not kept apart",
+        name: "the scoreboard of an array drops its entries",
         subject: "sums",
-        file: FRAMER,
-        changes: &[("spaced_q == '0;", "(spaced_q == '0 || 1'b1);")],
+        file: SCOREBOARD,
+        changes: &[("'{valid: issue_i && uses_i,", "'{valid: issue_i && uses_i && 1'b0,")],
     },
     Fault {
-        name: "packets with an array slice of several stages are closer than results are forwarded",
+        name: "the scoreboard of an array gives its entries up a cycle too early",
         subject: "sums",
-        file: FRAMER,
-        changes: &[("spaced_q <= SpacedBits'(SpacingCycles - 1);", "spaced_q <= SpacedBits'(SpacingCycles - 4);")],
+        file: SCOREBOARD,
+        changes: &[("issued_q[age].valid && (", "issued_q[age].valid && age < Cycles && (")],
     },
     Fault {
-        name: "packets with a hash map slice of several stages are not kept apart",
+        name: "the scoreboard of a hash map drops its entries",
         subject: "squares",
-        file: FRAMER,
-        changes: &[("spaced_q == '0;", "(spaced_q == '0 || 1'b1);")],
+        file: SCOREBOARD,
+        changes: &[("'{valid: issue_i && uses_i,", "'{valid: issue_i && uses_i && 1'b0,")],
+    },
+    Fault {
+        name: "the scoreboard compares keys the wrong way",
+        subject: "sums",
+        file: SCOREBOARD,
+        changes: &[("issued_q[age].key == key_i", "(issued_q[age].key ^ key_i) == '1")],
+    },
+    Fault {
+        name: "a result is not forwarded to a packet that was held",
+        subject: "sums",
+        file: ARRAY,
+        changes: &[("access1_q.index == result_d.index;", "access1_q.index == result_d.index && Delay == 0;")],
+    },
+    Fault {
+        name: "packets enter although the queue of the scheduler is full",
+        subject: "sums",
+        file: "fl_pipeline_",
+        changes: &[(".start_i(start && room)", ".start_i(start && (room || 1'b1))")],
     },
     Fault {
         name: "an absent port does not cancel an earlier redirect",
@@ -356,10 +375,11 @@ fn faults_in_pipelines_are_found() {
 }
 
 /// The faults of the normal test.
-const QUICK: [&str; 3] = [
+const QUICK: [&str; 4] = [
     "the next packet reads an entry before it is written",
     "body words are free before they are read",
     "an edit is made in each word",
+    "the scoreboard of an array drops its entries",
 ];
 
 /// Each fault has its place in the sources.

@@ -20,6 +20,8 @@ module fl_core_count (
     input  logic [63:0] map0_value_i,
     output logic map0_valid_o,
     output logic [63:0] map0_value_o,
+    // Whether the packet that begins may enter now; otherwise it waits.
+    output logic accept_o,
     // Whether another packet may enter soon: tables have room for its keys.
     output logic room_o,
     // High from when maps are cleared after a reset.
@@ -39,6 +41,18 @@ module fl_core_count (
 );
 
   logic [63:0] map0_q;
+
+  // An access of the host that finds no gap between packets for some cycles makes one.
+  logic host_waits;
+  logic [5:0] host_waits_q;
+  assign host_waits = (map0_valid_i && !map0_ready_o);
+  always_ff @(posedge clk_i) begin
+    if (!host_waits || rst_i) begin
+      host_waits_q <= '0;
+    end else if (!host_waits_q[5]) begin
+      host_waits_q <= host_waits_q + 1'b1;
+    end
+  end
 
   // Stage 0: instructions 5 (count.bpf:9), 10 (count.bpf:13), 11 (count.bpf:14), 15 (count.bpf:18)
   logic valid_s0;
@@ -114,7 +128,8 @@ module fl_core_count (
   assign map0_valid_o = map0_valid_i && map0_ready_o;
   assign map0_value_o = map0_q;
   assign ready_o = 1'b1;
-  assign room_o = 1'b1;
+  assign accept_o = 1'b1;
+  assign room_o = !host_waits_q[5];
 
   // Read here because some of their bits have no other use.
   logic unused;

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The scheduler of a core: where packets wait, in order, for the results of packets before them with the same key.
+//!
+//! ```text
+//!   stages 0 .. S-1 ──► queue ──► stages S .. ──► slice of the map
+//!                         │         ▲
+//!                         └► scoreboard: keys of the packets issued in the last cycles
+//! ```
+//!
+//! A map whose slice takes several stages shows a packet's result to packets that are issued `delay + 1` cycles later. The
+//! registers before stage S are a queue instead; a packet leaves it when no scoreboard has its key. Results of blocks that
+//! began before the queue and end behind it wait in queues of their own.
+//!
+//! A map that is asked in stage 0 has its scoreboard there; packets then wait in the framer. So do all packets, whatever
+//! their keys, where no stage knows the key in time.
+
+use std::fmt::Write as _;
+
+use flowloom_ir::Id;
+use flowloom_plan::Plan;
+
+use crate::map::{Block, Map, key};
+use crate::needs::{Needs, begins, block_stages, defined, is_wire};
+use crate::node::{logic, signal_bits};
+
+/// The most logic before the comparison of a key, in tenths of a LUT level, in the stage of the queue.
+const KEY_DEPTH: u32 = 10;
+
+/// A scheduler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Scheduler {
+    /// The stage that packets enter from the queue; 0 if they wait in the framer.
+    pub(crate) stage: u32,
+    /// What packets wait for.
+    pub(crate) holds: Vec<Hold>,
+    /// The last stage in which a block that began before the queue has its result.
+    last_crossing: Option<u32>,
+}
+
+/// A map that packets wait for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Hold {
+    /// The index of the map in the program.
+    pub(crate) map: u32,
+    /// The cycles after a packet in which no other packet of the key may be issued.
+    pub(crate) cycles: u32,
+    /// The bytes of the key, if they are known at the queue. Otherwise every packet waits.
+    pub(crate) key: Option<Vec<Id>>,
+    /// The predicates of the accesses, if they are known at the queue; without any, every packet uses the map.
+    pub(crate) uses: Vec<Id>,
+    key_bits: u32,
+    /// Whether every packet waits while the map is nearly full.
+    has_tight: bool,
+}
+
+impl Scheduler {
+    /// The scheduler of a core that reads `words` words, if a map needs one.
+    pub(crate) fn of(plan: &Plan, maps: &[Map], needs: &Needs) -> Option<Scheduler> {
+        let late: Vec<&Map> = maps.iter().filter(|own| own.delay() > 0).collect();
+        let limit = late.iter().map(|own| own.asked()).min()?;
+        // In these stages a map that packets write is between question and result.
+        let is_split = |stage: u32| {
+            let written = maps.iter().filter(|own| own.slice.is_some());
+            written.into_iter().any(|own| own.asked() < stage && stage <= own.slice.map_or(0, |slice| slice.last))
+        };
+        let possible = std::iter::once(0).chain(needs.words(plan)..=limit).filter(|stage| !is_split(*stage));
+        let keyed = |stage: u32| late.iter().filter(|own| hold(plan, own, stage).key.is_some()).count();
+        let stage = possible.max_by_key(|stage| (keyed(*stage), std::cmp::Reverse(width(plan, needs, *stage))))?;
+        let holds = late.iter().map(|own| hold(plan, own, stage)).collect();
+        Some(Scheduler { stage, holds, last_crossing: last_crossing(plan, maps, needs, stage) })
+    }
+
+    /// The packets that the queue holds: those that are before it when it begins to fill, and as many to wait.
+    pub(crate) fn depth(&self) -> u32 {
+        if self.stage == 0 { 0 } else { (2 * (self.stage + 2)).next_power_of_two().max(32) }
+    }
+
+    /// The cycles by which packets with the same key are kept apart.
+    pub(crate) fn same_key_cycles(&self) -> u32 {
+        self.holds.iter().map(|hold| hold.cycles + 1).max().unwrap_or(1)
+    }
+
+    /// The cycles by which all packets are kept apart, whatever their keys.
+    pub(crate) fn spacing_cycles(&self) -> u32 {
+        let unknown = self.holds.iter().filter(|hold| hold.key.is_none());
+        unknown.map(|hold| hold.cycles + 1).max().unwrap_or(1)
+    }
+
+    /// Whether a block that begins and ends in these stages is cut by the queue.
+    pub(crate) fn cuts(&self, begins: u32, ends: u32) -> bool {
+        begins < self.stage && self.stage <= ends
+    }
+
+    /// Adds what the scoreboards need.
+    pub(crate) fn add_needs(&self, plan: &Plan, needs: &mut Needs) {
+        for hold in &self.holds {
+            hold.key.iter().flatten().chain(&hold.uses).for_each(|id| needs.add(plan, *id, self.stage));
+        }
+    }
+
+    /// A queue for a result that a block gives in a stage while its packet may still wait.
+    pub(crate) fn late_result(&self, name: &str, to: &str, from: &str, bits: u32, stage: u32) -> String {
+        let depth = self.depth() + stage - self.stage + 1;
+        let count_bits = u32::BITS - depth.leading_zeros();
+        let waits = self.late_valid(name, stage);
+        format!(
+            "  // The result waits for its packet.\n  logic {waits}, unused_ready_{name};\n  {count}\n  fl_fifo #(\n      .Width({bits}),\n      \
+             .Depth({depth})\n  ) u_late_{name} (\n      .clk_i,\n      .rst_i,\n      .in_valid_i(arrived_s{stage}),\n      \
+             .in_ready_o(unused_ready_{name}),\n      .in_data_i({from}),\n      .out_valid_o({waits}),\n      \
+             .out_ready_i(valid_s{stage}_q),\n      .out_data_o({to}),\n      .count_o(unused_count_{name})\n  );\n",
+            count = logic(&format!("unused_count_{name}"), count_bits),
+        )
+    }
+
+    /// The signal that says whether a late result is there. Only in the stage of the queue it decides.
+    pub(crate) fn late_valid(&self, name: &str, stage: u32) -> String {
+        if stage == self.stage { format!("late_valid_{name}") } else { format!("unused_valid_{name}") }
+    }
+
+    /// The scoreboards, and `go`: whether the packet that waits is issued. `others` are further conditions for it.
+    pub(crate) fn scoreboards(&self, signal: &dyn Fn(Id) -> String, others: &[String]) -> String {
+        let (waiting, issued) = match self.stage {
+            0 => ("valid_i", "valid_s0".to_owned()),
+            stage => ("queue_valid", format!("valid_s{stage}_q")),
+        };
+        let mut text = String::new();
+        let mut conditions: Vec<String> = Vec::new();
+        for hold in &self.holds {
+            let name = format!("map{}", hold.map);
+            let key = hold.key.as_ref().map(|bytes| bytes.iter().rev().map(|id| signal(*id)).collect::<Vec<_>>());
+            let all = match (&key, hold.has_tight) {
+                (None, _) => "1'b1".to_owned(),
+                (_, true) => format!("{name}_tight"),
+                (_, false) => "1'b0".to_owned(),
+            };
+            let bits = hold.key.as_ref().map_or(1, |_| hold.key_bits);
+            let key = key.map_or("1'b0".to_owned(), |bytes| format!("{{{}}}", bytes.join(", ")));
+            let uses: Vec<String> = hold.uses.iter().map(|id| signal(*id)).collect();
+            let uses = if uses.is_empty() { String::new() } else { format!(" && ({})", uses.join(" || ")) };
+            _ = write!(
+                text,
+                "  logic {name}_conflict;\n  fl_scoreboard #(\n      .KeyBits({bits}),\n      .Cycles({})\n  ) u_{name}_scoreboard (\n      \
+                 .clk_i,\n      .rst_i,\n      .uses_i({waiting}{uses}),\n      .key_i({key}),\n      .all_i({all}),\n      \
+                 .conflict_o({name}_conflict),\n      .issue_i({issued})\n  );\n",
+                hold.cycles,
+            );
+            conditions.push(format!("!{name}_conflict"));
+        }
+        conditions.extend(others.iter().cloned());
+        _ = writeln!(text, "  assign go = {};\n  assign {issued} = {waiting} && go;", conditions.join(" && "));
+        text
+    }
+
+    /// The queue in place of the registers of its stage.
+    pub(crate) fn queue(&self, registers: &[(String, String, u32)]) -> String {
+        let (stage, depth) = (self.stage, self.depth());
+        let before = if stage == 1 { "valid_s0".to_owned() } else { format!("valid_s{}_q", stage - 1) };
+        let (ins, outs) = match registers {
+            [] => (vec!["1'b0"], vec!["unused_queued"]),
+            _ => (
+                registers.iter().map(|(_, from, _)| from.as_str()).collect(),
+                registers.iter().map(|(to, _, _)| to.as_str()).collect(),
+            ),
+        };
+        let width: u32 = registers.iter().map(|(_, _, bits)| bits).sum::<u32>().max(1);
+        let list = |names: &[&str]| names.join(",\n      ");
+        let mut text = String::new();
+        if registers.is_empty() {
+            text.push_str("  logic unused_queued;\n");
+        }
+        let mut arrived = String::new();
+        if let Some(last) = self.last_crossing {
+            for number in stage..=last {
+                let from = if number == stage { before.clone() } else { format!("arrived_s{}", number - 1) };
+                _ = writeln!(arrived, "    arrived_s{number} <= {from} && !rst_i;");
+            }
+            arrived = format!("  always_ff @(posedge clk_i) begin\n{arrived}  end\n");
+        }
+        _ = write!(
+            text,
+            "{arrived}  logic unused_queue_ready;\n  fl_fifo #(\n      .Width({width}),\n      \
+             .Depth({depth})\n  ) u_queue (\n      .clk_i,\n      .rst_i,\n      .in_valid_i({before}),\n      .in_ready_o(unused_queue_ready),\n      \
+             .in_data_i({{\n      {ins}}}),\n      .out_valid_o(queue_valid),\n      .out_ready_i(valid_s{stage}_q),\n      .out_data_o({{\n      \
+             {outs}}}),\n      .count_o(queue_count)\n  );\n",
+            ins = list(&ins),
+            outs = list(&outs),
+        );
+        text
+    }
+
+    /// The declarations that stages before the queue's use.
+    pub(crate) fn declarations(&self) -> String {
+        let mut text = "  // Whether the packet that waits is issued.\n  logic go;\n".to_owned();
+        if self.stage > 0 {
+            let count = logic("queue_count", u32::BITS - self.depth().leading_zeros());
+            _ = writeln!(text, "  logic queue_valid;\n  {count}");
+        }
+        if let Some(last) = self.last_crossing {
+            let names: Vec<String> = (self.stage..=last).map(|stage| format!("arrived_s{stage}")).collect();
+            _ = writeln!(
+                text,
+                "  // Where the packets would be that wait in the queue.\n  logic {};",
+                names.join(", ")
+            );
+        }
+        text
+    }
+
+    /// The condition under which a packet may enter the core, if the queue decides it.
+    pub(crate) fn room(&self) -> Option<String> {
+        (self.stage > 0).then(|| format!("queue_count < {}", self.depth() - self.stage - 1))
+    }
+}
+
+/// What packets wait for because of a map, at a queue in a stage.
+fn hold(plan: &Plan, own: &Map, stage: u32) -> Hold {
+    let graph = &plan.dataflow.graph;
+    let is_known = |id: Id| {
+        let ends = plan.schedule.spans[id.index()].ends;
+        graph.as_const(id).is_some() || ends.stage < stage || (ends.stage == stage && ends.depth <= KEY_DEPTH)
+    };
+    // A register has no key: every packet uses its only entry.
+    let bytes = own.tables.first().map(|table| key(&plan.dataflow, table.calls[0]));
+    let key = bytes.filter(|bytes| bytes.iter().all(|id| is_known(*id)));
+    let key_bits = key.iter().flatten().map(|id| u32::from(graph.bits(*id))).sum();
+    let calls = own.tables.iter().flat_map(|table| &table.calls);
+    let uses: Vec<Id> = calls.map(|call| graph.node(*call).args[0]).collect();
+    let is_always = |id: &Id| graph.as_const(*id).is_some_and(|value| value != 0);
+    let is_useful = uses.iter().all(|id| is_known(*id)) && !uses.iter().any(is_always);
+    let mut uses = if is_useful { uses } else { Vec::new() };
+    uses.retain(|id| graph.as_const(*id).is_none());
+    uses.sort_unstable();
+    uses.dedup();
+    let has_tight = own.block == Block::Hash && own.changes(&plan.dataflow);
+    Hold { map: own.map, cycles: own.delay(), key, key_bits, uses, has_tight }
+}
+
+/// The bits of the registers before a stage.
+fn width(plan: &Plan, needs: &Needs, stage: u32) -> u32 {
+    let is_register = |id: &Id| !is_wire(plan.dataflow.graph.node(*id).kind) && defined(plan, *id) < stage;
+    let values = needs.in_stage(stage).filter(is_register);
+    values.map(|id| u32::from(signal_bits(&plan.dataflow, id))).sum()
+}
+
+/// The last stage in which a block that began before the queue has its result.
+fn last_crossing(plan: &Plan, maps: &[Map], needs: &Needs, stage: u32) -> Option<u32> {
+    let cut = |begins: u32, ends: u32| (begins < stage && stage <= ends).then_some(ends);
+    let blocks = needs.ids().filter(|id| block_stages(plan, *id) > 0);
+    let blocks = blocks.filter_map(|id| cut(begins(plan, id), defined(plan, id)));
+    let tables = maps.iter().filter(|own| own.slice.is_none());
+    let tables =
+        tables.flat_map(|own| own.tables.iter().filter_map(|table| cut(table.stage - own.cycles(), table.stage)));
+    blocks.chain(tables).max()
+}
