@@ -5,9 +5,9 @@
 //     └───► pending keys ──► row ───┴─► array of {present, key, value} ──► slice ──► written back
 //
 // A key that is in neither takes a pending entry, so that packets with the same key meet in one row from the next cycle
-// on, and the slice decides whether the entry exists. The mover does the rest while no packet refers to an entry:
-// pending rows that are present move into the cuckoo table, the others are given up, and keys whose entry was deleted
-// leave the cuckoo table by way of a pending entry. A map is full when as many entries are present as were declared.
+// on, and the slice decides whether the entry exists. The rest is done while no packet refers to an entry: pending rows
+// that are present move into the cuckoo table, several at once, the others are given up, and keys whose entry was deleted
+// leave the cuckoo table by way of a pending entry. Whether the row of a pending entry is present, fl_pending knows. A map is full when as many entries are present as were declared.
 //
 // A slice of several stages takes Delay cycles more. Packets with one key are then kept Delay + 1 cycles apart, and all
 // packets while tight_o is high, because the map may be full before the slice of the packet (fl_keep_apart).
@@ -71,7 +71,8 @@ module fl_hash_map #(
   localparam int unsigned Value = Hit + 3;
   localparam int unsigned Slice = Value + Delay;
   localparam int unsigned Candidates = 64;
-  localparam int unsigned Quiet = 8 + Delay;
+  // From the cycle in which a packet finds an entry, cycle 3, to the one after its result.
+  localparam int unsigned Quiet = 5 + Delay;
   // Keys without an entry stay in the cuckoo table until the mover takes them out.
   localparam int unsigned Keys = Entries + Candidates + Pending;
   localparam int unsigned RestCycles = 16 + Delay;
@@ -98,6 +99,8 @@ module fl_hash_map #(
     logic [1:0]           operation;
     logic [KeyBits-1:0]   key;
     logic [ValueBits-1:0] value;
+    // Of an insertion: its pending entry.
+    logic [PendingBits-1:0] entry;
   } request_t;
 
   // A request on its way to the slice.
@@ -117,47 +120,45 @@ module fl_hash_map #(
     logic [ValueBits-1:0] value;
   } row_t;
 
-  typedef enum logic [3:0] {
+  typedef enum logic [2:0] {
     Idle,
     Inspect,
     Inspected,
-    Switch,
     Remove,
-    Removed,
-    Put,
-    Stored,
-    Settle,
-    Copy,
-    Copied,
-    Clear
+    Removed
   } state_e;
 
   // ---- Requests: packets first, then the host, then the mover.
 
   request_t             request_d, request_q[1:Hit];
   logic                 busy;
-  logic                 mover_inserts, mover_deletes, adopts, op_free;
-  logic [KeyBits-1:0]   work_key, candidate_key;
+  logic                 deletes, inserts, adopts, op_free, insert_valid;
+  logic [KeyBits-1:0]   work_key, insert_key, candidate_key;
+  logic [PendingBits-1:0] insert_entry;
   logic                 candidate_valid, room_q, tight_q;
 
   assign host_ready_o = !valid_i && room_q && ready_o && !busy;
   assign op_free      = !valid_i && !(host_valid_i && host_ready_o) && ready_o;
 
   always_comb begin
-    request_d = '{valid: valid_i, source: Packet, operation: 2'd0, key: key_i, value: host_value_i};
+    request_d = '{valid: valid_i, source: Packet, operation: 2'd0, key: key_i, value: host_value_i, entry: insert_entry};
     if (host_valid_i && host_ready_o) begin
       request_d.valid     = 1'b1;
       request_d.source    = Host;
       request_d.operation = host_operation_i;
       request_d.key       = host_key_i;
-    end else if (op_free && (mover_inserts || mover_deletes)) begin
-      request_d.valid  = 1'b1;
-      request_d.source = mover_inserts ? Insert : Delete;
-      request_d.key    = work_key;
-    end else if (op_free && adopts) begin
-      request_d.valid  = 1'b1;
-      request_d.source = Adopt;
-      request_d.key    = candidate_key;
+    end else if (op_free) begin
+      request_d.valid = deletes || inserts || adopts;
+      if (deletes) begin
+        request_d.source = Delete;
+        request_d.key    = work_key;
+      end else if (inserts) begin
+        request_d.source = Insert;
+        request_d.key    = insert_key;
+      end else begin
+        request_d.source = Adopt;
+        request_d.key    = candidate_key;
+      end
     end
   end
 
@@ -216,10 +217,12 @@ module fl_hash_map #(
 
   request_t               now;
   logic                   looks, reads_row, pending_hit, pending_adopted, allocates;
-  logic [PendingBits-1:0] pending_entry, free_entry, quiet_entry, work_q;
-  logic [SlotBits-1:0]    pending_slot, work_slot;
+  logic [PendingBits-1:0] pending_entry, free_entry, quiet_entry, work_q, copy_entry, row_entry, mark_entry;
+  logic [SlotBits-1:0]    pending_slot, work_slot, copy_slot;
+  logic [KeyBits-1:0]     copy_key;
   logic [FreeBits-1:0]    free_entries;
-  logic                   quiet_valid, work_adopted, work_quiet, next, removes, releases, disowns;
+  logic                   quiet_valid, work_quiet, next, releases, disowns, lets_go, copy_valid, copies;
+  logic                   own_present, marks, slice_present;
   access_t                access_d;
 
   assign now   = request_q[Hit];
@@ -276,17 +279,34 @@ module fl_hash_map #(
       .adopt_slot_i  (cuckoo_slot),
       .free_entry_o  (free_entry),
       .free_o        (free_entries),
+      .row_entry_i   (row_entry),
+      .row_present_o (own_present),
+      .mark_i        (marks),
+      .mark_entry_i  (mark_entry),
+      .mark_present_i(slice_present),
+      .insert_valid_o(insert_valid),
+      .insert_entry_o(insert_entry),
+      .insert_key_o  (insert_key),
+      .insert_take_i (op_free && inserts),
+      .inserted_i    (now.valid && now.source == Insert),
+      .inserted_stored_i(cuckoo_stored),
+      .inserted_entry_i (now.entry),
+      .inserted_slot_i  (cuckoo_slot),
+      .copy_valid_o  (copy_valid),
+      .copy_entry_o  (copy_entry),
+      .copy_key_o    (copy_key),
+      .copy_slot_o   (copy_slot),
+      .copy_take_i   (copies),
       .next_i        (next),
       .quiet_valid_o (quiet_valid),
       .quiet_entry_o (quiet_entry),
       .work_entry_i  (work_q),
       .work_key_o    (work_key),
-      .work_adopted_o(work_adopted),
       .work_slot_o   (work_slot),
       .work_quiet_o  (work_quiet),
-      .remove_i      (removes),
       .release_i     (releases),
-      .disown_i      (disowns)
+      .disown_i      (disowns),
+      .let_go_i      (lets_go)
   );
 
   // ---- Cycles 4 to 6: the array, then the slice.
@@ -294,11 +314,11 @@ module fl_hash_map #(
   access_t                slice;
   row_t                   slice_row, late_row;
   logic                   host_now, in_slice;
-  logic                   array_host_valid, array_host_ready, array_write, array_copy, array_answer, row_present;
+  logic                   array_host_valid, array_host_ready, array_answer;
   logic [IndexBits-1:0]   array_index;
-  logic [SlotBits-1:0]    new_slot_q;
-  row_t                   row, result;
-  logic                   slice_write, slice_present, was_present;
+  // A row as it was read, and with the presence that fl_pending knows.
+  row_t                   word, row, result;
+  logic                   slice_write, was_present;
   logic [StoredBits-1:0]  stored_q;
   row_t                   unused_row;
   logic                   unused_access;
@@ -316,14 +336,14 @@ module fl_hash_map #(
       .valid_i      (access_q[Hit+1].valid && access_q[Hit+1].found),
       .early_i      (access_q[Hit+1].host),
       .index_i      (access_q[Hit+1].index),
-      .value_o      (row),
+      .value_o      (word),
       .write_i      (slice_write),
       .value_i      (result),
       .host_valid_i (array_host_valid),
       .host_ready_o (array_host_ready),
-      .host_write_i (array_write),
-      .host_copy_i  (array_copy),
-      .host_target_i(IndexBits'(new_slot_q)),
+      .host_write_i (1'b0),
+      .host_copy_i  (copies),
+      .host_target_i(IndexBits'(copy_slot)),
       .host_index_i (array_index),
       .host_value_i ('0),
       .host_valid_o (array_answer),
@@ -335,10 +355,18 @@ module fl_hash_map #(
   assign slice       = host_now ? access_q[Value] : access_q[Slice];
   assign slice_row   = host_now ? row : late_row;
   assign in_slice    = slice.valid && (host_now || !slice.host);
-  assign row_present = row.present;
+  assign row_entry   = PendingBits'(access_q[Value].index - IndexBits'(Slots));
+  always_comb begin
+    row = word;
+    if (access_q[Value].index >= IndexBits'(Slots)) begin
+      row.present = own_present;
+    end
+  end
+  assign marks       = slice_write && slice.index >= IndexBits'(Slots);
+  assign mark_entry  = PendingBits'(slice.index - IndexBits'(Slots));
   assign count_o     = 32'(stored_q);
   assign full_o      = stored_q == StoredBits'(Entries);
-  assign present_o   = access_q[Value].valid && access_q[Value].found && row_present;
+  assign present_o   = access_q[Value].valid && access_q[Value].found && row.present;
   assign was_present = in_slice && slice.found && slice_row.present;
   assign value_o     = row.value;
 
@@ -396,48 +424,32 @@ module fl_hash_map #(
     end
   end
 
-  // ---- The mover.
+  // ---- Rows move. A row is copied to its slot by an access of the array's host; so is the row of an adopted entry read.
 
   state_e               state_q;
-  logic [1:0]           settle_q;
-  logic                 adopting_q;
+  logic                 adopting_q, inspects;
   logic [KeyBits-1:0]   pushed_key;
   logic                 push, push_ready;
   logic [CandidateBits-1:0] waiting;
+  // The copies of the last cycles: the newest one is in entry 1, the answer comes for entry 2.
+  logic [2:1]              copied_q;
+  logic [2:1][KeyBits-1:0] copied_key_q;
 
-  assign mover_inserts = state_q == Put && work_quiet;
-  assign mover_deletes = state_q == Remove;
-  assign adopts        = candidate_valid && !adopting_q && free_entries > FreeBits'(2);
+  assign deletes  = state_q == Remove;
+  assign inserts  = !deletes && insert_valid;
+  assign adopts   = !deletes && !inserts && candidate_valid && !adopting_q && free_entries > FreeBits'(2);
+  assign inspects = state_q == Inspect && work_quiet;
+  assign copies   = copy_valid && !inspects && array_host_ready;
 
+  assign array_host_valid = inspects || copy_valid;
+  assign array_index      = inspects ? IndexBits'(work_slot) : own_row(copy_entry);
+
+  // An adopted entry that is present goes back to the cuckoo table, which has its slot still. The key of one that is absent
+  // leaves the table, while its entry has a row of its own.
   assign next     = state_q == Idle && quiet_valid;
-  assign removes  = work_quiet && ((state_q == Inspected && array_answer && row_present == work_adopted)
-                    || (state_q == Copy && array_host_ready));
-  assign releases = (removes && state_q == Inspected) || (state_q == Clear && array_host_ready);
-  assign disowns  = state_q == Switch && work_quiet && array_host_ready;
-
-  always_comb begin
-    array_host_valid = 1'b0;
-    array_write      = 1'b0;
-    array_copy       = 1'b0;
-    array_index      = work_adopted ? IndexBits'(work_slot) : own_row(work_q);
-    unique case (state_q)
-      Inspect: array_host_valid = work_quiet;
-      Switch: begin
-        array_host_valid = work_quiet;
-        array_write      = 1'b1;
-        array_index      = own_row(work_q);
-      end
-      Copy: begin
-        array_host_valid = work_quiet;
-        array_copy       = 1'b1;
-      end
-      Clear: begin
-        array_host_valid = 1'b1;
-        array_write      = 1'b1;
-      end
-      default: array_host_valid = 1'b0;
-    endcase
-  end
+  assign releases = state_q == Inspected && array_answer && !copied_q[2] && work_quiet && word.present;
+  assign disowns  = state_q == Inspected && array_answer && !copied_q[2] && work_quiet && !word.present;
+  assign lets_go  = state_q == Removed && now.valid && now.source == Delete;
 
   always_ff @(posedge clk_i) begin
     unique case (state_q)
@@ -451,41 +463,9 @@ module fl_hash_map #(
         if (!work_quiet) state_q <= Idle;
         else if (array_host_ready) state_q <= Inspected;
       end
-      // An adopted entry that is present goes back to the cuckoo table, which has its slot still; one that is not leaves
-      // it. A pending row that is present goes into the table; one that is not is given up.
-      Inspected: begin
-        if (array_answer) begin
-          if (!work_quiet || row_present == work_adopted) state_q <= Idle;
-          else state_q <= work_adopted ? Switch : Put;
-        end
-      end
-      Switch: begin
-        if (!work_quiet) state_q <= Idle;
-        else if (array_host_ready) state_q <= Remove;
-      end
-      Remove:  if (op_free) state_q <= Removed;
-      Removed: if (now.valid && now.source == Delete) state_q <= Idle;
-      Put: begin
-        if (!work_quiet) state_q <= Idle;
-        else if (op_free) state_q <= Stored;
-      end
-      Stored: begin
-        if (now.valid && now.source == Insert) begin
-          new_slot_q <= cuckoo_slot;
-          settle_q   <= '1;
-          state_q    <= cuckoo_stored ? Settle : Idle;
-        end
-      end
-      // Lookups that did not see the insertion find the pending entry.
-      Settle: begin
-        settle_q <= settle_q - 1'b1;
-        if (settle_q == '0) state_q <= Copy;
-      end
-      Copy:    if (work_quiet && array_host_ready) state_q <= Copied;
-      Copied:  if (array_answer) state_q <= Clear;
-      // A free row is absent.
-      Clear:   if (array_host_ready) state_q <= Idle;
-      default: state_q <= Idle;
+      Inspected: if (array_answer && !copied_q[2]) state_q <= disowns ? Remove : Idle;
+      Remove:    if (op_free) state_q <= Removed;
+      default:   if (lets_go) state_q <= Idle;  // Removed
     endcase
     if (rst_i) begin
       state_q <= Idle;
@@ -493,10 +473,9 @@ module fl_hash_map #(
   end
 
   // Keys whose entry was deleted leave the cuckoo table later.
-  logic [KeyBits-1:0] copied_key_q;
-  assign push       = array_answer ? state_q == Copied && !row_present
+  assign push       = array_answer ? copied_q[2] && !word.present
                       : slice_write && slice.index < IndexBits'(Slots) && was_present && !slice_present;
-  assign pushed_key = array_answer ? copied_key_q : slice.key;
+  assign pushed_key = array_answer ? copied_key_q[2] : slice.key;
 
   fl_fifo #(
       .Width(KeyBits),
@@ -508,7 +487,7 @@ module fl_hash_map #(
       .in_ready_o (push_ready),
       .in_data_i  (pushed_key),
       .out_valid_o(candidate_valid),
-      .out_ready_i(op_free && adopts && !mover_inserts && !mover_deletes),
+      .out_ready_i(op_free && adopts),
       .out_data_o (candidate_key),
       .count_o    (waiting)
   );
@@ -517,10 +496,9 @@ module fl_hash_map #(
     request_q[1] <= request_d;
     for (int unsigned cycle = 2; cycle <= Hit; cycle++) request_q[cycle] <= request_q[cycle-1];
     access_q <= {access_q[Slice-1:Hit+1], access_d};
-    if (state_q == Copy) begin
-      copied_key_q <= work_key;
-    end
-    if (op_free && adopts && !mover_inserts && !mover_deletes) begin
+    copied_q     <= {copied_q[1], copies};
+    copied_key_q <= {copied_key_q[1], copy_key};
+    if (op_free && adopts) begin
       adopting_q <= 1'b1;
     end else if (now.valid && now.source == Adopt) begin
       adopting_q <= 1'b0;
@@ -533,6 +511,7 @@ module fl_hash_map #(
     tight_q <= Delay != 0 && 32'(stored_q) + 32'(Ahead + Slice + 4) > 32'(Entries);
     if (rst_i) begin
       adopting_q <= 1'b0;
+      copied_q   <= '0;
       stored_q   <= '0;
       room_q     <= 1'b0;
       tight_q    <= 1'b1;

@@ -166,84 +166,76 @@ pub(crate) const MAP_FAULTS: &[Fault] = &[
         changes: &[("timers_q[i] == '0 && !hit[i]", "timers_q[i] == '0 && (!hit[i] || 1'b1)")],
     },
     Fault {
-        name: "a pending entry is not found before its copy is read",
-        block: MAP,
-        changes: &[
-            ("|| (state_q == Copy && array_host_ready));", "|| (state_q == Settle && settle_q == '0));"),
-            (
-                "      Copy: begin\n        array_host_valid = work_quiet;",
-                "      Copy: begin\n        array_host_valid = 1'b1;",
-            ),
-            ("if (work_quiet && array_host_ready) state_q <= Copied;", "if (array_host_ready) state_q <= Copied;"),
-        ],
+        name: "a pending entry is not found although its row is not copied",
+        block: PENDING,
+        changes: &[("if (copy_take_i) begin", "if (copy_take_i || copy_valid_o) begin")],
     },
     Fault {
-        name: "a pending row is cleared in place of its copy",
+        name: "a row is not copied to its slot",
         block: MAP,
-        changes: &[("if (settle_q == '0) state_q <= Copy;", "if (settle_q == '0) state_q <= Copied;")],
+        changes: &[(".host_copy_i  (copies),", ".host_copy_i  (copies && 1'b0),")],
     },
     Fault {
-        name: "a copied row is free before it is clear",
-        block: MAP,
-        changes: &[(
-            "|| (state_q == Clear && array_host_ready);",
-            "|| (state_q == Copy && work_quiet && array_host_ready);",
-        )],
-    },
-    Fault {
-        name: "a copied row is not clear",
-        block: MAP,
-        changes: &[(
-            "      Clear: begin\n        array_host_valid = 1'b1;\n        array_write      = 1'b1;",
-            "      Clear: begin\n        array_host_valid = 1'b1;\n        array_write      = 1'b0;",
-        )],
+        name: "a row is copied before its key is inserted everywhere",
+        block: PENDING,
+        changes: &[("if (stored_q[i-1] && ", "if ((stored_q[i-1] || moving_q[i-1]) && ")],
     },
     Fault {
         name: "lookups before the insertion do not find the pending entry",
         block: MAP,
-        changes: &[("cuckoo_stored ? Settle : Idle", "cuckoo_stored ? Copy : Idle")],
+        changes: &[(".Quiet   (Quiet)", ".Quiet   (Quiet),\n      .Settle  (2)")],
     },
     Fault {
-        name: "a row is copied to the slot of the insertion before",
+        name: "the row of a pending entry is present before it is written",
         block: MAP,
-        changes: &[("new_slot_q <= cuckoo_slot;", "new_slot_q <= work_slot;")],
+        changes: &[("row.present = own_present;", "row.present = own_present || word.present;")],
+    },
+    Fault {
+        name: "the presence of a pending row is not noted",
+        block: MAP,
+        changes: &[("assign marks       = slice_write &&", "assign marks       = slice_write && !slice_present &&")],
+    },
+    Fault {
+        name: "an entry whose key did not fit is lost",
+        block: PENDING,
+        changes: &[(
+            "if (inserted_i && !inserted_stored_i) begin",
+            "if (inserted_i && !inserted_stored_i && 1'b0) begin",
+        )],
+    },
+    Fault {
+        name: "a row is copied to the slot of an adopted entry",
+        block: MAP,
+        changes: &[(
+            ".host_target_i(IndexBits'(copy_slot)),",
+            ".host_target_i(IndexBits'(copy_slot ^ work_slot ^ work_slot ^ SlotBits'(1))),",
+        )],
+    },
+    Fault {
+        name: "an entry is let go before its key has left the table",
+        block: PENDING,
+        changes: &[("      moving_q[work_entry_i]  <= 1'b1;", "      moving_q[work_entry_i]  <= 1'b0;")],
     },
     Fault {
         name: "deleted keys stay in the cuckoo table",
         block: MAP,
-        changes: &[("adopts        = candidate_valid &&", "adopts        = candidate_valid && 1'b0 &&")],
+        changes: &[("!inserts && candidate_valid &&", "!inserts && candidate_valid && 1'b0 &&")],
     },
     Fault {
         name: "keys that leave the cuckoo table are removed although they are present again",
         block: MAP,
         changes: &[
-            (
-                "array_answer && row_present == work_adopted)",
-                "array_answer && row_present == work_adopted && !work_adopted)",
-            ),
-            (
-                "if (!work_quiet || row_present == work_adopted) state_q <= Idle;",
-                "if (!work_quiet || (row_present == work_adopted && !work_adopted)) state_q <= Idle;",
-            ),
+            ("work_quiet && word.present;", "work_quiet && word.present && 1'b0;"),
+            ("work_quiet && !word.present;", "work_quiet && (!word.present || 1'b1);"),
         ],
     },
     Fault {
         name: "an entry that is present again is removed although a packet came",
         block: MAP,
-        changes: &[
-            (
-                "        if (!work_quiet) state_q <= Idle;\n        else if (array_host_ready) state_q <= Remove;",
-                "        if (array_host_ready) state_q <= Remove;",
-            ),
-            (
-                "assign disowns  = state_q == Switch && work_quiet && array_host_ready;",
-                "assign disowns  = state_q == Switch && array_host_ready;",
-            ),
-            (
-                "      Switch: begin\n        array_host_valid = work_quiet;",
-                "      Switch: begin\n        array_host_valid = 1'b1;",
-            ),
-        ],
+        changes: &[(
+            "!copied_q[2] && work_quiet && !word.present;",
+            "!copied_q[2] && (work_quiet || 1'b1) && !word.present;",
+        )],
     },
     Fault {
         name: "a map is full one entry too early",

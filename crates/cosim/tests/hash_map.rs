@@ -115,7 +115,7 @@ fn run_with_delay(model: &Model, seed: u64, delay: u32) -> Reached {
         if cycle.is_multiple_of(300) {
             keys = [1, 2, 5, 60, 300, 60000][rng.next_u64() as usize % 6];
             bias = rng.next_u64() % 5;
-            gaps = [0, 0, 1, 3][rng.next_u64() as usize % 4];
+            gaps = [0, 0, 1, 7][rng.next_u64() as usize % 4];
         }
         // One packet may follow after the room has ended.
         since_room = if bench.get("room_o") == 1 { 0 } else { since_room + 1 };

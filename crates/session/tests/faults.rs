@@ -279,8 +279,14 @@ pub(crate) const FAULTS: &[Fault] = &[
         changes: &[("access1_q.index == result_d.index;", "access1_q.index == result_d.index && Delay == 0;")],
     },
     Fault {
+        name: "a late result is read by the packet before",
+        subject: "queued",
+        file: "fl_core_",
+        changes: &[(".Depth(37)", ".Depth(5)")],
+    },
+    Fault {
         name: "packets enter although the queue of the scheduler is full",
-        subject: "sums",
+        subject: "queued",
         file: "fl_pipeline_",
         changes: &[(".start_i(start && room)", ".start_i(start && (room || 1'b1))")],
     },

@@ -7,6 +7,6 @@ mod faults;
 mod frames;
 mod instructions;
 mod programs;
-mod rate;
+mod rates;
 mod stream;
 mod traffic;

@@ -3,8 +3,9 @@
 
 use crate::stream::{Case, Source};
 
-pub(crate) static PROGRAMS: [Case; 5] = [
+pub(crate) static PROGRAMS: [Case; 6] = [
     Case { name: "sums", source: Source::Text(SUMS, &[]), entries: &[], sends: true, changes: false },
+    Case { name: "queued", source: Source::Text(QUEUED, &[]), entries: &[], sends: true, changes: false },
     Case { name: "squares", source: Source::Text(SQUARES, &[]), entries: &[], sends: true, changes: false },
     Case {
         name: "redirects",
@@ -41,6 +42,38 @@ const SUMS: &str = r#".program sums
         r6 &= 3
         *(u32 *)(r10 - 4) = r6
         r7 = *(u16 *)(r1 + 6)
+        r1 = map[cells] ll
+        r2 = r10
+        r2 += -4
+        call map_lookup_elem
+        r1 = r0
+        r0 = 1
+        if r1 == 0 goto out
+        r2 = *(u64 *)(r1 + 0)
+        r2 *= r2
+        r2 += r7
+        r2 += 1
+        *(u64 *)(r1 + 0) = r2
+        r0 = 3                          ; XDP_TX
+out:    exit
+"#;
+
+/// As [`SUMS`], with a key that is known only after some stages, and a number that is known after the key.
+const QUEUED: &str = r#".program queued
+.license "GPL"
+.map cells array key 4 value 8 entries 4
+        r2 = *(u32 *)(r1 + 4)           ; xdp_md.data_end
+        r1 = *(u32 *)(r1 + 0)           ; xdp_md.data
+        r0 = 1                          ; XDP_DROP
+        r3 = r1
+        r3 += 14
+        if r3 > r2 goto out
+        r6 = *(u32 *)(r1 + 10)
+        w6 %= 1000003
+        r6 &= 3
+        *(u32 *)(r10 - 4) = r6
+        r7 = *(u64 *)(r1 + 6)
+        r7 %= 1000003
         r1 = map[cells] ll
         r2 = r10
         r2 += -4

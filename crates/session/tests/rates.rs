@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The rates of pipelines: packets of minimum size, one word each, offered in every cycle.
+//!
+//! Rates are in millions of packets a second at 250 MHz, from the cycles between the first word taken and the last one.
+
+use std::path::PathBuf;
+
+use flowloom_plan::Options;
+use flowloom_session::engines::{Arrival, OutputStalls, PipelineError, Simulated};
+use flowloom_session::{FunctionFile, Loaded};
+use flowloom_testkit::Rng;
+
+use crate::stream::{case, start, top};
+use crate::traffic::Traffic;
+
+/// The clock.
+const CLOCK_MHZ: f64 = 250.0;
+/// 100 Gbit/s in packets of 60 bytes, with check sum, preamble and gap, in millions a second.
+pub(crate) const LINE_MPPS: f64 = 148.8;
+/// The flows of traffic whose flows are known.
+const KNOWN_FLOWS: u32 = 200;
+
+/// What flows packets belong to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flows {
+    /// Known ones, drawn evenly.
+    Known,
+    /// A single known one.
+    One,
+    /// Two known ones in turn.
+    Two,
+    /// Each packet its own.
+    New,
+}
+
+impl Flows {
+    const ALL: [Flows; 4] = [Flows::Known, Flows::One, Flows::Two, Flows::New];
+
+    /// The flow of a packet.
+    fn of(self, rng: &mut Rng, number: u32) -> u32 {
+        match self {
+            Flows::Known => rng.below(KNOWN_FLOWS as usize) as u32,
+            Flows::One => 0,
+            Flows::Two => number % 2,
+            Flows::New => KNOWN_FLOWS + number,
+        }
+    }
+}
+
+/// A UDP packet of 60 bytes of a flow. Both directions have the same flow numbers; the low bit of a flow is its direction.
+fn frame(flow: u32) -> Vec<u8> {
+    let mut bytes = vec![0; 60];
+    bytes[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
+    bytes[14..34].copy_from_slice(&[0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 0, 192, 0, 2, 9]);
+    bytes[27..30].copy_from_slice(&flow.to_be_bytes()[1..]);
+    bytes[34..38].copy_from_slice(&[0x10, 0, 0, 53]);
+    bytes[34..36].copy_from_slice(&(1024 + (flow % 50_000) as u16).to_be_bytes());
+    bytes[38..42].copy_from_slice(&[0, 26, 0, 0]);
+    let sum: u32 = bytes[14..34].chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    bytes[24..26].copy_from_slice(&(!((folded & 0xffff) + (folded >> 16)) as u16).to_be_bytes());
+    bytes
+}
+
+/// The rate at which a pipeline takes packets of these flows, and gives them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Rate {
+    pub(crate) taken_mpps: f64,
+    /// The words of a packet that leaves, on average; 0 if all are dropped.
+    pub(crate) words_out: f64,
+}
+
+fn rate(simulated: &mut Simulated, rng: &mut Rng, flows: Flows, count: u32) -> Rate {
+    let mut time_ns = 1_000_000_000;
+    let mut send = |simulated: &mut Simulated, numbers: Vec<u32>, delay_cycles: u32| {
+        let packets: Vec<(Vec<u8>, u64)> = numbers
+            .iter()
+            .map(|flow| {
+                time_ns += 4;
+                (frame(*flow), time_ns)
+            })
+            .collect();
+        let arrivals: Vec<Arrival<'_>> =
+            packets.iter().map(|(bytes, now_ns)| Arrival { bytes, port: 2, now_ns: *now_ns, delay_cycles }).collect();
+        simulated.send(&arrivals, OutputStalls::default()).unwrap_or_else(|e| panic!("{e}"))
+    };
+    simulated.reset().unwrap();
+    // Flows become known, without haste.
+    send(simulated, (0..KNOWN_FLOWS).collect(), 100);
+    let numbers = (0..count).map(|number| flows.of(rng, number)).collect();
+    let departures = send(simulated, numbers, 0);
+    let first = departures.first().unwrap().taken_cycle;
+    let last = departures.last().unwrap().taken_cycle;
+    let words = departures.iter().filter(|one| one.sent.is_some()).map(|one| one.last_cycle - one.first_cycle + 1);
+    Rate {
+        taken_mpps: CLOCK_MHZ * f64::from(count - 1) / (last - first) as f64,
+        words_out: words.sum::<u64>() as f64 / f64::from(count),
+    }
+}
+
+/// All rates of a function, in the order of [`Flows::ALL`]; none without a simulation, which says why.
+pub(crate) fn rates(test: &str, name: &str, loaded: &Loaded, count: u32) -> Result<Option<[Rate; 4]>, PipelineError> {
+    let pipeline = loaded.pipeline(&Options::default())?;
+    let seed = Rng::from_env(1).next_u64();
+    let Some(mut simulated) = start(test, &pipeline, seed as u32) else { return Ok(None) };
+    let mut rng = Rng::new(seed);
+    let rates = Flows::ALL.map(|flows| rate(&mut simulated, &mut rng, flows, count));
+    let [known, one, two, new] = rates.map(|rate| rate.taken_mpps);
+    println!("{name}: known flows {known:.1}, one {one:.1}, two in turn {two:.1}, new ones {new:.1} Mpps");
+    Ok(Some(rates))
+}
+
+/// Every function and program of the repository.
+pub(crate) fn all() -> Vec<(String, PathBuf)> {
+    let folder = |path: PathBuf| std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+    let functions = folder(top().join("functions")).chain(folder(top().join("functions/ebpf")));
+    let files = functions.filter(|path| path.is_dir()).flat_map(folder);
+    let is_one = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let is_ebpf = path.parent().unwrap().parent().unwrap().ends_with("ebpf");
+        name.ends_with(".efsm") || (is_ebpf && name.ends_with(".bpf.c"))
+    };
+    let mut all: Vec<(String, PathBuf)> =
+        files.filter(is_one).map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), path)).collect();
+    all.sort();
+    all
+}
+
+pub(crate) fn open(path: &std::path::Path) -> Loaded {
+    Loaded::open(&FunctionFile { path: path.to_owned(), ..FunctionFile::default() })
+        .unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+#[test]
+fn a_packet_enters_and_leaves_in_every_cycle() {
+    let case = case("xdp2");
+    let loaded = case.load();
+    let pipeline = case.pipeline(&loaded);
+    let Some(mut simulated) = start("a_packet_enters_and_leaves_in_every_cycle", &pipeline, 1) else { return };
+    let mut rng = Rng::from_env(1);
+    let packets = Traffic::OneFlow.packets(&mut rng, 1000, simulated.max_bytes());
+    let arrivals: Vec<Arrival<'_>> =
+        packets.iter().map(|(bytes, port, _)| Arrival { bytes, port: *port, now_ns: 0, delay_cycles: 0 }).collect();
+    let departures = simulated.send(&arrivals, OutputStalls::default()).unwrap();
+    let latency = pipeline.latency_cycles();
+    for (number, departure) in departures.iter().enumerate() {
+        assert!(departure.sent.is_some(), "packet {number} is dropped");
+        assert_eq!(departure.taken_cycle, number as u64, "packet {number}: taken");
+        assert_eq!(departure.first_cycle, departure.taken_cycle + u64::from(latency), "packet {number}: given");
+    }
+}
+
+#[test]
+fn a_counter_takes_a_packet_in_every_cycle() {
+    let toy = open(&top().join("functions/ebpf/toy/toy.bpf.c"));
+    let Some(rates) = rates("a_counter_takes_a_packet_in_every_cycle", "toy", &toy, 2000).unwrap() else { return };
+    for rate in rates {
+        assert!(rate.taken_mpps > 0.99 * CLOCK_MHZ, "{rate:?}");
+    }
+}
+
+#[test]
+#[ignore = "compiles every pipeline"]
+fn evidence_pipeline_rates() {
+    let only = std::env::var("FLOWLOOM_ONLY").ok();
+    let mut slow = Vec::new();
+    for (name, path) in all().into_iter().filter(|(name, _)| only.as_ref().is_none_or(|only| name.starts_with(only))) {
+        match rates("evidence_pipeline_rates", &name, &open(&path), 4000) {
+            Ok(Some([known, ..])) => {
+                // A packet that takes several words at the output leaves at that rate.
+                let goal = LINE_MPPS.min(CLOCK_MHZ / known.words_out.max(1.0));
+                if known.taken_mpps < 0.99 * goal {
+                    slow.push(format!("{name}: {:.1} of {goal:.1}", known.taken_mpps));
+                }
+            }
+            Ok(None) => return,
+            Err(error) => println!("{name}: no pipeline: {error}"),
+        }
+    }
+    assert!(slow.is_empty(), "{slow:?}");
+}
