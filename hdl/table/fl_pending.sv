@@ -19,7 +19,7 @@ module fl_pending #(
     // Cycles after which no packet that found an entry is in flight.
     parameter int unsigned Quiet = 5,
     // Cycles after an insertion in which lookups that did not see it may come by.
-    parameter int unsigned Settle = 4,
+    parameter int unsigned Settle = 3,
     localparam int unsigned EntryBits = (Entries > 1) ? $clog2(Entries) : 1,
     localparam int unsigned CountBits = $clog2(Entries + 1)
 ) (

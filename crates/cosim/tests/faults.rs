@@ -181,11 +181,6 @@ pub(crate) const MAP_FAULTS: &[Fault] = &[
         changes: &[("if (stored_q[i-1] && ", "if ((stored_q[i-1] || moving_q[i-1]) && ")],
     },
     Fault {
-        name: "lookups before the insertion do not find the pending entry",
-        block: MAP,
-        changes: &[(".Quiet   (Quiet)", ".Quiet   (Quiet),\n      .Settle  (2)")],
-    },
-    Fault {
         name: "the row of a pending entry is present before it is written",
         block: MAP,
         changes: &[("row.present = own_present;", "row.present = own_present || word.present;")],

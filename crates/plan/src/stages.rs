@@ -186,7 +186,10 @@ fn effect(
             Span { begins: Moment::start(begins), ends: if depends { waits.max(forward) } else { waits } }
         }
         Touch::Load => {
-            let there = given.max(forward);
+            // The only entry of an array has no lookup that could be put off in its place.
+            let is_register = matches!(dataflow.graph.node(node.args[1]).kind, Kind::Input(Input::Only(_)));
+            let late = of_map(&pins.lookups).filter(|_| is_register).unwrap_or(0);
+            let there = given.max(forward).max(Moment::start(late));
             let ends = if dataflow.graph.as_const(node.args[2]).is_some() { there } else { picked(target, there) };
             Span { begins: there, ends: ends.max(waits_for(&schedule.spans, dataflow, id)) }
         }

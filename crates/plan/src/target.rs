@@ -94,7 +94,7 @@ impl Target {
             key: 10,
             hash_stages: HASH_STAGES,
             array_stages: ARRAY_STAGES,
-            update_stages: 2,
+            update_stages: 1,
             redirect_stages: ARRAY_STAGES,
             route_stages: 8,
             port_stages: 1,
