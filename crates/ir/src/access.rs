@@ -209,10 +209,10 @@ impl Dataflow {
         }
     }
 
-    /// The nodes that the ending or an effect needs.
+    /// The nodes that the ending or an effect needs, and the predicates of speculated lookups.
     pub fn used(&self) -> BTreeSet<Id> {
         let mut is_used = vec![false; self.graph.nodes().len()];
-        let mut work: Vec<Id> = self.ending.nodes().collect();
+        let mut work: Vec<Id> = self.ending.nodes().chain(self.wanted.values().copied()).collect();
         for id in self.graph.ids() {
             if self.access(id).is_some_and(|access| !self.is_idle(access)) {
                 work.push(id);

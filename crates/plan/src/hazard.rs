@@ -380,7 +380,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Moves reads of scheduled maps as late as the depth allows, which shortens the hold.
+    /// Moves reads of scheduled maps as late as the depth allows, which shortens the hold, and then to one stage, so that
+    /// packets wait for all of them at once, when all keys are known.
     fn later(&mut self, mut schedule: Schedule, mut regions: Vec<Region>) -> (Schedule, Vec<Region>) {
         let held: BTreeSet<u32> = self
             .choices
@@ -402,6 +403,19 @@ impl Planner<'_> {
                         break;
                     }
                 }
+            }
+        }
+        let waits = |(map, choice): (&u32, &Choice)| (choice.scheme == Scheme::Schedule).then_some(*map);
+        let asked = |map: u32| {
+            let begins = |id: &Id| schedule.spans[id.index()].begins.stage;
+            self.uses[&map].lookups.iter().map(begins).min().map(|stage| (map, stage))
+        };
+        let reads: Vec<(u32, u32)> = self.choices.iter().filter_map(waits).filter_map(asked).collect();
+        let last = reads.iter().map(|(_, stage)| *stage).max().unwrap_or(0);
+        if reads.iter().any(|(_, stage)| *stage < last) {
+            self.pins.lookups.extend(reads.iter().map(|(map, _)| (*map, last)));
+            if let Some((next, others)) = self.converge().filter(|(next, _)| next.stages <= schedule.stages) {
+                (schedule, regions) = (next, others);
             }
         }
         (schedule, regions)

@@ -24,6 +24,7 @@ mod bench;
 mod core;
 mod error;
 mod map;
+mod may;
 mod needs;
 mod node;
 mod patch;

@@ -21,6 +21,7 @@ use flowloom_plan::{ARRAY_STAGES, HASH_STAGES, Plan};
 use crate::error::RtlError;
 use crate::needs::{Needs, begins};
 use crate::node::{is_lookup, is_travelling};
+use crate::scheduler::may_use;
 
 /// Flag of `redirect_map`: to all ports of the map.
 const BROADCAST: u64 = 1 << 3;
@@ -380,6 +381,9 @@ pub(crate) fn add_needs(plan: &Plan, own: &Map, needs: &mut Needs) {
         }
         if own.block == Block::Array {
             needs.add(plan, table.calls[0], asked);
+        }
+        if own.block == Block::Hash && own.slice.is_some() {
+            may_use(plan, own, asked).add_needs(plan, asked, needs);
         }
     }
 }

@@ -20,11 +20,14 @@ use flowloom_ir::Id;
 use flowloom_plan::Plan;
 
 use crate::map::{Block, Map, key};
+use crate::may::May;
 use crate::needs::{Needs, begins, block_stages, defined, is_wire};
 use crate::node::{logic, signal_bits};
 
 /// The most logic before the comparison of a key, in tenths of a LUT level, in the stage of the queue.
 const KEY_DEPTH: u32 = 10;
+/// The most logic before the condition under which a packet uses a map.
+const USE_DEPTH: u32 = 30;
 
 /// A scheduler.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,8 +49,8 @@ pub(crate) struct Hold {
     pub(crate) cycles: u32,
     /// The bytes of the key, if they are known at the queue. Otherwise every packet waits.
     pub(crate) key: Option<Vec<Id>>,
-    /// The predicates of the accesses, if they are known at the queue; without any, every packet uses the map.
-    pub(crate) uses: Vec<Id>,
+    /// Where a packet may have to do with the map.
+    pub(crate) uses: May,
     key_bits: u32,
     /// Whether every packet waits while the map is nearly full.
     has_tight: bool,
@@ -94,7 +97,8 @@ impl Scheduler {
     /// Adds what the scoreboards need.
     pub(crate) fn add_needs(&self, plan: &Plan, needs: &mut Needs) {
         for hold in &self.holds {
-            hold.key.iter().flatten().chain(&hold.uses).for_each(|id| needs.add(plan, *id, self.stage));
+            hold.key.iter().flatten().for_each(|id| needs.add(plan, *id, self.stage));
+            hold.uses.add_needs(plan, self.stage, needs);
         }
     }
 
@@ -135,12 +139,11 @@ impl Scheduler {
             };
             let bits = hold.key.as_ref().map_or(1, |_| hold.key_bits);
             let key = key.map_or("1'b0".to_owned(), |bytes| format!("{{{}}}", bytes.join(", ")));
-            let uses: Vec<String> = hold.uses.iter().map(|id| signal(*id)).collect();
-            let uses = if uses.is_empty() { String::new() } else { format!(" && ({})", uses.join(" || ")) };
+            let uses = hold.uses.text(signal);
             _ = write!(
                 text,
                 "  logic {name}_conflict;\n  fl_scoreboard #(\n      .KeyBits({bits}),\n      .Cycles({})\n  ) u_{name}_scoreboard (\n      \
-                 .clk_i,\n      .rst_i,\n      .uses_i({waiting}{uses}),\n      .key_i({key}),\n      .all_i({all}),\n      \
+                 .clk_i,\n      .rst_i,\n      .uses_i({waiting} && {uses}),\n      .key_i({key}),\n      .all_i({all}),\n      \
                  .conflict_o({name}_conflict),\n      .issue_i({issued})\n  );\n",
                 hold.cycles,
             );
@@ -215,24 +218,33 @@ impl Scheduler {
 /// What packets wait for because of a map, at a queue in a stage.
 fn hold(plan: &Plan, own: &Map, stage: u32) -> Hold {
     let graph = &plan.dataflow.graph;
-    let is_known = |id: Id| {
-        let ends = plan.schedule.spans[id.index()].ends;
-        graph.as_const(id).is_some() || ends.stage < stage || (ends.stage == stage && ends.depth <= KEY_DEPTH)
-    };
+    let is_known = |id: Id| is_known(plan, id, (stage, KEY_DEPTH));
     // A register has no key: every packet uses its only entry.
     let bytes = own.tables.first().map(|table| key(&plan.dataflow, table.calls[0]));
     let key = bytes.filter(|bytes| bytes.iter().all(|id| is_known(*id)));
     let key_bits = key.iter().flatten().map(|id| u32::from(graph.bits(*id))).sum();
-    let calls = own.tables.iter().flat_map(|table| &table.calls);
-    let uses: Vec<Id> = calls.map(|call| graph.node(*call).args[0]).collect();
-    let is_always = |id: &Id| graph.as_const(*id).is_some_and(|value| value != 0);
-    let is_useful = uses.iter().all(|id| is_known(*id)) && !uses.iter().any(is_always);
-    let mut uses = if is_useful { uses } else { Vec::new() };
-    uses.retain(|id| graph.as_const(*id).is_none());
-    uses.sort_unstable();
-    uses.dedup();
+    let uses = may_use(plan, own, stage);
     let has_tight = own.block == Block::Hash && own.changes(&plan.dataflow);
     Hold { map: own.map, cycles: own.delay(), key, key_bits, uses, has_tight }
+}
+
+/// Whether a value is known in a stage at a depth.
+fn is_known(plan: &Plan, id: Id, (stage, depth): (u32, u32)) -> bool {
+    let ends = plan.schedule.spans[id.index()].ends;
+    let is_early = ends.stage < stage || (ends.stage == stage && ends.depth <= depth);
+    plan.dataflow.graph.as_const(id).is_some() || is_early
+}
+
+/// Where a packet may access a map, by what is known early in a stage. Accesses to values go through a lookup.
+pub(crate) fn may_use(plan: &Plan, own: &Map, stage: u32) -> May {
+    if own.tables.is_empty() {
+        return May::Always;
+    }
+    let dataflow = &plan.dataflow;
+    // An access of the row that does not depend on the path has the predicate that speculation has put aside.
+    let when = |call: &Id| dataflow.wanted.get(call).copied().unwrap_or(dataflow.graph.node(*call).args[0]);
+    let calls = own.tables.iter().flat_map(|table| &table.calls);
+    May::any(calls.map(|call| May::of(plan, when(call), &|id| is_known(plan, id, (stage, USE_DEPTH)))))
 }
 
 /// The bits of the registers before a stage.

@@ -13,9 +13,10 @@ use flowloom_plan::Plan;
 use flowloom_state::{Parameters, RowHash};
 
 use crate::map::{Block, Map, Slice, Table, flags, index, key, place};
+use crate::may::May;
 use crate::needs::Needs;
 use crate::node::{is_lookup, logic, number};
-use crate::scheduler::Scheduler;
+use crate::scheduler::{Scheduler, may_use};
 
 /// Results of changes of entries, as the kernel's numbers.
 const NO_ENTRY: i64 = -2;
@@ -245,7 +246,11 @@ impl Stage<'_> {
                 Some(scheduler) if scheduler.stage <= self.stage => self.stage - scheduler.stage + 2,
                 _ => self.stage + 2,
             },
-            self.valid,
+            match may_use(self.plan, own, self.stage) {
+                // A packet that has nothing to do with the map takes no pending entry.
+                uses if is_written && uses != May::Always => format!("{} && {}", self.valid, uses.text(self.signal)),
+                _ => self.valid.clone(),
+            },
             index(&self.plan.dataflow, table.calls[0], self.signal),
         );
         text.push_str(&late);

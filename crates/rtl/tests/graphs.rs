@@ -137,6 +137,7 @@ pub(crate) fn dataflow(name: &str, mut graph: Graph, verdict: Id, tail: Id, pack
         maps: Vec::new(),
         ending: Ending { verdict, head, tail, kept: None, packet, overlays: Vec::new(), slow },
         waits: BTreeMap::new(),
+        wanted: BTreeMap::new(),
         reaches: Vec::new(),
     }
 }

@@ -84,6 +84,7 @@ fn dataflow(rng: &mut Rng, name: &str, moves: bool) -> Dataflow {
         maps: Vec::new(),
         ending,
         waits: BTreeMap::new(),
+        wanted: BTreeMap::new(),
         reaches: Vec::new(),
     }
 }

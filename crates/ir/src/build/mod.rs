@@ -268,7 +268,8 @@ impl Builder<'_> {
         let maps = maps.collect();
         let (graph, patterns) = (std::mem::take(&mut self.graph), std::mem::take(&mut self.patterns));
         let name = self.program.name.clone();
-        let dataflow = Dataflow { name, graph, patterns, maps, ending, waits: BTreeMap::new(), reaches };
+        let dataflow =
+            Dataflow { name, graph, patterns, maps, ending, waits: BTreeMap::new(), wanted: BTreeMap::new(), reaches };
         let dataflow = pass::dead_code(&dataflow);
         self.check_traces(&dataflow)?;
         Ok(dataflow)

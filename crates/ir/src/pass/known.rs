@@ -158,7 +158,7 @@ pub(super) fn demanded(dataflow: &Dataflow, known: &[Known]) -> Vec<u64> {
     let graph = &dataflow.graph;
     let mut demanded = vec![0; graph.nodes().len()];
     let reaches = dataflow.reaches.iter().flat_map(|reach| [reach.when, reach.by.subject()]);
-    for id in dataflow.ending.nodes().chain(reaches) {
+    for id in dataflow.ending.nodes().chain(reaches).chain(dataflow.wanted.values().copied()) {
         demanded[id.index()] = all(graph.bits(id));
     }
     for id in dataflow.used().into_iter().rev() {

@@ -49,6 +49,7 @@ pub fn remade(old: &Dataflow, graph: Graph, to: impl Fn(Id) -> Option<Id>) -> Da
         let writes = writes.iter().filter_map(|write| to(*write)).collect();
         to(*read).map(|read| (read, writes))
     });
+    let wanted = old.wanted.iter().filter_map(|(lookup, when)| Some((to(*lookup)?, to(*when)?)));
     let reaches = old
         .reaches
         .iter()
@@ -60,6 +61,7 @@ pub fn remade(old: &Dataflow, graph: Graph, to: impl Fn(Id) -> Option<Id>) -> Da
         maps: old.maps.clone(),
         ending: old.ending.map(|id| to(id).expect("a node of the ending is used")),
         waits: waits.collect(),
+        wanted: wanted.collect(),
         reaches: reaches.collect(),
     }
 }

@@ -8,7 +8,8 @@
 //!   v10 = load if v8 v9 + 0                  v10 = load if 1 v9 + 0
 //! ```
 //!
-//! **Steps.** The predicate of each effect without side effects becomes 1. A load through a failed lookup gives 0.
+//! **Steps.** The predicate of each effect without side effects becomes 1. In maps that packets write it is put aside
+//! ([`Dataflow::wanted`]), also for changes of entries that happen only where the lookup does. A load through a failed lookup gives 0.
 //! Loads of the same bytes become one, unless an entry of the map may be exchanged between them.
 //!
 //! **Before.** Stores are forwarded: a load has the value before all stores of the packet, or waits. The value of such a node is used only under its predicate: no other path loads it.
@@ -16,7 +17,7 @@
 //! **Limits.** In an LRU map a lookup has a side effect, so it keeps its predicate. So does a load at an offset known
 //! only at run time, because it may lie outside of the value.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use flowloom_isa::op::Size;
 use rustc_hash::FxHashMap;
@@ -25,17 +26,58 @@ use super::{rebuilt, same};
 use crate::access::{Access, Touch};
 use crate::dataflow::Dataflow;
 use crate::graph::{Effect, Graph, Id, Kind, Node};
+use crate::predicates::Predicates;
 
 pub fn run(dataflow: &Dataflow) -> Dataflow {
     let mut loads = Loads::default();
-    rebuilt(dataflow, |graph, id, mut node| {
+    let guards = guards(dataflow);
+    // By guard, its new predicate; and what is put aside.
+    let (mut whens, mut wanted) = (BTreeMap::new(), BTreeMap::new());
+    let mut after = rebuilt(dataflow, |graph, id, mut node| {
         let Some(access) = dataflow.access(id) else { return same(graph, node) };
+        if guards.get(&id) == Some(&id) {
+            whens.insert(id, node.args[0]);
+        }
         if dataflow.is_idle(access) && (access.touch != Touch::Load || graph.as_const(node.args[2]).is_some()) {
             node.args[0] = graph.number(1, 1);
         }
         let waits = dataflow.waits.contains_key(&id);
-        if waits { same(graph, node) } else { loads.merged(graph, access, node) }
-    })
+        let new = if waits { same(graph, node) } else { loads.merged(graph, access, node) };
+        wanted.extend(guards.get(&id).and_then(|guard| whens.get(guard)).map(|when| (new, *when)));
+        new
+    });
+    after.wanted = wanted;
+    after
+}
+
+/// By access to the entries of a map that packets write, the lookup whose predicate holds wherever the access is made: for
+/// a lookup itself, if that is not always; for a change of entries, one before it.
+fn guards(dataflow: &Dataflow) -> BTreeMap<Id, Id> {
+    let graph = &dataflow.graph;
+    let accesses: Vec<(Id, Access)> = graph.ids().filter_map(|id| Some((id, dataflow.access(id)?))).collect();
+    let changed: BTreeSet<u32> =
+        accesses.iter().filter(|(_, access)| access.changes()).filter_map(|(_, access)| access.map).collect();
+    let when = |id: Id| graph.node(id).args[0];
+    let mut lookups: BTreeMap<u32, Vec<Id>> = BTreeMap::new();
+    let mut guards = BTreeMap::new();
+    let mut predicates = None;
+    for (id, access) in accesses {
+        let Some(map) = access.map.filter(|map| changed.contains(map)) else { continue };
+        match access.touch {
+            Touch::Lookup if dataflow.is_idle(access) && graph.as_const(when(id)).is_none() => {
+                lookups.entry(map).or_default().push(id);
+                guards.insert(id, id);
+            }
+            Touch::Update | Touch::Delete | Touch::Evict => {
+                let predicates = predicates.get_or_insert_with(|| Predicates::new(graph));
+                let mut before = lookups.get(&map).into_iter().flatten();
+                let guard = before.find(|lookup| predicates.implies(graph, when(id), when(**lookup)));
+                guards.extend(guard.map(|guard| (id, *guard)));
+            }
+            _ => {}
+        }
+    }
+    guards
 }
 
 /// The bytes of a load: size, base address and offset.

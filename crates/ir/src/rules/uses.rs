@@ -46,7 +46,7 @@ impl Uses {
         let graph = &dataflow.graph;
         let mut uses = Uses::default();
         let whole = |id: Id| Use { count: 1, top: graph.bits(id), bottom: 0 };
-        for id in dataflow.ending.nodes() {
+        for id in dataflow.ending.nodes().chain(dataflow.wanted.values().copied()) {
             uses.add(id, whole(id));
         }
         for (number, node) in graph.nodes().iter().enumerate().rev() {

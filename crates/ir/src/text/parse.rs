@@ -92,6 +92,7 @@ struct Reading {
     packet: BTreeMap<i64, Id>,
     overlays: Vec<Overlay>,
     waits: BTreeMap<Id, Vec<Id>>,
+    wanted: BTreeMap<Id, Id>,
     reaches: Vec<Reach>,
 }
 
@@ -117,9 +118,9 @@ impl FromStr for Dataflow {
             return Err(missing("`verdict`, `head`, `tail` and `slow`"));
         };
         let name = reading.name.ok_or_else(|| missing("`program`"))?;
-        let Reading { graph, lines, patterns, maps, kept, packet, overlays, waits, reaches, .. } = reading;
+        let Reading { graph, lines, patterns, maps, kept, packet, overlays, waits, wanted, reaches, .. } = reading;
         let ending = Ending { verdict, head, tail, kept, packet, overlays, slow };
-        let dataflow = Dataflow { name, graph, patterns, maps, ending, waits, reaches };
+        let dataflow = Dataflow { name, graph, patterns, maps, ending, waits, wanted, reaches };
         let fail = |line: usize, invalid: Invalid| Err(TextError { line, why: invalid.to_string() });
         let mut unknown = Vec::new();
         references(&dataflow, &mut unknown);
@@ -171,6 +172,12 @@ impl Reading {
             "wait" => {
                 let read = words.id()?;
                 self.waits.insert(read, words.ids()?);
+            }
+            "wanted" => {
+                let lookup = words.id()?;
+                let when = words.ids()?;
+                let [when] = when[..] else { return Err(words.error("several", "one predicate")) };
+                self.wanted.insert(lookup, when);
             }
             node => {
                 let id = words.as_id(node)?;

@@ -105,6 +105,9 @@ impl fmt::Display for Dataflow {
         for (read, writes) in &self.waits {
             writeln!(f, "wait {read}: {}", listed(writes))?;
         }
+        for (lookup, when) in &self.wanted {
+            writeln!(f, "wanted {lookup}: {when}")?;
+        }
         for Reach { when, by } in &self.reaches {
             match by {
                 Reaching::Access { base, end } => writeln!(f, "access {base} {end} if {when}")?,

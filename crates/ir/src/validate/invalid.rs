@@ -24,6 +24,8 @@ pub enum Site {
     Overlay(usize),
     /// A wait, by its read.
     Wait(Id),
+    /// The predicate of a speculated lookup.
+    Wanted(Id),
     /// A reach, by its index.
     Reach(usize),
     /// A pattern, by its index.
@@ -38,6 +40,7 @@ impl fmt::Display for Site {
             Site::Packet(at) => write!(f, "output `packet {at}`"),
             Site::Overlay(number) => write!(f, "overlay {number}"),
             Site::Wait(read) => write!(f, "the wait of {read}"),
+            Site::Wanted(lookup) => write!(f, "the predicate of {lookup}"),
             Site::Reach(number) => write!(f, "reach {number}"),
             Site::Pattern(number) => write!(f, "pattern {number}"),
         }

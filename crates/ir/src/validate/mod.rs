@@ -76,9 +76,11 @@ impl Dataflow {
             let both = writes.iter().chain([read]);
             both.map(|id| (Site::Wait(*read), *id))
         });
+        let wanted = self.wanted.iter();
+        let wanted = wanted.flat_map(|(lookup, when)| [*lookup, *when].map(|id| (Site::Wanted(*lookup), id)));
         let reaches = self.reaches.iter().enumerate();
         let reaches =
             reaches.flat_map(|(number, reach)| [reach.when, reach.by.subject()].map(|id| (Site::Reach(number), id)));
-        outputs.chain(packet).chain(overlays).chain(waits).chain(reaches)
+        outputs.chain(packet).chain(overlays).chain(waits).chain(wanted).chain(reaches)
     }
 }

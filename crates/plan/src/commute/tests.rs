@@ -43,6 +43,7 @@ fn program(kind: MapKind, body: impl FnOnce(&mut Graph, Id)) -> Dataflow {
         maps: vec![map],
         ending,
         waits: BTreeMap::new(),
+        wanted: BTreeMap::new(),
         reaches: Vec::new(),
     }
 }

@@ -53,7 +53,7 @@ pub(super) fn run(dataflow: &Dataflow, target: &Target) -> Dataflow {
     for id in dataflow.used() {
         dataflow.graph.node(id).args.iter().for_each(|arg| users[arg.index()] += 1);
     }
-    dataflow.ending.nodes().for_each(|id| users[id.index()] += 1);
+    dataflow.ending.nodes().chain(dataflow.wanted.values().copied()).for_each(|id| users[id.index()] += 1);
     let mut trees = Trees { target, arrivals: Arrivals::default(), own: Vec::new() };
     rebuilt(dataflow, |graph, id, node| {
         let new = match node.kind {

@@ -208,5 +208,14 @@ fn a_rule_of_ones_own_is_used() {
 
 fn of_graph(graph: Graph, ending: Ending) -> Dataflow {
     let (patterns, maps, waits) = (Vec::new(), Vec::new(), BTreeMap::new());
-    Dataflow { name: "random".to_owned(), graph, patterns, maps, ending, waits, reaches: Vec::new() }
+    Dataflow {
+        name: "random".to_owned(),
+        graph,
+        patterns,
+        maps,
+        ending,
+        waits,
+        wanted: BTreeMap::new(),
+        reaches: Vec::new(),
+    }
 }
