@@ -4,7 +4,8 @@
 //! - [`Cuckoo`] is the four-choice cuckoo table with a stash: insertion takes one step, and an engine moves entries from
 //!   the stash to the table, one write a step. Values stay in stable slots.
 //! - [`RowHash`] is the hash unit: one linear hash for each bank.
-//! - [`RandomWalk`] is FlowBlaze's search for a free place, to compare with.
+//! - [`RandomWalk`] is the usual search for a free place, to compare with.
+//! - [`LoadTest`] measures insertions by load, [`StashTest`] the occupancy of the stash by arrivals.
 //!
 //! A twin performs the same operations in the same order as the hardware and holds the same contents after each step.
 //! What a step costs in cycles, and when a lookup reads, is the matter of the block that contains the table.
@@ -26,9 +27,13 @@
 mod cuckoo;
 mod error;
 mod hash;
+mod insertion;
+mod occupancy;
 mod random_walk;
 
 pub use cuckoo::{Cuckoo, Location, Parameters, Slot, Step};
 pub use error::{ParameterError, Refusal};
 pub use hash::{RowHash, WAYS};
+pub use insertion::{InsertionCost, LoadCosts, LoadTest, Quantiles};
+pub use occupancy::{Occupancy, StashTest};
 pub use random_walk::RandomWalk;

@@ -4,5 +4,4 @@
 
 mod cuckoo;
 mod evidence;
-mod load;
 mod stash;

@@ -20,11 +20,13 @@ mod population;
 mod profile;
 mod rate;
 mod sizes;
+mod tuples;
 mod zipf;
 
 pub use options::{Protocol, TrafficOptions};
 pub use profile::{PaperRow, Profile, SizeShare};
 pub use rate::{Rate, parse_count};
+pub use tuples::FiveTuples;
 
 use crate::error::TraceError;
 use frame::{FrameWriter, Packet};
