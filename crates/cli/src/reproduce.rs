@@ -8,8 +8,10 @@ mod blocks;
 mod experiment;
 mod flushes;
 mod measured;
+mod moves;
 mod pipelines;
 mod program;
+mod stash;
 mod zipf;
 
 use serde_json::{Value as Json, json};
@@ -25,12 +27,13 @@ struct Pair {
     paper: Option<f64>,
     ours: Option<f64>,
     tolerance: Option<f64>,
+    is_limit: bool,
 }
 
 impl Pair {
     fn of(value: &Value, row: &Row, measured: &Measured) -> Pair {
         let ours = measured.values.get(value.measure.as_str()).copied();
-        Pair { paper: row.paper.get(&value.name).copied(), ours, tolerance: value.tolerance }
+        Pair { paper: row.paper.get(&value.name).copied(), ours, tolerance: value.tolerance, is_limit: value.is_limit }
     }
 
     /// Relative difference of our value from the printed one.
@@ -40,6 +43,10 @@ impl Pair {
     }
 
     fn is_off(&self) -> bool {
+        if self.is_limit {
+            let limit = self.paper.map(|paper| paper * (1.0 + self.tolerance.unwrap_or(0.0)));
+            return self.ours.zip(limit).is_some_and(|(ours, limit)| ours > limit);
+        }
         self.difference().zip(self.tolerance).is_some_and(|(difference, most)| difference.abs() > most)
     }
 }
@@ -56,6 +63,8 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<(), Failure> {
         rows.push(match experiment.method {
             Method::Blocks => blocks::measure(row, &args.functions)?,
             Method::Flushes => flushes::measure(row, &args.functions)?,
+            Method::Moves => moves::measure(row)?,
+            Method::Stash => stash::measure(row)?,
             Method::Zipf => zipf::measure(row, &args.functions)?,
         });
     }
@@ -66,7 +75,11 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<(), Failure> {
     }
     let pairs = experiment.rows.iter().zip(&rows);
     let mut pairs = pairs.flat_map(|(row, measured)| experiment.values.iter().map(|v| Pair::of(v, row, measured)));
-    if pairs.any(|pair| pair.is_off()) { Err(Failure::Finding) } else { Ok(()) }
+    if pairs.any(|pair| pair.is_off()) || rows.iter().any(|row| row.failed.is_some()) {
+        Err(Failure::Finding)
+    } else {
+        Ok(())
+    }
 }
 
 fn list(experiments: &[Experiment], is_json: bool) -> Result<(), Failure> {
@@ -101,7 +114,7 @@ fn text(experiment: &Experiment, rows: &[Measured], verbose: bool) -> String {
     let (mut lines, mut notes, mut reasons) = (Vec::new(), String::new(), String::new());
     for (row, measured) in experiment.rows.iter().zip(rows) {
         let mut line = vec![row.name.clone()];
-        let mut is_off = false;
+        let mut is_off = measured.failed.is_some();
         for value in &experiment.values {
             let pair = Pair::of(value, row, measured);
             is_off |= pair.is_off();
@@ -125,8 +138,12 @@ fn text(experiment: &Experiment, rows: &[Measured], verbose: bool) -> String {
     }
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let right: Vec<usize> = (1..header.len()).collect();
-    let tolerances = experiment.values.iter().filter_map(|value| Some((value, value.tolerance?)));
-    let tolerances = tolerances.map(|(value, most)| format!("{} {:.0}%", value.title, 100.0 * most));
+    let tolerances = experiment.values.iter().filter_map(|value| match (value.tolerance, value.is_limit) {
+        (Some(most), false) => Some(format!("{} {:.0}%", value.title, 100.0 * most)),
+        (None, true) => Some(format!("{} at most the paper's", value.title)),
+        (Some(most), true) => Some(format!("{} at most {:.0}% above the paper's", value.title, 100.0 * most)),
+        (None, false) => None,
+    });
     let tolerances: Vec<String> = tolerances.collect();
     let tolerances = match tolerances.len() {
         0 => "none, so no value is judged".to_owned(),
@@ -145,7 +162,8 @@ fn text(experiment: &Experiment, rows: &[Measured], verbose: bool) -> String {
 
 /// Reasons why a row differs from print or lacks values.
 fn note(row: &Row, measured: &Measured) -> Option<String> {
-    let notes: Vec<&str> = row.note.iter().chain(&measured.missing).map(|note| note.trim()).collect();
+    let notes: Vec<&str> =
+        row.note.iter().chain(&measured.missing).chain(&measured.failed).map(|note| note.trim()).collect();
     (!notes.is_empty()).then(|| notes.join("; "))
 }
 
@@ -153,11 +171,11 @@ fn as_json(experiment: &Experiment, rows: &[Measured]) -> Json {
     let rows = experiment.rows.iter().zip(rows).map(|(row, measured)| {
         let values = experiment.values.iter().map(|value| {
             let pair = Pair::of(value, row, measured);
-            let off = pair.tolerance.map(|_| pair.is_off());
+            let off = (pair.is_limit || pair.tolerance.is_some()).then(|| pair.is_off());
             let reference = experiment.compared_with.name();
             let what = json!({
                 reference: pair.paper, "ours": pair.ours, "difference": pair.difference(),
-                "tolerance": pair.tolerance, "is_off": off, "measure": value.measure,
+                "tolerance": pair.tolerance, "is_limit": pair.is_limit, "is_off": off, "measure": value.measure,
             });
             (value.name.clone(), what)
         });
@@ -170,4 +188,26 @@ fn as_json(experiment: &Experiment, rows: &[Measured]) -> Json {
         "id": experiment.id, "title": experiment.title, "source": experiment.source, "method": experiment.how.trim(),
         "rows": rows.collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(paper: f64, ours: f64, tolerance: Option<f64>, is_limit: bool) -> Pair {
+        Pair { paper: Some(paper), ours: Some(ours), tolerance, is_limit }
+    }
+
+    #[test]
+    fn a_limit_is_exceeded_from_above_only() {
+        assert!(!pair(8.0, 5.0, None, true).is_off() && !pair(8.0, 8.0, None, true).is_off());
+        assert!(pair(8.0, 9.0, None, true).is_off() && pair(0.0, 1.0, None, true).is_off());
+        assert!(!pair(8.0, 8.5, Some(0.1), true).is_off() && pair(8.0, 9.0, Some(0.1), true).is_off());
+    }
+
+    #[test]
+    fn a_tolerance_is_exceeded_from_both_sides() {
+        assert!(pair(8.0, 5.0, Some(0.25), false).is_off() && pair(8.0, 11.0, Some(0.25), false).is_off());
+        assert!(!pair(8.0, 7.0, Some(0.25), false).is_off() && !pair(8.0, 80.0, None, false).is_off());
+    }
 }

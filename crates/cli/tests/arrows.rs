@@ -61,6 +61,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "wire",
             "engine",
             "trace",
+            "state",
             "context",
             "isa",
             "vm",

@@ -18,7 +18,7 @@ fn reproduced(id: &str) -> Value {
 #[test]
 fn the_list_names_every_table_and_figure() {
     let list = ok(&["reproduce", "--list"]);
-    for id in ["eh-tab2", "eh-tab3", "eh-tab4", "eh-tab5", "eh-fig9c"] {
+    for id in ["eh-tab2", "eh-tab3", "eh-tab4", "eh-tab5", "eh-fig9c", "fb-fig10a", "fb-fig10b"] {
         assert!(list.contains(id), "{list}");
     }
     let list: Value = serde_json::from_str(&ok(&["reproduce", "--list", "--json"])).unwrap();
@@ -137,4 +137,44 @@ fn table_4_comes_out_with_the_harmonic_number() {
     assert_eq!(rows.len(), 4);
     let text = ok(&["reproduce", "eh-tab4"]);
     assert!(text.contains("\nwindow  P_f in %: paper") && text.contains("\nL 5 "), "{text}");
+}
+
+#[test]
+fn figure_10a_of_flowblaze_has_fewer_moves() {
+    let figure = reproduced("fb-fig10a");
+    let rows = figure["rows"].as_array().unwrap();
+    let ours = |row: &Value, value: &str| pair(row, value).0;
+    for (row, next) in rows.iter().zip(&rows[1..]) {
+        for value in ["moves_99", "steps_median", "walk_max"] {
+            assert!(ours(row, value) <= ours(next, value), "{row}");
+        }
+    }
+    let row = rows.iter().find(|row| row["name"] == "95%").unwrap();
+    let (median, paper) = pair(row, "median");
+    assert!(median <= 10.0 && paper == Some(125.0), "{row}");
+    assert_eq!((&row["values"]["median"]["is_off"], &row["values"]["max"]["is_off"]), (&false.into(), &false.into()));
+    assert!(ours(row, "walk_median") > median && ours(row, "walk_max") > ours(row, "max"), "{row}");
+    let last = rows.last().unwrap();
+    assert!(last["name"] == "97%" && last["parts"]["entries"] == 63_569 && last["parts"]["insertions"] == 10_000);
+}
+
+#[test]
+fn figure_10b_of_flowblaze_has_controls_that_overflow() {
+    let figure = reproduced("fb-fig10b");
+    let rows = figure["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 6);
+    for row in rows {
+        let ((most, limit), (refused, _)) = (pair(row, "most"), pair(row, "refused"));
+        let by_entries = row["parts"]["insertions_by_stash_entries"].as_array().unwrap();
+        let inserted: u64 = by_entries.iter().map(|count| count.as_u64().unwrap()).sum();
+        assert_eq!(inserted as f64, pair(row, "flows").0, "{row}");
+        assert_eq!(by_entries.iter().rposition(|count| count != 0).unwrap() as f64, most, "{row}");
+        match limit {
+            Some(limit) => {
+                assert!(most <= limit && refused == 0.0 && row["values"]["most"]["is_off"] == false, "{row}")
+            }
+            None => assert!(refused > 0.0 && most == (by_entries.len() - 1) as f64, "{row}"),
+        }
+        assert!(pair(row, "empty_percent").0 > 50.0, "empty for most of the time: {row}");
+    }
 }

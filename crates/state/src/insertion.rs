@@ -87,9 +87,14 @@ pub struct LoadCosts {
 }
 
 impl LoadTest {
+    /// Places of a table.
+    pub fn places(self) -> u32 {
+        self.rows * WAYS as u32
+    }
+
     /// Number of stored keys at the load.
-    fn entries(self) -> u32 {
-        (u64::from(self.rows) * WAYS as u64 * u64::from(self.load_percent) / 100) as u32
+    pub fn entries(self) -> u32 {
+        (u64::from(self.places()) * u64::from(self.load_percent) / 100) as u32
     }
 
     /// Measures the cost of each insertion; the key is removed before the next one.

@@ -51,6 +51,7 @@ pub use info::{Census, PacketCount, SizeCount, TraceInfo};
 pub use merge::{MergedReader, PortBy};
 pub use reader::{CaptureReader, CapturedPacket};
 pub use traffic::{
-    FiveTuples, GeneratedPacket, PaperRow, Profile, Protocol, Rate, START_NS, SizeShare, Traffic, TrafficOptions, parse_count,
+    FiveTuples, GeneratedPacket, PaperRow, Profile, Protocol, Rate, START_NS, SizeShare, Traffic, TrafficOptions,
+    parse_count,
 };
 pub use writer::{CaptureWriter, Format};

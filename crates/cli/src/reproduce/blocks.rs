@@ -54,7 +54,12 @@ pub(super) fn measure(row: &Row, functions: &Path) -> Result<Measured, Failure> 
         },
         "alone_by_stage": schedule.explain(program).lines().collect::<Vec<_>>(),
     });
-    Ok(Measured { values, reasons: reasons(program, &schedule, instructions, &sparse, fullest), parts, missing: None })
+    Ok(Measured {
+        values,
+        reasons: reasons(program, &schedule, instructions, &sparse, fullest),
+        parts,
+        ..Measured::default()
+    })
 }
 
 /// Bytes that stages carry, pruned and unpruned: of the largest stage, and the sum of all.

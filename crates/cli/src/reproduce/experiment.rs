@@ -3,17 +3,20 @@
 
 use std::collections::BTreeMap;
 
+use flowloom_trace::Profile;
 use serde::Deserialize;
 
 use crate::failure::{Failure, with_causes};
 
 /// The files of `experiments/`, by name.
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 7] = [
     ("eh-fig9c.toml", include_str!("../../../../experiments/eh-fig9c.toml")),
     ("eh-tab2.toml", include_str!("../../../../experiments/eh-tab2.toml")),
     ("eh-tab3.toml", include_str!("../../../../experiments/eh-tab3.toml")),
     ("eh-tab4.toml", include_str!("../../../../experiments/eh-tab4.toml")),
     ("eh-tab5.toml", include_str!("../../../../experiments/eh-tab5.toml")),
+    ("fb-fig10a.toml", include_str!("../../../../experiments/fb-fig10a.toml")),
+    ("fb-fig10b.toml", include_str!("../../../../experiments/fb-fig10b.toml")),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -23,6 +26,10 @@ pub(super) enum Method {
     Blocks,
     /// Cycle-by-cycle simulation of a pipeline on generated traffic.
     Flushes,
+    /// Insertions of random keys into a cuckoo table.
+    Moves,
+    /// Occupancy of a cuckoo table's stash on generated traffic.
+    Stash,
     /// Formulas and a simulation for Zipf-distributed flows.
     Zipf,
 }
@@ -86,6 +93,9 @@ pub(super) struct Value {
     pub(super) digits: usize,
     /// Tolerance, relative to the printed value.
     pub(super) tolerance: Option<f64>,
+    /// If set, the printed value is an upper limit: a smaller one is as good.
+    #[serde(default)]
+    pub(super) is_limit: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -107,6 +117,9 @@ pub(super) struct Row {
     /// If set, all packets have the same key.
     #[serde(default)]
     pub(super) one_flow: bool,
+    /// If set, the method's effect must show in this row: a flow is refused.
+    #[serde(default)]
+    pub(super) is_control: bool,
     /// Name of the measured map.
     pub(super) map: Option<String>,
     /// Reason for differences from print.
@@ -117,6 +130,21 @@ impl Row {
     /// Returns an integer from the paper.
     pub(super) fn number(&self, name: &str) -> Option<u32> {
         self.given.get(name).or_else(|| self.paper.get(name)).map(|number| *number as u32)
+    }
+
+    /// Returns an integer that the method needs.
+    pub(super) fn needed(&self, name: &str) -> Result<u32, Failure> {
+        self.number(name).filter(|number| *number > 0).ok_or_else(|| self.lacks(&format!("number `{name}` above 0")))
+    }
+
+    /// Returns the profile of the traffic.
+    pub(super) fn profile(&self) -> Result<Profile, Failure> {
+        self.traffic.as_deref().and_then(Profile::by_name).ok_or_else(|| self.lacks("traffic"))
+    }
+
+    /// The error for a value that the method needs.
+    pub(super) fn lacks(&self, what: &str) -> Failure {
+        Failure::Input(format!("row `{}` names no {what}", self.name))
     }
 }
 
@@ -151,6 +179,8 @@ mod tests {
             let method = match experiment.method {
                 Method::Blocks => include_str!("blocks.rs"),
                 Method::Flushes => include_str!("flushes.rs"),
+                Method::Moves => include_str!("moves.rs"),
+                Method::Stash => include_str!("stash.rs"),
                 Method::Zipf => include_str!("zipf.rs"),
             };
             for Value { measure, .. } in &experiment.values {
@@ -164,7 +194,7 @@ mod tests {
                 if let Some(program) = &row.program {
                     assert!(std::path::Path::new("../../functions").join(program).is_file(), "{program}");
                 }
-                let is_profile = |name: &String| flowloom_trace::Profile::ALL.iter().any(|known| known.name() == name);
+                let is_profile = |name: &String| Profile::ALL.iter().any(|known| known.name() == name);
                 assert!(row.traffic.as_ref().is_none_or(is_profile), "{file}: {}", row.name);
             }
         }

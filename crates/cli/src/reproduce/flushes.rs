@@ -76,13 +76,12 @@ impl Traced<'_> {
 
 /// Runs the traffic of a row through the paper's pipeline and through our own.
 pub(super) fn measure(row: &Row, functions: &Path) -> Result<Measured, Failure> {
-    let wrong = |what: &str| Failure::Input(format!("row `{}` names no {what}", row.name));
     let loaded = program(row, functions)?;
-    let profile = Profile::ALL.into_iter().find(|known| row.traffic.as_deref() == Some(known.name()));
-    let profile = profile.ok_or_else(|| wrong("traffic"))?;
-    let map = row.map.as_deref().ok_or_else(|| wrong("map"))?;
+    let profile = row.profile()?;
+    let map = row.map.as_deref().ok_or_else(|| row.lacks("map"))?;
     let given = row.number("flush_cycles").zip(row.number("window"));
-    let printed = given.and_then(|(cycles, window)| of_paper(map, cycles, window)).ok_or_else(|| wrong("pipeline"))?;
+    let printed =
+        given.and_then(|(cycles, window)| of_paper(map, cycles, window)).ok_or_else(|| row.lacks("pipeline"))?;
     let mut plans = Vec::new();
     for scheme in [Scheme::Flush, Scheme::Schedule, Scheme::Atomic] {
         plans.push(planned(&loaded, Some((map, scheme)))?.map_err(|refusal| no_plan(&refusal, false))?);

@@ -16,4 +16,6 @@ pub(super) struct Measured {
     pub(super) parts: Json,
     /// Missing values and the reason.
     pub(super) missing: Option<String>,
+    /// Failure of a control: the row shows nothing.
+    pub(super) failed: Option<String>,
 }
