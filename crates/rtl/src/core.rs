@@ -337,6 +337,8 @@ impl Writer<'_> {
             let declared = logic(&self.signal(*id, stage), signal_bits(&self.plan.dataflow, *id).into());
             self.line(&format!("  {declared}"));
         }
+        let carried: String = self.maps.iter().map(|own| slice::carried(own, stage)).collect();
+        self.text.push_str(&carried);
         for id in values {
             let kind = self.plan.dataflow.graph.node(*id).kind;
             if !is_wire(kind) && defined(self.plan, *id) < stage {

@@ -39,6 +39,34 @@ pub(crate) struct Stage<'a> {
     pub(crate) late: &'a mut Vec<String>,
 }
 
+/// The declarations of the registers with which a map's values and state travel into a stage. The values of the stage may
+/// name them, so they come before.
+pub(crate) fn carried(own: &Map, stage: u32) -> String {
+    let mut text = String::new();
+    for table in carried_values(own, stage) {
+        _ = writeln!(text, "  {}", logic(&table.value(stage), own.bits));
+    }
+    if carries_state(own, stage) {
+        let flags = if own.block == Block::Hash { &["wrote", "present", "full"][..] } else { &["wrote"] };
+        let parts = std::iter::once(("value", own.bits)).chain(flags.iter().map(|flag| (*flag, 1)));
+        for (part, bits) in parts {
+            _ = writeln!(text, "  {}", logic(&format!("{}_{part}_s{stage}_q", own.name()), bits));
+        }
+    }
+    text
+}
+
+/// The tables of a map without a slice whose values travel into a stage.
+fn carried_values(own: &Map, stage: u32) -> impl Iterator<Item = &Table> {
+    let travels = move |table: &&Table| own.slice.is_none() && table.stage < stage && stage <= table.last;
+    own.tables.iter().filter(travels)
+}
+
+/// Whether the state of a slice travels into a stage.
+fn carries_state(own: &Map, stage: u32) -> bool {
+    own.slice.is_some_and(|slice| slice.first < stage && stage <= slice.last)
+}
+
 /// The names of the state between two accesses of a slice.
 #[derive(Debug, Clone)]
 struct State {
@@ -63,8 +91,8 @@ impl Stage<'_> {
                 Block::Array | Block::Ports => self.array(own, table, &mut text),
             }
         }
-        self.values(own, &mut text);
-        let mut state = self.state(own, &mut text);
+        self.values(own);
+        let mut state = self.state(own);
         for &id in own.accesses.get(&self.stage).map_or(&[][..], Vec::as_slice) {
             match self.plan.dataflow.access(id).map(|access| access.touch) {
                 Some(Touch::Update | Touch::Delete) => self.entry(own, id, &mut text, &mut state),
@@ -81,20 +109,19 @@ impl Stage<'_> {
     }
 
     /// The state at the beginning of the stage: from the table or the register, or what the stage before has left.
-    fn state(&mut self, own: &Map, text: &mut String) -> State {
+    fn state(&mut self, own: &Map) -> State {
         let name = own.name();
         let (value, present, full) = match own.tables.is_empty() {
             true => (own.register(), String::new(), String::new()),
             false => (format!("{name}_value"), format!("{name}_present"), format!("{name}_full")),
         };
         let mut state = State { value, present, full, steps: 0, writes: Vec::new() };
-        if !own.slice.is_some_and(|slice| slice.first < self.stage && self.stage <= slice.last) {
+        if !carries_state(own, self.stage) {
             return state;
         }
         let (before, stage) = (self.stage - 1, self.stage);
         let mut carry = |part: &str, bits: u32| {
             let register = format!("{name}_{part}_s{stage}_q");
-            _ = writeln!(text, "  {}", logic(&register, bits));
             self.registers.push((register.clone(), format!("{name}_{part}_s{before}_end"), bits));
             register
         };
@@ -257,12 +284,8 @@ impl Stage<'_> {
     }
 
     /// Values that were only read travel on to the last use.
-    fn values(&mut self, own: &Map, text: &mut String) {
-        if own.slice.is_some() {
-            return;
-        }
-        for table in own.tables.iter().filter(|table| table.stage < self.stage && self.stage <= table.last) {
-            _ = writeln!(text, "  logic [{}:0] {};", own.bits - 1, table.value(self.stage));
+    fn values(&mut self, own: &Map) {
+        for table in carried_values(own, self.stage) {
             self.registers.push((table.value(self.stage), table.value(self.stage - 1), own.bits));
         }
     }
