@@ -179,6 +179,7 @@ fn module(cores: &[Core]) -> String {
         let mut pins: Vec<String> = shared.iter().map(|(pin, _)| format!(".{pin}")).collect();
         let mut outputs = [
             ("ready", 1),
+            ("accept", 1),
             ("room", 1),
             ("valid", 1),
             ("verdict", 32),
