@@ -165,6 +165,48 @@ pub(crate) const FAULTS: &[Fault] = &[
         "divisor_before = gen_stage[k-1].divisor_before ^ (gen_stage[k-1].divisor_q ^ gen_stage[k-1].divisor_q);",
     ),
     in_block(
+        "a reciprocal is rounded down",
+        "divided",
+        "prim/fl_div_const",
+        "Power / 129'(Size) + 129'(1);",
+        "Power / 129'(Size);",
+    ),
+    in_block(
+        "a division by a constant loses the odd rows of products",
+        "divided",
+        "prim/fl_div_const",
+        "+ {row_q[2*i+1], LimbBits'(0)};",
+        "+ {row_q[2*i+1] >> LimbBits, LimbBits'(0)};",
+    ),
+    in_block(
+        "a negative dividend has its complement as size",
+        "divided",
+        "prim/fl_div_const",
+        "dividend_i[Width-1] ? -dividend_i",
+        "dividend_i[Width-1] ? ~dividend_i",
+    ),
+    in_block(
+        "the sign of a constant divisor is ignored",
+        "divided",
+        "prim/fl_div_const",
+        "negative ^ (IsSigned && Value[Width-1])",
+        "negative ^ (IsSigned && Value[Width-1] && 1'b0)",
+    ),
+    in_block(
+        "a quotient has the sign of the next dividend",
+        "divided",
+        "prim/fl_div_const",
+        "assign negative = negative_q[SignCycles-1];",
+        "assign negative = negative_q[SignCycles-2] | (negative_q[SignCycles-1] & 1'b0);",
+    ),
+    in_block(
+        "a remainder is taken from the next dividend",
+        "divided",
+        "prim/fl_div_const",
+        "dividend_q[QuotientCycles+ProductCycles-1] - product",
+        "dividend_q[QuotientCycles+ProductCycles-2] - product",
+    ),
+    in_block(
         "the next packet reads an entry before it is written",
         "arrays",
         "table/fl_array",
@@ -273,9 +315,10 @@ pub(crate) fn found(test: &str, faults: &[&Fault], seed: u64, count: usize) -> O
 }
 
 #[test]
-fn faults_in_map_accesses_are_found() {
-    let faults: Vec<&Fault> = FAULTS.iter().filter(|fault| ["count", "slice"].contains(&fault.subject)).collect();
-    let Some(differences) = found("faults_in_map_accesses_are_found", &faults, 1, 2000) else { return };
+fn faults_in_accesses_and_divisions_are_found() {
+    let faults: Vec<&Fault> =
+        FAULTS.iter().filter(|fault| ["count", "divided", "slice"].contains(&fault.subject)).collect();
+    let Some(differences) = found("faults_in_accesses_and_divisions_are_found", &faults, 1, 2000) else { return };
     for (fault, difference) in faults.iter().zip(differences) {
         assert!(difference.is_some(), "{} is not found", fault.name);
     }

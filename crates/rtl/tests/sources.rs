@@ -2,10 +2,11 @@
 //! Programs as text.
 
 /// The texts by name.
-pub(crate) const SOURCES: [(&str, &str); 7] = [
+pub(crate) const SOURCES: [(&str, &str); 8] = [
     ("arithmetic", ARITHMETIC),
     ("arrays", ARRAYS),
     ("count", COUNT),
+    ("divided", DIVIDED),
     ("header", HEADER),
     ("overlay", OVERLAY),
     ("probed", PROBED),
@@ -93,6 +94,33 @@ const COUNT: &str = r#".program count
         r6 &= 1
         if r6 != 0 goto out
         r0 = 2                          ; XDP_PASS
+out:    exit
+"#;
+
+/// Divides numbers of the packet by constants, and writes quotients and remainders into it.
+const DIVIDED: &str = r#".program divided
+.license "GPL"
+        r2 = *(u32 *)(r1 + 4)
+        r1 = *(u32 *)(r1 + 0)
+        r0 = 1
+        r3 = r1
+        r3 += 40
+        if r3 > r2 goto out
+        r4 = *(u64 *)(r1 + 0)
+        r5 = *(u32 *)(r1 + 8)
+        r7 = r4
+        r7 /= 1000
+        *(u64 *)(r1 + 16) = r7
+        r7 = r4
+        r7 %= 7
+        *(u64 *)(r1 + 24) = r7
+        w7 = w5
+        w7 s/= -7
+        *(u32 *)(r1 + 32) = r7
+        w7 = w5
+        w7 s%= 10
+        *(u32 *)(r1 + 36) = r7
+        r0 = 2
 out:    exit
 "#;
 

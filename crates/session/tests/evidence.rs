@@ -39,7 +39,7 @@ fn compare_captures(case: &Case, interp: &mut Interpreter, simulated: &mut Simul
 }
 
 fn shown(compared: Compared) -> String {
-    let Compared { packets, sent, slow, changed } = compared;
+    let Compared { packets, sent, slow, changed, .. } = compared;
     format!("{packets:8} packets, {sent:8} sent, {changed:8} of them changed, {slow:8} on the slow path")
 }
 

@@ -306,6 +306,45 @@ pub(crate) const FAULTS: &[Fault] = &[
         )],
     },
     Fault {
+        name: "a packet for all ports names another map",
+        subject: "broadcasts",
+        file: "fl_core_",
+        changes: &[("? 32'd0 : (", "? 32'd1 : (")],
+    },
+    Fault {
+        name: "the ingress port is one of all but it",
+        subject: "broadcasts",
+        file: "fl_core_",
+        changes: &[("? 2'd3 : (", "? 2'd2 : (")],
+    },
+    Fault {
+        name: "a later redirect does not replace one to all ports",
+        subject: "broadcasts",
+        file: "fl_core_",
+        changes: &[("? 2'd0 : (v", "&& 1'b0 ? 2'd0 : (v")],
+    },
+    Fault {
+        name: "a packet for all ports has the verdict of one without the ingress port",
+        subject: "broadcasts",
+        file: EMITTER,
+        changes: &[("spread_i[0] ? Others : All;", "(spread_i[0] || 1'b1) ? Others : All;")],
+    },
+    Fault {
+        name: "a packet that is not redirected leaves through all ports",
+        subject: "broadcasts",
+        file: EMITTER,
+        changes: &[(
+            "result_d.verdict == Redirect && spread_i[1]",
+            "(result_d.verdict == Redirect || 1'b1) && spread_i[1]",
+        )],
+    },
+    Fault {
+        name: "an array is read with another index",
+        subject: "known",
+        file: "fl_core_",
+        changes: &[(".index_i(3'(", ".index_i(3'd1 ^ 3'(")],
+    },
+    Fault {
         name: "packets enter although a hash map has no room",
         subject: "simple_firewall",
         file: "fl_pipeline_",

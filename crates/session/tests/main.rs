@@ -8,5 +8,6 @@ mod frames;
 mod instructions;
 mod programs;
 mod rates;
+mod redirects;
 mod stream;
 mod traffic;

@@ -3,7 +3,7 @@
 
 use crate::stream::{Case, Source};
 
-pub(crate) static PROGRAMS: [Case; 6] = [
+pub(crate) static PROGRAMS: [Case; 8] = [
     Case { name: "sums", source: Source::Text(SUMS, &[]), entries: &[], sends: true, changes: false },
     Case { name: "queued", source: Source::Text(QUEUED, &[]), entries: &[], sends: true, changes: false },
     Case { name: "squares", source: Source::Text(SQUARES, &[]), entries: &[], sends: true, changes: false },
@@ -22,11 +22,30 @@ pub(crate) static PROGRAMS: [Case; 6] = [
         sends: true,
         changes: false,
     },
+    // All ports of one map, and all but the ingress port of another one.
+    Case { name: "broadcasts", source: Source::Text(BROADCASTS, &[]), entries: BOTH, sends: true, changes: true },
+    Case { name: "known", source: Source::Text(KNOWN, &[]), entries: SEEN, sends: true, changes: true },
     Case { name: "window", source: Source::Text(WINDOW, &[]), entries: &[], sends: true, changes: true },
 ];
 
 /// The ports of redirects that are not absent.
 const PORTS: &[(&str, u32, &[u8])] = &[("ports", 0, &[7, 0, 0, 0]), ("ports", 4, &[9, 0, 0, 0])];
+
+/// The ports of two maps.
+const BOTH: &[(&str, u32, &[u8])] = &[
+    ("near", 0, &[1, 0, 0, 0]),
+    ("near", 3, &[3, 0, 0, 0]),
+    ("far", 1, &[2, 0, 0, 0]),
+    ("far", 2, &[3, 0, 0, 0]),
+    ("far", 4, &[9, 0, 0, 0]),
+];
+
+/// Entries that the host wrote into an array which packets only look up.
+const SEEN: &[(&str, u32, &[u8])] = &[
+    ("seen", 0, &[1, 2, 3, 4, 5, 6, 7, 8]),
+    ("seen", 2, &[0x80, 0, 0, 0, 0, 0, 0, 0xff]),
+    ("seen", 4, &[9, 9, 9, 9, 9, 9, 9, 9]),
+];
 
 /// An array whose entries take several stages to change: x = x * x + a number of the packet.
 const SUMS: &str = r#".program sums
@@ -170,5 +189,77 @@ const WINDOW: &str = r#".program window
         r7 = *(u32 *)(r5 + 0)
         *(u32 *)(r1 + 0) = r7
         *(u8 *)(r1 + 20) = r4
+out:    exit
+"#;
+
+/// Redirects by two bits of the packet: through a map, to all its ports, to all but the ingress port of another one, or to
+/// all and then through a map, where a later redirect replaces the one before. Writes into the packet.
+const BROADCASTS: &str = r#".program broadcasts
+.license "GPL"
+.map near devmap key 4 value 4 entries 5
+.map far devmap key 4 value 4 entries 6
+        r2 = *(u32 *)(r1 + 4)
+        r6 = *(u32 *)(r1 + 12)          ; xdp_md.ingress_ifindex
+        r1 = *(u32 *)(r1 + 0)
+        r0 = 1
+        r3 = r1
+        r3 += 36
+        if r3 > r2 goto out
+        r7 = *(u8 *)(r1 + 35)           ; the low byte of a source port
+        r8 = r7
+        r7 &= 3
+        r8 >>= 2
+        r8 &= 7
+        *(u8 *)(r1 + 6) = r8
+        if r7 == 0 goto one
+        if r7 == 1 goto others
+        r1 = map[near] ll
+        r2 = 0
+        r3 = 8                          ; BPF_F_BROADCAST
+        call redirect_map
+        if r7 == 2 goto out
+one:    r1 = map[far] ll
+        r2 = r8
+        r3 = 2                          ; XDP_PASS for an absent port
+        call redirect_map
+        exit
+others: r1 = map[far] ll
+        r2 = r6
+        r3 = 24                         ; BPF_F_BROADCAST | BPF_F_EXCLUDE_INGRESS
+        call redirect_map
+        if r8 > 1 goto out
+        r0 = 3                          ; XDP_TX, which does not use the target
+out:    exit
+"#;
+
+/// Copies an entry of an array that packets only look up into the packet. Packets of 60 bytes and more are answered.
+const KNOWN: &str = r#".program known
+.license "GPL"
+.map seen array key 4 value 8 entries 5
+        r2 = *(u32 *)(r1 + 4)
+        r6 = *(u32 *)(r1 + 0)
+        r0 = 1
+        r3 = r6
+        r3 += 36
+        if r3 > r2 goto out
+        r8 = r2
+        r4 = *(u8 *)(r6 + 35)           ; the low byte of a source port
+        r4 &= 7
+        *(u32 *)(r10 - 4) = r4
+        r1 = map[seen] ll
+        r2 = r10
+        r2 += -4
+        call map_lookup_elem
+        r1 = r0
+        r0 = 2
+        if r1 == 0 goto out
+        r2 = *(u64 *)(r1 + 0)
+        *(u32 *)(r6 + 0) = r2
+        r2 >>= 32
+        *(u16 *)(r6 + 4) = r2
+        r3 = r6
+        r3 += 60
+        if r3 > r8 goto out
+        r0 = 3
 out:    exit
 "#;

@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use flowloom_engine::{Choices, Datapath, MapState, Output, Packet, Port, Snapshot, Verdict};
-use flowloom_isa::asm;
+use flowloom_engine::{Choices, Datapath, MapState, Outcome, Output, Packet, Port, Snapshot, Verdict};
+use flowloom_isa::{MapKind, asm};
 use flowloom_plan::Options;
 use flowloom_rtl::{Access, Pipeline};
 use flowloom_session::engines::{Arrival, Departure, OutputStalls, Simulated};
@@ -136,6 +136,8 @@ pub(crate) struct Compared {
     pub(crate) sent: usize,
     pub(crate) slow: usize,
     pub(crate) changed: usize,
+    /// Packets that leave through all ports of a map.
+    pub(crate) spread: usize,
 }
 
 impl std::ops::AddAssign for Compared {
@@ -144,6 +146,25 @@ impl std::ops::AddAssign for Compared {
         self.sent += other.sent;
         self.slow += other.slow;
         self.changed += other.changed;
+        self.spread += other.spread;
+    }
+}
+
+/// Compares a packet that leaves through all ports of a map, whose index is in place of the port, except `but`.
+fn spread(interp: &Interpreter, outcome: &Outcome, found: Option<Output>, but: Option<Port>) -> Result<(), String> {
+    let Some(Output { port: Port(map), bytes }) = found else { return Err("no packet for all ports".to_owned()) };
+    let (maps, kind) = (&interp.program().maps, MapKind::Devmap);
+    if maps.get(map as usize).is_none_or(|map| map.kind != kind) {
+        return Err(format!("found all ports of map {map}, expected a map of ports"));
+    }
+    let ports = interp.ports_of(map as usize, but);
+    let expected: Vec<Port> = outcome.outputs.iter().map(|output| output.port).collect();
+    if ports != expected {
+        return Err(format!("found {ports:?}, expected {}, {expected:?}", outcome.verdict));
+    }
+    match outcome.outputs.iter().find(|output| output.bytes != bytes) {
+        None => Ok(()),
+        Some(output) => Err(format!("found {bytes:02x?} for all ports, expected {:02x?}", output.bytes)),
     }
 }
 
@@ -196,6 +217,12 @@ pub(crate) fn compare(
         }
         let packet = Packet { bytes, port: Port(*port) };
         let outcome = interp.process(&packet, &Choices::seeded(now_ns(number), 0, 0)).map_err(|e| e.to_string())?;
+        if let Departure::ALL | Departure::OTHERS = departure.verdict {
+            let but = (departure.verdict == Departure::OTHERS).then_some(Port(*port));
+            spread(interp, &outcome, found, but).map_err(|differs| format!("{place}: {differs}"))?;
+            compared.spread += 1;
+            continue;
+        }
         let verdict = Verdict::from_number(departure.verdict.into());
         if verdict != outcome.verdict || found.as_ref() != outcome.outputs.first() {
             let expected = outcome.outputs.first();
