@@ -84,6 +84,18 @@ pub(crate) const FAULTS: &[Fault] = &[
         changes: &[("in_keep_i[i] ? in_data_i[8*i+:8] : 8'h0", "in_keep_i[i] ? in_data_i[8*i+:8] : 8'ha5")],
     },
     Fault {
+        name: "bytes after the end of a packet are those at the input",
+        subject: FRAMES,
+        file: FRAMER,
+        changes: &[("in_keep_i[i] ? in_data_i[8*i+:8]", "(in_keep_i[i] || 1'b1) ? in_data_i[8*i+:8]")],
+    },
+    Fault {
+        name: "the last word leaves with bytes after its end",
+        subject: FRAMES,
+        file: EMITTER,
+        changes: &[("keep[i] ? aligned_q[8*i+:8] : 8'h0;", "(keep[i] || 1'b1) ? aligned_q[8*i+:8] : 8'h0;")],
+    },
+    Fault {
         name: "words after the end of a packet are not 0",
         subject: FRAMES,
         file: EMITTER,

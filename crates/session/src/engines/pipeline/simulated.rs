@@ -26,6 +26,8 @@ const MAX_CLEARING: usize = 1 << 14;
 const ROWS_READ: usize = 256;
 /// The bytes of an egress port; the next one says whether there is one.
 const PORT_BYTES: usize = 4;
+/// The bytes after the end of a packet at the input, which the pipeline must not read.
+const AFTER_END: u8 = 0xa5;
 /// Accesses of the host in one request.
 const HOST_BATCH: usize = 1 << 12;
 
@@ -244,7 +246,9 @@ impl Simulated {
                 let ports = &self.ports;
                 ports.valid.set(&mut inputs, 1);
                 ports.last.set(&mut inputs, u64::from(number + 1 == count));
-                ports.data.set_bytes(&mut inputs, chunk);
+                let mut data = vec![AFTER_END; self.word_bytes];
+                data[..chunk.len()].copy_from_slice(chunk);
+                ports.data.set_bytes(&mut inputs, &data);
                 let keep: Vec<u8> = (0..self.word_bytes / 8).map(|byte| kept(chunk.len(), 8 * byte)).collect();
                 ports.keep.set_bytes(&mut inputs, &keep);
                 ports.port.set(&mut inputs, packet.port.into());
@@ -289,8 +293,14 @@ impl Simulated {
             }
             let (_, bytes) =
                 departure.sent.get_or_insert_with(|| (ports.out_port.get(&event.outputs) as u32, Vec::new()));
-            let keep = ports.out_keep.bytes(&event.outputs).iter().map(|byte| byte.count_ones() as usize).sum();
-            bytes.extend(&ports.out_data.bytes(&event.outputs)[..keep]);
+            let keep = ports.out_keep.bytes(&event.outputs);
+            let len: usize = keep.iter().map(|byte| byte.count_ones() as usize).sum();
+            let (data, after) = ports.out_data.bytes(&event.outputs).split_at(len);
+            let is_prefix = keep.iter().enumerate().all(|(byte, bits)| *bits == kept(len, 8 * byte));
+            if !is_prefix || after.iter().any(|byte| *byte != 0) {
+                return Err(SendError::AfterEnd { cycle: event.cycle, len });
+            }
+            bytes.extend(data);
             departure.last_cycle = event.cycle;
             is_first = ports.out_last.get(&event.outputs) == 1;
             waiting += usize::from(is_first);
@@ -501,6 +511,14 @@ pub enum SendError {
         verdicts: usize,
         /// Those with a whole packet, or with none for a drop.
         whole: usize,
+    },
+    /// Bytes after the end of a packet, which are 0 and not kept.
+    #[error("the pipeline gave a word of {len} bytes with others after them, in cycle {cycle}")]
+    AfterEnd {
+        /// The cycle.
+        cycle: u64,
+        /// The bytes that are part of the packet.
+        len: usize,
     },
     /// A word without a packet.
     #[error("the pipeline gave a word that belongs to no packet, in cycle {cycle}")]
