@@ -11,6 +11,8 @@ use flowloom_ir::{
 use flowloom_isa::Program;
 use flowloom_isa::insn::helper;
 use flowloom_testkit::{Clang, Rng};
+use flowloom_wire::Question;
+use flowloom_wire::graph::{Header, Scope};
 
 /// The finding that names a fault.
 #[derive(Debug, thiserror::Error)]
@@ -99,7 +101,37 @@ const PLANTED: &[Planted] = &[
     ("another byte of the packet", "records", |flow| { let id = nodes(flow, |kind| kind == Kind::Input(Input::Byte(1)))[0]; edit(flow, id, |node| node.kind = Kind::Input(Input::Byte(40))); }, is!(Difference, Events)),
     ("bytes from a place further on", "walk", |flow| { let id = nodes(flow, |kind| matches!(kind, Kind::Bytes { .. }))[0]; edit(flow, id, |node| node.kind = Kind::Bytes { ahead: 9 }); }, is!(Difference, State)),
     ("a load that ignores an own earlier store", "forwarded", |flow| { let id = load(flow); let user = nodes(flow, |kind| kind == Kind::Select).into_iter().find(|user| flow.graph.node(*user).args.contains(&id)).unwrap(); edit(flow, user, |node| { let last = node.args.len() - 1; node.args[1] = node.args[last]; }); }, is!(Difference, Bytes)),
+    // The values of the parser.
+    ("another EtherType of IPv4", "parsed", |flow| change(flow, 0x0800, 16, 0x0bad), is!(Difference, Bytes)),
+    ("another EtherType of IPv6", "parsed", |flow| change(flow, 0x86dd, 16, 0x0bad), is!(Difference, Bytes)),
+    ("another version of IPv4", "parsed", |flow| change(flow, 4, 4, 7), is!(Difference, Bytes)),
+    ("another protocol number of UDP", "parsed", |flow| change(flow, 17, 8, 0xfd), is!(Difference, Bytes)),
+    ("another protocol number of TCP", "parsed", |flow| change(flow, 6, 8, 0xfd), is!(Difference, Bytes)),
+    ("an IPv4 header of 20 bytes that is too short", "parsed", |flow| change(flow, 5, 4, 9), is!(Difference, Bytes)),
+    ("an Ethernet header that is too short", "parsed", |flow| { let id = first(flow, |kind| kind == Kind::Compare(Compare::Below)); edit(flow, id, |node| node.args.reverse()); }, is!(Difference, Bytes)),
+    ("two headers with each other's validity", "parsed", |flow| { let id = validity(flow); let at = [Header::Ipv4, Header::Udp].map(|header| header.bit().trailing_zeros() as usize); edit(flow, id, |node| node.args.swap(at[0], at[1])); }, is!(Difference, Bytes)),
+    ("the payload of another header", "parsed", |flow| { let id = payload(flow); edit(flow, id, |node| node.args.swap(1, 3)); }, is!(Difference, Bytes)),
+    ("a payload whose length counts backwards", "parsed", |flow| { let id = first(flow, |kind| kind == Kind::Binary(Binary::Sub)); edit(flow, id, |node| node.args.reverse()); }, is!(Difference, Bytes)),
 ];
+
+/// Changes a constant of a width.
+fn change(flow: &mut Dataflow, from: u64, bits: u16, to: u64) {
+    let all = nodes(flow, |kind| kind == Kind::Const(from));
+    let id = all.into_iter().find(|id| flow.graph.bits(*id) == bits).unwrap();
+    edit(flow, id, |node| node.kind = Kind::Const(to));
+}
+
+/// The valid headers, a bit for each.
+fn validity(flow: &Dataflow) -> Id {
+    let all = nodes(flow, |kind| kind == Kind::Concat);
+    all.into_iter().max_by_key(|id| flow.graph.node(*id).args.len()).unwrap()
+}
+
+/// The length of the payload of the first of two headers.
+fn payload(flow: &Dataflow) -> Id {
+    let all = nodes(flow, |kind| kind == Kind::Select);
+    all.into_iter().rfind(|id| flow.graph.bits(*id) == 16 && flow.graph.node(*id).args.len() == 5).unwrap()
+}
 
 fn edit(flow: &mut Dataflow, id: Id, change: impl FnOnce(&mut Node)) {
     let mut node = flow.graph.node(id).clone();
@@ -212,6 +244,20 @@ fn subjects(clang: &Clang) -> Vec<Subject> {
     );
     let text = "r1 = *(u16 *)(r7 + 0)\nr1 |= 0x3030\n*(u64 *)(r10 - 8) = r1\n*(u64 *)(r10 - 16) = -1\nr1 = r10\nr1 += -8\nr2 = 4\n\
                 r3 = 10\nr4 = r10\nr4 += -16\ncall strtol\nr1 = *(u64 *)(r10 - 16)\n*(u64 *)(r7 + 16) = r1\nr0 = 2\n";
+    // Answers of the parser, written into the packet after all questions.
+    let ask = |question: Question, place: &str| {
+        format!("r1 = r6\nr2 = {:#x} ll\ncall fl_parse\n{place} = r0\n", question.encode())
+    };
+    let parsed = [
+        ask(Question::Valid(u32::MAX), "r9"),
+        ask(Question::Offset(Header::Udp.bit() | Header::Tcp.bit()), "*(u64 *)(r10 - 8)"),
+        ask(Question::Payload(Header::Ipv4.bit() | Header::Ipv6.bit()), "*(u64 *)(r10 - 16)"),
+        ask(Question::Protocol(Scope::Outer), "*(u64 *)(r10 - 24)"),
+        "*(u32 *)(r7 + 40) = r9\n".to_owned(),
+        "r1 = *(u64 *)(r10 - 8)\n*(u32 *)(r7 + 44) = r1\nr1 = *(u64 *)(r10 - 16)\n*(u32 *)(r7 + 48) = r1\n".to_owned(),
+        "r1 = *(u64 *)(r10 - 24)\n*(u32 *)(r7 + 52) = r1\nr0 = 2\n".to_owned(),
+    ];
+    let parsed = parsed.concat();
     // The dataflow in which faults are planted, from the one that is built.
     type Then = fn(&Dataflow) -> Dataflow;
     let as_built: Then = Dataflow::clone;
@@ -226,6 +272,7 @@ fn subjects(clang: &Clang) -> Vec<Subject> {
         ("waits", program("waits", &limits, &waits), pass::forward_stores),
         ("forwarded", program("forwarded", &values, &forwarded), pass::forward_stores),
         ("text", program("text", &[], text), as_built),
+        ("parsed", program("parsed", &[], &parsed), as_built),
     ];
     let subjects = programs.into_iter().map(|(name, program, then)| {
         let before = built(&program);
