@@ -4,6 +4,7 @@
 //! - [`Cuckoo`] is the four-choice cuckoo table with a stash: insertion takes one step, and an engine moves entries from
 //!   the stash to the table, one write a step. Values stay in stable slots.
 //! - [`RowHash`] is the hash unit: one linear hash for each bank.
+//! - [`Lpm`] is longest prefix match as a search in a sorted list of address ranges.
 //! - [`RandomWalk`] is the usual search for a free place, to compare with.
 //! - [`LoadTest`] measures insertions by load, [`StashTest`] the occupancy of the stash by arrivals.
 //!
@@ -29,6 +30,7 @@ mod error;
 mod hash;
 mod insertion;
 mod occupancy;
+mod lpm;
 mod random_walk;
 
 pub use cuckoo::{Cuckoo, Location, Parameters, Slot, Step};
@@ -36,4 +38,5 @@ pub use error::{ParameterError, Refusal};
 pub use hash::{RowHash, WAYS};
 pub use insertion::{InsertionCost, LoadCosts, LoadTest, Quantiles};
 pub use occupancy::{Occupancy, StashTest};
+pub use lpm::{Lpm, Prefix};
 pub use random_walk::RandomWalk;
