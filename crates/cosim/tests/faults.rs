@@ -11,6 +11,7 @@ use flowloom_cosim::Model;
 use crate::common::{block_path, top};
 use crate::cuckoo::{build_narrow, run_narrow};
 use crate::hash_map::{build_hash_map, run_hash_map};
+use crate::lpm::{build_lpm, run_lpm};
 use crate::slots::{build_slots, run_slots};
 
 /// A fault: its name, the block, and texts with their replacements.
@@ -26,6 +27,9 @@ const TABLE: &str = "table/fl_cuckoo";
 const MAP: &str = "table/fl_hash_map";
 const PENDING: &str = "table/fl_pending";
 const ARRAY: &str = "table/fl_array";
+const LPM: &str = "table/fl_lpm";
+const RANGES: &str = "table/fl_lpm_ranges";
+const LEVEL: &str = "table/fl_lpm_level";
 
 pub(crate) const FAULTS: &[Fault] = &[
     Fault {
@@ -288,19 +292,152 @@ pub(crate) const MAP_FAULTS: &[Fault] = &[
     },
 ];
 
+/// Faults of longest prefix match.
+pub(crate) const LPM_FAULTS: &[Fault] = &[
+    Fault {
+        name: "a range begins after its first address",
+        block: LEVEL,
+        changes: &[("range.start <= key_i;", "range.start < key_i;")],
+    },
+    Fault {
+        name: "a range of a leaf begins after its first address",
+        block: RANGES,
+        changes: &[("leaves[lane].start <= keys_q[Found]", "leaves[lane].start < keys_q[Found]")],
+    },
+    Fault {
+        name: "ranges of an earlier list count",
+        block: LEVEL,
+        changes: &[("range.exists && range.start", "(range.exists || range.start != '0) && range.start")],
+    },
+    Fault {
+        name: "leaves of an earlier list count",
+        block: RANGES,
+        changes: &[("leaves[lane].exists && leaves", "(leaves[lane].exists || leaves[lane].start != '0) && leaves")],
+    },
+    Fault {
+        name: "roots of an earlier list count",
+        block: RANGES,
+        changes: &[("root_count_q && roots_q", "(root_count_q | (RootBits + 1)'(Roots)) && roots_q")],
+    },
+    Fault {
+        name: "searches that have begun read the new list",
+        block: RANGES,
+        changes: &[("read[banks_q[Found]]", "read[banks_q[Found] ? bank_q : bank_q]")],
+    },
+    Fault {
+        name: "the last row of the middle level is not padded",
+        block: RANGES,
+        changes: &[(
+            "(state_q == PadMiddle && !starts_leaf);",
+            "(state_q == PadMiddle && !starts_leaf && starts_middle);",
+        )],
+    },
+    Fault {
+        name: "a prefix takes over ranges of longer ones",
+        block: LPM,
+        changes: &[("&& next == from) begin", "&& (next == from || next.found)) begin")],
+    },
+    Fault {
+        name: "a prefix has no end",
+        block: LPM,
+        changes: &[("begin_start <= last_address && next", "(begin_start <= last_address || grows) && next")],
+    },
+    Fault {
+        name: "no range begins after a prefix",
+        block: LPM,
+        changes: &[
+            ("(cut_q == 2'd1 && has_end);", "(cut_q == 2'd1 && has_end && begins);"),
+            (
+                "assign begins       = state_q == Merge && !cuts && !is_over;",
+                "assign begins       = state_q == Merge && !is_over && !(cut_q == 2'd0 && cut < range_start);",
+            ),
+            (
+                "assign cuts         = state_q == Merge && has_cut && (is_over || cut < range_start);",
+                "assign cuts         = state_q == Merge && cut_q == 2'd0 && (is_over || cut < range_start);",
+            ),
+        ],
+    },
+    Fault {
+        name: "adjacent ranges of one prefix stay apart",
+        block: LPM,
+        changes: &[("(!has_last_q || next != last_q));", "(!has_last_q || next != last_q || cuts || begins));")],
+    },
+    Fault {
+        name: "the shortest prefix around another one counts as the longest",
+        block: LPM,
+        changes: &[("row.length > around_length_q)", "row.length < around_length_q)")],
+    },
+    Fault {
+        name: "a prefix is another one of its length",
+        block: LPM,
+        changes: &[("if (covers && row.length == length_q)", "if ((covers || row.present) && row.length == length_q)")],
+    },
+    Fault {
+        name: "deleted prefixes are found again",
+        block: LPM,
+        changes: &[(
+            "assign covers      = row.present &&",
+            "assign covers      = (row.present || row.length != '0) &&",
+        )],
+    },
+    Fault {
+        name: "a new prefix takes the slot of another one",
+        block: LPM,
+        changes: &[("if (!row.present && !free_q.found)", "if (!free_q.found)")],
+    },
+    Fault {
+        name: "slots of deleted prefixes are not used again",
+        block: LPM,
+        changes: &[
+            ("free_q.found ? free_q :", "(free_q.found && free_q.slot == '1) ? free_q :"),
+            ("if (!free_q.found) high_q", "if (!(free_q.found && free_q.slot == '1)) high_q"),
+        ],
+    },
+    Fault {
+        name: "one prefix more than declared is stored",
+        block: LPM,
+        changes: &[("stored_q == StoredBits'(Entries)));", "stored_q > StoredBits'(Entries)));")],
+    },
+    Fault {
+        name: "a prefix longer than an address is stored",
+        block: LPM,
+        changes: &[
+            ("(!is_known || (!own_q", "((!is_known && own_q.found) || (!own_q"),
+            ("if (!is_known || is_refused", "if (is_refused"),
+        ],
+    },
+    Fault {
+        name: "the value of an entry that is updated again stays",
+        block: LPM,
+        changes: &[("(state_q == Access && is_update)", "(state_q == Access && grows)")],
+    },
+    Fault {
+        name: "a new list is written while packets search it",
+        block: LPM,
+        changes: &[("localparam int unsigned SettleCycles = 10 + Delay;", "localparam int unsigned SettleCycles = 1;")],
+    },
+    Fault {
+        name: "the host lists the address with its bytes in reverse",
+        block: LPM,
+        changes: &[("row.address[8*(Width/8-1-i)+:8];", "row.address[8*i+:8];")],
+    },
+];
+
 /// The bench that finds a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Slots,
     Map,
+    Lpm,
     Table,
 }
 
-/// The bench of the free list or of the hash map for their own, that of the table for all others.
+/// The bench of the free list, the hash map or longest prefix match for their own, that of the table for all others.
 fn kind(fault: &Fault) -> Kind {
     match fault.block {
         SLOTS => Kind::Slots,
         MAP | PENDING | ARRAY => Kind::Map,
+        LPM | RANGES | LEVEL => Kind::Lpm,
         _ => Kind::Table,
     }
 }
@@ -320,6 +457,7 @@ fn plant(fault: &Fault) -> Option<Model> {
     match kind(fault) {
         Kind::Slots => build_slots(fault.name, path),
         Kind::Map => build_hash_map(fault.name, path),
+        Kind::Lpm => build_lpm(fault.name, path),
         Kind::Table => build_narrow(fault.name, path),
     }
 }
@@ -339,6 +477,7 @@ pub(crate) fn find(fault: &Fault, seeds: u64) -> Option<String> {
         let run = || match kind(fault) {
             Kind::Slots => run_slots(&model, seed),
             Kind::Map => _ = run_hash_map(&model, seed),
+            Kind::Lpm => _ = run_lpm(&model, seed),
             Kind::Table => _ = run_narrow(&model, seed),
         };
         let error = catch_unwind(AssertUnwindSafe(run)).err()?;
@@ -368,10 +507,18 @@ fn a_hash_map_that_ignores_its_pending_keys_is_found() {
     }
 }
 
+#[test]
+fn a_prefix_that_takes_over_longer_ones_is_found() {
+    if build_lpm("a_prefix_that_takes_over_longer_ones_is_found", block_path).is_some() {
+        let fault = LPM_FAULTS.iter().find(|fault| fault.name == "a prefix takes over ranges of longer ones").unwrap();
+        assert!(find(fault, 3).is_some());
+    }
+}
+
 /// Each fault has its place in the sources.
 #[test]
 fn every_fault_has_its_place() {
-    for fault in FAULTS.iter().chain(MAP_FAULTS) {
+    for fault in FAULTS.iter().chain(MAP_FAULTS).chain(LPM_FAULTS) {
         let text = std::fs::read_to_string::<PathBuf>(block_path(fault.block)).unwrap();
         assert!(fault.changes.iter().all(|(old, _)| text.matches(old).count() == 1), "{}", fault.name);
     }

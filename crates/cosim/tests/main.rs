@@ -9,6 +9,7 @@ mod faults;
 mod fifo;
 mod hash;
 mod hash_map;
+mod lpm;
 mod model;
 mod ram;
 mod slots;

@@ -2,7 +2,7 @@
 //! The cycles of table blocks: when each block reads state that packets write, and when it commits.
 //!
 //! Cycles count from the stage in which the access begins (reads) or commits (writes); `L` and `U` are the latencies of a
-//! lookup and of an update ([`Target::hash_stages`], [`Target::update_stages`]).
+//! lookup and of an update ([`Target::hash_stages`] or [`Target::lpm_stages`], [`Target::update_stages`]).
 //!
 //! | block | reads in cycles | commits, visible to later packets after |
 //! | --- | --- | --- |

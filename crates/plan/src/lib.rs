@@ -35,6 +35,6 @@ pub use refusal::{Reason, Refusal};
 pub use served::OmittedCall;
 pub use stages::{Moment, Schedule, Span};
 pub use tables::Uses;
-pub use target::{ARRAY_STAGES, HASH_STAGES, Target, Tenths};
+pub use target::{ARRAY_STAGES, HASH_STAGES, LPM_STAGES, Target, Tenths};
 pub use timing::{Arbiter, MapTiming, Scheme, Timing};
 pub use window::{Length, Window, window};

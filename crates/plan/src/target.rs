@@ -22,6 +22,8 @@ pub type Tenths = u32;
 
 /// The latency of `hdl/table/fl_hash_map.sv` in stages, from key to value.
 pub const HASH_STAGES: u32 = 6;
+/// The latency of `hdl/table/fl_lpm.sv` in stages, from key to value.
+pub const LPM_STAGES: u32 = 8;
 /// The latency of `hdl/table/fl_array.sv` in stages, from index to value.
 pub const ARRAY_STAGES: u32 = 2;
 
@@ -52,8 +54,10 @@ pub struct Target {
     pub carry_bits: u32,
     /// The logic that fits into the first stage of a lookup before its table.
     pub key: Tenths,
-    /// The latency of a lookup in a hash, LRU or LPM table in stages, from key to value.
+    /// The latency of a lookup in a hash or LRU table in stages, from key to value.
     pub hash_stages: u32,
+    /// The latency of a longest prefix match in stages, from key to value.
+    pub lpm_stages: u32,
     /// The latency of a lookup in an array in stages, from index to value. The value of an array with one entry is in a
     /// register.
     pub array_stages: u32,
@@ -93,6 +97,7 @@ impl Target {
             carry_bits: 32,
             key: 10,
             hash_stages: HASH_STAGES,
+            lpm_stages: LPM_STAGES,
             array_stages: ARRAY_STAGES,
             update_stages: 1,
             redirect_stages: ARRAY_STAGES,
@@ -192,6 +197,7 @@ impl Target {
         match table.map(|table| (table.kind, table.max_entries)) {
             Some((MapKind::Array | MapKind::PerCpuArray, 1)) => 0,
             Some((MapKind::Array | MapKind::PerCpuArray, _)) => self.array_stages,
+            Some((MapKind::LpmTrie, _)) => self.lpm_stages,
             _ => self.hash_stages,
         }
     }

@@ -54,7 +54,8 @@ pub enum Access {
     },
     /// By `_key_i`; `_operation_i` is 0 to look up, 1 to update with `_value_i`, 2 to delete, and 3 to read the row whose
     /// number is in `_key_i`. The answer has `_present_o`, `_key_o`, and `_full_o` for an update that was refused.
-    /// `_count_o` is the number of entries at any time.
+    /// `_count_o` is the number of entries at any time. In a map of prefixes, 0 finds the longest prefix of a key; the
+    /// answer to a change comes when packets see it.
     Key {
         /// The size of a key in bytes.
         bytes: u32,
@@ -115,6 +116,7 @@ impl Core {
                 Block::Array if own.tables.is_empty() => Access::Single,
                 Block::Array => Access::Index { bits },
                 Block::Hash => Access::Key { bytes: table.key_bytes, rows: slice::value_rows(own) },
+                Block::Lpm => Access::Key { bytes: table.key_bytes, rows: own.entries },
                 Block::Ports => Access::Ports { bits },
             };
             let (name, value_bytes, entries) = (table.name.clone(), own.bits / 8, table.max_entries);
@@ -478,8 +480,8 @@ impl Writer<'_> {
     fn found(&self, id: Id, stage: u32) -> String {
         let own = self.maps.iter().find(|own| own.table(id).is_some());
         match own.and_then(|own| Some((own.block, own.table(id)?))) {
-            Some((Block::Hash, table)) if table.stage == stage => format!("{}_present", table.name),
-            Some((Block::Hash, table)) => format!("{}_present_s{stage}_q", table.name),
+            Some((Block::Hash | Block::Lpm, table)) if table.stage == stage => format!("{}_present", table.name),
+            Some((Block::Hash | Block::Lpm, table)) => format!("{}_present_s{stage}_q", table.name),
             _ => map::hit(&self.plan.dataflow, id, &|arg| self.signal(arg, stage)),
         }
     }

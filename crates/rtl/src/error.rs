@@ -14,7 +14,7 @@ pub enum RtlError {
     },
     /// A map of a kind without a hardware block.
     #[error(
-        "map `{map}`: no hardware block is rendered for maps of kind `{kind}`, only for arrays, hash maps and device maps"
+        "map `{map}`: no hardware block is rendered for maps of kind `{kind}`, only for arrays, hash maps, LPM maps and device maps"
     )]
     Kind {
         /// The name of the map.
@@ -63,6 +63,42 @@ pub enum RtlError {
         insn: usize,
         /// The name of the map.
         map: String,
+    },
+    /// A table of prefixes of addresses that are too long.
+    #[error("map `{map}` has prefixes of addresses of {found} bits, hardware takes up to {expected}")]
+    Address {
+        /// The name of the map.
+        map: String,
+        /// The bits of an address.
+        found: u32,
+        /// The most bits.
+        expected: u32,
+    },
+    /// A table of too many prefixes.
+    #[error("map `{map}` has {found} prefixes, hardware holds up to {expected}; reduce its `max_entries`")]
+    Prefixes {
+        /// The name of the map.
+        map: String,
+        /// The prefixes.
+        found: u32,
+        /// The most prefixes.
+        expected: u32,
+    },
+    /// A lookup by a prefix length that is not that of a whole address.
+    #[error(
+        "instruction {insn}: the lookup in map `{map}` is by {}, hardware finds the longest prefix of a whole address, \
+         {expected} bits",
+        .found.map_or("a prefix length known only at run time".to_owned(), |found| format!("the prefix length {found}"))
+    )]
+    Prefix {
+        /// The index of the instruction.
+        insn: usize,
+        /// The name of the map.
+        map: String,
+        /// The prefix length, if it is constant.
+        found: Option<u64>,
+        /// That of a whole address.
+        expected: u32,
     },
     /// The packet is cut and grows again.
     #[error("the packet is cut and grows again")]

@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 
 use flowloom_ir::{Compare, Dataflow, Effect, Id, Input, Kind, Touch};
 use flowloom_isa::{MapKind, Program};
-use flowloom_plan::{ARRAY_STAGES, HASH_STAGES, Plan};
+use flowloom_plan::{ARRAY_STAGES, HASH_STAGES, LPM_STAGES, Plan};
 
 use crate::error::RtlError;
 use crate::needs::{Needs, begins};
@@ -30,6 +30,21 @@ const EXCLUDE_INGRESS: u64 = 1 << 4;
 /// The bits of an entry of a map of ports: the port, and whether there is one, in bytes of their own.
 const PORT_BITS: u32 = 40;
 
+/// The bits of a prefix length, before the address.
+const LENGTH_BITS: u32 = 32;
+/// The longest address of a prefix.
+const MAX_ADDRESS_BITS: u32 = 128;
+/// Registers of `hdl/table/fl_lpm_ranges.sv` at most.
+const MAX_ROOTS: u64 = 64;
+/// The most prefixes of a map: `2 * n + 1` ranges in rows of 16, on three levels.
+const MAX_PREFIXES: u32 = (MAX_ROOTS as u32 * 16 * 16 * 16 - 1) / 2;
+
+/// The ranges in a row of a table of prefixes: few, unless the table has too many.
+pub(crate) fn fanout(entries: u32) -> Option<u32> {
+    let ranges = 2 * u64::from(entries) + 1;
+    [8u32, 16].into_iter().find(|fanout| ranges.div_ceil(u64::from(fanout.pow(3))) <= MAX_ROOTS)
+}
+
 /// The kinds of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Block {
@@ -37,6 +52,8 @@ pub(crate) enum Block {
     Array,
     /// A hash map.
     Hash,
+    /// Longest prefix match.
+    Lpm,
     /// An array of egress ports.
     Ports,
 }
@@ -101,6 +118,30 @@ impl Map {
         format!("map{}", self.map)
     }
 
+    /// An error if the table does not fit, or a lookup is not by a whole address.
+    fn prefixes(&self, dataflow: &Dataflow, id: Id) -> Result<(), RtlError> {
+        let name = || dataflow.maps[self.map as usize].name.clone();
+        let address_bits = self.key_bits.saturating_sub(LENGTH_BITS);
+        if address_bits > MAX_ADDRESS_BITS {
+            return Err(RtlError::Address { map: name(), found: address_bits, expected: MAX_ADDRESS_BITS });
+        }
+        if fanout(self.entries).is_none() {
+            return Err(RtlError::Prefixes { map: name(), found: self.entries, expected: MAX_PREFIXES });
+        }
+        if dataflow.access(id).is_none_or(|access| access.touch != Touch::Lookup) {
+            return Ok(());
+        }
+        let byte = |id: &Id| dataflow.graph.as_const(*id);
+        let length = key(dataflow, id)[..4].iter().rev().try_fold(0, |all, id| Some(all << 8 | byte(id)?));
+        match length {
+            Some(length) if length == u64::from(address_bits) => Ok(()),
+            found => {
+                let insn = dataflow.graph.insn(id);
+                Err(RtlError::Prefix { insn, map: name(), found, expected: address_bits })
+            }
+        }
+    }
+
     fn write_in(&mut self, stage: u32) {
         let last = self.slice.map_or(stage, |slice| slice.last.max(stage));
         self.slice = Some(Slice { first: stage, last });
@@ -126,7 +167,13 @@ impl Map {
         match self.block {
             Block::Array | Block::Ports => ARRAY_STAGES,
             Block::Hash => HASH_STAGES,
+            Block::Lpm => LPM_STAGES,
         }
+    }
+
+    /// Whether the host names entries by keys.
+    pub(crate) fn is_keyed(&self) -> bool {
+        matches!(self.block, Block::Hash | Block::Lpm)
     }
 
     /// The cycles from the value to the result; 0 for a map that packets do not write.
@@ -178,6 +225,9 @@ pub(crate) fn maps(plan: &Plan, program: &Program) -> Result<Vec<Map>, RtlError>
         let node = dataflow.graph.node(id);
         if is_entry && own.block != Block::Hash {
             return Err(RtlError::Effect { insn, effect: effect_name(dataflow, id) });
+        }
+        if own.block == Block::Lpm {
+            own.prefixes(dataflow, id)?;
         }
         if is_entry || is_redirect || access.touch == Touch::Lookup {
             own.tables.push(Table { name: String::new(), calls: vec![id], stage: 0, last: 0 });
@@ -242,6 +292,7 @@ fn empty(dataflow: &Dataflow, program: &Program, map: u32) -> Result<Map, RtlErr
     let block = match table.kind {
         MapKind::Array | MapKind::PerCpuArray => Block::Array,
         MapKind::Hash | MapKind::PerCpuHash => Block::Hash,
+        MapKind::LpmTrie => Block::Lpm,
         MapKind::Devmap | MapKind::Cpumap | MapKind::Xskmap => Block::Ports,
         kind => {
             let kind = kind.name().unwrap_or("unknown").to_owned();
@@ -328,7 +379,7 @@ fn arrange(plan: &Plan, own: &mut Map) -> Result<(), RtlError> {
     let name_of = |call: Id| format!("map{number}_v{}", call.index());
     let found = |id: Id| match block {
         Block::Ports => begins(plan, id) + plan.options.target.redirect_stages,
-        Block::Array | Block::Hash => begins(plan, id) + plan.options.target.block_stages(dataflow, id),
+        Block::Array | Block::Hash | Block::Lpm => begins(plan, id) + plan.options.target.block_stages(dataflow, id),
     };
     own.tables = match own.slice {
         Some(_) if keys.len() != 1 => return Err(RtlError::Keys { map: map(), keys: keys.len() }),
@@ -351,7 +402,7 @@ fn arrange(plan: &Plan, own: &mut Map) -> Result<(), RtlError> {
                     // The target of a redirect is an output.
                     Block::Ports => plan.schedule.stages,
                     // A lookup without a load takes a table too: the host needs all entries.
-                    Block::Array | Block::Hash => loads.fold(found(call), u32::max),
+                    Block::Array | Block::Hash | Block::Lpm => loads.fold(found(call), u32::max),
                 }
             };
             let table =
@@ -435,8 +486,12 @@ pub(crate) fn partly_used(own: &Map) -> Vec<String> {
         Some(_) => vec![format!("{}_value", own.name())],
         None => (table.stage..=table.last).map(|stage| table.value(stage)).collect(),
     });
-    let hash = ["room", "tight", "count", "present", "full", "host_present", "host_full", "host_key"];
-    let hash = if own.block == Block::Hash { &hash[..] } else { &[] };
+    let hash = ["room", "tight", "full", "count", "present", "host_present", "host_full", "host_key"];
+    let hash = match own.block {
+        Block::Hash => &hash[..],
+        Block::Lpm => &hash[3..],
+        Block::Array | Block::Ports => &[],
+    };
     let present = own.tables.iter().flat_map(|table| hash.iter().map(move |suffix| format!("{}_{suffix}", table.name)));
     let others = own.tables.iter().skip(1);
     let others = others.flat_map(|table| ["host_valid", "host_value"].map(|suffix| format!("{}_{suffix}", table.name)));
@@ -465,7 +520,7 @@ pub(crate) fn host(own: &Map, valid: &str) -> String {
         "  assign {name}_ready_o = {};\n  assign {name}_valid_o = {first}_host_valid;\n  assign {name}_value_o = {first}_host_value;\n",
         all.join(" && "),
     );
-    if own.block == Block::Hash {
+    if own.is_keyed() {
         for port in ["present", "full", "key"] {
             _ = writeln!(text, "  assign {name}_{port}_o = {first}_host_{port};");
         }

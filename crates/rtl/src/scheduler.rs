@@ -219,8 +219,9 @@ impl Scheduler {
 fn hold(plan: &Plan, own: &Map, stage: u32) -> Hold {
     let graph = &plan.dataflow.graph;
     let is_known = |id: Id| is_known(plan, id, (stage, KEY_DEPTH));
-    // A register has no key: every packet uses its only entry.
-    let bytes = own.tables.first().map(|table| key(&plan.dataflow, table.calls[0]));
+    // A register has no key: every packet uses its only entry. Keys with one longest prefix share an entry.
+    let keyed = own.tables.first().filter(|_| own.block != Block::Lpm);
+    let bytes = keyed.map(|table| key(&plan.dataflow, table.calls[0]));
     let key = bytes.filter(|bytes| bytes.iter().all(|id| is_known(*id)));
     let key_bits = key.iter().flatten().map(|id| u32::from(graph.bits(*id))).sum();
     let uses = may_use(plan, own, stage);

@@ -12,7 +12,7 @@ use flowloom_isa::op::AtomicOp;
 use flowloom_plan::Plan;
 use flowloom_state::{Parameters, RowHash};
 
-use crate::map::{Block, Map, Slice, Table, flags, index, key, place};
+use crate::map::{Block, Map, Slice, Table, fanout, flags, index, key, place};
 use crate::may::May;
 use crate::needs::Needs;
 use crate::node::{is_lookup, logic, number};
@@ -88,6 +88,7 @@ impl Stage<'_> {
         for table in own.tables.iter().filter(|table| table.stage == asked) {
             match own.block {
                 Block::Hash => self.hash_table(own, table, &mut text),
+                Block::Lpm => self.prefixes(own, table, &mut text),
                 Block::Array | Block::Ports => self.array(own, table, &mut text),
             }
         }
@@ -278,6 +279,45 @@ impl Stage<'_> {
                 uses if is_written && uses != May::Always => format!("{} && {}", self.valid, uses.text(self.signal)),
                 _ => self.valid.clone(),
             },
+            index(&self.plan.dataflow, table.calls[0], self.signal),
+        );
+        text.push_str(&late);
+    }
+
+    /// Longest prefix match, in the stage that asks it.
+    fn prefixes(&mut self, own: &Map, table: &Table, text: &mut String) {
+        let (name, table_name) = (own.name(), &table.name);
+        let [write, result] = self.declared(own, table, text);
+        let value = if own.slice.is_some() { format!("{name}_value") } else { table.value(table.stage) };
+        _ = write!(
+            text,
+            "  logic {table_name}_present;\n  logic [31:0] {table_name}_count;\n  \
+             logic {table_name}_host_present, {table_name}_host_full;\n  logic [{}:0] {table_name}_host_key;\n",
+            own.key_bits - 1
+        );
+        let mut both = format!("{{{table_name}_present, {value}}}");
+        let late = self.late_value(own, table, &mut both, own.bits + 1, text);
+        let (present, value) = match late.is_empty() {
+            true => (format!("{table_name}_present"), value),
+            false => (format!("{both}[{}]", own.bits), format!("{both}[{}:0]", own.bits - 1)),
+        };
+        _ = write!(
+            text,
+            "  fl_lpm #(\n      .KeyBits({}),\n      .ValueBits({}),\n      .Entries({}),\n      .Fanout({}),\n      \
+             .Delay({})\n  ) u_{table_name} (\n      .clk_i,\n      .rst_i,\n      .ready_o({table_name}_ready),\n      \
+             .valid_i({}),\n      .key_i({}),\n      .present_o({present}),\n      .value_o({value}),\n      \
+             .write_i({write}),\n      .value_i({result}),\n      .count_o({table_name}_count),\n      \
+             .host_valid_i({name}_valid_i && {name}_ready_o),\n      .host_ready_o({table_name}_host_ready),\n      \
+             .host_operation_i({name}_operation_i),\n      .host_key_i({name}_key_i),\n      \
+             .host_value_i({name}_value_i),\n      .host_valid_o({table_name}_host_valid),\n      \
+             .host_present_o({table_name}_host_present),\n      .host_full_o({table_name}_host_full),\n      \
+             .host_key_o({table_name}_host_key),\n      .host_value_o({table_name}_host_value)\n  );\n",
+            own.key_bits,
+            own.bits,
+            own.entries,
+            fanout(own.entries).expect("checked in `maps`"),
+            own.slice.map_or(0, Slice::delay),
+            self.valid,
             index(&self.plan.dataflow, table.calls[0], self.signal),
         );
         text.push_str(&late);

@@ -25,7 +25,7 @@ pub struct File {
 }
 
 /// The blocks that pipelines instantiate.
-const BLOCKS: [(&str, &str); 19] = [
+const BLOCKS: [(&str, &str); 22] = [
     ("fl_fifo.sv", include_str!("../../../hdl/prim/fl_fifo.sv")),
     ("fl_fifo_ram.sv", include_str!("../../../hdl/prim/fl_fifo_ram.sv")),
     ("fl_ram.sv", include_str!("../../../hdl/prim/fl_ram.sv")),
@@ -40,6 +40,9 @@ const BLOCKS: [(&str, &str); 19] = [
     ("fl_pending.sv", include_str!("../../../hdl/table/fl_pending.sv")),
     ("fl_hash_map.sv", include_str!("../../../hdl/table/fl_hash_map.sv")),
     ("fl_scoreboard.sv", include_str!("../../../hdl/flow/fl_scoreboard.sv")),
+    ("fl_lpm_level.sv", include_str!("../../../hdl/table/fl_lpm_level.sv")),
+    ("fl_lpm_ranges.sv", include_str!("../../../hdl/table/fl_lpm_ranges.sv")),
+    ("fl_lpm.sv", include_str!("../../../hdl/table/fl_lpm.sv")),
     ("fl_array.sv", include_str!("../../../hdl/table/fl_array.sv")),
     ("fl_framer.sv", include_str!("../../../hdl/parse/fl_framer.sv")),
     ("fl_emitter.sv", include_str!("../../../hdl/edit/fl_emitter.sv")),

@@ -214,7 +214,11 @@ fn the_planner_knows_the_latencies() {
 /// Tables take as long as the planner assumes.
 #[test]
 fn the_planner_knows_the_latencies_of_tables() {
-    let tables = [("table/fl_hash_map", flowloom_plan::HASH_STAGES), ("table/fl_array", flowloom_plan::ARRAY_STAGES)];
+    let tables = [
+        ("table/fl_hash_map", flowloom_plan::HASH_STAGES),
+        ("table/fl_lpm", flowloom_plan::LPM_STAGES),
+        ("table/fl_array", flowloom_plan::ARRAY_STAGES),
+    ];
     for (block, stages) in tables {
         let text = std::fs::read_to_string(crate::common::block_path(block)).unwrap();
         assert!(text.contains(&format!("// Latency: {stages} cycles from ")), "{block}: {stages}");

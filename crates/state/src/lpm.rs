@@ -51,7 +51,8 @@ impl Lpm {
     /// # Errors
     /// No prefix, or addresses of no or more than 16 bytes.
     pub fn new(entries: u32, address_bytes: u32) -> Result<Lpm, ParameterError> {
-        for (parameter, found, most) in [("entries", entries, 1 << 28), ("address_bytes", address_bytes, MAX_ADDRESS_BYTES)]
+        for (parameter, found, most) in
+            [("entries", entries, 1 << 28), ("address_bytes", address_bytes, MAX_ADDRESS_BYTES)]
         {
             if found == 0 || found > most {
                 return Err(ParameterError { parameter, found: found.into(), expected: format!("1 to {most}") });

@@ -459,16 +459,17 @@ impl Simulated {
     ) -> Result<Vec<Vec<u8>>, CosimError> {
         let Some((_, ports)) = self.maps.iter().find(|(own, _)| own.map == map) else { return Ok(Vec::new()) };
         let mut answers = Vec::with_capacity(count);
-        let (mut next, mut refused) = (0, 0);
+        let (mut next, mut refused, mut batch) = (0, 0, HOST_BATCH);
         while next < count {
             // Rows are read one a cycle; a change of entries waits until there is room for it.
-            let mut inputs = Vec::new();
-            for number in next..count.min(next + HOST_BATCH) {
+            let (mut inputs, mut has_changes) = (Vec::new(), false);
+            for number in next..count.min(next + batch) {
                 let mut cycle = vec![0; self.input_bytes];
                 ports.valid.set(&mut cycle, 1);
                 set(ports, number, &mut cycle);
                 let is_change = ports.keyed.as_ref().is_some_and(|keyed| keyed.operation.get(&cycle) != READ_ROW);
                 inputs.extend(cycle);
+                has_changes |= is_change;
                 if is_change {
                     inputs.resize(inputs.len() + CHANGE_CYCLES * self.input_bytes, 0);
                 }
@@ -480,14 +481,24 @@ impl Simulated {
             let made: Vec<bool> = asked.map(|(_, outputs)| ports.ready.get(outputs) == 1).collect();
             // An access that was not ready is made again; those after it too, which changes nothing.
             let first = made.iter().position(|made| !made).unwrap_or(made.len());
-            let answered = cycles().filter(|(_, outputs)| ports.answer_valid.get(outputs) == 1);
-            if first == 0 {
+            let is_answer = |outputs: &&[u8]| ports.answer_valid.get(outputs) == 1;
+            let mut answered: Vec<Vec<u8>> =
+                outputs.chunks(self.output_bytes).filter(is_answer).map(<[u8]>::to_vec).collect();
+            // A change of prefixes takes as long as there are prefixes.
+            let idle = vec![0; self.input_bytes * HOST_BATCH];
+            let expected = made.iter().filter(|made| **made).count();
+            while answered.len() < expected && refused <= MAX_REFUSED {
+                let outputs = self.simulation.run(&idle)?;
+                answered.extend(outputs.chunks(self.output_bytes).filter(is_answer).map(<[u8]>::to_vec));
                 refused += 1;
             }
-            if refused > MAX_REFUSED {
+            refused = if first == 0 { refused + 1 } else { 0 };
+            if refused > MAX_REFUSED || answered.len() < expected {
                 return Err(CosimError::Stuck { top: self.top.clone(), what: format!("map {map} takes no access") });
             }
-            answers.extend(answered.take(first).map(|(_, outputs)| outputs.to_vec()));
+            // Where changes take longer than the gaps between them, they are made one by one.
+            batch = if has_changes && first < made.len() { 1 } else { batch };
+            answers.extend(answered.into_iter().take(first));
             next += first;
         }
         Ok(answers)
