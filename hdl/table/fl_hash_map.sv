@@ -53,11 +53,12 @@ module fl_hash_map #(
     input  logic [ValueBits-1:0] value_i,
     // The number of entries.
     output logic [31:0]          count_o,
-    // An access of the host: 0 lookup, 1 update, 2 delete; 3 reads the row with the index in {value, key}, to list all entries.
-    // The answer is the entry before the access; host_full_o says whether an update was refused.
+    // An access of the host: 0 lookup, 1 update, 2 delete; 3 reads the row with the index in {value, key}, to list all entries;
+    // 4 updates an absent entry only, 5 a present one only. The answer is the entry before the access; host_full_o says
+    // whether an update was refused, as the map is full.
     input  logic                 host_valid_i,
     output logic                 host_ready_o,
-    input  logic [1:0]           host_operation_i,
+    input  logic [2:0]           host_operation_i,
     input  logic [KeyBits-1:0]   host_key_i,
     input  logic [ValueBits-1:0] host_value_i,
     output logic                 host_valid_o,
@@ -96,7 +97,7 @@ module fl_hash_map #(
   typedef struct packed {
     logic                 valid;
     source_e              source;
-    logic [1:0]           operation;
+    logic [2:0]           operation;
     logic [KeyBits-1:0]   key;
     logic [ValueBits-1:0] value;
     // Of an insertion: its pending entry.
@@ -107,7 +108,7 @@ module fl_hash_map #(
   typedef struct packed {
     logic                 valid;
     logic                 host;
-    logic [1:0]           operation;
+    logic [2:0]           operation;
     logic                 found;
     logic [IndexBits-1:0] index;
     logic [KeyBits-1:0]   key;
@@ -141,7 +142,7 @@ module fl_hash_map #(
   assign op_free      = !valid_i && !(host_valid_i && host_ready_o) && ready_o;
 
   always_comb begin
-    request_d = '{valid: valid_i, source: Packet, operation: 2'd0, key: key_i, value: host_value_i, entry: insert_entry};
+    request_d = '{valid: valid_i, source: Packet, operation: 3'd0, key: key_i, value: host_value_i, entry: insert_entry};
     if (host_valid_i && host_ready_o) begin
       request_d.valid     = 1'b1;
       request_d.source    = Host;
@@ -226,7 +227,7 @@ module fl_hash_map #(
   access_t                access_d;
 
   assign now   = request_q[Hit];
-  assign reads_row = now.source == Host && now.operation == 2'd3;
+  assign reads_row = now.source == Host && now.operation == 3'd3;
   assign looks     = now.valid && now.source inside {Packet, Host, Adopt} && !reads_row;
 
   function automatic logic [IndexBits-1:0] own_row(logic [PendingBits-1:0] entry);
@@ -238,7 +239,7 @@ module fl_hash_map #(
     if (looks && !pending_hit) begin
       unique case (now.source)
         Packet:  allocates = Changes && !cuckoo_hit;
-        Host:    allocates = !cuckoo_hit && now.operation == 2'd1;
+        Host:    allocates = !cuckoo_hit && now.operation inside {3'd1, 3'd4};
         default: allocates = cuckoo_hit && free_entries != '0;
       endcase
     end
@@ -374,7 +375,7 @@ module fl_hash_map #(
   assign host_present_o = was_present;
   assign host_key_o     = slice_row.key;
   assign host_value_o   = slice_row.value;
-  assign host_full_o    = slice.operation == 2'd1 && !was_present && full_o;
+  assign host_full_o    = slice.operation inside {3'd1, 3'd4} && !was_present && full_o;
 
   always_comb begin
     slice_write   = write_i;
@@ -382,11 +383,19 @@ module fl_hash_map #(
     result        = '{present: present_i, key: slice.key, value: value_i};
     if (slice.host) begin
       unique case (slice.operation)
-        2'd1: begin
+        3'd1: begin
           slice_write   = was_present || !full_o;
           slice_present = 1'b1;
         end
-        2'd2: begin
+        3'd4: begin
+          slice_write   = !was_present && !full_o;
+          slice_present = 1'b1;
+        end
+        3'd5: begin
+          slice_write   = was_present;
+          slice_present = 1'b1;
+        end
+        3'd2: begin
           slice_write   = was_present;
           slice_present = 1'b0;
         end

@@ -98,7 +98,10 @@ fn verilog(args: &BuildArgs) -> Result<(), Failure> {
         }
     })?;
     let vectors = vectors(&loaded, &pipeline)?;
-    let files: Vec<File> = pipeline.files.iter().cloned().chain(pipeline.bench(&vectors)).collect();
+    let shell = pipeline.shell();
+    let document = File { name: "registers.md".to_owned(), text: shell.document.clone() };
+    let sources = pipeline.files.iter().chain(&shell.files).cloned();
+    let files: Vec<File> = sources.chain(pipeline.bench(&vectors)).chain([document]).collect();
     fs::create_dir_all(&args.output).map_err(|e| Failure::file("created", &args.output, &e))?;
     let paths: Vec<PathBuf> = files.iter().map(|file| args.output.join(&file.name)).collect();
     let mut checked = Files::default().reads("the function", [&args.function.path]);
@@ -113,6 +116,7 @@ fn verilog(args: &BuildArgs) -> Result<(), Failure> {
         return print_json(&json!({
             "folder": args.output.display().to_string(),
             "top": pipeline.module,
+            "shell": shell.module,
             "latency_cycles": pipeline.latency_cycles(),
             "stages": pipeline.core.latency_cycles,
             "vectors": vectors.len(),

@@ -64,6 +64,8 @@ fn apply(map: &mut BTreeMap<u64, u64>, access: Access) -> (Option<u64>, bool) {
     match access.operation {
         1 if before.is_some() || !is_full => _ = map.insert(access.key, access.value),
         2 => _ = map.remove(&access.key),
+        4 if before.is_none() && !is_full => _ = map.insert(access.key, access.value),
+        5 if before.is_some() => _ = map.insert(access.key, access.value),
         3 if before.is_some() => _ = map.insert(access.key, (before.unwrap_or(0) + access.value) & 0xffff_ffff),
         _ => {}
     }
@@ -125,8 +127,8 @@ fn run_with_delay(model: &Model, seed: u64, delay: u32) -> Reached {
         let access = Access { operation, key: rng.next_u64() % keys, value: rng.next_u64() & 0xffff_ffff };
         let is_tight = bench.get("tight_o") == 1;
         let sends = wants && !recent.iter().flatten().any(|key| is_tight || *key == access.key);
-        let host =
-            Access { operation: rng.next_u64() % 3, key: rng.next_u64() % keys, value: rng.next_u64() & 0xffff_ffff };
+        let operation = [0, 1, 2, 4, 5][rng.next_u64() as usize % 5];
+        let host = Access { operation, key: rng.next_u64() % keys, value: rng.next_u64() & 0xffff_ffff };
         let asks = rng.next_u64().is_multiple_of(16) && cycle < 5500;
         for (name, value) in [
             ("valid_i", u64::from(sends)),
@@ -166,7 +168,7 @@ fn run_with_delay(model: &Model, seed: u64, delay: u32) -> Reached {
             let (before, is_full) = apply(&mut map, access);
             let found = (bench.get("host_present_o") == 1).then(|| bench.get("host_value_o"));
             assert_eq!(found, before, "{}, host {access:?}", place());
-            let is_refused = access.operation == 1 && before.is_none() && is_full;
+            let is_refused = matches!(access.operation, 1 | 4) && before.is_none() && is_full;
             assert_eq!(bench.get("host_full_o") == 1, is_refused, "{}, host {access:?}: full", place());
             reached.host += 1;
             idle = 0;

@@ -59,15 +59,22 @@ impl Pipeline {
 
     fn makefile(&self) -> String {
         let sources: Vec<&str> = self.files.iter().map(|file| file.name.as_str()).collect();
+        let shell = self.shell();
+        // Its packages come before the modules that use them.
+        let own: Vec<&str> = shell.files.iter().map(|file| file.name.as_str()).collect();
         format!(
-            "# Simulates the pipeline on vectors.txt with Verilator and a C++ compiler.\nTOP := {}\nSOURCES := {}\n\n\
+            "# Simulates the pipeline on vectors.txt with Verilator and a C++ compiler.\nTOP := {}\nSOURCES := {}\n\
+             # The shell around it, with AXI4-Stream and AXI4-Lite.\nSHELL_TOP := {}\nSHELL_SOURCES := {}\n\n\
              sim: build/bench\n\t./build/bench vectors.txt\n\n\
              build/bench: $(SOURCES) bench.cpp\n\tverilator --cc --exe --build -j 0 --assert -Wall -O3 --x-assign unique --x-initial unique \\\n\
              \t  --output-split 20000 --output-split-cfuncs 500 -MAKEFLAGS OPT_FAST=-O1 --Mdir build -o bench --top-module $(TOP) $(SOURCES) bench.cpp\n\n\
-             lint:\n\tverilator --lint-only --assert -Wall --top-module $(TOP) $(SOURCES)\n\n\
+             lint:\n\tverilator --lint-only --assert -Wall --top-module $(TOP) $(SOURCES)\n\
+             \tverilator --lint-only --assert -Wall --top-module $(SHELL_TOP) $(SOURCES) $(SHELL_SOURCES)\n\n\
              clean:\n\trm -rf build\n\n.PHONY: sim lint clean\n",
             self.module,
-            sources.join(" ")
+            sources.join(" "),
+            shell.module,
+            own.join(" ")
         )
     }
 
@@ -106,8 +113,8 @@ impl Pipeline {
         text.push_str(
             "The host accesses whole entries through the ports of each map: `_valid_i` with `_ready_o` makes an\naccess, \
              `_valid_o` comes with its answer, the value before the access in `_value_o`. `_write_i` writes\n`_value_i`, \
-             `_index_i` names the entry. For a map with keys, `_operation_i` is 0 to look up, 1 to update,\n2 to delete, and 3 to \
-             read the row whose number is in `_key_i`. The first byte is in the lowest bits.\n\n\
+             `_index_i` names the entry. For a map with keys, `_operation_i` is 0 to look up, 1 to update,\n2 to delete, 3 to \
+             read the row whose number is in `_key_i`, 4 to update only an absent entry, 5 only a present\none. The first byte is in the lowest bits.\n\n\
              | ports | map | entries | key | bytes of a value |\n| --- | --- | --- | --- | --- |\n",
         );
         for MapPort { map, name, value_bytes, entries, access } in &core.maps {

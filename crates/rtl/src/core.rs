@@ -52,7 +52,8 @@ pub enum Access {
         /// The width of the index.
         bits: u32,
     },
-    /// By `_key_i`; `_operation_i` is 0 to look up, 1 to update with `_value_i`, 2 to delete, and 3 to read the row whose
+    /// By `_key_i`; `_operation_i` is 0 to look up, 1 to update with `_value_i`, 4 to do so only if there is no entry, 5 only
+    /// if there is one, 2 to delete, and 3 to read the row whose
     /// number is in `_key_i`. The answer has `_present_o`, `_key_o`, and `_full_o` for an update that was refused.
     /// `_count_o` is the number of entries at any time. In a map of prefixes, 0 finds the longest prefix of a key; the
     /// answer to a change comes when packets see it.
@@ -162,7 +163,7 @@ impl MapPort {
             Access::Index { bits } | Access::Ports { bits } => {
                 ports.extend([("input ", 1, "write_i"), ("input ", bits, "index_i")]);
             }
-            Access::Key { bytes, .. } => ports.extend([("input ", 2, "operation_i"), ("input ", 8 * bytes, "key_i")]),
+            Access::Key { bytes, .. } => ports.extend([("input ", 3, "operation_i"), ("input ", 8 * bytes, "key_i")]),
         }
         ports.extend([("input ", value, "value_i"), ("output", 1, "valid_o")]);
         if let Access::Key { bytes, .. } = self.access {

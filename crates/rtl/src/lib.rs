@@ -28,7 +28,9 @@ mod may;
 mod needs;
 mod node;
 mod patch;
+pub mod registers;
 mod scheduler;
+mod shell;
 mod slice;
 mod top;
 
@@ -36,4 +38,5 @@ pub use crate::core::{Access, Core, MapPort};
 pub use bench::Vector;
 pub use error::RtlError;
 pub use patch::{Edits, Span};
+pub use shell::{MapBlock, Shell};
 pub use top::{File, Pipeline};

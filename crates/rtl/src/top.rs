@@ -125,7 +125,7 @@ fn latency_cycles(core: &Core) -> u32 {
     2 + core.latency_cycles + if core.moves { 10 } else { 7 }
 }
 
-fn range(bits: u32) -> String {
+pub(crate) fn range(bits: u32) -> String {
     if bits == 1 { String::new() } else { format!("[{}:0] ", bits - 1) }
 }
 

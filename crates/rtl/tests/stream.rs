@@ -206,7 +206,7 @@ fn module(cores: &[Core]) -> String {
                     pins.push(format!(".map{map}_index_i(host_index_i[{}:0])", bits - 1));
                 }
                 Access::Key { bytes, .. } => {
-                    pins.push(format!(".map{map}_operation_i(2'd3)"));
+                    pins.push(format!(".map{map}_operation_i(3'd3)"));
                     pins.push(format!(".map{map}_key_i({}'(host_index_i))", 8 * bytes));
                     let bits = [("present", 1), ("full", 1), ("key", 8 * *bytes as usize), ("count", 32)];
                     outputs.extend(
