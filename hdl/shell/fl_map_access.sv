@@ -163,7 +163,7 @@ module fl_map_access
   logic [32*ValueWords-1:0] found_value;
 
   assign index   = key_q[0];
-  assign is_last = cursor_q >= 32'(Rows - 1);
+  assign is_last = cursor_q == 32'(Rows - 1);
   // Entries of a hash map move to earlier rows only, so a listing from the last row on misses none.
   assign row     = IsHash ? 32'(Rows - 1) - cursor_q : cursor_q;
 

@@ -11,6 +11,7 @@ mod bpf_plugin;
 mod check;
 mod coverage;
 mod evidence;
+mod evidence_axi;
 mod evidence_hardware;
 mod evidence_mutants;
 mod evidence_public;

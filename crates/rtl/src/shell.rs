@@ -219,8 +219,6 @@ module {module}
   assign clk_i = aclk;
   assign rst_i = !aresetn;
   assign unused_prot = ^{{s_axil_awprot, s_axil_arprot}};
-  // Transactions that wait for a cycle without a packet hold packets back.
-  assign hold = {hold};
   assign in_ready = pipeline_ready && !hold;
 
   assign in_new = '{{last: s_axis_tlast, keep: s_axis_tkeep, user: s_axis_tuser, data: s_axis_tdata}};
@@ -304,6 +302,8 @@ module {module}
   );
 {accesses}
   assign answer = shell_answer{answers};
+  // Transactions that wait for a cycle without a packet keep packets back.
+  assign hold = {hold};
 
   {pipeline} u_pipeline (
       .clk_i,

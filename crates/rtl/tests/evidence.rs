@@ -53,3 +53,12 @@ fn evidence_rtl_faults() {
     }
     println!("{} faults are found", FAULTS.len());
 }
+
+/// Transactions on the maps of a shell, with packets passing and with stalls on all channels, give the results and errors
+/// of the kernel, and counters count all packets, for 30 seeds. Each fault of a list, planted in the shell or in a map,
+/// is found.
+#[test]
+#[ignore = "minutes"]
+fn evidence_shell() {
+    _ = crate::shell::proof("evidence_shell");
+}

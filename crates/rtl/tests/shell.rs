@@ -1,8 +1,796 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The register map and the shell.
+//! The register map and the shell: transactions on maps while packets pass, on a bus with stalls on all channels.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+
+use flowloom_cosim::{Design, Model, Port, Simulation};
+use flowloom_isa::asm;
+use flowloom_rtl::registers::{COUNTERS, IDENTIFICATION, LAYOUT, MAP, SHELL, SHELL_COUNTERS, value_offset};
+use flowloom_rtl::{MapBlock, Pipeline, Shell};
+use flowloom_testkit::Rng;
+
+use crate::common::{block_path, planned};
+use crate::stream::WORD_BYTES;
+
+/// Counts packets by a key of four bytes, in an array by another byte, and leads them to a port of a map by a third one.
+const SOURCE: &str = r#".program shell
+.license "GPL"
+.map known hash key 4 value 8 entries 16
+.map classes array key 4 value 11 entries 5
+.map all array key 4 value 8 entries 1
+.map ports devmap key 4 value 4 entries 6
+        r6 = r1
+        r2 = *(u32 *)(r6 + 4)
+        r7 = *(u32 *)(r6 + 0)
+        r0 = 1
+        r3 = r7
+        r3 += 8
+        if r3 > r2 goto out
+        r5 = map[all][0]+0 ll
+        r4 = 1
+        lock *(u64 *)(r5 + 0) += r4
+        r4 = *(u8 *)(r7 + 4)
+        *(u32 *)(r10 - 8) = r4
+        r1 = map[classes] ll
+        r2 = r10
+        r2 += -8
+        call map_lookup_elem
+        if r0 == 0 goto known
+        r4 = 1
+        lock *(u64 *)(r0 + 0) += r4
+known:  r4 = *(u32 *)(r7 + 0)
+        *(u32 *)(r10 - 4) = r4
+        r1 = map[known] ll
+        r2 = r10
+        r2 += -4
+        call map_lookup_elem
+        if r0 == 0 goto insert
+        r4 = 1
+        lock *(u64 *)(r0 + 0) += r4
+        goto send
+insert: r4 = 1
+        *(u64 *)(r10 - 16) = r4
+        r1 = map[known] ll
+        r2 = r10
+        r2 += -4
+        r3 = r10
+        r3 += -16
+        r4 = 0
+        call map_update_elem
+send:   r1 = map[ports] ll
+        r2 = *(u8 *)(r7 + 5)
+        r3 = 2
+        call redirect_map
+out:    exit
+"#;
+
+/// The responses of AXI.
+const OKAY: u64 = 0;
+const SLVERR: u64 = 2;
+const DECERR: u64 = 3;
+
+/// Operations, flags and errors as the kernel numbers them.
+const LOOKUP: u32 = 0;
+const UPDATE: u32 = 1;
+const DELETE: u32 = 2;
+const NEXT: u32 = 3;
+const ENOENT: u32 = 2;
+const E2BIG: u32 = 7;
+const EEXIST: u32 = 17;
+const EINVAL: u32 = 22;
+
+/// Cycles after which an access or a transaction has no answer.
+const STUCK: u32 = 5000;
 
 /// The package of SystemVerilog is that of the register map.
 #[test]
 fn the_package_has_the_register_map() {
-    flowloom_testkit::golden(&crate::common::block_path("shell/fl_registers_pkg"), &flowloom_rtl::registers::package());
+    flowloom_testkit::golden(block_path("shell/fl_registers_pkg"), &flowloom_rtl::registers::package());
+}
+
+/// The offset of a register in its block.
+fn offset(name: &str) -> u32 {
+    SHELL.iter().chain(&MAP).find(|register| register.name == name && MAP.contains(register)).unwrap().offset
+}
+
+fn pipeline() -> Pipeline {
+    let program = asm::program("shell.bpf", SOURCE).unwrap_or_else(|errors| panic!("{errors}"));
+    let plan = planned(&program).unwrap_or_else(|error| panic!("{error}"));
+    let core = flowloom_rtl::Core::of(&plan, &program).unwrap_or_else(|error| panic!("{error}"));
+    Pipeline::around(core, WORD_BYTES as u16)
+}
+
+/// A module whose clock has the name that simulations drive.
+fn with_own_clock(text: &str) -> String {
+    let parts = [("input  logic aclk,", "input  logic clk_i,"), ("logic clk_i, rst_i;", "logic rst_i;")];
+    let renamed = parts.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
+    renamed.replace("  assign clk_i = aclk;\n", "")
+}
+
+/// The compiled shell, whose files may be changed before; none where Verilator is not installed.
+pub(crate) fn build(test: &str, change: impl Fn(&str, String) -> String) -> Option<(Model, Shell)> {
+    let pipeline = pipeline();
+    let shell = pipeline.shell();
+    let folder = tempfile::tempdir().unwrap();
+    let mut files: Vec<PathBuf> = Vec::new();
+    for file in shell.files.iter().chain(&pipeline.files) {
+        let path = folder.path().join(&file.name);
+        std::fs::write(&path, change(&file.name, with_own_clock(&file.text))).unwrap();
+        files.push(path);
+    }
+    // Packages first, and the top module after all others.
+    files.sort_by_key(|path| !path.to_string_lossy().ends_with("_pkg.sv"));
+    let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
+    let cache = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().join("target/cosim");
+    match Model::build(&Design::new(&shell.module, &files), &cache) {
+        Ok(model) => Some((model, shell)),
+        Err(error) if error.is_missing_tool() => {
+            println!("SKIP {test}: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A channel whose payload must not change while it waits.
+struct Channel {
+    name: &'static str,
+    waits: Option<Vec<u8>>,
+}
+
+impl Channel {
+    fn check(&mut self, is_valid: bool, is_ready: bool, payload: Vec<u8>) {
+        if let Some(before) = &self.waits {
+            assert!(is_valid, "{}: valid falls before ready", self.name);
+            assert_eq!(*before, payload, "{}: the payload changes before ready", self.name);
+        }
+        self.waits = (is_valid && !is_ready).then_some(payload);
+    }
+}
+
+/// A shell in simulation, a bus with random stalls, and packets that pass meanwhile.
+pub(crate) struct Bench {
+    model: Model,
+    simulation: Simulation,
+    inputs: Vec<u8>,
+    outputs: Vec<u8>,
+    rng: Rng,
+    /// Words that wait at the input, with last and the number of bytes, and those of packets that left.
+    words: VecDeque<(Vec<u8>, bool)>,
+    received: Vec<Vec<u8>>,
+    /// The ports and verdicts of packets that left.
+    users: Vec<(u32, u8)>,
+    partial: Vec<u8>,
+    /// Of eight cycles, those with a stall.
+    stalls: usize,
+    channels: [Channel; 3],
+    blocks: Vec<MapBlock>,
+    offers: bool,
+}
+
+impl Bench {
+    pub(crate) fn new(model: &Model, shell: &Shell, seed: u64) -> Bench {
+        let channels = ["b", "r", "m_axis"].map(|name| Channel { name, waits: None });
+        let mut bench = Bench {
+            simulation: model.start(seed as u32).unwrap(),
+            inputs: vec![0; model.input_bytes()],
+            outputs: vec![0; model.output_bytes()],
+            model: model.clone(),
+            rng: Rng::new(seed),
+            words: VecDeque::new(),
+            received: Vec::new(),
+            users: Vec::new(),
+            partial: Vec::new(),
+            stalls: 0,
+            channels,
+            blocks: shell.blocks.clone(),
+            offers: false,
+        };
+        bench.set("aresetn", 0);
+        bench.outputs = bench.simulation.run(&bench.inputs).unwrap();
+        bench.set("aresetn", 1);
+        bench
+    }
+
+    fn port(&self, name: &str) -> Port {
+        self.model.input(name).or_else(|_| self.model.output(name)).unwrap()
+    }
+
+    fn set(&mut self, name: &str, value: u64) {
+        self.port(name).set(&mut self.inputs, value);
+    }
+
+    fn get(&self, name: &str) -> u64 {
+        self.port(name).get(&self.outputs)
+    }
+
+    fn bytes(&self, name: &str) -> Vec<u8> {
+        self.port(name).bytes(&self.outputs).to_vec()
+    }
+
+    fn stalls(&mut self) -> bool {
+        self.rng.below(8) < self.stalls
+    }
+
+    /// A cycle: words at the streams, checks of all channels.
+    fn cycle(&mut self) {
+        self.offers = !self.words.is_empty() && (self.offers || !self.stalls());
+        self.set("s_axis_tvalid", self.offers.into());
+        if let (true, Some((bytes, last))) = (self.offers, self.words.front().cloned()) {
+            self.port("s_axis_tdata").set_bytes(&mut self.inputs, &bytes);
+            let keep = if bytes.len() == 64 { u64::MAX } else { (1 << bytes.len()) - 1 };
+            self.set("s_axis_tkeep", keep);
+            self.set("s_axis_tlast", last.into());
+        }
+        let takes = !self.stalls();
+        self.set("m_axis_tready", takes.into());
+        self.outputs = self.simulation.run(&self.inputs).unwrap();
+        if self.offers && self.get("s_axis_tready") == 1 {
+            self.words.pop_front();
+            self.offers = false;
+        }
+        let payload = [self.bytes("m_axis_tdata"), self.bytes("m_axis_tkeep"), self.bytes("m_axis_tuser")].concat();
+        let (gives, is_last) = (self.get("m_axis_tvalid") == 1, self.get("m_axis_tlast") == 1);
+        self.channels[2].check(gives, takes, [payload, vec![u8::from(is_last)]].concat());
+        if gives && takes {
+            let len = self.get("m_axis_tkeep").count_ones() as usize;
+            self.partial.extend(&self.bytes("m_axis_tdata")[..len]);
+            if is_last {
+                self.received.push(std::mem::take(&mut self.partial));
+                let user = self.get("m_axis_tuser");
+                self.users.push((user as u32, (user >> 32) as u8));
+            }
+        }
+        let (b, r) = (self.get("s_axil_bresp"), self.get("s_axil_rresp"));
+        let data = self.get("s_axil_rdata");
+        let ready = |name: &str| self.port(name).get(&self.inputs) == 1;
+        let [b_ready, r_ready] = ["s_axil_bready", "s_axil_rready"].map(ready);
+        let [b_valid, r_valid] = ["s_axil_bvalid", "s_axil_rvalid"].map(|name| self.get(name) == 1);
+        self.channels[0].check(b_valid, b_ready, vec![b as u8]);
+        self.channels[1].check(r_valid, r_ready, [vec![r as u8], data.to_le_bytes().to_vec()].concat());
+    }
+
+    /// A write; the address and the data come in any order, and the response is taken late.
+    fn write(&mut self, address: u32, data: u32, strobe: u8) -> u64 {
+        self.set("s_axil_awaddr", address.into());
+        self.set("s_axil_wdata", data.into());
+        self.set("s_axil_wstrb", strobe.into());
+        let (mut sent_address, mut sent_data, mut offers) = (false, false, [false; 2]);
+        for _ in 0..STUCK {
+            offers[0] |= !sent_address && !self.stalls();
+            offers[1] |= !sent_data && !self.stalls();
+            let takes = sent_address && sent_data && !self.stalls();
+            self.set("s_axil_awvalid", offers[0].into());
+            self.set("s_axil_wvalid", offers[1].into());
+            self.set("s_axil_bready", takes.into());
+            self.cycle();
+            assert!(sent_address && sent_data || self.get("s_axil_bvalid") == 0, "a response before its write");
+            if offers[0] && self.get("s_axil_awready") == 1 {
+                (sent_address, offers[0]) = (true, false);
+            }
+            if offers[1] && self.get("s_axil_wready") == 1 {
+                (sent_data, offers[1]) = (true, false);
+            }
+            if takes && self.get("s_axil_bvalid") == 1 {
+                self.set("s_axil_bready", 0);
+                return self.get("s_axil_bresp");
+            }
+        }
+        panic!("a write to {address:#x} has no response");
+    }
+
+    fn read(&mut self, address: u32) -> (u32, u64) {
+        self.set("s_axil_araddr", address.into());
+        let (mut sent, mut offers) = (false, false);
+        for _ in 0..STUCK {
+            offers |= !sent && !self.stalls();
+            let takes = sent && !self.stalls();
+            self.set("s_axil_arvalid", offers.into());
+            self.set("s_axil_rready", takes.into());
+            self.cycle();
+            assert!(sent || self.get("s_axil_rvalid") == 0, "a response before its read");
+            if offers && self.get("s_axil_arready") == 1 {
+                (sent, offers) = (true, false);
+            }
+            if takes && self.get("s_axil_rvalid") == 1 {
+                self.set("s_axil_rready", 0);
+                return (self.get("s_axil_rdata") as u32, self.get("s_axil_rresp"));
+            }
+        }
+        panic!("a read of {address:#x} has no response");
+    }
+
+    fn register(&mut self, address: u32) -> u32 {
+        let (data, response) = self.read(address);
+        assert_eq!(response, OKAY, "{address:#x}");
+        data
+    }
+
+    fn put(&mut self, address: u32, bytes: &[u8]) {
+        for (number, word) in bytes.chunks(4).enumerate() {
+            let mut four = [0; 4];
+            four[..word.len()].copy_from_slice(word);
+            let strobe = ((1u16 << word.len()) - 1) as u8;
+            let address = address + 4 * number as u32;
+            assert_eq!(self.write(address, u32::from_le_bytes(four), strobe), OKAY, "{address:#x}");
+        }
+    }
+
+    fn take(&mut self, address: u32, len: u32) -> Vec<u8> {
+        let words = (0..len.div_ceil(4)).flat_map(|word| self.register(address + 4 * word).to_le_bytes());
+        let mut bytes: Vec<u8> = words.collect();
+        bytes.truncate(len as usize);
+        bytes
+    }
+
+    /// A transaction; its error.
+    fn command(&mut self, map: usize, operation: u32, flags: u32) -> u32 {
+        let base = self.blocks[map].address;
+        assert_eq!(self.write(base + offset("COMMAND"), operation | flags << 8, 0xf), OKAY);
+        for _ in 0..STUCK {
+            let status = self.register(base + MAP[1].offset);
+            if status & 1 == 0 {
+                return status >> 8;
+            }
+        }
+        panic!("map {map} stays busy");
+    }
+
+    /// An update; its error.
+    fn update(&mut self, map: usize, key: u32, value: &[u8], flags: u32) -> u32 {
+        let (key_address, value_address) = (self.blocks[map].key_address(), self.blocks[map].value_address());
+        self.put(key_address, &key.to_le_bytes());
+        self.put(value_address, value);
+        self.command(map, UPDATE, flags)
+    }
+
+    /// A lookup: the value, or an error.
+    fn lookup(&mut self, map: usize, key: u32) -> Result<Vec<u8>, u32> {
+        let block = self.blocks[map].clone();
+        self.put(block.key_address(), &key.to_le_bytes());
+        match self.command(map, LOOKUP, 0) {
+            0 => Ok(self.take(block.value_address(), block.value_bytes)),
+            error => Err(error),
+        }
+    }
+
+    fn delete(&mut self, map: usize, key: u32) -> u32 {
+        let address = self.blocks[map].key_address();
+        self.put(address, &key.to_le_bytes());
+        self.command(map, DELETE, 0)
+    }
+
+    /// All entries.
+    fn list(&mut self, map: usize) -> BTreeMap<u32, Vec<u8>> {
+        let block = self.blocks[map].clone();
+        self.put(block.address + MAP[2].offset, &[0; 4]);
+        let mut entries = BTreeMap::new();
+        loop {
+            match self.command(map, NEXT, 0) {
+                0 => {
+                    let key = self.take(block.key_address(), block.key_bytes);
+                    let value = self.take(block.value_address(), block.value_bytes);
+                    entries.insert(u32::from_le_bytes(key.try_into().unwrap()), value);
+                }
+                error => {
+                    assert_eq!(error, ENOENT);
+                    return entries;
+                }
+            }
+        }
+    }
+
+    fn counter(&mut self, name: &str) -> u64 {
+        let number = COUNTERS.iter().find(|counter| counter.name == name).unwrap().value;
+        let address = SHELL_COUNTERS + 8 * number;
+        let low = self.register(address);
+        u64::from(self.register(address + 4)) << 32 | u64::from(low)
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        let count = bytes.len().div_ceil(WORD_BYTES);
+        let words = bytes.chunks(WORD_BYTES).enumerate();
+        self.words.extend(words.map(|(number, word)| (word.to_vec(), number + 1 == count)));
+    }
+
+    fn until_ready(&mut self) {
+        for _ in 0..STUCK {
+            if self.register(SHELL[2].offset) == 1 {
+                return;
+            }
+        }
+        panic!("the maps are not ready after a reset");
+    }
+
+    /// Until all packets have left.
+    fn drain(&mut self) {
+        while !self.words.is_empty() {
+            self.cycle();
+        }
+        (0..400).for_each(|_| self.cycle());
+    }
+}
+
+/// A packet with a key, a class and an index of a port.
+fn packet(key: u32, class: u8, port: u8, len: usize) -> Vec<u8> {
+    let mut bytes = [&key.to_le_bytes()[..], &[class, port]].concat();
+    bytes.resize(len, 0xa5);
+    bytes
+}
+
+const KNOWN: usize = 0;
+const CLASSES: usize = 1;
+const ALL: usize = 2;
+const PORTS: usize = 3;
+
+/// What the tests check, on a bench of a seed.
+pub(crate) fn run(model: &Model, shell: &Shell, seed: u64, rounds: usize) {
+    let mut bench = Bench::new(model, shell, seed);
+    bench.until_ready();
+    bench.stalls = [0, 2, 5][seed as usize % 3];
+    assert_eq!(bench.register(0), IDENTIFICATION);
+    assert_eq!(bench.register(4), LAYOUT);
+    addresses(&mut bench);
+    let mut classes = vec![vec![0u8; 11]; 5];
+    errors(&mut bench, &mut classes);
+    under_load(&mut bench, &mut classes, rounds);
+}
+
+/// Addresses without a register, registers that are only read, partial strobes.
+fn addresses(bench: &mut Bench) {
+    for address in [0x14, 0xa8, 0x12c, 0x144, 0x188, 0x500, 0x400 + offset("COUNT"), 0x00ff_0000, 0x00ff_fffc] {
+        assert_eq!(bench.read(address), (0, DECERR), "{address:#x}");
+        assert_eq!(bench.write(address, 1, 0xf), DECERR, "{address:#x}");
+    }
+    for address in
+        [0, 8, SHELL_COUNTERS, 0x100 + MAP[1].offset, 0x100 + offset("COUNT"), 0x100 + offset("VALUE_OFFSET")]
+    {
+        assert_eq!(bench.write(address, 1, 0xf), SLVERR, "{address:#x}");
+        assert_eq!(bench.read(address).1, OKAY, "{address:#x}");
+    }
+    // An operation that does not exist starts nothing.
+    assert_eq!(bench.write(0x100, 4, 0xf), SLVERR);
+    assert_eq!(bench.register(0x104), 0);
+    let blocks = bench.blocks.clone();
+    for block in &blocks {
+        let rows = [
+            ("INDEX", block.map),
+            ("KIND", block.kind),
+            ("KEY_BYTES", block.key_bytes),
+            ("VALUE_BYTES", block.value_bytes),
+            ("ENTRIES", block.entries),
+            ("ROWS", block.rows),
+            ("VALUE_OFFSET", value_offset(block.key_bytes)),
+        ];
+        for (name, value) in rows {
+            assert_eq!(bench.register(block.address + offset(name)), value, "{}: {name}", block.name);
+        }
+        let mut word = 0u32;
+        for strobe in 0..16 {
+            let data = bench.rng.next_u64() as u32;
+            let mask = (0..4).filter(|byte| strobe >> byte & 1 == 1).fold(0, |mask, byte| mask | 0xff << (8 * byte));
+            word = word & !mask | data & mask;
+            assert_eq!(bench.write(block.key_address(), data, strobe), OKAY);
+            assert_eq!(bench.register(block.key_address()), word, "strobe {strobe:#x}");
+        }
+    }
+    // Flags alone start nothing; the operation alone starts with them: EINVAL.
+    let block = &blocks[KNOWN];
+    assert_eq!(bench.write(block.address, 0x0300, 2), OKAY);
+    assert_eq!(bench.register(block.address + 4), 0);
+    assert_eq!(bench.write(block.address, UPDATE, 1), OKAY);
+    while bench.register(block.address + 4) & 1 == 1 {}
+    assert_eq!(bench.register(block.address + 4), EINVAL << 8);
+    assert_eq!(bench.register(block.address), 0x0301);
+}
+
+/// The errors of all kinds of maps.
+fn errors(bench: &mut Bench, classes: &mut [Vec<u8>]) {
+    let value = [1, 2, 3, 4, 5, 6, 7, 8];
+    assert_eq!(bench.lookup(KNOWN, 100), Err(ENOENT));
+    assert_eq!(bench.delete(KNOWN, 100), ENOENT);
+    assert_eq!(bench.update(KNOWN, 100, &value, 2), ENOENT);
+    assert_eq!(bench.update(KNOWN, 100, &value, 3), EINVAL);
+    assert_eq!(bench.update(KNOWN, 100, &value, 1), 0);
+    assert_eq!(bench.update(KNOWN, 100, &[9; 8], 1), EEXIST);
+    assert_eq!(bench.lookup(KNOWN, 100), Ok(value.to_vec()));
+    assert_eq!(bench.update(KNOWN, 100, &[7; 8], 2), 0);
+    assert_eq!(bench.lookup(KNOWN, 100), Ok(vec![7; 8]));
+    for key in 101..116 {
+        assert_eq!(bench.update(KNOWN, key, &[key as u8; 8], key & 1), 0);
+    }
+    assert_eq!(bench.update(KNOWN, 116, &value, 0), E2BIG);
+    assert_eq!(bench.update(KNOWN, 116, &value, 1), E2BIG);
+    assert_eq!(bench.update(KNOWN, 116, &value, 2), ENOENT);
+    assert_eq!(bench.update(KNOWN, 101, &value, 1), EEXIST);
+    assert_eq!(bench.update(KNOWN, 101, &value, 0), 0);
+    assert_eq!(bench.register(0x100 + offset("COUNT")), 16);
+    let listed: Vec<u32> = bench.list(KNOWN).into_keys().collect();
+    assert_eq!(listed, (100..116).collect::<Vec<u32>>());
+    for key in 100..116 {
+        assert_eq!(bench.delete(KNOWN, key), 0);
+    }
+    assert_eq!(bench.list(KNOWN), BTreeMap::new());
+    assert_eq!(bench.command(KNOWN, NEXT, 0), ENOENT);
+
+    for (map, entries, bytes) in [(CLASSES, 5, 11), (ALL, 1, 8)] {
+        let value: Vec<u8> = (0..bytes).map(|byte| 0x10 + byte).collect();
+        assert_eq!(bench.lookup(map, entries), Err(ENOENT));
+        assert_eq!(bench.lookup(map, u32::MAX), Err(ENOENT));
+        assert_eq!(bench.update(map, entries, &value, 0), E2BIG);
+        assert_eq!(bench.update(map, 0, &value, 1), EEXIST);
+        assert_eq!(bench.update(map, 0, &value, 3), EINVAL);
+        assert_eq!(bench.delete(map, 0), EINVAL);
+        assert_eq!(bench.update(map, entries - 1, &value, 2), 0);
+        assert_eq!(bench.lookup(map, entries - 1), Ok(value.clone()));
+        if map == CLASSES {
+            classes[4] = value;
+            let listed: Vec<Vec<u8>> = bench.list(map).into_values().collect();
+            assert_eq!(listed, *classes);
+        } else {
+            assert_eq!(bench.update(map, 0, &[0; 8], 0), 0);
+        }
+    }
+
+    assert_eq!(bench.lookup(PORTS, 3), Err(ENOENT));
+    assert_eq!(bench.update(PORTS, 3, &[9, 0, 0, 1], 0), 0);
+    assert_eq!(bench.update(PORTS, 5, &[0; 4], 0), 0);
+    assert_eq!(bench.update(PORTS, 0, &[4; 4], 0), 0);
+    assert_eq!(bench.update(PORTS, 6, &[4; 4], 0), E2BIG);
+    assert_eq!(bench.update(PORTS, 5, &[4; 4], 1), EEXIST);
+    assert_eq!(bench.lookup(PORTS, 3), Ok(vec![9, 0, 0, 1]));
+    assert_eq!(bench.lookup(PORTS, 5), Ok(vec![0; 4]));
+    assert_eq!(bench.delete(PORTS, 6), EINVAL);
+    assert_eq!(bench.delete(PORTS, 0), 0);
+    assert_eq!(bench.lookup(PORTS, 0), Err(ENOENT));
+    assert_eq!(bench.list(PORTS), [(3, vec![9, 0, 0, 1]), (5, vec![0; 4])].into());
+}
+
+/// Transactions while packets change the same maps: the host's keys are its own, and all counts add up in the end.
+fn under_load(bench: &mut Bench, classes: &mut [Vec<u8>], rounds: usize) {
+    let before = ["PACKETS_IN", "BYTES_IN", "REDIRECTED", "PASSED", "DROPPED"].map(|name| bench.counter(name));
+    assert_eq!(before, [0; 5]);
+    let (mut sent, mut bytes, mut redirected, mut dropped) = (0u64, 0u64, 0u64, 0u64);
+    let mut expected: Vec<(Vec<u8>, (u32, u8))> = Vec::new();
+    let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut own: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
+    let mut transactions = 0;
+    for round in 0..rounds {
+        // At full rate, so that the host has to wait for room.
+        for _ in 0..1 + bench.rng.below(60) {
+            let (key, class, port) = (bench.rng.below(4) as u32, bench.rng.below(8) as u8, bench.rng.below(8) as u8);
+            let len = if bench.rng.chance(1, 8) { 1 + bench.rng.below(300) } else { 60 };
+            let packet = packet(key, class, port, len.max(6));
+            bench.send(&packet);
+            (sent, bytes) = (sent + 1, bytes + packet.len() as u64);
+            if packet.len() < 8 {
+                dropped += 1;
+                continue;
+            }
+            *counts.entry(key).or_default() += 1;
+            if let Some(class) = classes.get_mut(usize::from(class)) {
+                let count = u64::from_le_bytes(*class.first_chunk().unwrap()).wrapping_add(1);
+                class[..8].copy_from_slice(&count.to_le_bytes());
+            }
+            redirected += u64::from(matches!(port, 3 | 5));
+            let user = match port {
+                3 => (0x0100_0009, 4),
+                5 => (0, 4),
+                _ => (0, 2),
+            };
+            expected.push((packet, user));
+        }
+        // A limit of 16, of which packets have 4.
+        if round == 0 {
+            bench.drain();
+        }
+        for _ in 0..bench.rng.below(6) {
+            let key = 1000 + bench.rng.below(16) as u32;
+            let value = bench.rng.bytes(8);
+            let flags = bench.rng.below(3) as u32;
+            transactions += 1;
+            match bench.rng.below(4) {
+                0 => assert_eq!(bench.lookup(KNOWN, key).ok(), own.get(&key).cloned(), "key {key}"),
+                1 => assert_eq!(bench.delete(KNOWN, key), own.remove(&key).map_or(ENOENT, |_| 0), "key {key}"),
+                _ => {
+                    let error = match (flags, own.contains_key(&key)) {
+                        (1, true) => EEXIST,
+                        (2, false) => ENOENT,
+                        (_, false) if own.len() + counts.len() == 16 => E2BIG,
+                        _ => 0,
+                    };
+                    assert_eq!(bench.update(KNOWN, key, &value, flags), error, "key {key}, flags {flags}");
+                    if error == 0 {
+                        own.insert(key, value);
+                    }
+                }
+            }
+        }
+    }
+    bench.drain();
+    let packets: Vec<(Vec<u8>, (u32, u8))> = bench.received.iter().cloned().zip(bench.users.iter().copied()).collect();
+    assert_eq!(packets.len(), expected.len());
+    for (number, (found, expected)) in packets.iter().zip(&expected).enumerate() {
+        assert_eq!(found.0, expected.0, "packet {number}");
+        assert_eq!(found.1.1, expected.1.1, "packet {number}: verdict");
+        if expected.1.1 == 4 {
+            assert_eq!(found.1.0, expected.1.0, "packet {number}: port");
+        }
+    }
+    let all: BTreeMap<u32, Vec<u8>> =
+        counts.iter().map(|(key, count)| (*key, count.to_le_bytes().to_vec())).chain(own).collect();
+    assert_eq!(bench.list(KNOWN), all, "after {transactions} transactions");
+    assert_eq!(bench.list(CLASSES).into_values().collect::<Vec<_>>(), *classes);
+    let total: u64 = counts.values().sum();
+    assert_eq!(bench.lookup(ALL, 0), Ok(total.to_le_bytes().to_vec()));
+    let given = expected.iter().map(|(bytes, _)| bytes.len() as u64).sum();
+    for (name, count) in [
+        ("PACKETS_IN", sent),
+        ("BYTES_IN", bytes),
+        ("PACKETS_OUT", expected.len() as u64),
+        ("BYTES_OUT", given),
+        ("ABORTED", 0),
+        ("DROPPED", dropped),
+        ("PASSED", expected.len() as u64 - redirected),
+        ("SENT_BACK", 0),
+        ("REDIRECTED", redirected),
+        ("SLOW", 0),
+        ("DISCARDED", 0),
+    ] {
+        assert_eq!(bench.counter(name), count, "{name}");
+    }
+    assert_eq!(bench.counter("OUTPUT_STALLS") > 0, bench.stalls > 0);
+}
+
+#[test]
+fn transactions_are_those_of_the_kernel() {
+    let Some((model, shell)) = build("transactions_are_those_of_the_kernel", |_, text| text) else { return };
+    let first = Rng::from_env(1).next_u64() % 1000;
+    for seed in first..first + 3 {
+        println!("seed {seed}");
+        run(&model, &shell, seed, 40);
+    }
+}
+
+/// A transaction gets its turn while packets enter in every cycle, and delays them by less than a few hundred cycles.
+fn between_packets(model: &Model, shell: &Shell, seed: u64) {
+    let mut bench = Bench::new(model, shell, seed);
+    bench.until_ready();
+    (0..4000).for_each(|number| bench.send(&packet(number % 3, 1, 5, 60)));
+    // The pipeline fills.
+    (0..50).for_each(|_| bench.cycle());
+    assert_eq!(bench.counter("INPUT_STALLS"), 0);
+    assert_eq!(bench.update(KNOWN, 500, &[5; 8], 1), 0);
+    assert!(!bench.words.is_empty(), "the packets ended before the transaction");
+    assert_eq!(bench.lookup(KNOWN, 500), Ok(vec![5; 8]));
+    let left = bench.words.len();
+    assert!(left > 2000, "{left} of 4000 packets are left after two transactions");
+    let stalls = bench.counter("INPUT_STALLS");
+    assert!((1..400).contains(&stalls), "the input waited {stalls} cycles");
+    bench.drain();
+    assert_eq!(bench.received.len(), 4000);
+    assert_eq!(bench.list(KNOWN).len(), 4);
+}
+
+#[test]
+fn transactions_get_their_turn_at_full_load() {
+    let Some((model, shell)) = build("transactions_get_their_turn_at_full_load", |_, text| text) else { return };
+    between_packets(&model, &shell, 1);
+}
+
+/// A change of a file that a run must find.
+struct Fault {
+    name: &'static str,
+    file: &'static str,
+    from: &'static str,
+    to: &'static str,
+}
+
+const fn fault(file: &'static str, name: &'static str, from: &'static str, to: &'static str) -> Fault {
+    Fault { name, file, from, to }
+}
+
+const AXIL: &str = "fl_axil.sv";
+const ACCESS: &str = "fl_map_access.sv";
+const REGISTERS: &str = "fl_shell_registers.sv";
+const MAP_BLOCK: &str = "fl_hash_map.sv";
+
+const FAULTS: [Fault; 16] = [
+    fault(AXIL, "a response of a write is not held", "if (b_ready_i) begin", "if (b_ready_i || 1'b1) begin"),
+    fault(AXIL, "a response of a read is not held", "if (r_ready_i) begin", "if (r_ready_i || 1'b1) begin"),
+    fault(AXIL, "a write does not wait for its data", "aw_valid && w_valid &&", "aw_valid && (w_valid || 1'b1) &&"),
+    fault(
+        AXIL,
+        "an address without a register has no error",
+        "answer_i.response : Decerr",
+        "answer_i.response : (answer_i.hit ? Decerr : Okay)",
+    ),
+    fault(
+        REGISTERS,
+        "an address after the blocks is that of the shell",
+        "request_i.address[29:OffsetBits] == '0",
+        "(request_i.address[29:OffsetBits] == '0 || request_i.address[21:16] != '0)",
+    ),
+    fault(
+        REGISTERS,
+        "an event adds too much to the upper word",
+        "counters_q[i] + 64'(add_q[i])",
+        "counters_q[i] + {31'(add_q[i] != '0), 33'(add_q[i])}",
+    ),
+    fault("fl_bus_pkg.sv", "strobes are ignored", "strobe[i] ?", "(strobe[i] || 1'b1) ?"),
+    fault(
+        ACCESS,
+        "a register that is only read takes a write",
+        "(busy || request_i.write) ? Slverr",
+        "(busy || (request_i.write && 1'b0)) ? Slverr",
+    ),
+    fault(
+        ACCESS,
+        "an operation that does not exist starts",
+        "request_i.data[7:0] <= 8'(OperationNext)",
+        "request_i.data[7:0] <= 8'(OperationNext + 1)",
+    ),
+    fault(ACCESS, "a flag is ignored", "8'(FlagNoExist): operation_o = 3'd4;", "8'(FlagNoExist): operation_o = 3'd1;"),
+    fault(
+        ACCESS,
+        "an index after the last entry is not refused",
+        "!IsHash && index >= 32'(Entries)",
+        "!IsHash && index > 32'(Entries)",
+    ),
+    fault(
+        ACCESS,
+        "a listing leaves out the last row",
+        "else if (!is_last) begin",
+        "else if (!is_last && cursor_q != 32'(Rows - 2)) begin",
+    ),
+    fault(ACCESS, "packets are not kept back", "assign hold_o     = asks &&", "assign hold_o     = asks && 1'b0 &&"),
+    fault(
+        MAP_BLOCK,
+        "a full map takes another entry",
+        "slice_write   = !was_present && !full_o;",
+        "slice_write   = !was_present;",
+    ),
+    fault(
+        MAP_BLOCK,
+        "a change of an absent entry makes one",
+        "3'd5: begin\n          slice_write   = was_present;",
+        "3'd5: begin\n          slice_write   = was_present || 1'b1;",
+    ),
+    fault(
+        "fl_shell_shell.sv",
+        "a word is lost where packets are kept back",
+        ".out_ready_i(in_ready),",
+        ".out_ready_i(pipeline_ready || in_ready),",
+    ),
+];
+
+/// Runs of many seeds, then each fault of a list: it makes a run panic. `None` without Verilator.
+pub(crate) fn proof(test: &str) -> Option<()> {
+    let (model, shell) = build(test, |_, text| text)?;
+    for seed in 0..30 {
+        run(&model, &shell, seed, 60);
+        between_packets(&model, &shell, seed);
+    }
+    println!("30 seeds agree with a model of the kernel's maps");
+    for Fault { name, file, from, to } in FAULTS {
+        let (model, shell) = build(test, |own, text| {
+            assert!(own != file || text.contains(from), "{name}: no `{from}` in {file}");
+            if own == file { text.replace(from, to) } else { text }
+        })?;
+        let found = std::panic::catch_unwind(|| {
+            for seed in 0..3 {
+                run(&model, &shell, seed, 40);
+            }
+            between_packets(&model, &shell, 1);
+        });
+        let message = found.err().map(|panic| match panic.downcast::<String>() {
+            Ok(text) => text.lines().next().unwrap_or_default().to_owned(),
+            Err(_) => "an assertion fails".to_owned(),
+        });
+        assert!(message.is_some(), "{name} is not found");
+        println!("{name}: {}", message.unwrap());
+    }
+    println!("{} faults are found", FAULTS.len());
+    Some(())
 }

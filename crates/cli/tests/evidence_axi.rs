@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The outer ports of generated pipelines, driven by cocotbext-axi. Start with `make evidence ONLY=axi`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use flowloom_engine::{Choices, Datapath, MapState, Packet, Port};
+use flowloom_plan::Options;
+use flowloom_rtl::registers::{COUNTERS, MAP, OPERATIONS, SHELL, SHELL_COUNTERS};
+use flowloom_rtl::{MapBlock, Pipeline};
+use flowloom_session::{FunctionFile, Loaded};
+use flowloom_testkit::skip;
+use flowloom_vm::Interpreter;
+use serde_json::{Value, json};
+
+use crate::common::{ok, top};
+
+/// The kind of maps whose values are egress ports.
+const PORTS: u32 = 2;
+
+/// A change of a generated folder that the bench must find.
+struct Fault {
+    name: &'static str,
+    file: &'static str,
+    from: &'static str,
+    to: &'static str,
+    /// A part of the message.
+    found: &'static str,
+}
+
+const FAULTS: [Fault; 4] = [
+    Fault {
+        name: "a valid word is withdrawn while the output stalls",
+        file: "fl_skid.sv",
+        from: "assign out_valid_o = out_valid_q;",
+        to: "assign out_valid_o = out_valid_q && (out_ready_i || !skid_valid_q);",
+        found: "valid falls before ready",
+    },
+    Fault {
+        name: "a word that arrives in a stall replaces the one that waits",
+        file: "fl_skid.sv",
+        from: "      skid_valid_q <= 1'b1;\n",
+        to: "      skid_valid_q <= 1'b1;\n      if (Width > 64) out_data_q <= in_data_i;\n",
+        found: "the payload changes before ready",
+    },
+    Fault {
+        name: "a word that arrives in a stall is lost",
+        file: "fl_skid.sv",
+        from: "      skid_valid_q <= 1'b1;\n",
+        to: "      skid_valid_q <= Width <= 64;\n",
+        found: "packet",
+    },
+    Fault {
+        name: "a read takes the register of a response that waits",
+        file: "fl_axil.sv",
+        from: "ar_valid && !was_read_q && !r_valid_q",
+        to: "ar_valid && !was_read_q",
+        found: "r: the payload changes before ready",
+    },
+];
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    (0..text.len() / 2).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap()).collect()
+}
+
+/// The lines of `vectors.txt`: port, time, bytes, verdict, egress port, bytes that leave.
+fn vectors(folder: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(folder.join("vectors.txt")).unwrap();
+    let vector = |line: &str| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let number = |at: usize| fields[at].parse::<u64>().unwrap();
+        let out = (fields[5] != "-").then(|| fields[5].to_owned());
+        json!({"port": number(0), "time": number(1), "bytes": fields[2], "verdict": number(3), "out_port": number(4), "out": out})
+    };
+    text.lines().map(vector).collect()
+}
+
+/// The entries of the interpreter's maps after the packets, by the names of the maps.
+fn entries(loaded: &Loaded, vectors: &[Value]) -> BTreeMap<String, MapState> {
+    let mut interp = Interpreter::new(loaded.program().unwrap()).unwrap();
+    for vector in vectors {
+        let bytes = unhex(vector["bytes"].as_str().unwrap());
+        let packet = Packet { bytes: &bytes, port: Port(vector["port"].as_u64().unwrap() as u32) };
+        interp.process(&packet, &Choices::seeded(vector["time"].as_u64().unwrap(), 0, 0)).unwrap();
+    }
+    interp.snapshot().unwrap().maps
+}
+
+/// A map as the bench takes it, with the entries that the host writes first and those expected in the end.
+fn map(block: &MapBlock, entries: &BTreeMap<String, MapState>) -> Value {
+    let ports = (0..block.entries).map(|port| [hex(&port.to_le_bytes()), hex(&port.to_le_bytes())]);
+    let initial: Vec<_> = if block.kind == PORTS { ports.collect() } else { Vec::new() };
+    let own = entries.get(&block.name).into_iter().flatten();
+    let own = own.map(|(key, value)| [hex(key), hex(&value[..block.value_bytes as usize])]);
+    let expected: Vec<_> = if block.kind == PORTS { initial.clone() } else { own.collect() };
+    json!({
+        "name": block.name, "kind": block.kind, "address": block.address, "key_address": block.key_address(),
+        "value_address": block.value_address(), "key_bytes": block.key_bytes, "value_bytes": block.value_bytes,
+        "initial": initial, "expected": expected,
+    })
+}
+
+/// Writes the case of a function into a folder with its pipeline.
+fn write_case(folder: &Path, function: &str, seeds: &[u64]) {
+    ok(&["build", function, "--target", "verilog", "-o", &folder.display().to_string()]);
+    let loaded = Loaded::open(&FunctionFile { path: top().join(function), ..FunctionFile::default() }).unwrap();
+    let pipeline: Pipeline = loaded.pipeline(&Options::default()).unwrap();
+    let shell = pipeline.shell();
+    let mut sources: Vec<&str> = shell.files.iter().chain(&pipeline.files).map(|file| file.name.as_str()).collect();
+    sources.sort_by_key(|name| !name.ends_with("_pkg.sv"));
+    let vectors = vectors(folder);
+    let entries = entries(&loaded, &vectors);
+    let maps: Vec<Value> = shell.blocks.iter().map(|block| map(block, &entries)).collect();
+    let registers: BTreeMap<&str, u32> = MAP.iter().map(|register| (register.name, register.offset)).collect();
+    let counters: BTreeMap<&str, u32> =
+        COUNTERS.iter().map(|counter| (counter.name, SHELL_COUNTERS + 8 * counter.value)).collect();
+    let operations: BTreeMap<&str, u32> = OPERATIONS.iter().map(|one| (one.name, one.value)).collect();
+    let status = SHELL.iter().find(|register| register.name == "STATUS").unwrap().offset;
+    let case = json!({
+        "top": shell.module, "sources": sources, "seeds": seeds, "status": status, "registers": registers,
+        "counters": counters, "operations": operations, "maps": maps, "vectors": vectors,
+        "no_address": (1u32 << shell.address_bits) - 4,
+    });
+    std::fs::write(folder.join("case.json"), case.to_string()).unwrap();
+}
+
+/// Whether the bench finds nothing, and its figures.
+fn bench(tools: &str, folder: &Path) -> (bool, String) {
+    let python = Path::new(tools).join("venv/bin/python");
+    let mut command = Command::new(python);
+    let done = command.arg(top().join("scripts/axi-bench")).arg(folder.join("case.json")).output().unwrap();
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    let lines = || text.lines().filter(|line| line.starts_with("seed ") || line.contains(" cycles, "));
+    let figures = std::fs::read_to_string(folder.join("figures.txt")).unwrap_or_else(|_| {
+        let log = std::fs::read_to_string(folder.join("build.log")).unwrap_or_default();
+        panic!("no figures: {}{}{log}", lines().collect::<String>(), String::from_utf8_lossy(&done.stderr))
+    });
+    (done.status.success(), figures)
+}
+
+/// The shells of two pipelines, driven by cocotbext-axi with random stalls on both streams and on the five channels of
+/// AXI4-Lite: no fault of a protocol, no lost word, and packets, counters and map entries as the interpreter has them. Each
+/// fault of a list, planted in the shell, is found. Prints the figures of each seed.
+#[test]
+#[ignore = "minutes; fetches cocotb"]
+fn evidence_axi() {
+    let installed = Command::new(top().join("scripts/cocotb-tools")).output().unwrap();
+    if !installed.status.success() {
+        let text = String::from_utf8_lossy(&installed.stderr).into_owned();
+        skip("evidence_axi", text.lines().last().unwrap_or("scripts/cocotb-tools failed"));
+        return;
+    }
+    let tools = String::from_utf8(installed.stdout).unwrap().trim().to_owned();
+    let functions =
+        ["functions/ebpf/simple_firewall/simple_firewall.bpf.c", "functions/port_knocking/port_knocking.efsm"];
+    for function in functions {
+        let folder = tempfile::tempdir().unwrap();
+        write_case(folder.path(), function, &[1, 2, 3, 4]);
+        let (is_good, figures) = bench(&tools, folder.path());
+        println!("{function}\n{figures}");
+        assert!(is_good, "{function}");
+    }
+    for Fault { name, file, from, to, found } in FAULTS {
+        let folder = tempfile::tempdir().unwrap();
+        write_case(folder.path(), functions[0], &[1, 2, 3]);
+        let path = folder.path().join(file);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text.matches(from).count(), 1, "{name}: {from}");
+        std::fs::write(&path, text.replace(from, to)).unwrap();
+        let (is_good, figures) = bench(&tools, folder.path());
+        let message = figures.lines().last().unwrap_or_default();
+        println!("{name}: {message}");
+        assert!(!is_good && message.contains(found), "{name}: {figures}");
+    }
+}
