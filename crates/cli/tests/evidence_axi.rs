@@ -2,7 +2,7 @@
 //! The outer ports of generated pipelines, driven by cocotbext-axi. Start with `make evidence ONLY=axi`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use flowloom_engine::{Choices, Datapath, MapState, Packet, Port};
@@ -10,7 +10,7 @@ use flowloom_plan::Options;
 use flowloom_rtl::registers::{COUNTERS, MAP, OPERATIONS, SHELL, SHELL_COUNTERS};
 use flowloom_rtl::{MapBlock, Pipeline};
 use flowloom_session::{FunctionFile, Loaded};
-use flowloom_testkit::skip;
+use flowloom_testkit::{Rng, skip};
 use flowloom_vm::Interpreter;
 use serde_json::{Value, json};
 
@@ -18,6 +18,9 @@ use crate::common::{ok, top};
 
 /// The kind of maps whose values are egress ports.
 const PORTS: u32 = 2;
+
+/// The packets of a seed at least.
+const PACKETS: usize = 300;
 
 /// A change of a generated folder that the bench must find.
 struct Fault {
@@ -80,15 +83,29 @@ fn vectors(folder: &Path) -> Vec<Value> {
     text.lines().map(vector).collect()
 }
 
-/// The entries of the interpreter's maps after the packets, by the names of the maps.
-fn entries(loaded: &Loaded, vectors: &[Value]) -> BTreeMap<String, MapState> {
+/// Packets of the folder, then the same ones in random order, with the interpreter's results, and the entries of its maps
+/// in the end, by the names of the maps. The interpreter gives what the folder says.
+fn expected(loaded: &Loaded, folder: &Path) -> (Vec<Value>, BTreeMap<String, MapState>) {
     let mut interp = Interpreter::new(loaded.program().unwrap()).unwrap();
-    for vector in vectors {
+    let first = vectors(folder);
+    let (mut all, mut rng) = (Vec::new(), Rng::new(1));
+    let last_ns = first.iter().map(|vector| vector["time"].as_u64().unwrap()).max().unwrap();
+    for number in 0..PACKETS.max(first.len()) {
+        let mut vector = first.get(number).unwrap_or_else(|| rng.pick(&first)).clone();
+        if number >= first.len() {
+            vector["time"] = (last_ns + 1000 * number as u64).into();
+        }
         let bytes = unhex(vector["bytes"].as_str().unwrap());
         let packet = Packet { bytes: &bytes, port: Port(vector["port"].as_u64().unwrap() as u32) };
-        interp.process(&packet, &Choices::seeded(vector["time"].as_u64().unwrap(), 0, 0)).unwrap();
+        let outcome = interp.process(&packet, &Choices::seeded(vector["time"].as_u64().unwrap(), 0, 0)).unwrap();
+        let sent = outcome.outputs.first();
+        vector["verdict"] = outcome.verdict.number().into();
+        vector["out_port"] = sent.map_or(0, |output| output.port.0).into();
+        vector["out"] = sent.map(|output| hex(&output.bytes)).into();
+        assert!(first.get(number).is_none_or(|known| *known == vector), "packet {number} of vectors.txt");
+        all.push(vector);
     }
-    interp.snapshot().unwrap().maps
+    (all, interp.snapshot().unwrap().maps)
 }
 
 /// A map as the bench takes it, with the entries that the host writes first and those expected in the end.
@@ -113,8 +130,7 @@ fn write_case(folder: &Path, function: &str, seeds: &[u64]) {
     let shell = pipeline.shell();
     let mut sources: Vec<&str> = shell.files.iter().chain(&pipeline.files).map(|file| file.name.as_str()).collect();
     sources.sort_by_key(|name| !name.ends_with("_pkg.sv"));
-    let vectors = vectors(folder);
-    let entries = entries(&loaded, &vectors);
+    let (vectors, entries) = expected(&loaded, folder);
     let maps: Vec<Value> = shell.blocks.iter().map(|block| map(block, &entries)).collect();
     let registers: BTreeMap<&str, u32> = MAP.iter().map(|register| (register.name, register.offset)).collect();
     let counters: BTreeMap<&str, u32> =
@@ -129,16 +145,22 @@ fn write_case(folder: &Path, function: &str, seeds: &[u64]) {
     std::fs::write(folder.join("case.json"), case.to_string()).unwrap();
 }
 
+/// The folder of a function, which stays: models of the faults are those of the whole shell but for a file.
+fn folder(function: &str) -> PathBuf {
+    top().join("target/axi").join(Path::new(function).file_stem().unwrap())
+}
+
 /// Whether the bench finds nothing, and its figures.
 fn bench(tools: &str, folder: &Path) -> (bool, String) {
     let python = Path::new(tools).join("venv/bin/python");
+    // Of a run before.
+    _ = std::fs::remove_file(folder.join("figures.txt"));
     let mut command = Command::new(python);
     let done = command.arg(top().join("scripts/axi-bench")).arg(folder.join("case.json")).output().unwrap();
     let text = String::from_utf8_lossy(&done.stdout).into_owned();
-    let lines = || text.lines().filter(|line| line.starts_with("seed ") || line.contains(" cycles, "));
     let figures = std::fs::read_to_string(folder.join("figures.txt")).unwrap_or_else(|_| {
         let log = std::fs::read_to_string(folder.join("build.log")).unwrap_or_default();
-        panic!("no figures: {}{}{log}", lines().collect::<String>(), String::from_utf8_lossy(&done.stderr))
+        panic!("no figures: {text}{}{log}", String::from_utf8_lossy(&done.stderr))
     });
     (done.status.success(), figures)
 }
@@ -159,20 +181,20 @@ fn evidence_axi() {
     let functions =
         ["functions/ebpf/simple_firewall/simple_firewall.bpf.c", "functions/port_knocking/port_knocking.efsm"];
     for function in functions {
-        let folder = tempfile::tempdir().unwrap();
-        write_case(folder.path(), function, &[1, 2, 3, 4]);
-        let (is_good, figures) = bench(&tools, folder.path());
+        let folder = folder(function);
+        write_case(&folder, function, &[1, 2, 3, 4]);
+        let (is_good, figures) = bench(&tools, &folder);
         println!("{function}\n{figures}");
         assert!(is_good, "{function}");
     }
     for Fault { name, file, from, to, found } in FAULTS {
-        let folder = tempfile::tempdir().unwrap();
-        write_case(folder.path(), functions[0], &[1, 2, 3]);
-        let path = folder.path().join(file);
+        let folder = folder(functions[0]);
+        write_case(&folder, functions[0], &[1, 2, 3]);
+        let path = folder.join(file);
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(text.matches(from).count(), 1, "{name}: {from}");
         std::fs::write(&path, text.replace(from, to)).unwrap();
-        let (is_good, figures) = bench(&tools, folder.path());
+        let (is_good, figures) = bench(&tools, &folder);
         let message = figures.lines().last().unwrap_or_default();
         println!("{name}: {message}");
         assert!(!is_good && message.contains(found), "{name}: {figures}");
