@@ -2,8 +2,7 @@
 // Transactions of software on a map: registers for key and value, and a command that makes one access to the whole entry.
 //
 //   COMMAND ─► Check ─► Ask ─► Answer ─► STATUS, KEY, VALUE
-//                │       ▲        │
-//                │       └────────┘ Next: the rows without an entry
+//                │       Next asks for one row after another, until an answer has an entry; later answers are dropped
 //                └─► an error that needs no access
 //
 // An access takes its turn among the packets, so it sees all changes of the packets before it and none of those after it.
@@ -11,7 +10,7 @@
 // access is made; then no register but STATUS can be read or written. Where no packet leaves room for WaitCycles cycles,
 // hold_o asks to keep packets back.
 //
-// Latency: registers answer in the next cycle. A transaction takes 3 cycles and those of the map; Next takes the latter
+// Latency: registers answer in the next cycle. A transaction takes 3 cycles and those of the map; Next takes a cycle more
 // for each row.
 // Throughput: one request a cycle; one transaction at a time.
 // Handshake: requests are always accepted; valid and ready at the map, whose answer comes later or in the same cycle.
@@ -153,11 +152,13 @@ module fl_map_access
 
   // ---- The transaction.
 
-  logic                asks, answered, refuses, is_last, is_changed;
+  logic                is_next, asks, asked, answered, refuses, is_last, is_changed;
   errno_t              check_error, answer_error;
   logic                check_done;
   logic [WaitBits-1:0] wait_q;
-  logic [31:0]         row, index;
+  // The row that Next asks for, cursor_q being that of the next answer; and questions without an answer.
+  logic [31:0]         asked_q, row, index;
+  logic [3:0]          open_d, open_q;
   // The bytes after the end of key and value are 0.
   logic [32*KeyWords-1:0]   found_key;
   logic [32*ValueWords-1:0] found_value;
@@ -165,7 +166,7 @@ module fl_map_access
   assign index   = key_q[0];
   assign is_last = cursor_q == 32'(Rows - 1);
   // Entries of a hash map move to earlier rows only, so a listing from the last row on misses none.
-  assign row     = IsHash ? 32'(Rows - 1) - cursor_q : cursor_q;
+  assign row     = IsHash ? 32'(Rows - 1) - asked_q : asked_q;
 
   // Errors that need no access.
   assign refuses = !IsHash && index >= 32'(Entries);
@@ -202,8 +203,12 @@ module fl_map_access
     endcase
   end
 
-  assign asks       = state_q == Ask;
-  assign answered   = (state_q == Answer || (asks && ready_i)) && valid_i;
+  assign is_next    = operation_q == 8'(OperationNext);
+  assign asks       = state_q == Ask && !(is_next && (asked_q == 32'(Rows) || open_q == '1));
+  assign asked      = asks && ready_i;
+  // After an entry, Next only drops the answers to what it asked for too much.
+  assign answered   = valid_i && (state_q == Ask || (state_q == Answer && !is_next));
+  assign open_d     = open_q + 4'(asked) - 4'(valid_i);
   assign is_changed = operation_q == 8'(OperationUpdate) || operation_q == 8'(OperationDelete);
   assign valid_o    = asks;
   assign write_o    = is_changed;
@@ -228,7 +233,7 @@ module fl_map_access
   always_comb begin
     key_o   = KeyBits'(key_q);
     value_o = ValueBits'(value_q);
-    if (operation_q == 8'(OperationNext)) begin
+    if (is_next) begin
       {value_o, key_o} = (ValueBits + KeyBits)'(row);
     end
   end
@@ -238,7 +243,8 @@ module fl_map_access
 
   always_ff @(posedge clk_i) begin
     answer_o <= mine ? answer : '0;
-    wait_q   <= !asks ? '0 : wait_q + WaitBits'(wait_q != WaitBits'(WaitCycles));
+    wait_q   <= (!asks || ready_i) ? '0 : wait_q + WaitBits'(wait_q != WaitBits'(WaitCycles));
+    open_q   <= open_d;
 
     if (write) begin
       unique case (offset)
@@ -258,29 +264,35 @@ module fl_map_access
       Idle: if (starts) state_q <= Check;
       Check: begin
         error_q <= check_error;
+        asked_q <= cursor_q;
         state_q <= check_done ? Idle : Ask;
       end
-      Ask:     if (ready_i) state_q <= Answer;
-      default: state_q <= state_q;
+      Ask: begin
+        if (asked) asked_q <= asked_q + 1'b1;
+        if (asked && !is_next) state_q <= Answer;
+      end
+      default: if (open_d == '0) state_q <= Idle;
     endcase
-    if (answered) begin
+    if (answered && is_next) begin
+      cursor_q <= cursor_q + 1'b1;
+      error_q  <= answer_error;
+      if (present_i) begin
+        key_q   <= IsHash ? found_key : (32*KeyWords)'(cursor_q);
+        value_q <= found_value;
+        state_q <= Answer;
+      end else if (is_last) begin
+        state_q <= Idle;
+      end
+    end else if (answered) begin
       error_q <= answer_error;
       state_q <= Idle;
       if (operation_q == 8'(OperationLookup) && present_i) begin
         value_q <= found_value;
       end
-      if (operation_q == 8'(OperationNext)) begin
-        cursor_q <= cursor_q + 1'b1;
-        if (present_i) begin
-          key_q   <= IsHash ? found_key : (32*KeyWords)'(cursor_q);
-          value_q <= found_value;
-        end else if (!is_last) begin
-          state_q <= Ask;
-        end
-      end
     end
     if (rst_i) begin
       state_q     <= Idle;
+      open_q      <= '0;
       operation_q <= '0;
       flags_q     <= '0;
       error_q     <= '0;
@@ -308,7 +320,7 @@ module fl_map_access
 
 `ifndef SYNTHESIS
   // The map answers what it was asked, once.
-  a_answer : assert property (@(posedge clk_i) disable iff (rst_i) valid_i |-> state_q == Answer || (asks && ready_i));
+  a_answer : assert property (@(posedge clk_i) disable iff (rst_i) valid_i |-> open_q != '0 || asked);
 `endif
 
 endmodule

@@ -20,7 +20,7 @@ use flowloom_session::{FunctionFile, Loaded};
 use crate::failure::Failure;
 
 pub(crate) use bpf::{BpfVerb, PluginArgs};
-pub(crate) use explain::{ExplainArgs, ScheduleName, schemes};
+pub(crate) use explain::{DeviceArgs, ExplainArgs, ScheduleName, schemes};
 pub(crate) use hw::PredictArgs;
 pub(crate) use live::{LiveArgs, LiveMode, MapArgs, MapListArgs, MapVerb, StateTime};
 pub(crate) use reproduce::ReproduceArgs;
@@ -373,6 +373,8 @@ pub(crate) struct BuildArgs {
     /// Count hits of rows, expiries and flows in maps of their own
     #[arg(long)]
     pub(crate) counters: bool,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::args::{BuildArgs, Target};
 use crate::check::source::make_lines_relative;
-use crate::explain::plan_failure;
+use crate::explain::{fit, plan, plan_failure};
 use crate::failure::{Failure, with_causes};
 use crate::files::Files;
 use crate::output::{counted, print, print_json, print_note, warn};
@@ -33,6 +33,9 @@ pub(crate) fn build(args: &BuildArgs) -> Result<(), Failure> {
 }
 
 fn object(args: &BuildArgs) -> Result<(), Failure> {
+    if args.device.device.is_some() {
+        return Err(Failure::Input("--device requires --target verilog: an object fits any machine".to_owned()));
+    }
     let loaded = args.function.load()?;
     warn(loaded.warnings());
     let program = loaded.attached_program(args.counters)?;
@@ -86,7 +89,9 @@ fn verilog(args: &BuildArgs) -> Result<(), Failure> {
     make_lines_relative(&mut program.lines);
     let loaded = Loaded::of_program(program);
     let options = Options::default();
-    let pipeline = loaded.pipeline(&options).map_err(|error| match error {
+    let plan = plan(&loaded, &options, args.json)?;
+    let fit = fit(&plan, &args.device, args.json)?;
+    let pipeline = loaded.rendered(&plan).map_err(|error| match error {
         PipelineError::Plan(error) => plan_failure(&loaded, error, args.json),
         error => {
             let message = format!("`{}` has no pipeline: {}", loaded.name(), with_causes(&error));
@@ -117,6 +122,7 @@ fn verilog(args: &BuildArgs) -> Result<(), Failure> {
             "folder": args.output.display().to_string(),
             "top": pipeline.module,
             "shell": shell.module,
+            "device": fit,
             "latency_cycles": pipeline.latency_cycles(),
             "stages": pipeline.core.latency_cycles,
             "vectors": vectors.len(),

@@ -6,14 +6,14 @@ use std::fs;
 
 use flowloom_ehdl::BlockExplanation;
 use flowloom_isa::{Explained, LineInfo, Program};
-use flowloom_plan::{Fault, Options, Plan, Reason, Refusal};
+use flowloom_plan::{DEVICES, Fault, Fit, Options, Plan, Reason, Refusal, Resources};
 use flowloom_report::Explanation;
 use flowloom_session::{AnalysisError, Loaded, PlanError};
 use flowloom_verifier::{Proof, VerifyError};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::args::{ExplainArgs, ScheduleName};
+use crate::args::{DeviceArgs, ExplainArgs, ScheduleName};
 use crate::check::source::make_lines_relative;
 use crate::failure::{Failure, with_causes};
 use crate::files::Files;
@@ -33,7 +33,8 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
         return explain_blocks(&loaded, args);
     }
     let plan = plan(&loaded, &args.pipeline.options()?, args.json)?;
-    let explanation = Explanation::of(&*loaded.program()?, &plan);
+    let fit = fit(&plan, &args.device, args.json)?;
+    let explanation = Explanation::of(&*loaded.program()?, &plan).with_device(fit);
     show(args, &explanation, || explanation.html(), || explanation.text(args.verbose))
 }
 
@@ -63,6 +64,11 @@ fn explain_blocks(loaded: &Loaded, args: &ExplainArgs) -> Result<(), Failure> {
             "{option} requires --schedule dataflow: blocks use the schemes of the papers' tool"
         )));
     }
+    if let Some(device) = &args.device.device {
+        return Err(Failure::Input(format!(
+            "--device {device} requires --schedule dataflow: the resources of blocks are not known"
+        )));
+    }
     let (program, proof) = (loaded.program()?, proof(loaded, args.json)?);
     let explanation = BlockExplanation::of(&program, proof, &args.pipeline.options()?).map_err(|refusal| {
         let message = format!("it cannot be laid out: {refusal}");
@@ -74,6 +80,35 @@ fn explain_blocks(loaded: &Loaded, args: &ExplainArgs) -> Result<(), Failure> {
 /// The checked plan of a program.
 pub(crate) fn plan(loaded: &Loaded, options: &Options, json: bool) -> Result<Plan, Failure> {
     loaded.plan(options).map_err(|error| plan_failure(loaded, error, json))
+}
+
+/// What a plan uses of the device; none if any will do. A plan that does not fit is a finding.
+pub(crate) fn fit(plan: &Plan, args: &DeviceArgs, json: bool) -> Result<Option<Fit>, Failure> {
+    let Some(device) = args.device() else { return Ok(None) };
+    let fit = Resources::of(plan).fit(device);
+    let lacking = fit.lacking();
+    if lacking.is_empty() {
+        return Ok(Some(fit));
+    }
+    let program = &plan.dataflow.name;
+    let others: Vec<&str> = DEVICES
+        .iter()
+        .filter(|other| Resources::of(plan).fit(other).lacking().is_empty())
+        .map(|other| other.name)
+        .collect();
+    let help = match others.is_empty() {
+        true => "it fits no known device; --device none plans without limits".to_owned(),
+        false => format!("it fits {}; --device none plans without limits", others.join(" and ")),
+    };
+    let what = lacking.join("\n");
+    let message = format!(
+        "no pipeline: program `{program}` does not fit {} ({})\n  {}\n  {help}",
+        fit.name,
+        fit.about,
+        lacking.join("\n  ")
+    );
+    let details = Refused { code: "does-not-fit", program, insn: None, line: None, help: Some(&help), what };
+    Err(refused(json, &details, message))
 }
 
 /// Failure for a program without a checked plan.

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use crate::common::{Ran, exits, flowloom, json, ok};
 use flowloom_testkit::skip;
+use serde_json::Value;
 
 const TOY: &str = "functions/ebpf/toy/toy_printed.bpf";
 
@@ -27,7 +28,9 @@ fn a_folder_with_a_pipeline_simulates_by_itself() {
     assert_eq!(value["top"], "fl_pipeline_toy_printed");
     assert_eq!(value["latency_cycles"].as_u64().unwrap(), value["stages"].as_u64().unwrap() + 9);
     let files: Vec<&str> = value["files"].as_array().unwrap().iter().map(|file| file.as_str().unwrap()).collect();
-    for file in ["Makefile", "README.md", "bench.cpp", "fl_framer.sv", "fl_pipeline_toy_printed.sv", "vectors.txt"] {
+    let shell = ["fl_registers_pkg.sv", "fl_axil.sv", "fl_shell_toy_printed.sv", "registers.md"];
+    let own = ["Makefile", "README.md", "bench.cpp", "fl_framer.sv", "fl_pipeline_toy_printed.sv", "vectors.txt"];
+    for file in own.into_iter().chain(shell) {
         assert!(files.contains(&file), "{file} of {files:?}");
         assert!(folder.path().join("toy").join(file).is_file(), "{file}");
     }
@@ -51,6 +54,79 @@ fn functions_without_a_pipeline_are_refused_by_name() {
     assert!(ran.stderr.contains("no hardware block is rendered for `fl_clone`"), "{ran:?}");
     let ran = exits(2, &["build", TOY, "--target", "verilog", "-o", &path, "--counters"]);
     assert!(ran.stderr.contains("--counters requires --target bpf"), "{ran:?}");
+}
+
+/// The part of a report that says what a plan uses of a device.
+fn device(arguments: &[&str]) -> Value {
+    let mut all = vec!["explain", "--json"];
+    all.extend(arguments);
+    json(&all)["device"].clone()
+}
+
+#[test]
+fn a_plan_that_fits_says_what_it_uses() {
+    let used = device(&[TOY]);
+    assert_eq!(used["name"], "xcu50");
+    // 512 bits of a word in two banks of 8 RAMs, and four counters of 64 bits.
+    assert_eq!(used["block_rams"], serde_json::json!({"needed": 17, "available": 1344}));
+    assert_eq!(used["dsps"], serde_json::json!({"needed": 0, "available": 5952}));
+    assert_eq!(used["memories"][1]["map"], "stats");
+    assert_eq!(device(&[TOY, "--device", "xc7vx690t"])["register_bits"]["available"], 866_400);
+    assert_eq!(device(&[TOY, "--device", "none"]), Value::Null);
+    let text = ok(&["explain", TOY]);
+    assert!(text.contains(" block RAMs; LUTs are not estimated\n"), "{text}");
+}
+
+/// A program whose map has this number of entries.
+fn with_entries(entries: u64) -> String {
+    format!(
+        ".program large\n.license \"GPL\"\n.map flows hash key 4 value 8 entries {entries}\n\
+         r1 = 7\n*(u32 *)(r10 - 4) = r1\nr1 = map[flows] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem\n\
+         if r0 == 0 goto out\nr1 = 1\nlock *(u64 *)(r0 + 0) += r1\nout: r0 = 2\nexit\n"
+    )
+}
+
+#[test]
+fn a_plan_that_does_not_fit_is_refused_with_the_figures() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.bpf").display().to_string();
+    let output = folder.path().join("large").display().to_string();
+    // 2^24 rows of 97 bits, and four banks of keys; as UltraRAMs 8,194 and more.
+    std::fs::write(&path, with_entries(1 << 24)).unwrap();
+    for arguments in [vec!["explain", &path], vec!["build", &path, "--target", "verilog", "-o", &output]] {
+        let ran = exits(1, &arguments);
+        for part in [
+            "program `large` does not fit xcu50",
+            "block RAMs are needed, xcu50 has 1344",
+            "the entries of map `flows` (16777360 rows of 97 bits)",
+            "lower its max_entries",
+            "it fits no known device; --device none plans without limits",
+        ] {
+            assert!(ran.stderr.contains(part), "{part}: {ran:?}");
+        }
+    }
+    assert!(!folder.path().join("large").exists());
+    let ran = exits(1, &["explain", &path, "--json"]);
+    let value: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(value["refusal"]["code"], "does-not-fit");
+    ok(&["explain", &path, "--device", "none"]);
+
+    // Too large for block RAMs alone.
+    std::fs::write(&path, with_entries(1 << 19)).unwrap();
+    let used = device(&[&path]);
+    assert!(used["memories"][1]["is_ultra"] == true && used["ultra_rams"]["needed"].as_u64() > Some(0), "{used}");
+    let ran = exits(1, &["explain", &path, "--device", "xc7vx690t"]);
+    assert!(ran.stderr.contains("it fits xcu50 and xcvu9p; --device none"), "{ran:?}");
+}
+
+#[test]
+fn a_device_is_for_pipelines_of_the_dataflow() {
+    let ran = exits(2, &["explain", TOY, "--device", "xcu50", "--schedule", "blocks"]);
+    assert!(ran.stderr.contains("--device xcu50 requires --schedule dataflow"), "{ran:?}");
+    let ran = exits(2, &["build", TOY, "--target", "bpf", "--device", "xcu50"]);
+    assert!(ran.stderr.contains("--device requires --target verilog"), "{ran:?}");
+    let ran = exits(2, &["explain", TOY, "--device", "xcu200"]);
+    assert!(ran.stderr.contains("xc7vx690t"), "{ran:?}");
 }
 
 #[test]

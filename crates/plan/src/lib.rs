@@ -13,6 +13,7 @@ mod check;
 mod commute;
 mod critical_path;
 mod cycles;
+mod device;
 mod hazard;
 mod live;
 mod pass;
@@ -27,6 +28,7 @@ mod window;
 
 pub use bounds::{PassCount, optimized};
 pub use check::{Fault, check};
+pub use device::{DEVICES, Device, Fit, Memory, Placed, Resources, Used};
 pub use hazard::Region;
 pub use live::{Boundary, Carried, Liveness, ValueKind};
 pub use pass::{PASSES, Pass, optimize};

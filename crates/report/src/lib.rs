@@ -26,7 +26,7 @@ use flowloom_isa::Program;
 use serde::Serialize;
 
 use flowloom_plan::Liveness;
-use flowloom_plan::{PassCount, Plan};
+use flowloom_plan::{Fit, PassCount, Plan};
 
 pub use code::{Instruction, SourceLine};
 pub use figures::{Latency, Live, LiveValue, WindowUse, last_word_reason};
@@ -89,6 +89,9 @@ pub struct Explanation {
     pub pruned: bool,
     /// The register bits after all stages.
     pub register_bits: u32,
+    /// What it uses of a device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<Fit>,
     /// The registers before each stage, then those after the last one.
     pub live: Vec<Live>,
     pub stage: Vec<Stage>,
@@ -131,11 +134,20 @@ impl Explanation {
             passes: plan.passes.clone(),
             pruned: plan.options.prune,
             register_bits: liveness.register_bits(),
+            device: None,
             live: liveness.boundaries.iter().map(|boundary| figures::live(&describer, boundary)).collect(),
             stage,
             lines,
             code,
         }
+    }
+}
+
+impl Explanation {
+    /// The report with what the plan uses of a device.
+    #[must_use]
+    pub fn with_device(self, device: Option<Fit>) -> Explanation {
+        Explanation { device, ..self }
     }
 }
 

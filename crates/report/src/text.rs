@@ -4,12 +4,24 @@
 use std::collections::BTreeMap;
 
 use super::{Explanation, Live, Operation, Stage};
-use crate::numbers::counted;
+use crate::numbers::{counted, grouped};
+use flowloom_plan::Fit;
 
 /// The kinds of operations with their own line in a stage.
 const LISTED_KINDS: [&str; 12] =
     ["lookup", "load", "store", "atomic", "update", "delete", "evict", "redirect", "clock", "random", "emit", "effect"];
 const NOTES_COLUMN: usize = 72;
+
+/// What a plan uses of a device: `xcu50: 1,063 of 1,743,360 register bits, ...`.
+fn device(fit: &Fit) -> String {
+    let used = fit.resources().into_iter().filter(|(_, used)| used.needed > 0);
+    let used = used.map(|(name, used)| format!("{} of {} {name}", grouped(used.needed), grouped(used.available)));
+    let ultra = fit.memories.iter().filter(|placed| placed.is_ultra).filter_map(|placed| placed.memory.map.as_deref());
+    let mut ultra: Vec<&str> = ultra.collect();
+    ultra.dedup();
+    let place = if ultra.is_empty() { String::new() } else { format!("; UltraRAMs hold {}", ultra.join(", ")) };
+    format!("{}: {}{place}; LUTs are not estimated", fit.name, used.collect::<Vec<_>>().join(", "))
+}
 
 impl Explanation {
     /// The figures, the maps with reasons, and one line per stage; with `verbose` all operations.
@@ -45,7 +57,7 @@ impl Explanation {
         let most = self.live.iter().skip(1).map(|live| live.bits).max().unwrap_or(0);
         let beyond = if self.window.reaches_beyond { format!("; {}", super::BEYOND) } else { String::new() };
         let pruned = if self.pruned { "" } else { "; not pruned" };
-        let rows = [
+        let mut rows = vec![
             (
                 "stages",
                 format!(
@@ -72,6 +84,7 @@ impl Explanation {
                 format!("{}, {most} at most after a stage{pruned}", counted(self.register_bits as usize, "bit")),
             ),
         ];
+        rows.extend(self.device.as_ref().map(|fit| ("device", device(fit))));
         headed(&format!("{} at {} MHz, scheduled by its {}", self.program, self.clock_mhz, self.schedule), &rows)
     }
 

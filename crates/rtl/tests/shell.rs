@@ -741,8 +741,8 @@ const FAULTS: [Fault; 16] = [
     fault(
         ACCESS,
         "a listing leaves out the last row",
-        "else if (!is_last) begin",
-        "else if (!is_last && cursor_q != 32'(Rows - 2)) begin",
+        "end else if (is_last) begin",
+        "end else if (is_last || cursor_q == 32'(Rows - 2)) begin",
     ),
     fault(ACCESS, "packets are not kept back", "assign hold_o     = asks &&", "assign hold_o     = asks && 1'b0 &&"),
     fault(

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueEnum, value_parser};
-use flowloom_plan::{Options, Scheme, Target};
+use flowloom_plan::{DEVICES, Device, Options, Scheme, Target};
 
 use super::{FunctionArgs, file};
 use crate::failure::Failure;
@@ -22,6 +23,8 @@ pub(crate) struct ExplainArgs {
     pub(crate) function: FunctionArgs,
     #[command(flatten)]
     pub(crate) pipeline: PipelineArgs,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -31,6 +34,34 @@ pub(crate) struct ExplainArgs {
     /// Write a self-contained HTML page to this file
     #[arg(long, value_name = "FILE", value_parser = file())]
     pub(crate) html: Option<PathBuf>,
+}
+
+/// The name for no device.
+const NO_DEVICE: &str = "none";
+
+/// The device of a pipeline.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DeviceArgs {
+    /// The device that the pipeline must fit [default: xcu50]
+    #[arg(long, value_name = "DEVICE", value_parser = device())]
+    pub(crate) device: Option<String>,
+}
+
+impl DeviceArgs {
+    /// The device; none if any will do.
+    pub(crate) fn device(&self) -> Option<&'static Device> {
+        match self.device.as_deref() {
+            Some(NO_DEVICE) => None,
+            Some(name) => Device::named(name),
+            None => DEVICES.first(),
+        }
+    }
+}
+
+/// The name of a device.
+fn device() -> impl TypedValueParser<Value = String> {
+    let devices = DEVICES.iter().map(|device| PossibleValue::new(device.name).help(device.about));
+    PossibleValuesParser::new(devices.chain([PossibleValue::new(NO_DEVICE).help("No limits")]))
 }
 
 /// Scheduling of operations into stages.

@@ -82,11 +82,20 @@ impl Loaded {
 
     /// As [`Loaded::pipeline`], with the plan.
     fn planned_pipeline(&self, options: &Options) -> Result<(Plan, Pipeline), PipelineError> {
+        let plan = self.plan(options).map_err(PipelineError::Plan)?;
+        let pipeline = self.rendered(&plan)?;
+        Ok((plan, pipeline))
+    }
+
+    /// Renders a plan of this function as SystemVerilog.
+    ///
+    /// # Errors
+    /// It has no rendering.
+    pub fn rendered(&self, plan: &Plan) -> Result<Pipeline, PipelineError> {
         let program = self.pipeline_program();
         let program = program.map_err(|error| PipelineError::Plan(PlanError::Analysis(error.into())))?;
-        let plan = self.plan(options).map_err(PipelineError::Plan)?;
-        let core = Core::of(&plan, &program).map_err(PipelineError::Rendering)?;
-        Ok((plan, Pipeline::around(core, options.target.word_bytes)))
+        let core = Core::of(plan, &program).map_err(PipelineError::Rendering)?;
+        Ok(Pipeline::around(core, plan.options.target.word_bytes))
     }
 }
 
