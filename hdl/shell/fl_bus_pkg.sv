@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The register bus between fl_axil and the blocks of registers: a request, and its answer in the next cycle.
 //
-// Each block knows its own addresses and answers with hit = 1 there, with zeros elsewhere; the answers are joined by OR.
+// Each block knows its own addresses and answers with hit = 1 there, with zeros elsewhere; the answers are joined by
+// OR.
 package fl_bus_pkg;
 
   // The responses of AXI4-Lite. [AXI A3.4.4]

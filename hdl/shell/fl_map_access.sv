@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Transactions of software on a map: registers for key and value, and a command that makes one access to the whole entry.
+// Transactions of software on a map: registers for key and value, and a command that makes one access to the whole
+// entry.
 //
 //   COMMAND ─► Check ─► Ask ─► Answer ─► STATUS, KEY, VALUE
 //                │       Next asks for one row after another, until an answer has an entry; later answers are dropped
 //                └─► an error that needs no access
 //
-// An access takes its turn among the packets, so it sees all changes of the packets before it and none of those after it.
-// The numbers of errors are those of Linux for the same operation on a map of this kind. A transaction is busy until its
-// access is made; then no register but STATUS can be read or written. Where no packet leaves room for WaitCycles cycles,
-// hold_o asks to keep packets back.
+// An access takes its turn among the packets, so it sees all changes of the packets before it and none of those after
+// it. The numbers of errors are those of Linux for the same operation on a map of this kind. A transaction is busy
+// until its access is made; then no register but STATUS can be read or written. Where no packet leaves room for
+// WaitCycles cycles, hold_o asks to keep packets back.
 //
-// Latency: registers answer in the next cycle. A transaction takes 3 cycles and those of the map; Next takes a cycle more
-// for each row.
+// Latency: registers answer in the next cycle. A transaction takes 3 cycles and those of the map; Next takes a cycle
+// more for each row.
 // Throughput: one request a cycle; one transaction at a time.
 // Handshake: requests are always accepted; valid and ready at the map, whose answer comes later or in the same cycle.
 module fl_map_access

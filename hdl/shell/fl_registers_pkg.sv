@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The register map of the shell, generated from crates/rtl/src/registers.rs: offsets in blocks in bytes, and numbers.
+// The register map of the shell, generated from crates/rtl/src/registers.rs: offsets in bytes, and numbers.
 package fl_registers_pkg;
 
   localparam logic [31:0] Identification = 32'h464c4f57;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The shell's own registers: identification, status, and counters of 64 bits.
 //
-// A read of the lower word of a counter keeps its upper word, which the next read of an upper word gives: so a counter is
-// read as one number. Counters start at 0 after a reset, and wrap.
+// A read of the lower word of a counter keeps its upper word, which the next read of an upper word gives: so a
+// counter is read as one number. Counters start at 0 after a reset, and wrap.
 //
 // Latency: answers in the next cycle; an event is counted two cycles later.
 // Throughput: one request a cycle; all events of a cycle.

@@ -8,8 +8,8 @@
 //! **Counted.** Pipeline registers after pruning and one-entry maps, as bits; the RAMs of tables and of the bodies of
 //! packets, as whole block RAMs in the shape that takes the fewest; the multipliers of `fl_mul` and `fl_div_const`.
 //!
-//! **Not counted.** LUTs, for which there is no estimate without synthesis, and registers inside of blocks: so a plan that
-//! does not fit is refused with reason, but one that fits by these figures may still be too large. A map that the
+//! **Not counted.** LUTs, for which there is no estimate without synthesis, and registers inside of blocks: so a plan
+//! that does not fit is refused with reason, but one that fits by these figures may still be too large. A map that the
 //! generated hardware has no block for counts as a hash map (LRU, longest prefix) or not at all (ring buffers).
 //!
 //! **UltraRAM.** Tables move there, those with the most block RAMs first, if block RAMs do not suffice.

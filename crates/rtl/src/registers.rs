@@ -159,7 +159,7 @@ fn camel(name: &str) -> String {
 pub fn package() -> String {
     let mut text = format!(
         "// SPDX-License-Identifier: Apache-2.0 OR MIT\n\
-         // The register map of the shell, generated from crates/rtl/src/registers.rs: offsets in blocks in bytes, and numbers.\n\
+         // The register map of the shell, generated from crates/rtl/src/registers.rs: offsets in bytes, and numbers.\n\
          package fl_registers_pkg;\n\n  localparam logic [31:0] Identification = 32'h{IDENTIFICATION:08x};\n  \
          localparam logic [31:0] Layout = 32'd{LAYOUT};\n"
     );

@@ -38,9 +38,10 @@ const BLOCKS: [(&str, &str); 6] = [
 /// A shell around a pipeline.
 ///
 /// # Layout
-/// The ports have AXI's names: `aclk`, `aresetn` (synchronous), `s_axis_*`, `m_axis_*`, `s_axil_*`. The first byte of a
-/// packet is in the lowest bits of a word. `s_axis_tuser` is the ingress port in its lower 32 bits and the time in nanoseconds
-/// above; the last word of a packet counts. `m_axis_tuser` is `out_port_o` and above it `out_verdict_o` of [`Pipeline`].
+/// The ports have AXI's names: `aclk`, `aresetn` (synchronous), `s_axis_*`, `m_axis_*`, `s_axil_*`. The first byte of
+/// a packet is in the lowest bits of a word. `s_axis_tuser` is the ingress port in its lower 32 bits and the time in
+/// nanoseconds above; the last word of a packet counts. `m_axis_tuser` is `out_port_o` and above it `out_verdict_o`
+/// of [`Pipeline`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shell {
     /// The name of the module.

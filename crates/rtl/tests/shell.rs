@@ -13,7 +13,8 @@ use flowloom_testkit::Rng;
 use crate::common::{block_path, planned};
 use crate::stream::WORD_BYTES;
 
-/// Counts packets by a key of four bytes, in an array by another byte, and leads them to a port of a map by a third one.
+/// Counts packets by a key of four bytes, in an array by another byte, and leads them to a port of a map by a third
+/// one.
 const SOURCE: &str = r#".program shell
 .license "GPL"
 .map known hash key 4 value 8 entries 16
@@ -785,7 +786,11 @@ pub(crate) fn proof(test: &str) -> Option<()> {
             between_packets(&model, &shell, 1);
         });
         let message = found.err().map(|panic| match panic.downcast::<String>() {
-            Ok(text) => text.lines().next().unwrap_or_default().to_owned(),
+            // Of an assertion in the hardware its place, without the folder of the run.
+            Ok(text) => match text.split("Assertion failed in ").nth(1) {
+                Some(place) => format!("assertion {}", place.split(':').next().unwrap_or_default()),
+                None => text.lines().next().unwrap_or_default().to_owned(),
+            },
             Err(_) => "an assertion fails".to_owned(),
         });
         assert!(message.is_some(), "{name} is not found");
