@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """The test that scripts/axi-bench runs in the simulation.
 
-For each seed: a reset, entries of maps through AXI4-Lite, then packets under random stalls of both streams, while two tasks
-access registers under random stalls of all five channels. A monitor checks the rules of both protocols in every cycle. In
-the end packets, counters and map entries are those expected.
+For each seed: a reset, entries of maps through AXI4-Lite, then packets under random stalls of both streams, while two
+tasks access registers under random stalls of all five channels. A monitor checks the rules of both protocols in every
+cycle. In the end packets, counters and map entries are those expected.
 """
 
 import json
@@ -13,8 +13,9 @@ from pathlib import Path
 
 import cocotb
 from cocotb.clock import Clock
-from cocotb.triggers import ClockCycles, RisingEdge, with_timeout
-from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp, AxiStreamBus, AxiStreamFrame, AxiStreamSink, AxiStreamSource
+from cocotb.triggers import ClockCycles, RisingEdge, SimTimeoutError, with_timeout
+from cocotbext.axi import (
+    AxiLiteBus, AxiLiteMaster, AxiResp, AxiStreamBus, AxiStreamFrame, AxiStreamSink, AxiStreamSource)
 
 ENOENT, EEXIST = 2, 17
 # A transaction that is busy for so many reads of its status is stuck.
@@ -237,7 +238,8 @@ async def round_of(dut, case, seed, drivers):
             break
     for of in case["maps"]:
         for key, value in of["initial"]:
-            assert await host.update(of, bytes.fromhex(key), bytes.fromhex(value)) == 0, f"initial entry of {of['name']}"
+            error = await host.update(of, bytes.fromhex(key), bytes.fromhex(value))
+            assert error == 0, f"initial entry of {of['name']}: error {error}"
 
     channels = (source, sink, master.write_if.aw_channel, master.write_if.w_channel, master.write_if.b_channel,
                 master.read_if.ar_channel, master.read_if.r_channel)
@@ -250,8 +252,11 @@ async def round_of(dut, case, seed, drivers):
     for one in case["vectors"]:
         await source.send(AxiStreamFrame(bytes.fromhex(one["bytes"]), tuser=one["time"] << 32 | one["port"]))
     frames = []
-    for _ in expected:
-        frames.append(await with_timeout(sink.recv(), 200, "us"))
+    for number, _ in enumerate(expected):
+        try:
+            frames.append(await with_timeout(sink.recv(), 200, "us"))
+        except SimTimeoutError:
+            raise AssertionError(f"packet {number} does not leave") from None
     await source.wait()
     await ClockCycles(dut.aclk, 400)
     done = True
@@ -266,8 +271,8 @@ async def round_of(dut, case, seed, drivers):
         return frame.tuser[0] if isinstance(frame.tuser, list) else frame.tuser
 
     mask = lambda verdict: 0xffffffff if verdict in (3, 4) else 0
-    same("packet", [(bytes(frame.tdata).hex(), user(frame) >> 32, user(frame) & mask(user(frame) >> 32)) for frame in frames],
-         [(one["out"], one["verdict"], one["out_port"] & mask(one["verdict"])) for one in expected])
+    found = [(bytes(frame.tdata).hex(), user(frame) >> 32, user(frame) & mask(user(frame) >> 32)) for frame in frames]
+    same("packet", found, [(one["out"], one["verdict"], one["out_port"] & mask(one["verdict"])) for one in expected])
     verdicts = [one["verdict"] for one in case["vectors"]]
     sizes = [sum(len(one["bytes"]) // 2 for one in case["vectors"]), sum(len(one["out"]) // 2 for one in expected)]
     counts = {"PACKETS_IN": len(verdicts), "PACKETS_OUT": len(expected), "BYTES_IN": sizes[0], "BYTES_OUT": sizes[1],
@@ -282,8 +287,8 @@ async def round_of(dut, case, seed, drivers):
         known = {bytes.fromhex(key): bytes.fromhex(value) for key, value in of["expected"]}
         assert found == known, f"map {of['name']}: {found}, expected {known}"
         entries += len(found)
-    return (f"seed {seed}: {len(verdicts)} packets in, {len(expected)} out, {share:.0%} stalls, {host.accesses} accesses, "
-            f"{host.transactions} transactions, {entries} entries")
+    return (f"seed {seed}: {len(verdicts)} packets in, {len(expected)} out, {share:.0%} stalls, "
+            f"{host.accesses} accesses, {host.transactions} transactions, {entries} entries")
 
 
 @cocotb.test()

@@ -36,8 +36,8 @@ const FAULTS: [Fault; 4] = [
     Fault {
         name: "a valid word is withdrawn while the output stalls",
         file: "fl_skid.sv",
-        from: "assign out_valid_o = out_valid_q;",
-        to: "assign out_valid_o = out_valid_q && (out_ready_i || !skid_valid_q);",
+        from: "      skid_valid_q <= 1'b1;\n",
+        to: "      skid_valid_q <= 1'b1;\n      out_valid_q <= Width <= 64;\n",
         found: "valid falls before ready",
     },
     Fault {
@@ -78,7 +78,9 @@ fn vectors(folder: &Path) -> Vec<Value> {
         let fields: Vec<&str> = line.split(' ').collect();
         let number = |at: usize| fields[at].parse::<u64>().unwrap();
         let out = (fields[5] != "-").then(|| fields[5].to_owned());
-        json!({"port": number(0), "time": number(1), "bytes": fields[2], "verdict": number(3), "out_port": number(4), "out": out})
+        json!({
+            "port": number(0), "time": number(1), "bytes": fields[2], "verdict": number(3), "out_port": number(4), "out": out,
+        })
     };
     text.lines().map(vector).collect()
 }
