@@ -8,8 +8,7 @@
 //
 // An access takes its turn among the packets, so it sees all changes of the packets before it and none of those after
 // it. The numbers of errors are those of Linux for the same operation on a map of this kind. A transaction is busy
-// until its access is made; then no register but STATUS can be read or written. Where no packet leaves room for
-// WaitCycles cycles, hold_o asks to keep packets back.
+// until its access is made; then no register but STATUS can be read or written.
 //
 // Latency: registers answer in the next cycle. A transaction takes 3 cycles and those of the map; Next takes a cycle
 // more for each row.
@@ -30,7 +29,6 @@ module fl_map_access
     parameter int unsigned Entries = 1,
     // Rows that Next reads: Entries, or those of a hash map.
     parameter int unsigned Rows = 1,
-    parameter int unsigned WaitCycles = 256,
     localparam int unsigned KeyBits = 8 * KeyBytes,
     localparam int unsigned ValueBits = 8 * ValueBytes
 ) (
@@ -38,8 +36,6 @@ module fl_map_access
     input  logic                 rst_i,
     input  request_t             request_i,
     output answer_t              answer_o,
-    // Packets shall be kept back.
-    output logic                 hold_o,
     // The map: a lookup, or a change with write_o. For a hash map, operation_o is that of fl_hash_map.
     output logic                 valid_o,
     input  logic                 ready_i,
@@ -62,7 +58,6 @@ module fl_map_access
   localparam int unsigned ValueWords = (ValueBytes + 3) / 4;
   localparam int unsigned KeyIndexBits = (KeyWords > 1) ? $clog2(KeyWords) : 1;
   localparam int unsigned ValueIndexBits = (ValueWords > 1) ? $clog2(ValueWords) : 1;
-  localparam int unsigned WaitBits = $clog2(WaitCycles + 1);
   // The value begins at a multiple of 64 bytes.
   localparam int unsigned ValueOffset = MapKey + (KeyBytes + 63) / 64 * 64;
   localparam logic [OffsetBits-1:0] FirstKey = OffsetBits'(MapKey / 4);
@@ -156,7 +151,6 @@ module fl_map_access
   logic                is_next, asks, asked, answered, refuses, is_last, is_changed;
   errno_t              check_error, answer_error;
   logic                check_done;
-  logic [WaitBits-1:0] wait_q;
   // The row that Next asks for, cursor_q being that of the next answer; and questions without an answer.
   logic [31:0]         asked_q, row, index;
   logic [3:0]          open_d, open_q;
@@ -213,7 +207,6 @@ module fl_map_access
   assign is_changed = operation_q == 8'(OperationUpdate) || operation_q == 8'(OperationDelete);
   assign valid_o    = asks;
   assign write_o    = is_changed;
-  assign hold_o     = asks && wait_q == WaitBits'(WaitCycles);
 
   always_comb begin
     unique case (operation_q)
@@ -244,7 +237,6 @@ module fl_map_access
 
   always_ff @(posedge clk_i) begin
     answer_o <= mine ? answer : '0;
-    wait_q   <= (!asks || ready_i) ? '0 : wait_q + WaitBits'(wait_q != WaitBits'(WaitCycles));
     open_q   <= open_d;
 
     if (write) begin
@@ -315,8 +307,8 @@ module fl_map_access
   if (!IsHash && (KeyBytes != 4 || Rows != Entries)) begin : gen_bad_array
     $error("KeyBytes is %0d and Rows is %0d, expected 4 and %0d", KeyBytes, Rows, Entries);
   end
-  if (Kind > KindPorts || WaitCycles == 0) begin : gen_bad_kind
-    $error("Kind is %0d and WaitCycles is %0d, expected at most %0d and at least 1", Kind, WaitCycles, KindPorts);
+  if (Kind > KindPorts) begin : gen_bad_kind
+    $error("Kind is %0d, expected at most %0d", Kind, KindPorts);
   end
 
 `ifndef SYNTHESIS
