@@ -24,7 +24,7 @@ pub struct Streams {
     pub input: String,
     /// The prefix of the output.
     pub output: String,
-    /// The prefixes of the monitors, at most 6.
+    /// The prefixes of the monitors, at most 4.
     pub monitors: Vec<String>,
 }
 

@@ -13,23 +13,30 @@ pub(crate) const CLOCK: &str = "clk_i";
 pub(crate) const TRANSFER: u32 = u32::MAX;
 
 /// The number of 32-bit words after [`TRANSFER`] in a request.
-pub(crate) const TRANSFER_WORDS: usize = 5;
+pub(crate) const TRANSFER_WORDS: usize = 8;
 
 /// The bit of an event in which a word was taken at the input.
 pub(crate) const TAKEN: u8 = 1;
 /// The bit of an event in which a word was given at the output.
 pub(crate) const GIVEN: u8 = 2;
-/// The bit of an event of the first monitor; the others follow.
+/// The bit of an event of the first monitor; those of the others follow.
 pub(crate) const MONITORED: u8 = 4;
+/// The bit of an event in which an access was made.
+pub(crate) const MADE: u8 = 64;
+/// The bit of an event in which an access had its answer.
+pub(crate) const ANSWERED: u8 = 128;
 
 /// The program for a top module. Its arguments are a seed and, with waves, a file.
 ///
 /// A request for cycles: their count (32 bits, little endian), then the inputs of each. The answer: the outputs of each.
 ///
 /// A request for a transfer: [`TRANSFER`], the number of words to send, the cycles without an event after which it ends,
-/// the greatest number of cycles, the cycles of 256 in which the output stalls, a seed for them; the inputs of cycles
-/// without a word; then each word: the cycles of delay before it, and its inputs. The answer: each event, as its cycle
-/// (64 bits), its bits, and the outputs; after them the number of all cycles with no bit set.
+/// the same once all is done, the events of the first monitor until then, the greatest number of cycles, the cycles of 256
+/// in which the output stalls, a seed for them, the number of accesses; the inputs of cycles without a word; then each
+/// access: the words taken before it, the cycles of delay after them, the bytes of its ready and of its answer's valid
+/// among the outputs, and inputs that are added to the others; then each word: the cycles of delay before it, and its
+/// inputs. The answer: each event, as its cycle (64 bits), its bits, and the outputs; after them the number of all cycles
+/// with no bit set.
 pub(crate) fn source(
     top: &str,
     ports: &[Port],
@@ -69,6 +76,7 @@ pub(crate) fn source(
     let time = if has_waves { "  std::uint64_t time = 0;\n" } else { "" };
     format!(
         r#"// Generated: drives V{top} through standard input and output.
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -116,29 +124,68 @@ fn transfer(streams: &Streams, (in_len, out_len): (usize, usize), (sets, gets): 
     }
     format!(
         r#"    if (cycles == {TRANSFER}u) {{
-      std::uint32_t words, idle_limit, limit, stalls, seed, delay = 0;
-      for (std::uint32_t* const word : {{&words, &idle_limit, &limit, &stalls, &seed}}) {{
+      std::uint32_t words, idle_limit, settle_limit, monitored, limit, stalls, seed, access_count, delay = 0;
+      for (std::uint32_t* const word : {{&words, &idle_limit, &settle_limit, &monitored, &limit, &stalls, &seed,
+                                        &access_count}}) {{
         if (std::fread(word, sizeof *word, 1, stdin) != 1) return 1;
       }}
       std::uint8_t rest[{in_len}], next[{in_len}];
       if (std::fread(rest, {in_len}, 1, stdin) != 1) return 1;
+      struct Access {{
+        std::uint32_t after, delay, ready, answer;
+        std::uint8_t in[{in_len}];
+      }};
+      std::vector<Access> accesses(access_count);
+      std::vector<std::uint32_t> answer_ports;
+      for (auto& access : accesses) {{
+        for (std::uint32_t* const word : {{&access.after, &access.delay, &access.ready, &access.answer}}) {{
+          if (std::fread(word, sizeof *word, 1, stdin) != 1) return 1;
+        }}
+        if (access.ready >= {out_len} || access.answer >= {out_len}) return 1;
+        if (std::fread(access.in, {in_len}, 1, stdin) != 1) return 1;
+        const auto known = std::find(answer_ports.begin(), answer_ports.end(), access.answer);
+        if (known == answer_ports.end()) answer_ports.push_back(access.answer);
+      }}
+      std::uint32_t made = 0, unanswered = 0;
       std::uint32_t left = words;
       const auto fetch = [&] {{
         return left == 0 || (std::fread(&delay, sizeof delay, 1, stdin) == 1 && std::fread(next, {in_len}, 1, stdin) == 1);
       }};
       if (!fetch()) return 1;
       std::uint64_t cycle = 0;
-      for (std::uint32_t idle = 0; idle < idle_limit && cycle < limit; ++cycle) {{
+      bool is_done = false;
+      for (std::uint32_t idle = 0; idle < (is_done ? settle_limit : idle_limit) && cycle < limit; ++cycle) {{
         const bool sends = left > 0 && delay == 0;
         if (left > 0 && delay > 0) --delay;
         std::memcpy(in, sends ? next : rest, {in_len});
+        bool accesses_now = false, waits = false;
+        if (made < access_count && words - left >= accesses[made].after) {{
+          accesses_now = accesses[made].delay == 0;
+          waits = !accesses_now;
+          if (waits) --accesses[made].delay;
+          for (std::uint32_t i = 0; accesses_now && i < {in_len}; ++i) in[i] |= accesses[made].in[i];
+        }}
 {sets}        seed = seed * 1664525u + 1013904223u;
         top->{output}_ready_i = (seed >> 24) >= stalls;
 $LOW      top->eval();
 $DUMP        std::uint8_t event = 0;
         if (sends && top->{input}_ready_o) event |= {TAKEN};
         if (top->{output}_valid_o && top->{output}_ready_i) event |= {GIVEN};
-{events}        idle = (event != 0 || (left > 0 && !sends)) ? 0 : idle + 1;
+{events}        if (accesses_now || unanswered > 0) {{
+{gets}          if (accesses_now && (out[accesses[made].ready] & 1) != 0) {{
+            event |= {MADE};
+            ++made;
+            ++unanswered;
+          }}
+          for (const std::uint32_t port : answer_ports) {{
+            if ((out[port] & 1) == 0 || unanswered == 0) continue;
+            event |= {ANSWERED};
+            --unanswered;
+          }}
+        }}
+        if ((event & {MONITORED}) != 0 && monitored > 0) --monitored;
+        is_done = monitored == 0 && left <= ((event & {TAKEN}) ? 1 : 0) && made == access_count && unanswered == 0;
+        idle = (event != 0 || (left > 0 && !sends) || waits) ? 0 : idle + 1;
         if (event != 0) {{
 {gets}          const auto* const at = reinterpret_cast<const std::uint8_t*>(&cycle);
           answer.insert(answer.end(), at, at + sizeof cycle);

@@ -12,7 +12,7 @@
 //!
 //! A design with [`Streams`] transfers words at full rate, or with gaps at the input and back-pressure at the output
 //! ([`Stalls`]): valid and ready are handled inside of the process, which gives back what happened in which cycle
-//! ([`Simulation::transfer`]).
+//! ([`Simulation::transfer`]). Each [`Access`] of a host is made beside the words while they are on their way.
 //!
 //! This crate knows clocks, ports and streams, but no function of the modules. It needs Verilator, a C++ compiler and
 //! make; without them, [`CosimError::Missing`] says what to install.
@@ -29,4 +29,4 @@ pub use design::{Design, Streams};
 pub use error::CosimError;
 pub use model::Model;
 pub use port::Port;
-pub use simulation::{Event, Simulation, Stalls, Word};
+pub use simulation::{Access, End, Event, Simulation, Stalls, Transfer, Word};

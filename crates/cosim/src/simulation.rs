@@ -5,8 +5,9 @@ use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::error::CosimError;
-use crate::harness::{GIVEN, MONITORED, TAKEN, TRANSFER, TRANSFER_WORDS};
+use crate::harness::{ANSWERED, GIVEN, MADE, MONITORED, TAKEN, TRANSFER, TRANSFER_WORDS};
 use crate::model::Model;
+use crate::port::Port;
 
 /// Cycles of one exchange with the process, which holds all their outputs in memory.
 const BATCH_CYCLES: usize = 1 << 16;
@@ -23,15 +24,55 @@ pub struct Word {
     pub inputs: Vec<u8>,
 }
 
-/// The stalls of the output during a transfer, and its end.
+/// An access beside the words of a transfer, such as one of a host. Accesses are made in their order, one a cycle at most.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Access {
+    /// The words that are taken before it is tried.
+    pub after_words: u32,
+    /// The delay in cycles after these words, and after the access before it.
+    pub delay_cycles: u32,
+    /// Inputs that are set besides those of the words, until it is made.
+    pub inputs: Vec<u8>,
+    /// The output that is high in the cycle in which it is made.
+    pub ready: Port,
+    /// The output that is high in the cycle of its answer, which may be the same cycle.
+    pub answered: Port,
+}
+
+/// The stalls of the output during a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stalls {
     /// The cycles of 256 in which the output is not ready, drawn at random.
     pub of_256: u8,
     /// The seed.
     pub seed: u32,
-    /// The cycles without an event after which the transfer ends.
+}
+
+/// The end of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct End {
+    /// The cycles without an event after which it ends.
     pub idle_cycles: u32,
+    /// The same once all words are taken, all accesses have their answers, and the first monitor has been valid as often as
+    /// expected.
+    pub settle_cycles: u32,
+    /// The expected cycles in which the first monitor is valid.
+    pub monitored: u32,
+}
+
+/// A transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transfer<'a> {
+    /// The inputs of cycles without a word.
+    pub rest: &'a [u8],
+    /// The words.
+    pub words: &'a [Word],
+    /// The accesses.
+    pub accesses: &'a [Access],
+    /// The stalls of the output.
+    pub stalls: Stalls,
+    /// The end.
+    pub end: End,
 }
 
 /// A cycle of a transfer in which something happened.
@@ -53,6 +94,16 @@ impl Event {
     /// Whether a word was given at the output.
     pub fn is_given(&self) -> bool {
         self.bits & GIVEN != 0
+    }
+
+    /// Whether an access was made.
+    pub fn is_made(&self) -> bool {
+        self.bits & MADE != 0
+    }
+
+    /// Whether accesses had their answers.
+    pub fn is_answered(&self) -> bool {
+        self.bits & ANSWERED != 0
     }
 
     /// Whether a monitor was valid, by its position.
@@ -118,24 +169,39 @@ impl Simulation {
     }
 
     /// Sends words through the input stream and takes what the output stream gives, until nothing happens any more.
-    /// `rest` are the inputs of cycles without a word. Returns the events in order.
+    /// Returns the events in order.
     ///
     /// # Errors
     /// If a word has not the length of the inputs, or the process has ended: a design without [`crate::Streams`] takes the
     /// request for a count of cycles.
-    pub fn transfer(&mut self, rest: &[u8], words: &[Word], stalls: Stalls) -> Result<Vec<Event>, CosimError> {
-        let wrong =
-            [rest].into_iter().chain(words.iter().map(|word| &*word.inputs)).find(|i| i.len() != self.input_bytes);
-        if let Some(wrong) = wrong {
+    pub fn transfer(&mut self, transfer: &Transfer<'_>) -> Result<Vec<Event>, CosimError> {
+        let Transfer { rest, words, accesses, stalls, end } = transfer;
+        let inputs = words.iter().map(|word| &word.inputs).chain(accesses.iter().map(|access| &access.inputs));
+        let mut inputs = [*rest].into_iter().chain(inputs.map(Vec::as_slice));
+        if let Some(wrong) = inputs.find(|inputs| inputs.len() != self.input_bytes) {
             let (found, expected) = (wrong.len(), self.input_bytes);
             return Err(CosimError::Length { top: self.top.clone(), found, expected });
         }
-        let head: [u32; TRANSFER_WORDS] =
-            [words.len() as u32, stalls.idle_cycles, MAX_CYCLES, stalls.of_256.into(), stalls.seed];
+        let head: [u32; TRANSFER_WORDS] = [
+            words.len() as u32,
+            end.idle_cycles,
+            end.settle_cycles,
+            end.monitored,
+            MAX_CYCLES,
+            stalls.of_256.into(),
+            stalls.seed,
+            accesses.len() as u32,
+        ];
         let mut request: Vec<u8> = TRANSFER.to_le_bytes().to_vec();
         head.iter().for_each(|word| request.extend(word.to_le_bytes()));
-        request.extend(rest);
-        for word in words {
+        request.extend(*rest);
+        for access in *accesses {
+            let ports = [&access.ready, &access.answered].map(|port| port.offset_bytes as u32);
+            let head = [access.after_words, access.delay_cycles, ports[0], ports[1]];
+            head.iter().for_each(|word| request.extend(word.to_le_bytes()));
+            request.extend(&access.inputs);
+        }
+        for word in *words {
             request.extend(word.delay_cycles.to_le_bytes());
             request.extend(&word.inputs);
         }

@@ -10,7 +10,10 @@ mod pipeline;
 
 pub use kernel::{kernel_error, kernel_lacks};
 pub use kind::{Compatibility, Engine, EngineKind, EngineOptions, Reason, RunOnMemory, Started};
-pub use pipeline::{Arrival, Departure, OutputStalls, PipelineError, SendError, Simulated, cache_folder};
+pub use pipeline::{
+    Arrival, Departure, HostAccess, HostAnswer, Operation, OutputStalls, PipelineError, SendError, Simulated,
+    cache_folder,
+};
 
 use crate::error::SessionError;
 use crate::load::Loaded;

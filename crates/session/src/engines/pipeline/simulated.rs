@@ -4,7 +4,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-use flowloom_cosim::{CosimError, Design, Event, Model, Port, Simulation, Stalls, Streams, Word};
+use flowloom_cosim::{CosimError, Design, End, Event, Model, Port, Simulation, Stalls, Streams, Transfer, Word};
 use flowloom_engine::MapState;
 use flowloom_rtl::{Access, MapPort, Pipeline};
 
@@ -13,11 +13,14 @@ const HOST_CYCLES: usize = 16;
 /// Cycles after a change of entries, in which the table takes it in.
 const CHANGE_CYCLES: usize = 40;
 /// Operations of the host on maps with keys.
+const LOOKUP: u64 = 0;
 const UPDATE: u64 = 1;
 const DELETE: u64 = 2;
 const READ_ROW: u64 = 3;
 /// Cycles in which tables make room for another key.
 const ROOM_CYCLES: u32 = 2000;
+/// Cycles without an event after the last verdict, with an output that does not stall.
+const SETTLE_CYCLES: u32 = 32;
 /// Attempts at an access of the host, after which the map is stuck.
 const MAX_REFUSED: u32 = 100;
 /// Batches of cycles after a reset in which maps are cleared, at most.
@@ -53,6 +56,8 @@ pub struct Departure {
     pub sent: Option<(u32, Vec<u8>)>,
     /// The cycle in which its last word was taken at the input.
     pub taken_cycle: u64,
+    /// The cycle of its verdict, in which it is no longer in the core.
+    pub done_cycle: u64,
     /// The cycle of its first word at the output, or of its verdict if it is dropped.
     pub first_cycle: u64,
     /// The cycle of its last word at the output, or of its verdict if it is dropped.
@@ -71,6 +76,47 @@ impl Departure {
     fn is_sent(verdict: u8) -> bool {
         verdict >= 2
     }
+}
+
+/// An access of the host while packets are in the pipeline. Accesses are made in their order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostAccess {
+    /// The packets that are taken at the input before it is tried.
+    pub after_packets: usize,
+    /// The cycles after these packets, and after the access before it.
+    pub delay_cycles: u32,
+    /// The map.
+    pub map: u32,
+    /// The key; for arrays the index in four bytes, little endian.
+    pub key: Vec<u8>,
+    /// The operation.
+    pub operation: Operation,
+}
+
+/// The operations of the host on an entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Operation {
+    /// Looks it up.
+    Lookup,
+    /// Writes its value, in a map with keys also where there is no entry.
+    Update(Vec<u8>),
+    /// Deletes it, which arrays refuse.
+    Delete,
+}
+
+/// The answer to an access of the host. The access takes effect between two packets, in the order in which packets reach
+/// the map: it is after all packets with a verdict before `made_cycle`, and before all packets that are taken at the input
+/// from this cycle on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostAnswer {
+    /// The cycle in which it was made.
+    pub made_cycle: u64,
+    /// The cycle of the answer.
+    pub answered_cycle: u64,
+    /// The value before it, if there was an entry.
+    pub before: Option<Vec<u8>>,
+    /// Whether an update was refused by a full map.
+    pub refused: bool,
 }
 
 /// The pattern of stalls at the output.
@@ -121,6 +167,7 @@ struct KeyedPorts {
     operation: Port,
     key: Port,
     present: Port,
+    full: Port,
     answer_key: Port,
     count: Port,
     rows: u32,
@@ -172,6 +219,7 @@ impl Simulated {
                     operation: input(&name("operation_i"))?,
                     key: input(&name("key_i"))?,
                     present: output(&name("present_o"))?,
+                    full: output(&name("full_o"))?,
                     answer_key: output(&name("key_o"))?,
                     count: output(&name("count_o"))?,
                     rows,
@@ -237,7 +285,22 @@ impl Simulated {
     /// # Errors
     /// The simulation has ended, or a packet did not come out.
     pub fn send(&mut self, packets: &[Arrival<'_>], stalls: OutputStalls) -> Result<Vec<Departure>, SendError> {
+        self.send_and_access(packets, &[], stalls).map(|(departures, _)| departures)
+    }
+
+    /// As [`Simulated::send`], with accesses of the host while the packets are on their way.
+    ///
+    /// # Errors
+    /// As for [`Simulated::send`]; an access was not made, or is not possible on its map.
+    pub fn send_and_access(
+        &mut self,
+        packets: &[Arrival<'_>],
+        accesses: &[HostAccess],
+        stalls: OutputStalls,
+    ) -> Result<(Vec<Departure>, Vec<HostAnswer>), SendError> {
         let mut words = Vec::new();
+        // The words before each packet.
+        let mut before = vec![0];
         for packet in packets {
             let chunks = packet.bytes.chunks(self.word_bytes);
             let count = chunks.len();
@@ -255,12 +318,94 @@ impl Simulated {
                 ports.time.set(&mut inputs, packet.now_ns);
                 words.push(Word { delay_cycles: if number == 0 { packet.delay_cycles } else { 0 }, inputs });
             }
+            before.push(words.len());
         }
+        let made: Vec<flowloom_cosim::Access> =
+            accesses.iter().map(|access| self.host_access(access, &before)).collect::<Result<_, SendError>>()?;
         // Longer than any packet takes without an event, with stalls, and while tables make room for new keys.
-        let idle_cycles = (self.latency_cycles + ROOM_CYCLES) * 256 / (256 - u32::from(stalls.of_256));
-        let stalls = Stalls { of_256: stalls.of_256, seed: stalls.seed, idle_cycles };
-        let events = self.simulation.transfer(&vec![0; self.input_bytes], &words, stalls)?;
-        self.departures(packets, &events)
+        let slowed = |cycles: u32| cycles * 256 / (256 - u32::from(stalls.of_256));
+        let end = End {
+            idle_cycles: slowed(self.latency_cycles + ROOM_CYCLES),
+            settle_cycles: slowed(SETTLE_CYCLES),
+            monitored: packets.len() as u32,
+        };
+        let stalls = Stalls { of_256: stalls.of_256, seed: stalls.seed };
+        let rest = vec![0; self.input_bytes];
+        let transfer = Transfer { rest: &rest, words: &words, accesses: &made, stalls, end };
+        let events = self.simulation.transfer(&transfer)?;
+        Ok((self.departures(packets, &events)?, self.answers(accesses, &events)?))
+    }
+
+    /// The inputs of an access of the host; `before` are the words before each packet.
+    fn host_access(&self, access: &HostAccess, before: &[usize]) -> Result<flowloom_cosim::Access, SendError> {
+        let refused = |why: &'static str| SendError::Access { map: access.map, why };
+        let found = self.maps.iter().find(|(own, _)| own.map == access.map);
+        let (map, ports) = found.ok_or_else(|| refused("the pipeline does not hold the map"))?;
+        let mut inputs = vec![0; self.input_bytes];
+        ports.valid.set(&mut inputs, 1);
+        let row = access.key.first_chunk().map_or(0, |row| u64::from(u32::from_le_bytes(*row)));
+        let operation = match (&access.operation, &ports.keyed, &ports.write) {
+            (Operation::Lookup, ..) => LOOKUP,
+            (Operation::Update(value), keyed, write) => {
+                write.iter().for_each(|port| port.set(&mut inputs, 1));
+                let len = if keyed.is_some() { ports.value.len_bytes() } else { map.value_bytes as usize };
+                if value.len() != len {
+                    return Err(refused("the value has another length than those of the map"));
+                }
+                ports.value.set_bytes(&mut inputs, value);
+                UPDATE
+            }
+            (Operation::Delete, Some(_), _) => DELETE,
+            (Operation::Delete, None, _) => return Err(refused("entries of arrays cannot be deleted")),
+        };
+        if let Some(keyed) = &ports.keyed {
+            keyed.operation.set(&mut inputs, operation);
+            keyed.key.set_bytes(&mut inputs, &access.key);
+        }
+        if row >= u64::from(map.entries) && ports.index.is_some() {
+            return Err(refused("the index is beyond the array"));
+        }
+        ports.index.iter().for_each(|port| port.set(&mut inputs, row));
+        let after = before.get(access.after_packets).or(before.last()).copied().unwrap_or(0);
+        Ok(flowloom_cosim::Access {
+            after_words: after as u32,
+            delay_cycles: access.delay_cycles,
+            inputs,
+            ready: ports.ready.clone(),
+            answered: ports.answer_valid.clone(),
+        })
+    }
+
+    /// The answer to each access of the host, from what happened in which cycle. Those of a map come in its order.
+    fn answers(&self, accesses: &[HostAccess], events: &[Event]) -> Result<Vec<HostAnswer>, SendError> {
+        let made: Vec<u64> = events.iter().filter(|event| event.is_made()).map(|event| event.cycle).collect();
+        let mut answers: Vec<Option<HostAnswer>> = vec![None; accesses.len()];
+        for event in events.iter().filter(|event| event.is_answered()) {
+            for (map, ports) in self.maps.iter().filter(|(_, ports)| ports.answer_valid.get(&event.outputs) == 1) {
+                let own = |number: &usize| accesses[*number].map == map.map && answers[*number].is_none();
+                let next = (0..accesses.len()).find(own).filter(|next| made.get(*next).is_some());
+                let Some(next) = next else { return Err(SendError::Unexpected { cycle: event.cycle }) };
+                let value = ports.answer.bytes(&event.outputs);
+                let is_there = match (&ports.keyed, map.access) {
+                    (Some(keyed), _) => keyed.present.get(&event.outputs) == 1,
+                    (None, Access::Ports { .. }) => value[PORT_BYTES] == 1,
+                    (None, _) => true,
+                };
+                let is_update = matches!(accesses[next].operation, Operation::Update(_));
+                let is_full = ports.keyed.as_ref().is_some_and(|keyed| keyed.full.get(&event.outputs) == 1);
+                answers[next] = Some(HostAnswer {
+                    made_cycle: made[next],
+                    answered_cycle: event.cycle,
+                    before: is_there.then(|| value.to_vec()),
+                    refused: is_update && is_full,
+                });
+            }
+        }
+        let missing = answers.iter().position(Option::is_none);
+        match missing.and_then(|missing| accesses.get(missing)) {
+            Some(access) => Err(SendError::Access { map: access.map, why: "it was not made, or has no answer" }),
+            None => Ok(answers.into_iter().flatten().collect()),
+        }
     }
 
     /// The result of each packet, from what happened in which cycle.
@@ -279,7 +424,8 @@ impl Simulated {
             let verdict = ports.done_verdict.get(&event.outputs) as u8;
             let end = ends.get(departures.len()).and_then(|end| taken.get(end - 1));
             let (cycle, taken_cycle) = (event.cycle, end.copied().unwrap_or(event.cycle));
-            departures.push(Departure { verdict, sent: None, taken_cycle, first_cycle: cycle, last_cycle: cycle });
+            let (done_cycle, first_cycle, last_cycle) = (cycle, cycle, cycle);
+            departures.push(Departure { verdict, sent: None, taken_cycle, done_cycle, first_cycle, last_cycle });
         }
         let mut waiting = 0;
         let mut is_first = true;
@@ -531,8 +677,16 @@ pub enum SendError {
         /// The bytes that are part of the packet.
         len: usize,
     },
-    /// A word without a packet.
-    #[error("the pipeline gave a word that belongs to no packet, in cycle {cycle}")]
+    /// An access of the host is not possible, or was not made.
+    #[error("an access of the host to map {map}: {why}")]
+    Access {
+        /// The index of the map.
+        map: u32,
+        /// The reason.
+        why: &'static str,
+    },
+    /// A word without a packet, or an answer without an access.
+    #[error("the pipeline gave a word or an answer that belongs to nothing it was given, in cycle {cycle}")]
     Unexpected {
         /// The cycle.
         cycle: u64,
