@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Long proofs about pipelines, which contain the blocks of "hdl". Start with `make evidence`.
 
-use flowloom_testkit::Rng;
+use std::time::Instant;
+
+use flowloom_testkit::{Rng, skip};
 use flowloom_trace::CaptureReader;
+use flowloom_verify::Reached;
 use flowloom_vm::Interpreter;
 
 use crate::faults::{FAULTS, Finding, find};
 use crate::frames;
+use crate::own_traffic::{self, Start};
 use crate::programs::PROGRAMS;
 use crate::stream::{CASES, Case, Compared, compare, compare_all, start};
+use crate::verified::{captures, shipped};
 use flowloom_session::engines::{OutputStalls, Simulated};
 
 const SEED: u64 = 1;
@@ -16,6 +21,9 @@ const PACKETS: usize = 100_000;
 /// Packets of each capture, and those sent at once.
 const CAPTURED: usize = 100_000;
 const BATCH: usize = 10_000;
+/// Hits of each row, timeout and default action of a function; rounds of 50,000 packets for each set of parameters, at most.
+const MIN_HITS: u64 = 10;
+const MAX_ROUNDS: u64 = 40;
 
 /// The packets of the captures, with and without stalls at the output.
 fn compare_captures(case: &Case, interp: &mut Interpreter, simulated: &mut Simulated) -> Compared {
@@ -111,4 +119,87 @@ fn evidence_pipeline_faults() {
     }
     assert!(missed.is_empty(), "not found: {}", missed.join("; "));
     println!("{} faults are found", FAULTS.len());
+}
+
+/// The pipeline of every function of the repository that has a rendering gives the interpreter's verdicts, bytes, ports and
+/// maps on 100,000 and more packets generated for the function, which reach every row in every state, every timeout and
+/// every default action, except unreachable ones, and on the captures of `FLOWLOOM_TRACES`, with input port 1 or 2 by
+/// direction. Functions without a rendering are listed with the reason.
+#[test]
+#[ignore = "an hour"]
+fn evidence_function_pipelines() {
+    println!("seed {SEED}");
+    let captured: Vec<_> =
+        captures::all().into_iter().map(|(name, packets)| (name, captures::directed(packets))).collect();
+    if captured.is_empty() {
+        skip("evidence_function_pipelines", "`FLOWLOOM_TRACES` names no folder of captures");
+    }
+    let (mut equal, mut wrong, mut without) = (0, Vec::new(), Vec::new());
+    for shipped in shipped::shipped() {
+        let started = Instant::now();
+        let mut reached = Reached::new(&shipped.variants[0].function);
+        let mut subjects = Vec::new();
+        for variant in &shipped.variants {
+            match own_traffic::start("evidence_function_pipelines", variant) {
+                Start::Subject(subject) => subjects.push(subject),
+                Start::Without(reason) => {
+                    without.push(format!("{} [{}]: {reason}", shipped.name, variant.params));
+                    break;
+                }
+                Start::Skipped => return,
+            }
+        }
+        if subjects.len() < shipped.variants.len() {
+            continue;
+        }
+        let (mut generated, mut refused) = (0, 0);
+        let mut found: Result<(), String> = Ok(());
+        for round in 0..MAX_ROUNDS {
+            let is_enough = generated >= PACKETS as u64 && shipped.gaps(&reached, MIN_HITS).is_empty();
+            if is_enough || found.is_err() {
+                break;
+            }
+            for subject in &mut subjects {
+                let packets = shipped::made(&subject.function, SEED + round, PACKETS / 2);
+                found = found.and_then(|()| {
+                    let report = subject.compare(&packets, Some(&mut reached))?;
+                    (generated, refused) = (generated + report.packets_compared, refused + report.packets_refused());
+                    Ok(())
+                });
+            }
+        }
+        let mut of_captures = 0;
+        for (_, packets) in &captured {
+            found = found.and_then(|()| {
+                of_captures += subjects[0].compare(packets, None)?.packets_compared;
+                Ok(())
+            });
+        }
+        let points = reached.points();
+        let least = points.iter().map(|point| point.hits).filter(|hits| *hits > 0).min().unwrap_or(0);
+        let hit = points.iter().filter(|point| point.hits > 0).count();
+        println!(
+            "{:26} {generated:>7} packets, {hit:>3} of {:<3} points reached, {least:>4} times at least, {refused:>3} \
+             refused; captures {of_captures:>7} packets; {} s",
+            shipped.name,
+            points.len(),
+            started.elapsed().as_secs()
+        );
+        print!("{}", shipped.excuses(&reached));
+        let gaps = shipped.gaps(&reached, MIN_HITS);
+        let missing =
+            gaps.iter().map(|p| format!("{}: {} {} {:?}: {} hits", shipped.name, p.element, p.what, p.state, p.hits));
+        wrong.extend(missing.filter(|_| found.is_ok()));
+        match found {
+            Ok(()) => equal += 1,
+            Err(found) => {
+                println!("{found}");
+                wrong.push(format!("{} differs: {}", shipped.name, start_of(&found)));
+            }
+        }
+    }
+    println!("{equal} functions are equal; without a rendering: {}", without.len());
+    without.iter().for_each(|reason| println!("  {reason}"));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(equal > 0, "no function was compared");
 }

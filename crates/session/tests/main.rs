@@ -2,12 +2,15 @@
 //! Simulated pipelines at full rate against the interpreter, and the instruction suite on engines.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
+mod distances;
 mod evidence;
 mod faults;
 mod frames;
 mod instructions;
+mod own_traffic;
 mod programs;
 mod rates;
 mod redirects;
 mod stream;
 mod traffic;
+mod verified;

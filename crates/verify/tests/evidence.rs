@@ -13,10 +13,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use common::{captures, faulty, random, shipped};
-use flowloom_engine::Port;
 use flowloom_testkit::skip;
 use flowloom_verify::{Arrival, Hit, Operator, Reached, Stimulus, StimulusOptions, StorageClass, Tick, Timer, mutated};
-use flowloom_wire::{FieldId, Graph, Layers};
+use flowloom_wire::FieldId;
 
 /// Every function of the repository on every real capture, with input port 1 or 2 by direction: the reference machine,
 /// the interpreter and the kernel agree on every packet and on the final state; frames that the kernel cannot take are
@@ -27,7 +26,8 @@ fn evidence_captures() {
     if captures::paths().is_none() {
         return skip("evidence_captures", "`FLOWLOOM_TRACES` names no folder of captures");
     }
-    let captures: Vec<_> = captures::all().into_iter().map(|(name, packets)| (name, directed(packets))).collect();
+    let captures: Vec<_> =
+        captures::all().into_iter().map(|(name, packets)| (name, captures::directed(packets))).collect();
     let kernel = random::is_kernel_there("evidence_captures");
     for (name, packets) in &captures {
         println!("{name}: {} packets", packets.len());
@@ -65,17 +65,6 @@ fn add(sum: &mut BTreeMap<&'static str, (u64, u64)>, came: &shipped::Compared) {
         let sum = sum.entry(engine).or_default();
         *sum = (sum.0 + compared, sum.1 + refused);
     }
-}
-
-/// The packets of a capture: port 1 from the smaller address and port to the larger one, port 2 in the other direction.
-fn directed(packets: Vec<Arrival>) -> Vec<Arrival> {
-    let fields = ["ip.src", "l4.sport", "ip.dst", "l4.dport"].map(common::field);
-    let port = |bytes: &[u8]| {
-        let layers = Layers::parse(Graph::standard(), bytes);
-        let [from, from_port, to, to_port] = fields.map(|field| layers.read(bytes, 0, field));
-        if (from, from_port) < (to, to_port) { Port(1) } else { Port(2) }
-    };
-    packets.into_iter().map(|packet| Arrival { port: port(&packet.bytes), ..packet }).collect()
 }
 
 /// Every function of the repository on traces generated for it: every row in every state, every timeout and every

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use flowloom_engine::Port;
 use flowloom_trace::{CaptureReader, CapturedPacket, traces_from_env};
 use flowloom_verify::Arrival;
+use flowloom_wire::{FieldId, Graph, Layers};
 
 /// Files of the captures; `None` where `FLOWLOOM_TRACES` is not set.
 pub fn paths() -> Option<Vec<PathBuf>> {
@@ -39,4 +40,16 @@ pub fn arrival(packet: CapturedPacket) -> Arrival {
 
 pub fn name_of(path: &Path) -> String {
     path.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned())
+}
+
+/// The packets of a capture: port 1 from the smaller address and port to the larger one, port 2 in the other direction.
+pub fn directed(packets: Vec<Arrival>) -> Vec<Arrival> {
+    let fields = ["ip.src", "l4.sport", "ip.dst", "l4.dport"]
+        .map(|name| FieldId::by_name(name).unwrap_or_else(|| panic!("no field {name}")));
+    let port = |bytes: &[u8]| {
+        let layers = Layers::parse(Graph::standard(), bytes);
+        let [from, from_port, to, to_port] = fields.map(|field| layers.read(bytes, 0, field));
+        if (from, from_port) < (to, to_port) { Port(1) } else { Port(2) }
+    };
+    packets.into_iter().map(|packet| Arrival { port: port(&packet.bytes), ..packet }).collect()
 }

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Two and three packets at every distance, on a small program for each way in which packets share state.
+//!
+//! ```text
+//!   prepare A, B, C: delete or write ── pause ── packet 1 ── d1 cycles ── packet 2 ── d2 cycles ── packet 3 ── pause
+//! ```
+//!
+//! The packets of a case are drawn from a small alphabet: access to key A, deletion of A, access to B, whose rows in all
+//! banks are those of A, and access to another key C; for arrays, accesses to two indices. All words of this alphabet, all
+//! distances from one cycle to the latency of the core and two more, and all states of A before are tried. The result of
+//! each packet is in its bytes; it is compared with the interpreter, which runs the packets one after another, and so is
+//! what the cases leave behind in the maps.
+
+use flowloom_isa::asm;
+use flowloom_rtl::Pipeline;
+use flowloom_session::Loaded;
+use flowloom_session::engines::{OutputStalls, Simulated};
+use flowloom_state::{Parameters, RowHash};
+use flowloom_vm::Interpreter;
+
+use crate::stream::{Case, Source, compare, start};
+
+/// A way in which packets share state.
+pub(crate) struct Scheme {
+    pub(crate) name: &'static str,
+    text: &'static str,
+    /// Whether the map has keys that are inserted and deleted; else it is an array.
+    has_keys: bool,
+}
+
+/// The start of each program: operation, operand and key of the packet in `r7`, `r8` and on the stack.
+const HEAD: &str = r#"
+        r2 = *(u32 *)(r1 + 4)           ; xdp_md.data_end
+        r6 = *(u32 *)(r1 + 0)           ; xdp_md.data
+        r0 = 1                          ; XDP_DROP
+        r3 = r6
+        r3 += 40
+        if r3 > r2 goto out
+        r7 = *(u8 *)(r6 + 0)
+        r8 = *(u8 *)(r6 + 4)
+        r9 = *(u32 *)(r6 + 8)
+        *(u32 *)(r10 - 4) = r9
+"#;
+
+/// The end of programs without keys: the new value in `r3` is stored and sent.
+const STORED: &str = r#"
+        *(u64 *)(r5 + 0) = r3
+        *(u64 *)(r6 + 16) = r3
+        r0 = 3                          ; XDP_TX
+        exit
+out:    exit
+"#;
+
+/// The end of programs with keys: as [`STORED`], and insertions and deletions.
+const INSERTED: &str = r#"
+        *(u64 *)(r5 + 0) = r3
+        *(u64 *)(r6 + 16) = r3
+        r0 = 3                          ; XDP_TX
+        exit
+new:    *(u64 *)(r10 - 16) = r8
+        r1 = map[flows] ll
+        r2 = r10
+        r2 += -4
+        r3 = r10
+        r3 += -16
+        r4 = 0                          ; BPF_ANY
+        call map_update_elem
+        *(u32 *)(r6 + 24) = r0
+        r0 = 2                          ; XDP_PASS
+        exit
+delete: r1 = map[flows] ll
+        r2 = r10
+        r2 += -4
+        call map_delete_elem
+        *(u32 *)(r6 + 24) = r0
+        r0 = 3
+        exit
+out:    exit
+"#;
+
+const LOOKUP: &str = r#"
+        r1 = map[flows] ll
+        r2 = r10
+        r2 += -4
+        call map_lookup_elem
+        r5 = r0
+        r0 = 1
+"#;
+
+pub(crate) static SCHEMES: [Scheme; 8] = [
+    Scheme {
+        name: "register in one stage",
+        text: ".map flows array key 4 value 8 entries 1\nHEAD *(u32 *)(r10 - 4) = 0\nLOOKUP if r5 == 0 goto out
+               r3 = *(u64 *)(r5 + 0)\n r3 <<= 1\n r3 += r8\nSTORED",
+        has_keys: false,
+    },
+    Scheme {
+        name: "register in several stages",
+        text: ".map flows array key 4 value 8 entries 1\nHEAD *(u32 *)(r10 - 4) = 0\nLOOKUP if r5 == 0 goto out
+               r3 = *(u64 *)(r5 + 0)\n r3 *= r3\n r3 += r8\nSTORED",
+        has_keys: false,
+    },
+    Scheme {
+        name: "array in one stage",
+        text: ".map flows array key 4 value 8 entries 8\nHEAD LOOKUP if r5 == 0 goto out
+               r3 = *(u64 *)(r5 + 0)\n r3 <<= 1\n r3 += r8\nSTORED",
+        has_keys: false,
+    },
+    Scheme {
+        name: "array in several stages",
+        text: ".map flows array key 4 value 8 entries 8\nHEAD LOOKUP if r5 == 0 goto out
+               r3 = *(u64 *)(r5 + 0)\n r3 *= r3\n r3 += r8\nSTORED",
+        has_keys: false,
+    },
+    Scheme {
+        name: "hash map in one stage",
+        text:
+            ".map flows hash key 4 value 8 entries 40 flags 1\nHEAD if r7 == 1 goto delete\nLOOKUP if r5 == 0 goto new
+               r3 = *(u64 *)(r5 + 0)\n r3 <<= 1\n r3 += r8\nINSERTED",
+        has_keys: true,
+    },
+    Scheme {
+        name: "hash map in several stages",
+        text:
+            ".map flows hash key 4 value 8 entries 40 flags 1\nHEAD if r7 == 1 goto delete\nLOOKUP if r5 == 0 goto new
+               r3 = *(u64 *)(r5 + 0)\n r3 *= r3\n r3 += r8\nINSERTED",
+        has_keys: true,
+    },
+    Scheme {
+        name: "full hash map",
+        text: ".map flows hash key 4 value 8 entries 1 flags 1\nHEAD if r7 == 1 goto delete\nLOOKUP if r5 == 0 goto new
+               r3 = *(u64 *)(r5 + 0)\n r3 <<= 1\n r3 += r8\nINSERTED",
+        has_keys: true,
+    },
+    // The value of an entry is the index in an array, which packets change too.
+    Scheme {
+        name: "hash map before an array",
+        text: ".map flows hash key 4 value 8 entries 40 flags 1\n.map cells array key 4 value 8 entries 8\nHEAD
+               if r7 == 1 goto delete\nLOOKUP if r5 == 0 goto new
+               r3 = *(u64 *)(r5 + 0)\n r3 += r8\n *(u64 *)(r5 + 0) = r3\n r3 &= 7\n *(u32 *)(r10 - 20) = r3
+               r1 = map[cells] ll\n r2 = r10\n r2 += -20\n call map_lookup_elem\n r5 = r0\n r0 = 1\n if r5 == 0 goto out
+               r3 = *(u64 *)(r5 + 0)\n r3 <<= 1\n r3 += r8\nINSERTED",
+        has_keys: true,
+    },
+];
+
+/// A packet: its operation and key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Letter {
+    deletes: bool,
+    key: usize,
+}
+
+/// The states of key A before a case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Before {
+    Absent,
+    /// In the table, or where an array has it.
+    Stored,
+}
+
+/// Idle cycles in which the mover is done with what a case and its preparation have left.
+const PAUSE_CYCLES: u32 = 100;
+/// Cases sent at once.
+const CASES: usize = 1000;
+/// The bytes of a packet: one word.
+const BYTES: usize = 60;
+/// Offsets in packets: operation, operand, key.
+const OPERATION: usize = 0;
+const OPERAND: usize = 4;
+const KEY: usize = 8;
+/// The keys of a case: the second one has the rows of the first one in a hash map.
+const KEYS: usize = 3;
+
+impl Scheme {
+    pub(crate) fn load(&self) -> Loaded {
+        let parts = [("HEAD", HEAD), ("LOOKUP", LOOKUP), ("STORED", STORED), ("INSERTED", INSERTED)];
+        let text = parts.iter().fold(self.text.to_owned(), |text, (name, part)| text.replace(name, part));
+        let name = self.name.replace(' ', "_");
+        let text = format!(".program {name}\n.license \"GPL\"\n{text}");
+        Loaded::of_program(asm::program(&name, &text).unwrap_or_else(|errors| panic!("{}: {errors}", self.name)))
+    }
+
+    pub(crate) fn pipeline(&self, loaded: &Loaded) -> Pipeline {
+        loaded.pipeline(&Default::default()).unwrap_or_else(|error| panic!("{}: {error}", self.name))
+    }
+
+    /// The keys of a case.
+    fn keys(&self, pipeline: &Pipeline) -> [u32; KEYS] {
+        if !self.has_keys {
+            return [1, 2, 1];
+        }
+        let hash = hash_of(pipeline, 4);
+        let first = 0x0a00_0001_u32;
+        let rows = hash.rows_of(&first.to_le_bytes());
+        let mut others = (first + 1..).filter(|key| hash.rows_of(&key.to_le_bytes()) == rows);
+        [first, others.next().unwrap(), first + 7]
+    }
+
+    fn alphabet(&self) -> Vec<Letter> {
+        let all = [(false, 0), (true, 0), (false, 1), (false, 2)];
+        let all = all.map(|(deletes, key)| Letter { deletes, key });
+        all.into_iter().filter(|letter| self.has_keys || (!letter.deletes && letter.key < 2)).collect()
+    }
+
+    /// All cases of two packets, with distances up to `farthest`, and of three, with distances up to `far`.
+    fn cases(&self, farthest: u32, far: u32) -> Vec<Trial> {
+        let befores = if self.has_keys { &[Before::Absent, Before::Stored][..] } else { &[Before::Stored] };
+        let alphabet = self.alphabet();
+        let mut all = Vec::new();
+        for &before in befores {
+            for &first in &alphabet {
+                for &second in &alphabet {
+                    let pairs = (1..=farthest).map(|gap| Trial { before, letters: vec![(first, 0), (second, gap)] });
+                    all.extend(pairs);
+                    for &third in &alphabet {
+                        let gaps = (1..=far).flat_map(|one| (1..=far).map(move |other| (one, other)));
+                        all.extend(gaps.map(|(one, other)| Trial {
+                            before,
+                            letters: vec![(first, 0), (second, one), (third, other)],
+                        }));
+                    }
+                }
+            }
+        }
+        all
+    }
+}
+
+/// A case: packets with their distances in cycles.
+#[derive(Debug, Clone)]
+struct Trial {
+    before: Before,
+    letters: Vec<(Letter, u32)>,
+}
+
+/// The hash unit of the only hash map of a pipeline, by the parameters in its text.
+pub(crate) fn hash_of(pipeline: &Pipeline, key_bytes: u32) -> RowHash {
+    let text = &pipeline.core.text;
+    let rows = text.split(".Rows(").nth(1).and_then(|rest| rest.split(')').next()).unwrap();
+    let seed = Parameters::for_entries(1, key_bytes, 0).seed;
+    RowHash::new(key_bytes as usize, rows.parse().unwrap(), seed)
+}
+
+/// What was tried.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Tried {
+    pub(crate) cases: usize,
+    pub(crate) packets: usize,
+    /// The latency of the core in cycles.
+    pub(crate) latency_cycles: u32,
+}
+
+/// Runs all cases of a scheme; the first difference. Three packets are at most `far` cycles apart, without a number as far
+/// as two.
+pub(crate) fn try_all(
+    scheme: &Scheme,
+    pipeline: &Pipeline,
+    simulated: &mut Simulated,
+    far: Option<u32>,
+) -> Result<Tried, String> {
+    let loaded = scheme.load();
+    let mut interp = Interpreter::new(loaded.program().unwrap()).unwrap();
+    let case = Case { name: scheme.name, source: Source::Text("", &[]), entries: &[], sends: true, changes: true };
+    let latency_cycles = pipeline.core.latency_cycles;
+    let farthest = latency_cycles.max(pipeline.core.spacing_cycles) + 2;
+    let keys = scheme.keys(pipeline);
+    let mut operand = 0_u8;
+    let mut packet = |letter: Letter, distance: u32| {
+        // Small odd numbers, so that products differ from one another and from 0.
+        operand = (operand + 2) % 64;
+        let mut bytes = vec![0; BYTES];
+        bytes[OPERATION] = u8::from(letter.deletes);
+        bytes[OPERAND] = operand | 1;
+        bytes[KEY..KEY + 4].copy_from_slice(&keys[letter.key].to_le_bytes());
+        (bytes, 1, distance.saturating_sub(1))
+    };
+    let mut tried = Tried { latency_cycles, ..Tried::default() };
+    for trials in scheme.cases(farthest, far.unwrap_or(farthest)).chunks(CASES) {
+        let mut packets = Vec::new();
+        for trial in trials {
+            let access = Letter { deletes: false, key: 0 };
+            if scheme.has_keys {
+                let unused = (0..KEYS).map(|key| Letter { deletes: true, key });
+                packets.extend(unused.map(|letter| packet(letter, 2)));
+                packets.extend((trial.before == Before::Stored).then(|| packet(access, PAUSE_CYCLES)));
+            }
+            for (number, (letter, distance)) in trial.letters.iter().enumerate() {
+                packets.push(packet(*letter, if number == 0 { PAUSE_CYCLES } else { *distance }));
+            }
+            let last = packets.len() - trial.letters.len();
+            // After the case, what is there of each key.
+            packets.extend((0..KEYS).map(|key| packet(Letter { deletes: false, key }, PAUSE_CYCLES)));
+            debug_assert!(last < packets.len());
+        }
+        let compared = compare(&case, simulated, &mut interp, &packets, OutputStalls::default()).map_err(|found| {
+            format!("{}, one of {} cases from {trials:?}: {found}", scheme.name, trials.len(), trials = &trials[0])
+        })?;
+        tried.cases += trials.len();
+        tried.packets += compared.packets;
+    }
+    Ok(tried)
+}
+
+#[test]
+fn packets_at_every_distance_give_the_serial_result() {
+    for name in ["array in one stage", "hash map in one stage"] {
+        let scheme = SCHEMES.iter().find(|scheme| scheme.name == name).unwrap();
+        let pipeline = scheme.pipeline(&scheme.load());
+        let test = "packets_at_every_distance_give_the_serial_result";
+        let Some(mut simulated) = start(test, &pipeline, 1) else { return };
+        let tried = try_all(scheme, &pipeline, &mut simulated, Some(3)).unwrap_or_else(|found| panic!("{found}"));
+        println!("{name}: {tried:?}");
+    }
+}
