@@ -7,9 +7,9 @@
 //!
 //! The packets of a case are drawn from a small alphabet: access to key A, deletion of A, access to B, whose rows in all
 //! banks are those of A, and access to another key C; for arrays, accesses to two indices. All words of this alphabet, all
-//! distances from one cycle to the latency of the core and two more, and all states of A before are tried. The result of
-//! each packet is in its bytes; it is compared with the interpreter, which runs the packets one after another, and so is
-//! what the cases leave behind in the maps.
+//! distances from one cycle to the latency of the core and two more, and all states of A before are tried; two packets with
+//! keys also at all distances at which the mover of a hash map is at work. The result of each packet is in its bytes; it is
+//! compared with the interpreter, which runs the packets one after another, and so is what the cases leave in the maps.
 
 use flowloom_isa::asm;
 use flowloom_rtl::Pipeline;
@@ -18,6 +18,7 @@ use flowloom_session::engines::{OutputStalls, Simulated};
 use flowloom_state::{Parameters, RowHash};
 use flowloom_vm::Interpreter;
 
+use crate::faults::{Fault, planted};
 use crate::stream::{Case, Source, compare, start};
 
 /// A way in which packets share state.
@@ -78,6 +79,32 @@ delete: r1 = map[flows] ll
 out:    exit
 "#;
 
+/// As [`INSERTED`], without the results of changes: a slice of several stages has them in its last one only, but plans take
+/// them to be known before.
+const REPLACED: &str = r#"
+        *(u64 *)(r5 + 0) = r3
+        *(u64 *)(r6 + 16) = r3
+        r0 = 3                          ; XDP_TX
+        exit
+new:    *(u64 *)(r10 - 16) = r8
+        r1 = map[flows] ll
+        r2 = r10
+        r2 += -4
+        r3 = r10
+        r3 += -16
+        r4 = 0                          ; BPF_ANY
+        call map_update_elem
+        r0 = 2                          ; XDP_PASS
+        exit
+delete: r1 = map[flows] ll
+        r2 = r10
+        r2 += -4
+        call map_delete_elem
+        r0 = 3
+        exit
+out:    exit
+"#;
+
 const LOOKUP: &str = r#"
         r1 = map[flows] ll
         r2 = r10
@@ -123,7 +150,7 @@ pub(crate) static SCHEMES: [Scheme; 8] = [
         name: "hash map in several stages",
         text:
             ".map flows hash key 4 value 8 entries 40 flags 1\nHEAD if r7 == 1 goto delete\nLOOKUP if r5 == 0 goto new
-               r3 = *(u64 *)(r5 + 0)\n r3 *= r3\n r3 += r8\nINSERTED",
+               r3 = *(u64 *)(r5 + 0)\n r3 *= r3\n r3 += r8\nREPLACED",
         has_keys: true,
     },
     Scheme {
@@ -144,6 +171,98 @@ pub(crate) static SCHEMES: [Scheme; 8] = [
     },
 ];
 
+/// A scheme by name.
+pub(crate) fn scheme(name: &str) -> &'static Scheme {
+    SCHEMES.iter().find(|scheme| scheme.name == name).unwrap_or_else(|| panic!("no scheme `{name}`"))
+}
+
+const ARRAY: &str = "fl_array.sv";
+const FRAMER: &str = "fl_framer.sv";
+const MAP: &str = "fl_hash_map.sv";
+const PENDING: &str = "fl_pending.sv";
+
+/// Faults in what makes packets at small distances serial.
+pub(crate) const FAULTS: &[Fault] = &[
+    Fault {
+        name: "the next packet reads an entry before it is written",
+        subject: "array in one stage",
+        file: ARRAY,
+        changes: &[("(same_q && result_q.valid) ?", "(same_q && result_q.valid && 1'b0) ?")],
+    },
+    Fault {
+        name: "the second packet reads an entry before it is written",
+        subject: "array in one stage",
+        file: ARRAY,
+        changes: &[(
+            "if (result_q.valid && result_q.index == access1_q.index)",
+            "if (result_q.valid && result_q.index == access1_q.index && 1'b0)",
+        )],
+    },
+    Fault {
+        name: "the third packet reads an entry before it is written",
+        subject: "array in one stage",
+        file: ARRAY,
+        changes: &[(
+            "if (older_q.valid && older_q.index == access1_q.index)",
+            "if (older_q.valid && older_q.index == access1_q.index && 1'b0)",
+        )],
+    },
+    Fault {
+        name: "packets are closer than the results of an array of several stages",
+        subject: "array in several stages",
+        file: FRAMER,
+        changes: &[("spaced_q <= SpacedBits'(SpacingCycles - 1);", "spaced_q <= SpacedBits'(SpacingCycles - 4);")],
+    },
+    Fault {
+        name: "packets are one cycle closer than the results of a register of several stages",
+        subject: "register in several stages",
+        file: FRAMER,
+        changes: &[("spaced_q <= SpacedBits'(SpacingCycles - 1);", "spaced_q <= SpacedBits'(SpacingCycles - 2);")],
+    },
+    Fault {
+        name: "packets are not kept apart by a hash map of several stages",
+        subject: "hash map in several stages",
+        file: FRAMER,
+        changes: &[("spaced_q == '0;", "(spaced_q == '0 || 1'b1);")],
+    },
+    Fault {
+        name: "the mover does not wait for lookups that did not see the insertion",
+        subject: "hash map in one stage",
+        file: MAP,
+        changes: &[("settle_q   <= '1;", "settle_q   <= '0;")],
+    },
+    Fault {
+        name: "the mover copies while packets refer to the pending entry",
+        subject: "hash map in one stage",
+        file: MAP,
+        changes: &[(
+            "Copy:    if (work_quiet && array_host_ready) state_q <= Copied;",
+            "Copy:    if ((work_quiet || 1'b1) && array_host_ready) state_q <= Copied;",
+        )],
+    },
+    Fault {
+        name: "a pending entry is quiet while its first packet is on its way",
+        subject: "hash map in one stage",
+        file: PENDING,
+        changes: &[("timers_q[free_entry_o]  <= TimerBits'(Quiet);", "timers_q[free_entry_o]  <= '0;")],
+    },
+    Fault {
+        name: "a pending entry is quiet while a further packet is on its way",
+        subject: "hash map in one stage",
+        file: PENDING,
+        changes: &[("timers_q[i] <= TimerBits'(Quiet);", "timers_q[i] <= '0;")],
+    },
+    Fault {
+        name: "a deleted entry counts",
+        subject: "full hash map",
+        file: MAP,
+        changes: &[(
+            "- StoredBits'(!slice_present && was_present);",
+            "- StoredBits'(!slice_present && was_present && 1'b0);",
+        )],
+    },
+];
+
 /// A packet: its operation and key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Letter {
@@ -159,6 +278,8 @@ enum Before {
     Stored,
 }
 
+/// The farthest packets for which the mover of a hash map is still at work.
+const MOVER_CYCLES: u32 = 90;
 /// Idle cycles in which the mover is done with what a case and its preparation have left.
 const PAUSE_CYCLES: u32 = 100;
 /// Cases sent at once.
@@ -174,7 +295,8 @@ const KEYS: usize = 3;
 
 impl Scheme {
     pub(crate) fn load(&self) -> Loaded {
-        let parts = [("HEAD", HEAD), ("LOOKUP", LOOKUP), ("STORED", STORED), ("INSERTED", INSERTED)];
+        let parts =
+            [("HEAD", HEAD), ("LOOKUP", LOOKUP), ("STORED", STORED), ("INSERTED", INSERTED), ("REPLACED", REPLACED)];
         let text = parts.iter().fold(self.text.to_owned(), |text, (name, part)| text.replace(name, part));
         let name = self.name.replace(' ', "_");
         let text = format!(".program {name}\n.license \"GPL\"\n{text}");
@@ -183,6 +305,15 @@ impl Scheme {
 
     pub(crate) fn pipeline(&self, loaded: &Loaded) -> Pipeline {
         loaded.pipeline(&Default::default()).unwrap_or_else(|error| panic!("{}: {error}", self.name))
+    }
+
+    /// A packet with an operation, an operand and a key.
+    pub(crate) fn packet(&self, deletes: bool, operand: u8, key: u32) -> Vec<u8> {
+        let mut bytes = vec![0; BYTES];
+        bytes[OPERATION] = u8::from(deletes && self.has_keys);
+        bytes[OPERAND] = operand;
+        bytes[KEY..KEY + 4].copy_from_slice(&key.to_le_bytes());
+        bytes
     }
 
     /// The keys of a case.
@@ -263,20 +394,17 @@ pub(crate) fn try_all(
     let mut interp = Interpreter::new(loaded.program().unwrap()).unwrap();
     let case = Case { name: scheme.name, source: Source::Text("", &[]), entries: &[], sends: true, changes: true };
     let latency_cycles = pipeline.core.latency_cycles;
-    let farthest = latency_cycles.max(pipeline.core.spacing_cycles) + 2;
+    let near = latency_cycles.max(pipeline.core.spacing_cycles) + 2;
+    let farthest = if scheme.has_keys { near.max(MOVER_CYCLES) } else { near };
     let keys = scheme.keys(pipeline);
     let mut operand = 0_u8;
     let mut packet = |letter: Letter, distance: u32| {
         // Small odd numbers, so that products differ from one another and from 0.
         operand = (operand + 2) % 64;
-        let mut bytes = vec![0; BYTES];
-        bytes[OPERATION] = u8::from(letter.deletes);
-        bytes[OPERAND] = operand | 1;
-        bytes[KEY..KEY + 4].copy_from_slice(&keys[letter.key].to_le_bytes());
-        (bytes, 1, distance.saturating_sub(1))
+        (scheme.packet(letter.deletes, operand | 1, keys[letter.key]), 1, distance.saturating_sub(1))
     };
     let mut tried = Tried { latency_cycles, ..Tried::default() };
-    for trials in scheme.cases(farthest, far.unwrap_or(farthest)).chunks(CASES) {
+    for trials in scheme.cases(farthest, far.unwrap_or(near)).chunks(CASES) {
         let mut packets = Vec::new();
         for trial in trials {
             let access = Letter { deletes: false, key: 0 };
@@ -288,10 +416,8 @@ pub(crate) fn try_all(
             for (number, (letter, distance)) in trial.letters.iter().enumerate() {
                 packets.push(packet(*letter, if number == 0 { PAUSE_CYCLES } else { *distance }));
             }
-            let last = packets.len() - trial.letters.len();
             // After the case, what is there of each key.
             packets.extend((0..KEYS).map(|key| packet(Letter { deletes: false, key }, PAUSE_CYCLES)));
-            debug_assert!(last < packets.len());
         }
         let compared = compare(&case, simulated, &mut interp, &packets, OutputStalls::default()).map_err(|found| {
             format!("{}, one of {} cases from {trials:?}: {found}", scheme.name, trials.len(), trials = &trials[0])
@@ -302,10 +428,19 @@ pub(crate) fn try_all(
     Ok(tried)
 }
 
+/// Each fault has its place in the sources.
+#[test]
+fn every_fault_of_distances_has_its_place() {
+    for (number, fault) in FAULTS.iter().enumerate() {
+        let scheme = scheme(fault.subject);
+        planted(1000 + number, fault, scheme.pipeline(&scheme.load()));
+    }
+}
+
 #[test]
 fn packets_at_every_distance_give_the_serial_result() {
     for name in ["array in one stage", "hash map in one stage"] {
-        let scheme = SCHEMES.iter().find(|scheme| scheme.name == name).unwrap();
+        let scheme = scheme(name);
         let pipeline = scheme.pipeline(&scheme.load());
         let test = "packets_at_every_distance_give_the_serial_result";
         let Some(mut simulated) = start(test, &pipeline, 1) else { return };

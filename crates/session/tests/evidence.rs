@@ -8,7 +8,8 @@ use flowloom_trace::CaptureReader;
 use flowloom_verify::Reached;
 use flowloom_vm::Interpreter;
 
-use crate::faults::{FAULTS, Finding, find};
+use crate::distances::{self, SCHEMES, try_all};
+use crate::faults::{FAULTS, Finding, find, planted};
 use crate::frames;
 use crate::own_traffic::{self, Start};
 use crate::programs::PROGRAMS;
@@ -202,4 +203,38 @@ fn evidence_function_pipelines() {
     without.iter().for_each(|reason| println!("  {reason}"));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(equal > 0, "no function was compared");
+}
+
+/// Any two packets at any distance, and any three, give the result of one after another, on a small program for each way in
+/// which packets share state: registers, arrays and hash maps that change in one stage and in several, entries that are
+/// inserted, deleted and inserted again, keys of the same rows, a full map, an index that comes from another map. The
+/// distances are all from one cycle to the latency of the core and two more; of two packets with keys, all up to 90 cycles.
+/// Faults planted in these pipelines are found in the same way.
+#[test]
+#[ignore = "minutes"]
+fn evidence_distances() {
+    println!("{:28} {:>8} {:>7} {:>9}  core", "state", "spacing", "cases", "packets");
+    for scheme in &SCHEMES {
+        let pipeline = scheme.pipeline(&scheme.load());
+        let Some(mut simulated) = start("evidence_distances", &pipeline, SEED as u32) else { return };
+        let tried = try_all(scheme, &pipeline, &mut simulated, None).unwrap_or_else(|found| panic!("{found}"));
+        let (spacing, latency) = (pipeline.core.spacing_cycles, tried.latency_cycles);
+        println!("{:28} {spacing:>8} {:>7} {:>9}  {latency} cycles", scheme.name, tried.cases, tried.packets);
+    }
+    let mut missed = Vec::new();
+    for (number, fault) in distances::FAULTS.iter().enumerate() {
+        let scheme = distances::scheme(fault.subject);
+        let pipeline = planted(1000 + number, fault, scheme.pipeline(&scheme.load()));
+        let Some(mut simulated) = start("evidence_distances", &pipeline, SEED as u32) else { return };
+        let found = match try_all(scheme, &pipeline, &mut simulated, None) {
+            Err(found) => start_of(&found),
+            Ok(_) => {
+                missed.push(fault.name);
+                "not found".to_owned()
+            }
+        };
+        println!("{}: {}: {found}", fault.subject, fault.name);
+    }
+    assert!(missed.is_empty(), "not found: {}", missed.join("; "));
+    println!("{} faults are found", distances::FAULTS.len());
 }

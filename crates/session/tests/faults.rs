@@ -24,9 +24,9 @@ pub(crate) struct Fault {
     /// The case whose pipeline has the fault, or [`FRAMES`].
     pub(crate) subject: &'static str,
     /// The file that is changed, by the start of its name.
-    file: &'static str,
+    pub(crate) file: &'static str,
     /// Texts, each of which is there once, with their replacements.
-    changes: &'static [(&'static str, &'static str)],
+    pub(crate) changes: &'static [(&'static str, &'static str)],
 }
 
 // Faults leave no signal unused, which Verilator would refuse.
@@ -371,7 +371,7 @@ pub(crate) const FAULTS: &[Fault] = &[
 ];
 
 /// A pipeline with a fault, under another name.
-fn planted(number: usize, fault: &Fault, mut pipeline: Pipeline) -> Pipeline {
+pub(crate) fn planted(number: usize, fault: &Fault, mut pipeline: Pipeline) -> Pipeline {
     let file = pipeline.files.iter_mut().find(|file| file.name.starts_with(fault.file));
     let file = file.unwrap_or_else(|| panic!("{}: no file `{}`", fault.name, fault.file));
     for (from, to) in fault.changes {

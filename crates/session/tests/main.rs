@@ -6,6 +6,7 @@ mod distances;
 mod evidence;
 mod faults;
 mod frames;
+mod host;
 mod instructions;
 mod own_traffic;
 mod programs;
