@@ -226,25 +226,19 @@ pub(crate) const FAULTS: &[Fault] = &[
         changes: &[("spaced_q == '0;", "(spaced_q == '0 || 1'b1);")],
     },
     Fault {
-        name: "the mover does not wait for lookups that did not see the insertion",
-        subject: "hash map in one stage",
-        file: MAP,
-        changes: &[("settle_q   <= '1;", "settle_q   <= '0;")],
-    },
-    Fault {
         name: "the mover copies while packets refer to the pending entry",
         subject: "hash map in one stage",
         file: MAP,
-        changes: &[(
-            "Copy:    if (work_quiet && array_host_ready) state_q <= Copied;",
-            "Copy:    if ((work_quiet || 1'b1) && array_host_ready) state_q <= Copied;",
-        )],
-    },
-    Fault {
-        name: "a pending entry is quiet while its first packet is on its way",
-        subject: "hash map in one stage",
-        file: PENDING,
-        changes: &[("timers_q[free_entry_o]  <= TimerBits'(Quiet);", "timers_q[free_entry_o]  <= '0;")],
+        changes: &[
+            (
+                "Copy:    if (work_quiet && array_host_ready) state_q <= Copied;",
+                "Copy:    if (array_host_ready) state_q <= Copied;",
+            ),
+            (
+                "array_host_valid = work_quiet;\n        array_copy       = 1'b1;",
+                "array_host_valid = 1'b1;\n        array_copy       = 1'b1;",
+            ),
+        ],
     },
     Fault {
         name: "a pending entry is quiet while a further packet is on its way",

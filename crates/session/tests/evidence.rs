@@ -8,9 +8,11 @@ use flowloom_trace::CaptureReader;
 use flowloom_verify::Reached;
 use flowloom_vm::Interpreter;
 
+use crate::adversarial;
 use crate::distances::{self, SCHEMES, try_all};
 use crate::faults::{FAULTS, Finding, find, planted};
 use crate::frames;
+use crate::host;
 use crate::own_traffic::{self, Start};
 use crate::programs::PROGRAMS;
 use crate::stream::{CASES, Case, Compared, compare, compare_all, start};
@@ -24,7 +26,7 @@ const CAPTURED: usize = 100_000;
 const BATCH: usize = 10_000;
 /// Hits of each row, timeout and default action of a function; rounds of 50,000 packets for each set of parameters, at most.
 const MIN_HITS: u64 = 10;
-const MAX_ROUNDS: u64 = 40;
+const MAX_ROUNDS: u64 = 12;
 
 /// The packets of the captures, with and without stalls at the output.
 fn compare_captures(case: &Case, interp: &mut Interpreter, simulated: &mut Simulated) -> Compared {
@@ -125,7 +127,8 @@ fn evidence_pipeline_faults() {
 /// The pipeline of every function of the repository that has a rendering gives the interpreter's verdicts, bytes, ports and
 /// maps on 100,000 and more packets generated for the function, which reach every row in every state, every timeout and
 /// every default action, except unreachable ones, and on the captures of `FLOWLOOM_TRACES`, with input port 1 or 2 by
-/// direction. Functions without a rendering are listed with the reason.
+/// direction. Functions without a rendering are listed with the reason. `FLOWLOOM_FUNCTION` selects one function,
+/// `FLOWLOOM_PACKETS` sets the number of packets.
 #[test]
 #[ignore = "an hour"]
 fn evidence_function_pipelines() {
@@ -136,6 +139,7 @@ fn evidence_function_pipelines() {
         skip("evidence_function_pipelines", "`FLOWLOOM_TRACES` names no folder of captures");
     }
     let (mut equal, mut wrong, mut without) = (0, Vec::new(), Vec::new());
+    let count = std::env::var("FLOWLOOM_PACKETS").map_or(PACKETS, |count| count.parse().unwrap());
     for shipped in shipped::shipped() {
         let started = Instant::now();
         let mut reached = Reached::new(&shipped.variants[0].function);
@@ -153,21 +157,22 @@ fn evidence_function_pipelines() {
         if subjects.len() < shipped.variants.len() {
             continue;
         }
-        let (mut generated, mut refused) = (0, 0);
+        let (mut generated, mut refused, mut rounds) = (0, 0, 0);
         let mut found: Result<(), String> = Ok(());
         for round in 0..MAX_ROUNDS {
-            let is_enough = generated >= PACKETS as u64 && shipped.gaps(&reached, MIN_HITS).is_empty();
+            let is_enough = rounds * shipped.variants.len() >= 2 && shipped.gaps(&reached, MIN_HITS).is_empty();
             if is_enough || found.is_err() {
                 break;
             }
             for subject in &mut subjects {
-                let packets = shipped::made(&subject.function, SEED + round, PACKETS / 2);
+                let packets = shipped::made(&subject.function, SEED + round, count / 2);
                 found = found.and_then(|()| {
                     let report = subject.compare(&packets, Some(&mut reached))?;
                     (generated, refused) = (generated + report.packets_compared, refused + report.packets_refused());
                     Ok(())
                 });
             }
+            rounds += 1;
         }
         let mut of_captures = 0;
         for (_, packets) in &captured {
@@ -209,25 +214,33 @@ fn evidence_function_pipelines() {
 /// which packets share state: registers, arrays and hash maps that change in one stage and in several, entries that are
 /// inserted, deleted and inserted again, keys of the same rows, a full map, an index that comes from another map. The
 /// distances are all from one cycle to the latency of the core and two more; of two packets with keys, all up to 90 cycles.
-/// Faults planted in these pipelines are found in the same way.
+/// Faults planted in these pipelines are found in the same way. `FLOWLOOM_FAULT` selects faults alone, by a part of their
+/// names.
 #[test]
 #[ignore = "minutes"]
 fn evidence_distances() {
     println!("{:28} {:>8} {:>7} {:>9}  core", "state", "spacing", "cases", "packets");
-    for scheme in &SCHEMES {
+    let only = std::env::var("FLOWLOOM_FAULT").ok();
+    for scheme in SCHEMES.iter().filter(|_| only.is_none()) {
         let pipeline = scheme.pipeline(&scheme.load());
         let Some(mut simulated) = start("evidence_distances", &pipeline, SEED as u32) else { return };
         let tried = try_all(scheme, &pipeline, &mut simulated, None).unwrap_or_else(|found| panic!("{found}"));
         let (spacing, latency) = (pipeline.core.spacing_cycles, tried.latency_cycles);
         println!("{:28} {spacing:>8} {:>7} {:>9}  {latency} cycles", scheme.name, tried.cases, tried.packets);
     }
-    let mut missed = Vec::new();
+    let (mut missed, mut found_count) = (Vec::new(), 0);
     for (number, fault) in distances::FAULTS.iter().enumerate() {
+        if only.as_ref().is_some_and(|only| !fault.name.contains(only)) {
+            continue;
+        }
         let scheme = distances::scheme(fault.subject);
         let pipeline = planted(1000 + number, fault, scheme.pipeline(&scheme.load()));
         let Some(mut simulated) = start("evidence_distances", &pipeline, SEED as u32) else { return };
         let found = match try_all(scheme, &pipeline, &mut simulated, None) {
-            Err(found) => start_of(&found),
+            Err(found) => {
+                found_count += 1;
+                start_of(&found)
+            }
             Ok(_) => {
                 missed.push(fault.name);
                 "not found".to_owned()
@@ -236,5 +249,51 @@ fn evidence_distances() {
         println!("{}: {}: {found}", fault.subject, fault.name);
     }
     assert!(missed.is_empty(), "not found: {}", missed.join("; "));
-    println!("{} faults are found", distances::FAULTS.len());
+    println!("{found_count} faults are found");
+}
+
+/// Functions with tables of 40 entries, on traces that are meant to break their pipelines, give the interpreter's verdicts,
+/// bytes, ports and maps: one flow only, two in turn, new ones only, more flows than entries, 12 keys of the same rows in all
+/// banks, packets 1 ns before, on and after deadlines, frames of every length up to 63 bytes and of 1,513 to 9,000.
+/// Accesses of the host while packets are in flight give the result of a serial order, in which each is between two packets.
+#[test]
+#[ignore = "an hour"]
+fn evidence_adversarial_traces() {
+    println!("seed {SEED}");
+    let (mut equal, mut wrong) = (0, Vec::new());
+    for name in adversarial::names() {
+        let started = Instant::now();
+        let (mut subject, pipeline, mut simulated) = match adversarial::start("evidence_adversarial_traces", &name) {
+            Ok(started) => started,
+            Err(Some(reason)) => {
+                println!("{name}: no rendering: {reason}");
+                continue;
+            }
+            Err(None) => return,
+        };
+        match adversarial::attack(&mut subject, &pipeline, &mut simulated, SEED) {
+            Ok(attacked) => {
+                let traces = attacked.packets.iter().zip(attacked.seconds.values());
+                let traces: Vec<String> =
+                    traces.map(|((trace, packets), seconds)| format!("{trace:?} {packets} in {seconds} s")).collect();
+                let host::Served { packets, accesses, in_flight, refused, most_orders } = attacked.served;
+                println!(
+                    "{name}: {} packets, {} refused; {} s\n  {}\n  host: {accesses} accesses among {packets} packets, \
+                     {in_flight} in flight, {refused} refused, at most {most_orders} orders possible, {} s",
+                    attacked.packets.values().sum::<u64>(),
+                    attacked.refused,
+                    started.elapsed().as_secs(),
+                    traces.join(", "),
+                    attacked.host_seconds
+                );
+                equal += 1;
+            }
+            Err(found) => {
+                println!("{name}: {found}");
+                wrong.push(format!("{name}: {}", start_of(&found)));
+            }
+        }
+    }
+    println!("{equal} functions are equal");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

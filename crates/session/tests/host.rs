@@ -116,7 +116,8 @@ fn serve_some(
             bytes: &packet.bytes,
             port: packet.port.0,
             now_ns: choices(packets, number).now_ns,
-            delay_cycles: 0,
+            // The host is served in cycles without a packet.
+            delay_cycles: if rng.chance(1, 3) { rng.below(6) as u32 } else { 0 },
         })
         .collect();
     let stalls = OutputStalls { of_256, seed: rng.next_u64() as u32 };

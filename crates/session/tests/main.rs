@@ -2,6 +2,7 @@
 //! Simulated pipelines at full rate against the interpreter, and the instruction suite on engines.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
+mod adversarial;
 mod distances;
 mod evidence;
 mod faults;

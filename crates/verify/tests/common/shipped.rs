@@ -162,7 +162,7 @@ fn load(path: &Path) -> Shipped {
 }
 
 /// Optional ports, set to 2 for the first and 1 for the second, so that packets do not leave by their input port.
-fn ports(text: &str) -> Vec<(String, String)> {
+pub fn ports(text: &str) -> Vec<(String, String)> {
     let names = text.lines().filter_map(|line| Some(line.strip_prefix("param ")?.split_once(": port;")?.0.trim()));
     names.zip([2, 1]).map(|(name, port)| (name.to_owned(), port.to_string())).collect()
 }
