@@ -136,6 +136,9 @@ impl Core {
         if let Some(scheduler) = &scheduler {
             scheduler.add_needs(plan, &mut needs);
         }
+        if let Some(error) = needs.early_result(plan) {
+            return Err(error);
+        }
         Ok(Core {
             latency_cycles: plan.schedule.stages,
             words: needs.words(plan),

@@ -48,6 +48,20 @@ pub enum RtlError {
         /// The stage.
         stage: u32,
     },
+    /// The result of a change of an entry that is needed before the state slice has it.
+    #[error(
+        "instruction {insn}: the result of a change of map `{map}` is needed in stage {stage}, its slice has it in stage {known}"
+    )]
+    Result {
+        /// The index of the instruction.
+        insn: usize,
+        /// The name of the map.
+        map: String,
+        /// The stage that needs it.
+        stage: u32,
+        /// The stage of the change.
+        known: u32,
+    },
     /// An access to a value at an offset known only at run time.
     #[error("instruction {insn}: the offset in a value of map `{map}` is known only at run time")]
     Offset {

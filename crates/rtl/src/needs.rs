@@ -12,6 +12,8 @@ use flowloom_ir::{Id, Input, Kind, Touch};
 use flowloom_isa::MapKind;
 use flowloom_plan::Plan;
 
+use crate::error::RtlError;
+
 /// By node, the stages in which a signal holds its value.
 #[derive(Debug, Default)]
 pub(crate) struct Needs {
@@ -61,6 +63,18 @@ impl Needs {
     /// The nodes with a signal.
     pub(crate) fn ids(&self) -> impl Iterator<Item = Id> + '_ {
         self.stages.keys().copied()
+    }
+
+    /// A result of a change of an entry that is needed in a stage before that of the change.
+    pub(crate) fn early_result(&self, plan: &Plan) -> Option<RtlError> {
+        self.stages.iter().find_map(|(id, stages)| {
+            let access = plan.dataflow.access(*id)?;
+            let is_change = matches!(access.touch, Touch::Atomic | Touch::Update | Touch::Delete);
+            let (stage, known) = (*stages.first()?, defined(plan, *id));
+            let map = plan.dataflow.maps.get(access.map? as usize)?.name.clone();
+            let insn = plan.dataflow.graph.insn(*id);
+            (is_change && stage < known).then_some(RtlError::Result { insn, map, stage, known })
+        })
     }
 
     /// Whether a signal holds the value of a node in a stage.

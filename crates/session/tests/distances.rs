@@ -79,8 +79,8 @@ delete: r1 = map[flows] ll
 out:    exit
 "#;
 
-/// As [`INSERTED`], without the results of changes: a slice of several stages has them in its last one only, but plans take
-/// them to be known before.
+/// As [`INSERTED`], without the results of changes, which a slice of several stages has in its last one only: plans take
+/// them to be known before, and have no rendering then.
 const REPLACED: &str = r#"
         *(u64 *)(r5 + 0) = r3
         *(u64 *)(r6 + 16) = r3
@@ -289,9 +289,13 @@ const KEYS: usize = 3;
 
 impl Scheme {
     pub(crate) fn load(&self) -> Loaded {
+        self.load_text(self.text)
+    }
+
+    fn load_text(&self, text: &str) -> Loaded {
         let parts =
             [("HEAD", HEAD), ("LOOKUP", LOOKUP), ("STORED", STORED), ("INSERTED", INSERTED), ("REPLACED", REPLACED)];
-        let text = parts.iter().fold(self.text.to_owned(), |text, (name, part)| text.replace(name, part));
+        let text = parts.iter().fold(text.to_owned(), |text, (name, part)| text.replace(name, part));
         let name = self.name.replace(' ', "_");
         let text = format!(".program {name}\n.license \"GPL\"\n{text}");
         Loaded::of_program(asm::program(&name, &text).unwrap_or_else(|errors| panic!("{}: {errors}", self.name)))
@@ -429,6 +433,17 @@ fn every_fault_of_distances_has_its_place() {
         let scheme = scheme(fault.subject);
         planted(1000 + number, fault, scheme.pipeline(&scheme.load()));
     }
+}
+
+/// A plan that uses the result of a change before the slice has it is refused.
+#[test]
+fn early_results_of_changes_have_no_rendering() {
+    let scheme = scheme("hash map in several stages");
+    let loaded = scheme.load_text(&scheme.text.replace("REPLACED", "INSERTED"));
+    let refused = loaded.pipeline(&Default::default()).map(|pipeline| pipeline.module).unwrap_err();
+    let text = flowloom_session::with_causes(&refused);
+    assert!(text.contains("the result of a change of map `flows` is needed in stage"), "{text}");
+    assert!(scheme.load().pipeline(&Default::default()).is_ok());
 }
 
 #[test]

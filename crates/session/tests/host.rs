@@ -235,9 +235,8 @@ fn explain(
             }
         }
         most = most.max(orders.len());
-        let Some(packet) = packets.get(number) else { break };
+        let Some((packet, departure)) = packets.get(number).zip(departures.get(number)) else { break };
         let mut why = format!("no order of accesses {windows:?}");
-        let departure = &departures[number];
         if departure.verdict != Departure::SLOW {
             let mut after = Vec::new();
             for mut order in orders {
