@@ -428,10 +428,14 @@ pub(crate) fn try_all(
 
 /// Each fault has its place in the sources.
 #[test]
-fn every_fault_of_distances_has_its_place() {
+fn every_fault_of_schemes_has_its_place() {
     for (number, fault) in FAULTS.iter().enumerate() {
         let scheme = scheme(fault.subject);
         planted(1000 + number, fault, scheme.pipeline(&scheme.load()));
+    }
+    for (number, fault) in crate::host::FAULTS.iter().enumerate() {
+        let scheme = scheme(fault.subject);
+        planted(2000 + number, fault, scheme.pipeline(&scheme.load()));
     }
 }
 

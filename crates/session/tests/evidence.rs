@@ -27,6 +27,8 @@ const BATCH: usize = 10_000;
 /// Hits of each row, timeout and default action of a function; rounds of 50,000 packets for each set of parameters, at most.
 const MIN_HITS: u64 = 10;
 const MAX_ROUNDS: u64 = 12;
+/// Packets of each program with accesses of the host.
+const HOST_PACKETS: usize = 20_000;
 
 /// The packets of the captures, with and without stalls at the output.
 fn compare_captures(case: &Case, interp: &mut Interpreter, simulated: &mut Simulated) -> Compared {
@@ -296,4 +298,48 @@ fn evidence_adversarial_traces() {
     }
     println!("{equal} functions are equal");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Accesses of the host to maps while packets are in flight give the answers, and leave the packets and maps, of a serial
+/// order, in which each access is between two packets: on a small program for each way in which packets share state, with
+/// gaps at the input, with and without stalls at the output. Faults planted in these pipelines are found in the same way.
+#[test]
+#[ignore = "minutes"]
+fn evidence_host_accesses() {
+    println!("seed {SEED}");
+    let serve = |scheme: &'static distances::Scheme, pipeline: &flowloom_rtl::Pipeline| {
+        let loaded = scheme.load();
+        let mut simulated = start("evidence_host_accesses", pipeline, SEED as u32)?;
+        let mut interp = Interpreter::new(loaded.program().unwrap()).unwrap();
+        let mut rng = Rng::new(SEED);
+        let packets = host::packets_of_scheme(scheme, &[1, 2, 3, 4, 5], HOST_PACKETS, &mut rng);
+        Some(host::serve(scheme.name, &mut interp, &mut simulated, &packets, &mut rng))
+    };
+    for scheme in &SCHEMES {
+        let Some(served) = serve(scheme, &scheme.pipeline(&scheme.load())) else { return };
+        let served = served.unwrap_or_else(|found| panic!("{found}"));
+        let host::Served { packets, accesses, in_flight, refused, most_orders } = served;
+        println!(
+            "{:28} {packets} packets, {accesses} accesses, {in_flight} in flight, {refused} refused by a full map; at most \
+             {most_orders} orders possible",
+            scheme.name
+        );
+    }
+    let mut missed = Vec::new();
+    for (number, fault) in host::FAULTS.iter().enumerate() {
+        let scheme = distances::scheme(fault.subject);
+        let Some(served) = serve(scheme, &planted(2000 + number, fault, scheme.pipeline(&scheme.load()))) else {
+            return;
+        };
+        let found = match served {
+            Err(found) => start_of(&found),
+            Ok(_) => {
+                missed.push(fault.name);
+                "not found".to_owned()
+            }
+        };
+        println!("{}: {}: {found}", fault.subject, fault.name);
+    }
+    assert!(missed.is_empty(), "not found: {}", missed.join("; "));
+    println!("{} faults are found", host::FAULTS.len());
 }

@@ -16,16 +16,52 @@ use flowloom_verify::Arrival as Timed;
 use flowloom_vm::Interpreter;
 
 use crate::distances;
+use crate::faults::Fault;
 use crate::stream::start;
 
 /// The cases of 256 cycles in which the output stalls, by run.
 const STALLS: [u8; 2] = [0, 100];
-/// Packets between two accesses, at most.
-const APART: usize = 24;
+/// Packets between two accesses, at least and at most: the orders of more of them at a time take long to search.
+const MIN_APART: usize = 8;
+const APART: usize = 64;
 /// Packets of a run: the positions of all its accesses are searched together.
 pub(crate) const PACKETS: usize = 400;
 /// Orders that the search keeps at most: a bound of its cost, not of the claim.
 const MAX_ORDERS: usize = 4096;
+
+/// Faults in what makes accesses of the host serial, in pipelines of [`distances::SCHEMES`].
+pub(crate) const FAULTS: &[Fault] = &[
+    Fault {
+        name: "the host does not wait for packets in the slice of a hash map",
+        subject: "hash map in several stages",
+        file: "fl_hash_map.sv",
+        changes: &[("room_q && ready_o && !busy;", "room_q && ready_o && !(busy && 1'b0);")],
+    },
+    Fault {
+        name: "the host does not wait for packets in the slice of an array",
+        subject: "array in several stages",
+        file: "fl_array.sv",
+        changes: &[("&& !clearing_q && !busy;", "&& !clearing_q && !(busy && 1'b0);")],
+    },
+    Fault {
+        name: "an update of the host takes no pending entry",
+        subject: "hash map in one stage",
+        file: "fl_hash_map.sv",
+        changes: &[(
+            "allocates = !cuckoo_hit && now.operation == 2'd1;",
+            "allocates = !cuckoo_hit && now.operation == 2'd1 && 1'b0;",
+        )],
+    },
+    Fault {
+        name: "the host's write is not forwarded to the next packet",
+        subject: "array in one stage",
+        file: "fl_array.sv",
+        changes: &[(
+            "result_d.valid = access2_q.host_write || access2_q.host_copy;",
+            "result_d.valid = (access2_q.host_write && !access1_q.packet) || access2_q.host_copy;",
+        )],
+    },
+];
 
 /// What was compared.
 #[derive(Debug, Default, Clone, Copy)]
@@ -91,7 +127,7 @@ fn serve_some(
     let mut seen = Seen::new();
     for (number, packet) in packets.iter().enumerate() {
         interp.process(&packet.packet(), &choices(packets, number)).map_err(|e| fails(&e))?;
-        if number % APART == 0 || number + 1 == packets.len() {
+        if number % MIN_APART == 0 || number + 1 == packets.len() {
             let state = interp.snapshot().map_err(|e| fails(&e))?;
             for map in &maps {
                 let entries = state.maps.get(&map.name).into_iter().flatten();
@@ -181,7 +217,7 @@ fn accesses(maps: &[MapPort], seen: &Seen, packets: usize, rng: &mut Rng) -> Vec
         };
         let delay_cycles = rng.below(8) as u32;
         all.push(HostAccess { after_packets: after, delay_cycles, map: map.map, key, operation });
-        after += 4 + rng.below(APART - 4);
+        after += MIN_APART + rng.below(APART - MIN_APART);
     }
     all
 }
