@@ -29,14 +29,14 @@ mod cuckoo;
 mod error;
 mod hash;
 mod insertion;
-mod occupancy;
 mod lpm;
+mod occupancy;
 mod random_walk;
 
 pub use cuckoo::{Cuckoo, Location, Parameters, Slot, Step};
 pub use error::{ParameterError, Refusal};
 pub use hash::{RowHash, WAYS};
 pub use insertion::{InsertionCost, LoadCosts, LoadTest, Quantiles};
-pub use occupancy::{Occupancy, StashTest};
 pub use lpm::{Lpm, Prefix};
+pub use occupancy::{Occupancy, StashTest};
 pub use random_walk::RandomWalk;
