@@ -14,15 +14,14 @@
 // A key is a prefix length, 32 bits, then the address, whose first byte is the most significant one. Lookups are by
 // whole addresses: the length of key_i does not count.
 //
-// A slice of several stages takes Delay cycles more; the framer keeps packets apart then.
+// A slice of several stages takes Delay cycles more; packets are Delay + 4 cycles apart then.
 //
 // Latency: 8 cycles from key to slice. A result is seen by the packet in the next cycle.
 // Throughput: one packet a cycle. A request of the host takes as many cycles as there are prefixes, and 5 for each
 // range.
-// Handshake: packets are always accepted. host_ready_o is low during a request of the host; the answer
-// comes at its end. write_i is for packets with present_o.
-// Source: [Lampson, Srinivasan, Varghese: IP lookups using multiway and multicolumn search, 1998]; [Linux
-// kernel/bpf/lpm_trie.c]
+// Handshake: packets are always accepted. host_ready_o is low during a request of the host; the answer comes at its
+// end. write_i is for packets with present_o.
+// Source: [Ranges] for the search; [Linux kernel/bpf/lpm_trie.c] for keys.
 module fl_lpm #(
     parameter int unsigned KeyBits = 64,
     parameter int unsigned ValueBits = 32,

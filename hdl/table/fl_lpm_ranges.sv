@@ -11,7 +11,7 @@
 // Latency: 6 cycles from key to result.
 // Throughput: one search a cycle. Writing a list takes a cycle a range, and 3 * Fanout cycles more at most.
 // Handshake: none. A list is begun at the earliest 6 cycles after the end of the one before (swapped_o).
-// Source: [Lampson, Srinivasan, Varghese: IP lookups using multiway and multicolumn search, 1998]
+// Source: [Ranges]
 module fl_lpm_ranges #(
     parameter int unsigned Width = 32,
     parameter int unsigned ResultBits = 13,

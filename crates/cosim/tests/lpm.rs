@@ -272,6 +272,6 @@ fn each_packet_sees_the_table_before_or_after_a_request() {
         println!("{entries} prefixes, rows of {fanout}, delay {delay}: {all:?}");
         assert!(all.refused > 0 || entries > ENTRIES, "{all:?}");
         assert!(all.deleted > 50 && all.before > 20 && all.after > 5 && all.present > 2000, "{all:?}");
-        assert!(all.most_ranges > u64::from(entries), "{all:?}");
+        assert!(all.most_ranges > u64::from(entries.min(30)), "{all:?}");
     }
 }

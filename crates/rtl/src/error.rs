@@ -114,6 +114,17 @@ pub enum RtlError {
         /// That of a whole address.
         expected: u32,
     },
+    /// A table of prefixes whose values several stages change.
+    #[error(
+        "{stages} stages change a value of map `{map}`; packets of one prefix have different addresses, so hardware changes \
+         such values in one stage only"
+    )]
+    Shared {
+        /// The name of the map.
+        map: String,
+        /// The stages.
+        stages: u32,
+    },
     /// The packet is cut and grows again.
     #[error("the packet is cut and grows again")]
     Kept,

@@ -382,6 +382,10 @@ fn arrange(plan: &Plan, own: &mut Map) -> Result<(), RtlError> {
         Block::Array | Block::Hash | Block::Lpm => begins(plan, id) + plan.options.target.block_stages(dataflow, id),
     };
     own.tables = match own.slice {
+        // Packets are kept apart by their keys, but many addresses have one prefix.
+        Some(slice) if block == Block::Lpm && slice.delay() > 0 => {
+            return Err(RtlError::Shared { map: map(), stages: slice.delay() + 1 });
+        }
         Some(_) if keys.len() != 1 => return Err(RtlError::Keys { map: map(), keys: keys.len() }),
         Some(ref mut slice) => {
             // A slice of several stages begins as soon as the value is there, so that the others need not wait.

@@ -17,7 +17,7 @@
 //! Prefixes are in slots, which are the rows of the values; a new one takes the first free slot.
 //!
 //! # Source
-//! [Lampson, Srinivasan, Varghese: IP lookups using multiway and multicolumn search, 1998].
+//! [Ranges].
 
 use crate::cuckoo::Slot;
 use crate::error::{ParameterError, Refusal};
