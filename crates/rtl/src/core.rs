@@ -696,10 +696,7 @@ impl Writer<'_> {
         let ignored = graph.nodes().iter().flat_map(|node| {
             node.args.iter().enumerate().filter(|(place, _)| is_ignored(node, *place)).map(|(_, arg)| *arg)
         });
-        // A table is asked whatever the predicate of the lookup is.
-        let dataflow = &self.plan.dataflow;
-        let lookups = graph.ids().filter(|id| is_lookup(dataflow, *id)).map(|id| graph.node(id).args[0]);
-        let ignored: BTreeSet<Id> = ignored.chain(lookups).collect();
+        let ignored: BTreeSet<Id> = ignored.collect();
         for (stage, ids) in by_stage {
             let dataflow = &self.plan.dataflow;
             let may_be =
