@@ -204,7 +204,7 @@ impl Lpm {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::print_stdout)]
 mod tests {
     use flowloom_random::{Draw, SplitMix64};
 
