@@ -180,6 +180,9 @@ mod tests {
     #[test]
     fn a_load_that_a_table_does_not_reach_has_no_result() {
         assert_eq!(LoadTest { rows: 16, load_percent: 100, tables: 1, insertions: 1 }.run(), None);
+        // Selection, then the read that finds a free place, with its write.
+        let cost = |max_steps| InsertionCost::of(&mut random_table(16, 1), &[7; 13], max_steps);
+        assert_eq!((cost(1), cost(2)), (None, Some(InsertionCost { moves: 0, steps: 2 })));
     }
 
     #[test]
