@@ -28,8 +28,8 @@ impl Model {
     /// they reject the design. Warnings of Verilator's `-Wall` are errors.
     pub fn build(design: &Design, cache: &Path) -> Result<Model, CosimError> {
         let version = run("verilator", design, Command::new("verilator").arg("--version"))?;
-        // Flags and harness are in these sources.
-        let own = [include_str!("model.rs"), include_str!("harness.rs")].concat();
+        // Flags, parameters and harness are in these sources.
+        let own = [include_str!("model.rs"), include_str!("design.rs"), include_str!("harness.rs")].concat();
         let digest = design.digest(&format!("{version}{own}"))?;
         let folder = cache.join(format!("{}-{digest:016x}", design.top()));
         std::fs::create_dir_all(cache).map_err(file(cache))?;

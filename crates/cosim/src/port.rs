@@ -105,5 +105,7 @@ mod tests {
         port.set(&mut cycle, 0x0abc);
         assert_eq!(cycle, [0xff, 0xbc, 0x0a, 0xff]);
         assert_eq!((port.get(&cycle), port.last_mask()), (0x0abc, 0x0f));
+        port.set_bytes(&mut cycle, &[0x12]);
+        assert_eq!(cycle, [0xff, 0x12, 0, 0xff], "missing bytes are 0");
     }
 }
