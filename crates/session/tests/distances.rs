@@ -177,7 +177,7 @@ pub(crate) fn scheme(name: &str) -> &'static Scheme {
 }
 
 const ARRAY: &str = "fl_array.sv";
-const FRAMER: &str = "fl_framer.sv";
+const SCOREBOARD: &str = "fl_scoreboard.sv";
 const MAP: &str = "fl_hash_map.sv";
 const PENDING: &str = "fl_pending.sv";
 
@@ -208,37 +208,40 @@ pub(crate) const FAULTS: &[Fault] = &[
         )],
     },
     Fault {
-        name: "packets are closer than the results of an array of several stages",
+        name: "the scoreboard gives its entries up a cycle too early",
         subject: "array in several stages",
-        file: FRAMER,
-        changes: &[("spaced_q <= SpacedBits'(SpacingCycles - 1);", "spaced_q <= SpacedBits'(SpacingCycles - 4);")],
+        file: SCOREBOARD,
+        changes: &[("issued_q[age].valid && (", "issued_q[age].valid && age < Cycles && (")],
     },
     Fault {
-        name: "packets are one cycle closer than the results of a register of several stages",
+        name: "the scoreboard of a register gives its entries up a cycle too early",
         subject: "register in several stages",
-        file: FRAMER,
-        changes: &[("spaced_q <= SpacedBits'(SpacingCycles - 1);", "spaced_q <= SpacedBits'(SpacingCycles - 2);")],
+        file: SCOREBOARD,
+        changes: &[("issued_q[age].valid && (", "issued_q[age].valid && age < Cycles && (")],
     },
     Fault {
-        name: "packets are not kept apart by a hash map of several stages",
+        name: "the scoreboard of a hash map drops its entries",
         subject: "hash map in several stages",
-        file: FRAMER,
-        changes: &[("spaced_q == '0;", "(spaced_q == '0 || 1'b1);")],
+        file: SCOREBOARD,
+        changes: &[("'{valid: issue_i && uses_i,", "'{valid: issue_i && uses_i && 1'b0,")],
     },
     Fault {
-        name: "the mover copies while packets refer to the pending entry",
+        name: "a row is copied while packets refer to it",
         subject: "hash map in one stage",
-        file: MAP,
-        changes: &[
-            (
-                "Copy:    if (work_quiet && array_host_ready) state_q <= Copied;",
-                "Copy:    if (array_host_ready) state_q <= Copied;",
-            ),
-            (
-                "array_host_valid = work_quiet;\n        array_copy       = 1'b1;",
-                "array_host_valid = 1'b1;\n        array_copy       = 1'b1;",
-            ),
-        ],
+        file: PENDING,
+        changes: &[(
+            "copy_valid_o   = copy_q.valid && quiet[copy_q.entry];",
+            "copy_valid_o   = copy_q.valid && (quiet[copy_q.entry] || 1'b1);",
+        )],
+    },
+    Fault {
+        name: "an absent entry is given up while a packet refers to it",
+        subject: "hash map in one stage",
+        file: PENDING,
+        changes: &[(
+            "gives_up       = absent_q.valid && quiet[absent_q.entry]",
+            "gives_up       = absent_q.valid && (quiet[absent_q.entry] || 1'b1)",
+        )],
     },
     Fault {
         name: "a pending entry is quiet while a further packet is on its way",
