@@ -11,11 +11,6 @@ pub mod shipped;
 use std::sync::Arc;
 
 use flowloom_efsm::model::Function;
-use flowloom_wire::FieldId;
-
-pub fn field(name: &str) -> FieldId {
-    FieldId::by_name(name).unwrap_or_else(|| panic!("no field {name}"))
-}
 
 /// Port knocking: 5123, 6234, 7345, 8456, then port 22 is open.
 pub fn knock() -> Arc<Function> {
