@@ -213,11 +213,18 @@ fn multiplied(graph: &mut Graph, (number, constant): (Id, u64), bits: u16, facts
     graph.concat(vec![total, above])
 }
 
-/// A division narrowed to the bits that its arguments can have.
+/// A division narrowed to the bits that its dividend can have. A divisor above them makes the quotient 0.
 fn divided(graph: &mut Graph, op: Binary, [a, b]: [Id; 2], bits: u16, facts: &Facts) -> Id {
-    let used = facts.args.iter().map(|arg| 64 - arg.most(bits).leading_zeros() as u16).max().unwrap_or(bits).max(1);
-    let (a, b) = (graph.slice(a, 0, used), graph.slice(b, 0, used));
-    let result = graph.binary(op, a, b);
+    let [used, of_divisor] = [0, 1].map(|place| (64 - facts.args[place].most(bits).leading_zeros() as u16).max(1));
+    let (dividend, divisor) = (graph.slice(a, 0, used), graph.slice(b, 0, used));
+    let mut result = graph.binary(op, dividend, divisor);
+    if used < of_divisor {
+        let above = graph.slice(b, used, of_divisor - used);
+        let zero = graph.number(0, of_divisor - used);
+        let is_small = graph.compare(Compare::Equal, above, zero);
+        let whole = if op == Binary::Mod { dividend } else { graph.number(0, used) };
+        result = graph.select(vec![is_small, result, whole]);
+    }
     graph.fit(result, bits)
 }
 
@@ -364,5 +371,64 @@ fn compare(graph: &mut Graph, how: Compare, [a, b]: [Id; 2], facts: &Facts) -> I
             }
         }
         _ => graph.compare(Compare::Below, left, right),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::panic)]
+mod tests {
+    use super::*;
+    use crate::arith::apply;
+    use crate::graph::Input;
+
+    /// Two bytes divided by three bytes.
+    const DIVIDED: &str = "program divided
+v0 8 @0 byte 0
+v1 8 @0 byte 1
+v2 8 @0 byte 2
+v3 8 @0 byte 3
+v4 8 @0 byte 4
+v5 16 @1 const 0x0
+v6 8 @1 const 0x0
+v7 32 @1 concat v0 v1 v5
+v8 32 @1 concat v2 v3 v4 v6
+v9 32 @2 OP v7 v8
+v10 32 @3 const 0x0
+v11 1 @3 const 0x0
+verdict v9
+head v10
+tail v10
+slow v11
+";
+
+    fn verdict(dataflow: &Dataflow, bytes: [u8; 5]) -> u64 {
+        let graph = &dataflow.graph;
+        let mut values: Vec<u64> = Vec::new();
+        for node in graph.nodes() {
+            let args: Vec<u64> = node.args.iter().map(|arg| values[arg.index()]).collect();
+            let widths: Vec<u16> = node.args.iter().map(|arg| graph.bits(*arg)).collect();
+            values.push(match node.kind {
+                Kind::Input(Input::Byte(at)) => bytes[usize::from(at)].into(),
+                kind => apply(kind, &args, &widths, node.bits),
+            });
+        }
+        values[dataflow.ending.verdict.index()]
+    }
+
+    #[test]
+    fn a_division_is_no_wider_than_its_dividend() {
+        for op in ["div", "mod"] {
+            let dataflow: Dataflow = DIVIDED.replace("OP", op).parse().unwrap_or_else(|error| panic!("{error}"));
+            let narrowed = run(&dataflow);
+            let divisions = narrowed.graph.nodes().iter().filter(|node| matches!(node.kind, Kind::Binary(_)));
+            assert_eq!(divisions.map(|node| node.bits).max(), Some(16), "{op}");
+            for dividend in [0, 1, 2, 255, 256, 4_660, 65_535_u16] {
+                for divisor in [0, 1, 2, 255, 256, 4_660, 65_535, 65_536, 65_537, 131_072, 16_777_215_u32] {
+                    let ([a, b], [c, d, e, _]) = (dividend.to_le_bytes(), divisor.to_le_bytes());
+                    let [plain, other] = [&dataflow, &narrowed].map(|form| verdict(form, [a, b, c, d, e]));
+                    assert_eq!(plain, other, "{dividend} {op} {divisor}");
+                }
+            }
+        }
     }
 }
