@@ -48,6 +48,7 @@ pub fn check(plan: &Plan) -> Vec<Fault> {
     checker.packet();
     checker.effects();
     checker.order();
+    checker.draws();
     checker.own_writes();
     checker.maps();
     checker.regions();
@@ -120,7 +121,13 @@ impl Checker<'_> {
         }
         let outputs = self.plan.dataflow.ending.nodes().map(|id| self.ends(id).registered());
         let committed = self.plan.schedule.commits.values().map(|commit| commit + 1);
-        let needed = outputs.chain(committed).max().unwrap_or(0);
+        // The target of a redirect is chosen after the last stage.
+        let is_redirect = |id: &Id| {
+            let touch = self.plan.dataflow.access(*id).map(|access| access.touch);
+            matches!(touch, Some(Touch::Redirect | Touch::RedirectMap))
+        };
+        let redirects = graph.ids().filter(is_redirect).map(|id| self.ends(graph.node(id).args[0]).registered());
+        let needed = outputs.chain(committed).chain(redirects).max().unwrap_or(0);
         let found = self.plan.schedule.stages;
         if found < needed {
             self.faults.push(Fault::Stages { found, needed });
@@ -234,6 +241,29 @@ impl Checker<'_> {
                 && sooner < at
             {
                 self.faults.push(Fault::Order { first: first.index(), then: then.index() });
+            }
+        }
+    }
+
+    /// Checks that a random number is not used before it is known which of the packet's numbers it is: whether the earlier
+    /// ones are drawn on the path of this one.
+    fn draws(&mut self) {
+        let dataflow = &self.plan.dataflow;
+        let is_draw = |id: &Id| dataflow.access(*id).is_some_and(|access| access.touch == Touch::Random);
+        let draws: Vec<Id> = dataflow.graph.ids().filter(is_draw).collect();
+        let predicate = |id: Id| dataflow.graph.node(id).args[0];
+        let early = draws.iter().enumerate().flat_map(|(at, later)| {
+            let earlier = draws[..at].iter().map(|earlier| predicate(*earlier));
+            earlier.filter(|id| self.ends(*id) > self.begins(*later)).map(|id| (*later, id))
+        });
+        let early: Vec<(Id, Id)> = early.collect();
+        if early.is_empty() {
+            return;
+        }
+        let mut known = Predicates::new(&dataflow.graph);
+        for (later, earlier) in early {
+            if !known.exclude(&dataflow.graph, earlier, predicate(later)) {
+                self.faults.push(Fault::TooEarly { node: later.index(), argument: earlier.index() });
             }
         }
     }

@@ -28,6 +28,7 @@ use flowloom_ir::{Compare, Effect, Id, Input, Kind, Touch, largest};
 
 use crate::plan::{Plan, is_wire};
 use crate::stages::Moment;
+use crate::tables::draws;
 use crate::timing::Scheme;
 use entries::{entries, index_bits};
 
@@ -143,6 +144,8 @@ struct LastUses<'a> {
     largest: Vec<u64>,
     /// By byte of the window, the last use by an access at an offset known only at run time.
     bytes: Vec<Option<u32>>,
+    /// By random number, the predicates of the earlier ones.
+    draws: BTreeMap<Id, Vec<Id>>,
 }
 
 impl<'a> LastUses<'a> {
@@ -151,7 +154,15 @@ impl<'a> LastUses<'a> {
         let used = dataflow.used();
         let addresses = entries(dataflow, &used);
         let bytes = vec![None; plan.window.bytes as usize];
-        let mut uses = LastUses { plan, used, addresses, last: Vec::new(), largest: largest(dataflow), bytes };
+        let mut uses = LastUses {
+            plan,
+            used,
+            addresses,
+            last: Vec::new(),
+            largest: largest(dataflow),
+            bytes,
+            draws: draws(dataflow),
+        };
         uses.last = dataflow.graph.ids().map(|id| vec![None; usize::from(uses.layout(id).bits())]).collect();
         uses
     }
@@ -186,12 +197,24 @@ impl<'a> LastUses<'a> {
         is_wire(self.plan.dataflow.graph.node(id).kind) || self.flag_source(id).is_some()
     }
 
-    fn use_bits(&mut self, id: Id, bits: Range<u16>, stage: u32) {
+    fn use_bits(&mut self, id: Id, mut bits: Range<u16>, stage: u32) {
+        // Whether there is such a port tells the verdict of a redirect.
+        if self.is_redirect_verdict(id) && bits.start < self.layout(id).number().end {
+            bits = 0..1;
+        }
         for bit in bits {
             if let Some(last) = self.last[id.index()].get_mut(usize::from(bit)) {
                 *last = (*last).max(Some(stage));
             }
         }
+    }
+
+    /// Whether a node is the verdict of a redirect with constant flags.
+    fn is_redirect_verdict(&self, id: Id) -> bool {
+        let dataflow = &self.plan.dataflow;
+        let flags = dataflow.graph.node(id).args.last().copied();
+        dataflow.access(id).is_some_and(|access| access.touch == Touch::RedirectMap)
+            && flags.is_some_and(|flags| dataflow.graph.as_const(flags).is_some())
     }
 
     fn use_number(&mut self, id: Id, stage: u32) {
@@ -305,11 +328,17 @@ impl<'a> LastUses<'a> {
             Touch::Load | Touch::Environment | Touch::Compute | Touch::HostTable => (None, begins),
             Touch::RedirectMap => {
                 self.use_bits(id, self.layout(id).target(), end);
-                (Some(span.ends.stage), begins)
+                (Some(end), begins)
             }
             // The target and its valid flag are live to the end.
             Touch::Redirect => (Some(end), end),
-            Touch::Random | Touch::Reserve => (Some(begins), begins),
+            Touch::Random => {
+                for predicate in self.draws.get(&id).cloned().unwrap_or_default() {
+                    self.use_number(predicate, begins);
+                }
+                (None, begins)
+            }
+            Touch::Reserve => (Some(begins), begins),
             _ => (commit, commit.unwrap_or(begins).max(begins)),
         };
         if let (Some(stage), Some(condition)) = (predicate, node.args.first()) {

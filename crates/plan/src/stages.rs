@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use flowloom_ir::{Access, Dataflow, Id, Input, Kind, Touch};
 
-use crate::tables::{pending, uses};
+use crate::tables::{draws, pending, uses};
 use crate::target::{Target, Tenths};
 
 /// A point in time relative to the packet: a stage, and a depth in it.
@@ -84,6 +84,8 @@ pub(crate) struct Costs {
     used: Vec<bool>,
     /// By change of entries whose result is used, the earlier ones that may decide it.
     pending: BTreeMap<Id, Vec<Id>>,
+    /// By random number, the predicates of the earlier ones.
+    draws: BTreeMap<Id, Vec<Id>>,
 }
 
 impl Costs {
@@ -92,7 +94,7 @@ impl Costs {
         let all = graph.ids().map(|id| (target.block_stages(dataflow, id), target.of(graph, id)));
         let mut used = vec![false; graph.nodes().len()];
         graph.nodes().iter().flat_map(|node| &node.args).for_each(|arg| used[arg.index()] = true);
-        Costs { all: all.collect(), used, pending: pending(dataflow, &uses(dataflow)) }
+        Costs { all: all.collect(), used, pending: pending(dataflow, &uses(dataflow)), draws: draws(dataflow) }
     }
 }
 
@@ -108,6 +110,11 @@ pub(crate) fn earliest(dataflow: &Dataflow, target: &Target, costs: &Costs, pins
                 reserved = span.begins;
                 span
             }
+            Some(Access { touch: Touch::Random, .. }) => {
+                let earlier = costs.draws.get(&id).map_or(&[][..], Vec::as_slice);
+                let there = ready(&schedule.spans, earlier);
+                Span { begins: there, ends: there }
+            }
             Some(access) => {
                 let pending = costs.pending.get(&id).map_or(&[][..], Vec::as_slice);
                 effect(dataflow, target, pins, &mut schedule, (id, access, pending))
@@ -121,7 +128,11 @@ pub(crate) fn earliest(dataflow: &Dataflow, target: &Target, costs: &Costs, pins
     // Nothing waits for an unused result.
     let answers = graph.ids().filter(|id| costs.used[id.index()] && dataflow.access(*id).is_some());
     let answers = answers.map(|id| schedule.spans[id.index()].ends.registered());
-    schedule.stages = outputs.chain(effects).chain(answers).max().unwrap_or(0).max(1);
+    // Whether a redirect happens decides about the target, which leaves with the packet.
+    let is_redirect = |id: &Id| dataflow.access(*id).is_some_and(|access| access.touch == Touch::RedirectMap);
+    let redirects = graph.ids().filter(is_redirect).map(|id| graph.node(id).args[0]);
+    let redirects = redirects.map(|predicate| schedule.spans[predicate.index()].ends.registered());
+    schedule.stages = outputs.chain(effects).chain(answers).chain(redirects).max().unwrap_or(0).max(1);
     schedule
 }
 
@@ -204,7 +215,7 @@ fn effect(
             commit = Some(there.stage);
             Span { begins: there, ends: there }
         }
-        // The redirect target and random numbers travel with the packet.
+        // The redirect target travels with the packet. The others have their own functions.
         Touch::Redirect | Touch::Random | Touch::Reserve => {
             let there = given.max(predicate);
             Span { begins: there, ends: there }
@@ -220,10 +231,10 @@ fn effect(
             let asked = if is_atomic { begins.stage } else { begins.registered() };
             Span { begins, ends: Moment::start(asked + target.update_stages) }
         }
+        // The verdict is used only where the predicate holds. The target is chosen at the end.
         Touch::RedirectMap => {
             let begins = given.registered();
-            let ends = Moment::start(begins + target.redirect_stages).max(predicate);
-            Span { begins: Moment::start(begins), ends }
+            Span { begins: Moment::start(begins), ends: Moment::start(begins + target.redirect_stages) }
         }
         Touch::HostTable | Touch::Compute => {
             let begins = given.registered();

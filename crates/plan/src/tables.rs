@@ -74,6 +74,31 @@ pub(crate) fn keys(dataflow: &Dataflow, uses: &Uses) -> Option<BTreeSet<Vec<Id>>
     Some(keys)
 }
 
+/// By random number, the predicates of the earlier ones that the same packet may draw: they decide which of its numbers
+/// it is.
+///
+/// Each packet brings its numbers along, as it brings its time. The first one needs no predicate; a number that is not
+/// drawn is left over.
+pub(crate) fn draws(dataflow: &Dataflow) -> BTreeMap<Id, Vec<Id>> {
+    let graph = &dataflow.graph;
+    let is_draw = |id: &Id| dataflow.access(*id).is_some_and(|access| access.touch == Touch::Random);
+    let draws: Vec<Id> = graph.ids().filter(is_draw).collect();
+    let mut all = BTreeMap::new();
+    if draws.len() < 2 {
+        return all;
+    }
+    let predicate = |id: Id| graph.node(id).args[0];
+    let mut predicates = Predicates::new(graph);
+    for (at, draw) in draws.iter().enumerate() {
+        let mut may_precede = |earlier: &Id| !predicates.exclude(graph, *earlier, predicate(*draw));
+        let earlier: Vec<Id> = draws[..at].iter().map(|id| predicate(*id)).filter(|id| may_precede(id)).collect();
+        if !earlier.is_empty() {
+            all.insert(*draw, earlier);
+        }
+    }
+    all
+}
+
 /// By change of entries whose result is used, the earlier changes of the same packet and map that may decide it: an
 /// insertion takes the room that a deletion frees. Results of changes to arrays depend on the index alone.
 ///

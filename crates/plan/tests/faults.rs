@@ -52,8 +52,15 @@ const INJECTIONS: &[Injection] = &[
     ("the stage of the last write too early", "flush", |plan| *plan.maps[0].write_stage.as_mut().unwrap() -= 1, is!(WriteStage)),
     ("an effect without a commit", "flush", |plan| { let id = plan.maps[0].uses.stores[0]; plan.schedule.commits.remove(&id); }, is!(Missing)),
     ("an omitted call that has an effect", "atomic", |plan| plan.omitted.push(OmittedCall { insn: 0, helper: helper::MAP_UPDATE_ELEM }), is!(Omitted)),
+    ("a random number before it is known which one it is", "random", |plan| { let id = draws(plan)[1]; *span(plan, id) = Default::default(); }, is!(TooEarly)),
     ("a result that ignores an earlier write of the packet", "answers", |plan| { let id = plan.maps[0].uses.entries[1]; let at = begins(plan, plan.maps[0].uses.entries[0]); span(plan, id).begins.stage = at; }, is!(OwnWrite)),
 ];
+
+/// The random numbers of a plan.
+fn draws(plan: &Plan) -> Vec<Id> {
+    let is_draw = |id: &Id| plan.dataflow.access(*id).is_some_and(|access| access.touch == Touch::Random);
+    plan.dataflow.graph.ids().filter(is_draw).collect()
+}
 
 fn begins(plan: &Plan, id: Id) -> u32 {
     plan.schedule.spans[id.index()].begins.stage
@@ -118,6 +125,9 @@ fn plans(clang: &Clang) -> Vec<(&'static str, Plan)> {
            *(u64 *)(r6 + 16) = r2\n";
     let maps = [hash, "recent lru_hash key 4 value 8 entries 64"];
     let pair = ["first hash key 4 value 8 entries 16", "second hash key 4 value 8 entries 16"];
+    // The first number is drawn where an entry is found, the second one in any case.
+    let random = call("limits", 0, 1)
+        + "r7 = 0\nif r0 == 0 goto again\ncall 7\nr7 = r0\nagain: call 7\nr7 += r0\n*(u32 *)(r6 + 16) = r7\n";
     let length = "r1 = *(u8 *)(r6 + 90)\n*(u8 *)(r6 + 0) = r1";
     let exact = "r2 -= r6\n*(u16 *)(r6 + 0) = r2";
     vec![
@@ -130,6 +140,7 @@ fn plans(clang: &Clang) -> Vec<(&'static str, Plan)> {
         ("answers", planned(&on_packet("answers", 100, &[hash], &answers), &Options::default())),
         ("two", planned(&on_packet("two", 100, &pair, &two), &by("second", Scheme::Schedule))),
         ("region", planned(&on_packet("region", 100, &maps, &region), &by("limits", Scheme::Flush))),
+        ("random", planned(&on_packet("random", 100, &[hash], &random), &Options::default())),
         ("length", planned(&on_packet("length", 100, &[], length), &Options::default())),
         ("exact", planned(&on_packet("exact", 100, &[], exact), &Options::default())),
     ]
@@ -155,6 +166,17 @@ fn the_checker_names_each_injected_fault() {
     }
     assert!(missed.is_empty(), "{} of {} are not found:\n{}", missed.len(), INJECTIONS.len(), missed.join("\n"));
     assert!(INJECTIONS.len() >= 20);
+}
+
+/// The first random number of a packet does not wait for the branch to it; the second one waits for that branch.
+#[test]
+fn random_numbers_wait_for_those_before_them() {
+    let Some(clang) = Clang::find("random_numbers_wait_for_those_before_them") else { return };
+    let plan = plans(&clang).into_iter().find(|(name, _)| *name == "random").unwrap().1;
+    let found = plan.maps[0].uses.lookups.iter().map(|id| plan.schedule.spans[id.index()].ends).max().unwrap();
+    let [first, second] = draws(&plan)[..] else { panic!("not two numbers") };
+    assert_eq!(plan.schedule.spans[first.index()].ends, Moment::default());
+    assert!(plan.schedule.spans[second.index()].begins >= found, "the lookup decides whether it is the second one");
 }
 
 /// All effects inside of a flush region commit in its last stage, of other maps too.

@@ -83,6 +83,19 @@ fn examples() -> Vec<Example> {
                  r1 = *(u8 *)(r0 + 0)\n*(u8 *)(r7 + 9) = r1\nnone: r0 = 2\n"
             ),
         ),
+        // The predicate of the first lookup of `values`, by which the key is chosen, waits for the lookup of `flows`.
+        Example {
+            first: &["one-hot-offsets", "lookup-merging"],
+            ..of(
+                "early-keys",
+                &format!(
+                    "r1 = *(u8 *)(r7 + 2)\nr1 &= 1\nif r1 == 0 goto other\nr1 = *(u8 *)(r7 + 1)\n{key}r1 = map[flows] ll\ncall 1\n\
+                     if r0 == 0 goto none\nr1 = *(u8 *)(r7 + 3)\nr1 &= 3\n{key}r1 = map[values] ll\ncall 1\ngoto met\n\
+                     other: r1 = *(u8 *)(r7 + 4)\nr1 &= 3\n{key}r1 = map[values] ll\ncall 1\nmet: if r0 == 0 goto none\n\
+                     *(u8 *)(r0 + 0) = 3\nnone: r0 = 2\n"
+                ),
+            )
+        },
         of(
             "speculation",
             &format!(
@@ -95,6 +108,16 @@ fn examples() -> Vec<Example> {
             "r1 = *(u16 *)(r7 + 0)\nr1 = be16 r1\nr1 <<= 4\nr2 = *(u8 *)(r7 + 2)\nr2 &= 15\nr1 |= r2\n*(u32 *)(r7 + 8) = r1\n\
              if r2 > 7 goto out\nr0 = 2\n",
         ),
+        Example {
+            first: &["one-hot-offsets", "known-bits", "speculation"],
+            ..of(
+                "late-bits",
+                &format!(
+                    "r3 = *(u8 *)(r7 + 2)\n*(u64 *)(r10 - 16) = r3\n{LOOKUP}r3 = *(u64 *)(r10 - 16)\nr1 = *(u8 *)(r9 + 0)\nr1 &= 1\n\
+                     r1 <<= 8\nr1 |= r3\nr0 = 1\nif r1 == 263 goto out\nnone: r0 = 2\n"
+                ),
+            )
+        },
         Example {
             first: &["one-hot-offsets", "reassociation", "known-bits", "speculation", "rewriting"],
             ..of(

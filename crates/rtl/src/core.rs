@@ -490,22 +490,16 @@ impl Writer<'_> {
         }
     }
 
-    /// The verdict of a redirect through a map.
+    /// The verdict of a redirect through a map, which is used only where it happens.
     fn redirected(&self, id: Id, stage: u32) -> String {
         let dataflow = &self.plan.dataflow;
         let node = dataflow.graph.node(id);
         if map::spread(dataflow, id).is_some() {
-            return format!(
-                "{} ? {} : {}",
-                self.signal(node.args[0], stage),
-                number(4, node.bits),
-                number(0, node.bits)
-            );
+            return number(4, node.bits);
         }
         let value = self.maps.iter().find_map(|own| own.table(id)).map_or_else(String::new, |table| table.value(stage));
         let (yes, no) = (number(4, node.bits), number(map::flags(dataflow, id).unwrap_or(0), node.bits));
-        let when = self.signal(node.args[0], stage);
-        format!("{when} ? ({value}[32] ? {yes} : {no}) : {}", number(0, node.bits))
+        format!("{value}[32] ? {yes} : {no}")
     }
 
     /// Bytes of the packet at an offset known only at run time: the window shifted by the offset, with zeros around it.

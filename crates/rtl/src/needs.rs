@@ -99,8 +99,9 @@ impl Needs {
         let defined = defined(plan, id);
         known.extend(defined..stage);
         match plan.dataflow.access(id).map(|access| access.touch) {
-            // The key is needed where the table is asked, which `map` adds; the predicate decides at the end.
-            Some(Touch::RedirectMap) => self.add(plan, node.args[0], defined),
+            // The key is needed where the table is asked, which `map` adds; the predicate decides at the end, and the
+            // verdict is used only where it holds.
+            Some(Touch::RedirectMap) => {}
             _ => self.add_arguments(plan, id, begins(plan, id)),
         }
         if let Kind::Bytes { .. } = node.kind {

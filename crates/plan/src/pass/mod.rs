@@ -4,6 +4,8 @@
 //! Builds with debug assertions check the result of each pass ([`Pass::check`]).
 
 mod atomic_adds;
+mod early_keys;
+mod late_bits;
 mod lookups;
 mod mux_trees;
 mod reassociate;
@@ -77,6 +79,11 @@ pub const PASSES: &[Pass] = &[
         run: |dataflow, _| pass::forward_stores(dataflow),
     },
     Pass {
+        name: "early-keys",
+        does: "chooses keys by conditions that are known before the predicates of their lookups",
+        run: early_keys::run,
+    },
+    Pass {
         name: "speculation",
         does: "executes lookups and loads before their predicates are known",
         run: |dataflow, _| pass::speculate(dataflow),
@@ -87,6 +94,7 @@ pub const PASSES: &[Pass] = &[
         does: "applies proved rewrite rules that turn operations into wires",
         run: |dataflow, _| pass::rewrite(dataflow),
     },
+    Pass { name: "late-bits", does: "tests the latest of many bits last", run: late_bits::run },
     Pass {
         name: "shannon-expansion",
         does: "computes both outcomes of a late condition and selects one",

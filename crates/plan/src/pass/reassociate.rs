@@ -22,7 +22,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use flowloom_ir::pass::{rebuilt, same};
-use flowloom_ir::{Binary, Dataflow, Graph, Id, Kind, Node};
+use flowloom_ir::{Binary, Compare, Dataflow, Graph, Id, Kind, Node};
 
 use super::mux_trees;
 use crate::critical_path::Arrivals;
@@ -38,6 +38,8 @@ const MIN_GAIN: Tenths = 3;
 
 /// Adders of at most this many terms are duplicated if the tree is earlier.
 const FEW_TERMS: usize = 4;
+/// The width from which on a second sum is worth its area to compare by its sign.
+const WIDE_BITS: u16 = 33;
 /// The most conditions of a select into whose arms an operation is moved.
 const MAX_AHEAD: usize = 2;
 
@@ -64,11 +66,12 @@ pub(super) fn run(dataflow: &Dataflow, target: &Target) -> Dataflow {
             Kind::Select => trees.flat(graph, node),
             Kind::Compare(_) => {
                 let plain = same(graph, node);
-                trees.ahead(graph, plain)
+                let by_sign = trees.by_sign(graph, plain);
+                trees.ahead(graph, by_sign)
             }
             _ => same(graph, node),
         };
-        trees.arrivals.set_block(graph, new, target.block_stages(dataflow, id));
+        trees.arrivals.set_block(graph, new, (dataflow, id), target);
         trees.own.resize(graph.nodes().len().max(trees.own.len()), false);
         trees.own[new.index()] = users[id.index()] == 1;
         new
@@ -195,6 +198,30 @@ impl Trees<'_> {
         if self.time(graph, other) < self.time(graph, plain) { other } else { plain }
     }
 
+    /// Compares a sum by the sign of another sum, if that is earlier: the limit is subtracted from the early terms.
+    ///
+    /// ```text
+    ///   (a - b) < c        a and c arrive early        sign(a - b) and sign(c) differ, or the sign of (a - c) - b
+    /// ```
+    fn by_sign(&mut self, graph: &mut Graph, plain: Id) -> Id {
+        let node = graph.node(plain).clone();
+        let &[first, second] = node.args.as_slice() else { return plain };
+        let bits = graph.bits(first);
+        let is_sum = |id: Id| matches!(graph.node(id).kind, Kind::Binary(Binary::Add | Binary::Sub));
+        let is_ordered = matches!(node.kind, Kind::Compare(Compare::Below | Compare::SignedBelow));
+        if !is_ordered || !is_sum(first) && !is_sum(second) || bits < WIDE_BITS {
+            return plain;
+        }
+        let difference = Node { kind: Kind::Binary(Binary::Sub), args: vec![first, second], bits };
+        let difference = self.tree(graph, Binary::Sub, difference);
+        let [sign, other, less] = [first, second, difference].map(|id| graph.slice(id, bits - 1, 1));
+        let differ = graph.binary(Binary::Xor, sign, other);
+        let is_signed = node.kind == Kind::Compare(Compare::SignedBelow);
+        let by_sign = graph.select(vec![differ, if is_signed { sign } else { other }, less]);
+        let is_earlier = self.time(graph, by_sign) + self.target.level <= self.time(graph, plain);
+        if is_earlier { by_sign } else { plain }
+    }
+
     fn flat(&mut self, graph: &mut Graph, node: Node) -> Id {
         let mut parts = node.args.clone();
         while let Some(last) = parts.last().copied()
@@ -254,12 +281,16 @@ mod tests {
 
     /// Evaluates a node for a packet in which only these bytes are odd.
     fn value(graph: &Graph, id: Id, odd: [u16; 2]) -> u64 {
+        evaluated(graph, id, |at| u64::from(odd.contains(&at)))
+    }
+
+    fn evaluated(graph: &Graph, id: Id, byte: impl Fn(u16) -> u64) -> u64 {
         let mut values: Vec<u64> = Vec::new();
         for node in graph.nodes() {
             let args: Vec<u64> = node.args.iter().map(|arg| values[arg.index()]).collect();
             let widths: Vec<u16> = node.args.iter().map(|arg| graph.bits(*arg)).collect();
             values.push(match node.kind {
-                Kind::Input(Input::Byte(at)) => u64::from(odd.contains(&at)),
+                Kind::Input(Input::Byte(at)) => byte(at),
                 kind => apply(kind, &args, &widths, node.bits),
             });
         }
@@ -286,6 +317,43 @@ mod tests {
                 }
             }
             assert_eq!(value(&graph, id, [count, count]), 1);
+        }
+    }
+
+    /// A comparison of a sum by the sign of another one: every order of terms, with limits around the edges.
+    #[test]
+    fn a_sum_is_compared_by_the_sign_of_another() {
+        const EDGES: [u64; 7] = [0, 1, 2, (1 << 39) - 1, 1 << 39, (1 << 39) + 1, (1 << 40) - 1];
+        let target = Target::default();
+        for (op, how) in [Binary::Add, Binary::Sub]
+            .into_iter()
+            .flat_map(|op| [Compare::Below, Compare::SignedBelow].map(move |how| (op, how)))
+        {
+            for (is_late, is_first) in [(0, true), (0, false), (1, true), (1, false)] {
+                let mut graph = Graph::default();
+                // The words of these bytes arrive in stage 0, and in stage 3 for the late term.
+                let mut number = |first: i64| {
+                    let bytes = (0..5).map(|at| graph.byte(first + at)).collect();
+                    graph.concat(bytes)
+                };
+                let places = [[192, 0], [0, 192]][is_late];
+                let (a, b, limit) = (number(places[0]), number(places[1]), number(8));
+                let sum = graph.binary(op, a, b);
+                let args = if is_first { vec![sum, limit] } else { vec![limit, sum] };
+                let plain = graph.make(Kind::Compare(how), args, 1);
+                let mut trees = Trees { target: &target, arrivals: Arrivals::default(), own: Vec::new() };
+                let by_sign = trees.by_sign(&mut graph, plain);
+                assert_ne!(by_sign, plain, "{op:?} {how:?}");
+                for (x, y, z) in EDGES.iter().flat_map(|x| EDGES.iter().flat_map(move |y| EDGES.map(|z| (*x, *y, z)))) {
+                    let byte = |at: u16| match i64::from(at) {
+                        at if (8..13).contains(&at) => z >> (8 * (at - 8)) & 255,
+                        at if (places[0]..places[0] + 5).contains(&at) => x >> (8 * (at - places[0])) & 255,
+                        at => y >> (8 * (at - places[1])) & 255,
+                    };
+                    let [plain, other] = [plain, by_sign].map(|id| evaluated(&graph, id, byte));
+                    assert_eq!(plain, other, "{op:?} {how:?}: {x:#x} {y:#x} {z:#x}, sum first: {is_first}");
+                }
+            }
         }
     }
 }

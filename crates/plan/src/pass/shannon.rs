@@ -23,10 +23,10 @@ use std::collections::BinaryHeap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use flowloom_ir::pass::{rebuilt, same};
+use flowloom_ir::pass::{dead_code, rebuilt, same};
 use flowloom_ir::{Binary, Dataflow, Graph, Id, Kind};
 
-use crate::critical_path::{Arrivals, depth, times};
+use crate::critical_path::{Arrivals, awaited, depth, times};
 use crate::target::{Target, Tenths};
 
 /// The slack past which paths are left alone, in stages.
@@ -39,6 +39,14 @@ const MAX_NODES: usize = 32;
 const MAX_OF_ALL: usize = 60_000;
 /// The least gain in tenths of a level.
 const MIN_GAIN: Tenths = 3;
+/// The depth to which the end of a cone is followed back, in levels.
+const DIAGRAM_LEVELS: Tenths = 10;
+/// The most nodes of a cone that becomes a decision diagram.
+const MAX_CONE: usize = 120;
+/// The most bits of a decision diagram.
+const MAX_DECISIONS: usize = 6;
+/// The most decisions of a diagram.
+const MAX_DIAGRAM: usize = 48;
 /// The most bits to expand by.
 const MAX_BITS: usize = 2;
 
@@ -46,28 +54,45 @@ pub(super) fn run(dataflow: &Dataflow, target: &Target) -> Dataflow {
     if dataflow.graph.nodes().len() > MAX_OF_ALL {
         return dataflow.clone();
     }
-    let critical = critical(dataflow, target);
+    let (critical, ends) = (critical(dataflow, target), ends(dataflow));
     let mut late = Late { target, arrivals: Arrivals::default() };
     let shorter = rebuilt(dataflow, |graph, id, node| {
         let plain = same(graph, node);
-        late.arrivals.set_block(graph, plain, target.block_stages(dataflow, id));
-        if critical[id.index()] { late.decided_last(graph, plain) } else { plain }
+        late.arrivals.set_block(graph, plain, (dataflow, id), target);
+        match (critical[id.index()], ends[id.index()]) {
+            (false, _) => plain,
+            (true, false) => late.decided_last(graph, plain),
+            (true, true) => {
+                let decided = late.decided_last(graph, plain);
+                late.diagram(graph, decided)
+            }
+        }
     });
     // Duplicated logic takes area, so it has to pay.
     let is_profitable = depth(&shorter, target) + target.level <= depth(dataflow, target);
-    if is_profitable { shorter } else { dataflow.clone() }
+    if is_profitable { dead_code(&shorter) } else { dataflow.clone() }
+}
+
+/// The nodes with a user other than a gate or a select.
+fn ends(dataflow: &Dataflow) -> Vec<bool> {
+    let graph = &dataflow.graph;
+    let mut ends = vec![false; graph.nodes().len()];
+    dataflow.ending.nodes().for_each(|id| ends[id.index()] = true);
+    for id in graph.ids().filter(|id| !is_gate(graph, *id) && graph.node(*id).kind != Kind::Select) {
+        graph.node(id).args.iter().for_each(|arg| ends[arg.index()] = true);
+    }
+    ends
 }
 
 /// The nodes on near-critical paths.
-fn critical(dataflow: &Dataflow, target: &Target) -> Vec<bool> {
+pub(super) fn critical(dataflow: &Dataflow, target: &Target) -> Vec<bool> {
     let graph = &dataflow.graph;
     let ready = times(dataflow, target);
     let mut behind: Vec<Tenths> = vec![0; graph.nodes().len()];
     for id in graph.ids().rev() {
         let own = target.block_stages(dataflow, id) * target.stage + target.of(graph, id);
-        let is_idle = dataflow.access(id).is_some_and(|access| dataflow.is_idle(access));
         let after = behind[id.index()] + own;
-        for arg in graph.node(id).args.iter().skip(usize::from(is_idle)) {
+        for arg in awaited(dataflow, id) {
             behind[arg.index()] = behind[arg.index()].max(after);
         }
     }
@@ -130,6 +155,98 @@ impl Late<'_> {
         graph.select(vec![*bit, high, low])
     }
 
+    /// Turns the end of a path into a decision diagram of its latest bits, the latest one at the root [Bryant 1986].
+    fn diagram(&mut self, graph: &mut Graph, id: Id) -> Id {
+        if !is_chosen(graph, id) {
+            return id;
+        }
+        let mut best = (self.time(graph, id), id);
+        let from = best.0.saturating_sub(DIAGRAM_LEVELS * self.target.level);
+        let Some(bits) = self.late_bits(graph, id, from) else { return id };
+        let Some(latest) = bits.first().map(|bit| self.time(graph, *bit)) else { return id };
+        if latest + self.target.mux + self.target.level > best.0 {
+            return id;
+        }
+        for count in [3, MAX_DECISIONS].into_iter().filter(|count| *count <= bits.len() || *count == MAX_DECISIONS) {
+            let count = count.min(bits.len());
+            let mut made = FxHashMap::default();
+            let Some(diagram) = self.decided(graph, from, (id, &bits[..count]), &mut made) else { break };
+            let time = self.time(graph, diagram);
+            if time + self.target.level <= best.0 {
+                best = (time, diagram);
+            }
+        }
+        best.1
+    }
+
+    /// The bits after `from` by which the gates and selects before a node decide, the latest one first.
+    fn late_bits(&mut self, graph: &Graph, id: Id, from: Tenths) -> Option<Vec<Id>> {
+        let (mut inside, mut bits, mut work) = (FxHashSet::default(), FxHashSet::default(), vec![id]);
+        while let Some(next) = work.pop() {
+            if !inside.insert(next) {
+                continue;
+            }
+            if inside.len() > MAX_CONE {
+                return None;
+            }
+            for arg in &graph.node(next).args {
+                if self.time(graph, *arg) <= from {
+                    continue;
+                }
+                if is_chosen(graph, *arg) {
+                    work.push(*arg);
+                } else if graph.bits(*arg) == 1 {
+                    bits.insert(*arg);
+                }
+            }
+        }
+        let mut bits: Vec<(Tenths, Id)> = bits.into_iter().map(|bit| (self.time(graph, bit), bit)).collect();
+        bits.sort_unstable_by(|a, b| b.cmp(a));
+        Some(bits.into_iter().map(|(_, bit)| bit).collect())
+    }
+
+    /// A node as a decision diagram of these bits; `None` if it has more than [`MAX_DIAGRAM`] decisions.
+    fn decided(
+        &mut self,
+        graph: &mut Graph,
+        from: Tenths,
+        (id, bits): (Id, &[Id]),
+        made: &mut FxHashMap<(Id, usize), Id>,
+    ) -> Option<Id> {
+        let Some((bit, rest)) = bits.split_first() else { return Some(id) };
+        if let Some(known) = made.get(&(id, bits.len())) {
+            return Some(*known);
+        }
+        if made.len() >= MAX_DIAGRAM {
+            return None;
+        }
+        let mut arms = [id; 2];
+        for (answer, arm) in arms.iter_mut().enumerate() {
+            let answer = graph.number(answer as u64, 1);
+            let cofactor = self.cofactor(graph, from, id, &mut FxHashMap::from_iter([(*bit, answer)]));
+            *arm = self.decided(graph, from, (cofactor, rest), made)?;
+        }
+        let [low, high] = arms;
+        let decision = if low == high { low } else { graph.select(vec![*bit, high, low]) };
+        made.insert((id, bits.len()), decision);
+        Some(decision)
+    }
+
+    /// A node with some bits known, by the gates and selects after `from`.
+    fn cofactor(&mut self, graph: &mut Graph, from: Tenths, id: Id, made: &mut FxHashMap<Id, Id>) -> Id {
+        if let Some(known) = made.get(&id) {
+            return *known;
+        }
+        if !is_chosen(graph, id) || self.time(graph, id) <= from {
+            return id;
+        }
+        let node = graph.node(id).clone();
+        let args = node.args.iter().map(|arg| self.cofactor(graph, from, *arg, made)).collect();
+        let new = graph.make(node.kind, args, node.bits);
+        made.insert(id, new);
+        new
+    }
+
     fn cone(&mut self, graph: &Graph, id: Id) -> Cone {
         let time = self.time(graph, id);
         let from = time.saturating_sub(BACK_LEVELS * self.target.level);
@@ -158,6 +275,11 @@ impl Late<'_> {
         bits.sort_unstable_by(|a, b| b.cmp(a));
         Cone { inside, bits }
     }
+}
+
+/// Whether a node is a gate of single bits or a select.
+fn is_chosen(graph: &Graph, id: Id) -> bool {
+    is_gate(graph, id) || graph.node(id).kind == Kind::Select
 }
 
 /// Whether a node is a single-bit gate of single bits.
