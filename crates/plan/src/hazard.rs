@@ -246,7 +246,6 @@ impl Planner<'_> {
             return Err(HazardError::Circular(maps));
         };
         let (schedule, regions) = self.later(schedule, regions);
-        let (schedule, regions) = self.emit_earlier(schedule, regions);
         Ok(Decisions { schedule, choices: self.choices, regions, uses: self.uses })
     }
 
@@ -420,23 +419,6 @@ impl Planner<'_> {
             }
         }
         (schedule, regions)
-    }
-}
-
-impl Planner<'_> {
-    /// Sends data in the last stage anew: while the schedule was found, the last stage may have been a later one.
-    fn emit_earlier(&mut self, schedule: Schedule, regions: Vec<Region>) -> (Schedule, Vec<Region>) {
-        let before = self.pins.clone();
-        let dataflow = self.dataflow;
-        let is_emit = |id: &Id| dataflow.access(*id).is_some_and(|access| access.touch == Touch::Emit);
-        self.pins.commits.retain(|id, _| !is_emit(id));
-        match self.converge() {
-            Some((next, others)) if next.stages < schedule.stages => (next, others),
-            _ => {
-                self.pins = before;
-                (schedule, regions)
-            }
-        }
     }
 }
 
