@@ -758,10 +758,10 @@ const FAULTS: [Fault; 16] = [
         "slice_write   = !was_present;",
     ),
     fault(
-        MAP_BLOCK,
+        ACCESS,
         "a change of an absent entry makes one",
-        "3'd5: begin\n          slice_write   = was_present;",
-        "3'd5: begin\n          slice_write   = was_present || 1'b1;",
+        "8'(FlagExist):   operation_o = 3'd5;",
+        "8'(FlagExist):   operation_o = 3'd1;",
     ),
     fault(
         "fl_shell_shell.sv",
