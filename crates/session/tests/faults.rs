@@ -294,7 +294,7 @@ pub(crate) const FAULTS: &[Fault] = &[
         name: "a late result is read by the packet before",
         subject: "queued",
         file: "fl_core_",
-        changes: &[(".Depth(37)", ".Depth(5)")],
+        changes: &[(".Depth(35)", ".Depth(5)")],
     },
     Fault {
         name: "packets enter although the queue of the scheduler is full",

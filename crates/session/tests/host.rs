@@ -48,7 +48,7 @@ pub(crate) const FAULTS: &[Fault] = &[
         subject: "hash map in one stage",
         file: "fl_hash_map.sv",
         changes: &[(
-            "allocates = !cuckoo_hit && now.operation == 2'd1;",
+            "allocates = !cuckoo_hit && now.operation inside {3'd1, 3'd4};",
             "allocates = !cuckoo_hit && now.operation == 2'd1 && 1'b0;",
         )],
     },

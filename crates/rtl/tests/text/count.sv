@@ -71,6 +71,17 @@ module fl_core_count (
   logic v17_s0;
   logic [1:0] v18_s0;
   logic [1:0] v20_s0;
+  assign v0_s0 = length_i;
+  assign v3_s0 = v0_s0 == 16'h0;
+  assign v6_s0 = word0_s0[7:0];
+  assign v8_s0 = {56'h0, v6_s0};
+  assign v10_s0 = ~v3_s0;
+  assign v13_s0 = v12_s0[0];
+  assign v14_s0 = v6_s0[0];
+  assign v15_s0 = v13_s0 + v14_s0;
+  assign v17_s0 = ~v15_s0;
+  assign v18_s0 = {v17_s0, v15_s0};
+  assign v20_s0 = v3_s0 ? 2'h1 : v18_s0;
   assign v12_s0 = (v10_s0) ? map0_q : 64'h0;
   logic [63:0] map0_step0_s0;
   always_comb begin
@@ -89,17 +100,6 @@ module fl_core_count (
       map0_q <= 64'h0000000000000000;
     end
   end
-  assign v0_s0 = length_i;
-  assign v3_s0 = v0_s0 == 16'h0;
-  assign v6_s0 = word0_s0[7:0];
-  assign v8_s0 = {56'h0, v6_s0};
-  assign v10_s0 = ~v3_s0;
-  assign v13_s0 = v12_s0[0];
-  assign v14_s0 = v6_s0[0];
-  assign v15_s0 = v13_s0 + v14_s0;
-  assign v17_s0 = ~v15_s0;
-  assign v18_s0 = {v17_s0, v15_s0};
-  assign v20_s0 = v3_s0 ? 2'h1 : v18_s0;
 
   // The outputs.
   logic valid_s1_q;
