@@ -49,7 +49,7 @@ pub(crate) const FAULTS: &[Fault] = &[
         file: "fl_hash_map.sv",
         changes: &[(
             "allocates = !cuckoo_hit && now.operation inside {3'd1, 3'd4};",
-            "allocates = !cuckoo_hit && now.operation == 2'd1 && 1'b0;",
+            "allocates = !cuckoo_hit && now.operation inside {3'd1, 3'd4} && 1'b0;",
         )],
     },
     Fault {
