@@ -45,6 +45,17 @@ fn a_folder_with_a_pipeline_simulates_by_itself() {
     }
 }
 
+/// A function has two forms; pipelines are made of the one with the parser of the target.
+#[test]
+fn a_folder_has_the_plan_that_explain_prints() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().display().to_string();
+    let function = "functions/policer/policer.efsm";
+    let built = json(&["build", function, "--target", "verilog", "-o", &path, "--json"]);
+    let explained = json(&["explain", function, "--json"]);
+    assert_eq!(built["stages"].as_u64().unwrap() as usize, explained["stages"].as_array().unwrap().len());
+}
+
 #[test]
 fn functions_without_a_pipeline_are_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();

@@ -93,9 +93,10 @@ fn table_2_is_simulated() {
     }
     let ((slow, paper), (spread, _)) = (pair(one, "mpps"), pair(one, "spread_mpps"));
     assert!(paper == Some(12.0) && (slow - 250.0 / 39.0).abs() < 0.05 && slow < spread && spread < 12.0, "{one}");
-    // A scheduler holds packets of one flow for as long as a lookup and its slice take: some are lost at this rate.
-    assert_eq!(pair(one, "plan_atomic_lost").0, 0.0);
-    assert!(pair(one, "plan_schedule_lost").0 > 0.0, "{one}");
+    // A scheduler holds packets of one flow for as long as a lookup and its slice take: that suffices at this rate.
+    for scheme in ["plan_atomic_lost", "plan_schedule_lost"] {
+        assert_eq!(pair(one, scheme).0, 0.0, "{one}");
+    }
     assert_eq!(one["parts"]["pipelines"].as_array().unwrap().len(), 4);
 }
 

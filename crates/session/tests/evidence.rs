@@ -15,6 +15,7 @@ use crate::frames;
 use crate::host;
 use crate::own_traffic::{self, Start};
 use crate::programs::PROGRAMS;
+use crate::rates::{self, CLOCK_MHZ, LINE_MPPS};
 use crate::stream::{CASES, Case, Compared, compare, compare_all, start};
 use crate::verified::{captures, shipped};
 use flowloom_session::engines::{OutputStalls, Simulated};
@@ -342,4 +343,29 @@ fn evidence_host_accesses() {
     }
     assert!(missed.is_empty(), "not found: {}", missed.join("; "));
     println!("{} faults are found", host::FAULTS.len());
+}
+
+/// The rate of every pipeline in packets of 60 bytes, one offered in each cycle of 250 MHz: of 200 known flows, of one flow,
+/// of two in turn, and of flows that are all new. Known flows reach 148.8 million packets a second, the line rate of
+/// 100 Gbit/s, or the rate of the words that leave; dynamic NAT, whose counter waits for the table, 125. Prints all rates;
+/// `FLOWLOOM_FUNCTION` selects one function.
+#[test]
+#[ignore = "minutes"]
+fn evidence_pipeline_rates() {
+    let mut slow = Vec::new();
+    for (name, path) in rates::all() {
+        match rates::rates("evidence_pipeline_rates", &name, &rates::open(&path), 4000) {
+            Ok(Some([known, ..])) => {
+                // A packet that takes several words at the output leaves at that rate.
+                let most = if name == "dynamic_nat.efsm" { CLOCK_MHZ / 2.0 } else { LINE_MPPS };
+                let goal = most.min(CLOCK_MHZ / known.words_out.max(1.0));
+                if known.taken_mpps < 0.99 * goal {
+                    slow.push(format!("{name}: {:.1} of {goal:.1}", known.taken_mpps));
+                }
+            }
+            Ok(None) => return,
+            Err(error) => println!("{name}: no pipeline: {error}"),
+        }
+    }
+    assert!(slow.is_empty(), "{slow:?}");
 }
