@@ -72,6 +72,8 @@ module fl_hash_map #(
   localparam int unsigned Value = Hit + 3;
   localparam int unsigned Slice = Value + Delay;
   localparam int unsigned Candidates = 64;
+  // So many may wait that each packet on its way and two copies can add one.
+  localparam int unsigned MaxWaiting = Candidates - Ahead - Slice - 6;
   // From the cycle in which a packet finds an entry, cycle 3, to the one after its result.
   localparam int unsigned Quiet = 5 + Delay;
   // Keys without an entry stay in the cuckoo table until the mover takes them out.
@@ -448,7 +450,7 @@ module fl_hash_map #(
   assign inserts  = !deletes && insert_valid;
   assign adopts   = !deletes && !inserts && candidate_valid && !adopting_q && free_entries > FreeBits'(2);
   assign inspects = state_q == Inspect && work_quiet;
-  assign copies   = copy_valid && !inspects && array_host_ready;
+  assign copies   = copy_valid && !inspects && array_host_ready && waiting < CandidateBits'(MaxWaiting);
 
   assign array_host_valid = inspects || copy_valid;
   assign array_index      = inspects ? IndexBits'(work_slot) : own_row(copy_entry);
@@ -516,7 +518,7 @@ module fl_hash_map #(
       stored_q <= stored_q + StoredBits'(slice_present && !was_present) - StoredBits'(!slice_present && was_present);
     end
     // Room for what may enter, and what is on its way: one entry a key, one candidate a deletion.
-    room_q  <= free_entries > FreeBits'(Ahead + Hit + 3) && waiting < CandidateBits'(Candidates - Ahead - Slice - 4);
+    room_q  <= free_entries > FreeBits'(Ahead + Hit + 3) && waiting < CandidateBits'(MaxWaiting);
     tight_q <= Delay != 0 && 32'(stored_q) + 32'(Ahead + Slice + 4) > 32'(Entries);
     if (rst_i) begin
       adopting_q <= 1'b0;

@@ -414,7 +414,10 @@ impl Planner<'_> {
         let last = reads.iter().map(|(_, stage)| *stage).max().unwrap_or(0);
         if reads.iter().any(|(_, stage)| *stage < last) {
             self.pins.lookups.extend(reads.iter().map(|(map, _)| (*map, last)));
-            if let Some((next, others)) = self.converge().filter(|(next, _)| next.stages <= schedule.stages) {
+            let together = self.converge();
+            if let Some((next, others)) = together.filter(|(next, _)| next.stages <= schedule.stages)
+                && span(&others) <= span(&regions)
+            {
                 (schedule, regions) = (next, others);
             }
         }

@@ -31,14 +31,11 @@ fn buckets_as_planned_under_zipf() {
 #[test]
 fn every_plan_is_a_pipeline_of_the_model() {
     let Some(clang) = Clang::find("every_plan_is_a_pipeline_of_the_model") else { return };
-    let mut late = 0;
     for program in classical(&clang) {
         let timing = planned(program, &Options::default()).timing();
         let mut flows = Flows::zipf(1000, 1.0, timing.maps.len(), 2000, 1);
         let report = predict(&timing, &PredictOptions::new(Pace::Full), &mut flows)
             .unwrap_or_else(|error| panic!("{}: {error}", program.name));
         assert_eq!(report.packets_passed, 2000, "{}", program.name);
-        late += timing.maps.iter().filter(|map| map.read_stage + map.hold_cycles > timing.stages).count();
     }
-    assert!(late > 0, "the source NAT has such entries");
 }

@@ -149,8 +149,7 @@ impl Core {
             spacing_cycles: scheduler.as_ref().map_or(1, Scheduler::spacing_cycles),
             same_key_cycles: scheduler.as_ref().map_or(1, Scheduler::same_key_cycles),
             queued_packets: scheduler.as_ref().map_or(0, Scheduler::depth),
-            text: Writer { plan, program, needs, maps, ports, scheduler, late: Vec::new(), text: String::new() }
-                .module(&module),
+            text: Writer { plan, program, needs, maps, ports, scheduler, text: String::new() }.module(&module),
             module,
         })
     }
@@ -194,8 +193,6 @@ struct Writer<'a> {
     maps: Vec<Map>,
     ports: Vec<MapPort>,
     scheduler: Option<Scheduler>,
-    /// The signals that say that a late result is there for its packet.
-    late: Vec<String>,
     text: String,
 }
 
@@ -369,7 +366,7 @@ impl Writer<'_> {
     fn schedule(&mut self, stage: u32, registers: &[(String, String, u32)]) {
         let Some(scheduler) = &self.scheduler else { return };
         let rooms = self.maps.iter().flat_map(map::room).filter(|(asked, _)| *asked >= stage).map(|(_, room)| room);
-        let others: Vec<String> = self.late.iter().cloned().chain(rooms).chain(self.no_host_gap()).collect();
+        let others: Vec<String> = rooms.chain(self.no_host_gap()).collect();
         let mut text = "  // Packets wait here for results of others with their key.\n".to_owned();
         text.push_str(&scheduler.scoreboards(&|id| self.signal(id, stage), &others));
         if stage > 0 {
@@ -549,9 +546,6 @@ impl Writer<'_> {
                 let early = format!("{name}_early");
                 late = scheduler.late_result(&name, &result, &early, bits.into(), stage);
                 result = early;
-                if stage == scheduler.stage {
-                    self.late.push(scheduler.late_valid(&name, stage));
-                }
                 self.line(&format!("  {}", logic(&result, bits.into())));
             }
             let text = match op {
@@ -591,7 +585,7 @@ impl Writer<'_> {
 
     /// The accesses to maps in a stage.
     fn map_accesses(&mut self, stage: u32, registers: &mut Vec<(String, String, u32)>) {
-        let (mut text, mut late) = (String::new(), Vec::new());
+        let mut text = String::new();
         for own in &self.maps {
             let mut rendered = slice::Stage {
                 plan: self.plan,
@@ -601,11 +595,9 @@ impl Writer<'_> {
                 signal: &|id| self.signal(id, stage),
                 registers,
                 scheduler: self.scheduler.as_ref(),
-                late: &mut late,
             };
             text.push_str(&rendered.render(own));
         }
-        self.late.extend(late);
         self.text.push_str(&text);
     }
 
@@ -658,7 +650,11 @@ impl Writer<'_> {
         lines.push(format!("  assign target_o = {target};"));
         lines.push(format!("  assign spread_o = {spread};"));
         for own in &self.maps {
-            let valid: Vec<String> = map::host_stages(own).map(|stage| self.valid(stage)).collect();
+            let stages = map::host_stages(own);
+            let is_cut =
+                self.scheduler.as_ref().is_some_and(|one| *stages.start() < one.stage && one.stage <= *stages.end());
+            let queued = (is_cut).then(|| "queue_valid".to_owned());
+            let valid: Vec<String> = stages.map(|stage| self.valid(stage)).chain(queued).collect();
             lines.push(map::host(own, &valid.join(" || ")).trim_end().to_owned());
         }
         let all = |names: Vec<String>| if names.is_empty() { "1'b1".to_owned() } else { names.join(" && ") };

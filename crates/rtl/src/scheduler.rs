@@ -26,6 +26,8 @@ use crate::node::{logic, signal_bits};
 
 /// The most logic before the comparison of a key, in tenths of a LUT level, in the stage of the queue.
 const KEY_DEPTH: u32 = 10;
+/// The stages between the queue and the lookups, if there is a choice.
+const MAX_DISTANCE: u32 = 6;
 /// The most logic before the condition under which a packet uses a map.
 const USE_DEPTH: u32 = 30;
 
@@ -66,9 +68,13 @@ impl Scheduler {
             let written = maps.iter().filter(|own| own.slice.is_some());
             written.into_iter().any(|own| own.asked() < stage && stage <= own.slice.map_or(0, |slice| slice.last))
         };
-        let possible = std::iter::once(0).chain(needs.words(plan)..=limit).filter(|stage| !is_split(*stage));
+        let words = needs.words(plan).max(plan.window.words());
+        let possible = std::iter::once(0).chain(words..=limit).filter(|stage| !is_split(*stage));
+        // A table needs a pending key for each packet between the queue and itself.
+        let is_near = |stage: u32| late.iter().all(|own| own.asked() - stage <= MAX_DISTANCE);
         let keyed = |stage: u32| late.iter().filter(|own| hold(plan, own, stage).key.is_some()).count();
-        let stage = possible.max_by_key(|stage| (keyed(*stage), std::cmp::Reverse(width(plan, needs, *stage))))?;
+        let stage = possible
+            .max_by_key(|stage| (keyed(*stage), is_near(*stage), std::cmp::Reverse(width(plan, needs, *stage))))?;
         let holds = late.iter().map(|own| hold(plan, own, stage)).collect();
         Some(Scheduler { stage, holds, last_crossing: last_crossing(plan, maps, needs, stage) })
     }
@@ -105,20 +111,29 @@ impl Scheduler {
     /// A queue for a result that a block gives in a stage while its packet may still wait.
     pub(crate) fn late_result(&self, name: &str, to: &str, from: &str, bits: u32, stage: u32) -> String {
         let depth = self.depth() + stage - self.stage + 1;
-        let count_bits = u32::BITS - depth.leading_zeros();
-        let waits = self.late_valid(name, stage);
+        let count = logic(&format!("unused_count_{name}"), u32::BITS - depth.leading_zeros());
         format!(
-            "  // The result waits for its packet.\n  logic {waits}, unused_ready_{name};\n  {count}\n  fl_fifo #(\n      .Width({bits}),\n      \
-             .Depth({depth})\n  ) u_late_{name} (\n      .clk_i,\n      .rst_i,\n      .in_valid_i(arrived_s{stage}),\n      \
-             .in_ready_o(unused_ready_{name}),\n      .in_data_i({from}),\n      .out_valid_o({waits}),\n      \
-             .out_ready_i(valid_s{stage}_q),\n      .out_data_o({to}),\n      .count_o(unused_count_{name})\n  );\n",
-            count = logic(&format!("unused_count_{name}"), count_bits),
+            "  // The result waits for its packet.\n  logic late_valid_{name}, unused_ready_{name};\n  {count}\n  fl_fifo #(\n      \
+             .Width({bits}),\n      .Depth({depth})\n  ) u_late_{name} (\n      .clk_i,\n      .rst_i,\n      \
+             .in_valid_i(arrived_s{stage}),\n      .in_ready_o(unused_ready_{name}),\n      .in_data_i({from}),\n      \
+             .out_valid_o(late_valid_{name}),\n      .out_ready_i(valid_s{stage}_q),\n      .out_data_o({to}),\n      \
+             .count_o(unused_count_{name})\n  );\n`ifndef SYNTHESIS\n  a_late_{name} : assert property (@(posedge clk_i) \
+             disable iff (rst_i) valid_s{stage}_q |-> late_valid_{name});\n`endif\n",
         )
     }
 
-    /// The signal that says whether a late result is there. Only in the stage of the queue it decides.
-    pub(crate) fn late_valid(&self, name: &str, stage: u32) -> String {
-        if stage == self.stage { format!("late_valid_{name}") } else { format!("unused_valid_{name}") }
+    /// Late results are there a cycle after a register would have had them, so the packet that waits is issued when this
+    /// signal says that its own have had that cycle.
+    fn ripe(&self) -> Option<String> {
+        self.last_crossing?;
+        let (stage, depth) = (self.stage, self.depth());
+        let count = logic("unused_ripe_count", u32::BITS - depth.leading_zeros());
+        Some(format!(
+            "  logic ripe, unused_ripe_ready, unused_ripe;\n  {count}\n  fl_fifo #(\n      .Width(1),\n      .Depth({depth})\n  ) u_ripe \
+             (\n      .clk_i,\n      .rst_i,\n      .in_valid_i(arrived_s{stage}),\n      .in_ready_o(unused_ripe_ready),\n      \
+             .in_data_i(1'b1),\n      .out_valid_o(ripe),\n      .out_ready_i(valid_s{stage}_q),\n      \
+             .out_data_o(unused_ripe),\n      .count_o(unused_ripe_count)\n  );\n"
+        ))
     }
 
     /// The scoreboards, and `go`: whether the packet that waits is issued. `others` are further conditions for it.
@@ -127,8 +142,8 @@ impl Scheduler {
             0 => ("valid_i", "valid_s0".to_owned()),
             stage => ("queue_valid", format!("valid_s{stage}_q")),
         };
-        let mut text = String::new();
-        let mut conditions: Vec<String> = Vec::new();
+        let mut text = self.ripe().unwrap_or_default();
+        let mut conditions: Vec<String> = self.last_crossing.map(|_| "ripe".to_owned()).into_iter().collect();
         for hold in &self.holds {
             let name = format!("map{}", hold.map);
             let key = hold.key.as_ref().map(|bytes| bytes.iter().rev().map(|id| signal(*id)).collect::<Vec<_>>());

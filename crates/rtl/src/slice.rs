@@ -34,9 +34,8 @@ pub(crate) struct Stage<'a> {
     pub(crate) signal: &'a dyn Fn(Id) -> String,
     /// The registers of the stage: name, next value, bits.
     pub(crate) registers: &'a mut Vec<(String, String, u32)>,
-    /// The queue in which packets wait, and the signals that say that a late result is there for its packet.
+    /// The queue in which packets wait.
     pub(crate) scheduler: Option<&'a Scheduler>,
-    pub(crate) late: &'a mut Vec<String>,
 }
 
 /// The declarations of the registers with which a map's values and state travel into a stage. The values of the stage may
@@ -180,6 +179,7 @@ impl Stage<'_> {
         let delay = own.slice.map_or(0, Slice::delay);
         let [write, result] = self.declared(own, table, text);
         let mut value = if own.slice.is_some() { format!("{name}_value") } else { table.value(table.stage) };
+        let late = self.late_value(own, table, &mut value, own.bits, text);
         let mut hit = hit;
         if own.block == Block::Ports {
             // A key beyond the entries leads to no port.
@@ -193,7 +193,6 @@ impl Stage<'_> {
             );
             (hit, value) = (format!("{table_name}_hit"), format!("{table_name}_raw"));
         }
-        let late = self.late_value(own, table, &mut value, own.bits, text);
         _ = write!(
             text,
             "  fl_array #(\n      .Entries({}),\n      .ValueBits({}),\n      .Delay({delay})\n  ) u_{table_name} (\n      .clk_i,\n      .rst_i,\n      \
@@ -221,9 +220,6 @@ impl Stage<'_> {
         let (name, to) = (&table.name, value.clone());
         *value = format!("{name}_early");
         _ = writeln!(text, "  {}", logic(value, bits));
-        if table.stage == scheduler.stage {
-            self.late.push(scheduler.late_valid(name, table.stage));
-        }
         scheduler.late_result(name, &to, value, bits, table.stage)
     }
 

@@ -294,7 +294,13 @@ pub(crate) const FAULTS: &[Fault] = &[
         name: "a late result is read by the packet before",
         subject: "queued",
         file: "fl_core_",
-        changes: &[(".Depth(35)", ".Depth(5)")],
+        changes: &[(".Depth(39)", ".Depth(5)")],
+    },
+    Fault {
+        name: "a packet does not wait until its late result is there",
+        subject: "queued",
+        file: "fl_core_",
+        changes: &[("assign go = ripe &&", "assign go = (ripe || 1'b1) &&")],
     },
     Fault {
         name: "packets enter although the queue of the scheduler is full",
@@ -432,11 +438,12 @@ fn faults_in_pipelines_are_found() {
 }
 
 /// The faults of the normal test.
-const QUICK: [&str; 4] = [
+const QUICK: [&str; 5] = [
     "the next packet reads an entry before it is written",
     "body words are free before they are read",
     "an edit is made in each word",
     "the scoreboard of an array drops its entries",
+    "a packet does not wait until its late result is there",
 ];
 
 /// Each fault has its place in the sources.

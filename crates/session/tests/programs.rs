@@ -88,8 +88,10 @@ const QUEUED: &str = r#".program queued
         r3 += 14
         if r3 > r2 goto out
         r6 = *(u32 *)(r1 + 10)
-        w6 %= 1000003
-        r6 &= 3
+        w6 *= 0x1e3779b1
+        r8 = *(u32 *)(r1 + 2)
+        w6 += w8
+        w6 >>= 30
         *(u32 *)(r10 - 4) = r6
         r7 = *(u64 *)(r1 + 6)
         r7 %= 1000003

@@ -71,7 +71,7 @@ pub(crate) static CASES: [Case; 7] = [
 ];
 
 /// The cases of the normal test; the others take longer to compile.
-const QUICK: [&str; 5] = ["toy", "xdp2", "rxq_info", "simple_firewall", "leaky_bucket"];
+const QUICK: [&str; 6] = ["toy", "xdp2", "rxq_info", "simple_firewall", "leaky_bucket", "queued"];
 
 /// A case by name, also one of [`PROGRAMS`].
 pub(crate) fn case(name: &str) -> &'static Case {
