@@ -26,7 +26,7 @@ use crate::plan::Plan;
 /// A device, with what it has of each resource.
 ///
 /// # Source
-/// [DS965] for the Alveo U50, [DS890] for the VU9P, [DS180] for the 690T.
+/// AMD DS965 for the Alveo U50, DS890 for the VU9P, DS180 for the 690T.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Device {
     /// Its name on the command line.

@@ -27,7 +27,6 @@ fn buckets_as_planned_under_zipf() {
     }
 }
 
-/// Also where an entry shows only behind the last stage.
 #[test]
 fn every_plan_is_a_pipeline_of_the_model() {
     let Some(clang) = Clang::find("every_plan_is_a_pipeline_of_the_model") else { return };

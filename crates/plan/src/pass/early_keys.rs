@@ -222,7 +222,7 @@ impl Keys<'_> {
             return self.made(id);
         }
         let last = node.args.len() - 1;
-        let is_condition = |place: usize| node.kind == Kind::Select && place != last && place % 2 == 0;
+        let is_condition = |place: usize| node.kind == Kind::Select && place != last && place.is_multiple_of(2);
         let args = node.args.iter().enumerate().map(|(place, arg)| match is_condition(place) {
             true => self.condition(graph, *arg),
             false => self.key(graph, *arg),
