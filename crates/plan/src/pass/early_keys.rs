@@ -51,13 +51,22 @@ pub(super) fn run(dataflow: &Dataflow, target: &Target) -> Dataflow {
     })
 }
 
-/// Whether an access reads a table without waiting for its predicate.
+/// Whether an access reads a table without waiting for its predicate. Where packets insert or delete entries, lookups keep
+/// the key of these changes: a table has one port.
 fn starts_early(dataflow: &Dataflow, id: Id) -> bool {
     dataflow.access(id).is_some_and(|access| match access.touch {
-        Touch::Lookup => dataflow.is_idle(access),
+        Touch::Lookup => dataflow.is_idle(access) && !changes_entries(dataflow, access.map),
         Touch::RedirectMap | Touch::HostTable => true,
         _ => false,
     })
+}
+
+/// Whether packets insert or delete entries of a map.
+fn changes_entries(dataflow: &Dataflow, map: Option<u32>) -> bool {
+    let accesses = dataflow.graph.ids().filter_map(|id| dataflow.access(id));
+    accesses
+        .into_iter()
+        .any(|access| access.map == map && matches!(access.touch, Touch::Update | Touch::Delete | Touch::Evict))
 }
 
 /// Whether a node is a gate of single bits.
