@@ -45,11 +45,11 @@ module fl_lpm #(
     // The number of prefixes.
     output logic [31:0]          count_o,
     // An access of the host: 0 finds the longest prefix of a key, 1 updates, 2 deletes exactly this prefix; 3 reads the
-    // row with the index in {value, key}, to list all entries. The answer is the entry before the access; host_full_o
+    // row with the index in {value, key}, to list all entries; 4 updates only if it is absent, 5 only if present. The answer is the entry before the access; host_full_o
     // says whether an update was refused.
     input  logic                 host_valid_i,
     output logic                 host_ready_o,
-    input  logic [1:0]           host_operation_i,
+    input  logic [2:0]           host_operation_i,
     input  logic [KeyBits-1:0]   host_key_i,
     input  logic [ValueBits-1:0] host_value_i,
     output logic                 host_valid_o,
@@ -119,7 +119,8 @@ module fl_lpm #(
   // ---- The host's request.
 
   state_e                state_q;
-  logic [1:0]            operation_q;
+  logic [2:0]            operation_q;
+  logic                  is_void;
   logic [KeyBits-1:0]    key_q;
   // The list of a table without prefixes is written after a reset.
   logic                  is_first_q;
@@ -140,14 +141,16 @@ module fl_lpm #(
   logic [SlotBits-1:0]   row_address, row_slot;
   logic                  reading_q[1:2], row_known_q[1:2], present_q;
 
-  assign reads_row     = host_operation_i == 2'd3;
+  assign reads_row     = host_operation_i == 3'd3;
   assign starts        = host_valid_i && host_ready_o && !reads_row;
   assign host_ready_o  = state_q == Idle && !is_first_q && (!reads_row || array_host_ready);
-  assign is_update     = operation_q == 2'd1;
-  assign is_delete     = operation_q == 2'd2;
+  assign is_update     = operation_q inside {3'd1, 3'd4, 3'd5};
+  assign is_delete     = operation_q == 3'd2;
+  // An update that its condition rules out; from then on it is a lookup.
+  assign is_void       = is_known && operation_q == (own_q.found ? 3'd4 : 3'd5);
   assign wanted_length = key_q[31:0];
   assign is_known      = wanted_length <= 32'(Width);
-  assign is_refused    = is_update && (!is_known || (!own_q.found && stored_q == StoredBits'(Entries)));
+  assign is_refused    = is_update && !is_void && (!is_known || (!own_q.found && stored_q == StoredBits'(Entries)));
   assign grows         = is_update && !own_q.found;
   assign shrinks       = is_delete && is_known && own_q.found;
   assign target        = own_q.found ? own_q : free_q.found ? free_q : '{found: 1'b1, slot: SlotBits'(high_q)};
@@ -157,7 +160,7 @@ module fl_lpm #(
   // The prefixes, by slot.
   assign row_slot    = SlotBits'({host_value_i, host_key_i});
   assign row_address = row_write ? target.slot : (state_q == Idle) ? row_slot : SlotBits'(scan_q);
-  assign row_write   = (state_q == Decide && is_update && !is_refused) || (state_q == Answer && shrinks);
+  assign row_write   = (state_q == Decide && is_update && !is_refused && !is_void) || (state_q == Answer && shrinks);
   assign new_row     = '{present: is_update, length: length_q, address: address_q};
   assign covers      = row.present && ((row.address ^ address_q) & mask_of(row.length)) == '0;
 
@@ -309,7 +312,7 @@ module fl_lpm #(
       end
     end
     // The host's lookup is by the longest prefix.
-    if (state_q == Decide && operation_q == 2'd0 && !own_q.found) begin
+    if (state_q == Decide && operation_q == 3'd0 && !own_q.found) begin
       own_q <= around_q;
     end
     if (rst_i) begin
@@ -344,10 +347,14 @@ module fl_lpm #(
         else if (scanning_q == '0) state_q <= Decide;
       end
       Decide: begin
-        present_q <= is_known && (own_q.found || (operation_q == 2'd0 && around_q.found));
+        present_q <= is_known && (own_q.found || (operation_q == 3'd0 && around_q.found));
         state_q   <= Access;
         if (!is_known || is_refused || (!is_update && !own_q.found && (is_delete || !around_q.found))) begin
           state_q   <= Answer;
+        end
+        if (is_void) begin
+          operation_q <= 3'd0;
+          state_q     <= own_q.found ? Access : Answer;
         end
       end
       Access: begin

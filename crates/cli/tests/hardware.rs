@@ -52,8 +52,7 @@ fn a_folder_has_the_plan_that_explain_prints() {
     let path = folder.path().display().to_string();
     let function = "functions/policer/policer.efsm";
     let built = json(&["build", function, "--target", "verilog", "-o", &path, "--json"]);
-    let explained = json(&["explain", function, "--json"]);
-    assert_eq!(built["stages"].as_u64().unwrap() as usize, explained["stages"].as_array().unwrap().len());
+    assert_eq!(built["stages"], json(&["explain", function, "--json"])["stages"]);
 }
 
 #[test]

@@ -61,9 +61,13 @@ impl Table {
 
     /// The answer to a request: the value before it, and whether it is refused.
     fn apply(&mut self, request: Request) -> (Option<u64>, bool) {
+        let own = self.prefixes.clone().remove(request.prefix);
+        let is_known = request.prefix.bits <= WIDTH;
         match request.operation {
+            4 if own.is_some() => (self.found(own), false),
+            5 if own.is_none() && is_known => (None, false),
             0 => (self.found(self.prefixes.longest(request.prefix)), false),
-            1 => match self.prefixes.insert(request.prefix) {
+            1 | 4 | 5 => match self.prefixes.insert(request.prefix) {
                 Ok(slot) => (self.values.insert(slot, request.value), false),
                 Err(_) => (None, true),
             },
@@ -156,7 +160,11 @@ fn run_with(model: &Model, seed: u64, entries: u32, delay: u32) -> Reached {
         let known = if rng.percent(50) { known.get(rng.below(known.len().max(1) as u64) as usize) } else { None };
         let prefix = Prefix { bits, address: draw(&mut rng) };
         let asked = Request {
-            operation: if rng.below(8) < bias { 1 } else { [0, 2, 2][rng.below(3) as usize] },
+            operation: if rng.below(8) < bias {
+                [1, 1, 4, 5][rng.below(4) as usize]
+            } else {
+                [0, 2, 2][rng.below(3) as usize]
+            },
             prefix: known.and_then(|slot| table.prefixes.prefix(*slot)).unwrap_or(prefix),
             value: rng.next_u64() & 0xffff_ffff,
         };
@@ -219,7 +227,8 @@ fn run_with(model: &Model, seed: u64, entries: u32, delay: u32) -> Reached {
             let found = (bench.get("host_present_o") == 1).then(|| bench.get("host_value_o"));
             assert_eq!(found.is_some(), before.is_some(), "{}, host {asked:?}", place());
             // Packets may change a value after the host has read it, and before an entry is deleted.
-            let is_known = found == before || asked.operation != 1 && found.is_none_or(|found| values.contains(&found));
+            let is_known = found == before
+                || ![1, 5].contains(&asked.operation) && found.is_none_or(|found| values.contains(&found));
             assert!(is_known, "{}, host {asked:?}: {found:x?}, expected {before:x?}", place());
             assert_eq!(bench.get("host_full_o") == 1, is_refused, "{}, host {asked:?}: refused", place());
             reached.requests += 1;

@@ -19,7 +19,7 @@ module fl_lpm_test #(
     output logic [31:0]        count_o,
     input  logic               host_valid_i,
     output logic               host_ready_o,
-    input  logic [1:0]         host_operation_i,
+    input  logic [2:0]         host_operation_i,
     input  logic [KeyBits-1:0] host_key_i,
     input  logic [31:0]        host_value_i,
     output logic               host_valid_o,
