@@ -10,8 +10,8 @@
 //
 // Latency: 2 cycles from the last word of a packet to its first word at the core.
 // Throughput: one word a cycle at the input; one packet a cycle where packets have one word in the window.
-// Handshake: valid and ready at the input. At the core valid and accept_i for the first word, valid only for the others;
-// start_i allows a packet to be taken.
+// Handshake: valid and ready at the input. At the core, valid and accept_i for the first word; the others follow in the
+// next cycles, without valid. start_i allows a packet to be taken.
 module fl_framer #(
     parameter int unsigned WordBytes = 64,
     // Words of a packet that the core reads.

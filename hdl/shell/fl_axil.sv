@@ -9,7 +9,7 @@
 // address have no meaning: strobes name the bytes.
 //
 // Latency: 3 cycles from the address (for a write, from the later one of address and data) to the response.
-// Throughput: one access in two cycles.
+// Throughput: a write and a read in three cycles.
 // Handshake: valid and ready on all five channels. No output depends on an input in the same cycle.
 module fl_axil
   import fl_bus_pkg::*;

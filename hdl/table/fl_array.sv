@@ -7,7 +7,7 @@
 //                  └── forwarding ─┴──────────────── result_q, older_q
 //
 // A slice of several stages takes Delay cycles more: its result is seen by packets that enter Delay + 1 cycles later, and
-// packets of one entry are kept that far apart (fl_keep_apart). Accesses of the host, and of packets marked early, write in
+// packets of one entry are kept that far apart (fl_scoreboard). Accesses of the host, and of packets marked early, write in
 // cycle 2 all the same. They come while no packet of the entry is between its index and its result, and not Delay cycles
 // after any packet, whose result is written in their cycle 2.
 //
@@ -21,8 +21,8 @@ module fl_array #(
     parameter int unsigned ValueBits = 8,
     // Cycles from the value to the result.
     parameter int unsigned Delay = 0,
-    // Whether accesses of the host wait until no packet is between its index and its result. Otherwise who makes them knows
-    // that no packet of that entry is.
+    // Whether accesses of the host wait until no packet is between its index and its result. Otherwise the caller
+    // guarantees that no packet of that entry is.
     parameter bit HostWaits = 1'b1,
     localparam int unsigned IndexBits = (Entries > 1) ? $clog2(Entries) : 1
 ) (

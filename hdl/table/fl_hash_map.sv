@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Hash map whose entries one stage of a pipeline reads, inserts, changes and deletes: the state slice lies outside of it.
+// Hash map whose entries a pipeline reads, inserts, changes and deletes: the state slice lies outside of it.
 //
 //   key ──► cuckoo table ──► slot ──┐
 //     └───► pending keys ──► row ───┴─► array of {present, key, value} ──► slice ──► written back
 //
-// A key that is in neither takes a pending entry, so that packets with the same key meet in one row from the next cycle
-// on, and the slice decides whether the entry exists. The rest is done while no packet refers to an entry: pending rows
-// that are present move into the cuckoo table, several at once, the others are given up, and keys whose entry was deleted
-// leave the cuckoo table by way of a pending entry. Whether the row of a pending entry is present, fl_pending knows. A map is full when as many entries are present as were declared.
+// If packets change entries, a key that is in neither takes a pending entry, so that packets with the same key meet in
+// one row from the next cycle on, and the slice decides whether the entry exists. The rest is done while no packet
+// refers to an entry: pending rows that are present move into the cuckoo table, several at once, the others are given
+// up, and keys whose entry was deleted leave the cuckoo table by way of a pending entry. Whether the row of a pending
+// entry is present, fl_pending knows. A map is full when as many entries are present as were declared.
 //
 // A slice of several stages takes Delay cycles more. Packets with one key are then kept Delay + 1 cycles apart, and all
-// packets while tight_o is high, because the map may be full before the slice of the packet (fl_keep_apart).
+// packets while tight_o is high, because the map may be full before the slice of the packet (fl_scoreboard).
 //
 // Latency: 6 cycles from key to slice. A result is seen by the packet Delay + 1 cycles later.
-// Throughput: one packet a cycle; with one key, one in Delay + 1 cycles. New keys take two operations of the cuckoo table; while there are
-// more than can wait, room_o is low.
+// Throughput: one packet a cycle; with one key, one in Delay + 1 cycles. A new entry takes an insertion, about 9 cycles
+// of the cuckoo table's engine; while few pending entries are free, room_o is low.
 // Handshake: packets are always accepted; Ahead of them may follow after room_o has become low. A host access is made
-// where no packet enters; with Delay, while none is in the map either. It takes 6 cycles in any case.
+// where no packet enters and there is room; with Delay, while no packet is in the map. It takes 6 cycles in any case.
 // Source: [FlowBlaze 4.2] for table and stash; the pending keys are Flowloom's (docs/adr/0019-pipelines-in-rtl.md).
 module fl_hash_map #(
     parameter int unsigned KeyBits = 32,
@@ -438,7 +439,7 @@ module fl_hash_map #(
   // ---- Rows move. A row is copied to its slot by an access of the array's host; so is the row of an adopted entry read.
 
   state_e               state_q;
-  logic                 adopting_q, inspects;
+  logic                 adopting_q, inspects, may_copy;
   logic [KeyBits-1:0]   pushed_key;
   logic                 push, push_ready;
   logic [CandidateBits-1:0] waiting;
@@ -450,9 +451,10 @@ module fl_hash_map #(
   assign inserts  = !deletes && insert_valid;
   assign adopts   = !deletes && !inserts && candidate_valid && !adopting_q && free_entries > FreeBits'(2);
   assign inspects = state_q == Inspect && work_quiet;
-  assign copies   = copy_valid && !inspects && array_host_ready && waiting < CandidateBits'(MaxWaiting);
+  assign may_copy = copy_valid && waiting < CandidateBits'(MaxWaiting);
+  assign copies   = may_copy && !inspects && array_host_ready;
 
-  assign array_host_valid = inspects || copy_valid;
+  assign array_host_valid = inspects || may_copy;
   assign array_index      = inspects ? IndexBits'(work_slot) : own_row(copy_entry);
 
   // An adopted entry that is present goes back to the cuckoo table, which has its slot still. The key of one that is absent

@@ -14,10 +14,10 @@
 // A key is a prefix length, 32 bits, then the address, whose first byte is the most significant one. Lookups are by
 // whole addresses: the length of key_i does not count.
 //
-// A slice of several stages takes Delay cycles more; packets are Delay + 4 cycles apart then.
+// A slice of several stages takes Delay cycles more; packets of one prefix are Delay + 1 cycles apart then.
 //
-// Latency: 8 cycles from key to slice. A result is seen by the packet in the next cycle.
-// Throughput: one packet a cycle. A request of the host takes as many cycles as there are prefixes, and 5 for each
+// Latency: 8 cycles from key to slice. A result is seen by the packet Delay + 1 cycles later.
+// Throughput: one packet a cycle. A request of the host takes as many cycles as there are prefixes, and about 5 for each
 // range.
 // Handshake: packets are always accepted. host_ready_o is low during a request of the host; the answer comes at its
 // end. write_i is for packets with present_o.
@@ -34,6 +34,8 @@ module fl_lpm #(
     input  logic                 clk_i,
     input  logic                 rst_i,
     output logic                 ready_o,
+    // The host waits for a cycle in which no packet enters.
+    output logic                 waits_o,
     // A packet enters.
     input  logic                 valid_i,
     input  logic [KeyBits-1:0]   key_i,
@@ -231,6 +233,7 @@ module fl_lpm #(
 
   // ---- Values.
 
+  assign waits_o          = array_host_valid && !array_host_ready;
   assign array_host_valid = (state_q == Access) || (state_q == Idle && host_valid_i && reads_row);
   assign array_index      = (state_q == Idle) ? row_slot : target.slot;
 

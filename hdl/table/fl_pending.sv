@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Pending keys of a hash map: associative memory for the keys that packets in flight looked up and did not find, and for
-// those on their way into or out of the cuckoo table.
+// Pending keys of a hash map: associative memory for the keys that packets in flight looked up and did not find, and
+// for those on their way into or out of the cuckoo table.
 //
 //   allocated ──► quiet ──┬─ absent ──► given up
 //                         └─ present ─► inserted into the cuckoo table ──► settled ──► copied, given up
+//   adopted ────► quiet ──┬─ present ─► released: the key stays in the table
+//                         └─ absent ──► disowned: has a row of its own ──► key deleted from the table, let go
 //
-// An entry has a row of its own for the value, or, while it is `adopted`, the slot of the cuckoo table. It is quiet if no
-// packet has found it for Quiet cycles: then no packet in flight refers to it. Several entries are on their way at once.
+// An entry has a row of its own for the value. A key of the table whose entry was deleted is adopted: its entry has the
+// slot of the table. An entry is quiet if no packet has found it for Quiet cycles: then no packet in flight refers to
+// it. Several entries are on their way at once; one whose insertion was refused tries again.
 //
 // Latency: 0 cycles from key to entry; an allocation is seen by the next cycle's key.
 // Throughput: one key a cycle, and one absent entry given up in a cycle.
-// Handshake: none for keys; an allocation needs free_o > 0. The next insertion and the next copy are offered with valid and
-// taken in the same cycle.
+// Handshake: none for keys; an allocation needs free_o > 0. The next insertion and the next copy are offered with valid
+// and taken in the same cycle.
 module fl_pending #(
     parameter int unsigned KeyBits = 32,
     parameter int unsigned Entries = 16,
     parameter int unsigned SlotBits = 10,
     // Cycles after which no packet that found an entry is in flight.
     parameter int unsigned Quiet = 5,
-    // Cycles after an insertion in which lookups that did not see it may come by.
-    parameter int unsigned Settle = 3,
     localparam int unsigned EntryBits = (Entries > 1) ? $clog2(Entries) : 1,
     localparam int unsigned CountBits = $clog2(Entries + 1)
 ) (
@@ -75,6 +76,8 @@ module fl_pending #(
     input  logic                 let_go_i
 );
 
+  // Cycles after an insertion in which lookups that did not see it may come by.
+  localparam int unsigned Settle = 3;
   localparam int unsigned TimerBits = $clog2(Quiet + 1);
 
   // An entry that was picked in the cycle before.
@@ -86,7 +89,8 @@ module fl_pending #(
   logic [KeyBits-1:0]   keys_q[Entries];
   logic [SlotBits-1:0]  slots_q[Entries];
   logic [TimerBits-1:0] timers_q[Entries];
-  // Moving: on its way into the table or out of it. Stored: its key is in the table, its row is not yet.
+  // Moving: on its way into the table or out of it. Stored: its key is in the table, its value is not yet copied to the
+  // slot.
   logic [Entries-1:0]   valid_q, adopted_q, present_q, moving_q, stored_q, hit, quiet;
   logic [EntryBits-1:0] turn_q;
   pick_t                absent_d, absent_q, insert_d, insert_q, copy_d, copy_q;
@@ -234,9 +238,6 @@ module fl_pending #(
 
   if (Entries < 2) begin : gen_bad_entries
     $error("Entries is %0d, expected at least 2", Entries);
-  end
-  if (Settle < 2) begin : gen_bad_settle
-    $error("Settle is %0d, expected at least 2", Settle);
   end
 
 `ifndef SYNTHESIS

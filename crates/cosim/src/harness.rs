@@ -118,6 +118,7 @@ int main(int argc, char** argv) {{
 /// The part of the program that handles a transfer.
 fn transfer(streams: &Streams, (in_len, out_len): (usize, usize), (sets, gets): (&str, &str)) -> String {
     let Streams { input, output, monitors } = streams;
+    assert!(monitors.len() <= 4, "{} monitors, expected at most 4: each has a bit of an event", monitors.len());
     let mut events = String::new();
     for (number, monitor) in monitors.iter().enumerate() {
         _ = writeln!(events, "        if (top->{monitor}_valid_o) event |= {};", MONITORED << number);

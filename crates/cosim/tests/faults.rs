@@ -180,6 +180,11 @@ pub(crate) const MAP_FAULTS: &[Fault] = &[
         changes: &[(".host_copy_i  (copies),", ".host_copy_i  (copies && 1'b0),")],
     },
     Fault {
+        name: "a row that nobody asked for counts as that of the adopted entry",
+        block: MAP,
+        changes: &[("array_host_valid = inspects || may_copy;", "array_host_valid = inspects || copy_valid;")],
+    },
+    Fault {
         name: "a row is copied before its key is inserted everywhere",
         block: PENDING,
         changes: &[("if (stored_q[i-1] && ", "if ((stored_q[i-1] || moving_q[i-1]) && ")],

@@ -206,7 +206,8 @@ fn a_hash_map_is_an_ordinary_map_to_every_packet() {
         return;
     };
     let mut all = Reached::default();
-    for seed in 1..=20 {
+    // The last one found a copy that was not made, taken for the row of an adopted entry.
+    for seed in (1..=20).chain([219]) {
         all += run_hash_map(&model, seed);
     }
     println!("{all:?}");

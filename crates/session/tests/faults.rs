@@ -291,10 +291,10 @@ pub(crate) const FAULTS: &[Fault] = &[
         changes: &[("access1_q.index == result_d.index;", "access1_q.index == result_d.index && Delay == 0;")],
     },
     Fault {
-        name: "a late result is read by the packet before",
+        name: "a late result is lost while packets wait",
         subject: "queued",
         file: "fl_core_",
-        changes: &[(".Depth(39)", ".Depth(5)")],
+        changes: &[(".in_valid_i(arrived_s10)", ".in_valid_i(arrived_s10 && !queue_count[2])")],
     },
     Fault {
         name: "a packet does not wait until its late result is there",
