@@ -138,12 +138,14 @@ impl Schedule {
 
 /// The latency of a lookup in the papers' pipelines, in stages.
 const LOOKUP_STAGES: u32 = 4;
+/// The latency of an insertion or deletion there, which the papers do not print.
+const UPDATE_STAGES: u32 = 2;
 
 fn stages(op: Op, target: &Target) -> u32 {
     let Op::Call { helper } = op else { return 1 };
     match helper {
         helper::MAP_LOOKUP_ELEM | helper::MAP_LOOKUP_PERCPU_ELEM => LOOKUP_STAGES,
-        helper::MAP_UPDATE_ELEM | helper::MAP_DELETE_ELEM | helper::FL_EVICT => target.update_stages,
+        helper::MAP_UPDATE_ELEM | helper::MAP_DELETE_ELEM | helper::FL_EVICT => UPDATE_STAGES,
         helper::REDIRECT | helper::REDIRECT_MAP => target.redirect_stages,
         _ => 1,
     }

@@ -126,7 +126,8 @@ impl Checker<'_> {
             let touch = self.plan.dataflow.access(*id).map(|access| access.touch);
             matches!(touch, Some(Touch::Redirect | Touch::RedirectMap))
         };
-        let redirects = graph.ids().filter(is_redirect).map(|id| self.ends(graph.node(id).args[0]).registered());
+        let redirects = graph.ids().filter(is_redirect).flat_map(|id| [id, graph.node(id).args[0]]);
+        let redirects = redirects.map(|id| self.ends(id).registered());
         let needed = outputs.chain(committed).chain(redirects).max().unwrap_or(0);
         let found = self.plan.schedule.stages;
         if found < needed {

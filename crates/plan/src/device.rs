@@ -9,8 +9,8 @@
 //! packets, as whole block RAMs in the shape that takes the fewest; the multipliers of `fl_mul` and `fl_div_const`.
 //!
 //! **Not counted.** LUTs, for which there is no estimate without synthesis, and registers inside of blocks: so a plan
-//! that does not fit is refused with reason, but one that fits by these figures may still be too large. A map that the
-//! generated hardware has no block for counts as a hash map (LRU, longest prefix) or not at all (ring buffers).
+//! that does not fit is refused with reason, but one that fits by these figures may still be too large. LRU maps
+//! count as hash maps, and so do maps of prefixes, whose block has tables of ranges instead; ring buffers do not count.
 //!
 //! **UltraRAM.** Tables move there, those with the most block RAMs first, if block RAMs do not suffice.
 

@@ -408,9 +408,11 @@ impl Planner<'_> {
         let waits = |(map, choice): (&u32, &Choice)| (choice.scheme == Scheme::Schedule).then_some(*map);
         let asked = |map: u32| {
             let begins = |id: &Id| schedule.spans[id.index()].begins.stage;
-            self.uses[&map].lookups.iter().map(begins).min().map(|stage| (map, stage))
+            let lookups = self.uses[&map].lookups.iter().map(begins).min();
+            // A register is read by its loads.
+            (map, lookups.unwrap_or_else(|| self.first_read(&schedule, map)))
         };
-        let reads: Vec<(u32, u32)> = self.choices.iter().filter_map(waits).filter_map(asked).collect();
+        let reads: Vec<(u32, u32)> = self.choices.iter().filter_map(waits).map(asked).collect();
         let last = reads.iter().map(|(_, stage)| *stage).max().unwrap_or(0);
         if reads.iter().any(|(_, stage)| *stage < last) {
             self.pins.lookups.extend(reads.iter().map(|(map, _)| (*map, last)));

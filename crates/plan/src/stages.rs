@@ -129,9 +129,12 @@ pub(crate) fn earliest(dataflow: &Dataflow, target: &Target, costs: &Costs, pins
     let answers = graph.ids().filter(|id| costs.used[id.index()] && dataflow.access(*id).is_some());
     let answers = answers.map(|id| schedule.spans[id.index()].ends.registered());
     // Whether a redirect happens decides about the target, which leaves with the packet.
-    let is_redirect = |id: &Id| dataflow.access(*id).is_some_and(|access| access.touch == Touch::RedirectMap);
-    let redirects = graph.ids().filter(is_redirect).map(|id| graph.node(id).args[0]);
-    let redirects = redirects.map(|predicate| schedule.spans[predicate.index()].ends.registered());
+    let is_redirect = |id: &Id| {
+        let touch = dataflow.access(*id).map(|access| access.touch);
+        matches!(touch, Some(Touch::Redirect | Touch::RedirectMap))
+    };
+    let redirects = graph.ids().filter(is_redirect).flat_map(|id| [id, graph.node(id).args[0]]);
+    let redirects = redirects.map(|id| schedule.spans[id.index()].ends.registered());
     schedule.stages = outputs.chain(effects).chain(answers).chain(redirects).max().unwrap_or(0).max(1);
     schedule
 }

@@ -19,8 +19,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use flowloom_ir::pass::{rebuilt, same};
-use flowloom_ir::{Binary, Dataflow, Graph, Id, Kind, Predicates, Touch};
+use flowloom_ir::{Access, Dataflow, Graph, Id, Kind, Predicates, Touch};
 
+use super::shannon::is_gate;
 use crate::critical_path::{Arrivals, times};
 use crate::target::{Target, Tenths};
 
@@ -39,10 +40,10 @@ pub(super) fn run(dataflow: &Dataflow, target: &Target) -> Dataflow {
     let plan = Search::new(dataflow, target).plan();
     let mut new: Vec<Option<Id>> = vec![None; dataflow.graph.nodes().len()];
     rebuilt(dataflow, |graph, id, mut node| {
-        if starts_early(dataflow, id) && plan.range((id, Id::new(0))..).next().is_some_and(|((of, _), _)| *of == id) {
-            let old = &dataflow.graph.node(id).args;
-            for (place, arg) in old.iter().enumerate().skip(1) {
-                node.args[place] = Keys { dataflow, plan: &plan, new: &new, lookup: id }.key(graph, *arg);
+        if plan.range((id, Id::new(0))..).next().is_some_and(|((of, _), _)| *of == id) {
+            let mut keys = Keys { dataflow, plan: &plan, new: &new, lookup: id, made: BTreeMap::new() };
+            for (place, arg) in dataflow.graph.node(id).args.iter().enumerate().skip(1) {
+                node.args[place] = keys.key(graph, *arg);
             }
         }
         let made = same(graph, node);
@@ -51,33 +52,19 @@ pub(super) fn run(dataflow: &Dataflow, target: &Target) -> Dataflow {
     })
 }
 
-/// Whether an access reads a table without waiting for its predicate. Where packets insert or delete entries, lookups keep
-/// the key of these changes: a table has one port.
-fn starts_early(dataflow: &Dataflow, id: Id) -> bool {
-    dataflow.access(id).is_some_and(|access| match access.touch {
-        Touch::Lookup => dataflow.is_idle(access) && !changes_entries(dataflow, access.map),
+/// The accesses that read a table without waiting for their predicates. Where packets insert or delete entries, lookups
+/// keep the key of these changes: a table has one port.
+fn early(dataflow: &Dataflow) -> Vec<Id> {
+    let accesses: Vec<(Id, Access)> = dataflow.graph.ids().filter_map(|id| Some((id, dataflow.access(id)?))).collect();
+    let changes = |access: &Access| matches!(access.touch, Touch::Update | Touch::Delete | Touch::Evict);
+    let changed: BTreeSet<u32> =
+        accesses.iter().filter(|(_, access)| changes(access)).filter_map(|(_, access)| access.map).collect();
+    let is_early = |(_, access): &(Id, Access)| match access.touch {
+        Touch::Lookup => dataflow.is_idle(*access) && access.map.is_none_or(|map| !changed.contains(&map)),
         Touch::RedirectMap | Touch::HostTable => true,
         _ => false,
-    })
-}
-
-/// Whether packets insert or delete entries of a map.
-fn changes_entries(dataflow: &Dataflow, map: Option<u32>) -> bool {
-    let accesses = dataflow.graph.ids().filter_map(|id| dataflow.access(id));
-    accesses
-        .into_iter()
-        .any(|access| access.map == map && matches!(access.touch, Touch::Update | Touch::Delete | Touch::Evict))
-}
-
-/// Whether a node is a gate of single bits.
-fn is_gate(graph: &Graph, id: Id) -> bool {
-    let node = graph.node(id);
-    let is_gate = match node.kind {
-        Kind::Not | Kind::Select => true,
-        Kind::Binary(op) => matches!(op, Binary::And | Binary::Or | Binary::Xor),
-        _ => false,
     };
-    is_gate && node.bits == 1
+    accesses.into_iter().filter(is_early).map(|(id, _)| id).collect()
 }
 
 /// Whether the bits of a node are bits of its arguments.
@@ -107,7 +94,7 @@ impl<'a> Search<'a> {
 
     fn plan(mut self) -> Plan {
         let mut plan = Plan::new();
-        for id in self.dataflow.graph.ids().filter(|id| starts_early(self.dataflow, *id)) {
+        for id in early(self.dataflow) {
             let node = self.dataflow.graph.node(id);
             for condition in self.conditions(&node.args[1..]) {
                 let known = self.without_late_bits(node.args[0], condition);
@@ -221,32 +208,49 @@ struct Keys<'a> {
     plan: &'a Plan,
     new: &'a [Option<Id>],
     lookup: Id,
+    /// The new parts of its key and their conditions, by their old nodes.
+    made: BTreeMap<Id, Id>,
 }
 
 impl Keys<'_> {
     /// A part of the key, given by its old node.
-    fn key(&self, graph: &mut Graph, id: Id) -> Id {
-        let node = self.dataflow.graph.node(id);
-        if !is_chosen(node.kind) {
-            return self.made(id);
+    fn key(&mut self, graph: &mut Graph, id: Id) -> Id {
+        if let Some(made) = self.made.get(&id) {
+            return *made;
         }
+        let new = match is_chosen(self.dataflow.graph.node(id).kind) {
+            true => self.chosen(graph, id),
+            false => self.kept(id),
+        };
+        self.made.insert(id, new);
+        new
+    }
+
+    /// A node whose bits are bits of its arguments.
+    fn chosen(&mut self, graph: &mut Graph, id: Id) -> Id {
+        let node = self.dataflow.graph.node(id);
         let last = node.args.len() - 1;
         let is_condition = |place: usize| node.kind == Kind::Select && place != last && place.is_multiple_of(2);
-        let args = node.args.iter().enumerate().map(|(place, arg)| match is_condition(place) {
-            true => self.condition(graph, *arg),
-            false => self.key(graph, *arg),
-        });
-        let args = args.collect();
+        let mut args = Vec::with_capacity(node.args.len());
+        for (place, arg) in node.args.iter().enumerate() {
+            args.push(if is_condition(place) { self.condition(graph, *arg) } else { self.key(graph, *arg) });
+        }
         graph.make(node.kind, args, node.bits)
     }
 
-    fn condition(&self, graph: &mut Graph, id: Id) -> Id {
-        let Some(known) = self.plan.get(&(self.lookup, id)) else { return self.made(id) };
-        let known = known.iter().map(|(bit, value)| (self.made(*bit), *value)).collect();
-        cofactor(graph, &mut BTreeMap::new(), self.made(id), &known)
+    fn condition(&mut self, graph: &mut Graph, id: Id) -> Id {
+        let Some(known) = self.plan.get(&(self.lookup, id)) else { return self.kept(id) };
+        if let Some(made) = self.made.get(&id) {
+            return *made;
+        }
+        let known = known.iter().map(|(bit, value)| (self.kept(*bit), *value)).collect();
+        let new = cofactor(graph, &mut BTreeMap::new(), self.kept(id), &known);
+        self.made.insert(id, new);
+        new
     }
 
-    fn made(&self, id: Id) -> Id {
+    /// The new node in place of an old one that stays as it is.
+    fn kept(&self, id: Id) -> Id {
         self.new[id.index()].expect("an argument of a used node is used, and earlier than the node")
     }
 }

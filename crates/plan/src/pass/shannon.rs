@@ -285,7 +285,7 @@ fn is_chosen(graph: &Graph, id: Id) -> bool {
 }
 
 /// Whether a node is a single-bit gate of single bits.
-fn is_gate(graph: &Graph, id: Id) -> bool {
+pub(super) fn is_gate(graph: &Graph, id: Id) -> bool {
     let node = graph.node(id);
     let is_gate = match node.kind {
         Kind::Not | Kind::Select => true,
