@@ -124,7 +124,7 @@ fn verilog(args: &BuildArgs) -> Result<(), Failure> {
             "shell": shell.module,
             "device": fit,
             "latency_cycles": pipeline.latency_cycles(),
-            "stages": pipeline.core.latency_cycles,
+            "stages": pipeline.core.stages,
             "vectors": vectors.len(),
             "files": files.iter().map(|file| &file.name).collect::<Vec<_>>(),
             "maps": pipeline.core.maps.iter().map(|map| json!({

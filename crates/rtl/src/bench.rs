@@ -85,7 +85,7 @@ impl Pipeline {
              packets in `vectors.txt` (Verilator 5.006 or later, a C++ compiler, make) and compares what comes out.\n\n\
              - Top module: `{}`. Clock `clk_i`; reset `rst_i`, synchronous, active high.\n\
              - `{}` around it has AXI4-Stream for packets and AXI4-Lite for\n  maps and counters; `registers.md` lists its registers. `make lint` checks both.\n\
-             - Latency: {} cycles from the last word of a packet to its first word at the output.\n\
+             - Latency: {} cycles from the last word of a packet to its first word at the output,\n  without contention.\n\
              - Throughput: a word a cycle at both ends{}.\n\
              - Packets: up to {} bytes; longer ones are discarded, with a pulse on `discarded_o`.\n\n\
              ## Streams\n\n| port | meaning |\n| --- | --- |\n\
@@ -101,11 +101,7 @@ impl Pipeline {
             self.module,
             self.shell().module,
             self.latency_cycles(),
-            match (core.spacing_cycles, core.same_key_cycles) {
-                (1, 1) => String::new(),
-                (1, cycles) => format!("; packets with one key follow one another in {cycles} cycles"),
-                (cycles, _) => format!("; packets start {cycles} cycles apart, since several stages change an entry"),
-            },
+            core.exceptions,
             self.max_bytes(),
         );
         if core.maps.is_empty() {
@@ -115,8 +111,12 @@ impl Pipeline {
         text.push_str(
             "The host accesses whole entries through the ports of each map: `_valid_i` with `_ready_o` makes an\naccess, \
              `_valid_o` comes with its answer, the value before the access in `_value_o`. `_write_i` writes\n`_value_i`, \
-             `_index_i` names the entry. For a map with keys, `_operation_i` is 0 to look up, 1 to update,\n2 to delete, 3 to \
-             read the row whose number is in `_key_i`, 4 to update only an absent entry, 5 only a present\none. The first byte is in the lowest bits.\n\n\
+             `_index_i` names the entry.\n\nFor a map with keys, `_operation_i` is 0 to look up, 1 to update, 2 to delete, 3 to \
+             read the row\nwhose number is in `_key_i`, continued in `_value_i`, 4 to update only an absent entry, 5 only a \
+             present\none. `_present_o`, `_key_o` and `_value_o` are the entry before the access, `_full_o` is an update \
+             that\nfound no room, `_count_o` the number of entries. The key of a map of prefixes is the length of the \
+             prefix\nin bits (32 bits), then the address; 0 finds the longest prefix. The first byte is in the lowest \
+             bits.\n\n\
              | ports | map | entries | key | bytes of a value |\n| --- | --- | --- | --- | --- |\n",
         );
         for MapPort { map, name, value_bytes, entries, access } in &core.maps {

@@ -62,6 +62,19 @@ pub enum RtlError {
         /// The stage of the change.
         known: u32,
     },
+    /// A map that packets change and look up too late.
+    #[error(
+        "map `{map}`: {found} packets may still come when its table has no room, expected at most {most}; its key is needed \
+         earlier in the program, or fewer operations before it"
+    )]
+    Distance {
+        /// The name of the map.
+        map: String,
+        /// The packets.
+        found: u32,
+        /// The most that the table has room for.
+        most: u32,
+    },
     /// An access to a value at an offset known only at run time.
     #[error("instruction {insn}: the offset in a value of map `{map}` is known only at run time")]
     Offset {

@@ -546,6 +546,22 @@ pub(crate) fn room(own: &Map) -> impl Iterator<Item = (u32, String)> + '_ {
 
 /// The declarations of signals of the tables that stages before theirs read.
 pub(crate) fn declarations(own: &Map) -> String {
-    let tables = own.tables.iter().filter(|_| own.block == Block::Hash);
-    tables.map(|table| format!("  logic {0}_room, {0}_tight;\n", table.name)).collect()
+    let declared = |table: &Table| match own.block {
+        Block::Hash => format!("  logic {0}_room, {0}_tight;\n", table.name),
+        Block::Lpm => format!("  logic {}_waits;\n", table.name),
+        Block::Array | Block::Ports => String::new(),
+    };
+    own.tables.iter().map(declared).collect()
+}
+
+/// The condition under which the host waits for a cycle without a packet. A map of prefixes takes a request at once and
+/// waits later.
+pub(crate) fn waits(own: &Map) -> String {
+    match own.block {
+        Block::Lpm => {
+            let waits: Vec<String> = own.tables.iter().map(|table| format!("{}_waits", table.name)).collect();
+            waits.join(" || ")
+        }
+        Block::Array | Block::Hash | Block::Ports => format!("({0}_valid_i && !{0}_ready_o)", own.name()),
+    }
 }

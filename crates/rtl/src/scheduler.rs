@@ -59,14 +59,14 @@ pub(crate) struct Hold {
 }
 
 impl Scheduler {
-    /// The scheduler of a core that reads `words` words, if a map needs one.
+    /// The scheduler of a core, if a map needs one.
     pub(crate) fn of(plan: &Plan, maps: &[Map], needs: &Needs) -> Option<Scheduler> {
         let late: Vec<&Map> = maps.iter().filter(|own| own.delay() > 0).collect();
         let limit = late.iter().map(|own| own.asked()).min()?;
         // In these stages a map that packets write is between question and result.
         let is_split = |stage: u32| {
             let written = maps.iter().filter(|own| own.slice.is_some());
-            written.into_iter().any(|own| own.asked() < stage && stage <= own.slice.map_or(0, |slice| slice.last))
+            written.into_iter().any(|own| is_cut(stage, own.asked(), own.slice.map_or(0, |slice| slice.last)))
         };
         let words = needs.words(plan).max(plan.window.words());
         let possible = std::iter::once(0).chain(words..=limit).filter(|stage| !is_split(*stage));
@@ -84,20 +84,38 @@ impl Scheduler {
         if self.stage == 0 { 0 } else { (2 * (self.stage + 2)).next_power_of_two().max(32) }
     }
 
-    /// The cycles by which packets with the same key are kept apart.
-    pub(crate) fn same_key_cycles(&self) -> u32 {
+    /// The cycles that a packet takes here besides those of the registers that the queue replaces.
+    pub(crate) fn cycles(&self) -> u32 {
+        u32::from(self.last_crossing.is_some())
+    }
+
+    /// The most cycles by which two packets are kept apart.
+    pub(crate) fn hold_cycles(&self) -> u32 {
         self.holds.iter().map(|hold| hold.cycles + 1).max().unwrap_or(1)
     }
 
-    /// The cycles by which all packets are kept apart, whatever their keys.
-    pub(crate) fn spacing_cycles(&self) -> u32 {
-        let unknown = self.holds.iter().filter(|hold| hold.key.is_none());
-        unknown.map(|hold| hold.cycles + 1).max().unwrap_or(1)
+    /// Where packets are not issued in every cycle, as clauses that begin with semicolons.
+    pub(crate) fn exceptions(&self) -> String {
+        let most = |is_keyed: bool| {
+            let holds = self.holds.iter().filter(|hold| hold.key.is_some() == is_keyed);
+            holds.map(|hold| hold.cycles + 1).max()
+        };
+        let mut text = String::new();
+        if let Some(cycles) = most(true) {
+            _ = write!(text, "; packets with one key in a map are {cycles} cycles apart");
+        }
+        if self.holds.iter().any(|hold| hold.key.is_some() && hold.has_tight) {
+            text.push_str(", as are all that use a map that is nearly full");
+        }
+        if let Some(cycles) = most(false) {
+            _ = write!(text, "; packets that use a map whose key is known late are {cycles} cycles apart");
+        }
+        text
     }
 
     /// Whether a block that begins and ends in these stages is cut by the queue.
     pub(crate) fn cuts(&self, begins: u32, ends: u32) -> bool {
-        begins < self.stage && self.stage <= ends
+        is_cut(self.stage, begins, ends)
     }
 
     /// Adds what the scoreboards need.
@@ -230,6 +248,11 @@ impl Scheduler {
     }
 }
 
+/// Whether a queue in a stage cuts what begins and ends in these stages.
+fn is_cut(stage: u32, begins: u32, ends: u32) -> bool {
+    begins < stage && stage <= ends
+}
+
 /// What packets wait for because of a map, at a queue in a stage.
 fn hold(plan: &Plan, own: &Map, stage: u32) -> Hold {
     let graph = &plan.dataflow.graph;
@@ -272,7 +295,7 @@ fn width(plan: &Plan, needs: &Needs, stage: u32) -> u32 {
 
 /// The last stage in which a block that began before the queue has its result.
 fn last_crossing(plan: &Plan, maps: &[Map], needs: &Needs, stage: u32) -> Option<u32> {
-    let cut = |begins: u32, ends: u32| (begins < stage && stage <= ends).then_some(ends);
+    let cut = |begins: u32, ends: u32| is_cut(stage, begins, ends).then_some(ends);
     let blocks = needs.ids().filter(|id| block_stages(plan, *id) > 0);
     let blocks = blocks.filter_map(|id| cut(begins(plan, id), defined(plan, id)));
     let tables = maps.iter().filter(|own| own.slice.is_none());

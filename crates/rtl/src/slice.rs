@@ -9,9 +9,10 @@ use std::fmt::Write as _;
 
 use flowloom_ir::{Dataflow, Effect, Id, Kind, Touch};
 use flowloom_isa::op::AtomicOp;
-use flowloom_plan::Plan;
+use flowloom_plan::{HASH_STAGES, Plan};
 use flowloom_state::{Parameters, RowHash};
 
+use crate::error::RtlError;
 use crate::map::{Block, Map, Slice, Table, fanout, flags, index, key, place};
 use crate::may::May;
 use crate::needs::Needs;
@@ -265,11 +266,7 @@ impl Stage<'_> {
             own.entries,
             u8::from(own.changes(&self.plan.dataflow)),
             own.slice.map_or(0, Slice::delay),
-            // The packets between where they wait and the table, and two more until its room is seen.
-            match self.scheduler {
-                Some(scheduler) if scheduler.stage <= self.stage => self.stage - scheduler.stage + 2,
-                _ => self.stage + 2,
-            },
+            if own.changes(&self.plan.dataflow) { ahead(self.stage, self.scheduler) } else { 1 },
             match may_use(self.plan, own, self.stage) {
                 // A packet that has nothing to do with the map takes no pending entry.
                 uses if is_written && uses != May::Always => format!("{} && {}", self.valid, uses.text(self.signal)),
@@ -300,7 +297,7 @@ impl Stage<'_> {
         _ = write!(
             text,
             "  fl_lpm #(\n      .KeyBits({}),\n      .ValueBits({}),\n      .Entries({}),\n      .Fanout({}),\n      \
-             .Delay({})\n  ) u_{table_name} (\n      .clk_i,\n      .rst_i,\n      .ready_o({table_name}_ready),\n      \
+             .Delay({})\n  ) u_{table_name} (\n      .clk_i,\n      .rst_i,\n      .ready_o({table_name}_ready),\n      .waits_o({table_name}_waits),\n      \
              .valid_i({}),\n      .key_i({}),\n      .present_o({present}),\n      .value_o({value}),\n      \
              .write_i({write}),\n      .value_i({result}),\n      .count_o({table_name}_count),\n      \
              .host_valid_i({name}_valid_i && {name}_ready_o),\n      .host_ready_o({table_name}_host_ready),\n      \
@@ -470,6 +467,24 @@ const PENDING: u32 = 32;
 const CANDIDATES: u32 = 64;
 /// Cycles for which a freed slot rests, in a map whose slice is one stage.
 const REST_CYCLES: u32 = 16;
+
+/// The packets that may enter a table, looked up in a stage, after it has no room: those between where packets wait and the
+/// table, and two more until that is seen.
+fn ahead(stage: u32, scheduler: Option<&Scheduler>) -> u32 {
+    scheduler.map_or(stage, |scheduler| stage.checked_sub(scheduler.stage).unwrap_or(stage)) + 2
+}
+
+/// An error if more packets may follow than a hash map has room for (`hdl/table/fl_hash_map.sv`).
+pub(crate) fn room(plan: &Plan, maps: &[Map], scheduler: Option<&Scheduler>) -> Result<(), RtlError> {
+    for own in maps.iter().filter(|own| own.block == Block::Hash && own.changes(&plan.dataflow)) {
+        let found = ahead(own.asked(), scheduler);
+        let most = (PENDING - HASH_STAGES - 2).min(CANDIDATES.saturating_sub(HASH_STAGES + own.delay() + 8));
+        if found > most {
+            return Err(RtlError::Distance { map: plan.dataflow.maps[own.map as usize].name.clone(), found, most });
+        }
+    }
+    Ok(())
+}
 
 /// The keys that the cuckoo table of a hash map holds (`hdl/table/fl_hash_map.sv`).
 fn cuckoo_keys(entries: u32) -> u32 {
