@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The outer ports of generated pipelines, driven by cocotbext-axi. Start with `make evidence ONLY=axi`.
+//! The outer ports of generated pipelines, whose shells are in "hdl", driven by cocotbext-axi. Start with `make evidence ONLY=axi`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,12 @@ use flowloom_plan::Options;
 use flowloom_rtl::registers::{COUNTERS, MAP, OPERATIONS, SHELL, SHELL_COUNTERS};
 use flowloom_rtl::{MapBlock, Pipeline};
 use flowloom_session::{FunctionFile, Loaded};
-use flowloom_testkit::{Rng, skip};
+use flowloom_testkit::Rng;
 use flowloom_vm::Interpreter;
 use serde_json::{Value, json};
 
-use crate::common::{ok, top};
+use crate::common::{clang, ok, top};
+use crate::evidence_hardware::script;
 
 /// The kind of maps whose values are egress ports.
 const PORTS: u32 = 2;
@@ -173,12 +174,12 @@ fn bench(tools: &str, folder: &Path) -> (bool, String) {
 #[test]
 #[ignore = "minutes; fetches cocotb"]
 fn evidence_axi() {
-    let installed = Command::new(top().join("scripts/cocotb-tools")).output().unwrap();
-    if !installed.status.success() {
-        let text = String::from_utf8_lossy(&installed.stderr).into_owned();
-        skip("evidence_axi", text.lines().last().unwrap_or("scripts/cocotb-tools failed"));
+    const TEST: &str = "evidence_axi";
+    if !clang(TEST) {
         return;
     }
+    let Some(installed) = script(TEST, "scripts/cocotb-tools", &[]) else { return };
+    assert!(installed.status.success(), "{}", String::from_utf8_lossy(&installed.stderr));
     let tools = String::from_utf8(installed.stdout).unwrap().trim().to_owned();
     // The map of the second one has 65,536 entries, whose rows are listed in the end.
     let functions = [

@@ -24,8 +24,8 @@ fn build(program: &Path, folder: &Path) -> bool {
 }
 
 /// Runs a script. `None`, with the reason as a skip, if the machine lacks something.
-fn script(test: &str, script: &str, arguments: &[PathBuf]) -> Option<Output> {
-    let ran = Command::new(top().join("scripts").join(script)).args(arguments).output().unwrap();
+pub(crate) fn script(test: &str, script: &str, arguments: &[PathBuf]) -> Option<Output> {
+    let ran = Command::new(top().join(script)).args(arguments).output().unwrap();
     if ran.status.code() == Some(3) {
         skip(test, String::from_utf8_lossy(&ran.stderr).trim());
         return None;
@@ -34,8 +34,8 @@ fn script(test: &str, script: &str, arguments: &[PathBuf]) -> Option<Output> {
 }
 
 /// Yosys 0.70 reads every module of "hdl" and the pipelines of all programs and functions that have one by `read_slang`,
-/// and its checks of hierarchy and netlist find nothing. A module with a loop of gates and one with an unknown module are
-/// rejected. Prints modules, cells and warnings.
+/// and its checks of hierarchy and netlist find nothing. A module with a loop of gates, one with an unknown module
+/// and one that uses a signal before its declaration are rejected. Prints modules, cells and warnings.
 #[test]
 #[ignore = "minutes"]
 fn evidence_slang() {
@@ -61,7 +61,7 @@ fn evidence_slang() {
             println!("{stem:36} has no pipeline");
         }
     }
-    let Some(ran) = script(TEST, "read-slang", &read) else { return };
+    let Some(ran) = script(TEST, "scripts/read-slang", &read) else { return };
     let text = String::from_utf8(ran.stdout).unwrap();
     print!("{text}");
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
@@ -77,7 +77,7 @@ fn evidence_slang() {
         let wrong = folder.path().join(format!("wrong_{fault}"));
         std::fs::create_dir(&wrong).unwrap();
         std::fs::write(wrong.join(format!("{fault}.sv")), text).unwrap();
-        let Some(ran) = script(TEST, "read-slang", &[wrong]) else { return };
+        let Some(ran) = script(TEST, "scripts/read-slang", &[wrong]) else { return };
         assert_eq!(ran.status.code(), Some(1), "{fault}: {}", String::from_utf8_lossy(&ran.stdout));
     }
 }
@@ -97,13 +97,13 @@ fn evidence_empty_machine() {
     ok(&["build", FIREWALL, "--target", "verilog", "-o", firewall.to_str().unwrap()]);
     let make = ["make", "-s", "lint", "sim"].map(PathBuf::from);
     let arguments: Vec<PathBuf> = std::iter::once(firewall.clone()).chain(make).collect();
-    let Some(ran) = script(TEST, "debian-image", &arguments) else { return };
+    let Some(ran) = script(TEST, "scripts/debian-image", &arguments) else { return };
     let text = String::from_utf8_lossy(&ran.stdout).into_owned();
     assert!(ran.status.success() && text.contains("all as expected"), "{text}{}", String::from_utf8_lossy(&ran.stderr));
     let shown = text.lines().filter(|line| line.starts_with("Debian ") || line.ends_with("all as expected"));
     shown.for_each(|line| println!("{line}"));
     let outside = vec![firewall.clone(), "ls".into(), top().canonicalize().unwrap()];
-    let Some(ran) = script(TEST, "debian-image", &outside) else { return };
+    let Some(ran) = script(TEST, "scripts/debian-image", &outside) else { return };
     let text = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert!(!ran.status.success() && text.contains("No such file"), "the repository can be seen: {text}");
     let vectors = std::fs::read_to_string(firewall.join("vectors.txt")).unwrap();
@@ -112,7 +112,7 @@ fn evidence_empty_machine() {
     // Port, time and bytes of a packet, then the expected verdict.
     fields[3] = if fields[3] == "1" { "2" } else { "1" };
     std::fs::write(firewall.join("vectors.txt"), format!("{rest}\n{}\n", fields.join(" "))).unwrap();
-    let Some(ran) = script(TEST, "debian-image", &arguments) else { return };
+    let Some(ran) = script(TEST, "scripts/debian-image", &arguments) else { return };
     assert!(!ran.status.success(), "wrong vectors are accepted: {}", String::from_utf8_lossy(&ran.stdout));
     println!("with another verdict in its vectors: exit code {}", ran.status.code().unwrap());
 }

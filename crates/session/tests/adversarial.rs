@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use flowloom_efsm::model::Function;
-use flowloom_engine::{Datapath, Port};
+use flowloom_engine::Datapath;
 use flowloom_isa::MapKind;
 use flowloom_rtl::Pipeline;
 use flowloom_session::Loaded;
@@ -29,12 +29,13 @@ const ENTRIES: u32 = 40;
 const COLLIDING: usize = WAYS + 8;
 /// The least number of them that is worth a trace: more than the places of their rows.
 const MIN_COLLIDING: usize = WAYS + 2;
-/// Keys that are tried for the same rows, and samples whose flows are.
+/// Keys that are tried for the same rows.
 const MAX_TRIES: u32 = 1 << 25;
+/// Packets whose flows are varied for it.
 const MAX_SAMPLES: usize = 4;
 /// The time between packets, unless deadlines are meant.
 const STEP_NS: u64 = 100;
-/// The longest frame of Ethernet without its checksum, and one that is longer.
+/// Lengths around that of the longest Ethernet frame without its checksum, and a jumbo frame.
 const LONG_BYTES: [usize; 4] = [1513, 1514, 1515, 9000];
 
 /// The shapes of traffic.
@@ -335,5 +336,7 @@ fn traces_have_what_they_promise() {
     let sources: std::collections::BTreeSet<&[u8]> =
         packets.iter().map(|packet| &packet.bytes[SOURCE..SOURCE + 4]).collect();
     assert!(sources.len() > ENTRIES as usize, "{}", sources.len());
-    assert!(packets.iter().all(|packet| packet.port <= Port(255)));
+    for trace in Trace::ALL {
+        assert!(!maker.packets(trace, &mut rng, &loaded, &pipeline).is_empty(), "{trace:?}");
+    }
 }

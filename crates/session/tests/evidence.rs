@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Long proofs about pipelines, which contain the blocks of "hdl". Start with `make evidence`.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use flowloom_testkit::{Rng, skip};
@@ -8,7 +9,7 @@ use flowloom_trace::CaptureReader;
 use flowloom_verify::Reached;
 use flowloom_vm::Interpreter;
 
-use crate::adversarial;
+use crate::adversarial::{self, Trace};
 use crate::distances::{self, SCHEMES, try_all};
 use crate::faults::{FAULTS, Finding, find, planted};
 use crate::frames;
@@ -21,6 +22,10 @@ use crate::verified::{captures, shipped};
 use flowloom_session::engines::{OutputStalls, Simulated};
 
 const SEED: u64 = 1;
+/// The functions in our language that have a pipeline, at least.
+const MIN_FUNCTIONS: usize = 17;
+/// Those and the programs that have one, at least.
+const MIN_PIPELINES: usize = 28;
 const PACKETS: usize = 100_000;
 /// Packets of each capture, and those sent at once.
 const CAPTURED: usize = 100_000;
@@ -210,7 +215,8 @@ fn evidence_function_pipelines() {
     println!("{equal} functions are equal; without a rendering: {}", without.len());
     without.iter().for_each(|reason| println!("  {reason}"));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(equal > 0, "no function was compared");
+    let least = if std::env::var_os("FLOWLOOM_FUNCTION").is_some() { 1 } else { MIN_FUNCTIONS };
+    assert!(equal >= least, "{equal} functions were compared, expected at least {least}");
 }
 
 /// Any two packets at any distance, and any three, give the result of one after another, on a small program for each way in
@@ -228,7 +234,7 @@ fn evidence_distances() {
         let pipeline = scheme.pipeline(&scheme.load());
         let Some(mut simulated) = start("evidence_distances", &pipeline, SEED as u32) else { return };
         let tried = try_all(scheme, &pipeline, &mut simulated, None).unwrap_or_else(|found| panic!("{found}"));
-        let (spacing, latency) = (pipeline.core.spacing_cycles, tried.latency_cycles);
+        let (spacing, latency) = (pipeline.core.hold_cycles, tried.latency_cycles);
         println!("{:28} {spacing:>8} {:>7} {:>9}  {latency} cycles", scheme.name, tried.cases, tried.packets);
     }
     let (mut missed, mut found_count) = (Vec::new(), 0);
@@ -252,18 +258,19 @@ fn evidence_distances() {
         println!("{}: {}: {found}", fault.subject, fault.name);
     }
     assert!(missed.is_empty(), "not found: {}", missed.join("; "));
+    assert!(found_count > 0, "no fault has `{}` in its name", only.unwrap_or_default());
     println!("{found_count} faults are found");
 }
 
 /// Functions with tables of 40 entries, on traces that are meant to break their pipelines, give the interpreter's verdicts,
-/// bytes, ports and maps: one flow only, two in turn, new ones only, more flows than entries, 12 keys of the same rows in all
-/// banks, packets 1 ns before, on and after deadlines, frames of every length up to 63 bytes and of 1,513 to 9,000.
+/// bytes, ports and maps: one flow only, two in turn, new ones only, more flows than entries, 6 to 12 keys of the same rows in
+/// all banks where there are such flows, packets 1 ns before, on and after deadlines, frames of every length up to 63 bytes and of 1,513 to 9,000.
 /// Accesses of the host while packets are in flight give the result of a serial order, in which each is between two packets.
 #[test]
 #[ignore = "an hour"]
 fn evidence_adversarial_traces() {
     println!("seed {SEED}");
-    let (mut equal, mut wrong) = (0, Vec::new());
+    let (mut equal, mut wrong, mut by_trace) = (0, Vec::new(), BTreeMap::new());
     for name in adversarial::names() {
         let started = Instant::now();
         let (mut subject, pipeline, mut simulated) = match adversarial::start("evidence_adversarial_traces", &name) {
@@ -276,6 +283,7 @@ fn evidence_adversarial_traces() {
         };
         match adversarial::attack(&mut subject, &pipeline, &mut simulated, SEED) {
             Ok(attacked) => {
+                attacked.packets.iter().for_each(|(trace, packets)| *by_trace.entry(*trace).or_insert(0) += *packets);
                 let traces = attacked.packets.iter().zip(attacked.seconds.values());
                 let traces: Vec<String> =
                     traces.map(|((trace, packets), seconds)| format!("{trace:?} {packets} in {seconds} s")).collect();
@@ -299,6 +307,12 @@ fn evidence_adversarial_traces() {
     }
     println!("{equal} functions are equal");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    if std::env::var_os("FLOWLOOM_FUNCTION").is_none() {
+        assert!(equal >= MIN_FUNCTIONS, "{equal} functions were compared, expected at least {MIN_FUNCTIONS}");
+        let unused = Trace::ALL.iter().filter(|trace| by_trace.get(trace).is_none_or(|packets| *packets == 0));
+        let unused: Vec<_> = unused.collect();
+        assert!(unused.is_empty(), "no packets of {unused:?}");
+    }
 }
 
 /// Accesses of the host to maps while packets are in flight give the answers, and leave the packets and maps, of a serial
@@ -320,6 +334,7 @@ fn evidence_host_accesses() {
         let Some(served) = serve(scheme, &scheme.pipeline(&scheme.load())) else { return };
         let served = served.unwrap_or_else(|found| panic!("{found}"));
         let host::Served { packets, accesses, in_flight, refused, most_orders } = served;
+        assert!(in_flight > accesses / 4, "{}: {in_flight} of {accesses} accesses were in flight", scheme.name);
         println!(
             "{:28} {packets} packets, {accesses} accesses, {in_flight} in flight, {refused} refused by a full map; at most \
              {most_orders} orders possible",
@@ -352,10 +367,11 @@ fn evidence_host_accesses() {
 #[test]
 #[ignore = "minutes"]
 fn evidence_pipeline_rates() {
-    let mut slow = Vec::new();
+    let (mut measured, mut slow) = (0, Vec::new());
     for (name, path) in rates::all() {
         match rates::rates("evidence_pipeline_rates", &name, &rates::open(&path), 4000) {
             Ok(Some([known, ..])) => {
+                measured += 1;
                 // A packet that takes several words at the output leaves at that rate.
                 let most = if name == "dynamic_nat.efsm" { CLOCK_MHZ / 2.0 } else { LINE_MPPS };
                 let goal = most.min(CLOCK_MHZ / known.words_out.max(1.0));
@@ -368,4 +384,6 @@ fn evidence_pipeline_rates() {
         }
     }
     assert!(slow.is_empty(), "{slow:?}");
+    let least = if std::env::var_os("FLOWLOOM_FUNCTION").is_some() { 1 } else { MIN_PIPELINES };
+    assert!(measured >= least, "{measured} pipelines were measured, expected at least {least}");
 }

@@ -47,7 +47,7 @@ impl Flows {
     }
 }
 
-/// A UDP packet of 60 bytes of a flow. Both directions have the same flow numbers; the low bit of a flow is its direction.
+/// A UDP packet of 60 bytes of a flow.
 fn frame(flow: u32) -> Vec<u8> {
     let mut bytes = vec![0; 60];
     bytes[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
@@ -91,7 +91,7 @@ fn rate(simulated: &mut Simulated, rng: &mut Rng, flows: Flows, count: u32) -> R
     let departures = send(simulated, numbers, 0);
     let first = departures.first().unwrap().taken_cycle;
     let last = departures.last().unwrap().taken_cycle;
-    let words = departures.iter().filter(|one| one.sent.is_some()).map(|one| one.last_cycle - one.first_cycle + 1);
+    let words = departures.iter().filter_map(|one| one.sent.as_ref()).map(|(_, bytes)| bytes.len().div_ceil(64) as u64);
     Rate {
         taken_mpps: CLOCK_MHZ * f64::from(count - 1) / (last - first) as f64,
         words_out: words.sum::<u64>() as f64 / f64::from(count),
