@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Hash unit: the rows of a key in the four banks of a table.
 //
-//   key -> XOR of columns (H3) -> left, right -> 4 rounds -> 4 hashes -> x Rows, integer part -> 4 rows
+//   key -> XOR of columns (H3) -> left, right -> 2 rounds -> register
+//     -> 2 rounds -> 4 hashes -> x Rows, integer part -> 4 rows
 //
-// Latency: 1 cycle, after the rounds; the rows are logic behind it, for the address of a RAM.
+// Latency: 1 cycle; the last rounds and the rows are logic behind it, for the address of a RAM.
 // Throughput: one key a cycle.
 // Handshake: none.
 // Source: crates/state/src/hash.rs, its twin in software, says why the rounds are there.
@@ -21,7 +22,9 @@ module fl_hash #(
 );
 
   localparam int unsigned HalfBits = 2 * HashBits;
-  localparam int unsigned Rounds = 4;
+  // For keys of up to 216 bits, the sum is three LUT levels; a round is one.
+  localparam int unsigned RoundsBefore = 2;
+  localparam int unsigned RoundsBehind = 2;
 
   typedef logic [HalfBits-1:0] half_t;
 
@@ -42,9 +45,9 @@ module fl_hash #(
     return (half << bits) | (half >> (HalfBits - bits));
   endfunction
 
-  function automatic state_t mix(state_t from);
+  function automatic state_t mix(state_t from, int unsigned rounds);
     state_t mixed = from;
-    for (int unsigned number = 0; number < Rounds; number++) begin
+    for (int unsigned number = 0; number < rounds; number++) begin
       mixed = '{
           left: mixed.right ^ (rotate(mixed.left, 1) & rotate(mixed.left, 8)) ^ rotate(mixed.left, 2),
           right: mixed.left
@@ -58,14 +61,15 @@ module fl_hash #(
     return RowBits'((64'(hash) * 64'(Rows)) >> HashBits);
   endfunction
 
-  state_t mixed_q;
+  state_t mixed_q, hashes;
 
   always_ff @(posedge clk_i) begin
-    mixed_q <= mix(compress(key_i));
+    mixed_q <= mix(compress(key_i), RoundsBefore);
   end
+  assign hashes = mix(mixed_q, RoundsBehind);
 
   for (genvar way = 0; way < 4; way++) begin : gen_row
-    assign rows_o[way] = row(mixed_q[way*HashBits+:HashBits]);
+    assign rows_o[way] = row(hashes[way*HashBits+:HashBits]);
   end
 
   if (KeyBits == 0) begin : gen_bad_key

@@ -126,7 +126,11 @@ pub(crate) const FAULTS: &[Fault] = &[
         block: TABLE,
         changes: &[("stored_q == StoredBits'(Entries)", "stored_q > StoredBits'(Entries)")],
     },
-    Fault { name: "a round of the hash is missing", block: "table/fl_hash", changes: &[("Rounds = 4", "Rounds = 3")] },
+    Fault {
+        name: "a round of the hash is missing",
+        block: "table/fl_hash",
+        changes: &[("RoundsBehind = 2", "RoundsBehind = 1")],
+    },
     Fault {
         name: "a word is lost where the read-ahead is full",
         block: "prim/fl_fifo_ram",

@@ -5,6 +5,7 @@
 mod adversarial;
 mod distances;
 mod evidence;
+mod explored;
 mod faults;
 mod frames;
 mod host;

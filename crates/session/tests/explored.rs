@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Programs in C on the packets and states that an exploration of their code finds, at volume.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use flowloom_engine::Port;
+use flowloom_isa::Program;
+use flowloom_plan::Options;
+use flowloom_session::engines::{Engine, EngineName, EngineOptions, Started};
+use flowloom_session::{FunctionFile, Loaded, SessionError, with_causes};
+use flowloom_testkit::{Rng, mutate, skip};
+use flowloom_verify::explore::{Case, ExploreOptions, Gap, explore};
+use flowloom_verify::{Arrival, CompareOptions, compare};
+
+use crate::stream::top;
+
+/// What was compared.
+#[derive(Debug, Default)]
+pub(crate) struct Compared {
+    pub(crate) packets: u64,
+    /// Packets that are longer than the pipeline takes.
+    pub(crate) refused: u64,
+    /// The states that the packets met first.
+    pub(crate) states: usize,
+    /// The slots of the program that are reached, and all.
+    pub(crate) share: (usize, usize),
+    /// Instructions that are not reached, and the reasons.
+    pub(crate) gaps: Vec<Gap>,
+}
+
+/// What became of a program.
+pub(crate) enum Ran {
+    Equal(Compared),
+    /// It has no pipeline, for this reason.
+    Without(String),
+    Differs(String),
+    /// There is no simulation here; the reason is printed.
+    Skipped,
+}
+
+/// The sources of the programs in C.
+pub(crate) fn programs() -> Vec<PathBuf> {
+    let folders = std::fs::read_dir(top().join("functions/ebpf")).unwrap().map(|entry| entry.unwrap().path());
+    let files = folders.filter(|path| path.is_dir()).flat_map(|path| std::fs::read_dir(path).unwrap());
+    let files = files.map(|entry| entry.unwrap().path());
+    let mut found: Vec<PathBuf> = files.filter(|path| path.to_string_lossy().ends_with(".bpf.c")).collect();
+    found.sort();
+    found
+}
+
+/// Runs `count` packets in interpreter and pipeline: from each state of the exploration first its own packets, then those of
+/// all states in random order, each several times in a row, some of them changed.
+pub(crate) fn is_equal(test: &str, path: PathBuf, seed: u64, count: usize) -> Ran {
+    let name = path.display().to_string();
+    let loaded =
+        Loaded::open(&FunctionFile { path, ..FunctionFile::default() }).unwrap_or_else(|e| panic!("{name}: {e}"));
+    if let Err(reason) = loaded.pipeline(&Options::default()) {
+        return Ran::Without(with_causes(&reason));
+    }
+    let program = loaded.program().unwrap();
+    let explored = explore(&program, &ExploreOptions { seed, ..ExploreOptions::default() }).unwrap();
+    assert!(explored.faults.is_empty(), "{name}: {:?}", explored.faults.keys());
+    let mut compared = Compared {
+        states: explored.cases.len(),
+        share: explored.share(),
+        gaps: explored.gaps.clone(),
+        ..Compared::default()
+    };
+    let mut rng = Rng::new(seed);
+    let share = count.div_ceil(explored.cases.len());
+    // Constants are part of a pipeline.
+    let mut pipelines: BTreeMap<_, Vec<&Case>> = BTreeMap::new();
+    explored.cases.iter().for_each(|case| pipelines.entry(&case.constants).or_default().push(case));
+    for cases in pipelines.values() {
+        let (mut interp, mut pipeline) = match engines(test, cases[0].program(&program)) {
+            Ok(Some(engines)) => engines,
+            Ok(None) => return Ran::Skipped,
+            Err(reason) => return Ran::Without(reason),
+        };
+        for case in cases {
+            let packets = packets(&mut rng, case, &explored.cases, share);
+            let (state, seed) = (case.state.clone(), case.seed);
+            let options = CompareOptions { seed, state, is_foreign: true, ..CompareOptions::default() };
+            let report = compare(interp.as_mut(), pipeline.as_mut(), &packets, &options).unwrap();
+            if let Some(disagreement) = report.disagreement {
+                return Ran::Differs(disagreement.to_string());
+            }
+            compared.packets += report.packets_compared;
+            compared.refused += report.packets_refused();
+        }
+    }
+    Ran::Equal(compared)
+}
+
+/// Interpreter and pipeline of a program; none, with the reason printed, where Verilator is not installed.
+#[expect(clippy::type_complexity, reason = "a pair of engines")]
+fn engines(test: &str, program: Program) -> Result<Option<(Box<dyn Engine>, Box<dyn Engine>)>, String> {
+    let loaded = Loaded::of_program(program);
+    let load = |name: EngineName| name.load(&loaded, &EngineOptions::default()).map(|Started { engine, .. }| engine);
+    let pipeline = match load(EngineName::by_name("pipeline").unwrap()) {
+        Ok(pipeline) => pipeline,
+        Err(SessionError::Environment(reason)) => {
+            skip(test, &reason);
+            return Ok(None);
+        }
+        Err(error) => return Err(with_causes(&error)),
+    };
+    Ok(Some((load(EngineName::INTERP).unwrap(), pipeline)))
+}
+
+/// Packets for the state of a case.
+fn packets(rng: &mut Rng, case: &Case, all: &[Case], count: usize) -> Vec<Arrival> {
+    let mut packets = case.packets.clone();
+    let known: Vec<&Arrival> = all.iter().flat_map(|case| &case.packets).collect();
+    let mut time_ns = packets.iter().map(|packet| packet.time_ns).max().unwrap_or(0);
+    while packets.len() < count {
+        let mut packet = (*rng.pick(&known)).clone();
+        if rng.chance(1, 4) {
+            mutate(rng, &mut packet.bytes);
+        }
+        if rng.chance(1, 16) {
+            packet.port = Port(rng.below(4) as u32);
+        }
+        for _ in 0..1 + rng.below(4) {
+            // A millisecond now and then lets buckets fill.
+            time_ns += if rng.chance(1, 64) { rng.below(1_000_000) as u64 } else { rng.below(20) as u64 };
+            packets.push(Arrival { time_ns, ..packet.clone() });
+        }
+    }
+    packets
+}
