@@ -64,6 +64,17 @@ const FAULTS: [Fault; 4] = [
     },
 ];
 
+/// What the faults replace stands once in its file of "hdl".
+#[test]
+fn every_fault_of_the_outer_ports_has_its_place() {
+    let folders = ["prim", "shell"].map(|folder| top().join("hdl").join(folder));
+    for Fault { name, file, from, .. } in FAULTS {
+        let path = folders.iter().map(|folder| folder.join(file)).find(|path| path.exists());
+        let text = path.map(|path| std::fs::read_to_string(path).unwrap()).unwrap_or_default();
+        assert_eq!(text.matches(from).count(), 1, "{name}: {from}");
+    }
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -771,6 +771,17 @@ const FAULTS: [Fault; 16] = [
     ),
 ];
 
+/// What the faults replace stands in their files.
+#[test]
+fn every_fault_of_the_shell_has_its_place() {
+    let pipeline = pipeline();
+    let shell = pipeline.shell();
+    for Fault { name, file, from, .. } in FAULTS {
+        let text = shell.files.iter().chain(&pipeline.files).find(|own| own.name == file).map(|own| &own.text);
+        assert!(text.is_some_and(|text| text.contains(from)), "{name}: no `{from}` in {file}");
+    }
+}
+
 /// Runs of many seeds, then each fault of a list: it makes a run panic. `None` without Verilator.
 pub(crate) fn proof(test: &str) -> Option<()> {
     let (model, shell) = build(test, |_, text| text)?;

@@ -14,7 +14,7 @@ use flowloom_rtl::Pipeline;
 use flowloom_session::Loaded;
 use flowloom_session::engines::Simulated;
 use flowloom_state::WAYS;
-use flowloom_testkit::Rng;
+use flowloom_testkit::{Rng, is_selected};
 use flowloom_verify::{Arrival, Stimulus, StimulusOptions};
 use flowloom_vm::Interpreter;
 
@@ -74,8 +74,7 @@ pub(crate) fn names() -> Vec<String> {
     let files = entries(&folder).into_iter().filter(|path| path.is_dir()).flat_map(|path| entries(&path));
     let sources = files.filter(|path| path.extension().is_some_and(|ending| ending == "efsm"));
     let name = |path: PathBuf| path.with_extension("").strip_prefix(&folder).unwrap().to_string_lossy().into_owned();
-    let only = std::env::var("FLOWLOOM_FUNCTION").ok();
-    sources.map(name).filter(|name| only.as_ref().is_none_or(|only| name.ends_with(only))).collect()
+    sources.map(name).filter(|name| is_selected(name.rsplit('/').next().unwrap())).collect()
 }
 
 fn functions() -> PathBuf {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use flowloom_testkit::{Rng, skip};
+use flowloom_testkit::{Rng, is_selected, selects, skip};
 use flowloom_trace::CaptureReader;
 use flowloom_verify::Reached;
 use flowloom_verify::explore::GapReason;
@@ -221,7 +221,7 @@ fn evidence_function_pipelines() {
     println!("{equal} functions are equal; without a rendering: {}", without.len());
     without.iter().for_each(|reason| println!("  {reason}"));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    let least = if std::env::var_os("FLOWLOOM_FUNCTION").is_some() { 1 } else { MIN_FUNCTIONS };
+    let least = if selects() { 1 } else { MIN_FUNCTIONS };
     assert!(equal >= least, "{equal} functions were compared, expected at least {least}");
 }
 
@@ -235,11 +235,10 @@ fn evidence_function_pipelines() {
 fn evidence_program_pipelines() {
     println!("seed {SEED}");
     let count = std::env::var("FLOWLOOM_PACKETS").map_or(PACKETS, |count| count.parse().unwrap());
-    let only = std::env::var("FLOWLOOM_FUNCTION").ok();
     let (mut equal, mut without, mut wrong) = (0, Vec::new(), Vec::new());
     for path in explored::programs() {
         let name = path.file_name().unwrap().to_string_lossy().replace(".bpf.c", "");
-        if only.as_ref().is_some_and(|only| *only != name) {
+        if !is_selected(&name) {
             continue;
         }
         let started = Instant::now();
@@ -274,7 +273,7 @@ fn evidence_program_pipelines() {
     println!("{equal} programs are equal; without a rendering: {}", without.len());
     without.iter().for_each(|reason| println!("  {reason}"));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    let least = if only.is_some() { 1 } else { MIN_PROGRAMS };
+    let least = if selects() { 1 } else { MIN_PROGRAMS };
     assert!(equal >= least, "{equal} programs were compared, expected at least {least}");
 }
 
@@ -366,7 +365,7 @@ fn evidence_adversarial_traces() {
     }
     println!("{equal} functions are equal");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    if std::env::var_os("FLOWLOOM_FUNCTION").is_none() {
+    if !selects() {
         assert!(equal >= MIN_FUNCTIONS, "{equal} functions were compared, expected at least {MIN_FUNCTIONS}");
         let unused = Trace::ALL.iter().filter(|trace| by_trace.get(trace).is_none_or(|packets| *packets == 0));
         let unused: Vec<_> = unused.collect();
@@ -443,6 +442,6 @@ fn evidence_pipeline_rates() {
         }
     }
     assert!(slow.is_empty(), "{slow:?}");
-    let least = if std::env::var_os("FLOWLOOM_FUNCTION").is_some() { 1 } else { MIN_PIPELINES };
+    let least = if selects() { 1 } else { MIN_PIPELINES };
     assert!(measured >= least, "{measured} pipelines were measured, expected at least {least}");
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use flowloom_plan::Options;
 use flowloom_session::engines::{Arrival, OutputStalls, PipelineError, Simulated};
 use flowloom_session::{FunctionFile, Loaded};
-use flowloom_testkit::Rng;
+use flowloom_testkit::{Rng, is_selected};
 
 use crate::stream::{case, start, top};
 use crate::traffic::Traffic;
@@ -110,7 +110,7 @@ pub(crate) fn rates(test: &str, name: &str, loaded: &Loaded, count: u32) -> Resu
     Ok(Some(rates))
 }
 
-/// Every function and program of the repository; `FLOWLOOM_FUNCTION` selects those whose file begins with it.
+/// Every function and program of the repository, or the one that `FLOWLOOM_FUNCTION` selects.
 pub(crate) fn all() -> Vec<(String, PathBuf)> {
     let folder = |path: PathBuf| std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
     let functions = folder(top().join("functions")).chain(folder(top().join("functions/ebpf")));
@@ -123,8 +123,7 @@ pub(crate) fn all() -> Vec<(String, PathBuf)> {
     let mut all: Vec<(String, PathBuf)> =
         files.filter(is_one).map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), path)).collect();
     all.sort();
-    let only = std::env::var("FLOWLOOM_FUNCTION").ok();
-    all.retain(|(name, _)| only.as_ref().is_none_or(|only| name.starts_with(only)));
+    all.retain(|(name, _)| is_selected(name.split('.').next().unwrap()));
     all
 }
 

@@ -19,3 +19,14 @@ pub fn sources(folder: impl AsRef<Path>) -> Vec<(PathBuf, String)> {
     found.sort();
     found
 }
+
+/// Whether the proofs that take one function after another take this one: `FLOWLOOM_FUNCTION` selects one by the name of
+/// its file without the ending. Without it, all are taken.
+pub fn is_selected(name: &str) -> bool {
+    std::env::var_os("FLOWLOOM_FUNCTION").is_none_or(|only| only == name)
+}
+
+/// Whether `FLOWLOOM_FUNCTION` selects one function.
+pub fn selects() -> bool {
+    std::env::var_os("FLOWLOOM_FUNCTION").is_some()
+}

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use flowloom_efsm::Machine;
 use flowloom_efsm::model::Function;
 use flowloom_lower::unsupported_by_kernel;
+use flowloom_testkit::is_selected;
 use flowloom_verify::{Arrival, Point, PointKind, Reached, ShrinkOptions, Stimulus, StimulusOptions, compare};
 
 use super::engines;
@@ -135,8 +136,7 @@ pub fn shipped() -> Vec<Shipped> {
     for (name, _) in SETS {
         assert!(found.iter().any(|function| function.name == *name), "there is no function `{name}` any more");
     }
-    let only = std::env::var("FLOWLOOM_FUNCTION").ok();
-    found.into_iter().filter(|function| only.as_ref().is_none_or(|only| *only == function.name)).collect()
+    found.into_iter().filter(|function| is_selected(&function.name)).collect()
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {
