@@ -69,8 +69,11 @@ fn the_papers_layout_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("toy.html");
     ok(&["explain", TOY, "--schedule", "blocks", "--html", name(&page)]);
-    let page = std::fs::read_to_string(page).unwrap();
-    assert!(page.contains("laid out block by block") && page.contains("waits for a call"), "{page}");
+    let text = std::fs::read_to_string(&page).unwrap();
+    assert!(text.contains("laid out block by block") && text.contains("waits for a call"), "{text}");
+    ok(&["explain", TOY, "--html", name(&page)]);
+    let text = std::fs::read_to_string(&page).unwrap();
+    assert!(text.contains("<dt>device</dt><dd><b>xcu50</b>"), "{text}");
 }
 
 /// A program that uses the packet length waits for the last word, unless the shell provides the length: 23 words for a

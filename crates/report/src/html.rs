@@ -17,6 +17,7 @@ use std::fmt::Write as _;
 
 use super::{Explanation, Instruction, Live, Operation, SourceLine, Stage};
 use crate::numbers::counted;
+use flowloom_plan::Fit;
 
 const TEMPLATE: &str = include_str!("html/page.html");
 pub const STYLE: &str = include_str!("html/page.css");
@@ -137,7 +138,8 @@ impl Explanation {
                 ),
             ),
         ];
-        self::tiles(tiles)
+        let device = |fit: &Fit| self::tiles([("device", fit.name.to_string(), crate::text::device(fit))]);
+        self::tiles(tiles) + &self.device.as_ref().map_or_else(String::new, device)
     }
 
     fn source(&self) -> String {

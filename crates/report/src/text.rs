@@ -12,15 +12,15 @@ const LISTED_KINDS: [&str; 12] =
     ["lookup", "load", "store", "atomic", "update", "delete", "evict", "redirect", "clock", "random", "emit", "effect"];
 const NOTES_COLUMN: usize = 72;
 
-/// What a plan uses of a device: `xcu50: 1,063 of 1,743,360 register bits, ...`.
-fn device(fit: &Fit) -> String {
+/// What a plan uses of a device: `1,063 of 1,743,360 register bits, ...`.
+pub(crate) fn device(fit: &Fit) -> String {
     let used = fit.resources().into_iter().filter(|(_, used)| used.needed > 0);
     let used = used.map(|(name, used)| format!("{} of {} {name}", grouped(used.needed), grouped(used.available)));
     let ultra = fit.memories.iter().filter(|placed| placed.is_ultra).filter_map(|placed| placed.memory.map.as_deref());
     let mut ultra: Vec<&str> = ultra.collect();
     ultra.dedup();
     let place = if ultra.is_empty() { String::new() } else { format!("; UltraRAMs hold {}", ultra.join(", ")) };
-    format!("{}: {}{place}; LUTs are not estimated", fit.name, used.collect::<Vec<_>>().join(", "))
+    format!("{}{place}; LUTs are not estimated", used.collect::<Vec<_>>().join(", "))
 }
 
 impl Explanation {
@@ -84,7 +84,7 @@ impl Explanation {
                 format!("{}, {most} at most after a stage{pruned}", counted(self.register_bits as usize, "bit")),
             ),
         ];
-        rows.extend(self.device.as_ref().map(|fit| ("device", device(fit))));
+        rows.extend(self.device.as_ref().map(|fit| ("device", format!("{}: {}", fit.name, device(fit)))));
         headed(&format!("{} at {} MHz, scheduled by its {}", self.program, self.clock_mhz, self.schedule), &rows)
     }
 
