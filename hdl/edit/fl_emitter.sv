@@ -10,9 +10,13 @@
 // replaced; they may lie before the received start. A word of the output needs two neighbouring words at most, so packets
 // that move take no further cycles.
 //
+// A result may be an extra packet, which a packet sends besides itself, from the same body. Extra packets come before the
+// result of their packet, and only that one gives up the body.
+//
 // Latency: 7 cycles from the result to the first word, 10 with HasShift.
 // Throughput: one word of the output, or one dropped packet, a cycle.
-// Handshake: results are always accepted: start_o limits the packets in the core to the places for their results.
+// Handshake: results are always accepted: start_o limits the packets in the core to the places for their results. With
+// HasExtra, the places are outside (fl_jobs), and results have valid and ready.
 module fl_emitter #(
     parameter int unsigned WordBytes = 64,
     // Words of the body RAM: a power of two.
@@ -21,6 +25,8 @@ module fl_emitter #(
     parameter int unsigned InFlight = 16,
     // The start of the packet may move.
     parameter bit HasShift = 1'b1,
+    // Results may be extra packets.
+    parameter bit HasExtra = 1'b0,
     // Bits of a result for the patch.
     parameter int unsigned EditBits = 1,
     localparam int unsigned WordBits = 8 * WordBytes,
@@ -45,8 +51,11 @@ module fl_emitter #(
     input  logic [15:0]          length_i,
     input  logic [31:0]          port_i,
     input  logic [PlaceBits-1:0] place_i,
-    // The result of the oldest packet in the core. Packets on the slow path leave as they came.
+    // The result of the oldest packet in the core. Packets on the slow path leave as they came. The target of an extra
+    // packet is its egress port.
     input  logic                 valid_i,
+    output logic                 ready_o,
+    input  logic                 is_extra_i,
     input  logic [31:0]          verdict_i,
     input  logic                 has_target_i,
     input  logic [31:0]          target_i,
@@ -63,6 +72,8 @@ module fl_emitter #(
     output logic [EditBits-1:0]  patch_edits_o,
     input  logic [2*WordBytes-1:0] patch_mask_i,
     input  logic [2*WordBits-1:0]  patch_data_i,
+    // An extra packet leaves; the verdict of its packet follows. At the output it has the verdict 0.
+    output logic                 extra_valid_o,
     // The verdict of each packet, in order; 5 for the slow path, 6 and 7 for a redirect to all ports of a map.
     output logic                 done_valid_o,
     output logic [2:0]           done_verdict_o,
@@ -79,6 +90,8 @@ module fl_emitter #(
   localparam int unsigned OutDepth = 16;
   localparam int unsigned OutBits = $clog2(OutDepth + 1);
   localparam int unsigned FlightBits = $clog2(InFlight + 1);
+  localparam int unsigned Places = HasExtra ? 4 : InFlight;
+  localparam int unsigned PlacesBits = $clog2(Places + 1);
 
   typedef enum logic [2:0] {
     Aborted  = 3'd0,
@@ -98,6 +111,7 @@ module fl_emitter #(
   } packet_t;
 
   typedef struct packed {
+    logic                is_extra;
     logic [2:0]          verdict;
     logic [31:0]         target;
     logic [15:0]         head;
@@ -106,6 +120,7 @@ module fl_emitter #(
   } result_t;
 
   typedef struct packed {
+    logic                  is_extra;
     logic [2:0]            verdict;
     logic [31:0]           port;
     logic [EditBits-1:0]   edits;
@@ -133,16 +148,19 @@ module fl_emitter #(
   logic [FlightBits-1:0] flight_q;
   packet_t               packet;
   result_t               result_d, result;
-  logic                  packet_valid, packet_ready, result_valid, result_ready, take;
-  logic [FlightBits-1:0] unused_packets, unused_results;
+  logic                  packet_valid, packet_ready, result_valid, result_ready, take, take_packet;
+  logic [FlightBits-1:0] unused_packets;
+  logic [PlacesBits-1:0] unused_results;
   logic                  out_ready, unused;
 
   assign start_o = flight_q != FlightBits'(InFlight);
+  assign ready_o = result_ready;
   assign unused  = ^{unused_packets, unused_results, head_i[31:16], tail_i[31:16], packet_valid, packet_ready,
                      result_ready, out_ready};
 
   always_comb begin
-    result_d = '{verdict: Aborted, target: target_i, head: head_i[15:0], tail: tail_i[15:0], edits: edits_i};
+    result_d = '{is_extra: is_extra_i, verdict: Aborted, target: target_i, head: head_i[15:0], tail: tail_i[15:0],
+                 edits: edits_i};
     if (slow_i) begin
       result_d.verdict = Slow;
     end else if (verdict_i <= 32'(Tx) || (verdict_i == 32'(Redirect) && has_target_i)) begin
@@ -150,6 +168,9 @@ module fl_emitter #(
     end
     if (result_d.verdict == Redirect && spread_i[1]) begin
       result_d.verdict = spread_i[0] ? Others : All;
+    end
+    if (is_extra_i) begin
+      result_d.verdict = Aborted;
     end
   end
 
@@ -163,14 +184,14 @@ module fl_emitter #(
       .in_ready_o(packet_ready),
       .in_data_i({length_i, port_i, place_i}),
       .out_valid_o(packet_valid),
-      .out_ready_i(take),
+      .out_ready_i(take_packet),
       .out_data_o(packet),
       .count_o(unused_packets)
   );
 
   fl_fifo #(
       .Width($bits(result_t)),
-      .Depth(InFlight)
+      .Depth(Places)
   ) u_results (
       .clk_i,
       .rst_i,
@@ -185,11 +206,12 @@ module fl_emitter #(
 
   // ---- The job: which words are read.
 
-  logic        job_valid_q, sends, issue, is_last, done, has_room;
+  logic        job_valid_q, sends, issue, is_last, job_done, done, has_room;
   job_t        job_d, job_q;
   logic [15:0] head, tail, next_bytes;
 
-  assign take = result_valid && (!job_valid_q || done);
+  assign take        = result_valid && (!job_valid_q || job_done);
+  assign take_packet = take && !result.is_extra;
 
   always_comb begin
     head = HasShift ? result.head : '0;
@@ -198,8 +220,9 @@ module fl_emitter #(
       head = '0;
       tail = packet.length;
     end
+    job_d.is_extra   = result.is_extra;
     job_d.verdict   = result.verdict;
-    job_d.port      = (result.verdict inside {Redirect, All, Others}) ? result.target : packet.port;
+    job_d.port      = (result.is_extra || result.verdict inside {Redirect, All, Others}) ? result.target : packet.port;
     job_d.edits     = result.edits;
     job_d.has_edits = result.verdict != Slow;
     job_d.shift     = head[OffsetBits-1:0];
@@ -209,19 +232,21 @@ module fl_emitter #(
     job_d.stored    = CountBits'((packet.length + 16'(WordBytes - 1)) >> OffsetBits);
   end
 
-  assign sends      = job_q.verdict inside {Pass, Tx, Redirect, Slow, All, Others};
+  assign sends      = job_q.is_extra || job_q.verdict inside {Pass, Tx, Redirect, Slow, All, Others};
   assign is_last    = job_q.bytes <= 16'(WordBytes);
   assign issue      = job_valid_q && sends && has_room;
-  assign done       = job_valid_q && (!sends || (issue && is_last));
+  assign job_done   = job_valid_q && (!sends || (issue && is_last));
+  assign done       = job_done && !job_q.is_extra;
   assign next_bytes = job_q.bytes - 16'(WordBytes);
 
   assign free_o         = done;
   assign free_words_o   = job_q.stored;
+  assign extra_valid_o = job_done && job_q.is_extra;
   assign done_valid_o   = done;
   assign done_verdict_o = job_q.verdict;
 
   always_ff @(posedge clk_i) begin
-    flight_q <= flight_q + FlightBits'(started_i) - FlightBits'(take);
+    flight_q <= flight_q + FlightBits'(started_i) - FlightBits'(take_packet);
     if (take) begin
       job_q <= job_d;
     end else if (issue) begin
@@ -229,7 +254,7 @@ module fl_emitter #(
       job_q.place <= job_q.place + 1'b1;
       job_q.bytes <= next_bytes;
     end
-    job_valid_q <= take || (job_valid_q && !done);
+    job_valid_q <= take || (job_valid_q && !job_done);
     if (rst_i) begin
       flight_q    <= '0;
       job_valid_q <= 1'b0;
@@ -410,7 +435,11 @@ module fl_emitter #(
 `ifndef SYNTHESIS
   // Every result and every word has a place; every result is one of a packet that began.
   a_packets : assert property (@(posedge clk_i) disable iff (rst_i) begin_i |-> packet_ready);
-  a_results : assert property (@(posedge clk_i) disable iff (rst_i) valid_i |-> result_ready);
+  a_results : assert property (@(posedge clk_i) disable iff (rst_i) valid_i && !HasExtra |-> result_ready);
+  // A register of its own, as in fl_framer.
+  logic is_extra_q;
+  always_ff @(posedge clk_i) is_extra_q <= valid_i && is_extra_i && !rst_i;
+  a_extra : assert property (@(posedge clk_i) disable iff (rst_i) is_extra_q |-> HasExtra);
   a_order : assert property (@(posedge clk_i) disable iff (rst_i) result_valid |-> packet_valid);
   a_words : assert property (@(posedge clk_i) disable iff (rst_i) aligned_valid_q |-> out_ready);
 `endif

@@ -45,7 +45,8 @@ package fl_registers_pkg;
     CounterSlow = 32'h09,
     CounterDiscarded = 32'h0a,
     CounterInputStalls = 32'h0b,
-    CounterOutputStalls = 32'h0c
+    CounterOutputStalls = 32'h0c,
+    CounterExtra = 32'h0d
   } counter_e;
 
   // Operations.
@@ -78,6 +79,6 @@ package fl_registers_pkg;
     KindPorts = 32'h02
   } kind_e;
 
-  localparam int unsigned Counters = 13;
+  localparam int unsigned Counters = 14;
 
 endpackage

@@ -32,7 +32,8 @@ module fl_shell_registers
     input  logic                 out_ready_i,
     input  logic                 out_last_i,
     input  logic [WordBytes-1:0] out_keep_i,
-    // The verdicts of packets, and packets that were too long.
+    // Extra packets, the verdicts of packets, and packets that were too long.
+    input  logic                 extra_valid_i,
     input  logic                 done_valid_i,
     input  logic [2:0]           done_verdict_i,
     input  logic                 discarded_i
@@ -80,6 +81,7 @@ module fl_shell_registers
     add_d[CounterDiscarded]     = bytes_t'(discarded_i);
     add_d[CounterInputStalls]   = bytes_t'(in_valid_i && !in_ready_i);
     add_d[CounterOutputStalls]  = bytes_t'(out_valid_i && !out_ready_i);
+    add_d[CounterExtra]         = bytes_t'(extra_valid_i);
   end
 
   assign mine        = request_i.valid && request_i.address[29:OffsetBits] == '0;

@@ -166,7 +166,7 @@ fn vectors(loaded: &Loaded, pipeline: &Pipeline) -> Result<Vec<Vector>, Failure>
         if pipeline.core.spreads && outcome.verdict == Verdict::Redirect {
             continue;
         }
-        let sent = outcome.outputs.into_iter().next().map(|output| (output.port.0, output.bytes));
+        let sent = outcome.outputs.into_iter().map(|output| (output.port.0, output.bytes)).collect();
         let (bytes, port, verdict) = (arrival.bytes.clone(), arrival.port.0, outcome.verdict.number() as u8);
         vectors.push(Vector { bytes, port, now_ns: choices.now_ns, verdict, sent });
     }

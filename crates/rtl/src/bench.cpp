@@ -20,15 +20,22 @@ constexpr std::size_t kWord = sizeof(V$TOP::in_data_i);
 constexpr unsigned kIdle = 10000;
 
 struct Vector {
-  std::uint32_t port = 0, out_port = 0;
+  std::uint32_t port = 0;
   std::uint64_t time = 0;
   unsigned verdict = 0;
-  std::vector<std::uint8_t> bytes, out;
+  std::vector<std::uint8_t> bytes;
+};
+
+// A packet at the output: the number of the packet at the input, and the egress port.
+struct Output {
+  std::size_t packet = 0;
+  std::uint32_t port = 0;
+  std::vector<std::uint8_t> bytes;
 };
 
 std::vector<std::uint8_t> from_hex(const std::string& text) {
   std::vector<std::uint8_t> bytes;
-  for (std::size_t at = 0; text != "-" && at + 1 < text.size(); at += 2) {
+  for (std::size_t at = 0; at + 1 < text.size(); at += 2) {
     bytes.push_back(static_cast<std::uint8_t>(std::stoul(text.substr(at, 2), nullptr, 16)));
   }
   return bytes;
@@ -39,13 +46,19 @@ std::vector<std::uint8_t> from_hex(const std::string& text) {
 int main(int argc, char** argv) {
   std::ifstream file(argc > 1 ? argv[1] : "vectors.txt");
   std::vector<Vector> vectors;
+  std::vector<Output> outputs;
   for (std::string line; std::getline(file, line);) {
     std::istringstream fields(line);
     Vector vector;
-    std::string bytes, out;
-    if (!(fields >> vector.port >> vector.time >> bytes >> vector.verdict >> vector.out_port >> out)) continue;
+    std::string bytes;
+    if (!(fields >> vector.port >> vector.time >> bytes >> vector.verdict)) continue;
     vector.bytes = from_hex(bytes);
-    vector.out = from_hex(out);
+    Output output;
+    output.packet = vectors.size();
+    while (fields >> output.port >> bytes) {
+      output.bytes = from_hex(bytes);
+      outputs.push_back(output);
+    }
     vectors.push_back(vector);
   }
   if (vectors.empty()) {
@@ -78,7 +91,7 @@ $MAPS  std::size_t packet = 0, at = 0, verdicts = 0, received = 0;
   bool offering = false;
   unsigned idle = 0;
   std::uint64_t cycle = 0;
-  for (; verdicts < vectors.size() || received < vectors.size(); ++cycle) {
+  for (; verdicts < vectors.size() || received < outputs.size(); ++cycle) {
     if (!offering) offering = packet < vectors.size() && !chance(at == 0 ? 32 : 8);
     top->in_valid_i = offering;
     if (offering) {
@@ -105,16 +118,16 @@ $MAPS  std::size_t packet = 0, at = 0, verdicts = 0, received = 0;
       }
       ++verdicts;
     }
-    while (received < vectors.size() && received < verdicts && vectors[received].out.empty()) ++received;
     if (given) {
       std::uint64_t keep = 0;
       std::memcpy(&keep, &top->out_keep_o, sizeof top->out_keep_o);
       const auto* const word = reinterpret_cast<const std::uint8_t*>(&top->out_data_o);
       for (std::size_t byte = 0; byte < kWord && (keep >> byte & 1); ++byte) out.push_back(word[byte]);
       if (top->out_last_o) {
-        const bool known = received < vectors.size();
-        if (!known || out != vectors[received].out || top->out_port_o != vectors[received].out_port) {
-          std::printf("packet %zu: %zu bytes to port %u differ\n", received, out.size(), top->out_port_o);
+        const bool known = received < outputs.size();
+        const std::size_t of = known ? outputs[received].packet : vectors.size();
+        if (!known || out != outputs[received].bytes || top->out_port_o != outputs[received].port) {
+          std::printf("packet %zu: %zu bytes to port %u differ\n", of, out.size(), top->out_port_o);
           return 1;
         }
         out.clear();

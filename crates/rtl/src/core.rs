@@ -11,15 +11,14 @@ use flowloom_plan::Plan;
 use crate::error::RtlError;
 use crate::map::{self, Block, Map};
 use crate::needs::{Needs, begins, block_stages, defined, is_wire};
-use crate::node::{expression, is_lookup, is_travelling, logic, number, redirects, signal_bits, travelling};
+use crate::node::{MAX_LINE, expression, is_lookup, is_travelling, logic, number, redirects, signal_bits, travelling};
 use crate::patch::Edits;
 use crate::scheduler::Scheduler;
+use crate::sends::Sends;
 use crate::slice;
 
 /// An access of the host that waits for `2^(bits - 1)` cycles stops the packets.
 const HOST_WAIT_BITS: u32 = 6;
-/// The longest line of generated text.
-const MAX_LINE: usize = 120;
 
 /// A map of the core, which the host accesses by whole entries.
 ///
@@ -85,8 +84,11 @@ pub struct Core {
     pub words: u32,
     /// The maps.
     pub maps: Vec<MapPort>,
-    /// The bytes that `edits_o` replaces; without any, there is no such port.
+    /// The bytes that `edits_o` replaces; without any, there is no such port. Nor is there where packets send others besides
+    /// themselves, whose edits these are too.
     pub edits: Edits,
+    /// The packets that a packet sends besides itself.
+    pub sends: Sends,
     /// Whether the start of the packet may move.
     pub moves: bool,
     /// Whether packets may leave through all ports of a map.
@@ -110,6 +112,7 @@ impl Core {
             return Err(RtlError::Kept);
         }
         let maps = map::maps(plan, program)?;
+        let sends = Sends::of(plan, program)?;
         let module = format!("fl_core_{}", identifier(&plan.dataflow.name));
         let ports = maps.iter().map(|own| {
             let table = &plan.dataflow.maps[own.map as usize];
@@ -133,6 +136,7 @@ impl Core {
             let is_map = plan.dataflow.access(id).is_some_and(|access| access.touch == Touch::RedirectMap);
             needs.add(plan, node.args[usize::from(!is_map)], plan.schedule.stages);
         }
+        sends.add_needs(plan, &mut needs);
         let scheduler = Scheduler::of(plan, &maps, &needs);
         if let Some(scheduler) = &scheduler {
             scheduler.add_needs(plan, &mut needs);
@@ -146,14 +150,16 @@ impl Core {
             latency_cycles: plan.schedule.stages + scheduler.as_ref().map_or(0, Scheduler::cycles),
             words: needs.words(plan),
             maps: ports.clone(),
-            edits: Edits::of(ending),
-            moves: plan.window.moves,
+            edits: if sends.is_empty() { Edits::of(ending) } else { sends.edits() },
+            moves: plan.window.moves || sends.moves(),
             spreads: redirects(&plan.dataflow).iter().any(|id| map::spread(&plan.dataflow, *id).is_some()),
             hold_cycles: scheduler.as_ref().map_or(1, Scheduler::hold_cycles),
             exceptions: scheduler.as_ref().map_or_else(String::new, Scheduler::exceptions),
             queued_packets: scheduler.as_ref().map_or(0, Scheduler::depth),
-            text: Writer { plan, program, needs, maps, ports, scheduler, text: String::new() }.module(&module),
+            text: Writer { plan, program, needs, maps, ports, sends: &sends, scheduler, text: String::new() }
+                .module(&module),
             module,
+            sends,
         })
     }
 }
@@ -195,6 +201,7 @@ struct Writer<'a> {
     needs: Needs,
     maps: Vec<Map>,
     ports: Vec<MapPort>,
+    sends: &'a Sends,
     scheduler: Option<Scheduler>,
     text: String,
 }
@@ -276,11 +283,13 @@ impl Writer<'_> {
                 .to_owned(),
         );
         ports.push("// The packet reaches beyond the window: nothing was done.\n    output logic slow_o".to_owned());
-        ports.push("// First and last offset of the packet, relative to its first byte as received.\n    output logic [31:0] head_o".to_owned());
-        ports.push("output logic [31:0] tail_o".to_owned());
-        let edits = Edits::of(&plan.dataflow.ending).bits();
-        if edits > 0 {
-            ports.push(format!("output logic [{}:0] edits_o", edits - 1));
+        if self.sends.is_empty() {
+            ports.push("// First and last offset of the packet, relative to its first byte as received.\n    output logic [31:0] head_o".to_owned());
+            ports.push("output logic [31:0] tail_o".to_owned());
+            let edits = Edits::of(&plan.dataflow.ending).bits();
+            ports.extend((edits > 0).then(|| format!("output logic [{}:0] edits_o", edits - 1)));
+        } else {
+            ports.extend(self.sends.ports());
         }
         for (place, port) in ports.iter().enumerate() {
             let comma = if place + 1 < ports.len() { "," } else { "" };
@@ -602,12 +611,17 @@ impl Writer<'_> {
     fn outputs(&mut self, end: u32) {
         let ending = &self.plan.dataflow.ending;
         let mut lines = vec![format!("  assign valid_o = {};", self.valid(end))];
-        for (port, id) in [("verdict_o", ending.verdict), ("head_o", ending.head), ("tail_o", ending.tail)] {
-            lines.push(format!("  assign {port} = {};", self.signal(id, end)));
-        }
-        let edits = Edits::of(ending);
-        if edits.bits() > 0 {
-            lines.push(format!("  assign edits_o = {};", edits.render(ending, &|id| self.signal(id, end))));
+        lines.push(format!("  assign verdict_o = {};", self.signal(ending.verdict, end)));
+        if self.sends.is_empty() {
+            for (port, id) in [("head_o", ending.head), ("tail_o", ending.tail)] {
+                lines.push(format!("  assign {port} = {};", self.signal(id, end)));
+            }
+            let edits = Edits::of(ending);
+            if edits.bits() > 0 {
+                lines.push(format!("  assign edits_o = {};", edits.render(ending, &|id| self.signal(id, end))));
+            }
+        } else {
+            lines.extend(self.sends.assignments(&|id| self.signal(id, end)));
         }
         let slow = ending.slow;
         lines.push(format!("  assign slow_o = {};", self.signal(slow, end)));

@@ -138,6 +138,38 @@ pub enum RtlError {
         /// The stages.
         stages: u32,
     },
+    /// Too many calls that send packets.
+    #[error(
+        "the program sends {found} packets besides its own, hardware sends up to {expected}; use fewer `fl_clone` and \
+         `fl_emit`, and none in loops"
+    )]
+    Sends {
+        /// The calls.
+        found: usize,
+        /// The most calls.
+        expected: usize,
+    },
+    /// A packet to send of a length that hardware does not send.
+    #[error("instruction {insn}: `fl_emit` sends a packet of {found} bytes, hardware sends 1 to {expected}")]
+    Emitted {
+        /// The index of the instruction.
+        insn: usize,
+        /// The bytes.
+        found: usize,
+        /// The most bytes.
+        expected: usize,
+    },
+    /// Bytes at one offset known only at run time that are too far apart.
+    #[error(
+        "bytes that are written at one offset known only at run time are {found} bytes apart, hardware replaces up to \
+         {expected} at once"
+    )]
+    Span {
+        /// The bytes from the first one to the last one.
+        found: u32,
+        /// The most bytes.
+        expected: u32,
+    },
     /// The packet is cut and grows again.
     #[error("the packet is cut and grows again")]
     Kept,

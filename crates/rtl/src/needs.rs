@@ -13,6 +13,7 @@ use flowloom_isa::MapKind;
 use flowloom_plan::Plan;
 
 use crate::error::RtlError;
+use crate::sends::is_send;
 
 /// By node, the stages in which a signal holds its value.
 #[derive(Debug, Default)]
@@ -31,7 +32,8 @@ impl Needs {
         for id in plan.dataflow.ending.nodes() {
             needs.add(plan, id, end);
         }
-        for (id, commit) in &plan.schedule.commits {
+        // Packets that are sent besides are outputs (`sends`).
+        for (id, commit) in plan.schedule.commits.iter().filter(|(id, _)| !is_send(&plan.dataflow, **id)) {
             needs.add_arguments(plan, *id, *commit);
         }
         needs

@@ -17,6 +17,28 @@ pub(crate) fn logic(name: &str, bits: u32) -> String {
     }
 }
 
+/// The longest line of generated text.
+pub(crate) const MAX_LINE: usize = 120;
+
+/// A list between two texts, in lines of limited length.
+pub(crate) fn wrapped(open: &str, items: &[String], close: &str) -> String {
+    let indent = " ".repeat(open.len() - open.trim_start().len() + 4);
+    let (mut text, mut line) = (String::new(), open.to_owned());
+    for (place, item) in items.iter().enumerate() {
+        let is_last = place + 1 == items.len();
+        let after = if is_last { close } else { "," };
+        let space = if place == 0 { "" } else { " " };
+        if line.len() + space.len() + item.len() + after.len() > MAX_LINE {
+            text.push_str(line.trim_end());
+            text.push('\n');
+            line = format!("{indent}{item}{after}");
+        } else {
+            line.push_str(&format!("{space}{item}{after}"));
+        }
+    }
+    text + &line
+}
+
 /// Whether a node is a lookup. Its signal is one bit: whether there is an entry.
 pub(crate) fn is_lookup(dataflow: &Dataflow, id: Id) -> bool {
     dataflow.access(id).is_some_and(|access| access.touch == Touch::Lookup)
@@ -30,7 +52,8 @@ pub(crate) fn signal_bits(dataflow: &Dataflow, id: Id) -> u16 {
 /// Whether an effect accesses no map: its value travels with the packet.
 pub(crate) fn is_travelling(dataflow: &Dataflow, id: Id) -> bool {
     let Kind::Effect(Effect::Call { helper, .. }) = dataflow.graph.node(id).kind else { return false };
-    is_clock(helper) || matches!(helper, helper::GET_SMP_PROCESSOR_ID | helper::REDIRECT)
+    is_clock(helper)
+        || matches!(helper, helper::GET_SMP_PROCESSOR_ID | helper::REDIRECT | helper::FL_CLONE | helper::FL_EMIT)
 }
 
 fn is_clock(number: i32) -> bool {
@@ -47,6 +70,8 @@ pub(crate) fn travelling(dataflow: &Dataflow, id: Id, signal: &dyn Fn(Id) -> Str
     let value = match helper {
         // There is one pipeline.
         helper::GET_SMP_PROCESSOR_ID => number(0, node.bits),
+        // What cannot be sent has no rendering.
+        helper::FL_CLONE | helper::FL_EMIT => number(0, node.bits),
         // With flags, the verdict is `aborted`, and the target stays as it was.
         helper::REDIRECT => {
             let flags = signal(node.args[2]);

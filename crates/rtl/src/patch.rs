@@ -2,10 +2,10 @@
 //! The patch: which bytes of a packet the result of the core replaces, in which words.
 //!
 //! ```text
-//!   edits_i, from bit 0   bytes at constant offsets │ overlay 0: base, written?, bytes │ overlay 1 ...
+//!   edits_i, from bit 0   bytes at constant offsets │ replaced? │ overlay 0: base, written?, bytes │ overlay 1 ...
 //! ```
 //!
-//! Bytes at constant offsets lie above all overlays, and later overlays above earlier ones.
+//! Whether bytes at constant offsets are replaced is only there where packets send others besides themselves. Bytes at constant offsets lie above all overlays, and later overlays above earlier ones.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -13,13 +13,17 @@ use std::fmt::Write as _;
 use flowloom_ir::Ending;
 
 /// Bits of the base of an overlay.
-const BASE_BITS: u32 = 16;
+pub(crate) const BASE_BITS: u32 = 16;
+/// The most bytes of an overlay, as in `hdl/edit/fl_overlay.sv`.
+pub(crate) const MAX_SPAN_BYTES: u32 = 256;
 
 /// The bytes that results replace.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Edits {
     /// The constant offsets, ascending.
     pub constant: Vec<i64>,
+    /// Whether a bit by constant offset says if its byte is replaced; otherwise all are.
+    pub is_optional: bool,
     /// The overlays.
     pub overlays: Vec<Span>,
 }
@@ -39,13 +43,18 @@ impl Edits {
             let ((first, _), (last, _)) = (overlay.bytes.first_key_value()?, overlay.bytes.last_key_value()?);
             Some(Span { first: *first, bytes: (last - first + 1) as u32 })
         });
-        Edits { constant: ending.packet.keys().copied().collect(), overlays: spans.collect() }
+        Edits { constant: ending.packet.keys().copied().collect(), is_optional: false, overlays: spans.collect() }
     }
 
     /// The width of the edits of a result.
     pub fn bits(&self) -> u32 {
         let overlays = self.overlays.iter().map(|span| BASE_BITS + 9 * span.bytes);
-        8 * self.constant.len() as u32 + overlays.sum::<u32>()
+        self.constant_bits() + overlays.sum::<u32>()
+    }
+
+    /// The bits of the bytes at constant offsets.
+    fn constant_bits(&self) -> u32 {
+        (8 + u32::from(self.is_optional)) * self.constant.len() as u32
     }
 
     /// The edits as the core gives them; `signal` names a node's value, or is 0 for none.
@@ -76,7 +85,7 @@ impl Edits {
             pair - 1,
         );
         self.constant_part(&mut text, word, (pair, index_bits));
-        let mut low = 8 * self.constant.len() as u32;
+        let mut low = self.constant_bits();
         for (number, span) in self.overlays.iter().enumerate() {
             let Span { first, bytes } = span;
             let (when, data) = (low + BASE_BITS, low + BASE_BITS + bytes);
@@ -113,7 +122,7 @@ impl Edits {
         if self.constant.is_empty() {
             return;
         }
-        let edits = 8 * self.constant.len() - 1;
+        let edits = self.constant_bits() - 1;
         let mut indices: BTreeSet<i64> = BTreeSet::new();
         indices.extend(self.constant.iter().flat_map(|at| [at.div_euclid(word), at.div_euclid(word) - 1]));
         let name = |index: i64| format!("at{}_q", if index < 0 { format!("m{}", -index) } else { index.to_string() });
@@ -139,9 +148,13 @@ impl Edits {
         for index in &indices {
             _ = writeln!(text, "    if ({}) begin", name(*index));
             for (place, lane, bytes) in runs(&self.constant, index * word, i64::from(pair)) {
+                let mask = match self.is_optional {
+                    true => format!("edits_q[{}+:{bytes}]", 8 * self.constant.len() + place),
+                    false => "'1".to_owned(),
+                };
                 _ = writeln!(
                     text,
-                    "      mask_d[{lane}+:{bytes}] = '1;\n      data_d[{}+:{}] = edits_q[{}+:{}];",
+                    "      mask_d[{lane}+:{bytes}] = {mask};\n      data_d[{}+:{}] = edits_q[{}+:{}];",
                     8 * lane,
                     8 * bytes,
                     8 * place,

@@ -71,7 +71,7 @@ pub const SHELL: [Register; 5] = [
 ];
 
 /// The counters, in order.
-pub const COUNTERS: [Number; 13] = [
+pub const COUNTERS: [Number; 14] = [
     number("PACKETS_IN", 0, "packets taken at the input"),
     number("BYTES_IN", 1, "their bytes"),
     number("PACKETS_OUT", 2, "packets given at the output"),
@@ -85,6 +85,7 @@ pub const COUNTERS: [Number; 13] = [
     number("DISCARDED", 10, "packets that were too long, and have no verdict"),
     number("INPUT_STALLS", 11, "cycles in which a word waited at the input"),
     number("OUTPUT_STALLS", 12, "cycles in which a word waited at the output"),
+    number("EXTRA", 13, "extra packets, which packets sent besides themselves"),
 ];
 
 /// The registers of the block of a map, besides key and value.

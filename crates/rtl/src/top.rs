@@ -15,6 +15,9 @@ const MAX_WORDS: u32 = 144;
 /// The words of packets that a pipeline stores.
 const BODY_WORDS: u32 = 256;
 
+/// The port of a pipeline whose packets send others besides themselves.
+const EXTRA_PORT: &str = "// A packet that another one sends besides itself, before the verdict of that one.\n    output logic extra_valid_o";
+
 /// A file of SystemVerilog.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {
@@ -25,7 +28,7 @@ pub struct File {
 }
 
 /// The blocks that pipelines instantiate.
-const BLOCKS: [(&str, &str); 22] = [
+const BLOCKS: [(&str, &str); 23] = [
     ("fl_fifo.sv", include_str!("../../../hdl/prim/fl_fifo.sv")),
     ("fl_fifo_ram.sv", include_str!("../../../hdl/prim/fl_fifo_ram.sv")),
     ("fl_ram.sv", include_str!("../../../hdl/prim/fl_ram.sv")),
@@ -46,6 +49,7 @@ const BLOCKS: [(&str, &str); 22] = [
     ("fl_array.sv", include_str!("../../../hdl/table/fl_array.sv")),
     ("fl_framer.sv", include_str!("../../../hdl/parse/fl_framer.sv")),
     ("fl_emitter.sv", include_str!("../../../hdl/edit/fl_emitter.sv")),
+    ("fl_jobs.sv", include_str!("../../../hdl/edit/fl_jobs.sv")),
     ("fl_overlay.sv", include_str!("../../../hdl/edit/fl_overlay.sv")),
     ("fl_skid.sv", include_str!("../../../hdl/prim/fl_skid.sv")),
 ];
@@ -73,6 +77,8 @@ fn instantiated(text: &str) -> Vec<(&'static str, &'static str)> {
 /// `out_verdict_o` is the verdict's number in XDP, 5 for a packet that leaves for the slow path as it came, 6 for one that goes to all ports of the map whose index is
 /// `out_port_o`, 7 for one that goes to all but the ingress port.
 /// `done_valid_o` and `done_verdict_o` are the verdict of each packet, dropped ones included, in order.
+/// An extra packet, which a packet sends besides itself, has `out_verdict_o` 0 and leaves before its packet. `extra_valid_o`,
+/// which only pipelines of programs with such calls have, is high once for each one, before the verdict of its packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pipeline {
     /// The name of the module.
@@ -92,13 +98,16 @@ impl Pipeline {
         let word_bytes = u32::from(word_bytes);
         let patch_module = format!("fl_patch_{name}");
         let patch = (core.edits.bits() > 0).then(|| core.edits.module(&patch_module, word_bytes));
-        let text = text(&module, &core, &patch_module, word_bytes);
+        let sends_module = format!("fl_sends_{name}");
+        let sends = (!core.sends.is_empty()).then(|| core.sends.module(&sends_module));
+        let text = text(&module, &core, (&patch_module, &sends_module), word_bytes);
         let blocks = instantiated(&format!("{}{}{text}", core.text, patch.as_deref().unwrap_or("")));
         let mut files: Vec<File> = blocks
             .into_iter()
             .map(|(name, text)| File { name: (*name).to_owned(), text: (*text).to_owned() })
             .collect();
         files.push(File { name: format!("{}.sv", core.module), text: core.text.clone() });
+        files.extend(sends.map(|text| File { name: format!("{sends_module}.sv"), text }));
         files.extend(patch.map(|text| File { name: format!("{patch_module}.sv"), text }));
         files.push(File { name: format!("{module}.sv"), text });
         Pipeline { module, core, files, word_bytes }
@@ -122,14 +131,14 @@ impl Pipeline {
 
 /// The latencies of framer, core and emitter.
 fn latency_cycles(core: &Core) -> u32 {
-    2 + core.latency_cycles + if core.moves { 10 } else { 7 }
+    2 + core.latency_cycles + u32::from(!core.sends.is_empty()) + if core.moves { 10 } else { 7 }
 }
 
 pub(crate) fn range(bits: u32) -> String {
     if bits == 1 { String::new() } else { format!("[{}:0] ", bits - 1) }
 }
 
-fn text(module: &str, core: &Core, patch_module: &str, word_bytes: u32) -> String {
+fn text(module: &str, core: &Core, (patch_module, sends_module): (&str, &str), word_bytes: u32) -> String {
     let word = 8 * word_bytes;
     let in_flight = core.latency_cycles + core.queued_packets + 16;
     let place = BODY_WORDS.trailing_zeros();
@@ -156,6 +165,10 @@ fn text(module: &str, core: &Core, patch_module: &str, word_bytes: u32) -> Strin
         "output logic [2:0] done_verdict_o".to_owned(),
         "output logic discarded_o".to_owned(),
     ];
+    let has_sends = !core.sends.is_empty();
+    if has_sends {
+        ports.push(EXTRA_PORT.to_owned());
+    }
     let mut pins = String::new();
     for map in &core.maps {
         for (direction, bits, suffix) in map.ports() {
@@ -179,6 +192,19 @@ fn text(module: &str, core: &Core, patch_module: &str, word_bytes: u32) -> Strin
         ),
     };
     let edits = bits.max(1);
+    // Between core and emitter are jobs where packets send others besides themselves.
+    let of_core = if has_sends { "core_" } else { "" };
+    let jobs = if has_sends { core.sends.instances(sends_module, in_flight, bits > 0) } else { String::new() };
+    let result_pins = if has_sends {
+        ",\n      .sends_o(core_sends),\n      .record_o(core_record)".to_owned()
+    } else {
+        format!(",\n      .head_o(head),\n      .tail_o(tail){edits_pin}")
+    };
+    let has_extra = if has_sends { "\n      .HasExtra(1'b1)," } else { "" };
+    let [ready, is_extra, extra] =
+        if has_sends { ["(ready)", "(is_extra)", ""] } else { ["(unused_ready)", "(1'b0)", "(unused_extra)"] };
+    let job_signals =
+        if has_sends { core.sends.declarations() } else { "  logic unused_ready, unused_extra;\n".to_owned() };
     // Nothing drives or reads these where nothing is replaced.
     let unused = match bits {
         0 => "  assign edits = '0;\n  logic unused;\n  assign unused = ^{patch_valid, patch_index, patch_edits};\n",
@@ -211,7 +237,7 @@ module {module} (
   logic [{last_lane}:0] patch_mask;
   logic [{last_data}:0] patch_data;
   logic framer_ready;
-{unused}
+{job_signals}{unused}
   assign in_ready_o = framer_ready && ready_o;
 
   fl_framer #(
@@ -257,23 +283,21 @@ module {module} (
       .accept_o(accept),
       .room_o(room),
       .ready_o,
-      .valid_o(valid),
-      .verdict_o(verdict),
-      .has_target_o(has_target),
-      .target_o(target),
-      .spread_o(spread),
-      .slow_o(slow),
-      .head_o(head),
-      .tail_o(tail){edits_pin}
+      .valid_o({of_core}valid),
+      .verdict_o({of_core}verdict),
+      .has_target_o({of_core}has_target),
+      .target_o({of_core}target),
+      .spread_o({of_core}spread),
+      .slow_o({of_core}slow){result_pins}
   );
-
+{jobs}
 {patch}
 
   fl_emitter #(
       .WordBytes({word_bytes}),
       .BodyWords({BODY_WORDS}),
       .InFlight({in_flight}),
-      .HasShift(1'b{moves}),
+      .HasShift(1'b{moves}),{has_extra}
       .EditBits({edits})
   ) u_emitter (
       .clk_i,
@@ -290,6 +314,8 @@ module {module} (
       .port_i(port),
       .place_i(place),
       .valid_i(valid),
+      .ready_o{ready},
+      .is_extra_i{is_extra},
       .verdict_i(verdict),
       .has_target_i(has_target),
       .target_i(target),
@@ -303,6 +329,7 @@ module {module} (
       .patch_edits_o(patch_edits),
       .patch_mask_i(patch_mask),
       .patch_data_i(patch_data),
+      .extra_valid_o{extra},
       .done_valid_o,
       .done_verdict_o,
       .out_valid_o,

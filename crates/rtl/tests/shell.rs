@@ -440,7 +440,7 @@ pub(crate) fn run(model: &Model, shell: &Shell, seed: u64, rounds: usize) {
 
 /// Addresses without a register, registers that are only read, partial strobes.
 fn addresses(bench: &mut Bench) {
-    for address in [0x14, 0xa8, 0x12c, 0x144, 0x188, 0x500, 0x400 + offset("COUNT"), 0x00ff_0000, 0x00ff_fffc] {
+    for address in [0x14, 0xb0, 0x12c, 0x144, 0x188, 0x500, 0x400 + offset("COUNT"), 0x00ff_0000, 0x00ff_fffc] {
         assert_eq!(bench.read(address), (0, DECERR), "{address:#x}");
         assert_eq!(bench.write(address, 1, 0xf), DECERR, "{address:#x}");
     }

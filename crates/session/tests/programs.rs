@@ -3,7 +3,7 @@
 
 use crate::stream::{Case, Source};
 
-pub(crate) static PROGRAMS: [Case; 8] = [
+pub(crate) static PROGRAMS: [Case; 10] = [
     Case { name: "sums", source: Source::Text(SUMS, &[]), entries: &[], sends: true, changes: false },
     Case { name: "queued", source: Source::Text(QUEUED, &[]), entries: &[], sends: true, changes: false },
     Case { name: "squares", source: Source::Text(SQUARES, &[]), entries: &[], sends: true, changes: false },
@@ -25,6 +25,8 @@ pub(crate) static PROGRAMS: [Case; 8] = [
     // All ports of one map, and all but the ingress port of another one.
     Case { name: "broadcasts", source: Source::Text(BROADCASTS, &[]), entries: BOTH, sends: true, changes: true },
     Case { name: "known", source: Source::Text(KNOWN, &[]), entries: SEEN, sends: true, changes: true },
+    Case { name: "clones", source: Source::Text(CLONES, &[]), entries: &[], sends: true, changes: true },
+    Case { name: "emits", source: Source::Text(EMITS, &[]), entries: &[], sends: true, changes: true },
     Case { name: "window", source: Source::Text(WINDOW, &[]), entries: &[], sends: true, changes: true },
 ];
 
@@ -143,6 +145,181 @@ new:    *(u64 *)(r10 - 16) = 5
         r4 = 0                          ; BPF_ANY
         call map_update_elem
         r0 = 2                          ; XDP_PASS
+out:    exit
+"#;
+
+/// Copies between edits at offsets known before and at run time, with a start and an end that move, some of them for a port
+/// that the packet names. The bits of a counter say which copies are sent, and what becomes of the packet. Packets that
+/// reach beyond the window send nothing.
+const CLONES: &str = r#".program clones
+.license "GPL"
+.map seen array key 4 value 8 entries 1
+        r6 = r1
+        r2 = *(u32 *)(r1 + 4)           ; xdp_md.data_end
+        r8 = *(u32 *)(r1 + 0)           ; xdp_md.data
+        r3 = r8
+        r3 += 14
+        r0 = 1                          ; XDP_DROP
+        if r3 > r2 goto out
+        *(u32 *)(r10 - 4) = 0
+        r1 = map[seen] ll
+        r2 = r10
+        r2 += -4
+        call map_lookup_elem
+        r1 = r0
+        r0 = 1
+        if r1 == 0 goto out
+        r7 = 1
+        r7 = atomic_fetch_add((u64 *)(r1 + 0), r7)
+        r1 = r7
+        r1 &= 1
+        if r1 == 0 goto edit
+        r1 = r6                         ; as received
+        r2 = 5
+        call fl_clone
+edit:   r2 = *(u32 *)(r6 + 4)
+        r8 = *(u32 *)(r6 + 0)
+        r3 = r8
+        r3 += 14
+        r0 = 1
+        if r3 > r2 goto out
+        r9 = *(u8 *)(r8 + 13)
+        r1 = *(u8 *)(r8 + 5)
+        r9 += r1
+        r9 *= 7
+        r9 &= 127
+        *(u8 *)(r8 + 1) = 0x5a
+        r8 += r9                        ; an offset known at run time, some beyond the window
+        r3 = r8
+        r3 += 18
+        if r3 > r2 goto copy
+        r1 = *(u8 *)(r8 + 16)
+        r1 += 1
+        *(u8 *)(r8 + 16) = r1
+        *(u8 *)(r8 + 17) = r7
+copy:   r1 = r7
+        r1 &= 2
+        if r1 == 0 goto move
+        r1 = r6                         ; edited, for a port of the packet
+        r2 = r9
+        call fl_clone
+        if r0 != 0 goto out
+move:   r1 = r7
+        r1 &= 4
+        if r1 == 0 goto last
+        r1 = r6
+        r2 = -6
+        call xdp_adjust_head
+        r2 = *(u32 *)(r6 + 4)
+        r8 = *(u32 *)(r6 + 0)
+        r3 = r8
+        r3 += 14
+        r0 = 1
+        if r3 > r2 goto out
+        *(u16 *)(r8 + 0) = r7
+        *(u32 *)(r8 + 2) = r7
+        r1 = r6                         ; longer
+        r2 = 6
+        call fl_clone
+        r1 = r6
+        r2 = 14
+        call xdp_adjust_head
+        r1 = r6
+        r2 = -9
+        call xdp_adjust_tail
+        r1 = r6                         ; shorter at both ends
+        r2 = 7
+        call fl_clone
+last:   r7 >>= 3
+        r7 &= 3
+        r0 = r7
+        if r0 != 0 goto out
+        r1 = r6                         ; aborted, but for its copy
+        r2 = 8
+        call fl_clone
+        r0 = 0
+out:    exit
+"#;
+
+/// Packets of given bytes, one of them longer than two words, with bytes of the packet and of its edits; some of the packets
+/// that send them are dropped. Their results are used.
+const EMITS: &str = r#".program emits
+.license "GPL"
+.map seen array key 4 value 8 entries 1
+        r6 = r1
+        r2 = *(u32 *)(r1 + 4)           ; xdp_md.data_end
+        r8 = *(u32 *)(r1 + 0)           ; xdp_md.data
+        r3 = r8
+        r3 += 14
+        r0 = 1                          ; XDP_DROP
+        if r3 > r2 goto out
+        r9 = *(u64 *)(r8 + 6)
+        *(u32 *)(r8 + 2) = r9
+        *(u32 *)(r10 - 4) = 0
+        r1 = map[seen] ll
+        r2 = r10
+        r2 += -4
+        call map_lookup_elem
+        r1 = r0
+        r0 = 1
+        if r1 == 0 goto out
+        r7 = 1
+        r7 = atomic_fetch_add((u64 *)(r1 + 0), r7)
+        *(u64 *)(r10 - 16) = r9
+        *(u64 *)(r10 - 24) = r7
+        *(u64 *)(r10 - 160) = r7
+        *(u64 *)(r10 - 152) = 1
+        *(u64 *)(r10 - 144) = 2
+        *(u64 *)(r10 - 136) = r9
+        *(u64 *)(r10 - 128) = 4
+        *(u64 *)(r10 - 120) = 5
+        *(u64 *)(r10 - 112) = -1
+        *(u64 *)(r10 - 104) = 7
+        *(u64 *)(r10 - 96) = r7
+        *(u64 *)(r10 - 88) = 9
+        *(u64 *)(r10 - 80) = 10
+        *(u64 *)(r10 - 72) = r9
+        *(u64 *)(r10 - 64) = 12
+        *(u64 *)(r10 - 56) = 13
+        *(u64 *)(r10 - 48) = 14
+        *(u64 *)(r10 - 40) = 15
+        *(u64 *)(r10 - 32) = r7
+        r1 = r7
+        r1 &= 1
+        if r1 == 0 goto long
+        r1 = r6                         ; a single byte
+        r2 = 5
+        r3 = r10
+        r3 += -24
+        r4 = 1
+        call fl_emit
+        if r0 != 0 goto out
+long:   r1 = r7
+        r1 &= 6
+        if r1 == 0 goto copy
+        r1 = r6                         ; three words, for a port of the packet
+        r2 = r9
+        r2 &= 7
+        r3 = r10
+        r3 += -160
+        r4 = 143
+        call fl_emit
+        r7 += r0
+copy:   r1 = r7
+        r1 &= 8
+        if r1 == 0 goto last
+        r1 = r6                         ; the packet itself between two others
+        r2 = 6
+        call fl_clone
+        r1 = r6
+        r2 = 7
+        r3 = r10
+        r3 += -24
+        r4 = 16
+        call fl_emit
+last:   r7 >>= 1
+        r7 &= 3
+        r0 = r7
 out:    exit
 "#;
 

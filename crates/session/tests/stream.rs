@@ -72,6 +72,8 @@ pub(crate) static CASES: [Case; 7] = [
 
 /// The cases of the normal test; the others take longer to compile.
 const QUICK: [&str; 6] = ["toy", "xdp2", "rxq_info", "simple_firewall", "leaky_bucket", "queued"];
+/// The cases with extra packets, which packets send besides themselves.
+const EXTRA: [&str; 2] = ["clones", "emits"];
 
 /// A case by name, also one of [`PROGRAMS`].
 pub(crate) fn case(name: &str) -> &'static Case {
@@ -138,6 +140,9 @@ pub(crate) struct Compared {
     pub(crate) changed: usize,
     /// Packets that leave through all ports of a map.
     pub(crate) spread: usize,
+    /// Extra packets, and those of them that dropped packets send.
+    pub(crate) extra: usize,
+    pub(crate) of_dropped: usize,
 }
 
 impl std::ops::AddAssign for Compared {
@@ -147,6 +152,8 @@ impl std::ops::AddAssign for Compared {
         self.slow += other.slow;
         self.changed += other.changed;
         self.spread += other.spread;
+        self.extra += other.extra;
+        self.of_dropped += other.of_dropped;
     }
 }
 
@@ -210,7 +217,7 @@ pub(crate) fn compare(
             // It leaves as it came, and changes nothing.
             compared.slow += 1;
             let expected = Some(Output { port: Port(*port), bytes: bytes.clone() });
-            if found != expected {
+            if found != expected || !departure.extra.is_empty() {
                 return Err(format!("{place} takes the slow path: found {found:02x?}, expected {expected:02x?}"));
             }
             continue;
@@ -224,13 +231,16 @@ pub(crate) fn compare(
             continue;
         }
         let verdict = Verdict::from_number(departure.verdict.into());
-        if verdict != outcome.verdict || found.as_ref() != outcome.outputs.first() {
-            let expected = outcome.outputs.first();
+        let extra = departure.extra.iter().map(|(port, bytes)| Output { port: Port(*port), bytes: bytes.clone() });
+        let outputs: Vec<Output> = extra.chain(found.clone()).collect();
+        if verdict != outcome.verdict || outputs != outcome.outputs {
             return Err(format!(
-                "{place}: found {verdict}, {found:02x?}, expected {}, {expected:02x?}",
-                outcome.verdict
+                "{place}: found {verdict}, {outputs:02x?}, expected {}, {:02x?}",
+                outcome.verdict, outcome.outputs
             ));
         }
+        compared.extra += departure.extra.len();
+        compared.of_dropped += if found.is_none() { departure.extra.len() } else { 0 };
         compared.changed += usize::from(found.is_some_and(|found| found.bytes != *bytes));
     }
     let expected = interp.snapshot().map_err(|e| e.to_string())?;
@@ -279,16 +289,27 @@ pub(crate) fn compare_all(
 
 #[test]
 fn pipelines_at_full_rate_are_equal_to_the_interpreter() {
+    are_equal("pipelines_at_full_rate_are_equal_to_the_interpreter", &QUICK);
+}
+
+#[test]
+fn extra_packets_are_equal_to_the_interpreter() {
+    are_equal("extra_packets_are_equal_to_the_interpreter", &EXTRA);
+}
+
+fn are_equal(test: &str, names: &[&str]) {
     let seed = Rng::from_env(1).next_u64();
-    for case in QUICK.map(case) {
+    for case in names.iter().map(|name| case(name)) {
         let loaded = case.load();
         let pipeline = case.pipeline(&loaded);
-        let test = "pipelines_at_full_rate_are_equal_to_the_interpreter";
         let Some(mut simulated) = start(test, &pipeline, seed as u32) else { return };
         let compared =
             compare_all(case, &loaded, &mut simulated, seed, 10_000).unwrap_or_else(|found| panic!("{found}"));
         println!("{}: {compared:?}", case.name);
         let found = (compared.sent > 0, compared.changed > 0);
         assert_eq!(found, (case.sends, case.changes), "{}: {compared:?}", case.name);
+        let has_extra = compared.extra > compared.packets / 2 && compared.of_dropped > compared.packets / 10;
+        assert_eq!(has_extra, EXTRA.contains(&case.name), "{}: {compared:?}", case.name);
+        assert!(case.name != "clones" || compared.slow > 100, "{compared:?}");
     }
 }

@@ -210,7 +210,7 @@ impl Simulation {
         let departures = self.pipeline.send(&arrivals, stalls).map_err(|error| failed(&error))?;
         if departures.len() != packets.len() {
             let (given, verdicts) = (packets.len(), departures.len());
-            return Err(failed(&SendError::Missing { given, verdicts, whole: verdicts }));
+            return Err(failed(&SendError::Missing { given, verdicts, extra: 0, whole: verdicts }));
         }
         for ((packet, choices), departure) in packets.iter().zip(departures) {
             // What a host knows of the state: which entries to sweep, and what packets of the slow path change.
@@ -222,7 +222,18 @@ impl Simulation {
     }
 
     /// The outcome of a packet that did not take the slow path.
-    fn outcome(&mut self, packet: &Packet<'_>, departure: Departure) -> Result<Outcome, EngineError> {
+    fn outcome(&mut self, packet: &Packet<'_>, mut departure: Departure) -> Result<Outcome, EngineError> {
+        let extra = std::mem::take(&mut departure.extra).into_iter();
+        let extra = extra.map(|(port, bytes)| Output { port: Port(port), bytes });
+        // As in the kernel, those for unbound ports are lost.
+        let extra: Vec<Output> = extra.filter(|output| self.ports.is_bound(output.port)).collect();
+        let mut outcome = self.own_outcome(packet, departure)?;
+        outcome.outputs.splice(..0, extra);
+        Ok(outcome)
+    }
+
+    /// The outcome without the packets that it sends besides itself.
+    fn own_outcome(&mut self, packet: &Packet<'_>, departure: Departure) -> Result<Outcome, EngineError> {
         if departure.verdict == Departure::SLOW {
             return Err(misled("the packet left for the slow path, where the plan does not send it"));
         }
@@ -246,7 +257,7 @@ impl Simulation {
     /// The outcome of a packet that leaves through all ports of a map, which the switch behind the pipeline knows.
     fn spread(&mut self, packet: &Packet<'_>, departure: Departure) -> Result<Outcome, EngineError> {
         let Some((map, bytes)) = departure.sent else {
-            return Err(failed(&SendError::Missing { given: 1, verdicts: 1, whole: 0 }));
+            return Err(failed(&SendError::Missing { given: 1, verdicts: 1, extra: 0, whole: 0 }));
         };
         let but = (departure.verdict == Departure::OTHERS).then_some(packet.port);
         let ports = self.host.ports_of(map as usize, but);
@@ -258,7 +269,8 @@ impl Simulation {
     fn slow(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
         let arrival = Arrival { bytes: packet.bytes, port: packet.port.0, now_ns: choices.now_ns, delay_cycles: 0 };
         let departures = self.pipeline.send(&[arrival], OutputStalls::default()).map_err(|error| failed(&error))?;
-        let left = departures.into_iter().next().filter(|departure| departure.verdict == Departure::SLOW);
+        let left = departures.into_iter().next();
+        let left = left.filter(|left| left.verdict == Departure::SLOW && left.extra.is_empty());
         if left.and_then(|departure| departure.sent).is_none_or(|sent| sent != (packet.port.0, packet.bytes.to_vec())) {
             return Err(misled("the packet did not leave for the slow path as it came, where the plan sends it"));
         }
@@ -339,7 +351,7 @@ impl Datapath for Simulation {
             return outcome;
         }
         self.announce(&[(*packet, *choices)])?;
-        let missing = || Err(failed(&SendError::Missing { given: 1, verdicts: 0, whole: 0 }));
+        let missing = || Err(failed(&SendError::Missing { given: 1, verdicts: 0, extra: 0, whole: 0 }));
         self.ahead.pop_front().unwrap_or_else(missing)
     }
 

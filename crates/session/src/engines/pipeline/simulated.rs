@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A pipeline in simulation: packets through its streams, and the host's accesses to its maps.
 
+use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
@@ -27,6 +28,9 @@ const MAX_REFUSED: u32 = 100;
 const MAX_CLEARING: usize = 1 << 14;
 /// Rows of a map with keys that are read at once.
 const ROWS_READ: usize = 256;
+/// The monitors: verdicts of packets, and packets that are sent besides.
+const DONE_MONITOR: usize = 0;
+const EXTRA_MONITOR: usize = 1;
 /// The bytes of an egress port; the next one says whether there is one.
 const PORT_BYTES: usize = 4;
 /// The bytes after the end of a packet at the input, which the pipeline must not read.
@@ -52,15 +56,17 @@ pub struct Arrival<'a> {
 pub struct Departure {
     /// The verdict's number in XDP; [`Departure::SLOW`] for the slow path.
     pub verdict: u8,
+    /// Egress port and bytes of the packets that it sends besides itself, in order.
+    pub extra: Vec<(u32, Vec<u8>)>,
     /// Egress port and bytes, unless the packet is dropped.
     pub sent: Option<(u32, Vec<u8>)>,
     /// The cycle in which its last word was taken at the input.
     pub taken_cycle: u64,
     /// The cycle of its verdict, in which it is no longer in the core.
     pub done_cycle: u64,
-    /// The cycle of its first word at the output, or of its verdict if it is dropped.
+    /// The cycle of the first word at the output, of an extra packet or its own, or of its verdict without any.
     pub first_cycle: u64,
-    /// The cycle of its last word at the output, or of its verdict if it is dropped.
+    /// The cycle of the last word at the output, or of its verdict without any.
     pub last_cycle: u64,
 }
 
@@ -71,6 +77,9 @@ impl Departure {
     pub const ALL: u8 = 6;
     /// The same, except the ingress port.
     pub const OTHERS: u8 = 7;
+
+    /// The verdict at the output of packets that are sent besides.
+    const EXTRA: u8 = 0;
 
     /// Whether the packet leaves the pipeline.
     fn is_sent(verdict: u8) -> bool {
@@ -141,6 +150,7 @@ struct Ports {
     out_keep: Port,
     out_last: Port,
     out_port: Port,
+    out_verdict: Port,
     done_verdict: Port,
     ready: Port,
     reset: Port,
@@ -206,6 +216,7 @@ impl Simulated {
             out_keep: output("out_keep_o")?,
             out_last: output("out_last_o")?,
             out_port: output("out_port_o")?,
+            out_verdict: output("out_verdict_o")?,
             done_verdict: output("done_verdict_o")?,
             ready: output("ready_o")?,
             reset: input("rst_i")?,
@@ -420,25 +431,47 @@ impl Simulated {
                 Some(*sum)
             })
             .collect();
-        for event in events.iter().filter(|event| event.is_monitored(0)) {
+        // By output packet, its input packet and its verdict: extra packets come before the packet that sends them.
+        let mut expected: VecDeque<(usize, u8)> = VecDeque::new();
+        let mut extra = 0;
+        for event in events {
+            if event.is_monitored(EXTRA_MONITOR) {
+                expected.push_back((departures.len(), Departure::EXTRA));
+                extra += 1;
+            }
+            if !event.is_monitored(DONE_MONITOR) {
+                continue;
+            }
             let verdict = ports.done_verdict.get(&event.outputs) as u8;
+            expected.extend(Departure::is_sent(verdict).then_some((departures.len(), verdict)));
             let end = ends.get(departures.len()).and_then(|end| taken.get(end - 1));
             let (cycle, taken_cycle) = (event.cycle, end.copied().unwrap_or(event.cycle));
             let (done_cycle, first_cycle, last_cycle) = (cycle, cycle, cycle);
-            departures.push(Departure { verdict, sent: None, taken_cycle, done_cycle, first_cycle, last_cycle });
+            let (extra, sent) = (Vec::new(), None);
+            departures.push(Departure { verdict, extra, sent, taken_cycle, done_cycle, first_cycle, last_cycle });
         }
-        let mut waiting = 0;
-        let mut is_first = true;
+        let (mut whole, mut is_first) = (0, true);
         for event in events.iter().filter(|event| event.is_given()) {
-            let next = departures.iter().skip(waiting).position(|one| Departure::is_sent(one.verdict));
-            let Some(next) = next else { return Err(SendError::Unexpected { cycle: event.cycle }) };
-            waiting += next;
-            let departure = &mut departures[waiting];
-            if is_first {
+            let unexpected = || SendError::Unexpected { cycle: event.cycle };
+            let (number, verdict) = expected.front().copied().ok_or_else(unexpected)?;
+            let departure = departures.get_mut(number).ok_or_else(unexpected)?;
+            let found = ports.out_verdict.get(&event.outputs) as u8;
+            if found != verdict {
+                return Err(SendError::Verdict { cycle: event.cycle, found, expected: verdict });
+            }
+            let is_extra = verdict == Departure::EXTRA;
+            let port = ports.out_port.get(&event.outputs) as u32;
+            if is_first && departure.sent.is_none() && departure.extra.is_empty() {
                 departure.first_cycle = event.cycle;
             }
-            let (_, bytes) =
-                departure.sent.get_or_insert_with(|| (ports.out_port.get(&event.outputs) as u32, Vec::new()));
+            if is_first && is_extra {
+                departure.extra.push((port, Vec::new()));
+            }
+            let own = &mut departure.sent;
+            let sent = match is_extra {
+                true => departure.extra.last_mut(),
+                false => Some(own.get_or_insert_with(|| (port, Vec::new()))),
+            };
             let keep = ports.out_keep.bytes(&event.outputs);
             let len: usize = keep.iter().map(|byte| byte.count_ones() as usize).sum();
             let (data, after) = ports.out_data.bytes(&event.outputs).split_at(len);
@@ -446,14 +479,16 @@ impl Simulated {
             if !is_prefix || after.iter().any(|byte| *byte != 0) {
                 return Err(SendError::AfterEnd { cycle: event.cycle, len });
             }
-            bytes.extend(data);
+            sent.into_iter().for_each(|(_, bytes)| bytes.extend(data));
             departure.last_cycle = event.cycle;
             is_first = ports.out_last.get(&event.outputs) == 1;
-            waiting += usize::from(is_first);
+            if is_first {
+                expected.pop_front();
+                whole += 1;
+            }
         }
-        let sent = departures.iter().filter(|one| one.sent.is_some() == Departure::is_sent(one.verdict)).count();
-        if departures.len() != packets.len() || sent != packets.len() || !is_first {
-            return Err(SendError::Missing { given: packets.len(), verdicts: departures.len(), whole: sent });
+        if departures.len() != packets.len() || !expected.is_empty() || !is_first {
+            return Err(SendError::Missing { given: packets.len(), verdicts: departures.len(), extra, whole });
         }
         Ok(departures)
     }
@@ -659,15 +694,30 @@ pub enum SendError {
     Cosim(#[from] CosimError),
     /// Packets did not come out, or not as a whole.
     #[error(
-        "the pipeline was given {given} packets and gave {verdicts} verdicts, {whole} of them with the packet as a whole"
+        "the pipeline was given {given} packets and gave {verdicts} verdicts; it announced {extra} extra packets, and {whole} \
+         packets left as a whole"
     )]
     Missing {
         /// The packets given.
         given: usize,
         /// The verdicts.
         verdicts: usize,
-        /// Those with a whole packet, or with none for a drop.
+        /// Packets that packets send besides themselves.
+        extra: usize,
+        /// Whole packets at the output, extra ones included.
         whole: usize,
+    },
+    /// A word with another verdict than that of its packet; 0 is an extra packet.
+    #[error(
+        "the pipeline gave a word with the verdict {found} in cycle {cycle}, expected {expected}; 0 is an extra packet"
+    )]
+    Verdict {
+        /// The cycle.
+        cycle: u64,
+        /// The verdict at the output.
+        found: u8,
+        /// The verdict announced before.
+        expected: u8,
     },
     /// Bytes after the end of a packet, which are 0 and not kept.
     #[error("the pipeline gave a word of {len} bytes with others after them, in cycle {cycle}")]
@@ -727,6 +777,8 @@ fn design(pipeline: &Pipeline, cache: &Path) -> Result<Design, CosimError> {
         files.push(path);
     }
     let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
-    let streams = Streams { input: "in".to_owned(), output: "out".to_owned(), monitors: vec!["done".to_owned()] };
+    let extra = (!pipeline.core.sends.is_empty()).then(|| "extra".to_owned());
+    let monitors = ["done".to_owned()].into_iter().chain(extra).collect();
+    let streams = Streams { input: "in".to_owned(), output: "out".to_owned(), monitors };
     Ok(Design::new(&pipeline.module, &files).with_streams(streams))
 }
