@@ -14,6 +14,7 @@ const FRAMES_NUMBER: usize = 1;
 const ARRAY: &str = "fl_array.sv";
 const FRAMER: &str = "fl_framer.sv";
 const EMITTER: &str = "fl_emitter.sv";
+const JOBS: &str = "fl_jobs.sv";
 const OVERLAY: &str = "fl_overlay.sv";
 const MAP: &str = "fl_hash_map.sv";
 const SCOREBOARD: &str = "fl_scoreboard.sv";
@@ -374,6 +375,87 @@ pub(crate) const FAULTS: &[Fault] = &[
         file: MAP,
         changes: &[("stored_q == StoredBits'(Entries);", "stored_q >= StoredBits'(Entries - 1);")],
     },
+    Fault {
+        name: "extra packets leave in the reverse order",
+        subject: "clones",
+        file: JOBS,
+        changes: &[("if (left[Sends-1-i]) job_o = JobBits'(Sends - 1 - i);", "if (left[i]) job_o = JobBits'(i);")],
+    },
+    Fault {
+        name: "calls that do not happen send packets",
+        subject: "emits",
+        file: JOBS,
+        changes: &[("assign left      = sends & ~made_q;", "assign left      = (sends | '1) & ~made_q;")],
+    },
+    Fault {
+        name: "the calls of the packet before are taken as made",
+        subject: "clones",
+        file: JOBS,
+        changes: &[("made_q | (Sends'(1) << job_o) : '0;", "made_q | (Sends'(1) << job_o) : made_q;")],
+    },
+    Fault {
+        name: "a packet leaves before its last extra packet",
+        subject: "clones",
+        file: JOBS,
+        changes: &[(".out_ready_i(ready_i && !is_extra_o),", ".out_ready_i(ready_i && (left & (left - 1'b1)) == '0),")],
+    },
+    Fault {
+        name: "an extra packet gives up the body",
+        subject: "clones",
+        file: EMITTER,
+        changes: &[("assign free_o         = done;", "assign free_o         = job_done;")],
+    },
+    Fault {
+        name: "an extra packet takes the place of its packet",
+        subject: "emits",
+        file: EMITTER,
+        changes: &[(
+            "assign take_packet = take && !result.is_extra;",
+            "assign take_packet = take && (!result.is_extra || 1'b1);",
+        )],
+    },
+    Fault {
+        name: "an extra packet leaves through the ingress port",
+        subject: "clones",
+        file: EMITTER,
+        changes: &[(
+            "(result.is_extra || result.verdict inside",
+            "((result.is_extra && 1'b0) || result.verdict inside",
+        )],
+    },
+    Fault {
+        name: "an extra packet has the verdict of its packet",
+        subject: "emits",
+        file: EMITTER,
+        changes: &[("if (is_extra_i) begin", "if (is_extra_i && 1'b0) begin")],
+    },
+    Fault {
+        name: "an extra packet counts as a packet",
+        subject: "emits",
+        file: EMITTER,
+        changes: &[(
+            "assign done       = job_done && !job_q.is_extra;",
+            "assign done       = job_done && (!job_q.is_extra || 1'b1);",
+        )],
+    },
+    Fault {
+        name: "a copy has bytes that are written after it",
+        subject: "clones",
+        file: "fl_patch_",
+        changes: &[("mask_d[1+:1] = edits_q[8+:1];", "mask_d[1+:1] = edits_q[8+:1] | 1'b1;")],
+    },
+    Fault {
+        name: "a copy begins where the packet as received does",
+        subject: "clones",
+        file: "fl_sends_",
+        changes: &[("head_o = record_i[81+:16];", "head_o = record_i[81+:16] & 16'h0;")],
+    },
+    Fault {
+        name: "a given packet is one byte too long",
+        subject: "emits",
+        file: "fl_sends_",
+        changes: &[("tail_o = 16'h8f;", "tail_o = 16'h90;")],
+    },
 ];
 
 /// A pipeline with a fault, under another name.
@@ -427,23 +509,34 @@ pub(crate) fn find(test: &str, fault: &Fault, seed: u64, count: usize) -> Findin
 
 #[test]
 fn faults_in_pipelines_are_found() {
-    for name in QUICK {
-        let fault = FAULTS.iter().find(|fault| fault.name == name).unwrap();
-        match find("faults_in_pipelines_are_found", fault, 1, 2000) {
-            Finding::Difference(found) => println!("{name}: {found}"),
-            Finding::Equal => panic!("{name} is not found"),
+    are_found("faults_in_pipelines_are_found", FAULTS.iter().filter(|fault| QUICK.contains(&fault.name)));
+}
+
+#[test]
+#[ignore = "minutes"]
+fn faults_in_extra_packets_are_found() {
+    let extra = FAULTS.iter().filter(|fault| ["clones", "emits"].contains(&fault.subject));
+    are_found("faults_in_extra_packets_are_found", extra);
+}
+
+fn are_found<'a>(test: &str, faults: impl Iterator<Item = &'a Fault>) {
+    for fault in faults {
+        match find(test, fault, 1, 2000) {
+            Finding::Difference(found) => println!("{}: {found:.300}", fault.name),
+            Finding::Equal => panic!("{} is not found", fault.name),
             Finding::Skipped => return,
         }
     }
 }
 
 /// The faults of the normal test.
-const QUICK: [&str; 5] = [
+const QUICK: [&str; 6] = [
     "the next packet reads an entry before it is written",
     "body words are free before they are read",
     "an edit is made in each word",
     "the scoreboard of an array drops its entries",
     "a packet does not wait until its late result is there",
+    "an extra packet gives up the body",
 ];
 
 /// Each fault has its place in the sources.
