@@ -38,6 +38,8 @@ const MAX_SCHEDULES_AT_ONCE: usize = 200;
 const MAX_GROWN: u32 = 40;
 /// The most times that the stage of an atomic map is moved later, for operands that are not ready.
 const MAX_ATOMIC_DELAYS: usize = 6;
+/// The most stages by which a pipeline grows so that packets wait for packets with their key only.
+const MAX_ADDED_STAGES: u32 = 4;
 
 /// A hazard region: the stages from the first read to the last write of a map, or of several that restart together.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -246,6 +248,7 @@ impl Planner<'_> {
             return Err(HazardError::Circular(maps));
         };
         let (schedule, regions) = self.later(schedule, regions);
+        let (schedule, regions) = self.behind_atomics(schedule, regions);
         Ok(Decisions { schedule, choices: self.choices, regions, uses: self.uses })
     }
 
@@ -421,6 +424,47 @@ impl Planner<'_> {
                 && span(&others) <= span(&regions)
             {
                 (schedule, regions) = (next, others);
+            }
+        }
+        (schedule, regions)
+    }
+}
+
+impl Planner<'_> {
+    /// Moves reads of scheduled maps behind the intervals of atomic maps in which they lie. Packets wait before the read, and
+    /// no table may be between question and result there. Before such an interval, the key is not known yet, so that all
+    /// packets would wait for one another.
+    ///
+    /// ```text
+    ///   pace     read 4 ........ write 10
+    ///   paths          key 8, read 9 ...........     becomes read 11
+    /// ```
+    fn behind_atomics(&mut self, mut schedule: Schedule, mut regions: Vec<Region>) -> (Schedule, Vec<Region>) {
+        let of_scheme = |scheme: Scheme| self.choices.iter().filter(move |(_, choice)| choice.scheme == scheme);
+        let scheduled: Vec<u32> = of_scheme(Scheme::Schedule).map(|(map, _)| *map).collect();
+        let atomic: Vec<u32> = of_scheme(Scheme::Atomic).map(|(map, _)| *map).collect();
+        let span = |regions: &[Region]| regions.iter().map(|region| region.last - region.first).sum::<u32>();
+        for map in scheduled {
+            let lookups = &self.uses[&map].lookups;
+            let Some(asked) = lookups.iter().map(|id| schedule.spans[id.index()].begins.stage).min() else { continue };
+            let keys = lookups.iter().flat_map(|id| self.dataflow.key(*id).unwrap_or_default());
+            let known = keys.map(|id| schedule.spans[id.index()].ends.registered()).max().unwrap_or(0);
+            let behind = atomic.iter().filter_map(|other| {
+                let last = self.uses[other].writes().map(|id| schedule.commits[&id]).max()?;
+                let first = self.first_read(&schedule, *other);
+                (first < asked && asked <= last && known > first).then_some(last + 1)
+            });
+            let Some(behind) = behind.max() else { continue };
+            let before = self.pins.clone();
+            self.pins.lookups.insert(map, behind);
+            match self.converge() {
+                Some((next, others))
+                    if next.stages <= schedule.stages + MAX_ADDED_STAGES
+                        && span(&others) <= span(&regions) + (behind - asked) =>
+                {
+                    (schedule, regions) = (next, others);
+                }
+                _ => self.pins = before,
             }
         }
         (schedule, regions)
