@@ -10,6 +10,10 @@
 // up, and keys whose entry was deleted leave the cuckoo table by way of a pending entry. Whether the row of a pending
 // entry is present, fl_pending knows. A map is full when as many entries are present as were declared.
 //
+// With Lru, a full map evicts the entry with the least recent use. Each packet that uses its entry moves its row in a list
+// (fl_lru). The row of the evicted entry is absent to the packets that read it from then on (fl_evicted), and cleared where
+// no packet comes. While tight_o is high, packets are kept max(Delay + 1, 2) cycles apart, 3 if Delay is 1.
+//
 // A slice of several stages takes Delay cycles more. Packets with one key are then kept Delay + 1 cycles apart, and all
 // packets while tight_o is high, because the map may be full before the slice of the packet (fl_scoreboard).
 //
@@ -27,6 +31,8 @@ module fl_hash_map #(
     parameter logic [KeyBits-1:0][4*HashBits-1:0] Columns = '0,
     // Entries at most.
     parameter int unsigned Entries = 3800,
+    // Whether a full map evicts the entry with the least recent use.
+    parameter bit Lru = 1'b0,
     // Whether packets insert or delete entries.
     parameter bit Changes = 1'b1,
     // Cycles from the value to the result.
@@ -52,6 +58,9 @@ module fl_hash_map #(
     input  logic                 write_i,
     input  logic                 present_i,
     input  logic [ValueBits-1:0] value_i,
+    // With Lru: the packet uses its entry, if that is present in the end; it has inserted one when the map was full.
+    input  logic                 touch_i,
+    input  logic                 evict_i,
     // The number of entries.
     output logic [31:0]          count_o,
     // An access of the host: 0 lookup, 1 update, 2 delete; 3 reads the row with the index in {value, key}, to list all entries;
@@ -74,7 +83,7 @@ module fl_hash_map #(
   localparam int unsigned Slice = Value + Delay;
   localparam int unsigned Candidates = 64;
   // So many may wait that each packet on its way and two copies can add one.
-  localparam int unsigned MaxWaiting = Candidates - Ahead - Slice - 6;
+  localparam int unsigned MaxWaiting = Candidates - Ahead - Slice - (Lru ? 10 : 6);
   // From the cycle in which a packet finds an entry, cycle 3, to the one after its result.
   localparam int unsigned Quiet = 5 + Delay;
   // Keys without an entry stay in the cuckoo table until the mover takes them out.
@@ -111,6 +120,8 @@ module fl_hash_map #(
   typedef struct packed {
     logic                 valid;
     logic                 host;
+    // The row of an evicted entry is cleared.
+    logic                 clear;
     logic [2:0]           operation;
     logic                 found;
     logic [IndexBits-1:0] index;
@@ -141,7 +152,10 @@ module fl_hash_map #(
   logic [PendingBits-1:0] insert_entry;
   logic                 candidate_valid, room_q, tight_q;
 
-  assign host_ready_o = !valid_i && room_q && ready_o && !busy;
+  // With Lru, a change by the host comes alone.
+  logic                 is_changing;
+
+  assign host_ready_o = !valid_i && room_q && ready_o && !busy && !is_changing;
   assign op_free      = !valid_i && !(host_valid_i && host_ready_o) && ready_o;
 
   always_comb begin
@@ -166,7 +180,7 @@ module fl_hash_map #(
     end
   end
 
-  logic                cuckoo_ready, array_ready;
+  logic                cuckoo_ready, array_ready, order_ready;
   logic                cuckoo_valid, cuckoo_hit, cuckoo_stored, cuckoo_full, cuckoo_busy, unused_step;
   logic [SlotBits-1:0] cuckoo_slot;
   logic [2:0]          unused_steps;
@@ -202,18 +216,20 @@ module fl_hash_map #(
       .step_valid_o  (unused_step),
       .step_o        (unused_steps)
   );
-  assign ready_o = cuckoo_ready && array_ready;
+  assign ready_o = cuckoo_ready && array_ready && order_ready;
 
   access_t [Slice:Hit+1] access_q;
 
-  // Where the slice takes several cycles, an access of the host waits until no packet is in the map.
+  // Where the slice takes several cycles, or changes the order, an access of the host waits until no packet is in the map.
   always_comb begin
     busy = 1'b0;
-    if (Delay != 0) begin
+    if (Delay != 0 || Lru) begin
       for (int unsigned cycle = 1; cycle <= Hit; cycle++) begin
         busy |= request_q[cycle].valid && request_q[cycle].source == Packet;
       end
-      for (int unsigned cycle = Hit + 1; cycle <= Slice; cycle++) busy |= access_q[cycle].valid && !access_q[cycle].host;
+      for (int unsigned cycle = Hit + 1; cycle <= Slice; cycle++) begin
+        busy |= access_q[cycle].valid && !access_q[cycle].host && !access_q[cycle].clear;
+      end
     end
   end
 
@@ -225,9 +241,11 @@ module fl_hash_map #(
   logic [SlotBits-1:0]    pending_slot, work_slot, copy_slot;
   logic [KeyBits-1:0]     copy_key;
   logic [FreeBits-1:0]    free_entries;
-  logic                   quiet_valid, work_quiet, next, releases, disowns, lets_go, copy_valid, copies;
+  logic                   quiet_valid, work_quiet, next, releases, disowns, lets_go, copy_valid, copy_present, copies;
   logic                   own_present, marks, slice_present;
-  access_t                access_d;
+  logic                   clears, clear_valid, clear_take;
+  logic [IndexBits-1:0]   clear_row;
+  access_t                access_d, access_next;
 
   assign now   = request_q[Hit];
   assign reads_row = now.source == Host && now.operation == 3'd3;
@@ -249,6 +267,7 @@ module fl_hash_map #(
     access_d = '{
         valid: now.valid && now.source inside {Packet, Host},
         host: now.source == Host,
+        clear: 1'b0,
         operation: now.operation,
         found: pending_hit || cuckoo_hit || allocates || reads_row,
         index: IndexBits'(cuckoo_slot),
@@ -261,6 +280,14 @@ module fl_hash_map #(
       access_d.index = pending_adopted ? IndexBits'(pending_slot) : own_row(pending_entry);
     end else if (!cuckoo_hit) begin
       access_d.index = own_row(free_entry);
+    end
+    access_next = access_d;
+    if (clear_take) begin
+      access_next.valid = 1'b1;
+      access_next.host  = 1'b0;
+      access_next.clear = 1'b1;
+      access_next.found = 1'b1;
+      access_next.index = clear_row;
     end
   end
 
@@ -287,7 +314,7 @@ module fl_hash_map #(
       .row_present_o (own_present),
       .mark_i        (marks),
       .mark_entry_i  (mark_entry),
-      .mark_present_i(slice_present),
+      .mark_present_i(slice_present && !clears),
       .insert_valid_o(insert_valid),
       .insert_entry_o(insert_entry),
       .insert_key_o  (insert_key),
@@ -298,6 +325,7 @@ module fl_hash_map #(
       .inserted_slot_i  (cuckoo_slot),
       .copy_valid_o  (copy_valid),
       .copy_entry_o  (copy_entry),
+      .copy_present_o(copy_present),
       .copy_key_o    (copy_key),
       .copy_slot_o   (copy_slot),
       .copy_take_i   (copies),
@@ -319,10 +347,10 @@ module fl_hash_map #(
   row_t                   slice_row, late_row;
   logic                   host_now, in_slice;
   logic                   array_host_valid, array_host_ready, array_answer;
-  logic [IndexBits-1:0]   array_index;
+  logic [IndexBits-1:0]   array_index, written_row;
   // A row as it was read, and with the presence that fl_pending knows.
-  row_t                   word, row, result;
-  logic                   slice_write, was_present;
+  row_t                   word, row, result, written;
+  logic                   slice_write, was_present, is_full, is_evicted, evicts;
   logic [StoredBits-1:0]  stored_q;
   row_t                   unused_row;
   logic                   unused_access;
@@ -338,11 +366,11 @@ module fl_hash_map #(
       .rst_i,
       .ready_o      (array_ready),
       .valid_i      (access_q[Hit+1].valid && access_q[Hit+1].found),
-      .early_i      (access_q[Hit+1].host),
+      .early_i      (access_q[Hit+1].host || access_q[Hit+1].clear),
       .index_i      (access_q[Hit+1].index),
       .value_o      (word),
-      .write_i      (slice_write),
-      .value_i      (result),
+      .write_i      (slice_write || clears),
+      .value_i      (written),
       .host_valid_i (array_host_valid),
       .host_ready_o (array_host_ready),
       .host_write_i (1'b0),
@@ -358,18 +386,24 @@ module fl_hash_map #(
   assign host_now    = access_q[Value].valid && access_q[Value].host;
   assign slice       = host_now ? access_q[Value] : access_q[Slice];
   assign slice_row   = host_now ? row : late_row;
-  assign in_slice    = slice.valid && (host_now || !slice.host);
+  assign in_slice    = slice.valid && !slice.clear && (host_now || !slice.host);
   assign row_entry   = PendingBits'(access_q[Value].index - IndexBits'(Slots));
   always_comb begin
     row = word;
     if (access_q[Value].index >= IndexBits'(Slots)) begin
       row.present = own_present;
     end
+    if (is_evicted) begin
+      row.present = 1'b0;
+    end
   end
-  assign marks       = slice_write && slice.index >= IndexBits'(Slots);
-  assign mark_entry  = PendingBits'(slice.index - IndexBits'(Slots));
+  assign written     = clears ? '{present: 1'b0, key: word.key, value: word.value} : result;
+  assign written_row = clears ? access_q[Value].index : slice.index;
+  assign marks       = (slice_write || clears) && written_row >= IndexBits'(Slots);
+  assign mark_entry  = PendingBits'(written_row - IndexBits'(Slots));
   assign count_o     = 32'(stored_q);
-  assign full_o      = stored_q == StoredBits'(Entries);
+  assign is_full     = stored_q == StoredBits'(Entries);
+  assign full_o      = is_full;
   assign present_o   = access_q[Value].valid && access_q[Value].found && row.present;
   assign was_present = in_slice && slice.found && slice_row.present;
   assign value_o     = row.value;
@@ -378,20 +412,21 @@ module fl_hash_map #(
   assign host_present_o = was_present;
   assign host_key_o     = slice_row.key;
   assign host_value_o   = slice_row.value;
-  assign host_full_o    = slice.operation inside {3'd1, 3'd4} && !was_present && full_o;
+  assign host_full_o    = slice.operation inside {3'd1, 3'd4} && !was_present && is_full && !Lru;
 
   always_comb begin
     slice_write   = write_i;
+    evicts        = Lru && evict_i;
     slice_present = present_i;
     result        = '{present: present_i, key: slice.key, value: value_i};
     if (slice.host) begin
       unique case (slice.operation)
         3'd1: begin
-          slice_write   = was_present || !full_o;
+          slice_write   = was_present || !is_full || Lru;
           slice_present = 1'b1;
         end
         3'd4: begin
-          slice_write   = !was_present && !full_o;
+          slice_write   = !was_present && (!is_full || Lru);
           slice_present = 1'b1;
         end
         3'd5: begin
@@ -405,11 +440,13 @@ module fl_hash_map #(
         default: slice_write = 1'b0;
       endcase
       result = '{present: slice_present, key: slice.key, value: slice.value};
+      evicts = Lru && is_full && slice_write && !was_present && slice.operation inside {3'd1, 3'd4};
     end
     if (!slice_write) begin
       slice_present = was_present;
     end
     slice_write = in_slice && slice.found && slice_write;
+    evicts      = in_slice && slice.found && evicts;
   end
 
   if (Delay == 0) begin : gen_now
@@ -432,14 +469,14 @@ module fl_hash_map #(
     is_early = 1'b0;
     for (int unsigned cycle = Value + 1; cycle <= Slice; cycle++) begin
       is_early |= access_q[Value].valid && access_q[Value].found && access_q[cycle].valid && access_q[cycle].found
-                  && !access_q[cycle].host && access_q[cycle].index == access_q[Value].index;
+                  && !access_q[cycle].host && !access_q[cycle].clear && !access_q[Value].clear && access_q[cycle].index == access_q[Value].index;
     end
   end
 
   // ---- Rows move. A row is copied to its slot by an access of the array's host; so is the row of an adopted entry read.
 
   state_e               state_q;
-  logic                 adopting_q, inspects, may_copy;
+  logic                 adopting_q, inspects, may_copy, is_ordering;
   logic [KeyBits-1:0]   pushed_key;
   logic                 push, push_ready;
   logic [CandidateBits-1:0] waiting;
@@ -451,7 +488,7 @@ module fl_hash_map #(
   assign inserts  = !deletes && insert_valid;
   assign adopts   = !deletes && !inserts && candidate_valid && !adopting_q && free_entries > FreeBits'(2);
   assign inspects = state_q == Inspect && work_quiet;
-  assign may_copy = copy_valid && waiting < CandidateBits'(MaxWaiting);
+  assign may_copy = copy_valid && waiting < CandidateBits'(MaxWaiting) && !is_ordering;
   assign copies   = may_copy && !inspects && array_host_ready;
 
   assign array_host_valid = inspects || may_copy;
@@ -487,8 +524,102 @@ module fl_hash_map #(
 
   // Keys whose entry was deleted leave the cuckoo table later.
   assign push       = array_answer ? copied_q[2] && !word.present
+                      : clears ? written_row < IndexBits'(Slots)
                       : slice_write && slice.index < IndexBits'(Slots) && was_present && !slice_present;
-  assign pushed_key = array_answer ? copied_key_q[2] : slice.key;
+  assign pushed_key = array_answer ? copied_key_q[2] : clears ? word.key : slice.key;
+
+  // ---- The order of use.
+
+  if (Lru) begin : gen_lru
+    logic used, gone, replaces, order_valid, evicting, victim_valid, evicted_busy, clear_now, clears_late;
+    logic [IndexBits-1:0] victim;
+
+    // A lookup by the host is no use.
+    assign used        = in_slice && slice.found && slice_present
+                         && (slice.host ? slice_write : touch_i || !was_present);
+    assign gone        = slice_write && was_present && !slice_present;
+    // A present row that is copied takes its place in the order along.
+    assign replaces    = copies && copy_present;
+    assign order_valid = used || gone || evicts || replaces;
+
+    fl_lru #(
+        .Rows(ArrayRows)
+    ) u_order (
+        .clk_i,
+        .rst_i,
+        .ready_o       (order_ready),
+        .valid_i       (order_valid),
+        .unlink_i      ((used || gone) && was_present),
+        .evict_i       (evicts),
+        .replace_i     (replaces),
+        .append_i      (used),
+        .row_i         (replaces ? own_row(copy_entry) : slice.index),
+        .to_i          (replaces ? IndexBits'(copy_slot) : slice.index),
+        .evicting_o    (evicting),
+        .victim_valid_o(victim_valid),
+        .victim_o      (victim)
+    );
+
+    fl_evicted #(
+        .RowBits(IndexBits)
+    ) u_evicted (
+        .clk_i,
+        .rst_i,
+        .add_i        (victim_valid),
+        .add_row_i    (victim),
+        .row_i        (access_q[Value].index),
+        .evicted_o    (is_evicted),
+        .written_i    ((slice_write && slice_present) || clears),
+        .written_row_i(written_row),
+        .clear_valid_o(clear_valid),
+        .clear_row_o  (clear_row),
+        .clear_take_i (clear_take),
+        .busy_o       (evicted_busy)
+    );
+
+    // A row is cleared where no packet reads, and none writes when its clearing does.
+    if (Delay == 0) begin : gen_now
+      assign clears_late = 1'b0;
+    end else begin : gen_late
+      assign clears_late = access_q[Slice-3].valid && !access_q[Slice-3].host && !access_q[Slice-3].clear;
+    end
+    assign clear_take = clear_valid && !access_d.valid && !clears_late;
+    assign clear_now  = access_q[Value].valid && access_q[Value].clear;
+    assign clears     = clear_now && is_evicted;
+
+    always_comb begin
+      is_changing = evicting || evicted_busy;
+      // Copies come where neither a packet nor the host changes the order, and while no evicted row is known otherwise.
+      is_ordering = evicting || evicted_busy || (access_q[Slice].valid && !access_q[Slice].host);
+      for (int unsigned cycle = 1; cycle <= Hit; cycle++) begin
+        is_changing |= request_q[cycle].valid && request_q[cycle].source == Host && request_q[cycle].operation inside {3'd1, 3'd2, 3'd4, 3'd5};
+        is_ordering |= request_q[cycle].valid && request_q[cycle].source == Host;
+      end
+      for (int unsigned cycle = Hit + 1; cycle <= Value; cycle++) begin
+        is_changing |= access_q[cycle].valid && access_q[cycle].host && access_q[cycle].operation inside {3'd1, 3'd2, 3'd4, 3'd5};
+        is_ordering |= access_q[cycle].valid && access_q[cycle].host;
+      end
+    end
+
+`ifndef SYNTHESIS
+    logic is_twice_q;
+    always_ff @(posedge clk_i) begin
+      is_twice_q <= ((slice_write && clears) || (replaces && (used || gone || evicts))) && !rst_i;
+    end
+    a_once : assert property (@(posedge clk_i) disable iff (rst_i) !is_twice_q);
+`endif
+  end else begin : gen_plain
+    logic unused_lru;
+    assign unused_lru  = ^{touch_i, evicts, clear_valid, copy_present};
+    assign order_ready = 1'b1;
+    assign is_evicted  = 1'b0;
+    assign is_changing = 1'b0;
+    assign is_ordering = 1'b0;
+    assign clear_valid = 1'b0;
+    assign clear_take  = 1'b0;
+    assign clear_row   = '0;
+    assign clears      = 1'b0;
+  end
 
   fl_fifo #(
       .Width(KeyBits),
@@ -508,7 +639,7 @@ module fl_hash_map #(
   always_ff @(posedge clk_i) begin
     request_q[1] <= request_d;
     for (int unsigned cycle = 2; cycle <= Hit; cycle++) request_q[cycle] <= request_q[cycle-1];
-    access_q <= {access_q[Slice-1:Hit+1], access_d};
+    access_q <= {access_q[Slice-1:Hit+1], access_next};
     copied_q     <= {copied_q[1], copies};
     copied_key_q <= {copied_key_q[1], copy_key};
     if (op_free && adopts) begin
@@ -516,12 +647,13 @@ module fl_hash_map #(
     end else if (now.valid && now.source == Adopt) begin
       adopting_q <= 1'b0;
     end
-    if (slice_write) begin
-      stored_q <= stored_q + StoredBits'(slice_present && !was_present) - StoredBits'(!slice_present && was_present);
+    if (slice_write || evicts) begin
+      stored_q <= stored_q + StoredBits'(slice_write && slice_present && !was_present)
+                  - StoredBits'(slice_write && !slice_present && was_present) - StoredBits'(evicts);
     end
     // Room for what may enter, and what is on its way: one entry a key, one candidate a deletion.
     room_q  <= free_entries > FreeBits'(Ahead + Hit + 3) && waiting < CandidateBits'(MaxWaiting);
-    tight_q <= Delay != 0 && 32'(stored_q) + 32'(Ahead + Slice + 4) > 32'(Entries);
+    tight_q <= (Delay != 0 || Lru) && 32'(stored_q) + 32'(Ahead + Slice + 4) > 32'(Entries);
     if (rst_i) begin
       adopting_q <= 1'b0;
       copied_q   <= '0;
@@ -539,8 +671,8 @@ module fl_hash_map #(
   if (Pending <= Ahead + Hit + 4) begin : gen_bad_pending
     $error("Pending is %0d, expected at least %0d", Pending, Ahead + Hit + 5);
   end
-  if (Ahead + Slice + 8 > Candidates) begin : gen_bad_ahead
-    $error("Ahead is %0d, expected at most %0d", Ahead, Candidates - Slice - 8);
+  if (Ahead + Slice + (Lru ? 12 : 8) > Candidates) begin : gen_bad_ahead
+    $error("Ahead is %0d, expected at most %0d", Ahead, Candidates - Slice - (Lru ? 12 : 8));
   end
 
 `ifndef SYNTHESIS

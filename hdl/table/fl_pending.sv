@@ -57,6 +57,7 @@ module fl_pending #(
     // The next row that is copied to its slot. Its entry is not found any more from the next cycle on, and free.
     output logic                 copy_valid_o,
     output logic [EntryBits-1:0] copy_entry_o,
+    output logic                 copy_present_o,
     output logic [KeyBits-1:0]   copy_key_o,
     output logic [SlotBits-1:0]  copy_slot_o,
     input  logic                 copy_take_i,
@@ -151,6 +152,7 @@ module fl_pending #(
   assign insert_key_o   = keys_q[insert_q.entry];
   assign copy_valid_o   = copy_q.valid && quiet[copy_q.entry];
   assign copy_entry_o   = copy_q.entry;
+  assign copy_present_o = present_q[copy_q.entry];
   assign copy_key_o     = keys_q[copy_q.entry];
   assign copy_slot_o    = slots_q[copy_q.entry];
   assign row_present_o  = present_q[row_entry_i];

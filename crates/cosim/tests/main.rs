@@ -10,6 +10,7 @@ mod fifo;
 mod hash;
 mod hash_map;
 mod lpm;
+mod lru;
 mod model;
 mod ram;
 mod slots;

@@ -5,6 +5,7 @@
 //!   the stash to the table, one write a step. Values stay in stable slots.
 //! - [`RowHash`] is the hash unit: one linear hash for each bank.
 //! - [`Lpm`] is longest prefix match as a search in a sorted list of address ranges.
+//! - [`Recency`] is the order of use of the rows of an LRU table.
 //! - [`RandomWalk`] is the usual search for a free place, to compare with.
 //! - [`LoadTest`] measures insertions by load, [`StashTest`] the occupancy of the stash by arrivals.
 //!
@@ -30,6 +31,7 @@ mod error;
 mod hash;
 mod insertion;
 mod lpm;
+mod lru;
 mod occupancy;
 mod random_walk;
 
@@ -38,5 +40,6 @@ pub use error::{ParameterError, Refusal};
 pub use hash::{RowHash, WAYS};
 pub use insertion::{InsertionCost, LoadCosts, LoadTest, Quantiles};
 pub use lpm::{Lpm, Prefix};
+pub use lru::Recency;
 pub use occupancy::{Occupancy, StashTest};
 pub use random_walk::RandomWalk;

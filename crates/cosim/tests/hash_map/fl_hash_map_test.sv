@@ -6,6 +6,7 @@ module fl_hash_map_test #(
     parameter logic [15:0][4*HashBits-1:0] Columns = '0,
     parameter int unsigned Entries = 40,
     parameter int unsigned Delay = 0,
+    parameter bit Lru = 1'b0,
     parameter bit Changes = 1'b1
 ) (
     input  logic        clk_i,
@@ -14,10 +15,12 @@ module fl_hash_map_test #(
     output logic        room_o,
     output logic        tight_o,
     input  logic        valid_i,
-    // 0 reads, 1 inserts or changes, 2 deletes, 3 adds to an entry that exists.
-    input  logic [1:0]  operation_i,
+    // 0 reads, 1 inserts or changes, 2 deletes, 3 adds to an entry that exists, 4 inserts or changes and then deletes.
+    input  logic [2:0]  operation_i,
     input  logic [15:0] key_i,
     input  logic [31:0] value_i,
+    // With Lru: the packet uses its entry.
+    input  logic        touch_i,
     output logic        valid_o,
     output logic        present_o,
     output logic        full_o,
@@ -37,7 +40,8 @@ module fl_hash_map_test #(
 
   typedef struct packed {
     logic        valid;
-    logic [1:0]  operation;
+    logic [2:0]  operation;
+    logic        touches;
     logic [31:0] value;
   } packet_t;
 
@@ -72,16 +76,16 @@ module fl_hash_map_test #(
     present = entry.present;
     value   = entry.value;
     unique case (packet.operation)
-      2'd1: begin
-        write   = entry.present || !entry.full;
+      3'd1: begin
+        write   = entry.present || !entry.full || Lru;
         present = 1'b1;
         value   = packet.value;
       end
-      2'd2: begin
+      3'd2, 3'd4: begin
         write   = entry.present;
         present = 1'b0;
       end
-      2'd3: begin
+      3'd3: begin
         write = entry.present;
         value = entry.value + packet.value;
       end
@@ -90,7 +94,7 @@ module fl_hash_map_test #(
   end
 
   always_ff @(posedge clk_i) begin
-    packets_q <= {packets_q[Slice-1:1], packet_t'{valid: valid_i, operation: operation_i, value: value_i}};
+    packets_q <= {packets_q[Slice-1:1], packet_t'{valid: valid_i, operation: operation_i, touches: touch_i, value: value_i}};
     entries_q[1] <= now;
     for (int unsigned i = 2; i <= Delay + 1; i++) entries_q[i] <= entries_q[i-1];
     if (rst_i) begin
@@ -105,6 +109,7 @@ module fl_hash_map_test #(
       .Rows     (Rows),
       .Columns  (Columns),
       .Entries  (Entries),
+      .Lru      (Lru),
       .Changes  (Changes),
       .Delay    (Delay),
       .Ahead    (1)
@@ -122,6 +127,8 @@ module fl_hash_map_test #(
       .write_i         (packet.valid && write),
       .present_i       (present),
       .value_i         (value),
+      .touch_i         (packet.valid && packet.touches),
+      .evict_i         (packet.valid && packet.operation inside {3'd1, 3'd4} && !entry.present && entry.full),
       .count_o,
       .host_valid_i,
       .host_ready_o,
