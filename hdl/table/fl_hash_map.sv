@@ -281,6 +281,9 @@ module fl_hash_map #(
     end else if (!cuckoo_hit) begin
       access_d.index = own_row(free_entry);
     end
+  end
+
+  always_comb begin
     access_next = access_d;
     if (clear_take) begin
       access_next.valid = 1'b1;

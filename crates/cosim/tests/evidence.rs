@@ -41,7 +41,7 @@ fn evidence_hash_map() {
     for seed in 1..=300 {
         all += run_hash_map(&model, seed);
     }
-    let Reached { packets, present, refused, deleted, host } = all;
+    let Reached { packets, present, refused, deleted, host, .. } = all;
     println!("300 runs of 6000 cycles agree");
     for (name, count) in [
         ("packets", packets),

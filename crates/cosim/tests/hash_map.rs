@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use flowloom_cosim::{Design, Model};
 use flowloom_random::{Draw, SplitMix64};
-use flowloom_state::{Parameters, RowHash};
+use flowloom_state::{Parameters, Recency, RowHash};
 
 use crate::common::{Bench, build, columns, top};
 
@@ -15,7 +15,7 @@ const ENTRIES: u32 = 40;
 const KEYS: u32 = ENTRIES + 64 + 32;
 /// Rows of the values.
 const ROWS: u64 = KEYS as u64 + 16 + 32;
-const FILES: [&str; 11] = [
+const FILES: [&str; 13] = [
     "prim/fl_fifo",
     "prim/fl_ram",
     "prim/fl_ram_dual",
@@ -26,15 +26,41 @@ const FILES: [&str; 11] = [
     "table/fl_cuckoo",
     "table/fl_array",
     "table/fl_pending",
+    "table/fl_lru",
+    "table/fl_evicted",
     "table/fl_hash_map",
 ];
 
 pub(crate) fn build_hash_map(test: &str, path: impl Fn(&str) -> PathBuf) -> Option<Model> {
-    build_with_delay(test, path, 0)
+    build_with(test, path, Shape::default())
 }
 
-/// A hash map whose slice takes `delay` cycles more than one.
-fn build_with_delay(test: &str, path: impl Fn(&str) -> PathBuf, delay: u32) -> Option<Model> {
+/// An LRU map as a program with a slice of several stages has it, and one with a slice of one stage.
+pub(crate) const LRU_SHAPES: [Shape; 2] = [Shape { delay: 0, lru: true }, Shape { delay: 2, lru: true }];
+
+/// The shape of a map.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// The cycles that the slice takes more than one.
+    delay: u32,
+    /// Whether a full map evicts the entry with the least recent use.
+    lru: bool,
+}
+
+impl Shape {
+    /// The cycles after a packet in which none with its key comes.
+    fn hold_cycles(self) -> u32 {
+        if self.lru && self.delay == 1 { 2 } else { self.delay }
+    }
+
+    /// The same for all packets, while packets on their way could fill the map.
+    fn tight_cycles(self) -> u32 {
+        if self.lru { self.hold_cycles().max(1) } else { self.delay }
+    }
+}
+
+/// A hash map of a shape.
+pub(crate) fn build_with(test: &str, path: impl Fn(&str) -> PathBuf, shape: Shape) -> Option<Model> {
     let parameters = Parameters::for_entries(KEYS, 2, 0);
     let hash = RowHash::new(2, parameters.rows, parameters.seed);
     let mut files: Vec<PathBuf> = FILES.iter().map(|name| path(name)).collect();
@@ -45,7 +71,8 @@ fn build_with_delay(test: &str, path: impl Fn(&str) -> PathBuf, delay: u32) -> O
         .parameter("Rows", parameters.rows)
         .parameter("Columns", columns(&hash, 2))
         .parameter("Entries", ENTRIES)
-        .parameter("Delay", delay);
+        .parameter("Lru", format!("1'b{}", u8::from(shape.lru)))
+        .parameter("Delay", shape.delay);
     build(test, &design)
 }
 
@@ -55,21 +82,58 @@ struct Access {
     operation: u64,
     key: u64,
     value: u64,
+    /// Of a packet: it looks its entry up, which is a use.
+    touches: bool,
 }
 
-/// The model: what an access finds, and whether an insertion is refused.
-fn apply(map: &mut BTreeMap<u64, u64>, access: Access) -> (Option<u64>, bool) {
-    let before = map.get(&access.key).copied();
-    let is_full = map.len() as u32 == ENTRIES;
-    match access.operation {
-        1 if before.is_some() || !is_full => _ = map.insert(access.key, access.value),
-        2 => _ = map.remove(&access.key),
-        4 if before.is_none() && !is_full => _ = map.insert(access.key, access.value),
-        5 if before.is_some() => _ = map.insert(access.key, access.value),
-        3 if before.is_some() => _ = map.insert(access.key, (before.unwrap_or(0) + access.value) & 0xffff_ffff),
-        _ => {}
+/// The model: an ordinary map, and the order of use of its keys.
+struct Twin {
+    map: BTreeMap<u64, u64>,
+    order: Option<Recency>,
+}
+
+/// What an access finds.
+struct Found {
+    before: Option<u64>,
+    is_full: bool,
+    evicts: bool,
+}
+
+impl Twin {
+    /// An access of a packet or of the host.
+    fn apply(&mut self, access: Access, is_host: bool) -> Found {
+        let Access { operation, key, value, touches } = access;
+        let before = self.map.get(&key).copied();
+        let is_full = self.map.len() as u32 == ENTRIES;
+        let is_lru = self.order.is_some();
+        let is_update = match operation {
+            1 => true,
+            4 => !is_host || before.is_none(),
+            5 => before.is_some(),
+            _ => false,
+        };
+        let updates = is_update && (before.is_some() || !is_full || is_lru);
+        let evicts = updates && before.is_none() && is_full;
+        if evicts && let Some(oldest) = self.order.as_mut().and_then(Recency::evict) {
+            self.map.remove(&oldest.into());
+        }
+        if updates {
+            self.map.insert(key, value);
+        } else if let (3, Some(old)) = (operation, self.map.get_mut(&key)) {
+            *old = (*old + value) & 0xffff_ffff;
+        }
+        if operation == 2 || (operation == 4 && !is_host) {
+            self.map.remove(&key);
+        }
+        if let Some(order) = &mut self.order {
+            match self.map.contains_key(&key) {
+                false => _ = order.remove(key as u32),
+                true if updates || touches => order.touch(key as u32),
+                true => {}
+            }
+        }
+        Found { before, is_full, evicts }
     }
-    (before, is_full)
 }
 
 /// What a run reached.
@@ -78,6 +142,7 @@ pub(crate) struct Reached {
     pub(crate) packets: u64,
     pub(crate) present: u64,
     pub(crate) refused: u64,
+    pub(crate) evicted: u64,
     pub(crate) deleted: u64,
     pub(crate) host: u64,
 }
@@ -87,6 +152,7 @@ impl std::ops::AddAssign for Reached {
         self.packets += other.packets;
         self.present += other.present;
         self.refused += other.refused;
+        self.evicted += other.evicted;
         self.deleted += other.deleted;
         self.host += other.host;
     }
@@ -94,12 +160,12 @@ impl std::ops::AddAssign for Reached {
 
 /// One run: phases of few keys and many, of insertions and deletions. Panics at the first difference.
 pub(crate) fn run_hash_map(model: &Model, seed: u64) -> Reached {
-    run_with_delay(model, seed, 0)
+    run_with(model, seed, Shape::default())
 }
 
-/// One run of a hash map whose slice takes `delay` cycles more than one: packets of one key are as far apart as it needs, or
-/// farther, and so are all packets while the map is nearly full.
-fn run_with_delay(model: &Model, seed: u64, delay: u32) -> Reached {
+/// One run of a map of a shape: packets of one key are as far apart as it needs, or farther, and so are all packets while the
+/// map is nearly full.
+pub(crate) fn run_with(model: &Model, seed: u64, shape: Shape) -> Reached {
     let mut rng = SplitMix64::new(seed);
     let mut bench = Bench::new(model.clone(), seed as u32);
     bench.reset();
@@ -107,12 +173,12 @@ fn run_with_delay(model: &Model, seed: u64, delay: u32) -> Reached {
     while bench.get("ready_o") == 0 {
         bench.cycle();
     }
-    let mut map = BTreeMap::new();
+    let mut twin = Twin { map: BTreeMap::new(), order: shape.lru.then(|| Recency::new(1 << 16)) };
     let mut reached = Reached::default();
     let (mut packets, mut accesses) = (VecDeque::new(), VecDeque::new());
     let (mut idle, mut keys, mut bias, mut gaps, mut since_room) = (0u32, 4u64, 1u64, 0u64, 0u32);
     // The keys of the packets of the last cycles, the newest first.
-    let mut recent: VecDeque<Option<u64>> = VecDeque::from(vec![None; delay as usize]);
+    let mut recent: VecDeque<Option<u64>> = VecDeque::new();
     for cycle in 0..6000u32 {
         if cycle.is_multiple_of(300) {
             keys = [1, 2, 5, 60, 300, 60000][rng.next_u64() as usize % 6];
@@ -123,18 +189,28 @@ fn run_with_delay(model: &Model, seed: u64, delay: u32) -> Reached {
         since_room = if bench.get("room_o") == 1 { 0 } else { since_room + 1 };
         let wants = since_room <= 1 && cycle < 5500 && rng.next_u64() % 8 >= gaps;
         let drawn = rng.next_u64() % 8;
-        let operation = if drawn < bias { 1 } else { [0, 1, 2, 3][drawn as usize % 4] };
-        let access = Access { operation, key: rng.next_u64() % keys, value: rng.next_u64() & 0xffff_ffff };
+        let mut operation = if drawn < bias { 1 } else { [0, 1, 2, 3][drawn as usize % 4] };
+        if shape.lru && operation == 2 && rng.percent(30) {
+            operation = 4;
+        }
+        let (key, value) = (rng.next_u64() % keys, rng.next_u64() & 0xffff_ffff);
+        let access = Access { operation, key, value, touches: shape.lru && rng.percent(50) };
         let is_tight = bench.get("tight_o") == 1;
-        let sends = wants && !recent.iter().flatten().any(|key| is_tight || *key == access.key);
+        let is_held = |age: usize, key: u64| {
+            (age < shape.hold_cycles() as usize && key == access.key) || (age < shape.tight_cycles() as usize && is_tight)
+        };
+        let holds = recent.iter().enumerate().any(|(age, key)| key.is_some_and(|key| is_held(age, key)));
+        let sends = wants && !holds;
         let operation = [0, 1, 2, 4, 5][rng.next_u64() as usize % 5];
-        let host = Access { operation, key: rng.next_u64() % keys, value: rng.next_u64() & 0xffff_ffff };
+        let (key, value) = (rng.next_u64() % keys, rng.next_u64() & 0xffff_ffff);
+        let host = Access { operation, key, value, touches: false };
         let asks = rng.next_u64().is_multiple_of(16) && cycle < 5500;
         for (name, value) in [
             ("valid_i", u64::from(sends)),
             ("operation_i", access.operation),
             ("key_i", access.key),
             ("value_i", access.value),
+            ("touch_i", u64::from(access.touches)),
             ("host_valid_i", u64::from(asks)),
             ("host_operation_i", host.operation),
             ("host_key_i", host.key),
@@ -144,7 +220,7 @@ fn run_with_delay(model: &Model, seed: u64, delay: u32) -> Reached {
         }
         bench.cycle();
         recent.push_front(sends.then_some(access.key));
-        recent.truncate(delay as usize);
+        recent.truncate(shape.tight_cycles() as usize);
         if sends {
             packets.push_back(access);
         }
@@ -154,23 +230,25 @@ fn run_with_delay(model: &Model, seed: u64, delay: u32) -> Reached {
         let place = || format!("seed {seed}, cycle {cycle}");
         if bench.get("valid_o") == 1 {
             let access = packets.pop_front().unwrap();
-            let (before, is_full) = apply(&mut map, access);
+            let Found { before, is_full, evicts } = twin.apply(access, false);
             let found = (bench.get("present_o") == 1).then(|| bench.get("value_o"));
             assert_eq!(found, before, "{}, packet {access:?}", place());
             assert_eq!(bench.get("full_o") == 1, is_full, "{}, packet {access:?}: full", place());
             reached.packets += 1;
             reached.present += u64::from(before.is_some());
-            reached.refused += u64::from(is_full && before.is_none() && access.operation == 1);
+            reached.refused += u64::from(is_full && before.is_none() && access.operation == 1 && !evicts);
+            reached.evicted += u64::from(evicts);
             reached.deleted += u64::from(before.is_some() && access.operation == 2);
             idle = 0;
         } else if bench.get("host_valid_o") == 1 {
             let access = accesses.pop_front().unwrap();
-            let (before, is_full) = apply(&mut map, access);
+            let Found { before, is_full, evicts } = twin.apply(access, true);
             let found = (bench.get("host_present_o") == 1).then(|| bench.get("host_value_o"));
             assert_eq!(found, before, "{}, host {access:?}", place());
-            let is_refused = matches!(access.operation, 1 | 4) && before.is_none() && is_full;
+            let is_refused = matches!(access.operation, 1 | 4) && before.is_none() && is_full && !evicts;
             assert_eq!(bench.get("host_full_o") == 1, is_refused, "{}, host {access:?}: full", place());
             reached.host += 1;
+            reached.evicted += u64::from(evicts);
             idle = 0;
         } else {
             idle += 1;
@@ -178,10 +256,10 @@ fn run_with_delay(model: &Model, seed: u64, delay: u32) -> Reached {
         assert!(idle < 500 || cycle >= 5500, "{}: nothing happens any more", place());
     }
     assert!(packets.is_empty() && accesses.is_empty(), "seed {seed}: accesses without an answer");
-    assert_eq!(bench.get("count_o"), map.len() as u64, "seed {seed}: count");
+    assert_eq!(bench.get("count_o"), twin.map.len() as u64, "seed {seed}: count");
     // The rows list the entries. Pending ones come first: the mover may still take them to another row.
     let mut listed = BTreeMap::new();
-    let rows = ROWS + u64::from(delay);
+    let rows = ROWS + u64::from(shape.delay);
     let (mut number, mut answers) = (0, 0);
     while answers < rows {
         bench.set("host_valid_i", u64::from(number < rows));
@@ -196,7 +274,7 @@ fn run_with_delay(model: &Model, seed: u64, delay: u32) -> Reached {
             assert!(known.is_none_or(|known| known == value), "seed {seed}: key {key} has two values");
         }
     }
-    assert_eq!(listed, map, "seed {seed}: entries");
+    assert_eq!(listed, twin.map, "seed {seed}: entries");
     reached
 }
 
@@ -218,12 +296,32 @@ fn a_hash_map_is_an_ordinary_map_to_every_packet() {
 fn packets_apart_see_the_results_of_a_longer_slice() {
     let test = "packets_apart_see_the_results_of_a_longer_slice";
     for delay in [1, 3, 9] {
-        let Some(model) = build_with_delay(test, crate::common::block_path, delay) else { return };
+        let shape = Shape { delay, lru: false };
+        let Some(model) = build_with(test, crate::common::block_path, shape) else { return };
         let mut all = Reached::default();
         for seed in 1..=20 {
-            all += run_with_delay(&model, seed, delay);
+            all += run_with(&model, seed, shape);
         }
         println!("delay {delay}: {all:?}");
         assert!(all.refused > 20 && all.deleted > 500 && all.host > 5, "delay {delay}: {all:?}");
+    }
+}
+
+#[test]
+fn a_full_lru_map_evicts_the_entry_with_the_least_recent_use() {
+    let test = "a_full_lru_map_evicts_the_entry_with_the_least_recent_use";
+    for delay in [0, 1, 2, 5] {
+        let shape = Shape { delay, lru: true };
+        let Some(model) = build_with(test, crate::common::block_path, shape) else { return };
+        let mut all = Reached::default();
+        for seed in 1..=20 {
+            println!("delay {delay}, seed {seed}");
+            all += run_with(&model, seed, shape);
+        }
+        println!("delay {delay}: {all:?}");
+        assert!(
+            all.evicted > 1000 && all.refused == 0 && all.deleted > 500 && all.present > 5000 && all.host > 50,
+            "delay {delay}: {all:?}"
+        );
     }
 }

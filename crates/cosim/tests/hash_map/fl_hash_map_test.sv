@@ -127,7 +127,7 @@ module fl_hash_map_test #(
       .write_i         (packet.valid && write),
       .present_i       (present),
       .value_i         (value),
-      .touch_i         (packet.valid && packet.touches),
+      .touch_i         (packet.valid && (packet.touches || packet.operation == 3'd1)),
       .evict_i         (packet.valid && packet.operation inside {3'd1, 3'd4} && !entry.present && entry.full),
       .count_o,
       .host_valid_i,
