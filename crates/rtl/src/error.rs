@@ -14,7 +14,7 @@ pub enum RtlError {
     },
     /// A map of a kind without a hardware block.
     #[error(
-        "map `{map}`: no hardware block is rendered for maps of kind `{kind}`, only for arrays, hash maps, LPM maps and device maps"
+        "map `{map}`: no hardware block is rendered for maps of kind `{kind}`, only for arrays, hash maps, LRU maps, LPM maps and device maps"
     )]
     Kind {
         /// The name of the map.

@@ -45,12 +45,18 @@ pub(crate) fn fanout(entries: u32) -> Option<u32> {
     [8u32, 16].into_iter().find(|fanout| ranges.div_ceil(u64::from(fanout.pow(3))) <= MAX_ROOTS)
 }
 
+/// The lookups of an LRU map, which use its entry.
+pub(crate) fn uses(dataflow: &Dataflow, own: &Map) -> Vec<Id> {
+    let calls = own.tables.iter().filter(|_| own.is_lru).flat_map(|table| &table.calls);
+    calls.copied().filter(|call| is_lookup(dataflow, *call)).collect()
+}
+
 /// The kinds of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Block {
     /// An array, or a register for one entry.
     Array,
-    /// A hash map.
+    /// A hash map, also one that evicts the entry with the least recent use.
     Hash,
     /// Longest prefix match.
     Lpm,
@@ -63,6 +69,8 @@ pub(crate) enum Block {
 pub(crate) struct Map {
     pub(crate) map: u32,
     pub(crate) block: Block,
+    /// Whether a full hash map evicts the entry with the least recent use.
+    pub(crate) is_lru: bool,
     pub(crate) entries: u32,
     pub(crate) key_bits: u32,
     pub(crate) bits: u32,
@@ -181,6 +189,14 @@ impl Map {
         self.slice.map_or(0, Slice::delay)
     }
 
+    /// The cycles after a packet in which no other packet with its key may ask the map (`hdl/table/fl_hash_map.sv`).
+    pub(crate) fn hold_cycles(&self, dataflow: &Dataflow) -> u32 {
+        match self.delay() {
+            delay @ (0 | 1) if self.is_lru && self.changes(dataflow) => delay + 1,
+            delay => delay,
+        }
+    }
+
     /// The stage in which packets ask a map that they write: from there to the result it must not be cut.
     pub(crate) fn asked(&self) -> u32 {
         match self.tables.first() {
@@ -238,6 +254,10 @@ pub(crate) fn maps(plan: &Plan, program: &Program) -> Result<Vec<Map>, RtlError>
             own.accesses.entry(stage).or_default().push(id);
             continue;
         }
+        if own.is_lru && access.touch == Touch::Lookup {
+            // A use changes the order.
+            own.write_in(plan.schedule.spans[id.index()].ends.stage);
+        }
         if is_redirect || access.touch == Touch::Lookup {
             continue;
         }
@@ -291,7 +311,7 @@ fn empty(dataflow: &Dataflow, program: &Program, map: u32) -> Result<Map, RtlErr
     let table = &dataflow.maps[map as usize];
     let block = match table.kind {
         MapKind::Array | MapKind::PerCpuArray => Block::Array,
-        MapKind::Hash | MapKind::PerCpuHash => Block::Hash,
+        MapKind::Hash | MapKind::PerCpuHash | MapKind::LruHash | MapKind::LruPerCpuHash => Block::Hash,
         MapKind::LpmTrie => Block::Lpm,
         MapKind::Devmap | MapKind::Cpumap | MapKind::Xskmap => Block::Ports,
         kind => {
@@ -305,6 +325,7 @@ fn empty(dataflow: &Dataflow, program: &Program, map: u32) -> Result<Map, RtlErr
     Ok(Map {
         map,
         block,
+        is_lru: table.kind.is_lru(),
         entries: table.max_entries,
         key_bits: 8 * table.key_bytes,
         bits,
@@ -440,6 +461,10 @@ pub(crate) fn add_needs(plan: &Plan, own: &Map, needs: &mut Needs) {
         if own.block == Block::Hash && own.slice.is_some() {
             may_use(plan, own, asked).add_needs(plan, asked, needs);
         }
+        for call in uses(&plan.dataflow, own) {
+            let last = own.slice.map_or(table.stage, |slice| slice.last);
+            needs.add(plan, plan.dataflow.graph.node(call).args[0], last);
+        }
     }
 }
 
@@ -483,7 +508,11 @@ pub(crate) fn hit(dataflow: &Dataflow, lookup: Id, signal: &dyn Fn(Id) -> String
 
 /// The signals of a map of which some bits may have no use.
 pub(crate) fn partly_used(own: &Map) -> Vec<String> {
-    let parts = if own.block == Block::Hash { &["value", "present", "full", "wrote"][..] } else { &["value", "wrote"] };
+    let parts = match own.block {
+        Block::Hash if own.is_lru => &["value", "present", "full", "wrote", "used", "evicts"][..],
+        Block::Hash => &["value", "present", "full", "wrote"],
+        _ => &["value", "wrote"],
+    };
     let carried = own.slice.into_iter().flat_map(|slice| slice.first + 1..=slice.last);
     let carried = carried.flat_map(|stage| parts.iter().map(move |part| format!("{}_{part}_s{stage}_q", own.name())));
     let values = own.tables.iter().flat_map(|table| match own.slice {

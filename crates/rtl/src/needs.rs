@@ -13,6 +13,7 @@ use flowloom_isa::MapKind;
 use flowloom_plan::Plan;
 
 use crate::error::RtlError;
+use crate::node::is_lookup;
 use crate::sends::is_send;
 
 /// By node, the stages in which a signal holds its value.
@@ -25,7 +26,7 @@ pub(crate) struct Needs {
 
 impl Needs {
     /// The needs of the outputs, which are used after the last stage, and of the effects, in the stages in which they
-    /// commit.
+    /// commit. `map` adds those of the uses of LRU maps.
     pub(crate) fn of(plan: &Plan) -> Needs {
         let mut needs = Needs::default();
         let end = plan.schedule.stages;
@@ -33,7 +34,8 @@ impl Needs {
             needs.add(plan, id, end);
         }
         // Packets that are sent besides are outputs (`sends`).
-        for (id, commit) in plan.schedule.commits.iter().filter(|(id, _)| !is_send(&plan.dataflow, **id)) {
+        let is_input = |id: Id| !is_send(&plan.dataflow, id) && !is_lookup(&plan.dataflow, id);
+        for (id, commit) in plan.schedule.commits.iter().filter(|(id, _)| is_input(**id)) {
             needs.add_arguments(plan, *id, *commit);
         }
         needs

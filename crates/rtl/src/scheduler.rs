@@ -54,14 +54,15 @@ pub(crate) struct Hold {
     /// Where a packet may have to do with the map.
     pub(crate) uses: May,
     key_bits: u32,
-    /// Whether every packet waits while the map is nearly full.
+    /// Whether every packet waits while the map is nearly full, and whether none waits otherwise.
     has_tight: bool,
+    is_tight_only: bool,
 }
 
 impl Scheduler {
     /// The scheduler of a core, if a map needs one.
     pub(crate) fn of(plan: &Plan, maps: &[Map], needs: &Needs) -> Option<Scheduler> {
-        let late: Vec<&Map> = maps.iter().filter(|own| own.delay() > 0).collect();
+        let late: Vec<&Map> = maps.iter().filter(|own| own.hold_cycles(&plan.dataflow) > 0).collect();
         let limit = late.iter().map(|own| own.asked()).min()?;
         // In these stages a map that packets write is between question and result.
         let is_split = |stage: u32| {
@@ -96,8 +97,9 @@ impl Scheduler {
 
     /// Where packets are not issued in every cycle, as clauses that begin with semicolons.
     pub(crate) fn exceptions(&self) -> String {
+        let tight = self.holds.iter().filter(|hold| hold.is_tight_only).map(|hold| hold.cycles + 1).max();
         let most = |is_keyed: bool| {
-            let holds = self.holds.iter().filter(|hold| hold.key.is_some() == is_keyed);
+            let holds = self.holds.iter().filter(|hold| hold.key.is_some() == is_keyed && !hold.is_tight_only);
             holds.map(|hold| hold.cycles + 1).max()
         };
         let mut text = String::new();
@@ -109,6 +111,9 @@ impl Scheduler {
         }
         if let Some(cycles) = most(false) {
             _ = write!(text, "; packets that use a map whose key is known late are {cycles} cycles apart");
+        }
+        if let Some(cycles) = tight {
+            _ = write!(text, "; packets that use an LRU map that is nearly full are {cycles} cycles apart");
         }
         text
     }
@@ -166,6 +171,7 @@ impl Scheduler {
             let name = format!("map{}", hold.map);
             let key = hold.key.as_ref().map(|bytes| bytes.iter().rev().map(|id| signal(*id)).collect::<Vec<_>>());
             let all = match (&key, hold.has_tight) {
+                (None, _) if hold.is_tight_only => format!("{name}_tight"),
                 (None, _) => "1'b1".to_owned(),
                 (_, true) => format!("{name}_tight"),
                 (_, false) => "1'b0".to_owned(),
@@ -264,7 +270,11 @@ fn hold(plan: &Plan, own: &Map, stage: u32) -> Hold {
     let key_bits = key.iter().flatten().map(|id| u32::from(graph.bits(*id))).sum();
     let uses = may_use(plan, own, stage);
     let has_tight = own.block == Block::Hash && own.changes(&plan.dataflow);
-    Hold { map: own.map, cycles: own.delay(), key, key_bits, uses, has_tight }
+    // Packets that are one cycle apart see each other's results, but not which entry the other one evicts.
+    let is_tight_only = own.delay() == 0;
+    let key = key.filter(|_| !is_tight_only);
+    let cycles = own.hold_cycles(&plan.dataflow);
+    Hold { map: own.map, cycles, key, key_bits, uses, has_tight, is_tight_only }
 }
 
 /// Whether a value is known in a stage at a depth.

@@ -13,7 +13,7 @@ use flowloom_plan::{HASH_STAGES, Plan};
 use flowloom_state::{Parameters, RowHash};
 
 use crate::error::RtlError;
-use crate::map::{Block, Map, Slice, Table, fanout, flags, index, key, place};
+use crate::map::{Block, Map, Slice, Table, fanout, flags, index, key, place, uses};
 use crate::may::May;
 use crate::needs::Needs;
 use crate::node::{is_lookup, logic, number};
@@ -47,7 +47,11 @@ pub(crate) fn carried(own: &Map, stage: u32) -> String {
         _ = writeln!(text, "  {}", logic(&table.value(stage), own.bits));
     }
     if carries_state(own, stage) {
-        let flags = if own.block == Block::Hash { &["wrote", "present", "full"][..] } else { &["wrote"] };
+        let flags = match own.block {
+            Block::Hash if own.is_lru => &["wrote", "present", "full", "used", "evicts"][..],
+            Block::Hash => &["wrote", "present", "full"],
+            _ => &["wrote"],
+        };
         let parts = std::iter::once(("value", own.bits)).chain(flags.iter().map(|flag| (*flag, 1)));
         for (part, bits) in parts {
             _ = writeln!(text, "  {}", logic(&format!("{}_{part}_s{stage}_q", own.name()), bits));
@@ -78,6 +82,10 @@ struct State {
     steps: u32,
     /// The conditions under which the slice changes the entry.
     writes: Vec<String>,
+    /// LRU maps: the conditions under which the slice updates the entry, which is a use besides its lookups, and those under
+    /// which it inserts one into a full map.
+    updates: Vec<String>,
+    evicts: Vec<String>,
 }
 
 impl Stage<'_> {
@@ -116,7 +124,8 @@ impl Stage<'_> {
             true => (own.register(), String::new(), String::new()),
             false => (format!("{name}_value"), format!("{name}_present"), format!("{name}_full")),
         };
-        let mut state = State { value, present, full, steps: 0, writes: Vec::new() };
+        let mut state =
+            State { value, present, full, steps: 0, writes: Vec::new(), updates: Vec::new(), evicts: Vec::new() };
         if !carries_state(own, self.stage) {
             return state;
         }
@@ -131,13 +140,17 @@ impl Stage<'_> {
         if own.block == Block::Hash {
             (state.present, state.full) = (carry("present", 1), carry("full", 1));
         }
+        if own.is_lru {
+            state.updates.push(carry("used", 1));
+            state.evicts.push(carry("evicts", 1));
+        }
         state
     }
 
     /// The state at the end of a stage that is not the last one of the slice.
     fn pass_on(&self, own: &Map, state: &State, text: &mut String) {
         let (name, stage) = (own.name(), self.stage);
-        let writes = if state.writes.is_empty() { "1'b0".to_owned() } else { state.writes.join(" || ") };
+        let writes = any(&state.writes);
         let mut end = |part: &str, bits: u32, value: &str| {
             let signal = format!("{name}_{part}_s{stage}_end");
             _ = writeln!(text, "  {}\n  assign {signal} = {value};", logic(&signal, bits));
@@ -147,6 +160,10 @@ impl Stage<'_> {
         if own.block == Block::Hash {
             end("present", 1, &state.present);
             end("full", 1, &state.full);
+        }
+        if own.is_lru {
+            end("used", 1, &any(&state.updates));
+            end("evicts", 1, &any(&state.evicts));
         }
     }
 
@@ -231,6 +248,10 @@ impl Stage<'_> {
         let is_written = own.slice.is_some();
         let value = if is_written { format!("{name}_value") } else { table.value(table.stage) };
         let has = if is_written { format!("{name}_has") } else { "1'b0".to_owned() };
+        let (touch, evict) = match own.is_lru {
+            true => (format!("{name}_touch"), format!("{name}_evict")),
+            false => ("1'b0".to_owned(), "1'b0".to_owned()),
+        };
         _ = write!(
             text,
             "  logic {table_name}_present, {table_name}_full;\n  logic [31:0] {table_name}_count;\n  logic {table_name}_host_present, {table_name}_host_full;\n  \
@@ -239,6 +260,9 @@ impl Stage<'_> {
         );
         if is_written {
             _ = writeln!(text, "  logic {name}_has;");
+        }
+        if own.is_lru {
+            _ = writeln!(text, "  logic {name}_touch, {name}_evict;");
         }
         let mut both = format!("{{{table_name}_present, {value}}}");
         let late = self.late_value(own, table, &mut both, own.bits + 1, text);
@@ -251,10 +275,10 @@ impl Stage<'_> {
         _ = write!(
             text,
             "  fl_hash_map #(\n      .KeyBits({}),\n      .ValueBits({}),\n      .HashBits({}),\n      .Rows({}),\n      .Columns({}),\n      \
-             .Entries({}),\n      .Changes(1'b{}),\n      .Delay({}),\n      .Ahead({}),\n      .Pending({PENDING})\n  ) u_{table_name} (\n      .clk_i,\n      .rst_i,\n      \
+             .Entries({}),\n      .Lru(1'b{}),\n      .Changes(1'b{}),\n      .Delay({}),\n      .Ahead({}),\n      .Pending({PENDING})\n  ) u_{table_name} (\n      .clk_i,\n      .rst_i,\n      \
              .ready_o({table_name}_ready),\n      .room_o({table_name}_room),\n      .tight_o({table_name}_tight),\n      .valid_i({}),\n      .key_i({}),\n      \
              .present_o({present}),\n      .value_o({value}),\n      .full_o({table_name}_full),\n      .count_o({table_name}_count),\n      .write_i({write}),\n      \
-             .present_i({has}),\n      .value_i({result}),\n      .host_valid_i({name}_valid_i && {name}_ready_o),\n      \
+             .present_i({has}),\n      .value_i({result}),\n      .touch_i({touch}),\n      .evict_i({evict}),\n      .host_valid_i({name}_valid_i && {name}_ready_o),\n      \
              .host_ready_o({table_name}_host_ready),\n      .host_operation_i({name}_operation_i),\n      .host_key_i({name}_key_i),\n      \
              .host_value_i({name}_value_i),\n      .host_valid_o({table_name}_host_valid),\n      .host_present_o({table_name}_host_present),\n      \
              .host_full_o({table_name}_host_full),\n      .host_key_o({table_name}_host_key),\n      .host_value_o({table_name}_host_value)\n  );\n",
@@ -264,6 +288,7 @@ impl Stage<'_> {
             parameters.rows,
             columns(&hash, (own.key_bits / 8) as usize),
             own.entries,
+            u8::from(own.is_lru),
             u8::from(own.changes(&self.plan.dataflow)),
             own.slice.map_or(0, Slice::delay),
             if own.changes(&self.plan.dataflow) { ahead(self.stage, self.scheduler) } else { 1 },
@@ -391,11 +416,13 @@ impl Stage<'_> {
         // Whether it succeeds, and what it gives otherwise.
         let (succeeds, fails) = match (is_update, flags(dataflow, id)) {
             (false, _) => (present.clone(), number(NO_ENTRY as u64, 64)),
+            (true, Some(1)) if own.is_lru => (format!("!{present}"), number(EXISTS as u64, 64)),
             (true, Some(1)) => (
                 format!("!{present} && !{full}"),
                 format!("{present} ? {} : {}", number(EXISTS as u64, 64), number(TOO_BIG as u64, 64)),
             ),
             (true, Some(2)) => (present.clone(), number(NO_ENTRY as u64, 64)),
+            (true, _) if own.is_lru => ("1'b1".to_owned(), number(0, 64)),
             (true, _) => (format!("{present} || !{full}"), number(TOO_BIG as u64, 64)),
         };
         let happens = format!("{name}_happens{step}");
@@ -423,6 +450,11 @@ impl Stage<'_> {
             "  assign {next_full} = {full}{};",
             if is_update { String::new() } else { format!(" && !{happens}") }
         );
+        if own.is_lru && is_update {
+            let evicts = format!("({happens} && !{present} && {full})");
+            state.updates.push(happens.clone());
+            state.evicts.push(evicts);
+        }
         state.writes.push(happens);
         (state.value, state.present, state.full) = (next, next_present, next_full);
         state.steps += 1;
@@ -431,10 +463,18 @@ impl Stage<'_> {
     /// The result of the slice: to the table, or into the register.
     fn write_back(&self, own: &Map, state: &State, text: &mut String) {
         let (name, valid) = (own.name(), &self.valid);
-        let State { value, present, full, writes, .. } = state;
+        let State { value, present, full, writes, updates, evicts, .. } = state;
         if !own.tables.is_empty() {
             _ = writeln!(text, "  assign {name}_result = {value};");
-            _ = writeln!(text, "  assign {name}_write = {valid} && ({});", writes.join(" || "));
+            _ = writeln!(text, "  assign {name}_write = {valid} && ({});", any(writes));
+            if own.is_lru {
+                let dataflow = &self.plan.dataflow;
+                let lookups = uses(dataflow, own);
+                let lookups = lookups.iter().map(|call| (self.signal)(dataflow.graph.node(*call).args[0]));
+                let touches: Vec<String> = lookups.chain(updates.iter().cloned()).collect();
+                _ = writeln!(text, "  assign {name}_touch = {valid} && ({});", any(&touches));
+                _ = writeln!(text, "  assign {name}_evict = {valid} && ({});", any(evicts));
+            }
             if own.block == Block::Hash {
                 _ = writeln!(
                     text,
@@ -461,6 +501,11 @@ impl Stage<'_> {
     }
 }
 
+/// Whether one of some conditions holds.
+fn any(conditions: &[String]) -> String {
+    if conditions.is_empty() { "1'b0".to_owned() } else { conditions.join(" || ") }
+}
+
 /// Pending keys of a hash map.
 const PENDING: u32 = 32;
 /// Keys of a hash map whose entry was deleted, and that wait to leave the cuckoo table.
@@ -478,7 +523,8 @@ fn ahead(stage: u32, scheduler: Option<&Scheduler>) -> u32 {
 pub(crate) fn room(plan: &Plan, maps: &[Map], scheduler: Option<&Scheduler>) -> Result<(), RtlError> {
     for own in maps.iter().filter(|own| own.block == Block::Hash && own.changes(&plan.dataflow)) {
         let found = ahead(own.asked(), scheduler);
-        let most = (PENDING - HASH_STAGES - 2).min(CANDIDATES.saturating_sub(HASH_STAGES + own.delay() + 8));
+        let margin = if own.is_lru { 12 } else { 8 };
+        let most = (PENDING - HASH_STAGES - 2).min(CANDIDATES.saturating_sub(HASH_STAGES + own.delay() + margin));
         if found > most {
             return Err(RtlError::Distance { map: plan.dataflow.maps[own.map as usize].name.clone(), found, most });
         }

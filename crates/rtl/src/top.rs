@@ -28,7 +28,7 @@ pub struct File {
 }
 
 /// The blocks that pipelines instantiate.
-const BLOCKS: [(&str, &str); 23] = [
+const BLOCKS: [(&str, &str); 25] = [
     ("fl_fifo.sv", include_str!("../../../hdl/prim/fl_fifo.sv")),
     ("fl_fifo_ram.sv", include_str!("../../../hdl/prim/fl_fifo_ram.sv")),
     ("fl_ram.sv", include_str!("../../../hdl/prim/fl_ram.sv")),
@@ -41,6 +41,8 @@ const BLOCKS: [(&str, &str); 23] = [
     ("fl_cuckoo_engine.sv", include_str!("../../../hdl/table/fl_cuckoo_engine.sv")),
     ("fl_cuckoo.sv", include_str!("../../../hdl/table/fl_cuckoo.sv")),
     ("fl_pending.sv", include_str!("../../../hdl/table/fl_pending.sv")),
+    ("fl_lru.sv", include_str!("../../../hdl/table/fl_lru.sv")),
+    ("fl_evicted.sv", include_str!("../../../hdl/table/fl_evicted.sv")),
     ("fl_hash_map.sv", include_str!("../../../hdl/table/fl_hash_map.sv")),
     ("fl_scoreboard.sv", include_str!("../../../hdl/flow/fl_scoreboard.sv")),
     ("fl_lpm_level.sv", include_str!("../../../hdl/table/fl_lpm_level.sv")),

@@ -7,6 +7,15 @@ pub(crate) static PROGRAMS: [Case; 10] = [
     Case { name: "sums", source: Source::Text(SUMS, &[]), entries: &[], sends: true, changes: false },
     Case { name: "queued", source: Source::Text(QUEUED, &[]), entries: &[], sends: true, changes: false },
     Case { name: "squares", source: Source::Text(SQUARES, &[]), entries: &[], sends: true, changes: false },
+    // A full map evicts the flow with the least recent use.
+    Case {
+        name: "recent",
+        source: Source::Text(SQUARES, &[("hash key 4 value 8 entries 60 flags 1", "lru_hash key 4 value 8 entries 60")]),
+        entries: &[],
+        sends: true,
+        changes: false,
+    },
+    Case { name: "used", source: Source::Text(USED, &[]), entries: &[], sends: true, changes: false },
     Case {
         name: "redirects",
         source: Source::Text(REDIRECTS, &[("PORTS", "7")]),
@@ -440,5 +449,54 @@ const KNOWN: &str = r#".program known
         r3 += 60
         if r3 > r8 goto out
         r0 = 3
+out:    exit
+"#;
+
+/// An LRU map by a part of the UDP source port, whose entries change in one stage. A packet counts in its entry, deletes it,
+/// or inserts one; some packets look nothing up, and some insert an entry and delete it again.
+const USED: &str = r#".program used
+.license "GPL"
+.map flows lru_hash key 4 value 8 entries 60
+        r2 = *(u32 *)(r1 + 4)
+        r7 = *(u32 *)(r1 + 12)          ; xdp_md.ingress_ifindex
+        r1 = *(u32 *)(r1 + 0)
+        r0 = 1
+        r3 = r1
+        r3 += 42
+        if r3 > r2 goto out
+        r6 = *(u16 *)(r1 + 34)
+        r6 &= 0x7f7f
+        *(u32 *)(r10 - 4) = r6
+        *(u64 *)(r10 - 16) = 1
+        r7 <<= 2
+        r8 = r6
+        r8 >>= 8
+        r8 &= 3
+        r7 |= r8
+        if r7 == 4 goto out
+        if r7 == 8 goto remove
+        r1 = map[flows] ll
+        r2 = r10
+        r2 += -4
+        call map_lookup_elem
+        if r0 == 0 goto new
+        r1 = 1
+        lock *(u64 *)(r0 + 0) += r1
+        r0 = 3
+        exit
+new:    r1 = map[flows] ll
+        r2 = r10
+        r2 += -4
+        r3 = r10
+        r3 += -16
+        r4 = 0
+        call map_update_elem
+        r0 = 3
+        if r7 != 13 goto out
+remove: r1 = map[flows] ll
+        r2 = r10
+        r2 += -4
+        call map_delete_elem
+        r0 = 2
 out:    exit
 "#;

@@ -71,7 +71,7 @@ pub(crate) static CASES: [Case; 7] = [
 ];
 
 /// The cases of the normal test; the others take longer to compile.
-const QUICK: [&str; 6] = ["toy", "xdp2", "rxq_info", "simple_firewall", "leaky_bucket", "queued"];
+const QUICK: [&str; 8] = ["used", "recent", "toy", "xdp2", "rxq_info", "simple_firewall", "leaky_bucket", "queued"];
 /// The cases with extra packets, which packets send besides themselves.
 const EXTRA: [&str; 2] = ["clones", "emits"];
 

@@ -93,6 +93,12 @@ impl Keyed {
         self.uses.as_ref()?.by_time.first_key_value().map(|(_, key)| key.clone())
     }
 
+    /// The entries used after a time, oldest use first, with the times of their last uses; for LRU tables.
+    pub(super) fn used_since(&self, time: u64) -> impl Iterator<Item = (u64, &[u8])> {
+        let uses = self.uses.iter().flat_map(move |uses| uses.by_time.range(time.saturating_add(1)..));
+        uses.map(|(time, key)| (*time, &**key))
+    }
+
     /// A slot for the key, whether it is new or replaces its old one.
     pub(super) fn put(&mut self, key: &[u8]) -> u32 {
         let replaced = self.slots.get_mut(key);

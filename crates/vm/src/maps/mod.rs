@@ -216,6 +216,12 @@ impl Map {
         keys
     }
 
+    /// The keys used after a time, oldest use first, with the times of their last uses; none but of LRU tables.
+    pub(super) fn used_since(&self, time: u64) -> Vec<(u64, Vec<u8>)> {
+        let Table::Keyed(entries) = &self.table else { return Vec::new() };
+        entries.used_since(time).map(|(time, key)| (time, key.to_vec())).collect()
+    }
+
     /// The values of all entries, ascending by key: the ports of a redirect map.
     pub(super) fn ports(&self) -> Vec<u32> {
         let Table::Ports { entries, .. } = &self.table else { return Vec::new() };

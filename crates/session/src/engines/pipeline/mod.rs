@@ -180,6 +180,11 @@ impl Simulation {
                     let ports = (0..map.entries).map(|port| port.to_le_bytes().to_vec());
                     self.pipeline.write(map.map, &ports.map(|port| (port.clone(), port)).collect())?;
                 }
+                (known, _) if self.is_lru(map.map) => {
+                    let known = known.unwrap_or(&none);
+                    let order = self.host.used_since(map.map as usize, 0).into_iter().map(|(_, key)| key).collect();
+                    self.pipeline.use_in_order(map.map, known, order)?;
+                }
                 (known, _) => self.pipeline.write(map.map, known.unwrap_or(&none))?,
             }
         }
@@ -275,19 +280,36 @@ impl Simulation {
             return Err(misled("the packet did not leave for the slow path as it came, where the plan sends it"));
         }
         let before = self.host.snapshot()?;
+        let times = self.last_uses();
         let outcome = self.host.process(packet, choices)?;
-        self.follow(&before)?;
+        self.follow(&before, &times)?;
         Ok(outcome)
     }
 
-    /// Makes the changes of the host's maps in the pipeline's.
-    fn follow(&mut self, before: &Snapshot) -> Result<(), EngineError> {
+    /// Whether a full map evicts the entry with the least recent use.
+    fn is_lru(&self, map: u32) -> bool {
+        self.host.program().maps[map as usize].kind.is_lru()
+    }
+
+    /// By map, the time of the last use of an entry in the host.
+    fn last_uses(&self) -> Vec<u64> {
+        let last = |map| self.host.used_since(map, 0).last().map_or(0, |(time, _)| *time);
+        (0..self.host.program().maps.len()).map(last).collect()
+    }
+
+    /// Makes the changes of the host's maps in the pipeline's, and the uses of LRU maps since `times`.
+    fn follow(&mut self, before: &Snapshot, times: &[u64]) -> Result<(), EngineError> {
         let after = self.host.snapshot()?;
         let none = MapState::new();
         let maps: Vec<_> = self.pipeline.maps().cloned().collect();
         for map in maps.into_iter().filter(|map| !matches!(map.access, Access::Ports { .. })) {
             let [before, after] = [before, &after].map(|state| state.maps.get(&map.name).unwrap_or(&none));
             self.pipeline.change(map.map, before, after).map_err(|error| failed(&error))?;
+            if self.is_lru(map.map) {
+                let used = self.host.used_since(map.map as usize, times[map.map as usize]);
+                let used = used.into_iter().map(|(_, key)| key).collect();
+                self.pipeline.use_in_order(map.map, after, used).map_err(|error| failed(&error))?;
+            }
         }
         Ok(())
     }
@@ -357,8 +379,9 @@ impl Datapath for Simulation {
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
         let before = self.host.snapshot()?;
+        let times = self.last_uses();
         self.host.sweep(now_ns)?;
-        self.follow(&before)
+        self.follow(&before, &times)
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, EngineError> {

@@ -603,6 +603,17 @@ impl Simulated {
         Ok(())
     }
 
+    /// Makes the entries of a map with keys those given, and uses these keys in their order. No packet is in the pipeline.
+    ///
+    /// # Errors
+    /// As for [`Simulated::write`].
+    pub fn use_in_order(&mut self, map: u32, state: &MapState, keys: Vec<Vec<u8>>) -> Result<(), CosimError> {
+        let before = self.read(map)?;
+        self.delete(map, before.into_keys().filter(|key| !state.contains_key(key)).collect())?;
+        let used: Vec<(&Vec<u8>, &Vec<u8>)> = keys.iter().filter_map(|key| Some((key, state.get(key)?))).collect();
+        self.update(map, &used)
+    }
+
     /// Deletes the entries that are not given, and updates the others.
     fn write_keyed(&mut self, map: u32, state: &MapState) -> Result<(), CosimError> {
         let before = self.read(map)?;
@@ -610,15 +621,23 @@ impl Simulated {
     }
 
     fn change_keyed(&mut self, map: u32, before: &MapState, state: &MapState) -> Result<(), CosimError> {
-        let deleted: Vec<&Vec<u8>> = before.keys().filter(|key| !state.contains_key(*key)).collect();
+        self.delete(map, before.keys().filter(|key| !state.contains_key(*key)).cloned().collect())?;
+        let updated: Vec<(&Vec<u8>, &Vec<u8>)> =
+            state.iter().filter(|(key, value)| before.get(*key) != Some(value)).collect();
+        self.update(map, &updated)
+    }
+
+    fn delete(&mut self, map: u32, deleted: Vec<Vec<u8>>) -> Result<(), CosimError> {
         self.accesses(map, deleted.len(), &|ports, number, inputs| {
             ports.keyed.iter().for_each(|keyed| {
                 keyed.operation.set(inputs, DELETE);
-                keyed.key.set_bytes(inputs, deleted[number]);
+                keyed.key.set_bytes(inputs, &deleted[number]);
             });
         })?;
-        let updated: Vec<(&Vec<u8>, &Vec<u8>)> =
-            state.iter().filter(|(key, value)| before.get(*key) != Some(value)).collect();
+        Ok(())
+    }
+
+    fn update(&mut self, map: u32, updated: &[(&Vec<u8>, &Vec<u8>)]) -> Result<(), CosimError> {
         self.accesses(map, updated.len(), &|ports, number, inputs| {
             let (key, value) = updated[number];
             ports.keyed.iter().for_each(|keyed| {
