@@ -3,9 +3,9 @@
 
 use crate::common::block_path;
 use crate::cuckoo::{build_narrow, run_narrow};
-use crate::faults::{FAULTS, LPM_FAULTS, MAP_FAULTS, find};
-use crate::hash_map::{Reached, build_hash_map, run_hash_map};
-use crate::lpm;
+use crate::faults::{FAULTS, LPM_FAULTS, LRU_FAULTS, MAP_FAULTS, find};
+use crate::hash_map::{LRU_SHAPES, Reached, build_hash_map, build_with, run_hash_map, run_with};
+use crate::{lpm, lru};
 
 /// The cuckoo table in SystemVerilog and its twin agree in every cycle of 2,000 runs of 12,000 cycles each: results, slots,
 /// counts, and each step of the engine. Each fault of a list, planted in the blocks, makes them differ. Prints the steps
@@ -55,6 +55,55 @@ fn evidence_hash_map() {
     let mut missed = Vec::new();
     for fault in MAP_FAULTS {
         let found = find(fault, 300);
+        println!("{}: {}", fault.name, found.as_deref().unwrap_or("not found"));
+        missed.extend(found.is_none().then_some(fault.name));
+    }
+    assert!(missed.is_empty(), "not found: {}", missed.join("; "));
+}
+
+/// LRU maps in SystemVerilog, with slices of one stage and of three, are ordinary maps to every packet and to the host, and
+/// evict the entry with the least recent use, in 200 runs of 6,000 cycles each: values, the number of entries, and the list of
+/// all of them. The order of use agrees with its twin in 400 runs of 4,000 cycles. Each fault of a list, planted in the order,
+/// in the map or in its evicted rows, makes them differ. Prints what the runs reached and the first difference of each fault.
+#[test]
+#[ignore = "minutes"]
+fn evidence_lru_map() {
+    let Some(model) = lru::build_lru("evidence_lru_map", block_path) else { return };
+    let mut order = lru::Reached::default();
+    for seed in 1..=400 {
+        order += lru::run_lru(&model, seed);
+    }
+    println!("400 runs of 4000 cycles of the order agree");
+    for (name, count) in [
+        ("operations", order.operations),
+        ("evictions", order.evictions),
+        ("evictions that wait", order.close),
+        ("replacements", order.replacements),
+        ("times without a row", order.empty),
+    ] {
+        println!("{name:20} {count:8}");
+    }
+    for shape in LRU_SHAPES {
+        let Some(model) = build_with("evidence_lru_map", block_path, shape) else { return };
+        let mut all = Reached::default();
+        for seed in 1..=200 {
+            all += run_with(&model, seed, shape);
+        }
+        println!("{shape:?}: 200 runs of 6000 cycles agree");
+        for (name, count) in [
+            ("packets", all.packets),
+            ("found entries", all.present),
+            ("evictions", all.evicted),
+            ("deletions", all.deleted),
+            ("host accesses", all.host),
+        ] {
+            println!("{name:20} {count:8}");
+        }
+        assert!(all.evicted > 10_000 && all.refused == 0, "{all:?}");
+    }
+    let mut missed = Vec::new();
+    for fault in LRU_FAULTS {
+        let found = find(fault, 100);
         println!("{}: {}", fault.name, found.as_deref().unwrap_or("not found"));
         missed.extend(found.is_none().then_some(fault.name));
     }

@@ -10,8 +10,9 @@ use flowloom_cosim::Model;
 
 use crate::common::{block_path, top};
 use crate::cuckoo::{build_narrow, run_narrow};
-use crate::hash_map::{build_hash_map, run_hash_map};
+use crate::hash_map::{LRU_SHAPES, Shape, build_hash_map, build_with, run_hash_map, run_with};
 use crate::lpm::{build_lpm, run_lpm};
+use crate::lru::{build_lru, run_lru};
 use crate::slots::{build_slots, run_slots};
 
 /// A fault: its name, the block, and texts with their replacements.
@@ -27,6 +28,8 @@ const TABLE: &str = "table/fl_cuckoo";
 const MAP: &str = "table/fl_hash_map";
 const PENDING: &str = "table/fl_pending";
 const ARRAY: &str = "table/fl_array";
+const ORDER: &str = "table/fl_lru";
+const EVICTED: &str = "table/fl_evicted";
 const LPM: &str = "table/fl_lpm";
 const RANGES: &str = "table/fl_lpm_ranges";
 const LEVEL: &str = "table/fl_lpm_level";
@@ -201,7 +204,10 @@ pub(crate) const MAP_FAULTS: &[Fault] = &[
     Fault {
         name: "the presence of a pending row is not noted",
         block: MAP,
-        changes: &[("assign marks       = slice_write &&", "assign marks       = slice_write && !slice_present &&")],
+        changes: &[(
+            "assign marks       = (slice_write || clears)",
+            "assign marks       = ((slice_write && !slice_present) || clears)",
+        )],
     },
     Fault {
         name: "an entry whose key did not fit is lost",
@@ -258,12 +264,15 @@ pub(crate) const MAP_FAULTS: &[Fault] = &[
     Fault {
         name: "an entry that is written again counts twice",
         block: MAP,
-        changes: &[("StoredBits'(slice_present && !was_present)", "StoredBits'(slice_present)")],
+        changes: &[(
+            "StoredBits'(slice_write && slice_present && !was_present)",
+            "StoredBits'(slice_write && slice_present)",
+        )],
     },
     Fault {
         name: "the host updates a full map",
         block: MAP,
-        changes: &[("slice_write   = was_present || !full_o;", "slice_write   = 1'b1;")],
+        changes: &[("slice_write   = was_present || !is_full || Lru;", "slice_write   = 1'b1;")],
     },
     Fault {
         name: "packets enter although there is no room",
@@ -297,6 +306,196 @@ pub(crate) const MAP_FAULTS: &[Fault] = &[
         changes: &[(
             "result_d.index = access2_q.host_target;",
             "result_d.index = access2_q.host_target[0] ? access2_q.index : access2_q.index;",
+        )],
+    },
+];
+
+/// Faults of the order of use, and of the maps that evict the entry with the least recent use.
+pub(crate) const LRU_FAULTS: &[Fault] = &[
+    Fault {
+        name: "the link that a taken out row leaves does not count",
+        block: ORDER,
+        changes: &[("(later_newer.tag == own.newer_tag) ?", "(later_newer.tag == own.newer_tag && is_oldest) ?")],
+    },
+    Fault {
+        name: "the link to a taken out older row counts",
+        block: ORDER,
+        changes: &[("(later_older.tag == own.older_tag) ?", "(later_older.tag == own.older_tag && is_oldest) ?")],
+    },
+    Fault {
+        name: "a row that becomes the newest keeps its link to a newer one",
+        block: ORDER,
+        changes: &[("(write_q.unlinks && is_newest), link", "(write_q.unlinks && is_newest && is_oldest), link")],
+    },
+    Fault {
+        name: "an appended row keeps the tag of an earlier link",
+        block: ORDER,
+        changes: &[("    newer_tag   = !((newer_q", "    newer_tag   = ((newer_q")],
+    },
+    Fault {
+        name: "the own link of the operation before is not seen",
+        block: ORDER,
+        changes: &[(
+            "(own_q.valid && own_q.row == write_q.row) ?",
+            "(own_q.valid && own_q.row == write_q.row && stalls) ?",
+        )],
+    },
+    Fault {
+        name: "the next row of the operation before is not seen",
+        block: ORDER,
+        changes: &[(
+            "(next_q.valid && next_q.row == write_q.row) ?",
+            "(next_q.valid && next_q.row == write_q.row && stalls) ?",
+        )],
+    },
+    Fault {
+        name: "the link to a newer row of the operation before is not seen",
+        block: ORDER,
+        changes: &[(
+            "(newer_q.valid && newer_q.row == write_q.row) ?",
+            "(newer_q.valid && newer_q.row == write_q.row && clearing_q) ?",
+        )],
+    },
+    Fault {
+        name: "the link to an older row of the operation before is not seen",
+        block: ORDER,
+        changes: &[(
+            "(older_q.valid && older_q.row == write_q.row) ?",
+            "(older_q.valid && older_q.row == write_q.row && clearing_q) ?",
+        )],
+    },
+    Fault {
+        name: "the tag of the operation before is not seen",
+        block: ORDER,
+        changes: &[(
+            "(newer_q.valid && newer_q.row == write_q.to) ?",
+            "(newer_q.valid && newer_q.row == write_q.to && clearing_q) ?",
+        )],
+    },
+    Fault {
+        name: "a replacement takes the newest row for its older neighbour",
+        block: ORDER,
+        changes: &[("own_d.word.older  = older;", "own_d.word.older  = write_q.unlinks ? older : newest_q;")],
+    },
+    Fault {
+        name: "a replaced oldest row stays the oldest",
+        block: ORDER,
+        changes: &[("if (is_oldest) oldest_q <= write_q.to;", "if (is_oldest && is_newest) oldest_q <= write_q.to;")],
+    },
+    Fault {
+        name: "the row before the oldest one becomes the oldest",
+        block: ORDER,
+        changes: &[("if (is_oldest) oldest_q <= newer.row;", "if (is_oldest) oldest_q <= older.row;")],
+    },
+    Fault {
+        name: "the newest row is taken out when it is used again",
+        block: ORDER,
+        changes: &[(
+            "write_q.appends && is_newest && write_q.row",
+            "write_q.appends && is_newest && is_oldest && write_q.row",
+        )],
+    },
+    Fault {
+        name: "an eviction does not wait for the operation before",
+        block: ORDER,
+        changes: &[("evicts_q && write_q.valid;", "evicts_q && write_q.valid && write_q.replaces;")],
+    },
+    Fault {
+        name: "the first row of an empty list is not the oldest one",
+        block: ORDER,
+        changes: &[("if (is_empty_q || empties) oldest_q", "if (empties) oldest_q")],
+    },
+    Fault {
+        name: "a lookup is no use",
+        block: MAP,
+        changes: &[(
+            "slice_write : touch_i || !was_present);",
+            "slice_write : (touch_i && slice_write) || !was_present);",
+        )],
+    },
+    Fault {
+        name: "a lookup by the host is a use",
+        block: MAP,
+        changes: &[("(slice.host ? slice_write :", "(slice.host ? slice_write || was_present :")],
+    },
+    Fault {
+        name: "an update by the host is no use",
+        block: MAP,
+        changes: &[("(slice.host ? slice_write :", "(slice.host ? slice_write && !was_present :")],
+    },
+    Fault {
+        name: "a deleted row stays in the order",
+        block: MAP,
+        changes: &[(
+            "was_present && !slice_present;\n    // A present",
+            "was_present && !slice_present && slice.host;\n    // A present",
+        )],
+    },
+    Fault {
+        name: "an eviction does not make room",
+        block: MAP,
+        changes: &[("- StoredBits'(evicts);", "- StoredBits'(evicts && slice.host);")],
+    },
+    Fault {
+        name: "the key of an evicted entry stays in the cuckoo table",
+        block: MAP,
+        changes: &[(
+            "clears ? written_row < IndexBits'(Slots)",
+            "clears ? written_row < IndexBits'(Slots) && slice_write",
+        )],
+    },
+    Fault {
+        name: "a copied row loses its place in the order",
+        block: MAP,
+        changes: &[("= copies && copy_present;", "= copies && copy_present && evicting;")],
+    },
+    Fault {
+        name: "an absent row that is copied enters the order",
+        block: MAP,
+        changes: &[("= copies && copy_present;", "= copies && (copy_present || !evicting);")],
+    },
+    Fault {
+        name: "rows are copied while one is evicted",
+        block: MAP,
+        changes: &[("is_ordering = evicting || evicted_busy ||", "is_ordering = (evicting && evicted_busy) ||")],
+    },
+    Fault {
+        name: "a row that was written again is cleared",
+        block: MAP,
+        changes: &[("= clear_now && is_evicted;", "= clear_now && (is_evicted || evicting || !evicting);")],
+    },
+    Fault {
+        name: "a row is cleared when a packet writes",
+        block: MAP,
+        changes: &[(
+            "assign clear_take = clear_valid && !access_d.valid && !clears_late;",
+            "assign clear_take = clear_valid && !access_d.valid && !(clears_late && clear_now);",
+        )],
+    },
+    Fault {
+        name: "packets of a nearly full map come in every cycle",
+        block: MAP,
+        changes: &[("tight_q <= (Delay != 0 || Lru) &&", "tight_q <= (Delay != 0 || (Lru && !Lru)) &&")],
+    },
+    Fault {
+        name: "the packet after an eviction sees the entry",
+        block: EVICTED,
+        changes: &[("= add_i && add_row_i == row_i;", "= add_i && add_row_i == row_i && busy_o;")],
+    },
+    Fault {
+        name: "packets see an evicted entry until its row is cleared",
+        block: EVICTED,
+        changes: &[(
+            "evicted_o |= valid_q[i] && rows_q[i] == row_i;",
+            "evicted_o |= valid_q[i] && taken_q[i] && rows_q[i] == row_i;",
+        )],
+    },
+    Fault {
+        name: "a row that was written again stays absent",
+        block: EVICTED,
+        changes: &[(
+            "if (written_i && rows_q[i] == written_row_i)",
+            "if (written_i && taken_q[i] && rows_q[i] == written_row_i)",
         )],
     },
 ];
@@ -437,22 +636,29 @@ pub(crate) const LPM_FAULTS: &[Fault] = &[
 enum Kind {
     Slots,
     Map,
+    Order,
+    /// An LRU map of a shape.
+    Lru(Shape),
     Lpm,
     Table,
 }
 
-/// The bench of the free list, the hash map or longest prefix match for their own, that of the table for all others.
-fn kind(fault: &Fault) -> Kind {
+/// The benches of the free list, the hash map, the order of use or longest prefix match for their own, that of the table for
+/// all others.
+fn kinds(fault: &Fault) -> Vec<Kind> {
+    let is_lru = LRU_FAULTS.iter().any(|own| own.name == fault.name);
     match fault.block {
-        SLOTS => Kind::Slots,
-        MAP | PENDING | ARRAY => Kind::Map,
-        LPM | RANGES | LEVEL => Kind::Lpm,
-        _ => Kind::Table,
+        SLOTS => vec![Kind::Slots],
+        ORDER => vec![Kind::Order],
+        MAP | EVICTED if is_lru => LRU_SHAPES.map(Kind::Lru).to_vec(),
+        MAP | PENDING | ARRAY => vec![Kind::Map],
+        LPM | RANGES | LEVEL => vec![Kind::Lpm],
+        _ => vec![Kind::Table],
     }
 }
 
 /// A design with a fault.
-fn plant(fault: &Fault) -> Option<Model> {
+fn plant(fault: &Fault, kind: Kind) -> Option<Model> {
     let text = std::fs::read_to_string(block_path(fault.block)).unwrap();
     let changed = fault.changes.iter().fold(text, |text, (old, new)| {
         assert_eq!(text.matches(old).count(), 1, "{}: `{old}`", fault.name);
@@ -463,9 +669,11 @@ fn plant(fault: &Fault) -> Option<Model> {
     let own = folder.join(block_path(fault.block).file_name().unwrap());
     std::fs::write(&own, changed).unwrap();
     let path = |block: &str| if block == fault.block { own.clone() } else { block_path(block) };
-    match kind(fault) {
+    match kind {
         Kind::Slots => build_slots(fault.name, path),
         Kind::Map => build_hash_map(fault.name, path),
+        Kind::Order => build_lru(fault.name, path),
+        Kind::Lru(shape) => build_with(fault.name, path, shape),
         Kind::Lpm => build_lpm(fault.name, path),
         Kind::Table => build_narrow(fault.name, path),
     }
@@ -473,7 +681,11 @@ fn plant(fault: &Fault) -> Option<Model> {
 
 /// What the co-simulation says of a fault; none if nothing differs in `seeds` runs.
 pub(crate) fn find(fault: &Fault, seeds: u64) -> Option<String> {
-    let model = plant(fault)?;
+    kinds(fault).into_iter().find_map(|kind| find_with(fault, kind, seeds))
+}
+
+fn find_with(fault: &Fault, kind: Kind, seeds: u64) -> Option<String> {
+    let model = plant(fault, kind)?;
     // Panics of this thread are the findings: the caller prints one line of each.
     let (own, hook) = (current().id(), Arc::new(take_hook()));
     let others = Arc::clone(&hook);
@@ -483,9 +695,11 @@ pub(crate) fn find(fault: &Fault, seeds: u64) -> Option<String> {
         }
     }));
     let found = (1..=seeds).find_map(|seed| {
-        let run = || match kind(fault) {
+        let run = || match kind {
             Kind::Slots => run_slots(&model, seed),
             Kind::Map => _ = run_hash_map(&model, seed),
+            Kind::Order => _ = run_lru(&model, seed),
+            Kind::Lru(shape) => _ = run_with(&model, seed, shape),
             Kind::Lpm => _ = run_lpm(&model, seed),
             Kind::Table => _ = run_narrow(&model, seed),
         };
@@ -524,11 +738,22 @@ fn a_prefix_that_takes_over_longer_ones_is_found() {
     }
 }
 
+#[test]
+fn an_evicted_entry_that_stays_is_found() {
+    if build_lru("an_evicted_entry_that_stays_is_found", block_path).is_some() {
+        let fault =
+            LRU_FAULTS.iter().find(|fault| fault.name == "the packet after an eviction sees the entry").unwrap();
+        assert!(find(fault, 5).is_some());
+    }
+}
+
 /// Each fault has its place in the sources.
 #[test]
 fn every_fault_has_its_place() {
-    for fault in FAULTS.iter().chain(MAP_FAULTS).chain(LPM_FAULTS) {
+    for fault in FAULTS.iter().chain(MAP_FAULTS).chain(LRU_FAULTS).chain(LPM_FAULTS) {
         let text = std::fs::read_to_string::<PathBuf>(block_path(fault.block)).unwrap();
-        assert!(fault.changes.iter().all(|(old, _)| text.matches(old).count() == 1), "{}", fault.name);
+        for (old, _) in fault.changes {
+            assert_eq!(text.matches(old).count(), 1, "{}: `{old}`", fault.name);
+        }
     }
 }

@@ -197,7 +197,8 @@ pub(crate) fn run_with(model: &Model, seed: u64, shape: Shape) -> Reached {
         let access = Access { operation, key, value, touches: shape.lru && rng.percent(50) };
         let is_tight = bench.get("tight_o") == 1;
         let is_held = |age: usize, key: u64| {
-            (age < shape.hold_cycles() as usize && key == access.key) || (age < shape.tight_cycles() as usize && is_tight)
+            (age < shape.hold_cycles() as usize && key == access.key)
+                || (age < shape.tight_cycles() as usize && is_tight)
         };
         let holds = recent.iter().enumerate().any(|(age, key)| key.is_some_and(|key| is_held(age, key)));
         let sends = wants && !holds;
@@ -310,17 +311,17 @@ fn packets_apart_see_the_results_of_a_longer_slice() {
 #[test]
 fn a_full_lru_map_evicts_the_entry_with_the_least_recent_use() {
     let test = "a_full_lru_map_evicts_the_entry_with_the_least_recent_use";
-    for delay in [0, 1, 2, 5] {
+    for (delay, seeds) in [(0, 10), (1, 5), (2, 10), (5, 5)] {
         let shape = Shape { delay, lru: true };
         let Some(model) = build_with(test, crate::common::block_path, shape) else { return };
         let mut all = Reached::default();
-        for seed in 1..=20 {
+        for seed in 1..=seeds {
             println!("delay {delay}, seed {seed}");
             all += run_with(&model, seed, shape);
         }
         println!("delay {delay}: {all:?}");
         assert!(
-            all.evicted > 1000 && all.refused == 0 && all.deleted > 500 && all.present > 5000 && all.host > 50,
+            all.evicted > 500 && all.refused == 0 && all.deleted > 200 && all.present > 1500 && all.host > 50,
             "delay {delay}: {all:?}"
         );
     }

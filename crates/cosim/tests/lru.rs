@@ -123,9 +123,13 @@ pub(crate) fn run_lru(model: &Model, seed: u64) -> Reached {
             bench.set(name, 0);
         }
         if let Some(Operation { unlink, evict, replace, append, row, to }) = operation {
-            for (name, value) in
-                [("valid_i", true), ("unlink_i", unlink), ("evict_i", evict), ("replace_i", replace), ("append_i", append)]
-            {
+            for (name, value) in [
+                ("valid_i", true),
+                ("unlink_i", unlink),
+                ("evict_i", evict),
+                ("replace_i", replace),
+                ("append_i", append),
+            ] {
                 bench.set(name, value.into());
             }
             bench.set("row_i", row.into());

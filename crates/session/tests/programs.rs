@@ -10,7 +10,10 @@ pub(crate) static PROGRAMS: [Case; 10] = [
     // A full map evicts the flow with the least recent use.
     Case {
         name: "recent",
-        source: Source::Text(SQUARES, &[("hash key 4 value 8 entries 60 flags 1", "lru_hash key 4 value 8 entries 60")]),
+        source: Source::Text(
+            SQUARES,
+            &[("hash key 4 value 8 entries 60 flags 1", "lru_hash key 4 value 8 entries 60")],
+        ),
         entries: &[],
         sends: true,
         changes: false,
