@@ -9,8 +9,8 @@
 //! packets, as whole block RAMs in the shape that takes the fewest; the multipliers of `fl_mul` and `fl_div_const`.
 //!
 //! **Not counted.** LUTs, for which there is no estimate without synthesis, and registers inside of blocks: so a plan
-//! that does not fit is refused with reason, but one that fits by these figures may still be too large. LRU maps
-//! count as hash maps, and so do maps of prefixes, whose block has tables of ranges instead; ring buffers do not count.
+//! that does not fit is refused with reason, but one that fits by these figures may still be too large. Maps
+//! of prefixes count as hash maps, though their block has tables of ranges instead; ring buffers do not count.
 //!
 //! **UltraRAM.** Tables move there, those with the most block RAMs first, if block RAMs do not suffice.
 
@@ -97,6 +97,10 @@ const BLOCK_SHAPES: [(u64, u64); 7] =
 /// The shape of an UltraRAM.
 const ULTRA_SHAPE: (u64, u64) = (4096, 72);
 
+/// The memories of links of the order of use, and of single tags (`hdl/table/fl_lru.sv`).
+const ORDER_LINKS: u64 = 4;
+const ORDER_TAGS: u64 = 2;
+
 /// RAMs of one shape.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Memory {
@@ -172,8 +176,9 @@ impl Resources {
         }
         let count = |of: &[Touch]| touches.iter().filter(|touch| of.contains(touch)).count() as u64;
         let is_changed = count(&[Touch::Store, Touch::Atomic, Touch::Update, Touch::Delete, Touch::Evict]) > 0;
-        // What packets only read has a copy for each call; what they change, one table.
-        let tables = if is_changed { 1 } else { count(&[Touch::Lookup, Touch::RedirectMap]).max(1) };
+        // What packets only read has a copy for each call; what they change, such as the order of use, one table.
+        let is_lru = dataflow.maps[map as usize].kind.is_lru();
+        let tables = if is_changed || is_lru { 1 } else { count(&[Touch::Lookup, Touch::RedirectMap]).max(1) };
         let table = &dataflow.maps[map as usize];
         let entries = u64::from(table.max_entries);
         let (key, value) = (8 * u64::from(table.key_bytes), 8 * u64::from(table.value_bytes));
@@ -196,6 +201,11 @@ impl Resources {
                 let slot = u64::from(u64::BITS - rows.leading_zeros());
                 // 95% of the places are used when it is full.
                 memory("keys", WAYS * tables, (keys * 100).div_ceil(95 * WAYS), 1 + key + slot, true);
+                if is_lru {
+                    // Links to the neighbours in the order of use, and the tags of two of them once more.
+                    memory("order", ORDER_LINKS, rows, slot + 2, false);
+                    memory("tags", ORDER_TAGS, rows, 1, false);
+                }
             }
             MapKind::ProgArray
             | MapKind::PerfEventArray

@@ -54,7 +54,8 @@ pub enum Access {
     /// By `_key_i`; `_operation_i` is 0 to look up, 1 to update with `_value_i`, 4 to do so only if there is no entry, 5 only
     /// if there is one, 2 to delete, and 3 to read the row whose
     /// number is in `_key_i`. The answer has `_present_o`, `_key_o`, and `_full_o` for an update that was refused.
-    /// `_count_o` is the number of entries at any time. In a map of prefixes, 0 finds the longest prefix of a key; the
+    /// `_count_o` is the number of entries at any time. In an LRU map, an update is a use, and no update is refused as the
+    /// map is full. In a map of prefixes, 0 finds the longest prefix of a key; the
     /// answer to a change comes when packets see it.
     Key {
         /// The size of a key in bytes.

@@ -93,9 +93,9 @@ pub const MAP: [Register; 11] = [
     written("COMMAND", 0x00, "bits 7 to 0: an operation; a write of them starts it; bits 15 to 8: flags of an update"),
     read("STATUS", 0x04, "bit 0: the transaction is busy; bits 15 to 8: the error of the last one, 0 for none"),
     written("CURSOR", 0x08, "where `NEXT` goes on; 0 to begin a listing"),
-    read("COUNT", 0x0c, "the number of entries; only of a hash map"),
+    read("COUNT", 0x0c, "the number of entries; only of a map with keys"),
     read("INDEX", 0x10, "the index of the map in the program"),
-    read("KIND", 0x14, "0 array, 1 hash map, 2 map of ports"),
+    read("KIND", 0x14, "0 array, 1 map with keys, 2 map of ports"),
     read("KEY_BYTES", 0x18, "the bytes of a key"),
     read("VALUE_BYTES", 0x1c, "the bytes of a value"),
     read("ENTRIES", 0x20, "the most entries"),
@@ -105,8 +105,8 @@ pub const MAP: [Register; 11] = [
 
 /// The operations of `COMMAND`.
 pub const OPERATIONS: [Number; 4] = [
-    number("LOOKUP", 0, "VALUE becomes the value of the entry with the key in KEY"),
-    number("UPDATE", 1, "the entry with the key in KEY takes the value in VALUE"),
+    number("LOOKUP", 0, "VALUE becomes the value of the entry with the key in KEY; no use of an LRU map"),
+    number("UPDATE", 1, "the entry with the key in KEY takes the value in VALUE; a full LRU map evicts another one"),
     number("DELETE", 2, "the entry with the key in KEY is removed"),
     number("NEXT", 3, "KEY and VALUE become those of the next entry from CURSOR on; CURSOR is then after it"),
 ];
@@ -129,7 +129,7 @@ pub const ERRORS: [Number; 4] = [
 /// The kinds of maps.
 pub const KINDS: [Number; 3] = [
     number("ARRAY", 0, "an array"),
-    number("HASH", 1, "a hash map"),
+    number("HASH", 1, "a map with keys: a hash map, an LRU map or an LPM map"),
     number("PORTS", 2, "a map whose values are egress ports"),
 ];
 

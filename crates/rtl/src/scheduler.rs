@@ -171,14 +171,16 @@ impl Scheduler {
             let name = format!("map{}", hold.map);
             let key = hold.key.as_ref().map(|bytes| bytes.iter().rev().map(|id| signal(*id)).collect::<Vec<_>>());
             let all = match (&key, hold.has_tight) {
-                (None, _) if hold.is_tight_only => format!("{name}_tight"),
                 (None, _) => "1'b1".to_owned(),
                 (_, true) => format!("{name}_tight"),
                 (_, false) => "1'b0".to_owned(),
             };
             let bits = hold.key.as_ref().map_or(1, |_| hold.key_bits);
             let key = key.map_or("1'b0".to_owned(), |bytes| format!("{{{}}}", bytes.join(", ")));
-            let uses = hold.uses.text(signal);
+            let mut uses = hold.uses.text(signal);
+            if hold.is_tight_only {
+                uses = format!("{uses} && {name}_tight");
+            }
             _ = write!(
                 text,
                 "  logic {name}_conflict;\n  fl_scoreboard #(\n      .KeyBits({bits}),\n      .Cycles({})\n  ) u_{name}_scoreboard (\n      \

@@ -88,7 +88,7 @@ const LOOKUP: &str = r#"
         r0 = 1
 "#;
 
-pub(crate) static SCHEMES: [Scheme; 8] = [
+pub(crate) static SCHEMES: [Scheme; 12] = [
     Scheme {
         name: "register in one stage",
         text: ".map flows array key 4 value 8 entries 1\nHEAD *(u32 *)(r10 - 4) = 0\nLOOKUP if r5 == 0 goto out
@@ -133,6 +133,30 @@ pub(crate) static SCHEMES: [Scheme; 8] = [
                r3 = *(u64 *)(r5 + 0)\n r3 <<= 1\n r3 += r8\nINSERTED",
         has_keys: true,
     },
+    Scheme {
+        name: "LRU map in one stage",
+        text: ".map flows lru_hash key 4 value 8 entries 70\nHEAD if r7 == 1 goto delete\nLOOKUP if r5 == 0 goto new
+               r3 = *(u64 *)(r5 + 0)\n r3 <<= 1\n r3 += r8\nINSERTED",
+        has_keys: true,
+    },
+    Scheme {
+        name: "LRU map in several stages",
+        text: ".map flows lru_hash key 4 value 8 entries 70\nHEAD if r7 == 1 goto delete\nLOOKUP if r5 == 0 goto new
+               r3 = *(u64 *)(r5 + 0)\n r3 *= r3\n r3 += r8\nREPLACED",
+        has_keys: true,
+    },
+    Scheme {
+        name: FULL_LRU[0],
+        text: ".map flows lru_hash key 4 value 8 entries 2\nHEAD if r7 == 1 goto delete\nLOOKUP if r5 == 0 goto new
+               r3 = *(u64 *)(r5 + 0)\n r3 <<= 1\n r3 += r8\nINSERTED",
+        has_keys: true,
+    },
+    Scheme {
+        name: FULL_LRU[1],
+        text: ".map flows lru_hash key 4 value 8 entries 2\nHEAD if r7 == 1 goto delete\nLOOKUP if r5 == 0 goto new
+               r3 = *(u64 *)(r5 + 0)\n r3 *= r3\n r3 += r8\nREPLACED",
+        has_keys: true,
+    },
     // The value of an entry is the index in an array, which packets change too.
     Scheme {
         name: "hash map before an array",
@@ -144,6 +168,9 @@ pub(crate) static SCHEMES: [Scheme; 8] = [
         has_keys: true,
     },
 ];
+
+/// The LRU maps with fewer entries than keys.
+pub(crate) const FULL_LRU: [&str; 2] = ["full LRU map in one stage", "full LRU map in several stages"];
 
 /// A scheme by name.
 pub(crate) fn scheme(name: &str) -> &'static Scheme {
@@ -228,8 +255,29 @@ pub(crate) const FAULTS: &[Fault] = &[
         subject: "full hash map",
         file: MAP,
         changes: &[(
-            "- StoredBits'(!slice_present && was_present);",
-            "- StoredBits'(!slice_present && was_present && 1'b0);",
+            "- StoredBits'(slice_write && !slice_present && was_present)",
+            "- StoredBits'(slice_write && !slice_present && was_present && 1'b0)",
+        )],
+    },
+    Fault {
+        name: "the packet after an eviction sees the entry",
+        subject: FULL_LRU[0],
+        file: "fl_evicted.sv",
+        changes: &[("= add_i && add_row_i == row_i;", "= add_i && add_row_i == row_i && busy_o;")],
+    },
+    Fault {
+        name: "packets of a nearly full LRU map are not kept apart",
+        subject: FULL_LRU[1],
+        file: MAP,
+        changes: &[("assign tight_o = tight_q && Changes;", "assign tight_o = tight_q && Changes && !Lru;")],
+    },
+    Fault {
+        name: "a lookup in an LRU map is no use",
+        subject: FULL_LRU[0],
+        file: MAP,
+        changes: &[(
+            "slice_write : touch_i || !was_present);",
+            "slice_write : (touch_i && slice_write) || !was_present);",
         )],
     },
 ];
@@ -434,7 +482,7 @@ fn early_results_of_changes_have_no_rendering() {
 
 #[test]
 fn packets_at_every_distance_give_the_serial_result() {
-    for name in ["array in one stage", "hash map in one stage"] {
+    for name in ["array in one stage", "hash map in one stage", FULL_LRU[1]] {
         let scheme = scheme(name);
         let pipeline = scheme.pipeline(&scheme.load());
         let test = "packets_at_every_distance_give_the_serial_result";

@@ -388,7 +388,8 @@ fn evidence_host_accesses() {
         let packets = host::packets_of_scheme(scheme, &[1, 2, 3, 4, 5], HOST_PACKETS, &mut rng);
         Some(host::serve(scheme.name, &mut interp, &mut simulated, &packets, &mut rng))
     };
-    for scheme in &SCHEMES {
+    // The candidates for a serial order are states without an order of use.
+    for scheme in SCHEMES.iter().filter(|scheme| !distances::FULL_LRU.contains(&scheme.name)) {
         let Some(served) = serve(scheme, &scheme.pipeline(&scheme.load())) else { return };
         let served = served.unwrap_or_else(|found| panic!("{found}"));
         let host::Served { packets, accesses, in_flight, refused, most_orders } = served;

@@ -35,7 +35,7 @@ pub(crate) const FAULTS: &[Fault] = &[
         name: "the host does not wait for packets in the slice of a hash map",
         subject: "hash map in several stages",
         file: "fl_hash_map.sv",
-        changes: &[("room_q && ready_o && !busy;", "room_q && ready_o && !(busy && 1'b0);")],
+        changes: &[("room_q && ready_o && !busy &&", "room_q && ready_o && !(busy && 1'b0) &&")],
     },
     Fault {
         name: "the host does not wait for packets in the slice of an array",

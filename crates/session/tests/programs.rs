@@ -126,7 +126,7 @@ out:    exit
 "#;
 
 /// A hash map by UDP source port whose entries take several stages to change.
-const SQUARES: &str = r#".program squares
+pub(crate) const SQUARES: &str = r#".program squares
 .license "GPL"
 .map flows hash key 4 value 8 entries 60 flags 1
         r2 = *(u32 *)(r1 + 4)

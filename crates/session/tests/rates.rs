@@ -5,11 +5,13 @@
 
 use std::path::PathBuf;
 
+use flowloom_isa::asm;
 use flowloom_plan::Options;
 use flowloom_session::engines::{Arrival, OutputStalls, PipelineError, Simulated};
 use flowloom_session::{FunctionFile, Loaded};
 use flowloom_testkit::{Rng, is_selected};
 
+use crate::programs::SQUARES;
 use crate::stream::{case, start, top};
 use crate::traffic::Traffic;
 
@@ -167,5 +169,23 @@ fn a_counter_takes_a_packet_in_every_cycle() {
     let Some(rates) = rates("a_counter_takes_a_packet_in_every_cycle", "toy", &toy, 2000).unwrap() else { return };
     for rate in rates {
         assert!(rate.taken_mpps > 0.99 * CLOCK_MHZ, "{rate:?}");
+    }
+}
+
+/// An LRU map takes a packet a cycle until it is nearly full; then packets are as far apart as its slice takes, at least 2
+/// cycles.
+#[test]
+fn a_full_lru_map_keeps_packets_apart() {
+    let test = "a_full_lru_map_keeps_packets_apart";
+    for (step, entries) in [("r2 <<= 1", 400), ("r2 <<= 1", KNOWN_FLOWS), ("r2 *= r2", KNOWN_FLOWS)] {
+        let map = format!("lru_hash key 4 value 8 entries {entries}");
+        let text = SQUARES.replace("hash key 4 value 8 entries 60 flags 1", &map).replace("r2 *= r2", step);
+        let loaded = Loaded::of_program(asm::program("squares", &text).unwrap_or_else(|errors| panic!("{errors}")));
+        let apart = loaded.pipeline(&Options::default()).unwrap().core.hold_cycles;
+        let name = format!("{step}, {entries} entries, {apart} cycles apart");
+        let Some([known, ..]) = rates(test, &name, &loaded, 2000).unwrap() else { return };
+        let least = if entries > KNOWN_FLOWS { CLOCK_MHZ } else { CLOCK_MHZ / f64::from(apart) };
+        assert!(known.taken_mpps > 0.99 * least, "{name}: {known:?}");
+        assert!(entries > KNOWN_FLOWS || known.taken_mpps < 1.01 * least, "{name}: {known:?}");
     }
 }
