@@ -480,6 +480,8 @@ module fl_hash_map #(
 
   state_e               state_q;
   logic                 adopting_q, inspects, may_copy, is_ordering;
+  // An insertion that was refused is tried again after some cycles, which the engine and deletions need.
+  logic [2:0]           refused_q;
   logic [KeyBits-1:0]   pushed_key;
   logic                 push, push_ready;
   logic [CandidateBits-1:0] waiting;
@@ -488,7 +490,7 @@ module fl_hash_map #(
   logic [2:1][KeyBits-1:0] copied_key_q;
 
   assign deletes  = state_q == Remove;
-  assign inserts  = !deletes && insert_valid;
+  assign inserts  = !deletes && insert_valid && refused_q == '0;
   assign adopts   = !deletes && !inserts && candidate_valid && !adopting_q && free_entries > FreeBits'(2);
   assign inspects = state_q == Inspect && work_quiet;
   assign may_copy = copy_valid && waiting < CandidateBits'(MaxWaiting) && !is_ordering;
@@ -645,6 +647,11 @@ module fl_hash_map #(
     access_q <= {access_q[Slice-1:Hit+1], access_next};
     copied_q     <= {copied_q[1], copies};
     copied_key_q <= {copied_key_q[1], copy_key};
+    if (now.valid && now.source == Insert && !cuckoo_stored) begin
+      refused_q <= '1;
+    end else if (refused_q != '0) begin
+      refused_q <= refused_q - 1'b1;
+    end
     if (op_free && adopts) begin
       adopting_q <= 1'b1;
     end else if (now.valid && now.source == Adopt) begin
@@ -659,6 +666,7 @@ module fl_hash_map #(
     tight_q <= (Delay != 0 || Lru) && 32'(stored_q) + 32'(Ahead + Slice + 4) > 32'(Entries);
     if (rst_i) begin
       adopting_q <= 1'b0;
+      refused_q  <= '0;
       copied_q   <= '0;
       stored_q   <= '0;
       room_q     <= 1'b0;

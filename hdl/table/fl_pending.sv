@@ -61,7 +61,7 @@ module fl_pending #(
     output logic [KeyBits-1:0]   copy_key_o,
     output logic [SlotBits-1:0]  copy_slot_o,
     input  logic                 copy_take_i,
-    // The next quiet adopted entry, in turn.
+    // The next quiet adopted entry.
     input  logic                 next_i,
     output logic                 quiet_valid_o,
     output logic [EntryBits-1:0] quiet_entry_o,
@@ -93,8 +93,7 @@ module fl_pending #(
   // Moving: on its way into the table or out of it. Stored: its key is in the table, its value is not yet copied to the
   // slot.
   logic [Entries-1:0]   valid_q, adopted_q, present_q, moving_q, stored_q, hit, quiet;
-  logic [EntryBits-1:0] turn_q;
-  pick_t                absent_d, absent_q, insert_d, insert_q, copy_d, copy_q;
+  pick_t                absent_d, absent_q, insert_d, insert_q, copy_d, copy_q, adopted_d, adopted_pick_q;
   pick_t [Settle:1]     settle_q;
   logic                 gives_up;
 
@@ -131,6 +130,7 @@ module fl_pending #(
     absent_d = '0;
     insert_d = '0;
     copy_d   = '0;
+    adopted_d = '0;
     for (int unsigned i = Entries; i > 0; i--) begin
       if (valid_q[i-1] && timers_q[i-1] == '0 && !adopted_q[i-1]) begin
         if (!moving_q[i-1] && !present_q[i-1] && !(absent_q.valid && absent_q.entry == EntryBits'(i - 1))) begin
@@ -142,6 +142,10 @@ module fl_pending #(
         if (stored_q[i-1] && !(copy_q.valid && copy_q.entry == EntryBits'(i - 1))) begin
           copy_d = '{valid: 1'b1, entry: EntryBits'(i - 1)};
         end
+      end
+      if (valid_q[i-1] && timers_q[i-1] == '0 && adopted_q[i-1]
+          && !(adopted_pick_q.valid && adopted_pick_q.entry == EntryBits'(i - 1))) begin
+        adopted_d = '{valid: 1'b1, entry: EntryBits'(i - 1)};
       end
     end
   end
@@ -157,9 +161,8 @@ module fl_pending #(
   assign copy_slot_o    = slots_q[copy_q.entry];
   assign row_present_o  = present_q[row_entry_i];
 
-  // The adopted entry of the turn is offered if it is quiet; otherwise the turn passes.
-  assign quiet_valid_o = quiet[turn_q] && adopted_q[turn_q];
-  assign quiet_entry_o = turn_q;
+  assign quiet_valid_o  = adopted_pick_q.valid && quiet[adopted_pick_q.entry] && adopted_q[adopted_pick_q.entry];
+  assign quiet_entry_o  = adopted_pick_q.entry;
   assign work_key_o    = keys_q[work_entry_i];
   assign work_slot_o   = slots_q[work_entry_i];
   assign work_quiet_o  = quiet[work_entry_i];
@@ -225,12 +228,12 @@ module fl_pending #(
       moving_q[work_entry_i] <= 1'b0;
     end
     if (next_i || !quiet_valid_o) begin
-      turn_q <= (turn_q == EntryBits'(Entries - 1)) ? '0 : turn_q + 1'b1;
+      adopted_pick_q <= adopted_d;
     end
     if (rst_i) begin
       valid_q   <= '0;
       present_q <= '0;
-      turn_q    <= '0;
+      adopted_pick_q <= '0;
       absent_q  <= '0;
       insert_q  <= '0;
       copy_q    <= '0;

@@ -311,7 +311,7 @@ fn packets_apart_see_the_results_of_a_longer_slice() {
 #[test]
 fn a_full_lru_map_evicts_the_entry_with_the_least_recent_use() {
     let test = "a_full_lru_map_evicts_the_entry_with_the_least_recent_use";
-    for (delay, seeds) in [(0, 10), (1, 5), (2, 10), (5, 5)] {
+    for (delay, seeds) in [(0, 8), (1, 4), (2, 6), (5, 4)] {
         let shape = Shape { delay, lru: true };
         let Some(model) = build_with(test, crate::common::block_path, shape) else { return };
         let mut all = Reached::default();
@@ -321,7 +321,7 @@ fn a_full_lru_map_evicts_the_entry_with_the_least_recent_use() {
         }
         println!("delay {delay}: {all:?}");
         assert!(
-            all.evicted > 500 && all.refused == 0 && all.deleted > 200 && all.present > 1500 && all.host > 50,
+            all.evicted > 300 && all.refused == 0 && all.deleted > 100 && all.present > 1000 && all.host > 40,
             "delay {delay}: {all:?}"
         );
     }
