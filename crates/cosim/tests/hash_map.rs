@@ -181,7 +181,9 @@ pub(crate) fn run_with(model: &Model, seed: u64, shape: Shape) -> Reached {
     let mut recent: VecDeque<Option<u64>> = VecDeque::new();
     for cycle in 0..6000u32 {
         if cycle.is_multiple_of(300) {
-            keys = [1, 2, 5, 60, 300, 60000][rng.next_u64() as usize % 6];
+            // Many keys, so that an LRU map evicts more entries than its cuckoo table has places.
+            let drawn = [[1, 2, 5, 60, 300, 60000], [2, 5, 60, 300, 60000, 60000]];
+            keys = drawn[usize::from(shape.lru)][rng.next_u64() as usize % 6];
             bias = rng.next_u64() % 5;
             gaps = [0, 0, 1, 7][rng.next_u64() as usize % 4];
         }
@@ -321,7 +323,7 @@ fn a_full_lru_map_evicts_the_entry_with_the_least_recent_use() {
         }
         println!("delay {delay}: {all:?}");
         assert!(
-            all.evicted > 300 && all.refused == 0 && all.deleted > 100 && all.present > 1000 && all.host > 40,
+            all.evicted > 300 && all.refused == 0 && all.deleted > 50 && all.present > 500 && all.host > 40,
             "delay {delay}: {all:?}"
         );
     }

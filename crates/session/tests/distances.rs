@@ -260,10 +260,13 @@ pub(crate) const FAULTS: &[Fault] = &[
         )],
     },
     Fault {
-        name: "the packet after an eviction sees the entry",
+        name: "packets see an evicted entry until its row is cleared",
         subject: FULL_LRU[0],
         file: "fl_evicted.sv",
-        changes: &[("= add_i && add_row_i == row_i;", "= add_i && add_row_i == row_i && busy_o;")],
+        changes: &[(
+            "evicted_o |= valid_q[i] && rows_q[i] == row_i;",
+            "evicted_o |= valid_q[i] && taken_q[i] && rows_q[i] == row_i;",
+        )],
     },
     Fault {
         name: "packets of a nearly full LRU map are not kept apart",
