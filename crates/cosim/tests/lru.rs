@@ -67,9 +67,7 @@ fn draw(rng: &mut SplitMix64, twin: &mut Recency, bias: u64) -> Option<Operation
         }
         choice if choice < 2 + bias => {
             // An eviction, mostly with a row that takes its place.
-            if twin.oldest().is_none() {
-                return None;
-            }
+            twin.oldest()?;
             let append = !is_known && rng.percent(90);
             twin.evict();
             if append {

@@ -137,7 +137,6 @@ mod tests {
     #[test]
     fn the_list_is_in_the_order_of_use() {
         for seed in 1..=20 {
-            println!("seed {seed}");
             let mut rng = SplitMix64::new(seed);
             let rows = [1, 2, 3, 20][seed as usize % 4];
             let (mut list, mut model) = (Recency::new(rows), Vec::new());
@@ -166,7 +165,7 @@ mod tests {
                     }
                 }
                 list.check_invariants();
-                assert_eq!(list.iter().collect::<Vec<_>>(), model);
+                assert_eq!(list.iter().collect::<Vec<_>>(), model, "seed {seed}");
                 assert_eq!(list.contains(row), model.contains(&row));
             }
         }
