@@ -99,6 +99,28 @@ pub(crate) fn draws(dataflow: &Dataflow) -> BTreeMap<Id, Vec<Id>> {
     all
 }
 
+/// Whether a map gives results of changes that depend on its contents: those of arrays depend on the index alone.
+fn has_answers(dataflow: &Dataflow, id: Id) -> bool {
+    let map = dataflow.access(id).and_then(|access| access.map);
+    let kind = map.and_then(|map| dataflow.maps.get(map as usize)).map(|map| map.kind);
+    !matches!(kind, Some(MapKind::Array | MapKind::PerCpuArray))
+}
+
+/// The changes of a map whose results are used and depend on its contents.
+pub(crate) fn answers(dataflow: &Dataflow, uses: &Uses) -> BTreeSet<Id> {
+    let args = dataflow.graph.nodes().iter().flat_map(|node| node.args.iter().copied());
+    let used: BTreeSet<Id> = args.chain(dataflow.ending.nodes()).collect();
+    uses.entries.iter().copied().filter(|id| used.contains(id) && has_answers(dataflow, *id)).collect()
+}
+
+/// By write up to the last change of a map with a used result, the accesses to the map that come before it in the program.
+pub(crate) fn steps(dataflow: &Dataflow, uses: &Uses) -> BTreeMap<Id, Vec<Id>> {
+    let Some(last) = answers(dataflow, uses).last().copied() else { return BTreeMap::new() };
+    let writes = uses.writes().filter(|id| *id <= last);
+    let before = |id: Id| uses.all().filter(|other| *other < id).collect();
+    writes.map(|id| (id, before(id))).collect()
+}
+
 /// By change of entries whose result is used, the earlier changes of the same packet and map that may decide it: an
 /// insertion takes the room that a deletion frees. Results of changes to arrays depend on the index alone.
 ///

@@ -10,7 +10,7 @@ use flowloom_plan::Plan;
 
 use crate::error::RtlError;
 use crate::map::{self, Block, Map};
-use crate::needs::{Needs, begins, block_stages, defined, is_wire};
+use crate::needs::{Needs, begins, block_stages, defined, happens, is_wire};
 use crate::node::{expression, is_lookup, is_travelling, logic, number, redirects, signal_bits, travelling};
 use crate::patch::Edits;
 use crate::scheduler::Scheduler;
@@ -383,7 +383,7 @@ impl Writer<'_> {
             let kind = self.plan.dataflow.graph.node(**id).kind;
             !is_wire(kind) && !matches!(kind, Kind::Input(_)) && begins(self.plan, **id) == stage
         };
-        let commits = self.plan.schedule.commits.iter().filter(|(_, commit)| **commit == stage).map(|(id, _)| id);
+        let commits = self.plan.schedule.commits.keys().filter(|id| happens(self.plan, **id) == stage);
         let insns: BTreeSet<usize> =
             values.iter().filter(own).chain(commits).map(|id| self.plan.dataflow.graph.insn(*id)).collect();
         let named = insns.iter().map(|insn| match self.program.line_of(*insn) {

@@ -19,7 +19,7 @@ use flowloom_isa::{MapKind, Program};
 use flowloom_plan::{ARRAY_STAGES, HASH_STAGES, LPM_STAGES, Plan};
 
 use crate::error::RtlError;
-use crate::needs::{Needs, begins};
+use crate::needs::{Needs, begins, happens};
 use crate::node::{is_lookup, is_travelling};
 use crate::scheduler::may_use;
 
@@ -233,7 +233,7 @@ pub(crate) fn maps(plan: &Plan, program: &Program) -> Result<Vec<Map>, RtlError>
             own.tables.push(Table { name: String::new(), calls: vec![id], stage: 0, last: 0 });
         }
         if is_entry {
-            let stage = plan.schedule.commits[&id];
+            let stage = happens(plan, id);
             own.write_in(stage);
             own.accesses.entry(stage).or_default().push(id);
             continue;
@@ -252,7 +252,7 @@ pub(crate) fn maps(plan: &Plan, program: &Program) -> Result<Vec<Map>, RtlError>
         }
         let stage = match access.touch {
             Touch::Load => begins(plan, id),
-            _ => plan.schedule.commits[&id],
+            _ => happens(plan, id),
         };
         if plan.schedule.spans[node.args[0].index()].ends.stage > stage {
             return Err(RtlError::Speculated { insn, map: name.clone() });

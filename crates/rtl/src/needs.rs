@@ -31,8 +31,8 @@ impl Needs {
         for id in plan.dataflow.ending.nodes() {
             needs.add(plan, id, end);
         }
-        for (id, commit) in &plan.schedule.commits {
-            needs.add_arguments(plan, *id, *commit);
+        for id in plan.schedule.commits.keys() {
+            needs.add_arguments(plan, *id, happens(plan, *id));
         }
         needs
     }
@@ -122,10 +122,15 @@ pub(crate) fn is_wire(kind: Kind) -> bool {
     matches!(kind, Kind::Const(_) | Kind::Slice { .. } | Kind::Concat | Kind::SignExtend | Kind::Not)
 }
 
+/// The stage in which an effect happens: in a state slice of several stages, before its commit.
+pub(crate) fn happens(plan: &Plan, id: Id) -> u32 {
+    plan.schedule.steps.get(&id).copied().unwrap_or(plan.schedule.commits[&id])
+}
+
 /// The stage in which the evaluation of a node begins. Atomic operations and changes of entries read where they commit.
 pub(crate) fn begins(plan: &Plan, id: Id) -> u32 {
     match plan.dataflow.access(id).map(|access| access.touch) {
-        Some(Touch::Atomic | Touch::Update | Touch::Delete) => plan.schedule.commits[&id],
+        Some(Touch::Atomic | Touch::Update | Touch::Delete) => happens(plan, id),
         _ => plan.schedule.spans[id.index()].begins.stage,
     }
 }
