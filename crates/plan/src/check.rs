@@ -28,8 +28,10 @@ mod fault;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flowloom_ir::{Id, Input, Kind, Predicates, Touch};
+use flowloom_ir::{Effect, Id, Input, Kind, Predicates, Touch};
+use flowloom_isa::MapKind;
 use flowloom_isa::insn::helper;
+use flowloom_isa::op::AtomicOp;
 
 use crate::cycles::{Cycles, cycles};
 use crate::hazard::Region;
@@ -444,6 +446,9 @@ impl Checker<'_> {
                 self.faults.push(Fault::LateRead { map: name(), read, write });
             }
         }
+        if map.parts != 1 && !(map.scheme == Scheme::Atomic && self.is_divisible(map, accesses)) {
+            self.faults.push(Fault::Parts { map: name(), parts: map.parts });
+        }
         let starts = self.starts(accesses);
         let visible = accesses.writes().filter_map(|id| Some(self.commit(id)? + self.cycles(id)?.visible?)).max();
         let visible = visible.unwrap_or(0);
@@ -474,6 +479,28 @@ impl Checker<'_> {
                 self.faults.extend(hold(visible.saturating_sub(starts)));
             }
         }
+    }
+
+    /// Whether a map may be divided into partial arrays, one for each lookup, whose sum is its contents: every access but the
+    /// lookups adds to a value found by one of them, nothing reads a value, and no two additions overlap in part.
+    fn is_divisible(&self, map: &MapPlan, accesses: &Accesses) -> bool {
+        let graph = &self.plan.dataflow.graph;
+        let kind = self.plan.dataflow.maps.get(map.map as usize).map(|map| map.kind);
+        let is_array = matches!(kind, Some(MapKind::Array | MapKind::PerCpuArray));
+        let mut bytes: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        let is_apart = accesses.atomics.iter().all(|id| {
+            let node = graph.node(*id);
+            let Kind::Effect(Effect::Atomic(AtomicOp::Add { .. }, size)) = node.kind else { return false };
+            let Some(first) = graph.as_const(node.args[2]) else { return false };
+            let place = (first, size.bytes() as u64);
+            let is_own = (first..first + place.1).all(|byte| *bytes.entry(byte).or_insert(place) == place);
+            is_own && accesses.lookups.contains(&node.args[1]) && !derive::is_used(&self.plan.dataflow, *id)
+        });
+        let others = [&accesses.loads, &accesses.stores, &accesses.changes];
+        is_array
+            && is_apart
+            && others.iter().all(|list| list.is_empty())
+            && map.parts as usize == accesses.lookups.len()
     }
 
     fn atomic(&mut self, map: &MapPlan, accesses: &Accesses, writes: &[u32]) {

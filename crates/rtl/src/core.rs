@@ -652,7 +652,7 @@ impl Writer<'_> {
             let is_cut = self.scheduler.as_ref().is_some_and(|one| one.cuts(*stages.start(), *stages.end()));
             let queued = is_cut.then(|| "queue_valid".to_owned());
             let valid: Vec<String> = stages.map(|stage| self.valid(stage)).chain(queued).collect();
-            lines.push(map::host(own, &valid.join(" || ")).trim_end().to_owned());
+            lines.push(map::host(&self.plan.dataflow, own, &valid.join(" || ")).trim_end().to_owned());
         }
         let all = |names: Vec<String>| if names.is_empty() { "1'b1".to_owned() } else { names.join(" && ") };
         lines.push(format!("  assign ready_o = {};", all(self.maps.iter().flat_map(map::ready).collect())));

@@ -143,7 +143,47 @@ delete: r1 = map[flows] ll
 out:    exit
 "#;
 
-pub(crate) static SCHEMES: [Scheme; 10] = [
+/// Additions by three keys to two places of an array, which nothing reads.
+const ADDED: &str = r#"
+        *(u64 *)(r10 - 16) = r9
+        r9 &= 7
+        *(u32 *)(r10 - 4) = r9
+        r1 = map[sums] ll
+        r2 = r10
+        r2 += -4
+        call map_lookup_elem
+        if r0 == 0 goto second
+        r1 = *(u64 *)(r0 + 0)
+        r1 += r8
+        *(u64 *)(r0 + 0) = r1
+second: r9 = r8
+        r9 &= 7
+        *(u32 *)(r10 - 4) = r9
+        r1 = map[sums] ll
+        r2 = r10
+        r2 += -4
+        call map_lookup_elem
+        if r0 == 0 goto third
+        r1 = *(u32 *)(r0 + 8)
+        r1 += 0x12345677
+        *(u32 *)(r0 + 8) = r1
+third:  if r7 == 1 goto done
+        *(u32 *)(r10 - 4) = 1
+        r1 = map[sums] ll
+        r2 = r10
+        r2 += -4
+        call map_lookup_elem
+        if r0 == 0 goto done
+        r1 = *(u64 *)(r0 + 0)
+        r1 += -77
+        *(u64 *)(r0 + 0) = r1
+done:   *(u64 *)(r6 + 16) = r8
+        r0 = 3
+        exit
+out:    exit
+"#;
+
+pub(crate) static SCHEMES: [Scheme; 12] = [
     Scheme {
         name: "register in one stage",
         text: ".map flows array key 4 value 8 entries 1\nHEAD *(u32 *)(r10 - 4) = 0\nLOOKUP if r5 == 0 goto out
@@ -212,6 +252,16 @@ pub(crate) static SCHEMES: [Scheme; 10] = [
                r3 = *(u64 *)(r5 + 0)\n r3 *= r3\n r3 += r8\nDELETED_FIRST",
         has_keys: true,
     },
+    // Insertions and deletions take their keys from different places.
+    Scheme {
+        name: "hash map by one of two keys",
+        text:
+            ".map flows hash key 4 value 8 entries 40 flags 1\nHEAD if r7 == 1 goto delete\nLOOKUP if r5 == 0 goto new
+               r3 = *(u64 *)(r5 + 0)\n r3 <<= 1\n r3 += r8\nOTHER_DELETED",
+        has_keys: true,
+    },
+    // No packet touches the last four bytes of a value.
+    Scheme { name: "partial arrays", text: ".map sums array key 4 value 16 entries 5\nHEAD ADDED", has_keys: false },
 ];
 
 /// A scheme by name.
@@ -296,6 +346,12 @@ pub(crate) const FAULTS: &[Fault] = &[
         changes: &[("tight_q <= Delay != 0 && 32'(stored_q)", "tight_q <= Delay == 0 && 32'(stored_q)")],
     },
     Fault {
+        name: "a partial array is missing in the sum",
+        subject: "partial arrays",
+        file: "fl_core_",
+        changes: &[("+ map0_v37_host_value[0+:64];", "+ (map0_v37_host_value[0+:64] & 64'h0);")],
+    },
+    Fault {
         name: "a row is copied while packets refer to it",
         subject: "hash map in one stage",
         file: PENDING,
@@ -353,10 +409,11 @@ const PAUSE_CYCLES: u32 = 100;
 const CASES: usize = 1000;
 /// The bytes of a packet: one word.
 const BYTES: usize = 60;
-/// Offsets in packets: operation, operand, key.
+/// Offsets in packets: operation, operand, key, and the key with some bits inverted.
 const OPERATION: usize = 0;
 const OPERAND: usize = 4;
 const KEY: usize = 8;
+const OTHER_KEY: usize = 12;
 /// The keys of a case: the second one has the rows of the first one in a hash map.
 const KEYS: usize = 3;
 
@@ -368,6 +425,8 @@ impl Scheme {
     fn load_text(&self, text: &str) -> Loaded {
         // Without uses of results, all changes are made at the end of the slice.
         let replaced = INSERTED.replace("        *(u32 *)(r6 + 24) = r0\n", "");
+        let other = "r9 = *(u32 *)(r6 + 12)\nr9 ^= 0x5a5a5a5a\n*(u32 *)(r10 - 4) = r9\nr1";
+        let deleted = INSERTED.replace("delete: r1", &format!("delete: {other}"));
         let parts = [
             ("HEAD", HEAD),
             ("LOOKUP", LOOKUP),
@@ -375,6 +434,8 @@ impl Scheme {
             ("INSERTED", INSERTED),
             ("REPLACED", &replaced),
             ("DELETED_FIRST", DELETED_FIRST),
+            ("ADDED", ADDED),
+            ("OTHER_DELETED", &deleted),
         ];
         let text = parts.iter().fold(text.to_owned(), |text, (name, part)| text.replace(name, part));
         let name = self.name.replace(' ', "_");
@@ -392,6 +453,7 @@ impl Scheme {
         bytes[OPERATION] = u8::from(deletes && self.has_keys);
         bytes[OPERAND] = operand;
         bytes[KEY..KEY + 4].copy_from_slice(&key.to_le_bytes());
+        bytes[OTHER_KEY..OTHER_KEY + 4].copy_from_slice(&(key ^ 0x5a5a_5a5a).to_le_bytes());
         bytes
     }
 
@@ -525,7 +587,14 @@ fn every_fault_of_schemes_has_its_place() {
 
 #[test]
 fn packets_at_every_distance_give_the_serial_result() {
-    for name in ["array in one stage", "hash map in one stage", "results that decide about changes"] {
+    let names = [
+        "array in one stage",
+        "hash map in one stage",
+        "results that decide about changes",
+        "hash map by one of two keys",
+        "partial arrays",
+    ];
+    for name in names {
         let scheme = scheme(name);
         let pipeline = scheme.pipeline(&scheme.load());
         let test = "packets_at_every_distance_give_the_serial_result";

@@ -184,6 +184,15 @@ pub enum Fault {
         /// The node.
         node: usize,
     },
+    /// A map is divided into partial arrays although more than additions access it, or into another number than there are
+    /// lookups.
+    #[error("map `{map}` is divided into {parts} partial arrays, which do not sum up to its contents")]
+    Parts {
+        /// The map.
+        map: String,
+        /// The partial arrays.
+        parts: u32,
+    },
     /// The result of a change of entries is used before the state slice has it.
     #[error("the result of node {node} is used before stage {stage}, in which its state slice has it")]
     EarlyAnswer {
