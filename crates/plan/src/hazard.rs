@@ -16,6 +16,9 @@
 //! packets whose key is in flight. Else packets that have read too early restart: the overlapping intervals of such
 //! maps form one hazard region, and all effects in it commit in its last stage, so that a restart repeats none. A write
 //! is never in an earlier stage than a read of the same map, so no packet sees the write of a later one.
+//!
+//! A change of entries whose result is used before it commits is made in an earlier stage of the state slice, and so are
+//! the writes before it (`Schedule::steps`): only the slice knows the entry and the room that packets before leave.
 
 use std::collections::{BTreeMap, BTreeSet};
 
