@@ -14,7 +14,7 @@ use crate::hazard::{HazardError, Region, decide};
 use crate::refusal::{Reason, Refusal};
 use crate::served::{OmittedCall, not_served, without_traces};
 use crate::stages::Schedule;
-use crate::tables::{Uses, is_summed, pending};
+use crate::tables::{Uses, draws, is_summed, pending};
 use crate::target::Target;
 use crate::timing::{Arbiter, MapTiming, Scheme, Timing};
 use crate::window::{Window, window};
@@ -239,6 +239,15 @@ impl Plan {
                 let is_before = other.read_stage < own.read_stage;
                 !is_changed || !is_before || commutes(&self.dataflow, &other.uses)
             })
+    }
+
+    /// The random numbers that a packet may draw, in program order, each with the predicates of the earlier ones that the
+    /// packet may draw as well: as many as hold are before it.
+    pub fn draws(&self) -> Vec<(Id, Vec<Id>)> {
+        let dataflow = &self.dataflow;
+        let is_draw = |id: &Id| dataflow.access(*id).is_some_and(|access| access.touch == Touch::Random);
+        let mut earlier = draws(dataflow);
+        dataflow.graph.ids().filter(is_draw).map(|id| (id, earlier.remove(&id).unwrap_or_default())).collect()
     }
 
     /// The number of operations in each stage, without wires.

@@ -23,7 +23,7 @@ struct Vector {
   std::uint32_t port = 0, out_port = 0;
   std::uint64_t time = 0;
   unsigned verdict = 0;
-  std::vector<std::uint8_t> bytes, out;
+  std::vector<std::uint8_t> bytes, out$RANDOM_FIELD;
 };
 
 std::vector<std::uint8_t> from_hex(const std::string& text) {
@@ -42,11 +42,11 @@ int main(int argc, char** argv) {
   for (std::string line; std::getline(file, line);) {
     std::istringstream fields(line);
     Vector vector;
-    std::string bytes, out;
-    if (!(fields >> vector.port >> vector.time >> bytes >> vector.verdict >> vector.out_port >> out)) continue;
+    std::string bytes, out$RANDOM_TEXT;
+    if (!(fields >> vector.port >> vector.time >> bytes >> vector.verdict >> vector.out_port >> out$RANDOM_READ)) continue;
     vector.bytes = from_hex(bytes);
     vector.out = from_hex(out);
-    vectors.push_back(vector);
+$RANDOM_TAKEN    vectors.push_back(vector);
   }
   if (vectors.empty()) {
     std::fprintf(stderr, "no vectors\n");
@@ -91,7 +91,7 @@ $MAPS  std::size_t packet = 0, at = 0, verdicts = 0, received = 0;
       top->in_last_i = at + len == vector.bytes.size();
       top->in_port_i = vector.port;
       top->in_time_i = vector.time;
-    }
+$RANDOM_DRIVEN    }
     top->out_ready_i = !chance(64);
     top->clk_i = 0;
     top->eval();

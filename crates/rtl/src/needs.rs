@@ -14,19 +14,24 @@ use flowloom_plan::Plan;
 
 use crate::error::RtlError;
 
+/// The random words of a packet at most, which repeat after that.
+pub(crate) const RANDOM_WORDS: u32 = 8;
+
 /// By node, the stages in which a signal holds its value.
 #[derive(Debug, Default)]
 pub(crate) struct Needs {
     stages: BTreeMap<Id, BTreeSet<u32>>,
     /// By word of the packet, the last stage that reads it at an offset known only at run time.
     pub(crate) window: BTreeMap<u32, u32>,
+    /// By random number, the predicates of the earlier ones.
+    draws: BTreeMap<Id, Vec<Id>>,
 }
 
 impl Needs {
     /// The needs of the outputs, which are used after the last stage, and of the effects, in the stages in which they
     /// commit.
     pub(crate) fn of(plan: &Plan) -> Needs {
-        let mut needs = Needs::default();
+        let mut needs = Needs { draws: plan.draws().into_iter().collect(), ..Needs::default() };
         let end = plan.schedule.stages;
         for id in plan.dataflow.ending.nodes() {
             needs.add(plan, id, end);
@@ -77,6 +82,18 @@ impl Needs {
         })
     }
 
+    /// The predicates of the random numbers before one.
+    pub(crate) fn draws_before(&self, id: Id) -> Option<&[Id]> {
+        self.draws.get(&id).map(Vec::as_slice)
+    }
+
+    /// The random words that a packet brings along, and the last stage that takes one of them; none if no number is used.
+    pub(crate) fn random(&self, plan: &Plan) -> Option<(u32, u32)> {
+        let used = self.draws.iter().filter(|(id, _)| self.stages.contains_key(id));
+        let words = used.clone().map(|(_, earlier)| (earlier.len() as u32 + 1).min(RANDOM_WORDS)).max()?;
+        Some((words, used.map(|(id, _)| begins(plan, *id)).max()?))
+    }
+
     /// Whether a signal holds the value of a node in a stage.
     pub(crate) fn has(&self, id: Id, stage: u32) -> bool {
         self.stages.get(&id).is_some_and(|stages| stages.contains(&stage))
@@ -102,6 +119,11 @@ impl Needs {
             // The key is needed where the table is asked, which `map` adds; the predicate decides at the end, and the
             // verdict is used only where it holds.
             Some(Touch::RedirectMap) => {}
+            // The word is used only where the predicate holds; those of the earlier numbers say which word it is.
+            Some(Touch::Random) => {
+                let earlier = self.draws.get(&id).cloned().unwrap_or_default();
+                earlier.iter().for_each(|earlier| self.add(plan, *earlier, begins(plan, id)));
+            }
             _ => self.add_arguments(plan, id, begins(plan, id)),
         }
         if let Kind::Bytes { .. } = node.kind {
