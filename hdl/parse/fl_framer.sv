@@ -21,6 +21,8 @@ module fl_framer #(
     parameter int unsigned BodyWords = 256,
     // Complete packets that wait for the core.
     parameter int unsigned WaitingPackets = 16,
+    // The time, and random words above it.
+    parameter int unsigned TimeBits = 64,
     localparam int unsigned WordBits = 8 * WordBytes,
     localparam int unsigned PlaceBits = $clog2(BodyWords),
     localparam int unsigned CountBits = $clog2(BodyWords + 1)
@@ -34,7 +36,7 @@ module fl_framer #(
     input  logic [WordBytes-1:0] in_keep_i,
     input  logic [31:0]          in_port_i,
     // The time in nanoseconds; a packet takes that of its last word.
-    input  logic [63:0]          in_time_i,
+    input  logic [TimeBits-1:0]  in_time_i,
     // The body RAM: a word is written; words of the oldest packet are free again.
     output logic                 write_o,
     output logic [PlaceBits-1:0] write_place_o,
@@ -49,7 +51,7 @@ module fl_framer #(
     output logic                 valid_o,
     output logic [15:0]          length_o,
     output logic [31:0]          port_o,
-    output logic [63:0]          time_o,
+    output logic [TimeBits-1:0]  time_o,
     output logic [PlaceBits-1:0] place_o,
     output logic [WordBits-1:0]  word_o,
     // A packet was discarded.
@@ -66,7 +68,7 @@ module fl_framer #(
   typedef struct packed {
     logic [15:0]          length;
     logic [31:0]          port;
-    logic [63:0]          arrival;
+    logic [TimeBits-1:0]  arrival;
     logic [PlaceBits-1:0] place;
     // Its words in the window.
     logic [LeftBits-1:0]  words;

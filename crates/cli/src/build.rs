@@ -168,7 +168,7 @@ fn vectors(loaded: &Loaded, pipeline: &Pipeline) -> Result<Vec<Vector>, Failure>
         }
         let sent = outcome.outputs.into_iter().map(|output| (output.port.0, output.bytes)).collect();
         let (bytes, port, verdict) = (arrival.bytes.clone(), arrival.port.0, outcome.verdict.number() as u8);
-        vectors.push(Vector { bytes, port, now_ns: choices.now_ns, verdict, sent });
+        vectors.push(Vector { bytes, port, now_ns: choices.now_ns, verdict, random: choices.random, sent });
     }
     Ok(vectors)
 }

@@ -28,8 +28,10 @@ mod fault;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flowloom_ir::{Id, Input, Kind, Predicates, Touch};
+use flowloom_ir::{Effect, Id, Input, Kind, Predicates, Touch};
+use flowloom_isa::MapKind;
 use flowloom_isa::insn::helper;
+use flowloom_isa::op::AtomicOp;
 
 use crate::cycles::{Cycles, cycles};
 use crate::hazard::Region;
@@ -50,6 +52,7 @@ pub fn check(plan: &Plan) -> Vec<Fault> {
     checker.order();
     checker.draws();
     checker.own_writes();
+    checker.steps();
     checker.maps();
     checker.regions();
     for call in &plan.omitted {
@@ -181,6 +184,7 @@ impl Checker<'_> {
             let (begins, ends) = (self.begins(id), self.ends(id));
             let given = self.ready(&node.args[1..]);
             let is_atomic = access.map.and_then(|map| self.scheme(map)) == Some(Scheme::Atomic);
+            let step = self.plan.schedule.steps.get(&id).copied();
             let begun = match access.touch {
                 // It reads once the address is ready. The operand is needed where the write commits, as checked below.
                 Touch::Atomic => self.ends(node.args[1]) <= begins,
@@ -198,6 +202,8 @@ impl Checker<'_> {
                 Touch::Lookup | Touch::RedirectMap | Touch::HostTable | Touch::Reserve => begins.stage + stages,
                 // In an atomic table the result comes from the stage of the change, otherwise from registered operands.
                 Touch::Update | Touch::Delete | Touch::Evict if is_atomic => self.commit(id).unwrap_or(0) + stages,
+                // So it does in a state slice, in the stage that makes the change.
+                Touch::Update | Touch::Delete | Touch::Evict if step.is_some() => step.unwrap_or(0) + stages,
                 Touch::Update | Touch::Delete | Touch::Evict => given.registered().max(begins.stage) + stages,
                 _ => begins.stage,
             };
@@ -283,6 +289,7 @@ impl Checker<'_> {
         let mut predicates = None;
         for (map, accesses) in &self.accesses {
             let is_atomic = self.scheme(*map) == Some(Scheme::Atomic);
+            let in_slice = |id: Id| self.plan.schedule.steps.contains_key(&id);
             let answered = accesses.changes.iter().filter(|id| accesses.has_answers && derive::is_used(dataflow, **id));
             for later in answered {
                 let predicate = |id: Id| dataflow.graph.node(id).args[0];
@@ -290,7 +297,8 @@ impl Checker<'_> {
                 // their results and are sure to happen. In an atomic table both happen in one stage, in their order.
                 let is_missed = |earlier: Id| {
                     let known = self.ends(earlier).max(self.ends(predicate(earlier)));
-                    !is_atomic && known.registered() > self.begins(*later).registered()
+                    let is_one_slice = is_atomic || in_slice(earlier) && in_slice(*later);
+                    !is_one_slice && known.registered() > self.begins(*later).registered()
                 };
                 let mut earlier = accesses.changes.iter().copied().filter(|id| id < later && is_missed(*id));
                 if earlier.any(|earlier| {
@@ -302,6 +310,93 @@ impl Checker<'_> {
             }
         }
         self.faults.extend(found.into_iter().map(|read| Fault::OwnWrite { read: read.index() }));
+    }
+
+    /// Checks the stages of state slices that make writes before they commit, and that results of changes are not used
+    /// before the slice has them.
+    fn steps(&mut self) {
+        let dataflow = &self.plan.dataflow;
+        let mut found = Vec::new();
+        for (map, accesses) in &self.accesses {
+            if self.scheme(*map) != Some(Scheme::Schedule) {
+                let writes = accesses.writes().filter(|id| self.plan.schedule.steps.contains_key(id));
+                found.extend(writes.map(|id| Fault::Step { node: id.index() }));
+                continue;
+            }
+            let is_lookup = |id: Id| accesses.lookups.contains(&id);
+            // The stage in which the slice has done an access, where that is known before the end.
+            let done = |id: Id| match (self.plan.schedule.steps.get(&id), is_lookup(id)) {
+                (Some(stage), _) => Some(*stage),
+                (None, true) => Some(self.ends(id).stage),
+                (None, false) if accesses.loads.contains(&id) => Some(self.begins(id).stage),
+                (None, false) => self.commit(id),
+            };
+            for write in accesses.writes() {
+                let Some(stage) = self.plan.schedule.steps.get(&write).copied() else { continue };
+                let ready = self.ready(&dataflow.graph.node(write).args).stage;
+                let is_late = |earlier: Id| done(earlier).is_none_or(|at| at > stage);
+                // The table takes its time from the key on.
+                let is_found = accesses.lookups.iter().any(|lookup| *lookup < write);
+                let key = dataflow.key(write).filter(|_| !is_found);
+                let asked = key.map(|key| self.ready(key).registered() + self.lookup_latency(write));
+                let is_wrong = ready > stage
+                    || asked.is_some_and(|known| known > stage)
+                    || self.commit(write).is_none_or(|commit| commit < stage)
+                    || accesses.all().filter(|id| *id < write).any(is_late);
+                if is_wrong {
+                    found.push(Fault::Step { node: write.index() });
+                }
+            }
+            if !accesses.has_answers {
+                continue;
+            }
+            for change in &accesses.changes {
+                let Some(known) = done(*change) else { continue };
+                if self.first_use(*change).is_some_and(|used| used < known) {
+                    found.push(Fault::EarlyAnswer { node: change.index(), stage: known });
+                }
+            }
+        }
+        let mapless = self
+            .plan
+            .schedule
+            .steps
+            .keys()
+            .filter(|id| !self.accesses.values().any(|own| own.writes().any(|other| other == **id)));
+        found.extend(mapless.map(|id| Fault::Step { node: id.index() }));
+        self.faults.extend(found);
+    }
+
+    /// The stages from the key of a change of entries to the entry.
+    fn lookup_latency(&self, id: Id) -> u32 {
+        let access = self.plan.dataflow.access(id);
+        access.map_or(0, |access| self.plan.options.target.lookup_stages(&self.plan.dataflow, access))
+    }
+
+    /// The first stage in which logic or an effect uses a value, through wires or not.
+    fn first_use(&self, value: Id) -> Option<u32> {
+        let graph = &self.plan.dataflow.graph;
+        let mut carriers = BTreeSet::from([value]);
+        let mut first: Option<u32> = None;
+        for id in graph.ids().filter(|id| *id > value) {
+            let node = graph.node(id);
+            if !node.args.iter().any(|arg| carriers.contains(arg)) {
+                continue;
+            }
+            let is_wire =
+                matches!(node.kind, Kind::Slice { .. } | Kind::Concat | Kind::SignExtend | Kind::Not | Kind::Const(_));
+            if is_wire {
+                carriers.insert(id);
+                continue;
+            }
+            let used = match (self.plan.schedule.steps.get(&id), self.commit(id)) {
+                (Some(stage), _) => *stage,
+                (None, Some(commit)) => commit,
+                (None, None) => self.begins(id).stage,
+            };
+            first = Some(first.map_or(used, |other| other.min(used)));
+        }
+        first
     }
 
     /// Checks that the plan has each map once, with all its accesses, and that its scheme keeps it consistent.
@@ -351,6 +446,9 @@ impl Checker<'_> {
                 self.faults.push(Fault::LateRead { map: name(), read, write });
             }
         }
+        if map.parts != 1 && !(map.scheme == Scheme::Atomic && self.is_divisible(map, accesses)) {
+            self.faults.push(Fault::Parts { map: name(), parts: map.parts });
+        }
         let starts = self.starts(accesses);
         let visible = accesses.writes().filter_map(|id| Some(self.commit(id)? + self.cycles(id)?.visible?)).max();
         let visible = visible.unwrap_or(0);
@@ -381,6 +479,28 @@ impl Checker<'_> {
                 self.faults.extend(hold(visible.saturating_sub(starts)));
             }
         }
+    }
+
+    /// Whether a map may be divided into partial arrays, one for each lookup, whose sum is its contents: every access but the
+    /// lookups adds to a value found by one of them, nothing reads a value, and no two additions overlap in part.
+    fn is_divisible(&self, map: &MapPlan, accesses: &Accesses) -> bool {
+        let graph = &self.plan.dataflow.graph;
+        let kind = self.plan.dataflow.maps.get(map.map as usize).map(|map| map.kind);
+        let is_array = matches!(kind, Some(MapKind::Array | MapKind::PerCpuArray));
+        let mut bytes: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        let is_apart = accesses.atomics.iter().all(|id| {
+            let node = graph.node(*id);
+            let Kind::Effect(Effect::Atomic(AtomicOp::Add { .. }, size)) = node.kind else { return false };
+            let Some(first) = graph.as_const(node.args[2]) else { return false };
+            let place = (first, size.bytes() as u64);
+            let is_own = (first..first + place.1).all(|byte| *bytes.entry(byte).or_insert(place) == place);
+            is_own && accesses.lookups.contains(&node.args[1]) && !derive::is_used(&self.plan.dataflow, *id)
+        });
+        let others = [&accesses.loads, &accesses.stores, &accesses.changes];
+        is_array
+            && is_apart
+            && others.iter().all(|list| list.is_empty())
+            && map.parts as usize == accesses.lookups.len()
     }
 
     fn atomic(&mut self, map: &MapPlan, accesses: &Accesses, writes: &[u32]) {

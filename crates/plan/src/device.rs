@@ -163,12 +163,13 @@ impl Resources {
             dsps: used.iter().map(|id| multipliers(dataflow, *id)).sum(),
         };
         for map in 0..dataflow.maps.len() {
-            resources.add_map(dataflow, &used, map as u32);
+            let parts = plan.maps.iter().find(|own| own.map == map as u32).map_or(1, |own| own.parts);
+            resources.add_map(dataflow, &used, map as u32, parts);
         }
         resources
     }
 
-    fn add_map(&mut self, dataflow: &Dataflow, used: &BTreeSet<Id>, map: u32) {
+    fn add_map(&mut self, dataflow: &Dataflow, used: &BTreeSet<Id>, map: u32, parts: u32) {
         let touches = used.iter().filter_map(|id| dataflow.access(*id)).filter(|access| access.map == Some(map));
         let touches: Vec<Touch> = touches.map(|access| access.touch).collect();
         if touches.is_empty() {
@@ -176,9 +177,11 @@ impl Resources {
         }
         let count = |of: &[Touch]| touches.iter().filter(|touch| of.contains(touch)).count() as u64;
         let is_changed = count(&[Touch::Store, Touch::Atomic, Touch::Update, Touch::Delete, Touch::Evict]) > 0;
-        // What packets only read has a copy for each call; what they change, such as the order of use, one table.
+        // What packets only read has a copy for each call; what they change, such as the order of use, one table, or its
+        // partial arrays.
         let is_lru = dataflow.maps[map as usize].kind.is_lru();
-        let tables = if is_changed || is_lru { 1 } else { count(&[Touch::Lookup, Touch::RedirectMap]).max(1) };
+        let tables =
+            if is_changed || is_lru { parts.into() } else { count(&[Touch::Lookup, Touch::RedirectMap]).max(1) };
         let table = &dataflow.maps[map as usize];
         let entries = u64::from(table.max_entries);
         let (key, value) = (8 * u64::from(table.key_bytes), 8 * u64::from(table.value_bytes));

@@ -16,6 +16,9 @@
 //! packets whose key is in flight. Else packets that have read too early restart: the overlapping intervals of such
 //! maps form one hazard region, and all effects in it commit in its last stage, so that a restart repeats none. A write
 //! is never in an earlier stage than a read of the same map, so no packet sees the write of a later one.
+//!
+//! A change of entries whose result is used before it commits is made in an earlier stage of the state slice, and so are
+//! the writes before it (`Schedule::steps`): only the slice knows the entry and the room that packets before leave.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,9 +26,10 @@ use flowloom_ir::{Access, Dataflow, Id, Touch};
 
 use crate::bounds::stages_within;
 use crate::cycles::cycles;
+use crate::plan::is_wire;
 use crate::refusal::Reason;
 use crate::stages::{Costs, Pins, Schedule, earliest};
-use crate::tables::{Uses, keys, uses};
+use crate::tables::{Uses, answers, keys, uses};
 use crate::target::Target;
 use crate::timing::Scheme;
 
@@ -247,9 +251,52 @@ impl Planner<'_> {
             let maps = self.choices.keys().copied().filter(|map| self.is_changed(*map)).collect();
             return Err(HazardError::Circular(maps));
         };
-        let (schedule, regions) = self.later(schedule, regions);
+        let (mut schedule, mut regions) = self.later(schedule, regions);
+        loop {
+            let early = self.early_answers(&schedule);
+            if early.is_empty() {
+                break;
+            }
+            for map in &early {
+                let reason = "; results of changes come from its state slice, before its end";
+                self.choices.entry(*map).and_modify(|choice| choice.reason.push_str(reason));
+            }
+            self.pins.answering.extend(&early);
+            self.schedules_left = self.schedules_left.max(MAX_SCHEDULES_AT_ONCE);
+            let Some(converged) = self.converge() else { return Err(HazardError::Circular(early)) };
+            (schedule, regions) = self.later(converged.0, converged.1);
+        }
         let (schedule, regions) = self.behind_atomics(schedule, regions);
         Ok(Decisions { schedule, choices: self.choices, regions, uses: self.uses })
+    }
+
+    /// The scheduled maps with a result of a change that is used before the change commits. The table does not know it: it
+    /// depends on the entry and the room that packets before this one leave.
+    fn early_answers(&self, schedule: &Schedule) -> Vec<u32> {
+        let graph = &self.dataflow.graph;
+        // By node that follows from results without logic of its own: the results.
+        let mut given: BTreeMap<Id, BTreeSet<Id>> = BTreeMap::new();
+        let mut early = BTreeSet::new();
+        for (map, uses) in &self.uses {
+            if self.choices[map].scheme == Scheme::Schedule && !self.pins.answering.contains(map) {
+                given.extend(answers(self.dataflow, uses).into_iter().map(|id| (id, BTreeSet::from([id]))));
+            }
+        }
+        if given.is_empty() {
+            return Vec::new();
+        }
+        for id in graph.ids() {
+            let node = graph.node(id);
+            let results: BTreeSet<Id> = node.args.iter().filter_map(|arg| given.get(arg)).flatten().copied().collect();
+            if is_wire(node.kind) {
+                given.entry(id).or_default().extend(results);
+                continue;
+            }
+            let used = schedule.commits.get(&id).copied().unwrap_or(schedule.spans[id.index()].begins.stage);
+            let is_early = |result: &&Id| used < schedule.commits[*result];
+            early.extend(results.iter().filter(is_early).filter_map(|result| self.dataflow.access(*result)?.map));
+        }
+        early.into_iter().collect()
     }
 
     /// The fixed point with some atomic maps flushed; without one, the choices stay as they are.

@@ -14,7 +14,7 @@ use crate::hazard::{HazardError, Region, decide};
 use crate::refusal::{Reason, Refusal};
 use crate::served::{OmittedCall, not_served, without_traces};
 use crate::stages::Schedule;
-use crate::tables::{Uses, pending};
+use crate::tables::{Uses, draws, is_summed, pending};
 use crate::target::Target;
 use crate::timing::{Arbiter, MapTiming, Scheme, Timing};
 use crate::window::{Window, window};
@@ -73,6 +73,8 @@ pub struct MapPlan {
     pub queues: u32,
     /// With [`Scheme::Flush`]: the stage at which packets restart.
     pub restart_stage: Option<u32>,
+    /// With [`Scheme::Atomic`]: the partial arrays whose sum is the map, one for each lookup; 1 if the map is not divided.
+    pub parts: u32,
 }
 
 /// The plan of a pipeline.
@@ -191,7 +193,15 @@ impl Plan {
             _ => self.visible(&uses).map_or(1, |visible| visible - first),
         };
         let queues = if scheme == Scheme::Schedule { self.options.queues } else { 0 };
-        MapPlan { map, name, scheme, reason, uses, read_stage, write_stage, hold_cycles, queues, restart_stage }
+        let parts = match scheme {
+            Scheme::Atomic if is_summed(&self.dataflow, map, &uses) => uses.lookups.len() as u32,
+            _ => 1,
+        };
+        let reason = match parts {
+            1 => reason,
+            parts => format!("{reason}; packets only add to it: {parts} partial arrays, one for each lookup"),
+        };
+        MapPlan { map, name, scheme, reason, uses, read_stage, write_stage, hold_cycles, queues, restart_stage, parts }
     }
 
     /// The first stage in which a later packet can read all writes of a map.
@@ -229,6 +239,15 @@ impl Plan {
                 let is_before = other.read_stage < own.read_stage;
                 !is_changed || !is_before || commutes(&self.dataflow, &other.uses)
             })
+    }
+
+    /// The random numbers that a packet may draw, in program order, each with the predicates of the earlier ones that the
+    /// packet may draw as well: as many as hold are before it.
+    pub fn draws(&self) -> Vec<(Id, Vec<Id>)> {
+        let dataflow = &self.dataflow;
+        let is_draw = |id: &Id| dataflow.access(*id).is_some_and(|access| access.touch == Touch::Random);
+        let mut earlier = draws(dataflow);
+        dataflow.graph.ids().filter(is_draw).map(|id| (id, earlier.remove(&id).unwrap_or_default())).collect()
     }
 
     /// The number of operations in each stage, without wires.

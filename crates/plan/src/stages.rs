@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use flowloom_ir::{Access, Dataflow, Id, Input, Kind, Touch};
 
-use crate::tables::{draws, pending, uses};
+use crate::tables::{draws, pending, steps, uses};
 use crate::target::{Target, Tenths};
 
 /// A point in time relative to the packet: a stage, and a depth in it.
@@ -59,6 +59,8 @@ pub(crate) struct Pins {
     pub lookups: BTreeMap<u32, u32>,
     /// The maps that are updated in the stage in which they are read.
     pub atomic: Vec<u32>,
+    /// The scheduled maps whose state slice gives results of changes before its end.
+    pub answering: Vec<u32>,
     /// By effect, the stage at whose end it commits.
     pub commits: BTreeMap<Id, u32>,
     /// By comparison of the length, the first stage in which its result is known.
@@ -72,6 +74,10 @@ pub struct Schedule {
     pub spans: Vec<Span>,
     /// By effect, the stage at whose end it commits.
     pub commits: BTreeMap<Id, u32>,
+    /// By write of a scheduled map, the stage of the state slice that makes it, where that is not the one of the commit: a
+    /// change of entries with a used result, and the writes before it. What the slice makes becomes visible to other packets
+    /// when it commits.
+    pub steps: BTreeMap<Id, u32>,
     /// The number of stages.
     pub stages: u32,
 }
@@ -84,6 +90,8 @@ pub(crate) struct Costs {
     used: Vec<bool>,
     /// By change of entries whose result is used, the earlier ones that may decide it.
     pending: BTreeMap<Id, Vec<Id>>,
+    /// By write that a later change with a used result follows, or that is one: the accesses to the map before it.
+    before: BTreeMap<Id, Vec<Id>>,
     /// By random number, the predicates of the earlier ones.
     draws: BTreeMap<Id, Vec<Id>>,
 }
@@ -94,7 +102,10 @@ impl Costs {
         let all = graph.ids().map(|id| (target.block_stages(dataflow, id), target.of(graph, id)));
         let mut used = vec![false; graph.nodes().len()];
         graph.nodes().iter().flat_map(|node| &node.args).for_each(|arg| used[arg.index()] = true);
-        Costs { all: all.collect(), used, pending: pending(dataflow, &uses(dataflow)), draws: draws(dataflow) }
+        let uses = uses(dataflow);
+        let before = uses.values().flat_map(|uses| steps(dataflow, uses));
+        let before = before.collect();
+        Costs { all: all.collect(), used, pending: pending(dataflow, &uses), before, draws: draws(dataflow) }
     }
 }
 
@@ -117,7 +128,13 @@ pub(crate) fn earliest(dataflow: &Dataflow, target: &Target, costs: &Costs, pins
             }
             Some(access) => {
                 let pending = costs.pending.get(&id).map_or(&[][..], Vec::as_slice);
-                effect(dataflow, target, pins, &mut schedule, (id, access, pending))
+                let span = effect(dataflow, target, pins, &mut schedule, (id, access, pending));
+                match costs.before.get(&id) {
+                    Some(before) if access.map.is_some_and(|map| pins.answering.contains(&map)) => {
+                        step(dataflow, target, &mut schedule, (id, access, before), span)
+                    }
+                    _ => span,
+                }
             }
             None => value(dataflow, target, pins, &schedule.spans, (id, costs.all[id.index()])),
         };
@@ -254,6 +271,40 @@ fn effect(
             Span { ends: span.ends.max(Moment::start(commit + target.update_stages)), ..span }
         }
         _ => span,
+    }
+}
+
+/// A write that happens in a stage of the state slice, on the value that the accesses before it leave; a change of entries
+/// gives its result there.
+fn step(
+    dataflow: &Dataflow,
+    target: &Target,
+    schedule: &mut Schedule,
+    (id, access, before): (Id, Access, &[Id]),
+    span: Span,
+) -> Span {
+    let place = |earlier: &Id| {
+        let is_lookup = dataflow.access(*earlier).is_some_and(|access| access.touch == Touch::Lookup);
+        let span = schedule.spans[earlier.index()];
+        schedule.steps.get(earlier).copied().unwrap_or(if is_lookup { span.ends.stage } else { span.begins.stage })
+    };
+    let ready = ready(&schedule.spans, &dataflow.graph.node(id).args).stage;
+    // A change without a lookup before it asks the table itself.
+    let keyed = dataflow.key(id).map_or(0, |key| {
+        let known = key.iter().map(|byte| schedule.spans[byte.index()].ends.registered()).max().unwrap_or(0);
+        known + target.lookup_stages(dataflow, access)
+    });
+    let has_lookup = before.iter().any(|id| dataflow.access(*id).is_some_and(|access| access.touch == Touch::Lookup));
+    let own = if has_lookup { ready } else { ready.max(keyed) };
+    let stage = before.iter().map(place).max().unwrap_or(0).max(own);
+    schedule.steps.insert(id, stage);
+    let commit = schedule.commits.entry(id).or_insert(stage);
+    *commit = stage.max(*commit);
+    match access.touch {
+        Touch::Update | Touch::Delete | Touch::Evict => {
+            Span { begins: Moment::start(stage), ends: Moment::start(stage + target.update_stages) }
+        }
+        _ => Span { begins: span.begins.max(Moment::start(stage)), ends: span.ends.max(Moment::start(stage)) },
     }
 }
 

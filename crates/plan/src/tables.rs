@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flowloom_ir::{Access, Dataflow, Id, Kind, Predicates, Touch};
+use flowloom_ir::{Access, Dataflow, Effect, Id, Kind, Predicates, Touch};
 use flowloom_isa::MapKind;
+use flowloom_isa::op::AtomicOp;
 
 /// The accesses to one map.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -97,6 +98,57 @@ pub(crate) fn draws(dataflow: &Dataflow) -> BTreeMap<Id, Vec<Id>> {
         }
     }
     all
+}
+
+/// Whether an array can be kept as one partial array for each lookup, whose sum is its contents: packets only add to it, by
+/// several keys, and read nothing. The places that they add to are the same or apart, so that no carry of one reaches
+/// another.
+pub(crate) fn is_summed(dataflow: &Dataflow, map: u32, uses: &Uses) -> bool {
+    let graph = &dataflow.graph;
+    let is_array = dataflow
+        .maps
+        .get(map as usize)
+        .is_some_and(|map| matches!(map.kind, MapKind::Array | MapKind::PerCpuArray) && map.max_entries > 1);
+    if !is_array
+        || uses.lookups.len() < 2
+        || !uses.loads.is_empty()
+        || !uses.stores.is_empty()
+        || !uses.entries.is_empty()
+    {
+        return false;
+    }
+    let place = |id: Id| match graph.node(id).kind {
+        Kind::Effect(Effect::Atomic(AtomicOp::Add { fetch: false }, size)) => {
+            let first = graph.as_const(graph.node(id).args[2])?;
+            uses.lookups.contains(&graph.node(id).args[1]).then_some((first, first + size.bytes() as u64))
+        }
+        _ => None,
+    };
+    let Some(places) = uses.atomics.iter().map(|id| place(*id)).collect::<Option<BTreeSet<_>>>() else { return false };
+    let places: Vec<(u64, u64)> = places.into_iter().collect();
+    !places.is_empty() && places.windows(2).all(|pair| pair[0].1 <= pair[1].0)
+}
+
+/// Whether a map gives results of changes that depend on its contents: those of arrays depend on the index alone.
+fn has_answers(dataflow: &Dataflow, id: Id) -> bool {
+    let map = dataflow.access(id).and_then(|access| access.map);
+    let kind = map.and_then(|map| dataflow.maps.get(map as usize)).map(|map| map.kind);
+    !matches!(kind, Some(MapKind::Array | MapKind::PerCpuArray))
+}
+
+/// The changes of a map whose results are used and depend on its contents.
+pub(crate) fn answers(dataflow: &Dataflow, uses: &Uses) -> BTreeSet<Id> {
+    let args = dataflow.graph.nodes().iter().flat_map(|node| node.args.iter().copied());
+    let used: BTreeSet<Id> = args.chain(dataflow.ending.nodes()).collect();
+    uses.entries.iter().copied().filter(|id| used.contains(id) && has_answers(dataflow, *id)).collect()
+}
+
+/// By write up to the last change of a map with a used result, the accesses to the map that come before it in the program.
+pub(crate) fn steps(dataflow: &Dataflow, uses: &Uses) -> BTreeMap<Id, Vec<Id>> {
+    let Some(last) = answers(dataflow, uses).last().copied() else { return BTreeMap::new() };
+    let writes = uses.writes().filter(|id| *id <= last);
+    let before = |id: Id| uses.all().filter(|other| *other < id).collect();
+    writes.map(|id| (id, before(id))).collect()
 }
 
 /// By change of entries whose result is used, the earlier changes of the same packet and map that may decide it: an

@@ -54,6 +54,14 @@ const INJECTIONS: &[Injection] = &[
     ("an omitted call that has an effect", "atomic", |plan| plan.omitted.push(OmittedCall { insn: 0, helper: helper::MAP_UPDATE_ELEM }), is!(Omitted)),
     ("a random number before it is known which one it is", "random", |plan| { let id = draws(plan)[1]; *span(plan, id) = Default::default(); }, is!(TooEarly)),
     ("a result that ignores an earlier write of the packet", "answers", |plan| { let id = plan.maps[0].uses.entries[1]; let at = begins(plan, plan.maps[0].uses.entries[0]); span(plan, id).begins.stage = at; }, is!(OwnWrite)),
+    ("a result that comes when the change commits", "slice", |plan| plan.schedule.steps.clear(), is!(EarlyAnswer)),
+    ("a change before its entry is found", "slice", |plan| { let id = plan.maps[0].uses.entries[0]; *plan.schedule.steps.get_mut(&id).unwrap() -= 1; }, is!(Step)),
+    ("a change before an earlier one of the packet", "slice", |plan| { let [first, then] = plan.maps[0].uses.entries[..] else { panic!() }; let at = plan.schedule.steps[&then]; plan.schedule.steps.insert(first, at + 1); plan.schedule.commits.insert(first, at + 1); }, is!(Step)),
+    ("a change after its commit", "slice", |plan| { let id = plan.maps[0].uses.entries[1]; *plan.schedule.steps.get_mut(&id).unwrap() = plan.schedule.commits[&id] + 1; }, is!(Step)),
+    ("a state slice of several stages without a scheduler", "slice", |plan| plan.maps[0].scheme = Scheme::Flush, is!(Step)),
+    ("partial arrays of a map whose values are read", "atomic", |plan| plan.maps[0].parts = plan.maps[0].uses.lookups.len() as u32 + 1, is!(Parts)),
+    ("a partial array too few", "sums", |plan| plan.maps[0].parts -= 1, is!(Parts)),
+    ("partial arrays without a scheme of one stage", "sums", |plan| { plan.maps[0].scheme = Scheme::Flush; plan.maps[0].restart_stage = Some(0); }, is!(Parts)),
 ];
 
 /// The random numbers of a plan.
@@ -104,16 +112,24 @@ fn plans(clang: &Clang) -> Vec<(&'static str, Plan)> {
     let bucket = classical(clang).iter().find(|program| program.name == "leaky_bucket").unwrap();
     let by = |map: &str, scheme| Options { schemes: [(map.to_owned(), scheme)].into(), ..Options::default() };
     let hash = "limits hash key 4 value 8 entries 16";
-    let found = "r8 = *(u8 *)(r6 + 20)\n*(u64 *)(r10 - 16) = 7\nif r8 > 9 goto find\n".to_owned()
-        + &call("limits", 0, 2)
-        + "goto pass\nfind: r1 = *(u32 *)(r6 + 4)\n*(u32 *)(r10 - 4) = r1\nr1 = map[limits] ll\nr2 = r10\nr2 += -4\ncall 1\n\
-           if r0 == 0 goto pass\n";
-    let entries = format!("{found}r1 = *(u64 *)(r0 + 0)\n*(u64 *)(r6 + 8) = r1\n");
+    let found = "*(u64 *)(r10 - 16) = 7\nr1 = *(u32 *)(r6 + 4)\n*(u32 *)(r10 - 4) = r1\nr1 = map[limits] ll\nr2 = r10\nr2 += -4\n\
+                 call 1\nif r0 == 0 goto pass\n";
+    let entries = format!(
+        "{found}r9 = *(u64 *)(r0 + 0)\n{}*(u64 *)(r6 + 8) = r9\n",
+        call("limits", 0, helper::MAP_UPDATE_ELEM as u32)
+    );
     // Only the presence of the entry matters: no load waits for the lookup.
-    let presence = format!("{found}r0 = 1\ngoto out\n");
+    let presence = format!("{found}{}r0 = 1\ngoto out\n", call("limits", 0, helper::MAP_UPDATE_ELEM as u32));
     let answers = format!("*(u64 *)(r10 - 16) = 7\n{}{}", call("limits", 0, 3), call("limits", 4, 2))
         + "*(u32 *)(r6 + 16) = r0\nif r0 == 0 goto pass\n"
         + &call("limits", 8, 3);
+    // What the deletion gives decides about an insertion of the same key.
+    let delete = call("limits", 0, 3);
+    let again = "r7 = r0\n*(u32 *)(r6 + 16) = r7\nif r7 != 0 goto pass\n";
+    let late = "r8 = *(u64 *)(r6 + 32)\nr8 *= r8\nr8 *= r8\n*(u64 *)(r10 - 16) = r8\n";
+    let slice = format!("{delete}{again}{late}{}{again}", call("limits", 0, 2));
+    let added = "if r0 == 0 goto pass\nr1 = *(u64 *)(r0 + 0)\nr1 += 1\n*(u64 *)(r0 + 0) = r1\n";
+    let sums = [0, 4, 8].map(|at| call("sums", at, 1) + added).concat();
     let two = call("first", 0, 1)
         + "if r0 == 0 goto pass\nr7 = *(u64 *)(r0 + 0)\nr1 = *(u32 *)(r6 + 0)\n*(u64 *)(r0 + 0) = r1\n*(u32 *)(r10 - 4) = r7\n\
            r1 = map[second] ll\nr2 = r10\nr2 += -4\ncall 1\nif r0 == 0 goto pass\n*(u64 *)(r0 + 0) = r7\n";
@@ -138,6 +154,11 @@ fn plans(clang: &Clang) -> Vec<(&'static str, Plan)> {
         ("keys", planned(&on_packet("keys", 100, &[hash], &entries), &Options::default())),
         ("presence", planned(&on_packet("presence", 100, &[hash], &presence), &by("limits", Scheme::Flush))),
         ("answers", planned(&on_packet("answers", 100, &[hash], &answers), &Options::default())),
+        ("slice", planned(&on_packet("slice", 100, &[hash], &slice), &by("limits", Scheme::Schedule))),
+        (
+            "sums",
+            planned(&on_packet("sums", 100, &["sums array key 4 value 8 entries 16"], &sums), &Options::default()),
+        ),
         ("two", planned(&on_packet("two", 100, &pair, &two), &by("second", Scheme::Schedule))),
         ("region", planned(&on_packet("region", 100, &maps, &region), &by("limits", Scheme::Flush))),
         ("random", planned(&on_packet("random", 100, &[hash], &random), &Options::default())),

@@ -23,7 +23,7 @@ struct Vector {
   std::uint32_t port = 0;
   std::uint64_t time = 0;
   unsigned verdict = 0;
-  std::vector<std::uint8_t> bytes;
+  std::vector<std::uint8_t> bytes$RANDOM_FIELD;
 };
 
 // A packet at the output: the number of the packet at the input, and the egress port.
@@ -50,10 +50,10 @@ int main(int argc, char** argv) {
   for (std::string line; std::getline(file, line);) {
     std::istringstream fields(line);
     Vector vector;
-    std::string bytes;
-    if (!(fields >> vector.port >> vector.time >> bytes >> vector.verdict)) continue;
+    std::string bytes$RANDOM_TEXT;
+    if (!(fields >> vector.port >> vector.time >> bytes >> vector.verdict$RANDOM_READ)) continue;
     vector.bytes = from_hex(bytes);
-    Output output;
+$RANDOM_TAKEN    Output output;
     output.packet = vectors.size();
     while (fields >> output.port >> bytes) {
       output.bytes = from_hex(bytes);
@@ -104,7 +104,7 @@ $MAPS  std::size_t packet = 0, at = 0, verdicts = 0, received = 0;
       top->in_last_i = at + len == vector.bytes.size();
       top->in_port_i = vector.port;
       top->in_time_i = vector.time;
-    }
+$RANDOM_DRIVEN    }
     top->out_ready_i = !chance(64);
     top->clk_i = 0;
     top->eval();

@@ -17,6 +17,8 @@ pub struct Vector {
     pub now_ns: u64,
     /// The verdict's number in XDP.
     pub verdict: u8,
+    /// The random numbers that it draws.
+    pub random: [u32; 8],
     /// Egress port and bytes of the packets that leave: those that it sends besides itself, then itself unless it is dropped.
     pub sent: Vec<(u32, Vec<u8>)>,
 }
@@ -32,9 +34,14 @@ impl Pipeline {
                 BENCH
                     .replace("$TOP", &self.module)
                     .replace("$MAPS", &self.initial_maps())
-                    .replace("$IDLE", &self.idle_maps()),
+                    .replace("$IDLE", &self.idle_maps())
+                    .replace("$RANDOM_FIELD", if self.core.random_words > 0 { ", random" } else { "" })
+                    .replace("$RANDOM_READ", if self.core.random_words > 0 { " >> words" } else { "" })
+                    .replace("$RANDOM_TEXT", if self.core.random_words > 0 { ", words" } else { "" })
+                    .replace("$RANDOM_TAKEN", if self.core.random_words > 0 { RANDOM_TAKEN } else { "" })
+                    .replace("$RANDOM_DRIVEN", if self.core.random_words > 0 { RANDOM_DRIVEN } else { "" }),
             ),
-            file("vectors.txt", vectors.iter().map(line).collect()),
+            file("vectors.txt", vectors.iter().map(|vector| line(vector, self.core.random_words)).collect()),
             file("README.md", self.description(vectors.len())),
         ]
     }
@@ -97,7 +104,7 @@ impl Pipeline {
              ## Streams\n\n| port | meaning |\n| --- | --- |\n\
              | `in_data_i`, `in_keep_i`, `in_last_i` | words of a packet, its first byte in the lowest bits |\n\
              | `in_port_i` | the ingress port |\n\
-             | `in_time_i` | the time in nanoseconds; a packet takes that of its last word |\n\
+             | `in_time_i` | the time in nanoseconds; a packet takes that of its last word |\n{random}\
              | `out_data_o`, `out_keep_o`, `out_last_o` | the packet as it leaves |\n\
              | `out_verdict_o` | 0 extra packet, which a packet sends besides itself and before itself, 2 pass, 3 send back, 4 redirect, 5 slow path: it leaves as it came, 6 to all ports of map `out_port_o`, 7 to all but the ingress port |\n\
              | `out_port_o` | the egress port |\n\
@@ -109,6 +116,12 @@ impl Pipeline {
             self.latency_cycles(),
             core.exceptions,
             self.max_bytes(),
+            random = match core.random_words {
+                0 => String::new(),
+                words => format!(
+                    "| `in_random_i` | {words} random numbers of 32 bits; a packet takes those of its last word |\n"
+                ),
+            },
         );
         if core.maps.is_empty() {
             text.push_str("None.\n");
@@ -138,13 +151,23 @@ impl Pipeline {
     }
 }
 
-/// A line of `vectors.txt`: ingress port, time, bytes, verdict; port and bytes of each packet that leaves.
-fn line(vector: &Vector) -> String {
+/// A line of `vectors.txt`: ingress port, time, bytes, verdict; random words, if the program draws some; port and bytes of each
+/// packet that leaves.
+fn line(vector: &Vector, random_words: u32) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let Vector { bytes, port, now_ns, verdict, sent } = vector;
+    let Vector { bytes, port, now_ns, verdict, random, sent } = vector;
     let sent: String = sent.iter().map(|(port, bytes)| format!(" {port} {}", hex(bytes))).collect();
-    format!("{port} {now_ns} {} {verdict}{sent}\n", hex(bytes))
+    let drawn = random.iter().take(random_words as usize).flat_map(|word| word.to_le_bytes());
+    let drawn = match random_words {
+        0 => String::new(),
+        _ => format!(" {}", hex(&drawn.collect::<Vec<u8>>())),
+    };
+    format!("{port} {now_ns} {} {verdict}{drawn}{sent}\n", hex(bytes))
 }
+
+/// What the test bench does with random words.
+const RANDOM_TAKEN: &str = "    vector.random = from_hex(words);\n";
+const RANDOM_DRIVEN: &str = "      std::memcpy(&top->in_random_i, vector.random.data(), vector.random.size());\n";
 
 /// The test bench.
 const BENCH: &str = include_str!("bench.cpp");

@@ -10,8 +10,11 @@ use flowloom_plan::Plan;
 
 use crate::error::RtlError;
 use crate::map::{self, Block, Map};
-use crate::needs::{Needs, begins, block_stages, defined, is_wire};
-use crate::node::{MAX_LINE, expression, is_lookup, is_travelling, logic, number, redirects, signal_bits, travelling};
+use crate::needs::{Needs, begins, block_stages, defined, happens, is_wire};
+use crate::node::{
+    MAX_LINE, expression, is_lookup, is_travelling, logic, number, random, random_signal, redirects, signal_bits,
+    travelling,
+};
 use crate::patch::Edits;
 use crate::scheduler::Scheduler;
 use crate::sends::Sends;
@@ -100,6 +103,8 @@ pub struct Core {
     pub exceptions: String,
     /// The packets that wait in the scheduler's queue at most; 0 without one.
     pub queued_packets: u32,
+    /// The random words of 32 bits that a packet brings along; without any, there is no port for them.
+    pub random_words: u32,
 }
 
 impl Core {
@@ -157,6 +162,7 @@ impl Core {
             hold_cycles: scheduler.as_ref().map_or(1, Scheduler::hold_cycles),
             exceptions: scheduler.as_ref().map_or_else(String::new, Scheduler::exceptions),
             queued_packets: scheduler.as_ref().map_or(0, Scheduler::depth),
+            random_words: needs.random(plan).map_or(0, |(words, _)| words),
             text: Writer { plan, program, needs, maps, ports, sends: &sends, scheduler, text: String::new() }
                 .module(&module),
             module,
@@ -256,6 +262,10 @@ impl Writer<'_> {
             format!("input  logic [{}:0] word_i", word_bits - 1),
         ];
         ports.push("// The time of its arrival in nanoseconds.\n    input  logic [63:0] now_i".to_owned());
+        if let Some((words, _)) = self.needs.random(plan) {
+            let text = "// The random numbers that it may draw, the first one in the lowest bits.\n    input  logic ";
+            ports.push(format!("{text}[{}:0] random_i", 32 * words - 1));
+        }
         for port in &self.ports {
             for (number, (direction, bits, suffix)) in port.ports().into_iter().enumerate() {
                 let comment = match number {
@@ -393,7 +403,7 @@ impl Writer<'_> {
             let kind = self.plan.dataflow.graph.node(**id).kind;
             !is_wire(kind) && !matches!(kind, Kind::Input(_)) && begins(self.plan, **id) == stage
         };
-        let commits = self.plan.schedule.commits.iter().filter(|(_, commit)| **commit == stage).map(|(id, _)| id);
+        let commits = self.plan.schedule.commits.keys().filter(|id| happens(self.plan, **id) == stage);
         let insns: BTreeSet<usize> =
             values.iter().filter(own).chain(commits).map(|id| self.plan.dataflow.graph.insn(*id)).collect();
         let named = insns.iter().map(|insn| match self.program.line_of(*insn) {
@@ -440,6 +450,10 @@ impl Writer<'_> {
                 if stage == 0 { "word_i".to_owned() } else { format!("has_word{stage}_s{stage}_q ? word_i : '0") };
             self.line(&format!("  assign word{stage}_s{stage} = {masked};"));
         }
+        if let Some((words, _)) = self.needs.random(self.plan).filter(|(_, last)| (1..=*last).contains(&stage)) {
+            self.line(&format!("  {}", logic(&random_signal(stage), 32 * words)));
+            registers.push((random_signal(stage), random_signal(stage - 1), 32 * words));
+        }
         let carried: Vec<u32> = self
             .needs
             .window
@@ -470,6 +484,12 @@ impl Writer<'_> {
             Kind::Effect(_) if is_lookup(&plan.dataflow, id) => self.found(id, stage),
             Kind::Effect(_) if redirects(&plan.dataflow).contains(&id) && !is_travelling(&plan.dataflow, id) => {
                 self.redirected(id, stage)
+            }
+            Kind::Effect(_) if self.needs.draws_before(id).is_some() => {
+                let earlier = self.needs.draws_before(id).unwrap_or_default();
+                let earlier: Vec<String> = earlier.iter().map(|id| self.signal(*id, stage)).collect();
+                let (words, _) = self.needs.random(plan)?;
+                return Some(random(&plan.dataflow, id, &own, stage, words, &earlier));
             }
             Kind::Effect(_) if is_travelling(&plan.dataflow, id) => {
                 travelling(&plan.dataflow, id, &|arg| self.signal(arg, stage))
@@ -667,7 +687,7 @@ impl Writer<'_> {
             let is_cut = self.scheduler.as_ref().is_some_and(|one| one.cuts(*stages.start(), *stages.end()));
             let queued = is_cut.then(|| "queue_valid".to_owned());
             let valid: Vec<String> = stages.map(|stage| self.valid(stage)).chain(queued).collect();
-            lines.push(map::host(own, &valid.join(" || ")).trim_end().to_owned());
+            lines.push(map::host(&self.plan.dataflow, own, &valid.join(" || ")).trim_end().to_owned());
         }
         let all = |names: Vec<String>| if names.is_empty() { "1'b1".to_owned() } else { names.join(" && ") };
         lines.push(format!("  assign ready_o = {};", all(self.maps.iter().flat_map(map::ready).collect())));
@@ -707,6 +727,7 @@ impl Writer<'_> {
             names.extend(some.map(|id| self.signal(*id, *stage)));
         }
         names.extend(self.maps.iter().flat_map(map::partly_used));
+        names.extend(self.needs.random(self.plan).into_iter().flat_map(|(_, last)| (0..=last).map(random_signal)));
         names.extend((0..self.needs.words(self.plan)).map(|word| format!("word{word}_s{word}")));
         self.line("\n  // Read here because some of their bits have no other use.\n  logic unused;");
         let mut line = "  assign unused = ^{".to_owned();

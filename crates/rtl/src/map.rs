@@ -19,7 +19,7 @@ use flowloom_isa::{MapKind, Program};
 use flowloom_plan::{ARRAY_STAGES, HASH_STAGES, LPM_STAGES, Plan};
 
 use crate::error::RtlError;
-use crate::needs::{Needs, begins};
+use crate::needs::{Needs, begins, happens};
 use crate::node::{is_lookup, is_travelling};
 use crate::scheduler::may_use;
 
@@ -82,6 +82,8 @@ pub(crate) struct Map {
     pub(crate) tables: Vec<Table>,
     /// Its accesses by stage, in program order.
     pub(crate) accesses: BTreeMap<u32, Vec<Id>>,
+    /// Whether its tables are partial arrays whose sum is the contents: packets only add to it, each table has a slice.
+    pub(crate) is_summed: bool,
 }
 
 /// The stages in which a packet reads, changes and writes back an entry. If it is more than one, packets are kept apart.
@@ -249,7 +251,7 @@ pub(crate) fn maps(plan: &Plan, program: &Program) -> Result<Vec<Map>, RtlError>
             own.tables.push(Table { name: String::new(), calls: vec![id], stage: 0, last: 0 });
         }
         if is_entry {
-            let stage = plan.schedule.commits[&id];
+            let stage = happens(plan, id);
             own.write_in(stage);
             own.accesses.entry(stage).or_default().push(id);
             continue;
@@ -272,7 +274,7 @@ pub(crate) fn maps(plan: &Plan, program: &Program) -> Result<Vec<Map>, RtlError>
         }
         let stage = match access.touch {
             Touch::Load => begins(plan, id),
-            _ => plan.schedule.commits[&id],
+            _ => happens(plan, id),
         };
         if plan.schedule.spans[node.args[0].index()].ends.stage > stage {
             return Err(RtlError::Speculated { insn, map: name.clone() });
@@ -283,6 +285,7 @@ pub(crate) fn maps(plan: &Plan, program: &Program) -> Result<Vec<Map>, RtlError>
         own.accesses.entry(stage).or_default().push(id);
     }
     for own in found.values_mut() {
+        own.is_summed = plan.maps.iter().any(|planned| planned.map == own.map && planned.parts > 1);
         arrange(plan, own)?;
     }
     joined(dataflow)?;
@@ -333,6 +336,7 @@ fn empty(dataflow: &Dataflow, program: &Program, map: u32) -> Result<Map, RtlErr
         initial: initial.unwrap_or_else(|| vec![0; table.value_bytes as usize]),
         tables: Vec::new(),
         accesses: BTreeMap::new(),
+        is_summed: false,
     })
 }
 
@@ -406,6 +410,15 @@ fn arrange(plan: &Plan, own: &mut Map) -> Result<(), RtlError> {
         // Packets are kept apart by their keys, but many addresses have one prefix.
         Some(slice) if block == Block::Lpm && slice.delay() > 0 => {
             return Err(RtlError::Shared { map: map(), stages: slice.delay() + 1 });
+        }
+        // All are asked in one stage, and so the host sees each packet in all of them or in none.
+        Some(slice) if own.is_summed && slice.delay() == 0 => {
+            if let Some(late) = calls.iter().find(|call| found(**call) > slice.first) {
+                return Err(RtlError::Early { map: map(), stage: found(*late) });
+            }
+            let table =
+                |&call: &Id| Table { name: name_of(call), calls: vec![call], stage: slice.first, last: slice.first };
+            calls.iter().map(table).collect()
         }
         Some(_) if keys.len() != 1 => return Err(RtlError::Keys { map: map(), keys: keys.len() }),
         Some(ref mut slice) => {
@@ -516,8 +529,8 @@ pub(crate) fn partly_used(own: &Map) -> Vec<String> {
     let carried = own.slice.into_iter().flat_map(|slice| slice.first + 1..=slice.last);
     let carried = carried.flat_map(|stage| parts.iter().map(move |part| format!("{}_{part}_s{stage}_q", own.name())));
     let values = own.tables.iter().flat_map(|table| match own.slice {
-        Some(_) => vec![format!("{}_value", own.name())],
-        None => (table.stage..=table.last).map(|stage| table.value(stage)).collect(),
+        Some(_) if !own.is_summed => vec![format!("{}_value", own.name())],
+        _ => (table.stage..=table.last).map(|stage| table.value(stage)).collect(),
     });
     let hash = ["room", "tight", "full", "count", "present", "host_present", "host_full", "host_key"];
     let hash = match own.block {
@@ -539,7 +552,7 @@ pub(crate) fn host_stages(own: &Map) -> std::ops::RangeInclusive<u32> {
 }
 
 /// The assignments of the ports of the host.
-pub(crate) fn host(own: &Map, valid: &str) -> String {
+pub(crate) fn host(dataflow: &Dataflow, own: &Map, valid: &str) -> String {
     let name = own.name();
     let Some(first) = own.tables.first() else {
         return format!(
@@ -549,16 +562,36 @@ pub(crate) fn host(own: &Map, valid: &str) -> String {
     };
     let all: Vec<String> = own.tables.iter().map(|table| format!("{}_host_ready", table.name)).collect();
     let first = &first.name;
-    let mut text = format!(
-        "  assign {name}_ready_o = {};\n  assign {name}_valid_o = {first}_host_valid;\n  assign {name}_value_o = {first}_host_value;\n",
-        all.join(" && "),
-    );
+    let mut text =
+        format!("  assign {name}_ready_o = {};\n  assign {name}_valid_o = {first}_host_valid;\n", all.join(" && "),);
+    match own.is_summed {
+        true => text.push_str(&summed(dataflow, own)),
+        false => _ = writeln!(text, "  assign {name}_value_o = {first}_host_value;"),
+    }
     if own.is_keyed() {
         for port in ["present", "full", "key"] {
             _ = writeln!(text, "  assign {name}_{port}_o = {first}_host_{port};");
         }
         _ = writeln!(text, "  assign {name}_count_o = {first}_count;");
     }
+    text
+}
+
+/// The value of an entry of partial arrays: the sum of each place that packets add to; of other bits, those of the first one,
+/// which alone takes what the host writes.
+fn summed(dataflow: &Dataflow, own: &Map) -> String {
+    let name = own.name();
+    let first = &own.tables[0].name;
+    let places: BTreeSet<(u32, u32)> = own.accesses.values().flatten().filter_map(|id| place(dataflow, *id)).collect();
+    let mut text = format!(
+        "  // Each partial array has a part of each sum.\n  always_comb begin\n    {name}_value_o = {first}_host_value;\n"
+    );
+    for (low, bits) in places {
+        let part = if bits == own.bits { String::new() } else { format!("[{low}+:{bits}]") };
+        let all: Vec<String> = own.tables.iter().map(|table| format!("{}_host_value{part}", table.name)).collect();
+        _ = writeln!(text, "    {name}_value_o{part} = {};", all.join(" + "));
+    }
+    text.push_str("  end\n");
     text
 }
 

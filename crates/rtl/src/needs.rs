@@ -16,27 +16,32 @@ use crate::error::RtlError;
 use crate::node::is_lookup;
 use crate::sends::is_send;
 
+/// The random words of a packet at most, which repeat after that.
+pub(crate) const RANDOM_WORDS: u32 = 8;
+
 /// By node, the stages in which a signal holds its value.
 #[derive(Debug, Default)]
 pub(crate) struct Needs {
     stages: BTreeMap<Id, BTreeSet<u32>>,
     /// By word of the packet, the last stage that reads it at an offset known only at run time.
     pub(crate) window: BTreeMap<u32, u32>,
+    /// By random number, the predicates of the earlier ones.
+    draws: BTreeMap<Id, Vec<Id>>,
 }
 
 impl Needs {
     /// The needs of the outputs, which are used after the last stage, and of the effects, in the stages in which they
     /// commit. `map` adds those of the uses of LRU maps.
     pub(crate) fn of(plan: &Plan) -> Needs {
-        let mut needs = Needs::default();
+        let mut needs = Needs { draws: plan.draws().into_iter().collect(), ..Needs::default() };
         let end = plan.schedule.stages;
         for id in plan.dataflow.ending.nodes() {
             needs.add(plan, id, end);
         }
         // Packets that are sent besides are outputs (`sends`).
         let is_input = |id: Id| !is_send(&plan.dataflow, id) && !is_lookup(&plan.dataflow, id);
-        for (id, commit) in plan.schedule.commits.iter().filter(|(id, _)| is_input(**id)) {
-            needs.add_arguments(plan, *id, *commit);
+        for id in plan.schedule.commits.keys().filter(|id| is_input(**id)) {
+            needs.add_arguments(plan, *id, happens(plan, *id));
         }
         needs
     }
@@ -81,6 +86,18 @@ impl Needs {
         })
     }
 
+    /// The predicates of the random numbers before one.
+    pub(crate) fn draws_before(&self, id: Id) -> Option<&[Id]> {
+        self.draws.get(&id).map(Vec::as_slice)
+    }
+
+    /// The random words that a packet brings along, and the last stage that takes one of them; none if no number is used.
+    pub(crate) fn random(&self, plan: &Plan) -> Option<(u32, u32)> {
+        let used = self.draws.iter().filter(|(id, _)| self.stages.contains_key(id));
+        let words = used.clone().map(|(_, earlier)| (earlier.len() as u32 + 1).min(RANDOM_WORDS)).max()?;
+        Some((words, used.map(|(id, _)| begins(plan, *id)).max()?))
+    }
+
     /// Whether a signal holds the value of a node in a stage.
     pub(crate) fn has(&self, id: Id, stage: u32) -> bool {
         self.stages.get(&id).is_some_and(|stages| stages.contains(&stage))
@@ -106,6 +123,11 @@ impl Needs {
             // The key is needed where the table is asked, which `map` adds; the predicate decides at the end, and the
             // verdict is used only where it holds.
             Some(Touch::RedirectMap) => {}
+            // The word is used only where the predicate holds; those of the earlier numbers say which word it is.
+            Some(Touch::Random) => {
+                let earlier = self.draws.get(&id).cloned().unwrap_or_default();
+                earlier.iter().for_each(|earlier| self.add(plan, *earlier, begins(plan, id)));
+            }
             _ => self.add_arguments(plan, id, begins(plan, id)),
         }
         if let Kind::Bytes { .. } = node.kind {
@@ -126,10 +148,15 @@ pub(crate) fn is_wire(kind: Kind) -> bool {
     matches!(kind, Kind::Const(_) | Kind::Slice { .. } | Kind::Concat | Kind::SignExtend | Kind::Not)
 }
 
+/// The stage in which an effect happens: in a state slice of several stages, before its commit.
+pub(crate) fn happens(plan: &Plan, id: Id) -> u32 {
+    plan.schedule.steps.get(&id).copied().unwrap_or(plan.schedule.commits[&id])
+}
+
 /// The stage in which the evaluation of a node begins. Atomic operations and changes of entries read where they commit.
 pub(crate) fn begins(plan: &Plan, id: Id) -> u32 {
     match plan.dataflow.access(id).map(|access| access.touch) {
-        Some(Touch::Atomic | Touch::Update | Touch::Delete) => plan.schedule.commits[&id],
+        Some(Touch::Atomic | Touch::Update | Touch::Delete) => happens(plan, id),
         _ => plan.schedule.spans[id.index()].begins.stage,
     }
 }

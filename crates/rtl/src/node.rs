@@ -52,8 +52,9 @@ pub(crate) fn signal_bits(dataflow: &Dataflow, id: Id) -> u16 {
 /// Whether an effect accesses no map: its value travels with the packet.
 pub(crate) fn is_travelling(dataflow: &Dataflow, id: Id) -> bool {
     let Kind::Effect(Effect::Call { helper, .. }) = dataflow.graph.node(id).kind else { return false };
-    is_clock(helper)
-        || matches!(helper, helper::GET_SMP_PROCESSOR_ID | helper::REDIRECT | helper::FL_CLONE | helper::FL_EMIT)
+    let travels =
+        [helper::GET_SMP_PROCESSOR_ID, helper::GET_PRANDOM_U32, helper::REDIRECT, helper::FL_CLONE, helper::FL_EMIT];
+    is_clock(helper) || travels.contains(&helper)
 }
 
 fn is_clock(number: i32) -> bool {
@@ -83,6 +84,31 @@ pub(crate) fn travelling(dataflow: &Dataflow, id: Id, signal: &dyn Fn(Id) -> Str
         Some(1) => value,
         _ => format!("{} ? ({value}) : {}", signal(node.args[0]), number(0, node.bits)),
     }
+}
+
+/// The name of the random words in a stage.
+pub(crate) fn random_signal(stage: u32) -> String {
+    if stage == 0 { "random_i".to_owned() } else { format!("random_s{stage}_q") }
+}
+
+/// The assignment of a random number: of the words that travel with the packet, the one after those that it has drawn before.
+pub(crate) fn random(dataflow: &Dataflow, id: Id, own: &str, stage: u32, words: u32, earlier: &[String]) -> String {
+    let (all, bits) = (random_signal(stage), dataflow.graph.bits(id));
+    let word = |number: u32| format!("{all}[{}:{}]", 32 * number + 31, 32 * number);
+    if earlier.is_empty() {
+        return format!("  assign {own} = {bits}'({});", word(0));
+    }
+    let count = format!("before_{own}");
+    let terms: Vec<String> = earlier.iter().map(|predicate| format!("3'({predicate})")).collect();
+    let most = words.min(earlier.len() as u32 + 1);
+    let choices: String =
+        (1..most).rev().map(|number| format!("({count} == 3'd{number}) ? {} :\n      ", word(number))).collect();
+    format!(
+        "  logic [2:0] {count};\n  logic [31:0] drawn_{own};\n  assign {count} = {};\n  assign drawn_{own} =\n      \
+         {choices}{};\n  assign {own} = {bits}'(drawn_{own});",
+        terms.join("\n      + "),
+        word(0)
+    )
 }
 
 /// The redirects of the program, in its order.

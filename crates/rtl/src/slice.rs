@@ -74,6 +74,8 @@ fn carries_state(own: &Map, stage: u32) -> bool {
 /// The names of the state between two accesses of a slice.
 #[derive(Debug, Clone)]
 struct State {
+    /// The name of the map or of its partial array.
+    name: String,
     value: String,
     /// Hash maps: whether there is an entry, and whether the map is full.
     present: String,
@@ -100,6 +102,13 @@ impl Stage<'_> {
                 Block::Array | Block::Ports => self.array(own, table, &mut text),
             }
         }
+        if own.is_summed {
+            own.tables
+                .iter()
+                .filter(|table| table.stage == self.stage)
+                .for_each(|table| self.part(own, table, &mut text));
+            return text;
+        }
         self.values(own);
         let mut state = self.state(own);
         for &id in own.accesses.get(&self.stage).map_or(&[][..], Vec::as_slice) {
@@ -117,6 +126,18 @@ impl Stage<'_> {
         text
     }
 
+    /// The slice of a partial array: the accesses through its lookup.
+    fn part(&self, own: &Map, table: &Table, text: &mut String) {
+        let (name, value) = (table.name.clone(), table.value(self.stage));
+        let (present, full, writes) = (String::new(), String::new(), Vec::new());
+        let mut state = State { name, value, present, full, steps: 0, writes, updates: Vec::new(), evicts: Vec::new() };
+        let is_own = |id: &&Id| table.calls.contains(&self.plan.dataflow.graph.node(**id).args[1]);
+        for &id in own.accesses.get(&self.stage).into_iter().flatten().filter(is_own) {
+            self.access(own, id, text, &mut state);
+        }
+        self.write_back(own, &state, text);
+    }
+
     /// The state at the beginning of the stage: from the table or the register, or what the stage before has left.
     fn state(&mut self, own: &Map) -> State {
         let name = own.name();
@@ -124,8 +145,9 @@ impl Stage<'_> {
             true => (own.register(), String::new(), String::new()),
             false => (format!("{name}_value"), format!("{name}_present"), format!("{name}_full")),
         };
+        let (updates, evicts) = (Vec::new(), Vec::new());
         let mut state =
-            State { value, present, full, steps: 0, writes: Vec::new(), updates: Vec::new(), evicts: Vec::new() };
+            State { name: name.clone(), value, present, full, steps: 0, writes: Vec::new(), updates, evicts };
         if !carries_state(own, self.stage) {
             return state;
         }
@@ -170,7 +192,8 @@ impl Stage<'_> {
     /// Declarations for a table: the value, and the result of the slice. Returns the pins of the slice: write, value.
     fn declared(&self, own: &Map, table: &Table, text: &mut String) -> [String; 2] {
         let (name, table_name, last) = (own.name(), &table.name, own.bits - 1);
-        let value = if own.slice.is_some() { format!("{name}_value") } else { table.value(table.stage) };
+        let is_own = own.slice.is_some() && !own.is_summed;
+        let value = if is_own { format!("{name}_value") } else { table.value(table.stage) };
         _ = write!(
             text,
             "  logic [{last}:0] {value};\n  logic {table_name}_ready, {table_name}_host_ready, {table_name}_host_valid;\n  \
@@ -179,6 +202,7 @@ impl Stage<'_> {
         if own.slice.is_none() {
             return ["1'b0".to_owned(), "'0".to_owned()];
         }
+        let name = if own.is_summed { table_name } else { &name };
         _ = writeln!(text, "  logic [{last}:0] {name}_result;\n  logic {name}_write;");
         [format!("{name}_write"), format!("{name}_result")]
     }
@@ -196,7 +220,11 @@ impl Stage<'_> {
         };
         let delay = own.slice.map_or(0, Slice::delay);
         let [write, result] = self.declared(own, table, text);
-        let mut value = if own.slice.is_some() { format!("{name}_value") } else { table.value(table.stage) };
+        let is_one = own.slice.is_some() && !own.is_summed;
+        let mut value = if is_one { format!("{name}_value") } else { table.value(table.stage) };
+        // What the host writes is in the first one of partial arrays alone.
+        let is_first = own.tables.first().is_some_and(|first| first.name == table.name);
+        let host_value = if own.is_summed && !is_first { "'0".to_owned() } else { format!("{name}_value_i") };
         let late = self.late_value(own, table, &mut value, own.bits, text);
         let mut hit = hit;
         if own.block == Block::Ports {
@@ -218,7 +246,7 @@ impl Stage<'_> {
              .value_o({value}),\n      .write_i({write}),\n      .value_i({result}),\n      \
              .host_valid_i({name}_valid_i && {name}_ready_o),\n      .host_ready_o({table_name}_host_ready),\n      \
              .host_write_i({name}_write_i),\n      .host_copy_i(1'b0),\n      .host_target_i('0),\n      \
-             .host_index_i({name}_index_i),\n      .host_value_i({name}_value_i),\n      \
+             .host_index_i({name}_index_i),\n      .host_value_i({host_value}),\n      \
              .host_valid_o({table_name}_host_valid),\n      .host_value_o({table_name}_host_value)\n  );\n",
             own.entries.max(2),
             own.bits,
@@ -393,7 +421,7 @@ impl Stage<'_> {
             },
             _ => return,
         };
-        let next = format!("{}_step{}_s{}", own.name(), state.steps, self.stage);
+        let next = format!("{}_step{}_s{}", state.name, state.steps, self.stage);
         _ = writeln!(text, "  {}", logic(&next, own.bits));
         _ = writeln!(text, "  always_comb begin\n    {next} = {};", state.value);
         match is_always {
@@ -462,8 +490,8 @@ impl Stage<'_> {
 
     /// The result of the slice: to the table, or into the register.
     fn write_back(&self, own: &Map, state: &State, text: &mut String) {
-        let (name, valid) = (own.name(), &self.valid);
-        let State { value, present, full, writes, updates, evicts, .. } = state;
+        let valid = &self.valid;
+        let State { name, value, present, full, writes, updates, evicts, .. } = state;
         if !own.tables.is_empty() {
             _ = writeln!(text, "  assign {name}_result = {value};");
             _ = writeln!(text, "  assign {name}_write = {valid} && ({});", any(writes));

@@ -140,6 +140,43 @@ pub(crate) fn range(bits: u32) -> String {
     if bits == 1 { String::new() } else { format!("[{}:0] ", bits - 1) }
 }
 
+/// How random words travel with the time of a packet.
+struct Random {
+    port: Option<String>,
+    time_bits: u32,
+    parameter: String,
+    time_pin: &'static str,
+    now: &'static str,
+    pin: String,
+}
+
+impl Random {
+    fn of(core: &Core) -> Random {
+        let time_bits = 64 + 32 * core.random_words;
+        if core.random_words == 0 {
+            return Random {
+                port: None,
+                time_bits,
+                parameter: String::new(),
+                time_pin: "",
+                now: "",
+                pin: String::new(),
+            };
+        }
+        Random {
+            port: Some(format!(
+                "// Random words; a packet takes those of its last word.\n    input  logic [{}:0] in_random_i",
+                32 * core.random_words - 1
+            )),
+            time_bits,
+            parameter: format!(",\n      .TimeBits({time_bits})"),
+            time_pin: "({in_random_i, in_time_i})",
+            now: "[63:0]",
+            pin: format!(",\n      .random_i(arrival[{}:64])", time_bits - 1),
+        }
+    }
+}
+
 fn text(module: &str, core: &Core, (patch_module, sends_module): (&str, &str), word_bytes: u32) -> String {
     let word = 8 * word_bytes;
     let in_flight = core.latency_cycles + core.queued_packets + 16;
@@ -172,6 +209,11 @@ fn text(module: &str, core: &Core, (patch_module, sends_module): (&str, &str), w
         ports.push(EXTRA_PORT.to_owned());
     }
     let mut pins = String::new();
+    let random = Random::of(core);
+    if let Some(port) = &random.port {
+        let time = ports.iter().position(|port| port.ends_with("in_time_i")).map_or(ports.len(), |at| at + 1);
+        ports.insert(time, port.clone());
+    }
     for map in &core.maps {
         for (direction, bits, suffix) in map.ports() {
             let comment = match suffix {
@@ -232,7 +274,7 @@ module {module} (
   logic [15:0] length;
   logic [31:0] port, verdict, target, head, tail;
   logic [1:0] spread;
-  logic [63:0] arrival;
+  logic [{last_time}:0] arrival;
   logic [{last_edit}:0] edits, patch_edits;
   logic patch_valid;
   logic [{last_index}:0] patch_index;
@@ -246,7 +288,7 @@ module {module} (
       .WordBytes({word_bytes}),
       .WindowWords({words}),
       .MaxWords({MAX_WORDS}),
-      .BodyWords({BODY_WORDS})
+      .BodyWords({BODY_WORDS}){time_parameter}
   ) u_framer (
       .clk_i,
       .rst_i,
@@ -256,7 +298,7 @@ module {module} (
       .in_data_i,
       .in_keep_i,
       .in_port_i,
-      .in_time_i,
+      .in_time_i{time_pin},
       .write_o(write),
       .write_place_o(write_place),
       .write_data_o(write_data),
@@ -281,7 +323,7 @@ module {module} (
       .length_i(length),
       .port_i(port),
       .word_i(word),
-      .now_i(arrival){pins},
+      .now_i(arrival{now}){random_pin}{pins},
       .accept_o(accept),
       .room_o(room),
       .ready_o,
@@ -346,6 +388,11 @@ module {module} (
 endmodule
 ",
         core_module = core.module,
+        last_time = random.time_bits - 1,
+        time_parameter = random.parameter,
+        time_pin = random.time_pin,
+        now = random.now,
+        random_pin = random.pin,
         ports = ports.join(",\n    ").replace("output\n", "output"),
         last_place = place - 1,
         last_bit = word - 1,

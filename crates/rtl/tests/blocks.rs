@@ -224,3 +224,47 @@ fn the_planner_knows_the_latencies_of_tables() {
         assert!(text.contains(&format!("// Latency: {stages} cycles from ")), "{block}: {stages}");
     }
 }
+
+/// Free-running random words follow the sequence of their header, from a reset on, and repeat it after another reset.
+#[test]
+fn random_words_follow_their_sequence() {
+    const WORDS: u32 = 3;
+    const SEED: u32 = 7;
+    const RESETS: [usize; 2] = [0, 600];
+    const CYCLES: usize = 1000;
+    let block = std::fs::read_to_string(crate::common::block_path("prim/fl_random")).unwrap();
+    let top = format!(
+        "module fl_words (\n    input  logic clk_i,\n    input  logic rst_i,\n    output logic [{last}:0] words_o\n);\n  fl_random #(\n      \
+         .Words({WORDS}),\n      .Seed(32'd{SEED})\n  ) u_random (\n      .clk_i,\n      .rst_i,\n      .words_o\n  );\nendmodule\n",
+        last = 32 * WORDS - 1
+    );
+    let modules = [("fl_random".to_owned(), block), ("fl_words".to_owned(), top)];
+    let Some(model) = build_model("random_words_follow_their_sequence", &modules) else { return };
+    let (reset, words) = (model.input("rst_i").unwrap(), model.output("words_o").unwrap());
+    let mut inputs = vec![0; model.input_bytes() * CYCLES];
+    for at in RESETS {
+        reset.set(&mut inputs[at * model.input_bytes()..][..model.input_bytes()], 1);
+    }
+    let outputs = model.start(1).unwrap().run(&inputs).unwrap();
+    let first = |word: u32| 0x9e37_79b9_u32.wrapping_mul(SEED + word + 1);
+    let next = |state: u32| {
+        let x = state ^ state << 13;
+        let x = x ^ x >> 17;
+        x ^ x << 5
+    };
+    let mut expected = [0; WORDS as usize];
+    let mut seen = std::collections::BTreeSet::new();
+    for (number, cycle) in outputs.chunks(model.output_bytes()).enumerate() {
+        // The state before the clock edge of the cycle.
+        if number > 0 {
+            let found: Vec<u32> =
+                words.bytes(cycle).chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect();
+            assert_eq!(found, expected, "cycle {number}");
+            seen.extend(found);
+        }
+        for (word, state) in (0..).zip(&mut expected) {
+            *state = if RESETS.contains(&number) { first(word) } else { next(*state) };
+        }
+    }
+    assert!(seen.len() > 1700, "{} different words", seen.len());
+}

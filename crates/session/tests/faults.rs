@@ -310,6 +310,21 @@ pub(crate) const FAULTS: &[Fault] = &[
         changes: &[(".start_i(start && room)", ".start_i(start && (room || 1'b1))")],
     },
     Fault {
+        name: "a packet has the random numbers of the next one",
+        subject: "draws",
+        file: FRAMER,
+        changes: &[(
+            "time_o   <= packet.arrival;",
+            "time_o   <= {in_time_i[TimeBits-1:64], packet.arrival[63:0]} | (packet.arrival & '0);",
+        )],
+    },
+    Fault {
+        name: "random numbers do not travel with their packet",
+        subject: "draws",
+        file: "fl_core_",
+        changes: &[("random_s2_q <= random_s1_q;", "random_s2_q <= random_i | (random_s1_q & '0);")],
+    },
+    Fault {
         name: "an absent port does not cancel an earlier redirect",
         subject: "redirects",
         file: "fl_core_",

@@ -53,6 +53,15 @@ pub(crate) const FAULTS: &[Fault] = &[
         )],
     },
     Fault {
+        name: "a write of the host leaves a partial array as it is",
+        subject: "partial arrays",
+        file: "fl_core_",
+        changes: &[(
+            ".host_ready_o(map0_v37_host_ready),\n      .host_write_i(map0_write_i),",
+            ".host_ready_o(map0_v37_host_ready),\n      .host_write_i(map0_write_i && 1'b0),",
+        )],
+    },
+    Fault {
         name: "the host's write is not forwarded to the next packet",
         subject: "array in one stage",
         file: "fl_array.sv",
@@ -350,7 +359,7 @@ pub(crate) fn packets_of_scheme(scheme: &distances::Scheme, keys: &[u32], count:
 #[test]
 fn accesses_of_the_host_are_serial_with_packets() {
     let mut rng = Rng::from_env(1);
-    for name in ["array in one stage", "hash map in one stage"] {
+    for name in ["array in one stage", "hash map in one stage", "partial arrays"] {
         let scheme = distances::scheme(name);
         let loaded = scheme.load();
         let pipeline = scheme.pipeline(&loaded);

@@ -3,7 +3,7 @@
 
 use crate::stream::{Case, Source};
 
-pub(crate) static PROGRAMS: [Case; 12] = [
+pub(crate) static PROGRAMS: [Case; 13] = [
     Case { name: "sums", source: Source::Text(SUMS, &[]), entries: &[], sends: true, changes: false },
     Case { name: "queued", source: Source::Text(QUEUED, &[]), entries: &[], sends: true, changes: false },
     Case { name: "squares", source: Source::Text(SQUARES, &[]), entries: &[], sends: true, changes: false },
@@ -39,6 +39,8 @@ pub(crate) static PROGRAMS: [Case; 12] = [
     Case { name: "known", source: Source::Text(KNOWN, &[]), entries: SEEN, sends: true, changes: true },
     Case { name: "clones", source: Source::Text(CLONES, &[]), entries: &[], sends: true, changes: true },
     Case { name: "emits", source: Source::Text(EMITS, &[]), entries: &[], sends: true, changes: true },
+    // Which of the packet's numbers the later draws give depends on the earlier ones.
+    Case { name: "draws", source: Source::Text(DRAWS, &[]), entries: &[], sends: true, changes: true },
     Case { name: "window", source: Source::Text(WINDOW, &[]), entries: &[], sends: true, changes: true },
 ];
 
@@ -358,6 +360,68 @@ const REDIRECTS: &str = r#".program redirects
         call redirect_map
         if r7 != 0 goto out
         r0 = 4                          ; XDP_REDIRECT
+out:    exit
+"#;
+
+/// Draws up to eleven random numbers, of which the packet chooses; they are in its bytes and in a map. After eight they repeat.
+const DRAWS: &str = r#".program draws
+.license "GPL"
+.map sums array key 4 value 8 entries 4
+        r2 = *(u32 *)(r1 + 4)
+        r6 = *(u32 *)(r1 + 0)
+        r0 = 1
+        r3 = r6
+        r3 += 40
+        if r3 > r2 goto out
+        r7 = *(u8 *)(r6 + 35)           ; the low byte of a source port
+        r8 = r7
+        r8 &= 3
+        *(u32 *)(r10 - 4) = r8
+        r1 = map[sums] ll
+        r2 = r10
+        r2 += -4
+        call map_lookup_elem
+        r8 = r0
+        r9 = 0
+        r1 = r7
+        r1 &= 4
+        if r1 == 0 goto second
+        call get_prandom_u32
+        *(u32 *)(r6 + 0) = r0
+second: r1 = r7
+        r1 &= 8
+        if r1 == 0 goto third
+        call get_prandom_u32
+        r9 = r0
+        call get_prandom_u32
+        r9 += r0
+        call get_prandom_u32
+        r9 += r0
+        call get_prandom_u32
+        r9 += r0
+        call get_prandom_u32
+        r9 += r0
+        call get_prandom_u32
+        r9 += r0
+        call get_prandom_u32
+        *(u32 *)(r6 + 4) = r0
+third:  call get_prandom_u32
+        *(u32 *)(r6 + 8) = r0
+        r9 += r0
+        r0 = 3
+        if r8 == 0 goto out
+        r1 = *(u64 *)(r8 + 0)
+        if r1 > r9 goto less
+        call get_prandom_u32            ; whether it is drawn depends on the entry
+        *(u16 *)(r6 + 20) = r0
+        r9 += r0
+        *(u64 *)(r8 + 0) = r9
+        goto sent
+less:   r1 >>= 1
+        *(u64 *)(r8 + 0) = r1
+sent:   call get_prandom_u32
+        *(u16 *)(r6 + 22) = r0
+        r0 = 3
 out:    exit
 "#;
 

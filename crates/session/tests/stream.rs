@@ -71,7 +71,8 @@ pub(crate) static CASES: [Case; 7] = [
 ];
 
 /// The cases of the normal test; the others take longer to compile.
-const QUICK: [&str; 8] = ["used", "recent", "toy", "xdp2", "rxq_info", "simple_firewall", "leaky_bucket", "queued"];
+const QUICK: [&str; 9] =
+    ["used", "recent", "toy", "xdp2", "rxq_info", "simple_firewall", "leaky_bucket", "queued", "draws"];
 /// The cases with extra packets, which packets send besides themselves.
 const EXTRA: [&str; 2] = ["clones", "emits"];
 
@@ -206,7 +207,9 @@ pub(crate) fn compare(
             delay_cycles: *delay,
         })
         .collect();
-    let departures = simulated.send(&arrivals, stalls).map_err(|e| e.to_string())?;
+    let choices = |number: usize| Choices::seeded(now_ns(number), 0, number as u64);
+    let drawn: Vec<Choices> = (0..packets.len()).map(choices).collect();
+    let departures = simulated.send_drawing(&arrivals, &drawn, stalls).map_err(|e| e.to_string())?;
     let mut compared = Compared::default();
     for (number, (departure, (bytes, port, _))) in departures.iter().zip(packets).enumerate() {
         let place = format!("{}, packet {number} of {} bytes", case.name, bytes.len());
@@ -223,7 +226,7 @@ pub(crate) fn compare(
             continue;
         }
         let packet = Packet { bytes, port: Port(*port) };
-        let outcome = interp.process(&packet, &Choices::seeded(now_ns(number), 0, 0)).map_err(|e| e.to_string())?;
+        let outcome = interp.process(&packet, &choices(number)).map_err(|e| e.to_string())?;
         if let Departure::ALL | Departure::OTHERS = departure.verdict {
             let but = (departure.verdict == Departure::OTHERS).then_some(Port(*port));
             spread(interp, &outcome, found, but).map_err(|differs| format!("{place}: {differs}"))?;

@@ -177,6 +177,30 @@ pub enum Fault {
         /// The size of the window in bytes.
         window: u32,
     },
+    /// A state slice makes a write before its operands are ready, before an earlier access of the packet, or after its
+    /// commit; or the write belongs to no state slice of several stages.
+    #[error("the state slice makes the write of node {node} in a stage in which it cannot")]
+    Step {
+        /// The node.
+        node: usize,
+    },
+    /// A map is divided into partial arrays although more than additions access it, or into another number than there are
+    /// lookups.
+    #[error("map `{map}` is divided into {parts} partial arrays, which do not sum up to its contents")]
+    Parts {
+        /// The map.
+        map: String,
+        /// The partial arrays.
+        parts: u32,
+    },
+    /// The result of a change of entries is used before the state slice has it.
+    #[error("the result of node {node} is used before stage {stage}, in which its state slice has it")]
+    EarlyAnswer {
+        /// The node.
+        node: usize,
+        /// The stage of the change.
+        stage: u32,
+    },
     /// The plan has fewer stages than its values need.
     #[error("the plan has {found} stages, expected {needed}")]
     Stages {

@@ -14,6 +14,9 @@
 //! by the predicate. In a map that packets only read they stay separate if the select would lengthen the critical path; where
 //! packets write, a second port would need the writes of both.
 //!
+//! Where packets insert or delete by several keys of which each packet needs one, all calls take a selected key first
+//! (`shared_keys`).
+//!
 //! **Before.** Predicates are still the path conditions: speculation comes later.
 //!
 //! **Limits.** Lookups that depend on each other stay separate, as do those between which conflicting effects would be
@@ -24,6 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use flowloom_ir::pass::{remade, same};
 use flowloom_ir::{Dataflow, Graph, Id, Kind, Node, Predicates, Touch, mistranslations};
 
+use super::shared_keys;
 use crate::critical_path::depth;
 use crate::target::Target;
 
@@ -31,7 +35,14 @@ use crate::target::Target;
 const MAX_VISITED: usize = 2_000_000;
 
 pub(super) fn run(dataflow: &Dataflow, target: &Target) -> Dataflow {
-    run_within(dataflow, target, MAX_VISITED)
+    let merged = run_within(dataflow, target, MAX_VISITED);
+    // Where packets insert or delete by several keys, the lookups alone do not decide: all calls share a key, if they can.
+    let mut shared = None;
+    for map in shared_keys::maps_with_keys(&merged) {
+        let before = shared.as_ref().unwrap_or(dataflow);
+        shared = shared_keys::run(before, map).filter(|after| mistranslations(before, after).is_empty()).or(shared);
+    }
+    shared.map_or(merged, |shared| run_within(&shared, target, MAX_VISITED))
 }
 
 fn run_within(dataflow: &Dataflow, target: &Target, mut visits: usize) -> Dataflow {

@@ -10,6 +10,7 @@ mod lookups;
 mod mux_trees;
 mod reassociate;
 mod shannon;
+mod shared_keys;
 
 use flowloom_ir::{Dataflow, Mistranslation, missing_waits, mistranslations, pass};
 

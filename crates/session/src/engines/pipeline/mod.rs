@@ -212,7 +212,8 @@ impl Simulation {
             delay_cycles: if has_gaps && rng.percent(33) { rng.below(12) as u32 } else { 0 },
         });
         let arrivals: Vec<Arrival<'_>> = arrivals.collect();
-        let departures = self.pipeline.send(&arrivals, stalls).map_err(|error| failed(&error))?;
+        let drawn: Vec<Choices> = packets.iter().map(|(_, choices)| *choices).collect();
+        let departures = self.pipeline.send_drawing(&arrivals, &drawn, stalls).map_err(|error| failed(&error))?;
         if departures.len() != packets.len() {
             let (given, verdicts) = (packets.len(), departures.len());
             return Err(failed(&SendError::Missing { given, verdicts, extra: 0, whole: verdicts }));

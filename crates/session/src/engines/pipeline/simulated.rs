@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 use flowloom_cosim::{CosimError, Design, End, Event, Model, Port, Simulation, Stalls, Streams, Transfer, Word};
-use flowloom_engine::MapState;
+use flowloom_engine::{Choices, MapState};
 use flowloom_rtl::{Access, MapPort, Pipeline};
 
 /// Cycles after which every access of the host has its answer.
@@ -146,6 +146,8 @@ struct Ports {
     keep: Port,
     port: Port,
     time: Port,
+    /// Pipelines of programs that draw random numbers.
+    random: Option<Port>,
     out_data: Port,
     out_keep: Port,
     out_last: Port,
@@ -212,6 +214,7 @@ impl Simulated {
             keep: input("in_keep_i")?,
             port: input("in_port_i")?,
             time: input("in_time_i")?,
+            random: (pipeline.core.random_words > 0).then(|| input("in_random_i")).transpose()?,
             out_data: output("out_data_o")?,
             out_keep: output("out_keep_o")?,
             out_last: output("out_last_o")?,
@@ -299,6 +302,19 @@ impl Simulated {
         self.send_and_access(packets, &[], stalls).map(|(departures, _)| departures)
     }
 
+    /// As [`Simulated::send`], with the random numbers that each packet draws; without any, they are 0.
+    ///
+    /// # Errors
+    /// As for [`Simulated::send`].
+    pub fn send_drawing(
+        &mut self,
+        packets: &[Arrival<'_>],
+        random: &[Choices],
+        stalls: OutputStalls,
+    ) -> Result<Vec<Departure>, SendError> {
+        self.transfer(packets, random, &[], stalls).map(|(departures, _)| departures)
+    }
+
     /// As [`Simulated::send`], with accesses of the host while the packets are on their way.
     ///
     /// # Errors
@@ -309,10 +325,20 @@ impl Simulated {
         accesses: &[HostAccess],
         stalls: OutputStalls,
     ) -> Result<(Vec<Departure>, Vec<HostAnswer>), SendError> {
+        self.transfer(packets, &[], accesses, stalls)
+    }
+
+    fn transfer(
+        &mut self,
+        packets: &[Arrival<'_>],
+        random: &[Choices],
+        accesses: &[HostAccess],
+        stalls: OutputStalls,
+    ) -> Result<(Vec<Departure>, Vec<HostAnswer>), SendError> {
         let mut words = Vec::new();
         // The words before each packet.
         let mut before = vec![0];
-        for packet in packets {
+        for (place, packet) in packets.iter().enumerate() {
             let chunks = packet.bytes.chunks(self.word_bytes);
             let count = chunks.len();
             for (number, chunk) in chunks.enumerate() {
@@ -327,6 +353,10 @@ impl Simulated {
                 ports.keep.set_bytes(&mut inputs, &keep);
                 ports.port.set(&mut inputs, packet.port.into());
                 ports.time.set(&mut inputs, packet.now_ns);
+                if let (Some(port), Some(choices)) = (&ports.random, random.get(place)) {
+                    let bytes: Vec<u8> = choices.random.iter().flat_map(|word| word.to_le_bytes()).collect();
+                    port.set_bytes(&mut inputs, &bytes[..port.len_bytes()]);
+                }
                 words.push(Word { delay_cycles: if number == 0 { packet.delay_cycles } else { 0 }, inputs });
             }
             before.push(words.len());
