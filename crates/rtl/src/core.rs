@@ -8,6 +8,7 @@ use flowloom_ir::{Binary, Id, Input, Kind, Node, Touch};
 use flowloom_isa::Program;
 use flowloom_plan::Plan;
 
+use crate::control::Control;
 use crate::error::RtlError;
 use crate::map::{self, Block, Map};
 use crate::needs::{Needs, begins, block_stages, defined, is_wire};
@@ -99,6 +100,8 @@ pub struct Core {
     pub exceptions: String,
     /// The packets that wait in the scheduler's queue at most; 0 without one.
     pub queued_packets: u32,
+    /// What decides in which cycle a packet leaves.
+    pub control: Control,
 }
 
 impl Core {
@@ -156,6 +159,7 @@ impl Core {
             hold_cycles: scheduler.as_ref().map_or(1, Scheduler::hold_cycles),
             exceptions: scheduler.as_ref().map_or_else(String::new, Scheduler::exceptions),
             queued_packets: scheduler.as_ref().map_or(0, Scheduler::depth),
+            control: Control::of(plan, &maps, needs.words(plan), scheduler.as_ref()),
             text: Writer { plan, program, needs, maps, ports, sends: &sends, scheduler, text: String::new() }
                 .module(&module),
             module,

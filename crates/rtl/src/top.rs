@@ -11,9 +11,9 @@ use std::fmt::Write as _;
 use crate::core::Core;
 
 /// The words of the longest packet: 9,216 bytes in words of 64.
-const MAX_WORDS: u32 = 144;
+pub const MAX_WORDS: u32 = 144;
 /// The words of packets that a pipeline stores.
-const BODY_WORDS: u32 = 256;
+pub const BODY_WORDS: u32 = 256;
 
 /// The port of a pipeline whose packets send others besides themselves.
 const EXTRA_PORT: &str = "// A packet that another one sends besides itself, before the verdict of that one.\n    output logic extra_valid_o";
@@ -123,10 +123,20 @@ impl Pipeline {
         MAX_WORDS * self.word_bytes
     }
 
+    /// The packets that may be in the core, or have results that wait for the output.
+    pub fn in_flight(&self) -> u32 {
+        in_flight(&self.core)
+    }
+
     /// The cycles from the last word of a packet at the input to its first word at the output, without contention.
     pub fn latency_cycles(&self) -> u32 {
         latency_cycles(&self.core)
     }
+}
+
+/// The packets in the core, and results that wait for their turn.
+fn in_flight(core: &Core) -> u32 {
+    core.latency_cycles + core.queued_packets + 16
 }
 
 /// The latencies of framer, core and emitter.
@@ -140,7 +150,7 @@ pub(crate) fn range(bits: u32) -> String {
 
 fn text(module: &str, core: &Core, (patch_module, sends_module): (&str, &str), word_bytes: u32) -> String {
     let word = 8 * word_bytes;
-    let in_flight = core.latency_cycles + core.queued_packets + 16;
+    let in_flight = in_flight(core);
     let place = BODY_WORDS.trailing_zeros();
     let mut ports = vec![
         "input  logic clk_i".to_owned(),
