@@ -84,6 +84,19 @@ pub enum PredictError {
         /// The minimum.
         least: u32,
     },
+    /// A hash map is too large for the model of the cycles, which holds all keys.
+    #[error("map {map} has {found} entries, the model of the cycles holds at most {most}")]
+    Entries {
+        /// The index of the map.
+        map: u32,
+        /// Its entries.
+        found: u32,
+        /// The limit.
+        most: u32,
+    },
+    /// A hash map has no model of its cycles.
+    #[error(transparent)]
+    Table(#[from] flowloom_state::ParameterError),
     /// The program cannot be run.
     #[error(transparent)]
     Program(#[from] ProgramError),

@@ -63,6 +63,7 @@ mod render;
 mod report;
 mod run;
 mod scheduler;
+mod twin;
 mod value;
 
 pub use ahead::ReadAhead;
@@ -74,6 +75,7 @@ pub use keyed::Keyed;
 pub use known::{Known, shared_maps};
 pub use options::{Pace, PredictOptions};
 pub use report::{Latency, MapReport, Report};
+pub use twin::{Offered, PacketCycles, Twin};
 
 use flowloom_plan::Timing;
 use model::Model;
