@@ -74,8 +74,8 @@ pub use frames::{Captured, Frame, Frames};
 pub use keyed::Keyed;
 pub use known::{Known, shared_maps};
 pub use options::{Pace, PredictOptions};
-pub use report::{Latency, MapReport, Report};
-pub use twin::{Offered, PacketCycles, Twin};
+pub use report::{Latency, MapReport, ModelKind, Report};
+pub use twin::{Offered, PacketCycles, Twin, rendered_timing};
 
 use flowloom_plan::Timing;
 use model::Model;

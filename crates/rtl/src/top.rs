@@ -91,6 +91,14 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
+    /// The cycles from the last word of a packet to its first word at the core.
+    pub const FRAMER_CYCLES: u32 = 2;
+
+    /// The cycles from a result of the core to the first word at the output.
+    pub fn emitter_cycles(&self) -> u32 {
+        emitter_cycles(&self.core)
+    }
+
     /// The pipeline around a core. A word of the bus has `word_bytes` bytes.
     pub fn around(core: Core, word_bytes: u16) -> Pipeline {
         let name = core.module.strip_prefix("fl_core_").unwrap_or(&core.module);
@@ -141,7 +149,12 @@ fn in_flight(core: &Core) -> u32 {
 
 /// The latencies of framer, core and emitter.
 fn latency_cycles(core: &Core) -> u32 {
-    2 + core.latency_cycles + u32::from(!core.sends.is_empty()) + if core.moves { 10 } else { 7 }
+    Pipeline::FRAMER_CYCLES + core.latency_cycles + emitter_cycles(core)
+}
+
+/// The emitter, and where packets send others besides themselves the jobs before it.
+fn emitter_cycles(core: &Core) -> u32 {
+    u32::from(!core.sends.is_empty()) + if core.moves { 10 } else { 7 }
 }
 
 pub(crate) fn range(bits: u32) -> String {

@@ -298,9 +298,7 @@ impl MapClock {
         let adopts = !deletes && !inserts && !self.candidates.is_empty() && !self.is_adopting && free > 2;
         let request = match packet {
             Some(MapAccess { key, changes }) => Some(Request { source: Source::Packet(changes), key, found: None }),
-            None if deletes => {
-                Some(Request { source: Source::Delete, key: self.pending.key(self.work), found: None })
-            }
+            None if deletes => Some(Request { source: Source::Delete, key: self.pending.key(self.work), found: None }),
             None => match view.insert.filter(|_| inserts) {
                 Some(entry) => {
                     Some(Request { source: Source::Insert(entry), key: self.pending.key(entry), found: None })
@@ -348,8 +346,7 @@ impl MapClock {
         };
         let ends = self.mover == Mover::Inspected && is_inspected;
         let (releases, disowns) = (ends && work_quiet && word, ends && work_quiet && !word);
-        let lets_go =
-            self.mover == Mover::Removed && matches!(&now, Some(Request { source: Source::Delete, .. }));
+        let lets_go = self.mover == Mover::Removed && matches!(&now, Some(Request { source: Source::Delete, .. }));
         let next = self.mover == Mover::Idle && view.quiet.is_some();
 
         // Keys whose entry was deleted leave the cuckoo table later.

@@ -62,9 +62,8 @@ impl Evaluation {
             bytes.collect()
         };
         let waits = self.control.queue.iter().flat_map(|queue| &queue.holds);
-        let holds: Vec<Option<Rc<[u8]>>> = waits
-            .map(|wait| wait.uses.holds(&value).then(|| key(wait.key.as_deref().unwrap_or_default())))
-            .collect();
+        let holds: Vec<Option<Rc<[u8]>>> =
+            waits.map(|wait| wait.uses.holds(&value).then(|| key(wait.key.as_deref().unwrap_or_default()))).collect();
         let tables = self.control.tables.iter().map(|table| {
             let changes = table.changes.iter().filter(|entry| value(entry.when) & 1 == 1);
             table.uses.holds(&value).then(|| MapAccess { key: key(&table.key), changes: changes.map(change).collect() })

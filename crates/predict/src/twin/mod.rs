@@ -15,19 +15,25 @@
 
 mod core;
 mod facts;
+mod paced;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use flowloom_engine::{Choices, Packet, Port, Snapshot};
 use flowloom_ir::Dataflow;
 use flowloom_isa::Program;
+use flowloom_plan::{Scheme, Timing};
 use flowloom_rtl::{BODY_WORDS, MAX_WORDS, Pipeline};
 
 use self::core::Core;
 use crate::error::PredictError;
+use crate::frames::Frames;
+use crate::options::PredictOptions;
+use crate::report::Report;
 use facts::{Evaluation, Facts};
+use paced::Paced;
 
 /// Complete packets that wait for the core (`hdl/parse/fl_framer.sv`).
 const WAITING_PACKETS: usize = 16;
@@ -36,6 +42,29 @@ const OUT_WORDS: u32 = 16;
 /// Cycles from the read of a word to the output, and those of the shift to the packet's new start.
 const READ_CYCLES: u64 = 5;
 const SHIFT_CYCLES: u64 = 3;
+
+/// The timing of a plan with the latency and the holds of its rendering.
+pub fn rendered_timing(timing: &Timing, pipeline: &Pipeline) -> Timing {
+    let mut timing = Timing { latency_cycles: pipeline.latency_cycles(), ..timing.clone() };
+    let index = |name: &str| pipeline.core.maps.iter().find(|map| map.name == name).map(|map| map.map);
+    for map in &mut timing.maps {
+        let own = index(&map.name);
+        let queue = pipeline.core.control.queue.as_ref();
+        let wait = queue.and_then(|queue| Some((queue, queue.holds.iter().find(|wait| Some(wait.map) == own)?)));
+        match wait {
+            Some((queue, wait)) => {
+                map.scheme = Scheme::Schedule;
+                (map.read_stage, map.hold_cycles) = (queue.stage, wait.cycles + 1);
+                // There is one, and in the framer are places too.
+                (map.queues, map.queue_depth) = (1, queue.depth.max(WAITING_PACKETS as u32));
+            }
+            None if own.is_some() => (map.scheme, map.hold_cycles) = (Scheme::Atomic, 1),
+            None => {}
+        }
+    }
+    timing.maps.sort_by_key(|map| map.read_stage);
+    timing
+}
 
 /// A packet at the input of a twin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +130,7 @@ struct Machine {
     results: VecDeque<Job>,
     job: Option<Job>,
     out: u32,
+    most_out: u32,
     /// Words on their way to the output: the cycle from which on they are there.
     leaving: VecDeque<u64>,
     window_words: u32,
@@ -123,6 +153,7 @@ impl Machine {
             results: VecDeque::new(),
             job: None,
             out: 0,
+            most_out: 0,
             leaving: VecDeque::new(),
             window_words: control.words,
             in_flight: pipeline.in_flight(),
@@ -208,6 +239,7 @@ impl Machine {
         if is_given {
             self.leaving.pop_front();
         }
+        self.most_out = self.most_out.max(self.out);
         self.out = self.out + u32::from(issues) - u32::from(is_given);
         self.results.extend(result.map(|facts| Job {
             is_sent: facts.words_out > 0,
@@ -225,6 +257,8 @@ pub struct Twin {
     machine: Machine,
     evaluation: Evaluation,
     word_bytes: usize,
+    /// The indices of maps by name.
+    maps: BTreeMap<String, u32>,
     /// The packets that have been taken and not left as a whole.
     packets: VecDeque<Running>,
 }
@@ -255,7 +289,8 @@ impl Twin {
         let evaluation = Evaluation::new(Arc::clone(program), dataflow, control, pipeline.word_bytes())?;
         let machine = Machine::new(pipeline, cycles)?;
         let word_bytes = pipeline.word_bytes() as usize;
-        Ok(Twin { machine, evaluation, word_bytes, packets: VecDeque::new() })
+        let maps = pipeline.core.maps.iter().map(|map| (map.name.clone(), map.map)).collect();
+        Ok(Twin { machine, evaluation, word_bytes, maps, packets: VecDeque::new() })
     }
 
     /// Sets the contents of maps. Those of hash maps that packets change have to be empty.
@@ -310,6 +345,25 @@ impl Twin {
             }
         }
         Ok(gone)
+    }
+
+    /// Sends frames at a pace until all have left, with a buffer before the input and an output that takes every word.
+    /// The report is about the maps of a timing, which is that of the plan.
+    ///
+    /// # Errors
+    /// The options describe no traffic, or the frames cannot be read.
+    ///
+    /// # Cost
+    /// The program runs on every packet.
+    pub fn predict(
+        &mut self,
+        timing: &Timing,
+        options: &PredictOptions,
+        frames: &mut (impl Frames + ?Sized),
+    ) -> Result<Report, PredictError> {
+        let mut paced = Paced::new(self, timing.clock_mhz, options)?;
+        paced.run(frames)?;
+        Ok(paced.report(timing))
     }
 
     fn facts(&mut self, packet: &Offered<'_>, number: u64) -> Result<Rc<Facts>, PredictError> {
