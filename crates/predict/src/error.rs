@@ -94,6 +94,17 @@ pub enum PredictError {
         /// The limit.
         most: u32,
     },
+    /// Packets wait for ever: new keys of the same rows as others find no place in a hash map.
+    #[error(
+        "the pipeline is stuck in cycle {cycle} with {packets} packets: new keys of a hash map find no place in its table; \
+         predict with fewer keys of the same rows, or with a larger map"
+    )]
+    Stuck {
+        /// The cycle.
+        cycle: u64,
+        /// The packets in the pipeline.
+        packets: usize,
+    },
     /// A hash map has no model of its cycles.
     #[error(transparent)]
     Table(#[from] flowloom_state::ParameterError),

@@ -102,7 +102,7 @@ impl Subject {
             seed >> 24 >= u32::from(stalls.of_256)
         };
         let expected = self.simulated.send(&arrivals, stalls).map_err(|error| error.to_string())?;
-        let found = twin.send(&offered, &mut is_ready).unwrap();
+        let found = twin.send(&offered, &mut is_ready).map_err(|error| error.to_string())?;
         if found.len() != expected.len() {
             return Err(format!("{}: {} packets, expected {}", self.name, found.len(), expected.len()));
         }
@@ -247,7 +247,7 @@ const FAULTS: [Fault; 8] = [
     ("queued", "results of blocks before the queue", |control| {
         control.queue.iter_mut().for_each(|queue| queue.is_late = !queue.is_late);
     }),
-    ("full hash map", "a map that is never nearly full", |control| hold(control).has_tight = false),
+    ("hash map in several stages", "a map that is never nearly full", |control| hold(control).has_tight = false),
     ("hash map in several stages", "a packet more after a map has no room", |control| control.tables[0].ahead += 1),
     ("hash map in one stage", "packets that insert nothing", |control| control.tables[0].changes.clear()),
 ];

@@ -39,6 +39,8 @@ use paced::Paced;
 const WAITING_PACKETS: usize = 16;
 /// Words of the output that wait or are on their way (`hdl/edit/fl_emitter.sv`).
 const OUT_WORDS: u32 = 16;
+/// Cycles without an event after which the pipeline is stuck: longer than insertions into hash maps take.
+const STUCK_CYCLES: u64 = 1 << 16;
 /// Cycles from the read of a word to the output, and those of the shift to the packet's new start.
 const READ_CYCLES: u64 = 5;
 const SHIFT_CYCLES: u64 = 3;
@@ -261,6 +263,8 @@ pub struct Twin {
     maps: BTreeMap<String, u32>,
     /// The packets that have been taken and not left as a whole.
     packets: VecDeque<Running>,
+    /// The cycles in which nothing happened although a word or a packet was there.
+    idle_cycles: u64,
 }
 
 /// A packet in the pipeline. Its first words may leave before its verdict.
@@ -290,7 +294,7 @@ impl Twin {
         let machine = Machine::new(pipeline, cycles)?;
         let word_bytes = pipeline.word_bytes() as usize;
         let maps = pipeline.core.maps.iter().map(|map| (map.name.clone(), map.map)).collect();
-        Ok(Twin { machine, evaluation, word_bytes, maps, packets: VecDeque::new() })
+        Ok(Twin { machine, evaluation, word_bytes, maps, packets: VecDeque::new(), idle_cycles: 0 })
     }
 
     /// Sets the contents of maps. Those of hash maps that packets change have to be empty.
@@ -327,17 +331,17 @@ impl Twin {
         for (number, packet) in packets.iter().enumerate() {
             let facts = self.facts(packet, number as u64)?;
             for _ in 0..packet.delay_cycles {
-                self.cycle(None, is_ready(), &mut gone);
+                self.cycle(None, is_ready(), &mut gone)?;
             }
             let words = packet.bytes.len().div_ceil(self.word_bytes);
             assert!(words > 0, "packet {number} has no bytes");
             for word in 1..=words {
                 let last = (word == words).then_some(&facts);
-                while !self.cycle(Some(last), is_ready(), &mut gone) {}
+                while !self.cycle(Some(last), is_ready(), &mut gone)? {}
             }
         }
         while !self.packets.is_empty() {
-            self.cycle(None, is_ready(), &mut gone);
+            self.cycle(None, is_ready(), &mut gone)?;
         }
         for cycles in &mut gone {
             for cycle in [&mut cycles.taken, &mut cycles.done, &mut cycles.first, &mut cycles.last] {
@@ -373,7 +377,12 @@ impl Twin {
     }
 
     /// A cycle; returns whether the word was taken.
-    fn cycle(&mut self, word: Option<Option<&Rc<Facts>>>, is_ready: bool, gone: &mut Vec<PacketCycles>) -> bool {
+    fn cycle(
+        &mut self,
+        word: Option<Option<&Rc<Facts>>>,
+        is_ready: bool,
+        gone: &mut Vec<PacketCycles>,
+    ) -> Result<bool, PredictError> {
         let now = self.machine.now;
         let is_discarded = self.machine.words == MAX_WORDS;
         let events = self.machine.cycle(word, is_ready);
@@ -403,6 +412,11 @@ impl Twin {
         while let Some(packet) = self.packets.pop_front_if(|packet| packet.is_done && packet.words_left == 0) {
             gone.push(packet.cycles);
         }
-        events.is_taken
+        let is_moving = events != Events::default() || (word.is_none() && self.packets.is_empty());
+        self.idle_cycles = if is_moving { 0 } else { self.idle_cycles + 1 };
+        match self.idle_cycles {
+            STUCK_CYCLES.. => Err(PredictError::Stuck { cycle: now, packets: self.packets.len() }),
+            _ => Ok(events.is_taken),
+        }
     }
 }

@@ -100,7 +100,7 @@ impl<'a> Paced<'a> {
                 }
             }
             let before = self.twin.packets.len();
-            let is_taken = self.twin.cycle(word.as_ref().map(Option::as_ref), true, &mut gone);
+            let is_taken = self.twin.cycle(word.as_ref().map(Option::as_ref), true, &mut gone)?;
             self.measured.stalled_cycles += u64::from(word.is_some() && !is_taken);
             if is_taken {
                 self.words -= 1;
