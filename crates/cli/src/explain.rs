@@ -35,7 +35,12 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
     }
     let plan = plan(&loaded, &args.pipeline.options()?, args.json)?;
     let fit = fit(&plan, &args.device, args.json)?;
-    let rendering = loaded.rendered(&plan).map(|pipeline| rendering(&pipeline)).map_err(|error| with_causes(&error));
+    // These options are about the plan's own way to keep maps consistent.
+    let asked = [(!args.pipeline.scheme.is_empty(), "--scheme"), (args.pipeline.queues.is_some(), "--queues")];
+    let rendering = match asked.iter().find(|(is_asked, _)| *is_asked) {
+        Some((_, option)) => Err(format!("{option} is about the plan")),
+        None => loaded.rendered(&plan).map(|pipeline| rendering(&pipeline)).map_err(|error| with_causes(&error)),
+    };
     let explanation = Explanation::of(&*loaded.program()?, &plan)
         .with_device(fit)
         .with_rendering(rendering.as_ref().map_err(String::as_str));

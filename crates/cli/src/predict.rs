@@ -79,11 +79,7 @@ fn timing(
             ..standard
         };
         let plan = plan(loaded, &options, args.json)?;
-        let asked = [
-            (!schemes.is_empty(), "--scheme"),
-            (args.queues.is_some(), "--queues"),
-            (args.length_given, "--length-given"),
-        ];
+        let asked = [(!schemes.is_empty(), "--scheme"), (args.queues.is_some(), "--queues")];
         if let Some((_, option)) = asked.iter().find(|(is_asked, _)| *is_asked) {
             return Ok((plan.timing(), Err(format!("{option} is about the plan"))));
         }

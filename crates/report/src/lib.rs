@@ -157,7 +157,7 @@ impl Explanation {
                 }
             }
             Err(reason) => {
-                self.notes.push(format!("latency and holds are those of the plan, which has no rendering: {reason}"));
+                self.notes.push(format!("latency and holds are those of the plan: {reason}"));
             }
         }
         self
