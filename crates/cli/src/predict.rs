@@ -88,6 +88,9 @@ fn timing(
             Err(error) => return Ok((plan.timing(), Err(with_causes(&error)))),
         };
         let timing = rendered_timing(&plan.timing(), &pipeline);
+        if !pipeline.core.sends.is_empty() {
+            return Ok((timing, Err(PredictError::Extra.to_string())));
+        }
         if args.zipf.or(args.flows).is_some() {
             return Ok((timing, Err("numbers of flows are no packets".to_owned())));
         }

@@ -94,6 +94,9 @@ pub enum PredictError {
         /// The limit.
         most: u32,
     },
+    /// Packets send others besides themselves.
+    #[error("packets send others besides themselves, whose cycles the model does not have")]
+    Extra,
     /// Packets wait for ever: new keys of the same rows as others find no place in a hash map.
     #[error(
         "the pipeline is stuck in cycle {cycle} with {packets} packets: new keys of a hash map find no place in its table; \

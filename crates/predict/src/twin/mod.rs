@@ -12,6 +12,7 @@
 //! whatever the cycles. Idle cycles are skipped.
 //!
 //! Left out are accesses of the host: hash maps are empty at first, and packets of the slow path leave as they came.
+//! Packets that send others besides themselves have no twin.
 
 mod core;
 mod facts;
@@ -282,13 +283,16 @@ impl Twin {
     /// next; 0 is as good as any number, unless the cycles are compared with those of a simulation.
     ///
     /// # Errors
-    /// The program cannot run, or a table is too large for the model.
+    /// The program cannot run, a table is too large for the model, or packets send others besides themselves.
     pub fn new(
         program: &Arc<Program>,
         dataflow: &Dataflow,
         pipeline: &Pipeline,
         cycles: u64,
     ) -> Result<Twin, PredictError> {
+        if !pipeline.core.sends.is_empty() {
+            return Err(PredictError::Extra);
+        }
         let control = pipeline.core.control.clone();
         let evaluation = Evaluation::new(Arc::clone(program), dataflow, control, pipeline.word_bytes())?;
         let machine = Machine::new(pipeline, cycles)?;
