@@ -7,7 +7,8 @@ use std::fs;
 use flowloom_ehdl::BlockExplanation;
 use flowloom_isa::{Explained, LineInfo, Program};
 use flowloom_plan::{DEVICES, Fault, Fit, Options, Plan, Reason, Refusal, Resources};
-use flowloom_report::Explanation;
+use flowloom_report::{Explanation, Rendering};
+use flowloom_rtl::Pipeline;
 use flowloom_session::{AnalysisError, Loaded, PlanError};
 use flowloom_verifier::{Proof, VerifyError};
 use serde::Serialize;
@@ -34,8 +35,32 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
     }
     let plan = plan(&loaded, &args.pipeline.options()?, args.json)?;
     let fit = fit(&plan, &args.device, args.json)?;
-    let explanation = Explanation::of(&*loaded.program()?, &plan).with_device(fit);
+    // These options are about the plan's own way to keep maps consistent.
+    let asked = [(!args.pipeline.scheme.is_empty(), "--scheme"), (args.pipeline.queues.is_some(), "--queues")];
+    let rendering = match asked.iter().find(|(is_asked, _)| *is_asked) {
+        Some((_, option)) => Err(format!("{option} is about the plan")),
+        None => loaded.rendered(&plan).map(|pipeline| rendering(&pipeline)).map_err(|error| with_causes(&error)),
+    };
+    let explanation = Explanation::of(&*loaded.program()?, &plan)
+        .with_device(fit)
+        .with_rendering(rendering.as_ref().map_err(String::as_str));
     show(args, &explanation, || explanation.html(), || explanation.text(args.verbose))
+}
+
+/// The figures of a rendered pipeline.
+fn rendering(pipeline: &Pipeline) -> Rendering {
+    let core = &pipeline.core;
+    let waits = core.control.queue.iter().flat_map(|queue| &queue.holds);
+    let hold = |wait: &flowloom_rtl::control::Wait| {
+        let map = core.maps.iter().find(|map| map.map == wait.map)?;
+        Some((map.name.clone(), wait.cycles + 1))
+    };
+    Rendering {
+        framer: Pipeline::FRAMER_CYCLES,
+        emitter: pipeline.emitter_cycles(),
+        late_results: core.latency_cycles - core.stages,
+        holds: waits.filter_map(hold).collect(),
+    }
 }
 
 /// Writes the HTML page if requested, then prints JSON or text.

@@ -9,12 +9,13 @@ use flowloom_ir::Dataflow;
 use flowloom_isa::Program;
 use flowloom_isa::insn::helper;
 use flowloom_isa::op::Op;
-use flowloom_plan::{MapTiming, Options as PlanOptions, Scheme, Target, Timing};
+use flowloom_plan::{MapTiming, Options as PlanOptions, Plan, Scheme, Target, Timing};
 
 use flowloom_predict::{
-    Arrivals, Captured, Flows, Keyed, Pace, PredictError, PredictOptions, ReadAhead, Report, predict as run,
-    shared_maps,
+    Arrivals, Captured, Flows, Keyed, Pace, PredictError, PredictOptions, ReadAhead, Report, Twin, predict as run,
+    rendered_timing, shared_maps,
 };
+use flowloom_rtl::Pipeline;
 use flowloom_session::Loaded;
 use flowloom_trace::{Traffic, TrafficOptions};
 use flowloom_verifier::Proof;
@@ -40,10 +41,16 @@ pub(crate) fn predict(args: &PredictArgs) -> Result<(), Failure> {
     let loaded = args.function.load()?;
     warn(loaded.warnings());
     let (program, proof) = (loaded.pipeline_program()?, pipeline_proof(&loaded, args.json)?);
-    let timing = timing(args, &schemes, &loaded)?;
+    let (timing, rendered) = timing(args, &schemes, &loaded)?;
     // With times from a file, only traffic whose keys are computed needs it.
     let dataflow = loaded.dataflow().map_err(|error| Failure::Found(with_causes(&error)));
-    let report = report(args, &program, proof, dataflow, &timing)?;
+    let report = match rendered {
+        Ok((plan, pipeline)) => pipeline_report(args, (&program, proof), (&plan, &pipeline), &timing)?,
+        Err(reason) => {
+            let report = report(args, &program, proof, dataflow, &timing)?;
+            Report { model_reason: Some(reason), ..report }
+        }
+    };
     if !args.json {
         return print(&format!("{} on {}: {}", loaded.name(), args.traffic(), report.render()));
     }
@@ -53,8 +60,15 @@ pub(crate) fn predict(args: &PredictArgs) -> Result<(), Failure> {
     print_json(&value)
 }
 
+/// A plan and its rendering, or the reason why the cycles are not those of one.
+type Rendered = Result<(Plan, Pipeline), String>;
+
 /// Timing of the pipeline, from a file or from a plan.
-fn timing(args: &PredictArgs, schemes: &BTreeMap<String, Scheme>, loaded: &Loaded) -> Result<Timing, Failure> {
+fn timing(
+    args: &PredictArgs,
+    schemes: &BTreeMap<String, Scheme>,
+    loaded: &Loaded,
+) -> Result<(Timing, Rendered), Failure> {
     let Some(path) = &args.timing else {
         let standard = PlanOptions::default();
         let options = PlanOptions {
@@ -64,7 +78,26 @@ fn timing(args: &PredictArgs, schemes: &BTreeMap<String, Scheme>, loaded: &Loade
             length_given: args.length_given,
             ..standard
         };
-        return Ok(plan(loaded, &options, args.json)?.timing());
+        let plan = plan(loaded, &options, args.json)?;
+        let asked = [(!schemes.is_empty(), "--scheme"), (args.queues.is_some(), "--queues")];
+        if let Some((_, option)) = asked.iter().find(|(is_asked, _)| *is_asked) {
+            return Ok((plan.timing(), Err(format!("{option} is about the plan"))));
+        }
+        let pipeline = match loaded.rendered(&plan) {
+            Ok(pipeline) => pipeline,
+            Err(error) => return Ok((plan.timing(), Err(with_causes(&error)))),
+        };
+        let timing = rendered_timing(&plan.timing(), &pipeline);
+        if !pipeline.core.sends.is_empty() {
+            return Ok((timing, Err(PredictError::Extra.to_string())));
+        }
+        if args.zipf.or(args.flows).is_some() {
+            return Ok((timing, Err("numbers of flows are no packets".to_owned())));
+        }
+        if args.estimate {
+            return Ok((timing, Err("--estimate does not run the program".to_owned())));
+        }
+        return Ok((timing, Ok((plan, pipeline))));
     };
     let mut timing = read_timing(path)?;
     timing.clock_mhz = args.clock.unwrap_or(timing.clock_mhz);
@@ -74,7 +107,7 @@ fn timing(args: &PredictArgs, schemes: &BTreeMap<String, Scheme>, loaded: &Loade
     for map in &mut timing.maps {
         map.queues = args.queues.unwrap_or(map.queues);
     }
-    Ok(timing)
+    Ok((timing, Err("its timing is that of a file".to_owned())))
 }
 
 fn read_timing(path: &Path) -> Result<Timing, Failure> {
@@ -128,25 +161,40 @@ fn report(
         return Ok(if args.zipf.is_some() { report.with_formulas(timing, flows.into()) } else { report });
     }
     let dataflow = dataflow?;
-    let keyed = |frames: ReadAhead| Keyed::new(program, &dataflow, timing, !args.estimate, frames);
-    let mut arrivals = match &args.profile {
+    let frames = frames(args, program, proof)?;
+    let mut arrivals = Keyed::new(program, &dataflow, timing, !args.estimate, frames).map_err(failed)?;
+    let arrivals: &mut dyn Arrivals = &mut arrivals;
+    run(timing, &options, arrivals).map_err(failed)
+}
+
+/// Runs the selected frames through the twin of the rendered pipeline.
+fn pipeline_report(
+    args: &PredictArgs,
+    (program, proof): (&Arc<Program>, &Proof),
+    (plan, pipeline): (&Plan, &Pipeline),
+    timing: &Timing,
+) -> Result<Report, Failure> {
+    let options = PredictOptions { packets: args.input.count, ..PredictOptions::new(args.rate) };
+    let mut frames = frames(args, program, proof)?;
+    let twin = Twin::new(program, &plan.dataflow, pipeline, 0);
+    twin.and_then(|mut twin| twin.predict(timing, &options, &mut frames)).map_err(|error| Failure::input(&error))
+}
+
+/// The frames of the selected traffic, which are read ahead.
+fn frames(args: &PredictArgs, program: &Program, proof: &Proof) -> Result<ReadAhead, Failure> {
+    match &args.profile {
         Some(profile) => {
             let options = TrafficOptions {
                 seed: args.input.seed,
-                packets: Some(packets),
+                packets: Some(args.input.count.unwrap_or(PACKETS)),
                 snap_bytes: snap_bytes(program, proof),
                 ..TrafficOptions::new(profile.0)
             };
-            keyed(ReadAhead::new(Traffic::new(&options).map_err(|e| Failure::input(&e))?))
+            Ok(ReadAhead::new(Traffic::new(&options).map_err(|e| Failure::input(&e))?))
         }
-        None if args.input.read.is_empty() => {
-            return Err(Failure::Input(
-                "no packets: name a capture with -r, or traffic with --zipf, --flows or --profile".to_owned(),
-            ));
-        }
-        None => keyed(ReadAhead::new(Captured::new(open_input(&args.input)?))),
+        None if args.input.read.is_empty() => Err(Failure::Input(
+            "no packets: name a capture with -r, or traffic with --zipf, --flows or --profile".to_owned(),
+        )),
+        None => Ok(ReadAhead::new(Captured::new(open_input(&args.input)?))),
     }
-    .map_err(failed)?;
-    let arrivals: &mut dyn Arrivals = &mut arrivals;
-    run(timing, &options, arrivals).map_err(failed)
 }

@@ -30,7 +30,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("report", &["isa", "ir", "plan"]),
     ("rtl", &["state", "isa", "ir", "plan"]),
     ("ehdl", &["isa", "verifier", "ir", "plan", "report"]),
-    ("predict", &["random", "engine", "trace", "isa", "ir", "plan", "report"]),
+    ("predict", &["random", "engine", "trace", "state", "isa", "ir", "plan", "rtl", "report"]),
     ("proofcheck", &["isa", "vm", "verifier"]),
     ("verify", &["random", "wire", "engine", "context", "isa", "vm", "verifier", "efsm", "exec"]),
     ("scenario", &["wire", "engine", "context", "isa", "object", "efsm"]),

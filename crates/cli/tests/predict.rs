@@ -95,6 +95,36 @@ fn a_pipeline_is_planned_where_none_is_named() {
     assert_eq!((&planned["cycles"], &planned["packets_lost"]), (&json!(4999 + 1), &json!(0)), "{planned}");
 }
 
+/// Packets with bytes have the cycles of the rendered pipeline: 2 of the framer from the last word on, 4 stages, 7 of the
+/// emitter. Where these are not used, the report says why.
+#[test]
+fn cycles_are_those_of_the_rendered_pipeline() {
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("in.pcap");
+    let lengths = (0..100).map(|number| if number == 70 { 650 } else { 60 });
+    let packets = lengths.enumerate().map(|(number, len)| packet(1_000_000 + 1000 * number as u64, vec![0; len]));
+    write(&capture, &packets.collect::<Vec<_>>());
+    let capture = capture.to_str().unwrap();
+    let own = predicted(&["-r", capture, "--rate", "own"]);
+    assert_eq!((&own["model"], own.get("model_reason")), (&json!("pipeline"), None), "{own}");
+    assert_eq!((&own["latency"]["p50_cycles"], &own["latency"]["max_cycles"]), (&json!(13), &json!(23)), "{own}");
+    assert_eq!((&own["cycles"], &own["maps"][0]["scheme"]), (&json!(250 * 99 + 1), &json!("atomic")));
+    // The long packet is stored whole before it leaves: it costs 10 cycles more at either end.
+    let line = predicted(&["-r", capture, "--rate", "line"]);
+    assert_eq!((&line["cycles"], &line["packets_in"]), (&json!(100 + 10 + 10), &json!(100)), "{line}");
+    let text = ok(&["predict", TOY, "-r", capture]);
+    assert!(text.contains("cycles      those of the rendered pipeline"), "{text}");
+    let reasons = [
+        (&["-r", capture, "--estimate"][..], "--estimate does not run the program"),
+        (&["-r", capture, "--scheme", "stats=flush"][..], "--scheme is about the plan"),
+        (&["--flows", "3", "-c", "10"][..], "numbers of flows are no packets"),
+    ];
+    for (arguments, reason) in reasons {
+        let report = predicted(arguments);
+        assert_eq!((&report["model"], &report["model_reason"]), (&json!("plan"), &json!(reason)));
+    }
+}
+
 #[test]
 fn what_cannot_be_predicted_is_said() {
     let folder = tempfile::tempdir().unwrap();

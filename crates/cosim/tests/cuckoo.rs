@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use flowloom_cosim::{Design, Model};
 use flowloom_random::{Draw, SplitMix64};
-use flowloom_state::{Cuckoo, Parameters, Refusal, RowHash, Slot, Step};
+use flowloom_state::{Cuckoo, EngineClock, Operations, Parameters, Refusal, RowHash, Slot, Step};
 
 use crate::common::{block_path, build, columns, stated_latency};
 
@@ -129,6 +129,7 @@ fn runs_as_its_twin(
     assert_eq!((stated_latency(BLOCK), ready.get(answers[0])), (EFFECT, 1));
 
     let mut twin = Cuckoo::new(parameters.clone()).unwrap();
+    let mut clock = EngineClock::default();
     let mut reached = Reached::default();
     let mut found: Vec<Option<Slot>> = Vec::new();
     for (cycle, outputs) in answers.iter().copied().enumerate().take(cycles + EFFECT) {
@@ -139,6 +140,16 @@ fn runs_as_its_twin(
             let operation = operations.get(at).copied().flatten();
             found.push(operation.and_then(|operation| twin.lookup(&operation.key.to_be_bytes())));
         }
+        // When the engine makes its steps.
+        let kind = |at: usize| operations.get(at).copied().flatten().map(|operation| operation.kind);
+        let now = cycle.checked_sub(EFFECT).and_then(|at| Some((kind(at)?, found[at])));
+        let deletes = now.filter(|(kind, _)| *kind == DELETE).and_then(|(_, found)| found);
+        let made = Operations {
+            writes: deletes.is_some() || (now == Some((INSERT, None)) && twin.room().is_ok()),
+            deletes,
+            delete_pending: (SNAPSHOT..=EFFECT).any(|age| cycle.checked_sub(age).and_then(kind) == Some(DELETE)),
+        };
+        assert_eq!(clock.decide(&twin, made), step_valid.get(outputs) == 1, "{}: the engine's step", context());
         if let Some(at) = cycle.checked_sub(EFFECT) {
             let result = outputs;
             let operation = operations[at];
@@ -173,7 +184,7 @@ fn runs_as_its_twin(
             }
         }
         if step_valid.get(outputs) == 1 {
-            let number = match twin.step() {
+            let number = match clock.step(&mut twin) {
                 Step::Idle => 0,
                 Step::Selected => 1,
                 Step::Searched => 2,

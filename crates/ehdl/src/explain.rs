@@ -263,6 +263,8 @@ fn latency(schedule: &Schedule, maps: &[crate::MapUse], window: Option<&Window>,
     Latency {
         stages,
         framing: FRAMING_CYCLES,
+        emitter: 0,
+        late_results: 0,
         schedulers: 0,
         buffers,
         realignment,

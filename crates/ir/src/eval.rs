@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use flowloom_engine::{Choices, Datapath, EngineError, Eviction, Outcome, Packet, Ports, Snapshot};
+use flowloom_engine::{Choices, Datapath, EngineError, Eviction, Outcome, Packet, Ports, Snapshot, Verdict};
 use flowloom_isa::insn::helper;
 use flowloom_isa::op::Size;
 use flowloom_isa::{Program, ProgramError};
@@ -29,6 +29,8 @@ pub struct Evaluator {
     /// The nodes that decide whether a packet takes the slow path.
     slow: Vec<Id>,
     slow_packets: u64,
+    /// Packets of the slow path leave as they came instead of being run by the host.
+    keeps_slow: bool,
     host: Interpreter,
     values: Vec<u64>,
 }
@@ -70,7 +72,7 @@ impl Evaluator {
         }
         let slow = order.iter().copied().filter(|id| needed[id.index()]).collect();
         let values = vec![0; dataflow.graph.nodes().len()];
-        Ok(Evaluator { values, dataflow, order, slow, slow_packets: 0, host })
+        Ok(Evaluator { values, dataflow, order, slow, slow_packets: 0, keeps_slow: false, host })
     }
 
     /// Whether a packet takes the slow path.
@@ -83,6 +85,14 @@ impl Evaluator {
     /// The number of packets that took the slow path.
     pub fn slow_packets(&self) -> u64 {
         self.slow_packets
+    }
+
+    /// Lets packets of the slow path leave as they came, as a pipeline without a host does: they change nothing, and their
+    /// nodes have values too.
+    #[must_use]
+    pub fn keeping_slow(mut self) -> Evaluator {
+        self.keeps_slow = true;
+        self
     }
 
     /// Sets the routes that `fib_lookup` and `check_mtu` use.
@@ -103,14 +113,18 @@ impl Datapath for Evaluator {
     }
 
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
-        let Evaluator { dataflow, order, slow, slow_packets, host, values } = self;
+        let Evaluator { dataflow, order, slow, slow_packets, keeps_slow, host, values } = self;
         pure(dataflow, slow, packet, values);
-        if values[dataflow.ending.slow.index()] != 0 {
-            *slow_packets += 1;
+        let is_slow = values[dataflow.ending.slow.index()] != 0;
+        *slow_packets += u64::from(is_slow);
+        if is_slow && !*keeps_slow {
             return host.process(packet, choices);
         }
         host.process_by(packet, choices, |host| {
             let verdict = evaluate(dataflow, order, packet, host, values)?;
+            if is_slow {
+                return Ok(Verdict::Pass.number().into());
+            }
             host.replace_packet(&leaving(dataflow, packet, values));
             Ok(verdict)
         })

@@ -84,6 +84,33 @@ pub enum PredictError {
         /// The minimum.
         least: u32,
     },
+    /// A hash map is too large for the model of the cycles, which holds all keys.
+    #[error("map {map} has {found} entries, the model of the cycles holds at most {most}")]
+    Entries {
+        /// The index of the map.
+        map: u32,
+        /// Its entries.
+        found: u32,
+        /// The limit.
+        most: u32,
+    },
+    /// Packets send others besides themselves.
+    #[error("packets send others besides themselves, whose cycles the model does not have")]
+    Extra,
+    /// Packets wait for ever: new keys of the same rows as others find no place in a hash map.
+    #[error(
+        "the pipeline is stuck in cycle {cycle} with {packets} packets: new keys of a hash map find no place in its table; \
+         predict with fewer keys of the same rows, or with a larger map"
+    )]
+    Stuck {
+        /// The cycle.
+        cycle: u64,
+        /// The packets in the pipeline.
+        packets: usize,
+    },
+    /// A hash map has no model of its cycles.
+    #[error(transparent)]
+    Table(#[from] flowloom_state::ParameterError),
     /// The program cannot be run.
     #[error(transparent)]
     Program(#[from] ProgramError),

@@ -63,6 +63,7 @@ mod render;
 mod report;
 mod run;
 mod scheduler;
+mod twin;
 mod value;
 
 pub use ahead::ReadAhead;
@@ -73,7 +74,8 @@ pub use frames::{Captured, Frame, Frames};
 pub use keyed::Keyed;
 pub use known::{Known, shared_maps};
 pub use options::{Pace, PredictOptions};
-pub use report::{Latency, MapReport, Report};
+pub use report::{Latency, MapReport, ModelKind, Report};
+pub use twin::{Offered, PacketCycles, Twin, rendered_timing};
 
 use flowloom_plan::Timing;
 use model::Model;

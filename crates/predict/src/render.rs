@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use super::known::Known;
-use super::report::{MapReport, Report};
+use super::report::{MapReport, ModelKind, Report};
 use flowloom_report::grouped;
 
 impl Report {
@@ -40,6 +40,11 @@ impl Report {
             grouped(self.input_buffer_bytes),
             grouped(self.output_buffer_bytes)
         );
+        let _ = match (self.model, &self.model_reason) {
+            (ModelKind::Pipeline, _) => writeln!(text, "  cycles      those of the rendered pipeline"),
+            (ModelKind::Plan, Some(reason)) => writeln!(text, "  cycles      a model of the plan: {reason}"),
+            (ModelKind::Plan, None) => Ok(()),
+        };
         let latency = &self.latency;
         text.push_str("\nlatency       p50      p90      p99    p99.9      max\n");
         let _ = writeln!(
@@ -52,7 +57,7 @@ impl Report {
             "  ns     {:>8.0} {:>8.0} {:>8.0} {:>8.0} {:>8.0}",
             latency.p50_ns, latency.p90_ns, latency.p99_ns, latency.p999_ns, latency.max_ns
         );
-        self.maps.iter().for_each(|map| map.render(&mut text));
+        self.maps.iter().for_each(|map| map.render(self.model, &mut text));
         if !self.formulas.is_empty() {
             text.push_str("\nformulas for Zipf-distributed flows, Mpps\n");
         }
@@ -76,7 +81,7 @@ impl Report {
 }
 
 impl MapReport {
-    fn render(&self, text: &mut String) {
+    fn render(&self, model: ModelKind, text: &mut String) {
         let _ = writeln!(
             text,
             "\nmap {}: {}, hold {} cycles, keys {}",
@@ -85,7 +90,15 @@ impl MapReport {
             self.hold_cycles,
             self.known.as_str()
         );
+        if self.room_cycles > 0 {
+            let _ = writeln!(text, "  {} cycles without room for new keys", grouped(self.room_cycles));
+        }
         match self.scheme {
+            "schedule" if model == ModelKind::Pipeline => {
+                let longest = self.longest_queues.iter().max().unwrap_or(&0);
+                let waited = grouped(self.stalled_cycles);
+                let _ = writeln!(text, "  {waited} cycles in which a packet waited, at most {longest} in the queue");
+            }
             "schedule" => {
                 let longest: Vec<String> = self.longest_queues.iter().map(u64::to_string).collect();
                 let _ = writeln!(

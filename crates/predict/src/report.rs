@@ -12,9 +12,24 @@ use super::model::Model;
 use super::options::{WIRE_OVERHEAD_BYTES, WORD_BYTES};
 use flowloom_plan::Timing;
 
+/// What a prediction is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelKind {
+    /// Stages and holds of a plan or a file, with queues for flows.
+    Plan,
+    /// The rendered pipeline, cycle by cycle.
+    Pipeline,
+}
+
 /// The behaviour of a pipeline on traffic.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
+    /// What the prediction is made of.
+    pub model: ModelKind,
+    /// The reason why it is not the rendered pipeline, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model_reason: Option<String>,
     /// The clock in MHz.
     pub clock_mhz: f64,
     /// The packets that arrived.
@@ -94,11 +109,40 @@ pub struct MapReport {
     pub mean_flush_cycles: f64,
     /// The packets that left its scheduler before an earlier one.
     pub overtakings: u64,
-    /// The cycles in which the stages before its queues or its elastic buffer stalled.
+    /// The cycles in which the stages before its queues or its elastic buffer stalled; in a rendered pipeline, those in
+    /// which a packet waited for it.
     pub stalled_cycles: u64,
+    /// In a rendered pipeline, the cycles in which a hash map had no room for new keys.
+    pub room_cycles: u64,
     /// The maximum fill of each queue, the last one being that of packets that do not access the map; for an elastic
     /// buffer a single number, flushed packets included.
     pub longest_queues: Vec<u64>,
+}
+
+/// What a model has counted.
+#[derive(Debug, Default)]
+pub(super) struct Measured {
+    pub(super) packets_in: u64,
+    pub(super) packets_lost: u64,
+    pub(super) packets_dropped: u64,
+    pub(super) bytes_in: u64,
+    pub(super) first_in: Option<u64>,
+    pub(super) last_in: u64,
+    pub(super) first_out: Option<u64>,
+    /// The cycle after the last word.
+    pub(super) last_out: u64,
+    pub(super) stalled_cycles: u64,
+    pub(super) longest_input_words: u64,
+}
+
+impl Measured {
+    fn cycles(&self) -> u64 {
+        self.first_out.map_or(0, |first| self.last_out - first)
+    }
+
+    fn seconds(&self, clock_mhz: f64) -> f64 {
+        self.cycles() as f64 / (clock_mhz * 1e6)
+    }
 }
 
 impl Latency {
@@ -123,34 +167,57 @@ impl Latency {
 impl Report {
     pub(super) fn of(timing: &Timing, model: &Model, arrivals: &(impl Arrivals + ?Sized)) -> Report {
         let counts = &model.counts;
-        let clock_mhz = timing.clock_mhz;
-        let cycles = counts.first_out.map_or(0, |first| counts.last_out - first);
-        let seconds = cycles as f64 / (clock_mhz * 1e6);
-        let offered_cycles = counts.first_in.map_or(0, |first| counts.last_in - first + 1);
-        let rate = |number: f64, cycles: u64| if cycles == 0 { 0.0 } else { number * clock_mhz / cycles as f64 };
-        let passed = counts.packets_in - counts.packets_lost;
-        let bytes = counts.bytes_in + passed * u64::from(WIRE_OVERHEAD_BYTES);
-        let maps: Vec<MapReport> =
-            (0..timing.maps.len()).map(|map| MapReport::of(timing, model, map, arrivals.known(map), seconds)).collect();
-        Report {
-            clock_mhz,
+        let measured = Measured {
             packets_in: counts.packets_in,
             packets_lost: counts.packets_lost,
-            packets_passed: passed,
             packets_dropped: counts.packets_dropped,
+            bytes_in: counts.bytes_in,
+            first_in: counts.first_in,
+            last_in: counts.last_in,
+            first_out: counts.first_out,
+            last_out: counts.last_out,
+            stalled_cycles: model.input.stalled_cycles,
+            longest_input_words: model.input.longest_words,
+        };
+        let seconds = measured.seconds(timing.clock_mhz);
+        let maps: Vec<MapReport> =
+            (0..timing.maps.len()).map(|map| MapReport::of(timing, model, map, arrivals.known(map), seconds)).collect();
+        let report = Report::measured(timing.clock_mhz, &measured, &counts.latencies, maps);
+        Report {
+            output_buffer_bytes: counts.longest_output_words * u64::from(WORD_BYTES),
+            known_verdict: arrivals.known_verdict(),
+            ..report
+        }
+    }
+
+    /// The report of what was measured.
+    pub(super) fn measured(clock_mhz: f64, measured: &Measured, latencies: &Histogram, maps: Vec<MapReport>) -> Report {
+        let cycles = measured.cycles();
+        let offered_cycles = measured.first_in.map_or(0, |first| measured.last_in - first + 1);
+        let rate = |number: f64, cycles: u64| if cycles == 0 { 0.0 } else { number * clock_mhz / cycles as f64 };
+        let passed = measured.packets_in - measured.packets_lost;
+        let bytes = measured.bytes_in + passed * u64::from(WIRE_OVERHEAD_BYTES);
+        Report {
+            model: ModelKind::Plan,
+            model_reason: None,
+            clock_mhz,
+            packets_in: measured.packets_in,
+            packets_lost: measured.packets_lost,
+            packets_passed: passed,
+            packets_dropped: measured.packets_dropped,
             cycles,
-            seconds,
-            offered_mpps: rate(counts.packets_in as f64, offered_cycles),
+            seconds: measured.seconds(clock_mhz),
+            offered_mpps: rate(measured.packets_in as f64, offered_cycles),
             throughput_mpps: rate(passed as f64, cycles),
             throughput_gbps: rate(bytes as f64 * 8.0, cycles) / 1000.0,
-            stalled_cycles: model.input.stalled_cycles,
-            input_buffer_bytes: model.input.longest_words * u64::from(WORD_BYTES),
-            output_buffer_bytes: counts.longest_output_words * u64::from(WORD_BYTES),
-            flushes: counts.flushes.iter().sum(),
-            replayed: counts.replayed.iter().sum(),
+            stalled_cycles: measured.stalled_cycles,
+            input_buffer_bytes: measured.longest_input_words * u64::from(WORD_BYTES),
+            output_buffer_bytes: 0,
+            flushes: maps.iter().map(|map| map.flushes).sum(),
+            replayed: maps.iter().map(|map| map.replayed).sum(),
             overtakings: maps.iter().map(|map| map.overtakings).sum(),
-            known_verdict: arrivals.known_verdict(),
-            latency: Latency::of(&counts.latencies, clock_mhz),
+            known_verdict: Known::Run,
+            latency: Latency::of(latencies, clock_mhz),
             maps,
             formulas: Vec::new(),
         }
@@ -193,6 +260,7 @@ impl MapReport {
             mean_flush_cycles: each(counts.flush_cycles[number]),
             overtakings,
             stalled_cycles: before.map_or(0, |pipe| pipe.stalled_cycles),
+            room_cycles: 0,
             longest_queues,
         }
     }

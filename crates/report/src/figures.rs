@@ -14,8 +14,12 @@ use flowloom_plan::{Length, Plan};
 pub struct Latency {
     /// The cycles of the program's stages.
     pub stages: u32,
-    /// The input and output registers.
+    /// The input and output registers; in a rendered pipeline, the framer, which stores packets whole.
     pub framing: u32,
+    /// The emitter of a rendered pipeline, which realigns packets too; 0 of a plan without a rendering.
+    pub emitter: u32,
+    /// In a rendered pipeline, the wait for results of blocks that begin before the queue.
+    pub late_results: u32,
     /// The schedulers before maps.
     pub schedulers: u32,
     /// The elastic buffers before flush regions.
@@ -79,8 +83,13 @@ pub struct LiveValue {
 impl Latency {
     /// The latency with its parts: `22 cycles, 88 ns: 20 stages, 2 registers at the ends`.
     pub fn text(&self, cycles: u32) -> String {
-        let mut parts = vec![counted(self.stages as usize, "stage"), "2 registers at the ends".to_owned()];
+        let mut parts = vec![counted(self.stages as usize, "stage")];
+        match self.emitter {
+            0 => parts.push("2 registers at the ends".to_owned()),
+            emitter => parts.push(format!("{} of the framer, {emitter} of the emitter", self.framing)),
+        }
         let others = [
+            (self.late_results, "late result"),
             (self.schedulers, "scheduler"),
             (self.buffers, "buffer"),
             (self.realignment, "shift to the new packet start"),
@@ -104,12 +113,44 @@ pub(super) fn latency(plan: &Plan) -> Latency {
     Latency {
         stages,
         framing,
+        emitter: 0,
+        late_results: 0,
         schedulers,
         buffers: all.saturating_sub(stages + schedulers + plan.window.framing_cycles()),
         realignment,
         last_word,
         last_word_reason: last_word_reason(plan.window.length),
         ns: nanoseconds(all, plan.options.target.clock_mhz),
+    }
+}
+
+/// What is known of a plan that is rendered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rendering {
+    /// The cycles of the framer.
+    pub framer: u32,
+    /// The cycles of the emitter.
+    pub emitter: u32,
+    /// The cycles for which packets wait for late results.
+    pub late_results: u32,
+    /// By map, the cycles from a packet to the next one that may have its key; 1 for those that are not named.
+    pub holds: Vec<(String, u32)>,
+}
+
+impl Latency {
+    /// The latency of a rendered pipeline: of a packet of the least length, which waits for no other one.
+    pub(super) fn rendered(&self, rendering: &Rendering, clock_mhz: u32) -> Latency {
+        let Rendering { framer, emitter, late_results, .. } = *rendering;
+        let mut latency = Latency { framing: framer, emitter, late_results, ..self.clone() };
+        (latency.schedulers, latency.buffers, latency.realignment, latency.last_word) = (0, 0, 0, 0);
+        latency.ns = nanoseconds(latency.cycles(), clock_mhz);
+        latency
+    }
+
+    /// The sum of the parts.
+    pub(super) fn cycles(&self) -> u32 {
+        let ends = self.framing + self.emitter + self.realignment + self.last_word;
+        self.stages + ends + self.late_results + self.schedulers + self.buffers
     }
 }
 

@@ -109,9 +109,13 @@ impl Explanation {
     fn tiles(&self) -> String {
         let latency = &self.latency;
         let most = self.live.iter().skip(1).map(|live| live.bits).max().unwrap_or(0);
-        let mut cycles =
-            vec![format!("{} of stages", latency.stages), format!("{} registers at the ends", latency.framing)];
+        let ends = match latency.emitter {
+            0 => format!("{} registers at the ends", latency.framing),
+            emitter => format!("{} of the framer, {emitter} of the emitter", latency.framing),
+        };
+        let mut cycles = vec![format!("{} of stages", latency.stages), ends];
         let others = [
+            (latency.late_results, "for late results"),
             (latency.schedulers, "for schedulers"),
             (latency.buffers, "for buffers"),
             (latency.realignment, "to shift the packet"),

@@ -29,7 +29,7 @@ use flowloom_plan::Liveness;
 use flowloom_plan::{Fit, PassCount, Plan};
 
 pub use code::{Instruction, SourceLine};
-pub use figures::{Latency, Live, LiveValue, WindowUse, last_word_reason};
+pub use figures::{Latency, Live, LiveValue, Rendering, WindowUse, last_word_reason};
 pub use html::{STYLE, escaped, filled, tiles};
 pub use maps::{MapUse, MapUser, RegionUse};
 pub use numbers::{counted, grouped, hundredths, nanoseconds};
@@ -58,7 +58,8 @@ pub struct Explanation {
     pub stages: u32,
     /// The budget of a stage in LUT levels.
     pub stage_levels: f64,
-    /// The latency without contention in cycles, from the first word in to the first word out.
+    /// The latency without contention in cycles, from the first word in to the first word out; of a rendered pipeline for a
+    /// packet of one word.
     pub latency_cycles: u32,
     /// Its parts.
     pub latency: Latency,
@@ -144,6 +145,24 @@ impl Explanation {
 }
 
 impl Explanation {
+    /// The report with the latency and the holds of the rendered pipeline, or with a note why these are the plan's.
+    #[must_use]
+    pub fn with_rendering(mut self, rendering: Result<&Rendering, &str>) -> Explanation {
+        match rendering {
+            Ok(rendering) => {
+                self.latency = self.latency.rendered(rendering, self.clock_mhz);
+                self.latency_cycles = self.latency.cycles();
+                for map in &mut self.maps {
+                    map.rendered(rendering.holds.iter().find(|(name, _)| *name == map.name).map(|(_, cycles)| *cycles));
+                }
+            }
+            Err(reason) => {
+                self.notes.push(format!("latency and holds are those of the plan: {reason}"));
+            }
+        }
+        self
+    }
+
     /// The report with what the plan uses of a device.
     #[must_use]
     pub fn with_device(self, device: Option<Fit>) -> Explanation {

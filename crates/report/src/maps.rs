@@ -40,6 +40,28 @@ pub struct MapUse {
     pub users: Vec<MapUser>,
 }
 
+impl MapUse {
+    /// Replaces what the plan says about consistency by what is rendered: the hold, if packets wait for the map.
+    pub(super) fn rendered(&mut self, hold_cycles: Option<u32>) {
+        let [atomic, schedule, flush] = [Scheme::Atomic, Scheme::Schedule, Scheme::Flush].map(Scheme::as_str);
+        let is_kept_apart = self.hazard == schedule || self.hazard == flush;
+        match hold_cycles {
+            Some(cycles) => {
+                if self.hazard != schedule {
+                    (self.hazard, self.reason) =
+                        (schedule, "packets wait for those before them with its key".to_owned());
+                }
+                (self.hold_cycles, self.queues, self.restart_stage) = (cycles, 1, None);
+            }
+            None if is_kept_apart => {
+                (self.hazard, self.reason) = (atomic, "its state slice is one stage as rendered".to_owned());
+                (self.hold_cycles, self.queues, self.restart_stage) = (1, 0, None);
+            }
+            None => {}
+        }
+    }
+}
+
 /// An access to a map.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MapUser {

@@ -8,6 +8,7 @@ use flowloom_ir::{Binary, Id, Input, Kind, Node, Touch};
 use flowloom_isa::Program;
 use flowloom_plan::Plan;
 
+use crate::control::Control;
 use crate::error::RtlError;
 use crate::map::{self, Block, Map};
 use crate::needs::{Needs, begins, block_stages, defined, happens, is_wire};
@@ -105,6 +106,8 @@ pub struct Core {
     pub queued_packets: u32,
     /// The random words of 32 bits that a packet brings along; without any, there is no port for them.
     pub random_words: u32,
+    /// What decides in which cycle a packet leaves.
+    pub control: Control,
 }
 
 impl Core {
@@ -163,6 +166,7 @@ impl Core {
             exceptions: scheduler.as_ref().map_or_else(String::new, Scheduler::exceptions),
             queued_packets: scheduler.as_ref().map_or(0, Scheduler::depth),
             random_words: needs.random(plan).map_or(0, |(words, _)| words),
+            control: Control::of(plan, &maps, needs.words(plan), scheduler.as_ref()),
             text: Writer { plan, program, needs, maps, ports, sends: &sends, scheduler, text: String::new() }
                 .module(&module),
             module,

@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+pub mod control;
 mod core;
 mod error;
 mod map;
@@ -38,7 +39,8 @@ mod top;
 pub use crate::core::{Access, Core, MapPort};
 pub use bench::Vector;
 pub use error::RtlError;
+pub use may::May;
 pub use patch::{Edits, Span};
 pub use sends::Sends;
 pub use shell::{MapBlock, Shell};
-pub use top::{File, Pipeline};
+pub use top::{BODY_WORDS, File, MAX_WORDS, Pipeline};

@@ -15,12 +15,16 @@ const MAX_NODES: u32 = 64;
 
 /// A condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum May {
+pub enum May {
+    /// It holds.
     Always,
+    /// It does not.
     Never,
-    /// Where a node of one bit does.
+    /// It holds where a node of one bit does.
     Node(Id),
+    /// Where all of these hold.
     All(Vec<May>),
+    /// Where one of these holds.
     Any(Vec<May>),
 }
 
@@ -73,6 +77,17 @@ impl May {
             0 => May::Always,
             1 => some.remove(0),
             _ => May::All(some),
+        }
+    }
+
+    /// Whether it holds, by the values of nodes.
+    pub fn holds(&self, value: &dyn Fn(Id) -> u64) -> bool {
+        match self {
+            May::Always => true,
+            May::Never => false,
+            May::Node(id) => value(*id) & 1 == 1,
+            May::All(all) => all.iter().all(|one| one.holds(value)),
+            May::Any(all) => all.iter().any(|one| one.holds(value)),
         }
     }
 

@@ -19,6 +19,7 @@ use std::fmt::Write as _;
 use flowloom_ir::Id;
 use flowloom_plan::Plan;
 
+use crate::control::Wait;
 use crate::map::{Block, Map, key};
 use crate::may::May;
 use crate::needs::{Needs, begins, block_stages, defined, is_wire};
@@ -57,6 +58,14 @@ pub(crate) struct Hold {
     /// Whether every packet waits while the map is nearly full, and whether none waits otherwise.
     has_tight: bool,
     is_tight_only: bool,
+}
+
+impl Hold {
+    /// The same for a model of the cycles.
+    pub(crate) fn wait(&self) -> Wait {
+        let Hold { map, cycles, has_tight, .. } = *self;
+        Wait { map, cycles, key: self.key.clone(), uses: self.uses.clone(), has_tight }
+    }
 }
 
 impl Scheduler {

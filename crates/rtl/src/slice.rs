@@ -543,7 +543,7 @@ const REST_CYCLES: u32 = 16;
 
 /// The packets that may enter a table, looked up in a stage, after it has no room: those between where packets wait and the
 /// table, and two more until that is seen.
-fn ahead(stage: u32, scheduler: Option<&Scheduler>) -> u32 {
+pub(crate) fn ahead(stage: u32, scheduler: Option<&Scheduler>) -> u32 {
     scheduler.map_or(stage, |scheduler| stage.checked_sub(scheduler.stage).unwrap_or(stage)) + 2
 }
 

@@ -11,9 +11,9 @@ use std::fmt::Write as _;
 use crate::core::Core;
 
 /// The words of the longest packet: 9,216 bytes in words of 64.
-const MAX_WORDS: u32 = 144;
+pub const MAX_WORDS: u32 = 144;
 /// The words of packets that a pipeline stores.
-const BODY_WORDS: u32 = 256;
+pub const BODY_WORDS: u32 = 256;
 
 /// The port of a pipeline whose packets send others besides themselves.
 const EXTRA_PORT: &str = "// A packet that another one sends besides itself, before the verdict of that one.\n    output logic extra_valid_o";
@@ -93,6 +93,14 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
+    /// The cycles from the last word of a packet to its first word at the core.
+    pub const FRAMER_CYCLES: u32 = 2;
+
+    /// The cycles from a result of the core to the first word at the output.
+    pub fn emitter_cycles(&self) -> u32 {
+        emitter_cycles(&self.core)
+    }
+
     /// The pipeline around a core. A word of the bus has `word_bytes` bytes.
     pub fn around(core: Core, word_bytes: u16) -> Pipeline {
         let name = core.module.strip_prefix("fl_core_").unwrap_or(&core.module);
@@ -125,15 +133,30 @@ impl Pipeline {
         MAX_WORDS * self.word_bytes
     }
 
+    /// The packets that may be in the core, or have results that wait for the output.
+    pub fn in_flight(&self) -> u32 {
+        in_flight(&self.core)
+    }
+
     /// The cycles from the last word of a packet at the input to its first word at the output, without contention.
     pub fn latency_cycles(&self) -> u32 {
         latency_cycles(&self.core)
     }
 }
 
+/// The packets in the core, and results that wait for their turn.
+fn in_flight(core: &Core) -> u32 {
+    core.latency_cycles + core.queued_packets + 16
+}
+
 /// The latencies of framer, core and emitter.
 fn latency_cycles(core: &Core) -> u32 {
-    2 + core.latency_cycles + u32::from(!core.sends.is_empty()) + if core.moves { 10 } else { 7 }
+    Pipeline::FRAMER_CYCLES + core.latency_cycles + emitter_cycles(core)
+}
+
+/// The emitter, and where packets send others besides themselves the jobs before it.
+fn emitter_cycles(core: &Core) -> u32 {
+    u32::from(!core.sends.is_empty()) + if core.moves { 10 } else { 7 }
 }
 
 pub(crate) fn range(bits: u32) -> String {
@@ -179,7 +202,7 @@ impl Random {
 
 fn text(module: &str, core: &Core, (patch_module, sends_module): (&str, &str), word_bytes: u32) -> String {
     let word = 8 * word_bytes;
-    let in_flight = core.latency_cycles + core.queued_packets + 16;
+    let in_flight = in_flight(core);
     let place = BODY_WORDS.trailing_zeros();
     let mut ports = vec![
         "input  logic clk_i".to_owned(),

@@ -11,6 +11,7 @@ use flowloom_verify::explore::GapReason;
 use flowloom_vm::Interpreter;
 
 use crate::adversarial::{self, Trace};
+use crate::cycles;
 use crate::distances::{self, SCHEMES, try_all};
 use crate::explored::{self, Ran};
 use crate::faults::{FAULTS, Finding, find, planted};
@@ -445,4 +446,43 @@ fn evidence_pipeline_rates() {
     assert!(slow.is_empty(), "{slow:?}");
     let least = if selects() { 1 } else { MIN_PIPELINES };
     assert!(measured >= least, "{measured} pipelines were measured, expected at least {least}");
+}
+
+/// The twin of every pipeline gives the simulated pipeline's cycles, packet by packet: those in which a packet is taken, has
+/// its verdict, and leaves with its first and its last word. 4,000 packets of all shapes of traffic, with and without
+/// stalls at the output; and of every function with small tables its own traffic on traces that fill the tables, collide in
+/// them and meet deadlines. Prints the packets that waited in the pipeline; `FLOWLOOM_FUNCTION` selects one function.
+#[test]
+#[ignore = "an hour"]
+fn evidence_pipeline_cycles() {
+    println!("seed {SEED}");
+    let test = "evidence_pipeline_cycles";
+    let (mut compared, mut wrong) = (0, Vec::new());
+    let mut note = |name: &str, result: Result<usize, String>| match result {
+        Ok(waited) => {
+            compared += 1;
+            println!("{name}: {waited} packets waited");
+        }
+        Err(found) => {
+            println!("{name} differs: {}", start_of(&found));
+            wrong.push(name.to_owned());
+        }
+    };
+    for (name, path) in rates::all() {
+        match cycles::subject(test, &name, rates::open(&path), None) {
+            Ok(Some(mut subject)) => note(&name, subject.compare_all(SEED, cycles::PACKETS)),
+            Ok(None) => return,
+            Err(error) => println!("{name}: no pipeline: {error}"),
+        }
+    }
+    for name in adversarial::names() {
+        match cycles::attack(test, &name, SEED) {
+            Ok(Some(result)) => note(&format!("{name} with small tables"), result),
+            Ok(None) => return,
+            Err(error) => println!("{name}: no pipeline: {error}"),
+        }
+    }
+    assert!(wrong.is_empty(), "different: {}", wrong.join(", "));
+    let least = if selects() { 1 } else { MIN_PIPELINES + MIN_FUNCTIONS };
+    assert!(compared >= least, "{compared} pipelines were compared, expected at least {least}");
 }

@@ -109,7 +109,7 @@ impl Case {
     }
 
     /// The initial state, with the entries of the case.
-    fn state(&self, mut state: Snapshot) -> Snapshot {
+    pub(crate) fn state(&self, mut state: Snapshot) -> Snapshot {
         for (map, index, bytes) in self.entries {
             // A map of ports has no contents before; an array has all entries.
             let entries = state.maps.entry((*map).to_owned()).or_default();

@@ -21,12 +21,14 @@
 //! # Source
 //! [FlowBlaze 4.2]. Deviation: FlowBlaze's search is not described; [`RandomWalk`](crate::RandomWalk) is the usual one.
 
+mod clock;
 mod engine;
 mod slots;
 mod sweep;
 
 use crate::error::{ParameterError, Refusal};
 use crate::hash::{RowHash, WAYS};
+pub use clock::{EngineClock, Operations};
 use engine::Engine;
 use slots::Slots;
 
@@ -206,6 +208,18 @@ impl Cuckoo {
         self.locations(key).find_map(|location| self.at(location).filter(|&slot| self.slots.key(slot) == key))
     }
 
+    /// Whether an absent key can be inserted now.
+    ///
+    /// # Errors
+    /// Those of [`Cuckoo::insert`].
+    pub fn room(&self) -> Result<(), Refusal> {
+        if self.is_full() {
+            return Err(Refusal::Full);
+        }
+        let has_room = self.stash.contains(&None) && self.slots.can_allocate();
+        if has_room { Ok(()) } else { Err(Refusal::Busy) }
+    }
+
     /// Stores a key that is not stored yet, in the stash. Its value is zero.
     ///
     /// # Errors
@@ -215,9 +229,7 @@ impl Cuckoo {
     /// If the key is stored already, or has another length than the table's.
     pub fn insert(&mut self, key: &[u8]) -> Result<Slot, Refusal> {
         assert!(self.lookup(key).is_none(), "the key is stored already");
-        if self.is_full() {
-            return Err(Refusal::Full);
-        }
+        self.room()?;
         let free = self.stash.iter().position(Option::is_none).ok_or(Refusal::Busy)?;
         let slot = self.slots.allocate(key, Location::Stash(free as u8)).ok_or(Refusal::Busy)?;
         self.stash[free] = Some(slot);

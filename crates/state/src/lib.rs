@@ -4,6 +4,7 @@
 //! - [`Cuckoo`] is the four-choice cuckoo table with a stash: insertion takes one step, and an engine moves entries from
 //!   the stash to the table, one write a step. Values stay in stable slots.
 //! - [`RowHash`] is the hash unit: one linear hash for each bank.
+//! - [`EngineClock`] and [`MapClock`] are the engine and a whole hash map of a pipeline, cycle by cycle.
 //! - [`Lpm`] is longest prefix match as a search in a sorted list of address ranges.
 //! - [`Recency`] is the order of use of the rows of an LRU table.
 //! - [`RandomWalk`] is the usual search for a free place, to compare with.
@@ -29,15 +30,17 @@
 mod cuckoo;
 mod error;
 mod hash;
+mod hash_map;
 mod insertion;
 mod lpm;
 mod lru;
 mod occupancy;
 mod random_walk;
 
-pub use cuckoo::{Cuckoo, Location, Parameters, Slot, Step};
+pub use cuckoo::{Cuckoo, EngineClock, Location, Operations, Parameters, Slot, Step};
 pub use error::{ParameterError, Refusal};
 pub use hash::{RowHash, WAYS};
+pub use hash_map::{Change, MapAccess, MapClock, MapParameters};
 pub use insertion::{InsertionCost, LoadCosts, LoadTest, Quantiles};
 pub use lpm::{Lpm, Prefix};
 pub use lru::Recency;

@@ -8,17 +8,17 @@ use crate::hash::WAYS;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Engine {
     /// The entry of the stash that is served.
-    served: Option<u8>,
+    pub(super) served: Option<u8>,
     /// True if the served entry was deleted since the last step.
-    cancelled: bool,
+    pub(super) cancelled: bool,
     /// Nodes of the search, in the order of their discovery.
-    nodes: Vec<Node>,
+    pub(super) nodes: Vec<Node>,
     /// The node to expand next.
-    next: usize,
+    pub(super) next: usize,
     /// The chain of moves that is left: the nodes from a candidate of the served key to the entry that moves next.
-    chain: Vec<usize>,
+    pub(super) chain: Vec<usize>,
     /// The free place into which the next entry of the chain moves; none during a search.
-    target: Option<Location>,
+    pub(super) target: Option<Location>,
     /// The place whose entry was copied last, if it still holds the entry.
     stale: Option<Location>,
     /// The entry of the stash that is served next, if it is occupied.
@@ -29,11 +29,11 @@ pub(super) struct Engine {
 
 /// An entry that could move.
 #[derive(Debug, Clone, Copy)]
-struct Node {
-    way: u8,
-    row: u32,
+pub(super) struct Node {
+    pub(super) way: u8,
+    pub(super) row: u32,
     /// Its entry when it was found.
-    slot: Slot,
+    pub(super) slot: Slot,
     /// The node whose entry would move to this place; none for places of the served key.
     parent: Option<usize>,
 }
