@@ -88,8 +88,8 @@ fn timing(
             Err(error) => return Ok((plan.timing(), Err(with_causes(&error)))),
         };
         let timing = rendered_timing(&plan.timing(), &pipeline);
-        if !pipeline.core.sends.is_empty() {
-            return Ok((timing, Err(PredictError::Extra.to_string())));
+        if let Some(refusal) = Twin::refusal(&pipeline) {
+            return Ok((timing, Err(refusal.to_string())));
         }
         if args.zipf.or(args.flows).is_some() {
             return Ok((timing, Err("numbers of flows are no packets".to_owned())));
@@ -176,7 +176,7 @@ fn pipeline_report(
 ) -> Result<Report, Failure> {
     let options = PredictOptions { packets: args.input.count, ..PredictOptions::new(args.rate) };
     let mut frames = frames(args, program, proof)?;
-    let twin = Twin::new(program, &plan.dataflow, pipeline, 0);
+    let twin = Twin::new(program, &plan.dataflow, pipeline);
     twin.and_then(|mut twin| twin.predict(timing, &options, &mut frames)).map_err(|error| Failure::input(&error))
 }
 

@@ -97,6 +97,12 @@ pub enum PredictError {
     /// Packets send others besides themselves.
     #[error("packets send others besides themselves, whose cycles the model does not have")]
     Extra,
+    /// A full map evicts entries.
+    #[error("map `{map}` evicts the entry with the least recent use, whose cycles the model does not have")]
+    Lru {
+        /// The name of the map.
+        map: String,
+    },
     /// Packets wait for ever: new keys of the same rows as others find no place in a hash map.
     #[error(
         "the pipeline is stuck in cycle {cycle} with {packets} packets: new keys of a hash map find no place in its table; \

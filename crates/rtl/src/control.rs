@@ -69,6 +69,8 @@ pub struct Table {
     pub key: Vec<Id>,
     /// Where a packet looks it up.
     pub uses: May,
+    /// Whether it evicts the entry with the least recent use when it is full.
+    pub is_lru: bool,
     /// The entries at most.
     pub entries: u32,
     /// The size of a key in bytes.
@@ -158,6 +160,7 @@ fn table(plan: &Plan, own: &Map, scheduler: Option<&Scheduler>) -> Table {
         asked,
         key: own.tables.first().map(|table| key(dataflow, table.calls[0])).unwrap_or_default(),
         uses: may_use(plan, own, asked),
+        is_lru: own.is_lru,
         entries: own.entries,
         key_bytes: own.key_bits / 8,
         delay_cycles: own.delay(),

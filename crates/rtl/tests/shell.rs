@@ -754,7 +754,7 @@ const FAULTS: [Fault; 16] = [
     fault(
         MAP_BLOCK,
         "a full map takes another entry",
-        "slice_write   = !was_present && !full_o;",
+        "slice_write   = !was_present && (!is_full || Lru);",
         "slice_write   = !was_present;",
     ),
     fault(

@@ -35,7 +35,7 @@ pub(crate) fn subject(test: &str, name: &str, loaded: Loaded, case: Option<&Case
     let pipeline = loaded.rendered(&plan).map_err(|error| error.to_string())?;
     let Some(simulated) = start(test, &pipeline, 1) else { return Ok(None) };
     let program = loaded.pipeline_program().unwrap();
-    let mut twin = Twin::new(&program, &plan.dataflow, &pipeline, 0).map_err(|error| error.to_string())?;
+    let mut twin = Twin::new(&program, &plan.dataflow, &pipeline).map_err(|error| error.to_string())?;
     let state = twin.snapshot().unwrap();
     let state = case.map_or(state.clone(), |case| case.state(state));
     Ok(Some(Subject { name: name.to_owned(), loaded, plan, pipeline, simulated, state }))
@@ -78,8 +78,7 @@ impl Subject {
         let program = self.loaded.pipeline_program().unwrap();
         let mut pipeline = self.pipeline.clone();
         spoil(&mut pipeline);
-        let cycles = self.simulated.cycles_since_reset();
-        let mut twin = Twin::new(&program, &self.plan.dataflow, &pipeline, cycles).unwrap();
+        let mut twin = Twin::new(&program, &self.plan.dataflow, &pipeline).unwrap();
         twin.restore(&self.state).unwrap();
         let arrivals = packets.iter().map(|(bytes, port, delay, now_ns)| Arrival {
             bytes,
@@ -225,7 +224,19 @@ fn cycles_of_all_schemes_are_those_of_the_pipeline() {
     let mut wrong = Vec::new();
     for scheme in &SCHEMES {
         let test = "cycles_of_all_schemes_are_those_of_the_pipeline";
-        let Some(mut subject) = subject(test, scheme.name, scheme.load(), None).unwrap() else { return };
+        let mut subject = match subject(test, scheme.name, scheme.load(), None) {
+            Ok(Some(subject)) => subject,
+            Ok(None) => return,
+            // The order of use is not in the twin, which says so.
+            Err(refusal) => {
+                assert!(
+                    scheme.name.contains("LRU") && refusal.contains("evicts the entry"),
+                    "{}: {refusal}",
+                    scheme.name
+                );
+                continue;
+            }
+        };
         let mut rng = Rng::new(seed);
         for of_256 in [0, 0, 0, 100] {
             let packets = scheme_packets(scheme, &mut rng, 3000);

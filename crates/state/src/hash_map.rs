@@ -25,6 +25,8 @@ const VALUE: usize = HIT + 3;
 const CANDIDATES: u32 = 64;
 /// Cycles for which a freed slot rests, besides the delay of the slice.
 const REST_CYCLES: u32 = 16;
+/// Cycles after which an insertion that was refused is tried again.
+const RETRY_CYCLES: u8 = 7;
 
 /// Sizes of a hash map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,16 +158,18 @@ pub struct MapClock {
     is_adopting: bool,
     mover: Mover,
     work: u8,
+    /// The cycles until an insertion that was refused is tried again.
+    refused: u8,
     has_room: bool,
     is_tight: bool,
 }
 
 impl MapClock {
-    /// An empty map, `cycles` after the one in which it was reset.
+    /// An empty map.
     ///
     /// # Errors
     /// If a size is out of range.
-    pub fn new(parameters: MapParameters, cycles: u64) -> Result<MapClock, ParameterError> {
+    pub fn new(parameters: MapParameters) -> Result<MapClock, ParameterError> {
         let rest_cycles = REST_CYCLES + parameters.delay_cycles;
         let cuckoo = Parameters { rest_cycles, ..Parameters::for_entries(parameters.keys(), parameters.key_bytes, 0) };
         let slots = vec![false; (cuckoo.entries + rest_cycles) as usize];
@@ -173,7 +177,7 @@ impl MapClock {
         let mut map = MapClock {
             cuckoo: Cuckoo::new(cuckoo)?,
             engine: EngineClock::default(),
-            pending: Pending::new(quiet, cycles),
+            pending: Pending::new(quiet),
             requests: vec![None; HIT].into(),
             lookups: vec![None; parameters.slice() - HIT].into(),
             entered: vec![false; parameters.delay_cycles.max(1) as usize].into(),
@@ -185,6 +189,7 @@ impl MapClock {
             is_adopting: false,
             mover: Mover::Idle,
             work: 0,
+            refused: 0,
             has_room: true,
             is_tight: true,
             parameters,
@@ -222,6 +227,7 @@ impl MapClock {
     pub fn is_idle(&self) -> bool {
         self.pending.is_idle()
             && self.mover == Mover::Idle
+            && self.refused == 0
             && self.candidates.is_empty()
             && self.requests.iter().all(Option::is_none)
             && self.lookups.iter().all(Option::is_none)
@@ -294,7 +300,7 @@ impl MapClock {
 
         // Requests of the mover, in cycles without a packet.
         let deletes = self.mover == Mover::Remove;
-        let inserts = !deletes && view.insert.is_some();
+        let inserts = !deletes && view.insert.is_some() && self.refused == 0;
         let adopts = !deletes && !inserts && !self.candidates.is_empty() && !self.is_adopting && free > 2;
         let request = match packet {
             Some(MapAccess { key, changes }) => Some(Request { source: Source::Packet(changes), key, found: None }),
@@ -385,6 +391,10 @@ impl MapClock {
             self.is_adopting = false;
         }
         self.candidates.extend(pushed);
+        self.refused = match inserted {
+            Some((_, None)) => RETRY_CYCLES,
+            _ => self.refused.saturating_sub(1),
+        };
         self.mover = match self.mover {
             Mover::Idle if view.quiet.is_some() => Mover::Inspect,
             Mover::Inspect if !work_quiet => Mover::Idle,

@@ -50,8 +50,8 @@ pub(super) struct Step {
 }
 
 impl Core {
-    /// An empty core, some cycles after its reset.
-    pub(super) fn new(control: Control, cycles: u64) -> Result<Core, PredictError> {
+    /// An empty core.
+    pub(super) fn new(control: Control) -> Result<Core, PredictError> {
         let maps = control.tables.iter().map(|table| {
             let parameters = MapParameters {
                 entries: table.entries,
@@ -63,7 +63,7 @@ impl Core {
             if table.entries > MOST_ENTRIES {
                 return Err(refused(table.entries));
             }
-            MapClock::new(parameters, cycles).map_err(PredictError::Table)
+            MapClock::new(parameters).map_err(PredictError::Table)
         });
         let maps = maps.collect::<Result<_, PredictError>>()?;
         let holds = || control.queue.iter().flat_map(|queue| &queue.holds);

@@ -142,7 +142,7 @@ struct Machine {
 }
 
 impl Machine {
-    fn new(pipeline: &Pipeline, cycles: u64) -> Result<Machine, PredictError> {
+    fn new(pipeline: &Pipeline) -> Result<Machine, PredictError> {
         let control = pipeline.core.control.clone();
         Ok(Machine {
             now: 0,
@@ -161,7 +161,7 @@ impl Machine {
             window_words: control.words,
             in_flight: pipeline.in_flight(),
             out_cycles: READ_CYCLES + if control.moves { SHIFT_CYCLES } else { 0 },
-            core: Core::new(control, cycles)?,
+            core: Core::new(control)?,
         })
     }
 
@@ -279,26 +279,28 @@ struct Running {
 impl Twin {
     /// The twin of a pipeline that was rendered from a plan with this dataflow, with maps as after a reset.
     ///
-    /// `cycles` are those that have passed since the reset. They decide which of several keys that leave a hash map is
-    /// next; 0 is as good as any number, unless the cycles are compared with those of a simulation.
-    ///
     /// # Errors
-    /// The program cannot run, a table is too large for the model, or packets send others besides themselves.
-    pub fn new(
-        program: &Arc<Program>,
-        dataflow: &Dataflow,
-        pipeline: &Pipeline,
-        cycles: u64,
-    ) -> Result<Twin, PredictError> {
-        if !pipeline.core.sends.is_empty() {
-            return Err(PredictError::Extra);
+    /// The program cannot run, a table is too large for the model, or what [`Twin::refusal`] says.
+    pub fn new(program: &Arc<Program>, dataflow: &Dataflow, pipeline: &Pipeline) -> Result<Twin, PredictError> {
+        if let Some(refusal) = Twin::refusal(pipeline) {
+            return Err(refusal);
         }
         let control = pipeline.core.control.clone();
         let evaluation = Evaluation::new(Arc::clone(program), dataflow, control, pipeline.word_bytes())?;
-        let machine = Machine::new(pipeline, cycles)?;
+        let machine = Machine::new(pipeline)?;
         let word_bytes = pipeline.word_bytes() as usize;
         let maps = pipeline.core.maps.iter().map(|map| (map.name.clone(), map.map)).collect();
         Ok(Twin { machine, evaluation, word_bytes, maps, packets: VecDeque::new(), idle_cycles: 0 })
+    }
+
+    /// Why a pipeline has no twin: packets that send others besides themselves, and LRU maps.
+    pub fn refusal(pipeline: &Pipeline) -> Option<PredictError> {
+        if !pipeline.core.sends.is_empty() {
+            return Some(PredictError::Extra);
+        }
+        let lru = pipeline.core.control.tables.iter().find(|table| table.is_lru)?;
+        let map = pipeline.core.maps.iter().find(|map| map.map == lru.map)?.name.clone();
+        Some(PredictError::Lru { map })
     }
 
     /// Sets the contents of maps. Those of hash maps that packets change have to be empty.

@@ -23,10 +23,10 @@ pub(super) struct Pending {
     present: u32,
     moving: u32,
     stored: u32,
-    turn: u8,
     absent_pick: Option<u8>,
     insert_pick: Option<u8>,
     copy_pick: Option<u8>,
+    adopted_pick: Option<u8>,
     /// By age.
     settling: [Option<u8>; SETTLE],
 }
@@ -75,7 +75,7 @@ fn without(set: u32, entry: Option<u8>) -> u32 {
 }
 
 impl Pending {
-    pub(super) fn new(quiet_cycles: u32, cycles: u64) -> Pending {
+    pub(super) fn new(quiet_cycles: u32) -> Pending {
         Pending {
             quiet_cycles: quiet_cycles.into(),
             now: 0,
@@ -88,23 +88,22 @@ impl Pending {
             present: 0,
             moving: 0,
             stored: 0,
-            turn: (cycles % u64::from(ENTRIES)) as u8,
             absent_pick: None,
             insert_pick: None,
             copy_pick: None,
+            adopted_pick: None,
             settling: [None; SETTLE],
         }
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        let picks = [self.absent_pick, self.insert_pick, self.copy_pick];
+        let picks = [self.absent_pick, self.insert_pick, self.copy_pick, self.adopted_pick];
         self.valid == 0 && picks.iter().chain(&self.settling).all(Option::is_none)
     }
 
     /// Cycles pass without a key.
     pub(super) fn skip(&mut self, cycles: u64) {
         self.now += cycles;
-        self.turn = ((u64::from(self.turn) + cycles) % u64::from(ENTRIES)) as u8;
     }
 
     pub(super) fn find(&self, key: &[u8]) -> Option<u8> {
@@ -157,7 +156,7 @@ impl Pending {
         View {
             insert: among(self.insert_pick, quiet & self.present),
             copy: among(self.copy_pick, quiet),
-            quiet: among(Some(self.turn), quiet & self.adopted),
+            quiet: among(self.adopted_pick, quiet & self.adopted),
         }
     }
 
@@ -171,10 +170,11 @@ impl Pending {
         let absent = first(without(waits & !self.moving & !self.present, self.absent_pick));
         let insert = first(without(waits & !self.moving & self.present, self.insert_pick));
         let copy = first(without(waits & self.stored, self.copy_pick));
+        let adopted = first(without(self.valid & !self.busy & self.adopted, self.adopted_pick));
         let gives_up = self.absent_pick.filter(|entry| quiet & !self.present & bit(*entry) != 0);
         let (inserting, copying) = (self.insert_pick, self.copy_pick);
         if input.next || view.quiet.is_none() {
-            self.turn = (self.turn + 1) % ENTRIES as u8;
+            self.adopted_pick = adopted;
         }
         if let Some(entry) = input.hit {
             self.wait(entry);

@@ -197,8 +197,6 @@ pub struct Simulated {
     latency_cycles: u32,
     word_bytes: usize,
     max_bytes: usize,
-    /// The cycles simulated when the last reset was over.
-    reset_at: u64,
 }
 
 impl Simulated {
@@ -264,7 +262,6 @@ impl Simulated {
             max_bytes: pipeline.max_bytes() as usize,
             ports,
             latency_cycles: pipeline.core.latency_cycles,
-            reset_at: 0,
         };
         simulated.reset()?;
         Ok(simulated)
@@ -278,7 +275,6 @@ impl Simulated {
         let mut inputs = vec![0; self.input_bytes];
         self.ports.reset.set(&mut inputs, 1);
         self.simulation.run(&inputs)?;
-        self.reset_at = self.simulation.cycles();
         for _ in 0..MAX_CLEARING {
             let outputs = self.simulation.run(&vec![0; self.input_bytes * HOST_BATCH])?;
             if self.ports.ready.get(&outputs[outputs.len() - self.output_bytes..]) == 1 {
@@ -286,11 +282,6 @@ impl Simulated {
             }
         }
         Err(CosimError::Stuck { top: self.top.clone(), what: "its maps are not ready after a reset".to_owned() })
-    }
-
-    /// The cycles since the last reset.
-    pub fn cycles_since_reset(&self) -> u64 {
-        self.simulation.cycles() - self.reset_at
     }
 
     /// The longest packet; longer ones are discarded.
