@@ -370,7 +370,7 @@ pub(crate) const FAULTS: &[Fault] = &[
         name: "packets are not kept apart where the map is nearly full",
         subject: "results of a hash map in several stages",
         file: MAP,
-        changes: &[("tight_q <= Delay != 0 && 32'(stored_q)", "tight_q <= Delay == 0 && 32'(stored_q)")],
+        changes: &[("tight_q <= (Delay != 0 || Lru) && 32'(stored_q)", "tight_q <= Delay == 0 && 32'(stored_q)")],
     },
     Fault {
         name: "a partial array is missing in the sum",
