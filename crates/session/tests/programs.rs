@@ -3,7 +3,7 @@
 
 use crate::stream::{Case, Source};
 
-pub(crate) static PROGRAMS: [Case; 13] = [
+pub(crate) static PROGRAMS: [Case; 14] = [
     Case { name: "sums", source: Source::Text(SUMS, &[]), entries: &[], sends: true, changes: false },
     Case { name: "queued", source: Source::Text(QUEUED, &[]), entries: &[], sends: true, changes: false },
     Case { name: "squares", source: Source::Text(SQUARES, &[]), entries: &[], sends: true, changes: false },
@@ -41,6 +41,7 @@ pub(crate) static PROGRAMS: [Case; 13] = [
     Case { name: "emits", source: Source::Text(EMITS, &[]), entries: &[], sends: true, changes: true },
     // Which of the packet's numbers the later draws give depends on the earlier ones.
     Case { name: "draws", source: Source::Text(DRAWS, &[]), entries: &[], sends: true, changes: true },
+    Case { name: "late_offset", source: Source::Text(LATE_OFFSET, &[]), entries: &[], sends: true, changes: true },
     Case { name: "window", source: Source::Text(WINDOW, &[]), entries: &[], sends: true, changes: true },
 ];
 
@@ -565,5 +566,28 @@ remove: r1 = map[flows] ll
         r2 += -4
         call map_delete_elem
         r0 = 2
+out:    exit
+"#;
+
+/// An offset in the packet that only an effect gives, some of them beyond the window.
+const LATE_OFFSET: &str = r#".program late_offset
+.license "GPL"
+.map seen array key 4 value 8 entries 1
+        r2 = *(u32 *)(r1 + 4)           ; xdp_md.data_end
+        r8 = *(u32 *)(r1 + 0)           ; xdp_md.data
+        r5 = map[seen][0]+0 ll
+        r7 = 1
+        r7 = atomic_fetch_add((u64 *)(r5 + 0), r7)
+        r7 &= 127
+        r8 += r7
+        r3 = r8
+        r3 += 18
+        r0 = 2                          ; XDP_PASS
+        if r3 > r2 goto out
+        r4 = *(u8 *)(r8 + 16)
+        r4 += 1
+        *(u8 *)(r8 + 16) = r4
+        *(u8 *)(r8 + 17) = r7
+        r0 = 3                          ; XDP_TX
 out:    exit
 "#;

@@ -14,8 +14,8 @@
 //! - The pattern of a call fits its helper, and keys and values fit their map (`patterns.rs`).
 //! - The predicate of an effect has one bit. Its base is the address of a value of one map. A read waits for earlier
 //!   writes of the same map only (`effects.rs`).
-//! - Outputs have their widths. The slow-path bit and the conditions of reaches depend on no effect; no reach is left
-//!   once a window was chosen (`outputs.rs`).
+//! - Outputs have their widths. The slow-path bit, the conditions of reaches and their tests depend on no effect; no
+//!   reach is left once a window was chosen (`outputs.rs`).
 //!
 //! The program order of effects is the order of their nodes. A pass keeps it, and keeps all effects and waits that
 //! matter ([`mistranslations`], `translation.rs`).

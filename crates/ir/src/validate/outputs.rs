@@ -2,10 +2,10 @@
 //! Invariants of outputs and of reaches.
 
 use super::invalid::{Invalid, OFFSET_BITS, Site};
-use crate::dataflow::{Dataflow, Reaching};
+use crate::dataflow::{Dataflow, Reach, Reaching};
 use crate::graph::{Id, Input, Kind};
 
-/// Outputs have their widths, and what decides between window and slow path depends on no effect.
+/// Outputs have their widths, and what decides between window and slow path depends on no effect, except offsets of accesses.
 pub(super) fn outputs(dataflow: &Dataflow, found: &mut Vec<Invalid>) {
     let ending = &dataflow.ending;
     let mut width = |site: Site, id: Id, expected: u16| {
@@ -59,8 +59,12 @@ fn reaches(dataflow: &Dataflow, found: &mut Vec<Invalid>) {
         let is_effect = matches!(node.kind, Kind::Effect(_) | Kind::Input(Input::Only(_)));
         effects.push(if is_effect { Some(id) } else { node.args.iter().find_map(|arg| effects[arg.index()]) });
     }
+    let decides = |reach: &Reach| match reach.by {
+        Reaching::Access { .. } => vec![reach.when],
+        Reaching::Test(test) => vec![reach.when, test],
+    };
     let all = dataflow.reaches.iter().enumerate();
-    let all = all.flat_map(|(number, reach)| [reach.when, reach.by.subject()].map(|id| (Site::Reach(number), id)));
+    let all = all.flat_map(|(number, reach)| decides(reach).into_iter().map(move |id| (Site::Reach(number), id)));
     for (site, id) in all.chain([(Site::Output("slow"), slow)]) {
         if let Some(effect) = effects[id.index()] {
             found.push(Invalid::EarlyEffect { site, effect });

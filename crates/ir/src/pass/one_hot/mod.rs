@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{remade, same};
+use super::{largest, remade, same};
 use crate::dataflow::{Dataflow, Reach, Reaching};
 use crate::graph::{Compare, Graph, Id, Input, Kind, Node};
 use places::{Places, any};
@@ -43,7 +43,7 @@ pub fn run(dataflow: &Dataflow, word_bytes: u16, window_bytes: u32) -> Dataflow 
     let is_used = |reach: &&Reach| used.contains(&reach.by.subject()) && used.contains(&reach.when);
     let reaches: Vec<Reach> = dataflow.reaches.iter().filter(is_used).copied().collect();
     let mut pass = Pass::new(dataflow, &reaches, word_bytes, window_bytes);
-    let first = cone(dataflow, &reaches);
+    let first = pass.cone(&reaches);
     first.iter().for_each(|id| pass.node(*id, None));
     let slow = pass.slow(&reaches);
     used.difference(&first).for_each(|id| pass.node(*id, Some(slow)));
@@ -52,20 +52,6 @@ pub fn run(dataflow: &Dataflow, word_bytes: u16, window_bytes: u32) -> Dataflow 
     made.ending.slow = slow;
     made.reaches = Vec::new();
     made
-}
-
-/// The nodes from which the slow-path bit is computed.
-fn cone(dataflow: &Dataflow, reaches: &[Reach]) -> BTreeSet<Id> {
-    let mut cone = BTreeSet::new();
-    let length = dataflow.ending.tail;
-    let mut work: Vec<Id> = reaches.iter().flat_map(|reach| [reach.when, reach.by.subject()]).collect();
-    work.extend((!reaches.is_empty() && is_length(&dataflow.graph, length)).then_some(length));
-    while let Some(id) = work.pop() {
-        if cone.insert(id) {
-            work.extend(&dataflow.graph.node(id).args);
-        }
-    }
-    cone
 }
 
 /// Whether a node is the length of the packet as received.
@@ -87,6 +73,8 @@ struct Pass<'a> {
     window: u64,
     /// The base offsets of accesses, by their old ids.
     bases: FxHashSet<Id>,
+    /// Those that depend on effects, by their old ids, with their maxima.
+    late: FxHashMap<Id, u64>,
     /// The comparisons, by their old ids, with the path conditions under which they matter.
     tests: FxHashMap<Id, Id>,
     /// Comparisons that bytes beyond the window decide, with the path conditions under which they matter, by their old
@@ -102,9 +90,13 @@ impl<'a> Pass<'a> {
         });
         let word = u64::from(word_bytes);
         let window = last.max().unwrap_or(0).div_ceil(word) * word;
-        let (mut bases, mut tests) = (FxHashSet::default(), FxHashMap::default());
+        let (mut bases, mut tests, mut late) = (FxHashSet::default(), FxHashMap::default(), FxHashMap::default());
+        let (effects, largest) = (of_effects(&old.graph), largest(old));
         for reach in reaches {
             match reach.by {
+                Reaching::Access { base, .. } if effects[base.index()] => {
+                    late.insert(base, largest[base.index()]);
+                }
                 Reaching::Access { base, .. } => {
                     bases.insert(base);
                 }
@@ -120,9 +112,26 @@ impl<'a> Pass<'a> {
             places: Places::default(),
             window: window.max(window_bytes.into()),
             bases,
+            late,
             tests,
             missed: Vec::new(),
         }
+    }
+
+    /// The nodes from which the slow-path bit is computed.
+    fn cone(&self, reaches: &[Reach]) -> BTreeSet<Id> {
+        let mut cone = BTreeSet::new();
+        let (graph, length) = (&self.old.graph, self.old.ending.tail);
+        let is_early = |id: &Id| !self.late.contains_key(id);
+        let mut work: Vec<Id> =
+            reaches.iter().flat_map(|reach| [reach.when, reach.by.subject()]).filter(is_early).collect();
+        work.extend((!reaches.is_empty() && is_length(graph, length)).then_some(length));
+        while let Some(id) = work.pop() {
+            if cone.insert(id) {
+                work.extend(&graph.node(id).args);
+            }
+        }
+        cone
     }
 
     /// The new node for an old one, for use by its users.
@@ -230,8 +239,15 @@ impl<'a> Pass<'a> {
         let mut beyond = Vec::new();
         for reach in reaches {
             let Reaching::Access { base, end } = reach.by else { continue };
-            let (base, when) = (self.made(base), self.made(reach.when));
-            let inside = self.is_inside(base, end);
+            let when = self.made(reach.when);
+            let inside = match self.late.get(&base) {
+                // Where it is, is known too late: the farthest place counts.
+                Some(most) => {
+                    let end = i64::try_from(*most).unwrap_or(i64::MAX).saturating_add(end);
+                    self.graph.number((end <= self.window as i64).into(), 1)
+                }
+                None => self.is_inside(self.made(base), end),
+            };
             let outside = self.graph.not(inside);
             beyond.push(self.graph.and(when, outside));
         }
@@ -254,6 +270,17 @@ impl<'a> Pass<'a> {
         let all = missed.chain([beyond]).collect();
         any(&mut self.graph, all)
     }
+}
+
+/// By node, whether it depends on an effect.
+fn of_effects(graph: &Graph) -> Vec<bool> {
+    let mut effects: Vec<bool> = Vec::with_capacity(graph.nodes().len());
+    for id in graph.ids() {
+        let node = graph.node(id);
+        let is_effect = matches!(node.kind, Kind::Effect(_) | Kind::Input(Input::Only(_)));
+        effects.push(is_effect || node.args.iter().any(|arg| effects[arg.index()]));
+    }
+    effects
 }
 
 /// Whether an offset is a negative constant, or selected from some.
