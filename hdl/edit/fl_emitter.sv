@@ -7,11 +7,11 @@
 //
 // Offsets count from the packet's first byte as received. The result moves the start (head) and the end (tail); bytes
 // after the received end are 0. A part outside of this module, the patch, says which bytes of a pair of words are
-// replaced; they may lie before the received start. A word of the output needs two neighbouring words at most, so packets
-// that move take no further cycles.
+// replaced; they may lie before the received start. A word of the output needs two neighbouring words at most, so
+// packets that move take no further cycles.
 //
-// A result may be an extra packet, which a packet sends besides itself, from the same body. Extra packets come before the
-// result of their packet, and only that one gives up the body.
+// A result may be an extra packet, which a packet sends besides itself, from the same body. Extra packets come before
+// the result of their packet, and only that one gives up the body.
 //
 // Latency: 7 cycles from the result to the first word, 10 with HasShift.
 // Throughput: one word of the output, or one dropped packet, a cycle.

@@ -43,8 +43,8 @@ module fl_framer #(
     output logic [WordBits-1:0]  write_data_o,
     input  logic                 free_i,
     input  logic [CountBits-1:0] free_words_i,
-    // A packet is taken from the queue, if start_i allows it. It begins when accept_i is high; its other words follow in the
-    // next cycles.
+    // A packet is taken from the queue, if start_i allows it. It begins when accept_i is high; its other words follow
+    // in the next cycles.
     input  logic                 start_i,
     output logic                 started_o,
     input  logic                 accept_i,

@@ -2,12 +2,13 @@
 // Pipelined division by a constant: a multiplication by its reciprocal.
 //
 // With l = ceil(log2(Divisor)) and m = floor(2^(Width + l) / Divisor) + 1, the quotient of every dividend n is
-// (n * m) >> (Width + l). The product is made of limbs of 17 bits, the width of an unsigned DSP input: products of limbs,
-// rows, pairs of rows, sum.
+// (n * m) >> (Width + l). The product is made of limbs of 17 bits, the width of an unsigned DSP input: products of
+// limbs, rows, pairs of rows, sum.
 //
 // As in eBPF, signed division truncates towards 0, and the remainder has the sign of the dividend.
 //
-// Latency: 4 cycles for an unsigned quotient; 2 more for signed operands, and 2 + ceil(Width / 17) more for a remainder.
+// Latency: 4 cycles for an unsigned quotient; 2 more for signed operands, and 2 + ceil(Width / 17) more for a
+// remainder.
 // Throughput: one dividend a cycle.
 // Handshake: none; data moves every cycle.
 // Source: [Granlund, Montgomery: Division by Invariant Integers using Multiplication, 1994]

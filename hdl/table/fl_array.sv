@@ -6,10 +6,10 @@
 //                  │ distances 2,3 ▲ distance 1
 //                  └── forwarding ─┴──────────────── result_q, older_q
 //
-// A slice of several stages takes Delay cycles more: its result is seen by packets that enter Delay + 1 cycles later, and
-// packets of one entry are kept that far apart (fl_scoreboard). Accesses of the host, and of packets marked early, write in
-// cycle 2 all the same. They come while no packet of the entry is between its index and its result, and not Delay cycles
-// after any packet, whose result is written in their cycle 2.
+// A slice of several stages takes Delay cycles more: its result is seen by packets that enter Delay + 1 cycles later,
+// and packets of one entry are kept that far apart (fl_scoreboard). Accesses of the host, and of packets marked early,
+// write in cycle 2 all the same. They come while no packet of the entry is between its index and its result, and not
+// Delay cycles after any packet, whose result is written in their cycle 2.
 //
 // Latency: 2 cycles from index to value. A result is seen by the packet Delay + 1 cycles later.
 // Throughput: one access a cycle; to one entry, one in Delay + 1 cycles.

@@ -8,8 +8,8 @@
 // Throughput: one operation a cycle.
 // Handshake: operations are accepted when ready_o is high, which it is from the end of the clearing after a reset on.
 // An operation has its effect in the cycle of its result. Insertions and deletions of one key keep a distance of 3
-// cycles. A lookup less than 3 cycles after one of them does not see its effect. An insertion that is refused is repeated
-// later.
+// cycles. A lookup less than 3 cycles after one of them does not see its effect. An insertion that is refused is
+// repeated later.
 // Source: crates/state/src/cuckoo.rs, its twin in software. [FlowBlaze 4.2]
 module fl_cuckoo #(
     parameter int unsigned KeyBits = 32,
@@ -268,8 +268,8 @@ module fl_cuckoo #(
   end
 
 `ifndef SYNTHESIS
-  // No insertion or deletion reads a key whose insertion or deletion has not had its effect. A lookup that does is before
-  // it in the serial order.
+  // No insertion or deletion reads a key whose insertion or deletion has not had its effect. A lookup that does is
+  // before it in the serial order.
   logic [Last:2] early;
   always_comb begin
     for (int unsigned cycle = 2; cycle <= Last; cycle++) begin

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Rows of a table whose entry was evicted, and that are not cleared yet: packets see them as absent.
 //
-// A row is cleared by an access that comes where no packet reads or writes (clear_take_i), unless a packet has written it
-// again in between.
+// A row is cleared by an access that comes where no packet reads or writes (clear_take_i), unless a packet has written
+// it again in between.
 //
-// Latency: 0 cycles from row to evicted_o, also in the cycle in which the row is added; a row is offered for clearing in
-// the next cycle.
+// Latency: 0 cycles from row to evicted_o, also in the cycle in which the row is added; a row is offered for clearing
+// in the next cycle.
 // Throughput: one row added, one asked for and one written a cycle.
 // Handshake: no more than Depth rows wait to be cleared.
 module fl_evicted #(

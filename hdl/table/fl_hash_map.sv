@@ -10,9 +10,10 @@
 // up, and keys whose entry was deleted leave the cuckoo table by way of a pending entry. Whether the row of a pending
 // entry is present, fl_pending knows. A map is full when as many entries are present as were declared.
 //
-// With Lru, a full map evicts the entry with the least recent use. Each packet that uses its entry moves its row in a list
-// (fl_lru). The row of the evicted entry is absent to the packets that read it from then on (fl_evicted), and cleared where
-// no packet comes. While tight_o is high, packets are kept max(Delay + 1, 2) cycles apart, 3 if Delay is 1.
+// With Lru, a full map evicts the entry with the least recent use. Each packet that uses its entry moves its row in a
+// list (fl_lru). The row of the evicted entry is absent to the packets that read it from then on (fl_evicted), and
+// cleared where no packet comes. While tight_o is high, packets are kept max(Delay + 1, 2) cycles apart, 3 if Delay is
+// 1.
 //
 // A slice of several stages takes Delay cycles more. Packets with one key are then kept Delay + 1 cycles apart, and all
 // packets while tight_o is high, because the map may be full before the slice of the packet (fl_scoreboard).
@@ -63,9 +64,9 @@ module fl_hash_map #(
     input  logic                 evict_i,
     // The number of entries.
     output logic [31:0]          count_o,
-    // An access of the host: 0 lookup, 1 update, 2 delete; 3 reads the row with the index in {value, key}, to list all entries;
-    // 4 updates an absent entry only, 5 a present one only. The answer is the entry before the access; host_full_o says
-    // whether an update was refused, as the map is full.
+    // An access of the host: 0 lookup, 1 update, 2 delete; 3 reads the row with the index in {value, key}, to list all
+    // entries; 4 updates an absent entry only, 5 a present one only. The answer is the entry before the access;
+    // host_full_o says whether an update was refused, as the map is full.
     input  logic                 host_valid_i,
     output logic                 host_ready_o,
     input  logic [2:0]           host_operation_i,
@@ -220,7 +221,8 @@ module fl_hash_map #(
 
   access_t [Slice:Hit+1] access_q;
 
-  // Where the slice takes several cycles, or changes the order, an access of the host waits until no packet is in the map.
+  // Where the slice takes several cycles, or changes the order, an access of the host waits until no packet is in the
+  // map.
   always_comb begin
     busy = 1'b0;
     if (Delay != 0 || Lru) begin
@@ -476,7 +478,8 @@ module fl_hash_map #(
     end
   end
 
-  // ---- Rows move. A row is copied to its slot by an access of the array's host; so is the row of an adopted entry read.
+  // ---- Rows move. A row is copied to its slot by an access of the array's host; so is the row of an adopted entry
+  // read.
 
   state_e               state_q;
   logic                 adopting_q, inspects, may_copy, is_ordering;
@@ -499,8 +502,8 @@ module fl_hash_map #(
   assign array_host_valid = inspects || may_copy;
   assign array_index      = inspects ? IndexBits'(work_slot) : own_row(copy_entry);
 
-  // An adopted entry that is present goes back to the cuckoo table, which has its slot still. The key of one that is absent
-  // leaves the table, while its entry has a row of its own.
+  // An adopted entry that is present goes back to the cuckoo table, which has its slot still. The key of one that is
+  // absent leaves the table, while its entry has a row of its own.
   assign next     = state_q == Idle && quiet_valid;
   assign releases = state_q == Inspected && array_answer && !copied_q[2] && work_quiet && word.present;
   assign disowns  = state_q == Inspected && array_answer && !copied_q[2] && work_quiet && !word.present;

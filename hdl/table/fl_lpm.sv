@@ -17,8 +17,8 @@
 // A slice of several stages takes Delay cycles more; packets of one prefix are Delay + 1 cycles apart then.
 //
 // Latency: 8 cycles from key to slice. A result is seen by the packet Delay + 1 cycles later.
-// Throughput: one packet a cycle. A request of the host takes as many cycles as there are prefixes, and about 5 for each
-// range.
+// Throughput: one packet a cycle. A request of the host takes as many cycles as there are prefixes, and about 5 for
+// each range.
 // Handshake: packets are always accepted. host_ready_o is low during a request of the host; the answer comes at its
 // end. write_i is for packets with present_o.
 // Source: [Ranges] for the search; [Linux kernel/bpf/lpm_trie.c] for keys.
@@ -47,8 +47,8 @@ module fl_lpm #(
     // The number of prefixes.
     output logic [31:0]          count_o,
     // An access of the host: 0 finds the longest prefix of a key, 1 updates, 2 deletes exactly this prefix; 3 reads the
-    // row with the index in {value, key}, to list all entries; 4 updates only if it is absent, 5 only if present. The answer is the entry before the access; host_full_o
-    // says whether an update was refused.
+    // row with the index in {value, key}, to list all entries; 4 updates only if it is absent, 5 only if present. The
+    // answer is the entry before the access; host_full_o says whether an update was refused.
     input  logic                 host_valid_i,
     output logic                 host_ready_o,
     input  logic [2:0]           host_operation_i,

@@ -4,19 +4,21 @@
 //   cycle  0             1                      2
 //          operation     rows of the links      links written, ends of the list changed
 //
-// An operation takes a row out of the list, appends one as the newest, or both: a use does both with one row, an eviction
-// takes the oldest row out and appends another one. A replacement puts a row in the place of another one.
+// An operation takes a row out of the list, appends one as the newest, or both: a use does both with one row, an
+// eviction takes the oldest row out and appends another one. A replacement puts a row in the place of another one.
 //
-// Each operation changes two links on each side, but each memory is written once in a cycle. So a row has two links to its
-// newer neighbour, one written when that is appended (u_next) and one when that is taken out (u_newer), and two to its
-// older one: one from its own appending (u_own) and one from the taking out of the neighbour (u_older). Which one counts
-// is decided by tags: a link from a taking out counts if its tag is the one that the row has in u_own, and an appended row
-// chooses tags that no such link has. A link to a row holds the tag that a change of that row's link back needs.
+// Each operation changes two links on each side, but each memory is written once in a cycle. So a row has two links to
+// its newer neighbour, one written when that is appended (u_next) and one when that is taken out (u_newer), and two to
+// its older one: one from its own appending (u_own) and one from the taking out of the neighbour (u_older). Which one
+// counts is decided by tags: a link from a taking out counts if its tag is the one that the row has in u_own, and an
+// appended row chooses tags that no such link has. A link to a row holds the tag that a change of that row's link back
+// needs.
 //
-// Latency: 3 cycles from an operation to the oldest row after it. The row that an eviction takes is known in cycle 1, or in
-// cycle 2 if the eviction waits.
+// Latency: 3 cycles from an operation to the oldest row after it. The row that an eviction takes is known in cycle 1,
+// or in cycle 2 if the eviction waits.
 // Throughput: one operation a cycle; after an eviction that waits, in the second cycle after it.
-// Handshake: none. An eviction waits a cycle if the rows of the operation before are read in its cycle. ready_o is high from the end of the clearing after a reset on.
+// Handshake: none. An eviction waits a cycle if the rows of the operation before are read in its cycle. ready_o is high
+// from the end of the clearing after a reset on.
 // Source: crates/state/src/lru.rs; docs/adr/0025-least-recent-use.md.
 module fl_lru #(
     parameter int unsigned Rows = 4,

@@ -389,7 +389,11 @@ impl Checker<'_> {
                 carriers.insert(id);
                 continue;
             }
+            // A lookup reads its key when it begins, also where it commits later.
+            let is_lookup = self.plan.dataflow.access(id).is_some_and(|access| access.touch == Touch::Lookup);
+            let is_key = is_lookup && node.args.iter().skip(1).any(|arg| carriers.contains(arg));
             let used = match (self.plan.schedule.steps.get(&id), self.commit(id)) {
+                _ if is_key => self.begins(id).stage,
                 (Some(stage), _) => *stage,
                 (None, Some(commit)) => commit,
                 (None, None) => self.begins(id).stage,

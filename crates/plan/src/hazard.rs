@@ -251,7 +251,8 @@ impl Planner<'_> {
             let maps = self.choices.keys().copied().filter(|map| self.is_changed(*map)).collect();
             return Err(HazardError::Circular(maps));
         };
-        let (mut schedule, mut regions) = self.later(schedule, regions);
+        let (schedule, regions) = self.later(schedule, regions);
+        let (mut schedule, mut regions) = self.behind_atomics(schedule, regions);
         loop {
             let early = self.early_answers(&schedule);
             if early.is_empty() {
@@ -266,7 +267,6 @@ impl Planner<'_> {
             let Some(converged) = self.converge() else { return Err(HazardError::Circular(early)) };
             (schedule, regions) = self.later(converged.0, converged.1);
         }
-        let (schedule, regions) = self.behind_atomics(schedule, regions);
         Ok(Decisions { schedule, choices: self.choices, regions, uses: self.uses })
     }
 
@@ -292,7 +292,11 @@ impl Planner<'_> {
                 given.entry(id).or_default().extend(results);
                 continue;
             }
-            let used = schedule.commits.get(&id).copied().unwrap_or(schedule.spans[id.index()].begins.stage);
+            // A lookup reads its key when it begins, also where it commits later.
+            let is_key = self.dataflow.access(id).is_some_and(|access| access.touch == Touch::Lookup)
+                && node.args.iter().skip(1).any(|arg| given.contains_key(arg));
+            let commit = schedule.commits.get(&id).filter(|_| !is_key);
+            let used = commit.copied().unwrap_or(schedule.spans[id.index()].begins.stage);
             let is_early = |result: &&Id| used < schedule.commits[*result];
             early.extend(results.iter().filter(is_early).filter_map(|result| self.dataflow.access(*result)?.map));
         }

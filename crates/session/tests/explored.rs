@@ -73,11 +73,7 @@ pub(crate) fn is_equal(test: &str, path: PathBuf, seed: u64, count: usize) -> Ra
     let mut pipelines: BTreeMap<_, Vec<&Case>> = BTreeMap::new();
     explored.cases.iter().for_each(|case| pipelines.entry(&case.constants).or_default().push(case));
     for cases in pipelines.values() {
-        let (mut interp, mut pipeline) = match engines(test, cases[0].program(&program)) {
-            Ok(Some(engines)) => engines,
-            Ok(None) => return Ran::Skipped,
-            Err(reason) => return Ran::Without(reason),
-        };
+        let Some((mut interp, mut pipeline)) = engines(test, cases[0].program(&program)) else { return Ran::Skipped };
         for case in cases {
             let packets = packets(&mut rng, case, &explored.cases, share);
             let (state, seed) = (case.state.clone(), case.seed);
@@ -95,18 +91,18 @@ pub(crate) fn is_equal(test: &str, path: PathBuf, seed: u64, count: usize) -> Ra
 
 /// Interpreter and pipeline of a program; none, with the reason printed, where Verilator is not installed.
 #[expect(clippy::type_complexity, reason = "a pair of engines")]
-fn engines(test: &str, program: Program) -> Result<Option<(Box<dyn Engine>, Box<dyn Engine>)>, String> {
+fn engines(test: &str, program: Program) -> Option<(Box<dyn Engine>, Box<dyn Engine>)> {
     let loaded = Loaded::of_program(program);
     let load = |name: EngineName| name.load(&loaded, &EngineOptions::default()).map(|Started { engine, .. }| engine);
     let pipeline = match load(EngineName::by_name("pipeline").unwrap()) {
         Ok(pipeline) => pipeline,
         Err(SessionError::Environment(reason)) => {
             skip(test, &reason);
-            return Ok(None);
+            return None;
         }
-        Err(error) => return Err(with_causes(&error)),
+        Err(error) => panic!("{}", with_causes(&error)),
     };
-    Ok(Some((load(EngineName::INTERP).unwrap(), pipeline)))
+    Some((load(EngineName::INTERP).unwrap(), pipeline))
 }
 
 /// Packets for the state of a case.

@@ -12,7 +12,7 @@
 //! whatever the cycles. Idle cycles are skipped.
 //!
 //! Left out are accesses of the host: hash maps are empty at first, and packets of the slow path leave as they came.
-//! Packets that send others besides themselves have no twin.
+//! Packets that send others besides themselves have no twin, nor have LRU maps.
 
 mod core;
 mod facts;

@@ -30,11 +30,14 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{largest, remade, same};
 use crate::dataflow::{Dataflow, Reach, Reaching};
-use crate::graph::{Compare, Graph, Id, Input, Kind, Node};
+use crate::graph::{Binary, Compare, Graph, Id, Input, Kind, Node};
 use places::{Places, any};
 
 /// The distance past the window to which ends of headers are tracked, so that the length check of a packet is exact.
 const BEHIND_BYTES: u64 = 32;
+
+/// Nodes of offsets that effects give or choose, which are followed for an access; beyond it the greatest offset counts.
+const MAX_OFFSETS: u32 = 64;
 
 /// Replaces variable packet offsets by one-hot cursors. The window is `window_bytes`, or larger where constant offsets
 /// exceed it, in words of `word_bytes`.
@@ -73,8 +76,9 @@ struct Pass<'a> {
     window: u64,
     /// The base offsets of accesses, by their old ids.
     bases: FxHashSet<Id>,
-    /// Those that depend on effects, by their old ids, with their maxima.
-    late: FxHashMap<Id, u64>,
+    /// By old id, whether a node depends on an effect, and its maximum.
+    is_late: Vec<bool>,
+    largest: Vec<u64>,
     /// The comparisons, by their old ids, with the path conditions under which they matter.
     tests: FxHashMap<Id, Id>,
     /// Comparisons that bytes beyond the window decide, with the path conditions under which they matter, by their old
@@ -90,13 +94,11 @@ impl<'a> Pass<'a> {
         });
         let word = u64::from(word_bytes);
         let window = last.max().unwrap_or(0).div_ceil(word) * word;
-        let (mut bases, mut tests, mut late) = (FxHashSet::default(), FxHashMap::default(), FxHashMap::default());
-        let (effects, largest) = (of_effects(&old.graph), largest(old));
+        let (mut bases, mut tests) = (FxHashSet::default(), FxHashMap::default());
+        let is_late = of_effects(&old.graph);
         for reach in reaches {
             match reach.by {
-                Reaching::Access { base, .. } if effects[base.index()] => {
-                    late.insert(base, largest[base.index()]);
-                }
+                Reaching::Access { base, .. } if is_late[base.index()] => {}
                 Reaching::Access { base, .. } => {
                     bases.insert(base);
                 }
@@ -112,7 +114,8 @@ impl<'a> Pass<'a> {
             places: Places::default(),
             window: window.max(window_bytes.into()),
             bases,
-            late,
+            is_late,
+            largest: largest(old),
             tests,
             missed: Vec::new(),
         }
@@ -122,9 +125,10 @@ impl<'a> Pass<'a> {
     fn cone(&self, reaches: &[Reach]) -> BTreeSet<Id> {
         let mut cone = BTreeSet::new();
         let (graph, length) = (&self.old.graph, self.old.ending.tail);
-        let is_early = |id: &Id| !self.late.contains_key(id);
-        let mut work: Vec<Id> =
-            reaches.iter().flat_map(|reach| [reach.when, reach.by.subject()]).filter(is_early).collect();
+        let mut work: Vec<Id> = reaches.iter().map(|reach| reach.when).collect();
+        let mut parts = BTreeSet::new();
+        reaches.iter().for_each(|reach| self.early_parts(reach.by.subject(), &mut parts));
+        work.extend(parts.into_iter().filter(|id| !self.is_late[id.index()]));
         work.extend((!reaches.is_empty() && is_length(graph, length)).then_some(length));
         while let Some(id) = work.pop() {
             if cone.insert(id) {
@@ -234,20 +238,76 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// The nodes that depend on no effect and from which [`Pass::is_inside_early`] is computed.
+    fn early_parts(&self, base: Id, seen: &mut BTreeSet<Id>) {
+        if !seen.insert(base) || !self.is_late[base.index()] {
+            return;
+        }
+        let node = self.old.graph.node(base);
+        if matches!(node.kind, Kind::Select | Kind::Binary(Binary::Add)) {
+            node.args.iter().for_each(|arg| self.early_parts(*arg, seen));
+        }
+    }
+
+    /// A bit, computed without effects, that implies that an access is within the window: where an effect chooses among
+    /// offsets, all of them count; where it gives one, the greatest. The base offset is the sum of some old nodes.
+    fn is_inside_early(&mut self, mut terms: Vec<Id>, end: i64, left: &mut u32) -> Id {
+        let Some(place) = terms.iter().position(|term| self.is_late[term.index()]) else {
+            let sum = terms.iter().map(|term| self.made(*term)).collect::<Vec<_>>();
+            let sum = sum.into_iter().reduce(|sum, term| self.graph.binary(Binary::Add, sum, term));
+            let sum = sum.unwrap_or_else(|| self.graph.number(0, 32));
+            return self.is_inside(sum, end);
+        };
+        let node = self.old.graph.node(terms[place]).clone();
+        *left = left.saturating_sub(1);
+        match node.kind {
+            Kind::Binary(Binary::Add) if *left > 0 => {
+                terms.remove(place);
+                terms.extend(node.args);
+                self.is_inside_early(terms, end, left)
+            }
+            Kind::Select if *left > 0 => {
+                let is_arm = |place: usize| place % 2 == 1 || place + 1 == node.args.len();
+                let conditions =
+                    |node: &Node| node.args.iter().step_by(2).copied().take(node.args.len() / 2).collect::<Vec<_>>();
+                let chosen = conditions(&node);
+                let arms: Vec<usize> = (0..node.args.len()).filter(|place| is_arm(*place)).collect();
+                let inside = arms.iter().map(|arm| {
+                    // What the same conditions choose is chosen alike.
+                    let arm_of = |term: &Id| {
+                        let other = self.old.graph.node(*term);
+                        let is_alike = other.kind == Kind::Select && conditions(other) == chosen;
+                        if is_alike { other.args[*arm] } else { *term }
+                    };
+                    let terms = terms.iter().map(arm_of).collect();
+                    self.is_inside_early(terms, end, left)
+                });
+                let inside: Vec<Id> = inside.collect();
+                if chosen.iter().any(|condition| self.is_late[condition.index()]) {
+                    let outside = inside.iter().map(|bit| self.graph.not(*bit)).collect();
+                    let outside = any(&mut self.graph, outside);
+                    return self.graph.not(outside);
+                }
+                let chosen = chosen.iter().map(|condition| self.made(*condition)).collect::<Vec<_>>();
+                let mut parts: Vec<Id> = chosen.into_iter().zip(&inside).flat_map(|(when, bit)| [when, *bit]).collect();
+                parts.extend(inside.last());
+                self.graph.select(parts)
+            }
+            _ => {
+                let most = terms.iter().map(|term| self.largest[term.index()]).fold(0, u64::saturating_add);
+                let end = i64::try_from(most).unwrap_or(i64::MAX).saturating_add(end);
+                self.graph.number((end <= self.window as i64).into(), 1)
+            }
+        }
+    }
+
     /// The bit that sends a packet to the slow path.
     fn slow(&mut self, reaches: &[Reach]) -> Id {
         let mut beyond = Vec::new();
         for reach in reaches {
             let Reaching::Access { base, end } = reach.by else { continue };
             let when = self.made(reach.when);
-            let inside = match self.late.get(&base) {
-                // Where it is, is known too late: the farthest place counts.
-                Some(most) => {
-                    let end = i64::try_from(*most).unwrap_or(i64::MAX).saturating_add(end);
-                    self.graph.number((end <= self.window as i64).into(), 1)
-                }
-                None => self.is_inside(self.made(base), end),
-            };
+            let inside = self.is_inside_early(vec![base], end, &mut { MAX_OFFSETS });
             let outside = self.graph.not(inside);
             beyond.push(self.graph.and(when, outside));
         }
