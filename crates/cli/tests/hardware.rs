@@ -59,10 +59,10 @@ fn a_folder_has_the_plan_that_explain_prints() {
 fn functions_without_a_pipeline_are_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().display().to_string();
-    let random = folder.path().join("random.bpf");
-    std::fs::write(&random, ".program random\n.license \"GPL\"\ncall get_prandom_u32\nr0 &= 1\nexit\n").unwrap();
-    let ran = exits(1, &["build", &random.display().to_string(), "--target", "verilog", "-o", &path]);
-    assert!(ran.stderr.contains("no hardware block is rendered for `get_prandom_u32`"), "{ran:?}");
+    let node = folder.path().join("node.bpf");
+    std::fs::write(&node, ".program node\n.license \"GPL\"\ncall get_numa_node_id\nr0 &= 1\nexit\n").unwrap();
+    let ran = exits(1, &["build", &node.display().to_string(), "--target", "verilog", "-o", &path]);
+    assert!(ran.stderr.contains("no hardware block is rendered for `get_numa_node_id`"), "{ran:?}");
     let ran = exits(2, &["build", TOY, "--target", "verilog", "-o", &path, "--counters"]);
     assert!(ran.stderr.contains("--counters requires --target bpf"), "{ran:?}");
 }

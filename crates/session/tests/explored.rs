@@ -90,7 +90,6 @@ pub(crate) fn is_equal(test: &str, path: PathBuf, seed: u64, count: usize) -> Ra
 }
 
 /// Interpreter and pipeline of a program; none, with the reason printed, where Verilator is not installed.
-#[expect(clippy::type_complexity, reason = "a pair of engines")]
 fn engines(test: &str, program: Program) -> Option<(Box<dyn Engine>, Box<dyn Engine>)> {
     let loaded = Loaded::of_program(program);
     let load = |name: EngineName| name.load(&loaded, &EngineOptions::default()).map(|Started { engine, .. }| engine);
