@@ -187,7 +187,7 @@ pub(crate) const MAP_FAULTS: &[Fault] = &[
         changes: &[(".host_copy_i  (copies),", ".host_copy_i  (copies && 1'b0),")],
     },
     Fault {
-        name: "a row that nobody asked for counts as that of the adopted entry",
+        name: "the row read for a copy counts as that of the adopted entry",
         block: MAP,
         changes: &[("array_host_valid = inspects || may_copy;", "array_host_valid = inspects || copy_valid;")],
     },

@@ -3,7 +3,7 @@
 
 use crate::stream::{Case, Source};
 
-pub(crate) static PROGRAMS: [Case; 14] = [
+pub(crate) static PROGRAMS: [Case; 15] = [
     Case { name: "sums", source: Source::Text(SUMS, &[]), entries: &[], sends: true, changes: false },
     Case { name: "queued", source: Source::Text(QUEUED, &[]), entries: &[], sends: true, changes: false },
     Case { name: "squares", source: Source::Text(SQUARES, &[]), entries: &[], sends: true, changes: false },
@@ -42,6 +42,14 @@ pub(crate) static PROGRAMS: [Case; 14] = [
     // Which of the packet's numbers the later draws give depends on the earlier ones.
     Case { name: "draws", source: Source::Text(DRAWS, &[]), entries: &[], sends: true, changes: true },
     Case { name: "late_offset", source: Source::Text(LATE_OFFSET, &[]), entries: &[], sends: true, changes: true },
+    // The effect chooses between offsets, of which one may be beyond the window.
+    Case {
+        name: "chosen_offset",
+        source: Source::Text(LATE_OFFSET, &[("r8 += r7", CHOSEN)]),
+        entries: &[],
+        sends: true,
+        changes: true,
+    },
     Case { name: "window", source: Source::Text(WINDOW, &[]), entries: &[], sends: true, changes: true },
 ];
 
@@ -568,6 +576,17 @@ remove: r1 = map[flows] ll
         r0 = 2
 out:    exit
 "#;
+
+/// An offset that a byte of the packet gives, for every other 64 packets.
+const CHOSEN: &str = "r3 = r8
+        r3 += 14
+        r0 = 2
+        if r3 > r2 goto out
+        r9 = *(u8 *)(r8 + 13)
+        r9 &= 127
+        if r7 < 64 goto near
+        r8 += r9
+near:   r8 += 3";
 
 /// An offset in the packet that only an effect gives, some of them beyond the window.
 const LATE_OFFSET: &str = r#".program late_offset

@@ -71,8 +71,19 @@ pub(crate) static CASES: [Case; 7] = [
 ];
 
 /// The cases of the normal test; the others take longer to compile.
-const QUICK: [&str; 10] =
-    ["used", "recent", "toy", "xdp2", "rxq_info", "simple_firewall", "leaky_bucket", "queued", "draws", "late_offset"];
+const QUICK: [&str; 11] = [
+    "used",
+    "recent",
+    "toy",
+    "xdp2",
+    "rxq_info",
+    "simple_firewall",
+    "leaky_bucket",
+    "queued",
+    "draws",
+    "late_offset",
+    "chosen_offset",
+];
 /// The cases with extra packets, which packets send besides themselves.
 const EXTRA: [&str; 2] = ["clones", "emits"];
 
