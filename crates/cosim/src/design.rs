@@ -14,6 +14,7 @@ pub struct Design {
     parameters: Vec<(String, String)>,
     has_waves: bool,
     streams: Option<Streams>,
+    memories: Vec<Memories>,
 }
 
 /// The streams of a top module, by the prefix of their ports: an input with `<input>_valid_i` and `<input>_ready_o`, an
@@ -28,11 +29,27 @@ pub struct Streams {
     pub monitors: Vec<String>,
 }
 
+/// The memories that all instances of a module have: an unpacked array of this name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Memories {
+    /// The module.
+    pub module: String,
+    /// The array.
+    pub signal: String,
+}
+
 impl Design {
     /// A top module with its files, packages first.
     pub fn new(top: &str, files: &[&Path]) -> Design {
         let files = files.iter().map(|&file| file.to_owned()).collect();
-        Design { top: top.to_owned(), files, parameters: Vec::new(), has_waves: false, streams: None }
+        Design {
+            top: top.to_owned(),
+            files,
+            parameters: Vec::new(),
+            has_waves: false,
+            streams: None,
+            memories: Vec::new(),
+        }
     }
 
     /// Sets a parameter of the top module: a literal of SystemVerilog, such as `12` or `8'hff`.
@@ -54,6 +71,17 @@ impl Design {
     pub fn with_streams(mut self, streams: Streams) -> Design {
         self.streams = Some(streams);
         self
+    }
+
+    /// Makes simulations able to tell which words of memories have changed ([`crate::Simulation::changed_words`]).
+    #[must_use]
+    pub fn with_memories(mut self, memories: Memories) -> Design {
+        self.memories.push(memories);
+        self
+    }
+
+    pub(crate) fn memories(&self) -> &[Memories] {
+        &self.memories
     }
 
     pub(crate) fn streams(&self) -> Option<&Streams> {
@@ -81,7 +109,7 @@ impl Design {
     /// A hash of all that the executable depends on, besides `tools`.
     pub(crate) fn digest(&self, tools: &str) -> Result<u64, CosimError> {
         let mut hasher = DefaultHasher::new();
-        (tools, &self.top, &self.parameters, self.has_waves, &self.streams).hash(&mut hasher);
+        (tools, &self.top, &self.parameters, self.has_waves, &self.streams, &self.memories).hash(&mut hasher);
         for path in &self.files {
             let text = std::fs::read(path).map_err(|source| CosimError::File { path: path.clone(), source })?;
             // The same text in another folder is the same model.

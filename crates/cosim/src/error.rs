@@ -61,6 +61,12 @@ pub enum CosimError {
         /// The top module.
         top: String,
     },
+    /// Memories of a model that was built without them.
+    #[error("`{top}` was built without memories; build it with `Design::with_memories`")]
+    NoMemories {
+        /// The top module.
+        top: String,
+    },
     /// The values of a whole number of cycles were expected.
     #[error("inputs are {found} bytes, a cycle of `{top}` takes {expected}")]
     Length {

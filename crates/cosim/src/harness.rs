@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::design::Streams;
+use crate::design::{Design, Streams};
 use crate::port::Port;
 
 /// The clock's name, toggled by the harness and not part of the inputs.
@@ -11,6 +11,9 @@ pub(crate) const CLOCK: &str = "clk_i";
 
 /// The mark of a request for a transfer, among the counts of cycles.
 pub(crate) const TRANSFER: u32 = u32::MAX;
+
+/// The mark of a request for changed words of memories.
+pub(crate) const CHANGED: u32 = u32::MAX - 1;
 
 /// The number of 32-bit words after [`TRANSFER`] in a request.
 pub(crate) const TRANSFER_WORDS: usize = 8;
@@ -37,12 +40,12 @@ pub(crate) const ANSWERED: u8 = 128;
 /// among the outputs, and inputs that are added to the others; then each word: the cycles of delay before it, and its
 /// inputs. The answer: each event, as its cycle (64 bits), its bits, and the outputs; after them the number of all cycles
 /// with no bit set.
-pub(crate) fn source(
-    top: &str,
-    ports: &[Port],
-    (has_clock, has_waves): (bool, bool),
-    streams: Option<&Streams>,
-) -> String {
+///
+/// A request for changed words: [`CHANGED`]. The answer: the number of memories (32 bits), then of each the length of its
+/// name, its name, the number of its words, the number of words that are not as they were at the request before, which
+/// takes all words for zeros at first, and the index of each.
+pub(crate) fn source(design: &Design, ports: &[Port], has_clock: bool) -> String {
+    let (top, has_waves, streams) = (design.top(), design.has_waves(), design.streams());
     let (mut sets, mut gets) = (String::new(), String::new());
     let total = |is_input| ports.iter().filter(|port| port.is_input == is_input).map(Port::len_bytes).sum::<usize>();
     for port in ports {
@@ -73,6 +76,7 @@ pub(crate) fn source(
     let in_len = total(true);
     let transfer = streams.map_or_else(String::new, |streams| transfer(streams, (in_len, out_len), (&sets, &gets)));
     let transfer = transfer.replace("$LOW", &low).replace("$HIGH", &high).replace("$DUMP", dump);
+    let (symbols, memories, changed) = memories(design);
     let time = if has_waves { "  std::uint64_t time = 0;\n" } else { "" };
     format!(
         r#"// Generated: drives V{top} through standard input and output.
@@ -86,7 +90,7 @@ pub(crate) fn source(
 #include <vector>
 #include "V{top}.h"
 #include "verilated.h"
-{include}
+{symbols}{include}
 int main(int argc, char** argv) {{
   // What the design prints goes to standard error, beside the answers.
   std::FILE* const answers = fdopen(dup(STDOUT_FILENO), "wb");
@@ -95,12 +99,12 @@ int main(int argc, char** argv) {{
   context->randReset(2);
   context->randSeed(argc > 1 ? std::atoi(argv[1]) : 1);
   const auto top = std::make_unique<V{top}>(context.get());
-{open}{time}  std::uint8_t in[{in_bytes}], out[{out_bytes}];
+{open}{time}{memories}  std::uint8_t in[{in_bytes}], out[{out_bytes}];
   std::vector<std::uint8_t> answer;
   std::uint32_t cycles;
   while (std::fread(&cycles, sizeof cycles, 1, stdin) == 1) {{
     answer.clear();
-{transfer}    for (std::uint32_t cycle = 0; cycle < cycles; ++cycle) {{
+{changed}{transfer}    for (std::uint32_t cycle = 0; cycle < cycles; ++cycle) {{
       if ({in_len} != 0 && std::fread(in, {in_len}, 1, stdin) != 1) return 1;
 {sets}{low}      top->eval();
 {dump}{gets}      answer.insert(answer.end(), out, out + {out_len});
@@ -113,6 +117,73 @@ int main(int argc, char** argv) {{
 }}
 "#
     )
+}
+
+/// The parts of the program for memories: what it includes, how it finds them, and a request for changed words.
+fn memories(design: &Design) -> (&'static str, String, String) {
+    let memories = design.memories();
+    if memories.is_empty() {
+        return ("", String::new(), String::new());
+    }
+    let signals: Vec<String> = memories.iter().map(|memories| format!("\"{}\"", memories.signal)).collect();
+    let found = format!(
+        r#"  struct Memory {{
+    const char* name;
+    const std::uint8_t* at;
+    std::uint32_t words;
+    std::size_t word_bytes;
+    std::vector<std::uint8_t> seen;
+  }};
+  std::vector<Memory> memories;
+  for (const auto& scope : *context->scopeNameMap()) {{
+    for (const char* const signal : {{{}}}) {{
+      const VerilatedVar* const var = scope.second->varFind(signal);
+      if (var == nullptr || var->udims() != 1) continue;
+      const std::uint32_t words = var->unpacked().elements();
+      const std::size_t bytes = var->totalSize();
+      const auto* const at = static_cast<const std::uint8_t*>(var->datap());
+      memories.push_back({{scope.first, at, words, bytes / words, std::vector<std::uint8_t>(bytes)}});
+    }}
+  }}
+"#,
+        signals.join(", ")
+    );
+    let changed = format!(
+        r#"    if (cycles == {CHANGED}u) {{
+      const auto put = [&](std::uint32_t number) {{
+        const auto* const at = reinterpret_cast<const std::uint8_t*>(&number);
+        answer.insert(answer.end(), at, at + sizeof number);
+      }};
+      put(memories.size());
+      for (auto& memory : memories) {{
+        const std::size_t name_bytes = std::strlen(memory.name);
+        put(name_bytes);
+        answer.insert(answer.end(), memory.name, memory.name + name_bytes);
+        put(memory.words);
+        std::vector<std::uint32_t> changed;
+        const auto* const now = memory.at;
+        auto* const seen = memory.seen.data();
+        const std::size_t word_bytes = memory.word_bytes;
+        // Blocks in which nothing has changed are passed over at once.
+        for (std::uint32_t first = 0; first < memory.words; first += 1024) {{
+          const std::uint32_t end = first + std::min<std::uint32_t>(1024, memory.words - first);
+          const std::size_t block_bytes = (end - first) * word_bytes;
+          if (std::memcmp(now + first * word_bytes, seen + first * word_bytes, block_bytes) == 0) continue;
+          for (std::uint32_t word = first; word < end; ++word) {{
+            const std::size_t at = word * word_bytes;
+            if (std::memcmp(now + at, seen + at, word_bytes) != 0) changed.push_back(word);
+          }}
+          std::memcpy(seen + first * word_bytes, now + first * word_bytes, block_bytes);
+        }}
+        put(changed.size());
+        for (const std::uint32_t word : changed) put(word);
+      }}
+      if (std::fwrite(answer.data(), 1, answer.size(), answers) != answer.size() || std::fflush(answers) != 0) return 1;
+      continue;
+    }}
+"#
+    );
+    ("#include \"verilated_sym_props.h\"\n#include \"verilated_syms.h\"\n", found, changed)
 }
 
 /// The part of the program that handles a transfer.

@@ -14,6 +14,10 @@
 //! ([`Stalls`]): valid and ready are handled inside of the process, which gives back what happened in which cycle
 //! ([`Simulation::transfer`]). Each [`Access`] of a host is made beside the words while they are on their way.
 //!
+//! A design with [`Memories`] tells which words of them have changed ([`Simulation::changed_words`]), so that a host need not
+//! list a large table by one access a word. Verilator makes these arrays readable; the sources of the design stay as they
+//! are.
+//!
 //! This crate knows clocks, ports and streams, but no function of the modules. It needs Verilator, a C++ compiler and
 //! make; without them, [`CosimError::Missing`] says what to install.
 #![forbid(unsafe_code)]
@@ -25,8 +29,8 @@ mod model;
 mod port;
 mod simulation;
 
-pub use design::{Design, Streams};
+pub use design::{Design, Memories, Streams};
 pub use error::CosimError;
 pub use model::Model;
 pub use port::Port;
-pub use simulation::{Access, End, Event, Simulation, Stalls, Transfer, Word};
+pub use simulation::{Access, ChangedWords, End, Event, Simulation, Stalls, Transfer, Word};

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::design::Design;
+use crate::design::{Design, Memories};
 use crate::error::CosimError;
 use crate::harness;
 use crate::port::{Port, parse_header};
@@ -18,6 +18,7 @@ pub struct Model {
     folder: PathBuf,
     ports: Vec<Port>,
     has_waves: bool,
+    has_memories: bool,
 }
 
 impl Model {
@@ -48,6 +49,7 @@ impl Model {
             ports: placed(ports.collect()),
             folder,
             has_waves: design.has_waves(),
+            has_memories: !design.memories().is_empty(),
         })
     }
 
@@ -75,6 +77,11 @@ impl Model {
     /// Bytes of the inputs of a cycle.
     pub fn input_bytes(&self) -> usize {
         self.ports.iter().filter(|port| port.is_input).map(Port::len_bytes).sum()
+    }
+
+    /// Whether simulations tell which words of memories have changed.
+    pub(crate) fn has_memories(&self) -> bool {
+        self.has_memories
     }
 
     /// Bytes of the outputs of a cycle.
@@ -144,15 +151,22 @@ fn compile(design: &Design, folder: &Path, runtime: &Path) -> Result<(), CosimEr
     verilator.args(["--cc", "--exe", "-Wall", "--assert", "--x-assign", "unique", "--x-initial", "unique", "-O3"]);
     // Large functions take the compiler far longer than the same code in small ones.
     verilator.args(["--output-split", "20000", "--output-split-cfuncs", "500"]);
+    // Hashes go through the bits of a key: with their columns as constants, such a loop is several times as fast.
+    verilator.args(["--unroll-count", "512", "--unroll-stmts", "200000"]);
     verilator.args(["-o", "model", "--top-module", design.top()]);
     verilator.args(design.has_waves().then_some("--trace")).args(design.parameter_arguments());
-    verilator.arg("--Mdir").arg(&build).args(design.files()).arg("main.cpp");
+    verilator.arg("--Mdir").arg(&build);
+    if !design.memories().is_empty() {
+        let readable = build.join("memories.vlt");
+        std::fs::write(&readable, readable_memories(design)).map_err(file(&readable))?;
+        verilator.arg(&readable);
+    }
+    verilator.args(design.files()).arg("main.cpp");
     run("verilator", design, &mut verilator)?;
     let makefile = format!("V{}.mk", design.top());
     let ports = parse_header(&read(&build.join(format!("V{}.h", design.top())))?);
     let (clock, others): (Vec<Port>, Vec<Port>) = ports.into_iter().partition(|port| port.name == harness::CLOCK);
-    let text =
-        harness::source(design.top(), &placed(others), (!clock.is_empty(), design.has_waves()), design.streams());
+    let text = harness::source(design, &placed(others), !clock.is_empty());
     std::fs::write(&main, text).map_err(file(&main))?;
     let make = |goals: &[&str]| {
         let jobs = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -164,6 +178,15 @@ fn compile(design: &Design, folder: &Path, runtime: &Path) -> Result<(), CosimEr
     share_runtime(design, &build, runtime, make)?;
     make(&["model"])?;
     std::fs::rename(&build, folder).map_err(file(folder))
+}
+
+/// Makes the memories readable, for Verilator.
+fn readable_memories(design: &Design) -> String {
+    let rules = design
+        .memories()
+        .iter()
+        .map(|Memories { module, signal }| format!("public_flat_rd -module \"{module}\" -var \"{signal}\"\n"));
+    ["`verilator_config\n".to_owned()].into_iter().chain(rules).collect()
 }
 
 /// Lets models share the compiled runtime of Verilator, which takes longer to compile than a small design.

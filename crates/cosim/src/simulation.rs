@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::error::CosimError;
-use crate::harness::{ANSWERED, GIVEN, MADE, MONITORED, TAKEN, TRANSFER, TRANSFER_WORDS};
+use crate::harness::{ANSWERED, CHANGED, GIVEN, MADE, MONITORED, TAKEN, TRANSFER, TRANSFER_WORDS};
 use crate::model::Model;
 use crate::port::Port;
 
@@ -75,6 +75,17 @@ pub struct Transfer<'a> {
     pub end: End,
 }
 
+/// The words of a memory that have changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangedWords {
+    /// The instance with the memory, from the top module on, with dots between the names.
+    pub instance: String,
+    /// The number of words.
+    pub words: u32,
+    /// The indices of those that have changed, in order.
+    pub changed: Vec<u32>,
+}
+
 /// A cycle of a transfer in which something happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
@@ -121,6 +132,7 @@ pub struct Simulation {
     output: ChildStdout,
     input_bytes: usize,
     output_bytes: usize,
+    has_memories: bool,
     cycles: u64,
 }
 
@@ -132,7 +144,16 @@ impl Simulation {
         let (input, output) = (process.stdin.take(), process.stdout.take());
         let output = output.ok_or_else(|| ended(std::io::ErrorKind::BrokenPipe.into()))?;
         let (input_bytes, output_bytes) = (model.input_bytes(), model.output_bytes());
-        Ok(Simulation { top: model.top().to_owned(), process, input, output, input_bytes, output_bytes, cycles: 0 })
+        Ok(Simulation {
+            top: model.top().to_owned(),
+            process,
+            input,
+            output,
+            input_bytes,
+            output_bytes,
+            has_memories: model.has_memories(),
+            cycles: 0,
+        })
     }
 
     /// Cycles simulated so far.
@@ -235,6 +256,38 @@ impl Simulation {
         Ok(events)
     }
 
+    /// The words of each memory that have changed since the call before; at the first call, all that are not zero. No cycle
+    /// is simulated.
+    ///
+    /// # Errors
+    /// The design has no [`crate::Memories`], or the process has ended.
+    pub fn changed_words(&mut self) -> Result<Vec<ChangedWords>, CosimError> {
+        if !self.has_memories {
+            return Err(CosimError::NoMemories { top: self.top.clone() });
+        }
+        self.changed().map_err(|source| self.ended(source))
+    }
+
+    fn changed(&mut self) -> std::io::Result<Vec<ChangedWords>> {
+        let input = self.input.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
+        input.write_all(&CHANGED.to_le_bytes())?;
+        input.flush()?;
+        let output = &mut self.output;
+        let memories = number(output)?;
+        let mut found = Vec::new();
+        for _ in 0..memories {
+            let mut name = vec![0; number(output)? as usize];
+            output.read_exact(&mut name)?;
+            let instance = String::from_utf8_lossy(&name).into_owned();
+            let words = number(output)?;
+            let mut changed = vec![0; 4 * number(output)? as usize];
+            output.read_exact(&mut changed)?;
+            let changed = changed.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
+            found.push(ChangedWords { instance, words, changed });
+        }
+        Ok(found)
+    }
+
     /// The error of a process that has ended, with what it printed.
     fn ended(&mut self, source: std::io::Error) -> CosimError {
         self.input = None;
@@ -245,6 +298,13 @@ impl Simulation {
         let output = if output.is_empty() { output } else { format!("\n{}", output.trim()) };
         CosimError::Ended { top: self.top.clone(), source, output }
     }
+}
+
+/// A number of 32 bits.
+fn number(from: &mut impl Read) -> std::io::Result<u32> {
+    let mut bytes = [0; 4];
+    from.read_exact(&mut bytes)?;
+    Ok(u32::from_le_bytes(bytes))
 }
 
 impl Drop for Simulation {

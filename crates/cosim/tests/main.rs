@@ -11,6 +11,7 @@ mod hash;
 mod hash_map;
 mod lpm;
 mod lru;
+mod memories;
 mod model;
 mod ram;
 mod slots;

@@ -3,13 +3,17 @@
 
 mod maps;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-use flowloom_cosim::{CosimError, Design, End, Event, Model, Port, Simulation, Stalls, Streams, Transfer, Word};
+use flowloom_cosim::{
+    CosimError, Design, End, Event, Memories, Model, Port, Simulation, Stalls, Streams, Transfer, Word,
+};
 use flowloom_engine::Choices;
 use flowloom_rtl::{Access, MapPort, Pipeline};
+
+use maps::Seen;
 
 /// Operations of the host on maps with keys.
 const LOOKUP: u64 = 0;
@@ -188,6 +192,8 @@ pub struct Simulated {
     output_bytes: usize,
     ports: Ports,
     maps: Vec<(MapPort, HostPorts)>,
+    /// Large arrays, by map.
+    seen: BTreeMap<u32, Seen>,
     latency_cycles: u32,
     word_bytes: usize,
     max_bytes: usize,
@@ -255,9 +261,11 @@ impl Simulated {
             word_bytes: pipeline.word_bytes() as usize,
             max_bytes: pipeline.max_bytes() as usize,
             ports,
+            seen: BTreeMap::new(),
             latency_cycles: pipeline.core.latency_cycles,
         };
         simulated.reset()?;
+        simulated.find_memories()?;
         Ok(simulated)
     }
 
@@ -612,5 +620,6 @@ fn design(pipeline: &Pipeline, cache: &Path) -> Result<Design, CosimError> {
     let extra = (!pipeline.core.sends.is_empty()).then(|| "extra".to_owned());
     let monitors = ["done".to_owned()].into_iter().chain(extra).collect();
     let streams = Streams { input: "in".to_owned(), output: "out".to_owned(), monitors };
-    Ok(Design::new(&pipeline.module, &files).with_streams(streams))
+    let arrays = Memories { module: "fl_array".to_owned(), signal: "values_q".to_owned() };
+    Ok(Design::new(&pipeline.module, &files).with_streams(streams).with_memories(arrays))
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The host's accesses to the maps of a simulated pipeline while no packet is in it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use flowloom_cosim::CosimError;
-use flowloom_engine::MapState;
+use flowloom_engine::{FULL_ARRAY_ENTRIES, MapState};
 use flowloom_rtl::Access;
 
 use super::{DELETE, HOST_BATCH, HostPorts, PORT_BYTES, READ_ROW, Simulated, UPDATE, mask};
@@ -15,9 +17,78 @@ const CHANGE_CYCLES: usize = 40;
 const MAX_REFUSED: u32 = 100;
 /// Rows of a map with keys that are read at once.
 const ROWS_READ: usize = 256;
+/// Rows of an array up to which all are read and written each time.
+const SMALL_ROWS: u32 = 256;
+/// Rows of a larger array that are read each time though they have not changed, others each time.
+const ROWS_CHECKED: u32 = 64;
+
+/// A large array as the host has read it. The simulation tells which rows of its memory have changed; only these are read
+/// again.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// The answers that are not zero, by row.
+    values: BTreeMap<u32, Vec<u8>>,
+    /// The rows that have changed since they were read.
+    stale: BTreeSet<u32>,
+    /// The row to check next.
+    next: u32,
+}
+
+/// The map whose array an instance is, and not a part of another block of its map: `u_map` and the number of the map, with
+/// more after an underscore.
+fn map_of(instance: &str) -> Option<u32> {
+    let (_, name) = instance.rsplit_once(".u_core.u_map")?;
+    let number = name.split_once('_').map_or(name, |(number, _)| number);
+    (!name.contains('.')).then(|| number.parse().ok())?
+}
 
 impl Simulated {
-    /// The entries of a map that exist, by key, while no packet is in the pipeline.
+    /// Finds the memories of large arrays.
+    pub(super) fn find_memories(&mut self) -> Result<(), CosimError> {
+        let is_large = |map: u32, words: u32| {
+            let found = self.maps.iter().find(|(own, ports)| own.map == map && ports.index.is_some());
+            found.is_some_and(|(own, _)| own.entries > SMALL_ROWS && own.entries == words)
+        };
+        for memory in self.simulation.changed_words()? {
+            let map = map_of(&memory.instance).filter(|map| is_large(*map, memory.words));
+            map.into_iter().for_each(|map| self.seen.entry(map).or_default().stale.extend(&memory.changed));
+        }
+        Ok(())
+    }
+
+    /// Whether the memory of an array is known, so that not all of its rows have to be read.
+    pub fn is_followed(&self, map: u32) -> bool {
+        self.seen.contains_key(&map)
+    }
+
+    /// Reads the rows of a large array that have changed, and some of the others.
+    fn refresh(&mut self, map: u32, entries: u32) -> Result<(), CosimError> {
+        for memory in self.simulation.changed_words()? {
+            let seen = map_of(&memory.instance).and_then(|map| self.seen.get_mut(&map));
+            seen.into_iter().for_each(|seen| seen.stale.extend(&memory.changed));
+        }
+        let Some(seen) = self.seen.get_mut(&map) else { return Ok(()) };
+        let mut rows = std::mem::take(&mut seen.stale);
+        rows.extend((seen.next..seen.next + ROWS_CHECKED).map(|row| row % entries));
+        seen.next = (seen.next + ROWS_CHECKED) % entries;
+        let rows: Vec<u32> = rows.into_iter().collect();
+        let answers = self.accesses(map, rows.len(), &|ports, number, inputs| {
+            ports.index.iter().for_each(|port| port.set(inputs, rows[number].into()));
+        })?;
+        let ports = self.maps.iter().find(|(own, _)| own.map == map).map(|(_, ports)| ports);
+        let Some((ports, seen)) = ports.zip(self.seen.get_mut(&map)) else { return Ok(()) };
+        for (row, outputs) in rows.into_iter().zip(&answers) {
+            let value = ports.answer.bytes(outputs);
+            match value.iter().all(|byte| *byte == 0) {
+                true => seen.values.remove(&row),
+                false => seen.values.insert(row, value.to_vec()),
+            };
+        }
+        Ok(())
+    }
+
+    /// The entries of a map that exist, by key, while no packet is in the pipeline. As in snapshots, those of an array of
+    /// more than [`FULL_ARRAY_ENTRIES`] are without entries that are all zeros.
     ///
     /// # Errors
     /// The simulation has ended.
@@ -28,18 +99,29 @@ impl Simulated {
             return self.read_keyed(map, rows);
         }
         let (entries, is_ports) = (port.entries as usize, matches!(port.access, Access::Ports { .. }));
+        let is_whole = port.entries <= FULL_ARRAY_ENTRIES;
+        let entry = |row: u32, value: &[u8]| {
+            let key = row.to_le_bytes().to_vec();
+            match is_ports {
+                true => (value[PORT_BYTES] == 1).then(|| (key, value[..PORT_BYTES].to_vec())),
+                false => (is_whole || value.iter().any(|byte| *byte != 0)).then(|| (key, value.to_vec())),
+            }
+        };
+        if self.is_followed(map) {
+            let zeros = vec![0; port.value_bytes as usize];
+            self.refresh(map, entries as u32)?;
+            let values = self.seen.get(&map).map(|seen| &seen.values).into_iter().flatten();
+            let all = (0..entries as u32)
+                .filter(|_| is_whole && !is_ports)
+                .map(|row| (row.to_le_bytes().to_vec(), zeros.clone()));
+            return Ok(all.chain(values.filter_map(|(row, value)| entry(*row, value))).collect());
+        }
         let answers = self.accesses(map, entries, &|ports, row, inputs| {
             ports.index.iter().for_each(|port| port.set(inputs, row as u64));
         })?;
         let Some((_, ports)) = self.maps.iter().find(|(own, _)| own.map == map) else { return Ok(MapState::new()) };
-        let entries = answers.iter().enumerate().filter_map(|(row, outputs)| {
-            let (key, value) = ((row as u32).to_le_bytes().to_vec(), ports.answer.bytes(outputs).to_vec());
-            match is_ports {
-                true => (value[PORT_BYTES] == 1).then(|| (key, value[..PORT_BYTES].to_vec())),
-                false => Some((key, value)),
-            }
-        });
-        Ok(entries.collect())
+        let answers = answers.iter().enumerate();
+        Ok(answers.filter_map(|(row, outputs)| entry(row as u32, ports.answer.bytes(outputs))).collect())
     }
 
     /// The entries of a map with keys. Rows are used from the first one on, but for the pending ones, which are the last
@@ -95,10 +177,23 @@ impl Simulated {
                 (None, _) => vec![0; value_bytes],
             }
         };
-        self.accesses(map, entries, &|ports, row, inputs| {
+        let mut rows: Vec<u32> = (0..entries as u32).collect();
+        if self.is_followed(map) {
+            self.refresh(map, entries as u32)?;
+            let seen = self.seen.get(&map).map(|seen| &seen.values);
+            let named = state.keys().filter_map(|key| key.first_chunk().map(|row| u32::from_le_bytes(*row)));
+            // The others are zeros and stay so.
+            let some: BTreeSet<u32> = named.chain(seen.into_iter().flat_map(|seen| seen.keys().copied())).collect();
+            let is_other = |row: &u32| match seen.and_then(|seen| seen.get(row)) {
+                Some(seen) => *seen != value(*row as usize),
+                None => value(*row as usize).iter().any(|byte| *byte != 0),
+            };
+            rows = some.into_iter().filter(is_other).collect();
+        }
+        self.accesses(map, rows.len(), &|ports, number, inputs| {
             ports.write.iter().for_each(|port| port.set(inputs, 1));
-            ports.index.iter().for_each(|port| port.set(inputs, row as u64));
-            ports.value.set_bytes(inputs, &value(row));
+            ports.index.iter().for_each(|port| port.set(inputs, rows[number].into()));
+            ports.value.set_bytes(inputs, &value(rows[number] as usize));
         })?;
         Ok(())
     }
