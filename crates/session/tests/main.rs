@@ -11,6 +11,7 @@ mod faults;
 mod frames;
 mod host;
 mod instructions;
+mod large;
 mod own_traffic;
 mod programs;
 mod rates;

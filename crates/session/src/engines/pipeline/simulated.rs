@@ -24,8 +24,9 @@ const READ_ROW: u64 = 3;
 const ROOM_CYCLES: u32 = 2000;
 /// Cycles without an event after the last verdict, with an output that does not stall.
 const SETTLE_CYCLES: u32 = 32;
-/// Batches of cycles after a reset in which maps are cleared, at most.
-const MAX_CLEARING: usize = 1 << 14;
+/// Cycles after a reset, after which the pipeline is asked whether its maps are cleared; and how often at most.
+const CLEARING_CYCLES: u32 = 1 << 10;
+const MAX_CLEARING: usize = 1 << 16;
 /// The monitors: verdicts of packets, and packets that are sent besides.
 const DONE_MONITOR: usize = 0;
 const EXTRA_MONITOR: usize = 1;
@@ -277,9 +278,15 @@ impl Simulated {
         let mut inputs = vec![0; self.input_bytes];
         self.ports.reset.set(&mut inputs, 1);
         self.simulation.run(&inputs)?;
+        // Without words, nothing but time passes, and no outputs are handed over.
+        let rest = vec![0; self.input_bytes];
+        let idle = CLEARING_CYCLES;
+        let end = End { idle_cycles: idle, settle_cycles: idle, monitored: 0 };
+        let wait = Transfer { rest: &rest, words: &[], accesses: &[], stalls: Stalls { of_256: 0, seed: 0 }, end };
         for _ in 0..MAX_CLEARING {
-            let outputs = self.simulation.run(&vec![0; self.input_bytes * HOST_BATCH])?;
-            if self.ports.ready.get(&outputs[outputs.len() - self.output_bytes..]) == 1 {
+            self.simulation.transfer(&wait)?;
+            let outputs = self.simulation.run(&rest)?;
+            if self.ports.ready.get(&outputs) == 1 {
                 return Ok(());
             }
         }
