@@ -76,6 +76,14 @@ fn reaches_what_chance_would_not() {
              r8 = r0\ncall ktime_get_ns\nr1 = *(u64 *)(r8 + 0)\n*(u64 *)(r8 + 0) = r0\nif r1 == 0 goto out\nr0 -= r1\n\
              if r0 < 100000000 goto out\nr0 = 1\nexit\ngone: goto out",
         ),
+        (
+            "an entry of one protocol, and another protocol behind it",
+            "r8 = *(u8 *)(r7 + 23)\nif r8 == 6 goto ask\nif r8 != 17 goto out\nask: *(u32 *)(r10 - 4) = r8\nr2 = r10\n\
+             r2 += -4\nr1 = map[hash] ll\ncall map_lookup_elem\nif r0 == 0 goto out\nr1 = *(u64 *)(r0 + 0)\n\
+             r2 = 0x123456789abcdef0 ll\nif r1 != r2 goto out\nr1 = r8\nr1 >>= 4\n*(u32 *)(r10 - 4) = r1\nr2 = r10\n\
+             r2 += -4\nr1 = map[array] ll\ncall map_lookup_elem\nif r0 == 0 goto out\nr1 = *(u32 *)(r0 + 0)\n\
+             if r1 != 0x77665544 goto out\nif r8 == 6 goto out\nr0 = 1\nexit",
+        ),
         ("a port", "r1 = *(u32 *)(r6 + 12)\nif r1 != 3 goto out\nr0 = 1\nexit"),
         ("a length", "r1 = *(u32 *)(r6 + 4)\nr1 -= r7\nif r1 < 1000 goto out\nr0 = 1\nexit"),
     ] {

@@ -5,6 +5,9 @@
 //! operands. These are then set: to values that make one operand equal to the other (or adjacent to it), directly and
 //! by adding the difference, in both byte orders; and a single byte to each of its values, which covers masks and
 //! shifts.
+//!
+//! A byte may also be part of the key of an entry, without which the jump is not reached: then the entry is copied to
+//! the changed key.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +17,7 @@ use flowloom_isa::insn::helper;
 use flowloom_isa::op::Op;
 use flowloom_isa::{MapKind, ProgramError};
 use flowloom_random::Draw;
-use flowloom_vm::Branch;
+use flowloom_vm::{Branch, Lookup};
 
 use super::case::{Case, Span, holds_variables};
 use super::{FRAME_BYTES, Search};
@@ -28,6 +31,15 @@ struct Target {
     branch: Branch,
 }
 
+/// Bytes that influence the operands of a jump.
+#[derive(Debug, Clone)]
+struct Move {
+    span: Span,
+    places: Vec<usize>,
+    /// The lookups of the case, if its entries have to follow a changed packet.
+    known: Vec<Lookup>,
+}
+
 /// Maximum number of attempts to steer towards an edge, each from another case.
 const MAX_STEERED: u32 = 6;
 /// Maximum numbers of bytes of a packet and of state that are probed.
@@ -35,6 +47,8 @@ const MAX_PACKET_BYTES: usize = 160;
 const MAX_STATE_BYTES: usize = 320;
 /// Maximum number of keys inserted into one map for lookups that missed.
 const MAX_ADDED: usize = 512;
+/// Maximum number of entries that are copied to the keys of a changed packet.
+const MAX_FOLLOWED: usize = 6;
 /// Size limit of tables that are tried full.
 const MAX_FILLED: u32 = 1024;
 
@@ -228,7 +242,8 @@ impl Search<'_> {
         let packets = (0..case.packets.len()).rev().map(Span::Packet);
         let mut left = MAX_STATE_BYTES;
         // For each target, the bytes that influence its operands.
-        let mut moves: Vec<Vec<(Span, Vec<usize>)>> = vec![Vec::new(); targets.len()];
+        let mut moves: Vec<Vec<Move>> = vec![Vec::new(); targets.len()];
+        let known = self.lookups(case)?;
         let packets: Vec<Span> = packets.take(2).collect();
         for span in packets.iter().chain(state) {
             let Some(bytes) = span.bytes(case, &self.runner.program.maps, &self.runner.value_bytes) else { continue };
@@ -239,35 +254,54 @@ impl Search<'_> {
             if !matches!(span, Span::Packet(_)) {
                 left -= len;
             }
-            let mut by_target: Vec<Vec<usize>> = vec![Vec::new(); targets.len()];
+            let mut by_target: Vec<(Vec<usize>, bool)> = vec![(Vec::new(), false); targets.len()];
             for at in 0..len {
-                for flip in [0xff, 1] {
+                // All bits, the lowest one, and those between TCP and UDP.
+                let flips: &[u8] = if matches!(span, Span::Packet(_)) { &[0xff, 1, 6 ^ 17] } else { &[0xff, 1] };
+                for flip in flips {
                     let mut bytes = bytes.clone();
                     bytes[at] ^= flip;
                     let mut changed = case.clone();
                     span.set(&mut changed, &self.runner.program.maps, bytes);
                     let before = self.runner.edges.len();
                     let (operands, ran) = self.operands(&changed, targets)?;
-                    if ran && self.runner.edges.len() > before {
+                    let is_new = ran && self.runner.edges.len() > before;
+                    let mut followed = vec![None; targets.len()];
+                    if matches!(span, Span::Packet(_)) && operands.contains(&None) {
+                        let before = self.runner.edges.len();
+                        if let Some(case) = self.follow(case, &known, changed.clone())? {
+                            let (operands, ran) = self.operands(&case, targets)?;
+                            followed = operands;
+                            if ran && self.runner.edges.len() > before {
+                                self.keep(case);
+                            }
+                        }
+                    }
+                    if is_new {
                         self.keep(changed);
                     }
-                    for ((target, operands), places) in targets.iter().zip(operands).zip(&mut by_target) {
-                        let moved = operands.is_some_and(|operands| operands != target.branch.operands);
+                    let operands = operands.into_iter().zip(followed);
+                    for ((target, (own, followed)), (places, follows)) in
+                        targets.iter().zip(operands).zip(&mut by_target)
+                    {
+                        let moved = own.or(followed).is_some_and(|operands| operands != target.branch.operands);
                         if moved && places.last() != Some(&at) {
                             places.push(at);
+                            *follows |= own.is_none();
                         }
                     }
                 }
             }
-            for (places, moves) in by_target.into_iter().zip(&mut moves) {
+            for ((places, follows), moves) in by_target.into_iter().zip(&mut moves) {
                 if !places.is_empty() {
-                    moves.push((span.clone(), places));
+                    let known = if follows { known.clone() } else { Vec::new() };
+                    moves.push(Move { span: span.clone(), places, known });
                 }
             }
         }
         for (target, moves) in targets.iter().zip(moves) {
-            for (span, places) in moves {
-                if self.flip_branch(case, target, &span, &places)? {
+            for bytes in moves {
+                if self.flip_branch(case, target, &bytes)? {
                     break;
                 }
             }
@@ -298,13 +332,8 @@ impl Search<'_> {
     }
 
     /// Sets the bytes so that the jump takes the other edge; true if it did.
-    fn flip_branch(
-        &mut self,
-        case: &Case,
-        target: &Target,
-        span: &Span,
-        places: &[usize],
-    ) -> Result<bool, ProgramError> {
+    fn flip_branch(&mut self, case: &Case, target: &Target, own: &Move) -> Result<bool, ProgramError> {
+        let Move { span, places, .. } = own;
         let other = (target.branch.insn, !target.branch.taken);
         let Some(bytes) = span.bytes(case, &self.runner.program.maps, &self.runner.value_bytes) else {
             return Ok(false);
@@ -339,7 +368,7 @@ impl Search<'_> {
                         }
                         let mut bytes = bytes.clone();
                         bytes[at..at + width].copy_from_slice(new);
-                        if self.set(case, span, bytes, other)? {
+                        if self.set(case, own, bytes, other)? {
                             return Ok(true);
                         }
                     }
@@ -351,7 +380,7 @@ impl Search<'_> {
             for value in 0..=255 {
                 let mut bytes = bytes.clone();
                 bytes[at] = value;
-                if self.set(case, span, bytes, other)? {
+                if self.set(case, own, bytes, other)? {
                     return Ok(true);
                 }
             }
@@ -359,10 +388,44 @@ impl Search<'_> {
         Ok(false)
     }
 
-    fn set(&mut self, case: &Case, span: &Span, bytes: Vec<u8>, wanted: (usize, bool)) -> Result<bool, ProgramError> {
+    fn set(&mut self, case: &Case, own: &Move, bytes: Vec<u8>, wanted: (usize, bool)) -> Result<bool, ProgramError> {
         let mut changed = case.clone();
-        span.set(&mut changed, &self.runner.program.maps, bytes);
-        self.attempt(changed)?;
+        own.span.set(&mut changed, &self.runner.program.maps, bytes);
+        self.attempt(changed.clone())?;
+        if !self.runner.edges.contains(&wanted)
+            && !own.known.is_empty()
+            && let Some(followed) = self.follow(case, &own.known, changed)?
+        {
+            self.attempt(followed)?;
+        }
         Ok(self.runner.edges.contains(&wanted))
+    }
+
+    /// The lookups of a case, in order.
+    fn lookups(&mut self, case: &Case) -> Result<Vec<Lookup>, ProgramError> {
+        let mut all = Vec::new();
+        self.run(case, |_, trail| all.extend(trail.lookups.iter().cloned()))?;
+        Ok(all)
+    }
+
+    /// A changed case with the entries of `case`, whose lookups are `known`, under its own keys too; none if it asks for the
+    /// same ones.
+    fn follow(&mut self, case: &Case, known: &[Lookup], mut changed: Case) -> Result<Option<Case>, ProgramError> {
+        let mut is_followed = false;
+        for _ in 0..MAX_FOLLOWED {
+            let found = self.lookups(&changed)?;
+            let same = known.iter().zip(&found).take_while(|(known, found)| known.map == found.map);
+            // The first lookup that would find another value.
+            let other = same.into_iter().find_map(|(known, found)| {
+                let name = &self.runner.program.maps.get(known.map)?.name;
+                let value = case.state.maps.get(name)?.get(&known.key)?;
+                let own = changed.state.maps.get(name).and_then(|entries| entries.get(&found.key));
+                (own != Some(value)).then(|| (name.clone(), found.key.clone(), value.clone()))
+            });
+            let Some((name, key, value)) = other else { break };
+            changed.state.maps.entry(name).or_default().insert(key, value);
+            is_followed = true;
+        }
+        Ok(is_followed.then_some(changed))
     }
 }
