@@ -7,7 +7,7 @@ use flowloom_engine::{Choices, Datapath, MapState, Outcome, Output, Packet, Port
 use flowloom_isa::{MapKind, asm};
 use flowloom_plan::Options;
 use flowloom_rtl::{Access, Pipeline};
-use flowloom_session::engines::{Arrival, Departure, OutputStalls, Simulated};
+use flowloom_session::engines::{Arrival, Departure, OutputStalls, Simulated, cache_folder};
 use flowloom_session::{FunctionFile, Loaded};
 use flowloom_testkit::{Rng, skip};
 use flowloom_vm::Interpreter;
@@ -133,7 +133,8 @@ impl Case {
 
 /// The pipeline in simulation; none, with the reason printed, where Verilator is not installed.
 pub(crate) fn start(test: &str, pipeline: &Pipeline, seed: u32) -> Option<Simulated> {
-    match Simulated::start(pipeline, &top().join("target/cosim"), seed) {
+    // The models of the engine, so that no pipeline is compiled twice.
+    match Simulated::start(pipeline, &cache_folder(), seed) {
         Ok(simulated) => Some(simulated),
         Err(error) if error.is_missing_tool() => {
             skip(test, &error.to_string());
