@@ -27,7 +27,10 @@ use super::kind::{Compatibility, Engine, EngineKind, EngineOptions, Reason};
 use crate::error::{SessionError, with_causes};
 use crate::load::Loaded;
 use crate::plans::PlanError;
-pub use simulated::{Arrival, Departure, HostAccess, HostAnswer, Operation, OutputStalls, SendError, Simulated};
+pub use simulated::{
+    Arrival, Departure, HostAccess, HostAnswer, Interrupted, Interruption, Operation, OutputStalls, SendError,
+    Simulated,
+};
 
 const NAME: &str = "pipeline";
 
