@@ -267,7 +267,7 @@ fn hash_maps_have_the_rams_of_their_blocks() {
             expected.extend(slots.rams("fl_fifo_ram").into_iter().map(|ram| (1, ram)));
             if is_lru {
                 let order = Module::read("table/fl_lru.sv", &[("Rows", map.of("ArrayRows"))]);
-                expected.extend(order.rams("fl_ram_dual").into_iter().map(|ram| (1, ram)));
+                expected.extend(order.rams("fl_ram_forward").into_iter().map(|ram| (1, ram)));
             }
             let found = memories(kind, key_bytes, value_bytes, entries, COUNTS);
             assert_eq!(of_plan(&found), sorted(expected), "{kind}, {entries} entries");
@@ -313,10 +313,10 @@ fn maps_of_prefixes_have_the_rams_of_their_blocks() {
 /// The bodies of packets, and the limbs of multipliers.
 #[test]
 fn bodies_and_multipliers_are_those_of_their_blocks() {
-    let emitter = Module::read("edit/fl_emitter.sv", &[]);
+    let body = Module::read("edit/fl_body.sv", &[]);
     let program = asm::program("none", ".program none\n.license \"GPL\"\nr0 = 2\nexit\n").unwrap();
     let resources = Resources::of(&planned(&program, &Options::default()));
-    assert_eq!(of_plan(&resources.memories), sorted(emitter.rams("fl_ram").into_iter().map(|ram| (1, ram))));
+    assert_eq!(of_plan(&resources.memories), sorted(body.rams("fl_ram").into_iter().map(|ram| (1, ram))));
     for bits in [32, 64] {
         let limbs = Module::read("prim/fl_mul.sv", &[("Width", bits)]).of("Limbs");
         let of = |operation: &str| {

@@ -14,7 +14,7 @@ use crate::adversarial::{self, Trace};
 use crate::cycles;
 use crate::distances::{self, SCHEMES, try_all};
 use crate::explored::{self, Ran};
-use crate::faults::{FAULTS, Finding, find, planted};
+use crate::faults::{FAULTS, Fault, Finding, find, planted};
 use crate::frames;
 use crate::host;
 use crate::own_traffic::{self, Start};
@@ -121,12 +121,17 @@ fn evidence_frames() {
 }
 
 /// Each fault of a list, planted in a pipeline or in a block that it instantiates, makes the pipeline differ from the
-/// interpreter or the evaluator. Prints the first difference of each fault.
+/// interpreter or the evaluator. Prints the first difference of each fault. `FLOWLOOM_FAULT` selects faults by a part of
+/// their names or of the file that they change.
 #[test]
 #[ignore = "minutes"]
 fn evidence_pipeline_faults() {
+    let only = std::env::var("FLOWLOOM_FAULT").unwrap_or_default();
+    let is_selected = |fault: &&Fault| fault.name.contains(&only) || fault.file.contains(&only);
+    let faults: Vec<&Fault> = FAULTS.iter().filter(is_selected).collect();
+    assert!(!faults.is_empty(), "no fault has `{only}` in its name or file");
     let mut missed = Vec::new();
-    for fault in FAULTS {
+    for fault in &faults {
         let found = match find("evidence_pipeline_faults", fault, SEED, 10_000) {
             Finding::Difference(found) => found,
             Finding::Equal => {
@@ -138,7 +143,7 @@ fn evidence_pipeline_faults() {
         println!("{}: {}: {}", fault.subject, fault.name, start_of(&found));
     }
     assert!(missed.is_empty(), "not found: {}", missed.join("; "));
-    println!("{} faults are found", FAULTS.len());
+    println!("{} faults are found", faults.len());
 }
 
 /// The pipeline of every function of the repository that has a rendering gives the interpreter's verdicts, bytes, ports and
