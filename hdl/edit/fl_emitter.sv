@@ -225,8 +225,8 @@ module fl_emitter #(
   assign patch_valid_o = job_q.has_edits;
   assign patch_index_o = job_q.index;
   assign patch_edits_o = job_q.edits;
-  assign word_d        = '{bytes: is_last ? job_q.bytes[OffsetBits:0] : (OffsetBits + 1)'(WordBytes), shift: job_q.shift,
-                           tag: '{last: is_last, verdict: job_q.verdict, port: job_q.port}};
+  assign word_d        = '{bytes: is_last ? job_q.bytes[OffsetBits:0] : (OffsetBits + 1)'(WordBytes),
+                           shift: job_q.shift, tag: '{last: is_last, verdict: job_q.verdict, port: job_q.port}};
 
   fl_body #(
       .WordBytes(WordBytes),

@@ -12,7 +12,7 @@
 //
 // Latency: 0 cycles from row to evicted_o, also in the cycle in which the row is added; a row is offered for clearing
 // in the next cycle.
-// Throughput: one row added, one asked for and one written a cycle.
+// Throughput: one row added, one looked up and one written a cycle.
 // Handshake: no more than Depth rows wait to be cleared.
 module fl_evicted #(
     parameter int unsigned RowBits = 4,

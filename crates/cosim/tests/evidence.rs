@@ -31,9 +31,9 @@ fn faults_in_blocks_are_found() {
     }
 }
 
-/// The cuckoo table in SystemVerilog and its twin agree in every cycle of 2,000 runs of 12,000 cycles each: results, slots,
-/// counts, and each step of the engine. Each fault of a list, planted in the blocks, makes them differ. Prints the steps
-/// and the first difference of each fault.
+/// The cuckoo table in SystemVerilog and its twin agree in every cycle of 2,000 runs of 12,000 cycles each: results,
+/// slots, counts, and each step of the engine. Each fault of a list, planted in the blocks, makes them differ. Prints
+/// the steps and the first difference of each fault.
 #[test]
 #[ignore = "minutes"]
 fn evidence_cuckoo_rtl() {
@@ -50,9 +50,10 @@ fn evidence_cuckoo_rtl() {
     faults_are_found(FAULTS.iter(), 400);
 }
 
-/// The hash map with pending keys is an ordinary map to every packet and to the host, in 300 runs of 6,000 cycles: values,
-/// fullness, the number of entries, and the list of all of them. Each fault of a list, planted in the map, in its pending
-/// keys or in its array, makes it differ. Prints what the runs reached and the first difference of each fault.
+/// The hash map with pending keys is an ordinary map to every packet and to the host, in 300 runs of 6,000 cycles:
+/// values, fullness, the number of entries, and the list of all of them. Each fault of a list, planted in the map, in
+/// its pending keys or in its array, makes it differ. Prints what the runs reached and the first difference of each
+/// fault.
 #[test]
 #[ignore = "minutes"]
 fn evidence_hash_map() {
@@ -75,10 +76,11 @@ fn evidence_hash_map() {
     faults_are_found(MAP_FAULTS.iter(), 300);
 }
 
-/// LRU maps in SystemVerilog, with slices of one stage and of three, are ordinary maps to every packet and to the host, and
-/// evict the entry with the least recent use, in 200 runs of 6,000 cycles each: values, the number of entries, and the list of
-/// all of them. The order of use agrees with its twin in 400 runs of 4,000 cycles. Each fault of a list, planted in the order,
-/// in the map or in its evicted rows, makes them differ. Prints what the runs reached and the first difference of each fault.
+/// LRU maps in SystemVerilog, with slices of one stage and of three, are ordinary maps to every packet and to the host,
+/// and evict the entry with the least recent use, in 200 runs of 6,000 cycles each: values, the number of entries, and
+/// the list of all of them. The order of use agrees with its twin in 400 runs of 4,000 cycles. Each fault of a list,
+/// planted in the order, in the map or in its evicted rows, makes them differ. Prints what the runs reached and the
+/// first difference of each fault.
 #[test]
 #[ignore = "minutes"]
 fn evidence_lru_map() {
@@ -118,9 +120,10 @@ fn evidence_lru_map() {
     faults_are_found(LRU_FAULTS.iter(), 100);
 }
 
-/// Longest prefix match in SystemVerilog and its twin agree in 200 runs of 12,000 cycles: each packet sees the table before
-/// or after a request of the host, the values, the number of prefixes, and the rows of all of them. Each fault of a list,
-/// planted in the blocks, makes them differ. Prints what the runs reached and the first difference of each fault.
+/// Longest prefix match in SystemVerilog and its twin agree in 200 runs of 12,000 cycles: each packet sees the table
+/// before or after a request of the host, the values, the number of prefixes, and the rows of all of them. Each fault
+/// of a list, planted in the blocks, makes them differ. Prints what the runs reached and the first difference of each
+/// fault.
 #[test]
 #[ignore = "minutes"]
 fn evidence_lpm() {

@@ -612,8 +612,8 @@ enum Kind {
     Table,
 }
 
-/// The benches of the free list, the hash map, the order of use or longest prefix match for their own, that of the table for
-/// all others.
+/// The benches of the free list, the hash map, the order of use or longest prefix match for their own, that of the
+/// table for all others.
 fn kinds(fault: &Fault) -> Vec<Kind> {
     let is_lru = LRU_FAULTS.iter().any(|own| own.name == fault.name);
     match fault.block {

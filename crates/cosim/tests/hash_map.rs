@@ -164,8 +164,8 @@ pub(crate) fn run_hash_map(model: &Model, seed: u64) -> Reached {
     run_with(model, seed, Shape::default())
 }
 
-/// One run of a map of a shape: packets of one key are as far apart as it needs, or farther, and so are all packets while the
-/// map is nearly full.
+/// One run of a map of a shape: packets of one key are as far apart as it needs, or farther, and so are all packets
+/// while the map is nearly full.
 pub(crate) fn run_with(model: &Model, seed: u64, shape: Shape) -> Reached {
     let mut rng = SplitMix64::new(seed);
     let mut bench = Bench::of_table(model, seed as u32);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Longest prefix match against its twin: each packet sees the table before or after the host's request in progress, and
-//! once one has seen it after, all later ones do.
+//! Longest prefix match against its twin: each packet sees the table before or after the host's request in progress,
+//! and once one has seen it after, all later ones do.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;

@@ -89,7 +89,8 @@ pub(crate) fn run_lru(model: &Model, seed: u64) -> Reached {
     let (mut twin, mut reached) = (Recency::new(ROWS), Reached::default());
     let mut victims: VecDeque<u32> = VecDeque::new();
     let (mut bias, mut gaps) = (1, 0);
-    // The cycle in which the last operation reads its rows. An eviction waits until the operation before it has written.
+    // The cycle in which the last operation reads its rows. An eviction waits until the operation before it has
+    // written.
     let mut last_read = 0;
     for cycle in 0..4000 {
         if cycle % 200 == 0 {

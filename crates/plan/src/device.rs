@@ -208,8 +208,8 @@ impl Resources {
         }
         let count = |of: &[Touch]| touches.iter().filter(|touch| of.contains(touch)).count() as u64;
         let is_changed = count(&[Touch::Store, Touch::Atomic, Touch::Update, Touch::Delete, Touch::Evict]) > 0;
-        // What packets only read has a copy for each call; what they change, such as the order of use, one table, or its
-        // partial arrays.
+        // What packets only read has a copy for each call; what they change, such as the order of use, one table, or
+        // its partial arrays.
         let is_lru = dataflow.maps[map as usize].kind.is_lru();
         let tables =
             if is_changed || is_lru { parts.into() } else { count(&[Touch::Lookup, Touch::RedirectMap]).max(1) };
@@ -235,8 +235,8 @@ impl Resources {
                 memory("keys", WAYS * tables, places, 1 + index_bits(slots) + key, true);
                 memory("free slots", tables, slots, index_bits(slots), false);
                 if is_lru {
-                    // A link has a row and the tag of the link back. A row has its older neighbour with the two tags of the
-                    // links that count, its newer one, and both anew from a change of a neighbour, with a tag.
+                    // A link has a row and the tag of the link back. A row has its older neighbour with the two tags of
+                    // the links that count, its newer one, and both anew from a change of a neighbour, with a tag.
                     let link = index_bits(rows) + 1;
                     memory("order", 1, rows, link + 2, false);
                     memory("order", 1, rows, link, false);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Memories of a plan and of the blocks in `hdl`: both have the same RAMs.
 //!
-//! A block is read as text: its parameters and constants are evaluated for the sizes of a map, its types are measured, and
-//! its instances of RAMs are listed. The number of instances in loops is given by the test, with the heads of the loops.
+//! A block is read as text: its parameters and constants are evaluated for the sizes of a map, its types are measured,
+//! and its instances of RAMs are listed. The number of instances in loops is given by the test, with the heads of the
+//! loops.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;

@@ -58,8 +58,8 @@ pub struct Explanation {
     pub stages: u32,
     /// The budget of a stage in LUT levels.
     pub stage_levels: f64,
-    /// The latency without contention in cycles, from the first word in to the first word out; of a rendered pipeline for a
-    /// packet of one word.
+    /// The latency without contention in cycles, from the first word in to the first word out; of a rendered pipeline
+    /// for a packet of one word.
     pub latency_cycles: u32,
     /// Its parts.
     pub latency: Latency,

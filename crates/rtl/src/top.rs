@@ -79,11 +79,11 @@ fn instantiated(text: &str) -> Vec<(&'static str, &'static str)> {
 /// A pipeline: a stream of words in, a stream of words out, and the host's accesses to maps.
 ///
 /// # Layout
-/// The packet's first byte is in the lowest bits of a word. `in_port_i` is its ingress port; `out_port_o` its egress port;
-/// `out_verdict_o` is the verdict's number in XDP, 5 for a packet that leaves for the slow path as it came, 6 for one that goes to all ports of the map whose index is
-/// `out_port_o`, 7 for one that goes to all but the ingress port.
-/// `done_valid_o` and `done_verdict_o` are the verdict of each packet, dropped ones included, in order.
-/// An extra packet, which a packet sends besides itself, has `out_verdict_o` 0 and leaves before its packet. `extra_valid_o`,
+/// The packet's first byte is in the lowest bits of a word. `in_port_i` is its ingress port; `out_port_o` its egress
+/// port; `out_verdict_o` is the verdict's number in XDP, 5 for a packet that leaves for the slow path as it came, 6 for
+/// one that goes to all ports of the map whose index is `out_port_o`, 7 for one that goes to all but the ingress port.
+/// `done_valid_o` and `done_verdict_o` are the verdict of each packet, dropped ones included, in order. An extra
+/// packet, which a packet sends besides itself, has `out_verdict_o` 0 and leaves before its packet. `extra_valid_o`,
 /// which only pipelines of programs with such calls have, is high once for each one, before the verdict of its packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pipeline {

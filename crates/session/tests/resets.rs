@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Resets while packets and accesses of the host are in a pipeline: nothing of them leaves it, its maps are empty, and new
-//! packets have the results and the cycles of a pipeline that was idle when it was reset.
+//! Resets while packets and accesses of the host are in a pipeline: nothing of them leaves it, its maps are empty, and
+//! new packets have the results and the cycles of a pipeline that was idle when it was reset.
 //!
 //! ```text
 //!   packets, accesses ── reset at any cycle ── reset again ── maps cleared ── idle ── maps read ── new packets
@@ -26,8 +26,8 @@ const PACKETS: usize = 80;
 /// The latest cycle of a reset.
 const MAX_CYCLES: usize = 250;
 
-/// Faults in what a reset clears. At power-on registers have random values, but maps are cleared for longer than packets and
-/// accesses take, so pipelines that are idle when they are reset hide these faults.
+/// Faults in what a reset clears. At power-on registers have random values, but maps are cleared for longer than
+/// packets and accesses take, so pipelines that are idle when they are reset hide these faults.
 pub(crate) const FAULTS: &[Fault] = &[
     Fault {
         name: "a reset leaves packets in the core",

@@ -110,9 +110,9 @@ pub enum Operation {
     Delete,
 }
 
-/// The answer to an access of the host. The access takes effect between two packets, in the order in which packets reach
-/// the map: it is after all packets with a verdict before `made_cycle`, and before all packets that are taken at the input
-/// from this cycle on.
+/// The answer to an access of the host. The access takes effect between two packets, in the order in which packets
+/// reach the map: it is after all packets with a verdict before `made_cycle`, and before all packets that are taken at
+/// the input from this cycle on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostAnswer {
     /// The cycle in which it was made.
@@ -302,7 +302,8 @@ impl Simulated {
         self.maps.iter().map(|(map, _)| map)
     }
 
-    /// Sends packets back to back, but for their delays, and returns the result of each. All of them have left in the end.
+    /// Sends packets back to back, but for their delays, and returns the result of each. All of them have left in the
+    /// end.
     ///
     /// # Errors
     /// The simulation has ended, or a packet did not come out.

@@ -34,8 +34,8 @@ pub struct Interrupted {
 }
 
 impl Simulated {
-    /// Sends packets and makes accesses of the host, resets the pipeline while they are in it, and waits until its maps are
-    /// cleared.
+    /// Sends packets and makes accesses of the host, resets the pipeline while they are in it, and waits until its maps
+    /// are cleared.
     ///
     /// # Errors
     /// The simulation has ended, an access is not possible on its map, or anything leaves the pipeline after the reset.

@@ -42,8 +42,8 @@ impl Simulated {
         Ok(entries.collect())
     }
 
-    /// The entries of a map with keys. Rows are used from the first one on, but for the pending ones, which are the last
-    /// ones: few have to be read.
+    /// The entries of a map with keys. Rows are used from the first one on, but for the pending ones, which are the
+    /// last ones: few have to be read.
     fn read_keyed(&mut self, map: u32, rows: usize) -> Result<MapState, CosimError> {
         let mut found = MapState::new();
         let mut count = usize::MAX;
@@ -127,7 +127,8 @@ impl Simulated {
         Ok(())
     }
 
-    /// Makes the entries of a map with keys those given, and uses these keys in their order. No packet is in the pipeline.
+    /// Makes the entries of a map with keys those given, and uses these keys in their order. No packet is in the
+    /// pipeline.
     ///
     /// # Errors
     /// As for [`Simulated::write`].
