@@ -24,6 +24,8 @@ module fl_map_access
     // What MAP and KIND read.
     parameter int unsigned Map = 0,
     parameter int unsigned Kind = KindHash,
+    // A map of prefixes: a key is a length in bits, of 32 bits, and an address.
+    parameter bit IsPrefix = 1'b0,
     parameter int unsigned KeyBytes = 4,
     parameter int unsigned ValueBytes = 4,
     parameter int unsigned Entries = 1,
@@ -163,15 +165,15 @@ module fl_map_access
   // Entries of a hash map move to earlier rows only, so a listing from the last row on misses none.
   assign row     = IsHash ? 32'(Rows - 1) - asked_q : asked_q;
 
-  // Errors that need no access.
-  assign refuses = !IsHash && index >= 32'(Entries);
+  // Errors that need no access: an index beyond the entries, a prefix longer than an address.
+  assign refuses = IsPrefix ? index > 32'(KeyBits) - 32'd32 : !IsHash && index >= 32'(Entries);
   always_comb begin
     check_error = '0;
     unique case (operation_q)
       8'(OperationLookup): if (refuses) check_error = errno_t'(ErrorNoEntry);
       8'(OperationUpdate): begin
         if (flags_q > 8'(FlagExist)) check_error = errno_t'(ErrorInvalid);
-        else if (refuses) check_error = errno_t'(ErrorFull);
+        else if (refuses) check_error = IsPrefix ? errno_t'(ErrorInvalid) : errno_t'(ErrorFull);
         else if (!IsHash && flags_q == 8'(FlagNoExist)) check_error = errno_t'(ErrorExists);
       end
       8'(OperationDelete): begin
@@ -190,7 +192,7 @@ module fl_map_access
         if (IsHash) begin
           if (flags_q == 8'(FlagNoExist) && present_i) answer_error = errno_t'(ErrorExists);
           else if (flags_q == 8'(FlagExist) && !present_i) answer_error = errno_t'(ErrorNoEntry);
-          else if (full_i) answer_error = errno_t'(ErrorFull);
+          else if (full_i) answer_error = IsPrefix ? errno_t'(ErrorNoSpace) : errno_t'(ErrorFull);
         end
       end
       8'(OperationDelete): if (IsHash && !present_i) answer_error = errno_t'(ErrorNoEntry);
@@ -306,6 +308,9 @@ module fl_map_access
   end
   if (!IsHash && (KeyBytes != 4 || Rows != Entries)) begin : gen_bad_array
     $error("KeyBytes is %0d and Rows is %0d, expected 4 and %0d", KeyBytes, Rows, Entries);
+  end
+  if (IsPrefix && (!IsHash || KeyBytes < 5)) begin : gen_bad_prefix
+    $error("KeyBytes is %0d and Kind is %0d, expected at least 5 and %0d with IsPrefix", KeyBytes, Kind, KindHash);
   end
   if (Kind > KindPorts) begin : gen_bad_kind
     $error("Kind is %0d, expected at most %0d", Kind, KindPorts);

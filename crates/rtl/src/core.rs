@@ -65,6 +65,8 @@ pub enum Access {
         bytes: u32,
         /// The number of rows.
         rows: u32,
+        /// Whether it is a map of prefixes, whose keys begin with a length in bits.
+        is_prefix: bool,
     },
     /// As [`Access::Index`], for egress ports.
     Ports {
@@ -128,8 +130,8 @@ impl Core {
             let access = match own.block {
                 Block::Array if own.tables.is_empty() => Access::Single,
                 Block::Array => Access::Index { bits },
-                Block::Hash => Access::Key { bytes: table.key_bytes, rows: slice::value_rows(own) },
-                Block::Lpm => Access::Key { bytes: table.key_bytes, rows: own.entries },
+                Block::Hash => Access::Key { bytes: table.key_bytes, rows: slice::value_rows(own), is_prefix: false },
+                Block::Lpm => Access::Key { bytes: table.key_bytes, rows: own.entries, is_prefix: true },
                 Block::Ports => Access::Ports { bits },
             };
             let (name, value_bytes, entries) = (table.name.clone(), own.bits / 8, table.max_entries);

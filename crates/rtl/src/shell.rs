@@ -81,7 +81,7 @@ impl MapBlock {
         let MapPort { map, name, value_bytes, entries, access } = port;
         let (kind, key_bytes, value_bytes, rows) = match *access {
             Access::Single | Access::Index { .. } => (0, 4, *value_bytes, *entries),
-            Access::Key { bytes, rows } => (1, bytes, *value_bytes, rows),
+            Access::Key { bytes, rows, .. } => (1, bytes, *value_bytes, rows),
             Access::Ports { .. } => (2, 4, PORT_BYTES, *entries),
         };
         let address = (number as u32 + 1) << block_bits;
@@ -357,6 +357,7 @@ endmodule
         let (key, value) = (range(key + 1), range(value + 1));
         let kind = ["KindArray", "KindHash", "KindPorts"][block.kind as usize];
         let is_hash = matches!(port.access, Access::Key { .. });
+        let is_prefix = matches!(port.access, Access::Key { is_prefix: true, .. });
         _ = write!(
             text,
             "\n  // Map `{}`.\n  logic {map}_valid, {map}_ready, {map}_write, {map}_answers, {map}_present, {map}_full;\n  \
@@ -419,7 +420,7 @@ endmodule
         _ = write!(
             text,
             "  logic unused_{map};\n  assign unused_{map} = ^{{{}}};\n  fl_map_access #(\n      .Block({number}),\n      \
-             .BlockBits({}),\n      .Map({}),\n      .Kind({kind}),\n      .KeyBytes({}),\n      .ValueBytes({}),\n      \
+             .BlockBits({}),\n      .Map({}),\n      .Kind({kind}),\n      .IsPrefix(1'b{}),\n      .KeyBytes({}),\n      .ValueBytes({}),\n      \
              .Entries({}),\n      .Rows({})\n  ) u_{map} (\n      .clk_i,\n      .rst_i,\n      \
              .request_i(request),\n      .answer_o({map}_answer),\n      .valid_o({map}_valid),\n      \
              .ready_i({map}_ready),\n      .write_o({map}_write),\n      .operation_o({map}_operation),\n      .key_o({map}_key),\n      \
@@ -428,6 +429,7 @@ endmodule
             unused.join(", "),
             self.block_bits,
             port.map,
+            u8::from(is_prefix),
             block.key_bytes,
             block.value_bytes,
             block.entries,
