@@ -5,7 +5,7 @@
 //                          ├─► request ─► answer
 //   ar ────► skid buffer ──┘   (bus)      └─► r
 //
-// Reads and writes take turns while both wait. An address that no block answers gives DECERR. The lowest two bits of an
+// Reads and writes take turns while both wait. An address that no block has gives DECERR. The lowest two bits of an
 // address have no meaning: strobes name the bytes.
 //
 // Latency: 3 cycles from the address (for a write, from the later one of address and data) to the response.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The register bus between fl_axil and the blocks of registers: a request, and its answer in the next cycle.
 //
-// Each block knows its own addresses and answers with hit = 1 there, with zeros elsewhere; the answers are joined by
+// Each block knows its own addresses and responds with hit = 1 there, with zeros elsewhere; the answers are joined by
 // OR.
 package fl_bus_pkg;
 

@@ -3,17 +3,17 @@
 // entry.
 //
 //   COMMAND ─► Check ─► Ask ─► Answer ─► STATUS, KEY, VALUE
-//                │       Next asks for one row after another, until an answer has an entry; later answers are dropped
+//                │       Next reads row after row, until one has an entry; the results of later rows are dropped
 //                └─► an error that needs no access
 //
 // An access takes its turn among the packets, so it sees all changes of the packets before it and none of those after
 // it. The numbers of errors are those of Linux for the same operation on a map of this kind. A transaction is busy
 // until its access is made; then no register but STATUS can be read or written.
 //
-// Latency: registers answer in the next cycle. A transaction takes 3 cycles and those of the map; Next takes a cycle
+// Latency: registers respond in the next cycle. A transaction takes 3 cycles and those of the map; Next takes a cycle
 // more for each row.
 // Throughput: one request a cycle; one transaction at a time.
-// Handshake: requests are always accepted; valid and ready at the map, whose answer comes later or in the same cycle.
+// Handshake: requests are always accepted; valid and ready at the map, whose result comes later or in the same cycle.
 module fl_map_access
   import fl_bus_pkg::*;
   import fl_registers_pkg::*;
@@ -24,6 +24,8 @@ module fl_map_access
     // What MAP and KIND read.
     parameter int unsigned Map = 0,
     parameter int unsigned Kind = KindHash,
+    // A map of prefixes: a key is a length in bits, of 32 bits, and an address.
+    parameter bit IsPrefix = 1'b0,
     parameter int unsigned KeyBytes = 4,
     parameter int unsigned ValueBytes = 4,
     parameter int unsigned Entries = 1,
@@ -151,7 +153,7 @@ module fl_map_access
   logic                is_next, asks, asked, answered, refuses, is_last, is_changed;
   errno_t              check_error, answer_error;
   logic                check_done;
-  // The row that Next asks for, cursor_q being that of the next answer; and questions without an answer.
+  // The row that Next reads, cursor_q being that of the next result; and reads without a result.
   logic [31:0]         asked_q, row, index;
   logic [3:0]          open_d, open_q;
   // The bytes after the end of key and value are 0.
@@ -163,15 +165,15 @@ module fl_map_access
   // Entries of a hash map move to earlier rows only, so a listing from the last row on misses none.
   assign row     = IsHash ? 32'(Rows - 1) - asked_q : asked_q;
 
-  // Errors that need no access.
-  assign refuses = !IsHash && index >= 32'(Entries);
+  // Errors that need no access: an index beyond the entries, a prefix longer than an address.
+  assign refuses = IsPrefix ? index > 32'(KeyBits) - 32'd32 : !IsHash && index >= 32'(Entries);
   always_comb begin
     check_error = '0;
     unique case (operation_q)
       8'(OperationLookup): if (refuses) check_error = errno_t'(ErrorNoEntry);
       8'(OperationUpdate): begin
         if (flags_q > 8'(FlagExist)) check_error = errno_t'(ErrorInvalid);
-        else if (refuses) check_error = errno_t'(ErrorFull);
+        else if (refuses) check_error = IsPrefix ? errno_t'(ErrorInvalid) : errno_t'(ErrorFull);
         else if (!IsHash && flags_q == 8'(FlagNoExist)) check_error = errno_t'(ErrorExists);
       end
       8'(OperationDelete): begin
@@ -190,7 +192,7 @@ module fl_map_access
         if (IsHash) begin
           if (flags_q == 8'(FlagNoExist) && present_i) answer_error = errno_t'(ErrorExists);
           else if (flags_q == 8'(FlagExist) && !present_i) answer_error = errno_t'(ErrorNoEntry);
-          else if (full_i) answer_error = errno_t'(ErrorFull);
+          else if (full_i) answer_error = IsPrefix ? errno_t'(ErrorNoSpace) : errno_t'(ErrorFull);
         end
       end
       8'(OperationDelete): if (IsHash && !present_i) answer_error = errno_t'(ErrorNoEntry);
@@ -201,7 +203,7 @@ module fl_map_access
   assign is_next    = operation_q == 8'(OperationNext);
   assign asks       = state_q == Ask && !(is_next && (asked_q == 32'(Rows) || open_q == '1));
   assign asked      = asks && ready_i;
-  // After an entry, Next only drops the answers to what it asked for too much.
+  // After an entry, Next only drops the results of the rows that it has read beyond it.
   assign answered   = valid_i && (state_q == Ask || (state_q == Answer && !is_next));
   assign open_d     = open_q + 4'(asked) - 4'(valid_i);
   assign is_changed = operation_q == 8'(OperationUpdate) || operation_q == 8'(OperationDelete);
@@ -307,12 +309,15 @@ module fl_map_access
   if (!IsHash && (KeyBytes != 4 || Rows != Entries)) begin : gen_bad_array
     $error("KeyBytes is %0d and Rows is %0d, expected 4 and %0d", KeyBytes, Rows, Entries);
   end
+  if (IsPrefix && (!IsHash || KeyBytes < 5)) begin : gen_bad_prefix
+    $error("KeyBytes is %0d and Kind is %0d, expected at least 5 and %0d with IsPrefix", KeyBytes, Kind, KindHash);
+  end
   if (Kind > KindPorts) begin : gen_bad_kind
     $error("Kind is %0d, expected at most %0d", Kind, KindPorts);
   end
 
 `ifndef SYNTHESIS
-  // The map answers what it was asked, once.
+  // Each access has one result.
   a_answer : assert property (@(posedge clk_i) disable iff (rst_i) valid_i |-> open_q != '0 || asked);
 `endif
 

@@ -69,7 +69,8 @@ package fl_registers_pkg;
     ErrorNoEntry = 32'h02,
     ErrorFull = 32'h07,
     ErrorExists = 32'h11,
-    ErrorInvalid = 32'h16
+    ErrorInvalid = 32'h16,
+    ErrorNoSpace = 32'h1c
   } error_e;
 
   // Kinds of maps.

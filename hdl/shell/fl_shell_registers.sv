@@ -4,7 +4,7 @@
 // A read of the lower word of a counter keeps its upper word, which the next read of an upper word gives: so a
 // counter is read as one number. Counters start at 0 after a reset, and wrap.
 //
-// Latency: answers in the next cycle; an event is counted two cycles later.
+// Latency: responses in the next cycle; an event is counted two cycles later.
 // Throughput: one request a cycle; all events of a cycle.
 // Handshake: none; requests are always accepted.
 module fl_shell_registers

@@ -90,8 +90,8 @@ module fl_array #(
   assign host_value_o = value_o;
 
   always_comb begin
-    access_d = '{packet: valid_i, early: early_i, host: host_valid_i && host_ready_o, host_write: host_write_i, host_copy: host_copy_i,
-                 index: host_index_i, host_target: host_target_i, host_value: host_value_i};
+    access_d = '{packet: valid_i, early: early_i, host: host_valid_i && host_ready_o, host_write: host_write_i,
+                 host_copy: host_copy_i, index: host_index_i, host_target: host_target_i, host_value: host_value_i};
     if (valid_i) begin
       access_d.index = index_i;
     end
@@ -140,7 +140,8 @@ module fl_array #(
     // Packets by their age, from the cycle after their index on.
     logic [Delay+2:1]              packets;
 
-    assign packets     = {late_packet_q[Delay-1:0], access2_q.packet && !access2_q.early, access1_q.packet && !access1_q.early};
+    assign packets     = {late_packet_q[Delay-1:0], access2_q.packet && !access2_q.early,
+                          access1_q.packet && !access1_q.early};
     assign late_index  = late_index_q[Delay-1];
     assign busy        = HostWaits ? packets != '0 : packets[Delay];
     assign unused_late = ^{late_index_q[Delay], late_packet_q[Delay], packets};

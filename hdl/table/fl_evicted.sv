@@ -4,9 +4,15 @@
 // A row is cleared by an access that comes where no packet reads or writes (clear_take_i), unless a packet has written
 // it again in between.
 //
+// Depth: a row waits for at most 6 cycles: one until it is offered, two until a cycle without another access, three to
+// the end of its own access. Packets of a full map are two cycles apart at least (fl_hash_map), so every second cycle
+// is free, unless it has an access of the host that was on its way before the eviction; later ones wait for busy_o.
+// Three rows wait at a time, and a fourth one comes in the cycle in which the first is given up. In longer slices
+// packets are farther apart, and fewer rows wait.
+//
 // Latency: 0 cycles from row to evicted_o, also in the cycle in which the row is added; a row is offered for clearing
 // in the next cycle.
-// Throughput: one row added, one asked for and one written a cycle.
+// Throughput: one row added, one looked up and one written a cycle.
 // Handshake: no more than Depth rows wait to be cleared.
 module fl_evicted #(
     parameter int unsigned RowBits = 4,

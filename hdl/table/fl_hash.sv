@@ -4,7 +4,7 @@
 //   key -> XOR of columns (H3) -> left, right -> 2 rounds -> register
 //     -> 2 rounds -> 4 hashes -> x Rows, integer part -> 4 rows
 //
-// Latency: 1 cycle; the last rounds and the rows are logic behind it, for the address of a RAM.
+// Latency: 1 cycle; the last rounds and the rows are logic after it, for the address of a RAM.
 // Throughput: one key a cycle.
 // Handshake: none.
 // Source: crates/state/src/hash.rs, its twin in software, says why the rounds are there.

@@ -17,7 +17,10 @@
 // Latency: 3 cycles from an operation to the oldest row after it. The row that an eviction takes is known in cycle 1,
 // or in cycle 2 if the eviction waits.
 // Throughput: one operation a cycle; after an eviction that waits, in the second cycle after it.
-// Handshake: none. An eviction waits a cycle if the rows of the operation before are read in its cycle. ready_o is high
+// Handshake: none. An eviction waits a cycle if the rows of the operation before are read in its cycle: that operation
+// may change the oldest row. In this cycle there is no place for another operation, so none comes in the cycle after
+// such an eviction: fl_hash_map keeps packets two cycles apart where one of them may evict, and the host and copies
+// wait while evicting_o is high. An eviction waits once only, as nothing enters cycle 2 while it does. ready_o is high
 // from the end of the clearing after a reset on.
 // Source: crates/state/src/lru.rs; docs/adr/0025-least-recent-use.md.
 module fl_lru #(
@@ -108,118 +111,95 @@ module fl_lru #(
   assign victim_o       = oldest_q;
   assign ready_o        = !clearing_q;
 
-  own_t   own_word, unused_own;
-  link_t  next_word, unused_next;
-  later_t newer_word, older_word, unused_newer, unused_older;
-  logic   newer_tag_word, older_tag_word, unused_newer_tag, unused_older_tag, unused;
-  assign unused = ^{unused_own, unused_next, unused_newer, unused_older, unused_newer_tag, unused_older_tag};
+  own_write_t   own_d;
+  next_write_t  next_d;
+  later_write_t newer_d, older_d;
+  own_t         own;
+  link_t        next;
+  later_t       later_newer, later_older;
+  logic         last_newer_tag, last_older_tag;
 
-  own_write_t   own_d, own_q;
-  next_write_t  next_d, next_q;
-  later_write_t newer_d, newer_q, older_d, older_q;
-
-  fl_ram_dual #(
-      .Width ($bits(own_t)),
-      .Depth (Rows),
-      .EarlyA(1'b1)
+  fl_ram_forward #(
+      .Width($bits(own_t)),
+      .Depth(Rows)
   ) u_own (
       .clk_i,
-      .a_address_i(read_row),
-      .a_data_o   (own_word),
-      .b_address_i(own_d.row),
-      .b_write_i  (own_d.valid),
-      .b_data_i   (own_d.word),
-      .b_data_o   (unused_own)
+      .write_i        (own_d.valid),
+      .write_address_i(own_d.row),
+      .write_data_i   (own_d.word),
+      .read_address_i (read_row),
+      .read_data_o    (own)
   );
 
-  fl_ram_dual #(
-      .Width ($bits(link_t)),
-      .Depth (Rows),
-      .EarlyA(1'b1)
+  fl_ram_forward #(
+      .Width($bits(link_t)),
+      .Depth(Rows)
   ) u_next (
       .clk_i,
-      .a_address_i(read_row),
-      .a_data_o   (next_word),
-      .b_address_i(next_d.row),
-      .b_write_i  (next_d.valid),
-      .b_data_i   (next_d.word),
-      .b_data_o   (unused_next)
+      .write_i        (next_d.valid),
+      .write_address_i(next_d.row),
+      .write_data_i   (next_d.word),
+      .read_address_i (read_row),
+      .read_data_o    (next)
   );
 
-  fl_ram_dual #(
-      .Width ($bits(later_t)),
-      .Depth (Rows),
-      .EarlyA(1'b1)
+  fl_ram_forward #(
+      .Width($bits(later_t)),
+      .Depth(Rows)
   ) u_newer (
       .clk_i,
-      .a_address_i(read_row),
-      .a_data_o   (newer_word),
-      .b_address_i(newer_d.row),
-      .b_write_i  (newer_d.valid),
-      .b_data_i   (newer_d.word),
-      .b_data_o   (unused_newer)
+      .write_i        (newer_d.valid),
+      .write_address_i(newer_d.row),
+      .write_data_i   (newer_d.word),
+      .read_address_i (read_row),
+      .read_data_o    (later_newer)
   );
 
-  fl_ram_dual #(
-      .Width ($bits(later_t)),
-      .Depth (Rows),
-      .EarlyA(1'b1)
+  fl_ram_forward #(
+      .Width($bits(later_t)),
+      .Depth(Rows)
   ) u_older (
       .clk_i,
-      .a_address_i(read_row),
-      .a_data_o   (older_word),
-      .b_address_i(older_d.row),
-      .b_write_i  (older_d.valid),
-      .b_data_i   (older_d.word),
-      .b_data_o   (unused_older)
+      .write_i        (older_d.valid),
+      .write_address_i(older_d.row),
+      .write_data_i   (older_d.word),
+      .read_address_i (read_row),
+      .read_data_o    (later_older)
   );
 
   // The tags of the row that is appended.
-  fl_ram_dual #(
-      .Width (1),
-      .Depth (Rows),
-      .EarlyA(1'b1)
+  fl_ram_forward #(
+      .Width(1),
+      .Depth(Rows)
   ) u_newer_tag (
       .clk_i,
-      .a_address_i(read_q.to),
-      .a_data_o   (newer_tag_word),
-      .b_address_i(newer_d.row),
-      .b_write_i  (newer_d.valid),
-      .b_data_i   (newer_d.word.tag),
-      .b_data_o   (unused_newer_tag)
+      .write_i        (newer_d.valid),
+      .write_address_i(newer_d.row),
+      .write_data_i   (newer_d.word.tag),
+      .read_address_i (read_q.to),
+      .read_data_o    (last_newer_tag)
   );
 
-  fl_ram_dual #(
-      .Width (1),
-      .Depth (Rows),
-      .EarlyA(1'b1)
+  fl_ram_forward #(
+      .Width(1),
+      .Depth(Rows)
   ) u_older_tag (
       .clk_i,
-      .a_address_i(read_q.to),
-      .a_data_o   (older_tag_word),
-      .b_address_i(older_d.row),
-      .b_write_i  (older_d.valid),
-      .b_data_i   (older_d.word.tag),
-      .b_data_o   (unused_older_tag)
+      .write_i        (older_d.valid),
+      .write_address_i(older_d.row),
+      .write_data_i   (older_d.word.tag),
+      .read_address_i (read_q.to),
+      .read_data_o    (last_older_tag)
   );
 
-  // ---- Cycle 2: the neighbours, with what the operation before has written, and the new links.
+  // ---- Cycle 2: the neighbours, and the new links.
 
-  own_t   own;
-  later_t later_newer, later_older;
-  link_t  next, newer, older;
-  logic   newer_tag, older_tag, is_oldest, is_newest, takes, stays, empties;
+  link_t newer, older;
+  logic  newer_tag, older_tag, is_oldest, is_newest, takes, stays, empties;
 
-  always_comb begin
-    own         = (own_q.valid && own_q.row == write_q.row) ? own_q.word : own_word;
-    next        = (next_q.valid && next_q.row == write_q.row) ? next_q.word : next_word;
-    later_newer = (newer_q.valid && newer_q.row == write_q.row) ? newer_q.word : newer_word;
-    later_older = (older_q.valid && older_q.row == write_q.row) ? older_q.word : older_word;
-    // An appended row takes the tags that its links from neighbours do not have.
-    newer_tag   = !((newer_q.valid && newer_q.row == write_q.to) ? newer_q.word.tag : newer_tag_word);
-    older_tag   = !((older_q.valid && older_q.row == write_q.to) ? older_q.word.tag : older_tag_word);
-  end
-
+  // An appended row takes the tags that its links from neighbours do not have.
+  assign newer_tag = !last_newer_tag;
+  assign older_tag = !last_older_tag;
   assign newer     = (later_newer.tag == own.newer_tag) ? later_newer.link : next;
   assign older     = (later_older.tag == own.older_tag) ? later_older.link : own.older;
   assign is_oldest = write_q.row == oldest_q;
@@ -259,10 +239,6 @@ module fl_lru #(
     write_q       <= read_q;
     write_q.valid <= read_q.valid && !stalls;
     write_q.row   <= read_row;
-    own_q         <= own_d;
-    next_q        <= next_d;
-    newer_q       <= newer_d;
-    older_q       <= older_d;
     if (write_q.valid && !stays) begin
       if (write_q.unlinks) begin
         if (is_oldest) oldest_q <= newer.row;
@@ -286,10 +262,6 @@ module fl_lru #(
     if (rst_i) begin
       read_q.valid  <= 1'b0;
       write_q.valid <= 1'b0;
-      own_q.valid   <= 1'b0;
-      next_q.valid  <= 1'b0;
-      newer_q.valid <= 1'b0;
-      older_q.valid <= 1'b0;
       is_empty_q    <= 1'b1;
       clearing_q    <= 1'b1;
       clear_q       <= '0;

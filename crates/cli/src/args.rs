@@ -124,7 +124,8 @@ pub(crate) enum Verb {
 /// A function and its parameters.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct FunctionArgs {
-    /// The function: an `.efsm` source, a program in C (`.bpf.c`) or assembler (`.bpf`), an eBPF object, or a folder with one
+    /// The function: an `.efsm` source, a program in C (`.bpf.c`) or assembler (`.bpf`), an eBPF object, or a folder
+    /// with one
     #[arg(value_name = "FUNCTION", value_parser = function::function_file())]
     pub(crate) path: PathBuf,
     /// Set a parameter of the function
@@ -234,8 +235,8 @@ pub(crate) struct RunArgs {
     pub(crate) function: FunctionArgs,
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// Write output packets to this capture (.pcapng keeps ports and verdicts, otherwise pcap), `-` for standard output: the
-    /// summary is then printed to standard error
+    /// Write output packets to this capture (.pcapng keeps ports and verdicts, otherwise pcap), `-` for standard
+    /// output: the summary is then printed to standard error
     #[arg(short = 'w', long = "write", value_name = "CAPTURE", value_parser = capture())]
     pub(crate) write: Option<PathBuf>,
     /// With -w -: format of the capture
@@ -297,7 +298,8 @@ pub(crate) struct VerifyArgs {
     pub(crate) packets: u64,
     #[command(flatten)]
     pub(crate) routes: RoutesArgs,
-    /// Targets to compare with the reference (the machine; for an object the interpreter): `interp`, `kernel`, `dataflow`, or `available` for interpreter and kernel if they can run here
+    /// Targets to compare with the reference (the machine; for an object the interpreter): `interp`, `kernel`,
+    /// `dataflow`, or `available` for interpreter and kernel if they can run here
     #[arg(long, value_delimiter = ',', default_value = "available")]
     pub(crate) targets: Vec<String>,
     /// Report a row, timer or default with fewer hits as a finding
@@ -306,8 +308,8 @@ pub(crate) struct VerifyArgs {
     /// With -r: start from this state (as `run --state-out` wrote it, or -w beside a capture)
     #[arg(long, value_name = "FILE", value_parser = file(), requires = "read")]
     pub(crate) state_in: Option<PathBuf>,
-    /// Write the smallest trace with a disagreement to this capture; for an explored object also the state before it, to a
-    /// file of this name that ends in `.state.json`
+    /// Write the smallest trace with a disagreement to this capture; for an explored object also the state before it,
+    /// to a file of this name that ends in `.state.json`
     #[arg(short = 'w', long = "write", value_name = "CAPTURE", value_parser = file())]
     pub(crate) write: Option<PathBuf>,
     /// Print JSON

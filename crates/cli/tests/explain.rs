@@ -193,3 +193,18 @@ fn what_has_no_pipeline_is_refused_with_place_reason_and_way_out() {
     assert_eq!(run(&["explain", TOY, "--scheme", "stats=none", "--html", name(&page)]).code, Some(1));
     assert!(!page.exists());
 }
+
+/// The parser of a function is counted apart from the other operations; a program in C has none.
+#[test]
+fn operations_of_the_parser_are_counted_apart() {
+    let function = "functions/port_knocking/port_knocking.efsm";
+    let value = json(&["explain", function, "--json"]);
+    let count = |key: &str| value[key].as_u64().unwrap();
+    let (all, parser) = (count("operations"), count("parser_operations"));
+    // The limit of the operations besides the parser's is a goal of functions like this one.
+    assert!(parser > 1000 && all - parser > 100 && all - parser < 1500, "{all}, {parser}");
+    let text = ok(&["explain", function]);
+    let told = format!("{all} operations ({parser} of the parser, {} others)", all - parser);
+    assert!(text.replace(' ', "").contains(&told.replace(' ', "")), "{text}");
+    assert_eq!(json(&["explain", TOY, "--json"])["parser_operations"], 0);
+}

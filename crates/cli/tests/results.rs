@@ -87,7 +87,7 @@ fn json_of_the_other_verbs_has_its_keys() {
     assert!(checked["instructions"].as_u64() < built["instructions"].as_u64(), "{checked} {built}");
     assert_eq!(keys(&checked["targets"][0]), "runs target why");
     let explained = json(&["explain", "functions/ebpf/toy/toy_printed.bpf", "--json"]);
-    let expected = "clock_mhz code device ilp_avg ilp_counts ilp_max instructions latency latency_cycles lines live maps operations passes \
+    let expected = "clock_mhz code device ilp_avg ilp_counts ilp_max instructions latency latency_cycles lines live maps operations parser_operations passes \
                     program pruned regions register_bits schedule stage stage_levels stages window window_bytes";
     assert_eq!(keys(&explained), expected);
     let expected = "entries hazard hold_cycles key_bytes kind name queues read_stage reason restart_stage users value_bytes write_stage";

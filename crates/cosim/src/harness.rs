@@ -31,15 +31,16 @@ pub(crate) const ANSWERED: u8 = 128;
 
 /// The program for a top module. Its arguments are a seed and, with waves, a file.
 ///
-/// A request for cycles: their count (32 bits, little endian), then the inputs of each. The answer: the outputs of each.
+/// A request for cycles: their count (32 bits, little endian), then the inputs of each. The answer: the outputs of
+/// each.
 ///
-/// A request for a transfer: [`TRANSFER`], the number of words to send, the cycles without an event after which it ends,
-/// the same once all is done, the events of the first monitor until then, the greatest number of cycles, the cycles of 256
-/// in which the output stalls, a seed for them, the number of accesses; the inputs of cycles without a word; then each
-/// access: the words taken before it, the cycles of delay after them, the bytes of its ready and of its answer's valid
-/// among the outputs, and inputs that are added to the others; then each word: the cycles of delay before it, and its
-/// inputs. The answer: each event, as its cycle (64 bits), its bits, and the outputs; after them the number of all cycles
-/// with no bit set.
+/// A request for a transfer: [`TRANSFER`], the number of words to send, the cycles without an event after which it
+/// ends, the same once all is done, the events of the first monitor until then, the greatest number of cycles, the
+/// cycles of 256 in which the output stalls, a seed for them, the number of accesses; the inputs of cycles without a
+/// word; then each access: the words taken before it, the cycles of delay after them, the bytes of its ready and of its
+/// answer's valid among the outputs, and inputs that are added to the others; then each word: the cycles of delay
+/// before it, and its inputs. The answer: each event, as its cycle (64 bits), its bits, and the outputs; after them the
+/// number of all cycles with no bit set.
 ///
 /// A request for changed words: [`CHANGED`]. The answer: the number of memories (32 bits), then of each the length of its
 /// name, its name, the number of its words, the number of words that are not as they were at the request before, which

@@ -5,10 +5,10 @@
 //!  Design ─► verilator ─► C++ ─► harness ─► Model (an executable, cached) ─► Simulation (its process) ◄─► cycles
 //! ```
 //!
-//! A [`Design`] names the top module, its files and parameters. [`Model::build`] compiles it together with a harness that
-//! is generated from its ports, and caches the executable by the contents of all of it. A [`Simulation`] is a process:
-//! it reads the values of all inputs for a number of cycles and answers those of all outputs, sampled before the rising
-//! edge. All registers start with random values of a seed, so a missing reset is seen.
+//! A [`Design`] names the top module, its files and parameters. [`Model::build`] compiles it together with a harness
+//! that is generated from its ports, and caches the executable by the contents of all of it. A [`Simulation`] is a
+//! process: it reads the values of all inputs for a number of cycles and answers those of all outputs, sampled before
+//! the rising edge. All registers start with random values of a seed, so a missing reset is seen.
 //!
 //! A design with [`Streams`] transfers words at full rate, or with gaps at the input and back-pressure at the output
 //! ([`Stalls`]): valid and ready are handled inside of the process, which gives back what happened in which cycle

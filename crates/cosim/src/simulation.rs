@@ -24,7 +24,8 @@ pub struct Word {
     pub inputs: Vec<u8>,
 }
 
-/// An access beside the words of a transfer, such as one of a host. Accesses are made in their order, one a cycle at most.
+/// An access beside the words of a transfer, such as one of a host. Accesses are made in their order, one a cycle at
+/// most.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     /// The words that are taken before it is tried.
@@ -53,8 +54,8 @@ pub struct Stalls {
 pub struct End {
     /// The cycles without an event after which it ends.
     pub idle_cycles: u32,
-    /// The same once all words are taken, all accesses have their answers, and the first monitor has been valid as often as
-    /// expected.
+    /// The same once all words are taken, all accesses have their answers, and the first monitor has been valid as
+    /// often as expected.
     pub settle_cycles: u32,
     /// The expected cycles in which the first monitor is valid.
     pub monitored: u32,
@@ -193,8 +194,8 @@ impl Simulation {
     /// Returns the events in order.
     ///
     /// # Errors
-    /// If a word has not the length of the inputs, or the process has ended: a design without [`crate::Streams`] takes the
-    /// request for a count of cycles.
+    /// If a word has not the length of the inputs, or the process has ended: a design without [`crate::Streams`] takes
+    /// the request for a count of cycles.
     pub fn transfer(&mut self, transfer: &Transfer<'_>) -> Result<Vec<Event>, CosimError> {
         let Transfer { rest, words, accesses, stalls, end } = transfer;
         let inputs = words.iter().map(|word| &word.inputs).chain(accesses.iter().map(|access| &access.inputs));

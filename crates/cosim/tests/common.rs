@@ -69,6 +69,21 @@ impl Bench {
         Bench { inputs: vec![0; model.input_bytes()], outputs: vec![0; model.output_bytes()], model, simulation }
     }
 
+    /// A table in simulation, reset and cleared.
+    pub(crate) fn of_table(model: &Model, seed: u32) -> Bench {
+        let mut bench = Bench::new(model.clone(), seed);
+        bench.reset();
+        bench.cycle();
+        while bench.get("ready_o") == 0 {
+            bench.cycle();
+        }
+        bench
+    }
+
+    pub(crate) fn set_all<const N: usize>(&mut self, inputs: [(&str, u64); N]) {
+        inputs.into_iter().for_each(|(input, value)| self.set(input, value));
+    }
+
     pub(crate) fn set(&mut self, input: &str, value: u64) {
         self.port(self.model.input(input)).set(&mut self.inputs, value);
     }
@@ -80,6 +95,33 @@ impl Bench {
 
     pub(crate) fn get(&self, output: &str) -> u64 {
         self.port(self.model.output(output)).get(&self.outputs)
+    }
+
+    /// A value that is there if another output is high.
+    pub(crate) fn found(&self, present: &str, value: &str) -> Option<u64> {
+        (self.get(present) == 1).then(|| self.get(value))
+    }
+
+    /// Keys and values of the rows of a map with keys, as the host lists them; none of rows without an entry.
+    pub(crate) fn list(&mut self, rows: impl IntoIterator<Item = u64>) -> Vec<Option<(u64, u64)>> {
+        const READ_ROW: u64 = 3;
+        let rows: Vec<u64> = rows.into_iter().collect();
+        let (mut asked, mut entries) = (0, Vec::new());
+        while entries.len() < rows.len() {
+            self.set_all([
+                ("host_valid_i", u64::from(asked < rows.len())),
+                ("host_operation_i", READ_ROW),
+                ("host_key_i", rows.get(asked).copied().unwrap_or(0)),
+                ("host_value_i", 0),
+            ]);
+            self.cycle();
+            asked += usize::from(asked < rows.len() && self.get("host_ready_o") == 1);
+            if self.get("host_valid_o") == 1 {
+                let key = self.get("host_key_o");
+                entries.push(self.found("host_present_o", "host_value_o").map(|value| (key, value)));
+            }
+        }
+        entries
     }
 
     pub(crate) fn reset(&mut self) {

@@ -3,13 +3,37 @@
 
 use crate::common::block_path;
 use crate::cuckoo::{build_narrow, run_narrow};
-use crate::faults::{FAULTS, LPM_FAULTS, LRU_FAULTS, MAP_FAULTS, find};
+use crate::faults::{FAULTS, Fault, LPM_FAULTS, LRU_FAULTS, MAP_FAULTS, find};
 use crate::hash_map::{LRU_SHAPES, Reached, build_hash_map, build_with, run_hash_map, run_with};
 use crate::{lpm, lru};
 
-/// The cuckoo table in SystemVerilog and its twin agree in every cycle of 2,000 runs of 12,000 cycles each: results, slots,
-/// counts, and each step of the engine. Each fault of a list, planted in the blocks, makes them differ. Prints the steps
-/// and the first difference of each fault.
+/// Prints the first difference that each fault makes in this number of runs, and fails if one makes none.
+fn faults_are_found<'a>(faults: impl Iterator<Item = &'a Fault>, seeds: u64) {
+    let mut missed = Vec::new();
+    for fault in faults {
+        let found = find(fault, seeds);
+        println!("{}: {}", fault.name, found.as_deref().unwrap_or("not found"));
+        missed.extend(found.is_none().then_some(fault.name));
+    }
+    assert!(missed.is_empty(), "not found: {}", missed.join("; "));
+}
+
+/// Faults in blocks are found; `FLOWLOOM_FAULT` selects some by a part of their names or of the name of the block.
+#[test]
+#[ignore = "minutes"]
+fn faults_in_blocks_are_found() {
+    let only = std::env::var("FLOWLOOM_FAULT").unwrap_or_default();
+    let all = FAULTS.iter().chain(MAP_FAULTS).chain(LRU_FAULTS).chain(LPM_FAULTS);
+    let selected: Vec<&Fault> = all.filter(|one| one.name.contains(&only) || one.block.contains(&only)).collect();
+    assert!(!selected.is_empty(), "no fault has `{only}` in its name or block");
+    if build_narrow("faults_in_blocks_are_found", block_path).is_some() {
+        faults_are_found(selected.into_iter(), 100);
+    }
+}
+
+/// The cuckoo table in SystemVerilog and its twin agree in every cycle of 2,000 runs of 12,000 cycles each: results,
+/// slots, counts, and each step of the engine. Each fault of a list, planted in the blocks, makes them differ. Prints
+/// the steps and the first difference of each fault.
 #[test]
 #[ignore = "minutes"]
 fn evidence_cuckoo_rtl() {
@@ -23,16 +47,13 @@ fn evidence_cuckoo_rtl() {
     for (name, steps) in ["selected", "searched", "moved", "exchanged", "placed", "given up"].iter().zip(&steps[1..]) {
         println!("{name:10} {steps:8}");
     }
-    for fault in FAULTS {
-        let found = find(fault, 400);
-        println!("{}: {}", fault.name, found.as_deref().unwrap_or("not found"));
-        assert!(found.is_some(), "{} is not found", fault.name);
-    }
+    faults_are_found(FAULTS.iter(), 400);
 }
 
-/// The hash map with pending keys is an ordinary map to every packet and to the host, in 300 runs of 6,000 cycles: values,
-/// fullness, the number of entries, and the list of all of them. Each fault of a list, planted in the map, in its pending
-/// keys or in its array, makes it differ. Prints what the runs reached and the first difference of each fault.
+/// The hash map with pending keys is an ordinary map to every packet and to the host, in 300 runs of 6,000 cycles:
+/// values, fullness, the number of entries, and the list of all of them. Each fault of a list, planted in the map, in
+/// its pending keys or in its array, makes it differ. Prints what the runs reached and the first difference of each
+/// fault.
 #[test]
 #[ignore = "minutes"]
 fn evidence_hash_map() {
@@ -52,19 +73,14 @@ fn evidence_hash_map() {
     ] {
         println!("{name:20} {count:8}");
     }
-    let mut missed = Vec::new();
-    for fault in MAP_FAULTS {
-        let found = find(fault, 300);
-        println!("{}: {}", fault.name, found.as_deref().unwrap_or("not found"));
-        missed.extend(found.is_none().then_some(fault.name));
-    }
-    assert!(missed.is_empty(), "not found: {}", missed.join("; "));
+    faults_are_found(MAP_FAULTS.iter(), 300);
 }
 
-/// LRU maps in SystemVerilog, with slices of one stage and of three, are ordinary maps to every packet and to the host, and
-/// evict the entry with the least recent use, in 200 runs of 6,000 cycles each: values, the number of entries, and the list of
-/// all of them. The order of use agrees with its twin in 400 runs of 4,000 cycles. Each fault of a list, planted in the order,
-/// in the map or in its evicted rows, makes them differ. Prints what the runs reached and the first difference of each fault.
+/// LRU maps in SystemVerilog, with slices of one stage and of three, are ordinary maps to every packet and to the host,
+/// and evict the entry with the least recent use, in 200 runs of 6,000 cycles each: values, the number of entries, and
+/// the list of all of them. The order of use agrees with its twin in 400 runs of 4,000 cycles. Each fault of a list,
+/// planted in the order, in the map or in its evicted rows, makes them differ. Prints what the runs reached and the
+/// first difference of each fault.
 #[test]
 #[ignore = "minutes"]
 fn evidence_lru_map() {
@@ -101,18 +117,13 @@ fn evidence_lru_map() {
         }
         assert!(all.evicted > 10_000 && all.refused == 0, "{all:?}");
     }
-    let mut missed = Vec::new();
-    for fault in LRU_FAULTS {
-        let found = find(fault, 100);
-        println!("{}: {}", fault.name, found.as_deref().unwrap_or("not found"));
-        missed.extend(found.is_none().then_some(fault.name));
-    }
-    assert!(missed.is_empty(), "not found: {}", missed.join("; "));
+    faults_are_found(LRU_FAULTS.iter(), 100);
 }
 
-/// Longest prefix match in SystemVerilog and its twin agree in 200 runs of 12,000 cycles: each packet sees the table before
-/// or after a request of the host, the values, the number of prefixes, and the rows of all of them. Each fault of a list,
-/// planted in the blocks, makes them differ. Prints what the runs reached and the first difference of each fault.
+/// Longest prefix match in SystemVerilog and its twin agree in 200 runs of 12,000 cycles: each packet sees the table
+/// before or after a request of the host, the values, the number of prefixes, and the rows of all of them. Each fault
+/// of a list, planted in the blocks, makes them differ. Prints what the runs reached and the first difference of each
+/// fault.
 #[test]
 #[ignore = "minutes"]
 fn evidence_lpm() {
@@ -134,11 +145,5 @@ fn evidence_lpm() {
     ] {
         println!("{name:55} {count:8}");
     }
-    let mut missed = Vec::new();
-    for fault in LPM_FAULTS {
-        let found = find(fault, 60);
-        println!("{}: {}", fault.name, found.as_deref().unwrap_or("not found"));
-        missed.extend(found.is_none().then_some(fault.name));
-    }
-    assert!(missed.is_empty(), "not found: {}", missed.join("; "));
+    faults_are_found(LPM_FAULTS.iter(), 60);
 }

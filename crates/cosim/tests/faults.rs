@@ -18,7 +18,7 @@ use crate::slots::{build_slots, run_slots};
 /// A fault: its name, the block, and texts with their replacements.
 pub(crate) struct Fault {
     pub(crate) name: &'static str,
-    block: &'static str,
+    pub(crate) block: &'static str,
     changes: &'static [(&'static str, &'static str)],
 }
 
@@ -29,6 +29,7 @@ const MAP: &str = "table/fl_hash_map";
 const PENDING: &str = "table/fl_pending";
 const ARRAY: &str = "table/fl_array";
 const ORDER: &str = "table/fl_lru";
+const FORWARD: &str = "prim/fl_ram_forward";
 const EVICTED: &str = "table/fl_evicted";
 const LPM: &str = "table/fl_lpm";
 const RANGES: &str = "table/fl_lpm_ranges";
@@ -330,47 +331,20 @@ pub(crate) const LRU_FAULTS: &[Fault] = &[
     Fault {
         name: "an appended row keeps the tag of an earlier link",
         block: ORDER,
-        changes: &[("    newer_tag   = !((newer_q", "    newer_tag   = ((newer_q")],
+        changes: &[("assign newer_tag = !last_newer_tag;", "assign newer_tag = last_newer_tag;")],
     },
     Fault {
-        name: "the own link of the operation before is not seen",
-        block: ORDER,
+        name: "a read does not see the write of its cycle",
+        block: FORWARD,
         changes: &[(
-            "(own_q.valid && own_q.row == write_q.row) ?",
-            "(own_q.valid && own_q.row == write_q.row && stalls) ?",
+            "(write_q && write_address_q == read_address_q) ?",
+            "(write_q && write_address_q == read_address_q && write_data_q == word) ?",
         )],
     },
     Fault {
-        name: "the next row of the operation before is not seen",
+        name: "the tags of a row are not those of its links",
         block: ORDER,
-        changes: &[(
-            "(next_q.valid && next_q.row == write_q.row) ?",
-            "(next_q.valid && next_q.row == write_q.row && stalls) ?",
-        )],
-    },
-    Fault {
-        name: "the link to a newer row of the operation before is not seen",
-        block: ORDER,
-        changes: &[(
-            "(newer_q.valid && newer_q.row == write_q.row) ?",
-            "(newer_q.valid && newer_q.row == write_q.row && clearing_q) ?",
-        )],
-    },
-    Fault {
-        name: "the link to an older row of the operation before is not seen",
-        block: ORDER,
-        changes: &[(
-            "(older_q.valid && older_q.row == write_q.row) ?",
-            "(older_q.valid && older_q.row == write_q.row && clearing_q) ?",
-        )],
-    },
-    Fault {
-        name: "the tag of the operation before is not seen",
-        block: ORDER,
-        changes: &[(
-            "(newer_q.valid && newer_q.row == write_q.to) ?",
-            "(newer_q.valid && newer_q.row == write_q.to && clearing_q) ?",
-        )],
+        changes: &[(".write_data_i   (newer_d.word.tag)", ".write_data_i   (newer_d.word.tag ^ newer_d.row[0])")],
     },
     Fault {
         name: "a replacement takes the newest row for its older neighbour",
@@ -638,13 +612,13 @@ enum Kind {
     Table,
 }
 
-/// The benches of the free list, the hash map, the order of use or longest prefix match for their own, that of the table for
-/// all others.
+/// The benches of the free list, the hash map, the order of use or longest prefix match for their own, that of the
+/// table for all others.
 fn kinds(fault: &Fault) -> Vec<Kind> {
     let is_lru = LRU_FAULTS.iter().any(|own| own.name == fault.name);
     match fault.block {
         SLOTS => vec![Kind::Slots],
-        ORDER => vec![Kind::Order],
+        ORDER | FORWARD => vec![Kind::Order],
         MAP | EVICTED if is_lru => LRU_SHAPES.map(Kind::Lru).to_vec(),
         MAP | PENDING | ARRAY => vec![Kind::Map],
         LPM | RANGES | LEVEL => vec![Kind::Lpm],

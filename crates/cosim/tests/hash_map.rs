@@ -15,10 +15,11 @@ const ENTRIES: u32 = 40;
 const KEYS: u32 = ENTRIES + 64 + 32;
 /// Rows of the values.
 const ROWS: u64 = KEYS as u64 + 16 + 32;
-const FILES: [&str; 13] = [
+const FILES: [&str; 14] = [
     "prim/fl_fifo",
     "prim/fl_ram",
     "prim/fl_ram_dual",
+    "prim/fl_ram_forward",
     "prim/fl_fifo_ram",
     "table/fl_hash",
     "table/fl_slots",
@@ -163,16 +164,11 @@ pub(crate) fn run_hash_map(model: &Model, seed: u64) -> Reached {
     run_with(model, seed, Shape::default())
 }
 
-/// One run of a map of a shape: packets of one key are as far apart as it needs, or farther, and so are all packets while the
-/// map is nearly full.
+/// One run of a map of a shape: packets of one key are as far apart as it needs, or farther, and so are all packets
+/// while the map is nearly full.
 pub(crate) fn run_with(model: &Model, seed: u64, shape: Shape) -> Reached {
     let mut rng = SplitMix64::new(seed);
-    let mut bench = Bench::new(model.clone(), seed as u32);
-    bench.reset();
-    bench.cycle();
-    while bench.get("ready_o") == 0 {
-        bench.cycle();
-    }
+    let mut bench = Bench::of_table(model, seed as u32);
     let mut twin = Twin { map: BTreeMap::new(), order: shape.lru.then(|| Recency::new(1 << 16)) };
     let mut reached = Reached::default();
     let (mut packets, mut accesses) = (VecDeque::new(), VecDeque::new());
@@ -208,7 +204,7 @@ pub(crate) fn run_with(model: &Model, seed: u64, shape: Shape) -> Reached {
         let (key, value) = (rng.next_u64() % keys, rng.next_u64() & 0xffff_ffff);
         let host = Access { operation, key, value, touches: false };
         let asks = rng.next_u64().is_multiple_of(16) && cycle < 5500;
-        for (name, value) in [
+        bench.set_all([
             ("valid_i", u64::from(sends)),
             ("operation_i", access.operation),
             ("key_i", access.key),
@@ -218,9 +214,7 @@ pub(crate) fn run_with(model: &Model, seed: u64, shape: Shape) -> Reached {
             ("host_operation_i", host.operation),
             ("host_key_i", host.key),
             ("host_value_i", host.value),
-        ] {
-            bench.set(name, value);
-        }
+        ]);
         bench.cycle();
         recent.push_front(sends.then_some(access.key));
         recent.truncate(shape.tight_cycles() as usize);
@@ -234,7 +228,7 @@ pub(crate) fn run_with(model: &Model, seed: u64, shape: Shape) -> Reached {
         if bench.get("valid_o") == 1 {
             let access = packets.pop_front().unwrap();
             let Found { before, is_full, evicts } = twin.apply(access, false);
-            let found = (bench.get("present_o") == 1).then(|| bench.get("value_o"));
+            let found = bench.found("present_o", "value_o");
             assert_eq!(found, before, "{}, packet {access:?}", place());
             assert_eq!(bench.get("full_o") == 1, is_full, "{}, packet {access:?}: full", place());
             reached.packets += 1;
@@ -246,7 +240,7 @@ pub(crate) fn run_with(model: &Model, seed: u64, shape: Shape) -> Reached {
         } else if bench.get("host_valid_o") == 1 {
             let access = accesses.pop_front().unwrap();
             let Found { before, is_full, evicts } = twin.apply(access, true);
-            let found = (bench.get("host_present_o") == 1).then(|| bench.get("host_value_o"));
+            let found = bench.found("host_present_o", "host_value_o");
             assert_eq!(found, before, "{}, host {access:?}", place());
             let is_refused = matches!(access.operation, 1 | 4) && before.is_none() && is_full && !evicts;
             assert_eq!(bench.get("host_full_o") == 1, is_refused, "{}, host {access:?}: full", place());
@@ -263,19 +257,9 @@ pub(crate) fn run_with(model: &Model, seed: u64, shape: Shape) -> Reached {
     // The rows list the entries. Pending ones come first: the mover may still take them to another row.
     let mut listed = BTreeMap::new();
     let rows = ROWS + u64::from(shape.delay);
-    let (mut number, mut answers) = (0, 0);
-    while answers < rows {
-        bench.set("host_valid_i", u64::from(number < rows));
-        bench.set("host_operation_i", 3);
-        bench.set("host_key_i", (rows - 1).saturating_sub(number));
-        bench.cycle();
-        number += u64::from(number < rows && bench.get("host_ready_o") == 1);
-        answers += bench.get("host_valid_o");
-        if bench.get("host_valid_o") == 1 && bench.get("host_present_o") == 1 {
-            let (key, value) = (bench.get("host_key_o"), bench.get("host_value_o"));
-            let known = listed.insert(key, value);
-            assert!(known.is_none_or(|known| known == value), "seed {seed}: key {key} has two values");
-        }
+    for (key, value) in bench.list((0..rows).rev()).into_iter().flatten() {
+        let known = listed.insert(key, value);
+        assert!(known.is_none_or(|known| known == value), "seed {seed}: key {key} has two values");
     }
     assert_eq!(listed, twin.map, "seed {seed}: entries");
     reached

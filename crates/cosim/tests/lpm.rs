@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Longest prefix match against its twin: each packet sees the table before or after the host's request in progress, and
-//! once one has seen it after, all later ones do.
+//! Longest prefix match against its twin: each packet sees the table before or after the host's request in progress,
+//! and once one has seen it after, all later ones do.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -121,12 +121,7 @@ pub(crate) fn run_lpm(model: &Model, seed: u64) -> Reached {
 
 fn run_with(model: &Model, seed: u64, entries: u32, delay: u32) -> Reached {
     let mut rng = SplitMix64::new(seed);
-    let mut bench = Bench::new(model.clone(), seed as u32);
-    bench.reset();
-    bench.cycle();
-    while bench.get("ready_o") == 0 {
-        bench.cycle();
-    }
+    let mut bench = Bench::of_table(model, seed as u32);
     let mut table = Table { prefixes: Lpm::new(entries, WIDTH / 8).unwrap(), values: BTreeMap::new() };
     let mut request: Option<Progress> = None;
     let mut packets: VecDeque<(u128, bool, u64)> = VecDeque::new();
@@ -169,7 +164,7 @@ fn run_with(model: &Model, seed: u64, entries: u32, delay: u32) -> Reached {
             value: rng.next_u64() & 0xffff_ffff,
         };
         let asks = !is_late && request.is_none() && rng.percent(20);
-        for (name, value) in [
+        bench.set_all([
             ("valid_i", u64::from(sends)),
             ("add_i", u64::from(adds)),
             // The length of a packet's key does not count.
@@ -179,9 +174,7 @@ fn run_with(model: &Model, seed: u64, entries: u32, delay: u32) -> Reached {
             ("host_operation_i", asked.operation),
             ("host_key_i", key(asked.prefix)),
             ("host_value_i", asked.value),
-        ] {
-            bench.set(name, value);
-        }
+        ]);
         bench.cycle();
         since_packet = if sends { 1 } else { since_packet + 1 };
         let place = || format!("seed {seed}, cycle {cycle}");
@@ -191,7 +184,7 @@ fn run_with(model: &Model, seed: u64, entries: u32, delay: u32) -> Reached {
         }
         if bench.get("valid_o") == 1 {
             let (address, adds, value) = packets.pop_front().unwrap();
-            let found = (bench.get("present_o") == 1).then(|| bench.get("value_o"));
+            let found = bench.found("present_o", "value_o");
             if let Some(progress) = &mut request {
                 let old = table.found(table.prefixes.lookup(address));
                 let mut changed = table.clone();
@@ -224,7 +217,7 @@ fn run_with(model: &Model, seed: u64, entries: u32, delay: u32) -> Reached {
         } else if bench.get("host_valid_o") == 1 {
             let Progress { asked, made, values, .. } = request.take().unwrap();
             let (before, is_refused) = made.unwrap_or_else(|| table.apply(asked));
-            let found = (bench.get("host_present_o") == 1).then(|| bench.get("host_value_o"));
+            let found = bench.found("host_present_o", "host_value_o");
             assert_eq!(found.is_some(), before.is_some(), "{}, host {asked:?}", place());
             // Packets may change a value after the host has read it, and before an entry is deleted.
             let is_known = found == before
@@ -249,23 +242,10 @@ fn run_with(model: &Model, seed: u64, entries: u32, delay: u32) -> Reached {
 
 /// The rows list the entries, each in the slot of the twin.
 fn list(bench: &mut Bench, seed: u64, entries: u32, table: &Table) {
-    let rows = u64::from(entries);
-    let (mut number, mut answers) = (0, 0);
-    while answers < rows {
-        bench.set("host_valid_i", u64::from(number < rows));
-        bench.set("host_operation_i", 3);
-        bench.set("host_key_i", number);
-        bench.set("host_value_i", 0);
-        bench.cycle();
-        number += u64::from(number < rows && bench.get("host_ready_o") == 1);
-        if bench.get("host_valid_o") == 1 {
-            let found =
-                (bench.get("host_present_o") == 1).then(|| (bench.get("host_key_o"), bench.get("host_value_o")));
-            let entry = table.values.iter().find(|(slot, _)| slot.index() as u64 == answers);
-            let known = entry.map(|(slot, value)| (key(table.prefixes.prefix(*slot).unwrap()), *value));
-            assert_eq!(found, known, "seed {seed}: row {answers}");
-            answers += 1;
-        }
+    for (row, found) in bench.list(0..u64::from(entries)).into_iter().enumerate() {
+        let entry = table.values.iter().find(|(slot, _)| slot.index() == row);
+        let known = entry.map(|(slot, value)| (key(table.prefixes.prefix(*slot).unwrap()), *value));
+        assert_eq!(found, known, "seed {seed}: row {row}");
     }
 }
 

@@ -13,7 +13,7 @@ use crate::common::{Bench, block_path, build};
 const ROWS: u32 = 12;
 
 pub(crate) fn build_lru(test: &str, path: impl Fn(&str) -> PathBuf) -> Option<Model> {
-    let files = ["prim/fl_ram_dual", "table/fl_lru"].map(path);
+    let files = ["prim/fl_ram_dual", "prim/fl_ram_forward", "table/fl_lru"].map(path);
     let files: Vec<_> = files.iter().map(PathBuf::as_path).collect();
     build(test, &Design::new("fl_lru", &files).parameter("Rows", ROWS))
 }
@@ -85,16 +85,12 @@ fn draw(rng: &mut SplitMix64, twin: &mut Recency, bias: u64) -> Option<Operation
 /// One run. Panics at the first difference.
 pub(crate) fn run_lru(model: &Model, seed: u64) -> Reached {
     let mut rng = SplitMix64::new(seed);
-    let mut bench = Bench::new(model.clone(), seed as u32);
-    bench.reset();
-    bench.cycle();
-    while bench.get("ready_o") == 0 {
-        bench.cycle();
-    }
+    let mut bench = Bench::of_table(model, seed as u32);
     let (mut twin, mut reached) = (Recency::new(ROWS), Reached::default());
     let mut victims: VecDeque<u32> = VecDeque::new();
     let (mut bias, mut gaps) = (1, 0);
-    // The cycle in which the last operation reads its rows. An eviction waits until the operation before it has written.
+    // The cycle in which the last operation reads its rows. An eviction waits until the operation before it has
+    // written.
     let mut last_read = 0;
     for cycle in 0..4000 {
         if cycle % 200 == 0 {
@@ -121,17 +117,15 @@ pub(crate) fn run_lru(model: &Model, seed: u64) -> Reached {
             bench.set(name, 0);
         }
         if let Some(Operation { unlink, evict, replace, append, row, to }) = operation {
-            for (name, value) in [
-                ("valid_i", true),
-                ("unlink_i", unlink),
-                ("evict_i", evict),
-                ("replace_i", replace),
-                ("append_i", append),
-            ] {
-                bench.set(name, value.into());
-            }
-            bench.set("row_i", row.into());
-            bench.set("to_i", to.into());
+            bench.set_all([
+                ("valid_i", 1),
+                ("unlink_i", unlink.into()),
+                ("evict_i", evict.into()),
+                ("replace_i", replace.into()),
+                ("append_i", append.into()),
+                ("row_i", row.into()),
+                ("to_i", to.into()),
+            ]);
             if evict {
                 victims.push_back(oldest.expect("evicted"));
             }

@@ -1,14 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Block RAMs against an array.
 
+use flowloom_cosim::{Design, Model};
 use flowloom_random::{Draw, SplitMix64};
 
-use crate::common::{block, build, stated_latency};
+use crate::common::{block, block_path, build, stated_latency};
 
 #[test]
 fn a_read_returns_the_word_before_a_write_in_its_cycle() {
-    let design = block("prim/fl_ram").parameter("Width", 70).parameter("Depth", 12);
-    let Some(model) = build("a_read_returns_the_word_before_a_write_in_its_cycle", &design) else { return };
+    let Some(model) = build("a_read_returns_the_word_before_a_write_in_its_cycle", &sized(block("prim/fl_ram"))) else {
+        return;
+    };
+    compare(&model, "prim/fl_ram", false);
+}
+
+#[test]
+fn a_forwarded_read_returns_the_word_of_a_write_in_its_cycle() {
+    let files = ["prim/fl_ram_dual", "prim/fl_ram_forward"].map(block_path);
+    let design = sized(Design::new("fl_ram_forward", &[&files[0], &files[1]]));
+    let Some(model) = build("a_forwarded_read_returns_the_word_of_a_write_in_its_cycle", &design) else { return };
+    compare(&model, "prim/fl_ram_forward", true);
+}
+
+fn sized(design: Design) -> Design {
+    design.parameter("Width", 70).parameter("Depth", 12)
+}
+
+/// Compares a RAM with one port to read and one to write with an array; `forwards`: reads see the write of their cycle.
+fn compare(model: &Model, name: &str, forwards: bool) {
     let input = |name| model.input(name).unwrap();
     let (write, address, data, read) =
         (input("write_i"), input("write_address_i"), input("write_data_i"), input("read_address_i"));
@@ -21,13 +40,14 @@ fn a_read_returns_the_word_before_a_write_in_its_cycle() {
         address.set(cycle, to);
         data.set(cycle, word);
         read.set(cycle, from);
-        expected.push(words[from as usize]);
+        let before = words[from as usize];
         if word & 1 == 1 {
             words[to as usize] = Some(word);
         }
+        expected.push(if forwards { words[from as usize] } else { before });
     }
     let outputs = model.start(1).unwrap().run(&inputs).unwrap();
-    let read = outputs.chunks(model.output_bytes()).skip(stated_latency("prim/fl_ram"));
+    let read = outputs.chunks(model.output_bytes()).skip(stated_latency(name));
     let compared = read.zip(&expected).filter_map(|(cycle, word)| word.map(|word| assert_eq!(out.get(cycle), word)));
     assert!(compared.count() > 4900);
 }

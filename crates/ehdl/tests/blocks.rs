@@ -37,8 +37,8 @@ fn toy() -> Program {
     asm::program("toy_printed.bpf", &std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// [eHDL 4.4]: 20 stages; two instructions in stages 1, 11 and 16, no more in any; 9 stages with one register, 6 with two, one with
-/// three; the stack in 2 stages, 4 bytes; 88 bytes at most.
+/// [eHDL 4.4]: 20 stages; two instructions in stages 1, 11 and 16, no more in any; 9 stages with one register, 6 with
+/// two, one with three; the stack in 2 stages, 4 bytes; 88 bytes at most.
 #[test]
 fn the_toy_has_the_stages_of_the_paper() {
     let program = toy();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The block schedule of every classical program, against what it says of itself: the dependences that it must keep, each
-//! instruction as early as they allow, and every register there where it is read.
+//! The block schedule of every classical program, against what it says of itself: the dependences that it must keep,
+//! each instruction as early as they allow, and every register there where it is read.
 #![allow(clippy::unwrap_used)]
 
 use std::path::PathBuf;

@@ -219,8 +219,9 @@ pub struct Dataflow {
     pub ending: Ending,
     /// Reads of maps that must not overtake these earlier effects of the same packet although no value connects them.
     pub waits: BTreeMap<Id, Vec<Id>>,
-    /// By lookup in a map that packets write and by change of its entries, a predicate that holds wherever the program makes
-    /// the access: that of the lookup before speculation. Where it is false, the packet has nothing to do with the entry.
+    /// By lookup in a map that packets write and by change of its entries, a predicate that holds wherever the program
+    /// makes the access: that of the lookup before speculation. Where it is false, the packet has nothing to do with
+    /// the entry.
     pub wanted: BTreeMap<Id, Id>,
     /// Accesses and comparisons at offsets known only at run time; empty after the pass `one-hot-offsets`.
     pub reaches: Vec<Reach>,

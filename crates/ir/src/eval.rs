@@ -87,8 +87,8 @@ impl Evaluator {
         self.slow_packets
     }
 
-    /// Lets packets of the slow path leave as they came, as a pipeline without a host does: they change nothing, and their
-    /// nodes have values too.
+    /// Lets packets of the slow path leave as they came, as a pipeline without a host does: they change nothing, and
+    /// their nodes have values too.
     #[must_use]
     pub fn keeping_slow(mut self) -> Evaluator {
         self.keeps_slow = true;

@@ -76,7 +76,8 @@ pub enum Kind {
         /// The distance from the offset, in bytes.
         ahead: i32,
     },
-    /// A byte of memory that a call may write, after the call, which is the argument. 0 if the call has not happened. 8 bits.
+    /// A byte of memory that a call may write, after the call, which is the argument. 0 if the call has not happened. 8
+    /// bits.
     Changed {
         /// Its index among all bytes that the call may write.
         at: u16,

@@ -115,14 +115,14 @@ const RING: Parameter = Map(ring, "a ring buffer");
 /// 0, or a negative error number.
 const STATUS: Returns = Returns::Number(-4095, 0);
 
-/// The helpers that Flowloom runs, ascending by number, with the semantics of the kernel's. What only makes sense on a CPU is
-/// defined as follows:
+/// The helpers that Flowloom runs, ascending by number, with the semantics of the kernel's. What only makes sense on a
+/// CPU is defined as follows:
 ///
 /// - `get_smp_processor_id` gives the CPU of the run record, `get_numa_node_id` 0.
 /// - `ktime_get_boot_ns`, `ktime_get_coarse_ns` and `ktime_get_tai_ns` give the packet's arrival time as `ktime_get_ns`
 ///   does; `jiffies64` counts it in units of 4 ms.
-/// - `probe_read_kernel` and `probe_read_kernel_str` read what the program has addresses of; of all else, kernel addresses
-///   fail with -EFAULT, and others (those near NULL, those of processes) with -ERANGE.
+/// - `probe_read_kernel` and `probe_read_kernel_str` read what the program has addresses of; of all else, kernel
+///   addresses fail with -EFAULT, and others (those near NULL, those of processes) with -ERANGE.
 /// - `trace_printk` and `trace_vprintk` return the length of the text, which is discarded.
 ///
 /// Flowloom's own helpers:
@@ -130,8 +130,8 @@ const STATUS: Returns = Returns::Number(-4095, 0);
 /// - `fl_clone(ctx, port)`: sends a copy of the packet in its current state through the port.
 /// - `fl_emit(ctx, port, bytes, len)`: sends a packet of these bytes through the port.
 /// - `fl_evict(map, offset, size | flags)`: evicts the entry of a hash table with the smallest value in the field of
-///   `size` bytes at `offset`, or with [`EVICT_HIGHEST`] the largest; of several the one with the smallest key. Returns 0, or
-///   -ENOENT if the table is empty.
+///   `size` bytes at `offset`, or with [`EVICT_HIGHEST`] the largest; of several the one with the smallest key. Returns
+///   0, or -ENOENT if the table is empty.
 /// - `fl_parse(ctx, question)`: answers a [`Question`](flowloom_wire::Question) about the headers of the packet in its
 ///   current state by [`Program::headers`](crate::Program::headers); 0 for a number that is no question.
 pub const HELPERS: [Helper; 46] = [

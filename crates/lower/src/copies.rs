@@ -11,7 +11,8 @@
 //!
 //! Holds before: all values are computed. Holds after: the frame is as it was.
 //!
-//! Limits: no kernel has these helpers ([`crate::unsupported_by_kernel`]); an emitted packet must fit the program's stack frame.
+//! Limits: no kernel has these helpers ([`crate::unsupported_by_kernel`]); an emitted packet must fit the program's
+//! stack frame.
 
 use flowloom_isa::insn::helper;
 use flowloom_isa::op::AluOp;

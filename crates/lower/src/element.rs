@@ -311,7 +311,8 @@ impl<'a> Lowering<'a> {
         Some(Expiry { state, label, deadline, path: self.path.clone() })
     }
 
-    /// Emits the expiry of a timer: a transition to the successor state as of the deadline, otherwise a jump to `removed`.
+    /// Emits the expiry of a timer: a transition to the successor state as of the deadline, otherwise a jump to
+    /// `removed`.
     fn emit_expiry(
         &mut self,
         index: usize,

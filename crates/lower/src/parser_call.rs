@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Headers found by a parser outside of the program, by calls of `fl_parse`, in place of code that walks the parse graph.
+//! Headers found by a parser outside of the program, by calls of `fl_parse`, in place of code that walks the parse
+//! graph.
 //!
 //! ```text
 //!   r6 = fl_parse(ctx, valid {ipv4, udp})

@@ -22,8 +22,8 @@
 //!
 //! # Normal form
 //! `read(write(p))` gives `p` again, but for: line information repeats the line in force at the start of each function
-//! (the kernel wants one there); a column above 1023 becomes 0, not known; and an instruction that [`read()`] would refuse
-//! is refused by [`write()`] already.
+//! (the kernel wants one there); a column above 1023 becomes 0, not known; and an instruction that [`read()`] would
+//! refuse is refused by [`write()`] already.
 
 mod adapt;
 mod code;

@@ -79,7 +79,8 @@ pub(crate) fn stages_within(schedule: &Schedule, dataflow: &Dataflow) -> Result<
     Err((id, Reason::TooManyStages { found: schedule.stages, most: MAX_STAGES }))
 }
 
-/// Refuses a schedule that keeps more values in registers than [`MAX_CARRIED`], at the node that brings the sum past it.
+/// Refuses a schedule that keeps more values in registers than [`MAX_CARRIED`], at the node that brings the sum past
+/// it.
 pub(crate) fn carried_within(schedule: &Schedule, dataflow: &Dataflow, most: u64) -> Result<(), (Id, Reason)> {
     let graph = &dataflow.graph;
     let mut last: Vec<u32> = vec![0; graph.nodes().len()];

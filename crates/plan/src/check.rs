@@ -422,7 +422,8 @@ impl Checker<'_> {
         }
     }
 
-    /// The last stage in which an access reads entries or values.
+    /// The last stage in which an access reads entries or values, which may be later than the one in which it begins;
+    /// none if it reads nothing.
     fn last_read(&self, id: Id) -> Option<u32> {
         Some(self.begins(id).stage + self.cycles(id)?.last_read?)
     }

@@ -49,9 +49,9 @@ impl Update {
 /// 2. Nothing but the updates depends on a loaded value or on the result of an atomic operation: no output, and no
 ///    predicate, address or operand of any effect.
 /// 3. Each update is `word = word op x`, where `op` is addition, subtraction of `x`, `or`, `and` or `xor`, at the full
-///    width of the word: an atomic operation, or a store of `load op x` with the load from the same address, of the same
-///    size and under the same predicate (or under none). Between load and store, operations may be chained, and bits
-///    above the word be added or dropped; bits of the word may not. So `v = (v & 255) + x` is none.
+///    width of the word: an atomic operation, or a store of `load op x` with the load from the same address, of the
+///    same size and under the same predicate (or under none). Between load and store, operations may be chained, and
+///    bits above the word be added or dropped; bits of the word may not. So `v = (v & 255) + x` is none.
 /// 4. Two updates of words that may overlap have the same operator; if it is addition, they have the same constant
 ///    offset and the same size.
 pub(crate) fn commutes(dataflow: &Dataflow, uses: &Uses) -> bool {

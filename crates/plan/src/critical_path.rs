@@ -22,8 +22,8 @@ impl From<Vec<Tenths>> for Arrivals {
 }
 
 impl Arrivals {
-    /// Sets the latency of a node that was made for a node of a dataflow. All other nodes added so far are combinational
-    /// logic.
+    /// Sets the latency of a node that was made for a node of a dataflow. All other nodes added so far are
+    /// combinational logic.
     pub(crate) fn set_block(&mut self, graph: &Graph, new: Id, (dataflow, old): (&Dataflow, Id), target: &Target) {
         self.blocks.resize(graph.nodes().len().max(self.blocks.len()), (0, false));
         self.blocks[new.index()] = (target.block_stages(dataflow, old), is_early(dataflow, old));

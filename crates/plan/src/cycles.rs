@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The cycles of table blocks: when each block reads state that packets write, and when it commits.
 //!
-//! Cycles count from the stage in which the access begins (reads; of changes of entries, the first one with all operands in
-//! registers) or commits (writes); `L` and `U` are the latencies of a lookup and of an update ([`Target::hash_stages`] or [`Target::lpm_stages`], [`Target::update_stages`]).
+//! Cycles count from the stage in which the access begins (reads; of changes of entries, the first one with all
+//! operands in registers) or commits (writes); `L` and `U` are the latencies of a lookup and of an update
+//! ([`Target::hash_stages`] or [`Target::lpm_stages`], [`Target::update_stages`]).
 //!
 //! | block | reads in cycles | commits, visible to later packets after |
 //! | --- | --- | --- |
@@ -20,9 +21,9 @@
 //!
 //! Ports are not limited: each access of a plan has a port of its own, and passes share lookups to save them.
 //!
-//! A lookup may read its table in any of its cycles: four places, the stash and the pending keys, then the row. So no change
-//! of entries may commit between the first and the last of them, and both ends count: a scheduler or a restart guards
-//! the first one, and a change waits for the last one. Values are read by loads, not by the lookup.
+//! A lookup may read its table in any of its cycles: four places, the stash and the pending keys, then the row. So no
+//! change of entries may commit between the first and the last of them, and both ends count: a scheduler or a restart
+//! guards the first one, and a change waits for the last one. Values are read by loads, not by the lookup.
 //!
 //! A change commits at the end of its commit stage. It is visible to a later packet that reads in a later cycle than
 //! that; an atomic map forwards it to the packet in the next cycle.

@@ -9,8 +9,10 @@
 //! packets, as whole block RAMs in the shape that takes the fewest; the multipliers of `fl_mul` and `fl_div_const`.
 //!
 //! **Not counted.** LUTs, for which there is no estimate without synthesis, and registers inside of blocks: so a plan
-//! that does not fit is refused with reason, but one that fits by these figures may still be too large. Maps
-//! of prefixes count as hash maps, though their block has tables of ranges instead; ring buffers do not count.
+//! that does not fit is refused with reason, but one that fits by these figures may still be too large. Ring
+//! buffers do not count.
+//!
+//! **Source.** The blocks of `hdl`; `tests/device.rs` compares their RAMs with those of [`Resources`].
 //!
 //! **UltraRAM.** Tables move there, those with the most block RAMs first, if block RAMs do not suffice.
 
@@ -80,10 +82,14 @@ impl Device {
 
 /// The words of the bodies of packets in each of two banks.
 const BODY_WORDS: u64 = 128;
-/// Rows of a hash map besides those of its entries: pending keys, keys of deleted entries, resting slots.
-const SPARE_ROWS: u64 = 32 + 64 + 16 + 32;
-/// Keys in the cuckoo table besides those of entries.
-const SPARE_KEYS: u64 = 32 + 64;
+/// Pending keys of a hash map, which have rows of their own.
+const PENDING: u64 = 32;
+/// Keys in the cuckoo table besides those of entries: pending keys, and keys of deleted entries.
+const SPARE_KEYS: u64 = PENDING + 64;
+/// Slots that rest, where the slice is one stage.
+const REST_CYCLES: u64 = 16;
+/// Rows of a hash map besides those of its entries.
+const SPARE_ROWS: u64 = SPARE_KEYS + REST_CYCLES + PENDING;
 /// The ways of the cuckoo table, each a RAM of its own.
 const WAYS: u64 = 4;
 /// The bits of an entry of a map of ports.
@@ -97,9 +103,34 @@ const BLOCK_SHAPES: [(u64, u64); 7] =
 /// The shape of an UltraRAM.
 const ULTRA_SHAPE: (u64, u64) = (4096, 72);
 
-/// The memories of links of the order of use, and of single tags (`hdl/table/fl_lru.sv`).
-const ORDER_LINKS: u64 = 4;
+/// The memories of single tags of the order of use (`hdl/table/fl_lru.sv`).
 const ORDER_TAGS: u64 = 2;
+
+/// The bits of a prefix length, before the address.
+const LENGTH_BITS: u64 = 32;
+/// The banks of a list of ranges: packets read one, and a change writes the other.
+const RANGE_BANKS: u64 = 2;
+/// Separators in registers, of which `hdl/table/fl_lpm_ranges.sv` has so many at most.
+const MAX_ROOTS: u64 = 64;
+/// The ranges in a row: few, unless there are too many ranges.
+const FANOUTS: [u32; 2] = [8, 16];
+/// The most prefixes of a map: `2 * n + 1` ranges in rows of 16, on three levels.
+pub const MAX_PREFIXES: u32 = (MAX_ROOTS as u32 * FANOUTS[1].pow(3) - 1) / 2;
+
+/// The ranges in a row of a table of prefixes; none for more than [`MAX_PREFIXES`].
+pub fn prefix_fanout(entries: u32) -> Option<u32> {
+    FANOUTS.into_iter().find(|fanout| ranges(entries).div_ceil(u64::from(fanout.pow(3))) <= MAX_ROOTS)
+}
+
+/// The ranges that prefixes make at most.
+fn ranges(entries: u32) -> u64 {
+    2 * u64::from(entries) + 1
+}
+
+/// The bits of an index below `count`.
+fn index_bits(count: u64) -> u64 {
+    u64::from(u64::BITS - count.saturating_sub(1).leading_zeros())
+}
 
 /// RAMs of one shape.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -177,8 +208,8 @@ impl Resources {
         }
         let count = |of: &[Touch]| touches.iter().filter(|touch| of.contains(touch)).count() as u64;
         let is_changed = count(&[Touch::Store, Touch::Atomic, Touch::Update, Touch::Delete, Touch::Evict]) > 0;
-        // What packets only read has a copy for each call; what they change, such as the order of use, one table, or its
-        // partial arrays.
+        // What packets only read has a copy for each call; what they change, such as the order of use, one table, or
+        // its partial arrays.
         let is_lru = dataflow.maps[map as usize].kind.is_lru();
         let tables =
             if is_changed || is_lru { parts.into() } else { count(&[Touch::Lookup, Touch::RedirectMap]).max(1) };
@@ -191,24 +222,40 @@ impl Resources {
         };
         match table.kind {
             MapKind::Array | MapKind::PerCpuArray if entries == 1 => self.register_bits += value,
-            MapKind::Array | MapKind::PerCpuArray => memory("values", tables, entries, value, false),
-            MapKind::Devmap | MapKind::Cpumap | MapKind::Xskmap => memory("ports", tables, entries, PORT_BITS, false),
-            MapKind::Hash
-            | MapKind::PerCpuHash
-            | MapKind::LruHash
-            | MapKind::LruPerCpuHash
-            | MapKind::LpmTrie
-            | MapKind::DevmapHash => {
+            MapKind::Array | MapKind::PerCpuArray => memory("values", tables, entries.max(2), value, false),
+            MapKind::Devmap | MapKind::Cpumap | MapKind::Xskmap => {
+                memory("ports", tables, entries.max(2), PORT_BITS, false)
+            }
+            MapKind::Hash | MapKind::PerCpuHash | MapKind::LruHash | MapKind::LruPerCpuHash | MapKind::DevmapHash => {
                 let (rows, keys) = (entries + SPARE_ROWS, entries + SPARE_KEYS);
+                let slots = keys + REST_CYCLES;
                 memory("entries", tables, rows, 1 + key + value, false);
-                let slot = u64::from(u64::BITS - rows.leading_zeros());
                 // 95% of the places are used when it is full.
-                memory("keys", WAYS * tables, (keys * 100).div_ceil(95 * WAYS), 1 + key + slot, true);
+                let places = (keys * 100).div_ceil(95 * WAYS);
+                memory("keys", WAYS * tables, places, 1 + index_bits(slots) + key, true);
+                memory("free slots", tables, slots, index_bits(slots), false);
                 if is_lru {
-                    // Links to the neighbours in the order of use, and the tags of two of them once more.
-                    memory("order", ORDER_LINKS, rows, slot + 2, false);
+                    // A link has a row and the tag of the link back. A row has its older neighbour with the two tags of
+                    // the links that count, its newer one, and both anew from a change of a neighbour, with a tag.
+                    let link = index_bits(rows) + 1;
+                    memory("order", 1, rows, link + 2, false);
+                    memory("order", 1, rows, link, false);
+                    memory("order", 2, rows, link + 1, false);
                     memory("tags", ORDER_TAGS, rows, 1, false);
                 }
+            }
+            MapKind::LpmTrie => {
+                let (prefixes, address) = (entries.max(2), key.saturating_sub(LENGTH_BITS));
+                memory("values", tables, prefixes, value, false);
+                memory("prefixes", tables, prefixes, 1 + index_bits(address + 1) + address, false);
+                // Each lane of a row is a RAM of its own; the first one of a row of separators is not compared.
+                let fanout = u64::from(prefix_fanout(table.max_entries).unwrap_or(FANOUTS[1]));
+                let lanes = RANGE_BANKS * tables;
+                let leaves = ranges(table.max_entries).div_ceil(fanout);
+                let (middle, top) = (leaves.div_ceil(fanout), leaves.div_ceil(fanout).div_ceil(fanout));
+                memory("ranges", fanout * lanes, leaves.max(2), 2 + address + index_bits(prefixes), true);
+                memory("separators", (fanout - 1) * lanes, middle.max(2), 1 + address, false);
+                memory("separators", (fanout - 1) * lanes, top.max(2), 1 + address, false);
             }
             MapKind::ProgArray
             | MapKind::PerfEventArray

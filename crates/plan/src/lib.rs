@@ -28,7 +28,7 @@ mod window;
 
 pub use bounds::{PassCount, optimized};
 pub use check::{Fault, check};
-pub use device::{DEVICES, Device, Fit, Memory, Placed, Resources, Used};
+pub use device::{DEVICES, Device, Fit, MAX_PREFIXES, Memory, Placed, Resources, Used, prefix_fanout};
 pub use hazard::Region;
 pub use live::{Boundary, Carried, Liveness, ValueKind};
 pub use pass::{PASSES, Pass, optimize};

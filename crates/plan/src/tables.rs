@@ -100,9 +100,12 @@ pub(crate) fn draws(dataflow: &Dataflow) -> BTreeMap<Id, Vec<Id>> {
     all
 }
 
-/// Whether an array can be kept as one partial array for each lookup, whose sum is its contents: packets only add to it, by
-/// several keys, and read nothing. The places that they add to are the same or apart, so that no carry of one reaches
-/// another.
+/// Whether an array can be kept as one partial array for each lookup, whose sum is its contents: packets only add to
+/// it, by several keys, and read nothing. The places that they add to are the same or apart, so that no carry of one
+/// reaches another. An array of one entry is a register and has no parts.
+///
+/// The checker decides by itself what is sound, and shares no code with the planner: to it, one entry and additions whose
+/// old value is not used are sound too.
 pub(crate) fn is_summed(dataflow: &Dataflow, map: u32, uses: &Uses) -> bool {
     let graph = &dataflow.graph;
     let is_array = dataflow
@@ -143,7 +146,8 @@ pub(crate) fn answers(dataflow: &Dataflow, uses: &Uses) -> BTreeSet<Id> {
     uses.entries.iter().copied().filter(|id| used.contains(id) && has_answers(dataflow, *id)).collect()
 }
 
-/// By write up to the last change of a map with a used result, the accesses to the map that come before it in the program.
+/// By write up to the last change of a map with a used result, the accesses to the map that come before it in the
+/// program.
 pub(crate) fn steps(dataflow: &Dataflow, uses: &Uses) -> BTreeMap<Id, Vec<Id>> {
     let Some(last) = answers(dataflow, uses).last().copied() else { return BTreeMap::new() };
     let writes = uses.writes().filter(|id| *id <= last);
@@ -154,8 +158,8 @@ pub(crate) fn steps(dataflow: &Dataflow, uses: &Uses) -> BTreeMap<Id, Vec<Id>> {
 /// By change of entries whose result is used, the earlier changes of the same packet and map that may decide it: an
 /// insertion takes the room that a deletion frees. Results of changes to arrays depend on the index alone.
 ///
-/// No change has committed when results are given. So the operands of the earlier ones travel with the packet to the block
-/// of the later one, which takes them into account.
+/// No change has committed when results are given. So the operands of the earlier ones travel with the packet to the
+/// block of the later one, which takes them into account.
 pub(crate) fn pending(dataflow: &Dataflow, uses: &BTreeMap<u32, Uses>) -> BTreeMap<Id, Vec<Id>> {
     let graph = &dataflow.graph;
     let mut all = BTreeMap::new();

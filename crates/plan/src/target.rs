@@ -82,8 +82,8 @@ impl Default for Target {
 }
 
 impl Target {
-    /// The default target at another clock. At 250 MHz, a stage holds a 64-bit adder and two more levels; the budget of a
-    /// stage scales with the clock period.
+    /// The default target at another clock. At 250 MHz, a stage holds a 64-bit adder and two more levels; the budget of
+    /// a stage scales with the clock period.
     pub fn at(clock_mhz: u32) -> Target {
         let mut target = Target {
             clock_mhz,
@@ -169,8 +169,8 @@ impl Target {
         }
     }
 
-    /// The time from the last argument of a node, which takes `blocks` stages as a block, to its value; for a byte of the
-    /// packet, the arrival of its word.
+    /// The time from the last argument of a node, which takes `blocks` stages as a block, to its value; for a byte of
+    /// the packet, the arrival of its word.
     pub(crate) fn total(&self, graph: &Graph, id: Id, blocks: u32) -> Tenths {
         match graph.node(id).kind {
             Kind::Input(Input::Byte(at)) => u32::from(at / self.word_bytes) * self.stage,
@@ -178,8 +178,8 @@ impl Target {
         }
     }
 
-    /// The latency in stages of a node that is a block with registers in it; 0 for combinational logic. `cycles.rs` says
-    /// in which of these cycles it reads and commits.
+    /// The latency in stages of a node that is a block with registers in it; 0 for combinational logic. `cycles.rs`
+    /// says in which of these cycles it reads and commits.
     pub fn block_stages(&self, dataflow: &Dataflow, id: Id) -> u32 {
         match dataflow.access(id) {
             Some(Access { touch: Touch::HostTable, .. }) => match dataflow.graph.node(id).kind {

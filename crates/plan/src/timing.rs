@@ -65,7 +65,7 @@ pub struct MapTiming {
     pub hold_cycles: u32,
     /// With [`Scheme::Schedule`]: the number of queues before `read_stage`; a hash of the key picks the queue.
     pub queues: u32,
-    /// The depth of each queue in packets; with [`Scheme::Flush`], of the elastic buffer for packets behind those that
+    /// The depth of each queue in packets; with [`Scheme::Flush`], of the elastic buffer for packets after those that
     /// restart.
     pub queue_depth: u32,
     /// With [`Scheme::Flush`]: the stage at which packets restart, where the elastic buffer is.
@@ -108,7 +108,7 @@ impl Timing {
     pub const RELOAD_CYCLES: u32 = 4;
 
     /// The cost of a flush in cycles if the hazard is with the next packet: the stages from the restart to the write,
-    /// and the reload. A packet `d` cycles behind the writer, and all packets after it, lose `d` cycles less.
+    /// and the reload. A packet `d` cycles after the writer, and all packets after it, lose `d` cycles less.
     ///
     /// # Source
     /// K in [eHDL A.1]

@@ -44,7 +44,8 @@ fn requested_schemes_are_sound() {
     assert!(flushed >= 10, "{flushed}");
 }
 
-/// Adds to a value what it computes out of the value first: the address of the atomic operation is there stages before its operand.
+/// Adds to a value what it computes out of the value first: the address of the atomic operation is there stages before
+/// its operand.
 const LATE_OPERAND: &str = "
         r6 = *(u32 *)(r6 + 0)
         *(u32 *)(r10 - 4) = r6
@@ -232,8 +233,8 @@ fn an_entry_of_another_key_is_looked_up_after_an_insertion() {
     }
 }
 
-/// Deletes an expired entry of `block`, then updates the entry of one of two maps, by one call that the paths of both share;
-/// `r7` is 0 where the packet is not IPv4.
+/// Deletes an expired entry of `block`, then updates the entry of one of two maps, by one call that the paths of both
+/// share; `r7` is 0 where the packet is not IPv4.
 const ONE_CALL_FOR_TWO_MAPS: &str = "
         r1 = r6
         r7 = r1
@@ -345,7 +346,8 @@ fn an_address_in_a_variable_stack_slot_is_refused() {
     assert!(refusal.line.is_some() && refusal.to_string().contains("a stack slot whose offset"), "{refusal}");
 }
 
-/// A hundred divisions, each of what the one before gives, are more stages than any pipeline has: refused at once, with the place.
+/// A hundred divisions, each of what the one before gives, are more stages than any pipeline has: refused at once, with
+/// the place.
 #[test]
 fn a_pipeline_that_is_too_deep_is_refused() {
     let body = "r3 = *(u8 *)(r6 + 0)\n".to_owned()

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Prediction of a plan's behaviour on traffic, before there is any hardware: throughput, stalls, flushes, loss, latency.
+//! Prediction of a plan's behaviour on traffic, before there is any hardware: throughput, stalls, flushes, loss,
+//! latency.
 //!
 //! ```text
 //!  Timing ───────────────────────────────────────────────┐
@@ -7,10 +8,10 @@
 //!  frames: Captured, Traffic ─► Keyed (dataflow) ─Arrival─┘
 //! ```
 //!
-//! One word of 64 bytes enters each cycle: a packet of n words occupies the input for n cycles, and the output likewise.
-//! Its program runs once, on the window; so after the first place where packets wait, they may follow each other in every
-//! cycle, whatever their lengths. Back-pressure: a pipe stalls while the place after it has no room (`Model::advance`).
-//! Read-only and atomic maps cost nothing; schedulers are described in `scheduler.rs`, a flush is
+//! One word of 64 bytes enters each cycle: a packet of n words occupies the input for n cycles, and the output
+//! likewise. Its program runs once, on the window; so after the first place where packets wait, they may follow each
+//! other in every cycle, whatever their lengths. Back-pressure: a pipe stalls while the place after it has no room
+//! (`Model::advance`). Read-only and atomic maps cost nothing; schedulers are described in `scheduler.rs`, a flush is
 //! `Model::flush_stale_readers` in `model.rs`; [`MapTiming`](flowloom_plan::MapTiming) has the parameters of both.
 //!
 //! ```

@@ -20,10 +20,11 @@ const RUNS: usize = 5;
 /// The clock of /proc.
 const TICKS_PER_S: f64 = 100.0;
 
-/// The leaky buckets under Zipf's law over 50,000 flows, at the holds of their own plans: flushes beside the paper's formula as printed, with
-/// the harmonic number, and of one packet and those behind it (within 10%); at least 240 of 250 Mpps by scheduler with at most 8 queues; 250 in
-/// one stage; one flow alone; nothing lost at 148.8 Mpps; traffic like CAIDA's and MAWI's at 100 Gb/s beside table 2 of the paper. How fast
-/// the model is, with frames made or read from a file, is measured and decides nothing.
+/// The leaky buckets under Zipf's law over 50,000 flows, at the holds of their own plans: flushes beside the paper's
+/// formula as printed, with the harmonic number, and of one packet and those behind it (within 10%); at least 240 of
+/// 250 Mpps by scheduler with at most 8 queues; 250 in one stage; one flow alone; nothing lost at 148.8 Mpps; traffic
+/// like CAIDA's and MAWI's at 100 Gb/s beside table 2 of the paper. How fast the model is, with frames made or read
+/// from a file, is measured and decides nothing.
 #[test]
 #[ignore = "a proof"]
 fn evidence_predict() {

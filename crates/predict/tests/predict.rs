@@ -118,8 +118,8 @@ fn queues_are_served_round_robin_or_oldest_first() {
 
 #[test]
 fn a_flush_restarts_packets_that_read_too_early() {
-    // Stages 4 to 11. At the write of the first, the third is in stage 9: it and the fourth go back to stage 4, 5 cycles
-    // later than it would be in stage 10.
+    // Stages 4 to 11. At the write of the first, the third is in stage 9: it and the fourth go back to stage 4, 5
+    // cycles later than it would be in stage 10.
     let timing = leaky_bucket(Scheme::Flush, 8);
     let report = keys(&timing, &[1, 2, 1, 3]);
     assert_eq!((report.flushes, report.replayed), (1, 2));
@@ -165,9 +165,9 @@ fn one_flow_alone() {
     }
 }
 
-/// The small simulation of `pipeline.md`: by the number of queues of 32, holds and Mpps. It was run with a clearly worse
-/// arbiter than the oldest first, and not for long: at a hold of 12 cycles the most popular flow alone, 8.77% of the
-/// packets, cannot have more than 237 Mpps.
+/// The small simulation of `pipeline.md`: by the number of queues of 32, holds and Mpps. It was run with a clearly
+/// worse arbiter than the oldest first, and not for long: at a hold of 12 cycles the most popular flow alone, 8.77% of
+/// the packets, cannot have more than 237 Mpps.
 #[test]
 fn the_scheduler_alone() {
     let table: [(u32, &[(u32, f64)]); 4] = [

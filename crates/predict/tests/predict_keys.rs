@@ -207,8 +207,8 @@ fn keys_of_the_classical_programs() {
     assert!(found.values().filter(|(.., changes)| *changes > 0).count() >= 8, "{found:?}");
 }
 
-/// Two lookups in a map with other keys, the first of which happens for some packets only; a key that the clock says; a lookup with
-/// what another one has found.
+/// Two lookups in a map with other keys, the first of which happens for some packets only; a key that the clock says; a
+/// lookup with what another one has found.
 const SEVERAL: &str = "
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

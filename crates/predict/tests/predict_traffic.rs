@@ -70,8 +70,8 @@ fn all_in_one_flow_is_slower() {
     let timing = of_ehdl();
     let report = run(&timing, Pace::Full, OneFlow(bucket.keyed(&timing, traffic(Profile::Caida2019))));
     eprintln!("one flow: {:.1} Mpps (the paper: 12)", report.throughput_mpps);
-    // From one write to the next. In the paper's pipeline every word of a packet has a stage, so that long packets keep their
-    // distance when they start again; here windows wait in the elastic buffer, and follow each other.
+    // From one write to the next. In the paper's pipeline every word of a packet has a stage, so that long packets keep
+    // their distance when they start again; here windows wait in the elastic buffer, and follow each other.
     assert!((report.throughput_mpps - 250.0 / 39.0).abs() < 0.05, "{}", report.throughput_mpps);
 }
 

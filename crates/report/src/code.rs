@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use flowloom_isa::insn::helper;
 use flowloom_isa::op::Op;
 use flowloom_isa::{Program, disasm};
 use serde::Serialize;
@@ -76,6 +77,12 @@ pub(super) fn lines(program: &Program) -> Vec<SourceLine> {
         stages: Vec::new(),
     };
     found.into_iter().map(line).collect()
+}
+
+/// The number of operations that were made at calls of `fl_parse`.
+pub(super) fn parser_operations(program: &Program, stages: &[Stage]) -> usize {
+    let parses = |at: usize| matches!(Op::decode(&program.insns, at), Ok(Op::Call { helper: helper::FL_PARSE }));
+    stages.iter().flat_map(|stage| &stage.operations).filter(|operation| parses(operation.instruction)).count()
 }
 
 /// The instructions with their operations and stages.

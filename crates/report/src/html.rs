@@ -128,7 +128,7 @@ impl Explanation {
             (
                 "stages",
                 self.stages.to_string(),
-                format!("{} operations, {} a stage, {} at most", self.operations, self.ilp_avg, self.ilp_max),
+                format!("{}, {} a stage, {} at most", self.operations_text(), self.ilp_avg, self.ilp_max),
             ),
             ("latency", format!("{} cycles", self.latency_cycles), format!("{} ns: {}", latency.ns, cycles.join(", "))),
             ("window", format!("{} bytes", self.window_bytes), window),

@@ -58,8 +58,8 @@ pub struct Explanation {
     pub stages: u32,
     /// The budget of a stage in LUT levels.
     pub stage_levels: f64,
-    /// The latency without contention in cycles, from the first word in to the first word out; of a rendered pipeline for a
-    /// packet of one word.
+    /// The latency without contention in cycles, from the first word in to the first word out; of a rendered pipeline
+    /// for a packet of one word.
     pub latency_cycles: u32,
     /// Its parts.
     pub latency: Latency,
@@ -73,6 +73,8 @@ pub struct Explanation {
     pub instructions: usize,
     /// The operations of the pipeline.
     pub operations: usize,
+    /// Those of them that find headers, at the calls of `fl_parse`.
+    pub parser_operations: usize,
     /// The window of the program in bytes: whole frames.
     pub window_bytes: u32,
     /// The use of the window.
@@ -127,6 +129,7 @@ impl Explanation {
             ilp_counts: COUNTED,
             instructions: code.len(),
             operations,
+            parser_operations: code::parser_operations(program, &stage),
             window_bytes: plan.window.bytes,
             window: figures::window(plan),
             maps,
@@ -161,6 +164,18 @@ impl Explanation {
             }
         }
         self
+    }
+
+    /// The number of operations, and how many of them find headers.
+    fn operations_text(&self) -> String {
+        let all = numbers::counted(self.operations, "operation");
+        match self.parser_operations {
+            0 => all,
+            parser => {
+                let [parser, others] = [parser, self.operations - parser].map(|count| numbers::grouped(count as u64));
+                format!("{all} ({parser} of the parser, {others} others)")
+            }
+        }
     }
 
     /// The report with what the plan uses of a device.

@@ -64,7 +64,7 @@ impl Explanation {
                     "{}, out of {}: {}, {} a stage, {} at most",
                     self.stages,
                     counted(self.instructions, "instruction"),
-                    counted(self.operations, "operation"),
+                    self.operations_text(),
                     self.ilp_avg,
                     self.ilp_max
                 ),

@@ -19,7 +19,8 @@ pub struct Vector {
     pub verdict: u8,
     /// The random numbers that it draws.
     pub random: [u32; 8],
-    /// Egress port and bytes of the packets that leave: those that it sends besides itself, then itself unless it is dropped.
+    /// Egress port and bytes of the packets that leave: those that it sends besides itself, then itself unless it is
+    /// dropped.
     pub sent: Vec<(u32, Vec<u8>)>,
 }
 
@@ -151,8 +152,8 @@ impl Pipeline {
     }
 }
 
-/// A line of `vectors.txt`: ingress port, time, bytes, verdict; random words, if the program draws some; port and bytes of each
-/// packet that leaves.
+/// A line of `vectors.txt`: ingress port, time, bytes, verdict; random words, if the program draws some; port and bytes
+/// of each packet that leaves.
 fn line(vector: &Vector, random_words: u32) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let Vector { bytes, port, now_ns, verdict, random, sent } = vector;

@@ -63,7 +63,7 @@ pub struct Wait {
 pub struct Table {
     /// The index of the map in the program.
     pub map: u32,
-    /// The stage in which it is asked.
+    /// The stage in which it is looked up.
     pub asked: u32,
     /// The bytes of the key.
     pub key: Vec<Id>,

@@ -27,17 +27,17 @@ const HOST_WAIT_BITS: u32 = 6;
 /// A map of the core, which the host accesses by whole entries.
 ///
 /// # Layout
-/// The ports are `map<index>_valid_i`, `_ready_o` and those of the [`Access`] for an access, which is made in a cycle with
-/// valid and ready, and `_valid_o` and `_value_o` for its answer: the value before a write. The first byte of a key or
-/// value is in the lowest bits.
+/// The ports are `map<index>_valid_i`, `_ready_o` and those of the [`Access`] for an access, which is made in a cycle
+/// with valid and ready, and `_valid_o` and `_value_o` for its answer: the value before a write. The first byte of a
+/// key or value is in the lowest bits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MapPort {
     /// The index of the map in the program.
     pub map: u32,
     /// The name of the map.
     pub name: String,
-    /// The size of a value in bytes. A value of a map of ports is the port, little endian, and a byte that is 1 if there is
-    /// one.
+    /// The size of a value in bytes. A value of a map of ports is the port, little endian, and a byte that is 1 if
+    /// there is one.
     pub value_bytes: u32,
     /// The number of entries.
     pub entries: u32,
@@ -55,17 +55,18 @@ pub enum Access {
         /// The width of the index.
         bits: u32,
     },
-    /// By `_key_i`; `_operation_i` is 0 to look up, 1 to update with `_value_i`, 4 to do so only if there is no entry, 5 only
-    /// if there is one, 2 to delete, and 3 to read the row whose
-    /// number is in `_key_i`. The answer has `_present_o`, `_key_o`, and `_full_o` for an update that was refused.
-    /// `_count_o` is the number of entries at any time. In an LRU map, an update is a use, and no update is refused as the
-    /// map is full. In a map of prefixes, 0 finds the longest prefix of a key; the
-    /// answer to a change comes when packets see it.
+    /// By `_key_i`; `_operation_i` is 0 to look up, 1 to update with `_value_i`, 4 to do so only if there is no entry,
+    /// 5 only if there is one, 2 to delete, and 3 to read the row whose number is in `_key_i`. The answer has
+    /// `_present_o`, `_key_o`, and `_full_o` for an update that was refused. `_count_o` is the number of entries at any
+    /// time. In an LRU map, an update is a use, and no update is refused as the map is full. In a map of prefixes, 0
+    /// finds the longest prefix of a key; the answer to a change comes when packets see it.
     Key {
         /// The size of a key in bytes.
         bytes: u32,
         /// The number of rows.
         rows: u32,
+        /// Whether it is a map of prefixes, whose keys begin with a length in bits.
+        is_prefix: bool,
     },
     /// As [`Access::Index`], for egress ports.
     Ports {
@@ -89,8 +90,8 @@ pub struct Core {
     pub words: u32,
     /// The maps.
     pub maps: Vec<MapPort>,
-    /// The bytes that `edits_o` replaces; without any, there is no such port. Nor is there where packets send others besides
-    /// themselves, whose edits these are too.
+    /// The bytes that `edits_o` replaces; without any, there is no such port. Nor is there where packets send others
+    /// besides themselves, whose edits these are too.
     pub edits: Edits,
     /// The packets that a packet sends besides itself.
     pub sends: Sends,
@@ -129,8 +130,8 @@ impl Core {
             let access = match own.block {
                 Block::Array if own.tables.is_empty() => Access::Single,
                 Block::Array => Access::Index { bits },
-                Block::Hash => Access::Key { bytes: table.key_bytes, rows: slice::value_rows(own) },
-                Block::Lpm => Access::Key { bytes: table.key_bytes, rows: own.entries },
+                Block::Hash => Access::Key { bytes: table.key_bytes, rows: slice::value_rows(own), is_prefix: false },
+                Block::Lpm => Access::Key { bytes: table.key_bytes, rows: own.entries, is_prefix: true },
                 Block::Ports => Access::Ports { bits },
             };
             let (name, value_bytes, entries) = (table.name.clone(), own.bits / 8, table.max_entries);
@@ -432,8 +433,8 @@ impl Writer<'_> {
         if stage == 0 { "valid_s0".to_owned() } else { format!("valid_s{stage}_q") }
     }
 
-    /// The words of the packet that a later stage reads at offsets known only at run time, and whether the packet has the
-    /// word that arrives in a later stage.
+    /// The words of the packet that a later stage reads at offsets known only at run time, and whether the packet has
+    /// the word that arrives in a later stage.
     fn words(&mut self, stage: u32, registers: &mut Vec<(String, String, u32)>) {
         let word_bits = 8 * u32::from(self.plan.options.target.word_bytes);
         for word in 1..self.needs.words(self.plan) {

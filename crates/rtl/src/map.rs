@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 
 use flowloom_ir::{Compare, Dataflow, Effect, Id, Input, Kind, Touch};
 use flowloom_isa::{MapKind, Program};
-use flowloom_plan::{ARRAY_STAGES, HASH_STAGES, LPM_STAGES, Plan};
+use flowloom_plan::{ARRAY_STAGES, HASH_STAGES, LPM_STAGES, MAX_PREFIXES, Plan, prefix_fanout};
 
 use crate::error::RtlError;
 use crate::needs::{Needs, begins, happens};
@@ -34,16 +34,6 @@ const PORT_BITS: u32 = 40;
 const LENGTH_BITS: u32 = 32;
 /// The longest address of a prefix.
 const MAX_ADDRESS_BITS: u32 = 128;
-/// Registers of `hdl/table/fl_lpm_ranges.sv` at most.
-const MAX_ROOTS: u64 = 64;
-/// The most prefixes of a map: `2 * n + 1` ranges in rows of 16, on three levels.
-const MAX_PREFIXES: u32 = (MAX_ROOTS as u32 * 16 * 16 * 16 - 1) / 2;
-
-/// The ranges in a row of a table of prefixes: few, unless the table has too many.
-pub(crate) fn fanout(entries: u32) -> Option<u32> {
-    let ranges = 2 * u64::from(entries) + 1;
-    [8u32, 16].into_iter().find(|fanout| ranges.div_ceil(u64::from(fanout.pow(3))) <= MAX_ROOTS)
-}
 
 /// The lookups of an LRU map, which use its entry.
 pub(crate) fn uses(dataflow: &Dataflow, own: &Map) -> Vec<Id> {
@@ -135,7 +125,7 @@ impl Map {
         if address_bits > MAX_ADDRESS_BITS {
             return Err(RtlError::Address { map: name(), found: address_bits, expected: MAX_ADDRESS_BITS });
         }
-        if fanout(self.entries).is_none() {
+        if prefix_fanout(self.entries).is_none() {
             return Err(RtlError::Prefixes { map: name(), found: self.entries, expected: MAX_PREFIXES });
         }
         if dataflow.access(id).is_none_or(|access| access.touch != Touch::Lookup) {

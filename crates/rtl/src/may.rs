@@ -2,7 +2,7 @@
 //! Conditions that are known in an early stage and hold wherever a later one does.
 //!
 //! ```text
-//!   v9 = is_udp & matches        is_udp is known in stage 4, matches in stage 12: in stage 4, v9 may hold if is_udp does
+//!   v9 = is_udp & matches      is_udp is known in stage 4, matches in stage 12: in stage 4, v9 may hold if is_udp does
 //! ```
 
 use flowloom_ir::{Binary, Id, Kind};

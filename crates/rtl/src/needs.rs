@@ -91,7 +91,8 @@ impl Needs {
         self.draws.get(&id).map(Vec::as_slice)
     }
 
-    /// The random words that a packet brings along, and the last stage that takes one of them; none if no number is used.
+    /// The random words that a packet brings along, and the last stage that takes one of them; none if no number is
+    /// used.
     pub(crate) fn random(&self, plan: &Plan) -> Option<(u32, u32)> {
         let used = self.draws.iter().filter(|(id, _)| self.stages.contains_key(id));
         let words = used.clone().map(|(_, earlier)| (earlier.len() as u32 + 1).min(RANDOM_WORDS)).max()?;
@@ -120,8 +121,8 @@ impl Needs {
         let defined = defined(plan, id);
         known.extend(defined..stage);
         match plan.dataflow.access(id).map(|access| access.touch) {
-            // The key is needed where the table is asked, which `map` adds; the predicate decides at the end, and the
-            // verdict is used only where it holds.
+            // The key is needed where the table is looked up, which `map` adds; the predicate decides at the end, and
+            // the verdict is used only where it holds.
             Some(Touch::RedirectMap) => {}
             // The word is used only where the predicate holds; those of the earlier numbers say which word it is.
             Some(Touch::Random) => {

@@ -91,7 +91,8 @@ pub(crate) fn random_signal(stage: u32) -> String {
     if stage == 0 { "random_i".to_owned() } else { format!("random_s{stage}_q") }
 }
 
-/// The assignment of a random number: of the words that travel with the packet, the one after those that it has drawn before.
+/// The assignment of a random number: of the words that travel with the packet, the one after those that it has drawn
+/// before.
 pub(crate) fn random(dataflow: &Dataflow, id: Id, own: &str, stage: u32, words: u32, earlier: &[String]) -> String {
     let (all, bits) = (random_signal(stage), dataflow.graph.bits(id));
     let word = |number: u32| format!("{all}[{}:{}]", 32 * number + 31, 32 * number);

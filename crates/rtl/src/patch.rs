@@ -5,7 +5,8 @@
 //!   edits_i, from bit 0   bytes at constant offsets │ replaced? │ overlay 0: base, written?, bytes │ overlay 1 ...
 //! ```
 //!
-//! Whether bytes at constant offsets are replaced is only there where packets send others besides themselves. Bytes at constant offsets lie above all overlays, and later overlays above earlier ones.
+//! Whether bytes at constant offsets are replaced is only there where packets send others besides themselves. Bytes at
+//! constant offsets lie above all overlays, and later overlays above earlier ones.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -119,11 +119,16 @@ pub const FLAGS: [Number; 3] = [
 ];
 
 /// The errors of transactions, by their numbers in Linux.
-pub const ERRORS: [Number; 4] = [
+pub const ERRORS: [Number; 5] = [
     number("NO_ENTRY", 2, "`ENOENT`: there is no such entry, or no further one"),
-    number("FULL", 7, "`E2BIG`: the map is full, or the index is beyond its entries"),
+    number("FULL", 7, "`E2BIG`: the hash map is full, or the index is beyond the entries"),
     number("EXISTS", 17, "`EEXIST`: there is an entry already"),
-    number("INVALID", 22, "`EINVAL`: unknown flags, or a map of this kind has no such operation"),
+    number(
+        "INVALID",
+        22,
+        "`EINVAL`: unknown flags, a prefix longer than an address, or an operation that the map lacks",
+    ),
+    number("NO_SPACE", 28, "`ENOSPC`: an LPM map is full"),
 ];
 
 /// The kinds of maps.
@@ -202,4 +207,40 @@ pub(crate) fn register_rows(registers: &[Register]) -> String {
 /// The rows of numbers in the document.
 pub(crate) fn number_rows(numbers: &[Number]) -> String {
     numbers.iter().map(|one| format!("| {} | `{}` | {} |\n", one.value, one.name, one.meaning)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Registers are words, one after another, before what follows them in the block.
+    #[test]
+    fn offsets_are_those_of_words_in_order() {
+        for (registers, end) in [(&SHELL[..], SHELL_COUNTERS), (&MAP[..], MAP_KEY)] {
+            for (offset, register) in (0..end).step_by(4).zip(registers) {
+                assert_eq!(register.offset, offset, "{}", register.name);
+            }
+            assert!(4 * registers.len() as u32 <= end);
+        }
+        assert!(SHELL_COUNTERS + 8 * COUNTERS.len() as u32 <= LEAST_BLOCK);
+    }
+
+    #[test]
+    fn counters_and_kinds_are_numbered_in_order() {
+        for list in [&COUNTERS[..], &OPERATIONS, &FLAGS, &KINDS] {
+            assert!(list.iter().map(|one| one.value).eq(0..list.len() as u32), "{list:?}");
+        }
+    }
+
+    /// The document states what the registers read.
+    #[test]
+    fn meanings_name_the_constants() {
+        assert_eq!(SHELL[0].meaning, format!("{IDENTIFICATION:#x}"));
+        assert!(SHELL[1].meaning.ends_with(&format!(": {LAYOUT}")), "{}", SHELL[1].meaning);
+        assert_eq!(IDENTIFICATION.to_be_bytes(), *b"FLOW");
+        for kind in KINDS {
+            let word = ["array", "map with keys", "map of ports"][kind.value as usize];
+            assert!(MAP[5].meaning.contains(&format!("{} {word}", kind.value)), "{}", MAP[5].meaning);
+        }
+    }
 }

@@ -11,8 +11,8 @@
 //!             port, head, tail, edits of the job
 //! ```
 //!
-//! The body is that of the packet as received in each case: a copy takes the bytes written so far as edits, and all bytes
-//! of a given packet are edits. A byte that a job leaves alone has its bit in [`Edits`] cleared.
+//! The body is that of the packet as received in each case: a copy takes the bytes written so far as edits, and all
+//! bytes of a given packet are edits. A byte that a job leaves alone has its bit in [`Edits`] cleared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

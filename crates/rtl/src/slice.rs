@@ -9,11 +9,11 @@ use std::fmt::Write as _;
 
 use flowloom_ir::{Dataflow, Effect, Id, Kind, Touch};
 use flowloom_isa::op::AtomicOp;
-use flowloom_plan::{HASH_STAGES, Plan};
+use flowloom_plan::{HASH_STAGES, Plan, prefix_fanout};
 use flowloom_state::{Parameters, RowHash};
 
 use crate::error::RtlError;
-use crate::map::{Block, Map, Slice, Table, fanout, flags, index, key, place, uses};
+use crate::map::{Block, Map, Slice, Table, flags, index, key, place, uses};
 use crate::may::May;
 use crate::needs::Needs;
 use crate::node::{is_lookup, logic, number};
@@ -361,7 +361,7 @@ impl Stage<'_> {
             own.key_bits,
             own.bits,
             own.entries,
-            fanout(own.entries).expect("checked in `maps`"),
+            prefix_fanout(own.entries).expect("checked in `maps`"),
             own.slice.map_or(0, Slice::delay),
             self.valid,
             index(&self.plan.dataflow, table.calls[0], self.signal),

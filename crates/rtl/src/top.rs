@@ -28,7 +28,7 @@ pub struct File {
 }
 
 /// The blocks that pipelines instantiate.
-const BLOCKS: [(&str, &str); 25] = [
+const BLOCKS: [(&str, &str); 29] = [
     ("fl_fifo.sv", include_str!("../../../hdl/prim/fl_fifo.sv")),
     ("fl_fifo_ram.sv", include_str!("../../../hdl/prim/fl_fifo_ram.sv")),
     ("fl_ram.sv", include_str!("../../../hdl/prim/fl_ram.sv")),
@@ -36,6 +36,7 @@ const BLOCKS: [(&str, &str); 25] = [
     ("fl_div.sv", include_str!("../../../hdl/prim/fl_div.sv")),
     ("fl_div_const.sv", include_str!("../../../hdl/prim/fl_div_const.sv")),
     ("fl_ram_dual.sv", include_str!("../../../hdl/prim/fl_ram_dual.sv")),
+    ("fl_ram_forward.sv", include_str!("../../../hdl/prim/fl_ram_forward.sv")),
     ("fl_hash.sv", include_str!("../../../hdl/table/fl_hash.sv")),
     ("fl_slots.sv", include_str!("../../../hdl/table/fl_slots.sv")),
     ("fl_cuckoo_engine.sv", include_str!("../../../hdl/table/fl_cuckoo_engine.sv")),
@@ -50,6 +51,9 @@ const BLOCKS: [(&str, &str); 25] = [
     ("fl_lpm.sv", include_str!("../../../hdl/table/fl_lpm.sv")),
     ("fl_array.sv", include_str!("../../../hdl/table/fl_array.sv")),
     ("fl_framer.sv", include_str!("../../../hdl/parse/fl_framer.sv")),
+    ("fl_results.sv", include_str!("../../../hdl/edit/fl_results.sv")),
+    ("fl_body.sv", include_str!("../../../hdl/edit/fl_body.sv")),
+    ("fl_align.sv", include_str!("../../../hdl/edit/fl_align.sv")),
     ("fl_emitter.sv", include_str!("../../../hdl/edit/fl_emitter.sv")),
     ("fl_jobs.sv", include_str!("../../../hdl/edit/fl_jobs.sv")),
     ("fl_overlay.sv", include_str!("../../../hdl/edit/fl_overlay.sv")),
@@ -75,11 +79,11 @@ fn instantiated(text: &str) -> Vec<(&'static str, &'static str)> {
 /// A pipeline: a stream of words in, a stream of words out, and the host's accesses to maps.
 ///
 /// # Layout
-/// The packet's first byte is in the lowest bits of a word. `in_port_i` is its ingress port; `out_port_o` its egress port;
-/// `out_verdict_o` is the verdict's number in XDP, 5 for a packet that leaves for the slow path as it came, 6 for one that goes to all ports of the map whose index is
-/// `out_port_o`, 7 for one that goes to all but the ingress port.
-/// `done_valid_o` and `done_verdict_o` are the verdict of each packet, dropped ones included, in order.
-/// An extra packet, which a packet sends besides itself, has `out_verdict_o` 0 and leaves before its packet. `extra_valid_o`,
+/// The packet's first byte is in the lowest bits of a word. `in_port_i` is its ingress port; `out_port_o` its egress
+/// port; `out_verdict_o` is the verdict's number in XDP, 5 for a packet that leaves for the slow path as it came, 6 for
+/// one that goes to all ports of the map whose index is `out_port_o`, 7 for one that goes to all but the ingress port.
+/// `done_valid_o` and `done_verdict_o` are the verdict of each packet, dropped ones included, in order. An extra
+/// packet, which a packet sends besides itself, has `out_verdict_o` 0 and leaves before its packet. `extra_valid_o`,
 /// which only pipelines of programs with such calls have, is high once for each one, before the verdict of its packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pipeline {

@@ -38,8 +38,8 @@ fn evidence_rtl_graphs() {
     println!("{} results agree", graphs * packets);
 }
 
-/// Each fault of a list, planted in a core or in a block that it instantiates, makes the core differ from the interpreter
-/// or the evaluator on 20,000 packets. Prints the first difference of each fault.
+/// Each fault of a list, planted in a core or in a block that it instantiates, makes the core differ from the
+/// interpreter or the evaluator on 20,000 packets. Prints the first difference of each fault.
 #[test]
 #[ignore = "minutes"]
 fn evidence_rtl_faults() {
@@ -54,9 +54,9 @@ fn evidence_rtl_faults() {
     println!("{} faults are found", FAULTS.len());
 }
 
-/// Transactions on the maps of a shell, with packets passing and with stalls on all channels, give the results and errors
-/// of the kernel, and counters count all packets, for 30 seeds. Each fault of a list, planted in the shell or in a map,
-/// is found.
+/// Transactions on the maps of a shell, with packets passing and with stalls on all channels, give the results and
+/// errors of the kernel, and counters count all packets, for 30 seeds. Each fault of a list, planted in the shell or in
+/// a map, is found.
 #[test]
 #[ignore = "minutes"]
 fn evidence_shell() {

@@ -84,6 +84,7 @@ const ENOENT: u32 = 2;
 const E2BIG: u32 = 7;
 const EEXIST: u32 = 17;
 const EINVAL: u32 = 22;
+const ENOSPC: u32 = 28;
 
 /// Cycles after which an access or a transaction has no answer.
 const STUCK: u32 = 5000;
@@ -99,8 +100,33 @@ fn offset(name: &str) -> u32 {
     SHELL.iter().chain(&MAP).find(|register| register.name == name && MAP.contains(register)).unwrap().offset
 }
 
-fn pipeline() -> Pipeline {
-    let program = asm::program("shell.bpf", SOURCE).unwrap_or_else(|errors| panic!("{errors}"));
+/// Leads packets by the longest prefix of their first four bytes.
+const PREFIXES: &str = r#".program prefixes
+.license "GPL"
+.map routes lpm_trie key 8 value 8 entries 3 flags 1
+        r2 = *(u32 *)(r1 + 4)
+        r6 = *(u32 *)(r1 + 0)
+        r0 = 1
+        r3 = r6
+        r3 += 40
+        if r3 > r2 goto out
+        r3 = 32
+        *(u32 *)(r10 - 8) = r3
+        r3 = *(u32 *)(r6 + 0)
+        *(u32 *)(r10 - 4) = r3
+        r1 = map[routes] ll
+        r2 = r10
+        r2 += -8
+        call map_lookup_elem
+        r5 = r0
+        r0 = 2
+        if r5 == 0 goto out
+        r0 = 3
+out:    exit
+"#;
+
+fn pipeline(source: &str) -> Pipeline {
+    let program = asm::program("shell.bpf", source).unwrap_or_else(|errors| panic!("{errors}"));
     let plan = planned(&program).unwrap_or_else(|error| panic!("{error}"));
     let core = flowloom_rtl::Core::of(&plan, &program).unwrap_or_else(|error| panic!("{error}"));
     Pipeline::around(core, WORD_BYTES as u16)
@@ -115,7 +141,10 @@ fn with_own_clock(text: &str) -> String {
 
 /// The compiled shell, whose files may be changed before; none where Verilator is not installed.
 pub(crate) fn build(test: &str, change: impl Fn(&str, String) -> String) -> Option<(Model, Shell)> {
-    let pipeline = pipeline();
+    build_around(test, &pipeline(SOURCE), change)
+}
+
+fn build_around(test: &str, pipeline: &Pipeline, change: impl Fn(&str, String) -> String) -> Option<(Model, Shell)> {
     let shell = pipeline.shell();
     let folder = tempfile::tempdir().unwrap();
     let mut files: Vec<PathBuf> = Vec::new();
@@ -656,6 +685,48 @@ fn transactions_are_those_of_the_kernel() {
         println!("seed {seed}");
         run(&model, &shell, seed, 40);
     }
+}
+
+/// An address of IPv4 and the length of its prefix.
+fn prefix(bits: u32, address: [u8; 4]) -> Vec<u8> {
+    [bits.to_le_bytes(), address].concat()
+}
+
+/// Transactions on a map of prefixes have the errors of Linux for such a map.
+#[test]
+fn errors_of_a_map_of_prefixes_are_those_of_the_kernel() {
+    let test = "errors_of_a_map_of_prefixes_are_those_of_the_kernel";
+    let Some((model, shell)) = build_around(test, &pipeline(PREFIXES), |_, text| text) else { return };
+    let mut bench = Bench::new(&model, &shell, 1);
+    bench.until_ready();
+    let block = bench.blocks[0].clone();
+    let mut command = |operation: u32, key: Vec<u8>, flags: u32| {
+        bench.put(block.key_address(), &key);
+        bench.put(block.value_address(), &[operation as u8 + key[4]; 8]);
+        match bench.command(0, operation, flags) {
+            0 if operation == LOOKUP => Ok(bench.take(block.value_address(), 8)[0]),
+            0 => Ok(0),
+            error => Err(error),
+        }
+    };
+    let any = [10, 1, 2, 3];
+    assert_eq!(command(LOOKUP, prefix(32, any), 0), Err(ENOENT));
+    assert_eq!(command(DELETE, prefix(8, any), 0), Err(ENOENT));
+    assert_eq!(command(UPDATE, prefix(8, any), 2), Err(ENOENT));
+    assert_eq!(command(UPDATE, prefix(8, any), 3), Err(EINVAL));
+    assert_eq!(command(UPDATE, prefix(8, any), 1), Ok(0));
+    assert_eq!(command(UPDATE, prefix(8, any), 1), Err(EEXIST));
+    // A prefix may be as long as an address, and no longer.
+    assert_eq!(command(UPDATE, prefix(33, any), 0), Err(EINVAL));
+    assert_eq!(command(DELETE, prefix(33, any), 0), Err(EINVAL));
+    assert_eq!(command(LOOKUP, prefix(33, any), 0), Err(ENOENT));
+    assert_eq!(command(UPDATE, prefix(32, any), 0), Ok(0));
+    assert_eq!(command(UPDATE, prefix(16, any), 0), Ok(0));
+    assert_eq!(command(UPDATE, prefix(24, any), 0), Err(ENOSPC));
+    assert_eq!(command(UPDATE, prefix(16, any), 2), Ok(0));
+    assert_eq!(command(LOOKUP, prefix(32, [10, 9, 9, 9]), 0), Ok(UPDATE as u8 + 10));
+    assert_eq!(command(DELETE, prefix(32, any), 0), Ok(0));
+    assert_eq!(command(UPDATE, prefix(24, any), 0), Ok(0));
 }
 
 /// A transaction gets its turn while packets enter in every cycle, and delays them by less than a few hundred cycles.

@@ -207,7 +207,8 @@ drop:   r0 = 1
         exit
 "#;
 
-/// Several accesses of a packet to one value, some under a condition, and the value before and after them in the packet.
+/// Several accesses of a packet to one value, some under a condition, and the value before and after them in the
+/// packet.
 const SLICE: &str = r#".program slice
 .license "GPL"
 .map value array key 4 value 16 entries 1

@@ -164,8 +164,8 @@ impl Loaded {
         proof_of(&self.proof, &*self.program()?)
     }
 
-    /// The program that pipelines are made of: as [`Loaded::program`], but for an `.efsm` function the parser of the target
-    /// finds the headers (`fl_parse`).
+    /// The program that pipelines are made of: as [`Loaded::program`], but for an `.efsm` function the parser of the
+    /// target finds the headers (`fl_parse`).
     ///
     /// # Errors
     /// As [`Loaded::program`].

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Functions on traces that are meant to break their pipelines: one flow only, two in turn, new ones only, full tables, keys
-//! of the same rows in all banks, packets at deadlines, frames of every length, accesses of the host under load. Tables have
-//! [`ENTRIES`] entries, so that they are full soon.
+//! Functions on traces that are meant to break their pipelines: one flow only, two in turn, new ones only, full tables,
+//! keys of the same rows in all banks, packets at deadlines, frames of every length, accesses of the host under load.
+//! Tables have [`ENTRIES`] entries, so that they are full soon.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -185,8 +185,8 @@ impl Maker {
         all.map(&mut sized).collect()
     }
 
-    /// Packets with keys of the same rows in all banks, in turn and at random. The keys are those of one sample only: the stash
-    /// has no room for those of another one, and new keys then wait until entries are deleted.
+    /// Packets with keys of the same rows in all banks, in turn and at random. The keys are those of one sample only:
+    /// the stash has no room for those of another one, and new keys then wait until entries are deleted.
     fn colliding(&self, rng: &mut Rng, loaded: &Loaded, pipeline: &Pipeline) -> Vec<Arrival> {
         let mut all = Vec::new();
         for _ in 0..MAX_SAMPLES {
@@ -205,8 +205,8 @@ impl Maker {
 /// The bits of the number of a flow.
 const FLOW_BITS: u32 = 44;
 
-/// A sample in another flow: the bits of a number invert those of the source address, but for its highest ones, and of the
-/// source port.
+/// A sample in another flow: the bits of a number invert those of the source address, but for its highest ones, and of
+/// the source port.
 fn flow(sample: &Arrival, number: u64) -> Arrival {
     let mut packet = sample.clone();
     let [.., high, a, b, c, d, e] = number.to_be_bytes();
@@ -308,7 +308,8 @@ pub(crate) fn attack(
     Ok(attacked)
 }
 
-/// A function with small tables: engines, pipeline and its simulation; none with a reason to skip or without a rendering.
+/// A function with small tables: engines, pipeline and its simulation; none with a reason to skip or without a
+/// rendering.
 pub(crate) fn start(test: &str, name: &str) -> Result<(Box<Subject>, Pipeline, Simulated), Option<String>> {
     let variant = with_small_tables(name);
     let subject = match own_traffic::start(test, &variant) {

@@ -42,8 +42,8 @@ pub(crate) fn subject(test: &str, name: &str, loaded: Loaded, case: Option<&Case
 }
 
 impl Subject {
-    /// Resets the simulation and sends the packets through both. Returns the number of packets that waited, or the first
-    /// difference.
+    /// Resets the simulation and sends the packets through both. Returns the number of packets that waited, or the
+    /// first difference.
     pub(crate) fn compare(
         &mut self,
         packets: &[(Vec<u8>, u32, u32)],
@@ -141,8 +141,8 @@ impl Subject {
 /// Packets of a function's own traffic with the times of their arrival, back to back or with gaps.
 type Timed = Vec<(Vec<u8>, u32, u32, u64)>;
 
-/// A function with small tables on traces that fill them, collide in them, and meet deadlines: the packets that waited, or
-/// the first difference. As for [`subject`], none without a simulation, an error text without a pipeline.
+/// A function with small tables on traces that fill them, collide in them, and meet deadlines: the packets that waited,
+/// or the first difference. As for [`subject`], none without a simulation, an error text without a pipeline.
 pub(crate) fn attack(test: &str, name: &str, seed: u64) -> Result<Option<Result<usize, String>>, String> {
     let variant = adversarial::with_small_tables(name);
     let loaded = Loaded::of_function(std::sync::Arc::clone(&variant.function));

@@ -5,11 +5,12 @@
 //!   prepare A, B, C: delete or write ── pause ── packet 1 ── d1 cycles ── packet 2 ── d2 cycles ── packet 3 ── pause
 //! ```
 //!
-//! The packets of a case are drawn from a small alphabet: access to key A, deletion of A, access to B, whose rows in all
-//! banks are those of A, and access to another key C; for arrays, accesses to two indices. All words of this alphabet, all
-//! distances from one cycle to the latency of the core and two more, and all states of A before are tried; two packets with
-//! keys also at all distances at which the mover of a hash map is at work. The result of each packet is in its bytes; it is
-//! compared with the interpreter, which runs the packets one after another, and so is what the cases leave in the maps.
+//! The packets of a case are drawn from a small alphabet: access to key A, deletion of A, access to B, whose rows in
+//! all banks are those of A, and access to another key C; for arrays, accesses to two indices. All words of this
+//! alphabet, all distances from one cycle to the latency of the core and two more, and all states of A before are
+//! tried; two packets with keys also at all distances at which the mover of a hash map is at work. The result of each
+//! packet is in its bytes; it is compared with the interpreter, which runs the packets one after another, and so is
+//! what the cases leave in the maps.
 
 use flowloom_isa::asm;
 use flowloom_rtl::Pipeline;
@@ -88,8 +89,8 @@ const LOOKUP: &str = r#"
         r0 = 1
 "#;
 
-/// As [`INSERTED`], but an entry that is there is deleted and inserted anew if that succeeds; so is its counterpart in an
-/// array. The results are in the packet and decide about the next change.
+/// As [`INSERTED`], but an entry that is there is deleted and inserted anew if that succeeds; so is its counterpart in
+/// an array. The results are in the packet and decide about the next change.
 const DELETED_FIRST: &str = r#"
         *(u64 *)(r10 - 16) = r3
         r1 = map[flows] ll
@@ -574,8 +575,8 @@ pub(crate) struct Tried {
     pub(crate) latency_cycles: u32,
 }
 
-/// Runs all cases of a scheme; the first difference. Three packets are at most `far` cycles apart, without a number as far
-/// as two.
+/// Runs all cases of a scheme; the first difference. Three packets are at most `far` cycles apart, without a number as
+/// far as two.
 pub(crate) fn try_all(
     scheme: &Scheme,
     pipeline: &Pipeline,

@@ -14,7 +14,7 @@ use crate::adversarial::{self, Trace};
 use crate::cycles;
 use crate::distances::{self, SCHEMES, try_all};
 use crate::explored::{self, Ran};
-use crate::faults::{FAULTS, Finding, find, planted};
+use crate::faults::{FAULTS, Fault, Finding, find, planted};
 use crate::frames;
 use crate::host;
 use crate::own_traffic::{self, Start};
@@ -33,13 +33,15 @@ const MIN_PROGRAMS: usize = 12;
 const EXCUSED: &[(&str, &str)] = &[("rxq_info", "QUEUES")];
 /// Those and the programs that have one, at least.
 const MIN_PIPELINES: usize = 32;
-/// Those with a twin for the cycles, which flowlet, gtpu_offload and katran do not have; functions also with small tables.
+/// Those with a twin for the cycles, which flowlet, gtpu_offload and katran do not have; functions also with small
+/// tables.
 const MIN_TWINS: usize = MIN_PIPELINES - 3 + MIN_FUNCTIONS - 2;
 const PACKETS: usize = 100_000;
 /// Packets of each capture, and those sent at once.
 const CAPTURED: usize = 100_000;
 const BATCH: usize = 10_000;
-/// Hits of each row, timeout and default action of a function; rounds of 50,000 packets for each set of parameters, at most.
+/// Hits of each row, timeout and default action of a function; rounds of 50,000 packets for each set of parameters, at
+/// most.
 const MIN_HITS: u64 = 10;
 const MAX_ROUNDS: u64 = 12;
 /// Packets of each program with accesses of the host.
@@ -76,8 +78,8 @@ fn start_of(found: &str) -> String {
     found.lines().next().unwrap_or_default().chars().take(200).collect()
 }
 
-/// Simulated pipelines give the interpreter's verdicts, bytes, ports and maps on 100,000 and more packets of all shapes of
-/// traffic, back to back and with stalls at the output, and on up to 100,000 packets of each capture of
+/// Simulated pipelines give the interpreter's verdicts, bytes, ports and maps on 100,000 and more packets of all shapes
+/// of traffic, back to back and with stalls at the output, and on up to 100,000 packets of each capture of
 /// `FLOWLOOM_TRACES`. Prints the packets of each program.
 #[test]
 #[ignore = "minutes"]
@@ -106,8 +108,9 @@ fn evidence_pipelines() {
     assert!(wrong.is_empty(), "different: {}", wrong.join(", "));
 }
 
-/// Pipelines of 12 random rewritings, which move the start and the end of packets and write bytes at constant and computed
-/// offsets, give the evaluator's packets, on 4,000 packets of each of four shapes of traffic. Prints the packets sent.
+/// Pipelines of 12 random rewritings, which move the start and the end of packets and write bytes at constant and
+/// computed offsets, give the evaluator's packets, on 4,000 packets of each of four shapes of traffic. Prints the
+/// packets sent.
 #[test]
 #[ignore = "minutes"]
 fn evidence_frames() {
@@ -121,12 +124,17 @@ fn evidence_frames() {
 }
 
 /// Each fault of a list, planted in a pipeline or in a block that it instantiates, makes the pipeline differ from the
-/// interpreter or the evaluator. Prints the first difference of each fault.
+/// interpreter or the evaluator. Prints the first difference of each fault. `FLOWLOOM_FAULT` selects faults by a part
+/// of their names or of the file that they change.
 #[test]
 #[ignore = "minutes"]
 fn evidence_pipeline_faults() {
+    let only = std::env::var("FLOWLOOM_FAULT").unwrap_or_default();
+    let is_selected = |fault: &&Fault| fault.name.contains(&only) || fault.file.contains(&only);
+    let faults: Vec<&Fault> = FAULTS.iter().filter(is_selected).collect();
+    assert!(!faults.is_empty(), "no fault has `{only}` in its name or file");
     let mut missed = Vec::new();
-    for fault in FAULTS {
+    for fault in &faults {
         let found = match find("evidence_pipeline_faults", fault, SEED, 10_000) {
             Finding::Difference(found) => found,
             Finding::Equal => {
@@ -138,13 +146,13 @@ fn evidence_pipeline_faults() {
         println!("{}: {}: {}", fault.subject, fault.name, start_of(&found));
     }
     assert!(missed.is_empty(), "not found: {}", missed.join("; "));
-    println!("{} faults are found", FAULTS.len());
+    println!("{} faults are found", faults.len());
 }
 
-/// The pipeline of every function of the repository that has a rendering gives the interpreter's verdicts, bytes, ports and
-/// maps on 100,000 and more packets generated for the function, which reach every row in every state, every timeout and
-/// every default action, except unreachable ones, and on the captures of `FLOWLOOM_TRACES`, with input port 1 or 2 by
-/// direction. Functions without a rendering are listed with the reason. `FLOWLOOM_FUNCTION` selects one function,
+/// The pipeline of every function of the repository that has a rendering gives the interpreter's verdicts, bytes, ports
+/// and maps on 100,000 and more packets generated for the function, which reach every row in every state, every timeout
+/// and every default action, except unreachable ones, and on the captures of `FLOWLOOM_TRACES`, with input port 1 or 2
+/// by direction. Functions without a rendering are listed with the reason. `FLOWLOOM_FUNCTION` selects one function,
 /// `FLOWLOOM_PACKETS` sets the number of packets.
 #[test]
 #[ignore = "an hour"]
@@ -228,11 +236,11 @@ fn evidence_function_pipelines() {
     assert!(equal >= least, "{equal} functions were compared, expected at least {least}");
 }
 
-/// The pipeline of every program in C of the repository that has a rendering gives the interpreter's verdicts, bytes, ports
-/// and maps on 100,000 and more packets: those that an exploration of its code finds, with the states of maps that they need,
-/// and changes of them, so that every branch is taken both ways but for those that no input decides. Programs without a
-/// rendering are listed with the reason. `FLOWLOOM_FUNCTION` selects one program, `FLOWLOOM_PACKETS` sets the number of
-/// packets.
+/// The pipeline of every program in C of the repository that has a rendering gives the interpreter's verdicts, bytes,
+/// ports and maps on 100,000 and more packets: those that an exploration of its code finds, with the states of maps
+/// that they need, and changes of them, so that every branch is taken both ways but for those that no input decides.
+/// Programs without a rendering are listed with the reason. `FLOWLOOM_FUNCTION` selects one program, `FLOWLOOM_PACKETS`
+/// sets the number of packets.
 #[test]
 #[ignore = "minutes"]
 fn evidence_program_pipelines() {
@@ -280,12 +288,12 @@ fn evidence_program_pipelines() {
     assert!(equal >= least, "{equal} programs were compared, expected at least {least}");
 }
 
-/// Any two packets at any distance, and any three, give the result of one after another, on a small program for each way in
-/// which packets share state: registers, arrays and hash maps that change in one stage and in several, entries that are
-/// inserted, deleted and inserted again, keys of the same rows, a full map, an index that comes from another map. The
-/// distances are all from one cycle to the latency of the core and two more; of two packets with keys, all up to 90 cycles.
-/// Faults planted in these pipelines are found in the same way. `FLOWLOOM_FAULT` selects faults alone, by a part of their
-/// names.
+/// Any two packets at any distance, and any three, give the result of one after another, on a small program for each
+/// way in which packets share state: registers, arrays and hash maps that change in one stage and in several, entries
+/// that are inserted, deleted and inserted again, keys of the same rows, a full map, an index that comes from another
+/// map. The distances are all from one cycle to the latency of the core and two more; of two packets with keys, all up
+/// to 90 cycles. Faults planted in these pipelines are found in the same way. `FLOWLOOM_FAULT` selects faults alone, by
+/// a part of their names.
 #[test]
 #[ignore = "minutes"]
 fn evidence_distances() {
@@ -323,10 +331,11 @@ fn evidence_distances() {
     println!("{found_count} faults are found");
 }
 
-/// Functions with tables of 40 entries, on traces that are meant to break their pipelines, give the interpreter's verdicts,
-/// bytes, ports and maps: one flow only, two in turn, new ones only, more flows than entries, 6 to 12 keys of the same rows in
-/// all banks where there are such flows, packets 1 ns before, on and after deadlines, frames of every length up to 63 bytes and of 1,513 to 9,000.
-/// Accesses of the host while packets are in flight give the result of a serial order, in which each is between two packets.
+/// Functions with tables of 40 entries, on traces that are meant to break their pipelines, give the interpreter's
+/// verdicts, bytes, ports and maps: one flow only, two in turn, new ones only, more flows than entries, 6 to 12 keys of
+/// the same rows in all banks where there are such flows, packets 1 ns before, on and after deadlines, frames of every
+/// length up to 63 bytes and of 1,513 to 9,000. Accesses of the host while packets are in flight give the result of a
+/// serial order, in which each is between two packets.
 #[test]
 #[ignore = "an hour"]
 fn evidence_adversarial_traces() {
@@ -376,13 +385,15 @@ fn evidence_adversarial_traces() {
     }
 }
 
-/// Accesses of the host to maps while packets are in flight give the answers, and leave the packets and maps, of a serial
-/// order, in which each access is between two packets: on a small program for each way in which packets share state, with
-/// gaps at the input, with and without stalls at the output. Faults planted in these pipelines are found in the same way.
+/// Accesses of the host to maps while packets are in flight give the answers, and leave the packets and maps, of a
+/// serial order, in which each access is between two packets: on a small program for each way in which packets share
+/// state, with gaps at the input, with and without stalls at the output. Faults planted in these pipelines are found in
+/// the same way. `FLOWLOOM_FAULT` selects faults alone, by a part of their names.
 #[test]
 #[ignore = "minutes"]
 fn evidence_host_accesses() {
     println!("seed {SEED}");
+    let only = std::env::var("FLOWLOOM_FAULT").ok();
     let serve = |scheme: &'static distances::Scheme, pipeline: &flowloom_rtl::Pipeline| {
         let loaded = scheme.load();
         let mut simulated = start("evidence_host_accesses", pipeline, SEED as u32)?;
@@ -392,7 +403,8 @@ fn evidence_host_accesses() {
         Some(host::serve(scheme.name, &mut interp, &mut simulated, &packets, &mut rng))
     };
     // The candidates for a serial order are states without an order of use.
-    for scheme in SCHEMES.iter().filter(|scheme| !distances::FULL_LRU.contains(&scheme.name)) {
+    let is_full_lru = |scheme: &distances::Scheme| distances::FULL_LRU.contains(&scheme.name);
+    for scheme in SCHEMES.iter().filter(|scheme| only.is_none() && !is_full_lru(scheme)) {
         let Some(served) = serve(scheme, &scheme.pipeline(&scheme.load())) else { return };
         let served = served.unwrap_or_else(|found| panic!("{found}"));
         let host::Served { packets, accesses, in_flight, refused, most_orders } = served;
@@ -403,14 +415,20 @@ fn evidence_host_accesses() {
             scheme.name
         );
     }
-    let mut missed = Vec::new();
+    let (mut missed, mut found_count) = (Vec::new(), 0);
     for (number, fault) in host::FAULTS.iter().enumerate() {
+        if only.as_ref().is_some_and(|only| !fault.name.contains(only)) {
+            continue;
+        }
         let scheme = distances::scheme(fault.subject);
         let Some(served) = serve(scheme, &planted(2000 + number, fault, scheme.pipeline(&scheme.load()))) else {
             return;
         };
         let found = match served {
-            Err(found) => start_of(&found),
+            Err(found) => {
+                found_count += 1;
+                start_of(&found)
+            }
             Ok(_) => {
                 missed.push(fault.name);
                 "not found".to_owned()
@@ -419,13 +437,14 @@ fn evidence_host_accesses() {
         println!("{}: {}: {found}", fault.subject, fault.name);
     }
     assert!(missed.is_empty(), "not found: {}", missed.join("; "));
-    println!("{} faults are found", host::FAULTS.len());
+    assert!(found_count > 0, "no fault has `{}` in its name", only.unwrap_or_default());
+    println!("{found_count} faults are found");
 }
 
-/// The rate of every pipeline in packets of 60 bytes, one offered in each cycle of 250 MHz: of 200 known flows, of one flow,
-/// of two in turn, and of flows that are all new. Known flows reach 148.8 million packets a second, the line rate of
-/// 100 Gbit/s, or the rate of the words that leave; dynamic NAT, whose counter waits for the table, 125. Prints all rates;
-/// `FLOWLOOM_FUNCTION` selects one function.
+/// The rate of every pipeline in packets of 60 bytes, one offered in each cycle of 250 MHz: of 200 known flows, of one
+/// flow, of two in turn, and of flows that are all new. Known flows reach 148.8 million packets a second, the line rate
+/// of 100 Gbit/s, or the rate of the words that leave; dynamic NAT, whose counter waits for the table, 125. Prints all
+/// rates; `FLOWLOOM_FUNCTION` selects one function.
 #[test]
 #[ignore = "minutes"]
 fn evidence_pipeline_rates() {
@@ -450,10 +469,11 @@ fn evidence_pipeline_rates() {
     assert!(measured >= least, "{measured} pipelines were measured, expected at least {least}");
 }
 
-/// The twin of every pipeline gives the simulated pipeline's cycles, packet by packet: those in which a packet is taken, has
-/// its verdict, and leaves with its first and its last word. 4,000 packets of all shapes of traffic, with and without
-/// stalls at the output; and of every function with small tables its own traffic on traces that fill the tables, collide in
-/// them and meet deadlines. Prints the packets that waited in the pipeline; `FLOWLOOM_FUNCTION` selects one function.
+/// The twin of every pipeline gives the simulated pipeline's cycles, packet by packet: those in which a packet is
+/// taken, has its verdict, and leaves with its first and its last word. 4,000 packets of all shapes of traffic, with
+/// and without stalls at the output; and of every function with small tables its own traffic on traces that fill the
+/// tables, collide in them and meet deadlines. Prints the packets that waited in the pipeline; `FLOWLOOM_FUNCTION`
+/// selects one function.
 #[test]
 #[ignore = "an hour"]
 fn evidence_pipeline_cycles() {

@@ -52,8 +52,8 @@ pub(crate) fn programs() -> Vec<PathBuf> {
     found
 }
 
-/// Runs `count` packets in interpreter and pipeline: from each state of the exploration first its own packets, then those of
-/// all states in random order, each several times in a row, some of them changed.
+/// Runs `count` packets in interpreter and pipeline: from each state of the exploration first its own packets, then
+/// those of all states in random order, each several times in a row, some of them changed.
 pub(crate) fn is_equal(test: &str, path: PathBuf, seed: u64, count: usize) -> Ran {
     let name = path.display().to_string();
     let is_sized = |(program, ..): &&(&str, &str, &str)| name.ends_with(&format!("/{program}.bpf.c"));

@@ -14,6 +14,9 @@ const FRAMES_NUMBER: usize = 1;
 const ARRAY: &str = "fl_array.sv";
 const FRAMER: &str = "fl_framer.sv";
 const EMITTER: &str = "fl_emitter.sv";
+const RESULTS: &str = "fl_results.sv";
+const BODY: &str = "fl_body.sv";
+const ALIGN: &str = "fl_align.sv";
 const JOBS: &str = "fl_jobs.sv";
 const OVERLAY: &str = "fl_overlay.sv";
 const MAP: &str = "fl_hash_map.sv";
@@ -93,19 +96,19 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault {
         name: "the last word leaves with bytes after its end",
         subject: FRAMES,
-        file: EMITTER,
-        changes: &[("keep[i] ? aligned_q[8*i+:8] : 8'h0;", "(keep[i] || 1'b1) ? aligned_q[8*i+:8] : 8'h0;")],
+        file: ALIGN,
+        changes: &[("keep_o[i] ? aligned_q[8*i+:8] : 8'h0;", "(keep_o[i] || 1'b1) ? aligned_q[8*i+:8] : 8'h0;")],
     },
     Fault {
         name: "words after the end of a packet are not 0",
         subject: FRAMES,
-        file: EMITTER,
+        file: BODY,
         changes: &[("if (!has_high_q[2])", "if (!has_high_q[2] && 1'b0)")],
     },
     Fault {
         name: "words before the start of a packet are not 0",
         subject: FRAMES,
-        file: EMITTER,
+        file: BODY,
         changes: &[(
             "return !index[IndexBits-1] && 16'(index) < 16'(stored);",
             "return index[IndexBits-1] || 16'(index) < 16'(stored);",
@@ -148,7 +151,7 @@ pub(crate) const FAULTS: &[Fault] = &[
         name: "body words of dropped packets are never free",
         subject: "xdp2",
         file: EMITTER,
-        changes: &[("assign free_o         = done;", "assign free_o         = done && sends;")],
+        changes: &[("assign free_o         = done;", "assign free_o         = done && job_q.sends;")],
     },
     Fault {
         name: "body words are overwritten where the store is full",
@@ -159,7 +162,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault {
         name: "two neighbouring words are swapped",
         subject: FRAMES,
-        file: EMITTER,
+        file: BODY,
         changes: &[
             (
                 "pair_d[WordBits-1:0]          = is_odd_q[2] ? odd : even;",
@@ -174,16 +177,13 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault {
         name: "the even word after an odd one is read from the row of the odd one",
         subject: FRAMES,
-        file: EMITTER,
-        changes: &[(
-            "odd_row + (PlaceBits - 1)'(job_q.place[0])",
-            "odd_row + (PlaceBits - 1)'(job_q.place[0] && 1'b0)",
-        )],
+        file: BODY,
+        changes: &[("odd_row + (PlaceBits - 1)'(place_i[0])", "odd_row + (PlaceBits - 1)'(place_i[0] && 1'b0)")],
     },
     Fault {
         name: "a shift is one byte too short",
         subject: FRAMES,
-        file: EMITTER,
+        file: ALIGN,
         changes: &[(
             "by4_q >> {shift_word_q[2].shift[1:0], 3'b0}",
             "by4_q >> {shift_word_q[2].shift[1] & 1'b1, 1'b0 & shift_word_q[2].shift[0], 3'b0}",
@@ -192,7 +192,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault {
         name: "a shift takes the distance of the next word",
         subject: FRAMES,
-        file: EMITTER,
+        file: ALIGN,
         changes: &[(
             "by4_q >> {shift_word_q[2].shift[1:0], 3'b0}",
             "by4_q >> {shift_word_q[1].shift[1:0] | (shift_word_q[2].shift[1:0] & 2'b0), 3'b0}",
@@ -201,25 +201,28 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault {
         name: "the last word keeps one byte more",
         subject: "xdp2",
-        file: EMITTER,
+        file: ALIGN,
         changes: &[("(OffsetBits + 1)'(i) < aligned_word_q.bytes", "(OffsetBits + 1)'(i) <= aligned_word_q.bytes")],
     },
     Fault {
         name: "packets end where they ended at the input",
         subject: FRAMES,
-        file: EMITTER,
-        changes: &[("tail = result.tail;", "tail = packet.length | (result.tail & 16'h0);")],
+        file: RESULTS,
+        changes: &[("? packet.length : result.tail;", "? packet.length : packet.length | (result.tail & 16'h0);")],
     },
     Fault {
         name: "packets of the slow path are edited",
         subject: "window",
-        file: EMITTER,
-        changes: &[("job_d.has_edits = result.verdict != Slow;", "job_d.has_edits = result.verdict != Slow || 1'b1;")],
+        file: RESULTS,
+        changes: &[(
+            "assign has_edits_o = result.verdict != Slow;",
+            "assign has_edits_o = result.verdict != Slow || 1'b1;",
+        )],
     },
     Fault {
         name: "packets of the slow path have a verdict of the core",
         subject: "window",
-        file: EMITTER,
+        file: RESULTS,
         changes: &[("if (slow_i) begin", "if (slow_i && 1'b0) begin")],
     },
     Fault {
@@ -255,10 +258,10 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault {
         name: "more packets are in the core than have a place for their result",
         subject: "toy",
-        file: EMITTER,
+        file: RESULTS,
         changes: &[(
-            "assign start_o = flight_q != FlightBits'(InFlight);",
-            "assign start_o = flight_q != FlightBits'(InFlight) || 1'b1;",
+            "assign start_o     = flight_q != FlightBits'(InFlight);",
+            "assign start_o     = flight_q != FlightBits'(InFlight) || 1'b1;",
         )],
     },
     Fault {
@@ -333,7 +336,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault {
         name: "a redirect without a target is not aborted",
         subject: "redirects",
-        file: EMITTER,
+        file: RESULTS,
         changes: &[(
             "verdict_i == 32'(Redirect) && has_target_i",
             "verdict_i == 32'(Redirect) && (has_target_i || 1'b1)",
@@ -360,13 +363,13 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault {
         name: "a packet for all ports has the verdict of one without the ingress port",
         subject: "broadcasts",
-        file: EMITTER,
+        file: RESULTS,
         changes: &[("spread_i[0] ? Others : All;", "(spread_i[0] || 1'b1) ? Others : All;")],
     },
     Fault {
         name: "a packet that is not redirected leaves through all ports",
         subject: "broadcasts",
-        file: EMITTER,
+        file: RESULTS,
         changes: &[(
             "result_d.verdict == Redirect && spread_i[1]",
             "(result_d.verdict == Redirect || 1'b1) && spread_i[1]",
@@ -423,16 +426,16 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault {
         name: "an extra packet takes the place of its packet",
         subject: "emits",
-        file: EMITTER,
+        file: RESULTS,
         changes: &[(
-            "assign take_packet = take && !result.is_extra;",
-            "assign take_packet = take && (!result.is_extra || 1'b1);",
+            "assign take_packet = valid_o && ready_i && !result.is_extra;",
+            "assign take_packet = valid_o && ready_i && (!result.is_extra || 1'b1);",
         )],
     },
     Fault {
         name: "an extra packet leaves through the ingress port",
         subject: "clones",
-        file: EMITTER,
+        file: RESULTS,
         changes: &[(
             "(result.is_extra || result.verdict inside",
             "((result.is_extra && 1'b0) || result.verdict inside",
@@ -441,7 +444,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault {
         name: "an extra packet has the verdict of its packet",
         subject: "emits",
-        file: EMITTER,
+        file: RESULTS,
         changes: &[("if (is_extra_i) begin", "if (is_extra_i && 1'b0) begin")],
     },
     Fault {

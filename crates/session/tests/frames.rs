@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Random ways to rewrite packets: the start and the end move, bytes are written at constant offsets and at offsets known
-//! only at run time. The pipeline against the evaluator of dataflow.
+//! Random ways to rewrite packets: the start and the end move, bytes are written at constant offsets and at offsets
+//! known only at run time. The pipeline against the evaluator of dataflow.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -2,9 +2,9 @@
 //! Accesses of the host while packets are in the pipeline: all results are those of one serial order.
 //!
 //! An access takes effect between two packets. Its position, the number of packets before it, is at least the number of
-//! packets with a verdict when it was made, and at most the number of packets that were taken at the input. Accesses to one
-//! map keep their order. The search runs the interpreter over the packets with every set of positions that agrees with all
-//! results so far, and prints the positions of an order that explains everything.
+//! packets with a verdict when it was made, and at most the number of packets that were taken at the input. Accesses to
+//! one map keep their order. The search runs the interpreter over the packets with every set of positions that agrees
+//! with all results so far, and prints the positions of an order that explains everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -16,6 +16,7 @@ mod own_traffic;
 mod programs;
 mod rates;
 mod redirects;
+mod resets;
 mod stream;
 mod traffic;
 mod verified;

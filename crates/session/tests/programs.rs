@@ -171,9 +171,9 @@ new:    *(u64 *)(r10 - 16) = 5
 out:    exit
 "#;
 
-/// Copies between edits at offsets known before and at run time, with a start and an end that move, some of them for a port
-/// that the packet names. The bits of a counter say which copies are sent, and what becomes of the packet. Packets that
-/// reach beyond the window send nothing.
+/// Copies between edits at offsets known before and at run time, with a start and an end that move, some of them for a
+/// port that the packet names. The bits of a counter say which copies are sent, and what becomes of the packet. Packets
+/// that reach beyond the window send nothing.
 const CLONES: &str = r#".program clones
 .license "GPL"
 .map seen array key 4 value 8 entries 1
@@ -264,8 +264,8 @@ last:   r7 >>= 3
 out:    exit
 "#;
 
-/// Packets of given bytes, one of them longer than two words, with bytes of the packet and of its edits; some of the packets
-/// that send them are dropped. Their results are used.
+/// Packets of given bytes, one of them longer than two words, with bytes of the packet and of its edits; some of the
+/// packets that send them are dropped. Their results are used.
 const EMITS: &str = r#".program emits
 .license "GPL"
 .map seen array key 4 value 8 entries 1
@@ -346,7 +346,8 @@ last:   r7 >>= 1
 out:    exit
 "#;
 
-/// Redirects to a port, and then through a map in which some ports are absent. An absent one cancels the first redirect.
+/// Redirects to a port, and then through a map in which some ports are absent. An absent one cancels the first
+/// redirect.
 const REDIRECTS: &str = r#".program redirects
 .license "GPL"
 .map ports devmap key 4 value 4 entries PORTS
@@ -372,7 +373,8 @@ const REDIRECTS: &str = r#".program redirects
 out:    exit
 "#;
 
-/// Draws up to eleven random numbers, of which the packet chooses; they are in its bytes and in a map. After eight they repeat.
+/// Draws up to eleven random numbers, of which the packet chooses; they are in its bytes and in a map. After eight they
+/// repeat.
 const DRAWS: &str = r#".program draws
 .license "GPL"
 .map sums array key 4 value 8 entries 4
@@ -456,8 +458,8 @@ const WINDOW: &str = r#".program window
 out:    exit
 "#;
 
-/// Redirects by two bits of the packet: through a map, to all its ports, to all but the ingress port of another one, or to
-/// all and then through a map, where a later redirect replaces the one before. Writes into the packet.
+/// Redirects by two bits of the packet: through a map, to all its ports, to all but the ingress port of another one, or
+/// to all and then through a map, where a later redirect replaces the one before. Writes into the packet.
 const BROADCASTS: &str = r#".program broadcasts
 .license "GPL"
 .map near devmap key 4 value 4 entries 5
@@ -528,8 +530,8 @@ const KNOWN: &str = r#".program known
 out:    exit
 "#;
 
-/// An LRU map by a part of the UDP source port, whose entries change in one stage. A packet counts in its entry, deletes it,
-/// or inserts one; some packets look nothing up, and some insert an entry and delete it again.
+/// An LRU map by a part of the UDP source port, whose entries change in one stage. A packet counts in its entry,
+/// deletes it, or inserts one; some packets look nothing up, and some insert an entry and delete it again.
 const USED: &str = r#".program used
 .license "GPL"
 .map flows lru_hash key 4 value 8 entries 60

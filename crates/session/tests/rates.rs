@@ -172,8 +172,8 @@ fn a_counter_takes_a_packet_in_every_cycle() {
     }
 }
 
-/// An LRU map takes a packet a cycle until it is nearly full; then packets are as far apart as its slice takes, at least 2
-/// cycles.
+/// An LRU map takes a packet a cycle until it is nearly full; then packets are as far apart as its slice takes, at
+/// least 2 cycles.
 #[test]
 fn a_full_lru_map_keeps_packets_apart() {
     let test = "a_full_lru_map_keeps_packets_apart";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Redirects through maps of CPUs, of sockets and of ports, and to all ports of a map: in the pipeline, and in the engine
-//! `pipeline`, against the interpreter.
+//! Redirects through maps of CPUs, of sockets and of ports, and to all ports of a map: in the pipeline, and in the
+//! engine `pipeline`, against the interpreter.
 
 use std::collections::BTreeMap;
 

@@ -197,6 +197,35 @@ pub(crate) fn compare(
     stalls: OutputStalls,
 ) -> Result<Compared, String> {
     simulated.reset().map_err(|e| e.to_string())?;
+    compare_after_reset(case, simulated, interp, packets, stalls).map(|(compared, _)| compared)
+}
+
+/// The time of a packet.
+fn now_ns(number: usize) -> u64 {
+    1000 * number as u64
+}
+
+/// Packets at the input.
+pub(crate) fn arrivals(packets: &[(Vec<u8>, u32, u32)]) -> Vec<Arrival<'_>> {
+    let packets = packets.iter().zip(0..);
+    packets
+        .map(|((bytes, port, delay), number)| Arrival {
+            bytes,
+            port: *port,
+            now_ns: now_ns(number),
+            delay_cycles: *delay,
+        })
+        .collect()
+}
+
+/// As [`compare`], with a pipeline that was reset; also what it gave.
+pub(crate) fn compare_after_reset(
+    case: &Case,
+    simulated: &mut Simulated,
+    interp: &mut Interpreter,
+    packets: &[(Vec<u8>, u32, u32)],
+    stalls: OutputStalls,
+) -> Result<(Compared, Vec<Departure>), String> {
     interp.restore(&Snapshot::default()).map_err(|e| e.to_string())?;
     let state = case.state(interp.snapshot().map_err(|e| e.to_string())?);
     interp.restore(&state).map_err(|e| e.to_string())?;
@@ -208,17 +237,7 @@ pub(crate) fn compare(
         let entries = state.maps.get(&map.name).cloned().unwrap_or_else(ports);
         simulated.write(map.map, &entries).map_err(|e| e.to_string())?;
     }
-    let now_ns = |number: usize| 1000 * number as u64;
-    let arrivals: Vec<Arrival<'_>> = packets
-        .iter()
-        .enumerate()
-        .map(|(number, (bytes, port, delay))| Arrival {
-            bytes,
-            port: *port,
-            now_ns: now_ns(number),
-            delay_cycles: *delay,
-        })
-        .collect();
+    let arrivals = arrivals(packets);
     let choices = |number: usize| Choices::seeded(now_ns(number), 0, number as u64);
     let drawn: Vec<Choices> = (0..packets.len()).map(choices).collect();
     let departures = simulated.send_drawing(&arrivals, &drawn, stalls).map_err(|e| e.to_string())?;
@@ -276,7 +295,7 @@ pub(crate) fn compare(
             ));
         }
     }
-    Ok(compared)
+    Ok((compared, departures))
 }
 
 /// All shapes of traffic, with and without stalls at the output.

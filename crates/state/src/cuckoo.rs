@@ -5,18 +5,18 @@
 //! stash, which takes one step whatever the load. The engine then moves the entry to the banks:
 //!
 //! 1. It reads the key's four places. Where one is free, the entry is placed.
-//! 2. Otherwise it searches breadth first over the entries that could move, one entry a step: the first free place found
-//!    ends the shortest chain of moves.
+//! 2. Otherwise it searches breadth first over the entries that could move, one entry a step: the first free place
+//!    found ends the shortest chain of moves.
 //! 3. It moves the entries of the chain, last one first, one write a step. A move writes the copy before its source is
 //!    overwritten or cleared, so each key is found in every step.
 //! 4. Where the search finds no free place within its nodes, the entry and one of its four candidates exchange their
 //!    places, and the search starts again for the candidate, which is in the stash now.
 //!
 //! Deletions happen between steps. The engine validates each move when it performs it: a chain that a deletion has
-//! broken is given up, the copy that it may have left behind is cleared, and the search starts again.
+//! broken is given up, the copy that it may have left is cleared, and the search starts again.
 //!
-//! Values do not move: entries name a slot of the array of values. A freed slot rests for [`Parameters::rest_cycles`], so
-//! that a packet that has looked it up can still access it.
+//! Values do not move: entries name a slot of the array of values. A freed slot rests for [`Parameters::rest_cycles`],
+//! so that a packet that has looked it up can still access it.
 //!
 //! # Source
 //! [FlowBlaze 4.2]. Deviation: FlowBlaze's search is not described; [`RandomWalk`](crate::RandomWalk) is the usual one.
@@ -57,7 +57,8 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// The usual table for a declared size: 95% of the places are used when it is full, and the stash has eight entries.
+    /// The usual table for a declared size: 95% of the places are used when it is full, and the stash has eight
+    /// entries.
     pub fn for_entries(entries: u32, key_bytes: u32, value_bytes: u32) -> Parameters {
         let places = (u64::from(entries) * 100).div_ceil(95);
         let rows = u32::try_from(places.div_ceil(WAYS as u64)).unwrap_or(u32::MAX).max(1);

@@ -17,8 +17,8 @@ pub const WAYS: usize = 4;
 /// 3. Each half holds two hashes. A hash times the number of rows, without the fraction, is the row; for a power of two
 ///    that is a slice.
 ///
-/// The rounds are necessary: a linear hash maps cosets of key bits to cosets of rows, and 3,891 consecutive addresses did
-/// not fit into 4,096 places.
+/// The rounds are necessary: a linear hash maps cosets of key bits to cosets of rows, and 3,891 consecutive addresses
+/// did not fit into 4,096 places.
 ///
 /// # Source
 /// H3: Carter, Wegman, "Universal classes of hash functions", JCSS 18(2), 1979. Rounds: Beaulieu et al., "The SIMON and

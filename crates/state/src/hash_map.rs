@@ -6,8 +6,9 @@
 //!          request  snapshot   effect; pending keys         array of rows    result of the slice
 //! ```
 //!
-//! It is the twin of `hdl/table/fl_hash_map.sv`, which explains pending keys, movers and candidates. Values are left out: what
-//! packets store decides nothing about cycles, only whether entries exist. Accesses of the host are left out too.
+//! It is the twin of `hdl/table/fl_hash_map.sv`, which explains pending keys, movers and candidates. Values are left
+//! out: what packets store decides nothing about cycles, only whether entries exist. Accesses of the host are left out
+//! too.
 
 mod pending;
 
@@ -18,7 +19,7 @@ use crate::cuckoo::{Cuckoo, EngineClock, Operations, Parameters, Slot};
 use crate::error::ParameterError;
 use pending::{Input, Pending};
 
-/// The cycle in which the cuckoo table answers, and the one in which the value is there.
+/// The cycle of the result of the cuckoo table, and the one in which the value is there.
 const HIT: usize = 3;
 const VALUE: usize = HIT + 3;
 /// Keys whose entry was deleted, and that wait to leave the cuckoo table.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Keyed state: exact software twins of the hardware tables.
 //!
-//! - [`Cuckoo`] is the four-choice cuckoo table with a stash: insertion takes one step, and an engine moves entries from
-//!   the stash to the table, one write a step. Values stay in stable slots.
+//! - [`Cuckoo`] is the four-choice cuckoo table with a stash: insertion takes one step, and an engine moves entries
+//!   from the stash to the table, one write a step. Values stay in stable slots.
 //! - [`RowHash`] is the hash unit: one linear hash for each bank.
 //! - [`EngineClock`] and [`MapClock`] are the engine and a whole hash map of a pipeline, cycle by cycle.
 //! - [`Lpm`] is longest prefix match as a search in a sorted list of address ranges.

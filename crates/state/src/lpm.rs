@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Longest prefix match: a sorted list of address ranges.
 //!
-//! The ends of the prefixes divide the addresses into ranges in which one prefix is the longest. With `n` prefixes, there
-//! are at most `2 * n + 1` of them, whatever the prefixes are. A lookup is a search in the list.
+//! The ends of the prefixes divide the addresses into ranges in which one prefix is the longest. With `n` prefixes,
+//! there are at most `2 * n + 1` of them, whatever the prefixes are. A lookup is a search in the list.
 //!
 //! ```text
 //!   0/0 ──────────────────────────────────────────────
@@ -11,8 +11,8 @@
 //!   ranges:  0 ─► 0/0 · 10.0 ─► 10/8 · 10.1 ─► 10.1/16 · 10.2 ─► 10/8 · 11.0 ─► 0/0
 //! ```
 //!
-//! A prefix that is inserted takes over the ranges within it that belong to the longest prefix around it, and gives them
-//! back when it is deleted. So a change is one pass over the list, and adjacent ranges of one prefix become one.
+//! A prefix that is inserted takes over the ranges within it that belong to the longest prefix around it, and gives
+//! them back when it is deleted. So a change is one pass over the list, and adjacent ranges of one prefix become one.
 //!
 //! Prefixes are in slots, which are the rows of the values; a new one takes the first free slot.
 //!
@@ -88,7 +88,7 @@ impl Lpm {
     }
 
     /// The slot of the longest prefix of an address that is not longer than the prefix: as [`Lpm::lookup`] for a whole
-    /// address. The host asks so.
+    /// address. Lookups of the host are such.
     pub fn longest(&self, of: Prefix) -> Option<Slot> {
         if of.bits > self.width_bits {
             return None;

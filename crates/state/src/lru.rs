@@ -5,8 +5,8 @@
 //!   oldest ─► row ⇄ row ⇄ … ⇄ row ◄─ newest
 //! ```
 //!
-//! A use takes a row out of the list and appends it. So the oldest row is the one whose last use is the longest ago, not
-//! one of a few candidates: the next one to be evicted is known before it is needed.
+//! A use takes a row out of the list and appends it. So the oldest row is the one whose last use is the longest ago,
+//! not one of a few candidates: the next one to be evicted is known before it is needed.
 
 /// The list.
 #[derive(Debug, Clone, Default)]

@@ -8,7 +8,8 @@
 //! - [`instruction_cases`] is the instruction suite that all eBPF engines run.
 //! - [`golden`] compares text with a file, or writes the file if `FLOWLOOM_BLESS=1`.
 //! - [`markdown`] wraps generated pages.
-//! - [`sources`] finds the sources of functions; [`is_selected`] leaves out those that `FLOWLOOM_FUNCTION` does not name.
+//! - [`sources`] finds the sources of functions; [`is_selected`] leaves out those that `FLOWLOOM_FUNCTION` does not
+//!   name.
 //! - [`Clang`] compiles eBPF from C.
 //! - [`require!`] and [`skip`] report why a test did not run.
 //!

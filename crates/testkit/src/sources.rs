@@ -20,8 +20,8 @@ pub fn sources(folder: impl AsRef<Path>) -> Vec<(PathBuf, String)> {
     found
 }
 
-/// Whether the proofs that take one function after another take this one: `FLOWLOOM_FUNCTION` selects one by the name of
-/// its file without the ending. Without it, all are taken.
+/// Whether the proofs that take one function after another take this one: `FLOWLOOM_FUNCTION` selects one by the name
+/// of its file without the ending. Without it, all are taken.
 pub fn is_selected(name: &str) -> bool {
     std::env::var_os("FLOWLOOM_FUNCTION").is_none_or(|only| only == name)
 }

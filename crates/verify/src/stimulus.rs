@@ -645,8 +645,8 @@ impl Stimulus {
     }
 }
 
-/// At most [`MAX_CONTEXTS_EXAMINED`] contexts of a table, starting at a random key, and the one in focus. Sampling bounds the
-/// cost however large the table grows.
+/// At most [`MAX_CONTEXTS_EXAMINED`] contexts of a table, starting at a random key, and the one in focus. Sampling
+/// bounds the cost however large the table grows.
 fn some_contexts<'t>(
     table: &'t Table,
     focus: Option<&Vec<u8>>,

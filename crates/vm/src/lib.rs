@@ -326,8 +326,8 @@ impl Interpreter {
         self.redirected(Redirect::All { map, but_ingress }, ingress)
     }
 
-    /// The keys of an LRU map that were used after a time, oldest use first, with the times of their last uses. Times are
-    /// numbers of uses, from 1 on; other maps have none.
+    /// The keys of an LRU map that were used after a time, oldest use first, with the times of their last uses. Times
+    /// are numbers of uses, from 1 on; other maps have none.
     pub fn used_since(&self, map: usize, time: u64) -> Vec<(u64, Vec<u8>)> {
         self.memory.maps.get(map).map_or_else(Vec::new, |map| map.used_since(time))
     }

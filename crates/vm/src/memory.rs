@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Everything that has an address.
 //!
-//! An address is a tag in the high 16 bits, which says what is addressed, and 48 bits of place. Nothing starts at place 0
-//! and nothing ends where the next thing begins, so arithmetic that leaves an object meets no other one:
+//! An address is a tag in the high 16 bits, which says what is addressed, and 48 bits of place. Nothing starts at place
+//! 0 and nothing ends where the next thing begins, so arithmetic that leaves an object meets no other one:
 //!
 //! ```text
 //!  1  context     fields of struct xdp_md

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A program as the public BPF conformance suites ask for it: on a piece of memory instead of a packet.
 //!
-//! `r1` is the address of the memory and `r2` its length, both 0 where there is none. What the suites call as helpers is not
-//! what a kernel calls so:
+//! `r1` is the address of the memory and `r2` its length, both 0 where there is none. What the suites call as helpers
+//! is not what a kernel calls so:
 //!
 //! ```text
 //!  0 gather_bytes(a, b, c, d, e)   the low bytes of the five, the first one highest

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  call f      ──► pushes a frame; exit returns after the call
-//!  call loop   ──► pushes a frame for the callback; its exit begins the next iteration, the last one returns after the call
+//!  call loop   ──► pushes a frame for the callback; each exit begins the next iteration, the last returns after it
 //!  tail_call   ──► another program in the same frame; its exit returns where the first one's would have returned
 //! ```
 //!

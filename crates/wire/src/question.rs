@@ -9,8 +9,8 @@ use crate::parse::Layers;
 pub enum Question {
     /// Which headers of a set are valid, by [`Header::bit`].
     Valid(u32),
-    /// The offset of the first valid header of a set, in bytes from the start of the packet; 0 if there is none. First means
-    /// that of the lowest [`Header::bit`].
+    /// The offset of the first valid header of a set, in bytes from the start of the packet; 0 if there is none. First
+    /// means that of the lowest [`Header::bit`].
     Offset(u32),
     /// The bytes of the IP packet after that header, as [`Layers::payload_len`]; 0 if there is none.
     Payload(u32),

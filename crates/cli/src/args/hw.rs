@@ -32,8 +32,8 @@ pub(crate) struct PredictArgs {
     /// Traffic of a profile, as `flowloom trace profiles` lists them
     #[arg(long, value_name = "NAME", value_enum, hide_possible_values = true, group = "source", help_heading = TRAFFIC)]
     pub(crate) profile: Option<ProfileName>,
-    /// Packet rate: 100G bits per second on the wire, 148.8Mpps, `line` for a word in every cycle, `own` for the times of
-    /// the capture
+    /// Packet rate: 100G bits per second on the wire, 148.8Mpps, `line` for a word in every cycle, `own` for the times
+    /// of the capture
     #[arg(long, value_name = "RATE", default_value = "100G", value_parser = pace)]
     pub(crate) rate: Pace,
     /// The clock in megahertz

@@ -2,9 +2,9 @@
 //! Bits that tell the paths into a join point apart, by as few tests as possible.
 //!
 //! ```text
-//!   if kind goto v6       At the join point `kind` alone tells the paths apart: the length checks passed on both, or they
-//!   v4: if short goto out                      would not meet. Path conditions, which contain every test, lose this once they become
-//!       goto both                              bits of their own.
+//!   if kind goto v6            At the join point `kind` alone tells the paths apart: the length checks passed on both,
+//!   v4: if short goto out      or they would not meet. Path conditions, which contain every test, lose this once they
+//!       goto both              become bits of their own.
 //!   v6: if short goto out
 //!   both:
 //! ```

@@ -115,7 +115,8 @@ impl<'a> Builder<'a> {
         Ok(self.graph.fit(answer, 64))
     }
 
-    /// Whether the bytes before an address are known to be present: a header that is valid on the path ends there or later.
+    /// Whether the bytes before an address are known to be present: a header that is valid on the path ends there or
+    /// later.
     pub(super) fn is_parsed(&mut self, state: &State, place: &Place) -> bool {
         let set = place
             .moved
@@ -126,8 +127,8 @@ impl<'a> Builder<'a> {
         sure.and_then(|header| self.headers().min_bytes(header)).is_some_and(|bytes| place.offset <= bytes.into())
     }
 
-    /// The first header of a set that is valid, where a path tells: this one is valid, those before it are not or cannot be
-    /// beside it.
+    /// The first header of a set that is valid, where a path tells: this one is valid, those before it are not or
+    /// cannot be beside it.
     fn first_valid(&mut self, path: Bdd, set: u32) -> Option<Header> {
         let mut before = 0;
         for header in Header::ALL.into_iter().filter(|header| set & header.bit() != 0) {
@@ -165,8 +166,8 @@ impl<'a> Builder<'a> {
         true
     }
 
-    /// The base of an access, and how far after it the place is. On a path with a valid header this is the offset of the
-    /// header, whether it is valid or not, so that the access does not wait for the parser to know.
+    /// The base of an access, and how far after it the place is. On a path with a valid header this is the offset of
+    /// the header, whether it is valid or not, so that the access does not wait for the parser to know.
     pub(super) fn placed(&mut self, path: Bdd, moved: Option<Id>) -> (Option<Id>, i64) {
         let Some(set) = moved.and_then(|base| self.parsed_headers.bases.get(&base)).copied() else { return (moved, 0) };
         let headers: Vec<Header> = Header::ALL.into_iter().filter(|header| set & header.bit() != 0).collect();

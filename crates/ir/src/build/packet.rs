@@ -2,8 +2,8 @@
 //! The packet: the bytes as received, and those written since.
 //!
 //! ```text
-//!   base     the reference of an offset: the first byte of the packet, or an offset known only at run time
-//!   loads    bytes written at that base; else bytes written at others, if the offsets are equal; else bytes as received
+//!   base    the reference of an offset: the first byte of the packet, or an offset known only at run time
+//!   loads   bytes written at that base; else bytes written at others, if the offsets are equal; else bytes as received
 //! ```
 //!
 //! Bytes written at constant offsets are a map (`State::packet`) from offset to value. Those written at other offsets

@@ -3,8 +3,8 @@
 //!
 //! A pipeline sees the first bytes of a packet, its window. Whether a packet needs more has to be known before any
 //! effect happens, so the conditions recorded here depend on no effect: tests of results of effects are dropped from
-//! them, which makes them hold for more packets, never for fewer. An offset may depend on an effect: then the farthest one
-//! counts.
+//! them, which makes them hold for more packets, never for fewer. An offset may depend on an effect: then the farthest
+//! one counts.
 
 use rustc_hash::FxHashMap;
 

@@ -26,8 +26,8 @@
 //! **After.** The value of a load is the same whether it runs before or after the stores.
 //!
 //! **Limits.** Insertions and deletions of entries are not forwarded: a later lookup or load waits for them
-//! ([`Dataflow::waits`]), unless a byte of the two keys is known to differ or the predicates are exclusive. So does a load
-//! past the budget of comparisons, which counts (load, write) pairs.
+//! ([`Dataflow::waits`]), unless a byte of the two keys is known to differ or the predicates are exclusive. So does a
+//! load past the budget of comparisons, which counts (load, write) pairs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -334,8 +334,8 @@ fn wait_for_entries(dataflow: &mut Dataflow) {
     dataflow.waits = waits;
 }
 
-/// The changes of entries that decide the result of a later one, which is given before they commit: of the last free entry
-/// of a hash table, for example.
+/// The changes of entries that decide the result of a later one, which is given before they commit: of the last free
+/// entry of a hash table, for example.
 fn overtaken(dataflow: &Dataflow, predicates: &mut Predicates) -> BTreeSet<Id> {
     let graph = &dataflow.graph;
     let args = graph.nodes().iter().flat_map(|node| node.args.iter().copied());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Optimization passes that no target decides, one a file. Each preserves the semantics of the program and reduces depth
-//! or area.
+//! Optimization passes that no target decides, one a file. Each preserves the semantics of the program and reduces
+//! depth or area.
 //!
 //! A pass rebuilds the graph node by node in topological order ([`rebuilt`]), which removes dead nodes as well. Effects
 //! keep their order unless a pass says otherwise: [`mistranslations`](crate::mistranslations) relates its result to its

@@ -9,10 +9,11 @@
 //! ```
 //!
 //! **Steps.** The predicate of each effect without side effects becomes 1. In maps that packets write it is put aside
-//! ([`Dataflow::wanted`]), also for changes of entries that happen only where the lookup does. A load through a failed lookup gives 0.
-//! Loads of the same bytes become one, unless an entry of the map may be exchanged between them.
+//! ([`Dataflow::wanted`]), also for changes of entries that happen only where the lookup does. A load through a failed
+//! lookup gives 0. Loads of the same bytes become one, unless an entry of the map may be exchanged between them.
 //!
-//! **Before.** Stores are forwarded: a load has the value before all stores of the packet, or waits. The value of such a node is used only under its predicate: no other path loads it.
+//! **Before.** Stores are forwarded: a load has the value before all stores of the packet, or waits. The value of such
+//! a node is used only under its predicate: no other path loads it.
 //!
 //! **Limits.** In an LRU map a lookup has a side effect, so it keeps its predicate. So does a load at an offset known
 //! only at run time, because it may lie outside of the value.
@@ -50,8 +51,8 @@ pub fn run(dataflow: &Dataflow) -> Dataflow {
     after
 }
 
-/// By access to the entries of a map that packets write, the lookup whose predicate holds wherever the access is made: for
-/// a lookup itself, if that is not always; for a change of entries, one before it.
+/// By access to the entries of a map that packets write, the lookup whose predicate holds wherever the access is made:
+/// for a lookup itself, if that is not always; for a change of entries, one before it.
 fn guards(dataflow: &Dataflow) -> BTreeMap<Id, Id> {
     let graph = &dataflow.graph;
     let accesses: Vec<(Id, Access)> = graph.ids().filter_map(|id| Some((id, dataflow.access(id)?))).collect();

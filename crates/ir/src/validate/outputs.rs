@@ -5,7 +5,8 @@ use super::invalid::{Invalid, OFFSET_BITS, Site};
 use crate::dataflow::{Dataflow, Reach, Reaching};
 use crate::graph::{Id, Input, Kind};
 
-/// Outputs have their widths, and what decides between window and slow path depends on no effect, except offsets of accesses.
+/// Outputs have their widths, and what decides between window and slow path depends on no effect, except offsets of
+/// accesses.
 pub(super) fn outputs(dataflow: &Dataflow, found: &mut Vec<Invalid>) {
     let ending = &dataflow.ending;
     let mut width = |site: Site, id: Id, expected: u16| {

@@ -62,8 +62,8 @@ pub enum Mistranslation {
     MissingWait { read: Id, write: Id },
 }
 
-/// The invariants that a pass has broken: its result is well-formed ([`Dataflow::validate`]), and has the effects, waits
-/// and outputs of the dataflow before it.
+/// The invariants that a pass has broken: its result is well-formed ([`Dataflow::validate`]), and has the effects,
+/// waits and outputs of the dataflow before it.
 ///
 /// # Cost
 /// Linear in the nodes; quadratic in the effects that changed places, up to a million pairs.

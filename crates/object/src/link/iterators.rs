@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Loops over numbers: `bpf_iter_num_new`, `_next` and `_destroy`, which libbpf's `bpf_for` and `bpf_repeat` call, become
-//! the instructions that the kernel's functions are made of.
+//! Loops over numbers: `bpf_iter_num_new`, `_next` and `_destroy`, which libbpf's `bpf_for` and `bpf_repeat` call,
+//! become the instructions that the kernel's functions are made of.
 //!
 //! ```text
 //!   before                                after
@@ -14,8 +14,9 @@
 //! The iterator is one 64-bit number, so that a verifier knows the current number even where the end is a range. Every
 //! engine, the kernel included, then runs an ordinary loop.
 //!
-//! Limits: a loop is verified by walking its rounds, where the kernel's verifier of the original may join them; calls of
-//! these functions in another order than `new`, `next`, `destroy` are not refused as such, which a note of the object says.
+//! Limits: a loop is verified by walking its rounds, where the kernel's verifier of the original may join them; calls
+//! of these functions in another order than `new`, `next`, `destroy` are not refused as such, which a note of the
+//! object says.
 //!
 //! # Source
 //! Linux, `kernel/bpf/bpf_iter.c`.

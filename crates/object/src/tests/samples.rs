@@ -61,9 +61,9 @@ pub(crate) fn layout() -> ContextLayout {
 
 /// Counts a packet in a context table, accesses data sections, calls a function: one of everything.
 pub(crate) fn everything() -> Program {
-    // Slot 0: a key of 13 bytes on the stack. 4: looks it up, and writes into the record if it exists. 9: a constant from
-    // `.rodata`, a counter in `.bss`, a word in `.data`. 18: a function that calls another. 21: the first function, which
-    // calls the second. 23: the second.
+    // Slot 0: a key of 13 bytes on the stack. 4: looks it up, and writes into the record if it exists. 9: a constant
+    // from `.rodata`, a counter in `.bss`, a word in `.data`. 18: a function that calls another. 21: the first
+    // function, which calls the second. 23: the second.
     let insns = assemble(
         "*(u64 *)(r10 - 16) = 7
          *(u64 *)(r10 - 8) = 0

@@ -81,7 +81,8 @@ fn bits_live_from_definition_to_last_use() {
     assert!((1..=32).contains(&end.bits()), "{end:?}");
 }
 
-/// A model that knows nothing of bits: who is used in a stage, through wires, lies in front of it if it was there by then.
+/// A model that knows nothing of bits: a value that is used in a stage, through wires, is in a register before it if it
+/// was there by then.
 #[test]
 fn used_values_are_live_at_their_use() {
     let plan = planned(true);

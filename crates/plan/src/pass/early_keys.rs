@@ -10,8 +10,8 @@
 //!   v8 = call map_lookup_elem if v7 (key v6)                 where v7 and v1 imply v4
 //! ```
 //!
-//! **Steps.** The conditions of selects in a key are followed back through gates to single bits. From the latest bit on,
-//! each is replaced by a constant if the condition stays the same wherever the predicate holds.
+//! **Steps.** The conditions of selects in a key are followed back through gates to single bits. From the latest bit
+//! on, each is replaced by a constant if the condition stays the same wherever the predicate holds.
 //!
 //! **Before.** Predicates are still the path conditions: speculation comes later. Path conditions that are too complex
 //! to be compared stay as they are ([`Predicates`]).

@@ -8,11 +8,11 @@
 //!                                                        v9 = and v8 (not v6)
 //! ```
 //!
-//! **Steps.** On near-critical paths, the latest parts of a comparison with a constant are compared by themselves, as many
-//! of them as make the result earliest.
+//! **Steps.** On near-critical paths, the latest parts of a comparison with a constant are compared by themselves, as
+//! many of them as make the result earliest.
 //!
-//! **Limits.** The planner may no longer prove that two predicates exclude each other: a test is one variable for it, its
-//! parts are several.
+//! **Limits.** The planner may no longer prove that two predicates exclude each other: a test is one variable for it,
+//! its parts are several.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

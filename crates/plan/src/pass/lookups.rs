@@ -11,8 +11,8 @@
 //!
 //! **Steps.** Lookups of the same key become one if no entry is added or removed between them. Of two lookups whose
 //! predicates are mutually exclusive, the first one and its users move down to the second one; a select chooses the key
-//! by the predicate. In a map that packets only read they stay separate if the select would lengthen the critical path; where
-//! packets write, a second port would need the writes of both.
+//! by the predicate. In a map that packets only read they stay separate if the select would lengthen the critical path;
+//! where packets write, a second port would need the writes of both.
 //!
 //! Where packets insert or delete by several keys of which each packet needs one, all calls take a selected key first
 //! (`shared_keys`).
@@ -36,7 +36,8 @@ const MAX_VISITED: usize = 2_000_000;
 
 pub(super) fn run(dataflow: &Dataflow, target: &Target) -> Dataflow {
     let merged = run_within(dataflow, target, MAX_VISITED);
-    // Where packets insert or delete by several keys, the lookups alone do not decide: all calls share a key, if they can.
+    // Where packets insert or delete by several keys, the lookups alone do not decide: all calls share a key, if they
+    // can.
     let mut shared = None;
     for map in shared_keys::maps_with_keys(&merged) {
         let before = shared.as_ref().unwrap_or(dataflow);
@@ -46,8 +47,8 @@ pub(super) fn run(dataflow: &Dataflow, target: &Target) -> Dataflow {
 }
 
 fn run_within(dataflow: &Dataflow, target: &Target, mut visits: usize) -> Dataflow {
-    // A merge that only saves a port of a written map has to pass the validator: the predicates of several merges together
-    // may exclude less than those of each.
+    // A merge that only saves a port of a written map has to pass the validator: the predicates of several merges
+    // together may exclude less than those of each.
     let original = dataflow;
     let mut dataflow = dataflow.clone();
     let mut predicates = Predicates::new(&dataflow.graph);
@@ -200,7 +201,7 @@ fn moved(dataflow: &Dataflow, order: &[Id], [first, second]: [Id; 2], merged: Me
             continue;
         }
         if *id == first && merged == Merged::Same && old.node(second).args[0] < first {
-            // Whichever path asks.
+            // On any path.
             let other = mapped(&places, &old.node(second).args[0]);
             node.args[0] = graph.or(node.args[0], other);
         }

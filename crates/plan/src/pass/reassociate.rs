@@ -12,9 +12,9 @@
 //! **Steps.** A chain is followed back to its terms: through adders with a single user, and through one-bit gates with
 //! any number of users (a bit is cheap to duplicate). The two earliest terms are combined repeatedly [Huffman 1952];
 //! the tree replaces the chain if it arrives earlier. Nested selects become one select if that is no later, or a tree
-//! of muxes ([`mux_trees`]) if that is earlier. A select of more than 16 conditions becomes a select of selects, so that
-//! each fits into a stage. Adders, subtractors and comparisons of a select whose condition arrives late move into its
-//! arms. An ordered comparison of a wide sum becomes the sign of another sum, from whose early terms the limit is
+//! of muxes ([`mux_trees`]) if that is earlier. A select of more than 16 conditions becomes a select of selects, so
+//! that each fits into a stage. Adders, subtractors and comparisons of a select whose condition arrives late move into
+//! its arms. An ordered comparison of a wide sum becomes the sign of another sum, from whose early terms the limit is
 //! subtracted.
 //!
 //! **Limits.** Chains of more than 128 terms stay as they are, as do sums that would become the negative of a value.

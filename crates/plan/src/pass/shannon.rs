@@ -14,12 +14,12 @@
 //! earlier, the node becomes a select by these bits between its cofactors [Shannon 1949]. Each node starts from the
 //! result of the one before, so that the mux moves to the end of a chain. Where gates and selects end, at outputs,
 //! predicates and keys, up to [`MAX_DECISIONS`] bits become a decision diagram with the latest bit at its root
-//! [Bryant 1986]: equal cofactors are one node, and each bit passes only the muxes of those after it. The pass is undone
-//! unless it shortens the critical path by a level.
+//! [Bryant 1986]: equal cofactors are one node, and each bit passes only the muxes of those after it. The pass is
+//! undone unless it shortens the critical path by a level.
 //!
-//! **Limits.** Dataflow of more than [`MAX_OF_ALL`] nodes stays as it is. Before the ends, at most two bits at once, gates
-//! of single bits only, and only paths within [`SLACK_STAGES`] stages of the critical path: the others have slack, and
-//! duplicated logic takes area.
+//! **Limits.** Dataflow of more than [`MAX_OF_ALL`] nodes stays as it is. Before the ends, at most two bits at once,
+//! gates of single bits only, and only paths within [`SLACK_STAGES`] stages of the critical path: the others have
+//! slack, and duplicated logic takes area.
 
 use std::collections::BinaryHeap;
 

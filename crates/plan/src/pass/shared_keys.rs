@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One key for all calls on a map, where no packet needs two.
 //!
-//! **Goal.** A table that packets write has one port for them, so all calls of a packet have to be by one key. Calls whose
-//! predicates exclude each other have, with a select before them.
+//! **Goal.** A table that packets write has one port for them, so all calls of a packet have to be by one key. Calls
+//! whose predicates exclude each other have, with a select before them.
 //!
 //! ```text
 //!   v5 = call map_lookup_elem if v1 (key v2)         v8 = select v1 v2 v3
@@ -10,12 +10,12 @@
 //!                                                    v6 = call map_update_elem if v4 (key v8)
 //! ```
 //!
-//! **Steps.** The calls on a map are grouped by key. Each group but the last has a condition: the predicate of one of its
-//! calls that those of all its others imply. If that condition excludes all calls of the other groups, the select of the
-//! keys by the conditions takes the place of each key; the nodes that it needs move before the first call.
+//! **Steps.** The calls on a map are grouped by key. Each group but the last has a condition: the predicate of one of
+//! its calls that those of all its others imply. If that condition excludes all calls of the other groups, the select
+//! of the keys by the conditions takes the place of each key; the nodes that it needs move before the first call.
 //!
-//! **Limits.** Maps that packets insert into or delete from: lookups alone are merged (`lookups`). Keys and conditions that
-//! depend on a call on the map stay, as do all keys of a map of which two groups may be needed by one packet.
+//! **Limits.** Maps that packets insert into or delete from: lookups alone are merged (`lookups`). Keys and conditions
+//! that depend on a call on the map stay, as do all keys of a map of which two groups may be needed by one packet.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -45,7 +45,8 @@ fn read(clang: &Clang) -> Vec<Program> {
     programs
 }
 
-/// A program for packets of at least this many bytes: `r6` is the packet, `r2` its end. The body may go to `pass` or `out`.
+/// A program for packets of at least this many bytes: `r6` is the packet, `r2` its end. The body may go to `pass` or
+/// `out`.
 pub(crate) fn on_packet(name: &str, least_bytes: u32, maps: &[&str], body: &str) -> Program {
     let maps = maps.iter().map(|map| format!(".map {map}\n")).collect::<String>();
     let text = format!(

@@ -30,7 +30,8 @@ pub(super) struct Core {
     maps: Vec<MapClock>,
     /// By hold, its table, if that may be nearly full.
     tight: Vec<Option<usize>>,
-    /// By hold, the cycles in which a packet waited for it; by table, those without room; the most packets in the queue.
+    /// By hold, the cycles in which a packet waited for it; by table, those without room; the most packets in the
+    /// queue.
     waited: Vec<u64>,
     full: Vec<u64>,
     longest: u64,

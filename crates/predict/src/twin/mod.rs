@@ -7,9 +7,9 @@
 //!           wait here       └ keys, conditions, changes: the dataflow, evaluated packet by packet
 //! ```
 //!
-//! A cycle is made as the RTL makes it: signals by the state at its beginning, then the state of the next one. The packets
-//! themselves run in order through the evaluator, which is possible because the pipeline gives the serial result
-//! whatever the cycles. Idle cycles are skipped.
+//! A cycle is made as the RTL makes it: signals by the state at its beginning, then the state of the next one. The
+//! packets themselves run in order through the evaluator, which is possible because the pipeline gives the serial
+//! result whatever the cycles. Idle cycles are skipped.
 //!
 //! Left out are accesses of the host: hash maps are empty at first, and packets of the slow path leave as they came.
 //! Packets that send others besides themselves have no twin, nor have LRU maps.

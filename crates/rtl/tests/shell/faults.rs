@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Faults of the shell and of maps, each of which a run finds.
 
-use super::{between_packets, build, pipeline, run};
+use super::{SOURCE, between_packets, build, pipeline, run};
 
 /// A change of a file that a run must find.
 struct Fault {
@@ -97,7 +97,7 @@ const FAULTS: [Fault; 16] = [
 /// What the faults replace stands in their files.
 #[test]
 fn every_fault_of_the_shell_has_its_place() {
-    let pipeline = pipeline();
+    let pipeline = pipeline(SOURCE);
     let shell = pipeline.shell();
     for Fault { name, file, from, .. } in FAULTS {
         let text = shell.files.iter().chain(&pipeline.files).find(|own| own.name == file).map(|own| &own.text);

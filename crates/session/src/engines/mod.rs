@@ -11,8 +11,8 @@ mod pipeline;
 pub use kernel::{kernel_error, kernel_lacks};
 pub use kind::{Compatibility, Engine, EngineKind, EngineOptions, Reason, RunOnMemory, Started};
 pub use pipeline::{
-    Arrival, Departure, HostAccess, HostAnswer, Operation, OutputStalls, PipelineError, SendError, Simulated,
-    cache_folder,
+    Arrival, Departure, HostAccess, HostAnswer, Interrupted, Interruption, Operation, OutputStalls, PipelineError,
+    SendError, Simulated, cache_folder,
 };
 
 use crate::error::SessionError;

@@ -61,8 +61,8 @@ impl Cuckoo {
         }
     }
 
-    /// Whether a read of this cycle finds the entry to expand or to move next where it was found before. A deletion takes
-    /// the port of the bank, and the read has the deleted entry.
+    /// Whether a read of this cycle finds the entry to expand or to move next where it was found before. A deletion
+    /// takes the port of the bank, and the read has the deleted entry.
     fn finds_node(&self, work: Work, deleted: Option<Slot>) -> bool {
         let engine = &self.engine;
         let node = match work {

@@ -86,7 +86,7 @@ impl Cuckoo {
         if self.engine.served.is_some() { Step::Selected } else { Step::Idle }
     }
 
-    /// Ends a chain of moves early: clears what it has left behind.
+    /// Ends a chain of moves early: clears the copy that it has left.
     fn give_up(&mut self) -> Step {
         if let Some(stale) = self.engine.stale.take() {
             self.write(stale, None);

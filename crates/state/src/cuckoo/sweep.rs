@@ -4,7 +4,8 @@
 use super::{Cuckoo, Slot};
 
 impl Cuckoo {
-    /// Examines the next slot and removes its entry if `expired` says so of its key and value. Returns the slot removed.
+    /// Examines the next slot and removes its entry if `expired` says so of its key and value. Returns the slot
+    /// removed.
     ///
     /// Slots do not move, so each entry is examined once in [`Cuckoo::sweep_period`] calls.
     pub fn sweep(&mut self, expired: impl FnOnce(&[u8], &[u8]) -> bool) -> Option<Slot> {

@@ -6,8 +6,8 @@ use flowloom_wire::{FieldId, Graph, KeySpec, Layers};
 
 use super::{START_NS, Traffic};
 
-/// Arrivals of generated traffic as pairs of time, in ns since the first packet may arrive, and 5-tuple. Packets without
-/// a 5-tuple are left out.
+/// Arrivals of generated traffic as pairs of time, in ns since the first packet may arrive, and 5-tuple. Packets
+/// without a 5-tuple are left out.
 pub struct FiveTuples {
     traffic: Traffic,
     spec: KeySpec,

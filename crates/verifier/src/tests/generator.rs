@@ -307,7 +307,8 @@ impl Generator<'_> {
         }
     }
 
-    /// Compares an address in the packet with its end, in every shape; what is shown to be there is then touched, or not.
+    /// Compares an address in the packet with its end, in every shape; what is shown to be there is then touched, or
+    /// not.
     fn check_packet(&mut self, depth: usize) {
         let Some(of) = self.packet() else { return };
         let to = *self.rng.pick(&[0, 1, 2, 3, 4, 5]);

@@ -3,8 +3,8 @@
 
 use super::*;
 
-/// `blocks` branches in a row, each around a store that nothing reads, in the innermost of `depth` nested functions. What
-/// follows is to end it.
+/// `blocks` branches in a row, each around a store that nothing reads, in the innermost of `depth` nested functions.
+/// What follows is to end it.
 fn branches(blocks: usize, depth: usize) -> String {
     let mut text = String::new();
     for level in 0..depth {
@@ -21,7 +21,8 @@ fn branches(blocks: usize, depth: usize) -> String {
     text
 }
 
-/// The state before a long run of instructions is kept, however near the last one is: the last of the branches leads there.
+/// The state before a long run of instructions is kept, however near the last one is: the last of the branches leads
+/// there.
 #[test]
 fn long_runs_of_instructions_are_walked_once() {
     for (blocks, depth) in [(255, 0), (256, 0), (255, 7), (256, 7)] {
@@ -33,7 +34,8 @@ fn long_runs_of_instructions_are_walked_once() {
     }
 }
 
-/// An address that equals one that is not null is not null, in whatever order the two are compared; one that differs may be.
+/// An address that equals one that is not null is not null, in whatever order the two are compared; one that differs
+/// may be.
 #[test]
 fn what_equals_an_address_that_is_not_null() {
     let two = format!("{LOOKUP}r6 = r0\n{LOOKUP}r7 = r0\nif r6 == 0 goto out\n");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Random programs: what the verifier takes is safe on the interpreter, and what it leaves out of its walk would have said nothing
-//! new.
+//! Random programs: what the verifier takes is safe on the interpreter, and what it leaves out of its walk would have
+//! said nothing new.
 
 use std::sync::Arc;
 
@@ -82,8 +82,8 @@ fn judge(program: Program, rng: &mut Rng) -> Result<(bool, bool), String> {
     let pruned = Walk::new(&program, &code, options).run();
     let keeping = Walk::new(&program, &code, options).keeping_all().run();
     let whole = Walk::new(&program, &code, Options { limit: UNPRUNED, prune: false }).run();
-    // Whether values that an iteration changes are widened depends on what was precise until then, so on the order of the
-    // paths: neither walk reports all that the other does, and only runs decide.
+    // Whether values that an iteration changes are widened depends on what was precise until then, so on the order of
+    // the paths: neither walk reports all that the other does, and only runs decide.
     let has_iterations = code
         .iter()
         .flatten()

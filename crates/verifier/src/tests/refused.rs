@@ -44,7 +44,8 @@ fn packets_after_they_were_moved() {
     check(&[(&text, 9, "the call at 8 moved the packet")]);
 }
 
-/// What was moved by a number out of the packet may lie behind the end before it is compared with that: both ways are walked.
+/// What was moved by a number out of the packet may lie behind the end before it is compared with that: both ways are
+/// walked.
 #[test]
 fn behind_the_end() {
     let text = format!(

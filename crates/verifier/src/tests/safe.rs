@@ -136,8 +136,8 @@ fn paths_that_differ_in_what_does_not_matter_are_walked_once() {
     assert!(proof.processed < 4000, "{}", proof.processed);
 }
 
-/// A zero is spilled to nine slots and decides a branch out of one; eight may be overwritten. In those it does not matter, and
-/// paths that differ there are walked once. The kernel's verifier takes 132 instructions.
+/// A zero is spilled to nine slots and decides a branch out of one; eight may be overwritten. In those it does not
+/// matter, and paths that differ there are walked once. The kernel's verifier takes 132 instructions.
 #[test]
 fn copies_of_a_number_that_matters() {
     let mut text = "r6 = r1\nr4 = 0\n".to_owned();
@@ -163,8 +163,8 @@ fn short_paths_that_meet_are_walked_once() {
     assert!(proof.processed < 300, "{}", proof.processed);
 }
 
-/// A state that was compared in vain with the other values of a switch is still there when its own value comes again. The
-/// kernel's verifier takes 2128 instructions.
+/// A state that was compared in vain with the other values of a switch is still there when its own value comes again.
+/// The kernel's verifier takes 2128 instructions.
 #[test]
 fn states_outlast_the_other_values_of_a_switch() {
     let mut text =

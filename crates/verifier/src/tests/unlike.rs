@@ -53,7 +53,8 @@ fn slots_that_are_of_another_lookup_on_another_path() {
     check(&[(&text, 28, "which may be null")]);
 }
 
-/// A copy in a register or on the stack decides what its original decides, also where both were made before the paths meet.
+/// A copy in a register or on the stack decides what its original decides, also where both were made before the paths
+/// meet.
 #[test]
 fn copies_of_another_number_on_another_path() {
     let packet = "r6 = *(u32 *)(r1 + 0)\nr7 = *(u32 *)(r1 + 4)\nr2 = r6\nr2 += 4\nif r2 > r7 goto out\n";

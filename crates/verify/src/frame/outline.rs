@@ -20,8 +20,8 @@ pub(crate) enum Outline {
     Stacked(Box<Stacked>),
 }
 
-/// Headers of each kind of frame that the stimulus builds from the standard parse graph, by [`Header::bit`], and true for
-/// those with a label or a tunnel.
+/// Headers of each kind of frame that the stimulus builds from the standard parse graph, by [`Header::bit`], and true
+/// for those with a label or a tunnel.
 pub fn frame_headers() -> Vec<(u32, bool)> {
     let fields: Vec<FieldId> = FieldId::all().collect();
     let outlines = Outline::all(Graph::standard(), &fields);

@@ -67,8 +67,8 @@ impl Stimulus {
         Some(Burst { element, row, state, key, repeats, left })
     }
 
-    /// Number of packets of the next burst at a row. For a row that no packet has taken in any state, each burst is twice
-    /// as long as the previous one, and waits until the traffic is long enough for it; so counts of thousands are
+    /// Number of packets of the next burst at a row. For a row that no packet has taken in any state, each burst is
+    /// twice as long as the previous one, and waits until the traffic is long enough for it; so counts of thousands are
     /// reached. A row that is missing in one of its states only waits for that state, not for a count.
     fn burst_packets(&self, element: usize, row: usize) -> u32 {
         let is_taken =

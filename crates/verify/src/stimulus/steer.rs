@@ -44,8 +44,8 @@ pub(super) fn reaches(function: &Function) -> Vec<Vec<bool>> {
 }
 
 impl Stimulus {
-    /// `arrival`, repaired at most `max_repairs` times until it meets the goal; `path` lists the rows before it, where there
-    /// is a choice.
+    /// `arrival`, repaired at most `max_repairs` times until it meets the goal; `path` lists the rows before it, where
+    /// there is a choice.
     pub(super) fn steer(
         &mut self,
         mut arrival: Arrival,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Fields of headers of one's own, of MPLS, of tunnels and of the packets inside: in keys, conditions, updates and actions.
+//! Fields of headers of one's own, of MPLS, of tunnels and of the packets inside: in keys, conditions, updates and
+//! actions.
 
 use flowloom_testkit::{Gtpu, PacketBuilder};
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Rules 7 to 9: successors, contexts from the start, full tables and whom they give up; keys and registers of any width.
+//! Rules 7 to 9: successors, contexts from the start, full tables and whom they give up; keys and registers of any
+//! width.
 
 use flowloom_engine::{Choices, Datapath, Packet, Port};
 use flowloom_testkit::PacketBuilder;

@@ -36,7 +36,8 @@ use places::{Places, any};
 /// The distance past the window to which ends of headers are tracked, so that the length check of a packet is exact.
 const BEHIND_BYTES: u64 = 32;
 
-/// Nodes of offsets that effects give or choose, which are followed for an access; beyond it the greatest offset counts.
+/// Nodes of offsets that effects give or choose, which are followed for an access; beyond it the greatest offset
+/// counts.
 const MAX_OFFSETS: u32 = 64;
 
 /// Replaces variable packet offsets by one-hot cursors. The window is `window_bytes`, or larger where constant offsets

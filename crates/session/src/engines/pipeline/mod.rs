@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The generated pipeline, simulated by Verilator.
 //!
-//! Packets that reach beyond the window leave for the slow path. The interpreter runs all packets beside the pipeline, as
-//! a host that keeps a copy of the maps: what a packet of the slow path or a sweep changes in the copy, it changes in the
-//! pipeline. Outcomes and snapshots are those of the pipeline, but for packets of the slow path, the ports of a redirect to
-//! all ports, and maps without a rendering.
+//! Packets that reach beyond the window leave for the slow path. The interpreter runs all packets beside the pipeline,
+//! as a host that keeps a copy of the maps: what a packet of the slow path or a sweep changes in the copy, it changes
+//! in the pipeline. Outcomes and snapshots are those of the pipeline, but for packets of the slow path, the ports of a
+//! redirect to all ports, and maps without a rendering.
 
 mod simulated;
 
@@ -27,7 +27,10 @@ use super::kind::{Compatibility, Engine, EngineKind, EngineOptions, Reason};
 use crate::error::{SessionError, with_causes};
 use crate::load::Loaded;
 use crate::plans::PlanError;
-pub use simulated::{Arrival, Departure, HostAccess, HostAnswer, Operation, OutputStalls, SendError, Simulated};
+pub use simulated::{
+    Arrival, Departure, HostAccess, HostAnswer, Interrupted, Interruption, Operation, OutputStalls, SendError,
+    Simulated,
+};
 
 const NAME: &str = "pipeline";
 

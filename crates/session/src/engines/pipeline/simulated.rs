@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A pipeline in simulation: packets through its streams, and the host's accesses to its maps.
 
+mod interrupted;
 mod maps;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -14,6 +15,7 @@ use flowloom_engine::Choices;
 use flowloom_rtl::{Access, MapPort, Pipeline};
 
 use maps::Seen;
+pub use interrupted::{Interrupted, Interruption};
 
 /// Operations of the host on maps with keys.
 const LOOKUP: u64 = 0;
@@ -112,9 +114,9 @@ pub enum Operation {
     Delete,
 }
 
-/// The answer to an access of the host. The access takes effect between two packets, in the order in which packets reach
-/// the map: it is after all packets with a verdict before `made_cycle`, and before all packets that are taken at the input
-/// from this cycle on.
+/// The answer to an access of the host. The access takes effect between two packets, in the order in which packets
+/// reach the map: it is after all packets with a verdict before `made_cycle`, and before all packets that are taken at
+/// the input from this cycle on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostAnswer {
     /// The cycle in which it was made.
@@ -140,6 +142,7 @@ pub struct OutputStalls {
 #[derive(Debug)]
 struct Ports {
     valid: Port,
+    in_ready: Port,
     last: Port,
     data: Port,
     keep: Port,
@@ -147,12 +150,17 @@ struct Ports {
     time: Port,
     /// Pipelines of programs that draw random numbers.
     random: Option<Port>,
+    out_valid: Port,
+    out_ready: Port,
     out_data: Port,
     out_keep: Port,
     out_last: Port,
     out_port: Port,
     out_verdict: Port,
+    done_valid: Port,
     done_verdict: Port,
+    /// Pipelines whose packets send others.
+    extra_valid: Option<Port>,
     ready: Port,
     reset: Port,
 }
@@ -210,18 +218,23 @@ impl Simulated {
         let (input, output) = (|name: &str| model.input(name), |name: &str| model.output(name));
         let ports = Ports {
             valid: input("in_valid_i")?,
+            in_ready: output("in_ready_o")?,
             last: input("in_last_i")?,
             data: input("in_data_i")?,
             keep: input("in_keep_i")?,
             port: input("in_port_i")?,
             time: input("in_time_i")?,
             random: (pipeline.core.random_words > 0).then(|| input("in_random_i")).transpose()?,
+            out_valid: output("out_valid_o")?,
+            out_ready: input("out_ready_i")?,
             out_data: output("out_data_o")?,
             out_keep: output("out_keep_o")?,
             out_last: output("out_last_o")?,
             out_port: output("out_port_o")?,
             out_verdict: output("out_verdict_o")?,
+            done_valid: output("done_valid_o")?,
             done_verdict: output("done_verdict_o")?,
+            extra_valid: (!pipeline.core.sends.is_empty()).then(|| output("extra_valid_o")).transpose()?,
             ready: output("ready_o")?,
             reset: input("rst_i")?,
         };
@@ -303,7 +316,8 @@ impl Simulated {
         self.maps.iter().map(|(map, _)| map)
     }
 
-    /// Sends packets back to back, but for their delays, and returns the result of each. All of them have left in the end.
+    /// Sends packets back to back, but for their delays, and returns the result of each. All of them have left in the
+    /// end.
     ///
     /// # Errors
     /// The simulation has ended, or a packet did not come out.
@@ -344,8 +358,26 @@ impl Simulated {
         accesses: &[HostAccess],
         stalls: OutputStalls,
     ) -> Result<(Vec<Departure>, Vec<HostAnswer>), SendError> {
+        let (words, before) = self.words(packets, random);
+        let made: Vec<flowloom_cosim::Access> =
+            accesses.iter().map(|access| self.host_access(access, &before)).collect::<Result<_, SendError>>()?;
+        // Longer than any packet takes without an event, with stalls, and while tables make room for new keys.
+        let slowed = |cycles: u32| cycles * 256 / (256 - u32::from(stalls.of_256));
+        let end = End {
+            idle_cycles: slowed(self.latency_cycles + ROOM_CYCLES),
+            settle_cycles: slowed(SETTLE_CYCLES),
+            monitored: packets.len() as u32,
+        };
+        let stalls = Stalls { of_256: stalls.of_256, seed: stalls.seed };
+        let rest = vec![0; self.input_bytes];
+        let transfer = Transfer { rest: &rest, words: &words, accesses: &made, stalls, end };
+        let events = self.simulation.transfer(&transfer)?;
+        Ok((self.departures(packets, &events)?, self.answers(accesses, &events)?))
+    }
+
+    /// The words of packets at the input, and the number of words before each packet and after the last one.
+    fn words(&self, packets: &[Arrival<'_>], random: &[Choices]) -> (Vec<Word>, Vec<usize>) {
         let mut words = Vec::new();
-        // The words before each packet.
         let mut before = vec![0];
         for (place, packet) in packets.iter().enumerate() {
             let chunks = packet.bytes.chunks(self.word_bytes);
@@ -370,20 +402,7 @@ impl Simulated {
             }
             before.push(words.len());
         }
-        let made: Vec<flowloom_cosim::Access> =
-            accesses.iter().map(|access| self.host_access(access, &before)).collect::<Result<_, SendError>>()?;
-        // Longer than any packet takes without an event, with stalls, and while tables make room for new keys.
-        let slowed = |cycles: u32| cycles * 256 / (256 - u32::from(stalls.of_256));
-        let end = End {
-            idle_cycles: slowed(self.latency_cycles + ROOM_CYCLES),
-            settle_cycles: slowed(SETTLE_CYCLES),
-            monitored: packets.len() as u32,
-        };
-        let stalls = Stalls { of_256: stalls.of_256, seed: stalls.seed };
-        let rest = vec![0; self.input_bytes];
-        let transfer = Transfer { rest: &rest, words: &words, accesses: &made, stalls, end };
-        let events = self.simulation.transfer(&transfer)?;
-        Ok((self.departures(packets, &events)?, self.answers(accesses, &events)?))
+        (words, before)
     }
 
     /// The inputs of an access of the host; `before` are the words before each packet.

@@ -124,8 +124,8 @@ impl Simulated {
         Ok(answers.filter_map(|(row, outputs)| entry(row as u32, ports.answer.bytes(outputs))).collect())
     }
 
-    /// The entries of a map with keys. Rows are used from the first one on, but for the pending ones, which are the last
-    /// ones: few have to be read.
+    /// The entries of a map with keys. Rows are used from the first one on, but for the pending ones, which are the
+    /// last ones: few have to be read.
     fn read_keyed(&mut self, map: u32, rows: usize) -> Result<MapState, CosimError> {
         let mut found = MapState::new();
         let mut count = usize::MAX;
@@ -222,7 +222,8 @@ impl Simulated {
         Ok(())
     }
 
-    /// Makes the entries of a map with keys those given, and uses these keys in their order. No packet is in the pipeline.
+    /// Makes the entries of a map with keys those given, and uses these keys in their order. No packet is in the
+    /// pipeline.
     ///
     /// # Errors
     /// As for [`Simulated::write`].
