@@ -255,16 +255,15 @@ impl MapClock {
             Some(Request { source: Source::Delete, found, .. }) => *found,
             _ => None,
         };
-        let is_insertion = matches!(&now, Some(Request { source: Source::Insert(_), found: None, .. }));
-        let inserts_key = is_insertion && self.cuckoo.room().is_ok();
+        let acts = matches!(&now, Some(Request { source: Source::Insert(_) | Source::Delete, .. }));
         let delete_pending =
             self.requests.iter().flatten().chain(&now).any(|request| matches!(request.source, Source::Delete));
-        let operations = Operations { writes: inserts_key || deleted.is_some(), deletes: deleted, delete_pending };
+        let operations = Operations { acts, deletes: deleted.is_some(), delete_pending };
         let steps = self.engine.decide(&self.cuckoo, operations);
         let mut inserted = None;
         match &now {
-            Some(Request { source: Source::Insert(entry), key, .. }) => {
-                let slot = if inserts_key { self.cuckoo.insert(key).ok() } else { None };
+            Some(Request { source: Source::Insert(entry), key, found, .. }) => {
+                let slot = if found.is_none() { self.cuckoo.insert(key).ok() } else { None };
                 inserted = Some((*entry, slot.map(|slot| slot.index() as u32)));
             }
             Some(Request { key, .. }) if deleted.is_some() => _ = self.cuckoo.delete(key),
