@@ -113,7 +113,7 @@ module fl_cuckoo_engine #(
   place_t               target_q, stale_q;
   logic                 has_target_q, has_stale_q;
   // A search has nodes; the insertions into free places that are left to it.
-  logic                 has_nodes_q;
+  logic                 has_nodes_q, is_closed_q;
   logic [OpenBits-1:0]  open_q;
   // Operations had the banks in the last two cycles, the last one in entry 1.
   logic [2:1]           acted_q;
@@ -268,7 +268,7 @@ module fl_cuckoo_engine #(
   assign stash_entry_o = swaps ? entries[way_q] : '0;
   assign bank_entry_o  = write_entry;
 
-  assign open_o         = !has_nodes_q || open_q != '0;
+  assign open_o         = !is_closed_q;
   assign target_valid_o = has_target_q;
   assign target_way_o   = target_q.way;
   assign target_row_o   = target_q.row;
@@ -294,6 +294,7 @@ module fl_cuckoo_engine #(
     phase_q <= phase_q + 1'b1;
     rows_q  <= rows;
     acted_q <= {acted_q[1], op_acts_i};
+    is_closed_q <= has_nodes_q && (open_q == '0 || (inserts_i && open_q == OpenBits'(1)));
     if (!has_nodes_q) begin
       open_q <= OpenBits'(RestCycles);
     end else if (inserts_i && open_q != '0) begin
@@ -371,6 +372,7 @@ module fl_cuckoo_engine #(
         next_q       <= '0;
         push_q       <= '0;
         has_nodes_q  <= 1'b0;
+        is_closed_q  <= 1'b0;
         has_target_q <= 1'b0;
       end
     end else if (state_q == Push) begin
@@ -403,6 +405,7 @@ module fl_cuckoo_engine #(
       count_q      <= '0;
       next_q       <= '0;
       has_nodes_q  <= 1'b0;
+      is_closed_q  <= 1'b0;
       has_target_q <= 1'b0;
       has_stale_q  <= 1'b0;
       push_q       <= '0;
