@@ -63,11 +63,23 @@ pub struct Parameters {
 }
 
 impl Parameters {
+    /// The seed of the hash functions of a pipeline that is built without one.
+    pub const DEFAULT_SEED: u64 = 1;
+
     /// The usual table for a declared size: 95% of the places are used when it is full, and the stash has eight entries.
     pub fn for_entries(entries: u32, key_bytes: u32, value_bytes: u32) -> Parameters {
         let places = (u64::from(entries) * 100).div_ceil(95);
         let rows = u32::try_from(places.div_ceil(WAYS as u64)).unwrap_or(u32::MAX).max(1);
-        Parameters { entries, rows, stash: 8, search_nodes: 256, rest_cycles: 0, key_bytes, value_bytes, seed: 1 }
+        Parameters {
+            entries,
+            rows,
+            stash: 8,
+            search_nodes: 256,
+            rest_cycles: 0,
+            key_bytes,
+            value_bytes,
+            seed: Self::DEFAULT_SEED,
+        }
     }
 
     /// Checks that a table can have these sizes.

@@ -39,6 +39,8 @@ pub struct MapParameters {
     pub delay_cycles: u32,
     /// Packets that may enter after the map has no room.
     pub ahead: u32,
+    /// Seed of the hash functions.
+    pub hash_seed: u64,
 }
 
 impl MapParameters {
@@ -171,7 +173,8 @@ impl MapClock {
     /// If a size is out of range.
     pub fn new(parameters: MapParameters) -> Result<MapClock, ParameterError> {
         let rest_cycles = REST_CYCLES + parameters.delay_cycles;
-        let cuckoo = Parameters { rest_cycles, ..Parameters::for_entries(parameters.keys(), parameters.key_bytes, 0) };
+        let usual = Parameters::for_entries(parameters.keys(), parameters.key_bytes, 0);
+        let cuckoo = Parameters { rest_cycles, seed: parameters.hash_seed, ..usual };
         let slots = vec![false; (cuckoo.entries + rest_cycles) as usize];
         let quiet = 5 + parameters.delay_cycles;
         let mut map = MapClock {

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use flowloom_state::{Change, MapAccess, MapClock, MapParameters};
+use flowloom_state::{Change, MapAccess, MapClock, MapParameters, Parameters, RowHash};
 
 /// Declared entries of the map.
 const ENTRIES: u32 = 16_384;
@@ -23,7 +23,8 @@ struct Bench {
 impl Bench {
     fn new(delay_cycles: u32) -> Bench {
         let stages = 2;
-        let parameters = MapParameters { entries: ENTRIES, key_bytes: 8, delay_cycles, ahead: stages + 2 };
+        let hash_seed = Parameters::DEFAULT_SEED;
+        let parameters = MapParameters { entries: ENTRIES, key_bytes: 8, delay_cycles, ahead: stages + 2, hash_seed };
         Bench {
             map: MapClock::new(parameters).unwrap(),
             stages: vec![None; stages as usize + 1].into(),
@@ -70,5 +71,31 @@ fn new_flows_take_two_cycles_each_at_moderate_load() {
         for ((percent, rate), least) in loads.iter().zip(rates).zip(least) {
             assert!(rate >= least, "delay {delay_cycles}, {percent} % full: {rate:.1} Mpps, expected {least}");
         }
+    }
+}
+
+/// Keys with the same four places, more than table and pending keys hold, stop a map. With hash functions of another seed
+/// they have places of their own.
+#[test]
+fn keys_that_stop_a_map_do_not_stop_one_of_another_seed() {
+    let entries = 40;
+    let at = |hash_seed: u64| MapParameters { entries, key_bytes: 4, delay_cycles: 0, ahead: 4, hash_seed };
+    let default = Parameters::DEFAULT_SEED;
+    // The rows of the map's table (`MapParameters::keys`).
+    let rows = Parameters::for_entries(entries + 64 + 32, 4, 0).rows;
+    let hash = RowHash::new(4, rows, default);
+    let aim = hash.rows_of(&[0; 4]);
+    let keys: Vec<[u8; 4]> =
+        (0..u32::MAX).map(u32::to_be_bytes).filter(|key| hash.rows_of(key) == aim).take(entries as usize - 2).collect();
+    for (seed, stops) in [(default, true), (default + 1, false), (0x5eed, false), (u64::MAX, false)] {
+        let mut map = MapClock::new(at(seed)).unwrap();
+        let changes: Rc<[Change]> = Rc::from([Change::Update]);
+        let mut left = keys.iter();
+        for _ in 0..20_000 {
+            let next = if map.has_room() { left.next() } else { None };
+            map.cycle(next.map(|key| MapAccess { key: Rc::from(*key), changes: Rc::clone(&changes) }));
+        }
+        let found = (left.len() > 0, map.has_room(), map.pending_keys() > 0);
+        assert_eq!(found, (stops, !stops, stops), "seed {seed}: {} keys are pending", map.pending_keys());
     }
 }
