@@ -4,6 +4,9 @@
 //   operation -> hash -> 4 banks, stash (one snapshot) -> compare -> effect, result
 //                          ^ engine: moves entries from the stash to the banks
 //
+// An insertion that finds one of the four places of its key free writes there, another one to the stash. A place is not
+// free that was written since the snapshot, or that the engine's chain of moves ends in; in a long search, none is.
+//
 // Latency: 3 cycles from operation to result.
 // Throughput: one operation a cycle.
 // Handshake: operations are accepted when ready_o is high, which it is from the end of the clearing after a reset on.
@@ -39,7 +42,7 @@ module fl_cuckoo #(
     // The key was found; an insertion stored it.
     output logic                   hit_o,
     output logic                   stored_o,
-    // An insertion was refused: the table is full, or the stash is, or all free slots rest.
+    // An insertion was refused: the table is full; or all places and the stash are taken, or all free slots rest.
     output logic                   full_o,
     output logic                   busy_o,
     output logic [SlotBits-1:0]    slot_o,
@@ -83,9 +86,12 @@ module fl_cuckoo #(
   logic [Stash-1:0]        stash_hit, stash_hit_q[2:Last];
   logic [SlotBits-1:0]     stash_slot, stash_slot_q[2:Last];
   entry_t [3:0]            found;
-  logic [3:0]              bank_hit_q;
+  logic [3:0]              bank_hit_q, bank_free_q;
   logic [3:0][SlotBits-1:0] bank_slot_q;
   entry_t [Stash-1:0]      stash_q;
+  // The rows of the banks that were written in the cycle before.
+  logic [3:0]              bank_write, wrote_q;
+  logic [3:0][RowBits-1:0] bank_row, wrote_row_q;
 
   assign ready_o = !clearing_q;
 
@@ -116,12 +122,22 @@ module fl_cuckoo #(
   logic [StashBits-1:0] room;
   logic [Stash-1:0]     stash_deleted;
   logic [StoredBits-1:0] stored_q;
+  // The free places of the key, and the first one of them.
+  logic [3:0]           free, place;
+  logic                 is_open, target_valid;
+  logic [1:0]           target_way;
+  logic [RowBits-1:0]   target_row;
 
   always_comb begin
     hit_slot = stash_slot_q[Last];
     for (int unsigned way = 0; way < 4; way++) begin
       if (bank_hit_q[way]) hit_slot = bank_slot_q[way];
     end
+    for (int unsigned way = 0; way < 4; way++) begin
+      free[way] = is_open && bank_free_q[way] && !(wrote_q[way] && wrote_row_q[way] == rows_q[Last][way])
+          && !(target_valid && target_way == 2'(way) && target_row == rows_q[Last][way]);
+    end
+    place    = free & (~free + 4'd1);
     room     = '0;
     has_room = 1'b0;
     for (int unsigned entry = Stash; entry > 0; entry--) begin
@@ -137,7 +153,7 @@ module fl_cuckoo #(
   assign is_insert     = request_q[Last].valid && request_q[Last].operation == Insert;
   assign is_delete     = request_q[Last].valid && request_q[Last].operation == Delete;
   assign is_full       = stored_q == StoredBits'(Entries);
-  assign inserts       = is_insert && !is_hit && !is_full && has_room && slot_valid;
+  assign inserts       = is_insert && !is_hit && !is_full && (free != '0 || has_room) && slot_valid;
   assign deletes       = is_delete && is_hit;
   assign stash_deleted = stash_hit_q[Last] & {Stash{deletes}};
 
@@ -156,11 +172,13 @@ module fl_cuckoo #(
 
   logic                     stash_write;
   logic [StashBits-1:0]     stash_index;
-  entry_t                   stash_entry, bank_entry;
+  entry_t                   stash_entry, bank_entry, new_entry;
   logic [3:0][RowBits-1:0]  engine_row;
   logic [3:0]               engine_write;
   entry_t [3:0]             engine_read;
   logic                     delete_pending;
+
+  assign new_entry = '{valid: 1'b1, slot: slot, key: request_q[Last].key};
 
   always_comb begin
     delete_pending = 1'b0;
@@ -176,18 +194,26 @@ module fl_cuckoo #(
       .Columns    (Columns),
       .Stash      (Stash),
       .SearchNodes(SearchNodes),
-      .SlotBits   (SlotBits)
+      .SlotBits   (SlotBits),
+      .RestCycles (RestCycles)
   ) u_engine (
       .clk_i,
       .rst_i           (rst_i || clearing_q),
       .stash_i         (stash_q),
       .stash_deleted_i (stash_deleted),
-      .op_writes_i     (inserts || deletes),
+      .op_acts_i       (is_insert || is_delete),
       .delete_pending_i(delete_pending),
       .deletes_i       (deletes),
       .stash_write_o   (stash_write),
       .stash_index_o   (stash_index),
       .stash_entry_o   (stash_entry),
+      .wrote_i         (wrote_q),
+      .wrote_row_i     (wrote_row_q),
+      .inserts_i       (inserts),
+      .open_o          (is_open),
+      .target_valid_o  (target_valid),
+      .target_way_o    (target_way),
+      .target_row_o    (target_row),
       .bank_row_o      (engine_row),
       .bank_write_o    (engine_write),
       .bank_entry_o    (bank_entry),
@@ -197,11 +223,14 @@ module fl_cuckoo #(
   );
 
   for (genvar way = 0; way < 4; way++) begin : gen_bank
-    logic               is_cleared;
-    logic [RowBits-1:0] row;
+    logic   is_taken, is_cleared;
+    entry_t entry;
 
-    assign is_cleared = clearing_q || (deletes && bank_hit_q[way]);
-    assign row        = clearing_q ? clear_row_q : is_cleared ? rows_q[Last][way] : engine_row[way];
+    assign is_taken        = inserts && place[way];
+    assign is_cleared      = clearing_q || (deletes && bank_hit_q[way]);
+    assign bank_write[way] = is_taken || is_cleared || engine_write[way];
+    assign bank_row[way]   = clearing_q ? clear_row_q : is_insert || is_delete ? rows_q[Last][way] : engine_row[way];
+    assign entry           = is_insert ? new_entry : is_cleared ? '0 : bank_entry;
 
     fl_ram_dual #(
         .Width ($bits(entry_t)),
@@ -211,9 +240,9 @@ module fl_cuckoo #(
         .clk_i,
         .a_address_i(rows[way]),
         .a_data_o   (found[way]),
-        .b_address_i(row),
-        .b_write_i  (is_cleared || engine_write[way]),
-        .b_data_i   (is_cleared ? '0 : bank_entry),
+        .b_address_i(bank_row[way]),
+        .b_write_i  (bank_write[way]),
+        .b_data_i   (entry),
         .b_data_o   (engine_read[way])
     );
   end
@@ -244,6 +273,7 @@ module fl_cuckoo #(
     end
     for (int unsigned way = 0; way < 4; way++) begin
       bank_hit_q[way]  <= found[way].valid && found[way].key == request_q[2].key;
+      bank_free_q[way] <= !found[way].valid && !(wrote_q[way] && wrote_row_q[way] == rows_q[2][way]);
       bank_slot_q[way] <= found[way].slot;
     end
 
@@ -251,8 +281,10 @@ module fl_cuckoo #(
       if (stash_deleted[entry]) stash_q[entry].valid <= 1'b0;
     end
     if (stash_write) stash_q[stash_index] <= stash_entry;
-    if (inserts) stash_q[room] <= '{valid: 1'b1, slot: slot, key: request_q[Last].key};
-    stored_q <= stored_q + StoredBits'(inserts) - StoredBits'(deletes);
+    if (inserts && free == '0) stash_q[room] <= new_entry;
+    stored_q    <= stored_q + StoredBits'(inserts) - StoredBits'(deletes);
+    wrote_q     <= bank_write;
+    wrote_row_q <= bank_row;
 
     if (clearing_q) begin
       clear_row_q <= clear_row_q + 1'b1;

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Engine of the cuckoo table: places the entries of the stash in the banks, one step at a time.
 //
-// Latency: a step takes 1 cycle (select, place, give up), 4 (move), 7 (root, exchange) or 10 (node), and one more for
-// each node that it found and their end.
+// Latency: a step takes 1 cycle (select, place, give up), 4 (move), 5 (root, exchange) or 8 (node), and one more after
+// a root or node that found no free place.
 // Throughput: one step at a time.
-// Handshake: none. A step has its effect in the cycle of step_valid_o. It has none in a cycle in which an operation
-// writes (op_writes_i), or while a deletion is between its lookup and its effect (delete_pending_i), and a deletion
-// makes the step that it meets start again.
+// Handshake: none. A step has its effect in the cycle of step_valid_o. Insertions and deletions (op_acts_i) have port b
+// of the banks in the cycle of their effect: no step has its effect in it, and a word read in it is read again. A step
+// waits too while a place that it has read is written (wrote_i), while a deletion is between its lookup and its effect
+// (delete_pending_i), and a deletion makes the step that it meets start again. No insertion takes the free place that a
+// chain of moves ends in (target_o), nor any while open_o is low: a search knows entries by their slots, and as many
+// insertions as a freed slot rests cycles bring back no slot that was freed since the search began.
 // Source: crates/state/src/cuckoo/engine.rs, its twin in software, explains the search.
 module fl_cuckoo_engine #(
     parameter int unsigned KeyBits = 32,
@@ -16,6 +19,7 @@ module fl_cuckoo_engine #(
     parameter int unsigned Stash = 8,
     parameter int unsigned SearchNodes = 256,
     parameter int unsigned SlotBits = 10,
+    parameter int unsigned RestCycles = 8,
     localparam int unsigned RowBits = (Rows > 1) ? $clog2(Rows) : 1,
     localparam int unsigned EntryBits = 1 + SlotBits + KeyBits,
     localparam int unsigned StashBits = (Stash > 1) ? $clog2(Stash) : 1
@@ -25,13 +29,24 @@ module fl_cuckoo_engine #(
     // Stashed entries {valid, slot, key}; those that a deletion removes in this cycle.
     input  logic [Stash-1:0][EntryBits-1:0] stash_i,
     input  logic [Stash-1:0]               stash_deleted_i,
-    input  logic                           op_writes_i,
+    // An insertion or a deletion has its effect in this cycle, if it has one.
+    input  logic                           op_acts_i,
     input  logic                           delete_pending_i,
     input  logic                           deletes_i,
     // Writes an entry of the stash.
     output logic                           stash_write_o,
     output logic [StashBits-1:0]           stash_index_o,
     output logic [EntryBits-1:0]           stash_entry_o,
+    // The banks and rows that were written in the cycle before.
+    input  logic [3:0]                     wrote_i,
+    input  logic [3:0][RowBits-1:0]        wrote_row_i,
+    // An insertion stores its key; whether it may do so in a free place.
+    input  logic                           inserts_i,
+    output logic                           open_o,
+    // The place into which the next entry of a chain moves.
+    output logic                           target_valid_o,
+    output logic [1:0]                     target_way_o,
+    output logic [RowBits-1:0]             target_row_o,
     // Port b of the banks.
     output logic [3:0][RowBits-1:0]        bank_row_o,
     output logic [3:0]                     bank_write_o,
@@ -44,6 +59,7 @@ module fl_cuckoo_engine #(
 
   localparam int unsigned NodeBits = $clog2(SearchNodes);
   localparam int unsigned CountBits = $clog2(SearchNodes + 1);
+  localparam int unsigned OpenBits = $clog2(RestCycles + 1);
 
   typedef enum logic [2:0] {
     Select,
@@ -95,7 +111,12 @@ module fl_cuckoo_engine #(
   node_t                node_q;
   logic [NodeBits-1:0]  chain_q;
   place_t               target_q, stale_q;
-  logic                 has_stale_q;
+  logic                 has_target_q, has_stale_q;
+  // A search has nodes; the insertions into free places that are left to it.
+  logic                 has_nodes_q, is_closed_q;
+  logic [OpenBits-1:0]  open_q;
+  // Operations had the banks in the last two cycles, the last one in entry 1.
+  logic [2:1]           acted_q;
 
   // Children of the last expansion that are not pushed yet.
   logic [3:0]              push_q;
@@ -105,7 +126,7 @@ module fl_cuckoo_engine #(
   logic [NodeBits-1:0]     push_parent_q;
 
   logic [KeyBits-1:0]      hash_key_q;
-  logic [3:0][RowBits-1:0] rows;
+  logic [3:0][RowBits-1:0] rows, rows_q;
   entry_t                  served, source;
   entry_t [3:0]            entries;
   logic                    can_commit, begins;
@@ -114,7 +135,7 @@ module fl_cuckoo_engine #(
   assign entries = bank_entry_i;
   assign source  = entries[node_q.place.way];
   // A step that a deletion has met starts again.
-  assign can_commit = !op_writes_i && !delete_pending_i && !disturbed_q;
+  assign can_commit = !op_acts_i && !delete_pending_i && !disturbed_q;
 
   fl_hash #(
       .KeyBits (KeyBits),
@@ -162,14 +183,24 @@ module fl_cuckoo_engine #(
   end
 
   // What a step does in its last phase.
-  logic   last, is_source, is_broken, writes_bank, clears_stash, swaps;
+  logic   last, is_source, is_broken, reads_source, reads_places, is_written, waits;
+  logic   writes_bank, clears_stash, swaps;
   place_t write_place;
   entry_t write_entry;
   step_e  step;
 
   // The place of the node that is read: its entry is still the one that was found there, or the chain is broken.
   assign is_source = source.valid && source.slot == node_q.slot;
-  assign is_broken = (state_q == Node || state_q == Move) && phase_q == 4'd3 && !is_source;
+  assign reads_source = (state_q == Node || state_q == Move) && phase_q == 4'd3;
+  assign is_broken    = reads_source && !waits && !is_source;
+
+  // What was read is old: an operation had the port, or has written one of the places since.
+  assign reads_places = (state_q == Root || state_q == Exchange) ? phase_q == 4'd4 : state_q == Node && phase_q == 4'd7;
+  always_comb begin
+    is_written = 1'b0;
+    for (int unsigned way = 0; way < 4; way++) is_written |= wrote_i[way] && wrote_row_i[way] == rows_q[way];
+  end
+  assign waits = ((reads_source || reads_places) && acted_q[2]) || (reads_places && is_written);
 
   always_comb begin
     last         = 1'b0;
@@ -185,18 +216,18 @@ module fl_cuckoo_engine #(
         step = Selected;
       end
       Root: begin
-        last         = phase_q == 4'd6;
+        last         = phase_q == 4'd4;
         writes_bank  = free != '0;
         clears_stash = free != '0;
-        write_place  = '{way: first(free), row: rows[first(free)]};
+        write_place  = '{way: first(free), row: rows_q[first(free)]};
         step         = (free != '0) ? Placed : Searched;
       end
       Node: begin
-        last = phase_q == 4'd9;
+        last = phase_q == 4'd7;
         step = Searched;
       end
       Move: begin
-        last        = (phase_q == 4'd3) && is_source;
+        last        = (phase_q == 4'd3) && !waits && is_source;
         writes_bank = 1'b1;
         write_entry = source;
         step        = Moved;
@@ -208,11 +239,11 @@ module fl_cuckoo_engine #(
         step         = Placed;
       end
       Exchange: begin
-        last         = phase_q == 4'd6;
+        last         = phase_q == 4'd4;
         writes_bank  = 1'b1;
         clears_stash = 1'b1;
         swaps        = entries[way_q].valid;
-        write_place  = '{way: way_q, row: rows[way_q]};
+        write_place  = '{way: way_q, row: rows_q[way_q]};
         step         = swaps ? Exchanged : Placed;
       end
       GiveUp: begin
@@ -229,13 +260,18 @@ module fl_cuckoo_engine #(
   end
 
   logic commits;
-  assign commits       = last && can_commit && !(cancelled_q && state_q != GiveUp);
+  assign commits       = last && can_commit && !waits && !(cancelled_q && state_q != GiveUp);
   assign step_valid_o  = commits;
   assign step_o        = step;
   assign stash_write_o = commits && clears_stash;
   assign stash_index_o = served_q;
   assign stash_entry_o = swaps ? entries[way_q] : '0;
   assign bank_entry_o  = write_entry;
+
+  assign open_o         = !is_closed_q;
+  assign target_valid_o = has_target_q;
+  assign target_way_o   = target_q.way;
+  assign target_row_o   = target_q.row;
 
   always_comb begin
     bank_row_o   = rows;
@@ -250,8 +286,30 @@ module fl_cuckoo_engine #(
 
   assign begins = phase_q == '0;
 
+  // A child of the last expansion becomes a node in each cycle, while the first one is expanded already.
+  logic pushes;
+  assign pushes = push_q != '0 && count_q != CountBits'(SearchNodes);
+
   always_ff @(posedge clk_i) begin
     phase_q <= phase_q + 1'b1;
+    rows_q  <= rows;
+    acted_q <= {acted_q[1], op_acts_i};
+    is_closed_q <= has_nodes_q && (open_q == '0 || (inserts_i && open_q == OpenBits'(1)));
+    if (!has_nodes_q) begin
+      open_q <= OpenBits'(RestCycles);
+    end else if (inserts_i && open_q != '0) begin
+      open_q <= open_q - 1'b1;
+    end
+    if (pushes) begin
+      nodes_q[NodeBits'(count_q)] <= '{
+          place: '{way: first(push_q), row: push_row_q[first(push_q)]},
+          slot: push_slot_q[first(push_q)],
+          has_parent: push_has_parent_q,
+          parent: push_parent_q
+      };
+      count_q               <= count_q + 1'b1;
+      push_q[first(push_q)] <= 1'b0;
+    end
     if (begins) begin
       disturbed_q <= 1'b0;
       node_q      <= nodes_q[(state_q == Move) ? chain_q : NodeBits'(next_q)];
@@ -273,12 +331,14 @@ module fl_cuckoo_engine #(
         Root, Node: begin
           if (state_q == Node) next_q <= next_q + 1'b1;
           if (free != '0 && state_q == Node) begin
-            target_q     <= '{way: first(free), row: rows[first(free)]};
+            target_q     <= '{way: first(free), row: rows_q[first(free)]};
+            has_target_q <= 1'b1;
             chain_q      <= NodeBits'(next_q);
             state_q      <= Move;
           end else begin
+            has_nodes_q       <= 1'b1;
             push_q            <= taken;
-            push_row_q        <= rows;
+            push_row_q        <= rows_q;
             for (int unsigned way = 0; way < 4; way++) push_slot_q[way] <= entries[way].slot;
             push_has_parent_q <= state_q == Node;
             push_parent_q     <= NodeBits'(next_q);
@@ -310,28 +370,20 @@ module fl_cuckoo_engine #(
       if (step == Placed || step == Exchanged || step == GivenUp) begin
         count_q      <= '0;
         next_q       <= '0;
+        push_q       <= '0;
+        has_nodes_q  <= 1'b0;
+        is_closed_q  <= 1'b0;
+        has_target_q <= 1'b0;
       end
     end else if (state_q == Push) begin
       phase_q <= '0;
-      push_q[first(push_q)] <= 1'b0;
-      if (push_q != '0 && count_q != CountBits'(SearchNodes)) begin
-        nodes_q[NodeBits'(count_q)] <= '{
-            place: '{way: first(push_q), row: push_row_q[first(push_q)]},
-            slot: push_slot_q[first(push_q)],
-            has_parent: push_has_parent_q,
-            parent: push_parent_q
-        };
-        count_q <= count_q + 1'b1;
-      end else begin
-        push_q  <= '0;
-        state_q <= (next_q == count_q) ? Exchange : Node;
-      end
+      state_q <= (pushes || next_q != count_q) ? Node : Exchange;
     end else if (is_broken && !disturbed_q) begin
       state_q <= GiveUp;
       phase_q <= '0;
     end else if ((last || is_broken) && (disturbed_q || (cancelled_q && state_q != GiveUp))) begin
       phase_q <= '0;
-    end else if (last || state_q == Select) begin
+    end else if (last || waits || state_q == Select) begin
       phase_q <= phase_q;
     end
     // The served entry was deleted.
@@ -352,8 +404,12 @@ module fl_cuckoo_engine #(
       way_q        <= '0;
       count_q      <= '0;
       next_q       <= '0;
+      has_nodes_q  <= 1'b0;
+      is_closed_q  <= 1'b0;
+      has_target_q <= 1'b0;
       has_stale_q  <= 1'b0;
       push_q       <= '0;
+      acted_q      <= '0;
     end
   end
 

@@ -19,8 +19,9 @@
 // packets while tight_o is high, because the map may be full before the slice of the packet (fl_scoreboard).
 //
 // Latency: 6 cycles from key to slice. A result is seen by the packet Delay + 1 cycles later.
-// Throughput: one packet a cycle; with one key, one in Delay + 1 cycles. A new entry takes an insertion, about 9 cycles
-// of the cuckoo table's engine; while few pending entries are free, room_o is low.
+// Throughput: one packet a cycle; with one key, one in Delay + 1 cycles. A new entry takes a cycle without a packet for
+// its insertion, and where all places of its key are taken, about 20 cycles of the cuckoo table's engine; while few
+// pending entries are free, room_o is low.
 // Handshake: packets are always accepted; Ahead of them may follow after room_o has become low. A host access is made
 // where no packet enters and there is room; with Delay, while no packet is in the map. It takes 6 cycles in any case.
 // Source: [FlowBlaze 4.2] for table and stash; the pending keys are Flowloom's (docs/adr/0019-pipelines-in-rtl.md).

@@ -377,6 +377,9 @@ pub(crate) struct BuildArgs {
     pub(crate) counters: bool,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
+    /// The seed of the hash functions of a pipeline's hash maps, at random so that others do not know it [default: 1]
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) hash_seed: Option<u64>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -8,7 +8,7 @@ use flowloom_efsm::layout;
 use flowloom_engine::{Choices, Datapath, Verdict};
 use flowloom_ir::Evaluator;
 use flowloom_plan::Options;
-use flowloom_rtl::{File, Pipeline, Vector};
+use flowloom_rtl::{Core, File, Pipeline, Vector};
 use flowloom_session::Loaded;
 use flowloom_session::engines::PipelineError;
 use flowloom_verify::explore::{ExploreOptions, explore};
@@ -35,6 +35,11 @@ pub(crate) fn build(args: &BuildArgs) -> Result<(), Failure> {
 fn object(args: &BuildArgs) -> Result<(), Failure> {
     if args.device.device.is_some() {
         return Err(Failure::Input("--device requires --target verilog: an object fits any machine".to_owned()));
+    }
+    if args.hash_seed.is_some() {
+        return Err(Failure::Input(
+            "--hash-seed requires --target verilog: the kernel seeds the hash of each map itself".to_owned(),
+        ));
     }
     let loaded = args.function.load()?;
     warn(loaded.warnings());
@@ -91,7 +96,8 @@ fn verilog(args: &BuildArgs) -> Result<(), Failure> {
     let options = Options::default();
     let plan = plan(&loaded, &options, args.json)?;
     let fit = fit(&plan, &args.device, args.json)?;
-    let pipeline = loaded.rendered(&plan).map_err(|error| match error {
+    let hash_seed = args.hash_seed.unwrap_or(Core::DEFAULT_HASH_SEED);
+    let pipeline = loaded.rendered_with_hash_seed(&plan, hash_seed).map_err(|error| match error {
         PipelineError::Plan(error) => plan_failure(&loaded, error, args.json),
         error => {
             let message = format!("`{}` has no pipeline: {}", loaded.name(), with_causes(&error));
@@ -102,6 +108,10 @@ fn verilog(args: &BuildArgs) -> Result<(), Failure> {
             Failure::Found(message)
         }
     })?;
+    let has_hash = pipeline.core.text.contains(" fl_hash_map #(");
+    if args.hash_seed.is_some() && !has_hash {
+        print_note("--hash-seed changes nothing: the pipeline has no hash map");
+    }
     let vectors = vectors(&loaded, &pipeline)?;
     let shell = pipeline.shell();
     let document = File { name: "registers.md".to_owned(), text: shell.document.clone() };
@@ -126,6 +136,7 @@ fn verilog(args: &BuildArgs) -> Result<(), Failure> {
             "latency_cycles": pipeline.latency_cycles(),
             "stages": pipeline.core.stages,
             "vectors": vectors.len(),
+            "hash_seed": has_hash.then_some(hash_seed),
             "files": files.iter().map(|file| &file.name).collect::<Vec<_>>(),
             "maps": pipeline.core.maps.iter().map(|map| json!({
                 "name": map.name, "index": map.map, "entries": map.entries, "value_bytes": map.value_bytes,

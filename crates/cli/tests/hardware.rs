@@ -45,6 +45,48 @@ fn a_folder_with_a_pipeline_simulates_by_itself() {
     }
 }
 
+/// The seed is in the columns of the hash units; the results are those of the interpreter.
+#[test]
+fn a_hash_seed_changes_the_hash_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let function = "functions/ebpf/simple_firewall/simple_firewall.bpf.c";
+    let build = |name: &str, seed: &[&str]| {
+        let path = folder.path().join(name);
+        let mut arguments = vec!["build", function, "--target", "verilog", "--json", "-o", path.to_str().unwrap()];
+        arguments.extend(seed);
+        (json(&arguments), path.clone())
+    };
+    let [usual, first, other] =
+        [("usual", &[][..]), ("first", &["--hash-seed", "1"]), ("other", &["--hash-seed", "65261"])]
+            .map(|(name, seed)| build(name, seed));
+    assert_eq!([&usual, &first, &other].map(|(value, _)| value["hash_seed"].as_u64().unwrap()), [1, 1, 65_261]);
+    let mut changed = Vec::new();
+    for file in usual.0["files"].as_array().unwrap().iter().map(|file| file.as_str().unwrap()) {
+        let [usual, first, other] =
+            [&usual, &first, &other].map(|(_, path)| std::fs::read_to_string(path.join(file)).unwrap());
+        assert_eq!(usual, first, "{file}");
+        let lines = usual.lines().zip(other.lines()).filter(|(usual, other)| usual != other);
+        changed.extend(lines.map(|(line, _)| (file.to_owned(), line.trim().starts_with(".Columns("))));
+        assert_eq!(usual.lines().count(), other.lines().count(), "{file}");
+    }
+    assert_eq!(changed, [("fl_core_simple_firewall.sv".to_owned(), true)]);
+    if has_verilator("a_hash_seed_changes_the_hash_and_nothing_else") {
+        let ran = Command::new("make").args(["-s", "-C", other.1.to_str().unwrap(), "sim"]).output().unwrap();
+        let text = String::from_utf8_lossy(&ran.stdout).into_owned();
+        assert!(ran.status.success() && text.contains("all as expected"), "{text}{ran:?}");
+    }
+}
+
+#[test]
+fn a_hash_seed_is_for_pipelines_with_hash_maps() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().display().to_string();
+    let ran = exits(2, &["build", TOY, "--target", "bpf", "--hash-seed", "7", "-o", &path]);
+    assert!(ran.stderr.contains("--hash-seed requires --target verilog"), "{ran:?}");
+    let ran = exits(0, &["build", TOY, "--target", "verilog", "--hash-seed", "7", "-o", &path]);
+    assert!(ran.stderr.contains("--hash-seed changes nothing: the pipeline has no hash map"), "{ran:?}");
+}
+
 /// A function has two forms; pipelines are made of the one with the parser of the target.
 #[test]
 fn a_folder_has_the_plan_that_explain_prints() {

@@ -143,10 +143,9 @@ fn runs_as_its_twin(
         // When the engine makes its steps.
         let kind = |at: usize| operations.get(at).copied().flatten().map(|operation| operation.kind);
         let now = cycle.checked_sub(EFFECT).and_then(|at| Some((kind(at)?, found[at])));
-        let deletes = now.filter(|(kind, _)| *kind == DELETE).and_then(|(_, found)| found);
         let made = Operations {
-            writes: deletes.is_some() || (now == Some((INSERT, None)) && twin.room().is_ok()),
-            deletes,
+            acts: now.is_some_and(|(kind, _)| kind != LOOKUP),
+            deletes: now.is_some_and(|(kind, found)| kind == DELETE && found.is_some()),
             delete_pending: (SNAPSHOT..=EFFECT).any(|age| cycle.checked_sub(age).and_then(kind) == Some(DELETE)),
         };
         assert_eq!(clock.decide(&twin, made), step_valid.get(outputs) == 1, "{}: the engine's step", context());

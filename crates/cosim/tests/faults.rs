@@ -10,7 +10,7 @@ use flowloom_cosim::Model;
 
 use crate::common::{block_path, top};
 use crate::cuckoo::{build_narrow, run_narrow};
-use crate::hash_map::{LRU_SHAPES, Shape, build_hash_map, build_with, run_hash_map, run_with};
+use crate::hash_map::{LRU_SHAPES, NARROW, Shape, build_hash_map, build_with, run_hash_map, run_with};
 use crate::lpm::{build_lpm, run_lpm};
 use crate::lru::{build_lru, run_lru};
 use crate::slots::{build_slots, run_slots};
@@ -80,16 +80,16 @@ pub(crate) const FAULTS: &[Fault] = &[
         name: "the engine moves an entry during its deletion",
         block: ENGINE,
         changes: &[(
-            "!op_writes_i && !delete_pending_i && !disturbed_q",
-            "!op_writes_i && (!delete_pending_i || 1'b1) && !disturbed_q",
+            "!op_acts_i && !delete_pending_i && !disturbed_q",
+            "!op_acts_i && (!delete_pending_i || 1'b1) && !disturbed_q",
         )],
     },
     Fault {
         name: "the engine writes in the cycle of an operation",
         block: ENGINE,
         changes: &[(
-            "!op_writes_i && !delete_pending_i && !disturbed_q",
-            "(!op_writes_i || !delete_pending_i) && !disturbed_q",
+            "!op_acts_i && !delete_pending_i && !disturbed_q",
+            "(!op_acts_i || !delete_pending_i) && !disturbed_q",
         )],
     },
     Fault {
@@ -124,6 +124,51 @@ pub(crate) const FAULTS: &[Fault] = &[
         name: "exchanges take the same candidate again",
         block: ENGINE,
         changes: &[("Exchange: way_q <= way_q + 1'b1;", "Exchange: way_q <= way_q;")],
+    },
+    Fault {
+        name: "an insertion takes a place that was written in the cycle of its lookup",
+        block: TABLE,
+        changes: &[("wrote_row_q[way] == rows_q[2][way])", "wrote_row_q[way] == rows_q[2][way] && 1'b0)")],
+    },
+    Fault {
+        name: "an insertion takes a place that was written after its lookup",
+        block: TABLE,
+        changes: &[("wrote_row_q[way] == rows_q[Last][way])", "wrote_row_q[way] == rows_q[Last][way] && 1'b0)")],
+    },
+    Fault {
+        name: "an insertion takes the place that a chain of moves ends in",
+        block: TABLE,
+        changes: &[("!(target_valid && ", "!(target_valid && 1'b0 && ")],
+    },
+    Fault {
+        name: "an insertion goes to a free place and to the stash",
+        block: TABLE,
+        changes: &[("if (inserts && free == '0)", "if (inserts)")],
+    },
+    Fault {
+        name: "an insertion waits for the stash although a place is free",
+        block: TABLE,
+        changes: &[("(free != '0 || has_room)", "has_room")],
+    },
+    Fault {
+        name: "the engine takes the word of an operation for its own",
+        block: ENGINE,
+        changes: &[("reads_places) && acted_q[2])", "reads_places) && acted_q[2] && 1'b0)")],
+    },
+    Fault {
+        name: "the engine takes a place that was written after it was read",
+        block: ENGINE,
+        changes: &[("(reads_places && is_written)", "(reads_places && is_written && 1'b0)")],
+    },
+    Fault {
+        name: "children of a search that has ended become nodes",
+        block: ENGINE,
+        changes: &[("        push_q       <= '0;\n        has_nodes_q", "        has_nodes_q")],
+    },
+    Fault {
+        name: "insertions into free places during a search have no end",
+        block: ENGINE,
+        changes: &[("inserts_i && open_q != '0", "inserts_i && open_q != '0 && has_stale_q && has_target_q")],
     },
     Fault {
         name: "one entry more than declared is stored",
@@ -605,6 +650,8 @@ pub(crate) const LPM_FAULTS: &[Fault] = &[
 enum Kind {
     Slots,
     Map,
+    /// A hash map whose cuckoo table is narrow.
+    Narrow,
     Order,
     /// An LRU map of a shape.
     Lru(Shape),
@@ -620,7 +667,7 @@ fn kinds(fault: &Fault) -> Vec<Kind> {
         SLOTS => vec![Kind::Slots],
         ORDER | FORWARD => vec![Kind::Order],
         MAP | EVICTED if is_lru => LRU_SHAPES.map(Kind::Lru).to_vec(),
-        MAP | PENDING | ARRAY => vec![Kind::Map],
+        MAP | PENDING | ARRAY => vec![Kind::Map, Kind::Narrow],
         LPM | RANGES | LEVEL => vec![Kind::Lpm],
         _ => vec![Kind::Table],
     }
@@ -641,6 +688,7 @@ fn plant(fault: &Fault, kind: Kind) -> Option<Model> {
     match kind {
         Kind::Slots => build_slots(fault.name, path),
         Kind::Map => build_hash_map(fault.name, path),
+        Kind::Narrow => build_with(fault.name, path, NARROW),
         Kind::Order => build_lru(fault.name, path),
         Kind::Lru(shape) => build_with(fault.name, path, shape),
         Kind::Lpm => build_lpm(fault.name, path),
@@ -667,6 +715,7 @@ fn find_with(fault: &Fault, kind: Kind, seeds: u64) -> Option<String> {
         let run = || match kind {
             Kind::Slots => run_slots(&model, seed),
             Kind::Map => _ = run_hash_map(&model, seed),
+            Kind::Narrow => _ = run_with(&model, seed, NARROW),
             Kind::Order => _ = run_lru(&model, seed),
             Kind::Lru(shape) => _ = run_with(&model, seed, shape),
             Kind::Lpm => _ = run_lpm(&model, seed),
@@ -696,6 +745,14 @@ fn a_table_that_ignores_its_stash_is_found() {
 fn a_hash_map_that_ignores_its_pending_keys_is_found() {
     if build_hash_map("a_hash_map_that_ignores_its_pending_keys_is_found", block_path).is_some() {
         assert!(find(&MAP_FAULTS[0], 5).is_some());
+    }
+}
+
+#[test]
+fn an_insertion_whose_refusal_is_lost_is_found() {
+    if build_hash_map("an_insertion_whose_refusal_is_lost_is_found", block_path).is_some() {
+        let fault = MAP_FAULTS.iter().find(|fault| fault.name == "an entry whose key did not fit is lost").unwrap();
+        assert!(find_with(fault, Kind::Narrow, 20).is_some());
     }
 }
 

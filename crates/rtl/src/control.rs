@@ -79,6 +79,8 @@ pub struct Table {
     pub delay_cycles: u32,
     /// The packets that may enter after the table has no room.
     pub ahead: u32,
+    /// The seed of its hash functions.
+    pub hash_seed: u64,
     /// The insertions and deletions, in order.
     pub changes: Vec<Entry>,
 }
@@ -124,7 +126,7 @@ pub enum Redirect {
 }
 
 impl Control {
-    pub(crate) fn of(plan: &Plan, maps: &[Map], words: u32, scheduler: Option<&Scheduler>) -> Control {
+    pub(crate) fn of(plan: &Plan, maps: &[Map], words: u32, scheduler: Option<&Scheduler>, hash_seed: u64) -> Control {
         let queue = scheduler.map(|scheduler| Queue {
             stage: scheduler.stage,
             depth: scheduler.depth(),
@@ -138,7 +140,7 @@ impl Control {
             words,
             moves: plan.window.moves,
             queue,
-            tables: changed.map(|own| table(plan, own, scheduler)).collect(),
+            tables: changed.map(|own| table(plan, own, scheduler, hash_seed)).collect(),
             outputs: Outputs {
                 verdict: ending.verdict,
                 head: ending.head,
@@ -150,7 +152,7 @@ impl Control {
     }
 }
 
-fn table(plan: &Plan, own: &Map, scheduler: Option<&Scheduler>) -> Table {
+fn table(plan: &Plan, own: &Map, scheduler: Option<&Scheduler>, hash_seed: u64) -> Table {
     let dataflow = &plan.dataflow;
     let touch = |id: &Id| dataflow.access(*id).map(|access| access.touch);
     let changes = own.accesses.values().flatten().filter(|id| matches!(touch(id), Some(Touch::Update | Touch::Delete)));
@@ -165,6 +167,7 @@ fn table(plan: &Plan, own: &Map, scheduler: Option<&Scheduler>) -> Table {
         key_bytes: own.key_bits / 8,
         delay_cycles: own.delay(),
         ahead: ahead(asked, scheduler),
+        hash_seed,
         changes: changes
             .map(|id| Entry {
                 when: dataflow.graph.node(*id).args[0],

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use flowloom_ir::{Binary, Id, Input, Kind, Node, Touch};
 use flowloom_isa::Program;
 use flowloom_plan::Plan;
+use flowloom_state::Parameters;
 
 use crate::control::Control;
 use crate::error::RtlError;
@@ -112,11 +113,23 @@ pub struct Core {
 }
 
 impl Core {
+    /// The seed of the hash functions of hash maps, if no other one is given.
+    pub const DEFAULT_HASH_SEED: u64 = Parameters::DEFAULT_SEED;
+
     /// Renders the core of a plan. `program` provides source lines for comments.
     ///
     /// # Errors
     /// What has no rendering yet.
     pub fn of(plan: &Plan, program: &Program) -> Result<Core, RtlError> {
+        Core::with_hash_seed(plan, program, Core::DEFAULT_HASH_SEED)
+    }
+
+    /// As [`Core::of`], with a seed of the hash functions of all hash maps: keys that have their places in common under
+    /// one seed do not have them in common under another one, but by chance.
+    ///
+    /// # Errors
+    /// Those of [`Core::of`].
+    pub fn with_hash_seed(plan: &Plan, program: &Program, hash_seed: u64) -> Result<Core, RtlError> {
         let ending = &plan.dataflow.ending;
         if ending.kept.is_some() {
             return Err(RtlError::Kept);
@@ -167,9 +180,19 @@ impl Core {
             exceptions: scheduler.as_ref().map_or_else(String::new, Scheduler::exceptions),
             queued_packets: scheduler.as_ref().map_or(0, Scheduler::depth),
             random_words: needs.random(plan).map_or(0, |(words, _)| words),
-            control: Control::of(plan, &maps, needs.words(plan), scheduler.as_ref()),
-            text: Writer { plan, program, needs, maps, ports, sends: &sends, scheduler, text: String::new() }
-                .module(&module),
+            control: Control::of(plan, &maps, needs.words(plan), scheduler.as_ref(), hash_seed),
+            text: Writer {
+                plan,
+                program,
+                needs,
+                maps,
+                ports,
+                sends: &sends,
+                scheduler,
+                hash_seed,
+                text: String::new(),
+            }
+            .module(&module),
             module,
             sends,
         })
@@ -215,6 +238,7 @@ struct Writer<'a> {
     ports: Vec<MapPort>,
     sends: &'a Sends,
     scheduler: Option<Scheduler>,
+    hash_seed: u64,
     text: String,
 }
 
@@ -628,6 +652,7 @@ impl Writer<'_> {
                 signal: &|id| self.signal(id, stage),
                 registers,
                 scheduler: self.scheduler.as_ref(),
+                hash_seed: self.hash_seed,
             };
             text.push_str(&rendered.render(own));
         }

@@ -37,6 +37,8 @@ pub(crate) struct Stage<'a> {
     pub(crate) registers: &'a mut Vec<(String, String, u32)>,
     /// The queue in which packets wait.
     pub(crate) scheduler: Option<&'a Scheduler>,
+    /// The seed of the hash functions of hash maps.
+    pub(crate) hash_seed: u64,
 }
 
 /// The declarations of the registers with which a map's values and state travel into a stage. The values of the stage may
@@ -299,7 +301,7 @@ impl Stage<'_> {
             false => (format!("{both}[{}]", own.bits), format!("{both}[{}:0]", own.bits - 1)),
         };
         let parameters = Parameters::for_entries(cuckoo_keys(own.entries), own.key_bits / 8, 0);
-        let hash = RowHash::new((own.key_bits / 8) as usize, parameters.rows, parameters.seed);
+        let hash = RowHash::new((own.key_bits / 8) as usize, parameters.rows, self.hash_seed);
         _ = write!(
             text,
             "  fl_hash_map #(\n      .KeyBits({}),\n      .ValueBits({}),\n      .HashBits({}),\n      .Rows({}),\n      .Columns({}),\n      \

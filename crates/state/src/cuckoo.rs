@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The four-choice cuckoo table with a stash, and the engine that places entries.
 //!
-//! Each of four banks has one place for a key, in the row that its hash gives. An insertion writes key and slot to the
-//! stash, which takes one step whatever the load. The engine then moves the entry to the banks:
+//! Each of four banks has one place for a key, in the row that its hash gives. An insertion that finds one of them free
+//! writes key and slot there, another one writes them to the stash. The engine then moves entries of the stash to the
+//! banks:
 //!
 //! 1. It reads the key's four places. Where one is free, the entry is placed.
 //! 2. Otherwise it searches breadth first over the entries that could move, one entry a step: the first free place
@@ -12,8 +13,13 @@
 //! 4. Where the search finds no free place within its nodes, the entry and one of its four candidates exchange their
 //!    places, and the search starts again for the candidate, which is in the stash now.
 //!
-//! Deletions happen between steps. The engine validates each move when it performs it: a chain that a deletion has
-//! broken is given up, the copy that it may have left is cleared, and the search starts again.
+//! Insertions and deletions happen between steps. The engine validates each move when it performs it: a chain that a
+//! deletion has broken is given up, the copy that it may have left behind is cleared, and the search starts again.
+//!
+//! No insertion takes the free place in which a chain ends. A search knows entries by their slots, so it must not meet
+//! another key with the slot of a deleted one in the same place: after as many insertions as a freed slot rests cycles,
+//! the others of this search go to the stash. Slots are used again in the order of their release, and at least so many
+//! are free when it begins.
 //!
 //! Values do not move: entries name a slot of the array of values. A freed slot rests for [`Parameters::rest_cycles`],
 //! so that a packet that has looked it up can still access it.
@@ -57,12 +63,24 @@ pub struct Parameters {
 }
 
 impl Parameters {
+    /// The seed of the hash functions of a pipeline that is built without one.
+    pub const DEFAULT_SEED: u64 = 1;
+
     /// The usual table for a declared size: 95% of the places are used when it is full, and the stash has eight
     /// entries.
     pub fn for_entries(entries: u32, key_bytes: u32, value_bytes: u32) -> Parameters {
         let places = (u64::from(entries) * 100).div_ceil(95);
         let rows = u32::try_from(places.div_ceil(WAYS as u64)).unwrap_or(u32::MAX).max(1);
-        Parameters { entries, rows, stash: 8, search_nodes: 256, rest_cycles: 0, key_bytes, value_bytes, seed: 1 }
+        Parameters {
+            entries,
+            rows,
+            stash: 8,
+            search_nodes: 256,
+            rest_cycles: 0,
+            key_bytes,
+            value_bytes,
+            seed: Self::DEFAULT_SEED,
+        }
     }
 
     /// Checks that a table can have these sizes.
@@ -149,6 +167,9 @@ pub struct Cuckoo {
     slots: Slots,
     engine: Engine,
     sweep_at: u32,
+    /// The rows of the banks that were written in this cycle and in the last two: a lookup that is under way has read what
+    /// was there before.
+    written: [[Option<u32>; WAYS]; 3],
 }
 
 impl Cuckoo {
@@ -165,6 +186,7 @@ impl Cuckoo {
             slots: Slots::new(&parameters),
             engine: Engine::default(),
             sweep_at: 0,
+            written: [[None; WAYS]; 3],
             hash,
             parameters,
         })
@@ -209,19 +231,11 @@ impl Cuckoo {
         self.locations(key).find_map(|location| self.at(location).filter(|&slot| self.slots.key(slot) == key))
     }
 
-    /// Whether an absent key can be inserted now.
+    /// Stores a key that is not stored yet: in the first of its places that is free, in the stash if none is. Its value
+    /// is zero.
     ///
-    /// # Errors
-    /// Those of [`Cuckoo::insert`].
-    pub fn room(&self) -> Result<(), Refusal> {
-        if self.is_full() {
-            return Err(Refusal::Full);
-        }
-        let has_room = self.stash.contains(&None) && self.slots.can_allocate();
-        if has_room { Ok(()) } else { Err(Refusal::Busy) }
-    }
-
-    /// Stores a key that is not stored yet, in the stash. Its value is zero.
+    /// A place counts as taken for two cycles after it was written, while the engine's chain of moves ends in it, and
+    /// after [`Parameters::rest_cycles`] insertions during one search.
     ///
     /// # Errors
     /// [`Refusal::Full`] if the table is full, [`Refusal::Busy`] if the insertion has to wait.
@@ -229,11 +243,40 @@ impl Cuckoo {
     /// # Panics
     /// If the key is stored already, or has another length than the table's.
     pub fn insert(&mut self, key: &[u8]) -> Result<Slot, Refusal> {
+        let rows = self.hash.rows_of(key);
+        let places = (0..WAYS).map(|way| Location::Bank { way: way as u8, row: rows[way] });
+        let is_written = |way: usize| self.written[1..].iter().any(|rows_of| rows_of[way] == Some(rows[way]));
+        let is_open = self.engine.nodes.is_empty() || self.engine.insertions < self.parameters.rest_cycles;
+        let is_free = |place: &Location| self.at(*place).is_none() && self.engine.target != Some(*place);
+        let free = places.enumerate().find(|(way, place)| is_open && is_free(place) && !is_written(*way));
+        let free = free.map(|(_, place)| place);
+        self.store(key, free.or_else(|| self.free_in_stash()))
+    }
+
+    /// Stores a key that is not stored yet in the stash, whatever places it has. Its value is zero.
+    ///
+    /// # Errors
+    /// Those of [`Cuckoo::insert`].
+    ///
+    /// # Panics
+    /// As [`Cuckoo::insert`] does.
+    pub fn insert_in_stash(&mut self, key: &[u8]) -> Result<Slot, Refusal> {
+        self.store(key, self.free_in_stash())
+    }
+
+    fn free_in_stash(&self) -> Option<Location> {
+        self.stash.iter().position(Option::is_none).map(|free| Location::Stash(free as u8))
+    }
+
+    fn store(&mut self, key: &[u8], place: Option<Location>) -> Result<Slot, Refusal> {
         assert!(self.lookup(key).is_none(), "the key is stored already");
-        self.room()?;
-        let free = self.stash.iter().position(Option::is_none).ok_or(Refusal::Busy)?;
-        let slot = self.slots.allocate(key, Location::Stash(free as u8)).ok_or(Refusal::Busy)?;
-        self.stash[free] = Some(slot);
+        if self.is_full() {
+            return Err(Refusal::Full);
+        }
+        let place = place.ok_or(Refusal::Busy)?;
+        let slot = self.slots.allocate(key, place).ok_or(Refusal::Busy)?;
+        self.write(place, Some(slot));
+        self.engine.insertions += u32::from(!self.engine.nodes.is_empty());
         Ok(slot)
     }
 
@@ -265,6 +308,10 @@ impl Cuckoo {
     /// Cycles pass, in which freed slots rest.
     pub fn pass_cycles(&mut self, cycles: u64) {
         self.slots.pass_cycles(cycles);
+        for _ in 0..cycles.min(self.written.len() as u64) {
+            self.written.rotate_right(1);
+            self.written[0] = [None; WAYS];
+        }
     }
 
     /// The key of a stored entry.
@@ -333,7 +380,10 @@ impl Cuckoo {
     /// Writes a place.
     fn write(&mut self, location: Location, slot: Option<Slot>) {
         match location {
-            Location::Bank { way, row } => self.banks[usize::from(way)][row as usize] = slot,
+            Location::Bank { way, row } => {
+                self.banks[usize::from(way)][row as usize] = slot;
+                self.written[0][usize::from(way)] = Some(row);
+            }
             Location::Stash(entry) => self.stash[usize::from(entry)] = slot,
         }
     }

@@ -154,6 +154,32 @@ mod tests {
         }
     }
 
+    /// Keys that have all places in common under one seed, more than a table has room for, have as few of them in common
+    /// under others as other keys.
+    #[test]
+    fn keys_that_collide_under_one_seed_do_not_under_others() {
+        let rows = 16;
+        let of = |seed: u64, key: u32| RowHash::new(4, rows, seed).rows_of(&key.to_be_bytes());
+        for seed in 1..=3 {
+            let hash = RowHash::new(4, rows, seed);
+            let aim = hash.rows_of(&[0; 4]);
+            // One key in 2^16 is among them.
+            let own: Vec<u32> =
+                (0..1 << 22).filter(|key: &u32| hash.rows_of(&key.to_be_bytes()) == aim).take(16).collect();
+            assert!(own.len() > 12, "seed {seed}: {} keys", own.len());
+            for other in [seed + 1, seed + 2, seed ^ 1 << 63, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)] {
+                let mut places: Vec<_> = own.iter().map(|key| of(other, *key)).collect();
+                places.sort_unstable();
+                places.dedup();
+                assert_eq!(places.len(), own.len(), "seeds {seed} and {other}");
+                for way in 0..WAYS {
+                    let most = (0..rows).map(|row| places.iter().filter(|rows| rows[way] == row).count()).max();
+                    assert!(most <= Some(7), "seeds {seed} and {other}, way {way}: {most:?} keys in one row");
+                }
+            }
+        }
+    }
+
     /// What is in tables of others, in simulations and in evidence: the functions of a seed never change.
     #[test]
     fn rows_of_a_seed_never_change() {

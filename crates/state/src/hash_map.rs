@@ -40,6 +40,8 @@ pub struct MapParameters {
     pub delay_cycles: u32,
     /// Packets that may enter after the map has no room.
     pub ahead: u32,
+    /// Seed of the hash functions.
+    pub hash_seed: u64,
 }
 
 impl MapParameters {
@@ -172,7 +174,8 @@ impl MapClock {
     /// If a size is out of range.
     pub fn new(parameters: MapParameters) -> Result<MapClock, ParameterError> {
         let rest_cycles = REST_CYCLES + parameters.delay_cycles;
-        let cuckoo = Parameters { rest_cycles, ..Parameters::for_entries(parameters.keys(), parameters.key_bytes, 0) };
+        let usual = Parameters::for_entries(parameters.keys(), parameters.key_bytes, 0);
+        let cuckoo = Parameters { rest_cycles, seed: parameters.hash_seed, ..usual };
         let slots = vec![false; (cuckoo.entries + rest_cycles) as usize];
         let quiet = 5 + parameters.delay_cycles;
         let mut map = MapClock {
@@ -256,16 +259,15 @@ impl MapClock {
             Some(Request { source: Source::Delete, found, .. }) => *found,
             _ => None,
         };
-        let is_insertion = matches!(&now, Some(Request { source: Source::Insert(_), found: None, .. }));
-        let inserts_key = is_insertion && self.cuckoo.room().is_ok();
+        let acts = matches!(&now, Some(Request { source: Source::Insert(_) | Source::Delete, .. }));
         let delete_pending =
             self.requests.iter().flatten().chain(&now).any(|request| matches!(request.source, Source::Delete));
-        let operations = Operations { writes: inserts_key || deleted.is_some(), deletes: deleted, delete_pending };
+        let operations = Operations { acts, deletes: deleted.is_some(), delete_pending };
         let steps = self.engine.decide(&self.cuckoo, operations);
         let mut inserted = None;
         match &now {
-            Some(Request { source: Source::Insert(entry), key, .. }) => {
-                let slot = if inserts_key { self.cuckoo.insert(key).ok() } else { None };
+            Some(Request { source: Source::Insert(entry), key, found, .. }) => {
+                let slot = if found.is_none() { self.cuckoo.insert(key).ok() } else { None };
                 inserted = Some((*entry, slot.map(|slot| slot.index() as u32)));
             }
             Some(Request { key, .. }) if deleted.is_some() => _ = self.cuckoo.delete(key),

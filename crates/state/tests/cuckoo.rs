@@ -8,7 +8,8 @@ use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
 enum Op {
-    Insert(u8),
+    /// An insertion, by way of the stash.
+    Insert(u8, bool),
     Delete(u8),
     Store(u8, u8),
     Steps(u8),
@@ -17,7 +18,7 @@ enum Op {
 
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
-        6 => (0..48u8).prop_map(Op::Insert),
+        6 => (0..48u8, any::<bool>()).prop_map(|(key, is_stashed)| Op::Insert(key, is_stashed)),
         3 => (0..48u8).prop_map(Op::Delete),
         2 => (0..48u8, any::<u8>()).prop_map(|(key, value)| Op::Store(key, value)),
         6 => (0..6u8).prop_map(Op::Steps),
@@ -40,15 +41,16 @@ proptest! {
         let mut model: HashMap<[u8; 2], (Slot, u8)> = HashMap::new();
         for op in ops {
             match op {
-                Op::Insert(key) if !model.contains_key(&[key, key]) => {
-                    let found = table.insert(&[key, key]);
+                Op::Insert(key, is_stashed) if !model.contains_key(&[key, key]) => {
+                    let found =
+                        if is_stashed { table.insert_in_stash(&[key, key]) } else { table.insert(&[key, key]) };
                     prop_assert_eq!(found == Err(Refusal::Full), model.len() == entries as usize);
                     if let Ok(slot) = found {
                         prop_assert_eq!(table.value(slot), &[0]);
                         model.insert([key, key], (slot, 0));
                     }
                 }
-                Op::Insert(_) => {}
+                Op::Insert(..) => {}
                 Op::Delete(key) => {
                     let expected = model.remove(&[key, key]).map(|(slot, _)| slot);
                     prop_assert_eq!(table.delete(&[key, key]), expected);
@@ -100,9 +102,10 @@ fn a_freed_slot_rests() {
 fn a_search_is_for_one_key() {
     for key in 0..200u8 {
         let mut table = Cuckoo::new(Parameters { rows: 16, ..Parameters::for_entries(1, 1, 1) }).unwrap();
-        let slot = table.insert(&[key]).unwrap();
+        let slot = table.insert_in_stash(&[key]).unwrap();
+        assert_eq!(table.step(), Step::Selected);
         table.delete(&[key]).unwrap();
-        assert_eq!(table.insert(&[key + 1]), Ok(slot));
+        assert_eq!(table.insert_in_stash(&[key + 1]), Ok(slot));
         while table.stash_len() > 0 {
             table.step();
         }
@@ -111,12 +114,115 @@ fn a_search_is_for_one_key() {
 }
 
 #[test]
+fn an_insertion_takes_the_first_free_place() {
+    let mut table = Cuckoo::new(Parameters { rows: 1, ..Parameters::for_entries(8, 1, 0) }).unwrap();
+    let places: Vec<Location> = (0..6u8)
+        .map(|key| {
+            let slot = table.insert(&[key]).unwrap();
+            table.location(slot).unwrap()
+        })
+        .collect();
+    let bank = |way| Location::Bank { way, row: 0 };
+    assert_eq!(places, [bank(0), bank(1), bank(2), bank(3), Location::Stash(0), Location::Stash(1)]);
+}
+
+/// A lookup that is under way has read what was in a place before: for two cycles it is not free.
+#[test]
+fn a_place_that_was_just_cleared_is_not_taken() {
+    for (cycles, expected) in [(0, 0), (1, 1), (2, 1), (3, 0)] {
+        let mut table =
+            Cuckoo::new(Parameters { rows: 1, rest_cycles: 8, ..Parameters::for_entries(8, 1, 0) }).unwrap();
+        table.insert(&[1]).unwrap();
+        table.pass_cycles(8);
+        table.delete(&[1]).unwrap();
+        table.pass_cycles(cycles);
+        let slot = table.insert(&[2]).unwrap();
+        assert_eq!(table.location(slot), Some(Location::Bank { way: expected, row: 0 }), "{cycles} cycles");
+    }
+}
+
+/// A chain of moves ends in a free place; insertions that find no other one go to the stash.
+#[test]
+fn no_insertion_takes_the_end_of_a_chain() {
+    let mut met = 0;
+    for seed in 1..=20 {
+        let mut table = Cuckoo::new(Parameters { rows: 4, seed, ..Parameters::for_entries(24, 2, 0) }).unwrap();
+        let mut keys = 0..u16::MAX;
+        for key in keys.by_ref() {
+            table.insert(&key.to_be_bytes()).unwrap();
+            if table.stash_len() > 0 {
+                break;
+            }
+        }
+        let free = |table: &Cuckoo| {
+            let taken: Vec<Location> = table.entries().filter_map(|slot| table.location(slot)).collect();
+            let places = (0..4).flat_map(|way| (0..4).map(move |row| Location::Bank { way, row }));
+            places.filter(|place| !taken.contains(place)).collect::<Vec<_>>()
+        };
+        while table.stash_len() > 0 {
+            let before = free(&table);
+            if matches!(table.step(), Step::Moved(_)) {
+                break;
+            }
+            // Insertions take all places but the end of the chain.
+            let mut probe = table.clone();
+            for key in keys.clone().take(200) {
+                if probe.is_full() || probe.stash_len() == 8 {
+                    break;
+                }
+                probe.insert(&key.to_be_bytes()).unwrap();
+            }
+            met += u32::from(free(&probe).len() == 1 && before.len() > 1);
+            for _ in 0..20_000 {
+                assert_ne!(probe.step(), Step::GivenUp, "seed {seed}: the end of the chain was taken");
+                probe.check_invariants();
+                if probe.stash_len() == 0 {
+                    break;
+                }
+            }
+        }
+    }
+    assert!(met > 0, "no table was filled but for the end of a chain");
+}
+
+/// A search knows entries by their slots: before a slot that was freed since it began comes back, insertions go to the
+/// stash.
+#[test]
+fn insertions_of_a_search_take_as_many_places_as_slots_were_free() {
+    let rest_cycles = 3;
+    let mut table = Cuckoo::new(Parameters { rows: 4, rest_cycles, ..Parameters::for_entries(24, 2, 0) }).unwrap();
+    let mut keys = (0..u16::MAX).map(u16::to_be_bytes);
+    while table.stash_len() == 0 {
+        table.insert(&keys.next().unwrap()).unwrap();
+    }
+    assert_eq!((table.step(), table.step()), (Step::Selected, Step::Searched));
+    let in_bank = |table: &Cuckoo, key: &[u8]| {
+        let mut table = table.clone();
+        let slot = table.insert(key).unwrap();
+        matches!(table.location(slot), Some(Location::Bank { .. }))
+    };
+    // Each one is deleted again: there is as much room as before.
+    let mut fits = keys.filter(|key| in_bank(&table, key)).take(8).collect::<Vec<_>>().into_iter();
+    for key in fits.by_ref().take(rest_cycles as usize) {
+        assert!(in_bank(&table, &key), "{key:?}");
+        table.insert(&key).unwrap();
+        table.delete(&key).unwrap();
+    }
+    let late: Vec<_> = fits.collect();
+    assert!(late.len() > 2 && late.iter().all(|key| !in_bank(&table, key)));
+    while table.stash_len() > 0 {
+        table.step();
+    }
+    assert!(late.iter().any(|key| in_bank(&table, key)), "the search has ended");
+}
+
+#[test]
 fn each_step_keeps_every_key() {
     let mut table =
         Cuckoo::new(Parameters { rows: 64, search_nodes: 40, ..Parameters::for_entries(256, 2, 0) }).unwrap();
     let mut kinds = [0; 4];
     for key in 0..252u16 {
-        table.insert(&key.to_be_bytes()).unwrap();
+        table.insert_in_stash(&key.to_be_bytes()).unwrap();
         for _ in 0..20_000 {
             match table.step() {
                 Step::Idle => break,

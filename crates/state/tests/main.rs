@@ -4,4 +4,5 @@
 
 mod cuckoo;
 mod evidence;
+mod new_flows;
 mod stash;

@@ -59,6 +59,7 @@ impl Core {
                 key_bytes: table.key_bytes,
                 delay_cycles: table.delay_cycles,
                 ahead: table.ahead,
+                hash_seed: table.hash_seed,
             };
             let refused = |found| PredictError::Entries { map: table.map, found, most: MOST_ENTRIES };
             if table.entries > MOST_ENTRIES {

@@ -13,6 +13,8 @@ pub(super) struct Engine {
     pub(super) cancelled: bool,
     /// Nodes of the search, in the order of their discovery.
     pub(super) nodes: Vec<Node>,
+    /// Insertions since the search began.
+    pub(super) insertions: u32,
     /// The node to expand next.
     pub(super) next: usize,
     /// The chain of moves that is left: the nodes from a candidate of the served key to the entry that moves next.
@@ -52,6 +54,7 @@ impl Engine {
     /// Starts the search for a stashed entry.
     fn restart(&mut self) {
         self.nodes.clear();
+        self.insertions = 0;
         self.chain.clear();
         self.next = 0;
         self.target = None;

@@ -49,11 +49,6 @@ impl Slots {
         self.now += cycles;
     }
 
-    /// Whether a free slot does not rest.
-    pub(super) fn can_allocate(&self) -> bool {
-        self.free.front().is_some_and(|&(_, from)| from <= self.now)
-    }
-
     /// Takes the slot that has been free for longest, unless it rests.
     pub(super) fn allocate(&mut self, key: &[u8], location: Location) -> Option<Slot> {
         let (slot, _) = *self.free.front().filter(|&&(_, from)| from <= self.now)?;

@@ -95,9 +95,17 @@ impl Loaded {
     /// # Errors
     /// It has no rendering.
     pub fn rendered(&self, plan: &Plan) -> Result<Pipeline, PipelineError> {
+        self.rendered_with_hash_seed(plan, Core::DEFAULT_HASH_SEED)
+    }
+
+    /// As [`Loaded::rendered`], with a seed of the hash functions of its hash maps.
+    ///
+    /// # Errors
+    /// It has no rendering.
+    pub fn rendered_with_hash_seed(&self, plan: &Plan, hash_seed: u64) -> Result<Pipeline, PipelineError> {
         let program = self.pipeline_program();
         let program = program.map_err(|error| PipelineError::Plan(PlanError::Analysis(error.into())))?;
-        let core = Core::of(plan, &program).map_err(PipelineError::Rendering)?;
+        let core = Core::with_hash_seed(plan, &program, hash_seed).map_err(PipelineError::Rendering)?;
         Ok(Pipeline::around(core, plan.options.target.word_bytes))
     }
 }
