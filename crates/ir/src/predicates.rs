@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use crate::bdd::{Bdd, Conditions};
 use crate::dataflow::Dataflow;
-use crate::graph::{Binary, Graph, Id, Kind};
+use crate::graph::{Binary, Compare, Graph, Id, Kind};
 
 /// The most BDD nodes of all conditions together; past it, only literals tell conditions apart.
 const MAX_TESTS: usize = 30_000;
@@ -62,6 +62,26 @@ impl Predicates {
             _ => false,
         };
         excluded || self.conditions.is_full() && self.literals.exclude(graph, a, b)
+    }
+
+    /// As [`exclude`](Predicates::exclude), also where each of them implies that one value equals another constant.
+    pub fn exclude_by_value(&mut self, graph: &Graph, a: Id, b: Id) -> bool {
+        if self.exclude(graph, a, b) {
+            return true;
+        }
+        let [a, b] = [a, b].map(|bit| self.literals.of(graph, (bit, true), 0));
+        let constant = |(bit, value): &Literal| {
+            let node = graph.node(*bit);
+            match (node.kind, node.args.as_slice()) {
+                (Kind::Compare(Compare::Equal), [one, other]) if *value => match graph.as_const(*one) {
+                    Some(constant) => Some((*other, constant)),
+                    None => Some((*one, graph.as_const(*other)?)),
+                },
+                _ => None,
+            }
+        };
+        let known: FxHashMap<Id, u64> = a.iter().filter_map(constant).collect();
+        b.iter().filter_map(constant).any(|(value, constant)| known.get(&value).is_some_and(|other| *other != constant))
     }
 
     /// Whether `a` is proved to imply `b`.

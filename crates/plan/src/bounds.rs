@@ -145,7 +145,7 @@ slow v8
         assert!(nodes_within(&dataflow, nodes).is_ok());
         assert_eq!(nodes_within(&dataflow, 4), Err((4, Reason::TooManyNodes { found: nodes, most: 4 })));
         let target = Target::default();
-        let schedule = earliest(&dataflow, &target, &Costs::of(&dataflow, &target), &Pins::default());
+        let schedule = earliest(&dataflow, &target, &Costs::of(&dataflow, &target, None), &Pins::default());
         let stages = u64::from(schedule.stages);
         assert!(stages > 2, "a division takes several stages");
         // Byte 2 waits for the division; bytes 0 and 1 go into its own registers.

@@ -25,6 +25,7 @@
 mod commute;
 mod derive;
 mod fault;
+mod replay;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,7 +46,11 @@ pub use fault::Fault;
 
 /// All faults of a plan.
 pub fn check(plan: &Plan) -> Vec<Fault> {
-    let mut checker = Checker { plan, accesses: derive::accesses(&plan.dataflow), faults: Vec::new() };
+    // A packet that runs alone makes its steps one after the other: nothing of them is in a stage.
+    let steps = plan.replay.as_ref().map(|replay| replay.accesses.clone()).unwrap_or_default();
+    let mut accesses = derive::accesses(&plan.dataflow);
+    accesses.values_mut().for_each(|own| own.remove(&steps));
+    let mut checker = Checker { plan, accesses, steps, faults: Vec::new() };
     checker.values();
     checker.packet();
     checker.effects();
@@ -55,6 +60,7 @@ pub fn check(plan: &Plan) -> Vec<Fault> {
     checker.steps();
     checker.maps();
     checker.regions();
+    checker.replay();
     for call in &plan.omitted {
         if !matches!(call.helper, helper::TRACE_PRINTK | helper::TRACE_VPRINTK) {
             checker.faults.push(Fault::Omitted { helper: call.helper });
@@ -66,6 +72,8 @@ pub fn check(plan: &Plan) -> Vec<Fault> {
 struct Checker<'a> {
     plan: &'a Plan,
     accesses: BTreeMap<u32, Accesses>,
+    /// The accesses of packets that run alone.
+    steps: BTreeSet<Id>,
     faults: Vec<Fault>,
 }
 
@@ -179,7 +187,7 @@ impl Checker<'_> {
         let (dataflow, target) = (&self.plan.dataflow, &self.plan.options.target);
         let graph = &dataflow.graph;
         for id in graph.ids() {
-            let Some(access) = dataflow.access(id) else { continue };
+            let Some(access) = dataflow.access(id).filter(|_| !self.steps.contains(&id)) else { continue };
             let node = graph.node(id);
             let (begins, ends) = (self.begins(id), self.ends(id));
             let given = self.ready(&node.args[1..]);

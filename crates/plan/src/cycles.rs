@@ -19,7 +19,9 @@
 //! | redirect target, random number, time, CPU number | none: they travel with the packet | - |
 //! | bytes and length of the packet | none: each packet has its own registers | after the last stage |
 //!
-//! Ports are not limited: each access of a plan has a port of its own, and passes share lookups to save them.
+//! A table has one port for packets. In a map that they write, their accesses are by one key; a packet that needs others
+//! runs alone (`replay`). A map that they only read has a copy for each lookup, which `device` counts, and passes share
+//! lookups to save copies.
 //!
 //! A lookup may read its table in any of its cycles: four places, the stash and the pending keys, then the row. So no
 //! change of entries may commit between the first and the last of them, and both ends count: a scheduler or a restart

@@ -5,7 +5,7 @@
 //!  Plan ──► Resources: register bits, memories, multipliers ──fit──► Fit: what is used of a device, what lacks
 //! ```
 //!
-//! **Counted.** Pipeline registers after pruning and one-entry maps, as bits; the RAMs of tables and of the bodies of
+//! **Counted.** Pipeline registers after pruning, one-entry maps and registers of packets that run alone, as bits; the RAMs of tables and of the bodies of
 //! packets, as whole block RAMs in the shape that takes the fewest; the multipliers of `fl_mul` and `fl_div_const`.
 //!
 //! **Not counted.** LUTs, for which there is no estimate without synthesis, and registers inside of blocks: so a plan
@@ -189,7 +189,8 @@ impl Resources {
         let bodies =
             Memory { map: None, holds: "packets", count: 2, rows: BODY_WORDS, row_bits: word_bits, reads_twice: false };
         let mut resources = Resources {
-            register_bits: u64::from(Liveness::of(plan).register_bits()),
+            register_bits: u64::from(Liveness::of(plan).register_bits())
+                + plan.replay.as_ref().map_or(0, |replay| replay.register_bits(&plan.dataflow)),
             memories: vec![bodies],
             dsps: used.iter().map(|id| multipliers(dataflow, *id)).sum(),
         };

@@ -28,10 +28,12 @@ use crate::bounds::stages_within;
 use crate::cycles::cycles;
 use crate::plan::is_wire;
 use crate::refusal::Reason;
-use crate::stages::{Costs, Pins, Schedule, earliest};
+use crate::replay::Replay;
+use crate::stages::{Costs, Decided, Pins, Schedule, earliest};
 use crate::tables::{Uses, answers, keys, uses};
 use crate::target::Target;
 use crate::timing::Scheme;
+use crate::window::Window;
 
 /// The most schedules that are computed, over all choices of schemes, before hazards count as circular. The last choice,
 /// which flushes all maps that no option keeps atomic, has [`MAX_SCHEDULES_AT_ONCE`] in any case.
@@ -42,6 +44,8 @@ const MAX_SCHEDULES_AT_ONCE: usize = 200;
 const MAX_GROWN: u32 = 40;
 /// The most times that the stage of an atomic map is moved later, for operands that are not ready.
 const MAX_ATOMIC_DELAYS: usize = 6;
+/// The most times that the queue from which packets run again is moved.
+const MAX_MOVED_QUEUES: usize = 64;
 /// The most stages by which a pipeline grows so that packets wait for packets with their key only.
 const MAX_ADDED_STAGES: u32 = 4;
 
@@ -70,6 +74,8 @@ pub(crate) struct Decisions {
     pub(crate) choices: BTreeMap<u32, Choice>,
     pub(crate) regions: Vec<Region>,
     pub(crate) uses: BTreeMap<u32, Uses>,
+    /// Where packets run again, and where that is decided.
+    pub(crate) replay: Option<Decided>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,13 +99,17 @@ struct Planner<'a> {
     choices: BTreeMap<u32, Choice>,
     /// The schedules left in the budget.
     schedules_left: usize,
+    replay: Option<&'a Replay>,
+    /// The first stage in which all words of the window have arrived.
+    first_stage: u32,
 }
 
 pub(crate) fn decide(
     dataflow: &Dataflow,
     target: &Target,
-    checks: &BTreeMap<Id, u32>,
+    window: &Window,
     forced: &BTreeMap<u32, Scheme>,
+    replay: Option<&Replay>,
 ) -> Result<Decisions, HazardError> {
     for (read, writes) in &dataflow.waits {
         let map = dataflow.access(*read).and_then(|access| access.map);
@@ -107,16 +117,19 @@ pub(crate) fn decide(
             return Err(HazardError::OwnWrite { read: *read, write: *write, map });
         }
     }
-    let pins = Pins { checks: checks.clone(), ..Pins::default() };
-    let costs = Costs::of(dataflow, target);
+    let pins = Pins { checks: window.checks.clone(), ..Pins::default() };
+    let costs = Costs::of(dataflow, target, replay);
+    let uses = uses(dataflow);
     let mut planner = Planner {
         dataflow,
         target,
         costs,
-        uses: uses(dataflow),
+        uses: replay.map_or(uses.clone(), |replay| replay.others(uses)),
         pins,
         choices: BTreeMap::new(),
         schedules_left: MAX_SCHEDULES,
+        replay,
+        first_stage: window.words().max(1),
     };
     let base = planner.earliest(&planner.pins);
     let within =
@@ -134,7 +147,88 @@ pub(crate) fn decide(
 
 impl Planner<'_> {
     fn earliest(&self, pins: &Pins) -> Schedule {
-        earliest(self.dataflow, self.target, &self.costs, pins)
+        self.replayed(pins).0
+    }
+
+    /// The schedule, and where packets run again: at a queue before the first lookup of the maps with steps, which cuts
+    /// no block, and no map that packets write. Lookups that it would cut, and that no key of these maps needs, begin at
+    /// the queue.
+    fn replayed(&self, pins: &Pins) -> (Schedule, Option<Decided>) {
+        let Some(replay) = self.replay else {
+            return (earliest(self.dataflow, self.target, &self.costs, pins), None);
+        };
+        let mut pins = pins.clone();
+        let mut decided = Decided { first_stage: self.first_stage, decided_stage: self.first_stage + 1 };
+        for _ in 0..MAX_MOVED_QUEUES {
+            pins.replay = Some(decided);
+            let schedule = earliest(self.dataflow, self.target, &self.costs, &pins);
+            let alone = schedule.spans[replay.alone.index()].ends;
+            let lookups = replay.first_lookups.iter().map(|id| schedule.spans[id.index()].begins.stage);
+            let mut first_stage = lookups.min().unwrap_or(alone.registered()).max(decided.first_stage);
+            while let Some(last) = self.cut(&schedule, first_stage) {
+                first_stage = last + 1;
+            }
+            let mut is_moved = false;
+            for map in self.free_maps(replay) {
+                let lookups = self.uses[&map].lookups.iter().map(|id| schedule.spans[id.index()]);
+                let lookups = lookups.map(|span| (span.begins.stage, span.ends.stage));
+                let mut intervals = lookups.chain(self.interval(&schedule, map));
+                if intervals.any(|(begins, ends)| is_cut(first_stage, begins, ends)) {
+                    pins.lookups.entry(map).and_modify(|stage| *stage = first_stage.max(*stage)).or_insert(first_stage);
+                    is_moved = true;
+                }
+            }
+            let next = Decided { first_stage, decided_stage: alone.stage.max(first_stage + 1) };
+            if next == decided && !is_moved {
+                return (schedule, Some(decided));
+            }
+            decided = next;
+        }
+        (earliest(self.dataflow, self.target, &self.costs, &pins), pins.replay)
+    }
+
+    /// The maps without steps, of which no key of a first lookup of those with steps needs anything.
+    fn free_maps(&self, replay: &Replay) -> BTreeSet<u32> {
+        let graph = &self.dataflow.graph;
+        let mut needed: BTreeSet<Id> = BTreeSet::new();
+        let mut work: Vec<Id> = replay.first_lookups.iter().flat_map(|id| graph.node(*id).args.clone()).collect();
+        while let Some(id) = work.pop() {
+            if needed.insert(id) {
+                work.extend(&graph.node(id).args);
+            }
+        }
+        let is_free = |uses: &Uses| uses.all().all(|id| !needed.contains(&id));
+        let free = self.uses.iter().filter(|(map, uses)| !replay.maps.contains(map) && is_free(uses));
+        free.map(|(map, _)| *map).collect()
+    }
+
+    /// The stages from the first read to the last write of a map that packets write.
+    fn interval(&self, schedule: &Schedule, map: u32) -> Option<(u32, u32)> {
+        let uses = &self.uses[&map];
+        // An atomic operation reads where it commits.
+        let reads = uses.lookups.iter().chain(&uses.loads).map(|id| schedule.spans[id.index()].begins.stage);
+        let commits = || uses.writes().map(|id| schedule.commits[&id]);
+        Some((reads.chain(commits()).min()?, commits().max()?))
+    }
+
+    /// The last stage of a block, or of a map that packets write, that a queue in a stage would cut.
+    fn cut(&self, schedule: &Schedule, stage: u32) -> Option<u32> {
+        let replay = self.replay?;
+        let free = self.free_maps(replay);
+        let is_fixed = |id: &Id| {
+            let map = self.dataflow.access(*id).filter(|access| access.touch == Touch::Lookup);
+            let map = map.and_then(|access| access.map);
+            !replay.accesses.contains(id) && map.is_none_or(|map| !free.contains(&map))
+        };
+        let blocks = self.dataflow.graph.ids().filter(|id| self.costs.block_stages(*id) > 0 && is_fixed(id));
+        let blocks = blocks.map(|id| {
+            let span = schedule.spans[id.index()];
+            (span.begins.stage, span.ends.stage)
+        });
+        // The maps with steps are read from the queue on.
+        let others = self.uses.keys().filter(|map| !replay.maps.contains(map) && !free.contains(map));
+        let written = others.filter_map(|map| self.interval(schedule, *map));
+        blocks.chain(written).filter(|(begins, ends)| is_cut(stage, *begins, *ends)).map(|(_, ends)| ends).max()
     }
 
     fn first_read(&self, schedule: &Schedule, map: u32) -> u32 {
@@ -151,6 +245,9 @@ impl Planner<'_> {
         if !self.is_changed(map) {
             let reason = match self.dataflow.remembers_use(map) {
                 true => "packets only read it; the table records recency of use",
+                false if self.replay.is_some_and(|replay| replay.maps.contains(&map)) => {
+                    "packets only read it, but for those that run alone"
+                }
                 false => "packets only read it",
             };
             return self.set(map, Scheme::None, reason.to_owned(), forced);
@@ -267,7 +364,8 @@ impl Planner<'_> {
             let Some(converged) = self.converge() else { return Err(HazardError::Circular(early)) };
             (schedule, regions) = self.later(converged.0, converged.1);
         }
-        Ok(Decisions { schedule, choices: self.choices, regions, uses: self.uses })
+        let replay = self.replayed(&self.pins).1;
+        Ok(Decisions { schedule, choices: self.choices, regions, uses: self.uses, replay })
     }
 
     /// The scheduled maps with a result of a change that is used before the change commits. The table does not know it: it
@@ -520,6 +618,11 @@ impl Planner<'_> {
         }
         (schedule, regions)
     }
+}
+
+/// Whether a queue in a stage cuts what begins and ends in these stages.
+fn is_cut(stage: u32, begins: u32, ends: u32) -> bool {
+    begins < stage && stage <= ends
 }
 
 /// The depth in a stage at which the operands of a write are ready.

@@ -244,6 +244,9 @@ impl<'a> LastUses<'a> {
         let graph = &plan.dataflow.graph;
         let ending = &plan.dataflow.ending;
         let same_end = self.is_length(ending.tail);
+        if let Some(replay) = &plan.replay {
+            self.use_number(replay.alone, replay.decided_stage);
+        }
         for id in ending.nodes().filter(|id| !(same_end && *id == ending.tail)).collect::<Vec<Id>>() {
             self.use_number(id, end);
         }
@@ -312,6 +315,13 @@ impl<'a> LastUses<'a> {
         let node = plan.dataflow.graph.node(id);
         let span = plan.schedule.spans[id.index()];
         let begins = span.begins.stage;
+        if self.is_step(id) {
+            // The registers of the step take them when all are known.
+            let ends = |arg: &Id| plan.schedule.spans[arg.index()].ends.stage;
+            let known = node.args.iter().map(ends).max().unwrap_or(begins);
+            node.args.iter().for_each(|arg| self.use_number(*arg, known));
+            return;
+        }
         let Some(access) = plan.dataflow.access(id) else {
             for arg in &node.args {
                 self.use_number(*arg, begins);
@@ -354,6 +364,11 @@ impl<'a> LastUses<'a> {
         }
     }
 
+    /// Whether a node is the result of a step of a packet that runs alone, which is kept outside of the pipeline.
+    fn is_step(&self, id: Id) -> bool {
+        self.plan.replay.as_ref().is_some_and(|replay| replay.accesses.contains(&id))
+    }
+
     fn is_read_with_entry(&self, entry: Id, map: Option<u32>, begins: Moment) -> bool {
         let is_atomic = self.plan.maps.iter().any(|own| Some(own.map) == map && own.scheme == Scheme::Atomic);
         let is_found = matches!(self.plan.dataflow.graph.node(entry).kind, Kind::Effect(Effect::Call { .. }));
@@ -378,7 +393,7 @@ impl<'a> LastUses<'a> {
             for (at, boundary) in boundaries.iter_mut().enumerate().skip(first as usize) {
                 let is_live = |last: &&Option<u32>| last.is_some_and(|last| last >= at as u32);
                 let bits = self.last[id.index()].iter().filter(is_live).count() as u32;
-                if bits == 0 || self.is_wire(*id) {
+                if bits == 0 || self.is_wire(*id) || self.is_step(*id) {
                     continue;
                 }
                 if let Kind::Input(Input::Byte(byte)) = plan.dataflow.graph.node(*id).kind {

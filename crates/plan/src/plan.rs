@@ -12,6 +12,7 @@ use crate::commute::commutes;
 use crate::cycles::cycles;
 use crate::hazard::{HazardError, Region, decide};
 use crate::refusal::{Reason, Refusal};
+use crate::replay::{Replay, replay};
 use crate::served::{OmittedCall, not_served, without_traces};
 use crate::stages::Schedule;
 use crate::tables::{Uses, draws, is_summed, pending};
@@ -96,6 +97,8 @@ pub struct Plan {
     pub window: Window,
     /// The calls that the pipeline omits, in the order of their instructions.
     pub omitted: Vec<OmittedCall>,
+    /// Packets that access maps by further keys, and run alone.
+    pub replay: Option<Replay>,
 }
 
 /// Plans a pipeline for a verified program.
@@ -122,7 +125,8 @@ pub fn plan_dataflow(program: &Program, dataflow: &Dataflow, options: &Options) 
     let target = &options.target;
     let (dataflow, passes) =
         optimized(&dataflow, target).map_err(|(insn, why)| Box::new(Refusal::new(program, Some(insn), why)))?;
-    let name = |map: u32| dataflow.maps.get(map as usize).map_or_else(String::new, |map| map.name.clone());
+    let tables = dataflow.maps.clone();
+    let name = |map: u32| tables.get(map as usize).map_or_else(String::new, |map| map.name.clone());
     let mut forced = BTreeMap::new();
     for (wanted, scheme) in &options.schemes {
         let found = dataflow.maps.iter().position(|map| map.name == *wanted);
@@ -134,7 +138,11 @@ pub fn plan_dataflow(program: &Program, dataflow: &Dataflow, options: &Options) 
         forced.insert(map as u32, *scheme);
     }
     let window = window(&dataflow, target, options.length_given);
-    let decisions = decide(&dataflow, target, &window.checks, &forced).map_err(|error| {
+    let (dataflow, mut replay) = match replay(&dataflow, &forced) {
+        Some((dataflow, replay)) => (dataflow, Some(replay)),
+        None => (dataflow, None),
+    };
+    let decisions = decide(&dataflow, target, &window, &forced, replay.as_ref()).map_err(|error| {
         let (insn, why) = match error {
             HazardError::OwnWrite { read, write, map } => {
                 let write = dataflow.graph.insn(write);
@@ -151,6 +159,9 @@ pub fn plan_dataflow(program: &Program, dataflow: &Dataflow, options: &Options) 
         };
         Box::new(Refusal::new(program, insn, why))
     })?;
+    if let (Some(replay), Some(decided)) = (&mut replay, decisions.replay) {
+        (replay.first_stage, replay.decided_stage) = (decided.first_stage, decided.decided_stage);
+    }
     carried_within(&decisions.schedule, &dataflow, MAX_CARRIED).map_err(|found| refused(&dataflow, found))?;
     let mut plan = Plan {
         options: options.clone(),
@@ -161,6 +172,7 @@ pub fn plan_dataflow(program: &Program, dataflow: &Dataflow, options: &Options) 
         regions: decisions.regions,
         window,
         omitted,
+        replay,
     };
     for (map, uses) in decisions.uses {
         let choice = &decisions.choices[&map];
@@ -332,6 +344,8 @@ impl Plan {
         }
         let mut places: Vec<(u32, u32)> = Vec::with_capacity(graph.nodes().len());
         let mut reserved = (0, 0);
+        let is_step = |id: Id| self.replay.as_ref().is_some_and(|replay| replay.accesses.contains(&id));
+        let mut stepped = (0, 0);
         for id in graph.ids() {
             let is_reserved = self.dataflow.access(id).is_some_and(|access| access.touch == Touch::Reserve);
             let own = match self.schedule.commits.get(&id) {
@@ -345,7 +359,12 @@ impl Plan {
             };
             // A node that only waits for its predicate has begun before it.
             let given = graph.node(id).args.iter().map(|arg| places[arg.index()]).max().unwrap_or(own);
-            let own = own.max(given);
+            let mut own = own.max(given);
+            // Steps keep their order.
+            if is_step(id) {
+                own = own.max(stepped);
+                stepped = own;
+            }
             reserved = if is_reserved { own } else { reserved };
             places.push(own);
         }

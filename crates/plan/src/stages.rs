@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 
 use flowloom_ir::{Access, Dataflow, Id, Input, Kind, Touch};
 
+use crate::replay::Replay;
 use crate::tables::{draws, pending, steps, uses};
 use crate::target::{Target, Tenths};
 
@@ -65,6 +66,16 @@ pub(crate) struct Pins {
     pub commits: BTreeMap<Id, u32>,
     /// By comparison of the length, the first stage in which its result is known.
     pub checks: BTreeMap<Id, u32>,
+    /// The stage of the queue from which packets run again; effects from there on commit where it is decided whether the
+    /// packet runs alone, or later.
+    pub replay: Option<Decided>,
+}
+
+/// Where packets run again, and where it is decided.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Decided {
+    pub first_stage: u32,
+    pub decided_stage: u32,
 }
 
 /// A schedule.
@@ -94,18 +105,32 @@ pub(crate) struct Costs {
     before: BTreeMap<Id, Vec<Id>>,
     /// By random number, the predicates of the earlier ones.
     draws: BTreeMap<Id, Vec<Id>>,
+    /// The packets that run alone.
+    replay: Option<Replay>,
 }
 
 impl Costs {
-    pub(crate) fn of(dataflow: &Dataflow, target: &Target) -> Costs {
+    pub(crate) fn of(dataflow: &Dataflow, target: &Target, replay: Option<&Replay>) -> Costs {
         let graph = &dataflow.graph;
         let all = graph.ids().map(|id| (target.block_stages(dataflow, id), target.of(graph, id)));
         let mut used = vec![false; graph.nodes().len()];
         graph.nodes().iter().flat_map(|node| &node.args).for_each(|arg| used[arg.index()] = true);
         let uses = uses(dataflow);
+        let uses = replay.map_or(uses.clone(), |replay| replay.others(uses));
         let before = uses.values().flat_map(|uses| steps(dataflow, uses));
         let before = before.collect();
-        Costs { all: all.collect(), used, pending: pending(dataflow, &uses), before, draws: draws(dataflow) }
+        let (pending, draws) = (pending(dataflow, &uses), draws(dataflow));
+        Costs { all: all.collect(), used, pending, before, draws, replay: replay.cloned() }
+    }
+
+    /// Whether an access is part of a step of a packet that runs alone.
+    fn is_step(&self, id: Id) -> bool {
+        self.replay.as_ref().is_some_and(|replay| replay.accesses.contains(&id))
+    }
+
+    /// The latency of a node in stages.
+    pub(crate) fn block_stages(&self, id: Id) -> u32 {
+        self.all[id.index()].0
     }
 }
 
@@ -116,6 +141,11 @@ pub(crate) fn earliest(dataflow: &Dataflow, target: &Target, costs: &Costs, pins
     let mut reserved = Moment::default();
     for id in graph.ids() {
         let span = match dataflow.access(id) {
+            // Its result is kept while the packet runs again.
+            Some(_) if costs.is_step(id) => {
+                let kept = Moment::start(pins.replay.map_or(0, |replay| replay.first_stage));
+                Span { begins: kept, ends: kept }
+            }
             Some(Access { touch: Touch::Reserve, .. }) => {
                 let span = reserve(dataflow, target, pins, &mut schedule, (id, reserved));
                 reserved = span.begins;
@@ -128,7 +158,11 @@ pub(crate) fn earliest(dataflow: &Dataflow, target: &Target, costs: &Costs, pins
             }
             Some(access) => {
                 let pending = costs.pending.get(&id).map_or(&[][..], Vec::as_slice);
-                let span = effect(dataflow, target, pins, &mut schedule, (id, access, pending));
+                let is_first = costs.replay.as_ref().is_some_and(|replay| replay.first_lookups.contains(&id));
+                let maps = costs.replay.as_ref().map(|replay| &replay.maps);
+                let excludes_alone = access.map.is_some_and(|map| maps.is_some_and(|maps| maps.contains(&map)));
+                let part = (id, access, pending, (is_first, excludes_alone));
+                let span = effect(dataflow, target, pins, &mut schedule, part);
                 match costs.before.get(&id) {
                     Some(before) if access.map.is_some_and(|map| pins.answering.contains(&map)) => {
                         step(dataflow, target, &mut schedule, (id, access, before), span)
@@ -141,7 +175,12 @@ pub(crate) fn earliest(dataflow: &Dataflow, target: &Target, costs: &Costs, pins
         schedule.spans[id.index()] = span;
     }
     let outputs = dataflow.ending.nodes().map(|id| schedule.spans[id.index()].ends.registered());
-    let effects = schedule.commits.values().map(|commit| commit + 1);
+    // The operands of steps, and whether there is one.
+    let replay = costs.replay.iter();
+    let operands = replay.clone().flat_map(|replay| &replay.accesses).flat_map(|id| &graph.node(*id).args).copied();
+    let operands = operands.chain(replay.map(|replay| replay.alone));
+    let operands: Vec<u32> = operands.map(|id| schedule.spans[id.index()].ends.stage).collect();
+    let effects = schedule.commits.values().chain(&operands).map(|commit| commit + 1);
     // Nothing waits for an unused result.
     let answers = graph.ids().filter(|id| costs.used[id.index()] && dataflow.access(*id).is_some());
     let answers = answers.map(|id| schedule.spans[id.index()].ends.registered());
@@ -189,7 +228,7 @@ fn effect(
     target: &Target,
     pins: &Pins,
     schedule: &mut Schedule,
-    (id, access, pending): (Id, Access, &[Id]),
+    (id, access, pending, (is_first, excludes_alone)): (Id, Access, &[Id], (bool, bool)),
 ) -> Span {
     let node = dataflow.graph.node(id);
     let given = ready(&schedule.spans, &node.args[1..]);
@@ -203,7 +242,8 @@ fn effect(
     let span = match access.touch {
         Touch::Lookup => {
             let first = if given.depth > target.key { given.stage + 1 } else { given.stage };
-            let late = of_map(&pins.lookups).unwrap_or(0);
+            let queue = pins.replay.filter(|_| is_first).map_or(0, |replay| replay.first_stage);
+            let late = of_map(&pins.lookups).unwrap_or(0).max(queue);
             let latency = target.lookup_stages(dataflow, access);
             let begins = first.max(late).max(read.saturating_sub(latency));
             // A register is read as soon as the key is known.
@@ -265,6 +305,11 @@ fn effect(
     };
     let Some(commit) = commit else { return span };
     let commit = commit.max(pins.commits.get(&id).copied().unwrap_or(0));
+    // What a packet writes through the port of a map with steps, it writes only if it does not run alone. All else it
+    // would do twice in the stage in which that is decided.
+    let decided = pins.replay.filter(|replay| commit >= replay.first_stage);
+    let decided = decided.map_or(0, |replay| replay.decided_stage + u32::from(!excludes_alone));
+    let commit = commit.max(decided);
     schedule.commits.insert(id, commit);
     match access.touch {
         Touch::Update | Touch::Delete | Touch::Evict if is_atomic => {

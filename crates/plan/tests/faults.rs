@@ -61,6 +61,11 @@ const INJECTIONS: &[Injection] = &[
     ("a state slice of several stages without a scheduler", "slice", |plan| plan.maps[0].scheme = Scheme::Flush, is!(Step)),
     ("partial arrays of a map whose values are read", "atomic", |plan| plan.maps[0].parts = plan.maps[0].uses.lookups.len() as u32 + 1, is!(Parts)),
     ("a partial array too few", "sums", |plan| plan.maps[0].parts -= 1, is!(Parts)),
+    ("a write where earlier packets may still run again", "alone", |plan| { let at = plan.replay.as_ref().unwrap().first_stage; let id = plan.maps[0].uses.writes().next().unwrap(); plan.schedule.commits.insert(id, at); }, is!(Undecided)),
+    ("a decision before its condition", "alone", |plan| { let replay = plan.replay.as_mut().unwrap(); replay.decided_stage = replay.first_stage; }, is!(Undecided)),
+    ("a lookup before the queue", "alone", |plan| plan.replay.as_mut().unwrap().first_stage += 1, is!(BeforeQueue)),
+    ("packets that run alone with a port for others", "alone", |plan| { let when = plan.dataflow.graph.node(plan.maps[0].uses.writes().next().unwrap()).args[0]; plan.replay.as_mut().unwrap().alone = when; }, is!(NotAlone)),
+    ("a stage too few for the operands of a step", "alone", |plan| { let id = plan.replay.as_ref().unwrap().steps[0].call; let when = plan.dataflow.graph.node(id).args[0]; let at = plan.schedule.stages; plan.schedule.spans[when.index()].ends.stage = at; }, is!(Stages)),
     ("partial arrays without a scheme of one stage", "sums", |plan| { plan.maps[0].scheme = Scheme::Flush; plan.maps[0].restart_stage = Some(0); }, is!(Parts)),
 ];
 
@@ -118,6 +123,11 @@ fn plans(clang: &Clang) -> Vec<(&'static str, Plan)> {
         "{found}r9 = *(u64 *)(r0 + 0)\n{}*(u64 *)(r6 + 8) = r9\n",
         call("limits", 0, helper::MAP_UPDATE_ELEM as u32)
     );
+    // An entry with 0 makes another one, by another key.
+    let alone = format!(
+        "{found}r9 = *(u64 *)(r0 + 0)\nif r9 == 0 goto more\nr9 += 1\n*(u64 *)(r0 + 0) = r9\ngoto pass\nmore: {}",
+        call("limits", 0, helper::MAP_UPDATE_ELEM as u32)
+    );
     // Only the presence of the entry matters: no load waits for the lookup.
     let presence = format!("{found}{}r0 = 1\ngoto out\n", call("limits", 0, helper::MAP_UPDATE_ELEM as u32));
     let answers = format!("*(u64 *)(r10 - 16) = 7\n{}{}", call("limits", 0, 3), call("limits", 4, 2))
@@ -153,7 +163,8 @@ fn plans(clang: &Clang) -> Vec<(&'static str, Plan)> {
         ("entries", planned(&on_packet("entries", 100, &[hash], &entries), &by("limits", Scheme::Flush))),
         ("keys", planned(&on_packet("keys", 100, &[hash], &entries), &Options::default())),
         ("presence", planned(&on_packet("presence", 100, &[hash], &presence), &by("limits", Scheme::Flush))),
-        ("answers", planned(&on_packet("answers", 100, &[hash], &answers), &Options::default())),
+        ("answers", planned(&on_packet("answers", 100, &[hash], &answers), &by("limits", Scheme::Flush))),
+        ("alone", planned(&on_packet("alone", 100, &[hash], &alone), &Options::default())),
         ("slice", planned(&on_packet("slice", 100, &[hash], &slice), &by("limits", Scheme::Schedule))),
         (
             "sums",

@@ -92,6 +92,13 @@ pub struct RegionUse {
     pub maps: Vec<String>,
     /// Whether packets may restart at its first stage.
     pub restarts: bool,
+    /// The steps of packets that run alone, which access the maps by further keys; 0 where none do.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub steps: usize,
+}
+
+fn is_zero(steps: &usize) -> bool {
+    *steps == 0
 }
 
 fn users(describer: &Describer<'_>, nodes: impl Iterator<Item = Id>) -> Vec<MapUser> {
@@ -176,8 +183,14 @@ fn planned(describer: &Describer<'_>, map: &MapPlan) -> MapUse {
         hold_cycles: map.hold_cycles,
         queues: map.queues,
         restart_stage: map.restart_stage,
-        ..described(describer, map.map, users(describer, map.uses.all()))
+        ..described(describer, map.map, users(describer, map.uses.all().chain(steps(describer.plan, map.map))))
     }
+}
+
+/// The accesses of packets that run alone to a map.
+fn steps(plan: &Plan, map: u32) -> impl Iterator<Item = Id> + '_ {
+    let accesses = plan.replay.iter().flat_map(|replay| replay.accesses.iter().copied());
+    accesses.filter(move |id| plan.dataflow.access(*id).is_some_and(|access| access.map == Some(map)))
 }
 
 pub(super) fn regions(plan: &Plan) -> Vec<RegionUse> {
@@ -187,6 +200,14 @@ pub(super) fn regions(plan: &Plan) -> Vec<RegionUse> {
         last_stage: region.last,
         maps: region.maps.iter().filter_map(of).map(|map| map.name.clone()).collect(),
         restarts: region.maps.iter().filter_map(of).any(|map| map.scheme == Scheme::Flush),
+        steps: 0,
     };
-    plan.regions.iter().map(region).collect()
+    let alone = plan.replay.iter().map(|replay| RegionUse {
+        first_stage: replay.first_stage,
+        last_stage: replay.decided_stage,
+        maps: replay.maps.iter().filter_map(of).map(|map| map.name.clone()).collect(),
+        restarts: true,
+        steps: replay.steps.len(),
+    });
+    plan.regions.iter().map(region).chain(alone).collect()
 }

@@ -29,7 +29,17 @@ impl Explanation {
         let mut text = self.figures();
         text.push('\n');
         text.push_str(&self.map_table());
-        for region in self.regions.iter().filter(|region| region.maps.len() > 1) {
+        for region in self.regions.iter().filter(|region| region.steps > 0) {
+            text.push_str(&format!(
+                "packets that access {} by further keys, in {}, run alone; they and all after them come again from stage {}, \
+                 which is decided in stage {}\n",
+                region.maps.join(", "),
+                counted(region.steps, "step"),
+                region.first_stage,
+                region.last_stage,
+            ));
+        }
+        for region in self.regions.iter().filter(|region| region.maps.len() > 1 && region.steps == 0) {
             text.push_str(&format!(
                 "stages {} to {} are one region of {}\n",
                 region.first_stage,

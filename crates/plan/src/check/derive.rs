@@ -38,6 +38,13 @@ impl Accesses {
         all.into_iter()
     }
 
+    /// Leaves accesses out.
+    pub(super) fn remove(&mut self, others: &BTreeSet<Id>) {
+        for list in [&mut self.lookups, &mut self.loads, &mut self.atomics, &mut self.stores, &mut self.changes] {
+            list.retain(|id| !others.contains(id));
+        }
+    }
+
     /// Whether a plan claims exactly these accesses.
     pub(super) fn are_all_of(&self, claimed: &Uses) -> bool {
         self.lookups == claimed.lookups

@@ -209,6 +209,34 @@ pub enum Fault {
         /// The number needed.
         needed: u32,
     },
+    /// An effect commits where it is not known yet whether an earlier packet runs alone.
+    #[error(
+        "the effect of node {node} commits in stage {stage}, before it is decided in stage {decided} which packets run again"
+    )]
+    Undecided {
+        /// The node.
+        node: usize,
+        /// The stage at whose end it commits.
+        stage: u32,
+        /// The stage at whose end it is known which packets run again.
+        decided: u32,
+    },
+    /// A map with steps is read before the queue from which packets run again.
+    #[error("node {node} reads a map in stage {stage}, before the queue of stage {queue} from which packets run again")]
+    BeforeQueue {
+        /// The node.
+        node: usize,
+        /// The stage of the read.
+        stage: u32,
+        /// The stage of the queue.
+        queue: u32,
+    },
+    /// A packet that runs alone is not found out.
+    #[error("node {node} is an access of packets that run alone, which the condition for that does not find")]
+    NotAlone {
+        /// The node.
+        node: usize,
+    },
 }
 
 fn stage_or_none(stage: Option<u32>) -> String {

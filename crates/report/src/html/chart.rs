@@ -188,7 +188,11 @@ pub(super) fn regions(explanation: &Explanation, columns: &Columns) -> (String, 
     let mut height = 0;
     for region in explanation.regions.iter().filter(|region| region.restarts || region.maps.len() > 1) {
         let (left, right) = (columns.edge(region.first_stage), columns.edge(region.last_stage + 1));
-        let what = if region.restarts { "may restart: " } else { "together: " };
+        let what = match (region.steps, region.restarts) {
+            (0, true) => "may restart: ",
+            (0, false) => "together: ",
+            _ => "packets that run alone: ",
+        };
         let description = format!("{what}{}", region.maps.join(", "));
         let _ = write!(
             text,
