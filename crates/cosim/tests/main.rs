@@ -14,4 +14,5 @@ mod lru;
 mod memories;
 mod model;
 mod ram;
+mod replay;
 mod slots;

@@ -103,6 +103,12 @@ pub enum PredictError {
         /// The name of the map.
         map: String,
     },
+    /// Packets that access maps by several keys run alone.
+    #[error(
+        "packets that access a map by several keys run alone and hold the others up, which the model of the cycles does \
+         not have, nor that of the plan"
+    )]
+    Alone,
     /// Packets wait for ever: new keys of the same rows as others find no place in a hash map.
     #[error(
         "the pipeline is stuck in cycle {cycle} with {packets} packets: new keys of a hash map find no place in its table; \

@@ -22,6 +22,8 @@ pub struct Control {
     pub words: u32,
     /// Whether the start of the packet may move.
     pub moves: bool,
+    /// Whether packets that access maps by several keys run alone, so that those after them come again from the queue.
+    pub runs_alone: bool,
     /// Where packets wait for one another.
     pub queue: Option<Queue>,
     /// The hash maps that packets change.
@@ -139,6 +141,7 @@ impl Control {
             stages: plan.schedule.stages,
             words,
             moves: plan.window.moves,
+            runs_alone: plan.replay.is_some(),
             queue,
             tables: changed.map(|own| table(plan, own, scheduler, hash_seed)).collect(),
             outputs: Outputs {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use flowloom_ir::{Binary, Id, Input, Kind, Node, Touch};
+use flowloom_ir::{Binary, Compare, Id, Input, Kind, Node, Touch};
 use flowloom_isa::Program;
 use flowloom_plan::Plan;
 use flowloom_state::Parameters;
@@ -18,6 +18,7 @@ use crate::node::{
     travelling,
 };
 use crate::patch::Edits;
+use crate::replay::{self, Steps, is_step};
 use crate::scheduler::Scheduler;
 use crate::sends::Sends;
 use crate::slice;
@@ -135,6 +136,7 @@ impl Core {
             return Err(RtlError::Kept);
         }
         let maps = map::maps(plan, program)?;
+        replay::is_possible(plan, &maps)?;
         let sends = Sends::of(plan, program)?;
         let module = format!("fl_core_{}", identifier(&plan.dataflow.name));
         let ports = maps.iter().map(|own| {
@@ -160,6 +162,7 @@ impl Core {
             needs.add(plan, node.args[usize::from(!is_map)], plan.schedule.stages);
         }
         sends.add_needs(plan, &mut needs);
+        replay::add_needs(plan, &mut needs);
         let scheduler = Scheduler::of(plan, &maps, &needs);
         if let Some(scheduler) = &scheduler {
             scheduler.add_needs(plan, &mut needs);
@@ -254,7 +257,7 @@ impl Writer<'_> {
         if let Kind::Const(value) = node.kind {
             return number(value, node.bits);
         }
-        let is_register = !is_wire(node.kind) && defined(self.plan, id) < stage;
+        let is_register = !is_wire(node.kind) && !is_step(self.plan, id) && defined(self.plan, id) < stage;
         format!("v{}_s{stage}{}", id.index(), if is_register { "_q" } else { "" })
     }
 
@@ -341,6 +344,7 @@ impl Writer<'_> {
         registers.iter().for_each(|register| self.line(&format!("  {register}")));
         let mut declared: String = self.maps.iter().map(map::declarations).collect();
         declared.extend(self.scheduler.as_ref().map(Scheduler::declarations));
+        declared.extend(Steps::of(self.plan, &self.maps).map(|steps| steps.declarations()));
         self.text.push_str(&declared);
         self.host_gap();
     }
@@ -376,7 +380,9 @@ impl Writer<'_> {
             self.line("  assign valid_s0 = valid_i;");
         } else if !is_scheduler {
             let before = self.valid(stage - 1);
-            self.line(&format!("  always_ff @(posedge clk_i) begin\n    {valid} <= {before} && !rst_i;\n  end"));
+            let region = self.plan.replay.as_ref().map(|replay| replay.first_stage + 1..=replay.decided_stage + 1);
+            let kept = if region.is_some_and(|region| region.contains(&stage)) { " && !kill" } else { "" };
+            self.line(&format!("  always_ff @(posedge clk_i) begin\n    {valid} <= {before}{kept} && !rst_i;\n  end"));
         }
         let mut registers: Vec<(String, String, u32)> = Vec::new();
         self.words(stage, &mut registers);
@@ -389,7 +395,7 @@ impl Writer<'_> {
         self.text.push_str(&carried);
         for id in values {
             let kind = self.plan.dataflow.graph.node(*id).kind;
-            if !is_wire(kind) && defined(self.plan, *id) < stage {
+            if !is_wire(kind) && !is_step(self.plan, *id) && defined(self.plan, *id) < stage {
                 let bits = signal_bits(&self.plan.dataflow, *id).into();
                 registers.push((self.signal(*id, stage), self.signal(*id, stage - 1), bits));
             } else if let Some(text) = self.value(*id, stage) {
@@ -457,6 +463,14 @@ impl Writer<'_> {
         if stage == 0 { "valid_s0".to_owned() } else { format!("valid_s{stage}_q") }
     }
 
+    /// Whether a packet is in a stage, or runs through it without effects.
+    fn reads(&self, stage: u32) -> String {
+        match &self.plan.replay {
+            Some(replay) if stage >= replay.first_stage => format!("({} || run_s{stage})", self.valid(stage)),
+            _ => self.valid(stage),
+        }
+    }
+
     /// The words of the packet that a later stage reads at offsets known only at run time, and whether the packet has
     /// the word that arrives in a later stage.
     fn words(&mut self, stage: u32, registers: &mut Vec<(String, String, u32)>) {
@@ -510,6 +524,9 @@ impl Writer<'_> {
             Kind::Input(Input::Length) => "length_i".to_owned(),
             Kind::Input(Input::Port) => "port_i".to_owned(),
             Kind::Bytes { ahead } => return Some(self.bytes(id, ahead, stage)),
+            Kind::Effect(_) if is_step(plan, id) => {
+                Steps::of(plan, &self.maps)?.result(id, &|arg| self.signal(arg, stage))?
+            }
             Kind::Effect(_) if is_lookup(&plan.dataflow, id) => self.found(id, stage),
             Kind::Effect(_) if redirects(&plan.dataflow).contains(&id) && !is_travelling(&plan.dataflow, id) => {
                 self.redirected(id, stage)
@@ -524,6 +541,9 @@ impl Writer<'_> {
                 travelling(&plan.dataflow, id, &|arg| self.signal(arg, stage))
             }
             Kind::Effect(_) => return None,
+            Kind::Compare(Compare::Equal) if node.args.iter().all(|arg| is_lookup(&plan.dataflow, *arg)) => {
+                Steps::of(plan, &self.maps)?.is_same(node.args[0], node.args[1], &|arg| self.signal(arg, stage))?
+            }
             Kind::Compare(_) if node.args.iter().any(|arg| is_lookup(&plan.dataflow, *arg)) => {
                 let lookup = node.args.iter().find(|arg| is_lookup(&plan.dataflow, **arg));
                 format!("!{}", lookup.map_or_else(String::new, |lookup| self.signal(*lookup, stage)))
@@ -649,6 +669,7 @@ impl Writer<'_> {
                 needs: &self.needs,
                 stage,
                 valid: self.valid(stage),
+                reads: self.reads(stage),
                 signal: &|id| self.signal(id, stage),
                 registers,
                 scheduler: self.scheduler.as_ref(),
@@ -717,7 +738,7 @@ impl Writer<'_> {
             let is_cut = self.scheduler.as_ref().is_some_and(|one| one.cuts(*stages.start(), *stages.end()));
             let queued = is_cut.then(|| "queue_valid".to_owned());
             let valid: Vec<String> = stages.map(|stage| self.valid(stage)).chain(queued).collect();
-            lines.push(map::host(&self.plan.dataflow, own, &valid.join(" || ")).trim_end().to_owned());
+            lines.push(map::host(self.plan, own, &valid.join(" || ")).trim_end().to_owned());
         }
         let all = |names: Vec<String>| if names.is_empty() { "1'b1".to_owned() } else { names.join(" && ") };
         lines.push(format!("  assign ready_o = {};", all(self.maps.iter().flat_map(map::ready).collect())));
@@ -727,6 +748,7 @@ impl Writer<'_> {
         let accepts = self.scheduler.as_ref().is_some_and(|scheduler| scheduler.stage == 0);
         lines.push(format!("  assign accept_o = {};", if accepts { "go" } else { "1'b1" }));
         lines.push(format!("  assign room_o = {};", all(rooms.chain(self.no_host_gap()).collect())));
+        lines.extend(Steps::of(self.plan, &self.maps).map(|steps| steps.control(&|id, stage| self.signal(id, stage))));
         lines.iter().for_each(|line| self.line(line));
     }
 
@@ -757,6 +779,7 @@ impl Writer<'_> {
             names.extend(some.map(|id| self.signal(*id, *stage)));
         }
         names.extend(self.maps.iter().flat_map(map::partly_used));
+        names.extend(Steps::of(self.plan, &self.maps).into_iter().flat_map(|steps| steps.partly_used()));
         names.extend(self.needs.random(self.plan).into_iter().flat_map(|(_, last)| (0..=last).map(random_signal)));
         names.extend((0..self.needs.words(self.plan)).map(|word| format!("word{word}_s{word}")));
         self.line("\n  // Read here because some of their bits have no other use.\n  logic unused;");

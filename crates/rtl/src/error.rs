@@ -30,6 +30,17 @@ pub enum RtlError {
         /// The number of keys.
         keys: usize,
     },
+    /// A map whose state a packet that runs alone would change in each of its runs.
+    #[error(
+        "map `{map}`: packets insert, delete or evict entries in the stages through which packets run again that access \
+         map `{alone}` by several keys"
+    )]
+    Alone {
+        /// The name of the map.
+        map: String,
+        /// The name of a map that is accessed by several keys.
+        alone: String,
+    },
     /// A use of the address of an entry other than an access or a comparison with 0.
     #[error(
         "instruction {insn}: the address of an entry of map `{map}` is joined with another one or used as a number"

@@ -30,6 +30,7 @@ mod needs;
 mod node;
 mod patch;
 pub mod registers;
+mod replay;
 mod scheduler;
 mod sends;
 mod shell;

@@ -21,6 +21,7 @@ use flowloom_plan::{ARRAY_STAGES, HASH_STAGES, LPM_STAGES, MAX_PREFIXES, Plan, p
 use crate::error::RtlError;
 use crate::needs::{Needs, begins, happens};
 use crate::node::{is_lookup, is_travelling};
+use crate::replay::is_step;
 use crate::scheduler::may_use;
 
 /// Flag of `redirect_map`: to all ports of the map.
@@ -208,9 +209,12 @@ impl Map {
 pub(crate) fn maps(plan: &Plan, program: &Program) -> Result<Vec<Map>, RtlError> {
     let dataflow = &plan.dataflow;
     let mut found: BTreeMap<u32, Map> = BTreeMap::new();
+    for map in plan.replay.iter().flat_map(|replay| &replay.maps) {
+        found.insert(*map, empty(dataflow, program, *map)?);
+    }
     for id in dataflow.used() {
         let Some(access) = dataflow.access(id) else { continue };
-        if is_travelling(dataflow, id) {
+        if is_travelling(dataflow, id) || is_step(plan, id) {
             continue;
         }
         if spread(dataflow, id).is_some() {
@@ -277,13 +281,20 @@ pub(crate) fn maps(plan: &Plan, program: &Program) -> Result<Vec<Map>, RtlError>
     for own in found.values_mut() {
         own.is_summed = plan.maps.iter().any(|planned| planned.map == own.map && planned.parts > 1);
         arrange(plan, own)?;
+        if own.tables.is_empty() && plan.replay.as_ref().is_some_and(|replay| replay.maps.contains(&own.map)) {
+            // Only packets that run alone access it.
+            let (name, stage) = (own.name(), own.cycles());
+            own.tables.push(Table { name, calls: Vec::new(), stage, last: stage });
+        }
     }
-    joined(dataflow)?;
+    joined(plan)?;
     Ok(found.into_values().collect())
 }
 
-/// An error if the address of an entry is used for more than to access the entry, or to compare it with 0.
-fn joined(dataflow: &Dataflow) -> Result<(), RtlError> {
+/// An error if the address of an entry is used for more than to access the entry, to compare it with 0, or, in steps, with
+/// another one.
+fn joined(plan: &Plan) -> Result<(), RtlError> {
+    let dataflow = &plan.dataflow;
     let graph = &dataflow.graph;
     for id in dataflow.used() {
         let node = graph.node(id);
@@ -291,7 +302,14 @@ fn joined(dataflow: &Dataflow) -> Result<(), RtlError> {
             node.kind == Kind::Compare(Compare::Equal) && node.args.iter().any(|arg| graph.as_const(*arg) == Some(0));
         for (at, arg) in node.args.iter().enumerate().filter(|(_, arg)| is_lookup(dataflow, **arg)) {
             let is_base = at == 1 && matches!(node.kind, Kind::Effect(_));
-            if !is_tested && !is_base {
+            // Two entries that steps have looked up are compared by their keys.
+            let map_of = |id: &Id| dataflow.access(*id).and_then(|access| access.map);
+            let is_compared = node.kind == Kind::Compare(Compare::Equal)
+                && node
+                    .args
+                    .iter()
+                    .all(|other| is_step(plan, *other) && is_lookup(dataflow, *other) && map_of(other) == map_of(arg));
+            if !is_tested && !is_base && !is_compared {
                 let map = dataflow.access(*arg).and_then(|access| access.map).unwrap_or(0);
                 return Err(RtlError::Joined { insn: graph.insn(id), map: dataflow.maps[map as usize].name.clone() });
             }
@@ -453,7 +471,7 @@ fn arrange(plan: &Plan, own: &mut Map) -> Result<(), RtlError> {
 
 /// Adds what the tables of a map need: the key in the stage that asks, and what redirects need in the end.
 pub(crate) fn add_needs(plan: &Plan, own: &Map, needs: &mut Needs) {
-    for table in &own.tables {
+    for table in own.tables.iter().filter(|table| !table.calls.is_empty()) {
         let asked = table.stage - own.cycles();
         for byte in key(&plan.dataflow, table.calls[0]) {
             needs.add(plan, byte, asked);
@@ -542,8 +560,11 @@ pub(crate) fn host_stages(own: &Map) -> std::ops::RangeInclusive<u32> {
 }
 
 /// The assignments of the ports of the host.
-pub(crate) fn host(dataflow: &Dataflow, own: &Map, valid: &str) -> String {
-    let name = own.name();
+pub(crate) fn host(plan: &Plan, own: &Map, valid: &str) -> String {
+    let (dataflow, name) = (&plan.dataflow, own.name());
+    // The port is a packet's that runs alone, and so is the answer that it awaits.
+    let is_shared = plan.replay.as_ref().is_some_and(|replay| replay.maps.contains(&own.map));
+    let (apart, own_answer) = if is_shared { (" && !alone", " && !awaits") } else { ("", "") };
     let Some(first) = own.tables.first() else {
         return format!(
             "  assign {name}_ready_o = !({valid});\n  assign {name}_valid_o = {name}_valid_i && {name}_ready_o;\n  \
@@ -552,8 +573,10 @@ pub(crate) fn host(dataflow: &Dataflow, own: &Map, valid: &str) -> String {
     };
     let all: Vec<String> = own.tables.iter().map(|table| format!("{}_host_ready", table.name)).collect();
     let first = &first.name;
-    let mut text =
-        format!("  assign {name}_ready_o = {};\n  assign {name}_valid_o = {first}_host_valid;\n", all.join(" && "),);
+    let mut text = format!(
+        "  assign {name}_ready_o = {}{apart};\n  assign {name}_valid_o = {first}_host_valid{own_answer};\n",
+        all.join(" && "),
+    );
     match own.is_summed {
         true => text.push_str(&summed(dataflow, own)),
         false => _ = writeln!(text, "  assign {name}_value_o = {first}_host_value;"),

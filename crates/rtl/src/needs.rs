@@ -14,6 +14,7 @@ use flowloom_plan::Plan;
 
 use crate::error::RtlError;
 use crate::node::is_lookup;
+use crate::replay::is_step;
 use crate::sends::is_send;
 
 /// The random words of a packet at most, which repeat after that.
@@ -79,6 +80,9 @@ impl Needs {
         self.stages.iter().find_map(|(id, stages)| {
             let access = plan.dataflow.access(*id)?;
             let is_change = matches!(access.touch, Touch::Atomic | Touch::Update | Touch::Delete);
+            if is_step(plan, *id) {
+                return None;
+            }
             let (stage, known) = (*stages.first()?, defined(plan, *id));
             let map = plan.dataflow.maps.get(access.map? as usize)?.name.clone();
             let insn = plan.dataflow.graph.insn(*id);
@@ -112,6 +116,14 @@ impl Needs {
         }
         let known = self.stages.entry(id).or_default();
         if !known.insert(stage) {
+            return;
+        }
+        if is_step(plan, id) {
+            // A value is that of an entry that was found.
+            let touch = plan.dataflow.access(id).map(|access| access.touch);
+            if matches!(touch, Some(Touch::Load | Touch::Atomic)) {
+                self.add(plan, node.args[1], stage);
+            }
             return;
         }
         if is_wire(node.kind) {
@@ -156,6 +168,9 @@ pub(crate) fn happens(plan: &Plan, id: Id) -> u32 {
 
 /// The stage in which the evaluation of a node begins. Atomic operations and changes of entries read where they commit.
 pub(crate) fn begins(plan: &Plan, id: Id) -> u32 {
+    if is_step(plan, id) {
+        return plan.schedule.spans[id.index()].begins.stage;
+    }
     match plan.dataflow.access(id).map(|access| access.touch) {
         Some(Touch::Atomic | Touch::Update | Touch::Delete) => happens(plan, id),
         _ => plan.schedule.spans[id.index()].begins.stage,

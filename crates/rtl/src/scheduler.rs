@@ -41,6 +41,8 @@ pub(crate) struct Scheduler {
     pub(crate) holds: Vec<Hold>,
     /// The last stage in which a block that began before the queue has its result.
     last_crossing: Option<u32>,
+    /// The stage in which it is decided which packets come again from the queue, if any do.
+    decided_stage: Option<u32>,
 }
 
 /// A map that packets wait for.
@@ -72,6 +74,11 @@ impl Scheduler {
     /// The scheduler of a core, if a map needs one.
     pub(crate) fn of(plan: &Plan, maps: &[Map], needs: &Needs) -> Option<Scheduler> {
         let late: Vec<&Map> = maps.iter().filter(|own| own.hold_cycles(&plan.dataflow) > 0).collect();
+        if let Some(replay) = &plan.replay {
+            let holds = late.iter().map(|own| hold(plan, own, replay.first_stage)).collect();
+            let (stage, decided_stage) = (replay.first_stage, Some(replay.decided_stage));
+            return Some(Scheduler { stage, holds, last_crossing: None, decided_stage });
+        }
         let limit = late.iter().map(|own| own.asked()).min()?;
         // In these stages a map that packets write is between question and result.
         let is_split = |stage: u32| {
@@ -86,12 +93,15 @@ impl Scheduler {
         let stage = possible
             .max_by_key(|stage| (keyed(*stage), is_near(*stage), std::cmp::Reverse(width(plan, needs, *stage))))?;
         let holds = late.iter().map(|own| hold(plan, own, stage)).collect();
-        Some(Scheduler { stage, holds, last_crossing: last_crossing(plan, maps, needs, stage) })
+        let last_crossing = last_crossing(plan, maps, needs, stage);
+        Some(Scheduler { stage, holds, last_crossing, decided_stage: None })
     }
 
     /// The packets that the queue holds: those that are before it when it begins to fill, and as many to wait.
     pub(crate) fn depth(&self) -> u32 {
-        if self.stage == 0 { 0 } else { (2 * (self.stage + 2)).next_power_of_two().max(32) }
+        // A packet that may come again stays.
+        let taken = self.decided_stage.map_or(0, |decided| decided - self.stage + 2);
+        if self.stage == 0 { 0 } else { (2 * (self.stage + 2) + taken).next_power_of_two().max(32) }
     }
 
     /// The cycles that a packet takes here besides those of the registers that the queue replaces.
@@ -200,7 +210,11 @@ impl Scheduler {
             conditions.push(format!("!{name}_conflict"));
         }
         conditions.extend(others.iter().cloned());
-        _ = writeln!(text, "  assign go = {};\n  assign {issued} = {waiting} && go;", conditions.join(" && "));
+        if self.decided_stage.is_some() {
+            conditions.extend(["!alone".to_owned(), "!kill".to_owned()]);
+        }
+        let leaves = if self.decided_stage.is_some() { "leave || " } else { "" };
+        _ = writeln!(text, "  assign go = {leaves}{};\n  assign {issued} = {waiting} && go;", conditions.join(" && "));
         text
     }
 
@@ -229,12 +243,21 @@ impl Scheduler {
             }
             arrived = format!("  always_ff @(posedge clk_i) begin\n{arrived}  end\n");
         }
+        let (block, ready, again) = match self.decided_stage {
+            None => ("fl_fifo", "\n      .in_ready_o(unused_queue_ready),", String::new()),
+            Some(decided) => {
+                ("fl_replay", "", format!("\n      .commit_i(valid_s{decided}_q && !kill),\n      .rewind_i(kill),"))
+            }
+        };
+        if self.decided_stage.is_none() {
+            arrived.push_str("  logic unused_queue_ready;\n");
+        }
         _ = write!(
             text,
-            "{arrived}  logic unused_queue_ready;\n  fl_fifo #(\n      .Width({width}),\n      \
-             .Depth({depth})\n  ) u_queue (\n      .clk_i,\n      .rst_i,\n      .in_valid_i({before}),\n      .in_ready_o(unused_queue_ready),\n      \
+            "{arrived}  {block} #(\n      .Width({width}),\n      \
+             .Depth({depth})\n  ) u_queue (\n      .clk_i,\n      .rst_i,\n      .in_valid_i({before}),{ready}\n      \
              .in_data_i({{\n      {ins}}}),\n      .out_valid_o(queue_valid),\n      .out_ready_i(valid_s{stage}_q),\n      .out_data_o({{\n      \
-             {outs}}}),\n      .count_o(queue_count)\n  );\n",
+             {outs}}}),{again}\n      .count_o(queue_count)\n  );\n",
             ins = list(&ins),
             outs = list(&outs),
         );
@@ -297,7 +320,7 @@ fn is_known(plan: &Plan, id: Id, (stage, depth): (u32, u32)) -> bool {
 
 /// Where a packet may access a map, by what is known early in a stage. Accesses to values go through a lookup.
 pub(crate) fn may_use(plan: &Plan, own: &Map, stage: u32) -> May {
-    if own.tables.is_empty() {
+    if own.tables.iter().all(|table| table.calls.is_empty()) {
         return May::Always;
     }
     let dataflow = &plan.dataflow;

@@ -17,12 +17,13 @@ use crate::map::{Block, Map, Slice, Table, flags, index, key, place, uses};
 use crate::may::May;
 use crate::needs::Needs;
 use crate::node::{is_lookup, logic, number};
+use crate::replay::host_port;
 use crate::scheduler::{Scheduler, may_use};
 
 /// Results of changes of entries, as the kernel's numbers.
-const NO_ENTRY: i64 = -2;
-const TOO_BIG: i64 = -7;
-const EXISTS: i64 = -17;
+pub(crate) const NO_ENTRY: i64 = -2;
+pub(crate) const TOO_BIG: i64 = -7;
+pub(crate) const EXISTS: i64 = -17;
 
 /// The rendering of the accesses to a map in a stage.
 pub(crate) struct Stage<'a> {
@@ -31,6 +32,8 @@ pub(crate) struct Stage<'a> {
     pub(crate) stage: u32,
     /// Whether a packet is in the stage.
     pub(crate) valid: String,
+    /// Whether a packet is in the stage, or runs through it without effects.
+    pub(crate) reads: String,
     /// The name of a node's value in the stage.
     pub(crate) signal: &'a dyn Fn(Id) -> String,
     /// The registers of the stage: name, next value, bits.
@@ -211,14 +214,20 @@ impl Stage<'_> {
 
     /// An array, in the stage that asks it.
     fn array(&mut self, own: &Map, table: &Table, text: &mut String) {
-        let (name, table_name, call) = (own.name(), &table.name, table.calls[0]);
+        let (name, table_name) = (own.name(), &table.name);
         let dataflow = &self.plan.dataflow;
-        let index = index(dataflow, call, self.signal);
-        let hit = match own.block {
-            Block::Ports => {
-                format!("{index} < {}", number(own.entries.into(), dataflow.graph.bits(key(dataflow, call)[0])))
+        let (index, hit) = match table.calls.first() {
+            None => ("'0".to_owned(), "1'b0".to_owned()),
+            Some(&call) => {
+                let index = index(dataflow, call, self.signal);
+                let hit = match own.block {
+                    Block::Ports => {
+                        format!("{index} < {}", number(own.entries.into(), dataflow.graph.bits(key(dataflow, call)[0])))
+                    }
+                    _ => (self.signal)(call),
+                };
+                (index, hit)
             }
-            _ => (self.signal)(call),
         };
         let delay = own.slice.map_or(0, Slice::delay);
         let [write, result] = self.declared(own, table, text);
@@ -226,8 +235,9 @@ impl Stage<'_> {
         let mut value = if is_one { format!("{name}_value") } else { table.value(table.stage) };
         // What the host writes is in the first one of partial arrays alone.
         let is_first = own.tables.first().is_some_and(|first| first.name == table.name);
-        let host_value = if own.is_summed && !is_first { "'0".to_owned() } else { format!("{name}_value_i") };
+        let host_value = if own.is_summed && !is_first { "'0".to_owned() } else { host_port(self.plan, own, "value") };
         let late = self.late_value(own, table, &mut value, own.bits, text);
+        self.kept(own, table, &mut value, own.bits, text);
         let mut hit = hit;
         if own.block == Block::Ports {
             // A key beyond the entries leads to no port.
@@ -246,14 +256,17 @@ impl Stage<'_> {
             "  fl_array #(\n      .Entries({}),\n      .ValueBits({}),\n      .Delay({delay})\n  ) u_{table_name} (\n      .clk_i,\n      .rst_i,\n      \
              .ready_o({table_name}_ready),\n      .valid_i({} && {hit}),\n      .early_i(1'b0),\n      .index_i({}'({index})),\n      \
              .value_o({value}),\n      .write_i({write}),\n      .value_i({result}),\n      \
-             .host_valid_i({name}_valid_i && {name}_ready_o),\n      .host_ready_o({table_name}_host_ready),\n      \
-             .host_write_i({name}_write_i),\n      .host_copy_i(1'b0),\n      .host_target_i('0),\n      \
-             .host_index_i({name}_index_i),\n      .host_value_i({host_value}),\n      \
+             .host_valid_i({}),\n      .host_ready_o({table_name}_host_ready),\n      \
+             .host_write_i({}),\n      .host_copy_i(1'b0),\n      .host_target_i('0),\n      \
+             .host_index_i({}),\n      .host_value_i({host_value}),\n      \
              .host_valid_o({table_name}_host_valid),\n      .host_value_o({table_name}_host_value)\n  );\n",
             own.entries.max(2),
             own.bits,
-            self.valid,
+            self.reads,
             own.index_bits(),
+            host_port(self.plan, own, "valid"),
+            host_port(self.plan, own, "write"),
+            host_port(self.plan, own, "index"),
         );
         text.push_str(&late);
     }
@@ -262,13 +275,34 @@ impl Stage<'_> {
     /// `value` to the queue, under another name.
     fn late_value(&mut self, own: &Map, table: &Table, value: &mut String, bits: u32, text: &mut String) -> String {
         let asked = table.stage - own.cycles();
-        let Some(scheduler) = self.scheduler.filter(|scheduler| scheduler.cuts(asked, table.stage)) else {
+        let cuts = |scheduler: &&Scheduler| !table.calls.is_empty() && scheduler.cuts(asked, table.stage);
+        let Some(scheduler) = self.scheduler.filter(cuts) else {
             return String::new();
         };
         let (name, to) = (&table.name, value.clone());
         *value = format!("{name}_early");
         _ = writeln!(text, "  {}", logic(value, bits));
         scheduler.late_result(name, &to, value, bits, table.stage)
+    }
+
+    /// What a table gives to a packet that runs alone: in its later runs what it gave in the first one. The table then
+    /// gives `value` under another name.
+    fn kept(&mut self, own: &Map, table: &Table, value: &mut String, bits: u32, text: &mut String) -> bool {
+        let is_shared = self.plan.replay.as_ref().is_some_and(|replay| replay.maps.contains(&own.map));
+        if !is_shared || table.calls.is_empty() {
+            return false;
+        }
+        let (name, to, stage) = (&table.name, value.clone(), table.stage);
+        *value = format!("{name}_found");
+        let register = format!("{name}_kept_q");
+        _ = write!(
+            text,
+            "  {}\n  {}\n  assign {to} = keeps ? {register} : {value};\n  always_ff @(posedge clk_i) begin\n    \
+             if (run_s{stage} && first_run) begin\n      {register} <= {value};\n    end\n  end\n",
+            logic(value, bits),
+            logic(&register, bits),
+        );
+        true
     }
 
     /// A hash map, in the stage that asks it.
@@ -296,10 +330,13 @@ impl Stage<'_> {
         }
         let mut both = format!("{{{table_name}_present, {value}}}");
         let late = self.late_value(own, table, &mut both, own.bits + 1, text);
-        let (present, value) = match late.is_empty() {
+        let is_kept = self.kept(own, table, &mut both, own.bits + 1, text);
+        let (present, value) = match late.is_empty() && !is_kept {
             true => (format!("{table_name}_present"), value),
             false => (format!("{both}[{}]", own.bits), format!("{both}[{}:0]", own.bits - 1)),
         };
+        let changes = own.changes(&self.plan.dataflow) || own.is_lru;
+        let reads = if changes { self.valid.clone() } else { self.reads.clone() };
         let parameters = Parameters::for_entries(cuckoo_keys(own.entries), own.key_bits / 8, 0);
         let hash = RowHash::new((own.key_bits / 8) as usize, parameters.rows, self.hash_seed);
         _ = write!(
@@ -308,9 +345,9 @@ impl Stage<'_> {
              .Entries({}),\n      .Lru(1'b{}),\n      .Changes(1'b{}),\n      .Delay({}),\n      .Ahead({}),\n      .Pending({PENDING})\n  ) u_{table_name} (\n      .clk_i,\n      .rst_i,\n      \
              .ready_o({table_name}_ready),\n      .room_o({table_name}_room),\n      .tight_o({table_name}_tight),\n      .valid_i({}),\n      .key_i({}),\n      \
              .present_o({present}),\n      .value_o({value}),\n      .full_o({table_name}_full),\n      .count_o({table_name}_count),\n      .write_i({write}),\n      \
-             .present_i({has}),\n      .value_i({result}),\n      .touch_i({touch}),\n      .evict_i({evict}),\n      .host_valid_i({name}_valid_i && {name}_ready_o),\n      \
-             .host_ready_o({table_name}_host_ready),\n      .host_operation_i({name}_operation_i),\n      .host_key_i({name}_key_i),\n      \
-             .host_value_i({name}_value_i),\n      .host_valid_o({table_name}_host_valid),\n      .host_present_o({table_name}_host_present),\n      \
+             .present_i({has}),\n      .value_i({result}),\n      .touch_i({touch}),\n      .evict_i({evict}),\n      .host_valid_i({}),\n      \
+             .host_ready_o({table_name}_host_ready),\n      .host_operation_i({}),\n      .host_key_i({}),\n      \
+             .host_value_i({}),\n      .host_valid_o({table_name}_host_valid),\n      .host_present_o({table_name}_host_present),\n      \
              .host_full_o({table_name}_host_full),\n      .host_key_o({table_name}_host_key),\n      .host_value_o({table_name}_host_value)\n  );\n",
             own.key_bits,
             own.bits,
@@ -322,12 +359,17 @@ impl Stage<'_> {
             u8::from(own.changes(&self.plan.dataflow)),
             own.slice.map_or(0, Slice::delay),
             if own.changes(&self.plan.dataflow) { ahead(self.stage, self.scheduler) } else { 1 },
-            match may_use(self.plan, own, self.stage) {
+            match (table.calls.is_empty(), may_use(self.plan, own, self.stage)) {
+                (true, _) => "1'b0".to_owned(),
                 // A packet that has nothing to do with the map takes no pending entry.
-                uses if is_written && uses != May::Always => format!("{} && {}", self.valid, uses.text(self.signal)),
-                _ => self.valid.clone(),
+                (_, uses) if is_written && uses != May::Always => format!("{reads} && {}", uses.text(self.signal)),
+                _ => reads,
             },
-            index(&self.plan.dataflow, table.calls[0], self.signal),
+            table.calls.first().map_or("'0".to_owned(), |call| index(&self.plan.dataflow, *call, self.signal)),
+            host_port(self.plan, own, "valid"),
+            host_port(self.plan, own, "operation"),
+            host_port(self.plan, own, "key"),
+            host_port(self.plan, own, "value"),
         );
         text.push_str(&late);
     }
@@ -588,7 +630,7 @@ fn columns(hash: &RowHash, key_bytes: usize) -> String {
 }
 
 /// The low bits of an operand, which is at least as wide.
-fn low(dataflow: &Dataflow, id: Id, bits: u16, signal: &dyn Fn(Id) -> String) -> String {
+pub(crate) fn low(dataflow: &Dataflow, id: Id, bits: u16, signal: &dyn Fn(Id) -> String) -> String {
     if dataflow.graph.bits(id) == bits {
         return signal(id);
     }

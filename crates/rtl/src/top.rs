@@ -28,7 +28,7 @@ pub struct File {
 }
 
 /// The blocks that pipelines instantiate.
-const BLOCKS: [(&str, &str); 29] = [
+const BLOCKS: [(&str, &str); 31] = [
     ("fl_fifo.sv", include_str!("../../../hdl/prim/fl_fifo.sv")),
     ("fl_fifo_ram.sv", include_str!("../../../hdl/prim/fl_fifo_ram.sv")),
     ("fl_ram.sv", include_str!("../../../hdl/prim/fl_ram.sv")),
@@ -46,6 +46,8 @@ const BLOCKS: [(&str, &str); 29] = [
     ("fl_evicted.sv", include_str!("../../../hdl/table/fl_evicted.sv")),
     ("fl_hash_map.sv", include_str!("../../../hdl/table/fl_hash_map.sv")),
     ("fl_scoreboard.sv", include_str!("../../../hdl/flow/fl_scoreboard.sv")),
+    ("fl_replay.sv", include_str!("../../../hdl/flow/fl_replay.sv")),
+    ("fl_alone.sv", include_str!("../../../hdl/flow/fl_alone.sv")),
     ("fl_lpm_level.sv", include_str!("../../../hdl/table/fl_lpm_level.sv")),
     ("fl_lpm_ranges.sv", include_str!("../../../hdl/table/fl_lpm_ranges.sv")),
     ("fl_lpm.sv", include_str!("../../../hdl/table/fl_lpm.sv")),

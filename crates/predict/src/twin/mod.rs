@@ -293,10 +293,13 @@ impl Twin {
         Ok(Twin { machine, evaluation, word_bytes, maps, packets: VecDeque::new(), idle_cycles: 0 })
     }
 
-    /// Why a pipeline has no twin: packets that send others besides themselves, and LRU maps.
+    /// Why a pipeline has no twin: packets that send others besides themselves or run alone, and LRU maps.
     pub fn refusal(pipeline: &Pipeline) -> Option<PredictError> {
         if !pipeline.core.sends.is_empty() {
             return Some(PredictError::Extra);
+        }
+        if pipeline.core.control.runs_alone {
+            return Some(PredictError::Alone);
         }
         let lru = pipeline.core.control.tables.iter().find(|table| table.is_lru)?;
         let map = pipeline.core.maps.iter().find(|map| map.map == lru.map)?.name.clone();
