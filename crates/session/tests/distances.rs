@@ -12,6 +12,8 @@
 //! packet is in its bytes; it is compared with the interpreter, which runs the packets one after another, and so is
 //! what the cases leave in the maps.
 
+mod programs;
+
 use flowloom_isa::asm;
 use flowloom_rtl::Pipeline;
 use flowloom_session::Loaded;
@@ -22,6 +24,8 @@ use flowloom_vm::Interpreter;
 use crate::faults::{Fault, planted};
 use crate::stream::{Case, Source, compare, start};
 
+use programs::{ADDED, DELETED_FIRST, HEAD, INSERTED, LOOKUP, SEVERAL_KEYS, STORED};
+
 /// A way in which packets share state.
 pub(crate) struct Scheme {
     pub(crate) name: &'static str,
@@ -30,161 +34,7 @@ pub(crate) struct Scheme {
     has_keys: bool,
 }
 
-/// The start of each program: operation, operand and key of the packet in `r7`, `r8` and on the stack.
-const HEAD: &str = r#"
-        r2 = *(u32 *)(r1 + 4)           ; xdp_md.data_end
-        r6 = *(u32 *)(r1 + 0)           ; xdp_md.data
-        r0 = 1                          ; XDP_DROP
-        r3 = r6
-        r3 += 40
-        if r3 > r2 goto out
-        r7 = *(u8 *)(r6 + 0)
-        r8 = *(u8 *)(r6 + 4)
-        r9 = *(u32 *)(r6 + 8)
-        *(u32 *)(r10 - 4) = r9
-"#;
-
-/// The end of programs without keys: the new value in `r3` is stored and sent.
-const STORED: &str = r#"
-        *(u64 *)(r5 + 0) = r3
-        *(u64 *)(r6 + 16) = r3
-        r0 = 3                          ; XDP_TX
-        exit
-out:    exit
-"#;
-
-/// The end of programs with keys: as [`STORED`], and insertions and deletions.
-const INSERTED: &str = r#"
-        *(u64 *)(r5 + 0) = r3
-        *(u64 *)(r6 + 16) = r3
-        r0 = 3                          ; XDP_TX
-        exit
-new:    *(u64 *)(r10 - 16) = r8
-        r1 = map[flows] ll
-        r2 = r10
-        r2 += -4
-        r3 = r10
-        r3 += -16
-        r4 = 0                          ; BPF_ANY
-        call map_update_elem
-        *(u32 *)(r6 + 24) = r0
-        r0 = 2                          ; XDP_PASS
-        exit
-delete: r1 = map[flows] ll
-        r2 = r10
-        r2 += -4
-        call map_delete_elem
-        *(u32 *)(r6 + 24) = r0
-        r0 = 3
-        exit
-out:    exit
-"#;
-
-const LOOKUP: &str = r#"
-        r1 = map[flows] ll
-        r2 = r10
-        r2 += -4
-        call map_lookup_elem
-        r5 = r0
-        r0 = 1
-"#;
-
-/// As [`INSERTED`], but an entry that is there is deleted and inserted anew if that succeeds; so is its counterpart in
-/// an array. The results are in the packet and decide about the next change.
-const DELETED_FIRST: &str = r#"
-        *(u64 *)(r10 - 16) = r3
-        r1 = map[flows] ll
-        r2 = r10
-        r2 += -4
-        call map_delete_elem
-        *(u32 *)(r6 + 24) = r0
-        if r0 != 0 goto out
-        r1 = map[flows] ll
-        r2 = r10
-        r2 += -4
-        r3 = r10
-        r3 += -16
-        r4 = 1                          ; BPF_NOEXIST
-        call map_update_elem
-        *(u32 *)(r6 + 28) = r0
-        r0 = 3                          ; XDP_TX
-        exit
-new:    *(u64 *)(r10 - 16) = r8
-        r1 = map[flows] ll
-        r2 = r10
-        r2 += -4
-        r3 = r10
-        r3 += -16
-        r4 = 0                          ; BPF_ANY
-        call map_update_elem
-        *(u32 *)(r6 + 24) = r0
-        r7 = r0
-        r9 &= 7
-        *(u32 *)(r10 - 4) = r9
-        r1 = map[cells] ll
-        r2 = r10
-        r2 += -4
-        call map_lookup_elem
-        r5 = r0
-        r0 = 1
-        if r5 == 0 goto out
-        if r7 == 0 goto kept
-        r1 = *(u64 *)(r5 + 0)
-        r1 += 1
-        *(u64 *)(r5 + 0) = r1
-kept:   r0 = 3
-        exit
-delete: r1 = map[flows] ll
-        r2 = r10
-        r2 += -4
-        call map_delete_elem
-        *(u32 *)(r6 + 24) = r0
-        r0 = 3
-        exit
-out:    exit
-"#;
-
-/// Additions by three keys to two places of an array, which nothing reads.
-const ADDED: &str = r#"
-        *(u64 *)(r10 - 16) = r9
-        r9 &= 7
-        *(u32 *)(r10 - 4) = r9
-        r1 = map[sums] ll
-        r2 = r10
-        r2 += -4
-        call map_lookup_elem
-        if r0 == 0 goto second
-        r1 = *(u64 *)(r0 + 0)
-        r1 += r8
-        *(u64 *)(r0 + 0) = r1
-second: r9 = r8
-        r9 &= 7
-        *(u32 *)(r10 - 4) = r9
-        r1 = map[sums] ll
-        r2 = r10
-        r2 += -4
-        call map_lookup_elem
-        if r0 == 0 goto third
-        r1 = *(u32 *)(r0 + 8)
-        r1 += 0x12345677
-        *(u32 *)(r0 + 8) = r1
-third:  if r7 == 1 goto done
-        *(u32 *)(r10 - 4) = 1
-        r1 = map[sums] ll
-        r2 = r10
-        r2 += -4
-        call map_lookup_elem
-        if r0 == 0 goto done
-        r1 = *(u64 *)(r0 + 0)
-        r1 += -77
-        *(u64 *)(r0 + 0) = r1
-done:   *(u64 *)(r6 + 16) = r8
-        r0 = 3
-        exit
-out:    exit
-"#;
-
-pub(crate) static SCHEMES: [Scheme; 16] = [
+pub(crate) static SCHEMES: [Scheme; 17] = [
     Scheme {
         name: "register in one stage",
         text: ".map flows array key 4 value 8 entries 1\nHEAD *(u32 *)(r10 - 4) = 0\nLOOKUP if r5 == 0 goto out
@@ -285,12 +135,24 @@ pub(crate) static SCHEMES: [Scheme; 16] = [
                r3 = *(u64 *)(r5 + 0)\n r3 <<= 1\n r3 += r8\nOTHER_DELETED",
         has_keys: true,
     },
+    // Packets that make an entry run alone, and so do those that delete one.
+    Scheme {
+        name: ALONE,
+        text: ".map flows hash key 4 value 8 entries 2 flags 1\n.map owners hash key 4 value 8 entries 2 flags 1
+               .map cells array key 4 value 8 entries 8\n.map total array key 4 value 8 entries 1\nHEAD
+               if r7 == 1 goto delete\nLOOKUP if r5 == 0 goto new
+               r3 = *(u64 *)(r5 + 0)\n r3 <<= 1\n r3 += r8\nSEVERAL_KEYS",
+        has_keys: true,
+    },
     // No packet touches the last four bytes of a value.
     Scheme { name: "partial arrays", text: ".map sums array key 4 value 16 entries 5\nHEAD ADDED", has_keys: false },
 ];
 
 /// The LRU maps with fewer entries than keys.
 pub(crate) const FULL_LRU: [&str; 2] = ["full LRU map in one stage", "full LRU map in several stages"];
+
+/// The maps that are accessed by several keys.
+pub(crate) const ALONE: &str = "maps by several keys";
 
 /// A scheme by name.
 pub(crate) fn scheme(name: &str) -> &'static Scheme {
@@ -436,6 +298,63 @@ pub(crate) const FAULTS: &[Fault] = &[
             "slice_write : (touch_i && slice_write) || !was_present);",
         )],
     },
+    Fault {
+        name: "a packet that has to run alone does not",
+        subject: ALONE,
+        file: "fl_core_",
+        changes: &[("assign kill = ", "assign kill = 1'b0 && ")],
+    },
+    Fault {
+        name: "packets after one that runs alone do not come again",
+        subject: ALONE,
+        file: "fl_replay.sv",
+        changes: &[
+            ("read_q    <= oldest_q;", "read_q    <= oldest_q + AddressBits'(count_q - waiting_q > CountBits'(1));"),
+            (
+                "waiting_q <= count_q + CountBits'(in_valid_i);",
+                "waiting_q <= count_q - CountBits'(count_q - waiting_q > CountBits'(1)) + CountBits'(in_valid_i);",
+            ),
+        ],
+    },
+    Fault {
+        name: "a packet that comes again is not taken out of the stages",
+        subject: ALONE,
+        file: "fl_core_",
+        changes: &[("valid_s3_q <= valid_s2_q && !kill && !rst_i;", "valid_s3_q <= valid_s2_q && !rst_i;")],
+    },
+    Fault {
+        name: "what a packet finds first changes with its own steps",
+        subject: ALONE,
+        file: "fl_core_",
+        changes: &[("assign keeps = alone && !first_run;", "assign keeps = alone && !first_run && 1'b0;")],
+    },
+    Fault {
+        name: "a packet leaves before its last step",
+        subject: ALONE,
+        file: "fl_alone.sv",
+        changes: &[(
+            "assign left           = wanted_i & ~done_q;",
+            "assign left           = (done_q == '0) ? wanted_i : '0;",
+        )],
+    },
+    Fault {
+        name: "a later step is made first",
+        subject: ALONE,
+        file: "fl_alone.sv",
+        changes: &[("if (left[step-1]) begin", "if (left[step-1] && next_step == '0) begin")],
+    },
+    Fault {
+        name: "packets are issued while one runs alone",
+        subject: ALONE,
+        file: "fl_core_",
+        changes: &[("&& !alone && !kill", "&& (!alone || 1'b1) && !kill")],
+    },
+    Fault {
+        name: "a write of a step does not read its entry",
+        subject: ALONE,
+        file: "fl_core_",
+        changes: &[("map2_read_q <= map2_host_value;", "map2_read_q <= map2_host_value & '0;")],
+    },
 ];
 
 /// A packet: its operation and key.
@@ -487,6 +406,7 @@ impl Scheme {
             ("REPLACED", &replaced),
             ("DELETED_FIRST", DELETED_FIRST),
             ("ADDED", ADDED),
+            ("SEVERAL_KEYS", SEVERAL_KEYS),
             ("OTHER_DELETED", &deleted),
         ];
         let text = parts.iter().fold(text.to_owned(), |text, (name, part)| text.replace(name, part));
@@ -645,6 +565,7 @@ fn packets_at_every_distance_give_the_serial_result() {
         "results that decide about changes",
         "hash map by one of two keys",
         "partial arrays",
+        ALONE,
         FULL_LRU[1],
     ];
     for name in names {

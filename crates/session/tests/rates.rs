@@ -3,8 +3,10 @@
 //!
 //! Rates are in millions of packets a second at 250 MHz, from the cycles between the first word taken and the last one.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use flowloom_engine::Choices;
 use flowloom_isa::asm;
 use flowloom_plan::Options;
 use flowloom_session::engines::{Arrival, OutputStalls, PipelineError, Simulated};
@@ -72,8 +74,22 @@ pub(crate) struct Rate {
     pub(crate) words_out: f64,
 }
 
-fn rate(simulated: &mut Simulated, rng: &mut Rng, flows: Flows, count: u32) -> Rate {
-    let mut time_ns = 1_000_000_000;
+/// What the host has set before: map, key, value. The source NAT has a public address and its ports.
+type Entries = &'static [(&'static str, &'static [u8], &'static [u8])];
+
+const NAT: Entries = &[
+    ("configs", &[0; 4], &[1, 0, 0, 0, 0, 4, 0, 0, 0x60, 0xea, 0, 0]),
+    ("publics", &[0; 4], &[198, 51, 100, 1]),
+    ("out_ports", &[2, 0, 0, 0], &[2, 0, 0, 0]),
+];
+
+/// The port at which packets arrive, and what the host has set.
+fn setting(name: &str) -> (u32, Entries) {
+    if name == "dnat.bpf.c" { (1, NAT) } else { (2, &[]) }
+}
+
+fn rate(simulated: &mut Simulated, rng: &mut Rng, flows: Flows, count: u32, (port, entries): (u32, Entries)) -> Rate {
+    let (mut time_ns, seed) = (1_000_000_000, rng.next_u64());
     let mut send = |simulated: &mut Simulated, numbers: Vec<u32>, delay_cycles: u32| {
         let packets: Vec<(Vec<u8>, u64)> = numbers
             .iter()
@@ -83,10 +99,18 @@ fn rate(simulated: &mut Simulated, rng: &mut Rng, flows: Flows, count: u32) -> R
             })
             .collect();
         let arrivals: Vec<Arrival<'_>> =
-            packets.iter().map(|(bytes, now_ns)| Arrival { bytes, port: 2, now_ns: *now_ns, delay_cycles }).collect();
-        simulated.send(&arrivals, OutputStalls::default()).unwrap_or_else(|e| panic!("{e}"))
+            packets.iter().map(|(bytes, now_ns)| Arrival { bytes, port, now_ns: *now_ns, delay_cycles }).collect();
+        let draws: Vec<Choices> = numbers.iter().map(|flow| Choices::seeded(time_ns, seed, u64::from(*flow))).collect();
+        simulated.send_drawing(&arrivals, &draws, OutputStalls::default()).unwrap_or_else(|e| panic!("{e}"))
     };
     simulated.reset().unwrap();
+    for map in simulated.maps().cloned().collect::<Vec<_>>() {
+        let own = entries.iter().filter(|(name, ..)| *name == map.name);
+        let own: BTreeMap<_, _> = own.map(|(_, key, value)| (key.to_vec(), value.to_vec())).collect();
+        if !own.is_empty() {
+            simulated.write(map.map, &own).unwrap();
+        }
+    }
     // Flows become known, without haste.
     send(simulated, (0..KNOWN_FLOWS).collect(), 100);
     let numbers = (0..count).map(|number| flows.of(rng, number)).collect();
@@ -107,7 +131,7 @@ pub(crate) fn rates(test: &str, name: &str, loaded: &Loaded, count: u32) -> Resu
     let seed = Rng::from_env(1).next_u64();
     let Some(mut simulated) = start(test, &pipeline, seed as u32) else { return Ok(None) };
     let mut rng = Rng::new(seed);
-    let rates = Flows::ALL.map(|flows| rate(&mut simulated, &mut rng, flows, count));
+    let rates = Flows::ALL.map(|flows| rate(&mut simulated, &mut rng, flows, count, setting(name)));
     let [known, one, two, new] = rates.map(|rate| rate.taken_mpps);
     println!("{name}: known flows {known:.1}, one {one:.1}, two in turn {two:.1}, new ones {new:.1} Mpps");
     Ok(Some(rates))

@@ -18,7 +18,7 @@ use crate::stream::{Case, arrivals, case, compare_after_reset, start};
 use crate::traffic::Traffic;
 
 /// A hash map, an LRU map, a scheduler with a queue and late results, extra packets, random numbers.
-const CASES: [&str; 5] = ["simple_firewall", "recent", "queued", "clones", "draws"];
+const CASES: [&str; 6] = ["simple_firewall", "recent", "queued", "clones", "draws", "dnat"];
 /// Resets of each case.
 const ROUNDS: usize = 60;
 /// Packets before a reset, and after it.

@@ -34,7 +34,7 @@ pub(crate) enum Source {
 }
 
 /// The programs whose plans are rendered as a whole.
-pub(crate) static CASES: [Case; 7] = [
+pub(crate) static CASES: [Case; 8] = [
     Case { name: "toy", source: Source::File("toy/toy.bpf.c", &[]), entries: &[], sends: true, changes: false },
     Case { name: "xdp1", source: Source::File("xdp1/xdp1.bpf.c", &[]), entries: &[], sends: false, changes: false },
     Case { name: "xdp2", source: Source::File("xdp2/xdp2.bpf.c", &[]), entries: &[], sends: true, changes: true },
@@ -68,10 +68,23 @@ pub(crate) static CASES: [Case; 7] = [
         sends: true,
         changes: false,
     },
+    // Few ports and entries, which are soon taken over.
+    Case {
+        name: "dnat",
+        source: Source::File("dnat/dnat.bpf.c", &[("FLOWS", "20"), ("QUIET_NS", "20000")]),
+        entries: &[
+            ("configs", 0, &[2, 0, 0, 0, 0, 4, 0, 0, 5, 0, 0, 0]),
+            ("publics", 0, &[198, 51, 100, 1]),
+            ("publics", 1, &[198, 51, 100, 2]),
+            ("out_ports", 2, &[2, 0, 0, 0]),
+        ],
+        sends: true,
+        changes: true,
+    },
 ];
 
 /// The cases of the normal test; the others take longer to compile.
-const QUICK: [&str; 11] = [
+const QUICK: [&str; 12] = [
     "used",
     "recent",
     "toy",
@@ -79,6 +92,7 @@ const QUICK: [&str; 11] = [
     "rxq_info",
     "simple_firewall",
     "leaky_bucket",
+    "dnat",
     "queued",
     "draws",
     "late_offset",

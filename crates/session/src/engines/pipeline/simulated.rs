@@ -14,8 +14,8 @@ use flowloom_cosim::{
 use flowloom_engine::Choices;
 use flowloom_rtl::{Access, MapPort, Pipeline};
 
-use maps::Seen;
 pub use interrupted::{Interrupted, Interruption};
+use maps::Seen;
 
 /// Operations of the host on maps with keys.
 const LOOKUP: u64 = 0;
