@@ -82,8 +82,8 @@ fn steps_are_made_one_by_one() {
     bench.reset();
     for packet in 0..200 {
         // The steps that the packet wants at first, and those that follow from the results of others.
-        let all = 1 + rng.below((1 << STEPS) - 1) as u64;
-        let late = rng.below(1 << STEPS) as u64 & all & (all - 1);
+        let all = 1 + rng.below((1 << STEPS) - 1);
+        let late = rng.below(1 << STEPS) & all & (all - 1);
         let events = run_alone(&mut bench, &mut rng, all, late);
         let mut expected = vec![Event::Run { is_first: true }];
         let mut done = 0;

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::core::{Access, MapPort};
+use crate::port::{Access, MapPort};
 use crate::top::{File, Pipeline};
 
 /// A packet and what becomes of it, after a reset and all packets before it.

@@ -29,6 +29,7 @@ mod may;
 mod needs;
 mod node;
 mod patch;
+mod port;
 pub mod registers;
 mod replay;
 mod scheduler;
@@ -37,7 +38,8 @@ mod shell;
 mod slice;
 mod top;
 
-pub use crate::core::{Access, Core, MapPort};
+pub use crate::core::Core;
+pub use crate::port::{Access, MapPort};
 pub use bench::Vector;
 pub use error::RtlError;
 pub use may::May;

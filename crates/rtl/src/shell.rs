@@ -9,7 +9,7 @@
 
 use std::fmt::Write as _;
 
-use crate::core::{Access, MapPort};
+use crate::port::{Access, MapPort};
 use crate::registers::{
     self, COUNTERS, ERRORS, FLAGS, KINDS, MAP, MAP_KEY, OPERATIONS, SHELL, SHELL_COUNTERS, number_rows, register_rows,
     value_offset,
