@@ -19,6 +19,8 @@ module fl_alone #(
     parameter logic [Steps-1:0] Writes = '0,
     // Cycles from the queue to the end of the stages.
     parameter int unsigned Cycles = 8,
+    // Cycles from the discovery of a packet to its first run, so that tables are done with the packets after it.
+    parameter int unsigned Pause = 1,
     localparam int unsigned StepBits = (Steps > 1) ? $clog2(Steps) : 1
 ) (
     input  logic                clk_i,
@@ -38,10 +40,11 @@ module fl_alone #(
     input  logic                access_ready_i,
     output logic                access_write_o,
     output logic [StepBits-1:0] step_o,
-    // Whether an answer is awaited, and the one before a write has come, or that of the step.
     output logic                awaits_o,
     input  logic                answer_valid_i,
+    // The answer is the entry that the step will write.
     output logic                read_o,
+    // The answer is the result of the step.
     output logic                done_o,
     // The steps that the packet has made.
     output logic [Steps-1:0]    done_steps_o
@@ -51,6 +54,7 @@ module fl_alone #(
 
   typedef enum logic [2:0] {
     Others,
+    Wait,
     Run,
     Choose,
     Access,
@@ -93,9 +97,15 @@ module fl_alone #(
       Others: begin
         count_q <= '0;
         if (found_i) begin
+          state_q <= Wait;
+          first_q <= 1'b1;
+        end
+      end
+      Wait: begin
+        if (count_q == CountBits'(Pause - 1)) begin
           state_q  <= Run;
-          first_q  <= 1'b1;
           begins_q <= 1'b1;
+          count_q  <= '0;
         end
       end
       Run: begin
@@ -131,6 +141,7 @@ module fl_alone #(
           done_q[step_q] <= 1'b1;
         end
       end
+      // Leave.
       default: begin
         if (count_q == CountBits'(Cycles)) begin
           state_q <= Others;
@@ -149,6 +160,9 @@ module fl_alone #(
     end
   end
 
+  if (Pause == 0 || Pause > Cycles) begin : gen_bad_pause
+    $error("Pause is %0d, expected 1 to %0d", Pause, Cycles);
+  end
   if (Steps == 0) begin : gen_bad_steps
     $error("Steps is 0, expected at least 1");
   end

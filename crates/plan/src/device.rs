@@ -5,8 +5,9 @@
 //!  Plan ──► Resources: register bits, memories, multipliers ──fit──► Fit: what is used of a device, what lacks
 //! ```
 //!
-//! **Counted.** Pipeline registers after pruning, one-entry maps and registers of packets that run alone, as bits; the RAMs of tables and of the bodies of
-//! packets, as whole block RAMs in the shape that takes the fewest; the multipliers of `fl_mul` and `fl_div_const`.
+//! **Counted.** Pipeline registers after pruning, one-entry maps and registers of packets that run alone, as bits; the
+//! RAMs of tables and of the bodies of packets, as whole block RAMs in the shape that takes the fewest; the multipliers
+//! of `fl_mul` and `fl_div_const`.
 //!
 //! **Not counted.** LUTs, for which there is no estimate without synthesis, and registers inside of blocks: so a plan
 //! that does not fit is refused with reason, but one that fits by these figures may still be too large. Ring

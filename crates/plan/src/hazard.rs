@@ -147,15 +147,15 @@ pub(crate) fn decide(
 
 impl Planner<'_> {
     fn earliest(&self, pins: &Pins) -> Schedule {
-        self.replayed(pins).0
+        self.replayed(pins)
     }
 
-    /// The schedule, and where packets run again: at a queue before the first lookup of the maps with steps, which cuts
+    /// The schedule, where packets run again at a queue before the first lookup of the maps with steps, which cuts
     /// no block, and no map that packets write. Lookups that it would cut, and that no key of these maps needs, begin at
     /// the queue.
-    fn replayed(&self, pins: &Pins) -> (Schedule, Option<Decided>) {
+    fn replayed(&self, pins: &Pins) -> Schedule {
         let Some(replay) = self.replay else {
-            return (earliest(self.dataflow, self.target, &self.costs, pins), None);
+            return earliest(self.dataflow, self.target, &self.costs, pins);
         };
         let mut pins = pins.clone();
         let mut decided = Decided { first_stage: self.first_stage, decided_stage: self.first_stage + 1 };
@@ -180,11 +180,12 @@ impl Planner<'_> {
             }
             let next = Decided { first_stage, decided_stage: alone.stage.max(first_stage + 1) };
             if next == decided && !is_moved {
-                return (schedule, Some(decided));
+                return schedule;
             }
             decided = next;
         }
-        (earliest(self.dataflow, self.target, &self.costs, &pins), pins.replay)
+        // No queue is found; `resolve` says so.
+        Schedule { replay: None, ..earliest(self.dataflow, self.target, &self.costs, &pins) }
     }
 
     /// The maps without steps, of which no key of a first lookup of those with steps needs anything.
@@ -364,7 +365,10 @@ impl Planner<'_> {
             let Some(converged) = self.converge() else { return Err(HazardError::Circular(early)) };
             (schedule, regions) = self.later(converged.0, converged.1);
         }
-        let replay = self.replayed(&self.pins).1;
+        let replay = schedule.replay;
+        if let Some(own) = self.replay.filter(|_| replay.is_none()) {
+            return Err(HazardError::Circular(own.maps.iter().copied().collect()));
+        }
         Ok(Decisions { schedule, choices: self.choices, regions, uses: self.uses, replay })
     }
 

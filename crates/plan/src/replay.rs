@@ -16,9 +16,9 @@
 //! step whose operands depend on results of others has them one run later. The packet is alone if it makes one step at
 //! least. Before that is known, no packet in the region writes, so that all of them can run again.
 //!
-//! **Order.** As everywhere in the dataflow, loads have the values before all writes of the packet. So lookups come
-//! first, then insertions and deletions in program order, then writes to values. A write to a value excludes insertions
-//! into its map, and applies only where the entry is still present.
+//! **Order.** Lookups, insertions and deletions are made in program order, so that the results that a step depends on are
+//! known when it is made. As everywhere in the dataflow, loads have the values before all writes of the packet: writes to
+//! values come last. Such a write excludes insertions into its map, and applies only where the entry is still present.
 //!
 //! **Limits.** Hash maps and arrays; addresses that one lookup gave. What a packet writes through the port of a map
 //! excludes running alone, or else the map has no port for packets.
@@ -29,11 +29,13 @@ use flowloom_ir::{Dataflow, Effect, Graph, Id, Kind, Predicates, Touch};
 use flowloom_isa::MapKind;
 use flowloom_isa::op::AtomicOp;
 
-use crate::tables::{Uses, is_summed, keys, uses};
+use crate::tables::{Uses, draws, is_summed, keys, uses};
 use crate::timing::Scheme;
 
 /// The most steps of a packet.
 const MAX_STEPS: usize = 64;
+/// The greatest flag of an update, `BPF_EXIST`.
+const MAX_FLAGS: u64 = 2;
 /// The most nodes of the conditions under which packets run alone.
 const MAX_COPIED: usize = 20_000;
 
@@ -154,7 +156,8 @@ pub(crate) fn replay(dataflow: &Dataflow, forced: &BTreeMap<u32, Scheme>) -> Opt
         let lost: Vec<u32> =
             ports.keys().copied().filter(|map| !found.keeps(dataflow, *map, &all[map], &ports[map])).collect();
         if lost.is_empty() {
-            return found.finished(dataflow);
+            let through = maps.iter().flat_map(|map| all[map].writes().collect::<Vec<Id>>());
+            return found.finished(dataflow, &through.collect::<Vec<Id>>());
         }
         ports.retain(|map, _| !lost.contains(map));
     }
@@ -171,10 +174,22 @@ fn has_several_keys(dataflow: &Dataflow, map: u32, uses: &Uses) -> bool {
 fn is_accessible(dataflow: &Dataflow, map: u32, uses: &Uses) -> bool {
     let graph = &dataflow.graph;
     let kind = dataflow.maps.get(map as usize).map(|map| map.kind);
-    let is_kind = matches!(kind, Some(MapKind::Hash | MapKind::PerCpuHash | MapKind::Array | MapKind::PerCpuArray));
+    let is_kind = match kind {
+        Some(MapKind::Hash | MapKind::PerCpuHash) => true,
+        // The only entry of an array is a register.
+        Some(MapKind::Array | MapKind::PerCpuArray) => {
+            uses.entries.is_empty() && dataflow.maps[map as usize].max_entries > 1
+        }
+        _ => false,
+    };
     let is_change = |id: &Id| {
-        let touch = dataflow.access(*id).map(|access| access.touch);
-        matches!(touch, Some(Touch::Update | Touch::Delete)) && dataflow.key(*id).is_some()
+        let flags = || graph.node(*id).args.last().and_then(|flags| graph.as_const(*flags));
+        let is_known = match dataflow.access(*id).map(|access| access.touch) {
+            Some(Touch::Update) => flags().is_some_and(|flags| flags <= MAX_FLAGS),
+            Some(Touch::Delete) => true,
+            _ => false,
+        };
+        is_known && dataflow.key(*id).is_some()
     };
     let is_direct = |id: &Id| {
         let node = graph.node(*id);
@@ -271,13 +286,16 @@ fn attempt(
         first_lookups.extend(of_port);
         accesses.extend(own);
     }
-    steps.sort_by_key(|step| (step.action, step.writes.first().copied().unwrap_or(step.call)));
+    steps.sort_by_key(|step| (step.action == Action::Write, step.writes.first().copied().unwrap_or(step.call)));
     if steps.is_empty() || steps.len() > MAX_STEPS {
         return None;
     }
     let mut later: BTreeSet<Id> = BTreeSet::new();
+    // Which of the packet's random numbers a draw gives depends on the draws before it.
+    let draws = draws(dataflow);
     for id in graph.ids() {
-        if accesses.contains(&id) || graph.node(id).args.iter().any(|arg| later.contains(arg)) {
+        let earlier = draws.get(&id).into_iter().flatten();
+        if accesses.contains(&id) || graph.node(id).args.iter().chain(earlier).any(|arg| later.contains(arg)) {
             later.insert(id);
         }
     }
@@ -345,10 +363,20 @@ impl Attempt {
         })
     }
 
-    fn finished(self, before: &Dataflow) -> Option<(Dataflow, Replay)> {
+    /// The result, if it is proved what the checker asks for: whatever is the first step of a packet, it runs alone, and
+    /// no packet that writes through a port does.
+    fn finished(self, before: &Dataflow, writes: &[Id]) -> Option<(Dataflow, Replay)> {
         let Attempt { maps, first_lookups, accesses, steps, mut dataflow, early, later } = self;
-        let alone = one_of(&mut dataflow.graph, early);
+        let alone = one_of(&mut dataflow.graph, early.clone());
         let alone = equal(&before.graph, &dataflow.graph, alone, &later).unwrap_or(alone);
+        let graph = &dataflow.graph;
+        let mut predicates = Predicates::new(graph);
+        let is_found = |when: &Id| graph.as_const(*when) == Some(0) || predicates.implies(graph, *when, alone);
+        let is_proved = early.iter().all(is_found);
+        let mut through = writes.iter().filter(|id| !accesses.contains(id)).map(|id| graph.node(*id).args[0]);
+        if !is_proved || !through.all(|when| predicates.exclude_by_value(graph, when, alone)) {
+            return None;
+        }
         let replay = Replay { alone, steps, maps, first_lookups, accesses, first_stage: 0, decided_stage: 0 };
         Some((dataflow, replay))
     }

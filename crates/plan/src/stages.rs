@@ -91,6 +91,8 @@ pub struct Schedule {
     pub steps: BTreeMap<Id, u32>,
     /// The number of stages.
     pub stages: u32,
+    /// Where packets run again.
+    pub(crate) replay: Option<Decided>,
 }
 
 /// The costs of all nodes, computed once.
@@ -136,7 +138,8 @@ impl Costs {
 
 pub(crate) fn earliest(dataflow: &Dataflow, target: &Target, costs: &Costs, pins: &Pins) -> Schedule {
     let graph = &dataflow.graph;
-    let mut schedule = Schedule { spans: vec![Span::default(); graph.nodes().len()], ..Schedule::default() };
+    let spans = vec![Span::default(); graph.nodes().len()];
+    let mut schedule = Schedule { spans, replay: pins.replay, ..Schedule::default() };
     // Records keep the order in which the packet reserves them.
     let mut reserved = Moment::default();
     for id in graph.ids() {
@@ -179,7 +182,8 @@ pub(crate) fn earliest(dataflow: &Dataflow, target: &Target, costs: &Costs, pins
     let replay = costs.replay.iter();
     let operands = replay.clone().flat_map(|replay| &replay.accesses).flat_map(|id| &graph.node(*id).args).copied();
     let operands = operands.chain(replay.map(|replay| replay.alone));
-    let operands: Vec<u32> = operands.map(|id| schedule.spans[id.index()].ends.stage).collect();
+    let decided = pins.replay.map(|replay| replay.decided_stage);
+    let operands: Vec<u32> = operands.map(|id| schedule.spans[id.index()].ends.stage).chain(decided).collect();
     let effects = schedule.commits.values().chain(&operands).map(|commit| commit + 1);
     // Nothing waits for an unused result.
     let answers = graph.ids().filter(|id| costs.used[id.index()] && dataflow.access(*id).is_some());

@@ -30,14 +30,15 @@ pub enum RtlError {
         /// The number of keys.
         keys: usize,
     },
-    /// A map whose state a packet that runs alone would change in each of its runs.
+    /// A map that a packet that runs alone cannot access again and again.
     #[error(
-        "map `{map}`: packets insert, delete or evict entries in the stages through which packets run again that access \
-         map `{alone}` by several keys"
+        "map `{map}`: {why}, which packets that access map `{alone}` by several keys do not allow, as they run again"
     )]
     Alone {
         /// The name of the map.
         map: String,
+        /// The reason.
+        why: &'static str,
         /// The name of a map that is accessed by several keys.
         alone: String,
     },

@@ -562,12 +562,14 @@ pub(crate) fn host_stages(own: &Map) -> std::ops::RangeInclusive<u32> {
 /// The assignments of the ports of the host.
 pub(crate) fn host(plan: &Plan, own: &Map, valid: &str) -> String {
     let (dataflow, name) = (&plan.dataflow, own.name());
-    // The port is a packet's that runs alone, and so is the answer that it awaits.
+    // A packet that runs alone reads all maps as they are when it begins. The port of a map with steps is its own, and so
+    // is the answer that it awaits.
+    let apart = if plan.replay.is_some() { " && !alone" } else { "" };
     let is_shared = plan.replay.as_ref().is_some_and(|replay| replay.maps.contains(&own.map));
-    let (apart, own_answer) = if is_shared { (" && !alone", " && !awaits") } else { ("", "") };
+    let own_answer = if is_shared { " && !awaits" } else { "" };
     let Some(first) = own.tables.first() else {
         return format!(
-            "  assign {name}_ready_o = !({valid});\n  assign {name}_valid_o = {name}_valid_i && {name}_ready_o;\n  \
+            "  assign {name}_ready_o = !({valid}){apart};\n  assign {name}_valid_o = {name}_valid_i && {name}_ready_o;\n  \
              assign {name}_value_o = {name}_q;\n"
         );
     };

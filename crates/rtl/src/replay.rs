@@ -39,7 +39,7 @@ fn known(plan: &Plan, replay: &Replay, step: &Step) -> u32 {
     let graph = &plan.dataflow.graph;
     let calls = if step.action == Action::Write { &step.writes } else { std::slice::from_ref(&step.call) };
     let operands = calls.iter().flat_map(|id| graph.node(*id).args.iter().copied());
-    let operands = operands.chain(replay.conditions(&plan.dataflow, step));
+    let operands = operands.chain(replay.conditions(&plan.dataflow, step)).chain(key(&plan.dataflow, step.call));
     operands.map(|id| plan.schedule.spans[id.index()].ends.stage).max().unwrap_or(0).max(replay.first_stage)
 }
 
@@ -82,18 +82,30 @@ pub(crate) fn add_needs(plan: &Plan, needs: &mut Needs) {
     }
 }
 
-/// An error if another map with a state that a run without effects cannot read lies in the region.
+/// An error if another map lies in the region that a run without effects cannot read as often as it needs: one that
+/// packets change by its key, or one whose changes by the host take effect later. So does one whose packets would have to
+/// wait before that region.
 pub(crate) fn is_possible(plan: &Plan, maps: &[Map]) -> Result<(), RtlError> {
     let Some(replay) = &plan.replay else { return Ok(()) };
-    let is_wrong = |own: &&Map| {
-        let is_changed = own.is_lru || own.changes(&plan.dataflow) && own.block == Block::Hash;
-        is_changed && own.slice.is_some_and(|slice| slice.last >= replay.first_stage)
+    let why = |own: &Map| {
+        let last = own.slice.map(|slice| slice.last).or(own.tables.iter().map(|table| table.stage).max());
+        let is_inside = last.is_some_and(|last| last >= replay.first_stage);
+        match own.block {
+            Block::Hash if is_inside && (own.is_lru || own.changes(&plan.dataflow)) => {
+                Some("packets insert, delete or evict its entries")
+            }
+            Block::Lpm if is_inside => Some("changes of prefixes take effect while a packet runs"),
+            _ if own.hold_cycles(&plan.dataflow) > 0 && own.asked() < replay.first_stage => {
+                Some("packets would have to wait before it")
+            }
+            _ => None,
+        }
     };
-    match maps.iter().find(is_wrong) {
-        Some(own) => {
-            let name = |map: u32| plan.dataflow.maps[map as usize].name.clone();
+    let name = |map: u32| plan.dataflow.maps[map as usize].name.clone();
+    match maps.iter().find_map(|own| Some((own.map, why(own)?))) {
+        Some((map, why)) => {
             let alone = replay.maps.first().map_or_else(String::new, |map| name(*map));
-            Err(RtlError::Alone { map: name(own.map), alone })
+            Err(RtlError::Alone { map: name(map), why, alone })
         }
         None => Ok(()),
     }
@@ -104,13 +116,16 @@ pub(crate) struct Steps<'a> {
     plan: &'a Plan,
     replay: &'a Replay,
     maps: BTreeMap<u32, &'a Map>,
+    /// The most cycles from a value to its result.
+    delay: u32,
 }
 
 impl<'a> Steps<'a> {
     pub(crate) fn of(plan: &'a Plan, maps: &'a [Map]) -> Option<Steps<'a>> {
         let replay = plan.replay.as_ref()?;
+        let delay = maps.iter().map(Map::delay).max().unwrap_or(0);
         let maps = maps.iter().filter(|own| replay.maps.contains(&own.map)).map(|own| (own.map, own)).collect();
-        Some(Steps { plan, replay, maps })
+        Some(Steps { plan, replay, maps, delay })
     }
 
     fn steps(&self) -> impl Iterator<Item = (usize, &'a Step, &'a Map)> + '_ {
@@ -247,18 +262,19 @@ impl<'a> Steps<'a> {
             self.registers(at, step, own, signal, &mut text);
         }
         let count = replay.steps.len();
+        let cycles = self.cycles();
+        let pause = (self.delay + 1).min(cycles);
         let is_write = |step: &Step| if step.action == Action::Write { '1' } else { '0' };
         let mask: String = replay.steps.iter().rev().map(is_write).collect();
         let wanted: Vec<String> = (0..count).rev().map(|at| format!("step{at}_wanted_q")).collect();
         _ = write!(
             text,
-            "  assign wanted_steps = {{{}}};\n  fl_alone #(\n      .Steps({count}),\n      .Writes({count}'b{mask}),\n      .Cycles({})\n  ) u_alone \
+            "  assign wanted_steps = {{{}}};\n  fl_alone #(\n      .Steps({count}),\n      .Writes({count}'b{mask}),\n      .Cycles({cycles}),\n      .Pause({pause})\n  ) u_alone \
              (\n      .clk_i,\n      .rst_i,\n      .found_i(kill),\n      .wanted_i(wanted_steps),\n      .alone_o(alone),\n      \
              .run_o(run),\n      .first_o(first_run),\n      .leave_o(leave),\n      .access_valid_o(access_valid),\n      \
              .access_ready_i(access_ready),\n      .access_write_o(access_write),\n      .step_o(step),\n      .awaits_o(awaits),\n      \
              .answer_valid_i(answer_valid),\n      .read_o(read_done),\n      .done_o(step_done),\n      .done_steps_o(done_steps)\n  );\n",
             wanted.join(",\n      "),
-            self.cycles(),
         );
         let mut ready = Vec::new();
         let mut answers = Vec::new();

@@ -11,6 +11,9 @@
 //! registers before stage S are a queue instead; a packet leaves it when no scoreboard has its key. Results of blocks that
 //! began before the queue and end behind it wait in queues of their own.
 //!
+//! Where packets access maps by several keys, the queue keeps them until it is decided that they do not run alone, and
+//! stands where the plan has it (`replay`).
+//!
 //! A map that is asked in stage 0 has its scoreboard there; packets then wait in the framer. So do all packets, whatever
 //! their keys, where no stage knows the key in time.
 
@@ -133,6 +136,9 @@ impl Scheduler {
         }
         if let Some(cycles) = tight {
             _ = write!(text, "; packets that use an LRU map that is nearly full are {cycles} cycles apart");
+        }
+        if self.decided_stage.is_some() {
+            text.push_str("; packets that access a map by further keys run alone");
         }
         text
     }

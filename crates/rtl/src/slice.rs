@@ -336,6 +336,7 @@ impl Stage<'_> {
             false => (format!("{both}[{}]", own.bits), format!("{both}[{}:0]", own.bits - 1)),
         };
         let changes = own.changes(&self.plan.dataflow) || own.is_lru;
+        let is_shared = self.plan.replay.as_ref().is_some_and(|replay| replay.maps.contains(&own.map));
         let reads = if changes { self.valid.clone() } else { self.reads.clone() };
         let parameters = Parameters::for_entries(cuckoo_keys(own.entries), own.key_bits / 8, 0);
         let hash = RowHash::new((own.key_bits / 8) as usize, parameters.rows, self.hash_seed);
@@ -362,7 +363,10 @@ impl Stage<'_> {
             match (table.calls.is_empty(), may_use(self.plan, own, self.stage)) {
                 (true, _) => "1'b0".to_owned(),
                 // A packet that has nothing to do with the map takes no pending entry.
-                (_, uses) if is_written && uses != May::Always => format!("{reads} && {}", uses.text(self.signal)),
+                // In a run, what a packet finds through its port does not depend on its steps.
+                (_, uses) if is_written && uses != May::Always && !is_shared => {
+                    format!("{reads} && {}", uses.text(self.signal))
+                }
                 _ => reads,
             },
             table.calls.first().map_or("'0".to_owned(), |call| index(&self.plan.dataflow, *call, self.signal)),

@@ -44,8 +44,9 @@ impl Checker<'_> {
         self.faults.extend(missed.into_iter().map(|id| Fault::NotAlone { node: id.index() }));
         let late = self.steps.iter().flat_map(|id| self.plan.dataflow.graph.node(*id).args.iter().copied());
         let late = late.map(|id| self.ends(id).stage).max().unwrap_or(0);
-        if self.plan.schedule.stages <= late {
-            self.faults.push(Fault::Stages { found: self.plan.schedule.stages, needed: late + 1 });
+        let needed = late.max(decided) + 1;
+        if self.plan.schedule.stages < needed {
+            self.faults.push(Fault::Stages { found: self.plan.schedule.stages, needed });
         }
     }
 }

@@ -141,6 +141,7 @@ new:    *(u32 *)(r10 - 24) = 0
         r4 = 1                          ; BPF_NOEXIST
         call map_update_elem
         *(u32 *)(r6 + 24) = r0
+        *(u64 *)(r10 - 32) = r0
         r9 = *(u32 *)(r6 + 12)
         r9 ^= 0x5a5a5a5a
         r9 += 7
@@ -181,7 +182,10 @@ sums:   r1 = map[cells] ll
         r7 += r8
         *(u64 *)(r5 + 0) = r7
         *(u32 *)(r10 - 20) = 1
-        r1 = map[cells] ll
+        r1 = *(u64 *)(r10 - 32)
+        if r1 == 0 goto again           ; a full map leads to another entry
+        *(u32 *)(r10 - 20) = 2
+again:  r1 = map[cells] ll
         r2 = r10
         r2 += -20
         call map_lookup_elem
