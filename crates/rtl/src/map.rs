@@ -21,7 +21,7 @@ use flowloom_plan::{ARRAY_STAGES, HASH_STAGES, LPM_STAGES, MAX_PREFIXES, Plan, p
 use crate::error::RtlError;
 use crate::needs::{Needs, begins, happens};
 use crate::node::{is_lookup, is_travelling};
-use crate::replay::is_step;
+use crate::replay::{has_steps, is_step};
 use crate::scheduler::may_use;
 
 /// Flag of `redirect_map`: to all ports of the map.
@@ -281,7 +281,7 @@ pub(crate) fn maps(plan: &Plan, program: &Program) -> Result<Vec<Map>, RtlError>
     for own in found.values_mut() {
         own.is_summed = plan.maps.iter().any(|planned| planned.map == own.map && planned.parts > 1);
         arrange(plan, own)?;
-        if own.tables.is_empty() && plan.replay.as_ref().is_some_and(|replay| replay.maps.contains(&own.map)) {
+        if own.tables.is_empty() && has_steps(plan, own.map) {
             // Only packets that run alone access it.
             let (name, stage) = (own.name(), own.cycles());
             own.tables.push(Table { name, calls: Vec::new(), stage, last: stage });
@@ -479,7 +479,7 @@ pub(crate) fn add_needs(plan: &Plan, own: &Map, needs: &mut Needs) {
         if own.block == Block::Array {
             needs.add(plan, table.calls[0], asked);
         }
-        if own.block == Block::Hash && own.slice.is_some() {
+        if own.block == Block::Hash && own.slice.is_some() && !has_steps(plan, own.map) {
             may_use(plan, own, asked).add_needs(plan, asked, needs);
         }
         for call in uses(&plan.dataflow, own) {
@@ -565,8 +565,7 @@ pub(crate) fn host(plan: &Plan, own: &Map, valid: &str) -> String {
     // A packet that runs alone reads all maps as they are when it begins. The port of a map with steps is its own, and so
     // is the answer that it awaits.
     let apart = if plan.replay.is_some() { " && !alone" } else { "" };
-    let is_shared = plan.replay.as_ref().is_some_and(|replay| replay.maps.contains(&own.map));
-    let own_answer = if is_shared { " && !awaits" } else { "" };
+    let own_answer = if has_steps(plan, own.map) { " && !awaits" } else { "" };
     let Some(first) = own.tables.first() else {
         return format!(
             "  assign {name}_ready_o = !({valid}){apart};\n  assign {name}_valid_o = {name}_valid_i && {name}_ready_o;\n  \

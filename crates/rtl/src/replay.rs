@@ -34,6 +34,11 @@ pub(crate) fn is_step(plan: &Plan, id: Id) -> bool {
     plan.replay.as_ref().is_some_and(|replay| replay.accesses.contains(&id))
 }
 
+/// Whether packets that run alone access a map by steps.
+pub(crate) fn has_steps(plan: &Plan, map: u32) -> bool {
+    plan.replay.as_ref().is_some_and(|replay| replay.maps.contains(&map))
+}
+
 /// The stage in which the operands of a step are known.
 fn known(plan: &Plan, replay: &Replay, step: &Step) -> u32 {
     let graph = &plan.dataflow.graph;
@@ -447,8 +452,7 @@ fn all_ready(own: &Map) -> String {
 /// The name of a port of the host, as the table sees it: with steps, those of a packet that runs alone are before it.
 pub(crate) fn host_port(plan: &Plan, own: &Map, port: &str) -> String {
     let name = own.name();
-    let is_shared = plan.replay.as_ref().is_some_and(|replay| replay.maps.contains(&own.map));
-    match (is_shared, port) {
+    match (has_steps(plan, own.map), port) {
         (true, _) => format!("{name}_at_{port}"),
         (false, "valid") => format!("{name}_valid_i && {name}_ready_o"),
         (false, _) => format!("{name}_{port}_i"),

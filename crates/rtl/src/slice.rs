@@ -17,7 +17,7 @@ use crate::map::{Block, Map, Slice, Table, flags, index, key, place, uses};
 use crate::may::May;
 use crate::needs::Needs;
 use crate::node::{is_lookup, logic, number};
-use crate::replay::host_port;
+use crate::replay::{has_steps, host_port};
 use crate::scheduler::{Scheduler, may_use};
 
 /// Results of changes of entries, as the kernel's numbers.
@@ -288,8 +288,7 @@ impl Stage<'_> {
     /// What a table gives to a packet that runs alone: in its later runs what it gave in the first one. The table then
     /// gives `value` under another name.
     fn kept(&mut self, own: &Map, table: &Table, value: &mut String, bits: u32, text: &mut String) -> bool {
-        let is_shared = self.plan.replay.as_ref().is_some_and(|replay| replay.maps.contains(&own.map));
-        if !is_shared || table.calls.is_empty() {
+        if !has_steps(self.plan, own.map) || table.calls.is_empty() {
             return false;
         }
         let (name, to, stage) = (&table.name, value.clone(), table.stage);
@@ -336,7 +335,6 @@ impl Stage<'_> {
             false => (format!("{both}[{}]", own.bits), format!("{both}[{}:0]", own.bits - 1)),
         };
         let changes = own.changes(&self.plan.dataflow) || own.is_lru;
-        let is_shared = self.plan.replay.as_ref().is_some_and(|replay| replay.maps.contains(&own.map));
         let reads = if changes { self.valid.clone() } else { self.reads.clone() };
         let parameters = Parameters::for_entries(cuckoo_keys(own.entries), own.key_bits / 8, 0);
         let hash = RowHash::new((own.key_bits / 8) as usize, parameters.rows, self.hash_seed);
@@ -364,7 +362,7 @@ impl Stage<'_> {
                 (true, _) => "1'b0".to_owned(),
                 // A packet that has nothing to do with the map takes no pending entry.
                 // In a run, what a packet finds through its port does not depend on its steps.
-                (_, uses) if is_written && uses != May::Always && !is_shared => {
+                (_, uses) if is_written && uses != May::Always && !has_steps(self.plan, own.map) => {
                     format!("{reads} && {}", uses.text(self.signal))
                 }
                 _ => reads,
