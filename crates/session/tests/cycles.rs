@@ -33,6 +33,10 @@ pub(crate) struct Subject {
 pub(crate) fn subject(test: &str, name: &str, loaded: Loaded, case: Option<&Case>) -> Result<Option<Subject>, String> {
     let plan = loaded.plan(&Options::default()).map_err(|error| error.to_string())?;
     let pipeline = loaded.rendered(&plan).map_err(|error| error.to_string())?;
+    // A model is compiled only where there is a twin to compare.
+    if let Some(refusal) = Twin::refusal(&pipeline) {
+        return Err(refusal.to_string());
+    }
     let Some(simulated) = start(test, &pipeline, 1) else { return Ok(None) };
     let program = loaded.pipeline_program().unwrap();
     let mut twin = Twin::new(&program, &plan.dataflow, &pipeline).map_err(|error| error.to_string())?;
@@ -186,13 +190,13 @@ fn agree(test: &str, names: &[&str], count: usize) {
 
 #[test]
 fn cycles_without_tables_that_change_are_those_of_the_pipeline() {
-    let names = ["toy", "xdp1", "xdp2", "rxq_info", "adjust_tail"];
+    let names = ["toy", "xdp2", "rxq_info"];
     agree("cycles_without_tables_that_change_are_those_of_the_pipeline", &names, 4000);
 }
 
 #[test]
 fn cycles_with_a_queue_are_those_of_the_pipeline() {
-    agree("cycles_with_a_queue_are_those_of_the_pipeline", &["sums", "queued", "squares", "known", "window"], 4000);
+    agree("cycles_with_a_queue_are_those_of_the_pipeline", &["sums", "queued", "squares", "known"], 4000);
 }
 
 #[test]
