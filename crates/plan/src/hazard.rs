@@ -29,7 +29,7 @@ use crate::cycles::cycles;
 use crate::plan::is_wire;
 use crate::refusal::Reason;
 use crate::replay::Replay;
-use crate::stages::{Costs, Decided, Pins, Schedule, earliest};
+use crate::stages::{Costs, Decided, Pins, Schedule, earliest, is_cut};
 use crate::tables::{Uses, answers, keys, uses};
 use crate::target::Target;
 use crate::timing::Scheme;
@@ -622,11 +622,6 @@ impl Planner<'_> {
         }
         (schedule, regions)
     }
-}
-
-/// Whether a queue in a stage cuts what begins and ends in these stages.
-fn is_cut(stage: u32, begins: u32, ends: u32) -> bool {
-    begins < stage && stage <= ends
 }
 
 /// The depth in a stage at which the operands of a write are ready.

@@ -37,7 +37,7 @@ pub use plan::{MapPlan, Options, Plan, plan, plan_dataflow};
 pub use refusal::{Reason, Refusal};
 pub use replay::{Action, Replay, Step};
 pub use served::OmittedCall;
-pub use stages::{Moment, Schedule, Span};
+pub use stages::{Moment, Schedule, Span, is_cut};
 pub use tables::Uses;
 pub use target::{ARRAY_STAGES, HASH_STAGES, LPM_STAGES, Target, Tenths};
 pub use timing::{Arbiter, MapTiming, Scheme, Timing};

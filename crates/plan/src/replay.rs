@@ -113,7 +113,11 @@ impl Replay {
             u64::from(8 * map.key_bytes + held + 3)
         };
         let found = self.first_lookups.iter().map(|call| u64::from(8 * map(*call).value_bytes + 1));
-        self.steps.iter().map(step).chain(found).sum()
+        let written = self.steps.iter().filter(|step| step.action == Action::Write).map(|step| step.map);
+        // The entry that a write has read.
+        let read = written.collect::<BTreeSet<u32>>().into_iter();
+        let read = read.map(|map| u64::from(8 * dataflow.maps[map as usize].value_bytes));
+        self.steps.iter().map(step).chain(found).chain(read).sum()
     }
 
     /// The accesses besides those of steps.

@@ -78,6 +78,11 @@ pub(crate) struct Decided {
     pub decided_stage: u32,
 }
 
+/// Whether a queue in place of the registers of a stage cuts what begins and ends in these stages.
+pub fn is_cut(stage: u32, begins: u32, ends: u32) -> bool {
+    begins < stage && stage <= ends
+}
+
 /// A schedule.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Schedule {

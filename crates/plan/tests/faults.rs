@@ -65,6 +65,8 @@ const INJECTIONS: &[Injection] = &[
     ("a decision before its condition", "alone", |plan| { let replay = plan.replay.as_mut().unwrap(); replay.decided_stage = replay.first_stage; }, is!(Undecided)),
     ("a lookup before the queue", "alone", |plan| plan.replay.as_mut().unwrap().first_stage += 1, is!(BeforeQueue)),
     ("packets that run alone with a port for others", "alone", |plan| { let when = plan.dataflow.graph.node(plan.maps[0].uses.writes().next().unwrap()).args[0]; plan.replay.as_mut().unwrap().alone = when; }, is!(NotAlone)),
+    ("a write of packets that may run alone", "alone", |plan| { let when = plan.dataflow.graph.node(plan.maps[0].uses.writes().next().unwrap()).args[0]; plan.replay.as_mut().unwrap().alone = when; }, is!(MayRunAlone)),
+    ("a lookup across the queue", "alone", |plan| { let id = plan.maps[0].uses.lookups[0]; let queue = plan.replay.as_ref().unwrap().first_stage; span(plan, id).begins.stage = queue - 1; }, is!(AcrossQueue)),
     ("a stage too few for the operands of a step", "alone", |plan| { let id = plan.replay.as_ref().unwrap().steps[0].call; let when = plan.dataflow.graph.node(id).args[0]; let at = plan.schedule.stages; plan.schedule.spans[when.index()].ends.stage = at; }, is!(Stages)),
     ("partial arrays without a scheme of one stage", "sums", |plan| { plan.maps[0].scheme = Scheme::Flush; plan.maps[0].restart_stage = Some(0); }, is!(Parts)),
 ];

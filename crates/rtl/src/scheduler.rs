@@ -20,7 +20,7 @@
 use std::fmt::Write as _;
 
 use flowloom_ir::Id;
-use flowloom_plan::Plan;
+use flowloom_plan::{Plan, is_cut};
 
 use crate::control::Wait;
 use crate::map::{Block, Map, key};
@@ -292,11 +292,6 @@ impl Scheduler {
     pub(crate) fn room(&self) -> Option<String> {
         (self.stage > 0).then(|| format!("queue_count < {}", self.depth() - self.stage - 1))
     }
-}
-
-/// Whether a queue in a stage cuts what begins and ends in these stages.
-fn is_cut(stage: u32, begins: u32, ends: u32) -> bool {
-    begins < stage && stage <= ends
 }
 
 /// What packets wait for because of a map, at a queue in a stage.

@@ -231,6 +231,27 @@ pub enum Fault {
         /// The stage of the queue.
         queue: u32,
     },
+    /// A packet writes through the port of a map and may run alone all the same: it would write in each of its runs.
+    #[error("the effect of node {node} writes through the port of a map, which is not proved to exclude running alone")]
+    MayRunAlone {
+        /// The node.
+        node: usize,
+    },
+    /// A block begins before the queue from which packets run again and ends after it: its result would be that of
+    /// another packet.
+    #[error(
+        "node {node} takes stages {begins} to {ends}, across the queue of stage {queue} from which packets run again"
+    )]
+    AcrossQueue {
+        /// The node.
+        node: usize,
+        /// The stage in which it begins.
+        begins: u32,
+        /// The stage in which its result is there.
+        ends: u32,
+        /// The stage of the queue.
+        queue: u32,
+    },
     /// A packet that runs alone is not found out.
     #[error("node {node} is an access of packets that run alone, which the condition for that does not find")]
     NotAlone {

@@ -5,49 +5,71 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use flowloom_ir::{Dataflow, Id, Kind, Predicates, Touch};
 
+use super::derive::Accesses;
 use super::{Checker, Fault};
 
 impl Checker<'_> {
     pub(super) fn replay(&mut self) {
-        let Some(replay) = &self.plan.replay else {
-            return;
-        };
+        let Some(replay) = &self.plan.replay else { return };
         let (queue, decided) = (replay.first_stage, replay.decided_stage);
-        let known = self.ends(replay.alone);
+        let maps: BTreeSet<u32> = self.steps.iter().filter_map(|id| self.map_of(*id)).collect();
+        self.decision(replay.alone, (queue, decided), &maps);
+        self.through_ports(replay.alone, queue, &maps);
+        self.across(queue);
+        let missed = missed(&self.plan.dataflow, &self.steps, replay.alone);
+        self.faults.extend(missed.into_iter().map(|id| Fault::NotAlone { node: id.index() }));
+        let operands = self.steps.iter().flat_map(|id| self.plan.dataflow.graph.node(*id).args.iter().copied());
+        let last = operands.map(|id| self.ends(id).stage).max().unwrap_or(0);
+        let (found, needed) = (self.plan.schedule.stages, last.max(decided) + 1);
+        if found < needed {
+            self.faults.push(Fault::Stages { found, needed });
+        }
+    }
+
+    fn map_of(&self, id: Id) -> Option<u32> {
+        self.plan.dataflow.access(id).and_then(|access| access.map)
+    }
+
+    /// Checks that nothing commits where packets may still run again.
+    fn decision(&mut self, alone: Id, (queue, decided): (u32, u32), maps: &BTreeSet<u32>) {
+        let known = self.ends(alone);
         if known.stage > decided || decided <= queue {
-            self.faults.push(Fault::Undecided { node: replay.alone.index(), stage: decided, decided: known.stage });
+            self.faults.push(Fault::Undecided { node: alone.index(), stage: decided, decided: known.stage });
         }
         for (id, stage) in &self.plan.schedule.commits {
             // In the stage of the decision, a packet that runs alone writes nothing yet.
-            let map = self.plan.dataflow.access(*id).and_then(|access| access.map);
-            let excludes_alone = map.is_some_and(|map| replay.maps.contains(&map));
+            let excludes_alone = self.map_of(*id).is_some_and(|map| maps.contains(&map));
             if (queue..decided + u32::from(!excludes_alone)).contains(stage) {
                 self.faults.push(Fault::Undecided { node: id.index(), stage: *stage, decided });
             }
         }
-        let maps: BTreeSet<u32> =
-            self.steps.iter().filter_map(|id| self.plan.dataflow.access(*id).and_then(|access| access.map)).collect();
-        let others = maps.iter().filter_map(|map| self.accesses.get(map)).flat_map(|own| own.all());
-        let early = others.chain(self.steps.iter().copied()).filter(|id| self.begins(*id).stage < queue);
-        let early: Vec<Fault> =
-            early.map(|id| Fault::BeforeQueue { node: id.index(), stage: self.begins(id).stage, queue }).collect();
-        self.faults.extend(early);
-        let mut predicates = Predicates::new(&self.plan.dataflow.graph);
-        let through = maps.iter().filter_map(|map| self.accesses.get(map)).flat_map(|own| own.writes());
-        let both = through.filter(|id| {
-            let graph = &self.plan.dataflow.graph;
-            !predicates.exclude_by_value(graph, graph.node(*id).args[0], replay.alone)
+    }
+
+    /// Checks the accesses through the ports of maps with steps: none before the queue, no write of a packet that runs
+    /// alone.
+    fn through_ports(&mut self, alone: Id, queue: u32, maps: &BTreeSet<u32>) {
+        let graph = &self.plan.dataflow.graph;
+        let own = || maps.iter().filter_map(|map| self.accesses.get(map));
+        let reads = own().flat_map(Accesses::all).chain(self.steps.iter().copied());
+        let early = reads.filter(|id| self.begins(*id).stage < queue);
+        let early = early.map(|id| Fault::BeforeQueue { node: id.index(), stage: self.begins(id).stage, queue });
+        let mut predicates = Predicates::new(graph);
+        let mut excludes = |id: Id| predicates.exclude_by_value(graph, graph.node(id).args[0], alone);
+        let both = own().flat_map(Accesses::writes).filter(|id| !excludes(*id));
+        let both = both.map(|id| Fault::MayRunAlone { node: id.index() });
+        let found: Vec<Fault> = early.chain(both).collect();
+        self.faults.extend(found);
+    }
+
+    /// Checks that no block lies across the queue: packets pass it again, and the block does not.
+    fn across(&mut self, queue: u32) {
+        let blocks = self.plan.dataflow.graph.ids().filter(|id| !self.steps.contains(id)).filter_map(|id| {
+            let (begins, ends) = (self.begins(id).stage, self.ends(id).stage);
+            let is_across = begins < queue && queue <= ends && begins < ends;
+            is_across.then_some(Fault::AcrossQueue { node: id.index(), begins, ends, queue })
         });
-        let both: Vec<Fault> = both.map(|id| Fault::Undecided { node: id.index(), stage: decided, decided }).collect();
-        self.faults.extend(both);
-        let missed = missed(&self.plan.dataflow, &self.steps, replay.alone);
-        self.faults.extend(missed.into_iter().map(|id| Fault::NotAlone { node: id.index() }));
-        let late = self.steps.iter().flat_map(|id| self.plan.dataflow.graph.node(*id).args.iter().copied());
-        let late = late.map(|id| self.ends(id).stage).max().unwrap_or(0);
-        let needed = late.max(decided) + 1;
-        if self.plan.schedule.stages < needed {
-            self.faults.push(Fault::Stages { found: self.plan.schedule.stages, needed });
-        }
+        let found: Vec<Fault> = blocks.collect();
+        self.faults.extend(found);
     }
 }
 
