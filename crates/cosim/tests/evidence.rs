@@ -7,10 +7,18 @@ use crate::faults::{FAULTS, Fault, LPM_FAULTS, LRU_FAULTS, MAP_FAULTS, find};
 use crate::hash_map::{LRU_SHAPES, NARROW, Reached, build_hash_map, build_with, run_hash_map, run_with};
 use crate::{lpm, lru};
 
+/// The part of a name that selects faults, which are tried alone then.
+fn only() -> Option<String> {
+    std::env::var("FLOWLOOM_FAULT").ok()
+}
+
 /// Prints the first difference that each fault makes in this number of runs, and fails if one makes none.
-fn faults_are_found<'a>(faults: impl Iterator<Item = &'a Fault>, seeds: u64) {
+fn faults_are_found(faults: &[Fault], seeds: u64) {
+    let only = only().unwrap_or_default();
+    let selected: Vec<&Fault> = faults.iter().filter(|fault| fault.name.contains(&only)).collect();
+    assert!(!selected.is_empty(), "no fault of this proof has `{only}` in its name");
     let mut missed = Vec::new();
-    for fault in faults {
+    for fault in selected {
         let found = find(fault, seeds);
         println!("{}: {}", fault.name, found.as_deref().unwrap_or("not found"));
         missed.extend(found.is_none().then_some(fault.name));
@@ -18,26 +26,17 @@ fn faults_are_found<'a>(faults: impl Iterator<Item = &'a Fault>, seeds: u64) {
     assert!(missed.is_empty(), "not found: {}", missed.join("; "));
 }
 
-/// Faults in blocks are found; `FLOWLOOM_FAULT` selects some by a part of their names or of the name of the block.
-#[test]
-#[ignore = "minutes"]
-fn faults_in_blocks_are_found() {
-    let only = std::env::var("FLOWLOOM_FAULT").unwrap_or_default();
-    let all = FAULTS.iter().chain(MAP_FAULTS).chain(LRU_FAULTS).chain(LPM_FAULTS);
-    let selected: Vec<&Fault> = all.filter(|one| one.name.contains(&only) || one.block.contains(&only)).collect();
-    assert!(!selected.is_empty(), "no fault has `{only}` in its name or block");
-    if build_narrow("faults_in_blocks_are_found", block_path).is_some() {
-        faults_are_found(selected.into_iter(), 100);
-    }
-}
-
 /// The cuckoo table in SystemVerilog and its twin agree in every cycle of 2,000 runs of 12,000 cycles each: results,
 /// slots, counts, and each step of the engine. Each fault of a list, planted in the blocks, makes them differ. Prints
-/// the steps and the first difference of each fault.
+/// the steps and the first difference of each fault. `FLOWLOOM_FAULT` selects faults alone, by a part of their names, as
+/// in the other proofs of blocks.
 #[test]
 #[ignore = "minutes"]
 fn evidence_cuckoo_rtl() {
     let Some(model) = build_narrow("evidence_cuckoo_rtl", block_path) else { return };
+    if only().is_some() {
+        return faults_are_found(FAULTS, 400);
+    }
     let mut steps = [0u64; 7];
     for seed in 1..=2000 {
         let reached = run_narrow(&model, seed);
@@ -47,7 +46,7 @@ fn evidence_cuckoo_rtl() {
     for (name, steps) in ["selected", "searched", "moved", "exchanged", "placed", "given up"].iter().zip(&steps[1..]) {
         println!("{name:10} {steps:8}");
     }
-    faults_are_found(FAULTS.iter(), 400);
+    faults_are_found(FAULTS, 400);
 }
 
 /// The hash map with pending keys is an ordinary map to every packet and to the host, in 300 runs of 6,000 cycles:
@@ -58,6 +57,9 @@ fn evidence_cuckoo_rtl() {
 #[ignore = "minutes"]
 fn evidence_hash_map() {
     let Some(model) = build_hash_map("evidence_hash_map", block_path) else { return };
+    if only().is_some() {
+        return faults_are_found(MAP_FAULTS, 300);
+    }
     let mut all = Reached::default();
     for seed in 1..=300 {
         all += run_hash_map(&model, seed);
@@ -74,7 +76,7 @@ fn evidence_hash_map() {
     ] {
         println!("{name:20} {count:8}");
     }
-    faults_are_found(MAP_FAULTS.iter(), 300);
+    faults_are_found(MAP_FAULTS, 300);
 }
 
 /// LRU maps in SystemVerilog, with slices of one stage and of three, are ordinary maps to every packet and to the host,
@@ -86,6 +88,9 @@ fn evidence_hash_map() {
 #[ignore = "minutes"]
 fn evidence_lru_map() {
     let Some(model) = lru::build_lru("evidence_lru_map", block_path) else { return };
+    if only().is_some() {
+        return faults_are_found(LRU_FAULTS, 100);
+    }
     let mut order = lru::Reached::default();
     for seed in 1..=400 {
         order += lru::run_lru(&model, seed);
@@ -118,7 +123,7 @@ fn evidence_lru_map() {
         }
         assert!(all.evicted > 10_000 && all.refused == 0, "{all:?}");
     }
-    faults_are_found(LRU_FAULTS.iter(), 100);
+    faults_are_found(LRU_FAULTS, 100);
 }
 
 /// Longest prefix match in SystemVerilog and its twin agree in 200 runs of 12,000 cycles: each packet sees the table
@@ -129,6 +134,9 @@ fn evidence_lru_map() {
 #[ignore = "minutes"]
 fn evidence_lpm() {
     let Some(model) = lpm::build_lpm("evidence_lpm", block_path) else { return };
+    if only().is_some() {
+        return faults_are_found(LPM_FAULTS, 60);
+    }
     let mut all = lpm::Reached::default();
     for seed in 1..=200 {
         all += lpm::run_lpm(&model, seed);
@@ -146,5 +154,5 @@ fn evidence_lpm() {
     ] {
         println!("{name:55} {count:8}");
     }
-    faults_are_found(LPM_FAULTS.iter(), 60);
+    faults_are_found(LPM_FAULTS, 60);
 }

@@ -18,7 +18,7 @@ use crate::slots::{build_slots, run_slots};
 /// A fault: its name, the block, and texts with their replacements.
 pub(crate) struct Fault {
     pub(crate) name: &'static str,
-    pub(crate) block: &'static str,
+    block: &'static str,
     changes: &'static [(&'static str, &'static str)],
 }
 
