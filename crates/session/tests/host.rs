@@ -334,11 +334,13 @@ fn accessed(state: &Snapshot, map: &MapPort, access: &HostAccess, answer: &HostA
 /// The difference between what the pipeline gives and what the interpreter gives.
 fn difference(packet: &Packet<'_>, departure: &Departure, outcome: &flowloom_engine::Outcome) -> Option<String> {
     let is_spread = matches!(departure.verdict, Departure::ALL | Departure::OTHERS);
-    let found = departure.sent.clone().map(|(port, bytes)| Output { port: Port(port), bytes });
+    let outputs = departure.extra.iter().chain(&departure.sent);
+    let found: Vec<Output> = outputs.map(|(port, bytes)| Output { port: Port(*port), bytes: bytes.clone() }).collect();
     let verdict = if is_spread { Verdict::Redirect } else { Verdict::from_number(departure.verdict.into()) };
-    let is_equal = match is_spread {
-        true => outcome.outputs.iter().all(|output| Some(&output.bytes) == found.as_ref().map(|found| &found.bytes)),
-        false => found.as_ref() == outcome.outputs.first() && outcome.outputs.len() <= 1,
+    let is_equal = match (is_spread, &found[..]) {
+        (true, [found]) => outcome.outputs.iter().all(|output| output.bytes == found.bytes),
+        (true, _) => false,
+        (false, _) => found == outcome.outputs,
     };
     let (len, expected) = (packet.bytes.len(), &outcome.outputs);
     (verdict != outcome.verdict || !is_equal)
