@@ -26,7 +26,7 @@ use crate::control::Wait;
 use crate::map::{Block, Map, key};
 use crate::may::May;
 use crate::needs::{Needs, begins, block_stages, defined, is_wire};
-use crate::node::{logic, signal_bits};
+use crate::node::{logic, signal_bits, wrapped};
 
 /// The most logic before the comparison of a key, in tenths of a LUT level, in the stage of the queue.
 const KEY_DEPTH: u32 = 10;
@@ -228,16 +228,12 @@ impl Scheduler {
     pub(crate) fn queue(&self, registers: &[(String, String, u32)]) -> String {
         let (stage, depth) = (self.stage, self.depth());
         let before = if stage == 1 { "valid_s0".to_owned() } else { format!("valid_s{}_q", stage - 1) };
-        let (ins, outs) = match registers {
-            [] => (vec!["1'b0"], vec!["unused_queued"]),
-            _ => (
-                registers.iter().map(|(_, from, _)| from.as_str()).collect(),
-                registers.iter().map(|(to, _, _)| to.as_str()).collect(),
-            ),
+        let outs: Vec<&str> = match registers {
+            [] => vec!["unused_queued"],
+            _ => registers.iter().map(|(to, _, _)| to.as_str()).collect(),
         };
         let width: u32 = registers.iter().map(|(_, _, bits)| bits).sum::<u32>().max(1);
-        let list = |names: &[&str]| names.join(",\n      ");
-        let mut text = String::new();
+        let mut text = queue_input(registers, width);
         if registers.is_empty() {
             text.push_str("  logic unused_queued;\n");
         }
@@ -262,10 +258,9 @@ impl Scheduler {
             text,
             "{arrived}  {block} #(\n      .Width({width}),\n      \
              .Depth({depth})\n  ) u_queue (\n      .clk_i,\n      .rst_i,\n      .in_valid_i({before}),{ready}\n      \
-             .in_data_i({{\n      {ins}}}),\n      .out_valid_o(queue_valid),\n      .out_ready_i(valid_s{stage}_q),\n      .out_data_o({{\n      \
+             .in_data_i(queue_in),\n      .out_valid_o(queue_valid),\n      .out_ready_i(valid_s{stage}_q),\n      .out_data_o({{\n      \
              {outs}}}),{again}\n      .count_o(queue_count)\n  );\n",
-            ins = list(&ins),
-            outs = list(&outs),
+            outs = outs.join(",\n      "),
         );
         text
     }
@@ -292,6 +287,32 @@ impl Scheduler {
     pub(crate) fn room(&self) -> Option<String> {
         (self.stage > 0).then(|| format!("queue_count < {}", self.depth() - self.stage - 1))
     }
+}
+
+/// What enters the queue, in parts: Verilator makes a concatenation of thousands of bits field by field, and copies all
+/// that it has so far for each.
+fn queue_input(registers: &[(String, String, u32)], width: u32) -> String {
+    const PART_BITS: u32 = 64;
+    let mut text = format!("  {}\n", logic("queue_in", width));
+    let mut add = |part: &[String], (high, low): (u32, u32)| {
+        let range = if width == 1 { String::new() } else { format!("[{high}:{low}]") };
+        _ = writeln!(text, "{}", wrapped(&format!("  assign queue_in{range} = {{"), part, "};"));
+    };
+    let (mut part, mut high, mut low) = (Vec::new(), width, width);
+    for (_, from, bits) in registers {
+        if !part.is_empty() && high - low + bits > PART_BITS {
+            add(&part, (high - 1, low));
+            (part, high) = (Vec::new(), low);
+        }
+        part.push(from.clone());
+        low -= bits;
+    }
+    if part.is_empty() {
+        part.push("1'b0".to_owned());
+        low = 0;
+    }
+    add(&part, (high - 1, low));
+    text
 }
 
 /// What packets wait for because of a map, at a queue in a stage.
