@@ -378,11 +378,23 @@ pub(crate) struct BuildArgs {
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
     /// The seed of the hash functions of a pipeline's hash maps, at random so that others do not know it [default: 1]
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = hash_seed)]
     pub(crate) hash_seed: Option<u64>,
+    /// The clock of a pipeline in megahertz [default: 250]
+    #[arg(long, value_name = "MHZ", value_parser = value_parser!(u32).range(1..=explain::FASTEST_MHZ))]
+    pub(crate) clock: Option<u32>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Parses a seed, decimal or hexadecimal.
+fn hash_seed(text: &str) -> Result<u64, String> {
+    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let seed = digits.map_or_else(|| text.parse(), |digits| u64::from_str_radix(digits, 16));
+    seed.map_err(|_| {
+        format!("expected a number from 0 to {}, decimal or hexadecimal with 0x, found `{text}`", u64::MAX)
+    })
 }
 
 /// Template of a new function.

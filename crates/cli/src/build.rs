@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `flowloom build`: compiles a function for a target.
 
+mod folder;
+
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use flowloom_efsm::layout;
-use flowloom_engine::{Choices, Datapath, Verdict};
-use flowloom_ir::Evaluator;
-use flowloom_plan::Options;
-use flowloom_rtl::{Core, File, Pipeline, Vector};
+use flowloom_isa::Program;
+use flowloom_plan::{Fit, Options, Plan, Target as Hardware};
+use flowloom_rtl::{Core, Facts, File};
 use flowloom_session::Loaded;
 use flowloom_session::engines::PipelineError;
-use flowloom_verify::explore::{ExploreOptions, explore};
-use flowloom_vm::Interpreter;
 use serde_json::json;
 
 use crate::args::{BuildArgs, Target};
@@ -20,10 +19,8 @@ use crate::check::source::make_lines_relative;
 use crate::explain::{fit, plan, plan_failure};
 use crate::failure::{Failure, with_causes};
 use crate::files::Files;
-use crate::output::{counted, print, print_json, print_note, warn};
-
-/// Packets of a test bench at most.
-const VECTORS: usize = 1000;
+use crate::output::{counted, grouped, print, print_json, print_note, warn};
+use crate::vectors;
 
 pub(crate) fn build(args: &BuildArgs) -> Result<(), Failure> {
     match args.target {
@@ -41,6 +38,10 @@ fn object(args: &BuildArgs) -> Result<(), Failure> {
             "--hash-seed requires --target verilog: the kernel seeds the hash of each map itself".to_owned(),
         ));
     }
+    if args.clock.is_some() {
+        return Err(Failure::Input("--clock requires --target verilog: an object has no clock".to_owned()));
+    }
+    is_folder(&args.output)?;
     let loaded = args.function.load()?;
     warn(loaded.warnings());
     let program = loaded.attached_program(args.counters)?;
@@ -87,13 +88,16 @@ fn verilog(args: &BuildArgs) -> Result<(), Failure> {
     if args.counters {
         return Err(Failure::Input("--counters requires --target bpf: a pipeline has no counters of rows".to_owned()));
     }
+    is_folder(&args.output)?;
     let loaded = args.function.load()?;
     warn(loaded.warnings());
+    let function = loaded.function().cloned();
     // The form with the parser of the target, which `explain` plans too.
     let mut program = loaded.pipeline_program()?.as_ref().clone();
     make_lines_relative(&mut program.lines);
     let loaded = Loaded::of_program(program);
-    let options = Options::default();
+    let usual = Options::default();
+    let options = Options { target: args.clock.map_or(usual.target, Hardware::at), ..usual };
     let plan = plan(&loaded, &options, args.json)?;
     let fit = fit(&plan, &args.device, args.json)?;
     let hash_seed = args.hash_seed.unwrap_or(Core::DEFAULT_HASH_SEED);
@@ -112,11 +116,14 @@ fn verilog(args: &BuildArgs) -> Result<(), Failure> {
     if args.hash_seed.is_some() && !has_hash {
         print_note("--hash-seed changes nothing: the pipeline has no hash map");
     }
-    let vectors = vectors(&loaded, &pipeline)?;
+    let groups = vectors::groups(function.as_ref(), &loaded, &plan, &pipeline)?;
+    let packets: usize = groups.iter().map(|group| group.vectors.len()).sum();
     let shell = pipeline.shell();
     let document = File { name: "registers.md".to_owned(), text: shell.document.clone() };
+    let facts = facts(&*loaded.program()?, &plan, fit.as_ref());
     let sources = pipeline.files.iter().chain(&shell.files).cloned();
-    let files: Vec<File> = sources.chain(pipeline.bench(&vectors)).chain([document]).collect();
+    let files = sources.chain(pipeline.bench(&groups, &facts)).chain([document]).map(with_license);
+    let files = folder::with_manifest(files.collect());
     fs::create_dir_all(&args.output).map_err(|e| Failure::file("created", &args.output, &e))?;
     let paths: Vec<PathBuf> = files.iter().map(|file| args.output.join(&file.name)).collect();
     let mut checked = Files::default().reads("the function", [&args.function.path]);
@@ -124,8 +131,15 @@ fn verilog(args: &BuildArgs) -> Result<(), Failure> {
         checked = checked.writes("-o", Some(path));
     }
     checked.check()?;
+    folder::remove_old(&args.output, &files)?;
     for (file, path) in files.iter().zip(&paths) {
         fs::write(path, &file.text).map_err(|e| Failure::file("written", path, &e))?;
+    }
+    for (map, ..) in &facts.expiring {
+        print_note(&format!("nothing in hardware sweeps `{map}`: software has to delete expired contexts (README.md)"));
+    }
+    if facts.window_bytes.is_some() {
+        print_note("some packets leave unprocessed for the slow path, with verdict 5 (README.md)");
     }
     if args.json {
         return print_json(&json!({
@@ -135,7 +149,9 @@ fn verilog(args: &BuildArgs) -> Result<(), Failure> {
             "device": fit,
             "latency_cycles": pipeline.latency_cycles(),
             "stages": pipeline.core.stages,
-            "vectors": vectors.len(),
+            "clock_mhz": plan.options.target.clock_mhz,
+            "vectors": packets,
+            "groups": groups.len(),
             "hash_seed": has_hash.then_some(hash_seed),
             "files": files.iter().map(|file| &file.name).collect::<Vec<_>>(),
             "maps": pipeline.core.maps.iter().map(|map| json!({
@@ -150,36 +166,54 @@ fn verilog(args: &BuildArgs) -> Result<(), Failure> {
         counted(files.len(), "file"),
         pipeline.latency_cycles(),
         args.output.display(),
-        counted(vectors.len(), "packet")
+        counted(packets, "packet")
     ))
 }
 
-/// Packets that reach many instructions, and what the interpreter makes of them. Packets of the slow path are left out.
-fn vectors(loaded: &Loaded, pipeline: &Pipeline) -> Result<Vec<Vector>, Failure> {
-    let max_bytes = pipeline.max_bytes();
-    let program = loaded.program()?;
-    let explored = explore(&program, &ExploreOptions::default()).map_err(|e| Failure::input(&e))?;
-    let dataflow = loaded.dataflow().map_err(|e| Failure::Found(with_causes(&e)))?;
-    let dataflow = flowloom_plan::optimize(&dataflow, &Options::default().target);
-    let mut evaluator = Evaluator::new(loaded.pipeline_program()?, dataflow).map_err(|e| Failure::input(&e))?;
-    let mut interp = Interpreter::new(program).map_err(|e| Failure::input(&e))?;
-    let mut vectors = Vec::new();
-    let packets = explored.cases.iter().flat_map(|case| &case.packets);
-    for arrival in packets.take(VECTORS) {
-        let (packet, choices) = (arrival.packet(), Choices::seeded(arrival.time_ns, 0, 0));
-        let before = evaluator.slow_packets();
-        evaluator.process(&packet, &choices).map_err(|e| Failure::input(&e))?;
-        if evaluator.slow_packets() > before || packet.bytes.len() > max_bytes as usize {
-            continue;
-        }
-        let outcome = interp.process(&packet, &choices).map_err(|e| Failure::input(&e))?;
-        // The ports of a map are those of the switch behind the pipeline.
-        if pipeline.core.spreads && outcome.verdict == Verdict::Redirect {
-            continue;
-        }
-        let sent = outcome.outputs.into_iter().map(|output| (output.port.0, output.bytes)).collect();
-        let (bytes, port, verdict) = (arrival.bytes.clone(), arrival.port.0, outcome.verdict.number() as u8);
-        vectors.push(Vector { bytes, port, now_ns: choices.now_ns, verdict, random: choices.random, sent });
+/// Rejects a file in place of the folder to build into.
+fn is_folder(path: &Path) -> Result<(), Failure> {
+    match fs::metadata(path) {
+        Ok(found) if !found.is_dir() => Err(Failure::Input(format!(
+            "-o `{}` is a file, expected a folder; name a new or existing one",
+            path.display()
+        ))),
+        _ => Ok(()),
     }
-    Ok(vectors)
+}
+
+/// What the plan tells the description of the folder.
+fn facts(program: &Program, plan: &Plan, fit: Option<&Fit>) -> Facts {
+    let layouts = program.maps.iter().filter_map(|map| Some((map.name.clone(), map.layout.as_ref()?)));
+    let layouts: Vec<_> = layouts.collect();
+    let expiring = layouts.iter().filter(|(_, layout)| !layout.deadline_offsets.is_empty());
+    let preloaded = layouts.iter().filter(|(_, layout)| !layout.preloaded.is_empty());
+    Facts {
+        clock_mhz: plan.options.target.clock_mhz,
+        device: fit.map(|fit| {
+            let used = fit.resources().into_iter().filter(|(_, used)| used.needed > 0);
+            let used =
+                used.map(|(name, used)| format!("{} of {} {name}", grouped(used.needed), grouped(used.available)));
+            let used: Vec<String> = used.collect();
+            format!("{} ({}); {} by the plan's figures, LUTs are not estimated", fit.name, fit.about, used.join(", "))
+        }),
+        window_bytes: plan.window.reaches_beyond.then_some(plan.window.bytes),
+        expiring: expiring
+            .map(|(name, layout)| (name.clone(), layout.deadline_offsets.clone(), layout.sweep_ns))
+            .collect(),
+        preloaded: preloaded.map(|(name, _)| name.clone()).collect(),
+    }
+}
+
+/// The file with the license of Flowloom's blocks and templates in its first line, if its form has comments.
+fn with_license(file: File) -> File {
+    let comment = match file.name.rsplit_once('.') {
+        Some((_, "sv" | "cpp" | "f")) => "//",
+        Some((_, "xdc" | "txt")) => "#",
+        None if file.name == "Makefile" => "#",
+        _ => return file,
+    };
+    if file.text.lines().next().is_some_and(|line| line.contains("SPDX-License-Identifier")) {
+        return file;
+    }
+    File { text: format!("{comment} SPDX-License-Identifier: Apache-2.0 OR MIT\n{}", file.text), ..file }
 }

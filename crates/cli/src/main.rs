@@ -27,6 +27,7 @@ mod run;
 mod state_file;
 mod test;
 mod trace;
+mod vectors;
 mod verify;
 
 use std::process::ExitCode;

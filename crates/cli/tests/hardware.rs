@@ -57,7 +57,7 @@ fn a_hash_seed_changes_the_hash_and_nothing_else() {
         (json(&arguments), path.clone())
     };
     let [usual, first, other] =
-        [("usual", &[][..]), ("first", &["--hash-seed", "1"]), ("other", &["--hash-seed", "65261"])]
+        [("usual", &[][..]), ("first", &["--hash-seed", "1"]), ("other", &["--hash-seed", "0xfeed"])]
             .map(|(name, seed)| build(name, seed));
     assert_eq!([&usual, &first, &other].map(|(value, _)| value["hash_seed"].as_u64().unwrap()), [1, 1, 65_261]);
     let mut changed = Vec::new();
@@ -74,7 +74,145 @@ fn a_hash_seed_changes_the_hash_and_nothing_else() {
         let ran = Command::new("make").args(["-s", "-C", other.1.to_str().unwrap(), "sim"]).output().unwrap();
         let text = String::from_utf8_lossy(&ran.stdout).into_owned();
         assert!(ran.status.success() && text.contains("all as expected"), "{text}{ran:?}");
+        // Packets meet flows: both verdicts occur, and there are entries in the end.
+        let mix = text.lines().find(|line| line.contains(" packets: ")).unwrap();
+        assert!(mix.contains(" drop") && mix.contains(" redirect"), "{text}");
+        assert!(!text.contains("\n0 entries"), "{text}");
+        a_bench_finds_what_differs(&other.1);
     }
+}
+
+/// Changes a line of the vectors of a folder at a time, each in the last group that has such a line.
+fn a_bench_finds_what_differs(folder: &std::path::Path) {
+    let vectors = std::fs::read_to_string(folder.join("vectors.txt")).unwrap();
+    let changed = |what: &str, change: &dyn Fn(Vec<String>) -> Vec<String>| {
+        let mut lines: Vec<String> = vectors.lines().map(str::to_owned).collect();
+        let is_wanted = |line: &&String| line.starts_with(what) && (what != "packet" || line.split(' ').count() > 6);
+        let at = lines.iter().rposition(|line| is_wanted(&line)).unwrap_or_else(|| panic!("no `{what}`"));
+        lines[at] = change(lines[at].split(' ').map(str::to_owned).collect()).join(" ");
+        std::fs::write(folder.join("changed.txt"), lines.join("\n")).unwrap();
+        let ran = Command::new("build/bench").arg("changed.txt").current_dir(folder).output().unwrap();
+        (ran.status.code(), String::from_utf8_lossy(&ran.stdout).into_owned())
+    };
+    let set = |at: usize, text: &'static str| {
+        move |mut fields: Vec<String>| {
+            fields[at] = text.to_owned();
+            fields
+        }
+    };
+    let last = |fields: Vec<String>| fields[..6].to_vec();
+    type Edit<'a> = &'a dyn Fn(Vec<String>) -> Vec<String>;
+    let cases: [(&str, Edit<'_>, &str); 7] = [
+        ("packet", &set(4, "1"), "found verdict 4 (redirect), expected 1 (drop)"),
+        ("packet", &set(6, "77"), "expected 77"),
+        ("packet", &set(7, "00"), "found other bytes from byte"),
+        // The packet leaves nevertheless.
+        ("packet", &last, "expected no more packets"),
+        ("entry", &set(3, "0000000000000000"), "expected 0000000000000000"),
+        ("group", &set(2, "12\nwrite 0 0a0000020a0000020050005011000000 01000000"), "found 01000000, expected none"),
+        ("write", &set(1, "9"), "there is no map 9"),
+    ];
+    for (what, change, message) in cases {
+        let (code, text) = changed(what, change);
+        assert!(code == Some(1) && text.contains(message) && !text.contains("as expected"), "{message}: {text}");
+    }
+}
+
+/// Packets of a function that go to all ports of a map stay in the vectors: later ones depend on what they changed.
+#[test]
+fn vectors_have_the_broadcasts_of_a_function_with_state() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().display().to_string();
+    ok(&["build", "functions/paxos_acceptor/paxos_acceptor.efsm", "--target", "verilog", "-o", &path]);
+    let text = std::fs::read_to_string(folder.path().join("vectors.txt")).unwrap();
+    let verdicts = text.lines().filter(|line| line.starts_with("packet")).map(|line| line.split(' ').nth(4).unwrap());
+    let spread = verdicts.filter(|verdict| ["6", "7", "8"].contains(verdict)).count();
+    assert!(spread > 10 && text.contains("\nentry "), "{spread}");
+}
+
+/// What a designer has to know besides the ports.
+#[test]
+fn the_readme_says_what_host_and_design_have_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().display().to_string();
+    let ran =
+        exits(0, &["build", "functions/policer/policer.efsm", "--target", "verilog", "-o", &path, "--clock", "200"]);
+    assert!(ran.stderr.contains("nothing in hardware sweeps `buckets`"), "{ran:?}");
+    let text = std::fs::read_to_string(folder.path().join("README.md")).unwrap();
+    for part in [
+        "the plan assumes 200 MHz",
+        "not placed and routed",
+        "xcu50",
+        "beyond byte 128 leaves as it came",
+        "Sweeps of `buckets`",
+        "Every 1000000000 ns",
+        "`s_axis_tuser` | 31:0",
+        "cycles after the reset",
+        "bad FCS",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    assert!(read("policer.xdc").contains("-period 5.000 [get_ports aclk]"));
+    let list = read("policer.f");
+    let names: Vec<&str> = list.lines().filter(|line| !line.starts_with("//")).collect();
+    assert!(names[0].ends_with("_pkg.sv") && *names.last().unwrap() == "fl_shell_policer.sv", "{names:?}");
+    assert!(names.iter().all(|name| folder.path().join(name).is_file()), "{names:?}");
+    for name in names.into_iter().chain(["policer.f", "policer.xdc", "Makefile", "bench.cpp", "vectors.txt"]) {
+        let text = read(name);
+        assert!(text.lines().next().unwrap().contains("SPDX-License-Identifier"), "{name}");
+    }
+    assert!(read("LICENSE-APACHE").contains("Apache License") && read("LICENSE-MIT").contains("MIT"));
+    let ran = exits(2, &["build", TOY, "--target", "bpf", "--clock", "200", "-o", &path]);
+    assert!(ran.stderr.contains("--clock requires --target verilog"), "{ran:?}");
+    // A map of ports: the byte that says that there is a port, and what happens before the host writes it.
+    ok(&["build", "functions/ebpf/simple_firewall/simple_firewall.bpf.c", "--target", "verilog", "-o", &path]);
+    let text = read("README.md");
+    assert!(text.contains("in byte 4 a 1 if there is") && text.contains("is empty after a reset"), "{text}");
+}
+
+/// A later build removes what it does not write, and nothing else.
+#[test]
+fn a_later_build_removes_the_files_of_an_earlier_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().display().to_string();
+    ok(&["build", "functions/policer/policer.efsm", "--target", "verilog", "-o", &path]);
+    for own in ["own.sv", "notes.txt"] {
+        std::fs::write(folder.path().join(own), "// mine\n").unwrap();
+    }
+    let outside = folder.path().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::write(outside.join("kept.sv"), "").unwrap();
+    let manifest = folder.path().join("manifest.txt");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    std::fs::write(&manifest, format!("{text}outside/kept.sv\n")).unwrap();
+    let ran = exits(0, &["build", TOY, "--target", "verilog", "-o", &path]);
+    assert!(ran.stderr.contains("has other sources, which are not part of the pipeline: `own.sv`"), "{ran:?}");
+    for (name, is_there) in [
+        ("fl_core_policer.sv", false),
+        ("policer.xdc", false),
+        ("fl_core_toy_printed.sv", true),
+        ("own.sv", true),
+        ("notes.txt", true),
+        ("outside/kept.sv", true),
+    ] {
+        assert_eq!(folder.path().join(name).exists(), is_there, "{name}");
+    }
+    std::fs::write(&manifest, "fl_core_toy_printed.sv\n").unwrap();
+    let ran = exits(2, &["build", TOY, "--target", "verilog", "-o", &path]);
+    assert!(ran.stderr.contains("is no manifest of Flowloom"), "{ran:?}");
+}
+
+#[test]
+fn a_folder_to_build_into_is_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "kept").unwrap();
+    for target in ["verilog", "bpf"] {
+        let ran = exits(2, &["build", TOY, "--target", target, "-o", &file.display().to_string()]);
+        assert!(ran.stderr.contains("is a file, expected a folder"), "{ran:?}");
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept");
 }
 
 #[test]
@@ -83,7 +221,9 @@ fn a_hash_seed_is_for_pipelines_with_hash_maps() {
     let path = folder.path().display().to_string();
     let ran = exits(2, &["build", TOY, "--target", "bpf", "--hash-seed", "7", "-o", &path]);
     assert!(ran.stderr.contains("--hash-seed requires --target verilog"), "{ran:?}");
-    let ran = exits(0, &["build", TOY, "--target", "verilog", "--hash-seed", "7", "-o", &path]);
+    let ran = exits(2, &["build", TOY, "--target", "verilog", "--hash-seed", "0xyz", "-o", &path]);
+    assert!(ran.stderr.contains("decimal or hexadecimal with 0x, found `0xyz`"), "{ran:?}");
+    let ran = exits(0, &["build", TOY, "--target", "verilog", "--hash-seed", "0x7", "-o", &path]);
     assert!(ran.stderr.contains("--hash-seed changes nothing: the pipeline has no hash map"), "{ran:?}");
 }
 

@@ -49,6 +49,8 @@ pub struct Core {
     pub sends: Sends,
     /// Whether the start of the packet may move.
     pub moves: bool,
+    /// Whether packets may be redirected.
+    pub redirects: bool,
     /// Whether packets may leave through all ports of a map.
     pub spreads: bool,
     /// The most cycles by which two packets are kept apart.
@@ -128,6 +130,7 @@ impl Core {
             maps: ports.clone(),
             edits: if sends.is_empty() { Edits::of(ending) } else { sends.edits() },
             moves: plan.window.moves || sends.moves(),
+            redirects: !redirects(&plan.dataflow).is_empty(),
             spreads: redirects(&plan.dataflow).iter().any(|id| map::spread(&plan.dataflow, *id).is_some()),
             hold_cycles: scheduler.as_ref().map_or(1, Scheduler::hold_cycles),
             exceptions: scheduler.as_ref().map_or_else(String::new, Scheduler::exceptions),
