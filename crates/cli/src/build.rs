@@ -6,10 +6,11 @@ mod folder;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use flowloom_context::ContextLayout;
 use flowloom_efsm::layout;
 use flowloom_isa::Program;
 use flowloom_plan::{Fit, Options, Plan, Target as Hardware};
-use flowloom_rtl::{Core, Facts, File};
+use flowloom_rtl::{Core, Expiring, Facts, File};
 use flowloom_session::Loaded;
 use flowloom_session::engines::PipelineError;
 use serde_json::json;
@@ -135,7 +136,7 @@ fn verilog(args: &BuildArgs) -> Result<(), Failure> {
     for (file, path) in files.iter().zip(&paths) {
         fs::write(path, &file.text).map_err(|e| Failure::file("written", path, &e))?;
     }
-    for (map, ..) in &facts.expiring {
+    for Expiring { map, .. } in &facts.expiring {
         print_note(&format!("nothing in hardware sweeps `{map}`: software has to delete expired contexts (README.md)"));
     }
     if facts.window_bytes.is_some() {
@@ -197,10 +198,42 @@ fn facts(program: &Program, plan: &Plan, fit: Option<&Fit>) -> Facts {
             format!("{} ({}); {} by the plan's figures, LUTs are not estimated", fit.name, fit.about, used.join(", "))
         }),
         window_bytes: plan.window.reaches_beyond.then_some(plan.window.bytes),
-        expiring: expiring
-            .map(|(name, layout)| (name.clone(), layout.deadline_offsets.clone(), layout.sweep_ns))
-            .collect(),
+        expiring: expiring.map(|(name, layout)| expiring_map(name, layout)).collect(),
         preloaded: preloaded.map(|(name, _)| name.clone()).collect(),
+    }
+}
+
+/// What software has to know to sweep a map.
+fn expiring_map(name: &str, layout: &ContextLayout) -> Expiring {
+    let state =
+        |number: usize| layout.states.get(number).map_or_else(|| number.to_string(), |name| format!("`{name}`"));
+    let succession = layout.succession.iter().flat_map(|succession| {
+        let timer = |name: &str, offset: Option<u32>, timeout_ns: Option<u64>| {
+            let timeout = timeout_ns.map_or_else(|| "none".to_owned(), |ns| format!("that deadline + {ns} ns"));
+            offset.map_or_else(String::new, |offset| format!(", {name} deadline at {offset}: {timeout}"))
+        };
+        let successors = succession.successors.iter().enumerate().filter_map(|(from, to)| Some((from, (*to)?)));
+        successors.map(move |(from, to)| {
+            let period = succession.idle_offsets.map_or_else(String::new, |(_, offset)| {
+                format!(", idle period at {offset}: {} ns", to.idle_ns.unwrap_or(0))
+            });
+            format!(
+                "A context in state {} ({from}, 16 bits at offset {}) is not deleted: it enters state {} ({}{}{period}{}); if a \
+                 deadline has passed then too, it is deleted.",
+                state(from),
+                succession.state_offset,
+                state(to.state.into()),
+                to.state,
+                timer("idle", succession.idle_offsets.map(|(deadline, _)| deadline), to.idle_ns),
+                timer("hard", succession.hard_offset, to.hard_ns),
+            )
+        })
+    });
+    Expiring {
+        map: name.to_owned(),
+        deadline_offsets: layout.deadline_offsets.clone(),
+        sweep_ns: layout.sweep_ns,
+        successors: succession.collect(),
     }
 }
 

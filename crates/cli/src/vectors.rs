@@ -62,15 +62,22 @@ pub(crate) fn groups(
         }
         let mut packets = case.packets.clone();
         let time_ns = packets.iter().map(|packet| packet.time_ns).max().unwrap_or(0);
-        // Its own packets again, then those of all cases, each twice in a row.
-        let own = case.packets.iter().chain(&case.packets);
-        let others = (0..share).map(|at| all[(number * 31 + at / 2 * 7) % all.len()]);
-        packets.extend(own.chain(others).take(share).map(|packet| Arrival { time_ns, ..packet.clone() }));
+        // Its own packets again and those of all cases by turns, each twice in a row.
+        let other = |at: usize| match at / 2 % 2 {
+            0 => &case.packets[at / 4 % case.packets.len()],
+            _ => all[(number * 31 + at / 4 * 7) % all.len()],
+        };
+        if !case.packets.is_empty() {
+            packets.extend((0..share).map(|at| Arrival { time_ns, ..other(at).clone() }));
+        }
         let group = recorder.group(format!("case {number}"), &case.state, case.seed, &packets);
         groups.push(group.map_err(|e| Failure::input(&e))?);
     }
     Ok(groups)
 }
+
+/// Egress port and bytes of packets that leave.
+type Sent = Vec<(u32, Vec<u8>)>;
 
 /// Contents of the pipeline's maps by index, as the host writes them: of arrays the entries that are not zero.
 type Contents = BTreeMap<u32, MapState>;
@@ -148,7 +155,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// The verdict of the pipeline, and the packets that leave it; none if the interpreter's outcome does not tell.
-    fn result(&self, packet: &Packet<'_>, outcome: Outcome) -> Option<(u8, Vec<(u32, Vec<u8>)>)> {
+    fn result(&self, packet: &Packet<'_>, outcome: Outcome) -> Option<(u8, Sent)> {
         let core = &self.pipeline.core;
         let Outcome { verdict, mut outputs, .. } = outcome;
         // To a port that does not exist, which the switch behind the pipeline knows.

@@ -60,11 +60,23 @@ pub struct Facts {
     /// The bytes of a packet that the program may access in hardware, if it may access others: such packets take the
     /// slow path.
     pub window_bytes: Option<u32>,
-    /// The maps with entries that expire: the name, the offsets of deadlines in a value, and the period of the sweep in
-    /// nanoseconds.
-    pub expiring: Vec<(String, Vec<u32>, u64)>,
+    /// The maps with entries that expire.
+    pub expiring: Vec<Expiring>,
     /// The maps with entries from the start, which the host writes.
     pub preloaded: Vec<String>,
+}
+
+/// A map with entries that expire.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Expiring {
+    /// Its name.
+    pub map: String,
+    /// The offsets of deadlines in a value.
+    pub deadline_offsets: Vec<u32>,
+    /// The period of the sweep in nanoseconds.
+    pub sweep_ns: u64,
+    /// What becomes of expired entries that are not removed, in words, by the state that they are in.
+    pub successors: Vec<String>,
 }
 
 impl Vector {
@@ -272,16 +284,17 @@ impl Pipeline {
             }
             None => text.push_str("- Slow path: none; no packet leaves with verdict 5.\n"),
         }
-        for (map, offsets, sweep_ns) in &facts.expiring {
-            let offsets: Vec<String> = offsets.iter().map(u32::to_string).collect();
-            _ = write!(
+        for Expiring { map, deadline_offsets, sweep_ns, successors } in &facts.expiring {
+            let offsets: Vec<String> = deadline_offsets.iter().map(u32::to_string).collect();
+            _ = writeln!(
                 text,
                 "- Sweeps of `{map}`: nothing in hardware removes expired contexts; one stays until its flow returns, and a\n  \
-                 full map refuses new flows. Every {sweep_ns} ns, software lists the entries and deletes those with a deadline\n  \
-                 at or before the time of `in_time_i`. Deadlines are numbers of 64 bits in nanoseconds at bytes {} of a value;\n  \
-                 all ones is no deadline.\n",
-                offsets.join(", ")
+                 full map has no room for new flows. Every {sweep_ns} ns, software lists the entries and deletes those with a\n  \
+                 deadline at or before the time of `in_time_i`. Deadlines are numbers of 64 bits in nanoseconds, the lowest\n  \
+                 byte first, at offset {} of a value; all ones is no deadline.",
+                offsets.join(" and ")
             );
+            successors.iter().for_each(|successor| _ = writeln!(text, "  {successor}"));
         }
         text.push_str(
             "- Time: `in_time_i` (in the shell a part of `s_axis_tuser`) is nanoseconds since any moment, never less than\n  \
@@ -304,9 +317,9 @@ impl Pipeline {
             );
         }
         for map in &facts.preloaded {
-            _ = write!(
+            _ = writeln!(
                 text,
-                "- Entries of `{map}` from the start: the host writes them; the first group of `vectors.txt` shows them.\n"
+                "- Entries of `{map}` from the start: the host writes them; the first group of `vectors.txt` shows them."
             );
         }
         text.push('\n');

@@ -40,7 +40,7 @@ mod top;
 
 pub use crate::core::Core;
 pub use crate::port::{Access, MapPort};
-pub use bench::{Change, Facts, Group, Vector};
+pub use bench::{Change, Expiring, Facts, Group, Vector};
 pub use error::RtlError;
 pub use may::May;
 pub use patch::{Edits, Span};
