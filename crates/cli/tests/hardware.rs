@@ -171,6 +171,23 @@ fn the_readme_says_what_host_and_design_have_to_do() {
     assert!(text.contains("in byte 4 a 1 if there is") && text.contains("is empty after a reset"), "{text}");
 }
 
+/// An expired context with a successor state is not deleted by a sweep.
+#[test]
+fn the_readme_says_which_contexts_a_sweep_keeps() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("door.efsm").display().to_string();
+    let output = folder.path().join("door");
+    let text = "function door;\nstateful door {\n    key ip.src;\n    states closed, open, closing;\n    reg bytes: u64;\n    \
+                expire open -> closing (idle 5s);\n    on closed when tcp.is_syn -> open (idle 60s) { bytes = pkt.len; pass; }\n    \
+                on open { bytes += pkt.len; pass; }\n    on closing { drop; }\n}\n";
+    std::fs::write(&path, text).unwrap();
+    ok(&["build", &path, "--target", "verilog", "-o", &output.display().to_string()]);
+    let text = std::fs::read_to_string(output.join("README.md")).unwrap();
+    let line = text.lines().find(|line| line.contains("is not deleted")).unwrap_or_else(|| panic!("{text}"));
+    assert!(line.contains("in state `open` (1,") && line.contains("enters state `closing` (2,"), "{line}");
+    assert!(line.contains("that deadline + 5000000000 ns"), "{line}");
+}
+
 /// A later build removes what it does not write, and nothing else.
 #[test]
 fn a_later_build_removes_the_files_of_an_earlier_one() {
