@@ -42,6 +42,10 @@ fn a_folder_with_a_pipeline_simulates_by_itself() {
             "{text}{}",
             String::from_utf8_lossy(&ran.stderr)
         );
+        // The list of sources alone is enough for a tool.
+        let lint = ["--lint-only", "-Wall", "-f", "toy_printed.f", "--top-module", "fl_shell_toy_printed"];
+        let ran = Command::new("verilator").args(lint).current_dir(&path).output().unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     }
 }
 
