@@ -7,7 +7,8 @@
 //! **Independence.** The checker shares no code with the planner, on purpose: what it knows of accesses, keys,
 //! commutation, packet words and commit stages it derives from the dataflow itself ([`derive`], [`commute`]), even where
 //! the planner has a function for it. It takes from a plan only what a plan claims: times and commits of nodes, schemes,
-//! stages, holds, queues, regions, window, omitted calls, and its list of accesses for comparison. Shared are the
+//! stages, holds, queues, regions, window, omitted calls, steps of packets that run alone, and its list of accesses for
+//! comparison. Shared are the
 //! dataflow, the types of the plan, the target, and the table of [`cycles`], which define what is checked.
 //!
 //! **Steps.** Packets keep their distance in cycles from stage to stage unless a scheme says otherwise. So a write that
@@ -17,11 +18,12 @@
 //! | scheme | condition |
 //! | --- | --- |
 //! | none | no writes |
-//! | atomic | all reads and writes are in one stage, behind the forwarding mux |
+//! | atomic | all reads and writes are in one stage, behind the forwarding mux; one key if entries come and go |
 //! | schedule | one key; reads not before the stage where it is taken; the hold lasts until the last write is visible |
 //! | flush | all writes, and all other effects of the region, in its last stage; the restart is no later than the first read, and in no other region; the hold covers all packets that have read too early |
 //! | all | no write is in an earlier stage than the last cycle of a read; writes of a packet keep their order |
 
+mod alone;
 mod commute;
 mod derive;
 mod fault;
@@ -49,8 +51,10 @@ pub fn check(plan: &Plan) -> Vec<Fault> {
     // A packet that runs alone makes its steps one after the other: nothing of them is in a stage.
     let steps = plan.replay.as_ref().map(|replay| replay.accesses.clone()).unwrap_or_default();
     let mut accesses = derive::accesses(&plan.dataflow);
-    accesses.values_mut().for_each(|own| own.remove(&steps));
-    let mut checker = Checker { plan, accesses, steps, faults: Vec::new() };
+    let mut alone = accesses.clone();
+    accesses.values_mut().for_each(|own| own.retain(|id| !steps.contains(&id)));
+    alone.values_mut().for_each(|own| own.retain(|id| steps.contains(&id)));
+    let mut checker = Checker { plan, accesses, alone, steps, faults: Vec::new() };
     checker.values();
     checker.packet();
     checker.effects();
@@ -71,8 +75,11 @@ pub fn check(plan: &Plan) -> Vec<Fault> {
 
 struct Checker<'a> {
     plan: &'a Plan,
+    /// By map, the accesses that all packets make.
     accesses: BTreeMap<u32, Accesses>,
-    /// The accesses of packets that run alone.
+    /// By map, the accesses of packets that run alone.
+    alone: BTreeMap<u32, Accesses>,
+    /// All of these.
     steps: BTreeSet<Id>,
     faults: Vec<Fault>,
 }
@@ -517,6 +524,10 @@ impl Checker<'_> {
     }
 
     fn atomic(&mut self, map: &MapPlan, accesses: &Accesses, writes: &[u32]) {
+        let has_one_key = || accesses.keys(&self.plan.dataflow).is_some_and(|keys| keys.len() == 1);
+        if !accesses.changes.is_empty() && !has_one_key() {
+            self.faults.push(Fault::Keys { map: map.name.clone() });
+        }
         let values = || accesses.loads.iter().chain(&accesses.atomics).copied();
         // Whether an entry exists is checked again in the stage of the write.
         let is_searched = |id: &Id| !accesses.changes.is_empty() && self.last_read(*id).is_some();

@@ -5,9 +5,11 @@
 mod common;
 
 use common::{classical, on_packet, planned};
-use flowloom_ir::{Id, Input, Kind, Touch};
+use flowloom_ir::{Effect, Id, Input, Kind, Touch};
+use flowloom_isa::MapKind;
 use flowloom_isa::insn::helper;
-use flowloom_plan::{Fault, Moment, OmittedCall, Options, Plan, Scheme, check};
+use flowloom_isa::op::AtomicOp;
+use flowloom_plan::{Action, Fault, Moment, OmittedCall, Options, Plan, Scheme, Step, check};
 use flowloom_testkit::Clang;
 
 /// A fault: its name, the plan, how it is planted, and the fault that names it.
@@ -68,8 +70,40 @@ const INJECTIONS: &[Injection] = &[
     ("a write of packets that may run alone", "alone", |plan| { let when = plan.dataflow.graph.node(plan.maps[0].uses.writes().next().unwrap()).args[0]; plan.replay.as_mut().unwrap().alone = when; }, is!(MayRunAlone)),
     ("a lookup across the queue", "alone", |plan| { let id = plan.maps[0].uses.lookups[0]; let queue = plan.replay.as_ref().unwrap().first_stage; span(plan, id).begins.stage = queue - 1; }, is!(AcrossQueue)),
     ("a stage too few for the operands of a step", "alone", |plan| { let id = plan.replay.as_ref().unwrap().steps[0].call; let when = plan.dataflow.graph.node(id).args[0]; let at = plan.schedule.stages; plan.schedule.spans[when.index()].ends.stage = at; }, is!(Stages)),
+    ("an access of packets that run alone without a step", "alone", |plan| drop(steps(plan).pop()), is!(StepCount)),
+    ("a write of packets that run alone without a step", "steps", |plan| steps(plan).last_mut().unwrap().writes.truncate(1), is!(StepCount)),
+    ("a write made twice", "steps", |plan| { let writes = &mut steps(plan).last_mut().unwrap().writes; writes.push(writes[0]); }, is!(StepCount)),
+    ("a step made twice", "steps", |plan| { let step = steps(plan)[0].clone(); steps(plan).insert(0, step); }, is!(StepCount)),
+    ("steps in the reverse order", "steps", |plan| steps(plan).reverse(), is!(StepOrder)),
+    ("two calls of packets that run alone swapped", "steps", |plan| steps(plan).swap(0, 1), is!(StepOrder)),
+    ("a write before other steps", "steps", |plan| steps(plan).rotate_right(1), is!(StepOrder)),
+    ("two writes of one value swapped", "steps", |plan| steps(plan).last_mut().unwrap().writes.reverse(), is!(StepOrder)),
+    ("a step of another map", "steps", |plan| steps(plan)[0].map += 1, is!(StepAccess)),
+    ("a step with another action", "steps", |plan| steps(plan)[0].action = Action::Change, is!(StepAccess)),
+    ("a write of an entry that another step looks up", "steps", |plan| { let call = steps(plan)[1].call; steps(plan).last_mut().unwrap().call = call; }, is!(StepAccess)),
+    ("an atomic operation whose old value is returned", "steps", |plan| plant_atomic(plan, AtomicOp::Add { fetch: true }), is!(StepAccess)),
+    ("an exchange as a step", "steps", |plan| plant_atomic(plan, AtomicOp::Xchg), is!(StepAccess)),
+    ("steps of a map that remembers use", "steps", |plan| plan.dataflow.maps[0].kind = MapKind::LruHash, is!(StepAccess)),
+    ("a write in the packet of an insertion", "steps", |plan| { let insert = first(plan, Touch::Update, "limits"); let write = steps(plan).last().unwrap().writes[0]; let mut node = plan.dataflow.graph.node(insert).clone(); node.args[0] = plan.dataflow.graph.node(write).args[0]; plan.dataflow.graph.replace(insert, node); }, is!(StepInsertion)),
+    ("a map with steps that is not named", "steps", |plan| plan.replay.as_mut().unwrap().maps.clear(), is!(StepMap)),
+    ("a lookup through a port that is not named", "steps", |plan| plan.replay.as_mut().unwrap().first_lookups.clear(), is!(Port)),
+    ("a port with a second key", "steps", |plan| { let look = steps(plan).remove(0).call; let replay = plan.replay.as_mut().unwrap(); replay.accesses.remove(&look); replay.first_lookups.insert(look); }, is!(Keys)),
+    ("one stage for several keys", "entries", |plan| plan.maps[0].scheme = Scheme::Atomic, is!(Keys)),
     ("partial arrays without a scheme of one stage", "sums", |plan| { plan.maps[0].scheme = Scheme::Flush; plan.maps[0].restart_stage = Some(0); }, is!(Parts)),
 ];
+
+fn steps(plan: &mut Plan) -> &mut Vec<Step> {
+    &mut plan.replay.as_mut().unwrap().steps
+}
+
+/// Makes the first write of packets that run alone an atomic operation.
+fn plant_atomic(plan: &mut Plan, op: AtomicOp) {
+    let write = steps(plan).last().unwrap().writes[0];
+    let mut node = plan.dataflow.graph.node(write).clone();
+    let Kind::Effect(Effect::Store(size)) = node.kind else { panic!("not a store: {:?}", node.kind) };
+    node.kind = Kind::Effect(Effect::Atomic(op, size));
+    plan.dataflow.graph.replace(write, node);
+}
 
 /// The random numbers of a plan.
 fn draws(plan: &Plan) -> Vec<Id> {
@@ -130,6 +164,15 @@ fn plans(clang: &Clang) -> Vec<(&'static str, Plan)> {
         "{found}r9 = *(u64 *)(r0 + 0)\nif r9 == 0 goto more\nr9 += 1\n*(u64 *)(r0 + 0) = r9\ngoto pass\nmore: {}",
         call("limits", 0, helper::MAP_UPDATE_ELEM as u32)
     );
+    // The other entry is looked up, changed where it is there, and inserted where not.
+    let steps = format!(
+        "{found}r9 = *(u64 *)(r0 + 0)\nif r9 == 0 goto more\nr9 += 1\n*(u64 *)(r0 + 0) = r9\ngoto pass\nmore: {}\
+         if r0 == 0 goto insert\nr1 = *(u32 *)(r6 + 12)\n*(u32 *)(r0 + 0) = r1\nr2 = *(u32 *)(r6 + 16)\n*(u32 *)(r0 + 4) = r2\n\
+         {}goto pass\ninsert: {}",
+        call("limits", 0, 1),
+        call("limits", 8, 3),
+        call("limits", 0, helper::MAP_UPDATE_ELEM as u32)
+    );
     // Only the presence of the entry matters: no load waits for the lookup.
     let presence = format!("{found}{}r0 = 1\ngoto out\n", call("limits", 0, helper::MAP_UPDATE_ELEM as u32));
     let answers = format!("*(u64 *)(r10 - 16) = 7\n{}{}", call("limits", 0, 3), call("limits", 4, 2))
@@ -167,6 +210,7 @@ fn plans(clang: &Clang) -> Vec<(&'static str, Plan)> {
         ("presence", planned(&on_packet("presence", 100, &[hash], &presence), &by("limits", Scheme::Flush))),
         ("answers", planned(&on_packet("answers", 100, &[hash], &answers), &by("limits", Scheme::Flush))),
         ("alone", planned(&on_packet("alone", 100, &[hash], &alone), &Options::default())),
+        ("steps", planned(&on_packet("steps", 100, &[hash], &steps), &Options::default())),
         ("slice", planned(&on_packet("slice", 100, &[hash], &slice), &by("limits", Scheme::Schedule))),
         (
             "sums",

@@ -38,10 +38,10 @@ impl Accesses {
         all.into_iter()
     }
 
-    /// Leaves accesses out.
-    pub(super) fn remove(&mut self, others: &BTreeSet<Id>) {
+    /// Keeps some of the accesses.
+    pub(super) fn retain(&mut self, is_kept: impl Fn(Id) -> bool) {
         for list in [&mut self.lookups, &mut self.loads, &mut self.atomics, &mut self.stores, &mut self.changes] {
-            list.retain(|id| !others.contains(id));
+            list.retain(|id| is_kept(*id));
         }
     }
 

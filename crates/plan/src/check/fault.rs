@@ -60,8 +60,8 @@ pub enum Fault {
         /// The stages.
         stages: Vec<u32>,
     },
-    /// A scheduled map is accessed by several keys.
-    #[error("map `{map}` is scheduled by one key and used by others")]
+    /// A map is accessed by several keys where its scheme, or its port beside steps, takes one.
+    #[error("map `{map}` is accessed by several keys, expected one")]
     Keys {
         /// The map.
         map: String,
@@ -255,6 +255,54 @@ pub enum Fault {
     /// A packet that runs alone is not found out.
     #[error("node {node} is an access of packets that run alone, which the condition for that does not find")]
     NotAlone {
+        /// The node.
+        node: usize,
+    },
+    /// A packet that runs alone makes an access never, or more than once.
+    #[error("node {node} is made by {found} steps of packets that run alone, expected {expected}")]
+    StepCount {
+        /// The node.
+        node: usize,
+        /// The number of steps that make it.
+        found: usize,
+        /// The number expected: a load makes none.
+        expected: usize,
+    },
+    /// A step has another map, action or entry than its access, or an access is not one that steps can make.
+    #[error("node {node} is not an access that its step of packets that run alone can make")]
+    StepAccess {
+        /// The node.
+        node: usize,
+    },
+    /// Two steps are made against the order of the program.
+    #[error("the step of node {then} is made before that of node {first}, which is earlier in the program")]
+    StepOrder {
+        /// The access that comes first in the program.
+        first: usize,
+        /// The access that is made before it.
+        then: usize,
+    },
+    /// A packet that runs alone may insert an entry and write to the value of one: the write comes last, and would meet
+    /// the new entry.
+    #[error("node {node} inserts an entry in a packet whose write of node {write} may then meet it")]
+    StepInsertion {
+        /// The insertion.
+        node: usize,
+        /// The write.
+        write: usize,
+    },
+    /// The plan is wrong about the steps of a map.
+    #[error("map `{map}` has {}, and the plan says the opposite", if *has_steps { "steps" } else { "no steps" })]
+    StepMap {
+        /// The map.
+        map: String,
+        /// Whether it has steps.
+        has_steps: bool,
+    },
+    /// The plan is wrong about an access to a map with steps: a lookup through its port that it does not list or that is
+    /// none, or an access to a value that no such lookup found.
+    #[error("node {node} does not access a map with steps through its port as the plan says")]
+    Port {
         /// The node.
         node: usize,
     },

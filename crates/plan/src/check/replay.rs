@@ -13,13 +13,16 @@ impl Checker<'_> {
         let Some(replay) = &self.plan.replay else { return };
         let (queue, decided) = (replay.first_stage, replay.decided_stage);
         let maps: BTreeSet<u32> = self.steps.iter().filter_map(|id| self.map_of(*id)).collect();
+        self.alone(replay);
         self.decision(replay.alone, (queue, decided), &maps);
         self.through_ports(replay.alone, queue, &maps);
         self.across(queue);
         let missed = missed(&self.plan.dataflow, &self.steps, replay.alone);
         self.faults.extend(missed.into_iter().map(|id| Fault::NotAlone { node: id.index() }));
         let operands = self.steps.iter().flat_map(|id| self.plan.dataflow.graph.node(*id).args.iter().copied());
-        let last = operands.map(|id| self.ends(id).stage).max().unwrap_or(0);
+        // Speculation makes lookups earlier; a step is made under the condition of the program.
+        let wanted = self.steps.iter().filter_map(|id| self.plan.dataflow.wanted.get(id).copied());
+        let last = operands.chain(wanted).map(|id| self.ends(id).stage).max().unwrap_or(0);
         let (found, needed) = (self.plan.schedule.stages, last.max(decided) + 1);
         if found < needed {
             self.faults.push(Fault::Stages { found, needed });
