@@ -131,6 +131,7 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
         print_json(&as_json(args, &loaded, seen, &comparison, reached.as_ref()))?;
     } else {
         print(&as_text(&loaded, seen, &comparison, reached.as_ref().filter(|_| !disagrees)))?;
+        print(&slow_only(&comparison).concat())?;
         if let Some(least) = args.require_coverage.filter(|_| !gaps.is_empty()) {
             let n = gaps.len();
             print(&format!(
@@ -138,9 +139,16 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
             ))?;
         }
     }
+    judged(&comparison, !gaps.is_empty(), args.require_coverage.is_some())
+}
+
+/// The result of all comparisons; `has_gaps`: whether coverage that is required was not reached.
+fn judged(comparison: &[Comparison], has_gaps: bool, requires_coverage: bool) -> Result<(), Failure> {
+    let disagrees = comparison.iter().any(|j| !j.report.agrees());
     match () {
-        () if disagrees || !gaps.is_empty() => Err(Failure::Finding),
-        () if comparison.iter().all(|j| j.report.packets_compared == 0) => Err(nothing_compared()),
+        () if disagrees || has_gaps => Err(Failure::Finding),
+        () if requires_coverage && !slow_only(comparison).is_empty() => Err(Failure::Finding),
+        () if comparison.iter().all(|j| j.report.packets_own() == 0) => Err(nothing_compared()),
         () => Ok(()),
     }
 }
@@ -198,6 +206,22 @@ fn check_files(args: &VerifyArgs) -> Result<(), Failure> {
 /// Without a compared packet there is no agreement.
 fn nothing_compared() -> Failure {
     Failure::Input("no packet was run on both engines: nothing was compared".to_owned())
+}
+
+/// By target all of whose packets took the slow path, a line that says so.
+fn slow_only(comparison: &[Comparison]) -> Vec<String> {
+    let reports = comparison.iter().map(|j| &j.report);
+    let slow = reports.filter(|report| report.agrees() && report.packets_compared > 0 && report.packets_own() == 0);
+    slow.map(|report| not_own(&report.target, report.packets_compared)).collect()
+}
+
+/// A line about a target that ran no packet itself.
+fn not_own(target: &str, packets: u64) -> String {
+    format!(
+        "`{target}` was not compared: all {} took the slow path, on which the host runs them; other traffic, as a \
+         capture (-r), may reach the target itself\n",
+        counted(packets as usize, "packet")
+    )
 }
 
 /// Source of packets.
@@ -361,14 +385,15 @@ pub(crate) fn write_trace(path: &Path, packets: impl IntoIterator<Item = Arrival
     writer.finish().map_err(|e| Failure::input(&e))
 }
 
-/// True if the engines agree; `None` if no packet was compared.
+/// True if the engines agree; `None` if the target ran no packet itself.
 fn agreement(report: &Report) -> Option<bool> {
-    (!report.agrees() || report.packets_compared > 0).then(|| report.agrees())
+    (!report.agrees() || report.packets_own() > 0).then(|| report.agrees())
 }
 
 fn as_text(loaded: &Loaded, packets: usize, comparison: &[Comparison], reached: Option<&Reached<'_>>) -> String {
     let reference = if loaded.function().is_some() { "machine" } else { "interp" };
     let mut text = format!("{}: {}, compared with `{reference}`\n", loaded.name(), counted(packets, "packet"));
+    let has_slow = comparison.iter().any(|j| j.report.packets_slow > 0);
     let rows: Vec<Vec<String>> = comparison
         .iter()
         .map(|j| {
@@ -379,16 +404,19 @@ fn as_text(loaded: &Loaded, packets: usize, comparison: &[Comparison], reached: 
             };
             let refused: Vec<String> =
                 j.report.refused.iter().map(|(why, n)| format!("{} {why}", grouped(*n))).collect();
-            vec![
-                j.report.target.clone(),
-                verdict.to_owned(),
-                grouped(j.report.packets_compared),
-                grouped(j.report.snapshots_compared),
-                if refused.is_empty() { "-".to_owned() } else { refused.join(", ") },
-            ]
+            let slow = has_slow.then(|| grouped(j.report.packets_slow));
+            let counts = [grouped(j.report.packets_compared)].into_iter().chain(slow);
+            let counts = counts.chain([grouped(j.report.snapshots_compared)]);
+            let mut row = vec![j.report.target.clone(), verdict.to_owned()];
+            row.extend(counts);
+            row.push(if refused.is_empty() { "-".to_owned() } else { refused.join(", ") });
+            row
         })
         .collect();
-    text.push_str(&table(&["target", "result", "packets", "snapshots", "not run"], &rows, &[2, 3]));
+    text.push_str(&match has_slow {
+        true => table(&["target", "result", "packets", "slow path", "snapshots", "not run"], &rows, &[2, 3, 4]),
+        false => table(&["target", "result", "packets", "snapshots", "not run"], &rows, &[2, 3]),
+    });
     for j in comparison {
         let Some(disagreement) = &j.report.disagreement else { continue };
         match &j.shrunk {
@@ -435,6 +463,7 @@ fn as_json(
                 "target": j.report.target,
                 "agrees": agreement(&j.report),
                 "packets_compared": j.report.packets_compared,
+                "packets_slow": j.report.packets_slow,
                 "snapshots_compared": j.report.snapshots_compared,
                 "refused": refused,
                 "verdicts": verdicts,
@@ -467,4 +496,38 @@ fn place(program: &Program, at: usize) -> String {
     let line = program.line_of(at).filter(|line| line.line > 0);
     let line = line.map_or_else(String::new, |line| format!(", {}:{}", line.file, line.line));
     format!(" (instruction {at}{line})")
+}
+
+#[cfg(test)]
+mod tests {
+    use flowloom_engine::RunRecord;
+
+    use super::*;
+
+    fn compared(packets: u64, slow: u64) -> Comparison {
+        let report = Report {
+            target: "pipeline".to_owned(),
+            packets_compared: packets,
+            packets_slow: slow,
+            snapshots_compared: 1,
+            refused: BTreeMap::new(),
+            verdicts: [0; 5],
+            disagreement: None,
+            record: RunRecord::default(),
+        };
+        Comparison { report, shrunk: None }
+    }
+
+    #[test]
+    fn packets_of_the_slow_path_alone_are_a_finding_where_coverage_is_required() {
+        let judged = |all: &[Comparison], requires: bool| judged(all, false, requires);
+        let (own, slow) = (|| compared(9, 8), || compared(9, 9));
+        for requires in [false, true] {
+            assert!(judged(&[own()], requires).is_ok());
+            assert!(matches!(judged(&[compared(0, 0)], requires), Err(Failure::Input(_))));
+        }
+        assert!(judged(&[own(), slow()], false).is_ok());
+        assert!(matches!(judged(&[own(), slow()], true), Err(Failure::Finding)));
+        assert!(matches!(judged(&[slow()], false), Err(Failure::Input(_))));
+    }
 }

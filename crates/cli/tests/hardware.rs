@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests of `flowloom build --target verilog` and of the engine `pipeline`.
 
+use std::path::Path;
 use std::process::Command;
 
 use crate::common::{Ran, exits, flowloom, json, ok};
@@ -356,6 +357,73 @@ fn the_pipeline_is_an_engine() {
     assert!(ran.code == Some(0) && ran.stdout.contains("pipeline: equal to `interp`"), "{ran:?}");
     let ran = run(&["test", "functions/ebpf/toy/toy_printed.scenario", "--engine", "pipeline"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
+}
+
+/// Adds a byte at an offset from the packet to a sum.
+const FAR: &str = "
+.program far
+.license \"GPL\"
+.map sums array key 4 value 8 entries 1
+        r2 = *(u32 *)(r1 + 4)
+        r8 = *(u32 *)(r1 + 0)
+        r0 = 1
+        r3 = r8
+        r3 += 14
+        if r3 > r2 goto out
+        r7 = *(u8 *)(r8 + 12)
+        r8 += r7
+        r3 = r8
+        r3 += 1
+        if r3 > r2 goto out
+        r7 = *(u8 *)(r8 + 0)
+        r5 = map[sums][0]+0 ll
+        r1 = *(u64 *)(r5 + 0)
+        r1 += r7
+        *(u64 *)(r5 + 0) = r1
+        r0 = 2
+out:    exit
+";
+
+/// Packets that the host runs are counted apart, and alone are no comparison.
+#[test]
+fn packets_of_the_slow_path_alone_are_no_comparison() {
+    if !has_verilator("packets_of_the_slow_path_alone_are_no_comparison") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(file("far.bpf"), FAR).unwrap();
+    let run = |offsets: &[u8], more: &[&str]| {
+        let mut writer = flowloom_trace::CaptureWriter::create(Path::new(&file("in.pcap"))).unwrap();
+        for offset in offsets {
+            let mut bytes = [7; 250];
+            bytes[12] = *offset;
+            writer.write(0, 0, 250, None, &bytes).unwrap();
+        }
+        writer.finish().unwrap();
+        let (program, trace) = (file("far.bpf"), file("in.pcap"));
+        let arguments = ["verify", &program, "-r", &trace, "--targets"];
+        let all = arguments.iter().chain(more);
+        Ran::from(flowloom().args(all).env("XDG_CACHE_HOME", folder.path()).output().unwrap())
+    };
+    let ran = run(&[200, 20, 201], &["pipeline"]);
+    let row = ran.stdout.lines().find(|line| line.starts_with("pipeline")).unwrap_or_default();
+    let row: Vec<&str> = row.split_whitespace().collect();
+    assert!(ran.code == Some(0) && row[..4] == ["pipeline", "equal", "3", "2"], "{ran:?}");
+    assert!(ran.stdout.contains("slow path"), "{ran:?}");
+    let ran = run(&[200, 20, 201], &["pipeline", "--json"]);
+    assert!(ran.code == Some(0) && ran.stdout.contains("\"packets_slow\": 2"), "{ran:?}");
+    // The dataflow leaves the same packets to the host.
+    for targets in ["pipeline", "pipeline,dataflow"] {
+        let ran = run(&[200, 201], &[targets]);
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(
+            ran.stdout.contains("not compared") && ran.stdout.contains("all 2 packets took the slow path"),
+            "{ran:?}"
+        );
+    }
+    let ran = run(&[200, 201], &["pipeline", "--json"]);
+    assert!(ran.code == Some(2) && ran.stdout.contains("\"agrees\": null"), "{ran:?}");
 }
 
 /// Packets of a function behind one another, on its own traffic: redirects to all ports, and a slice of several stages

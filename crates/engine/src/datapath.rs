@@ -38,6 +38,12 @@ pub trait Datapath {
         Ok(())
     }
 
+    /// The packets since the last [`Datapath::restore`] that took a slow path: another engine ran them, so that their
+    /// outcomes say little about this one.
+    fn slow_packets(&self) -> u64 {
+        0
+    }
+
     /// True if the engine chooses the evictions of full tables: then it runs before the engine that it is compared
     /// with, which is given its evictions.
     fn chooses_victims(&self) -> bool {

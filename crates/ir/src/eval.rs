@@ -82,11 +82,6 @@ impl Evaluator {
         values[dataflow.ending.slow.index()] != 0
     }
 
-    /// The number of packets that took the slow path.
-    pub fn slow_packets(&self) -> u64 {
-        self.slow_packets
-    }
-
     /// Lets packets of the slow path leave as they came, as a pipeline without a host does: they change nothing, and
     /// their nodes have values too.
     #[must_use]
@@ -130,6 +125,10 @@ impl Datapath for Evaluator {
         })
     }
 
+    fn slow_packets(&self) -> u64 {
+        self.slow_packets
+    }
+
     fn evict_next(&mut self, victims: &[Eviction]) {
         self.host.evict_next(victims);
     }
@@ -147,6 +146,7 @@ impl Datapath for Evaluator {
     }
 
     fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {
+        self.slow_packets = 0;
         self.host.restore(state)
     }
 }

@@ -61,6 +61,8 @@ pub struct Report {
     pub packets_compared: u64,
     /// Number of snapshots that were compared.
     pub snapshots_compared: u64,
+    /// Those of them that took the slow path of an engine: another engine gave their outcomes.
+    pub packets_slow: u64,
     /// Packets that the target cannot take, by reason; neither engine got them.
     pub refused: BTreeMap<Refusal, u64>,
     /// Number of packets by the number of the reference's verdict.
@@ -75,6 +77,11 @@ impl Report {
     /// True if the engines agreed on everything that was compared.
     pub fn agrees(&self) -> bool {
         self.disagreement.is_none()
+    }
+
+    /// Packets whose outcomes were the engine's own.
+    pub fn packets_own(&self) -> u64 {
+        self.packets_compared.saturating_sub(self.packets_slow)
     }
 
     /// Number of packets that the target could not take.
@@ -100,6 +107,7 @@ pub fn compare(
     let mut report = Report {
         target: name,
         packets_compared: run.compared,
+        packets_slow: run.slow,
         snapshots_compared: run.snapshots,
         refused: run.refused,
         verdicts: run.verdicts,
@@ -112,8 +120,10 @@ pub fn compare(
     {
         let culprit = pair.bisect(packets, run.last_equal, position + 1)?;
         // Rerun up to the culprit only, for the states and outcomes right after it.
-        if let Some(found) = pair.run(&packets[..culprit], Snapshots::AtEnd)?.finding {
+        let again = pair.run(&packets[..culprit], Snapshots::AtEnd)?;
+        if let Some(found) = again.finding {
             finding = found;
+            report.packets_slow = again.slow;
             report.record.entries.retain(|&(index, _, _)| index < culprit as u64);
             report.packets_compared = report.record.entries.len() as u64;
             report.verdicts = [0; 5];
@@ -147,6 +157,7 @@ pub fn compare_stream(
     Ok(Report {
         target: name,
         packets_compared: run.compared,
+        packets_slow: run.slow,
         snapshots_compared: run.snapshots,
         refused: run.refused,
         verdicts: run.verdicts,
@@ -167,6 +178,7 @@ pub(crate) enum Snapshots {
 #[derive(Debug, Default)]
 pub(crate) struct Run {
     pub(crate) compared: u64,
+    pub(crate) slow: u64,
     pub(crate) snapshots: u64,
     pub(crate) refused: BTreeMap<Refusal, u64>,
     pub(crate) verdicts: [u64; 5],
@@ -290,6 +302,7 @@ impl Pair<'_> {
             run.verdicts[expected.verdict.number() as usize] += 1;
             last = (Some(position), now_ns);
             let found = target_result.unwrap_or_else(|| self.target.process(&packet, &choices));
+            run.slow = self.reference.slow_packets() + self.target.slow_packets();
             let (kind, found, fault) = match found {
                 Ok(found) if !needless_evictions.is_empty() => {
                     (Some(Kind::Fault), Some(found), Some(needless_eviction_message(&needless_evictions)))

@@ -288,6 +288,7 @@ struct Ahead {
     inner: Counting,
     done: std::collections::VecDeque<Outcome>,
     longest: usize,
+    slow: u64,
 }
 
 impl Datapath for Ahead {
@@ -314,7 +315,12 @@ impl Datapath for Ahead {
         Ok(())
     }
 
-    fn process(&mut self, _: &Packet<'_>, _: &Choices) -> Result<Outcome, EngineError> {
+    fn slow_packets(&self) -> u64 {
+        self.slow
+    }
+
+    fn process(&mut self, packet: &Packet<'_>, _: &Choices) -> Result<Outcome, EngineError> {
+        self.slow += u64::from(is_slow(packet.bytes));
         Ok(self.done.pop_front().expect("it was announced"))
     }
 
@@ -330,6 +336,7 @@ impl Datapath for Ahead {
 
     fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {
         self.done.clear();
+        self.slow = 0;
         self.inner.restore(state)
     }
 }
@@ -347,6 +354,29 @@ fn packets_are_announced_up_to_the_next_snapshot() {
         assert!(report.agrees(), "{report:?}");
         assert_eq!((report.packets_compared, target.longest), (198, 5), "sweeps: {sweep_ns:?}");
     }
+}
+
+/// Packets that another engine ran for the target are counted apart.
+#[test]
+fn packets_of_a_slow_path_are_counted() {
+    let run = |trace: &[Arrival], fault: Fault| {
+        let mut target = Ahead { inner: engine(fault), ..Ahead::default() };
+        compare(&mut engine(Fault::None), &mut target, trace, &CompareOptions::default()).expect("runs")
+    };
+    let trace = packets(400);
+    let slow = |trace: &[Arrival]| trace.iter().filter(|packet| is_slow(&packet.bytes)).count() as u64;
+    let report = run(&trace, Fault::None);
+    assert!(slow(&trace) > 20 && report.agrees(), "{report:?}");
+    assert_eq!((report.packets_compared, report.packets_slow), (400, slow(&trace)));
+    assert_eq!(report.packets_own(), 400 - slow(&trace));
+    // As far as they ran.
+    let report = run(&trace, Fault::State);
+    let culprit = report.disagreement.as_ref().and_then(|found| found.position).expect("a count differs");
+    assert_eq!((report.packets_compared, report.packets_slow), (culprit as u64 + 1, slow(&trace[..=culprit])));
+}
+
+fn is_slow(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&3)
 }
 
 /// The packet with a difference is named although later ones have run.

@@ -12,10 +12,10 @@ use flowloom_verify::{Arrival, CompareOptions, Undefined, mutated};
 use flowloom_vm::{Interpreter, fib};
 use serde_json::{Value, json};
 
-use super::{Comparison, case, compare_and_shrink, nothing_compared};
+use super::{Comparison, case, compare_and_shrink, not_own, nothing_compared};
 use crate::args::VerifyArgs;
 use crate::failure::{Failure, with_causes};
-use crate::output::{counted, print, print_json, print_note, progress};
+use crate::output::{counted, grouped, print, print_json, print_note, progress};
 use crate::run::read_routes;
 use flowloom_session::engines::{Engine, EngineName, EngineOptions, kernel_error};
 use flowloom_session::{Loaded, SessionError};
@@ -29,6 +29,8 @@ const GAPS_SHOWN: usize = 20;
 struct Compared {
     /// Number of packets that both engines ran.
     packets: u64,
+    /// Number of those that took the slow path of the target.
+    slow: u64,
     /// Number of cases whose constants make the target reject the program, and the last reason.
     left_out: usize,
     reason: String,
@@ -45,7 +47,7 @@ struct Disagreement {
 }
 
 enum CaseResult {
-    Equal { packets: u64 },
+    Equal { packets: u64, slow: u64 },
     Skipped { reason: String },
     Disagreement(Box<Disagreement>),
 }
@@ -213,7 +215,7 @@ pub(super) fn verify(
     }
     match parted {
         Some(_) => Err(Failure::Finding),
-        None if compared.iter().all(|(_, compared)| compared.packets == 0) => Err(nothing_compared()),
+        None if compared.iter().all(|(_, compared)| compared.packets == compared.slow) => Err(nothing_compared()),
         None => Ok(()),
     }
 }
@@ -255,7 +257,10 @@ fn compare(
     let bar = progress(&format!("comparing {}", engines.target.as_str()), Some(cases.len() as u64));
     for (case, stopped) in cases {
         match side_by_side(program, case, stopped, routes, &mut engines, &bar)? {
-            CaseResult::Equal { packets } => compared.packets += packets,
+            CaseResult::Equal { packets, slow } => {
+                compared.packets += packets;
+                compared.slow += slow;
+            }
             CaseResult::Skipped { reason } => {
                 compared.left_out += 1;
                 compared.reason = reason;
@@ -301,7 +306,9 @@ fn side_by_side(
     let Comparison { report, shrunk } = comparison;
     let (packets, report) = shrunk.map_or((packets, report), |shrunk| (shrunk.packets, shrunk.report));
     let disagreement = match (report.disagreement, stopped) {
-        (None, None) => return Ok(CaseResult::Equal { packets: report.packets_compared }),
+        (None, None) => {
+            return Ok(CaseResult::Equal { packets: report.packets_compared, slow: report.packets_slow });
+        }
         (None, Some(what)) => format!("the interpreter stopped while the program was explored: {what}\n"),
         (Some(found), _) => found.to_string(),
     };
@@ -356,9 +363,14 @@ fn as_text(program: &Program, explored: &Explored, all: &[(EngineName, Compared)
         }
         match &compared.parted {
             None if compared.packets == 0 => text.push_str(&format!("{name}: not compared with `interp`\n")),
+            None if compared.packets == compared.slow => text.push_str(&not_own(name, compared.packets)),
             None => {
                 let packets = counted(compared.packets as usize, "packet");
-                text.push_str(&format!("{name}: equal to `interp` on {packets}\n"));
+                let slow = match compared.slow {
+                    0 => String::new(),
+                    slow => format!(", {} of them on the slow path, on which the host runs them", grouped(slow)),
+                };
+                text.push_str(&format!("{name}: equal to `interp` on {packets}{slow}\n"));
             }
             Some(Disagreement { seed, state, packets, disagreement }) => {
                 let packets = counted(packets.len(), "packet");
@@ -387,11 +399,12 @@ fn as_json(program: &Program, explored: &Explored, all: &[(EngineName, Compared)
     let target = |(target, compared): &(EngineName, Compared)| {
         let parted = compared.parted.as_ref();
         let case = parted.map(|parted| case::as_json(&parted.state, parted.seed, &parted.packets)).transpose()?;
-        let agrees = (parted.is_some() || compared.packets > 0).then_some(parted.is_none());
+        let agrees = (parted.is_some() || compared.packets > compared.slow).then_some(parted.is_none());
         Ok(json!({
             "target": target.as_str(),
             "agrees": agrees,
             "packets_compared": compared.packets,
+            "packets_slow": compared.slow,
             "cases_left_out": compared.left_out,
             "disagreement": parted.map(|parted| &parted.disagreement),
             "shrunk_packets": parted.map(|parted| parted.packets.len()),

@@ -3,16 +3,20 @@
 //!
 //! Packets that reach beyond the window leave for the slow path. The interpreter runs all packets beside the pipeline,
 //! as a host that keeps a copy of the maps: what a packet of the slow path or a sweep changes in the copy, it changes
-//! in the pipeline. Outcomes and snapshots are those of the pipeline, but for packets of the slow path, the ports of a
-//! redirect to all ports, and maps without a rendering.
+//! in the pipeline, once the entries there are found to be those of the copy. Outcomes and snapshots are those of the
+//! pipeline, but for packets of the slow path, which are counted, the ports of a redirect to all ports, and maps without
+//! a rendering.
 
 mod simulated;
+#[cfg(test)]
+mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use flowloom_cosim::CosimError;
+use flowloom_efsm::difference::state_differences;
 use flowloom_engine::{
     Choices, Datapath, EngineError, MapState, Outcome, Output, Packet, Port, Ports, Refusal, Snapshot, Verdict,
 };
@@ -20,7 +24,7 @@ use flowloom_ir::Evaluator;
 use flowloom_isa::{Explained, MapKind};
 use flowloom_plan::{Options, Plan};
 use flowloom_random::{Draw, SplitMix64};
-use flowloom_rtl::{Access, Core, Pipeline};
+use flowloom_rtl::{Access, Core, MapPort, Pipeline};
 use flowloom_vm::Interpreter;
 
 use super::kind::{Compatibility, Engine, EngineKind, EngineOptions, Reason};
@@ -125,8 +129,12 @@ struct Simulation {
     ports: Ports,
     /// Tells packets of the slow path before they run.
     evaluator: Evaluator,
-    /// The outcomes of packets that ran ahead.
-    ahead: VecDeque<Result<Outcome, EngineError>>,
+    /// The outcomes of packets that ran ahead, and whether they took the slow path.
+    ahead: VecDeque<(Result<Outcome, EngineError>, bool)>,
+    /// The packets since the last restart that took the slow path.
+    slow_packets: u64,
+    /// A difference of maps that a sweep met: the outcome of the next packet.
+    swept_difference: Option<EngineError>,
     /// The number of batches, which decides gaps and stalls.
     batches: u64,
 }
@@ -159,8 +167,16 @@ impl Simulation {
                 false => SessionError::Refused(text),
             }
         })?;
-        let (ahead, batches) = (VecDeque::new(), 0);
-        let mut own = Simulation { pipeline, host, ports: Ports::default(), evaluator, ahead, batches };
+        let mut own = Simulation {
+            pipeline,
+            host,
+            ports: Ports::default(),
+            evaluator,
+            ahead: VecDeque::new(),
+            slow_packets: 0,
+            swept_difference: None,
+            batches: 0,
+        };
         let initial = own.host.snapshot().map_err(|error| SessionError::input(&error))?;
         own.write(&initial).map_err(|error| SessionError::input(&error))?;
         Ok(own)
@@ -233,7 +249,7 @@ impl Simulation {
             // What a host knows of the state: which entries to sweep, and what packets of the slow path change.
             self.host.process(packet, choices)?;
             let outcome = self.outcome(packet, departure);
-            self.ahead.push_back(outcome);
+            self.ahead.push_back((outcome, false));
         }
         Ok(())
     }
@@ -294,8 +310,10 @@ impl Simulation {
         let before = self.host.snapshot()?;
         let times = self.last_uses();
         let outcome = self.host.process(packet, choices)?;
-        self.follow(&before, &times)?;
-        Ok(outcome)
+        match self.follow(&before, &times)? {
+            Some(difference) => Err(difference),
+            None => Ok(outcome),
+        }
     }
 
     /// Whether a full map evicts the entry with the least recent use.
@@ -309,13 +327,18 @@ impl Simulation {
         (0..self.host.program().maps.len()).map(last).collect()
     }
 
-    /// Makes the changes of the host's maps in the pipeline's, and the uses of LRU maps since `times`.
-    fn follow(&mut self, before: &Snapshot, times: &[u64]) -> Result<(), EngineError> {
+    /// Makes the changes of the host's maps in the pipeline's, and the uses of LRU maps since `times`. Returns the first
+    /// difference between the entries that this changes in the pipeline and those that the host had before: once they are
+    /// written, no snapshot shows it.
+    fn follow(&mut self, before: &Snapshot, times: &[u64]) -> Result<Option<EngineError>, EngineError> {
         let after = self.host.snapshot()?;
         let none = MapState::new();
+        let mut difference = None;
         let maps: Vec<_> = self.pipeline.maps().cloned().collect();
         for map in maps.into_iter().filter(|map| !matches!(map.access, Access::Ports { .. })) {
             let [before, after] = [before, &after].map(|state| state.maps.get(&map.name).unwrap_or(&none));
+            let found = self.changed_entries(&map, before, after).map_err(|error| failed(&error))?;
+            difference = difference.or_else(|| self.difference(&map, before, found));
             self.pipeline.change(map.map, before, after).map_err(|error| failed(&error))?;
             if self.is_lru(map.map) {
                 let used = self.host.used_since(map.map as usize, times[map.map as usize]);
@@ -323,7 +346,50 @@ impl Simulation {
                 self.pipeline.use_in_order(map.map, after, used).map_err(|error| failed(&error))?;
             }
         }
-        Ok(())
+        Ok(difference)
+    }
+
+    /// The entries of the pipeline that a change from one state to another one writes, by key.
+    fn changed_entries(
+        &mut self,
+        map: &MapPort,
+        before: &MapState,
+        after: &MapState,
+    ) -> Result<BTreeMap<Vec<u8>, Option<Vec<u8>>>, CosimError> {
+        let all: BTreeSet<&Vec<u8>> = before.keys().chain(after.keys()).collect();
+        let mut changed: Vec<&Vec<u8>> = all.into_iter().filter(|key| before.get(*key) != after.get(*key)).collect();
+        if !self.is_lru(map.map) {
+            return self.pipeline.read_entries(map.map, &changed);
+        }
+        // Entries that the host does not have are deleted, too.
+        let found = self.pipeline.read(map.map)?;
+        changed.extend(found.keys().filter(|key| !after.contains_key(*key)));
+        Ok(changed.into_iter().map(|key| (key.clone(), found.get(key).cloned())).collect())
+    }
+
+    /// The first of these entries that the host does not have in the same way, as a fault.
+    fn difference(
+        &self,
+        map: &MapPort,
+        before: &MapState,
+        found: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    ) -> Option<EngineError> {
+        let size = map.value_bytes as usize;
+        // A large array has no entries that are all zeros.
+        let zeros = (!matches!(map.access, Access::Key { .. })).then(|| vec![0; size]);
+        let own = |key: &Vec<u8>| before.get(key).map(|value| value[..size].to_vec()).or_else(|| zeros.clone());
+        let expected = found.keys().filter_map(|key| Some((key.clone(), own(key)?))).collect();
+        let found = found.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+        let [expected, found] = [expected, found].map(|state: MapState| {
+            let maps = [(map.name.clone(), state)].into();
+            Snapshot { maps, ..Snapshot::default() }
+        });
+        let layouts = &self.host.program().maps[map.map as usize].layout;
+        let layouts = layouts.iter().map(|layout| (map.name.clone(), layout.clone())).collect();
+        let differences = state_differences(&expected, &found, &layouts, true);
+        differences
+            .first()
+            .map(|difference| misled(&format!("its maps differ before the host changes them: {difference}")))
     }
 }
 
@@ -364,6 +430,10 @@ impl Datapath for Simulation {
     fn announce(&mut self, packets: &[(Packet<'_>, Choices)]) -> Result<(), EngineError> {
         self.ahead.clear();
         let mut rest = packets;
+        if let Some(difference) = self.swept_difference.take() {
+            self.ahead.push_back((Err(difference), false));
+            return Ok(());
+        }
         while !rest.is_empty() {
             let fast = rest.iter().take_while(|(packet, _)| !self.evaluator.is_slow(packet)).count();
             let (fast, after) = rest.split_at(fast);
@@ -373,7 +443,7 @@ impl Datapath for Simulation {
             rest = after;
             if let Some(((packet, choices), after)) = after.split_first() {
                 let outcome = self.slow(packet, choices);
-                self.ahead.push_back(outcome);
+                self.ahead.push_back((outcome, true));
                 rest = after;
             }
         }
@@ -381,19 +451,26 @@ impl Datapath for Simulation {
     }
 
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
-        if let Some(outcome) = self.ahead.pop_front() {
-            return outcome;
+        if self.ahead.is_empty() {
+            self.announce(&[(*packet, *choices)])?;
         }
-        self.announce(&[(*packet, *choices)])?;
-        let missing = || Err(failed(&SendError::Missing { given: 1, verdicts: 0, extra: 0, whole: 0 }));
-        self.ahead.pop_front().unwrap_or_else(missing)
+        let missing = || failed(&SendError::Missing { given: 1, verdicts: 0, extra: 0, whole: 0 });
+        let (outcome, is_slow) = self.ahead.pop_front().ok_or_else(missing)?;
+        self.slow_packets += u64::from(is_slow);
+        outcome
+    }
+
+    fn slow_packets(&self) -> u64 {
+        self.slow_packets
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
         let before = self.host.snapshot()?;
         let times = self.last_uses();
         self.host.sweep(now_ns)?;
-        self.follow(&before, &times)
+        let difference = self.follow(&before, &times)?;
+        self.swept_difference = self.swept_difference.take().or(difference);
+        Ok(())
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, EngineError> {
@@ -415,7 +492,7 @@ impl Datapath for Simulation {
 
     fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {
         self.ahead.clear();
-        self.batches = 0;
+        (self.batches, self.slow_packets, self.swept_difference) = (0, 0, None);
         self.host.restore(state)?;
         let all = self.host.snapshot()?;
         self.write(&all).map_err(|error| failed(&error))

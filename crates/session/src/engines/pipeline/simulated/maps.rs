@@ -7,7 +7,7 @@ use flowloom_cosim::CosimError;
 use flowloom_engine::{FULL_ARRAY_ENTRIES, MapState};
 use flowloom_rtl::Access;
 
-use super::{DELETE, HOST_BATCH, HostPorts, PORT_BYTES, READ_ROW, Simulated, UPDATE, mask};
+use super::{DELETE, HOST_BATCH, HostPorts, LOOKUP, PORT_BYTES, READ_ROW, Simulated, UPDATE, mask};
 
 /// Cycles after which every access of the host has its answer.
 const HOST_CYCLES: usize = 16;
@@ -122,6 +122,34 @@ impl Simulated {
         let Some((_, ports)) = self.maps.iter().find(|(own, _)| own.map == map) else { return Ok(MapState::new()) };
         let answers = answers.iter().enumerate();
         Ok(answers.filter_map(|(row, outputs)| entry(row as u32, ports.answer.bytes(outputs))).collect())
+    }
+
+    /// The values of some entries of a map, by key, while no packet is in the pipeline; all entries of arrays exist.
+    ///
+    /// # Errors
+    /// The simulation has ended.
+    pub fn read_entries(
+        &mut self,
+        map: u32,
+        keys: &[&Vec<u8>],
+    ) -> Result<BTreeMap<Vec<u8>, Option<Vec<u8>>>, CosimError> {
+        let access = self.maps.iter().find(|(own, _)| own.map == map).map(|(own, _)| own.access);
+        if let Some(Access::Key { is_prefix: true, .. }) = access {
+            let all = if keys.is_empty() { MapState::new() } else { self.read(map)? };
+            return Ok(keys.iter().map(|key| ((*key).clone(), all.get(*key).cloned())).collect());
+        }
+        let answers = self.accesses(map, keys.len(), &|ports, number, inputs| {
+            let row = keys[number].first_chunk().map_or(0, |row| u32::from_le_bytes(*row));
+            ports.index.iter().for_each(|port| port.set(inputs, row.into()));
+            ports.keyed.iter().for_each(|keyed| {
+                keyed.operation.set(inputs, LOOKUP);
+                keyed.key.set_bytes(inputs, keys[number]);
+            });
+        })?;
+        let Some((_, ports)) = self.maps.iter().find(|(own, _)| own.map == map) else { return Ok(BTreeMap::new()) };
+        let is_present = |outputs: &[u8]| ports.keyed.as_ref().is_none_or(|keyed| keyed.present.get(outputs) == 1);
+        let value = |outputs: &Vec<u8>| is_present(outputs).then(|| ports.answer.bytes(outputs).to_vec());
+        Ok(keys.iter().zip(&answers).map(|(key, outputs)| ((*key).clone(), value(outputs))).collect())
     }
 
     /// The entries of a map with keys. Rows are used from the first one on, but for the pending ones, which are the
