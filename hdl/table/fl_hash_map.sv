@@ -692,14 +692,22 @@ module fl_hash_map #(
 
 `ifndef SYNTHESIS
   // In registers of their own: Verilator 5.006 copies all that an assertion depends on, and fails at wide arrays.
-  logic is_early_q, is_lost_q;
+  logic is_early_q, is_lost_q, is_stuck_q, moves;
+  // Cycles without room, a request or an adopted entry.
+  logic [7:0] still_q;
+  assign moves = room_q || state_q != Idle || adopting_q || quiet_valid
+                 || (request_d.valid && request_d.source inside {Packet, Host});
   always_ff @(posedge clk_i) begin
     is_early_q <= is_early && !rst_i;
     is_lost_q  <= push && !push_ready && !rst_i;
+    still_q    <= (moves || rst_i) ? '0 : still_q + 8'(still_q != '1);
+    is_stuck_q <= 32'(still_q) > Ahead + Slice + Quiet && free_entries < FreeBits'(3) && !moves && !rst_i;
   end
   // Packets of one row are far enough apart that each sees the result of the one before.
   a_apart : assert property (@(posedge clk_i) disable iff (rst_i) !is_early_q);
   a_candidates : assert property (@(posedge clk_i) disable iff (rst_i) !is_lost_q);
+  // Waiting keys can be adopted in the end: copies wait for that.
+  a_adopts : assert property (@(posedge clk_i) disable iff (rst_i) !is_stuck_q);
   a_count : assert property (@(posedge clk_i) disable iff (rst_i) stored_q <= StoredBits'(Entries));
   a_row : assert property (@(posedge clk_i) disable iff (rst_i) allocates |-> free_entries != '0);
 `endif

@@ -22,6 +22,9 @@
 // such an eviction: fl_hash_map keeps packets two cycles apart where one of them may evict, and the host and copies
 // wait while evicting_o is high. An eviction waits once only, as nothing enters cycle 2 while it does. ready_o is high
 // from the end of the clearing after a reset on.
+// A copy in cycle t-1 would make an eviction in t wait, so that its row is known in t+2. In slices of three stages or
+// more the next packet reads its row in t+1 already. It enters the array in t-1, which takes no copy then (fl_array).
+// In shorter slices the next packet reads in t+2.
 // Source: crates/state/src/lru.rs; docs/adr/0025-least-recent-use.md.
 module fl_lru #(
     parameter int unsigned Rows = 4,
