@@ -22,6 +22,8 @@ const SIZES: [(&str, &str, &str); 2] = [("leaky_bucket", "FLOWS", "300"), ("leak
 #[derive(Debug, Default)]
 pub(crate) struct Compared {
     pub(crate) packets: u64,
+    /// Those of them that took the slow path.
+    pub(crate) slow: u64,
     /// Packets that are longer than the pipeline takes.
     pub(crate) refused: u64,
     /// The states that the packets met first.
@@ -88,6 +90,7 @@ pub(crate) fn is_equal(test: &str, path: PathBuf, seed: u64, count: usize) -> Ra
                 return Ran::Differs(disagreement.to_string());
             }
             compared.packets += report.packets_compared;
+            compared.slow += report.packets_slow;
             compared.refused += report.packets_refused();
         }
     }
