@@ -6,7 +6,9 @@
 //           └─► at the last word: length, port, place ───► core, emitter
 //
 // At the core a packet takes one cycle for each of its words in the window. Gaps between words on the bus end here.
-// A packet of more than MaxWords words is discarded as a whole.
+// A packet of more than MaxWords words is discarded as a whole. Words of which no byte is kept are left out, and a
+// packet without a byte is discarded. Times do not go back: a packet has the largest time of those so far that were not
+// discarded, its own included.
 //
 // Latency: 2 cycles from the last word of a packet to its first word at the core.
 // Throughput: one word a cycle at the input; one packet a cycle where packets have one word in the window.
@@ -35,7 +37,7 @@ module fl_framer #(
     input  logic [WordBits-1:0]  in_data_i,
     input  logic [WordBytes-1:0] in_keep_i,
     input  logic [31:0]          in_port_i,
-    // The time in nanoseconds; a packet takes that of its last word.
+    // The time in nanoseconds, of which that of a packet's last word counts.
     input  logic [TimeBits-1:0]  in_time_i,
     // The body RAM: a word is written; words of the oldest packet are free again.
     output logic                 write_o,
@@ -54,7 +56,7 @@ module fl_framer #(
     output logic [TimeBits-1:0]  time_o,
     output logic [PlaceBits-1:0] place_o,
     output logic [WordBits-1:0]  word_o,
-    // A packet was discarded.
+    // A packet is discarded.
     output logic                 discarded_o
 );
 
@@ -78,15 +80,18 @@ module fl_framer #(
   logic [PlaceBits-1:0] place_q, first_q, first;
   logic [SlotBits-1:0]  slot_q, first_slot_q, first_slot;
   logic [CountBits-1:0] words_q;
-  logic                 is_first, is_too_long, accept, discard, in_window;
+  logic                 is_first, is_too_long, is_void, accept, ends, discard, in_window;
   logic [LeftBits-1:0]  window_words;
   // Words in both stores, those of the arriving packet included.
   logic [CountBits-1:0]     stored_q;
   logic [SlotCountBits-1:0] waiting_q;
-  logic [15:0]              last_bytes;
+  logic [15:0]              last_bytes, kept_bytes;
   logic [WordBits-1:0]      masked;
   logic                     packet_ready;
   packet_t                  arrived;
+  // The largest time so far.
+  logic [63:0]              latest_q;
+  logic [TimeBits-1:0]      arrival;
 
   // The packet that begins, and how many words of it the core still needs.
   logic                packet_valid, start, take, waits;
@@ -97,12 +102,15 @@ module fl_framer #(
 
   assign is_first    = words_q == '0;
   assign is_too_long = words_q == CountBits'(MaxWords);
+  assign is_void     = in_keep_i == '0;
   assign in_window   = words_q < CountBits'(WindowWords);
   assign in_ready_o  = is_too_long || (stored_q != CountBits'(BodyWords) && waiting_q != SlotCountBits'(WindowDepth)
                        && packet_ready);
   assign accept      = in_valid_i && in_ready_o;
   assign discard     = accept && is_too_long && in_last_i;
-  assign discarded_o = discard;
+  // A packet is complete.
+  assign ends        = accept && !is_too_long && in_last_i && !(is_first && is_void);
+  assign discarded_o = accept && in_last_i && !ends;
   assign first       = is_first ? place_q : first_q;
   assign first_slot  = is_first ? slot_q : first_slot_q;
 
@@ -117,17 +125,27 @@ module fl_framer #(
     end
   end
 
-  assign write_o       = accept && !is_too_long;
+  // In bits with gaps, which are not allowed, the ends of runs are joined; the word counts as one all the same.
+  assign kept_bytes = last_bytes[$clog2(WordBytes)] ? 16'(WordBytes) : last_bytes;
+
+  always_comb begin
+    arrival = in_time_i;
+    if (in_time_i[63:0] < latest_q) begin
+      arrival[63:0] = latest_q;
+    end
+  end
+
+  assign write_o       = accept && !is_too_long && !is_void;
   assign write_place_o = place_q;
   assign write_data_o  = masked;
-  assign window_words  = in_window ? LeftBits'(words_q) + 1'b1 : LeftBits'(WindowWords);
-  assign arrived = '{length: 16'(WordBytes) * 16'(words_q) + last_bytes, port: in_port_i,
-                     arrival: in_time_i, place: first, words: window_words};
+  assign window_words  = in_window ? LeftBits'(words_q) + LeftBits'(!is_void) : LeftBits'(WindowWords);
+  assign arrived = '{length: 16'(WordBytes) * 16'(words_q) + kept_bytes, port: in_port_i,
+                     arrival: arrival, place: first, words: window_words};
 
   always_ff @(posedge clk_i) begin
     if (write_o) begin
       place_q <= (place_q == LastPlace) ? '0 : place_q + 1'b1;
-      words_q <= in_last_i ? '0 : words_q + 1'b1;
+      words_q <= words_q + 1'b1;
       first_q <= first;
       if (in_window) begin
         window_q[slot_q] <= masked;
@@ -138,7 +156,12 @@ module fl_framer #(
     if (discard) begin
       place_q <= first_q;
       slot_q  <= first_slot_q;
+    end
+    if (accept && in_last_i) begin
       words_q <= '0;
+    end
+    if (ends) begin
+      latest_q <= arrival[63:0];
     end
     stored_q  <= stored_q + CountBits'(write_o) - (free_i ? free_words_i : '0) - (discard ? CountBits'(MaxWords) : '0);
     waiting_q <= waiting_q + SlotCountBits'(write_o && in_window) - SlotCountBits'(take)
@@ -147,6 +170,7 @@ module fl_framer #(
       place_q   <= '0;
       slot_q    <= '0;
       words_q   <= '0;
+      latest_q  <= '0;
       stored_q  <= '0;
       waiting_q <= '0;
     end
@@ -160,7 +184,7 @@ module fl_framer #(
   ) u_packets (
       .clk_i,
       .rst_i,
-      .in_valid_i(write_o && in_last_i),
+      .in_valid_i(ends),
       .in_ready_o(packet_ready),
       .in_data_i(arrived),
       .out_valid_o(packet_valid),
@@ -202,9 +226,9 @@ module fl_framer #(
   end
 
 `ifndef SYNTHESIS
-  // Bytes are kept from the first one on, all of them in words before the last one.
+  // Bytes are kept from the first one on, all of them in words before the last one; or no byte of a word.
   a_keep : assert property (@(posedge clk_i) disable iff (rst_i)
-      in_valid_i |-> (in_last_i || &in_keep_i) && (in_keep_i & (in_keep_i + 1'b1)) == '0 && in_keep_i[0]);
+      in_valid_i |-> (in_last_i || &in_keep_i || is_void) && (in_keep_i & (in_keep_i + 1'b1)) == '0);
   // Words are given back once. A register of its own: Verilator 5.006 copies all that an assertion depends on, here the
   // job of the emitter with its edits.
   logic too_many_q;

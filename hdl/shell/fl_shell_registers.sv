@@ -32,7 +32,7 @@ module fl_shell_registers
     input  logic                 out_ready_i,
     input  logic                 out_last_i,
     input  logic [WordBytes-1:0] out_keep_i,
-    // Extra packets, the verdicts of packets, and packets that were too long.
+    // Extra packets, the verdicts of packets, and packets that were discarded.
     input  logic                 extra_valid_i,
     input  logic                 done_valid_i,
     input  logic [2:0]           done_verdict_i,

@@ -82,7 +82,7 @@ pub const COUNTERS: [Number; 14] = [
     number("SENT_BACK", 7, "verdicts `XDP_TX`"),
     number("REDIRECTED", 8, "verdicts `XDP_REDIRECT`, those to all ports of a map included"),
     number("SLOW", 9, "packets that left for the slow path as they came"),
-    number("DISCARDED", 10, "packets that were too long, and have no verdict"),
+    number("DISCARDED", 10, "packets that were too long or had no byte, and have no verdict"),
     number("INPUT_STALLS", 11, "cycles in which a word waited at the input"),
     number("OUTPUT_STALLS", 12, "cycles in which a word waited at the output"),
     number("EXTRA", 13, "extra packets, which packets sent besides themselves"),

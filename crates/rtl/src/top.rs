@@ -228,7 +228,7 @@ fn text(module: &str, core: &Core, (patch_module, sends_module): (&str, &str), w
         format!("output logic [{}:0] out_keep_o", word_bytes - 1),
         "output logic [2:0] out_verdict_o".to_owned(),
         "output logic [31:0] out_port_o".to_owned(),
-        "// The verdict of each packet; a packet that is too long is discarded without one.\n    output logic done_valid_o"
+        "// The verdict of each packet; a packet that is too long or has no byte is discarded without one.\n    output logic done_valid_o"
             .to_owned(),
         "output logic [2:0] done_verdict_o".to_owned(),
         "output logic discarded_o".to_owned(),

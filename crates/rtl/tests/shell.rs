@@ -754,3 +754,33 @@ fn transactions_get_their_turn_at_full_load() {
     let Some((model, shell)) = build("transactions_get_their_turn_at_full_load", |_, text| text) else { return };
     between_packets(&model, &shell, 1);
 }
+
+/// AXI4-Stream allows words without a byte: they take no place, at the end of packets, within them and alone.
+#[test]
+fn words_without_a_byte_take_no_place() {
+    let Some((model, shell)) = build("words_without_a_byte_take_no_place", |_, text| text) else { return };
+    let mut bench = Bench::new(&model, &shell, 1);
+    bench.until_ready();
+    // More than the body RAM has words.
+    for number in 0..600_u32 {
+        let bytes = packet(number % 3, 1, 5, 64 + 64 * (number as usize % 2));
+        let mut words: Vec<(Vec<u8>, bool)> = bytes.chunks(WORD_BYTES).map(|word| (word.to_vec(), false)).collect();
+        if number % 3 == 0 {
+            words.insert(number as usize % words.len(), (Vec::new(), false));
+        }
+        words.push((Vec::new(), true));
+        bench.words.extend(words);
+    }
+    bench.words.extend((0..600).map(|_| (Vec::new(), true)));
+    let ordinary: Vec<Vec<u8>> = (0..200).map(|number| packet(number % 3, 1, 5, 60 + number as usize)).collect();
+    ordinary.iter().for_each(|bytes| bench.send(bytes));
+    for _ in 0..20_000 {
+        bench.cycle();
+    }
+    assert!(bench.words.is_empty(), "{} words still wait", bench.words.len());
+    assert_eq!(bench.received.len(), 800);
+    let lens: Vec<usize> = bench.received.iter().map(Vec::len).collect();
+    let expected = (0..600).map(|number| 64 + 64 * (number % 2)).chain((0..200).map(|number| 60 + number));
+    assert!(lens.iter().copied().eq(expected), "{lens:?}");
+    assert_eq!(bench.counter("DISCARDED"), 600);
+}

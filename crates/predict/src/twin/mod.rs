@@ -260,6 +260,8 @@ pub struct Twin {
     machine: Machine,
     evaluation: Evaluation,
     word_bytes: usize,
+    /// The largest time of a packet so far.
+    latest_ns: u64,
     /// The indices of maps by name.
     maps: BTreeMap<String, u32>,
     /// The packets that have been taken and not left as a whole.
@@ -290,7 +292,7 @@ impl Twin {
         let machine = Machine::new(pipeline)?;
         let word_bytes = pipeline.word_bytes() as usize;
         let maps = pipeline.core.maps.iter().map(|map| (map.name.clone(), map.map)).collect();
-        Ok(Twin { machine, evaluation, word_bytes, maps, packets: VecDeque::new(), idle_cycles: 0 })
+        Ok(Twin { machine, evaluation, word_bytes, latest_ns: 0, maps, packets: VecDeque::new(), idle_cycles: 0 })
     }
 
     /// Why a pipeline has no twin: packets that send others besides themselves or run alone, and LRU maps.
@@ -381,6 +383,11 @@ impl Twin {
 
     fn facts(&mut self, packet: &Offered<'_>, number: u64) -> Result<Rc<Facts>, PredictError> {
         let Offered { bytes, port, now_ns, .. } = *packet;
+        // Times do not go back; those of packets that are too long do not count.
+        let now_ns = self.latest_ns.max(now_ns);
+        if bytes.len().div_ceil(self.word_bytes) <= MAX_WORDS as usize {
+            self.latest_ns = now_ns;
+        }
         let choices = Choices::seeded(now_ns, 0, number);
         Ok(Rc::new(self.evaluation.packet(&Packet { bytes, port: Port(port) }, &choices)?))
     }
