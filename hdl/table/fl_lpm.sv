@@ -20,7 +20,7 @@
 // Throughput: one packet a cycle. A request of the host takes as many cycles as there are prefixes, and about 5 for
 // each range.
 // Handshake: packets are always accepted. host_ready_o is low during a request of the host; the answer comes at its
-// end. write_i is for packets with present_o.
+// end. write_i is for packets with present_o. Copies with the same requests and one go_i stay equal in every cycle.
 // Source: [Ranges] for the search; [Linux kernel/bpf/lpm_trie.c] for keys.
 module fl_lpm #(
     parameter int unsigned KeyBits = 64,
@@ -34,8 +34,11 @@ module fl_lpm #(
     input  logic                 clk_i,
     input  logic                 rst_i,
     output logic                 ready_o,
-    // The host waits for a cycle in which no packet enters.
-    output logic                 waits_o,
+    // The request of the host is where it reads a value or where packets begin to see it: it goes on where go_i is
+    // high. While busy_o is high, go_i must be low.
+    output logic                 wants_o,
+    output logic                 busy_o,
+    input  logic                 go_i,
     // A packet enters.
     input  logic                 valid_i,
     input  logic [KeyBits-1:0]   key_i,
@@ -184,7 +187,7 @@ module fl_lpm #(
   logic [Width-1:0]     range_start, begin_start, cut;
   owner_t               range_owner, before_q, last_q, next;
   logic [1:0]           wait_q, cut_q;
-  logic                 has_cut, is_over, cuts, begins, puts, swapped, has_last_q, has_end;
+  logic                 has_cut, is_over, cuts, begins, puts, complete, swapped, has_last_q, has_end;
   logic [SettleBits-1:0] settle_q;
 
   assign first        = address_q & mask_of(length_q);
@@ -224,6 +227,8 @@ module fl_lpm #(
       .put_start_i (state_q == First ? '0 : begin_start),
       .put_result_i(next),
       .end_i       (state_q == Finish),
+      .complete_o  (complete),
+      .go_i,
       .swapped_o   (swapped),
       .count_o     (count),
       .index_i     (fetch_q),
@@ -233,8 +238,9 @@ module fl_lpm #(
 
   // ---- Values.
 
-  assign waits_o          = array_host_valid && !array_host_ready;
-  assign array_host_valid = (state_q == Access) || (state_q == Idle && host_valid_i && reads_row);
+  assign wants_o          = state_q == Access || complete;
+  assign busy_o           = state_q == Access && !array_host_ready;
+  assign array_host_valid = (state_q == Access && go_i) || (state_q == Idle && host_valid_i && reads_row);
   assign array_index      = (state_q == Idle) ? row_slot : target.slot;
 
   fl_array #(
@@ -361,7 +367,7 @@ module fl_lpm #(
         end
       end
       Access: begin
-        if (array_host_ready) state_q <= Value;
+        if (go_i) state_q <= Value;
       end
       Value: begin
         if (array_answer) begin
@@ -432,6 +438,7 @@ module fl_lpm #(
 
 `ifndef SYNTHESIS
   a_count : assert property (@(posedge clk_i) disable iff (rst_i) stored_q <= StoredBits'(Entries));
+  a_go : assert property (@(posedge clk_i) disable iff (rst_i) go_i |-> !busy_o);
 `endif
 
 endmodule

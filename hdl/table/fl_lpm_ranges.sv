@@ -29,7 +29,9 @@ module fl_lpm_ranges #(
     input  logic [Width-1:0]      put_start_i,
     input  logic [ResultBits-1:0] put_result_i,
     input  logic                  end_i,
-    // From the next cycle on, searches begin in the new list.
+    // The new list is complete. From the cycle after one with go_i on, searches begin in it.
+    output logic                  complete_o,
+    input  logic                  go_i,
     output logic                  swapped_o,
     // The ranges of the list, and one of them two cycles later.
     output logic [CountBits-1:0]  count_o,
@@ -83,7 +85,8 @@ module fl_lpm_ranges #(
   assign leaf_write    = put_i || (state_q == PadLeaf && !starts_leaf);
   assign middle_write  = (put_i && starts_leaf) || (state_q == PadMiddle && !starts_leaf);
   assign top_write     = (put_i && starts_middle) || (state_q == PadTop && !starts_leaf);
-  assign swapped_o     = state_q == Swap;
+  assign complete_o    = state_q == Swap;
+  assign swapped_o     = complete_o && go_i;
   assign count_o       = count_q;
 
   // ---- The search.
@@ -225,13 +228,15 @@ module fl_lpm_ranges #(
         end
       end
       default: begin
-        bank_q       <= !bank_q;
-        roots_q      <= new_roots_q;
-        root_count_q <= next_q[RootBits:0];
-        count_q      <= new_count_q;
-        new_count_q  <= '0;
-        next_q       <= '0;
-        state_q      <= Put;
+        if (go_i) begin
+          bank_q       <= !bank_q;
+          roots_q      <= new_roots_q;
+          root_count_q <= next_q[RootBits:0];
+          count_q      <= new_count_q;
+          new_count_q  <= '0;
+          next_q       <= '0;
+          state_q      <= Put;
+        end
       end
     endcase
     if (rst_i) begin

@@ -665,7 +665,7 @@ impl Writer<'_> {
         lines.push(format!("  assign target_o = {target};"));
         lines.push(format!("  assign spread_o = {spread};"));
         for own in &self.maps {
-            let stages = map::host_stages(own);
+            let stages = map::between(own).unwrap_or_else(|| map::host_stages(own));
             let is_cut = self.scheduler.as_ref().is_some_and(|one| one.cuts(*stages.start(), *stages.end()));
             let queued = is_cut.then(|| "queue_valid".to_owned());
             let valid: Vec<String> = stages.map(|stage| self.valid(stage)).chain(queued).collect();

@@ -548,7 +548,12 @@ pub(crate) fn partly_used(own: &Map) -> Vec<String> {
     };
     let present = own.tables.iter().flat_map(|table| hash.iter().map(move |suffix| format!("{}_{suffix}", table.name)));
     let others = own.tables.iter().skip(1);
-    let others = others.flat_map(|table| ["host_valid", "host_value"].map(|suffix| format!("{}_{suffix}", table.name)));
+    let unread = if own.block == Block::Lpm {
+        &["host_valid", "host_value", "wants"][..]
+    } else {
+        &["host_valid", "host_value"]
+    };
+    let others = others.flat_map(|table| unread.iter().map(move |suffix| format!("{}_{suffix}", table.name)));
     carried.chain(values).chain(present).chain(others).collect()
 }
 
@@ -559,7 +564,18 @@ pub(crate) fn host_stages(own: &Map) -> std::ops::RangeInclusive<u32> {
     own.slice.map_or(stage(first)..=stage(last), |slice| slice.first..=slice.last)
 }
 
-/// The assignments of the ports of the host.
+/// The stages in which a packet has asked one copy of a map and not yet another one; what packets see changes while no
+/// packet is in them.
+pub(crate) fn between(own: &Map) -> Option<std::ops::RangeInclusive<u32>> {
+    let asked = || own.tables.iter().map(|table| table.stage - own.cycles());
+    let (first, last) = asked().min().zip(asked().max())?;
+    // A copy of prefixes reads the value later.
+    let late = if own.block == Block::Lpm { own.cycles() - ARRAY_STAGES } else { 0 };
+    (first < last).then(|| first + 1..=last + late)
+}
+
+/// The assignments of the ports of the host. `valid` is high while a packet is in one of [`host_stages`] or of the stages
+/// [`between`] copies.
 pub(crate) fn host(plan: &Plan, own: &Map, valid: &str) -> String {
     let (dataflow, name) = (&plan.dataflow, own.name());
     // A packet that runs alone reads all maps as they are when it begins. The port of a map with steps is its own, and so
@@ -574,10 +590,23 @@ pub(crate) fn host(plan: &Plan, own: &Map, valid: &str) -> String {
     };
     let all: Vec<String> = own.tables.iter().map(|table| format!("{}_host_ready", table.name)).collect();
     let first = &first.name;
+    let writes = match own.block {
+        Block::Hash => Some(format!("{name}_operation_i inside {{3'd1, 3'd2, 3'd4, 3'd5}}")),
+        Block::Array | Block::Ports => Some(format!("{name}_write_i")),
+        Block::Lpm => None,
+    };
+    // A packet sees a change in all copies or in none.
+    let whole = writes.filter(|_| between(own).is_some());
+    let whole = whole.map_or(String::new(), |writes| format!(" && !({writes} && ({valid}))"));
     let mut text = format!(
-        "  assign {name}_ready_o = {}{apart};\n  assign {name}_valid_o = {first}_host_valid{own_answer};\n",
+        "  assign {name}_ready_o = {}{apart}{whole};\n  assign {name}_valid_o = {first}_host_valid{own_answer};\n",
         all.join(" && "),
     );
+    if own.block == Block::Lpm {
+        let busy: Vec<String> = own.tables.iter().map(|table| format!("{}_busy", table.name)).collect();
+        let whole = between(own).map_or(String::new(), |_| format!(" && !({valid})"));
+        _ = writeln!(text, "  assign {name}_goes = !({}){whole}{apart};", busy.join(" || "));
+    }
     match own.is_summed {
         true => text.push_str(&summed(dataflow, own)),
         false => _ = writeln!(text, "  assign {name}_value_o = {first}_host_value;"),
@@ -624,19 +653,22 @@ pub(crate) fn room(own: &Map) -> impl Iterator<Item = (u32, String)> + '_ {
 pub(crate) fn declarations(own: &Map) -> String {
     let declared = |table: &Table| match own.block {
         Block::Hash => format!("  logic {0}_room, {0}_tight;\n", table.name),
-        Block::Lpm => format!("  logic {}_waits;\n", table.name),
+        Block::Lpm => format!("  logic {0}_wants, {0}_busy;\n", table.name),
         Block::Array | Block::Ports => String::new(),
     };
-    own.tables.iter().map(declared).collect()
+    let goes = (own.block == Block::Lpm).then(|| format!("  logic {}_goes;\n", own.name()));
+    own.tables.iter().map(declared).chain(goes).collect()
 }
 
 /// The condition under which the host waits for a cycle without a packet. A map of prefixes takes a request at once and
-/// waits later.
+/// waits later, except to read a row.
 pub(crate) fn waits(own: &Map) -> String {
     match own.block {
         Block::Lpm => {
-            let waits: Vec<String> = own.tables.iter().map(|table| format!("{}_waits", table.name)).collect();
-            waits.join(" || ")
+            let (name, wants) = (own.name(), &own.tables[0].name);
+            format!(
+                "({wants}_wants && !{name}_goes) || ({name}_valid_i && {name}_operation_i == 3'd3 && !{name}_ready_o)"
+            )
         }
         Block::Array | Block::Hash | Block::Ports => format!("({0}_valid_i && !{0}_ready_o)", own.name()),
     }

@@ -396,7 +396,8 @@ impl Stage<'_> {
         _ = write!(
             text,
             "  fl_lpm #(\n      .KeyBits({}),\n      .ValueBits({}),\n      .Entries({}),\n      .Fanout({}),\n      \
-             .Delay({})\n  ) u_{table_name} (\n      .clk_i,\n      .rst_i,\n      .ready_o({table_name}_ready),\n      .waits_o({table_name}_waits),\n      \
+             .Delay({})\n  ) u_{table_name} (\n      .clk_i,\n      .rst_i,\n      .ready_o({table_name}_ready),\n      .wants_o({table_name}_wants),\n      \
+             .busy_o({table_name}_busy),\n      .go_i({name}_goes),\n      \
              .valid_i({}),\n      .key_i({}),\n      .present_o({present}),\n      .value_o({value}),\n      \
              .write_i({write}),\n      .value_i({result}),\n      .count_o({table_name}_count),\n      \
              .host_valid_i({name}_valid_i && {name}_ready_o),\n      .host_ready_o({table_name}_host_ready),\n      \

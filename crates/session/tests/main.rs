@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 mod adversarial;
+mod copies;
 mod cycles;
 mod distances;
 mod evidence;

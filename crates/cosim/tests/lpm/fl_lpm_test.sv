@@ -9,7 +9,6 @@ module fl_lpm_test #(
     input  logic               clk_i,
     input  logic               rst_i,
     output logic               ready_o,
-    output logic               waits_o,
     input  logic               valid_i,
     input  logic               add_i,
     input  logic [KeyBits-1:0] key_i,
@@ -47,14 +46,14 @@ module fl_lpm_test #(
   entry_t  [Delay+1:1] entries_q;
   packet_t             packet;
   entry_t              now, entry;
-  logic                unused;
+  logic                wants, busy, unused;
 
   assign packet    = packets_q[Slice];
   assign entry     = (Delay == 0) ? now : entries_q[(Delay == 0) ? 1 : Delay];
   assign valid_o   = packet.valid;
   assign present_o = entry.present;
   assign value_o   = entry.value;
-  assign unused    = ^{packets_q, entries_q};
+  assign unused    = ^{packets_q, entries_q, wants};
 
   always_ff @(posedge clk_i) begin
     packets_q    <= {packets_q[Slice-1:1], packet_t'{valid: valid_i, add: add_i, value: value_i}};
@@ -75,7 +74,9 @@ module fl_lpm_test #(
       .clk_i,
       .rst_i,
       .ready_o,
-      .waits_o,
+      .wants_o  (wants),
+      .busy_o   (busy),
+      .go_i     (!busy),
       .valid_i,
       .key_i,
       .present_o(now.present),

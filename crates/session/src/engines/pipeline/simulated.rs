@@ -112,6 +112,8 @@ pub enum Operation {
     Update(Vec<u8>),
     /// Deletes it, which arrays refuse.
     Delete,
+    /// Reads the row of a map with keys whose number is in place of the key.
+    ReadRow,
 }
 
 /// The answer to an access of the host. The access takes effect between two packets, in the order in which packets
@@ -425,6 +427,8 @@ impl Simulated {
                 UPDATE
             }
             (Operation::Delete, Some(_), _) => DELETE,
+            (Operation::ReadRow, Some(_), _) => READ_ROW,
+            (Operation::ReadRow, None, _) => return Err(refused("rows are read of maps with keys only")),
             (Operation::Delete, None, _) => return Err(refused("entries of arrays cannot be deleted")),
         };
         if let Some(keyed) = &ports.keyed {
