@@ -23,7 +23,8 @@
 // its insertion, and where all places of its key are taken, about 20 cycles of the cuckoo table's engine; while few
 // pending entries are free, room_o is low.
 // Handshake: packets are always accepted; Ahead of them may follow after room_o has become low. A host access is made
-// where no packet enters and there is room; with Delay, while no packet is in the map. It takes 6 cycles in any case.
+// where no packet enters and there is room for what it may add; with Delay, while no packet is in the map. It takes 6
+// cycles in any case.
 // Source: [FlowBlaze 4.2] for table and stash; the pending keys are Flowloom's (docs/adr/0019-pipelines-in-rtl.md).
 module fl_hash_map #(
     parameter int unsigned KeyBits = 32,
@@ -152,12 +153,21 @@ module fl_hash_map #(
   logic                 deletes, inserts, adopts, op_free, insert_valid;
   logic [KeyBits-1:0]   work_key, insert_key, candidate_key;
   logic [PendingBits-1:0] insert_entry;
-  logic                 candidate_valid, room_q, tight_q;
+  // Room for keys without an entry, and for keys whose entry is deleted.
+  logic                 candidate_valid, new_room_q, old_room_q, host_room, tight_q;
 
   // With Lru, a change by the host comes alone.
   logic                 is_changing;
 
-  assign host_ready_o = !valid_i && room_q && ready_o && !busy && !is_changing;
+  // An operation that takes no place is served when there is none: a deletion can end what packets wait for.
+  always_comb begin
+    unique case (host_operation_i)
+      3'd1, 3'd4: host_room = new_room_q && old_room_q;
+      3'd2:       host_room = old_room_q;
+      default:    host_room = 1'b1;
+    endcase
+  end
+  assign host_ready_o = !valid_i && host_room && ready_o && !busy && !is_changing;
   assign op_free      = !valid_i && !(host_valid_i && host_ready_o) && ready_o;
 
   always_comb begin
@@ -666,21 +676,23 @@ module fl_hash_map #(
                   - StoredBits'(slice_write && !slice_present && was_present) - StoredBits'(evicts);
     end
     // Room for what may enter, and what is on its way: one entry a key, one candidate a deletion.
-    room_q  <= free_entries > FreeBits'(Ahead + Hit + 3) && waiting < CandidateBits'(MaxWaiting);
+    new_room_q <= free_entries > FreeBits'(Ahead + Hit + 3);
+    old_room_q <= waiting < CandidateBits'(MaxWaiting);
     tight_q <= (Delay != 0 || Lru) && 32'(stored_q) + 32'(Ahead + Slice + 4) > 32'(Entries);
     if (rst_i) begin
       adopting_q <= 1'b0;
       refused_q  <= '0;
       copied_q   <= '0;
       stored_q   <= '0;
-      room_q     <= 1'b0;
+      new_room_q <= 1'b0;
+      old_room_q <= 1'b0;
       tight_q    <= 1'b1;
       for (int unsigned cycle = 1; cycle <= Hit; cycle++) request_q[cycle].valid <= 1'b0;
       for (int unsigned cycle = Hit + 1; cycle <= Slice; cycle++) access_q[cycle].valid <= 1'b0;
     end
   end
 
-  assign room_o  = room_q || !Changes;
+  assign room_o  = (new_room_q && old_room_q) || !Changes;
   assign tight_o = tight_q && Changes;
 
   if (Pending <= Ahead + Hit + 4) begin : gen_bad_pending

@@ -35,7 +35,7 @@ pub(crate) const FAULTS: &[Fault] = &[
         name: "the host does not wait for packets in the slice of a hash map",
         subject: "hash map in several stages",
         file: "fl_hash_map.sv",
-        changes: &[("room_q && ready_o && !busy &&", "room_q && ready_o && !(busy && 1'b0) &&")],
+        changes: &[("host_room && ready_o && !busy &&", "host_room && ready_o && !(busy && 1'b0) &&")],
     },
     Fault {
         name: "the host does not wait for packets in the slice of an array",
@@ -321,7 +321,7 @@ fn accessed(state: &Snapshot, map: &MapPort, access: &HostAccess, answer: &HostA
     let mut state = state.clone();
     let entries = state.maps.get_mut(&map.name)?;
     match &access.operation {
-        Operation::Lookup => {}
+        Operation::Lookup | Operation::ReadRow => {}
         Operation::Update(_) if refused => {}
         Operation::Update(value) => {
             entries.entry(key).or_insert_with(|| vec![0; size]).splice(..size, value.iter().copied());
@@ -374,4 +374,41 @@ fn accesses_of_the_host_are_serial_with_packets() {
         println!("{name}: {served:?}");
         assert!(served.in_flight > served.accesses / 4, "{name}: {served:?}");
     }
+}
+
+/// Keys of the same rows: places and stash take twelve, the pending entries some 24, and the input 16.
+const COLLIDING_KEYS: usize = 50;
+
+#[test]
+fn a_deletion_by_the_host_lets_packets_go_on_whose_keys_find_no_place() {
+    let test = "a_deletion_by_the_host_lets_packets_go_on_whose_keys_find_no_place";
+    let scheme = distances::scheme("hash map in one stage");
+    let pipeline = scheme.pipeline(&scheme.load());
+    let Some(mut simulated) = start(test, &pipeline, 1) else { return };
+    let hash = distances::hash_of(&pipeline, 4);
+    let rows = hash.rows_of(&1_u32.to_le_bytes());
+    let keys: Vec<u32> =
+        (1..).filter(|key: &u32| hash.rows_of(&key.to_le_bytes()) == rows).take(COLLIDING_KEYS).collect();
+    let packets: Vec<Vec<u8>> = keys.iter().map(|key| scheme.packet(false, 1, *key)).collect();
+    let arrivals: Vec<Arrival<'_>> =
+        packets.iter().map(|bytes| Arrival { bytes, port: 1, now_ns: 0, delay_cycles: 0 }).collect();
+    // All packets are taken at the input; some of them wait there.
+    let access = |key: &u32, operation| HostAccess {
+        after_packets: COLLIDING_KEYS,
+        delay_cycles: 1000,
+        map: 0,
+        key: key.to_le_bytes().to_vec(),
+        operation,
+    };
+    let lookup = access(&keys[0], Operation::Lookup);
+    let deletions = keys.iter().take(20).map(|key| access(key, Operation::Delete));
+    let accesses: Vec<HostAccess> = std::iter::once(lookup).chain(deletions).collect();
+    let (departures, answers) = simulated.send_and_access(&arrivals, &accesses, OutputStalls::default()).unwrap();
+    let done = |cycle: u64| departures.iter().filter(|departure| departure.done_cycle < cycle).count();
+    let before: Vec<usize> = answers.iter().map(|answer| done(answer.made_cycle)).collect();
+    println!("packets with a verdict before each access: {before:?}");
+    assert!(answers.iter().all(|answer| answer.before.is_some()), "{answers:?}");
+    assert!(before[1] > 12 && before[1] < COLLIDING_KEYS, "packets do not wait: {before:?}");
+    assert_eq!(before[0], before[1], "packets went on before a deletion");
+    assert_eq!(*before.last().unwrap(), COLLIDING_KEYS, "packets still wait: {before:?}");
 }
