@@ -125,10 +125,15 @@ module fl_pending #(
     end
   end
 
-  // Candidates of the next cycle; whether they are still quiet is seen then.
+  // Candidates of the next cycle; whether they are still quiet is seen then. Insertions take turns: one that is refused
+  // again and again must not hold up those after it.
+  pick_t insert_low, insert_next;
+  assign insert_d = insert_next.valid ? insert_next : insert_low;
+
   always_comb begin
     absent_d = '0;
-    insert_d = '0;
+    insert_low  = '0;
+    insert_next = '0;
     copy_d   = '0;
     adopted_d = '0;
     for (int unsigned i = Entries; i > 0; i--) begin
@@ -137,7 +142,10 @@ module fl_pending #(
           absent_d = '{valid: 1'b1, entry: EntryBits'(i - 1)};
         end
         if (!moving_q[i-1] && present_q[i-1] && !(insert_q.valid && insert_q.entry == EntryBits'(i - 1))) begin
-          insert_d = '{valid: 1'b1, entry: EntryBits'(i - 1)};
+          insert_low = '{valid: 1'b1, entry: EntryBits'(i - 1)};
+          if (EntryBits'(i - 1) > insert_q.entry) begin
+            insert_next = insert_low;
+          end
         end
         if (stored_q[i-1] && !(copy_q.valid && copy_q.entry == EntryBits'(i - 1))) begin
           copy_d = '{valid: 1'b1, entry: EntryBits'(i - 1)};

@@ -67,7 +67,7 @@ fn new_flows_take_two_cycles_each_at_moderate_load() {
             bench.rate(from, from + ENTRIES / 100)
         });
         println!("delay {delay_cycles}: {loads:?} % full: {rates:.1?} Mpps of new flows");
-        let least = [110.0, 110.0, 110.0, 110.0, 50.0, 15.0, 6.0, 1.0];
+        let least = [110.0, 110.0, 110.0, 100.0, 50.0, 15.0, 6.0, 1.0];
         for ((percent, rate), least) in loads.iter().zip(rates).zip(least) {
             assert!(rate >= least, "delay {delay_cycles}, {percent} % full: {rate:.1} Mpps, expected {least}");
         }
@@ -98,4 +98,31 @@ fn keys_that_stop_a_map_do_not_stop_one_of_another_seed() {
         let found = (left.len() > 0, map.has_room(), map.pending_keys() > 0);
         assert_eq!(found, (stops, !stops, stops), "seed {seed}: {} keys are pending", map.pending_keys());
     }
+}
+
+/// Keys that find no place are tried in turn with the others, and so do not hold them up.
+#[test]
+fn keys_without_a_place_let_others_in() {
+    let (entries, without_place) = (40, 8);
+    let hash_seed = Parameters::DEFAULT_SEED;
+    let rows = Parameters::for_entries(entries + 64 + 32, 4, 0).rows;
+    let hash = RowHash::new(4, rows, hash_seed);
+    let aim = hash.rows_of(&[0; 4]);
+    let all = || (0..u32::MAX).map(u32::to_be_bytes);
+    let colliding = all().filter(|key| hash.rows_of(key) == aim).take(12 + without_place);
+    let others = all().filter(|key| hash.rows_of(key) != aim).take(entries as usize - 12 - without_place);
+    let parameters = MapParameters { entries, key_bytes: 4, delay_cycles: 0, ahead: 4, hash_seed };
+    let mut map = MapClock::new(parameters).unwrap();
+    let changes: Rc<[Change]> = Rc::from([Change::Update]);
+    let mut left = colliding.chain(others).fuse();
+    let mut sent = 0;
+    // The first ones alone, so that those without a place have the lowest pending entries.
+    for cycle in 0..5000 {
+        let comes = sent >= 12 + without_place as u32 || cycle % 100 == 0;
+        let next = if comes && map.has_room() { left.next() } else { None };
+        sent += u32::from(next.is_some());
+        map.cycle(next.map(|key| MapAccess { key: Rc::from(key), changes: Rc::clone(&changes) }));
+    }
+    let found = (sent, map.len(), map.has_room(), map.pending_keys() as usize);
+    assert_eq!(found, (entries, entries, true, without_place), "sent, entries, room, pending keys");
 }

@@ -69,6 +69,11 @@ fn first(set: u32) -> Option<u8> {
     (set != 0).then(|| set.trailing_zeros() as u8)
 }
 
+/// The next entry of a set after another one; after the last one comes the first one.
+fn next(set: u32, after: Option<u8>) -> Option<u8> {
+    first(set & (u32::MAX << 1 << after.unwrap_or(0))).or(first(set))
+}
+
 /// The set without an entry.
 fn without(set: u32, entry: Option<u8>) -> u32 {
     entry.map_or(set, |entry| set & !bit(entry))
@@ -168,7 +173,7 @@ impl Pending {
         // The picks of the next cycle.
         let waits = self.valid & !self.busy & !self.adopted;
         let absent = first(without(waits & !self.moving & !self.present, self.absent_pick));
-        let insert = first(without(waits & !self.moving & self.present, self.insert_pick));
+        let insert = next(without(waits & !self.moving & self.present, self.insert_pick), self.insert_pick);
         let copy = first(without(waits & self.stored, self.copy_pick));
         let adopted = first(without(self.valid & !self.busy & self.adopted, self.adopted_pick));
         let gives_up = self.absent_pick.filter(|entry| quiet & !self.present & bit(*entry) != 0);
