@@ -217,7 +217,7 @@ pub struct Dataflow {
     pub maps: Vec<Table>,
     /// The outputs.
     pub ending: Ending,
-    /// Reads of maps that must not overtake these earlier effects of the same packet although no value connects them.
+    /// Accesses to maps that must not overtake these earlier effects of the same packet although no value connects them.
     pub waits: BTreeMap<Id, Vec<Id>>,
     /// By lookup in a map that packets write and by change of its entries, a predicate that holds wherever the program
     /// makes the access: that of the lookup before speculation. Where it is false, the packet has nothing to do with

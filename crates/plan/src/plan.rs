@@ -145,8 +145,16 @@ pub fn plan_dataflow(program: &Program, dataflow: &Dataflow, options: &Options) 
     let decisions = decide(&dataflow, target, &window, &forced, replay.as_ref()).map_err(|error| {
         let (insn, why) = match error {
             HazardError::OwnWrite { read, write, map } => {
-                let write = dataflow.graph.insn(write);
-                (Some(dataflow.graph.insn(read)), Reason::OwnWrite { map: name(map), write })
+                let (map, insn) = (name(map), dataflow.graph.insn(write));
+                let base = dataflow.graph.node(read).args.get(1).copied();
+                let why = match dataflow.access(read).map(|access| access.touch) {
+                    Some(Touch::Load) if base.is_some_and(|base| base < write) => {
+                        Reason::OldAddress { map, write: insn, access: "read" }
+                    }
+                    Some(Touch::Store | Touch::Atomic) => Reason::OldAddress { map, write: insn, access: "written" },
+                    _ => Reason::OwnWrite { map, write: insn },
+                };
+                (Some(dataflow.graph.insn(read)), why)
             }
             HazardError::Scheme { map, scheme, reason } => {
                 (None, Reason::Scheme { map: name(map), scheme: scheme.as_str(), reason })

@@ -35,6 +35,16 @@ pub enum Reason {
         /// The instruction of the insertion or deletion.
         write: usize,
     },
+    /// A packet accesses an entry by an address that it found before it updated an entry of the map.
+    #[error("an entry of map `{map}` is {access} by an address found before the update at instruction {write}")]
+    OldAddress {
+        /// The name of the map.
+        map: String,
+        /// The instruction of the update.
+        write: usize,
+        /// What is done with the entry: `read` or `written`.
+        access: &'static str,
+    },
     /// A requested scheme does not keep a map consistent.
     #[error("map `{map}` cannot be kept consistent by `{scheme}`: {reason}")]
     Scheme {
@@ -95,7 +105,7 @@ impl Reason {
             Reason::MapOfMaps(_) => "map-of-maps",
             Reason::RingOutputs(_) | Reason::OldRecord(_) => "record",
             Reason::CutTwice => "tail-moved-twice",
-            Reason::OwnWrite { .. } => "own-write",
+            Reason::OwnWrite { .. } | Reason::OldAddress { .. } => "own-write",
             Reason::Scheme { .. } => "scheme",
             Reason::Circular { .. } => "hazard-circle",
             Reason::TooManyNodes { .. } | Reason::TooManyStages { .. } | Reason::TooManyRegisters { .. } => "budget",
@@ -115,6 +125,9 @@ impl Explained for Reason {
             Reason::OldRecord(_) => "write all bytes before reading them",
             Reason::CutTwice => "call `bpf_xdp_adjust_tail` once, with the sum of both offsets",
             Reason::OwnWrite { .. } => "keep the entry in a variable instead of looking it up again",
+            Reason::OldAddress { .. } => {
+                "access the entry before the update, and put all changes into the value of the update"
+            }
             Reason::Scheme { .. } => "omit the scheme, or choose `flush`",
             Reason::Circular { .. } => "read all maps before the first write",
             Reason::TooManyNodes { .. } | Reason::TooManyRegisters { .. } => {

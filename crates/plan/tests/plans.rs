@@ -233,6 +233,67 @@ fn an_entry_of_another_key_is_looked_up_after_an_insertion() {
     }
 }
 
+/// Updates the entry of a key that was looked up, then accesses the entry by the old address.
+const REPLACED: &str = "
+        r7 = *(u32 *)(r6 + 0)
+        r8 = *(u8 *)(r6 + 4)
+        *(u32 *)(r10 - 4) = r7
+        r2 = r10
+        r2 += -4
+        r1 = map[limits] ll
+        call 1
+        r9 = r0
+        if r0 == 0 goto pass
+        BEFORE
+        *(u64 *)(r10 - 16) = r8
+        r2 = r10
+        r2 += -4
+        r3 = r10
+        r3 += -16
+        r4 = 0
+        r1 = map[limits] ll
+        call 2
+        ACCESS
+        r0 = 1
+        if r1 > 100 goto out
+";
+
+/// An update of a hash map takes a new slot, so the old address leads to the old value; in other maps, or where the old
+/// slot is free again, it leads to the new one.
+#[test]
+fn an_old_address_is_used_only_where_it_leads_to_the_old_value() {
+    const LOAD: &str = "r1 = *(u64 *)(r9 + 0)";
+    const STORE: &str = "r1 = 7\n*(u64 *)(r9 + 0) = r1";
+    const ADD: &str = "r1 = 7\nlock *(u64 *)(r9 + 0) += r1";
+    const DELETE: &str = "r2 = r10\nr2 += -4\nr1 = map[limits] ll\ncall 3";
+    const UPDATE: &str = "*(u64 *)(r10 - 16) = 3\nr2 = r10\nr2 += -4\nr3 = r10\nr3 += -16\nr4 = 0\nr1 = map[limits] ll\ncall 2";
+    let of = |kind: &str, before: &str, access: &str| {
+        let body = REPLACED.replace("BEFORE", before).replace("ACCESS", access);
+        plan(&on_packet("limits", 14, &[&format!("limits {kind} key 4 value 8 entries 64")], &body), &Options::default())
+    };
+    for kind in ["hash", "lru_hash"] {
+        for (before, access) in [("", LOAD), (STORE, LOAD), (ADD, LOAD), (STORE, "r1 = 3")] {
+            let plan = of(kind, before, access).unwrap_or_else(|refusal| panic!("{kind}, {before}, {access}: {refusal}"));
+            assert_eq!(check(&plan), [], "{kind}, {before}, {access}");
+        }
+    }
+    for (kind, before, access, verb) in [
+        ("hash", "", STORE, "written"),
+        ("hash", "", ADD, "written"),
+        ("hash", DELETE, LOAD, "read"),
+        ("hash", UPDATE, LOAD, "read"),
+        ("percpu_hash", "", LOAD, "read"),
+        ("array", "", LOAD, "read"),
+        ("array", "", STORE, "written"),
+    ] {
+        let refusal = of(kind, before, access).map(|plan| plan.schedule.stages).unwrap_err();
+        assert_eq!(refusal.reason.code(), "own-write", "{kind}, {before}, {access}: {refusal}");
+        let found = refusal.reason.to_string();
+        let expected = format!("an entry of map `limits` is {verb} by an address found before the update at instruction ");
+        assert!(found.starts_with(&expected), "{kind}, {before}, {access}: {found}");
+    }
+}
+
 /// Deletes an expired entry of `block`, then updates the entry of one of two maps, by one call that the paths of both
 /// share; `r7` is 0 where the packet is not IPv4.
 const ONE_CALL_FOR_TWO_MAPS: &str = "

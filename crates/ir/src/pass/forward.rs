@@ -26,8 +26,10 @@
 //! **After.** The value of a load is the same whether it runs before or after the stores.
 //!
 //! **Limits.** Insertions and deletions of entries are not forwarded: a later lookup or load waits for them
-//! ([`Dataflow::waits`]), unless a byte of the two keys is known to differ or the predicates are exclusive. So does a
-//! load past the budget of comparisons, which counts (load, write) pairs.
+//! ([`Dataflow::waits`]), unless a byte of the two keys is known to differ or the predicates are exclusive. So do stores
+//! and atomic operations by an address found before an update. A load by such an address waits where the update writes in
+//! place; otherwise it has the old value. A load past the budget of comparisons, which
+//! counts (load, write) pairs, waits too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,6 +52,8 @@ const MAX_DEPTH: usize = 16;
 const MAX_CONSTANTS: usize = 16;
 /// The least number of entries of an LRU map that spares the entries of a packet when it evicts.
 const MIN_ENTRIES: u32 = 64;
+/// The largest flags of an update, `BPF_EXIST`, without `BPF_F_LOCK`.
+const MAX_FLAGS: u64 = 2;
 
 /// A write whose value a later load may need.
 #[derive(Debug, Clone, Copy)]
@@ -300,7 +304,7 @@ fn keys_differ(graph: &Graph, a: Id, b: Id) -> bool {
     is_call(x.kind) && x.kind == y.kind && x.args.iter().zip(&y.args).skip(1).any(differ)
 }
 
-/// Adds the reads that must not overtake an earlier effect of the same packet although no value connects them.
+/// Adds the accesses that must not overtake an earlier effect of the same packet although no value connects them.
 ///
 /// Loads have the values of earlier stores by now; what remains are insertions and deletions of entries.
 fn wait_for_entries(dataflow: &mut Dataflow) {
@@ -311,27 +315,105 @@ fn wait_for_entries(dataflow: &mut Dataflow) {
     for id in dataflow.graph.ids() {
         let Some(Access { touch, map: Some(map) }) = dataflow.access(id) else { continue };
         let before = entries.entry(map).or_default();
-        match touch {
-            Touch::Update | Touch::Delete | Touch::Evict => before.push(id),
-            Touch::Lookup | Touch::Load => {
-                let own = dataflow.graph.node(id);
-                let lookup = if touch == Touch::Load { own.args[1] } else { id };
-                let matters = |other: &&Id| {
-                    // The lookup that found the entry of this load precedes the change.
-                    let is_before = touch == Touch::Load && lookup < **other;
-                    let is_apart = !overtaken.contains(*other) && differ(dataflow, map, lookup, **other);
-                    let other = dataflow.graph.node(**other).args[0];
-                    !is_before && !is_apart && !predicates.exclude(&dataflow.graph, other, own.args[0])
-                };
-                let found: Vec<Id> = before.iter().filter(matters).copied().collect();
-                if !found.is_empty() {
-                    waits.entry(id).or_default().extend(found);
-                }
-            }
-            _ => {}
+        if matches!(touch, Touch::Update | Touch::Delete | Touch::Evict) {
+            before.push(id);
+            continue;
+        }
+        let graph = &dataflow.graph;
+        let mut matters = |at: &usize| {
+            let is_apart = |entry: Id, other: Id| !overtaken.contains(&other) && differ(dataflow, map, entry, other);
+            depends_on(dataflow, id, (before, *at), is_apart, |one, other| predicates.exclude(graph, one, other))
+        };
+        let found: Vec<usize> = (0..before.len()).filter(&mut matters).collect();
+        if !found.is_empty() {
+            waits.entry(id).or_default().extend(found.into_iter().map(|at| before[at]));
         }
     }
     dataflow.waits = waits;
+}
+
+/// Whether an access depends on an earlier change of the entries of its map, given by its place among all changes before the
+/// access.
+///
+/// A lookup depends on changes of its key. An access to a value by an address found before the change depends on it in
+/// two cases:
+///
+/// - The update writes the value in place, as in arrays and per-CPU maps, or takes the slot that an earlier change has
+///   freed. Then the address leads to the new value.
+/// - A store or atomic operation follows an update that takes a new slot, as in hash maps. Then the address leads to the
+///   old value, and the write is lost. A load may still be made before the update.
+///
+/// `is_apart` tells whether the keys of an entry and of a change differ, `exclude` whether two predicates are mutually
+/// exclusive.
+pub(crate) fn depends_on(
+    dataflow: &Dataflow,
+    id: Id,
+    (changes, at): (&[Id], usize),
+    is_apart: impl Fn(Id, Id) -> bool,
+    mut exclude: impl FnMut(Id, Id) -> bool,
+) -> bool {
+    let Some(Access { touch, map: Some(map) }) = dataflow.access(id) else { return false };
+    let graph = &dataflow.graph;
+    let when = |id: Id| graph.node(id).args[0];
+    let change = changes[at];
+    let entry = match touch {
+        Touch::Lookup => id,
+        Touch::Load => graph.node(id).args[1],
+        Touch::Store | Touch::Atomic => found_by(graph, graph.node(id).args[1]),
+        _ => return false,
+    };
+    if touch == Touch::Lookup || entry > change {
+        let reads = matches!(touch, Touch::Lookup | Touch::Load);
+        return reads && !is_apart(entry, change) && !exclude(when(change), when(id));
+    }
+    // A deleted value stays until an update takes its slot.
+    if dataflow.access(change).is_none_or(|access| access.touch != Touch::Update) {
+        return false;
+    }
+    let mut frees = |earlier: Id| {
+        earlier > entry
+            && !differ(dataflow, map, entry, earlier)
+            && !exclude(when(earlier), when(id))
+            && !exclude(when(earlier), when(change))
+    };
+    let is_reused = changes[..at].iter().any(|earlier| frees(*earlier));
+    let is_safe = differ(dataflow, map, entry, change)
+        || touch == Touch::Load && takes_new_slot(dataflow, map, entry, change);
+    (is_reused || !is_safe) && !exclude(when(change), when(id))
+}
+
+/// The earliest lookup that may have given an address.
+fn found_by(graph: &Graph, base: Id) -> Id {
+    let (mut seen, mut work, mut first) = (BTreeSet::new(), vec![base], base);
+    while let Some(id) = work.pop() {
+        if !seen.insert(id) {
+            continue;
+        }
+        match (graph.node(id).kind, graph.node(id).args.as_slice()) {
+            (Kind::Select, [pairs @ .., last]) => {
+                work.push(*last);
+                work.extend(pairs.chunks_exact(2).map(|pair| pair[1]));
+            }
+            (Kind::Const(_), _) => {}
+            _ => first = first.min(id),
+        }
+    }
+    first
+}
+
+/// Whether an update leaves the old value of an entry, looked up before, in its slot.
+fn takes_new_slot(dataflow: &Dataflow, map: u32, lookup: Id, update: Id) -> bool {
+    // `BPF_F_LOCK` writes in place.
+    let flags = dataflow.graph.node(update).args.last().and_then(|flags| dataflow.graph.as_const(*flags));
+    let is_plain = flags.is_some_and(|flags| flags <= MAX_FLAGS);
+    let is_same = || dataflow.key(lookup).is_some_and(|key| dataflow.key(update) == Some(key));
+    let takes = dataflow.maps.get(map as usize).is_some_and(|map| match map.kind {
+        MapKind::Hash => true,
+        // A small map may evict the entry that was looked up for one of another key.
+        MapKind::LruHash => map.max_entries >= MIN_ENTRIES || is_same(),
+        _ => false,
+    });
+    is_plain && takes
 }
 
 /// The changes of entries that decide the result of a later one, which is given before they commit: of the last free

@@ -82,9 +82,10 @@ fn pointed(dataflow: &Dataflow, address: Id) -> Option<Target> {
     target
 }
 
-/// Checks the waits of a read.
+/// Checks the waits of an access.
 fn waits(dataflow: &Dataflow, read: Id, writes: &[Id]) -> Vec<Invalid> {
-    let own = dataflow.access(read).filter(|access| matches!(access.touch, Touch::Lookup | Touch::Load));
+    let can_wait = |touch: Touch| matches!(touch, Touch::Lookup | Touch::Load | Touch::Store | Touch::Atomic);
+    let own = dataflow.access(read).filter(|access| can_wait(access.touch));
     let Some(own) = own else { return vec![Invalid::WaitingNode { read }] };
     let wrong = writes.iter().filter_map(|found| {
         let is_write = dataflow.access(*found).is_some_and(|access| access.writes() && access.map == own.map);

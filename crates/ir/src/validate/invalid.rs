@@ -138,8 +138,8 @@ pub enum Invalid {
     /// A reach after the pass that chooses the window.
     #[error("{site} remains after the slow-path bit {slow} was computed")]
     StaleReach { site: Site, slow: Id },
-    /// A wait of a node that reads no map.
-    #[error("{read} waits, expected a lookup or a load")]
+    /// A wait of a node that accesses no entry.
+    #[error("{read} waits, expected a lookup, a load, a store or an atomic operation")]
     WaitingNode { read: Id },
     /// A wait for a node that does not write the map of the read.
     #[error("{read} waits for {found}, expected a write of the same map")]

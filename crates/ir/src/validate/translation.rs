@@ -23,7 +23,7 @@ use super::invalid::Invalid;
 use crate::access::{Access, Touch};
 use crate::dataflow::Dataflow;
 use crate::graph::{Binary, Effect, Id, Kind};
-use crate::pass::differ;
+use crate::pass::{depends_on, differ};
 use crate::predicates::Predicates;
 
 /// The most pairs of effects in a new order that are compared.
@@ -57,8 +57,8 @@ pub enum Mistranslation {
     /// A read that may overtake a write.
     #[error("a read of instruction {read} no longer waits for the write of instruction {write}")]
     LostWait { read: usize, write: usize },
-    /// A read of the result that may overtake a write, where reads are no longer in program order.
-    #[error("{read} after the pass reads what {write} may have written, and does not wait for it")]
+    /// An access of the result that may overtake a write, where reads are no longer in program order.
+    #[error("{read} after the pass accesses what {write} may have written, and does not wait for it")]
     MissingWait { read: Id, write: Id },
 }
 
@@ -239,8 +239,8 @@ fn excludes(dataflow: &Dataflow, predicate: Id, bit: Id) -> bool {
         || node.kind == Kind::Binary(Binary::And) && node.args.iter().any(|arg| is_complement(*arg))
 }
 
-/// The waits that are missing where loads no longer depend on stores: reads that run before an earlier insertion or
-/// deletion of an entry of the same map, which may be that of the read.
+/// The waits that are missing where loads no longer depend on stores: accesses that may be made before an earlier
+/// insertion or deletion of an entry of the same map, which may be that of the access.
 pub fn missing_waits(dataflow: &Dataflow) -> Vec<Mistranslation> {
     let graph = &dataflow.graph;
     let mut predicates = Predicates::new(graph);
@@ -249,27 +249,18 @@ pub fn missing_waits(dataflow: &Dataflow) -> Vec<Mistranslation> {
     for id in graph.ids() {
         let Some(Access { touch, map: Some(map) }) = dataflow.access(id) else { continue };
         let earlier = changes.entry(map).or_default();
-        let args = &graph.node(id).args;
-        let lookup = match touch {
-            Touch::Update | Touch::Delete | Touch::Evict => {
-                earlier.push(id);
-                continue;
-            }
-            Touch::Lookup => id,
-            Touch::Load => args[1],
-            _ => continue,
-        };
-        let waits = dataflow.waits.get(&id).map_or(&[][..], Vec::as_slice);
-        for write in earlier.iter().copied().filter(|write| !waits.contains(write)) {
-            // The lookup that found the entry of a load precedes the change.
-            let is_found_before = touch == Touch::Load && lookup < write;
-            let is_ordered = is_found_before
-                || differ(dataflow, map, lookup, write)
-                || may_exclude(&mut predicates, dataflow, graph.node(write).args[0], args[0]);
-            if !is_ordered {
-                found.push(Mistranslation::MissingWait { read: id, write });
-            }
+        if matches!(touch, Touch::Update | Touch::Delete | Touch::Evict) {
+            earlier.push(id);
+            continue;
         }
+        let waits = dataflow.waits.get(&id).map_or(&[][..], Vec::as_slice);
+        let mut depends = |at: &usize| {
+            let is_apart = |entry: Id, write: Id| differ(dataflow, map, entry, write);
+            let exclude = |one: Id, other: Id| may_exclude(&mut predicates, dataflow, one, other);
+            !waits.contains(&earlier[*at]) && depends_on(dataflow, id, (earlier, *at), is_apart, exclude)
+        };
+        let missing: Vec<usize> = (0..earlier.len()).filter(&mut depends).collect();
+        found.extend(missing.into_iter().map(|at| Mistranslation::MissingWait { read: id, write: earlier[at] }));
     }
     found
 }
