@@ -266,14 +266,19 @@ fn an_old_address_is_used_only_where_it_leads_to_the_old_value() {
     const STORE: &str = "r1 = 7\n*(u64 *)(r9 + 0) = r1";
     const ADD: &str = "r1 = 7\nlock *(u64 *)(r9 + 0) += r1";
     const DELETE: &str = "r2 = r10\nr2 += -4\nr1 = map[limits] ll\ncall 3";
-    const UPDATE: &str = "*(u64 *)(r10 - 16) = 3\nr2 = r10\nr2 += -4\nr3 = r10\nr3 += -16\nr4 = 0\nr1 = map[limits] ll\ncall 2";
+    const UPDATE: &str =
+        "*(u64 *)(r10 - 16) = 3\nr2 = r10\nr2 += -4\nr3 = r10\nr3 += -16\nr4 = 0\nr1 = map[limits] ll\ncall 2";
     let of = |kind: &str, before: &str, access: &str| {
         let body = REPLACED.replace("BEFORE", before).replace("ACCESS", access);
-        plan(&on_packet("limits", 14, &[&format!("limits {kind} key 4 value 8 entries 64")], &body), &Options::default())
+        plan(
+            &on_packet("limits", 14, &[&format!("limits {kind} key 4 value 8 entries 64")], &body),
+            &Options::default(),
+        )
     };
     for kind in ["hash", "lru_hash"] {
         for (before, access) in [("", LOAD), (STORE, LOAD), (ADD, LOAD), (STORE, "r1 = 3")] {
-            let plan = of(kind, before, access).unwrap_or_else(|refusal| panic!("{kind}, {before}, {access}: {refusal}"));
+            let plan =
+                of(kind, before, access).unwrap_or_else(|refusal| panic!("{kind}, {before}, {access}: {refusal}"));
             assert_eq!(check(&plan), [], "{kind}, {before}, {access}");
         }
     }
@@ -289,7 +294,8 @@ fn an_old_address_is_used_only_where_it_leads_to_the_old_value() {
         let refusal = of(kind, before, access).map(|plan| plan.schedule.stages).unwrap_err();
         assert_eq!(refusal.reason.code(), "own-write", "{kind}, {before}, {access}: {refusal}");
         let found = refusal.reason.to_string();
-        let expected = format!("an entry of map `limits` is {verb} by an address found before the update at instruction ");
+        let expected =
+            format!("an entry of map `limits` is {verb} by an address found before the update at instruction ");
         assert!(found.starts_with(&expected), "{kind}, {before}, {access}: {found}");
     }
 }

@@ -17,7 +17,7 @@ use crate::node::{
     MAX_LINE, expression, is_lookup, is_travelling, logic, number, random, random_signal, redirects, signal_bits,
     travelling,
 };
-use crate::patch::Edits;
+use crate::patch::{Edits, MAX_SPAN_BYTES};
 use crate::port::{Access, MapPort};
 use crate::replay::{self, Steps, is_step};
 use crate::scheduler::Scheduler;
@@ -90,6 +90,10 @@ impl Core {
         let maps = map::maps(plan, program)?;
         replay::is_possible(plan, &maps)?;
         let sends = Sends::of(plan, program)?;
+        let edits = if sends.is_empty() { Edits::of(ending) } else { sends.edits() };
+        if let Some(span) = edits.overlays.iter().find(|span| span.bytes > MAX_SPAN_BYTES) {
+            return Err(RtlError::Span { found: span.bytes, expected: MAX_SPAN_BYTES });
+        }
         let module = format!("fl_core_{}", identifier(&plan.dataflow.name));
         let ports = maps.iter().map(|own| {
             let table = &plan.dataflow.maps[own.map as usize];
@@ -128,7 +132,7 @@ impl Core {
             latency_cycles: plan.schedule.stages + scheduler.as_ref().map_or(0, Scheduler::cycles),
             words: needs.words(plan),
             maps: ports.clone(),
-            edits: if sends.is_empty() { Edits::of(ending) } else { sends.edits() },
+            edits,
             moves: plan.window.moves || sends.moves(),
             redirects: !redirects(&plan.dataflow).is_empty(),
             spreads: redirects(&plan.dataflow).iter().any(|id| map::spread(&plan.dataflow, *id).is_some()),

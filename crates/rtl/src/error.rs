@@ -52,6 +52,42 @@ pub enum RtlError {
         /// The name of the map.
         map: String,
     },
+    /// Flags of a redirect that hardware does not have.
+    #[error(
+        "instruction {insn}: `redirect_map` on map `{map}` is given {}, hardware has {}",
+        .found.map_or("flags known only at run time".to_owned(), |found| format!("the flags {found:#x}")),
+        if *.spreads { "0 to 3, and these with `BPF_F_BROADCAST`" } else { "0 to 3 for maps of its kind" }
+    )]
+    Flags {
+        /// The index of the instruction.
+        insn: usize,
+        /// The name of the map.
+        map: String,
+        /// The flags, if they are constant.
+        found: Option<u64>,
+        /// Whether packets may be sent to all ports of the map.
+        spreads: bool,
+    },
+    /// Values that are too large.
+    #[error("map `{map}` has values of {found} bytes, hardware has values of up to {expected}")]
+    Value {
+        /// The name of the map.
+        map: String,
+        /// The bytes of a value.
+        found: u32,
+        /// The most bytes.
+        expected: u32,
+    },
+    /// A hash map of too many entries.
+    #[error("map `{map}` has {found} entries, hardware holds up to {expected}; reduce its `max_entries`")]
+    Entries {
+        /// The name of the map.
+        map: String,
+        /// The entries.
+        found: u32,
+        /// The most entries.
+        expected: u32,
+    },
     /// A map whose value is needed before its block gives it.
     #[error("map `{map}`: its value is needed in stage {stage}, before the block has it")]
     Early {

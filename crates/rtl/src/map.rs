@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use flowloom_ir::{Compare, Dataflow, Effect, Id, Input, Kind, Touch};
+use flowloom_isa::limits::LOCK_BYTES;
 use flowloom_isa::{MapKind, Program};
 use flowloom_plan::{ARRAY_STAGES, HASH_STAGES, LPM_STAGES, MAX_PREFIXES, Plan, prefix_fanout};
 
@@ -23,13 +24,21 @@ use crate::needs::{Needs, begins, happens};
 use crate::node::{is_lookup, is_travelling};
 use crate::replay::{has_steps, is_step};
 use crate::scheduler::may_use;
+use crate::slice::{MAX_ENTRIES, low};
 
+/// The bits of the flags of `redirect_map` that are the verdict for an absent key.
+const ACTION_MASK: u64 = 3;
 /// Flag of `redirect_map`: to all ports of the map.
 const BROADCAST: u64 = 1 << 3;
 /// Flag beside [`BROADCAST`]: except the ingress port.
 const EXCLUDE_INGRESS: u64 = 1 << 4;
 /// The bits of an entry of a map of ports: the port, and whether there is one, in bytes of their own.
 const PORT_BITS: u32 = 40;
+
+/// The bits of the key of a map of ports.
+pub(crate) const PORT_KEY_BITS: u16 = 32;
+/// The largest value, in bytes: a packet reads and writes it whole.
+const MAX_VALUE_BYTES: u32 = 1 << 20;
 
 /// The bits of a prefix length, before the address.
 const LENGTH_BITS: u32 = 32;
@@ -71,6 +80,10 @@ pub(crate) struct Map {
     pub(crate) initial: Vec<u8>,
     /// The copies of the contents; none for a register.
     pub(crate) tables: Vec<Table>,
+    /// The offset in bytes of the lock in each value, which updates clear.
+    pub(crate) lock: Option<u32>,
+    /// The last stage in which a packet reads the value at its lookup after it may have replaced it.
+    pub(crate) old_until: Option<u32>,
     /// Its accesses by stage, in program order.
     pub(crate) accesses: BTreeMap<u32, Vec<Id>>,
     /// Whether its tables are partial arrays whose sum is the contents: packets only add to it, each table has a slice.
@@ -143,6 +156,29 @@ impl Map {
         }
     }
 
+    /// Whether a byte of a value is one of the lock.
+    pub(crate) fn is_lock(&self, byte: usize) -> bool {
+        self.lock.is_some_and(|lock| (lock as usize..(lock + LOCK_BYTES) as usize).contains(&byte))
+    }
+
+    /// Whether the value at the lookups travels into a stage of the slice beside the one that the packet leaves.
+    pub(crate) fn keeps_old_value(&self, stage: u32) -> bool {
+        self.slice.is_some_and(|slice| slice.first < stage) && self.old_until.is_some_and(|until| stage <= until)
+    }
+
+    /// Whether an update of a packet may have replaced the entry before a stage.
+    pub(crate) fn is_replaced_before(&self, dataflow: &Dataflow, stage: u32) -> bool {
+        self.accesses.range(..stage).flat_map(|(_, ids)| ids).any(|id| is_update(dataflow, *id))
+    }
+
+    /// The last stage in which a load follows an update.
+    fn last_old_load(&self, dataflow: &Dataflow) -> Option<u32> {
+        let mut all = self.accesses.iter().flat_map(|(stage, ids)| ids.iter().map(move |id| (*stage, *id)));
+        all.find(|(_, id)| is_update(dataflow, *id))?;
+        let is_load = |id: &Id| dataflow.access(*id).is_some_and(|access| access.touch == Touch::Load);
+        all.filter(|(_, id)| is_load(id)).map(|(stage, _)| stage).last()
+    }
+
     fn write_in(&mut self, stage: u32) {
         let last = self.slice.map_or(stage, |slice| slice.last.max(stage));
         self.slice = Some(Slice { first: stage, last });
@@ -205,6 +241,11 @@ impl Map {
     }
 }
 
+/// Whether an access updates an entry.
+fn is_update(dataflow: &Dataflow, id: Id) -> bool {
+    dataflow.access(id).is_some_and(|access| access.touch == Touch::Update)
+}
+
 /// All maps that the plan accesses, or the first access that has no rendering.
 pub(crate) fn maps(plan: &Plan, program: &Program) -> Result<Vec<Map>, RtlError> {
     let dataflow = &plan.dataflow;
@@ -225,7 +266,11 @@ pub(crate) fn maps(plan: &Plan, program: &Program) -> Result<Vec<Map>, RtlError>
         };
         let name = &dataflow.maps[map as usize].name;
         let is_entry = matches!(access.touch, Touch::Update | Touch::Delete) && flags(dataflow, id).is_some();
-        let is_redirect = access.touch == Touch::RedirectMap && flags(dataflow, id).is_some_and(|flags| flags <= 3);
+        if access.touch == Touch::RedirectMap && flags(dataflow, id).is_none_or(|flags| flags > ACTION_MASK) {
+            let (map, found) = (name.clone(), flags(dataflow, id));
+            return Err(RtlError::Flags { insn, map, found, spreads: can_spread(dataflow, access.map) });
+        }
+        let is_redirect = access.touch == Touch::RedirectMap;
         let is_value = matches!(access.touch, Touch::Lookup | Touch::Load | Touch::Store | Touch::Atomic);
         if !is_value && !is_entry && !is_redirect {
             return Err(RtlError::Effect { insn, effect: effect_name(dataflow, id) });
@@ -281,6 +326,7 @@ pub(crate) fn maps(plan: &Plan, program: &Program) -> Result<Vec<Map>, RtlError>
     for own in found.values_mut() {
         own.is_summed = plan.maps.iter().any(|planned| planned.map == own.map && planned.parts > 1);
         arrange(plan, own)?;
+        own.old_until = own.last_old_load(dataflow);
         if own.tables.is_empty() && has_steps(plan, own.map) {
             // Only packets that run alone access it.
             let (name, stage) = (own.name(), own.cycles());
@@ -332,17 +378,32 @@ fn empty(dataflow: &Dataflow, program: &Program, map: u32) -> Result<Map, RtlErr
     };
     let definition = program.maps.get(map as usize);
     let initial = definition.and_then(|definition| definition.initial.clone());
+    if table.value_bytes > MAX_VALUE_BYTES {
+        let (map, found) = (table.name.clone(), table.value_bytes);
+        return Err(RtlError::Value { map, found, expected: MAX_VALUE_BYTES });
+    }
     let bits = if block == Block::Ports { PORT_BITS } else { 8 * table.value_bytes };
+    let key_bits = 8 * table.key_bytes;
+    let entries = match block {
+        // There are no more keys.
+        Block::Hash if key_bits < u32::BITS => table.max_entries.min(1 << key_bits),
+        _ => table.max_entries,
+    };
+    if block == Block::Hash && entries > MAX_ENTRIES {
+        return Err(RtlError::Entries { map: table.name.clone(), found: entries, expected: MAX_ENTRIES });
+    }
     Ok(Map {
         map,
         block,
         is_lru: table.kind.is_lru(),
-        entries: table.max_entries,
-        key_bits: 8 * table.key_bytes,
+        entries,
+        key_bits,
         bits,
         slice: None,
         initial: initial.unwrap_or_else(|| vec![0; table.value_bytes as usize]),
         tables: Vec::new(),
+        lock: definition.and_then(|definition| definition.spin_lock),
+        old_until: None,
         accesses: BTreeMap::new(),
         is_summed: false,
     })
@@ -364,8 +425,15 @@ pub(crate) fn flags(dataflow: &Dataflow, call: Id) -> Option<u64> {
 pub(crate) fn spread(dataflow: &Dataflow, call: Id) -> Option<(u32, bool)> {
     let access = dataflow.access(call).filter(|access| access.touch == Touch::RedirectMap)?;
     let flags = flags(dataflow, call)?;
-    let is_known = flags & !(3 | BROADCAST | EXCLUDE_INGRESS) == 0 && flags & BROADCAST != 0;
-    access.map.filter(|_| is_known).map(|map| (map, flags & EXCLUDE_INGRESS == 0))
+    let is_known = flags & !(ACTION_MASK | BROADCAST | EXCLUDE_INGRESS) == 0 && flags & BROADCAST != 0;
+    let map = access.map.filter(|_| is_known && can_spread(dataflow, access.map));
+    map.map(|map| (map, flags & EXCLUDE_INGRESS == 0))
+}
+
+/// Whether a map has ports to all of which a packet may be sent: CPUs and sockets have not.
+fn can_spread(dataflow: &Dataflow, map: Option<u32>) -> bool {
+    let kind = map.and_then(|map| dataflow.maps.get(map as usize)).map(|map| map.kind);
+    matches!(kind, Some(MapKind::Devmap | MapKind::DevmapHash))
 }
 
 /// The bytes of the key of a call; of a redirect the key itself.
@@ -513,6 +581,9 @@ fn effect_name(dataflow: &Dataflow, id: Id) -> String {
 /// The key of a call, its first byte in the lowest bits.
 pub(crate) fn index(dataflow: &Dataflow, lookup: Id, signal: &dyn Fn(Id) -> String) -> String {
     let bytes = key(dataflow, lookup);
+    if dataflow.access(lookup).is_some_and(|access| access.touch == Touch::RedirectMap) {
+        return low(dataflow, bytes[0], PORT_KEY_BITS, signal);
+    }
     format!("{{{}}}", bytes.iter().rev().map(|byte| signal(*byte)).collect::<Vec<_>>().join(", "))
 }
 
@@ -530,8 +601,8 @@ pub(crate) fn hit(dataflow: &Dataflow, lookup: Id, signal: &dyn Fn(Id) -> String
 /// The signals of a map of which some bits may have no use.
 pub(crate) fn partly_used(own: &Map) -> Vec<String> {
     let parts = match own.block {
-        Block::Hash if own.is_lru => &["value", "present", "full", "wrote", "used", "evicts"][..],
-        Block::Hash => &["value", "present", "full", "wrote"],
+        Block::Hash if own.is_lru => &["value", "present", "full", "wrote", "used", "evicts", "old"][..],
+        Block::Hash => &["value", "present", "full", "wrote", "old"],
         _ => &["value", "wrote"],
     };
     let carried = own.slice.into_iter().flat_map(|slice| slice.first + 1..=slice.last);

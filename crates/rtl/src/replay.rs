@@ -388,7 +388,10 @@ impl<'a> Steps<'a> {
                     };
                 _ = writeln!(text, "        {name}_own_operation = 3'd{operation};");
                 let bytes = operands(dataflow, at, step);
-                let bytes: Vec<String> = bytes.into_iter().rev().map(|(register, ..)| register).collect();
+                let byte = |(at, (register, ..)): (usize, (String, Id, u32))| {
+                    if own.is_lock(at) { "8'h0".to_owned() } else { register }
+                };
+                let bytes: Vec<String> = bytes.into_iter().enumerate().rev().map(byte).collect();
                 if !bytes.is_empty() {
                     _ = writeln!(text, "        {name}_own_value = {{{}}};", bytes.join(", "));
                 }
@@ -434,7 +437,11 @@ impl<'a> Steps<'a> {
                     names.push(format!("step{at}_value_q"));
                     names.extend(own.is_keyed().then(|| format!("step{at}_present_q")));
                 }
-                Action::Change => names.extend([format!("step{at}_present_q"), format!("step{at}_full_q")]),
+                Action::Change => {
+                    names.extend([format!("step{at}_present_q"), format!("step{at}_full_q")]);
+                    let bytes = (0..(own.bits / 8) as usize).filter(|byte| own.is_lock(*byte));
+                    names.extend(bytes.map(|byte| format!("step{at}_byte{byte}_q")));
+                }
                 Action::Write => {}
             }
         }

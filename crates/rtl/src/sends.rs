@@ -25,7 +25,7 @@ use flowloom_plan::Plan;
 use crate::error::RtlError;
 use crate::needs::Needs;
 use crate::node::wrapped;
-use crate::patch::{BASE_BITS, Edits, MAX_SPAN_BYTES, Span};
+use crate::patch::{BASE_BITS, Edits, Span};
 
 /// The most packets that one packet sends besides itself: the next one is found by a priority encoder in one cycle.
 const MAX_SENDS: usize = 32;
@@ -202,11 +202,7 @@ impl Sends {
         let mut jobs: Vec<Job> = calls.iter().map(|call| record.call(*call)).collect::<Result<_, RtlError>>()?;
         jobs.push(record.own());
         record.sends.jobs = jobs;
-        let edits = record.sends.edits();
-        match edits.overlays.iter().find(|span| span.bytes > MAX_SPAN_BYTES) {
-            Some(span) => Err(RtlError::Span { found: span.bytes, expected: MAX_SPAN_BYTES }),
-            None => Ok(record.sends),
-        }
+        Ok(record.sends)
     }
 
     /// The most packets that one packet sends besides itself.

@@ -13,7 +13,7 @@ use flowloom_plan::{HASH_STAGES, Plan, prefix_fanout};
 use flowloom_state::{Parameters, RowHash};
 
 use crate::error::RtlError;
-use crate::map::{Block, Map, Slice, Table, flags, index, key, place, uses};
+use crate::map::{Block, Map, PORT_KEY_BITS, Slice, Table, flags, index, place, uses};
 use crate::may::May;
 use crate::needs::Needs;
 use crate::node::{is_lookup, logic, number};
@@ -51,6 +51,9 @@ pub(crate) fn carried(own: &Map, stage: u32) -> String {
     for table in carried_values(own, stage) {
         _ = writeln!(text, "  {}", logic(&table.value(stage), own.bits));
     }
+    if own.keeps_old_value(stage) {
+        _ = writeln!(text, "  {}", logic(&format!("{}_old_s{stage}_q", own.name()), own.bits));
+    }
     if carries_state(own, stage) {
         let flags = match own.block {
             Block::Hash if own.is_lru => &["wrote", "present", "full", "used", "evicts"][..],
@@ -82,6 +85,10 @@ struct State {
     /// The name of the map or of its partial array.
     name: String,
     value: String,
+    /// The value at the lookups, to which their addresses lead after an update as well.
+    old: String,
+    /// Whether an update may have replaced the entry.
+    is_replaced: bool,
     /// Hash maps: whether there is an entry, and whether the map is full.
     present: String,
     full: String,
@@ -135,7 +142,10 @@ impl Stage<'_> {
     fn part(&self, own: &Map, table: &Table, text: &mut String) {
         let (name, value) = (table.name.clone(), table.value(self.stage));
         let (present, full, writes) = (String::new(), String::new(), Vec::new());
-        let mut state = State { name, value, present, full, steps: 0, writes, updates: Vec::new(), evicts: Vec::new() };
+        let old = value.clone();
+        let (updates, evicts) = (Vec::new(), Vec::new());
+        let mut state =
+            State { name, value, old, is_replaced: false, present, full, steps: 0, writes, updates, evicts };
         let is_own = |id: &&Id| table.calls.contains(&self.plan.dataflow.graph.node(**id).args[1]);
         for &id in own.accesses.get(&self.stage).into_iter().flatten().filter(is_own) {
             self.access(own, id, text, &mut state);
@@ -150,9 +160,10 @@ impl Stage<'_> {
             true => (own.register(), String::new(), String::new()),
             false => (format!("{name}_value"), format!("{name}_present"), format!("{name}_full")),
         };
-        let (updates, evicts) = (Vec::new(), Vec::new());
+        let (old, writes, updates, evicts) = (value.clone(), Vec::new(), Vec::new(), Vec::new());
+        let is_replaced = own.is_replaced_before(&self.plan.dataflow, self.stage);
         let mut state =
-            State { name: name.clone(), value, present, full, steps: 0, writes: Vec::new(), updates, evicts };
+            State { name: name.clone(), value, old, is_replaced, present, full, steps: 0, writes, updates, evicts };
         if !carries_state(own, self.stage) {
             return state;
         }
@@ -164,6 +175,9 @@ impl Stage<'_> {
         };
         state.value = carry("value", own.bits);
         state.writes.push(carry("wrote", 1));
+        if own.keeps_old_value(stage) {
+            state.old = carry("old", own.bits);
+        }
         if own.block == Block::Hash {
             (state.present, state.full) = (carry("present", 1), carry("full", 1));
         }
@@ -184,6 +198,9 @@ impl Stage<'_> {
         };
         end("value", own.bits, &state.value);
         end("wrote", 1, &writes);
+        if own.keeps_old_value(stage + 1) {
+            end("old", own.bits, &state.old);
+        }
         if own.block == Block::Hash {
             end("present", 1, &state.present);
             end("full", 1, &state.full);
@@ -222,7 +239,7 @@ impl Stage<'_> {
                 let index = index(dataflow, call, self.signal);
                 let hit = match own.block {
                     Block::Ports => {
-                        format!("{index} < {}", number(own.entries.into(), dataflow.graph.bits(key(dataflow, call)[0])))
+                        format!("{index} < {}", number(own.entries.into(), PORT_KEY_BITS))
                     }
                     _ => (self.signal)(call),
                 };
@@ -432,6 +449,9 @@ impl Stage<'_> {
         let base = own.table(node.args[1]);
         let whole = match base {
             Some(table) if own.slice.is_none() => table.value(self.stage),
+            // The update has taken a new slot: the address leads to the old value. What the packet has stored there before is
+            // forwarded to the load.
+            _ if state.is_replaced && matches!(node.kind, Kind::Effect(Effect::Load(_))) => state.old.clone(),
             _ => state.value.clone(),
         };
         let (when, old) = (signal(node.args[0]), format!("{whole}{part}"));
@@ -511,8 +531,9 @@ impl Stage<'_> {
         let new = match is_update {
             true => {
                 let first = 1 + (own.key_bits / 8) as usize;
-                let bytes = &node.args[first..first + (own.bits / 8) as usize];
-                format!("{{{}}}", bytes.iter().rev().map(|byte| signal(*byte)).collect::<Vec<_>>().join(", "))
+                let bytes = node.args[first..first + (own.bits / 8) as usize].iter().enumerate();
+                let byte = |(at, id): (usize, &Id)| if own.is_lock(at) { "8'h0".to_owned() } else { signal(*id) };
+                format!("{{{}}}", bytes.rev().map(byte).collect::<Vec<_>>().join(", "))
             }
             false => value.clone(),
         };
@@ -531,6 +552,7 @@ impl Stage<'_> {
             state.evicts.push(evicts);
         }
         state.writes.push(happens);
+        state.is_replaced |= is_update;
         (state.value, state.present, state.full) = (next, next_present, next_full);
         state.steps += 1;
     }
@@ -567,12 +589,9 @@ impl Stage<'_> {
         if !writes.is_empty() {
             _ = writeln!(text, "    end else if ({valid}) begin\n      {register} <= {value};");
         }
-        let initial = own.initial.iter().rev().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
-        _ = writeln!(
-            text,
-            "    end\n    if (rst_i) begin\n      {register} <= {}'h{initial};\n    end\n  end",
-            own.bits
-        );
+        _ = write!(text, "    end\n    if (rst_i) begin\n      {register} <= {}'h", own.bits);
+        own.initial.iter().rev().for_each(|byte| _ = write!(text, "{byte:02x}"));
+        text.push_str(";\n    end\n  end\n");
     }
 }
 
@@ -606,6 +625,9 @@ pub(crate) fn room(plan: &Plan, maps: &[Map], scheduler: Option<&Scheduler>) -> 
     }
     Ok(())
 }
+
+/// The most entries of a hash map: its rows have hashes of up to 32 bits ([`RowHash::new`]).
+pub(crate) const MAX_ENTRIES: u32 = 1 << 29;
 
 /// The keys that the cuckoo table of a hash map holds (`hdl/table/fl_hash_map.sv`).
 fn cuckoo_keys(entries: u32) -> u32 {

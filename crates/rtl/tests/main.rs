@@ -12,6 +12,7 @@ mod faults;
 mod graphs;
 mod instructions;
 mod programs;
+mod refusals;
 mod shell;
 mod sources;
 mod stream;

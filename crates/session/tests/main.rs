@@ -17,6 +17,7 @@ mod own_traffic;
 mod programs;
 mod rates;
 mod redirects;
+mod replaced;
 mod resets;
 mod stream;
 mod traffic;

@@ -39,6 +39,9 @@ const MIXED: &str = r#".program mixed
 next:   if r6 > 3 goto all
         r1 = map[sockets] ll
         r2 = r7
+        r3 = r7
+        r3 <<= 32                       ; keys are 32 bits
+        r2 |= r3
         r3 = 1                          ; XDP_DROP for an absent socket
         call redirect_map
         if r6 == 3 goto all
@@ -58,6 +61,9 @@ others: r1 = map[ports] ll
         exit
 port:   r1 = map[ports] ll
         r2 = r7
+        r3 = r7
+        r3 <<= 40
+        r2 |= r3
         r3 = 3                          ; XDP_TX for an absent port
         call redirect_map
 out:    exit

@@ -377,8 +377,8 @@ pub(crate) fn depends_on(
             && !exclude(when(earlier), when(change))
     };
     let is_reused = changes[..at].iter().any(|earlier| frees(*earlier));
-    let is_safe = differ(dataflow, map, entry, change)
-        || touch == Touch::Load && takes_new_slot(dataflow, map, entry, change);
+    let is_safe =
+        differ(dataflow, map, entry, change) || touch == Touch::Load && takes_new_slot(dataflow, map, entry, change);
     (is_reused || !is_safe) && !exclude(when(change), when(id))
 }
 

@@ -16,8 +16,8 @@ mod speculate;
 
 pub use bits::run as known_bits;
 pub use dead::run as dead_code;
-pub(crate) use forward::{depends_on, differ};
 pub use forward::run as forward_stores;
+pub(crate) use forward::{depends_on, differ};
 pub use known::largest;
 pub use one_hot::run as one_hot_offsets;
 pub use rewriting::run as rewrite;
