@@ -181,6 +181,11 @@ pub struct Resources {
     pub dsps: u64,
 }
 
+/// Whether an effect accesses a map.
+fn is_of_map(dataflow: &Dataflow, id: Id, map: u32) -> bool {
+    dataflow.access(id).is_some_and(|access| access.map == Some(map))
+}
+
 impl Resources {
     /// The resources of a plan.
     pub fn of(plan: &Plan) -> Resources {
@@ -197,17 +202,21 @@ impl Resources {
         };
         for map in 0..dataflow.maps.len() {
             let parts = plan.maps.iter().find(|own| own.map == map as u32).map_or(1, |own| own.parts);
-            resources.add_map(dataflow, &used, map as u32, parts);
+            resources.add_map(plan, &used, map as u32, parts);
         }
         resources
     }
 
-    fn add_map(&mut self, dataflow: &Dataflow, used: &BTreeSet<Id>, map: u32, parts: u32) {
-        let touches = used.iter().filter_map(|id| dataflow.access(*id)).filter(|access| access.map == Some(map));
-        let touches: Vec<Touch> = touches.map(|access| access.touch).collect();
-        if touches.is_empty() {
+    fn add_map(&mut self, plan: &Plan, used: &BTreeSet<Id>, map: u32, parts: u32) {
+        let dataflow = &plan.dataflow;
+        let all: Vec<Id> = used.iter().copied().filter(|id| is_of_map(dataflow, *id, map)).collect();
+        if all.is_empty() {
             return;
         }
+        // Steps go through the port of the host.
+        let is_step = |id: &Id| plan.replay.as_ref().is_some_and(|replay| replay.accesses.contains(id));
+        let touches = all.into_iter().filter(|id| !is_step(id)).filter_map(|id| dataflow.access(id));
+        let touches: Vec<Touch> = touches.map(|access| access.touch).collect();
         let count = |of: &[Touch]| touches.iter().filter(|touch| of.contains(touch)).count() as u64;
         let is_changed = count(&[Touch::Store, Touch::Atomic, Touch::Update, Touch::Delete, Touch::Evict]) > 0;
         // What packets only read has a copy for each call; what they change, such as the order of use, one table, or
@@ -229,6 +238,8 @@ impl Resources {
                 memory("ports", tables, entries.max(2), PORT_BITS, false)
             }
             MapKind::Hash | MapKind::PerCpuHash | MapKind::LruHash | MapKind::LruPerCpuHash | MapKind::DevmapHash => {
+                // There are no more keys.
+                let entries = if key < 32 { entries.min(1 << key) } else { entries };
                 let (rows, keys) = (entries + SPARE_ROWS, entries + SPARE_KEYS);
                 let slots = keys + REST_CYCLES;
                 memory("entries", tables, rows, 1 + key + value, false);

@@ -2,7 +2,8 @@
 //! Programs whose plans are refused by name, and sizes at the limits.
 
 use flowloom_isa::{Program, asm};
-use flowloom_rtl::{Core, RtlError};
+use flowloom_plan::Resources;
+use flowloom_rtl::{Core, Pipeline, RtlError};
 
 use crate::common::planned;
 
@@ -72,23 +73,28 @@ fn large_values_are_rendered_or_refused() {
     };
     let core = of(1 << 20).unwrap_or_else(|error| panic!("{error}"));
     assert!(core.text.contains(&format!("map0_q <= 8388608'h{};", "5a".repeat(1 << 20))));
+    let shell = Pipeline::around(core, 64).shell();
+    assert!(shell.files.iter().any(|file| file.name == "fl_shell_refused.sv"));
     let error = of((1 << 20) + 8).unwrap_err();
     assert!(matches!(&error, RtlError::Value { map, found: 0x10_0008, .. } if map == "cells"), "{error}");
 }
 
 /// A lookup in a hash map, and an update.
-fn hash(sizes: &str, key_bytes: u32) -> Result<Core, RtlError> {
+fn hash(sizes: &str, key_bytes: u32) -> Result<(Core, Option<u64>), RtlError> {
     let body = format!(
         "r7 = *(u64 *)(r6 + 0)\n*(u64 *)(r10 - 8) = r7\n*(u64 *)(r10 - 16) = r7\nr1 = map[flows] ll\nr2 = r10\n\
          r2 += -{key_bytes}\ncall map_lookup_elem\nif r0 != 0 goto pass\nr1 = map[flows] ll\nr2 = r10\nr2 += -{key_bytes}\nr3 = r10\n\
          r3 += -16\nr4 = 0\ncall map_update_elem"
     );
-    rendered(&on_packet(&format!("flows hash {sizes} flags 1"), &body))
+    let program = on_packet(&format!("flows hash {sizes} flags 1"), &body);
+    let plan = planned(&program).unwrap_or_else(|error| panic!("{error}"));
+    let rows = Resources::of(&plan).memories.iter().find(|memory| memory.holds == "entries").map(|memory| memory.rows);
+    Ok((Core::of(&plan, &program)?, rows))
 }
 
 #[test]
 fn a_hash_map_has_as_many_rows_as_keys_and_hashes() {
-    let error = hash("key 8 value 4 entries 1073741824", 8).unwrap_err();
+    let error = hash("key 8 value 4 entries 1073741824", 8).map(|_| ()).unwrap_err();
     assert!(matches!(&error, RtlError::Entries { map, found: 0x4000_0000, .. } if map == "flows"), "{error}");
     // The number of a row has to fit into key and value.
     for (sizes, key_bytes, entries) in [
@@ -96,7 +102,50 @@ fn a_hash_map_has_as_many_rows_as_keys_and_hashes() {
         ("key 2 value 1 entries 1000000", 2, 65_536),
         ("key 2 value 1 entries 60", 2, 60),
     ] {
-        let core = hash(sizes, key_bytes).unwrap_or_else(|error| panic!("{sizes}: {error}"));
+        let (core, rows) = hash(sizes, key_bytes).unwrap_or_else(|error| panic!("{sizes}: {error}"));
+        assert!(rows.is_some_and(|rows| (entries..entries + 200).contains(&rows)), "{sizes}: {rows:?}");
         assert!(core.text.contains(&format!(".Entries({entries})")), "{sizes}");
     }
+}
+
+/// Looks up a key, inserts another one where it is absent, and looks up the first one again.
+const AGAIN: &str = "r7 = *(u8 *)(r6 + 0)
+r8 = *(u8 *)(r6 + 1)
+*(u8 *)(r10 - 4) = r7
+*(u8 *)(r10 - 3) = 1
+*(u8 *)(r10 - 8) = r8
+*(u8 *)(r10 - 7) = 2
+*(u64 *)(r10 - 16) = r7
+r1 = map[flows] ll
+r2 = r10
+r2 += -4
+call map_lookup_elem
+if r0 != 0 goto again
+r1 = map[flows] ll
+r2 = r10
+r2 += -8
+r3 = r10
+r3 += -16
+r4 = 0
+call map_update_elem
+if r8 > 7 goto pass
+again: r1 = map[flows] ll
+r2 = r10
+r2 += -4
+call map_lookup_elem
+if r0 == 0 goto pass
+r1 = *(u64 *)(r0 + 0)
+r0 = 1
+if r1 > 7 goto out";
+
+#[test]
+fn tables_of_a_map_with_steps_are_counted() {
+    let program = on_packet("flows hash key 2 value 8 entries 60 flags 1", AGAIN);
+    let plan = planned(&program).unwrap_or_else(|error| panic!("{error}"));
+    assert!(plan.replay.is_some());
+    let core = Core::of(&plan, &program).unwrap_or_else(|error| panic!("{error}"));
+    let tables = core.text.matches("fl_hash_map #(").count() as u64;
+    let counted = Resources::of(&plan).memories.into_iter().find(|memory| memory.holds == "entries");
+    assert_eq!(counted.map(|memory| memory.count), Some(tables));
+    assert_eq!(tables, 2);
 }
