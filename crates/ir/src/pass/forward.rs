@@ -528,4 +528,41 @@ slow v13
         assert_eq!(waits(0, 1), (1, 0), "no pair is left");
         assert_eq!(waits(1, 0), (1, 0), "no comparison is left");
     }
+
+    /// A byte of an entry is stored, and another one loaded, by an address found before an update of the entry.
+    const OLD: &str = "program old
+map 0 values KIND key 1 value 1 entries 64
+call 0 map_lookup_elem map 0, read 1
+call 1 map_update_elem map 0, read 1, read 1, number
+v0 1 @0 const 0x1
+v1 8 @0 byte 0
+v2 64 @0 const 0x0
+v3 64 @1 call 0 if v0: v1
+v4 8 @2 byte 1
+v5 64 @3 call 1 if v0: v1 v4 v2
+v6 8 @4 load b if v0: v3 v2
+v7 0 @5 store b if v0: v3 v2 v4
+v8 24 @6 const 0x0
+v9 32 @6 concat v6 v8
+v10 32 @6 const 0x0
+v11 1 @6 const 0x0
+verdict v9
+head v10
+tail v10
+slow v11
+";
+
+    #[test]
+    fn accesses_by_an_old_address_wait_for_an_update() {
+        for (kind, waiting) in [("hash", &[7][..]), ("lru_hash", &[7]), ("percpu_hash", &[6, 7]), ("array", &[6, 7])] {
+            let text = OLD.replace("KIND", kind);
+            let dataflow: Dataflow = text.parse().unwrap_or_else(|error| panic!("{kind}: {error}"));
+            let mut forwarded = run(&dataflow);
+            let waits: Vec<usize> = forwarded.waits.keys().map(|id| id.index()).collect();
+            assert_eq!(waits, waiting, "{kind}");
+            assert_eq!(crate::missing_waits(&forwarded), [], "{kind}");
+            forwarded.waits.clear();
+            assert_eq!(crate::missing_waits(&forwarded).len(), waiting.len(), "{kind}");
+        }
+    }
 }
