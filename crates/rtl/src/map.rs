@@ -176,7 +176,7 @@ impl Map {
         let mut all = self.accesses.iter().flat_map(|(stage, ids)| ids.iter().map(move |id| (*stage, *id)));
         all.find(|(_, id)| is_update(dataflow, *id))?;
         let is_load = |id: &Id| dataflow.access(*id).is_some_and(|access| access.touch == Touch::Load);
-        all.filter(|(_, id)| is_load(id)).map(|(stage, _)| stage).last()
+        all.filter(|(_, id)| is_load(id)).map(|(stage, _)| stage).max()
     }
 
     fn write_in(&mut self, stage: u32) {
