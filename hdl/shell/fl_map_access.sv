@@ -8,7 +8,7 @@
 //
 // An access takes its turn among the packets, so it sees all changes of the packets before it and none of those after
 // it. The numbers of errors are those of Linux for the same operation on a map of this kind. A transaction is busy
-// until its access is made; then no register but STATUS can be read or written.
+// until its access is made; then no register can be written, and KEY and VALUE cannot be read.
 //
 // Latency: registers respond in the next cycle. A transaction takes 3 cycles and those of the map; Next takes a cycle
 // more for each row.
@@ -24,8 +24,6 @@ module fl_map_access
     // What MAP and KIND read.
     parameter int unsigned Map = 0,
     parameter int unsigned Kind = KindHash,
-    // A map of prefixes: a key is a length in bits, of 32 bits, and an address.
-    parameter bit IsPrefix = 1'b0,
     parameter int unsigned KeyBytes = 4,
     parameter int unsigned ValueBytes = 4,
     parameter int unsigned Entries = 1,
@@ -45,6 +43,8 @@ module fl_map_access
     output logic [2:0]           operation_o,
     output logic [KeyBits-1:0]   key_o,
     output logic [ValueBits-1:0] value_o,
+    // Whether it has room for new keys; without it, packets wait.
+    input  logic                 room_i,
     // Its answer: the entry before the access, and whether an update was refused, as the map is full.
     input  logic                 valid_i,
     input  logic                 present_i,
@@ -54,7 +54,9 @@ module fl_map_access
     input  logic [31:0]          count_i
 );
 
-  localparam bit          IsHash = Kind == KindHash;
+  localparam bit          IsHash = Kind == KindHash || Kind == KindLru || Kind == KindLpm;
+  // A map of prefixes: a key is a length in bits, of 32 bits, and an address.
+  localparam bit          IsPrefix = Kind == KindLpm;
   localparam int unsigned OffsetBits = BlockBits - 2;
   localparam int unsigned KeyWords = (KeyBytes + 3) / 4;
   localparam int unsigned ValueWords = (ValueBytes + 3) / 4;
@@ -83,7 +85,7 @@ module fl_map_access
   logic [KeyWords-1:0][31:0]         key_q;
   logic [ValueWords-1:0][31:0]       value_q;
   // The request: its register, or the word of the key or value.
-  logic                              mine, write, busy, is_key, is_value, starts;
+  logic                              mine, changes, write, busy, is_key, is_value, starts;
   logic [OffsetBits-1:0]             offset, key_offset, value_offset;
   logic [KeyIndexBits-1:0]           key_word;
   logic [ValueIndexBits-1:0]         value_word;
@@ -102,19 +104,21 @@ module fl_map_access
   assign key_now      = key_q[key_word];
   assign value_now    = value_q[value_word];
 
-  // A register that is not there is no address; one that is only read, or is busy, does not take a write.
+  // A register that is not there is no address. A write of no byte changes nothing, and has no error: adapters that
+  // split wide writes make such ones. A register that is only read takes no other write, and none does while a
+  // transaction is busy.
+  assign changes = request_i.write && request_i.strobe != '0;
   always_comb begin
-    answer = '{hit: mine, response: (busy || request_i.write) ? Slverr : Okay, data: '0};
+    answer = '{hit: mine, response: changes ? Slverr : Okay, data: '0};
     unique case (offset)
       OffsetBits'(MapCommand / 4): begin
         answer.data = {16'h0, flags_q, operation_q};
-        if (request_i.write && !busy && (!request_i.strobe[0] || request_i.data[7:0] <= 8'(OperationNext))) begin
+        if (changes && !busy && (!request_i.strobe[0] || request_i.data[7:0] <= 8'(OperationNext))) begin
           answer.response = Okay;
         end
       end
       OffsetBits'(MapStatus / 4): begin
-        answer.data = {16'h0, error_q, 7'h0, busy};
-        if (!request_i.write) answer.response = Okay;
+        answer.data = {16'h0, error_q, 6'h0, !room_i, busy};
       end
       OffsetBits'(MapCursor / 4): begin
         answer.data = cursor_q;
@@ -134,7 +138,7 @@ module fl_map_access
       default: begin
         if (is_key || is_value) begin
           answer.data = is_key ? key_now : value_now;
-          if (!busy) answer.response = Okay;
+          answer.response = (busy && (changes || !request_i.write)) ? Slverr : Okay;
         end else begin
           answer.response = Decerr;
         end
@@ -145,7 +149,7 @@ module fl_map_access
     end
   end
 
-  assign write  = mine && request_i.write && answer.response == Okay;
+  assign write  = mine && changes && answer.response == Okay;
   assign starts = write && offset == OffsetBits'(MapCommand / 4) && request_i.strobe[0];
 
   // ---- The transaction.
@@ -309,11 +313,11 @@ module fl_map_access
   if (!IsHash && (KeyBytes != 4 || Rows != Entries)) begin : gen_bad_array
     $error("KeyBytes is %0d and Rows is %0d, expected 4 and %0d", KeyBytes, Rows, Entries);
   end
-  if (IsPrefix && (!IsHash || KeyBytes < 5)) begin : gen_bad_prefix
-    $error("KeyBytes is %0d and Kind is %0d, expected at least 5 and %0d with IsPrefix", KeyBytes, Kind, KindHash);
+  if (IsPrefix && KeyBytes < 5) begin : gen_bad_prefix
+    $error("KeyBytes is %0d, expected at least 5 of a map of prefixes", KeyBytes);
   end
-  if (Kind > KindPorts) begin : gen_bad_kind
-    $error("Kind is %0d, expected at most %0d", Kind, KindPorts);
+  if (Kind > KindLpm) begin : gen_bad_kind
+    $error("Kind is %0d, expected at most %0d", Kind, KindLpm);
   end
 
 `ifndef SYNTHESIS

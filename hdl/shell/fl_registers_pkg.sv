@@ -3,7 +3,7 @@
 package fl_registers_pkg;
 
   localparam logic [31:0] Identification = 32'h464c4f57;
-  localparam logic [31:0] Layout = 32'd1;
+  localparam logic [31:0] Layout = 32'd2;
 
   // The registers of block 0, and the first counter.
   typedef enum logic [31:0] {
@@ -77,7 +77,9 @@ package fl_registers_pkg;
   typedef enum logic [31:0] {
     KindArray = 32'h00,
     KindHash = 32'h01,
-    KindPorts = 32'h02
+    KindPorts = 32'h02,
+    KindLru = 32'h03,
+    KindLpm = 32'h04
   } kind_e;
 
   localparam int unsigned Counters = 14;

@@ -4,7 +4,7 @@
 // A read of the lower word of a counter keeps its upper word, which the next read of an upper word gives: so a
 // counter is read as one number. Counters start at 0 after a reset, and wrap.
 //
-// Latency: responses in the next cycle; an event is counted two cycles later.
+// Latency: responses in the next cycle; an event is counted three cycles later.
 // Throughput: one request a cycle; all events of a cycle.
 // Handshake: none; requests are always accepted.
 module fl_shell_registers
@@ -57,31 +57,47 @@ module fl_shell_registers
   logic [63:0]                        counter;
   answer_t                            answer;
 
-  // Kept bytes begin at the first one.
-  function automatic bytes_t kept(logic [WordBytes-1:0] keep);
+  // The pins of a stream in the cycle before, so that no logic is at the pins.
+  typedef struct packed {
+    logic                 valid;
+    logic                 ready;
+    logic                 last;
+    logic [WordBytes-1:0] keep;
+  } word_t;
+
+  word_t      in_q, out_q;
+  logic       extra_q, done_q, discarded_q;
+  logic [2:0] verdict_q;
+
+  // The bytes of a word. Words before the last one are full. In the last one, kept bytes begin at the first one: the
+  // last kept byte is the only one whose next byte is not kept.
+  function automatic bytes_t kept(logic last, logic [WordBytes-1:0] keep);
     kept = '0;
-    for (int unsigned i = 0; i < WordBytes; i++) kept += bytes_t'(keep[i]);
+    for (int unsigned i = 0; i < WordBytes; i++) begin
+      if (keep[i] && (i == WordBytes - 1 || !keep[(i+1)%WordBytes])) kept |= bytes_t'(i + 1);
+    end
+    if (!last) kept = bytes_t'(WordBytes);
   endfunction
 
-  assign accepts = in_valid_i && in_ready_i;
-  assign gives   = out_valid_i && out_ready_i;
+  assign accepts = in_q.valid && in_q.ready;
+  assign gives   = out_q.valid && out_q.ready;
 
   always_comb begin
     add_d                       = '0;
-    add_d[CounterPacketsIn]     = bytes_t'(accepts && in_last_i);
-    add_d[CounterBytesIn]       = accepts ? kept(in_keep_i) : '0;
-    add_d[CounterPacketsOut]    = bytes_t'(gives && out_last_i);
-    add_d[CounterBytesOut]      = gives ? kept(out_keep_i) : '0;
-    add_d[CounterAborted]       = bytes_t'(done_valid_i && done_verdict_i == 3'd0);
-    add_d[CounterDropped]       = bytes_t'(done_valid_i && done_verdict_i == 3'd1);
-    add_d[CounterPassed]        = bytes_t'(done_valid_i && done_verdict_i == 3'd2);
-    add_d[CounterSentBack]      = bytes_t'(done_valid_i && done_verdict_i == 3'd3);
-    add_d[CounterRedirected]    = bytes_t'(done_valid_i && done_verdict_i inside {3'd4, 3'd6, 3'd7});
-    add_d[CounterSlow]          = bytes_t'(done_valid_i && done_verdict_i == 3'd5);
-    add_d[CounterDiscarded]     = bytes_t'(discarded_i);
-    add_d[CounterInputStalls]   = bytes_t'(in_valid_i && !in_ready_i);
-    add_d[CounterOutputStalls]  = bytes_t'(out_valid_i && !out_ready_i);
-    add_d[CounterExtra]         = bytes_t'(extra_valid_i);
+    add_d[CounterPacketsIn]     = bytes_t'(accepts && in_q.last);
+    add_d[CounterBytesIn]       = accepts ? kept(in_q.last, in_q.keep) : '0;
+    add_d[CounterPacketsOut]    = bytes_t'(gives && out_q.last);
+    add_d[CounterBytesOut]      = gives ? kept(out_q.last, out_q.keep) : '0;
+    add_d[CounterAborted]       = bytes_t'(done_q && verdict_q == 3'd0);
+    add_d[CounterDropped]       = bytes_t'(done_q && verdict_q == 3'd1);
+    add_d[CounterPassed]        = bytes_t'(done_q && verdict_q == 3'd2);
+    add_d[CounterSentBack]      = bytes_t'(done_q && verdict_q == 3'd3);
+    add_d[CounterRedirected]    = bytes_t'(done_q && verdict_q inside {3'd4, 3'd6, 3'd7});
+    add_d[CounterSlow]          = bytes_t'(done_q && verdict_q == 3'd5);
+    add_d[CounterDiscarded]     = bytes_t'(discarded_q);
+    add_d[CounterInputStalls]   = bytes_t'(in_q.valid && !in_q.ready);
+    add_d[CounterOutputStalls]  = bytes_t'(out_q.valid && !out_q.ready);
+    add_d[CounterExtra]         = bytes_t'(extra_q);
   end
 
   assign mine        = request_i.valid && request_i.address[29:OffsetBits] == '0;
@@ -90,10 +106,11 @@ module fl_shell_registers
   assign is_counter  = offset >= First && from_first < OffsetBits'(Words);
   assign place       = WordBits'(from_first);
   assign counter     = counters_q[place[WordBits-1:1]];
-  assign unused_data = ^{request_i.data, request_i.strobe};
+  assign unused_data = ^request_i.data;
 
   always_comb begin
-    answer = '{hit: mine, response: request_i.write ? Slverr : Okay, data: '0};
+    // A write of no byte changes nothing, and has no error.
+    answer = '{hit: mine, response: (request_i.write && request_i.strobe != '0) ? Slverr : Okay, data: '0};
     unique case (offset)
       OffsetBits'(ShellIdentification / 4): answer.data = Identification;
       OffsetBits'(ShellLayout / 4):         answer.data = Layout;
@@ -108,7 +125,13 @@ module fl_shell_registers
   end
 
   always_ff @(posedge clk_i) begin
-    add_q <= rst_i ? '0 : add_d;
+    in_q        <= '{valid: in_valid_i, ready: in_ready_i, last: in_last_i, keep: in_keep_i};
+    out_q       <= '{valid: out_valid_i, ready: out_ready_i, last: out_last_i, keep: out_keep_i};
+    extra_q     <= extra_valid_i;
+    done_q      <= done_valid_i;
+    verdict_q   <= done_verdict_i;
+    discarded_q <= discarded_i;
+    add_q       <= rst_i ? '0 : add_d;
     for (int unsigned i = 0; i < Counters; i++) begin
       counters_q[i] <= rst_i ? '0 : counters_q[i] + 64'(add_q[i]);
     end
@@ -117,7 +140,12 @@ module fl_shell_registers
       high_q <= counter[63:32];
     end
     if (rst_i) begin
-      high_q <= '0;
+      in_q.valid  <= 1'b0;
+      out_q.valid <= 1'b0;
+      extra_q     <= 1'b0;
+      done_q      <= 1'b0;
+      discarded_q <= 1'b0;
+      high_q      <= '0;
     end
   end
 

@@ -17,6 +17,7 @@ use serde_json::json;
 
 use crate::args::{BuildArgs, Target};
 use crate::check::source::make_lines_relative;
+use crate::entries::entries;
 use crate::explain::{fit, plan, plan_failure};
 use crate::failure::{Failure, with_causes};
 use crate::files::Files;
@@ -96,6 +97,7 @@ fn verilog(args: &BuildArgs) -> Result<(), Failure> {
     // The form with the parser of the target, which `explain` plans too.
     let mut program = loaded.pipeline_program()?.as_ref().clone();
     make_lines_relative(&mut program.lines);
+    let entries = entries(&loaded, &args.function.file())?;
     let loaded = Loaded::of_program(program);
     let usual = Options::default();
     let options = Options { target: args.clock.map_or(usual.target, Hardware::at), ..usual };
@@ -120,10 +122,11 @@ fn verilog(args: &BuildArgs) -> Result<(), Failure> {
     let groups = vectors::groups(function.as_ref(), &loaded, &plan, &pipeline)?;
     let packets: usize = groups.iter().map(|group| group.vectors.len()).sum();
     let shell = pipeline.shell();
-    let document = File { name: "registers.md".to_owned(), text: shell.document.clone() };
+    let document = File { name: "registers.md".to_owned(), text: shell.document(&entries) };
+    let header = File { name: shell.header_name(), text: shell.header(&entries) };
     let facts = facts(&*loaded.program()?, &plan, fit.as_ref());
     let sources = pipeline.files.iter().chain(&shell.files).cloned();
-    let files = sources.chain(pipeline.bench(&groups, &facts)).chain([document]).map(with_license);
+    let files = sources.chain(pipeline.bench(&groups, &facts)).chain([document, header]).map(with_license);
     let files = folder::with_manifest(files.collect());
     fs::create_dir_all(&args.output).map_err(|e| Failure::file("created", &args.output, &e))?;
     let paths: Vec<PathBuf> = files.iter().map(|file| args.output.join(&file.name)).collect();

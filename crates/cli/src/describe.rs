@@ -10,11 +10,15 @@ use flowloom_isa::Program;
 use flowloom_session::Loaded;
 
 pub(crate) fn describe(loaded: &Loaded, path: &str, program: &Program) -> Description {
-    let maps = match loaded.function() {
+    Description::new(loaded.name(), path, map_descriptions(loaded, program))
+}
+
+/// The maps with a layout that the function or object tells.
+pub(crate) fn map_descriptions(loaded: &Loaded, program: &Program) -> Vec<MapDescription> {
+    match loaded.function() {
         Some(function) => of_function(function, program),
         None => of_object(program),
-    };
-    Description::new(loaded.name(), path, maps)
+    }
 }
 
 fn of_object(program: &Program) -> Vec<MapDescription> {

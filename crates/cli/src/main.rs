@@ -8,6 +8,7 @@ mod build;
 mod check;
 mod describe;
 mod draw;
+mod entries;
 mod explain;
 mod failure;
 mod fields;

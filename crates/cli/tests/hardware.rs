@@ -29,7 +29,8 @@ fn a_folder_with_a_pipeline_simulates_by_itself() {
     assert_eq!(value["top"], "fl_pipeline_toy_printed");
     assert_eq!(value["latency_cycles"].as_u64().unwrap(), value["stages"].as_u64().unwrap() + 9);
     let files: Vec<&str> = value["files"].as_array().unwrap().iter().map(|file| file.as_str().unwrap()).collect();
-    let shell = ["fl_registers_pkg.sv", "fl_axil.sv", "fl_shell_toy_printed.sv", "registers.md"];
+    let shell =
+        ["fl_registers_pkg.sv", "fl_axil.sv", "fl_shell_toy_printed.sv", "registers.md", "toy_printed_registers.h"];
     let own = ["Makefile", "README.md", "bench.cpp", "fl_framer.sv", "fl_pipeline_toy_printed.sv", "vectors.txt"];
     for file in own.into_iter().chain(shell) {
         assert!(files.contains(&file), "{file} of {files:?}");
@@ -47,6 +48,42 @@ fn a_folder_with_a_pipeline_simulates_by_itself() {
         let lint = ["--lint-only", "-Wall", "-f", "toy_printed.f", "--top-module", "fl_shell_toy_printed"];
         let ran = Command::new("verilator").args(lint).current_dir(&path).output().unwrap();
         assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    }
+}
+
+/// A driver needs no more than the folder: fields of keys and values with their bytes, from the function or its types.
+#[test]
+fn registers_have_the_layouts_of_entries() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases = [
+        (
+            "functions/port_knocking/port_knocking.efsm",
+            "port_knocking_registers.h",
+            &[
+                "number of the state: 0 `",
+                "time in ns at which the context expires",
+                "bytes | IPv6 address, or an IPv4 address as",
+            ][..],
+        ),
+        (
+            "functions/ebpf/simple_firewall/simple_firewall.bpf.c",
+            "simple_firewall_registers.h",
+            &["(HASH) | `hash` | ", "big endian |"][..],
+        ),
+    ];
+    for (number, (function, header, expected)) in cases.into_iter().enumerate() {
+        let path = folder.path().join(number.to_string());
+        ok(&["build", function, "--target", "verilog", "-o", path.to_str().unwrap()]);
+        let document = std::fs::read_to_string(path.join("registers.md")).unwrap();
+        for text in expected {
+            assert!(document.contains(text), "no `{text}` in {document}");
+        }
+        assert!(!document.contains("the program has no types"), "{document}");
+        match Command::new("cc").args(["-std=c11", "-Wall", "-Werror", "-fsyntax-only"]).arg(path.join(header)).output()
+        {
+            Ok(done) => assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr)),
+            Err(error) => skip("registers_have_the_layouts_of_entries", &format!("no C compiler `cc`: {error}")),
+        }
     }
 }
 

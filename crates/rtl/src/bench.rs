@@ -256,7 +256,7 @@ impl Pipeline {
             );
         }
         text.push_str("| ports | map | entries | key | bytes of a value |\n| --- | --- | --- | --- | --- |\n");
-        for MapPort { map, name, value_bytes, entries, access } in &self.core.maps {
+        for MapPort { map, name, value_bytes, entries, access, .. } in &self.core.maps {
             let key = match access {
                 Access::Single => "none".to_owned(),
                 Access::Index { .. } => "index".to_owned(),
@@ -335,7 +335,7 @@ const LICENSES: [&str; 2] = [include_str!("../../../LICENSE-APACHE"), include_st
 
 /// The row of a map in the test bench.
 fn map_row(port: &MapPort) -> String {
-    let MapPort { map, name, value_bytes, entries, access } = port;
+    let MapPort { map, name, value_bytes, entries, access, .. } = port;
     let top = |suffix: &str| format!("&top->map{map}_{suffix}");
     let sized = |suffix: &str| format!("{}, sizeof(top->map{map}_{suffix})", top(suffix));
     let none = || "nullptr, 0".to_owned();

@@ -106,7 +106,7 @@ impl Core {
                 Block::Ports => Access::Ports { bits },
             };
             let (name, value_bytes, entries) = (table.name.clone(), own.bits / 8, table.max_entries);
-            MapPort { map: own.map, name, value_bytes, entries, access }
+            MapPort { map: own.map, name, value_bytes, entries, kind: table.kind, access }
         });
         let ports: Vec<MapPort> = ports.collect();
         let mut needs = Needs::of(plan);

@@ -23,7 +23,10 @@
 mod bench;
 pub mod control;
 mod core;
+mod document;
+mod entry;
 mod error;
+mod header;
 mod map;
 mod may;
 mod needs;
@@ -41,6 +44,7 @@ mod top;
 pub use crate::core::Core;
 pub use crate::port::{Access, MapPort};
 pub use bench::{Change, Expiring, Facts, Group, Vector};
+pub use entry::{Entry, EntryField, Order};
 pub use error::RtlError;
 pub use may::May;
 pub use patch::{Edits, Span};

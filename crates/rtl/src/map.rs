@@ -688,6 +688,10 @@ pub(crate) fn host(plan: &Plan, own: &Map, valid: &str) -> String {
         }
         _ = writeln!(text, "  assign {name}_count_o = {first}_count;");
     }
+    if own.block == Block::Hash {
+        let all: Vec<String> = own.tables.iter().map(|table| format!("{}_room", table.name)).collect();
+        _ = writeln!(text, "  assign {name}_room_o = {};", all.join(" && "));
+    }
     text
 }
 

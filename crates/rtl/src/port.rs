@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The ports of a core through which the host accesses maps.
 
+use flowloom_isa::MapKind;
+
 /// A map of the core, which the host accesses by whole entries.
 ///
 /// # Layout
@@ -18,6 +20,8 @@ pub struct MapPort {
     pub value_bytes: u32,
     /// The number of entries.
     pub entries: u32,
+    /// The kind in the program.
+    pub kind: MapKind,
     /// How the host names entries.
     pub access: Access,
 }
@@ -35,8 +39,9 @@ pub enum Access {
     /// By `_key_i`; `_operation_i` is 0 to look up, 1 to update with `_value_i`, 4 to do so only if there is no entry,
     /// 5 only if there is one, 2 to delete, and 3 to read the row whose number is in `_key_i`. The answer has
     /// `_present_o`, `_key_o`, and `_full_o` for an update that was refused. `_count_o` is the number of entries at any
-    /// time. In an LRU map, an update is a use, and no update is refused as the map is full. In a map of prefixes, 0
-    /// finds the longest prefix of a key; the answer to a change comes when packets see it.
+    /// time; `_room_o`, which maps of prefixes lack, is low while packets wait as new keys have no room. In an LRU map,
+    /// an update is a use, and no update is refused as the map is full. In a map of prefixes, 0 finds the longest prefix
+    /// of a key; the answer to a change comes when packets see it.
     Key {
         /// The size of a key in bytes.
         bytes: u32,
@@ -53,6 +58,11 @@ pub enum Access {
 }
 
 impl MapPort {
+    /// Whether packets may wait for room for new keys, so that there is a port for it.
+    pub(crate) fn has_room(&self) -> bool {
+        matches!(self.access, Access::Key { is_prefix: false, .. })
+    }
+
     /// The ports of the host: direction, width in bits, suffix of the name.
     pub(crate) fn ports(&self) -> Vec<(&'static str, u32, &'static str)> {
         let value = 8 * self.value_bytes;
@@ -68,6 +78,9 @@ impl MapPort {
         if let Access::Key { bytes, .. } = self.access {
             ports.extend([("output", 1, "present_o"), ("output", 1, "full_o"), ("output", 8 * bytes, "key_o")]);
             ports.push(("output", 32, "count_o"));
+        }
+        if self.has_room() {
+            ports.push(("output", 1, "room_o"));
         }
         ports.push(("output", value, "value_o"));
         ports

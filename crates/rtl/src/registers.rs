@@ -18,6 +18,8 @@ pub struct Register {
     pub offset: u32,
     /// Whether it takes writes.
     pub is_written: bool,
+    /// What it reads after a reset: a number, or `fixed` if it always reads the same.
+    pub reset: &'static str,
     /// Its meaning.
     pub meaning: &'static str,
 }
@@ -34,11 +36,15 @@ pub struct Number {
 }
 
 const fn read(name: &'static str, offset: u32, meaning: &'static str) -> Register {
-    Register { name, offset, is_written: false, meaning }
+    Register { name, offset, is_written: false, reset: "0", meaning }
+}
+
+const fn fixed(name: &'static str, offset: u32, meaning: &'static str) -> Register {
+    Register { name, offset, is_written: false, reset: "fixed", meaning }
 }
 
 const fn written(name: &'static str, offset: u32, meaning: &'static str) -> Register {
-    Register { name, offset, is_written: true, meaning }
+    Register { name, offset, is_written: true, reset: "0", meaning }
 }
 
 const fn number(name: &'static str, value: u32, meaning: &'static str) -> Number {
@@ -48,7 +54,7 @@ const fn number(name: &'static str, value: u32, meaning: &'static str) -> Number
 /// What `IDENTIFICATION` reads: "FLOW".
 pub const IDENTIFICATION: u32 = 0x464c_4f57;
 /// The version of this register map, which `LAYOUT` reads.
-pub const LAYOUT: u32 = 1;
+pub const LAYOUT: u32 = 2;
 
 /// The first byte of the counters in block 0. Counter `n` is at `SHELL_COUNTERS + 8 * n`, its lower word first.
 pub const SHELL_COUNTERS: u32 = 0x40;
@@ -63,11 +69,11 @@ const LEAST_ADDRESS_BITS: u32 = 24;
 
 /// The registers of block 0.
 pub const SHELL: [Register; 5] = [
-    read("IDENTIFICATION", 0x00, "0x464c4f57"),
-    read("LAYOUT", 0x04, "the version of this register map: 1"),
+    fixed("IDENTIFICATION", 0x00, "0x464c4f57"),
+    fixed("LAYOUT", 0x04, "the version of this register map: 2"),
     read("STATUS", 0x08, "bit 0: the maps are cleared after a reset, and packets may enter"),
-    read("MAPS", 0x0c, "the number of maps"),
-    read("BLOCK_BYTES", 0x10, "the bytes of a block"),
+    fixed("MAPS", 0x0c, "the number of maps"),
+    fixed("BLOCK_BYTES", 0x10, "the bytes of a block"),
 ];
 
 /// The counters, in order.
@@ -91,21 +97,30 @@ pub const COUNTERS: [Number; 14] = [
 /// The registers of the block of a map, besides key and value.
 pub const MAP: [Register; 11] = [
     written("COMMAND", 0x00, "bits 7 to 0: an operation; a write of them starts it; bits 15 to 8: flags of an update"),
-    read("STATUS", 0x04, "bit 0: the transaction is busy; bits 15 to 8: the error of the last one, 0 for none"),
+    read(
+        "STATUS",
+        0x04,
+        "bit 0: the transaction is busy; bit 1: a hash or LRU map has no room for new keys, and packets wait; \
+         bits 15 to 8: the error of the last transaction, 0 for none",
+    ),
     written("CURSOR", 0x08, "where `NEXT` goes on; 0 to begin a listing"),
-    read("COUNT", 0x0c, "the number of entries; only of a map with keys"),
-    read("INDEX", 0x10, "the index of the map in the program"),
-    read("KIND", 0x14, "0 array, 1 map with keys, 2 map of ports"),
-    read("KEY_BYTES", 0x18, "the bytes of a key"),
-    read("VALUE_BYTES", 0x1c, "the bytes of a value"),
-    read("ENTRIES", 0x20, "the most entries"),
-    read("ROWS", 0x24, "the rows that a listing reads"),
-    read("VALUE_OFFSET", 0x28, "the offset of the value in the block"),
+    read("COUNT", 0x0c, "the number of entries; only of a hash, LRU or LPM map"),
+    fixed("INDEX", 0x10, "the index of the map in the program"),
+    fixed("KIND", 0x14, "0 array, 1 hash map, 2 map of ports, 3 LRU map, 4 LPM map"),
+    fixed("KEY_BYTES", 0x18, "the bytes of a key"),
+    fixed("VALUE_BYTES", 0x1c, "the bytes of a value"),
+    fixed("ENTRIES", 0x20, "the most entries"),
+    fixed("ROWS", 0x24, "the rows that a listing reads"),
+    fixed("VALUE_OFFSET", 0x28, "the offset of the value in the block"),
 ];
 
 /// The operations of `COMMAND`.
 pub const OPERATIONS: [Number; 4] = [
-    number("LOOKUP", 0, "VALUE becomes the value of the entry with the key in KEY; no use of an LRU map"),
+    number(
+        "LOOKUP",
+        0,
+        "VALUE becomes the value of the entry with the key in KEY, or is unchanged after an error; no use of an LRU map",
+    ),
     number("UPDATE", 1, "the entry with the key in KEY takes the value in VALUE; a full LRU map evicts another one"),
     number("DELETE", 2, "the entry with the key in KEY is removed"),
     number("NEXT", 3, "KEY and VALUE become those of the next entry from CURSOR on; CURSOR is then after it"),
@@ -120,22 +135,30 @@ pub const FLAGS: [Number; 3] = [
 
 /// The errors of transactions, by their numbers in Linux.
 pub const ERRORS: [Number; 5] = [
-    number("NO_ENTRY", 2, "`ENOENT`: there is no such entry, or no further one"),
-    number("FULL", 7, "`E2BIG`: the hash map is full, or the index is beyond the entries"),
-    number("EXISTS", 17, "`EEXIST`: there is an entry already"),
+    number("NO_ENTRY", 2, "`ENOENT`: there is no such entry, or no further one; all kinds"),
+    number(
+        "FULL",
+        7,
+        "`E2BIG`: the hash map is full (an LRU map evicts instead, an LPM map gives `NO_SPACE`), or the index of an \
+         array or a map of ports is beyond the entries",
+    ),
+    number("EXISTS", 17, "`EEXIST`: there is an entry already, as always in an array; all kinds"),
     number(
         "INVALID",
         22,
-        "`EINVAL`: unknown flags, a prefix longer than an address, or an operation that the map lacks",
+        "`EINVAL`: unknown flags, a deletion in an array, or in a map of ports beyond the entries, or an update or \
+         deletion of a prefix that is longer than an address",
     ),
-    number("NO_SPACE", 28, "`ENOSPC`: an LPM map is full"),
+    number("NO_SPACE", 28, "`ENOSPC`: an LPM map is full; no other kind"),
 ];
 
 /// The kinds of maps.
-pub const KINDS: [Number; 3] = [
+pub const KINDS: [Number; 5] = [
     number("ARRAY", 0, "an array"),
-    number("HASH", 1, "a map with keys: a hash map, an LRU map or an LPM map"),
+    number("HASH", 1, "a hash map"),
     number("PORTS", 2, "a map whose values are egress ports"),
+    number("LRU", 3, "a hash map that evicts the least recently used entry when it is full"),
+    number("LPM", 4, "a map of prefixes, of which a lookup finds the longest"),
 ];
 
 /// The offset of the value in the block of a map.
@@ -157,7 +180,7 @@ pub(crate) fn address_bits(block_bits: u32, maps: usize) -> u32 {
 }
 
 /// `PACKETS_IN` as `PacketsIn`.
-fn camel(name: &str) -> String {
+pub(crate) fn camel(name: &str) -> String {
     name.split('_').map(|word| format!("{}{}", &word[..1], word[1..].to_ascii_lowercase())).collect()
 }
 
@@ -195,20 +218,6 @@ pub fn package() -> String {
     text
 }
 
-/// The rows of registers in the document.
-pub(crate) fn register_rows(registers: &[Register]) -> String {
-    let row = |register: &Register| {
-        let access = if register.is_written { "read, write" } else { "read" };
-        format!("| 0x{:02x} | `{}` | {access} | {} |\n", register.offset, register.name, register.meaning)
-    };
-    registers.iter().map(row).collect()
-}
-
-/// The rows of numbers in the document.
-pub(crate) fn number_rows(numbers: &[Number]) -> String {
-    numbers.iter().map(|one| format!("| {} | `{}` | {} |\n", one.value, one.name, one.meaning)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -239,7 +248,7 @@ mod tests {
         assert!(SHELL[1].meaning.ends_with(&format!(": {LAYOUT}")), "{}", SHELL[1].meaning);
         assert_eq!(IDENTIFICATION.to_be_bytes(), *b"FLOW");
         for kind in KINDS {
-            let word = ["array", "map with keys", "map of ports"][kind.value as usize];
+            let word = ["array", "hash map", "map of ports", "LRU map", "LPM map"][kind.value as usize];
             assert!(MAP[5].meaning.contains(&format!("{} {word}", kind.value)), "{}", MAP[5].meaning);
         }
     }

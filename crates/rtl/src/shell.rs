@@ -9,11 +9,10 @@
 
 use std::fmt::Write as _;
 
+use flowloom_isa::MapKind;
+
 use crate::port::{Access, MapPort};
-use crate::registers::{
-    self, COUNTERS, ERRORS, FLAGS, KINDS, MAP, MAP_KEY, OPERATIONS, SHELL, SHELL_COUNTERS, number_rows, register_rows,
-    value_offset,
-};
+use crate::registers::{self, KINDS, MAP_KEY, camel, value_offset};
 use crate::top::{File, Pipeline, range};
 
 /// The bits of `s_axis_tuser`: the ingress port, and above it the time in nanoseconds.
@@ -49,10 +48,10 @@ pub struct Shell {
     pub files: Vec<File>,
     /// The width of addresses.
     pub address_bits: u32,
+    /// The log2 of the bytes of a block.
+    pub block_bits: u32,
     /// The maps.
     pub blocks: Vec<MapBlock>,
-    /// The document of the register map.
-    pub document: String,
 }
 
 /// The block of a map.
@@ -66,6 +65,8 @@ pub struct MapBlock {
     pub address: u32,
     /// The kind, one of [`KINDS`].
     pub kind: u32,
+    /// The kind in the program.
+    pub own_kind: MapKind,
     /// The size of a key in bytes.
     pub key_bytes: u32,
     /// The size of a value in bytes.
@@ -78,14 +79,20 @@ pub struct MapBlock {
 
 impl MapBlock {
     fn of(port: &MapPort, number: usize, block_bits: u32) -> MapBlock {
-        let MapPort { map, name, value_bytes, entries, access } = port;
+        let MapPort { map, name, value_bytes, entries, kind: own, access } = port;
         let (kind, key_bytes, value_bytes, rows) = match *access {
-            Access::Single | Access::Index { .. } => (0, 4, *value_bytes, *entries),
-            Access::Key { bytes, rows, .. } => (1, bytes, *value_bytes, rows),
-            Access::Ports { .. } => (2, 4, PORT_BYTES, *entries),
+            Access::Single | Access::Index { .. } => ("ARRAY", 4, *value_bytes, *entries),
+            Access::Key { bytes, rows, is_prefix } => match own {
+                _ if is_prefix => ("LPM", bytes, *value_bytes, rows),
+                MapKind::LruHash | MapKind::LruPerCpuHash => ("LRU", bytes, *value_bytes, rows),
+                _ => ("HASH", bytes, *value_bytes, rows),
+            },
+            Access::Ports { .. } => ("PORTS", 4, PORT_BYTES, *entries),
         };
         let address = (number as u32 + 1) << block_bits;
-        MapBlock { map: *map, name: name.clone(), address, kind, key_bytes, value_bytes, entries: *entries, rows }
+        let kind = KINDS.iter().find(|one| one.name == kind).map_or(0, |one| one.value);
+        let (map, name, entries) = (*map, name.clone(), *entries);
+        MapBlock { map, name, address, kind, own_kind: *own, key_bytes, value_bytes, entries, rows }
     }
 
     /// The address of the first byte of the key.
@@ -118,8 +125,7 @@ impl Pipeline {
         let own = files.filter(|file| self.files.iter().all(|known| known.name != file.name));
         let text = Writer { pipeline: self, blocks: &blocks, block_bits, address_bits }.module(&module);
         let files = own.chain([File { name: format!("{module}.sv"), text }]).collect();
-        let document = document(&module, &blocks, block_bits, address_bits);
-        Shell { module, files, address_bits, blocks, document }
+        Shell { module, files, address_bits, block_bits, blocks }
     }
 }
 
@@ -356,12 +362,11 @@ endmodule
         let map = format!("map{}", port.map);
         let (key, value) = (8 * block.key_bytes - 1, 8 * block.value_bytes - 1);
         let (key, value) = (range(key + 1), range(value + 1));
-        let kind = ["KindArray", "KindHash", "KindPorts"][block.kind as usize];
+        let kind = format!("Kind{}", camel(KINDS[block.kind as usize].name));
         let is_hash = matches!(port.access, Access::Key { .. });
-        let is_prefix = matches!(port.access, Access::Key { is_prefix: true, .. });
         _ = write!(
             text,
-            "\n  // Map `{}`.\n  logic {map}_valid, {map}_ready, {map}_write, {map}_answers, {map}_present, {map}_full;\n  \
+            "\n  // Map `{}`.\n  logic {map}_valid, {map}_ready, {map}_write, {map}_answers, {map}_present, {map}_full, {map}_room;\n  \
              logic [2:0] {map}_operation;\n  logic {key}{map}_key, {map}_found_key;\n  logic {value}{map}_value, {map}_found;\n  \
              logic [31:0] {map}_count;\n  answer_t {map}_answer;\n",
             block.name
@@ -384,6 +389,9 @@ endmodule
                 ];
                 for (pin, signal) in signals {
                     _ = write!(pins, ",\n      .{map}_{pin}({map}_{signal})");
+                }
+                if port.has_room() {
+                    _ = write!(pins, ",\n      .{map}_room_o({map}_room)");
                 }
             }
             Access::Single => {
@@ -411,87 +419,35 @@ endmodule
             }
         }
         if !is_hash {
-            let present = if block.kind == 0 { format!("  assign {map}_present = 1'b1;\n") } else { String::new() };
+            let present = match port.access {
+                Access::Single | Access::Index { .. } => format!("  assign {map}_present = 1'b1;\n"),
+                Access::Key { .. } | Access::Ports { .. } => String::new(),
+            };
             _ = write!(
                 text,
                 "{present}  assign {map}_full = 1'b0;\n  assign {map}_found_key = '0;\n  assign {map}_count = '0;\n"
             );
         }
+        if !port.has_room() {
+            _ = writeln!(text, "  assign {map}_room = 1'b1;");
+        }
         let unused: Vec<String> = unused.iter().map(|name| format!("{map}_{name}")).collect();
         _ = write!(
             text,
             "  logic unused_{map};\n  assign unused_{map} = ^{{{}}};\n  fl_map_access #(\n      .Block({number}),\n      \
-             .BlockBits({}),\n      .Map({}),\n      .Kind({kind}),\n      .IsPrefix(1'b{}),\n      .KeyBytes({}),\n      .ValueBytes({}),\n      \
+             .BlockBits({}),\n      .Map({}),\n      .Kind({kind}),\n      .KeyBytes({}),\n      .ValueBytes({}),\n      \
              .Entries({}),\n      .Rows({})\n  ) u_{map} (\n      .clk_i,\n      .rst_i,\n      \
              .request_i(request),\n      .answer_o({map}_answer),\n      .valid_o({map}_valid),\n      \
              .ready_i({map}_ready),\n      .write_o({map}_write),\n      .operation_o({map}_operation),\n      .key_o({map}_key),\n      \
-             .value_o({map}_value),\n      .valid_i({map}_answers),\n      .present_i({map}_present),\n      .full_i({map}_full),\n      \
+             .value_o({map}_value),\n      .room_i({map}_room),\n      .valid_i({map}_answers),\n      .present_i({map}_present),\n      .full_i({map}_full),\n      \
              .key_i({map}_found_key),\n      .value_i({map}_found),\n      .count_i({map}_count)\n  );\n",
             unused.join(", "),
             self.block_bits,
             port.map,
-            u8::from(is_prefix),
             block.key_bytes,
             block.value_bytes,
             block.entries,
             block.rows,
         );
     }
-}
-
-/// The document of the register map.
-fn document(module: &str, blocks: &[MapBlock], block_bits: u32, address_bits: u32) -> String {
-    let header = "| offset | register | access | meaning |\n| --- | --- | --- | --- |\n";
-    let numbers = "| number | name | meaning |\n| --- | --- | --- |\n";
-    let mut text = format!(
-        "# Registers of `{module}`\n\n\
-         AXI4-Lite, 32-bit registers, {address_bits}-bit byte addresses, little endian. Blocks of 0x{:x} bytes: block 0 is\n\
-         the shell, the others are the maps. An address without a register answers DECERR. SLVERR answers a\n\
-         write to a register that is only read, an unknown operation, and any access to a busy map but a read\n\
-         of `STATUS`; such a write changes nothing. Strobes select bytes in every register that is written.\n\n\
-         | block | address | map | key | value | entries |\n| --- | --- | --- | --- | --- | --- |\n\
-         | 0 | 0x0 | | | | |\n",
-        1u64 << block_bits
-    );
-    for (number, block) in blocks.iter().enumerate() {
-        let MapBlock { name, address, key_bytes, value_bytes, entries, .. } = block;
-        _ = writeln!(
-            text,
-            "| {} | 0x{address:x} | `{name}` ({}) | {key_bytes} bytes at 0x{:x} | {value_bytes} bytes at 0x{:x} | {entries} |",
-            number + 1,
-            KINDS[block.kind as usize].name.to_lowercase(),
-            block.key_address(),
-            block.value_address(),
-        );
-    }
-    _ = write!(
-        text,
-        "\n## Block 0\n\n{header}{}\n\
-         Counters have 64 bits: counter `n` is at 0x{SHELL_COUNTERS:x} + 8 * `n`, its lower word first. A read of the lower\n\
-         word keeps the upper one for the next read of an upper word. They begin with 0 at a reset.\n\n{numbers}{}",
-        register_rows(&SHELL),
-        number_rows(&COUNTERS),
-    );
-    if blocks.is_empty() {
-        return text;
-    }
-    _ = write!(
-        text,
-        "\n## The block of a map\n\n{header}{}| 0x{MAP_KEY:02x} | `KEY` | read, write | the key, its first byte first |\n\
-         | `VALUE_OFFSET` | `VALUE` | read, write | the value, its first byte first |\n\n\
-         A transaction: write `KEY` (and `VALUE`, or `CURSOR`), write `COMMAND`, read `STATUS` until bit 0 is 0. It\n\
-         reads or changes a whole entry, between two packets: it sees the changes of all packets before it. If\n\
-         packets leave no cycle free, the pipeline makes room for it. Bytes after the end of key and value have no\n\
-         meaning.\n\n\
-         ### Operations\n\n{numbers}{}\n### Flags of an update\n\n{numbers}{}\n### Errors\n\n{numbers}{}\n\
-         Errors are those of Linux for the same operation on a map of this kind. A map of ports differs in one\n\
-         respect: its values are port numbers, so 0 is a port, and only `DELETE` takes an entry away. `NEXT` takes\n\
-         the place of `BPF_MAP_GET_NEXT_KEY`; its cursor is one as of `BPF_MAP_LOOKUP_BATCH`. While packets insert\n\
-         entries, a listing may show one twice, but leaves none out that was there all the time.\n",
-        register_rows(&MAP),
-        number_rows(&OPERATIONS),
-        number_rows(&FLAGS),
-        number_rows(&ERRORS),
-    );
-    text
 }

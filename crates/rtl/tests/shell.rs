@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use flowloom_cosim::{Design, Model, Port, Simulation};
 use flowloom_isa::asm;
 use flowloom_rtl::registers::{COUNTERS, IDENTIFICATION, LAYOUT, MAP, SHELL, SHELL_COUNTERS, value_offset};
-use flowloom_rtl::{MapBlock, Pipeline, Shell};
+use flowloom_rtl::{Entry, EntryField, MapBlock, Order, Pipeline, Shell};
 use flowloom_testkit::Rng;
 
 pub(crate) use faults::proof;
@@ -466,6 +466,7 @@ pub(crate) fn run(model: &Model, shell: &Shell, seed: u64, rounds: usize) {
     assert_eq!(bench.register(0), IDENTIFICATION);
     assert_eq!(bench.register(4), LAYOUT);
     addresses(&mut bench);
+    busy(&mut bench);
     let mut classes = vec![vec![0u8; 11]; 5];
     errors(&mut bench, &mut classes);
     under_load(&mut bench, &mut classes, rounds);
@@ -483,6 +484,12 @@ fn addresses(bench: &mut Bench) {
         assert_eq!(bench.write(address, 1, 0xf), SLVERR, "{address:#x}");
         assert_eq!(bench.read(address).1, OKAY, "{address:#x}");
     }
+    // A write of no byte changes nothing, and has no error.
+    for address in [0, SHELL_COUNTERS, 0x100, 0x104, 0x108, 0x100 + offset("COUNT"), 0x140] {
+        assert_eq!(bench.write(address, 1, 0), OKAY, "{address:#x}");
+    }
+    assert_eq!(bench.register(0x104), 0);
+    assert_eq!(bench.register(0x140), 0);
     // An operation that does not exist starts nothing.
     assert_eq!(bench.write(0x100, 4, 0xf), SLVERR);
     assert_eq!(bench.register(0x104), 0);
@@ -517,6 +524,41 @@ fn addresses(bench: &mut Bench) {
     while bench.register(block.address + 4) & 1 == 1 {}
     assert_eq!(bench.register(block.address + 4), EINVAL << 8);
     assert_eq!(bench.register(block.address), 0x0301);
+}
+
+/// While a map is busy, all registers are read but key and value, and none is written. A long listing of an empty map keeps
+/// it busy.
+fn busy(bench: &mut Bench) {
+    let block = bench.blocks[KNOWN].clone();
+    let base = block.address;
+    bench.put(base + offset("CURSOR"), &[0; 4]);
+    let found = |bench: &mut Bench, address: u32, write: Option<u8>| {
+        assert_eq!(bench.write(base, NEXT, 0xf), OKAY);
+        let response = match write {
+            Some(strobe) => bench.write(address, 0, strobe),
+            None => bench.read(address).1,
+        };
+        let was_busy = bench.register(base + MAP[1].offset) & 1 == 1;
+        while bench.register(base + MAP[1].offset) & 1 == 1 {}
+        assert_eq!(bench.write(base + offset("CURSOR"), 0, 0xf), OKAY);
+        (response, was_busy)
+    };
+    let addresses = MAP.iter().map(|register| (base + register.offset, OKAY));
+    let others = [(block.key_address(), SLVERR), (block.value_address(), SLVERR)];
+    for (address, expected) in addresses.chain(others) {
+        // Stalls of the bus may be longer than the transaction.
+        match found(bench, address, None) {
+            (response, true) => assert_eq!(response, expected, "{address:#x}"),
+            (_, false) => assert!(bench.stalls > 0, "the transaction is too short for a read of {address:#x}"),
+        }
+    }
+    for address in [base, base + offset("CURSOR"), block.key_address(), block.value_address()] {
+        match found(bench, address, Some(0xf)) {
+            (response, true) => assert_eq!(response, SLVERR, "{address:#x}"),
+            (_, false) => assert!(bench.stalls > 0, "the transaction is too short for a write of {address:#x}"),
+        }
+        assert_eq!(found(bench, address, Some(0)).0, OKAY, "{address:#x}");
+    }
 }
 
 /// The errors of all kinds of maps.
@@ -684,6 +726,97 @@ fn transactions_are_those_of_the_kernel() {
     for seed in first..first + 3 {
         println!("seed {seed}");
         run(&model, &shell, seed, 40);
+    }
+}
+
+/// A map that has no room for new keys says so, until a key is deleted. The pin of this test's map is low while the map is full.
+#[test]
+fn a_map_without_room_says_so() {
+    let place = "assign map0_room_o = map0_room;";
+    let full = "assign map0_room_o = map0_room && map0_count_o != 32'd16;";
+    let model = build("a_map_without_room_says_so", |name, text| {
+        assert!(name != "fl_core_shell.sv" || text.contains(place), "no `{place}` in {name}");
+        text.replace(place, full)
+    });
+    let Some((model, shell)) = model else { return };
+    let mut bench = Bench::new(&model, &shell, 1);
+    bench.until_ready();
+    let status = shell.blocks[KNOWN].address + offset("STATUS");
+    for key in 0..16 {
+        assert_eq!(bench.register(status), 0, "key {key}");
+        assert_eq!(bench.update(KNOWN, key, &[1; 8], 0), 0);
+    }
+    assert_eq!(bench.register(status), 2);
+    assert_eq!(bench.update(KNOWN, 16, &[1; 8], 0), E2BIG);
+    assert_eq!(bench.register(status), 2 | E2BIG << 8);
+    assert_eq!(bench.delete(KNOWN, 7), 0);
+    assert_eq!(bench.register(status), 0);
+}
+
+/// A driver's view: the document and the header name the kinds, layouts and addresses of maps.
+#[test]
+fn the_header_and_the_document_have_the_layouts_of_maps() {
+    let own = EntryField {
+        name: "packets".to_owned(),
+        offset_bytes: 0,
+        size_bytes: 8,
+        order: Order::Little,
+        meaning: "packets of the flow".to_owned(),
+    };
+    // The second field is beyond the end of the value.
+    let value = vec![own.clone(), EntryField { name: "past_the_end".to_owned(), offset_bytes: 4, ..own }];
+    let entries = BTreeMap::from([("known".to_owned(), Entry { value, ..Entry::default() })]);
+    let lru = SOURCE.replace("known hash", "known lru_hash");
+    let mut headers = Vec::new();
+    for (source, kinds) in [
+        (SOURCE, vec![("known", "HASH"), ("classes", "ARRAY"), ("all", "ARRAY"), ("ports", "PORTS")]),
+        (&lru, vec![("known", "LRU")]),
+        (PREFIXES, vec![("routes", "LPM")]),
+    ] {
+        let shell = pipeline(source).shell();
+        let document = shell.document(&entries);
+        for (map, kind) in kinds {
+            assert!(document.contains(&format!("| `{map}` ({kind}) |")), "{map}: {document}");
+            let block = shell.blocks.iter().find(|block| block.name == map).unwrap();
+            assert_eq!(flowloom_rtl::registers::KINDS[block.kind as usize].name, kind);
+            let top = &shell.files.last().unwrap().text;
+            let parameter = format!(".Map({}),\n      .Kind(Kind{}", block.map, &kind[..1]);
+            assert!(top.contains(&parameter), "no `{parameter}` in {top}");
+        }
+        assert!(!document.contains("past_the_end"), "{document}");
+        headers.push((shell.header_name(), shell.header(&entries), document));
+    }
+    let [(_, hash, document), _, (name, prefixes, routes)] = &headers[..] else { panic!("three headers") };
+    assert!(document.contains("| value | 0 | 8 | `packets` | little endian | packets of the flow |"), "{document}");
+    assert!(document.contains("| key | 0 | 4 | `index` | little endian | index of the entry, from 0 |"), "{document}");
+    assert!(routes.contains("| key | 0 | 4 | `prefix_bits` | little endian | length of the prefix in bits, 0 to 32;"));
+    assert!(routes.contains("| key | 4 | 4 | `address` | bytes |"), "{routes}");
+    assert_eq!(name, "prefixes_registers.h");
+    for line in [
+        "#define FL_SHELL_KNOWN_KEY 0x140u",
+        "#define FLOWLOOM_MAP_STATUS 0x4u",
+        "\tuint64_t packets; /* little endian */",
+    ] {
+        assert!(hash.contains(line), "{line} of {hash}");
+    }
+    compile("the_header_and_the_document_have_the_layouts_of_maps", hash, prefixes);
+}
+
+/// Compiles a driver that includes both headers, whose assertions check the sizes of structures.
+fn compile(test: &str, first: &str, second: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let own = "#include \"a.h\"\n#include \"b.h\"\n#include <stddef.h>\n\
+        _Static_assert(offsetof(struct fl_prefixes_routes_key, address) == 4, \"\");\n\
+        _Static_assert(sizeof(struct fl_shell_classes_value) == 11, \"\");\n\
+        int main(void) { return (int)FLOWLOOM_COMMAND(FLOWLOOM_OPERATION_NEXT, FLOWLOOM_FLAG_ANY); }\n";
+    for (name, text) in [("a.h", first), ("b.h", second), ("main.c", own)] {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let mut command = std::process::Command::new("cc");
+    command.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]).arg(folder.path().join("main.c"));
+    match command.output() {
+        Ok(done) => assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr)),
+        Err(error) => flowloom_testkit::skip(test, &format!("no C compiler `cc`: {error}")),
     }
 }
 

@@ -20,7 +20,7 @@ const ACCESS: &str = "fl_map_access.sv";
 const REGISTERS: &str = "fl_shell_registers.sv";
 const MAP_BLOCK: &str = "fl_hash_map.sv";
 
-const FAULTS: [Fault; 16] = [
+const FAULTS: [Fault; 20] = [
     fault(AXIL, "a response of a write is not held", "if (b_ready_i) begin", "if (b_ready_i || 1'b1) begin"),
     fault(AXIL, "a response of a read is not held", "if (r_ready_i) begin", "if (r_ready_i || 1'b1) begin"),
     fault(AXIL, "a write does not wait for its data", "aw_valid && w_valid &&", "aw_valid && (w_valid || 1'b1) &&"),
@@ -46,8 +46,32 @@ const FAULTS: [Fault; 16] = [
     fault(
         ACCESS,
         "a register that is only read takes a write",
-        "(busy || request_i.write) ? Slverr",
-        "(busy || (request_i.write && 1'b0)) ? Slverr",
+        "response: changes ? Slverr",
+        "response: (changes && 1'b0) ? Slverr",
+    ),
+    fault(
+        ACCESS,
+        "a write of no byte is refused",
+        "request_i.write && request_i.strobe != '0;",
+        "request_i.write && (request_i.strobe != '0 || 1'b1);",
+    ),
+    fault(
+        ACCESS,
+        "the key of a busy map is read",
+        "(busy && (changes || !request_i.write)) ? Slverr",
+        "(busy && changes) ? Slverr",
+    ),
+    fault(
+        REGISTERS,
+        "the bytes of a last word are those of a full one",
+        "if (!last) kept",
+        "if (!last || (keep[0] || 1'b1)) kept",
+    ),
+    fault(
+        REGISTERS,
+        "a write of no byte to the shell is refused",
+        "(request_i.write && request_i.strobe != '0)",
+        "(request_i.write && (request_i.strobe != '0 || 1'b1))",
     ),
     fault(
         ACCESS,
