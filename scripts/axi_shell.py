@@ -18,6 +18,8 @@ from cocotbext.axi import (
     AxiLiteBus, AxiLiteMaster, AxiResp, AxiStreamBus, AxiStreamFrame, AxiStreamSink, AxiStreamSource)
 
 ENOENT, EEXIST = 2, 17
+# The kinds of maps whose keys may be any bytes: hash maps and LRU maps.
+KEYED = 1, 3
 # A transaction that is busy for so many reads of its status is stuck.
 MOST_POLLS = 20000
 
@@ -177,7 +179,7 @@ class Host:
 
 async def transactions(host, rng, ends):
     """Inserts, changes and deletes entries of its own in maps with keys while packets pass; returns when told to."""
-    keyed = [one for one in host.case["maps"] if one["kind"] == 1]
+    keyed = [one for one in host.case["maps"] if one["kind"] in KEYED]
     while not ends():
         if not keyed:
             await ClockCycles(host.clock, 10)

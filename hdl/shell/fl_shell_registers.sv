@@ -69,14 +69,14 @@ module fl_shell_registers
   logic       extra_q, done_q, discarded_q;
   logic [2:0] verdict_q;
 
-  // The bytes of a word. Words before the last one are full. In the last one, kept bytes begin at the first one: the
-  // last kept byte is the only one whose next byte is not kept.
+  // The bytes of a word. Words before the last one are full, or have no byte. In the last one, kept bytes begin at the
+  // first one: the last kept byte is the only one whose next byte is not kept.
   function automatic bytes_t kept(logic last, logic [WordBytes-1:0] keep);
     kept = '0;
     for (int unsigned i = 0; i < WordBytes; i++) begin
       if (keep[i] && (i == WordBytes - 1 || !keep[(i+1)%WordBytes])) kept |= bytes_t'(i + 1);
     end
-    if (!last) kept = bytes_t'(WordBytes);
+    if (!last) kept = keep[0] ? bytes_t'(WordBytes) : '0;
   endfunction
 
   assign accepts = in_q.valid && in_q.ready;
