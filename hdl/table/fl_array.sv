@@ -24,6 +24,8 @@ module fl_array #(
     // Whether accesses of the host wait until no packet is between its index and its result. Otherwise the caller
     // guarantees that no packet of that entry is.
     parameter bit HostWaits = 1'b1,
+    // The kind of RAM, as synthesis tools name it: block, or ultra for the UltraRAMs of UltraScale+.
+    parameter string RamStyle = "block",
     localparam int unsigned IndexBits = (Entries > 1) ? $clog2(Entries) : 1
 ) (
     input  logic                 clk_i,
@@ -70,7 +72,7 @@ module fl_array #(
     logic [ValueBits-1:0] value;
   } result_t;
 
-  (* ram_style = "block" *)
+  (* ram_style = RamStyle *)
   logic [ValueBits-1:0] values_q[Entries];
 
   logic                 clearing_q;
@@ -190,6 +192,10 @@ module fl_array #(
   end
   if (ValueBits == 0) begin : gen_bad_value
     $error("ValueBits is 0, expected at least 1");
+  end
+
+  if (RamStyle != "block" && RamStyle != "ultra") begin : gen_bad_style
+    $error("RamStyle is %s, expected block or ultra", RamStyle);
   end
 
 `ifndef SYNTHESIS

@@ -43,7 +43,9 @@ module fl_hash_map #(
     // Packets that may enter after room_o has become low.
     parameter int unsigned Ahead = 4,
     parameter int unsigned Pending = 32,
-    parameter int unsigned SearchNodes = 256
+    parameter int unsigned SearchNodes = 256,
+    // The kind of RAM of the entries, as in fl_array.
+    parameter string RamStyle = "block"
 ) (
     input  logic                 clk_i,
     input  logic                 rst_i,
@@ -376,7 +378,8 @@ module fl_hash_map #(
       .Entries  (ArrayRows),
       .ValueBits($bits(row_t)),
       .Delay    (Delay),
-      .HostWaits(1'b0)
+      .HostWaits(1'b0),
+      .RamStyle (RamStyle)
   ) u_rows (
       .clk_i,
       .rst_i,

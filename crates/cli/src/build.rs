@@ -10,7 +10,7 @@ use flowloom_context::ContextLayout;
 use flowloom_efsm::layout;
 use flowloom_isa::Program;
 use flowloom_plan::{Fit, Options, Plan, Target as Hardware};
-use flowloom_rtl::{Core, Expiring, Facts, File};
+use flowloom_rtl::{Core, Expiring, Facts, File, Rendering};
 use flowloom_session::Loaded;
 use flowloom_session::engines::PipelineError;
 use serde_json::json;
@@ -104,7 +104,9 @@ fn verilog(args: &BuildArgs) -> Result<(), Failure> {
     let plan = plan(&loaded, &options, args.json)?;
     let fit = fit(&plan, &args.device, args.json)?;
     let hash_seed = args.hash_seed.unwrap_or(Core::DEFAULT_HASH_SEED);
-    let pipeline = loaded.rendered_with_hash_seed(&plan, hash_seed).map_err(|error| match error {
+    let rendering = Rendering { hash_seed, ..Rendering::default() };
+    let rendering = fit.iter().fold(rendering, |rendering, fit| rendering.placed(&plan, fit));
+    let pipeline = loaded.rendered_as(&plan, &rendering).map_err(|error| match error {
         PipelineError::Plan(error) => plan_failure(&loaded, error, args.json),
         error => {
             let message = format!("`{}` has no pipeline: {}", loaded.name(), with_causes(&error));
@@ -121,6 +123,13 @@ fn verilog(args: &BuildArgs) -> Result<(), Failure> {
     }
     let groups = vectors::groups(function.as_ref(), &loaded, &plan, &pipeline)?;
     let packets: usize = groups.iter().map(|group| group.vectors.len()).sum();
+    for placed in fit.iter().flat_map(|fit| rendering.left(fit)) {
+        let (map, holds) = (placed.memory.map.as_deref().unwrap_or("no map"), placed.memory.holds);
+        print_note(&format!(
+            "the device needs UltraRAMs for the {holds} of `{map}`, whose RAMs in the folder say `block`: change `ram_style` \
+             where its module has them"
+        ));
+    }
     let shell = pipeline.shell();
     let document = File { name: "registers.md".to_owned(), text: shell.document(&entries) };
     let header = File { name: shell.header_name(), text: shell.header(&entries) };

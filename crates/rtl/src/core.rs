@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use flowloom_ir::{Binary, Compare, Id, Input, Kind, Node, Touch};
-use flowloom_isa::Program;
-use flowloom_plan::Plan;
+use flowloom_isa::{MapKind, Program};
+use flowloom_plan::{Fit, Placed, Plan};
 use flowloom_state::Parameters;
 
 use crate::control::Control;
@@ -65,6 +65,43 @@ pub struct Core {
     pub control: Control,
 }
 
+/// The choices of a rendering that change no result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rendering {
+    /// The seed of the hash functions of all hash maps: keys that have their places in common under one seed do not have
+    /// them in common under another one, but by chance.
+    pub hash_seed: u64,
+    /// The names of the arrays, hash maps and maps of ports whose entries are in UltraRAMs.
+    pub ultra_rams: BTreeSet<String>,
+}
+
+impl Rendering {
+    /// With the entries of maps in UltraRAMs that a fit places there.
+    pub fn placed(self, plan: &Plan, fit: &Fit) -> Rendering {
+        let is_lpm = |name: &str| plan.dataflow.maps.iter().any(|map| map.name == name && map.kind == MapKind::LpmTrie);
+        let placed = fit.memories.iter().filter(|placed| placed.is_ultra && ENTRIES.contains(&placed.memory.holds));
+        let names = placed.filter_map(|placed| placed.memory.map.clone());
+        Rendering { ultra_rams: names.filter(|name| !is_lpm(name)).collect(), ..self }
+    }
+
+    /// The memories that a fit places in UltraRAMs, and whose modules name block RAMs all the same.
+    pub fn left<'a>(&'a self, fit: &'a Fit) -> impl Iterator<Item = &'a Placed> + 'a {
+        fit.memories.iter().filter(|placed| {
+            let is_named = placed.memory.map.as_ref().is_some_and(|name| self.ultra_rams.contains(name));
+            placed.is_ultra && !(is_named && ENTRIES.contains(&placed.memory.holds))
+        })
+    }
+}
+
+/// What the memories of a map's entries hold.
+const ENTRIES: [&str; 3] = ["entries", "values", "ports"];
+
+impl Default for Rendering {
+    fn default() -> Rendering {
+        Rendering { hash_seed: Core::DEFAULT_HASH_SEED, ultra_rams: BTreeSet::new() }
+    }
+}
+
 impl Core {
     /// The seed of the hash functions of hash maps, if no other one is given.
     pub const DEFAULT_HASH_SEED: u64 = Parameters::DEFAULT_SEED;
@@ -74,15 +111,15 @@ impl Core {
     /// # Errors
     /// What has no rendering yet.
     pub fn of(plan: &Plan, program: &Program) -> Result<Core, RtlError> {
-        Core::with_hash_seed(plan, program, Core::DEFAULT_HASH_SEED)
+        Core::rendered(plan, program, &Rendering::default())
     }
 
-    /// As [`Core::of`], with a seed of the hash functions of all hash maps: keys that have their places in common under
-    /// one seed do not have them in common under another one, but by chance.
+    /// As [`Core::of`], with other choices.
     ///
     /// # Errors
     /// Those of [`Core::of`].
-    pub fn with_hash_seed(plan: &Plan, program: &Program, hash_seed: u64) -> Result<Core, RtlError> {
+    pub fn rendered(plan: &Plan, program: &Program, rendering: &Rendering) -> Result<Core, RtlError> {
+        let hash_seed = rendering.hash_seed;
         let ending = &plan.dataflow.ending;
         if ending.kept.is_some() {
             return Err(RtlError::Kept);
@@ -149,7 +186,7 @@ impl Core {
                 ports,
                 sends: &sends,
                 scheduler,
-                hash_seed,
+                rendering,
                 text: String::new(),
             }
             .module(&module),
@@ -176,7 +213,7 @@ struct Writer<'a> {
     ports: Vec<MapPort>,
     sends: &'a Sends,
     scheduler: Option<Scheduler>,
-    hash_seed: u64,
+    rendering: &'a Rendering,
     text: String,
 }
 
@@ -608,7 +645,7 @@ impl Writer<'_> {
                 signal: &|id| self.signal(id, stage),
                 registers,
                 scheduler: self.scheduler.as_ref(),
-                hash_seed: self.hash_seed,
+                rendering: self.rendering,
             };
             text.push_str(&rendered.render(own));
         }

@@ -41,7 +41,7 @@ mod shell;
 mod slice;
 mod top;
 
-pub use crate::core::Core;
+pub use crate::core::{Core, Rendering};
 pub use crate::port::{Access, MapPort};
 pub use bench::{Change, Expiring, Facts, Group, Vector};
 pub use entry::{Entry, EntryField, Order};

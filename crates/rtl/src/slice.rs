@@ -12,6 +12,7 @@ use flowloom_isa::op::AtomicOp;
 use flowloom_plan::{HASH_STAGES, Plan, prefix_fanout};
 use flowloom_state::{Parameters, RowHash};
 
+use crate::core::Rendering;
 use crate::error::RtlError;
 use crate::map::{Block, Map, PORT_KEY_BITS, Slice, Table, flags, index, place, uses};
 use crate::may::May;
@@ -40,8 +41,8 @@ pub(crate) struct Stage<'a> {
     pub(crate) registers: &'a mut Vec<(String, String, u32)>,
     /// The queue in which packets wait.
     pub(crate) scheduler: Option<&'a Scheduler>,
-    /// The seed of the hash functions of hash maps.
-    pub(crate) hash_seed: u64,
+    /// The seed of the hash functions, and the RAMs of maps.
+    pub(crate) rendering: &'a Rendering,
 }
 
 /// The declarations of the registers with which a map's values and state travel into a stage. The values of the stage may
@@ -103,6 +104,12 @@ struct State {
 }
 
 impl Stage<'_> {
+    /// The parameter for the RAM of a map's entries, where it is not a block RAM.
+    fn ram_style(&self, own: &Map) -> &'static str {
+        let name = &self.plan.dataflow.maps[own.map as usize].name;
+        if self.rendering.ultra_rams.contains(name) { ",\n      .RamStyle(\"ultra\")" } else { "" }
+    }
+
     /// The declarations and assignments.
     pub(crate) fn render(&mut self, own: &Map) -> String {
         let mut text = String::new();
@@ -268,9 +275,10 @@ impl Stage<'_> {
             );
             (hit, value) = (format!("{table_name}_hit"), format!("{table_name}_raw"));
         }
+        let style = self.ram_style(own);
         _ = write!(
             text,
-            "  fl_array #(\n      .Entries({}),\n      .ValueBits({}),\n      .Delay({delay})\n  ) u_{table_name} (\n      .clk_i,\n      .rst_i,\n      \
+            "  fl_array #(\n      .Entries({}),\n      .ValueBits({}),\n      .Delay({delay}){style}\n  ) u_{table_name} (\n      .clk_i,\n      .rst_i,\n      \
              .ready_o({table_name}_ready),\n      .valid_i({} && {hit}),\n      .early_i(1'b0),\n      .index_i({}'({index})),\n      \
              .value_o({value}),\n      .write_i({write}),\n      .value_i({result}),\n      \
              .host_valid_i({}),\n      .host_ready_o({table_name}_host_ready),\n      \
@@ -354,11 +362,12 @@ impl Stage<'_> {
         let changes = own.changes(&self.plan.dataflow) || own.is_lru;
         let reads = if changes { self.valid.clone() } else { self.reads.clone() };
         let parameters = Parameters::for_entries(cuckoo_keys(own.entries), own.key_bits / 8, 0);
-        let hash = RowHash::new((own.key_bits / 8) as usize, parameters.rows, self.hash_seed);
+        let hash = RowHash::new((own.key_bits / 8) as usize, parameters.rows, self.rendering.hash_seed);
+        let style = self.ram_style(own);
         _ = write!(
             text,
             "  fl_hash_map #(\n      .KeyBits({}),\n      .ValueBits({}),\n      .HashBits({}),\n      .Rows({}),\n      .Columns({}),\n      \
-             .Entries({}),\n      .Lru(1'b{}),\n      .Changes(1'b{}),\n      .Delay({}),\n      .Ahead({}),\n      .Pending({PENDING})\n  ) u_{table_name} (\n      .clk_i,\n      .rst_i,\n      \
+             .Entries({}),\n      .Lru(1'b{}),\n      .Changes(1'b{}),\n      .Delay({}),\n      .Ahead({}),\n      .Pending({PENDING}){style}\n  ) u_{table_name} (\n      .clk_i,\n      .rst_i,\n      \
              .ready_o({table_name}_ready),\n      .room_o({table_name}_room),\n      .tight_o({table_name}_tight),\n      .valid_i({}),\n      .key_i({}),\n      \
              .present_o({present}),\n      .value_o({value}),\n      .full_o({table_name}_full),\n      .count_o({table_name}_count),\n      .write_i({write}),\n      \
              .present_i({has}),\n      .value_i({result}),\n      .touch_i({touch}),\n      .evict_i({evict}),\n      .host_valid_i({}),\n      \

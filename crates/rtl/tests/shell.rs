@@ -3,7 +3,7 @@
 
 mod faults;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 
 use flowloom_cosim::{Design, Model, Port, Simulation};
@@ -751,6 +751,28 @@ fn a_map_without_room_says_so() {
     assert_eq!(bench.register(status), 2 | E2BIG << 8);
     assert_eq!(bench.delete(KNOWN, 7), 0);
     assert_eq!(bench.register(status), 0);
+}
+
+/// The entries of maps that a device needs in UltraRAMs say so, and no others.
+#[test]
+fn entries_that_a_device_needs_in_ultra_rams_say_so() {
+    let large = SOURCE.replace("value 8 entries 16", "value 8 entries 65536").replace("entries 5", "entries 524288");
+    let program = asm::program("shell.bpf", &large).unwrap_or_else(|errors| panic!("{errors}"));
+    let plan = planned(&program).unwrap_or_else(|error| panic!("{error}"));
+    let fit = flowloom_plan::Resources::of(&plan).fit(&flowloom_plan::DEVICES[0]);
+    let rendering = flowloom_rtl::Rendering::default().placed(&plan, &fit);
+    assert_eq!(rendering.ultra_rams.iter().map(String::as_str).collect::<Vec<_>>(), ["classes"]);
+    assert_eq!(rendering.left(&fit).count(), 0);
+    let core = flowloom_rtl::Core::rendered(&plan, &program, &rendering).unwrap_or_else(|error| panic!("{error}"));
+    let usual = flowloom_rtl::Core::of(&plan, &program).unwrap_or_else(|error| panic!("{error}"));
+    let style = ",\n      .RamStyle(\"ultra\")\n  ) u_map1 (";
+    assert!(core.text.contains(style), "no `{style}` in {}", core.text);
+    assert_eq!((core.text.matches("RamStyle").count(), usual.text.matches("RamStyle").count()), (1, 0));
+    let all = flowloom_rtl::Rendering { ultra_rams: BTreeSet::from(["known".to_owned()]), ..rendering.clone() };
+    let core = flowloom_rtl::Core::rendered(&plan, &program, &all).unwrap_or_else(|error| panic!("{error}"));
+    assert!(core.text.contains(&style.replace("map1", "map0")), "{}", core.text);
+    // The array is then left.
+    assert_eq!(all.left(&fit).count(), 1);
 }
 
 /// A driver's view: the document and the header name the kinds, layouts and addresses of maps.

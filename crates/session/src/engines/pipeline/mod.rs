@@ -24,7 +24,7 @@ use flowloom_ir::Evaluator;
 use flowloom_isa::{Explained, MapKind};
 use flowloom_plan::{Options, Plan};
 use flowloom_random::{Draw, SplitMix64};
-use flowloom_rtl::{Access, Core, MapPort, Pipeline};
+use flowloom_rtl::{Access, Core, MapPort, Pipeline, Rendering};
 use flowloom_vm::Interpreter;
 
 use super::kind::{Compatibility, Engine, EngineKind, EngineOptions, Reason};
@@ -99,17 +99,17 @@ impl Loaded {
     /// # Errors
     /// It has no rendering.
     pub fn rendered(&self, plan: &Plan) -> Result<Pipeline, PipelineError> {
-        self.rendered_with_hash_seed(plan, Core::DEFAULT_HASH_SEED)
+        self.rendered_as(plan, &Rendering::default())
     }
 
-    /// As [`Loaded::rendered`], with a seed of the hash functions of its hash maps.
+    /// As [`Loaded::rendered`], with choices that change no result.
     ///
     /// # Errors
     /// It has no rendering.
-    pub fn rendered_with_hash_seed(&self, plan: &Plan, hash_seed: u64) -> Result<Pipeline, PipelineError> {
+    pub fn rendered_as(&self, plan: &Plan, rendering: &Rendering) -> Result<Pipeline, PipelineError> {
         let program = self.pipeline_program();
         let program = program.map_err(|error| PipelineError::Plan(PlanError::Analysis(error.into())))?;
-        let core = Core::with_hash_seed(plan, &program, hash_seed).map_err(PipelineError::Rendering)?;
+        let core = Core::rendered(plan, &program, rendering).map_err(PipelineError::Rendering)?;
         Ok(Pipeline::around(core, plan.options.target.word_bytes))
     }
 }
