@@ -193,7 +193,6 @@ module fl_array #(
   if (ValueBits == 0) begin : gen_bad_value
     $error("ValueBits is 0, expected at least 1");
   end
-
   if (RamStyle != "block" && RamStyle != "ultra") begin : gen_bad_style
     $error("RamStyle is %s, expected block or ultra", RamStyle);
   end
