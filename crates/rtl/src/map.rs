@@ -601,12 +601,15 @@ pub(crate) fn hit(dataflow: &Dataflow, lookup: Id, signal: &dyn Fn(Id) -> String
 /// The signals of a map of which some bits may have no use.
 pub(crate) fn partly_used(own: &Map) -> Vec<String> {
     let parts = match own.block {
-        Block::Hash if own.is_lru => &["value", "present", "full", "wrote", "used", "evicts", "old"][..],
-        Block::Hash => &["value", "present", "full", "wrote", "old"],
+        Block::Hash if own.is_lru => &["value", "present", "full", "wrote", "used", "evicts"][..],
+        Block::Hash => &["value", "present", "full", "wrote"],
         _ => &["value", "wrote"],
     };
     let carried = own.slice.into_iter().flat_map(|slice| slice.first + 1..=slice.last);
-    let carried = carried.flat_map(|stage| parts.iter().map(move |part| format!("{}_{part}_s{stage}_q", own.name())));
+    let carried = carried.flat_map(|stage| {
+        let old = own.keeps_old_value(stage).then_some("old");
+        parts.iter().copied().chain(old).map(move |part| format!("{}_{part}_s{stage}_q", own.name()))
+    });
     let values = own.tables.iter().flat_map(|table| match own.slice {
         Some(_) if !own.is_summed => vec![format!("{}_value", own.name())],
         _ => (table.stage..=table.last).map(|stage| table.value(stage)).collect(),
