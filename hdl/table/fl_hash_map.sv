@@ -710,7 +710,7 @@ module fl_hash_map #(
   logic is_early_q, is_lost_q, is_stuck_q, moves;
   // Cycles without room, a request or an adopted entry.
   logic [7:0] still_q;
-  assign moves = room_q || state_q != Idle || adopting_q || quiet_valid
+  assign moves = (new_room_q && old_room_q) || state_q != Idle || adopting_q || quiet_valid
                  || (request_d.valid && request_d.source inside {Packet, Host});
   always_ff @(posedge clk_i) begin
     is_early_q <= is_early && !rst_i;
