@@ -76,7 +76,7 @@ const WRONG_FUNCTIONS: &[Refusal<'_>] = &[
     ("check {} --type xdp", &["--type sets the program type of an object"]),
     ("build {} --target fpga", &["'fpga'", "bpf"]),
     ("build {}", &["--target <TARGET>"]),
-    ("build {} --target bpf -o @empty", &["`@empty`", "File exists"]),
+    ("build {} --target bpf -o @empty", &["`@empty`", "is a file, expected a folder"]),
     ("trace gen --function @port_knocking.o -w @x.pcap", &["`@port_knocking.o` is an object", "an `.efsm` source"]),
     ("trace gen --function {}", &["--write <CAPTURE>"]),
 ];
