@@ -203,7 +203,7 @@ impl Pipeline {
              ## Streams\n\n| port | meaning |\n| --- | --- |\n\
              | `in_data_i`, `in_keep_i`, `in_last_i` | words of a packet, its first byte in the lowest bits |\n\
              | `in_port_i` | the ingress port; a packet takes that of its last word |\n\
-             | `in_time_i` | the time in nanoseconds; a packet takes that of its last word |\n{random}\
+             | `in_time_i` | the time in nanoseconds; a packet takes that of its last word, or the largest of those before |\n{random}\
              | `out_data_o`, `out_keep_o`, `out_last_o` | the packet as it leaves |\n\
              | `out_verdict_o` | 0 extra packet, which a packet sends besides itself and before itself, 2 pass, 3 send back, 4 redirect, 5 slow path: it leaves as it came, 6 to all ports of map `out_port_o`, 7 to all but the ingress port |\n\
              | `out_port_o` | the egress port |\n\
@@ -216,9 +216,10 @@ impl Pipeline {
              | | 34:32 | verdict, as `out_verdict_o` |\n\
              | `s_axis_tkeep`, `m_axis_tkeep` | {keep}:0 | a bit for each byte, the first byte in bit 0 |\n\n\
              All bits of `tkeep` are set in words before the last one of a packet; in the last one those of its first\n\
-             bytes, at least one, without gaps. Nothing checks this of `s_axis_tkeep`: packets with null bytes give other\n\
-             results. There is no field for an error: a packet with a bad FCS has to be dropped before the input, and\n\
-             packets come without FCS.\n\n\
+             bytes, without gaps. A word without a byte is left out, and a packet without one is discarded, with a pulse\n\
+             on `discarded_o`. Nothing checks `s_axis_tkeep` otherwise: with gaps, packets give other results. There is no\n\
+             field for an error: a packet with a bad FCS has to be dropped before the input, and packets come without\n\
+             FCS.\n\n\
              ## Clock and reset\n\n\
              Both AXI ports of the shell have one clock, `aclk`; put FIFOs of two clocks where a MAC or a host has\n\
              another one. A reset has to hold the source and the sink of packets too, or the source has to begin with the\n\
@@ -297,8 +298,9 @@ impl Pipeline {
             successors.iter().for_each(|successor| _ = writeln!(text, "  {successor}"));
         }
         text.push_str(
-            "- Time: `in_time_i` (in the shell a part of `s_axis_tuser`) is nanoseconds since any moment, never less than\n  \
-             at the packet before, from the clock that software reads for sweeps and for times that it writes into maps.\n\
+            "- Time: `in_time_i` (in the shell a part of `s_axis_tuser`) is nanoseconds since any moment, from the clock that\n  \
+             software reads for sweeps and for times that it writes into maps. If it goes back, packets take the largest\n  \
+             time so far.\n\
              - Contents after a reset: ",
         );
         text.push_str(match self.core.maps.iter().any(|map| matches!(map.access, Access::Single)) {

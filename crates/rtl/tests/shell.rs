@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The register map and the shell: transactions on maps while packets pass, on a bus with stalls on all channels.
 
+mod document;
 mod faults;
+mod prefixes;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -99,31 +101,6 @@ fn the_package_has_the_register_map() {
 fn offset(name: &str) -> u32 {
     SHELL.iter().chain(&MAP).find(|register| register.name == name && MAP.contains(register)).unwrap().offset
 }
-
-/// Leads packets by the longest prefix of their first four bytes.
-const PREFIXES: &str = r#".program prefixes
-.license "GPL"
-.map routes lpm_trie key 8 value 8 entries 3 flags 1
-        r2 = *(u32 *)(r1 + 4)
-        r6 = *(u32 *)(r1 + 0)
-        r0 = 1
-        r3 = r6
-        r3 += 40
-        if r3 > r2 goto out
-        r3 = 32
-        *(u32 *)(r10 - 8) = r3
-        r3 = *(u32 *)(r6 + 0)
-        *(u32 *)(r10 - 4) = r3
-        r1 = map[routes] ll
-        r2 = r10
-        r2 += -8
-        call map_lookup_elem
-        r5 = r0
-        r0 = 2
-        if r5 == 0 goto out
-        r0 = 3
-out:    exit
-"#;
 
 fn pipeline(source: &str) -> Pipeline {
     let program = asm::program("shell.bpf", source).unwrap_or_else(|errors| panic!("{errors}"));
@@ -751,137 +728,6 @@ fn a_map_without_room_says_so() {
     assert_eq!(bench.register(status), 2 | E2BIG << 8);
     assert_eq!(bench.delete(KNOWN, 7), 0);
     assert_eq!(bench.register(status), 0);
-}
-
-/// The entries of maps that a device needs in UltraRAMs say so, and no others.
-#[test]
-fn entries_that_a_device_needs_in_ultra_rams_say_so() {
-    let large = SOURCE.replace("value 8 entries 16", "value 8 entries 65536").replace("entries 5", "entries 524288");
-    let program = asm::program("shell.bpf", &large).unwrap_or_else(|errors| panic!("{errors}"));
-    let plan = planned(&program).unwrap_or_else(|error| panic!("{error}"));
-    let fit = flowloom_plan::Resources::of(&plan).fit(&flowloom_plan::DEVICES[0]);
-    let rendering = flowloom_rtl::Rendering::default().placed(&plan, &fit);
-    assert_eq!(rendering.ultra_rams.iter().map(String::as_str).collect::<Vec<_>>(), ["classes"]);
-    assert_eq!(rendering.left(&fit).count(), 0);
-    let core = flowloom_rtl::Core::rendered(&plan, &program, &rendering).unwrap_or_else(|error| panic!("{error}"));
-    let usual = flowloom_rtl::Core::of(&plan, &program).unwrap_or_else(|error| panic!("{error}"));
-    let style = ",\n      .RamStyle(\"ultra\")\n  ) u_map1 (";
-    assert!(core.text.contains(style), "no `{style}` in {}", core.text);
-    assert_eq!((core.text.matches("RamStyle").count(), usual.text.matches("RamStyle").count()), (1, 0));
-    let all = flowloom_rtl::Rendering { ultra_rams: BTreeSet::from(["known".to_owned()]), ..rendering.clone() };
-    let core = flowloom_rtl::Core::rendered(&plan, &program, &all).unwrap_or_else(|error| panic!("{error}"));
-    assert!(core.text.contains(&style.replace("map1", "map0")), "{}", core.text);
-    // The array is then left.
-    assert_eq!(all.left(&fit).count(), 1);
-}
-
-/// A driver's view: the document and the header name the kinds, layouts and addresses of maps.
-#[test]
-fn the_header_and_the_document_have_the_layouts_of_maps() {
-    let own = EntryField {
-        name: "packets".to_owned(),
-        offset_bytes: 0,
-        size_bytes: 8,
-        order: Order::Little,
-        meaning: "packets of the flow".to_owned(),
-    };
-    // The second field is beyond the end of the value.
-    let value = vec![own.clone(), EntryField { name: "past_the_end".to_owned(), offset_bytes: 4, ..own }];
-    let entries = BTreeMap::from([("known".to_owned(), Entry { value, ..Entry::default() })]);
-    let lru = SOURCE.replace("known hash", "known lru_hash");
-    let mut headers = Vec::new();
-    for (source, kinds) in [
-        (SOURCE, vec![("known", "HASH"), ("classes", "ARRAY"), ("all", "ARRAY"), ("ports", "PORTS")]),
-        (&lru, vec![("known", "LRU")]),
-        (PREFIXES, vec![("routes", "LPM")]),
-    ] {
-        let shell = pipeline(source).shell();
-        let document = shell.document(&entries);
-        for (map, kind) in kinds {
-            assert!(document.contains(&format!("| `{map}` ({kind}) |")), "{map}: {document}");
-            let block = shell.blocks.iter().find(|block| block.name == map).unwrap();
-            assert_eq!(flowloom_rtl::registers::KINDS[block.kind as usize].name, kind);
-            let top = &shell.files.last().unwrap().text;
-            let parameter = format!(".Map({}),\n      .Kind(Kind{}", block.map, &kind[..1]);
-            assert!(top.contains(&parameter), "no `{parameter}` in {top}");
-        }
-        assert!(!document.contains("past_the_end"), "{document}");
-        headers.push((shell.header_name(), shell.header(&entries), document));
-    }
-    let [(_, hash, document), _, (name, prefixes, routes)] = &headers[..] else { panic!("three headers") };
-    assert!(document.contains("| value | 0 | 8 | `packets` | little endian | packets of the flow |"), "{document}");
-    assert!(document.contains("| key | 0 | 4 | `index` | little endian | index of the entry, from 0 |"), "{document}");
-    assert!(routes.contains("| key | 0 | 4 | `prefix_bits` | little endian | length of the prefix in bits, 0 to 32;"));
-    assert!(routes.contains("| key | 4 | 4 | `address` | bytes |"), "{routes}");
-    assert_eq!(name, "prefixes_registers.h");
-    for line in [
-        "#define FL_SHELL_KNOWN_KEY 0x140u",
-        "#define FLOWLOOM_MAP_STATUS 0x4u",
-        "\tuint64_t packets; /* little endian */",
-    ] {
-        assert!(hash.contains(line), "{line} of {hash}");
-    }
-    compile("the_header_and_the_document_have_the_layouts_of_maps", hash, prefixes);
-}
-
-/// Compiles a driver that includes both headers, whose assertions check the sizes of structures.
-fn compile(test: &str, first: &str, second: &str) {
-    let folder = tempfile::tempdir().unwrap();
-    let own = "#include \"a.h\"\n#include \"b.h\"\n#include <stddef.h>\n\
-        _Static_assert(offsetof(struct fl_prefixes_routes_key, address) == 4, \"\");\n\
-        _Static_assert(sizeof(struct fl_shell_classes_value) == 11, \"\");\n\
-        int main(void) { return (int)FLOWLOOM_COMMAND(FLOWLOOM_OPERATION_NEXT, FLOWLOOM_FLAG_ANY); }\n";
-    for (name, text) in [("a.h", first), ("b.h", second), ("main.c", own)] {
-        std::fs::write(folder.path().join(name), text).unwrap();
-    }
-    let mut command = std::process::Command::new("cc");
-    command.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]).arg(folder.path().join("main.c"));
-    match command.output() {
-        Ok(done) => assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr)),
-        Err(error) => flowloom_testkit::skip(test, &format!("no C compiler `cc`: {error}")),
-    }
-}
-
-/// An address of IPv4 and the length of its prefix.
-fn prefix(bits: u32, address: [u8; 4]) -> Vec<u8> {
-    [bits.to_le_bytes(), address].concat()
-}
-
-/// Transactions on a map of prefixes have the errors of Linux for such a map.
-#[test]
-fn errors_of_a_map_of_prefixes_are_those_of_the_kernel() {
-    let test = "errors_of_a_map_of_prefixes_are_those_of_the_kernel";
-    let Some((model, shell)) = build_around(test, &pipeline(PREFIXES), |_, text| text) else { return };
-    let mut bench = Bench::new(&model, &shell, 1);
-    bench.until_ready();
-    let block = bench.blocks[0].clone();
-    let mut command = |operation: u32, key: Vec<u8>, flags: u32| {
-        bench.put(block.key_address(), &key);
-        bench.put(block.value_address(), &[operation as u8 + key[4]; 8]);
-        match bench.command(0, operation, flags) {
-            0 if operation == LOOKUP => Ok(bench.take(block.value_address(), 8)[0]),
-            0 => Ok(0),
-            error => Err(error),
-        }
-    };
-    let any = [10, 1, 2, 3];
-    assert_eq!(command(LOOKUP, prefix(32, any), 0), Err(ENOENT));
-    assert_eq!(command(DELETE, prefix(8, any), 0), Err(ENOENT));
-    assert_eq!(command(UPDATE, prefix(8, any), 2), Err(ENOENT));
-    assert_eq!(command(UPDATE, prefix(8, any), 3), Err(EINVAL));
-    assert_eq!(command(UPDATE, prefix(8, any), 1), Ok(0));
-    assert_eq!(command(UPDATE, prefix(8, any), 1), Err(EEXIST));
-    // A prefix may be as long as an address, and no longer.
-    assert_eq!(command(UPDATE, prefix(33, any), 0), Err(EINVAL));
-    assert_eq!(command(DELETE, prefix(33, any), 0), Err(EINVAL));
-    assert_eq!(command(LOOKUP, prefix(33, any), 0), Err(ENOENT));
-    assert_eq!(command(UPDATE, prefix(32, any), 0), Ok(0));
-    assert_eq!(command(UPDATE, prefix(16, any), 0), Ok(0));
-    assert_eq!(command(UPDATE, prefix(24, any), 0), Err(ENOSPC));
-    assert_eq!(command(UPDATE, prefix(16, any), 2), Ok(0));
-    assert_eq!(command(LOOKUP, prefix(32, [10, 9, 9, 9]), 0), Ok(UPDATE as u8 + 10));
-    assert_eq!(command(DELETE, prefix(32, any), 0), Ok(0));
-    assert_eq!(command(UPDATE, prefix(24, any), 0), Ok(0));
 }
 
 /// A transaction gets its turn while packets enter in every cycle, and delays them by less than a few hundred cycles.
