@@ -8,7 +8,7 @@
 // At the core a packet takes one cycle for each of its words in the window. Gaps between words on the bus end here.
 // A packet of more than MaxWords words is discarded as a whole. Words of which no byte is kept are left out, and a
 // packet without a byte is discarded. Times do not go back: a packet has the largest time of those so far that were not
-// discarded, its own included.
+// discarded, its own included, as of the last cycle with restart_i.
 //
 // Latency: 2 cycles from the last word of a packet to its first word at the core.
 // Throughput: one word a cycle at the input; one packet a cycle where packets have one word in the window.
@@ -39,6 +39,8 @@ module fl_framer #(
     input  logic [31:0]          in_port_i,
     // The time in nanoseconds, of which that of a packet's last word counts.
     input  logic [TimeBits-1:0]  in_time_i,
+    // The times before it do not count from the next packet on: for a clock that was set back.
+    input  logic                 restart_i,
     // The body RAM: a word is written; words of the oldest packet are free again.
     output logic                 write_o,
     output logic [PlaceBits-1:0] write_place_o,
@@ -80,7 +82,7 @@ module fl_framer #(
   logic [PlaceBits-1:0] place_q, first_q, first;
   logic [SlotBits-1:0]  slot_q, first_slot_q, first_slot;
   logic [CountBits-1:0] words_q;
-  logic                 is_first, is_too_long, is_void, accept, ends, discard, in_window;
+  logic                 is_first, is_full, is_too_long, is_void, too_long_q, accept, ends, discard, in_window;
   logic [LeftBits-1:0]  window_words;
   // Words in both stores, those of the arriving packet included.
   logic [CountBits-1:0]     stored_q;
@@ -101,10 +103,11 @@ module fl_framer #(
   logic [WordBits-1:0] window_q[WindowDepth];
 
   assign is_first    = words_q == '0;
-  assign is_too_long = words_q == CountBits'(MaxWords);
   assign is_void     = in_keep_i == '0;
+  assign is_full     = words_q == CountBits'(MaxWords);
+  assign is_too_long = is_full && (too_long_q || !is_void);
   assign in_window   = words_q < CountBits'(WindowWords);
-  assign in_ready_o  = is_too_long || (stored_q != CountBits'(BodyWords) && waiting_q != SlotCountBits'(WindowDepth)
+  assign in_ready_o  = is_full ? packet_ready : (stored_q != CountBits'(BodyWords) && waiting_q != SlotCountBits'(WindowDepth)
                        && packet_ready);
   assign accept      = in_valid_i && in_ready_o;
   assign discard     = accept && is_too_long && in_last_i;
@@ -135,7 +138,7 @@ module fl_framer #(
     end
   end
 
-  assign write_o       = accept && !is_too_long && !is_void;
+  assign write_o       = accept && !is_full && !is_void;
   assign write_place_o = place_q;
   assign write_data_o  = masked;
   assign window_words  = in_window ? LeftBits'(words_q) + LeftBits'(!is_void) : LeftBits'(WindowWords);
@@ -157,22 +160,30 @@ module fl_framer #(
       place_q <= first_q;
       slot_q  <= first_slot_q;
     end
+    if (accept && is_too_long) begin
+      too_long_q <= 1'b1;
+    end
     if (accept && in_last_i) begin
-      words_q <= '0;
+      words_q    <= '0;
+      too_long_q <= 1'b0;
     end
     if (ends) begin
       latest_q <= arrival[63:0];
+    end
+    if (restart_i) begin
+      latest_q <= '0;
     end
     stored_q  <= stored_q + CountBits'(write_o) - (free_i ? free_words_i : '0) - (discard ? CountBits'(MaxWords) : '0);
     waiting_q <= waiting_q + SlotCountBits'(write_o && in_window) - SlotCountBits'(take)
                  - (discard ? SlotCountBits'(WindowWords) : '0);
     if (rst_i) begin
-      place_q   <= '0;
-      slot_q    <= '0;
-      words_q   <= '0;
-      latest_q  <= '0;
-      stored_q  <= '0;
-      waiting_q <= '0;
+      place_q    <= '0;
+      slot_q     <= '0;
+      words_q    <= '0;
+      too_long_q <= 1'b0;
+      latest_q   <= '0;
+      stored_q   <= '0;
+      waiting_q  <= '0;
     end
   end
 

@@ -8,7 +8,8 @@
 //
 // An access takes its turn among the packets, so it sees all changes of the packets before it and none of those after
 // it. The numbers of errors are those of Linux for the same operation on a map of this kind. A transaction is busy
-// until its access is made; then no register can be written, and KEY and VALUE cannot be read.
+// until its access is made; then no register can be written, and KEY and VALUE cannot be read. An update that finds no
+// room for new keys for 65,536 cycles ends with an error: the deletion that makes room again needs the same registers.
 //
 // Latency: registers respond in the next cycle. A transaction takes 3 cycles and those of the map; Next takes a cycle
 // more for each row.
@@ -156,6 +157,8 @@ module fl_map_access
 
   logic                is_next, asks, asked, answered, refuses, is_last, is_changed;
   errno_t              check_error, answer_error;
+  logic                gives_up;
+  logic [15:0]         patience_q;
   logic                check_done;
   // The row that Next reads, cursor_q being that of the next result; and reads without a result.
   logic [31:0]         asked_q, row, index;
@@ -207,6 +210,7 @@ module fl_map_access
   assign is_next    = operation_q == 8'(OperationNext);
   assign asks       = state_q == Ask && !(is_next && (asked_q == 32'(Rows) || open_q == '1));
   assign asked      = asks && ready_i;
+  assign gives_up   = state_q == Ask && operation_q == 8'(OperationUpdate) && !room_i && patience_q == '1 && !asked;
   // After an entry, Next only drops the results of the rows that it has read beyond it.
   assign answered   = valid_i && (state_q == Ask || (state_q == Answer && !is_next));
   assign open_d     = open_q + 4'(asked) - 4'(valid_i);
@@ -244,6 +248,8 @@ module fl_map_access
   always_ff @(posedge clk_i) begin
     answer_o <= mine ? answer : '0;
     open_q   <= open_d;
+    // Cycles without room, of an update that waits.
+    patience_q <= (state_q == Ask && !room_i) ? patience_q + 1'b1 : '0;
 
     if (write) begin
       unique case (offset)
@@ -269,6 +275,10 @@ module fl_map_access
       Ask: begin
         if (asked) asked_q <= asked_q + 1'b1;
         if (asked && !is_next) state_q <= Answer;
+        if (gives_up) begin
+          error_q <= errno_t'(ErrorAgain);
+          state_q <= Idle;
+        end
       end
       default: if (open_d == '0) state_q <= Idle;
     endcase

@@ -68,6 +68,7 @@ package fl_registers_pkg;
   typedef enum logic [31:0] {
     ErrorNoEntry = 32'h02,
     ErrorFull = 32'h07,
+    ErrorAgain = 32'h0b,
     ErrorExists = 32'h11,
     ErrorInvalid = 32'h16,
     ErrorNoSpace = 32'h1c

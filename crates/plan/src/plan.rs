@@ -147,10 +147,10 @@ pub fn plan_dataflow(program: &Program, dataflow: &Dataflow, options: &Options) 
             HazardError::OwnWrite { read, write, map } => {
                 let (map, insn) = (name(map), dataflow.graph.insn(write));
                 let base = dataflow.graph.node(read).args.get(1).copied();
-                let why = match dataflow.access(read).map(|access| access.touch) {
-                    Some(Touch::Load) if base.is_some_and(|base| base < write) => {
-                        Reason::OldAddress { map, write: insn, access: "read" }
-                    }
+                let touch = |id| dataflow.access(id).map(|access| access.touch);
+                let is_old = touch(write) == Some(Touch::Update) && base.is_some_and(|base| base < write);
+                let why = match touch(read) {
+                    Some(Touch::Load) if is_old => Reason::OldAddress { map, write: insn, access: "read" },
                     Some(Touch::Store | Touch::Atomic) => Reason::OldAddress { map, write: insn, access: "written" },
                     _ => Reason::OwnWrite { map, write: insn },
                 };

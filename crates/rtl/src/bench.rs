@@ -204,6 +204,7 @@ impl Pipeline {
              | `in_data_i`, `in_keep_i`, `in_last_i` | words of a packet, its first byte in the lowest bits |\n\
              | `in_port_i` | the ingress port; a packet takes that of its last word |\n\
              | `in_time_i` | the time in nanoseconds; a packet takes that of its last word, or the largest of those before |\n{random}\
+             | `restart_i` | times before it do not count from the next packet on: for a clock that was set back |\n\
              | `out_data_o`, `out_keep_o`, `out_last_o` | the packet as it leaves |\n\
              | `out_verdict_o` | 0 extra packet, which a packet sends besides itself and before itself, 2 pass, 3 send back, 4 redirect, 5 slow path: it leaves as it came, 6 to all ports of map `out_port_o`, 7 to all but the ingress port |\n\
              | `out_port_o` | the egress port |\n\

@@ -77,8 +77,8 @@ impl Shell {
              packets leave no cycle free, the pipeline makes room for it; it takes some hundred cycles while packets\n\
              pass, and longer if packets that run alone are waiting, but has no upper bound in cycles. Software has to\n\
              have a time limit of its own. Bytes after the end of key and value have no meaning.\n\n\
-             Bit 1 of `STATUS` is 1 while a hash or LRU map has no room for new keys: packets wait, as do updates of\n\
-             new keys. For some cycles this is normal. If it stays, all places of some keys are taken: delete keys of\n\
+             Bit 1 of `STATUS` is 1 while a hash or LRU map has no room for new keys: packets wait, as do updates,\n\
+             which end with `EAGAIN` after 65,536 cycles. For some cycles this is normal. If it stays, all places of some keys are taken: delete keys of\n\
              the map (those that share a row with the waiting ones; a listing by `NEXT` gives entries row by row), until\n\
              the bit is 0.\n\n\
              ### Operations\n\n{NUMBERS}{}\n### Flags of an update\n\n{NUMBERS}{}\n### Errors\n\n{NUMBERS}{}\n\

@@ -638,14 +638,14 @@ pub(crate) fn host_stages(own: &Map) -> std::ops::RangeInclusive<u32> {
     own.slice.map_or(stage(first)..=stage(last), |slice| slice.first..=slice.last)
 }
 
-/// The stages in which a packet has asked one copy of a map and not yet another one; what packets see changes while no
-/// packet is in them.
+/// The stages from which a packet asks the first copy of a map to that from which it asks the last one; what packets see
+/// changes while no packet is in them. The first one counts: at the end of its cycle the packet has asked.
 pub(crate) fn between(own: &Map) -> Option<std::ops::RangeInclusive<u32>> {
     let asked = || own.tables.iter().map(|table| table.stage - own.cycles());
     let (first, last) = asked().min().zip(asked().max())?;
     // A copy of prefixes reads the value later.
     let late = if own.block == Block::Lpm { own.cycles() - ARRAY_STAGES } else { 0 };
-    (first < last).then(|| first + 1..=last + late)
+    (first < last).then(|| first..=last + late)
 }
 
 /// The assignments of the ports of the host. `valid` is high while a packet is in one of [`host_stages`] or of the stages

@@ -134,7 +134,7 @@ pub const FLAGS: [Number; 3] = [
 ];
 
 /// The errors of transactions, by their numbers in Linux.
-pub const ERRORS: [Number; 5] = [
+pub const ERRORS: [Number; 6] = [
     number("NO_ENTRY", 2, "`ENOENT`: there is no such entry, or no further one; all kinds"),
     number(
         "FULL",
@@ -142,6 +142,7 @@ pub const ERRORS: [Number; 5] = [
         "`E2BIG`: the hash map is full (an LRU map evicts instead, an LPM map gives `NO_SPACE`), or the index of an \
          array or a map of ports is beyond the entries",
     ),
+    number("AGAIN", 11, "`EAGAIN`: an update found no room for new keys for 65,536 cycles; only of a hash or LRU map"),
     number("EXISTS", 17, "`EEXIST`: there is an entry already, as always in an array; all kinds"),
     number(
         "INVALID",

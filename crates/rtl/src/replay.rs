@@ -439,8 +439,8 @@ impl<'a> Steps<'a> {
                 }
                 Action::Change => {
                     names.extend([format!("step{at}_present_q"), format!("step{at}_full_q")]);
-                    let bytes = (0..(own.bits / 8) as usize).filter(|byte| own.is_lock(*byte));
-                    names.extend(bytes.map(|byte| format!("step{at}_byte{byte}_q")));
+                    let bytes = operands(&self.plan.dataflow, at, step).into_iter().enumerate();
+                    names.extend(bytes.filter(|(byte, _)| own.is_lock(*byte)).map(|(_, (name, ..))| name));
                 }
                 Action::Write => {}
             }

@@ -331,7 +331,8 @@ module {module}
       .in_data_i(in_word.data),
       .in_keep_i(in_word.keep),
       .in_port_i(in_word.user[31:0]),
-      .in_time_i(in_word.user[95:32]),{random_pin}
+      .in_time_i(in_word.user[95:32]),
+      .restart_i(1'b0),{random_pin}
       .out_valid_o(out_valid),
       .out_ready_i(out_ready),
       .out_last_o(out_new.last),

@@ -221,6 +221,9 @@ fn text(module: &str, core: &Core, (patch_module, sends_module): (&str, &str), w
         format!("input  logic [{}:0] in_keep_i", word_bytes - 1),
         "input  logic [31:0] in_port_i".to_owned(),
         "// The time in nanoseconds.\n    input  logic [63:0] in_time_i".to_owned(),
+        "// Times before it do not count from the next packet on: for a clock that was set back.\n    \
+         input  logic restart_i"
+            .to_owned(),
         "output logic out_valid_o".to_owned(),
         "input  logic out_ready_i".to_owned(),
         "output logic out_last_o".to_owned(),
@@ -328,6 +331,7 @@ module {module} (
       .in_keep_i,
       .in_port_i,
       .in_time_i{time_pin},
+      .restart_i,
       .write_o(write),
       .write_place_o(write_place),
       .write_data_o(write_data),

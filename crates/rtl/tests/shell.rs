@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use flowloom_cosim::{Design, Model, Port, Simulation};
 use flowloom_isa::asm;
-use flowloom_rtl::registers::{COUNTERS, IDENTIFICATION, LAYOUT, MAP, SHELL, SHELL_COUNTERS, value_offset};
+use flowloom_rtl::registers::{COUNTERS, IDENTIFICATION, LAYOUT, MAP, MAP_KEY, SHELL, SHELL_COUNTERS, value_offset};
 use flowloom_rtl::{Entry, EntryField, MapBlock, Order, Pipeline, Shell};
 use flowloom_testkit::Rng;
 
@@ -84,6 +84,7 @@ const DELETE: u32 = 2;
 const NEXT: u32 = 3;
 const ENOENT: u32 = 2;
 const E2BIG: u32 = 7;
+const EAGAIN: u32 = 11;
 const EEXIST: u32 = 17;
 const EINVAL: u32 = 22;
 const ENOSPC: u32 = 28;
@@ -92,6 +93,9 @@ const ENOSPC: u32 = 28;
 const STUCK: u32 = 5000;
 
 /// The package of SystemVerilog is that of the register map.
+/// Reads of a status while an update waits, at most.
+const MAX_READS: u32 = 60_000;
+
 #[test]
 fn the_package_has_the_register_map() {
     flowloom_testkit::golden(block_path("shell/fl_registers_pkg"), &flowloom_rtl::registers::package());
@@ -710,10 +714,12 @@ fn transactions_are_those_of_the_kernel() {
 #[test]
 fn a_map_without_room_says_so() {
     let place = "assign map0_room_o = map0_room;";
+    let takes = "assign map0_ready_o = ";
     let full = "assign map0_room_o = map0_room && map0_count_o != 32'd16;";
     let model = build("a_map_without_room_says_so", |name, text| {
-        assert!(name != "fl_core_shell.sv" || text.contains(place), "no `{place}` in {name}");
-        text.replace(place, full)
+        let is_core = name == "fl_core_shell.sv";
+        assert!(!is_core || (text.contains(place) && text.contains(takes)), "no `{place}` or `{takes}` in {name}");
+        text.replace(place, full).replace(takes, &format!("{takes}(map0_room_o || map0_operation_i != 3'd1) && "))
     });
     let Some((model, shell)) = model else { return };
     let mut bench = Bench::new(&model, &shell, 1);
@@ -724,8 +730,14 @@ fn a_map_without_room_says_so() {
         assert_eq!(bench.update(KNOWN, key, &[1; 8], 0), 0);
     }
     assert_eq!(bench.register(status), 2);
-    assert_eq!(bench.update(KNOWN, 16, &[1; 8], 0), E2BIG);
-    assert_eq!(bench.register(status), 2 | E2BIG << 8);
+    // An update waits for room, and gives up; a deletion makes room.
+    let block = shell.blocks[KNOWN].address;
+    bench.put(block + MAP_KEY, &16_u32.to_le_bytes());
+    assert_eq!(bench.write(block + offset("COMMAND"), UPDATE, 0b1111), OKAY);
+    let waited = (0..MAX_READS).find(|_| bench.register(status) & 1 == 0);
+    println!("{waited:?} reads of the status while an update waited");
+    assert!(waited.is_some_and(|reads| reads > 1000), "{waited:?}");
+    assert_eq!(bench.register(status), 2 | EAGAIN << 8);
     assert_eq!(bench.delete(KNOWN, 7), 0);
     assert_eq!(bench.register(status), 0);
 }

@@ -474,6 +474,9 @@ impl Datapath for Simulation {
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, EngineError> {
+        if let Some(difference) = self.swept_difference.take() {
+            return Err(difference);
+        }
         let mut state = self.host.snapshot()?;
         let maps: Vec<_> = self.pipeline.maps().cloned().collect();
         for map in maps.into_iter().filter(|map| !matches!(map.access, Access::Ports { .. })) {
@@ -494,6 +497,7 @@ impl Datapath for Simulation {
         self.ahead.clear();
         (self.batches, self.slow_packets, self.swept_difference) = (0, 0, None);
         self.host.restore(state)?;
+        self.pipeline.restart_times().map_err(|error| failed(&error))?;
         let all = self.host.snapshot()?;
         self.write(&all).map_err(|error| failed(&error))
     }

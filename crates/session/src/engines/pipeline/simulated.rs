@@ -150,6 +150,7 @@ struct Ports {
     keep: Port,
     port: Port,
     time: Port,
+    restart: Port,
     /// Pipelines of programs that draw random numbers.
     random: Option<Port>,
     out_valid: Port,
@@ -226,6 +227,7 @@ impl Simulated {
             keep: input("in_keep_i")?,
             port: input("in_port_i")?,
             time: input("in_time_i")?,
+            restart: input("restart_i")?,
             random: (pipeline.core.random_words > 0).then(|| input("in_random_i")).transpose()?,
             out_valid: output("out_valid_o")?,
             out_ready: input("out_ready_i")?,
@@ -306,6 +308,16 @@ impl Simulated {
             }
         }
         Err(CosimError::Stuck { top: self.top.clone(), what: "its maps are not ready after a reset".to_owned() })
+    }
+
+    /// Lets the times of the next packets be before those of the last ones. No packet may be in the pipeline.
+    ///
+    /// # Errors
+    /// The simulation has ended.
+    pub fn restart_times(&mut self) -> Result<(), CosimError> {
+        let mut inputs = vec![0; self.input_bytes];
+        self.ports.restart.set(&mut inputs, 1);
+        self.simulation.run(&inputs).map(drop)
     }
 
     /// The longest packet; longer ones are discarded.
