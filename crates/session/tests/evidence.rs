@@ -487,8 +487,8 @@ fn evidence_pipeline_rates() {
 /// The twin of every pipeline gives the simulated pipeline's cycles, packet by packet: those in which a packet is
 /// taken, has its verdict, and leaves with its first and its last word. 4,000 packets of all shapes of traffic, with
 /// and without stalls at the output; and of every function with small tables its own traffic on traces that fill the
-/// tables, collide in them and meet deadlines. Prints the packets that waited in the pipeline; `FLOWLOOM_FUNCTION`
-/// selects one function.
+/// tables, collide in them and meet deadlines; and of the small programs by which packets share state. Prints the packets
+/// that waited in the pipeline; `FLOWLOOM_FUNCTION` selects one function.
 #[test]
 #[ignore = "an hour"]
 fn evidence_pipeline_cycles() {
@@ -517,6 +517,17 @@ fn evidence_pipeline_cycles() {
             Ok(Some(result)) => note(&format!("{name} with small tables"), result),
             Ok(None) => return,
             Err(error) => println!("{name}: no twin: {error}"),
+        }
+    }
+    for scheme in SCHEMES.iter().filter(|_| !selects()) {
+        match cycles::compare_scheme(test, scheme, SEED) {
+            Some(Ok(true)) => println!("{}: equal", scheme.name),
+            Some(Ok(false)) => println!("{}: no twin", scheme.name),
+            Some(Err(found)) => {
+                println!("{} differs: {}", scheme.name, start_of(&found));
+                wrong.push(scheme.name.to_owned());
+            }
+            None => return,
         }
     }
     assert!(wrong.is_empty(), "different: {}", wrong.join(", "));
