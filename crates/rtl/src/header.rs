@@ -56,10 +56,7 @@ impl Shell {
         define(&mut text, &format!("FL_{own}_MAPS"), self.blocks.len() as u32);
         let mut taken = BTreeSet::new();
         for block in &self.blocks {
-            let mut map = identifier(&block.name);
-            if !taken.insert(map.to_ascii_lowercase()) {
-                map = format!("{map}_{}", block.map);
-            }
+            let map = free(identifier(&block.name), block.map, |map| taken.insert(map.to_ascii_lowercase()));
             self.block(block, &map, &Entry::of(block, entries.get(&block.name)), &mut text);
         }
         text.push_str("\n#endif\n");
@@ -107,10 +104,11 @@ fn structure(text: &mut String, name: &str, fields: &[EntryField], bytes: u32) {
         }
         gap(text, at, *offset_bytes);
         let mut member = identifier(name);
-        if KEYWORDS.contains(&member.as_str()) || !taken.insert(member.clone()) {
-            member = format!("{member}_{offset_bytes}");
-            taken.insert(member.clone());
+        if member.starts_with(GAP) {
+            member.insert_str(0, "own_");
         }
+        let is_free = |member: &str| !KEYWORDS.contains(&member) && taken.insert(member.to_owned());
+        let member = free(member, *offset_bytes, is_free);
         let (ty, comment) = match (order, size_bytes) {
             (Order::Little, 1) => ("uint8_t", ""),
             (Order::LittleSigned, 1) => ("int8_t", ""),
@@ -144,8 +142,16 @@ fn structure(text: &mut String, name: &str, fields: &[EntryField], bytes: u32) {
 /// Bytes without a field.
 fn gap(text: &mut String, from: u32, to: u32) {
     if from < to {
-        _ = writeln!(text, "\tuint8_t fl_bytes_{from}[{}];", to - from);
+        _ = writeln!(text, "\tuint8_t {GAP}{from}[{}];", to - from);
     }
+}
+
+/// The first of the names `name`, `name_1`, `name_1_1` and so on, with `number` for 1, that `take` takes.
+fn free(mut name: String, number: u32, mut take: impl FnMut(&str) -> bool) -> String {
+    while !take(&name) {
+        name = format!("{name}_{number}");
+    }
+    name
 }
 
 /// A name as one in C: other characters are underscores, and a digit does not come first.
@@ -164,8 +170,11 @@ fn in_comment(name: &str) -> String {
     name.replace("*/", "* /")
 }
 
+/// The start of the names of members for bytes without a field.
+const GAP: &str = "fl_bytes_";
+
 /// Words of C and C++ that are no names of members.
-const KEYWORDS: [&str; 82] = [
+const KEYWORDS: [&str; 98] = [
     "alignas",
     "alignof",
     "and",
@@ -248,6 +257,22 @@ const KEYWORDS: [&str; 82] = [
     "co_await",
     "co_return",
     "co_yield",
+    "decltype",
+    "static_assert",
+    "static_cast",
+    "const_cast",
+    "dynamic_cast",
+    "reinterpret_cast",
+    "and_eq",
+    "or_eq",
+    "xor_eq",
+    "not_eq",
+    "char8_t",
+    "char16_t",
+    "char32_t",
+    "consteval",
+    "constinit",
+    "typeof_unqual",
 ];
 
 #[cfg(test)]
@@ -279,6 +304,19 @@ mod tests {
         ];
         assert_eq!(members, expected);
         assert!(text.contains("sizeof(struct it) == 16"), "{text}");
+    }
+
+    #[test]
+    fn members_have_names_of_their_own() {
+        let names = ["default_4", "default", "fl_bytes_18", "a.b", "a_b", "a_b_16", "decltype"];
+        let fields: Vec<EntryField> =
+            names.iter().zip(0..).map(|(name, at)| field(name, 4 * at, 4, Order::Bytes)).collect();
+        let mut text = String::new();
+        structure(&mut text, "it", &fields, 32);
+        let members = text.lines().filter_map(|line| line.strip_prefix("\tuint8_t ")?.split('[').next());
+        let expected =
+            ["default_4", "default_4_4", "own_fl_bytes_18", "a_b", "a_b_16", "a_b_16_20", "decltype_24", "fl_bytes_28"];
+        assert_eq!(members.collect::<Vec<_>>(), expected);
     }
 
     #[test]
