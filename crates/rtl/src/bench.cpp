@@ -26,10 +26,10 @@ constexpr unsigned kIdle = 100000;
 constexpr unsigned kQuiet = 100;
 // Rows of an array up to which all are compared; of a larger one those that are known not to be zero, and others.
 constexpr std::uint64_t kSmall = 256, kOthers = 64;
-// Rows of a map with keys that are read at once.
+// Rows at the end of a map with keys that are read first: those of pending keys are among them.
 constexpr std::uint64_t kChunk = 256;
 // Operations of a map with keys.
-constexpr unsigned kUpdate = 1, kDelete = 2, kReadRow = 3;
+constexpr unsigned kLookUp = 0, kUpdate = 1, kDelete = 2, kReadRow = 3;
 // A verdict of the file: 6 or 7, which its ingress port does not tell apart.
 constexpr unsigned kAll = 6, kOthersOnly = 7, kEither = 8;
 
@@ -194,20 +194,39 @@ class Bench {
     static_cast<void>(top);
     maps_ = {
 $MAPS    };
+    top_->restart_i = 0;
     top_->in_valid_i = 0;
     top_->out_ready_i = 0;
     for (const Map& map : maps_) *map.valid = 0;
-    top_->rst_i = 1;
-    tick();
-    top_->rst_i = 0;
-    cycle_ = 0;
-    do tick(); while (!top_->ready_o);
-    std::printf("ready %llu cycles after the reset\n", static_cast<unsigned long long>(cycle_));
   }
 
   ~Bench() { top_->final(); }
 
-  bool run(const Group& group) { return change(group) && send(group) && compare(group); }
+  // Resets the pipeline, which clears a row of each map in a cycle; false, with the reason printed, if it does not
+  // become ready.
+  bool reset() {
+    std::uint64_t most = kIdle;
+    for (const Map& map : maps_) most = std::max(most, map.rows + kIdle);
+    top_->rst_i = 1;
+    tick();
+    top_->rst_i = 0;
+    cycle_ = 0;
+    do {
+      if (cycle_ == most) {
+        std::printf("ready_o is low %llu cycles after the reset, expected it to be high\n",
+                    static_cast<unsigned long long>(cycle_));
+        return false;
+      }
+      tick();
+    } while (!top_->ready_o);
+    std::printf("ready %llu cycles after the reset\n", static_cast<unsigned long long>(cycle_));
+    return true;
+  }
+
+  bool run(const Group& group) {
+    restart();
+    return change(group) && send(group) && compare(group);
+  }
 
   void print_mix() const {
     std::size_t packets = 0;
@@ -225,6 +244,13 @@ $MAPS    };
   bool chance(unsigned of_256) {
     random_ = random_ * 1664525u + 1013904223u;
     return (random_ >> 24) < of_256;
+  }
+
+  // Lets times go back: each group has its own ones.
+  void restart() {
+    top_->restart_i = 1;
+    tick();
+    top_->restart_i = 0;
   }
 
   void tick() {
@@ -257,6 +283,11 @@ $MAPS    };
     for (unsigned idle = 0; idle < kIdle; ++idle) {
       top_->clk_i = 0;
       top_->eval();
+      if (top_->done_valid_o || top_->out_valid_o) {
+        std::printf("map `%s`: found %s during an access of the host, expected none without packets inside\n", map.name,
+                    top_->done_valid_o ? "a verdict" : "a word at the output");
+        return false;
+      }
       const bool is_ready = *map.valid && *map.ready;
       const bool is_answered = (is_taken || is_ready) && *map.answer;
       if (is_answered) {
@@ -318,6 +349,12 @@ $MAPS    };
     return found == expected || (expected == kEither && (found == kAll || found == kOthersOnly));
   }
 
+  // All bytes in words before the last one of a packet, then its first ones.
+  static bool is_keep(std::uint64_t keep, bool is_last) {
+    constexpr std::uint64_t kOnes = kWord >= 64 ? ~0ull : (1ull << kWord % 64) - 1;
+    return is_last ? keep != 0 && (keep & (keep + 1)) == 0 : keep == kOnes;
+  }
+
   // Sends the packets of a group, and compares verdicts and packets.
   bool send(const Group& group) {
     const std::vector<Packet>& packets = group.packets;
@@ -372,6 +409,13 @@ $RANDOM_DRIVEN      }
         }
         std::uint64_t keep = 0;
         std::memcpy(&keep, &top_->out_keep_o, sizeof top_->out_keep_o);
+        if (!is_keep(keep, top_->out_last_o)) {
+          print_place(group, outputs[received].packet);
+          std::printf("found out_keep_o %llx in %s, expected %s\n", static_cast<unsigned long long>(keep),
+                      top_->out_last_o ? "its last word" : "a word before its last one",
+                      top_->out_last_o ? "ones from bit 0 on, without gaps" : "all ones");
+          return false;
+        }
         const auto* const word = reinterpret_cast<const std::uint8_t*>(&top_->out_data_o);
         for (std::size_t byte = 0; byte < kWord && (keep >> byte & 1); ++byte) out.push_back(word[byte]);
         if (top_->out_last_o) {
@@ -435,7 +479,9 @@ $RANDOM_DRIVEN      }
       const std::map<Bytes, Bytes> none;
       const std::map<Bytes, Bytes>& expected = known == group.entries.end() ? none : known->second;
       std::map<Bytes, Bytes> found;
-      if (!(map.kind == kKeyed ? read_keyed(map, found) : read_array(map, expected, found))) return false;
+      const bool is_read =
+          map.kind == kKeyed ? read_keyed(group, map, expected, found) : read_array(map, expected, found);
+      if (!is_read) return false;
       entries_ += expected.size();
       const auto text = [&](const std::map<Bytes, Bytes>& entries, const Bytes& key) {
         const auto entry = entries.find(key);
@@ -446,20 +492,26 @@ $RANDOM_DRIVEN      }
       for (const auto& [key, value] : all) {
         const std::string is = text(found, key), wanted = text(expected, key);
         if (is == wanted) continue;
-        std::printf("%s: group `%s`, after its %zu packets: map `%s`, key %s: found %s, expected %s\n", path_,
-                    group.name.c_str(), group.packets.size(), map.name, to_hex(key).c_str(), is.c_str(),
-                    wanted.c_str());
+        print_map(group, map);
+        std::printf(", key %s: found %s, expected %s\n", to_hex(key).c_str(), is.c_str(), wanted.c_str());
         return false;
       }
     }
     return true;
   }
 
-  // Rows are used from the first one on, but for pending keys, which are in the last ones.
-  bool read_keyed(const Map& map, std::map<Bytes, Bytes>& found) {
+  void print_map(const Group& group, const Map& map) const {
+    std::printf("%s: group `%s`, after its %zu packets: map `%s`", path_, group.name.c_str(), group.packets.size(),
+                map.name);
+  }
+
+  // Reads the rows of a map with keys, then looks up the expected keys. Rows are used from the first one on, but for
+  // pending keys, which are in the last ones: of a large map, reading ends with the last of its entries.
+  bool read_keyed(const Group& group, const Map& map, const std::map<Bytes, Bytes>& expected,
+                  std::map<Bytes, Bytes>& found) {
     std::uint64_t count = ~0ull;
     const std::uint64_t last = map.rows > kChunk ? map.rows - kChunk : 0;
-    for (std::uint64_t offset = 0; offset < map.rows && found.size() < count; ++offset) {
+    for (std::uint64_t offset = 0; offset < map.rows && (map.rows <= kSmall || found.size() < count); ++offset) {
       // The last rows first, then the others in order.
       const std::uint64_t row = offset < map.rows - last ? last + offset : offset - (map.rows - last);
       const Bytes all = number(row, 8);
@@ -470,7 +522,28 @@ $RANDOM_DRIVEN      }
         return false;
       }
       count = answer.count;
-      if (answer.is_present) found[answer.key] = answer.value;
+      if (answer.is_present && !found.emplace(answer.key, answer.value).second) {
+        print_map(group, map);
+        std::printf(": found key %s in two rows, the second one %llu\n", to_hex(answer.key).c_str(),
+                    static_cast<unsigned long long>(row));
+        return false;
+      }
+    }
+    if (found.size() != count) {
+      print_map(group, map);
+      std::printf(": found %zu entries in its rows, expected %llu, its number of entries\n", found.size(),
+                  static_cast<unsigned long long>(count));
+      return false;
+    }
+    for (const auto& [key, value] : expected) {
+      Answer answer;
+      if (!access(map, kLookUp, key, {}, answer)) return false;
+      if (answer.is_present && answer.key == key && answer.value == value) continue;
+      print_map(group, map);
+      const std::string is = answer.is_present ? to_hex(answer.value) + " of key " + to_hex(answer.key) : "none";
+      std::printf(", key %s: a lookup found %s, expected %s\n", to_hex(key).c_str(), is.c_str(),
+                  to_hex(value).c_str());
+      return false;
     }
     return true;
   }
@@ -518,6 +591,7 @@ int main(int argc, char** argv) {
   context->randReset(2);
   context->randSeed(static_cast<int>(seed));
   Bench bench(path, context.get(), seed);
+  if (!bench.reset()) return 1;
   for (const Group& group : groups) {
     if (!bench.run(group)) return 1;
   }

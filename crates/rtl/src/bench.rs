@@ -9,7 +9,7 @@ use crate::top::{File, Pipeline};
 /// Packets that follow one another, and the contents of the maps before and after them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
-    /// Where the packets come from, for messages.
+    /// The origin of the packets, for messages.
     pub name: String,
     /// The changes of the host that make the contents after the group before those before this one; after a reset for the
     /// first group.
@@ -50,7 +50,7 @@ pub struct Vector {
     pub sent: Vec<(u32, Vec<u8>)>,
 }
 
-/// What the plan tells about a pipeline, for its description.
+/// Facts of the plan about a pipeline, for its description.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
     /// The clock that the plan assumes, in megahertz.
@@ -75,7 +75,7 @@ pub struct Expiring {
     pub deadline_offsets: Vec<u32>,
     /// The period of the sweep in nanoseconds.
     pub sweep_ns: u64,
-    /// What becomes of expired entries that are not removed, in words, by the state that they are in.
+    /// The successors of expired entries that are not removed, in words, by the state that they are in.
     pub successors: Vec<String>,
 }
 
@@ -270,7 +270,7 @@ impl Pipeline {
         text
     }
 
-    /// What software and the surrounding design have to do.
+    /// The duties of software and of the surrounding design.
     fn host_duties(&self, facts: &Facts) -> String {
         let mut text = "## What the host does\n\n".to_owned();
         match facts.window_bytes {
@@ -353,8 +353,9 @@ fn map_row(port: &MapPort) -> String {
         _ => ["nullptr"; 4].join(", "),
     };
     format!(
-        "        {{{map}, \"{name}\", {kind}, {key_bytes}, {value_bytes}, {rows}, {}, {}, {},\n         {key}, {},\n         {}, {}, \
+        "        {{{map}, \"{}\", {kind}, {key_bytes}, {value_bytes}, {rows}, {}, {}, {},\n         {key}, {},\n         {}, {}, \
          {answers}}},\n",
+        escaped(name),
         top("valid_i"),
         top("ready_o"),
         top(command),
@@ -362,6 +363,17 @@ fn map_row(port: &MapPort) -> String {
         top("valid_o"),
         top("value_o"),
     )
+}
+
+/// A name in a string of C++: other characters than printable ones of ASCII are octal.
+fn escaped(name: &str) -> String {
+    let escape = |byte: u8| match byte {
+        // Two question marks may begin a trigraph.
+        b'"' | b'\\' | b'?' => format!("\\{}", char::from(byte)),
+        b' '..=b'~' => char::from(byte).to_string(),
+        _ => format!("\\{byte:03o}"),
+    };
+    name.bytes().map(escape).collect()
 }
 
 /// The head of `vectors.txt`.
@@ -410,3 +422,17 @@ const RANDOM_DRIVEN: &str = "        std::memcpy(&top_->in_random_i, next.random
 
 /// The test bench.
 const BENCH: &str = include_str!("bench.cpp");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_do_not_end_strings() {
+        for (name, expected) in
+            [("flows", "flows"), (".rodata", ".rodata"), ("a\"b\\", r#"a\"b\\"#), ("\né??", r"\012\303\251\?\?")]
+        {
+            assert_eq!(escaped(name), expected);
+        }
+    }
+}
