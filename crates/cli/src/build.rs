@@ -123,6 +123,12 @@ fn verilog(args: &BuildArgs) -> Result<(), Failure> {
     }
     let groups = vectors::groups(function.as_ref(), &loaded, &plan, &pipeline)?;
     let packets: usize = groups.iter().map(|group| group.vectors.len()).sum();
+    if packets == 0 {
+        print_note(
+            "`vectors.txt` has no packets, so that `make sim` compares no verdicts: no generated packet has a result that \
+             the interpreter tells; `verify` runs a trace of yours",
+        );
+    }
     for placed in fit.iter().flat_map(|fit| rendering.left(fit)) {
         let (map, holds) = (placed.memory.map.as_deref().unwrap_or("no map"), placed.memory.holds);
         print_note(&format!(
@@ -144,7 +150,7 @@ fn verilog(args: &BuildArgs) -> Result<(), Failure> {
         checked = checked.writes("-o", Some(path));
     }
     checked.check()?;
-    folder::remove_old(&args.output, &files)?;
+    folder::prepare(&args.output, &files)?;
     for (file, path) in files.iter().zip(&paths) {
         fs::write(path, &file.text).map_err(|e| Failure::file("written", path, &e))?;
     }
@@ -194,7 +200,7 @@ fn is_folder(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// What the plan tells the description of the folder.
+/// The facts of the plan for the description of the folder.
 fn facts(program: &Program, plan: &Plan, fit: Option<&Fit>) -> Facts {
     let layouts = program.maps.iter().filter_map(|map| Some((map.name.clone(), map.layout.as_ref()?)));
     let layouts: Vec<_> = layouts.collect();
@@ -215,7 +221,7 @@ fn facts(program: &Program, plan: &Plan, fit: Option<&Fit>) -> Facts {
     }
 }
 
-/// What software has to know to sweep a map.
+/// The properties of a map that software needs to sweep it.
 fn expiring_map(name: &str, layout: &ContextLayout) -> Expiring {
     let state =
         |number: usize| layout.states.get(number).map_or_else(|| number.to_string(), |name| format!("`{name}`"));

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Packets for the test bench of a pipeline, with the interpreter's results.
 //!
-//! Those of a function are generated traffic from empty maps, with several packets a flow. Those of a program come from
-//! an exploration of its code: a group for each case, which begins with the contents of maps that the case needs.
+//! Those of a function are generated traffic, with several packets a flow, from maps with its preloaded contexts and
+//! ports alone. Those of a program come from an exploration of its code: a group for each case, which begins with the
+//! contents of maps that the case needs, and if they all need entries, one from empty maps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,12 +20,13 @@ use flowloom_verify::{Arrival, Stimulus, StimulusOptions};
 use flowloom_vm::Interpreter;
 
 use crate::failure::{Failure, with_causes};
+use crate::output::{counted, print_note};
 
 /// Packets of a test bench of a program at most, but for those of the cases themselves.
 const EXPLORED_PACKETS: usize = 1000;
 /// Packets of a case of an exploration at most, but for its own.
 const CASE_PACKETS: usize = 40;
-/// Entries of a state of the exploration at most.
+/// Entries of a state of the exploration at most, and of a map of ports from which all ports are written.
 const STATE_ENTRIES: usize = 4096;
 /// The seeds of a function's traffic, with a group of packets each.
 const SEEDS: [u64; 2] = [0, 1];
@@ -55,14 +57,24 @@ pub(crate) fn groups(
     let explored = explore(&program, &ExploreOptions::default()).map_err(|e| Failure::input(&e))?;
     let all: Vec<&Arrival> = explored.cases.iter().flat_map(|case| &case.packets).collect();
     let share = EXPLORED_PACKETS.div_ceil(explored.cases.len().max(1)).min(CASE_PACKETS);
+    let entries = |state: &Snapshot| state.maps.values().map(BTreeMap::len).sum::<usize>();
     let mut groups = Vec::new();
+    if explored.cases.iter().all(|case| entries(&case.state) > 0) {
+        // The packets of all cases, from first to last.
+        let count = all.len().min(EXPLORED_PACKETS);
+        let packets: Vec<Arrival> = (0..count).map(|at| all[at * all.len() / count].clone()).collect();
+        let group = recorder.group("empty maps".to_owned(), &Snapshot::default(), 0, &packets);
+        groups.push(group.map_err(|e| Failure::input(&e))?);
+    }
+    let mut skipped = 0;
     for (number, case) in explored.cases.iter().enumerate() {
-        if case.state.maps.values().map(BTreeMap::len).sum::<usize>() > STATE_ENTRIES {
+        if entries(&case.state) > STATE_ENTRIES {
+            skipped += 1;
             continue;
         }
         let mut packets = case.packets.clone();
         let time_ns = packets.iter().map(|packet| packet.time_ns).max().unwrap_or(0);
-        // Its own packets again and those of all cases by turns, each twice in a row.
+        // Its own packets again and those of all cases alternately, each twice in a row.
         let other = |at: usize| match at / 2 % 2 {
             0 => &case.packets[at / 4 % case.packets.len()],
             _ => all[(number * 31 + at / 4 * 7) % all.len()],
@@ -73,6 +85,13 @@ pub(crate) fn groups(
         let group = recorder.group(format!("case {number}"), &case.state, case.seed, &packets);
         groups.push(group.map_err(|e| Failure::input(&e))?);
     }
+    if skipped > 0 {
+        print_note(&format!(
+            "`vectors.txt` lacks {} of {}, which begin with more than {STATE_ENTRIES} entries: `verify` runs them",
+            counted(skipped, "group"),
+            explored.cases.len()
+        ));
+    }
     Ok(groups)
 }
 
@@ -80,15 +99,18 @@ pub(crate) fn groups(
 type Sent = Vec<(u32, Vec<u8>)>;
 
 /// Contents of the pipeline's maps by index, as the host writes them: of arrays the entries that are not zero.
-type Contents = BTreeMap<u32, MapState>;
+type Contents = BTreeMap<u32, Arc<MapState>>;
 
 struct Recorder<'a> {
     interp: Interpreter,
     evaluator: Evaluator,
     program: &'a Program,
     pipeline: &'a Pipeline,
-    /// What the groups so far leave in the maps.
+    /// Contents of the maps after the groups so far.
     contents: Contents,
+    /// For maps of ports without contents of their own, ports by their numbers; none for those with more than
+    /// [`STATE_ENTRIES`], of which only ports that are used are written.
+    numbered: Contents,
 }
 
 impl<'a> Recorder<'a> {
@@ -105,8 +127,11 @@ impl<'a> Recorder<'a> {
         if pipeline.core.spreads {
             interp.bind_ports(&Ports::offline(BROADCAST_PORTS));
         }
-        let contents = pipeline.core.maps.iter().map(|map| (map.map, reset_contents(map, program))).collect();
-        Ok(Recorder { interp, evaluator, program, pipeline, contents })
+        let maps = pipeline.core.maps.iter();
+        let contents = maps.clone().map(|map| (map.map, Arc::new(reset_contents(map, program)))).collect();
+        let small = maps.filter(|map| is_ports(map) && map.entries as usize <= STATE_ENTRIES);
+        let numbered = small.map(|map| (map.map, Arc::new((0..map.entries).map(numbered_port).collect()))).collect();
+        Ok(Recorder { interp, evaluator, program, pipeline, contents, numbered })
     }
 
     /// Runs packets from a state. Packets that the pipeline does not take, and those whose result in the pipeline cannot
@@ -114,7 +139,7 @@ impl<'a> Recorder<'a> {
     fn group(&mut self, name: String, state: &Snapshot, seed: u64, packets: &[Arrival]) -> Result<Group, EngineError> {
         self.interp.restore(state)?;
         let before = self.contents()?;
-        let changes = self.changes(&before);
+        let mut changes = self.changes(&before);
         let mut vectors: Vec<Vector> = Vec::new();
         let mut run: Vec<(&Arrival, Choices)> = Vec::new();
         let mut now_ns = 0;
@@ -146,6 +171,14 @@ impl<'a> Recorder<'a> {
             }
         }
         self.contents = self.contents()?;
+        for (map, used) in self.used_ports(&vectors)? {
+            changes.extend(used.iter().map(|(key, value)| Change {
+                map,
+                key: key.clone(),
+                value: Some(value.clone()),
+            }));
+            self.contents.insert(map, Arc::new(used));
+        }
         let is_ports = |map: u32| self.pipeline.core.maps.iter().any(|port| port.map == map && is_ports(port));
         let entries = self.contents.iter().filter(|(map, _)| !is_ports(**map));
         let entries =
@@ -190,19 +223,45 @@ impl<'a> Recorder<'a> {
         Some((number, outputs.into_iter().map(|output| (output.port.0, output.bytes)).collect()))
     }
 
-    /// The contents of the interpreter's maps.
+    /// The contents of the interpreter's maps, without ports of large maps that have no contents of their own.
     fn contents(&mut self) -> Result<Contents, EngineError> {
         let state = self.interp.snapshot()?;
-        let maps = self.pipeline.core.maps.iter();
-        Ok(maps.map(|map| (map.map, contents(map, self.program, state.maps.get(&map.name)))).collect())
+        let of = |map: &MapPort| match (state.maps.get(&map.name), self.kind(map)) {
+            (None, kind) if is_ports(map) && !is_by_kind(kind) => {
+                self.numbered.get(&map.map).map(Arc::clone).unwrap_or_default()
+            }
+            (known, _) => Arc::new(contents(map, self.program, known)),
+        };
+        Ok(self.pipeline.core.maps.iter().map(|map| (map.map, of(map))).collect())
+    }
+
+    /// By large map of ports without contents of its own, the ports to which packets of a group leave.
+    fn used_ports(&mut self, vectors: &[Vector]) -> Result<Vec<(u32, MapState)>, EngineError> {
+        let state = self.interp.snapshot()?;
+        let is_large = |map: &&MapPort| {
+            let is_numbered = is_ports(map) && !is_by_kind(self.kind(map)) && !state.maps.contains_key(&map.name);
+            is_numbered && !self.numbered.contains_key(&map.map)
+        };
+        let used = |map: &MapPort| {
+            let ports = vectors.iter().flat_map(|vector| &vector.sent).map(|(port, _)| *port);
+            ports.filter(|port| *port < map.entries).map(numbered_port).collect()
+        };
+        Ok(self.pipeline.core.maps.iter().filter(is_large).map(|map| (map.map, used(map))).collect())
+    }
+
+    fn kind(&self, map: &MapPort) -> MapKind {
+        self.program.maps[map.map as usize].kind
     }
 
     /// The host's changes from the contents that the groups so far leave to `after`.
     fn changes(&self, after: &Contents) -> Vec<Change> {
         let mut changes = Vec::new();
-        let none = MapState::new();
+        let none = Arc::new(MapState::new());
         for map in &self.pipeline.core.maps {
             let [before, after] = [&self.contents, after].map(|contents| contents.get(&map.map).unwrap_or(&none));
+            if Arc::ptr_eq(before, after) {
+                continue;
+            }
             let zeros = (!matches!(map.access, Access::Key { .. })).then(|| vec![0; map.value_bytes as usize]);
             let removed = before.keys().filter(|key| !after.contains_key(*key));
             changes.extend(removed.map(|key| Change { map: map.map, key: key.clone(), value: zeros.clone() }));
@@ -235,6 +294,21 @@ fn is_ports(map: &MapPort) -> bool {
     matches!(map.access, Access::Ports { .. })
 }
 
+/// Whether the ports of a map follow from its kind and keys.
+fn is_by_kind(kind: MapKind) -> bool {
+    matches!(kind, MapKind::Cpumap | MapKind::Xskmap)
+}
+
+/// An entry with a port, in the form of the host.
+fn port_entry(key: &[u8], port: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    (key.to_vec(), [&port[..PORT_BYTES], &[1]].concat())
+}
+
+/// An entry that leads to the port of its own number.
+fn numbered_port(number: u32) -> (Vec<u8>, Vec<u8>) {
+    port_entry(&number.to_le_bytes(), &number.to_le_bytes())
+}
+
 /// The entries of a map after a reset.
 fn reset_contents(map: &MapPort, program: &Program) -> MapState {
     let initial = program.maps[map.map as usize].initial.as_ref().filter(|_| matches!(map.access, Access::Single));
@@ -246,19 +320,14 @@ fn reset_contents(map: &MapPort, program: &Program) -> MapState {
 fn contents(map: &MapPort, program: &Program, known: Option<&MapState>) -> MapState {
     let kind = program.maps[map.map as usize].kind;
     let size = map.value_bytes as usize;
-    let port = |key: &[u8], port: &[u8]| (key.to_vec(), [&port[..PORT_BYTES], &[1]].concat());
     let number = |key: &[u8]| u32::from_le_bytes(*key.first_chunk().unwrap_or(&[0; PORT_BYTES]));
     match (map.access, known, kind) {
-        (Access::Ports { .. }, known, MapKind::Cpumap | MapKind::Xskmap) => {
+        (Access::Ports { .. }, known, kind) if is_by_kind(kind) => {
             let to = if kind == MapKind::Cpumap { Port::of_cpu } else { Port::of_socket };
             let keys = known.into_iter().flat_map(MapState::keys);
-            keys.map(|key| port(key, &to(number(key)).0.to_le_bytes())).collect()
+            keys.map(|key| port_entry(key, &to(number(key)).0.to_le_bytes())).collect()
         }
-        // Without contents of its own, each key of a map of ports leads to the port of its number.
-        (Access::Ports { .. }, None, _) => {
-            (0..map.entries).map(|key| port(&key.to_le_bytes(), &key.to_le_bytes())).collect()
-        }
-        (Access::Ports { .. }, Some(known), _) => known.iter().map(|(key, value)| port(key, value)).collect(),
+        (Access::Ports { .. }, Some(known), _) => known.iter().map(|(key, value)| port_entry(key, value)).collect(),
         (_, None, _) => reset_contents(map, program),
         // A pipeline is one CPU, the first one.
         (Access::Key { .. }, Some(known), _) => {

@@ -160,6 +160,67 @@ fn a_bench_finds_what_differs(folder: &std::path::Path) {
     }
 }
 
+/// The contexts of a source expire, so that verdicts depend on times.
+const TIMED: &str = "function timed;
+stateful timed {
+    key ip.src;
+    states closed, open;
+    reg bytes: u64;
+    on closed when tcp.is_syn -> open (idle 60s) { bytes = pkt.len; pass; }
+    on open { bytes += pkt.len; pass; }
+    otherwise { drop; }
+}
+";
+
+/// The second group begins before the end of the first one.
+#[test]
+fn groups_of_vectors_have_their_own_times() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("timed.efsm").display().to_string();
+    std::fs::write(&source, TIMED).unwrap();
+    let path = folder.path().join("timed");
+    exits(0, &["build", &source, "--target", "verilog", "-o", path.to_str().unwrap()]);
+    let text = std::fs::read_to_string(path.join("vectors.txt")).unwrap();
+    let groups = text.split("\ngroup ").skip(1);
+    let times = groups.map(|group| {
+        let packets = group.lines().filter(|line| line.starts_with("packet "));
+        packets.map(|line| line.split(' ').nth(2).unwrap().parse().unwrap()).collect::<Vec<u64>>()
+    });
+    let times: Vec<Vec<u64>> = times.collect();
+    assert!(times.len() == 2 && times[0].last() > times[1].first() && times.iter().all(|all| all.is_sorted()));
+    if !has_verilator("groups_of_vectors_have_their_own_times") {
+        return;
+    }
+    let ran = Command::new("make").args(["-s", "-C", path.to_str().unwrap(), "sim"]).output().unwrap();
+    let text = String::from_utf8_lossy(&ran.stdout).into_owned();
+    let mix = text.lines().find(|line| line.contains(" packets: ")).unwrap_or_default();
+    assert!(ran.status.success() && text.contains("all as expected"), "{ran:?}");
+    assert!(mix.contains(" drop, ") && mix.contains(" pass"), "{text}");
+}
+
+/// A folder that simulates nothing says so. Of a large map of ports, only ports that packets take are written.
+#[test]
+fn vectors_have_the_ports_that_packets_take() {
+    let folder = tempfile::tempdir().unwrap();
+    let build = |key: u32| {
+        let source = folder.path().join("ports.bpf").display().to_string();
+        let text = format!(
+            ".program ports\n.license \"GPL\"\n.map ports devmap key 4 value 4 entries 65536\nr1 = map[ports] ll\n\
+             r2 = {key}\nr3 = 0\ncall redirect_map\nexit\n"
+        );
+        std::fs::write(&source, text).unwrap();
+        let path = folder.path().join(key.to_string());
+        let ran = exits(0, &["build", &source, "--target", "verilog", "-o", path.to_str().unwrap()]);
+        (ran.stderr, std::fs::read_to_string(path.join("vectors.txt")).unwrap())
+    };
+    let (notes, text) = build(3);
+    let writes: Vec<&str> = text.lines().filter(|line| line.starts_with("write ")).collect();
+    assert_eq!(writes, ["write 0 03000000 0300000001"]);
+    assert!(text.contains("\npacket ") && !notes.contains("no packets"), "{notes}");
+    let (notes, text) = build(70_000);
+    assert!(!text.contains("\npacket ") && notes.contains("`vectors.txt` has no packets"), "{notes}");
+}
+
 /// Packets of a function that go to all ports of a map stay in the vectors: later ones depend on what they changed.
 #[test]
 fn vectors_have_the_broadcasts_of_a_function_with_state() {
@@ -247,6 +308,8 @@ fn a_later_build_removes_the_files_of_an_earlier_one() {
     std::fs::write(&manifest, format!("{text}outside/kept.sv\n")).unwrap();
     let ran = exits(0, &["build", TOY, "--target", "verilog", "-o", &path]);
     assert!(ran.stderr.contains("has other sources, which are not part of the pipeline: `own.sv`"), "{ran:?}");
+    let removed = ran.stderr.lines().find(|line| line.contains("removed files of an earlier build")).unwrap();
+    assert!(removed.contains("`fl_core_policer.sv`") && !removed.contains("own.sv"), "{removed}");
     for (name, is_there) in [
         ("fl_core_policer.sv", false),
         ("policer.xdc", false),
@@ -260,6 +323,28 @@ fn a_later_build_removes_the_files_of_an_earlier_one() {
     std::fs::write(&manifest, "fl_core_toy_printed.sv\n").unwrap();
     let ran = exits(2, &["build", TOY, "--target", "verilog", "-o", &path]);
     assert!(ran.stderr.contains("is no manifest of Flowloom"), "{ran:?}");
+}
+
+/// Nothing is overwritten that no manifest names.
+#[test]
+fn a_folder_with_files_of_others_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().display().to_string();
+    let own = |name: &str| folder.path().join(name);
+    std::fs::write(own("Makefile"), "mine\n").unwrap();
+    std::fs::write(own("notes.txt"), "mine\n").unwrap();
+    let names = || std::fs::read_dir(folder.path()).unwrap().count();
+    let ran = exits(2, &["build", TOY, "--target", "verilog", "-o", &path]);
+    assert!(ran.stderr.contains("would be overwritten: `Makefile`; build into another folder"), "{ran:?}");
+    assert_eq!((std::fs::read_to_string(own("Makefile")).unwrap().as_str(), names()), ("mine\n", 2));
+    std::fs::remove_file(own("Makefile")).unwrap();
+    ok(&["build", TOY, "--target", "verilog", "-o", &path]);
+    // A manifest does not name what came after it.
+    std::fs::write(own("fl_core_policer.sv"), "mine\n").unwrap();
+    let before = names();
+    let ran = exits(2, &["build", "functions/policer/policer.efsm", "--target", "verilog", "-o", &path]);
+    assert!(ran.stderr.contains("would be overwritten: `fl_core_policer.sv`;"), "{ran:?}");
+    assert_eq!((std::fs::read_to_string(own("fl_core_policer.sv")).unwrap().as_str(), names()), ("mine\n", before));
 }
 
 #[test]
