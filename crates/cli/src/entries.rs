@@ -107,23 +107,39 @@ fn key_field(field: &KeyField) -> EntryField {
 
 fn context_field(layout: &ContextLayout, field: &LayoutField) -> EntryField {
     let LayoutField { name, offset_bytes, size_bytes, signed } = field;
-    let is_deadline = layout.deadline_offsets.contains(offset_bytes);
+    let is_at = |found: Option<u32>| found == Some(*offset_bytes);
+    let state = state_offset(layout);
+    // The period of the idle timer comes after its deadline.
+    let idle = layout.fields.iter().find(|field| field.name == "idle_deadline").map(|field| field.offset_bytes);
+    let idle = idle.filter(|offset| layout.deadline_offsets.contains(offset));
     let meaning = match name.as_str() {
-        "state" if !layout.states.is_empty() => {
+        _ if layout.deadline_offsets.contains(offset_bytes) => {
+            format!("time in ns at which the context expires, 0x{NO_DEADLINE:x} while no timer runs")
+        }
+        _ if is_at(state) => {
             let states = layout.states.iter().enumerate();
             let states: Vec<String> = states.map(|(number, name)| format!("{number} `{name}`")).collect();
             format!("number of the state: {}", states.join(", "))
         }
-        "flags" if !layout.states.is_empty() => "reserved, 0".to_owned(),
-        "idle_ns" if !layout.deadline_offsets.is_empty() => {
+        // 16 bits after the state.
+        _ if is_at(state.map(|offset| offset + 2)) => "reserved, 0".to_owned(),
+        _ if is_at(idle.map(|offset| offset + 8)) => {
             "period of the idle timer in ns, 0 while it does not run".to_owned()
         }
         "touched" if !layout.states.is_empty() => "time of the last packet that found the context, in ns".to_owned(),
-        _ if is_deadline => format!("time in ns at which the context expires, 0x{NO_DEADLINE:x} while no timer runs"),
         _ => "register".to_owned(),
     };
     let order = if *signed { Order::LittleSigned } else { Order::Little };
     EntryField { name: name.clone(), offset_bytes: *offset_bytes, size_bytes: *size_bytes, order, meaning }
+}
+
+/// The offset of the state: the only field of two bytes with its name, if there are states.
+fn state_offset(layout: &ContextLayout) -> Option<u32> {
+    if let Some(succession) = &layout.succession {
+        return Some(succession.state_offset);
+    }
+    let is_state = |field: &&LayoutField| field.name == "state" && field.size_bytes == 2;
+    layout.fields.iter().find(is_state).filter(|_| !layout.states.is_empty()).map(|field| field.offset_bytes)
 }
 
 /// The layout that the types of an object tell.
