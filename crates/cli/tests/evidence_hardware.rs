@@ -107,12 +107,18 @@ fn evidence_empty_machine() {
     let text = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert!(!ran.status.success() && text.contains("No such file"), "the repository can be seen: {text}");
     let vectors = std::fs::read_to_string(firewall.join("vectors.txt")).unwrap();
-    let (rest, last) = vectors.trim_end().rsplit_once('\n').unwrap();
-    let mut fields: Vec<&str> = last.split(' ').collect();
-    // Port, time and bytes of a packet, then the expected verdict.
-    fields[3] = if fields[3] == "1" { "2" } else { "1" };
-    std::fs::write(firewall.join("vectors.txt"), format!("{rest}\n{}\n", fields.join(" "))).unwrap();
+    let mut lines: Vec<String> = vectors.lines().map(str::to_owned).collect();
+    let last = lines.iter().rposition(|line| line.starts_with("packet ")).unwrap();
+    let mut fields: Vec<&str> = lines[last].split(' ').collect();
+    // `packet`, port, time and bytes, then the expected verdict: one that the packet does not have.
+    let (found, expected) = (fields[4], if fields[4] == "1" { "2" } else { "1" });
+    let message = [format!("found verdict {found} ("), format!(", expected {expected} (")];
+    fields[4] = expected;
+    lines[last] = fields.join(" ");
+    std::fs::write(firewall.join("vectors.txt"), format!("{}\n", lines.join("\n"))).unwrap();
     let Some(ran) = script(TEST, "scripts/debian-image", &arguments) else { return };
-    assert!(!ran.status.success(), "wrong vectors are accepted: {}", String::from_utf8_lossy(&ran.stdout));
+    let text = String::from_utf8_lossy(&ran.stdout).into_owned();
+    assert!(!ran.status.success(), "wrong vectors are accepted: {text}");
+    assert!(message.iter().all(|part| text.contains(part)), "no `{}`: {text}", message.concat());
     println!("with another verdict in its vectors: exit code {}", ran.status.code().unwrap());
 }
