@@ -11,7 +11,7 @@ pub struct Entry {
     pub key: Vec<EntryField>,
     /// The fields of a value, ascending by offset; empty if unknown.
     pub value: Vec<EntryField>,
-    /// What software has to do with the entries, as paragraphs of Markdown; may be empty.
+    /// The duties of software for the entries, as paragraphs of Markdown; may be empty.
     pub notes: Vec<String>,
 }
 

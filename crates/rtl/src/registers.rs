@@ -18,7 +18,7 @@ pub struct Register {
     pub offset: u32,
     /// Whether it takes writes.
     pub is_written: bool,
-    /// What it reads after a reset: a number, or `fixed` if it always reads the same.
+    /// The value that it reads after a reset: a number, or `fixed` if it always reads the same.
     pub reset: &'static str,
     /// Its meaning.
     pub meaning: &'static str,

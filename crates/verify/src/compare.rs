@@ -59,10 +59,10 @@ pub struct Report {
     pub target: String,
     /// Packets whose outcomes were compared.
     pub packets_compared: u64,
-    /// Number of snapshots that were compared.
-    pub snapshots_compared: u64,
     /// Those of them that took the slow path of an engine: another engine gave their outcomes.
     pub packets_slow: u64,
+    /// Number of snapshots that were compared.
+    pub snapshots_compared: u64,
     /// Packets that the target cannot take, by reason; neither engine got them.
     pub refused: BTreeMap<Refusal, u64>,
     /// Number of packets by the number of the reference's verdict.
