@@ -8,8 +8,8 @@
 //! commutation, packet words and commit stages it derives from the dataflow itself ([`derive`], [`commute`]), even where
 //! the planner has a function for it. It takes from a plan only what a plan claims: times and commits of nodes, schemes,
 //! stages, holds, queues, regions, window, omitted calls, steps of packets that run alone, and its list of accesses for
-//! comparison. Shared are the
-//! dataflow, the types of the plan, the target, and the table of [`cycles`], which define what is checked.
+//! comparison. Shared are the dataflow, the types of the plan, the target, and the table of [`cycles`], which define what
+//! is checked.
 //!
 //! **Steps.** Packets keep their distance in cycles from stage to stage unless a scheme says otherwise. So a write that
 //! commits in stage `w` is visible to all later packets that read in a later stage than `w`, and to no earlier packet

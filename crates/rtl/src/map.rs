@@ -648,8 +648,8 @@ pub(crate) fn between(own: &Map) -> Option<std::ops::RangeInclusive<u32>> {
     (first < last).then(|| first..=last + late)
 }
 
-/// The assignments of the ports of the host. `valid` is high while a packet is in one of [`host_stages`] or of the stages
-/// [`between`] copies.
+/// The assignments of the ports of the host. `valid` is high while a packet is in one of the stages of [`between`], or of
+/// [`host_stages`] where the map has one copy.
 pub(crate) fn host(plan: &Plan, own: &Map, valid: &str) -> String {
     let (dataflow, name) = (&plan.dataflow, own.name());
     // A packet that runs alone reads all maps as they are when it begins. The port of a map with steps is its own, and so

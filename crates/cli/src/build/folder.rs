@@ -36,7 +36,7 @@ pub(super) fn prepare(folder: &Path, files: &[File]) -> Result<(), Failure> {
         Err(error) => return Err(Failure::file("read", &path, &error)),
     };
     let (head, names) = known.as_deref().and_then(|text| text.split_once('\n')).unwrap_or_default();
-    // A file of another program's may have this name: it is overwritten no more than followed.
+    // Another program's file may have this name: it is neither overwritten nor taken as a list of files.
     if known.is_some() && head != HEAD {
         return Err(Failure::Input(format!(
             "`{}` is no manifest of Flowloom, expected the first line `{HEAD}`; build into another folder",

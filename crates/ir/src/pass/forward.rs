@@ -28,8 +28,8 @@
 //! **Limits.** Insertions and deletions of entries are not forwarded: a later lookup or load waits for them
 //! ([`Dataflow::waits`]), unless a byte of the two keys is known to differ or the predicates are exclusive. So do stores
 //! and atomic operations by an address found before an update. A load by such an address waits where the update writes in
-//! place; otherwise it has the old value. A load past the budget of comparisons, which
-//! counts (load, write) pairs, waits too.
+//! place; otherwise it has the old value. A load past the budget of comparisons, which counts (load, write) pairs, waits
+//! too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
