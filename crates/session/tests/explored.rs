@@ -3,20 +3,26 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use flowloom_engine::Port;
+use flowloom_engine::{Choices, Datapath, Port};
 use flowloom_isa::Program;
 use flowloom_plan::Options;
 use flowloom_session::engines::{Engine, EngineName, EngineOptions, Started};
 use flowloom_session::{FunctionFile, Loaded, SessionError, with_causes};
 use flowloom_testkit::{Rng, mutate, skip};
-use flowloom_verify::explore::{Case, ExploreOptions, Gap, explore};
+use flowloom_verify::explore::{Case, ExploreOptions, Explored, Gap, explore};
 use flowloom_verify::{Arrival, CompareOptions, compare};
+use flowloom_vm::Interpreter;
 
 use crate::stream::top;
 
 /// Programs with a branch for a full map, and a size with which a state of the exploration fills it.
-const SIZES: [(&str, &str, &str); 2] = [("leaky_bucket", "FLOWS", "300"), ("leaky_bucket_gcra", "FLOWS", "300")];
+const SIZES: [(&str, &str, &str); 3] =
+    [("dnat", "FLOWS", "300"), ("leaky_bucket", "FLOWS", "300"), ("leaky_bucket_gcra", "FLOWS", "300")];
+
+/// The map of dnat with its ports, the place of their number in the value, and the map of the ports that are taken.
+const PORTS: (&str, std::ops::Range<usize>, &str) = ("configs", 8..12, "origins");
 
 /// What was compared.
 #[derive(Debug, Default)]
@@ -66,7 +72,10 @@ pub(crate) fn is_equal(test: &str, path: PathBuf, seed: u64, count: usize) -> Ra
         return Ran::Without(with_causes(&reason));
     }
     let program = loaded.program().unwrap();
-    let explored = explore(&program, &ExploreOptions { seed, ..ExploreOptions::default() }).unwrap();
+    let mut explored = explore(&program, &ExploreOptions { seed, ..ExploreOptions::default() }).unwrap();
+    if name.ends_with("/dnat.bpf.c") {
+        add_one_port(&program, &mut explored);
+    }
     assert!(explored.faults.is_empty(), "{name}: {:?}", explored.faults.keys());
     let mut compared = Compared {
         states: explored.cases.len(),
@@ -95,6 +104,43 @@ pub(crate) fn is_equal(test: &str, path: PathBuf, seed: u64, count: usize) -> Ra
         }
     }
     Ran::Equal(compared)
+}
+
+/// Adds a case for dnat in which it has one port, which is taken: the search for the next port starts again from the
+/// first one. The exploration finds such a state only by chance, as it needs the same number in two maps.
+fn add_one_port(program: &Arc<Program>, explored: &mut Explored) {
+    let (configs, number, taken) = PORTS;
+    let mut new = Vec::new();
+    for case in &explored.cases {
+        let mut case = case.clone();
+        let Some(config) = case.state.maps.get_mut(configs).and_then(|entries| entries.values_mut().next()) else {
+            continue;
+        };
+        config[number.clone()].copy_from_slice(&1u32.to_le_bytes());
+        let origin = case.state.maps.get(taken).and_then(|entries| entries.values().next()).cloned();
+        let Some(origin) = origin else { continue };
+        case.state.maps.remove(taken);
+        let mut interp = Interpreter::new(Arc::new(case.program(program))).unwrap().with_profile().with_trail();
+        for _ in 0..2 {
+            interp.restore(&case.state).unwrap();
+            for (position, arrival) in case.packets.iter().enumerate() {
+                let choices = Choices::seeded(arrival.time_ns, case.seed, position as u64);
+                interp.process(&arrival.packet(), &choices).unwrap();
+                let trail = interp.trail().unwrap();
+                let missed =
+                    trail.lookups.iter().filter(|lookup| !lookup.found && program.maps[lookup.map].name == taken);
+                let entries = case.state.maps.entry(taken.to_owned()).or_default();
+                missed.for_each(|lookup| drop(entries.insert(lookup.key.clone(), origin.clone())));
+            }
+        }
+        let runs: Vec<bool> = interp.profile().unwrap().iter().map(|&runs| runs > 0).collect();
+        if runs.iter().zip(&explored.reached).any(|(runs, reached)| *runs && !reached) {
+            explored.reached.iter_mut().zip(&runs).for_each(|(reached, runs)| *reached |= runs);
+            new.push(case);
+        }
+    }
+    explored.gaps.retain(|gap| !(gap.first..=gap.last).any(|slot| explored.reached[slot]));
+    explored.cases.extend(new);
 }
 
 /// Interpreter and pipeline of a program; none, with the reason printed, where Verilator is not installed.
