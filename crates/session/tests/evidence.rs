@@ -13,6 +13,7 @@ use flowloom_vm::Interpreter;
 use crate::adversarial::{self, Trace};
 use crate::cycles;
 use crate::distances::{self, SCHEMES, try_all};
+use crate::explored::{self, Ran};
 use crate::faults::{FAULTS, Fault, Finding, find, planted};
 use crate::frames;
 use crate::host;
@@ -257,9 +258,6 @@ fn evidence_function_pipelines() {
 #[test]
 #[ignore = "minutes"]
 fn evidence_program_pipelines() {
-    // Named here: the other proofs of this file do not rest on it.
-    use crate::explored::{self, Ran};
-
     println!("seed {SEED}");
     let count = std::env::var("FLOWLOOM_PACKETS").map_or(PACKETS, |count| count.parse().unwrap());
     let (mut equal, mut without, mut wrong) = (0, Vec::new(), Vec::new());
