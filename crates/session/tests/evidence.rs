@@ -458,8 +458,10 @@ fn evidence_host_accesses() {
 
 /// The rate of every pipeline in packets of 60 bytes, one offered in each cycle of 250 MHz: of 200 known flows, of one
 /// flow, of two in turn, and of flows that are all new. Known flows reach 148.8 million packets a second, the line rate
-/// of 100 Gbit/s, or the rate of the words that leave; dynamic NAT, whose counter waits for the table, 125. Prints all
-/// rates; `FLOWLOOM_FUNCTION` selects one function.
+/// of 100 Gbit/s, or the rate of the words that leave, 125 for the tunnel. Dynamic NAT, whose counter waits for the
+/// table, reaches 125, and so does the offload of GTP-U, which grows packets, for those that it lets pass: where packets
+/// are issued, it is not known yet which of them access its second map. Prints all rates and, for known flows, the words
+/// that leave for a packet; `FLOWLOOM_FUNCTION` selects one function.
 #[test]
 #[ignore = "minutes"]
 fn evidence_pipeline_rates() {
@@ -469,7 +471,8 @@ fn evidence_pipeline_rates() {
             Ok(Some([known, ..])) => {
                 measured += 1;
                 // A packet that takes several words at the output leaves at that rate.
-                let most = if name == "dynamic_nat.efsm" { CLOCK_MHZ / 2.0 } else { LINE_MPPS };
+                let is_paced = ["dynamic_nat.efsm", "gtpu_offload.efsm"].contains(&name.as_str());
+                let most = if is_paced { CLOCK_MHZ / 2.0 } else { LINE_MPPS };
                 let goal = most.min(CLOCK_MHZ / known.words_out.max(1.0));
                 if known.taken_mpps < 0.99 * goal {
                     slow.push(format!("{name}: {:.1} of {goal:.1}", known.taken_mpps));

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use flowloom_engine::Choices;
 use flowloom_isa::asm;
 use flowloom_plan::Options;
+use flowloom_rtl::Access;
 use flowloom_session::engines::{Arrival, OutputStalls, PipelineError, Simulated};
 use flowloom_session::{FunctionFile, Loaded};
 use flowloom_testkit::{Rng, is_selected};
@@ -74,7 +75,8 @@ pub(crate) struct Rate {
     pub(crate) words_out: f64,
 }
 
-/// What the host has set before: map, key, value. The source NAT has a public address and its ports.
+/// What the host has set before: map, key, value. The source NAT has a public address and its ports, the tunnel the
+/// service to which the packets go. Other maps of ports lead to the port of each number.
 type Entries = &'static [(&'static str, &'static [u8], &'static [u8])];
 
 const NAT: Entries = &[
@@ -83,9 +85,24 @@ const NAT: Entries = &[
     ("out_ports", &[2, 0, 0, 0], &[2, 0, 0, 0]),
 ];
 
+const TUNNEL: Entries = &[(
+    "services",
+    // ::ffff:192.0.2.9, UDP to port 53
+    &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 9, 53, 0, 0, 0, 17, 0, 0, 0],
+    // From 198.51.100.1 to 198.51.100.2, next hop 02:00:00:00:00:99
+    &[
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 198, 51, 100, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 198, 51,
+        100, 2, 2, 0, 0, 0, 0, 0x99, 0, 0,
+    ],
+)];
+
 /// The port at which packets arrive, and what the host has set.
 fn setting(name: &str) -> (u32, Entries) {
-    if name == "dnat.bpf.c" { (1, NAT) } else { (2, &[]) }
+    match name {
+        "dnat.bpf.c" => (1, NAT),
+        "tunnel.bpf.c" => (2, TUNNEL),
+        _ => (2, &[]),
+    }
 }
 
 fn rate(simulated: &mut Simulated, rng: &mut Rng, flows: Flows, count: u32, (port, entries): (u32, Entries)) -> Rate {
@@ -106,7 +123,10 @@ fn rate(simulated: &mut Simulated, rng: &mut Rng, flows: Flows, count: u32, (por
     simulated.reset().unwrap();
     for map in simulated.maps().cloned().collect::<Vec<_>>() {
         let own = entries.iter().filter(|(name, ..)| *name == map.name);
-        let own: BTreeMap<_, _> = own.map(|(_, key, value)| (key.to_vec(), value.to_vec())).collect();
+        let mut own: BTreeMap<_, _> = own.map(|(_, key, value)| (key.to_vec(), value.to_vec())).collect();
+        if own.is_empty() && matches!(map.access, Access::Ports { .. }) {
+            own.extend((0..map.entries).map(|port| (port.to_le_bytes().to_vec(), port.to_le_bytes().to_vec())));
+        }
         if !own.is_empty() {
             simulated.write(map.map, &own).unwrap();
         }
@@ -133,7 +153,10 @@ pub(crate) fn rates(test: &str, name: &str, loaded: &Loaded, count: u32) -> Resu
     let mut rng = Rng::new(seed);
     let rates = Flows::ALL.map(|flows| rate(&mut simulated, &mut rng, flows, count, setting(name)));
     let [known, one, two, new] = rates.map(|rate| rate.taken_mpps);
-    println!("{name}: known flows {known:.1}, one {one:.1}, two in turn {two:.1}, new ones {new:.1} Mpps");
+    let words = rates[0].words_out;
+    println!(
+        "{name}: known flows {known:.1} of {words:.2} words, one {one:.1}, two in turn {two:.1}, new ones {new:.1} Mpps"
+    );
     Ok(Some(rates))
 }
 
