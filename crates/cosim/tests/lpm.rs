@@ -131,7 +131,7 @@ fn run_with(model: &Model, seed: u64, entries: u32, delay: u32) -> Reached {
     for cycle in 0..cycles {
         if cycle % 1500 == 0 {
             gaps = [1, 1, 2, 6][rng.below(4) as usize];
-            bias = [2, 3, 5, 7][rng.below(4) as usize];
+            bias = [2, 5, 7, 8][rng.below(4) as usize];
             // The bits in which addresses differ: with few, prefixes are often found again.
             free = [2, 4, 16][rng.below(3) as usize];
         }
