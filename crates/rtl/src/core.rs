@@ -15,7 +15,7 @@ use crate::map::{self, Block, Map};
 use crate::needs::{Needs, begins, block_stages, defined, happens, is_wire};
 use crate::node::{
     MAX_LINE, expression, is_lookup, is_travelling, logic, number, random, random_signal, redirects, signal_bits,
-    travelling,
+    travelling, wrapped,
 };
 use crate::patch::{Edits, MAX_SPAN_BYTES};
 use crate::port::{Access, MapPort};
@@ -314,6 +314,11 @@ impl Writer<'_> {
         let registers = self.maps.iter().filter(|own| own.tables.is_empty());
         let registers: Vec<String> = registers.map(|own| logic(&format!("{}_q", own.name()), own.bits)).collect();
         registers.iter().for_each(|register| self.line(&format!("  {register}")));
+        let valid: Vec<String> = (0..=self.plan.schedule.stages).map(|stage| self.valid(stage)).collect();
+        let valid = wrapped("  logic ", &valid, ";");
+        self.line(&format!(
+            "  // Whether a packet is in a stage: the queue and results that wait need those of later ones.\n{valid}"
+        ));
         let mut declared: String = self.maps.iter().map(map::declarations).collect();
         declared.extend(self.scheduler.as_ref().map(Scheduler::declarations));
         declared.extend(Steps::of(self.plan, &self.maps).map(|steps| steps.declarations()));
@@ -346,7 +351,6 @@ impl Writer<'_> {
     fn stage(&mut self, stage: u32, values: &[Id]) {
         self.title(stage, values);
         let valid = self.valid(stage);
-        self.line(&format!("  logic {valid};"));
         let is_scheduler = self.scheduler.as_ref().is_some_and(|scheduler| scheduler.stage == stage);
         if stage == 0 && !is_scheduler {
             self.line("  assign valid_s0 = valid_i;");

@@ -289,29 +289,31 @@ impl Scheduler {
     }
 }
 
-/// What enters the queue, in parts: Verilator makes a concatenation of thousands of bits field by field, and copies all
-/// that it has so far for each.
+/// What enters the queue, in parts that Verilator keeps as variables: it makes a concatenation of thousands of bits field
+/// by field, and copies all that it has so far for each.
 fn queue_input(registers: &[(String, String, u32)], width: u32) -> String {
     const PART_BITS: u32 = 64;
-    let mut text = format!("  {}\n", logic("queue_in", width));
-    let mut add = |part: &[String], (high, low): (u32, u32)| {
-        let range = if width == 1 { String::new() } else { format!("[{high}:{low}]") };
-        _ = writeln!(text, "{}", wrapped(&format!("  assign queue_in{range} = {{"), part, "};"));
-    };
-    let (mut part, mut high, mut low) = (Vec::new(), width, width);
+    let mut parts: Vec<(Vec<String>, u32)> = Vec::new();
     for (_, from, bits) in registers {
-        if !part.is_empty() && high - low + bits > PART_BITS {
-            add(&part, (high - 1, low));
-            (part, high) = (Vec::new(), low);
+        match parts.last_mut() {
+            Some((part, own)) if *own + bits <= PART_BITS => {
+                part.push(from.clone());
+                *own += bits;
+            }
+            _ => parts.push((vec![from.clone()], *bits)),
         }
-        part.push(from.clone());
-        low -= bits;
     }
-    if part.is_empty() {
-        part.push("1'b0".to_owned());
-        low = 0;
+    if parts.is_empty() {
+        parts.push((vec!["1'b0".to_owned()], 1));
     }
-    add(&part, (high - 1, low));
+    let mut text = String::new();
+    for (number, (part, bits)) in parts.iter().enumerate() {
+        let name = logic(&format!("queue_part{number} /* verilator public_flat_rd */"), *bits);
+        let assigned = wrapped(&format!("  assign queue_part{number} = {{"), part, "};");
+        _ = writeln!(text, "  {name}\n{assigned}");
+    }
+    let parts: Vec<String> = (0..parts.len()).map(|number| format!("queue_part{number}")).collect();
+    _ = writeln!(text, "  {}\n{}", logic("queue_in", width), wrapped("  assign queue_in = {", &parts, "};"));
     text
 }
 
