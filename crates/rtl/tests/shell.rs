@@ -91,6 +91,8 @@ const ENOSPC: u32 = 28;
 
 /// Cycles after which an access or a transaction has no answer.
 const STUCK: u32 = 5000;
+/// Cycles of a run at most, several times what it takes.
+const MAX_CYCLES: u32 = 200_000;
 
 /// The package of SystemVerilog is that of the register map.
 /// Reads of a status while an update waits, at most.
@@ -182,6 +184,8 @@ pub(crate) struct Bench {
     channels: [Channel; 3],
     blocks: Vec<MapBlock>,
     offers: bool,
+    /// Cycles so far.
+    cycles: u32,
 }
 
 impl Bench {
@@ -201,6 +205,7 @@ impl Bench {
             channels,
             blocks: shell.blocks.clone(),
             offers: false,
+            cycles: 0,
         };
         bench.set("aresetn", 0);
         bench.outputs = bench.simulation.run(&bench.inputs).unwrap();
@@ -230,6 +235,8 @@ impl Bench {
 
     /// A cycle: words at the streams, checks of all channels.
     fn cycle(&mut self) {
+        self.cycles += 1;
+        assert!(self.cycles < MAX_CYCLES, "the run does not end: a map stays busy");
         self.offers = !self.words.is_empty() && (self.offers || !self.stalls());
         self.set("s_axis_tvalid", self.offers.into());
         if let (true, Some((bytes, last))) = (self.offers, self.words.front().cloned()) {
