@@ -233,11 +233,6 @@ pub(crate) const MAP_FAULTS: &[Fault] = &[
         changes: &[(".host_copy_i  (copies),", ".host_copy_i  (copies && 1'b0),")],
     },
     Fault {
-        name: "the row read for a copy counts as that of the adopted entry",
-        block: MAP,
-        changes: &[("array_host_valid = inspects || may_copy;", "array_host_valid = inspects || copy_valid;")],
-    },
-    Fault {
         name: "a row is copied before its key is inserted everywhere",
         block: PENDING,
         changes: &[("if (stored_q[i-1] && ", "if ((stored_q[i-1] || moving_q[i-1]) && ")],
@@ -358,6 +353,11 @@ pub(crate) const MAP_FAULTS: &[Fault] = &[
 
 /// Faults of the order of use, and of the maps that evict the entry with the least recent use.
 pub(crate) const LRU_FAULTS: &[Fault] = &[
+    Fault {
+        name: "the row read for a copy counts as that of the adopted entry",
+        block: MAP,
+        changes: &[("array_host_valid = inspects || may_copy;", "array_host_valid = inspects || copy_valid;")],
+    },
     Fault {
         name: "the link that a taken out row leaves does not count",
         block: ORDER,
