@@ -41,6 +41,8 @@ module fl_core_count (
 );
 
   logic [63:0] map0_q;
+  // Whether a packet is in a stage: the queue and results that wait need those of later ones.
+  logic valid_s0, valid_s1_q;
 
   // An access of the host that finds no gap between packets for some cycles makes one.
   logic host_waits;
@@ -55,7 +57,6 @@ module fl_core_count (
   end
 
   // Stage 0: instructions 5 (count.bpf:9), 10 (count.bpf:13), 11 (count.bpf:14), 15 (count.bpf:18)
-  logic valid_s0;
   assign valid_s0 = valid_i;
   logic [511:0] word0_s0;
   assign word0_s0 = word_i;
@@ -102,7 +103,6 @@ module fl_core_count (
   end
 
   // The outputs.
-  logic valid_s1_q;
   always_ff @(posedge clk_i) begin
     valid_s1_q <= valid_s0 && !rst_i;
   end
