@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Faults planted in the blocks: each one makes a table differ from its twin.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::thread::current;
 
 use flowloom_cosim::Model;
 
 use crate::common::{block_path, top};
 use crate::cuckoo::{build_narrow, run_narrow};
+use crate::finding::finding;
 use crate::hash_map::{LRU_SHAPES, NARROW, Shape, build_hash_map, build_with, run_hash_map, run_with};
 use crate::lpm::{build_lpm, run_lpm};
 use crate::lru::{build_lru, run_lru};
@@ -703,16 +701,8 @@ pub(crate) fn find(fault: &Fault, seeds: u64) -> Option<String> {
 
 fn find_with(fault: &Fault, kind: Kind, seeds: u64) -> Option<String> {
     let model = plant(fault, kind)?;
-    // Panics of this thread are the findings: the caller prints one line of each.
-    let (own, hook) = (current().id(), Arc::new(take_hook()));
-    let others = Arc::clone(&hook);
-    set_hook(Box::new(move |panic| {
-        if current().id() != own {
-            others(panic);
-        }
-    }));
-    let found = (1..=seeds).find_map(|seed| {
-        let run = || match kind {
+    (1..=seeds).find_map(|seed| {
+        finding(|| match kind {
             Kind::Slots => run_slots(&model, seed),
             Kind::Map => _ = run_hash_map(&model, seed),
             Kind::Narrow => _ = run_with(&model, seed, NARROW),
@@ -720,17 +710,8 @@ fn find_with(fault: &Fault, kind: Kind, seeds: u64) -> Option<String> {
             Kind::Lru(shape) => _ = run_with(&model, seed, shape),
             Kind::Lpm => _ = run_lpm(&model, seed),
             Kind::Table => _ = run_narrow(&model, seed),
-        };
-        let error = catch_unwind(AssertUnwindSafe(run)).err()?;
-        let text =
-            error.downcast_ref::<String>().cloned().or_else(|| error.downcast_ref::<&str>().map(|&s| s.to_owned()));
-        let text = text.unwrap_or_default();
-        // What an assertion of the design printed, or the first line of a comparison.
-        let own = text.find("Assertion failed").map_or(&text[..], |at| &text[at..]);
-        Some(own.split(['\n', '\\']).next().unwrap_or_default().to_owned())
-    });
-    set_hook(Box::new(move |panic| hook(panic)));
-    found
+        })
+    })
 }
 
 #[test]

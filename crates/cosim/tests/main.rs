@@ -7,6 +7,7 @@ mod cuckoo;
 mod evidence;
 mod faults;
 mod fifo;
+mod finding;
 mod hash;
 mod hash_map;
 mod lpm;

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Faults of the shell and of maps, each of which a run finds.
 
+#[path = "../../../cosim/tests/finding.rs"]
+mod finding;
+
 use super::{SOURCE, between_packets, build, pipeline, run};
+use finding::finding;
 
 /// A change of a file that a run must find.
 struct Fault {
@@ -142,22 +146,14 @@ pub(crate) fn proof(test: &str) -> Option<()> {
             assert!(own != file || text.contains(from), "{name}: no `{from}` in {file}");
             if own == file { text.replace(from, to) } else { text }
         })?;
-        let found = std::panic::catch_unwind(|| {
+        let found = finding(|| {
             for seed in 0..3 {
                 run(&model, &shell, seed, 40);
             }
             between_packets(&model, &shell, 1);
         });
-        let message = found.err().map(|panic| match panic.downcast::<String>() {
-            // Of an assertion in the hardware its place, without the folder of the run.
-            Ok(text) => match text.split("Assertion failed in ").nth(1) {
-                Some(place) => format!("assertion {}", place.split(':').next().unwrap_or_default()),
-                None => text.lines().next().unwrap_or_default().to_owned(),
-            },
-            Err(_) => "an assertion fails".to_owned(),
-        });
-        assert!(message.is_some(), "{name} is not found");
-        println!("{name}: {}", message.unwrap());
+        assert!(found.is_some(), "{name} is not found");
+        println!("{name}: {}", found.unwrap());
     }
     println!("{} faults are found", FAULTS.len());
     Some(())
