@@ -13,7 +13,7 @@ use flowloom_session::{FunctionFile, Loaded, SessionError, with_causes};
 use flowloom_testkit::{Rng, mutate, skip};
 use flowloom_verify::explore::{Case, ExploreOptions, Explored, Gap, explore};
 use flowloom_verify::{Arrival, CompareOptions, compare};
-use flowloom_vm::Interpreter;
+use flowloom_vm::{Interpreter, Lookup};
 
 use crate::stream::top;
 
@@ -119,20 +119,22 @@ fn add_one_port(program: &Arc<Program>, explored: &mut Explored) {
         config[number.clone()].copy_from_slice(&1u32.to_le_bytes());
         let origin = case.state.maps.get(taken).and_then(|entries| entries.values().next()).cloned();
         let Some(origin) = origin else { continue };
-        case.state.maps.remove(taken);
-        let mut interp = Interpreter::new(Arc::new(case.program(program))).unwrap().with_profile().with_trail();
+        case.state.maps.insert(taken.to_owned(), BTreeMap::new());
+        let with_constants = Arc::new(case.program(program));
+        let new_interp = || Interpreter::new(Arc::clone(&with_constants)).unwrap().with_trail();
+        let mut interp = new_interp();
+        // The second pass begins with the entries that the first one missed.
         for _ in 0..2 {
-            interp.restore(&case.state).unwrap();
-            for (position, arrival) in case.packets.iter().enumerate() {
-                let choices = Choices::seeded(arrival.time_ns, case.seed, position as u64);
-                interp.process(&arrival.packet(), &choices).unwrap();
-                let trail = interp.trail().unwrap();
-                let missed =
-                    trail.lookups.iter().filter(|lookup| !lookup.found && program.maps[lookup.map].name == taken);
-                let entries = case.state.maps.entry(taken.to_owned()).or_default();
-                missed.for_each(|lookup| drop(entries.insert(lookup.key.clone(), origin.clone())));
-            }
+            let mut missed = Vec::new();
+            run_packets(&mut interp, &case, &mut |lookup| {
+                if !lookup.found && program.maps[lookup.map].name == taken {
+                    missed.push((lookup.key.clone(), origin.clone()));
+                }
+            });
+            case.state.maps.entry(taken.to_owned()).or_default().extend(missed);
         }
+        let mut interp = new_interp().with_profile();
+        run_packets(&mut interp, &case, &mut |_| ());
         let runs: Vec<bool> = interp.profile().unwrap().iter().map(|&runs| runs > 0).collect();
         if runs.iter().zip(&explored.reached).any(|(runs, reached)| *runs && !reached) {
             explored.reached.iter_mut().zip(&runs).for_each(|(reached, runs)| *reached |= runs);
@@ -141,6 +143,16 @@ fn add_one_port(program: &Arc<Program>, explored: &mut Explored) {
     }
     explored.gaps.retain(|gap| !(gap.first..=gap.last).any(|slot| explored.reached[slot]));
     explored.cases.extend(new);
+}
+
+/// Runs the packets of a case from its state, and has each lookup visited.
+fn run_packets(interp: &mut Interpreter, case: &Case, visit: &mut dyn FnMut(&Lookup)) {
+    interp.restore(&case.state).unwrap();
+    for (position, arrival) in case.packets.iter().enumerate() {
+        let choices = Choices::seeded(arrival.time_ns, case.seed, position as u64);
+        interp.process(&arrival.packet(), &choices).unwrap();
+        interp.trail().unwrap().lookups.iter().for_each(&mut *visit);
+    }
 }
 
 /// Interpreter and pipeline of a program; none, with the reason printed, where Verilator is not installed.

@@ -18,6 +18,7 @@ mod programs;
 mod rates;
 mod redirects;
 mod replaced;
+mod repository;
 mod resets;
 mod stream;
 mod traffic;
