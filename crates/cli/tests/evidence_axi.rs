@@ -21,7 +21,7 @@ use crate::evidence_hardware::script;
 const PORTS: u32 = 2;
 
 /// The packets of a seed at least.
-const PACKETS: usize = 300;
+const PACKETS: usize = 1500;
 
 /// A change of a generated folder that the bench must find.
 struct Fault {
