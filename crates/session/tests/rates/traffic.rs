@@ -48,6 +48,7 @@ const LENGTH_BYTES: usize = 60;
 const CLIENT: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const ROUTER: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const SERVER: [u8; 4] = [192, 0, 2, 9];
+const WEB: ([u8; 4], u16) = (SERVER, 80);
 
 const SYN: u8 = 2;
 const ACK: u8 = 16;
@@ -89,15 +90,20 @@ fn tcp_answer(port: u32, flow: u32, flags: u8, numbers: (u32, u32)) -> Frame {
     (port, packet.tcp_seq(numbers.0, numbers.1).build())
 }
 
-/// The handshake of a connection.
-fn handshake(flow: u32) -> Vec<Frame> {
-    let (to, first, second) = ((SERVER, 80), (1000, 0), (5000, 1001));
-    vec![tcp(2, flow, to, SYN, first), tcp_answer(1, flow, SYN | ACK, second), acknowledgement(flow)]
+/// The handshake of a connection that the client opens by a port; the server is at the other one of 1 and 2.
+fn handshake(port: u32, flow: u32) -> Vec<Frame> {
+    let answer = tcp_answer(3 - port, flow, SYN | ACK, (5000, 1001));
+    vec![tcp(port, flow, WEB, SYN, (1000, 0)), answer, acknowledgement(port, flow)]
 }
 
 /// What the client sends in an established connection.
-fn acknowledgement(flow: u32) -> Frame {
-    tcp(2, flow, (SERVER, 80), ACK, (1001, 5001))
+fn acknowledgement(port: u32, flow: u32) -> Frame {
+    tcp(port, flow, WEB, ACK, (1001, 5001))
+}
+
+/// The client's first packet of a connection.
+fn opening(flow: u32) -> Frame {
+    tcp(2, flow, WEB, SYN, (1000, 0))
 }
 
 /// A message of the cache's protocol: 1 to ask, 3 for an answer.
@@ -201,7 +207,8 @@ const PLAIN: Traffic = Traffic {
 };
 
 /// Acknowledgements in established connections of TCP.
-const CONNECTION: Traffic = Traffic { opening: handshake, packet: acknowledgement, ..PLAIN };
+const CONNECTION: Traffic =
+    Traffic { opening: |flow| handshake(2, flow), packet: |flow| acknowledgement(2, flow), ..PLAIN };
 
 /// Connections through the connection tracking of the paper, with packets that the second machine takes too.
 const PAPER: Traffic = Traffic { table: Some("opening"), ..CONNECTION };
@@ -214,7 +221,12 @@ pub(crate) static TRAFFIC: [Traffic; 37] = [
     Traffic { file: "conntrack_paper.efsm", ..PAPER },
     Traffic { file: "conntrack_paper_advancing.efsm", ..PAPER },
     Traffic { file: "conntrack_paper_fixed.efsm", ..PAPER },
-    Traffic { file: "conntrack_paper_trusted.efsm", ..PAPER },
+    Traffic {
+        file: "conntrack_paper_trusted.efsm",
+        opening: |flow| handshake(1, flow),
+        packet: |flow| acknowledgement(1, flow),
+        ..PAPER
+    },
     Traffic {
         file: "dnat.bpf.c",
         entries: nat,
@@ -245,7 +257,7 @@ pub(crate) static TRAFFIC: [Traffic; 37] = [
     Traffic { file: "leaky_bucket_gcra.bpf.c", table: Some("buckets"), ..PLAIN },
     Traffic {
         file: "optimistic_ack.efsm",
-        opening: |flow| vec![tcp_answer(1, flow, SYN | ACK, (5000, 1001)), acknowledgement(flow)],
+        opening: |flow| vec![tcp_answer(1, flow, SYN | ACK, (5000, 1001)), acknowledgement(2, flow)],
         table: Some("connections"),
         ..CONNECTION
     },
@@ -305,23 +317,23 @@ pub(crate) static TRAFFIC: [Traffic; 37] = [
     Traffic {
         file: "super_spreader.efsm",
         what: "data",
-        opening: |flow| vec![tcp(2, flow, (SERVER, 80), SYN, (1000, 0))],
+        opening: |flow| vec![opening(flow)],
         table: Some("hosts"),
         ..CONNECTION
     },
     Traffic {
         file: "super_spreader.efsm",
         what: "openings",
-        opening: |flow| vec![tcp(2, flow, (SERVER, 80), SYN, (1000, 0))],
-        packet: |flow| tcp(2, flow, (SERVER, 80), SYN, (1000, 0)),
+        opening: |flow| vec![opening(flow)],
+        packet: opening,
         table: Some("hosts"),
         ..PLAIN
     },
     Traffic { file: "suricata.bpf.c", entries: bypassed, table: Some("flows4"), ..PLAIN },
     Traffic {
         file: "syn_flood.efsm",
-        opening: |flow| vec![tcp(2, flow, (SERVER, 80), SYN, (1000, 0))],
-        packet: |flow| tcp(2, flow, (SERVER, 80), SYN, (1000, 0)),
+        opening: |flow| vec![opening(flow)],
+        packet: opening,
         table: Some("hosts"),
         ..PLAIN
     },
