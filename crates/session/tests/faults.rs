@@ -530,13 +530,6 @@ fn faults_in_pipelines_are_found() {
     are_found("faults_in_pipelines_are_found", FAULTS.iter().filter(|fault| QUICK.contains(&fault.name)));
 }
 
-#[test]
-#[ignore = "minutes"]
-fn faults_in_extra_packets_are_found() {
-    let extra = FAULTS.iter().filter(|fault| ["clones", "emits"].contains(&fault.subject));
-    are_found("faults_in_extra_packets_are_found", extra);
-}
-
 fn are_found<'a>(test: &str, faults: impl Iterator<Item = &'a Fault>) {
     for fault in faults {
         match find(test, fault, 1, 2000) {
