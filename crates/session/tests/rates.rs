@@ -93,6 +93,11 @@ fn rate(simulated: &mut Simulated, rng: &mut Rng, flows: Flows, count: u32, traf
     };
     let frames: Vec<_> = (0..count).map(|number| packet(flows.of(rng, number))).collect();
     let departures = send(simulated, &frames, 0);
+    if let (Flows::Known, Some(verdict)) = (flows, traffic.verdict) {
+        let other = departures.iter().position(|one| one.verdict != verdict);
+        let found = other.map(|packet| departures[packet].verdict);
+        assert_eq!(found.unwrap_or(verdict), verdict, "{traffic}: the verdict of packet {other:?} of known flows");
+    }
     let first = departures.first().unwrap().taken_cycle;
     let last = departures.last().unwrap().taken_cycle;
     let words = departures.iter().flat_map(|one| one.extra.iter().chain(&one.sent));

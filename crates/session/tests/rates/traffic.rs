@@ -2,6 +2,7 @@
 //! Packets of minimum size for which each function and program does its work, and what it needs for that: entries that
 //! the host has set, and packets by which a flow becomes known.
 
+use flowloom_session::engines::Departure;
 use flowloom_testkit::PacketBuilder;
 
 /// A packet and the port at which it arrives.
@@ -24,8 +25,8 @@ pub(crate) struct Traffic {
     pub(crate) packet: fn(u32) -> Frame,
     /// The map with an entry for each known flow.
     pub(crate) table: Option<&'static str>,
-    /// Whether packets leave, all of them or some.
-    pub(crate) sends: bool,
+    /// The verdict of all packets of known flows; none where a function passes some of them and drops others.
+    pub(crate) verdict: Option<u8>,
 }
 
 impl std::fmt::Display for Traffic {
@@ -38,9 +39,9 @@ impl std::fmt::Display for Traffic {
 }
 
 impl Default for Traffic {
-    /// Packets of UDP of the known flows.
+    /// Packets of UDP of the known flows, with any verdict.
     fn default() -> Traffic {
-        PLAIN
+        Traffic { verdict: None, ..PLAIN }
     }
 }
 
@@ -49,6 +50,11 @@ const CLIENT: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const ROUTER: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const SERVER: [u8; 4] = [192, 0, 2, 9];
 const WEB: ([u8; 4], u16) = (SERVER, 80);
+
+const DROP: u8 = 1;
+const PASS: u8 = 2;
+const TX: u8 = 3;
+const REDIRECT: u8 = 4;
 
 const SYN: u8 = 2;
 const ACK: u8 = 16;
@@ -203,8 +209,20 @@ const PLAIN: Traffic = Traffic {
     opening: |flow| vec![udp(flow)],
     packet: udp,
     table: None,
-    sends: true,
+    verdict: Some(PASS),
 };
+
+/// Packets of UDP from the client, which arrive at port 1 and leave by another one.
+const FROM_PORT_1: Traffic = Traffic {
+    opening: |flow| vec![udp_to(1, flow, 53)],
+    packet: |flow| udp_to(1, flow, 53),
+    verdict: Some(REDIRECT),
+    ..PLAIN
+};
+
+/// First packets of connections of TCP, by known hosts.
+const OPENINGS: Traffic =
+    Traffic { opening: |flow| vec![opening(flow)], packet: opening, table: Some("hosts"), ..PLAIN };
 
 /// Acknowledgements in established connections of TCP.
 const CONNECTION: Traffic =
@@ -227,34 +245,30 @@ pub(crate) static TRAFFIC: [Traffic; 37] = [
         packet: |flow| acknowledgement(1, flow),
         ..PAPER
     },
-    Traffic {
-        file: "dnat.bpf.c",
-        entries: nat,
-        opening: |flow| vec![udp_to(1, flow, 53)],
-        packet: |flow| udp_to(1, flow, 53),
-        ..PLAIN
-    },
-    Traffic { file: "dynamic_nat.efsm", table: Some("mappings"), ..PLAIN },
-    Traffic { file: "flowlet.efsm", what: "from the uplink", ..PLAIN },
+    Traffic { file: "dnat.bpf.c", entries: nat, ..FROM_PORT_1 },
+    Traffic { file: "dynamic_nat.efsm", table: Some("mappings"), verdict: Some(REDIRECT), ..PLAIN },
+    Traffic { file: "flowlet.efsm", what: "from the uplink", verdict: Some(REDIRECT), ..PLAIN },
     Traffic {
         file: "flowlet.efsm",
         what: "from the host",
         opening: |flow| vec![from_host(flow)],
         packet: from_host,
         table: Some("paths"),
+        verdict: Some(REDIRECT),
         ..PLAIN
     },
-    Traffic { file: "gtpu_offload.efsm", what: "without a tunnel", ..PLAIN },
-    Traffic { file: "katran.bpf.c", entries: katran, table: Some("flows"), ..PLAIN },
+    Traffic { file: "gtpu_offload.efsm", what: "without a tunnel", verdict: Some(REDIRECT), ..PLAIN },
+    Traffic { file: "katran.bpf.c", entries: katran, table: Some("flows"), verdict: Some(TX), ..PLAIN },
     Traffic {
         file: "kv_cache.efsm",
         opening: |flow| vec![message(2, flow, 3, (SERVER, client(flow)), (0x4b56, client_port(flow)))],
         packet: |flow| message(1, flow, 1, (client(flow), SERVER), (client_port(flow), 0x4b56)),
         table: Some("cache"),
+        verdict: Some(TX),
         ..PLAIN
     },
-    Traffic { file: "leaky_bucket.bpf.c", table: Some("buckets"), ..PLAIN },
-    Traffic { file: "leaky_bucket_gcra.bpf.c", table: Some("buckets"), ..PLAIN },
+    Traffic { file: "leaky_bucket.bpf.c", table: Some("buckets"), verdict: None, ..PLAIN },
+    Traffic { file: "leaky_bucket_gcra.bpf.c", table: Some("buckets"), verdict: None, ..PLAIN },
     Traffic {
         file: "optimistic_ack.efsm",
         opening: |flow| vec![tcp_answer(1, flow, SYN | ACK, (5000, 1001)), acknowledgement(2, flow)],
@@ -266,12 +280,14 @@ pub(crate) static TRAFFIC: [Traffic; 37] = [
         opening: |flow| vec![paxos(flow, 1)],
         packet: |flow| paxos(flow, 3),
         table: Some("acceptor"),
+        verdict: Some(Departure::OTHERS),
         ..PLAIN
     },
     Traffic {
         file: "paxos_coordinator.efsm",
         opening: |flow| vec![paxos(flow, 0)],
         packet: |flow| paxos(flow, 0),
+        verdict: Some(Departure::OTHERS),
         ..PLAIN
     },
     Traffic { file: "policer.efsm", table: Some("buckets"), ..PLAIN },
@@ -282,66 +298,47 @@ pub(crate) static TRAFFIC: [Traffic; 37] = [
         table: Some("knock"),
         ..PLAIN
     },
-    Traffic { file: "router.bpf.c", entries: routes, ..PLAIN },
-    Traffic { file: "rxq_info.bpf.c", entries: answers, ..PLAIN },
+    Traffic { file: "router.bpf.c", entries: routes, verdict: Some(REDIRECT), ..PLAIN },
+    Traffic { file: "rxq_info.bpf.c", entries: answers, verdict: Some(TX), ..PLAIN },
     Traffic {
         file: "server_load_balancer.efsm",
         opening: |flow| vec![tcp(1, flow, SERVICE, SYN, (1000, 0))],
         packet: |flow| tcp(1, flow, SERVICE, ACK, (1001, 5001)),
         table: Some("bind"),
+        verdict: Some(REDIRECT),
         ..PLAIN
     },
-    Traffic {
-        file: "simple_firewall.bpf.c",
-        what: "from inside",
-        opening: |flow| vec![udp_to(1, flow, 53)],
-        packet: |flow| udp_to(1, flow, 53),
-        table: Some("flows"),
-        ..PLAIN
-    },
+    Traffic { file: "simple_firewall.bpf.c", what: "from inside", table: Some("flows"), ..FROM_PORT_1 },
     Traffic {
         file: "simple_firewall.bpf.c",
         what: "from outside",
-        opening: |flow| vec![udp_to(1, flow, 53)],
         packet: |flow| (2, frame(SERVER, client(flow)).udp(53, client_port(flow)).payload(&[0; 18]).build()),
         table: Some("flows"),
-        ..PLAIN
+        ..FROM_PORT_1
     },
     Traffic {
         file: "subscriber_quota.efsm",
         opening: |flow| vec![from_subscriber(flow)],
         packet: from_subscriber,
         table: Some("credits"),
+        verdict: Some(REDIRECT),
         ..PLAIN
     },
     Traffic {
         file: "super_spreader.efsm",
         what: "data",
-        opening: |flow| vec![opening(flow)],
-        table: Some("hosts"),
-        ..CONNECTION
+        packet: |flow| acknowledgement(2, flow),
+        verdict: Some(REDIRECT),
+        ..OPENINGS
     },
-    Traffic {
-        file: "super_spreader.efsm",
-        what: "openings",
-        opening: |flow| vec![opening(flow)],
-        packet: opening,
-        table: Some("hosts"),
-        ..PLAIN
-    },
-    Traffic { file: "suricata.bpf.c", entries: bypassed, table: Some("flows4"), ..PLAIN },
-    Traffic {
-        file: "syn_flood.efsm",
-        opening: |flow| vec![opening(flow)],
-        packet: opening,
-        table: Some("hosts"),
-        ..PLAIN
-    },
-    Traffic { file: "toy.bpf.c", ..PLAIN },
-    Traffic { file: "tunnel.bpf.c", entries: tunnel, ..PLAIN },
-    Traffic { file: "udp_firewall.efsm", table: Some("flows"), ..PLAIN },
-    Traffic { file: "xdp1.bpf.c", sends: false, ..PLAIN },
-    Traffic { file: "xdp2.bpf.c", ..PLAIN },
+    Traffic { file: "super_spreader.efsm", what: "openings", verdict: Some(REDIRECT), ..OPENINGS },
+    Traffic { file: "suricata.bpf.c", entries: bypassed, table: Some("flows4"), verdict: Some(REDIRECT), ..PLAIN },
+    Traffic { file: "syn_flood.efsm", ..OPENINGS },
+    Traffic { file: "toy.bpf.c", verdict: Some(TX), ..PLAIN },
+    Traffic { file: "tunnel.bpf.c", entries: tunnel, verdict: Some(TX), ..PLAIN },
+    Traffic { file: "udp_firewall.efsm", table: Some("flows"), verdict: Some(REDIRECT), ..PLAIN },
+    Traffic { file: "xdp1.bpf.c", verdict: Some(DROP), ..PLAIN },
+    Traffic { file: "xdp2.bpf.c", verdict: Some(TX), ..PLAIN },
 ];
 
 /// The service of the load balancer.
