@@ -256,6 +256,27 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
          r3 = r10\nr3 += -16\nr4 = 0\ncall map_update_elem\n*(u32 *)(r7 + 16) = r0\nif r0 == 0 goto out\nr1 = *(u8 *)(r7 + 3)\nr1 &= 3\n\
          *(u32 *)(r10 - 4) = r1\nr1 = map[limits] ll\nr2 = r10\nr2 += -4\ncall map_delete_elem",
     ),
+    // Keys that differ lead to one row.
+    (
+        "a_row_of_two_prefixes",
+        ".map prefixes lpm_trie key 8 value 8 entries 4 flags 1\n",
+        "*(u64 *)(r10 - 8) = 0\nr1 = map[prefixes] ll\nr2 = r10\nr2 += -8\ncall map_lookup_elem\nif r0 != 0 goto found\n\
+         r1 = *(u64 *)(r7 + 0)\n*(u64 *)(r10 - 16) = r1\nr1 = map[prefixes] ll\nr2 = r10\nr2 += -8\nr3 = r10\nr3 += -16\nr4 = 0\n\
+         call map_update_elem\ngoto out\nfound: r9 = r0\nr3 = *(u64 *)(r9 + 0)\n*(u64 *)(r7 + 24) = r3\n*(u32 *)(r10 - 8) = 19\nr1 = map[prefixes] ll\nr2 = r10\nr2 += -8\n\
+         call map_lookup_elem\nif r0 == 0 goto out\nr1 = *(u64 *)(r7 + 8)\n*(u64 *)(r0 + 0) = r1\nr2 = *(u64 *)(r9 + 0)\n\
+         *(u64 *)(r7 + 16) = r2",
+    ),
+    // An old address leads to the entry of another key.
+    (
+        "a_freed_slot_of_another_key",
+        ".map flows hash key 4 value 8 entries 4\n",
+        "*(u32 *)(r10 - 4) = 1\n*(u64 *)(r10 - 16) = 5\nr1 = map[flows] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem\nif r0 != 0 goto found\n\
+         r1 = map[flows] ll\nr2 = r10\nr2 += -4\nr3 = r10\nr3 += -16\nr4 = 0\ncall map_update_elem\ngoto out\nfound: r9 = r0\n\
+         r1 = map[flows] ll\nr2 = r10\nr2 += -4\ncall map_delete_elem\n*(u32 *)(r10 - 4) = 2\nr1 = map[flows] ll\nr2 = r10\nr2 += -4\nr3 = r10\n\
+         r3 += -16\nr4 = 0\ncall map_update_elem\nr1 = map[flows] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem\nif r0 == 0 goto out\n\
+         r3 = *(u64 *)(r0 + 0)\n*(u64 *)(r7 + 24) = r3\nr1 = *(u64 *)(r7 + 8)\n*(u64 *)(r9 + 0) = r1\nr2 = *(u64 *)(r0 + 0)\n*(u64 *)(r7 + 16) = r2\nr1 = map[flows] ll\nr2 = r10\n\
+         r2 += -4\ncall map_delete_elem",
+    ),
 ];
 
 pub fn programs() -> Vec<Program> {
