@@ -25,7 +25,7 @@ use dataflow_corpus::programs::{case, classical, explored, lowered};
 use dataflow_corpus::{Agreed, Subject, after_every_pass, agree, linux, packets, random};
 
 /// Default number of random programs.
-const RANDOM: u64 = 10_000;
+const RANDOM: u64 = 200_000;
 /// Packets of each capture: the first 100, and as many spread over the rest.
 const OF_A_CAPTURE: usize = 100;
 /// Number of cases that an exploration of one of Linux's programs tries.
@@ -209,7 +209,7 @@ fn evidence_dataflow_linux() {
     assert!(built * 100 >= all * MIN_PERCENT, "{built} of {all} have a dataflow, expected {MIN_PERCENT}%");
 }
 
-/// The dataflow of 10,000 random programs, and of 2,500 in which an instruction has been changed, has the same effects as
+/// The dataflow of 200,000 random programs, and of 50,000 in which an instruction has been changed, has the same effects as
 /// the interpreter, as built, after a round trip through text, and after every pass: verdict, bytes, maps and events, on
 /// generated, corrupted and short packets.
 #[test]

@@ -196,8 +196,9 @@ impl Builder<'_> {
                 own.map(|sum| self.span_of(&sum)).or(masked)
             }
             (Kind::Binary(Binary::ShiftRight), [_, by]) => {
-                let by = self.graph.as_const(*by).unwrap_or(0).min(63) as u16;
-                Some(Span::of_bits(node.bits.saturating_sub(by)))
+                // Of a distance only the low bits count.
+                let by = (self.graph.as_const(*by).unwrap_or(0) % u64::from(node.bits)) as u16;
+                Some(Span::of_bits(node.bits - by))
             }
             (Kind::Binary(Binary::Mod), [_, by]) => {
                 let by = self.graph.as_const(*by).filter(|by| *by > 0 && *by <= ANY.most as u64);

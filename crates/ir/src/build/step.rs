@@ -391,6 +391,8 @@ impl Builder<'_> {
                 let is_null = self.is_null(&places);
                 return Ok(if cond == Cond::Eq { is_null } else { self.conditions.not(is_null) });
             }
+            // Common bits of two addresses are no distance.
+            (Value::Address(_), Value::Address(_)) if cond == Cond::Set => return Err(leak()),
             (Value::Address(a), Value::Address(b)) => {
                 if let Some(known) = self.same_places(cond, &a, &b) {
                     return Ok(known);
@@ -529,4 +531,30 @@ fn of_offsets(cond: Cond) -> Cond {
 
 fn target(at: usize, op: Op) -> usize {
     (at as i64 + 1 + op.distance().unwrap_or(0)) as usize
+}
+
+#[cfg(test)]
+#[allow(clippy::panic)]
+mod tests {
+    use flowloom_isa::asm;
+    use flowloom_verifier::{Options, verify};
+
+    use crate::build::build;
+    use crate::refusal::Reason;
+
+    fn refusal(condition: &str) -> Option<Reason> {
+        let text = format!(
+            ".program compared\n.license \"GPL\"\nr2 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 4)\nr0 = 2\nif r2 {condition} r3 goto out\n\
+             r0 = 1\nout: exit\n"
+        );
+        let program = asm::program("test", &text).unwrap_or_else(|errors| panic!("{errors}"));
+        let proof = verify(&program, &Options::default()).unwrap_or_else(|error| panic!("{error}"));
+        build(&program, &proof).err().map(|refusal| refusal.reason)
+    }
+
+    #[test]
+    fn bits_of_addresses_are_no_distance() {
+        assert_eq!(refusal(">"), None);
+        assert_eq!(refusal("&"), Some(Reason::AddressAsNumber));
+    }
 }

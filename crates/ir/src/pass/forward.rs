@@ -28,8 +28,9 @@
 //! **Limits.** Insertions and deletions of entries are not forwarded: a later lookup or load waits for them
 //! ([`Dataflow::waits`]), unless a byte of the two keys is known to differ or the predicates are exclusive. So do stores
 //! and atomic operations by an address found before an update. A load by such an address waits where the update writes in
-//! place; otherwise it has the old value. A load past the budget of comparisons, which counts (load, write) pairs, waits
-//! too.
+//! place; otherwise it has the old value. A load that depends on a change of entries also waits for the stores before the
+//! change, which may have replaced what they wrote. A load past the budget of comparisons, which counts (load, write)
+//! pairs, waits for all earlier stores.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -82,43 +83,51 @@ pub fn run(dataflow: &Dataflow) -> Dataflow {
 fn run_within(dataflow: &Dataflow, mut budget: Budget) -> Dataflow {
     let mut predicates = Predicates::new(&dataflow.graph);
     let mut writes: BTreeMap<u32, Vec<Write>> = BTreeMap::new();
-    // By map, the changes of its entries so far.
+    // By map, the changes of its entries so far, by their places in the old graph.
     let mut changes: BTreeMap<u32, Vec<Id>> = BTreeMap::new();
-    // Loads past the budget, each with the writes that it was not compared with.
+    // Loads, each with the writes that it waits for because they are not forwarded to it.
     let mut late: BTreeMap<Id, Vec<Id>> = BTreeMap::new();
     let mut forwarded = rebuilt(dataflow, |graph, id, node| {
         let (args, kind) = (node.args.clone(), node.kind);
         let new = same(graph, node);
         let Some(access @ Access { map: Some(map), .. }) = dataflow.access(id) else { return new };
+        let changes = changes.entry(map).or_default();
         if matches!(access.touch, Touch::Update | Touch::Delete | Touch::Evict) {
-            changes.entry(map).or_default().push(new);
+            changes.push(id);
         }
         let (size, value) = match kind {
             Kind::Effect(Effect::Store(size)) => (size, args[3]),
             Kind::Effect(Effect::Atomic(op, size)) => (size, changed(graph, op, 8 * size.bytes() as u16, new, &args)),
             Kind::Effect(Effect::Load(size)) => {
+                let writes = writes.get(&map).map_or(&[][..], Vec::as_slice);
+                let replaced = overwritten(dataflow, &mut predicates, (map, id), changes, writes);
                 let own = dataflow.graph.node(id).args[0];
-                let mut value = new;
-                for write in writes.get(&map).into_iter().flatten() {
+                let mut matters = |write: &&Write| {
                     let theirs = dataflow.graph.node(write.old).args[0];
-                    let known = budget.pairs.checked_sub(1).and_then(|left| {
-                        budget.pairs = left;
-                        if predicates.exclude(&dataflow.graph, theirs, own) {
-                            return Some(value);
+                    !predicates.exclude(&dataflow.graph, theirs, own)
+                };
+                let base = dataflow.graph.node(id).args[1];
+                let bytes = (args[1], args[2], size.bytes() as u64);
+                let mut value = Some(new);
+                for write in &writes[replaced..] {
+                    let Some(before) = value else { break };
+                    let left = budget.pairs.checked_sub(1);
+                    budget.pairs = left.unwrap_or(0);
+                    value = left.and_then(|_| {
+                        let other = dataflow.graph.node(write.old).args[1];
+                        if !matters(&write) || are_apart(dataflow, map, changes, base, other) {
+                            return Some(before);
                         }
-                        let changes = changes.get(&map).map_or(&[][..], Vec::as_slice);
-                        if are_apart(graph, dataflow.maps.get(map as usize)?.kind, changes, args[1], write.base) {
-                            return Some(value);
-                        }
-                        seen(graph, value, (args[1], args[2], size.bytes() as u64), write, &mut budget.comparisons)
+                        seen(graph, before, bytes, write, &mut budget.comparisons)
                     });
-                    let Some(known) = known else {
-                        late.insert(new, vec![write.new]);
-                        break;
-                    };
-                    value = known;
                 }
-                return value;
+                // Past the budget, the load waits for all of them.
+                let waits = if value.is_some() { &writes[..replaced] } else { writes };
+                let waits: Vec<Id> = waits.iter().filter(matters).map(|write| write.new).collect();
+                if !waits.is_empty() {
+                    late.insert(new, waits);
+                }
+                return value.unwrap_or(new);
             }
             _ => return new,
         };
@@ -299,19 +308,37 @@ fn low_bits(graph: &Graph, id: Id, depth: usize) -> (u32, u64) {
     }
 }
 
+/// The number of the earlier writes of a map, in program order, that a load waits for because a change of entries
+/// between them and the load may have replaced what they wrote.
+fn overwritten(
+    dataflow: &Dataflow,
+    predicates: &mut Predicates,
+    (map, load): (u32, Id),
+    changes: &[Id],
+    writes: &[Write],
+) -> usize {
+    let Some(first) = writes.first() else { return 0 };
+    let is_apart = |entry: Id, change: Id| differ(dataflow, map, entry, change);
+    let last = (0..changes.len()).rev().find(|at| {
+        let exclude = |one: Id, other: Id| predicates.exclude(&dataflow.graph, one, other);
+        changes[*at] > first.old && depends_on(dataflow, load, (changes, *at), is_apart, exclude)
+    });
+    last.map_or(0, |at| writes.partition_point(|write| write.old < changes[at]))
+}
+
 /// Whether two addresses in a map are those of different entries: both are given by lookups whose keys are distinct
 /// constants. In a map of prefixes, such keys may have one entry. In a hash table, an address found before a change of
 /// entries may lead to the entry of another key, which has taken the slot.
-fn are_apart(graph: &Graph, kind: MapKind, changes: &[Id], a: Id, b: Id) -> bool {
+fn are_apart(dataflow: &Dataflow, map: u32, changes: &[Id], a: Id, b: Id) -> bool {
     let is_between = |change: &Id| a.min(b) < *change && *change < a.max(b);
-    let is_exact = match kind {
+    let is_exact = dataflow.maps.get(map as usize).is_some_and(|map| match map.kind {
         MapKind::Array | MapKind::PerCpuArray => true,
         MapKind::Hash | MapKind::PerCpuHash | MapKind::LruHash | MapKind::LruPerCpuHash => {
             !changes.iter().any(is_between)
         }
         _ => false,
-    };
-    is_exact && keys_differ(graph, a, b)
+    });
+    is_exact && keys_differ(&dataflow.graph, a, b)
 }
 
 /// Whether two lookups have keys that are distinct constants.
@@ -548,6 +575,25 @@ slow v13
         assert_eq!(waits(1, 1), (0, 1), "one comparison tells");
         assert_eq!(waits(0, 1), (1, 0), "no pair is left");
         assert_eq!(waits(1, 0), (1, 0), "no comparison is left");
+    }
+
+    #[test]
+    fn a_load_past_the_budget_waits_for_all_stores() {
+        let mut text = BYTES.to_owned();
+        for number in (9..=13).rev() {
+            text = text.replace(&format!("v{number}"), &format!("v{}", number + 1));
+        }
+        let text = text.replace("v10 8 @4 load", "v9 0 @3 store b if v0: v2 v7 v6\nv10 8 @4 load");
+        let dataflow: Dataflow = text.parse().unwrap_or_else(|error| panic!("{error}"));
+        let waiting = |pairs| run_within(&dataflow, Budget { pairs, comparisons: 9 }).waits.into_values().next();
+        assert_eq!(waiting(2), None, "both are forwarded");
+        for pairs in [0, 1] {
+            assert_eq!(
+                waiting(pairs).map(|writes| writes.len()),
+                Some(2),
+                "the first one counts, where the second does"
+            );
+        }
     }
 
     /// A byte of an entry is stored, and another one loaded, by an address found before an update of the entry.

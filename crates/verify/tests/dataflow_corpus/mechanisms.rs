@@ -277,6 +277,34 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
          r3 = *(u64 *)(r0 + 0)\n*(u64 *)(r7 + 24) = r3\nr1 = *(u64 *)(r7 + 8)\n*(u64 *)(r9 + 0) = r1\nr2 = *(u64 *)(r0 + 0)\n*(u64 *)(r7 + 16) = r2\nr1 = map[flows] ll\nr2 = r10\n\
          r2 += -4\ncall map_delete_elem",
     ),
+    // Of the distance of a shift, only the low bits count.
+    (
+        "offsets_of_long_shifts",
+        "",
+        "r9 = 0x494 ll\nr1 = *(u64 *)(r7 + 0)\nw1 >>= w9\nr1 &= 31\nr2 = r7\nr2 += r1\nr3 = r2\nr3 += 8\nif r3 > r8 goto out\n\
+         *(u16 *)(r2 + 1) = 0x1234\nr9 = 40\nr1 = *(u64 *)(r7 + 8)\nw1 >>= w9\nr1 &= 31\nr2 = r7\nr2 += r1\nr3 = r2\nr3 += 8\n\
+         if r3 > r8 goto out\nr4 = *(u16 *)(r2 + 3)\n*(u16 *)(r7 + 40) = r4\nr9 = 108\nr1 = *(u64 *)(r7 + 16)\nr1 >>= r9\nr1 &= 31\n\
+         r2 = r7\nr2 += r1\nr3 = r2\nr3 += 8\nif r3 > r8 goto out\nr4 = *(u16 *)(r2 + 5)\n*(u16 *)(r7 + 42) = r4",
+    ),
+    // A second update takes the slot in which the first address still points: what was stored there is replaced.
+    (
+        "a_store_before_updates",
+        ".map flows hash key 4 value 8 entries 4 flags 1\n",
+        "*(u32 *)(r10 - 4) = 1\n*(u64 *)(r10 - 16) = 0\nr1 = map[flows] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem\nif r0 == 0 goto add\n\
+         r1 = *(u32 *)(r7 + 8)\n*(u32 *)(r0 + 1) = r1\nadd: r9 = 0\nagain: r1 = map[flows] ll\nr2 = r10\nr2 += -4\nr3 = r10\nr3 += -16\n\
+         r4 = 0\ncall map_update_elem\nr1 = map[flows] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem\nif r0 == 0 goto out\n\
+         r2 = *(u16 *)(r0 + 1)\n*(u64 *)(r0 + 0) = r2\n*(u16 *)(r7 + 16) = r2\nr9 += 1\nif r9 < 2 goto again",
+    ),
+    // An update of an array writes in place: what was stored before is replaced, what is stored later is not.
+    (
+        "an_atomic_operation_before_an_update",
+        ".map values array key 4 value 8 entries 2\n",
+        "r1 = *(u8 *)(r7 + 0)\nr1 &= 1\n*(u32 *)(r10 - 4) = r1\nr1 = map[values] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem\n\
+         if r0 == 0 goto out\nr9 = r0\nr1 = *(u32 *)(r7 + 8)\nlock *(u32 *)(r9 + 4) |= w1\nr1 = *(u64 *)(r7 + 16)\n\
+         *(u64 *)(r10 - 16) = r1\nr1 = *(u8 *)(r7 + 1)\nr1 &= 1\n*(u32 *)(r10 - 4) = r1\nr1 = map[values] ll\nr2 = r10\nr2 += -4\nr3 = r10\n\
+         r3 += -16\nr4 = 0\ncall map_update_elem\nr1 = *(u32 *)(r9 + 4)\n*(u32 *)(r7 + 24) = r1\nr1 = *(u8 *)(r7 + 2)\n*(u8 *)(r9 + 5) = r1\n\
+         r1 = *(u32 *)(r9 + 3)\n*(u32 *)(r7 + 28) = r1",
+    ),
 ];
 
 pub fn programs() -> Vec<Program> {

@@ -433,7 +433,7 @@ impl Places {
                     Some(by) if by < 64 && of(0).leading_zeros() as u64 >= by => of(0) << by,
                     _ => whole,
                 },
-                Kind::Binary(Binary::ShiftRight) => number(1).filter(|by| *by < 64).map_or(of(0), |by| of(0) >> by),
+                Kind::Binary(Binary::ShiftRight) => number(1).map_or(of(0), |by| of(0) >> (by % u64::from(node.bits))),
                 Kind::SignExtend if of(0) <= cut(u64::MAX, graph.bits(node.args[0]).saturating_sub(1)) => of(0),
                 _ => whole,
             };
