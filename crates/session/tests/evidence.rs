@@ -2,12 +2,14 @@
 //! Long proofs about pipelines, which contain the blocks of "hdl". Start with `make evidence`.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use flowloom_testkit::{Rng, is_selected, selects, skip};
 use flowloom_trace::CaptureReader;
-use flowloom_verify::Reached;
 use flowloom_verify::explore::GapReason;
+use flowloom_verify::{Arrival, Reached};
 use flowloom_vm::Interpreter;
 
 use crate::adversarial::{self, Trace};
@@ -169,86 +171,111 @@ fn evidence_pipeline_faults() {
 #[ignore = "an hour"]
 fn evidence_function_pipelines() {
     println!("seed {SEED}");
-    let captured: Vec<_> =
-        captures::all().into_iter().map(|(name, packets)| (name, captures::directed(packets))).collect();
+    let captured: Vec<_> = captures::all().into_iter().map(|(_, packets)| captures::directed(packets)).collect();
     if captured.is_empty() {
         skip("evidence_function_pipelines", "`FLOWLOOM_TRACES` names no folder of captures");
     }
-    let (mut equal, mut wrong, mut without) = (0, Vec::new(), Vec::new());
     let count = std::env::var("FLOWLOOM_PACKETS").map_or(PACKETS, |count| count.parse().unwrap());
-    for shipped in shipped::shipped() {
-        let started = Instant::now();
-        let mut reached = Reached::new(&shipped.variants[0].function);
-        let mut subjects = Vec::new();
-        for variant in &shipped.variants {
-            match own_traffic::start("evidence_function_pipelines", variant) {
-                Start::Subject(subject) => subjects.push(subject),
-                Start::Without(reason) => {
-                    without.push(format!("{} [{}]: {reason}", shipped.name, variant.params));
-                    break;
-                }
-                Start::Skipped => return,
+    let (functions, next, all) = (shipped::shipped(), AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some(shipped) = functions.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let compared = function_pipeline(shipped, &captured, count);
+            if let Some(Ok(FunctionResult { text, .. })) = &compared {
+                print!("{text}");
             }
+            all.lock().unwrap().push(compared);
         }
-        if subjects.len() < shipped.variants.len() {
-            continue;
-        }
-        let (mut generated, mut slow, mut refused, mut rounds) = (0, 0, 0, 0);
-        let mut found: Result<(), String> = Ok(());
-        for round in 0..MAX_ROUNDS {
-            let is_enough = rounds * shipped.variants.len() >= 2 && shipped.gaps(&reached, MIN_HITS).is_empty();
-            if is_enough || found.is_err() {
-                break;
-            }
-            for subject in &mut subjects {
-                let packets = shipped::made(&subject.function, SEED + round, count / 2);
-                found = found.and_then(|()| {
-                    let report = subject.compare(&packets, Some(&mut reached))?;
-                    (generated, slow) = (generated + report.packets_compared, slow + report.packets_slow);
-                    refused += report.packets_refused();
-                    Ok(())
-                });
-            }
-            rounds += 1;
-        }
-        let (mut of_captures, mut slow_of_captures) = (0, 0);
-        for (_, packets) in &captured {
-            found = found.and_then(|()| {
-                let report = subjects[0].compare(packets, None)?;
-                of_captures += report.packets_compared;
-                slow_of_captures += report.packets_slow;
-                Ok(())
-            });
-        }
-        let points = reached.points();
-        let least = points.iter().map(|point| point.hits).filter(|hits| *hits > 0).min().unwrap_or(0);
-        let hit = points.iter().filter(|point| point.hits > 0).count();
-        println!(
-            "{:26} {generated:>7} packets, {slow:>5} on the slow path, {hit:>3} of {:<3} points reached, {least:>4} times at \
-             least, {refused:>3} refused; captures {of_captures:>7} packets, {slow_of_captures} on the slow path; {} s",
-            shipped.name,
-            points.len(),
-            started.elapsed().as_secs()
-        );
-        print!("{}", shipped.excuses(&reached));
-        wrong.extend(too_slow(&shipped.name, slow, generated, MAX_SLOW_OF_FUNCTIONS));
-        let gaps = shipped.gaps(&reached, MIN_HITS);
-        let missing =
-            gaps.iter().map(|p| format!("{}: {} {} {:?}: {} hits", shipped.name, p.element, p.what, p.state, p.hits));
-        wrong.extend(missing.filter(|_| found.is_ok()));
-        match found {
-            Ok(()) => equal += 1,
-            Err(found) => {
-                println!("{found}");
-                wrong.push(format!("{} differs: {}", shipped.name, start_of(&found)));
-            }
-        }
-    }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(work)));
+    // A function that is skipped has printed the reason.
+    let Some(all) = all.into_inner().unwrap().into_iter().collect::<Option<Vec<_>>>() else { return };
+    let (compared, without): (Vec<_>, Vec<_>) = all.into_iter().partition(Result::is_ok);
+    let wrong: Vec<Vec<String>> = compared.into_iter().flatten().map(|function| function.wrong).collect();
+    let equal = wrong.iter().filter(|wrong| wrong.is_empty()).count();
     println!("{equal} functions are equal; without a rendering: {}", without.len());
-    without.iter().for_each(|reason| println!("  {reason}"));
+    without.iter().filter_map(|reason| reason.as_ref().err()).for_each(|reason| println!("  {reason}"));
+    let wrong = wrong.concat();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let least = if selects() { 1 } else { MIN_FUNCTIONS };
     assert!(equal >= least, "{equal} functions were compared, expected at least {least}");
+}
+
+/// The comparison of a function's pipeline with the interpreter.
+struct FunctionResult {
+    text: String,
+    /// The faults that were found.
+    wrong: Vec<String>,
+}
+
+/// Compares the pipeline of a function; the error is the reason why it has none. `None` if it is skipped.
+fn function_pipeline(
+    shipped: &shipped::Shipped,
+    captured: &[Vec<Arrival>],
+    count: usize,
+) -> Option<Result<FunctionResult, String>> {
+    let started = Instant::now();
+    let mut reached = Reached::new(&shipped.variants[0].function);
+    let mut subjects = Vec::new();
+    for variant in &shipped.variants {
+        match own_traffic::start("evidence_function_pipelines", variant) {
+            Start::Subject(subject) => subjects.push(subject),
+            Start::Without(reason) => return Some(Err(format!("{} [{}]: {reason}", shipped.name, variant.params))),
+            Start::Skipped => return None,
+        }
+    }
+    let (mut generated, mut slow, mut refused, mut rounds) = (0, 0, 0, 0);
+    let mut found: Result<(), String> = Ok(());
+    for round in 0..MAX_ROUNDS {
+        let is_enough = rounds * shipped.variants.len() >= 2 && shipped.gaps(&reached, MIN_HITS).is_empty();
+        if is_enough || found.is_err() {
+            break;
+        }
+        for subject in &mut subjects {
+            let packets = shipped::made(&subject.function, SEED + round, count / 2);
+            found = found.and_then(|()| {
+                let report = subject.compare(&packets, Some(&mut reached))?;
+                (generated, slow) = (generated + report.packets_compared, slow + report.packets_slow);
+                refused += report.packets_refused();
+                Ok(())
+            });
+        }
+        rounds += 1;
+    }
+    let (mut of_captures, mut slow_of_captures) = (0, 0);
+    for packets in captured {
+        found = found.and_then(|()| {
+            let report = subjects[0].compare(packets, None)?;
+            of_captures += report.packets_compared;
+            slow_of_captures += report.packets_slow;
+            Ok(())
+        });
+    }
+    let points = reached.points();
+    let least = points.iter().map(|point| point.hits).filter(|hits| *hits > 0).min().unwrap_or(0);
+    let hit = points.iter().filter(|point| point.hits > 0).count();
+    let mut text = format!(
+        "{:26} {generated:>7} packets, {slow:>5} on the slow path, {hit:>3} of {:<3} points reached, {least:>4} times at \
+         least, {refused:>3} refused; captures {of_captures:>7} packets, {slow_of_captures} on the slow path; {} s\n{}",
+        shipped.name,
+        points.len(),
+        started.elapsed().as_secs(),
+        shipped.excuses(&reached)
+    );
+    let mut wrong: Vec<String> = too_slow(&shipped.name, slow, generated, MAX_SLOW_OF_FUNCTIONS).into_iter().collect();
+    match found {
+        Ok(()) => {
+            let gaps = shipped.gaps(&reached, MIN_HITS);
+            wrong.extend(gaps.iter().map(|gap| {
+                format!("{}: {} {} {:?}: {} hits", shipped.name, gap.element, gap.what, gap.state, gap.hits)
+            }));
+        }
+        Err(found) => {
+            text += &format!("{found}\n");
+            wrong.push(format!("{} differs: {}", shipped.name, start_of(&found)));
+        }
+    }
+    Some(Ok(FunctionResult { text, wrong }))
 }
 
 /// The pipeline of every program in C of the repository that has a rendering gives the interpreter's verdicts, bytes,
