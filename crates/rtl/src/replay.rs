@@ -446,6 +446,9 @@ impl<'a> Steps<'a> {
             }
         }
         names.extend(self.maps.values().map(|own| format!("{}_read_q", own.name())));
+        if self.steps().all(|(_, step, _)| step.action != Action::Write) {
+            names.push("access_write".to_owned());
+        }
         names
     }
 }

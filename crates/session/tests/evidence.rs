@@ -21,6 +21,7 @@ use crate::frames;
 use crate::host;
 use crate::own_traffic::{self, Start};
 use crate::programs::PROGRAMS;
+use crate::random_programs;
 use crate::rates::{self, CLOCK_MHZ, LINE_MPPS};
 use crate::repository;
 use crate::stream::{CASES, Case, Compared, compare, compare_all, start};
@@ -206,6 +207,45 @@ struct FunctionResult {
     text: String,
     /// The faults that were found.
     wrong: Vec<String>,
+}
+
+/// Of 2,000 random programs, each has a pipeline or a reason why not, and the pipelines of the first 60 that have one
+/// give the interpreter's verdicts, bytes, ports and maps on 3,000 packets each. `FLOWLOOM_COUNT` sets the number of
+/// programs, `FLOWLOOM_PIPELINES` that of pipelines, `FLOWLOOM_SEED` the seed.
+#[test]
+#[ignore = "minutes"]
+fn evidence_random_pipelines() {
+    let seed = Rng::from_env(1).next_u64();
+    let count = |name, usual| std::env::var(name).map_or(usual, |count| count.parse().unwrap());
+    let (programs, most) = (count("FLOWLOOM_COUNT", 2_000), count("FLOWLOOM_PIPELINES", 60));
+    let (mut rendered, mut reasons) = (Vec::new(), Vec::new());
+    for number in 0..programs as u64 {
+        match random_programs::refused(&random_programs::subject(seed, number, 0).program) {
+            None => rendered.push(number),
+            Some(reason) => reasons.push(reason),
+        }
+    }
+    println!("{} of {programs} programs have a pipeline; the others:", rendered.len());
+    random_programs::by_reason(reasons.into_iter()).iter().for_each(|(reason, count)| println!("{count:5} {reason}"));
+    rendered.truncate(most);
+    let (next, all) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some(number) = rendered.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let subject = random_programs::subject(seed, *number, 3_000);
+            let found = random_programs::compared("evidence_random_pipelines", &subject);
+            if let Some(Err(difference)) = &found {
+                println!("{} differs:\n{difference}", subject.program.name);
+            }
+            all.lock().unwrap().push(found);
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(work)));
+    let Some(all) = all.into_inner().unwrap().into_iter().collect::<Option<Vec<_>>>() else { return };
+    let equal = all.iter().filter(|found| found.is_ok()).count();
+    let slow: u64 = all.iter().flatten().sum();
+    println!("{equal} of {} pipelines are equal on 3,000 packets each, {slow} on the slow path", all.len());
+    assert_eq!(equal, all.len());
 }
 
 /// Compares the pipeline of a function; the error is the reason why it has none. `None` if it is skipped.

@@ -156,7 +156,7 @@ fn run_packets(interp: &mut Interpreter, case: &Case, visit: &mut dyn FnMut(&Loo
 }
 
 /// Interpreter and pipeline of a program; none, with the reason printed, where Verilator is not installed.
-fn engines(test: &str, program: Program) -> Option<(Box<dyn Engine>, Box<dyn Engine>)> {
+pub(crate) fn engines(test: &str, program: Program) -> Option<(Box<dyn Engine>, Box<dyn Engine>)> {
     let loaded = Loaded::of_program(program);
     let load = |name: EngineName| name.load(&loaded, &EngineOptions::default()).map(|Started { engine, .. }| engine);
     let pipeline = match load(EngineName::by_name("pipeline").unwrap()) {

@@ -15,6 +15,7 @@ mod instructions;
 mod large;
 mod own_traffic;
 mod programs;
+mod random_programs;
 mod rates;
 mod redirects;
 mod replaced;
