@@ -227,6 +227,11 @@ fn evidence_random_pipelines() {
     }
     println!("{} of {programs} programs have a pipeline; the others:", rendered.len());
     random_programs::by_reason(reasons.into_iter()).iter().for_each(|(reason, count)| println!("{count:5} {reason}"));
+    assert!(
+        10 * rendered.len() >= programs,
+        "{} of {programs} programs have a pipeline, expected 1 in 10",
+        rendered.len()
+    );
     rendered.truncate(most);
     let (next, all) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
@@ -245,7 +250,7 @@ fn evidence_random_pipelines() {
     let equal = all.iter().filter(|found| found.is_ok()).count();
     let slow: u64 = all.iter().flatten().sum();
     println!("{equal} of {} pipelines are equal on 3,000 packets each, {slow} on the slow path", all.len());
-    assert_eq!(equal, all.len());
+    assert_eq!(equal, all.len(), "the pipelines above differ");
 }
 
 /// Compares the pipeline of a function; the error is the reason why it has none. `None` if it is skipped.
