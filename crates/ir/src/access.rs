@@ -65,6 +65,11 @@ impl Access {
         }
     }
 
+    /// Whether it chooses where the packet is sent.
+    pub fn redirects(self) -> bool {
+        matches!(self.touch, Touch::Redirect | Touch::RedirectMap)
+    }
+
     /// Whether it writes a map.
     pub fn writes(self) -> bool {
         self.changes() && self.map.is_some() && !matches!(self.touch, Touch::Reserve | Touch::Emit)
@@ -192,6 +197,18 @@ impl Dataflow {
         let kind = self.maps.get(map as usize).map(|map| map.kind);
         // A map from a map of maps may be an LRU map.
         kind.is_some_and(|kind| matches!(kind, MapKind::LruHash | MapKind::LruPerCpuHash) || kind.is_of_maps())
+    }
+
+    /// Whether the order of two effects of one packet is observable.
+    pub fn conflict(&self, one: Id, other: Id) -> bool {
+        let (Some(one), Some(other)) = (self.access(one), self.access(other)) else { return false };
+        // Of several redirects, the last one counts.
+        if one.redirects() && other.redirects() {
+            return true;
+        }
+        let notes_use =
+            |access: Access| access.touch == Touch::Lookup && access.map.is_some_and(|map| self.remembers_use(map));
+        one.map == other.map && (one.changes() || other.changes() || notes_use(one) && notes_use(other))
     }
 
     fn is_ring(&self, access: Access) -> bool {

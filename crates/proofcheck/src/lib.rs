@@ -21,7 +21,7 @@
 
 use flowloom_isa::Program;
 use flowloom_isa::op::Op;
-use flowloom_verifier::trips::{Loop, Trips};
+use flowloom_verifier::trips::{BackEdges, Loop, Trips};
 use flowloom_verifier::{Bytes, Known, MapId, Memory, Proof};
 use flowloom_vm::{Access, At, Interpreter, Observer, Region};
 
@@ -34,24 +34,40 @@ pub fn checked(interpreter: Interpreter) -> Interpreter {
     interpreter.with_observer(Box::new(observer))
 }
 
+/// A program with its proof.
+#[derive(Debug)]
+struct Proved {
+    proof: Proof,
+    code: Vec<Option<Op>>,
+    back_edges: BackEdges,
+}
+
+impl Proved {
+    /// `None` for a program that is not verified.
+    fn of(program: &Program) -> Option<Proved> {
+        let proof = flowloom_verifier::verify(program, &flowloom_verifier::Options::default()).ok()?;
+        let code = flowloom_isa::decoded(program).ok()?;
+        let back_edges = BackEdges::of(&code, |_, _| true);
+        Some(Proved { proof, code, back_edges })
+    }
+}
+
 /// The proofs of a program and its siblings, and the trip counts of the current run.
 #[derive(Debug, Default)]
 pub struct ProofObserver {
     /// `None` for a program that was not verified.
-    proofs: Vec<Option<Proof>>,
+    proved: Vec<Option<Proved>>,
     trips: Trips,
 }
 
 impl ProofObserver {
     /// Verifies these programs.
     pub fn of<'p>(programs: impl Iterator<Item = &'p Program>) -> ProofObserver {
-        let options = flowloom_verifier::Options::default();
-        let proofs = programs.map(|program| flowloom_verifier::verify(program, &options).ok()).collect();
-        ProofObserver { proofs, trips: Trips::default() }
+        ProofObserver { proved: programs.map(Proved::of).collect(), trips: Trips::default() }
     }
 
     fn known(&self, at: At) -> Option<&Known> {
-        self.proofs.get(at.program)?.as_ref()?.insns.get(at.slot)
+        self.proved.get(at.program)?.as_ref()?.proof.insns.get(at.slot)
     }
 }
 
@@ -85,10 +101,10 @@ impl Observer for ProofObserver {
             }
         }
         self.trips.leave(depth);
-        let most = self.proofs.get(at.program).and_then(Option::as_ref).and_then(|proof| proof.loops.get(&next.slot));
-        let Some(most) = most else { return Ok(()) };
+        let Some(proved) = self.proved.get(at.program).and_then(Option::as_ref) else { return Ok(()) };
+        let Some(most) = proved.proof.loops.get(&next.slot) else { return Ok(()) };
         let header = Loop { depth, head: next.slot };
-        self.trips.follow(at.slot, Some(op), header);
+        self.trips.follow(proved.back_edges.are_taken(&proved.code, at.slot, next.slot), header);
         let found = self.trips.of(header);
         match most {
             Some(most) if *most < found => {

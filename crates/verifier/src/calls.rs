@@ -425,7 +425,9 @@ impl Walk<'_> {
                     (true, MapId::Of(outer)) => Region::Map(MapId::In(outer)),
                     _ => Region::Value(map),
                 };
-                let nullable = site.key.is_none_or(|key| self.array_entries(map).is_none_or(|entries| key >= entries));
+                let is_in_array = |key: u64| self.array_entries(map).is_some_and(|entries| key < entries);
+                // Every entry of an array exists, but not every CPU.
+                let nullable = site.number != helper::MAP_LOOKUP_ELEM || !site.key.is_some_and(is_in_array);
                 Value::Address(Address { id: self.id(), nullable, ..Address::new(region) })
             }
             Returns::RecordOrNull => {

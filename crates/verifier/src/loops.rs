@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which back edges form loops: compilers also lay code out so that a jump back leads to code not executed before.
+//! Which of the counted loops are loops on the paths that were walked, and which of them are bounded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::proof::Proof;
+use super::trips::BackEdges;
 use flowloom_isa::op::Op;
 
 /// By loop header, the `may_goto`s at which a path stopped counting after going through the loop.
@@ -14,17 +15,24 @@ const STEPS: usize = 64;
 
 /// Keeps the trip counts of headers that lie on a cycle within one function. The trip count is unknown for a loop that
 /// contains one of these instructions at which counting stopped.
-pub(super) fn keep_loops(proof: &mut Proof, code: &[Option<Op>], timed: &Timed) {
+///
+/// Without edges that no path takes, a loop with several entries may have one left, and with it other back edges than
+/// those counted. Such a loop is dropped.
+pub(super) fn keep_loops(proof: &mut Proof, code: &[Option<Op>], counted: &BackEdges, timed: &Timed) {
     if proof.loops.is_empty() {
         return;
     }
     let on_cycles = on_cycles(code.len(), |at| nexts(proof, code, at));
-    proof.loops.retain(|head, _| on_cycles.get(*head).copied().unwrap_or(false));
+    let before = predecessors(code.len(), |at| nexts(proof, code, at));
+    let walked = BackEdges::of(code, |from, to| nexts(proof, code, from).any(|next| next == to));
+    let are_counted =
+        |head: usize| before[head].iter().all(|from| counted.has(*from, head) || !walked.has(*from, head));
+    proof.loops.retain(|head, _| on_cycles.get(*head).copied().unwrap_or(false) && are_counted(*head));
     if timed.is_empty() {
         return;
     }
-    let before = predecessors(code.len(), |at| nexts(proof, code, at));
-    let mut inside = Inside { before: &before, seen: vec![usize::MAX; code.len()], steps: STEPS * code.len() };
+    let mut inside =
+        Inside { back_edges: &walked, before: &before, seen: vec![usize::MAX; code.len()], steps: STEPS * code.len() };
     for (head, timed) in timed {
         if let Some(trips) = proof.loops.get_mut(head)
             && inside.has_any(*head, timed)
@@ -36,6 +44,7 @@ pub(super) fn keep_loops(proof: &mut Proof, code: &[Option<Op>], timed: &Timed) 
 
 /// The search for the instructions of loops: backwards from the back edges, without passing the header.
 struct Inside<'a> {
+    back_edges: &'a BackEdges,
     /// The predecessors of each instruction.
     before: &'a [Vec<usize>],
     /// By instruction, the header of the loop in which it was last visited.
@@ -47,7 +56,8 @@ struct Inside<'a> {
 impl Inside<'_> {
     /// Whether the loop contains one of the instructions; also `true` past the budget.
     fn has_any(&mut self, head: usize, wanted: &BTreeSet<usize>) -> bool {
-        let mut work: Vec<usize> = self.before[head].iter().copied().filter(|from| *from >= head).collect();
+        let is_back_edge = |from: &usize| self.back_edges.has(*from, head);
+        let mut work: Vec<usize> = self.before[head].iter().copied().filter(is_back_edge).collect();
         self.seen[head] = head;
         let mut is_wanted = wanted.contains(&head);
         while let Some(at) = work.pop().filter(|_| !is_wanted) {

@@ -24,7 +24,7 @@ use super::refusal::{Refusal, Unsafe};
 use super::route::Route;
 use super::state::State;
 use super::text;
-use super::trips::Loop;
+use super::trips::{BackEdges, Loop};
 use super::value::{Number, Value};
 use flowloom_isa::Program;
 use flowloom_isa::op::Op;
@@ -46,6 +46,7 @@ pub(super) struct Walk<'p> {
     joins: Vec<bool>,
     /// Instructions on a cycle of the control flow graph: the candidates for loop headers.
     repeated: Vec<bool>,
+    back_edges: BackEdges,
     /// Join points before long runs of instructions.
     long: Vec<bool>,
     /// Static liveness.
@@ -84,6 +85,7 @@ impl<'p> Walk<'p> {
             long: before_long_runs(code, &joins),
             joins,
             repeated: super::loops::repeated(code),
+            back_edges: BackEdges::of(code, |_, _| true),
             live: Live::of(code),
             ids: 0,
             checkpoints: Vec::new(),
@@ -134,7 +136,7 @@ impl<'p> Walk<'p> {
             self.close(path.parent);
         }
         self.proof.states = self.checkpoints.len();
-        super::loops::keep_loops(&mut self.proof, self.code, &self.timed);
+        super::loops::keep_loops(&mut self.proof, self.code, &self.back_edges, &self.timed);
         Ok(self.proof)
     }
 
@@ -171,7 +173,8 @@ impl<'p> Walk<'p> {
             return;
         }
         let to = Loop { depth: path.depth(), head: next };
-        if let Some(trips) = path.trips.follow(at, self.code.get(at).copied().flatten(), to) {
+        let is_back_edge = self.back_edges.are_taken(self.code, at, next);
+        if let Some(trips) = path.trips.follow(is_back_edge, to) {
             self.record_trips(path.parent, to, trips);
         }
     }

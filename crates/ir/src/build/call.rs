@@ -83,17 +83,17 @@ impl Builder<'_> {
             None => self.graph.number(FIRST_HEAD as u64, OFFSET_BITS),
             Some(len) => self.offset(&len.plus(&Sum::of(FIRST_HEAD), 1)),
         };
-        let is_before = self.graph.compare(Compare::SignedBelow, new, first);
+        let is_before = self.compared_anywhere(Compare::SignedBelow, new, first);
         // Too late for an Ethernet header to remain. The end is a small number; an invalid start may be any number.
         let is_late = match self.graph.as_const(new) {
             Some(new) if (new as i32) < LAST_TAIL as i32 => {
                 let least = self.graph.number(new.wrapping_add(ETHERNET_BYTES), OFFSET_BITS);
-                self.graph.compare(Compare::SignedBelow, state.tail, least)
+                self.compared_anywhere(Compare::SignedBelow, state.tail, least)
             }
             _ => {
                 let ethernet = self.graph.number(ETHERNET_BYTES, OFFSET_BITS);
                 let last = self.graph.binary(Binary::Sub, state.tail, ethernet);
-                self.graph.compare(Compare::SignedBelow, last, new)
+                self.compared_anywhere(Compare::SignedBelow, last, new)
             }
         };
         let refused = self.graph.or(is_before, is_late);
@@ -113,12 +113,12 @@ impl Builder<'_> {
         let new = self.graph.binary(Binary::Add, state.tail, by);
         let least = self.graph.number(ETHERNET_BYTES, 32);
         let least = self.graph.binary(Binary::Add, state.head, least);
-        let short = self.graph.compare(Compare::SignedBelow, new, least);
+        let short = self.compared_anywhere(Compare::SignedBelow, new, least);
         let length = self.graph.make(Kind::Input(Input::Length), Vec::new(), 16);
         let length = self.graph.fit(length, 32);
         let most = self.graph.number(LAST_TAIL, 32);
-        let past_room = self.graph.compare(Compare::SignedBelow, most, new);
-        let past_first = self.graph.compare(Compare::SignedBelow, length, new);
+        let past_room = self.compared_anywhere(Compare::SignedBelow, most, new);
+        let past_first = self.compared_anywhere(Compare::SignedBelow, length, new);
         let long = self.graph.and(past_room, past_first);
         let refused = self.graph.or(short, long);
         let fine = self.graph.not(refused);
@@ -131,11 +131,11 @@ impl Builder<'_> {
         let offset = self.number_argument(state, 2)?;
         let offset = self.graph.slice(offset, 0, OFFSET_BITS);
         let last = self.graph.number(LAST_OFFSET, OFFSET_BITS);
-        let is_far = self.graph.compare(Compare::Below, last, offset);
+        let is_far = self.compared_anywhere(Compare::Below, last, offset);
         let from = self.sum_of(offset);
         let (length, end) = (self.length(state), self.offset(&from.clone().plus(&Sum::of(len as i64), 1)));
         // Neither is negative unless the offset is out of range.
-        let is_short = self.graph.compare(Compare::SignedBelow, length, end);
+        let is_short = self.compared_anywhere(Compare::SignedBelow, length, end);
         let wrong = self.graph.or(is_far, is_short);
         let errors = [BAD_ADDRESS, INVALID, 0].map(|error| self.graph.number(error, 64));
         let status = self.graph.select(vec![is_far, errors[0], is_short, errors[1], errors[2]]);

@@ -84,7 +84,7 @@ impl Builder<'_> {
         back: usize,
     ) -> Result<(), Reason> {
         let begun = self.graph.number(iterations.begun, 64);
-        let is_more = self.graph.compare(Compare::Below, begun, iterations.count);
+        let is_more = self.compared_anywhere(Compare::Below, begun, iterations.count);
         let is_more =
             if iterations.begun < iterations.most { self.conditions.of(&self.graph, is_more) } else { Bdd::FALSE };
         let over = self.conditions.not(is_more);

@@ -383,7 +383,7 @@ impl<'a> Builder<'a> {
             Extent::After(slice) | Extent::AfterWithin(slice) => own.limit = self.plus_field(*own, end, slice),
         }
         if let Extent::TotalWithin(_) | Extent::AfterWithin(_) = extent {
-            let is_less = self.graph.compare(Compare::Below, outer, own.limit);
+            let is_less = self.compared_anywhere(Compare::Below, outer, own.limit);
             own.limit = self.graph.select(vec![is_less, outer, own.limit]);
         }
     }
@@ -479,7 +479,7 @@ impl<'a> Builder<'a> {
             // An option that ends past the header is not in it.
             let (right, after) = (is(self, len, option.len_bytes.into()), at + usize::from(option.len_bytes));
             let after = self.graph.number(after as u64, OFFSET_BITS);
-            let is_beyond = self.graph.compare(Compare::Below, own.len, after);
+            let is_beyond = self.compared_anywhere(Compare::Below, own.len, after);
             let fits = self.graph.not(is_beyond);
             let mut found = self.graph.and(here, wanted);
             found = self.graph.and(found, right);

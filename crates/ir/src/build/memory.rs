@@ -221,7 +221,7 @@ impl Builder<'_> {
         }
         let pairs = all.into_iter().map(|at| {
             let value = self.graph.number(at.wrapping_sub(start) as u64, 64);
-            (Some(self.graph.compare(Compare::Equal, moved, value)), at)
+            (Some(self.compared_anywhere(Compare::Equal, moved, value)), at)
         });
         Ok(pairs.collect())
     }

@@ -33,13 +33,13 @@ impl Builder<'_> {
         let new = self.offset(&new);
         let first = self.graph.number(FIRST_HEAD as u64, OFFSET_BITS);
         let zero = self.graph.number(0, OFFSET_BITS);
-        let is_before = self.graph.compare(Compare::SignedBelow, new, first);
-        let is_behind = self.graph.compare(Compare::SignedBelow, len, zero);
+        let is_before = self.compared_anywhere(Compare::SignedBelow, new, first);
+        let is_behind = self.compared_anywhere(Compare::SignedBelow, len, zero);
         let invalid = self.graph.or(is_before, is_behind);
         let (rest, none) = (self.graph.slice(len, 0, 2), self.graph.number(0, 2));
-        let whole = self.graph.compare(Compare::Equal, rest, none);
+        let whole = self.compared_anywhere(Compare::Equal, rest, none);
         let most = self.graph.number(MAX_BYTES, OFFSET_BITS);
-        let is_long = self.graph.compare(Compare::SignedBelow, most, len);
+        let is_long = self.compared_anywhere(Compare::SignedBelow, most, len);
         let odd = self.graph.not(whole);
         let refused = self.graph.or(odd, is_long);
         state.meta = self.graph.select(vec![invalid, state.meta, refused, state.meta, new]);
@@ -74,7 +74,7 @@ impl Builder<'_> {
         for (number, byte) in (0..).zip(bytes) {
             // The last bytes are present if any are.
             let least = self.graph.number((most - number - 1) as u64, OFFSET_BITS);
-            let is_said = self.graph.compare(Compare::SignedBelow, least, len);
+            let is_said = self.compared_anywhere(Compare::SignedBelow, least, len);
             let when = self.graph.and(fine, is_said);
             self.write_packet(state, to.moved, to.offset + number, &[byte], when);
         }

@@ -14,7 +14,7 @@ use crate::graph::{Binary, Compare, Id, Kind};
 
 pub(super) const OFFSET_BITS: u16 = 32;
 /// The range of an offset about which nothing is known.
-const ANY: Span = Span { least: i32::MIN as i64, most: i32::MAX as i64 };
+const ANY: Span = Span { least: i32::MIN as i128, most: i32::MAX as i128 };
 /// The depth to which nodes are followed.
 const MAX_DEPTH: usize = 400;
 /// The depth to which one comparison looks into nested selects.
@@ -31,16 +31,16 @@ pub(super) struct Sum {
     terms: BTreeMap<Id, i64>,
 }
 
-/// A range of values, both ends included.
+/// A range of values, both ends included. Sums of nodes times coefficients, each of 32 bits, never overflow it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span {
-    pub(super) least: i64,
-    pub(super) most: i64,
+    pub(super) least: i128,
+    pub(super) most: i128,
 }
 
 impl Span {
     fn of(number: i64) -> Span {
-        Span { least: number, most: number }
+        Span { least: number.into(), most: number.into() }
     }
 
     fn of_bits(bits: u16) -> Span {
@@ -52,11 +52,11 @@ impl Span {
     }
 
     fn plus(self, other: Span) -> Span {
-        Span { least: self.least.saturating_add(other.least), most: self.most.saturating_add(other.most) }
+        Span { least: self.least + other.least, most: self.most + other.most }
     }
 
     fn times(self, factor: i64) -> Span {
-        let ends = [self.least.saturating_mul(factor), self.most.saturating_mul(factor)];
+        let ends = [self.least, self.most].map(|end| end * i128::from(factor));
         Span { least: ends[0].min(ends[1]), most: ends[0].max(ends[1]) }
     }
 
@@ -66,7 +66,8 @@ impl Span {
 
     /// Whether the range contains a multiple of 2^32.
     fn has_zero(self) -> bool {
-        self.most.div_euclid(1 << OFFSET_BITS) > (self.least - 1).div_euclid(1 << OFFSET_BITS)
+        let multiple = self.most.div_euclid(1 << OFFSET_BITS) << OFFSET_BITS;
+        multiple >= self.least
     }
 }
 
@@ -190,7 +191,7 @@ impl Builder<'_> {
             }
             (Kind::Binary(Binary::And), args) => {
                 let masks = args.iter().filter_map(|arg| self.graph.as_const(*arg));
-                let masks = masks.filter_map(|mask| i64::try_from(mask).ok()).filter(|mask| *mask <= ANY.most);
+                let masks = masks.map(i128::from).filter(|mask| *mask <= ANY.most);
                 let masked = masks.min().map(|most| Span { least: 0, most });
                 let own = self.sum(id);
                 own.map(|sum| self.span_of(&sum)).or(masked)
@@ -202,10 +203,10 @@ impl Builder<'_> {
             }
             (Kind::Binary(Binary::Mod), [_, by]) => {
                 let by = self.graph.as_const(*by).filter(|by| *by > 0 && *by <= ANY.most as u64);
-                by.map(|by| Span { least: 0, most: by as i64 - 1 })
+                by.map(|by| Span { least: 0, most: i128::from(by) - 1 })
             }
             (Kind::SignExtend, [one]) => {
-                let half = 1i64 << (self.graph.bits(*one).clamp(1, OFFSET_BITS) - 1);
+                let half = 1i128 << (self.graph.bits(*one).clamp(1, OFFSET_BITS) - 1);
                 Some(Span { least: -half, most: half - 1 })
             }
             (Kind::Binary(_) | Kind::Concat | Kind::Slice { low: 0 }, _) => self.sum(id).map(|sum| self.span_of(&sum)),

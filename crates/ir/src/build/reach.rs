@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use super::builder::Builder;
 use crate::bdd::Bdd;
 use crate::dataflow::{Reach, Reaching};
-use crate::graph::{Id, Input, Kind};
+use crate::graph::{Compare, Id, Input, Kind};
 
 impl Builder<'_> {
     pub(super) fn note_access(&mut self, path: Bdd, base: Option<Id>, end: i64) {
@@ -36,6 +36,13 @@ impl Builder<'_> {
     pub(super) fn note_other(&mut self, bit: Id) {
         let test = self.without_not(bit);
         self.reached.others.insert(test);
+    }
+
+    /// A comparison that the construction makes and that has to be right on every path.
+    pub(super) fn compared_anywhere(&mut self, how: Compare, a: Id, b: Id) -> Id {
+        let bit = self.graph.compare(how, a, b);
+        self.note_other(bit);
+        bit
     }
 
     /// A bit without its complement.

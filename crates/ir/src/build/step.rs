@@ -486,7 +486,7 @@ impl Builder<'_> {
     /// The condition under which a node of 64 bits has this value.
     fn is_equal(&mut self, id: Id, value: u64) -> Bdd {
         let value = self.graph.number(value, 64);
-        let bit = self.graph.compare(Compare::Equal, id, value);
+        let bit = self.compared_anywhere(Compare::Equal, id, value);
         self.conditions.of(&self.graph, bit)
     }
 

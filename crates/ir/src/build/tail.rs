@@ -34,7 +34,7 @@ impl Builder<'_> {
         state.kept = Some(match state.kept {
             None => tail,
             Some(kept) => {
-                let is_less = self.graph.compare(Compare::SignedBelow, tail, kept);
+                let is_less = self.compared_anywhere(Compare::SignedBelow, tail, kept);
                 self.graph.select(vec![is_less, tail, kept])
             }
         });
@@ -54,7 +54,7 @@ impl Builder<'_> {
             offset = offset.plus(&self.sum_of(base), 1);
         }
         let offset = self.offset(&offset);
-        self.graph.compare(Compare::SignedBelow, offset, end)
+        self.compared_anywhere(Compare::SignedBelow, offset, end)
     }
 
     /// The offset up to which bytes are those received, at a join point; some paths may have kept all.

@@ -341,12 +341,12 @@ fn are_apart(dataflow: &Dataflow, map: u32, changes: &[Id], a: Id, b: Id) -> boo
     is_exact && keys_differ(&dataflow.graph, a, b)
 }
 
-/// Whether two lookups have keys that are distinct constants.
+/// Whether two lookups have keys that are distinct constants, or CPU numbers, of which 32 bits count.
 fn keys_differ(graph: &Graph, a: Id, b: Id) -> bool {
     let (x, y) = (graph.node(a), graph.node(b));
     let is_call = |kind: Kind| matches!(kind, Kind::Effect(Effect::Call { .. }));
     let differ = |(p, q): (&Id, &Id)| match (graph.as_const(*p), graph.as_const(*q)) {
-        (Some(p), Some(q)) => p != q,
+        (Some(p), Some(q)) => p as u32 != q as u32,
         _ => false,
     };
     is_call(x.kind) && x.kind == y.kind && x.args.iter().zip(&y.args).skip(1).any(differ)

@@ -3,12 +3,12 @@
 //!
 //! ```text
 //!   before                                  after
-//!   v9  store w  @14 if v4                  v7 store w  @14 if v3       the same effects of each map, in order
+//!   v9  store w  @14 if v4                  v7 store w  @14 if v3       the same effects of each sequence
 //!   v12 load w   @15 if v6 (unused)                                     an unused effect without side effects
 //!   v15 call     @20 if v8                                              LostEffect
 //! ```
 //!
-//! **Steps.** The effects of each map, and those of no map, are sequences. Effects are matched by operation and
+//! **Steps.** Redirects, the other effects of each map, and those of no map are sequences. Effects are matched by operation and
 //! instruction. An effect that is not matched must be unused and without side effects, or a lookup that was merged into
 //! another one. Effects that changed places must not conflict. Then waits and the slow-path bit are compared.
 //!
@@ -111,22 +111,30 @@ fn origin(dataflow: &Dataflow, effect: Id) -> Origin {
     (kind, dataflow.graph.insn(effect))
 }
 
-/// The effects of each map, and those of none, in order.
-fn by_map(dataflow: &Dataflow) -> BTreeMap<Option<u32>, Vec<Id>> {
-    let mut effects: BTreeMap<Option<u32>, Vec<Id>> = BTreeMap::new();
+/// Which effects form a sequence: redirects, or the others of a map or of none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Sequence {
+    Redirects,
+    Of(Option<u32>),
+}
+
+/// The effects of each sequence in order.
+fn sequences(dataflow: &Dataflow) -> BTreeMap<Sequence, Vec<Id>> {
+    let mut effects: BTreeMap<Sequence, Vec<Id>> = BTreeMap::new();
     for id in dataflow.graph.ids() {
         if let Some(access) = dataflow.access(id) {
-            effects.entry(access.map).or_default().push(id);
+            let of = if access.redirects() { Sequence::Redirects } else { Sequence::Of(access.map) };
+            effects.entry(of).or_default().push(id);
         }
     }
     effects
 }
 
 fn effects(before: &Dataflow, after: &Dataflow, found: &mut Vec<Mistranslation>) {
-    let (old, new) = (by_map(before), by_map(after));
-    let maps: BTreeSet<Option<u32>> = old.keys().chain(new.keys()).copied().collect();
-    for map in maps {
-        let [old, new] = [&old, &new].map(|effects| effects.get(&map).map_or(&[][..], Vec::as_slice));
+    let (old, new) = (sequences(before), sequences(after));
+    let all: BTreeSet<Sequence> = old.keys().chain(new.keys()).copied().collect();
+    for of in all {
+        let [old, new] = [&old, &new].map(|effects| effects.get(&of).map_or(&[][..], Vec::as_slice));
         if !is_in_order(before, after, old, new) {
             reordered(before, after, old, new, found);
         }
@@ -171,9 +179,8 @@ fn reordered(before: &Dataflow, after: &Dataflow, old: &[Id], new: &[Id], found:
         overtaken.map(move |first| (*first, *second))
     });
     for (first, second) in pairs.take(MAX_PAIRS) {
-        let changes = |id: Id| before.access(id).is_some_and(Access::changes);
         let [one, other] = [first, second].map(|id| before.graph.node(id).args[0]);
-        if (changes(first) || changes(second)) && !may_exclude(&mut predicates, before, one, other) {
+        if before.conflict(first, second) && !may_exclude(&mut predicates, before, one, other) {
             found.push(Mistranslation::Reordered { first, second });
         }
     }

@@ -131,11 +131,14 @@ fn merge(
     let between = || graph.ids().skip(first.index() + 1).take(second.index() - first.index() - 1);
     match merged {
         Merged::Same => {
-            // The result is the same unless the second lookup happens after a change of the map.
+            // The result is the same unless the second lookup happens after a change of the map. Where the map remembers
+            // the order of uses, no other use may happen between the two.
+            let remembers_use = dataflow.remembers_use(map);
             let changes = between().any(|id| {
                 dataflow.access(id).is_some_and(|access| {
                     access.map == Some(map)
-                        && matches!(access.touch, Touch::Update | Touch::Delete | Touch::Evict)
+                        && (matches!(access.touch, Touch::Update | Touch::Delete | Touch::Evict)
+                            || remembers_use && access.touch == Touch::Lookup)
                         && !predicates.exclude(graph, graph.node(id).args[0], graph.node(second).args[0])
                 })
             });
@@ -177,12 +180,8 @@ fn merge(
 
 /// Whether two effects must keep their order.
 fn conflict(dataflow: &Dataflow, a: Id, b: Id, predicates: &mut Predicates) -> bool {
-    let (Some(x), Some(y)) = (dataflow.access(a), dataflow.access(b)) else { return false };
-    let same_map = x.map.is_some() && x.map == y.map;
-    let no_map = x.map.is_none() && y.map.is_none();
-    let matters = (same_map || no_map) && (x.changes() || y.changes());
     let args = |id: Id| dataflow.graph.node(id).args[0];
-    matters && !predicates.exclude(&dataflow.graph, args(a), args(b))
+    dataflow.conflict(a, b) && !predicates.exclude(&dataflow.graph, args(a), args(b))
 }
 
 /// The graph in a new order of nodes, with two lookups merged.

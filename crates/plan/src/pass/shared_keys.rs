@@ -34,7 +34,10 @@ pub(super) fn maps_with_keys(dataflow: &Dataflow) -> Vec<u32> {
         matches!(access.touch, Touch::Update | Touch::Delete).then_some(access.map?)
     });
     let changed: BTreeSet<u32> = changed.collect();
-    changed.into_iter().filter(|map| groups(dataflow, *map).is_some_and(|groups| groups.len() > 1)).collect()
+    // The map that a map of maps gives is an argument as well, and may be another one for each call.
+    let is_one_map = |map: &u32| dataflow.maps.get(*map as usize).is_some_and(|map| !map.kind.is_of_maps());
+    let is_shareable = |map: &u32| is_one_map(map) && groups(dataflow, *map).is_some_and(|groups| groups.len() > 1);
+    changed.into_iter().filter(is_shareable).collect()
 }
 
 /// The calls on a map by key, in program order; none if a key is not known.

@@ -305,6 +305,87 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
          r3 += -16\nr4 = 0\ncall map_update_elem\nr1 = *(u32 *)(r9 + 4)\n*(u32 *)(r7 + 24) = r1\nr1 = *(u8 *)(r7 + 2)\n*(u8 *)(r9 + 5) = r1\n\
          r1 = *(u32 *)(r9 + 3)\n*(u32 *)(r7 + 28) = r1",
     ),
+    // The only jump to the header comes from outside of the loop; iterations fall into it.
+    (
+        "a_loop_entered_by_a_jump_back",
+        "",
+        "r1 = *(u8 *)(r7 + 0)\nr1 &= 7\nr3 = 0\ngoto enter\nlow: r9 += 16\nhead: r3 += 1\nif r3 == r1 goto done\n\
+         if r3 > 6 goto done\ngoto low\nenter: r9 = 0\ngoto head\ndone: *(u32 *)(r7 + 8) = r9",
+    ),
+    // A CPU that does not exist has no value, whatever the key.
+    (
+        "a_cpu_that_does_not_exist",
+        ".map cpus percpu_array key 4 value 8 entries 2\n",
+        "*(u32 *)(r10 - 4) = 0\nr1 = map[cpus] ll\nr2 = r10\nr2 += -4\nr3 = *(u8 *)(r7 + 0)\nr3 &= 1\nr3 <<= 7\n\
+         call map_lookup_percpu_elem\nif r0 == 0 goto none\nr1 = *(u64 *)(r0 + 0)\n*(u64 *)(r7 + 8) = r1\ngoto out\n\
+         none: *(u64 *)(r7 + 8) = 7",
+    ),
+    // Of two redirects, the last one counts, also where lookups are merged around them.
+    (
+        "the_last_redirect_counts",
+        ".map values hash key 4 value 8 entries 8\n.map ports devmap key 4 value 4 entries 4\n",
+        "r9 = *(u8 *)(r7 + 0)\n*(u64 *)(r10 - 16) = 0\n*(u32 *)(r10 - 4) = 1\nif r9 > 7 goto both\n\
+         r1 = map[values] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem\nif r0 == 0 goto both\nr1 = *(u32 *)(r0 + 0)\n\
+         *(u64 *)(r10 - 16) = r1\nboth: r1 = map[ports] ll\nr2 = *(u64 *)(r10 - 16)\nr2 &= 3\nr3 = 0\n\
+         call redirect_map\nr1 = map[ports] ll\nr2 = 2\nr3 = 0\ncall redirect_map\n*(u64 *)(r10 - 24) = r0\n\
+         if r9 <= 7 goto end\n*(u32 *)(r10 - 4) = 2\nr1 = map[values] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem\n\
+         if r0 == 0 goto end\nr1 = *(u64 *)(r0 + 0)\nr1 += 1\n*(u64 *)(r0 + 0) = r1\nend: r0 = *(u64 *)(r10 - 24)\n\
+         exit",
+    ),
+    // One comparison is a bounds test on one path and the check of a helper on another.
+    (
+        "a_test_shared_with_stored_bytes",
+        "",
+        "r9 = *(u8 *)(r7 + 0)\nr9 &= 15\nr9 <<= 4\nr2 = *(u8 *)(r7 + 1)\nr2 &= 1\nif r2 == 0 goto copy\nr3 = r7\nr3 += r9\n\
+         r3 += 4\nr5 = 1\nif r3 > r8 goto far\nr5 = 2\nfar: *(u32 *)(r7 + 12) = r5\ngoto out\n\
+         copy: *(u64 *)(r10 - 8) = 0x55\nr1 = r6\nr2 = r9\nr3 = r10\nr3 += -8\nr4 = 4\ncall xdp_store_bytes\nr9 = r0\n\
+         packet 64\n*(u32 *)(r7 + 8) = r9",
+    ),
+    // The order of lookups decides which entry is evicted.
+    (
+        "uses_in_turn",
+        ".map recent lru_hash key 4 value 8 entries 2\n",
+        "r9 = *(u8 *)(r7 + 0)\n*(u64 *)(r10 - 16) = 7\nr9 &= 1\nif r9 != 0 goto touch\nr1 = *(u8 *)(r7 + 1)\nr1 &= 3\n\
+         *(u32 *)(r10 - 4) = r1\nr1 = map[recent] ll\nr2 = r10\nr2 += -4\nr3 = r10\nr3 += -16\nr4 = 0\n\
+         call map_update_elem\ngoto out\ntouch: *(u32 *)(r10 - 4) = 1\nr1 = map[recent] ll\nr2 = r10\nr2 += -4\n\
+         call map_lookup_elem\n*(u32 *)(r10 - 4) = 2\nr1 = map[recent] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem\n\
+         *(u32 *)(r10 - 4) = 1\nr1 = map[recent] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem",
+    ),
+    // Of a CPU's number, 32 bits count.
+    (
+        "cpus_beyond_32_bits",
+        ".map cpus percpu_array key 4 value 8 entries 2\n",
+        "*(u32 *)(r10 - 4) = 0\nr1 = map[cpus] ll\nr2 = r10\nr2 += -4\nr3 = 0\ncall map_lookup_percpu_elem\n\
+         if r0 == 0 goto out\nr9 = r0\nr1 = map[cpus] ll\nr2 = r10\nr2 += -4\nr3 = 0x100000000 ll\n\
+         call map_lookup_percpu_elem\nif r0 == 0 goto out\nr1 = *(u64 *)(r0 + 0)\n*(u64 *)(r7 + 8) = r1\n\
+         r2 = *(u64 *)(r7 + 16)\n*(u64 *)(r9 + 0) = r2\nr3 = *(u64 *)(r0 + 0)\n*(u64 *)(r7 + 24) = r3",
+    ),
+    // Which map a key is for depends on the path.
+    (
+        "keys_of_a_map_in_a_map",
+        ".map inside hash key 4 value 8 entries 4\n.map inside_too hash key 4 value 8 entries 4\n.map outer array key 4 value 4 entries 3\n",
+        "r1 = *(u64 *)(r7 + 16)\n*(u64 *)(r10 - 16) = r1\nr2 = *(u8 *)(r7 + 1)\nr2 &= 1\n*(u32 *)(r10 - 4) = r2\n\
+         r2 = *(u8 *)(r7 + 2)\nr2 &= 1\n*(u32 *)(r10 - 8) = r2\nr9 = *(u8 *)(r7 + 0)\nr9 &= 1\nif r9 == 0 goto other\n\
+         r1 = map[outer] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem\nif r0 == 0 goto out\nr1 = r0\nr2 = r10\nr2 += -4\n\
+         r3 = r10\nr3 += -16\nr4 = 0\ncall map_update_elem\ngoto out\nother: r1 = map[outer] ll\nr2 = r10\nr2 += -8\n\
+         call map_lookup_elem\nif r0 == 0 goto out\nr1 = r0\nr2 = r10\nr2 += -8\ncall map_delete_elem",
+    ),
+    // Terms whose range is that of all numbers.
+    (
+        "offsets_that_cancel_out",
+        "",
+        "r1 = *(u64 *)(r7 + 8)\nr2 = *(u64 *)(r7 + 16)\nr4 = *(u64 *)(r7 + 24)\nr3 = r1\nr3 /= r2\nr2 /= r4\n\
+         r1 /= r4\nif r3 != 0 goto out\nif r2 != 0 goto out\nif r1 != 0 goto out\nr3 *= 0x7fffffff\nr2 *= 0x7fffffff\n\
+         r1 *= 0x7fffffff\nr5 = r7\nr5 += r3\nr5 += r2\nr5 += r1\n*(u8 *)(r5 + 5) = 9\nr0 = *(u8 *)(r7 + 5)\n\
+         *(u8 *)(r7 + 6) = r0",
+    ),
+    // The greatest value of an offset's part is near 2^63.
+    (
+        "an_offset_below_a_large_number",
+        "",
+        "r1 = *(u64 *)(r7 + 8)\nr1 >>= 1\nr1 |= 1\nr1 &= 31\nr2 = r7\nr2 += r1\nr3 = r2\nr3 += 8\n\
+         if r3 > r8 goto out\nr4 = *(u8 *)(r2 + 0)\n*(u8 *)(r7 + 40) = r4",
+    ),
 ];
 
 pub fn programs() -> Vec<Program> {

@@ -46,10 +46,11 @@ pub fn short(rng: &mut Rng, count: usize) -> Vec<Arrival> {
     arrivals(bytes, rng)
 }
 
-/// Packets of small numbers, so that offsets collide.
+/// Packets of small numbers, so that offsets collide; some of them are longer than a window.
 pub fn small_numbers(rng: &mut Rng, count: usize) -> Vec<Arrival> {
     let packet = |number: usize, rng: &mut Rng| {
-        let bytes = (0..64 + rng.below(12)).map(|_| rng.below(16) as u8).collect();
+        let more = if rng.chance(1, 16) { 200 } else { 0 };
+        let bytes = (0..64 + more + rng.below(12)).map(|_| rng.below(16) as u8).collect();
         Arrival { time_ns: number as u64, port: Port(0), bytes }
     };
     (0..count).map(|number| packet(number, rng)).collect()

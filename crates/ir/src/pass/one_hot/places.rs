@@ -426,7 +426,8 @@ impl Places {
                 Kind::Binary(Binary::Add) => of(0).saturating_add(of(1)),
                 Kind::Binary(Binary::And) => of(0).min(of(1)),
                 Kind::Binary(Binary::Or) => {
-                    (of(0) | of(1)).checked_next_power_of_two().map_or(whole, |power| 2 * power - 1)
+                    let power = (of(0) | of(1)).checked_next_power_of_two();
+                    power.and_then(|power| power.checked_mul(2)).map_or(whole, |power| power - 1)
                 }
                 Kind::Binary(Binary::Mul) => of(0).saturating_mul(of(1)),
                 Kind::Binary(Binary::ShiftLeft) => match number(1) {
