@@ -14,11 +14,12 @@ use flowloom_vm::Interpreter;
 
 use crate::adversarial::{self, Trace};
 use crate::cycles;
-use crate::distances::{self, SCHEMES, try_all};
+use crate::distances::{self, Distances, SCHEMES, try_all};
 use crate::explored::{self, Ran};
 use crate::faults::{FAULTS, Fault, Finding, find, planted};
 use crate::frames;
 use crate::host;
+use crate::large;
 use crate::own_traffic::{self, Start};
 use crate::programs::PROGRAMS;
 use crate::random_programs;
@@ -158,6 +159,9 @@ fn evidence_pipeline_faults() {
             Finding::Skipped => return,
         };
         println!("{}: {}: {}", fault.subject, fault.name, start_of(&found));
+    }
+    if only.is_empty() {
+        large::are_found("evidence_pipeline_faults", usize::MAX);
     }
     assert!(missed.is_empty(), "not found: {}", missed.join("; "));
     println!("{} faults are found", faults.len());
@@ -390,7 +394,8 @@ fn evidence_distances() {
     for scheme in SCHEMES.iter().filter(|_| only.is_none()) {
         let pipeline = scheme.pipeline(&scheme.load());
         let Some(mut simulated) = start("evidence_distances", &pipeline, SEED as u32) else { return };
-        let tried = try_all(scheme, &pipeline, &mut simulated, None).unwrap_or_else(|found| panic!("{found}"));
+        let tried =
+            try_all(scheme, &pipeline, &mut simulated, Distances::All).unwrap_or_else(|found| panic!("{found}"));
         let (spacing, latency) = (pipeline.core.hold_cycles, tried.latency_cycles);
         println!("{:28} {spacing:>8} {:>7} {:>9}  {latency} cycles", scheme.name, tried.cases, tried.packets);
     }
@@ -402,7 +407,7 @@ fn evidence_distances() {
         let scheme = distances::scheme(fault.subject);
         let pipeline = planted(1000 + number, fault, scheme.pipeline(&scheme.load()));
         let Some(mut simulated) = start("evidence_distances", &pipeline, SEED as u32) else { return };
-        let found = match try_all(scheme, &pipeline, &mut simulated, None) {
+        let found = match try_all(scheme, &pipeline, &mut simulated, Distances::All) {
             Err(found) => {
                 found_count += 1;
                 start_of(&found)
