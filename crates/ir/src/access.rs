@@ -150,7 +150,10 @@ impl Dataflow {
             _ => self.map_at(node.args[1]),
         };
         // A map of maps may yield any other map: with one in the program, all maps count as one.
+        let kind = map.and_then(|map| self.maps.get(map as usize)).map(|map| map.kind);
         let map = match touch {
+            // A record is of its ring.
+            Touch::Load | Touch::Store | Touch::Atomic if kind == Some(MapKind::RingBuf) => map,
             Touch::Lookup | Touch::Load | Touch::Store | Touch::Atomic => self.any_map().or(map),
             Touch::Update | Touch::Delete | Touch::Evict => self.any_map().or(map),
             _ => map,

@@ -15,6 +15,9 @@ pub enum Reason {
     /// The length of a text that hardware does not print.
     #[error("the result of `{0}` is used, but hardware omits the call")]
     TraceResult(String),
+    /// The value of another CPU.
+    #[error("the value of another CPU is looked up in map `{0}`; a pipeline is one CPU, number 0")]
+    OtherCpu(String),
     /// A map of maps.
     #[error("no hardware block for map of maps `{0}`")]
     MapOfMaps(String),
@@ -102,6 +105,7 @@ impl Reason {
             Reason::Dataflow(reason) => reason.code(),
             Reason::Helper(_) => "helper-foreign",
             Reason::TraceResult(_) => "trace-result",
+            Reason::OtherCpu(_) => "other-cpu",
             Reason::MapOfMaps(_) => "map-of-maps",
             Reason::RingOutputs(_) | Reason::OldRecord(_) => "record",
             Reason::CutTwice => "tail-moved-twice",
@@ -120,6 +124,7 @@ impl Explained for Reason {
             Reason::Dataflow(reason) => return reason.help(),
             Reason::Helper(_) => "leave the call to a slow path on a CPU",
             Reason::TraceResult(_) => "do not use its result",
+            Reason::OtherCpu(_) => "look up the own value (`bpf_map_lookup_elem`), or that of CPU 0",
             Reason::MapOfMaps(_) => "use one map with the inner map's index as part of the key",
             Reason::RingOutputs(_) => "use `ringbuf_reserve` for all records, or `ringbuf_output`",
             Reason::OldRecord(_) => "write all bytes before reading them",

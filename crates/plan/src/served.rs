@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use flowloom_ir::{Argument, Dataflow, Effect, Id, Kind};
+use flowloom_ir::{Argument, Dataflow, Effect, Id, Kind, Table};
 use flowloom_isa::helpers;
 use flowloom_isa::insn::helper;
 
@@ -62,9 +62,23 @@ pub(crate) fn not_served(dataflow: &Dataflow) -> Option<(Id, Reason)> {
             Argument::Map(map) => dataflow.maps.get(*map as usize),
             _ => None,
         });
-        let outer = maps.into_iter().find(|map| map.kind.is_of_maps())?;
-        Some((id, Reason::MapOfMaps(outer.name.clone())))
+        let maps: Vec<&Table> = maps.collect();
+        if let Some(outer) = maps.iter().find(|map| map.kind.is_of_maps()) {
+            return Some((id, Reason::MapOfMaps(outer.name.clone())));
+        }
+        let map = maps.first().filter(|_| helper == helper::MAP_LOOKUP_PERCPU_ELEM && !is_own_cpu(dataflow, id))?;
+        Some((id, Reason::OtherCpu(map.name.clone())))
     })
+}
+
+/// Whether the last argument of a call is the number of the only CPU, of which 32 bits count.
+fn is_own_cpu(dataflow: &Dataflow, call: Id) -> bool {
+    let Some(cpu) = dataflow.graph.node(call).args.last().copied() else { return false };
+    let is_asked = matches!(
+        dataflow.graph.node(cpu).kind,
+        Kind::Effect(Effect::Call { helper: helper::GET_SMP_PROCESSOR_ID, .. })
+    );
+    is_asked || dataflow.graph.as_const(cpu).is_some_and(|cpu| cpu as u32 == 0)
 }
 
 /// The ring buffers that a helper is called on.

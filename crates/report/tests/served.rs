@@ -54,6 +54,8 @@ fn calls_without_a_hardware_block_are_refused() {
     let query = "r1 = map[0] ll\nr2 = 0\ncall ringbuf_query";
     let print =
         "*(u64 *)(r10 - 8) = 0x41\nr1 = r10\nr1 += -8\nr2 = 2\ncall trace_printk\nif r0 == 2 goto out\nr0 = 1\nexit";
+    let cpu = "*(u32 *)(r10 - 4) = 0\nr1 = map[0] ll\nr2 = r10\nr2 += -4\nr3 = 1\ncall map_lookup_percpu_elem\nif r0 == 0 goto out\n\
+               r0 = *(u32 *)(r0 + 0)\nr0 &= 1\nexit";
     let tail = "r2 = -4\ncall xdp_adjust_tail\nr1 = r6\nr2 = 8\ncall xdp_adjust_tail";
     for (text, maps, why, words) in [
         (
@@ -63,6 +65,12 @@ fn calls_without_a_hardware_block_are_refused() {
             "instruction 4: no hardware block for `ringbuf_query`; leave",
         ),
         (lookup, vec![outer], Reason::MapOfMaps("outer".into()), "no hardware block for map of maps `outer`; use"),
+        (
+            cpu,
+            vec![map("counts", MapKind::PerCpuArray, 2)],
+            Reason::OtherCpu("counts".into()),
+            "the value of another CPU is looked up in map `counts`; a pipeline is one CPU, number 0; look",
+        ),
         (tail, vec![], Reason::CutTwice, "the packet's end is moved twice, expected at most once; call"),
         (
             print,
