@@ -376,9 +376,8 @@ fn a_hash_seed_is_for_pipelines_with_hash_maps() {
 fn a_folder_has_the_plan_that_explain_prints() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().display().to_string();
-    let function = POLICER;
-    let built = json(&["build", function, "--target", "verilog", "-o", &path, "--json"]);
-    assert_eq!(built["stages"], json(&["explain", function, "--json"])["stages"]);
+    let built = json(&["build", POLICER, "--target", "verilog", "-o", &path, "--json"]);
+    assert_eq!(built["stages"], json(&["explain", POLICER, "--json"])["stages"]);
 }
 
 #[test]

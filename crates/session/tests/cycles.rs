@@ -256,6 +256,8 @@ fn cycles_of_schemes_are_those_of_the_pipeline() {
         "hash map in one stage",
         "hash map in several stages",
         "results that decide about changes",
+        "hash map by one of two keys",
+        "partial arrays",
         distances::ALONE,
         distances::FULL_LRU[1],
     ];

@@ -574,8 +574,15 @@ fn every_fault_of_schemes_has_its_place() {
 
 #[test]
 fn packets_at_every_distance_give_the_serial_result() {
-    let names =
-        ["array in one stage", "hash map in one stage", "results that decide about changes", ALONE, FULL_LRU[1]];
+    let names = [
+        "array in one stage",
+        "hash map in one stage",
+        "results that decide about changes",
+        "hash map by one of two keys",
+        "partial arrays",
+        ALONE,
+        FULL_LRU[1],
+    ];
     for name in names {
         let scheme = scheme(name);
         let pipeline = scheme.pipeline(&scheme.load());

@@ -8,9 +8,10 @@
 //!   v15 call     @20 if v8                                              LostEffect
 //! ```
 //!
-//! **Steps.** Redirects, the other effects of each map, and those of no map are sequences. Effects are matched by operation and
-//! instruction. An effect that is not matched must be unused and without side effects, or a lookup that was merged into
-//! another one. Effects that changed places must not conflict. Then waits and the slow-path bit are compared.
+//! **Steps.** Redirects, the other effects of each map, and those of no map are sequences. Effects are matched by
+//! operation and instruction. An effect that is not matched must be unused and without side effects, or a lookup that
+//! was merged into another one. Effects that changed places must not conflict. Then waits and the slow-path bit are
+//! compared.
 //!
 //! **Limits.** Values and predicates are not compared: [`Evaluator`](crate::Evaluator) runs both forms on packets.
 

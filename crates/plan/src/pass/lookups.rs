@@ -131,8 +131,8 @@ fn merge(
     let between = || graph.ids().skip(first.index() + 1).take(second.index() - first.index() - 1);
     match merged {
         Merged::Same => {
-            // The result is the same unless the second lookup happens after a change of the map. Where the map remembers
-            // the order of uses, no other use may happen between the two.
+            // The result is the same unless the second lookup happens after a change of the map. Where the map
+            // remembers the order of uses, no other use may happen between the two.
             let remembers_use = dataflow.remembers_use(map);
             let changes = between().any(|id| {
                 dataflow.access(id).is_some_and(|access| {
