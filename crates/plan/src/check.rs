@@ -466,6 +466,13 @@ impl Checker<'_> {
                 self.faults.push(Fault::LateRead { map: name(), read, write });
             }
         }
+        // A lookup that notes its use happens where it commits.
+        let noted = accesses.lookups.iter().filter_map(|id| self.commit(*id)).max();
+        if let (Some(read), Some(write)) = (noted, entry_writes)
+            && read > write
+        {
+            self.faults.push(Fault::LateRead { map: name(), read, write });
+        }
         if map.parts != 1 && !(map.scheme == Scheme::Atomic && self.is_divisible(map, accesses)) {
             self.faults.push(Fault::Parts { map: name(), parts: map.parts });
         }

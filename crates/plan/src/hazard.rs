@@ -463,7 +463,10 @@ impl Planner<'_> {
             // Entries do not change before the last cycle of a lookup.
             let last_read = |id: Id| cycles(self.dataflow, self.target, id)?.last_read;
             let reads = uses.reads().filter_map(|id| Some(schedule.spans[id.index()].begins.stage + last_read(id)?));
-            let last = writes.chain(reads).max().unwrap_or(0);
+            // A lookup in an LRU map is a use, which happens once its predicate is known; what it finds is what is there
+            // at that time.
+            let noted = uses.lookups.iter().filter_map(|id| schedule.commits.get(id).copied());
+            let last = writes.chain(reads).chain(noted).max().unwrap_or(0);
             let first = match choice.scheme {
                 Scheme::Atomic => self.pins.reads.get(map).copied().unwrap_or(last),
                 _ => self.first_read(schedule, *map),

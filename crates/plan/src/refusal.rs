@@ -18,6 +18,9 @@ pub enum Reason {
     /// The value of another CPU.
     #[error("the value of another CPU is looked up in map `{0}`; a pipeline is one CPU, number 0")]
     OtherCpu(String),
+    /// An entry of a map of ports is looked up.
+    #[error("no hardware block looks up entries of map of ports `{0}`, only redirects")]
+    PortLookup(String),
     /// A map of maps.
     #[error("no hardware block for map of maps `{0}`")]
     MapOfMaps(String),
@@ -106,6 +109,7 @@ impl Reason {
             Reason::Helper(_) => "helper-foreign",
             Reason::TraceResult(_) => "trace-result",
             Reason::OtherCpu(_) => "other-cpu",
+            Reason::PortLookup(_) => "port-lookup",
             Reason::MapOfMaps(_) => "map-of-maps",
             Reason::RingOutputs(_) | Reason::OldRecord(_) => "record",
             Reason::CutTwice => "tail-moved-twice",
@@ -125,6 +129,7 @@ impl Explained for Reason {
             Reason::Helper(_) => "leave the call to a slow path on a CPU",
             Reason::TraceResult(_) => "do not use its result",
             Reason::OtherCpu(_) => "look up the own value (`bpf_map_lookup_elem`), or that of CPU 0",
+            Reason::PortLookup(_) => "call `bpf_redirect_map` with the verdict for absent entries in its flags",
             Reason::MapOfMaps(_) => "use one map with the inner map's index as part of the key",
             Reason::RingOutputs(_) => "use `ringbuf_reserve` for all records, or `ringbuf_output`",
             Reason::OldRecord(_) => "write all bytes before reading them",

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use flowloom_ir::{Argument, Dataflow, Effect, Id, Kind, Table};
+use flowloom_ir::{Argument, Dataflow, Effect, Id, Kind, Table, Touch};
 use flowloom_isa::helpers;
 use flowloom_isa::insn::helper;
 
@@ -65,6 +65,10 @@ pub(crate) fn not_served(dataflow: &Dataflow) -> Option<(Id, Reason)> {
         let maps: Vec<&Table> = maps.collect();
         if let Some(outer) = maps.iter().find(|map| map.kind.is_of_maps()) {
             return Some((id, Reason::MapOfMaps(outer.name.clone())));
+        }
+        let looks_up = dataflow.access(id).is_some_and(|access| access.touch == Touch::Lookup);
+        if let Some(ports) = maps.iter().find(|map| looks_up && map.kind.is_redirect()) {
+            return Some((id, Reason::PortLookup(ports.name.clone())));
         }
         let map = maps.first().filter(|_| helper == helper::MAP_LOOKUP_PERCPU_ELEM && !is_own_cpu(dataflow, id))?;
         Some((id, Reason::OtherCpu(map.name.clone())))

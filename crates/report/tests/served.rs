@@ -71,6 +71,12 @@ fn calls_without_a_hardware_block_are_refused() {
             Reason::OtherCpu("counts".into()),
             "the value of another CPU is looked up in map `counts`; a pipeline is one CPU, number 0; look",
         ),
+        (
+            &format!("{lookup}\nif r0 == 0 goto out\nr0 = 1\nexit"),
+            vec![map("ports", MapKind::Devmap, 2)],
+            Reason::PortLookup("ports".into()),
+            "no hardware block looks up entries of map of ports `ports`, only redirects; call",
+        ),
         (tail, vec![], Reason::CutTwice, "the packet's end is moved twice, expected at most once; call"),
         (
             print,

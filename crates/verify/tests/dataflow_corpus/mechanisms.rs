@@ -351,6 +351,17 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
          call map_lookup_elem\n*(u32 *)(r10 - 4) = 2\nr1 = map[recent] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem\n\
          *(u32 *)(r10 - 4) = 1\nr1 = map[recent] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem",
     ),
+    // What a packet has found is what was there before its own insertion, however late it asks.
+    (
+        "a_late_lookup_before_an_insertion",
+        ".map recent lru_hash key 4 value 8 entries 64\n",
+        "r1 = *(u8 *)(r7 + 0)\nr1 &= 3\n*(u32 *)(r10 - 4) = r1\nr9 = 1\nr1 = *(u8 *)(r7 + 4)\nif r1 > 7 goto slow\n\
+         r1 = map[recent] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem\nif r0 == 0 goto slow\nr9 = *(u64 *)(r0 + 0)\n\
+         slow: r9 *= r9\nr9 += 1\n*(u64 *)(r10 - 16) = r9\nr1 = *(u8 *)(r7 + 8)\nr1 &= 1\nr2 = r1\nr1 *= r2\nr1 += 1\nr1 *= r2\n\
+         r1 += 1\nr1 *= r2\nr1 += 1\nr1 *= r2\nif r1 != 4 goto add\nr1 = map[recent] ll\nr2 = r10\nr2 += -4\n\
+         call map_lookup_elem\nif r0 == 0 goto add\n*(u8 *)(r7 + 16) = 1\nadd: r1 = map[recent] ll\nr2 = r10\nr2 += -4\n\
+         r3 = r10\nr3 += -16\nr4 = 0\ncall map_update_elem",
+    ),
     // Of a CPU's number, 32 bits count.
     (
         "cpus_beyond_32_bits",
