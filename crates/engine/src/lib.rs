@@ -11,16 +11,21 @@
 //!                        Datapath::snapshot ──► Snapshot { map: { key: value } }
 //! ```
 //!
+//! Sources and sinks of packets exchange buffers with engines in batches: [`InPlace`] changes [`Frame`]s in place, and
+//! [`Copying`] runs any [`Datapath`] that way.
+//!
 //! Two engines agree if, for the same packets in the same order with the same choices, every outcome and the final
 //! snapshots are equal. [`Outcome`] compares by plain equality: nothing is tolerated.
 #![forbid(unsafe_code)]
 
+mod batch;
 mod datapath;
 mod outcome;
 mod ports;
 mod record;
 mod snapshot;
 
+pub use batch::{Copying, FRAME_RECORD_BYTES, Fate, Frame, HEADROOM_BYTES, InPlace};
 pub use datapath::{Datapath, EngineError, Eviction, Refusal};
 pub use outcome::{Event, Outcome, Output, Packet, Port, Verdict};
 pub use ports::{PORT_COUNT, Ports};
