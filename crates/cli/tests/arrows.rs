@@ -26,6 +26,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("lower", &["wire", "engine", "context", "isa", "efsm"]),
     ("ir", &["wire", "engine", "isa", "vm", "verifier"]),
     ("exec", &["engine", "trace", "context", "isa", "vm", "object", "verifier"]),
+    ("ports", &["engine", "trace", "exec"]),
     ("plan", &["isa", "verifier", "ir"]),
     ("report", &["isa", "ir", "plan"]),
     ("rtl", &["state", "isa", "ir", "plan"]),

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The interfaces of a device, and whether they still exist.
+
+use flowloom_engine::{HEADROOM_BYTES, Port};
+use flowloom_exec::Interface;
+
+use crate::PortsError;
+use crate::error::ADMIN_NEEDS;
+use crate::sys::interface::{Presence, mtu_bytes};
+
+/// Ethernet header and two VLAN tags.
+const HEADERS_BYTES: usize = 14 + 8;
+/// The least buffer: a page, as in the kernel.
+const BUFFER_BYTES: usize = 4096;
+
+/// An interface of a device.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    pub(crate) port: Port,
+    pub(crate) name: String,
+    pub(crate) index: u32,
+    presence: Presence,
+}
+
+impl Bound {
+    pub(crate) fn new(device: &str, port: Port, name: &str, index: u32) -> Result<Bound, PortsError> {
+        let presence = Presence::of(index)
+            .map_err(|source| PortsError::of_call(device, "open a socket", crate::error::RAW_NEEDS, source))?;
+        Ok(Bound { port, name: name.to_owned(), index, presence })
+    }
+
+    /// # Errors
+    /// [`PortsError::Disappeared`].
+    pub(crate) fn check(&self) -> Result<(), PortsError> {
+        if self.presence.is_there() {
+            return Ok(());
+        }
+        Err(PortsError::Disappeared { interface: self.name.clone(), port: self.port })
+    }
+
+    /// The error of a system call on it: that it has disappeared, or the error itself.
+    pub(crate) fn failed(&self, device: &str, action: &str, source: std::io::Error) -> PortsError {
+        match self.check() {
+            Err(disappeared) => disappeared,
+            Ok(()) => PortsError::of_call(device, &format!("{action} `{}`", self.name), ADMIN_NEEDS, source),
+        }
+    }
+
+    /// The size of a buffer for its packets: with headroom, and room for at least the MTU.
+    pub(crate) fn buffer_bytes(&self, device: &str) -> Result<usize, PortsError> {
+        let mtu = mtu_bytes(&self.name).map_err(|source| self.failed(device, "read the MTU of", source))?;
+        Ok((HEADROOM_BYTES + HEADERS_BYTES + mtu).next_multiple_of(64).max(BUFFER_BYTES))
+    }
+}
+
+/// The name of a device in messages.
+pub(crate) fn device_name(kind: &str, interfaces: &[Interface]) -> String {
+    let names: Vec<&str> = interfaces.iter().map(Interface::name).collect();
+    format!("{kind} {}", names.join(","))
+}
+
+/// The interfaces of a device, each once and with a port in range.
+pub(crate) fn bind_all(device: &str, interfaces: &[Interface]) -> Result<Vec<Bound>, PortsError> {
+    let mut bound: Vec<Bound> = Vec::new();
+    for interface in interfaces {
+        let port = Port(interface.port);
+        if let Some(first) = bound.iter().find(|other| other.port == port) {
+            let (first, second) = (first.name.clone(), interface.name().to_owned());
+            return Err(PortsError::BoundTwice { port, first, second });
+        }
+        bound.push(Bound::new(device, port, interface.name(), interface.index())?);
+    }
+    Ok(bound)
+}

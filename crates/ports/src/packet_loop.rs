@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The loop between devices and an engine.
+//!
+//! ```text
+//!  for each device:  receive ──► batch ──► sweep if due ──► InPlace::run ──► fates
+//!      fate names a port of the same device    transmitted from its buffer
+//!      of another device, or further outputs   copied, transmitted after the batch in order
+//!      PASS                                    to the host, or to a capture, or counted
+//! ```
+//!
+//! If nothing arrives, the loop waits for a packet, the next sweep or a tenth of a second.
+
+use std::collections::BTreeMap;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use flowloom_engine::{Event, Fate, Frame, InPlace, Output, PORT_COUNT, Port, Ports, Verdict};
+use flowloom_exec::{PacketClock, SweepClock, monotonic_ns};
+
+use crate::device::{Departure, Device, DeviceCounters};
+use crate::error::PortsError;
+use crate::host::Host;
+use crate::sys;
+
+/// The longest time between two looks at the stop flag and at the interfaces.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The empty rounds before the loop sleeps.
+const SPINS: u32 = 32;
+
+/// The options of a run.
+#[derive(Debug, Clone)]
+pub struct LoopOptions {
+    /// The times of sweeps.
+    pub sweep: SweepClock,
+    /// The offset of the function's clock from the system's ([`monotonic_ns`]), wrapping; live devices only.
+    pub clock_ahead_ns: u64,
+    /// The number of packets to stop after; the batch that reaches it is finished.
+    pub count: Option<u64>,
+    /// The ports of the engine; `None`: those of the devices, or every port if a device takes all.
+    pub ports: Option<Ports>,
+    /// True if the loop never sleeps: lower latency for a whole CPU.
+    pub spin: bool,
+}
+
+impl Default for LoopOptions {
+    fn default() -> LoopOptions {
+        LoopOptions { sweep: SweepClock::new(0), clock_ahead_ns: 0, count: None, ports: None, spin: false }
+    }
+}
+
+/// The counters of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Statistics {
+    /// The packets received.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The packets by verdict, in the order of [`Verdict::ALL`]; those for unbound ports are aborted.
+    pub verdicts: [u64; Verdict::ALL.len()],
+    /// The packets and further outputs for ports without an interface.
+    pub unbound: u64,
+    /// The further outputs: clones and broadcasts.
+    pub extra: u64,
+    /// The passed packets that were delivered to the host or written to a capture.
+    pub passed: u64,
+    /// The passed packets that were dropped, since there is no way to the host or it did not take them.
+    pub pass_lost: u64,
+    /// The sums over the devices.
+    pub devices: DeviceCounters,
+    /// The batches run.
+    pub batches: u64,
+    /// The records for user space.
+    pub events: u64,
+    /// The sweeps.
+    pub sweeps: u64,
+    /// The arrival times of the first and the last packet, on the function's clock.
+    pub times_ns: Option<(u64, u64)>,
+    /// The elapsed time.
+    pub elapsed: Duration,
+}
+
+impl Statistics {
+    /// The packets with this verdict.
+    pub fn count(&self, verdict: Verdict) -> u64 {
+        self.verdicts[verdict.number() as usize]
+    }
+
+    /// The rate in packets a second; 0 if no time has passed.
+    pub fn packets_per_second(&self) -> f64 {
+        let seconds = self.elapsed.as_secs_f64();
+        if seconds > 0.0 { self.packets as f64 / seconds } else { 0.0 }
+    }
+}
+
+/// Called with the counters so far.
+pub type Progress<'a> = dyn FnMut(&Statistics) + 'a;
+/// Called with the records for user space, in order.
+pub type EventReader<'a> = dyn FnMut(&[Event]) + 'a;
+
+/// Called during a run.
+#[derive(Default)]
+#[allow(missing_debug_implementations, reason = "closures")]
+pub struct Hooks<'a> {
+    /// About ten times a second.
+    pub progress: Option<&'a mut Progress<'a>>,
+    /// As soon as the batch is done.
+    pub events: Option<&'a mut EventReader<'a>>,
+}
+
+/// A copied packet that leaves after the batch.
+struct Copied {
+    device: usize,
+    port: Port,
+    verdict: Verdict,
+    time_ns: u64,
+    bytes: Vec<u8>,
+}
+
+/// What a batch needs besides the devices.
+struct Batches<'a> {
+    engine: &'a mut dyn InPlace,
+    /// The device of each port.
+    routes: &'a [Option<usize>],
+    /// The device that takes all other ports and passed packets.
+    taker: Option<usize>,
+    host: Option<&'a mut (dyn Host + 'a)>,
+    sweep: SweepClock,
+    clock: PacketClock,
+    extra: Vec<(usize, Output)>,
+    copied: Vec<Copied>,
+    statistics: Statistics,
+}
+
+impl Batches<'_> {
+    /// Runs a batch of device number `from`.
+    fn run(&mut self, from: usize, frames: &mut [Frame<'_>]) -> Result<(), PortsError> {
+        let packet = self.statistics.packets;
+        let failed = |source| PortsError::Engine { packet, source };
+        for frame in frames.iter_mut() {
+            frame.time_ns = self.clock.at(frame.time_ns);
+            self.statistics.bytes += frame.len_bytes() as u64;
+        }
+        if let (Some(first), Some(last)) = (frames.first(), frames.last()) {
+            let start = self.statistics.times_ns.map_or(first.time_ns, |(start, _)| start);
+            self.statistics.times_ns = Some((start, last.time_ns));
+        }
+        self.statistics.batches += 1;
+        self.statistics.packets += frames.len() as u64;
+        // A sweep comes before the first packet whose time reaches it.
+        let mut rest = frames;
+        while !rest.is_empty() {
+            if let Some(moment_ns) = self.sweep.due(rest[0].time_ns) {
+                self.engine.sweep(moment_ns).map_err(failed)?;
+                self.statistics.sweeps += 1;
+            }
+            let mut after = self.sweep.clone();
+            let until = rest.iter().position(|frame| after.due(frame.time_ns).is_some()).unwrap_or(rest.len());
+            let (now, later) = rest.split_at_mut(until);
+            self.extra.clear();
+            self.engine.run(now, &mut self.extra).map_err(failed)?;
+            self.dispatch(from, now)?;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// The device of a port.
+    fn route(&self, port: Port) -> Option<usize> {
+        self.routes.get(port.0 as usize).copied().flatten().or(self.taker)
+    }
+
+    /// Decides what happens to each frame; afterwards only frames for ports of device `from` are `Redirect`.
+    fn dispatch(&mut self, from: usize, frames: &mut [Frame<'_>]) -> Result<(), PortsError> {
+        let extra = std::mem::take(&mut self.extra);
+        self.statistics.extra += extra.len() as u64;
+        // From the first frame with further outputs on, everything is copied, so that the order stays.
+        let first_copied = extra.first().map_or(usize::MAX, |(index, _)| *index);
+        let mut further = extra.into_iter().peekable();
+        for (index, frame) in frames.iter_mut().enumerate() {
+            while let Some((_, Output { port, bytes })) = further.next_if(|(of, _)| *of <= index) {
+                match self.route(port) {
+                    None => self.statistics.unbound += 1,
+                    Some(device) => {
+                        let (verdict, time_ns) = (frame.fate.verdict(), frame.time_ns);
+                        self.copied.push(Copied { device, port, verdict, time_ns, bytes });
+                    }
+                }
+            }
+            let egress = match frame.fate {
+                Fate::Tx => Some(frame.port),
+                Fate::Redirect(port) if port.cpu().is_some() => {
+                    // A CPU map hands packets to the network stack.
+                    self.count(Verdict::Redirect);
+                    self.pass(frame, Verdict::Redirect)?;
+                    continue;
+                }
+                Fate::Redirect(port) => Some(port),
+                Fate::Pass => {
+                    self.count(Verdict::Pass);
+                    self.pass(frame, Verdict::Pass)?;
+                    continue;
+                }
+                Fate::Aborted | Fate::Drop | Fate::Replaced(_) => None,
+            };
+            let verdict = frame.fate.verdict();
+            let Some(port) = egress else {
+                self.count(verdict);
+                continue;
+            };
+            match self.route(port) {
+                None => {
+                    self.statistics.unbound += 1;
+                    self.count(Verdict::Aborted);
+                    frame.fate = Fate::Aborted;
+                }
+                Some(device) if device == from && index < first_copied => {
+                    self.count(verdict);
+                    frame.fate = Fate::Redirect(port);
+                }
+                Some(device) => {
+                    self.count(verdict);
+                    let (time_ns, bytes) = (frame.time_ns, frame.bytes().to_vec());
+                    self.copied.push(Copied { device, port, verdict, time_ns, bytes });
+                    frame.fate = Fate::Replaced(verdict);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, verdict: Verdict) {
+        self.statistics.verdicts[verdict.number() as usize] += 1;
+    }
+
+    /// Passes a frame to the host.
+    fn pass(&mut self, frame: &mut Frame<'_>, verdict: Verdict) -> Result<(), PortsError> {
+        frame.fate = Fate::Replaced(verdict);
+        match (&mut self.host, self.taker) {
+            (Some(host), _) => host.deliver(frame.port, frame.bytes())?,
+            (None, Some(device)) => {
+                let (port, time_ns, bytes) = (frame.port, frame.time_ns, frame.bytes().to_vec());
+                self.copied.push(Copied { device, port, verdict, time_ns, bytes });
+                self.statistics.passed += 1;
+            }
+            (None, None) => self.statistics.pass_lost += 1,
+        }
+        Ok(())
+    }
+
+    /// Counts what the host has taken.
+    fn count_passed(&mut self) {
+        if let Some(host) = &self.host {
+            let counters = host.counters();
+            self.statistics.passed = counters.sent;
+            self.statistics.pass_lost = counters.tx_full + counters.tx_refused;
+        }
+    }
+}
+
+/// The device of each port.
+fn routes(devices: &[Box<dyn Device + '_>]) -> Result<Vec<Option<usize>>, PortsError> {
+    let mut routes = vec![None; PORT_COUNT as usize];
+    let mut names: BTreeMap<Port, String> = BTreeMap::new();
+    for (number, device) in devices.iter().enumerate() {
+        for (port, interface) in device.ports() {
+            let Some(route) = routes.get_mut(port.0 as usize) else {
+                return Err(PortsError::PortNumber { port, device: device.name().to_owned() });
+            };
+            if let Some(first) = names.insert(port, interface.clone()) {
+                return Err(PortsError::BoundTwice { port, first, second: interface });
+            }
+            *route = Some(number);
+        }
+    }
+    Ok(routes)
+}
+
+/// Moves packets between the devices and the engine until `stop` is set, all sources have ended or the count of packets
+/// is reached. Returns the counters.
+///
+/// Passed packets go to `host`; without one, to a device that takes all; without one, they are dropped and counted in
+/// [`Statistics::pass_lost`].
+///
+/// # Errors
+/// An interface has disappeared; a device or the engine failed. What was received before has been run.
+///
+/// # Cost
+/// Constant memory besides the engine's state.
+pub fn run_loop<'a>(
+    devices: &mut [Box<dyn Device + 'a>],
+    engine: &mut dyn InPlace,
+    host: Option<&mut (dyn Host + '_)>,
+    options: &LoopOptions,
+    stop: &AtomicBool,
+    mut hooks: Hooks<'_>,
+) -> Result<Statistics, PortsError> {
+    let routes = routes(devices)?;
+    let taker = devices.iter().position(|device| device.takes_all());
+    let ports = options.ports.clone().unwrap_or_else(|| match taker {
+        Some(_) => Ports::default(),
+        None => Ports::bound((0..PORT_COUNT).map(Port).filter(|port| routes[port.0 as usize].is_some())),
+    });
+    engine.bind_ports(&ports);
+    let is_live = devices.iter().any(|device| device.is_live());
+    let mut fds: Vec<RawFd> = Vec::new();
+    devices.iter().for_each(|device| device.wait_on(&mut fds));
+    let mut batches = Batches {
+        engine,
+        routes: &routes,
+        taker,
+        host: host.map(|host| host as _),
+        sweep: options.sweep.clone(),
+        clock: PacketClock::default(),
+        extra: Vec::new(),
+        copied: Vec::new(),
+        statistics: Statistics::default(),
+    };
+    let start = Instant::now();
+    let mut looked = start;
+    let mut events = Vec::new();
+    let mut empty_rounds = 0;
+    while !stop.load(Ordering::Relaxed) && options.count.is_none_or(|count| batches.statistics.packets < count) {
+        let mut received = 0;
+        for number in 0..devices.len() {
+            let now_ns = if is_live { monotonic_ns().wrapping_add(options.clock_ahead_ns) } else { 0 };
+            received += devices[number].receive(now_ns, &mut |frames| {
+                if is_live {
+                    frames.iter_mut().for_each(|frame| frame.time_ns = now_ns);
+                }
+                batches.run(number, frames)
+            })?;
+            for Copied { device, port, verdict, time_ns, bytes } in batches.copied.drain(..) {
+                devices[device].transmit(Departure { port, verdict, time_ns, bytes: &bytes })?;
+            }
+        }
+        for device in &mut *devices {
+            device.flush()?;
+        }
+        if let Some(host) = &mut batches.host {
+            host.flush()?;
+        }
+        batches.engine.take_events(&mut events);
+        if !events.is_empty() {
+            batches.statistics.events += events.len() as u64;
+            if let Some(reader) = &mut hooks.events {
+                reader(&events);
+            }
+            events.clear();
+        }
+        if received == 0 && devices.iter().all(|device| device.is_ended()) {
+            break;
+        }
+        let now = Instant::now();
+        if now - looked >= LOOK_EVERY {
+            looked = now;
+            for device in &mut *devices {
+                device.check()?;
+            }
+            if let Some(progress) = &mut hooks.progress {
+                finish(&mut batches, devices, start);
+                progress(&batches.statistics);
+            }
+        }
+        if received > 0 || options.spin || !is_live {
+            empty_rounds = 0;
+        } else {
+            empty_rounds += 1;
+            if empty_rounds > SPINS {
+                rest(&mut batches, &fds, options)?;
+            }
+        }
+    }
+    finish(&mut batches, devices, start);
+    Ok(batches.statistics)
+}
+
+/// Brings the counters up to date.
+fn finish(batches: &mut Batches<'_>, devices: &mut [Box<dyn Device + '_>], start: Instant) {
+    batches.count_passed();
+    let counters = devices.iter_mut().map(|device| device.counters());
+    batches.statistics.devices = counters.fold(DeviceCounters::default(), DeviceCounters::plus);
+    batches.statistics.elapsed = start.elapsed();
+}
+
+/// Sweeps if that is due, and sleeps until something arrives.
+fn rest(batches: &mut Batches<'_>, fds: &[RawFd], options: &LoopOptions) -> Result<(), PortsError> {
+    let now_ns = batches.clock.at(monotonic_ns().wrapping_add(options.clock_ahead_ns));
+    if let Some(moment_ns) = batches.sweep.due(now_ns) {
+        let packet = batches.statistics.packets;
+        batches.engine.sweep(moment_ns).map_err(|source| PortsError::Engine { packet, source })?;
+        batches.statistics.sweeps += 1;
+    }
+    sys::wait(fds, LOOK_EVERY).map_err(|source| PortsError::System {
+        device: "packet loop".to_owned(),
+        action: "wait for packets".to_owned(),
+        source,
+    })
+}

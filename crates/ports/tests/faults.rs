@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What goes wrong: unbound ports, full rings, interfaces that disappear, processes that are killed.
+
+use std::io::{BufRead, BufReader};
+use std::net::UdpSocket;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use flowloom_engine::{Fate, Port, Verdict};
+use flowloom_ports::{AfXdp, AfXdpOptions, Device, PortsError, Raw, RawOptions, Tap};
+use flowloom_testkit::require;
+
+use crate::common::*;
+
+/// Set for a child process: it runs a device until it is killed.
+const CHILD: &str = "FLOWLOOM_PORTS_CHILD";
+
+fn af_xdp(ring_entries: u32) -> Box<dyn Device> {
+    let options = AfXdpOptions { ring_entries, ..AfXdpOptions::default() };
+    Box::new(AfXdp::open(&near(2), &options).unwrap_or_else(|error| panic!("{error}")))
+}
+
+fn raw() -> Box<dyn Device> {
+    Box::new(Raw::open(&near(2), RawOptions::default()).unwrap_or_else(|error| panic!("{error}")))
+}
+
+/// Waits until `condition` holds.
+fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(5), "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn packets_for_unbound_ports_are_aborted() {
+    let wires = require!(Wires::new(2, 1));
+    for open in [|| af_xdp(64), raw] {
+        let prepare = || Running::new(vec![open()], Always(Fate::Redirect(Port(9))));
+        let ((), found) = beside(&wires.here, prepare, || {
+            wires.there.within(|| {
+                let (one, two) = (Wire::open("far1"), Wire::open("far2"));
+                // Few enough at a time for the rings.
+                for number in 0..500 {
+                    one.send(&packet(number));
+                    if number % 16 == 15 {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                }
+                assert_eq!(two.receive(Duration::from_millis(100)), None);
+            });
+        });
+        let found = found.unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!((found.packets, found.unbound, found.count(Verdict::Aborted)), (500, 500, 500), "{found:?}");
+        assert_eq!(found.devices.sent, 0);
+    }
+}
+
+#[test]
+fn a_full_transmission_ring_is_counted_and_drains() {
+    let wires = require!(Wires::new(2, 1));
+    let ((), found) = beside(
+        &wires.here,
+        || Running::new(vec![af_xdp(32)], Cross),
+        || {
+            let (one, two) = wires.there.within(|| (Wire::open("far1"), Wire::open("far2")));
+            wires.here.within(|| ip("link set near2 down")).expect("turned off");
+            for number in 0..200 {
+                one.send(&packet(number));
+                if number % 8 == 7 {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            wires.here.within(|| ip("link set near2 up")).expect("turned on");
+            // What fits the ring was kept.
+            for number in 0..32 {
+                assert_eq!(two.receive(PATIENCE), Some(swapped(&packet(number))), "packet {number}");
+            }
+            assert_eq!(two.receive(Duration::from_millis(50)), None);
+            // And all is as before.
+            exchange(&one, &two, 1000..1500, 16, swapped);
+        },
+    );
+    let found = found.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!((found.packets, found.devices.tx_full, found.devices.sent), (700, 168, 532), "{found:?}");
+}
+
+#[test]
+fn an_interface_that_disappears_ends_the_run() {
+    let wires = require!(Wires::new(2, 1));
+    for (open, name) in [(af_xdp as fn(u32) -> Box<dyn Device>, "near1"), (|_| raw(), "near2")] {
+        let start = Instant::now();
+        let ((), found) = beside(
+            &wires.here,
+            || Running::new(vec![open(64)], Cross),
+            || {
+                wires.there.within(|| exchange(&Wire::open("far1"), &Wire::open("far2"), 0..50, 16, swapped));
+                wires.here.within(|| ip(&format!("link del {name}"))).expect("deleted");
+                std::thread::sleep(Duration::from_millis(500));
+            },
+        );
+        let error = found.expect_err("an interface is missing");
+        assert!(matches!(&error, PortsError::Disappeared { interface, .. } if interface == name), "{error}");
+        assert!(error.is_environment() && start.elapsed() < Duration::from_secs(5));
+        // For the next round.
+        let path = wires.there.path();
+        wires.here.within(|| {
+            let n = &name[4..];
+            ip(&format!("link add {name} type veth peer name far{n} netns {path}")).expect("added");
+            ip(&format!("link set {name} up")).expect("turned on");
+        });
+        wires.there.within(|| ip(&format!("link set far{} up", &name[4..])).expect("turned on"));
+    }
+}
+
+#[test]
+fn a_tap_interface_that_disappears_ends_the_run() {
+    let here = require!(Namespace::new());
+    let prepare = || {
+        let tap = Tap::open(&[(Port(1), "fltap%d")]).unwrap_or_else(|error| panic!("{error}"));
+        Running::new(vec![Box::new(tap)], Cross)
+    };
+    let ((), found) = beside(&here, prepare, || {
+        here.within(|| ip("link del fltap0")).expect("deleted");
+        std::thread::sleep(Duration::from_millis(500));
+    });
+    let error = found.expect_err("the interface is missing");
+    assert!(matches!(&error, PortsError::Disappeared { interface, .. } if interface == "fltap0"), "{error}");
+}
+
+/// Sends a datagram from namespace `there` to `here`; true if it arrives.
+fn reaches(wires: &Wires) -> bool {
+    let to = wires.here.within(|| UdpSocket::bind("10.9.0.1:0")).expect("an address of near1");
+    to.set_read_timeout(Some(Duration::from_millis(300))).expect("a socket");
+    let address = to.local_addr().expect("bound");
+    let from = wires.there.within(|| UdpSocket::bind("10.9.0.2:0")).expect("an address of far1");
+    from.send_to(b"hello", address).expect("sent");
+    to.recv(&mut [0; 16]).is_ok_and(|len| len == 5)
+}
+
+fn with_addresses(wires: &Wires) {
+    wires.here.within(|| ip("addr add 10.9.0.1/24 dev near1").expect("an address"));
+    wires.there.within(|| ip("addr add 10.9.0.2/24 dev far1").expect("an address"));
+}
+
+#[test]
+fn a_killed_process_leaves_the_interfaces_usable() {
+    let wires = require!(Wires::new(2, 1));
+    with_addresses(&wires);
+    assert!(reaches(&wires));
+    for device in ["af_xdp", "raw"] {
+        let mut child = wires.here.within(|| {
+            let binary = std::env::current_exe().expect("this test");
+            let arguments = ["faults::child_process", "--exact", "--nocapture"];
+            Command::new(binary).args(arguments).env(CHILD, device).stdout(Stdio::piped()).spawn().expect("starts")
+        });
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let is_ready = lines.any(|line| line.is_ok_and(|line| line.contains("child is ready")));
+        assert!(is_ready, "{device}: {:?}", child.wait());
+        // The child drops everything.
+        assert!(!reaches(&wires), "{device}");
+        child.kill().expect("killed");
+        child.wait().expect("ended");
+        eventually("packets reach the stack again", || reaches(&wires));
+        let shown = wires.here.within(|| ip("-details link show near1")).expect("shown");
+        assert!(!shown.contains("xdp"), "{shown}");
+    }
+}
+
+#[test]
+#[allow(clippy::print_stdout, reason = "the parent reads it")]
+fn child_process() {
+    let Ok(device) = std::env::var(CHILD) else { return };
+    let mut devices = vec![if device == "raw" { raw() } else { af_xdp(64) }];
+    println!("child is ready");
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let (mut engine, options) = (Always(Fate::Drop), flowloom_ports::LoopOptions::default());
+    let ended = flowloom_ports::run_loop(&mut devices, &mut engine, None, &options, &stop, Default::default());
+    panic!("{ended:?}");
+}
+
+#[test]
+fn dropping_a_device_detaches_it() {
+    let wires = require!(Wires::new(2, 1));
+    with_addresses(&wires);
+    for open in [|| af_xdp(64), raw] {
+        let device = wires.here.within(|| {
+            let device = open();
+            // Once only.
+            let again = AfXdp::open(&near(1), &AfXdpOptions::default());
+            if device.name().starts_with("af_xdp") {
+                let error = again.expect_err("occupied").to_string();
+                assert!(error.contains("already runs the XDP program `fl_to_sockets`"), "{error}");
+            }
+            DeviceIn(device)
+        });
+        assert!(!reaches(&wires));
+        drop(device);
+        eventually("packets reach the stack again", || reaches(&wires));
+    }
+}
+
+/// A device that is dropped in another thread than the one that opened it.
+struct DeviceIn(#[allow(dead_code, reason = "dropped only")] Box<dyn Device>);
+
+// SAFETY: the devices of this test own descriptors and memory mappings, none of which belongs to a thread.
+#[allow(unsafe_code, reason = "trait objects of devices are not Send")]
+unsafe impl Send for DeviceIn {}
+
+#[test]
+fn wrong_options_are_refused() {
+    let wires = require!(Wires::new(2, 1));
+    wires.here.within(|| {
+        let open = |ring_entries| AfXdp::open(&near(1), &AfXdpOptions { ring_entries, ..AfXdpOptions::default() });
+        let error = open(100).expect_err("not a power of two").to_string();
+        assert_eq!(error, "af_xdp near1: ring_entries is 100, expected a power of two up to 65536");
+        let error = AfXdp::open_workers(&near(1), &AfXdpOptions::default(), 2).expect_err("one queue").to_string();
+        assert!(error.starts_with("interface `near1` has 1 receive queues, but queue 1 was requested"), "{error}");
+        let options = AfXdpOptions { copy: flowloom_ports::CopyMode::ZeroCopy, ..AfXdpOptions::default() };
+        let error = AfXdp::open(&near(1), &options).expect_err("veth copies");
+        assert!(matches!(error, PortsError::Unsupported { .. }) && error.is_environment(), "{error}");
+        let twice = [interface(1, "near1"), interface(1, "near2")];
+        let error = AfXdp::open(&twice, &AfXdpOptions::default()).expect_err("one port").to_string();
+        assert_eq!(error, "port 1 is bound twice, to near1 and to near2; each port has one interface");
+        let error = Tap::open(&[(Port(1), "near1")]).expect_err("not a TAP").to_string();
+        assert!(error.contains("`near1` as a TAP interface is not supported"), "{error}");
+    });
+}

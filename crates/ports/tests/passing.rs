@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Passed packets reach the network stack.
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use flowloom_engine::{Fate, Verdict};
+use flowloom_exec::Mode;
+use flowloom_ports::{AfXdp, AfXdpOptions, Device, Raw, RawOptions, Stack, ToDevice};
+use flowloom_testkit::require;
+
+use crate::common::*;
+
+const DATAGRAMS: u64 = 200;
+
+fn af_xdp(mode: Mode) -> Box<dyn Device> {
+    let options = AfXdpOptions { mode: Some(mode), ..AfXdpOptions::default() };
+    Box::new(AfXdp::open(&near(1), &options).unwrap_or_else(|error| panic!("{error}")))
+}
+
+fn raw() -> Box<dyn Device> {
+    Box::new(Raw::open(&near(1), RawOptions::default()).unwrap_or_else(|error| panic!("{error}")))
+}
+
+fn wires() -> Result<Wires, String> {
+    let wires = Wires::new(1, 1)?;
+    wires.here.within(|| ip("addr add 10.9.0.1/24 dev near1")).map_err(|error| error.to_string())?;
+    wires.there.within(|| {
+        without_checksum_offload("far1");
+        ip("addr add 10.9.0.2/24 dev far1").map_err(|error| error.to_string())
+    })?;
+    Ok(wires)
+}
+
+#[test]
+fn the_stack_receives_passed_packets_and_answers() {
+    let wires = require!(wires());
+    let devices: [(&str, fn() -> Box<dyn Device>); 3] =
+        [("native", || af_xdp(Mode::Native)), ("skb", || af_xdp(Mode::Skb)), ("raw", raw)];
+    for (name, open) in devices {
+        let prepare = || {
+            let device = open();
+            let stack = Stack::open(&near(1)).unwrap_or_else(|error| panic!("{error}"));
+            Running { host: Some(Box::new(stack)), ..Running::new(vec![device], Always(Fate::Pass)) }
+        };
+        let ((), found) = beside(&wires.here, prepare, || {
+            // Addresses are resolved through the loop too.
+            wires.there.within(|| ip("neigh flush dev far1")).expect("flushed");
+            let server = wires.here.within(|| UdpSocket::bind("10.9.0.1:0")).expect("an address of near1");
+            let client = wires.there.within(|| UdpSocket::bind("10.9.0.2:0")).expect("an address of far1");
+            for socket in [&server, &client] {
+                socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+            }
+            client.connect(server.local_addr().expect("bound")).expect("connected");
+            for number in 0..DATAGRAMS {
+                let (sent, mut found) = (number.to_be_bytes(), [0; 16]);
+                client.send(&sent).expect("sent");
+                let (len, from) = server.recv_from(&mut found).unwrap_or_else(|e| panic!("{name} {number}: {e}"));
+                assert_eq!(found[..len], sent);
+                server.send_to(&found[..len], from).expect("answered");
+                assert_eq!(client.recv(&mut found).expect("answered"), 8, "{name} {number}");
+                assert_eq!(found[..8], sent);
+            }
+            server.set_read_timeout(Some(Duration::from_millis(20))).expect("a socket");
+            server.recv(&mut [0; 16]).expect_err("no datagram is doubled");
+        });
+        let found = found.unwrap_or_else(|error| panic!("{error}"));
+        // Besides the datagrams, a few packets that resolve addresses; none comes back into the loop.
+        assert!((DATAGRAMS..DATAGRAMS + 10).contains(&found.packets), "{name}: {found:?}");
+        assert_eq!((found.count(Verdict::Pass), found.passed, found.pass_lost), (found.packets, found.packets, 0));
+    }
+    assert!(wires.here.within(|| ip("link show flpass0")).is_err(), "removed");
+}
+
+#[test]
+fn passed_packets_leave_through_another_interface() {
+    let wires = require!(Wires::new(2, 1));
+    let prepare = || {
+        let host = ToDevice::open(&interface(0, "near2")).unwrap_or_else(|error| panic!("{error}"));
+        Running { host: Some(Box::new(host)), ..Running::new(vec![af_xdp(Mode::Native)], Always(Fate::Pass)) }
+    };
+    let ((), found) = beside(&wires.here, prepare, || {
+        wires.there.within(|| exchange(&Wire::open("far1"), &Wire::open("far2"), 0..500, 32, <[u8]>::to_vec));
+    });
+    let found = found.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!((found.packets, found.passed, found.pass_lost), (500, 500, 0), "{found:?}");
+}
+
+#[test]
+fn without_a_host_passed_packets_are_counted() {
+    let wires = require!(Wires::new(1, 1));
+    let ((), found) = beside(
+        &wires.here,
+        || Running::new(vec![af_xdp(Mode::Native)], Always(Fate::Pass)),
+        || {
+            wires.there.within(|| {
+                let one = Wire::open("far1");
+                (0..50).for_each(|number| one.send(&packet(number)));
+                std::thread::sleep(Duration::from_millis(100));
+            });
+        },
+    );
+    let found = found.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!((found.packets, found.passed, found.pass_lost), (50, 0, 50), "{found:?}");
+}
+
+#[test]
+fn packets_for_other_stations_are_not_passed() {
+    let wires = require!(Wires::new(1, 1));
+    let prepare = || {
+        let stack = Stack::open(&near(1)).unwrap_or_else(|error| panic!("{error}"));
+        Running { host: Some(Box::new(stack)), ..Running::new(vec![af_xdp(Mode::Native)], Always(Fate::Pass)) }
+    };
+    let ((), found) = beside(&wires.here, prepare, || {
+        wires.there.within(|| Wire::open("far1").send(&packet(1)));
+        std::thread::sleep(Duration::from_millis(100));
+    });
+    let found = found.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!((found.packets, found.passed, found.pass_lost), (1, 0, 1), "{found:?}");
+}
