@@ -397,3 +397,7 @@ fn rest(batches: &mut Batches<'_>, fds: &[RawFd], options: &LoopOptions) -> Resu
         source,
     })
 }
+
+#[cfg(test)]
+#[allow(clippy::panic)]
+mod tests;

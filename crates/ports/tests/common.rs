@@ -139,6 +139,7 @@ impl Wire {
                 .expect("an option");
         };
         option(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1);
+        option(libc::SOL_PACKET, libc::PACKET_AUXDATA, 1);
         option(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 32 << 20);
         // SAFETY: plain data, for which zeros are valid.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -169,6 +170,17 @@ impl Wire {
     /// The next packet of the test's type that arrives within `patience`.
     pub(crate) fn receive(&self, patience: Duration) -> Option<Vec<u8>> {
         let end = Instant::now() + patience;
+        loop {
+            let (_, packet) = self.receive_tagged(end.saturating_duration_since(Instant::now()))?;
+            if packet.get(12..14) == Some(&TEST_TYPE) {
+                return Some(packet);
+            }
+        }
+    }
+
+    /// The next packet that arrives within `patience`, and the VLAN tag that the kernel has taken out of it.
+    pub(crate) fn receive_tagged(&self, patience: Duration) -> Option<(Option<[u8; 4]>, Vec<u8>)> {
+        let end = Instant::now() + patience;
         let mut bytes = vec![0; 1 << 14];
         loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -178,14 +190,26 @@ impl Wire {
             if checked(ready).expect("poll") == 0 {
                 return None;
             }
-            // SAFETY: live, mutable bytes of the given size.
-            let len = unsafe { libc::recv(self.fd.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+            let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+            let mut control = [0u64; 16];
+            // SAFETY: plain data, for which zeros are valid.
+            let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+            (header.msg_iov, header.msg_iovlen) = (&raw mut vector, 1);
+            (header.msg_control, header.msg_controllen) = (control.as_mut_ptr().cast(), size_of_val(&control) as _);
+            // SAFETY: the header refers to live, mutable memory of the given sizes.
+            let len = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut header, 0) };
             // An interface that was turned off reports that once.
             let Ok(len) = checked(len as libc::c_int) else { continue };
-            let packet = &bytes[..len as usize];
-            if packet.get(12..14) == Some(&TEST_TYPE) {
-                return Some(packet.to_vec());
-            }
+            // SAFETY: the kernel has filled in the control messages.
+            let tag = unsafe {
+                let message = libc::CMSG_FIRSTHDR(&raw const header);
+                (!message.is_null()).then(|| libc::CMSG_DATA(message).cast::<libc::tpacket_auxdata>().read_unaligned())
+            };
+            let tag = tag.filter(|tag| tag.tp_status & libc::TP_STATUS_VLAN_VALID != 0).map(|tag| {
+                let ([a, b], [c, d]) = (tag.tp_vlan_tpid.to_be_bytes(), tag.tp_vlan_tci.to_be_bytes());
+                [a, b, c, d]
+            });
+            return Some((tag, bytes[..len as usize].to_vec()));
         }
     }
 }
@@ -202,6 +226,27 @@ pub(crate) fn packet(number: u64) -> Vec<u8> {
 /// The packet with its Ethernet addresses exchanged.
 pub(crate) fn swapped(packet: &[u8]) -> Vec<u8> {
     [&packet[6..12], &packet[..6], &packet[12..]].concat()
+}
+
+/// An engine that the test keeps.
+pub(crate) struct ByReference<'a, E>(pub &'a mut E);
+
+impl<E: InPlace> InPlace for ByReference<'_, E> {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn bind_ports(&mut self, ports: &Ports) {
+        self.0.bind_ports(ports);
+    }
+
+    fn run(&mut self, frames: &mut [Frame<'_>], extra: &mut Vec<(usize, Output)>) -> Result<(), EngineError> {
+        self.0.run(frames, extra)
+    }
+
+    fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
+        self.0.sweep(now_ns)
+    }
 }
 
 /// Swaps the Ethernet addresses, and redirects port 1 to 2 and 2 to 1.

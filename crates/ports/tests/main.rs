@@ -6,3 +6,4 @@ mod common;
 mod faults;
 mod forwarding;
 mod passing;
+mod programs;

@@ -35,9 +35,12 @@ fn wires() -> Result<Wires, String> {
 #[test]
 fn the_stack_receives_passed_packets_and_answers() {
     let wires = require!(wires());
-    let devices: [(&str, fn() -> Box<dyn Device>); 3] =
-        [("native", || af_xdp(Mode::Native)), ("skb", || af_xdp(Mode::Skb)), ("raw", raw)];
-    for (name, open) in devices {
+    for name in ["native", "skb", "raw"] {
+        let open = || match name {
+            "native" => af_xdp(Mode::Native),
+            "skb" => af_xdp(Mode::Skb),
+            _ => raw(),
+        };
         let prepare = || {
             let device = open();
             let stack = Stack::open(&near(1)).unwrap_or_else(|error| panic!("{error}"));
