@@ -76,6 +76,11 @@ pub trait Device {
         false
     }
 
+    /// True if nothing tells when something arrives: the loop looks again after a short sleep at most.
+    fn is_polled(&self) -> bool {
+        false
+    }
+
     /// Source: receives at most one batch for each of its queues, without waiting, and calls `run` with each.
     ///
     /// After the call, frames with fate [`flowloom_engine::Fate::Redirect`], whose port is one of this device, are

@@ -18,6 +18,7 @@
 //! | [`AfXdp`] | of interfaces, taken before the network stack | CAP_NET_ADMIN, CAP_BPF, CAP_NET_RAW |
 //! | [`Raw`] | of interfaces, through the network stack's taps | CAP_NET_RAW, CAP_BPF, CAP_NET_ADMIN |
 //! | [`Tap`] | that the network stack sends through a TAP interface | CAP_NET_ADMIN |
+//! | `Dpdk` (cargo feature `dpdk`) | of DPDK's drivers | its libraries, for most drivers root and huge pages |
 //! | [`CaptureSource`], [`CaptureSink`] | of captures in memory | |
 //!
 //! PASS: a device has taken its packets from the network stack, so passed packets are handed back by a [`Host`]:
@@ -58,6 +59,8 @@
 mod af_xdp;
 mod captures;
 mod device;
+#[cfg(feature = "dpdk")]
+mod dpdk;
 mod error;
 mod host;
 mod interfaces;
@@ -69,6 +72,8 @@ mod tap;
 pub use af_xdp::{AfXdp, AfXdpOptions, BusyPoll, CopyMode};
 pub use captures::{CaptureSink, CaptureSource};
 pub use device::{Departure, Device, DeviceCounters, RunBatch};
+#[cfg(feature = "dpdk")]
+pub use dpdk::{Dpdk, DpdkOptions};
 pub use error::PortsError;
 pub use host::{Host, Stack, ToDevice};
 pub use packet_loop::{EventReader, Hooks, LoopOptions, Progress, Statistics, run_loop};

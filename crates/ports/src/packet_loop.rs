@@ -8,7 +8,8 @@
 //!      PASS                                    to the host, or to a capture, or counted
 //! ```
 //!
-//! If nothing arrives, the loop waits for a packet, the next sweep or a tenth of a second.
+//! If nothing arrives, the loop sleeps until a packet arrives, for a tenth of a second at most, so that sweeps are late
+//! by no more than that.
 
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
@@ -25,6 +26,8 @@ use crate::sys;
 
 /// The longest time between two looks at the stop flag and at the interfaces.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The longest sleep if a device has to be polled.
+const POLL_EVERY: Duration = Duration::from_micros(100);
 /// The empty rounds before the loop sleeps.
 const SPINS: u32 = 32;
 
@@ -303,6 +306,7 @@ pub fn run_loop<'a>(
     });
     engine.bind_ports(&ports);
     let is_live = devices.iter().any(|device| device.is_live());
+    let longest = if devices.iter().any(|device| device.is_polled()) { POLL_EVERY } else { LOOK_EVERY };
     let mut fds: Vec<RawFd> = Vec::new();
     devices.iter().for_each(|device| device.wait_on(&mut fds));
     let mut batches = Batches {
@@ -367,7 +371,7 @@ pub fn run_loop<'a>(
         } else {
             empty_rounds += 1;
             if empty_rounds > SPINS {
-                rest(&mut batches, &fds, options)?;
+                rest(&mut batches, &fds, options, longest)?;
             }
         }
     }
@@ -384,14 +388,14 @@ fn finish(batches: &mut Batches<'_>, devices: &mut [Box<dyn Device + '_>], start
 }
 
 /// Sweeps if that is due, and sleeps until something arrives.
-fn rest(batches: &mut Batches<'_>, fds: &[RawFd], options: &LoopOptions) -> Result<(), PortsError> {
+fn rest(batches: &mut Batches<'_>, fds: &[RawFd], options: &LoopOptions, longest: Duration) -> Result<(), PortsError> {
     let now_ns = batches.clock.at(monotonic_ns().wrapping_add(options.clock_ahead_ns));
     if let Some(moment_ns) = batches.sweep.due(now_ns) {
         let packet = batches.statistics.packets;
         batches.engine.sweep(moment_ns).map_err(|source| PortsError::Engine { packet, source })?;
         batches.statistics.sweeps += 1;
     }
-    sys::wait(fds, LOOK_EVERY).map_err(|source| PortsError::System {
+    sys::wait(fds, longest).map_err(|source| PortsError::System {
         device: "packet loop".to_owned(),
         action: "wait for packets".to_owned(),
         source,

@@ -3,6 +3,8 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod common;
+#[cfg(feature = "dpdk")]
+mod dpdk;
 mod faults;
 mod forwarding;
 mod passing;

@@ -4,11 +4,13 @@
 //! ```text
 //!  xsk   AF_XDP sockets and their rings     packet  AF_PACKET sockets
 //!  bpf   programs and maps, links           tap     TAP interfaces
-//!  interface  addresses, MTUs and flags of interfaces
+//!  interface  addresses, MTUs and flags     dpdk    the C shim of DPDK
 //! ```
 #![allow(unsafe_code)]
 
 pub(crate) mod bpf;
+#[cfg(feature = "dpdk")]
+pub(crate) mod dpdk;
 pub(crate) mod interface;
 pub(crate) mod packet;
 pub(crate) mod tap;
