@@ -22,8 +22,10 @@ use std::time::Duration;
 use flowloom_engine::{EngineError, Fate, Frame, InPlace, Output, Port, Ports};
 use flowloom_exec::{Interface, Mode};
 use flowloom_ports::{
-    AfXdp, AfXdpOptions, Device, Hooks, Host, LoopOptions, PortsError, Raw, RawOptions, Statistics, ToDevice, run_loop,
+    AfXdp, AfXdpOptions, CaptureSink, CaptureSource, Device, Hooks, Host, LoopOptions, PortsError, Raw, RawOptions,
+    Statistics, ToDevice, run_loop,
 };
+use flowloom_trace::CapturedPacket;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -176,6 +178,22 @@ fn round(here: &File, there: &File, open: Open, bytes: usize, time: Duration) ->
     })
 }
 
+/// The rate of the loop alone, from memory to a sink that only counts.
+fn memory(bytes: usize, time: Duration) -> Result<f64, Failure> {
+    let captured = CapturedPacket { bytes: vec![7; bytes], port: 1, ..CapturedPacket::default() };
+    let source = CaptureSource::read(&mut (0..1024).map(|_| Ok(captured.clone())), u64::MAX)?;
+    let mut devices: Vec<Box<dyn Device>> = vec![Box::new(source), Box::new(CaptureSink::default())];
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(time);
+            stop.store(true, Ordering::Relaxed);
+        });
+        let found = run_loop(&mut devices, &mut Cross, None, &LoopOptions::default(), &stop, Hooks::default())?;
+        Ok(found.packets_per_second())
+    })
+}
+
 fn command_line(at: usize, default: u64) -> Result<u64, Failure> {
     Ok(std::env::args().nth(at).map_or(Ok(default), |text| text.parse())?)
 }
@@ -232,6 +250,9 @@ fn main() -> Result<(), Failure> {
             "{name:<14} {median:>7.0} {least:>8.0} {greatest:>9.0} {cost:>14.0} {sent:>10} {before:>12} {after:>11}"
         );
     }
+    let mut rates = (0..rounds).map(|_| memory(bytes, time)).collect::<Result<Vec<f64>, _>>()?;
+    let [median, least, greatest] = spread(&mut rates);
+    println!("the loop alone, from memory: {median:.0}, {least:.0} to {greatest:.0}");
     Ok(())
 }
 

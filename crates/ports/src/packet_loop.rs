@@ -3,10 +3,13 @@
 //!
 //! ```text
 //!  for each device:  receive ──► batch ──► sweep if due ──► InPlace::run ──► fates
-//!      fate names a port of the same device    transmitted from its buffer
-//!      of another device, or further outputs   copied, transmitted after the batch in order
-//!      PASS                                    to the host, or to a capture, or counted
+//!      port of the same device    transmitted from its buffer
+//!      port of another device     copied by that device
+//!      PASS                       to the host, or to a capture, or counted
 //! ```
+//!
+//! Further outputs (clones, broadcasts) leave before the packet of their frame. For ports of the same device they wait,
+//! with all packets after them, until the batch is released, so that the order stays.
 //!
 //! If nothing arrives, the loop sleeps until a packet arrives, for a tenth of a second at most, so that sweeps are late
 //! by no more than that.
@@ -111,13 +114,34 @@ pub struct Hooks<'a> {
     pub events: Option<&'a mut EventReader<'a>>,
 }
 
-/// A copied packet that leaves after the batch.
-struct Copied {
-    device: usize,
+/// A packet that leaves through the device of its batch after that is released.
+struct Waiting {
     port: Port,
     verdict: Verdict,
     time_ns: u64,
     bytes: Vec<u8>,
+}
+
+/// The devices other than the one of a batch.
+struct Others<'a, 'd> {
+    before: &'a mut [Box<dyn Device + 'd>],
+    after: &'a mut [Box<dyn Device + 'd>],
+}
+
+impl<'d> Others<'_, 'd> {
+    /// The number of the device of the batch.
+    fn own(&self) -> usize {
+        self.before.len()
+    }
+
+    /// Device number `number`; `None` for that of the batch.
+    fn get(&mut self, number: usize) -> Option<&mut (dyn Device + 'd)> {
+        let own = self.own();
+        match number.checked_sub(own + 1) {
+            None => self.before.get_mut(number).map(|device| &mut **device),
+            Some(number) => self.after.get_mut(number).map(|device| &mut **device),
+        }
+    }
 }
 
 /// What a batch needs besides the devices.
@@ -131,13 +155,13 @@ struct Batches<'a> {
     sweep: SweepClock,
     clock: PacketClock,
     extra: Vec<(usize, Output)>,
-    copied: Vec<Copied>,
+    waiting: Vec<Waiting>,
     statistics: Statistics,
 }
 
 impl Batches<'_> {
-    /// Runs a batch of device number `from`.
-    fn run(&mut self, from: usize, frames: &mut [Frame<'_>]) -> Result<(), PortsError> {
+    /// Runs a batch of the device that is not in `others`.
+    fn run(&mut self, others: &mut Others<'_, '_>, frames: &mut [Frame<'_>]) -> Result<(), PortsError> {
         let packet = self.statistics.packets;
         let failed = |source| PortsError::Engine { packet, source };
         for frame in frames.iter_mut() {
@@ -162,7 +186,7 @@ impl Batches<'_> {
             let (now, later) = rest.split_at_mut(until);
             self.extra.clear();
             self.engine.run(now, &mut self.extra).map_err(failed)?;
-            self.dispatch(from, now)?;
+            self.dispatch(others, now)?;
             rest = later;
         }
         Ok(())
@@ -173,61 +197,55 @@ impl Batches<'_> {
         self.routes.get(port.0 as usize).copied().flatten().or(self.taker)
     }
 
-    /// Decides what happens to each frame; afterwards only frames for ports of device `from` are `Redirect`.
-    fn dispatch(&mut self, from: usize, frames: &mut [Frame<'_>]) -> Result<(), PortsError> {
+    /// Decides what happens to each frame; afterwards only frames for ports of the device of the batch are `Redirect`.
+    fn dispatch(&mut self, others: &mut Others<'_, '_>, frames: &mut [Frame<'_>]) -> Result<(), PortsError> {
         let extra = std::mem::take(&mut self.extra);
         self.statistics.extra += extra.len() as u64;
-        // From the first frame with further outputs on, everything is copied, so that the order stays.
-        let first_copied = extra.first().map_or(usize::MAX, |(index, _)| *index);
         let mut further = extra.into_iter().peekable();
         for (index, frame) in frames.iter_mut().enumerate() {
+            let (verdict, time_ns) = (frame.fate.verdict(), frame.time_ns);
             while let Some((_, Output { port, bytes })) = further.next_if(|(of, _)| *of <= index) {
-                match self.route(port) {
-                    None => self.statistics.unbound += 1,
-                    Some(device) => {
-                        let (verdict, time_ns) = (frame.fate.verdict(), frame.time_ns);
-                        self.copied.push(Copied { device, port, verdict, time_ns, bytes });
-                    }
+                let Some(number) = self.route(port) else {
+                    self.statistics.unbound += 1;
+                    continue;
+                };
+                match others.get(number) {
+                    Some(device) => device.transmit(Departure { port, verdict, time_ns, bytes: &bytes })?,
+                    None => self.waiting.push(Waiting { port, verdict, time_ns, bytes }),
                 }
             }
-            let egress = match frame.fate {
-                Fate::Tx => Some(frame.port),
-                Fate::Redirect(port) if port.cpu().is_some() => {
-                    // A CPU map hands packets to the network stack.
-                    self.count(Verdict::Redirect);
-                    self.pass(frame, Verdict::Redirect)?;
+            let port = match frame.fate {
+                Fate::Tx => frame.port,
+                Fate::Redirect(port) if port.cpu().is_none() => port,
+                // A CPU map hands packets to the network stack.
+                Fate::Pass | Fate::Redirect(_) => {
+                    self.count(verdict);
+                    self.pass(others, frame, verdict)?;
                     continue;
                 }
-                Fate::Redirect(port) => Some(port),
-                Fate::Pass => {
-                    self.count(Verdict::Pass);
-                    self.pass(frame, Verdict::Pass)?;
+                Fate::Aborted | Fate::Drop | Fate::Replaced(_) => {
+                    self.count(verdict);
                     continue;
                 }
-                Fate::Aborted | Fate::Drop | Fate::Replaced(_) => None,
             };
-            let verdict = frame.fate.verdict();
-            let Some(port) = egress else {
-                self.count(verdict);
+            let Some(number) = self.route(port) else {
+                self.statistics.unbound += 1;
+                self.count(Verdict::Aborted);
+                frame.fate = Fate::Aborted;
                 continue;
             };
-            match self.route(port) {
-                None => {
-                    self.statistics.unbound += 1;
-                    self.count(Verdict::Aborted);
-                    frame.fate = Fate::Aborted;
-                }
-                Some(device) if device == from && index < first_copied => {
-                    self.count(verdict);
-                    frame.fate = Fate::Redirect(port);
-                }
+            self.count(verdict);
+            frame.fate = match others.get(number) {
                 Some(device) => {
-                    self.count(verdict);
-                    let (time_ns, bytes) = (frame.time_ns, frame.bytes().to_vec());
-                    self.copied.push(Copied { device, port, verdict, time_ns, bytes });
-                    frame.fate = Fate::Replaced(verdict);
+                    device.transmit(Departure { port, verdict, time_ns, bytes: frame.bytes() })?;
+                    Fate::Replaced(verdict)
                 }
-            }
+                None if self.waiting.is_empty() => Fate::Redirect(port),
+                None => {
+                    self.waiting.push(Waiting { port, verdict, time_ns, bytes: frame.bytes().to_vec() });
+                    Fate::Replaced(verdict)
+                }
+            };
         }
         Ok(())
     }
@@ -237,16 +255,28 @@ impl Batches<'_> {
     }
 
     /// Passes a frame to the host.
-    fn pass(&mut self, frame: &mut Frame<'_>, verdict: Verdict) -> Result<(), PortsError> {
+    fn pass(&mut self, others: &mut Others<'_, '_>, frame: &mut Frame<'_>, verdict: Verdict) -> Result<(), PortsError> {
         frame.fate = Fate::Replaced(verdict);
-        match (&mut self.host, self.taker) {
+        // A device that takes all only receives what others have received.
+        match (&mut self.host, self.taker.and_then(|number| others.get(number))) {
             (Some(host), _) => host.deliver(frame.port, frame.bytes())?,
             (None, Some(device)) => {
-                let (port, time_ns, bytes) = (frame.port, frame.time_ns, frame.bytes().to_vec());
-                self.copied.push(Copied { device, port, verdict, time_ns, bytes });
+                let (port, time_ns) = (frame.port, frame.time_ns);
+                device.transmit(Departure { port, verdict, time_ns, bytes: frame.bytes() })?;
                 self.statistics.passed += 1;
             }
             (None, None) => self.statistics.pass_lost += 1,
+        }
+        Ok(())
+    }
+
+    /// Sweeps if that is due while no packets arrive.
+    fn sweep_idle(&mut self, options: &LoopOptions) -> Result<(), PortsError> {
+        let now_ns = self.clock.at(monotonic_ns().wrapping_add(options.clock_ahead_ns));
+        if let Some(moment_ns) = self.sweep.due(now_ns) {
+            let packet = self.statistics.packets;
+            self.engine.sweep(moment_ns).map_err(|source| PortsError::Engine { packet, source })?;
+            self.statistics.sweeps += 1;
         }
         Ok(())
     }
@@ -317,7 +347,7 @@ pub fn run_loop<'a>(
         sweep: options.sweep.clone(),
         clock: PacketClock::default(),
         extra: Vec::new(),
-        copied: Vec::new(),
+        waiting: Vec::new(),
         statistics: Statistics::default(),
     };
     let start = Instant::now();
@@ -328,14 +358,17 @@ pub fn run_loop<'a>(
         let mut received = 0;
         for number in 0..devices.len() {
             let now_ns = if is_live { monotonic_ns().wrapping_add(options.clock_ahead_ns) } else { 0 };
-            received += devices[number].receive(now_ns, &mut |frames| {
+            let (before, rest) = devices.split_at_mut(number);
+            let Some((device, after)) = rest.split_first_mut() else { break };
+            let mut others = Others { before, after };
+            received += device.receive(now_ns, &mut |frames| {
                 if is_live {
                     frames.iter_mut().for_each(|frame| frame.time_ns = now_ns);
                 }
-                batches.run(number, frames)
+                batches.run(&mut others, frames)
             })?;
-            for Copied { device, port, verdict, time_ns, bytes } in batches.copied.drain(..) {
-                devices[device].transmit(Departure { port, verdict, time_ns, bytes: &bytes })?;
+            for Waiting { port, verdict, time_ns, bytes } in batches.waiting.drain(..) {
+                device.transmit(Departure { port, verdict, time_ns, bytes: &bytes })?;
             }
         }
         for device in &mut *devices {
@@ -366,13 +399,18 @@ pub fn run_loop<'a>(
                 progress(&batches.statistics);
             }
         }
-        if received > 0 || options.spin || !is_live {
+        if received > 0 || !is_live {
             empty_rounds = 0;
-        } else {
-            empty_rounds += 1;
-            if empty_rounds > SPINS {
-                rest(&mut batches, &fds, options, longest)?;
-            }
+            continue;
+        }
+        batches.sweep_idle(options)?;
+        empty_rounds += 1;
+        if empty_rounds > SPINS && !options.spin {
+            sys::wait(&fds, longest).map_err(|source| PortsError::System {
+                device: "packet loop".to_owned(),
+                action: "wait for packets".to_owned(),
+                source,
+            })?;
         }
     }
     finish(&mut batches, devices, start);
@@ -385,21 +423,6 @@ fn finish(batches: &mut Batches<'_>, devices: &mut [Box<dyn Device + '_>], start
     let counters = devices.iter_mut().map(|device| device.counters());
     batches.statistics.devices = counters.fold(DeviceCounters::default(), DeviceCounters::plus);
     batches.statistics.elapsed = start.elapsed();
-}
-
-/// Sweeps if that is due, and sleeps until something arrives.
-fn rest(batches: &mut Batches<'_>, fds: &[RawFd], options: &LoopOptions, longest: Duration) -> Result<(), PortsError> {
-    let now_ns = batches.clock.at(monotonic_ns().wrapping_add(options.clock_ahead_ns));
-    if let Some(moment_ns) = batches.sweep.due(now_ns) {
-        let packet = batches.statistics.packets;
-        batches.engine.sweep(moment_ns).map_err(|source| PortsError::Engine { packet, source })?;
-        batches.statistics.sweeps += 1;
-    }
-    sys::wait(fds, longest).map_err(|source| PortsError::System {
-        device: "packet loop".to_owned(),
-        action: "wait for packets".to_owned(),
-        source,
-    })
 }
 
 #[cfg(test)]

@@ -293,3 +293,49 @@ fn a_run_stops_after_a_count() {
     // Batches of 64 and 36 packets.
     assert_eq!(found.packets, 164);
 }
+
+/// A live device without packets that ends the run after a time.
+struct Idle<'a> {
+    stop: &'a AtomicBool,
+    end: Instant,
+}
+
+impl Device for Idle<'_> {
+    fn name(&self) -> &str {
+        "idle"
+    }
+
+    fn ports(&self) -> Vec<(Port, String)> {
+        Vec::new()
+    }
+
+    fn receive(&mut self, _: u64, _: &mut RunBatch<'_>) -> Result<usize, PortsError> {
+        self.stop.store(Instant::now() >= self.end, Ordering::Relaxed);
+        Ok(0)
+    }
+
+    fn transmit(&mut self, _: Departure<'_>) -> Result<(), PortsError> {
+        Ok(())
+    }
+
+    fn counters(&mut self) -> DeviceCounters {
+        DeviceCounters::default()
+    }
+}
+
+#[test]
+fn sweeps_go_on_without_packets() {
+    for spin in [false, true] {
+        let mut engine = Copying::new(Box::new(Varied::default()), 0);
+        let stop = AtomicBool::new(false);
+        let end = Instant::now() + Duration::from_millis(350);
+        let mut devices: Vec<Box<dyn Device + '_>> = vec![Box::new(Idle { stop: &stop, end })];
+        // A clock that is far ahead of the system's.
+        let (sweep, clock_ahead_ns) = (SweepClock::new(50_000_000), 1 << 60);
+        let options = LoopOptions { sweep, spin, clock_ahead_ns, ..LoopOptions::default() };
+        let found = run_loop(&mut devices, &mut engine, None, &options, &stop, Hooks::default()).expect("runs");
+        let calls = &engine.datapath_mut().calls;
+        assert!(found.sweeps >= 3 && calls.len() as u64 == found.sweeps, "{found:?}");
+        assert!(calls.iter().all(|call| matches!(call, Call::Sweep(at) if *at > 1 << 60)), "{calls:?}");
+    }
+}
