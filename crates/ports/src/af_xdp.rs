@@ -188,6 +188,10 @@ impl AfXdp {
             let expected = format!("a power of two up to {MAX_ENTRIES}");
             return Err(PortsError::Option { device, option: "ring_entries", found: entries.to_string(), expected });
         }
+        // Before anything is attached.
+        if let Some(bound) = bind_all(&device, interfaces)?.iter().find(|bound| bound.port.0 >= PORT_COUNT) {
+            return Err(PortsError::PortNumber { port: bound.port, device });
+        }
         for interface in interfaces {
             let found = interface.rx_queues();
             if workers > found {
@@ -247,10 +251,9 @@ impl AfXdp {
         let mut queues = Vec::with_capacity(sockets.len());
         for (socket, (interface, number)) in sockets.into_iter().zip(numbers) {
             let port = bound[*interface].port;
-            let Some(list) = egress.get_mut(port.0 as usize) else {
-                return Err(PortsError::PortNumber { port, device: device.to_owned() });
-            };
-            list.push(queues.len());
+            if let Some(list) = egress.get_mut(port.0 as usize) {
+                list.push(queues.len());
+            }
             let action = |action: &str, source| PortsError::of_call(device, action, RAW_NEEDS, source);
             if let Some(BusyPoll { timeout_us, budget }) = options.busy_poll {
                 socket.busy_poll(timeout_us, budget).map_err(|e| action("set up busy polling", e))?;

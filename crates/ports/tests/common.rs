@@ -94,6 +94,28 @@ impl Wires {
     }
 }
 
+/// Opens a device. What an earlier one held is free a moment later if another test starts a process, which has a copy of
+/// all descriptors until it runs its program.
+pub(crate) fn opened<T>(open: impl Fn() -> Result<T, PortsError>) -> T {
+    let start = Instant::now();
+    loop {
+        match open() {
+            Ok(device) => return device,
+            Err(error) if start.elapsed() > PATIENCE => panic!("{error}"),
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}
+
+/// Waits until `condition` holds.
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 pub(crate) fn interface(port: u32, name: &str) -> Interface {
     Interface::find(port, name).unwrap_or_else(|error| panic!("{error}"))
 }

@@ -144,6 +144,12 @@ fn wrong_devices_are_refused() {
     require!(permitted());
     let error = open(&[(Port(1), "net_nothing0")], 128).expect_err("no driver");
     assert!(error.to_string().contains("device `net_nothing0` does not start") && error.is_environment(), "{error}");
+    let pages = std::fs::read_to_string("/proc/meminfo").expect("readable");
+    if pages.lines().any(|line| line.starts_with("HugePages_Free:") && line.ends_with(" 0")) {
+        let error = Dpdk::open(&[(Port(1), "net_null7")], &DpdkOptions::default()).expect_err("no huge pages");
+        let error = error.to_string();
+        assert!(error.starts_with("dpdk net_null7: no huge page is free; reserve some, e.g. `echo 512 >"), "{error}");
+    }
     let error = open(&[(Port(1), "net_null8"), (Port(1), "net_null9")], 128).expect_err("one port").to_string();
     assert!(error.starts_with("port 1 is bound twice, to net_null8 and to net_null9"), "{error}");
 }

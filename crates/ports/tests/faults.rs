@@ -17,20 +17,11 @@ const CHILD: &str = "FLOWLOOM_PORTS_CHILD";
 
 fn af_xdp(ring_entries: u32) -> Box<dyn Device> {
     let options = AfXdpOptions { ring_entries, ..AfXdpOptions::default() };
-    Box::new(AfXdp::open(&near(2), &options).unwrap_or_else(|error| panic!("{error}")))
+    Box::new(opened(|| AfXdp::open(&near(2), &options)))
 }
 
 fn raw() -> Box<dyn Device> {
-    Box::new(Raw::open(&near(2), RawOptions::default()).unwrap_or_else(|error| panic!("{error}")))
-}
-
-/// Waits until `condition` holds.
-fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(5), "{what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    Box::new(opened(|| Raw::open(&near(2), RawOptions::default())))
 }
 
 #[test]
@@ -119,7 +110,7 @@ fn an_interface_that_disappears_ends_the_run() {
 fn a_tap_interface_that_disappears_ends_the_run() {
     let here = require!(Namespace::new());
     let prepare = || {
-        let tap = Tap::open(&[(Port(1), "fltap%d")]).unwrap_or_else(|error| panic!("{error}"));
+        let tap = opened(|| Tap::open(&[(Port(1), "fltap%d")]));
         Running::new(vec![Box::new(tap)], Cross)
     };
     let ((), found) = beside(&here, prepare, || {
@@ -170,9 +161,53 @@ fn a_killed_process_leaves_the_interfaces_usable() {
 }
 
 #[test]
+fn missing_privileges_and_memory_are_named() {
+    let wires = require!(Wires::new(2, 1));
+    require!(Command::new("setpriv").arg("--version").output().map_err(|e| format!("`setpriv` of util-linux: {e}")));
+    let binary = std::env::current_exe().expect("this test");
+    let opening = |without: &str, device: &str| {
+        // The limit of locked memory counts without the capability only.
+        let line = format!(
+            "ulimit -l 64; exec setpriv --bounding-set {without} --inh-caps {without} '{}' faults::child_process --exact \
+             --nocapture",
+            binary.display()
+        );
+        let said = wires.here.within(|| Command::new("sh").args(["-c", &line]).env(CHILD, device).output());
+        let said = said.expect("runs");
+        format!("{}{}", String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr))
+    };
+    for (without, device, message) in [
+        ("-ipc_lock", "open af_xdp", "af_xdp near1,near2: could not lock 1048576 bytes of packet memory: "),
+        ("-ipc_lock", "open af_xdp", "the limit is 65536 bytes: raise it (`ulimit -l unlimited`), grant CAP_IPC_LOCK"),
+        (
+            "-net_raw",
+            "open raw",
+            "raw near1,near2: could not open a socket: Operation not permitted (os error 1); this ",
+        ),
+        ("-net_raw", "open raw", "this needs CAP_NET_RAW: run as root, or grant it with `setcap`"),
+        ("-net_admin,-sys_admin", "open af_xdp", "this needs CAP_BPF and CAP_NET_ADMIN"),
+        ("-net_admin", "open tap", "tap fltap%d: could not open `fltap%d`: Operation not permitted"),
+    ] {
+        let said = opening(without, device);
+        assert!(said.contains(message) && said.contains("environment: true"), "{device} {without}:\n{said}");
+    }
+}
+
+#[test]
 #[allow(clippy::print_stdout, reason = "the parent reads it")]
 fn child_process() {
     let Ok(device) = std::env::var(CHILD) else { return };
+    if let Some(device) = device.strip_prefix("open ") {
+        let options = AfXdpOptions { ring_entries: 64, ..AfXdpOptions::default() };
+        let error = match device {
+            "raw" => Raw::open(&near(2), RawOptions::default()).map(drop),
+            "tap" => Tap::open(&[(Port(1), "fltap%d")]).map(drop),
+            _ => AfXdp::open(&near(2), &options).map(drop),
+        };
+        let error = error.expect_err("something is missing");
+        println!("{error}, environment: {}", error.is_environment());
+        return;
+    }
     let mut devices = vec![if device == "raw" { raw() } else { af_xdp(64) }];
     println!("child is ready");
     let stop = std::sync::atomic::AtomicBool::new(false);
@@ -224,6 +259,9 @@ fn wrong_options_are_refused() {
         let twice = [interface(1, "near1"), interface(1, "near2")];
         let error = AfXdp::open(&twice, &AfXdpOptions::default()).expect_err("one port").to_string();
         assert_eq!(error, "port 1 is bound twice, to near1 and to near2; each port has one interface");
+        let error =
+            AfXdp::open(&[interface(256, "near1")], &AfXdpOptions::default()).expect_err("too large").to_string();
+        assert_eq!(error, "port 256 of af_xdp near1 is not below 256");
         let error = Tap::open(&[(Port(1), "near1")]).expect_err("not a TAP").to_string();
         assert!(error.contains("`near1` as a TAP interface is not supported"), "{error}");
     });

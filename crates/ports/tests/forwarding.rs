@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Devices between two veth pairs: every packet once, in order, bit for bit.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use flowloom_engine::Port;
-use flowloom_ports::{AfXdp, AfXdpOptions, BusyPoll, Device, Raw, RawOptions, Tap};
-use flowloom_testkit::require;
+use flowloom_ports::{
+    AfXdp, AfXdpOptions, BusyPoll, Device, Hooks, LoopOptions, Raw, RawOptions, Statistics, Tap, run_loop,
+};
+use flowloom_testkit::{PacketBuilder, require};
 
 use crate::common::*;
 
@@ -33,7 +37,7 @@ fn af_xdp_forwards_more_packets_than_it_has_chunks() {
     // Two queues of 2 x 32 chunks each.
     let options = AfXdpOptions { ring_entries: 32, ..AfXdpOptions::default() };
     let prepare = move || -> Box<dyn Device> {
-        let device = AfXdp::open(&near(2), &options).unwrap_or_else(|error| panic!("{error}"));
+        let device = opened(|| AfXdp::open(&near(2), &options));
         assert_eq!(device.chunks(), 128);
         Box::new(device)
     };
@@ -47,9 +51,7 @@ fn af_xdp_forwards_in_skb_mode_and_busy_polling() {
         AfXdpOptions { mode: Some(flowloom_exec::Mode::Skb), ..AfXdpOptions::default() },
         AfXdpOptions { busy_poll: Some(BusyPoll { timeout_us: 20, budget: 64 }), ..AfXdpOptions::default() },
     ] {
-        let prepare = move || -> Box<dyn Device> {
-            Box::new(AfXdp::open(&near(2), &options).unwrap_or_else(|error| panic!("{error}")))
-        };
+        let prepare = move || -> Box<dyn Device> { Box::new(opened(|| AfXdp::open(&near(2), &options))) };
         both_ways(prepare, &wires, 300, 32);
     }
 }
@@ -57,18 +59,14 @@ fn af_xdp_forwards_in_skb_mode_and_busy_polling() {
 #[test]
 fn af_xdp_forwards_on_several_queues() {
     let wires = require!(Wires::new(2, 2));
-    let prepare = || -> Box<dyn Device> {
-        Box::new(AfXdp::open(&near(2), &AfXdpOptions::default()).unwrap_or_else(|error| panic!("{error}")))
-    };
+    let prepare = || -> Box<dyn Device> { Box::new(opened(|| AfXdp::open(&near(2), &AfXdpOptions::default()))) };
     both_ways(prepare, &wires, 300, 32);
 }
 
 #[test]
 fn raw_sockets_forward() {
     let wires = require!(Wires::new(2, 1));
-    let prepare = || -> Box<dyn Device> {
-        Box::new(Raw::open(&near(2), RawOptions::default()).unwrap_or_else(|error| panic!("{error}")))
-    };
+    let prepare = || -> Box<dyn Device> { Box::new(opened(|| Raw::open(&near(2), RawOptions::default()))) };
     both_ways(prepare, &wires, 1500, 32);
 }
 
@@ -77,7 +75,7 @@ fn tap_interfaces_forward() {
     let here = require!(Namespace::new());
     // The network stack that sends is in the same namespace as the TAP interfaces.
     let prepare = || {
-        let tap = Tap::open(&[(Port(1), "fltap%d"), (Port(2), "fltap%d")]).unwrap_or_else(|error| panic!("{error}"));
+        let tap = opened(|| Tap::open(&[(Port(1), "fltap%d"), (Port(2), "fltap%d")]));
         assert_eq!(tap.ports(), [(Port(1), "fltap0".to_owned()), (Port(2), "fltap1".to_owned())]);
         Running::new(vec![Box::new(tap)], Cross)
     };
@@ -90,7 +88,7 @@ fn tap_interfaces_forward() {
         });
     });
     assert_lossless(&found.unwrap_or_else(|error| panic!("{error}")), 2 * packets);
-    assert!(here.within(|| ip("link show fltap0")).is_err(), "removed with the device");
+    eventually("removed with the device", || here.within(|| ip("link show fltap0")).is_err());
 }
 
 #[test]
@@ -100,8 +98,8 @@ fn devices_of_different_kinds_forward_to_one_another() {
         let options = AfXdpOptions { ring_entries: 64, ..AfXdpOptions::default() };
         let mut near = near(2);
         let two = near.split_off(1);
-        let first = AfXdp::open(&near, &options).unwrap_or_else(|error| panic!("{error}"));
-        let second = Raw::open(&two, RawOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+        let first = opened(|| AfXdp::open(&near, &options));
+        let second = opened(|| Raw::open(&two, RawOptions::default()));
         Running::new(vec![Box::new(first), Box::new(second)], Cross)
     };
     let there = &wires.there;
@@ -113,4 +111,62 @@ fn devices_of_different_kinds_forward_to_one_another() {
         });
     });
     assert_lossless(&found.unwrap_or_else(|error| panic!("{error}")), 2000);
+}
+
+#[test]
+fn workers_share_the_queues_of_interfaces() {
+    const FLOWS: u64 = 64;
+    const PACKETS: u64 = 16;
+    let wires = require!(Wires::new(2, 2));
+    let devices = wires.here.within(|| AfXdp::open_workers(&near(2), &AfXdpOptions::default(), 2));
+    let devices = devices.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(devices.len(), 2);
+    let stop = AtomicBool::new(false);
+    // A packet of a flow, in which the source port tells the flow and the payload the packet.
+    let packet = |flow: u64, number: u64| {
+        PacketBuilder::new()
+            .ipv4([10, 0, 0, 1], [10, 0, 0, 2])
+            .udp(1000 + flow as u16, 9)
+            .payload(&number.to_be_bytes())
+            .build()
+    };
+    let found: Vec<Statistics> = std::thread::scope(|scope| {
+        let (here, stop) = (&wires.here, &stop);
+        let workers: Vec<_> = devices
+            .into_iter()
+            .map(|device| {
+                scope.spawn(move || {
+                    here.within(|| {
+                        let mut devices: [Box<dyn Device>; 1] = [Box::new(device)];
+                        let options = LoopOptions::default();
+                        run_loop(&mut devices, &mut Cross, None, &options, stop, Hooks::default())
+                    })
+                })
+            })
+            .collect();
+        let received = std::panic::catch_unwind(|| {
+            wires.there.within(|| {
+                let (one, two) = (Wire::open("far1"), Wire::open("far2"));
+                let mut next = vec![0; FLOWS as usize];
+                for number in 0..PACKETS {
+                    (0..FLOWS).for_each(|flow| one.send(&packet(flow, number)));
+                    for _ in 0..FLOWS {
+                        let (_, found) = two.receive_tagged(PATIENCE).expect("a packet");
+                        let flow = u64::from(u16::from_be_bytes([found[34], found[35]])) - 1000;
+                        // Flows may overtake one another; packets of a flow may not.
+                        assert_eq!(found, swapped(&packet(flow, next[flow as usize])), "flow {flow}");
+                        next[flow as usize] += 1;
+                    }
+                }
+                assert_eq!(next, vec![PACKETS; FLOWS as usize]);
+            });
+        });
+        stop.store(true, Ordering::Relaxed);
+        let found = workers.into_iter().map(|worker| worker.join().expect("no panic")).collect::<Result<_, _>>();
+        received.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        found.unwrap_or_else(|error| panic!("{error}"))
+    });
+    let by_worker: Vec<u64> = found.iter().map(|found| found.devices.sent).collect();
+    assert_eq!(by_worker.iter().sum::<u64>(), FLOWS * PACKETS, "{found:?}");
+    assert!(by_worker.iter().all(|sent| *sent > 0), "{by_worker:?}");
 }

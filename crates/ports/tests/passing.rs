@@ -15,11 +15,11 @@ const DATAGRAMS: u64 = 200;
 
 fn af_xdp(mode: Mode) -> Box<dyn Device> {
     let options = AfXdpOptions { mode: Some(mode), ..AfXdpOptions::default() };
-    Box::new(AfXdp::open(&near(1), &options).unwrap_or_else(|error| panic!("{error}")))
+    Box::new(opened(|| AfXdp::open(&near(1), &options)))
 }
 
 fn raw() -> Box<dyn Device> {
-    Box::new(Raw::open(&near(1), RawOptions::default()).unwrap_or_else(|error| panic!("{error}")))
+    Box::new(opened(|| Raw::open(&near(1), RawOptions::default())))
 }
 
 fn wires() -> Result<Wires, String> {
@@ -43,7 +43,7 @@ fn the_stack_receives_passed_packets_and_answers() {
         };
         let prepare = || {
             let device = open();
-            let stack = Stack::open(&near(1)).unwrap_or_else(|error| panic!("{error}"));
+            let stack = opened(|| Stack::open(&near(1)));
             Running { host: Some(Box::new(stack)), ..Running::new(vec![device], Always(Fate::Pass)) }
         };
         let ((), found) = beside(&wires.here, prepare, || {
@@ -72,14 +72,14 @@ fn the_stack_receives_passed_packets_and_answers() {
         assert!((DATAGRAMS..DATAGRAMS + 10).contains(&found.packets), "{name}: {found:?}");
         assert_eq!((found.count(Verdict::Pass), found.passed, found.pass_lost), (found.packets, found.packets, 0));
     }
-    assert!(wires.here.within(|| ip("link show flpass0")).is_err(), "removed");
+    eventually("removed with the host", || wires.here.within(|| ip("link show flpass0")).is_err());
 }
 
 #[test]
 fn passed_packets_leave_through_another_interface() {
     let wires = require!(Wires::new(2, 1));
     let prepare = || {
-        let host = ToDevice::open(&interface(0, "near2")).unwrap_or_else(|error| panic!("{error}"));
+        let host = opened(|| ToDevice::open(&interface(0, "near2")));
         Running { host: Some(Box::new(host)), ..Running::new(vec![af_xdp(Mode::Native)], Always(Fate::Pass)) }
     };
     let ((), found) = beside(&wires.here, prepare, || {
@@ -111,7 +111,7 @@ fn without_a_host_passed_packets_are_counted() {
 fn packets_for_other_stations_are_not_passed() {
     let wires = require!(Wires::new(1, 1));
     let prepare = || {
-        let stack = Stack::open(&near(1)).unwrap_or_else(|error| panic!("{error}"));
+        let stack = opened(|| Stack::open(&near(1)));
         Running { host: Some(Box::new(stack)), ..Running::new(vec![af_xdp(Mode::Native)], Always(Fate::Pass)) }
     };
     let ((), found) = beside(&wires.here, prepare, || {

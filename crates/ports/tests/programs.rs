@@ -101,8 +101,8 @@ fn the_interpreter_forwards_as_offline() {
             move || {
                 let options = AfXdpOptions { ring_entries: 64, ..AfXdpOptions::default() };
                 let device: Box<dyn Device> = match name {
-                    "raw" => Box::new(Raw::open(&near(2), RawOptions::default()).unwrap_or_else(|e| panic!("{e}"))),
-                    _ => Box::new(AfXdp::open(&near(2), &options).unwrap_or_else(|e| panic!("{e}"))),
+                    "raw" => Box::new(opened(|| Raw::open(&near(2), RawOptions::default()))),
+                    _ => Box::new(opened(|| AfXdp::open(&near(2), &options))),
                 };
                 Running::new(vec![device], ByReference(kept))
             },
@@ -145,7 +145,7 @@ fn raw_sockets_restore_tags_and_checksums() {
         ip("neigh add 10.9.0.9 lladdr 02:00:00:00:00:09 dev far1 nud permanent").expect("a neighbour");
     });
     let prepare = || {
-        let raw = Raw::open(&near(2), RawOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+        let raw = opened(|| Raw::open(&near(2), RawOptions::default()));
         Running::new(vec![Box::new(raw)], Cross)
     };
     let there = &wires.there;
