@@ -6,9 +6,9 @@
 //! ```
 //!
 //! `cargo run --release -p flowloom-ports --example forward [SECONDS [ROUNDS [BYTES]]]`, as root. Each round runs every
-//! device once; the table shows the rate at which packets arrive at far2 (median, least, greatest), the median CPU time
-//! of the loop for a packet, and the packets lost before the loop and after it. The sender is unthrottled: what it sends
-//! beyond the rate of the loop is lost; its CPU also runs the XDP program and copies packets to the sockets.
+//! device once; the table shows the rate at which packets arrive at far2 (median, least, greatest), the median CPU
+//! time of the loop for a packet, and the packets lost before the loop and after it. The sender is unthrottled: what it
+//! sends beyond the rate of the loop is lost; its CPU also runs the XDP program and copies packets to the sockets.
 #![allow(unsafe_code, reason = "namespaces and CPU affinity")]
 #![allow(clippy::print_stdout, reason = "the table")]
 

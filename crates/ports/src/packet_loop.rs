@@ -41,7 +41,7 @@ pub struct LoopOptions {
     pub sweep: SweepClock,
     /// The offset of the function's clock from the system's ([`monotonic_ns`]), wrapping; live devices only.
     pub clock_ahead_ns: u64,
-    /// The number of packets to stop after; the batch that reaches it is finished.
+    /// The number of packets to stop after; what else its batch holds is released unseen.
     pub count: Option<u64>,
     /// The ports of the engine; `None`: those of the devices, or every port if a device takes all.
     pub ports: Option<Ports>,
@@ -154,6 +154,7 @@ struct Batches<'a> {
     host: Option<&'a mut (dyn Host + 'a)>,
     sweep: SweepClock,
     clock: PacketClock,
+    count: Option<u64>,
     extra: Vec<(usize, Output)>,
     waiting: Vec<Waiting>,
     statistics: Statistics,
@@ -164,6 +165,12 @@ impl Batches<'_> {
     fn run(&mut self, others: &mut Others<'_, '_>, frames: &mut [Frame<'_>]) -> Result<(), PortsError> {
         let packet = self.statistics.packets;
         let failed = |source| PortsError::Engine { packet, source };
+        let wanted = self.count.map_or(u64::MAX, |count| count - packet).min(frames.len() as u64);
+        let (frames, beyond) = frames.split_at_mut(wanted as usize);
+        beyond.iter_mut().for_each(|frame| frame.fate = Fate::Drop);
+        if frames.is_empty() {
+            return Ok(());
+        }
         for frame in frames.iter_mut() {
             frame.time_ns = self.clock.at(frame.time_ns);
             self.statistics.bytes += frame.len_bytes() as u64;
@@ -346,6 +353,7 @@ pub fn run_loop<'a>(
         host: host.map(|host| host as _),
         sweep: options.sweep.clone(),
         clock: PacketClock::default(),
+        count: options.count,
         extra: Vec::new(),
         waiting: Vec::new(),
         statistics: Statistics::default(),

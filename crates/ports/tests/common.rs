@@ -94,8 +94,8 @@ impl Wires {
     }
 }
 
-/// Opens a device. What an earlier one held is free a moment later if another test starts a process, which has a copy of
-/// all descriptors until it runs its program.
+/// Opens a device. What an earlier one held is free a moment later if another test starts a process, which has a copy
+/// of all descriptors until it runs its program.
 pub(crate) fn opened<T>(open: impl Fn() -> Result<T, PortsError>) -> T {
     let start = Instant::now();
     loop {

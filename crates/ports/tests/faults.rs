@@ -168,8 +168,8 @@ fn missing_privileges_and_memory_are_named() {
     let opening = |without: &str, device: &str| {
         // The limit of locked memory counts without the capability only.
         let line = format!(
-            "ulimit -l 64; exec setpriv --bounding-set {without} --inh-caps {without} '{}' faults::child_process --exact \
-             --nocapture",
+            "ulimit -l 64; exec setpriv --bounding-set {without} --inh-caps {without} '{}' \
+             faults::child_process --exact --nocapture",
             binary.display()
         );
         let said = wires.here.within(|| Command::new("sh").args(["-c", &line]).env(CHILD, device).output());

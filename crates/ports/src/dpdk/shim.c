@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* The calls of DPDK that the device needs, most of which are inline functions or macros.
  *
- * Packet buffers have 256 bytes of headroom: the private area of each mbuf, which lies right before its buffer, makes up
- * for what DPDK's own headroom lacks.
+ * Packet buffers have 256 bytes of headroom: the private area of each mbuf, which lies right before its buffer, makes
+ * up for what DPDK's own headroom lacks.
  *
  *   struct rte_mbuf | private area | DPDK's headroom | packet | tailroom
  *                   ^ buffer       ^ buf_addr

@@ -169,8 +169,8 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// XDP: redirects a packet to the socket of its queue, or passes it if the queue has none. A packet that begins with
-    /// `token` is passed without it.
+    /// XDP: redirects a packet to the socket of its queue, or passes it if the queue has none. A packet that begins
+    /// with `token` is passed without it.
     pub(crate) fn to_sockets(map: &SocketMap, token: Option<u64>) -> io::Result<Program> {
         let map_fd = map.fd.as_raw_fd() as u32;
         let passed = |token: u64| {
