@@ -138,7 +138,7 @@ struct Queue {
 /// Interfaces whose packets go to AF_XDP sockets. Dropping it returns them to the network stack.
 ///
 /// Packets of a receive queue without a socket reach the network stack as if nothing were attached. Packets longer than
-/// 3840 bytes, and those in several buffers of the driver, are dropped by the kernel and counted as missed.
+/// 3840 bytes are dropped by the kernel and counted as missed.
 #[derive(Debug)]
 pub struct AfXdp {
     // Dropped before the sockets.

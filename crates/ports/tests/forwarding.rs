@@ -170,3 +170,40 @@ fn workers_share_the_queues_of_interfaces() {
     assert_eq!(by_worker.iter().sum::<u64>(), FLOWS * PACKETS, "{found:?}");
     assert!(by_worker.iter().all(|sent| *sent > 0), "{by_worker:?}");
 }
+
+#[test]
+fn packets_longer_than_a_buffer_are_counted() {
+    let wires = require!(Wires::new(2, 1));
+    let longer = |place: &Namespace, name| {
+        place.within(|| (1..=2).for_each(|n| drop(ip(&format!("link set {name}{n} mtu 9000")).expect("a longer MTU"))));
+    };
+    longer(&wires.here, "near");
+    longer(&wires.there, "far");
+    let long = |len: usize| [packet(1), vec![7; len - packet(1).len()]].concat();
+    // AF_XDP has chunks of 4096 bytes, 256 of them headroom; raw sockets have buffers for the MTU.
+    for (name, longest) in [("af_xdp", 3840), ("raw", 9014)] {
+        let prepare = || -> Running<'_> {
+            let options = AfXdpOptions { mode: Some(flowloom_exec::Mode::Skb), ..AfXdpOptions::default() };
+            let device: Box<dyn Device> = match name {
+                "raw" => Box::new(opened(|| Raw::open(&near(2), RawOptions::default()))),
+                _ => Box::new(opened(|| AfXdp::open(&near(2), &options))),
+            };
+            Running::new(vec![device], Cross)
+        };
+        let ((), found) = beside(&wires.here, prepare, || {
+            wires.there.within(|| {
+                let (one, two) = (Wire::open("far1"), Wire::open("far2"));
+                one.send(&long(longest));
+                assert!(two.receive(PATIENCE) == Some(swapped(&long(longest))), "{name}");
+                if name == "af_xdp" {
+                    one.send(&long(longest + 1));
+                }
+                one.send(&packet(2));
+                assert_eq!(two.receive(PATIENCE), Some(swapped(&packet(2))), "{name}");
+            });
+        });
+        let found = found.unwrap_or_else(|error| panic!("{error}"));
+        let missed = u64::from(name == "af_xdp");
+        assert_eq!((found.packets, found.devices.sent, found.devices.rx_missed), (2, 2, missed), "{name} {found:?}");
+    }
+}
