@@ -116,10 +116,19 @@ fn received(name: &str) -> u64 {
 type Open = fn(&[Interface]) -> Result<Box<dyn Device>, PortsError>;
 
 /// The devices of the comparison.
-const DEVICES: [(&str, Open); 3] = [
+const DEVICES: &[(&str, Open)] = &[
     ("af_xdp native", |near| af_xdp(near, Mode::Native)),
     ("af_xdp skb", |near| af_xdp(near, Mode::Skb)),
     ("raw", |near| Ok(Box::new(Raw::open(near, RawOptions::default())?))),
+    #[cfg(feature = "dpdk")]
+    ("dpdk raw", |near| {
+        let options = flowloom_ports::DpdkOptions { huge_pages: false, ..flowloom_ports::DpdkOptions::default() };
+        let devices: Vec<String> =
+            near.iter().map(|found| format!("net_af_packet{},iface={}", found.port, found.name())).collect();
+        let devices: Vec<(Port, &str)> =
+            near.iter().zip(&devices).map(|(found, device)| (Port(found.port), device.as_str())).collect();
+        Ok(Box::new(flowloom_ports::Dpdk::open(&devices, &options)?))
+    }),
 ];
 
 fn af_xdp(near: &[Interface], mode: Mode) -> Result<Box<dyn Device>, PortsError> {

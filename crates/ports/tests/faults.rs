@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use flowloom_engine::{Fate, Port, Verdict};
+use flowloom_engine::{EngineError, Fate, Frame, InPlace, Output, Port, Ports, Verdict};
 use flowloom_ports::{AfXdp, AfXdpOptions, Device, PortsError, Raw, RawOptions, Tap};
 use flowloom_testkit::require;
 
@@ -76,6 +76,70 @@ fn a_full_transmission_ring_is_counted_and_drains() {
     );
     let found = found.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!((found.packets, found.devices.tx_full, found.devices.sent), (700, 168, 532), "{found:?}");
+}
+
+#[test]
+fn a_link_that_was_down_works_again() {
+    let wires = require!(Wires::new(2, 1));
+    for open in [|| af_xdp(64), raw] {
+        let ((), found) = beside(
+            &wires.here,
+            || Running::new(vec![open()], Cross),
+            || {
+                let (one, two) = wires.there.within(|| (Wire::open("far1"), Wire::open("far2")));
+                exchange(&one, &two, 0..100, 16, swapped);
+                for name in ["near1", "near2"] {
+                    wires.here.within(|| ip(&format!("link set {name} down"))).expect("turned off");
+                    std::thread::sleep(Duration::from_millis(250));
+                    wires.here.within(|| ip(&format!("link set {name} up"))).expect("turned on");
+                    exchange(&one, &two, 100..200, 16, swapped);
+                    exchange(&two, &one, 100..200, 16, swapped);
+                }
+            },
+        );
+        assert_lossless(&found.unwrap_or_else(|error| panic!("{error}")), 500);
+    }
+}
+
+/// Fails on the packet with this number.
+struct Failing(u64);
+
+impl InPlace for Failing {
+    fn name(&self) -> &str {
+        "failing"
+    }
+
+    fn bind_ports(&mut self, _: &Ports) {}
+
+    fn run(&mut self, frames: &mut [Frame<'_>], extra: &mut Vec<(usize, Output)>) -> Result<(), EngineError> {
+        if frames.iter().any(|frame| frame.bytes() == packet(self.0)) {
+            return Err(EngineError::Fault { engine: "failing", insn: 7, what: "no reason".to_owned() });
+        }
+        Cross.run(frames, extra)
+    }
+
+    fn sweep(&mut self, _: u64) -> Result<(), EngineError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn an_engine_that_fails_ends_the_run_and_loses_no_buffer() {
+    let wires = require!(Wires::new(2, 1));
+    for open in [|| af_xdp(64), raw] {
+        let ((), found) = beside(
+            &wires.here,
+            || Running::new(vec![open()], Failing(50)),
+            || {
+                let (one, two) = wires.there.within(|| (Wire::open("far1"), Wire::open("far2")));
+                exchange(&one, &two, 0..50, 1, swapped);
+                one.send(&packet(50));
+                assert_eq!(two.receive(Duration::from_millis(100)), None);
+            },
+        );
+        let error = found.expect_err("fails").to_string();
+        assert_eq!(error, "packet 50 or one of its batch: engine `failing` stopped at instruction 7: no reason");
+    }
 }
 
 #[test]
