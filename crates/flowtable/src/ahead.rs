@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Probes, and operations on many keys, whose cache misses are overlapped.
+//!
+//! The waves of different keys alternate: the loads in flight are as many at any time as the processor has buffers for.
+//!
+//! ```text
+//!  step i: visit key i ◄── prefetch the entry of key i + 16 ◄── hash key i + 32, prefetch its line of the index
+//!                      ◄── prefetch the rest of key i + 8
+//! ```
+#![allow(unsafe_code, reason = "functions for instructions that not all processors have")]
+
+use crate::hash;
+use crate::raw::Probe;
+#[cfg(target_arch = "x86_64")]
+use crate::scan::{Avx512, has_avx512};
+use crate::scan::{Baseline, Scan};
+use crate::table::{FlowTable, Slot};
+
+/// The keys between one wave and the next, a power of 2: the time in which a line arrives from memory.
+const DISTANCE: usize = 16;
+/// Keys that have been hashed and not yet been visited.
+const RING: usize = 2 * DISTANCE;
+/// The size of tables that stay in the caches of a core, in bytes.
+const CACHED_BYTES: u64 = 256 << 10;
+
+impl FlowTable {
+    /// The probe of a key, for this table only.
+    #[inline(always)]
+    pub fn probe(&self, key: &[u8]) -> Probe {
+        Probe { hash: hash::hash(self.raw.seed(), key), place: 0, word: 0 }
+    }
+
+    /// The probe of a key, whose line of the index is prefetched: wave 1 of a batch.
+    #[inline(always)]
+    pub fn probe_ahead(&self, key: &[u8]) -> Probe {
+        self.raw.probe_ahead(key)
+    }
+
+    /// Finds the entry that the key most likely has, and prefetches it: wave 2 of a batch.
+    #[inline(always)]
+    pub fn prefetch_entry(&self, probe: &mut Probe) {
+        // SAFETY: all processors have the baseline.
+        unsafe { self.prefetch_entry_with::<Baseline>(probe) }
+    }
+
+    /// # Safety
+    /// The processor has the instructions of `S`.
+    #[inline(always)]
+    pub(crate) unsafe fn prefetch_entry_with<S: Scan>(&self, probe: &mut Probe) {
+        // SAFETY: the caller's.
+        match unsafe { self.raw.prefetch_entry::<S>(probe) } {
+            Some(slot) => self.prefetch_link(slot),
+            None => self.slots.prefetch(&self.raw),
+        }
+    }
+
+    /// Prefetches what wave 2 could not know: the entries of the few keys whose home bucket had no room, and the
+    /// neighbours in the order of uses. Wave 3 of a batch.
+    #[inline(always)]
+    pub fn prefetch_rest(&self, probe: &mut Probe) {
+        if let Some(slot) = self.raw.prefetch_spilled(probe) {
+            self.prefetch_link(slot);
+        }
+        if let (Some(recency), 1..) = (&self.recency, probe.word) {
+            recency.prefetch_neighbours(probe.word & self.raw.slot_mask);
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch_link(&self, slot: Slot) {
+        if let Some(recency) = &self.recency {
+            recency.prefetch(slot);
+        }
+    }
+
+    /// All waves for adjacent keys.
+    ///
+    /// # Panics
+    /// There are not as many keys as probes.
+    pub fn probe_batch(&self, keys: &[u8], probes: &mut [Probe]) {
+        assert_eq!(keys.len(), probes.len() * self.raw.key_bytes as usize, "bytes of keys");
+        match self.raw.key_bytes {
+            4 => self.waves::<4>(keys, probes),
+            8 => self.waves::<8>(keys, probes),
+            13 => self.waves::<13>(keys, probes),
+            16 => self.waves::<16>(keys, probes),
+            20 => self.waves::<20>(keys, probes),
+            40 => self.waves::<40>(keys, probes),
+            len => {
+                for (key, probe) in keys.chunks_exact(len as usize).zip(probes.iter_mut()) {
+                    *probe = self.probe_ahead(key);
+                }
+                self.later_waves(probes);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn waves<const N: usize>(&self, keys: &[u8], probes: &mut [Probe]) {
+        for (key, probe) in keys.as_chunks::<N>().0.iter().zip(probes.iter_mut()) {
+            *probe = self.probe_ahead(key);
+        }
+        self.later_waves(probes);
+    }
+
+    #[inline(always)]
+    fn later_waves(&self, probes: &mut [Probe]) {
+        probes.iter_mut().for_each(|probe| self.prefetch_entry(probe));
+        probes.iter_mut().for_each(|probe| self.prefetch_rest(probe));
+    }
+
+    /// Visits keys in order, each with a probe whose entry has been prefetched. A visit may change the table. A short
+    /// one should be a closure with `#[inline(always)]`: it is called in loops for different instructions.
+    ///
+    /// ```
+    /// # use flowloom_flowtable::{Allocation, FlowTable, Layout};
+    /// # let layout = Layout { key_bytes: 4, value_bytes: 8, entries: 1000, allocation: Allocation::OnDemand };
+    /// # let mut table = FlowTable::new(layout)?;
+    /// table.visit_ahead(&[*b"flow", *b"next", *b"flow"], |table, probe, key| {
+    ///     let slot = table.lookup(probe, key).or_else(|| table.put(probe, key)).expect("there is room");
+    ///     table.value_mut(slot)[0] += 1;
+    /// });
+    /// assert_eq!(table.len(), 2);
+    /// # Ok::<(), flowloom_flowtable::TableError>(())
+    /// ```
+    #[inline(always)]
+    pub fn visit_ahead<K: AsRef<[u8]>>(&mut self, keys: &[K], visit: impl FnMut(&mut FlowTable, Probe, &K)) {
+        #[cfg(target_arch = "x86_64")]
+        if has_avx512() {
+            // SAFETY: the processor has the instructions.
+            return unsafe { visit_avx512(self, keys, visit) };
+        }
+        // SAFETY: all processors have the baseline.
+        unsafe { visit_with::<Baseline, K>(self, keys, visit) }
+    }
+}
+
+/// # Safety
+/// The processor has the instructions.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,bmi1,bmi2")]
+unsafe fn visit_avx512<K: AsRef<[u8]>>(
+    table: &mut FlowTable,
+    keys: &[K],
+    visit: impl FnMut(&mut FlowTable, Probe, &K),
+) {
+    // SAFETY: the caller's.
+    unsafe { visit_with::<Avx512, K>(table, keys, visit) }
+}
+
+/// # Safety
+/// The processor has the instructions of `S`.
+#[inline(always)]
+unsafe fn visit_with<S: Scan, K: AsRef<[u8]>>(
+    table: &mut FlowTable,
+    keys: &[K],
+    mut visit: impl FnMut(&mut FlowTable, Probe, &K),
+) {
+    let is_cached = table.bytes() <= CACHED_BYTES;
+    let mut ring = [Probe::default(); RING];
+    if !is_cached {
+        for (probe, key) in ring.iter_mut().zip(keys) {
+            *probe = table.probe_ahead(key.as_ref());
+        }
+        for probe in &mut ring[..DISTANCE.min(keys.len())] {
+            // SAFETY: the caller's.
+            unsafe { table.prefetch_entry_with::<S>(probe) };
+        }
+    }
+    for (at, key) in keys.iter().enumerate() {
+        // One call of `visit`, so that it is inlined.
+        let current = if is_cached {
+            table.probe(key.as_ref())
+        } else {
+            if at + DISTANCE < keys.len() {
+                // SAFETY: the caller's.
+                unsafe { table.prefetch_entry_with::<S>(&mut ring[(at + DISTANCE) % RING]) };
+            }
+            table.prefetch_rest(&mut ring[(at + DISTANCE / 2) % RING]);
+            let probe = &mut ring[at % RING];
+            let current = *probe;
+            if let Some(later) = keys.get(at + RING) {
+                *probe = table.probe_ahead(later.as_ref());
+            }
+            current
+        };
+        visit(table, current, key);
+    }
+}

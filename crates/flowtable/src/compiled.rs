@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Lookups for compiled code: functions of the C ABI, one for each common length of keys.
+#![allow(unsafe_code, reason = "called from compiled code")]
+
+use crate::hash;
+use crate::raw::{Probe, RawTable};
+#[cfg(target_arch = "x86_64")]
+use crate::scan::{Avx512, has_avx512};
+use crate::scan::{Baseline, Scan};
+
+/// Looks a key up: the address of its value, or null.
+///
+/// # Safety
+/// The table is one of [`crate::FlowTable::raw`] that still exists and that no other thread changes; the key has as
+/// many bytes as those of the table.
+pub type LookupFn = unsafe extern "C" fn(table: *const RawTable, key: *const u8) -> *mut u8;
+
+/// Looks a key up by its probe; otherwise as [`LookupFn`].
+pub type ProbedLookupFn = unsafe extern "C" fn(table: *const RawTable, key: *const u8, probe: *const Probe) -> *mut u8;
+
+/// Looks a key up, at the place of a probe first, which may be that of any key and table; otherwise as [`LookupFn`].
+pub type HintedLookupFn = unsafe extern "C" fn(table: *const RawTable, key: *const u8, hint: *const Probe) -> *mut u8;
+
+/// Keys whose length is known when the table is made.
+const ANY: usize = 0;
+
+/// The instance of a function for the bytes of a key.
+macro_rules! for_keys {
+    ($key_bytes:expr, $function:ident) => {
+        match $key_bytes {
+            4 => $function::<4>,
+            8 => $function::<8>,
+            13 => $function::<13>,
+            16 => $function::<16>,
+            20 => $function::<20>,
+            40 => $function::<40>,
+            _ => $function::<ANY>,
+        }
+    };
+}
+
+impl RawTable {
+    /// The lookup for the table's keys and the processor.
+    pub(crate) fn lookup_fn(&self) -> LookupFn {
+        #[cfg(target_arch = "x86_64")]
+        if has_avx512() {
+            return for_keys!(self.key_bytes, lookup_avx512);
+        }
+        for_keys!(self.key_bytes, lookup)
+    }
+
+    /// The lookup with a hint for the table's keys and the processor.
+    pub(crate) fn hinted_lookup_fn(&self) -> HintedLookupFn {
+        #[cfg(target_arch = "x86_64")]
+        if has_avx512() {
+            return for_keys!(self.key_bytes, hinted_lookup_avx512);
+        }
+        for_keys!(self.key_bytes, hinted_lookup)
+    }
+
+    /// The lookup by a probe for the table's keys.
+    pub(crate) fn probed_lookup_fn(&self) -> ProbedLookupFn {
+        for_keys!(self.key_bytes, probed_lookup)
+    }
+}
+
+/// # Safety
+/// That of [`HintedLookupFn`]; the keys have `N` bytes, or any number for [`ANY`].
+unsafe extern "C" fn hinted_lookup<const N: usize>(
+    table: *const RawTable,
+    key: *const u8,
+    hint: *const Probe,
+) -> *mut u8 {
+    // SAFETY: the caller's, and all processors have the baseline.
+    unsafe { hinted_lookup_with::<N, Baseline>(table, key, hint) }
+}
+
+/// # Safety
+/// That of [`hinted_lookup`], and the processor has the instructions.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,bmi1,bmi2")]
+unsafe extern "C" fn hinted_lookup_avx512<const N: usize>(
+    table: *const RawTable,
+    key: *const u8,
+    hint: *const Probe,
+) -> *mut u8 {
+    // SAFETY: the caller's.
+    unsafe { hinted_lookup_with::<N, Avx512>(table, key, hint) }
+}
+
+/// # Safety
+/// That of [`hinted_lookup`], and the processor has the instructions of `S`.
+#[inline(always)]
+unsafe fn hinted_lookup_with<const N: usize, S: Scan>(
+    table: *const RawTable,
+    key: *const u8,
+    hint: *const Probe,
+) -> *mut u8 {
+    // SAFETY: the caller's.
+    unsafe {
+        let (raw, bytes) = arguments::<N>(table, key);
+        match raw.expected(*hint, bytes) {
+            Some(found) => raw.value(found.slot),
+            None => lookup_with::<N, S>(table, key),
+        }
+    }
+}
+
+/// # Safety
+/// That of [`LookupFn`]; the keys have `N` bytes, or any number for [`ANY`].
+unsafe extern "C" fn lookup<const N: usize>(table: *const RawTable, key: *const u8) -> *mut u8 {
+    // SAFETY: the caller's, and all processors have the baseline.
+    unsafe { lookup_with::<N, Baseline>(table, key) }
+}
+
+/// # Safety
+/// That of [`lookup`], and the processor has the instructions.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,bmi1,bmi2")]
+unsafe extern "C" fn lookup_avx512<const N: usize>(table: *const RawTable, key: *const u8) -> *mut u8 {
+    // SAFETY: the caller's.
+    unsafe { lookup_with::<N, Avx512>(table, key) }
+}
+
+/// # Safety
+/// That of [`lookup`], and the processor has the instructions of `S`.
+#[inline(always)]
+unsafe fn lookup_with<const N: usize, S: Scan>(table: *const RawTable, key: *const u8) -> *mut u8 {
+    // SAFETY: the caller's.
+    let (table, key) = unsafe { arguments::<N>(table, key) };
+    let hash = hash::hash(&table.seed, key);
+    // SAFETY: the key has the table's bytes; the instructions are the caller's.
+    let found = unsafe { table.search::<S>(table.locate(hash), hash, key) };
+    found.map_or(std::ptr::null_mut(), |found| table.value(found.slot))
+}
+
+/// # Safety
+/// That of [`ProbedLookupFn`]; the keys have `N` bytes, or any number for [`ANY`].
+unsafe extern "C" fn probed_lookup<const N: usize>(
+    table: *const RawTable,
+    key: *const u8,
+    probe: *const Probe,
+) -> *mut u8 {
+    // SAFETY: the caller's.
+    let (table, key) = unsafe { arguments::<N>(table, key) };
+    // SAFETY: the probe is one, and the key has the table's bytes.
+    let found = unsafe { table.find(*probe, key) };
+    found.map_or(std::ptr::null_mut(), |found| table.value(found.slot))
+}
+
+/// # Safety
+/// That of [`LookupFn`]; the keys have `N` bytes, or any number for [`ANY`].
+#[inline(always)]
+unsafe fn arguments<'a, const N: usize>(table: *const RawTable, key: *const u8) -> (&'a RawTable, &'a [u8]) {
+    // SAFETY: the caller's.
+    unsafe {
+        let table = &*table;
+        let len = if N == ANY { table.key_bytes as usize } else { N };
+        (table, std::slice::from_raw_parts(key, len))
+    }
+}
