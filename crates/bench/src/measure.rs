@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Times of contenders, taken by turns: times of the thread on the processor, so that other processes count less.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::error::BenchError;
+
+/// A comparison with a peer.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Comparison {
+    pub(crate) name: String,
+    pub(crate) flows: u64,
+    pub(crate) ours: String,
+    pub(crate) ours_ns: f64,
+    pub(crate) peer: String,
+    pub(crate) peer_ns: f64,
+    /// The median of `peer_ns / ours_ns` over the rounds: both ran one shortly after the other.
+    pub(crate) ratio: f64,
+    /// The first and the third quartile of the ratio.
+    pub(crate) ratio_low: f64,
+    pub(crate) ratio_high: f64,
+}
+
+/// The times of one operation of a contender, by round, in nanoseconds.
+#[derive(Debug, Clone)]
+pub(crate) struct Times {
+    pub(crate) name: String,
+    ns: Vec<f64>,
+}
+
+impl Times {
+    pub(crate) fn median(&self) -> f64 {
+        quantile(&self.ns, 0.5)
+    }
+
+    /// The first and the third quartile.
+    pub(crate) fn spread(&self) -> (f64, f64) {
+        (quantile(&self.ns, 0.25), quantile(&self.ns, 0.75))
+    }
+
+    /// This contender as ours, beside a peer.
+    pub(crate) fn beside(&self, peer: &Times, name: &str, flows: u64) -> Comparison {
+        let ratios: Vec<f64> = self.ns.iter().zip(&peer.ns).map(|(ours, peer)| peer / ours).collect();
+        Comparison {
+            name: name.to_owned(),
+            flows,
+            ours: self.name.clone(),
+            ours_ns: self.median(),
+            peer: peer.name.clone(),
+            peer_ns: peer.median(),
+            ratio: quantile(&ratios, 0.5),
+            ratio_low: quantile(&ratios, 0.25),
+            ratio_high: quantile(&ratios, 0.75),
+        }
+    }
+}
+
+fn quantile(numbers: &[f64], share: f64) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let last = sorted.len().saturating_sub(1);
+    sorted.get((last as f64 * share).round() as usize).copied().unwrap_or(f64::NAN)
+}
+
+/// The time that a contender takes, without its preparations.
+#[derive(Debug, Default)]
+pub(crate) struct Clock {
+    elapsed: Duration,
+    operations: u64,
+}
+
+impl Clock {
+    /// Runs what is measured; it returns the number of its operations.
+    pub(crate) fn time(&mut self, run: impl FnOnce() -> Result<u64, BenchError>) -> Result<(), BenchError> {
+        let start = processor_time();
+        let operations = run()?;
+        self.elapsed += processor_time().saturating_sub(start);
+        self.operations += operations;
+        Ok(())
+    }
+}
+
+/// The time that the thread has spent on a processor.
+#[allow(unsafe_code, reason = "the standard library has no such clock")]
+fn processor_time() -> Duration {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes the time that it is given. It fails only for unknown clocks.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
+}
+
+/// A contender: a name, and one round of it.
+pub(crate) type Contender<'a> = (&'a str, Box<dyn FnMut(&mut Clock) -> Result<(), BenchError> + 'a>);
+
+/// Runs contenders by turns, once to warm up and then `rounds` times each.
+pub(crate) fn by_turns(contenders: &mut [Contender<'_>], rounds: usize) -> Result<Vec<Times>, BenchError> {
+    let named = contenders.iter().map(|(name, _)| Times { name: (*name).to_owned(), ns: Vec::new() });
+    let mut times: Vec<Times> = named.collect();
+    for round in 0..=rounds {
+        for ((_, run), times) in contenders.iter_mut().zip(&mut times) {
+            let mut clock = Clock::default();
+            run(&mut clock)?;
+            if round > 0 {
+                times.ns.push(clock.elapsed.as_nanos() as f64 / clock.operations as f64);
+            }
+        }
+    }
+    Ok(times)
+}
+
+/// The resident memory of the process in bytes, 0 where the system does not say.
+pub(crate) fn resident_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap_or_default();
+    line.split_whitespace().next().and_then(|kilobytes| kilobytes.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
