@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The ports of a run.
 
-use std::collections::BTreeSet;
-
 use crate::Port;
 
 /// Ports have numbers below this.
@@ -11,28 +9,53 @@ pub const PORT_COUNT: u32 = 256;
 /// The ports that are bound to an interface or an output: packets through others are lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ports {
-    /// The bound ports; `None` means all.
-    bound: Option<BTreeSet<Port>>,
+    /// The bound ports.
+    bound: PortSet,
     /// The ports that a flood reaches.
-    flooded: BTreeSet<Port>,
+    flooded: PortSet,
+}
+
+const WORDS: usize = (PORT_COUNT / u64::BITS) as usize;
+
+/// Ports below [`PORT_COUNT`]: a bit for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct PortSet([u64; WORDS]);
+
+impl PortSet {
+    const ALL: PortSet = PortSet([u64::MAX; WORDS]);
+
+    fn of(ports: impl IntoIterator<Item = Port>) -> PortSet {
+        let mut set = PortSet::default();
+        for Port(number) in ports.into_iter().filter(|port| port.0 < PORT_COUNT) {
+            set.0[(number / u64::BITS) as usize] |= 1 << (number % u64::BITS);
+        }
+        set
+    }
+
+    #[inline]
+    fn has(&self, Port(number): Port) -> bool {
+        let word = self.0.get((number / u64::BITS) as usize);
+        word.is_some_and(|word| word >> (number % u64::BITS) & 1 == 1)
+    }
 }
 
 impl Ports {
     /// The offline default: every port is bound, since no interface can be missing, and a flood reaches the ports of
     /// `inputs` inputs, but at least 1 and 2.
     pub fn offline(inputs: u32) -> Ports {
-        Ports { bound: None, flooded: (1..=inputs.clamp(2, PORT_COUNT - 1)).map(Port).collect() }
+        Ports { bound: PortSet::ALL, flooded: PortSet::of((1..=inputs.clamp(2, PORT_COUNT - 1)).map(Port)) }
     }
 
     /// Exactly these ports.
     pub fn bound(ports: impl IntoIterator<Item = Port>) -> Ports {
-        let flooded: BTreeSet<Port> = ports.into_iter().filter(|port| port.0 < PORT_COUNT).collect();
-        Ports { bound: Some(flooded.clone()), flooded }
+        let bound = PortSet::of(ports);
+        Ports { bound, flooded: bound }
     }
 
     /// True if `port` is bound.
+    #[inline]
     pub fn is_bound(&self, port: Port) -> bool {
-        port.0 < PORT_COUNT && self.bound.as_ref().is_none_or(|bound| bound.contains(&port))
+        self.bound.has(port)
     }
 
     /// The ports that a flood of a packet from port `from` reaches, ascending.
@@ -42,7 +65,7 @@ impl Ports {
 
     /// The ports that a broadcast reaches, ascending, except `but`.
     pub fn broadcast(&self, but: Option<Port>) -> Vec<Port> {
-        self.flooded.iter().copied().filter(|&port| Some(port) != but).collect()
+        (0..PORT_COUNT).map(Port).filter(|port| self.flooded.has(*port) && Some(*port) != but).collect()
     }
 }
 

@@ -46,6 +46,15 @@ pub enum SnapshotError {
     /// More entries than the map holds.
     #[error("state has {found} entries, map `{map}` holds {expected}")]
     TooMany { map: String, found: usize, expected: usize },
+    /// There is no memory for a map.
+    #[error("map `{map}` needs {bytes} bytes, which the system does not give: {why}")]
+    Memory { map: String, bytes: u64, why: String },
+}
+
+impl From<std::convert::Infallible> for SnapshotError {
+    fn from(never: std::convert::Infallible) -> SnapshotError {
+        match never {}
+    }
 }
 
 fn write_hex_list(out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {

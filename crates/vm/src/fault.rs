@@ -3,8 +3,10 @@
 
 use flowloom_isa::op::Reg;
 
+/// The access of a fault.
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub enum Access {
     Read,
     Write,
     Atomic,
@@ -20,8 +22,10 @@ impl std::fmt::Display for Access {
     }
 }
 
+/// A fault.
+#[allow(missing_docs, reason = "the messages say what each variant and field is")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Fault {
+pub enum Fault {
     #[error("`{0}` is read before it is written")]
     Register(Reg),
     #[error("{len}-byte {access} at 0x{address:x}, which is no address of the program's memory")]

@@ -7,7 +7,7 @@ use flowloom_engine::{Choices, EngineError, Outcome, Packet};
 use super::Interpreter;
 use super::calls::Run;
 use super::fault::Fault;
-use super::memory::{CONTEXT_ADDRESS, HEADROOM, frame_pointer, map_address, map_at, value_address};
+use super::memory::{CONTEXT_ADDRESS, HEADROOM, Memory, frame_pointer, map_address, map_at, value_address};
 use super::observer::At;
 use super::run::Image;
 use flowloom_isa::alu;
@@ -16,7 +16,7 @@ use flowloom_isa::op::{AtomicOp, Size};
 
 /// The environment while a packet is processed.
 pub struct Host<'a, 'r> {
-    run: &'a mut Run<'r>,
+    run: &'a mut Run<'r, Memory>,
     image: &'a Image,
     at: usize,
 }
@@ -129,7 +129,7 @@ impl Interpreter {
         choices: &Choices,
         body: impl FnOnce(&mut Host<'_, '_>) -> Result<u64, HostError>,
     ) -> Result<Outcome, EngineError> {
-        self.memory.start(packet.bytes, packet.port.0);
+        self.environment.space.start(packet.bytes, packet.port.0);
         let returned = self.surrounded(choices, |image, run, _, _| {
             let mut host = Host { run, image, at: 0 };
             let result = body(&mut host);
@@ -137,6 +137,6 @@ impl Interpreter {
             result.map_err(|HostError(fault)| (at, fault))
         });
         let returned = returned.map_err(|(at, fault)| self.stopped(at, &fault))?;
-        self.finish(packet, returned)
+        Ok(self.environment.finish(packet.port, returned))
     }
 }

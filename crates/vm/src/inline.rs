@@ -39,7 +39,7 @@ type Registers = [Value; 11];
 const UNKNOWN: Registers = [Value::Unknown; 11];
 
 /// The slots of those calls, ascending.
-pub(super) fn loops(code: &[Option<Op>]) -> Vec<usize> {
+pub fn loops(code: &[Option<Op>]) -> Vec<usize> {
     let is_loop = |op: &Option<Op>| matches!(op, Some(Op::Call { helper: helper::LOOP }));
     if !code.iter().any(is_loop) {
         return Vec::new();

@@ -12,6 +12,7 @@
 //! a write to read-only memory, too deep calls, too many instructions.
 
 mod calls;
+mod environment;
 mod fault;
 pub mod fib;
 mod host;
@@ -22,36 +23,33 @@ mod observer;
 pub mod plugin;
 mod rings;
 mod run;
+mod space;
 mod trail;
 
 use std::sync::Arc;
 
-use flowloom_engine::{
-    Choices, Datapath, EngineError, Eviction, Outcome, Output, Packet, Port, Ports, Snapshot, SnapshotError, Verdict,
-};
+use flowloom_engine::{Choices, Datapath, EngineError, Eviction, Outcome, Packet, Port, Ports, Snapshot};
 
-use calls::{Redirect, Run};
-use fault::Fault;
-use flowloom_isa::{BPF_F_RDONLY_PROG, LineInfo, MapDef, Program, ProgramError, ProgramKind};
+pub use calls::{Helper, Redirect, Run, find};
+pub use environment::{Destination, Environment, Returned};
+pub use fault::Fault;
+use flowloom_isa::{LineInfo, Program, ProgramError, ProgramKind};
 pub use host::{Host, HostError};
-use maps::{Known, Map};
-use memory::{CONTEXT_ADDRESS, Memory};
+pub use inline::loops as inlined_loops;
+pub use maps::{Backing, Cells, Keys, Kind, Map, Standard};
+use memory::Memory;
+pub use memory::{CONTEXT_ADDRESS, map_address, map_at};
 pub use observer::{Access, At, Observer, Region};
 pub use plugin::{Plugin, PluginError};
+pub use rings::Rings;
 use run::{Counters, Helpers, Image};
+pub use space::Space;
 pub use trail::{Branch, Lookup, Trail};
 
 const NAME: &str = "interp";
 
 /// The default budget of instructions for a packet: enough for `loop` with the most iterations of a few instructions.
 pub const DEFAULT_BUDGET: u64 = 1 << 26;
-
-struct Returned {
-    r0: u64,
-    redirect: Option<Redirect>,
-    /// The outputs besides the packet.
-    outputs: Vec<Output>,
-}
 
 /// Runs one program.
 ///
@@ -69,11 +67,8 @@ struct Returned {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Interpreter {
-    program: Arc<Program>,
+    environment: Environment<Memory>,
     image: Image,
-    memory: Memory,
-    routes: Option<fib::Table>,
-    scratch: (Vec<u8>, Vec<u8>),
     budget: u64,
     counters: Counters,
     /// By slot, the number of executions.
@@ -81,14 +76,13 @@ pub struct Interpreter {
     /// The branch decisions of the last packet.
     trail: Option<Trail>,
     observer: Option<Box<dyn Observer>>,
-    ports: Ports,
 }
 
 impl std::fmt::Debug for Interpreter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Interpreter { program, budget, counters, .. } = self;
+        let Interpreter { environment, budget, counters, .. } = self;
         f.debug_struct("Interpreter")
-            .field("program", &program.name)
+            .field("program", &environment.program.name)
             .field("budget", budget)
             .field("counters", counters)
             .finish_non_exhaustive()
@@ -123,23 +117,18 @@ impl Interpreter {
                 Err(_) => programs.push(None),
             }
         }
-        let maps = program.maps.iter().map(|def| Map::new(def, 1)).collect();
         let value_bytes = program.maps.iter().map(|m| m.value_bytes).collect();
         let inlined = programs.iter().map(|code| code.as_deref().map(inline::loops).unwrap_or_default()).collect();
-        let mut memory = Memory::new(maps, 1);
+        let mut memory = Memory::new(&program.maps, 1);
         memory.has_egress = program.kind == ProgramKind::XdpDevmap;
         Ok(Interpreter {
-            program,
+            environment: Environment::new(program, memory),
             image: Image { programs, inlined, value_bytes, helpers },
-            memory,
-            routes: None,
-            scratch: (Vec::new(), Vec::new()),
             budget: DEFAULT_BUDGET,
             counters: Counters::default(),
             profile: None,
             trail: None,
             observer: None,
-            ports: Ports::default(),
         })
     }
 
@@ -148,10 +137,10 @@ impl Interpreter {
     #[must_use]
     pub fn with_cpus(mut self, cpus: u32) -> Interpreter {
         let cpus = cpus.max(1);
-        let maps = self.program.maps.iter().map(|def| Map::new(def, cpus)).collect();
-        let (is_strict, has_egress) = (self.memory.is_strict, self.memory.has_egress);
-        self.memory = Memory::new(maps, cpus);
-        (self.memory.is_strict, self.memory.has_egress) = (is_strict, has_egress);
+        let Environment { program, space, .. } = &mut self.environment;
+        let (is_strict, has_egress) = (space.is_strict, space.has_egress);
+        *space = Memory::new(&program.maps, cpus);
+        (space.is_strict, space.has_egress) = (is_strict, has_egress);
         self
     }
 
@@ -159,14 +148,14 @@ impl Interpreter {
     /// structures, and the kernel allows it.
     #[must_use]
     pub fn with_strict_stack(mut self) -> Interpreter {
-        self.memory.is_strict = true;
+        self.environment.space.is_strict = true;
         self
     }
 
     /// Sets the routes of `fib_lookup` and `check_mtu`; by default there is no interface.
     #[must_use]
     pub fn with_routes(mut self, routes: fib::Table) -> Interpreter {
-        self.routes = Some(routes);
+        self.environment.set_routes(routes);
         self
     }
 
@@ -180,7 +169,7 @@ impl Interpreter {
     /// Counts the executions of each instruction.
     #[must_use]
     pub fn with_profile(mut self) -> Interpreter {
-        self.profile = Some(vec![0; self.program.insns.len()]);
+        self.profile = Some(vec![0; self.program().insns.len()]);
         self
     }
 
@@ -213,7 +202,7 @@ impl Interpreter {
 
     /// The program.
     pub fn program(&self) -> &Arc<Program> {
-        &self.program
+        &self.environment.program
     }
 
     /// Runs the program on the current packet, as [`Interpreter::call`] does.
@@ -240,45 +229,20 @@ impl Interpreter {
     fn surrounded(
         &mut self,
         choices: &Choices,
-        body: impl FnOnce(&Image, &mut Run<'_>, u64, &mut Counters) -> Result<u64, (At, Fault)>,
+        body: impl FnOnce(&Image, &mut Run<'_, Memory>, u64, &mut Counters) -> Result<u64, (At, Fault)>,
     ) -> Result<Returned, (At, Fault)> {
-        let Interpreter { program, image, memory, routes, scratch, budget, counters, observer, .. } = self;
+        let Interpreter { environment, image, budget, counters, observer, .. } = self;
         let mut trail = self.trail.as_mut();
         if let Some(trail) = &mut trail {
             trail.clear();
         }
-        let routes = routes.as_ref();
-        let headers = program.headers();
-        let observer = observer.as_deref_mut().map(|observer| observer as &mut dyn Observer);
-        let (redirect, outputs, sent_bytes, locked) = (None, Vec::new(), 0, None);
-        let mut state = Run {
-            memory,
-            choices,
-            routes,
-            headers,
-            drawn: 0,
-            redirect,
-            outputs,
-            sent_bytes,
-            locked,
-            scratch,
-            trail,
-            observer,
-        };
-        let result = body(image, &mut state, *budget, counters);
-        let Run { redirect, outputs, .. } = state;
-        self.memory.maps.iter_mut().for_each(Map::end_run);
-        if result.is_err() {
-            // Reserved records are discarded at the end of a packet.
-            self.memory.rings.drain(&self.memory.maps);
-        }
-        result.map(|r0| Returned { r0, redirect, outputs })
+        environment.run(choices, trail, observer.as_deref_mut(), |run| body(image, run, *budget, counters))
     }
 
     /// A fault as an engine error.
     fn stopped(&self, at: At, fault: &Fault) -> EngineError {
         let line = self.line_of(at).map(|line| format!(" ({}:{})", line.file, line.line));
-        let within = match at.program.checked_sub(1).and_then(|sibling| self.program.siblings.get(sibling)) {
+        let within = match at.program.checked_sub(1).and_then(|sibling| self.program().siblings.get(sibling)) {
             Some(sibling) => format!(" in program `{}`", sibling.name),
             None => String::new(),
         };
@@ -288,33 +252,9 @@ impl Interpreter {
 
     fn line_of(&self, at: At) -> Option<&LineInfo> {
         match at.program.checked_sub(1) {
-            None => self.program.line_of(at.slot),
-            Some(sibling) => self.program.siblings.get(sibling)?.line_of(at.slot),
+            None => self.program().line_of(at.slot),
+            Some(sibling) => self.program().siblings.get(sibling)?.line_of(at.slot),
         }
-    }
-
-    fn finish(&mut self, packet: &Packet<'_>, returned: Returned) -> Result<Outcome, EngineError> {
-        let Returned { r0, redirect, mut outputs } = returned;
-        outputs.retain(|output| self.ports.is_bound(output.port));
-        let verdict = Verdict::from_number(r0 as u32);
-        let (verdict, ports) = match (verdict, redirect) {
-            (Verdict::Pass | Verdict::Tx, _) => (verdict, vec![packet.port]),
-            (Verdict::Redirect, Some(redirect @ Redirect::All { .. })) => {
-                (verdict, self.redirected(redirect, packet.port))
-            }
-            (Verdict::Redirect, Some(redirect)) => match self.redirected(redirect, packet.port) {
-                // An unbound port: the packet is lost, as with an empty entry of a device map.
-                ports if ports.is_empty() => (Verdict::Aborted, ports),
-                ports => (verdict, ports),
-            },
-            // A redirect verdict without a redirect call: there is no target, so the verdict counts as aborted.
-            (Verdict::Redirect, None) => (Verdict::Aborted, Vec::new()),
-            (Verdict::Aborted | Verdict::Drop, _) => (verdict, Vec::new()),
-        };
-        let events = self.memory.rings.drain(&self.memory.maps);
-        let bytes = self.memory.packet();
-        outputs.extend(ports.into_iter().map(|port| Output { port, bytes: bytes.to_vec() }));
-        Ok(Outcome { verdict, outputs, events })
     }
 
     /// The ports that a redirect to all ports of a map reaches, without `but`.
@@ -322,34 +262,13 @@ impl Interpreter {
     /// # Panics
     /// The program has no such map.
     pub fn ports_of(&self, map: usize, but: Option<Port>) -> Vec<Port> {
-        let (but_ingress, ingress) = (but.is_some(), but.unwrap_or_default());
-        self.redirected(Redirect::All { map, but_ingress }, ingress)
+        self.environment.ports_of(map, but)
     }
 
     /// The keys of an LRU map that were used after a time, oldest use first, with the times of their last uses. Times
     /// are numbers of uses, from 1 on; other maps have none.
     pub fn used_since(&self, map: usize, time: u64) -> Vec<(u64, Vec<u8>)> {
-        self.memory.maps.get(map).map_or_else(Vec::new, |map| map.used_since(time))
-    }
-
-    /// The ports that a redirect reaches; empty if none is bound.
-    fn redirected(&self, redirect: Redirect, ingress: Port) -> Vec<Port> {
-        match redirect {
-            Redirect::To(port) => {
-                let arrives = !port.is_wire() || self.ports.is_bound(port);
-                if arrives { vec![port] } else { Vec::new() }
-            }
-            Redirect::All { map, but_ingress } => {
-                let map = &self.memory.maps[map];
-                if map.is_bound_one_to_one() {
-                    let mut ports = self.ports.broadcast(but_ingress.then_some(ingress));
-                    ports.retain(|port| port.0 < map.def().max_entries);
-                    return ports;
-                }
-                let named = map.ports().into_iter().map(Port);
-                named.filter(|port| self.ports.is_bound(*port) && !(but_ingress && *port == ingress)).collect()
-            }
-        }
+        self.environment.space.maps.get(map).map_or_else(Vec::new, |map| map.used_since(time))
     }
 }
 
@@ -359,74 +278,36 @@ impl Datapath for Interpreter {
     }
 
     fn bind_ports(&mut self, ports: &Ports) {
-        self.ports = ports.clone();
+        self.environment.bind_ports(ports);
     }
 
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
-        self.memory.start(packet.bytes, packet.port.0);
+        self.environment.space.start(packet.bytes, packet.port.0);
         let returned = self.run(choices)?;
-        self.finish(packet, returned)
+        Ok(self.environment.finish(packet.port, returned))
     }
 
     fn evict_next(&mut self, victims: &[Eviction]) {
-        for map in self.memory.maps.iter_mut().filter(|map| map.def().kind.is_lru()) {
-            let own = victims.iter().filter(|eviction| eviction.map == map.def().name);
-            let free = own.clone().map(|eviction| eviction.free_entries).max().unwrap_or(0);
-            map.set_victims(own.map(|eviction| eviction.key.clone()).collect(), free as usize);
-        }
+        self.environment.evict_next(victims);
     }
 
     fn not_evicted(&mut self) -> Vec<Eviction> {
-        let mut found = Vec::new();
-        for map in self.memory.maps.iter_mut().filter(|map| map.def().kind.is_lru()) {
-            let name = map.def().name.clone();
-            let eviction = |key| Eviction { map: name.clone(), key, free_entries: 0 };
-            found.extend(map.unused_victims().into_iter().map(eviction));
-        }
-        found
+        self.environment.not_evicted()
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
-        self.memory.maps.iter_mut().for_each(|map| map.sweep(now_ns));
+        self.environment.sweep(now_ns);
         Ok(())
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, EngineError> {
-        let mut snapshot = Snapshot::default();
-        for map in &self.memory.maps {
-            let Some(contents) = map.snapshot() else { continue };
-            let name = map.def().name.clone();
-            if let Some(cpus) = map.snapshot_cpus() {
-                snapshot.per_cpu.insert(name.clone(), cpus);
-            }
-            snapshot.maps.insert(name, contents);
-        }
-        Ok(snapshot)
+        Ok(self.environment.snapshot())
     }
 
     fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {
-        let maps = &self.memory.maps;
-        let is_known = |name: &String| maps.iter().any(|m| m.is_state() && m.def().name == *name);
-        if let Some(name) = state.maps.keys().find(|name| !is_known(name)) {
-            let known: Vec<_> = maps.iter().filter(|m| m.is_state()).map(|m| format!("`{}`", m.def().name)).collect();
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            return Err(SnapshotError::UnknownMap { map: name.clone(), known }.into());
-        }
         let programs: Vec<bool> = self.image.programs.iter().skip(1).map(Option::is_some).collect();
-        let known = Known { maps, programs: &programs };
-        // All or nothing: the old maps stay until every new one is made.
-        let replaced: Result<Vec<Map>, SnapshotError> = maps
-            .iter()
-            .map(|map| match state.maps.get(&map.def().name) {
-                Some(contents) => map.with_contents(contents, state.per_cpu.get(&map.def().name).copied(), known),
-                None => Ok(map.initial()),
-            })
-            .collect();
-        // Ring buffers are not part of the state: they stay as they are, in the kernel too.
-        self.memory.maps = replaced?;
-        // The proof depends on the read-only data of the program.
-        let constant = |def: &MapDef| def.flags & BPF_F_RDONLY_PROG != 0 && state.maps.contains_key(&def.name);
-        if self.program.maps.iter().any(constant) {
+        self.environment.restore(state, &programs)?;
+        if self.environment.replaces_constants(state) {
             self.observer = None;
         }
         Ok(())

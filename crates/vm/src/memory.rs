@@ -19,9 +19,11 @@
 use std::cell::RefCell;
 
 use super::fault::{Access, Fault};
-use super::maps::{MAX_PAGED_BYTES, Map};
+use super::maps::{MAX_PAGED_BYTES, Map, Standard};
 use super::observer::{self, Region};
 use super::rings::Rings;
+use super::space::Space;
+use flowloom_isa::MapDef;
 use flowloom_isa::limits::{LOCK_BYTES, MAX_FRAMES, PLACE_BITS, STACK_BYTES, value_stride_bits};
 use flowloom_isa::op::Size;
 
@@ -56,8 +58,8 @@ const CONTEXT_BASE: u64 = CONTEXT << TAG_SHIFT | 1 << 32;
 const PACKET_BASE: u64 = PACKET << TAG_SHIFT | 1 << 32;
 const FRAME_BASE: u64 = 0x8000;
 
-/// The context pointer, in `r1` at the start.
-pub(super) const CONTEXT_ADDRESS: u64 = CONTEXT_BASE;
+/// The context pointer, in `r1` at the start, on every engine.
+pub const CONTEXT_ADDRESS: u64 = CONTEXT_BASE;
 
 /// The first byte of plain memory.
 pub(super) const PLAIN_ADDRESS: u64 = PLAIN << TAG_SHIFT | 1 << 32;
@@ -67,11 +69,13 @@ pub(super) fn frame_pointer(frame: usize) -> u64 {
     STACK << TAG_SHIFT | (frame as u64 + 1) << 16 | (FRAME_BASE + STACK_BYTES as u64)
 }
 
-pub(super) fn map_address(map: usize) -> u64 {
+/// The number of a map as an argument of helpers, on every engine.
+pub fn map_address(map: usize) -> u64 {
     MAP << TAG_SHIFT | (map as u64) << 8
 }
 
-pub(super) fn map_at(address: u64) -> Option<usize> {
+/// The map of such a number.
+pub fn map_at(address: u64) -> Option<usize> {
     (address >> TAG_SHIFT == MAP && address & 0xff == 0).then_some(((address & PLACE) >> 8) as usize)
 }
 
@@ -148,7 +152,9 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub(super) fn new(maps: Vec<Map>, cpus: u32) -> Memory {
+    /// Memory with the maps of these definitions in their initial states.
+    pub(super) fn new(defs: &[MapDef], cpus: u32) -> Memory {
+        let maps = defs.iter().map(|def| Map::standard(def, cpus));
         Memory {
             frames: vec![Frame::FRESH; MAX_FRAMES],
             frame: 0,
@@ -157,11 +163,11 @@ impl Memory {
             meta: HEADROOM,
             longest: 0,
             ingress: 0,
-            rings: Rings::new(&maps),
+            rings: Rings::new(defs),
             cpus,
             keys: Vec::new(),
             plain: Vec::new(),
-            maps,
+            maps: maps.collect(),
             is_strict: false,
             has_egress: false,
             accesses: None,
@@ -589,5 +595,89 @@ impl Memory {
     pub(super) fn lock_at(&self, address: u64) -> Option<usize> {
         let (map, _, at) = self.value_at(address)?;
         (Some(at) == self.maps[map].def().spin_lock.map(i64::from)).then_some(map)
+    }
+}
+
+impl Space for Memory {
+    type Tables = Standard;
+
+    fn read(&self, address: u64, len: usize) -> Result<&[u8], Fault> {
+        Memory::read(self, address, len)
+    }
+
+    fn write_any(&mut self, address: u64, len: usize) -> Result<&mut [u8], Fault> {
+        Memory::write_any(self, address, len)
+    }
+
+    fn may_fill(&mut self, address: u64, len: usize) -> Result<(), Fault> {
+        Memory::may_fill(self, address, len)
+    }
+
+    fn is_some_object(&self, address: u64) -> bool {
+        Memory::is_some_object(self, address)
+    }
+
+    fn packet(&self) -> &[u8] {
+        Memory::packet(self)
+    }
+
+    fn packet_mut(&mut self) -> &mut [u8] {
+        Memory::packet_mut(self)
+    }
+
+    fn adjust_head(&mut self, distance: i32) -> bool {
+        Memory::adjust_head(self, distance)
+    }
+
+    fn adjust_tail(&mut self, distance: i32) -> bool {
+        Memory::adjust_tail(self, distance)
+    }
+
+    fn adjust_meta(&mut self, distance: i32) -> i64 {
+        Memory::adjust_meta(self, distance)
+    }
+
+    fn ingress(&self) -> u32 {
+        self.ingress
+    }
+
+    fn cpus(&self) -> u32 {
+        self.cpus
+    }
+
+    fn maps(&self) -> &[Map] {
+        &self.maps
+    }
+
+    fn maps_mut(&mut self) -> &mut [Map] {
+        &mut self.maps
+    }
+
+    fn set_maps(&mut self, maps: Vec<Map>) {
+        self.maps = maps;
+    }
+
+    fn value_address(&self, map: usize, cell: u32) -> u64 {
+        value_address(map, self.maps[map].def().value_bytes, cell, 0)
+    }
+
+    fn lock_at(&self, address: u64) -> Option<usize> {
+        Memory::lock_at(self, address)
+    }
+
+    fn rings(&self) -> &Rings {
+        &self.rings
+    }
+
+    fn rings_mut(&mut self) -> &mut Rings {
+        &mut self.rings
+    }
+
+    fn record_address(&self, number: usize) -> u64 {
+        record_address(number)
+    }
+
+    fn record_at(&self, address: u64) -> Option<usize> {
+        record_at(address)
     }
 }

@@ -24,7 +24,7 @@ use flowloom_engine::{Choices, EngineError, Snapshot};
 use super::Interpreter;
 use super::calls::{Helper, Run};
 use super::fault::Fault;
-use super::memory::PLAIN_ADDRESS;
+use super::memory::{Memory, PLAIN_ADDRESS};
 use super::run::Helpers;
 use flowloom_isa::op::{AluOp, Op, Operand, Reg, Size, Width};
 use flowloom_isa::{MapDef, MapKind, Program, ProgramError};
@@ -82,8 +82,8 @@ impl Plugin {
     /// # Errors
     /// A fault, with the instruction.
     pub fn run(&mut self, memory: &[u8]) -> Result<u64, PluginError> {
-        self.0.memory.start(&[], 0);
-        self.0.memory.plain = memory.to_vec();
+        self.0.environment.space.start(&[], 0);
+        self.0.environment.space.plain = memory.to_vec();
         let address = if memory.is_empty() { 0 } else { PLAIN_ADDRESS };
         match self.0.call(&[address, memory.len() as u64], &Choices::seeded(0, 0, 0)) {
             Ok(returned) => Ok(returned.r0),
@@ -94,11 +94,11 @@ impl Plugin {
 
     /// The memory after the run.
     pub fn memory(&self) -> &[u8] {
-        &self.0.memory.plain
+        &self.0.environment.space.plain
     }
 }
 
-fn helpers() -> Vec<(i32, Helper)> {
+fn helpers() -> Vec<(i32, Helper<Memory>)> {
     let helper = |number, args, run| (number, Helper { args, run });
     vec![
         helper(0, 5, |_, args| Ok(args.iter().fold(0, |sum, arg| sum << 8 | arg & 0xff))),
@@ -111,7 +111,7 @@ fn helpers() -> Vec<(i32, Helper)> {
 }
 
 /// Byte by byte: the first invalid one stops it, whatever the length.
-fn memfrob(run: &mut Run<'_>, [at, len, ..]: [u64; 5]) -> Result<u64, Fault> {
+fn memfrob(run: &mut Run<'_, Memory>, [at, len, ..]: [u64; 5]) -> Result<u64, Fault> {
     for i in 0..len {
         let address = at.wrapping_add(i);
         let byte = run.memory.load(address, Size::B)?;
@@ -120,7 +120,7 @@ fn memfrob(run: &mut Run<'_>, [at, len, ..]: [u64; 5]) -> Result<u64, Fault> {
     Ok(0)
 }
 
-fn strcmp(run: &mut Run<'_>, [a, b, ..]: [u64; 5]) -> Result<u64, Fault> {
+fn strcmp(run: &mut Run<'_, Memory>, [a, b, ..]: [u64; 5]) -> Result<u64, Fault> {
     for i in 0.. {
         let (a, b) = (run.memory.load(a.wrapping_add(i), Size::B)?, run.memory.load(b.wrapping_add(i), Size::B)?);
         if a != b || a == 0 {

@@ -20,8 +20,7 @@ use std::collections::BTreeMap;
 
 use flowloom_engine::Event;
 
-use super::maps::Map;
-use flowloom_isa::MapKind;
+use flowloom_isa::{MapDef, MapKind};
 
 /// The size of the header before each record.
 const HEADER_BYTES: u64 = 8;
@@ -106,7 +105,7 @@ struct Perf {
 
 /// All buffers, and the reserved records of the current packet.
 #[derive(Debug)]
-pub(super) struct Rings {
+pub struct Rings {
     /// By map; size 0 for other kinds of maps.
     rings: Vec<Ring>,
     /// By map and CPU.
@@ -115,8 +114,9 @@ pub(super) struct Rings {
 }
 
 impl Rings {
-    pub(super) fn new(maps: &[Map]) -> Rings {
-        let size = |map: &Map| if map.def().kind == MapKind::RingBuf { map.def().max_entries.into() } else { 0 };
+    /// The empty buffers of these maps.
+    pub fn new(maps: &[MapDef]) -> Rings {
+        let size = |map: &MapDef| if map.kind == MapKind::RingBuf { map.max_entries.into() } else { 0 };
         let rings = maps.iter().map(|map| Ring { size: size(map), ..Ring::default() }).collect();
         Rings { rings, perf: BTreeMap::new(), records: Vec::new() }
     }
@@ -176,12 +176,19 @@ impl Rings {
         true
     }
 
-    pub(super) fn record(&self, number: usize) -> Option<&[u8]> {
+    /// A reserved record.
+    pub fn record(&self, number: usize) -> Option<&[u8]> {
         self.records.get(number).filter(|record| record.stage == Stage::Reserved).map(|record| &*record.bytes)
     }
 
     pub(super) fn record_mut(&mut self, number: usize) -> Option<&mut [u8]> {
         self.records.get_mut(number).filter(|record| record.stage == Stage::Reserved).map(|record| &mut *record.bytes)
+    }
+
+    /// The reserved records, with their numbers.
+    pub fn reserved(&self) -> impl Iterator<Item = (usize, &[u8])> {
+        let all = self.records.iter().enumerate().filter(|(_, record)| record.stage == Stage::Reserved);
+        all.map(|(number, record)| (number, &*record.bytes))
     }
 
     pub(super) fn is_any_reserved(&self) -> bool {
@@ -201,7 +208,7 @@ impl Rings {
     }
 
     /// The reader consumes everything: the submitted records, by map and in order.
-    pub(super) fn drain(&mut self, maps: &[Map]) -> Vec<Event> {
+    pub(super) fn drain(&mut self, maps: &[MapDef]) -> Vec<Event> {
         for ring in &mut self.rings {
             ring.consumed = ring.produced;
         }
@@ -213,7 +220,7 @@ impl Rings {
         records.retain(|record| record.stage == Stage::Submitted);
         records.sort_by_key(|record| record.map);
         let event = |record: Record| {
-            let map = maps.get(record.map).map(|map| map.def().name.clone()).unwrap_or_default();
+            let map = maps.get(record.map).map(|map| map.name.clone()).unwrap_or_default();
             Event { map, cpu: record.cpu, bytes: record.bytes }
         };
         records.into_iter().map(event).collect()
@@ -226,9 +233,9 @@ mod tests {
     use super::*;
     use flowloom_isa::MapDef;
 
-    fn ring(size: u32) -> (Vec<Map>, Rings) {
+    fn ring(size: u32) -> (Vec<MapDef>, Rings) {
         let def = MapDef { name: "ring".into(), kind: MapKind::RingBuf, max_entries: size, ..MapDef::default() };
-        let maps = vec![Map::new(&def, 1)];
+        let maps = vec![def];
         let rings = Rings::new(&maps);
         (maps, rings)
     }

@@ -36,7 +36,7 @@ pub(super) struct Image {
 
 /// Helpers by number.
 pub(super) struct Helpers {
-    helpers: Vec<(i32, Helper)>,
+    helpers: Vec<(i32, Helper<Memory>)>,
     /// Whether it includes those that change the control flow.
     with_control: bool,
 }
@@ -49,7 +49,7 @@ impl Helpers {
     }
 
     /// Only these helpers, ascending by number.
-    pub(super) fn only(helpers: Vec<(i32, Helper)>) -> Helpers {
+    pub(super) fn only(helpers: Vec<(i32, Helper<Memory>)>) -> Helpers {
         Helpers { helpers, with_control: false }
     }
 
@@ -61,7 +61,7 @@ impl Helpers {
         self.with_control && matches!(number, helper::TAIL_CALL | helper::LOOP | helper::FOR_EACH_MAP_ELEM)
     }
 
-    pub(super) fn get(&self, number: i32) -> Option<&Helper> {
+    pub(super) fn get(&self, number: i32) -> Option<&Helper<Memory>> {
         self.helpers.binary_search_by_key(&number, |(number, _)| *number).ok().map(|at| &self.helpers[at].1)
     }
 }
@@ -162,7 +162,7 @@ fn target(at: At, distance: i64) -> At {
 /// before it runs.
 pub(super) fn run(
     image: &Image,
-    run: &mut Run<'_>,
+    run: &mut Run<'_, Memory>,
     arguments: &[u64],
     budget: u64,
     counters: &mut Counters,
@@ -226,7 +226,7 @@ fn access_of(op: Op, regs: &Registers, memory: &Memory) -> Option<Access> {
 }
 
 /// Checks that the program has released everything at its end.
-fn end(run: &Run<'_>, r0: u64) -> Result<u64, Fault> {
+fn end(run: &Run<'_, Memory>, r0: u64) -> Result<u64, Fault> {
     match run.locked {
         Some(map) => Err(Fault::Lock { map: run.memory.maps[map].def().name.clone(), what: "it is held at the end" }),
         None if run.memory.rings.is_any_reserved() => {
@@ -244,7 +244,7 @@ enum Next {
 #[inline(always)]
 fn step(
     image: &Image,
-    run: &mut Run<'_>,
+    run: &mut Run<'_, Memory>,
     regs: &mut Registers,
     callers: &mut Vec<Caller>,
     at: At,
@@ -367,7 +367,7 @@ fn step(
 
 /// Enters a function; it returns to `back`.
 fn enter(
-    run: &mut Run<'_>,
+    run: &mut Run<'_, Memory>,
     regs: &mut Registers,
     callers: &mut Vec<Caller>,
     back: At,
@@ -389,7 +389,7 @@ fn enter(
 /// Calls a helper; returns where the program continues.
 fn call(
     image: &Image,
-    run: &mut Run<'_>,
+    run: &mut Run<'_, Memory>,
     regs: &mut Registers,
     callers: &mut Vec<Caller>,
     at: At,
@@ -432,7 +432,13 @@ fn argument(regs: &Registers, number: u8) -> Result<u64, Fault> {
 }
 
 /// Continues in another program, or after the call if there is none, without a result.
-fn tail_call(image: &Image, run: &mut Run<'_>, regs: &mut Registers, frame: usize, back: At) -> Result<At, Fault> {
+fn tail_call(
+    image: &Image,
+    run: &mut Run<'_, Memory>,
+    regs: &mut Registers,
+    frame: usize,
+    back: At,
+) -> Result<At, Fault> {
     run.context("tail_call", argument(regs, 1)?)?;
     let map = run.map_of("tail_call", argument(regs, 2)?, "a map of programs", |kind| kind == MapKind::ProgArray)?;
     let index = argument(regs, 3)? as u32;
@@ -469,7 +475,7 @@ fn callback(regs: &Registers, helper: &'static str) -> Result<At, Fault> {
 /// inline_bpf_loop].
 fn begin_loop(
     image: &Image,
-    run: &mut Run<'_>,
+    run: &mut Run<'_, Memory>,
     regs: &mut Registers,
     callers: &mut Vec<Caller>,
     at: At,
@@ -496,7 +502,12 @@ fn begin_loop(
 }
 
 /// `for_each_map_elem(map, callback, context, flags)`: entries of a hash table are visited by ascending key, as bytes.
-fn begin_for_each(run: &mut Run<'_>, regs: &mut Registers, callers: &mut Vec<Caller>, back: At) -> Result<At, Fault> {
+fn begin_for_each(
+    run: &mut Run<'_, Memory>,
+    regs: &mut Registers,
+    callers: &mut Vec<Caller>,
+    back: At,
+) -> Result<At, Fault> {
     let fits = |kind: MapKind| kind.has_values() && kind != MapKind::LpmTrie;
     let map = run.map_of("for_each_map_elem", argument(regs, 1)?, "a hash or an array", fits)?;
     let (callback, context) = (callback(regs, "for_each_map_elem")?, argument(regs, 3)?);
@@ -513,7 +524,7 @@ fn begin_for_each(run: &mut Run<'_>, regs: &mut Registers, callers: &mut Vec<Cal
 
 /// Begins the next iteration, or returns after the call with their number.
 fn round(
-    run: &mut Run<'_>,
+    run: &mut Run<'_, Memory>,
     regs: &mut Registers,
     callers: &mut Vec<Caller>,
     back: At,

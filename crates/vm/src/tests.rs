@@ -49,9 +49,9 @@ fn interp(text: &str) -> Interpreter {
 impl Interpreter {
     /// The whole `r0` for a packet.
     fn r0(&mut self, packet: &[u8]) -> Result<u64, String> {
-        self.memory.start(packet, 7);
+        self.environment.space.start(packet, 7);
         let result = self.run(&CHOICES).map(|returned| returned.r0).map_err(|error| error.to_string());
-        self.memory.maps.iter().for_each(Map::check_invariants);
+        self.environment.space.maps.iter().for_each(Map::check_invariants);
         result
     }
 

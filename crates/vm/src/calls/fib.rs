@@ -4,6 +4,7 @@
 use super::Run;
 use crate::fault::Fault;
 use crate::fib::Request;
+use crate::space::Space;
 
 /// The size of `struct bpf_fib_lookup` in bytes.
 const PARAMS_BYTES: usize = 64;
@@ -13,7 +14,7 @@ const INVALID: i64 = -22;
 /// -ENODEV
 const NO_DEVICE: i64 = -19;
 
-impl Run<'_> {
+impl<S: Space> Run<'_, S> {
     /// As `bpf_xdp_fib_lookup`, on the user's table; without one there are no interfaces.
     pub(super) fn fib_lookup(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
         self.context("fib_lookup", args[0])?;
@@ -42,7 +43,7 @@ impl Run<'_> {
         if flags != 0 {
             return Ok(INVALID as u64);
         }
-        let index = if interface as u32 == 0 { self.memory.ingress } else { interface as u32 };
+        let index = if interface as u32 == 0 { self.memory.ingress() } else { interface as u32 };
         let Some(mtu) = self.routes.and_then(|table| table.mtu(index)) else { return Ok(NO_DEVICE as u64) };
         // The kernel computes in `int`.
         let header = ETHERNET_BYTES;

@@ -22,6 +22,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::{INVALID, NO_SPACE, Run, length};
 use crate::fault::Fault;
+use crate::space::Space;
 
 /// The most values of `snprintf` and `trace_vprintk`, 8 bytes each.
 const MAX_VALUES: usize = 12;
@@ -322,7 +323,7 @@ fn print(format: &[u8], arguments: &Arguments, limit: usize) -> Text {
     out
 }
 
-impl Run<'_> {
+impl<S: Space> Run<'_, S> {
     /// The prepared arguments of a format and its values, or the kernel's error.
     fn prepare(&self, format: &[u8], values: &[u64]) -> Result<Arguments, u64> {
         let mut arguments = Arguments::default();

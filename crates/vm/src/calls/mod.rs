@@ -18,19 +18,22 @@ mod packet;
 mod records;
 mod text;
 
-use flowloom_engine::{Choices, Output, RANDOM_WORDS};
+use flowloom_engine::{Choices, Event, Output, Port, Ports, RANDOM_WORDS, Verdict};
+
+use super::environment::{Destination, destination, ports_of};
 
 use super::fault::{Access, Fault};
 use super::maps::MAX_PAGED_BYTES;
-use super::memory::{CONTEXT_ADDRESS, Memory, map_address, map_at, value_address};
+use super::memory::{CONTEXT_ADDRESS, map_address, map_at};
 use super::observer::Observer;
+use super::space::Space;
 use super::trail::Trail;
 use crate::fib::Table;
-use flowloom_isa::MapKind;
 use flowloom_isa::helpers::{EVICT_HIGHEST, EVICT_SIGNED, by_number};
 use flowloom_isa::insn::helper;
+use flowloom_isa::{MapDef, MapKind};
 use flowloom_wire::Graph;
-pub(super) use packet::Redirect;
+pub use packet::Redirect;
 
 /// -EINVAL
 const INVALID: u64 = -22i64 as u64;
@@ -44,17 +47,24 @@ const TOO_BIG: u64 = -7i64 as u64;
 const JIFFY_NS: u64 = 4_000_000;
 
 /// The state of a run that helpers access.
-pub(super) struct Run<'a> {
-    pub(super) memory: &'a mut Memory,
-    pub(super) choices: &'a Choices,
+pub struct Run<'a, S> {
+    /// The memory.
+    pub memory: &'a mut S,
+    /// The choices for the packet.
+    pub choices: Choices,
+    /// The ports.
+    pub ports: &'a Ports,
+    /// The definitions of the maps.
+    pub(super) maps: &'a [MapDef],
     pub(super) routes: Option<&'a Table>,
     /// The headers that the program knows.
     pub(super) headers: &'a Graph,
     /// The random words drawn so far.
     pub(super) drawn: usize,
-    pub(super) redirect: Option<Redirect>,
+    /// The last redirect.
+    pub redirect: Option<Redirect>,
     /// The outputs besides the packet, whether their ports are bound or not.
-    pub(super) outputs: Vec<Output>,
+    pub outputs: Vec<Output>,
     pub(super) sent_bytes: usize,
     /// The map whose lock is held.
     pub(super) locked: Option<usize>,
@@ -64,18 +74,29 @@ pub(super) struct Run<'a> {
     pub(super) observer: Option<&'a mut dyn Observer>,
 }
 
-#[derive(Clone, Copy)]
-pub(super) struct Helper {
+/// Takes `r1` to `r5`; those beyond the arguments of a helper are 0 if they are uninitialised.
+type Function<S> = fn(&mut Run<'_, S>, [u64; 5]) -> Result<u64, Fault>;
+
+pub struct Helper<S> {
     /// The number of argument registers that it reads.
     pub(super) args: usize,
-    /// Takes `r1` to `r5`; those beyond `args` are 0 if they are uninitialised.
-    pub(super) run: fn(&mut Run<'_>, [u64; 5]) -> Result<u64, Fault>,
+    pub(super) run: Function<S>,
+}
+
+impl<S> Helper<S> {
+    /// Calls it with `r1` to `r5`.
+    ///
+    /// # Errors
+    /// A fault, which no verified program meets, besides those of limits on memory.
+    pub fn call(&self, run: &mut Run<'_, S>, arguments: [u64; 5]) -> Result<u64, Fault> {
+        (self.run)(run, arguments)
+    }
 }
 
 /// The helper with this number, except those that change the control flow.
-pub(super) fn find(number: i32) -> Option<Helper> {
+pub fn find<S: Space>(number: i32) -> Option<Helper<S>> {
     let args = by_number(number)?.parameters.len();
-    let run: fn(&mut Run<'_>, [u64; 5]) -> Result<u64, Fault> = match number {
+    let run: Function<S> = match number {
         helper::MAP_LOOKUP_ELEM => |run, args| run.map_lookup_elem(args),
         helper::MAP_LOOKUP_PERCPU_ELEM => |run, args| run.map_lookup_percpu_elem(args),
         helper::MAP_UPDATE_ELEM => |run, args| run.map_update_elem(args),
@@ -132,9 +153,34 @@ fn length(helper: &'static str, argument: usize, found: u64) -> Result<usize, Fa
     Err(Fault::Argument { helper, argument, found: found.to_string(), expected: "a length below 2^29" })
 }
 
-impl Run<'_> {
+impl<S: Space> Run<'_, S> {
+    /// Begins the run of another packet, after one that had no fault. The caller sets the packet and the choices.
+    #[inline]
+    pub fn reset(&mut self) {
+        (self.drawn, self.sent_bytes) = (0, 0);
+        (self.redirect, self.locked) = (None, None);
+        self.outputs.clear();
+        self.memory.end_run();
+    }
+
+    /// The records that have been written for user space since the last call.
+    pub fn events(&mut self) -> Vec<Event> {
+        self.memory.rings_mut().drain(self.maps)
+    }
+
+    /// The verdict of the run on a packet from `ingress`, and where the packet goes.
+    #[inline]
+    pub fn destination(&self, ingress: Port, r0: u64) -> (Verdict, Destination) {
+        destination(self.ports, ingress, r0, self.redirect)
+    }
+
+    /// The ports that a redirect to all ports of a map reaches, without `but`.
+    pub fn ports_of(&self, map: usize, but: Option<Port>) -> Vec<Port> {
+        ports_of(self.ports, &self.memory.maps()[map], but)
+    }
+
     pub(super) fn map(&self, helper: &'static str, found: u64) -> Result<usize, Fault> {
-        let index = map_at(found).filter(|index| *index < self.memory.maps.len());
+        let index = map_at(found).filter(|index| *index < self.memory.maps().len());
         index.ok_or(Fault::NoMap { helper, found })
     }
 
@@ -147,12 +193,12 @@ impl Run<'_> {
         fits: fn(MapKind) -> bool,
     ) -> Result<usize, Fault> {
         let map = self.map(helper, found)?;
-        let def = self.memory.maps[map].def();
+        let def = self.memory.maps()[map].def();
         if fits(def.kind) { Ok(map) } else { Err(Fault::MapKind { helper, map: def.name.clone(), expected }) }
     }
 
     fn may_change(&self, map: usize) -> Result<(), Fault> {
-        let map = &self.memory.maps[map];
+        let map = &self.memory.maps()[map];
         let (access, name) = (Access::Write, &map.def().name);
         if map.is_writable() { Ok(()) } else { Err(Fault::ReadOnly { access, map: name.clone() }) }
     }
@@ -177,16 +223,16 @@ impl Run<'_> {
             kind.has_values() || kind.is_of_maps() || is_looked_up
         };
         let map = self.map_of(helper, args[0], "one with values, of maps, of devices or of sockets", fits)?;
-        let def = self.memory.maps[map].def();
-        let (key_bytes, value_bytes) = (def.key_bytes as usize, def.value_bytes);
+        let def = self.memory.maps()[map].def();
+        let key_bytes = def.key_bytes as usize;
         let is_of_maps = def.kind.is_of_maps();
         let (key, _) = &mut *self.scratch;
         key.clear();
         key.extend_from_slice(self.memory.read(args[1], key_bytes)?);
-        let table = &mut self.memory.maps[map];
+        let table = &mut self.memory.maps_mut()[map];
         let found = match is_of_maps {
             true => table.member(key).map(|inner| map_address(inner as usize)),
-            false => table.lookup(key, cpu).map(|cell| value_address(map, value_bytes, cell, 0)),
+            false => table.lookup(key, cpu).map(|cell| self.memory.value_address(map, cell)),
         };
         if let Some(trail) = &mut self.trail {
             trail.lookup(map, key, found.is_some());
@@ -196,7 +242,7 @@ impl Run<'_> {
 
     fn map_update_elem(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
         let map = self.map_of("map_update_elem", args[0], "one with values", MapKind::has_values)?;
-        let def = self.memory.maps[map].def();
+        let def = self.memory.maps()[map].def();
         let (key_bytes, value_bytes) = (def.key_bytes as usize, def.value_bytes as usize);
         let (key, value) = &mut *self.scratch;
         key.clear();
@@ -205,21 +251,21 @@ impl Run<'_> {
         value.extend_from_slice(self.memory.read(args[2], value_bytes)?);
         self.may_change(map)?;
         let (key, value) = &*self.scratch;
-        let table = &self.memory.maps[map];
+        let table = &self.memory.maps()[map];
         if !table.has_room_for(key, self.choices.cpu) {
             return Err(Fault::MapMemory { map: table.def().name.clone(), limit: MAX_PAGED_BYTES });
         }
-        Ok(self.memory.maps[map].update(key, value, args[3], self.choices.cpu) as u64)
+        Ok(self.memory.maps_mut()[map].update(key, value, args[3], self.choices.cpu) as u64)
     }
 
     fn map_delete_elem(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
         let map = self.map_of("map_delete_elem", args[0], "one with values", MapKind::has_values)?;
-        let key_bytes = self.memory.maps[map].def().key_bytes as usize;
+        let key_bytes = self.memory.maps()[map].def().key_bytes as usize;
         let (key, _) = &mut *self.scratch;
         key.clear();
         key.extend_from_slice(self.memory.read(args[1], key_bytes)?);
         self.may_change(map)?;
-        Ok(self.memory.maps[map].delete(&self.scratch.0) as u64)
+        Ok(self.memory.maps_mut()[map].delete(&self.scratch.0) as u64)
     }
 
     fn get_prandom_u32(&mut self, _: [u64; 5]) -> Result<u64, Fault> {
@@ -237,7 +283,7 @@ impl Run<'_> {
     fn spin_unlock(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
         let map = self.lock("spin_unlock", args[0])?;
         if self.locked.take() != Some(map) {
-            let map = self.memory.maps[map].def().name.clone();
+            let map = self.memory.maps()[map].def().name.clone();
             return Err(Fault::Lock { map, what: "it is given up, but not held" });
         }
         Ok(0)
@@ -251,7 +297,7 @@ impl Run<'_> {
 
     fn fl_evict(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
         let map = self.map_of("fl_evict", args[0], "a hash", |kind| kind == MapKind::Hash)?;
-        let value_bytes = self.memory.maps[map].def().value_bytes;
+        let value_bytes = self.memory.maps()[map].def().value_bytes;
         self.may_change(map)?;
         let (offset, size) = (args[1], args[2] & !(EVICT_SIGNED | EVICT_HIGHEST));
         let is_inside = offset.checked_add(size).is_some_and(|end| end <= value_bytes.into());
@@ -260,6 +306,6 @@ impl Run<'_> {
         }
         let field = offset as usize..(offset + size) as usize;
         let (signed, highest) = (args[2] & EVICT_SIGNED != 0, args[2] & EVICT_HIGHEST != 0);
-        Ok(self.memory.maps[map].evict(field, signed, highest) as u64)
+        Ok(self.memory.maps_mut()[map].evict(field, signed, highest) as u64)
     }
 }

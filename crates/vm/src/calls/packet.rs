@@ -5,6 +5,7 @@ use flowloom_engine::{Output, Port, Verdict};
 
 use super::{BAD_ADDRESS, INVALID, Run, length};
 use crate::fault::Fault;
+use crate::space::Space;
 use flowloom_isa::MapKind;
 use flowloom_wire::{Layers, Question};
 
@@ -25,7 +26,8 @@ const MAX_SENT_BYTES: usize = 1 << 24;
 const MIN_SENT_BYTES: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Redirect {
+/// The target of a redirect.
+pub enum Redirect {
     /// One port.
     To(Port),
     /// Every bound port of a device map.
@@ -52,7 +54,7 @@ fn folded(sum: u32) -> u32 {
     (once >> 16) + (once & 0xffff)
 }
 
-impl Run<'_> {
+impl<S: Space> Run<'_, S> {
     pub(super) fn xdp_adjust_head(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
         self.context("xdp_adjust_head", args[0])?;
         Ok(if self.memory.adjust_head(args[1] as i32) { 0 } else { INVALID })
@@ -175,7 +177,7 @@ impl Run<'_> {
     /// As `__bpf_xdp_redirect_map` [Linux include/linux/filter.h].
     pub(super) fn redirect_map(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
         let map = self.map_of("redirect_map", args[0], "a map of devices, CPUs or sockets", MapKind::is_redirect)?;
-        let kind = self.memory.maps[map].def().kind;
+        let kind = self.memory.maps()[map].def().kind;
         let (key, flags) = (args[1] as u32, args[2]);
         let known = match kind {
             MapKind::Cpumap | MapKind::Xskmap => 0,
@@ -188,7 +190,7 @@ impl Run<'_> {
             self.redirect = Some(Redirect::All { map, but_ingress: flags & BPF_F_EXCLUDE_INGRESS != 0 });
             return Ok(Verdict::Redirect.number().into());
         }
-        let table = &mut self.memory.maps[map];
+        let table = &mut self.memory.maps_mut()[map];
         let value = table.lookup(&key.to_le_bytes(), 0).and_then(|cell| table.value(cell.into()));
         let first = value.and_then(|value| Some(u32::from_le_bytes(*value.first_chunk()?)));
         // An absent key also cancels an earlier redirect: the last call counts.

@@ -3,7 +3,7 @@
 
 use super::{BAD_ADDRESS, INVALID, NO_SPACE, Run, TOO_BIG, length};
 use crate::fault::Fault;
-use crate::memory::{record_address, record_at};
+use crate::space::Space;
 use flowloom_isa::MapKind;
 
 /// -ENOENT
@@ -19,7 +19,7 @@ const CONTEXT_LEN_MASK: u64 = 0xf_ffff << 32;
 /// `ringbuf_output`, `ringbuf_submit`, `ringbuf_discard`: whether the reader is woken.
 const WAKE_UP_MASK: u64 = 3;
 
-impl Run<'_> {
+impl<S: Space> Run<'_, S> {
     /// As `bpf_xdp_event_output`, with a reader on the buffer of every CPU.
     pub(super) fn perf_event_output(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
         self.context("perf_event_output", args[0])?;
@@ -35,21 +35,21 @@ impl Run<'_> {
         bytes.extend_from_slice(packet);
         let cpu = self.choices.cpu;
         let index = if flags & INDEX_MASK == INDEX_MASK { cpu } else { (flags & INDEX_MASK) as u32 };
-        let buffers = match self.memory.maps[map].def().max_entries {
+        let buffers = match self.memory.maps()[map].def().max_entries {
             // One for each CPU.
-            0 => self.memory.cpus,
+            0 => self.memory.cpus(),
             entries => entries,
         };
         if index >= buffers {
             return Ok(TOO_BIG);
         }
-        if index >= self.memory.cpus {
+        if index >= self.memory.cpus() {
             return Ok(NO_ENTRY);
         }
         if index != cpu {
             return Ok(NOT_SUPPORTED);
         }
-        Ok(if self.memory.rings.write(map, cpu, bytes) { 0 } else { NO_SPACE })
+        Ok(if self.memory.rings_mut().write(map, cpu, bytes) { 0 } else { NO_SPACE })
     }
 
     fn ring(&self, helper: &'static str, found: u64) -> Result<usize, Fault> {
@@ -63,7 +63,7 @@ impl Run<'_> {
         if args[3] & !WAKE_UP_MASK != 0 {
             return Ok(INVALID);
         }
-        Ok(if self.memory.rings.output(map, &bytes) { 0 } else { TRY_AGAIN })
+        Ok(if self.memory.rings_mut().output(map, &bytes) { 0 } else { TRY_AGAIN })
     }
 
     pub(super) fn ringbuf_reserve(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
@@ -72,11 +72,12 @@ impl Run<'_> {
         if args[2] != 0 {
             return Ok(0);
         }
-        Ok(self.memory.rings.reserve(map, len as u64).map_or(0, record_address))
+        Ok(self.memory.rings_mut().reserve(map, len as u64).map_or(0, |number| self.memory.record_address(number)))
     }
 
     pub(super) fn ringbuf_release(&mut self, helper: &'static str, args: [u64; 5], submit: bool) -> Result<u64, Fault> {
-        let released = record_at(args[0]).is_some_and(|number| self.memory.rings.release(number, submit));
+        let released =
+            self.memory.record_at(args[0]).is_some_and(|number| self.memory.rings_mut().release(number, submit));
         if released {
             return Ok(0);
         }
@@ -86,6 +87,6 @@ impl Run<'_> {
 
     pub(super) fn ringbuf_query(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
         let map = self.ring("ringbuf_query", args[0])?;
-        Ok(self.memory.rings.query(map, args[1]))
+        Ok(self.memory.rings().query(map, args[1]))
     }
 }

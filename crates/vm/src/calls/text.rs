@@ -3,6 +3,7 @@
 
 use super::{BAD_ADDRESS, INVALID, Run, length};
 use crate::fault::Fault;
+use crate::space::Space;
 
 /// -ERANGE
 const OUT_OF_RANGE: u64 = -34i64 as u64;
@@ -60,7 +61,7 @@ fn number(text: &[u8], flags: u64) -> Result<Number, u64> {
     }
 }
 
-impl Run<'_> {
+impl<S: Space> Run<'_, S> {
     /// A string of at most so many bytes, without its terminator; `None` if an address is not the program's.
     pub(super) fn string(&self, address: u64, most: usize) -> Option<Vec<u8>> {
         let mut text = Vec::new();

@@ -7,9 +7,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::backing::{Keys, Kind};
+
 /// Keys and their slots.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Keyed {
+pub struct Keyed {
     slots: HashMap<Box<[u8]>, u32>,
     /// Free slots, the one freed last at the end.
     free: Vec<u32>,
@@ -18,16 +20,6 @@ pub(super) struct Keyed {
     /// The slot kept apart, if any.
     spare: Option<Option<u32>>,
     uses: Option<Uses>,
-}
-
-/// The allocation and eviction of a table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Entries are allocated on demand.
-    OnDemand,
-    Preallocated,
-    /// The least recently used entry is evicted.
-    Lru,
 }
 
 /// The times of the last uses of entries, for LRU tables.
@@ -68,39 +60,44 @@ impl Keyed {
         }
     }
 
-    pub(super) fn len(&self) -> usize {
+    /// The entries used after a time, oldest use first, with the times of their last uses; for LRU tables.
+    pub(super) fn used_since(&self, time: u64) -> Vec<(u64, Vec<u8>)> {
+        let uses = self.uses.iter().flat_map(move |uses| uses.by_time.range(time.saturating_add(1)..));
+        uses.map(|(time, key)| (*time, key.to_vec())).collect()
+    }
+
+    fn release(&mut self, slot: Option<u32>) {
+        if let (Some(uses), Some(slot)) = (&mut self.uses, slot) {
+            uses.forget(slot);
+        }
+        self.free.extend(slot);
+    }
+}
+
+impl Keys for Keyed {
+    fn len(&self) -> usize {
         self.slots.len()
     }
 
-    pub(super) fn slot(&self, key: &[u8]) -> Option<u32> {
+    fn slot(&self, key: &[u8]) -> Option<u32> {
         self.slots.get(key).copied()
     }
 
-    /// Keys and slots, unordered.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], u32)> {
-        self.slots.iter().map(|(key, slot)| (&**key, *slot))
+    fn iter(&self) -> Box<dyn Iterator<Item = (&[u8], u32)> + '_> {
+        Box::new(self.slots.iter().map(|(key, slot)| (&**key, *slot)))
     }
 
-    /// Marks an entry as used.
-    pub(super) fn touch(&mut self, key: &[u8]) {
+    fn touch(&mut self, key: &[u8]) {
         if let (Some(uses), Some(slot)) = (&mut self.uses, self.slots.get(key)) {
             uses.note(key, *slot);
         }
     }
 
-    /// The least recently used entry, for LRU tables.
-    pub(super) fn oldest(&self) -> Option<Box<[u8]>> {
+    fn oldest(&self) -> Option<Box<[u8]>> {
         self.uses.as_ref()?.by_time.first_key_value().map(|(_, key)| key.clone())
     }
 
-    /// The entries used after a time, oldest use first, with the times of their last uses; for LRU tables.
-    pub(super) fn used_since(&self, time: u64) -> impl Iterator<Item = (u64, &[u8])> {
-        let uses = self.uses.iter().flat_map(move |uses| uses.by_time.range(time.saturating_add(1)..));
-        uses.map(|(time, key)| (*time, &**key))
-    }
-
-    /// A slot for the key, whether it is new or replaces its old one.
-    pub(super) fn put(&mut self, key: &[u8]) -> u32 {
+    fn put(&mut self, key: &[u8]) -> u32 {
         let replaced = self.slots.get_mut(key);
         let kept = match (&replaced, &mut self.spare) {
             (Some(_), Some(spare)) => spare.take(),
@@ -122,22 +119,13 @@ impl Keyed {
         slot
     }
 
-    /// Removes the key; returns its slot.
-    pub(super) fn remove(&mut self, key: &[u8]) -> Option<u32> {
+    fn remove(&mut self, key: &[u8]) -> Option<u32> {
         let old = self.slots.remove(key);
         self.release(old);
         old
     }
 
-    fn release(&mut self, slot: Option<u32>) {
-        if let (Some(uses), Some(slot)) = (&mut self.uses, slot) {
-            uses.forget(slot);
-        }
-        self.free.extend(slot);
-    }
-
-    /// Keeps the entries whose slots satisfy `keep`.
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(u32) -> bool) {
+    fn retain(&mut self, keep: &mut dyn FnMut(u32) -> bool) {
         let (free, uses) = (&mut self.free, &mut self.uses);
         self.slots.retain(|_, slot| {
             let stays = keep(*slot);
@@ -151,9 +139,7 @@ impl Keyed {
         });
     }
 
-    /// Panics unless every slot is used exactly once.
-    #[cfg(test)]
-    pub(super) fn check_invariants(&self) {
+    fn check_invariants(&self) {
         let mut used: Vec<u32> = self.slots.values().chain(&self.free).copied().chain(self.spare.flatten()).collect();
         used.sort_unstable();
         assert_eq!(used, (0..self.made).collect::<Vec<_>>());

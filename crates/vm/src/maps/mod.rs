@@ -11,6 +11,7 @@
 //!
 //! The results of operations, and the order of their checks, are the kernel's: 0 or a negative error number.
 
+mod backing;
 mod keyed;
 mod prefixes;
 mod state;
@@ -18,14 +19,13 @@ mod values;
 
 use std::collections::BTreeMap;
 
+pub use backing::{Backing, Cells, Keys, Kind, Standard};
 use flowloom_context::Aged;
 use flowloom_isa::limits::LOCK_BYTES;
 use flowloom_isa::{BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG, MapDef, MapKind, Member};
-use keyed::{Keyed, Kind};
 use prefixes::Prefixes;
-pub(super) use state::Known;
+pub(crate) use state::Known;
 pub(super) use values::MAX_PAGED_BYTES;
-use values::Values;
 
 /// -ENOENT
 const NO_ENTRY: i64 = -2;
@@ -45,29 +45,30 @@ const BPF_EXIST: u64 = 2;
 /// Flag of an update: under the value's lock.
 const BPF_F_LOCK: u64 = 4;
 
-#[derive(Debug, Clone)]
-pub(super) struct Map {
+/// A map of a program.
+#[derive(Debug)]
+pub struct Map<B: Backing = Standard> {
     def: MapDef,
     /// The cells of a slot.
     cpus: u32,
-    values: Values,
-    table: Table,
+    values: B::Cells,
+    table: Table<B::Keys>,
     /// The next evictions of a full table, from a run record: keys, and the number of free entries at which it may
     /// evict already.
     victims: Option<(Vec<Vec<u8>>, usize)>,
 }
 
 /// The lookup structure of a map.
-#[derive(Debug, Clone)]
-enum Table {
+#[derive(Debug)]
+enum Table<K> {
     /// The key is the slot.
     Array,
-    Keyed(Keyed),
+    Keyed(K),
     Prefixes(Prefixes),
     /// Redirect targets; programs only look them up. `given`: by a state. Otherwise each key of a device map leads to
     /// the port of its number, and the entries are those looked up so far.
     Ports {
-        entries: Keyed,
+        entries: K,
         given: bool,
     },
     /// Maps or programs, by number.
@@ -77,9 +78,26 @@ enum Table {
 }
 
 impl Map {
+    /// A map on tables of the standard library in its initial state. The definition has been checked.
+    pub fn standard(def: &MapDef, cpus: u32) -> Map {
+        let Ok(map) = Map::new(def, cpus);
+        map
+    }
+
+    /// The keys used after a time, oldest use first, with the times of their last uses; none but of LRU tables.
+    pub(super) fn used_since(&self, time: u64) -> Vec<(u64, Vec<u8>)> {
+        let Table::Keyed(entries) = &self.table else { return Vec::new() };
+        entries.used_since(time)
+    }
+}
+
+impl<B: Backing> Map<B> {
     /// A map in its initial state, for a number of CPUs. The definition has been checked.
-    pub(super) fn new(def: &MapDef, cpus: u32) -> Map {
-        let mut map = Map::empty(def, cpus);
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn new(def: &MapDef, cpus: u32) -> Result<Map<B>, B::Error> {
+        let mut map = Map::empty(def, cpus)?;
         for (key, value) in def.layout.iter().flat_map(|layout| &layout.preloaded) {
             map.update(key, value, 0, 0);
         }
@@ -89,40 +107,55 @@ impl Map {
                 members.insert(key.to_le_bytes().to_vec(), number as u32);
             }
         }
-        map
+        Ok(map)
     }
 
     /// A map with only the entries that always exist.
-    fn empty(def: &MapDef, cpus: u32) -> Map {
+    fn empty(def: &MapDef, cpus: u32) -> Result<Map<B>, B::Error> {
         let cpus = if def.kind.is_per_cpu() { cpus } else { 1 };
-        let table = match def.kind {
-            MapKind::Array | MapKind::PerCpuArray => {
-                let values = match &def.initial {
-                    Some(initial) => Values::flat(def.value_bytes, initial.clone()),
-                    None => Values::zeros(def.value_bytes, def.max_entries, cpus),
-                };
-                return Map { def: def.clone(), cpus, values, table: Table::Array, victims: None };
-            }
+        let keyed = |kind| B::table(def, cpus, kind);
+        let (table, values) = match def.kind {
+            MapKind::Array | MapKind::PerCpuArray => (Table::Array, B::array(def, cpus)?),
             MapKind::Hash | MapKind::PerCpuHash => {
                 let kind = if def.flags & BPF_F_NO_PREALLOC != 0 { Kind::OnDemand } else { Kind::Preallocated };
-                Table::Keyed(Keyed::new(kind))
+                let (keys, values) = keyed(kind)?;
+                (Table::Keyed(keys), values)
             }
-            MapKind::LruHash | MapKind::LruPerCpuHash => Table::Keyed(Keyed::new(Kind::Lru)),
-            MapKind::LpmTrie => Table::Prefixes(Prefixes::default()),
+            MapKind::LruHash | MapKind::LruPerCpuHash => {
+                let (keys, values) = keyed(Kind::Lru)?;
+                (Table::Keyed(keys), values)
+            }
+            MapKind::LpmTrie => (Table::Prefixes(Prefixes::default()), B::cells(def, cpus)?),
             MapKind::Devmap | MapKind::DevmapHash | MapKind::Cpumap | MapKind::Xskmap => {
                 let given = def.kind != MapKind::Devmap;
-                Table::Ports { entries: Keyed::new(Kind::OnDemand), given }
+                let (entries, values) = keyed(Kind::OnDemand)?;
+                (Table::Ports { entries, given }, values)
             }
-            MapKind::ProgArray | MapKind::ArrayOfMaps | MapKind::HashOfMaps => Table::Members(BTreeMap::new()),
+            MapKind::ProgArray | MapKind::ArrayOfMaps | MapKind::HashOfMaps => {
+                (Table::Members(BTreeMap::new()), B::cells(def, cpus)?)
+            }
             // Unsupported kinds do not pass the check.
-            MapKind::PerfEventArray | MapKind::RingBuf | MapKind::Other(_) => Table::Records,
+            MapKind::PerfEventArray | MapKind::RingBuf | MapKind::Other(_) => (Table::Records, B::cells(def, cpus)?),
         };
-        let values = Values::flat(def.value_bytes, Vec::new());
-        Map { def: def.clone(), cpus, values, table, victims: None }
+        Ok(Map { def: def.clone(), cpus, values, table, victims: None })
     }
 
-    pub(super) fn def(&self) -> &MapDef {
+    /// The definition.
+    pub fn def(&self) -> &MapDef {
         &self.def
+    }
+
+    /// The keys, of hash tables.
+    pub fn keys_mut(&mut self) -> Option<&mut B::Keys> {
+        match &mut self.table {
+            Table::Keyed(keys) => Some(keys),
+            _ => None,
+        }
+    }
+
+    /// The values.
+    pub fn cells(&self) -> &B::Cells {
+        &self.values
     }
 
     /// Whether programs may write values.
@@ -174,7 +207,7 @@ impl Map {
     }
 
     /// The cell of a key's value on a CPU, if there is such a CPU.
-    pub(super) fn lookup(&mut self, key: &[u8], cpu: u32) -> Option<u32> {
+    pub fn lookup(&mut self, key: &[u8], cpu: u32) -> Option<u32> {
         let cpu = if self.def.kind.is_per_cpu() { cpu } else { 0 };
         if let Table::Ports { entries, given: false } = &self.table
             && entries.slot(key).is_none()
@@ -184,10 +217,7 @@ impl Map {
         }
         let slot = match &mut self.table {
             Table::Array => self.index(key),
-            Table::Keyed(entries) => {
-                entries.touch(key);
-                entries.slot(key)
-            }
+            Table::Keyed(entries) => entries.used(key),
             Table::Ports { entries, .. } => entries.slot(key),
             Table::Prefixes(prefixes) => prefixes.longest(key),
             Table::Members(_) | Table::Records => None,
@@ -196,7 +226,7 @@ impl Map {
     }
 
     /// The map or program of a key.
-    pub(super) fn member(&self, key: &[u8]) -> Option<u32> {
+    pub fn member(&self, key: &[u8]) -> Option<u32> {
         match &self.table {
             Table::Members(members) => members.get(key).copied(),
             _ => None,
@@ -204,22 +234,16 @@ impl Map {
     }
 
     /// The number of entries of an array, whose keys are the numbers below it.
-    pub(super) fn indices(&self) -> Option<u32> {
+    pub fn indices(&self) -> Option<u32> {
         matches!(self.table, Table::Array).then_some(self.def.max_entries)
     }
 
     /// The keys of a hash table, ascending.
-    pub(super) fn keys(&self) -> Vec<Vec<u8>> {
+    pub fn keys(&self) -> Vec<Vec<u8>> {
         let Table::Keyed(entries) = &self.table else { return Vec::new() };
         let mut keys: Vec<Vec<u8>> = entries.iter().map(|(key, _)| key.to_vec()).collect();
         keys.sort_unstable();
         keys
-    }
-
-    /// The keys used after a time, oldest use first, with the times of their last uses; none but of LRU tables.
-    pub(super) fn used_since(&self, time: u64) -> Vec<(u64, Vec<u8>)> {
-        let Table::Keyed(entries) = &self.table else { return Vec::new() };
-        entries.used_since(time).map(|(time, key)| (time, key.to_vec())).collect()
     }
 
     /// The values of all entries, ascending by key: the ports of a redirect map.
@@ -232,7 +256,7 @@ impl Map {
     }
 
     /// Whether a redirect map has its default contents, not those of a state.
-    pub(super) fn is_bound_one_to_one(&self) -> bool {
+    pub fn is_bound_one_to_one(&self) -> bool {
         matches!(self.table, Table::Ports { given: false, .. })
     }
 
@@ -359,6 +383,9 @@ impl Map {
 
     /// Writes an entry with the value on one CPU and zeros on the others.
     fn put_on(&mut self, key: &[u8], value: &[u8], cpu: u32) {
+        if self.cpus == 1 {
+            return self.put(key, value);
+        }
         let zeros = vec![0; value.len()];
         let cells = self.make(key);
         let own = cells.start + cpu.min(self.cpus - 1);
@@ -416,11 +443,10 @@ impl Map {
     /// Evicts the entry with the smallest or largest value in a field, of several the one with the smallest key: 0, or
     /// a negative error number.
     pub(super) fn evict(&mut self, field: std::ops::Range<usize>, signed: bool, highest: bool) -> i64 {
-        let size = self.def.value_bytes as usize;
         let Table::Keyed(entries) = &mut self.table else { return INVALID };
         let worth = |slot: u32| {
             let mut bytes = [0; 8];
-            bytes[..field.len()].copy_from_slice(&self.values.bytes(slot as usize * size, size)[field.clone()]);
+            bytes[..field.len()].copy_from_slice(&self.values.slot(slot, 1)[field.clone()]);
             let shift = 64 - 8 * field.len() as u32;
             let number = u64::from_le_bytes(bytes) << shift;
             let number = if signed { i128::from(number as i64 >> shift) } else { i128::from(number >> shift) };
@@ -432,7 +458,7 @@ impl Map {
 
     /// The run has ended: deleted entries are no longer referenced.
     #[inline]
-    pub(super) fn end_run(&mut self) {
+    pub fn end_run(&mut self) {
         if let Table::Prefixes(prefixes) = &mut self.table {
             prefixes.end_run();
         }
@@ -442,13 +468,12 @@ impl Map {
     pub(super) fn sweep(&mut self, now_ns: u64) {
         let Some(layout) = &self.def.layout else { return };
         let Table::Keyed(entries) = &mut self.table else { return };
-        let size = self.def.value_bytes as usize;
-        entries.retain(|slot| layout.age(self.values.bytes_mut(slot as usize * size, size), now_ns) != Aged::Expired);
+        let (values, cpus) = (&mut self.values, self.cpus);
+        entries.retain(&mut |slot| layout.age(values.slot_mut(slot, cpus), now_ns) != Aged::Expired);
     }
 
     /// Panics unless every slot is used exactly once and the table is within its capacity.
-    #[cfg(test)]
-    pub(super) fn check_invariants(&self) {
+    pub fn check_invariants(&self) {
         let cell_bytes = self.def.value_bytes as usize * self.cpus as usize;
         match &self.table {
             Table::Array => assert_eq!(self.values.len(), cell_bytes as u64 * u64::from(self.def.max_entries)),

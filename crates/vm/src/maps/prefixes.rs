@@ -106,7 +106,6 @@ impl Prefixes {
     }
 
     /// Panics unless every slot is used exactly once.
-    #[cfg(test)]
     pub(super) fn check_invariants(&self) {
         let mut used: Vec<u32> = self.iter().map(|(_, slot)| slot).chain(self.free.clone()).collect();
         used.extend(&self.graveyard);

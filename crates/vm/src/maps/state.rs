@@ -3,19 +3,27 @@
 
 use flowloom_engine::{FULL_ARRAY_ENTRIES, MapState, SnapshotError};
 
-use super::{Map, Table};
+use super::{Backing, Cells, Keys, Map, Standard, Table};
 use flowloom_isa::MapKind;
 
 /// The valid targets of a map's entries.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Known<'a> {
-    pub(crate) maps: &'a [Map],
+#[derive(Debug)]
+pub(crate) struct Known<'a, B: Backing = Standard> {
+    pub(crate) maps: &'a [Map<B>],
     /// For each program of the object, whether it can run.
     pub(crate) programs: &'a [bool],
 }
 
-impl Map {
-    pub(crate) fn initial(&self) -> Map {
+impl<B: Backing> Clone for Known<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: Backing> Copy for Known<'_, B> {}
+
+impl<B: Backing> Map<B> {
+    pub(crate) fn initial(&self) -> Result<Map<B>, B::Error> {
         Map::new(&self.def, self.cpus)
     }
 
@@ -25,7 +33,7 @@ impl Map {
             return None;
         }
         let entry_bytes = self.def.value_bytes as usize * self.cpus as usize;
-        let value = |slot: u32| self.values.bytes(slot as usize * entry_bytes, entry_bytes).to_vec();
+        let value = |slot: u32| self.values.slot(slot, self.cpus).to_vec();
         let all = |entries: &mut dyn Iterator<Item = (&[u8], u32)>| -> MapState {
             entries.map(|(key, slot)| (key.to_vec(), value(slot))).collect()
         };
@@ -65,8 +73,8 @@ impl Map {
         &self,
         state: &MapState,
         cpus: Option<u32>,
-        known: Known<'_>,
-    ) -> Result<Map, SnapshotError> {
+        known: Known<'_, B>,
+    ) -> Result<Map<B>, SnapshotError> {
         let def = &self.def;
         if state.len() > def.max_entries as usize {
             return Err(SnapshotError::TooMany {
@@ -75,7 +83,7 @@ impl Map {
                 expected: def.max_entries as usize,
             });
         }
-        let mut map = Map::empty(def, self.cpus);
+        let mut map = Map::empty(def, self.cpus).map_err(Into::into)?;
         for (key, value) in state {
             if key.len() != def.key_bytes as usize {
                 return Err(self.size("key", key.len(), def.key_bytes as usize));
@@ -141,7 +149,7 @@ impl Map {
     }
 
     /// The map or program that a value refers to.
-    fn number(&self, key: &[u8], value: &[u8], known: Known<'_>) -> Result<u32, SnapshotError> {
+    fn number(&self, key: &[u8], value: &[u8], known: Known<'_, B>) -> Result<u32, SnapshotError> {
         let Ok(bytes) = <[u8; 4]>::try_from(value) else { return Err(self.size("value", value.len(), 4)) };
         if self.def.kind.is_indexed() && self.index(key).is_none() {
             return Err(self.form("an index, little endian, below the number of entries", key));

@@ -9,6 +9,8 @@
 //!  cell ──× cell bytes──► byte ──/ page bytes──► page ──► bytes, or zeros
 //! ```
 
+use super::backing::Cells;
+
 /// The greatest size of an array without pages.
 const FLAT_BYTES: u64 = 256 << 10;
 /// The range of page sizes, unless entries are larger.
@@ -20,7 +22,7 @@ pub(crate) const MAX_PAGED_BYTES: u64 = 2 << 30;
 
 /// Cells of equal size.
 #[derive(Debug, Clone)]
-pub(super) struct Values {
+pub struct Values {
     cell_bytes: usize,
     store: Store,
 }
@@ -65,8 +67,17 @@ impl Values {
         Values { cell_bytes: cell_bytes as usize, store }
     }
 
-    /// Appends cells up to a number of them.
-    pub(super) fn grow(&mut self, cells: u32) {
+    #[cfg(test)]
+    pub(super) fn allocated(&self) -> u64 {
+        match &self.store {
+            Store::Flat(bytes) => bytes.len() as u64,
+            Store::Paged(pages) => pages.made * pages.page_bytes,
+        }
+    }
+}
+
+impl Cells for Values {
+    fn grow(&mut self, cells: u32) {
         let len = cells as usize * self.cell_bytes;
         if let Store::Flat(bytes) = &mut self.store
             && bytes.len() < len
@@ -76,7 +87,7 @@ impl Values {
     }
 
     #[inline]
-    pub(super) fn get(&self, cell: u64) -> Option<&[u8]> {
+    fn get(&self, cell: u64) -> Option<&[u8]> {
         match &self.store {
             Store::Flat(bytes) => {
                 let start = usize::try_from(cell).ok()?.checked_mul(self.cell_bytes)?;
@@ -86,9 +97,8 @@ impl Values {
         }
     }
 
-    /// The bytes of a cell, mutable; `None` if it does not exist, or if its page would exceed the limit.
     #[inline]
-    pub(super) fn get_mut(&mut self, cell: u64) -> Option<&mut [u8]> {
+    fn get_mut(&mut self, cell: u64) -> Option<&mut [u8]> {
         match &mut self.store {
             Store::Flat(bytes) => {
                 let start = usize::try_from(cell).ok()?.checked_mul(self.cell_bytes)?;
@@ -98,17 +108,15 @@ impl Values {
         }
     }
 
-    /// Whether an existing cell may be written: its page is allocated, or can be.
     #[inline]
-    pub(super) fn has_room(&self, cell: u64) -> bool {
+    fn has_room(&self, cell: u64) -> bool {
         match &self.store {
             Store::Flat(_) => true,
             Store::Paged(pages) => pages.has_room(cell, self.cell_bytes),
         }
     }
 
-    /// Whether the cell has no storage yet, so that it reads as zeros.
-    pub(super) fn is_untouched(&self, cell: u64) -> bool {
+    fn is_untouched(&self, cell: u64) -> bool {
         match &self.store {
             Store::Flat(_) => false,
             Store::Paged(pages) => {
@@ -117,14 +125,12 @@ impl Values {
         }
     }
 
-    /// Whether cells that were not written may have no storage.
-    pub(super) fn is_paged(&self) -> bool {
+    fn is_paged(&self) -> bool {
         matches!(self.store, Store::Paged(_))
     }
 
-    /// All entries of `cells` cells that have storage, ascending, with their bytes.
-    pub(super) fn entries(&self, cells: u32) -> Box<dyn Iterator<Item = (u32, &[u8])> + '_> {
-        let entry_bytes = (self.cell_bytes * cells as usize).max(1);
+    fn entries(&self, cpus: u32) -> Box<dyn Iterator<Item = (u32, &[u8])> + '_> {
+        let entry_bytes = (self.cell_bytes * cpus as usize).max(1);
         match &self.store {
             Store::Flat(bytes) => {
                 Box::new(bytes.chunks_exact(entry_bytes).enumerate().map(|(slot, entry)| (slot as u32, entry)))
@@ -143,33 +149,23 @@ impl Values {
         }
     }
 
-    /// Bytes from `start` on, of cells in one vector.
-    pub(super) fn bytes(&self, start: usize, len: usize) -> &[u8] {
+    fn slot(&self, slot: u32, cpus: u32) -> &[u8] {
+        let len = self.cell_bytes * cpus as usize;
         match &self.store {
-            Store::Flat(bytes) => bytes.get(start..start + len).unwrap_or_default(),
+            Store::Flat(bytes) => bytes.get(slot as usize * len..(slot as usize + 1) * len).unwrap_or_default(),
             Store::Paged(_) => &[],
         }
     }
 
-    /// Bytes from `start` on, of cells in one vector, mutable.
-    pub(super) fn bytes_mut(&mut self, start: usize, len: usize) -> &mut [u8] {
+    fn slot_mut(&mut self, slot: u32, cpus: u32) -> &mut [u8] {
+        let len = self.cell_bytes * cpus as usize;
         match &mut self.store {
-            Store::Flat(bytes) => bytes.get_mut(start..start + len).unwrap_or_default(),
+            Store::Flat(bytes) => bytes.get_mut(slot as usize * len..(slot as usize + 1) * len).unwrap_or_default(),
             Store::Paged(_) => &mut [],
         }
     }
 
-    #[cfg(test)]
-    pub(super) fn allocated(&self) -> u64 {
-        match &self.store {
-            Store::Flat(bytes) => bytes.len() as u64,
-            Store::Paged(pages) => pages.made * pages.page_bytes,
-        }
-    }
-
-    /// The size of all cells, allocated or not.
-    #[cfg(test)]
-    pub(super) fn len(&self) -> u64 {
+    fn len(&self) -> u64 {
         match &self.store {
             Store::Flat(bytes) => bytes.len() as u64,
             Store::Paged(pages) => pages.bytes,

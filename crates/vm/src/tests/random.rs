@@ -28,7 +28,7 @@ fn try_out(rng: &mut Rng, insns: Vec<Insn>) -> (bool, u32) {
                 assert!(!text.contains("that the program's check let through"), "{text}");
             }
         }
-        interp.memory.maps.iter().for_each(Map::check_invariants);
+        interp.environment.space.maps.iter().for_each(Map::check_invariants);
     }
     let state = interp.snapshot().unwrap();
     interp.restore(&state).unwrap();

@@ -270,7 +270,7 @@ fn decisions_are_recorded() {
     };
     assert_eq!(interp.r0(&[]), Ok(0));
     assert_eq!(interp.trail(), Some(&expected([0; 4], false, (0, 0))));
-    interp.memory.maps[0].update(&[0; 4], &[1; 8], 0, 0);
+    interp.environment.space.maps[0].update(&[0; 4], &[1; 8], 0, 0);
     assert_eq!(interp.r0(&[]), Ok(1));
     let address = interp.trail().unwrap().branches[2].operands.0;
     // Only the last packet's.

@@ -43,7 +43,7 @@ fn hash_maps_equal_a_model() {
     let (mut held, mut full) = (0, 0);
     for _ in 0..300 {
         let max_entries = 1 + rng.below(6);
-        let mut map = Map::new(&super::map("m", MapKind::Hash, 2, 3, max_entries as u32), 1);
+        let mut map = Map::standard(&super::map("m", MapKind::Hash, 2, 3, max_entries as u32), 1);
         let mut model = Model { entries: BTreeMap::new(), max_entries };
         // Slots that a program references, with the value expected there until another entry is made.
         let mut holding: Vec<(u32, Vec<u8>)> = Vec::new();
@@ -89,7 +89,7 @@ fn hash_maps_equal_a_model() {
 
 #[test]
 fn slots_are_used_again() {
-    let mut map = Map::new(&super::map("m", MapKind::Hash, 1, 1, 4), 1);
+    let mut map = Map::standard(&super::map("m", MapKind::Hash, 1, 1, 4), 1);
     for round in 0..100u8 {
         map.update(&[0], &[round], 0, 0);
         map.update(&[1], &[round], 0, 0);
@@ -104,7 +104,7 @@ fn slots_are_used_again() {
 #[test]
 fn arrays_equal_a_model() {
     let mut rng = Rng::from_env(0x57a7_0002);
-    let mut map = Map::new(&super::map("m", MapKind::Array, 4, 3, 5), 1);
+    let mut map = Map::standard(&super::map("m", MapKind::Array, 4, 3, 5), 1);
     let mut model = vec![vec![0; 3]; 5];
     for _ in 0..20_000 {
         let index = *rng.pick(&[0, 1, 2, 3, 4, 5, 6, u32::MAX]);
@@ -156,7 +156,7 @@ fn with_maps(maps: Vec<MapDef>) -> Interpreter {
 #[test]
 fn a_devmap_stores_only_the_entries_looked_up() {
     let ports = 100_000_000;
-    let mut map = Map::new(&super::map("m", MapKind::Devmap, 4, 8, ports), 1);
+    let mut map = Map::standard(&super::map("m", MapKind::Devmap, 4, 8, ports), 1);
     assert_eq!(map.value(0), None);
     for port in [0, ports - 1, 77, 0] {
         let cell = map.lookup(&port.to_le_bytes(), 0).unwrap();
@@ -201,7 +201,7 @@ fn only_devmap_programs_have_an_egress_port() {
 
 #[test]
 fn large_arrays_come_out_in_the_order_of_their_keys() {
-    let mut map = Map::new(&super::map("m", MapKind::PerCpuArray, 4, 2, 65_536), 2);
+    let mut map = Map::standard(&super::map("m", MapKind::PerCpuArray, 4, 2, 65_536), 2);
     for index in [1u32, 255, 256, 65_535] {
         assert_eq!(map.update(&index.to_le_bytes(), &(index as u16).to_le_bytes(), 0, 1), 0);
     }
@@ -218,7 +218,7 @@ fn large_arrays_come_out_in_the_order_of_their_keys() {
 #[test]
 fn arrays_of_millions_are_listed_where_they_are_not_zero() {
     for (kind, entries) in [(MapKind::Array, 33_555_984), (MapKind::PerCpuArray, 1_000_000)] {
-        let mut map = Map::new(&super::map("m", kind, 4, 4, entries), 2);
+        let mut map = Map::standard(&super::map("m", kind, 4, 4, entries), 2);
         for index in [7_u32, 65_536, entries - 1] {
             assert_eq!(map.update(&index.to_le_bytes(), &index.to_le_bytes(), 0, 1), 0);
         }
@@ -231,7 +231,7 @@ fn arrays_of_millions_are_listed_where_they_are_not_zero() {
         let read = map.with_contents(&state, map.snapshot_cpus(), known).unwrap();
         assert_eq!(read.snapshot().unwrap(), state);
         read.check_invariants();
-        assert!(map.initial().snapshot().unwrap().is_empty());
+        assert!(map.initial().unwrap().snapshot().unwrap().is_empty());
     }
 }
 
@@ -327,7 +327,7 @@ fn a_sweep_removes_expired_entries() {
     interp.restore(&snapshot(&[("ctx", entries.clone()), ("plain", entries.clone())])).unwrap();
     for (now, left) in [(98, vec![0, 1, 2, 3, 4]), (99, vec![0, 1, 2, 3]), (100, vec![2, 3]), (u64::MAX, vec![3])] {
         interp.sweep(now).unwrap();
-        interp.memory.maps.iter().for_each(Map::check_invariants);
+        interp.environment.space.maps.iter().for_each(Map::check_invariants);
         let state = interp.snapshot().unwrap();
         assert_eq!(state.maps["ctx"].keys().map(|key| key[0]).collect::<Vec<_>>(), left, "at {now}");
         assert_eq!(state.maps["plain"], entries.iter().cloned().collect::<MapState>());

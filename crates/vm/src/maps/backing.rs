@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The tables that maps are built on, so that engines share the operations of maps.
+//!
+//! | backing | keys | values |
+//! | --- | --- | --- |
+//! | [`Standard`], of the interpreter | tables of the standard library | vectors and pages |
+//! | that of machine code | tables that hide memory latency | memory that never moves |
+//!
+//! A map decides what happens: flags, the order of checks, errors, evictions. A backing only stores.
+
+use std::convert::Infallible;
+
+use flowloom_engine::SnapshotError;
+use flowloom_isa::MapDef;
+
+use super::keyed::Keyed;
+use super::values::Values;
+
+/// The allocation and eviction of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Entries are allocated on demand.
+    OnDemand,
+    /// One slot is kept apart, for values that replace others.
+    Preallocated,
+    /// The least recently used entry is evicted.
+    Lru,
+}
+
+/// The tables of an engine.
+pub trait Backing: std::fmt::Debug {
+    /// Keys and their slots.
+    type Keys: Keys;
+    /// The values.
+    type Cells: Cells;
+    /// A failure to allocate.
+    type Error: Into<SnapshotError>;
+
+    /// The values of an array, all of them zeros, or its initial ones; each entry has `cpus` cells.
+    ///
+    /// # Errors
+    /// There is no memory.
+    fn array(def: &MapDef, cpus: u32) -> Result<Self::Cells, Self::Error>;
+
+    /// A table without entries; each slot has `cpus` cells.
+    ///
+    /// # Errors
+    /// There is no memory.
+    fn table(def: &MapDef, cpus: u32, kind: Kind) -> Result<(Self::Keys, Self::Cells), Self::Error>;
+
+    /// Values of slots that the map numbers itself, fewer than twice its entries; each slot has `cpus` cells.
+    ///
+    /// # Errors
+    /// There is no memory.
+    fn cells(def: &MapDef, cpus: u32) -> Result<Self::Cells, Self::Error>;
+}
+
+/// Keys and their slots. The slot of a deleted entry is reused by the next one.
+pub trait Keys: std::fmt::Debug {
+    /// The number of keys.
+    fn len(&self) -> usize;
+    /// The slot of a key.
+    fn slot(&self, key: &[u8]) -> Option<u32>;
+    /// Marks an entry as used, in LRU tables.
+    fn touch(&mut self, key: &[u8]);
+    /// Marks an entry as used, in LRU tables, and returns its slot.
+    fn used(&mut self, key: &[u8]) -> Option<u32> {
+        self.touch(key);
+        self.slot(key)
+    }
+    /// Keys and slots, unordered.
+    fn iter(&self) -> Box<dyn Iterator<Item = (&[u8], u32)> + '_>;
+    /// The least recently used entry, of LRU tables.
+    fn oldest(&self) -> Option<Box<[u8]>>;
+    /// A slot for the key, whether it is new or replaces its old one. There is room.
+    fn put(&mut self, key: &[u8]) -> u32;
+    /// Removes the key; returns its slot.
+    fn remove(&mut self, key: &[u8]) -> Option<u32>;
+    /// Keeps the entries whose slots satisfy `keep`.
+    fn retain(&mut self, keep: &mut dyn FnMut(u32) -> bool);
+    /// Panics unless every slot is used exactly once.
+    fn check_invariants(&self);
+}
+
+/// The cells of values. An entry has a slot: one cell, or one for each CPU.
+pub trait Cells: std::fmt::Debug {
+    /// Gives the cells below a number storage.
+    fn grow(&mut self, cells: u32);
+    /// The bytes of a cell; `None` if it does not exist.
+    fn get(&self, cell: u64) -> Option<&[u8]>;
+    /// The bytes of a cell, mutable; `None` if it does not exist or has no room.
+    fn get_mut(&mut self, cell: u64) -> Option<&mut [u8]>;
+    /// Whether an existing cell may be written.
+    fn has_room(&self, cell: u64) -> bool;
+    /// Whether the cell has no storage yet, so that it reads as zeros.
+    fn is_untouched(&self, cell: u64) -> bool;
+    /// Whether entries that were not written may be missing in [`Cells::entries`].
+    fn is_paged(&self) -> bool;
+    /// All entries of an array that have storage, ascending, with their bytes on all CPUs.
+    fn entries(&self, cpus: u32) -> Box<dyn Iterator<Item = (u32, &[u8])> + '_>;
+    /// The bytes of a slot on all CPUs; empty if it does not exist.
+    fn slot(&self, slot: u32, cpus: u32) -> &[u8];
+    /// The bytes of a slot on all CPUs, mutable; empty if it does not exist.
+    fn slot_mut(&mut self, slot: u32, cpus: u32) -> &mut [u8];
+    /// The size of all cells in bytes.
+    fn len(&self) -> u64;
+}
+
+/// Tables of the standard library: obviously right.
+#[derive(Debug)]
+pub struct Standard;
+
+impl Backing for Standard {
+    type Keys = Keyed;
+    type Cells = Values;
+    type Error = Infallible;
+
+    fn array(def: &MapDef, cpus: u32) -> Result<Values, Infallible> {
+        Ok(match &def.initial {
+            Some(initial) => Values::flat(def.value_bytes, initial.clone()),
+            None => Values::zeros(def.value_bytes, def.max_entries, cpus),
+        })
+    }
+
+    fn table(def: &MapDef, _: u32, kind: Kind) -> Result<(Keyed, Values), Infallible> {
+        Ok((Keyed::new(kind), Values::flat(def.value_bytes, Vec::new())))
+    }
+
+    fn cells(def: &MapDef, _: u32) -> Result<Values, Infallible> {
+        Ok(Values::flat(def.value_bytes, Vec::new()))
+    }
+}
