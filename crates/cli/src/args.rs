@@ -243,8 +243,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, value_name = "FORMAT", requires = "write")]
     pub(crate) format: Option<CaptureFormat>,
     /// Engine that runs the packets
-    #[arg(long, value_parser = engine(), value_name = "ENGINE", default_value = EngineName::INTERP.as_str())]
-    pub(crate) engine: EngineName,
+    #[arg(long, value_parser = engine(), value_name = "ENGINE")]
+    pub(crate) engine: Option<EngineName>,
     #[command(flatten)]
     pub(crate) live: LiveArgs,
     /// Write the function's records for user space (perf event arrays, ring buffers), one JSON line each

@@ -28,8 +28,8 @@ use crate::port_by;
 use crate::report::{Contexts, Flows, elements_json, elements_text, maps_text};
 use crate::reporter::Reporter;
 use crate::state_file::StateFile;
-use flowloom_session::Loaded;
 use flowloom_session::engines::{EngineName, EngineOptions, Started};
+use flowloom_session::{Loaded, SessionError};
 
 /// Opens the captures of `args`, merged by time.
 pub(crate) fn open_input(args: &InputArgs) -> Result<MergedReader, Failure> {
@@ -87,6 +87,23 @@ fn check_files(args: &RunArgs) -> Result<(), Failure> {
     sinks().reads("the state that --state-in reads", &args.state_in).check()
 }
 
+/// The named engine. Without a name it is machine code, and the interpreter, with a note, for a program that has none.
+fn started(
+    named: Option<EngineName>,
+    loaded: &Loaded,
+    options: &EngineOptions,
+) -> Result<(EngineName, Started), SessionError> {
+    let name = named.unwrap_or(EngineName::JIT);
+    match name.load(loaded, options) {
+        Err(SessionError::Refused(reason)) if named.is_none() => {
+            let mut started = EngineName::INTERP.load(loaded, options)?;
+            started.notes.insert(0, format!("run by the interpreter: {reason}"));
+            Ok((EngineName::INTERP, started))
+        }
+        result => Ok((name, result?)),
+    }
+}
+
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     check_files(args)?;
     let mut loaded = args.function.load()?;
@@ -99,7 +116,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let state = state.transpose()?;
     let layouts = loaded.layouts();
     let options = EngineOptions { counters: true, routes: read_routes(&args.routes)?, ..EngineOptions::default() };
-    let Started { mut engine, notes } = args.engine.load(&loaded, &options)?;
+    let (engine_name, Started { mut engine, notes }) = started(args.engine, &loaded, &options)?;
     notes.iter().for_each(|note| print_note(note));
     if let Some((path, state)) = &state {
         engine.restore(state).map_err(|e| wrong_state(path, &e))?;
@@ -116,7 +133,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let create = |path: &PathBuf| EventWriter::create(path).map_err(|e| Failure::file("written", path, &e));
     let mut events = args.events.as_ref().map(create).transpose()?;
     let sweep = SweepClock::of(layouts.values());
-    let options = RunOptions { seed: args.input.seed, count: args.input.count, sweep };
+    // A stream may wait for what its packets cause: it is not read ahead.
+    let reads_ahead = !args.input.read.iter().any(|path| is_stream(path));
+    let options = RunOptions { seed: args.input.seed, count: args.input.count, sweep, reads_ahead };
     let bar = progress("packets", args.input.count);
     // A damaged input ends the run, with a report of the packets before the damage.
     let mut damage = None;
@@ -162,7 +181,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let coverage = engine.coverage().or_else(in_snapshot);
     let now_ns = summary.times_ns.map_or(0, |(_, last)| last);
     let contexts = contexts(&layouts, &before, &snapshot, now_ns, coverage.as_ref());
-    let report = Report { args, loaded: &loaded, summary: &summary, coverage, contexts, snapshot: &snapshot };
+    let report =
+        Report { args, engine_name, loaded: &loaded, summary: &summary, coverage, contexts, snapshot: &snapshot };
     let text = match args.json {
         // After lines of records, print the report as a single line too.
         true if reporter.is_some() => format!("{}\n", report.json()),
@@ -252,6 +272,7 @@ fn contexts(
 
 struct Report<'a> {
     args: &'a RunArgs,
+    engine_name: EngineName,
     loaded: &'a Loaded,
     summary: &'a RunSummary,
     coverage: Option<Coverage>,
@@ -261,7 +282,7 @@ struct Report<'a> {
 
 impl Report<'_> {
     fn engine(&self) -> &'static str {
-        self.args.engine.as_str()
+        self.engine_name.as_str()
     }
 
     fn text(&self) -> String {
@@ -288,7 +309,7 @@ impl Report<'_> {
         }
         match (self.loaded.function(), &self.coverage) {
             (Some(function), Some(coverage)) => {
-                let flows = if self.args.engine == EngineName::MACHINE { Flows::All } else { Flows::Recorded };
+                let flows = if self.engine_name == EngineName::MACHINE { Flows::All } else { Flows::Recorded };
                 text.push_str(&elements_text(function, coverage, &self.contexts, flows, self.args.verbose));
             }
             _ => {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The loop that feeds packets to an engine.
 
+mod ahead;
 mod events;
 
 use std::collections::BTreeMap;
@@ -8,10 +9,11 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use flowloom_context::ContextLayout;
-use flowloom_engine::{Choices, Datapath, Event, Packet, Port, Refusal, Verdict};
+use flowloom_engine::{Datapath, Event, Packet, Port, Refusal, Verdict};
 use flowloom_trace::{CaptureWriter, CapturedPacket, TraceError};
 
 use crate::error::ExecError;
+use ahead::{Batches, Timed};
 pub use events::EventWriter;
 
 const PACKETS_PER_CLOCK_READ: u64 = 1024;
@@ -88,11 +90,13 @@ pub struct RunOptions {
     pub count: Option<u64>,
     /// The times of sweeps.
     pub sweep: SweepClock,
+    /// Whether packets are read before they run, for engines that run them in batches.
+    pub reads_ahead: bool,
 }
 
 impl Default for RunOptions {
     fn default() -> RunOptions {
-        RunOptions { seed: 0, count: None, sweep: SweepClock::new(0) }
+        RunOptions { seed: 0, count: None, sweep: SweepClock::new(0), reads_ahead: true }
     }
 }
 
@@ -176,26 +180,25 @@ pub fn run(
     let start = Instant::now();
     let mut reported = Duration::ZERO;
     let mut summary = RunSummary::default();
-    let mut clock = PacketClock::default();
-    let mut sweep = options.sweep;
-    while options.count.is_none_or(|count| summary.packets < count) {
-        let Some(captured) = input.next().transpose()? else { break };
-        let index = summary.packets;
+    let mut batches = Batches::new(input, options);
+    while let Some(timed) = batches.next(datapath)? {
+        let Timed { captured, index, choices, sweep } = timed;
         let fails = |source| ExecError::Engine { packet: index, source };
-        let now_ns = clock.at(captured.time_ns);
+        let now_ns = choices.now_ns;
         summary.packets += 1;
         summary.bytes += captured.bytes.len() as u64;
         summary.times_ns = Some((summary.times_ns.map_or(now_ns, |(first, _)| first), now_ns));
-        if let Some(moment_ns) = sweep.due(now_ns) {
+        if let Some(moment_ns) = sweep {
             datapath.sweep(moment_ns).map_err(fails)?;
             summary.sweeps += 1;
         }
+        batches.announce(datapath, &captured, choices).map_err(fails)?;
 
         let packet = Packet { bytes: &captured.bytes, port: Port(captured.port) };
         if let Some(refusal) = datapath.refuses(&packet) {
             *summary.refused.entry(refusal).or_default() += 1;
         } else {
-            let outcome = datapath.process(&packet, &Choices::seeded(now_ns, options.seed, index)).map_err(fails)?;
+            let outcome = datapath.process(&packet, &choices).map_err(fails)?;
             summary.verdicts[outcome.verdict.number() as usize] += 1;
             for sent in &outcome.outputs {
                 summary.outputs += 1;

@@ -295,7 +295,7 @@ impl Loaded {
 }
 
 /// The proof of a program, made once.
-fn proof_of<'p>(known: &'p OnceCell<Proof>, program: &Program) -> Result<&'p Proof, AnalysisError> {
+pub(crate) fn proof_of<'p>(known: &'p OnceCell<Proof>, program: &Program) -> Result<&'p Proof, AnalysisError> {
     if let Some(proof) = known.get() {
         return Ok(proof);
     }

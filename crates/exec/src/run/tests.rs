@@ -2,7 +2,7 @@
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use flowloom_engine::{EngineError, Outcome, Output, Ports, Snapshot};
+use flowloom_engine::{Choices, EngineError, Outcome, Output, Ports, Snapshot};
 use flowloom_trace::{CaptureReader, Format};
 
 use super::*;

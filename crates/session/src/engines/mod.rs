@@ -3,6 +3,7 @@
 
 mod dataflow;
 mod interp;
+mod jit;
 mod kernel;
 mod kind;
 mod machine;
@@ -19,7 +20,8 @@ use crate::error::SessionError;
 use crate::load::Loaded;
 
 /// All engines. The first one that runs a function is the reference for the others.
-pub const ENGINES: [&EngineKind; 5] = [&machine::KIND, &interp::KIND, &kernel::KIND, &dataflow::KIND, &pipeline::KIND];
+pub const ENGINES: [&EngineKind; 6] =
+    [&machine::KIND, &interp::KIND, &jit::KIND, &kernel::KIND, &dataflow::KIND, &pipeline::KIND];
 
 /// An engine by its index in [`ENGINES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,8 +33,10 @@ impl EngineName {
     /// The interpreter.
     pub const INTERP: EngineName = EngineName(1);
 
+    /// Machine code.
+    pub const JIT: EngineName = EngineName(2);
     /// The kernel.
-    pub const KERNEL: EngineName = EngineName(2);
+    pub const KERNEL: EngineName = EngineName(3);
 
     /// All engines.
     pub fn all() -> impl Iterator<Item = EngineName> {
@@ -74,7 +78,12 @@ mod tests {
 
     #[test]
     fn engines_are_found_by_their_names() {
-        let named = [("machine", EngineName::MACHINE), ("interp", EngineName::INTERP), ("kernel", EngineName::KERNEL)];
+        let named = [
+            ("machine", EngineName::MACHINE),
+            ("interp", EngineName::INTERP),
+            ("jit", EngineName::JIT),
+            ("kernel", EngineName::KERNEL),
+        ];
         for (name, engine) in named {
             assert_eq!((EngineName::by_name(name), engine.as_str()), (Some(engine), name));
         }

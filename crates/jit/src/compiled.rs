@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Compilation of a program, function by function.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cranelift_codegen::ir::{AbiParam, Signature, UserFuncName, Value, types};
+use cranelift_codegen::settings::{self, Configurable};
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
+use cranelift_jit::{JITBuilder, JITModule};
+use cranelift_module::{FuncId, Linkage, Module, default_libcall_names};
+use flowloom_isa::MapDef;
+use flowloom_isa::insn::helper;
+use flowloom_isa::op::Op;
+use flowloom_verifier::{MapId, Proof};
+
+use crate::engine::JitError;
+use crate::function::{Callees, Translation, declared};
+use crate::runtime;
+use crate::state::{MapRef, State};
+
+/// A function as compiled code has it: the state, and `r1` to `r5`.
+pub(crate) type Function = unsafe extern "C" fn(*mut State, u64, u64, u64, u64, u64) -> u64;
+
+/// A program to compile.
+pub(crate) struct Source<'a> {
+    /// The decoded instructions.
+    pub(crate) code: &'a [Option<Op>],
+    pub(crate) proof: &'a Proof,
+    /// The calls of `loop` that the kernel inlines, ascending.
+    pub(crate) inlined: &'a [usize],
+    pub(crate) maps: &'a [MapDef],
+    /// By map; they do not move.
+    pub(crate) refs: &'a [MapRef],
+    /// By number of a helper, the address of its function.
+    pub(crate) helpers: &'a dyn Fn(i32) -> u64,
+}
+
+impl Source<'_> {
+    /// The map of a helper call, if it is known.
+    pub(crate) fn map(&self, at: usize) -> Option<usize> {
+        let maps = &self.proof.insns[at].maps;
+        match maps.first() {
+            Some(MapId::Of(map)) if maps.len() == 1 => Some(*map as usize),
+            _ => None,
+        }
+    }
+
+    /// The map of a helper call, if it is known and a hash table with one value an entry.
+    pub(crate) fn table(&self, at: usize) -> Option<usize> {
+        self.map(at).filter(|map| !self.refs[*map].table.is_null())
+    }
+
+    /// The number of calls whose key is in a known hash table.
+    pub(crate) fn keys(&self) -> usize {
+        let has_key = |op: &Op| {
+            let Op::Call { helper } = op else { return false };
+            matches!(*helper, helper::MAP_LOOKUP_ELEM | helper::MAP_UPDATE_ELEM | helper::MAP_DELETE_ELEM)
+        };
+        let is_key = |(at, op): &(usize, &Option<Op>)| op.as_ref().is_some_and(has_key) && self.table(*at).is_some();
+        self.code.iter().enumerate().filter(is_key).count()
+    }
+}
+
+/// Machine code of a program.
+pub(crate) struct Compiled {
+    /// `None` only while it is dropped.
+    module: Option<JITModule>,
+    entry: Function,
+}
+
+impl std::fmt::Debug for Compiled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Compiled").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Compiled {
+    fn drop(&mut self) {
+        if let Some(module) = self.module.take() {
+            // SAFETY: functions are called by `&self` only, so none of them runs.
+            unsafe { module.free_memory() };
+        }
+    }
+}
+
+impl Compiled {
+    /// Compiles a program, or its scout.
+    pub(crate) fn of(source: &Source<'_>, is_scout: bool) -> Result<Compiled, JitError> {
+        let mut flags = settings::builder();
+        let set = [("opt_level", "speed"), ("use_colocated_libcalls", "false"), ("is_pic", "false")];
+        for (name, value) in set {
+            flags.set(name, value).map_err(|error| JitError::Processor(error.to_string()))?;
+        }
+        let isa = cranelift_native::builder().map_err(|error| JitError::Processor(error.to_owned()))?;
+        let isa = isa.finish(settings::Flags::new(flags)).map_err(|error| JitError::Processor(error.to_string()))?;
+        let mut builder = JITBuilder::with_isa(isa, default_libcall_names());
+        for (name, address) in runtime::FUNCTIONS.map(|function| (function.name, function.address)) {
+            builder.symbol(name, address());
+        }
+        let mut module = JITModule::new(builder);
+        let functions = define(&mut module, source, is_scout);
+        let functions = functions.map_err(|(slot, error)| JitError::Function { slot, source: Box::new(error) })?;
+        // The entry of every program is at slot 0.
+        let address = module.get_finalized_function(functions[&0]);
+        // SAFETY: the function was compiled with this signature.
+        let entry = unsafe { std::mem::transmute::<*const u8, Function>(address) };
+        Ok(Compiled { module: Some(module), entry })
+    }
+
+    /// The function at the program's first instruction.
+    pub(crate) fn entry(&self) -> Function {
+        self.entry
+    }
+}
+
+/// The first slots of the functions that the proof reaches.
+fn entries(source: &Source<'_>) -> BTreeSet<usize> {
+    let called = source.code.iter().enumerate().filter_map(|(at, op)| match op {
+        Some(op @ (Op::CallLocal { .. } | Op::LoadFunc { .. })) if source.proof.insns[at].reached => {
+            usize::try_from(at as i64 + 1 + op.distance()?).ok()
+        }
+        _ => None,
+    });
+    std::iter::once(0).chain(called).collect()
+}
+
+fn define(
+    module: &mut JITModule,
+    source: &Source<'_>,
+    is_scout: bool,
+) -> Result<BTreeMap<usize, FuncId>, (usize, cranelift_module::ModuleError)> {
+    let call = module.isa().default_call_conv();
+    let signature = |params: &[types::Type]| {
+        let mut signature = Signature::new(call);
+        signature.params.extend(params.iter().map(|of| AbiParam::new(*of)));
+        signature.returns.push(AbiParam::new(types::I64));
+        signature
+    };
+    let own = signature(&[types::I64; 6]);
+    let entries = entries(source);
+    let mut ids = BTreeMap::new();
+    for slot in &entries {
+        let id = module.declare_function(&format!("at_{slot}"), Linkage::Local, &own);
+        ids.insert(*slot, id.map_err(|error| (*slot, error))?);
+    }
+    let mut runtime = Vec::new();
+    for function in runtime::FUNCTIONS {
+        let signature = signature(&vec![types::I64; function.parameters]);
+        let id = module.declare_function(function.name, Linkage::Import, &signature);
+        runtime.push(id.map_err(|error| (0, error))?);
+    }
+    let (mut context, mut frontend) = (module.make_context(), FunctionBuilderContext::new());
+    for (slot, id) in &ids {
+        context.func.signature = own.clone();
+        context.func.name = UserFuncName::user(0, id.as_u32());
+        let mut builder = FunctionBuilder::new(&mut context.func, &mut frontend);
+        let mut reference =
+            |id: FuncId, builder: &mut FunctionBuilder<'_>| module.declare_func_in_func(id, builder.func);
+        let callees = Callees {
+            runtime: runtime.iter().map(|id| reference(*id, &mut builder)).collect(),
+            functions: ids.iter().map(|(slot, id)| (*slot, reference(*id, &mut builder))).collect(),
+            signature: builder.import_signature(own.clone()),
+            lookup: builder.import_signature(signature(&[types::I64; 2])),
+            hinted_lookup: builder.import_signature(signature(&[types::I64; 3])),
+        };
+        let registers = declared(&mut builder);
+        let mut translation = Translation {
+            source,
+            callees: &callees,
+            is_scout,
+            // Set by the first block.
+            state: Value::from_u32(0),
+            registers,
+            blocks: BTreeMap::new(),
+            builder,
+        };
+        translation.run(*slot);
+        translation.builder.finalize(module.target_config());
+        module.define_function(*id, &mut context).map_err(|error| (*slot, error))?;
+        module.clear_context(&mut context);
+    }
+    module.finalize_definitions().map_err(|error| (0, error))?;
+    Ok(ids)
+}

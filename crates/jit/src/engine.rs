@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The engine: a program's code, memory and environment.
+
+use std::sync::Arc;
+
+use flowloom_engine::{
+    Choices, Datapath, EngineError, Event, Eviction, HEADROOM_BYTES, Outcome, Packet, Ports, Snapshot, SnapshotError,
+};
+use flowloom_isa::insn::helper;
+use flowloom_isa::op::Op;
+use flowloom_isa::{MapDef, MapKind, Program, ProgramError, check};
+use flowloom_verifier::{Memory, Proof, VerifyError};
+use flowloom_vm::{CONTEXT_ADDRESS, Environment, Helper, Returned, Run, fib, find, inlined_loops};
+
+use crate::batch::{Ahead, Announced, BATCH};
+use crate::compiled::{Compiled, Function, Source};
+use crate::runtime::{ITERATIONS, Running};
+use crate::space::Native;
+use crate::state::State;
+use crate::tables::MemoryError;
+
+pub(crate) const NAME: &str = "jit";
+
+/// The room after a packet that is processed by copy: as far as the kernel's test runs let it grow.
+pub(crate) const TAILROOM_BYTES: usize = 4096;
+
+/// Why a program has no machine code.
+#[derive(Debug, thiserror::Error)]
+pub enum JitError {
+    /// The program is invalid.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// The verifier refuses a program that a map initially holds.
+    #[error("program `{name}`, a target of tail calls: {source}")]
+    Sibling {
+        /// The program.
+        name: String,
+        /// The reason.
+        #[source]
+        source: Box<VerifyError>,
+    },
+    /// A helper reads memory at addresses that the proof does not bound.
+    #[error("instruction {insn} calls `{helper}` with addresses of any memory, which machine code does not check")]
+    Probes {
+        /// The slot of the call.
+        insn: usize,
+        /// The helper.
+        helper: &'static str,
+    },
+    /// Paths reach a load with different fields of the context.
+    #[error("instruction {insn} loads different fields of the context on different paths")]
+    Context {
+        /// The slot of the load.
+        insn: usize,
+    },
+    /// A map has no memory.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// The processor is none that Cranelift knows.
+    #[error("no code can be made for this processor: {0}")]
+    Processor(String),
+    /// Cranelift refuses a function.
+    #[error("the function at instruction {slot} cannot be compiled: {source}")]
+    Function {
+        /// Its first slot.
+        slot: usize,
+        /// Cranelift's reason.
+        #[source]
+        source: Box<cranelift_module::ModuleError>,
+    },
+}
+
+impl JitError {
+    /// The instruction, if there is one.
+    pub fn insn(&self) -> Option<usize> {
+        match self {
+            JitError::Probes { insn, .. } | JitError::Context { insn } => Some(*insn),
+            JitError::Function { slot, .. } => Some(*slot),
+            _ => None,
+        }
+    }
+
+    /// Suggested fix.
+    pub fn help(&self) -> Option<&'static str> {
+        match self {
+            JitError::Probes { .. } => Some("the interpreter checks them: --engine interp"),
+            JitError::Memory(_) => Some("make the map smaller, or use the interpreter, which stores what is written"),
+            _ => None,
+        }
+    }
+}
+
+/// Runs one program as machine code.
+pub struct Jit {
+    pub(crate) environment: Environment<Native>,
+    /// The program, then its siblings; `None` for those that cannot run.
+    pub(crate) programs: Vec<Option<Function>>,
+    /// The code, which the functions point into.
+    _code: Vec<Compiled>,
+    /// The helpers by number, which the code points to.
+    _helpers: Vec<(i32, Box<Helper<Native>>)>,
+    pub(crate) ahead: Option<Ahead>,
+    /// Whether any program draws random numbers.
+    pub(crate) draws: bool,
+    /// Whether a map takes records for user space.
+    pub(crate) has_records: bool,
+    /// The buffer of packets that are processed by copy.
+    buffer: Vec<u8>,
+    pub(crate) seed: u64,
+    /// The number of packets so far that were changed in place.
+    pub(crate) packets: u64,
+    pub(crate) events: Vec<Event>,
+    pub(crate) announced: Announced,
+}
+
+impl std::fmt::Debug for Jit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Jit").field("environment", &self.environment).finish_non_exhaustive()
+    }
+}
+
+impl Jit {
+    /// Compiles a program with its proof, and creates its maps.
+    ///
+    /// # Errors
+    /// The program, or one that its maps initially hold, is refused; or there is no memory for its maps.
+    pub fn new(program: Arc<Program>, proof: &Proof) -> Result<Jit, JitError> {
+        let native = Native::new(&program.maps, 1)?;
+        let helpers = (0..=MAX_HELPER).chain(OWN_HELPERS).filter_map(|number| Some((number, Box::new(find(number)?))));
+        let helpers: Vec<(i32, Box<Helper<Native>>)> = helpers.collect();
+        let address = |number: i32| {
+            let known = helpers.binary_search_by_key(&number, |(number, _)| *number);
+            known.map_or(0, |at| &raw const *helpers[at].1 as u64)
+        };
+        let mut code = Vec::new();
+        let mut programs = Vec::new();
+        let mut draws = false;
+        let mut ahead = None;
+        let mut compile = |program: &Program, proof: &Proof| -> Result<Function, JitError> {
+            let decoded = check::decoded(program)?;
+            probes(&decoded, proof)?;
+            context(&decoded, proof)?;
+            draws |= decoded.iter().flatten().any(|op| matches!(op, Op::Call { helper: helper::GET_PRANDOM_U32 }));
+            let inlined = inlined_loops(&decoded);
+            let (maps, refs) = (&*program.maps, native.refs());
+            let source = Source { code: &decoded, proof, inlined: &inlined, maps, refs, helpers: &address };
+            let compiled = Compiled::of(&source, false)?;
+            let entry = compiled.entry();
+            // Scouts follow the first program only: they end before tail calls.
+            let keys = if code.is_empty() { source.keys() } else { 0 };
+            code.push(compiled);
+            if keys > 0 {
+                let scout = Compiled::of(&source, true)?;
+                ahead = Some(Ahead::new(scout.entry(), keys));
+                code.push(scout);
+            }
+            Ok(entry)
+        };
+        programs.push(Some(compile(&program, proof)?));
+        for (number, sibling) in program.siblings.iter().enumerate() {
+            let own = sibling.as_program(&program);
+            let is_held = program.holds_from_start(number);
+            let proof = match flowloom_verifier::verify(&own, &flowloom_verifier::Options::default()) {
+                Ok(proof) => proof,
+                Err(source) if is_held => {
+                    return Err(JitError::Sibling { name: sibling.name.clone(), source: Box::new(source) });
+                }
+                Err(_) => {
+                    programs.push(None);
+                    continue;
+                }
+            };
+            match compile(&own, &proof) {
+                Ok(entry) => programs.push(Some(entry)),
+                Err(error) if is_held => return Err(error),
+                Err(_) => programs.push(None),
+            }
+        }
+        let is_buffer = |def: &MapDef| matches!(def.kind, MapKind::RingBuf | MapKind::PerfEventArray);
+        let has_records = program.maps.iter().any(is_buffer);
+        Ok(Jit {
+            environment: Environment::new(program, native),
+            programs,
+            _code: code,
+            _helpers: helpers,
+            ahead,
+            draws,
+            has_records,
+            buffer: Vec::new(),
+            seed: 0,
+            packets: 0,
+            events: Vec::new(),
+            announced: Announced::default(),
+        })
+    }
+
+    /// Sets the routes of `fib_lookup` and `check_mtu`; by default there is no interface.
+    #[must_use]
+    pub fn with_routes(mut self, routes: fib::Table) -> Jit {
+        self.environment.set_routes(routes);
+        self
+    }
+
+    /// Sets the seed of the random values of packets that are changed in place.
+    #[must_use]
+    pub fn with_seed(mut self, seed: u64) -> Jit {
+        self.seed = seed;
+        self
+    }
+
+    /// Runs packets as they come: [`Datapath::announce`] is not wanted.
+    #[must_use]
+    pub fn one_by_one(mut self) -> Jit {
+        self.announced.is_wanted = false;
+        self
+    }
+
+    /// Sets the size in bytes below which all tables together count as cached, so that nothing is prefetched. The
+    /// results do not depend on it.
+    #[must_use]
+    pub fn with_cached_bytes(mut self, bytes: u64) -> Jit {
+        if let Some(ahead) = &mut self.ahead {
+            ahead.cached_bytes = bytes;
+        }
+        self
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Arc<Program> {
+        self.environment.program()
+    }
+
+    /// Runs the program on the packet that was begun.
+    #[inline]
+    fn run_code(&mut self, choices: &Choices) -> Result<Returned, EngineError> {
+        let programs = &self.programs;
+        let Some(entry) = programs.first().copied().flatten() else { return Err(failed(0, "no code".to_owned())) };
+        self.environment.run(choices, None, None, |run| execute(entry, run.memory.state(), run, programs))
+    }
+}
+
+/// Runs the code on the packet that was begun; returns `r0`.
+#[inline]
+pub(crate) fn execute(
+    entry: Function,
+    state: *mut State,
+    run: &mut Run<'_, Native>,
+    programs: &[Option<Function>],
+) -> Result<u64, EngineError> {
+    let (now_ns, cpu) = (run.choices.now_ns, run.choices.cpu);
+    let mut running = Running { run, programs };
+    // SAFETY: the state is that of this engine; the code was compiled for its maps from a proved program, which runs on a
+    // packet within the buffer that was begun. The environment lives until the code returns.
+    let r0 = unsafe {
+        (*state).run = (&raw mut running).cast();
+        ((*state).now_ns, (*state).cpu) = (now_ns, cpu);
+        (*state).budget = ITERATIONS;
+        ((*state).rounds, (*state).tail_calls) = (0, 0);
+        entry(state, CONTEXT_ADDRESS, 0, 0, 0, 0)
+    };
+    if running.run.memory.has_failed()
+        && let Some((at, fault)) = running.run.memory.take_fault()
+    {
+        return Err(failed(at, fault.to_string()));
+    }
+    Ok(r0)
+}
+
+/// The greatest number of the kernel's helpers that are supported.
+const MAX_HELPER: i32 = 255;
+/// The numbers of Flowloom's own helpers.
+const OWN_HELPERS: [i32; 4] = [helper::FL_CLONE, helper::FL_EMIT, helper::FL_EVICT, helper::FL_PARSE];
+
+pub(crate) fn failed(insn: usize, what: String) -> EngineError {
+    EngineError::Fault { engine: NAME, insn, what }
+}
+
+/// Refuses helpers that read memory at addresses that the proof does not bound.
+fn probes(code: &[Option<Op>], proof: &Proof) -> Result<(), JitError> {
+    let Some(insn) = proof.insns.iter().position(|known| known.probes) else { return Ok(()) };
+    let helper = match code[insn] {
+        Some(Op::Call { helper }) => flowloom_isa::helpers::name_of(helper).unwrap_or_default(),
+        _ => "",
+    };
+    Err(JitError::Probes { insn, helper })
+}
+
+/// Refuses loads of the context that have no single field.
+fn context(code: &[Option<Op>], proof: &Proof) -> Result<(), JitError> {
+    let is_mixed = |(insn, op): (usize, &Option<Op>)| {
+        let Some(Op::Load { size, .. }) = op else { return false };
+        let known = &proof.insns[insn].memory;
+        known.get(&Memory::Context).is_some_and(|b| known.len() > 1 || b.end - b.first != size.bytes() as i64)
+    };
+    match code.iter().enumerate().position(is_mixed) {
+        Some(insn) => Err(JitError::Context { insn }),
+        None => Ok(()),
+    }
+}
+
+impl Datapath for Jit {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn bind_ports(&mut self, ports: &Ports) {
+        self.environment.bind_ports(ports);
+    }
+
+    fn most_ahead(&self) -> usize {
+        if self.announced.is_wanted { BATCH } else { 0 }
+    }
+
+    fn announce(&mut self, packets: &[(Packet<'_>, Choices)]) -> Result<(), EngineError> {
+        self.run_announced(packets);
+        Ok(())
+    }
+
+    fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
+        if let Some(outcome) = self.announced.outcomes.pop_front() {
+            return outcome;
+        }
+        let end = HEADROOM_BYTES + packet.bytes.len();
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(buffer.len().max(end + TAILROOM_BYTES), 0);
+        buffer[HEADROOM_BYTES..end].copy_from_slice(packet.bytes);
+        self.environment.space_mut().begin(&mut buffer, (HEADROOM_BYTES, end), packet.port.0);
+        let outcome = self.run_code(choices).map(|returned| self.environment.finish(packet.port, returned));
+        self.buffer = buffer;
+        outcome
+    }
+
+    fn evict_next(&mut self, victims: &[Eviction]) {
+        self.environment.evict_next(victims);
+    }
+
+    fn not_evicted(&mut self) -> Vec<Eviction> {
+        self.environment.not_evicted()
+    }
+
+    fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
+        self.environment.sweep(now_ns);
+        Ok(())
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, EngineError> {
+        Ok(self.environment.snapshot())
+    }
+
+    fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {
+        self.announced.outcomes.clear();
+        // The code depends on the constants that it was compiled with.
+        if self.environment.replaces_constants(state) {
+            let is_constant = |name: &&String| {
+                let def = self.program().maps.iter().find(|def| def.name == **name);
+                def.is_some_and(|def| def.flags & flowloom_isa::BPF_F_RDONLY_PROG != 0)
+            };
+            let map = state.maps.keys().find(is_constant).cloned().unwrap_or_default();
+            return Err(SnapshotError::Form {
+                map,
+                expected: "constants before the program is compiled",
+                found: "a state for compiled code".to_owned(),
+            }
+            .into());
+        }
+        let programs: Vec<bool> = self.programs.iter().skip(1).map(Option::is_some).collect();
+        Ok(self.environment.restore(state, &programs)?)
+    }
+}

@@ -1,0 +1,504 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Translation of a function of a program.
+//!
+//! ```text
+//!   r0 .. r9          variables, which Cranelift turns into SSA values and machine registers
+//!   r10               the end of a stack slot of 512 bytes, one for each call
+//!   context           loads of fields of `State`
+//!   other memory      addresses are those of the machine: no checks, as the proof has them
+//!   helpers           calls of the runtime
+//! ```
+//!
+//! Only instructions that the proof says are reached are translated, and only feasible edges of branches.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{
+    Block, FuncRef, InstBuilder, MemFlagsData, SigRef, StackSlotData, StackSlotKind, Value, types,
+};
+use cranelift_frontend::{FunctionBuilder, Variable};
+use flowloom_isa::MapKind;
+use flowloom_isa::insn::helper;
+use flowloom_isa::limits::{MAX_MAY_GOTO, STACK_BYTES};
+use flowloom_isa::op::{AluOp, AtomicOp, Op, Operand, Reg, Size, Width};
+use flowloom_verifier::Memory;
+use flowloom_vm::map_address;
+
+use crate::arithmetic::{self, Second, low, of_size, of_width, signed, wide};
+use crate::compiled::Source;
+use crate::runtime::Runtime;
+use crate::scout::Store;
+use crate::state::{AT, BASE, BUDGET, CPU, HINT, HINTED_LOOKUP, LOOKUP, NOW_NS, RAW, ROUNDS, TABLE, field};
+
+/// Memory that may be unaligned and never traps.
+const MEMORY: MemFlagsData = MemFlagsData::new().with_notrap();
+/// Fields of the state.
+pub(crate) const FIELD: MemFlagsData = MemFlagsData::trusted();
+/// The number of arguments, which are in `r1` and the registers after it.
+const ARGUMENTS: usize = 5;
+/// Loops with at most this many iterations are not counted.
+const SMALL_BOUND: u64 = 1 << 12;
+
+/// The callees of functions, as references in the function that is translated.
+pub(crate) struct Callees {
+    /// By [`runtime::FUNCTIONS`].
+    pub(crate) runtime: Vec<FuncRef>,
+    /// The functions of the program, by their first slot.
+    pub(crate) functions: BTreeMap<usize, FuncRef>,
+    /// The signature of all compiled functions.
+    pub(crate) signature: SigRef,
+    /// The signatures of lookups in a table, without and with a hint.
+    pub(crate) lookup: SigRef,
+    pub(crate) hinted_lookup: SigRef,
+}
+
+pub(crate) struct Translation<'f, 'a> {
+    pub(crate) builder: FunctionBuilder<'f>,
+    pub(crate) source: &'a Source<'a>,
+    pub(crate) callees: &'a Callees,
+    /// Whether the code only finds keys.
+    pub(crate) is_scout: bool,
+    pub(crate) state: Value,
+    pub(crate) registers: [Variable; 11],
+    pub(crate) blocks: BTreeMap<usize, Block>,
+}
+
+/// The registers as variables.
+pub(crate) fn declared(builder: &mut FunctionBuilder<'_>) -> [Variable; 11] {
+    std::array::from_fn(|_| builder.declare_var(types::I64))
+}
+
+impl Translation<'_, '_> {
+    /// Translates the function that begins at a slot.
+    pub(crate) fn run(&mut self, entry: usize) {
+        let begin = self.builder.create_block();
+        self.builder.append_block_params_for_function_params(begin);
+        self.builder.switch_to_block(begin);
+        let params = self.builder.block_params(begin).to_vec();
+        self.state = params[0];
+        let zero = self.builder.ins().iconst(types::I64, 0);
+        self.registers.iter().for_each(|register| self.builder.def_var(*register, zero));
+        for (number, param) in (1..=ARGUMENTS).zip(&params[1..]) {
+            self.builder.def_var(self.registers[number], *param);
+        }
+        let (slots, starts) = self.reached(entry);
+        self.stack(&slots);
+        self.blocks = starts.iter().map(|start| (*start, self.builder.create_block())).collect();
+        self.builder.ins().jump(self.blocks[&entry], &[]);
+        let mut is_open = false;
+        for at in slots {
+            if let Some(block) = self.blocks.get(&at).copied() {
+                if is_open {
+                    self.builder.ins().jump(block, &[]);
+                }
+                self.builder.switch_to_block(block);
+                is_open = true;
+            }
+            let Some(op) = self.source.code[at].filter(|_| is_open) else { continue };
+            self.spend(at);
+            is_open = self.op(at, op);
+        }
+        self.builder.seal_all_blocks();
+    }
+
+    /// At the header of a loop without a small bound, takes an iteration from the budget; without any left, the
+    /// function ends.
+    fn spend(&mut self, at: usize) {
+        let is_small = |bound: &Option<u64>| bound.is_some_and(|bound| bound <= SMALL_BOUND);
+        if self.source.proof.loops.get(&at).is_none_or(|bound| is_small(bound) && !self.is_scout) {
+            return;
+        }
+        let left = self.builder.ins().load(types::I64, FIELD, self.state, BUDGET);
+        let left = self.builder.ins().iadd_imm_s(left, -1);
+        self.builder.ins().store(FIELD, left, self.state, BUDGET);
+        let (spent, goes_on) = (self.builder.create_block(), self.builder.create_block());
+        let is_spent = self.builder.ins().icmp_imm_s(IntCC::SignedLessThan, left, 0);
+        self.builder.ins().brif(is_spent, spent, &[], goes_on, &[]);
+        self.builder.switch_to_block(spent);
+        if self.is_scout {
+            self.stop();
+        } else {
+            let zero = self.runtime(Runtime::Exhausted, &[self.state]);
+            self.builder.ins().return_(&[zero]);
+        }
+        self.builder.switch_to_block(goes_on);
+    }
+
+    /// The instructions that the function reaches, ascending, and those that begin a block.
+    fn reached(&self, entry: usize) -> (BTreeSet<usize>, BTreeSet<usize>) {
+        let (mut seen, mut starts, mut work) = (BTreeSet::new(), BTreeSet::from([entry]), vec![entry]);
+        while let Some(at) = work.pop() {
+            if !seen.insert(at) {
+                continue;
+            }
+            let Some(op) = self.source.code[at] else { continue };
+            let is_branch =
+                matches!(op, Op::Branch { .. } | Op::MayGoto { .. } | Op::Jump { .. } | Op::JumpLong { .. });
+            for next in self.nexts(at, op) {
+                if is_branch {
+                    starts.insert(next);
+                }
+                work.push(next);
+            }
+        }
+        (seen, starts)
+    }
+
+    /// The feasible successors.
+    fn nexts(&self, at: usize, op: Op) -> Vec<usize> {
+        let edges = self.source.proof.insns[at].edges;
+        let is_feasible = |next: &usize| match op {
+            Op::Branch { off, .. } if off != 0 => {
+                if *next == at + 1 {
+                    edges.falls
+                } else {
+                    edges.jumps
+                }
+            }
+            _ => true,
+        };
+        op.successors(at).filter(is_feasible).collect()
+    }
+
+    /// `r10`, and zeros where the function may read what it has not written.
+    fn stack(&mut self, slots: &BTreeSet<usize>) {
+        let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, STACK_BYTES as u32, 4);
+        let slot = self.builder.create_sized_stack_slot(slot);
+        let end = self.builder.ins().stack_addr(types::I64, slot, STACK_BYTES as i32);
+        self.builder.def_var(self.registers[10], end);
+        if !slots.iter().any(|at| self.source.proof.insns[*at].reads_unwritten) {
+            return;
+        }
+        let zero = self.builder.ins().iconst(types::I64, 0);
+        for at in (0..STACK_BYTES as i32).step_by(8) {
+            self.builder.ins().stack_store(types::I64, zero, slot, at);
+        }
+    }
+
+    fn get(&mut self, reg: Reg) -> Value {
+        self.builder.use_var(self.registers[usize::from(reg.number())])
+    }
+
+    fn set(&mut self, reg: Reg, value: Value) {
+        let value = wide(&mut self.builder, value);
+        self.builder.def_var(self.registers[usize::from(reg.number())], value);
+    }
+
+    pub(crate) fn number(&mut self, value: u64) -> Value {
+        self.builder.ins().iconst(types::I64, value as i64)
+    }
+
+    /// The second operand of an operation of some width.
+    fn second(&mut self, width: Width, src: Operand) -> Second {
+        match src {
+            Operand::Reg(reg) => {
+                let value = self.get(reg);
+                Second { value: low(&mut self.builder, of_width(width), value), constant: None }
+            }
+            Operand::Imm(imm) => {
+                let constant = i64::from(imm);
+                let bits = if width == Width::W64 { constant } else { i64::from(imm as u32) };
+                Second { value: self.builder.ins().iconst(of_width(width), bits), constant: Some(constant) }
+            }
+        }
+    }
+
+    /// Translates an instruction; whether control falls through to the next one.
+    fn op(&mut self, at: usize, op: Op) -> bool {
+        match op {
+            Op::Alu { width, op, dst, src } => {
+                let b = self.second(width, src);
+                let value = if op == AluOp::Mov {
+                    b.value
+                } else {
+                    let a = self.get(dst);
+                    let a = low(&mut self.builder, of_width(width), a);
+                    arithmetic::alu(&mut self.builder, op, a, b)
+                };
+                self.set(dst, value);
+            }
+            Op::MovSx { width, from, dst, src } => {
+                let value = self.get(src);
+                let value = low(&mut self.builder, of_size(from), value);
+                let value = signed(&mut self.builder, value);
+                let value = low(&mut self.builder, of_width(width), value);
+                self.set(dst, value);
+            }
+            Op::Neg { width, dst } => {
+                let value = self.get(dst);
+                let value = low(&mut self.builder, of_width(width), value);
+                let value = self.builder.ins().ineg(value);
+                self.set(dst, value);
+            }
+            Op::End { op, size, dst } => {
+                let value = self.get(dst);
+                let value = arithmetic::byte_order(&mut self.builder, op, size, value);
+                self.set(dst, value);
+            }
+            Op::Load { size, signed: is_signed, dst, base, off } => {
+                let value = match self.context_field(at) {
+                    Some((offset, bytes)) => {
+                        let of = if bytes == 8 { types::I64 } else { types::I32 };
+                        self.builder.ins().load(of, FIELD, self.state, offset)
+                    }
+                    None => {
+                        let base = self.get(base);
+                        self.builder.ins().load(of_size(size), MEMORY, base, i32::from(off))
+                    }
+                };
+                let value = if is_signed { signed(&mut self.builder, value) } else { value };
+                self.set(dst, value);
+            }
+            Op::Store { .. } | Op::Atomic { .. } if self.is_scout && self.store_of_scout(at) == Store::Ends => {
+                self.stop();
+                return false;
+            }
+            Op::Store { .. } if self.is_scout && self.store_of_scout(at) == Store::Skipped => {}
+            Op::Store { size, base, off, src } => {
+                let value = self.second(Width::W64, src).value;
+                let value = low(&mut self.builder, of_size(size), value);
+                let base = self.get(base);
+                self.builder.ins().store(MEMORY, value, base, i32::from(off));
+            }
+            Op::Atomic { op, size, base, off, src } => {
+                let stores = !self.is_scout || self.store_of_scout(at) == Store::Runs;
+                self.atomic(op, size, (base, off), src, stores);
+            }
+            Op::LoadImm { dst, value } => {
+                let value = self.number(value);
+                self.set(dst, value);
+            }
+            Op::LoadMap { dst, map } => {
+                let value = self.number(map_address(map as usize));
+                self.set(dst, value);
+            }
+            Op::LoadMapValue { dst, map, off } => {
+                let base = self.map_field(map as usize, BASE);
+                let value = self.builder.ins().iadd_imm_s(base, i64::from(off));
+                self.set(dst, value);
+            }
+            Op::LoadFunc { dst, distance } => {
+                let slot = (at as i64 + 1 + i64::from(distance)) as usize;
+                let value = self.builder.ins().func_addr(types::I64, self.callees.functions[&slot]);
+                self.set(dst, value);
+            }
+            Op::Jump { .. } | Op::JumpLong { .. } => {
+                let target = self.nexts(at, op)[0];
+                self.builder.ins().jump(self.blocks[&target], &[]);
+                return false;
+            }
+            Op::Branch { width, cond, dst, src, off } => {
+                match self.nexts(at, op).as_slice() {
+                    [next] => _ = self.builder.ins().jump(self.blocks[next], &[]),
+                    _ => {
+                        let a = self.get(dst);
+                        let a = low(&mut self.builder, of_width(width), a);
+                        let b = self.second(width, src).value;
+                        let holds = arithmetic::holds(&mut self.builder, cond, a, b);
+                        let target = (at as i64 + 1 + i64::from(off)) as usize;
+                        self.builder.ins().brif(holds, self.blocks[&target], &[], self.blocks[&(at + 1)], &[]);
+                    }
+                }
+                return false;
+            }
+            Op::MayGoto { off } => {
+                let rounds = self.builder.ins().load(types::I32, FIELD, self.state, ROUNDS);
+                let is_over = self.builder.ins().icmp_imm_s(IntCC::Equal, rounds, i64::from(MAX_MAY_GOTO));
+                let more = self.builder.ins().iadd_imm_s(rounds, 1);
+                let more = self.builder.ins().select(is_over, rounds, more);
+                self.builder.ins().store(FIELD, more, self.state, ROUNDS);
+                let target = (at as i64 + 1 + i64::from(off)) as usize;
+                self.builder.ins().brif(is_over, self.blocks[&target], &[], self.blocks[&(at + 1)], &[]);
+                return false;
+            }
+            Op::Call { helper } if self.is_scout => return self.call_of_scout(at, helper),
+            Op::Call { helper } => self.call(at, helper),
+            Op::CallLocal { distance } => {
+                let slot = (at as i64 + 1 + i64::from(distance)) as usize;
+                let arguments = self.arguments();
+                let call = self.builder.ins().call(self.callees.functions[&slot], &arguments);
+                self.returned(call);
+                if self.is_scout {
+                    self.stop_if_stopped();
+                }
+            }
+            Op::Exit => {
+                let r0 = self.builder.use_var(self.registers[0]);
+                self.builder.ins().return_(&[r0]);
+                return false;
+            }
+            // The verifier refuses these.
+            Op::LoadPacket { .. }
+            | Op::LoadVar { .. }
+            | Op::LoadMapIdx { .. }
+            | Op::LoadMapIdxValue { .. }
+            | Op::CallKfunc { .. } => {}
+        }
+        true
+    }
+
+    /// The field that a load of the context reads.
+    fn context_field(&self, at: usize) -> Option<(i32, u8)> {
+        field(self.source.proof.insns[at].memory.get(&Memory::Context)?.first)
+    }
+
+    /// An atomic operation. One core has the maps for itself, so a load and a store are enough.
+    fn atomic(&mut self, op: AtomicOp, size: Size, (base, off): (Reg, i16), src: Reg, stores: bool) {
+        let (of, off) = (of_size(size), i32::from(off));
+        let base = self.get(base);
+        let source = self.get(src);
+        let source = low(&mut self.builder, of, source);
+        let old = self.builder.ins().load(of, MEMORY, base, off);
+        let new = match op {
+            AtomicOp::Add { .. } => self.builder.ins().iadd(old, source),
+            AtomicOp::Or { .. } => self.builder.ins().bor(old, source),
+            AtomicOp::And { .. } => self.builder.ins().band(old, source),
+            AtomicOp::Xor { .. } => self.builder.ins().bxor(old, source),
+            AtomicOp::Xchg => source,
+            AtomicOp::CmpXchg => {
+                let compared = self.builder.use_var(self.registers[0]);
+                let compared = low(&mut self.builder, of, compared);
+                let is_same = self.builder.ins().icmp(IntCC::Equal, old, compared);
+                self.builder.ins().select(is_same, source, old)
+            }
+        };
+        if stores {
+            self.builder.ins().store(MEMORY, new, base, off);
+        }
+        if let Some(fetched) = (Op::Atomic { op, size, base: Reg::R0, off: 0, src }).writes() {
+            self.set(fetched, old);
+        }
+    }
+
+    /// The state and `r1` to `r5`.
+    fn arguments(&mut self) -> Vec<Value> {
+        let registers = (1..=ARGUMENTS).map(|number| self.builder.use_var(self.registers[number]));
+        let registers: Vec<Value> = registers.collect();
+        std::iter::once(self.state).chain(registers).collect()
+    }
+
+    fn returned(&mut self, call: cranelift_codegen::ir::Inst) {
+        let r0 = self.builder.inst_results(call)[0];
+        self.builder.def_var(self.registers[0], r0);
+    }
+
+    /// A field of a map's reference.
+    pub(crate) fn map_field(&mut self, map: usize, offset: i32) -> Value {
+        let reference = self.number(&raw const self.source.refs[map] as u64);
+        self.builder.ins().load(types::I64, FIELD, reference, offset)
+    }
+
+    /// Calls a function of the runtime.
+    pub(crate) fn runtime(&mut self, function: Runtime, arguments: &[Value]) -> Value {
+        let call = self.builder.ins().call(self.callees.runtime[function as usize], arguments);
+        self.builder.inst_results(call)[0]
+    }
+
+    fn call(&mut self, at: usize, number: i32) {
+        let mut arguments = self.arguments();
+        let result = match number {
+            helper::TAIL_CALL => return self.tail_call(&arguments),
+            helper::LOOP => {
+                arguments[5] = self.number(self.source.inlined.binary_search(&at).is_ok().into());
+                self.runtime(Runtime::Repeat, &arguments)
+            }
+            helper::FOR_EACH_MAP_ELEM => self.runtime(Runtime::ForEach, &arguments[..5]),
+            helper::MAP_LOOKUP_ELEM if let Some(map) = self.source.table(at) => self.use_entry(map),
+            helper::REDIRECT_MAP => {
+                self.note(at);
+                let helper = self.number((self.source.helpers)(number));
+                self.runtime(Runtime::RedirectMap, &[self.state, helper, arguments[1], arguments[2], arguments[3]])
+            }
+            _ => match self.inlined(at, number) {
+                Some(result) => result,
+                None => {
+                    self.note(at);
+                    arguments.insert(1, self.number((self.source.helpers)(number)));
+                    self.runtime(Runtime::Helper, &arguments)
+                }
+            },
+        };
+        self.builder.def_var(self.registers[0], result);
+    }
+
+    /// Notes the instruction that calls a helper, for a fault.
+    fn note(&mut self, at: usize) {
+        let slot = self.builder.ins().iconst(types::I32, at as i64);
+        self.builder.ins().store(FIELD, slot, self.state, AT);
+    }
+
+    /// The result of a helper that needs no call and has no effect.
+    pub(crate) fn inlined(&mut self, at: usize, number: i32) -> Option<Value> {
+        Some(match number {
+            // All maps are those of one core.
+            helper::SPIN_LOCK | helper::SPIN_UNLOCK => self.number(0),
+            helper::KTIME_GET_NS
+            | helper::KTIME_GET_BOOT_NS
+            | helper::KTIME_GET_COARSE_NS
+            | helper::KTIME_GET_TAI_NS => self.builder.ins().load(types::I64, FIELD, self.state, NOW_NS),
+            helper::GET_SMP_PROCESSOR_ID => {
+                let cpu = self.builder.ins().load(types::I32, FIELD, self.state, CPU);
+                wide(&mut self.builder, cpu)
+            }
+            helper::MAP_LOOKUP_ELEM => self.element(at)?,
+            _ => return None,
+        })
+    }
+
+    /// The lookup of an array's element.
+    fn element(&mut self, at: usize) -> Option<Value> {
+        let map = self.source.map(at)?;
+        let def = &self.source.maps[map];
+        let stride = self.source.refs[map].stride as u64;
+        // With several CPUs, the element is not at the beginning of the entry.
+        if !matches!(def.kind, MapKind::Array | MapKind::PerCpuArray) || stride != u64::from(def.value_bytes) {
+            return None;
+        }
+        let key = self.builder.use_var(self.registers[2]);
+        let index = self.builder.ins().load(types::I32, MEMORY, key, 0);
+        let entries = i64::from(def.max_entries);
+        let is_inside = self.builder.ins().icmp_imm_u(IntCC::UnsignedLessThan, index, entries);
+        let index = wide(&mut self.builder, index);
+        let offset = self.builder.ins().imul_imm_s(index, stride as i64);
+        let base = self.map_field(map, BASE);
+        let address = self.builder.ins().iadd(base, offset);
+        let null = self.number(0);
+        Some(self.builder.ins().select(is_inside, address, null))
+    }
+
+    /// A lookup in a table that counts as no use.
+    pub(crate) fn look_up(&mut self, map: usize) -> Value {
+        let (function, table) = (self.map_field(map, LOOKUP), self.map_field(map, RAW));
+        let key = self.builder.use_var(self.registers[2]);
+        let call = self.builder.ins().call_indirect(self.callees.lookup, function, &[table, key]);
+        self.builder.inst_results(call)[0]
+    }
+
+    /// A lookup in a table.
+    fn use_entry(&mut self, map: usize) -> Value {
+        let key = self.builder.use_var(self.registers[2]);
+        if self.source.maps[map].kind.is_lru() {
+            let table = self.map_field(map, TABLE);
+            return self.runtime(Runtime::Use, &[table, key]);
+        }
+        let (function, table) = (self.map_field(map, HINTED_LOOKUP), self.map_field(map, RAW));
+        let hint = self.builder.ins().iadd_imm_s(self.state, i64::from(HINT));
+        let call = self.builder.ins().call_indirect(self.callees.hinted_lookup, function, &[table, key, hint]);
+        self.builder.inst_results(call)[0]
+    }
+
+    /// Another program takes the place of the function; where there is none, the function goes on.
+    fn tail_call(&mut self, arguments: &[Value]) {
+        let target = self.runtime(Runtime::TailTarget, &arguments[..4]);
+        let (taken, back) = (self.builder.create_block(), self.builder.create_block());
+        self.builder.ins().brif(target, taken, &[], back, &[]);
+        self.builder.switch_to_block(taken);
+        let zero = self.number(0);
+        let arguments = [self.state, arguments[1], zero, zero, zero, zero];
+        let call = self.builder.ins().call_indirect(self.callees.signature, target, &arguments);
+        let r0 = self.builder.inst_results(call)[0];
+        self.builder.ins().return_(&[r0]);
+        self.builder.switch_to_block(back);
+    }
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Verified programs as machine code.
+//!
+//! ```text
+//!  Program, Proof ──► functions ──Cranelift──► code ──► r0 ──► verdict, outputs
+//!                                               └─► runtime: helpers of `vm`, lookups, tail calls, callbacks
+//!                                                    └─► memory with addresses of the machine, flow tables
+//! ```
+//!
+//! Addresses in registers are addresses of the machine, except for maps, which only helpers see. Nothing is checked
+//! that the proof has: a program without a proof is not compiled. Helpers, maps and outcomes are those of the
+//! interpreter, on other memory, so that both give the same results.
+
+#![allow(unsafe_code, reason = "machine code runs on raw memory; each block has its reason")]
+
+mod arithmetic;
+mod batch;
+mod compiled;
+mod engine;
+mod function;
+mod runtime;
+mod scout;
+mod space;
+mod state;
+mod tables;
+
+pub use engine::{Jit, JitError};

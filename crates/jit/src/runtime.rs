@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The functions that machine code calls.
+//!
+//! Each takes addresses that the engine has put into the state or the code: all of them belong to the engine that runs.
+
+use flowloom_engine::{Port, Verdict};
+use flowloom_flowtable::FlowTable;
+use flowloom_isa::limits::{MAX_LOOP_ITERATIONS, MAX_TAIL_CALLS};
+use flowloom_vm::{Fault, Helper, Map, Redirect, Run, Space, map_at};
+
+use crate::compiled::Function;
+use crate::space::Native;
+use crate::state::State;
+
+/// The iterations of loops without a small bound for one packet, those of callbacks included.
+pub(crate) const ITERATIONS: i64 = 1 << 26;
+/// The bits of `redirect_map`'s flags that are the verdict for an absent key.
+const ACTION_MASK: u64 = 3;
+/// -EINVAL
+const INVALID: u64 = -22i64 as u64;
+/// -E2BIG
+const TOO_BIG: i32 = -7;
+
+/// A function of the runtime: its index in [`FUNCTIONS`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Runtime {
+    Helper,
+    TailTarget,
+    Repeat,
+    ForEach,
+    Use,
+    Exhausted,
+    Announce,
+    RedirectMap,
+}
+
+/// A function as machine code sees it: all parameters, and the result, are 64-bit numbers.
+#[derive(Clone, Copy)]
+pub(crate) struct Callee {
+    pub(crate) name: &'static str,
+    pub(crate) parameters: usize,
+    pub(crate) address: fn() -> *const u8,
+}
+
+/// By [`Runtime`].
+pub(crate) const FUNCTIONS: [Callee; 8] = [
+    Callee { name: "fl_helper", parameters: 7, address: || call_helper as *const u8 },
+    Callee { name: "fl_tail_target", parameters: 4, address: || tail_target as *const u8 },
+    Callee { name: "fl_repeat", parameters: 6, address: || repeat as *const u8 },
+    Callee { name: "fl_for_each", parameters: 5, address: || for_each as *const u8 },
+    Callee { name: "fl_use", parameters: 2, address: || look_up_and_use as *const u8 },
+    Callee { name: "fl_exhausted", parameters: 1, address: || exhausted as *const u8 },
+    Callee { name: "fl_announce", parameters: 3, address: || announce as *const u8 },
+    Callee { name: "fl_redirect_map", parameters: 5, address: || redirect_map as *const u8 },
+];
+
+/// The environment of a run, behind [`State::run`].
+pub(crate) struct Running<'a, 'r> {
+    pub(crate) run: &'a mut Run<'r, Native>,
+    /// By program, the entry of its code.
+    pub(crate) programs: &'a [Option<Function>],
+}
+
+/// The environment of the run.
+///
+/// # Safety
+/// A run is on its way, and nothing else refers to its environment.
+unsafe fn running<'a>(state: *mut State) -> &'a mut Running<'a, 'a> {
+    // SAFETY: as the caller promises; the engine has set the field before it called the code.
+    unsafe { &mut *(*state).run.cast() }
+}
+
+/// Calls a helper.
+unsafe extern "C" fn call_helper(
+    state: *mut State,
+    helper: *const Helper<Native>,
+    a: u64,
+    b: u64,
+    c: u64,
+    d: u64,
+    e: u64,
+) -> u64 {
+    // SAFETY: machine code calls helpers during a run, one at a time; the table of helpers lives as long as the code.
+    let (running, helper) = unsafe { (running(state), &*helper) };
+    match helper.call(running.run, [a, b, c, d, e]) {
+        Ok(result) => result,
+        Err(fault) => {
+            running.run.memory.fail(fault);
+            0
+        }
+    }
+}
+
+/// `redirect_map(map, key, flags)`. A device map with its default contents leads to the port of the key's number; others
+/// are for the helper.
+unsafe extern "C" fn redirect_map(
+    state: *mut State,
+    helper: *const Helper<Native>,
+    map: u64,
+    key: u64,
+    flags: u64,
+) -> u64 {
+    // SAFETY: as in `call_helper`.
+    let run = unsafe { &mut *running(state).run };
+    let known = map_at(map).and_then(|map| run.memory.maps().get(map)).filter(|map| map.is_bound_one_to_one());
+    let Some(def) = known.map(Map::def).filter(|_| flags <= ACTION_MASK) else {
+        // SAFETY: as in `call_helper`.
+        return unsafe { call_helper(state, helper, map, key, flags, 0, 0) };
+    };
+    if key as u32 >= def.max_entries {
+        run.redirect = None;
+        return flags;
+    }
+    run.redirect = Some(Redirect::To(Port(key as u32)));
+    Verdict::Redirect.number().into()
+}
+
+/// The code that a tail call with `r1` to `r3` leads to; 0 if there is none.
+unsafe extern "C" fn tail_target(state: *mut State, _context: u64, map: u64, index: u64) -> u64 {
+    // SAFETY: as in `call_helper`; the state is that of the engine.
+    let (running, state) = unsafe { (running(state), &mut *state) };
+    let map = map_at(map).and_then(|map| running.run.memory.maps().get(map));
+    let member = map.and_then(|map| map.member(&(index as u32).to_le_bytes()));
+    let code = member.and_then(|member| *running.programs.get(member as usize + 1)?);
+    match code {
+        Some(code) if state.tail_calls < MAX_TAIL_CALLS => {
+            state.tail_calls += 1;
+            code as usize as u64
+        }
+        _ => 0,
+    }
+}
+
+/// Whether the run has failed or spent its iterations.
+///
+/// # Safety
+/// As of [`running`].
+unsafe fn is_over(state: *mut State) -> bool {
+    // SAFETY: as the caller promises.
+    unsafe {
+        (*state).budget -= 1;
+        if (*state).budget < 0 {
+            exhausted(state);
+        }
+        running(state).run.memory.has_failed()
+    }
+}
+
+/// `loop(count, callback, context, flags)`; `inlined` tells whether the kernel inlines the call, which then compares
+/// all 64 bits of the count and returns errors as 32-bit numbers.
+unsafe extern "C" fn repeat(
+    state: *mut State,
+    count: u64,
+    callback: u64,
+    context: u64,
+    flags: u64,
+    inlined: u64,
+) -> u64 {
+    let (count, too_big) = match inlined {
+        0 => (u64::from(count as u32), TOO_BIG as u64),
+        _ => (count, u64::from(TOO_BIG as u32)),
+    };
+    match (flags, count) {
+        (0, ..=MAX_LOOP_ITERATIONS) => {}
+        (0, _) => return too_big,
+        _ => return INVALID,
+    }
+    // SAFETY: the proof has that the argument is a function of the program.
+    let callback = unsafe { std::mem::transmute::<usize, Function>(callback as usize) };
+    for number in 0..count {
+        // SAFETY: a run is on its way.
+        if unsafe { is_over(state) || callback(state, number, context, 0, 0, 0) != 0 } {
+            return number + 1;
+        }
+    }
+    count
+}
+
+/// `for_each_map_elem(map, callback, context, flags)`: entries of a hash table are visited by ascending key, as bytes.
+unsafe extern "C" fn for_each(state: *mut State, map: u64, callback: u64, context: u64, flags: u64) -> u64 {
+    // SAFETY: a run is on its way; the environment is borrowed anew after each callback.
+    let memory = || unsafe { &mut *running(state).run.memory };
+    let Some(index) = map_at(map).filter(|_| flags == 0) else { return INVALID };
+    // SAFETY: the proof has that the argument is a function of the program.
+    let callback = unsafe { std::mem::transmute::<usize, Function>(callback as usize) };
+    let keys = match memory().maps().get(index).map(Map::indices) {
+        Some(Some(count)) => (0..count).map(|index| index.to_le_bytes().to_vec()).collect(),
+        _ => memory().maps()[index].keys(),
+    };
+    let mut begun = 0;
+    for key in &keys {
+        // SAFETY: as above.
+        let cpu = unsafe { (*state).cpu };
+        // A callback may have deleted it in the meantime.
+        let Some(cell) = memory().maps_mut()[index].lookup(key, cpu) else { continue };
+        let value = memory().value_address(index, cell);
+        begun += 1;
+        // SAFETY: the key lives until the callback returns.
+        if unsafe { is_over(state) || callback(state, map, key.as_ptr() as u64, value, context, 0) != 0 } {
+            break;
+        }
+    }
+    begun
+}
+
+/// A lookup in an LRU table, which counts as a use.
+unsafe extern "C" fn look_up_and_use(table: *mut FlowTable, key: *const u8) -> *mut u8 {
+    // SAFETY: the table is that of a map of the engine, which nothing else refers to during the call; the proof has that
+    // the key is readable.
+    let (table, key) = unsafe { (&mut *table, std::slice::from_raw_parts(key, (*table).layout().key_bytes as usize)) };
+    match table.lookup(table.probe(key), key) {
+        Some(slot) => {
+            table.touch(slot);
+            table.value_mut(slot).as_mut_ptr()
+        }
+        None => std::ptr::null_mut(),
+    }
+}
+
+/// Notes that the run has spent its iterations; gives the result of the function that stops.
+unsafe extern "C" fn exhausted(state: *mut State) -> u64 {
+    // SAFETY: a run is on its way.
+    unsafe { running(state).run.memory.fail(Fault::Budget { limit: ITERATIONS as u64 }) };
+    0
+}
+
+/// Announces the key of a lookup: prefetches its line of the index. Gives 0.
+unsafe extern "C" fn announce(state: *mut State, table: *const FlowTable, key: *const u8) -> u64 {
+    // SAFETY: the table is that of a map of the engine; the proof has that the key is readable; the state is that of the
+    // engine, and nothing else refers to it.
+    unsafe {
+        let key = std::slice::from_raw_parts(key, (*table).layout().key_bytes as usize);
+        ((*state).announced, (*state).probe) = (table, (*table).probe_ahead(key));
+    }
+    0
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The memory that machine code and the runtime share: the context of a packet, the counters of a run, the maps.
+
+use std::ffi::c_void;
+use std::mem::offset_of;
+
+use flowloom_flowtable::{FlowTable, HintedLookupFn, LookupFn, Probe, RawTable};
+
+/// The context as programs see it. Addresses of the packet are whole, although the fields of `struct xdp_md` have 4
+/// bytes; the kernel rewrites such loads as well.
+#[repr(C)]
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Context {
+    /// The first byte of the packet, the byte after its last one, and the start of the metadata area.
+    pub data: u64,
+    pub data_end: u64,
+    pub data_meta: u64,
+    pub ingress: u32,
+    pub queue: u32,
+    pub egress: u32,
+}
+
+/// The state of a run, which every compiled function gets.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct State {
+    pub context: Context,
+    pub cpu: u32,
+    /// The arrival time of the packet.
+    pub now_ns: u64,
+    /// The environment of helpers, during a run.
+    pub run: *mut c_void,
+    /// The iterations left of loops without a small bound.
+    pub budget: i64,
+    /// The slot of the last helper call.
+    pub at: u32,
+    /// The number of `may_goto` that fell through.
+    pub rounds: u32,
+    pub tail_calls: u32,
+    /// In a scout: the lookups to pass before the one whose key is announced.
+    pub wave: u32,
+    /// In a scout: whether it has ended, in the current function or in one that it called.
+    pub stopped: u32,
+    /// Where the first lookup of the packet is expected to find its key.
+    pub hint: Probe,
+    /// The table of the key that a scout announced, and the probe; null if it found none.
+    pub announced: *const FlowTable,
+    pub probe: Probe,
+}
+
+impl Default for State {
+    fn default() -> State {
+        State {
+            context: Context::default(),
+            cpu: 0,
+            now_ns: 0,
+            run: std::ptr::null_mut(),
+            budget: 0,
+            at: 0,
+            rounds: 0,
+            tail_calls: 0,
+            wave: 0,
+            stopped: 0,
+            hint: Probe::default(),
+            announced: std::ptr::null(),
+            probe: Probe::default(),
+        }
+    }
+}
+
+/// A map as machine code knows it.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct MapRef {
+    /// The value in cell 0.
+    pub base: *mut u8,
+    /// The hash table, of hash and LRU maps with one CPU; otherwise null.
+    pub table: *mut FlowTable,
+    /// The parts of the table, and its lookup, which counts as no use.
+    pub raw: *const RawTable,
+    pub lookup: Option<LookupFn>,
+    pub hinted_lookup: Option<HintedLookupFn>,
+    /// The bytes from slot to slot.
+    pub stride: usize,
+}
+
+impl Default for MapRef {
+    fn default() -> MapRef {
+        MapRef {
+            base: std::ptr::null_mut(),
+            table: std::ptr::null_mut(),
+            raw: std::ptr::null(),
+            lookup: None,
+            hinted_lookup: None,
+            stride: 0,
+        }
+    }
+}
+
+/// A field of the context: offset and bytes in [`State`], by its offset in `struct xdp_md`.
+pub(crate) fn field(at: i64) -> Option<(i32, u8)> {
+    let (offset, bytes) = match at {
+        0 => (offset_of!(Context, data), 8),
+        4 => (offset_of!(Context, data_end), 8),
+        8 => (offset_of!(Context, data_meta), 8),
+        12 => (offset_of!(Context, ingress), 4),
+        16 => (offset_of!(Context, queue), 4),
+        20 => (offset_of!(Context, egress), 4),
+        _ => return None,
+    };
+    Some(((offset_of!(State, context) + offset) as i32, bytes))
+}
+
+pub(crate) const CPU: i32 = offset_of!(State, cpu) as i32;
+pub(crate) const NOW_NS: i32 = offset_of!(State, now_ns) as i32;
+pub(crate) const BUDGET: i32 = offset_of!(State, budget) as i32;
+pub(crate) const AT: i32 = offset_of!(State, at) as i32;
+pub(crate) const WAVE: i32 = offset_of!(State, wave) as i32;
+pub(crate) const STOPPED: i32 = offset_of!(State, stopped) as i32;
+pub(crate) const ROUNDS: i32 = offset_of!(State, rounds) as i32;
+
+pub(crate) const BASE: i32 = offset_of!(MapRef, base) as i32;
+pub(crate) const TABLE: i32 = offset_of!(MapRef, table) as i32;
+pub(crate) const RAW: i32 = offset_of!(MapRef, raw) as i32;
+pub(crate) const HINT: i32 = offset_of!(State, hint) as i32;
+pub(crate) const HINTED_LOOKUP: i32 = offset_of!(MapRef, hinted_lookup) as i32;
+pub(crate) const LOOKUP: i32 = offset_of!(MapRef, lookup) as i32;

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The tables of maps: memory that never moves, so that machine code holds addresses of values.
+//!
+//! ```text
+//!  hash, LRU   FlowTable: index ──► slot: key │ value on CPU 0 │ value on CPU 1 │ …
+//!  array       one mapping: value of entry 0 on each CPU │ entry 1 │ …
+//!  LPM         one mapping of slots, as an array
+//! ```
+
+use std::ptr::NonNull;
+
+use flowloom_engine::SnapshotError;
+use flowloom_flowtable::{Allocation, FlowTable, Layout, TableError};
+use flowloom_isa::MapDef;
+use flowloom_vm::{Backing, Cells, Keys, Kind};
+use memmap2::{MmapMut, MmapOptions};
+
+/// The number of slots of an LPM table beyond its entries: a slot is reused after the packet that deletes its entry.
+const DELETED_SLOTS: u64 = 1 << 20;
+/// The most bytes of one map's values, which are mapped at once.
+const MAX_BYTES: u64 = 1 << 40;
+
+/// Tables whose values have addresses of the machine.
+#[derive(Debug)]
+pub(crate) struct Tables;
+
+/// A failure to allocate a map.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what each field is")]
+pub enum MemoryError {
+    /// A hash table.
+    #[error("map `{map}`: {source}")]
+    Table { map: String, source: TableError },
+    /// An array.
+    #[error("map `{map}` needs {bytes} bytes, which the system does not give: {source}")]
+    Array { map: String, bytes: u64, source: std::io::Error },
+}
+
+impl From<MemoryError> for SnapshotError {
+    fn from(error: MemoryError) -> SnapshotError {
+        match error {
+            MemoryError::Table { map, source } => SnapshotError::Memory { map, bytes: 0, why: source.to_string() },
+            MemoryError::Array { map, bytes, source } => SnapshotError::Memory { map, bytes, why: source.to_string() },
+        }
+    }
+}
+
+/// The keys of a hash table.
+#[derive(Debug)]
+pub(crate) struct Entries(pub(crate) FlowTable);
+
+/// The values of a map.
+#[derive(Debug)]
+pub(crate) struct Block {
+    /// The value in cell 0.
+    base: NonNull<u8>,
+    cell_bytes: usize,
+    /// The cells of a slot.
+    cpus: u32,
+    /// The bytes from slot to slot.
+    stride: usize,
+    slots: u64,
+    /// The memory, unless it belongs to the keys.
+    _memory: Option<MmapMut>,
+}
+
+// SAFETY: the block is the only way to its memory besides the keys of the same map and the engine that owns both, which
+// all move together.
+unsafe impl Send for Block {}
+
+impl Block {
+    fn mapped(def: &MapDef, cpus: u32, slots: u64) -> Result<Block, MemoryError> {
+        let (cell_bytes, stride) = (def.value_bytes as usize, def.value_bytes as usize * cpus as usize);
+        let bytes = (stride as u64).saturating_mul(slots).max(1);
+        let failed = |source| MemoryError::Array { map: def.name.clone(), bytes, source };
+        if bytes > MAX_BYTES {
+            return Err(failed(std::io::ErrorKind::OutOfMemory.into()));
+        }
+        // Most of a large array is never written: no swap space is reserved for it.
+        let mut memory = MmapOptions::new().len(bytes as usize).no_reserve_swap().map_anon().map_err(failed)?;
+        let base = NonNull::from(&mut *memory).cast();
+        Ok(Block { base, cell_bytes, cpus, stride, slots, _memory: Some(memory) })
+    }
+
+    /// The address of the value in cell 0.
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// The address of a cell.
+    pub(crate) fn address(&self, cell: u64) -> *mut u8 {
+        let (slot, cpu) = (cell / u64::from(self.cpus), cell % u64::from(self.cpus));
+        let at = slot as usize * self.stride + cpu as usize * self.cell_bytes;
+        self.base.as_ptr().wrapping_add(at)
+    }
+
+    /// The bytes from slot to slot.
+    pub(crate) fn stride(&self) -> usize {
+        self.stride
+    }
+
+    fn bytes(&self, at: *mut u8, len: usize) -> &[u8] {
+        // SAFETY: callers pass a range within a slot below `slots`, which is mapped; machine code does not run now.
+        unsafe { std::slice::from_raw_parts(at, len) }
+    }
+}
+
+impl Cells for Block {
+    fn grow(&mut self, _: u32) {}
+
+    fn get(&self, cell: u64) -> Option<&[u8]> {
+        self.has_room(cell).then(|| self.bytes(self.address(cell), self.cell_bytes))
+    }
+
+    fn get_mut(&mut self, cell: u64) -> Option<&mut [u8]> {
+        // SAFETY: the cell is within the mapping; machine code does not run now.
+        self.has_room(cell).then(|| unsafe { std::slice::from_raw_parts_mut(self.address(cell), self.cell_bytes) })
+    }
+
+    fn has_room(&self, cell: u64) -> bool {
+        cell / u64::from(self.cpus) < self.slots
+    }
+
+    fn is_untouched(&self, _: u64) -> bool {
+        false
+    }
+
+    fn is_paged(&self) -> bool {
+        false
+    }
+
+    fn entries(&self, _: u32) -> Box<dyn Iterator<Item = (u32, &[u8])> + '_> {
+        let len = self.cell_bytes * self.cpus as usize;
+        let at = |slot: u64| self.address(slot * u64::from(self.cpus));
+        Box::new((0..self.slots).map(move |slot| (slot as u32, self.bytes(at(slot), len))))
+    }
+
+    fn slot(&self, slot: u32, cpus: u32) -> &[u8] {
+        if u64::from(slot) >= self.slots {
+            return &[];
+        }
+        let at = self.address(u64::from(slot) * u64::from(self.cpus));
+        self.bytes(at, self.cell_bytes * cpus.min(self.cpus) as usize)
+    }
+
+    fn slot_mut(&mut self, slot: u32, cpus: u32) -> &mut [u8] {
+        if u64::from(slot) >= self.slots {
+            return &mut [];
+        }
+        let at = self.address(u64::from(slot) * u64::from(self.cpus));
+        // SAFETY: the slot is within the mapping; machine code does not run now.
+        unsafe { std::slice::from_raw_parts_mut(at, self.cell_bytes * cpus.min(self.cpus) as usize) }
+    }
+
+    fn len(&self) -> u64 {
+        self.slots * (self.cell_bytes as u64 * u64::from(self.cpus))
+    }
+}
+
+impl Backing for Tables {
+    type Keys = Entries;
+    type Cells = Block;
+    type Error = MemoryError;
+
+    fn array(def: &MapDef, cpus: u32) -> Result<Block, MemoryError> {
+        let block = Block::mapped(def, cpus, def.max_entries.into())?;
+        if let Some(initial) = &def.initial {
+            let len = initial.len().min(block.stride * block.slots as usize);
+            // SAFETY: the mapping has this many bytes, and nothing else refers to it yet.
+            unsafe { std::slice::from_raw_parts_mut(block.base(), len) }.copy_from_slice(&initial[..len]);
+        }
+        Ok(block)
+    }
+
+    fn table(def: &MapDef, cpus: u32, kind: Kind) -> Result<(Entries, Block), MemoryError> {
+        let allocation = match kind {
+            Kind::OnDemand => Allocation::OnDemand,
+            Kind::Preallocated => Allocation::Preallocated,
+            Kind::Lru => Allocation::LeastRecentlyUsed,
+        };
+        let layout = Layout {
+            key_bytes: def.key_bytes,
+            value_bytes: def.value_bytes * cpus,
+            entries: def.max_entries,
+            allocation,
+        };
+        let failed = |source| MemoryError::Table { map: def.name.clone(), source };
+        let no_memory = || failed(TableError::Memory { bytes: 0, source: std::io::ErrorKind::OutOfMemory.into() });
+        let table = FlowTable::new(layout).map_err(failed)?;
+        let raw = table.raw();
+        let first = raw.entries.wrapping_add(raw.value_at_bytes as usize);
+        let (base, stride) = (NonNull::new(first).ok_or_else(no_memory)?, raw.stride_bytes as usize);
+        let (cell_bytes, slots) = (def.value_bytes as usize, u64::from(def.max_entries) + 1);
+        Ok((Entries(table), Block { base, cell_bytes, cpus, stride, slots, _memory: None }))
+    }
+
+    fn cells(def: &MapDef, cpus: u32) -> Result<Block, MemoryError> {
+        Block::mapped(def, cpus, u64::from(def.max_entries) + DELETED_SLOTS)
+    }
+}
+
+impl Keys for Entries {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn slot(&self, key: &[u8]) -> Option<u32> {
+        self.0.lookup(self.0.probe(key), key)
+    }
+
+    fn touch(&mut self, key: &[u8]) {
+        self.used(key);
+    }
+
+    fn used(&mut self, key: &[u8]) -> Option<u32> {
+        let slot = self.slot(key)?;
+        self.0.touch(slot);
+        Some(slot)
+    }
+
+    fn iter(&self) -> Box<dyn Iterator<Item = (&[u8], u32)> + '_> {
+        Box::new(self.0.slots().map(|slot| (self.0.key(slot), slot)))
+    }
+
+    fn oldest(&self) -> Option<Box<[u8]>> {
+        self.0.oldest().map(|slot| self.0.key(slot).into())
+    }
+
+    fn put(&mut self, key: &[u8]) -> u32 {
+        // The map makes room first, so there is a slot.
+        self.0.put(self.0.probe(key), key).unwrap_or(u32::MAX)
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Option<u32> {
+        self.0.remove(self.0.probe(key), key)
+    }
+
+    fn retain(&mut self, keep: &mut dyn FnMut(u32) -> bool) {
+        self.0.retain(|slot, _, _| keep(slot));
+    }
+
+    fn check_invariants(&self) {
+        self.0.check_invariants();
+    }
+}

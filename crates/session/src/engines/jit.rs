@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The verified program as machine code.
+
+use std::sync::Arc;
+
+use flowloom_engine::{Choices, Packet, Port};
+use flowloom_isa::Program;
+use flowloom_jit::{Jit, JitError};
+use flowloom_vm::plugin::OnPackets;
+
+use super::kind::{Compatibility, Engine, EngineKind, EngineOptions, Reason, Started};
+use crate::error::{SessionError, with_causes};
+use crate::load::{AnalysisError, Loaded, proof_of};
+
+pub(super) const KIND: EngineKind = EngineKind {
+    name: "jit",
+    about: "Machine code, from the verified program",
+    is_default: true,
+    available: || Ok(()),
+    lacks: |_| None,
+    check: |loaded, program| match program {
+        Ok(program) => match loaded.proof().map(|proof| Jit::new(Arc::clone(program), proof)) {
+            Ok(Ok(_)) => Compatibility::yes(),
+            Ok(Err(error)) => {
+                let (insn, what, help) = (error.insn(), with_causes(&error), error.help());
+                let reasons = vec![Reason { insn, what: what.clone(), help }];
+                Compatibility { runs: Some(false), summary: what, reasons, walked: None }
+            }
+            Err(error) => Compatibility::no(with_causes(&error)),
+        },
+        Err(reason) => Compatibility::no(reason.clone()),
+    },
+    load,
+    plugin: Some(plugin),
+};
+
+fn load(loaded: &Loaded, options: &EngineOptions) -> Result<Started, SessionError> {
+    let (program, note) =
+        if options.counters { loaded.program_with_counters_if_possible()? } else { (loaded.program()?, None) };
+    let jit = compiled(loaded, &program)?;
+    let jit = match &options.routes {
+        Some(routes) => jit.with_routes(routes.clone()),
+        None => jit,
+    };
+    Ok(Started { engine: Box::new(jit), notes: note.into_iter().collect() })
+}
+
+/// Compiles the program of a function, or one with counters.
+fn compiled(loaded: &Loaded, program: &Arc<Program>) -> Result<Jit, SessionError> {
+    let name = loaded.name();
+    let unproved = |error: AnalysisError| match error {
+        AnalysisError::Session(error) => error,
+        error => SessionError::Refused(format!("`{name}` has no proof, so no machine code: {}", with_causes(&error))),
+    };
+    let refused = |error: JitError| {
+        let help = error.help().map(|help| format!("; {help}")).unwrap_or_default();
+        SessionError::Refused(format!("`{name}` has no machine code: {}{help}", with_causes(&error)))
+    };
+    if Arc::ptr_eq(program, &loaded.program()?) {
+        return Jit::new(Arc::clone(program), loaded.proof().map_err(unproved)?).map_err(refused);
+    }
+    let proof = std::cell::OnceCell::new();
+    Jit::new(Arc::clone(program), proof_of(&proof, program).map_err(unproved)?).map_err(refused)
+}
+
+/// Runs a program on plain memory, provided as a map, and returns `r0`.
+fn plugin(program: Arc<Program>, memory: &[u8]) -> Result<u64, String> {
+    let wrapped = OnPackets::of(&program, memory);
+    let loaded = Loaded::of_program(wrapped.program.clone());
+    let mut started = load(&loaded, &EngineOptions::default()).map_err(|error| error.to_string())?;
+    let packet = Packet { bytes: &[0; 64], port: Port(0) };
+    started.engine.process(&packet, &Choices::seeded(0, 0, 0)).map_err(|error| with_causes(&error))?;
+    let snapshot = started.engine.snapshot().map_err(|error| with_causes(&error))?;
+    wrapped.r0(&snapshot).ok_or_else(|| "the program stored no result".to_owned())
+}
+
+impl Engine for Jit {}
