@@ -9,6 +9,7 @@ use flowloom_efsm::model::Function;
 use flowloom_engine::Datapath;
 use flowloom_exec::KernelEngine;
 use flowloom_isa::Program;
+use flowloom_jit::Jit;
 use flowloom_lower::{HeaderParser, LowerOptions, lower};
 use flowloom_verify::{Arrival, CompareOptions, ShrinkOptions, shrink, sweep_period};
 use flowloom_vm::Interpreter;
@@ -41,11 +42,21 @@ pub fn targets(program: &Program, with_kernel: bool) -> Vec<(&'static str, Engin
         .map(|interp| flowloom_proofcheck::checked(interp).with_strict_stack());
     let mut targets: Vec<(&'static str, Engine)> =
         vec![("interp", interpreter.map(|i| Box::new(i) as Box<dyn Datapath>).map_err(|e| e.to_string()))];
+    targets.push(("jit", compiled(program, |jit| jit.with_cached_bytes(0))));
+    targets.push(("jit one by one", compiled(program, Jit::one_by_one)));
     if with_kernel {
         let kernel = KernelEngine::load(program);
         targets.push(("kernel", kernel.map(|k| Box::new(k) as Box<dyn Datapath>).map_err(|e| e.to_string())));
     }
     targets
+}
+
+/// The machine code of a program.
+fn compiled(program: &Program, set: fn(Jit) -> Jit) -> Engine {
+    let proof =
+        flowloom_verifier::verify(program, &flowloom_verifier::Options::default()).map_err(|e| e.to_string())?;
+    let jit = Jit::new(Arc::new(program.clone()), &proof).map_err(|e| e.to_string())?;
+    Ok(Box::new(set(jit)))
 }
 
 /// The interpreter on the program whose headers the parser of the target finds: [`PARSER`].

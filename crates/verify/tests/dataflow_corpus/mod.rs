@@ -19,8 +19,9 @@ use flowloom_engine::PORT_COUNT;
 use flowloom_engine::{Datapath, Port, Ports};
 use flowloom_ir::{Dataflow, Evaluator, Id, Input, Kind, Refusal, build};
 use flowloom_isa::Program;
+use flowloom_jit::{Jit, JitError};
 use flowloom_plan::{PASSES, Target, optimize};
-use flowloom_verifier::{Options, verify};
+use flowloom_verifier::{Options, Proof, verify};
 use flowloom_verify::explore::Case;
 use flowloom_verify::{CompareOptions, ShrinkOptions, compare};
 use flowloom_vm::{Interpreter, fib};
@@ -70,10 +71,8 @@ pub struct Agreed {
     pub took: Duration,
 }
 
-/// Builds the dataflow of a program with the constants of a case.
-pub fn built(program: &Arc<Program>) -> Result<Dataflow, Box<Refusal>> {
-    let proof = verify(program, &Options::default()).unwrap_or_else(|error| panic!("{}: {error}", program.name));
-    build(program, &proof)
+fn proved(program: &Program) -> Proof {
+    verify(program, &Options::default()).unwrap_or_else(|error| panic!("{}: {error}", program.name))
 }
 
 /// Runs every form of the program's dataflow against the interpreter, on every case.
@@ -88,11 +87,15 @@ pub fn agree(subject: &Subject, forms: &Forms) -> Result<Agreed, Box<Refusal>> {
     for cases in by_constants.values() {
         let program = Arc::new(cases[0].program(&subject.program));
         let started = Instant::now();
-        let dataflow = built(&program)?;
+        let proof = proved(&program);
+        let dataflow = build(&program, &proof)?;
         agreed.took = agreed.took.max(started.elapsed());
         let nodes = dataflow.graph.nodes();
         agreed.nodes = agreed.nodes.max(nodes.len());
         agreed.effects = nodes.iter().filter(|node| matches!(node.kind, Kind::Effect(_))).count();
+        for case in cases {
+            code_agrees_on(subject, &program, &proof, case);
+        }
         for (form, dataflow) in forms(dataflow) {
             agreed.slow = 0;
             for case in cases {
@@ -105,14 +108,30 @@ pub fn agree(subject: &Subject, forms: &Forms) -> Result<Agreed, Box<Refusal>> {
     Ok(agreed)
 }
 
-/// Checks that both engines agree on a case; returns the number of packets, and of those that took the slow path, which
-/// are longer than the window.
-fn agree_on(subject: &Subject, program: &Arc<Program>, (form, dataflow): (&str, &Dataflow), case: &Case) -> (u64, u64) {
+/// Checks that the machine code agrees with the interpreter on a case.
+fn code_agrees_on(subject: &Subject, program: &Arc<Program>, proof: &Proof, case: &Case) {
+    // In batches, with scouts whatever the sizes of tables, and one by one. The memory of ring buffers outlives a run.
+    let modes: [(&str, fn(Jit) -> Jit); 2] =
+        [("in batches", |jit| jit.with_cached_bytes(0)), ("one by one", Jit::one_by_one)];
+    for (mode, set) in modes {
+        let jit = match Jit::new(Arc::clone(program), proof) {
+            Ok(jit) => set(jit),
+            Err(refused @ JitError::Probes { .. }) => return eprintln!("{}: no machine code: {refused}", program.name),
+            Err(error) => panic!("{}: {error}", program.name),
+        };
+        let mut jit = match &subject.routes {
+            Some(routes) => jit.with_routes(routes.clone()),
+            None => jit,
+        };
+        compared(subject, program, &mut jit, &format!("{} as machine code, {mode}", program.name), case);
+    }
+}
+
+/// Checks that an engine agrees with the interpreter on a case; returns the number of packets.
+fn compared(subject: &Subject, program: &Arc<Program>, own: &mut dyn Datapath, name: &str, case: &Case) -> u64 {
     let mut interp = Interpreter::new(Arc::clone(program)).unwrap();
-    let mut own = Evaluator::new(Arc::clone(program), dataflow.clone()).unwrap();
     if let Some(routes) = &subject.routes {
         interp = interp.with_routes(routes.clone());
-        own = own.with_routes(routes.clone());
     }
     let ports = Ports::bound((0..PORT_COUNT).map(Port));
     interp.bind_ports(&ports);
@@ -125,22 +144,32 @@ fn agree_on(subject: &Subject, program: &Arc<Program>, (form, dataflow): (&str, 
         is_foreign: true,
         ..CompareOptions::default()
     };
-    let name = format!("{} {form}", program.name);
-    let report = compare(&mut interp, &mut own, &case.packets, &options);
+    let report = compare(&mut interp, own, &case.packets, &options);
     let report = report.unwrap_or_else(|error| panic!("{name}: {error}"));
     if report.agrees() {
-        let long =
-            case.packets.iter().filter(|packet| packet.bytes.len() > Target::default().window_bytes as usize).count()
-                as u64;
-        // A packet whose end is moved may be longer than it came.
-        let (graph, tail) = (&dataflow.graph, dataflow.graph.node(dataflow.ending.tail));
-        let is_length = |id: &Id| graph.node(*id).kind == Kind::Input(Input::Length);
-        let is_cut = tail.kind != Kind::Concat || !tail.args.first().is_some_and(is_length);
-        assert!(is_cut || own.slow_packets() <= long, "{name}: {} of {long} long packets are slow", own.slow_packets());
-        return (report.packets_compared, own.slow_packets());
+        return report.packets_compared;
     }
     let few = ShrinkOptions { max_packets: 200_000, ..ShrinkOptions::default() };
-    let smallest = engines::smallest(&mut interp, &mut own, &case.packets, &options, &few);
+    let smallest = engines::smallest(&mut interp, own, &case.packets, &options, &few);
     let state = case.state.to_json();
     panic!("{name}:\n{smallest}\nseed {}, constants {:02x?}\nstate at first: {state:.2000}", case.seed, case.constants);
+}
+
+/// Checks that both engines agree on a case; returns the number of packets, and of those that took the slow path, which
+/// are longer than the window.
+fn agree_on(subject: &Subject, program: &Arc<Program>, (form, dataflow): (&str, &Dataflow), case: &Case) -> (u64, u64) {
+    let mut own = Evaluator::new(Arc::clone(program), dataflow.clone()).unwrap();
+    if let Some(routes) = &subject.routes {
+        own = own.with_routes(routes.clone());
+    }
+    let name = format!("{} {form}", program.name);
+    let packets_compared = compared(subject, program, &mut own, &name, case);
+    let long = case.packets.iter().filter(|packet| packet.bytes.len() > Target::default().window_bytes as usize).count()
+        as u64;
+    // A packet whose end is moved may be longer than it came.
+    let (graph, tail) = (&dataflow.graph, dataflow.graph.node(dataflow.ending.tail));
+    let is_length = |id: &Id| graph.node(*id).kind == Kind::Input(Input::Length);
+    let is_cut = tail.kind != Kind::Concat || !tail.args.first().is_some_and(is_length);
+    assert!(is_cut || own.slow_packets() <= long, "{name}: {} of {long} long packets are slow", own.slow_packets());
+    (packets_compared, own.slow_packets())
 }
