@@ -5,6 +5,7 @@
 
 use crate::layout::{self, Counter, NO_DEADLINE, RecordLayout, Timers};
 use crate::model::{Policy, Preloaded, Stateful, Successor};
+use crate::registers::Registers;
 
 /// The state of one flow in one element.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,7 +13,7 @@ pub struct Context {
     /// The number of the state.
     pub state: u16,
     /// The registers, as their low bits.
-    pub registers: Vec<u128>,
+    pub registers: Registers,
     /// The deadline of the idle timer; [`NO_DEADLINE`] if it is not running.
     pub idle_deadline_ns: u64,
     /// The period of the idle timer, 0 if it is not running.
@@ -38,7 +39,7 @@ impl Context {
     pub fn initial(stateful: &Stateful) -> Context {
         Context {
             state: 0,
-            registers: stateful.registers.iter().map(|r| r.initial).collect(),
+            registers: stateful.registers.iter().map(|register| register.initial).collect(),
             idle_deadline_ns: NO_DEADLINE,
             idle_ns: 0,
             hard_deadline_ns: NO_DEADLINE,
@@ -46,13 +47,28 @@ impl Context {
         }
     }
 
+    /// Copies a context of the same element without allocating.
+    pub(super) fn copy_from(&mut self, source: &Context) {
+        let Context { state, registers, idle_deadline_ns, idle_ns, hard_deadline_ns, touched_ns } = self;
+        registers.copy_from(&source.registers);
+        (*state, *idle_ns, *touched_ns) = (source.state, source.idle_ns, source.touched_ns);
+        (*idle_deadline_ns, *hard_deadline_ns) = (source.idle_deadline_ns, source.hard_deadline_ns);
+    }
+
     pub(crate) fn preloaded(stateful: &Stateful, preloaded: &Preloaded) -> Context {
-        Context { state: preloaded.state, registers: preloaded.registers.clone(), ..Context::initial(stateful) }
+        Context {
+            state: preloaded.state,
+            registers: preloaded.registers.iter().copied().collect(),
+            ..Context::initial(stateful)
+        }
     }
 
     /// Whether it is the default one, regardless of when it was last found.
     pub(super) fn is_initial(&self, stateful: &Stateful) -> bool {
-        Context { touched_ns: 0, ..self.clone() } == Context::initial(stateful)
+        let Context { state, registers, idle_deadline_ns, idle_ns, hard_deadline_ns, touched_ns: _ } = self;
+        (*state, *idle_ns) == (0, 0)
+            && (*idle_deadline_ns, *hard_deadline_ns) == (NO_DEADLINE, NO_DEADLINE)
+            && registers.iter().eq(stateful.registers.iter().map(|register| &register.initial))
     }
 
     /// Ages the context to `now_ns`: if a timer of a state with a successor has expired, it enters the successor at the
@@ -67,6 +83,13 @@ impl Context {
             None => Aging::Succeeded(first),
             Some((second, _)) => Aging::Expired(vec![first, second]),
         }
+    }
+
+    /// The time from which [`Context::age`] changes it; [`NO_DEADLINE`] for never.
+    pub(super) fn earliest_deadline_ns(&self, layout: &RecordLayout) -> u64 {
+        let idle_ns = if layout.idle.is_some() { self.idle_deadline_ns } else { NO_DEADLINE };
+        let hard_ns = if layout.hard_deadline.is_some() { self.hard_deadline_ns } else { NO_DEADLINE };
+        idle_ns.min(hard_ns)
     }
 
     /// The expired timer as a counter (the idle timer if both have expired), and the earliest deadline.

@@ -17,6 +17,7 @@ pub mod layout;
 mod machine;
 pub mod model;
 pub mod reads;
+mod registers;
 pub mod steps;
 mod syntax;
 
@@ -27,4 +28,5 @@ pub use diagnostic::{Diagnostic, Diagnostics};
 pub use draw::{Drawing, TooLarge};
 pub use format::{MAX_COLUMNS, format};
 pub use machine::Machine;
+pub use registers::Registers;
 pub use syntax::words::keywords;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The reference machine: the definition of a function's semantics.
 //!
-//! It follows `docs/book/src/language.md` literally, on ordered maps with exact capacity, and is not optimised for
-//! speed. Every other target is compared with it.
+//! It follows `docs/book/src/language.md` literally: rows in order, expressions as trees. Every other target is compared
+//! with it. A packet costs the same however many contexts there are: see [`table`].
 
 mod effects;
 mod eval;
 mod table;
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use flowloom_engine::{
@@ -23,7 +23,7 @@ use crate::layout::{self, Counter, RecordLayout, capacity};
 use crate::model::{Destination, Element, Function, KeyPart, NextState, Row, Stateful};
 use effects::{Effects, Frame, Next};
 use eval::{Scope, stored};
-use table::Contexts;
+use table::{Contexts, KeyBytes, Slot};
 
 #[derive(Debug, Clone)]
 struct Table {
@@ -31,34 +31,103 @@ struct Table {
     layout: RecordLayout,
     contexts: Contexts,
     globals: Vec<u128>,
-    looked_up: BTreeSet<Vec<u8>>,
+    looked_up: HashSet<KeyBytes>,
     /// The number of preloaded default contexts; the machine itself never stores one.
     preloaded_defaults: usize,
+    packet: PacketState,
+}
+
+/// The values of the packet in progress; kept for their memory only.
+#[derive(Debug, Clone)]
+struct PacketState {
+    key: Vec<u8>,
+    /// The default context, which never changes.
+    initial: Context,
+    /// The context before and after the row's updates.
+    before: Context,
+    after: Context,
+    globals_after: Vec<u128>,
 }
 
 impl Table {
     fn new(function: &Function, element: &Element, stateful: &Stateful) -> Table {
+        let initial = Context::initial(stateful);
         let mut table = Table {
             key: layout::key_spec(function, stateful),
             layout: RecordLayout::of(element, stateful),
             contexts: Contexts::default(),
             globals: stateful.globals.iter().map(|g| g.initial).collect(),
-            looked_up: BTreeSet::new(),
+            looked_up: HashSet::new(),
             preloaded_defaults: 0,
+            packet: PacketState {
+                key: Vec::new(),
+                before: initial.clone(),
+                after: initial.clone(),
+                initial,
+                globals_after: Vec::new(),
+            },
         };
         for preloaded in &stateful.preloaded {
-            table.preload(stateful, preloaded.key.clone(), Context::preloaded(stateful, preloaded));
+            table.preload(stateful, &preloaded.key, &Context::preloaded(stateful, preloaded));
         }
         table
     }
 
-    fn preload(&mut self, stateful: &Stateful, key: Vec<u8>, context: Context) {
+    fn preload(&mut self, stateful: &Stateful, key: &[u8], context: &Context) {
         self.preloaded_defaults += usize::from(context.is_initial(stateful));
-        self.contexts.put(stateful, &key, context);
+        self.contexts.preload(stateful, &self.layout, key, context);
     }
 
-    fn is_full(&self, stateful: &Stateful) -> bool {
-        self.contexts.len() >= capacity(stateful)
+    /// Looks up the context of a packet and copies it to `packet.before`; an expired one is removed and counts as
+    /// absent, or is in the successor of its state; the idle timer of an existing one restarts. `Some(None)` if there is
+    /// no context, `None` if a key field is absent.
+    fn look_up(
+        &mut self,
+        stateful: &Stateful,
+        frame: &Frame,
+        port: Port,
+        now_ns: u64,
+        counts_flows: bool,
+        mut count: impl FnMut(Counter),
+    ) -> Option<Option<Slot>> {
+        let Table { key: spec, layout, contexts, looked_up, packet: PacketState { key, initial, before, .. }, .. } =
+            self;
+        match spec {
+            None => key.resize(layout::SINGLE_KEY_BYTES, 0),
+            Some(spec) => {
+                let parts = stateful.key.iter().flat_map(|key| &key.parts);
+                let values: Vec<u128> = parts
+                    .filter_map(|part| match part {
+                        KeyPart::Field(_) => None,
+                        KeyPart::Metadata(i) => Some(frame.metadata[usize::from(*i)]),
+                    })
+                    .collect();
+                *key = spec.extract(&frame.layers, &frame.bytes, port.0, &values)?;
+            }
+        }
+        let mut slot = contexts.find(key);
+        let is_first = slot.is_none_or(|slot| contexts.mark_looked_up(slot));
+        if counts_flows && is_first && !looked_up.contains(&key[..]) {
+            looked_up.insert(KeyBytes::from(&key[..]));
+        }
+        if let Some(found) = slot {
+            match contexts.meet(stateful, layout, found, now_ns) {
+                Aging::Live => {}
+                Aging::Succeeded(counter) => count(counter),
+                Aging::Expired(counters) => {
+                    counters.into_iter().for_each(&mut count);
+                    slot = None;
+                }
+            }
+        }
+        match slot {
+            Some(slot) => before.copy_from(contexts.get(slot)),
+            None => {
+                before.copy_from(initial);
+                before.touched_ns = if layout.touched.is_some() { now_ns } else { 0 };
+            }
+        }
+        Some(slot)
     }
 }
 
@@ -69,14 +138,9 @@ pub struct Machine {
     row_fields: Vec<Vec<Vec<FieldId>>>,
     tables: Vec<Option<Table>>,
     coverage: Coverage,
+    /// Whether the keys that packets look up are kept, to count flows.
+    counts_flows: bool,
     ports: Ports,
-}
-
-/// The context that a packet found, and whether it is stored.
-struct Lookup {
-    key: Vec<u8>,
-    context: Context,
-    stored: bool,
 }
 
 impl Machine {
@@ -86,7 +150,17 @@ impl Machine {
         let tables =
             function.elements.iter().map(|e| e.stateful.as_ref().map(|s| Table::new(&function, e, s))).collect();
         let coverage = Coverage::empty(&function);
-        Machine { function, row_fields, tables, coverage, ports: Ports::default() }
+        Machine { function, row_fields, tables, coverage, counts_flows: true, ports: Ports::default() }
+    }
+
+    /// This machine without a count of the flows that packets look up: [`Machine::coverage`] has 0 flows.
+    ///
+    /// # Cost
+    /// The memory no longer depends on the number of packets; the count needs every key that ever was looked up.
+    #[must_use]
+    pub fn without_flow_count(mut self) -> Machine {
+        self.counts_flows = false;
+        self
     }
 
     /// The function.
@@ -105,7 +179,7 @@ impl Machine {
 
     /// The stored contexts of element number `element`, by key; none for a stateless one.
     pub fn contexts(&self, element: usize) -> impl Iterator<Item = (&[u8], &Context)> {
-        self.tables[element].iter().flat_map(|t| t.contexts.iter().map(|(k, c)| (k.as_slice(), c)))
+        self.tables[element].iter().flat_map(|table| table.contexts.iter())
     }
 
     /// The global registers of element number `element`.
@@ -123,7 +197,7 @@ impl Machine {
         for (element, table) in self.function.elements.iter().zip(&self.tables) {
             let (Some(stateful), Some(table)) = (&element.stateful, table) else { continue };
             assert!(table.contexts.len() <= capacity(stateful), "table `{}` above its size", element.name);
-            table.contexts.check_invariants(stateful);
+            table.contexts.check_invariants(stateful, &table.layout);
             let defaults = table.contexts.iter().filter(|(_, c)| c.is_initial(stateful)).count();
             assert!(defaults <= table.preloaded_defaults, "default context stored in `{}`", element.name);
             for (_, context) in table.contexts.iter() {
@@ -136,47 +210,46 @@ impl Machine {
     }
 
     fn run_element(&mut self, index: usize, frame: &mut Frame, packet: &Packet<'_>, choices: &Choices) -> Next {
-        let function = Arc::clone(&self.function);
+        let Machine { function, row_fields, tables, coverage, counts_flows, ports } = self;
         let element = &function.elements[index];
-        let Some(stateful) = &element.stateful else {
-            let scope = outer(&function, frame, packet, choices);
-            let row = self.matching_row(index, element, &scope, None);
-            return match row {
-                None => self.otherwise(index, element, Counter::NoMatch, frame),
-                Some(row) => {
-                    self.coverage.count(index, Counter::Row { row, state: 0 });
-                    let effects = Effects::of(&element.rows[row].actions, &scope, &function.graph);
-                    effects.apply(&function, frame, &self.ports)
-                }
+        let rows = ElementRows { rows: &element.rows, fields: &row_fields[index] };
+        let (Some(stateful), Some(table)) = (&element.stateful, &mut tables[index]) else {
+            let scope = outer(function, frame, packet, choices);
+            let Some(row) = rows.matching(&scope, None) else {
+                coverage.count(index, Counter::NoMatch);
+                return otherwise(function, element, frame, ports);
             };
+            coverage.count(index, Counter::Row { row, state: 0 });
+            let effects = Effects::of(&element.rows[row].actions, &scope, &function.graph);
+            return effects.apply(function, frame, ports);
         };
 
-        let Some(found) = self.find_context(index, stateful, frame, packet, choices.now_ns) else {
-            return self.otherwise(index, element, Counter::NoKey, frame);
+        let count = |counter| coverage.count(index, counter);
+        let Some(slot) = table.look_up(stateful, frame, packet.port, choices.now_ns, *counts_flows, count) else {
+            coverage.count(index, Counter::NoKey);
+            return otherwise(function, element, frame, ports);
         };
-        let globals = self.globals(index).to_vec();
-        let before = &found.context;
-        let is_full = !found.stored && self.tables[index].as_ref().is_some_and(|t| t.is_full(stateful));
+        let Table { layout, contexts, globals, packet: PacketState { key, before, after, globals_after, .. }, .. } =
+            table;
+        let is_full = slot.is_none() && contexts.len() >= capacity(stateful);
         let scope = Scope {
             stateful: Some(stateful),
             registers: &before.registers,
-            globals: &globals,
-            old: (&before.registers, &globals),
+            globals,
+            old: (&before.registers, globals),
             state: before.state,
             is_full,
-            ..outer(&function, frame, packet, choices)
+            ..outer(function, frame, packet, choices)
         };
-        let Some(row) = self.matching_row(index, element, &scope, Some(before.state)) else {
-            if found.stored {
-                self.store(index, stateful, &found.key, found.context);
-            }
-            return self.otherwise(index, element, Counter::NoMatch, frame);
+        let Some(row) = rows.matching(&scope, Some(before.state)) else {
+            coverage.count(index, Counter::NoMatch);
+            return otherwise(function, element, frame, ports);
         };
-        self.coverage.count(index, Counter::Row { row, state: before.state });
+        coverage.count(index, Counter::Row { row, state: before.state });
         let row = &element.rows[row];
 
-        let mut after = before.clone();
-        let mut globals_after = globals.clone();
+        after.copy_from(before);
+        globals_after.clone_from(globals);
         for update in &row.updates {
             let value = scope.new_value(&update.value);
             let (slot, ty) = match update.destination {
@@ -191,129 +264,77 @@ impl Machine {
             after.enter(state, idle_ns, hard_ns, choices.now_ns);
         }
 
-        let is_default = is_default(row, &after, stateful, found.stored);
-        let creates = !found.stored && !is_default;
-        if creates && is_full && !self.make_room(index, stateful) {
-            // The policy `reject`: the row's updates and its transition are dropped, its packet actions are not.
-            self.coverage.count(index, Counter::Rejected);
-            after = before.clone();
-            globals_after.clone_from(&globals);
-        } else if found.stored && is_default {
-            self.coverage.count(index, Counter::Removed);
-            self.remove(index, stateful, &found.key);
-        } else if !is_default {
-            if !found.stored {
-                self.coverage.count(index, Counter::Created);
+        match (slot, is_default(row, after, stateful, slot.is_some())) {
+            (None, true) => {}
+            (None, false) => {
+                let victim = if is_full { contexts.victim(stateful) } else { None };
+                if let Some(victim) = victim {
+                    contexts.remove(victim);
+                    coverage.count(index, Counter::Evicted);
+                }
+                if is_full && victim.is_none() {
+                    // The policy `reject`: the row's updates and its transition are dropped, its packet actions are not.
+                    coverage.count(index, Counter::Rejected);
+                    after.copy_from(before);
+                    globals_after.clone_from(globals);
+                } else {
+                    coverage.count(index, Counter::Created);
+                    contexts.insert(stateful, layout, key, after);
+                }
             }
-            self.store(index, stateful, &found.key, after.clone());
-        }
-        if let Some(table) = &mut self.tables[index] {
-            table.globals.clone_from(&globals_after);
+            (Some(slot), true) => {
+                coverage.count(index, Counter::Removed);
+                contexts.remove(slot);
+            }
+            (Some(slot), false) => contexts.set(stateful, layout, slot, after),
         }
 
         let scope = Scope {
             stateful: Some(stateful),
             registers: &after.registers,
-            globals: &globals_after,
-            old: (&found.context.registers, &globals),
-            state: found.context.state,
+            globals: globals_after,
+            old: (&before.registers, globals),
+            state: before.state,
             is_full,
-            ..outer(&function, frame, packet, choices)
+            ..outer(function, frame, packet, choices)
         };
-        Effects::of(&row.actions, &scope, &function.graph).apply(&function, frame, &self.ports)
+        let effects = Effects::of(&row.actions, &scope, &function.graph);
+        std::mem::swap(globals, globals_after);
+        effects.apply(function, frame, ports)
     }
+}
 
-    /// Looks up the context; an expired one is removed and counts as absent, or is in the successor of its state; the
-    /// idle timer of an existing one restarts. `None` if a key field is absent.
-    fn find_context(
-        &mut self,
-        index: usize,
-        stateful: &Stateful,
-        frame: &Frame,
-        packet: &Packet<'_>,
-        now_ns: u64,
-    ) -> Option<Lookup> {
-        let table = self.tables[index].as_mut()?;
-        let key = match &table.key {
-            None => vec![0; layout::SINGLE_KEY_BYTES],
-            Some(spec) => {
-                let parts = stateful.key.iter().flat_map(|key| &key.parts);
-                let values: Vec<u128> = parts
-                    .filter_map(|part| match part {
-                        KeyPart::Field(_) => None,
-                        KeyPart::Metadata(i) => Some(frame.metadata[usize::from(*i)]),
-                    })
-                    .collect();
-                spec.extract(&frame.layers, &frame.bytes, packet.port.0, &values)?
-            }
-        };
-        if !table.looked_up.contains(&key) {
-            table.looked_up.insert(key.clone());
-        }
-        let absent = |touched_ns| Context { touched_ns, ..Context::initial(stateful) };
-        let touched_ns = if table.layout.touched.is_some() { now_ns } else { 0 };
-        let Some(mut context) = table.contexts.get(&key).cloned() else {
-            return Some(Lookup { key, context: absent(touched_ns), stored: false });
-        };
-        match context.age(stateful, &table.layout, now_ns) {
-            Aging::Live => {}
-            Aging::Succeeded(counter) => self.coverage.count(index, counter),
-            Aging::Expired(counters) => {
-                table.contexts.remove(stateful, &key);
-                counters.into_iter().for_each(|counter| self.coverage.count(index, counter));
-                return Some(Lookup { key, context: absent(touched_ns), stored: false });
-            }
-        }
-        context.touch(&table.layout, now_ns);
-        Some(Lookup { key, context, stored: true })
-    }
+/// The rows of an element, with the fields that each one reads.
+struct ElementRows<'a> {
+    rows: &'a [Row],
+    fields: &'a [Vec<FieldId>],
+}
 
-    /// Evicts a context of a full table, if the policy says so; returns whether there is room now.
-    fn make_room(&mut self, index: usize, stateful: &Stateful) -> bool {
-        let Some(table) = &mut self.tables[index] else { return false };
-        let Some(victim) = table.contexts.victim().cloned() else { return false };
-        table.contexts.remove(stateful, &victim);
-        self.coverage.count(index, Counter::Evicted);
-        true
-    }
-
-    fn store(&mut self, index: usize, stateful: &Stateful, key: &[u8], context: Context) {
-        if let Some(table) = &mut self.tables[index] {
-            table.contexts.put(stateful, key, context);
-        }
-    }
-
-    fn remove(&mut self, index: usize, stateful: &Stateful, key: &[u8]) {
-        if let Some(table) = &mut self.tables[index] {
-            table.contexts.remove(stateful, key);
-        }
-    }
-
-    fn matching_row(&self, index: usize, element: &Element, scope: &Scope<'_>, state: Option<u16>) -> Option<usize> {
-        element.rows.iter().enumerate().position(|(i, row)| {
+impl ElementRows<'_> {
+    /// The first row that matches.
+    fn matching(&self, scope: &Scope<'_>, state: Option<u16>) -> Option<usize> {
+        self.rows.iter().zip(self.fields).position(|(row, fields)| {
             state.is_none_or(|s| row.states.contains(&s))
-                && self.row_fields[index][i].iter().all(|&f| scope.layers.is_present(f))
-                && row.conditions.iter().all(|c| scope.holds(c))
+                && fields.iter().all(|&field| scope.layers.is_present(field))
+                && row.conditions.iter().all(|condition| scope.holds(condition))
         })
     }
+}
 
-    fn otherwise(&mut self, index: usize, element: &Element, counter: Counter, frame: &mut Frame) -> Next {
-        self.coverage.count(index, counter);
-        let function = Arc::clone(&self.function);
-        // It only reads constants, so an empty packet suffices.
-        let empty = Frame {
-            bytes: Vec::new(),
-            layers: Layers::parse(&function.graph, &[]),
-            metadata: Vec::new(),
-            outputs: Vec::new(),
-            events: Vec::new(),
-        };
-        let nothing = Packet { bytes: &[], port: Port(0) };
-        let choices = Choices::seeded(0, 0, 0);
-        let scope = outer(&function, &empty, &nothing, &choices);
-        let effects = Effects::of(&element.otherwise.actions, &scope, &function.graph);
-        effects.apply(&function, frame, &self.ports)
-    }
+/// Runs the actions of an element for a packet that no row matched.
+fn otherwise(function: &Function, element: &Element, frame: &mut Frame, ports: &Ports) -> Next {
+    // They read constants only, so an empty packet suffices.
+    let empty = Frame {
+        bytes: Vec::new(),
+        layers: Layers::default(),
+        metadata: Vec::new(),
+        outputs: Vec::new(),
+        events: Vec::new(),
+    };
+    let nothing = Packet { bytes: &[], port: Port(0) };
+    let scope = outer(function, &empty, &nothing, &Choices::seeded(0, 0, 0));
+    let effects = Effects::of(&element.otherwise.actions, &scope, &function.graph);
+    effects.apply(function, frame, ports)
 }
 
 /// Whether a row leads to the default context, so that nothing is stored.
@@ -368,15 +389,19 @@ impl Datapath for Machine {
             }
         };
         let Frame { bytes, mut outputs, events, .. } = frame;
-        let (verdict, ports) = match then {
-            Next::Leave(Verdict::Redirect, Some(port)) if !self.ports.is_bound(Port(port)) => {
-                (Verdict::Aborted, Vec::new())
+        let verdict = match then {
+            Next::Leave(Verdict::Redirect, Some(port)) if !self.ports.is_bound(Port(port)) => Verdict::Aborted,
+            Next::Leave(verdict @ (Verdict::Drop | Verdict::Aborted), _) => verdict,
+            Next::Leave(verdict, port) => {
+                outputs.push(Output { port: port.map_or(packet.port, Port), bytes });
+                verdict
             }
-            Next::Leave(verdict @ (Verdict::Drop | Verdict::Aborted), _) => (verdict, Vec::new()),
-            Next::Leave(verdict, port) => (verdict, vec![port.map_or(packet.port, Port)]),
-            Next::Flood | Next::Element(_) => (Verdict::Redirect, self.ports.flooded(packet.port)),
+            Next::Flood | Next::Element(_) => {
+                let ports = self.ports.flooded(packet.port).into_iter();
+                outputs.extend(ports.map(|port| Output { port, bytes: bytes.clone() }));
+                Verdict::Redirect
+            }
         };
-        outputs.extend(ports.into_iter().map(|port| Output { port, bytes: bytes.clone() }));
         Ok(Outcome { verdict, outputs, events })
     }
 
@@ -393,7 +418,7 @@ impl Datapath for Machine {
         let (offsets, mut data) = layout::globals(&self.function);
         for (i, (element, table)) in self.function.elements.iter().zip(&self.tables).enumerate() {
             let (Some(stateful), Some(table)) = (&element.stateful, table) else { continue };
-            let entries = table.contexts.iter().map(|(k, c)| (k.clone(), c.encode(stateful, &table.layout))).collect();
+            let entries = table.contexts.iter().map(|(k, c)| (k.to_vec(), c.encode(stateful, &table.layout))).collect();
             snapshot.maps.insert(element.name.clone(), entries);
             for ((value, global), &offset) in table.globals.iter().zip(&stateful.globals).zip(&offsets[i]) {
                 put(&mut data, offset, layout::size_bytes(global), *value);
@@ -450,7 +475,7 @@ impl Datapath for Machine {
                 if let Some(expected) = context.expected_timer(timers[usize::from(context.state)]) {
                     return form(expected, format!("state `{state}`: {context:?}"));
                 }
-                table.preload(stateful, key.clone(), context);
+                table.preload(stateful, key, &context);
             }
         }
         (self.tables, self.coverage) = (fresh.tables, fresh.coverage);

@@ -16,8 +16,11 @@ pub(super) const KIND: EngineKind = EngineKind {
     available: || Ok(()),
     lacks,
     check: |loaded, _| lacks(loaded).map_or_else(Compatibility::yes, Compatibility::no),
-    load: |loaded, _| match loaded.function() {
-        Some(function) => Ok(Machine::new(Arc::clone(function)).into()),
+    load: |loaded, options| match loaded.function() {
+        Some(function) => {
+            let machine = Machine::new(Arc::clone(function));
+            Ok(if options.counters { machine } else { machine.without_flow_count() }.into())
+        }
         None => Err(SessionError::Input(
             "the reference machine runs `.efsm` sources; run objects with --engine interp or kernel".to_owned(),
         )),
