@@ -4,8 +4,9 @@
 //! The reference and the target get the same packets in the same order with the same choices. Where the target chooses
 //! the eviction victims of full tables, it runs each packet first, and the reference evicts the same entries; an
 //! eviction that the reference does not need is a fault of the target. Outcomes are compared after every packet,
-//! snapshots periodically and at the end. Where only the snapshots differ, bisection finds the packet that caused the
-//! difference, so that the report, and the trace that shrinking starts from, end with the culprit.
+//! snapshots now and then and at the end: the more entries they have the less often, so that their cost for each packet
+//! does not depend on the size of the tables. Where only the snapshots differ, bisection finds the packet that caused
+//! the difference, so that the report, and the trace that shrinking starts from, end with the culprit.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -23,8 +24,13 @@ use crate::undefined::Undefined;
 pub struct CompareOptions {
     /// Seed of the random values that packets draw.
     pub seed: u64,
-    /// Number of packets between comparisons of snapshots; the last comparison is at the end.
+    /// Least number of packets between comparisons of snapshots; the last comparison is at the end.
     pub snapshot_every: usize,
+    /// Least number of packets between comparisons of snapshots for each entry of the last one: a comparison copies and
+    /// compares all entries. 0 for comparisons at the same distance, whatever they cost.
+    pub packets_per_entry: usize,
+    /// True if [`compare`] keeps the record of the run, 64 bytes a packet.
+    pub keeps_record: bool,
     /// Sweep period of both engines; `None` for no sweeps.
     pub sweep_ns: Option<u64>,
     /// Layouts of map records, by map name, to decode differences.
@@ -43,6 +49,8 @@ impl Default for CompareOptions {
         CompareOptions {
             seed: 0,
             snapshot_every: 4096,
+            packets_per_entry: 4,
+            keeps_record: false,
             sweep_ns: None,
             layouts: BTreeMap::new(),
             state: Snapshot::default(),
@@ -69,7 +77,7 @@ pub struct Report {
     pub verdicts: [u64; 5],
     /// The first disagreement, if any; nothing was run after it.
     pub disagreement: Option<Disagreement>,
-    /// Record of the run, in order.
+    /// Record of the run, in order; empty without [`CompareOptions::keeps_record`].
     pub record: RunRecord,
 }
 
@@ -103,7 +111,7 @@ pub fn compare(
 ) -> Result<Report, EngineError> {
     let mut pair = Pair { reference, target, options };
     let name = pair.target.name().to_owned();
-    let run = pair.run(packets, Snapshots::Every(options.snapshot_every.max(1)))?;
+    let run = pair.run(packets, Snapshots::Spaced)?;
     let mut report = Report {
         target: name,
         packets_compared: run.compared,
@@ -124,12 +132,9 @@ pub fn compare(
         if let Some(found) = again.finding {
             finding = found;
             report.packets_slow = again.slow;
-            report.record.entries.retain(|&(index, _, _)| index < culprit as u64);
-            report.packets_compared = report.record.entries.len() as u64;
-            report.verdicts = [0; 5];
-            for (_, _, verdict) in &report.record.entries {
-                report.verdicts[verdict.number() as usize] += 1;
-            }
+            report.record = again.record;
+            report.packets_compared = again.compared;
+            report.verdicts = again.verdicts;
         }
     }
     let packet = finding.position.and_then(|at| packets.get(at)).cloned();
@@ -137,12 +142,14 @@ pub fn compare(
     Ok(report)
 }
 
-/// Runs a stream of packets on both engines and keeps none of them: the report has no record. Where only the states
-/// differ, the report names the packet after which that was detected; [`compare`] on the packets up to there finds the
+/// Runs a stream of packets on both engines and keeps none of them. Where only the states differ, the report names the packet after which that was detected; [`compare`] on the packets up to there finds the
 /// culprit.
 ///
 /// # Errors
 /// As for [`compare`].
+///
+/// # Cost
+/// Constant memory besides the engines' state, two snapshots of it, and the packets that the target runs ahead.
 pub fn compare_stream(
     reference: &mut dyn Datapath,
     target: &mut dyn Datapath,
@@ -151,9 +158,8 @@ pub fn compare_stream(
 ) -> Result<Report, EngineError> {
     let mut pair = Pair { reference, target, options };
     let name = pair.target.name().to_owned();
-    let every = Snapshots::Every(options.snapshot_every.max(1));
-    let run = pair.run_over(packets.map(Cow::Owned), every, false)?;
-    let disagreement = run.finding.map(|finding| pair.describe(finding, run.last)).transpose()?;
+    let run = pair.run_over(packets.map(Cow::Owned), Snapshots::Spaced)?;
+    let disagreement = run.finding.map(|finding| pair.describe(finding, run.last.map(Cow::into_owned))).transpose()?;
     Ok(Report {
         target: name,
         packets_compared: run.compared,
@@ -169,14 +175,14 @@ pub fn compare_stream(
 /// Moments at which snapshots are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Snapshots {
-    /// After every this many packets, and at the end.
-    Every(usize),
+    /// As often as the options say, and at the end.
+    Spaced,
     AtEnd,
 }
 
 /// A run of both engines.
 #[derive(Debug, Default)]
-pub(crate) struct Run {
+pub(crate) struct Run<'p> {
     pub(crate) compared: u64,
     pub(crate) slow: u64,
     pub(crate) snapshots: u64,
@@ -186,8 +192,10 @@ pub(crate) struct Run {
     /// Number of packets after which the snapshots were last equal.
     pub(crate) last_equal: usize,
     pub(crate) finding: Option<Finding>,
+    /// Number of entries of the last snapshot.
+    entries: usize,
     /// The last packet that was run.
-    last: Option<Arrival>,
+    last: Option<Cow<'p, Arrival>>,
 }
 
 /// A disagreement in its raw form.
@@ -231,31 +239,30 @@ impl Pair<'_> {
     }
 
     /// Runs both from the initial state and stops at the first disagreement.
-    pub(crate) fn run(&mut self, packets: &[Arrival], snapshots: Snapshots) -> Result<Run, EngineError> {
-        self.run_over(packets.iter().map(Cow::Borrowed), snapshots, true)
+    pub(crate) fn run<'p>(&mut self, packets: &'p [Arrival], snapshots: Snapshots) -> Result<Run<'p>, EngineError> {
+        self.run_over(packets.iter().map(Cow::Borrowed), snapshots)
     }
 
-    /// Like [`Pair::run`], on a stream of packets; `record`: true if the run is recorded.
+    /// Like [`Pair::run`], on a stream of packets.
     fn run_over<'p>(
         &mut self,
         packets: impl Iterator<Item = Cow<'p, Arrival>>,
         snapshots: Snapshots,
-        record: bool,
-    ) -> Result<Run, EngineError> {
+    ) -> Result<Run<'p>, EngineError> {
         self.reset()?;
         let mut run = Run::default();
-        let mut packets = packets.enumerate().peekable();
+        let mut packets = packets.enumerate();
+        // The first packet before which snapshots are compared.
+        let mut snapshot_at = match snapshots {
+            Snapshots::Spaced => self.options.snapshot_every.max(1),
+            Snapshots::AtEnd => usize::MAX,
+        };
         let mut count = 0;
         let mut clock = Clock::new(self.options.sweep_ns);
         let mut last = (None, 0);
         let mut ahead: VecDeque<Timed<'p>> = VecDeque::new();
         let mut announced = 0;
         loop {
-            // Packets up to the next sweep or snapshot follow one another without anything in between.
-            let period = |position: usize| match snapshots {
-                Snapshots::Every(n) => position / n,
-                Snapshots::AtEnd => 0,
-            };
             while ahead.len() < self.target.most_ahead().max(1)
                 && let Some((position, arrival)) = packets.next()
             {
@@ -270,6 +277,13 @@ impl Pair<'_> {
                 ahead.push_back(Timed { position, arrival, sweep, choices });
             }
             let Some(Timed { position, arrival, sweep, choices }) = ahead.pop_front() else { break };
+            if position >= snapshot_at {
+                let differs = self.compare_states(&mut run, last, position)?;
+                if differs {
+                    return Ok(run);
+                }
+                snapshot_at = position.saturating_add(self.snapshot_distance(run.entries));
+            }
             count = count.max(position + 1);
             let packet = arrival.packet();
             if let Some(moment_ns) = sweep {
@@ -277,9 +291,9 @@ impl Pair<'_> {
                 self.target.sweep(moment_ns)?;
             }
             if announced == 0 && self.target.most_ahead() > 0 {
+                // Packets up to the next sweep or snapshot follow one another without anything in between.
                 let mut batch = vec![(packet, choices)];
-                let first = period(position);
-                for timed in ahead.iter().take_while(|timed| timed.sweep.is_none() && period(timed.position) == first) {
+                for timed in ahead.iter().take_while(|timed| timed.sweep.is_none() && timed.position < snapshot_at) {
                     batch.push((timed.arrival.packet(), timed.choices));
                 }
                 announced = batch.len();
@@ -295,7 +309,7 @@ impl Pair<'_> {
             }
             let expected = self.reference.process(&packet, &choices)?;
             let needless_evictions = self.reference.not_evicted();
-            if record {
+            if self.options.keeps_record {
                 run.record.entries.push((position as u64, choices, expected.verdict));
             }
             run.compared += 1;
@@ -322,20 +336,10 @@ impl Pair<'_> {
                     fault,
                     state,
                 });
-                run.last = Some(arrival.into_owned());
+                run.last = Some(arrival);
                 return Ok(run);
             }
-            if let Snapshots::Every(n) = snapshots
-                && (position + 1) % n == 0
-                && (packets.peek().is_some() || !ahead.is_empty())
-                && self.compare_states(&mut run, last, position + 1)?
-            {
-                run.last = Some(arrival.into_owned());
-                return Ok(run);
-            }
-            if packets.peek().is_none() && ahead.is_empty() {
-                run.last = Some(arrival.into_owned());
-            }
+            run.last = Some(arrival);
         }
         self.compare_states(&mut run, last, count)?;
         Ok(run)
@@ -343,12 +347,13 @@ impl Pair<'_> {
 
     fn compare_states(
         &mut self,
-        run: &mut Run,
+        run: &mut Run<'_>,
         (position, now_ns): (Option<usize>, u64),
         packets: usize,
     ) -> Result<bool, EngineError> {
         run.snapshots += 1;
-        let state = self.state_differences()?;
+        let (entries, state) = self.state_differences()?;
+        run.entries = entries;
         if state.is_empty() {
             run.last_equal = packets;
             return Ok(false);
@@ -358,12 +363,19 @@ impl Pair<'_> {
         Ok(true)
     }
 
-    fn state_differences(&mut self) -> Result<Vec<StateDifference>, EngineError> {
+    /// Number of packets from one comparison of snapshots with this many entries to the next.
+    fn snapshot_distance(&self, entries: usize) -> usize {
+        self.options.snapshot_every.max(self.options.packets_per_entry.saturating_mul(entries)).max(1)
+    }
+
+    /// Number of entries of the reference's snapshot, and the differences from the target's.
+    fn state_differences(&mut self) -> Result<(usize, Vec<StateDifference>), EngineError> {
         let mut expected = self.reference.snapshot()?;
         let mut found = self.target.snapshot()?;
         self.options.undefined.mask(&mut expected);
         self.options.undefined.mask(&mut found);
-        Ok(state_differences(&expected, &found, &self.options.layouts, self.options.is_foreign))
+        let entries = expected.maps.values().map(BTreeMap::len).sum();
+        Ok((entries, state_differences(&expected, &found, &self.options.layouts, self.options.is_foreign)))
     }
 
     /// Number of packets until the states differ, given that they are equal after `equal` packets and differ after
@@ -387,7 +399,7 @@ impl Pair<'_> {
         // The state of an engine that runs ahead is that after later packets.
         let is_state_of_packet = self.target.most_ahead() == 0;
         if finding.kind != Kind::State && finding.kind != Kind::Fault && is_state_of_packet {
-            finding.state = self.state_differences()?;
+            finding.state = self.state_differences()?.1;
         }
         Ok(Disagreement {
             kind: finding.kind,

@@ -109,7 +109,7 @@ fn shrunk(fault: Fault, trace: &[Arrival], options: &CompareOptions, shrinking: 
 
 #[test]
 fn equal_engines_agree_and_instruments_are_not_compared() {
-    let options = CompareOptions { snapshot_every: 100, ..CompareOptions::default() };
+    let options = CompareOptions { snapshot_every: 100, keeps_record: true, ..CompareOptions::default() };
     let report = compared(Fault::None, &packets(1000), &options);
     assert!(report.agrees());
     assert_eq!((report.packets_compared, report.snapshots_compared), (1000, 10));
@@ -159,6 +159,20 @@ fn a_difference_of_state_is_bisected_to_its_packet() {
         assert_eq!(disagreement.state[0].key, [9]);
         assert_eq!(report.packets_compared, 208);
         assert_eq!(report.verdicts[2], 208);
+    }
+}
+
+/// A snapshot costs time for each entry: with more entries there are fewer, and the last one is at the end all the same.
+#[test]
+fn snapshots_are_rarer_with_more_entries() {
+    // 9 entries after 8 packets, 12 after 11, the instrument's among them.
+    for (packets_per_entry, snapshots) in [(0, 125), (1, 84), (10, 10), (usize::MAX, 2)] {
+        let options = CompareOptions { snapshot_every: 8, packets_per_entry, ..CompareOptions::default() };
+        let report = compared(Fault::None, &packets(1000), &options);
+        assert!(report.agrees());
+        assert_eq!(report.snapshots_compared, snapshots, "{packets_per_entry} packets an entry");
+        let report = compared(Fault::State, &packets(1000), &options);
+        assert_eq!(report.disagreement.expect("they differ").position, Some(207), "{packets_per_entry}");
     }
 }
 
@@ -255,12 +269,14 @@ fn refused_frames_are_counted_and_given_to_neither() {
     let mut trace = packets(20);
     trace[3].bytes.truncate(2);
     trace[9].bytes.clear();
-    let report = compared(Fault::Refuses, &trace, &CompareOptions::default());
+    let options = CompareOptions { keeps_record: true, ..CompareOptions::default() };
+    let report = compared(Fault::Refuses, &trace, &options);
     assert!(report.agrees());
     assert_eq!(report.packets_compared, 18);
     assert_eq!(report.packets_refused(), 2);
     assert_eq!(report.refused.get(&Refusal::TooShort { min_bytes: 4 }), Some(&2));
     let indices: Vec<u64> = report.record.entries.iter().map(|e| e.0).collect();
+    assert_eq!(indices.len(), 18);
     assert!(!indices.contains(&3) && !indices.contains(&9));
 }
 
