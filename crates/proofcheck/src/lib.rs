@@ -38,8 +38,32 @@ pub fn checked(interpreter: Interpreter) -> Interpreter {
 #[derive(Debug)]
 struct Proved {
     proof: Proof,
+    /// By slot, the parts of the proof that are compared.
+    facts: Vec<Facts>,
     code: Vec<Option<Op>>,
     back_edges: BackEdges,
+}
+
+/// What the proof says about an instruction, as far as it is compared; small, since each instruction of a run reads it.
+#[derive(Debug)]
+struct Facts {
+    is_reached: bool,
+    jumps: bool,
+    falls: bool,
+    probes: bool,
+    memory: Box<[(Memory, Bytes)]>,
+}
+
+impl Facts {
+    fn of(known: &Known) -> Facts {
+        Facts {
+            is_reached: known.reached,
+            jumps: known.edges.jumps,
+            falls: known.edges.falls,
+            probes: known.probes,
+            memory: known.memory.iter().map(|(memory, bytes)| (*memory, *bytes)).collect(),
+        }
+    }
 }
 
 impl Proved {
@@ -48,7 +72,8 @@ impl Proved {
         let proof = flowloom_verifier::verify(program, &flowloom_verifier::Options::default()).ok()?;
         let code = flowloom_isa::decoded(program).ok()?;
         let back_edges = BackEdges::of(&code, |_, _| true);
-        Some(Proved { proof, code, back_edges })
+        let facts = proof.insns.iter().map(Facts::of).collect();
+        Some(Proved { proof, facts, code, back_edges })
     }
 }
 
@@ -66,8 +91,8 @@ impl ProofObserver {
         ProofObserver { proved: programs.map(Proved::of).collect(), trips: Trips::default() }
     }
 
-    fn known(&self, at: At) -> Option<&Known> {
-        self.proved.get(at.program)?.as_ref()?.proof.insns.get(at.slot)
+    fn facts(&self, at: At) -> Option<&Facts> {
+        self.proved.get(at.program)?.as_ref()?.facts.get(at.slot)
     }
 }
 
@@ -77,9 +102,9 @@ impl Observer for ProofObserver {
     }
 
     fn before(&mut self, at: At, _: Op, access: Option<Access>) -> Result<(), String> {
-        match self.known(at) {
-            Some(known) if !known.reached => Err("the proof says that no path reaches this instruction".to_owned()),
-            Some(known) => access.map_or(Ok(()), |access| compare(known, access)),
+        match self.facts(at) {
+            Some(facts) if !facts.is_reached => Err("the proof says that no path reaches this instruction".to_owned()),
+            Some(facts) => access.map_or(Ok(()), |access| compare(facts, access)),
             None => Ok(()),
         }
     }
@@ -90,18 +115,22 @@ impl Observer for ProofObserver {
             self.trips = Trips::default();
             return Ok(());
         }
-        let Some(known) = self.known(at) else { return Ok(()) };
-        accesses.iter().try_for_each(|access| compare(known, *access))?;
+        let Some(proved) = self.proved.get(at.program).and_then(Option::as_ref) else { return Ok(()) };
+        let Some(facts) = proved.facts.get(at.slot) else { return Ok(()) };
+        accesses.iter().try_for_each(|access| compare(facts, *access))?;
         if let Op::Branch { off, .. } = op {
             let jumps = next.slot != at.slot + 1;
-            let is_feasible = off == 0 || if jumps { known.edges.jumps } else { known.edges.falls };
+            let is_feasible = off == 0 || if jumps { facts.jumps } else { facts.falls };
             if !is_feasible {
                 let edge = if jumps { "jumps" } else { "falls through" };
                 return Err(format!("the branch {edge}; the proof says that it never does"));
             }
         }
+        // Trips are counted only at the headers of loops.
+        if proved.proof.loops.is_empty() {
+            return Ok(());
+        }
         self.trips.leave(depth);
-        let Some(proved) = self.proved.get(at.program).and_then(Option::as_ref) else { return Ok(()) };
         let Some(most) = proved.proof.loops.get(&next.slot) else { return Ok(()) };
         let header = Loop { depth, head: next.slot };
         self.trips.follow(proved.back_edges.are_taken(&proved.code, at.slot, next.slot), header);
@@ -116,19 +145,19 @@ impl Observer for ProofObserver {
 }
 
 /// Compares an access with the proof of its instruction.
-fn compare(known: &Known, access: Access) -> Result<(), String> {
+fn compare(facts: &Facts, access: Access) -> Result<(), String> {
     let Access { region, first, len, reads, writes } = access;
     let end = first + len as i64;
     let holds = |bytes: &Bytes| {
         let is_inside = bytes.first <= first && end <= bytes.end && first.rem_euclid(bytes.align.into()) == 0;
         is_inside && bytes.touch.reads >= reads && bytes.touch.writes >= writes
     };
-    let mut proved = known.memory.iter().filter(|(memory, _)| is_region(**memory, region));
-    if proved.any(|(_, bytes)| holds(bytes)) || known.probes && !writes {
+    let mut proved = facts.memory.iter().filter(|(memory, _)| is_region(*memory, region));
+    if proved.any(|(_, bytes)| holds(bytes)) || facts.probes && !writes {
         return Ok(());
     }
     let verb = if writes { "writes" } else { "reads" };
-    Err(format!("it {verb} {region:?} {first} to {end}; the proof says {:?}", known.memory))
+    Err(format!("it {verb} {region:?} {first} to {end}; the proof says {:?}", facts.memory))
 }
 
 /// True if a region of the verifier includes a region of the run.
