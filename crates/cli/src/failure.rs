@@ -5,6 +5,7 @@ use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
+use flowloom_engine::EngineError;
 use flowloom_session::SessionError;
 pub(crate) use flowloom_session::with_causes;
 
@@ -57,6 +58,12 @@ impl Failure {
             Failure::Environment(_) => 3,
             Failure::Interrupted => INTERRUPTED as u8,
         })
+    }
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Failure {
+        Failure::input(&error)
     }
 }
 

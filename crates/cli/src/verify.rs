@@ -14,8 +14,8 @@ use flowloom_engine::{Datapath, EngineError, Port, Verdict};
 use flowloom_isa::Program;
 use flowloom_trace::{CaptureWriter, MergedReader};
 use flowloom_verify::{
-    Arrival, CompareOptions, Reached, Report, ShrinkOptions, Shrunk, Stimulus, StimulusOptions, Undefined, compare,
-    compare_stream, shrink,
+    Arrival, CompareOptions, Reached, Report, ShrinkOptions, ShrinkProgress, Shrunk, Stimulus, StimulusOptions,
+    Undefined, compare, compare_stream, shrink, shrink_end,
 };
 use serde_json::{Value, json};
 
@@ -282,30 +282,55 @@ impl<'a> Source<'a> {
         if count == 0 {
             return Err(Failure::Input("no packets: nothing to compare".to_owned()));
         }
-        match compared {
+        let report = match compared {
             Ok(report) if report.agrees() => return Ok((Comparison { report, shrunk: None }, count)),
-            Ok(_) | Err(EngineError::Fault { .. }) => {}
+            Ok(report) => Some(report),
+            Err(EngineError::Fault { .. }) => None,
             Err(other) => return Err(Failure::input(&other)),
-        }
-        // The packets up to the disagreement suffice to find its cause. One packet more may have been read.
+        };
         bar.set_message("reading up to the disagreement");
-        let mut reader = open_input(input)?;
-        let (mut packets, mut total) = (Vec::new(), 0);
-        while input.count.is_none_or(|most| (total as u64) < most)
-            && let Some(arrival) = next_arrival(&mut reader)?
-        {
-            total += 1;
-            if packets.len() < count {
-                packets.push(arrival);
-            }
-        }
-        let comparison = compare_and_shrink(reference, target, &packets, options, bar)?;
-        match (comparison.report.agrees(), compared) {
+        let position = report.as_ref().and_then(|report| report.disagreement.as_ref()?.position);
+        if let (Some(report), Some(position)) = (&report, position) {
+            let how = ShrinkOptions::default();
+            let mut total = 0;
+            let mut end = |last| {
+                let read = read_before(input, position + 1, last)?;
+                total = read.1;
+                Ok::<_, Failure>(read.0)
+            };
+            let progress = &mut |so_far| show(bar, so_far);
+            let shrunk = shrink_end(reference, target, position + 1, &mut end, options, &how, progress)?;
             // Report the disagreement even if it does not recur.
-            (true, Ok(report)) => Ok((Comparison { report, shrunk: None }, total)),
+            return Ok((Comparison { report: report.clone(), shrunk }, total));
+        }
+        // The reference aborted, or the states differ from the start. One packet more than needed may have been read.
+        let (packets, total) = read_before(input, count, count)?;
+        let comparison = compare_and_shrink(reference, target, &packets, options, bar)?;
+        match (comparison.report.agrees(), report) {
+            (true, Some(report)) => Ok((Comparison { report, shrunk: None }, total)),
             _ => Ok((comparison, total)),
         }
     }
+}
+
+/// The last `last` packets before packet number `end` of the captures, from 0, and the number of all packets.
+fn read_before(input: &InputArgs, end: usize, last: usize) -> Result<(Vec<Arrival>, usize), Failure> {
+    let mut reader = open_input(input)?;
+    let (mut packets, mut total) = (Vec::new(), 0);
+    while input.count.is_none_or(|most| (total as u64) < most)
+        && let Some(arrival) = next_arrival(&mut reader)?
+    {
+        if total < end && total + last >= end {
+            packets.push(arrival);
+        }
+        total += 1;
+    }
+    Ok((packets, total))
+}
+
+fn show(bar: &indicatif::ProgressBar, so_far: ShrinkProgress) {
+    bar.set_message(format!("shrinking the disagreement: {} left, trial", counted(so_far.packets_left, "packet")));
+    bar.set_position(so_far.trials);
 }
 
 fn next_arrival(reader: &mut MergedReader) -> Result<Option<Arrival>, Failure> {
@@ -339,11 +364,8 @@ fn compare_and_shrink<'a>(
         return Ok(Comparison { report, shrunk: None });
     }
     bar.set_message("shrinking the disagreement");
-    let mut shrunk = shrink(first, second, packets, options, &how, &mut |so_far| {
-        bar.set_message(format!("shrinking the disagreement: {} left, trial", counted(so_far.packets_left, "packet")));
-        bar.set_position(so_far.trials);
-    })
-    .map_err(|e| Failure::input(&e))?;
+    let mut shrunk = shrink(first, second, packets, options, &how, &mut |so_far| show(bar, so_far))
+        .map_err(|e| Failure::input(&e))?;
     report.target.clone_from(&name);
     if let Some(shrunk) = &mut shrunk {
         shrunk.report.target = name;

@@ -239,8 +239,12 @@ impl Pair<'_> {
     }
 
     /// Runs both from the initial state and stops at the first disagreement.
-    pub(crate) fn run<'p>(&mut self, packets: &'p [Arrival], snapshots: Snapshots) -> Result<Run<'p>, EngineError> {
-        self.run_over(packets.iter().map(Cow::Borrowed), snapshots)
+    pub(crate) fn run<'p>(
+        &mut self,
+        packets: impl IntoIterator<Item = &'p Arrival>,
+        snapshots: Snapshots,
+    ) -> Result<Run<'p>, EngineError> {
+        self.run_over(packets.into_iter().map(Cow::Borrowed), snapshots)
     }
 
     /// Like [`Pair::run`], on a stream of packets.

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! - [`compare()`] runs a reference and a target by run record and finds the first packet on which they differ.
-//! - [`shrink()`] reduces a trace to a minimal one that still shows the disagreement.
+//! - [`shrink()`] reduces a trace to a minimal one that still shows the disagreement, [`shrink_end()`] a stream.
 //! - [`Reached`] is the coverage of the packets: a comparison that exercised nothing is no evidence.
 //! - [`Stimulus`] generates packets that reach a function's rows.
 #![forbid(unsafe_code)]
@@ -36,6 +36,6 @@ pub use coverage::{Point, PointKind, Reached};
 pub use difference::{Disagreement, Kind};
 pub use frame::{frame_headers, mutated};
 pub use hits::{Hit, Hits, Operator, StorageClass, Tick, Timer, relation_text};
-pub use shrink::{ShrinkOptions, ShrinkProgress, Shrunk, shrink};
+pub use shrink::{ShrinkOptions, ShrinkProgress, Shrunk, shrink, shrink_end};
 pub use stimulus::{Stimulus, StimulusCounts, StimulusOptions, sweep_period};
 pub use undefined::Undefined;

@@ -81,7 +81,7 @@ pub fn shrink(
         progress,
     };
     let culprit = first.position.map_or(0, |p| p + 1);
-    let mut best = search.minimise(packets[..culprit].to_vec())?;
+    let mut best = search.minimise(packets[..culprit].iter().collect())?;
     if best.len() > 1 {
         search.kind = None;
         let other = search.minimise(best.clone())?;
@@ -91,6 +91,7 @@ pub fn shrink(
             search.kind = Some(first.kind);
         }
     }
+    let mut best: Vec<Arrival> = best.into_iter().cloned().collect();
     if shrink.simplify {
         search.simplify(&mut best)?;
     }
@@ -98,6 +99,36 @@ pub fn shrink(
     let Pair { reference, target, .. } = search.pair;
     let report = compare(reference, target, &best, options)?;
     Ok(Some(Shrunk { packets: best, report, trials, hit_bound }))
+}
+
+/// Numbers of packets at the end of a stream that [`shrink_end`] tries to shrink, before all of them.
+const ENDS: [usize; 3] = [1 << 12, 1 << 16, 1 << 20];
+
+/// Shrinks the last packets of a stream of `count` packets, on which the engines disagree; `end(n)` reads the last `n`
+/// of them. Most disagreements need only the last few packets: the packets before are read only if the engines agree on
+/// these. `None` where they agree on all.
+///
+/// # Errors
+/// An engine failed, or the packets cannot be read.
+///
+/// # Cost
+/// The memory of the packets that were read last, and as [`shrink()`] for each number of packets.
+pub fn shrink_end<E: From<EngineError>>(
+    reference: &mut dyn Datapath,
+    target: &mut dyn Datapath,
+    count: usize,
+    end: &mut dyn FnMut(usize) -> Result<Vec<Arrival>, E>,
+    options: &CompareOptions,
+    how: &ShrinkOptions,
+    progress: &mut dyn FnMut(ShrinkProgress),
+) -> Result<Option<Shrunk>, E> {
+    for read in ENDS.into_iter().filter(|read| *read < count).chain([count]) {
+        let shrunk = shrink(reference, target, &end(read)?, options, how, progress)?;
+        if shrunk.is_some() {
+            return Ok(shrunk);
+        }
+    }
+    Ok(None)
 }
 
 struct Search<'a, 'p> {
@@ -112,9 +143,13 @@ struct Search<'a, 'p> {
 
 impl Search<'_, '_> {
     /// Number of packets up to the disagreement, if `packets` show it.
-    fn reproduces(&mut self, packets: &[Arrival]) -> Result<Option<usize>, EngineError> {
+    fn reproduces<'p, P>(&mut self, packets: P) -> Result<Option<usize>, EngineError>
+    where
+        P: IntoIterator<Item = &'p Arrival, IntoIter: ExactSizeIterator>,
+    {
+        let packets = packets.into_iter();
         let cost = packets.len() as u64 + 1;
-        if packets.is_empty() || cost > self.budget {
+        if packets.len() == 0 || cost > self.budget {
             // The search ends at the first trial over budget: continuing with smaller ones would make the result depend
             // on their order.
             if cost > self.budget {
@@ -133,12 +168,12 @@ impl Search<'_, '_> {
     }
 
     /// ddmin: the result shows the disagreement and no single packet of it can be removed.
-    fn minimise(&mut self, mut packets: Vec<Arrival>) -> Result<Vec<Arrival>, EngineError> {
+    fn minimise<'p>(&mut self, mut packets: Vec<&'p Arrival>) -> Result<Vec<&'p Arrival>, EngineError> {
         // Most disagreements need only the last few packets.
         let mut window = 1;
         while window < packets.len() {
             let tail = &packets[packets.len() - window..];
-            if let Some(needed) = self.reproduces(tail)? {
+            if let Some(needed) = self.reproduces(tail.iter().copied())? {
                 packets = tail[..needed].to_vec();
                 break;
             }
@@ -152,8 +187,8 @@ impl Search<'_, '_> {
             // Remove early chunks first: the end shows the disagreement, the beginning is most often irrelevant.
             for start in (0..packets.len()).step_by(size) {
                 let end = (start + size).min(packets.len());
-                let rest: Vec<Arrival> = packets[..start].iter().chain(&packets[end..]).cloned().collect();
-                if let Some(needed) = self.reproduces(&rest)? {
+                let rest: Vec<&Arrival> = packets[..start].iter().chain(&packets[end..]).copied().collect();
+                if let Some(needed) = self.reproduces(rest.iter().copied())? {
                     smaller = Some(rest[..needed].to_vec());
                     break;
                 }

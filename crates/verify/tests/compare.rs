@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use flowloom_engine::{
     Choices, Datapath, EngineError, Event, MapState, Outcome, Packet, Port, Ports, Refusal, Snapshot, Verdict,
 };
-use flowloom_verify::{Arrival, CompareOptions, Kind, Report, ShrinkOptions, Shrunk, compare, shrink};
+use flowloom_verify::{
+    Arrival, CompareOptions, Kind, Report, ShrinkOptions, Shrunk, compare, compare_stream, shrink, shrink_end,
+};
 
 /// An engine that counts packets by first byte, with an injected fault.
 #[derive(Default)]
@@ -32,6 +34,8 @@ enum Fault {
     Fault,
     /// A record to user space differs, at packets that begin with 6.
     Event,
+    /// The count of 200 is one too many, once there is one of 201.
+    Distant,
 }
 
 impl Datapath for Counting {
@@ -53,6 +57,9 @@ impl Datapath for Counting {
         match self.fault {
             Fault::OneBit if kind == 7 && self.counts[&7] > 3 => bytes.iter_mut().skip(3).take(1).for_each(|b| *b ^= 1),
             Fault::State if kind == 9 && total > 200 => *self.counts.entry(9).or_default() += 1,
+            Fault::Distant if kind == 200 && self.counts.contains_key(&201) => {
+                *self.counts.entry(200).or_default() += 1;
+            }
             Fault::Passing if total == 300 => *self.counts.entry(kind).or_default() += 5,
             Fault::Fault if kind == 5 => {
                 return Err(EngineError::Fault { engine: "counting", insn: 3, what: "read at byte 9 of 8".into() });
@@ -173,6 +180,39 @@ fn snapshots_are_rarer_with_more_entries() {
         assert_eq!(report.snapshots_compared, snapshots, "{packets_per_entry} packets an entry");
         let report = compared(Fault::State, &packets(1000), &options);
         assert_eq!(report.disagreement.expect("they differ").position, Some(207), "{packets_per_entry}");
+    }
+}
+
+/// Only as many packets of a stream are read again as its disagreement needs.
+#[test]
+fn the_end_of_a_stream_is_shrunk() {
+    let mut trace = packets(80_000);
+    trace[79_990].bytes[0] = 200;
+    for (distant, fault, reads, left) in [
+        (0, Fault::OneBit, vec![], 4),
+        (79_000, Fault::Distant, vec![4096], 2),
+        (70_000, Fault::Distant, vec![4096, 65_536], 2),
+        (7, Fault::Distant, vec![4096, 65_536, 79_991], 2),
+    ] {
+        let mut trace = trace.clone();
+        if fault == Fault::Distant {
+            trace[distant].bytes[0] = 201;
+            trace.truncate(79_991);
+        }
+        let (mut right, mut wrong) = (engine(Fault::None), engine(fault));
+        let options = CompareOptions { snapshot_every: 1 << 14, ..CompareOptions::default() };
+        let report = compare_stream(&mut right, &mut wrong, &mut trace.iter().cloned(), &options).expect("runs");
+        let count = report.disagreement.expect("they differ").position.expect("a packet") + 1;
+        let mut read = Vec::new();
+        let mut end = |n: usize| {
+            read.push(n);
+            Ok::<_, EngineError>(trace[count - n..count].to_vec())
+        };
+        let how = ShrinkOptions::default();
+        let shrunk = shrink_end(&mut right, &mut wrong, count, &mut end, &options, &how, &mut |_| ()).expect("runs");
+        assert_eq!(shrunk.expect("they differ").packets.len(), left);
+        let reads = if fault == Fault::OneBit { vec![count] } else { reads };
+        assert_eq!(read, reads, "{distant}");
     }
 }
 
