@@ -3,7 +3,7 @@
 //!
 //! A packet costs one hash lookup. Both orders are kept lazily: an entry of an order may stand too early, never too
 //! late. So a packet that postpones a deadline or raises a rank leaves the order alone, and the entry moves when it
-//! comes first: each move is paid for by a packet since the last one. No operation visits all contexts.
+//! comes first: each move is paid for by a packet since the last one. Only [`Contexts::iter`] visits all contexts.
 
 mod key;
 
