@@ -102,7 +102,7 @@ fn captures_run_as_in_the_loop_over_captures() {
     let (mut expected, written) = (Varied::default(), Buffer::default());
     let mut writer = CaptureWriter::to_writer("expected", Format::PcapNg, written.clone()).expect("written");
     let sinks = Sinks { packets: Some(&mut writer), ..Sinks::default() };
-    let options = RunOptions { seed: 3, count: None, sweep: sweep.clone() };
+    let options = RunOptions { seed: 3, count: None, sweep: sweep.clone(), ..RunOptions::default() };
     let mut input = packets.iter().cloned().map(Ok);
     let summary = flowloom_exec::run(&mut expected, &mut input, sinks, options, &mut |_| ()).expect("runs");
     writer.finish().expect("written");
