@@ -92,7 +92,7 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
             EngineOptions { routes: read_routes(&args.routes)?, compare_proof: true, ..EngineOptions::default() };
         let mut reference = reference_name.load(&loaded, &options)?.engine;
         let Started { mut engine, notes } = match name.load(&loaded, &options) {
-            Err(SessionError::Refused(why)) if targets.len() > 1 && !name.kind().is_default => {
+            Err(SessionError::Refused(why)) if targets.len() > 1 && name.kind().is_partial => {
                 print_note(&format!("target `{}` is skipped: {why}", name.as_str()));
                 continue;
             }

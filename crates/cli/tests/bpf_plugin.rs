@@ -136,7 +136,7 @@ fn wrong_programs_and_wrong_use_fail() {
         fails(&plugin(&[word], code("exit").as_bytes()), 2, &[&format!("the memory: found `{word}`")]);
     }
     gives(&plugin(&["fF"], code("r0 = *(u8 *)(r1 + 0)\nexit").as_bytes()), "ff\n");
-    fails(&plugin(&["--engine", "jit"], code("exit").as_bytes()), 2, &["unknown plugin engine `jit`", "`interp`"]);
+    fails(&plugin(&["--engine", "llvm"], code("exit").as_bytes()), 2, &["unknown plugin engine `llvm`", "`interp`"]);
     fails(&plugin(&["--engine"], code("exit").as_bytes()), 2, &["--engine has no value"]);
 }
 

@@ -28,7 +28,7 @@ fn json_of_run_has_its_keys() {
                     packets_per_s refused verdicts";
     assert_eq!(keys(&report), expected);
     assert_eq!(keys(&report["verdicts"]), "ABORTED DROP PASS REDIRECT TX");
-    assert_eq!((&report["function"], &report["engine"]), (&"rewrite".into(), &"interp".into()));
+    assert_eq!((&report["function"], &report["engine"]), (&"rewrite".into(), &"jit".into()));
     assert_eq!(report["packets"], 500);
     let verdicts: u64 = report["verdicts"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
     assert_eq!(verdicts, 500);
@@ -157,7 +157,7 @@ fn rows_are_printed_with_their_hits_and_source() {
         }
     }
     assert_eq!(rows, 8);
-    assert!(text.starts_with("port_knocking on interp: 3 000 packets, "), "{text}");
+    assert!(text.starts_with("port_knocking on jit: 3 000 packets, "), "{text}");
 }
 
 /// Positions at which to split a trace: in its middle half, at the shortest gaps, so that contexts are alive, and where

@@ -165,7 +165,7 @@ const WRONG_OPTIONS: &[Refusal<'_>] = &[
     ("draw {} -o @x.png", &["`@x.png` has no known extension", ".svg or .dot"]),
     ("draw {} --format dot -o @x.svg", &["--format says something else", "`@x.svg`"]),
     ("draw @own.efsm --format dot -o @own.efsm", &["-o `@own.efsm` would overwrite the function"]),
-    ("run {} -r @good.pcap --engine jit", &["'jit'", "machine, interp, kernel"]),
+    ("run {} -r @good.pcap --engine gpu", &["'gpu'", "machine, interp, jit, kernel"]),
     ("run @port_knocking.o -r @good.pcap --engine machine", &["`.efsm` sources", "--engine interp or kernel"]),
     ("run {} -r @good.pcap -c many", &["'many'", "-c"]),
     ("run {} -r @good.pcap --port-by out", &["--port-by: `out` has no `->`", "expected rules such as"]),

@@ -62,7 +62,7 @@ fn an_interpreter_that_stops_is_a_finding_that_its_saved_case_shows_again() {
 
     // `run` accepts the same state, and sets the program's constant.
     let state = at("case.state.json");
-    exits(2, &["run", name(&path), "-r", name(&capture), "--state-in", name(&state)])
+    exits(2, &["run", name(&path), "-r", name(&capture), "--state-in", name(&state), "--engine", "interp"])
         .stderr_has(&["instructions for one packet"]);
 
     // A section of another length is rejected, and no input is overwritten.

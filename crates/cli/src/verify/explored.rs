@@ -179,7 +179,7 @@ pub(super) fn verify(
         }
         match engines_of(*name, program, routes.as_ref()) {
             Ok(loaded) => engines.push(loaded),
-            Err(Failure::Found(reason)) if !name.kind().is_default && named.clone().count() > 1 => {
+            Err(Failure::Found(reason)) if name.kind().is_partial && named.clone().count() > 1 => {
                 print_note(&format!("target `{target}` is skipped: {reason}"));
             }
             Err(failure) => {

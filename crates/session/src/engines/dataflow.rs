@@ -17,6 +17,7 @@ pub(super) const KIND: EngineKind = EngineKind {
     name: "dataflow",
     about: "The dataflow of a pipeline, evaluated on the interpreter's maps",
     is_default: false,
+    is_partial: true,
     available: || Ok(()),
     lacks: |_| None,
     check: |loaded, program| match program.as_ref().map(|_| loaded.dataflow()) {

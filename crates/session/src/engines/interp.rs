@@ -14,6 +14,7 @@ pub(super) const KIND: EngineKind = EngineKind {
     name: "interp",
     about: "The eBPF interpreter",
     is_default: true,
+    is_partial: false,
     available: || Ok(()),
     lacks: |_| None,
     check: |_, program| match program.as_ref().map(|program| Interpreter::new(Arc::clone(program))) {

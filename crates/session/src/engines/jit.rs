@@ -16,6 +16,7 @@ pub(super) const KIND: EngineKind = EngineKind {
     name: "jit",
     about: "Machine code, from the verified program",
     is_default: true,
+    is_partial: true,
     available: || Ok(()),
     lacks: |_| None,
     check: |loaded, program| match program {
@@ -50,7 +51,10 @@ fn compiled(loaded: &Loaded, program: &Arc<Program>) -> Result<Jit, SessionError
     let name = loaded.name();
     let unproved = |error: AnalysisError| match error {
         AnalysisError::Session(error) => error,
-        error => SessionError::Refused(format!("`{name}` has no proof, so no machine code: {}", with_causes(&error))),
+        error => SessionError::Refused(format!(
+            "`{name}` has no machine code: the verifier refuses it: {}",
+            with_causes(&error)
+        )),
     };
     let refused = |error: JitError| {
         let help = error.help().map(|help| format!("; {help}")).unwrap_or_default();

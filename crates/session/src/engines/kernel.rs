@@ -14,6 +14,7 @@ pub(super) const KIND: EngineKind = EngineKind {
     name: "kernel",
     about: "The kernel, in test runs",
     is_default: true,
+    is_partial: false,
     available: || KernelEngine::available().map_err(|reason| reason.to_string()),
     lacks: kernel_lacks,
     check: |loaded, program| match (kernel_lacks(loaded), program) {

@@ -23,6 +23,8 @@ pub struct EngineKind {
     pub about: &'static str,
     /// True if commands use it when no engine is named.
     pub is_default: bool,
+    /// True if it has no form of some functions that others run: comparisons of several targets leave it out there.
+    pub is_partial: bool,
     /// Checks that the engine can be used here; the error is the reason.
     pub available: fn() -> Result<(), String>,
     /// Describes the parts of a function that the engine cannot run in any environment.

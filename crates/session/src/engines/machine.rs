@@ -13,6 +13,7 @@ pub(super) const KIND: EngineKind = EngineKind {
     name: "machine",
     about: "The reference machine",
     is_default: true,
+    is_partial: false,
     available: || Ok(()),
     lacks,
     check: |loaded, _| lacks(loaded).map_or_else(Compatibility::yes, Compatibility::no),

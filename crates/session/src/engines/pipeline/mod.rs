@@ -42,6 +42,7 @@ pub(super) const KIND: EngineKind = EngineKind {
     name: NAME,
     about: "The generated hardware pipeline, simulated by Verilator",
     is_default: false,
+    is_partial: true,
     available,
     lacks: |_| None,
     check: |loaded, program| match program.as_ref().map(|_| loaded.pipeline(&Options::default())) {
