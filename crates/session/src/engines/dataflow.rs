@@ -26,6 +26,7 @@ pub(super) const KIND: EngineKind = EngineKind {
         Err(reason) => Compatibility::no(reason.clone()),
     },
     load,
+    in_place: None,
     plugin: Some(plugin),
 };
 

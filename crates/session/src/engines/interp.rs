@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
+use flowloom_engine::Copying;
 use flowloom_isa::Finding;
 use flowloom_vm::{Interpreter, Plugin};
 
-use super::kind::{Compatibility, Engine, EngineKind, EngineOptions, Reason, Started};
+use super::kind::{Compatibility, Engine, EngineKind, EngineOptions, Reason, Started, StartedInPlace};
 use crate::error::{SessionError, with_causes};
 use crate::load::Loaded;
 
@@ -32,6 +33,7 @@ pub(super) const KIND: EngineKind = EngineKind {
         Err(reason) => Compatibility::no(reason.clone()),
     },
     load,
+    in_place: Some(in_place),
     plugin: Some(|program, memory| {
         Plugin::new(program).and_then(|mut plugin| plugin.run(memory)).map_err(|error| with_causes(&error))
     }),
@@ -55,6 +57,12 @@ fn load(loaded: &Loaded, options: &EngineOptions) -> Result<Started, SessionErro
         interp = interp.with_routes(routes.clone());
     }
     Ok(Started { engine: Box::new(interp), notes: note.into_iter().collect() })
+}
+
+/// Runs the packets of a batch one by one, each on a copy.
+fn in_place(loaded: &Loaded, options: &EngineOptions) -> Result<StartedInPlace, SessionError> {
+    let Started { engine, notes } = load(loaded, options)?;
+    Ok(StartedInPlace { engine: Box::new(Copying::new(engine, options.seed)), notes })
 }
 
 impl Engine for Interpreter {

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use flowloom_engine::{Choices, Packet, Port};
+use flowloom_engine::{Choices, Datapath, Packet, Port};
 use flowloom_isa::Program;
 use flowloom_jit::{Jit, JitError};
 use flowloom_vm::plugin::OnPackets;
 
-use super::kind::{Compatibility, Engine, EngineKind, EngineOptions, Reason, Started};
+use super::kind::{Compatibility, Engine, EngineKind, EngineOptions, InPlaceEngine, Reason, Started, StartedInPlace};
 use crate::error::{SessionError, with_causes};
 use crate::load::{AnalysisError, Loaded, proof_of};
 
@@ -32,10 +32,22 @@ pub(super) const KIND: EngineKind = EngineKind {
         Err(reason) => Compatibility::no(reason.clone()),
     },
     load,
+    in_place: Some(in_place),
     plugin: Some(plugin),
 };
 
 fn load(loaded: &Loaded, options: &EngineOptions) -> Result<Started, SessionError> {
+    let (jit, notes) = jit(loaded, options)?;
+    Ok(Started { engine: Box::new(jit), notes })
+}
+
+fn in_place(loaded: &Loaded, options: &EngineOptions) -> Result<StartedInPlace, SessionError> {
+    let (jit, notes) = jit(loaded, options)?;
+    Ok(StartedInPlace { engine: Box::new(jit.with_seed(options.seed)), notes })
+}
+
+/// The compiled function, and remarks for the user.
+fn jit(loaded: &Loaded, options: &EngineOptions) -> Result<(Jit, Vec<String>), SessionError> {
     let (program, note) =
         if options.counters { loaded.program_with_counters_if_possible()? } else { (loaded.program()?, None) };
     let jit = compiled(loaded, &program)?;
@@ -43,7 +55,7 @@ fn load(loaded: &Loaded, options: &EngineOptions) -> Result<Started, SessionErro
         Some(routes) => jit.with_routes(routes.clone()),
         None => jit,
     };
-    Ok(Started { engine: Box::new(jit), notes: note.into_iter().collect() })
+    Ok((jit, note.into_iter().collect()))
 }
 
 /// Compiles the program of a function, or one with counters.
@@ -79,3 +91,9 @@ fn plugin(program: Arc<Program>, memory: &[u8]) -> Result<u64, String> {
 }
 
 impl Engine for Jit {}
+
+impl InPlaceEngine for Jit {
+    fn datapath(&mut self) -> &mut dyn Datapath {
+        self
+    }
+}

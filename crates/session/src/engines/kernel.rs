@@ -24,6 +24,7 @@ pub(super) const KIND: EngineKind = EngineKind {
         (None, Ok(program)) => check(loaded, program),
     },
     load,
+    in_place: None,
     plugin: None,
 };
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use flowloom_efsm::Coverage;
-use flowloom_engine::Datapath;
+use flowloom_engine::{Copying, Datapath, InPlace};
 use flowloom_isa::Program;
 use flowloom_vm::fib;
 
@@ -13,6 +13,9 @@ use crate::load::Loaded;
 
 /// Runs a program on plain memory and returns `r0`, or the reason why it is refused or stopped.
 pub type RunOnMemory = fn(Arc<Program>, &[u8]) -> Result<u64, String>;
+
+/// Loads a function for packets that are changed in place.
+pub type LoadInPlace = fn(&Loaded, &EngineOptions) -> Result<StartedInPlace, SessionError>;
 
 /// An engine of the registry.
 #[derive(Debug)]
@@ -33,6 +36,8 @@ pub struct EngineKind {
     pub check: fn(&Loaded, &Result<Arc<Program>, String>) -> Compatibility,
     /// Loads a function.
     pub load: fn(&Loaded, &EngineOptions) -> Result<Started, SessionError>,
+    /// Loads a function for packets that are changed in place, if the engine runs such.
+    pub in_place: Option<LoadInPlace>,
     /// Runs a program for `bpf plugin`.
     pub plugin: Option<RunOnMemory>,
 }
@@ -44,6 +49,8 @@ pub struct EngineOptions {
     pub counters: bool,
     /// The routing table of `fib_lookup` and `check_mtu`.
     pub routes: Option<fib::Table>,
+    /// The seed of the random values of packets that are changed in place.
+    pub seed: u64,
     /// Count executions per instruction, on engines that support it.
     pub profile: bool,
     /// Compare each run with the verifier's proof, on engines that support it.
@@ -66,6 +73,40 @@ impl std::fmt::Debug for Started {
 impl<E: Engine + 'static> From<E> for Started {
     fn from(engine: E) -> Started {
         Started { engine: Box::new(engine), notes: Vec::new() }
+    }
+}
+
+/// A loaded engine that changes packets in place.
+pub struct StartedInPlace {
+    pub engine: Box<dyn InPlaceEngine>,
+    /// Remarks for the user.
+    pub notes: Vec<String>,
+}
+
+impl std::fmt::Debug for StartedInPlace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StartedInPlace").field("engine", &self.engine.name()).field("notes", &self.notes).finish()
+    }
+}
+
+/// An engine that changes packets in place, with access to its state.
+pub trait InPlaceEngine: InPlace {
+    /// The engine as one of single packets, for its state.
+    fn datapath(&mut self) -> &mut dyn Datapath;
+
+    /// The packets that the engine cannot run, which are aborted.
+    fn refused(&self) -> u64 {
+        0
+    }
+}
+
+impl InPlaceEngine for Copying<dyn Engine> {
+    fn datapath(&mut self) -> &mut dyn Datapath {
+        self.datapath_mut()
+    }
+
+    fn refused(&self) -> u64 {
+        Copying::refused(self)
     }
 }
 

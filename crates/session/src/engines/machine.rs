@@ -26,6 +26,7 @@ pub(super) const KIND: EngineKind = EngineKind {
             "the reference machine runs `.efsm` sources; run objects with --engine interp or kernel".to_owned(),
         )),
     },
+    in_place: None,
     plugin: None,
 };
 

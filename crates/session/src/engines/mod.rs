@@ -10,7 +10,10 @@ mod machine;
 mod pipeline;
 
 pub use kernel::{kernel_error, kernel_lacks};
-pub use kind::{Compatibility, Engine, EngineKind, EngineOptions, Reason, RunOnMemory, Started};
+pub use kind::{
+    Compatibility, Engine, EngineKind, EngineOptions, InPlaceEngine, LoadInPlace, Reason, RunOnMemory, Started,
+    StartedInPlace,
+};
 pub use pipeline::{
     Arrival, Departure, HostAccess, HostAnswer, Interrupted, Interruption, Operation, OutputStalls, PipelineError,
     SendError, Simulated, cache_folder,
@@ -70,6 +73,23 @@ impl EngineName {
     pub fn load(self, loaded: &Loaded, options: &EngineOptions) -> Result<Started, SessionError> {
         (self.kind().load)(loaded, options)
     }
+
+    /// Loads a function for packets that are changed in place.
+    ///
+    /// # Errors
+    /// The engine runs no such packets, or refuses the function.
+    pub fn load_in_place(self, loaded: &Loaded, options: &EngineOptions) -> Result<StartedInPlace, SessionError> {
+        let Some(load) = self.kind().in_place else {
+            let able = EngineName::all().filter(|engine| engine.kind().in_place.is_some());
+            let able: Vec<&str> = able.map(EngineName::as_str).collect();
+            return Err(SessionError::Input(format!(
+                "engine `{}` does not run packets of devices; use {}",
+                self.as_str(),
+                able.join(" or ")
+            )));
+        };
+        load(loaded, options)
+    }
 }
 
 #[cfg(test)]
@@ -89,5 +109,12 @@ mod tests {
         }
         assert_eq!(EngineName::all().filter_map(|engine| EngineName::by_name(engine.as_str())).count(), ENGINES.len());
         assert_eq!(EngineName::by_name("none"), None);
+    }
+
+    #[test]
+    fn engines_without_packets_in_place_say_which_have_them() {
+        let loaded = Loaded::of_program(flowloom_isa::Program::default());
+        let error = EngineName::KERNEL.load_in_place(&loaded, &EngineOptions::default()).expect_err("no such engine");
+        assert_eq!(error.to_string(), "engine `kernel` does not run packets of devices; use interp or jit");
     }
 }

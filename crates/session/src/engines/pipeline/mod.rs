@@ -56,6 +56,7 @@ pub(super) const KIND: EngineKind = EngineKind {
         Err(reason) => Compatibility::no(reason.clone()),
     },
     load: |loaded, options| Ok(Simulation::start(loaded, options)?.into()),
+    in_place: None,
     plugin: None,
 };
 
