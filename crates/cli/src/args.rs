@@ -22,7 +22,7 @@ use crate::failure::Failure;
 pub(crate) use bpf::{BpfVerb, PluginArgs};
 pub(crate) use explain::{DeviceArgs, ExplainArgs, ScheduleName, schemes};
 pub(crate) use hw::PredictArgs;
-pub(crate) use live::{LiveArgs, LiveMode, MapArgs, MapListArgs, MapVerb, StateTime};
+pub(crate) use live::{DeviceKind, LiveArgs, LiveMode, MapArgs, MapListArgs, MapVerb, PassTo, Place, StateTime};
 pub(crate) use reproduce::ReproduceArgs;
 pub(crate) use trace::{TraceGenArgs, TraceInfoArgs, TraceProfilesArgs, TraceVerb};
 
@@ -45,7 +45,8 @@ pub(crate) enum Verb {
     #[command(
         after_help = "Examples:\n  flowloom run functions/port_knocking/port_knocking.efsm -r in.pcap -w out.pcapng\n  \
                             flowloom run functions/port_knocking/port_knocking.efsm -i eth0 --duration 60s\n  \
-                            flowloom run functions/udp_firewall/udp_firewall.efsm -i inside -i outside"
+                            flowloom run functions/udp_firewall/udp_firewall.efsm -i inside -i outside\n  \
+                            flowloom run functions/udp_firewall/udp_firewall.efsm -i inside -i outside --mode af_xdp"
     )]
     Run(RunArgs),
     /// Describe a function, the targets that it runs on, and why not on others

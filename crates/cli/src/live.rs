@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `flowloom run -i`: runs a function on interfaces until a limit, a signal or an error ends it.
+//! `flowloom run -i`: runs a function on interfaces until a limit, a signal or an error ends it. Here the kernel runs
+//! it; `user` has the engines in user space.
+
+mod devices;
+mod user;
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use flowloom_efsm::events::{EVENTS_MAP, LOST_MAP};
@@ -16,7 +21,7 @@ use flowloom_exec::{
 use flowloom_isa::Program;
 use serde_json::{Value, json};
 
-use crate::args::{LiveArgs, LiveMode, RunArgs, StateTime};
+use crate::args::{LiveArgs, LiveMode, PassTo, Place, RunArgs, StateTime};
 use crate::describe::describe;
 use crate::failure::{Failure, with_causes};
 use crate::output::{counted, grouped, is_stdout_closed, print, print_note, progress, table};
@@ -24,13 +29,68 @@ use crate::report::{Contexts, Flows, elements_json, elements_text, maps_text};
 use crate::reporter::Reporter;
 use crate::run::read_state;
 use crate::state_file::StateFile;
+use flowloom_session::engines::EngineName;
 use flowloom_session::{Loaded, SessionError};
 
 /// Period of the checks for vanished interfaces and for the packet limit.
 const POLL_PERIOD: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: &RunArgs, loaded: &mut Loaded) -> Result<(), Failure> {
+    check_options(args)?;
     let bindings = bindings(&args.live.interface)?;
+    match args.live.mode.place() {
+        Place::Kernel(mode) => run_in_kernel(args, loaded, bindings, mode),
+        Place::User(kind) => user::run(args, loaded, &bindings, kind),
+    }
+}
+
+/// Refuses options that the mode does not have, and engines that do not run in it.
+fn check_options(args: &RunArgs) -> Result<(), Failure> {
+    let RunArgs { live, engine, routes, .. } = args;
+    let mode = live.mode.as_str();
+    let refuse =
+        |what: &str, instead: &str| Err(Failure::Input(format!("{what} cannot be used with --mode {mode}; {instead}")));
+    if live.no_huge_pages && live.mode != LiveMode::Dpdk {
+        return refuse("--no-huge-pages", "use --mode dpdk");
+    }
+    if let Some(workers @ 2..) = live.workers {
+        return Err(Failure::Input(format!(
+            "--workers {workers}: expected 1: packets of all queues share one state, which is not split over cores yet; \
+             --mode native and skb run on all cores"
+        )));
+    }
+    if let Place::User(kind) = live.mode.place() {
+        return match (engine, &live.pass_to) {
+            (Some(EngineName::KERNEL), _) => {
+                refuse("--engine kernel", "use --engine jit or interp, or --mode native or skb")
+            }
+            (_, Some(PassTo::Stack)) if !kind.has_stack() => {
+                refuse("--pass-to stack", "name an interface, e.g. one end of a veth pair")
+            }
+            _ => Ok(()),
+        };
+    }
+    let user = "use --mode af_xdp, raw, tap or dpdk";
+    match engine {
+        Some(EngineName::KERNEL) | None => {}
+        Some(engine) => return refuse(&format!("--engine {}", engine.as_str()), user),
+    }
+    if routes.routes.is_some() {
+        return refuse("--routes <FILE>", "functions in the kernel query its own routes");
+    }
+    let given = [
+        ("--pass-to", live.pass_to.is_some()),
+        ("--workers", live.workers.is_some()),
+        ("--busy-poll", live.busy_poll.is_some()),
+    ];
+    match given.iter().find(|(_, is_given)| *is_given) {
+        Some((name, _)) => refuse(name, user),
+        None => Ok(()),
+    }
+}
+
+/// Attaches the function, and reports until it ends.
+fn run_in_kernel(args: &RunArgs, loaded: &mut Loaded, bindings: Vec<(u32, &str)>, mode: Mode) -> Result<(), Failure> {
     // Read first: it may set constants of the program.
     let state = args.state_in.as_ref().map(|path| read_state(path, loaded).map(|state| (path, state))).transpose()?;
     let loaded = &*loaded;
@@ -46,25 +106,17 @@ pub(crate) fn run(args: &RunArgs, loaded: &mut Loaded) -> Result<(), Failure> {
     KernelEngine::available().map_err(|e| failure(&ExecError::Unavailable(e)))?;
     let found: Result<Vec<_>, _> = bindings.into_iter().map(|(port, name)| Interface::find(port, name)).collect();
     let interfaces = found.map_err(|e| failure(&e.into()))?;
-    let clock_ahead_ns = match args.live.state_time {
-        Some(StateTime::At(at_ns)) => at_ns.wrapping_sub(monotonic_ns()),
-        Some(StateTime::Now) | None => 0,
-    };
+    let clock_ahead_ns = clock_ahead_ns(args);
     let state = match state {
         Some((path, state)) => {
             // With an explicit clock, a deadline beyond all timers comes from `map update`.
             if args.live.state_time.is_none() {
-                check_deadlines(loaded, &program, &state, monotonic_ns())
-                    .map_err(|what| Failure::Input(format!("`{}`: {what}", path.display())))?;
+                check_deadlines(loaded, &state, path)?;
             }
             state
         }
         // The default includes preloaded contexts and initial values of globals.
         None => Snapshot::default(),
-    };
-    let mode = match args.live.mode {
-        LiveMode::Native => Mode::Native,
-        LiveMode::Skb => Mode::Skb,
     };
     let state_out = args.state_out.as_ref().map(|path| StateFile::create(path)).transpose()?;
     // From here on a signal ends the run with its summary and state.
@@ -78,19 +130,32 @@ pub(crate) fn run(args: &RunArgs, loaded: &mut Loaded) -> Result<(), Failure> {
     let live = start(loaded, &program, &interfaces, options);
     bar.finish_and_clear();
     let live = live?;
-    if let ([interface], Some(element)) = (&interfaces[..], both_directions(loaded)) {
+    advise(loaded, &interfaces, mode, traffic(loaded));
+    let start = Instant::now();
+    let mut running = Running { args, loaded, interfaces: &interfaces, mode, live, state_out, reporter, start };
+    running.go(&interrupts)
+}
+
+/// Prints remarks about interfaces that do not fit the function.
+fn advise(loaded: &Loaded, interfaces: &[Interface], mode: Mode, traffic: Traffic) {
+    if let ([interface], Some(element)) = (interfaces, both_directions(loaded)) {
         print_note(&format!(
             "`{element}` has one context for both directions of a flow, and XDP sees only packets that arrive: those that \
              leave by `{}` are not seen; between two networks, give both interfaces with -i",
             interface.name()
         ));
     }
-    for advice in advice(&interfaces, mode, traffic(loaded)) {
+    for advice in advice(interfaces, mode, traffic) {
         print_note(&advice.to_string());
     }
-    let start = Instant::now();
-    let mut running = Running { args, loaded, interfaces: &interfaces, mode, live, state_out, reporter, start };
-    running.go(&interrupts)
+}
+
+/// The offset of the function's clock from the system's, wrapping.
+fn clock_ahead_ns(args: &RunArgs) -> u64 {
+    match args.live.state_time {
+        Some(StateTime::At(at_ns)) => at_ns.wrapping_sub(monotonic_ns()),
+        Some(StateTime::Now) | None => 0,
+    }
 }
 
 /// Ports and interface names of `-i`.
@@ -131,25 +196,29 @@ fn broken(error: &dyn Error) -> Failure {
 }
 
 /// Rejects deadlines that no timer of the function can have set: they are from another clock.
-fn check_deadlines(loaded: &Loaded, program: &Program, state: &Snapshot, now_ns: u64) -> Result<(), String> {
+fn check_deadlines(loaded: &Loaded, state: &Snapshot, path: &Path) -> Result<(), Failure> {
+    let layouts = loaded.layouts();
+    let now_ns = monotonic_ns();
     let Some(function) = loaded.function() else { return Ok(()) };
     for element in &function.elements {
         let Some(stateful) = &element.stateful else { continue };
         let longest_ns = element.rows.iter().map(|row| row.next).filter_map(longest).chain(successors(stateful)).max();
         let latest_ns = now_ns.saturating_add(longest_ns.unwrap_or(0));
-        let layout = program.maps.iter().find(|map| map.name == element.name).and_then(|map| map.layout.as_ref());
-        let (Some(layout), Some(entries)) = (layout, state.maps.get(&element.name)) else { continue };
+        let (Some(layout), Some(entries)) = (layouts.get(&element.name), state.maps.get(&element.name)) else {
+            continue;
+        };
         for record in entries.values() {
             for &offset in &layout.deadline_offsets {
                 let bytes = record.get(offset as usize..).and_then(|bytes| bytes.first_chunk());
                 let deadline_ns = bytes.map_or(layout::NO_DEADLINE, |bytes| u64::from_le_bytes(*bytes));
                 if deadline_ns != layout::NO_DEADLINE && deadline_ns > latest_ns {
-                    return Err(format!(
-                        "a context of `{}` has the deadline {deadline_ns} ns, but no timer reaches beyond {latest_ns} ns: the \
+                    return Err(Failure::Input(format!(
+                        "`{}`: a context of `{}` has the deadline {deadline_ns} ns, but no timer reaches beyond {latest_ns} ns: the \
                          state is from another clock, or `map update` has set the deadline; give the time of the state with \
                          --state-time NS (`last_time_ns` or `now_ns` of `run --json`), or --state-time now for this clock",
+                        path.display(),
                         element.name
-                    ));
+                    )));
                 }
             }
         }
@@ -361,12 +430,7 @@ impl Running<'_> {
         let mut text = format!("{:9.1} s", counts.elapsed.as_secs_f64());
         if let Some(verdicts) = counts.verdicts {
             text.push_str(&format!("  {}, {}/s", counted(counts.packets() as usize, "packet"), grouped(rate as u64)));
-            for verdict in Verdict::ALL {
-                let number = verdicts[verdict.number() as usize];
-                if number > 0 {
-                    text.push_str(&format!("  {verdict} {}", grouped(number)));
-                }
-            }
+            text.push_str(&verdicts_text(&verdicts));
         }
         text.push_str(&lost_text(counts));
         text.push('\n');
@@ -460,6 +524,15 @@ impl Running<'_> {
         }
         value
     }
+}
+
+/// The verdicts of an interim report.
+fn verdicts_text(verdicts: &[u64; Verdict::ALL.len()]) -> String {
+    let numbers = Verdict::ALL.iter().map(|verdict| (verdict, verdicts[verdict.number() as usize]));
+    numbers
+        .filter(|(_, number)| *number > 0)
+        .map(|(verdict, number)| format!("  {verdict} {}", grouped(number)))
+        .collect()
 }
 
 /// Text about lost log lines; empty if none was lost.

@@ -28,7 +28,7 @@ use crate::port_by;
 use crate::report::{Contexts, Flows, elements_json, elements_text, maps_text};
 use crate::reporter::Reporter;
 use crate::state_file::StateFile;
-use flowloom_session::engines::{EngineName, EngineOptions, Started};
+use flowloom_session::engines::{EngineName, EngineOptions, Started, StartedInPlace};
 use flowloom_session::{Loaded, SessionError};
 
 /// Opens the captures of `args`, merged by time.
@@ -48,7 +48,7 @@ pub(crate) fn open_input(args: &InputArgs) -> Result<MergedReader, Failure> {
     }
 }
 
-fn wrong_state(path: &Path, error: &dyn Error) -> Failure {
+pub(crate) fn wrong_state(path: &Path, error: &dyn Error) -> Failure {
     Failure::Input(format!("`{}`: {}", path.display(), with_causes(error)))
 }
 
@@ -101,6 +101,22 @@ fn started(
             Ok((EngineName::INTERP, started))
         }
         result => Ok((name, result?)),
+    }
+}
+
+/// As [`started`], for packets that are changed in place.
+pub(crate) fn started_in_place(
+    named: Option<EngineName>,
+    loaded: &Loaded,
+    options: &EngineOptions,
+) -> Result<StartedInPlace, SessionError> {
+    match named.unwrap_or(EngineName::JIT).load_in_place(loaded, options) {
+        Err(SessionError::Refused(reason)) if named.is_none() => {
+            let mut started = EngineName::INTERP.load_in_place(loaded, options)?;
+            started.notes.insert(0, format!("run by the interpreter: {reason}"));
+            Ok(started)
+        }
+        result => result,
     }
 }
 
@@ -202,12 +218,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     }
 }
 
-/// Flag that a signal sets to end a run on captures.
-struct Interrupted(Arc<AtomicBool>);
+/// Flag that a signal sets to end a run.
+pub(crate) struct Interrupted(Arc<AtomicBool>);
 
 impl Interrupted {
     /// From here on a first signal sets the flag, and a second one ends the process.
-    fn hold() -> Result<Interrupted, Failure> {
+    pub(crate) fn hold() -> Result<Interrupted, Failure> {
         let is_set = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             // Order matters: the first signal must find the flag unset.
@@ -220,6 +236,11 @@ impl Interrupted {
 
     fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
+    }
+
+    /// The flag itself.
+    pub(crate) fn flag(&self) -> &AtomicBool {
+        &self.0
     }
 }
 
@@ -246,7 +267,7 @@ fn create_capture(path: &Path, format: Option<CaptureFormat>) -> Result<CaptureW
 
 /// Contexts of each table, by map. Expired contexts are those created or present before that were neither removed nor
 /// evicted and are not alive, whether a packet or a sweep detected the expiry.
-fn contexts(
+pub(crate) fn contexts(
     layouts: &BTreeMap<String, ContextLayout>,
     before: &BTreeMap<String, u64>,
     after: &Snapshot,

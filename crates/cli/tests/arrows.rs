@@ -75,6 +75,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "efsm",
             "ir",
             "exec",
+            "ports",
             "plan",
             "rtl",
             "report",

@@ -4,19 +4,89 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use flowloom_exec::Mode;
 use flowloom_session::parse_time;
 
-use clap::{Args as ClapArgs, Subcommand, ValueEnum};
+use clap::{Args as ClapArgs, Subcommand, ValueEnum, value_parser};
 
 use super::parse_param;
 
-/// XDP attach mode.
+/// The way in which packets of interfaces are received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LiveMode {
-    /// In the driver
+    /// In the kernel, as XDP in the driver
     Native,
-    /// On socket buffers, with every driver
+    /// In the kernel, as XDP on socket buffers, with every driver
     Skb,
+    /// In user space, through AF_XDP sockets
+    #[value(name = "af_xdp", alias = "af-xdp")]
+    AfXdp,
+    /// In user space, through raw sockets, with every driver
+    Raw,
+    /// In user space, at the other end of TAP interfaces, which are created if they do not exist
+    Tap,
+    /// In user space, through drivers of DPDK: NAME is a PCI address or a virtual device with its arguments
+    Dpdk,
+}
+
+impl LiveMode {
+    /// The name, as typed.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            LiveMode::Native => "native",
+            LiveMode::Skb => "skb",
+            LiveMode::AfXdp => "af_xdp",
+            LiveMode::Raw => "raw",
+            LiveMode::Tap => "tap",
+            LiveMode::Dpdk => "dpdk",
+        }
+    }
+
+    /// The place where the function runs.
+    pub(crate) fn place(self) -> Place {
+        match self {
+            LiveMode::Native => Place::Kernel(Mode::Native),
+            LiveMode::Skb => Place::Kernel(Mode::Skb),
+            LiveMode::AfXdp => Place::User(DeviceKind::AfXdp),
+            LiveMode::Raw => Place::User(DeviceKind::Raw),
+            LiveMode::Tap => Place::User(DeviceKind::Tap),
+            LiveMode::Dpdk => Place::User(DeviceKind::Dpdk),
+        }
+    }
+}
+
+/// The place where a function on interfaces runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In the kernel, attached in this mode.
+    Kernel(Mode),
+    /// In this process, with packets from such a device.
+    User(DeviceKind),
+}
+
+/// A kind of device of `flowloom-ports`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DeviceKind {
+    AfXdp,
+    Raw,
+    Tap,
+    Dpdk,
+}
+
+impl DeviceKind {
+    /// True if its interfaces are those of the network stack, which can receive passed packets.
+    pub(crate) fn has_stack(self) -> bool {
+        matches!(self, DeviceKind::AfXdp | DeviceKind::Raw)
+    }
+}
+
+/// The receiver of passed packets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PassTo {
+    /// The network stack, as if the interface had received them.
+    Stack,
+    /// The other end of the link of this interface.
+    Device(String),
 }
 
 /// Running on interfaces.
@@ -28,10 +98,10 @@ pub(crate) struct LiveArgs {
         long = "interface",
         value_name = "[PORT=]NAME",
         group = "source",
-        conflicts_with_all = ["read", "write", "engine", "port_by", "seed", "events", "routes"]
+        conflicts_with_all = ["read", "write", "port_by", "seed", "events"]
     )]
     pub(crate) interface: Vec<String>,
-    /// With -i: XDP attach mode
+    /// With -i: where the function runs, and how it receives packets
     #[arg(short = 'm', long, value_enum, default_value_t = LiveMode::Native, requires = "interface", conflicts_with = "read")]
     pub(crate) mode: LiveMode,
     /// With -i: stop after this time (500ms, 10s, 2m)
@@ -43,6 +113,20 @@ pub(crate) struct LiveArgs {
     /// With -i: print the final report only
     #[arg(short = 'q', long, requires = "interface", conflicts_with = "read")]
     pub(crate) quiet: bool,
+    /// With -i, in user space: receiver of passed packets, `stack` or an interface through which they are sent; the
+    /// default is `stack` with af_xdp and raw
+    #[arg(long, value_name = "stack|DEV", value_parser = parse_pass_to, requires = "interface", conflicts_with = "read")]
+    pub(crate) pass_to: Option<PassTo>,
+    /// With -i, in user space: number of threads that run packets
+    #[arg(long, value_name = "NUMBER", value_parser = value_parser!(u32).range(1..), requires = "interface", conflicts_with = "read")]
+    pub(crate) workers: Option<u32>,
+    /// With -i, in user space: never sleep, which lowers latency and takes a whole CPU; with af_xdp this thread also
+    /// runs the driver, for at most this time at once
+    #[arg(long, value_name = "TIME", value_parser = parse_time, num_args = 0..=1, require_equals = true, default_missing_value = "20us", requires = "interface", conflicts_with = "read")]
+    pub(crate) busy_poll: Option<Duration>,
+    /// With --mode dpdk: no huge pages, which suffices for virtual devices
+    #[arg(long, requires = "interface", conflicts_with = "read")]
+    pub(crate) no_huge_pages: bool,
     /// With -i: do not count verdicts and rows, which saves instructions for each packet
     #[arg(long, requires = "interface", conflicts_with_all = ["count", "read"])]
     pub(crate) no_counters: bool,
@@ -59,6 +143,14 @@ pub(crate) enum StateTime {
     Now,
     /// Nanoseconds of another clock, when the state was written.
     At(u64),
+}
+
+fn parse_pass_to(text: &str) -> Result<PassTo, String> {
+    match text {
+        "" => Err("expected `stack` or an interface".to_owned()),
+        "stack" => Ok(PassTo::Stack),
+        _ => Ok(PassTo::Device(text.to_owned())),
+    }
 }
 
 fn parse_state_time(text: &str) -> Result<StateTime, String> {

@@ -30,7 +30,7 @@ stateful hosts {
 fn logs_are_printed_while_it_runs() {
     let Some(lab) = Lab::new("logs_are_printed_while_it_runs", &[]) else { return };
     lab.put("loud.efsm", LOUD);
-    for mode in ["native", "skb"] {
+    for mode in ["native", "skb", "af_xdp", "raw"] {
         let said = lab.run(
             r#"
             host a 1; addresses a 1; neighbours a 1

@@ -20,3 +20,4 @@ mod nat;
 mod peer;
 mod queues;
 mod timers;
+mod user;

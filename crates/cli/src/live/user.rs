@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A function on interfaces, run by an engine in user space.
+//!
+//! One thread receives, runs and transmits all packets. Between two reports it does not stop: they have the counters of
+//! the packet loop, and only the summary has those of rows and contexts.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use flowloom_efsm::Coverage;
+use flowloom_efsm::events::LOST_MAP;
+use flowloom_efsm::model::Terminal;
+use flowloom_engine::{Event, InPlace, Snapshot, Verdict};
+use flowloom_exec::{SweepClock, Traffic, monotonic_ns};
+use flowloom_ports::{Hooks, LoopOptions, Statistics, run_loop};
+use flowloom_session::Loaded;
+use flowloom_session::engines::{EngineOptions, InPlaceEngine, StartedInPlace};
+use serde_json::{Value, json};
+
+use super::devices::{Devices, failure};
+use super::{advise, check_deadlines, clock_ahead_ns, traffic, verdicts_text};
+use crate::args::{DeviceKind, RunArgs};
+use crate::failure::Failure;
+use crate::output::{counted, grouped, is_stdout_closed, print, print_note, table};
+use crate::report::{Contexts, Flows, elements_json, elements_text, maps_text};
+use crate::reporter::Reporter;
+use crate::run::{Interrupted, contexts, read_routes, read_state, started_in_place, wrong_state};
+use crate::state_file::StateFile;
+
+pub(super) fn run(
+    args: &RunArgs,
+    loaded: &mut Loaded,
+    bindings: &[(u32, &str)],
+    kind: DeviceKind,
+) -> Result<(), Failure> {
+    // Read first: it may set constants of the program.
+    let state = args.state_in.as_ref().map(|path| read_state(path, loaded).map(|state| (path, state))).transpose()?;
+    let loaded = &*loaded;
+    // As in the kernel, no two runs draw the same values.
+    let seed = RandomState::new().hash_one("seed");
+    let routes = read_routes(&args.routes)?;
+    let options = EngineOptions { counters: !args.live.no_counters, routes, seed, ..EngineOptions::default() };
+    let StartedInPlace { mut engine, notes } = started_in_place(args.engine, loaded, &options)?;
+    notes.iter().for_each(|note| print_note(note));
+    if let Some((path, state)) = &state {
+        // With an explicit clock, the deadlines are those of the state.
+        if args.live.state_time.is_none() {
+            check_deadlines(loaded, state, path)?;
+        }
+        engine.datapath().restore(state).map_err(|e| wrong_state(path, &e))?;
+    }
+    drop(state);
+    let clock_ahead_ns = clock_ahead_ns(args);
+    let before: BTreeMap<String, u64> = {
+        let snapshot = engine.datapath().snapshot().map_err(|e| Failure::input(&e))?;
+        snapshot.maps.into_iter().map(|(name, entries)| (name, entries.len() as u64)).collect()
+    };
+    let state_out = args.state_out.as_ref().map(|path| StateFile::create(path)).transpose()?;
+    // From here on a signal ends the run with its summary and state.
+    let interrupted = Interrupted::hold()?;
+    let devices = Devices::open(kind, bindings, &args.live)?;
+    // Every packet that leaves, also to the network stack, is a new one for the kernel, which finishes no checksum of it.
+    // Packets sent to a veth arrive as socket buffers.
+    let traffic = Traffic { sends: true, redirects: false, ..traffic(loaded) };
+    advise(loaded, &devices.interfaces, devices.received, traffic);
+    if devices.host.is_none() && may_pass(loaded) {
+        let reason = devices.no_host.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+        print_note(&format!(
+            "packets that the function passes are LOST: mode {} has no way to the network stack here{reason}; name an \
+             interface that receives them with --pass-to",
+            args.live.mode.as_str()
+        ));
+    }
+    let reporter = loaded.function().and_then(|function| Reporter::of(function, args.json));
+    let running = Running { args, loaded, bindings, clock_ahead_ns, before, start: Instant::now() };
+    running.go(engine.as_mut(), devices, reporter, state_out, interrupted.flag())
+}
+
+/// True if the function may pass packets. For an object the worst case is assumed.
+fn may_pass(loaded: &Loaded) -> bool {
+    let Some(function) = loaded.function() else { return true };
+    let passes = |terminal: &Terminal| matches!(terminal, Terminal::Pass | Terminal::Punt);
+    function.elements.iter().any(|element| {
+        passes(&element.otherwise.actions.terminal) || element.rows.iter().any(|row| passes(&row.actions.terminal))
+    })
+}
+
+/// A function that runs on interfaces.
+struct Running<'a> {
+    args: &'a RunArgs,
+    loaded: &'a Loaded,
+    bindings: &'a [(u32, &'a str)],
+    clock_ahead_ns: u64,
+    /// The number of entries of each map before the first packet.
+    before: BTreeMap<String, u64>,
+    start: Instant,
+}
+
+/// The results of a run.
+struct Ended<'a> {
+    engine: &'a str,
+    /// The packets that the engine cannot run.
+    refused: u64,
+    statistics: Statistics,
+    now_ns: u64,
+    snapshot: Snapshot,
+    coverage: Option<Coverage>,
+    contexts: BTreeMap<String, Contexts>,
+    /// Log lines printed and lost; `None` if the function logs nothing.
+    logged: Option<(u64, u64)>,
+}
+
+impl Running<'_> {
+    fn go(
+        &self,
+        engine: &mut dyn InPlaceEngine,
+        mut devices: Devices,
+        mut reporter: Option<Reporter>,
+        state_out: Option<StateFile>,
+        stop: &AtomicBool,
+    ) -> Result<(), Failure> {
+        let mut statistics = Statistics::default();
+        let ended = self
+            .begin(engine.name(), &devices)
+            .and_then(|()| self.until_over(engine, &mut devices, &mut reporter, &mut statistics, stop));
+        // However the run ended, the interfaces are free again, and summary and state are written.
+        let has_host = devices.host.is_some();
+        drop(devices);
+        if statistics.pass_lost > 0 && !has_host {
+            let lost = counted(statistics.pass_lost as usize, "passed packet");
+            print_note(&format!("{lost} lost: no receiver; name one with --pass-to"));
+        }
+        let snapshot = engine.datapath().snapshot().map_err(|e| Failure::input(&e))?;
+        let saved = state_out.map_or(Ok(()), |mut file| file.write(self.loaded, &snapshot));
+        let coverage = self.loaded.function().and_then(|function| Coverage::from_snapshot(function, &snapshot));
+        let now_ns = monotonic_ns().wrapping_add(self.clock_ahead_ns);
+        let contexts = contexts(&self.loaded.layouts(), &self.before, &snapshot, now_ns, coverage.as_ref());
+        let logged = reporter.map(|reporter| (reporter.printed, logs_lost(&snapshot)));
+        let refused = engine.refused();
+        let results =
+            Ended { engine: engine.name(), refused, statistics, now_ns, snapshot, coverage, contexts, logged };
+        let summary = print(&if self.args.json {
+            format!("{}\n", self.summary_json(&results))
+        } else {
+            self.summary_text(&results)
+        });
+        ended.and(summary).and(saved)
+    }
+
+    /// Runs packets until a limit is reached, a signal arrives, or the reader of the reports closes stdout.
+    fn until_over(
+        &self,
+        engine: &mut dyn InPlaceEngine,
+        devices: &mut Devices,
+        reporter: &mut Option<Reporter>,
+        statistics: &mut Statistics,
+        stop: &AtomicBool,
+    ) -> Result<(), Failure> {
+        let live = &self.args.live;
+        let options = LoopOptions {
+            sweep: SweepClock::of(self.loaded.layouts().values()),
+            clock_ahead_ns: self.clock_ahead_ns,
+            count: self.args.input.count,
+            ports: None,
+            spin: live.busy_poll.is_some(),
+        };
+        // A reason to end other than a signal.
+        let is_over = Cell::new(false);
+        let failed: RefCell<Option<Failure>> = RefCell::new(None);
+        let finish = |result: Result<(), Failure>| {
+            if let Err(failure) = result {
+                failed.borrow_mut().get_or_insert(failure);
+            } else if !is_stdout_closed() {
+                return;
+            }
+            is_over.set(true);
+            stop.store(true, Ordering::Relaxed);
+        };
+        let mut last = (Duration::ZERO, 0);
+        let mut progress = |so_far: &Statistics| {
+            statistics.clone_from(so_far);
+            let elapsed = self.start.elapsed();
+            if live.duration.is_some_and(|duration| elapsed >= duration) {
+                is_over.set(true);
+                stop.store(true, Ordering::Relaxed);
+            } else if !live.quiet && elapsed >= last.0 + live.interval {
+                let rate = (so_far.packets - last.1) as f64 / (elapsed - last.0).as_secs_f64().max(1e-9);
+                finish(self.report(so_far, elapsed, rate));
+                // A late report does not shift later ones.
+                let intervals = elapsed.as_nanos() / live.interval.as_nanos();
+                last = (Duration::from_nanos((intervals * live.interval.as_nanos()) as u64), so_far.packets);
+            }
+        };
+        let mut events = |events: &[Event]| {
+            let Some(reporter) = reporter else { return };
+            let lines: String = events.iter().map(|event| reporter.line(event)).collect();
+            finish(print(&lines));
+        };
+        let hooks = Hooks { progress: Some(&mut progress), events: Some(&mut events) };
+        let in_place: &mut dyn InPlace = engine;
+        let host = devices.host.as_deref_mut();
+        let ran = run_loop(&mut devices.devices, in_place, host, &options, stop, hooks);
+        if is_over.get() {
+            // A first signal from now on does not end the process before the state is written.
+            stop.store(false, Ordering::Relaxed);
+            if is_stdout_closed() {
+                print_note("standard output was closed by its reader, so the run ends; -q disables reports");
+            }
+        }
+        match ran {
+            Ok(all) => *statistics = all,
+            Err(error) => return Err(failure(&error)),
+        }
+        failed.into_inner().map_or(Ok(()), Err)
+    }
+
+    /// Announces that packets are processed from now on.
+    fn begin(&self, engine: &str, devices: &Devices) -> Result<(), Failure> {
+        let mode = self.args.live.mode.as_str();
+        let named: Vec<(u32, String)> =
+            devices.devices.iter().flat_map(|device| device.ports()).map(|(port, name)| (port.0, name)).collect();
+        if self.args.json {
+            let ports: BTreeMap<String, String> =
+                named.into_iter().map(|(port, name)| (port.to_string(), name)).collect();
+            let first = json!({
+                "event": "started",
+                "function": self.loaded.name(),
+                "mode": mode,
+                "engine": engine,
+                "ports": ports,
+                "pid": std::process::id(),
+            });
+            return print(&format!("{first}\n"));
+        }
+        let ports: Vec<String> = named.into_iter().map(|(port, name)| format!("{name} (port {port})")).collect();
+        print(&format!(
+            "{} runs on {}, {mode}{}, engine {engine}; Ctrl-C ends it\n",
+            self.loaded.name(),
+            ports.join(", "),
+            devices.details
+        ))
+    }
+
+    /// Prints one interim report.
+    fn report(&self, so_far: &Statistics, elapsed: Duration, rate: f64) -> Result<(), Failure> {
+        if self.args.json {
+            let mut value = self.counters_json("report", so_far, elapsed);
+            value["packets_per_s"] = json!(rate);
+            return print(&format!("{value}\n"));
+        }
+        print(&format!(
+            "{:9.1} s  {}, {}/s{}{}\n",
+            elapsed.as_secs_f64(),
+            counted(so_far.packets as usize, "packet"),
+            grouped(rate as u64),
+            verdicts_text(&so_far.verdicts),
+            losses(so_far).iter().map(|(what, number)| format!("  {what} {}", grouped(*number))).collect::<String>()
+        ))
+    }
+
+    fn counters_json(&self, event: &str, statistics: &Statistics, elapsed: Duration) -> Value {
+        let verdicts: BTreeMap<&str, u64> = Verdict::ALL.iter().map(|v| (v.name(), statistics.count(*v))).collect();
+        let devices = statistics.devices;
+        json!({
+            "event": event,
+            "function": self.loaded.name(),
+            "elapsed_s": elapsed.as_secs_f64(),
+            "now_ns": monotonic_ns().wrapping_add(self.clock_ahead_ns),
+            "packets": statistics.packets,
+            "bytes": statistics.bytes,
+            "verdicts": verdicts,
+            "passed": statistics.passed,
+            "pass_lost": statistics.pass_lost,
+            "unbound": statistics.unbound,
+            "further_outputs": statistics.extra,
+            "sent": devices.sent,
+            "sent_bytes": devices.sent_bytes,
+            "tx_full": devices.tx_full,
+            "tx_refused": devices.tx_refused,
+            "rx_missed": devices.rx_missed,
+        })
+    }
+
+    fn summary_json(&self, ended: &Ended<'_>) -> Value {
+        let statistics = &ended.statistics;
+        let mut value = self.counters_json("ended", statistics, statistics.elapsed);
+        value["engine"] = json!(ended.engine);
+        value["mode"] = json!(self.args.live.mode.as_str());
+        value["now_ns"] = json!(ended.now_ns);
+        value["packets_per_s"] = json!(statistics.packets_per_second());
+        value["refused"] = json!(ended.refused);
+        value["events"] = json!(statistics.events);
+        if let Some((logged, lost)) = ended.logged {
+            value["logged"] = json!(logged);
+            value["logs_lost"] = json!(lost);
+        }
+        if let (Some(function), Some(coverage)) = (self.loaded.function(), &ended.coverage) {
+            value["elements"] = elements_json(function, coverage, &ended.contexts);
+        } else {
+            let maps: BTreeMap<&String, usize> = ended.snapshot.maps.iter().map(|(n, m)| (n, m.len())).collect();
+            value["maps"] = json!(maps);
+        }
+        value
+    }
+
+    fn summary_text(&self, ended: &Ended<'_>) -> String {
+        let statistics = &ended.statistics;
+        let names: Vec<&str> = self.bindings.iter().map(|(_, name)| *name).collect();
+        let mut text = format!(
+            "\n{} on {} by {}: {:.1} s, {}, {} packets/s\n\n",
+            self.loaded.name(),
+            names.join(", "),
+            ended.engine,
+            statistics.elapsed.as_secs_f64(),
+            counted(statistics.packets as usize, "packet"),
+            grouped(statistics.packets_per_second() as u64)
+        );
+        let row = |v: &Verdict| vec![v.name().to_owned(), grouped(statistics.count(*v))];
+        let rows: Vec<Vec<String>> = Verdict::ALL.iter().map(row).collect();
+        text.push_str(&table(&["verdict", "packets"], &rows, &[1]));
+        let mut counters = vec![("sent", statistics.devices.sent), ("passed on", statistics.passed)];
+        counters.extend(losses(statistics));
+        if ended.refused > 0 {
+            counters.push(("not run", ended.refused));
+        }
+        let counters: Vec<String> = counters.iter().map(|(what, n)| format!("{what} {}", grouped(*n))).collect();
+        text.push_str(&format!("{}\n", counters.join(", ")));
+        if let Some((logged, lost)) = ended.logged {
+            text.push_str(&format!("log lines: {}, lost {}\n", grouped(logged), grouped(lost)));
+        }
+        if statistics.events > 0 && ended.logged.is_none() {
+            text.push_str(&format!("records for user space: {}, without a reader\n", grouped(statistics.events)));
+        }
+        match (self.loaded.function(), &ended.coverage) {
+            (Some(function), Some(coverage)) => {
+                text.push_str(&elements_text(function, coverage, &ended.contexts, Flows::Recorded, self.args.verbose));
+            }
+            _ => text.push_str(&maps_text(&ended.snapshot, |_| true)),
+        }
+        text
+    }
+}
+
+/// The records of log lines that found their buffer full.
+fn logs_lost(snapshot: &Snapshot) -> u64 {
+    let value = snapshot.maps.get(LOST_MAP).and_then(|entries| entries.values().next());
+    value.and_then(|bytes| bytes.first_chunk()).map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+/// The numbers of packets lost, by reason, without zeros.
+fn losses(statistics: &Statistics) -> Vec<(&'static str, u64)> {
+    let devices = statistics.devices;
+    let all = [
+        ("pass lost", statistics.pass_lost),
+        ("for unbound ports", statistics.unbound),
+        ("queue full", devices.tx_full),
+        ("refused by the interface", devices.tx_refused),
+        ("missed", devices.rx_missed),
+    ];
+    all.into_iter().filter(|(_, number)| *number > 0).collect()
+}
