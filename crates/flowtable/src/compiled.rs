@@ -3,10 +3,11 @@
 #![allow(unsafe_code, reason = "called from compiled code")]
 
 use crate::hash;
-use crate::raw::{Probe, RawTable};
+use crate::raw::{Probe, RawTable, WordKey};
 #[cfg(target_arch = "x86_64")]
 use crate::scan::{Avx512, has_avx512};
 use crate::scan::{Baseline, Scan};
+use crate::table::FlowTable;
 
 /// Looks a key up: the address of its value, or null.
 ///
@@ -21,20 +22,28 @@ pub type ProbedLookupFn = unsafe extern "C" fn(table: *const RawTable, key: *con
 /// Looks a key up, at the place of a probe first, which may be that of any key and table; otherwise as [`LookupFn`].
 pub type HintedLookupFn = unsafe extern "C" fn(table: *const RawTable, key: *const u8, hint: *const Probe) -> *mut u8;
 
+/// Looks up a key of 4 to 16 bytes that is in registers: its first and its last 8 bytes in little-endian order, or 4 if it
+/// is shorter than 8. At the place of a hint first, as [`HintedLookupFn`]. The entry counts as used.
+///
+/// # Safety
+/// The table exists, and nothing else refers to it during the call.
+pub type WordLookupFn =
+    unsafe extern "C" fn(table: *mut FlowTable, first: u64, last: u64, hint: *const Probe) -> *mut u8;
+
 /// Keys whose length is known when the table is made.
 const ANY: usize = 0;
 
 /// The instance of a function for the bytes of a key.
 macro_rules! for_keys {
-    ($key_bytes:expr, $function:ident) => {
+    ($key_bytes:expr, $function:ident $(, $further:literal)?) => {
         match $key_bytes {
-            4 => $function::<4>,
-            8 => $function::<8>,
-            13 => $function::<13>,
-            16 => $function::<16>,
-            20 => $function::<20>,
-            40 => $function::<40>,
-            _ => $function::<ANY>,
+            4 => $function::<4 $(, $further)?>,
+            8 => $function::<8 $(, $further)?>,
+            13 => $function::<13 $(, $further)?>,
+            16 => $function::<16 $(, $further)?>,
+            20 => $function::<20 $(, $further)?>,
+            40 => $function::<40 $(, $further)?>,
+            _ => $function::<ANY $(, $further)?>,
         }
     };
 }
@@ -56,6 +65,24 @@ impl RawTable {
             return for_keys!(self.key_bytes, hinted_lookup_avx512);
         }
         for_keys!(self.key_bytes, hinted_lookup)
+    }
+
+    /// The lookup of keys in registers, for the table's keys and the processor, if they have 4 to 16 bytes.
+    pub(crate) fn word_lookup_fn(&self, is_lru: bool) -> Option<WordLookupFn> {
+        if !hash::WORD_KEY_BYTES.contains(&self.key_bytes) {
+            return None;
+        }
+        #[cfg(target_arch = "x86_64")]
+        if has_avx512() {
+            return Some(match is_lru {
+                true => for_keys!(self.key_bytes, word_lookup_avx512, true),
+                false => for_keys!(self.key_bytes, word_lookup_avx512, false),
+            });
+        }
+        Some(match is_lru {
+            true => for_keys!(self.key_bytes, word_lookup, true),
+            false => for_keys!(self.key_bytes, word_lookup, false),
+        })
     }
 
     /// The lookup by a probe for the table's keys.
@@ -103,6 +130,57 @@ unsafe fn hinted_lookup_with<const N: usize, S: Scan>(
             Some(found) => raw.value(found.slot),
             None => lookup_with::<N, S>(table, key),
         }
+    }
+}
+
+/// # Safety
+/// That of [`WordLookupFn`]; the keys have `N` bytes, or any number for [`ANY`].
+unsafe extern "C" fn word_lookup<const N: usize, const LRU: bool>(
+    table: *mut FlowTable,
+    first: u64,
+    last: u64,
+    hint: *const Probe,
+) -> *mut u8 {
+    // SAFETY: the caller's, and all processors have the baseline.
+    unsafe { word_lookup_with::<N, LRU, Baseline>(table, [first, last], hint) }
+}
+
+/// # Safety
+/// That of [`word_lookup`], and the processor has the instructions.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,bmi1,bmi2")]
+unsafe extern "C" fn word_lookup_avx512<const N: usize, const LRU: bool>(
+    table: *mut FlowTable,
+    first: u64,
+    last: u64,
+    hint: *const Probe,
+) -> *mut u8 {
+    // SAFETY: the caller's.
+    unsafe { word_lookup_with::<N, LRU, Avx512>(table, [first, last], hint) }
+}
+
+/// # Safety
+/// That of [`word_lookup`], and the processor has the instructions of `S`.
+#[inline(always)]
+unsafe fn word_lookup_with<const N: usize, const LRU: bool, S: Scan>(
+    table: *mut FlowTable,
+    words: [u64; 2],
+    hint: *const Probe,
+) -> *mut u8 {
+    // SAFETY: the caller's.
+    unsafe {
+        let table = &mut *table;
+        let raw = &*table.raw;
+        let key = WordKey { words, len: if N == ANY { raw.key_bytes as usize } else { N } };
+        let found = raw.expected(*hint, key).or_else(|| {
+            let hash = hash::hash_words(&raw.seed, words);
+            raw.search::<S>(raw.locate(hash), hash, key)
+        });
+        let Some(found) = found else { return std::ptr::null_mut() };
+        if LRU && let Some(recency) = &mut table.recency {
+            recency.touch(found.slot);
+        }
+        table.raw.value(found.slot)
     }
 }
 

@@ -92,6 +92,31 @@ pub(crate) fn hash(seed: &Seed, key: &[u8]) -> u64 {
     fold(fold(a ^ state, b ^ seed[1]), seed[2])
 }
 
+/// The bytes of keys that two words determine.
+pub(crate) const WORD_KEY_BYTES: std::ops::RangeInclusive<u32> = 4..=16;
+
+/// The hash of a key of [`WORD_KEY_BYTES`], by its words: its first and its last 8 bytes, or 4 if it is shorter than 8.
+#[inline(always)]
+pub(crate) fn hash_words(seed: &Seed, [a, b]: [u64; 2]) -> u64 {
+    fold(fold(a ^ seed[0], b ^ seed[1]), seed[2])
+}
+
+/// Whether the bytes at `at` are the key of `len` bytes with these words.
+///
+/// # Safety
+/// `len` bytes at `at` are readable, at least 4 and at most 16.
+#[inline(always)]
+pub(crate) unsafe fn is_words(at: *const u8, len: usize, [a, b]: [u64; 2]) -> bool {
+    // SAFETY: every read is within the key, as the branch on its length says.
+    unsafe {
+        if len >= 8 {
+            (read_u64(at) ^ a) | (read_u64(at.add(len - 8)) ^ b) == 0
+        } else {
+            (u64::from(read_u32(at)) ^ a) | (u64::from(read_u32(at.add(len - 4))) ^ b) == 0
+        }
+    }
+}
+
 /// Whether the bytes at `at` are the key.
 ///
 /// # Safety

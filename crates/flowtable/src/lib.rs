@@ -38,7 +38,7 @@ mod slots;
 mod sweep;
 mod table;
 
-pub use compiled::{HintedLookupFn, LookupFn, ProbedLookupFn};
+pub use compiled::{HintedLookupFn, LookupFn, ProbedLookupFn, WordLookupFn};
 pub use error::TableError;
 pub use raw::{Bucket, Probe, RawTable};
 pub use table::{Allocation, FlowTable, Layout, Slot};

@@ -87,6 +87,9 @@ pub struct Probe {
 }
 
 impl Probe {
+    /// The probe of no key.
+    pub const NONE: Probe = Probe { hash: 0, place: 0, word: 0 };
+
     /// The hash of the key.
     pub fn hash(&self) -> u64 {
         self.hash
@@ -107,6 +110,61 @@ impl fmt::Debug for RawTable {
         let mut fields = f.debug_struct("RawTable");
         fields.field("bucket_count", bucket_count).field("slot_mask", slot_mask);
         fields.field("stride_bytes", stride_bytes).field("key_bytes", key_bytes).finish_non_exhaustive()
+    }
+}
+
+/// A key that is looked for.
+pub(crate) trait Key: Copy {
+    /// Whether it is the key at an address.
+    ///
+    /// # Safety
+    /// The address is that of an entry, and the key has the bytes of the table's keys.
+    unsafe fn is_at(self, entry: *const u8) -> bool;
+
+    /// The result of [`RawTable::search_spilled`].
+    ///
+    /// # Safety
+    /// The key has the bytes of the table's keys.
+    unsafe fn search_spilled(self, table: &RawTable, hash: u64) -> u32;
+}
+
+impl Key for &[u8] {
+    #[inline(always)]
+    unsafe fn is_at(self, entry: *const u8) -> bool {
+        // SAFETY: an entry begins with a key, which has as many bytes.
+        unsafe { hash::is_key(entry, self) }
+    }
+
+    #[inline(always)]
+    unsafe fn search_spilled(self, table: &RawTable, hash: u64) -> u32 {
+        // SAFETY: the caller's.
+        unsafe { table.search_spilled(hash, self.as_ptr()) }
+    }
+}
+
+/// A key of [`hash::WORD_KEY_BYTES`] in registers: its words, and its length in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WordKey {
+    pub(crate) words: [u64; 2],
+    pub(crate) len: usize,
+}
+
+impl Key for WordKey {
+    #[inline(always)]
+    unsafe fn is_at(self, entry: *const u8) -> bool {
+        // SAFETY: an entry begins with a key, which has as many bytes.
+        unsafe { hash::is_words(entry, self.len, self.words) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    unsafe fn search_spilled(self, table: &RawTable, hash: u64) -> u32 {
+        let (mut bytes, [first, last]) = ([0; 16], self.words.map(u64::to_le_bytes));
+        let part = if self.len >= 8 { 8 } else { 4 };
+        bytes[..part].copy_from_slice(&first[..part]);
+        bytes[self.len - part..self.len].copy_from_slice(&last[..part]);
+        // SAFETY: the key has the table's bytes.
+        unsafe { table.search_spilled(hash, bytes.as_ptr()) }
     }
 }
 
@@ -174,7 +232,11 @@ impl RawTable {
     /// Wave 1: the hash of a key, and its line of the index.
     #[inline(always)]
     pub(crate) fn probe_ahead(&self, key: &[u8]) -> Probe {
-        let hash = hash::hash(&self.seed, key);
+        self.probe_hash_ahead(hash::hash(&self.seed, key))
+    }
+
+    #[inline(always)]
+    pub(crate) fn probe_hash_ahead(&self, hash: u64) -> Probe {
         let home = self.home(hash);
         prefetch(self.buckets.wrapping_add(home));
         Probe { hash, place: home as u32 * STEP, word: 0 }
@@ -280,7 +342,7 @@ impl RawTable {
     /// # Safety
     /// The key has the bytes of the table's keys.
     #[inline(always)]
-    pub(crate) unsafe fn expected(&self, probe: Probe, key: &[u8]) -> Option<Found> {
+    pub(crate) unsafe fn expected(&self, probe: Probe, key: impl Key) -> Option<Found> {
         if probe.word == 0 || u64::from(probe.place / STEP) >= self.bucket_count {
             return None;
         }
@@ -288,7 +350,7 @@ impl RawTable {
         // The word is still in the index, so its slot is used; a key is in the index once.
         let is_there = self.word(probe.place) == probe.word
             // SAFETY: a used slot has a key.
-            && unsafe { hash::is_key(self.entry(slot), key) };
+            && unsafe { key.is_at(self.entry(slot)) };
         is_there.then_some(Found { place: probe.place, slot })
     }
 
@@ -297,7 +359,7 @@ impl RawTable {
     /// # Safety
     /// The key has the bytes of the table's keys, and the processor the instructions of `S`.
     #[inline(always)]
-    pub(crate) unsafe fn search<S: Scan>(&self, location: Location, hash: u64, key: &[u8]) -> Option<Found> {
+    pub(crate) unsafe fn search<S: Scan>(&self, location: Location, hash: u64, key: impl Key) -> Option<Found> {
         let Location { home, tag } = location;
         // SAFETY: the caller's.
         if let Some(found) = unsafe { self.search_bucket::<S>(home, tag, key) } {
@@ -307,21 +369,21 @@ impl RawTable {
             return None;
         }
         // SAFETY: the caller's.
-        let place = unsafe { self.search_spilled(hash, key.as_ptr()) };
+        let place = unsafe { key.search_spilled(self, hash) };
         (place != NOWHERE).then(|| Found { place, slot: self.word(place) & self.slot_mask })
     }
 
     /// # Safety
     /// The key has the bytes of the table's keys, and the processor the instructions of `S`.
     #[inline(always)]
-    unsafe fn search_bucket<S: Scan>(&self, bucket: usize, tag: u32, key: &[u8]) -> Option<Found> {
+    unsafe fn search_bucket<S: Scan>(&self, bucket: usize, tag: u32, key: impl Key) -> Option<Found> {
         // SAFETY: the caller's.
         let mut candidates = unsafe { S::equal(self.bucket(bucket), tag, self.slot_mask) };
         while candidates != 0 {
             let place = bucket as u32 * STEP + candidates.trailing_zeros();
             let slot = self.word(place) & self.slot_mask;
             // SAFETY: a word that is not free has a used slot, and the key has the table's bytes.
-            if unsafe { hash::is_key(self.entry(slot), key) } {
+            if unsafe { key.is_at(self.entry(slot)) } {
                 return Some(Found { place, slot });
             }
             candidates &= candidates - 1;

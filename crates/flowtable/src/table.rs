@@ -2,7 +2,7 @@
 //! The table.
 #![allow(unsafe_code, reason = "entries are parts of a mapping, whose addresses compiled code holds")]
 
-use crate::compiled::{HintedLookupFn, LookupFn, ProbedLookupFn};
+use crate::compiled::{HintedLookupFn, LookupFn, ProbedLookupFn, WordLookupFn};
 use crate::error::TableError;
 use crate::hash::{self, Seed};
 use crate::index::{self, MAX_ENTRIES};
@@ -182,6 +182,12 @@ impl FlowTable {
     /// As [`FlowTable::lookup_fn`], with a hint.
     pub fn hinted_lookup_fn(&self) -> HintedLookupFn {
         self.raw.hinted_lookup_fn()
+    }
+
+    /// The fastest lookup of keys of 4 to 16 bytes, for compiled code that has them in registers; `None` for others. It
+    /// marks the entry as used.
+    pub fn word_lookup_fn(&self) -> Option<WordLookupFn> {
+        self.raw.word_lookup_fn(self.recency.is_some())
     }
 
     /// As [`FlowTable::lookup_fn`], for a probe.

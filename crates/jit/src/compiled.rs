@@ -162,6 +162,7 @@ fn define(
             signature: builder.import_signature(own.clone()),
             lookup: builder.import_signature(signature(&[types::I64; 2])),
             hinted_lookup: builder.import_signature(signature(&[types::I64; 3])),
+            word_lookup: builder.import_signature(signature(&[types::I64; 4])),
         };
         let registers = declared(&mut builder);
         let mut translation = Translation {

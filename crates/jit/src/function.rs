@@ -29,10 +29,12 @@ use crate::arithmetic::{self, Second, low, of_size, of_width, signed, wide};
 use crate::compiled::Source;
 use crate::runtime::Runtime;
 use crate::scout::Store;
-use crate::state::{AT, BASE, BUDGET, CPU, HINT, HINTED_LOOKUP, LOOKUP, NOW_NS, RAW, ROUNDS, TABLE, field};
+use crate::state::{
+    AT, BASE, BUDGET, CPU, HINT, HINTED_LOOKUP, LOOKUP, NOW_NS, RAW, ROUNDS, TABLE, WORD_LOOKUP, field,
+};
 
 /// Memory that may be unaligned and never traps.
-const MEMORY: MemFlagsData = MemFlagsData::new().with_notrap();
+pub(crate) const MEMORY: MemFlagsData = MemFlagsData::new().with_notrap();
 /// Fields of the state.
 pub(crate) const FIELD: MemFlagsData = MemFlagsData::trusted();
 /// The number of arguments, which are in `r1` and the registers after it.
@@ -48,9 +50,10 @@ pub(crate) struct Callees {
     pub(crate) functions: BTreeMap<usize, FuncRef>,
     /// The signature of all compiled functions.
     pub(crate) signature: SigRef,
-    /// The signatures of lookups in a table, without and with a hint.
+    /// The signatures of lookups in a table: without and with a hint, and of keys in registers.
     pub(crate) lookup: SigRef,
     pub(crate) hinted_lookup: SigRef,
+    pub(crate) word_lookup: SigRef,
 }
 
 pub(crate) struct Translation<'f, 'a> {
@@ -404,7 +407,7 @@ impl Translation<'_, '_> {
                 self.runtime(Runtime::Repeat, &arguments)
             }
             helper::FOR_EACH_MAP_ELEM => self.runtime(Runtime::ForEach, &arguments[..5]),
-            helper::MAP_LOOKUP_ELEM if let Some(map) = self.source.table(at) => self.use_entry(map),
+            helper::MAP_LOOKUP_ELEM if let Some(map) = self.source.table(at) => self.use_entry(at, map),
             helper::REDIRECT_MAP => {
                 self.note(at);
                 let helper = self.number((self.source.helpers)(number));
@@ -476,14 +479,20 @@ impl Translation<'_, '_> {
     }
 
     /// A lookup in a table.
-    fn use_entry(&mut self, map: usize) -> Value {
+    fn use_entry(&mut self, at: usize, map: usize) -> Value {
+        let hint = self.builder.ins().iadd_imm_s(self.state, i64::from(HINT));
+        if let Some([first, last]) = self.key_words(at, map) {
+            let (function, table) = (self.map_field(map, WORD_LOOKUP), self.map_field(map, TABLE));
+            let arguments = [table, first, last, hint];
+            let call = self.builder.ins().call_indirect(self.callees.word_lookup, function, &arguments);
+            return self.builder.inst_results(call)[0];
+        }
         let key = self.builder.use_var(self.registers[2]);
         if self.source.maps[map].kind.is_lru() {
             let table = self.map_field(map, TABLE);
             return self.runtime(Runtime::Use, &[table, key]);
         }
         let (function, table) = (self.map_field(map, HINTED_LOOKUP), self.map_field(map, RAW));
-        let hint = self.builder.ins().iadd_imm_s(self.state, i64::from(HINT));
         let call = self.builder.ins().call_indirect(self.callees.hinted_lookup, function, &[table, key, hint]);
         self.builder.inst_results(call)[0]
     }

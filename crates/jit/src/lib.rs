@@ -18,6 +18,7 @@ mod batch;
 mod compiled;
 mod engine;
 mod function;
+mod key;
 mod runtime;
 mod scout;
 mod space;

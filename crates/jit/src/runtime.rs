@@ -31,6 +31,7 @@ pub(crate) enum Runtime {
     Use,
     Exhausted,
     Announce,
+    AnnounceWords,
     RedirectMap,
 }
 
@@ -43,7 +44,7 @@ pub(crate) struct Callee {
 }
 
 /// By [`Runtime`].
-pub(crate) const FUNCTIONS: [Callee; 8] = [
+pub(crate) const FUNCTIONS: [Callee; 9] = [
     Callee { name: "fl_helper", parameters: 7, address: || call_helper as *const u8 },
     Callee { name: "fl_tail_target", parameters: 4, address: || tail_target as *const u8 },
     Callee { name: "fl_repeat", parameters: 6, address: || repeat as *const u8 },
@@ -51,6 +52,7 @@ pub(crate) const FUNCTIONS: [Callee; 8] = [
     Callee { name: "fl_use", parameters: 2, address: || look_up_and_use as *const u8 },
     Callee { name: "fl_exhausted", parameters: 1, address: || exhausted as *const u8 },
     Callee { name: "fl_announce", parameters: 3, address: || announce as *const u8 },
+    Callee { name: "fl_announce_words", parameters: 4, address: || announce_words as *const u8 },
     Callee { name: "fl_redirect_map", parameters: 5, address: || redirect_map as *const u8 },
 ];
 
@@ -231,6 +233,15 @@ unsafe extern "C" fn announce(state: *mut State, table: *const FlowTable, key: *
     unsafe {
         let key = std::slice::from_raw_parts(key, (*table).layout().key_bytes as usize);
         ((*state).announced, (*state).probe) = (table, (*table).probe_ahead(key));
+    }
+    0
+}
+
+/// As [`announce`], of a key in registers.
+unsafe extern "C" fn announce_words(state: *mut State, table: *const FlowTable, first: u64, last: u64) -> u64 {
+    // SAFETY: as in `announce`.
+    unsafe {
+        ((*state).announced, (*state).probe) = (table, (*table).probe_words_ahead([first, last]));
     }
     0
 }

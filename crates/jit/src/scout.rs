@@ -25,7 +25,7 @@
 
 use cranelift_codegen::ir::InstBuilder;
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{Value, types};
+use cranelift_codegen::ir::types;
 use flowloom_isa::insn::helper;
 use flowloom_verifier::Memory;
 
@@ -82,7 +82,7 @@ impl Translation<'_, '_> {
         let table = self.source.table(at);
         match number {
             helper::MAP_LOOKUP_ELEM | helper::MAP_UPDATE_ELEM | helper::MAP_DELETE_ELEM if let Some(map) = table => {
-                self.announce(map);
+                self.announce(at, map);
                 if number != helper::MAP_LOOKUP_ELEM {
                     self.stop();
                     return false;
@@ -103,15 +103,20 @@ impl Translation<'_, '_> {
     }
 
     /// In the last wave, announces the key of a table and ends; otherwise counts the wave.
-    fn announce(&mut self, map: usize) {
+    fn announce(&mut self, at: usize, map: usize) {
         let wave = self.builder.ins().load(types::I32, FIELD, self.state, WAVE);
         let (ends, goes_on) = (self.builder.create_block(), self.builder.create_block());
         let is_earlier = self.builder.ins().icmp_imm_s(IntCC::NotEqual, wave, 0);
         self.builder.ins().brif(is_earlier, goes_on, &[], ends, &[]);
         self.builder.switch_to_block(ends);
         let table = self.map_field(map, TABLE);
-        let key: Value = self.builder.use_var(self.registers[2]);
-        self.runtime(Runtime::Announce, &[self.state, table, key]);
+        match self.key_words(at, map) {
+            Some([first, last]) => self.runtime(Runtime::AnnounceWords, &[self.state, table, first, last]),
+            None => {
+                let key = self.builder.use_var(self.registers[2]);
+                self.runtime(Runtime::Announce, &[self.state, table, key])
+            }
+        };
         self.stop();
         self.builder.switch_to_block(goes_on);
         let wave = self.builder.ins().iadd_imm_s(wave, -1);

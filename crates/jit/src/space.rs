@@ -290,6 +290,7 @@ impl Space for Native {
                 reference.raw = keys.0.raw();
                 reference.lookup = Some(keys.0.lookup_fn());
                 reference.hinted_lookup = Some(keys.0.hinted_lookup_fn());
+                reference.word_lookup = keys.0.word_lookup_fn();
                 reference.table = &raw mut keys.0;
             }
         }

@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::mem::offset_of;
 
-use flowloom_flowtable::{FlowTable, HintedLookupFn, LookupFn, Probe, RawTable};
+use flowloom_flowtable::{FlowTable, HintedLookupFn, LookupFn, Probe, RawTable, WordLookupFn};
 
 /// The context as programs see it. Addresses of the packet are whole, although the fields of `struct xdp_md` have 4
 /// bytes; the kernel rewrites such loads as well.
@@ -80,6 +80,8 @@ pub(crate) struct MapRef {
     pub raw: *const RawTable,
     pub lookup: Option<LookupFn>,
     pub hinted_lookup: Option<HintedLookupFn>,
+    /// The lookup of keys in registers, which counts as a use; for keys of 4 to 16 bytes.
+    pub word_lookup: Option<WordLookupFn>,
     /// The bytes from slot to slot.
     pub stride: usize,
 }
@@ -92,6 +94,7 @@ impl Default for MapRef {
             raw: std::ptr::null(),
             lookup: None,
             hinted_lookup: None,
+            word_lookup: None,
             stride: 0,
         }
     }
@@ -124,4 +127,5 @@ pub(crate) const TABLE: i32 = offset_of!(MapRef, table) as i32;
 pub(crate) const RAW: i32 = offset_of!(MapRef, raw) as i32;
 pub(crate) const HINT: i32 = offset_of!(State, hint) as i32;
 pub(crate) const HINTED_LOOKUP: i32 = offset_of!(MapRef, hinted_lookup) as i32;
+pub(crate) const WORD_LOOKUP: i32 = offset_of!(MapRef, word_lookup) as i32;
 pub(crate) const LOOKUP: i32 = offset_of!(MapRef, lookup) as i32;
