@@ -156,16 +156,25 @@ impl Key for WordKey {
         unsafe { hash::is_words(entry, self.len, self.words) }
     }
 
-    #[cold]
-    #[inline(never)]
+    #[inline(always)]
     unsafe fn search_spilled(self, table: &RawTable, hash: u64) -> u32 {
-        let (mut bytes, [first, last]) = ([0; 16], self.words.map(u64::to_le_bytes));
-        let part = if self.len >= 8 { 8 } else { 4 };
-        bytes[..part].copy_from_slice(&first[..part]);
-        bytes[self.len - part..self.len].copy_from_slice(&last[..part]);
-        // SAFETY: the key has the table's bytes.
-        unsafe { table.search_spilled(hash, bytes.as_ptr()) }
+        // In registers: a key that is passed by its address would be stored in every lookup.
+        let [first, last] = self.words;
+        // SAFETY: the caller's.
+        unsafe { search_spilled_words(table, hash, first, last, self.len) }
     }
+}
+
+/// # Safety
+/// That of [`Key::search_spilled`].
+#[cold]
+#[inline(never)]
+unsafe fn search_spilled_words(table: &RawTable, hash: u64, first: u64, last: u64, len: usize) -> u32 {
+    let (mut bytes, part) = ([0; 16], if len >= 8 { 8 } else { 4 });
+    bytes[..part].copy_from_slice(&first.to_le_bytes()[..part]);
+    bytes[len - part..len].copy_from_slice(&last.to_le_bytes()[..part]);
+    // SAFETY: the key has the table's bytes.
+    unsafe { table.search_spilled(hash, bytes.as_ptr()) }
 }
 
 /// The home bucket and the tag of a hash.
@@ -303,6 +312,8 @@ impl RawTable {
         let slot = probe.word & self.slot_mask;
         let entry = self.entry(slot);
         prefetch(entry);
+        // Short entries may straddle two lines.
+        prefetch(entry.wrapping_add(self.prefetch_bytes as usize - 1));
         if self.prefetch_bytes as usize > LINE_BYTES {
             self.prefetch_lines(entry);
         }
