@@ -2,31 +2,34 @@
 //! Batches of packets: scouts overlap their cache misses, then the code runs on one packet after the other.
 //!
 //! ```text
-//!  step i: the code on packet i ◄── its entry is prefetched ◄── scout: its key, whose line of the index is prefetched
-//!          in order                 packet i + 16              packet i + 32
+//!  step i: the code on group i ◄── its entries are prefetched ◄── scout: keys, whose lines of the index are prefetched
+//!          in order                group i + 1                    group i + 2
 //! ```
 //!
-//! With a second wave, for the second lookup of each packet, the first one is 32 packets further ahead.
+//! With a second wave, for the second lookup of each packet, the first one is two groups further ahead.
 //!
 //! Nothing depends on what a scout found: a packet sees the effects of all packets before it, of the same batch too.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use flowloom_engine::{
-    Choices, EngineError, Event, Fate, Frame, HEADROOM_BYTES, InPlace, Outcome, Output, Packet, Ports, Verdict,
+    Choices, EngineError, Event, Fate, Frame, HEADROOM_BYTES, InPlace, Outcome, Output, Packet, Port, Ports, Verdict,
 };
-use flowloom_flowtable::{FlowTable, Probe};
-use flowloom_vm::{CONTEXT_ADDRESS, Destination};
+use flowloom_flowtable::Probe;
+use flowloom_vm::{CONTEXT_ADDRESS, Destination, Run};
 
 use crate::compiled::Function;
-use crate::engine::{Jit, NAME, TAILROOM_BYTES, execute, failed};
+use crate::engine::{Jit, NAME, TAILROOM_BYTES, enter, failed, fault};
+use crate::runtime::{Running, last_redirect};
 use crate::scout;
 use crate::space::Native;
+use crate::state::{Announced as Key, NO_HELPER, NO_HINT, State};
 
 /// The packets that are wanted at once.
 pub(crate) const BATCH: usize = 256;
-/// The packets between one step of a wave and the next: the time in which a line arrives from memory.
-const DISTANCE: usize = 16;
+/// The packets of a step: in the time that they take, a line arrives from memory.
+const GROUP: usize = 16;
 /// The most lookups of a packet that are announced.
 const MAX_WAVES: usize = 2;
 /// Tables that are smaller in all, in bytes, are in the cache, unless said otherwise.
@@ -53,12 +56,17 @@ struct Wave {
     paused: u32,
     /// The packets of the batch with a key.
     found: usize,
-    /// By packet, the table and the probe; null without a key.
-    probes: Vec<(*const FlowTable, Probe)>,
+    /// By packet, its key.
+    keys: Vec<Key>,
 }
 
 // SAFETY: the addresses lead to tables of the engine that owns this value, and are used during a batch only.
 unsafe impl Send for Ahead {}
+
+/// The packets of a group.
+fn packets(group: usize, count: usize) -> Range<usize> {
+    (group * GROUP).min(count)..((group + 1) * GROUP).min(count)
+}
 
 impl Ahead {
     /// For a program that looks keys up at `keys` instructions.
@@ -70,71 +78,67 @@ impl Ahead {
     /// Begins a batch; `None` if nothing is announced.
     fn begin(&mut self, packets: usize, table_bytes: u64) -> Option<&mut Ahead> {
         for wave in &mut self.waves {
-            if wave.paused == 0 && wave.probes.len() >= 2 * DISTANCE && wave.found * RARE < wave.probes.len() {
+            if wave.paused == 0 && wave.keys.len() >= 2 * GROUP && wave.found * RARE < wave.keys.len() {
                 wave.paused = PAUSE_BATCHES;
             }
             wave.paused = wave.paused.saturating_sub(1);
             wave.found = 0;
-            wave.probes.clear();
         }
-        if table_bytes < self.cached_bytes {
-            return None;
+        self.active = 0;
+        if table_bytes >= self.cached_bytes {
+            // A later wave without the one before would wait for its lines.
+            self.active = self.waves.iter().take_while(|wave| wave.paused == 0).count();
         }
-        // A later wave without the one before would wait for its lines.
-        self.active = self.waves.iter().take_while(|wave| wave.paused == 0).count();
-        for wave in &mut self.waves[..self.active] {
-            wave.probes.resize(packets, (std::ptr::null(), Probe::default()));
+        for (number, wave) in self.waves.iter_mut().enumerate() {
+            wave.keys.resize(if number < self.active { packets } else { 0 }, Key::default());
         }
         (self.active > 0).then_some(self)
     }
 
     /// The steps that the first wave is ahead of the code.
     fn lead(&self) -> usize {
-        2 * DISTANCE * self.active
+        2 * self.active
     }
 
     /// Where the first lookup of a packet is expected to find its key.
-    fn hint(&self, packet: usize) -> Probe {
-        self.waves[0].probes[packet].1
+    #[inline]
+    fn hint(&self, packet: usize) -> *const Probe {
+        &raw const self.waves[0].keys[packet].probe
     }
 
-    /// A step of all waves: each announces the key of one packet, and prefetches the entry of another.
-    #[inline]
+    /// A step of all waves: each announces the keys of one group, and prefetches the entries of another.
     fn step(&mut self, native: &mut Native, frames: &[Frame<'_>], step: usize) {
         for (number, wave) in (0..).zip(&mut self.waves[..self.active]) {
-            let own = step.checked_sub(2 * DISTANCE * number as usize);
-            if let Some(packet) = own.filter(|packet| *packet < frames.len()) {
-                let found = announced(self.scout, native, &frames[packet], number);
-                wave.found += usize::from(!found.0.is_null());
-                wave.probes[packet] = found;
+            let Some(group) = step.checked_sub(2 * number as usize) else { continue };
+            let own = packets(group, frames.len());
+            for (frame, key) in frames[own.clone()].iter().zip(&mut wave.keys[own]) {
+                announce(self.scout, native, frame, number, key);
+                wave.found += usize::from(!key.table.is_null());
             }
-            let own = own.and_then(|packet| packet.checked_sub(DISTANCE));
-            if let Some((table, probe)) = own.and_then(|packet| wave.probes.get_mut(packet)) {
+            let Some(group) = group.checked_sub(1) else { continue };
+            for key in &mut wave.keys[packets(group, frames.len())] {
                 // SAFETY: the table is null or one of this engine, which nothing changes now.
-                if let Some(table) = unsafe { table.as_ref() } {
-                    table.prefetch_entry(probe);
+                if let Some(table) = unsafe { key.table.as_ref() } {
+                    table.prefetch_entry(&mut key.probe);
                 }
             }
         }
     }
 }
 
-/// Runs the scout on a packet: the table and the probe of the key of a wave; null if there is none.
+/// Runs the scout on a packet: finds the key of a wave.
 #[inline]
-fn announced(scout: Function, native: &mut Native, frame: &Frame<'_>, wave: u32) -> (*const FlowTable, Probe) {
+fn announce(scout: Function, native: &mut Native, frame: &Frame<'_>, wave: u32, key: &mut Key) {
     native.show(frame.bytes(), frame.port.0);
+    *key = Key::default();
     let state = native.state();
     // SAFETY: the state is that of this engine; the scout was compiled for its maps from a proved program, and writes
-    // only its stack and the state.
+    // only its stack, the state and the key.
     unsafe {
-        (*state).now_ns = frame.time_ns;
+        ((*state).now_ns, (*state).announced) = (frame.time_ns, key);
         ((*state).budget, (*state).rounds) = (scout::ITERATIONS, 0);
-        ((*state).wave, (*state).stopped, (*state).announced) = (wave, 0, std::ptr::null());
+        ((*state).wave, (*state).stopped) = (wave, 0);
         scout(state, CONTEXT_ADDRESS, 0, 0, 0, 0);
-        match (*state).announced.is_null() {
-            true => (std::ptr::null(), Probe::default()),
-            false => ((*state).announced, (*state).probe),
-        }
     }
 }
 
@@ -235,59 +239,104 @@ impl Jit {
         choose: impl Fn(usize, u64, &mut Choices),
         sinks: &mut Sinks<'_>,
     ) -> Result<(), EngineError> {
-        let Jit { environment, programs, ahead, has_records, events, .. } = self;
+        let Jit { environment, programs, ahead, has_records, moves, events, .. } = self;
         let Some(entry) = programs.first().copied().flatten() else { return Err(failed(0, "no code".to_owned())) };
+        let (has_records, moves) = (*has_records, *moves);
         let table_bytes = environment.space().table_bytes();
         let mut ahead = ahead.as_mut().and_then(|ahead| ahead.begin(frames.len(), table_bytes));
         let lead = ahead.as_ref().map_or(0, |ahead| ahead.lead());
         environment.run_batch(|run| {
             let state = run.memory.state();
-            for step in 0..frames.len() + lead {
+            let mut running = Running { run, programs };
+            for step in 0..frames.len().div_ceil(GROUP) + lead {
                 if let Some(ahead) = &mut ahead {
-                    ahead.step(run.memory, frames, step);
+                    ahead.step(running.run.memory, frames, step);
                 }
-                let Some(number) = step.checked_sub(lead) else { continue };
-                let frame = &mut frames[number];
-                run.reset();
-                choose(number, frame.time_ns, &mut run.choices);
-                let (start, end, port) = (frame.start(), frame.end(), frame.port);
-                run.memory.begin(frame.buffer_mut(), (start, end), port.0);
-                let hint = ahead.as_ref().map_or(Probe::default(), |ahead| ahead.hint(number));
-                // SAFETY: the state is that of this engine, whose code does not run now.
-                unsafe { (*state).hint = hint };
-                let r0 = match execute(entry, state, run, programs) {
-                    Ok(r0) => r0,
-                    Err(fault) => {
+                let Some(group) = step.checked_sub(lead) else { continue };
+                for number in packets(group, frames.len()) {
+                    let frame = &mut frames[number];
+                    let run = &mut *running.run;
+                    choose(number, frame.time_ns, &mut run.choices);
+                    if moves {
+                        let (start, end, port) = (frame.start(), frame.end(), frame.port);
+                        run.memory.begin(frame.buffer_mut(), (start, end), port.0);
+                    } else {
+                        run.memory.show(frame.bytes(), frame.port.0);
+                    }
+                    let hint = ahead.as_ref().map_or(&raw const NO_HINT, |ahead| ahead.hint(number));
+                    // SAFETY: the state is that of this engine; the code was compiled for its maps from a proved program,
+                    // which runs on a packet within its buffer. The environment lives until the code returns.
+                    let r0 = unsafe {
+                        ((*state).now_ns, (*state).cpu) = (run.choices.now_ns, run.choices.cpu);
+                        (*state).hint = hint;
+                        enter(entry, state, &mut running)
+                    };
+                    let run = &mut *running.run;
+                    if let Some(fault) = fault(run.memory) {
                         // Reserved records are discarded at the end of a packet.
                         run.events();
                         return Err(fault);
                     }
-                };
-                let (start, end) = run.memory.bounds();
-                frame.set_bounds(start, end);
-                if !run.outputs.is_empty() {
-                    let outputs = run.outputs.drain(..).filter(|output| run.ports.is_bound(output.port));
-                    sinks.extra.extend(outputs.map(|output| (number, output)));
-                }
-                frame.fate = match run.destination(port, r0) {
-                    (Verdict::Pass, _) => Fate::Pass,
-                    (Verdict::Drop, _) => Fate::Drop,
-                    (Verdict::Tx, _) => Fate::Tx,
-                    (Verdict::Redirect, Destination::Port(port)) => Fate::Redirect(port),
-                    (Verdict::Redirect, Destination::Ports { map, but }) => {
-                        let copy = |port| (number, Output { port, bytes: frame.bytes().to_vec() });
-                        sinks.extra.extend(run.ports_of(map, but).into_iter().map(copy));
-                        Fate::Replaced(Verdict::Redirect)
+                    if moves {
+                        let (start, end) = run.memory.bounds();
+                        frame.set_bounds(start, end);
                     }
-                    (Verdict::Aborted, _) | (Verdict::Redirect, Destination::None) => Fate::Aborted,
-                };
-                match &mut sinks.events {
-                    Some(events) => events.push(run.events()),
-                    None if *has_records => events.append(&mut run.events()),
-                    None => {}
+                    if !run.outputs.is_empty() {
+                        let outputs = run.outputs.drain(..).filter(|output| run.ports.is_bound(output.port));
+                        sinks.extra.extend(outputs.map(|output| (number, output)));
+                    }
+                    // SAFETY: the state is that of this engine, whose code has returned.
+                    let State { redirect, at, .. } = unsafe { &*state };
+                    frame.fate = match (r0 as u32, u32::try_from(*redirect)) {
+                        (DROP, _) => Fate::Drop,
+                        (PASS, _) => Fate::Pass,
+                        (TX, _) => Fate::Tx,
+                        (REDIRECT, Ok(port)) if run.ports.is_bound(Port(port)) => Fate::Redirect(Port(port)),
+                        _ => {
+                            run.redirect = last_redirect(*redirect, run.redirect);
+                            let fate = fate(run, (number, frame), r0, sinks.extra);
+                            run.redirect = None;
+                            fate
+                        }
+                    };
+                    match &mut sinks.events {
+                        Some(events) => events.push(run.events()),
+                        None if has_records => events.append(&mut run.events()),
+                        None => {}
+                    }
+                    if *at != NO_HELPER {
+                        run.reset();
+                    }
                 }
             }
             Ok(())
         })
+    }
+}
+
+/// The numbers of verdicts whose fates need no environment.
+const DROP: u32 = 1;
+const PASS: u32 = 2;
+const TX: u32 = 3;
+const REDIRECT: u32 = 4;
+
+/// The fate of a packet; its copies are added to the outputs.
+fn fate(
+    run: &Run<'_, Native>,
+    (number, frame): (usize, &Frame<'_>),
+    r0: u64,
+    extra: &mut Vec<(usize, Output)>,
+) -> Fate {
+    match run.destination(frame.port, r0) {
+        (Verdict::Pass, _) => Fate::Pass,
+        (Verdict::Drop, _) => Fate::Drop,
+        (Verdict::Tx, _) => Fate::Tx,
+        (Verdict::Redirect, Destination::Port(port)) => Fate::Redirect(port),
+        (Verdict::Redirect, Destination::Ports { map, but }) => {
+            let copy = |port| (number, Output { port, bytes: frame.bytes().to_vec() });
+            extra.extend(run.ports_of(map, but).into_iter().map(copy));
+            Fate::Replaced(Verdict::Redirect)
+        }
+        (Verdict::Aborted, _) | (Verdict::Redirect, Destination::None) => Fate::Aborted,
     }
 }

@@ -8,9 +8,9 @@ use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, Linkage, Module, default_libcall_names};
-use flowloom_isa::MapDef;
 use flowloom_isa::insn::helper;
 use flowloom_isa::op::Op;
+use flowloom_isa::{BPF_F_RDONLY_PROG, MapDef};
 use flowloom_verifier::{MapId, Proof};
 
 use crate::engine::JitError;
@@ -48,6 +48,11 @@ impl Source<'_> {
     /// The map of a helper call, if it is known and a hash table with one value an entry.
     pub(crate) fn table(&self, at: usize) -> Option<usize> {
         self.map(at).filter(|map| !self.refs[*map].table.is_null())
+    }
+
+    /// As [`Source::table`], if programs may write it.
+    pub(crate) fn writable_table(&self, at: usize) -> Option<usize> {
+        self.table(at).filter(|map| self.maps[*map].flags & BPF_F_RDONLY_PROG == 0)
     }
 
     /// The number of calls whose key is in a known hash table.
@@ -99,7 +104,7 @@ impl Compiled {
         }
         let mut module = JITModule::new(builder);
         let functions = define(&mut module, source, is_scout);
-        let functions = functions.map_err(|(slot, error)| JitError::Function { slot, source: Box::new(error) })?;
+        let functions = functions.map_err(|(slot, error)| JitError::Function { slot, source: error })?;
         // The entry of every program is at slot 0.
         let address = module.get_finalized_function(functions[&0]);
         // SAFETY: the function was compiled with this signature.
@@ -128,7 +133,7 @@ fn define(
     module: &mut JITModule,
     source: &Source<'_>,
     is_scout: bool,
-) -> Result<BTreeMap<usize, FuncId>, (usize, cranelift_module::ModuleError)> {
+) -> Result<BTreeMap<usize, FuncId>, (usize, Box<cranelift_module::ModuleError>)> {
     let call = module.isa().default_call_conv();
     let signature = |params: &[types::Type]| {
         let mut signature = Signature::new(call);
@@ -141,13 +146,13 @@ fn define(
     let mut ids = BTreeMap::new();
     for slot in &entries {
         let id = module.declare_function(&format!("at_{slot}"), Linkage::Local, &own);
-        ids.insert(*slot, id.map_err(|error| (*slot, error))?);
+        ids.insert(*slot, id.map_err(|error| (*slot, Box::new(error)))?);
     }
     let mut runtime = Vec::new();
     for function in runtime::FUNCTIONS {
         let signature = signature(&vec![types::I64; function.parameters]);
         let id = module.declare_function(function.name, Linkage::Import, &signature);
-        runtime.push(id.map_err(|error| (0, error))?);
+        runtime.push(id.map_err(|error| (0, Box::new(error)))?);
     }
     let (mut context, mut frontend) = (module.make_context(), FunctionBuilderContext::new());
     for (slot, id) in &ids {
@@ -177,9 +182,9 @@ fn define(
         };
         translation.run(*slot);
         translation.builder.finalize(module.target_config());
-        module.define_function(*id, &mut context).map_err(|error| (*slot, error))?;
+        module.define_function(*id, &mut context).map_err(|error| (*slot, Box::new(error)))?;
         module.clear_context(&mut context);
     }
-    module.finalize_definitions().map_err(|error| (0, error))?;
+    module.finalize_definitions().map_err(|error| (0, Box::new(error)))?;
     Ok(ids)
 }

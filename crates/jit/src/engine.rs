@@ -14,9 +14,9 @@ use flowloom_vm::{CONTEXT_ADDRESS, Environment, Helper, Returned, Run, fib, find
 
 use crate::batch::{Ahead, Announced, BATCH};
 use crate::compiled::{Compiled, Function, Source};
-use crate::runtime::{ITERATIONS, Running};
+use crate::runtime::{ITERATIONS, Running, last_redirect};
 use crate::space::Native;
-use crate::state::State;
+use crate::state::{BY_HELPER, NO_HELPER, NO_HINT, State};
 use crate::tables::MemoryError;
 
 pub(crate) const NAME: &str = "jit";
@@ -102,6 +102,8 @@ pub struct Jit {
     pub(crate) ahead: Option<Ahead>,
     /// Whether any program draws random numbers.
     pub(crate) draws: bool,
+    /// Whether any program changes the bounds of packets.
+    pub(crate) moves: bool,
     /// Whether a map takes records for user space.
     pub(crate) has_records: bool,
     /// The buffer of packets that are processed by copy.
@@ -134,13 +136,18 @@ impl Jit {
         };
         let mut code = Vec::new();
         let mut programs = Vec::new();
-        let mut draws = false;
+        let (mut draws, mut moves) = (false, false);
         let mut ahead = None;
         let mut compile = |program: &Program, proof: &Proof| -> Result<Function, JitError> {
             let decoded = check::decoded(program)?;
             probes(&decoded, proof)?;
             context(&decoded, proof)?;
-            draws |= decoded.iter().flatten().any(|op| matches!(op, Op::Call { helper: helper::GET_PRANDOM_U32 }));
+            let mut calls = decoded.iter().flatten().filter_map(|op| match op {
+                Op::Call { helper } => Some(*helper),
+                _ => None,
+            });
+            draws |= calls.clone().any(|number| number == helper::GET_PRANDOM_U32);
+            moves |= calls.any(|number| ADJUSTING_HELPERS.contains(&number));
             let inlined = inlined_loops(&decoded);
             let (maps, refs) = (&*program.maps, native.refs());
             let source = Source { code: &decoded, proof, inlined: &inlined, maps, refs, helpers: &address };
@@ -185,6 +192,7 @@ impl Jit {
             _helpers: helpers,
             ahead,
             draws,
+            moves,
             has_records,
             buffer: Vec::new(),
             seed: 0,
@@ -252,22 +260,43 @@ pub(crate) fn execute(
     // SAFETY: the state is that of this engine; the code was compiled for its maps from a proved program, which runs on a
     // packet within the buffer that was begun. The environment lives until the code returns.
     let r0 = unsafe {
-        (*state).run = (&raw mut running).cast();
-        ((*state).now_ns, (*state).cpu) = (now_ns, cpu);
-        (*state).budget = ITERATIONS;
-        ((*state).rounds, (*state).tail_calls) = (0, 0);
-        entry(state, CONTEXT_ADDRESS, 0, 0, 0, 0)
+        ((*state).now_ns, (*state).cpu, (*state).hint) = (now_ns, cpu, &raw const NO_HINT);
+        enter(entry, state, &mut running)
     };
-    if running.run.memory.has_failed()
-        && let Some((at, fault)) = running.run.memory.take_fault()
-    {
-        return Err(failed(at, fault.to_string()));
+    let run = running.run;
+    // SAFETY: the state is that of this engine, whose code has returned.
+    run.redirect = last_redirect(unsafe { (*state).redirect }, run.redirect);
+    fault(run.memory).map_or(Ok(r0), Err)
+}
+
+/// Calls the code; returns `r0`.
+///
+/// # Safety
+/// The state and the code belong to one engine, and the packet, the time and the CPU are set.
+#[inline]
+pub(crate) unsafe fn enter(entry: Function, state: *mut State, running: &mut Running<'_, '_>) -> u64 {
+    // SAFETY: the caller's.
+    unsafe {
+        (*state).run = (&raw mut *running).cast();
+        ((*state).budget, (*state).redirect) = (ITERATIONS, BY_HELPER);
+        ((*state).at, (*state).rounds, (*state).tail_calls) = (NO_HELPER, 0, 0);
+        entry(state, CONTEXT_ADDRESS, 0, 0, 0, 0)
     }
-    Ok(r0)
+}
+
+/// The fault of the run that has ended.
+#[inline]
+pub(crate) fn fault(memory: &mut Native) -> Option<EngineError> {
+    if !memory.has_failed() {
+        return None;
+    }
+    memory.take_fault().map(|(at, fault)| failed(at, fault.to_string()))
 }
 
 /// The greatest number of the kernel's helpers that are supported.
 const MAX_HELPER: i32 = 255;
+/// The helpers that change the bounds of packets.
+const ADJUSTING_HELPERS: [i32; 3] = [helper::XDP_ADJUST_HEAD, helper::XDP_ADJUST_META, helper::XDP_ADJUST_TAIL];
 /// The numbers of Flowloom's own helpers.
 const OWN_HELPERS: [i32; 4] = [helper::FL_CLONE, helper::FL_EMIT, helper::FL_EVICT, helper::FL_PARSE];
 

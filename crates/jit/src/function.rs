@@ -18,6 +18,7 @@ use cranelift_codegen::ir::{
     Block, FuncRef, InstBuilder, MemFlagsData, SigRef, StackSlotData, StackSlotKind, Value, types,
 };
 use cranelift_frontend::{FunctionBuilder, Variable};
+use flowloom_engine::Verdict;
 use flowloom_isa::MapKind;
 use flowloom_isa::insn::helper;
 use flowloom_isa::limits::{MAX_MAY_GOTO, STACK_BYTES};
@@ -30,7 +31,8 @@ use crate::compiled::Source;
 use crate::runtime::Runtime;
 use crate::scout::Store;
 use crate::state::{
-    AT, BASE, BUDGET, CPU, HINT, HINTED_LOOKUP, LOOKUP, NOW_NS, RAW, ROUNDS, TABLE, WORD_LOOKUP, field,
+    AT, BASE, BUDGET, CPU, HINT, HINTED_LOOKUP, LOOKUP, MISSED, NOW_NS, PORTS, RAW, REDIRECT, ROUNDS, TABLE,
+    WORD_LOOKUP, field,
 };
 
 /// Memory that may be unaligned and never traps.
@@ -39,6 +41,8 @@ pub(crate) const MEMORY: MemFlagsData = MemFlagsData::new().with_notrap();
 pub(crate) const FIELD: MemFlagsData = MemFlagsData::trusted();
 /// The number of arguments, which are in `r1` and the registers after it.
 const ARGUMENTS: usize = 5;
+/// The bits of `redirect_map`'s flags that are the verdict for an absent key.
+const ACTION_MASK: i64 = 3;
 /// Loops with at most this many iterations are not counted.
 const SMALL_BOUND: u64 = 1 << 12;
 
@@ -408,21 +412,68 @@ impl Translation<'_, '_> {
             }
             helper::FOR_EACH_MAP_ELEM => self.runtime(Runtime::ForEach, &arguments[..5]),
             helper::MAP_LOOKUP_ELEM if let Some(map) = self.source.table(at) => self.use_entry(at, map),
-            helper::REDIRECT_MAP => {
-                self.note(at);
-                let helper = self.number((self.source.helpers)(number));
-                self.runtime(Runtime::RedirectMap, &[self.state, helper, arguments[1], arguments[2], arguments[3]])
+            helper::MAP_DELETE_ELEM if let Some(map) = self.source.writable_table(at) => {
+                let table = self.map_field(map, TABLE);
+                self.runtime(Runtime::Delete, &[table, arguments[2]])
             }
+            helper::REDIRECT_MAP if let Some(map) = self.source.map(at) => self.redirect_map(at, map, &arguments),
             _ => match self.inlined(at, number) {
                 Some(result) => result,
                 None => {
-                    self.note(at);
-                    arguments.insert(1, self.number((self.source.helpers)(number)));
-                    self.runtime(Runtime::Helper, &arguments)
+                    let function = match number {
+                        helper::REDIRECT | helper::REDIRECT_MAP => Runtime::Redirect,
+                        helper::MAP_UPDATE_ELEM if self.is_plain_table(at) => Runtime::Update,
+                        _ => Runtime::Helper,
+                    };
+                    self.helper(at, number, function, &arguments)
                 }
             },
         };
         self.builder.def_var(self.registers[0], result);
+    }
+
+    /// Calls a helper by a function of the runtime with its parameters.
+    fn helper(&mut self, at: usize, number: i32, function: Runtime, arguments: &[Value]) -> Value {
+        self.note(at);
+        let helper = self.number((self.source.helpers)(number));
+        let arguments: Vec<Value> = [&[arguments[0], helper], &arguments[1..]].concat();
+        self.runtime(function, &arguments)
+    }
+
+    /// Whether the map of an update is a hash table that programs may write, without values for each CPU or evictions.
+    fn is_plain_table(&self, at: usize) -> bool {
+        self.source.writable_table(at).is_some_and(|map| self.source.maps[map].kind == MapKind::Hash)
+    }
+
+    /// `redirect_map` of a known map. A device map with its default contents leads to the port of the key's number; others
+    /// are for the helper.
+    fn redirect_map(&mut self, at: usize, map: usize, arguments: &[Value]) -> Value {
+        let (key, flags) = (arguments[2], arguments[3]);
+        let [short, long, done] = [(); 3].map(|()| self.builder.create_block());
+        let result = self.builder.append_block_param(done, types::I64);
+        let ports = self.map_field(map, PORTS);
+        let has_default = self.builder.ins().icmp_imm_u(IntCC::NotEqual, ports, 0);
+        let is_action = self.builder.ins().icmp_imm_u(IntCC::UnsignedLessThanOrEqual, flags, ACTION_MASK);
+        let is_short = self.builder.ins().band(has_default, is_action);
+        self.builder.ins().brif(is_short, short, &[], long, &[]);
+
+        self.builder.switch_to_block(long);
+        let by_helper = self.helper(at, helper::REDIRECT_MAP, Runtime::Redirect, arguments);
+        self.builder.ins().jump(done, &[by_helper.into()]);
+
+        self.builder.switch_to_block(short);
+        let port = low(&mut self.builder, types::I32, key);
+        let port = wide(&mut self.builder, port);
+        let is_there = self.builder.ins().icmp(IntCC::UnsignedLessThan, port, ports);
+        let missed = self.number(MISSED as u64);
+        let port = self.builder.ins().select(is_there, port, missed);
+        self.builder.ins().store(FIELD, port, self.state, REDIRECT);
+        let verdict = self.number(Verdict::Redirect.number().into());
+        let verdict = self.builder.ins().select(is_there, verdict, flags);
+        self.builder.ins().jump(done, &[verdict.into()]);
+
+        self.builder.switch_to_block(done);
+        result
     }
 
     /// Notes the instruction that calls a helper, for a fault.
@@ -480,7 +531,7 @@ impl Translation<'_, '_> {
 
     /// A lookup in a table.
     fn use_entry(&mut self, at: usize, map: usize) -> Value {
-        let hint = self.builder.ins().iadd_imm_s(self.state, i64::from(HINT));
+        let hint = self.builder.ins().load(types::I64, FIELD, self.state, HINT);
         if let Some([first, last]) = self.key_words(at, map) {
             let (function, table) = (self.map_field(map, WORD_LOOKUP), self.map_field(map, TABLE));
             let arguments = [table, first, last, hint];

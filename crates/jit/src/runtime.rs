@@ -3,19 +3,25 @@
 //!
 //! Each takes addresses that the engine has put into the state or the code: all of them belong to the engine that runs.
 
-use flowloom_engine::{Port, Verdict};
+use flowloom_engine::Port;
 use flowloom_flowtable::FlowTable;
-use flowloom_isa::limits::{MAX_LOOP_ITERATIONS, MAX_TAIL_CALLS};
+use flowloom_isa::limits::{LOCK_BYTES, MAX_LOOP_ITERATIONS, MAX_TAIL_CALLS};
 use flowloom_vm::{Fault, Helper, Map, Redirect, Run, Space, map_at};
 
 use crate::compiled::Function;
 use crate::space::Native;
-use crate::state::State;
+use crate::state::{Announced, BY_HELPER, State};
 
 /// The iterations of loops without a small bound for one packet, those of callbacks included.
 pub(crate) const ITERATIONS: i64 = 1 << 26;
-/// The bits of `redirect_map`'s flags that are the verdict for an absent key.
-const ACTION_MASK: u64 = 3;
+/// The flag of an update: only if the key is new.
+const NOEXIST: u64 = 1;
+/// The flag of an update: only if the key exists.
+const EXIST: u64 = 2;
+/// -ENOENT
+const NO_ENTRY: u64 = -2i64 as u64;
+/// -EEXIST
+const EXISTS: u64 = -17i64 as u64;
 /// -EINVAL
 const INVALID: u64 = -22i64 as u64;
 /// -E2BIG
@@ -32,7 +38,9 @@ pub(crate) enum Runtime {
     Exhausted,
     Announce,
     AnnounceWords,
-    RedirectMap,
+    Redirect,
+    Update,
+    Delete,
 }
 
 /// A function as machine code sees it: all parameters, and the result, are 64-bit numbers.
@@ -44,7 +52,7 @@ pub(crate) struct Callee {
 }
 
 /// By [`Runtime`].
-pub(crate) const FUNCTIONS: [Callee; 9] = [
+pub(crate) const FUNCTIONS: [Callee; 11] = [
     Callee { name: "fl_helper", parameters: 7, address: || call_helper as *const u8 },
     Callee { name: "fl_tail_target", parameters: 4, address: || tail_target as *const u8 },
     Callee { name: "fl_repeat", parameters: 6, address: || repeat as *const u8 },
@@ -53,7 +61,9 @@ pub(crate) const FUNCTIONS: [Callee; 9] = [
     Callee { name: "fl_exhausted", parameters: 1, address: || exhausted as *const u8 },
     Callee { name: "fl_announce", parameters: 3, address: || announce as *const u8 },
     Callee { name: "fl_announce_words", parameters: 4, address: || announce_words as *const u8 },
-    Callee { name: "fl_redirect_map", parameters: 5, address: || redirect_map as *const u8 },
+    Callee { name: "fl_redirect", parameters: 7, address: || redirect as *const u8 },
+    Callee { name: "fl_update", parameters: 7, address: || update as *const u8 },
+    Callee { name: "fl_delete", parameters: 2, address: || delete as *const u8 },
 ];
 
 /// The environment of a run, behind [`State::run`].
@@ -93,28 +103,79 @@ unsafe extern "C" fn call_helper(
     }
 }
 
-/// `redirect_map(map, key, flags)`. A device map with its default contents leads to the port of the key's number; others
-/// are for the helper.
-unsafe extern "C" fn redirect_map(
+/// Calls `redirect` or `redirect_map`, whose target replaces that of earlier calls, those without a helper included.
+unsafe extern "C" fn redirect(
+    state: *mut State,
+    helper: *const Helper<Native>,
+    a: u64,
+    b: u64,
+    c: u64,
+    d: u64,
+    e: u64,
+) -> u64 {
+    // SAFETY: as in `call_helper`; the state is that of the engine.
+    unsafe {
+        (*state).redirect = BY_HELPER;
+        call_helper(state, helper, a, b, c, d, e)
+    }
+}
+
+/// The last redirect of a run that has ended.
+pub(crate) fn last_redirect(by_code: i64, by_helper: Option<Redirect>) -> Option<Redirect> {
+    match by_code {
+        BY_HELPER => by_helper,
+        port => u32::try_from(port).ok().map(|port| Redirect::To(Port(port))),
+    }
+}
+
+/// `map_update_elem(map, key, value, flags)` of a hash table without a value for each CPU and without evictions.
+unsafe extern "C" fn update(
     state: *mut State,
     helper: *const Helper<Native>,
     map: u64,
     key: u64,
+    value: u64,
     flags: u64,
+    _: u64,
 ) -> u64 {
     // SAFETY: as in `call_helper`.
-    let run = unsafe { &mut *running(state).run };
-    let known = map_at(map).and_then(|map| run.memory.maps().get(map)).filter(|map| map.is_bound_one_to_one());
-    let Some(def) = known.map(Map::def).filter(|_| flags <= ACTION_MASK) else {
+    let memory = unsafe { &mut *running(state).run.memory };
+    let known = map_at(map).and_then(|map| memory.table(map));
+    let Some((table, def)) = known.filter(|_| flags <= EXIST) else {
         // SAFETY: as in `call_helper`.
-        return unsafe { call_helper(state, helper, map, key, flags, 0, 0) };
+        return unsafe { call_helper(state, helper, map, key, value, flags, 0) };
     };
-    if key as u32 >= def.max_entries {
-        run.redirect = None;
-        return flags;
+    // SAFETY: the proof has that the program may read the key.
+    let key = unsafe { std::slice::from_raw_parts(key as *const u8, def.key_bytes as usize) };
+    let probe = table.probe(key);
+    if flags != 0 {
+        let is_there = table.lookup(probe, key).is_some();
+        if is_there && flags == NOEXIST {
+            return EXISTS;
+        }
+        if !is_there && flags == EXIST {
+            return NO_ENTRY;
+        }
     }
-    run.redirect = Some(Redirect::To(Port(key as u32)));
-    Verdict::Redirect.number().into()
+    let Some(slot) = table.put(probe, key) else { return TOO_BIG as u64 };
+    let to = table.value_address(slot);
+    // SAFETY: the proof has that the program may read the value; it may be the value in the slot itself, of an entry that
+    // was removed before. The lock is within the value.
+    unsafe {
+        std::ptr::copy(value as *const u8, to, def.value_bytes as usize);
+        if let Some(lock) = def.spin_lock {
+            to.add(lock as usize).write_bytes(0, LOCK_BYTES as usize);
+        }
+    }
+    0
+}
+
+/// `map_delete_elem(map, key)` of a hash table.
+unsafe extern "C" fn delete(table: *mut FlowTable, key: *const u8) -> u64 {
+    // SAFETY: the table is that of a map of the engine, which nothing else refers to during the call; the proof has that
+    // the key is readable.
+    let (table, key) = unsafe { (&mut *table, std::slice::from_raw_parts(key, (*table).layout().key_bytes as usize)) };
+    table.remove(table.probe(key), key).map_or(NO_ENTRY, |_| 0)
 }
 
 /// The code that a tail call with `r1` to `r3` leads to; 0 if there is none.
@@ -228,11 +289,11 @@ unsafe extern "C" fn exhausted(state: *mut State) -> u64 {
 
 /// Announces the key of a lookup: prefetches its line of the index. Gives 0.
 unsafe extern "C" fn announce(state: *mut State, table: *const FlowTable, key: *const u8) -> u64 {
-    // SAFETY: the table is that of a map of the engine; the proof has that the key is readable; the state is that of the
-    // engine, and nothing else refers to it.
+    // SAFETY: the table is that of a map of the engine; the proof has that the key is readable; the state and the place of
+    // the announcement are those of the engine, and nothing else refers to them.
     unsafe {
         let key = std::slice::from_raw_parts(key, (*table).layout().key_bytes as usize);
-        ((*state).announced, (*state).probe) = (table, (*table).probe_ahead(key));
+        *(*state).announced = Announced { table, probe: (*table).probe_ahead(key) };
     }
     0
 }
@@ -240,8 +301,6 @@ unsafe extern "C" fn announce(state: *mut State, table: *const FlowTable, key: *
 /// As [`announce`], of a key in registers.
 unsafe extern "C" fn announce_words(state: *mut State, table: *const FlowTable, first: u64, last: u64) -> u64 {
     // SAFETY: as in `announce`.
-    unsafe {
-        ((*state).announced, (*state).probe) = (table, (*table).probe_words_ahead([first, last]));
-    }
+    unsafe { *(*state).announced = Announced { table, probe: (*table).probe_words_ahead([first, last]) } };
     0
 }

@@ -10,7 +10,7 @@ use flowloom_flowtable::FlowTable;
 use flowloom_isa::{MapDef, MapKind};
 use flowloom_vm::{Fault, Map, Rings, Space};
 
-use crate::state::{Context, MapRef, State};
+use crate::state::{Context, MapRef, NO_HELPER, State};
 use crate::tables::{MemoryError, Tables};
 
 /// The least length of a packet in bytes.
@@ -95,6 +95,13 @@ impl Native {
         &self.refs
     }
 
+    /// The hash table of a map, if it has one value an entry, and its definition.
+    pub(crate) fn table(&mut self, map: usize) -> Option<(&mut FlowTable, &MapDef)> {
+        // SAFETY: the table is null or that of a map of this engine, which is borrowed; the definition is no part of it.
+        let table = unsafe { self.refs.get(map)?.table.as_mut() }?;
+        Some((table, self.maps[map].def()))
+    }
+
     /// The memory of all entries of hash tables, in bytes.
     pub(crate) fn table_bytes(&self) -> u64 {
         let of = |reference: &MapRef| {
@@ -117,6 +124,7 @@ impl Native {
 
     /// Sets the packet: `packet` within `buffer`, both as offsets. The buffer stays valid and is used by nothing else
     /// until the run has ended.
+    #[inline]
     pub(crate) fn begin(&mut self, buffer: &mut [u8], packet: (usize, usize), ingress: u32) {
         let start = buffer.as_mut_ptr() as u64;
         let (data, data_end) = (start + packet.0 as u64, start + packet.1 as u64);
@@ -131,7 +139,8 @@ impl Native {
         (context.data, context.data_end, context.data_meta, context.ingress) = (data, data_end, data, ingress);
     }
 
-    /// Sets the packet for a scout, which writes nothing.
+    /// Sets the packet for code that changes no bounds.
+    #[inline]
     pub(crate) fn show(&mut self, packet: &[u8], ingress: u32) {
         let data = packet.as_ptr() as u64;
         let context = self.context_mut();
@@ -150,6 +159,7 @@ impl Native {
     pub(crate) fn fail(&mut self, fault: Fault) {
         // SAFETY: as in `context`.
         let at = unsafe { self.state.as_ref().at };
+        let at = if at == NO_HELPER { 0 } else { at };
         self.fault.get_or_insert((at as usize, fault));
     }
 
@@ -284,7 +294,8 @@ impl Space for Native {
         self.maps = maps;
         for (map, reference) in self.maps.iter_mut().zip(&mut self.refs) {
             let (base, stride) = (map.cells().base(), map.cells().stride());
-            *reference = MapRef { base, stride, ..MapRef::default() };
+            let ports = if map.is_bound_one_to_one() { map.def().max_entries.into() } else { 0 };
+            *reference = MapRef { base, stride, ports, ..MapRef::default() };
             // With several CPUs, a slot has several cells.
             if let Some(keys) = map.keys_mut().filter(|_| self.cpus == 1) {
                 reference.raw = keys.0.raw();

@@ -32,7 +32,7 @@ pub(crate) struct State {
     pub run: *mut c_void,
     /// The iterations left of loops without a small bound.
     pub budget: i64,
-    /// The slot of the last helper call.
+    /// The slot of the last helper call, or [`NO_HELPER`].
     pub at: u32,
     /// The number of `may_goto` that fell through.
     pub rounds: u32,
@@ -41,11 +41,38 @@ pub(crate) struct State {
     pub wave: u32,
     /// In a scout: whether it has ended, in the current function or in one that it called.
     pub stopped: u32,
+    /// The last call of `redirect_map` that needed no helper: the port, [`MISSED`], or [`BY_HELPER`] if a helper was called
+    /// after it.
+    pub redirect: i64,
     /// Where the first lookup of the packet is expected to find its key.
-    pub hint: Probe,
-    /// The table of the key that a scout announced, and the probe; null if it found none.
-    pub announced: *const FlowTable,
+    pub hint: *const Probe,
+    /// Where a scout writes the key that it announces.
+    pub announced: *mut Announced,
+}
+
+/// No helper has been called: the value of [`State::at`].
+pub(crate) const NO_HELPER: u32 = u32::MAX;
+/// The last redirect, if any, is that of the environment: the value of [`State::redirect`].
+pub(crate) const BY_HELPER: i64 = -1;
+/// The last redirect has no target: the value of [`State::redirect`].
+pub(crate) const MISSED: i64 = -2;
+
+/// No place where a key is expected.
+pub(crate) static NO_HINT: Probe = Probe::NONE;
+
+/// The key that a scout announced.
+#[repr(C)]
+#[derive(Debug, Clone)]
+pub(crate) struct Announced {
+    /// Null if there is none.
+    pub table: *const FlowTable,
     pub probe: Probe,
+}
+
+impl Default for Announced {
+    fn default() -> Announced {
+        Announced { table: std::ptr::null(), probe: Probe::NONE }
+    }
 }
 
 impl Default for State {
@@ -56,14 +83,14 @@ impl Default for State {
             now_ns: 0,
             run: std::ptr::null_mut(),
             budget: 0,
-            at: 0,
+            at: NO_HELPER,
             rounds: 0,
             tail_calls: 0,
             wave: 0,
             stopped: 0,
-            hint: Probe::default(),
-            announced: std::ptr::null(),
-            probe: Probe::default(),
+            redirect: BY_HELPER,
+            hint: &raw const NO_HINT,
+            announced: std::ptr::null_mut(),
         }
     }
 }
@@ -84,6 +111,9 @@ pub(crate) struct MapRef {
     pub word_lookup: Option<WordLookupFn>,
     /// The bytes from slot to slot.
     pub stride: usize,
+    /// The number of ports of a device map with its default contents: each key below it leads to the port of its number.
+    /// Otherwise 0.
+    pub ports: u64,
 }
 
 impl Default for MapRef {
@@ -96,6 +126,7 @@ impl Default for MapRef {
             hinted_lookup: None,
             word_lookup: None,
             stride: 0,
+            ports: 0,
         }
     }
 }
@@ -122,6 +153,9 @@ pub(crate) const WAVE: i32 = offset_of!(State, wave) as i32;
 pub(crate) const STOPPED: i32 = offset_of!(State, stopped) as i32;
 pub(crate) const ROUNDS: i32 = offset_of!(State, rounds) as i32;
 
+pub(crate) const REDIRECT: i32 = offset_of!(State, redirect) as i32;
+
+pub(crate) const PORTS: i32 = offset_of!(MapRef, ports) as i32;
 pub(crate) const BASE: i32 = offset_of!(MapRef, base) as i32;
 pub(crate) const TABLE: i32 = offset_of!(MapRef, table) as i32;
 pub(crate) const RAW: i32 = offset_of!(MapRef, raw) as i32;

@@ -56,6 +56,7 @@ pub trait Backing: std::fmt::Debug {
 }
 
 /// Keys and their slots. The slot of a deleted entry is reused by the next one.
+#[allow(clippy::len_without_is_empty, reason = "no map asks")]
 pub trait Keys: std::fmt::Debug {
     /// The number of keys.
     fn len(&self) -> usize;
@@ -83,6 +84,7 @@ pub trait Keys: std::fmt::Debug {
 }
 
 /// The cells of values. An entry has a slot: one cell, or one for each CPU.
+#[allow(clippy::len_without_is_empty, reason = "no map asks")]
 pub trait Cells: std::fmt::Debug {
     /// Gives the cells below a number storage.
     fn grow(&mut self, cells: u32);

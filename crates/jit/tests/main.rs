@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Machine code in batches beside machine code packet by packet and the interpreter.
+#![allow(clippy::panic, reason = "tests")]
+
+mod batches;
+mod engines;
+mod random;
+mod redirects;

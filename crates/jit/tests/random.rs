@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Random programs of lookups, updates and deletions on few keys.
+
+use std::fmt::Write;
+
+use flowloom_engine::{Port, Ports};
+use flowloom_testkit::Rng;
+
+use crate::engines::{HEAD, PACKET_BYTES, TAIL, equal, program};
+
+const KEY_BYTES: [usize; 12] = [1, 3, 4, 5, 7, 8, 11, 13, 16, 17, 20, 40];
+const PROGRAMS: u64 = 60;
+const PACKETS: usize = 150;
+/// Where a key begins, from the end of the stack.
+const KEY_AT: i32 = -64;
+
+/// A key on the stack, by stores of random widths: one of them has three bits of the packet, the others are constants.
+fn key(text: &mut String, rng: &mut Rng, bytes: usize) {
+    let mut stores = Vec::new();
+    let mut at = 0;
+    while at < bytes {
+        let widths: Vec<usize> = [1, 2, 4, 8].into_iter().filter(|width| at + width <= bytes).collect();
+        let width = *rng.pick(&widths);
+        stores.push((KEY_AT + at as i32, width));
+        at += width;
+    }
+    let field = 14 + rng.below(8);
+    writeln!(text, "r1 = *(u8 *)(r6 + {field})\nr1 &= 7").expect("text");
+    let chosen = rng.below(stores.len());
+    // A wide store of zeros below narrower ones.
+    if bytes >= 8 && rng.chance(1, 2) {
+        writeln!(text, "r2 = 0\n*(u64 *)(r10 - {}) = r2", -KEY_AT).expect("text");
+    }
+    writeln!(text, "r2 = {}", rng.below(2)).expect("text");
+    for (number, (at, width)) in stores.into_iter().enumerate() {
+        let value = if number == chosen { 1 } else { 2 };
+        writeln!(text, "*(u{} *)(r10 - {}) = r{value}", 8 * width, -at).expect("text");
+    }
+}
+
+/// An operation; `r8` collects its result.
+fn operation(text: &mut String, rng: &mut Rng, number: usize, key_bytes: usize) {
+    key(text, rng, key_bytes);
+    writeln!(text, "r2 = r10\nr2 += {KEY_AT}\nr1 = map[flows] ll\nr8 *= 31").expect("text");
+    match rng.below(4) {
+        0 | 1 => writeln!(
+            text,
+            "call map_lookup_elem\nif r0 == 0 goto next{number}\nr1 = *(u64 *)(r0 + 0)\nr8 += r1\nr1 += 1\n\
+             *(u64 *)(r0 + 0) = r1\nnext{number}:"
+        ),
+        2 => {
+            let flags = match rng.below(3) {
+                0 => format!("r4 = *(u8 *)(r6 + {})\nr4 &= 7", 14 + rng.below(8)),
+                _ => format!("r4 = {}", rng.below(3)),
+            };
+            writeln!(
+                text,
+                "*(u64 *)(r10 - 16) = r8\n*(u64 *)(r10 - 8) = r8\nr3 = r10\nr3 += -16\n{flags}\n\
+                 call map_update_elem\nr8 += r0"
+            )
+        }
+        _ => writeln!(text, "call map_delete_elem\nr8 += r0"),
+    }
+    .expect("text");
+    // Some packets leave out the next operation.
+    if rng.chance(1, 3) {
+        writeln!(text, "r1 = *(u8 *)(r6 + {})\nif r1 s> {} goto at{}", 14 + rng.below(8), rng.below(256), number + 2)
+            .expect("text");
+    }
+}
+
+#[test]
+fn random_programs_are_equal_to_the_interpreter() {
+    for seed in 0..PROGRAMS {
+        let rng = &mut Rng::new(seed);
+        let kind = *rng.pick(&["hash", "hash", "hash", "lru_hash", "percpu_hash", "lru_percpu_hash"]);
+        let flags = if kind == "hash" { rng.below(2) } else { 0 };
+        let key_bytes = *rng.pick(&KEY_BYTES);
+        let map = format!(".map flows {kind} key {key_bytes} value 16 entries {} flags {flags}", 1 + rng.below(10));
+        let mut text = HEAD.to_owned() + "r8 = 1\n";
+        let operations = 1 + rng.below(5);
+        for number in 0..operations {
+            writeln!(text, "at{number}:").expect("text");
+            operation(&mut text, rng, number, key_bytes);
+        }
+        writeln!(text, "at{operations}:\nat{}:\n*(u64 *)(r6 + 0) = r8\nr0 = 3\nexit\n{TAIL}", operations + 1)
+            .expect("text");
+        let mut program = program(&map, &text);
+        if kind == "hash" && rng.chance(1, 3) {
+            program.maps[0].spin_lock = Some(8);
+        }
+        let packets: Vec<Vec<u8>> = (0..PACKETS).map(|_| rng.bytes(PACKET_BYTES)).collect();
+        equal(&program, &Ports::bound([Port(1)]), None, &packets);
+    }
+}
