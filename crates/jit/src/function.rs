@@ -538,7 +538,7 @@ impl Translation<'_, '_> {
             let call = self.builder.ins().call_indirect(self.callees.word_lookup, function, &arguments);
             return self.builder.inst_results(call)[0];
         }
-        let key = self.builder.use_var(self.registers[2]);
+        let key = self.key_address(at, map);
         if self.source.maps[map].kind.is_lru() {
             let table = self.map_field(map, TABLE);
             return self.runtime(Runtime::Use, &[table, key]);

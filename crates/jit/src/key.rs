@@ -4,6 +4,7 @@
 //! A program builds a key on its stack with stores of the widths of its fields. A wide load of bytes that several stores
 //! in flight have written waits until all of them have reached the cache, which ends the overlap of packets. So a key is
 //! loaded in pieces, each within every store that the program does there, and the pieces are combined:
+//! Longer keys are copied in the same way to words that the table loads as they were stored.
 //!
 //! ```text
 //!  stores   *(u32 *)(r10 - 16) = r5   *(u32 *)(r10 - 12) = r3   *(u16 *)(r10 - 8) = r0   ...
@@ -12,7 +13,7 @@
 
 use std::collections::BTreeSet;
 
-use cranelift_codegen::ir::{InstBuilder, Value};
+use cranelift_codegen::ir::{InstBuilder, StackSlotData, StackSlotKind, Value, types};
 use flowloom_isa::op::Op;
 use flowloom_verifier::{Bytes, Memory};
 
@@ -22,6 +23,9 @@ use flowloom_isa::op::Size;
 
 /// The most pieces of a word; of more, the loads take as long as the wait.
 const MAX_PIECES: usize = 6;
+
+/// The most bytes of a key that is copied.
+const MAX_COPIED_BYTES: i64 = 64;
 
 /// The pieces of a word at `start` between bytes where stores begin or end, each with its size in bytes.
 fn pieces(cuts: &BTreeSet<i64>, start: i64, bytes: i64) -> Vec<(i64, i64)> {
@@ -44,23 +48,52 @@ impl Translation<'_, '_> {
         let (word_bytes, size) = if key_bytes >= 8 { (8, Size::Dw) } else { (4, Size::W) };
         let on_stack = self.on_stack(at).filter(|bytes| bytes.end - bytes.first == key_bytes);
         let (first, cuts) = on_stack.map_or((0, BTreeSet::new()), |key| (key.first, self.cuts(key)));
+        let [start, end] = [0, key_bytes - word_bytes].map(|start| self.word(&cuts, first, start, size));
+        Some([start, end])
+    }
+
+    /// The address of a key for a table's lookup of keys in memory: that of a copy if the key has several words, some of
+    /// which the program stores in pieces.
+    pub(crate) fn key_address(&mut self, at: usize, map: usize) -> Value {
         let key = self.builder.use_var(self.registers[2]);
-        let words = [0, key_bytes - word_bytes].map(|start| {
-            let pieces = pieces(&cuts, first + start, word_bytes).into_iter().map(|(at, bytes)| {
-                let of = [(1, Size::B), (2, Size::H), (4, Size::W)].into_iter().find(|(of, _)| *of == bytes);
-                let of = of_size(of.map_or(size, |(_, size)| size));
-                let piece = self.builder.ins().load(of, MEMORY, key, (at - first) as i32);
-                (at - first - start, wide(&mut self.builder, piece))
+        let key_bytes = i64::from(self.source.maps[map].key_bytes);
+        let on_stack = self.on_stack(at).filter(|bytes| bytes.end - bytes.first == key_bytes);
+        let Some(bytes) = on_stack.filter(|_| key_bytes > 8 && key_bytes % 8 == 0 && key_bytes <= MAX_COPIED_BYTES)
+        else {
+            return key;
+        };
+        let cuts = self.cuts(bytes);
+        let starts = (0..key_bytes).step_by(8);
+        if starts.clone().all(|start| pieces(&cuts, bytes.first + start, 8).len() == 1) {
+            return key;
+        }
+        let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, key_bytes as u32, 3);
+        let slot = self.builder.create_sized_stack_slot(slot);
+        for start in starts {
+            let word = self.word(&cuts, bytes.first, start, Size::Dw);
+            self.builder.ins().stack_store(types::I64, word, slot, start as i32);
+        }
+        self.builder.ins().stack_addr(types::I64, slot, 0)
+    }
+
+    /// The word at `start` of the key, which begins at `first` of the stack.
+    fn word(&mut self, cuts: &BTreeSet<i64>, first: i64, start: i64, size: Size) -> Value {
+        let key = self.builder.use_var(self.registers[2]);
+        let mut word = None;
+        for (at, bytes) in pieces(cuts, first + start, size.bytes() as i64) {
+            let of = [Size::B, Size::H, Size::W].into_iter().find(|of| of.bytes() as i64 == bytes).unwrap_or(size);
+            let piece = self.builder.ins().load(of_size(of), MEMORY, key, (at - first) as i32);
+            let piece = wide(&mut self.builder, piece);
+            word = Some(match word {
+                None => piece,
+                Some(word) => {
+                    let piece = self.builder.ins().ishl_imm_s(piece, 8 * (at - first - start));
+                    self.builder.ins().bor(word, piece)
+                }
             });
-            let pieces: Vec<(i64, Value)> = pieces.collect();
-            let shifted = pieces.into_iter().map(|(at, piece)| match at {
-                0 => piece,
-                _ => self.builder.ins().ishl_imm_s(piece, 8 * at),
-            });
-            let shifted: Vec<Value> = shifted.collect();
-            shifted.into_iter().reduce(|word, piece| self.builder.ins().bor(word, piece))
-        });
-        Some([words[0]?, words[1]?])
+        }
+        // A word has a piece at least.
+        word.unwrap_or(key)
     }
 
     /// The bytes of its own stack that an instruction accesses, if it accesses nothing else.

@@ -113,7 +113,7 @@ impl Translation<'_, '_> {
         match self.key_words(at, map) {
             Some([first, last]) => self.runtime(Runtime::AnnounceWords, &[self.state, table, first, last]),
             None => {
-                let key = self.builder.use_var(self.registers[2]);
+                let key = self.key_address(at, map);
                 self.runtime(Runtime::Announce, &[self.state, table, key])
             }
         };

@@ -8,13 +8,13 @@ use flowloom_testkit::Rng;
 
 use crate::engines::{HEAD, PACKET_BYTES, TAIL, equal, program};
 
-const KEY_BYTES: [usize; 12] = [1, 3, 4, 5, 7, 8, 11, 13, 16, 17, 20, 40];
-const PROGRAMS: u64 = 60;
-const PACKETS: usize = 150;
+const KEY_BYTES: [usize; 14] = [1, 3, 4, 5, 7, 8, 11, 13, 16, 17, 20, 24, 32, 40];
+const PROGRAMS: u64 = 80;
+const PACKETS: usize = 120;
 /// Where a key begins, from the end of the stack.
 const KEY_AT: i32 = -64;
 
-/// A key on the stack, by stores of random widths: one of them has three bits of the packet, the others are constants.
+/// A key on the stack, by stores of random widths: one of them has three bits of the packet.
 fn key(text: &mut String, rng: &mut Rng, bytes: usize) {
     let mut stores = Vec::new();
     let mut at = 0;
@@ -26,15 +26,19 @@ fn key(text: &mut String, rng: &mut Rng, bytes: usize) {
     }
     let field = 14 + rng.below(8);
     writeln!(text, "r1 = *(u8 *)(r6 + {field})\nr1 &= 7").expect("text");
-    let chosen = rng.below(stores.len());
+    let chosen = *rng.pick(&[0, stores.len() - 1]);
     // A wide store of zeros below narrower ones.
     if bytes >= 8 && rng.chance(1, 2) {
         writeln!(text, "r2 = 0\n*(u64 *)(r10 - {}) = r2", -KEY_AT).expect("text");
     }
-    writeln!(text, "r2 = {}", rng.below(2)).expect("text");
     for (number, (at, width)) in stores.into_iter().enumerate() {
-        let value = if number == chosen { 1 } else { 2 };
-        writeln!(text, "*(u{} *)(r10 - {}) = r{value}", 8 * width, -at).expect("text");
+        // The constant of each byte is its place, so that stores of other widths make the same key.
+        let bytes = std::array::from_fn(|byte| if byte < width { (at + byte as i32 - KEY_AT) as u8 } else { 0 });
+        writeln!(text, "r2 = {} ll", u64::from_le_bytes(bytes)).expect("text");
+        if number == chosen {
+            writeln!(text, "r2 ^= r1").expect("text");
+        }
+        writeln!(text, "*(u{} *)(r10 - {}) = r2", 8 * width, -at).expect("text");
     }
 }
 
