@@ -5,7 +5,7 @@ DEMO = target/demo
 FUNCTION = functions/port_knocking/port_knocking.efsm
 
 .DEFAULT_GOAL := help
-.PHONY: help deps run test evidence soak lint fmt book drawings
+.PHONY: help deps run test bench evidence soak lint fmt book drawings
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -24,6 +24,9 @@ test: ## run every test; ends with `N passed, N failed, N skipped`
 	@scripts/test --self-check
 	@scripts/deps || test $$? -eq 3
 	@scripts/test
+
+bench: ## compare with the best peers, side by side (BENCH='--only functions --rounds 5'; root for the kernel)
+	$(CARGO) run --release -q -p flowloom-bench -- $(BENCH)
 
 evidence: ## run the long proofs, record them in docs/evidence (ONLY=id for one, JOBS=2 for two at a time)
 	@scripts/evidence --jobs $(or $(JOBS),1) $(ONLY)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Times of contenders, taken by turns: times of the thread on the processor, so that other processes count less.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -21,6 +22,22 @@ pub(crate) struct Comparison {
     /// The first and the third quartile of the ratio.
     pub(crate) ratio_low: f64,
     pub(crate) ratio_high: f64,
+    /// The ratio that is asked for.
+    pub(crate) bar: Option<f64>,
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Comparison { name, flows, ours, ours_ns, peer, peer_ns, ratio, ratio_low, ratio_high, bar } = self;
+        write!(
+            f,
+            "{name:<24} {flows:>9}  {ours_ns:>7.1} ns : {peer_ns:>7.1} ns  {ratio:>6.2} ({ratio_low:.2} to {ratio_high:.2})"
+        )?;
+        if let Some(bar) = bar {
+            write!(f, "  bar {bar:.2} {}", if ratio >= bar { "met" } else { "missed" })?;
+        }
+        write!(f, "  {ours} : {peer}")
+    }
 }
 
 /// The times of one operation of a contender, by round, in nanoseconds.
@@ -53,9 +70,32 @@ impl Times {
             ratio: quantile(&ratios, 0.5),
             ratio_low: quantile(&ratios, 0.25),
             ratio_high: quantile(&ratios, 0.75),
+            bar: None,
+        }
+    }
+
+    /// The times without those of a harness, round by round.
+    pub(crate) fn without(&self, harness: &Times, name: &str) -> Times {
+        let ns = self.ns.iter().zip(&harness.ns).map(|(whole, harness)| (whole - harness).max(MIN_NET_NS)).collect();
+        Times { name: name.to_owned(), ns }
+    }
+
+    /// The same times under a name that says more.
+    pub(crate) fn named(self, what: &str) -> Times {
+        Times { name: format!("{}, {what}", self.name), ..self }
+    }
+
+    /// Prints a line for each contender.
+    pub(crate) fn print(what: &str, flows: u64, times: &[Times]) {
+        for times in times {
+            let (low, high) = times.spread();
+            println!("{what:<24} {flows:>9}  {:<28} {:>7.1} ns  ({low:.1} to {high:.1})", times.name, times.median());
         }
     }
 }
+
+/// What is shorter than its harness takes this time, so that ratios stay finite.
+const MIN_NET_NS: f64 = 0.1;
 
 fn quantile(numbers: &[f64], share: f64) -> f64 {
     let mut sorted = numbers.to_vec();
@@ -80,6 +120,21 @@ impl Clock {
         self.operations += operations;
         Ok(())
     }
+
+    /// Adds what another clock has measured.
+    pub(crate) fn add(&mut self, elapsed: Duration, operations: u64) {
+        self.elapsed += elapsed;
+        self.operations += operations;
+    }
+}
+
+/// The time since the system was started, in nanoseconds.
+#[allow(unsafe_code, reason = "the standard library hides the number")]
+pub(crate) fn now_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: as below.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
 /// The time that the thread has spent on a processor.

@@ -4,12 +4,12 @@
 
 use std::ffi::{c_int, c_void};
 use std::path::Path;
-use std::process::Command;
 
 use libloading::Library;
 
 use crate::error::BenchError;
 use crate::tables::KEY_BYTES;
+use crate::tool;
 
 type Keys = *const [u8; KEY_BYTES];
 
@@ -27,16 +27,8 @@ pub(crate) struct RteHash<'a> {
 impl Dpdk {
     /// Compiles the peer for this processor in a folder, and starts DPDK with this much memory for tables.
     pub(crate) fn start(folder: &Path, heap_bytes: u64) -> Result<Dpdk, BenchError> {
-        let (source, target) = (folder.join("rte_hash.c"), folder.join("librte_hash_peer.so"));
-        let file = |source| BenchError::File { path: folder.to_owned(), source };
-        std::fs::create_dir_all(folder).map_err(file)?;
-        std::fs::write(&source, include_str!("../peers/rte_hash.c")).map_err(file)?;
-        let flags = output(Command::new("pkg-config").args(["--cflags", "--libs", "libdpdk"]))?;
-        let mut compiler = Command::new("cc");
-        compiler.args(["-O3", "-march=native", "-shared", "-fPIC", "-o"]).arg(&target).arg(&source);
-        output(compiler.args(flags.split_whitespace()))?;
-        // SAFETY: the library has no initialisers besides those of DPDK, which may run at any time.
-        let library = unsafe { Library::new(&target) }.map_err(|error| BenchError::Peer { what: error.to_string() })?;
+        let options = ["-O3", "-march=native"];
+        let library = tool::library(folder, "rte_hash", include_str!("../peers/rte_hash.c"), &options, &["libdpdk"])?;
         let dpdk = Dpdk { library };
         // SAFETY: the signature is that of the C source.
         let started = unsafe {
@@ -129,15 +121,4 @@ impl Drop for RteHash<'_> {
             }
         }
     }
-}
-
-/// Runs a tool and returns its standard output.
-fn output(command: &mut Command) -> Result<String, BenchError> {
-    let tool = command.get_program().to_string_lossy().into_owned();
-    let done = command.output().map_err(|source| BenchError::Missing { tool: tool.clone(), source })?;
-    if !done.status.success() {
-        let what = format!("`{tool}`: {}", String::from_utf8_lossy(&done.stderr).trim());
-        return Err(BenchError::Peer { what });
-    }
-    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
 }

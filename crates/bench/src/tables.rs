@@ -148,14 +148,6 @@ fn counted(keys: &[Key], absent: u64, name: &str) -> Result<u64, BenchError> {
     }
 }
 
-/// Prints a line for each contender.
-fn print(what: &str, flows: usize, times: &[Times]) {
-    for times in times {
-        let (low, high) = times.spread();
-        println!("{what:<8} {flows:>9}  {:<28} {:>7.1} ns  ({low:.1} to {high:.1})", times.name, times.median());
-    }
-}
-
 /// All comparisons of tables.
 pub(crate) fn run(dpdk: Option<&Dpdk>, rounds: usize, sizes: &[u32]) -> Result<Vec<Comparison>, BenchError> {
     let mut found = Vec::new();
@@ -237,8 +229,8 @@ fn lookups(
         ));
     }
     let times = by_turns(&mut contenders, rounds)?;
-    print("lookup", present.len(), &times);
     let flows = present.len() as u64;
+    Times::print("lookup", flows, &times);
     let (ours, peers) = times.split_at(OURS);
     Ok(ours[..2].iter().flat_map(|ours| peers.iter().map(|peer| ours.beside(peer, "table-lookup", flows))).collect())
 }
@@ -304,7 +296,7 @@ fn insertions(
         ));
     }
     let times = by_turns(&mut contenders, rounds)?;
-    print("insert", present.len(), &times);
     let flows = present.len() as u64;
+    Times::print("insert", flows, &times);
     Ok(times[1..].iter().map(|peer| times[0].beside(peer, "table-insert", flows)).collect())
 }

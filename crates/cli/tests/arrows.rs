@@ -24,7 +24,6 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("verifier", &["isa"]),
     ("flowtable", &[]),
     ("jit", &["engine", "isa", "vm", "verifier", "flowtable"]),
-    ("bench", &["random", "flowtable"]),
     ("efsm", &["wire", "engine", "context", "isa"]),
     ("lower", &["wire", "engine", "context", "isa", "efsm"]),
     ("ir", &["wire", "engine", "isa", "vm", "verifier"]),
@@ -59,6 +58,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "proofcheck",
         ],
     ),
+    ("bench", &["random", "engine", "trace", "isa", "verifier", "flowtable", "jit", "session"]),
     ("testkit", &["random", "wire"]),
     (
         "cli",
