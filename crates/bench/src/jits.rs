@@ -8,8 +8,10 @@
 //! - What a contender takes for a program that returns at once is subtracted: its harness.
 //! - solana-sbpf counts no instructions, translates no addresses, and hides no constants: its fastest code.
 
-use std::path::Path;
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::rc::Rc;
 
 use crate::error::BenchError;
 use crate::machines::{Gcc, Machine, Rbpf, Sbpf};
@@ -43,7 +45,7 @@ struct Sources<'a> {
 }
 
 impl Sources<'_> {
-    fn object(&self, name: &str, kind: &str, options: &[&str]) -> Result<std::path::PathBuf, BenchError> {
+    fn object(&self, name: &str, kind: &str, options: &[&str]) -> Result<PathBuf, BenchError> {
         let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
         let header = format!("-DPROGRAM=\"{name}.h\"");
         let options: Vec<&str> = options.iter().copied().chain([header.as_str()]).collect();
@@ -73,22 +75,33 @@ impl Sources<'_> {
 /// A contender: its program and its harness.
 struct Machines {
     name: &'static str,
+    harness_name: &'static str,
     whole: Box<dyn Machine>,
     harness: Box<dyn Machine>,
 }
 
 fn rbpf(sources: &Sources<'_>, name: &str) -> Result<Machines, BenchError> {
     let code = |name| Ok::<_, BenchError>(Box::new(Rbpf::new(sources.code(name, "v3")?)?));
-    Ok(Machines { name: "rbpf", whole: code(name)?, harness: code("empty")? })
+    Ok(Machines { name: "rbpf", harness_name: "rbpf, harness", whole: code(name)?, harness: code("empty")? })
 }
 
 fn sbpf(sources: &Sources<'_>, name: &str) -> Result<Machines, BenchError> {
     let code = |name| Ok::<_, BenchError>(Box::new(Sbpf::new(&sources.code(name, "v3")?)?));
-    Ok(Machines { name: "solana-sbpf", whole: code(name)?, harness: code("empty")? })
+    Ok(Machines {
+        name: "solana-sbpf",
+        harness_name: "solana-sbpf, harness",
+        whole: code(name)?,
+        harness: code("empty")?,
+    })
 }
 
 fn gcc(sources: &Sources<'_>, name: &str) -> Result<Machines, BenchError> {
-    Ok(Machines { name: "gcc -O2", whole: Box::new(sources.gcc(name)?), harness: Box::new(sources.gcc("empty")?) })
+    Ok(Machines {
+        name: "gcc -O2",
+        harness_name: "gcc -O2, harness",
+        whole: Box::new(sources.gcc(name)?),
+        harness: Box::new(sources.gcc("empty")?),
+    })
 }
 
 /// Runs a machine on all packets in turn.
@@ -152,15 +165,12 @@ fn compare(sources: &Sources<'_>, name: &str, bytes: usize, rounds: usize) -> Re
         ("flowloom, harness", Box::new(|clock| clock.time(|| run_ours(&mut idle, count)))),
         ("flowloom", Box::new(|clock| clock.time(|| run_ours(&mut ours, count)))),
     ];
-    let mut names = Vec::new();
     for (machine, buffers) in &mut machines {
-        let Machines { name, whole, harness } = machine;
-        let packets = std::cell::RefCell::new(buffers.packets());
-        let packets = std::rc::Rc::new(packets);
-        let shared = std::rc::Rc::clone(&packets);
-        names.push(*name);
+        let Machines { name, harness_name, whole, harness } = machine;
+        let packets = Rc::new(RefCell::new(buffers.packets()));
+        let shared = Rc::clone(&packets);
         contenders.push((
-            "harness",
+            *harness_name,
             Box::new(move |clock| clock.time(|| run(&mut **harness, &mut packets.borrow_mut(), count))),
         ));
         contenders

@@ -100,6 +100,7 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
     if arguments.only.contains(&Subject::Jits) {
         comparisons.extend(jits::run_all(&peers, arguments.rounds)?);
     }
+    println!("\n{:<24} {:>9}  {:>10} : {:<10} {:>6} (quartiles)", "comparison", "flows", "ours", "peer", "ratio");
     for comparison in &comparisons {
         println!("{comparison}");
     }
