@@ -85,8 +85,8 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), BenchError> {
     let file = |source| BenchError::File { path: arguments.output.clone(), source };
-    std::fs::create_dir_all(&arguments.output).map_err(file)?;
     let peers = arguments.output.join("peers");
+    std::fs::create_dir_all(&peers).map_err(file)?;
     println!("processor: {}; commit {}", processor(), commit());
     let mut comparisons = Vec::new();
     if arguments.only.contains(&Subject::Tables) {
