@@ -6,8 +6,8 @@ use crate::common::{self, C_HEAD, Ran, c_program, exits, kernel, name, piped, pu
 use flowloom_testkit::Clang;
 use serde_json::Value;
 
-/// A program that executes more instructions per packet than the interpreter allows, and fewer than the kernel allows, if
-/// a constant and a map entry enable it.
+/// A program that executes more instructions per packet than the interpreter allows, and fewer than the kernel allows,
+/// if a constant and a map entry enable it.
 const LONG_WHEN_SET: &str = "const volatile __u32 rounds = 1;
 struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 2); __type(key, __u32); __type(value, __u64); } fl_on SEC(\".maps\");
 static long step(__u32 i, void *ctx) {

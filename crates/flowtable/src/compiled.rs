@@ -22,8 +22,8 @@ pub type ProbedLookupFn = unsafe extern "C" fn(table: *const RawTable, key: *con
 /// Looks a key up, at the place of a probe first, which may be that of any key and table; otherwise as [`LookupFn`].
 pub type HintedLookupFn = unsafe extern "C" fn(table: *const RawTable, key: *const u8, hint: *const Probe) -> *mut u8;
 
-/// Looks up a key of 4 to 16 bytes that is in registers: its first and its last 8 bytes in little-endian order, or 4 if it
-/// is shorter than 8. At the place of a hint first, as [`HintedLookupFn`]. The entry counts as used.
+/// Looks up a key of 4 to 16 bytes that is in registers: its first and its last 8 bytes in little-endian order, or 4 if
+/// it is shorter than 8. At the place of a hint first, as [`HintedLookupFn`]. The entry counts as used.
 ///
 /// # Safety
 /// The table exists, and nothing else refers to it during the call.

@@ -264,8 +264,8 @@ impl Jit {
                         run.memory.show(frame.bytes(), frame.port.0);
                     }
                     let hint = ahead.as_ref().map_or(&raw const NO_HINT, |ahead| ahead.hint(number));
-                    // SAFETY: the state is that of this engine; the code was compiled for its maps from a proved program,
-                    // which runs on a packet within its buffer. The environment lives until the code returns.
+                    // SAFETY: the state is that of this engine; the code was compiled for its maps from a proved
+                    // program, which runs on a packet within its buffer. The environment lives until the code returns.
                     let r0 = unsafe {
                         ((*state).now_ns, (*state).cpu) = (run.choices.now_ns, run.choices.cpu);
                         (*state).hint = hint;

@@ -257,8 +257,8 @@ pub(crate) fn execute(
 ) -> Result<u64, EngineError> {
     let (now_ns, cpu) = (run.choices.now_ns, run.choices.cpu);
     let mut running = Running { run, programs };
-    // SAFETY: the state is that of this engine; the code was compiled for its maps from a proved program, which runs on a
-    // packet within the buffer that was begun. The environment lives until the code returns.
+    // SAFETY: the state is that of this engine; the code was compiled for its maps from a proved program, which runs on
+    // a packet within the buffer that was begun. The environment lives until the code returns.
     let r0 = unsafe {
         ((*state).now_ns, (*state).cpu, (*state).hint) = (now_ns, cpu, &raw const NO_HINT);
         enter(entry, state, &mut running)

@@ -445,8 +445,8 @@ impl Translation<'_, '_> {
         self.source.writable_table(at).is_some_and(|map| self.source.maps[map].kind == MapKind::Hash)
     }
 
-    /// `redirect_map` of a known map. A device map with its default contents leads to the port of the key's number; others
-    /// are for the helper.
+    /// `redirect_map` of a known map. A device map with its default contents leads to the port of the key's number;
+    /// others are for the helper.
     fn redirect_map(&mut self, at: usize, map: usize, arguments: &[Value]) -> Value {
         let (key, flags) = (arguments[2], arguments[3]);
         let [short, long, done] = [(); 3].map(|()| self.builder.create_block());

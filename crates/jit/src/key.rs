@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Keys of lookups in registers.
 //!
-//! A program builds a key on its stack with stores of the widths of its fields. A wide load of bytes that several stores
-//! in flight have written waits until all of them have reached the cache, which ends the overlap of packets. So a key is
-//! loaded in pieces, each within every store that the program does there, and the pieces are combined:
+//! A program builds a key on its stack with stores of the widths of its fields. A wide load of bytes that several
+//! stores in flight have written waits until all of them have reached the cache, which ends the overlap of packets. So
+//! a key is loaded in pieces, each within every store that the program does there, and the pieces are combined:
 //! Longer keys are copied in the same way to words that the table loads as they were stored.
 //!
 //! ```text
@@ -40,8 +40,8 @@ fn pieces(cuts: &BTreeSet<i64>, start: i64, bytes: i64) -> Vec<(i64, i64)> {
 }
 
 impl Translation<'_, '_> {
-    /// The words of a key as a table's lookup of keys in registers takes them: the first and the last 8 bytes, or 4 if it
-    /// is shorter than 8. `None` if the table has no such lookup.
+    /// The words of a key as a table's lookup of keys in registers takes them: the first and the last 8 bytes, or 4 if
+    /// it is shorter than 8. `None` if the table has no such lookup.
     pub(crate) fn key_words(&mut self, at: usize, map: usize) -> Option<[Value; 2]> {
         self.source.refs[map].word_lookup?;
         let key_bytes = i64::from(self.source.maps[map].key_bytes);
@@ -52,8 +52,8 @@ impl Translation<'_, '_> {
         Some([start, end])
     }
 
-    /// The address of a key for a table's lookup of keys in memory: that of a copy if the key has several words, some of
-    /// which the program stores in pieces.
+    /// The address of a key for a table's lookup of keys in memory: that of a copy if the key has several words, some
+    /// of which the program stores in pieces.
     pub(crate) fn key_address(&mut self, at: usize, map: usize) -> Value {
         let key = self.builder.use_var(self.registers[2]);
         let key_bytes = i64::from(self.source.maps[map].key_bytes);

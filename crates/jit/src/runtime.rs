@@ -159,8 +159,8 @@ unsafe extern "C" fn update(
     }
     let Some(slot) = table.put(probe, key) else { return TOO_BIG as u64 };
     let to = table.value_address(slot);
-    // SAFETY: the proof has that the program may read the value; it may be the value in the slot itself, of an entry that
-    // was removed before. The lock is within the value.
+    // SAFETY: the proof has that the program may read the value; it may be the value in the slot itself, of an entry
+    // that was removed before. The lock is within the value.
     unsafe {
         std::ptr::copy(value as *const u8, to, def.value_bytes as usize);
         if let Some(lock) = def.spin_lock {
@@ -172,8 +172,8 @@ unsafe extern "C" fn update(
 
 /// `map_delete_elem(map, key)` of a hash table.
 unsafe extern "C" fn delete(table: *mut FlowTable, key: *const u8) -> u64 {
-    // SAFETY: the table is that of a map of the engine, which nothing else refers to during the call; the proof has that
-    // the key is readable.
+    // SAFETY: the table is that of a map of the engine, which nothing else refers to during the call; the proof has
+    // that the key is readable.
     let (table, key) = unsafe { (&mut *table, std::slice::from_raw_parts(key, (*table).layout().key_bytes as usize)) };
     table.remove(table.probe(key), key).map_or(NO_ENTRY, |_| 0)
 }
@@ -268,8 +268,8 @@ unsafe extern "C" fn for_each(state: *mut State, map: u64, callback: u64, contex
 
 /// A lookup in an LRU table, which counts as a use.
 unsafe extern "C" fn look_up_and_use(table: *mut FlowTable, key: *const u8) -> *mut u8 {
-    // SAFETY: the table is that of a map of the engine, which nothing else refers to during the call; the proof has that
-    // the key is readable.
+    // SAFETY: the table is that of a map of the engine, which nothing else refers to during the call; the proof has
+    // that the key is readable.
     let (table, key) = unsafe { (&mut *table, std::slice::from_raw_parts(key, (*table).layout().key_bytes as usize)) };
     match table.lookup(table.probe(key), key) {
         Some(slot) => {
@@ -289,8 +289,8 @@ unsafe extern "C" fn exhausted(state: *mut State) -> u64 {
 
 /// Announces the key of a lookup: prefetches its line of the index. Gives 0.
 unsafe extern "C" fn announce(state: *mut State, table: *const FlowTable, key: *const u8) -> u64 {
-    // SAFETY: the table is that of a map of the engine; the proof has that the key is readable; the state and the place of
-    // the announcement are those of the engine, and nothing else refers to them.
+    // SAFETY: the table is that of a map of the engine; the proof has that the key is readable; the state and the place
+    // of the announcement are those of the engine, and nothing else refers to them.
     unsafe {
         let key = std::slice::from_raw_parts(key, (*table).layout().key_bytes as usize);
         *(*state).announced = Announced { table, probe: (*table).probe_ahead(key) };

@@ -97,7 +97,8 @@ impl Native {
 
     /// The hash table of a map, if it has one value an entry, and its definition.
     pub(crate) fn table(&mut self, map: usize) -> Option<(&mut FlowTable, &MapDef)> {
-        // SAFETY: the table is null or that of a map of this engine, which is borrowed; the definition is no part of it.
+        // SAFETY: the table is null or that of a map of this engine, which is borrowed; the definition is no part of
+        // it.
         let table = unsafe { self.refs.get(map)?.table.as_mut() }?;
         Some((table, self.maps[map].def()))
     }

@@ -41,8 +41,8 @@ pub(crate) struct State {
     pub wave: u32,
     /// In a scout: whether it has ended, in the current function or in one that it called.
     pub stopped: u32,
-    /// The last call of `redirect_map` that needed no helper: the port, [`MISSED`], or [`BY_HELPER`] if a helper was called
-    /// after it.
+    /// The last call of `redirect_map` that needed no helper: the port, [`MISSED`], or [`BY_HELPER`] if a helper was
+    /// called after it.
     pub redirect: i64,
     /// Where the first lookup of the packet is expected to find its key.
     pub hint: *const Probe,
@@ -111,8 +111,8 @@ pub(crate) struct MapRef {
     pub word_lookup: Option<WordLookupFn>,
     /// The bytes from slot to slot.
     pub stride: usize,
-    /// The number of ports of a device map with its default contents: each key below it leads to the port of its number.
-    /// Otherwise 0.
+    /// The number of ports of a device map with its default contents: each key below it leads to the port of its
+    /// number. Otherwise 0.
     pub ports: u64,
 }
 

@@ -101,8 +101,8 @@ fn run_in_place(
     (outcomes, engine.snapshot().expect("has a state"))
 }
 
-/// The outcomes of packets on the interpreter. Panics unless machine code has the same outcomes and state: in batches with
-/// and without scouts, packet by packet, and in place.
+/// The outcomes of packets on the interpreter. Panics unless machine code has the same outcomes and state: in batches
+/// with and without scouts, packet by packet, and in place.
 pub(crate) fn equal(program: &Program, ports: &Ports, state: Option<&Snapshot>, packets: &[Vec<u8>]) -> Vec<Outcome> {
     let mut interpreter = Interpreter::new(Arc::new(program.clone())).expect("is a program");
     let expected = run(&mut interpreter, ports, state, packets);

@@ -142,8 +142,8 @@ pub fn compare(
     Ok(report)
 }
 
-/// Runs a stream of packets on both engines and keeps none of them. Where only the states differ, the report names the packet after which that was detected; [`compare`] on the packets up to there finds the
-/// culprit.
+/// Runs a stream of packets on both engines and keeps none of them. Where only the states differ, the report names the
+/// packet after which that was detected; [`compare`] on the packets up to there finds the culprit.
 ///
 /// # Errors
 /// As for [`compare`].

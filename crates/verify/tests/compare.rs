@@ -169,7 +169,8 @@ fn a_difference_of_state_is_bisected_to_its_packet() {
     }
 }
 
-/// A snapshot costs time for each entry: with more entries there are fewer, and the last one is at the end all the same.
+/// A snapshot costs time for each entry: with more entries there are fewer, and the last one is at the end all the
+/// same.
 #[test]
 fn snapshots_are_rarer_with_more_entries() {
     // 9 entries after 8 packets, 12 after 11, the instrument's among them.

@@ -62,8 +62,8 @@ pub(super) fn run(
     // From here on a signal ends the run with its summary and state.
     let interrupted = Interrupted::hold()?;
     let devices = Devices::open(kind, bindings, &args.live)?;
-    // Every packet that leaves, also to the network stack, is a new one for the kernel, which finishes no checksum of it.
-    // Packets sent to a veth arrive as socket buffers.
+    // Every packet that leaves, also to the network stack, is a new one for the kernel, which finishes no checksum of
+    // it. Packets sent to a veth arrive as socket buffers.
     let traffic = Traffic { sends: true, redirects: false, ..traffic(loaded) };
     advise(loaded, &devices.interfaces, devices.received, traffic);
     if devices.host.is_none() && may_pass(loaded) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The reference machine: the definition of a function's semantics.
 //!
-//! It follows `docs/book/src/language.md` literally: rows in order, expressions as trees. Every other target is compared
-//! with it. A packet costs the same however many contexts there are: see [`table`].
+//! It follows `docs/book/src/language.md` literally: rows in order, expressions as trees. Every other target is
+//! compared with it. A packet costs the same however many contexts there are: see [`table`].
 
 mod effects;
 mod eval;
@@ -79,8 +79,8 @@ impl Table {
     }
 
     /// Looks up the context of a packet and copies it to `packet.before`; an expired one is removed and counts as
-    /// absent, or is in the successor of its state; the idle timer of an existing one restarts. `Some(None)` if there is
-    /// no context, `None` if a key field is absent.
+    /// absent, or is in the successor of its state; the idle timer of an existing one restarts. `Some(None)` if there
+    /// is no context, `None` if a key field is absent.
     fn look_up(
         &mut self,
         stateful: &Stateful,
@@ -273,7 +273,8 @@ impl Machine {
                     coverage.count(index, Counter::Evicted);
                 }
                 if is_full && victim.is_none() {
-                    // The policy `reject`: the row's updates and its transition are dropped, its packet actions are not.
+                    // The policy `reject`: the row's updates and its transition are dropped, its packet actions are
+                    // not.
                     coverage.count(index, Counter::Rejected);
                     after.copy_from(before);
                     globals_after.clone_from(globals);

@@ -4,8 +4,8 @@
 //! Packets that reach beyond the window leave for the slow path. The interpreter runs all packets beside the pipeline,
 //! as a host that keeps a copy of the maps: what a packet of the slow path or a sweep changes in the copy, it changes
 //! in the pipeline, once the entries there are found to be those of the copy. Outcomes and snapshots are those of the
-//! pipeline, but for packets of the slow path, which are counted, the ports of a redirect to all ports, and maps without
-//! a rendering.
+//! pipeline, but for packets of the slow path, which are counted, the ports of a redirect to all ports, and maps
+//! without a rendering.
 
 mod simulated;
 #[cfg(test)]
@@ -329,9 +329,9 @@ impl Simulation {
         (0..self.host.program().maps.len()).map(last).collect()
     }
 
-    /// Makes the changes of the host's maps in the pipeline's, and the uses of LRU maps since `times`. Returns the first
-    /// difference between the entries that this changes in the pipeline and those that the host had before: once they are
-    /// written, no snapshot shows it.
+    /// Makes the changes of the host's maps in the pipeline's, and the uses of LRU maps since `times`. Returns the
+    /// first difference between the entries that this changes in the pipeline and those that the host had before: once
+    /// they are written, no snapshot shows it.
     fn follow(&mut self, before: &Snapshot, times: &[u64]) -> Result<Option<EngineError>, EngineError> {
         let after = self.host.snapshot()?;
         let none = MapState::new();
