@@ -198,11 +198,13 @@ impl Jit {
     /// Runs packets, and keeps their outcomes.
     pub(crate) fn run_announced(&mut self, packets: &[(Packet<'_>, Choices)]) {
         let mut buffers = std::mem::take(&mut self.announced.buffers);
-        let longest = packets.iter().map(|(packet, _)| packet.bytes.len()).max().unwrap_or(0);
-        let room = (HEADROOM_BYTES + longest + TAILROOM_BYTES).next_multiple_of(64);
-        buffers.resize(buffers.len().max(room * packets.len()), 0);
+        let room = |packet: &Packet<'_>| (HEADROOM_BYTES + packet.bytes.len() + TAILROOM_BYTES).next_multiple_of(64);
+        buffers.resize(packets.iter().map(|(packet, _)| room(packet)).sum(), 0);
         let mut frames = Vec::with_capacity(packets.len());
-        for ((packet, choices), buffer) in packets.iter().zip(buffers.chunks_exact_mut(room)) {
+        let mut rest = &mut buffers[..];
+        for (packet, choices) in packets {
+            let (buffer, after) = std::mem::take(&mut rest).split_at_mut(room(packet));
+            rest = after;
             let end = HEADROOM_BYTES + packet.bytes.len();
             buffer[HEADROOM_BYTES..end].copy_from_slice(packet.bytes);
             frames.push(Frame::new(buffer, HEADROOM_BYTES, end, packet.port, choices.now_ns));

@@ -11,10 +11,10 @@ use cranelift_module::{FuncId, Linkage, Module, default_libcall_names};
 use flowloom_isa::insn::helper;
 use flowloom_isa::op::Op;
 use flowloom_isa::{BPF_F_RDONLY_PROG, MapDef};
-use flowloom_verifier::{MapId, Proof};
+use flowloom_verifier::{MapId, Memory, Proof};
 
 use crate::engine::JitError;
-use crate::function::{Callees, Translation, declared};
+use crate::function::{Callees, SMALL_BOUND, Translation, declared};
 use crate::runtime;
 use crate::state::{MapRef, State};
 
@@ -53,6 +53,19 @@ impl Source<'_> {
     /// As [`Source::table`], if programs may write it.
     pub(crate) fn writable_table(&self, at: usize) -> Option<usize> {
         self.table(at).filter(|map| self.maps[*map].flags & BPF_F_RDONLY_PROG == 0)
+    }
+
+    /// Whether the run of the program may spend its iterations: in loops without a small bound, or in callbacks.
+    pub(crate) fn counts_iterations(&self) -> bool {
+        let repeats = |op: &Op| matches!(op, Op::Call { helper: helper::LOOP | helper::FOR_EACH_MAP_ELEM });
+        let is_counted = |bound: &Option<u64>| bound.is_none_or(|bound| bound > SMALL_BOUND);
+        self.proof.loops.values().any(is_counted) || self.code.iter().flatten().any(repeats)
+    }
+
+    /// Whether a function may read bytes of a caller's stack that were not written.
+    pub(crate) fn reads_unwritten_of_callers(&self) -> bool {
+        let of_caller = |memory: &Memory| matches!(memory, Memory::Stack { up: 1.. });
+        self.proof.insns.iter().any(|known| known.reads_unwritten && known.memory.keys().any(of_caller))
     }
 
     /// The number of calls whose key is in a known hash table.
@@ -98,6 +111,9 @@ impl Compiled {
             ("enable_verifier", if cfg!(debug_assertions) { "true" } else { "false" }),
             ("use_colocated_libcalls", "false"),
             ("is_pic", "false"),
+            // A frame may be larger than the guard page of a stack.
+            ("enable_probestack", "true"),
+            ("probestack_strategy", "inline"),
         ];
         for (name, value) in set {
             flags.set(name, value).map_err(|error| JitError::Processor(error.to_string()))?;
@@ -184,6 +200,7 @@ fn define(
             state: Value::from_u32(0),
             registers,
             blocks: BTreeMap::new(),
+            key_copy: None,
             builder,
         };
         translation.run(*slot);

@@ -10,7 +10,7 @@ use flowloom_isa::insn::helper;
 use flowloom_isa::op::Op;
 use flowloom_isa::{MapDef, MapKind, Program, ProgramError, check};
 use flowloom_verifier::{Memory, Proof, VerifyError};
-use flowloom_vm::{CONTEXT_ADDRESS, Environment, Helper, Returned, Run, fib, find, inlined_loops};
+use flowloom_vm::{CONTEXT_ADDRESS, Environment, Helper, Returned, Run, fib, find, inlined_loops, is_constant_data};
 
 use crate::batch::{Ahead, Announced, BATCH};
 use crate::compiled::{Compiled, Function, Source};
@@ -380,11 +380,11 @@ impl Datapath for Jit {
         self.announced.outcomes.clear();
         // The code depends on the constants that it was compiled with.
         if self.environment.replaces_constants(state) {
-            let is_constant = |name: &&String| {
+            let is_replaced = |name: &&String| {
                 let def = self.program().maps.iter().find(|def| def.name == **name);
-                def.is_some_and(|def| def.flags & flowloom_isa::BPF_F_RDONLY_PROG != 0)
+                def.is_some_and(is_constant_data)
             };
-            let map = state.maps.keys().find(is_constant).cloned().unwrap_or_default();
+            let map = state.maps.keys().find(is_replaced).cloned().unwrap_or_default();
             return Err(SnapshotError::Form {
                 map,
                 expected: "constants before the program is compiled",

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{
-    Block, FuncRef, InstBuilder, MemFlagsData, SigRef, StackSlotData, StackSlotKind, Value, types,
+    Block, FuncRef, InstBuilder, MemFlagsData, SigRef, StackSlot, StackSlotData, StackSlotKind, TrapCode, Value, types,
 };
 use cranelift_frontend::{FunctionBuilder, Variable};
 use flowloom_engine::Verdict;
@@ -44,7 +44,7 @@ const ARGUMENTS: usize = 5;
 /// The bits of `redirect_map`'s flags that are the verdict for an absent key.
 const ACTION_MASK: i64 = 3;
 /// Loops with at most this many iterations are not counted.
-const SMALL_BOUND: u64 = 1 << 12;
+pub(crate) const SMALL_BOUND: u64 = 1 << 12;
 
 /// The callees of functions, as references in the function that is translated.
 pub(crate) struct Callees {
@@ -69,6 +69,8 @@ pub(crate) struct Translation<'f, 'a> {
     pub(crate) state: Value,
     pub(crate) registers: [Variable; 11],
     pub(crate) blocks: BTreeMap<usize, Block>,
+    /// The copy of a key, once the function needs one.
+    pub(crate) key_copy: Option<StackSlot>,
 }
 
 /// The registers as variables.
@@ -132,6 +134,22 @@ impl Translation<'_, '_> {
         self.builder.switch_to_block(goes_on);
     }
 
+    /// After a call in which the iterations may have been spent: ends the function, since the callee has not run to its
+    /// end and nothing is proved of its result.
+    fn end_if_spent(&mut self) {
+        if !self.source.counts_iterations() {
+            return;
+        }
+        let left = self.builder.ins().load(types::I64, FIELD, self.state, BUDGET);
+        let (spent, goes_on) = (self.builder.create_block(), self.builder.create_block());
+        let is_spent = self.builder.ins().icmp_imm_s(IntCC::SignedLessThan, left, 0);
+        self.builder.ins().brif(is_spent, spent, &[], goes_on, &[]);
+        self.builder.switch_to_block(spent);
+        let zero = self.number(0);
+        self.builder.ins().return_(&[zero]);
+        self.builder.switch_to_block(goes_on);
+    }
+
     /// The instructions that the function reaches, ascending, and those that begin a block.
     fn reached(&self, entry: usize) -> (BTreeSet<usize>, BTreeSet<usize>) {
         let (mut seen, mut starts, mut work) = (BTreeSet::new(), BTreeSet::from([entry]), vec![entry]);
@@ -174,7 +192,9 @@ impl Translation<'_, '_> {
         let slot = self.builder.create_sized_stack_slot(slot);
         let end = self.builder.ins().stack_addr(types::I64, slot, STACK_BYTES as i32);
         self.builder.def_var(self.registers[10], end);
-        if !slots.iter().any(|at| self.source.proof.insns[*at].reads_unwritten) {
+        // A function that it calls may read its bytes as well.
+        let is_read = slots.iter().any(|at| self.source.proof.insns[*at].reads_unwritten);
+        if !is_read && !self.source.reads_unwritten_of_callers() {
             return;
         }
         let zero = self.builder.ins().iconst(types::I64, 0);
@@ -298,6 +318,8 @@ impl Translation<'_, '_> {
             Op::Branch { width, cond, dst, src, off } => {
                 match self.nexts(at, op).as_slice() {
                     [next] => _ = self.builder.ins().jump(self.blocks[next], &[]),
+                    // The proof has that no path goes on from here.
+                    [] => _ = self.builder.ins().trap(TrapCode::unwrap_user(1)),
                     _ => {
                         let a = self.get(dst);
                         let a = low(&mut self.builder, of_width(width), a);
@@ -328,6 +350,8 @@ impl Translation<'_, '_> {
                 self.returned(call);
                 if self.is_scout {
                     self.stop_if_stopped();
+                } else {
+                    self.end_if_spent();
                 }
             }
             Op::Exit => {
@@ -408,9 +432,15 @@ impl Translation<'_, '_> {
             helper::TAIL_CALL => return self.tail_call(&arguments),
             helper::LOOP => {
                 arguments[5] = self.number(self.source.inlined.binary_search(&at).is_ok().into());
-                self.runtime(Runtime::Repeat, &arguments)
+                let begun = self.runtime(Runtime::Repeat, &arguments);
+                self.end_if_spent();
+                begun
             }
-            helper::FOR_EACH_MAP_ELEM => self.runtime(Runtime::ForEach, &arguments[..5]),
+            helper::FOR_EACH_MAP_ELEM => {
+                let begun = self.runtime(Runtime::ForEach, &arguments[..5]);
+                self.end_if_spent();
+                begun
+            }
             helper::MAP_LOOKUP_ELEM if let Some(map) = self.source.table(at) => self.use_entry(at, map),
             helper::MAP_DELETE_ELEM if let Some(map) = self.source.writable_table(at) => {
                 let table = self.map_field(map, TABLE);

@@ -67,8 +67,12 @@ impl Translation<'_, '_> {
         if starts.clone().all(|start| pieces(&cuts, bytes.first + start, 8).len() == 1) {
             return key;
         }
-        let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, key_bytes as u32, 3);
-        let slot = self.builder.create_sized_stack_slot(slot);
+        // A lookup reads the copy before the next one is made.
+        let slot = self.key_copy.unwrap_or_else(|| {
+            let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, MAX_COPIED_BYTES as u32, 3);
+            self.builder.create_sized_stack_slot(slot)
+        });
+        self.key_copy = Some(slot);
         for start in starts {
             let word = self.word(&cuts, bytes.first, start, Size::Dw);
             self.builder.ins().stack_store(types::I64, word, slot, start as i32);

@@ -115,6 +115,9 @@ unsafe extern "C" fn redirect(
 ) -> u64 {
     // SAFETY: as in `call_helper`; the state is that of the engine.
     unsafe {
+        // A helper that refuses its flags leaves the target of an earlier call.
+        let run = &mut *running(state).run;
+        run.redirect = last_redirect((*state).redirect, run.redirect);
         (*state).redirect = BY_HELPER;
         call_helper(state, helper, a, b, c, d, e)
     }
@@ -246,12 +249,13 @@ unsafe extern "C" fn for_each(state: *mut State, map: u64, callback: u64, contex
     let Some(index) = map_at(map).filter(|_| flags == 0) else { return INVALID };
     // SAFETY: the proof has that the argument is a function of the program.
     let callback = unsafe { std::mem::transmute::<usize, Function>(callback as usize) };
-    let keys = match memory().maps().get(index).map(Map::indices) {
-        Some(Some(count)) => (0..count).map(|index| index.to_le_bytes().to_vec()).collect(),
-        _ => memory().maps()[index].keys(),
-    };
+    let indices = memory().maps().get(index).and_then(Map::indices);
+    let keys = if indices.is_some() { Vec::new() } else { memory().maps()[index].keys() };
+    let count = indices.map_or(keys.len(), |count| count as usize);
     let mut begun = 0;
-    for key in &keys {
+    for number in 0..count {
+        let number_bytes = (number as u32).to_le_bytes();
+        let key = keys.get(number).map_or(&number_bytes[..], Vec::as_slice);
         // SAFETY: as above.
         let cpu = unsafe { (*state).cpu };
         // A callback may have deleted it in the meantime.

@@ -42,7 +42,7 @@ pub(crate) fn text(program: &Program) -> String {
     flowloom_isa::disasm::disassemble(&program.insns, &program.maps).unwrap_or_else(|error| error.to_string())
 }
 
-fn choices() -> Choices {
+pub(crate) fn choices() -> Choices {
     Choices { now_ns: 1000, random: [0; RANDOM_WORDS], cpu: 0 }
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::panic, reason = "tests")]
 
 mod batches;
+mod bounds;
 mod engines;
 mod random;
 mod redirects;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use flowloom_engine::{
     Choices, Event, Eviction, Outcome, Output, Port, Ports, RANDOM_WORDS, Snapshot, SnapshotError, Verdict,
 };
-use flowloom_isa::{MapDef, Program};
+use flowloom_isa::{BPF_F_RDONLY_PROG, MapDef, Program};
 
 use super::calls::{Redirect, Run};
 use super::fib;
@@ -250,10 +250,13 @@ impl<S: Space> Environment<S> {
 
     /// Whether a state replaces constant data of the program, on which its proof depends.
     pub fn replaces_constants(&self, state: &Snapshot) -> bool {
-        let constant =
-            |def: &MapDef| def.flags & flowloom_isa::BPF_F_RDONLY_PROG != 0 && state.maps.contains_key(&def.name);
-        self.program.maps.iter().any(constant)
+        self.program.maps.iter().any(|def| is_constant_data(def) && state.maps.contains_key(&def.name))
     }
+}
+
+/// Whether a map is constant data of the program, which its proof depends on.
+pub fn is_constant_data(def: &MapDef) -> bool {
+    def.flags & BPF_F_RDONLY_PROG != 0 && def.initial.is_some()
 }
 
 /// The verdict of a run on a packet from `ingress`, and where the packet goes.

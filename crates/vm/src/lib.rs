@@ -31,7 +31,7 @@ use std::sync::Arc;
 use flowloom_engine::{Choices, Datapath, EngineError, Eviction, Outcome, Packet, Port, Ports, Snapshot};
 
 pub use calls::{Helper, Redirect, Run, find};
-pub use environment::{Destination, Environment, Returned};
+pub use environment::{Destination, Environment, Returned, is_constant_data};
 pub use fault::Fault;
 use flowloom_isa::{LineInfo, Program, ProgramError, ProgramKind};
 pub use host::{Host, HostError};

@@ -135,7 +135,9 @@ impl Rings {
         let position = ring.produced;
         ring.write_header(position, len as u32 | BUSY);
         ring.produced += taken;
-        let mut bytes = vec![0; len as usize];
+        // Records without bytes have addresses of their own.
+        let mut bytes = Vec::with_capacity((len as usize).max(1));
+        bytes.resize(len as usize, 0);
         ring.read(position + HEADER_BYTES, &mut bytes);
         self.records.push(Record { map, cpu: 0, position, bytes, stage: Stage::Reserved });
         Some(self.records.len() - 1)

@@ -9,6 +9,9 @@ use flowloom_trace::{CapturedPacket, TraceError};
 use super::{PacketClock, RunOptions, SweepClock};
 use crate::error::ExecError;
 
+/// The bytes of packets that are read ahead, besides one packet.
+const MAX_AHEAD_BYTES: usize = 4 << 20;
+
 /// A packet with its choices.
 pub(super) struct Timed {
     pub(super) captured: CapturedPacket,
@@ -36,6 +39,9 @@ pub(super) struct Batches<'i> {
     clock: PacketClock,
     read: u64,
     ahead: VecDeque<Timed>,
+    /// The bytes of those packets.
+    ahead_bytes: usize,
+    has_ended: bool,
     /// The input's error, which comes after the packets before it.
     error: Option<TraceError>,
     /// The announced packets that have not been processed.
@@ -49,7 +55,20 @@ impl<'i> Batches<'i> {
     ) -> Batches<'i> {
         let RunOptions { seed, count, sweep, reads_ahead } = options;
         let (clock, ahead) = (PacketClock::default(), VecDeque::new());
-        Batches { input, left: count, seed, sweep, reads_ahead, clock, read: 0, ahead, error: None, announced: 0 }
+        Batches {
+            input,
+            left: count,
+            seed,
+            sweep,
+            reads_ahead,
+            clock,
+            read: 0,
+            ahead,
+            ahead_bytes: 0,
+            has_ended: false,
+            error: None,
+            announced: 0,
+        }
     }
 
     /// The next packet.
@@ -58,28 +77,32 @@ impl<'i> Batches<'i> {
     /// The input fails after the packets before.
     pub(super) fn next(&mut self, datapath: &dyn Datapath) -> Result<Option<Timed>, ExecError> {
         let most = if self.reads_ahead { datapath.most_ahead().max(1) } else { 1 };
-        while self.ahead.len() < most && self.error.is_none() && self.left != Some(0) {
+        // Long packets are not read as far ahead.
+        while self.ahead.len() < most
+            && (self.ahead_bytes < MAX_AHEAD_BYTES || self.ahead.is_empty())
+            && !self.has_ended
+            && self.left != Some(0)
+        {
             match self.input.next() {
                 Some(Ok(captured)) => {
                     let now_ns = self.clock.at(captured.time_ns);
                     let (index, sweep) = (self.read, self.sweep.due(now_ns));
                     let choices = Choices::seeded(now_ns, self.seed, index);
+                    self.ahead_bytes += captured.bytes.len();
                     self.ahead.push_back(Timed { captured, index, choices, sweep });
                     self.read += 1;
                     self.left = self.left.map(|left| left - 1);
                 }
-                Some(Err(error)) => self.error = Some(error),
-                None => break,
+                // An input that has ended is not asked again.
+                Some(Err(error)) => (self.has_ended, self.error) = (true, Some(error)),
+                None => self.has_ended = true,
             }
         }
-        match (self.ahead.pop_front(), self.error.take()) {
-            (Some(timed), error) => {
-                self.error = error;
-                Ok(Some(timed))
-            }
-            (None, Some(error)) => Err(error.into()),
-            (None, None) => Ok(None),
+        if let Some(timed) = self.ahead.pop_front() {
+            self.ahead_bytes -= timed.captured.bytes.len();
+            return Ok(Some(timed));
         }
+        self.error.take().map_or(Ok(None), |error| Err(error.into()))
     }
 
     /// Announces the packet that is processed next and those after it, up to the next sweep, unless they have been.

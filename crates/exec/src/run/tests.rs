@@ -175,3 +175,74 @@ fn length_on_the_wire_never_falls_below_the_bytes() {
     packet.original_len_bytes = u32::MAX;
     assert_eq!(original_len(&packet, 12), u32::MAX);
 }
+
+/// An engine that runs packets ahead, and keeps the lengths of those that were announced.
+struct RunsAhead {
+    recorder: Recorder,
+    announced: Vec<Vec<usize>>,
+}
+
+impl Datapath for RunsAhead {
+    fn name(&self) -> &str {
+        "runs ahead"
+    }
+
+    fn refuses(&self, packet: &Packet<'_>) -> Option<Refusal> {
+        self.recorder.refuses(packet)
+    }
+
+    fn bind_ports(&mut self, _: &Ports) {}
+
+    fn most_ahead(&self) -> usize {
+        3
+    }
+
+    fn announce(&mut self, packets: &[(Packet<'_>, Choices)]) -> Result<(), EngineError> {
+        self.announced.push(packets.iter().map(|(packet, _)| packet.bytes.len()).collect());
+        Ok(())
+    }
+
+    fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
+        self.recorder.process(packet, choices)
+    }
+
+    fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
+        self.recorder.sweep(now_ns)
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, EngineError> {
+        self.recorder.snapshot()
+    }
+
+    fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {
+        self.recorder.restore(state)
+    }
+}
+
+#[test]
+fn packets_are_read_ahead_up_to_a_sweep_and_to_the_end() {
+    let packet = |number: usize| {
+        let (time_ns, bytes) = (if number < 5 { 1 } else { 11 }, vec![1; 61 + 2 * number]);
+        CapturedPacket { time_ns, port: 1, original_len_bytes: bytes.len() as u32, bytes }
+    };
+    let mut asked = 0;
+    // Packets after the end are none of the input, and none after an error.
+    for ends_with_error in [false, true] {
+        let mut input = std::iter::from_fn(|| {
+            asked += 1;
+            match asked {
+                1..=7 => Some(Ok(packet(asked))),
+                8 if ends_with_error => Some(Err(CaptureReader::open("/no such file".as_ref()).map(drop).unwrap_err())),
+                8 => None,
+                _ => Some(Ok(packet(asked))),
+            }
+        });
+        let mut engine = RunsAhead { recorder: Recorder::default(), announced: Vec::new() };
+        let options = RunOptions { sweep: SweepClock::new(10), ..RunOptions::default() };
+        let result = run(&mut engine, &mut input, Sinks::default(), options, &mut |_| ());
+        assert_eq!((result.is_err(), engine.recorder.seen.len(), asked), (ends_with_error, 7, 8));
+        let announced: Vec<usize> = engine.announced.iter().map(Vec::len).collect();
+        assert_eq!((announced, engine.recorder.sweeps.len()), (vec![3, 1, 3], 1));
+        asked = 0;
+    }
+}

@@ -48,7 +48,7 @@ pub trait Backing: std::fmt::Debug {
     /// There is no memory.
     fn table(def: &MapDef, cpus: u32, kind: Kind) -> Result<(Self::Keys, Self::Cells), Self::Error>;
 
-    /// Values of slots that the map numbers itself, fewer than twice its entries; each slot has `cpus` cells.
+    /// Values of slots that the map numbers itself, below or above its entries; each slot has `cpus` cells.
     ///
     /// # Errors
     /// There is no memory.

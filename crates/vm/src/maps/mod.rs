@@ -194,8 +194,12 @@ impl<B: Backing> Map<B> {
         self.values.has_room(cell)
     }
 
-    /// Whether the update of an array entry has storage; other tables are limited by their capacity.
+    /// Whether the update of an entry has storage. Of an array, pages are limited; in an LPM table, slots of entries that
+    /// the packet deleted are not reused yet. Other tables are limited by their capacity.
     pub(super) fn has_room_for(&self, key: &[u8], cpu: u32) -> bool {
+        if let Table::Prefixes(prefixes) = &self.table {
+            return self.values.has_room(u64::from(prefixes.next_slot()) * u64::from(self.cpus));
+        }
         let Table::Array = self.table else { return true };
         let cell = |index: u32| u64::from(index) * u64::from(self.cpus) + u64::from(cpu.min(self.cpus - 1));
         self.index(key).is_none_or(|index| self.values.has_room(cell(index)))

@@ -72,6 +72,11 @@ impl Prefixes {
         })
     }
 
+    /// The slot that [`Prefixes::put`] gives next.
+    pub(super) fn next_slot(&self) -> u32 {
+        self.free.last().copied().unwrap_or(self.made)
+    }
+
     /// A slot for the prefix, whether it is new or replaces its old one; `None` for an invalid key.
     pub(super) fn put(&mut self, key: &[u8]) -> Option<u32> {
         let (length, address) = parts(key)?;
