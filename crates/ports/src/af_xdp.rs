@@ -18,6 +18,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use flowloom_engine::{Fate, Frame, HEADROOM_BYTES, PORT_COUNT, Port};
 use flowloom_exec::{Interface, Mode};
@@ -33,6 +34,9 @@ use crate::sys::xsk::{Chunk, Failed, Placed, Socket, Transfer, Umem};
 const CHUNK_BYTES: usize = 4096;
 /// The packets of a batch, at most.
 const BATCH: usize = 64;
+/// The attempts to open a queue that is in use, and the time between them.
+const BUSY_ATTEMPTS: u32 = 100;
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
 const MAX_ENTRIES: u32 = 1 << 16;
 
 /// The first bytes of packets that this process hands to the network stack through an interface in mode skb. Random, so
@@ -222,6 +226,9 @@ impl AfXdp {
         options: &AfXdpOptions,
     ) -> Result<AfXdp, PortsError> {
         let bound = bind_all(device, interfaces)?;
+        for interface in &bound {
+            interface.receive_all(device)?;
+        }
         let entries = options.ring_entries;
         let chunks = numbers.len() as u32 * 2 * entries;
         let (umem, free) = Umem::new(chunks, CHUNK_BYTES)
@@ -241,6 +248,20 @@ impl AfXdp {
             CopyMode::Any => Transfer::Any,
             CopyMode::Copy => Transfer::Copy,
             CopyMode::ZeroCopy => Transfer::ZeroCopy,
+        };
+        // The kernel releases the queue of a closed socket later: of a process before this one, or of a first attempt.
+        let open = |transfer: Transfer| {
+            let is_busy = |error: &std::io::Error| error.raw_os_error() == Some(libc::EBUSY);
+            let mut attempt = 1;
+            loop {
+                match open(transfer) {
+                    Err((_, (_, error))) if is_busy(&error) && attempt < BUSY_ATTEMPTS => {
+                        attempt += 1;
+                        std::thread::sleep(BUSY_PAUSE);
+                    }
+                    other => return other,
+                }
+            }
         };
         let sockets = match open(wanted) {
             // The first driver transfers without copying, but another one cannot.

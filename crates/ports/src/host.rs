@@ -13,13 +13,13 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 
 use flowloom_engine::Port;
-use flowloom_exec::{Interface, LiveError};
+use flowloom_exec::{Interface, Mode};
 
 use crate::af_xdp::pass_token;
 use crate::device::DeviceCounters;
 use crate::error::{ADMIN_NEEDS, BPF_NEEDS, PortsError, RAW_NEEDS};
 use crate::interfaces::{Bound, bind_all, device_name};
-use crate::sys::bpf::{Program, TO_SOCKETS, TOKEN_BYTES};
+use crate::sys::bpf::{Program, TOKEN_BYTES};
 use crate::sys::{self, packet};
 use crate::tap;
 
@@ -73,14 +73,15 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Creates the companions of the interfaces, after the device has been opened.
+    /// Creates the companions of the interfaces, after the device has been opened. `modes` are those of the XDP program of
+    /// each interface ([`crate::AfXdp::modes`]), none if the device has no such program.
     ///
     /// # Errors
     /// A privilege is missing, or the kernel has no TCX (Linux 6.6) or TAP.
-    pub fn open(interfaces: &[Interface]) -> Result<Stack, PortsError> {
+    pub fn open(interfaces: &[Interface], modes: &[Mode]) -> Result<Stack, PortsError> {
         let name = device_name("pass", interfaces);
         let mut companions = Vec::new();
-        for interface in interfaces {
+        for (number, interface) in interfaces.iter().enumerate() {
             let (file, tap) = sys::tap::open("flpass%d").map_err(|e| tap::opening(&name, "flpass%d", e))?;
             let admin = |action: &str, source| PortsError::of_call(&name, action, ADMIN_NEEDS, source);
             // No addresses: the interface itself sends nothing. Without IPv6 in the kernel there is no such file.
@@ -106,19 +107,10 @@ impl Stack {
             sys::interface::turn_on(&tap, libc::IFF_NOARP).map_err(|e| admin("turn on a companion", e))?;
             let port = Port(interface.port);
             let bound = Bound::new(&name, port, &tap, found.index())?;
-            let token = runs_in_skb_mode(interface)?.then(|| pass_token().to_ne_bytes());
+            let token = (modes.get(number) == Some(&Mode::Skb)).then(|| pass_token().to_ne_bytes());
             companions.push(Companion { _link: link, _program: program, port, file, bound, address, token });
         }
         Ok(Stack { name, companions, counters: DeviceCounters::default() })
-    }
-}
-
-/// True if the interface runs the program of [`crate::AfXdp`] in mode skb.
-fn runs_in_skb_mode(interface: &Interface) -> Result<bool, PortsError> {
-    match Interface::find(interface.port, interface.name())?.require_free() {
-        Ok(()) => Ok(false),
-        Err(LiveError::Occupied(found)) => Ok(found.mode == "skb" && found.program.as_deref() == Some(TO_SOCKETS)),
-        Err(error) => Err(error.into()),
     }
 }
 

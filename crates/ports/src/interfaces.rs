@@ -29,6 +29,16 @@ impl Bound {
         Ok(Bound { port, name: name.to_owned(), index, presence })
     }
 
+    /// Lets the interface receive packets for other stations, until the device is closed.
+    ///
+    /// # Errors
+    /// The system call fails.
+    pub(crate) fn receive_all(&self, device: &str) -> Result<(), PortsError> {
+        self.presence
+            .receive_all()
+            .map_err(|source| self.failed(device, "receive packets for other stations by", source))
+    }
+
     /// # Errors
     /// [`PortsError::Disappeared`].
     pub(crate) fn check(&self) -> Result<(), PortsError> {

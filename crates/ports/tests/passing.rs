@@ -43,7 +43,12 @@ fn the_stack_receives_passed_packets_and_answers() {
         };
         let prepare = || {
             let device = open();
-            let stack = opened(|| Stack::open(&near(1)));
+            let modes: &[Mode] = match name {
+                "native" => &[Mode::Native],
+                "skb" => &[Mode::Skb],
+                _ => &[],
+            };
+            let stack = opened(|| Stack::open(&near(1), modes));
             Running { host: Some(Box::new(stack)), ..Running::new(vec![device], Always(Fate::Pass)) }
         };
         let ((), found) = beside(&wires.here, prepare, || {
@@ -111,7 +116,7 @@ fn without_a_host_passed_packets_are_counted() {
 fn packets_for_other_stations_are_not_passed() {
     let wires = require!(Wires::new(1, 1));
     let prepare = || {
-        let stack = opened(|| Stack::open(&near(1)));
+        let stack = opened(|| Stack::open(&near(1), &[Mode::Native]));
         Running { host: Some(Box::new(stack)), ..Running::new(vec![af_xdp(Mode::Native)], Always(Fate::Pass)) }
     };
     let ((), found) = beside(&wires.here, prepare, || {

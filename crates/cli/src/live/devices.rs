@@ -18,6 +18,8 @@ pub(super) struct Devices {
     pub(super) host: Option<Box<dyn Host>>,
     /// The interfaces of the network stack, with the mode in which their packets are received.
     pub(super) interfaces: Vec<Interface>,
+    /// The modes of AF_XDP's programs on them.
+    modes: Vec<Mode>,
     pub(super) received: Mode,
     /// Details of the mode for people; may be empty.
     pub(super) details: String,
@@ -68,7 +70,7 @@ impl Devices {
         match (&live.pass_to, to) {
             (_, Some(to)) => opened.host = Some(Box::new(ToDevice::open(&to).map_err(|e| failure(&e))?)),
             (None, None) if !kind.has_stack() => {}
-            (given, None) => match Stack::open(&opened.interfaces) {
+            (given, None) => match Stack::open(&opened.interfaces, &opened.modes) {
                 Ok(stack) => opened.host = Some(Box::new(stack)),
                 Err(error @ PortsError::Unsupported { .. }) if given.is_none() => {
                     opened.no_host = Some(with_causes(&error));
@@ -81,7 +83,8 @@ impl Devices {
 
     fn of(device: impl Device + 'static, interfaces: Vec<Interface>, received: Mode) -> Devices {
         let devices: Vec<Box<dyn Device>> = vec![Box::new(device)];
-        Devices { devices, host: None, interfaces, received, details: String::new(), no_host: None }
+        let (modes, details) = (Vec::new(), String::new());
+        Devices { devices, host: None, interfaces, modes, received, details, no_host: None }
     }
 }
 
@@ -97,7 +100,7 @@ fn af_xdp(interfaces: Vec<Interface>, live: &LiveArgs) -> Result<Devices, Failur
     let transfer = if device.is_zero_copy() { "without copying" } else { "by copy" };
     let names: Vec<String> = modes.iter().map(Mode::to_string).collect();
     let details = format!(" ({}, {transfer})", names.join(" and "));
-    Ok(Devices { details, ..Devices::of(device, interfaces, received) })
+    Ok(Devices { modes, details, ..Devices::of(device, interfaces, received) })
 }
 
 fn raw(interfaces: Vec<Interface>) -> Result<Devices, Failure> {

@@ -4,7 +4,7 @@
 //! One thread receives, runs and transmits all packets. Between two reports it does not stop: they have the counters of
 //! the packet loop, and only the summary has those of rows and contexts.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -167,8 +167,9 @@ impl Running<'_> {
             ports: None,
             spin: live.busy_poll.is_some(),
         };
-        // A reason to end other than a signal.
-        let is_over = Cell::new(false);
+        // The loop ends by a flag of its own: a first signal that comes afterwards does not end the process before the
+        // state is written.
+        let over = AtomicBool::new(false);
         let failed: RefCell<Option<Failure>> = RefCell::new(None);
         let finish = |result: Result<(), Failure>| {
             if let Err(failure) = result {
@@ -176,16 +177,14 @@ impl Running<'_> {
             } else if !is_stdout_closed() {
                 return;
             }
-            is_over.set(true);
-            stop.store(true, Ordering::Relaxed);
+            over.store(true, Ordering::Relaxed);
         };
         let mut last = (Duration::ZERO, 0);
         let mut progress = |so_far: &Statistics| {
             statistics.clone_from(so_far);
             let elapsed = self.start.elapsed();
-            if live.duration.is_some_and(|duration| elapsed >= duration) {
-                is_over.set(true);
-                stop.store(true, Ordering::Relaxed);
+            if stop.load(Ordering::Relaxed) || live.duration.is_some_and(|duration| elapsed >= duration) {
+                over.store(true, Ordering::Relaxed);
             } else if !live.quiet && elapsed >= last.0 + live.interval {
                 let rate = (so_far.packets - last.1) as f64 / (elapsed - last.0).as_secs_f64().max(1e-9);
                 finish(self.report(so_far, elapsed, rate));
@@ -202,13 +201,9 @@ impl Running<'_> {
         let hooks = Hooks { progress: Some(&mut progress), events: Some(&mut events) };
         let in_place: &mut dyn InPlace = engine;
         let host = devices.host.as_deref_mut();
-        let ran = run_loop(&mut devices.devices, in_place, host, &options, stop, hooks);
-        if is_over.get() {
-            // A first signal from now on does not end the process before the state is written.
-            stop.store(false, Ordering::Relaxed);
-            if is_stdout_closed() {
-                print_note("standard output was closed by its reader, so the run ends; -q disables reports");
-            }
+        let ran = run_loop(&mut devices.devices, in_place, host, &options, &over, hooks);
+        if is_stdout_closed() {
+            print_note("standard output was closed by its reader, so the run ends; -q disables reports");
         }
         match ran {
             Ok(all) => *statistics = all,

@@ -163,7 +163,7 @@ void fl_dpdk_free(void *mbuf)
 
 /* Sends packets and returns how many were accepted; the others stay the caller's. A packet that begins in the private
  * area is moved to where the driver can see it, which must be possible. */
-uint32_t fl_dpdk_send(uint16_t port, const struct fl_view *views, uint16_t count)
+uint32_t fl_dpdk_send(uint16_t port, struct fl_view *views, uint16_t count)
 {
 	struct rte_mbuf *mbufs[count];
 
@@ -174,6 +174,9 @@ uint32_t fl_dpdk_send(uint16_t port, const struct fl_view *views, uint16_t count
 		if (views[i].start < PRIVATE) {
 			memmove(m->buf_addr, views[i].buffer + views[i].start, bytes);
 			m->data_off = 0;
+			/* A packet that is not accepted comes again. */
+			views[i].start = PRIVATE;
+			views[i].end = PRIVATE + bytes;
 		} else {
 			m->data_off = views[i].start - PRIVATE;
 		}

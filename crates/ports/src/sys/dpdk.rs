@@ -35,7 +35,7 @@ unsafe extern "C" {
     fn fl_dpdk_receive(port: u16, views: *mut View, count: u16, split: *mut u64) -> u32;
     fn fl_dpdk_allocate(pool: *mut c_void, bytes: u32, view: *mut View) -> c_int;
     fn fl_dpdk_free(mbuf: *mut c_void);
-    fn fl_dpdk_send(port: u16, views: *const View, count: u16) -> u32;
+    fn fl_dpdk_send(port: u16, views: *mut View, count: u16) -> u32;
     fn fl_dpdk_room() -> u32;
     fn fl_dpdk_counters(port: u16, counters: *mut Counters);
 }
@@ -183,10 +183,10 @@ impl Line {
         let mut sent = 0;
         // Drivers may accept a part at a time.
         while sent < buffers.len() {
-            let rest = &buffers[sent..];
+            let rest = &mut buffers[sent..];
             let count = rest.len().min(u16::MAX.into()) as u16;
             // SAFETY: as many views; those accepted belong to the driver from now on.
-            let accepted = unsafe { fl_dpdk_send(self.port, rest.as_ptr().cast(), count) };
+            let accepted = unsafe { fl_dpdk_send(self.port, rest.as_mut_ptr().cast(), count) };
             if accepted == 0 {
                 break;
             }

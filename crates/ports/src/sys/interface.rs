@@ -73,6 +73,11 @@ impl Presence {
         Ok(Presence { socket: super::socket(libc::AF_PACKET, 0)?, ifindex })
     }
 
+    /// Lets the interface receive packets for other stations, as long as this exists.
+    pub(crate) fn receive_all(&self) -> io::Result<()> {
+        super::packet::receive_all(&self.socket, self.ifindex)
+    }
+
     /// True if it still exists.
     pub(crate) fn is_there(&self) -> bool {
         // SAFETY: plain data, for which zeros are valid.

@@ -61,15 +61,19 @@ pub(crate) fn open_rx(ifindex: u32, buffer_bytes: usize) -> io::Result<OwnedFd> 
     set_option(&fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &wanted)
         .or_else(|_| set_option(&fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &wanted))?;
     bind(&fd, &address(ifindex, ETH_P_ALL))?;
-    // Otherwise packets for other stations do not arrive; removed with the socket.
+    receive_all(&fd, ifindex)?;
+    Ok(fd)
+}
+
+/// Lets an interface receive packets for other stations, as long as the socket exists.
+pub(super) fn receive_all(socket: &OwnedFd, ifindex: u32) -> io::Result<()> {
     let membership = libc::packet_mreq {
         mr_ifindex: ifindex as i32,
         mr_type: libc::PACKET_MR_PROMISC as u16,
         mr_alen: 0,
         mr_address: [0; 8],
     };
-    set_option(&fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership)?;
-    Ok(fd)
+    set_option(socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership)
 }
 
 /// Opens a socket that transmits through an interface, without queueing discipline.
@@ -187,6 +191,11 @@ impl Slots {
         };
         let count = match checked(answer) {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => 0,
+            // The kernel has dropped a packet whose offload it cannot describe (merged, but neither TCP nor UDP).
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                self.missed += 1;
+                0
+            }
             other => other? as usize,
         };
         let messages: Vec<(usize, bool, Option<[u8; VLAN_TAG_BYTES]>)> = messages[..count]
