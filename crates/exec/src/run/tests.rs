@@ -223,7 +223,7 @@ impl Datapath for RunsAhead {
 fn packets_are_read_ahead_up_to_a_sweep_and_to_the_end() {
     let packet = |number: usize| {
         let (time_ns, bytes) = (if number < 5 { 1 } else { 11 }, vec![1; 61 + 2 * number]);
-        CapturedPacket { time_ns, port: 1, original_len_bytes: bytes.len() as u32, bytes }
+        CapturedPacket { time_ns, port: 1, original_len_bytes: bytes.len() as u32, bytes, ..CapturedPacket::default() }
     };
     let mut asked = 0;
     // Packets after the end are none of the input, and none after an error.
@@ -232,7 +232,9 @@ fn packets_are_read_ahead_up_to_a_sweep_and_to_the_end() {
             asked += 1;
             match asked {
                 1..=7 => Some(Ok(packet(asked))),
-                8 if ends_with_error => Some(Err(CaptureReader::open("/no such file".as_ref()).map(drop).unwrap_err())),
+                8 if ends_with_error => {
+                    Some(Err(CaptureReader::open(std::path::Path::new("/no such file")).map(drop).unwrap_err()))
+                }
                 8 => None,
                 _ => Some(Ok(packet(asked))),
             }
