@@ -232,9 +232,9 @@ fn packets_are_read_ahead_up_to_a_sweep_and_to_the_end() {
             asked += 1;
             match asked {
                 1..=7 => Some(Ok(packet(asked))),
-                8 if ends_with_error => {
-                    Some(Err(CaptureReader::open(std::path::Path::new("/no such file")).map(drop).unwrap_err()))
-                }
+                8 if ends_with_error => Some(Err(CaptureReader::open(std::path::Path::new("/no such file"))
+                    .map(drop)
+                    .expect_err("is missing"))),
                 8 => None,
                 _ => Some(Ok(packet(asked))),
             }

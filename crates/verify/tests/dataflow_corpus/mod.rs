@@ -28,6 +28,9 @@ use flowloom_vm::{Interpreter, fib};
 
 use crate::common::engines;
 
+/// Sets the way in which machine code runs.
+type Mode = fn(Jit) -> Jit;
+
 /// Derives equivalent forms of a dataflow, with their names.
 pub type Forms = dyn Fn(Dataflow) -> Vec<(String, Dataflow)>;
 
@@ -111,8 +114,7 @@ pub fn agree(subject: &Subject, forms: &Forms) -> Result<Agreed, Box<Refusal>> {
 /// Checks that the machine code agrees with the interpreter on a case.
 fn code_agrees_on(subject: &Subject, program: &Arc<Program>, proof: &Proof, case: &Case) {
     // In batches, with scouts whatever the sizes of tables, and one by one. The memory of ring buffers outlives a run.
-    let modes: [(&str, fn(Jit) -> Jit); 2] =
-        [("in batches", |jit| jit.with_cached_bytes(0)), ("one by one", Jit::one_by_one)];
+    let modes: [(&str, Mode); 2] = [("in batches", |jit| jit.with_cached_bytes(0)), ("one by one", Jit::one_by_one)];
     for (mode, set) in modes {
         let jit = match Jit::new(Arc::clone(program), proof) {
             Ok(jit) => set(jit),
