@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The dataflow form of the program, evaluated after all passes: the input of pipeline generation.
 
-use std::sync::Arc;
-
-use flowloom_engine::{Choices, Packet, Port};
 use flowloom_ir::Evaluator;
-use flowloom_isa::{Explained, Program};
+use flowloom_isa::Explained;
 use flowloom_plan::Target;
-use flowloom_vm::plugin::OnPackets;
 
-use super::kind::{Compatibility, Engine, EngineKind, EngineOptions, Reason, Started};
+use super::kind::{Compatibility, Engine, EngineKind, EngineOptions, Reason, Started, run_on_memory};
 use crate::error::{SessionError, with_causes};
 use crate::load::{AnalysisError, Loaded};
 
@@ -27,7 +23,7 @@ pub(super) const KIND: EngineKind = EngineKind {
     },
     load,
     in_place: None,
-    plugin: Some(plugin),
+    plugin: Some(|program, memory| run_on_memory(load, &program, memory)),
 };
 
 fn load(loaded: &Loaded, options: &EngineOptions) -> Result<Started, SessionError> {
@@ -52,17 +48,6 @@ fn refused(error: &AnalysisError) -> Compatibility {
         }
         _ => Compatibility::no(summary),
     }
-}
-
-/// Runs a program on plain memory, provided as a map, and returns `r0`.
-fn plugin(program: Arc<Program>, memory: &[u8]) -> Result<u64, String> {
-    let wrapped = OnPackets::of(&program, memory);
-    let loaded = Loaded::of_program(wrapped.program.clone());
-    let mut started = load(&loaded, &EngineOptions::default()).map_err(|error| error.to_string())?;
-    let packet = Packet { bytes: &[0; 64], port: Port(0) };
-    started.engine.process(&packet, &Choices::seeded(0, 0, 0)).map_err(|error| with_causes(&error))?;
-    let snapshot = started.engine.snapshot().map_err(|error| with_causes(&error))?;
-    wrapped.r0(&snapshot).ok_or_else(|| "the program stored no result".to_owned())
 }
 
 impl Engine for Evaluator {}

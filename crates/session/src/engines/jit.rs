@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use flowloom_engine::{Choices, Datapath, Packet, Port};
+use flowloom_engine::Datapath;
 use flowloom_isa::Program;
 use flowloom_jit::{Jit, JitError};
-use flowloom_vm::plugin::OnPackets;
 
-use super::kind::{Compatibility, Engine, EngineKind, EngineOptions, InPlaceEngine, Reason, Started, StartedInPlace};
+use super::kind::{
+    Compatibility, Engine, EngineKind, EngineOptions, InPlaceEngine, Reason, Started, StartedInPlace, run_on_memory,
+};
 use crate::error::{SessionError, with_causes};
 use crate::load::{AnalysisError, Loaded, proof_of};
 
@@ -33,7 +34,7 @@ pub(super) const KIND: EngineKind = EngineKind {
     },
     load,
     in_place: Some(in_place),
-    plugin: Some(plugin),
+    plugin: Some(|program, memory| run_on_memory(load, &program, memory)),
 };
 
 fn load(loaded: &Loaded, options: &EngineOptions) -> Result<Started, SessionError> {
@@ -77,17 +78,6 @@ fn compiled(loaded: &Loaded, program: &Arc<Program>) -> Result<Jit, SessionError
     }
     let proof = std::cell::OnceCell::new();
     Jit::new(Arc::clone(program), proof_of(&proof, program).map_err(unproved)?).map_err(refused)
-}
-
-/// Runs a program on plain memory, provided as a map, and returns `r0`.
-fn plugin(program: Arc<Program>, memory: &[u8]) -> Result<u64, String> {
-    let wrapped = OnPackets::of(&program, memory);
-    let loaded = Loaded::of_program(wrapped.program.clone());
-    let mut started = load(&loaded, &EngineOptions::default()).map_err(|error| error.to_string())?;
-    let packet = Packet { bytes: &[0; 64], port: Port(0) };
-    started.engine.process(&packet, &Choices::seeded(0, 0, 0)).map_err(|error| with_causes(&error))?;
-    let snapshot = started.engine.snapshot().map_err(|error| with_causes(&error))?;
-    wrapped.r0(&snapshot).ok_or_else(|| "the program stored no result".to_owned())
 }
 
 impl Engine for Jit {}

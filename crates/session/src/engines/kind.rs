@@ -4,15 +4,19 @@
 use std::sync::Arc;
 
 use flowloom_efsm::Coverage;
-use flowloom_engine::{Copying, Datapath, InPlace};
+use flowloom_engine::{Choices, Copying, Datapath, InPlace, Packet, Port};
 use flowloom_isa::Program;
 use flowloom_vm::fib;
+use flowloom_vm::plugin::OnPackets;
 
-use crate::error::SessionError;
+use crate::error::{SessionError, with_causes};
 use crate::load::Loaded;
 
 /// Runs a program on plain memory and returns `r0`, or the reason why it is refused or stopped.
 pub type RunOnMemory = fn(Arc<Program>, &[u8]) -> Result<u64, String>;
+
+/// Loads a function.
+pub type LoadEngine = fn(&Loaded, &EngineOptions) -> Result<Started, SessionError>;
 
 /// Loads a function for packets that are changed in place.
 pub type LoadInPlace = fn(&Loaded, &EngineOptions) -> Result<StartedInPlace, SessionError>;
@@ -35,7 +39,7 @@ pub struct EngineKind {
     /// Decides whether a function runs on the engine. The program is the function's, or the reason why it has none.
     pub check: fn(&Loaded, &Result<Arc<Program>, String>) -> Compatibility,
     /// Loads a function.
-    pub load: fn(&Loaded, &EngineOptions) -> Result<Started, SessionError>,
+    pub load: LoadEngine,
     /// Loads a function for packets that are changed in place, if the engine runs such.
     pub in_place: Option<LoadInPlace>,
     /// Runs a program for `bpf plugin`.
@@ -156,4 +160,16 @@ impl Compatibility {
         let reasons = vec![Reason { insn: None, what: summary.clone(), help: None }];
         Compatibility { runs: Some(false), summary, reasons, walked: None }
     }
+}
+
+/// Runs a program on plain memory, provided as a map, on an engine that runs packets; returns `r0`, or the reason why it
+/// is refused or stopped.
+pub(super) fn run_on_memory(load: LoadEngine, program: &Program, memory: &[u8]) -> Result<u64, String> {
+    let wrapped = OnPackets::of(program, memory);
+    let loaded = Loaded::of_program(wrapped.program.clone());
+    let mut started = load(&loaded, &EngineOptions::default()).map_err(|error| error.to_string())?;
+    let packet = Packet { bytes: &[0; 64], port: Port(0) };
+    started.engine.process(&packet, &Choices::seeded(0, 0, 0)).map_err(|error| with_causes(&error))?;
+    let snapshot = started.engine.snapshot().map_err(|error| with_causes(&error))?;
+    wrapped.r0(&snapshot).ok_or_else(|| "the program stored no result".to_owned())
 }

@@ -11,8 +11,8 @@ mod pipeline;
 
 pub use kernel::{kernel_error, kernel_lacks};
 pub use kind::{
-    Compatibility, Engine, EngineKind, EngineOptions, InPlaceEngine, LoadInPlace, Reason, RunOnMemory, Started,
-    StartedInPlace,
+    Compatibility, Engine, EngineKind, EngineOptions, InPlaceEngine, LoadEngine, LoadInPlace, Reason, RunOnMemory,
+    Started, StartedInPlace,
 };
 pub use pipeline::{
     Arrival, Departure, HostAccess, HostAnswer, Interrupted, Interruption, Operation, OutputStalls, PipelineError,
