@@ -51,6 +51,16 @@ impl Failure {
         }
     }
 
+    /// The message; empty for one that was printed before.
+    pub(crate) fn message(&self) -> String {
+        match self {
+            Failure::Finding => String::new(),
+            Failure::Source(diagnostics) => diagnostics.to_string(),
+            Failure::Interrupted => "interrupted".to_owned(),
+            Failure::Found(message) | Failure::Input(message) | Failure::Environment(message) => message.clone(),
+        }
+    }
+
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Failure::Finding | Failure::Found(_) => 1,

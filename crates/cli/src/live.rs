@@ -3,6 +3,8 @@
 //! it; `user` has the engines in user space.
 
 mod devices;
+mod printer;
+mod record;
 mod user;
 
 use std::collections::BTreeMap;
@@ -21,6 +23,7 @@ use flowloom_exec::{
 use flowloom_isa::Program;
 use serde_json::{Value, json};
 
+use self::record::Record;
 use crate::args::{LiveArgs, LiveMode, PassTo, Place, RunArgs, StateTime};
 use crate::describe::describe;
 use crate::failure::{Failure, with_causes};
@@ -58,6 +61,12 @@ fn check_options(args: &RunArgs) -> Result<(), Failure> {
             "--workers {workers}: expected 1: packets of all queues share one state, which is not split over cores yet; \
              --mode native and skb run on all cores"
         )));
+    }
+    if let (LiveMode::Tap, Some(PassTo::Device(to))) = (live.mode, &live.pass_to) {
+        // Created with the run: no interface has this name yet.
+        if bindings(&live.interface)?.iter().any(|(_, name)| name == to) {
+            return Err(Failure::Input(format!("--pass-to {to}: the function runs on `{to}`; name another interface")));
+        }
     }
     if let Place::User(kind) = live.mode.place() {
         return match (engine, &live.pass_to) {
@@ -104,6 +113,7 @@ fn run_in_kernel(args: &RunArgs, loaded: &mut Loaded, bindings: Vec<(u32, &str)>
     };
     // Checked first: without the right to load programs, the error would name some later step.
     KernelEngine::available().map_err(|e| failure(&ExecError::Unavailable(e)))?;
+    let _record = Record::begin(loaded.name(), args.live.mode.as_str(), &bindings);
     let found: Result<Vec<_>, _> = bindings.into_iter().map(|(port, name)| Interface::find(port, name)).collect();
     let interfaces = found.map_err(|e| failure(&e.into()))?;
     let clock_ahead_ns = clock_ahead_ns(args);

@@ -14,13 +14,15 @@ pub(crate) struct Reporter {
     as_json: bool,
     /// Number of reports so far.
     pub(crate) printed: u64,
+    /// Number of reports dropped since standard output was too slow.
+    pub(crate) dropped: u64,
 }
 
 impl Reporter {
     /// Returns the reporter of a function; `None` if the function has no `log` or `alert`.
     pub(crate) fn of(function: &Function, as_json: bool) -> Option<Reporter> {
         let reader = Reader::of(function);
-        (!reader.is_empty()).then_some(Reporter { reader, as_json, printed: 0 })
+        (!reader.is_empty()).then_some(Reporter { reader, as_json, printed: 0, dropped: 0 })
     }
 
     /// Formats an event as a line; empty if the event is not from `log` or `alert`.

@@ -28,7 +28,7 @@ use crate::error::{BPF_NEEDS, PortsError, RAW_NEEDS};
 use crate::interfaces::{Bound, bind_all, device_name};
 use crate::sys::bpf::{Program, SocketMap};
 use crate::sys::locked_limit_bytes;
-use crate::sys::xsk::{Chunk, Failed, Placed, Socket, Transfer, Umem};
+use crate::sys::xsk::{Chunk, Failed, Placed, Socket, Transfer, Umem, Woken};
 
 /// The bytes of a chunk: the largest packet has 3840, since 256 are headroom.
 const CHUNK_BYTES: usize = 4096;
@@ -90,17 +90,20 @@ impl Default for AfXdpOptions {
 #[derive(Debug)]
 struct Attachment {
     // Detached first, so that packets reach the network stack again.
-    _link: OwnedFd,
+    link: OwnedFd,
     _program: Program,
     map: SocketMap,
     mode: Mode,
+    /// The receive queues, each of which has a socket.
+    queues: u32,
 }
 
 impl Attachment {
     fn new(device: &str, interface: &Interface, mode: Option<Mode>) -> Result<Attachment, PortsError> {
         interface.require_free()?;
         let failed = |action: &str, source| PortsError::of_call(device, action, BPF_NEEDS, source);
-        let map = SocketMap::new(interface.rx_queues()).map_err(|e| failed("create a map of sockets", e))?;
+        let queues = interface.rx_queues();
+        let map = SocketMap::new(queues).map_err(|e| failed("create a map of sockets", e))?;
         let attach = |mode: Mode| {
             // Only socket buffers come by the program again on their way to the network stack.
             let token = (mode == Mode::Skb).then(pass_token);
@@ -116,12 +119,12 @@ impl Attachment {
             Some(libc::EOPNOTSUPP | libc::ERANGE) => PortsError::Unsupported {
                 device: device.to_owned(),
                 feature: format!("XDP in mode {first} on `{}`", interface.name()),
-                remedy: "use mode skb, and an MTU of at most 1500".to_owned(),
+                remedy: format!("`ip link set dev {} mtu 1500`, or use --mode raw", interface.name()),
                 source,
             },
             _ => failed("attach the program that redirects", source),
         })?;
-        Ok(Attachment { _link: link, _program: program, map, mode })
+        Ok(Attachment { link, _program: program, map, mode, queues })
     }
 }
 
@@ -141,8 +144,8 @@ struct Queue {
 
 /// Interfaces whose packets go to AF_XDP sockets. Dropping it returns them to the network stack.
 ///
-/// Packets of a receive queue without a socket reach the network stack as if nothing were attached. Packets longer than
-/// 3840 bytes are dropped by the kernel and counted as missed.
+/// Packets of a receive queue without a socket are dropped: queues that are added during a run end it. Packets longer
+/// than 3840 bytes are dropped by the kernel and counted as missed.
 #[derive(Debug)]
 pub struct AfXdp {
     // Dropped before the sockets.
@@ -376,7 +379,7 @@ impl AfXdp {
         let mut sent = Ok(());
         for (Placed { chunk, .. }, (fate, start, end)) in batch.drain(..).zip(fates) {
             match fate {
-                Fate::Redirect(port) if ran.is_ok() && sent.is_ok() => {
+                Fate::Redirect(port) if sent.is_ok() => {
                     sent = self.send(Placed { chunk, start, end }, port, number);
                 }
                 _ => self.free.push(chunk),
@@ -420,16 +423,24 @@ impl AfXdp {
         if !queue.socket.publish_sent() {
             return Ok(());
         }
-        let mut pending = queue.socket.unsent();
+        let pushed = queue.socket.unsent();
+        let (mut pending, mut refused) = (pushed, 0);
         // In copy mode a call sends a few packets; stop when one sends none.
         while pending > 0 {
-            if let Err(error) = queue.socket.wake_tx() {
-                queue.is_dirty = true;
-                let interface = &self.interfaces[queue.interface];
-                return ignore_down(interface, &self.name, "transmit through", error);
-            }
+            let woken = match queue.socket.wake_tx() {
+                Ok(woken) => woken,
+                Err(error) => {
+                    queue.is_dirty = true;
+                    let interface = &self.interfaces[queue.interface];
+                    return ignore_down(interface, &self.name, "transmit through", error);
+                }
+            };
             let left = queue.socket.unsent();
-            if left == pending {
+            if woken == Woken::Refused && refused < pushed {
+                refused += 1;
+                self.counters.sent -= 1;
+                self.counters.tx_refused += 1;
+            } else if left == pending {
                 break;
             }
             pending = left;
@@ -469,7 +480,7 @@ fn refusal(device: &str, queue: u32, bytes: usize, (action, source): Failed) -> 
         Some(libc::EOPNOTSUPP | libc::EINVAL) => PortsError::Unsupported {
             device: name,
             feature: format!("AF_XDP on queue {queue} without copying"),
-            remedy: "let it copy, or use a driver with zero copy".to_owned(),
+            remedy: "use a driver with zero copy, or --mode raw".to_owned(),
             source,
         },
         _ => PortsError::of_call(device, action, RAW_NEEDS, source),
@@ -529,8 +540,22 @@ impl Device for AfXdp {
         Ok(())
     }
 
+    fn has_unsent(&self) -> bool {
+        self.queues.iter().any(|queue| queue.is_dirty)
+    }
+
     fn check(&mut self) -> Result<(), PortsError> {
-        self.interfaces.iter().try_for_each(Bound::check)
+        for (bound, attachment) in self.interfaces.iter().zip(&self.attachments) {
+            bound.check()?;
+            bound.check_link(&attachment.link)?;
+            let found = Interface::find(bound.port.0, &bound.name).ok().filter(|found| found.index() == bound.index);
+            let (found, expected) = (found.map_or(attachment.queues, |found| found.rx_queues()), attachment.queues);
+            if found > expected {
+                let (interface, port) = (bound.name.clone(), bound.port);
+                return Err(PortsError::QueuesChanged { interface, port, found, expected });
+            }
+        }
+        Ok(())
     }
 
     fn wait_on(&self, fds: &mut Vec<RawFd>) {

@@ -26,9 +26,9 @@ pub struct Departure<'a> {
 /// Counters of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeviceCounters {
-    /// The packets accepted for transmission.
+    /// The packets accepted for transmission, without those that the driver then refused.
     pub sent: u64,
-    /// Their bytes.
+    /// Their bytes, and those of packets that the driver then refused.
     pub sent_bytes: u64,
     /// The packets dropped because a transmission ring or queue was full.
     pub tx_full: u64,
@@ -81,11 +81,17 @@ pub trait Device {
         false
     }
 
+    /// True if packets that were accepted for transmission wait for room in the driver: the loop flushes again after a
+    /// short sleep at most.
+    fn has_unsent(&self) -> bool {
+        false
+    }
+
     /// Source: receives at most one batch for each of its queues, without waiting, and calls `run` with each.
     ///
     /// After the call, frames with fate [`flowloom_engine::Fate::Redirect`], whose port is one of this device, are
-    /// transmitted from their buffers in order; the buffers of all others are released. `now_ns` is the time of live
-    /// packets. Returns the number of frames.
+    /// transmitted from their buffers in order, even if the call failed; the buffers of all others are released.
+    /// `now_ns` is the time of live packets. Returns the number of frames.
     ///
     /// # Errors
     /// `run` failed, an interface has disappeared, or a system call failed.
@@ -106,10 +112,10 @@ pub trait Device {
         Ok(())
     }
 
-    /// Checks that the interfaces still exist.
+    /// Checks that the interfaces still exist, and that all their packets still come here.
     ///
     /// # Errors
-    /// [`PortsError::Disappeared`].
+    /// [`PortsError::Disappeared`], [`PortsError::Detached`], [`PortsError::QueuesChanged`].
     fn check(&mut self) -> Result<(), PortsError> {
         Ok(())
     }

@@ -69,7 +69,7 @@ impl Dpdk {
             }
         }
         if options.huge_pages && free_huge_pages() == 0 {
-            let remedy = "reserve some, e.g. `echo 512 > /proc/sys/vm/nr_hugepages`, or run without huge pages, which \
+            let remedy = "reserve some, e.g. `echo 512 > /proc/sys/vm/nr_hugepages`, or run with --no-huge-pages, which \
                           virtual devices do not need";
             return Err(failed("no huge page is free".to_owned(), remedy));
         }
@@ -162,7 +162,7 @@ impl Device for Dpdk {
                     Frame::new(bytes, start, end, *port, now_ns)
                 })
                 .collect();
-            run(&mut frames)?;
+            let ran = run(&mut frames);
             let fates: Vec<(Fate, usize, usize)> =
                 frames.iter().map(|frame| (frame.fate, frame.start(), frame.end())).collect();
             drop(frames);
@@ -181,6 +181,7 @@ impl Device for Dpdk {
             for ((_, _, line), (buffers, bytes)) in self.lines.iter().zip(sent) {
                 send(line, buffers, bytes, &mut self.counters);
             }
+            ran?;
         }
         Ok(count)
     }

@@ -20,14 +20,14 @@ pub enum PortsError {
     /// The memory of packets may not be locked.
     #[error(
         "{device}: could not lock {bytes} bytes of packet memory: {source}; the limit is {limit_bytes} bytes: raise it \
-         (`ulimit -l unlimited`), grant CAP_IPC_LOCK, or use shorter rings"
+         (`ulimit -l unlimited`), grant CAP_IPC_LOCK, or use --mode raw, which locks no memory"
     )]
     LockedMemory { device: String, bytes: usize, limit_bytes: u64, source: io::Error },
     /// The driver or the kernel lacks a feature.
     #[error("{device}: {feature} is not supported: {source}; {remedy}")]
     Unsupported { device: String, feature: String, remedy: String, source: io::Error },
     /// A receive queue is used by another socket.
-    #[error("{device}: queue {queue} is used by another AF_XDP socket; end its process, or use other queues")]
+    #[error("{device}: queue {queue} is used by another AF_XDP socket; end its process (`ss --xdp -p` names it)")]
     QueueInUse { device: String, queue: u32 },
     /// The interface has fewer queues.
     #[error("interface `{interface}` has {found} receive queues, but queue {expected} was requested; see `ethtool -l`")]
@@ -35,6 +35,18 @@ pub enum PortsError {
     /// An interface was removed during the run.
     #[error("interface `{interface}` of port {port} was removed; the run ends")]
     Disappeared { interface: String, port: Port },
+    /// Another process has detached the program that takes the packets.
+    #[error(
+        "interface `{interface}` of port {port}: another process has detached the program of this run, so that packets \
+         reach the network stack; the run ends"
+    )]
+    Detached { interface: String, port: Port },
+    /// The receive queues of an interface were changed during the run.
+    #[error(
+        "interface `{interface}` of port {port} now has {found} receive queues, but the run began with {expected}: \
+         packets of the others are dropped; the run ends, start it again"
+    )]
+    QueuesChanged { interface: String, port: Port, found: u32, expected: u32 },
     /// Two devices have the same port.
     #[error("port {port} is bound twice, to {first} and to {second}; each port has one interface")]
     BoundTwice { port: Port, first: String, second: String },
@@ -70,6 +82,8 @@ impl PortsError {
             | PortsError::QueueInUse { .. }
             | PortsError::NoQueue { .. }
             | PortsError::Disappeared { .. }
+            | PortsError::Detached { .. }
+            | PortsError::QueuesChanged { .. }
             | PortsError::Library { .. }
             | PortsError::System { .. } => true,
             PortsError::BoundTwice { .. }

@@ -54,8 +54,6 @@ struct Companion {
     port: Port,
     file: File,
     bound: Bound,
-    /// The Ethernet address of the port's interface.
-    address: [u8; 6],
     /// Written before each packet, if the interface runs our program in mode skb, which lets such packets pass.
     token: Option<[u8; TOKEN_BYTES]>,
 }
@@ -64,7 +62,8 @@ struct Companion {
 ///
 /// A TAP interface `flpassN` per port takes them, and a program at its ingress redirects them. A program in native mode
 /// does not see them again; one of [`crate::AfXdp`] in mode skb knows them by a random token in front, and
-/// [`crate::Raw`] by their mark. Packets for other stations are dropped and counted, as the network stack would do.
+/// [`crate::Raw`] by their mark. A packet for another station reaches what takes such packets, a bridge or a macvlan, and
+/// is dropped by the network stack otherwise.
 #[derive(Debug)]
 pub struct Stack {
     name: String,
@@ -88,8 +87,6 @@ impl Stack {
             _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{tap}/disable_ipv6"), "1");
             let mtu = sys::interface::mtu_bytes(interface.name()).map_err(|e| admin("read the MTU", e))?;
             sys::interface::set_mtu(&tap, mtu + TOKEN_BYTES).map_err(|e| admin("set the MTU of a companion", e))?;
-            let address =
-                sys::interface::ethernet_address(interface.name()).map_err(|e| admin("read the address", e))?;
             let found = Interface::find(interface.port, &tap)?;
             let attached = || {
                 let program = Program::to_stack(interface.index())?;
@@ -108,7 +105,7 @@ impl Stack {
             let port = Port(interface.port);
             let bound = Bound::new(&name, port, &tap, found.index())?;
             let token = (modes.get(number) == Some(&Mode::Skb)).then(|| pass_token().to_ne_bytes());
-            companions.push(Companion { _link: link, _program: program, port, file, bound, address, token });
+            companions.push(Companion { _link: link, _program: program, port, file, bound, token });
         }
         Ok(Stack { name, companions, counters: DeviceCounters::default() })
     }
@@ -120,12 +117,6 @@ impl Host for Stack {
             self.counters.tx_refused += 1;
             return Ok(());
         };
-        // On its way a packet becomes one for this host. The lowest bit of the first byte marks groups.
-        let is_for_host = bytes.first().is_some_and(|first| first & 1 == 1) || bytes.starts_with(&companion.address);
-        if !is_for_host {
-            self.counters.tx_refused += 1;
-            return Ok(());
-        }
         let written = match companion.token {
             None => tap::write(&companion.file, bytes, &mut self.counters),
             Some(token) => tap::write(&companion.file, &[&token, bytes].concat(), &mut self.counters),

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The interfaces of a device, and whether they still exist.
 
+use std::os::fd::OwnedFd;
+
 use flowloom_engine::{HEADROOM_BYTES, Port};
 use flowloom_exec::Interface;
 
 use crate::PortsError;
-use crate::error::ADMIN_NEEDS;
+use crate::error::{ADMIN_NEEDS, BPF_NEEDS};
+use crate::sys::bpf;
 use crate::sys::interface::{Presence, mtu_bytes};
 
 /// Ethernet header and two VLAN tags.
@@ -48,6 +51,18 @@ impl Bound {
         Err(PortsError::Disappeared { interface: self.name.clone(), port: self.port })
     }
 
+    /// Checks that a program is still attached by its link.
+    ///
+    /// # Errors
+    /// [`PortsError::Detached`].
+    pub(crate) fn check_link(&self, link: &OwnedFd) -> Result<(), PortsError> {
+        match bpf::link_interface(link) {
+            Ok(index) if index == self.index => Ok(()),
+            Ok(_) => Err(PortsError::Detached { interface: self.name.clone(), port: self.port }),
+            Err(source) => Err(PortsError::of_call(&self.name, "inspect the link of a program", BPF_NEEDS, source)),
+        }
+    }
+
     /// The error of a system call on it: that it has disappeared, or the error itself.
     pub(crate) fn failed(&self, device: &str, action: &str, source: std::io::Error) -> PortsError {
         match self.check() {
@@ -61,6 +76,15 @@ impl Bound {
         let mtu = mtu_bytes(&self.name).map_err(|source| self.failed(device, "read the MTU of", source))?;
         Ok((HEADROOM_BYTES + HEADERS_BYTES + mtu).next_multiple_of(64).max(BUFFER_BYTES))
     }
+}
+
+/// The programs at the ingress of an interface (TCX) in the order in which they run: id and name.
+///
+/// # Errors
+/// The kernel has no TCX (Linux 6.6), or a privilege is missing.
+pub fn ingress_programs(interface: &Interface) -> Result<Vec<(u32, String)>, PortsError> {
+    bpf::at_ingress(interface.index())
+        .map_err(|source| PortsError::of_call(interface.name(), "list the programs at its ingress", BPF_NEEDS, source))
 }
 
 /// The name of a device in messages.

@@ -76,6 +76,7 @@ pub use device::{Departure, Device, DeviceCounters, RunBatch};
 pub use dpdk::{Dpdk, DpdkOptions};
 pub use error::PortsError;
 pub use host::{Host, Stack, ToDevice};
+pub use interfaces::ingress_programs;
 pub use packet_loop::{EventReader, Hooks, LoopOptions, Progress, Statistics, run_loop};
 pub use raw::{Raw, RawOptions};
 pub use tap::Tap;

@@ -13,6 +13,9 @@
 //!
 //! If nothing arrives, the loop sleeps until a packet arrives, for a tenth of a second at most, so that sweeps are late
 //! by no more than that.
+//!
+//! A run that fails still sends what the engine has decided, hands over its records and completes its counters: frames
+//! that the engine did not run are aborted, so that the verdicts add up to the packets.
 
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
@@ -27,7 +30,7 @@ use crate::error::PortsError;
 use crate::host::Host;
 use crate::sys;
 
-/// The longest time between two looks at the stop flag and at the interfaces.
+/// The default time between two looks at the stop flag and at the interfaces.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The longest sleep if a device has to be polled.
 const POLL_EVERY: Duration = Duration::from_micros(100);
@@ -47,11 +50,20 @@ pub struct LoopOptions {
     pub ports: Option<Ports>,
     /// True if the loop never sleeps: lower latency for a whole CPU.
     pub spin: bool,
+    /// The time between two calls of [`Hooks::progress`], and the longest sleep.
+    pub look_every: Duration,
 }
 
 impl Default for LoopOptions {
     fn default() -> LoopOptions {
-        LoopOptions { sweep: SweepClock::new(0), clock_ahead_ns: 0, count: None, ports: None, spin: false }
+        LoopOptions {
+            sweep: SweepClock::new(0),
+            clock_ahead_ns: 0,
+            count: None,
+            ports: None,
+            spin: false,
+            look_every: LOOK_EVERY,
+        }
     }
 }
 
@@ -108,7 +120,7 @@ pub type EventReader<'a> = dyn FnMut(&[Event]) + 'a;
 #[derive(Default)]
 #[allow(missing_debug_implementations, reason = "closures")]
 pub struct Hooks<'a> {
-    /// About ten times a second.
+    /// Each [`LoopOptions::look_every`], and once more if the run fails.
     pub progress: Option<&'a mut Progress<'a>>,
     /// As soon as the batch is done.
     pub events: Option<&'a mut EventReader<'a>>,
@@ -157,6 +169,7 @@ struct Batches<'a> {
     count: Option<u64>,
     extra: Vec<(usize, Output)>,
     waiting: Vec<Waiting>,
+    events: Vec<Event>,
     statistics: Statistics,
 }
 
@@ -185,18 +198,34 @@ impl Batches<'_> {
         let mut rest = frames;
         while !rest.is_empty() {
             if let Some(moment_ns) = self.sweep.due(rest[0].time_ns) {
-                self.engine.sweep(moment_ns).map_err(failed)?;
+                if let Err(error) = self.engine.sweep(moment_ns) {
+                    self.abort(rest);
+                    return Err(failed(error));
+                }
                 self.statistics.sweeps += 1;
             }
             let mut after = self.sweep.clone();
             let until = rest.iter().position(|frame| after.due(frame.time_ns).is_some()).unwrap_or(rest.len());
             let (now, later) = rest.split_at_mut(until);
             self.extra.clear();
-            self.engine.run(now, &mut self.extra).map_err(failed)?;
-            self.dispatch(others, now)?;
+            if let Err(error) = self.engine.run(now, &mut self.extra) {
+                self.abort(now);
+                self.abort(later);
+                return Err(failed(error));
+            }
+            if let Err(error) = self.dispatch(others, now) {
+                self.abort(later);
+                return Err(error);
+            }
             rest = later;
         }
         Ok(())
+    }
+
+    /// Aborts frames that the engine did not run.
+    fn abort(&mut self, frames: &mut [Frame<'_>]) {
+        frames.iter_mut().for_each(|frame| frame.fate = Fate::Aborted);
+        self.statistics.verdicts[Verdict::Aborted.number() as usize] += frames.len() as u64;
     }
 
     /// The device of a port.
@@ -209,6 +238,8 @@ impl Batches<'_> {
         let extra = std::mem::take(&mut self.extra);
         self.statistics.extra += extra.len() as u64;
         let mut further = extra.into_iter().peekable();
+        // After a failure the other frames still leave.
+        let mut failed = Ok(());
         for (index, frame) in frames.iter_mut().enumerate() {
             let (verdict, time_ns) = (frame.fate.verdict(), frame.time_ns);
             while let Some((_, Output { port, bytes })) = further.next_if(|(of, _)| *of <= index) {
@@ -217,7 +248,9 @@ impl Batches<'_> {
                     continue;
                 };
                 match others.get(number) {
-                    Some(device) => device.transmit(Departure { port, verdict, time_ns, bytes: &bytes })?,
+                    Some(device) => {
+                        failed = failed.and(device.transmit(Departure { port, verdict, time_ns, bytes: &bytes }));
+                    }
                     None => self.waiting.push(Waiting { port, verdict, time_ns, bytes }),
                 }
             }
@@ -227,7 +260,7 @@ impl Batches<'_> {
                 // A CPU map hands packets to the network stack.
                 Fate::Pass | Fate::Redirect(_) => {
                     self.count(verdict);
-                    self.pass(others, frame, verdict)?;
+                    failed = failed.and(self.pass(others, frame, verdict));
                     continue;
                 }
                 Fate::Aborted | Fate::Drop | Fate::Replaced(_) => {
@@ -244,7 +277,7 @@ impl Batches<'_> {
             self.count(verdict);
             frame.fate = match others.get(number) {
                 Some(device) => {
-                    device.transmit(Departure { port, verdict, time_ns, bytes: frame.bytes() })?;
+                    failed = failed.and(device.transmit(Departure { port, verdict, time_ns, bytes: frame.bytes() }));
                     Fate::Replaced(verdict)
                 }
                 None if self.waiting.is_empty() => Fate::Redirect(port),
@@ -254,7 +287,7 @@ impl Batches<'_> {
                 }
             };
         }
-        Ok(())
+        failed
     }
 
     fn count(&mut self, verdict: Verdict) {
@@ -286,6 +319,19 @@ impl Batches<'_> {
             self.statistics.sweeps += 1;
         }
         Ok(())
+    }
+
+    /// Gives the records for user space to their reader.
+    fn hand_over_events(&mut self, hooks: &mut Hooks<'_>) {
+        self.engine.take_events(&mut self.events);
+        if self.events.is_empty() {
+            return;
+        }
+        self.statistics.events += self.events.len() as u64;
+        if let Some(reader) = &mut hooks.events {
+            reader(&self.events);
+        }
+        self.events.clear();
     }
 
     /// Counts what the host has taken.
@@ -323,7 +369,8 @@ fn routes(devices: &[Box<dyn Device + '_>]) -> Result<Vec<Option<usize>>, PortsE
 /// [`Statistics::pass_lost`].
 ///
 /// # Errors
-/// An interface has disappeared; a device or the engine failed. What was received before has been run.
+/// An interface has disappeared; a device or the engine failed. What was received before has been run, what the engine
+/// has decided was sent if the devices still can, and the hooks have had the last records and counters.
 ///
 /// # Cost
 /// Constant memory besides the engine's state.
@@ -342,10 +389,6 @@ pub fn run_loop<'a>(
         None => Ports::bound((0..PORT_COUNT).map(Port).filter(|port| routes[port.0 as usize].is_some())),
     });
     engine.bind_ports(&ports);
-    let is_live = devices.iter().any(|device| device.is_live());
-    let longest = if devices.iter().any(|device| device.is_polled()) { POLL_EVERY } else { LOOK_EVERY };
-    let mut fds: Vec<RawFd> = Vec::new();
-    devices.iter().for_each(|device| device.wait_on(&mut fds));
     let mut batches = Batches {
         engine,
         routes: &routes,
@@ -356,11 +399,45 @@ pub fn run_loop<'a>(
         count: options.count,
         extra: Vec::new(),
         waiting: Vec::new(),
+        events: Vec::new(),
         statistics: Statistics::default(),
     };
     let start = Instant::now();
+    let ended = rounds(&mut batches, devices, options, stop, &mut hooks, start);
+    if ended.is_err() {
+        // The error of the run counts, not one of these.
+        devices.iter_mut().for_each(|device| drop(device.flush()));
+        if let Some(host) = &mut batches.host {
+            drop(host.flush());
+        }
+        batches.hand_over_events(&mut hooks);
+    }
+    finish(&mut batches, devices, start);
+    match ended {
+        Ok(()) => Ok(batches.statistics),
+        Err(error) => {
+            if let Some(progress) = &mut hooks.progress {
+                progress(&batches.statistics);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// The rounds of a run, until it ends.
+fn rounds<'a>(
+    batches: &mut Batches<'_>,
+    devices: &mut [Box<dyn Device + 'a>],
+    options: &LoopOptions,
+    stop: &AtomicBool,
+    hooks: &mut Hooks<'_>,
+    start: Instant,
+) -> Result<(), PortsError> {
+    let is_live = devices.iter().any(|device| device.is_live());
+    let is_polled = devices.iter().any(|device| device.is_polled());
+    let mut fds: Vec<RawFd> = Vec::new();
+    devices.iter().for_each(|device| device.wait_on(&mut fds));
     let mut looked = start;
-    let mut events = Vec::new();
     let mut empty_rounds = 0;
     while !stop.load(Ordering::Relaxed) && options.count.is_none_or(|count| batches.statistics.packets < count) {
         let mut received = 0;
@@ -369,15 +446,18 @@ pub fn run_loop<'a>(
             let (before, rest) = devices.split_at_mut(number);
             let Some((device, after)) = rest.split_first_mut() else { break };
             let mut others = Others { before, after };
-            received += device.receive(now_ns, &mut |frames| {
+            let ran = device.receive(now_ns, &mut |frames| {
                 if is_live {
                     frames.iter_mut().for_each(|frame| frame.time_ns = now_ns);
                 }
                 batches.run(&mut others, frames)
-            })?;
+            });
+            let mut sent = Ok(());
             for Waiting { port, verdict, time_ns, bytes } in batches.waiting.drain(..) {
-                device.transmit(Departure { port, verdict, time_ns, bytes: &bytes })?;
+                sent = sent.and(device.transmit(Departure { port, verdict, time_ns, bytes: &bytes }));
             }
+            received += ran?;
+            sent?;
         }
         for device in &mut *devices {
             device.flush()?;
@@ -385,25 +465,18 @@ pub fn run_loop<'a>(
         if let Some(host) = &mut batches.host {
             host.flush()?;
         }
-        batches.engine.take_events(&mut events);
-        if !events.is_empty() {
-            batches.statistics.events += events.len() as u64;
-            if let Some(reader) = &mut hooks.events {
-                reader(&events);
-            }
-            events.clear();
-        }
+        batches.hand_over_events(hooks);
         if received == 0 && devices.iter().all(|device| device.is_ended()) {
             break;
         }
         let now = Instant::now();
-        if now - looked >= LOOK_EVERY {
+        if now - looked >= options.look_every {
             looked = now;
             for device in &mut *devices {
                 device.check()?;
             }
             if let Some(progress) = &mut hooks.progress {
-                finish(&mut batches, devices, start);
+                finish(batches, devices, start);
                 progress(&batches.statistics);
             }
         }
@@ -414,6 +487,9 @@ pub fn run_loop<'a>(
         batches.sweep_idle(options)?;
         empty_rounds += 1;
         if empty_rounds > SPINS && !options.spin {
+            // Nothing tells when a full ring of a driver has room again.
+            let is_polled = is_polled || devices.iter().any(|device| device.has_unsent());
+            let longest = if is_polled { POLL_EVERY } else { options.look_every };
             sys::wait(&fds, longest).map_err(|source| PortsError::System {
                 device: "packet loop".to_owned(),
                 action: "wait for packets".to_owned(),
@@ -421,8 +497,7 @@ pub fn run_loop<'a>(
             })?;
         }
     }
-    finish(&mut batches, devices, start);
-    Ok(batches.statistics)
+    Ok(())
 }
 
 /// Brings the counters up to date.

@@ -37,7 +37,7 @@ impl Default for RawOptions {
 #[derive(Debug)]
 struct Line {
     // Detached first.
-    _guard: Option<(OwnedFd, Program)>,
+    guard: Option<(OwnedFd, Program)>,
     bound: Bound,
     rx: OwnedFd,
     tx: OwnedFd,
@@ -70,7 +70,7 @@ impl Raw {
             let tx = packet::open_tx(bound.index, options.buffer_bytes).map_err(|e| failed("open a socket", e))?;
             let rx = packet::open_rx(bound.index, options.buffer_bytes).map_err(|e| failed("open a socket", e))?;
             let guard = options.keeps_from_stack.then(|| keep_from_stack(&name, &bound)).transpose()?;
-            lines.push(Line { _guard: guard, bound, rx, tx, dropped: 0 });
+            lines.push(Line { guard, bound, rx, tx, dropped: 0 });
         }
         let slots = Slots::new(BATCH, buffer_bytes);
         Ok(Raw { name, lines, slots, waiting: Vec::new(), counters: DeviceCounters::default() })
@@ -90,7 +90,7 @@ fn keep_from_stack(device: &str, bound: &Bound) -> Result<(OwnedFd, Program), Po
         Some(libc::EINVAL) => PortsError::Unsupported {
             device: device.to_owned(),
             feature: "keeping packets from the network stack (TCX)".to_owned(),
-            remedy: "use Linux 6.6 or newer, or let the network stack receive them too".to_owned(),
+            remedy: "use Linux 6.6 or newer, or --mode af_xdp".to_owned(),
             source,
         },
         _ => PortsError::of_call(device, "keep packets from the network stack", BPF_NEEDS, source),
@@ -142,7 +142,7 @@ impl Device for Raw {
                     Some(Frame::new(buffer, *start, *end, port, now_ns))
                 })
                 .collect();
-            run(&mut frames)?;
+            let ran = run(&mut frames);
             let sent: Vec<(Port, usize, usize, usize)> = frames
                 .iter()
                 .enumerate()
@@ -165,6 +165,7 @@ impl Device for Raw {
                     send(&self.name, &self.lines[egress], &packets, &mut self.counters)?;
                 }
             }
+            ran?;
         }
         Ok(count)
     }
@@ -190,7 +191,10 @@ impl Device for Raw {
     }
 
     fn check(&mut self) -> Result<(), PortsError> {
-        self.lines.iter().try_for_each(|line| line.bound.check())
+        self.lines.iter().try_for_each(|line| {
+            line.bound.check()?;
+            line.guard.as_ref().map_or(Ok(()), |(link, _)| line.bound.check_link(link))
+        })
     }
 
     fn wait_on(&self, fds: &mut Vec<RawFd>) {

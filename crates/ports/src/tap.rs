@@ -149,7 +149,7 @@ impl Device for Tap {
                     Some(Frame::new(buffer, HEADROOM_BYTES, *end, port, now_ns))
                 })
                 .collect();
-            run(&mut frames)?;
+            let ran = run(&mut frames);
             count += frames.len();
             for frame in &frames {
                 let Fate::Redirect(port) = frame.fate else { continue };
@@ -159,6 +159,7 @@ impl Device for Tap {
                         .map_err(|e| line.bound.failed(&self.name, "transmit through", e))?,
                 }
             }
+            ran?;
         }
         Ok(count)
     }

@@ -78,6 +78,90 @@ fn a_full_transmission_ring_is_counted_and_drains() {
     assert_eq!((found.packets, found.devices.tx_full, found.devices.sent), (700, 168, 532), "{found:?}");
 }
 
+/// In copy mode the kernel takes packets that the driver then drops.
+#[test]
+fn packets_that_the_driver_drops_are_not_sent() {
+    let wires = require!(Wires::new(2, 1));
+    let ((), found) = beside(
+        &wires.here,
+        || Running::new(vec![af_xdp(64)], Cross),
+        || {
+            let (one, two) = wires.there.within(|| (Wire::open("far1"), Wire::open("far2")));
+            wires.there.within(|| ip("link set far2 down")).expect("turned off");
+            for number in 0..200 {
+                one.send(&packet(number));
+                if number % 16 == 15 {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            wires.there.within(|| ip("link set far2 up")).expect("turned on");
+            exchange(&one, &two, 1000..1500, 16, swapped);
+        },
+    );
+    let found = found.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!((found.packets, found.devices.tx_refused, found.devices.sent), (700, 200, 500), "{found:?}");
+}
+
+#[test]
+fn a_detached_program_ends_the_run() {
+    let wires = require!(Wires::new(2, 1));
+    require!(Command::new("bpftool").arg("version").output().map_err(|e| format!("`bpftool`: {e}")));
+    // The ids of the programs of `near1`: links of other tests are listed too.
+    let xdp = || -> u32 {
+        let shown = ip("-details link show near1").expect("shown");
+        let id = shown.split("prog/xdp id ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
+        id.unwrap_or_else(|| panic!("{shown}"))
+    };
+    let tcx = || flowloom_ports::ingress_programs(&interface(1, "near1")).expect("listed")[0].0;
+    for (open, program) in
+        [((|| af_xdp(64)) as fn() -> Box<dyn Device>, &xdp as &(dyn Fn() -> u32 + Sync)), (raw, &tcx)]
+    {
+        let ((), found) = beside(
+            &wires.here,
+            || Running::new(vec![open()], Cross),
+            || {
+                let detach = || {
+                    let said = Command::new("bpftool").args(["link", "show"]).output().expect("runs").stdout;
+                    let text = String::from_utf8_lossy(&said).into_owned();
+                    // `12: xdp  prog 34`.
+                    let is_ours = |line: &&str| line.trim_end().ends_with(&format!("prog {}", program()));
+                    let line = text.lines().find(is_ours).unwrap_or_else(|| panic!("{text}"));
+                    let id = line.split(':').next().expect("an id");
+                    let said = Command::new("bpftool").args(["link", "detach", "id", id]).output().expect("runs");
+                    assert!(said.status.success(), "{said:?}");
+                };
+                wires.here.within(detach);
+                std::thread::sleep(Duration::from_millis(400));
+            },
+        );
+        let error = found.expect_err("detached");
+        assert!(matches!(&error, PortsError::Detached { interface, .. } if interface == "near1"), "{error}");
+        assert!(error.is_environment());
+    }
+}
+
+#[test]
+fn queues_that_are_added_end_the_run() {
+    let wires = require!(Wires::new(2, 2));
+    let channels = |name: &str, queues: &str| {
+        let said = Command::new("ethtool").arg("-L").arg(name).args(queues.split(' ')).output();
+        said.map_err(|e| format!("`ethtool`: {e}")).map(|said| assert!(said.status.success(), "{said:?}"))
+    };
+    require!(wires.there.within(|| channels("far1", "tx 1")));
+    wires.here.within(|| channels("near1", "rx 1")).expect("as before");
+    let ((), found) = beside(
+        &wires.here,
+        || Running::new(vec![af_xdp(64)], Cross),
+        || {
+            wires.here.within(|| channels("near1", "rx 2")).expect("as before");
+            std::thread::sleep(Duration::from_millis(400));
+        },
+    );
+    let error = found.expect_err("one queue has no socket");
+    assert!(matches!(error, PortsError::QueuesChanged { found: 2, expected: 1, .. }), "{error}");
+}
+
 #[test]
 fn a_link_that_was_down_works_again() {
     let wires = require!(Wires::new(2, 1));
@@ -328,5 +412,24 @@ fn wrong_options_are_refused() {
         assert_eq!(error, "port 256 of af_xdp near1 is not below 256");
         let error = Tap::open(&[(Port(1), "near1")]).expect_err("not a TAP").to_string();
         assert!(error.contains("`near1` as a TAP interface is not supported"), "{error}");
+    });
+}
+
+/// A program of others that redirects or passes ends the chain of programs.
+#[test]
+fn the_guard_of_raw_sockets_runs_before_other_programs() {
+    let wires = require!(Wires::new(1, 1));
+    wires.here.within(|| {
+        let open = || opened(|| Raw::open(&near(1), RawOptions::default()));
+        let devices = [open(), open()];
+        let found = flowloom_ports::ingress_programs(&interface(1, "near1")).expect("listed");
+        assert!(
+            matches!(found.as_slice(), [(late, name), (early, _)] if late > early && name == "fl_keep"),
+            "{found:?}"
+        );
+        drop(devices);
+        eventually("both are detached", || {
+            flowloom_ports::ingress_programs(&interface(1, "near1")).expect("listed").is_empty()
+        });
     });
 }

@@ -112,17 +112,77 @@ fn without_a_host_passed_packets_are_counted() {
     assert_eq!((found.packets, found.passed, found.pass_lost), (50, 0, 50), "{found:?}");
 }
 
-#[test]
-fn packets_for_other_stations_are_not_passed() {
-    let wires = require!(Wires::new(1, 1));
+/// Passes everything on `near1` to the network stack, beside `test`.
+fn passing(wires: &Wires, open: fn() -> Box<dyn Device>, modes: &[Mode], test: impl FnOnce() + Send) {
     let prepare = || {
-        let stack = opened(|| Stack::open(&near(1), &[Mode::Native]));
-        Running { host: Some(Box::new(stack)), ..Running::new(vec![af_xdp(Mode::Native)], Always(Fate::Pass)) }
+        let device = open();
+        let stack = opened(|| Stack::open(&near(1), modes));
+        Running { host: Some(Box::new(stack)), ..Running::new(vec![device], Always(Fate::Pass)) }
     };
-    let ((), found) = beside(&wires.here, prepare, || {
-        wires.there.within(|| Wire::open("far1").send(&packet(1)));
-        std::thread::sleep(Duration::from_millis(100));
-    });
+    let ((), found) = beside(&wires.here, prepare, test);
     let found = found.unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!((found.packets, found.passed, found.pass_lost), (1, 0, 1), "{found:?}");
+    assert_eq!((found.pass_lost, found.passed), (0, found.packets), "{found:?}");
+}
+
+#[test]
+fn packets_for_other_stations_do_not_become_packets_for_this_host() {
+    let wires = require!(wires());
+    for (open, modes) in [(|| af_xdp(Mode::Native)) as fn() -> _, raw].into_iter().zip([&[Mode::Native][..], &[]]) {
+        passing(&wires, open, modes, || {
+            let server = wires.here.within(|| UdpSocket::bind("10.9.0.1:9").expect("an address of near1"));
+            server.set_read_timeout(Some(Duration::from_millis(200))).expect("a socket");
+            wires
+                .there
+                .within(|| ip("neigh replace 10.9.0.1 lladdr 02:00:00:00:00:77 dev far1 nud permanent"))
+                .expect("a neighbour");
+            let client = wires.there.within(|| UdpSocket::bind("10.9.0.2:0").expect("an address of far1"));
+            client.send_to(b"another", "10.9.0.1:9").expect("sent");
+            server.recv(&mut [0; 16]).expect_err("it was for another station");
+            wires.there.within(|| ip("neigh del 10.9.0.1 dev far1")).expect("removed");
+            client.send_to(b"own", "10.9.0.1:9").expect("sent");
+            assert_eq!(server.recv(&mut [0; 16]).expect("it is for this one"), 3);
+        });
+    }
+}
+
+/// A bridge and a macvlan on the interface take passed packets for other stations.
+#[test]
+fn passed_packets_reach_bridges_and_macvlans() {
+    let wires = require!(Wires::new(2, 1));
+    let exchanged = |wires: &Wires| {
+        wires.there.within(|| exchange(&Wire::open("far1"), &Wire::open("far2"), 0..100, 16, <[u8]>::to_vec));
+    };
+    wires.here.within(|| {
+        // No address table: everything goes to the other port.
+        ip("link add bridge1 type bridge ageing_time 0").expect("a bridge");
+        ["near1", "near2"]
+            .iter()
+            .for_each(|name| drop(ip(&format!("link set {name} master bridge1")).expect("joined")));
+        ip("link set bridge1 up").expect("turned on");
+    });
+    eventually("the bridge forwards", || {
+        wires.there.within(|| {
+            let (one, two) = (Wire::open("far1"), Wire::open("far2"));
+            one.send(&packet(7));
+            two.receive(Duration::from_millis(50)).is_some()
+        })
+    });
+    exchanged(&wires);
+    for (open, modes) in [(|| af_xdp(Mode::Native)) as fn() -> _, raw].into_iter().zip([&[Mode::Native][..], &[]]) {
+        passing(&wires, open, modes, || exchanged(&wires));
+    }
+    wires.here.within(|| {
+        ip("link del bridge1").expect("removed");
+        ip("link add macvlan1 link near1 address 02:00:00:00:00:aa type macvlan mode bridge").expect("a macvlan");
+        ip("link set macvlan1 up").expect("turned on");
+    });
+    passing(
+        &wires,
+        || af_xdp(Mode::Native),
+        &[Mode::Native],
+        || {
+            let inner = wires.here.within(|| Wire::open("macvlan1"));
+            wires.there.within(|| exchange(&Wire::open("far1"), &inner, 0..100, 16, <[u8]>::to_vec));
+        },
+    );
 }

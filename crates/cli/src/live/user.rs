@@ -21,6 +21,8 @@ use flowloom_session::engines::{EngineOptions, InPlaceEngine, StartedInPlace};
 use serde_json::{Value, json};
 
 use super::devices::{Devices, failure};
+use super::printer::Printer;
+use super::record::Record;
 use super::{advise, check_deadlines, clock_ahead_ns, traffic, verdicts_text};
 use crate::args::{DeviceKind, RunArgs};
 use crate::failure::Failure;
@@ -61,6 +63,7 @@ pub(super) fn run(
     let state_out = args.state_out.as_ref().map(|path| StateFile::create(path)).transpose()?;
     // From here on a signal ends the run with its summary and state.
     let interrupted = Interrupted::hold()?;
+    let _record = Record::begin(loaded.name(), args.live.mode.as_str(), bindings);
     let devices = Devices::open(kind, bindings, &args.live)?;
     // Every packet that leaves, also to the network stack, is a new one for the kernel, which finishes no checksum of
     // it. Packets sent to a veth arrive as socket buffers.
@@ -87,6 +90,9 @@ fn may_pass(loaded: &Loaded) -> bool {
         passes(&element.otherwise.actions.terminal) || element.rows.iter().any(|row| passes(&row.actions.terminal))
     })
 }
+
+/// The longest time until a signal or the end of the time is noticed.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A function that runs on interfaces.
 struct Running<'a> {
@@ -138,7 +144,7 @@ impl Running<'_> {
         let coverage = self.loaded.function().and_then(|function| Coverage::from_snapshot(function, &snapshot));
         let now_ns = monotonic_ns().wrapping_add(self.clock_ahead_ns);
         let contexts = contexts(&self.loaded.layouts(), &self.before, &snapshot, now_ns, coverage.as_ref());
-        let logged = reporter.map(|reporter| (reporter.printed, logs_lost(&snapshot)));
+        let logged = reporter.map(|reporter| (reporter.printed, logs_lost(&snapshot) + reporter.dropped));
         let refused = engine.refused();
         let results =
             Ended { engine: engine.name(), refused, statistics, now_ns, snapshot, coverage, contexts, logged };
@@ -166,19 +172,19 @@ impl Running<'_> {
             count: self.args.input.count,
             ports: None,
             spin: live.busy_poll.is_some(),
+            look_every: LOOK_EVERY.min(live.interval),
         };
         // The loop ends by a flag of its own: a first signal that comes afterwards does not end the process before the
         // state is written.
         let over = AtomicBool::new(false);
-        let failed: RefCell<Option<Failure>> = RefCell::new(None);
-        let finish = |result: Result<(), Failure>| {
-            if let Err(failure) = result {
-                failed.borrow_mut().get_or_insert(failure);
-            } else if !is_stdout_closed() {
-                return;
+        let finish = |is_written: bool| {
+            if !is_written || is_stdout_closed() {
+                over.store(true, Ordering::Relaxed);
             }
-            over.store(true, Ordering::Relaxed);
         };
+        let mut printer = Printer::start()?;
+        let mut lines_lost = 0;
+        let printing = RefCell::new(&mut printer);
         let mut last = (Duration::ZERO, 0);
         let mut progress = |so_far: &Statistics| {
             statistics.clone_from(so_far);
@@ -187,7 +193,7 @@ impl Running<'_> {
                 over.store(true, Ordering::Relaxed);
             } else if !live.quiet && elapsed >= last.0 + live.interval {
                 let rate = (so_far.packets - last.1) as f64 / (elapsed - last.0).as_secs_f64().max(1e-9);
-                finish(self.report(so_far, elapsed, rate));
+                finish(printing.borrow_mut().print(self.report(so_far, elapsed, rate)));
                 // A late report does not shift later ones.
                 let intervals = elapsed.as_nanos() / live.interval.as_nanos();
                 last = (Duration::from_nanos((intervals * live.interval.as_nanos()) as u64), so_far.packets);
@@ -196,20 +202,31 @@ impl Running<'_> {
         let mut events = |events: &[Event]| {
             let Some(reporter) = reporter else { return };
             let lines: String = events.iter().map(|event| reporter.line(event)).collect();
-            finish(print(&lines));
+            let mut printer = printing.borrow_mut();
+            let before = printer.lost_lines;
+            finish(printer.print(lines));
+            lines_lost += printer.lost_lines - before;
         };
         let hooks = Hooks { progress: Some(&mut progress), events: Some(&mut events) };
         let in_place: &mut dyn InPlace = engine;
         let host = devices.host.as_deref_mut();
         let ran = run_loop(&mut devices.devices, in_place, host, &options, &over, hooks);
+        let printed = printer.finish();
         if is_stdout_closed() {
             print_note("standard output was closed by its reader, so the run ends; -q disables reports");
+        }
+        if let Some(reporter) = reporter {
+            reporter.printed -= lines_lost;
+            reporter.dropped += lines_lost;
         }
         match ran {
             Ok(all) => *statistics = all,
             Err(error) => return Err(failure(&error)),
         }
-        failed.into_inner().map_or(Ok(()), Err)
+        if printed? > 0 {
+            print_note("lines were dropped: the reader of standard output is slower than the function logs");
+        }
+        Ok(())
     }
 
     /// Announces that packets are processed from now on.
@@ -239,21 +256,21 @@ impl Running<'_> {
         ))
     }
 
-    /// Prints one interim report.
-    fn report(&self, so_far: &Statistics, elapsed: Duration, rate: f64) -> Result<(), Failure> {
+    /// One interim report.
+    fn report(&self, so_far: &Statistics, elapsed: Duration, rate: f64) -> String {
         if self.args.json {
             let mut value = self.counters_json("report", so_far, elapsed);
             value["packets_per_s"] = json!(rate);
-            return print(&format!("{value}\n"));
+            return format!("{value}\n");
         }
-        print(&format!(
+        format!(
             "{:9.1} s  {}, {}/s{}{}\n",
             elapsed.as_secs_f64(),
             counted(so_far.packets as usize, "packet"),
             grouped(rate as u64),
             verdicts_text(&so_far.verdicts),
             losses(so_far).iter().map(|(what, number)| format!("  {what} {}", grouped(*number))).collect::<String>()
-        ))
+        )
     }
 
     fn counters_json(&self, event: &str, statistics: &Statistics, elapsed: Duration) -> Value {

@@ -278,3 +278,65 @@ fn clones_leave_through_their_port() {
         assert_eq!(report["sent"], report["packets"], "{mode}: {report}");
     }
 }
+
+/// The run after a killed one says what it found, once; a run that ends leaves no record.
+#[test]
+fn a_killed_run_is_named_by_the_next_one() {
+    let Some(lab) = Lab::new("a_killed_run_is_named_by_the_next_one", &[]) else { return };
+    for (mode, device) in [("native", "v1"), ("af_xdp", "v1")] {
+        let said = lab.run(
+            r#"
+            host a 1; addresses a 1
+            again() { start $TOP/$1 -i $3 --mode $2; }
+            again "$@"
+            first=$pid
+            finish KILL
+            again "$@"
+            echo $code $(ls /run/flowloom | wc -l) $(grep "an earlier run was killed" err | grep -c "pid $first, begun [0-9]* s ago")
+            grep -c "found nothing of it\|waited .* until" err
+            finish
+            again "$@"
+            grep -c killed err || true
+            finish
+            echo $code $(ls /run/flowloom | wc -l)"#,
+            &[UDP_FLOWS, mode, device],
+        );
+        assert_eq!(said, "137 1 1\n1\n0\n0 0\n", "{mode}: {}", lab.read("err"));
+    }
+}
+
+/// Log lines of a reader that does not read are dropped and counted, and packets go on.
+#[test]
+fn a_stalled_reader_stops_no_packets() {
+    let Some(lab) = Lab::new("a_stalled_reader_stops_no_packets", &[]) else { return };
+    lab.put(
+        "logs.efsm",
+        "function logs;\nstateless all { always { log(\"a text that is long enough to fill a pipe soon\", pkt.len, eth.src); \
+         drop; } }\n",
+    );
+    let said = lab.run(
+        r#"
+        host a 1; addresses a 1; neighbours a 1
+        mkfifo pipe
+        "$FLOWLOOM" run logs.efsm -i v1 --mode raw --json >pipe 2>err &
+        pid=$!
+        exec 3<pipe
+        read -r -u 3 line
+        [[ $line == *started* ]]
+        as a burst 10.9.1.2:9 12000 >sent
+        sleep 1
+        kill -INT $pid
+        cat <&3 >out
+        code=0; wait $pid || code=$?
+        echo $code"#,
+        &[],
+    );
+    let report = lab.report();
+    let number = |name: &str| report[name].as_u64().unwrap_or_else(|| panic!("{name}: {report}"));
+    assert_eq!(said, "0\n");
+    // Fast senders overrun the kernel's backlog, but the pipe holds only a few hundred lines.
+    assert!(number("packets") > 8000, "{report}");
+    assert!(number("logs_lost") > 0, "{report}");
+    assert_eq!(number("logged") + number("logs_lost"), number("packets"), "{report}");
+    assert_eq!(lab.read("out").matches("\"event\":\"log\"").count() as u64, number("logged"), "{report}");
+}

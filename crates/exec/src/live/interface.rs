@@ -48,6 +48,11 @@ impl Interface {
         self.device.is_up
     }
 
+    /// True if its link is up: for a TAP interface, if a process holds its other end.
+    pub fn has_carrier(&self) -> bool {
+        self.device.has_carrier
+    }
+
     /// The number of receive queues in use: as many CPUs may process its packets at once.
     pub fn rx_queues(&self) -> u32 {
         let in_use = ethtool::rx_queues(&self.device.name).ok().filter(|queues| *queues > 0);

@@ -38,6 +38,7 @@ pub(crate) struct Device {
     pub(crate) index: u32,
     pub(crate) name: String,
     pub(crate) is_up: bool,
+    pub(crate) has_carrier: bool,
     pub(crate) mtu_bytes: u32,
     /// The kind of virtual device, e.g. `veth`; none for hardware.
     pub(crate) kind: Option<String>,
@@ -138,7 +139,9 @@ pub(crate) fn device(which: Which<'_>) -> io::Result<Device> {
 
 fn parse(answer: &[u8]) -> Option<Device> {
     let mut device = Device { index: word(answer.get(4..)?)?, rx_queues: 1, ..Device::default() };
-    device.is_up = word(answer.get(8..)?)? & libc::IFF_UP as u32 != 0;
+    let flags = word(answer.get(8..)?)?;
+    device.is_up = flags & libc::IFF_UP as u32 != 0;
+    device.has_carrier = flags & libc::IFF_RUNNING as u32 != 0;
     let (mut link, mut namespace) = (None, None);
     for (kind, value) in attributes(answer.get(IFINFO_BYTES..)?) {
         match kind {

@@ -268,6 +268,63 @@ fn fates_lead_to_devices_in_order() {
     assert_eq!((found.packets, found.unbound, found.extra, found.passed, found.pass_lost), (11, 4, 9, 2, 0));
 }
 
+/// Copies each packet to its own device before it, has a record for it, and fails on packets from number `9` on.
+#[derive(Default)]
+struct Failing(Vec<Event>);
+
+impl InPlace for Failing {
+    fn name(&self) -> &str {
+        "failing"
+    }
+
+    fn bind_ports(&mut self, _: &Ports) {}
+
+    fn run(&mut self, frames: &mut [Frame<'_>], extra: &mut Vec<(usize, Output)>) -> Result<(), EngineError> {
+        for (index, frame) in frames.iter_mut().enumerate() {
+            let number = frame.bytes()[0];
+            if number >= 9 {
+                return Err(EngineError::Fault { engine: "failing", insn: 7, what: "no reason".to_owned() });
+            }
+            self.0.push(Event { map: "records".to_owned(), cpu: 0, bytes: vec![number] });
+            extra.push((index, Output { port: Port(2), bytes: vec![number + 100] }));
+            frame.fate = Fate::Redirect(Port(1));
+        }
+        Ok(())
+    }
+
+    fn sweep(&mut self, _: u64) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn take_events(&mut self, events: &mut Vec<Event>) {
+        events.append(&mut self.0);
+    }
+}
+
+#[test]
+fn a_run_that_fails_loses_no_counter_record_or_packet() {
+    let sent: Rc<RefCell<Vec<(Port, u8)>>> = Rc::default();
+    let device = |port: u32, numbers: &[u8]| -> Box<dyn Device> {
+        let ports = if port == 1 { vec![Port(1), Port(2)] } else { vec![Port(port)] };
+        Box::new(Memory { ports, numbers: numbers.to_vec(), sent: Rc::clone(&sent) })
+    };
+    let mut devices = vec![device(1, &[1, 2, 3]), device(5, &[4, 9, 5])];
+    let (mut records, mut last) = (Vec::new(), None);
+    let mut events = |events: &[Event]| records.extend(events.iter().map(|event| event.bytes[0]));
+    let mut progress = |so_far: &Statistics| last = Some(so_far.clone());
+    let hooks = Hooks { progress: Some(&mut progress), events: Some(&mut events) };
+    let (options, stop) = (LoopOptions::default(), AtomicBool::new(false));
+    let mut engine = Failing::default();
+    let error = run_loop(&mut devices, &mut engine, None, &options, &stop, hooks).expect_err("fails").to_string();
+    assert!(error.starts_with("packet 3 or one of its batch: engine `failing`"), "{error}");
+    let last = last.expect("the last counters");
+    assert_eq!((last.packets, last.verdicts.iter().sum::<u64>(), last.count(Verdict::Aborted)), (6, 6, 3));
+    assert_eq!((last.events, records), (4, vec![1, 2, 3, 4]));
+    // Of the second batch nothing was decided.
+    let numbers: Vec<u8> = sent.borrow().iter().map(|(_, number)| *number).collect();
+    assert_eq!(numbers, [101, 1, 102, 2, 103, 3]);
+}
+
 #[test]
 fn wrong_ports_are_refused() {
     let device = |port: u32| -> Box<dyn Device> {

@@ -7,6 +7,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 const MAP_CREATE: libc::c_int = 0;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
 const PROG_LOAD: libc::c_int = 5;
+const PROG_GET_FD_BY_ID: libc::c_int = 13;
+const PROG_QUERY: libc::c_int = 16;
+const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const LINK_CREATE: libc::c_int = 28;
 
 const MAP_TYPE_XSKMAP: u32 = 17;
@@ -16,6 +19,8 @@ const ATTACH_XDP: u32 = 37;
 const ATTACH_TCX_INGRESS: u32 = 46;
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+/// TCX: before all programs that are attached.
+const BEFORE: u32 = 1 << 3;
 const LOG_BYTES: usize = 1 << 14;
 
 /// The mark of packets that were handed to the network stack by [`Program::to_stack`].
@@ -25,6 +30,7 @@ pub(crate) const STACK_MARK: u32 = 0x666c_6f77;
 pub(crate) const TO_SOCKETS: &str = "fl_to_sockets";
 /// The size of the token of [`Program::to_sockets`].
 pub(crate) const TOKEN_BYTES: usize = 8;
+const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
 
 /// An instruction, in the kernel's layout.
@@ -133,6 +139,112 @@ unsafe fn create<A>(command: libc::c_int, attr: &mut A) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// `struct bpf_link_info`; of its variants, those of XDP and TCX begin with the interface.
+#[repr(C)]
+#[derive(Default)]
+struct LinkInfo {
+    kind: u32,
+    id: u32,
+    program: u32,
+    padding: u32,
+    ifindex: u32,
+    rest: [u32; 7],
+}
+
+#[repr(C)]
+struct Info {
+    fd: u32,
+    bytes: u32,
+    info: u64,
+}
+
+/// Fills `info`, one of the kernel's structures of information, for an object.
+///
+/// # Safety
+/// `I` is plain data for which every byte pattern is valid.
+unsafe fn inspect<I: Default>(object: &OwnedFd) -> io::Result<I> {
+    let mut found = I::default();
+    let mut attr = Info {
+        fd: object.as_raw_fd() as u32,
+        bytes: size_of::<I>() as u32,
+        info: std::ptr::from_mut(&mut found) as u64,
+    };
+    // SAFETY: the information is live, mutable, and has the given size.
+    unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attr)? };
+    Ok(found)
+}
+
+/// `struct bpf_prog_info` up to the name.
+#[repr(C)]
+#[derive(Default)]
+struct ProgInfo {
+    kind: u32,
+    id: u32,
+    tag: [u8; 8],
+    code_bytes: [u32; 2],
+    code: [u64; 2],
+    load_time: u64,
+    uid: u32,
+    maps_len: u32,
+    maps: u64,
+    name: [u8; 16],
+}
+
+/// `query` of `bpf_attr`.
+#[repr(C)]
+#[derive(Default)]
+struct Query {
+    ifindex: u32,
+    attach_type: u32,
+    query_flags: u32,
+    attach_flags: u32,
+    programs: u64,
+    count: u32,
+    padding: u32,
+    programs_flags: u64,
+    links: u64,
+    links_flags: u64,
+    revision: u64,
+}
+
+/// The programs at the ingress of an interface that one query returns, at most; the kernel attaches 64 at most.
+const AT_INGRESS: usize = 64;
+
+/// The ids and names of the programs at the ingress of an interface (TCX), in order.
+pub(crate) fn at_ingress(ifindex: u32) -> io::Result<Vec<(u32, String)>> {
+    let mut ids = [0u32; AT_INGRESS];
+    let mut attr = Query {
+        ifindex,
+        attach_type: ATTACH_TCX_INGRESS,
+        programs: ids.as_mut_ptr() as u64,
+        count: AT_INGRESS as u32,
+        ..Query::default()
+    };
+    // SAFETY: the list of ids is live, mutable, and has the given length.
+    match unsafe { bpf(PROG_QUERY, &mut attr) } {
+        // No program was ever attached.
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(Vec::new()),
+        other => other?,
+    };
+    let name = |id: u32| -> io::Result<String> {
+        let mut attr = [id, 0, 0];
+        // SAFETY: the attributes contain no addresses.
+        let program = unsafe { create(PROG_GET_FD_BY_ID, &mut attr)? };
+        // SAFETY: numbers only.
+        let info: ProgInfo = unsafe { inspect(&program)? };
+        Ok(super::text(&info.name))
+    };
+    // One that has ended since is left out.
+    Ok(ids[..attr.count as usize].iter().filter_map(|id| Some((*id, name(*id).ok()?))).collect())
+}
+
+/// The interface on which a link of XDP or TCX holds its program; 0 once it was detached.
+pub(crate) fn link_interface(link: &OwnedFd) -> io::Result<u32> {
+    // SAFETY: numbers only.
+    let found: LinkInfo = unsafe { inspect(link)? };
+    Ok(found.ifindex)
+}
+
 /// A map of AF_XDP sockets by receive queue.
 #[derive(Debug)]
 pub(crate) struct SocketMap {
@@ -169,7 +281,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// XDP: redirects a packet to the socket of its queue, or passes it if the queue has none. A packet that begins
+    /// XDP: redirects a packet to the socket of its queue, or drops it if the queue has none. A packet that begins
     /// with `token` is passed without it.
     pub(crate) fn to_sockets(map: &SocketMap, token: Option<u64>) -> io::Result<Program> {
         let map_fd = map.fd.as_raw_fd() as u32;
@@ -201,8 +313,8 @@ impl Program {
             // r1 = map ll: BPF_PSEUDO_MAP_FD as the source register
             insn(0x18, 1 | 1 << 4, 0, map_fd),
             0,
-            // If there is no socket.
-            set(3, XDP_PASS),
+            // If there is no socket: what the function has not seen must not pass.
+            set(3, XDP_DROP),
             call(HELPER_REDIRECT_MAP),
             EXIT,
         ];
@@ -274,7 +386,8 @@ impl Program {
         let flags = match (self.attach_type, native) {
             (ATTACH_XDP, true) => XDP_FLAGS_DRV_MODE,
             (ATTACH_XDP, false) => XDP_FLAGS_SKB_MODE,
-            _ => 0,
+            // A program of others that redirects or passes would end the chain before this one.
+            _ => BEFORE,
         };
         let mut attr = LinkCreate {
             prog_fd: self.fd.as_raw_fd() as u32,

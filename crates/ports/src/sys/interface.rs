@@ -27,15 +27,6 @@ fn ask(command: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
     checked(unsafe { libc::ioctl(socket.as_raw_fd(), command as _, std::ptr::from_mut(request)) }).map(drop)
 }
 
-/// The Ethernet address of an interface.
-pub(crate) fn ethernet_address(name: &str) -> io::Result<[u8; 6]> {
-    let mut request = request(name)?;
-    ask(libc::SIOCGIFHWADDR, &mut request)?;
-    // SAFETY: this command fills in the address.
-    let data = unsafe { request.ifr_ifru.ifru_hwaddr.sa_data };
-    Ok(std::array::from_fn(|at| data[at] as u8))
-}
-
 /// The MTU of an interface.
 pub(crate) fn mtu_bytes(name: &str) -> io::Result<usize> {
     let mut request = request(name)?;

@@ -251,10 +251,20 @@ fn vlan_tag(header: &libc::msghdr) -> Option<[u8; VLAN_TAG_BYTES]> {
     Some([a, b, c, d])
 }
 
-/// Completes an Internet checksum over the bytes from `start` on, whose field at `start + field` holds the sum of the
-/// pseudo-header. Returns false if that is not in the packet.
+/// The offset of the checksum in the header of SCTP, which no protocol with an Internet checksum shares.
+const SCTP_CHECKSUM: usize = 8;
+
+/// Completes a checksum over the bytes from `start` on: CRC32c for SCTP, else an Internet checksum, whose field at
+/// `start + field` holds the sum of the pseudo-header. Returns false if that is not in the packet.
 fn complete_checksum(packet: &mut [u8], start: usize, field: usize) -> bool {
     let Some(covered) = packet.get_mut(start..).filter(|covered| field + 2 <= covered.len()) else { return false };
+    if field == SCTP_CHECKSUM {
+        let Some(place) = covered.get_mut(field..field + 4) else { return false };
+        place.fill(0);
+        let checksum = crc32c(covered).to_le_bytes();
+        covered[field..field + 4].copy_from_slice(&checksum);
+        return true;
+    }
     let words = covered.chunks(2).map(|pair| u64::from(pair[0]) << 8 | u64::from(*pair.get(1).unwrap_or(&0)));
     let mut sum: u64 = words.sum();
     while sum > 0xffff {
@@ -267,6 +277,25 @@ fn complete_checksum(packet: &mut [u8], start: usize, field: usize) -> bool {
     };
     covered[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
     true
+}
+
+/// CRC32c by byte [RFC 9260 appendix A].
+const CRC32C: [u32; 256] = {
+    let (mut table, mut at) = ([0u32; 256], 0);
+    while at < 256 {
+        let (mut word, mut bit) = (at as u32, 0);
+        while bit < 8 {
+            word = if word & 1 == 1 { word >> 1 ^ 0x82f6_3b78 } else { word >> 1 };
+            bit += 1;
+        }
+        table[at] = word;
+        at += 1;
+    }
+    table
+};
+
+fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(u32::MAX, |crc, byte| crc >> 8 ^ CRC32C[usize::from(crc as u8 ^ byte)])
 }
 
 /// The result of a transmission.
@@ -344,6 +373,15 @@ mod tests {
         let sum: u32 = packet.chunks(2).map(|p| u32::from(p[0]) << 8 | u32::from(*p.get(1).unwrap_or(&0))).sum();
         let sum = sum + pseudo;
         assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff);
+        // SCTP [RFC 9260]: the check value of CRC32c, and a packet whose field is not zero before.
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+        let mut sctp = [7u8; 20];
+        assert!(complete_checksum(&mut sctp, 2, SCTP_CHECKSUM));
+        let found = u32::from_le_bytes([sctp[10], sctp[11], sctp[12], sctp[13]]);
+        let mut zeroed = sctp;
+        zeroed[10..14].fill(0);
+        assert_eq!((found, &sctp[..10]), (crc32c(&zeroed[2..]), &[7u8; 10][..]));
+        assert!(!complete_checksum(&mut sctp[..12], 2, SCTP_CHECKSUM));
         assert!(!complete_checksum(&mut packet, 5, 6));
         assert!(!complete_checksum(&mut packet, 12, 0));
     }

@@ -190,6 +190,17 @@ pub(crate) struct Socket {
     tx: Ring<Descriptor>,
 }
 
+/// The result of waking the kernel to transmit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Woken {
+    Sent,
+    /// The driver has no room: the rest is tried again.
+    Full,
+    /// In copy mode: the driver has dropped a packet [Linux net/xdp/xsk.c, NET_XMIT_DROP]. The kernel has taken it, but
+    /// its index may show that only after a later call.
+    Refused,
+}
+
 /// The step at which opening a socket failed.
 pub(crate) type Failed = (&'static str, io::Error);
 
@@ -326,15 +337,18 @@ impl Socket {
         set_option(&self.fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL_BUDGET, &budget)
     }
 
-    /// Wakes the kernel to transmit. Returns false if it has not sent everything, e.g. since its buffers are full.
-    pub(crate) fn wake_tx(&self) -> io::Result<bool> {
+    /// Wakes the kernel to transmit.
+    pub(crate) fn wake_tx(&self) -> io::Result<Woken> {
         // SAFETY: no data and no address.
         let answer =
             unsafe { libc::sendto(self.fd.as_raw_fd(), std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0) };
         match checked(answer as libc::c_int) {
-            Ok(_) => Ok(true),
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS)) => Ok(false),
-            Err(error) => Err(error),
+            Ok(_) => Ok(Woken::Sent),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EBUSY) => Ok(Woken::Refused),
+                Some(libc::EAGAIN | libc::ENOBUFS) => Ok(Woken::Full),
+                _ => Err(error),
+            },
         }
     }
 
