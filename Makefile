@@ -31,7 +31,7 @@ bench: ## compare with the best peers, side by side (BENCH='--only functions --r
 evidence: ## run the long proofs, record them in docs/evidence (ONLY=id for one, JOBS=2 for two at a time)
 	@scripts/evidence --jobs $(or $(JOBS),1) $(ONLY)
 
-soak: ## compare random functions on all engines for FLOWLOOM_SOAK_SECONDS (600)
+soak: ## compare random functions on all engines for FLOWLOOM_SOAK_SECONDS (600), then load one on interfaces (1800)
 	@scripts/evidence --soak
 
 lint: ## formatting, clippy, rustdoc, fuzz targets; warnings are errors

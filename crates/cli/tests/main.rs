@@ -13,6 +13,7 @@ mod coverage;
 mod evidence;
 mod evidence_axi;
 mod evidence_hardware;
+mod evidence_live;
 mod evidence_mutants;
 mod evidence_public;
 mod explain;
