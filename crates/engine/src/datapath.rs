@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The interface of engines.
 
-use crate::{Choices, Outcome, Packet, Ports, Snapshot, SnapshotError};
+use crate::{Choices, Digest, Outcome, Packet, Ports, Snapshot, SnapshotError};
 
 /// An engine with a loaded function.
 ///
@@ -75,6 +75,11 @@ pub trait Datapath {
     /// # Errors
     /// The engine cannot access its state.
     fn snapshot(&mut self) -> Result<Snapshot, EngineError>;
+
+    /// A digest of what [`Datapath::snapshot`] gives, if that takes less time.
+    fn digest(&mut self) -> Option<Digest> {
+        None
+    }
 
     /// Replaces the contents of all maps; maps that `state` does not list are reset to their initial contents.
     ///

@@ -20,6 +20,7 @@
 
 mod batch;
 mod datapath;
+mod digest;
 mod outcome;
 mod ports;
 mod record;
@@ -27,6 +28,7 @@ mod snapshot;
 
 pub use batch::{Copying, FRAME_RECORD_BYTES, Fate, Frame, HEADROOM_BYTES, InPlace};
 pub use datapath::{Datapath, EngineError, Eviction, Refusal};
+pub use digest::Digest;
 pub use outcome::{Event, Outcome, Output, Packet, Port, Verdict};
 pub use ports::{PORT_COUNT, Ports};
 pub use record::{Choices, RANDOM_WORDS, RunRecord};

@@ -20,10 +20,10 @@
 #![forbid(unsafe_code)]
 
 use flowloom_isa::Program;
-use flowloom_isa::op::Op;
+use flowloom_isa::op::{Op, Reg};
 use flowloom_verifier::trips::{BackEdges, Loop, Trips};
 use flowloom_verifier::{Bytes, Known, MapId, Memory, Proof};
-use flowloom_vm::{Access, At, Interpreter, Observer, Region};
+use flowloom_vm::{Access, Allowed, At, Interpreter, Observer, Region, Watch};
 
 /// Compares each run of the interpreter with the proofs of its program and of its siblings, the targets of tail calls.
 /// Programs that are not verified are not compared.
@@ -66,6 +66,23 @@ impl Facts {
     }
 }
 
+impl Facts {
+    /// What has to be watched of an access of this many bytes at an offset from a register.
+    fn watch(&self, (base, off, len): (Reg, i16, usize), (reads, writes): (bool, bool)) -> Watch {
+        if base == Reg::FP {
+            let access = Access { region: Region::Stack { up: 0 }, first: off.into(), len, reads, writes };
+            return if compare(self, access).is_ok() { Watch::Nothing } else { Watch::Everything };
+        }
+        let allowed = |(memory, bytes): &(Memory, Bytes)| {
+            let Bytes { first, end, align, touch, .. } = *bytes;
+            let region = region(*memory).filter(|_| touch.reads >= reads && touch.writes >= writes)?;
+            Some(Allowed { region, first, end, align })
+        };
+        let allowed: Vec<Allowed> = self.memory.iter().filter_map(allowed).collect();
+        if allowed.is_empty() { Watch::Everything } else { Watch::Accesses(allowed.into()) }
+    }
+}
+
 impl Proved {
     /// `None` for a program that is not verified.
     fn of(program: &Program) -> Option<Proved> {
@@ -91,12 +108,40 @@ impl ProofObserver {
         ProofObserver { proved: programs.map(Proved::of).collect(), trips: Trips::default() }
     }
 
+    /// Whether trip counts are compared in any program.
+    fn has_loops(&self) -> bool {
+        self.proved.iter().flatten().any(|proved| !proved.proof.loops.is_empty())
+    }
+
     fn facts(&self, at: At) -> Option<&Facts> {
         self.proved.get(at.program)?.as_ref()?.facts.get(at.slot)
     }
 }
 
 impl Observer for ProofObserver {
+    /// Instructions whose executions cannot differ from the proof need not be watched: arithmetic, branches both of whose
+    /// edges are feasible, accesses at fixed bytes of the stack. Of accesses to one memory, the run compares the bounds.
+    fn watch(&self, at: At, op: Op) -> Watch {
+        let Some(Some(proved)) = self.proved.get(at.program) else {
+            // The trip counts of another program end where this one is left.
+            return if self.has_loops() { Watch::Everything } else { Watch::Nothing };
+        };
+        let Some(facts) = proved.facts.get(at.slot).filter(|facts| facts.is_reached) else { return Watch::Everything };
+        let is_counted = |slot| proved.proof.loops.contains_key(&slot);
+        if op.successors(at.slot).any(is_counted) {
+            return Watch::Everything;
+        }
+        match op {
+            Op::Branch { off, .. } if off == 0 || facts.jumps && facts.falls => Watch::Nothing,
+            Op::Branch { .. } | Op::Call { .. } => Watch::Everything,
+            Op::CallLocal { .. } | Op::Exit if self.has_loops() => Watch::Everything,
+            Op::Load { size, base, off, .. } => facts.watch((base, off, size.bytes()), (true, false)),
+            Op::Store { size, base, off, .. } => facts.watch((base, off, size.bytes()), (false, true)),
+            Op::Atomic { size, base, off, .. } => facts.watch((base, off, size.bytes()), (true, true)),
+            _ => Watch::Nothing,
+        }
+    }
+
     fn begin(&mut self) {
         self.trips = Trips::default();
     }
@@ -158,6 +203,20 @@ fn compare(facts: &Facts, access: Access) -> Result<(), String> {
     }
     let verb = if writes { "writes" } else { "reads" };
     Err(format!("it {verb} {region:?} {first} to {end}; the proof says {:?}", facts.memory))
+}
+
+/// The region of the run that a region of the verifier is, if it is one.
+fn region(memory: Memory) -> Option<Region> {
+    match memory {
+        Memory::Context => Some(Region::Context),
+        Memory::Packet => Some(Region::Packet),
+        Memory::Metadata => Some(Region::Metadata),
+        Memory::Record => Some(Region::Record),
+        Memory::Key(_) => Some(Region::Key),
+        Memory::Value(MapId::Of(map)) => Some(Region::Value(map)),
+        Memory::Stack { up } => Some(Region::Stack { up }),
+        _ => None,
+    }
 }
 
 /// True if a region of the verifier includes a region of the run.

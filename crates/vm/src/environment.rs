@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use flowloom_engine::{
-    Choices, Event, Eviction, Outcome, Output, Port, Ports, RANDOM_WORDS, Snapshot, SnapshotError, Verdict,
+    Choices, Digest, Event, Eviction, Outcome, Output, Port, Ports, RANDOM_WORDS, Snapshot, SnapshotError, Verdict,
 };
 use flowloom_isa::{BPF_F_RDONLY_PROG, MapDef, Program};
 
@@ -219,6 +219,13 @@ impl<S: Space> Environment<S> {
             snapshot.maps.insert(name, contents);
         }
         snapshot
+    }
+
+    /// A digest of the contents of all maps.
+    pub fn digest(&self) -> Digest {
+        let mut digest = Digest::default();
+        self.space.maps().iter().for_each(|map| map.digest(&mut digest));
+        digest
     }
 
     /// Replaces the contents of all maps; those that `state` does not list get their initial contents. `programs` tells

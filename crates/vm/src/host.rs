@@ -130,8 +130,8 @@ impl Interpreter {
         body: impl FnOnce(&mut Host<'_, '_>) -> Result<u64, HostError>,
     ) -> Result<Outcome, EngineError> {
         self.environment.space.start(packet.bytes, packet.port.0);
-        let returned = self.surrounded(choices, |image, run, _, _| {
-            let mut host = Host { run, image, at: 0 };
+        let returned = self.surrounded(choices, |parts, run| {
+            let mut host = Host { run, image: parts.image, at: 0 };
             let result = body(&mut host);
             let at = At { program: 0, slot: host.at };
             result.map_err(|HostError(fault)| (at, fault))

@@ -12,11 +12,14 @@
 //! a write to read-only memory, too deep calls, too many instructions.
 
 mod calls;
+mod control;
 mod environment;
 mod fault;
 pub mod fib;
 mod host;
+mod initialised;
 mod inline;
+mod insn;
 mod maps;
 mod memory;
 mod observer;
@@ -28,7 +31,7 @@ mod trail;
 
 use std::sync::Arc;
 
-use flowloom_engine::{Choices, Datapath, EngineError, Eviction, Outcome, Packet, Port, Ports, Snapshot};
+use flowloom_engine::{Choices, Datapath, Digest, EngineError, Eviction, Outcome, Packet, Port, Ports, Snapshot};
 
 pub use calls::{Helper, Redirect, Run, find};
 pub use environment::{Destination, Environment, Returned, is_constant_data};
@@ -39,10 +42,10 @@ pub use inline::loops as inlined_loops;
 pub use maps::{Backing, Cells, Keys, Kind, Map, Standard};
 use memory::Memory;
 pub use memory::{CONTEXT_ADDRESS, map_address, map_at};
-pub use observer::{Access, At, Observer, Region};
+pub use observer::{Access, Allowed, At, Observer, Region, Watch};
 pub use plugin::{Plugin, PluginError};
 pub use rings::Rings;
-use run::{Counters, Helpers, Image};
+use run::{Counters, Following, Helpers, Image, Registers};
 pub use space::Space;
 pub use trail::{Branch, Lookup, Trail};
 
@@ -57,7 +60,7 @@ pub const DEFAULT_BUDGET: u64 = 1 << 26;
 /// use std::sync::Arc;
 /// use flowloom_isa::{Program, asm};
 /// use flowloom_vm::Interpreter;
-/// use flowloom_engine::{Choices, Datapath, Packet, Port, Verdict};
+/// use flowloom_engine::{Choices, Datapath, Digest, Packet, Port, Verdict};
 ///
 /// let insns = asm::assemble("r0 = 1\nexit", &[])?;
 /// let program = Program { section: "xdp".into(), insns, ..Program::default() };
@@ -69,6 +72,7 @@ pub const DEFAULT_BUDGET: u64 = 1 << 26;
 pub struct Interpreter {
     environment: Environment<Memory>,
     image: Image,
+    registers: Registers,
     budget: u64,
     counters: Counters,
     /// By slot, the number of executions.
@@ -76,6 +80,8 @@ pub struct Interpreter {
     /// The branch decisions of the last packet.
     trail: Option<Trail>,
     observer: Option<Box<dyn Observer>>,
+    /// What the observer wants to know, by program and place.
+    watched: Vec<Vec<Watch>>,
 }
 
 impl std::fmt::Debug for Interpreter {
@@ -89,6 +95,15 @@ impl std::fmt::Debug for Interpreter {
     }
 }
 
+/// What a run uses besides its environment.
+struct Parts<'a> {
+    image: &'a Image,
+    registers: &'a mut Registers,
+    watched: &'a [Vec<Watch>],
+    budget: u64,
+    counters: &'a mut Counters,
+}
+
 impl Interpreter {
     /// Checks the program and creates its maps.
     ///
@@ -96,17 +111,18 @@ impl Interpreter {
     /// All findings about the program and the programs that its maps initially hold, with section, instruction, source
     /// line, found and expected.
     pub fn new(program: Arc<Program>) -> Result<Interpreter, ProgramError> {
-        Interpreter::with_helpers(program, Helpers::of_packets())
+        Interpreter::with_helpers(program, Helpers::of_packets(), 1)
     }
 
     /// Has an observer follow each run.
     #[must_use]
     pub fn with_observer(mut self, observer: Box<dyn Observer>) -> Interpreter {
+        self.watched = self.image.watched(&*observer);
         self.observer = Some(observer);
         self
     }
 
-    fn with_helpers(program: Arc<Program>, helpers: Helpers) -> Result<Interpreter, ProgramError> {
+    fn with_helpers(program: Arc<Program>, helpers: Helpers, arguments: usize) -> Result<Interpreter, ProgramError> {
         let code = flowloom_isa::check::check(&program, &|number| helpers.can_call(number))?;
         let mut programs = vec![Some(code)];
         for (number, sibling) in program.siblings.iter().enumerate() {
@@ -117,18 +133,19 @@ impl Interpreter {
                 Err(_) => programs.push(None),
             }
         }
-        let value_bytes = program.maps.iter().map(|m| m.value_bytes).collect();
-        let inlined = programs.iter().map(|code| code.as_deref().map(inline::loops).unwrap_or_default()).collect();
+        let image = Image::new(programs, arguments, &program.maps, helpers);
         let mut memory = Memory::new(&program.maps, 1);
         memory.has_egress = program.kind == ProgramKind::XdpDevmap;
         Ok(Interpreter {
             environment: Environment::new(program, memory),
-            image: Image { programs, inlined, value_bytes, helpers },
+            image,
+            registers: Registers::default(),
             budget: DEFAULT_BUDGET,
             counters: Counters::default(),
             profile: None,
             trail: None,
             observer: None,
+            watched: Vec::new(),
         })
     }
 
@@ -212,14 +229,10 @@ impl Interpreter {
 
     fn call(&mut self, arguments: &[u64], choices: &Choices) -> Result<Returned, (At, Fault)> {
         let mut profile = self.profile.take();
-        let result = self.surrounded(choices, |image, state, budget, counters| match &mut profile {
-            None => run::run(image, state, arguments, budget, counters, |_| {}),
-            Some(hits) => run::run(image, state, arguments, budget, counters, |at| {
-                // Siblings have no profile of their own.
-                if at.program == 0 {
-                    hits[at.slot] += 1;
-                }
-            }),
+        let result = self.surrounded(choices, |parts, run| {
+            let Parts { image, registers, watched, budget, counters } = parts;
+            let following = Following { profile: profile.as_mut(), watched };
+            run::run(image, run, registers, arguments, budget, counters, following)
         });
         self.profile = profile;
         result
@@ -229,14 +242,15 @@ impl Interpreter {
     fn surrounded(
         &mut self,
         choices: &Choices,
-        body: impl FnOnce(&Image, &mut Run<'_, Memory>, u64, &mut Counters) -> Result<u64, (At, Fault)>,
+        body: impl FnOnce(Parts<'_>, &mut Run<'_, Memory>) -> Result<u64, (At, Fault)>,
     ) -> Result<Returned, (At, Fault)> {
-        let Interpreter { environment, image, budget, counters, observer, .. } = self;
+        let Interpreter { environment, image, registers, watched, budget, counters, observer, .. } = self;
+        let parts = Parts { image, registers, watched, budget: *budget, counters };
         let mut trail = self.trail.as_mut();
         if let Some(trail) = &mut trail {
             trail.clear();
         }
-        environment.run(choices, trail, observer.as_deref_mut(), |run| body(image, run, *budget, counters))
+        environment.run(choices, trail, observer.as_deref_mut(), |run| body(parts, run))
     }
 
     /// A fault as an engine error.
@@ -302,6 +316,10 @@ impl Datapath for Interpreter {
 
     fn snapshot(&mut self) -> Result<Snapshot, EngineError> {
         Ok(self.environment.snapshot())
+    }
+
+    fn digest(&mut self) -> Option<Digest> {
+        Some(self.environment.digest())
     }
 
     fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {

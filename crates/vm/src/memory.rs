@@ -120,6 +120,42 @@ struct Frame {
 
 impl Frame {
     const FRESH: Frame = Frame { bytes: [0; STACK_BYTES], written: [false; STACK_BYTES] };
+
+    /// Bytes that are about to be written.
+    #[inline(always)]
+    fn put<const N: usize>(&mut self, at: usize) -> Option<&mut [u8; N]> {
+        *self.written.get_mut(at..)?.first_chunk_mut::<N>()? = [true; N];
+        self.bytes.get_mut(at..)?.first_chunk_mut()
+    }
+}
+
+/// What fast accesses to the values of a map need to know.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    stride_bits: u32,
+    /// The size of a value; 0 for maps whose accesses need further checks or are not in one vector.
+    value_bytes: u32,
+}
+
+impl Shape {
+    fn of(map: &Map) -> Shape {
+        let def = map.def();
+        let is_plain =
+            map.is_readable() && map.is_writable() && def.spin_lock.is_none() && map.cells().in_one().is_some();
+        let value_bytes = if is_plain { def.value_bytes } else { 0 };
+        Shape { stride_bits: value_stride_bits(def.value_bytes), value_bytes }
+    }
+
+    /// The place of an access of this length in the vector of values, if it is inside of a value.
+    #[inline(always)]
+    fn place(self, address: u64, len: usize) -> Option<usize> {
+        let at = (address & ((1 << self.stride_bits) - 1)).wrapping_sub(1 << (self.stride_bits - 2));
+        if at.checked_add(len as u64)? > u64::from(self.value_bytes) {
+            return None;
+        }
+        // A value is smaller than the stride, so this is less than 2^48.
+        Some((((address & PLACE) >> self.stride_bits) * u64::from(self.value_bytes) + at) as usize)
+    }
 }
 
 /// All memory of a run.
@@ -137,6 +173,8 @@ pub(super) struct Memory {
     longest: usize,
     pub(super) ingress: u32,
     pub(super) maps: Vec<Map>,
+    /// By map.
+    shapes: Vec<Shape>,
     /// Plain memory, for a plugin's program only.
     pub(super) plain: Vec<u8>,
     pub(super) rings: Rings,
@@ -154,7 +192,7 @@ pub(super) struct Memory {
 impl Memory {
     /// Memory with the maps of these definitions in their initial states.
     pub(super) fn new(defs: &[MapDef], cpus: u32) -> Memory {
-        let maps = defs.iter().map(|def| Map::standard(def, cpus));
+        let maps: Vec<Map> = defs.iter().map(|def| Map::standard(def, cpus)).collect();
         Memory {
             frames: vec![Frame::FRESH; MAX_FRAMES],
             frame: 0,
@@ -167,7 +205,8 @@ impl Memory {
             cpus,
             keys: Vec::new(),
             plain: Vec::new(),
-            maps: maps.collect(),
+            shapes: maps.iter().map(Shape::of).collect(),
+            maps,
             is_strict: false,
             has_egress: false,
             accesses: None,
@@ -317,7 +356,78 @@ impl Memory {
         self.bytes_mut(address, len, Access::Write)
     }
 
-    #[inline]
+    /// The bytes at an address in the packet, on the stack or in most values; `None` elsewhere, and for what is no valid
+    /// access.
+    #[inline(always)]
+    pub(super) fn near<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
+        match address >> TAG_SHIFT {
+            PACKET => {
+                let place = address.wrapping_sub(PACKET_BASE) as usize;
+                let bytes = self.packet.get(place..)?.first_chunk::<N>()?;
+                (place >= self.meta).then_some(*bytes)
+            }
+            STACK => {
+                let frame = ((address & PLACE) >> 16).wrapping_sub(1);
+                let at = (address & 0xffff).wrapping_sub(FRAME_BASE) as usize;
+                if frame > self.frame as u64 || self.is_strict {
+                    return None;
+                }
+                self.frames.get(frame as usize)?.bytes.get(at..)?.first_chunk().copied()
+            }
+            tag => {
+                let map = tag.wrapping_sub(VALUES) as usize;
+                let place = self.shapes.get(map)?.place(address, N)?;
+                self.maps.get(map)?.cells().in_one()?.get(place..)?.first_chunk().copied()
+            }
+        }
+    }
+
+    /// As [`Memory::near`], for writing.
+    #[inline(always)]
+    pub(super) fn near_mut<const N: usize>(&mut self, address: u64) -> Option<&mut [u8; N]> {
+        match address >> TAG_SHIFT {
+            PACKET => {
+                let place = address.wrapping_sub(PACKET_BASE) as usize;
+                if place < self.meta {
+                    return None;
+                }
+                self.packet.get_mut(place..)?.first_chunk_mut::<N>()
+            }
+            STACK => {
+                let frame = ((address & PLACE) >> 16).wrapping_sub(1);
+                let at = (address & 0xffff).wrapping_sub(FRAME_BASE) as usize;
+                if frame > self.frame as u64 {
+                    return None;
+                }
+                self.frames.get_mut(frame as usize)?.put::<N>(at)
+            }
+            tag => {
+                let map = tag.wrapping_sub(VALUES) as usize;
+                let place = self.shapes.get(map)?.place(address, N)?;
+                self.maps.get_mut(map)?.cells_mut().in_one_mut()?.get_mut(place..)?.first_chunk_mut()
+            }
+        }
+    }
+
+    /// The bytes at a byte of the current frame; `None` if some may have to be written first.
+    #[inline(always)]
+    pub(super) fn in_frame<const N: usize>(&self, at: u16) -> Option<[u8; N]> {
+        let frame = self.frames.get(self.frame)?;
+        let at = usize::from(at);
+        if self.is_strict && frame.written.get(at..)?.first_chunk::<N>()? != &[true; N] {
+            return None;
+        }
+        frame.bytes.get(at..)?.first_chunk().copied()
+    }
+
+    /// Writes at a byte of the current frame, in which the bytes are.
+    #[inline(always)]
+    pub(super) fn put_in_frame<const N: usize>(&mut self, at: u16, bytes: [u8; N]) -> Option<()> {
+        *self.frames.get_mut(self.frame)?.put::<N>(at.into())? = bytes;
+        Some(())
+    }
+
+    #[inline(never)]
     pub(super) fn load(&self, address: u64, size: Size) -> Result<u64, Fault> {
         if address >> TAG_SHIFT == CONTEXT {
             return self.load_context(address, size);
@@ -341,7 +451,7 @@ impl Memory {
     }
 
     /// Stores the low bytes of a number.
-    #[inline]
+    #[inline(never)]
     pub(super) fn store(&mut self, address: u64, size: Size, value: u64) -> Result<(), Fault> {
         let len = size.bytes();
         self.bytes_mut(address, len, Access::Write)?.copy_from_slice(&value.to_le_bytes()[..len]);
@@ -654,6 +764,7 @@ impl Space for Memory {
     }
 
     fn set_maps(&mut self, maps: Vec<Map>) {
+        self.shapes = maps.iter().map(Shape::of).collect();
         self.maps = maps;
     }
 

@@ -49,8 +49,46 @@ pub struct Access {
     pub writes: bool,
 }
 
+/// What an observer wants to know of an instruction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Watch {
+    /// Nothing: it need not be told of it.
+    Nothing,
+    /// Accesses other than these, before they are made.
+    Accesses(Box<[Allowed]>),
+    /// Every execution.
+    Everything,
+}
+
+/// Accesses that an observer need not be told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allowed {
+    /// The region.
+    pub region: Region,
+    /// The offset of the first byte.
+    pub first: i64,
+    /// The offset after the last byte.
+    pub end: i64,
+    /// What the offset of an access is a multiple of: a power of 2.
+    pub align: u32,
+}
+
+impl Allowed {
+    /// Whether it includes an access.
+    #[inline]
+    pub fn has(&self, region: Region, first: i64, len: i64) -> bool {
+        let is_inside = self.first <= first && first + len <= self.end;
+        is_inside && self.region == region && first & (i64::from(self.align) - 1) == 0
+    }
+}
+
 /// Follows the runs of a program; a message stops the run with a fault at the instruction.
 pub trait Observer: Send {
+    /// What it wants to know of an instruction; asked once, before the first run.
+    fn watch(&self, _: At, _: Op) -> Watch {
+        Watch::Everything
+    }
+
     /// A packet begins.
     fn begin(&mut self) {}
 

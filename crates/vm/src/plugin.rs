@@ -64,10 +64,8 @@ impl Plugin {
     /// # Errors
     /// All findings, as of [`Interpreter::new`].
     pub fn new(program: Arc<Program>) -> Result<Plugin, PluginError> {
-        let interp = match program.maps.is_empty() {
-            true => Interpreter::with_helpers(program, Helpers::only(helpers()))?,
-            false => Interpreter::new(program)?,
-        };
+        let helpers = if program.maps.is_empty() { Helpers::only(helpers()) } else { Helpers::of_packets() };
+        let interp = Interpreter::with_helpers(program, helpers, 2)?;
         Ok(Plugin(interp.with_strict_stack().with_budget(BUDGET)))
     }
 

@@ -154,8 +154,15 @@ impl<B: Backing> Map<B> {
     }
 
     /// The values.
+    #[inline]
     pub fn cells(&self) -> &B::Cells {
         &self.values
+    }
+
+    /// The values, mutable.
+    #[inline]
+    pub(super) fn cells_mut(&mut self) -> &mut B::Cells {
+        &mut self.values
     }
 
     /// Whether programs may write values.

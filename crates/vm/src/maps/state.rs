@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Snapshots of maps, and their restoration.
 
-use flowloom_engine::{FULL_ARRAY_ENTRIES, MapState, SnapshotError};
+use flowloom_engine::{Digest, FULL_ARRAY_ENTRIES, MapState, SnapshotError};
 
 use super::{Backing, Cells, Keys, Map, Standard, Table};
 use flowloom_isa::MapKind;
@@ -56,6 +56,27 @@ impl<B: Backing> Map<B> {
                 Some(members.iter().map(|(key, number)| (key.clone(), number.to_le_bytes().to_vec())).collect())
             }
             Table::Ports { given: false, .. } | Table::Records => None,
+        }
+    }
+
+    /// Includes the contents in a digest, if they are part of the state.
+    pub(crate) fn digest(&self, digest: &mut Digest) {
+        if !self.is_state() {
+            return;
+        }
+        let name = &self.def.name;
+        let mut add = |(key, slot): (&[u8], u32)| digest.add(name, key, self.values.slot(slot, self.cpus));
+        match &self.table {
+            Table::Keyed(entries) | Table::Ports { entries, given: true } => entries.iter().for_each(add),
+            Table::Prefixes(prefixes) => prefixes.iter().for_each(&mut add),
+            Table::Array => {
+                let used = self.values.entries(self.cpus).filter(|(_, entry)| entry.iter().any(|byte| *byte != 0));
+                used.for_each(|(index, entry)| digest.add(name, &index.to_le_bytes(), entry));
+            }
+            Table::Members(members) => {
+                members.iter().for_each(|(key, number)| digest.add(name, key, &number.to_le_bytes()));
+            }
+            Table::Ports { given: false, .. } | Table::Records => {}
         }
     }
 

@@ -67,6 +67,24 @@ impl Values {
         Values { cell_bytes: cell_bytes as usize, store }
     }
 
+    /// All cells, if they are in one vector.
+    #[inline]
+    pub(crate) fn in_one(&self) -> Option<&[u8]> {
+        match &self.store {
+            Store::Flat(bytes) => Some(bytes),
+            Store::Paged(_) => None,
+        }
+    }
+
+    /// All cells, mutable, if they are in one vector.
+    #[inline]
+    pub(crate) fn in_one_mut(&mut self) -> Option<&mut [u8]> {
+        match &mut self.store {
+            Store::Flat(bytes) => Some(bytes),
+            Store::Paged(_) => None,
+        }
+    }
+
     #[cfg(test)]
     pub(super) fn allocated(&self) -> u64 {
         match &self.store {
