@@ -5,6 +5,7 @@
 //!  tables     keys ─► flow table : hashbrown, rte_hash
 //!  functions  packets of random flows ─► machine code : the kernel     (both without their harness)
 //!  jits       packets ─► machine code : rbpf, solana-sbpf, gcc -O2     (all without their harness)
+//!  live       veth ─► AF_XDP, raw, kernel XDP, DPDK ─► veth : rings of AF_PACKET
 //! ```
 //!
 //! Contenders run by turns, once to warm up and then several times; a line has the median and the quartiles. The folder
@@ -19,9 +20,11 @@ mod functions;
 mod huge;
 mod jits;
 mod kernel;
+mod live;
 mod machines;
 mod measure;
 mod ours;
+mod packet_rings;
 mod rte_hash;
 mod tables;
 mod tool;
@@ -51,6 +54,8 @@ enum Subject {
     Functions,
     /// Programs without maps, beside rbpf, solana-sbpf and gcc
     Jits,
+    /// Forwarding between veth interfaces without loss, beside a forwarder with rings of AF_PACKET (root)
+    Live,
 }
 
 /// Compares Flowloom with the best peers
@@ -99,6 +104,9 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
     }
     if arguments.only.contains(&Subject::Jits) {
         comparisons.extend(jits::run_all(&peers, arguments.rounds)?);
+    }
+    if arguments.only.contains(&Subject::Live) {
+        comparisons.extend(available("live engines", live::run(&peers, arguments.rounds)).unwrap_or_default());
     }
     println!("\n{:<24} {:>9}  {:>10} : {:<10} {:>6} (quartiles)", "comparison", "flows", "ours", "peer", "ratio");
     for comparison in &comparisons {

@@ -58,7 +58,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "proofcheck",
         ],
     ),
-    ("bench", &["random", "engine", "trace", "isa", "verifier", "flowtable", "jit", "session"]),
+    ("bench", &["random", "engine", "trace", "isa", "verifier", "flowtable", "jit", "session", "exec", "ports"]),
     ("testkit", &["random", "wire"]),
     (
         "cli",

@@ -7,6 +7,7 @@ use flowloom_ports::{AfXdp, AfXdpOptions, BusyPoll, Device, Host, PortsError, Ra
 
 use crate::args::{DeviceKind, LiveArgs, PassTo};
 use crate::failure::{Failure, with_causes};
+use crate::output::print_note;
 
 /// The packets that a call of busy polling processes, at most.
 const BUSY_POLL_BUDGET: u32 = 64;
@@ -104,6 +105,17 @@ fn af_xdp(interfaces: Vec<Interface>, live: &LiveArgs) -> Result<Devices, Failur
 }
 
 fn raw(interfaces: Vec<Interface>) -> Result<Devices, Failure> {
+    for interface in &interfaces {
+        if let Err(LiveError::Occupied(other)) = interface.require_free() {
+            let program = other.program.as_deref().unwrap_or("?");
+            print_note(&format!(
+                "interface `{}` runs the XDP program `{program}` (id {}) of another process, which sees packets first: the \
+                 function receives only those that it passes",
+                interface.name(),
+                other.id
+            ));
+        }
+    }
     let device = Raw::open(&interfaces, RawOptions::default()).map_err(|e| failure(&e))?;
     Ok(Devices::of(device, interfaces, Mode::Skb))
 }

@@ -206,6 +206,26 @@ fn what_cannot_be_opened_says_why() {
     }
 }
 
+/// Raw sockets see what an XDP program passes.
+#[test]
+fn programs_before_raw_sockets_are_named() {
+    let Some(lab) = Lab::new("programs_before_raw_sockets_are_named", &[]) else { return };
+    let said = lab.run(
+        r#"
+        host a 1
+        "$FLOWLOOM" build $TOP/$1 --target bpf -o . >/dev/null
+        ip link set dev v1 xdp object pass_all.o section xdp
+        start $TOP/$1 -i v1 --mode raw --duration 200ms
+        wait $pid
+        cat err"#,
+        &[PASS_ALL],
+    );
+    assert!(
+        said.contains("interface `v1` runs the XDP program `pass_all` (id ") && said.contains("sees packets first"),
+        "{said}"
+    );
+}
+
 #[test]
 fn an_interface_that_goes_away_ends_a_run_in_user_space() {
     let Some(lab) = Lab::new("an_interface_that_goes_away_ends_a_run_in_user_space", &[]) else { return };
