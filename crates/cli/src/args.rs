@@ -23,7 +23,7 @@ pub(crate) use bpf::{BpfVerb, PluginArgs};
 pub(crate) use explain::{DeviceArgs, ExplainArgs, ScheduleName, schemes};
 pub(crate) use hw::PredictArgs;
 pub(crate) use live::{DeviceKind, LiveArgs, LiveMode, MapArgs, MapListArgs, MapVerb, PassTo, Place, StateTime};
-pub(crate) use reproduce::ReproduceArgs;
+pub(crate) use reproduce::{LabArgs, LabEngine, ReproduceArgs};
 pub(crate) use trace::{TraceGenArgs, TraceInfoArgs, TraceProfilesArgs, TraceVerb};
 
 /// Maximum number of packets that `verify` generates. It holds all of them in memory, to shrink a disagreement.
@@ -103,7 +103,10 @@ pub(crate) enum Verb {
     #[command(after_help = "Example:\n  flowloom fields tcp")]
     Fields(FieldsArgs),
     /// Measure a table or figure of a paper and compare it with the printed numbers
-    #[command(after_help = "Examples:\n  flowloom reproduce --list\n  flowloom reproduce eh-tab5 -v")]
+    #[command(
+        after_help = "Examples:\n  flowloom reproduce --list\n  flowloom reproduce eh-tab5 -v\n  flowloom reproduce dp-fig --engines memory --rounds 9 -o flows.svg\n  \
+        sudo flowloom reproduce fb-fig9 --json"
+    )]
     Reproduce(ReproduceArgs),
     /// Read and change the tables of functions that run on interfaces
     Map {

@@ -7,6 +7,7 @@
 mod blocks;
 mod experiment;
 mod flushes;
+mod lab;
 mod measured;
 mod moves;
 mod pipelines;
@@ -58,6 +59,15 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<(), Failure> {
         let known = quoted(experiments.iter().map(|known| &known.id));
         return Err(Failure::Input(format!("unknown table or figure `{id}`, expected one of {known}")));
     };
+    if experiment.method.is_on_this_machine() {
+        return lab::run(experiment, args);
+    }
+    if let Some(option) = args.lab.given().first() {
+        return Err(Failure::Input(format!(
+            "{option}: `{id}` is not measured on this machine; the option is for {}",
+            quoted(experiments.iter().filter(|known| known.method.is_on_this_machine()).map(|known| &known.id))
+        )));
+    }
     let mut rows = Vec::new();
     for row in &experiment.rows {
         rows.push(match experiment.method {
@@ -66,6 +76,7 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<(), Failure> {
             Method::Moves => moves::measure(row)?,
             Method::Stash => stash::measure(row)?,
             Method::Zipf => zipf::measure(row, &args.functions)?,
+            Method::FlowRates | Method::LiveRates | Method::RoundTrips => Measured::default(),
         });
     }
     if args.json {

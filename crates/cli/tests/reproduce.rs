@@ -18,7 +18,18 @@ fn reproduced(id: &str) -> Value {
 #[test]
 fn the_list_names_every_table_and_figure() {
     let list = ok(&["reproduce", "--list"]);
-    for id in ["eh-tab2", "eh-tab3", "eh-tab4", "eh-tab5", "eh-fig9c", "fb-fig10a", "fb-fig10b"] {
+    for id in [
+        "eh-tab2",
+        "eh-tab3",
+        "eh-tab4",
+        "eh-tab5",
+        "eh-fig9c",
+        "fb-fig10a",
+        "fb-fig10b",
+        "dp-fig",
+        "fb-fig7",
+        "fb-fig9",
+    ] {
         assert!(list.contains(id), "{list}");
     }
     let list: Value = serde_json::from_str(&ok(&["reproduce", "--list", "--json"])).unwrap();

@@ -9,7 +9,8 @@ use serde::Deserialize;
 use crate::failure::{Failure, with_causes};
 
 /// The files of `experiments/`, by name.
-const FILES: [(&str, &str); 7] = [
+const FILES: [(&str, &str); 10] = [
+    ("dp-fig.toml", include_str!("../../../../experiments/dp-fig.toml")),
     ("eh-fig9c.toml", include_str!("../../../../experiments/eh-fig9c.toml")),
     ("eh-tab2.toml", include_str!("../../../../experiments/eh-tab2.toml")),
     ("eh-tab3.toml", include_str!("../../../../experiments/eh-tab3.toml")),
@@ -17,6 +18,8 @@ const FILES: [(&str, &str); 7] = [
     ("eh-tab5.toml", include_str!("../../../../experiments/eh-tab5.toml")),
     ("fb-fig10a.toml", include_str!("../../../../experiments/fb-fig10a.toml")),
     ("fb-fig10b.toml", include_str!("../../../../experiments/fb-fig10b.toml")),
+    ("fb-fig7.toml", include_str!("../../../../experiments/fb-fig7.toml")),
+    ("fb-fig9.toml", include_str!("../../../../experiments/fb-fig9.toml")),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -24,14 +27,27 @@ const FILES: [(&str, &str); 7] = [
 pub(super) enum Method {
     /// The papers' schedule, block by block.
     Blocks,
+    /// Rates on this machine, by the number of flows.
+    FlowRates,
     /// Cycle-by-cycle simulation of a pipeline on generated traffic.
     Flushes,
+    /// Rates on this machine, over interfaces.
+    LiveRates,
     /// Insertions of random keys into a cuckoo table.
     Moves,
+    /// Round-trip times on this machine.
+    RoundTrips,
     /// Occupancy of a cuckoo table's stash on generated traffic.
     Stash,
     /// Formulas and a simulation for Zipf-distributed flows.
     Zipf,
+}
+
+impl Method {
+    /// True if this machine is measured: claims, but no values, are in print.
+    pub(super) fn is_on_this_machine(self) -> bool {
+        matches!(self, Method::FlowRates | Method::LiveRates | Method::RoundTrips)
+    }
 }
 
 /// What measured values are compared with.
@@ -74,10 +90,22 @@ pub(super) struct Experiment {
     #[serde(default = "program")]
     pub(super) rows_are: String,
     /// The columns.
-    #[serde(rename = "value")]
+    #[serde(default, rename = "value")]
     pub(super) values: Vec<Value>,
-    #[serde(rename = "row")]
+    #[serde(default, rename = "row")]
     pub(super) rows: Vec<Row>,
+    /// Statements of the paper, for figures that are measured on this machine.
+    #[serde(default, rename = "claim")]
+    pub(super) claims: Vec<Claim>,
+}
+
+/// A statement of the paper.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Claim {
+    /// Key of the measured counterpart.
+    pub(super) name: String,
+    pub(super) text: String,
 }
 
 /// A column.
@@ -178,11 +206,19 @@ mod tests {
             // A method inserts its measures as literals; a literal before a colon is a key of JSON.
             let method = match experiment.method {
                 Method::Blocks => include_str!("blocks.rs"),
+                Method::FlowRates => include_str!("lab/flow_rates.rs"),
                 Method::Flushes => include_str!("flushes.rs"),
+                Method::LiveRates => include_str!("lab/live_rates.rs"),
+                Method::RoundTrips => include_str!("lab/round_trips.rs"),
                 Method::Moves => include_str!("moves.rs"),
                 Method::Stash => include_str!("stash.rs"),
                 Method::Zipf => include_str!("zipf.rs"),
             };
+            assert_ne!(experiment.claims.is_empty(), experiment.method.is_on_this_machine(), "{file}");
+            assert_ne!(experiment.values.is_empty(), !experiment.method.is_on_this_machine(), "{file}");
+            for Claim { name, .. } in &experiment.claims {
+                assert!(method.contains(&format!("\"{name}\", ")), "{file}: {name}");
+            }
             for Value { measure, .. } in &experiment.values {
                 let literal = format!("\"{measure}\"");
                 let is_inserted = method.split(&literal).skip(1).any(|after| !after.starts_with(':'));

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A function between the wires, in the kernel or in user space.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use flowloom_engine::{InPlace, Snapshot, Verdict};
+use flowloom_exec::{Description, Interface, Live, LiveOptions, Mode, SweepClock};
+use flowloom_isa::insn::{alu, class, jmp};
+use flowloom_isa::{Insn, Program};
+use flowloom_ports::{Device, Hooks, LoopOptions, PortsError, Statistics, run_loop};
+
+use crate::bed::{Bed, Wires};
+use crate::error::LabError;
+use crate::sys;
+
+/// Makes the engine of a run, in the thread that runs it.
+pub type MakeEngine<'a> = dyn Fn() -> Result<Box<dyn InPlace>, LabError> + Sync + 'a;
+/// Opens the interfaces of the function as a device.
+pub type OpenDevice<'a> = dyn Fn(&[Interface]) -> Result<Box<dyn Device>, PortsError> + Sync + 'a;
+
+/// How often an attached function is looked after.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// What is between the wires.
+#[allow(missing_debug_implementations, reason = "closures")]
+pub enum Station<'a> {
+    /// Nothing.
+    Cable,
+    /// A program, attached to the interfaces in native mode.
+    Kernel { program: &'a Program, description: &'a Description },
+    /// An engine on a device.
+    User { open: &'a OpenDevice<'a>, engine: &'a MakeEngine<'a>, sweep: &'a SweepClock },
+}
+
+/// The counters of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Ran {
+    /// Those of the packet loop, and its time on a processor; none in the kernel.
+    pub(crate) user: Option<(Statistics, Duration)>,
+}
+
+/// A program that returns this verdict.
+fn verdict(verdict: Verdict) -> Program {
+    let insn = |code, imm| Insn { code, imm, ..Insn::default() };
+    Program {
+        name: "far".to_owned(),
+        section: "xdp".to_owned(),
+        insns: vec![insn(class::ALU64 | alu::MOV, verdict.number() as i32), insn(class::JMP | jmp::EXIT, 0)],
+        license: "GPL".to_owned(),
+        ..Program::default()
+    }
+}
+
+/// Attaches a program to interfaces of the thread's namespace.
+fn attach(program: &Program, description: &Description, interfaces: &[Interface]) -> Result<Live, LabError> {
+    let (state, mode) = (&Snapshot::default(), Mode::Native);
+    let options = LiveOptions { mode, count: false, clock_ahead_ns: 0, state, description, events: None };
+    Ok(Live::start(program, interfaces, options)?)
+}
+
+/// Makes the far ends accept frames that XDP redirects to them: they have a program that passes or drops all.
+///
+/// veth hands such frames only to a peer with a program or with GRO.
+pub(crate) fn receiver(bed: &Bed, passes: bool) -> Result<Option<Live>, LabError> {
+    let description = Description::new("far", "", Vec::new());
+    bed.enter_there()?;
+    let far = (1..=bed.ports()).map(|port| Ok(Interface::find(port, &format!("far{port}"))?));
+    let far: Vec<Interface> = far.collect::<Result<_, LabError>>()?;
+    let program = verdict(if passes { Verdict::Pass } else { Verdict::Drop });
+    attach(&program, &description, &far).map(Some)
+}
+
+impl Station<'_> {
+    /// Runs between the wires, in the calling thread, until `stop` is set. Calls `ready` when packets are processed.
+    pub(crate) fn run(&self, bed: &Bed, stop: &AtomicBool, ready: impl FnOnce()) -> Result<Ran, LabError> {
+        match self {
+            Station::Cable => {
+                ready();
+                Ok(Ran::default())
+            }
+            Station::Kernel { program, description } => {
+                bed.enter_here()?;
+                let mut live = attach(program, description, &bed.near()?)?;
+                ready();
+                while !stop.load(Ordering::Relaxed) {
+                    live.sweep().map_err(|e| LabError::Engine(e.to_string()))?;
+                    std::thread::sleep(LOOK_EVERY);
+                }
+                Ok(Ran::default())
+            }
+            Station::User { open, engine, sweep } => {
+                bed.enter_here()?;
+                sys::pin(1);
+                let mut engine = engine()?;
+                let mut devices = [open(&bed.near()?)?];
+                let options = LoopOptions { sweep: (*sweep).clone(), ..LoopOptions::default() };
+                ready();
+                let before = sys::processor_time();
+                let found = run_loop(&mut devices, engine.as_mut(), None, &options, stop, Hooks::default())?;
+                Ok(Ran { user: Some((found, sys::processor_time() - before)) })
+            }
+        }
+    }
+
+    /// True if the far ends need a program.
+    pub(crate) fn needs_receiver(&self, bed: &Bed) -> bool {
+        matches!(self, Station::Kernel { .. }) && matches!(bed.wires(), Wires::Veth { .. })
+    }
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! System calls: namespaces, processors, packet sockets.
+#![allow(unsafe_code, reason = "system calls that the standard library does not have")]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+fn checked(answer: libc::c_int) -> io::Result<libc::c_int> {
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
+}
+
+/// Moves the calling thread to a new network namespace.
+pub(crate) fn leave() -> io::Result<File> {
+    // SAFETY: takes no addresses; only this thread moves.
+    checked(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
+    File::open("/proc/thread-self/ns/net")
+}
+
+/// Moves the calling thread to a network namespace.
+pub(crate) fn enter(namespace: &File) -> io::Result<()> {
+    // SAFETY: takes no addresses; only this thread moves.
+    checked(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }).map(|_| ())
+}
+
+/// Moves the calling thread to a CPU, if it may run there.
+pub(crate) fn pin(cpu: usize) {
+    // SAFETY: a mask consists of bits only, and the number is below its size; 0 is the calling thread.
+    unsafe {
+        let mut mask: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu % libc::CPU_SETSIZE as usize, &mut mask);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const mask);
+    }
+}
+
+/// The time that the calling thread has spent on a processor.
+pub(crate) fn processor_time() -> Duration {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes the time that it is given. It fails only for unknown clocks.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
+}
+
+/// A socket that sends and receives whole frames of an interface, without those that others send through it.
+#[derive(Debug)]
+pub(crate) struct FrameSocket(OwnedFd);
+
+impl FrameSocket {
+    /// Opens a socket on an interface of the thread's namespace; it receives IPv4.
+    pub(crate) fn open(interface: u32) -> io::Result<FrameSocket> {
+        let protocol = (libc::ETH_P_IP as u16).to_be();
+        // SAFETY: takes no addresses; the descriptor is new and owned by nothing else.
+        let socket = unsafe {
+            let socket = checked(libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0))?;
+            OwnedFd::from_raw_fd(socket)
+        };
+        let on: libc::c_int = 1;
+        let patience = libc::timeval { tv_sec: 0, tv_usec: 100_000 };
+        // SAFETY: plain data, for which zeros are valid.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = protocol;
+        address.sll_ifindex = interface as i32;
+        // SAFETY: the values live during the calls, and their sizes are given.
+        unsafe {
+            let fd = socket.as_raw_fd();
+            let option = |level, name, value: *const libc::c_void, bytes: usize| {
+                checked(libc::setsockopt(fd, level, name, value, bytes as u32))
+            };
+            option(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, (&raw const on).cast(), size_of_val(&on))?;
+            option(libc::SOL_SOCKET, libc::SO_RCVTIMEO, (&raw const patience).cast(), size_of_val(&patience))?;
+            checked(libc::bind(fd, (&raw const address).cast(), size_of_val(&address) as u32))?;
+        }
+        Ok(FrameSocket(socket))
+    }
+
+    pub(crate) fn send(&self, frame: &[u8]) -> io::Result<()> {
+        // SAFETY: the frame lives during the call.
+        let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Receives a frame; `None` after a tenth of a second without one.
+    pub(crate) fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<&'a mut [u8]>> {
+        // SAFETY: the buffer is mutable and lives during the call.
+        let received = unsafe { libc::recv(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
+        if received >= 0 {
+            return Ok(Some(&mut buffer[..received as usize]));
+        }
+        let error = io::Error::last_os_error();
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+            _ => Err(error),
+        }
+    }
+}
