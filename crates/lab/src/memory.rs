@@ -7,10 +7,10 @@ use flowloom_random::{Draw, SplitMix64};
 
 use crate::packets::Packets;
 
-/// The packets of a batch.
-const BATCH: usize = 64;
+/// The packets of a batch, as `run -r` gives them to machine code.
+const BATCH: usize = 256;
 /// The batches of buffers that are used by turns.
-const BATCHES: usize = 16;
+const BATCHES: usize = 4;
 /// The room after a packet.
 const TAILROOM_BYTES: usize = 64;
 
