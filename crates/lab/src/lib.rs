@@ -29,7 +29,7 @@ mod sys;
 
 pub use bed::{Bed, Wires};
 pub use error::LabError;
-pub use memory::{Memory, Order};
+pub use memory::{EGRESS, Memory, Order};
 pub use native::{Forward, Native, forwarder};
 pub use packets::{MAX_FLOWS, Packets};
 pub use rates::{FromMemory, Load, Rate, from_memory, rate};

@@ -14,6 +14,9 @@ const BATCHES: usize = 4;
 /// The room after a packet.
 const TAILROOM_BYTES: usize = 64;
 
+/// The port behind which packets are counted.
+pub const EGRESS: u32 = 2;
+
 /// The order of flows.
 #[derive(Debug, Clone, Copy)]
 pub enum Order {
@@ -41,7 +44,8 @@ impl Order {
     }
 }
 
-/// A source that copies each packet to a buffer and writes its flow there, and a sink that counts what leaves.
+/// A source that copies each packet to a buffer and writes its flow there, and a sink. What leaves by port [`EGRESS`] is
+/// counted as sent.
 #[derive(Debug)]
 pub struct Memory {
     packets: Packets,
@@ -111,7 +115,7 @@ impl Device for Memory {
             frames.push(Frame::new(buffer, HEADROOM_BYTES, end, self.ingress, 0));
         }
         run(&mut frames)?;
-        for frame in frames.iter().filter(|frame| matches!(frame.fate, Fate::Redirect(_))) {
+        for frame in frames.iter().filter(|frame| frame.fate == Fate::Redirect(Port(EGRESS))) {
             self.counters.sent += 1;
             self.counters.sent_bytes += frame.len_bytes() as u64;
         }
@@ -119,8 +123,10 @@ impl Device for Memory {
     }
 
     fn transmit(&mut self, departure: Departure<'_>) -> Result<(), PortsError> {
-        self.counters.sent += 1;
-        self.counters.sent_bytes += departure.bytes.len() as u64;
+        if departure.port == Port(EGRESS) {
+            self.counters.sent += 1;
+            self.counters.sent_bytes += departure.bytes.len() as u64;
+        }
         Ok(())
     }
 

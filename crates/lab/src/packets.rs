@@ -10,6 +10,8 @@ pub enum Packets {
     Tcp,
     /// G-PDUs from a base station: each flow is a UE with one connection over UDP to 198.51.100.7:443.
     Gtpu,
+    /// The same, but to another destination, 203.0.113.7.
+    GtpuElsewhere,
     /// The core's replies to echo requests in the tunnels of these UEs, in their tunnels towards the base station.
     GtpuReply,
 }
@@ -72,7 +74,7 @@ impl Packets {
     pub fn least_bytes(self) -> usize {
         match self {
             Packets::Udp | Packets::Tcp => 60,
-            Packets::Gtpu | Packets::GtpuReply => TUNNEL + IPV4 + 8,
+            Packets::Gtpu | Packets::GtpuElsewhere | Packets::GtpuReply => TUNNEL + IPV4 + 8,
         }
     }
 
@@ -96,9 +98,9 @@ impl Packets {
                 let check = !folded(pseudo + sum(&packet[inner..]));
                 put16(&mut packet, inner + 16, check.into());
             }
-            Packets::Gtpu | Packets::GtpuReply => {
-                let (source, destination) =
-                    if self == Packets::Gtpu { (BASE_STATION, GATEWAY) } else { (GATEWAY, BASE_STATION) };
+            Packets::Gtpu | Packets::GtpuElsewhere | Packets::GtpuReply => {
+                let is_up = self != Packets::GtpuReply;
+                let (source, destination) = if is_up { (BASE_STATION, GATEWAY) } else { (GATEWAY, BASE_STATION) };
                 put_ipv4(&mut packet, ETHERNET, 17, source, destination);
                 put(&mut packet, inner, &2152u16.to_be_bytes());
                 put(&mut packet, inner + 2, &2152u16.to_be_bytes());
@@ -106,8 +108,9 @@ impl Packets {
                 // Version 1 of GTP, a G-PDU.
                 put(&mut packet, inner + 8, &[0x30, 255]);
                 put16(&mut packet, inner + 10, all - TUNNEL);
-                if self == Packets::Gtpu {
-                    put_ipv4(&mut packet, TUNNEL, 17, [0; 4], [198, 51, 100, 7]);
+                if is_up {
+                    let to = if self == Packets::Gtpu { [198, 51, 100, 7] } else { [203, 0, 113, 7] };
+                    put_ipv4(&mut packet, TUNNEL, 17, [0; 4], to);
                     put(&mut packet, TUNNEL + IPV4 + 2, &443u16.to_be_bytes());
                     put16(&mut packet, TUNNEL + IPV4 + 4, all - TUNNEL - IPV4);
                 } else {
@@ -130,13 +133,13 @@ impl Packets {
         let words = u64::from(address >> 16) + u64::from(address & 0xffff);
         let (ip, at) = match self {
             Packets::Udp | Packets::Tcp => (ETHERNET, ETHERNET + 12),
-            Packets::Gtpu => (TUNNEL, TUNNEL + 12),
+            Packets::Gtpu | Packets::GtpuElsewhere => (TUNNEL, TUNNEL + 12),
             Packets::GtpuReply => (TUNNEL, TUNNEL + 16),
         };
         put(packet, at, &address.to_be_bytes());
         add_to_check(packet, ip + 10, words);
         match self {
-            Packets::Udp | Packets::Gtpu => put16(packet, ip + IPV4, port),
+            Packets::Udp | Packets::Gtpu | Packets::GtpuElsewhere => put16(packet, ip + IPV4, port),
             Packets::Tcp => {
                 put16(packet, ip + IPV4, port);
                 add_to_check(packet, ip + IPV4 + 16, words + port as u64);
@@ -144,7 +147,7 @@ impl Packets {
             Packets::GtpuReply => {}
         }
         if ip == TUNNEL {
-            let way = if self == Packets::Gtpu { 0 } else { 1 << 31 };
+            let way = if self == Packets::GtpuReply { 1 << 31 } else { 0 };
             put(packet, TUNNEL - 4, &(way | ((address & 0x3f_ffff) + 1)).to_be_bytes());
         }
     }
@@ -154,7 +157,7 @@ impl Packets {
 mod tests {
     use super::*;
 
-    const ALL: [Packets; 4] = [Packets::Udp, Packets::Tcp, Packets::Gtpu, Packets::GtpuReply];
+    const ALL: [Packets; 5] = [Packets::Udp, Packets::Tcp, Packets::Gtpu, Packets::GtpuElsewhere, Packets::GtpuReply];
 
     /// True if the words of a checksum's range add up.
     fn adds_up(sum: u64) -> bool {
