@@ -22,7 +22,9 @@ use crate::failure::Failure;
 pub(crate) use bpf::{BpfVerb, PluginArgs};
 pub(crate) use explain::{DeviceArgs, ExplainArgs, ScheduleName, schemes};
 pub(crate) use hw::PredictArgs;
-pub(crate) use live::{DeviceKind, LiveArgs, LiveMode, MapArgs, MapListArgs, MapVerb, PassTo, Place, StateTime};
+pub(crate) use live::{
+    DeviceKind, LiveArgs, LiveMode, MapArgs, MapListArgs, MapVerb, PassTo, Place, ReloadArgs, StateTime, TopArgs,
+};
 pub(crate) use reproduce::{LabArgs, LabEngine, ReproduceArgs};
 pub(crate) use trace::{TraceGenArgs, TraceInfoArgs, TraceProfilesArgs, TraceVerb};
 
@@ -46,7 +48,8 @@ pub(crate) enum Verb {
         after_help = "Examples:\n  flowloom run functions/port_knocking/port_knocking.efsm -r in.pcap -w out.pcapng\n  \
                             flowloom run functions/port_knocking/port_knocking.efsm -i eth0 --duration 60s\n  \
                             flowloom run functions/udp_firewall/udp_firewall.efsm -i inside -i outside\n  \
-                            flowloom run functions/udp_firewall/udp_firewall.efsm -i inside -i outside --mode af_xdp"
+                            flowloom run functions/udp_firewall/udp_firewall.efsm -i inside -i outside --mode af_xdp\n  \
+                            flowloom run functions/big_flow/big_flow.efsm -r in.pcap --trace 3 --trace 'udp.dport == 53'"
     )]
     Run(RunArgs),
     /// Describe a function, the targets that it runs on, and why not on others
@@ -113,6 +116,14 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         verb: MapVerb,
     },
+    /// Watch a function that runs on interfaces: rates, verdicts, rows, tables, times, the largest flows
+    #[command(after_help = "Examples:\n  flowloom top\n  flowloom top udp_firewall --interval 500ms\n  \
+                            flowloom top --once --json | jq .packets")]
+    Top(TopArgs),
+    /// Replace the program of a function that runs on interfaces; tables with the same layout keep their entries
+    #[command(after_help = "Examples:\n  flowloom reload udp_firewall functions/udp_firewall/udp_firewall.efsm\n  \
+                            flowloom reload 4711\n\nA program that is refused leaves the old one running.")]
+    Reload(ReloadArgs),
     /// Run eBPF programs without packets
     Bpf {
         #[command(subcommand)]
@@ -262,6 +273,10 @@ pub(crate) struct RunArgs {
     /// Write the state at the end
     #[arg(long, value_name = "FILE", value_parser = file())]
     pub(crate) state_out: Option<PathBuf>,
+    /// With -r: print single packets with the rows or lines that they took, and bytes and state before and after; the
+    /// first N, or those that meet a condition; given twice, the first N of them
+    #[arg(long, value_name = "N|CONDITION", requires = "read")]
+    pub(crate) trace: Vec<String>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

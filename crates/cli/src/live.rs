@@ -3,6 +3,7 @@
 //! it; `user` has the engines in user space.
 
 mod devices;
+mod kernel;
 mod printer;
 mod record;
 mod user;
@@ -20,9 +21,10 @@ use flowloom_exec::{
     EventMaps, ExecError, Interface, Interrupts, KernelEngine, Live, LiveError, LiveOptions, Mode, Traffic, advice,
     monotonic_ns,
 };
-use flowloom_isa::Program;
+use flowloom_isa::{MapDef, Program};
 use serde_json::{Value, json};
 
+use self::kernel::KernelObserved;
 use self::record::Record;
 use crate::args::{LiveArgs, LiveMode, PassTo, Place, RunArgs, StateTime};
 use crate::describe::describe;
@@ -142,8 +144,13 @@ fn run_in_kernel(args: &RunArgs, loaded: &mut Loaded, bindings: Vec<(u32, &str)>
     let live = live?;
     advise(loaded, &interfaces, mode, traffic(loaded));
     let start = Instant::now();
-    let mut running = Running { args, loaded, interfaces: &interfaces, mode, live, state_out, reporter, start };
-    running.go(&interrupts)
+    let observed = KernelObserved::start(args, loaded, &interfaces, (mode, start))?;
+    let defs = &program.maps;
+    let mut running =
+        Running { args, loaded, interfaces: &interfaces, defs, mode, live, state_out, reporter, start, observed };
+    let ended = running.go(&interrupts);
+    running.observed.subject.end();
+    ended
 }
 
 /// Prints remarks about interfaces that do not fit the function.
@@ -307,6 +314,8 @@ struct Running<'a> {
     live: Live,
     reporter: Option<Reporter>,
     start: Instant,
+    defs: &'a [MapDef],
+    observed: KernelObserved,
 }
 
 /// Counters at one moment.
@@ -346,6 +355,10 @@ impl Running<'_> {
         loop {
             let next_sweep = self.live.sweep().map_err(|e| broken(&e))?;
             self.print_reports()?;
+            if self.observed.subject.is_wanted() {
+                let counts = self.counts()?;
+                self.observed.publish(self.loaded, &counts, self.defs);
+            }
             if let Some(name) = self.live.disappeared().first() {
                 return Err(Failure::Environment(format!(
                     "interface `{name}` has disappeared, or its program was detached"

@@ -17,6 +17,7 @@ mod fmt;
 mod live;
 mod map;
 mod new;
+mod observe;
 mod output;
 mod plugin;
 mod port_by;
@@ -27,7 +28,9 @@ mod reproduce;
 mod run;
 mod state_file;
 mod test;
+mod top;
 mod trace;
+mod traced;
 mod vectors;
 mod verify;
 
@@ -53,6 +56,8 @@ fn main() -> ExitCode {
         Verb::Fields(verb) => fields::fields(verb),
         Verb::Reproduce(verb) => reproduce::reproduce(verb),
         Verb::Map { verb } => map::map(verb),
+        Verb::Top(verb) => top::top(verb),
+        Verb::Reload(verb) => observe::reload(verb),
         Verb::Bpf { verb: BpfVerb::Plugin(verb) } => plugin::plugin(verb),
         Verb::Trace { verb: TraceVerb::Info(verb) } => trace::info(verb),
         Verb::Trace { verb: TraceVerb::Gen(verb) } => trace::generate(verb),

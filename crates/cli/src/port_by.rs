@@ -25,6 +25,19 @@ fn split_rules(rules: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// Compiles a condition to a function from packets to 1 or 0.
+pub(crate) fn compile_condition(option: &str, condition: &str) -> Result<PortBy, Failure> {
+    let text = format!(
+        "function filter;\nstateless rules {{\nwhen {condition} {{ forward(1); }}\notherwise {{ drop; }}\n}}\n"
+    );
+    let (function, _) = compile(option, &text, &[]).map_err(|diagnostics| Failure::Source(Box::new(diagnostics)))?;
+    let mut machine = Machine::new(Arc::new(function));
+    Ok(Box::new(move |bytes| {
+        let outcome = machine.process(&Packet { bytes, port: Port(0) }, &Choices::seeded(0, 0, 0));
+        outcome.map_or(0, |outcome| outcome.outputs.len() as u32)
+    }))
+}
+
 /// Compiles the rules to a function from packets to ports.
 pub(crate) fn compile_rules(rules: &str) -> Result<PortBy, Failure> {
     let usage = |what: String| {

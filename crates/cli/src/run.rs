@@ -20,6 +20,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use crate::args::{CaptureFormat, InputArgs, RoutesArgs, RunArgs, is_stream};
+use crate::describe::describe;
 use crate::failure::{Failure, INTERRUPTED, with_causes};
 use crate::files::Files;
 use crate::live;
@@ -28,6 +29,7 @@ use crate::port_by;
 use crate::report::{Contexts, Flows, elements_json, elements_text, maps_text};
 use crate::reporter::Reporter;
 use crate::state_file::StateFile;
+use crate::traced::{Traced, Wanted};
 use flowloom_session::engines::{EngineName, EngineOptions, Started, StartedInPlace};
 use flowloom_session::{Loaded, SessionError};
 
@@ -127,6 +129,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     if !args.live.interface.is_empty() {
         return live::run(args, &mut loaded);
     }
+    let wanted = Wanted::parse(&args.trace)?;
     let mut input = open_input(&args.input)?;
     let state = args.state_in.as_ref().map(|path| read_state(path, &mut loaded).map(|state| (path, state)));
     let state = state.transpose()?;
@@ -176,9 +179,21 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     };
     let reader: Option<&mut EventReader<'_>> = Some(&mut print_report);
     let sinks = Sinks { packets: writer.as_mut(), events: events.as_mut(), reader };
-    let result = run_packets(engine.as_mut(), &mut packets, sinks, options, &mut |so_far| {
-        bar.set_position(so_far.packets);
-    });
+    let result = {
+        let mut traced;
+        let datapath: &mut dyn Datapath = match wanted {
+            None => engine.as_mut(),
+            Some(wanted) => {
+                let path = args.function.path.display().to_string();
+                let (function, routes) = (loaded.function().cloned(), read_routes(&args.routes)?);
+                let describe = |program: &_| describe(&loaded, &path, program);
+                let form = (args.json, !to_stdout);
+                traced = Traced::new(engine.as_mut(), function, routes, wanted, form, describe)?;
+                &mut traced
+            }
+        };
+        run_packets(datapath, &mut packets, sinks, options, &mut |so_far| bar.set_position(so_far.packets))
+    };
     bar.finish_and_clear();
     // Finish the capture also after a failure, so that it stays readable.
     let finished = writer.map_or(Ok(()), CaptureWriter::finish);
@@ -201,7 +216,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         Report { args, engine_name, loaded: &loaded, summary: &summary, coverage, contexts, snapshot: &snapshot };
     let text = match args.json {
         // After lines of records, print the report as a single line too.
-        true if reporter.is_some() => format!("{}\n", report.json()),
+        true if reporter.is_some() || !args.trace.is_empty() => format!("{}\n", report.json()),
         true => format!("{:#}\n", report.json()),
         false => report.text(),
     };
@@ -224,8 +239,13 @@ pub(crate) struct Interrupted(Arc<AtomicBool>);
 impl Interrupted {
     /// From here on a first signal sets the flag, and a second one ends the process.
     pub(crate) fn hold() -> Result<Interrupted, Failure> {
+        Interrupted::hold_signals(&[SIGINT, SIGTERM, SIGHUP])
+    }
+
+    /// As [`Interrupted::hold`], for these signals.
+    pub(crate) fn hold_signals(signals: &[i32]) -> Result<Interrupted, Failure> {
         let is_set = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        for &signal in signals {
             // Order matters: the first signal must find the flag unset.
             flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&is_set))
                 .and_then(|_| flag::register(signal, Arc::clone(&is_set)))

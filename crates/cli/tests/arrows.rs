@@ -59,6 +59,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "proofcheck",
         ],
     ),
+    ("control", &["wire", "engine", "isa", "vm", "efsm", "exec", "ports", "session"]),
     ("bench", &["random", "engine", "trace", "isa", "verifier", "flowtable", "jit", "session", "exec", "ports"]),
     ("testkit", &["random", "wire"]),
     (
@@ -87,6 +88,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "verify",
             "scenario",
             "session",
+            "control",
         ],
     ),
 ];

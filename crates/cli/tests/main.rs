@@ -35,6 +35,7 @@ mod results;
 mod rewriting_programs;
 mod stats;
 mod streams;
+mod traced;
 mod traffic;
 mod unsupported;
 mod usage;

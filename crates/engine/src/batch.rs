@@ -197,6 +197,11 @@ impl<D: Datapath + ?Sized> Copying<D> {
         &mut self.datapath
     }
 
+    /// The wrapped engine.
+    pub fn datapath_ref(&self) -> &D {
+        &self.datapath
+    }
+
     /// The number of frames that the engine cannot run ([`Datapath::refuses`]); they are [`Fate::Aborted`].
     pub fn refused(&self) -> u64 {
         self.refused

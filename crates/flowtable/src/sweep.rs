@@ -9,7 +9,15 @@ impl FlowTable {
     /// # Cost
     /// A bit for each slot used so far.
     pub fn slots(&self) -> impl Iterator<Item = Slot> {
-        let mut next = 0;
+        self.slots_from(0)
+    }
+
+    /// The slots with entries from `from` on, ascending.
+    ///
+    /// # Cost
+    /// A bit for each slot used so far, from `from` on.
+    pub fn slots_from(&self, from: Slot) -> impl Iterator<Item = Slot> {
+        let mut next = from;
         std::iter::from_fn(move || {
             let slot = self.slots.live.next(next, self.slots.made())?;
             next = slot + 1;

@@ -10,7 +10,9 @@ use flowloom_isa::insn::helper;
 use flowloom_isa::op::Op;
 use flowloom_isa::{MapDef, MapKind, Program, ProgramError, check};
 use flowloom_verifier::{Memory, Proof, VerifyError};
-use flowloom_vm::{CONTEXT_ADDRESS, Environment, Helper, Returned, Run, fib, find, inlined_loops, is_constant_data};
+use flowloom_vm::{
+    CONTEXT_ADDRESS, Environment, Helper, Returned, Run, Tables, fib, find, inlined_loops, is_constant_data,
+};
 
 use crate::batch::{Ahead, Announced, BATCH};
 use crate::compiled::{Compiled, Function, Source};
@@ -236,6 +238,16 @@ impl Jit {
     /// The program.
     pub fn program(&self) -> &Arc<Program> {
         self.environment.program()
+    }
+
+    /// The maps, entry by entry.
+    pub fn tables(&mut self) -> &mut dyn Tables {
+        &mut self.environment
+    }
+
+    /// Takes the contents of maps from another engine ([`Environment::exchange_maps`]).
+    pub fn exchange_maps(&mut self, other: &mut Jit, maps: &[(usize, usize)]) {
+        self.environment.exchange_maps(&mut other.environment, maps);
     }
 
     /// Runs the program on the packet that was begun.

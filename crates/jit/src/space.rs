@@ -293,6 +293,10 @@ impl Space for Native {
 
     fn set_maps(&mut self, maps: Vec<Map<Tables>>) {
         self.maps = maps;
+        self.maps_moved();
+    }
+
+    fn maps_moved(&mut self) {
         for (map, reference) in self.maps.iter_mut().zip(&mut self.refs) {
             let (base, stride) = (map.cells().base(), map.cells().stride());
             let ports = if map.is_bound_one_to_one() { map.def().max_entries.into() } else { 0 };

@@ -222,6 +222,17 @@ impl Keys for Entries {
         Box::new(self.0.slots().map(|slot| (self.0.key(slot), slot)))
     }
 
+    fn visit(&self, from: u32, most: u32, visitor: &mut dyn FnMut(&[u8], u32)) -> Option<u32> {
+        let end = from.saturating_add(most);
+        let mut slots = self.0.slots_from(from);
+        loop {
+            match slots.next()? {
+                slot if slot >= end => return Some(end),
+                slot => visitor(self.0.key(slot), slot),
+            }
+        }
+    }
+
     fn oldest(&self) -> Option<Box<[u8]>> {
         self.0.oldest().map(|slot| self.0.key(slot).into())
     }

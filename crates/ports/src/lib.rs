@@ -62,6 +62,7 @@ mod device;
 #[cfg(feature = "dpdk")]
 mod dpdk;
 mod error;
+mod histogram;
 mod host;
 mod interfaces;
 mod packet_loop;
@@ -75,8 +76,11 @@ pub use device::{Departure, Device, DeviceCounters, RunBatch};
 #[cfg(feature = "dpdk")]
 pub use dpdk::{Dpdk, DpdkOptions};
 pub use error::PortsError;
+pub use histogram::Histogram;
 pub use host::{Host, Stack, ToDevice};
 pub use interfaces::ingress_programs;
-pub use packet_loop::{EventReader, Hooks, LoopOptions, Progress, Statistics, run_loop};
+pub use packet_loop::{
+    EventReader, Hooks, LoopOptions, PortCounters, Progress, Statistics, TIMED_BATCHES, Visits, run_loop,
+};
 pub use raw::{Raw, RawOptions};
 pub use tap::Tap;

@@ -27,6 +27,7 @@ use flowloom_exec::{PacketClock, SweepClock, monotonic_ns};
 
 use crate::device::{Departure, Device, DeviceCounters};
 use crate::error::PortsError;
+use crate::histogram::Histogram;
 use crate::host::Host;
 use crate::sys;
 
@@ -36,6 +37,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const POLL_EVERY: Duration = Duration::from_micros(100);
 /// The empty rounds before the loop sleeps.
 const SPINS: u32 = 32;
+/// Of so many batches, one is timed.
+pub const TIMED_BATCHES: u64 = 16;
 
 /// The options of a run.
 #[derive(Debug, Clone)]
@@ -96,6 +99,27 @@ pub struct Statistics {
     pub times_ns: Option<(u64, u64)>,
     /// The elapsed time.
     pub elapsed: Duration,
+    /// The counters of each port that has an interface or has received a packet, by number.
+    pub ports: Vec<PortCounters>,
+    /// The times from the receipt of a batch to the fates of its packets, of one batch in [`TIMED_BATCHES`].
+    pub service: Histogram,
+}
+
+/// The counters of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PortCounters {
+    /// The port.
+    pub port: Port,
+    /// The packets received.
+    pub received: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// The packets received by verdict, in the order of [`Verdict::ALL`].
+    pub verdicts: [u64; Verdict::ALL.len()],
+    /// The packets handed to the interface, clones and broadcasts too.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
 }
 
 impl Statistics {
@@ -116,6 +140,17 @@ pub type Progress<'a> = dyn FnMut(&Statistics) + 'a;
 /// Called with the records for user space, in order.
 pub type EventReader<'a> = dyn FnMut(&[Event]) + 'a;
 
+/// Called on the thread of the loop, between two batches, when another thread wants it.
+#[allow(missing_debug_implementations, reason = "closures")]
+pub struct Visits<'a> {
+    /// Set by the other thread; the loop clears it.
+    pub wanted: &'a AtomicBool,
+    /// Becomes readable when `wanted` is set, so that a sleeping loop wakes up.
+    pub wakes: RawFd,
+    /// Gets the counters so far. It may replace the times of sweeps, for a function that was replaced.
+    pub visit: &'a mut dyn FnMut(&Statistics, &mut SweepClock),
+}
+
 /// Called during a run.
 #[derive(Default)]
 #[allow(missing_debug_implementations, reason = "closures")]
@@ -124,6 +159,8 @@ pub struct Hooks<'a> {
     pub progress: Option<&'a mut Progress<'a>>,
     /// As soon as the batch is done.
     pub events: Option<&'a mut EventReader<'a>>,
+    /// When another thread wants it.
+    pub visits: Option<Visits<'a>>,
 }
 
 /// A packet that leaves through the device of its batch after that is released.
@@ -171,7 +208,12 @@ struct Batches<'a> {
     waiting: Vec<Waiting>,
     events: Vec<Event>,
     statistics: Statistics,
+    /// By number of the port, the index of its counters.
+    counted: Vec<u32>,
 }
+
+/// No counters yet: the value of [`Batches::counted`].
+const NOT_COUNTED: u32 = u32::MAX;
 
 impl Batches<'_> {
     /// Runs a batch of the device that is not in `others`.
@@ -184,9 +226,15 @@ impl Batches<'_> {
         if frames.is_empty() {
             return Ok(());
         }
+        let received = self.statistics.batches.is_multiple_of(TIMED_BATCHES).then(Instant::now);
+        let count = frames.len() as u64;
         for frame in frames.iter_mut() {
             frame.time_ns = self.clock.at(frame.time_ns);
-            self.statistics.bytes += frame.len_bytes() as u64;
+            let bytes = frame.len_bytes() as u64;
+            self.statistics.bytes += bytes;
+            let own = self.port(frame.port);
+            own.received += 1;
+            own.received_bytes += bytes;
         }
         if let (Some(first), Some(last)) = (frames.first(), frames.last()) {
             let start = self.statistics.times_ns.map_or(first.time_ns, |(start, _)| start);
@@ -219,13 +267,48 @@ impl Batches<'_> {
             }
             rest = later;
         }
+        if let Some(received) = received {
+            self.statistics.service.add(received.elapsed().as_nanos() as u64, count);
+        }
         Ok(())
     }
 
     /// Aborts frames that the engine did not run.
     fn abort(&mut self, frames: &mut [Frame<'_>]) {
         frames.iter_mut().for_each(|frame| frame.fate = Fate::Aborted);
-        self.statistics.verdicts[Verdict::Aborted.number() as usize] += frames.len() as u64;
+        for frame in frames {
+            self.count(frame.port, Verdict::Aborted);
+        }
+    }
+
+    /// The counters of a port.
+    #[inline]
+    fn port(&mut self, port: Port) -> &mut PortCounters {
+        let known = self.counted.get(port.0 as usize).copied().unwrap_or(NOT_COUNTED);
+        let index = if known == NOT_COUNTED { self.begin_port(port) } else { known };
+        &mut self.statistics.ports[index as usize]
+    }
+
+    #[cold]
+    fn begin_port(&mut self, port: Port) -> u32 {
+        let ports = &mut self.statistics.ports;
+        if let Some(index) = ports.iter().position(|counters| counters.port == port) {
+            return index as u32;
+        }
+        let index = ports.len() as u32;
+        ports.push(PortCounters { port, ..PortCounters::default() });
+        if let Some(place) = self.counted.get_mut(port.0 as usize) {
+            *place = index;
+        }
+        index
+    }
+
+    /// Counts a packet that is handed to the interface of a port.
+    #[inline]
+    fn leaves(&mut self, port: Port, bytes: usize) {
+        let counters = self.port(port);
+        counters.sent += 1;
+        counters.sent_bytes += bytes as u64;
     }
 
     /// The device of a port.
@@ -247,6 +330,7 @@ impl Batches<'_> {
                     self.statistics.unbound += 1;
                     continue;
                 };
+                self.leaves(port, bytes.len());
                 match others.get(number) {
                     Some(device) => {
                         failed = failed.and(device.transmit(Departure { port, verdict, time_ns, bytes: &bytes }));
@@ -259,22 +343,23 @@ impl Batches<'_> {
                 Fate::Redirect(port) if port.cpu().is_none() => port,
                 // A CPU map hands packets to the network stack.
                 Fate::Pass | Fate::Redirect(_) => {
-                    self.count(verdict);
+                    self.count(frame.port, verdict);
                     failed = failed.and(self.pass(others, frame, verdict));
                     continue;
                 }
                 Fate::Aborted | Fate::Drop | Fate::Replaced(_) => {
-                    self.count(verdict);
+                    self.count(frame.port, verdict);
                     continue;
                 }
             };
             let Some(number) = self.route(port) else {
                 self.statistics.unbound += 1;
-                self.count(Verdict::Aborted);
+                self.count(frame.port, Verdict::Aborted);
                 frame.fate = Fate::Aborted;
                 continue;
             };
-            self.count(verdict);
+            self.count(frame.port, verdict);
+            self.leaves(port, frame.len_bytes());
             frame.fate = match others.get(number) {
                 Some(device) => {
                     failed = failed.and(device.transmit(Departure { port, verdict, time_ns, bytes: frame.bytes() }));
@@ -290,8 +375,9 @@ impl Batches<'_> {
         failed
     }
 
-    fn count(&mut self, verdict: Verdict) {
+    fn count(&mut self, ingress: Port, verdict: Verdict) {
         self.statistics.verdicts[verdict.number() as usize] += 1;
+        self.port(ingress).verdicts[verdict.number() as usize] += 1;
     }
 
     /// Passes a frame to the host.
@@ -401,7 +487,11 @@ pub fn run_loop<'a>(
         waiting: Vec::new(),
         events: Vec::new(),
         statistics: Statistics::default(),
+        counted: vec![NOT_COUNTED; PORT_COUNT as usize],
     };
+    for port in (0..PORT_COUNT).map(Port).filter(|port| routes[port.0 as usize].is_some()) {
+        batches.begin_port(port);
+    }
     let start = Instant::now();
     let ended = rounds(&mut batches, devices, options, stop, &mut hooks, start);
     if ended.is_err() {
@@ -437,6 +527,7 @@ fn rounds<'a>(
     let is_polled = devices.iter().any(|device| device.is_polled());
     let mut fds: Vec<RawFd> = Vec::new();
     devices.iter().for_each(|device| device.wait_on(&mut fds));
+    fds.extend(hooks.visits.as_ref().map(|visits| visits.wakes));
     let mut looked = start;
     let mut empty_rounds = 0;
     while !stop.load(Ordering::Relaxed) && options.count.is_none_or(|count| batches.statistics.packets < count) {
@@ -466,6 +557,13 @@ fn rounds<'a>(
             host.flush()?;
         }
         batches.hand_over_events(hooks);
+        if let Some(visits) = &mut hooks.visits
+            && visits.wanted.load(Ordering::Relaxed)
+        {
+            visits.wanted.store(false, Ordering::SeqCst);
+            finish(batches, devices, start);
+            (visits.visit)(&batches.statistics, &mut batches.sweep);
+        }
         if received == 0 && devices.iter().all(|device| device.is_ended()) {
             break;
         }

@@ -27,6 +27,7 @@ pub mod plugin;
 mod rings;
 mod run;
 mod space;
+mod tables;
 mod trail;
 
 use std::sync::Arc;
@@ -47,6 +48,7 @@ pub use plugin::{Plugin, PluginError};
 pub use rings::Rings;
 use run::{Counters, Following, Helpers, Image, Registers};
 pub use space::Space;
+pub use tables::{Tables, UpdateError};
 pub use trail::{Branch, Lookup, Trail};
 
 const NAME: &str = "interp";
@@ -220,6 +222,16 @@ impl Interpreter {
     /// The program.
     pub fn program(&self) -> &Arc<Program> {
         &self.environment.program
+    }
+
+    /// The maps, entry by entry.
+    pub fn tables(&mut self) -> &mut dyn Tables {
+        &mut self.environment
+    }
+
+    /// Takes the contents of maps from another interpreter ([`Environment::exchange_maps`]).
+    pub fn exchange_maps(&mut self, other: &mut Interpreter, maps: &[(usize, usize)]) {
+        self.environment.exchange_maps(&mut other.environment, maps);
     }
 
     /// Runs the program on the current packet, as [`Interpreter::call`] does.

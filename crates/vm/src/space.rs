@@ -58,6 +58,8 @@ pub trait Space {
     }
     /// Replaces all maps.
     fn set_maps(&mut self, maps: Vec<Map<Self::Tables>>);
+    /// Called after maps in [`Space::maps_mut`] have been exchanged.
+    fn maps_moved(&mut self) {}
     /// The address of a value.
     fn value_address(&self, map: usize, cell: u32) -> u64;
     /// The map of the lock at an address.

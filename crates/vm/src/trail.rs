@@ -11,6 +11,8 @@ pub struct Trail {
     pub branches: Vec<Branch>,
     /// Lookups in maps by key, in the order of execution.
     pub lookups: Vec<Lookup>,
+    /// Maps and keys of updates and deletions, in the order of execution.
+    pub changes: Vec<(usize, Vec<u8>)>,
 }
 
 /// An executed conditional jump.
@@ -39,11 +41,18 @@ impl Trail {
     pub(super) fn clear(&mut self) {
         self.branches.clear();
         self.lookups.clear();
+        self.changes.clear();
     }
 
     pub(super) fn branch(&mut self, branch: Branch) {
         if self.branches.len() < MAX_LENGTH {
             self.branches.push(branch);
+        }
+    }
+
+    pub(super) fn change(&mut self, map: usize, key: &[u8]) {
+        if self.changes.len() < MAX_LENGTH {
+            self.changes.push((map, key.to_vec()));
         }
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Arguments about interfaces, and about the functions that run on them.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -130,6 +131,9 @@ pub(crate) struct LiveArgs {
     /// With -i: do not count verdicts and rows, which saves instructions for each packet
     #[arg(long, requires = "interface", conflicts_with_all = ["count", "read"])]
     pub(crate) no_counters: bool,
+    /// With -i: serve metrics for Prometheus at http://ADDRESS/metrics; a number is a port of 127.0.0.1
+    #[arg(long, value_name = "[IP:]PORT", value_parser = parse_metrics, requires = "interface", conflicts_with = "read")]
+    pub(crate) metrics: Option<SocketAddr>,
     /// With -i and --state-in: time at which the state was written, in nanoseconds of its clock, to which its
     /// deadlines relate; `now` if it is this host's clock
     #[arg(long, value_name = "NS", value_parser = parse_state_time, requires_all = ["interface", "state_in"], conflicts_with = "read")]
@@ -150,6 +154,13 @@ fn parse_pass_to(text: &str) -> Result<PassTo, String> {
         "" => Err("expected `stack` or an interface".to_owned()),
         "stack" => Ok(PassTo::Stack),
         _ => Ok(PassTo::Device(text.to_owned())),
+    }
+}
+
+fn parse_metrics(text: &str) -> Result<SocketAddr, String> {
+    match text.parse::<u16>() {
+        Ok(port) => Ok((Ipv4Addr::LOCALHOST, port).into()),
+        Err(_) => text.parse().map_err(|_| format!("expected PORT or IP:PORT, found `{text}`")),
     }
 }
 
@@ -197,7 +208,7 @@ pub(crate) struct MapListArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct MapArgs {
-    /// The map (FUNCTION, FUNCTION/MAP, `id N`, `name NAME`, `pinned PATH`), then `key ...`, `value ...` and `any`,
+    /// The map (FUNCTION, FUNCTION/MAP, PID/MAP, `id N`, `name NAME`, `pinned PATH`), then `key ...`, `value ...` and `any`,
     /// `exist` or `noexist`, if the verb takes them; keys and values are bytes as in `bpftool`, or NAME=VALUE
     #[arg(required = true, value_name = "MAP", allow_negative_numbers = true)]
     pub(crate) words: Vec<String>,
@@ -213,4 +224,39 @@ pub(crate) struct MapArgs {
     /// Print bytes, as `bpftool` does without types
     #[arg(long)]
     pub(crate) raw: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct TopArgs {
+    /// The run: name of the function or process id; needed if there are several
+    #[arg(value_name = "RUN")]
+    pub(crate) run: Option<String>,
+    /// Time between two looks
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "1s")]
+    pub(crate) interval: Duration,
+    /// Print one report of one interval and end
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Print JSON, one line for each interval
+    #[arg(short = 'j', long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ReloadArgs {
+    /// The run: name of the function or process id
+    #[arg(value_name = "RUN")]
+    pub(crate) run: String,
+    /// The source, program or object [default: the run's own file, read again]
+    #[arg(value_name = "FUNCTION", value_parser = super::function::function_file())]
+    pub(crate) path: Option<PathBuf>,
+    /// Set a parameter of the source
+    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_param, requires = "path")]
+    pub(crate) params: Vec<(String, String)>,
+    /// The program of an object that has several
+    #[arg(long, value_name = "NAME", requires = "path")]
+    pub(crate) program: Option<String>,
+    /// Print JSON
+    #[arg(short = 'j', long)]
+    pub(crate) json: bool,
 }

@@ -2,7 +2,8 @@
 //! A function on interfaces, run by an engine in user space.
 //!
 //! One thread receives, runs and transmits all packets. Between two reports it does not stop: they have the counters of
-//! the packet loop, and only the summary has those of rows and contexts.
+//! the packet loop, and only the summary has those of rows and contexts. Clients of the control socket are answered
+//! between two batches.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,14 +11,15 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use flowloom_control::{Shared, Watched, Worker};
 use flowloom_efsm::Coverage;
 use flowloom_efsm::events::LOST_MAP;
 use flowloom_efsm::model::Terminal;
-use flowloom_engine::{Event, InPlace, Snapshot, Verdict};
+use flowloom_engine::{Event, Snapshot, Verdict};
 use flowloom_exec::{SweepClock, Traffic, monotonic_ns};
-use flowloom_ports::{Hooks, LoopOptions, Statistics, run_loop};
+use flowloom_ports::{Hooks, LoopOptions, Statistics, Visits, run_loop};
 use flowloom_session::Loaded;
-use flowloom_session::engines::{EngineOptions, InPlaceEngine, StartedInPlace};
+use flowloom_session::engines::{EngineOptions, StartedInPlace};
 use serde_json::{Value, json};
 
 use super::devices::{Devices, failure};
@@ -26,10 +28,11 @@ use super::record::Record;
 use super::{advise, check_deadlines, clock_ahead_ns, traffic, verdicts_text};
 use crate::args::{DeviceKind, RunArgs};
 use crate::failure::Failure;
+use crate::observe::{Observed, Signals};
 use crate::output::{counted, grouped, is_stdout_closed, print, print_note, table};
 use crate::report::{Contexts, Flows, elements_json, elements_text, maps_text};
 use crate::reporter::Reporter;
-use crate::run::{Interrupted, contexts, read_routes, read_state, started_in_place, wrong_state};
+use crate::run::{contexts, read_routes, read_state, started_in_place, wrong_state};
 use crate::state_file::StateFile;
 
 pub(super) fn run(
@@ -62,7 +65,7 @@ pub(super) fn run(
     };
     let state_out = args.state_out.as_ref().map(|path| StateFile::create(path)).transpose()?;
     // From here on a signal ends the run with its summary and state.
-    let interrupted = Interrupted::hold()?;
+    let signals = Signals::hold()?;
     let _record = Record::begin(loaded.name(), args.live.mode.as_str(), bindings);
     let devices = Devices::open(kind, bindings, &args.live)?;
     // Every packet that leaves, also to the network stack, is a new one for the kernel, which finishes no checksum of
@@ -78,8 +81,14 @@ pub(super) fn run(
         ));
     }
     let reporter = loaded.function().and_then(|function| Reporter::of(function, args.json));
-    let running = Running { args, loaded, bindings, clock_ahead_ns, before, start: Instant::now() };
-    running.go(engine.as_mut(), devices, reporter, state_out, interrupted.flag())
+    let ports = devices.devices.iter().flat_map(|device| device.ports()).map(|(port, name)| (port.0, name)).collect();
+    let watched = RefCell::new(Watched::new(engine, seed));
+    let observed = Observed::start(args, loaded, &options, &watched, (ports, clock_ahead_ns))?;
+    let (reporter, replaced) = (RefCell::new(reporter), RefCell::new(None));
+    let start = Instant::now();
+    let running =
+        Running { args, loaded, bindings, clock_ahead_ns, before, start, watched, reporter, replaced, observed };
+    running.go(devices, state_out, &signals)
 }
 
 /// True if the function may pass packets. For an object the worst case is assumed.
@@ -103,10 +112,16 @@ struct Running<'a> {
     /// The number of entries of each map before the first packet.
     before: BTreeMap<String, u64>,
     start: Instant,
+    watched: RefCell<Watched>,
+    reporter: RefCell<Option<Reporter>>,
+    /// The function that has replaced the first one.
+    replaced: RefCell<Option<Loaded>>,
+    observed: Observed,
 }
 
 /// The results of a run.
 struct Ended<'a> {
+    loaded: &'a Loaded,
     engine: &'a str,
     /// The packets that the engine cannot run.
     refused: u64,
@@ -120,18 +135,9 @@ struct Ended<'a> {
 }
 
 impl Running<'_> {
-    fn go(
-        &self,
-        engine: &mut dyn InPlaceEngine,
-        mut devices: Devices,
-        mut reporter: Option<Reporter>,
-        state_out: Option<StateFile>,
-        stop: &AtomicBool,
-    ) -> Result<(), Failure> {
+    fn go(&self, mut devices: Devices, state_out: Option<StateFile>, signals: &Signals) -> Result<(), Failure> {
         let mut statistics = Statistics::default();
-        let ended = self
-            .begin(engine.name(), &devices)
-            .and_then(|()| self.until_over(engine, &mut devices, &mut reporter, &mut statistics, stop));
+        let ended = self.begin(&devices).and_then(|()| self.until_over(&mut devices, &mut statistics, signals));
         // However the run ended, the interfaces are free again, and summary and state are written.
         let has_host = devices.host.is_some();
         drop(devices);
@@ -139,15 +145,19 @@ impl Running<'_> {
             let lost = counted(statistics.pass_lost as usize, "passed packet");
             print_note(&format!("{lost} lost: no receiver; name one with --pass-to"));
         }
-        let snapshot = engine.datapath().snapshot().map_err(|e| Failure::input(&e))?;
-        let saved = state_out.map_or(Ok(()), |mut file| file.write(self.loaded, &snapshot));
-        let coverage = self.loaded.function().and_then(|function| Coverage::from_snapshot(function, &snapshot));
+        let mut watched = self.watched.borrow_mut();
+        let replaced = self.replaced.borrow();
+        let loaded = replaced.as_ref().unwrap_or(self.loaded);
+        let snapshot = watched.engine().datapath().snapshot().map_err(|e| Failure::input(&e))?;
+        let saved = state_out.map_or(Ok(()), |mut file| file.write(loaded, &snapshot));
+        let coverage = loaded.function().and_then(|function| Coverage::from_snapshot(function, &snapshot));
         let now_ns = monotonic_ns().wrapping_add(self.clock_ahead_ns);
-        let contexts = contexts(&self.loaded.layouts(), &self.before, &snapshot, now_ns, coverage.as_ref());
-        let logged = reporter.map(|reporter| (reporter.printed, logs_lost(&snapshot) + reporter.dropped));
-        let refused = engine.refused();
-        let results =
-            Ended { engine: engine.name(), refused, statistics, now_ns, snapshot, coverage, contexts, logged };
+        let contexts = contexts(&loaded.layouts(), &self.before, &snapshot, now_ns, coverage.as_ref());
+        let logged =
+            self.reporter.borrow().as_ref().map(|reporter| (reporter.printed, logs_lost(&snapshot) + reporter.dropped));
+        let refused = watched.refused();
+        let engine = watched.engine().name();
+        let results = Ended { loaded, engine, refused, statistics, now_ns, snapshot, coverage, contexts, logged };
         let summary = print(&if self.args.json {
             format!("{}\n", self.summary_json(&results))
         } else {
@@ -157,14 +167,7 @@ impl Running<'_> {
     }
 
     /// Runs packets until a limit is reached, a signal arrives, or the reader of the reports closes stdout.
-    fn until_over(
-        &self,
-        engine: &mut dyn InPlaceEngine,
-        devices: &mut Devices,
-        reporter: &mut Option<Reporter>,
-        statistics: &mut Statistics,
-        stop: &AtomicBool,
-    ) -> Result<(), Failure> {
+    fn until_over(&self, devices: &mut Devices, statistics: &mut Statistics, signals: &Signals) -> Result<(), Failure> {
         let live = &self.args.live;
         let options = LoopOptions {
             sweep: SweepClock::of(self.loaded.layouts().values()),
@@ -189,7 +192,10 @@ impl Running<'_> {
         let mut progress = |so_far: &Statistics| {
             statistics.clone_from(so_far);
             let elapsed = self.start.elapsed();
-            if stop.load(Ordering::Relaxed) || live.duration.is_some_and(|duration| elapsed >= duration) {
+            if signals.wants_reload() {
+                self.observed.reload();
+            }
+            if signals.is_over() || live.duration.is_some_and(|duration| elapsed >= duration) {
                 over.store(true, Ordering::Relaxed);
             } else if !live.quiet && elapsed >= last.0 + live.interval {
                 let rate = (so_far.packets - last.1) as f64 / (elapsed - last.0).as_secs_f64().max(1e-9);
@@ -200,23 +206,41 @@ impl Running<'_> {
             }
         };
         let mut events = |events: &[Event]| {
-            let Some(reporter) = reporter else { return };
+            let mut reporter = self.reporter.borrow_mut();
+            let Some(reporter) = reporter.as_mut() else { return };
             let lines: String = events.iter().map(|event| reporter.line(event)).collect();
             let mut printer = printing.borrow_mut();
             let before = printer.lost_lines;
             finish(printer.print(lines));
             lines_lost += printer.lost_lines - before;
         };
-        let hooks = Hooks { progress: Some(&mut progress), events: Some(&mut events) };
-        let in_place: &mut dyn InPlace = engine;
+        let mut replaced = |loaded: Option<Loaded>| {
+            let Some(loaded) = loaded else { return };
+            let mut reporter = self.reporter.borrow_mut();
+            let so_far = reporter.as_ref().map_or((0, 0), |old| (old.printed, old.dropped));
+            *reporter = loaded.function().and_then(|function| Reporter::of(function, self.args.json));
+            if let Some(new) = reporter.as_mut() {
+                (new.printed, new.dropped) = so_far;
+            }
+            *self.replaced.borrow_mut() = Some(loaded);
+        };
+        let inbox = &self.observed.inbox;
+        let mut visit = |statistics: &Statistics, sweep: &mut SweepClock| {
+            let watched = &mut *self.watched.borrow_mut();
+            let now_ns = monotonic_ns().wrapping_add(self.clock_ahead_ns);
+            inbox.work(&mut Worker { statistics, watched, sweep, now_ns, replaced: &mut replaced });
+        };
+        let visits = Some(Visits { wanted: inbox.wanted(), wakes: inbox.wakes(), visit: &mut visit });
+        let hooks = Hooks { progress: Some(&mut progress), events: Some(&mut events), visits };
+        let mut engine = Shared::new(&self.watched);
         let host = devices.host.as_deref_mut();
-        let ran = run_loop(&mut devices.devices, in_place, host, &options, &over, hooks);
+        let ran = run_loop(&mut devices.devices, &mut engine, host, &options, &over, hooks);
         let printed = printer.finish();
         if is_stdout_closed() {
             print_note("standard output was closed by its reader, so the run ends; -q disables reports");
         }
-        if let Some(reporter) = reporter {
-            reporter.printed -= lines_lost;
+        if let Some(reporter) = self.reporter.borrow_mut().as_mut() {
+            reporter.printed = reporter.printed.saturating_sub(lines_lost);
             reporter.dropped += lines_lost;
         }
         match ran {
@@ -230,7 +254,9 @@ impl Running<'_> {
     }
 
     /// Announces that packets are processed from now on.
-    fn begin(&self, engine: &str, devices: &Devices) -> Result<(), Failure> {
+    fn begin(&self, devices: &Devices) -> Result<(), Failure> {
+        let mut watched = self.watched.borrow_mut();
+        let engine = watched.engine().name();
         let mode = self.args.live.mode.as_str();
         let named: Vec<(u32, String)> =
             devices.devices.iter().flat_map(|device| device.ports()).map(|(port, name)| (port.0, name)).collect();
@@ -244,6 +270,8 @@ impl Running<'_> {
                 "engine": engine,
                 "ports": ports,
                 "pid": std::process::id(),
+                "control": self.observed.socket(),
+                "metrics": self.observed.metrics().map(|address| format!("http://{address}/metrics")),
             });
             return print(&format!("{first}\n"));
         }
@@ -309,7 +337,7 @@ impl Running<'_> {
             value["logged"] = json!(logged);
             value["logs_lost"] = json!(lost);
         }
-        if let (Some(function), Some(coverage)) = (self.loaded.function(), &ended.coverage) {
+        if let (Some(function), Some(coverage)) = (ended.loaded.function(), &ended.coverage) {
             value["elements"] = elements_json(function, coverage, &ended.contexts);
         } else {
             let maps: BTreeMap<&String, usize> = ended.snapshot.maps.iter().map(|(n, m)| (n, m.len())).collect();
@@ -346,7 +374,7 @@ impl Running<'_> {
         if statistics.events > 0 && ended.logged.is_none() {
             text.push_str(&format!("records for user space: {}, without a reader\n", grouped(statistics.events)));
         }
-        match (self.loaded.function(), &ended.coverage) {
+        match (ended.loaded.function(), &ended.coverage) {
             (Some(function), Some(coverage)) => {
                 text.push_str(&elements_text(function, coverage, &ended.contexts, Flows::Recorded, self.args.verbose));
             }

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use flowloom_context::{ContextLayout, LayoutField};
 use flowloom_efsm::layout::{NO_DEADLINE, PORTS_MAP};
-use flowloom_exec::{Description, KeyField, KeyForm, Table};
+use flowloom_exec::{Description, KeyField, KeyForm};
 use flowloom_isa::MapKind;
 use serde_json::{Map, Value, json};
 
@@ -49,8 +49,18 @@ pub(super) enum Meaning {
     Ip,
 }
 
+/// A map, as far as its entries concern.
+pub(crate) struct TableFacts<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) kind: Option<MapKind>,
+    pub(crate) key_bytes: usize,
+    pub(crate) value_bytes: usize,
+    /// The fields of its values, if types tell them.
+    pub(crate) fields: Vec<LayoutField>,
+}
+
 /// Layout of a map's keys and values, as far as it is known.
-pub(super) struct EntryLayout {
+pub(crate) struct EntryLayout {
     pub(super) key: Vec<KeyField>,
     pub(super) pairs: Vec<(usize, usize)>,
     pub(super) fields: Vec<LayoutField>,
@@ -69,42 +79,46 @@ pub(super) struct EntryLayout {
 
 impl EntryLayout {
     /// Layout of a table from `description`, else from the table's BTF types.
-    pub(super) fn of(table: &Table, description: Option<&Description>, now_ns: u64) -> Result<EntryLayout, String> {
-        let map_description = description.and_then(|description| description.map(table.name()));
+    pub(crate) fn of(
+        table: &TableFacts<'_>,
+        description: Option<&Description>,
+        now_ns: u64,
+    ) -> Result<EntryLayout, String> {
+        let map_description = description.and_then(|description| description.map(table.name));
         let layout: Option<&ContextLayout> = map_description.and_then(|map| map.layout.as_ref());
-        let fields = layout.map_or_else(|| table.fields(), |layout| layout.fields.clone());
-        let outside = fields.iter().find(|f| (f.offset_bytes + f.size_bytes) as usize > table.value_bytes());
+        let fields = layout.map_or_else(|| table.fields.clone(), |layout| layout.fields.clone());
+        let outside = fields.iter().find(|f| (f.offset_bytes + f.size_bytes) as usize > table.value_bytes);
         if let Some(field) = outside {
             return Err(format!(
                 "field `{}` ends at byte {}, and a value of map `{}` has {}: the description is of another function",
                 field.name,
                 field.offset_bytes + field.size_bytes,
-                table.name(),
-                table.value_bytes()
+                table.name,
+                table.value_bytes
             ));
         }
         let key: Vec<KeyField> = map_description.map_or_else(Vec::new, |map| map.key.clone());
-        if let Some(part) = key.iter().find(|part| (part.offset_bytes + part.size_bytes) as usize > table.key_bytes()) {
+        if let Some(part) = key.iter().find(|part| (part.offset_bytes + part.size_bytes) as usize > table.key_bytes) {
             return Err(format!(
                 "`{}` ends at byte {}, and a key of map `{}` has {}: the description is of another function",
                 part.name,
                 part.offset_bytes + part.size_bytes,
-                table.name(),
-                table.key_bytes()
+                table.name,
+                table.key_bytes
             ));
         }
         let initial = map_description.map_or_else(Vec::new, |map| map.initial.clone());
-        let is_ports = table.name() == PORTS_MAP && table.kind() == Some(MapKind::Devmap);
+        let is_ports = table.name == PORTS_MAP && table.kind == Some(MapKind::Devmap);
         let ports = description.map_or_else(Vec::new, |description| description.ports.clone().into_iter().collect());
         Ok(EntryLayout {
             key,
             pairs: map_description.map_or_else(Vec::new, |map| map.pairs.clone()),
             states: layout.map_or_else(Vec::new, |layout| layout.states.clone()),
             deadlines: layout.map_or_else(Vec::new, |layout| layout.deadline_offsets.clone()),
-            initial: if initial.len() == table.value_bytes() { initial } else { Vec::new() },
+            initial: if initial.len() == table.value_bytes { initial } else { Vec::new() },
             fields,
             now_ns,
-            is_indexed: matches!(table.kind(), Some(MapKind::Array | MapKind::Devmap)) && table.key_bytes() == 4,
+            is_indexed: matches!(table.kind, Some(MapKind::Array | MapKind::Devmap)) && table.key_bytes == 4,
             // Only sources provide initial values. Their tables name the key parts, if there are any.
             is_keyless: map_description.is_some_and(|map| map.key.is_empty() && !map.initial.is_empty()),
             is_ports,
@@ -136,7 +150,7 @@ impl EntryLayout {
     }
 
     /// Text of a key, with the names of its parts.
-    pub(super) fn key_words(&self, key: &[u8]) -> String {
+    pub(crate) fn key_words(&self, key: &[u8]) -> String {
         if self.is_indexed {
             return index(key).to_string();
         }
@@ -150,7 +164,7 @@ impl EntryLayout {
         parts.collect::<Vec<_>>().join(" ")
     }
 
-    pub(super) fn text(&self, key: &[u8], value: &[u8]) -> String {
+    pub(crate) fn text(&self, key: &[u8], value: &[u8]) -> String {
         if self.is_ports {
             let interface = u32::from_ne_bytes(*value.first_chunk().unwrap_or(&[0; 4]));
             let name = self.interfaces.iter().find(|(port, _)| *port == index(key)).map(|(_, name)| name.as_str());
@@ -185,7 +199,7 @@ impl EntryLayout {
     }
 
     /// JSON of an entry. Times are in nanoseconds of the function's clock.
-    pub(super) fn json(&self, key: &[u8], value: &[u8]) -> Value {
+    pub(crate) fn json(&self, key: &[u8], value: &[u8]) -> Value {
         let key = if self.is_indexed {
             json!(index(key))
         } else if self.is_keyless {

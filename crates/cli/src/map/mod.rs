@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `flowloom map`: reads and changes the tables of functions that run in the kernel.
+//! `flowloom map`: reads and changes the tables of functions that run on interfaces.
 //!
-//! Maps are found by their ids, so no BPF file system is needed and maps of any loader work. Names come from the
-//! description that `flowloom run -i` attaches; for programs of other loaders from BTF, or from the source that `-f`
-//! names.
+//! Maps in the kernel are found by their ids, so no BPF file system is needed and maps of any loader work. Names come
+//! from the description that `flowloom run -i` attaches; for programs of other loaders from BTF, or from the source that
+//! `-f` names. Maps of runs in user space are reached through the control socket of their process.
 
 mod entry;
+mod tables;
 mod words;
 
 use std::path::PathBuf;
@@ -18,7 +19,8 @@ use crate::args::{FunctionArgs, MapArgs, MapListArgs, MapVerb};
 use crate::describe::describe;
 use crate::failure::{Failure, with_causes};
 use crate::output::{counted, grouped, print, print_json, print_note, quoted, table};
-use entry::EntryLayout;
+pub(crate) use entry::{EntryLayout, TableFacts};
+use tables::{AnyTable, UserRun};
 use words::{Words, flags, target};
 
 /// Way in which the command line names a map.
@@ -33,7 +35,7 @@ enum Target {
 
 /// A map and the layout of its entries.
 struct Found {
-    table: Table,
+    table: AnyTable,
     shape: EntryLayout,
     function: Option<String>,
 }
@@ -61,7 +63,7 @@ pub(crate) fn map(verb: &MapVerb) -> Result<(), Failure> {
             let (mut words, found) = find(args)?;
             let key = key(&mut words, &found)?;
             words.end("delete")?;
-            match found.table.delete(&key).map_err(|e| failure(&e))? {
+            match found.table.delete(&key)? {
                 true => Ok(()),
                 false => Err(not_found(&found, &key)),
             }
@@ -89,12 +91,25 @@ fn key(words: &mut Words<'_>, found: &Found) -> Result<Vec<u8>, Failure> {
 }
 
 fn list(args: &MapListArgs) -> Result<(), Failure> {
-    let functions = running().map_err(|e| failure(&e))?;
+    let users = UserRun::all()?;
+    let functions = in_kernel(!users.is_empty())?;
     let wanted: Vec<&Running> = functions.iter().filter(|f| args.all || f.description.is_some()).collect();
     if args.json {
         let maps = |function: &Running| -> Vec<Value> {
             function.maps.iter().map(|(id, name)| json!({"id": id, "name": name})).collect()
         };
+        let in_user_space = users.iter().map(|run| {
+            let greeting = &run.found.greeting;
+            let maps: Vec<Value> = run.maps.iter().map(|map| json!({"id": null, "name": map.name})).collect();
+            json!({
+                "function": greeting.function,
+                "source": greeting.source,
+                "pid": greeting.pid,
+                "ports": greeting.ports,
+                "programs": [],
+                "maps": maps,
+            })
+        });
         let value: Vec<Value> = wanted
             .iter()
             .map(|function| {
@@ -108,10 +123,11 @@ fn list(args: &MapListArgs) -> Result<(), Failure> {
                     "maps": maps(function),
                 })
             })
+            .chain(in_user_space)
             .collect();
         return print_json(&json!(value));
     }
-    if wanted.is_empty() {
+    if wanted.is_empty() && users.is_empty() {
         let more = if args.all { "" } else { "; --all includes maps of other tools" };
         print_note(&format!("no function runs on interfaces{more}"));
         return Ok(());
@@ -125,14 +141,58 @@ fn list(args: &MapListArgs) -> Result<(), Failure> {
             rows.push(vec![function.name.clone(), ports.clone(), name.clone(), id.to_string()]);
         }
     }
+    for run in &users {
+        let greeting = &run.found.greeting;
+        let ports: Vec<String> = greeting.ports.iter().map(|(port, name)| format!("{port}={name}")).collect();
+        for map in &run.maps {
+            let place = format!("pid {}", greeting.pid);
+            rows.push(vec![greeting.function.clone(), ports.join(" "), map.name.clone(), place]);
+        }
+    }
     print(&table(&["function", "ports", "map", "id"], &rows, &[3]))
+}
+
+/// The functions in the kernel. Without the right to see them there are none, if others are `there`.
+fn in_kernel(there: bool) -> Result<Vec<Running>, Failure> {
+    match running() {
+        Err(RunningError::NotPermitted { .. }) if there => Ok(Vec::new()),
+        functions => functions.map_err(|e| failure(&e)),
+    }
 }
 
 /// Finds the map that the first words name, and the layout of its entries. Returns the other words too.
 fn find(args: &MapArgs) -> Result<(Words<'_>, Found), Failure> {
     let mut words = Words::new(&args.words);
     let target = target(&mut words)?;
-    let functions = running().map_err(|e| failure(&e))?;
+    let users = match &target {
+        Target::Id(_) | Target::Pinned(_) => Vec::new(),
+        Target::Name(_) | Target::Function(..) => UserRun::all()?,
+    };
+    let is_meant = |run: &UserRun| match &target {
+        Target::Name(name) => run.maps.iter().any(|map| map.name == *name),
+        Target::Function(function, _) => run.is_named(function),
+        _ => false,
+    };
+    let mut meant: Vec<UserRun> = users.into_iter().filter(is_meant).collect();
+    let functions = in_kernel(!meant.is_empty())?;
+    let in_kernel = match &target {
+        Target::Name(name) if !meant.is_empty() => !Table::by_name(name).unwrap_or_default().is_empty(),
+        Target::Function(function, _) => functions.iter().any(|running| running.name == *function),
+        _ => true,
+    };
+    if let Some(run) = meant.pop() {
+        if !meant.is_empty() || in_kernel {
+            let mut pids: Vec<String> = meant.iter().map(|run| run.found.greeting.pid.to_string()).collect();
+            pids.push(run.found.greeting.pid.to_string());
+            let kernel = if in_kernel { "; those in the kernel have ids: `id N`" } else { "" };
+            return Err(Failure::Input(format!(
+                "several runs have this map: give PID/MAP with one of {}{kernel}",
+                pids.join(", ")
+            )));
+        }
+        let found = of_user(run, &target, args)?;
+        return Ok((words, found));
+    }
     let table = match target {
         Target::Id(id) => Table::by_id(id).map_err(|e| failure(&e))?,
         Target::Pinned(path) => Table::pinned(&path).map_err(|e| failure(&e))?,
@@ -143,8 +203,39 @@ fn find(args: &MapArgs) -> Result<(Words<'_>, Found), Failure> {
     let named = args.function.as_deref().map(|path| described(path, &args.params)).transpose()?;
     let description = named.as_ref().or(owner.and_then(|owner| owner.description.as_ref()));
     let now_ns = monotonic_ns().wrapping_add(description.map_or(0, |description| description.clock_ahead_ns));
-    let shape = EntryLayout::of(&table, description, now_ns).map_err(Failure::Input)?;
+    let table = AnyTable::Kernel(table);
+    let shape = EntryLayout::of(&table.facts(), description, now_ns).map_err(Failure::Input)?;
     Ok((words, Found { table, shape, function: owner.map(|owner| owner.name.clone()) }))
+}
+
+/// A map of a run in user space. Without a map name, its only map with contexts.
+fn of_user(run: UserRun, target: &Target, args: &MapArgs) -> Result<Found, Failure> {
+    let function = run.found.greeting.function.clone();
+    let has_contexts = |name: &str| {
+        let layout = run.description.map(name).and_then(|map| map.layout.as_ref());
+        layout.is_some_and(|layout| !layout.states.is_empty())
+    };
+    let names = quoted(run.maps.iter().map(|map| &map.name));
+    let map = match target {
+        Target::Name(map) | Target::Function(_, Some(map)) => map.clone(),
+        _ => {
+            let with: Vec<&str> =
+                run.maps.iter().map(|map| map.name.as_str()).filter(|name| has_contexts(name)).collect();
+            match with.as_slice() {
+                [only] => (*only).to_owned(),
+                _ => return Err(Failure::Input(format!("choose a map of `{function}`: {function}/MAP with {names}"))),
+            }
+        }
+    };
+    let Some((table, own)) = run.table(&map) else {
+        return Err(Failure::Input(format!("`{function}` has no map `{map}`; it has {names}")));
+    };
+    let named = args.function.as_deref().map(|path| described(path, &args.params)).transpose()?;
+    let now_ns = monotonic_ns().wrapping_add(own.clock_ahead_ns);
+    let table = AnyTable::User(table);
+    let shape =
+        EntryLayout::of(&table.facts(), Some(named.as_ref().unwrap_or(&own)), now_ns).map_err(Failure::Input)?;
+    Ok(Found { table, shape, function: Some(function) })
 }
 
 fn only(mut tables: Vec<Table>, name: &str) -> Result<Table, Failure> {
@@ -210,7 +301,7 @@ fn described(path: &std::path::Path, params: &[(String, String)]) -> Result<Desc
 }
 
 fn dump(found: &Found, args: &MapArgs) -> Result<(), Failure> {
-    let mut entries: Vec<_> = found.table.entries().map_err(|e| failure(&e))?.into_iter().collect();
+    let mut entries: Vec<_> = found.table.entries()?.into_iter().collect();
     // Arrays and device maps always have all entries; empty entries of device maps are skipped.
     if found.table.kind() == Some(MapKind::Devmap) {
         entries.retain(|(_, value)| value.iter().any(|b| *b != 0));
@@ -233,9 +324,13 @@ fn dump(found: &Found, args: &MapArgs) -> Result<(), Failure> {
         }
         (false, false) => {
             let of = found.function.as_ref().map_or_else(String::new, |name| format!(" of {name}"));
-            let size = grouped(found.table.max_entries().into());
+            let size = grouped(found.table.max_entries());
             let many = counted(entries.len(), "entry");
-            let mut text = format!("{}{of} (id {}): {many} of {size}\n", found.table.name(), found.table.id());
+            let place = match &found.table {
+                AnyTable::User(table) => format!("pid {}", table.pid),
+                table => format!("id {}", table.id().unwrap_or_default()),
+            };
+            let mut text = format!("{}{of} ({place}): {many} of {size}\n", found.table.name());
             for (key, value) in &entries {
                 text.push_str(&format!("{}\n", shape.text(key, value)));
             }
@@ -245,7 +340,7 @@ fn dump(found: &Found, args: &MapArgs) -> Result<(), Failure> {
 }
 
 fn lookup(found: &Found, key: &[u8], args: &MapArgs) -> Result<(), Failure> {
-    let value = found.table.lookup(key).map_err(|e| failure(&e))?;
+    let value = found.table.lookup(key)?;
     let Some(value) = value else { return Err(not_found(found, key)) };
     match (args.json, args.raw) {
         (true, true) => print(&format!("{}\n", entry::raw_json(key, &value))),
@@ -257,11 +352,11 @@ fn lookup(found: &Found, key: &[u8], args: &MapArgs) -> Result<(), Failure> {
 
 fn update(found: &Found, key: &[u8], words: &mut Words<'_>) -> Result<(), Failure> {
     words.expect("value")?;
-    let old = found.table.lookup(key).map_err(|e| failure(&e))?;
+    let old = found.table.lookup(key)?;
     let value = words.value(&found.shape, found.table.name(), found.table.value_bytes(), old)?;
     let mode = flags(words)?;
     words.end("update")?;
-    if found.table.update(key, &value, mode).map_err(|e| failure(&e))? {
+    if found.table.update(key, &value, mode)? {
         return Ok(());
     }
     let what = if mode == flowloom_exec::UpdateMode::Exist { "has no entry" } else { "already has the entry:" };

@@ -17,6 +17,7 @@ mod logs;
 mod maps;
 mod marks;
 mod nat;
+mod observe;
 mod peer;
 mod queues;
 mod timers;

@@ -312,7 +312,7 @@ fn a_run_that_fails_loses_no_counter_record_or_packet() {
     let (mut records, mut last) = (Vec::new(), None);
     let mut events = |events: &[Event]| records.extend(events.iter().map(|event| event.bytes[0]));
     let mut progress = |so_far: &Statistics| last = Some(so_far.clone());
-    let hooks = Hooks { progress: Some(&mut progress), events: Some(&mut events) };
+    let hooks = Hooks { progress: Some(&mut progress), events: Some(&mut events), ..Hooks::default() };
     let (options, stop) = (LoopOptions::default(), AtomicBool::new(false));
     let mut engine = Failing::default();
     let error = run_loop(&mut devices, &mut engine, None, &options, &stop, hooks).expect_err("fails").to_string();

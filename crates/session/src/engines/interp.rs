@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The interpreter: it defines the semantics of eBPF.
 
+use std::any::Any;
 use std::sync::Arc;
 
-use flowloom_engine::Copying;
-use flowloom_isa::Finding;
-use flowloom_vm::{Interpreter, Plugin};
+use flowloom_engine::{Copying, Datapath};
+use flowloom_isa::{Finding, Program};
+use flowloom_vm::{Interpreter, Plugin, Tables};
 
-use super::kind::{Compatibility, Engine, EngineKind, EngineOptions, Reason, Started, StartedInPlace};
+use super::kind::{Compatibility, Engine, EngineKind, EngineOptions, InPlaceEngine, Reason, Started, StartedInPlace};
 use crate::error::{SessionError, with_causes};
 use crate::load::Loaded;
 
@@ -40,6 +41,12 @@ pub(super) const KIND: EngineKind = EngineKind {
 };
 
 fn load(loaded: &Loaded, options: &EngineOptions) -> Result<Started, SessionError> {
+    let (interp, notes) = interpreter(loaded, options)?;
+    Ok(Started { engine: Box::new(interp), notes })
+}
+
+/// The interpreter of a function, and remarks for the user.
+fn interpreter(loaded: &Loaded, options: &EngineOptions) -> Result<(Interpreter, Vec<String>), SessionError> {
     let (program, note) =
         if options.counters { loaded.program_with_counters_if_possible()? } else { (loaded.program()?, None) };
     let mut interp = Interpreter::new(program).map_err(|e| SessionError::input(&e))?;
@@ -56,16 +63,48 @@ fn load(loaded: &Loaded, options: &EngineOptions) -> Result<Started, SessionErro
     if let Some(routes) = &options.routes {
         interp = interp.with_routes(routes.clone());
     }
-    Ok(Started { engine: Box::new(interp), notes: note.into_iter().collect() })
+    Ok((interp, note.into_iter().collect()))
 }
 
 /// Runs the packets of a batch one by one, each on a copy.
 fn in_place(loaded: &Loaded, options: &EngineOptions) -> Result<StartedInPlace, SessionError> {
-    let Started { engine, notes } = load(loaded, options)?;
-    Ok(StartedInPlace { engine: Box::new(Copying::new(engine, options.seed)), notes })
+    let (interp, notes) = interpreter(loaded, options)?;
+    Ok(StartedInPlace { engine: Box::new(Copying::new(Box::new(interp), options.seed)), notes })
+}
+
+impl InPlaceEngine for Copying<Interpreter> {
+    fn datapath(&mut self) -> &mut dyn Datapath {
+        self.datapath_mut()
+    }
+
+    fn program(&self) -> &Arc<Program> {
+        self.datapath_ref().program()
+    }
+
+    fn tables(&mut self) -> &mut dyn Tables {
+        self.datapath_mut().tables()
+    }
+
+    fn exchange_maps(&mut self, old: &mut dyn InPlaceEngine, maps: &[(usize, usize)]) -> bool {
+        let Some(old) = old.as_any().downcast_mut::<Copying<Interpreter>>() else { return false };
+        self.datapath_mut().exchange_maps(old.datapath_mut(), maps);
+        true
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn refused(&self) -> u64 {
+        Copying::refused(self)
+    }
 }
 
 impl Engine for Interpreter {
+    fn tables(&mut self) -> Option<(Arc<Program>, &mut dyn Tables)> {
+        Some((Arc::clone(self.program()), Interpreter::tables(self)))
+    }
+
     fn profile(&self) -> Option<&[u64]> {
         Interpreter::profile(self)
     }

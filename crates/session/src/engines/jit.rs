@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The verified program as machine code.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use flowloom_engine::Datapath;
 use flowloom_isa::Program;
 use flowloom_jit::{Jit, JitError};
+use flowloom_vm::Tables;
 
 use super::kind::{
     Compatibility, Engine, EngineKind, EngineOptions, InPlaceEngine, Reason, Started, StartedInPlace, run_on_memory,
@@ -80,10 +82,32 @@ fn compiled(loaded: &Loaded, program: &Arc<Program>) -> Result<Jit, SessionError
     Jit::new(Arc::clone(program), proof_of(&proof, program).map_err(unproved)?).map_err(refused)
 }
 
-impl Engine for Jit {}
+impl Engine for Jit {
+    fn tables(&mut self) -> Option<(Arc<Program>, &mut dyn Tables)> {
+        Some((Arc::clone(Jit::program(self)), Jit::tables(self)))
+    }
+}
 
 impl InPlaceEngine for Jit {
     fn datapath(&mut self) -> &mut dyn Datapath {
+        self
+    }
+
+    fn program(&self) -> &Arc<Program> {
+        Jit::program(self)
+    }
+
+    fn tables(&mut self) -> &mut dyn Tables {
+        Jit::tables(self)
+    }
+
+    fn exchange_maps(&mut self, old: &mut dyn InPlaceEngine, maps: &[(usize, usize)]) -> bool {
+        let Some(old) = old.as_any().downcast_mut::<Jit>() else { return false };
+        Jit::exchange_maps(self, old, maps);
+        true
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
         self
     }
 }

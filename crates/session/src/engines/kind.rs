@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An entry of the registry of engines, and the types of its functions.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use flowloom_efsm::Coverage;
-use flowloom_engine::{Choices, Copying, Datapath, InPlace, Packet, Port};
+use flowloom_engine::{Choices, Datapath, InPlace, Packet, Port};
 use flowloom_isa::Program;
-use flowloom_vm::fib;
 use flowloom_vm::plugin::OnPackets;
+use flowloom_vm::{Tables, fib};
 
 use crate::error::{SessionError, with_causes};
 use crate::load::Loaded;
@@ -94,9 +95,26 @@ impl std::fmt::Debug for StartedInPlace {
 }
 
 /// An engine that changes packets in place, with access to its state.
-pub trait InPlaceEngine: InPlace {
+pub trait InPlaceEngine: InPlace + Send {
     /// The engine as one of single packets, for its state.
     fn datapath(&mut self) -> &mut dyn Datapath;
+
+    /// The program that it runs, with its maps.
+    fn program(&self) -> &Arc<Program>;
+
+    /// Its maps, entry by entry.
+    fn tables(&mut self) -> &mut dyn Tables;
+
+    /// Takes the contents of maps from `old`, which gets those of this engine: pairs of own and old map, which have
+    /// equal kinds, sizes, capacities and flags. Returns false, and changes nothing, if the engines store maps
+    /// differently.
+    ///
+    /// # Cost
+    /// Independent of the number of entries.
+    fn exchange_maps(&mut self, old: &mut dyn InPlaceEngine, maps: &[(usize, usize)]) -> bool;
+
+    /// For [`InPlaceEngine::exchange_maps`].
+    fn as_any(&mut self) -> &mut dyn Any;
 
     /// The packets that the engine cannot run, which are aborted.
     fn refused(&self) -> u64 {
@@ -104,20 +122,15 @@ pub trait InPlaceEngine: InPlace {
     }
 }
 
-impl InPlaceEngine for Copying<dyn Engine> {
-    fn datapath(&mut self) -> &mut dyn Datapath {
-        self.datapath_mut()
-    }
-
-    fn refused(&self) -> u64 {
-        Copying::refused(self)
-    }
-}
-
 /// A datapath and its counters.
 pub trait Engine: Datapath {
     /// Coverage of a source, if the engine stores it outside of its snapshot.
     fn coverage(&self) -> Option<Coverage> {
+        None
+    }
+
+    /// The program that it runs and its maps, entry by entry, if it has such access.
+    fn tables(&mut self) -> Option<(Arc<Program>, &mut dyn Tables)> {
         None
     }
 

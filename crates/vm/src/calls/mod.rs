@@ -251,6 +251,9 @@ impl<S: Space> Run<'_, S> {
         value.extend_from_slice(self.memory.read(args[2], value_bytes)?);
         self.may_change(map)?;
         let (key, value) = &*self.scratch;
+        if let Some(trail) = &mut self.trail {
+            trail.change(map, key);
+        }
         let table = &self.memory.maps()[map];
         if !table.has_room_for(key, self.choices.cpu) {
             return Err(Fault::MapMemory { map: table.def().name.clone(), limit: MAX_PAGED_BYTES });
@@ -265,6 +268,9 @@ impl<S: Space> Run<'_, S> {
         key.clear();
         key.extend_from_slice(self.memory.read(args[1], key_bytes)?);
         self.may_change(map)?;
+        if let Some(trail) = &mut self.trail {
+            trail.change(map, &self.scratch.0);
+        }
         Ok(self.memory.maps_mut()[map].delete(&self.scratch.0) as u64)
     }
 

@@ -71,6 +71,19 @@ pub trait Keys: std::fmt::Debug {
     }
     /// Keys and slots, unordered.
     fn iter(&self) -> Box<dyn Iterator<Item = (&[u8], u32)> + '_>;
+    /// Visits the keys whose slots are at least `from` and less than `from + most`; returns the slot after them, or
+    /// `None` if no slot follows.
+    fn visit(&self, from: u32, most: u32, visitor: &mut dyn FnMut(&[u8], u32)) -> Option<u32> {
+        let end = from.saturating_add(most);
+        let mut follows = false;
+        for (key, slot) in self.iter() {
+            follows |= slot >= end;
+            if (from..end).contains(&slot) {
+                visitor(key, slot);
+            }
+        }
+        follows.then_some(end)
+    }
     /// The least recently used entry, of LRU tables.
     fn oldest(&self) -> Option<Box<[u8]>>;
     /// A slot for the key, whether it is new or replaces its old one. There is room.

@@ -12,6 +12,7 @@
 //! The results of operations, and the order of their checks, are the kernel's: 0 or a negative error number.
 
 mod backing;
+mod entries;
 mod keyed;
 mod prefixes;
 mod state;

@@ -267,6 +267,7 @@ fn decisions_are_recorded() {
     let expected = |key: [u8; 4], found, end| Trail {
         branches: branches(end).map(|(insn, operands, taken)| Branch { insn, operands, taken }).to_vec(),
         lookups: vec![Lookup { map: 0, key: key.to_vec(), found }],
+        changes: Vec::new(),
     };
     assert_eq!(interp.r0(&[]), Ok(0));
     assert_eq!(interp.trail(), Some(&expected([0; 4], false, (0, 0))));

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a run in the kernel offers to observers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use flowloom_control::{Greeting, MapLoad, MetricsServer, Published, Report, RowHits, Server, Subject};
+use flowloom_engine::Verdict;
+use flowloom_exec::{Interface, Mode};
+use flowloom_isa::MapDef;
+use flowloom_session::Loaded;
+
+use super::Counts;
+use crate::args::RunArgs;
+use crate::failure::Failure;
+use crate::observe;
+
+/// The control socket and the endpoint for metrics of a run in the kernel.
+pub(super) struct KernelObserved {
+    pub(super) subject: Arc<Published>,
+    greeting: Greeting,
+    start: Instant,
+    _server: Option<Server>,
+    _metrics: Option<MetricsServer>,
+}
+
+impl KernelObserved {
+    pub(super) fn start(
+        args: &RunArgs,
+        loaded: &Loaded,
+        interfaces: &[Interface],
+        (mode, start): (Mode, Instant),
+    ) -> Result<KernelObserved, Failure> {
+        let ports: BTreeMap<u32, String> =
+            interfaces.iter().map(|interface| (interface.port, interface.name().to_owned())).collect();
+        let path = args.function.path.display().to_string();
+        let greeting = Greeting::new(loaded.name(), &path, &mode.to_string(), "kernel", ports);
+        let subject = Arc::new(Published::new(greeting.clone()));
+        let (server, metrics) = observe::serve(&args.live, Arc::clone(&subject) as Arc<dyn Subject>)?;
+        Ok(KernelObserved { subject, greeting, start, _server: server, _metrics: metrics })
+    }
+
+    /// Hands a report to the clients that wait for one.
+    pub(super) fn publish(&self, loaded: &Loaded, counts: &Counts, defs: &[MapDef]) {
+        let Greeting { function, source, mode, engine, pid, .. } = self.greeting.clone();
+        let mut report = Report {
+            function,
+            source,
+            mode,
+            engine,
+            pid,
+            workers: 0,
+            elapsed_s: self.start.elapsed().as_secs_f64(),
+            now_ns: counts.now_ns,
+            packets: counts.verdicts.map(|_| counts.packets()),
+            ..Report::default()
+        };
+        if let Some(verdicts) = &counts.verdicts {
+            let all = Verdict::ALL.iter();
+            report.verdicts = all.map(|v| (v.name().to_owned(), verdicts[v.number() as usize])).collect();
+        }
+        if let Some((_, lost)) = counts.reported {
+            report.counters.insert("logs_lost".to_owned(), lost);
+        }
+        let load = |def: &MapDef| {
+            let entries = counts.contexts.get(&def.name)?.alive;
+            let kind = def.kind.name().unwrap_or("unknown").to_owned();
+            Some(MapLoad { name: def.name.clone(), kind, entries, max_entries: def.max_entries.into() })
+        };
+        report.maps = defs.iter().filter_map(load).collect();
+        if let (Some(function), Some(coverage)) = (loaded.function(), &counts.coverage) {
+            report.rows = RowHits::of(function, coverage);
+        }
+        self.subject.publish(report);
+    }
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The engine of an observed run.
+
+use std::cell::RefCell;
+
+use flowloom_engine::{EngineError, Event, Frame, InPlace, Output, Ports};
+use flowloom_session::engines::InPlaceEngine;
+
+use crate::sample::Samples;
+
+/// An engine that is observed and can be replaced.
+pub struct Watched {
+    engine: Box<dyn InPlaceEngine>,
+    ports: Ports,
+    samples: Samples,
+    /// The packets that engines which have been replaced could not run.
+    refused: u64,
+}
+
+impl std::fmt::Debug for Watched {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watched").field("engine", &self.engine.name()).finish_non_exhaustive()
+    }
+}
+
+impl Watched {
+    /// Observes `engine`; `seed` is that of the choice of samples.
+    pub fn new(engine: Box<dyn InPlaceEngine>, seed: u64) -> Watched {
+        Watched { engine, ports: Ports::default(), samples: Samples::new(seed), refused: 0 }
+    }
+
+    /// The engine.
+    pub fn engine(&mut self) -> &mut dyn InPlaceEngine {
+        self.engine.as_mut()
+    }
+
+    /// The samples of packets.
+    pub fn samples(&self) -> &Samples {
+        &self.samples
+    }
+
+    /// The packets that no engine of the run could run.
+    pub fn refused(&self) -> u64 {
+        self.refused + self.engine.refused()
+    }
+
+    /// Replaces the engine, between two batches; returns the old one.
+    pub fn replace(&mut self, mut engine: Box<dyn InPlaceEngine>) -> Box<dyn InPlaceEngine> {
+        engine.bind_ports(&self.ports);
+        self.refused += self.engine.refused();
+        std::mem::replace(&mut self.engine, engine)
+    }
+}
+
+impl InPlace for Watched {
+    fn name(&self) -> &str {
+        self.engine.name()
+    }
+
+    fn bind_ports(&mut self, ports: &Ports) {
+        self.ports = ports.clone();
+        self.engine.bind_ports(ports);
+    }
+
+    fn run(&mut self, frames: &mut [Frame<'_>], extra: &mut Vec<(usize, Output)>) -> Result<(), EngineError> {
+        self.samples.take(frames);
+        self.engine.run(frames, extra)
+    }
+
+    fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
+        self.engine.sweep(now_ns)
+    }
+
+    fn take_events(&mut self, events: &mut Vec<Event>) {
+        self.engine.take_events(events);
+    }
+}
+
+/// A watched engine that the packet loop shares with the tasks between its batches.
+#[derive(Debug)]
+pub struct Shared<'a> {
+    watched: &'a RefCell<Watched>,
+    name: String,
+}
+
+impl<'a> Shared<'a> {
+    /// The packet loop's part.
+    pub fn new(watched: &'a RefCell<Watched>) -> Shared<'a> {
+        Shared { name: watched.borrow().name().to_owned(), watched }
+    }
+}
+
+impl InPlace for Shared<'_> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn bind_ports(&mut self, ports: &Ports) {
+        self.watched.borrow_mut().bind_ports(ports);
+    }
+
+    fn run(&mut self, frames: &mut [Frame<'_>], extra: &mut Vec<(usize, Output)>) -> Result<(), EngineError> {
+        self.watched.borrow_mut().run(frames, extra)
+    }
+
+    fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
+        self.watched.borrow_mut().sweep(now_ns)
+    }
+
+    fn take_events(&mut self, events: &mut Vec<Event>) {
+        self.watched.borrow_mut().take_events(events);
+    }
+}

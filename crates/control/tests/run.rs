@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Clients of a run whose packets come from memory, without pause.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use flowloom_control::{
+    Client, ControlError, Facts, LoadFunction, MetricsServer, New, Refusal, Server, Shared, Subject, UpdateRule,
+    UserRun, Watched, Worker, desk, runs,
+};
+use flowloom_exec::{Description, SweepClock};
+use flowloom_ports::{CaptureSink, CaptureSource, Device, Hooks, LoopOptions, Statistics, Visits, run_loop};
+use flowloom_session::engines::{EngineName, EngineOptions};
+use flowloom_session::{FunctionFile, Loaded, with_causes};
+use flowloom_testkit::PacketBuilder;
+use flowloom_trace::CapturedPacket;
+
+/// Counts the packets of each source address, and forwards them.
+const COUNT: &str = "function count;
+stateful hosts {
+    key ipv4.src;
+    size 4096;
+    states seen;
+    reg packets: u64;
+    on seen stay { packets += 1; forward(2); }
+}
+";
+/// The same table, another verdict.
+const DROPS: &str = "function drops;
+stateful hosts {
+    key ipv4.src;
+    size 4096;
+    states seen;
+    reg packets: u64;
+    on seen stay { packets += 1; drop; }
+}
+";
+/// A table with another register.
+const WIDER: &str = "function wider;
+stateful hosts {
+    key ipv4.src;
+    size 4096;
+    states seen;
+    reg octets: u64;
+    on seen stay { octets += 1; drop; }
+}
+";
+const HOSTS: u8 = 40;
+
+fn packets() -> Vec<CapturedPacket> {
+    let packet = |host: u8| {
+        let bytes = PacketBuilder::new().ipv4([10, 0, 0, host], [10, 1, 0, 1]).udp(1000, 53).build();
+        let original_len_bytes = bytes.len() as u32;
+        CapturedPacket {
+            time_ns: u64::from(host) * 1000,
+            bytes,
+            original_len_bytes,
+            port: 1,
+            ..CapturedPacket::default()
+        }
+    };
+    (0..HOSTS).map(packet).collect()
+}
+
+fn loaded(path: &Path) -> Result<Loaded, Refusal> {
+    let file = FunctionFile { path: path.to_owned(), ..FunctionFile::default() };
+    Loaded::open(&file).map_err(|e| Refusal::Input(with_causes(&e)))
+}
+
+fn new(path: &Path, engine: EngineName, workers: usize) -> Result<New, Refusal> {
+    let loaded = loaded(path)?;
+    let options = EngineOptions { counters: true, ..EngineOptions::default() };
+    let load = |_| engine.load_in_place(&loaded, &options).map(|started| started.engine);
+    let engines: Result<Vec<_>, _> = (0..workers).map(load).collect();
+    let engines = engines.map_err(|e| Refusal::Finding(with_causes(&e)))?;
+    let maps = loaded.layouts().into_iter().map(|(name, layout)| flowloom_exec::MapDescription {
+        name,
+        layout: Some(layout),
+        ..Default::default()
+    });
+    let facts = Facts {
+        name: loaded.name().to_owned(),
+        path: path.display().to_string(),
+        params: Vec::new(),
+        program: None,
+        function: loaded.function().cloned(),
+        description: Description::new(loaded.name(), "", maps.collect()),
+    };
+    Ok(New { facts, loaded, engines, sweep: SweepClock::new(0), notes: Vec::new() })
+}
+
+/// A run with some workers.
+struct Run {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Statistics>>,
+    subject: Arc<UserRun>,
+}
+
+impl Run {
+    fn start(path: &Path, engine: EngineName, reloaded: EngineName, workers: usize) -> Run {
+        let New { facts, engines, .. } = new(path, engine, workers).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (mut desks, mut threads) = (Vec::new(), Vec::new());
+        for engine in engines {
+            let (own, inbox) = desk().unwrap();
+            desks.push(own);
+            let stop = Arc::clone(&stop);
+            threads.push(std::thread::spawn(move || {
+                let source = CaptureSource::read(&mut packets().into_iter().map(Ok), u64::MAX / 2).unwrap();
+                let mut devices: Vec<Box<dyn Device>> = vec![Box::new(source), Box::new(CaptureSink::new(None))];
+                let watched = RefCell::new(Watched::new(engine, 1));
+                let mut last_ns = 0;
+                let mut visit = |statistics: &Statistics, sweep: &mut SweepClock| {
+                    last_ns = statistics.times_ns.map_or(last_ns, |(_, last)| last);
+                    let watched = &mut *watched.borrow_mut();
+                    inbox.work(&mut Worker { statistics, watched, sweep, now_ns: last_ns, replaced: &mut |_| () });
+                };
+                let visits = Some(Visits { wanted: inbox.wanted(), wakes: inbox.wakes(), visit: &mut visit });
+                let hooks = Hooks { visits, ..Hooks::default() };
+                let mut shared = Shared::new(&watched);
+                run_loop(&mut devices, &mut shared, None, &LoopOptions::default(), &stop, hooks).unwrap()
+            }));
+        }
+        let load: LoadFunction = Box::new(move |path, _, _, workers| new(Path::new(path), reloaded, workers));
+        let ports = BTreeMap::from([(1, "in".to_owned())]);
+        let subject = Arc::new(UserRun::new(desks, facts, ("memory", engine.as_str()), ports, load));
+        Run { stop, threads, subject }
+    }
+
+    fn end(self) -> Vec<Statistics> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    }
+}
+
+fn count(value: &[u8], layout: &flowloom_exec::MapDescription) -> u64 {
+    let fields = &layout.layout.as_ref().unwrap().fields;
+    let field = fields.iter().find(|field| field.name == "packets" || field.name == "octets").unwrap();
+    u64::from_le_bytes(value[field.offset_bytes as usize..][..8].try_into().unwrap())
+}
+
+/// One test, since a process has one socket in a directory.
+#[test]
+fn clients_observe_and_change_a_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = folder.path().join("run");
+    let put = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let (counts, drops, wider) = (put("count.efsm", COUNT), put("drops.efsm", DROPS), put("wider.efsm", WIDER));
+    let wrong = put("wrong.efsm", "function wrong;\nstateless all { always { fly; } }\n");
+    for (engine, reloaded, workers) in [
+        (EngineName::JIT, EngineName::JIT, 1),
+        (EngineName::INTERP, EngineName::JIT, 2),
+        (EngineName::JIT, EngineName::JIT, 2),
+    ] {
+        let run = Run::start(&counts, engine, reloaded, workers);
+        let server = Server::start_in(&runtime, Arc::clone(&run.subject) as Arc<dyn Subject>).unwrap();
+        let mut client = Client::connect(server.path()).unwrap();
+        assert_eq!((client.greeting().function.as_str(), client.greeting().mode.as_str()), ("count", "memory"));
+
+        // Counters agree with each other at every moment.
+        let mut report = client.statistics().unwrap();
+        while report.packets.unwrap() < 2000 {
+            report = client.statistics().unwrap();
+        }
+        let packets = report.packets.unwrap();
+        assert_eq!(report.verdicts["REDIRECT"], packets, "{report:?}");
+        assert_eq!(report.ports[0].received, packets, "{report:?}");
+        assert_eq!(report.rows.iter().find(|row| row.event == "row").unwrap().hits, packets, "{report:?}");
+        let hosts = report.maps.iter().find(|map| map.name == "hosts").unwrap();
+        assert_eq!((hosts.entries, hosts.max_entries), (u64::from(HOSTS) * workers as u64, 4096 * workers as u64));
+        let service = report.service.as_ref().unwrap();
+        assert!(service.packets > 0 && service.p50_ns <= service.max_ns && service.max_ns > 0, "{service:?}");
+        let top = report.top.as_ref().unwrap();
+        assert!(top.distinct <= u64::from(HOSTS) && top.flows[0].flow.starts_with("UDP 10.0.0."), "{top:?}");
+
+        // Entries.
+        let maps = client.maps().unwrap();
+        let layout = maps.description.map("hosts").unwrap().clone();
+        let mut dumped = Vec::new();
+        client.dump("hosts", &mut |key, value| dumped.push((key, value))).unwrap();
+        assert_eq!(dumped.len(), usize::from(HOSTS) * workers);
+        let (key, value) = dumped[0].clone();
+        let found = client.lookup("hosts", &key).unwrap().unwrap();
+        assert!(count(&found, &layout) > 0 && found.len() == value.len());
+        assert!(client.update("hosts", &key, &value, UpdateRule::Exist).unwrap());
+        if workers == 1 {
+            let other = [9; 4];
+            assert!(!client.update("hosts", &other, &value, UpdateRule::Exist).unwrap());
+            assert!(client.update("hosts", &other, &value, UpdateRule::NoExist).unwrap());
+            assert!(!client.update("hosts", &other, &value, UpdateRule::NoExist).unwrap());
+            assert_eq!(client.lookup("hosts", &other).unwrap(), Some(value.clone()));
+            assert!(client.delete("hosts", &other).unwrap() && !client.delete("hosts", &other).unwrap());
+        } else {
+            let error = client.update("hosts", &[9; 4], &value, UpdateRule::Any).unwrap_err();
+            assert!(error.to_string().contains("workers"), "{error}");
+        }
+        for (error, part) in [
+            (client.lookup("none", &key).unwrap_err(), "`count` has no map `none`; it has `hosts`"),
+            (client.lookup("hosts", &[1]).unwrap_err(), "key is 1 bytes, map `hosts` expects 4"),
+            (client.update("hosts", &key, &[1], UpdateRule::Any).unwrap_err(), "value is 1 bytes"),
+        ] {
+            assert!(error.to_string().contains(part), "{error}");
+        }
+
+        // A program that is refused changes nothing.
+        let before = client.statistics().unwrap();
+        let reload =
+            |client: &mut Client, path: &Path| client.reload(Some(path.display().to_string()), Vec::new(), None);
+        assert!(matches!(reload(&mut client, &wrong), Err(ControlError::Refused(Refusal::Input(_)))));
+        assert!(client.statistics().unwrap().verdicts["DROP"] == 0 && before.reloads == 0);
+
+        // The same layout keeps its entries, another begins anew.
+        let before = count(&client.lookup("hosts", &key).unwrap().unwrap(), &layout);
+        let result = reload(&mut client, &drops).unwrap();
+        assert_eq!((result.function.as_str(), &result.emptied), ("drops", &vec![]), "{result:?}");
+        assert_eq!(result.kept, [("hosts".to_owned(), u64::from(HOSTS) * workers as u64)]);
+        let after = count(&client.lookup("hosts", &key).unwrap().unwrap(), &layout);
+        assert!(after >= before, "{before} packets before the reload, {after} after it");
+        while client.statistics().unwrap().verdicts["DROP"] == 0 {}
+        let report = client.statistics().unwrap();
+        assert_eq!((report.function.as_str(), report.reloads, report.engine.as_str()), ("drops", 1, reloaded.as_str()));
+        let result = reload(&mut client, &wider).unwrap();
+        let reason = "the fields of its values differ: `octets`".to_owned();
+        assert_eq!((&result.kept, &result.emptied), (&vec![], &vec![("hosts".to_owned(), reason)]));
+
+        if workers == 1 {
+            // Rows without hits are not listed.
+            while client.statistics().unwrap().rows.is_empty() {}
+            scrape(&run);
+        }
+        drop(server);
+        let statistics = run.end();
+        for worker in statistics {
+            let ports: u64 = worker.ports.iter().map(|port| port.received).sum();
+            assert_eq!((ports, worker.verdicts.iter().sum::<u64>()), (worker.packets, worker.packets));
+        }
+        assert!(matches!(client.statistics(), Err(ControlError::Refused(Refusal::Environment(_)))));
+    }
+    stale(&runtime);
+}
+
+/// Metrics have the text format of Prometheus.
+fn scrape(run: &Run) {
+    let metrics = MetricsServer::start("127.0.0.1:0".parse().unwrap(), Arc::clone(&run.subject) as Arc<dyn Subject>);
+    let address = metrics.unwrap().address();
+    let get = |path: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        (head.to_owned(), body.to_owned())
+    };
+    assert!(get("/").0.starts_with("HTTP/1.1 404"));
+    let (head, body) = get("/metrics");
+    assert!(head.starts_with("HTTP/1.1 200") && head.contains("text/plain; version=0.0.4"), "{head}");
+    // [Prometheus exposition formats]: HELP and TYPE once before the samples of a family, all of them together.
+    let mut families: BTreeMap<String, String> = BTreeMap::new();
+    let mut current = String::new();
+    let mut buckets = Vec::new();
+    let mut samples = BTreeMap::new();
+    for line in body.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+            assert!(families.insert(name.to_owned(), kind.to_owned()).is_none(), "{name} is twice");
+            current = name.to_owned();
+        } else if let Some(rest) = line.strip_prefix("# HELP ") {
+            assert!(rest.split_once(' ').is_some_and(|(_, help)| help.len() > 10), "{line}");
+        } else {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            let value: f64 = value.parse().unwrap_or_else(|_| panic!("{line}"));
+            let bare = name.split('{').next().unwrap();
+            let belongs = bare == current || families[&current] == "histogram" && bare.starts_with(&current);
+            assert!(belongs && bare.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{line} in {current}");
+            assert_eq!(name.contains('{'), name.ends_with('}'), "{line}");
+            if bare.ends_with("_bucket") {
+                buckets.push(value);
+            }
+            assert!(samples.insert(name.to_owned(), value).is_none(), "{name} is twice");
+        }
+    }
+    assert!(samples["flowloom_packets_total{verdict=\"drop\"}"] > 0.0, "{body}");
+    assert!(samples.contains_key("flowloom_map_entries{map=\"hosts\",kind=\"hash\"}"), "{body}");
+    assert!(
+        samples.keys().any(|name| name.starts_with("flowloom_row_hits_total{element=\"hosts\",line=\"7\"")),
+        "{body}"
+    );
+    assert!(buckets.len() > 10 && buckets.is_sorted(), "{buckets:?}");
+    assert_eq!(buckets.last().copied(), Some(samples["flowloom_service_seconds_count"]));
+}
+
+/// The socket of a process that was killed is told apart, and others may not enter the directory.
+fn stale(runtime: &Path) {
+    let path = runtime.join("4711.sock");
+    drop(UnixListener::bind(&path).unwrap());
+    let (found, stale) = flowloom_control::runs_in(runtime).unwrap();
+    assert!(found.is_empty() && stale == [path], "{found:?} {stale:?}");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(runtime, mode).unwrap();
+    let run = Run { stop: Arc::default(), threads: Vec::new(), subject: empty() };
+    let error = Server::start_in(runtime, Arc::clone(&run.subject) as Arc<dyn Subject>).unwrap_err();
+    assert!(error.to_string().contains("others may enter it"), "{error}");
+    assert!(runs().is_ok());
+    run.end();
+}
+
+fn empty() -> Arc<UserRun> {
+    let facts = Facts {
+        name: String::new(),
+        path: String::new(),
+        params: Vec::new(),
+        program: None,
+        function: None,
+        description: Description::default(),
+    };
+    let load: LoadFunction = Box::new(|_, _, _, _| Err(Refusal::Input(String::new())));
+    Arc::new(UserRun::new(Vec::new(), facts, ("", ""), BTreeMap::new(), load))
+}
