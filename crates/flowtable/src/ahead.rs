@@ -142,6 +142,28 @@ impl FlowTable {
     }
 }
 
+/// [`FlowTable::prefetch_entry`] for probes, each with its table.
+#[inline(always)]
+pub fn prefetch_entries<'a>(probes: impl Iterator<Item = (&'a FlowTable, &'a mut Probe)>) {
+    #[cfg(target_arch = "x86_64")]
+    if has_avx512() {
+        // SAFETY: the processor has the instructions.
+        return unsafe { prefetch_avx512(probes) };
+    }
+    probes.for_each(|(table, probe)| table.prefetch_entry(probe));
+}
+
+/// # Safety
+/// The processor has the instructions.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,bmi1,bmi2")]
+unsafe fn prefetch_avx512<'a>(probes: impl Iterator<Item = (&'a FlowTable, &'a mut Probe)>) {
+    for (table, probe) in probes {
+        // SAFETY: the caller's.
+        unsafe { table.prefetch_entry_with::<Avx512>(probe) };
+    }
+}
+
 /// # Safety
 /// The processor has the instructions.
 #[cfg(target_arch = "x86_64")]

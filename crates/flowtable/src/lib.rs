@@ -38,6 +38,7 @@ mod slots;
 mod sweep;
 mod table;
 
+pub use ahead::prefetch_entries;
 pub use compiled::{HintedLookupFn, LookupFn, ProbedLookupFn, WordLookupFn};
 pub use error::TableError;
 pub use raw::{Bucket, Probe, RawTable};

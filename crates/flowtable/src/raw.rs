@@ -10,6 +10,7 @@
 #![allow(unsafe_code, reason = "parts of a mapping are addressed by pointers, and called from compiled code")]
 
 use std::fmt;
+use std::mem::offset_of;
 
 use bytemuck::{Pod, Zeroable};
 
@@ -89,6 +90,12 @@ pub struct Probe {
 impl Probe {
     /// The probe of no key.
     pub const NONE: Probe = Probe { hash: 0, place: 0, word: 0 };
+
+    /// For compiled code: where a probe has the place of the candidate, a number of words from the first bucket.
+    pub const PLACE_OFFSET: usize = offset_of!(Probe, place);
+    /// For compiled code: where a probe has the word of the candidate, 0 if there is none. If the index still has the
+    /// word in its place, the slot is used.
+    pub const WORD_OFFSET: usize = offset_of!(Probe, word);
 
     /// The hash of the key.
     pub fn hash(&self) -> u64 {

@@ -8,7 +8,8 @@
 //!
 //! With a second wave, for the second lookup of each packet, the first one is two groups further ahead.
 //!
-//! Nothing depends on what a scout found: a packet sees the effects of all packets before it, of the same batch too.
+//! A packet sees the effects of all packets before it, of the same batch too: the code goes on where its scout ended
+//! only if what the scout did depends on the packet alone, and looks the key up again.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,7 +17,8 @@ use std::ops::Range;
 use flowloom_engine::{
     Choices, EngineError, Event, Fate, Frame, HEADROOM_BYTES, InPlace, Outcome, Output, Packet, Port, Ports, Verdict,
 };
-use flowloom_flowtable::Probe;
+use flowloom_flowtable::{Probe, prefetch_entries};
+use flowloom_isa::limits::STACK_BYTES;
 use flowloom_vm::{CONTEXT_ADDRESS, Destination, Run};
 
 use crate::compiled::Function;
@@ -24,7 +26,7 @@ use crate::engine::{Jit, NAME, TAILROOM_BYTES, enter, failed, fault};
 use crate::runtime::{Running, last_redirect};
 use crate::scout;
 use crate::space::Native;
-use crate::state::{Announced as Key, NO_HELPER, NO_HINT, State};
+use crate::state::{Announced as Key, NO_HELPER, NO_HINT, RECORD_BYTES, State};
 
 /// The packets that are wanted at once.
 pub(crate) const BATCH: usize = 256;
@@ -42,6 +44,8 @@ const PAUSE_BATCHES: u32 = 63;
 /// The scout of a program, and what it found.
 pub(crate) struct Ahead {
     scout: Function,
+    /// The code that goes on where the scout has found the first key.
+    resumed: Option<Function>,
     waves: Vec<Wave>,
     /// The waves of the current batch: their number, or that of an earlier one if one is left out.
     active: usize,
@@ -54,10 +58,39 @@ pub(crate) struct Ahead {
 struct Wave {
     /// The number of batches for which it is left out.
     paused: u32,
-    /// The packets of the batch with a key.
+    /// The packets of the batch, and those with a key.
+    packets: usize,
     found: usize,
-    /// By packet, its key.
-    keys: Vec<Key>,
+    records: Records,
+}
+
+/// The records of packets that are on their way, by the number of the packet.
+#[derive(Debug, Default)]
+struct Records {
+    lines: Vec<Line>,
+    /// The number of records less 1; there are a power of 2, so that they stay in the cache.
+    mask: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+impl Records {
+    /// Makes room for at least this number of packets.
+    fn hold(&mut self, packets: usize) {
+        let count = packets.next_power_of_two();
+        // Zeros are records without a key.
+        self.lines.resize(self.lines.len().max(count * RECORD_BYTES / size_of::<Line>()), Line([0; 64]));
+        self.mask = count - 1;
+    }
+
+    /// The record of a packet: it begins after its stack.
+    #[inline]
+    fn of(&mut self, packet: usize) -> *mut Key {
+        let at = (packet & self.mask) * RECORD_BYTES + STACK_BYTES;
+        self.lines.as_mut_ptr().wrapping_byte_add(at).cast()
+    }
 }
 
 // SAFETY: the addresses lead to tables of the engine that owns this value, and are used during a batch only.
@@ -70,15 +103,15 @@ fn packets(group: usize, count: usize) -> Range<usize> {
 
 impl Ahead {
     /// For a program that looks keys up at `keys` instructions.
-    pub(crate) fn new(scout: Function, keys: usize) -> Ahead {
+    pub(crate) fn new(scout: Function, resumed: Option<Function>, keys: usize) -> Ahead {
         let waves = (0..keys.min(MAX_WAVES)).map(|_| Wave::default()).collect();
-        Ahead { scout, waves, active: 0, cached_bytes: CACHED_BYTES }
+        Ahead { scout, resumed, waves, active: 0, cached_bytes: CACHED_BYTES }
     }
 
     /// Begins a batch; `None` if nothing is announced.
     fn begin(&mut self, packets: usize, table_bytes: u64) -> Option<&mut Ahead> {
         for wave in &mut self.waves {
-            if wave.paused == 0 && wave.keys.len() >= 2 * GROUP && wave.found * RARE < wave.keys.len() {
+            if wave.paused == 0 && wave.packets >= 2 * GROUP && wave.found * RARE < wave.packets {
                 wave.paused = PAUSE_BATCHES;
             }
             wave.paused = wave.paused.saturating_sub(1);
@@ -89,8 +122,11 @@ impl Ahead {
             // A later wave without the one before would wait for its lines.
             self.active = self.waves.iter().take_while(|wave| wave.paused == 0).count();
         }
+        // From the first step of a packet to its last one.
+        let on_their_way = (self.lead() + 1) * GROUP;
         for (number, wave) in self.waves.iter_mut().enumerate() {
-            wave.keys.resize(if number < self.active { packets } else { 0 }, Key::default());
+            wave.packets = if number < self.active { packets } else { 0 };
+            wave.records.hold(on_their_way);
         }
         (self.active > 0).then_some(self)
     }
@@ -100,45 +136,53 @@ impl Ahead {
         2 * self.active
     }
 
-    /// Where the first lookup of a packet is expected to find its key.
+    /// The record of a packet's first lookup.
     #[inline]
-    fn hint(&self, packet: usize) -> *const Probe {
-        &raw const self.waves[0].keys[packet].probe
+    fn record(&mut self, packet: usize) -> *mut Key {
+        self.waves[0].records.of(packet)
     }
 
     /// A step of all waves: each announces the keys of one group, and prefetches the entries of another.
     fn step(&mut self, native: &mut Native, frames: &[Frame<'_>], step: usize) {
         for (number, wave) in (0..).zip(&mut self.waves[..self.active]) {
             let Some(group) = step.checked_sub(2 * number as usize) else { continue };
-            let own = packets(group, frames.len());
-            for (frame, key) in frames[own.clone()].iter().zip(&mut wave.keys[own]) {
-                announce(self.scout, native, frame, number, key);
-                wave.found += usize::from(!key.table.is_null());
+            for packet in packets(group, frames.len()) {
+                let key = wave.records.of(packet);
+                wave.found += usize::from(announce(self.scout, native, &frames[packet], number, key));
             }
             let Some(group) = group.checked_sub(1) else { continue };
-            for key in &mut wave.keys[packets(group, frames.len())] {
-                // SAFETY: the table is null or one of this engine, which nothing changes now.
-                if let Some(table) = unsafe { key.table.as_ref() } {
-                    table.prefetch_entry(&mut key.probe);
+            let keys = packets(group, frames.len()).filter_map(|packet| {
+                // SAFETY: the record is that of a packet on its way, which nothing else refers to; the table is null or
+                // one of this engine, which nothing changes now.
+                unsafe {
+                    let key = wave.records.of(packet);
+                    Some(((*key).table.as_ref()?, &mut (*key).probe))
                 }
-            }
+            });
+            prefetch_entries(keys);
         }
     }
 }
 
-/// Runs the scout on a packet: finds the key of a wave.
+/// Runs the scout on a packet: finds the key of a wave, if there is one.
 #[inline]
-fn announce(scout: Function, native: &mut Native, frame: &Frame<'_>, wave: u32, key: &mut Key) {
+fn announce(scout: Function, native: &mut Native, frame: &Frame<'_>, wave: u32, key: *mut Key) -> bool {
     native.show(frame.bytes(), frame.port.0);
-    *key = Key::default();
     let state = native.state();
     // SAFETY: the state is that of this engine; the scout was compiled for its maps from a proved program, and writes
-    // only its stack, the state and the key.
+    // only the state, and the record with its stack, which nothing else refers to.
     unsafe {
+        ((*key).table, (*key).probe) = (std::ptr::null(), Probe::NONE);
+        ((*key).has_words, (*key).point) = (0, 0);
         ((*state).now_ns, (*state).announced) = (frame.time_ns, key);
         ((*state).budget, (*state).rounds) = (scout::ITERATIONS, 0);
         ((*state).wave, (*state).stopped) = (wave, 0);
         scout(state, CONTEXT_ADDRESS, 0, 0, 0, 0);
+        let Some(table) = (*key).table.as_ref() else { return false };
+        if (*key).has_words != 0 {
+            (*key).probe = table.probe_words_ahead((*key).words);
+        }
+        true
     }
 }
 
@@ -265,13 +309,21 @@ impl Jit {
                     } else {
                         run.memory.show(frame.bytes(), frame.port.0);
                     }
-                    let hint = ahead.as_ref().map_or(&raw const NO_HINT, |ahead| ahead.hint(number));
                     // SAFETY: the state is that of this engine; the code was compiled for its maps from a proved
                     // program, which runs on a packet within its buffer. The environment lives until the code returns.
+                    // The record is that of this packet.
                     let r0 = unsafe {
                         ((*state).now_ns, (*state).cpu) = (run.choices.now_ns, run.choices.cpu);
-                        (*state).hint = hint;
-                        enter(entry, state, &mut running)
+                        let mut code = entry;
+                        (*state).hint = &raw const NO_HINT;
+                        if let Some(ahead) = &mut ahead {
+                            let record = ahead.record(number);
+                            ((*state).hint, (*state).announced) = (&raw const (*record).probe, record);
+                            if let Some(resumed) = ahead.resumed.filter(|_| (*record).point != 0) {
+                                code = resumed;
+                            }
+                        }
+                        enter(code, state, &mut running)
                     };
                     let run = &mut *running.run;
                     if let Some(fault) = fault(run.memory) {

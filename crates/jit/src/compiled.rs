@@ -15,6 +15,7 @@ use flowloom_verifier::{MapId, Memory, Proof};
 
 use crate::engine::JitError;
 use crate::function::{Callees, SMALL_BOUND, Translation, declared};
+use crate::resume::Point;
 use crate::runtime;
 use crate::state::{MapRef, State};
 
@@ -33,6 +34,8 @@ pub(crate) struct Source<'a> {
     pub(crate) refs: &'a [MapRef],
     /// By number of a helper, the address of its function.
     pub(crate) helpers: &'a dyn Fn(i32) -> u64,
+    /// Where code goes on after a scout; none if there is no scout.
+    pub(crate) points: Vec<Point>,
 }
 
 impl Source<'_> {
@@ -68,14 +71,32 @@ impl Source<'_> {
         self.proof.insns.iter().any(|known| known.reads_unwritten && known.memory.keys().any(of_caller))
     }
 
+    /// Whether an instruction is a call whose key is in a known hash table.
+    pub(crate) fn has_key(&self, at: usize) -> bool {
+        let Some(Op::Call { helper }) = self.code[at] else { return false };
+        matches!(helper, helper::MAP_LOOKUP_ELEM | helper::MAP_UPDATE_ELEM | helper::MAP_DELETE_ELEM)
+            && self.table(at).is_some()
+    }
+
     /// The number of calls whose key is in a known hash table.
     pub(crate) fn keys(&self) -> usize {
-        let has_key = |op: &Op| {
-            let Op::Call { helper } = op else { return false };
-            matches!(*helper, helper::MAP_LOOKUP_ELEM | helper::MAP_UPDATE_ELEM | helper::MAP_DELETE_ELEM)
+        (0..self.code.len()).filter(|at| self.has_key(*at)).count()
+    }
+
+    /// The feasible successors of an instruction.
+    pub(crate) fn nexts(&self, at: usize, op: Op) -> Vec<usize> {
+        let edges = self.proof.insns[at].edges;
+        let is_feasible = |next: &usize| match op {
+            Op::Branch { off, .. } if off != 0 => {
+                if *next == at + 1 {
+                    edges.falls
+                } else {
+                    edges.jumps
+                }
+            }
+            _ => true,
         };
-        let is_key = |(at, op): &(usize, &Option<Op>)| op.as_ref().is_some_and(has_key) && self.table(*at).is_some();
-        self.code.iter().enumerate().filter(is_key).count()
+        op.successors(at).filter(is_feasible).collect()
     }
 }
 
@@ -84,6 +105,7 @@ pub(crate) struct Compiled {
     /// `None` only while it is dropped.
     module: Option<JITModule>,
     entry: Function,
+    resumed: Option<Function>,
 }
 
 impl std::fmt::Debug for Compiled {
@@ -126,17 +148,25 @@ impl Compiled {
         }
         let mut module = JITModule::new(builder);
         let functions = define(&mut module, source, is_scout);
-        let functions = functions.map_err(|(slot, error)| JitError::Function { slot, source: error })?;
+        let (functions, resumed) = functions.map_err(|(slot, error)| JitError::Function { slot, source: error })?;
+        let function = |id: FuncId| {
+            let address = module.get_finalized_function(id);
+            // SAFETY: the function was compiled with this signature.
+            unsafe { std::mem::transmute::<*const u8, Function>(address) }
+        };
         // The entry of every program is at slot 0.
-        let address = module.get_finalized_function(functions[&0]);
-        // SAFETY: the function was compiled with this signature.
-        let entry = unsafe { std::mem::transmute::<*const u8, Function>(address) };
-        Ok(Compiled { module: Some(module), entry })
+        let (entry, resumed) = (function(functions[&0]), resumed.map(function));
+        Ok(Compiled { module: Some(module), entry, resumed })
     }
 
     /// The function at the program's first instruction.
     pub(crate) fn entry(&self) -> Function {
         self.entry
+    }
+
+    /// The function that goes on after a scout.
+    pub(crate) fn resumed(&self) -> Option<Function> {
+        self.resumed
     }
 }
 
@@ -151,11 +181,14 @@ fn entries(source: &Source<'_>) -> BTreeSet<usize> {
     std::iter::once(0).chain(called).collect()
 }
 
+/// The functions by their first slots, and the one that goes on after a scout.
+type Defined = (BTreeMap<usize, FuncId>, Option<FuncId>);
+
 fn define(
     module: &mut JITModule,
     source: &Source<'_>,
     is_scout: bool,
-) -> Result<BTreeMap<usize, FuncId>, (usize, Box<cranelift_module::ModuleError>)> {
+) -> Result<Defined, (usize, Box<cranelift_module::ModuleError>)> {
     let call = module.isa().default_call_conv();
     let signature = |params: &[types::Type]| {
         let mut signature = Signature::new(call);
@@ -170,6 +203,11 @@ fn define(
         let id = module.declare_function(&format!("at_{slot}"), Linkage::Local, &own);
         ids.insert(*slot, id.map_err(|error| (*slot, Box::new(error)))?);
     }
+    let mut resumed = None;
+    if !is_scout && !source.points.is_empty() {
+        let id = module.declare_function("resumed", Linkage::Local, &own);
+        resumed = Some(id.map_err(|error| (0, Box::new(error)))?);
+    }
     let mut runtime = Vec::new();
     for function in runtime::FUNCTIONS {
         let signature = signature(&vec![types::I64; function.parameters]);
@@ -177,7 +215,9 @@ fn define(
         runtime.push(id.map_err(|error| (0, Box::new(error)))?);
     }
     let (mut context, mut frontend) = (module.make_context(), FunctionBuilderContext::new());
-    for (slot, id) in &ids {
+    for (slot, id, is_resumed) in
+        ids.iter().map(|(slot, id)| (slot, id, false)).chain(resumed.iter().map(|id| (&0, id, true)))
+    {
         context.func.signature = own.clone();
         context.func.name = UserFuncName::user(0, id.as_u32());
         let mut builder = FunctionBuilder::new(&mut context.func, &mut frontend);
@@ -196,6 +236,7 @@ fn define(
             source,
             callees: &callees,
             is_scout,
+            has_record: is_resumed || (is_scout && *slot == 0),
             // Set by the first block.
             state: Value::from_u32(0),
             registers,
@@ -203,11 +244,15 @@ fn define(
             key_copy: None,
             builder,
         };
-        translation.run(*slot);
+        if is_resumed {
+            translation.resume();
+        } else {
+            translation.run(*slot);
+        }
         translation.builder.finalize(module.target_config());
         module.define_function(*id, &mut context).map_err(|error| (*slot, Box::new(error)))?;
         module.clear_context(&mut context);
     }
     module.finalize_definitions().map_err(|error| (0, Box::new(error)))?;
-    Ok(ids)
+    Ok((ids, resumed))
 }

@@ -152,15 +152,20 @@ impl Jit {
             moves |= calls.any(|number| ADJUSTING_HELPERS.contains(&number));
             let inlined = inlined_loops(&decoded);
             let (maps, refs) = (&*program.maps, native.refs());
-            let source = Source { code: &decoded, proof, inlined: &inlined, maps, refs, helpers: &address };
-            let compiled = Compiled::of(&source, false)?;
-            let entry = compiled.entry();
+            let helpers = &address;
+            let mut source =
+                Source { code: &decoded, proof, inlined: &inlined, maps, refs, helpers, points: Vec::new() };
             // Scouts follow the first program only: they end before tail calls.
             let keys = if code.is_empty() { source.keys() } else { 0 };
+            if keys > 0 {
+                source.points = source.points();
+            }
+            let compiled = Compiled::of(&source, false)?;
+            let (entry, resumed) = (compiled.entry(), compiled.resumed());
             code.push(compiled);
             if keys > 0 {
                 let scout = Compiled::of(&source, true)?;
-                ahead = Some(Ahead::new(scout.entry(), keys));
+                ahead = Some(Ahead::new(scout.entry(), resumed, keys));
                 code.push(scout);
             }
             Ok(entry)

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   r0 .. r9          variables, which Cranelift turns into SSA values and machine registers
-//!   r10               the end of a stack slot of 512 bytes, one for each call
+//!   r10               the end of a stack slot of 512 bytes, one for each call, or that of a record of a scout
 //!   context           loads of fields of `State`
 //!   other memory      addresses are those of the machine: no checks, as the proof has them
 //!   helpers           calls of the runtime
@@ -31,7 +31,7 @@ use crate::compiled::Source;
 use crate::runtime::Runtime;
 use crate::scout::Store;
 use crate::state::{
-    AT, BASE, BUDGET, CPU, HINT, HINTED_LOOKUP, LOOKUP, MISSED, NOW_NS, PORTS, RAW, REDIRECT, ROUNDS, TABLE,
+    ANNOUNCED, AT, BASE, BUDGET, CPU, HINT, HINTED_LOOKUP, LOOKUP, MISSED, NOW_NS, PORTS, RAW, REDIRECT, ROUNDS, TABLE,
     WORD_LOOKUP, field,
 };
 
@@ -66,6 +66,8 @@ pub(crate) struct Translation<'f, 'a> {
     pub(crate) callees: &'a Callees,
     /// Whether the code only finds keys.
     pub(crate) is_scout: bool,
+    /// Whether the function's stack is that of a record: of a scout, and of code that goes on after it.
+    pub(crate) has_record: bool,
     pub(crate) state: Value,
     pub(crate) registers: [Variable; 11],
     pub(crate) blocks: BTreeMap<usize, Block>,
@@ -81,6 +83,16 @@ pub(crate) fn declared(builder: &mut FunctionBuilder<'_>) -> [Variable; 11] {
 impl Translation<'_, '_> {
     /// Translates the function that begins at a slot.
     pub(crate) fn run(&mut self, entry: usize) {
+        self.begin();
+        let (slots, starts) = self.reached(&[entry]);
+        self.zero_stack(&slots);
+        self.blocks = starts.iter().map(|start| (*start, self.builder.create_block())).collect();
+        self.builder.ins().jump(self.blocks[&entry], &[]);
+        self.body(slots);
+    }
+
+    /// Begins the function: the state, the registers, and the stack.
+    pub(crate) fn begin(&mut self) {
         let begin = self.builder.create_block();
         self.builder.append_block_params_for_function_params(begin);
         self.builder.switch_to_block(begin);
@@ -91,10 +103,18 @@ impl Translation<'_, '_> {
         for (number, param) in (1..=ARGUMENTS).zip(&params[1..]) {
             self.builder.def_var(self.registers[number], *param);
         }
-        let (slots, starts) = self.reached(entry);
-        self.stack(&slots);
-        self.blocks = starts.iter().map(|start| (*start, self.builder.create_block())).collect();
-        self.builder.ins().jump(self.blocks[&entry], &[]);
+        let end = if self.has_record {
+            self.builder.ins().load(types::I64, FIELD, self.state, ANNOUNCED)
+        } else {
+            let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, STACK_BYTES as u32, 4);
+            let slot = self.builder.create_sized_stack_slot(slot);
+            self.builder.ins().stack_addr(types::I64, slot, STACK_BYTES as i32)
+        };
+        self.builder.def_var(self.registers[10], end);
+    }
+
+    /// Translates these instructions, those that begin a block into theirs.
+    pub(crate) fn body(&mut self, slots: BTreeSet<usize>) {
         let mut is_open = false;
         for at in slots {
             if let Some(block) = self.blocks.get(&at).copied() {
@@ -150,9 +170,10 @@ impl Translation<'_, '_> {
         self.builder.switch_to_block(goes_on);
     }
 
-    /// The instructions that the function reaches, ascending, and those that begin a block.
-    fn reached(&self, entry: usize) -> (BTreeSet<usize>, BTreeSet<usize>) {
-        let (mut seen, mut starts, mut work) = (BTreeSet::new(), BTreeSet::from([entry]), vec![entry]);
+    /// The instructions that are reached from others, ascending, and those that begin a block.
+    pub(crate) fn reached(&self, entries: &[usize]) -> (BTreeSet<usize>, BTreeSet<usize>) {
+        let (mut seen, mut starts) = (BTreeSet::new(), entries.iter().copied().collect::<BTreeSet<usize>>());
+        let mut work = entries.to_vec();
         while let Some(at) = work.pop() {
             if !seen.insert(at) {
                 continue;
@@ -160,7 +181,7 @@ impl Translation<'_, '_> {
             let Some(op) = self.source.code[at] else { continue };
             let is_branch =
                 matches!(op, Op::Branch { .. } | Op::MayGoto { .. } | Op::Jump { .. } | Op::JumpLong { .. });
-            for next in self.nexts(at, op) {
+            for next in self.source.nexts(at, op) {
                 if is_branch {
                     starts.insert(next);
                 }
@@ -170,36 +191,16 @@ impl Translation<'_, '_> {
         (seen, starts)
     }
 
-    /// The feasible successors.
-    fn nexts(&self, at: usize, op: Op) -> Vec<usize> {
-        let edges = self.source.proof.insns[at].edges;
-        let is_feasible = |next: &usize| match op {
-            Op::Branch { off, .. } if off != 0 => {
-                if *next == at + 1 {
-                    edges.falls
-                } else {
-                    edges.jumps
-                }
-            }
-            _ => true,
-        };
-        op.successors(at).filter(is_feasible).collect()
-    }
-
-    /// `r10`, and zeros where the function may read what it has not written.
-    fn stack(&mut self, slots: &BTreeSet<usize>) {
-        let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, STACK_BYTES as u32, 4);
-        let slot = self.builder.create_sized_stack_slot(slot);
-        let end = self.builder.ins().stack_addr(types::I64, slot, STACK_BYTES as i32);
-        self.builder.def_var(self.registers[10], end);
+    /// Zeros on the stack where the function may read what it has not written.
+    fn zero_stack(&mut self, slots: &BTreeSet<usize>) {
         // A function that it calls may read its bytes as well.
         let is_read = slots.iter().any(|at| self.source.proof.insns[*at].reads_unwritten);
         if !is_read && !self.source.reads_unwritten_of_callers() {
             return;
         }
-        let zero = self.builder.ins().iconst(types::I64, 0);
-        for at in (0..STACK_BYTES as i32).step_by(8) {
-            self.builder.ins().stack_store(types::I64, zero, slot, at);
+        let (zero, end) = (self.number(0), self.builder.use_var(self.registers[10]));
+        for at in (8..=STACK_BYTES as i32).step_by(8) {
+            self.builder.ins().store(MEMORY, zero, end, -at);
         }
     }
 
@@ -311,12 +312,12 @@ impl Translation<'_, '_> {
                 self.set(dst, value);
             }
             Op::Jump { .. } | Op::JumpLong { .. } => {
-                let target = self.nexts(at, op)[0];
+                let target = self.source.nexts(at, op)[0];
                 self.builder.ins().jump(self.blocks[&target], &[]);
                 return false;
             }
             Op::Branch { width, cond, dst, src, off } => {
-                match self.nexts(at, op).as_slice() {
+                match self.source.nexts(at, op).as_slice() {
                     [next] => _ = self.builder.ins().jump(self.blocks[next], &[]),
                     // The proof has that no path goes on from here.
                     [] => _ = self.builder.ins().trap(TrapCode::unwrap_user(1)),
@@ -426,7 +427,7 @@ impl Translation<'_, '_> {
         self.builder.inst_results(call)[0]
     }
 
-    fn call(&mut self, at: usize, number: i32) {
+    pub(crate) fn call(&mut self, at: usize, number: i32) {
         let mut arguments = self.arguments();
         let result = match number {
             helper::TAIL_CALL => return self.tail_call(&arguments),
@@ -560,7 +561,7 @@ impl Translation<'_, '_> {
     }
 
     /// A lookup in a table.
-    fn use_entry(&mut self, at: usize, map: usize) -> Value {
+    pub(crate) fn use_entry(&mut self, at: usize, map: usize) -> Value {
         let hint = self.builder.ins().load(types::I64, FIELD, self.state, HINT);
         if let Some([first, last]) = self.key_words(at, map) {
             let (function, table) = (self.map_field(map, WORD_LOOKUP), self.map_field(map, TABLE));

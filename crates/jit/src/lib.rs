@@ -19,6 +19,7 @@ mod compiled;
 mod engine;
 mod function;
 mod key;
+mod resume;
 mod runtime;
 mod scout;
 mod space;

@@ -10,7 +10,7 @@ use flowloom_vm::{Fault, Helper, Map, Redirect, Run, Space, map_at};
 
 use crate::compiled::Function;
 use crate::space::Native;
-use crate::state::{Announced, BY_HELPER, State};
+use crate::state::{BY_HELPER, State};
 
 /// The iterations of loops without a small bound for one packet, those of callbacks included.
 pub(crate) const ITERATIONS: i64 = 1 << 26;
@@ -37,7 +37,6 @@ pub(crate) enum Runtime {
     Use,
     Exhausted,
     Announce,
-    AnnounceWords,
     Redirect,
     Update,
     Delete,
@@ -52,7 +51,7 @@ pub(crate) struct Callee {
 }
 
 /// By [`Runtime`].
-pub(crate) const FUNCTIONS: [Callee; 11] = [
+pub(crate) const FUNCTIONS: [Callee; 10] = [
     Callee { name: "fl_helper", parameters: 7, address: || call_helper as *const u8 },
     Callee { name: "fl_tail_target", parameters: 4, address: || tail_target as *const u8 },
     Callee { name: "fl_repeat", parameters: 6, address: || repeat as *const u8 },
@@ -60,7 +59,6 @@ pub(crate) const FUNCTIONS: [Callee; 11] = [
     Callee { name: "fl_use", parameters: 2, address: || look_up_and_use as *const u8 },
     Callee { name: "fl_exhausted", parameters: 1, address: || exhausted as *const u8 },
     Callee { name: "fl_announce", parameters: 3, address: || announce as *const u8 },
-    Callee { name: "fl_announce_words", parameters: 4, address: || announce_words as *const u8 },
     Callee { name: "fl_redirect", parameters: 7, address: || redirect as *const u8 },
     Callee { name: "fl_update", parameters: 7, address: || update as *const u8 },
     Callee { name: "fl_delete", parameters: 2, address: || delete as *const u8 },
@@ -297,14 +295,8 @@ unsafe extern "C" fn announce(state: *mut State, table: *const FlowTable, key: *
     // of the announcement are those of the engine, and nothing else refers to them.
     unsafe {
         let key = std::slice::from_raw_parts(key, (*table).layout().key_bytes as usize);
-        *(*state).announced = Announced { table, probe: (*table).probe_ahead(key) };
+        let announced = &mut *(*state).announced;
+        (announced.table, announced.probe) = (table, (*table).probe_ahead(key));
     }
-    0
-}
-
-/// As [`announce`], of a key in registers.
-unsafe extern "C" fn announce_words(state: *mut State, table: *const FlowTable, first: u64, last: u64) -> u64 {
-    // SAFETY: as in `announce`.
-    unsafe { *(*state).announced = Announced { table, probe: (*table).probe_words_ahead([first, last]) } };
     0
 }

@@ -18,8 +18,9 @@
 //! effects, so it needs no environment of helpers.
 //!
 //! It is safe: the verifier has proved the program for all contents of packets and maps, so it does not matter that
-//! stores were left out. It is only a hint: the code that runs afterwards does not depend on it. Cranelift removes
-//! computations that lead to no key and no branch.
+//! stores were left out. Its key is only a hint: the code that runs afterwards does not depend on it. Where the path to
+//! the key depends on the packet alone, the code goes on from there ([`crate::resume`]). Cranelift removes computations
+//! that lead to no key and no branch.
 //!
 //! Limits: one key a wave; loops of at most [`ITERATIONS`] iterations in all.
 
@@ -31,7 +32,7 @@ use flowloom_verifier::Memory;
 
 use crate::function::{FIELD, Translation};
 use crate::runtime::Runtime;
-use crate::state::{STOPPED, TABLE, WAVE};
+use crate::state::{ANNOUNCED, HAS_WORDS, KEY_TABLE, KEY_WORDS, STOPPED, TABLE, WAVE};
 
 /// The iterations of loops that a scout runs for one packet.
 pub(crate) const ITERATIONS: i64 = 256;
@@ -109,14 +110,23 @@ impl Translation<'_, '_> {
         let is_earlier = self.builder.ins().icmp_imm_s(IntCC::NotEqual, wave, 0);
         self.builder.ins().brif(is_earlier, goes_on, &[], ends, &[]);
         self.builder.switch_to_block(ends);
+        let record = self.builder.ins().load(types::I64, FIELD, self.state, ANNOUNCED);
+        self.note_point(at, record);
         let table = self.map_field(map, TABLE);
         match self.key_words(at, map) {
-            Some([first, last]) => self.runtime(Runtime::AnnounceWords, &[self.state, table, first, last]),
+            // The batch makes the probe, without a call.
+            Some([first, last]) => {
+                self.builder.ins().store(FIELD, table, record, KEY_TABLE);
+                self.builder.ins().store(FIELD, first, record, KEY_WORDS);
+                self.builder.ins().store(FIELD, last, record, KEY_WORDS + 8);
+                let one = self.builder.ins().iconst(types::I32, 1);
+                self.builder.ins().store(FIELD, one, record, HAS_WORDS);
+            }
             None => {
                 let key = self.key_address(at, map);
-                self.runtime(Runtime::Announce, &[self.state, table, key])
+                self.runtime(Runtime::Announce, &[self.state, table, key]);
             }
-        };
+        }
         self.stop();
         self.builder.switch_to_block(goes_on);
         let wave = self.builder.ins().iadd_imm_s(wave, -1);

@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use std::mem::offset_of;
 
 use flowloom_flowtable::{FlowTable, HintedLookupFn, LookupFn, Probe, RawTable, WordLookupFn};
+use flowloom_isa::limits::STACK_BYTES;
 
 /// The context as programs see it. Addresses of the packet are whole, although the fields of `struct xdp_md` have 4
 /// bytes; the kernel rewrites such loads as well.
@@ -46,7 +47,7 @@ pub(crate) struct State {
     pub redirect: i64,
     /// Where the first lookup of the packet is expected to find its key.
     pub hint: *const Probe,
-    /// Where a scout writes the key that it announces.
+    /// Where a scout writes the key that it announces, and where resumed code finds it.
     pub announced: *mut Announced,
 }
 
@@ -60,19 +61,30 @@ pub(crate) const MISSED: i64 = -2;
 /// No place where a key is expected.
 pub(crate) static NO_HINT: Probe = Probe::NONE;
 
-/// The key that a scout announced.
-#[repr(C)]
-#[derive(Debug, Clone)]
+/// The key that a scout announced, and what resumed code goes on with. The stack of both, [`STACK_BYTES`] long, ends
+/// where it begins.
+#[repr(C, align(64))]
+#[derive(Debug)]
 pub(crate) struct Announced {
     /// Null if there is none.
     pub table: *const FlowTable,
     pub probe: Probe,
+    /// A key in registers, whose probe is not yet made if `has_words` is not 0.
+    pub words: [u64; 2],
+    pub has_words: u32,
+    /// The number of the point at which the code can be resumed, from 1; 0 if it runs from its beginning.
+    pub point: u32,
+    /// The registers that are live at the point, as [`register`] places them.
+    pub registers: [u64; 10],
 }
 
-impl Default for Announced {
-    fn default() -> Announced {
-        Announced { table: std::ptr::null(), probe: Probe::NONE }
-    }
+/// The bytes from a record to the next one, with its stack.
+pub(crate) const RECORD_BYTES: usize = STACK_BYTES + size_of::<Announced>();
+
+/// Where a record has a register. Those that are often live share a line with the key.
+pub(crate) fn register(number: usize) -> i32 {
+    const PLACES: [usize; 10] = [9, 5, 0, 6, 7, 8, 1, 2, 3, 4];
+    (offset_of!(Announced, registers) + PLACES[number] * size_of::<u64>()) as i32
 }
 
 impl Default for State {
@@ -147,6 +159,7 @@ pub(crate) fn field(at: i64) -> Option<(i32, u8)> {
 
 pub(crate) const CPU: i32 = offset_of!(State, cpu) as i32;
 pub(crate) const NOW_NS: i32 = offset_of!(State, now_ns) as i32;
+pub(crate) const ANNOUNCED: i32 = offset_of!(State, announced) as i32;
 pub(crate) const BUDGET: i32 = offset_of!(State, budget) as i32;
 pub(crate) const AT: i32 = offset_of!(State, at) as i32;
 pub(crate) const WAVE: i32 = offset_of!(State, wave) as i32;
@@ -154,6 +167,16 @@ pub(crate) const STOPPED: i32 = offset_of!(State, stopped) as i32;
 pub(crate) const ROUNDS: i32 = offset_of!(State, rounds) as i32;
 
 pub(crate) const REDIRECT: i32 = offset_of!(State, redirect) as i32;
+
+pub(crate) const KEY_TABLE: i32 = offset_of!(Announced, table) as i32;
+pub(crate) const KEY_WORDS: i32 = offset_of!(Announced, words) as i32;
+pub(crate) const HAS_WORDS: i32 = offset_of!(Announced, has_words) as i32;
+pub(crate) const POINT: i32 = offset_of!(Announced, point) as i32;
+pub(crate) const PLACE: i32 = (offset_of!(Announced, probe) + Probe::PLACE_OFFSET) as i32;
+pub(crate) const WORD: i32 = (offset_of!(Announced, probe) + Probe::WORD_OFFSET) as i32;
+
+pub(crate) const BUCKETS: i32 = offset_of!(RawTable, buckets) as i32;
+pub(crate) const ENTRIES: i32 = offset_of!(RawTable, entries) as i32;
 
 pub(crate) const PORTS: i32 = offset_of!(MapRef, ports) as i32;
 pub(crate) const BASE: i32 = offset_of!(MapRef, base) as i32;
