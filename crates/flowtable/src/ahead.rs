@@ -36,11 +36,10 @@ impl FlowTable {
         self.raw.probe_ahead(key)
     }
 
-    /// As [`FlowTable::probe_ahead`], of a key of 4 to 16 bytes by its first and its last 8 bytes, or 4 if it is
-    /// shorter than 8.
+    /// As [`FlowTable::probe_ahead`], of a key by its hash, which compiled code has made ([`crate::hashed_pairs`]).
     #[inline(always)]
-    pub fn probe_words_ahead(&self, words: [u64; 2]) -> Probe {
-        self.raw.probe_hash_ahead(hash::hash_words(self.raw.seed(), words))
+    pub fn probe_hash_ahead(&self, hash: u64) -> Probe {
+        self.raw.probe_hash_ahead(hash)
     }
 
     /// Finds the entry that the key most likely has, and prefetches it: wave 2 of a batch.

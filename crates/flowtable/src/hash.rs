@@ -92,6 +92,19 @@ pub(crate) fn hash(seed: &Seed, key: &[u8]) -> u64 {
     fold(fold(a ^ state, b ^ seed[1]), seed[2])
 }
 
+/// For compiled code: the words of a key of `len` bytes, at least 4, by their first bytes, in the pairs (a, b) that the
+/// hash mixes one after the other; words of 8 bytes, or of 4 if the key is shorter than 8.
+///
+/// ```text
+///  state = seed[0]; for each pair: state = fold(a ^ state, b ^ seed[1]); hash = fold(state, seed[2])
+/// ```
+pub fn hashed_pairs(len: u32) -> Vec<[u32; 2]> {
+    let word_bytes = if len >= 8 { 8 } else { 4 };
+    let whole = (0..len.saturating_sub(16)).step_by(16).map(|start| [start, start + 8]);
+    let last = if len > 16 { len - 16 } else { 0 };
+    whole.chain([[last, len - word_bytes]]).collect()
+}
+
 /// The bytes of keys that two words determine.
 pub(crate) const WORD_KEY_BYTES: std::ops::RangeInclusive<u32> = 4..=16;
 
@@ -165,6 +178,22 @@ mod tests {
                 assert!(!unsafe { is_key(other.as_ptr(), &key) }, "byte {byte} of {len}");
                 assert_ne!(hash(&seed, &key), hash(&seed, &other), "byte {byte} of {len}");
             }
+        }
+    }
+
+    /// As compiled code computes it.
+    #[test]
+    fn pairs_of_words_give_the_hash() {
+        for len in 4..100_usize {
+            let key: Vec<u8> = (0..len as u8).map(|byte| byte.wrapping_mul(37)).collect();
+            let seed = fixed_seed(len as u64);
+            let word = |start: u32| {
+                let bytes = &key[start as usize..(start as usize + if len < 8 { 4 } else { 8 })];
+                bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+            };
+            let mix = |state, [a, b]: [u32; 2]| fold(word(a) ^ state, word(b) ^ seed[1]);
+            let state = hashed_pairs(len as u32).into_iter().fold(seed[0], mix);
+            assert_eq!(fold(state, seed[2]), hash(&seed, &key), "{len} bytes");
         }
     }
 

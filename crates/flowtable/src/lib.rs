@@ -41,5 +41,6 @@ mod table;
 pub use ahead::prefetch_entries;
 pub use compiled::{HintedLookupFn, LookupFn, ProbedLookupFn, WordLookupFn};
 pub use error::TableError;
+pub use hash::hashed_pairs;
 pub use raw::{Bucket, Probe, RawTable};
 pub use table::{Allocation, FlowTable, Layout, Slot};

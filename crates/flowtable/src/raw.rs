@@ -91,6 +91,8 @@ impl Probe {
     /// The probe of no key.
     pub const NONE: Probe = Probe { hash: 0, place: 0, word: 0 };
 
+    /// For compiled code: where a probe has the hash.
+    pub const HASH_OFFSET: usize = offset_of!(Probe, hash);
     /// For compiled code: where a probe has the place of the candidate, a number of words from the first bucket.
     pub const PLACE_OFFSET: usize = offset_of!(Probe, place);
     /// For compiled code: where a probe has the word of the candidate, 0 if there is none. If the index still has the

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Arithmetic and comparisons, as [`flowloom_isa::alu`] defines them.
 
+use std::cmp::Ordering;
+
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{InstBuilder, Type, Value, types};
+use cranelift_codegen::ir::{InstBuilder, InstructionData, Opcode, Type, Value, ValueDef, types};
 use cranelift_frontend::FunctionBuilder;
 use flowloom_isa::op::{AluOp, Cond, EndOp, Size, Width};
 
@@ -26,9 +28,25 @@ pub(crate) fn of_size(size: Size) -> Type {
     }
 }
 
-/// The low bits of a number.
+/// The low bits of a number. Those of an extended one are taken from the number itself, so that chains of 32-bit
+/// operations have no moves in between.
 pub(crate) fn low(builder: &mut FunctionBuilder<'_>, to: Type, value: Value) -> Value {
-    if to == types::I64 { value } else { builder.ins().ireduce(to, value) }
+    if to == types::I64 {
+        return value;
+    }
+    let dfg = &builder.func.dfg;
+    if let ValueDef::Result(inst, 0) = dfg.value_def(value)
+        && let InstructionData::Unary { opcode: opcode @ (Opcode::Uextend | Opcode::Sextend), arg } = dfg.insts[inst]
+    {
+        let of = dfg.value_type(arg);
+        return match (of.bits().cmp(&to.bits()), opcode) {
+            (Ordering::Equal, _) => arg,
+            (Ordering::Greater, _) => builder.ins().ireduce(to, arg),
+            (Ordering::Less, Opcode::Uextend) => builder.ins().uextend(to, arg),
+            (Ordering::Less, _) => builder.ins().sextend(to, arg),
+        };
+    }
+    builder.ins().ireduce(to, value)
 }
 
 /// A number as 64 bits, zero-extended.

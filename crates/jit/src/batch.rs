@@ -173,14 +173,14 @@ fn announce(scout: Function, native: &mut Native, frame: &Frame<'_>, wave: u32, 
     // only the state, and the record with its stack, which nothing else refers to.
     unsafe {
         ((*key).table, (*key).probe) = (std::ptr::null(), Probe::NONE);
-        ((*key).has_words, (*key).point) = (0, 0);
+        ((*key).has_hash, (*key).point) = (0, 0);
         ((*state).now_ns, (*state).announced) = (frame.time_ns, key);
         ((*state).budget, (*state).rounds) = (scout::ITERATIONS, 0);
         ((*state).wave, (*state).stopped) = (wave, 0);
         scout(state, CONTEXT_ADDRESS, 0, 0, 0, 0);
         let Some(table) = (*key).table.as_ref() else { return false };
-        if (*key).has_words != 0 {
-            (*key).probe = table.probe_words_ahead((*key).words);
+        if (*key).has_hash != 0 {
+            (*key).probe = table.probe_hash_ahead((*key).probe.hash());
         }
         true
     }

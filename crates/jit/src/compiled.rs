@@ -128,7 +128,9 @@ impl Compiled {
     pub(crate) fn of(source: &Source<'_>, is_scout: bool) -> Result<Compiled, JitError> {
         let mut flags = settings::builder();
         let set = [
-            ("opt_level", "speed"),
+            // The compiler of the program has optimised it. Cranelift's passes would move additions behind all loads of
+            // a sum, whose values then spill.
+            ("opt_level", "none"),
             // A third of the time of compilation, for faults of the translation alone.
             ("enable_verifier", if cfg!(debug_assertions) { "true" } else { "false" }),
             ("use_colocated_libcalls", "false"),

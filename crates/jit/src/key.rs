@@ -14,12 +14,13 @@
 use std::collections::BTreeSet;
 
 use cranelift_codegen::ir::{InstBuilder, StackSlotData, StackSlotKind, Value, types};
-use flowloom_isa::op::Op;
+use flowloom_flowtable::hashed_pairs;
+use flowloom_isa::op::{Op, Size};
 use flowloom_verifier::{Bytes, Memory};
 
 use crate::arithmetic::{of_size, wide};
-use crate::function::{MEMORY, Translation};
-use flowloom_isa::op::Size;
+use crate::function::{FIELD, MEMORY, Translation};
+use crate::state::{RAW, SEED};
 
 /// The most pieces of a word; of more, the loads take as long as the wait.
 const MAX_PIECES: usize = 6;
@@ -50,6 +51,32 @@ impl Translation<'_, '_> {
         let (first, cuts) = on_stack.map_or((0, BTreeSet::new()), |key| (key.first, self.cuts(key)));
         let [start, end] = [0, key_bytes - word_bytes].map(|start| self.word(&cuts, first, start, size));
         Some([start, end])
+    }
+
+    /// The hash of a key, as the table makes it; `None` for keys that are too short or too long.
+    pub(crate) fn key_hash(&mut self, at: usize, map: usize) -> Option<Value> {
+        let key_bytes = self.source.maps[map].key_bytes;
+        if !(4..=MAX_COPIED_BYTES as u32).contains(&key_bytes) {
+            return None;
+        }
+        let size = if key_bytes >= 8 { Size::Dw } else { Size::W };
+        let on_stack = self.on_stack(at).filter(|bytes| bytes.end - bytes.first == i64::from(key_bytes));
+        let (first, cuts) = on_stack.map_or((0, BTreeSet::new()), |key| (key.first, self.cuts(key)));
+        let raw = self.map_field(map, RAW);
+        let [mut state, second, third] =
+            [0, 8, 16].map(|at| self.builder.ins().load(types::I64, FIELD, raw, SEED + at));
+        for pair in hashed_pairs(key_bytes) {
+            let [a, b] = pair.map(|start| self.word(&cuts, first, start.into(), size));
+            let (a, b) = (self.builder.ins().bxor(a, state), self.builder.ins().bxor(b, second));
+            state = self.fold(a, b);
+        }
+        Some(self.fold(state, third))
+    }
+
+    /// Both halves of a product, combined.
+    fn fold(&mut self, a: Value, b: Value) -> Value {
+        let (low, high) = (self.builder.ins().imul(a, b), self.builder.ins().umulhi(a, b));
+        self.builder.ins().bxor(low, high)
     }
 
     /// The address of a key for a table's lookup of keys in memory: that of a copy if the key has several words, some

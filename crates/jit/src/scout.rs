@@ -19,8 +19,8 @@
 //!
 //! It is safe: the verifier has proved the program for all contents of packets and maps, so it does not matter that
 //! stores were left out. Its key is only a hint: the code that runs afterwards does not depend on it. Where the path to
-//! the key depends on the packet alone, the code goes on from there ([`crate::resume`]). Cranelift removes computations
-//! that lead to no key and no branch.
+//! the key depends on the packet alone, the code goes on from there ([`crate::resume`]). Cranelift emits no computation
+//! that leads to no key and no branch.
 //!
 //! Limits: one key a wave; loops of at most [`ITERATIONS`] iterations in all.
 
@@ -32,7 +32,7 @@ use flowloom_verifier::Memory;
 
 use crate::function::{FIELD, Translation};
 use crate::runtime::Runtime;
-use crate::state::{ANNOUNCED, HAS_WORDS, KEY_TABLE, KEY_WORDS, STOPPED, TABLE, WAVE};
+use crate::state::{ANNOUNCED, HAS_HASH, HASH, KEY_TABLE, STOPPED, TABLE, WAVE};
 
 /// The iterations of loops that a scout runs for one packet.
 pub(crate) const ITERATIONS: i64 = 256;
@@ -113,14 +113,13 @@ impl Translation<'_, '_> {
         let record = self.builder.ins().load(types::I64, FIELD, self.state, ANNOUNCED);
         self.note_point(at, record);
         let table = self.map_field(map, TABLE);
-        match self.key_words(at, map) {
+        match self.key_hash(at, map) {
             // The batch makes the probe, without a call.
-            Some([first, last]) => {
+            Some(hash) => {
                 self.builder.ins().store(FIELD, table, record, KEY_TABLE);
-                self.builder.ins().store(FIELD, first, record, KEY_WORDS);
-                self.builder.ins().store(FIELD, last, record, KEY_WORDS + 8);
+                self.builder.ins().store(FIELD, hash, record, HASH);
                 let one = self.builder.ins().iconst(types::I32, 1);
-                self.builder.ins().store(FIELD, one, record, HAS_WORDS);
+                self.builder.ins().store(FIELD, one, record, HAS_HASH);
             }
             None => {
                 let key = self.key_address(at, map);

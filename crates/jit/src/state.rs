@@ -68,10 +68,9 @@ pub(crate) static NO_HINT: Probe = Probe::NONE;
 pub(crate) struct Announced {
     /// Null if there is none.
     pub table: *const FlowTable,
+    /// Only its hash, if `has_hash` is not 0.
     pub probe: Probe,
-    /// A key in registers, whose probe is not yet made if `has_words` is not 0.
-    pub words: [u64; 2],
-    pub has_words: u32,
+    pub has_hash: u32,
     /// The number of the point at which the code can be resumed, from 1; 0 if it runs from its beginning.
     pub point: u32,
     /// The registers that are live at the point, as [`register`] places them.
@@ -169,13 +168,14 @@ pub(crate) const ROUNDS: i32 = offset_of!(State, rounds) as i32;
 pub(crate) const REDIRECT: i32 = offset_of!(State, redirect) as i32;
 
 pub(crate) const KEY_TABLE: i32 = offset_of!(Announced, table) as i32;
-pub(crate) const KEY_WORDS: i32 = offset_of!(Announced, words) as i32;
-pub(crate) const HAS_WORDS: i32 = offset_of!(Announced, has_words) as i32;
+pub(crate) const HASH: i32 = (offset_of!(Announced, probe) + Probe::HASH_OFFSET) as i32;
+pub(crate) const HAS_HASH: i32 = offset_of!(Announced, has_hash) as i32;
 pub(crate) const POINT: i32 = offset_of!(Announced, point) as i32;
 pub(crate) const PLACE: i32 = (offset_of!(Announced, probe) + Probe::PLACE_OFFSET) as i32;
 pub(crate) const WORD: i32 = (offset_of!(Announced, probe) + Probe::WORD_OFFSET) as i32;
 
 pub(crate) const BUCKETS: i32 = offset_of!(RawTable, buckets) as i32;
+pub(crate) const SEED: i32 = offset_of!(RawTable, seed) as i32;
 pub(crate) const ENTRIES: i32 = offset_of!(RawTable, entries) as i32;
 
 pub(crate) const PORTS: i32 = offset_of!(MapRef, ports) as i32;

@@ -112,3 +112,128 @@ fn a_full_table_refuses_keys_and_evicts_the_least_recently_used_one() {
     assert_eq!(results(KINDS[1], &packets), [0, 0, 0, 1, too_big, 2, 1, ABSENT]);
     assert_eq!(results(KINDS[2], &packets), [0, 0, 0, 1, 0, 2, ABSENT, 1]);
 }
+
+/// Programs whose scouts find the first key: `before` leads to it, `after` has the result in `r0`.
+fn resumed(before: &str, after: &str) -> Vec<u8> {
+    let maps = ".map flows hash key 8 value 8 entries 300\n.map counts array key 4 value 8 entries 1";
+    let code = format!(
+        "{HEAD}
+        r1 = 0
+        *(u64 *)(r10 - 8) = r1
+        r7 = *(u8 *)(r6 + 15)
+        r8 = *(u8 *)(r6 + 14)
+        {before}
+        *(u8 *)(r10 - 8) = r7
+        again:
+        r2 = r10
+        r2 += -8
+        r1 = map[flows] ll
+        call map_lookup_elem
+        {after}
+        out:
+        *(u8 *)(r6 + 0) = r7
+        r0 = 3
+        exit
+        {TAIL}"
+    );
+    // Each key comes twice, the second time among packets of the same group.
+    let packet = |number: usize| {
+        let mut bytes = vec![0; PACKET_BYTES];
+        (bytes[14], bytes[15]) = (number as u8, (number / 2) as u8);
+        bytes
+    };
+    let packets: Vec<Vec<u8>> = (0..300).map(packet).collect();
+    let outcomes = equal(&program(maps, &code), &Ports::default(), None, &packets);
+    outcomes.iter().map(|outcome| outcome.outputs[0].bytes[0]).collect()
+}
+
+/// Adds the key with the value that is at `r10 - 16`.
+const ADD: &str = "
+    r2 = r10
+    r2 += -8
+    r3 = r10
+    r3 += -16
+    r4 = 0
+    r1 = map[flows] ll
+    call map_update_elem";
+
+#[test]
+fn registers_and_the_stack_last_until_the_code_goes_on() {
+    let before = "r9 = r8\nr9 *= 3\n*(u64 *)(r10 - 16) = r9";
+    let after = format!(
+        "r7 += r9
+        if r0 == 0 goto add
+        r1 = *(u64 *)(r0 + 0)
+        r7 += r1
+        goto out
+        add:{ADD}
+        r1 = *(u64 *)(r10 - 16)
+        r7 += r1"
+    );
+    let found = resumed(before, &after);
+    let expected = |number: usize| {
+        let first = number / 2 * 2;
+        let value = if number == first { number % 256 } else { first % 256 };
+        (number / 2 % 256 + 3 * (number % 256) + 3 * value) as u8
+    };
+    assert_eq!(found, (0..300).map(expected).collect::<Vec<u8>>());
+}
+
+/// The register that an earlier packet's count leads to is that of its own time.
+#[test]
+fn a_key_that_depends_on_earlier_packets_is_found_anew() {
+    let before = "
+        r2 = r10
+        r2 += -8
+        r1 = map[counts] ll
+        call map_lookup_elem
+        if r0 == 0 goto short
+        r7 = *(u64 *)(r0 + 0)
+        r1 = r7
+        r1 += 1
+        *(u64 *)(r0 + 0) = r1
+        *(u64 *)(r10 - 16) = r7";
+    assert_eq!(resumed(before, "if r0 != 0 goto out"), (0..300).map(|number| number as u8).collect::<Vec<u8>>());
+}
+
+/// A packet that is changed before its lookup is changed once.
+#[test]
+fn a_packet_is_changed_once() {
+    let before = "
+        r1 = *(u8 *)(r6 + 1)
+        r1 += 1
+        *(u8 *)(r6 + 1) = r1
+        r7 = *(u8 *)(r6 + 1)";
+    assert_eq!(resumed(before, "if r0 != 0 goto out"), [1; 300]);
+}
+
+/// A lookup is reached a second time with another key than the scout's.
+#[test]
+fn a_loop_comes_back_to_the_lookup() {
+    let after = format!(
+        "if r0 == 0 goto add
+        r1 = *(u64 *)(r0 + 0)
+        r7 += r1
+        r7 &= 127
+        goto out
+        add:{ADD}
+        r7 += 100
+        r9 += 1
+        if r9 > 2 goto out
+        *(u8 *)(r10 - 8) = r7
+        goto again"
+    );
+    resumed("r9 = 0\n*(u64 *)(r10 - 16) = r8", &after);
+}
+
+/// Bytes that a packet left on the stack of its scout are zeros for the one that has it next.
+#[test]
+fn a_stack_begins_with_zeros() {
+    let before = "
+        if r8 > 100 goto read
+        r1 = 77
+        *(u64 *)(r10 - 24) = r1
+        read:";
+    let found = resumed(before, "r7 = *(u64 *)(r10 - 24)");
+    assert!(found.iter().enumerate().all(|(number, byte)| *byte == if number % 256 > 100 { 0 } else { 77 }));
+}
