@@ -101,7 +101,7 @@ pub(crate) fn hash(seed: &Seed, key: &[u8]) -> u64 {
 pub fn hashed_pairs(len: u32) -> Vec<[u32; 2]> {
     let word_bytes = if len >= 8 { 8 } else { 4 };
     let whole = (0..len.saturating_sub(16)).step_by(16).map(|start| [start, start + 8]);
-    let last = if len > 16 { len - 16 } else { 0 };
+    let last = len.saturating_sub(16);
     whole.chain([[last, len - word_bytes]]).collect()
 }
 
