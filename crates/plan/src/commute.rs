@@ -3,16 +3,20 @@
 //!
 //! **Goal.** A scheduler may let packets overtake each other only where no effect before it depends on their order.
 //! For updates this holds if they commute: whatever the inputs `x` and `y` of two packets are,
-//! `f_x(f_y(v)) = f_y(f_x(v))` for all values `v` of the map, bit for bit at its full width.
+//! `f_x(f_y(v)) = f_y(f_x(v))` for all values `v` of the map, bit for bit at its full width. Then several cores may each
+//! keep values of their own as well, which are summed when they are read ([`sums`]).
+
+use std::collections::BTreeMap;
 
 use flowloom_ir::{Binary, Dataflow, Effect, Id, Kind};
 use flowloom_isa::op::AtomicOp;
 
-use crate::tables::Uses;
+use crate::tables::{Uses, uses};
 
 /// The operators under which updates of a word commute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Operator {
+#[allow(missing_docs)]
+pub enum Operator {
     /// Addition and subtraction modulo the size of the word.
     Add,
     Or,
@@ -21,12 +25,20 @@ enum Operator {
 }
 
 /// An update of a word: `word = word op x`, with `x` independent of the map.
-#[derive(Debug, Clone, Copy)]
-struct Update {
-    operator: Operator,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Update {
+    /// The operator.
+    pub operator: Operator,
     /// The offset of the word in the value, if it is a constant.
-    offset: Option<u64>,
-    bytes: u64,
+    pub offset: Option<u64>,
+    /// The bytes of the word.
+    pub bytes: u64,
+}
+
+/// By map that packets access, the updates that they make, if all of them commute and no packet observes the values:
+/// their order does not matter, and neither does who makes them. `None` for other maps.
+pub fn sums(dataflow: &Dataflow) -> BTreeMap<u32, Option<Vec<Update>>> {
+    uses(dataflow).into_iter().map(|(map, uses)| (map, commuting(dataflow, &uses))).collect()
 }
 
 impl Update {
@@ -55,13 +67,18 @@ impl Update {
 /// 4. Two updates of words that may overlap have the same operator; if it is addition, they have the same constant
 ///    offset and the same size.
 pub(crate) fn commutes(dataflow: &Dataflow, uses: &Uses) -> bool {
+    commuting(dataflow, uses).is_some()
+}
+
+/// The updates of a map, if they commute.
+fn commuting(dataflow: &Dataflow, uses: &Uses) -> Option<Vec<Update>> {
     let graph = &dataflow.graph;
     let notes_use = |id: &Id| {
         let map = dataflow.access(*id).and_then(|access| access.map);
         map.is_some_and(|map| dataflow.remembers_use(map))
     };
     if !uses.entries.is_empty() || uses.lookups.iter().any(notes_use) {
-        return false;
+        return None;
     }
     let mut is_dependent = vec![false; graph.nodes().len()];
     for id in graph.ids() {
@@ -69,7 +86,7 @@ pub(crate) fn commutes(dataflow: &Dataflow, uses: &Uses) -> bool {
         is_dependent[id.index()] = is_source || graph.node(id).args.iter().any(|arg| is_dependent[arg.index()]);
     }
     if dataflow.ending.nodes().any(|id| is_dependent[id.index()]) {
-        return false;
+        return None;
     }
     let updates = Updates { dataflow, uses, is_dependent };
     let mut all: Vec<Update> = Vec::new();
@@ -79,10 +96,11 @@ pub(crate) fn commutes(dataflow: &Dataflow, uses: &Uses) -> bool {
         match updates.update(id) {
             Some(update) if is_update => all.push(update),
             None if is_free && !is_update => {}
-            _ => return false,
+            _ => return None,
         }
     }
-    all.iter().enumerate().all(|(at, update)| all[at..].iter().all(|other| update.commutes_with(other)))
+    let is_commuting = |(at, update): (usize, &Update)| all[at..].iter().all(|other| update.commutes_with(other));
+    all.iter().enumerate().all(is_commuting).then_some(all)
 }
 
 struct Updates<'a> {

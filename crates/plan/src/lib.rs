@@ -29,6 +29,7 @@ mod window;
 
 pub use bounds::{PassCount, optimized};
 pub use check::{Fault, check};
+pub use commute::{Operator, Update, sums};
 pub use device::{DEVICES, Device, Fit, MAX_PREFIXES, Memory, Placed, Resources, Used, prefix_fanout};
 pub use hazard::Region;
 pub use live::{Boundary, Carried, Liveness, ValueKind};
@@ -38,7 +39,7 @@ pub use refusal::{Reason, Refusal};
 pub use replay::{Action, Replay, Step};
 pub use served::OmittedCall;
 pub use stages::{Moment, Schedule, Span, is_cut};
-pub use tables::Uses;
+pub use tables::{Uses, uses};
 pub use target::{ARRAY_STAGES, HASH_STAGES, LPM_STAGES, Target, Tenths};
 pub use timing::{Arbiter, MapTiming, Scheme, Timing};
 pub use window::{Length, Window, window};

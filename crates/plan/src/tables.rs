@@ -41,7 +41,7 @@ impl Uses {
 }
 
 /// The accesses by map. Redirect maps are left out: only the host writes them.
-pub(crate) fn uses(dataflow: &Dataflow) -> BTreeMap<u32, Uses> {
+pub fn uses(dataflow: &Dataflow) -> BTreeMap<u32, Uses> {
     let mut all: BTreeMap<u32, Uses> = BTreeMap::new();
     for id in dataflow.graph.ids() {
         let Some(Access { touch, map: Some(map) }) = dataflow.access(id) else { continue };
