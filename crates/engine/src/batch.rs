@@ -68,6 +68,13 @@ pub struct Frame<'a> {
     pub fate: Fate,
 }
 
+/// An empty frame, which takes the place of one that is moved for a while.
+impl Default for Frame<'_> {
+    fn default() -> Self {
+        Frame { buffer: &mut [], start: 0, end: 0, port: Port(0), time_ns: 0, fate: Fate::Aborted }
+    }
+}
+
 impl<'a> Frame<'a> {
     /// A frame whose packet is `buffer[start..end]`.
     ///
@@ -190,6 +197,11 @@ impl<D: Datapath + ?Sized> Copying<D> {
     /// Wraps `datapath`; `seed` is that of the random values that the function draws.
     pub fn new(datapath: Box<D>, seed: u64) -> Copying<D> {
         Copying { datapath, seed, packets: 0, refused: 0, events: Vec::new() }
+    }
+
+    /// The wrapped engine.
+    pub fn datapath(&self) -> &D {
+        &self.datapath
     }
 
     /// The wrapped engine, e.g. for its state.

@@ -255,6 +255,11 @@ impl Jit {
         self.environment.exchange_maps(&mut other.environment, maps);
     }
 
+    /// The number of entries of a hash table, by the number of its map.
+    pub fn entries(&self, map: usize) -> Option<usize> {
+        self.environment.entries(map)
+    }
+
     /// Runs the program on the packet that was begun.
     #[inline]
     fn run_code(&mut self, choices: &Choices) -> Result<Returned, EngineError> {

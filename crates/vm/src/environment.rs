@@ -207,6 +207,11 @@ impl<S: Space> Environment<S> {
         self.space.maps_mut().iter_mut().for_each(|map| map.sweep(now_ns));
     }
 
+    /// The number of entries of a hash table, by the number of its map.
+    pub fn entries(&self, map: usize) -> Option<usize> {
+        self.space.maps().get(map)?.entries()
+    }
+
     /// The contents of all maps.
     pub fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot::default();

@@ -185,6 +185,11 @@ impl Interpreter {
         self
     }
 
+    /// The number of entries of a hash table, by the number of its map.
+    pub fn entries(&self, map: usize) -> Option<usize> {
+        self.environment.entries(map)
+    }
+
     /// Counts the executions of each instruction.
     #[must_use]
     pub fn with_profile(mut self) -> Interpreter {

@@ -250,6 +250,14 @@ impl<B: Backing> Map<B> {
         matches!(self.table, Table::Array).then_some(self.def.max_entries)
     }
 
+    /// The number of entries of a hash table.
+    pub fn entries(&self) -> Option<usize> {
+        match &self.table {
+            Table::Keyed(entries) => Some(entries.len()),
+            _ => None,
+        }
+    }
+
     /// The keys of a hash table, ascending.
     pub fn keys(&self) -> Vec<Vec<u8>> {
         let Table::Keyed(entries) = &self.table else { return Vec::new() };
