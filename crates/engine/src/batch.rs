@@ -199,11 +199,6 @@ impl<D: Datapath + ?Sized> Copying<D> {
         Copying { datapath, seed, packets: 0, refused: 0, events: Vec::new() }
     }
 
-    /// The wrapped engine.
-    pub fn datapath(&self) -> &D {
-        &self.datapath
-    }
-
     /// The wrapped engine, e.g. for its state.
     pub fn datapath_mut(&mut self) -> &mut D {
         &mut self.datapath

@@ -257,7 +257,7 @@ impl Jit {
 
     /// The number of entries of a hash table, by the number of its map.
     pub fn entries(&self, map: usize) -> Option<usize> {
-        self.environment.entries(map)
+        self.environment.table_len(map)
     }
 
     /// Runs the program on the packet that was begun.

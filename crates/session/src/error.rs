@@ -18,6 +18,9 @@ pub enum SessionError {
     /// An engine refuses the function.
     #[error("{0}")]
     Refused(String),
+    /// Several cores cannot run the function: all reasons.
+    #[error("one core runs it: {}", .0.join("; "))]
+    OneCore(Vec<String>),
     /// The environment lacks something.
     #[error("{0}")]
     Environment(String),

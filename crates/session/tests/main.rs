@@ -4,6 +4,7 @@
 
 mod adversarial;
 mod copies;
+mod cores;
 mod cycles;
 mod distances;
 mod evidence;

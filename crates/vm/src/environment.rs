@@ -208,7 +208,7 @@ impl<S: Space> Environment<S> {
     }
 
     /// The number of entries of a hash table, by the number of its map.
-    pub fn entries(&self, map: usize) -> Option<usize> {
+    pub fn table_len(&self, map: usize) -> Option<usize> {
         self.space.maps().get(map)?.entries()
     }
 

@@ -187,7 +187,7 @@ impl Interpreter {
 
     /// The number of entries of a hash table, by the number of its map.
     pub fn entries(&self, map: usize) -> Option<usize> {
-        self.environment.entries(map)
+        self.environment.table_len(map)
     }
 
     /// Counts the executions of each instruction.

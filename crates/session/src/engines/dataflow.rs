@@ -23,6 +23,7 @@ pub(super) const KIND: EngineKind = EngineKind {
     },
     load,
     in_place: None,
+    on_core: None,
     plugin: Some(|program, memory| run_on_memory(load, &program, memory)),
 };
 

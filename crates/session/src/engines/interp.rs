@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use flowloom_cores::CoreEngine;
 use flowloom_engine::{Copying, Datapath};
 use flowloom_isa::{Finding, Program};
 use flowloom_vm::{Interpreter, Plugin, Tables};
@@ -35,6 +36,7 @@ pub(super) const KIND: EngineKind = EngineKind {
     },
     load,
     in_place: Some(in_place),
+    on_core: Some(on_core),
     plugin: Some(|program, memory| {
         Plugin::new(program).and_then(|mut plugin| plugin.run(memory)).map_err(|error| with_causes(&error))
     }),
@@ -45,10 +47,14 @@ fn load(loaded: &Loaded, options: &EngineOptions) -> Result<Started, SessionErro
     Ok(Started { engine: Box::new(interp), notes })
 }
 
-/// The interpreter of a function, and remarks for the user.
+fn on_core(loaded: &Loaded, options: &EngineOptions) -> Result<(Box<dyn CoreEngine>, Vec<String>), SessionError> {
+    let (interp, notes) = interpreter(loaded, options)?;
+    Ok((Box::new(Copying::new(Box::new(interp), options.seed)), notes))
+}
+
+/// The interpreter with a function, and remarks for the user.
 fn interpreter(loaded: &Loaded, options: &EngineOptions) -> Result<(Interpreter, Vec<String>), SessionError> {
-    let (program, note) =
-        if options.counters { loaded.program_with_counters_if_possible()? } else { (loaded.program()?, None) };
+    let (program, note) = options.program(loaded)?;
     let mut interp = Interpreter::new(program).map_err(|e| SessionError::input(&e))?;
     if options.compare_proof {
         interp = flowloom_proofcheck::checked(interp);

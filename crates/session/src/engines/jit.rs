@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use flowloom_cores::CoreEngine;
 use flowloom_engine::Datapath;
 use flowloom_isa::Program;
 use flowloom_jit::{Jit, JitError};
@@ -36,6 +37,7 @@ pub(super) const KIND: EngineKind = EngineKind {
     },
     load,
     in_place: Some(in_place),
+    on_core: Some(on_core),
     plugin: Some(|program, memory| run_on_memory(load, &program, memory)),
 };
 
@@ -49,10 +51,14 @@ fn in_place(loaded: &Loaded, options: &EngineOptions) -> Result<StartedInPlace, 
     Ok(StartedInPlace { engine: Box::new(jit.with_seed(options.seed)), notes })
 }
 
+fn on_core(loaded: &Loaded, options: &EngineOptions) -> Result<(Box<dyn CoreEngine>, Vec<String>), SessionError> {
+    let (jit, notes) = jit(loaded, options)?;
+    Ok((Box::new(jit.with_seed(options.seed)), notes))
+}
+
 /// The compiled function, and remarks for the user.
 fn jit(loaded: &Loaded, options: &EngineOptions) -> Result<(Jit, Vec<String>), SessionError> {
-    let (program, note) =
-        if options.counters { loaded.program_with_counters_if_possible()? } else { (loaded.program()?, None) };
+    let (program, note) = options.program(loaded)?;
     let jit = compiled(loaded, &program)?;
     let jit = match &options.routes {
         Some(routes) => jit.with_routes(routes.clone()),

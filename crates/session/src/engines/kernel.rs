@@ -25,6 +25,7 @@ pub(super) const KIND: EngineKind = EngineKind {
     },
     load,
     in_place: None,
+    on_core: None,
     plugin: None,
 };
 

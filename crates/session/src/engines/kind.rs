@@ -2,8 +2,10 @@
 //! An entry of the registry of engines, and the types of its functions.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use flowloom_cores::{CoreEngine, Cores};
 use flowloom_efsm::Coverage;
 use flowloom_engine::{Choices, Datapath, InPlace, Packet, Port};
 use flowloom_isa::Program;
@@ -21,6 +23,9 @@ pub type LoadEngine = fn(&Loaded, &EngineOptions) -> Result<Started, SessionErro
 
 /// Loads a function for packets that are changed in place.
 pub type LoadInPlace = fn(&Loaded, &EngineOptions) -> Result<StartedInPlace, SessionError>;
+
+/// Loads a function for one of several cores; returns remarks for the user as well.
+pub type LoadOnCore = fn(&Loaded, &EngineOptions) -> Result<(Box<dyn CoreEngine>, Vec<String>), SessionError>;
 
 /// An engine of the registry.
 #[derive(Debug)]
@@ -43,6 +48,8 @@ pub struct EngineKind {
     pub load: LoadEngine,
     /// Loads a function for packets that are changed in place, if the engine runs such.
     pub in_place: Option<LoadInPlace>,
+    /// Loads a function for one of several cores, if the engine can be one.
+    pub on_core: Option<LoadOnCore>,
     /// Runs a program for `bpf plugin`.
     pub plugin: Option<RunOnMemory>,
 }
@@ -58,8 +65,26 @@ pub struct EngineOptions {
     pub seed: u64,
     /// Count executions per instruction, on engines that support it.
     pub profile: bool,
+    /// Capacities of maps, in place of those of the program.
+    pub capacities: BTreeMap<String, u32>,
     /// Compare each run with the verifier's proof, on engines that support it.
     pub compare_proof: bool,
+}
+
+impl EngineOptions {
+    /// The program that an engine runs, and a remark for the user.
+    pub(super) fn program(&self, loaded: &Loaded) -> Result<(Arc<Program>, Option<String>), SessionError> {
+        let (mut program, note) = match self.counters {
+            true => loaded.program_with_counters_if_possible()?,
+            false => (loaded.program()?, None),
+        };
+        if !self.capacities.is_empty() {
+            for map in &mut Arc::make_mut(&mut program).maps {
+                map.max_entries = self.capacities.get(&map.name).copied().unwrap_or(map.max_entries);
+            }
+        }
+        Ok((program, note))
+    }
 }
 
 /// A loaded engine.
@@ -122,6 +147,12 @@ pub trait InPlaceEngine: InPlace + Send {
     }
 }
 
+impl Engine for Cores {
+    fn cores(&self) -> Option<&Cores> {
+        Some(self)
+    }
+}
+
 /// A datapath and its counters.
 pub trait Engine: Datapath {
     /// Coverage of a source, if the engine stores it outside of its snapshot.
@@ -131,6 +162,11 @@ pub trait Engine: Datapath {
 
     /// The program that it runs and its maps, entry by entry, if it has such access.
     fn tables(&mut self) -> Option<(Arc<Program>, &mut dyn Tables)> {
+        None
+    }
+
+    /// The cores, if there are several.
+    fn cores(&self) -> Option<&Cores> {
         None
     }
 

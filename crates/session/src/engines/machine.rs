@@ -27,6 +27,7 @@ pub(super) const KIND: EngineKind = EngineKind {
         )),
     },
     in_place: None,
+    on_core: None,
     plugin: None,
 };
 

@@ -9,17 +9,18 @@ mod kind;
 mod machine;
 mod pipeline;
 
+pub use flowloom_cores::{Cores, CoresOptions, Counters, Split};
 pub use kernel::{kernel_error, kernel_lacks};
 pub use kind::{
-    Compatibility, Engine, EngineKind, EngineOptions, InPlaceEngine, LoadEngine, LoadInPlace, Reason, RunOnMemory,
-    Started, StartedInPlace,
+    Compatibility, Engine, EngineKind, EngineOptions, InPlaceEngine, LoadEngine, LoadInPlace, LoadOnCore, Reason,
+    RunOnMemory, Started, StartedInPlace,
 };
 pub use pipeline::{
     Arrival, Departure, HostAccess, HostAnswer, Interrupted, Interruption, Operation, OutputStalls, PipelineError,
     SendError, Simulated, cache_folder,
 };
 
-use crate::error::SessionError;
+use crate::error::{SessionError, with_causes};
 use crate::load::Loaded;
 
 /// All engines. The first one that runs a function is the reference for the others.
@@ -74,6 +75,49 @@ impl EngineName {
         (self.kind().load)(loaded, options)
     }
 
+    /// Loads a function on several cores, each with an engine of its own.
+    ///
+    /// # Errors
+    /// The engine does not run on several cores, or refuses the function; or the function runs on one core: all reasons ([`SessionError::OneCore`]).
+    pub fn load_on_cores(
+        self,
+        loaded: &Loaded,
+        options: &EngineOptions,
+        cores: usize,
+        how: CoresOptions,
+    ) -> Result<(Cores, Vec<String>), SessionError> {
+        let Some(load) = self.kind().on_core else {
+            let able = EngineName::all().filter(|engine| engine.kind().on_core.is_some());
+            let able: Vec<&str> = able.map(EngineName::as_str).collect();
+            return Err(SessionError::Input(format!(
+                "engine `{}` does not run on several cores; use {}",
+                self.as_str(),
+                able.join(" or ")
+            )));
+        };
+        let split = split(loaded).map_err(SessionError::OneCore)?;
+        let mut options = options.clone();
+        if !how.is_exact {
+            let program = loaded.program()?;
+            let share = |name: &str| program.maps.iter().find(|map| map.name == name).map(|map| map.max_entries);
+            let shares = split.limited().filter_map(|name| Some((name.to_owned(), share(name)?)));
+            options.capacities.extend(shares.map(|(name, entries)| (name, entries.div_ceil(cores as u32))));
+        }
+        let mut notes = vec![format!("{cores} cores, packets are spread by {}", split.by())];
+        let mut engines = Vec::new();
+        for core in 0..cores {
+            let (engine, of_engine) = load(loaded, &options)?;
+            if core == 0 {
+                notes.extend(of_engine);
+            }
+            engines.push(engine);
+            // No two cores draw the same values.
+            options.seed = options.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        }
+        let cores = Cores::new(engines, split, how).map_err(|error| SessionError::input(&error))?;
+        Ok((cores, notes))
+    }
+
     /// Loads a function for packets that are changed in place.
     ///
     /// # Errors
@@ -89,6 +133,20 @@ impl EngineName {
             )));
         };
         load(loaded, options)
+    }
+}
+
+/// What several cores can share of a function.
+///
+/// # Errors
+/// The reasons why it runs on one core.
+pub fn split(loaded: &Loaded) -> Result<Split, Vec<String>> {
+    match loaded.function() {
+        Some(function) => Split::of_function(function),
+        None => match loaded.dataflow() {
+            Ok(dataflow) => Split::of_dataflow(&dataflow),
+            Err(error) => Err(vec![format!("it is not known what packets share: {}", with_causes(&error))]),
+        },
     }
 }
 

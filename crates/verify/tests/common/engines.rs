@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flowloom_context::ContextLayout;
+use flowloom_cores::{CoreEngine, Cores, CoresOptions, Split};
 use flowloom_efsm::model::Function;
 use flowloom_engine::Datapath;
 use flowloom_exec::KernelEngine;
@@ -49,6 +50,32 @@ pub fn targets(program: &Program, with_kernel: bool) -> Vec<(&'static str, Engin
         targets.push(("kernel", kernel.map(|k| Box::new(k) as Box<dyn Datapath>).map_err(|e| e.to_string())));
     }
     targets
+}
+
+/// The name of the engine of [`cores`].
+pub const CORES: &str = "jit on 2 cores";
+
+/// Machine code on two cores; `None` and the reasons on stderr for a function that runs on one.
+pub fn cores(function: &Function, program: &Program) -> Option<Engine> {
+    match Split::of_function(function) {
+        Ok(split) => Some(on_cores(program, split)),
+        Err(reasons) => {
+            eprintln!("{} runs on one core: {}", function.name, reasons.join("; "));
+            None
+        }
+    }
+}
+
+/// Machine code on two cores, which run even single packets on threads of their own.
+pub fn on_cores(program: &Program, split: Split) -> Engine {
+    let proof =
+        flowloom_verifier::verify(program, &flowloom_verifier::Options::default()).map_err(|e| e.to_string())?;
+    let jit = || -> Result<Box<dyn CoreEngine>, String> {
+        let jit = Jit::new(Arc::new(program.clone()), &proof).map_err(|e| e.to_string())?;
+        Ok(Box::new(jit.with_cached_bytes(0)))
+    };
+    let options = CoresOptions { parallel_from: 2, ..CoresOptions::default() };
+    Ok(Box::new(Cores::new(vec![jit()?, jit()?], split, options).map_err(|e| e.to_string())?))
 }
 
 /// The machine code of a program.

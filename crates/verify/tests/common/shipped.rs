@@ -213,7 +213,9 @@ pub fn verify(variant: &Variant, packets: &[Arrival], kernel: bool, reached: &mu
     let program = engines::program(function);
     let options = engines::options(function, &program);
     let mut compared = Vec::new();
-    for (engine, target) in engines::targets(&program, kernel && unsupported_by_kernel(function).is_empty()) {
+    let cores = engines::cores(function, &program).map(|engine| (engines::CORES, engine));
+    let kernel = kernel && unsupported_by_kernel(function).is_empty();
+    for (engine, target) in engines::targets(&program, kernel).into_iter().chain(cores) {
         let name = format!("{} ({}) on {engine}", function.name, variant.params);
         let mut target = target.unwrap_or_else(|error| panic!("{name}: {error}"));
         let mut machine = Machine::new(Arc::clone(function));

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use flowloom_cores::Split;
 use flowloom_engine::PORT_COUNT;
 use flowloom_engine::{Datapath, Port, Ports};
 use flowloom_ir::{Dataflow, Evaluator, Id, Input, Kind, Refusal, build};
@@ -99,6 +100,7 @@ pub fn agree(subject: &Subject, forms: &Forms) -> Result<Agreed, Box<Refusal>> {
         for case in cases {
             code_agrees_on(subject, &program, &proof, case);
         }
+        cores_agree(subject, &program, &dataflow, cases);
         for (form, dataflow) in forms(dataflow) {
             agreed.slow = 0;
             for case in cases {
@@ -126,6 +128,25 @@ fn code_agrees_on(subject: &Subject, program: &Arc<Program>, proof: &Proof, case
             None => jit,
         };
         compared(subject, program, &mut jit, &format!("{} as machine code, {mode}", program.name), case);
+    }
+}
+
+/// Checks that machine code on two cores agrees with the interpreter, if packets share state that can be split.
+fn cores_agree(subject: &Subject, program: &Arc<Program>, dataflow: &Dataflow, cases: &[&Case]) {
+    let split = match Split::of_dataflow(dataflow) {
+        Ok(split) => split,
+        Err(reasons) => return eprintln!("{} runs on one core: {}", program.name, reasons.join("; ")),
+    };
+    // Functions that draw on routes would need them on each core.
+    if subject.routes.is_some() || !split.has_state() {
+        return;
+    }
+    let mut cores = match engines::on_cores(program, split) {
+        Ok(cores) => cores,
+        Err(error) => return eprintln!("{} is not on two cores: {error}", program.name),
+    };
+    for case in cases.iter().filter(|case| !case.packets.is_empty()) {
+        compared(subject, program, cores.as_mut(), &format!("{} on two cores", program.name), case);
     }
 }
 

@@ -57,6 +57,7 @@ pub(super) const KIND: EngineKind = EngineKind {
     },
     load: |loaded, options| Ok(Simulation::start(loaded, options)?.into()),
     in_place: None,
+    on_core: None,
     plugin: None,
 };
 

@@ -1,0 +1,582 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The engine: an engine for each core, and what moves packets to them.
+//!
+//! ```text
+//!  frames   0 1 2 3 │ 4 5 6 7      part of each core to spread
+//!             core 0 │ core 1
+//!           ─────────┴────────
+//!  core 0   0 3      │ 4 6         its packets, in their order; then back to their places
+//!  core 1   1 2      │ 5 7
+//! ```
+//!
+//! A batch is spread by all cores at once, then run by all cores at once; between batches nothing runs, so that sweeps,
+//! snapshots and errors are those of one core. There is no lock, and a packet is not copied.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flowloom_engine::{
+    Choices, Copying, Datapath, EngineError, Event, Eviction, Frame, InPlace, Outcome, Output, Packet, Ports, Refusal,
+    Snapshot,
+};
+use flowloom_isa::Program;
+use flowloom_jit::Jit;
+use flowloom_vm::{Interpreter, is_constant_data};
+
+use crate::crew::{Crew, Times};
+use crate::split::{Share, Split};
+
+/// The packets that are spread at once: long enough that starting the threads costs little, and shares differ little.
+const PART: usize = 2048;
+/// The fewest packets that are run by several threads; fewer take less time than waking one.
+const PARALLEL_FROM: usize = 128;
+/// The name that failures of the engine itself have.
+const NAME: &str = "cores";
+
+/// The options of several cores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CoresOptions {
+    /// Whether all packets run on one core from the moment on when a table that is split may be full, so that results
+    /// are those of one core. Otherwise the table of a core is full by itself.
+    pub is_exact: bool,
+    /// The fewest packets that are run by several threads.
+    pub parallel_from: usize,
+}
+
+impl Default for CoresOptions {
+    fn default() -> CoresOptions {
+        CoresOptions { is_exact: true, parallel_from: PARALLEL_FROM }
+    }
+}
+
+/// The engine of a core.
+pub trait CoreEngine: InPlace + Send {
+    /// The engine as one of single packets, and its state.
+    fn datapath(&mut self) -> &mut dyn Datapath;
+
+    /// The program.
+    fn program(&self) -> &Arc<Program>;
+
+    /// The number of entries of a hash table, by the number of its map in the program.
+    fn entries(&self, map: usize) -> Option<usize>;
+
+    /// The packets that the engine cannot run, which are aborted.
+    fn refused(&self) -> u64 {
+        0
+    }
+}
+
+impl CoreEngine for Jit {
+    fn datapath(&mut self) -> &mut dyn Datapath {
+        self
+    }
+
+    fn program(&self) -> &Arc<Program> {
+        Jit::program(self)
+    }
+
+    fn entries(&self, map: usize) -> Option<usize> {
+        Jit::entries(self, map)
+    }
+}
+
+impl CoreEngine for Copying<Interpreter> {
+    fn datapath(&mut self) -> &mut dyn Datapath {
+        self.datapath_mut()
+    }
+
+    fn program(&self) -> &Arc<Program> {
+        self.datapath_ref().program()
+    }
+
+    fn entries(&self, map: usize) -> Option<usize> {
+        self.datapath_ref().entries(map)
+    }
+
+    fn refused(&self) -> u64 {
+        Copying::refused(self)
+    }
+}
+
+/// A core.
+struct Core {
+    engine: Box<dyn CoreEngine>,
+    /// The packets that it has run; read by other threads.
+    packets: Arc<AtomicU64>,
+    /// Scratch of the spreading.
+    values: Vec<u64>,
+}
+
+/// A table whose entries are split.
+#[derive(Debug)]
+struct Limit {
+    name: String,
+    /// The number of the map in the program.
+    map: usize,
+    capacity: usize,
+    /// The most entries that a packet inserts.
+    inserts: usize,
+}
+
+/// By core, the packets that it has run, for other threads and for hooks.
+#[derive(Debug, Clone)]
+pub struct Counters(Vec<Arc<AtomicU64>>);
+
+impl Counters {
+    /// The packets so far.
+    pub fn packets(&self) -> Vec<u64> {
+        self.0.iter().map(|packets| packets.load(Ordering::Relaxed)).collect()
+    }
+}
+
+/// An engine for each core.
+pub struct Cores {
+    cores: Vec<Core>,
+    crew: Crew,
+    split: Split,
+    options: CoresOptions,
+    limits: Vec<Limit>,
+    /// The state of a core that has run nothing.
+    initial: Snapshot,
+    /// The values of maps that are summed from which all cores began.
+    base: Snapshot,
+    /// Why one core runs all packets now.
+    joined: Option<String>,
+    /// By packet of the announced ones, its core.
+    spread: Vec<u32>,
+    outcomes: VecDeque<Result<Outcome, EngineError>>,
+}
+
+impl std::fmt::Debug for Cores {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cores").field("split", &self.split).field("joined", &self.joined).finish_non_exhaustive()
+    }
+}
+
+impl Cores {
+    /// Several cores, with a fresh engine for each, all of one program.
+    ///
+    /// # Errors
+    /// There is no engine, an engine cannot access its state, or the system gives no thread.
+    pub fn new(engines: Vec<Box<dyn CoreEngine>>, split: Split, options: CoresOptions) -> Result<Cores, EngineError> {
+        let failed = |source| EngineError::System { engine: NAME, action: "start a thread".to_owned(), source };
+        let crew = Crew::new(engines.len()).map_err(failed)?;
+        let core = |engine| Core { engine, packets: Arc::default(), values: Vec::new() };
+        let cores = engines.into_iter().map(core).collect();
+        let mut all = Cores {
+            cores,
+            crew,
+            split,
+            options,
+            limits: Vec::new(),
+            initial: Snapshot::default(),
+            base: Snapshot::default(),
+            joined: None,
+            spread: Vec::new(),
+            outcomes: VecDeque::new(),
+        };
+        let Some(first) = all.cores.first_mut() else {
+            return Err(EngineError::Fault { engine: NAME, insn: 0, what: "no core".to_owned() });
+        };
+        all.initial = first.engine.datapath().snapshot()?;
+        let program = Arc::clone(first.engine.program());
+        // Compiled code keeps its constants, and takes none from a state.
+        for def in program.maps.iter().filter(|def| is_constant_data(def)) {
+            all.initial.maps.remove(&def.name);
+        }
+        let limit = |name: &str| {
+            let map = program.maps.iter().position(|def| def.name == name)?;
+            let capacity = program.maps[map].max_entries as usize;
+            let inserts = all.split.inserts(name);
+            (inserts > 0).then(|| Limit { name: name.to_owned(), map, capacity, inserts })
+        };
+        all.limits = all.split.limited().filter_map(limit).collect();
+        let initial = all.initial.clone();
+        all.restore(&initial)?;
+        Ok(all)
+    }
+
+    /// By core, the packets that it has run.
+    pub fn packets(&self) -> Vec<u64> {
+        self.counters().packets()
+    }
+
+    /// A view of [`Cores::packets`] for use while packets run.
+    pub fn counters(&self) -> Counters {
+        Counters(self.cores.iter().map(|core| Arc::clone(&core.packets)).collect())
+    }
+
+    /// The packets that the engines cannot run, which are aborted.
+    pub fn refused(&self) -> u64 {
+        self.cores.iter().map(|core| core.engine.refused()).sum()
+    }
+
+    /// Why one core runs all packets now, if it does.
+    pub fn joined(&self) -> Option<&str> {
+        self.joined.as_deref()
+    }
+
+    /// The processor times of the threads.
+    pub fn times(&self) -> Times {
+        self.crew.times()
+    }
+
+    /// The cores that run packets now.
+    fn active(&mut self) -> &mut [Core] {
+        let count = if self.joined.is_some() { 1 } else { self.cores.len() };
+        &mut self.cores[..count]
+    }
+
+    /// Makes one core run all packets if a table may be full after this number of packets.
+    fn keep_room(&mut self, packets: usize) -> Result<(), EngineError> {
+        if self.joined.is_some() || !self.options.is_exact {
+            return Ok(());
+        }
+        let entries =
+            |limit: &Limit| self.cores.iter().filter_map(|core| core.engine.entries(limit.map)).sum::<usize>();
+        let full = self.limits.iter().find(|limit| entries(limit) + packets * limit.inserts > limit.capacity);
+        let Some(limit) = full else { return Ok(()) };
+        let reason = format!("table `{}` may be full: {} of {} entries", limit.name, entries(limit), limit.capacity);
+        let mut state = self.snapshot()?;
+        state.maps.retain(|name, _| self.initial.maps.contains_key(name));
+        let empty = Snapshot::default();
+        for (number, core) in self.cores.iter_mut().enumerate() {
+            core.engine.datapath().restore(if number == 0 { &state } else { &empty })?;
+        }
+        self.joined = Some(reason);
+        Ok(())
+    }
+
+    /// The most packets after which no table can be full, if that is at least [`CoresOptions::parallel_from`].
+    fn part(&self) -> usize {
+        if self.joined.is_some() || !self.options.is_exact {
+            return PART;
+        }
+        let room = |limit: &Limit| {
+            let entries: usize = self.cores.iter().filter_map(|core| core.engine.entries(limit.map)).sum();
+            limit.capacity.saturating_sub(entries) / limit.inserts
+        };
+        let room = self.limits.iter().map(room).min().unwrap_or(PART);
+        room.clamp(self.options.parallel_from.max(1), PART)
+    }
+
+    fn core_of(&mut self, packet: &Packet<'_>) -> usize {
+        if self.joined.is_some() {
+            return 0;
+        }
+        let cores = self.cores.len();
+        self.split.spread.core(packet.bytes, packet.port, cores, &mut self.cores[0].values)
+    }
+
+    /// Runs the frames of a part, whose first has this number in its batch.
+    fn run_part(
+        &mut self,
+        frames: &mut [Frame<'_>],
+        first: usize,
+        extra: &mut Vec<(usize, Output)>,
+    ) -> Result<(), EngineError> {
+        self.keep_room(frames.len())?;
+        if self.joined.is_some() {
+            let core = &mut self.cores[0];
+            core.count(frames.len());
+            let mut own = Vec::new();
+            let result = core.engine.run(frames, &mut own);
+            extra.extend(own.into_iter().map(|(number, output)| (first + number, output)));
+            return result;
+        }
+        let is_parallel = frames.len() >= self.options.parallel_from;
+        let cores = self.cores.len();
+        let spread = &self.split.spread;
+        // Each core spreads the frames of its part.
+        let len = frames.len().div_ceil(if is_parallel { cores } else { 1 });
+        let parts = frames.chunks_mut(len.max(1)).zip(&mut self.cores).enumerate();
+        let mut parts: Vec<_> =
+            parts.map(|(number, (frames, core))| Some((first + number * len, frames, &mut core.values))).collect();
+        let mut found: Vec<Vec<Own<'_, '_>>> = parts.iter().map(|_| Vec::new()).collect();
+        let mut items: Vec<_> = parts.iter_mut().zip(&mut found).collect();
+        each(&mut self.crew, is_parallel, &mut items, |_, (part, found)| {
+            let Some((first, frames, values)) = part.take() else { return };
+            **found = spread_frames(spread, frames, first, cores, values);
+        });
+        drop(items);
+        drop(parts);
+        // Each core runs its frames, those of the first part first.
+        let mut items: Vec<Turn<'_, '_, '_>> = self
+            .cores
+            .iter_mut()
+            .map(|core| Turn { core, own: Vec::new(), extra: Vec::new(), result: Ok(()) })
+            .collect();
+        for part in found {
+            for (turn, own) in items.iter_mut().zip(part) {
+                turn.own.push(own);
+            }
+        }
+        each(&mut self.crew, is_parallel, &mut items, |_, turn| turn.run());
+        let begin = extra.len();
+        let mut result = Ok(());
+        for turn in items {
+            extra.extend(turn.extra);
+            result = result.and(turn.result);
+        }
+        extra[begin..].sort_by_key(|(number, _)| *number);
+        result
+    }
+}
+
+/// The frames of a core from a part.
+#[derive(Default)]
+struct Own<'f, 'b> {
+    frames: Vec<Frame<'b>>,
+    /// By frame, where it belongs.
+    places: Vec<&'f mut Frame<'b>>,
+    /// By frame, its number in the batch.
+    numbers: Vec<u32>,
+}
+
+/// A core, and the frames that it runs.
+struct Turn<'c, 'f, 'b> {
+    core: &'c mut Core,
+    own: Vec<Own<'f, 'b>>,
+    extra: Vec<(usize, Output)>,
+    result: Result<(), EngineError>,
+}
+
+impl Turn<'_, '_, '_> {
+    fn run(&mut self) {
+        let mut outputs = Vec::new();
+        for Own { frames, places, numbers } in &mut self.own {
+            if self.result.is_ok() && !frames.is_empty() {
+                self.core.count(frames.len());
+                self.result = self.core.engine.run(frames, &mut outputs);
+                self.extra.extend(outputs.drain(..).map(|(at, output)| (numbers[at] as usize, output)));
+            }
+            for (place, frame) in places.drain(..).zip(frames.drain(..)) {
+                *place = frame;
+            }
+        }
+    }
+}
+
+/// Takes frames to their cores.
+fn spread_frames<'f, 'b>(
+    spread: &crate::spread::Spread,
+    frames: &'f mut [Frame<'b>],
+    first: usize,
+    cores: usize,
+    values: &mut Vec<u64>,
+) -> Vec<Own<'f, 'b>> {
+    let room = frames.len() / cores + frames.len() / 8 + 16;
+    let mut found: Vec<Own<'f, 'b>> = (0..cores)
+        .map(|_| Own {
+            frames: Vec::with_capacity(room),
+            places: Vec::with_capacity(room),
+            numbers: Vec::with_capacity(room),
+        })
+        .collect();
+    for (number, place) in frames.iter_mut().enumerate() {
+        let own = &mut found[spread.core(place.bytes(), place.port, cores, values)];
+        own.frames.push(std::mem::take(place));
+        own.places.push(place);
+        own.numbers.push((first + number) as u32);
+    }
+    found
+}
+
+/// Outcomes by the numbers of their packets.
+type Numbered = Vec<(usize, Result<Outcome, EngineError>)>;
+
+/// Runs a task on each item: all at once, or one after the other.
+fn each<T: Send>(crew: &mut Crew, is_parallel: bool, items: &mut [T], task: impl Fn(usize, &mut T) + Sync) {
+    if is_parallel {
+        crew.run(items, task);
+    } else {
+        items.iter_mut().enumerate().for_each(|(number, item)| task(number, item));
+    }
+}
+
+impl InPlace for Cores {
+    fn name(&self) -> &str {
+        self.cores[0].engine.name()
+    }
+
+    fn bind_ports(&mut self, ports: &Ports) {
+        self.cores.iter_mut().for_each(|core| core.engine.bind_ports(ports));
+    }
+
+    fn run(&mut self, frames: &mut [Frame<'_>], extra: &mut Vec<(usize, Output)>) -> Result<(), EngineError> {
+        let mut first = 0;
+        while first < frames.len() {
+            let len = self.part().min(frames.len() - first);
+            self.run_part(&mut frames[first..first + len], first, extra)?;
+            first += len;
+        }
+        Ok(())
+    }
+
+    fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
+        Datapath::sweep(self, now_ns)
+    }
+
+    fn take_events(&mut self, events: &mut Vec<Event>) {
+        self.cores.iter_mut().for_each(|core| core.engine.take_events(events));
+    }
+}
+
+impl Datapath for Cores {
+    fn name(&self) -> &str {
+        self.cores[0].engine.name()
+    }
+
+    fn refuses(&self, _: &Packet<'_>) -> Option<Refusal> {
+        None
+    }
+
+    fn bind_ports(&mut self, ports: &Ports) {
+        InPlace::bind_ports(self, ports);
+    }
+
+    fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
+        if let Some(outcome) = self.outcomes.pop_front() {
+            return outcome;
+        }
+        self.keep_room(1)?;
+        let core = self.core_of(packet);
+        let core = &mut self.cores[core];
+        core.count(1);
+        core.engine.datapath().process(packet, choices)
+    }
+
+    fn most_ahead(&self) -> usize {
+        self.cores.len() * PART
+    }
+
+    fn announce(&mut self, packets: &[(Packet<'_>, Choices)]) -> Result<(), EngineError> {
+        let mut first = 0;
+        while first < packets.len() {
+            let len = self.part().min(packets.len() - first);
+            self.announce_part(&packets[first..first + len])?;
+            first += len;
+        }
+        Ok(())
+    }
+
+    fn evict_next(&mut self, victims: &[Eviction]) {
+        self.active().iter_mut().for_each(|core| core.engine.datapath().evict_next(victims));
+    }
+
+    fn not_evicted(&mut self) -> Vec<Eviction> {
+        self.active().iter_mut().flat_map(|core| core.engine.datapath().not_evicted()).collect()
+    }
+
+    fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
+        let count = self.active().len();
+        let cores = self.cores[..count].iter_mut();
+        let mut items: Vec<(&mut Core, Result<(), EngineError>)> = cores.map(|core| (core, Ok(()))).collect();
+        self.crew.run(&mut items, |_, (core, result)| *result = core.engine.sweep(now_ns));
+        items.into_iter().try_for_each(|(_, result)| result)
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, EngineError> {
+        let states: Result<Vec<Snapshot>, EngineError> =
+            self.active().iter_mut().map(|core| core.engine.datapath().snapshot()).collect();
+        let mut states = states?;
+        match states.len() {
+            1 => Ok(states.remove(0)),
+            _ => {
+                let wrong = |what| EngineError::Fault { engine: NAME, insn: 0, what };
+                self.split.merged(states, &self.base, &self.initial).map_err(wrong)
+            }
+        }
+    }
+
+    fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {
+        self.outcomes.clear();
+        let mut whole = self.initial.clone();
+        whole.maps.extend(state.maps.iter().map(|(name, entries)| (name.clone(), entries.clone())));
+        whole.per_cpu.extend(state.per_cpu.iter().map(|(name, cpus)| (name.clone(), *cpus)));
+        for (core, own) in self.cores.iter_mut().zip(self.split.divided(&whole, self.crew.tasks())) {
+            core.engine.datapath().restore(&own)?;
+        }
+        // As the engine has them: a state need not list all entries of an array.
+        self.base = self.cores[0].engine.datapath().snapshot()?;
+        self.base.maps.retain(|name, _| matches!(self.split.shares.get(name), Some(Share::Sums(_))));
+        self.joined = None;
+        Ok(())
+    }
+}
+
+impl Cores {
+    /// Runs announced packets, and keeps their outcomes.
+    fn announce_part(&mut self, packets: &[(Packet<'_>, Choices)]) -> Result<(), EngineError> {
+        self.keep_room(packets.len())?;
+        let is_parallel = packets.len() >= self.options.parallel_from && self.joined.is_none();
+        let count = self.active().len();
+        let rule = &self.split.spread;
+        let mut spread = std::mem::take(&mut self.spread);
+        spread.clear();
+        spread.resize(packets.len(), 0);
+        if count > 1 {
+            let len = packets.len().div_ceil(count);
+            let parts = packets.chunks(len).zip(spread.chunks_mut(len)).zip(&mut self.cores);
+            let mut items: Vec<_> =
+                parts.map(|((packets, spread), core)| (packets, spread, &mut core.values)).collect();
+            each(&mut self.crew, is_parallel, &mut items, |_, (packets, spread, values)| {
+                for ((packet, _), core) in packets.iter().zip(spread.iter_mut()) {
+                    *core = rule.core(packet.bytes, packet.port, count, values) as u32;
+                }
+            });
+        }
+        let cores = self.cores[..count].iter_mut();
+        let mut items: Vec<(&mut Core, Numbered)> = cores.map(|core| (core, Vec::new())).collect();
+        let all = &spread;
+        each(&mut self.crew, is_parallel, &mut items, |number, (core, outcomes)| {
+            core.run_announced(number as u32, all, packets, outcomes);
+        });
+        let mut found: Numbered = items.into_iter().flat_map(|(_, outcomes)| outcomes).collect();
+        self.spread = spread;
+        found.sort_by_key(|(number, _)| *number);
+        // After a failure, packets of other cores have run, but none of them counts.
+        let failed = found.iter().position(|(_, outcome)| outcome.is_err());
+        found.truncate(failed.map_or(found.len(), |at| at + 1));
+        self.outcomes.extend(found.into_iter().map(|(_, outcome)| outcome));
+        Ok(())
+    }
+}
+
+impl Core {
+    fn count(&self, packets: usize) {
+        self.packets.fetch_add(packets as u64, Ordering::Relaxed);
+    }
+
+    /// Runs the packets whose core is `number`, until one fails.
+    fn run_announced(
+        &mut self,
+        number: u32,
+        spread: &[u32],
+        packets: &[(Packet<'_>, Choices)],
+        outcomes: &mut Numbered,
+    ) {
+        let own: Vec<usize> = (0..packets.len()).filter(|at| spread[*at] == number).collect();
+        self.count(own.len());
+        let datapath = self.engine.datapath();
+        let most = datapath.most_ahead();
+        for part in own.chunks(most.max(1)) {
+            if most > 0 {
+                let batch: Vec<(Packet<'_>, Choices)> = part.iter().map(|at| packets[*at]).collect();
+                if let Err(error) = datapath.announce(&batch) {
+                    return outcomes.push((part[0], Err(error)));
+                }
+            }
+            for at in part {
+                let (packet, choices) = &packets[*at];
+                let outcome = datapath.process(packet, choices);
+                let has_failed = outcome.is_err();
+                outcomes.push((*at, outcome));
+                if has_failed {
+                    return;
+                }
+            }
+        }
+    }
+}

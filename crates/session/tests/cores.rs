@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Functions on several cores: what is split, and the results of one core.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use flowloom_engine::{Datapath, Frame, HEADROOM_BYTES, InPlace, Port};
+use flowloom_random::{Draw, SplitMix64};
+use flowloom_session::Loaded;
+use flowloom_session::engines::{Cores, CoresOptions, EngineName, EngineOptions, split};
+use flowloom_testkit::{PacketBuilder, golden};
+use flowloom_verify::{Arrival, CompareOptions, compare};
+
+use crate::repository;
+use crate::stream::top;
+
+/// All run on threads of their own, however few packets there are.
+const THREADED: CoresOptions = CoresOptions { is_exact: true, parallel_from: 2 };
+
+fn opened(path: &str) -> Loaded {
+    repository::open(&top().join(path))
+}
+
+fn on_cores(loaded: &Loaded, options: &EngineOptions, cores: usize) -> Cores {
+    EngineName::JIT.load_on_cores(loaded, options, cores, THREADED).unwrap_or_else(|error| panic!("{error}")).0
+}
+
+/// Packets in both directions of `flows` flows: TCP and UDP, some in VLANs, with options, in fragments, over IPv6, short.
+fn packets(seed: u64, flows: u64, count: usize) -> Vec<Arrival> {
+    let mut rng = SplitMix64::new(seed);
+    let mut packet = |number: usize| {
+        let flow = rng.next_u64() % flows;
+        let (mut src, mut dst) = ([10, 0, (flow >> 8) as u8, flow as u8], [10, 1, 0, (flow % 7) as u8]);
+        let (mut sport, mut dport) = (1000 + (flow % 5) as u16, 80);
+        let kind = rng.next_u64();
+        let is_back = kind & 1 == 1;
+        if is_back {
+            (src, dst, sport, dport) = (dst, src, dport, sport);
+        }
+        let mut builder = PacketBuilder::new();
+        if kind >> 8 & 15 == 0 {
+            builder = builder.vlan(7);
+        }
+        let v6 = |v4: [u8; 4]| [0x20, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, v4[0], v4[1], v4[2], v4[3]];
+        builder = match flow % 8 {
+            0 => builder.ipv6(v6(src), v6(dst)),
+            _ => builder.ipv4(src, dst).ipv4_id(1, flow.is_multiple_of(2)),
+        };
+        if kind >> 12 & 15 == 0 && !flow.is_multiple_of(8) {
+            builder = builder.ipv4_options(&[1, 1, 1, 1]);
+        }
+        if kind >> 16 & 63 == 0 && !flow.is_multiple_of(8) {
+            builder = builder.fragment(3, false);
+        }
+        builder = if flow.is_multiple_of(3) { builder.tcp(sport, dport) } else { builder.udp(sport, dport) };
+        let mut bytes = builder.payload(&[7; 20]).build();
+        if kind >> 24 & 63 == 0 {
+            bytes.truncate(14 + (kind >> 32 & 31) as usize);
+        }
+        Arrival { time_ns: 1_000 * number as u64, port: Port(if is_back { 2 } else { 1 }), bytes }
+    };
+    (0..count).map(&mut packet).collect()
+}
+
+#[test]
+fn what_is_split_of_each_function_is_known() {
+    let mut text = String::new();
+    for (name, path) in repository::all() {
+        let decided = match split(&repository::open(&path)) {
+            Ok(split) => format!("by {}", split.by()),
+            Err(reasons) => format!("one core: {}", reasons.join("; ")),
+        };
+        text.push_str(&format!("{name}\n    {decided}\n"));
+    }
+    golden(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/cores.txt"), &text);
+}
+
+#[test]
+fn several_cores_give_the_results_of_one() {
+    let seed = 11;
+    for path in [
+        "functions/ebpf/simple_firewall/simple_firewall.bpf.c",
+        "functions/ebpf/suricata/suricata.bpf.c",
+        "functions/big_flow/big_flow.efsm",
+        "functions/udp_firewall/udp_firewall.efsm",
+    ] {
+        let loaded = opened(path);
+        let options = EngineOptions::default();
+        let mut one = EngineName::INTERP.load(&loaded, &options).unwrap().engine;
+        for cores in [2, 3] {
+            let mut several = on_cores(&loaded, &options, cores);
+            let how = CompareOptions { snapshot_every: 700, layouts: loaded.layouts(), ..CompareOptions::default() };
+            let report = compare(one.as_mut(), &mut several, &packets(seed, 200, 3000), &how).unwrap();
+            assert!(report.agrees(), "{path} on {cores} cores, seed {seed}: {:?}", report.disagreement);
+            assert_eq!(several.joined(), None, "{path}");
+            let shares = several.packets();
+            assert!(shares.iter().all(|packets| *packets > 300), "{path}: {shares:?}");
+        }
+    }
+}
+
+#[test]
+fn one_core_runs_all_packets_once_a_table_may_be_full() {
+    let seed = 12;
+    let loaded = opened("functions/ebpf/simple_firewall/simple_firewall.bpf.c");
+    let options = EngineOptions { capacities: BTreeMap::from([("flows".to_owned(), 40)]), ..EngineOptions::default() };
+    let mut one = EngineName::INTERP.load(&loaded, &options).unwrap().engine;
+    let mut several = on_cores(&loaded, &options, 2);
+    let report = compare(one.as_mut(), &mut several, &packets(seed, 200, 2000), &CompareOptions::default()).unwrap();
+    assert!(report.agrees(), "seed {seed}: {:?}", report.disagreement);
+    assert!(several.joined().is_some_and(|reason| reason.contains("`flows` may be full")), "{:?}", several.joined());
+    // A new state is split again.
+    several.restore(&flowloom_engine::Snapshot::default()).unwrap();
+    assert_eq!(several.joined(), None);
+}
+
+#[test]
+fn a_state_is_divided_and_merged() {
+    let loaded = opened("functions/udp_firewall/udp_firewall.efsm");
+    let options = EngineOptions { counters: true, ..EngineOptions::default() };
+    let mut one = EngineName::INTERP.load(&loaded, &options).unwrap().engine;
+    for (number, arrival) in packets(13, 100, 1000).iter().enumerate() {
+        let choices = flowloom_engine::Choices::seeded(arrival.time_ns, 0, number as u64);
+        one.process(&arrival.packet(), &choices).unwrap();
+    }
+    let state = one.snapshot().unwrap();
+    assert!(state.maps["flows"].len() > 50);
+    let mut several = on_cores(&loaded, &options, 3);
+    several.restore(&state).unwrap();
+    assert_eq!(several.snapshot().unwrap(), state);
+    // The rest of the run, from the same state on both.
+    let how = CompareOptions { state, layouts: loaded.layouts(), ..CompareOptions::default() };
+    let report = compare(one.as_mut(), &mut several, &packets(14, 150, 1000), &how).unwrap();
+    assert!(report.agrees(), "{:?}", report.disagreement);
+}
+
+#[test]
+fn frames_are_changed_in_place_in_their_order() {
+    for path in ["functions/big_flow/big_flow.efsm", "functions/ebpf/simple_firewall/simple_firewall.bpf.c"] {
+        let loaded = opened(path);
+        let options = EngineOptions { counters: true, ..EngineOptions::default() };
+        let mut one = EngineName::JIT.load_in_place(&loaded, &options).unwrap().engine;
+        let mut several = on_cores(&loaded, &options, 2);
+        let arrivals = packets(15, 50, 5000);
+        let ran = |engine: &mut dyn InPlace| {
+            let mut buffers: Vec<Vec<u8>> =
+                arrivals.iter().map(|arrival| [&[0; HEADROOM_BYTES][..], &arrival.bytes, &[0; 64]].concat()).collect();
+            let mut frames: Vec<Frame<'_>> = buffers
+                .iter_mut()
+                .zip(&arrivals)
+                .map(|(buffer, arrival)| {
+                    let end = buffer.len() - 64;
+                    Frame::new(buffer, HEADROOM_BYTES, end, arrival.port, arrival.time_ns)
+                })
+                .collect();
+            let mut extra = Vec::new();
+            engine.run(&mut frames, &mut extra).unwrap();
+            let found = |frame: &Frame<'_>| (frame.fate, frame.bytes().to_vec());
+            (frames.iter().map(found).collect::<Vec<_>>(), extra)
+        };
+        let expected = ran(&mut *one);
+        assert_eq!(ran(&mut several), expected, "{path}");
+        assert_eq!(several.snapshot().unwrap(), one.datapath().snapshot().unwrap(), "{path}");
+    }
+}
