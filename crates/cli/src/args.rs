@@ -260,6 +260,10 @@ pub(crate) struct RunArgs {
     /// Engine that runs the packets
     #[arg(long, value_parser = engine(), value_name = "ENGINE")]
     pub(crate) engine: Option<EngineName>,
+    /// Cores that run packets in user space, each with its own part of the state; a note says so if the function needs
+    /// one core
+    #[arg(long, value_name = "NUMBER", value_parser = value_parser!(u32).range(1..=MAX_WORKERS))]
+    pub(crate) workers: Option<u32>,
     #[command(flatten)]
     pub(crate) live: LiveArgs,
     /// Write the function's records for user space (perf event arrays, ring buffers), one JSON line each
@@ -284,6 +288,9 @@ pub(crate) struct RunArgs {
     #[arg(short = 'v', long)]
     pub(crate) verbose: bool,
 }
+
+/// The most cores of a run.
+const MAX_WORKERS: i64 = 256;
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct CheckArgs {

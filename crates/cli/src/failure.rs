@@ -83,6 +83,7 @@ impl From<SessionError> for Failure {
             SessionError::Source(diagnostics) => Failure::Source(diagnostics),
             SessionError::Input(message) => Failure::Input(message),
             SessionError::Refused(message) => Failure::Found(message),
+            error @ SessionError::OneCore(_) => Failure::Found(error.to_string()),
             SessionError::Environment(message) => Failure::Environment(message),
         }
     }

@@ -58,10 +58,10 @@ fn check_options(args: &RunArgs) -> Result<(), Failure> {
     if live.no_huge_pages && live.mode != LiveMode::Dpdk {
         return refuse("--no-huge-pages", "use --mode dpdk");
     }
-    if let Some(workers @ 2..) = live.workers {
+    if let Some(workers @ 2..) = args.workers {
         return Err(Failure::Input(format!(
-            "--workers {workers}: expected 1: packets of all queues share one state, which is not split over cores yet; \
-             --mode native and skb run on all cores"
+            "--workers {workers}: expected 1 with -i: the control socket does not see the tables of several cores yet; \
+             captures (-r) run on several, --mode native and skb on all"
         )));
     }
     if let (LiveMode::Tap, Some(PassTo::Device(to))) = (live.mode, &live.pass_to) {
@@ -91,7 +91,7 @@ fn check_options(args: &RunArgs) -> Result<(), Failure> {
     }
     let given = [
         ("--pass-to", live.pass_to.is_some()),
-        ("--workers", live.workers.is_some()),
+        ("--workers", args.workers.is_some()),
         ("--busy-poll", live.busy_poll.is_some()),
     ];
     match given.iter().find(|(_, is_given)| *is_given) {

@@ -30,7 +30,7 @@ use crate::report::{Contexts, Flows, elements_json, elements_text, maps_text};
 use crate::reporter::Reporter;
 use crate::state_file::StateFile;
 use crate::traced::{Traced, Wanted};
-use flowloom_session::engines::{EngineName, EngineOptions, Started, StartedInPlace};
+use flowloom_session::engines::{Cores, CoresOptions, EngineName, EngineOptions, Started, StartedInPlace};
 use flowloom_session::{Loaded, SessionError};
 
 /// Opens the captures of `args`, merged by time.
@@ -106,6 +106,57 @@ fn started(
     }
 }
 
+/// As [`started`], on several cores; `None`, with the reason printed, for a function that needs one core.
+fn started_on_cores(
+    named: Option<EngineName>,
+    loaded: &Loaded,
+    options: &EngineOptions,
+    workers: Option<u32>,
+) -> Result<Option<(EngineName, Cores)>, SessionError> {
+    let Some(workers @ 2..) = workers else { return Ok(None) };
+    let how = CoresOptions::default();
+    let name = named.unwrap_or(EngineName::JIT);
+    let (name, loaded_on) = match name.load_on_cores(loaded, options, workers as usize, how) {
+        Err(SessionError::Refused(reason)) if named.is_none() => {
+            print_note(&format!("run by the interpreter: {reason}"));
+            let name = EngineName::INTERP;
+            (name, name.load_on_cores(loaded, options, workers as usize, how))
+        }
+        result => (name, result),
+    };
+    match loaded_on {
+        Ok((cores, notes)) => {
+            notes.iter().for_each(|note| print_note(note));
+            Ok(Some((name, cores)))
+        }
+        Err(SessionError::OneCore(reasons)) => {
+            print_note(&format!("--workers {workers}: one core runs `{}`: {}", loaded.name(), reasons.join("; ")));
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The packets of each core, and why one core ran all in the end.
+fn workers_json(cores: &Cores) -> Value {
+    let workers: Vec<Value> = cores.packets().into_iter().map(|packets| json!({ "packets": packets })).collect();
+    json!({ "number": workers.len(), "cores": workers, "joined": cores.joined() })
+}
+
+/// Prints that one core has run all packets from some moment on, if so.
+fn note_joined(cores: Option<&Cores>) {
+    if let Some(reason) = cores.and_then(Cores::joined) {
+        print_note(&format!("one core ran all packets in the end: {reason}"));
+    }
+}
+
+/// The packets that each core has run.
+fn workers_text(cores: Option<&Cores>) -> String {
+    let Some(cores) = cores else { return String::new() };
+    let packets: Vec<String> = cores.packets().into_iter().map(grouped).collect();
+    format!("packets by core: {}\n", packets.join(", "))
+}
+
 /// As [`started`], for packets that are changed in place.
 pub(crate) fn started_in_place(
     named: Option<EngineName>,
@@ -135,7 +186,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let state = state.transpose()?;
     let layouts = loaded.layouts();
     let options = EngineOptions { counters: true, routes: read_routes(&args.routes)?, ..EngineOptions::default() };
-    let (engine_name, Started { mut engine, notes }) = started(args.engine, &loaded, &options)?;
+    let on_cores = started_on_cores(args.engine, &loaded, &options, args.workers)?;
+    let (engine_name, Started { mut engine, notes }) = match on_cores {
+        Some((name, cores)) => (name, cores.into()),
+        None => started(args.engine, &loaded, &options)?,
+    };
     notes.iter().for_each(|note| print_note(note));
     if let Some((path, state)) = &state {
         engine.restore(state).map_err(|e| wrong_state(path, &e))?;
@@ -212,8 +267,18 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let coverage = engine.coverage().or_else(in_snapshot);
     let now_ns = summary.times_ns.map_or(0, |(_, last)| last);
     let contexts = contexts(&layouts, &before, &snapshot, now_ns, coverage.as_ref());
-    let report =
-        Report { args, engine_name, loaded: &loaded, summary: &summary, coverage, contexts, snapshot: &snapshot };
+    note_joined(engine.cores());
+    let cores = engine.cores();
+    let report = Report {
+        args,
+        engine_name,
+        loaded: &loaded,
+        summary: &summary,
+        coverage,
+        contexts,
+        snapshot: &snapshot,
+        cores,
+    };
     let text = match args.json {
         // After lines of records, print the report as a single line too.
         true if reporter.is_some() || !args.trace.is_empty() => format!("{}\n", report.json()),
@@ -319,6 +384,7 @@ struct Report<'a> {
     coverage: Option<Coverage>,
     contexts: BTreeMap<String, Contexts>,
     snapshot: &'a Snapshot,
+    cores: Option<&'a Cores>,
 }
 
 impl Report<'_> {
@@ -345,6 +411,7 @@ impl Report<'_> {
             .chain(summary.refused.iter().map(|(why, n)| vec![format!("not run: {why}"), grouped(*n)]))
             .collect();
         text.push_str(&table(&["verdict", "packets"], &rows, &[1]));
+        text.push_str(&workers_text(self.cores));
         if summary.events > 0 {
             text.push_str(&format!("records for user space: {}\n", grouped(summary.events)));
         }
@@ -379,6 +446,9 @@ impl Report<'_> {
             "elapsed_s": summary.elapsed.as_secs_f64(),
             "packets_per_s": summary.packets_per_second(),
         });
+        if let Some(cores) = self.cores {
+            value["workers"] = workers_json(cores);
+        }
         if let (Some(function), Some(coverage)) = (self.loaded.function(), &self.coverage) {
             value["elements"] = elements_json(function, coverage, &self.contexts);
         } else {

@@ -52,6 +52,42 @@ fn json_of_run_has_its_keys() {
     assert!(report.get("elements").is_none());
 }
 
+/// Two cores write the packets, the state and the report of one.
+#[test]
+fn several_cores_write_what_one_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let capture = generated(folder.path(), UDP_FLOWS, 3000, 2);
+    let run = |workers: &str| {
+        let path = |what: &str| folder.path().join(format!("{workers}.{what}"));
+        let (written, state) = (path("pcapng"), path("json"));
+        let mut report = json(&[
+            "run",
+            UDP_FLOWS,
+            "-r",
+            name(&capture),
+            "--workers",
+            workers,
+            "-w",
+            name(&written),
+            "--state-out",
+            name(&state),
+            "--json",
+        ]);
+        let object = report.as_object_mut().unwrap();
+        object.retain(|key, _| !matches!(key.as_str(), "elapsed_s" | "packets_per_s"));
+        let workers = object.remove("workers");
+        (report, std::fs::read(written).unwrap(), std::fs::read(state).unwrap(), workers)
+    };
+    let (one, several) = (run("1"), run("2"));
+    assert_eq!((&one.0, &one.1, &one.2), (&several.0, &several.1, &several.2));
+    assert_eq!(one.3, None);
+    let workers = several.3.unwrap();
+    let packets: Vec<u64> =
+        workers["cores"].as_array().unwrap().iter().map(|core| core["packets"].as_u64().unwrap()).collect();
+    assert_eq!((&workers["number"], packets.iter().sum::<u64>()), (&2.into(), 3000), "{workers}");
+    assert!(packets.iter().all(|packets| *packets > 0) && workers["joined"].is_null(), "{workers}");
+}
+
 fn hits(row: &Value) -> u64 {
     row["states"].as_array().unwrap().iter().map(|state| state["hits"].as_u64().unwrap()).sum()
 }

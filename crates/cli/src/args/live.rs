@@ -8,7 +8,7 @@ use std::time::Duration;
 use flowloom_exec::Mode;
 use flowloom_session::parse_time;
 
-use clap::{Args as ClapArgs, Subcommand, ValueEnum, value_parser};
+use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 
 use super::parse_param;
 
@@ -118,9 +118,6 @@ pub(crate) struct LiveArgs {
     /// default is `stack` with af_xdp and raw
     #[arg(long, value_name = "stack|DEV", value_parser = parse_pass_to, requires = "interface", conflicts_with = "read")]
     pub(crate) pass_to: Option<PassTo>,
-    /// With -i, in user space: number of threads that run packets
-    #[arg(long, value_name = "NUMBER", value_parser = value_parser!(u32).range(1..), requires = "interface", conflicts_with = "read")]
-    pub(crate) workers: Option<u32>,
     /// With -i, in user space: never sleep, which lowers latency and takes a whole CPU; with af_xdp this thread also
     /// runs the driver, for at most this time at once
     #[arg(long, value_name = "TIME", value_parser = parse_time, num_args = 0..=1, require_equals = true, default_missing_value = "20us", requires = "interface", conflicts_with = "read")]
