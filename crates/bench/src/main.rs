@@ -4,6 +4,7 @@
 //! ```text
 //!  tables     keys ─► flow table : hashbrown, rte_hash
 //!  functions  packets of random flows ─► machine code : the kernel     (both without their harness)
+//!  cores      packets of random flows ─► machine code on two cores : on one
 //!  jits       packets ─► machine code : rbpf, solana-sbpf, gcc -O2     (all without their harness)
 //!  live       veth ─► AF_XDP, raw, kernel XDP, DPDK ─► veth : rings of AF_PACKET
 //! ```
@@ -14,6 +15,7 @@
 //! no flows: 0. A peer that cannot run here is left out, and the reason is printed.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command")]
 
+mod cores;
 mod curves;
 mod error;
 mod functions;
@@ -52,6 +54,8 @@ enum Subject {
     Tables,
     /// Functions on packets of random flows, beside the kernel
     Functions,
+    /// Functions on two cores, beside one
+    Cores,
     /// Programs without maps, beside rbpf, solana-sbpf and gcc
     Jits,
     /// Forwarding between veth interfaces without loss, beside a forwarder with rings of AF_PACKET (root)
@@ -101,6 +105,9 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
     if arguments.only.contains(&Subject::Functions) {
         let kernel = available("the kernel", Kernel::start(&peers));
         comparisons.extend(functions::run(kernel.as_ref(), &peers, arguments.rounds, &arguments.flows)?);
+    }
+    if arguments.only.contains(&Subject::Cores) {
+        comparisons.extend(cores::run(&peers, arguments.rounds, &arguments.flows)?);
     }
     if arguments.only.contains(&Subject::Jits) {
         comparisons.extend(jits::run_all(&peers, arguments.rounds)?);

@@ -139,7 +139,7 @@ pub(crate) fn now_ns() -> u64 {
 
 /// The time that the thread has spent on a processor.
 #[allow(unsafe_code, reason = "the standard library has no such clock")]
-fn processor_time() -> Duration {
+pub(crate) fn processor_time() -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes the time that it is given. It fails only for unknown clocks.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
