@@ -14,7 +14,8 @@ use flowloom_isa::{BPF_F_RDONLY_PROG, MapDef};
 use flowloom_verifier::{MapId, Memory, Proof};
 
 use crate::engine::JitError;
-use crate::function::{Callees, SMALL_BOUND, Translation, declared};
+use crate::function::{Callees, Translation, declared};
+use crate::iterations;
 use crate::resume::Point;
 use crate::runtime;
 use crate::state::{MapRef, State};
@@ -29,6 +30,8 @@ pub(crate) struct Source<'a> {
     pub(crate) proof: &'a Proof,
     /// The calls of `loop` that the kernel inlines, ascending.
     pub(crate) inlined: &'a [usize],
+    /// The headers of loops whose iterations are not counted.
+    pub(crate) uncounted: &'a BTreeSet<usize>,
     pub(crate) maps: &'a [MapDef],
     /// By map; they do not move.
     pub(crate) refs: &'a [MapRef],
@@ -58,11 +61,9 @@ impl Source<'_> {
         self.table(at).filter(|map| self.maps[*map].flags & BPF_F_RDONLY_PROG == 0)
     }
 
-    /// Whether the run of the program may spend its iterations: in loops without a small bound, or in callbacks.
+    /// Whether the run of the program may spend its iterations: in loops that are counted, or in callbacks.
     pub(crate) fn counts_iterations(&self) -> bool {
-        let repeats = |op: &Op| matches!(op, Op::Call { helper: helper::LOOP | helper::FOR_EACH_MAP_ELEM });
-        let is_counted = |bound: &Option<u64>| bound.is_none_or(|bound| bound > SMALL_BOUND);
-        self.proof.loops.values().any(is_counted) || self.code.iter().flatten().any(repeats)
+        self.proof.loops.len() > self.uncounted.len() || iterations::repeats(self.code)
     }
 
     /// Whether a function may read bytes of a caller's stack that were not written.

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use flowloom_engine::{
-    Choices, Datapath, EngineError, Event, Eviction, HEADROOM_BYTES, Outcome, Packet, Ports, Snapshot, SnapshotError,
+    Choices, Datapath, Digest, EngineError, Event, Eviction, HEADROOM_BYTES, Outcome, Packet, Ports, Snapshot,
+    SnapshotError,
 };
 use flowloom_isa::insn::helper;
 use flowloom_isa::op::Op;
@@ -16,6 +17,7 @@ use flowloom_vm::{
 
 use crate::batch::{Ahead, Announced, BATCH};
 use crate::compiled::{Compiled, Function, Source};
+use crate::iterations;
 use crate::runtime::{ITERATIONS, Running, last_redirect};
 use crate::space::Native;
 use crate::state::{BY_HELPER, NO_HELPER, NO_HINT, State};
@@ -150,11 +152,18 @@ impl Jit {
             });
             draws |= calls.clone().any(|number| number == helper::GET_PRANDOM_U32);
             moves |= calls.any(|number| ADJUSTING_HELPERS.contains(&number));
-            let inlined = inlined_loops(&decoded);
+            let (inlined, uncounted) = (inlined_loops(&decoded), iterations::uncounted(&decoded, &proof.loops));
             let (maps, refs) = (&*program.maps, native.refs());
-            let helpers = &address;
-            let mut source =
-                Source { code: &decoded, proof, inlined: &inlined, maps, refs, helpers, points: Vec::new() };
+            let mut source = Source {
+                code: &decoded,
+                proof,
+                inlined: &inlined,
+                uncounted: &uncounted,
+                maps,
+                refs,
+                helpers: &address,
+                points: Vec::new(),
+            };
             // Scouts follow the first program only: they end before tail calls.
             let keys = if code.is_empty() { source.keys() } else { 0 };
             if keys > 0 {
@@ -396,6 +405,10 @@ impl Datapath for Jit {
 
     fn snapshot(&mut self) -> Result<Snapshot, EngineError> {
         Ok(self.environment.snapshot())
+    }
+
+    fn digest(&mut self) -> Option<Digest> {
+        Some(self.environment.digest())
     }
 
     fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {

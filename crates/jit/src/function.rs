@@ -43,8 +43,6 @@ pub(crate) const FIELD: MemFlagsData = MemFlagsData::trusted();
 const ARGUMENTS: usize = 5;
 /// The bits of `redirect_map`'s flags that are the verdict for an absent key.
 const ACTION_MASK: i64 = 3;
-/// Loops with at most this many iterations are not counted.
-pub(crate) const SMALL_BOUND: u64 = 1 << 12;
 
 /// The callees of functions, as references in the function that is translated.
 pub(crate) struct Callees {
@@ -131,11 +129,10 @@ impl Translation<'_, '_> {
         self.builder.seal_all_blocks();
     }
 
-    /// At the header of a loop without a small bound, takes an iteration from the budget; without any left, the
-    /// function ends.
+    /// At the header of a loop that is counted, takes an iteration from the budget; without any left, the function ends.
     fn spend(&mut self, at: usize) {
-        let is_small = |bound: &Option<u64>| bound.is_some_and(|bound| bound <= SMALL_BOUND);
-        if self.source.proof.loops.get(&at).is_none_or(|bound| is_small(bound) && !self.is_scout) {
+        let is_counted = self.is_scout || !self.source.uncounted.contains(&at);
+        if !is_counted || !self.source.proof.loops.contains_key(&at) {
             return;
         }
         let left = self.builder.ins().load(types::I64, FIELD, self.state, BUDGET);

@@ -32,7 +32,7 @@ use flowloom_verifier::{MapId, Memory};
 use flowloom_vm::is_constant_data;
 
 use crate::compiled::Source;
-use crate::function::{FIELD, MEMORY, SMALL_BOUND, Translation};
+use crate::function::{FIELD, MEMORY, Translation};
 use crate::state::{ANNOUNCED, BUCKETS, ENTRIES, PLACE, POINT, RAW, WORD, register};
 
 /// The bytes of keys that are compared without a call.
@@ -71,8 +71,8 @@ impl Source<'_> {
 
     /// Whether an instruction depends on the packet, its arrival and constants alone, and writes its own stack at most.
     fn is_pure(&self, at: usize, op: Op) -> bool {
-        // The code may count these iterations, and the scout stops earlier.
-        if self.proof.loops.get(&at).is_some_and(|bound| bound.is_none_or(|bound| bound > SMALL_BOUND)) {
+        // The code counts these iterations, and the scout stops earlier.
+        if self.proof.loops.contains_key(&at) && !self.uncounted.contains(&at) {
             return false;
         }
         let memory = || self.proof.insns[at].memory.keys();

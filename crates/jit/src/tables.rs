@@ -15,10 +15,18 @@ use flowloom_isa::MapDef;
 use flowloom_vm::{Backing, Cells, Keys, Kind};
 use memmap2::{MmapMut, MmapOptions};
 
-/// The number of slots of an LPM table beyond its entries: a slot is reused after the packet that deletes its entry.
-const DELETED_SLOTS: u64 = 1 << 20;
+use crate::pages;
+
+/// The number of slots of an LPM table beyond its entries, unless they exceed [`DELETED_BYTES`]: a slot is reused after
+/// the packet that deletes its entry. No packet deletes more than it may execute instructions.
+const DELETED_SLOTS: u64 = flowloom_vm::DEFAULT_BUDGET;
+/// The most bytes of those slots. They are mapped, and take memory as they are used.
+const DELETED_BYTES: u64 = 1 << 36;
 /// The most bytes of one map's values, which are mapped at once.
 const MAX_BYTES: u64 = 1 << 40;
+
+/// The size from which on a mapping is asked for the pages that were written.
+const SPARSE_BYTES: usize = 256 << 10;
 
 /// Tables whose values have addresses of the machine.
 #[derive(Debug)]
@@ -99,6 +107,12 @@ impl Block {
         self.stride
     }
 
+    /// The bytes of the mapping, if it is large enough that its pages are worth looking at.
+    fn sparse_bytes(&self) -> Option<usize> {
+        let bytes = self._memory.as_ref()?.len();
+        (bytes >= SPARSE_BYTES).then_some(bytes)
+    }
+
     fn bytes(&self, at: *mut u8, len: usize) -> &[u8] {
         // SAFETY: callers pass a range within a slot below `slots`, which is mapped; machine code does not run now.
         unsafe { std::slice::from_raw_parts(at, len) }
@@ -126,13 +140,26 @@ impl Cells for Block {
     }
 
     fn is_paged(&self) -> bool {
-        false
+        self.sparse_bytes().is_some()
     }
 
     fn entries(&self, _: u32) -> Box<dyn Iterator<Item = (u32, &[u8])> + '_> {
         let len = self.cell_bytes * self.cpus as usize;
-        let at = |slot: u64| self.address(slot * u64::from(self.cpus));
-        Box::new((0..self.slots).map(move |slot| (slot as u32, self.bytes(at(slot), len))))
+        let entry = move |slot: u64| (slot as u32, self.bytes(self.address(slot * u64::from(self.cpus)), len));
+        let (stride, slots) = (self.stride.max(1) as u64, self.slots);
+        match self.sparse_bytes().and_then(|bytes| pages::touched(self.base() as u64, bytes)) {
+            None => Box::new((0..slots).map(entry)),
+            Some(touched) => {
+                let mut next = 0;
+                let slots = touched.into_iter().flat_map(move |range| {
+                    // An entry may begin in the pages before.
+                    let first = (range.start / stride).max(next);
+                    next = range.end.div_ceil(stride).min(slots).max(first);
+                    first..next
+                });
+                Box::new(slots.map(entry))
+            }
+        }
     }
 
     fn slot(&self, slot: u32, cpus: u32) -> &[u8] {
@@ -195,7 +222,9 @@ impl Backing for Tables {
     }
 
     fn cells(def: &MapDef, cpus: u32) -> Result<Block, MemoryError> {
-        Block::mapped(def, cpus, u64::from(def.max_entries) + DELETED_SLOTS)
+        let stride = u64::from(def.value_bytes) * u64::from(cpus);
+        let deleted = DELETED_SLOTS.min(DELETED_BYTES / stride.max(1));
+        Block::mapped(def, cpus, u64::from(def.max_entries) + deleted)
     }
 }
 

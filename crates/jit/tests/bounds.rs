@@ -101,11 +101,12 @@ fn a_packet_ends_when_its_iterations_are_spent() {
 }
 
 #[test]
-fn slots_of_prefixes_that_a_packet_replaced_are_limited() {
+fn a_packet_replaces_a_prefix_as_often_as_it_likes() {
+    // Each time in another slot, since the program may still hold the address of the old value.
     let program = program(
         ".map routes lpm_trie key 8 value 8 entries 4 flags 1",
         "*(u64 *)(r10 - 16) = 7
-        r1 = 2000000
+        r1 = 1100000
         r2 = subprog[callback] ll
         r3 = r10
         r3 += -16
@@ -126,8 +127,8 @@ fn slots_of_prefixes_that_a_packet_replaced_are_limited() {
         exit
         ",
     );
-    let what = fault(&mut jit(&program));
-    assert!(what.contains("`routes`"), "{what}");
+    let outcomes = equal(&program, &Ports::default(), None, &packets(1));
+    assert_eq!(outcomes[0].verdict, Verdict::Pass);
 }
 
 #[test]
