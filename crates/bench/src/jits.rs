@@ -21,7 +21,7 @@ use crate::tool;
 use crate::traffic;
 
 /// The programs: name and bytes; the short ones work on 16 packets of 64 bytes.
-const PROGRAMS: [(&str, usize); 4] =
+pub(crate) const PROGRAMS: [(&str, usize); 4] =
     [("parse", 16 * 64), ("checksum64", 16 * 64), ("checksum1500", 1500), ("hash", 64)];
 /// The bytes of packets that a round goes over, at least.
 const BYTES: usize = 1 << 26;
@@ -30,7 +30,7 @@ const MACHINE_BAR: f64 = 1.0;
 const GCC_BAR: f64 = 1.0 / 1.2;
 
 /// The packets of a program: a 5-tuple every 64 bytes, then bytes that differ.
-fn packet(bytes: usize) -> Vec<u8> {
+pub(crate) fn packet(bytes: usize) -> Vec<u8> {
     let mut packet: Vec<u8> = (0..bytes).map(|at| (at * 37) as u8).collect();
     for (flow, packet) in (0..).zip(packet.chunks_exact_mut(traffic::PACKET_BYTES)) {
         packet[..42].copy_from_slice(&traffic::packet()[..42]);
@@ -40,12 +40,12 @@ fn packet(bytes: usize) -> Vec<u8> {
 }
 
 /// The program of this name for each machine, and the harness in place of it.
-struct Sources<'a> {
-    folder: &'a Path,
+pub(crate) struct Sources<'a> {
+    pub(crate) folder: &'a Path,
 }
 
 impl Sources<'_> {
-    fn object(&self, name: &str, kind: &str, options: &[&str]) -> Result<PathBuf, BenchError> {
+    pub(crate) fn object(&self, name: &str, kind: &str, options: &[&str]) -> Result<PathBuf, BenchError> {
         let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
         let header = format!("-DPROGRAM=\"{name}.h\"");
         let options: Vec<&str> = options.iter().copied().chain([header.as_str()]).collect();
@@ -58,7 +58,7 @@ impl Sources<'_> {
     }
 
     /// The code of other machines.
-    fn code(&self, name: &str, cpu: &str) -> Result<Vec<u8>, BenchError> {
+    pub(crate) fn code(&self, name: &str, cpu: &str) -> Result<Vec<u8>, BenchError> {
         let object = self.object(name, cpu, &[&format!("-mcpu={cpu}")])?;
         Ok(program(&object, None)?.insns.iter().flat_map(|insn| insn.to_bytes()).collect())
     }
@@ -105,7 +105,7 @@ fn gcc(sources: &Sources<'_>, name: &str) -> Result<Machines, BenchError> {
 }
 
 /// Runs a machine on all packets in turn.
-fn run(machine: &mut dyn Machine, packets: &mut [&mut [u8]], count: usize) -> Result<u64, BenchError> {
+pub(crate) fn run(machine: &mut dyn Machine, packets: &mut [&mut [u8]], count: usize) -> Result<u64, BenchError> {
     for _ in 0..count / packets.len() {
         machine.run(packets)?;
     }

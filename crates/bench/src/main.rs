@@ -2,11 +2,12 @@
 //! `make bench`: Flowloom beside the best peers, side by side in one run.
 //!
 //! ```text
-//!  tables     keys ─► flow table : hashbrown, rte_hash
-//!  functions  packets of random flows ─► machine code : the kernel     (both without their harness)
-//!  cores      packets of random flows ─► machine code on two cores : on one
-//!  jits       packets ─► machine code : rbpf, solana-sbpf, gcc -O2     (all without their harness)
-//!  live       veth ─► AF_XDP, raw, kernel XDP, DPDK ─► veth : rings of AF_PACKET
+//!  tables        keys ─► flow table : hashbrown, rte_hash
+//!  functions     packets of random flows ─► machine code : the kernel     (both without their harness)
+//!  cores         packets of random flows ─► machine code on two cores : on one
+//!  jits          packets ─► machine code : rbpf, solana-sbpf, gcc -O2     (all without their harness)
+//!  interpreters  packets ─► interpreter : that of rbpf                    (both without their harness)
+//!  live          veth ─► AF_XDP, raw, kernel XDP, DPDK ─► veth : rings of AF_PACKET
 //! ```
 //!
 //! Contenders run by turns, once to warm up and then several times; a line has the median and the quartiles. The folder
@@ -20,6 +21,7 @@ mod curves;
 mod error;
 mod functions;
 mod huge;
+mod interpreters;
 mod jits;
 mod kernel;
 mod live;
@@ -58,6 +60,8 @@ enum Subject {
     Cores,
     /// Programs without maps, beside rbpf, solana-sbpf and gcc
     Jits,
+    /// The interpreter on programs without maps, beside that of rbpf
+    Interpreters,
     /// Forwarding between veth interfaces without loss, beside a forwarder with rings of AF_PACKET (root)
     Live,
 }
@@ -111,6 +115,9 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
     }
     if arguments.only.contains(&Subject::Jits) {
         comparisons.extend(jits::run_all(&peers, arguments.rounds)?);
+    }
+    if arguments.only.contains(&Subject::Interpreters) {
+        comparisons.extend(interpreters::run_all(&peers, arguments.rounds)?);
     }
     if arguments.only.contains(&Subject::Live) {
         comparisons.extend(available("live engines", live::run(&peers, arguments.rounds)).unwrap_or_default());
