@@ -1,19 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Runs two engines in lockstep, by run record.
 //!
+//! An engine that runs packets ahead does so in another thread than the reference (`compare/ahead.rs`), and so do those
+//! that a stream of packets is compared on.
+//!
 //! The reference and the target get the same packets in the same order with the same choices. Where the target chooses
 //! the eviction victims of full tables, it runs each packet first, and the reference evicts the same entries; an
 //! eviction that the reference does not need is a fault of the target. Outcomes are compared after every packet,
-//! snapshots now and then and at the end: the more entries they have the less often, so that their cost for each packet
-//! does not depend on the size of the tables. Where only the snapshots differ, bisection finds the packet that caused
-//! the difference, so that the report, and the trace that shrinking starts from, end with the culprit.
+//! snapshots at the end and now and then, there by their digests if both engines have some: the more entries they have
+//! the less often, so that their cost for each packet does not depend on the size of the tables. Where only the
+//! snapshots differ, bisection finds the packet that caused the difference, so that the report, and the trace that
+//! shrinking starts from, end with the culprit.
+
+mod ahead;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use flowloom_context::ContextLayout;
 use flowloom_efsm::difference::{StateDifference, state_differences};
-use flowloom_engine::{Choices, Datapath, EngineError, Eviction, Outcome, Refusal, RunRecord, Snapshot};
+use flowloom_engine::{Choices, Datapath, Digest, EngineError, Eviction, Outcome, Refusal, RunRecord, Snapshot};
 
 use crate::arrival::{Arrival, Clock};
 use crate::difference::{Disagreement, Kind};
@@ -138,7 +144,8 @@ pub fn compare(
         }
     }
     let packet = finding.position.and_then(|at| packets.get(at)).cloned();
-    report.disagreement = Some(pair.describe(finding, packet)?);
+    let is_ahead = pair.is_ahead();
+    report.disagreement = Some(pair.describe(finding, packet, is_ahead)?);
     Ok(report)
 }
 
@@ -158,8 +165,11 @@ pub fn compare_stream(
 ) -> Result<Report, EngineError> {
     let mut pair = Pair { reference, target, options };
     let name = pair.target.name().to_owned();
-    let run = pair.run_over(packets.map(Cow::Owned), Snapshots::Spaced)?;
-    let disagreement = run.finding.map(|finding| pair.describe(finding, run.last.map(Cow::into_owned))).transpose()?;
+    // The states right after a packet are seen by the shrinking that follows.
+    let is_ahead = !pair.target.chooses_victims();
+    let run = pair.run_over(packets.map(Cow::Owned), Snapshots::Spaced, is_ahead)?;
+    let packet = run.last.map(Cow::into_owned);
+    let disagreement = run.finding.map(|finding| pair.describe(finding, packet, is_ahead)).transpose()?;
     Ok(Report {
         target: name,
         packets_compared: run.compared,
@@ -196,6 +206,93 @@ pub(crate) struct Run<'p> {
     entries: usize,
     /// The last packet that was run.
     last: Option<Cow<'p, Arrival>>,
+    /// Its index and its time.
+    last_at: Option<(usize, u64)>,
+}
+
+/// A packet that the reference has run.
+struct Ran<'p> {
+    position: usize,
+    arrival: Cow<'p, Arrival>,
+    choices: Choices,
+    expected: Outcome,
+    /// Packets so far that took the slow path of an engine.
+    slow: u64,
+}
+
+/// What the target did with a packet.
+enum Found {
+    Own(Result<Outcome, EngineError>),
+    /// It evicted entries although there was room.
+    Needless(Outcome, Vec<Eviction>),
+}
+
+impl CompareOptions {
+    /// Number of packets from one comparison of snapshots with this many entries to the next.
+    fn snapshot_distance(&self, entries: usize) -> usize {
+        self.snapshot_every.max(self.packets_per_entry.saturating_mul(entries)).max(1)
+    }
+
+    /// Compares the outcomes of a packet; returns true for a disagreement.
+    fn judge<'p>(&self, run: &mut Run<'p>, ran: Ran<'p>, found: Found) -> Result<bool, EngineError> {
+        let Ran { position, arrival, choices, expected, slow } = ran;
+        if self.keeps_record {
+            run.record.entries.push((position as u64, choices, expected.verdict));
+        }
+        run.compared += 1;
+        run.verdicts[expected.verdict.number() as usize] += 1;
+        run.slow = slow;
+        (run.last, run.last_at) = (Some(arrival), Some((position, choices.now_ns)));
+        let (kind, found, fault) = match found {
+            Found::Needless(found, evictions) => {
+                (Some(Kind::Fault), Some(found), Some(needless_eviction_message(&evictions)))
+            }
+            Found::Own(Ok(found)) => (self.undefined.outcome_kind(&expected, &found), Some(found), None),
+            Found::Own(Err(fault @ EngineError::Fault { .. })) => (Some(Kind::Fault), None, Some(fault.to_string())),
+            Found::Own(Err(other)) => return Err(other),
+        };
+        let Some(kind) = kind else { return Ok(false) };
+        let (position, now_ns, expected) = (Some(position), choices.now_ns, Some(expected));
+        run.finding = Some(Finding { kind, position, now_ns, expected, found, fault, state: Vec::new() });
+        Ok(true)
+    }
+
+    /// Compares the digests of states after this number of packets; returns true if they show the states to be equal.
+    fn judge_digests(
+        &self,
+        run: &mut Run<'_>,
+        expected: Option<Digest>,
+        found: Option<Digest>,
+        packets: usize,
+    ) -> bool {
+        let Some(digest) = expected.filter(|expected| Some(*expected) == found) else { return false };
+        run.snapshots += 1;
+        (run.entries, run.last_equal) = (digest.entries, packets);
+        true
+    }
+
+    /// Compares the states after this number of packets; returns true for a disagreement.
+    fn judge_states(&self, run: &mut Run<'_>, expected: Snapshot, found: Snapshot, packets: usize) -> bool {
+        run.snapshots += 1;
+        let (entries, state) = self.state_differences(expected, found);
+        run.entries = entries;
+        if state.is_empty() {
+            run.last_equal = packets;
+            return false;
+        }
+        let (position, now_ns) = run.last_at.map_or((None, 0), |(position, now_ns)| (Some(position), now_ns));
+        run.finding =
+            Some(Finding { kind: Kind::State, position, now_ns, expected: None, found: None, fault: None, state });
+        true
+    }
+
+    /// Number of entries of the reference's snapshot, and the differences from the target's.
+    fn state_differences(&self, mut expected: Snapshot, mut found: Snapshot) -> (usize, Vec<StateDifference>) {
+        self.undefined.mask(&mut expected);
+        self.undefined.mask(&mut found);
+        let entries = expected.maps.values().map(BTreeMap::len).sum();
+        (entries, state_differences(&expected, &found, &self.layouts, self.is_foreign))
+    }
 }
 
 /// A disagreement in its raw form.
@@ -217,14 +314,6 @@ fn needless_eviction_message(evictions: &[Eviction]) -> String {
     format!("evicted entries although there was room: {}", entries.collect::<Vec<_>>().join(", "))
 }
 
-/// A packet with its choices, and the moment of a sweep before it.
-struct Timed<'p> {
-    position: usize,
-    arrival: Cow<'p, Arrival>,
-    sweep: Option<u64>,
-    choices: Choices,
-}
-
 /// Two engines that run in lockstep.
 pub(crate) struct Pair<'a> {
     pub(crate) reference: &'a mut dyn Datapath,
@@ -244,7 +333,8 @@ impl Pair<'_> {
         packets: impl IntoIterator<Item = &'p Arrival>,
         snapshots: Snapshots,
     ) -> Result<Run<'p>, EngineError> {
-        self.run_over(packets.into_iter().map(Cow::Borrowed), snapshots)
+        let is_ahead = self.is_ahead();
+        self.run_over(packets.into_iter().map(Cow::Borrowed), snapshots, is_ahead)
     }
 
     /// Like [`Pair::run`], on a stream of packets.
@@ -252,59 +342,52 @@ impl Pair<'_> {
         &mut self,
         packets: impl Iterator<Item = Cow<'p, Arrival>>,
         snapshots: Snapshots,
+        is_ahead: bool,
     ) -> Result<Run<'p>, EngineError> {
         self.reset()?;
-        let mut run = Run::default();
-        let mut packets = packets.enumerate();
         // The first packet before which snapshots are compared.
-        let mut snapshot_at = match snapshots {
+        let snapshot_at = match snapshots {
             Snapshots::Spaced => self.options.snapshot_every.max(1),
             Snapshots::AtEnd => usize::MAX,
         };
+        if is_ahead { self.run_ahead(packets, snapshot_at) } else { self.run_by_turns(packets, snapshot_at) }
+    }
+
+    /// Whether the target runs packets ahead, so that its state after one is not seen.
+    fn is_ahead(&self) -> bool {
+        self.target.most_ahead() > 0 && !self.target.chooses_victims()
+    }
+
+    /// Runs each packet on both engines before the next one.
+    fn run_by_turns<'p>(
+        &mut self,
+        packets: impl Iterator<Item = Cow<'p, Arrival>>,
+        mut snapshot_at: usize,
+    ) -> Result<Run<'p>, EngineError> {
+        let mut run = Run::default();
         let mut count = 0;
         let mut clock = Clock::new(self.options.sweep_ns);
-        let mut last = (None, 0);
-        let mut ahead: VecDeque<Timed<'p>> = VecDeque::new();
-        let mut announced = 0;
-        loop {
-            while ahead.len() < self.target.most_ahead().max(1)
-                && let Some((position, arrival)) = packets.next()
-            {
-                let packet = arrival.packet();
-                if let Some(refusal) = self.target.refuses(&packet).or_else(|| self.reference.refuses(&packet)) {
-                    *run.refused.entry(refusal).or_default() += 1;
-                    count = position + 1;
-                    continue;
-                }
-                let (now_ns, sweep) = clock.advance(arrival.time_ns);
-                let choices = Choices::seeded(now_ns, self.options.seed, position as u64);
-                ahead.push_back(Timed { position, arrival, sweep, choices });
+        for (position, arrival) in packets.enumerate() {
+            count = position + 1;
+            let packet = arrival.packet();
+            if let Some(refusal) = self.target.refuses(&packet).or_else(|| self.reference.refuses(&packet)) {
+                *run.refused.entry(refusal).or_default() += 1;
+                continue;
             }
-            let Some(Timed { position, arrival, sweep, choices }) = ahead.pop_front() else { break };
             if position >= snapshot_at {
-                let differs = self.compare_states(&mut run, last, position)?;
-                if differs {
+                let (expected, found) = (self.reference.digest(), self.target.digest());
+                let is_equal = self.options.judge_digests(&mut run, expected, found, position);
+                if !is_equal && self.compare_states(&mut run, position)? {
                     return Ok(run);
                 }
-                snapshot_at = position.saturating_add(self.snapshot_distance(run.entries));
+                snapshot_at = position.saturating_add(self.options.snapshot_distance(run.entries));
             }
-            count = count.max(position + 1);
-            let packet = arrival.packet();
+            let (now_ns, sweep) = clock.advance(arrival.time_ns);
+            let choices = Choices::seeded(now_ns, self.options.seed, position as u64);
             if let Some(moment_ns) = sweep {
                 self.reference.sweep(moment_ns)?;
                 self.target.sweep(moment_ns)?;
             }
-            if announced == 0 && self.target.most_ahead() > 0 {
-                // Packets up to the next sweep or snapshot follow one another without anything in between.
-                let mut batch = vec![(packet, choices)];
-                for timed in ahead.iter().take_while(|timed| timed.sweep.is_none() && timed.position < snapshot_at) {
-                    batch.push((timed.arrival.packet(), timed.choices));
-                }
-                announced = batch.len();
-                self.target.announce(&batch)?;
-            }
-            announced = announced.saturating_sub(1);
-            let now_ns = choices.now_ns;
             // An engine that chooses eviction victims runs first; the other one follows.
             let mut target_result = None;
             if self.target.chooses_victims() {
@@ -313,73 +396,23 @@ impl Pair<'_> {
             }
             let expected = self.reference.process(&packet, &choices)?;
             let needless_evictions = self.reference.not_evicted();
-            if self.options.keeps_record {
-                run.record.entries.push((position as u64, choices, expected.verdict));
-            }
-            run.compared += 1;
-            run.verdicts[expected.verdict.number() as usize] += 1;
-            last = (Some(position), now_ns);
             let found = target_result.unwrap_or_else(|| self.target.process(&packet, &choices));
-            run.slow = self.reference.slow_packets() + self.target.slow_packets();
-            let (kind, found, fault) = match found {
-                Ok(found) if !needless_evictions.is_empty() => {
-                    (Some(Kind::Fault), Some(found), Some(needless_eviction_message(&needless_evictions)))
-                }
-                Ok(found) => (self.options.undefined.outcome_kind(&expected, &found), Some(found), None),
-                Err(fault @ EngineError::Fault { .. }) => (Some(Kind::Fault), None, Some(fault.to_string())),
-                Err(other) => return Err(other),
+            let found = match found {
+                Ok(_) if !needless_evictions.is_empty() => Found::Needless(found?, needless_evictions),
+                found => Found::Own(found),
             };
-            if let Some(kind) = kind {
-                let state = Vec::new();
-                run.finding = Some(Finding {
-                    kind,
-                    position: Some(position),
-                    now_ns,
-                    expected: Some(expected),
-                    found,
-                    fault,
-                    state,
-                });
-                run.last = Some(arrival);
+            let slow = self.reference.slow_packets() + self.target.slow_packets();
+            if self.options.judge(&mut run, Ran { position, arrival, choices, expected, slow }, found)? {
                 return Ok(run);
             }
-            run.last = Some(arrival);
         }
-        self.compare_states(&mut run, last, count)?;
+        self.compare_states(&mut run, count)?;
         Ok(run)
     }
 
-    fn compare_states(
-        &mut self,
-        run: &mut Run<'_>,
-        (position, now_ns): (Option<usize>, u64),
-        packets: usize,
-    ) -> Result<bool, EngineError> {
-        run.snapshots += 1;
-        let (entries, state) = self.state_differences()?;
-        run.entries = entries;
-        if state.is_empty() {
-            run.last_equal = packets;
-            return Ok(false);
-        }
-        run.finding =
-            Some(Finding { kind: Kind::State, position, now_ns, expected: None, found: None, fault: None, state });
-        Ok(true)
-    }
-
-    /// Number of packets from one comparison of snapshots with this many entries to the next.
-    fn snapshot_distance(&self, entries: usize) -> usize {
-        self.options.snapshot_every.max(self.options.packets_per_entry.saturating_mul(entries)).max(1)
-    }
-
-    /// Number of entries of the reference's snapshot, and the differences from the target's.
-    fn state_differences(&mut self) -> Result<(usize, Vec<StateDifference>), EngineError> {
-        let mut expected = self.reference.snapshot()?;
-        let mut found = self.target.snapshot()?;
-        self.options.undefined.mask(&mut expected);
-        self.options.undefined.mask(&mut found);
-        let entries = expected.maps.values().map(BTreeMap::len).sum();
-        Ok((entries, state_differences(&expected, &found, &self.options.layouts, self.options.is_foreign)))
+    fn compare_states(&mut self, run: &mut Run<'_>, packets: usize) -> Result<bool, EngineError> {
+        let (expected, found) = (self.reference.snapshot()?, self.target.snapshot()?);
+        Ok(self.options.judge_states(run, expected, found, packets))
     }
 
     /// Number of packets until the states differ, given that they are equal after `equal` packets and differ after
@@ -399,11 +432,16 @@ impl Pair<'_> {
         Ok(differ)
     }
 
-    fn describe(&mut self, mut finding: Finding, packet: Option<Arrival>) -> Result<Disagreement, EngineError> {
+    fn describe(
+        &mut self,
+        mut finding: Finding,
+        packet: Option<Arrival>,
+        is_ahead: bool,
+    ) -> Result<Disagreement, EngineError> {
         // The state of an engine that runs ahead is that after later packets.
-        let is_state_of_packet = self.target.most_ahead() == 0;
-        if finding.kind != Kind::State && finding.kind != Kind::Fault && is_state_of_packet {
-            finding.state = self.state_differences()?.1;
+        if finding.kind != Kind::State && finding.kind != Kind::Fault && !is_ahead {
+            let (expected, found) = (self.reference.snapshot()?, self.target.snapshot()?);
+            finding.state = self.options.state_differences(expected, found).1;
         }
         Ok(Disagreement {
             kind: finding.kind,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use flowloom_engine::{
-    Choices, Datapath, EngineError, Event, MapState, Outcome, Packet, Port, Ports, Refusal, Snapshot, Verdict,
+    Choices, Datapath, Digest, EngineError, Event, MapState, Outcome, Packet, Port, Ports, Refusal, Snapshot, Verdict,
 };
 use flowloom_verify::{
     Arrival, CompareOptions, Kind, Report, ShrinkOptions, Shrunk, compare, compare_stream, shrink, shrink_end,
@@ -446,4 +446,86 @@ fn a_difference_is_found_among_packets_that_ran_ahead() {
     let alone = compared(Fault::OneBit, &packets(200), &CompareOptions::default()).disagreement.expect("a bit differs");
     assert_eq!((found.kind, found.position), (alone.kind, alone.position));
     assert!(found.state.is_empty(), "it would be that of later packets");
+}
+
+/// Packets ahead are bounded by their bytes, too.
+#[test]
+fn long_packets_are_announced_in_smaller_numbers() {
+    let mut trace = packets(12);
+    trace.iter_mut().for_each(|arrival| arrival.bytes.resize(700_000, 1));
+    let mut target = Ahead::default();
+    let report = compare(&mut engine(Fault::None), &mut target, &trace, &CompareOptions::default()).expect("runs");
+    assert!(report.agrees(), "{report:?}");
+    assert_eq!((report.packets_compared, target.longest), (12, 2));
+}
+
+/// An engine with digests, which counts its snapshots.
+#[derive(Default)]
+struct Digested<D> {
+    engine: D,
+    snapshots: usize,
+}
+
+impl<D: Datapath> Datapath for Digested<D> {
+    fn name(&self) -> &str {
+        "digested"
+    }
+
+    fn bind_ports(&mut self, _: &Ports) {}
+
+    fn most_ahead(&self) -> usize {
+        self.engine.most_ahead()
+    }
+
+    fn announce(&mut self, packets: &[(Packet<'_>, Choices)]) -> Result<(), EngineError> {
+        self.engine.announce(packets)
+    }
+
+    fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
+        self.engine.process(packet, choices)
+    }
+
+    fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
+        self.engine.sweep(now_ns)
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, EngineError> {
+        self.snapshots += 1;
+        self.engine.snapshot()
+    }
+
+    fn digest(&mut self) -> Option<Digest> {
+        let mut digest = Digest::default();
+        let state = self.engine.snapshot().ok()?;
+        state.maps["counts"].iter().for_each(|(key, value)| digest.add("counts", key, value));
+        Some(digest)
+    }
+
+    fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {
+        self.engine.restore(state)
+    }
+}
+
+/// On the way, states are compared by digests; whole ones follow where those differ, and at the end.
+#[test]
+fn states_on_the_way_are_compared_by_digests() {
+    fn run<D: Datapath>(engine: D) -> (Report, usize) {
+        let options = CompareOptions { snapshot_every: 100, ..CompareOptions::default() };
+        let mut reference = Digested::<Counting>::default();
+        let mut target = Digested { engine, snapshots: 0 };
+        let report = compare(&mut reference, &mut target, &packets(1000), &options).expect("runs");
+        (report, target.snapshots)
+    }
+    let ahead = |fault| Ahead { inner: engine(fault), ..Ahead::default() };
+    for (report, snapshots) in [run(engine(Fault::None)), run(ahead(Fault::None))] {
+        assert!(report.agrees(), "{report:?}");
+        assert_eq!((report.snapshots_compared, snapshots), (10, 1));
+    }
+    let options = CompareOptions { snapshot_every: 100, ..CompareOptions::default() };
+    let expected = compared(Fault::State, &packets(1000), &options).disagreement.expect("a count differs");
+    for (report, _) in [run(engine(Fault::State)), run(ahead(Fault::State))] {
+        let found = report.disagreement.expect("a count differs");
+        assert_eq!((found.kind, found.position), (expected.kind, expected.position));
+        assert_eq!(found.state, expected.state);
+    }
 }
