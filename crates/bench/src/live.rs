@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The sender waits while a window of packets is on the way, so that the rate is one without loss: a round in which a
-//! packet is missing at its end is an error. Times are those of the wall clock, since the kernel does part of the work on
-//! other threads. Ours runs the same function in all devices, as machine code or as a program of the kernel.
+//! packet is missing at its end is an error. Times are those of the wall clock, since the kernel does part of the work
+//! on other threads. Ours runs the same function in all devices, as machine code or as a program of the kernel.
 #![allow(unsafe_code, reason = "network namespaces")]
 
 use std::fs::File;

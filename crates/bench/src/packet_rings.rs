@@ -118,8 +118,8 @@ pub(crate) fn forward(from: &str, to: &str, stop: &AtomicBool, ready: &dyn Fn())
                 tx.kick();
             }
             let (received, sent) = (rx.header(), tx.header());
-            // SAFETY: both frames are ours until their status changes, and a packet, which the receiving ring has cut to
-            // the size of a frame, fits the other one.
+            // SAFETY: both frames are ours until their status changes, and a packet, which the receiving ring has cut
+            // to the size of a frame, fits the other one.
             unsafe {
                 let len = ((*received).tp_snaplen as usize).min(FRAME_BYTES - TX_OFFSET);
                 let packet = received.cast::<u8>().add(usize::from((*received).tp_mac));

@@ -15,9 +15,10 @@ fn shown(test: &str, id: &str, texts: &[&str]) {
     assert!(!ran.stdout.contains("ours: not measured"), "{}", ran.stdout);
 }
 
-/// FB5G's experiment: load balancer, policer and offloading function, packets of 64, 512 and 1,024 bytes, 1,000 to a million
-/// flows, from memory and between veth pairs over AF_XDP and raw sockets. Every packet from memory is forwarded. Rates are
-/// measured and decide nothing: `least/most` is the lowest of a row in proportion to the greatest, `!` below 0.80.
+/// FB5G's experiment: load balancer, policer and offloading function, packets of 64, 512 and 1,024 bytes, 1,000 to a
+/// million flows, from memory and between veth pairs over AF_XDP and raw sockets. Every packet from memory is
+/// forwarded. Rates are measured and decide nothing: `least/most` is the lowest of a row in proportion to the greatest,
+/// `!` below 0.80.
 #[test]
 #[ignore = "a proof"]
 fn evidence_flow_rates() {
@@ -25,17 +26,18 @@ fn evidence_flow_rates() {
     shown("evidence_flow_rates", "dp-fig", &texts);
 }
 
-/// FlowBlaze's Figure 7 on this machine: forwarding rates of a bare engine, of hand-written C and of the function, with 64
-/// bytes and 4 flows, by XDP in the kernel on 1 and 2 cores, and by AF_XDP, raw sockets and TAP. Rates are measured and
-/// decide nothing.
+/// FlowBlaze's Figure 7 on this machine: forwarding rates of a bare engine, of hand-written C and of the function, with
+/// 64 bytes and 4 flows, by XDP in the kernel on 1 and 2 cores, and by AF_XDP, raw sockets and TAP. Rates are measured
+/// and decide nothing.
 #[test]
 #[ignore = "a proof"]
 fn evidence_live_rates() {
     shown("evidence_live_rates", "fb-fig7", &["kernel", "af_xdp", "raw", "tap", "udp_firewall", "big_flow"]);
 }
 
-/// FlowBlaze's Figure 9 on this machine: round-trip times of 64, 512 and 1,518 bytes through a bare engine, hand-written C and
-/// the function, by XDP in the kernel, AF_XDP, raw sockets and TAP, beside a cable. Times are measured and decide nothing.
+/// FlowBlaze's Figure 9 on this machine: round-trip times of 64, 512 and 1,518 bytes through a bare engine,
+/// hand-written C and the function, by XDP in the kernel, AF_XDP, raw sockets and TAP, beside a cable. Times are
+/// measured and decide nothing.
 #[test]
 #[ignore = "a proof"]
 fn evidence_round_trips() {

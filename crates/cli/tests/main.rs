@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The tests of the crate in one binary, which is compiled and linked once. `live` is another, since its tests start it as their peers.
+//! The tests of the crate in one binary, which is compiled and linked once. `live` is another, since its tests start it
+//! as their peers.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 mod common;

@@ -2,9 +2,9 @@
 //! What of an `.efsm` function several cores can share.
 //!
 //! **Steps.**
-//! 1. Each stateful element has *placements*: by part of its key, the packet field that the part is. A key of fields has
-//!    one; a `biflow` key has a second with the directions exchanged; a key with metadata has one for each row that leads
-//!    to the element, which has to write that metadata from fields.
+//! 1. Each stateful element has *placements*: by part of its key, the packet field that the part is. A key of fields
+//!    has one; a `biflow` key has a second with the directions exchanged; a key with metadata has one for each row that
+//!    leads to the element, which has to write that metadata from fields.
 //! 2. The partition is the set of fields that are in all placements of all elements. If an element has several
 //!    placements, they have to differ by the exchange of directions only, and the partition is symmetric.
 //! 3. A global register is summed if packets only add to it.

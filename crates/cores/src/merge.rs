@@ -52,8 +52,8 @@ impl Split {
         divided
     }
 
-    /// The state of all cores together; `base` is the state that they all began with, of maps that are summed, `initial`
-    /// that of a core without packets.
+    /// The state of all cores together; `base` is the state that they all began with, of maps that are summed,
+    /// `initial` that of a core without packets.
     ///
     /// # Errors
     /// A core has an entry that is another's: map, key, and the numbers of both.

@@ -8,14 +8,14 @@
 //!           └─ with the header bytes of usual packets fixed ──► key byte i = packet byte o: loads at fixed offsets
 //! ```
 //!
-//! **Steps.** [`KeySlice::new`] keeps the nodes that the key needs. For each of the [`USUAL`] formats it rebuilds them with
-//! that format's bytes as constants, which folds parsers and joins. What remains of a byte of the key is a constant, a
-//! byte of the packet, or a select between such bytes: programs put the smaller address first. If the alternatives of all
-//! selects are one permutation of the key that is its own inverse, the hash is made symmetric under it, so that the
-//! selects need no evaluation.
+//! **Steps.** [`KeySlice::new`] keeps the nodes that the key needs. For each of the [`USUAL`] formats it rebuilds them
+//! with that format's bytes as constants, which folds parsers and joins. What remains of a byte of the key is a
+//! constant, a byte of the packet, or a select between such bytes: programs put the smaller address first. If the
+//! alternatives of all selects are one permutation of the key that is its own inverse, the hash is made symmetric under
+//! it, so that the selects need no evaluation.
 //!
-//! **Holds.** The hash is a function of the key alone, in whatever way a packet's hash is computed. So packets with equal
-//! keys have one core.
+//! **Holds.** The hash is a function of the key alone, in whatever way a packet's hash is computed. So packets with
+//! equal keys have one core.
 
 use std::collections::HashMap;
 
@@ -30,8 +30,8 @@ const MAX_NODES: usize = 20_000;
 /// Bytes of the packet by which a usual format is known: offset and value.
 type Format = &'static [(u16, u8)];
 
-/// Untagged TCP and UDP over IPv4 without options, whole, with and without the flag that forbids fragments; and over IPv6
-/// without extension headers and traffic class.
+/// Untagged TCP and UDP over IPv4 without options, whole, with and without the flag that forbids fragments; and over
+/// IPv6 without extension headers and traffic class.
 const USUAL: [Format; 6] = [
     &[(12, 0x08), (13, 0), (14, 0x45), (20, 0x40), (21, 0), (23, 6)],
     &[(12, 0x08), (13, 0), (14, 0x45), (20, 0x40), (21, 0), (23, 17)],
@@ -111,8 +111,8 @@ struct Alternatives {
 
 impl KeySlice {
     /// The slice of `bytes`, the nodes of the key's bytes, which depend on no effect. `swaps` are permutations under
-    /// which the hash has to be symmetric. `is_apart` tells whether a byte of the key is apart from the one before it in
-    /// some map.
+    /// which the hash has to be symmetric. `is_apart` tells whether a byte of the key is apart from the one before it
+    /// in some map.
     ///
     /// # Errors
     /// The reason why the key has no such hash.

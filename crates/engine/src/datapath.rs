@@ -5,8 +5,8 @@ use crate::{Choices, Digest, Outcome, Packet, Ports, Snapshot, SnapshotError};
 
 /// An engine with a loaded function.
 ///
-/// Packets take effect one after the other, in the order of the calls, each atomically. A comparison runs two engines in
-/// two threads.
+/// Packets take effect one after the other, in the order of the calls, each atomically. A comparison runs two engines
+/// in two threads.
 pub trait Datapath: Send {
     /// The name of the engine, as in `--engine`.
     fn name(&self) -> &str;

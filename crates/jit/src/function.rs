@@ -129,7 +129,8 @@ impl Translation<'_, '_> {
         self.builder.seal_all_blocks();
     }
 
-    /// At the header of a loop that is counted, takes an iteration from the budget; without any left, the function ends.
+    /// At the header of a loop that is counted, takes an iteration from the budget; without any left, the function
+    /// ends.
     fn spend(&mut self, at: usize) {
         let is_counted = self.is_scout || !self.source.uncounted.contains(&at);
         if !is_counted || !self.source.proof.loops.contains_key(&at) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Loops whose iterations need not be counted.
 //!
-//! **Goal.** A packet ends after a number of iterations, so that no program runs for ever. To count them costs an addition
-//! in memory for each; most loops are short, by the proof.
+//! **Goal.** A packet ends after a number of iterations, so that no program runs for ever. To count them costs an
+//! addition in memory for each; most loops are short, by the proof.
 //!
 //! ```text
 //!  for a in 0..100      10,000 with its inner loop: not counted, if the whole program is like that
@@ -10,9 +10,9 @@
 //!  loop(n, callback)    counts its iterations; what a callback does in one may be 64 iterations of its own
 //! ```
 //!
-//! **Steps.** The weight of a loop is its bound times the greatest weight of the loops inside of it that are not counted,
-//! in functions that it calls as well. A program all of whose loops weigh at most [`MOST_ALONE`], and which has no
-//! callbacks, ends soon enough: nothing is counted. In other programs, loops of at most [`MOST_BETWEEN`] are not
+//! **Steps.** The weight of a loop is its bound times the greatest weight of the loops inside of it that are not
+//! counted, in functions that it calls as well. A program all of whose loops weigh at most [`MOST_ALONE`], and which
+//! has no callbacks, ends soon enough: nothing is counted. In other programs, loops of at most [`MOST_BETWEEN`] are not
 //! counted, so that the limit on those that are bounds the run.
 //!
 //! **Limits.** Loops one after the other do not add up.

@@ -44,8 +44,8 @@ impl Order {
     }
 }
 
-/// A source that copies each packet to a buffer and writes its flow there, and a sink. What leaves by port [`EGRESS`] is
-/// counted as sent.
+/// A source that copies each packet to a buffer and writes its flow there, and a sink. What leaves by port [`EGRESS`]
+/// is counted as sent.
 #[derive(Debug)]
 pub struct Memory {
     packets: Packets,

@@ -108,7 +108,8 @@ fn generate(bed: &Bed, load: Load, time: Duration, is_over: &(dyn Fn() -> bool +
     })
 }
 
-/// Measures the rate at which packets leave a function by port 2, for `time`, longer if none has left. `stop` is the flag of a signal.
+/// Measures the rate at which packets leave a function by port 2, for `time`, longer if none has left. `stop` is the
+/// flag of a signal.
 ///
 /// # Errors
 /// The function or the generator cannot run, or nothing arrives.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Commutation of the updates that packets make to a map.
 //!
-//! **Goal.** A scheduler may let packets overtake each other only where no effect before it depends on their order.
-//! For updates this holds if they commute: whatever the inputs `x` and `y` of two packets are,
-//! `f_x(f_y(v)) = f_y(f_x(v))` for all values `v` of the map, bit for bit at its full width. Then several cores may each
-//! keep values of their own as well, which are summed when they are read ([`sums`]).
+//! **Goal.** A scheduler may let packets overtake each other only where no effect before it depends on their order. For
+//! updates this holds if they commute: whatever the inputs `x` and `y` of two packets are, `f_x(f_y(v)) = f_y(f_x(v))`
+//! for all values `v` of the map, bit for bit at its full width. Then several cores may each keep values of their own
+//! as well, which are summed when they are read ([`sums`]).
 
 use std::collections::BTreeMap;
 

@@ -104,8 +104,8 @@ pub(crate) fn draws(dataflow: &Dataflow) -> BTreeMap<Id, Vec<Id>> {
 /// it, by several keys, and read nothing. The places that they add to are the same or apart, so that no carry of one
 /// reaches another. An array of one entry is a register and has no parts.
 ///
-/// The checker decides by itself what is sound, and shares no code with the planner: to it, one entry and additions whose
-/// old value is not used are sound too.
+/// The checker decides by itself what is sound, and shares no code with the planner: to it, one entry and additions
+/// whose old value is not used are sound too.
 pub(crate) fn is_summed(dataflow: &Dataflow, map: u32, uses: &Uses) -> bool {
     let graph = &dataflow.graph;
     let is_array = dataflow

@@ -62,8 +62,8 @@ struct Companion {
 ///
 /// A TAP interface `flpassN` per port takes them, and a program at its ingress redirects them. A program in native mode
 /// does not see them again; one of [`crate::AfXdp`] in mode skb knows them by a random token in front, and
-/// [`crate::Raw`] by their mark. A packet for another station reaches what takes such packets, a bridge or a macvlan, and
-/// is dropped by the network stack otherwise.
+/// [`crate::Raw`] by their mark. A packet for another station reaches what takes such packets, a bridge or a macvlan,
+/// and is dropped by the network stack otherwise.
 #[derive(Debug)]
 pub struct Stack {
     name: String,
@@ -72,8 +72,8 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Creates the companions of the interfaces, after the device has been opened. `modes` are those of the XDP program of
-    /// each interface ([`crate::AfXdp::modes`]), none if the device has no such program.
+    /// Creates the companions of the interfaces, after the device has been opened. `modes` are those of the XDP program
+    /// of each interface ([`crate::AfXdp::modes`]), none if the device has no such program.
     ///
     /// # Errors
     /// A privilege is missing, or the kernel has no TCX (Linux 6.6) or TAP.

@@ -119,8 +119,9 @@ impl ProofObserver {
 }
 
 impl Observer for ProofObserver {
-    /// Instructions whose executions cannot differ from the proof need not be watched: arithmetic, branches both of whose
-    /// edges are feasible, accesses at fixed bytes of the stack. Of accesses to one memory, the run compares the bounds.
+    /// Instructions whose executions cannot differ from the proof need not be watched: arithmetic, branches both of
+    /// whose edges are feasible, accesses at fixed bytes of the stack. Of accesses to one memory, the run compares the
+    /// bounds.
     fn watch(&self, at: At, op: Op) -> Watch {
         let Some(Some(proved)) = self.proved.get(at.program) else {
             // The trip counts of another program end where this one is left.

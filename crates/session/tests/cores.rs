@@ -25,7 +25,8 @@ fn on_cores(loaded: &Loaded, options: &EngineOptions, cores: usize) -> Cores {
     EngineName::JIT.load_on_cores(loaded, options, cores, THREADED).unwrap_or_else(|error| panic!("{error}")).0
 }
 
-/// Packets in both directions of `flows` flows: TCP and UDP, some in VLANs, with options, in fragments, over IPv6, short.
+/// Packets in both directions of `flows` flows: TCP and UDP, some in VLANs, with options, in fragments, over IPv6,
+/// short.
 fn packets(seed: u64, flows: u64, count: usize) -> Vec<Arrival> {
     let mut rng = SplitMix64::new(seed);
     let mut packet = |number: usize| {

@@ -11,8 +11,8 @@
 //!   on: r0 = r2                        not sure: the program runs with checks
 //! ```
 //!
-//! **Steps.** Forward data flow over all functions at once, with two sets for each instruction: the registers written on
-//! every path, and those written on any. A function begins with the arguments of its calls; every `exit` has to have
+//! **Steps.** Forward data flow over all functions at once, with two sets for each instruction: the registers written
+//! on every path, and those written on any. A function begins with the arguments of its calls; every `exit` has to have
 //! written `r0`, so that a call writes it.
 //!
 //! **Limits.** Paths are not told apart by their conditions, and functions without a result count as not sure.
@@ -69,8 +69,8 @@ fn reads(op: Op) -> u16 {
     }
 }
 
-/// The calls of code in which no instruction can read a register that is not initialised; `None` if one may.
-/// The program begins with this number of arguments; `arguments_of` gives the number of argument registers that a helper
+/// The calls of code in which no instruction can read a register that is not initialised; `None` if one may. The
+/// program begins with this number of arguments; `arguments_of` gives the number of argument registers that a helper
 /// reads.
 pub(super) fn calls(code: &[Option<Op>], arguments: usize, arguments_of: impl Fn(i32) -> usize) -> Option<Calls> {
     let mut before: Vec<Option<Written>> = vec![None; code.len()];

@@ -356,8 +356,8 @@ impl Memory {
         self.bytes_mut(address, len, Access::Write)
     }
 
-    /// The bytes at an address in the packet, on the stack or in most values; `None` elsewhere, and for what is no valid
-    /// access.
+    /// The bytes at an address in the packet, on the stack or in most values; `None` elsewhere, and for what is no
+    /// valid access.
     #[inline(always)]
     pub(super) fn near<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
         match address >> TAG_SHIFT {

@@ -8,8 +8,8 @@
 //!                   └── followed  checks registers, counts executions, tells an observer what it wants to know
 //! ```
 //!
-//! There is one definition of every instruction, [`perform`], which the loops inline. Where registers may be read before
-//! they are written, the run notes which ones are initialised (`CHECKED`); see [`super::initialised`].
+//! There is one definition of every instruction, [`perform`], which the loops inline. Where registers may be read
+//! before they are written, the run notes which ones are initialised (`CHECKED`); see [`super::initialised`].
 
 use super::calls::{self, Helper, Run};
 use super::control::{Caller, Place};

@@ -205,8 +205,8 @@ pub(crate) struct MapListArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct MapArgs {
-    /// The map (FUNCTION, FUNCTION/MAP, PID/MAP, `id N`, `name NAME`, `pinned PATH`), then `key ...`, `value ...` and `any`,
-    /// `exist` or `noexist`, if the verb takes them; keys and values are bytes as in `bpftool`, or NAME=VALUE
+    /// The map (FUNCTION, FUNCTION/MAP, PID/MAP, `id N`, `name NAME`, `pinned PATH`), then `key ...`, `value ...` and
+    /// `any`, `exist` or `noexist`, if the verb takes them; keys and values are bytes as in `bpftool`, or NAME=VALUE
     #[arg(required = true, value_name = "MAP", allow_negative_numbers = true)]
     pub(crate) words: Vec<String>,
     /// Read the names of states, registers and key fields from this source or object

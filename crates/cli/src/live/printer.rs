@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Standard output of a run in user space: a thread of its own writes it, so that a reader that stalls stops no packets.
+//! Standard output of a run in user space: a thread of its own writes it, so that a reader that stalls stops no
+//! packets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

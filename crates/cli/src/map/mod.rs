@@ -2,8 +2,8 @@
 //! `flowloom map`: reads and changes the tables of functions that run on interfaces.
 //!
 //! Maps in the kernel are found by their ids, so no BPF file system is needed and maps of any loader work. Names come
-//! from the description that `flowloom run -i` attaches; for programs of other loaders from BTF, or from the source that
-//! `-f` names. Maps of runs in user space are reached through the control socket of their process.
+//! from the description that `flowloom run -i` attaches; for programs of other loaders from BTF, or from the source
+//! that `-f` names. Maps of runs in user space are reached through the control socket of their process.
 
 mod entry;
 mod tables;

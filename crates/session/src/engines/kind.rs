@@ -211,8 +211,8 @@ impl Compatibility {
     }
 }
 
-/// Runs a program on plain memory, provided as a map, on an engine that runs packets; returns `r0`, or the reason why it
-/// is refused or stopped.
+/// Runs a program on plain memory, provided as a map, on an engine that runs packets; returns `r0`, or the reason why
+/// it is refused or stopped.
 pub(super) fn run_on_memory(load: LoadEngine, program: &Program, memory: &[u8]) -> Result<u64, String> {
     let wrapped = OnPackets::of(program, memory);
     let loaded = Loaded::of_program(wrapped.program.clone());

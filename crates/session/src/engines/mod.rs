@@ -78,7 +78,8 @@ impl EngineName {
     /// Loads a function on several cores, each with an engine of its own.
     ///
     /// # Errors
-    /// The engine does not run on several cores, or refuses the function; or the function runs on one core: all reasons ([`SessionError::OneCore`]).
+    /// The engine does not run on several cores, or refuses the function; or the function runs on one core: all reasons
+    /// ([`SessionError::OneCore`]).
     pub fn load_on_cores(
         self,
         loaded: &Loaded,

@@ -6,10 +6,10 @@
 //!  reference          stretch 0   │ stretch 1                   │ stretch 2 …
 //! ```
 //!
-//! A stretch is as many packets as the target takes at once, or fewer before a comparison of snapshots and where packets
-//! are long. The reference tells which packets it refuses, so the clock is its own: the target gets the times of the
-//! packets that both run. Reading pauses while snapshots are compared, because their number of entries decides where the
-//! next comparison is.
+//! A stretch is as many packets as the target takes at once, or fewer before a comparison of snapshots and where
+//! packets are long. The reference tells which packets it refuses, so the clock is its own: the target gets the times
+//! of the packets that both run. Reading pauses while snapshots are compared, because their number of entries decides
+//! where the next comparison is.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;

@@ -202,8 +202,8 @@ impl<B: Backing> Map<B> {
         self.values.has_room(cell)
     }
 
-    /// Whether the update of an entry has storage. Of an array, pages are limited; in an LPM table, slots of entries that
-    /// the packet deleted are not reused yet. Other tables are limited by their capacity.
+    /// Whether the update of an entry has storage. Of an array, pages are limited; in an LPM table, slots of entries
+    /// that the packet deleted are not reused yet. Other tables are limited by their capacity.
     pub(super) fn has_room_for(&self, key: &[u8], cpu: u32) -> bool {
         if let Table::Prefixes(prefixes) = &self.table {
             return self.values.has_room(u64::from(prefixes.next_slot()) * u64::from(self.cpus));
