@@ -20,7 +20,7 @@ use flowloom_engine::{
     Choices, Copying, Datapath, EngineError, Event, Eviction, Frame, InPlace, Outcome, Output, Packet, Ports, Refusal,
     Snapshot,
 };
-use flowloom_isa::Program;
+use flowloom_isa::{MapDef, MapKind, Program};
 use flowloom_jit::Jit;
 use flowloom_vm::{Interpreter, is_constant_data};
 
@@ -146,6 +146,10 @@ pub struct Cores {
     /// By packet of the announced ones, its core.
     spread: Vec<u32>,
     outcomes: VecDeque<Result<Outcome, EngineError>>,
+    /// Whether packets leave records.
+    has_records: bool,
+    /// The records of packets that several cores have run, in the order of the packets.
+    events: Vec<Event>,
 }
 
 impl std::fmt::Debug for Cores {
@@ -175,18 +179,22 @@ impl Cores {
             joined: None,
             spread: Vec::new(),
             outcomes: VecDeque::new(),
+            has_records: false,
+            events: Vec::new(),
         };
         let Some(first) = all.cores.first_mut() else {
             return Err(EngineError::Fault { engine: NAME, insn: 0, what: "no core".to_owned() });
         };
         all.initial = first.engine.datapath().snapshot()?;
         let program = Arc::clone(first.engine.program());
+        let is_record = |def: &MapDef| matches!(def.kind, MapKind::RingBuf | MapKind::PerfEventArray);
+        all.has_records = program.maps.iter().any(is_record);
         // Compiled code keeps its constants, and takes none from a state.
         for def in program.maps.iter().filter(|def| is_constant_data(def)) {
             all.initial.maps.remove(&def.name);
         }
         let limit = |name: &str| {
-            let map = program.maps.iter().position(|def| def.name == name)?;
+            let map = program.maps.iter().position(|def| def.name == name && !def.kind.is_indexed())?;
             let capacity = program.maps[map].max_entries as usize;
             let inserts = all.split.inserts(name);
             (inserts > 0).then(|| Limit { name: name.to_owned(), map, capacity, inserts })
@@ -258,7 +266,7 @@ impl Cores {
             limit.capacity.saturating_sub(entries) / limit.inserts
         };
         let room = self.limits.iter().map(room).min().unwrap_or(PART);
-        room.clamp(self.options.parallel_from.max(1), PART)
+        room.clamp(self.options.parallel_from.clamp(1, PART), PART)
     }
 
     fn core_of(&mut self, packet: &Packet<'_>) -> usize {
@@ -305,7 +313,14 @@ impl Cores {
         let mut items: Vec<Turn<'_, '_, '_>> = self
             .cores
             .iter_mut()
-            .map(|core| Turn { core, own: Vec::new(), extra: Vec::new(), result: Ok(()) })
+            .map(|core| Turn {
+                core,
+                own: Vec::new(),
+                has_records: self.has_records,
+                extra: Vec::new(),
+                events: Vec::new(),
+                result: Ok(()),
+            })
             .collect();
         for part in found {
             for (turn, own) in items.iter_mut().zip(part) {
@@ -314,11 +329,14 @@ impl Cores {
         }
         each(&mut self.crew, is_parallel, &mut items, |_, turn| turn.run());
         let begin = extra.len();
-        let mut result = Ok(());
+        let (mut result, mut events) = (Ok(()), Vec::new());
         for turn in items {
             extra.extend(turn.extra);
+            events.extend(turn.events);
             result = result.and(turn.result);
         }
+        events.sort_by_key(|(number, _)| *number);
+        self.events.extend(events.into_iter().map(|(_, event)| event));
         extra[begin..].sort_by_key(|(number, _)| *number);
         result
     }
@@ -338,18 +356,30 @@ struct Own<'f, 'b> {
 struct Turn<'c, 'f, 'b> {
     core: &'c mut Core,
     own: Vec<Own<'f, 'b>>,
+    /// Whether packets leave records: they run one by one then, since the engine does not tell whose each is.
+    has_records: bool,
     extra: Vec<(usize, Output)>,
+    /// The records, each with the number of its packet in the batch.
+    events: Vec<(usize, Event)>,
     result: Result<(), EngineError>,
 }
 
 impl Turn<'_, '_, '_> {
     fn run(&mut self) {
-        let mut outputs = Vec::new();
+        let (mut outputs, mut records) = (Vec::new(), Vec::new());
         for Own { frames, places, numbers } in &mut self.own {
-            if self.result.is_ok() && !frames.is_empty() {
+            let most = if self.has_records { 1 } else { frames.len().max(1) };
+            for (frames, numbers) in frames.chunks_mut(most).zip(numbers.chunks(most)) {
+                if self.result.is_err() {
+                    break;
+                }
                 self.core.count(frames.len());
                 self.result = self.core.engine.run(frames, &mut outputs);
                 self.extra.extend(outputs.drain(..).map(|(at, output)| (numbers[at] as usize, output)));
+                if self.has_records {
+                    self.core.engine.take_events(&mut records);
+                    self.events.extend(records.drain(..).map(|event| (numbers[0] as usize, event)));
+                }
             }
             for (place, frame) in places.drain(..).zip(frames.drain(..)) {
                 *place = frame;
@@ -419,6 +449,8 @@ impl InPlace for Cores {
     }
 
     fn take_events(&mut self, events: &mut Vec<Event>) {
+        events.append(&mut self.events);
+        // Of packets that one core has run.
         self.cores.iter_mut().for_each(|core| core.engine.take_events(events));
     }
 }
@@ -456,6 +488,9 @@ impl Datapath for Cores {
         while first < packets.len() {
             let len = self.part().min(packets.len() - first);
             self.announce_part(&packets[first..first + len])?;
+            if matches!(self.outcomes.back(), Some(Err(_))) {
+                break;
+            }
             first += len;
         }
         Ok(())
@@ -492,6 +527,7 @@ impl Datapath for Cores {
 
     fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {
         self.outcomes.clear();
+        self.events.clear();
         let mut whole = self.initial.clone();
         whole.maps.extend(state.maps.iter().map(|(name, entries)| (name.clone(), entries.clone())));
         whole.per_cpu.extend(state.per_cpu.iter().map(|(name, cpus)| (name.clone(), *cpus)));

@@ -64,13 +64,16 @@ impl Split {
         initial: &Snapshot,
     ) -> Result<Snapshot, String> {
         let cores = states.len();
-        let mut merged = Snapshot::default();
+        let (mut merged, mut unlisted) = (Snapshot::default(), Vec::new());
         for (core, state) in states.into_iter().enumerate() {
             merged.per_cpu.extend(state.per_cpu);
             for (name, entries) in state.maps {
                 let whole = merged.maps.entry(name.clone()).or_default();
                 match self.shares.get(&name) {
-                    Some(Share::Sums(updates)) => add(whole, entries, base.maps.get(&name), updates),
+                    Some(Share::Sums(updates)) => {
+                        let keys = add(whole, entries, base.maps.get(&name), updates);
+                        unlisted.extend(keys.into_iter().map(|key| (name.clone(), key)));
+                    }
                     Some(share @ (Share::Split(owner) | Share::SplitWithoutLimit(owner))) => {
                         // Arrays have all entries on each core.
                         let initial = initial.maps.get(&name);
@@ -101,30 +104,56 @@ impl Split {
                 }
             }
         }
+        for (name, key) in unlisted {
+            if let Some(whole) = merged.maps.get_mut(&name)
+                && whole.get(&key).is_some_and(|value| value.iter().all(|byte| *byte == 0))
+            {
+                whole.remove(&key);
+            }
+        }
         Ok(merged)
     }
 }
 
-/// Adds what a core has done to the values of a map.
-fn add(whole: &mut MapState, entries: MapState, base: Option<&MapState>, updates: &[Update]) {
+/// Adds what a core has done to the values of a map; returns the keys of values that the core does not list, which are
+/// zeros of a large array.
+fn add(whole: &mut MapState, mut entries: MapState, base: Option<&MapState>, updates: &[Update]) -> Vec<Vec<u8>> {
+    let mut unlisted = Vec::new();
+    for (key, value) in base.into_iter().flatten() {
+        entries.entry(key.clone()).or_insert_with(|| {
+            unlisted.push(key.clone());
+            vec![0; value.len()]
+        });
+    }
     for (key, value) in entries {
         let zeros = vec![0; value.len()];
         let base = base.and_then(|base| base.get(&key)).unwrap_or(&zeros);
         let whole = whole.entry(key).or_insert_with(|| base.clone());
-        let mut done: Vec<(usize, usize)> = Vec::new();
+        // Updates of bits may overlap; each byte is combined once.
+        let mut is_done = vec![false; value.len()];
         for update in updates {
             // An update at an unknown offset is one of bits, which may be any of the value.
-            let (at, len) = match update.offset {
-                Some(at) => (at as usize, update.bytes as usize),
-                None => (0, value.len()),
+            let range = match update.offset {
+                Some(at) => at as usize..(at + update.bytes) as usize,
+                None => 0..value.len(),
             };
-            if done.contains(&(at, len)) || at + len > value.len() {
+            if range.end > value.len() {
                 continue;
             }
-            done.push((at, len));
-            combine(&mut whole[at..at + len], &value[at..at + len], &base[at..at + len], update.operator);
+            // Sums that overlap are those of the same word, since others do not commute.
+            let parts: Vec<_> = match update.operator {
+                Operator::Add => vec![range],
+                Operator::Or | Operator::And | Operator::Xor => range.map(|at| at..at + 1).collect(),
+            };
+            for part in parts.into_iter().filter(|part| part.start < part.end) {
+                if !is_done[part.start] {
+                    is_done[part.clone()].fill(true);
+                    combine(&mut whole[part.clone()], &value[part.clone()], &base[part], update.operator);
+                }
+            }
         }
     }
+    unlisted
 }
 
 /// Combines a word of the whole with that of a core, little endian.
@@ -163,5 +192,30 @@ mod tests {
             assert_eq!(combined(Operator::And, base, [base & a, base & b]), base & a & b);
             assert_eq!(combined(Operator::Xor, base, [base ^ a, base ^ b]), base ^ a ^ b);
         }
+    }
+
+    /// The state that two cores make of one value.
+    fn merged(base: &[u8], own: [Option<&[u8]>; 2], updates: &[Update]) -> MapState {
+        let state =
+            |value: Option<&[u8]>| value.map(|value| (vec![7], value.to_vec())).into_iter().collect::<MapState>();
+        let (mut whole, base) = (MapState::new(), state(Some(base)));
+        own.into_iter().for_each(|own| _ = add(&mut whole, state(own), Some(&base), updates));
+        whole
+    }
+
+    #[test]
+    fn updates_that_overlap_are_combined_once() {
+        let update = |offset, bytes| Update { operator: Operator::Xor, offset, bytes };
+        for updates in [[update(Some(0), 8), update(Some(4), 4)], [update(Some(4), 4), update(None, 4)]] {
+            let whole = merged(&[1; 8], [Some(&[1, 1, 1, 1, 3, 1, 1, 1]), Some(&[1, 1, 1, 1, 5, 1, 1, 0])], &updates);
+            assert_eq!(whole[&vec![7]], [1, 1, 1, 1, 7, 1, 1, 0]);
+        }
+    }
+
+    #[test]
+    fn a_value_that_a_core_does_not_list_is_zero() {
+        let updates = [Update { operator: Operator::Add, offset: Some(0), bytes: 1 }];
+        assert_eq!(merged(&[5], [None, Some(&[8])], &updates)[&vec![7]], [3]);
+        assert_eq!(merged(&[5], [Some(&[8]), None], &updates)[&vec![7]], [3]);
     }
 }

@@ -38,6 +38,13 @@ pub(crate) fn split(dataflow: &Dataflow) -> Result<Split, Vec<String>> {
             }
             (_, _, Some(_)) if !is_written => Share::Constant,
             (_, Some(Some(updates)), _) => Share::Sums(updates.clone()),
+            (kind, _, Some(uses)) if kind.is_lru() && updates(dataflow, uses) > 0 => {
+                reasons.push(format!(
+                    "map `{}` evicts the entry that was used least recently by packets of all cores",
+                    map.name
+                ));
+                continue;
+            }
             (kind, _, Some(uses)) if has_exact_keys(kind) => {
                 by_key.push((number, map, uses));
                 continue;
@@ -70,12 +77,14 @@ pub(crate) fn split(dataflow: &Dataflow) -> Result<Split, Vec<String>> {
     let both = if slice.is_symmetric() { ", both directions to one core" } else { "" };
     let slow = if slice.is_fast() { "" } else { "; found by evaluation, packet by packet" };
     let by = format!("the key of {}{both}{slow}", names.join(", "));
-    let updates = |uses: &Uses| {
-        let is_update = |id: &&Id| dataflow.access(**id).is_some_and(|access| access.touch == Touch::Update);
-        uses.entries.iter().filter(is_update).count()
-    };
-    let inserts = by_key.iter().map(|(_, map, uses)| (map.name.clone(), updates(uses))).collect();
+    let inserts = by_key.iter().map(|(_, map, uses)| (map.name.clone(), updates(dataflow, uses))).collect();
     Ok(Split { spread: Spread::Key(slice), shares, by, inserts })
+}
+
+/// The most entries that a packet inserts.
+fn updates(dataflow: &Dataflow, uses: &Uses) -> usize {
+    let is_update = |id: &&Id| dataflow.access(**id).is_some_and(|access| access.touch == Touch::Update);
+    uses.entries.iter().filter(is_update).count()
 }
 
 /// Whether an entry is found by its own key only.

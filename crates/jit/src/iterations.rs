@@ -41,7 +41,7 @@ pub(crate) fn uncounted(code: &[Option<Op>], loops: &BTreeMap<usize, Option<u64>
         for header in order {
             let inner = inside[&header].iter().filter_map(|inner| weights.get(inner)).max().copied().unwrap_or(1);
             let weight = loops[&header].map(|bound| bound.max(1).saturating_mul(inner));
-            // Loops that contain one another are no loops of C: they are counted.
+            // Loops that contain one another, or themselves, are no loops of C: they are counted.
             let is_mutual = inside[&header].iter().any(|inner| inside[inner].contains(&header));
             if let Some(weight) = weight.filter(|weight| *weight <= most && !is_mutual) {
                 weights.insert(header, weight);
@@ -72,6 +72,10 @@ fn nested(code: &[Option<Op>], loops: &BTreeMap<usize, Option<u64>>) -> BTreeMap
         let back = predecessors.get(header).into_iter().flatten().filter(|from| edges.has(**from, header));
         let mut body = BTreeSet::from([header]);
         let mut work: Vec<usize> = back.copied().collect();
+        if work.is_empty() {
+            // The proof, which leaves infeasible edges out, has found a loop that is none here: it may contain any.
+            return loops.keys().copied().collect();
+        }
         while let Some(at) = work.pop() {
             if body.insert(at) {
                 work.extend(&predecessors[at]);

@@ -90,11 +90,12 @@ impl Source<'_> {
             | Op::LoadImm { .. }
             | Op::LoadMap { .. }
             | Op::LoadMapValue { .. }
-            | Op::LoadFunc { .. }
             | Op::Jump { .. }
             | Op::JumpLong { .. }
             | Op::Branch { .. }
             | Op::Exit => true,
+            // In a scout, the address is that of a scout.
+            Op::LoadFunc { .. } => false,
             Op::Load { .. } => memory().all(is_known),
             Op::Store { .. } | Op::Atomic { .. } => memory().all(is_own),
             Op::Call { helper: helper::KTIME_GET_NS | helper::KTIME_GET_BOOT_NS } => true,
@@ -143,7 +144,6 @@ impl Source<'_> {
             Op::LoadImm { .. }
             | Op::LoadMap { .. }
             | Op::LoadMapValue { .. }
-            | Op::LoadFunc { .. }
             | Op::Jump { .. }
             | Op::JumpLong { .. }
             | Op::MayGoto { .. } => false,

@@ -22,6 +22,8 @@ use crate::pages;
 const DELETED_SLOTS: u64 = flowloom_vm::DEFAULT_BUDGET;
 /// The most bytes of those slots. They are mapped, and take memory as they are used.
 const DELETED_BYTES: u64 = 1 << 36;
+/// The number of those slots where the system does not map as many.
+const FEWER_DELETED_SLOTS: u64 = 1 << 20;
 /// The most bytes of one map's values, which are mapped at once.
 const MAX_BYTES: u64 = 1 << 40;
 
@@ -224,7 +226,9 @@ impl Backing for Tables {
     fn cells(def: &MapDef, cpus: u32) -> Result<Block, MemoryError> {
         let stride = u64::from(def.value_bytes) * u64::from(cpus);
         let deleted = DELETED_SLOTS.min(DELETED_BYTES / stride.max(1));
-        Block::mapped(def, cpus, u64::from(def.max_entries) + deleted)
+        let mapped = |deleted: u64| Block::mapped(def, cpus, u64::from(def.max_entries) + deleted);
+        // Systems that account for all mapped memory give fewer.
+        mapped(deleted).or_else(|_| mapped(deleted.min(FEWER_DELETED_SLOTS)))
     }
 }
 

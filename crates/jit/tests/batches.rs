@@ -237,3 +237,45 @@ fn a_stack_begins_with_zeros() {
     let found = resumed(before, "r7 = *(u64 *)(r10 - 24)");
     assert!(found.iter().enumerate().all(|(number, byte)| *byte == if number % 256 > 100 { 0 } else { 77 }));
 }
+
+/// A callback whose address the code has before the key that its scout finds.
+#[test]
+fn callbacks_of_resumed_code_have_effects() {
+    let maps = ".map flows hash key 8 value 8 entries 300\n.map counts array key 4 value 8 entries 1";
+    let code = format!(
+        "{HEAD}
+        r1 = 0
+        *(u64 *)(r10 - 8) = r1
+        r7 = *(u8 *)(r6 + 15)
+        *(u8 *)(r10 - 8) = r7
+        r8 = subprog[count] ll
+        r2 = r10
+        r2 += -8
+        r1 = map[flows] ll
+        call map_lookup_elem
+        r1 = 3
+        r2 = r8
+        r3 = 0
+        r4 = 0
+        call loop
+        r0 = 3
+        exit
+        {TAIL}
+        count:
+        r1 = 0
+        *(u32 *)(r10 - 4) = r1
+        r2 = r10
+        r2 += -4
+        r1 = map[counts] ll
+        call map_lookup_elem
+        if r0 == 0 goto none
+        r1 = *(u64 *)(r0 + 0)
+        r1 += 1
+        *(u64 *)(r0 + 0) = r1
+        none:
+        r0 = 0
+        exit"
+    );
+    let packets: Vec<Vec<u8>> = (0..100).map(|number| vec![number; PACKET_BYTES]).collect();
+    equal(&program(maps, &code), &Ports::default(), None, &packets);
+}

@@ -100,7 +100,9 @@ impl EngineName {
         let mut options = options.clone();
         if !how.is_exact {
             let program = loaded.program()?;
-            let share = |name: &str| program.maps.iter().find(|map| map.name == name).map(|map| map.max_entries);
+            // Each core has all indices of an array.
+            let tables = || program.maps.iter().filter(|map| !map.kind.is_indexed());
+            let share = |name: &str| tables().find(|map| map.name == name).map(|map| map.max_entries);
             let shares = split.limited().filter_map(|name| Some((name.to_owned(), share(name)?)));
             options.capacities.extend(shares.map(|(name, entries)| (name, entries.div_ceil(cores as u32))));
         }
