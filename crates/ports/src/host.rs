@@ -164,15 +164,11 @@ impl Host for ToDevice {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        let packets: Vec<&[u8]> = self.waiting.iter().map(Vec::as_slice).collect();
-        let sent = packet::send(&self.tx, &packets);
-        let sent = sent.map_err(|e| self.bound.failed(&self.name, "transmit through", e))?;
-        self.counters.sent += sent.packets;
-        self.counters.sent_bytes += sent.bytes;
-        self.counters.tx_full += sent.full;
-        self.counters.tx_refused += sent.refused;
-        self.waiting.clear();
-        Ok(())
+        let waiting = std::mem::take(&mut self.waiting);
+        let packets: Vec<&[u8]> = waiting.iter().map(Vec::as_slice).collect();
+        let (sent, error) = packet::send(&self.tx, &packets);
+        sent.count(&mut self.counters);
+        error.map_or(Ok(()), |e| Err(self.bound.failed(&self.name, "transmit through", e)))
     }
 
     fn counters(&self) -> DeviceCounters {

@@ -97,14 +97,11 @@ fn keep_from_stack(device: &str, bound: &Bound) -> Result<(OwnedFd, Program), Po
     })
 }
 
-/// Sends packets through a line, and counts.
+/// Sends packets through a line, and counts each.
 fn send(device: &str, line: &Line, packets: &[&[u8]], counters: &mut DeviceCounters) -> Result<(), PortsError> {
-    let sent = packet::send(&line.tx, packets).map_err(|e| line.bound.failed(device, "transmit through", e))?;
-    counters.sent += sent.packets;
-    counters.sent_bytes += sent.bytes;
-    counters.tx_full += sent.full;
-    counters.tx_refused += sent.refused;
-    Ok(())
+    let (sent, error) = packet::send(&line.tx, packets);
+    sent.count(counters);
+    error.map_or(Ok(()), |e| Err(line.bound.failed(device, "transmit through", e)))
 }
 
 impl Device for Raw {
@@ -179,15 +176,17 @@ impl Device for Raw {
     }
 
     fn flush(&mut self) -> Result<(), PortsError> {
+        // Whatever fails, no packet is sent twice, and other lines get theirs.
+        let waiting = std::mem::take(&mut self.waiting);
+        let mut failed = Ok(());
         for (number, line) in self.lines.iter().enumerate() {
             let packets: Vec<&[u8]> =
-                self.waiting.iter().filter(|(of, _)| *of == number).map(|(_, bytes)| bytes.as_slice()).collect();
+                waiting.iter().filter(|(of, _)| *of == number).map(|(_, bytes)| bytes.as_slice()).collect();
             if !packets.is_empty() {
-                send(&self.name, line, &packets, &mut self.counters)?;
+                failed = failed.and(send(&self.name, line, &packets, &mut self.counters));
             }
         }
-        self.waiting.clear();
-        Ok(())
+        failed
     }
 
     fn check(&mut self) -> Result<(), PortsError> {

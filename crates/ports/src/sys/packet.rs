@@ -8,6 +8,7 @@ use flowloom_engine::HEADROOM_BYTES;
 
 use super::bpf::STACK_MARK;
 use super::{checked, set_option, socket};
+use crate::device::DeviceCounters;
 
 /// `struct virtio_net_hdr` before each received packet.
 const OFFLOAD_BYTES: usize = 10;
@@ -305,15 +306,23 @@ pub(crate) struct Sent {
     pub(crate) bytes: u64,
     /// Dropped since buffers were full.
     pub(crate) full: u64,
-    /// Refused: too long or too short, or the link is down.
+    /// Refused: too long or too short, or the link is down; all that follow an error.
     pub(crate) refused: u64,
 }
 
-/// Transmits packets, in order, without waiting.
-///
-/// # Errors
-/// The interface is gone, or a failure that is not about one packet.
-pub(crate) fn send(fd: &OwnedFd, packets: &[&[u8]]) -> io::Result<Sent> {
+impl Sent {
+    /// Adds these packets to the counters of a device.
+    pub(crate) fn count(self, counters: &mut DeviceCounters) {
+        counters.sent += self.packets;
+        counters.sent_bytes += self.bytes;
+        counters.tx_full += self.full;
+        counters.tx_refused += self.refused;
+    }
+}
+
+/// Transmits packets, in order, without waiting. The error, if any: the interface is gone, or a failure that is not
+/// about one packet.
+pub(crate) fn send(fd: &OwnedFd, packets: &[&[u8]]) -> (Sent, Option<io::Error>) {
     let mut vectors: Vec<libc::iovec> = packets
         .iter()
         .map(|bytes| libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() })
@@ -352,11 +361,14 @@ pub(crate) fn send(fd: &OwnedFd, packets: &[&[u8]]) -> io::Result<Sent> {
                     sent.refused += 1;
                     at += 1;
                 }
-                _ => return Err(error),
+                _ => {
+                    sent.refused += (packets.len() - at) as u64;
+                    return (sent, Some(error));
+                }
             },
         }
     }
-    Ok(sent)
+    (sent, None)
 }
 
 #[cfg(test)]
@@ -384,5 +396,13 @@ mod tests {
         assert!(!complete_checksum(&mut sctp[..12], 2, SCTP_CHECKSUM));
         assert!(!complete_checksum(&mut packet, 5, 6));
         assert!(!complete_checksum(&mut packet, 12, 0));
+    }
+
+    #[test]
+    fn packets_after_an_error_are_counted_as_refused() {
+        let closed = OwnedFd::from(std::fs::File::open("/dev/null").expect("no socket"));
+        let (sent, error) = send(&closed, &[&[0; 60], &[0; 61]]);
+        assert_eq!(error.and_then(|error| error.raw_os_error()), Some(libc::ENOTSOCK));
+        assert_eq!(sent, Sent { refused: 2, ..Sent::default() });
     }
 }
