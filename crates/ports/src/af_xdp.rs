@@ -376,17 +376,15 @@ impl AfXdp {
         drop(frames);
         let count = fates.len();
         let mut batch = std::mem::take(&mut self.batch);
-        let mut sent = Ok(());
+        let mut failed = ran;
         for (Placed { chunk, .. }, (fate, start, end)) in batch.drain(..).zip(fates) {
             match fate {
-                Fate::Redirect(port) if sent.is_ok() => {
-                    sent = self.send(Placed { chunk, start, end }, port, number);
-                }
+                Fate::Redirect(port) => failed = failed.and(self.send(Placed { chunk, start, end }, port, number)),
                 _ => self.free.push(chunk),
             }
         }
         self.batch = batch;
-        ran.and(sent).map(|()| count)
+        failed.map(|()| count)
     }
 
     /// Sends a packet through a port, on the queue with the number of `from` if there is one.
@@ -398,7 +396,11 @@ impl AfXdp {
             return Ok(());
         };
         if self.queues[number].sending >= self.entries {
-            self.kick(number)?;
+            if let Err(error) = self.kick(number) {
+                self.free.push(packet.chunk);
+                self.counters.tx_refused += 1;
+                return Err(error);
+            }
             self.reclaim(number);
         }
         let queue = &mut self.queues[number];
@@ -518,7 +520,9 @@ impl Device for AfXdp {
             return Ok(());
         }
         if self.free.is_empty() {
-            self.kick(number)?;
+            let kicked = self.kick(number);
+            self.counters.tx_refused += u64::from(kicked.is_err());
+            kicked?;
             self.reclaim(number);
         }
         let Some(mut chunk) = self.free.pop() else {
@@ -532,12 +536,13 @@ impl Device for AfXdp {
     }
 
     fn flush(&mut self) -> Result<(), PortsError> {
+        let mut failed = Ok(());
         for number in 0..self.queues.len() {
             if self.queues[number].is_dirty {
-                self.kick(number)?;
+                failed = failed.and(self.kick(number));
             }
         }
-        Ok(())
+        failed
     }
 
     fn has_unsent(&self) -> bool {

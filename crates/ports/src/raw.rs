@@ -150,6 +150,7 @@ impl Device for Raw {
                 .collect();
             count += frames.len();
             drop(frames);
+            let mut failed = ran;
             for (egress, line) in self.lines.iter().enumerate() {
                 let packets: Vec<&[u8]> = sent
                     .iter()
@@ -159,10 +160,10 @@ impl Device for Raw {
                     })
                     .collect();
                 if !packets.is_empty() {
-                    send(&self.name, &self.lines[egress], &packets, &mut self.counters)?;
+                    failed = failed.and(send(&self.name, &self.lines[egress], &packets, &mut self.counters));
                 }
             }
-            ran?;
+            failed?;
         }
         Ok(count)
     }

@@ -112,7 +112,10 @@ pub(crate) fn write(mut file: &File, bytes: &[u8], counters: &mut DeviceCounters
         Err(error) => match error.raw_os_error() {
             Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => counters.tx_full += 1,
             Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE) => counters.tx_refused += 1,
-            _ => return Err(error),
+            _ => {
+                counters.tx_refused += 1;
+                return Err(error);
+            }
         },
     }
     Ok(())
@@ -149,17 +152,19 @@ impl Device for Tap {
                     Some(Frame::new(buffer, HEADROOM_BYTES, *end, port, now_ns))
                 })
                 .collect();
-            let ran = run(&mut frames);
+            let mut failed = run(&mut frames);
             count += frames.len();
             for frame in &frames {
                 let Fate::Redirect(port) = frame.fate else { continue };
                 match self.lines.iter().find(|line| line.bound.port == port) {
                     None => self.counters.tx_refused += 1,
-                    Some(line) => write(&line.file, frame.bytes(), &mut self.counters)
-                        .map_err(|e| line.bound.failed(&self.name, "transmit through", e))?,
+                    Some(line) => {
+                        let written = write(&line.file, frame.bytes(), &mut self.counters);
+                        failed = failed.and(written.map_err(|e| line.bound.failed(&self.name, "transmit through", e)));
+                    }
                 }
             }
-            ran?;
+            failed?;
         }
         Ok(count)
     }

@@ -227,6 +227,52 @@ fn an_engine_that_fails_ends_the_run_and_loses_no_buffer() {
 }
 
 #[test]
+fn packets_for_other_ports_leave_although_one_port_fails() {
+    let wires = require!(Wires::new(3, 1));
+    let to_both = |frames: &mut [Frame<'_>]| {
+        for frame in frames {
+            frame.fate = Fate::Redirect(Port(2 + u32::from(frame.bytes()[21]) % 2));
+        }
+        Ok(())
+    };
+    let raw = || Box::new(opened(|| Raw::open(&near(3), RawOptions::default()))) as Box<dyn Device>;
+    let af_xdp = || Box::new(opened(|| AfXdp::open(&near(3), &AfXdpOptions::default()))) as Box<dyn Device>;
+    for open in [&raw as &(dyn Fn() -> Box<dyn Device> + Sync), &af_xdp] {
+        let (one, three) = wires.there.within(|| (Wire::open("far1"), Wire::open("far3")));
+        let path = wires.there.path();
+        wires.here.within(|| {
+            let mut device = open();
+            ip("link del near2").expect("deleted");
+            one.send(&packet(0));
+            one.send(&packet(1));
+            let (mut failed, mut ran) = (Ok(()), 0);
+            eventually("both packets are received", || {
+                let received = device.receive(0, &mut |frames| {
+                    ran += frames.len();
+                    to_both(frames)
+                });
+                let flushed = device.flush();
+                failed = std::mem::replace(&mut failed, Ok(())).and(received.map(drop)).and(flushed);
+                ran == 2
+            });
+            let error = failed.expect_err("port 2 is gone");
+            assert!(matches!(&error, PortsError::Disappeared { interface, .. } if interface == "near2"), "{error}");
+            assert_eq!(three.receive(PATIENCE), Some(packet(1)), "{}", device.name());
+            device.check_invariants();
+            let counters = device.counters();
+            if device.name().starts_with("raw") {
+                assert_eq!((counters.sent, counters.tx_refused), (1, 1), "{counters:?}");
+            }
+            drop(device);
+            // For the next round.
+            ip(&format!("link add near2 type veth peer name far2 netns {path}")).expect("added");
+            ip("link set near2 up").expect("turned on");
+        });
+        wires.there.within(|| ip("link set far2 up").expect("turned on"));
+    }
+}
+
+#[test]
 fn an_interface_that_disappears_ends_the_run() {
     let wires = require!(Wires::new(2, 1));
     for (open, name) in [(af_xdp as fn(u32) -> Box<dyn Device>, "near1"), (|_| raw(), "near2")] {
