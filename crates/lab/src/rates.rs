@@ -122,7 +122,7 @@ pub fn rate(bed: &Bed, station: &Station<'_>, load: Load, time: Duration, stop: 
         // An error ends the thread, and so the channel.
         let generated = is_ready.recv().is_ok().then(|| {
             let generator = || {
-                let far = if station.needs_receiver(bed) { receiver(bed, false)? } else { None };
+                let far = receiver(bed, false)?;
                 let is_over = || stop.load(Ordering::Relaxed) || function.is_finished();
                 let generated = generate(bed, load, time, &is_over);
                 drop(far);

@@ -117,9 +117,7 @@ pub fn round_trips(
         let function = scope.spawn(|| station.run(bed, &is_over, move || _ = ready.send(())));
         // An error ends the thread, and so the channel.
         let found = is_ready.recv().is_ok().then(|| {
-            let far =
-                if station.needs_receiver(bed) { scope.spawn(|| receiver(bed, true)).join() } else { Ok(Ok(None)) };
-            let far = joined(far)?;
+            let far = joined(scope.spawn(|| receiver(bed, true)).join())?;
             let echo = scope.spawn(|| echo(bed, &no_more));
             let found = joined(scope.spawn(|| ask(bed, bytes, packets, stop)).join());
             no_more.store(true, Ordering::Relaxed);

@@ -59,10 +59,14 @@ fn attach(program: &Program, description: &Description, interfaces: &[Interface]
     Ok(Live::start(program, interfaces, options)?)
 }
 
-/// Makes the far ends accept frames that XDP redirects to them: they have a program that passes or drops all.
+/// Gives the far ends of veth pairs a program that passes or drops all, whatever the station: every station has the
+/// same receiver.
 ///
-/// veth hands such frames only to a peer with a program or with GRO.
+/// veth hands frames that XDP redirects only to a peer with a program or with GRO.
 pub(crate) fn receiver(bed: &Bed, passes: bool) -> Result<Option<Live>, LabError> {
+    if !matches!(bed.wires(), Wires::Veth { .. }) {
+        return Ok(None);
+    }
     let description = Description::new("far", "", Vec::new());
     bed.enter_there()?;
     let far = (1..=bed.ports()).map(|port| Ok(Interface::find(port, &format!("far{port}"))?));
@@ -101,10 +105,5 @@ impl Station<'_> {
                 Ok(Ran { user: Some((found, sys::processor_time() - before)) })
             }
         }
-    }
-
-    /// True if the far ends need a program.
-    pub(crate) fn needs_receiver(&self, bed: &Bed) -> bool {
-        matches!(self, Station::Kernel { .. }) && matches!(bed.wires(), Wires::Veth { .. })
     }
 }
