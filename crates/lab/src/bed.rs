@@ -2,6 +2,7 @@
 //! The test bed: two network namespaces without names, which the kernel removes with the process, however it ends.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::AsRawFd;
 use std::process::Command;
 
@@ -140,8 +141,10 @@ impl Bed {
 }
 
 /// The packets that an interface of the thread's namespace has received.
-pub(crate) fn received(name: &str) -> u64 {
-    let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
+pub(crate) fn received(name: &str) -> Result<u64, LabError> {
+    let failed = |source| LabError::of_call("read the packets that an interface has received", source);
+    let text = std::fs::read_to_string("/proc/thread-self/net/dev").map_err(failed)?;
     let line = text.lines().find_map(|line| line.trim().strip_prefix(&format!("{name}:")));
-    line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
+    let count = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+    count.ok_or_else(|| failed(io::Error::new(io::ErrorKind::NotFound, format!("`{name}` is not in `{text}`"))))
 }

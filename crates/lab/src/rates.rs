@@ -82,21 +82,30 @@ struct Generated {
     cpu: Duration,
 }
 
+/// Counts what arrives at `far2` for `time` after the first moments; returns the time too.
+fn count(time: Duration, is_over: &(dyn Fn() -> bool + Sync)) -> Result<(u64, Duration), LabError> {
+    std::thread::sleep(SETTLE);
+    let (before, start) = (received("far2")?, Instant::now());
+    loop {
+        let elapsed = start.elapsed();
+        let arrived = received("far2")?.saturating_sub(before);
+        let is_enough = elapsed >= time && (arrived > 0 || elapsed >= time + PATIENCE);
+        if is_enough || is_over() {
+            return Ok((arrived, elapsed));
+        }
+        std::thread::sleep(time.saturating_sub(elapsed).clamp(LOOK_EVERY, SETTLE));
+    }
+}
+
 /// Sends for `time`, and counts what arrives at `far2` after the first moments. Ends early when `is_over` says so.
 fn generate(bed: &Bed, load: Load, time: Duration, is_over: &(dyn Fn() -> bool + Sync)) -> Result<Generated, LabError> {
     bed.enter_there()?;
     let no_more = AtomicBool::new(false);
-    let first = received("far2");
+    let first = received("far2")?;
     std::thread::scope(|scope| {
         let no_more = &no_more;
         let senders: Vec<_> = (0..load.senders).map(|cpu| scope.spawn(move || send(bed, cpu, load, no_more))).collect();
-        std::thread::sleep(SETTLE);
-        let (before, start) = (received("far2"), Instant::now());
-        let is_enough = || start.elapsed() >= time && (received("far2") > before || start.elapsed() >= time + PATIENCE);
-        while !is_enough() && !is_over() {
-            std::thread::sleep(time.saturating_sub(start.elapsed()).clamp(LOOK_EVERY, SETTLE));
-        }
-        let (in_time, elapsed) = (received("far2") - before, start.elapsed());
+        let counted = count(time, is_over);
         no_more.store(true, Ordering::Relaxed);
         let (mut sent, mut cpu) = (0, Duration::ZERO);
         for sender in senders {
@@ -104,7 +113,8 @@ fn generate(bed: &Bed, load: Load, time: Duration, is_over: &(dyn Fn() -> bool +
             (sent, cpu) = (sent + own, cpu + time);
         }
         std::thread::sleep(SETTLE);
-        Ok(Generated { in_time, elapsed, sent, arrived: received("far2") - first, cpu })
+        let (in_time, elapsed) = counted?;
+        Ok(Generated { in_time, elapsed, sent, arrived: received("far2")?.saturating_sub(first), cpu })
     })
 }
 
