@@ -35,3 +35,4 @@ pub use packets::{MAX_FLOWS, Packets};
 pub use rates::{FromMemory, Load, Rate, from_memory, rate};
 pub use round_trips::{RoundTrips, round_trips};
 pub use station::{MakeEngine, OpenDevice, Station};
+pub use sys::pinning_note;

@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 fn checked(answer: libc::c_int) -> io::Result<libc::c_int> {
@@ -24,13 +25,45 @@ pub(crate) fn enter(namespace: &File) -> io::Result<()> {
     checked(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }).map(|_| ())
 }
 
-/// Moves the calling thread to a CPU, if it may run there.
-pub(crate) fn pin(cpu: usize) {
+/// The CPUs on which the main thread may run, which is never pinned; empty if the kernel does not tell.
+fn allowed() -> &'static [usize] {
+    static ALLOWED: OnceLock<Vec<usize>> = OnceLock::new();
+    ALLOWED.get_or_init(|| {
+        let main = std::process::id() as libc::pid_t;
+        // SAFETY: a mask consists of bits only, and the call writes one of the given size; each number is below it.
+        unsafe {
+            let mut mask: libc::cpu_set_t = std::mem::zeroed();
+            let answer = libc::sched_getaffinity(main, size_of::<libc::cpu_set_t>(), &raw mut mask);
+            let is_known = answer == 0;
+            (0..libc::CPU_SETSIZE as usize).filter(|cpu| is_known && libc::CPU_ISSET(*cpu, &mask)).collect()
+        }
+    })
+}
+
+/// Moves the calling thread to one of the CPUs on which it may run, by number from 0, which wraps around.
+fn try_pin(number: usize) -> io::Result<()> {
+    let cpus = allowed();
+    let cpu = *cpus.get(number % cpus.len().max(1)).ok_or_else(|| io::Error::other("the CPUs are not known"))?;
     // SAFETY: a mask consists of bits only, and the number is below its size; 0 is the calling thread.
     unsafe {
         let mut mask: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu % libc::CPU_SETSIZE as usize, &mut mask);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const mask);
+        libc::CPU_SET(cpu, &mut mask);
+        checked(libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const mask)).map(drop)
+    }
+}
+
+/// As [`try_pin`]; a thread that stays where it is measures too, and [`pinning_note`] says so.
+pub(crate) fn pin(number: usize) {
+    _ = try_pin(number);
+}
+
+/// What keeps sender and function from CPUs of their own, if anything.
+pub fn pinning_note() -> Option<String> {
+    let pinned = std::thread::spawn(|| try_pin(0).and_then(|()| try_pin(1))).join();
+    match pinned.unwrap_or_else(|_| Err(io::Error::other("the thread has failed"))) {
+        Err(error) => Some(format!("threads cannot be pinned to CPUs, so that they disturb each other: {error}")),
+        Ok(()) if allowed().len() < 2 => Some("one CPU only: senders and function share it".to_owned()),
+        Ok(()) => None,
     }
 }
 
@@ -93,5 +126,26 @@ impl FrameSocket {
             io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
             _ => Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_pinned_to_cpus_that_are_allowed() {
+        let cpus = allowed();
+        assert!(!cpus.is_empty());
+        for number in 0..=cpus.len() {
+            let pinned = std::thread::spawn(move || {
+                pin(number);
+                std::fs::read_to_string("/proc/thread-self/status").unwrap()
+            });
+            let status = pinned.join().unwrap();
+            let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+            assert_eq!(list.trim(), cpus[number % cpus.len()].to_string(), "number {number}");
+        }
+        assert_eq!(pinning_note().is_some(), cpus.len() < 2);
     }
 }

@@ -123,6 +123,7 @@ pub(super) fn run(experiment: &Experiment, args: &ReproduceArgs) -> Result<(), F
         Method::LiveRates => live_rates::measure(&mut lab),
         _ => round_trips::measure(&mut lab),
     };
+    flowloom_lab::pinning_note().into_iter().for_each(|note| lab.note(note));
     lab.bar.finish_and_clear();
     let figure = figure?;
     let claims: Vec<(&str, &str, &str)> = (experiment.claims.iter())
