@@ -115,7 +115,8 @@ pub trait Device {
     /// Checks that the interfaces still exist, and that all their packets still come here.
     ///
     /// # Errors
-    /// [`PortsError::Disappeared`], [`PortsError::Detached`], [`PortsError::QueuesChanged`].
+    /// [`PortsError::Disappeared`], [`PortsError::Detached`], [`PortsError::Overtaken`],
+    /// [`PortsError::QueuesChanged`].
     fn check(&mut self) -> Result<(), PortsError> {
         Ok(())
     }

@@ -41,6 +41,12 @@ pub enum PortsError {
          reach the network stack; the run ends"
     )]
     Detached { interface: String, port: Port },
+    /// Another process has put a program before the one that keeps packets from the network stack.
+    #[error(
+        "interface `{interface}` of port {port}: another process has put the program `{program}` before that of this \
+         run, and may let packets reach the network stack; the run ends, start it again to be first"
+    )]
+    Overtaken { interface: String, port: Port, program: String },
     /// The receive queues of an interface were changed during the run.
     #[error(
         "interface `{interface}` of port {port} now has {found} receive queues, but the run began with {expected}: \
@@ -83,6 +89,7 @@ impl PortsError {
             | PortsError::NoQueue { .. }
             | PortsError::Disappeared { .. }
             | PortsError::Detached { .. }
+            | PortsError::Overtaken { .. }
             | PortsError::QueuesChanged { .. }
             | PortsError::Library { .. }
             | PortsError::System { .. } => true,

@@ -63,6 +63,22 @@ impl Bound {
         }
     }
 
+    /// Checks that a program at the ingress runs before those of others. Those that a missing privilege (CAP_SYS_ADMIN)
+    /// hides are taken for harmless.
+    ///
+    /// # Errors
+    /// [`PortsError::Overtaken`].
+    pub(crate) fn check_first(&self, link: &OwnedFd) -> Result<(), PortsError> {
+        let failed = |source| self.failed(&self.name, "list the programs at the ingress of", source);
+        let own = bpf::link_program(link).map_err(failed)?;
+        let found = bpf::at_ingress(self.index).map_err(failed)?;
+        // Guards of other devices drop as well.
+        match found.into_iter().take_while(|(id, _)| *id != own).find(|(_, name)| name != bpf::KEEP) {
+            None => Ok(()),
+            Some((_, program)) => Err(PortsError::Overtaken { interface: self.name.clone(), port: self.port, program }),
+        }
+    }
+
     /// The error of a system call on it: that it has disappeared, or the error itself.
     pub(crate) fn failed(&self, device: &str, action: &str, source: std::io::Error) -> PortsError {
         match self.check() {

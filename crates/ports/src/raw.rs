@@ -193,7 +193,10 @@ impl Device for Raw {
     fn check(&mut self) -> Result<(), PortsError> {
         self.lines.iter().try_for_each(|line| {
             line.bound.check()?;
-            line.guard.as_ref().map_or(Ok(()), |(link, _)| line.bound.check_link(link))
+            line.guard.as_ref().map_or(Ok(()), |(link, _)| {
+                line.bound.check_link(link)?;
+                line.bound.check_first(link)
+            })
         })
     }
 
@@ -208,5 +211,36 @@ impl Device for Raw {
         }
         let dropped: u64 = self.lines.iter().map(|line| line.dropped).sum();
         DeviceCounters { rx_missed: dropped + self.slots.missed, ..self.counters }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flowloom_testkit::require;
+
+    use super::*;
+    use crate::Tap;
+
+    #[test]
+    fn a_program_before_the_guard_ends_the_run() {
+        let run = || {
+            // SAFETY: takes no addresses; only this thread moves.
+            #[allow(unsafe_code, reason = "a namespace of the test")]
+            let moved = unsafe { libc::unshare(libc::CLONE_NEWNET) };
+            require!(if moved == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) });
+            let tap = require!(Tap::open(&[(Port(1), "flguard0")]));
+            let interface = Interface::find(1, "flguard0").unwrap();
+            let open = || Raw::open(std::slice::from_ref(&interface), RawOptions::default());
+            let mut raw = require!(open());
+            raw.check().unwrap();
+            let other = open().unwrap();
+            raw.check().unwrap();
+            let program = Program::to_stack(interface.index()).unwrap();
+            let link = program.attach(interface.index(), false).unwrap();
+            let error = raw.check().unwrap_err();
+            assert!(matches!(&error, PortsError::Overtaken { program, .. } if program == "fl_to_stack"), "{error}");
+            drop((link, other, tap));
+        };
+        std::thread::spawn(run).join().unwrap();
     }
 }

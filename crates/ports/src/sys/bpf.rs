@@ -28,6 +28,8 @@ pub(crate) const STACK_MARK: u32 = 0x666c_6f77;
 
 /// The name of the program of [`Program::to_sockets`].
 pub(crate) const TO_SOCKETS: &str = "fl_to_sockets";
+/// The name of the program of [`Program::keep_from_stack`].
+pub(crate) const KEEP: &str = "fl_keep";
 /// The size of the token of [`Program::to_sockets`].
 pub(crate) const TOKEN_BYTES: usize = 8;
 const XDP_DROP: u32 = 1;
@@ -245,6 +247,13 @@ pub(crate) fn link_interface(link: &OwnedFd) -> io::Result<u32> {
     Ok(found.ifindex)
 }
 
+/// The id of the program of a link.
+pub(crate) fn link_program(link: &OwnedFd) -> io::Result<u32> {
+    // SAFETY: numbers only.
+    let found: LinkInfo = unsafe { inspect(link)? };
+    Ok(found.program)
+}
+
 /// A map of AF_XDP sockets by receive queue.
 #[derive(Debug)]
 pub(crate) struct SocketMap {
@@ -344,7 +353,7 @@ impl Program {
             set(0, u32::MAX),
             EXIT,
         ];
-        Program::load(PROG_TYPE_SCHED_CLS, ATTACH_TCX_INGRESS, "fl_keep", &code)
+        Program::load(PROG_TYPE_SCHED_CLS, ATTACH_TCX_INGRESS, KEEP, &code)
     }
 
     fn load(kind: u32, attach_type: u32, name: &str, code: &[u64]) -> io::Result<Program> {
