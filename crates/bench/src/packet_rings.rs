@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A peer of the live engines: a forwarder in the plain way, with the rings of AF_PACKET [Linux
 //! Documentation/networking/packet_mmap.rst], one to receive and one to transmit, and nothing of Flowloom's devices.
+//!
+//! The network stack sees each packet as well, and drops it since no protocol takes it. `Raw` of Flowloom drops it
+//! earlier, by a program at the ingress: that is part of its lead.
 #![allow(unsafe_code, reason = "rings that are shared with the kernel")]
 
 use std::io;
