@@ -329,9 +329,28 @@ impl<'a> Running<'a> {
     }
 }
 
-/// Runs the loop that `prepare` makes in namespace `here` beside `test`, which it stops when that returns; `finish`
-/// looks at the devices afterwards.
+/// Runs the loop that `prepare` makes in namespace `here` beside `test`, which it stops when that returns.
 pub(crate) fn beside<'a, T: Send>(
+    here: &Namespace,
+    prepare: impl FnOnce() -> Running<'a> + Send,
+    test: impl FnOnce() -> T + Send,
+) -> (T, Result<Statistics, PortsError>) {
+    stopped_after(Duration::ZERO, here, prepare, test)
+}
+
+/// As [`beside`], but what `test` does ends the loop.
+pub(crate) fn ended_by<'a>(
+    here: &Namespace,
+    prepare: impl FnOnce() -> Running<'a> + Send,
+    test: impl FnOnce() + Send,
+) -> PortsError {
+    let ((), found) = stopped_after(10 * PATIENCE, here, prepare, test);
+    found.expect_err("the loop ends by itself")
+}
+
+/// As [`beside`]; the loop has `patience` to end by itself after the test.
+fn stopped_after<'a, T: Send>(
+    patience: Duration,
     here: &Namespace,
     prepare: impl FnOnce() -> Running<'a> + Send,
     test: impl FnOnce() -> T + Send,
@@ -351,6 +370,10 @@ pub(crate) fn beside<'a, T: Send>(
             })
         });
         let result = is_ready.recv().ok().map(|()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(test)));
+        let start = Instant::now();
+        while !running.is_finished() && start.elapsed() < patience {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         stop.store(true, Ordering::Relaxed);
         let found = match running.join() {
             Ok(found) => found,
