@@ -349,7 +349,7 @@ pub(crate) fn ended_by<'a>(
 }
 
 /// As [`beside`]; the loop has `patience` to end by itself after the test.
-fn stopped_after<'a, T: Send>(
+pub(crate) fn stopped_after<'a, T: Send>(
     patience: Duration,
     here: &Namespace,
     prepare: impl FnOnce() -> Running<'a> + Send,

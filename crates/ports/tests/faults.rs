@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use flowloom_engine::{EngineError, Fate, Frame, InPlace, Output, Port, Ports, Verdict};
-use flowloom_ports::{AfXdp, AfXdpOptions, Device, PortsError, Raw, RawOptions, Tap};
+use flowloom_ports::{AfXdp, AfXdpOptions, Device, LoopOptions, PortsError, Raw, RawOptions, Tap};
 use flowloom_testkit::require;
 
 use crate::common::*;
@@ -27,12 +27,16 @@ fn raw() -> Box<dyn Device> {
 #[test]
 fn packets_for_unbound_ports_are_aborted() {
     let wires = require!(Wires::new(2, 1));
-    for open in [|| af_xdp(64), raw] {
-        let prepare = || Running::new(vec![open()], Always(Fate::Redirect(Port(9))));
-        let ((), found) = beside(&wires.here, prepare, || {
+    // The rings hold all, and the loop ends with the last.
+    for open in [|| af_xdp(512), raw] {
+        let prepare = || {
+            let options = LoopOptions { count: Some(500), ..LoopOptions::default() };
+            Running { options, ..Running::new(vec![open()], Always(Fate::Redirect(Port(9)))) }
+        };
+        let ((), found) = stopped_after(10 * PATIENCE, &wires.here, prepare, || {
             wires.there.within(|| {
                 let (one, two) = (Wire::open("far1"), Wire::open("far2"));
-                // Few enough at a time for the rings.
+                // Few enough at a time for the driver.
                 for number in 0..500 {
                     one.send(&packet(number));
                     if number % 16 == 15 {
@@ -394,7 +398,7 @@ fn child_process() {
     let mut devices = vec![if device == "raw" { raw() } else { af_xdp(64) }];
     println!("child is ready");
     let stop = std::sync::atomic::AtomicBool::new(false);
-    let (mut engine, options) = (Always(Fate::Drop), flowloom_ports::LoopOptions::default());
+    let (mut engine, options) = (Always(Fate::Drop), LoopOptions::default());
     let ended = flowloom_ports::run_loop(&mut devices, &mut engine, None, &options, &stop, Default::default());
     panic!("{ended:?}");
 }
