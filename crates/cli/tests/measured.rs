@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Figures of `flowloom reproduce` that are measured on this machine: a short slice of each. No time decides a test.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -157,28 +159,45 @@ fn a_signal_leaves_nothing_behind() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let interfaces = || named("/sys/class/net".as_ref(), "");
-    let before = interfaces();
     let arguments = ["reproduce", "fb-fig9", "--engines", "raw", "--rounds", "1000", "--sizes", "64"];
     let mut command = flowloom();
     command.args(arguments).env("TMPDIR", folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
-    // Once its threads have other namespaces, packets are under way.
+    // Once its threads are in other namespaces, packets are under way.
     let tasks = format!("/proc/{}/task", child.id());
     let start = Instant::now();
-    let here = std::fs::read_link("/proc/self/ns/net").unwrap();
-    let is_elsewhere = || {
-        let tasks = std::fs::read_dir(&tasks).into_iter().flatten().flatten();
-        tasks.filter_map(|task| std::fs::read_link(task.path().join("ns/net")).ok()).any(|found| found != here)
-    };
-    while !is_elsewhere() {
+    let here = std::fs::metadata("/proc/self/ns/net").unwrap().ino();
+    let elsewhere = loop {
+        let found = namespaces(&tasks, here);
+        if !found.is_empty() {
+            break found;
+        }
         assert!(start.elapsed() < Duration::from_secs(60), "no thread has entered a namespace");
         std::thread::sleep(Duration::from_millis(10));
-    }
+    };
     let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(killed.success());
     let ran = Ran::from(child.wait_with_output().unwrap());
     assert_eq!(ran.code, Some(130), "{ran:?}");
     assert_eq!(named(folder.path(), ""), [""; 0]);
-    assert_eq!(interfaces(), before);
+    // The kernel removes interfaces with their namespace: nothing but this test keeps one.
+    for process in std::fs::read_dir("/proc").unwrap().flatten() {
+        let kept = namespaces(&process.path().join("task").to_string_lossy(), here);
+        assert!(kept.keys().all(|number| !elsewhere.contains_key(number)), "{kept:?} of {process:?}");
+    }
+    let mounted = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    for number in elsewhere.keys() {
+        assert!(!mounted.contains(&format!("net:[{number}]")), "{number} is mounted: {mounted}");
+    }
+}
+
+/// The network namespaces of the threads in a folder of `/proc`, by number and without `here`. While its file is open
+/// the number of a namespace is not used again.
+fn namespaces(tasks: &str, here: u64) -> BTreeMap<u64, File> {
+    let tasks = std::fs::read_dir(tasks).into_iter().flatten().flatten();
+    let found = tasks.filter_map(|task| {
+        let file = File::open(task.path().join("ns/net")).ok()?;
+        Some((file.metadata().ok()?.ino(), file))
+    });
+    found.filter(|(number, _)| *number != here).collect()
 }
