@@ -21,6 +21,8 @@ use crate::report::Report;
 const AGE: Duration = Duration::from_secs(2);
 /// The longest request line.
 const MAX_REQUEST_BYTES: u64 = 1 << 20;
+/// The rest after a connection that could not be accepted: without a descriptor left, the next one fails as well.
+pub(crate) const ACCEPT_REST: Duration = Duration::from_millis(100);
 /// A client that reads nothing for so long is left alone.
 const WRITE_PATIENCE: Duration = Duration::from_secs(60);
 

@@ -4,16 +4,17 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use flowloom_control::{
-    Client, ControlError, Facts, LoadFunction, MetricsServer, New, Refusal, Server, Shared, Subject, UpdateRule,
-    UserRun, Watched, Worker, desk, runs,
+    Client, ControlError, Facts, LoadFunction, MetricsServer, New, Refusal, Report, Server, Shared, Subject,
+    UpdateRule, UserRun, Watched, Worker, desk, runs,
 };
 use flowloom_exec::{Description, SweepClock};
 use flowloom_ports::{CaptureSink, CaptureSource, Device, Hooks, LoopOptions, Statistics, Visits, run_loop};
@@ -146,6 +147,19 @@ fn count(value: &[u8], layout: &flowloom_exec::MapDescription) -> u64 {
     u64::from_le_bytes(value[field.offset_bytes as usize..][..8].try_into().unwrap())
 }
 
+/// The first report that is as wanted. A run that goes on has one soon; the limit only ends a test that has failed.
+fn report_when(client: &mut Client, is_wanted: impl Fn(&Report) -> bool) -> Report {
+    let start = Instant::now();
+    loop {
+        let report = client.statistics().unwrap();
+        if is_wanted(&report) {
+            return report;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "{report:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// One test, since a process has one socket in a directory.
 #[test]
 fn clients_observe_and_change_a_run() {
@@ -169,10 +183,7 @@ fn clients_observe_and_change_a_run() {
         assert_eq!((client.greeting().function.as_str(), client.greeting().mode.as_str()), ("count", "memory"));
 
         // Counters agree with each other at every moment.
-        let mut report = client.statistics().unwrap();
-        while report.packets.unwrap() < 2000 {
-            report = client.statistics().unwrap();
-        }
+        let report = report_when(&mut client, |report| report.packets.unwrap() >= 2000);
         let packets = report.packets.unwrap();
         assert_eq!(report.verdicts["REDIRECT"], packets, "{report:?}");
         assert_eq!(report.ports[0].received, packets, "{report:?}");
@@ -218,7 +229,8 @@ fn clients_observe_and_change_a_run() {
         let reload =
             |client: &mut Client, path: &Path| client.reload(Some(path.display().to_string()), Vec::new(), None);
         assert!(matches!(reload(&mut client, &wrong), Err(ControlError::Refused(Refusal::Input(_)))));
-        assert!(client.statistics().unwrap().verdicts["DROP"] == 0 && before.reloads == 0);
+        let after = client.statistics().unwrap();
+        assert_eq!((after.verdicts["DROP"], before.reloads, after.reloads), (0, 0, 0));
 
         // The same layout keeps its entries, another begins anew.
         let before = count(&client.lookup("hosts", &key).unwrap().unwrap(), &layout);
@@ -227,8 +239,7 @@ fn clients_observe_and_change_a_run() {
         assert_eq!(result.kept, [("hosts".to_owned(), u64::from(HOSTS) * workers as u64)]);
         let after = count(&client.lookup("hosts", &key).unwrap().unwrap(), &layout);
         assert!(after >= before, "{before} packets before the reload, {after} after it");
-        while client.statistics().unwrap().verdicts["DROP"] == 0 {}
-        let report = client.statistics().unwrap();
+        let report = report_when(&mut client, |report| report.verdicts["DROP"] > 0);
         assert_eq!((report.function.as_str(), report.reloads, report.engine.as_str()), ("drops", 1, reloaded.as_str()));
         let result = reload(&mut client, &wider).unwrap();
         let reason = "the fields of its values differ: `octets`".to_owned();
@@ -236,7 +247,7 @@ fn clients_observe_and_change_a_run() {
 
         if workers == 1 {
             // Rows without hits are not listed.
-            while client.statistics().unwrap().rows.is_empty() {}
+            report_when(&mut client, |report| !report.rows.is_empty());
             scrape(&run);
         }
         drop(server);
@@ -263,6 +274,7 @@ fn scrape(run: &Run) {
         (head.to_owned(), body.to_owned())
     };
     assert!(get("/").0.starts_with("HTTP/1.1 404"));
+    odd_clients(address);
     let (head, body) = get("/metrics");
     assert!(head.starts_with("HTTP/1.1 200") && head.contains("text/plain; version=0.0.4"), "{head}");
     // [Prometheus exposition formats]: HELP and TYPE once before the samples of a family, all of them together.
@@ -300,6 +312,26 @@ fn scrape(run: &Run) {
     );
     assert!(buckets.len() > 10 && buckets.is_sorted(), "{buckets:?}");
     assert_eq!(buckets.last().copied(), Some(samples["flowloom_service_seconds_count"]));
+}
+
+/// Clients that are idle, and bodies that never come, keep nobody from the metrics.
+fn odd_clients(address: SocketAddr) {
+    let idle = TcpStream::connect(address).unwrap();
+    for (request, status) in [
+        ("GET /metrics HTTP/1.1\r\nContent-Length: 18446744073709551615\r\n\r\n", "200"),
+        ("POST /metrics HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", "405"),
+        ("HEAD /metrics HTTP/1.1\r\n\r\n", "200"),
+        ("metrics\r\n\r\n", "400"),
+        (&format!("GET /metrics HTTP/1.1\r\nX: {}", "x".repeat(9000)), "431"),
+    ] {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {text}");
+        assert_eq!(text.ends_with("\r\n\r\n"), request.starts_with("HEAD"), "{request}: {text}");
+    }
+    drop(idle);
 }
 
 /// The socket of a process that was killed is told apart, and others may not enter the directory.
