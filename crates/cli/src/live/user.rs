@@ -137,10 +137,14 @@ struct Ended<'a> {
 impl Running<'_> {
     fn go(&self, mut devices: Devices, state_out: Option<StateFile>, signals: &Signals) -> Result<(), Failure> {
         let mut statistics = Statistics::default();
-        let ended = self.begin(&devices).and_then(|()| self.until_over(&mut devices, &mut statistics, signals));
-        // However the run ended, the interfaces are free again, and summary and state are written.
+        let mut printer = Printer::start()?;
+        let begun = self.begin(&devices);
+        let ran = begun.and_then(|()| self.until_over(&mut devices, &mut statistics, signals, &mut printer));
+        // However the run ended, the interfaces are free again, and summary and state are written. Free first: the
+        // reader of standard output may take its time.
         let has_host = devices.host.is_some();
         drop(devices);
+        let ended = Self::finish(printer, ran);
         if statistics.pass_lost > 0 && !has_host {
             let lost = counted(statistics.pass_lost as usize, "passed packet");
             print_note(&format!("{lost} lost: no receiver; name one with --pass-to"));
@@ -167,7 +171,13 @@ impl Running<'_> {
     }
 
     /// Runs packets until a limit is reached, a signal arrives, or the reader of the reports closes stdout.
-    fn until_over(&self, devices: &mut Devices, statistics: &mut Statistics, signals: &Signals) -> Result<(), Failure> {
+    fn until_over(
+        &self,
+        devices: &mut Devices,
+        statistics: &mut Statistics,
+        signals: &Signals,
+        printer: &mut Printer,
+    ) -> Result<(), Failure> {
         let live = &self.args.live;
         let options = LoopOptions {
             sweep: SweepClock::of(self.loaded.layouts().values()),
@@ -185,9 +195,8 @@ impl Running<'_> {
                 over.store(true, Ordering::Relaxed);
             }
         };
-        let mut printer = Printer::start()?;
         let mut lines_lost = 0;
-        let printing = RefCell::new(&mut printer);
+        let printing = RefCell::new(printer);
         let mut last = (Duration::ZERO, 0);
         let mut progress = |so_far: &Statistics| {
             statistics.clone_from(so_far);
@@ -235,18 +244,20 @@ impl Running<'_> {
         let mut engine = Shared::new(&self.watched);
         let host = devices.host.as_deref_mut();
         let ran = run_loop(&mut devices.devices, &mut engine, host, &options, &over, hooks);
-        let printed = printer.finish();
-        if is_stdout_closed() {
-            print_note("standard output was closed by its reader, so the run ends; -q disables reports");
-        }
         if let Some(reporter) = self.reporter.borrow_mut().as_mut() {
             reporter.printed = reporter.printed.saturating_sub(lines_lost);
             reporter.dropped += lines_lost;
         }
-        match ran {
-            Ok(all) => *statistics = all,
-            Err(error) => return Err(failure(&error)),
+        ran.map(|all| *statistics = all).map_err(|error| failure(&error))
+    }
+
+    /// Waits until everything is written.
+    fn finish(printer: Printer, ran: Result<(), Failure>) -> Result<(), Failure> {
+        let printed = printer.finish();
+        if is_stdout_closed() {
+            print_note("standard output was closed by its reader, so the run ends; -q disables reports");
         }
+        ran?;
         if printed? > 0 {
             print_note("lines were dropped: the reader of standard output is slower than the function logs");
         }
