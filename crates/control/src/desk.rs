@@ -5,8 +5,8 @@ use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use flowloom_exec::SweepClock;
@@ -16,7 +16,7 @@ use flowloom_session::Loaded;
 use crate::error::Refusal;
 use crate::watched::Watched;
 
-/// The longest time until a task is done.
+/// The longest time until a task begins.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a task finds on the thread of the packets.
@@ -38,6 +38,11 @@ impl std::fmt::Debug for Worker<'_> {
         f.debug_struct("Worker").field("now_ns", &self.now_ns).finish_non_exhaustive()
     }
 }
+
+/// The fate of a task: the packet loop begins it, or its client gives up, whoever is first.
+const WAITING: u8 = 0;
+const RUNNING: u8 = 1;
+const ABANDONED: u8 = 2;
 
 type Task = Box<dyn FnOnce(&mut Worker<'_>) + Send>;
 
@@ -84,26 +89,50 @@ impl Desk {
     /// Runs `task` on the thread of the packets and returns its result.
     ///
     /// # Errors
-    /// The run has ended, or its thread does not answer.
+    /// The run has ended, or its thread does not answer; the task is not run then.
     pub fn ask<R: Send + 'static>(
         &self,
         task: impl FnOnce(&mut Worker<'_>) -> R + Send + 'static,
     ) -> Result<R, Refusal> {
+        self.ask_within(PATIENCE, task)
+    }
+
+    /// As [`Desk::ask`], with another limit for the wait until the task begins.
+    ///
+    /// # Errors
+    /// Those of [`Desk::ask`].
+    pub fn ask_within<R: Send + 'static>(
+        &self,
+        patience: Duration,
+        task: impl FnOnce(&mut Worker<'_>) -> R + Send + 'static,
+    ) -> Result<R, Refusal> {
         let (sender, result) = channel();
         let ended = || Refusal::Environment("the run is ending".to_owned());
-        // The result of a task that is no longer awaited is dropped.
-        let task: Task = Box::new(move |worker| drop(sender.send(task(worker))));
+        let fate = Arc::new(AtomicU8::new(WAITING));
+        let becomes =
+            |fate: &AtomicU8, new| fate.compare_exchange(WAITING, new, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        let own = Arc::clone(&fate);
+        let task: Task = Box::new(move |worker| {
+            if becomes(&own, RUNNING) {
+                // The client waits, unless its thread is gone.
+                drop(sender.send(task(worker)));
+            }
+        });
         self.tasks.send(task).map_err(|_| ended())?;
-        self.wanted.store(true, Ordering::SeqCst);
-        // A full pipe has woken it already.
+        // First the byte: after the flag the loop reads what has arrived, and a byte that came later would wake it for
+        // nothing, without the flag, again and again. A full pipe has woken it already.
         let _ = (&self.waker).write(&[0]);
-        result.recv_timeout(PATIENCE).map_err(|error| match error {
-            std::sync::mpsc::RecvTimeoutError::Disconnected => ended(),
-            std::sync::mpsc::RecvTimeoutError::Timeout => Refusal::Environment(format!(
+        self.wanted.store(true, Ordering::SeqCst);
+        match result.recv_timeout(patience) {
+            Ok(result) => Ok(result),
+            Err(RecvTimeoutError::Timeout) if becomes(&fate, ABANDONED) => Err(Refusal::Environment(format!(
                 "the packet loop has not answered for {} s: it is stopped, or a device blocks it",
-                PATIENCE.as_secs()
-            )),
-        })
+                patience.as_secs_f64()
+            ))),
+            // It has begun.
+            Err(RecvTimeoutError::Timeout) => result.recv().map_err(|_| ended()),
+            Err(RecvTimeoutError::Disconnected) => Err(ended()),
+        }
     }
 }
 

@@ -261,6 +261,39 @@ fn clients_observe_and_change_a_run() {
     stale(&runtime);
 }
 
+/// A task that nobody waits for any more is not run later.
+#[test]
+fn abandoned_tasks_are_not_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("count.efsm");
+    std::fs::write(&path, COUNT).unwrap();
+    let mut engines = new(&path, EngineName::INTERP, 1).unwrap().engines;
+    let mut watched = Watched::new(engines.remove(0), 1);
+    let (desk, inbox) = desk().unwrap();
+    let is_run = Arc::new(AtomicBool::new(false));
+    let task = Arc::clone(&is_run);
+    let refused = desk.ask_within(Duration::from_millis(1), move |_| task.store(true, Ordering::SeqCst));
+    assert!(matches!(refused, Err(Refusal::Environment(_))), "{refused:?}");
+    assert!(inbox.wanted().load(Ordering::SeqCst));
+    let mut work = || {
+        inbox.work(&mut Worker {
+            statistics: &Statistics::default(),
+            watched: &mut watched,
+            sweep: &mut SweepClock::new(0),
+            now_ns: 0,
+            replaced: &mut |_| (),
+        });
+    };
+    work();
+    assert!(!is_run.load(Ordering::SeqCst));
+    let client = std::thread::spawn(move || desk.ask(|worker| worker.now_ns));
+    while !client.is_finished() {
+        work();
+        std::thread::yield_now();
+    }
+    assert_eq!(client.join().unwrap(), Ok(0));
+}
+
 /// Metrics have the text format of Prometheus.
 fn scrape(run: &Run) {
     let metrics = MetricsServer::start("127.0.0.1:0".parse().unwrap(), Arc::clone(&run.subject) as Arc<dyn Subject>);
