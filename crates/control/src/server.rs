@@ -23,6 +23,10 @@ const AGE: Duration = Duration::from_secs(2);
 const MAX_REQUEST_BYTES: u64 = 1 << 20;
 /// The rest after a connection that could not be accepted: without a descriptor left, the next one fails as well.
 pub(crate) const ACCEPT_REST: Duration = Duration::from_millis(100);
+/// Further connections are refused.
+const MAX_CONNECTIONS: usize = 64;
+/// A client that asks nothing for so long is left alone.
+const READ_PATIENCE: Duration = Duration::from_secs(24 * 3600);
 /// A client that reads nothing for so long is left alone.
 const WRITE_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -117,10 +121,24 @@ impl Server {
         let mode = fs::Permissions::from_mode(0o600);
         fs::set_permissions(&path, mode).map_err(|e| file(&path, "protected", e))?;
         let accept = move || {
+            // One reference a connection.
+            let open = Arc::new(());
             for stream in listener.incoming() {
-                let Ok(stream) = stream else { continue };
-                let subject = Arc::clone(&subject);
-                let serve = move || serve(&stream, &*subject);
+                let Ok(stream) = stream else {
+                    std::thread::sleep(ACCEPT_REST);
+                    continue;
+                };
+                if Arc::strong_count(&open) > MAX_CONNECTIONS {
+                    let message = format!("{MAX_CONNECTIONS} clients are connected to this run: end one of them");
+                    // It fits into the empty buffer of the connection.
+                    let _ = send(&stream, &Answer::Error(Refusal::Environment(message)));
+                    continue;
+                }
+                let (subject, open) = (Arc::clone(&subject), Arc::clone(&open));
+                let serve = move || {
+                    serve(&stream, &*subject);
+                    drop(open);
+                };
                 if std::thread::Builder::new().name("control".to_owned()).spawn(serve).is_err() {
                     // Without a thread the connection is closed.
                     continue;
@@ -170,19 +188,21 @@ fn send(mut stream: &UnixStream, line: &impl Serialize) -> std::io::Result<()> {
 
 fn answer_all(stream: &UnixStream, subject: &dyn Subject) -> std::io::Result<()> {
     stream.set_write_timeout(Some(WRITE_PATIENCE))?;
+    stream.set_read_timeout(Some(READ_PATIENCE))?;
     send(stream, &subject.greeting())?;
     let mut reader = BufReader::new(stream);
     loop {
-        let mut line = String::new();
-        let read = reader.by_ref().take(MAX_REQUEST_BYTES).read_line(&mut line)?;
+        // Text that is not UTF-8 is no request, and is answered like others.
+        let mut line = Vec::new();
+        let read = reader.by_ref().take(MAX_REQUEST_BYTES).read_until(b'\n', &mut line)?;
         if read == 0 {
             return Ok(());
         }
-        if !line.ends_with('\n') && read as u64 == MAX_REQUEST_BYTES {
+        if !line.ends_with(b"\n") && read as u64 == MAX_REQUEST_BYTES {
             let message = format!("a request has at most {MAX_REQUEST_BYTES} bytes");
             return send(stream, &Answer::Error(Refusal::Input(message)));
         }
-        let result = match serde_json::from_str::<Request>(&line) {
+        let result = match serde_json::from_slice::<Request>(&line) {
             Ok(request) => answer(stream, subject, request),
             Err(error) => Err(Refusal::Input(format!("not a request of this protocol: {error}"))),
         };
