@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use flowloom_control::{
-    Client, ControlError, Facts, Found, Inbox, LoadFunction, MetricsServer, New, Refusal, Reloaded, Server, Subject,
-    UserRun, Watched, desk, runs,
+    Client, ControlError, Facts, Found, Inbox, LoadFunction, MetricsServer, New, Refusal, Reloaded, Runs, Server,
+    Subject, UserRun, Watched, desk, run_of, runs,
 };
 use flowloom_exec::SweepClock;
 use flowloom_session::engines::{EngineName, EngineOptions, StartedInPlace};
@@ -184,7 +184,10 @@ impl About {
             for _ in 0..workers {
                 let started = started_in_place(engine, &loaded, &options).map_err(|e| refusal(e.into()))?;
                 let StartedInPlace { engine, notes: own } = started;
-                notes.extend(own.into_iter().filter(|note| !engines.is_empty() || !note.is_empty()));
+                // Those of further workers are the same.
+                if engines.is_empty() {
+                    notes.extend(own);
+                }
                 engines.push(engine);
             }
             let Some(first) = engines.first() else {
@@ -199,7 +202,7 @@ impl About {
 
 /// The runs that listen; stale sockets are named in a note.
 pub(crate) fn listening() -> Result<Vec<Found>, Failure> {
-    let (found, stale) = match runs() {
+    let Runs { found, stale, odd } = match runs() {
         // Without a directory there are no sockets.
         Err(ControlError::NoDirectory { .. }) => return Ok(Vec::new()),
         found => found.map_err(|e| failure(&e))?,
@@ -208,11 +211,22 @@ pub(crate) fn listening() -> Result<Vec<Found>, Failure> {
         let path = path.display();
         print_note(&format!("`{path}` is stale: its process ended without cleaning up; remove it"));
     }
+    for error in odd {
+        print_note(&format!("a run is left out: {}", with_causes(&error)));
+    }
     Ok(found)
 }
 
 /// The run that a name or a process id selects; without one the only run.
 pub(crate) fn choose(wanted: Option<&str>) -> Result<Found, Failure> {
+    // A process id names its socket: others are not asked.
+    if let Some(pid) = wanted.and_then(|wanted| wanted.parse().ok()) {
+        match run_of(pid) {
+            Ok(Some(found)) => return Ok(found),
+            Ok(None) | Err(ControlError::NoDirectory { .. }) => {}
+            Err(error) => return Err(failure(&error)),
+        }
+    }
     let all = listening()?;
     let text = |found: &Found| format!("{} ({})", found.greeting.function, found.greeting.pid);
     let is_wanted = |found: &&Found| {

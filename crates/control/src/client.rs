@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The client of a control socket.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,6 +17,8 @@ use crate::report::Report;
 
 /// The longest wait for an answer: a reload verifies and compiles a program.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// The longest wait for a greeting, which takes no work.
+const GREETING_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A connection to a run.
 #[derive(Debug)]
@@ -33,16 +35,20 @@ impl Client {
     /// Nothing listens there, or it speaks another protocol.
     pub fn connect(path: &Path) -> Result<Client, ControlError> {
         let stream = UnixStream::connect(path).map_err(|e| file(path, "opened", e))?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(|e| file(path, "opened", e))?;
+        stream.set_read_timeout(Some(GREETING_PATIENCE)).map_err(|e| file(path, "opened", e))?;
         let mut client = Client {
             path: path.to_owned(),
             reader: BufReader::new(stream),
             greeting: Greeting::new("", "", "", "", Default::default()),
         };
         let line = client.line()?;
+        if let Ok(Answer::Error(refusal)) = serde_json::from_str(&line) {
+            return Err(refusal.into());
+        }
         let greeting = serde_json::from_str(&line).ok();
         let greeting = greeting.filter(|g: &Greeting| g.flowloom == MAGIC && g.version == PROTOCOL_VERSION);
         client.greeting = greeting.ok_or_else(|| client.wrong("a greeting of version 1 of the protocol", &line))?;
+        client.reader.get_ref().set_read_timeout(Some(PATIENCE)).map_err(|e| file(path, "opened", e))?;
         Ok(client)
     }
 
@@ -58,7 +64,11 @@ impl Client {
 
     fn line(&mut self) -> Result<String, ControlError> {
         let mut line = String::new();
-        match self.reader.read_line(&mut line).map_err(|e| file(&self.path, "read", e))? {
+        let read = self.reader.read_line(&mut line).map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock => std::io::Error::new(ErrorKind::TimedOut, "its process is stopped, or hangs"),
+            _ => error,
+        });
+        match read.map_err(|e| file(&self.path, "read", e))? {
             0 => Err(ControlError::Refused(Refusal::Environment("the run has ended".to_owned()))),
             _ => Ok(line),
         }

@@ -69,11 +69,22 @@ pub struct Found {
     pub greeting: Greeting,
 }
 
-/// The runs that listen, by process id, and the sockets that are stale.
+/// The sockets of a directory.
+#[derive(Debug, Default)]
+pub struct Runs {
+    /// The runs that listen, by process id.
+    pub found: Vec<Found>,
+    /// Sockets that are stale.
+    pub stale: Vec<PathBuf>,
+    /// Why others cannot be used: a process that is stopped, another version of the protocol.
+    pub odd: Vec<ControlError>,
+}
+
+/// The runs that listen, and other sockets.
 ///
 /// # Errors
 /// The directory cannot be read; that it is missing is no error.
-pub fn runs() -> Result<(Vec<Found>, Vec<PathBuf>), ControlError> {
+pub fn runs() -> Result<Runs, ControlError> {
     runs_in(&directory()?)
 }
 
@@ -81,10 +92,10 @@ pub fn runs() -> Result<(Vec<Found>, Vec<PathBuf>), ControlError> {
 ///
 /// # Errors
 /// Those of [`runs`].
-pub fn runs_in(folder: &Path) -> Result<(Vec<Found>, Vec<PathBuf>), ControlError> {
-    let (mut found, mut stale) = (Vec::new(), Vec::new());
+pub fn runs_in(folder: &Path) -> Result<Runs, ControlError> {
+    let mut runs = Runs::default();
     let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((found, stale)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(runs),
         entries => entries.map_err(|e| file(folder, "read", e))?,
     };
     for entry in entries {
@@ -93,15 +104,30 @@ pub fn runs_in(folder: &Path) -> Result<(Vec<Found>, Vec<PathBuf>), ControlError
             continue;
         }
         match Client::connect(&path) {
-            Ok(client) => found.push(Found { greeting: client.greeting().clone(), path }),
-            Err(ControlError::File { source, .. }) if is_stale(&source) => stale.push(path),
+            Ok(client) => runs.found.push(Found { greeting: client.greeting().clone(), path }),
+            Err(ControlError::File { source, .. }) if is_stale(&source) => runs.stale.push(path),
             // It ended meanwhile.
             Err(_) if !path.exists() => {}
-            Err(error) => return Err(error),
+            Err(error) => runs.odd.push(error),
         }
     }
-    found.sort_by_key(|run| run.greeting.pid);
-    Ok((found, stale))
+    runs.found.sort_by_key(|run| run.greeting.pid);
+    Ok(runs)
+}
+
+/// The run of a process, without a look at others; `None` if it has no socket, or a stale one.
+///
+/// # Errors
+/// Its socket cannot be used.
+pub fn run_of(pid: u32) -> Result<Option<Found>, ControlError> {
+    let path = directory()?.join(format!("{pid}.sock"));
+    match Client::connect(&path) {
+        Ok(client) => Ok(Some(Found { greeting: client.greeting().clone(), path })),
+        Err(ControlError::File { source, .. }) if is_stale(&source) || source.kind() == io::ErrorKind::NotFound => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 pub(crate) fn is_stale(error: &io::Error) -> bool {

@@ -34,7 +34,7 @@ mod watched;
 
 pub use client::Client;
 pub use desk::{Desk, Inbox, Worker, desk};
-pub use directory::{Found, directory, runs, runs_in};
+pub use directory::{Found, Runs, directory, run_of, runs, runs_in};
 pub use error::{ControlError, Refusal};
 pub use http::MetricsServer;
 pub use metrics::metrics;

@@ -3,9 +3,9 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -245,6 +245,8 @@ fn clients_observe_and_change_a_run() {
         let reason = "the fields of its values differ: `octets`".to_owned();
         assert_eq!((&result.kept, &result.emptied), (&vec![], &vec![("hosts".to_owned(), reason)]));
 
+        crowd(server.path());
+
         if workers == 1 {
             // Rows without hits are not listed.
             report_when(&mut client, |report| !report.rows.is_empty());
@@ -259,6 +261,24 @@ fn clients_observe_and_change_a_run() {
         assert!(matches!(client.statistics(), Err(ControlError::Refused(Refusal::Environment(_)))));
     }
     stale(&runtime);
+}
+
+/// Text that is no request is answered, and too many clients are told so.
+fn crowd(path: &Path) {
+    let mut stream = UnixStream::connect(path).unwrap();
+    stream.write_all(b"\xff\n").unwrap();
+    let mut lines = BufReader::new(&stream).lines().map(Result::unwrap);
+    assert!(lines.nth(1).is_some_and(|line| line.contains("not a request of this protocol")));
+    let others: Vec<UnixStream> = (0..64).map(|_| UnixStream::connect(path).unwrap()).collect();
+    let refused = Client::connect(path).unwrap_err().to_string();
+    assert!(refused.contains("64 clients are connected"), "{refused}");
+    drop(others);
+    // Their threads end in their own time.
+    let start = Instant::now();
+    while let Err(error) = Client::connect(path) {
+        assert!(start.elapsed() < Duration::from_secs(60), "{error}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// A task that nobody waits for any more is not run later.
@@ -371,8 +391,22 @@ fn odd_clients(address: SocketAddr) {
 fn stale(runtime: &Path) {
     let path = runtime.join("4711.sock");
     drop(UnixListener::bind(&path).unwrap());
-    let (found, stale) = flowloom_control::runs_in(runtime).unwrap();
-    assert!(found.is_empty() && stale == [path], "{found:?} {stale:?}");
+    // One that greets in another version, and one that is stopped, hide no others.
+    let other = runtime.join("4712.sock");
+    let listener = UnixListener::bind(&other).unwrap();
+    let greets = std::thread::spawn(move || listener.accept().unwrap().0.write_all(b"{\"flowloom\":2}\n").unwrap());
+    let stopped = runtime.join("4713.sock");
+    let silent = UnixListener::bind(&stopped).unwrap();
+    let runs_found = flowloom_control::runs_in(runtime).unwrap();
+    assert!(runs_found.found.is_empty() && runs_found.stale == [path], "{runs_found:?}");
+    let mut odd: Vec<String> = runs_found.odd.iter().map(ToString::to_string).collect();
+    odd.sort();
+    assert!(odd.len() == 2 && odd[0].contains("4712.sock` gave an unexpected answer"), "{odd:?}");
+    assert!(odd[1].contains("4713.sock` could not be read: its process is stopped"), "{odd:?}");
+    greets.join().unwrap();
+    drop(silent);
+    std::fs::remove_file(other).unwrap();
+    std::fs::remove_file(stopped).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(runtime, mode).unwrap();
     let run = Run { stop: Arc::default(), threads: Vec::new(), subject: empty() };
