@@ -135,6 +135,8 @@ fn run_in_kernel(args: &RunArgs, loaded: &mut Loaded, bindings: Vec<(u32, &str)>
     let interrupts =
         Interrupts::block().map_err(|e| Failure::Environment(format!("signals cannot be blocked: {e}")))?;
     let description = describe(loaded, &args.function.path.display().to_string(), &program);
+    // An address that is taken ends the run before it has touched an interface.
+    let observed = KernelObserved::start(args, loaded, &interfaces, mode)?;
     let reporter = loaded.function().and_then(|function| Reporter::of(function, args.json));
     let events = reporter.is_some().then_some(EventMaps { ring: EVENTS_MAP, lost: LOST_MAP });
     let options = LiveOptions { mode, count, clock_ahead_ns, state: &state, description: &description, events };
@@ -144,7 +146,6 @@ fn run_in_kernel(args: &RunArgs, loaded: &mut Loaded, bindings: Vec<(u32, &str)>
     let live = live?;
     advise(loaded, &interfaces, mode, traffic(loaded));
     let start = Instant::now();
-    let observed = KernelObserved::start(args, loaded, &interfaces, (mode, start))?;
     let defs = &program.maps;
     let mut running =
         Running { args, loaded, interfaces: &interfaces, defs, mode, live, state_out, reporter, start, observed };
@@ -407,6 +408,8 @@ impl Running<'_> {
                 "mode": self.mode.to_string(),
                 "ports": ports,
                 "pid": std::process::id(),
+                "control": self.observed.socket(),
+                "metrics": self.observed.metrics().map(|address| format!("http://{address}/metrics")),
             });
             return print(&format!("{first}\n"));
         }

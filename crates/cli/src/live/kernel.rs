@@ -2,8 +2,8 @@
 //! What a run in the kernel offers to observers.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use flowloom_control::{Greeting, MapLoad, MetricsServer, Published, Report, RowHits, Server, Subject};
 use flowloom_engine::Verdict;
@@ -20,17 +20,17 @@ use crate::observe;
 pub(super) struct KernelObserved {
     pub(super) subject: Arc<Published>,
     greeting: Greeting,
-    start: Instant,
-    _server: Option<Server>,
-    _metrics: Option<MetricsServer>,
+    server: Option<Server>,
+    metrics: Option<MetricsServer>,
 }
 
 impl KernelObserved {
+    /// Opens them; clients wait for the first report.
     pub(super) fn start(
         args: &RunArgs,
         loaded: &Loaded,
         interfaces: &[Interface],
-        (mode, start): (Mode, Instant),
+        mode: Mode,
     ) -> Result<KernelObserved, Failure> {
         let ports: BTreeMap<u32, String> =
             interfaces.iter().map(|interface| (interface.port, interface.name().to_owned())).collect();
@@ -38,7 +38,15 @@ impl KernelObserved {
         let greeting = Greeting::new(loaded.name(), &path, &mode.to_string(), "kernel", ports);
         let subject = Arc::new(Published::new(greeting.clone()));
         let (server, metrics) = observe::serve(&args.live, Arc::clone(&subject) as Arc<dyn Subject>)?;
-        Ok(KernelObserved { subject, greeting, start, _server: server, _metrics: metrics })
+        Ok(KernelObserved { subject, greeting, server, metrics })
+    }
+
+    pub(super) fn socket(&self) -> Option<String> {
+        self.server.as_ref().map(|server| server.path().display().to_string())
+    }
+
+    pub(super) fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().map(MetricsServer::address)
     }
 
     /// Hands a report to the clients that wait for one.
@@ -51,7 +59,7 @@ impl KernelObserved {
             engine,
             pid,
             workers: 0,
-            elapsed_s: self.start.elapsed().as_secs_f64(),
+            elapsed_s: counts.elapsed.as_secs_f64(),
             now_ns: counts.now_ns,
             packets: counts.verdicts.map(|_| counts.packets()),
             ..Report::default()
