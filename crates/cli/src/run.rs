@@ -180,6 +180,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     if !args.live.interface.is_empty() {
         return live::run(args, &mut loaded);
     }
+    if let (Some(workers @ 2..), false) = (args.workers, args.trace.is_empty()) {
+        return Err(Failure::Input(format!(
+            "--trace cannot be used with --workers {workers}: packets are traced on one core, with all of the state; leave \
+             out --workers"
+        )));
+    }
     let wanted = Wanted::parse(&args.trace)?;
     let mut input = open_input(&args.input)?;
     let state = args.state_in.as_ref().map(|path| read_state(path, &mut loaded).map(|state| (path, state)));
