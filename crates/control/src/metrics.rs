@@ -34,7 +34,7 @@ impl Text {
 const NANOSECONDS: f64 = 1e-9;
 
 /// Counters of the packet loop: name, metric, help.
-const COUNTERS: [(&str, &str, &str); 9] = [
+const COUNTERS: [(&str, &str, &str); 11] = [
     ("passed", "flowloom_passed_packets_total", "Passed packets that were delivered."),
     ("pass_lost", "flowloom_pass_lost_packets_total", "Passed packets that no receiver took."),
     ("unbound", "flowloom_unbound_packets_total", "Packets for ports without an interface."),
@@ -42,6 +42,8 @@ const COUNTERS: [(&str, &str, &str); 9] = [
     ("tx_full", "flowloom_transmit_full_packets_total", "Packets lost because a transmission queue was full."),
     ("tx_refused", "flowloom_transmit_refused_packets_total", "Packets that the interface refused to transmit."),
     ("rx_missed", "flowloom_receive_missed_packets_total", "Packets lost before the function."),
+    ("not_run", "flowloom_not_run_packets_total", "Packets that the engine cannot run."),
+    ("logs_lost", "flowloom_lost_log_lines_total", "Log lines lost because their buffer was full."),
     ("batches", "flowloom_batches_total", "Batches of packets."),
     ("sweeps", "flowloom_sweeps_total", "Sweeps of expired contexts."),
 ];

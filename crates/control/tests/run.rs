@@ -358,6 +358,7 @@ fn scrape(run: &Run) {
         }
     }
     assert!(samples["flowloom_packets_total{verdict=\"drop\"}"] > 0.0, "{body}");
+    assert_eq!(samples["flowloom_not_run_packets_total"], 0.0, "{body}");
     assert!(samples.contains_key("flowloom_map_entries{map=\"hosts\",kind=\"hash\"}"), "{body}");
     assert!(
         samples.keys().any(|name| name.starts_with("flowloom_row_hits_total{element=\"hosts\",line=\"7\"")),
