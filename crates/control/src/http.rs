@@ -143,7 +143,7 @@ fn respond(method: &str, target: &str, subject: &dyn Subject) -> (&'static str, 
     if target.split('?').next() != Some("/metrics") {
         return ("404 Not Found", TEXT_TYPE, "metrics are at /metrics\n".to_owned());
     }
-    match subject.statistics() {
+    match subject.statistics(false) {
         Ok(report) => ("200 OK", METRICS_TYPE, metrics(&report)),
         Err(refusal) => ("503 Service Unavailable", TEXT_TYPE, format!("{refusal}\n")),
     }

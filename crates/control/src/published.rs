@@ -69,7 +69,7 @@ impl Subject for Published {
         self.greeting.clone()
     }
 
-    fn statistics(&self) -> Result<Report, Refusal> {
+    fn statistics(&self, _: bool) -> Result<Report, Refusal> {
         let mut state = self.state();
         let before = state.number;
         state.waiting += 1;
@@ -125,7 +125,7 @@ mod tests {
         assert!(!run.is_wanted() && !run.greeting().has_maps);
         run.publish(Report { packets: Some(1), ..Report::default() });
         let client = Arc::clone(&run);
-        let thread = std::thread::spawn(move || (client.statistics(), client.statistics()));
+        let thread = std::thread::spawn(move || (client.statistics(true), client.statistics(true)));
         let start = Instant::now();
         while !run.is_wanted() {
             assert!(start.elapsed() < PATIENCE);

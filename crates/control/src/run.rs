@@ -19,7 +19,7 @@ use crate::desk::{Desk, Worker};
 use crate::error::Refusal;
 use crate::protocol::{Greeting, MapFacts, Maps, Reloaded, UpdateRule};
 use crate::reload::transfer;
-use crate::report::{MapLoad, Report, RowHits};
+use crate::report::{MapLoad, Report, RowHits, TopFlows};
 use crate::sample::Samples;
 use crate::server::{Subject, Visitor};
 
@@ -27,6 +27,8 @@ use crate::server::{Subject, Visitor};
 const SLOTS_AT_ONCE: u32 = 2048;
 /// The rest of the loop between two such visits, so that a dump takes no more than half of its time.
 const REST: Duration = Duration::from_micros(200);
+/// The age up to which the largest flows are used again: their samples are copied on the thread of the packets.
+const TOP_AGE: Duration = Duration::from_millis(200);
 /// The flows of a report.
 const TOP_FLOWS: usize = 20;
 
@@ -78,6 +80,8 @@ pub struct UserRun {
     ports: BTreeMap<u32, String>,
     load: LoadFunction,
     state: Mutex<State>,
+    /// The largest flows, and when they were asked for.
+    top: Mutex<Option<(Instant, TopFlows)>>,
     /// Held during a reload: they come one after the other.
     reload: Mutex<()>,
 }
@@ -98,7 +102,7 @@ impl std::fmt::Debug for UserRun {
 /// What a worker says of itself.
 struct Told {
     statistics: flowloom_ports::Statistics,
-    samples: Samples,
+    samples: Option<Samples>,
     now_ns: u64,
     refused: u64,
     loads: Vec<u64>,
@@ -116,7 +120,7 @@ impl UserRun {
         load: LoadFunction,
     ) -> UserRun {
         let state = Mutex::new(State { facts, engine: engine.to_owned(), reloads: 0 });
-        UserRun { desks, mode: mode.to_owned(), ports, load, state, reload: Mutex::new(()) }
+        UserRun { desks, mode: mode.to_owned(), ports, load, state, top: Mutex::new(None), reload: Mutex::new(()) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -184,8 +188,11 @@ impl Subject for UserRun {
         Greeting::new(&facts.name, &facts.path, &self.mode, engine, self.ports.clone())
     }
 
-    fn statistics(&self) -> Result<Report, Refusal> {
-        let told = self.ask_all(|worker| {
+    fn statistics(&self, with_flows: bool) -> Result<Report, Refusal> {
+        let known = || self.top.lock().unwrap_or_else(PoisonError::into_inner);
+        let top = known().clone().filter(|(asked, _)| asked.elapsed() < TOP_AGE);
+        let (asked, copies) = (Instant::now(), with_flows && top.is_none());
+        let told = self.ask_all(move |worker| {
             let tables = worker.watched.engine().tables();
             let count = tables.defs().len();
             let loads = (0..count).map(|map| tables.entries(map)).collect();
@@ -193,7 +200,7 @@ impl Subject for UserRun {
             let hits = hits.and_then(|map| tables.lookup(map, &[0; 4]));
             Told {
                 statistics: worker.statistics.clone(),
-                samples: worker.watched.samples().clone(),
+                samples: copies.then(|| worker.watched.samples().clone()),
                 now_ns: worker.now_ns,
                 refused: worker.watched.refused(),
                 loads,
@@ -225,7 +232,7 @@ impl Subject for UserRun {
             };
             refused += worker.refused;
             statistics.push(worker.statistics);
-            samples.push(worker.samples);
+            samples.extend(worker.samples);
         }
         report.count(&statistics, &self.ports);
         report.counters.insert("not_run".to_owned(), refused);
@@ -247,7 +254,13 @@ impl Subject for UserRun {
             }
         }
         drop(state);
-        report.top = Some(Samples::top(&samples, now_ns, TOP_FLOWS));
+        if copies {
+            let flows = Samples::top(&samples, now_ns, TOP_FLOWS);
+            *known() = Some((asked, flows.clone()));
+            report.top = Some(flows);
+        } else if with_flows {
+            report.top = top.map(|(_, flows)| flows);
+        }
         Ok(report)
     }
 

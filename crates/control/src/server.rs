@@ -38,11 +38,11 @@ pub trait Subject: Send + Sync {
     /// What it says of itself.
     fn greeting(&self) -> Greeting;
 
-    /// Its statistics.
+    /// Its statistics; with the largest flows if they are wanted and known.
     ///
     /// # Errors
     /// The run is ending.
-    fn statistics(&self) -> Result<Report, Refusal>;
+    fn statistics(&self, with_flows: bool) -> Result<Report, Refusal>;
 
     /// Its maps.
     ///
@@ -220,7 +220,7 @@ fn result(value: impl Serialize) -> Result<serde_json::Value, Refusal> {
 
 fn answer(stream: &UnixStream, subject: &dyn Subject, request: Request) -> Result<serde_json::Value, Refusal> {
     match request {
-        Request::Statistics => result(subject.statistics()?),
+        Request::Statistics => result(subject.statistics(true)?),
         Request::Maps => result(subject.maps()?),
         Request::Dump { map } => {
             let mut count = 0;
