@@ -3,6 +3,7 @@
 
 use std::io::Write;
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use flowloom_control::{Client, Report};
@@ -11,6 +12,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 
 use super::{Look, next, text};
 use crate::failure::Failure;
+use crate::run::Interrupted;
 
 /// How the screen ended.
 pub(super) enum End {
@@ -20,6 +22,8 @@ pub(super) enum End {
     Ended,
 }
 
+/// The longest time until a signal is noticed.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 const KEYS: &str = "q quits, space pauses";
 /// The alternate screen, without a cursor; and back.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
@@ -62,7 +66,7 @@ impl Screen {
         let timeout = Timespec::try_from(within).map_err(std::io::Error::other)?;
         let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
         match poll(&mut fds, Some(&timeout)) {
-            // Of a window that changes its size.
+            // Of a window that changes its size, or a signal that ends the screen.
             Err(rustix::io::Errno::INTR) => Ok(None),
             Err(error) => Err(error.into()),
             Ok(0) => Ok(None),
@@ -93,6 +97,8 @@ fn put(text: &str) -> std::io::Result<()> {
 /// Shows the run until the user quits or it ends.
 pub(super) fn run(client: &mut Client, first: Report, interval: Duration) -> Result<End, Failure> {
     let failed = |error: std::io::Error| Failure::Environment(format!("the terminal cannot be used: {error}"));
+    // Held first: a signal must not leave the terminal raw.
+    let interrupted = Interrupted::hold()?;
     let _screen = Screen::enter().map_err(failed)?;
     let mut before = first;
     let mut shown = "the first interval is measured\n".to_owned();
@@ -101,7 +107,12 @@ pub(super) fn run(client: &mut Client, first: Report, interval: Duration) -> Res
     loop {
         let keys = if is_paused { format!("PAUSED; {KEYS}") } else { KEYS.to_owned() };
         put(&page(&shown, &keys, Screen::size())).map_err(failed)?;
-        match Screen::key(due.saturating_duration_since(Instant::now())).map_err(failed)? {
+        let wait = due.saturating_duration_since(Instant::now()).min(LOOK_EVERY);
+        let key = Screen::key(wait).map_err(failed)?;
+        if interrupted.flag().load(Ordering::Relaxed) {
+            return Ok(End::Quit);
+        }
+        match key {
             Some(b'q' | INTERRUPT) => return Ok(End::Quit),
             Some(b' ') => is_paused = !is_paused,
             _ => {}
