@@ -12,12 +12,16 @@ use std::time::Duration;
 use flowloom_exec::SweepClock;
 use flowloom_ports::Statistics;
 use flowloom_session::Loaded;
+use flowloom_session::engines::InPlaceEngine;
 
 use crate::error::Refusal;
 use crate::watched::Watched;
 
 /// The longest time until a task begins.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Gets the new function, and the old and the new engine.
+pub type Replaced<'w> = dyn FnMut(Option<Loaded>, [&mut dyn InPlaceEngine; 2]) + 'w;
 
 /// What a task finds on the thread of the packets.
 pub struct Worker<'w> {
@@ -30,7 +34,7 @@ pub struct Worker<'w> {
     /// The time of the function's clock.
     pub now_ns: u64,
     /// Called when the function has been replaced; the first worker gets it.
-    pub replaced: &'w mut dyn FnMut(Option<Loaded>),
+    pub replaced: &'w mut Replaced<'w>,
 }
 
 impl std::fmt::Debug for Worker<'_> {

@@ -33,7 +33,7 @@ mod trace;
 mod watched;
 
 pub use client::Client;
-pub use desk::{Desk, Inbox, Worker, desk};
+pub use desk::{Desk, Inbox, Replaced, Worker, desk};
 pub use directory::{Found, Runs, directory, run_of, runs, runs_in};
 pub use error::{ControlError, Refusal};
 pub use http::MetricsServer;

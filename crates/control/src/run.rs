@@ -467,9 +467,9 @@ fn swap(
     let kept = transfer.kept.iter();
     let kept = kept.map(|(index, _)| (defs[*index].name.clone(), engine.tables().entries(*index))).collect();
     let name = engine.name().to_owned();
-    let old = worker.watched.replace(engine);
+    let mut old = worker.watched.replace(engine);
     *worker.sweep = sweep;
-    (worker.replaced)(loaded);
+    (worker.replaced)(loaded, [old.as_mut(), worker.watched.engine()]);
     Swapped {
         old,
         engine: name,

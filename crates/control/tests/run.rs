@@ -121,7 +121,7 @@ impl Run {
                 let mut visit = |statistics: &Statistics, sweep: &mut SweepClock| {
                     last_ns = statistics.times_ns.map_or(last_ns, |(_, last)| last);
                     let watched = &mut *watched.borrow_mut();
-                    inbox.work(&mut Worker { statistics, watched, sweep, now_ns: last_ns, replaced: &mut |_| () });
+                    inbox.work(&mut Worker { statistics, watched, sweep, now_ns: last_ns, replaced: &mut |_, _| () });
                 };
                 let visits = Some(Visits { wanted: inbox.wanted(), wakes: inbox.wakes(), visit: &mut visit });
                 let hooks = Hooks { visits, ..Hooks::default() };
@@ -301,7 +301,7 @@ fn abandoned_tasks_are_not_run() {
             watched: &mut watched,
             sweep: &mut SweepClock::new(0),
             now_ns: 0,
-            replaced: &mut |_| (),
+            replaced: &mut |_, _| (),
         });
     };
     work();

@@ -5,7 +5,7 @@
 //! the packet loop, and only the summary has those of rows and contexts. Clients of the control socket are answered
 //! between two batches.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use flowloom_engine::{Event, Snapshot, Verdict};
 use flowloom_exec::{SweepClock, Traffic, monotonic_ns};
 use flowloom_ports::{Hooks, LoopOptions, Statistics, Visits, run_loop};
 use flowloom_session::Loaded;
-use flowloom_session::engines::{EngineOptions, StartedInPlace};
+use flowloom_session::engines::{EngineOptions, InPlaceEngine, StartedInPlace};
 use serde_json::{Value, json};
 
 use super::devices::{Devices, failure};
@@ -86,8 +86,20 @@ pub(super) fn run(
     let observed = Observed::start(args, loaded, &options, &watched, (ports, clock_ahead_ns))?;
     let (reporter, replaced) = (RefCell::new(reporter), RefCell::new(None));
     let start = Instant::now();
-    let running =
-        Running { args, loaded, bindings, clock_ahead_ns, before, start, watched, reporter, replaced, observed };
+    let (before, logs_lost_before) = (RefCell::new(before), Cell::new(0));
+    let running = Running {
+        args,
+        loaded,
+        bindings,
+        clock_ahead_ns,
+        before,
+        logs_lost_before,
+        start,
+        watched,
+        reporter,
+        replaced,
+        observed,
+    };
     running.go(devices, state_out, &signals)
 }
 
@@ -109,8 +121,10 @@ struct Running<'a> {
     loaded: &'a Loaded,
     bindings: &'a [(u32, &'a str)],
     clock_ahead_ns: u64,
-    /// The number of entries of each map before the first packet.
-    before: BTreeMap<String, u64>,
+    /// The number of entries of each map before the first packet of the function.
+    before: RefCell<BTreeMap<String, u64>>,
+    /// The log lines that functions before it have lost.
+    logs_lost_before: Cell<u64>,
     start: Instant,
     watched: RefCell<Watched>,
     reporter: RefCell<Option<Reporter>>,
@@ -156,9 +170,9 @@ impl Running<'_> {
         let saved = state_out.map_or(Ok(()), |mut file| file.write(loaded, &snapshot));
         let coverage = loaded.function().and_then(|function| Coverage::from_snapshot(function, &snapshot));
         let now_ns = monotonic_ns().wrapping_add(self.clock_ahead_ns);
-        let contexts = contexts(&loaded.layouts(), &self.before, &snapshot, now_ns, coverage.as_ref());
-        let logged =
-            self.reporter.borrow().as_ref().map(|reporter| (reporter.printed, logs_lost(&snapshot) + reporter.dropped));
+        let contexts = contexts(&loaded.layouts(), &self.before.borrow(), &snapshot, now_ns, coverage.as_ref());
+        let lost = self.logs_lost_before.get() + logs_lost(&snapshot);
+        let logged = self.reporter.borrow().as_ref().map(|reporter| (reporter.printed, lost + reporter.dropped));
         let refused = watched.refused();
         let engine = watched.engine().name();
         let results = Ended { loaded, engine, refused, statistics, now_ns, snapshot, coverage, contexts, logged };
@@ -223,8 +237,17 @@ impl Running<'_> {
             finish(printer.print(lines));
             lines_lost += printer.lost_lines - before;
         };
-        let mut replaced = |loaded: Option<Loaded>| {
+        let mut replaced = |loaded: Option<Loaded>, [old, new]: [&mut dyn InPlaceEngine; 2]| {
             let Some(loaded) = loaded else { return };
+            // Its counters begin anew, with the entries that were kept.
+            let tables = new.tables();
+            let names: Vec<String> = tables.defs().iter().map(|def| def.name.clone()).collect();
+            let entries = names.into_iter().enumerate().map(|(map, name)| (name, tables.entries(map)));
+            self.before.replace(entries.collect());
+            let tables = old.tables();
+            let lost = tables.defs().iter().position(|def| def.name == LOST_MAP);
+            let lost = lost.and_then(|map| tables.lookup(map, &[0; 4]));
+            self.logs_lost_before.update(|before| before + lost.as_deref().map_or(0, first_number));
             let mut reporter = self.reporter.borrow_mut();
             let so_far = reporter.as_ref().map_or((0, 0), |old| (old.printed, old.dropped));
             *reporter = loaded.function().and_then(|function| Reporter::of(function, self.args.json));
@@ -312,12 +335,17 @@ impl Running<'_> {
         )
     }
 
+    /// The name of the function that runs now.
+    fn name(&self) -> String {
+        self.replaced.borrow().as_ref().unwrap_or(self.loaded).name().to_owned()
+    }
+
     fn counters_json(&self, event: &str, statistics: &Statistics, elapsed: Duration) -> Value {
         let verdicts: BTreeMap<&str, u64> = Verdict::ALL.iter().map(|v| (v.name(), statistics.count(*v))).collect();
         let devices = statistics.devices;
         json!({
             "event": event,
-            "function": self.loaded.name(),
+            "function": self.name(),
             "elapsed_s": elapsed.as_secs_f64(),
             "now_ns": monotonic_ns().wrapping_add(self.clock_ahead_ns),
             "packets": statistics.packets,
@@ -362,7 +390,7 @@ impl Running<'_> {
         let names: Vec<&str> = self.bindings.iter().map(|(_, name)| *name).collect();
         let mut text = format!(
             "\n{} on {} by {}: {:.1} s, {}, {} packets/s\n\n",
-            self.loaded.name(),
+            self.name(),
             names.join(", "),
             ended.engine,
             statistics.elapsed.as_secs_f64(),
@@ -398,7 +426,11 @@ impl Running<'_> {
 /// The records of log lines that found their buffer full.
 fn logs_lost(snapshot: &Snapshot) -> u64 {
     let value = snapshot.maps.get(LOST_MAP).and_then(|entries| entries.values().next());
-    value.and_then(|bytes| bytes.first_chunk()).map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    value.map_or(0, |bytes| first_number(bytes))
+}
+
+fn first_number(value: &[u8]) -> u64 {
+    value.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
 /// The numbers of packets lost, by reason, without zeros.
