@@ -78,5 +78,7 @@ fn traces_have_rows_state_and_bytes() {
     let (function, capture) = (path("counted.efsm"), path("in.pcapng"));
     exits(2, &["run", &function, "-r", &capture, "--engine", "machine", "--trace", "1"])
         .stderr_has(&["--trace needs --engine jit or interp, not machine"]);
+    exits(2, &["run", &function, "-r", &capture, "--workers", "2", "--trace", "1"])
+        .stderr_has(&["--trace cannot be used with --workers 2"]);
     exits(2, &["run", &function, "-r", &capture, "--trace", "udp.nothing == 1"]).stderr_has(&["udp.nothing"]);
 }

@@ -113,6 +113,28 @@ fn a_run_is_watched_changed_and_reloaded() {
     }
 }
 
+/// After a reload the summary is that of the function that runs.
+#[test]
+fn the_summary_is_that_of_the_last_function() {
+    let Some(lab) = Lab::new("the_summary_is_that_of_the_last_function", &[]) else { return };
+    lab.put("guard.efsm", FIRST);
+    lab.put("other.efsm", &FIRST.replace("function guard;", "function other;"));
+    let said = lab.run(
+        r#"
+        host a 1; addresses a 1; neighbours a 1
+        start guard.efsm -i v1 --mode raw
+        as a send 10.9.1.2:9 10.9.1.2:9 >sent
+        wait_for '"$FLOWLOOM" map lookup $pid/hosts key ipv4.src=10.9.1.1 >/dev/null 2>&1'
+        "$FLOWLOOM" reload $pid other.efsm >reloaded.txt
+        finish
+        echo $code"#,
+        &[],
+    );
+    assert_eq!(said, "0\n", "{}", lab.read("err"));
+    let report = lab.report();
+    assert_eq!((&report["event"], &report["function"]), (&json!("ended"), &json!("other")), "{report}");
+}
+
 /// Without a run, and with several, the commands say what to do.
 #[test]
 fn runs_are_named_when_there_are_none_or_several() {
