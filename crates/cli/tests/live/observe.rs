@@ -118,7 +118,7 @@ fn a_run_is_watched_changed_and_reloaded() {
 fn the_summary_is_that_of_the_last_function() {
     let Some(lab) = Lab::new("the_summary_is_that_of_the_last_function", &[]) else { return };
     lab.put("guard.efsm", FIRST);
-    lab.put("other.efsm", &FIRST.replace("function guard;", "function other;"));
+    lab.put("other.efsm", FIRST.replace("function guard;", "function other;"));
     let said = lab.run(
         r#"
         host a 1; addresses a 1; neighbours a 1
