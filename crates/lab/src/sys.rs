@@ -140,10 +140,10 @@ mod tests {
         for number in 0..=cpus.len() {
             let pinned = std::thread::spawn(move || {
                 pin(number);
-                std::fs::read_to_string("/proc/thread-self/status").unwrap()
+                std::fs::read_to_string("/proc/thread-self/status").expect("a status")
             });
-            let status = pinned.join().unwrap();
-            let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+            let status = pinned.join().expect("ends");
+            let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("a list");
             assert_eq!(list.trim(), cpus[number % cpus.len()].to_string(), "number {number}");
         }
         assert_eq!(pinning_note().is_some(), cpus.len() < 2);
