@@ -88,9 +88,17 @@ impl Keys for Keyed {
     }
 
     fn touch(&mut self, key: &[u8]) {
-        if let (Some(uses), Some(slot)) = (&mut self.uses, self.slots.get(key)) {
-            uses.note(key, *slot);
+        if self.uses.is_some() {
+            self.used(key);
         }
+    }
+
+    fn used(&mut self, key: &[u8]) -> Option<u32> {
+        let slot = self.slots.get(key).copied()?;
+        if let Some(uses) = &mut self.uses {
+            uses.note(key, slot);
+        }
+        Some(slot)
     }
 
     fn oldest(&self) -> Option<Box<[u8]>> {
