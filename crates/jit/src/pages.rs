@@ -60,10 +60,7 @@ mod tests {
         let bytes = 1 << 30;
         let mut memory = MmapOptions::new().len(bytes).no_reserve_swap().map_anon().unwrap();
         let start = memory.as_ptr() as u64;
-        let Some(found) = touched(start, bytes) else {
-            println!("SKIP the system gives no page map");
-            return;
-        };
+        let found = touched(start, bytes).unwrap();
         assert!(found.is_empty(), "{found:?}");
         let places = [0, 5_000_000, bytes - 1];
         for place in places {

@@ -215,6 +215,7 @@ impl Device for Raw {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use flowloom_testkit::require;
 
