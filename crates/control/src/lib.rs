@@ -12,7 +12,7 @@
 //! round.
 //!
 //! [`Watched`] is the engine of an observed run: it samples packets for the largest flows and can be replaced by that
-//! of another program ([`reload`](reload()) tells which maps keep their entries).
+//! of another program ([`transfer`] tells which maps keep their entries).
 #![forbid(unsafe_code)]
 
 mod client;
