@@ -227,11 +227,7 @@ fn af_xdp(near: &[Interface], mode: Mode) -> Result<Box<dyn Device>, PortsError>
 #[cfg(feature = "dpdk")]
 fn dpdk(near: &[Interface]) -> Result<Box<dyn Device>, PortsError> {
     let options = flowloom_ports::DpdkOptions { huge_pages: false, ..flowloom_ports::DpdkOptions::default() };
-    let names: Vec<String> =
-        near.iter().map(|found| format!("net_af_packet{},iface={}", found.port, found.name())).collect();
-    let devices: Vec<(Port, &str)> =
-        near.iter().zip(&names).map(|(found, name)| (Port(found.port), name.as_str())).collect();
-    Ok(Box::new(flowloom_ports::Dpdk::open(&devices, &options)?))
+    Ok(Box::new(flowloom_ports::Dpdk::on_interfaces(near, &options)?))
 }
 
 /// Forwards by machine code on a device.

@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use flowloom_engine::{Fate, Frame, PORT_COUNT, Port};
+use flowloom_exec::Interface;
 
 use crate::device::{Departure, Device, DeviceCounters, RunBatch};
 use crate::error::PortsError;
@@ -48,6 +49,18 @@ pub struct Dpdk {
 }
 
 impl Dpdk {
+    /// As [`Dpdk::open`], with interfaces of the kernel through `net_af_packet`.
+    ///
+    /// # Errors
+    /// Those of [`Dpdk::open`].
+    pub fn on_interfaces(interfaces: &[Interface], options: &DpdkOptions) -> Result<Dpdk, PortsError> {
+        let device = |found: &Interface| format!("net_af_packet{},iface={}", found.port, found.name());
+        let devices: Vec<String> = interfaces.iter().map(device).collect();
+        let ports = interfaces.iter().map(|found| Port(found.port));
+        let devices: Vec<(Port, &str)> = ports.zip(devices.iter().map(String::as_str)).collect();
+        Dpdk::open(&devices, options)
+    }
+
     /// Starts DPDK, if it does not run yet, and the drivers of the devices: each as for `--vdev`, e.g.
     /// `net_pcap0,rx_pcap=in.pcap,tx_pcap=out.pcap`, or a PCI address.
     ///

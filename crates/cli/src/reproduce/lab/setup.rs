@@ -55,11 +55,7 @@ impl LabEngine {
 #[cfg(feature = "dpdk")]
 fn dpdk(near: &[Interface]) -> Result<Box<dyn Device>, PortsError> {
     let options = flowloom_ports::DpdkOptions { huge_pages: false, ..flowloom_ports::DpdkOptions::default() };
-    let devices: Vec<String> =
-        near.iter().map(|found| format!("net_af_packet{},iface={}", found.port, found.name())).collect();
-    let devices: Vec<(Port, &str)> =
-        near.iter().zip(&devices).map(|(found, device)| (Port(found.port), device.as_str())).collect();
-    Ok(Box::new(flowloom_ports::Dpdk::open(&devices, &options)?))
+    Ok(Box::new(flowloom_ports::Dpdk::on_interfaces(near, &options)?))
 }
 
 #[cfg(not(feature = "dpdk"))]
