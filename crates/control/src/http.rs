@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::ControlError;
 use crate::metrics::metrics;
-use crate::server::{ACCEPT_REST, Subject};
+use crate::server::{Subject, accept};
 
 /// The longest head of a request.
 const MAX_HEAD_BYTES: usize = 8 << 10;
@@ -16,6 +16,8 @@ const MAX_HEAD_BYTES: usize = 8 << 10;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Further connections are closed at once.
 const MAX_CONNECTIONS: usize = 8;
+/// The name of the threads.
+const THREAD: &str = "metrics";
 /// The media type of the text format.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 const TEXT_TYPE: &str = "text/plain; charset=utf-8";
@@ -35,28 +37,10 @@ impl MetricsServer {
         let failed = |error: Error| ControlError::Metrics { address: address.to_string(), reason: error.to_string() };
         let listener = TcpListener::bind(address).map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
-        let accept = move || {
-            // One reference a connection.
-            let open = Arc::new(());
-            for stream in listener.incoming() {
-                let Ok(stream) = stream else {
-                    std::thread::sleep(ACCEPT_REST);
-                    continue;
-                };
-                if Arc::strong_count(&open) > MAX_CONNECTIONS {
-                    continue;
-                }
-                let (subject, open) = (Arc::clone(&subject), Arc::clone(&open));
-                let serve = move || {
-                    // An error of the connection ends it.
-                    let _ = serve(&stream, &*subject);
-                    drop(open);
-                };
-                // Without a thread the connection is closed.
-                let _ = std::thread::Builder::new().name("metrics".to_owned()).spawn(serve);
-            }
-        };
-        std::thread::Builder::new().name("metrics".to_owned()).spawn(accept).map_err(failed)?;
+        // An error of a connection ends it.
+        let answer = move |stream: &TcpStream| _ = serve(stream, &*subject);
+        let accept = move || accept(listener.incoming(), (THREAD, MAX_CONNECTIONS), |_| (), answer);
+        std::thread::Builder::new().name(THREAD.to_owned()).spawn(accept).map_err(failed)?;
         Ok(MetricsServer { address: bound })
     }
 

@@ -22,18 +22,20 @@ const AGE: Duration = Duration::from_secs(2);
 /// The longest request line.
 const MAX_REQUEST_BYTES: u64 = 1 << 20;
 /// The rest after a connection that could not be accepted: without a descriptor left, the next one fails as well.
-pub(crate) const ACCEPT_REST: Duration = Duration::from_millis(100);
+const ACCEPT_REST: Duration = Duration::from_millis(100);
 /// Further connections are refused.
 const MAX_CONNECTIONS: usize = 64;
-/// A client that asks nothing for so long is left alone.
+/// The name of the threads.
+const THREAD: &str = "control";
+/// The read timeout of a connection.
 const READ_PATIENCE: Duration = Duration::from_secs(24 * 3600);
-/// A client that reads nothing for so long is left alone.
+/// The write timeout of a connection.
 const WRITE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Gets some entries, as keys and values; false if no more are wanted.
 pub type Visitor<'a> = dyn FnMut(Vec<(Vec<u8>, Vec<u8>)>) -> bool + 'a;
 
-/// A run, as the server asks it. Keys and values have the sizes that the map has, or are refused.
+/// The run that a server answers for. Keys and values have the sizes that the map has, or are refused.
 pub trait Subject: Send + Sync {
     /// What it says of itself.
     fn greeting(&self) -> Greeting;
@@ -92,9 +94,38 @@ pub struct Server {
     path: PathBuf,
 }
 
+/// Serves connections, each in a thread of its own with this name, at most `limit.1` at once; refuses others.
+pub(crate) fn accept<S: Send + 'static>(
+    incoming: impl Iterator<Item = std::io::Result<S>>,
+    limit: (&str, usize),
+    refuse: impl Fn(&S),
+    serve: impl Fn(&S) + Send + Sync + 'static,
+) {
+    let (name, most) = limit;
+    // One reference for each connection.
+    let (open, serve) = (Arc::new(()), Arc::new(serve));
+    for stream in incoming {
+        let Ok(stream) = stream else {
+            std::thread::sleep(ACCEPT_REST);
+            continue;
+        };
+        if Arc::strong_count(&open) > most {
+            refuse(&stream);
+            continue;
+        }
+        let (serve, open) = (Arc::clone(&serve), Arc::clone(&open));
+        let answer = move || {
+            serve(&stream);
+            drop(open);
+        };
+        // Without a thread the connection is closed.
+        let _ = std::thread::Builder::new().name(name.to_owned()).spawn(answer);
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
-        // Best effort: a socket that nobody listens on counts as stale.
+        // If that fails, clients take the socket for stale: its connections are refused.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -120,32 +151,14 @@ impl Server {
         let server = Server { path: path.clone() };
         let mode = fs::Permissions::from_mode(0o600);
         fs::set_permissions(&path, mode).map_err(|e| file(&path, "protected", e))?;
-        let accept = move || {
-            // One reference a connection.
-            let open = Arc::new(());
-            for stream in listener.incoming() {
-                let Ok(stream) = stream else {
-                    std::thread::sleep(ACCEPT_REST);
-                    continue;
-                };
-                if Arc::strong_count(&open) > MAX_CONNECTIONS {
-                    let message = format!("{MAX_CONNECTIONS} clients are connected to this run: end one of them");
-                    // It fits into the empty buffer of the connection.
-                    let _ = send(&stream, &Answer::Error(Refusal::Environment(message)));
-                    continue;
-                }
-                let (subject, open) = (Arc::clone(&subject), Arc::clone(&open));
-                let serve = move || {
-                    serve(&stream, &*subject);
-                    drop(open);
-                };
-                if std::thread::Builder::new().name("control".to_owned()).spawn(serve).is_err() {
-                    // Without a thread the connection is closed.
-                    continue;
-                }
-            }
+        let refuse = |stream: &UnixStream| {
+            let message = format!("{MAX_CONNECTIONS} clients are connected to this run: end one of them");
+            // It fits into the empty buffer of the connection.
+            let _ = send(stream, &Answer::Error(Refusal::Environment(message)));
         };
-        let thread = std::thread::Builder::new().name("control".to_owned()).spawn(accept);
+        let answer = move |stream: &UnixStream| serve(stream, &*subject);
+        let accept = move || accept(listener.incoming(), (THREAD, MAX_CONNECTIONS), refuse, answer);
+        let thread = std::thread::Builder::new().name(THREAD.to_owned()).spawn(accept);
         thread.map_err(|e| file(&path, "served by a thread", e))?;
         Ok(server)
     }
