@@ -41,7 +41,7 @@ const ROOM_BYTES: usize = 7 * 64;
 /// The table has room for at least this number of further flows, so that several cores never wait for room.
 const SPARE_FLOWS: u64 = 1 << 14;
 
-/// Several cores are asked to be this often faster.
+/// The required speed-up of two cores.
 const BAR: f64 = 1.8;
 
 /// The functions: name, source, the table of flows.

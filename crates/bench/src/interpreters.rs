@@ -116,9 +116,6 @@ fn compare(sources: &Sources<'_>, name: &str, bytes: usize, rounds: usize) -> Re
     }
     let times = by_turns(&mut contenders, rounds)?;
     drop(contenders);
-    Times::print(&what, 0, &times);
-    let net: Vec<Times> = times.chunks_exact(2).map(|pair| pair[1].without(&pair[0], &pair[1].name)).collect();
-    let shown: Vec<Times> = net.iter().map(|times| times.clone().named("net")).collect();
-    Times::print(&what, 0, &shown);
+    let net = Times::net(&what, &times);
     Ok(Comparison { bar: Some(BAR), ..net[0].beside(&net[1], &what, 0) })
 }

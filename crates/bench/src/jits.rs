@@ -177,10 +177,7 @@ fn compare(sources: &Sources<'_>, name: &str, bytes: usize, rounds: usize) -> Re
     }
     let times = by_turns(&mut contenders, rounds)?;
     drop(contenders);
-    Times::print(&what, 0, &times);
-    let net: Vec<Times> = times.chunks_exact(2).map(|pair| pair[1].without(&pair[0], &pair[1].name)).collect();
-    let shown: Vec<Times> = net.iter().map(|times| times.clone().named("net")).collect();
-    Times::print(&what, 0, &shown);
+    let net = Times::net(&what, &times);
     let (ours, peers) = net.split_at(1);
     let bar = |peer: &Times| if peer.name.starts_with("gcc") { GCC_BAR } else { MACHINE_BAR };
     Ok(peers.iter().map(|peer| Comparison { bar: Some(bar(peer)), ..ours[0].beside(peer, &what, 0) }).collect())

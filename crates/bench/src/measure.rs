@@ -4,6 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use crate::error::BenchError;
@@ -74,6 +75,16 @@ impl Times {
         }
     }
 
+    /// Prints times that alternate between a harness and its contender, and the contenders' without their harness, which
+    /// it returns.
+    pub(crate) fn net(what: &str, times: &[Times]) -> Vec<Times> {
+        Times::print(what, 0, times);
+        let net: Vec<Times> = times.chunks_exact(2).map(|pair| pair[1].without(&pair[0], &pair[1].name)).collect();
+        let shown: Vec<Times> = net.iter().map(|times| times.clone().named("net")).collect();
+        Times::print(what, 0, &shown);
+        net
+    }
+
     /// The times without those of a harness, round by round.
     pub(crate) fn without(&self, harness: &Times, name: &str) -> Times {
         let ns = self.ns.iter().zip(&harness.ns).map(|(whole, harness)| (whole - harness).max(MIN_NET_NS)).collect();
@@ -132,18 +143,14 @@ impl Clock {
 #[allow(unsafe_code, reason = "the standard library hides the number")]
 pub(crate) fn now_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: as below.
+    // SAFETY: the call writes the time that it is given. It fails only for unknown clocks.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
 /// The time that the thread has spent on a processor.
-#[allow(unsafe_code, reason = "the standard library has no such clock")]
 pub(crate) fn processor_time() -> Duration {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes the time that it is given. It fails only for unknown clocks.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
-    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 /// A contender: a name, and one round of it.

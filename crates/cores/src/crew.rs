@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// The looks at a flag before a thread sleeps: some ten microseconds.
 const SPINS: u32 = 4096;
 /// The looks after which the processor is offered to other threads between two looks.
@@ -267,10 +269,7 @@ fn serve(post: &Post, number: usize) {
 
 /// The time that the thread has spent on a processor.
 pub fn processor_time() -> Duration {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes the time that it is given. It fails only for unknown clocks.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
-    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 #[cfg(test)]

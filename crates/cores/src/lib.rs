@@ -12,7 +12,7 @@
 //! is a property of the whole table.
 #![deny(unsafe_code)]
 
-#[allow(unsafe_code, reason = "tasks borrow from the caller's stack, and the library has no clock of a thread's time")]
+#[allow(unsafe_code, reason = "tasks borrow from the caller's stack")]
 mod crew;
 mod engine;
 mod function;
