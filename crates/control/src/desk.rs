@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Gets the new function, and the old and the new engine.
 pub type Replaced<'w> = dyn FnMut(Option<Loaded>, [&mut dyn InPlaceEngine; 2]) + 'w;
 
-/// What a task finds on the thread of the packets.
+/// The arguments of a task, on the thread that runs the packets.
 pub struct Worker<'w> {
     /// The counters so far.
     pub statistics: &'w Statistics,
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Worker<'_> {
     }
 }
 
-/// The fate of a task: the packet loop begins it, or its client gives up, whoever is first.
+/// States of a task: the packet loop starts it, or the client times out first.
 const WAITING: u8 = 0;
 const RUNNING: u8 = 1;
 const ABANDONED: u8 = 2;

@@ -50,7 +50,7 @@ pub(crate) fn file(path: &Path, action: &'static str, source: io::Error) -> Cont
     ControlError::File { path: path.to_owned(), action, source }
 }
 
-/// Makes the directory if it is missing, and checks that nobody else may enter it.
+/// Creates the directory if it is missing; an error if other users may enter it.
 pub(crate) fn make(path: &Path) -> Result<(), ControlError> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| file(path, "created", e))?;
     let (found, expected) = (fs::metadata(path).map_err(|e| file(path, "inspected", e))?, user()?);

@@ -99,7 +99,7 @@ impl std::fmt::Debug for UserRun {
     }
 }
 
-/// What a worker says of itself.
+/// The answer of a worker to a request for statistics.
 struct Told {
     statistics: flowloom_ports::Statistics,
     samples: Option<Samples>,

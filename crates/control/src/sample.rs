@@ -17,7 +17,7 @@ use crate::report::{FlowShare, TopFlows};
 const KEPT: usize = 1 << 14;
 /// The age of the oldest sample that counts.
 const WINDOW_NS: u64 = 10_000_000_000;
-/// After so many samples the gap is adapted.
+/// The number of samples between two adaptations of the gap.
 const ADAPT_EVERY: u32 = 512;
 /// The shortest and the longest time of these samples: 2,560 to 10,240 samples a second.
 const ADAPT_NS: (u64, u64) = (50_000_000, 200_000_000);

@@ -281,7 +281,7 @@ fn crowd(path: &Path) {
     }
 }
 
-/// A task that nobody waits for any more is not run later.
+/// A task whose client has timed out does not run.
 #[test]
 fn abandoned_tasks_are_not_run() {
     let folder = tempfile::tempdir().unwrap();
@@ -368,7 +368,7 @@ fn scrape(run: &Run) {
     assert_eq!(buckets.last().copied(), Some(samples["flowloom_service_seconds_count"]));
 }
 
-/// Clients that are idle, and bodies that never come, keep nobody from the metrics.
+/// Idle clients and requests without the body that they announce do not block other clients.
 fn odd_clients(address: SocketAddr) {
     let idle = TcpStream::connect(address).unwrap();
     for (request, status) in [

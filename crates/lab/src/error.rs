@@ -29,7 +29,7 @@ pub enum LabError {
     #[error("{0}")]
     Engine(String),
     /// Nothing arrives, although packets are sent.
-    #[error("{name}: no packet of {sent} arrived behind the function")]
+    #[error("{name}: no packet of {sent} arrived after the function")]
     Nothing { name: String, sent: u64 },
     /// A signal ended the measurement.
     #[error("interrupted")]

@@ -41,7 +41,7 @@ pub struct Load {
 /// A measured rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rate {
-    /// Packets a second that have arrived behind the function.
+    /// Packets a second that have arrived after the function.
     pub per_second: f64,
     /// The packets sent, and those that have arrived from the first to the last.
     pub sent: u64,

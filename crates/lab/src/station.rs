@@ -19,7 +19,7 @@ pub type MakeEngine<'a> = dyn Fn() -> Result<Box<dyn InPlace>, LabError> + Sync 
 /// Opens the interfaces of the function as a device.
 pub type OpenDevice<'a> = dyn Fn(&[Interface]) -> Result<Box<dyn Device>, PortsError> + Sync + 'a;
 
-/// How often an attached function is looked after.
+/// The period of sweeps and checks of an attached function.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// What is between the wires.

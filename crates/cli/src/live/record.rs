@@ -22,7 +22,7 @@ use crate::output::{print_note, quoted};
 const GRACE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What a run leaves in its record.
+/// The contents of a run's record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
     pid: u32,

@@ -4,7 +4,7 @@
  *
  * A hash map is a table with open addressing and linear probing, at most half full, with keys and values in its slots;
  * the compiler specialises it for the sizes of keys and values. As in the kernel, an entry does not move while its
- * address is in use: only updates and deletions move entries, and none does so behind a held address.
+ * address is in use: only deletions move entries, and functions hold no address across one.
  */
 #ifndef USER_BPF_HELPERS_H
 #define USER_BPF_HELPERS_H
