@@ -71,6 +71,10 @@ impl InPlace for Watched {
         self.engine.sweep(now_ns)
     }
 
+    fn sweep_step(&mut self, now_ns: u64, share: f64, most: u32) -> Result<bool, EngineError> {
+        self.engine.sweep_step(now_ns, share, most)
+    }
+
     fn take_events(&mut self, events: &mut Vec<Event>) {
         self.engine.take_events(events);
     }
@@ -105,6 +109,10 @@ impl InPlace for Shared<'_> {
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
         self.watched.borrow_mut().sweep(now_ns)
+    }
+
+    fn sweep_step(&mut self, now_ns: u64, share: f64, most: u32) -> Result<bool, EngineError> {
+        self.watched.borrow_mut().sweep_step(now_ns, share, most)
     }
 
     fn take_events(&mut self, events: &mut Vec<Event>) {

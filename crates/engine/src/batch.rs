@@ -175,6 +175,17 @@ pub trait InPlace {
     /// The engine cannot access its state.
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError>;
 
+    /// A step of [`InPlace::sweep`], between two batches: goes on until `share` of the sweep is done, 1 for all of it,
+    /// but visits at most `most` entries. Returns whether the sweep has ended; the next step then begins another one.
+    /// Engines that have no steps do all at once.
+    ///
+    /// # Errors
+    /// Those of [`InPlace::sweep`].
+    fn sweep_step(&mut self, now_ns: u64, _share: f64, _most: u32) -> Result<bool, EngineError> {
+        self.sweep(now_ns)?;
+        Ok(true)
+    }
+
     /// Appends the records for user space since the last call, in order.
     fn take_events(&mut self, _events: &mut Vec<Event>) {}
 }

@@ -39,6 +39,11 @@ impl SweepClock {
         SweepClock::new(swept.map(|layout| layout.sweep_ns).filter(|period| *period != 0).min().unwrap_or(0))
     }
 
+    /// The time between two sweeps in nanoseconds; 0 if there are none.
+    pub fn period_ns(&self) -> u64 {
+        self.period_ns
+    }
+
     /// True if there are sweeps at all.
     pub(crate) fn is_running(&self) -> bool {
         self.period_ns != 0

@@ -16,6 +16,7 @@
 //! - [`FlowTable::visit_ahead`] runs the waves of many keys so that they alternate, which is the fastest way.
 //! - Memory is mapped once, at its full size, and becomes resident as slots are used. Large tables ask for huge pages.
 //! - [`FlowTable::sweep`] visits entries in the order of memory, a number of slots at a time.
+//! - [`FlowTable::least`] finds the entry with the least number in a field of the values, which other code may change.
 //! - [`RawTable`] is the table as compiled code sees it: base addresses, masks and the seed of the hash.
 //!
 //! # Cost
@@ -28,6 +29,7 @@ mod compiled;
 mod error;
 mod hash;
 mod index;
+mod least;
 mod live;
 mod memory;
 mod prefetch;
@@ -42,5 +44,6 @@ pub use ahead::prefetch_entries;
 pub use compiled::{HintedLookupFn, LookupFn, ProbedLookupFn, WordLookupFn};
 pub use error::TableError;
 pub use hash::hashed_pairs;
+pub use least::Field;
 pub use raw::{Bucket, Probe, RawTable};
 pub use table::{Allocation, FlowTable, Layout, Slot};

@@ -74,6 +74,11 @@ pub struct RawTable {
     pub key_bytes: u32,
     /// The bytes of an entry that are prefetched.
     pub prefetch_bytes: u32,
+    /// The logarithm of the bytes of a block.
+    pub mark_shift: u32,
+    /// By block of entries, a byte that is not 0 if values in it may change before the end of the run: the block of an
+    /// entry is its offset from `entries`, shifted right by `mark_shift`.
+    pub marks: *mut u8,
 }
 
 /// A hash, and where its key is expected. It is only a hint: an operation with an old probe has the same result.

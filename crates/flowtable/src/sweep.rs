@@ -44,6 +44,7 @@ impl FlowTable {
         let mut next = cursor;
         while let Some(slot) = self.slots.live.next(next, end) {
             next = slot + 1;
+            self.note_change(slot);
             let (key, value) = self.entry_mut(slot);
             if !keep(slot, key, value) {
                 self.remove_slot(slot);

@@ -6,6 +6,7 @@ use crate::compiled::{HintedLookupFn, LookupFn, ProbedLookupFn, WordLookupFn};
 use crate::error::TableError;
 use crate::hash::{self, Seed};
 use crate::index::{self, MAX_ENTRIES};
+use crate::least::{self, Least};
 use crate::live::Live;
 use crate::memory::{Memory, Parts};
 use crate::raw::{Bucket, PREFETCHED_BYTES, Probe, RawTable};
@@ -71,6 +72,8 @@ pub struct FlowTable {
     pub(crate) raw: Box<RawTable>,
     pub(crate) slots: Slots,
     pub(crate) recency: Option<Recency>,
+    /// Once an entry was evicted by a field.
+    pub(crate) least: Option<Box<Least>>,
     len: u32,
     layout: Layout,
     memory: Memory,
@@ -121,6 +124,7 @@ impl FlowTable {
         let links_at = parts.add(if is_lru { slots.into() } else { 0 }, size_of::<Link>() as u64);
         let entries_at = parts.add(slots.into(), stride);
         let stack_at = parts.add(slots.into(), size_of::<Slot>() as u64);
+        let marks_at = parts.add(least::blocks(slots, stride_bytes), 1);
         let mut memory = parts.map()?;
         let raw = RawTable {
             buckets: memory.part(buckets_at),
@@ -132,6 +136,8 @@ impl FlowTable {
             value_at_bytes: value_at as u32,
             key_bytes,
             prefetch_bytes: stride_bytes.min(PREFETCHED_BYTES),
+            mark_shift: least::block_shift(stride_bytes),
+            marks: memory.part(marks_at),
         };
         // SAFETY: these parts have as many words, links and slots as there are slots, and no other users.
         let (slots, recency) = unsafe {
@@ -139,7 +145,7 @@ impl FlowTable {
             let recency = is_lru.then(|| Recency::new(memory.part(links_at), slots));
             (Slots::new(memory.part(stack_at), slots, live), recency)
         };
-        Ok(FlowTable { raw: Box::new(raw), slots, recency, len: 0, layout, memory })
+        Ok(FlowTable { raw: Box::new(raw), slots, recency, least: None, len: 0, layout, memory })
     }
 
     /// The sizes.
@@ -226,7 +232,7 @@ impl FlowTable {
 
     /// Panics if there is no such slot.
     #[inline(always)]
-    fn check_slot(&self, slot: Slot) {
+    pub(crate) fn check_slot(&self, slot: Slot) {
         if slot > self.layout.entries {
             wrong_slot(slot);
         }
@@ -301,6 +307,7 @@ impl FlowTable {
                 self.raw.replace(old.place, slot);
                 if is_preallocated {
                     self.slots.live.remove(old.slot);
+                    self.note_change(old.slot);
                     self.slots.spare = Some(old.slot);
                 } else {
                     self.release(old.slot);
@@ -311,6 +318,7 @@ impl FlowTable {
         // SAFETY: the slot is one of the table, whose keys have these bytes; the key is borrowed, so it is not in it.
         unsafe { self.raw.entry(slot).copy_from_nonoverlapping(key.as_ptr(), key.len()) };
         self.slots.live.insert(slot);
+        self.note_change(slot);
         if let Some(recency) = &mut self.recency {
             recency.touch(slot);
         }
@@ -365,6 +373,7 @@ impl FlowTable {
             recency.forget(slot);
         }
         self.slots.live.remove(slot);
+        self.note_change(slot);
         self.slots.release(slot);
     }
 
@@ -401,6 +410,7 @@ impl FlowTable {
         if let Some(recency) = &mut self.recency {
             recency.clear(self.slots.made());
         }
+        self.forget_least();
         self.raw.clear();
         self.slots.clear();
         self.len = 0;

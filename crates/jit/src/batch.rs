@@ -19,7 +19,7 @@ use flowloom_engine::{
 };
 use flowloom_flowtable::{Probe, prefetch_entries};
 use flowloom_isa::limits::STACK_BYTES;
-use flowloom_vm::{CONTEXT_ADDRESS, Destination, Run};
+use flowloom_vm::{CONTEXT_ADDRESS, Destination, Run, SweepPlace};
 
 use crate::compiled::Function;
 use crate::engine::{Jit, NAME, TAILROOM_BYTES, enter, failed, fault};
@@ -224,6 +224,14 @@ impl InPlace for Jit {
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
         self.environment.sweep(now_ns);
         Ok(())
+    }
+
+    fn sweep_step(&mut self, now_ns: u64, share: f64, most: u32) -> Result<bool, EngineError> {
+        let has_ended = self.environment.sweep_step(now_ns, &mut self.sweeping, share, most);
+        if has_ended {
+            self.sweeping = SweepPlace::default();
+        }
+        Ok(has_ended)
     }
 
     fn take_events(&mut self, events: &mut Vec<Event>) {

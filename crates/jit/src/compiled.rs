@@ -37,6 +37,8 @@ pub(crate) struct Source<'a> {
     pub(crate) refs: &'a [MapRef],
     /// By number of a helper, the address of its function.
     pub(crate) helpers: &'a dyn Fn(i32) -> u64,
+    /// Whether lookups in hash tables mark their entries.
+    pub(crate) evicts: bool,
     /// Where code goes on after a scout; none if there is no scout.
     pub(crate) points: Vec<Point>,
 }

@@ -12,11 +12,12 @@ use flowloom_isa::op::Op;
 use flowloom_isa::{MapDef, MapKind, Program, ProgramError, check};
 use flowloom_verifier::{Memory, Proof, VerifyError};
 use flowloom_vm::{
-    CONTEXT_ADDRESS, Environment, Helper, Returned, Run, Tables, fib, find, inlined_loops, is_constant_data,
+    CONTEXT_ADDRESS, Environment, Helper, Returned, Run, SweepPlace, Tables, fib, find, inlined_loops, is_constant_data,
 };
 
 use crate::batch::{Ahead, Announced, BATCH};
 use crate::compiled::{Compiled, Function, Source};
+use crate::evict;
 use crate::iterations;
 use crate::runtime::{ITERATIONS, Running, last_redirect};
 use crate::space::Native;
@@ -117,6 +118,8 @@ pub struct Jit {
     pub(crate) packets: u64,
     pub(crate) events: Vec<Event>,
     pub(crate) announced: Announced,
+    /// Where a sweep in steps goes on.
+    pub(crate) sweeping: SweepPlace,
 }
 
 impl std::fmt::Debug for Jit {
@@ -131,7 +134,8 @@ impl Jit {
     /// # Errors
     /// The program, or one that its maps initially hold, is refused; or there is no memory for its maps.
     pub fn new(program: Arc<Program>, proof: &Proof) -> Result<Jit, JitError> {
-        let native = Native::new(&program.maps, 1)?;
+        let evicts = evict::evicts(&program);
+        let native = Native::new(&program.maps, 1, evicts)?;
         let helpers = (0..=MAX_HELPER).chain(OWN_HELPERS).filter_map(|number| Some((number, Box::new(find(number)?))));
         let helpers: Vec<(i32, Box<Helper<Native>>)> = helpers.collect();
         let address = |number: i32| {
@@ -162,6 +166,7 @@ impl Jit {
                 maps,
                 refs,
                 helpers: &address,
+                evicts,
                 points: Vec::new(),
             };
             // Scouts follow the first program only: they end before tail calls.
@@ -215,6 +220,7 @@ impl Jit {
             packets: 0,
             events: Vec::new(),
             announced: Announced::default(),
+            sweeping: SweepPlace::default(),
         })
     }
 

@@ -440,7 +440,11 @@ impl Translation<'_, '_> {
                 self.end_if_spent();
                 begun
             }
-            helper::MAP_LOOKUP_ELEM if let Some(map) = self.source.table(at) => self.use_entry(at, map),
+            helper::MAP_LOOKUP_ELEM if let Some(map) = self.source.table(at) => {
+                let found = self.use_entry(at, map);
+                self.mark(map, found);
+                found
+            }
             helper::MAP_DELETE_ELEM if let Some(map) = self.source.writable_table(at) => {
                 let table = self.map_field(map, TABLE);
                 self.runtime(Runtime::Delete, &[table, arguments[2]])

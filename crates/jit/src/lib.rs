@@ -17,6 +17,7 @@ mod arithmetic;
 mod batch;
 mod compiled;
 mod engine;
+mod evict;
 mod function;
 mod iterations;
 mod key;

@@ -202,6 +202,7 @@ impl Translation<'_, '_> {
         match self.source.code[at] {
             Some(Op::Call { helper: helper::MAP_LOOKUP_ELEM }) if let Some(map) = self.source.table(at) => {
                 let found = self.look_up_announced(at, map, record);
+                self.mark(map, found);
                 self.builder.def_var(self.registers[0], found);
             }
             Some(Op::Call { helper }) => self.call(at, helper),

@@ -43,8 +43,8 @@ pub(crate) struct Native {
     maps: Vec<Map<Tables>>,
     /// By map; machine code holds its address.
     refs: Box<[MapRef]>,
-    /// The LPM maps.
-    prefixes: Vec<usize>,
+    /// The maps that note the end of a run: LPM maps, and hash tables whose entries are evicted.
+    ending: Vec<usize>,
     rings: Rings,
     cpus: u32,
     buffer: Buffer,
@@ -69,19 +69,24 @@ impl Drop for Native {
 }
 
 impl Native {
-    /// Memory with the maps of these definitions in their initial states.
+    /// Memory with the maps of these definitions in their initial states; `evicts` tells whether programs evict entries
+    /// of hash tables.
     ///
     /// # Errors
     /// There is no memory for a map.
-    pub(crate) fn new(defs: &[MapDef], cpus: u32) -> Result<Native, MemoryError> {
+    pub(crate) fn new(defs: &[MapDef], cpus: u32, evicts: bool) -> Result<Native, MemoryError> {
         let maps: Result<Vec<_>, _> = defs.iter().map(|def| Map::new(def, cpus)).collect();
         let state = NonNull::from(Box::leak(Box::new(State::default())));
         let refs = defs.iter().map(|_| MapRef::default()).collect();
-        let is_lpm = |map: &usize| defs[*map].kind == MapKind::LpmTrie;
-        let prefixes = (0..defs.len()).filter(is_lpm).collect();
+        let ends = |map: &usize| match defs[*map].kind {
+            MapKind::LpmTrie => true,
+            MapKind::Hash => evicts,
+            _ => false,
+        };
+        let ending = (0..defs.len()).filter(ends).collect();
         let rings = Rings::new(defs);
         let mut native =
-            Native { state, maps: Vec::new(), refs, prefixes, rings, cpus, buffer: Buffer::default(), fault: None };
+            Native { state, maps: Vec::new(), refs, ending, rings, cpus, buffer: Buffer::default(), fault: None };
         native.set_maps(maps?);
         Ok(native)
     }
@@ -302,6 +307,10 @@ impl Space for Native {
             let ports = if map.is_bound_one_to_one() { map.def().max_entries.into() } else { 0 };
             *reference = MapRef { base, stride, ports, ..MapRef::default() };
             // With several CPUs, a slot has several cells.
+            // Another engine's code may have marked nothing.
+            if let Some(keys) = map.keys_mut() {
+                keys.0.forget_least();
+            }
             if let Some(keys) = map.keys_mut().filter(|_| self.cpus == 1) {
                 reference.raw = keys.0.raw();
                 reference.lookup = Some(keys.0.lookup_fn());
@@ -313,7 +322,7 @@ impl Space for Native {
     }
 
     fn end_run(&mut self) {
-        for map in &self.prefixes {
+        for map in &self.ending {
             self.maps[*map].end_run();
         }
     }

@@ -177,6 +177,7 @@ pub(crate) const WORD: i32 = (offset_of!(Announced, probe) + Probe::WORD_OFFSET)
 pub(crate) const BUCKETS: i32 = offset_of!(RawTable, buckets) as i32;
 pub(crate) const SEED: i32 = offset_of!(RawTable, seed) as i32;
 pub(crate) const ENTRIES: i32 = offset_of!(RawTable, entries) as i32;
+pub(crate) const MARKS: i32 = offset_of!(RawTable, marks) as i32;
 
 pub(crate) const PORTS: i32 = offset_of!(MapRef, ports) as i32;
 pub(crate) const BASE: i32 = offset_of!(MapRef, base) as i32;

@@ -10,9 +10,9 @@
 use std::ptr::NonNull;
 
 use flowloom_engine::SnapshotError;
-use flowloom_flowtable::{Allocation, FlowTable, Layout, TableError};
+use flowloom_flowtable::{Allocation, Field, FlowTable, Layout, TableError};
 use flowloom_isa::MapDef;
-use flowloom_vm::{Backing, Cells, Keys, Kind};
+use flowloom_vm::{Backing, Cells, Keys, Kind, Rank};
 use memmap2::{MmapMut, MmapOptions};
 
 use crate::pages;
@@ -238,7 +238,10 @@ impl Keys for Entries {
     }
 
     fn slot(&self, key: &[u8]) -> Option<u32> {
-        self.0.lookup(self.0.probe(key), key)
+        let slot = self.0.lookup(self.0.probe(key), key)?;
+        // The caller may change the value.
+        self.0.mark(slot);
+        Some(slot)
     }
 
     fn touch(&mut self, key: &[u8]) {
@@ -281,6 +284,20 @@ impl Keys for Entries {
 
     fn retain(&mut self, keep: &mut dyn FnMut(u32) -> bool) {
         self.0.retain(|slot, _, _| keep(slot));
+    }
+
+    fn retain_some(&mut self, from: u32, most: u32, keep: &mut dyn FnMut(u32) -> bool) -> Option<u32> {
+        self.0.sweep(from, most, |slot, _, _| keep(slot))
+    }
+
+    fn least(&mut self, rank: &Rank, _: &dyn Fn(u32) -> i128) -> Option<Box<[u8]>> {
+        let Rank { ref field, is_signed, is_highest } = *rank;
+        let field = Field { offset: field.start as u32, bytes: field.len() as u32, is_signed, is_highest };
+        self.0.least(field).map(|slot| self.0.key(slot).into())
+    }
+
+    fn end_run(&mut self) {
+        self.0.end_run();
     }
 
     fn check_invariants(&self) {

@@ -5,5 +5,6 @@
 mod batches;
 mod bounds;
 mod engines;
+mod evictions;
 mod random;
 mod redirects;

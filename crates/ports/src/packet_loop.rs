@@ -22,7 +22,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use flowloom_engine::{Event, Fate, Frame, InPlace, Output, PORT_COUNT, Port, Ports, Verdict};
+use flowloom_engine::{EngineError, Event, Fate, Frame, InPlace, Output, PORT_COUNT, Port, Ports, Verdict};
 use flowloom_exec::{PacketClock, SweepClock, monotonic_ns};
 
 use crate::device::{Departure, Device, DeviceCounters};
@@ -39,6 +39,9 @@ const POLL_EVERY: Duration = Duration::from_micros(100);
 const SPINS: u32 = 32;
 /// Of so many batches, one is timed.
 pub const TIMED_BATCHES: u64 = 16;
+
+/// The most entries that a sweep visits between two batches: some ten microseconds.
+const SWEPT_A_BATCH: u32 = 2048;
 
 /// The options of a run.
 #[derive(Debug, Clone)]
@@ -202,6 +205,10 @@ struct Batches<'a> {
     taker: Option<usize>,
     host: Option<&'a mut (dyn Host + 'a)>,
     sweep: SweepClock,
+    /// The time of the sweep that is on its way.
+    sweeping: Option<u64>,
+    /// Whether sweeps go on in steps between batches: on live devices. On captures they are exact.
+    sweeps_in_steps: bool,
     clock: PacketClock,
     count: Option<u64>,
     extra: Vec<(usize, Output)>,
@@ -245,12 +252,9 @@ impl Batches<'_> {
         // A sweep comes before the first packet whose time reaches it.
         let mut rest = frames;
         while !rest.is_empty() {
-            if let Some(moment_ns) = self.sweep.due(rest[0].time_ns) {
-                if let Err(error) = self.engine.sweep(moment_ns) {
-                    self.abort(rest);
-                    return Err(failed(error));
-                }
-                self.statistics.sweeps += 1;
+            if let Err(error) = self.sweep_to(rest[0].time_ns, SWEPT_A_BATCH) {
+                self.abort(rest);
+                return Err(failed(error));
             }
             let mut after = self.sweep.clone();
             let until = rest.iter().position(|frame| after.due(frame.time_ns).is_some()).unwrap_or(rest.len());
@@ -399,10 +403,28 @@ impl Batches<'_> {
     /// Sweeps if that is due while no packets arrive.
     fn sweep_idle(&mut self, options: &LoopOptions) -> Result<(), PortsError> {
         let now_ns = self.clock.at(monotonic_ns().wrapping_add(options.clock_ahead_ns));
+        let packet = self.statistics.packets;
+        self.sweep_to(now_ns, u32::MAX).map_err(|source| PortsError::Engine { packet, source })
+    }
+
+    /// Begins a sweep if one is due, and goes on with it: it ends within half of its period, if it need not visit more
+    /// than `most` entries in this step. An earlier one that has not ended by then ends now.
+    fn sweep_to(&mut self, now_ns: u64, most: u32) -> Result<(), EngineError> {
         if let Some(moment_ns) = self.sweep.due(now_ns) {
-            let packet = self.statistics.packets;
-            self.engine.sweep(moment_ns).map_err(|source| PortsError::Engine { packet, source })?;
+            if let Some(earlier_ns) = self.sweeping.replace(moment_ns) {
+                self.engine.sweep_step(earlier_ns, 1.0, u32::MAX)?;
+            }
             self.statistics.sweeps += 1;
+        }
+        let Some(moment_ns) = self.sweeping else { return Ok(()) };
+        let (share, most) = if self.sweeps_in_steps {
+            let since_ns = now_ns.saturating_sub(moment_ns);
+            ((2.0 * since_ns as f64 / self.sweep.period_ns().max(1) as f64).min(1.0), most)
+        } else {
+            (1.0, u32::MAX)
+        };
+        if self.engine.sweep_step(moment_ns, share, most)? {
+            self.sweeping = None;
         }
         Ok(())
     }
@@ -481,6 +503,8 @@ pub fn run_loop<'a>(
         taker,
         host: host.map(|host| host as _),
         sweep: options.sweep.clone(),
+        sweeping: None,
+        sweeps_in_steps: false,
         clock: PacketClock::default(),
         count: options.count,
         extra: Vec::new(),
@@ -524,6 +548,7 @@ fn rounds<'a>(
     start: Instant,
 ) -> Result<(), PortsError> {
     let is_live = devices.iter().any(|device| device.is_live());
+    batches.sweeps_in_steps = is_live;
     let is_polled = devices.iter().any(|device| device.is_polled());
     let mut fds: Vec<RawFd> = Vec::new();
     devices.iter().for_each(|device| device.wait_on(&mut fds));

@@ -51,6 +51,15 @@ pub struct Environment<S: Space> {
     ports: Ports,
 }
 
+/// Where a sweep in steps goes on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SweepPlace {
+    map: usize,
+    slot: u32,
+    /// The slots before it, of all maps.
+    visited: u64,
+}
+
 impl<S: Space> std::fmt::Debug for Environment<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Environment").field("program", &self.program.name).finish_non_exhaustive()
@@ -204,7 +213,39 @@ impl<S: Space> Environment<S> {
 
     /// Removes every context whose deadline is at or before `now_ns`.
     pub fn sweep(&mut self, now_ns: u64) {
-        self.space.maps_mut().iter_mut().for_each(|map| map.sweep(now_ns));
+        for map in self.space.maps_mut() {
+            map.sweep(now_ns, 0, u32::MAX);
+        }
+    }
+
+    /// A step of a sweep at `now_ns`, which began with [`SweepPlace::default`]: visits slots until `share` of them are
+    /// visited since then, at most `most` of them in this step. Whether the sweep has ended.
+    pub fn sweep_step(&mut self, now_ns: u64, place: &mut SweepPlace, share: f64, most: u32) -> bool {
+        let maps = self.space.maps_mut();
+        let slots: u64 = maps.iter().map(|map| u64::from(map.swept_slots())).sum();
+        let goal = ((slots as f64 * share).ceil() as u64).min(place.visited.saturating_add(most.into()));
+        while let Some(map) = maps.get_mut(place.map) {
+            let count = goal.saturating_sub(place.visited).min(map.swept_slots().into()) as u32;
+            let next = if map.swept_slots() == 0 {
+                None
+            } else if count == 0 {
+                return false;
+            } else {
+                map.sweep(now_ns, place.slot, count)
+            };
+            match next {
+                Some(slot) => {
+                    place.visited += u64::from(slot - place.slot);
+                    place.slot = slot;
+                }
+                // Slots that were never used are not visited.
+                None => {
+                    place.visited += u64::from(map.swept_slots().saturating_sub(place.slot));
+                    (place.map, place.slot) = (place.map + 1, 0);
+                }
+            }
+        }
+        true
     }
 
     /// The number of entries of a hash table, by the number of its map.

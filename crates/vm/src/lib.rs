@@ -35,12 +35,12 @@ use std::sync::Arc;
 use flowloom_engine::{Choices, Datapath, Digest, EngineError, Eviction, Outcome, Packet, Port, Ports, Snapshot};
 
 pub use calls::{Helper, Redirect, Run, find};
-pub use environment::{Destination, Environment, Returned, is_constant_data};
+pub use environment::{Destination, Environment, Returned, SweepPlace, is_constant_data};
 pub use fault::Fault;
 use flowloom_isa::{LineInfo, Program, ProgramError, ProgramKind};
 pub use host::{Host, HostError};
 pub use inline::loops as inlined_loops;
-pub use maps::{Backing, Cells, Keys, Kind, Map, Standard};
+pub use maps::{Backing, Cells, Keys, Kind, Map, Rank, Standard};
 use memory::Memory;
 pub use memory::{CONTEXT_ADDRESS, map_address, map_at};
 pub use observer::{Access, Allowed, At, Observer, Region, Watch};

@@ -395,3 +395,78 @@ fn sweeps_go_on_without_packets() {
         assert!(calls.iter().all(|call| matches!(call, Call::Sweep(at) if *at > 1 << 60)), "{calls:?}");
     }
 }
+
+/// A live device with a packet in each round, which ends the run after a time.
+struct Busy<'a>(Idle<'a>);
+
+impl Device for Busy<'_> {
+    fn name(&self) -> &str {
+        "busy"
+    }
+
+    fn ports(&self) -> Vec<(Port, String)> {
+        vec![(Port(1), "busy".to_owned())]
+    }
+
+    fn receive(&mut self, now_ns: u64, run: &mut RunBatch<'_>) -> Result<usize, PortsError> {
+        self.0.receive(now_ns, run)?;
+        let mut buffer = [0; 14];
+        run(&mut [Frame::new(&mut buffer, 0, 14, Port(1), 0)])?;
+        Ok(1)
+    }
+
+    fn transmit(&mut self, _: Departure<'_>) -> Result<(), PortsError> {
+        Ok(())
+    }
+
+    fn counters(&mut self) -> DeviceCounters {
+        DeviceCounters::default()
+    }
+}
+
+/// The steps of sweeps: time of the sweep, share, and most entries. A sweep ends when all of it is asked for.
+#[derive(Default)]
+struct Stepped(Vec<(u64, f64, u32)>);
+
+impl InPlace for Stepped {
+    fn name(&self) -> &str {
+        "stepped"
+    }
+
+    fn bind_ports(&mut self, _: &Ports) {}
+
+    fn run(&mut self, frames: &mut [Frame<'_>], _: &mut Vec<(usize, Output)>) -> Result<(), EngineError> {
+        frames.iter_mut().for_each(|frame| frame.fate = Fate::Drop);
+        Ok(())
+    }
+
+    fn sweep(&mut self, _: u64) -> Result<(), EngineError> {
+        panic!("all at once")
+    }
+
+    fn sweep_step(&mut self, now_ns: u64, share: f64, most: u32) -> Result<bool, EngineError> {
+        self.0.push((now_ns, share, most));
+        Ok(share >= 1.0)
+    }
+}
+
+/// A sweep is spread over the batches of half of its period, and ends before the next one.
+#[test]
+fn sweeps_of_live_runs_go_on_in_steps() {
+    const PERIOD_NS: u64 = 20_000_000;
+    let (mut engine, stop) = (Stepped::default(), AtomicBool::new(false));
+    let end = Instant::now() + Duration::from_millis(150);
+    let mut devices: Vec<Box<dyn Device + '_>> = vec![Box::new(Busy(Idle { stop: &stop, end }))];
+    let options = LoopOptions { sweep: SweepClock::new(PERIOD_NS), ..LoopOptions::default() };
+    let found = run_loop(&mut devices, &mut engine, None, &options, &stop, Hooks::default()).expect("runs");
+    let sweeps: Vec<&[(u64, f64, u32)]> = engine.0.chunk_by(|(a, ..), (b, ..)| a == b).collect();
+    assert!(sweeps.len() as u64 == found.sweeps && sweeps.len() >= 2, "{found:?}");
+    assert!(sweeps.iter().any(|steps| steps.len() > 2), "{sweeps:?}");
+    for (number, steps) in sweeps.iter().enumerate() {
+        assert_eq!(steps[0].0 % PERIOD_NS, 0);
+        assert!(steps.is_sorted_by(|(_, a, _), (_, b, _)| a <= b), "{steps:?}");
+        assert!(number + 1 == sweeps.len() || steps.last().is_some_and(|(_, share, _)| *share == 1.0), "{steps:?}");
+        // More at once only where an earlier sweep is late.
+        assert!(steps.iter().all(|(_, share, most)| *most <= SWEPT_A_BATCH || *share == 1.0), "{steps:?}");
+    }
+}

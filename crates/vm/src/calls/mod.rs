@@ -23,7 +23,7 @@ use flowloom_engine::{Choices, Event, Output, Port, Ports, RANDOM_WORDS, Verdict
 use super::environment::{Destination, destination, ports_of};
 
 use super::fault::{Access, Fault};
-use super::maps::MAX_PAGED_BYTES;
+use super::maps::{MAX_PAGED_BYTES, Rank};
 use super::memory::{CONTEXT_ADDRESS, map_address, map_at};
 use super::observer::Observer;
 use super::space::Space;
@@ -311,7 +311,7 @@ impl<S: Space> Run<'_, S> {
             return Ok(INVALID);
         }
         let field = offset as usize..(offset + size) as usize;
-        let (signed, highest) = (args[2] & EVICT_SIGNED != 0, args[2] & EVICT_HIGHEST != 0);
-        Ok(self.memory.maps_mut()[map].evict(field, signed, highest) as u64)
+        let (is_signed, is_highest) = (args[2] & EVICT_SIGNED != 0, args[2] & EVICT_HIGHEST != 0);
+        Ok(self.memory.maps_mut()[map].evict(&Rank { field, is_signed, is_highest }) as u64)
     }
 }

@@ -55,6 +55,29 @@ pub trait Backing: std::fmt::Debug {
     fn cells(def: &MapDef, cpus: u32) -> Result<Self::Cells, Self::Error>;
 }
 
+/// The number in values by which entries are evicted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rank {
+    /// The bytes of the number, which is little-endian.
+    pub field: std::ops::Range<usize>,
+    /// Whether it is signed.
+    pub is_signed: bool,
+    /// Whether the greatest number is evicted first.
+    pub is_highest: bool,
+}
+
+impl Rank {
+    /// The rank of a value that contains the field: the least is evicted first.
+    pub fn of(&self, value: &[u8]) -> i128 {
+        let mut bytes = [0; 8];
+        bytes[..self.field.len()].copy_from_slice(&value[self.field.clone()]);
+        let shift = 64 - 8 * self.field.len() as u32;
+        let number = u64::from_le_bytes(bytes) << shift;
+        let number = if self.is_signed { i128::from(number as i64 >> shift) } else { i128::from(number >> shift) };
+        if self.is_highest { -number } else { number }
+    }
+}
+
 /// Keys and their slots. The slot of a deleted entry is reused by the next one.
 #[allow(clippy::len_without_is_empty, reason = "no map asks")]
 pub trait Keys: std::fmt::Debug {
@@ -86,12 +109,25 @@ pub trait Keys: std::fmt::Debug {
     }
     /// The least recently used entry, of LRU tables.
     fn oldest(&self) -> Option<Box<[u8]>>;
+    /// The entry of the least rank, of several the one with the least key. `rank_of` gives the rank of a slot; tables
+    /// that know their values need no visit of all.
+    fn least(&mut self, _rank: &Rank, rank_of: &dyn Fn(u32) -> i128) -> Option<Box<[u8]>> {
+        self.iter().map(|(key, slot)| (rank_of(slot), key)).min().map(|(_, key)| key.into())
+    }
+    /// The run has ended: addresses of values are used no more.
+    fn end_run(&mut self) {}
     /// A slot for the key, whether it is new or replaces its old one. There is room.
     fn put(&mut self, key: &[u8]) -> u32;
     /// Removes the key; returns its slot.
     fn remove(&mut self, key: &[u8]) -> Option<u32>;
     /// Keeps the entries whose slots satisfy `keep`.
     fn retain(&mut self, keep: &mut dyn FnMut(u32) -> bool);
+    /// As [`Keys::retain`], for the entries whose slots are at least `from` and less than `from + most`; returns the slot
+    /// after them, or `None` if no slot follows. Tables that have no order of slots do all at once.
+    fn retain_some(&mut self, _from: u32, _most: u32, keep: &mut dyn FnMut(u32) -> bool) -> Option<u32> {
+        self.retain(keep);
+        None
+    }
     /// Panics unless every slot is used exactly once.
     fn check_invariants(&self);
 }

@@ -20,7 +20,7 @@ mod values;
 
 use std::collections::BTreeMap;
 
-pub use backing::{Backing, Cells, Keys, Kind, Standard};
+pub use backing::{Backing, Cells, Keys, Kind, Rank, Standard};
 use flowloom_context::Aged;
 use flowloom_isa::limits::LOCK_BYTES;
 use flowloom_isa::{BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG, MapDef, MapKind, Member};
@@ -462,34 +462,35 @@ impl<B: Backing> Map<B> {
 
     /// Evicts the entry with the smallest or largest value in a field, of several the one with the smallest key: 0, or
     /// a negative error number.
-    pub(super) fn evict(&mut self, field: std::ops::Range<usize>, signed: bool, highest: bool) -> i64 {
+    pub(super) fn evict(&mut self, rank: &Rank) -> i64 {
         let Table::Keyed(entries) = &mut self.table else { return INVALID };
-        let worth = |slot: u32| {
-            let mut bytes = [0; 8];
-            bytes[..field.len()].copy_from_slice(&self.values.slot(slot, 1)[field.clone()]);
-            let shift = 64 - 8 * field.len() as u32;
-            let number = u64::from_le_bytes(bytes) << shift;
-            let number = if signed { i128::from(number as i64 >> shift) } else { i128::from(number >> shift) };
-            if highest { -number } else { number }
-        };
-        let victim = entries.iter().map(|(key, slot)| (worth(slot), key)).min().map(|(_, key)| key.to_vec());
+        let victim = entries.least(rank, &|slot| rank.of(self.values.slot(slot, 1)));
         victim.and_then(|key| entries.remove(&key)).map_or(NO_ENTRY, |_| 0)
     }
 
     /// The run has ended: deleted entries are no longer referenced.
     #[inline]
     pub fn end_run(&mut self) {
-        if let Table::Prefixes(prefixes) = &mut self.table {
-            prefixes.end_run();
+        match &mut self.table {
+            Table::Prefixes(prefixes) => prefixes.end_run(),
+            Table::Keyed(entries) => entries.end_run(),
+            Table::Array | Table::Ports { .. } | Table::Members(_) | Table::Records => {}
         }
     }
 
-    /// Removes the entries that have expired at `now_ns`, or moves them to their successor states.
-    pub(super) fn sweep(&mut self, now_ns: u64) {
-        let Some(layout) = &self.def.layout else { return };
-        let Table::Keyed(entries) = &mut self.table else { return };
+    /// Removes the entries that have expired at `now_ns`, or moves them to their successor states: those whose slots are
+    /// at least `from` and less than `from + most`. Returns the slot after them, or `None` if no slot follows.
+    pub(super) fn sweep(&mut self, now_ns: u64, from: u32, most: u32) -> Option<u32> {
+        let layout = self.def.layout.as_ref()?;
+        let Table::Keyed(entries) = &mut self.table else { return None };
         let (values, cpus) = (&mut self.values, self.cpus);
-        entries.retain(&mut |slot| layout.age(values.slot_mut(slot, cpus), now_ns) != Aged::Expired);
+        entries.retain_some(from, most, &mut |slot| layout.age(values.slot_mut(slot, cpus), now_ns) != Aged::Expired)
+    }
+
+    /// The most slots that a sweep visits.
+    pub(super) fn swept_slots(&self) -> u32 {
+        let is_swept = self.def.layout.is_some() && matches!(self.table, Table::Keyed(_));
+        if is_swept { self.def.max_entries } else { 0 }
     }
 
     /// Panics unless every slot is used exactly once and the table is within its capacity.
