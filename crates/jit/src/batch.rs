@@ -31,7 +31,7 @@ use crate::state::{Announced as Key, NO_HELPER, NO_HINT, RECORD_BYTES, State};
 /// The packets that are wanted at once.
 pub(crate) const BATCH: usize = 256;
 /// The packets of a step: in the time that they take, a line arrives from memory.
-const GROUP: usize = 16;
+const GROUP: usize = 8;
 /// The most lookups of a packet that are announced.
 const MAX_WAVES: usize = 2;
 /// Tables that are smaller in all, in bytes, are in the cache, unless said otherwise.
