@@ -40,8 +40,6 @@ impl<B: Backing> Map<B> {
 
     /// Visits the entries of `most` slots from `from` on; returns where the next call continues.
     pub(crate) fn visit(&self, from: u32, most: u32, visitor: &mut dyn FnMut(&[u8], &[u8])) -> Option<u32> {
-        let skip_take = (from as usize, most as usize);
-        let next = |len: usize| from.checked_add(most).filter(|next| (*next as usize) < len);
         match &self.table {
             Table::Array => {
                 let end = from.saturating_add(most).min(self.def.max_entries);
@@ -52,14 +50,12 @@ impl<B: Backing> Map<B> {
                 entries.visit(from, most, &mut |key, slot| visitor(key, self.values.slot(slot, self.cpus)))
             }
             Table::Prefixes(prefixes) => {
-                let all = prefixes.iter().skip(skip_take.0).take(skip_take.1);
-                all.for_each(|(key, slot)| visitor(key, self.values.slot(slot, self.cpus)));
-                next(prefixes.len())
+                prefixes.visit(from, most, |key, slot| visitor(key, self.values.slot(slot, self.cpus)))
             }
             Table::Members(members) => {
-                let all = members.iter().skip(skip_take.0).take(skip_take.1);
+                let all = members.iter().skip(from as usize).take(most as usize);
                 all.for_each(|(key, number)| visitor(key, &number.to_le_bytes()));
-                next(members.len())
+                from.checked_add(most).filter(|next| (*next as usize) < members.len())
             }
             Table::Records => None,
         }

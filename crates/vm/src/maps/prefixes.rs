@@ -9,20 +9,14 @@ use std::collections::{BTreeMap, HashMap};
 /// Prefixes and their slots.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Prefixes {
-    /// By length, the entries by the masked address.
-    lengths: BTreeMap<u32, HashMap<Box<[u8]>, Entry>>,
+    /// By length, the slots by the masked address.
+    lengths: BTreeMap<u32, HashMap<Box<[u8]>, u32>>,
     len: usize,
     free: Vec<u32>,
     /// Slots of deleted entries that a program may still reference.
     graveyard: Vec<u32>,
-    made: u32,
-}
-
-#[derive(Debug, Clone)]
-struct Entry {
-    slot: u32,
-    /// The key as given.
-    key: Box<[u8]>,
+    /// By slot, the key as given; `None` if the slot has no entry.
+    keys: Vec<Option<Box<[u8]>>>,
 }
 
 /// The length and address of a key; `None` if the length exceeds the address.
@@ -48,16 +42,27 @@ impl Prefixes {
         self.len
     }
 
-    /// Keys as given, and slots, unordered.
+    /// Keys as given, and slots, by slot.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], u32)> {
-        self.lengths.values().flat_map(|table| table.values().map(|entry| (&*entry.key, entry.slot)))
+        (0..).zip(&self.keys).filter_map(|(slot, key)| Some((key.as_deref()?, slot)))
+    }
+
+    /// Visits the keys of `most` slots from `from` on; returns the slot after them, or `None` if no slot follows.
+    pub(super) fn visit(&self, from: u32, most: u32, mut visitor: impl FnMut(&[u8], u32)) -> Option<u32> {
+        let end = from.saturating_add(most).min(self.keys.len() as u32);
+        for slot in from..end {
+            if let Some(key) = &self.keys[slot as usize] {
+                visitor(key, slot);
+            }
+        }
+        ((end as usize) < self.keys.len()).then_some(end)
     }
 
     /// The slot of the longest matching prefix no longer than the key's length.
     pub(super) fn longest(&self, key: &[u8]) -> Option<u32> {
         let (length, address) = parts(key)?;
         let tables = self.lengths.range(..=length).rev();
-        tables.into_iter().find_map(|(length, table)| table.get(&cut(address, *length)).map(|entry| entry.slot))
+        tables.into_iter().find_map(|(length, table)| table.get(&cut(address, *length)).copied())
     }
 
     /// Whether the key's length is within its address.
@@ -74,19 +79,20 @@ impl Prefixes {
 
     /// The slot that [`Prefixes::put`] gives next.
     pub(super) fn next_slot(&self) -> u32 {
-        self.free.last().copied().unwrap_or(self.made)
+        self.free.last().copied().unwrap_or(self.keys.len() as u32)
     }
 
     /// A slot for the prefix, whether it is new or replaces its old one; `None` for an invalid key.
     pub(super) fn put(&mut self, key: &[u8]) -> Option<u32> {
         let (length, address) = parts(key)?;
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.made += 1;
-            self.made - 1
+            self.keys.push(None);
+            self.keys.len() as u32 - 1
         });
+        self.keys[slot as usize] = Some(key.into());
         let table = self.lengths.entry(length).or_default();
-        match table.insert(cut(address, length), Entry { slot, key: key.into() }) {
-            Some(old) => self.graveyard.push(old.slot),
+        match table.insert(cut(address, length), slot) {
+            Some(old) => self.bury(old),
             None => self.len += 1,
         }
         Some(slot)
@@ -100,9 +106,14 @@ impl Prefixes {
         if table.is_empty() {
             self.lengths.remove(&length);
         }
-        self.graveyard.push(old.slot);
+        self.bury(old);
         self.len -= 1;
         true
+    }
+
+    fn bury(&mut self, slot: u32) {
+        self.keys[slot as usize] = None;
+        self.graveyard.push(slot);
     }
 
     /// The run has ended: slots of deleted entries can be reused.
@@ -115,14 +126,19 @@ impl Prefixes {
         let mut used: Vec<u32> = self.iter().map(|(_, slot)| slot).chain(self.free.clone()).collect();
         used.extend(&self.graveyard);
         used.sort_unstable();
-        assert_eq!(used, (0..self.made).collect::<Vec<_>>());
+        assert_eq!(used, (0..self.keys.len() as u32).collect::<Vec<_>>());
         assert_eq!(self.len, self.iter().count());
         assert!(self.lengths.values().all(|table| !table.is_empty()));
+        let found = |key: &[u8]| {
+            let (length, address) = parts(key)?;
+            self.lengths.get(&length)?.get(&cut(address, length)).copied()
+        };
+        assert!(self.iter().all(|(key, slot)| found(key) == Some(slot)));
     }
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use super::*;
 
@@ -161,5 +177,14 @@ mod tests {
         table.check_invariants();
         table.end_run();
         table.check_invariants();
+        // Slots without an entry are passed over, and those that follow are named.
+        let mut seen = Vec::new();
+        let mut next = Some(0);
+        while let Some(from) = next {
+            next = table.visit(from, 1, |key, slot| seen.push((key.to_vec(), slot)));
+            assert!(next.is_none_or(|next| next == from + 1));
+        }
+        assert_eq!(seen, [(key(0, [9; 4]), default), (key(32, [10, 0, 0, 1]), host)]);
+        assert_eq!(Prefixes::default().visit(0, 8, |_, _| panic!("no key")), None);
     }
 }
