@@ -62,7 +62,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         ],
     ),
     ("control", &["wire", "engine", "isa", "vm", "efsm", "exec", "ports", "session"]),
-    ("bench", &["random", "engine", "trace", "isa", "verifier", "flowtable", "jit", "session", "exec", "ports"]),
+    ("bench", &["random", "engine", "trace", "isa", "verifier", "flowtable", "jit", "session", "exec", "ports", "lab"]),
     ("testkit", &["random", "wire"]),
     (
         "cli",

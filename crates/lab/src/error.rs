@@ -25,9 +25,12 @@ pub enum LabError {
     /// A C program cannot be compiled or loaded.
     #[error("hand-written C, `{name}`: {what}")]
     Native { name: String, what: String },
-    /// An engine cannot be made.
+    /// An engine cannot be made, or fails.
     #[error("{0}")]
     Engine(String),
+    /// Packets are missing, although no more were on the way than the queues hold.
+    #[error("{sent} packets were sent, {refused} of them not taken by the first interface, and {arrived} arrived")]
+    Lost { sent: u64, arrived: u64, refused: u64 },
     /// Nothing arrives, although packets are sent.
     #[error("{name}: no packet of {sent} arrived after the function")]
     Nothing { name: String, sent: u64 },
@@ -51,7 +54,11 @@ impl LabError {
             }
             LabError::Ports(error) => error.is_environment(),
             LabError::Exec(error) => matches!(error, ExecError::Unavailable(_) | ExecError::Live(_)),
-            LabError::Native { .. } | LabError::Engine(_) | LabError::Nothing { .. } | LabError::Interrupted => false,
+            LabError::Native { .. }
+            | LabError::Engine(_)
+            | LabError::Lost { .. }
+            | LabError::Nothing { .. }
+            | LabError::Interrupted => false,
         }
     }
 

@@ -8,7 +8,8 @@
 //!  echo
 //! ```
 //!
-//! [`rate`] counts the packets that arrive at `far2`; [`round_trips`] takes the times of packets that an echo at `far2`
+//! [`rate`] counts the packets that arrive at `far2` of more than the function can take; [`lossless`] takes the time of
+//! packets that all arrive; [`round_trips`] takes the times of packets that an echo at `far2`
 //! returns. [`from_memory`] runs an engine on packets in memory ([`Memory`]), without a wire.
 //!
 //! A [`Bed`] has namespaces without names: files of this process and threads hold them, so that the kernel removes
@@ -19,6 +20,7 @@
 
 mod bed;
 mod error;
+mod lossless;
 mod memory;
 mod native;
 mod packets;
@@ -29,10 +31,11 @@ mod sys;
 
 pub use bed::{Bed, Wires};
 pub use error::LabError;
+pub use lossless::{Lossless, lossless};
 pub use memory::{EGRESS, Memory, Order};
 pub use native::{Forward, Native, forwarder};
 pub use packets::{MAX_FLOWS, Packets};
 pub use rates::{FromMemory, Load, Rate, from_memory, rate};
 pub use round_trips::{RoundTrips, round_trips};
-pub use station::{MakeEngine, OpenDevice, Station};
+pub use station::{MakeEngine, OpenDevice, RunPeer, Station};
 pub use sys::pinning_note;

@@ -2,7 +2,6 @@
 //! Packet rates: over wires, and from memory.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use flowloom_engine::{InPlace, Port};
@@ -14,7 +13,7 @@ use crate::bed::{Bed, joined, received};
 use crate::error::LabError;
 use crate::memory::Memory;
 use crate::packets::Packets;
-use crate::station::{Ran, Station, receiver};
+use crate::station::{Ran, Station, beside};
 use crate::sys;
 
 /// The packets between two looks at the stop flag.
@@ -124,36 +123,14 @@ fn generate(bed: &Bed, load: Load, time: Duration, is_over: &(dyn Fn() -> bool +
 /// # Errors
 /// The function or the generator cannot run, or nothing arrives.
 pub fn rate(bed: &Bed, station: &Station<'_>, load: Load, time: Duration, stop: &AtomicBool) -> Result<Rate, LabError> {
-    let no_more = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let (ready, is_ready) = mpsc::channel();
-        let no_more = &no_more;
-        let function = scope.spawn(move || station.run(bed, no_more, move || _ = ready.send(())));
-        // An error ends the thread, and so the channel.
-        let generated = is_ready.recv().is_ok().then(|| {
-            let generator = || {
-                let far = receiver(bed, false)?;
-                let is_over = || stop.load(Ordering::Relaxed) || function.is_finished();
-                let generated = generate(bed, load, time, &is_over);
-                drop(far);
-                generated
-            };
-            std::thread::scope(|inner| joined(inner.spawn(generator).join()))
-        });
-        no_more.store(true, Ordering::Relaxed);
-        let Ran { user } = joined(function.join())?;
-        if stop.load(Ordering::Relaxed) {
-            return Err(LabError::Interrupted);
-        }
-        let Some(generated) = generated else { return Err(LabError::Interrupted) };
-        let Generated { in_time, elapsed, sent, arrived, cpu } = generated?;
-        if in_time == 0 {
-            return Err(LabError::Nothing { name: "rate".to_owned(), sent });
-        }
-        let cpu_ns = user.map(|(found, cpu)| cpu.as_nanos() as f64 / found.packets.max(1) as f64);
-        let sender_ns = cpu.as_nanos() as f64 / sent.max(1) as f64;
-        Ok(Rate { per_second: in_time as f64 / elapsed.as_secs_f64(), sent, arrived, cpu_ns, sender_ns })
-    })
+    let (generated, Ran { user }) = beside(bed, station, stop, |is_over| generate(bed, load, time, is_over))?;
+    let Generated { in_time, elapsed, sent, arrived, cpu } = generated;
+    if in_time == 0 {
+        return Err(LabError::Nothing { name: "rate".to_owned(), sent });
+    }
+    let cpu_ns = user.map(|(found, cpu)| cpu.as_nanos() as f64 / found.packets.max(1) as f64);
+    let sender_ns = cpu.as_nanos() as f64 / sent.max(1) as f64;
+    Ok(Rate { per_second: in_time as f64 / elapsed.as_secs_f64(), sent, arrived, cpu_ns, sender_ns })
 }
 
 /// The counters of a run from memory, and its time on the processor.

@@ -2,7 +2,8 @@
 //! A function between the wires, in the kernel or in user space.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use flowloom_engine::{InPlace, Snapshot, Verdict};
 use flowloom_exec::{Description, Interface, Live, LiveOptions, Mode, SweepClock};
@@ -10,7 +11,7 @@ use flowloom_isa::insn::{alu, class, jmp};
 use flowloom_isa::{Insn, Program};
 use flowloom_ports::{Device, Hooks, LoopOptions, PortsError, Statistics, run_loop};
 
-use crate::bed::{Bed, Wires};
+use crate::bed::{Bed, Wires, joined};
 use crate::error::LabError;
 use crate::sys;
 
@@ -19,8 +20,13 @@ pub type MakeEngine<'a> = dyn Fn() -> Result<Box<dyn InPlace>, LabError> + Sync 
 /// Opens the interfaces of the function as a device.
 pub type OpenDevice<'a> = dyn Fn(&[Interface]) -> Result<Box<dyn Device>, PortsError> + Sync + 'a;
 
+/// Forwards until the flag is set, in the calling thread, and reports once that it has begun.
+pub type RunPeer<'a> = dyn Fn(&AtomicBool, &dyn Fn()) -> Result<(), LabError> + Sync + 'a;
+
 /// The period of sweeps and checks of an attached function.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// The time after which what an earlier function held is free.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What is between the wires.
 #[allow(missing_debug_implementations, reason = "closures")]
@@ -31,6 +37,19 @@ pub enum Station<'a> {
     Kernel { program: &'a Program, description: &'a Description },
     /// An engine on a device.
     User { open: &'a OpenDevice<'a>, engine: &'a MakeEngine<'a>, sweep: &'a SweepClock },
+    /// A forwarder that is not of Flowloom, between `near1` and `near2`.
+    Peer(&'a RunPeer<'a>),
+}
+
+/// Opens what an earlier function may hold a moment longer: the kernel frees sockets and links late.
+fn opened<T, E>(mut open: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+    let start = Instant::now();
+    loop {
+        match open() {
+            Err(_) if start.elapsed() < PATIENCE => std::thread::sleep(LOOK_EVERY),
+            result => return result,
+        }
+    }
 }
 
 /// The counters of a run.
@@ -56,7 +75,7 @@ fn verdict(verdict: Verdict) -> Program {
 fn attach(program: &Program, description: &Description, interfaces: &[Interface]) -> Result<Live, LabError> {
     let (state, mode) = (&Snapshot::default(), Mode::Native);
     let options = LiveOptions { mode, count: false, clock_ahead_ns: 0, state, description, events: None };
-    Ok(Live::start(program, interfaces, options)?)
+    Ok(opened(|| Live::start(program, interfaces, options))?)
 }
 
 /// Gives the far ends of veth pairs a program that passes or drops all, whatever the station: every station has the
@@ -97,13 +116,57 @@ impl Station<'_> {
                 bed.enter_here()?;
                 sys::pin(1);
                 let mut engine = engine()?;
-                let mut devices = [open(&bed.near()?)?];
+                let near = bed.near()?;
+                let mut devices = [opened(|| open(&near))?];
                 let options = LoopOptions { sweep: (*sweep).clone(), ..LoopOptions::default() };
                 ready();
                 let before = sys::processor_time();
                 let found = run_loop(&mut devices, engine.as_mut(), None, &options, stop, Hooks::default())?;
                 Ok(Ran { user: Some((found, sys::processor_time() - before)) })
             }
+            Station::Peer(run) => {
+                bed.enter_here()?;
+                sys::pin(1);
+                let ready = std::cell::Cell::new(Some(ready));
+                run(stop, &|| {
+                    if let Some(ready) = ready.take() {
+                        ready();
+                    }
+                })?;
+                Ok(Ran::default())
+            }
         }
     }
+}
+
+/// Runs a generator while a function runs between the wires, whose far ends drop what arrives. The generator is to end
+/// when its argument says so: `stop` is set, or the function has ended.
+pub(crate) fn beside<T: Send>(
+    bed: &Bed,
+    station: &Station<'_>,
+    stop: &AtomicBool,
+    generate: impl FnOnce(&(dyn Fn() -> bool + Sync)) -> Result<T, LabError> + Send,
+) -> Result<(T, Ran), LabError> {
+    let no_more = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (ready, is_ready) = mpsc::channel();
+        let no_more = &no_more;
+        let function = scope.spawn(move || station.run(bed, no_more, move || _ = ready.send(())));
+        // An error ends the thread, and so the channel.
+        let generated = is_ready.recv().is_ok().then(|| {
+            let generator = || {
+                let far = receiver(bed, false)?;
+                let generated = generate(&|| stop.load(Ordering::Relaxed) || function.is_finished());
+                drop(far);
+                generated
+            };
+            std::thread::scope(|inner| joined(inner.spawn(generator).join()))
+        });
+        no_more.store(true, Ordering::Relaxed);
+        let ran = joined(function.join())?;
+        if stop.load(Ordering::Relaxed) {
+            return Err(LabError::Interrupted);
+        }
+        Ok((generated.unwrap_or(Err(LabError::Interrupted))?, ran))
+    })
 }
