@@ -277,9 +277,9 @@ pub(crate) struct RunArgs {
     /// Write the state at the end
     #[arg(long, value_name = "FILE", value_parser = file())]
     pub(crate) state_out: Option<PathBuf>,
-    /// With -r: print single packets with the rows or lines that they took, and bytes and state before and after; the
-    /// first N, or those that meet a condition; given twice, the first N of them
-    #[arg(long, value_name = "N|CONDITION", requires = "read")]
+    /// Print single packets with the rows or lines that they took, and bytes and state before and after; the first N, or
+    /// those that meet a condition; given twice, the first N of them; with -i at most 100 a second
+    #[arg(long, value_name = "N|CONDITION", requires = "source")]
     pub(crate) trace: Vec<String>,
     /// Print JSON
     #[arg(long)]

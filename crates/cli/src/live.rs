@@ -6,29 +6,34 @@ mod devices;
 mod kernel;
 mod printer;
 mod record;
+mod reload;
+mod tracing;
 mod user;
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use flowloom_efsm::events::{EVENTS_MAP, LOST_MAP};
 use flowloom_efsm::model::{Function, NextState, Stateful, StepKind, Terminal};
 use flowloom_efsm::{Coverage, ElementCoverage, layout};
-use flowloom_engine::{PORT_COUNT, Snapshot, Verdict};
+use flowloom_engine::{Event, PORT_COUNT, Snapshot, Verdict};
 use flowloom_exec::{
-    EventMaps, ExecError, Interface, Interrupts, KernelEngine, Live, LiveError, LiveOptions, Mode, Traffic, advice,
-    monotonic_ns,
+    EventMaps, ExecError, Interface, Interrupts, KernelEngine, Live, LiveError, LiveOptions, Mode, Traffic, Wake,
+    advice, monotonic_ns,
 };
 use flowloom_isa::{MapDef, Program};
 use serde_json::{Value, json};
 
 use self::kernel::KernelObserved;
 use self::record::Record;
+use self::reload::Swap;
 use crate::args::{LiveArgs, LiveMode, PassTo, Place, RunArgs, StateTime};
 use crate::describe::describe;
 use crate::failure::{Failure, with_causes};
+use crate::observe;
 use crate::output::{counted, grouped, is_stdout_closed, print, print_note, progress, table};
 use crate::report::{Contexts, Flows, elements_json, elements_text, maps_text};
 use crate::reporter::Reporter;
@@ -93,6 +98,7 @@ fn check_options(args: &RunArgs) -> Result<(), Failure> {
         ("--pass-to", live.pass_to.is_some()),
         ("--workers", args.workers.is_some()),
         ("--busy-poll", live.busy_poll.is_some()),
+        ("--trace", !args.trace.is_empty()),
     ];
     match given.iter().find(|(_, is_given)| *is_given) {
         Some((name, _)) => refuse(name, user),
@@ -132,11 +138,12 @@ fn run_in_kernel(args: &RunArgs, loaded: &mut Loaded, bindings: Vec<(u32, &str)>
     };
     let state_out = args.state_out.as_ref().map(|path| StateFile::create(path)).transpose()?;
     // From here on a signal ends the run with its summary and state.
-    let interrupts =
-        Interrupts::block().map_err(|e| Failure::Environment(format!("signals cannot be blocked: {e}")))?;
+    // A SIGHUP of a run on a terminal tells that the terminal is gone.
+    let interrupts = Interrupts::block(!std::io::stdin().is_terminal())
+        .map_err(|e| Failure::Environment(format!("signals cannot be blocked: {e}")))?;
     let description = describe(loaded, &args.function.path.display().to_string(), &program);
     // An address that is taken ends the run before it has touched an interface.
-    let observed = KernelObserved::start(args, loaded, &interfaces, mode)?;
+    let observed = KernelObserved::start(args, loaded, &interfaces, (mode, clock_ahead_ns))?;
     let reporter = loaded.function().and_then(|function| Reporter::of(function, args.json));
     let events = reporter.is_some().then_some(EventMaps { ring: EVENTS_MAP, lost: LOST_MAP });
     let options = LiveOptions { mode, count, clock_ahead_ns, state: &state, description: &description, events };
@@ -146,12 +153,23 @@ fn run_in_kernel(args: &RunArgs, loaded: &mut Loaded, bindings: Vec<(u32, &str)>
     let live = live?;
     advise(loaded, &interfaces, mode, traffic(loaded));
     let start = Instant::now();
-    let defs = &program.maps;
-    let mut running =
-        Running { args, loaded, interfaces: &interfaces, defs, mode, live, state_out, reporter, start, observed };
-    let ended = running.go(&interrupts);
-    running.observed.subject.end();
-    ended
+    observed.reloader.begin(args.function.file(), description, live.handover());
+    let mut running = Running {
+        args,
+        first: loaded,
+        replaced: None,
+        reloads: 0,
+        lost_before: 0,
+        interfaces: &interfaces,
+        defs: program.maps.clone(),
+        mode,
+        live,
+        state_out,
+        reporter,
+        start,
+        observed,
+    };
+    running.go(&interrupts)
 }
 
 /// Prints remarks about interfaces that do not fit the function.
@@ -202,9 +220,9 @@ fn bindings(given: &[String]) -> Result<Vec<(u32, &str)>, Failure> {
 fn failure(error: &ExecError) -> Failure {
     match error {
         ExecError::Unavailable(_)
-        | ExecError::Live(LiveError::Occupied(_) | LiveError::Attach { .. } | LiveError::System { .. }) => {
-            Failure::Environment(with_causes(error))
-        }
+        | ExecError::Live(
+            LiveError::Occupied(_) | LiveError::Attach { .. } | LiveError::Replace { .. } | LiveError::System { .. },
+        ) => Failure::Environment(with_causes(error)),
         _ => Failure::Input(with_causes(error)),
     }
 }
@@ -309,14 +327,27 @@ fn traffic(loaded: &Loaded) -> Traffic {
 struct Running<'a> {
     state_out: Option<StateFile>,
     args: &'a RunArgs,
-    loaded: &'a Loaded,
+    first: &'a Loaded,
+    /// The last of the functions that have replaced the first one, and their number.
+    replaced: Option<Loaded>,
+    reloads: u64,
     interfaces: &'a [Interface],
     mode: Mode,
     live: Live,
     reporter: Option<Reporter>,
+    /// The log lines that functions which have been replaced have lost.
+    lost_before: u64,
     start: Instant,
-    defs: &'a [MapDef],
+    defs: Vec<MapDef>,
     observed: KernelObserved,
+}
+
+/// Prints reports of a function.
+fn print_events(reporter: &mut Reporter, events: &[Event]) -> Result<(), Failure> {
+    if events.is_empty() {
+        return Ok(());
+    }
+    print(&events.iter().map(|event| reporter.line(event)).collect::<String>())
 }
 
 /// Counters at one moment.
@@ -337,9 +368,14 @@ impl Counts {
 }
 
 impl Running<'_> {
+    fn loaded(&self) -> &Loaded {
+        self.replaced.as_ref().unwrap_or(self.first)
+    }
+
     fn go(&mut self, interrupts: &Interrupts) -> Result<(), Failure> {
         let ended = self.begin().and_then(|()| self.until_over(interrupts));
         self.live.detach();
+        self.observed.end();
         // However the run ended, print its last log lines and summary, and write its state.
         let last = self.print_reports();
         let summary = self.end();
@@ -356,9 +392,12 @@ impl Running<'_> {
         loop {
             let next_sweep = self.live.sweep().map_err(|e| broken(&e))?;
             self.print_reports()?;
+            if let Some(swap) = self.observed.reloader.take() {
+                self.replace(swap)?;
+            }
             if self.observed.subject.is_wanted() {
                 let counts = self.counts()?;
-                self.observed.publish(self.loaded, &counts, self.defs);
+                self.observed.publish(self.loaded(), &counts, &self.defs, self.reloads);
             }
             if let Some(name) = self.live.disappeared().first() {
                 return Err(Failure::Environment(format!(
@@ -388,10 +427,37 @@ impl Running<'_> {
             let report = (!quiet).then(|| (reported + interval).saturating_sub(elapsed));
             let end = duration.map(|duration| duration.saturating_sub(elapsed));
             let wait = [next_sweep, report, end, Some(POLL_PERIOD)].into_iter().flatten().min();
-            if interrupts.wait(wait.unwrap_or(POLL_PERIOD)).map_err(|e| broken(&e))? {
-                return Ok(());
+            match interrupts.wait(wait.unwrap_or(POLL_PERIOD)).map_err(|e| broken(&e))? {
+                Wake::End => return Ok(()),
+                Wake::Reload => self.observed.reload(),
+                Wake::Timeout => {}
             }
         }
+    }
+
+    /// Puts another function in the place of the one that runs.
+    fn replace(&mut self, swap: Swap) -> Result<(), Failure> {
+        let Swap { successor, loaded, defs, reply } = swap;
+        let replaced = self.live.replace(successor);
+        let mut former = match replaced {
+            Ok(former) => former,
+            Err(error) => {
+                // The client may have gone.
+                drop(reply.send(Err(observe::refusal(failure(&error.into())))));
+                return Ok(());
+            }
+        };
+        let last = former.events().map_err(|e| broken(&e));
+        let last = last.and_then(|events| self.reporter.as_mut().map_or(Ok(()), |own| print_events(own, &events)));
+        self.lost_before += former.events_lost().map_err(|e| broken(&e))?;
+        let printed = self.reporter.as_ref().map_or(0, |old| old.printed);
+        self.reporter = loaded.function().and_then(|function| Reporter::of(function, self.args.json));
+        if let Some(new) = &mut self.reporter {
+            new.printed = printed;
+        }
+        (self.replaced, self.defs, self.reloads) = (Some(loaded), defs, self.reloads + 1);
+        drop(reply.send(Ok(self.live.handover())));
+        last
     }
 
     fn ports(&self) -> BTreeMap<u32, &str> {
@@ -404,7 +470,7 @@ impl Running<'_> {
             let ports: BTreeMap<String, &str> = self.ports().into_iter().map(|(p, n)| (p.to_string(), n)).collect();
             let first = json!({
                 "event": "started",
-                "function": self.loaded.name(),
+                "function": self.loaded().name(),
                 "mode": self.mode.to_string(),
                 "ports": ports,
                 "pid": std::process::id(),
@@ -414,24 +480,20 @@ impl Running<'_> {
             return print(&format!("{first}\n"));
         }
         let ports: Vec<String> = self.ports().into_iter().map(|(port, name)| format!("{name} (port {port})")).collect();
-        print(&format!("{} runs on {}, {}; Ctrl-C ends it\n", self.loaded.name(), ports.join(", "), self.mode))
+        print(&format!("{} runs on {}, {}; Ctrl-C ends it\n", self.loaded().name(), ports.join(", "), self.mode))
     }
 
     /// Prints the function's reports since the last call.
     fn print_reports(&mut self) -> Result<(), Failure> {
         let Some(reporter) = &mut self.reporter else { return Ok(()) };
         let events = self.live.events().map_err(|e| broken(&e))?;
-        if events.is_empty() {
-            return Ok(());
-        }
-        let lines: String = events.iter().map(|event| reporter.line(event)).collect();
-        print(&lines)
+        print_events(reporter, &events)
     }
 
     fn counts(&self) -> Result<Counts, Failure> {
         let verdicts = self.live.verdicts().map_err(|e| broken(&e))?;
         let hits = self.live.snapshot(|name| name == layout::HITS_MAP).map_err(|e| broken(&e))?;
-        let coverage = self.loaded.function().and_then(|function| Coverage::from_snapshot(function, &hits));
+        let coverage = self.loaded().function().and_then(|function| Coverage::from_snapshot(function, &hits));
         let mut contexts = BTreeMap::new();
         for (name, alive) in self.live.alive().map_err(|e| broken(&e))? {
             let reached = coverage.as_ref().and_then(|c| c.elements.iter().find(|e| e.name == name));
@@ -439,7 +501,7 @@ impl Running<'_> {
             let timed_out = swept + reached.map_or(0, met_after_timeout);
             contexts.insert(name, Contexts { timed_out, alive });
         }
-        let lost = self.live.events_lost().map_err(|e| broken(&e))?;
+        let lost = self.lost_before + self.live.events_lost().map_err(|e| broken(&e))?;
         let reported = self.reporter.as_ref().map(|reporter| (reporter.printed, lost));
         let (elapsed, now_ns) = (self.start.elapsed(), self.live.now_ns());
         Ok(Counts { elapsed, now_ns, verdicts, coverage, contexts, reported })
@@ -474,7 +536,7 @@ impl Running<'_> {
             }
             text.push('\n');
         }
-        if let (Some(function), Some(coverage)) = (self.loaded.function(), &counts.coverage) {
+        if let (Some(function), Some(coverage)) = (self.loaded().function(), &counts.coverage) {
             rows_hit(function, coverage, &mut text);
         }
         print(&text)
@@ -484,7 +546,8 @@ impl Running<'_> {
     fn end(&mut self) -> Result<(), Failure> {
         let counts = self.counts()?;
         let snapshot = self.live.snapshot(|_| true).map_err(|e| broken(&e))?;
-        let saved = self.state_out.as_mut().map_or(Ok(()), |file| file.write(self.loaded, &snapshot));
+        let loaded = self.replaced.as_ref().unwrap_or(self.first);
+        let saved = self.state_out.as_mut().map_or(Ok(()), |file| file.write(loaded, &snapshot));
         self.print_summary(&counts, &snapshot).and(saved)
     }
 
@@ -495,7 +558,7 @@ impl Running<'_> {
         if self.args.json {
             return print(&format!("{}\n", self.json("ended", counts)));
         }
-        let mut text = format!("\n{}: {:.1} s on interfaces", self.loaded.name(), counts.elapsed.as_secs_f64());
+        let mut text = format!("\n{}: {:.1} s on interfaces", self.loaded().name(), counts.elapsed.as_secs_f64());
         if let Some(verdicts) = counts.verdicts {
             text.push_str(&format!(", {}\n\n", counted(counts.packets() as usize, "packet")));
             let row = |v: &Verdict| vec![v.name().to_owned(), grouped(verdicts[v.number() as usize])];
@@ -507,12 +570,12 @@ impl Running<'_> {
         if let Some((printed, _)) = counts.reported {
             text.push_str(&format!("log lines: {}{}\n", grouped(printed), lost_text(counts)));
         }
-        match (self.loaded.function(), &counts.coverage) {
+        match (self.loaded().function(), &counts.coverage) {
             (Some(function), Some(coverage)) => {
                 text.push_str(&elements_text(function, coverage, &counts.contexts, Flows::No, self.args.verbose));
             }
             _ => {
-                let is_own = |name: &str| self.loaded.function().is_none() || !layout::is_instrument(name);
+                let is_own = |name: &str| self.loaded().function().is_none() || !layout::is_instrument(name);
                 text.push_str(&maps_text(snapshot, is_own));
             }
         }
@@ -525,7 +588,7 @@ impl Running<'_> {
             .map(|verdicts| Verdict::ALL.iter().map(|v| (v.name(), verdicts[v.number() as usize])).collect());
         let mut value = json!({
             "event": event,
-            "function": self.loaded.name(),
+            "function": self.loaded().name(),
             "elapsed_s": counts.elapsed.as_secs_f64(),
             "now_ns": counts.now_ns,
             "packets": counts.verdicts.map(|_| counts.packets()),
@@ -535,7 +598,7 @@ impl Running<'_> {
             value["logged"] = json!(printed);
             value["logs_lost"] = json!(lost);
         }
-        match (self.loaded.function(), &counts.coverage) {
+        match (self.loaded().function(), &counts.coverage) {
             (Some(function), Some(coverage)) => {
                 value["elements"] = elements_json(function, coverage, &counts.contexts);
                 for element in value["elements"].as_array_mut().into_iter().flatten() {

@@ -35,7 +35,7 @@ pub(crate) fn failure(error: &ControlError) -> Failure {
 }
 
 /// A failure as the answer to a request.
-fn refusal(failure: Failure) -> Refusal {
+pub(crate) fn refusal(failure: Failure) -> Refusal {
     match failure {
         Failure::Finding | Failure::Interrupted => Refusal::Finding("interrupted".to_owned()),
         Failure::Found(text) => Refusal::Finding(text),
@@ -114,14 +114,18 @@ impl Observed {
 
     /// Reads the function's file again, on a thread of its own.
     pub(crate) fn reload(&self) {
-        let subject = Arc::clone(&self.subject);
-        let reload = move || match subject.reload(None, Vec::new(), None) {
-            Ok(reloaded) => print_note(reloaded_text(&reloaded).trim_end()),
-            Err(refusal) => print_note(&format!("not reloaded, the old program runs on: {refusal}")),
-        };
-        if let Err(error) = std::thread::Builder::new().name("reload".to_owned()).spawn(reload) {
-            print_note(&format!("not reloaded, the old program runs on: {error}"));
-        }
+        reload_aside(Arc::clone(&self.subject) as Arc<dyn Subject>);
+    }
+}
+
+/// Has a run read its function's file again, on a thread of its own.
+pub(crate) fn reload_aside(subject: Arc<dyn Subject>) {
+    let reload = move || match subject.reload(None, Vec::new(), None) {
+        Ok(reloaded) => print_note(reloaded_text(&reloaded).trim_end()),
+        Err(refusal) => print_note(&format!("not reloaded, the old program runs on: {refusal}")),
+    };
+    if let Err(error) = std::thread::Builder::new().name("reload".to_owned()).spawn(reload) {
+        print_note(&format!("not reloaded, the old program runs on: {error}"));
     }
 }
 

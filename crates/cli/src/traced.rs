@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use flowloom_control::{Trace, Tracer};
+use flowloom_control::{Trace, TracedPacket, Tracer};
 use flowloom_efsm::model::Function;
 use flowloom_engine::{Choices, Datapath, EngineError, Outcome, Packet, Ports, Snapshot};
 use flowloom_exec::Description;
@@ -42,13 +42,14 @@ impl Wanted {
         Ok(Some(wanted))
     }
 
-    /// True if the packet is traced.
-    fn takes(&mut self, bytes: &[u8]) -> bool {
-        if self.left == Some(0) || !self.conditions.iter_mut().all(|condition| condition(bytes) == 1) {
-            return false;
-        }
-        self.left = self.left.map(|left| left - 1);
-        true
+    /// True if the packet is to be traced.
+    pub(crate) fn matches(&mut self, bytes: &[u8]) -> bool {
+        self.left != Some(0) && self.conditions.iter_mut().all(|condition| condition(bytes) == 1)
+    }
+
+    /// A packet is traced.
+    pub(crate) fn count(&mut self) {
+        self.left = self.left.map(|left| left.saturating_sub(1));
     }
 }
 
@@ -111,9 +112,10 @@ impl Datapath for Traced<'_> {
 
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
         self.packets += 1;
-        if !self.wanted.takes(packet.bytes) {
+        if !self.wanted.matches(packet.bytes) {
             return self.engine.process(packet, choices);
         }
+        self.wanted.count();
         let begun = match self.engine.tables() {
             Some((_, tables)) => Some(self.tracer.begin(tables, packet, choices)?),
             None => None,
@@ -121,7 +123,9 @@ impl Datapath for Traced<'_> {
         let outcome = self.engine.process(packet, choices)?;
         if let (Some(begun), Some((_, tables))) = (begun, self.engine.tables()) {
             let trace = self.tracer.end(begun, tables, Some((outcome.verdict, &outcome.outputs)));
-            self.printer.print(self.packets, packet, choices.now_ns, &outcome, &trace);
+            let traced =
+                TracedPacket { number: self.packets, packet: *packet, time_ns: choices.now_ns, outcome: &outcome };
+            self.printer.print(&traced, &trace);
         }
         Ok(outcome)
     }
@@ -156,11 +160,16 @@ fn changes(before: &[u8], after: &[u8]) -> Vec<std::ops::Range<usize>> {
 }
 
 impl TracePrinter {
-    fn print(&self, number: u64, packet: &Packet<'_>, time_ns: u64, outcome: &Outcome, trace: &Trace) {
-        let text = match self.json {
-            true => format!("{}\n", self.json(number, packet, time_ns, outcome, trace)),
-            false => self.text(number, packet, time_ns, outcome, trace),
-        };
+    /// The lines of a trace.
+    pub(crate) fn lines_of(&self, packet: &TracedPacket<'_>, trace: &Trace) -> String {
+        match self.json {
+            true => format!("{}\n", self.json(packet, trace)),
+            false => self.text(packet, trace),
+        }
+    }
+
+    fn print(&self, packet: &TracedPacket<'_>, trace: &Trace) {
+        let text = self.lines_of(packet, trace);
         if self.to_stderr {
             print_error(&text);
         } else {
@@ -199,12 +208,12 @@ impl TracePrinter {
         lines
     }
 
-    fn json(&self, number: u64, packet: &Packet<'_>, time_ns: u64, outcome: &Outcome, trace: &Trace) -> Value {
+    fn json(&self, TracedPacket { number, packet, time_ns, outcome }: &TracedPacket<'_>, trace: &Trace) -> Value {
         let state: Vec<Value> = trace
             .touched
             .iter()
             .map(|touched| {
-                let layout = self.layout(touched.map, time_ns);
+                let layout = self.layout(touched.map, *time_ns);
                 let entry = |value: &Vec<u8>| match &layout {
                     Some(layout) => layout.json(&touched.key, value)["value"].clone(),
                     None => json!(hex(value)),
@@ -236,7 +245,7 @@ impl TracePrinter {
         })
     }
 
-    fn text(&self, number: u64, packet: &Packet<'_>, time_ns: u64, outcome: &Outcome, trace: &Trace) -> String {
+    fn text(&self, TracedPacket { number, packet, time_ns, outcome }: &TracedPacket<'_>, trace: &Trace) -> String {
         let mut text = format!(
             "packet {number}: port {}, {}, at {}.{:09} s\n",
             packet.port.0,
@@ -256,7 +265,7 @@ impl TracePrinter {
         text.push_str(&format!("  {} of eBPF\n", counted(trace.path.len(), "instruction")));
         for touched in &trace.touched {
             let name = &self.program.maps[touched.map].name;
-            let layout = self.layout(touched.map, time_ns);
+            let layout = self.layout(touched.map, *time_ns);
             let entry = |value: &Option<Vec<u8>>| match (value, &layout) {
                 (None, _) => "no entry".to_owned(),
                 (Some(value), Some(layout)) => {

@@ -26,18 +26,34 @@ const VARIABLE: &str = "FLOWLOOM_RUNTIME_DIR";
 /// # Errors
 /// There is none.
 pub fn directory() -> Result<PathBuf, ControlError> {
-    if let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
-        return Ok(path.into());
+    Ok(match given() {
+        Some(path) => path,
+        None => folder()?.join("control"),
+    })
+}
+
+/// The runtime folder of this user, for what a run leaves besides its socket; it may not exist.
+///
+/// # Errors
+/// There is none.
+pub fn folder() -> Result<PathBuf, ControlError> {
+    if let Some(path) = given() {
+        return Ok(path);
     }
     if user()? == 0 {
-        return Ok("/run/flowloom/control".into());
+        return Ok("/run/flowloom".into());
     }
     match std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty()) {
-        Some(path) => Ok(Path::new(&path).join("flowloom/control")),
+        Some(path) => Ok(Path::new(&path).join("flowloom")),
         None => Err(ControlError::NoDirectory {
             reason: format!("neither {VARIABLE} nor XDG_RUNTIME_DIR is set; set one to a directory of your own"),
         }),
     }
+}
+
+/// The directory that the user names.
+fn given() -> Option<PathBuf> {
+    std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
 /// The user of this process.

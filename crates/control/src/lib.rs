@@ -12,7 +12,8 @@
 //! round.
 //!
 //! [`Watched`] is the engine of an observed run: it samples packets for the largest flows and can be replaced by that
-//! of another program ([`transfer`] tells which maps keep their entries).
+//! of another program ([`transfer`] tells which maps keep their entries). Single packets are traced with the state before
+//! and after ([`Tracing`]).
 #![forbid(unsafe_code)]
 
 mod client;
@@ -30,20 +31,22 @@ mod run;
 mod sample;
 mod server;
 mod trace;
+mod tracing;
 mod watched;
 
 pub use client::Client;
 pub use desk::{Desk, Inbox, Replaced, Worker, desk};
-pub use directory::{Found, Runs, directory, run_of, runs, runs_in};
+pub use directory::{Found, Runs, directory, folder, run_of, runs, runs_in};
 pub use error::{ControlError, Refusal};
 pub use http::MetricsServer;
 pub use metrics::metrics;
 pub use protocol::{Changed, Entry, Greeting, MapFacts, Maps, PROTOCOL_VERSION, Reloaded, Request, UpdateRule};
-pub use published::Published;
+pub use published::{Published, ReloadFunction};
 pub use reload::{Emptied, Transfer, transfer};
 pub use report::{FlowShare, MapLoad, PortReport, Report, RowHits, ServiceTimes, TopFlows};
 pub use run::{Facts, LoadFunction, New, UserRun};
 pub use sample::Samples;
 pub use server::{Server, Subject, Visitor};
 pub use trace::{Begun, Touched, Trace, Tracer};
+pub use tracing::{TraceSink, TracedPacket, Tracing};
 pub use watched::{Shared, Watched};

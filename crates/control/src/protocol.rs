@@ -173,7 +173,7 @@ pub struct Changed {
 }
 
 /// The result of a reload.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Reloaded {
     /// The function that runs now.
     pub function: String,

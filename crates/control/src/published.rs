@@ -12,16 +12,32 @@ use crate::server::{Subject, Visitor};
 /// The longest wait for a report: the process looks ten times a second, and walks large tables for a while.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Replaces the program: its path, its parameters, its program; without a path, by the run's own file. The result has
+/// the greeting from then on.
+pub type ReloadFunction = Box<
+    dyn Fn(Option<String>, Vec<(String, String)>, Option<String>) -> Result<(Greeting, Reloaded), Refusal>
+        + Send
+        + Sync,
+>;
+
 /// A run whose maps are in the kernel.
-#[derive(Debug)]
 pub struct Published {
-    greeting: Greeting,
+    reload: ReloadFunction,
     state: Mutex<State>,
     changed: Condvar,
+    /// Held during a reload: they come one after the other.
+    reloading: Mutex<()>,
 }
 
-#[derive(Debug, Default)]
+impl std::fmt::Debug for Published {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Published").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
 struct State {
+    greeting: Greeting,
     /// The clients that wait.
     waiting: u32,
     /// The number of reports so far, and the last one.
@@ -32,8 +48,11 @@ struct State {
 
 impl Published {
     /// A run without a report yet.
-    pub fn new(greeting: Greeting) -> Published {
-        Published { greeting: greeting.in_kernel(), state: Mutex::default(), changed: Condvar::new() }
+    pub fn new(greeting: Greeting, reload: ReloadFunction) -> Published {
+        let greeting = greeting.in_kernel();
+        let state = State { greeting, waiting: 0, number: 0, last: Report::default(), is_over: false };
+        let (state, changed, reloading) = (Mutex::new(state), Condvar::new(), Mutex::new(()));
+        Published { reload, state, changed, reloading }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -59,14 +78,14 @@ impl Published {
     }
 
     fn elsewhere(&self) -> Refusal {
-        let function = &self.greeting.function;
+        let function = self.state().greeting.function.clone();
         Refusal::Input(format!("the maps of `{function}` are in the kernel: `flowloom map list` has their ids"))
     }
 }
 
 impl Subject for Published {
     fn greeting(&self) -> Greeting {
-        self.greeting.clone()
+        self.state().greeting.clone()
     }
 
     fn statistics(&self, _: bool) -> Result<Report, Refusal> {
@@ -103,12 +122,17 @@ impl Subject for Published {
         Err(self.elsewhere())
     }
 
-    fn reload(&self, _: Option<String>, _: Vec<(String, String)>, _: Option<String>) -> Result<Reloaded, Refusal> {
-        Err(Refusal::Input(
-            "a function in the kernel is not replaced while it runs: end it with --state-out and start the other one with \
-             --state-in, or use --mode af_xdp or raw"
-                .to_owned(),
-        ))
+    fn reload(
+        &self,
+        path: Option<String>,
+        params: Vec<(String, String)>,
+        program: Option<String>,
+    ) -> Result<Reloaded, Refusal> {
+        let _one = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
+        // Clients are answered meanwhile.
+        let (greeting, reloaded) = (self.reload)(path, params, program)?;
+        self.state().greeting = greeting.in_kernel();
+        Ok(reloaded)
     }
 }
 
@@ -121,7 +145,11 @@ mod tests {
 
     #[test]
     fn clients_get_the_next_report_and_none_at_the_end() {
-        let run = Arc::new(Published::new(Greeting::new("f", "f.efsm", "native", "kernel", Default::default())));
+        let greeting = |name: &str| Greeting::new(name, "f.efsm", "native", "kernel", Default::default());
+        let refused = Refusal::Input("wrong".to_owned());
+        let answer = Mutex::new(vec![Err(refused.clone()), Ok((greeting("g"), Reloaded::default()))].into_iter());
+        let reload = move |_, _, _| answer.lock().expect("no panic").next().expect("two calls");
+        let run = Arc::new(Published::new(greeting("f"), Box::new(reload)));
         assert!(!run.is_wanted() && !run.greeting().has_maps);
         run.publish(Report { packets: Some(1), ..Report::default() });
         let client = Arc::clone(&run);
@@ -136,5 +164,8 @@ mod tests {
         let (first, second) = thread.join().expect("no panic");
         assert_eq!(first.map(|report| report.packets), Ok(Some(2)));
         assert!(matches!(second, Err(Refusal::Environment(_))));
+        assert_eq!((run.reload(None, Vec::new(), None), run.greeting().function.as_str()), (Err(refused), "f"));
+        assert!(run.reload(None, Vec::new(), None).is_ok() && run.greeting().function == "g");
+        assert!(!run.greeting().has_maps);
     }
 }

@@ -400,8 +400,8 @@ impl Subject for UserRun {
         let mut loaded = Some(loaded);
         for (desk, engine) in self.desks.iter().zip(engines) {
             let loaded = loaded.take();
-            let (new, before, sweep) = (facts.description.clone(), old.description.clone(), sweep.clone());
-            let swapped = desk.ask(move |worker| swap(worker, (engine, loaded), (&new, &before), sweep))?;
+            let (new, before, sweep) = (facts.clone(), old.description.clone(), sweep.clone());
+            let swapped = desk.ask(move |worker| swap(worker, (engine, loaded), (&new, &before), sweep))??;
             reloaded.engine.clone_from(&swapped.engine);
             reloaded.pause_ns = reloaded.pause_ns.max(swapped.pause_ns);
             reloaded.emptied = swapped.emptied;
@@ -442,10 +442,13 @@ struct Swapped {
 fn swap(
     worker: &mut Worker<'_>,
     (mut engine, loaded): (Box<dyn InPlaceEngine>, Option<Loaded>),
-    (new, before): (&Description, &Description),
+    (facts, before): (&Facts, &Description),
     sweep: SweepClock,
-) -> Swapped {
+) -> Result<Swapped, Refusal> {
     let start = Instant::now();
+    let new = &facts.description;
+    let tracer = worker.watched.next_tracer(engine.as_ref(), facts.function.clone());
+    let tracer = tracer.map_err(|error| Refusal::Input(format!("the program cannot be traced: {error}")))?;
     let old = worker.watched.engine();
     let (defs, old_defs) = (engine.tables().defs().to_vec(), old.tables().defs().to_vec());
     let mut transfer = transfer((&defs, new), (&old_defs, before));
@@ -468,9 +471,12 @@ fn swap(
     let kept = kept.map(|(index, _)| (defs[*index].name.clone(), engine.tables().entries(*index))).collect();
     let name = engine.name().to_owned();
     let mut old = worker.watched.replace(engine);
+    if let Some(tracer) = tracer {
+        worker.watched.follow(tracer, new);
+    }
     *worker.sweep = sweep;
     (worker.replaced)(loaded, [old.as_mut(), worker.watched.engine()]);
-    Swapped {
+    Ok(Swapped {
         old,
         engine: name,
         kept,
@@ -478,7 +484,7 @@ fn swap(
         removed: transfer.removed,
         note,
         pause_ns: start.elapsed().as_nanos() as u64,
-    }
+    })
 }
 
 /// Copies all entries of a map.

@@ -2,11 +2,17 @@
 //! The engine of an observed run.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
+use flowloom_efsm::model::Function;
 use flowloom_engine::{EngineError, Event, Frame, InPlace, Output, Ports};
+use flowloom_exec::Description;
+use flowloom_isa::ProgramError;
 use flowloom_session::engines::InPlaceEngine;
 
 use crate::sample::Samples;
+use crate::trace::Tracer;
+use crate::tracing::Tracing;
 
 /// An engine that is observed and can be replaced.
 pub struct Watched {
@@ -15,6 +21,7 @@ pub struct Watched {
     samples: Samples,
     /// The packets that engines which have been replaced could not run.
     refused: u64,
+    tracing: Option<Tracing>,
 }
 
 impl std::fmt::Debug for Watched {
@@ -26,7 +33,29 @@ impl std::fmt::Debug for Watched {
 impl Watched {
     /// Observes `engine`; `seed` is that of the choice of samples.
     pub fn new(engine: Box<dyn InPlaceEngine>, seed: u64) -> Watched {
-        Watched { engine, ports: Ports::default(), samples: Samples::new(seed), refused: 0 }
+        Watched { engine, ports: Ports::default(), samples: Samples::new(seed), refused: 0, tracing: None }
+    }
+
+    /// Traces packets from now on.
+    pub fn trace(&mut self, mut tracing: Tracing) {
+        tracing.bind_ports(&self.ports);
+        self.tracing = Some(tracing);
+    }
+
+    /// A tracer for an engine that is to replace this one, if packets are traced.
+    pub(crate) fn next_tracer(
+        &self,
+        engine: &dyn InPlaceEngine,
+        function: Option<Arc<Function>>,
+    ) -> Result<Option<Tracer>, ProgramError> {
+        self.tracing.as_ref().map(|tracing| tracing.tracer_of(engine.program(), function)).transpose()
+    }
+
+    /// Has a tracer follow the engine that has come.
+    pub(crate) fn follow(&mut self, tracer: Tracer, description: &Description) {
+        if let Some(tracing) = &mut self.tracing {
+            tracing.replace(tracer, &self.ports, description);
+        }
     }
 
     /// The engine.
@@ -60,11 +89,17 @@ impl InPlace for Watched {
     fn bind_ports(&mut self, ports: &Ports) {
         self.ports = ports.clone();
         self.engine.bind_ports(ports);
+        if let Some(tracing) = &mut self.tracing {
+            tracing.bind_ports(ports);
+        }
     }
 
     fn run(&mut self, frames: &mut [Frame<'_>], extra: &mut Vec<(usize, Output)>) -> Result<(), EngineError> {
         self.samples.take(frames);
-        self.engine.run(frames, extra)
+        match &mut self.tracing {
+            None => self.engine.run(frames, extra),
+            Some(tracing) => tracing.run(self.engine.as_mut(), frames, extra),
+        }
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {

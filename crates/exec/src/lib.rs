@@ -25,7 +25,10 @@ mod testcode;
 
 pub use error::{ExecError, Refused};
 pub use kernel::{KernelEngine, MAX_FRAME_BYTES, MIN_FRAME_BYTES, Reason, verify_in_kernel};
-pub use live::{Advice, EventMaps, Interface, Live, LiveError, LiveOptions, Mode, Occupant, SWEEPER, Traffic, advice};
+pub use live::{
+    Advice, EventMaps, Former, Handover, Interface, Live, LiveError, LiveOptions, Mode, Occupant, SWEEPER, Successor,
+    Traffic, advice,
+};
 pub use run::{EventReader, EventWriter, PacketClock, RunOptions, RunSummary, Sinks, SweepClock, run};
 pub use running::{Description, KeyField, KeyForm, MapDescription, Running, RunningError, Table, UpdateMode, running};
-pub use sys::{Interrupts, monotonic_ns};
+pub use sys::{Interrupts, Wake, monotonic_ns};

@@ -12,6 +12,7 @@ use flowloom_isa::MapDef;
 use flowloom_session::Loaded;
 
 use super::Counts;
+use super::reload::Reloader;
 use crate::args::RunArgs;
 use crate::failure::Failure;
 use crate::observe;
@@ -19,7 +20,7 @@ use crate::observe;
 /// The control socket and the endpoint for metrics of a run in the kernel.
 pub(super) struct KernelObserved {
     pub(super) subject: Arc<Published>,
-    greeting: Greeting,
+    pub(super) reloader: Arc<Reloader>,
     server: Option<Server>,
     metrics: Option<MetricsServer>,
 }
@@ -30,15 +31,29 @@ impl KernelObserved {
         args: &RunArgs,
         loaded: &Loaded,
         interfaces: &[Interface],
-        mode: Mode,
+        (mode, clock_ahead_ns): (Mode, u64),
     ) -> Result<KernelObserved, Failure> {
         let ports: BTreeMap<u32, String> =
             interfaces.iter().map(|interface| (interface.port, interface.name().to_owned())).collect();
         let path = args.function.path.display().to_string();
         let greeting = Greeting::new(loaded.name(), &path, &mode.to_string(), "kernel", ports);
-        let subject = Arc::new(Published::new(greeting.clone()));
+        let reloader = Arc::new(Reloader::new(mode, clock_ahead_ns, !args.live.no_counters, args.json));
+        let own = Arc::clone(&reloader);
+        let reload = move |path, params, program| own.reload(path, params, program);
+        let subject = Arc::new(Published::new(greeting, Box::new(reload)));
         let (server, metrics) = observe::serve(&args.live, Arc::clone(&subject) as Arc<dyn Subject>)?;
-        Ok(KernelObserved { subject, greeting, server, metrics })
+        Ok(KernelObserved { subject, reloader, server, metrics })
+    }
+
+    /// Reads the function's file again, on a thread of its own.
+    pub(super) fn reload(&self) {
+        observe::reload_aside(Arc::clone(&self.subject) as Arc<dyn Subject>);
+    }
+
+    /// The run ends: clients wait no longer.
+    pub(super) fn end(&self) {
+        self.reloader.end();
+        self.subject.end();
     }
 
     pub(super) fn socket(&self) -> Option<String> {
@@ -50,8 +65,8 @@ impl KernelObserved {
     }
 
     /// Hands a report to the clients that wait for one.
-    pub(super) fn publish(&self, loaded: &Loaded, counts: &Counts, defs: &[MapDef]) {
-        let Greeting { function, source, mode, engine, pid, .. } = self.greeting.clone();
+    pub(super) fn publish(&self, loaded: &Loaded, counts: &Counts, defs: &[MapDef], reloads: u64) {
+        let Greeting { function, source, mode, engine, pid, .. } = self.subject.greeting();
         let mut report = Report {
             function,
             source,
@@ -61,6 +76,7 @@ impl KernelObserved {
             workers: 0,
             elapsed_s: counts.elapsed.as_secs_f64(),
             now_ns: counts.now_ns,
+            reloads,
             packets: counts.verdicts.map(|_| counts.packets()),
             ..Report::default()
         };

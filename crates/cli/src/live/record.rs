@@ -4,11 +4,14 @@
 //!
 //! A run removes its record when it ends. One whose process no longer exists is that of a killed run: programs and TAP
 //! interfaces end with their process, but not at once, and other processes may hold them.
+//!
+//! Containers may share the folder: names have the namespaces of processes and interfaces. A run tells of its own
+//! namespaces only, whose processes it sees; it removes records whose interfaces no longer exist, and very old ones.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -21,6 +24,8 @@ use crate::output::{print_note, quoted};
 /// The time that the kernel gets to end what a killed process held.
 const GRACE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(20);
+/// The age from which on the record of a killed run is of no use, if another namespace had its interfaces: 30 days.
+const OLD_S: u64 = 30 * 86_400;
 
 /// The contents of a run's record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,12 +71,19 @@ impl Record {
                 interfaces: bindings.iter().map(|(_, name)| (*name).to_owned()).collect(),
             };
             let folder = folder()?;
-            fs::create_dir_all(&folder)?;
+            // It may be that of the control sockets, which other users may not enter.
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
             for (path, entry) in killed(&folder, &own)? {
-                print_note(&said(&entry, bindings));
-                fs::remove_file(path)?;
+                let is_here = entry.net_namespace == own.net_namespace;
+                if is_here && !entry.interfaces.is_disjoint(&own.interfaces) {
+                    print_note(&said(&entry, bindings));
+                    fs::remove_file(path)?;
+                } else if is_useless(&entry, is_here) {
+                    // Nothing is lost if it stays.
+                    _ = fs::remove_file(path);
+                }
             }
-            let path = folder.join(format!("{}-{}.json", own.net_namespace, own.pid));
+            let path = folder.join(own.file_name());
             // Readers never see a part of it.
             let whole = path.with_extension("new");
             fs::write(&whole, serde_json::to_vec(&own)?)?;
@@ -90,18 +102,18 @@ impl Record {
     }
 }
 
-/// The folder of records: of the system, or of a user who may not write there.
-fn folder() -> io::Result<PathBuf> {
-    let of_system = Path::new("/run/flowloom");
-    if rustix::process::geteuid().is_root() {
-        return Ok(of_system.to_owned());
+impl Entry {
+    fn file_name(&self) -> String {
+        format!("{}-{}-{}.json", self.pid_namespace, self.net_namespace, self.pid)
     }
-    let of_user = std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty());
-    let missing = || io::Error::new(io::ErrorKind::NotFound, "`XDG_RUNTIME_DIR` is not set");
-    of_user.map(|path| Path::new(&path).join("flowloom")).ok_or_else(missing)
 }
 
-/// The records of killed runs that had an interface of `own`.
+/// The folder of records: that of the control sockets' folder, or the one that the user names for both.
+fn folder() -> io::Result<PathBuf> {
+    flowloom_control::folder().map_err(|error| io::Error::new(io::ErrorKind::NotFound, error.to_string()))
+}
+
+/// The records of killed runs whose processes `own` would see.
 fn killed(folder: &Path, own: &Entry) -> io::Result<Vec<(PathBuf, Entry)>> {
     let mut found = Vec::new();
     for file in fs::read_dir(folder)? {
@@ -112,12 +124,17 @@ fn killed(folder: &Path, own: &Entry) -> io::Result<Vec<(PathBuf, Entry)>> {
         // Another run may have removed it, and one of another version may have written it.
         let entry = fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Entry>(&bytes).ok());
         let Some(entry) = entry else { continue };
-        let is_here = entry.net_namespace == own.net_namespace && entry.pid_namespace == own.pid_namespace;
-        if is_here && !entry.interfaces.is_disjoint(&own.interfaces) && !is_alive(&entry) {
+        if entry.pid_namespace == own.pid_namespace && !is_alive(&entry) {
             found.push((path, entry));
         }
     }
     Ok(found)
+}
+
+/// True if no later run will tell of a killed one: its interfaces do not exist, or nobody knows after a long time.
+fn is_useless(entry: &Entry, is_here: bool) -> bool {
+    let exists = |name: &String| Interface::find(0, name).is_ok();
+    (is_here && !entry.interfaces.iter().any(exists)) || unix_s().saturating_sub(entry.begun_unix_s) > OLD_S
 }
 
 fn unix_s() -> u64 {
@@ -223,7 +240,13 @@ mod tests {
         };
         assert!(is_alive(&entry));
         assert!(!is_alive(&Entry { started_ticks: own + 1, ..entry.clone() }));
-        assert!(!is_alive(&Entry { pid: u32::MAX, ..entry }));
+        assert!(!is_alive(&Entry { pid: u32::MAX, ..entry.clone() }));
+        let other = Entry { pid_namespace: 2, ..entry.clone() };
+        assert_ne!(entry.file_name(), other.file_name());
+        let young = Entry { begun_unix_s: unix_s(), interfaces: BTreeSet::from(["lo".to_owned()]), ..entry.clone() };
+        let gone = Entry { interfaces: BTreeSet::from(["no-such-one".to_owned()]), ..young.clone() };
+        assert_eq!([is_useless(&young, true), is_useless(&young, false), is_useless(&gone, false)], [false; 3]);
+        assert!(is_useless(&gone, true) && is_useless(&Entry { begun_unix_s: 0, ..young }, false));
         assert_eq!(
             [span(0), span(119), span(120), span(7200), span(200_000)],
             ["0 s", "119 s", "2 min", "2 h", "2 days"]

@@ -8,6 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,7 @@ use serde_json::{Value, json};
 use super::devices::{Devices, failure};
 use super::printer::Printer;
 use super::record::Record;
+use super::tracing::{Waiting, tracing};
 use super::{advise, check_deadlines, clock_ahead_ns, traffic, verdicts_text};
 use crate::args::{DeviceKind, RunArgs};
 use crate::failure::Failure;
@@ -82,7 +84,13 @@ pub(super) fn run(
     }
     let reporter = loaded.function().and_then(|function| Reporter::of(function, args.json));
     let ports = devices.devices.iter().flat_map(|device| device.ports()).map(|(port, name)| (port.0, name)).collect();
-    let watched = RefCell::new(Watched::new(engine, seed));
+    let traced = tracing(args, loaded, engine.as_ref(), &options)?;
+    let mut watched = Watched::new(engine, seed);
+    let traces = traced.map(|(tracing, waiting)| {
+        watched.trace(tracing);
+        waiting
+    });
+    let watched = RefCell::new(watched);
     let observed = Observed::start(args, loaded, &options, &watched, (ports, clock_ahead_ns))?;
     let (reporter, replaced) = (RefCell::new(reporter), RefCell::new(None));
     let start = Instant::now();
@@ -99,6 +107,7 @@ pub(super) fn run(
         reporter,
         replaced,
         observed,
+        traces: traces.unwrap_or_default(),
     };
     running.go(devices, state_out, &signals)
 }
@@ -131,6 +140,7 @@ struct Running<'a> {
     /// The function that has replaced the first one.
     replaced: RefCell<Option<Loaded>>,
     observed: Observed,
+    traces: Rc<RefCell<Waiting>>,
 }
 
 /// The results of a run.
@@ -159,6 +169,10 @@ impl Running<'_> {
         let has_host = devices.host.is_some();
         drop(devices);
         let ended = Self::finish(printer, ran);
+        if let omitted @ 1.. = self.traces.borrow().omitted {
+            let omitted = counted(omitted as usize, "packet");
+            print_note(&format!("{omitted} more met the conditions of --trace: at most 100 are traced in a second"));
+        }
         if statistics.pass_lost > 0 && !has_host {
             let lost = counted(statistics.pass_lost as usize, "passed packet");
             print_note(&format!("{lost} lost: no receiver; name one with --pass-to"));
@@ -215,6 +229,7 @@ impl Running<'_> {
         let mut progress = |so_far: &Statistics| {
             statistics.clone_from(so_far);
             let elapsed = self.start.elapsed();
+            finish(self.print_traces(&mut printing.borrow_mut()));
             if signals.wants_reload() {
                 self.observed.reload();
             }
@@ -267,11 +282,19 @@ impl Running<'_> {
         let mut engine = Shared::new(&self.watched);
         let host = devices.host.as_deref_mut();
         let ran = run_loop(&mut devices.devices, &mut engine, host, &options, &over, hooks);
+        // An output that cannot be written is noticed when the printer finishes.
+        self.print_traces(&mut printing.borrow_mut());
         if let Some(reporter) = self.reporter.borrow_mut().as_mut() {
             reporter.printed = reporter.printed.saturating_sub(lines_lost);
             reporter.dropped += lines_lost;
         }
         ran.map(|all| *statistics = all).map_err(|error| failure(&error))
+    }
+
+    /// Prints the traces that wait; returns false if the output cannot be written.
+    fn print_traces(&self, printer: &mut Printer) -> bool {
+        let text = std::mem::take(&mut self.traces.borrow_mut().text);
+        text.is_empty() || printer.print(text)
     }
 
     /// Waits until everything is written.

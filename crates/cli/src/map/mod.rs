@@ -199,7 +199,9 @@ fn find(args: &MapArgs) -> Result<(Words<'_>, Found), Failure> {
         Target::Name(name) => only(Table::by_name(&name).map_err(|e| failure(&e))?, &name)?,
         Target::Function(function, map) => of_function(&functions, &function, map.as_deref())?,
     };
-    let owner = functions.iter().find(|f| f.maps.iter().any(|(id, _)| *id == table.id()));
+    // The program that sweeps a table has it too, but no description.
+    let owns = |f: &&Running| f.maps.iter().any(|(id, _)| *id == table.id());
+    let owner = functions.iter().filter(owns).max_by_key(|f| f.description.is_some());
     let named = args.function.as_deref().map(|path| described(path, &args.params)).transpose()?;
     let description = named.as_ref().or(owner.and_then(|owner| owner.description.as_ref()));
     let now_ns = monotonic_ns().wrapping_add(description.map_or(0, |description| description.clock_ahead_ns));

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::common::UDP_FLOWS;
-use crate::common::lab::Lab;
+use crate::common::lab::{Lab, MODES};
 
 /// Counts the packets of each source, and passes them; and a version that drops those for one port.
 const FIRST: &str = "function guard;
@@ -152,4 +152,163 @@ fn runs_are_named_when_there_are_none_or_several() {
     assert_eq!(said, "2\n2\n1\n");
     assert!(lab.read("none.txt").contains("no function runs on interfaces"), "{}", lab.read("none.txt"));
     assert!(lab.read("several.txt").contains("give the process id of one of"), "{}", lab.read("several.txt"));
+}
+
+/// Functions in the kernel replace each other while packets pass: none goes by uncounted, and each table that the next
+/// function has too keeps its entries, also where their locks are in other places there.
+fn a_kernel_run_is_reloaded(test: &'static str, mode: &str) {
+    let Some(lab) = Lab::new(test, &["ethtool"]) else { return };
+    // Functions in the kernel are visible to all tests.
+    let [guard, longer] = [lab.unique(), lab.unique()];
+    let timed = |function: &str, first: &str, last: &str| {
+        format!(
+            "function {function};\n{first}stateful hosts {{\n    key ipv4.src;\n    states seen;\n    reg packets: u64;\n    \
+             on seen -> seen (idle 60s) {{ packets += 1; {last} }}\n    otherwise {{ pass; }}\n}}\n"
+        )
+    };
+    let before = "stateful ports {\n    key udp.dport;\n    sweep 100ms;\n    states used;\n    reg n: u32;\n    \
+                  on used -> used (idle 300ms) { n += 1; goto hosts; }\n    otherwise { goto hosts; }\n}\n";
+    lab.put("guard.efsm", timed(&guard, "", "pass;"));
+    lab.put("logs.efsm", timed(&guard, "", "log(\"seen\", packets); pass;"));
+    lab.put("longer.efsm", timed(&longer, before, "pass;"));
+    lab.put("wrong.efsm", "function guard;\nstateless all { always { fly; } }\n");
+    lab.put(
+        "states.efsm",
+        timed(&guard, "", "pass;").replace("states seen", "states new, seen").replace("on seen", "on any"),
+    );
+    let said = lab.run(
+        r#"
+        guard=$2 longer=$3
+        fl() { "$FLOWLOOM" "$@"; }
+        seen() { ip -s -j link show dev v1 | sed 's/.*"rx":{"bytes":[0-9]*,"packets":\([0-9]*\),.*/\1/'; }
+        # No packets but those that are sent here.
+        for which in default all; do echo 1 >/proc/sys/net/ipv6/conf/$which/disable_ipv6; done
+        host a 1
+        ip netns exec a bash -c 'echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6'
+        ip address add 10.9.1.2/24 dev v1; ip -n a address add 10.9.1.1/24 dev e1; neighbours a 1
+        ip netns exec a ethtool -K e1 tx off gro on >/dev/null
+        counted() { fl top $pid --once --json | sed 's/.*"packets":\([0-9]*\),.*/\1/'; }
+        quiet() { last=-1; while [ $last != $(seen) ]; do last=$(seen); sleep 0.2; done; }
+        start guard.efsm -i v1 -m $1
+        quiet; first=$(($last - $(counted)))
+        as a burst 10.9.1.2:9 60000 >sent & sending=$!
+        for turn in 1 2 3; do
+            fl reload $pid longer.efsm --json >longer.$turn
+            fl reload $pid guard.efsm --json >guard.$turn
+        done
+        wait $sending
+        # Both counters are read when all packets have passed.
+        quiet
+        echo passed: $(($last - $first - $(counted)))
+        fl map dump $guard/hosts --json >dump.json
+        code=0; fl reload $pid wrong.efsm 2>wrong.txt || code=$?; echo wrong: $code
+        fl map lookup $guard/hosts key ipv4.src=10.9.1.1 --json >entry.json
+        # The run reads its file again, and logs from then on; what it has logged is printed when it logs no longer.
+        fl reload $pid logs.efsm >logs.txt
+        as a send 10.9.1.2:9 >sent
+        cp guard.efsm logs.efsm
+        kill -HUP $pid
+        wait_for 'grep -q "hosts: kept" err'
+        grep -c '"text":"seen' out
+        # Contexts of a table that was new expire, by its own sweeper.
+        fl reload $pid longer.efsm >/dev/null
+        as a send 10.9.1.2:9 10.9.1.2:10 >sent
+        fl map dump $longer/ports --json >ports.json
+        wait_for '[ "$(fl map dump $longer/ports --json)" = "[]" ]'
+        fl reload $pid states.efsm --json >states.json
+        fl top $pid --once --json >top.json
+        finish
+        echo end: $code $(attached v1)"#,
+        &[mode, &guard, &longer],
+    );
+    assert_eq!(said, "passed: 0\nwrong: 2\n1\nend: 0 0\n", "{mode}: {}", lab.read("err"));
+    for file in ["longer.1", "guard.1", "longer.3", "guard.3"] {
+        let reloaded = lab.json(file);
+        let [kept, pause] = [&reloaded["kept"], &reloaded["pause_ns"]];
+        assert!(kept[0][0] == "hosts" && kept[0][1].as_u64() >= Some(1) && pause == 0, "{file}: {reloaded}");
+        assert!(!reloaded["notes"].to_string().contains("lock"), "{file}: {reloaded}");
+    }
+    let (dump, top) = (lab.json("dump.json"), lab.json("top.json"));
+    assert_eq!(dump.as_array().map(Vec::len), Some(1), "{dump}");
+    let count = |entry: &Value| entry["value"]["packets"].as_u64().unwrap();
+    assert!(count(&dump[0]) > 1000 && count(&lab.json("entry.json")) == count(&dump[0]), "{dump}");
+    // Every packet was one of the host's, except those that resolve addresses.
+    let others = top["packets"].as_u64().unwrap() - count(&dump[0]) - 3;
+    assert!(others < 20, "{others}: {top}");
+    assert_eq!((&top["reloads"], &top["function"]), (&json!(10), &json!(guard)), "{top}");
+    assert!(lab.read("wrong.txt").contains("not reloaded, the old program runs on: "), "{}", lab.read("wrong.txt"));
+    assert!(!lab.json("ports.json").as_array().unwrap().is_empty());
+    let states = lab.json("states.json");
+    assert_eq!(states["emptied"], json!([["hosts", "its states were seen, are new, seen"]]), "{states}");
+    let report = lab.report();
+    assert_eq!(
+        (&report["event"], &report["function"], &report["logged"]),
+        (&json!("ended"), &json!(guard), &Value::Null)
+    );
+}
+
+#[test]
+fn a_run_in_the_kernel_is_reloaded() {
+    MODES.iter().for_each(|mode| a_kernel_run_is_reloaded("a_run_in_the_kernel_is_reloaded", mode));
+}
+
+/// Traces of a live run show the state before and after each packet, and go on with the program of a reload.
+#[test]
+fn single_packets_of_a_live_run_are_traced() {
+    let Some(lab) = Lab::new("single_packets_of_a_live_run_are_traced", &["ethtool"]) else { return };
+    lab.put("guard.efsm", FIRST);
+    lab.put("drops.efsm", FIRST.replace("packets += 1; pass;", "packets += 10; drop;"));
+    for (mode, engine) in [("af_xdp", "jit"), ("raw", "interp")] {
+        lab.run(
+            r#"
+            host a 1; addresses a 1; neighbours a 1
+            heeded guard.efsm -i v1 --mode $1 --engine $2 --trace 'udp.dport == 9'
+            as a send 10.9.1.2:9 10.9.1.2:10 10.9.1.2:9 >sent
+            wait_for '[ $(grep -c "event.:.trace" out) = 2 ]'
+            "$FLOWLOOM" reload $pid drops.efsm >/dev/null
+            as a send 10.9.1.2:10 10.9.1.2:9 >sent
+            wait_for '[ $(grep -c "event.:.trace" out) = 3 ]'
+            finish
+            cp out few
+            # No more than a hundred in a second.
+            start guard.efsm -i v1 --mode $1 --engine $2 --trace 'udp.dport == 9' -q
+            as a burst 10.9.1.2:9 1000 >sent
+            wait_for '[ $(grep -c "event.:.trace" out) -ge 100 ] || ! as a burst 10.9.1.2:9 300 >sent' 20
+            finish
+            cp err many"#,
+            &[mode, engine],
+        );
+        let traces = |text: &str| -> Vec<Value> {
+            let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+            lines.filter(|line| line["event"] == "trace").collect()
+        };
+        let few = traces(&lab.read("few"));
+        let packets = |value: &Value| value["packets"].as_u64();
+        let mut last = None;
+        for (trace, (verdict, added)) in few.iter().zip([("PASS", 1), ("PASS", 1), ("DROP", 10)]) {
+            assert_eq!((&trace["verdict"], &trace["differs"]), (&json!(verdict), &Value::Null), "{mode}: {trace}");
+            let host = trace["state"].as_array().unwrap().iter().find(|entry| entry["map"] == "hosts").unwrap();
+            assert_eq!(host["key"], json!({"ipv4.src": "10.9.1.1"}), "{trace}");
+            let [before, after] = [packets(&host["before"]), packets(&host["after"])];
+            assert_eq!(after, Some(before.unwrap_or(0) + added), "{mode}: {trace}");
+            // The packet to port 10 between two traces is one of the host's as well.
+            assert!(last.is_none_or(|last| before > Some(last)), "{mode}: {trace}");
+            last = after;
+            assert!(trace["rows"].as_array().unwrap().iter().any(|row| row["event"] == "row"), "{mode}: {trace}");
+        }
+        assert_eq!(few.len(), 3, "{few:?}");
+        let traced = traces(&lab.read("out"));
+        assert!((100..=900).contains(&traced.len()), "{mode}: {} traces", traced.len());
+        assert!(lab.read("many").contains("at most 100 are traced in a second"), "{}", lab.read("many"));
+        assert!(traced.iter().all(|trace| trace["differs"].is_null()), "{mode}: {traced:?}");
+    }
+    let refused = lab.run(
+        r#"
+        host a 1
+        code=0; "$FLOWLOOM" run guard.efsm -i v1 --trace 1 2>refused || code=$?; echo $code"#,
+        &[],
+    );
+    assert_eq!(refused, "2\n");
+    let text = lab.read("refused");
+    assert!(text.contains("--trace cannot be used with --mode native; use --mode af_xdp"), "{text}");
 }

@@ -46,6 +46,19 @@ pub(crate) struct Kept {
     raw: Arc<RawMap>,
 }
 
+/// The map that a program takes over instead of creating one: by its number, and the definition for the purpose.
+pub(crate) type Taken<'a> = &'a dyn Fn(usize, &MapDef) -> Option<Arc<RawMap>>;
+
+/// Those among `kept` whose definitions are the same.
+pub(crate) fn same_among(kept: &[Kept]) -> impl Fn(usize, &MapDef) -> Option<Arc<RawMap>> {
+    move |_, def| kept.iter().find(|kept| kept.def == *def).map(|kept| Arc::clone(&kept.raw))
+}
+
+/// None: all maps are created.
+pub(crate) fn none_taken(_: usize, _: &MapDef) -> Option<Arc<RawMap>> {
+    None
+}
+
 fn typed(program: &Program) -> Result<(KernelTypes, OwnedFd), ExecError> {
     typed_by(kernel_types, program)
 }
@@ -145,7 +158,7 @@ pub(super) fn on_small_maps<T>(
 }
 
 fn verify_on(program: &Program, bare: &Program, purpose: MapPurpose) -> Result<(), ExecError> {
-    let maps = Maps::create_for(bare, purpose, &[])?;
+    let maps = Maps::create_for(bare, purpose, &none_taken)?;
     let judged = match typed_by(declared_types, program) {
         Ok((types, btf)) => maps.load_typed(program, &types, btf.as_fd(), program.kind),
         Err(ExecError::Object { .. }) => {
@@ -162,15 +175,16 @@ impl Maps {
     ///
     /// # Errors
     /// The types or a map are refused; or no memory, or missing privileges.
+    #[cfg(test)]
     pub(crate) fn create(program: &Program) -> Result<Maps, ExecError> {
-        Maps::create_for(program, MapPurpose::Live, &[])
+        Maps::create_for(program, MapPurpose::Live, &none_taken)
     }
 
-    /// Creates the maps of `program` for a purpose; those among `kept` that match are taken over.
+    /// Creates the maps of `program` for a purpose, except those that it takes over as they are.
     ///
     /// # Errors
     /// As for [`Maps::create`].
-    pub(crate) fn create_for(program: &Program, purpose: MapPurpose, kept: &[Kept]) -> Result<Maps, ExecError> {
+    pub(crate) fn create_for(program: &Program, purpose: MapPurpose, taken: Taken<'_>) -> Result<Maps, ExecError> {
         let has_maps_in_maps = program.maps.iter().any(|def| def.kind.is_of_maps());
         let unreferenced = if purpose == MapPurpose::TestRuns { sizes::unreferenced(program) } else { BTreeSet::new() };
         let definition_for = |def: &MapDef| sizes::definition_for(def, purpose, has_maps_in_maps, false);
@@ -190,8 +204,8 @@ impl Maps {
             let is_unnamed = unreferenced.contains(&index);
             let def = &sizes::definition_for(def, purpose, has_maps_in_maps, is_unnamed);
             made[index] = def.clone();
-            if let Some(kept) = kept.iter().find(|kept| kept.def == *def) {
-                raw[index] = Some(Arc::clone(&kept.raw));
+            if let Some(taken) = taken(index, def) {
+                raw[index] = Some(taken);
                 continue;
             }
             let template = template(program, def, &raw, &definition_for).map_err(fails(program, makes()))?;

@@ -136,7 +136,7 @@ impl KernelEngine {
     fn load_on(program: &Program, purpose: MapPurpose, kept: &[Kept]) -> Result<KernelEngine, ExecError> {
         let rewritten = rewrite(program).map_err(|source| rewriting_failed(program, source))?;
         let loaded = &rewritten.program;
-        let created = Maps::create_for(loaded, purpose, kept)?;
+        let created = Maps::create_for(loaded, purpose, &load::same_among(kept))?;
         let fails = |action: &'static str| load::fails(program, action);
         let (mut record, mut walked) = (None, None);
         if let Some(index) = rewritten.record_map {

@@ -35,7 +35,7 @@ pub(crate) trait ContentResolver {
 }
 
 /// A map that is part of the state.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct KernelMap {
     index: usize,
     def: MapDef,
@@ -56,6 +56,21 @@ fn is_held(kind: MapKind) -> bool {
 impl KernelMap {
     pub(crate) fn new(index: usize, def: MapDef, raw: Arc<RawMap>) -> KernelMap {
         KernelMap { index, def, raw, cpus: 1, held: None, is_unreferenced: false }
+    }
+
+    /// The same map, with its contents, as number `index` of another program.
+    pub(crate) fn taken_over(&self, index: usize, def: MapDef) -> KernelMap {
+        KernelMap { index, def, ..self.clone() }
+    }
+
+    /// The number of its entries; those of a map that only user space writes as it has set them.
+    pub(crate) fn entries(&self) -> Result<u64, EngineError> {
+        if let Some(held) = &self.held {
+            return Ok(held.len() as u64);
+        }
+        let mut entries = 0;
+        self.raw.entries(|_, _| entries += 1).map_err(self.fails("read"))?;
+        Ok(entries)
     }
 
     /// True if a map belongs to the state: not a buffer of records, and not constant data of the program.

@@ -36,6 +36,12 @@ pub enum LiveError {
     /// The kernel or the driver refuses the program; the hint follows a semicolon.
     #[error("interface `{name}` refuses the program in mode {mode}: {source}{hint}")]
     Attach { name: String, mode: Mode, source: io::Error, hint: String },
+    /// The program of an interface cannot be replaced; the hint follows a semicolon.
+    #[error(
+        "the program on interface `{name}` cannot be replaced: {source}; if another process has changed it, `bpftool net` \
+         names what runs there{hint}"
+    )]
+    Replace { name: String, source: io::Error, hint: String },
     /// A system call failed.
     #[error("could not {action}: {source}")]
     System { action: String, source: io::Error },

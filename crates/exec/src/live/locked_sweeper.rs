@@ -14,11 +14,12 @@
 //! nothing happens, and the next sweep looks again. User space cannot hold the lock itself: it could be preempted with
 //! it.
 
-use flowloom_context::locks::{LOCKS_MAP, Locks, MIX};
+use flowloom_context::locks::MIX;
 use flowloom_engine::{EngineError, Verdict};
 use flowloom_isa::{Program, asm};
 
 use super::error::LiveError;
+use super::lock_places::LockPlace;
 use crate::error::ExecError;
 use crate::kernel::MIN_FRAME_BYTES;
 use crate::kernel::errors::system;
@@ -39,22 +40,25 @@ pub(super) struct LockedSweeper {
 }
 
 impl LockedSweeper {
-    /// Loads the sweeper of map number `map` of `program`, on its maps; `None` if packets lock nothing there.
+    /// Loads the sweeper of map number `map` of `program`, on its maps; packets lock its keys at `place`.
     ///
     /// # Errors
     /// The kernel refuses it.
-    pub(super) fn load(program: &Program, map: usize, created: &Maps) -> Result<Option<LockedSweeper>, ExecError> {
+    pub(super) fn load(
+        program: &Program,
+        map: usize,
+        place: LockPlace,
+        created: &Maps,
+    ) -> Result<LockedSweeper, ExecError> {
         let def = &program.maps[map];
-        let locks = def.layout.as_ref().and_then(|layout| layout.locks);
-        let (Some(locks), Some(locks_map)) = (locks, program.map_index(LOCKS_MAP)) else { return Ok(None) };
-        let code = code(map, locks_map, locks, def.key_bytes, def.value_bytes);
+        let code = code(map, place, def.key_bytes, def.value_bytes);
         let insns = asm::assemble(&code, &program.maps).map_err(|errors| LiveError::System {
             action: "assemble a sweeper".to_owned(),
             source: std::io::Error::other(errors),
         })?;
         let sweeper =
             Program { name: SWEEPER.to_owned(), insns, lines: Vec::new(), globals: Vec::new(), ..program.clone() };
-        Ok(Some(LockedSweeper { program: created.load_other(&sweeper)? }))
+        Ok(LockedSweeper { program: created.load_other(&sweeper)? })
     }
 }
 
@@ -69,7 +73,7 @@ impl Sweeper for LockedSweeper {
 }
 
 /// The sweeper of a table in assembler: r6 is the packet, r7 the address of the lock, r9 the verdict.
-fn code(map: usize, locks_map: usize, locks: Locks, key_bytes: u32, value_bytes: u32) -> String {
+fn code(map: usize, LockPlace { map: locks_map, locks }: LockPlace, key_bytes: u32, value_bytes: u32) -> String {
     let (found, next) = (key_bytes, key_bytes + value_bytes);
     let flag = next + value_bytes;
     let frame_bytes = (flag + 1).max(MIN_FRAME_BYTES as u32);

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A foreign object on interfaces, in a network namespace of its own.
 
+use std::io;
 use std::net::UdpSocket;
 use std::process::Command;
 
+use flowloom_context::locks::CELL_BYTES;
 use flowloom_engine::MapState;
 use flowloom_isa::{MapDef, MapKind, Member, Sibling, asm};
+use flowloom_lower::{LowerOptions, lower};
+use flowloom_testkit::{PacketBuilder, require};
 
-use flowloom_testkit::require;
-
+use super::lock_places::LockPlace;
 use super::*;
 use crate::kernel::KernelEngine;
+use crate::sys::cpu::Pinned;
 use crate::sys::namespace::Namespace;
 
 fn map(name: &str, kind: MapKind, value_bytes: u32) -> MapDef {
@@ -93,11 +97,16 @@ fn started(program: &Program, ports: &[(u32, &str)], state: &Snapshot) -> Result
 /// Runs `test` with the veth pairs; the error says why it cannot.
 fn on_wires(test: impl FnOnce() + Send) -> Result<(), String> {
     KernelEngine::available().map_err(|reason| reason.to_string())?;
+    let mut failed = None;
     let made = Namespace::new(|| {
         wires()?;
-        test();
+        failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(test)).err();
         Ok(())
     });
+    // A test that fails is not one that cannot run.
+    if let Some(panic) = failed {
+        std::panic::resume_unwind(panic);
+    }
     made.map(drop).map_err(|error| error.to_string())
 }
 
@@ -155,5 +164,125 @@ fn programs_that_interfaces_share_cannot_ask_for_their_port() {
         let error = started(&asks, &[(1, "near1"), (2, "near2")], &nothing).expect_err("two ports").to_string();
         assert!(error.contains("program `send` is a tail call target and reads its port"), "{error}");
         drop(started(&asks, &[(1, "near1")], &nothing).unwrap_or_else(|error| panic!("{error}")));
+    }));
+}
+
+/// Counts the packets of each source; `first` is an element before.
+fn counting(first: &str) -> Program {
+    let text = format!(
+        "function f; {first} stateful hosts {{ key ip.src; states seen; reg n: u64; on seen stay {{ n += 1; pass; }} \
+         otherwise {{ pass; }} }}"
+    );
+    let (function, _) = flowloom_efsm::compile("f.efsm", &text, &[]).unwrap_or_else(|e| panic!("{:?}", e.list));
+    lower(&function, &LowerOptions { counters: false, attached: true, ..LowerOptions::default() }).expect("lowers")
+}
+
+/// The element that [`counting`] puts first: the locks of `hosts` are elsewhere then.
+const BEFORE: &str = "stateful targets { key ip.dst; states seen; reg n: u64; on seen stay { n += 1; goto hosts; } otherwise { pass; } }";
+
+/// The numbers of the table `hosts` in two programs.
+fn hosts(new: &Program, old: &Program) -> [(usize, usize); 1] {
+    let index = |program: &Program| program.map_index("hosts").expect("a table");
+    [(index(new), index(old))]
+}
+
+fn packet() -> Vec<u8> {
+    PacketBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 0, 2]).udp(1, 2).payload(&[0; 18]).build()
+}
+
+fn options<'a>(state: &'a Snapshot, description: &'a Description) -> LiveOptions<'a> {
+    LiveOptions { mode: Mode::Skb, count: true, clock_ahead_ns: 0, state, description, events: None }
+}
+
+/// The packets of all sources.
+fn counted(found: &Snapshot) -> u64 {
+    let program = counting("");
+    let layout = program.maps[program.map_index("hosts").expect("a table")].layout.clone().expect("a layout");
+    let at = layout.fields.iter().find(|field| field.name == "n").expect("a counter").offset_bytes as usize;
+    let count = |record: &Vec<u8>| u64::from_le_bytes(*record[at..].first_chunk().expect("8 bytes"));
+    found.maps["hosts"].values().map(count).sum()
+}
+
+#[test]
+fn packets_of_both_programs_lock_contexts_by_the_same_cells() {
+    const REPEAT: u32 = 50;
+    require!(on_wires(|| {
+        let interfaces = [Interface::find(1, "near1").expect("an interface")];
+        let (old, new) = (counting(""), counting(BEFORE));
+        let (state, description) = (Snapshot::default(), Description::default());
+        let first = Loaded::new(&old, &interfaces, options(&state, &description), None).expect("loads");
+        let kept = hosts(&new, &old);
+        let second = Loaded::new(&new, &interfaces, options(&state, &description), Some((&first.estate, &kept)));
+        let second = second.expect("loads");
+        assert!(second.differing.is_empty());
+        let until = std::time::Instant::now() + Duration::from_millis(400);
+        let runs = std::thread::scope(|scope| {
+            let threads: Vec<_> = [&first, &second]
+                .into_iter()
+                .enumerate()
+                .map(|(cpu, loaded)| {
+                    let program = loaded.program(0);
+                    scope.spawn(move || {
+                        let _pinned = Pinned::to(cpu as u32).expect("a CPU");
+                        let (packet, mut runs) = (packet(), 0);
+                        while std::time::Instant::now() < until {
+                            let ran = program.test_run(&packet, &mut [], REPEAT).expect("runs");
+                            assert_eq!(Verdict::from_number(ran.verdict), Verdict::Pass);
+                            runs += u64::from(REPEAT);
+                        }
+                        runs
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).sum::<u64>()
+        });
+        let found = state::snapshot(&second.maps).expect("readable");
+        assert_eq!((found.maps["hosts"].len(), counted(&found)), (1, runs));
+        assert_eq!(second.verdicts().expect("readable").map(|all| all[Verdict::Pass.number() as usize]), Some(runs));
+        // While a packet of the old program would hold the lock of the context, those of the new one wait in vain.
+        let place = LockPlace::of(&old, kept[0].1).expect("locks");
+        let mut cells = old.maps[place.map].initial.clone().expect("data");
+        let cell = |at: u32| (place.locks.offset_bytes + at * CELL_BYTES) as usize;
+        (0..place.locks.cells).for_each(|at| cells[cell(at)] = 1);
+        first.estate.raw[place.map].update(&[0; 4], &cells).expect("data");
+        for loaded in [&first, &second] {
+            let ran = loaded.program(0).test_run(&packet(), &mut [], 1).expect("runs");
+            assert_eq!(Verdict::from_number(ran.verdict), Verdict::Aborted);
+        }
+        assert_eq!(counted(&state::snapshot(&second.maps).expect("readable")), runs);
+    }));
+}
+
+#[test]
+fn a_successor_keeps_tables_and_counts_and_a_refused_one_changes_nothing() {
+    require!(on_wires(|| {
+        let send = || {
+            let socket = UdpSocket::bind("10.0.0.1:0").expect("an address of far1");
+            assert!(socket.send_to(b"flow", "10.0.0.2:9").is_ok());
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        let (state, description) = (Snapshot::default(), Description::default());
+        let (old, new) = (counting(""), counting(BEFORE));
+        let mut live = started(&old, &[(1, "near1"), (2, "near2")], &state).unwrap_or_else(|error| panic!("{error}"));
+        send();
+        let prepare = |live: &Live, new: &Program, old: &Program| {
+            live.handover().prepare(new, &hosts(new, old), options(&state, &description)).expect("loads")
+        };
+        let first = prepare(&live, &new, &old);
+        assert_eq!(first.kept(), [("hosts".to_owned(), 1)]);
+        let other = prepare(&live, &new, &old);
+        live.replace(first).expect("replaced");
+        send();
+        assert_eq!(counted(&live.snapshot(|_| true).expect("readable")), 2);
+        // It was prepared for a program that is not there any longer.
+        let error = live.replace(other).err().expect("another program runs").to_string();
+        assert!(error.contains("it was prepared for one that has been replaced since"), "{error}");
+        // And back: the locks come from the first program still.
+        let back = prepare(&live, &old, &new);
+        live.replace(back).expect("replaced");
+        send();
+        let found = live.snapshot(|_| true).expect("readable");
+        let pass = live.verdicts().expect("readable").map(|all| all[Verdict::Pass.number() as usize]);
+        assert_eq!((counted(&found), pass, live.disappeared().len()), (3, Some(3), 0));
     }));
 }

@@ -24,6 +24,7 @@ pub(super) const MAP_FREEZE: libc::c_int = 22;
 pub(super) const BTF_GET_NEXT_ID: libc::c_int = 23;
 pub(super) const MAP_LOOKUP_BATCH: libc::c_int = 24;
 pub(super) const LINK_CREATE: libc::c_int = 28;
+pub(super) const LINK_UPDATE: libc::c_int = 29;
 pub(super) const LINK_GET_FD_BY_ID: libc::c_int = 30;
 pub(super) const LINK_GET_NEXT_ID: libc::c_int = 31;
 pub(super) const PROG_BIND_MAP: libc::c_int = 35;
@@ -156,6 +157,16 @@ pub(super) struct LinkCreate {
     pub(super) ifindex: u32,
     pub(super) attach_type: u32,
     pub(super) flags: u32,
+}
+
+/// `bpf_attr` of LINK_UPDATE.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct LinkUpdate {
+    pub(super) link_fd: u32,
+    pub(super) new_prog_fd: u32,
+    pub(super) flags: u32,
+    pub(super) old_prog_fd: u32,
 }
 
 /// `bpf_attr` of PROG_BIND_MAP.

@@ -28,7 +28,8 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
 pub(crate) use map::RawMap;
-pub use signal::{Interrupts, monotonic_ns};
+pub(crate) use signal::grace_period;
+pub use signal::{Interrupts, Wake, monotonic_ns};
 
 /// A name as the kernel stores it: at most 15 valid bytes.
 fn object_name(name: &str) -> [u8; 16] {

@@ -20,6 +20,8 @@ const ATTACH_CPUMAP: u32 = 35;
 const XDP_HAS_FRAGS: u32 = 1 << 5;
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+/// BPF_F_REPLACE.
+const REPLACE: u32 = 1 << 2;
 /// The size of `struct bpf_func_info`.
 const FUNC_BYTES: u32 = 8;
 /// The size of `struct bpf_line_info`.
@@ -175,6 +177,21 @@ impl RawProgram {
         };
         // SAFETY: the attributes contain no addresses.
         unsafe { bpf::open(bpf::LINK_CREATE, &mut attr) }
+    }
+
+    /// Puts it in the place of `old` on the interface of a link: every packet meets one of both.
+    ///
+    /// # Errors
+    /// The kernel's; EPERM if the link has another program than `old`. The old program then stays.
+    pub(crate) fn replace(&self, old: &RawProgram, link: BorrowedFd<'_>) -> io::Result<()> {
+        let mut attr = bpf::LinkUpdate {
+            link_fd: link.as_raw_fd() as u32,
+            new_prog_fd: self.fd.as_raw_fd() as u32,
+            flags: REPLACE,
+            old_prog_fd: old.fd.as_raw_fd() as u32,
+        };
+        // SAFETY: the attributes contain no addresses.
+        unsafe { bpf::call(bpf::LINK_UPDATE, &mut attr) }.map(drop)
     }
 
     /// Binds a map that no instruction refers to to the program.

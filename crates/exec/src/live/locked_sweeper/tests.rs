@@ -7,6 +7,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use flowloom_context::ContextLayout;
+use flowloom_context::locks::LOCKS_MAP;
 use flowloom_efsm::{Coverage, compile};
 use flowloom_engine::Snapshot;
 use flowloom_isa::MapDef;
@@ -81,6 +82,12 @@ struct Hammered {
     held: usize,
 }
 
+/// The sweeper of a table, if packets lock it.
+fn sweeper(program: &Program, map: usize, created: &Maps) -> Option<LockedSweeper> {
+    let place = LockPlace::of(program, map)?;
+    Some(LockedSweeper::load(program, map, place, created).expect("loads"))
+}
+
 /// Two CPUs run the program on packets of few hosts for `duration`, while this one sweeps.
 fn hammer(attached: bool, duration: Duration) -> Hammered {
     const REPEAT: u32 = 40;
@@ -88,8 +95,7 @@ fn hammer(attached: bool, duration: Duration) -> Hammered {
     let (function, program) = program(HAMMER, true, attached);
     let created = Maps::create(&program).expect("maps");
     let raw = created.load(&program).unwrap_or_else(|e| panic!("{e}"));
-    let sweepers: Vec<_> =
-        (0..program.maps.len()).map(|i| LockedSweeper::load(&program, i, &created).expect("loads")).collect();
+    let sweepers: Vec<_> = (0..program.maps.len()).map(|i| sweeper(&program, i, &created)).collect();
     let maps: Vec<(KernelMap, Option<LockedSweeper>)> = program
         .maps
         .iter()
@@ -203,7 +209,7 @@ fn a_sweeper_removes_only_expired_contexts() {
     let created = Maps::create(&program).expect("maps");
     for table in ["timed", "brief", "total"] {
         let index = program.map_index(table).expect("a table");
-        let sweeper = LockedSweeper::load(&program, index, &created).expect("loads").expect("there are locks");
+        let sweeper = sweeper(&program, index, &created).expect("there are locks");
         let (def, raw) = (&program.maps[index], &created.raw[index]);
         let (key, mut value) = (vec![5; def.key_bytes as usize], vec![0; def.value_bytes as usize]);
         let (old, new) = (vec![3; value.len()], vec![4; value.len()]);
