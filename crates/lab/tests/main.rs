@@ -9,7 +9,7 @@ use flowloom_engine::Verdict;
 use flowloom_exec::{Description, Interface, KernelEngine, SweepClock};
 use flowloom_lab::{
     Bed, Forward, LabError, Load, MakeEngine, Memory, OpenDevice, Order, Packets, Station, Wires, forwarder,
-    from_memory, rate, round_trips,
+    from_memory, lossless, rate, round_trips,
 };
 use flowloom_ports::{Device, Raw, RawOptions};
 use flowloom_testkit::skip;
@@ -51,6 +51,23 @@ fn rates_count_what_arrives_behind_the_function() {
         assert!(found.per_second > 0.0 && found.arrived > 0 && found.arrived <= found.sent, "{name}: {found:?}");
         assert_eq!(found.cpu_ns.is_some(), name == "raw", "{name}: {found:?}");
     });
+}
+
+#[test]
+fn without_loss_every_packet_arrives_or_the_measurement_fails() {
+    let test = "without_loss_every_packet_arrives_or_the_measurement_fails";
+    let Some(bed) = bed(test, Wires::Veth { queues: 1 }) else { return };
+    let (time, stop) = (Duration::from_millis(50), AtomicBool::new(false));
+    on_both(|name, station| {
+        let found = lossless(&bed, station, LOAD, time, &stop).unwrap();
+        assert!(found.packets > 0 && !found.elapsed.is_zero(), "{name}: {found:?}");
+    });
+    let mut dropping = forwarder().unwrap();
+    dropping.insns[1].imm ^= 1; // to port 3, which has no interface
+    let description = Description::default();
+    let station = Station::Kernel { program: &dropping, description: &description };
+    let error = lossless(&bed, &station, LOAD, time, &stop).unwrap_err();
+    assert!(matches!(error, LabError::Lost { sent: 1.., arrived: 0, .. }), "{error}");
 }
 
 #[test]
