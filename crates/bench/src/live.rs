@@ -70,13 +70,13 @@ pub(crate) fn run(folder: &std::path::Path, rounds: usize) -> Result<Vec<Compari
     let peer = |stop: &AtomicBool, ready: &dyn Fn()| {
         forward("near1", "near2", stop, ready).map_err(|error| LabError::Engine(error.to_string()))
     };
-    let (bed, sweep) = (Bed::new(Wires::Veth { queues: 1 }, 2).map_err(wrong)?, SweepClock::new(0));
+    let (bed, sweep) = (&Bed::new(Wires::Veth { queues: 1 }, 2).map_err(wrong)?, SweepClock::new(0));
     let mut stations = vec![
         ("AF_PACKET rings", Station::Peer(&peer)),
         ("kernel XDP", Station::Kernel { program: &program, description: &description }),
     ];
     stations.extend(DEVICES.iter().map(|(name, open)| (*name, Station::User { open, engine, sweep: &sweep })));
-    let contender = |(name, station)| -> Contender<'_> { (name, Box::new(|clock| round(&bed, &station, clock))) };
+    let contender = |(name, station)| -> Contender<'_> { (name, Box::new(move |clock| round(bed, &station, clock))) };
     let times = by_turns(&mut stations.into_iter().map(contender).collect::<Vec<_>>(), rounds)?;
     Times::print("live, without loss", 0, &times);
     let Some((peer, ours)) = times.split_first() else { return Ok(Vec::new()) };
