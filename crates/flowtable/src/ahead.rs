@@ -36,12 +36,6 @@ impl FlowTable {
         self.raw.probe_ahead(key)
     }
 
-    /// As [`FlowTable::probe_ahead`], of a key by its hash, which compiled code has made ([`crate::hashed_pairs`]).
-    #[inline(always)]
-    pub fn probe_hash_ahead(&self, hash: u64) -> Probe {
-        self.raw.probe_hash_ahead(hash)
-    }
-
     /// Finds the entry that the key most likely has, and prefetches it: wave 2 of a batch.
     #[inline(always)]
     pub fn prefetch_entry(&self, probe: &mut Probe) {
@@ -138,6 +132,14 @@ impl FlowTable {
         }
         // SAFETY: all processors have the baseline.
         unsafe { visit_with::<Baseline, K>(self, keys, visit) }
+    }
+}
+
+/// Wave 1 for probes, each with its table; of a probe, only the hash is known ([`Probe::HASH_OFFSET`]).
+#[inline(always)]
+pub fn prefetch_homes<'a>(probes: impl Iterator<Item = (&'a FlowTable, &'a mut Probe)>) {
+    for (table, probe) in probes {
+        *probe = table.raw.probe_hash_ahead(probe.hash);
     }
 }
 

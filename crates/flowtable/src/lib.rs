@@ -40,7 +40,7 @@ mod slots;
 mod sweep;
 mod table;
 
-pub use ahead::prefetch_entries;
+pub use ahead::{prefetch_entries, prefetch_homes};
 pub use compiled::{HintedLookupFn, LookupFn, ProbedLookupFn, WordLookupFn};
 pub use error::TableError;
 pub use hash::hashed_pairs;

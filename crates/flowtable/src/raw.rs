@@ -43,6 +43,13 @@ pub struct Bucket {
     pub reach: u16,
 }
 
+impl Bucket {
+    /// The number of words.
+    pub const WORDS: usize = WORDS;
+    /// For compiled code: where a bucket has its reach.
+    pub const REACH_OFFSET: usize = offset_of!(Bucket, reach);
+}
+
 /// Addresses and constants of a table. None of them changes while the table exists.
 ///
 /// # Layout

@@ -8,6 +8,8 @@ use cranelift_codegen::ir::{InstBuilder, InstructionData, Opcode, Type, Value, V
 use cranelift_frontend::FunctionBuilder;
 use flowloom_isa::op::{AluOp, Cond, EndOp, Size, Width};
 
+use crate::function::MEMORY;
+
 /// A second operand, with its value if it is constant.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Second {
@@ -51,6 +53,13 @@ pub(crate) fn low(builder: &mut FunctionBuilder<'_>, to: Type, value: Value) -> 
 
 /// A number as 64 bits, zero-extended.
 pub(crate) fn wide(builder: &mut FunctionBuilder<'_>, value: Value) -> Value {
+    let dfg = &builder.func.dfg;
+    if let ValueDef::Result(inst, 0) = dfg.value_def(value)
+        && let InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } = dfg.insts[inst]
+        && dfg.value_type(value) == types::I32
+    {
+        return builder.ins().iconst(types::I64, i64::from(imm.bits() as u32));
+    }
     if builder.func.dfg.value_type(value) == types::I64 { value } else { builder.ins().uextend(types::I64, value) }
 }
 
@@ -59,13 +68,27 @@ pub(crate) fn signed(builder: &mut FunctionBuilder<'_>, value: Value) -> Value {
     if builder.func.dfg.value_type(value) == types::I64 { value } else { builder.ins().sextend(types::I64, value) }
 }
 
+/// A number in memory, extended to 64 bits by the load itself.
+pub(crate) fn load(builder: &mut FunctionBuilder<'_>, size: Size, is_signed: bool, base: Value, off: i32) -> Value {
+    let ins = builder.ins();
+    match (size, is_signed) {
+        (Size::B, false) => ins.uload8(types::I64, MEMORY, base, off),
+        (Size::H, false) => ins.uload16(types::I64, MEMORY, base, off),
+        (Size::W, false) => ins.uload32(MEMORY, base, off),
+        (Size::B, true) => ins.sload8(types::I64, MEMORY, base, off),
+        (Size::H, true) => ins.sload16(types::I64, MEMORY, base, off),
+        (Size::W, true) => ins.sload32(MEMORY, base, off),
+        (Size::Dw, _) => ins.load(types::I64, MEMORY, base, off),
+    }
+}
+
 /// `a op b` of one width.
 pub(crate) fn alu(builder: &mut FunctionBuilder<'_>, op: AluOp, a: Value, b: Second) -> Value {
     let of = builder.func.dfg.value_type(a);
     match op {
         AluOp::Add => builder.ins().iadd(a, b.value),
         AluOp::Sub => builder.ins().isub(a, b.value),
-        AluOp::Mul => builder.ins().imul(a, b.value),
+        AluOp::Mul => product(builder, of, a, b),
         AluOp::Or => builder.ins().bor(a, b.value),
         AluOp::And => builder.ins().band(a, b.value),
         AluOp::Xor => builder.ins().bxor(a, b.value),
@@ -75,6 +98,24 @@ pub(crate) fn alu(builder: &mut FunctionBuilder<'_>, op: AluOp, a: Value, b: Sec
         AluOp::Arsh => builder.ins().sshr(a, b.value),
         AluOp::Mov => b.value,
         AluOp::Div | AluOp::Mod | AluOp::Sdiv | AluOp::Smod => divided(builder, of, op, a, b),
+    }
+}
+
+/// Products. Those by a power of 2, or by a neighbour of one, are shifts, which take less time.
+fn product(builder: &mut FunctionBuilder<'_>, of: Type, a: Value, b: Second) -> Value {
+    let factor = b.constant.map_or(0, |factor| if of == types::I64 { factor as u64 } else { u64::from(factor as u32) });
+    let shifted = |builder: &mut FunctionBuilder<'_>, power: u64| builder.ins().ishl_imm_u(a, i64::from(power.ilog2()));
+    match factor {
+        2.. if factor.is_power_of_two() => shifted(builder, factor),
+        3.. if (factor - 1).is_power_of_two() => {
+            let shifted = shifted(builder, factor - 1);
+            builder.ins().iadd(a, shifted)
+        }
+        3..=0xffff_ffff if (factor + 1).is_power_of_two() && factor != u64::from(u32::MAX) => {
+            let shifted = shifted(builder, factor + 1);
+            builder.ins().isub(shifted, a)
+        }
+        _ => builder.ins().imul(a, b.value),
     }
 }
 

@@ -17,23 +17,20 @@ use std::ops::Range;
 use flowloom_engine::{
     Choices, EngineError, Event, Fate, Frame, HEADROOM_BYTES, InPlace, Outcome, Output, Packet, Port, Ports, Verdict,
 };
-use flowloom_flowtable::{Probe, prefetch_entries};
+use flowloom_flowtable::{FlowTable, Probe, prefetch_entries, prefetch_homes};
 use flowloom_isa::limits::STACK_BYTES;
-use flowloom_vm::{CONTEXT_ADDRESS, Destination, Run, SweepPlace};
+use flowloom_vm::{Destination, Run, SweepPlace};
 
 use crate::compiled::Function;
 use crate::engine::{Jit, NAME, TAILROOM_BYTES, enter, failed, fault};
 use crate::runtime::{Running, last_redirect};
-use crate::scout;
 use crate::space::Native;
-use crate::state::{Announced as Key, NO_HELPER, NO_HINT, RECORD_BYTES, State};
+use crate::state::{Announced as Key, NO_HELPER, NO_HINT, RECORD_BYTES, State, View};
 
 /// The packets that are wanted at once.
 pub(crate) const BATCH: usize = 256;
 /// The packets of a step: in the time that they take, a line arrives from memory.
 const GROUP: usize = 8;
-/// The most lookups of a packet that are announced.
-const MAX_WAVES: usize = 2;
 /// Tables that are smaller in all, in bytes, are in the cache, unless said otherwise.
 const CACHED_BYTES: u64 = 256 << 10;
 /// A wave in which fewer packets than this part of a batch have a key is left out.
@@ -43,7 +40,6 @@ const PAUSE_BATCHES: u32 = 63;
 
 /// The scout of a program, and what it found.
 pub(crate) struct Ahead {
-    scout: Function,
     /// The code that goes on where the scout has found the first key.
     resumed: Option<Function>,
     waves: Vec<Wave>,
@@ -54,8 +50,9 @@ pub(crate) struct Ahead {
 }
 
 /// A lookup of each packet, by its number.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Wave {
+    scout: Function,
     /// The number of batches for which it is left out.
     paused: u32,
     /// The packets of the batch, and those with a key.
@@ -91,6 +88,19 @@ impl Records {
         let at = (packet & self.mask) * RECORD_BYTES + STACK_BYTES;
         self.lines.as_mut_ptr().wrapping_byte_add(at).cast()
     }
+
+    /// The keys of packets that have one, each with its table.
+    #[inline]
+    fn keys(&mut self, packets: Range<usize>) -> impl Iterator<Item = (&FlowTable, &mut Probe)> {
+        packets.filter_map(|packet| {
+            // SAFETY: the record is that of a packet on its way, which nothing else refers to; the table is null or one
+            // of this engine, which nothing changes now.
+            unsafe {
+                let key = self.of(packet);
+                Some(((*key).table.as_ref()?, &mut (*key).probe))
+            }
+        })
+    }
 }
 
 // SAFETY: the addresses lead to tables of the engine that owns this value, and are used during a batch only.
@@ -102,10 +112,11 @@ fn packets(group: usize, count: usize) -> Range<usize> {
 }
 
 impl Ahead {
-    /// For a program that looks keys up at `keys` instructions.
-    pub(crate) fn new(scout: Function, resumed: Option<Function>, keys: usize) -> Ahead {
-        let waves = (0..keys.min(MAX_WAVES)).map(|_| Wave::default()).collect();
-        Ahead { scout, resumed, waves, active: 0, cached_bytes: CACHED_BYTES }
+    /// For a program with these scouts, one for each wave.
+    pub(crate) fn new(scouts: Vec<Function>, resumed: Option<Function>) -> Ahead {
+        let wave = |scout| Wave { scout, paused: 0, packets: 0, found: 0, records: Records::default() };
+        let waves = scouts.into_iter().map(wave).collect();
+        Ahead { resumed, waves, active: 0, cached_bytes: CACHED_BYTES }
     }
 
     /// Begins a batch; `None` if nothing is announced.
@@ -146,44 +157,33 @@ impl Ahead {
     fn step(&mut self, native: &mut Native, frames: &[Frame<'_>], step: usize) {
         for (number, wave) in (0..).zip(&mut self.waves[..self.active]) {
             let Some(group) = step.checked_sub(2 * number as usize) else { continue };
-            for packet in packets(group, frames.len()) {
-                let key = wave.records.of(packet);
-                wave.found += usize::from(announce(self.scout, native, &frames[packet], number, key));
+            let own = packets(group, frames.len());
+            if !own.is_empty() {
+                let first = wave.records.of(own.start);
+                wave.found += announce(wave.scout, native, &frames[own.clone()], number, first);
             }
+            prefetch_homes(wave.records.keys(own));
             let Some(group) = group.checked_sub(1) else { continue };
-            let keys = packets(group, frames.len()).filter_map(|packet| {
-                // SAFETY: the record is that of a packet on its way, which nothing else refers to; the table is null or
-                // one of this engine, which nothing changes now.
-                unsafe {
-                    let key = wave.records.of(packet);
-                    Some(((*key).table.as_ref()?, &mut (*key).probe))
-                }
-            });
-            prefetch_entries(keys);
+            prefetch_entries(wave.records.keys(packets(group, frames.len())));
         }
     }
 }
 
-/// Runs the scout on a packet: finds the key of a wave, if there is one.
+/// Runs the scout on the packets of a group, whose records lie one after the other: finds the keys of a wave. Returns
+/// the number of packets that have one.
 #[inline]
-fn announce(scout: Function, native: &mut Native, frame: &Frame<'_>, wave: u32, key: *mut Key) -> bool {
-    native.show(frame.bytes(), frame.port.0);
-    let state = native.state();
-    // SAFETY: the state is that of this engine; the scout was compiled for its maps from a proved program, and writes
-    // only the state, and the record with its stack, which nothing else refers to.
-    unsafe {
-        ((*key).table, (*key).probe) = (std::ptr::null(), Probe::NONE);
-        ((*key).has_hash, (*key).point) = (0, 0);
-        ((*state).now_ns, (*state).announced) = (frame.time_ns, key);
-        ((*state).budget, (*state).rounds) = (scout::ITERATIONS, 0);
-        ((*state).wave, (*state).stopped) = (wave, 0);
-        scout(state, CONTEXT_ADDRESS, 0, 0, 0, 0);
-        let Some(table) = (*key).table.as_ref() else { return false };
-        if (*key).has_hash != 0 {
-            (*key).probe = table.probe_hash_ahead((*key).probe.hash());
-        }
-        true
+fn announce(scout: Function, native: &mut Native, frames: &[Frame<'_>], wave: u32, first: *mut Key) -> usize {
+    let mut views = [View::default(); GROUP];
+    for (view, frame) in views.iter_mut().zip(frames) {
+        let bytes = frame.bytes().as_ptr_range();
+        *view =
+            View { data: bytes.start as u64, data_end: bytes.end as u64, now_ns: frame.time_ns, ingress: frame.port.0 };
     }
+    let (views, packets) = (views.as_ptr() as u64, frames.len().min(GROUP) as u64);
+    // SAFETY: the state is that of this engine; the scout was compiled for its maps from a proved program, and writes
+    // only the state, and the records with their stacks, which nothing else refers to. There is a packet at least, and
+    // a view of each.
+    unsafe { scout(native.state(), views, packets, first as u64, wave.into(), 0) as usize }
 }
 
 /// Packets that ran when they were announced.

@@ -10,10 +10,11 @@ use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, Linkage, Module, default_libcall_names};
 use flowloom_isa::insn::helper;
 use flowloom_isa::op::Op;
-use flowloom_isa::{BPF_F_RDONLY_PROG, MapDef};
+use flowloom_isa::{BPF_F_RDONLY_PROG, MapDef, MapKind};
 use flowloom_verifier::{MapId, Memory, Proof};
 
 use crate::engine::JitError;
+use crate::frame::Frame;
 use crate::function::{Callees, Translation, declared};
 use crate::iterations;
 use crate::resume::Point;
@@ -39,6 +40,8 @@ pub(crate) struct Source<'a> {
     pub(crate) helpers: &'a dyn Fn(i32) -> u64,
     /// Whether lookups in hash tables mark their entries.
     pub(crate) evicts: bool,
+    /// Whether a scout passes lookups before the one whose key it announces.
+    pub(crate) passes: bool,
     /// Where code goes on after a scout; none if there is no scout.
     pub(crate) points: Vec<Point>,
 }
@@ -63,9 +66,24 @@ impl Source<'_> {
         self.table(at).filter(|map| self.maps[*map].flags & BPF_F_RDONLY_PROG == 0)
     }
 
+    /// The array of a lookup, if it is known and an element begins where its entry does: not with several CPUs.
+    pub(crate) fn array_of_elements(&self, at: usize) -> Option<usize> {
+        let has_elements = |map: &usize| {
+            let def = &self.maps[*map];
+            matches!(def.kind, MapKind::Array | MapKind::PerCpuArray)
+                && self.refs[*map].stride == def.value_bytes as usize
+        };
+        self.map(at).filter(has_elements)
+    }
+
     /// Whether the run of the program may spend its iterations: in loops that are counted, or in callbacks.
     pub(crate) fn counts_iterations(&self) -> bool {
         self.proof.loops.len() > self.uncounted.len() || iterations::repeats(self.code)
+    }
+
+    /// Whether the program calls functions of its own.
+    pub(crate) fn calls_functions(&self) -> bool {
+        self.code.iter().flatten().any(|op| matches!(op, Op::CallLocal { .. } | Op::LoadFunc { .. }))
     }
 
     /// Whether a function may read bytes of a caller's stack that were not written.
@@ -246,6 +264,8 @@ fn define(
             state: Value::from_u32(0),
             registers,
             blocks: BTreeMap::new(),
+            rounds: None,
+            frame: Frame::default(),
             key_copy: None,
             builder,
         };

@@ -167,6 +167,7 @@ impl Jit {
                 refs,
                 helpers: &address,
                 evicts,
+                passes: false,
                 points: Vec::new(),
             };
             // Scouts follow the first program only: they end before tail calls.
@@ -178,9 +179,13 @@ impl Jit {
             let (entry, resumed) = (compiled.entry(), compiled.resumed());
             code.push(compiled);
             if keys > 0 {
-                let scout = Compiled::of(&source, true)?;
-                ahead = Some(Ahead::new(scout.entry(), resumed, keys));
-                code.push(scout);
+                let mut scouts = vec![Compiled::of(&source, true)?];
+                if keys > 1 {
+                    source.passes = true;
+                    scouts.push(Compiled::of(&source, true)?);
+                }
+                ahead = Some(Ahead::new(scouts.iter().map(Compiled::entry).collect(), resumed));
+                code.extend(scouts);
             }
             Ok(entry)
         };

@@ -22,16 +22,17 @@ use flowloom_engine::Verdict;
 use flowloom_isa::MapKind;
 use flowloom_isa::insn::helper;
 use flowloom_isa::limits::{MAX_MAY_GOTO, STACK_BYTES};
-use flowloom_isa::op::{AluOp, AtomicOp, Op, Operand, Reg, Size, Width};
+use flowloom_isa::op::{AluOp, AtomicOp, Cond, Op, Operand, Reg, Size, Width};
 use flowloom_verifier::Memory;
-use flowloom_vm::map_address;
+use flowloom_vm::{CONTEXT_ADDRESS, map_address};
 
 use crate::arithmetic::{self, Second, low, of_size, of_width, signed, wide};
 use crate::compiled::Source;
+use crate::frame::Frame;
 use crate::runtime::Runtime;
-use crate::scout::Store;
+use crate::scout::{Rounds, Store};
 use crate::state::{
-    ANNOUNCED, AT, BASE, BUDGET, CPU, HINT, HINTED_LOOKUP, LOOKUP, MISSED, NOW_NS, PORTS, RAW, REDIRECT, ROUNDS, TABLE,
+    AT, BASE, BUDGET, CPU, HINT, HINTED_LOOKUP, LOOKUP, MISSED, NOW_NS, PORTS, RAW, REDIRECT, ROUNDS, TABLE,
     WORD_LOOKUP, field,
 };
 
@@ -43,6 +44,10 @@ pub(crate) const FIELD: MemFlagsData = MemFlagsData::trusted();
 const ARGUMENTS: usize = 5;
 /// The bits of `redirect_map`'s flags that are the verdict for an absent key.
 const ACTION_MASK: i64 = 3;
+
+/// The most instructions of a block that is unrolled, and the number of its copies.
+const REPEATED_SLOTS: usize = 24;
+const COPIES: usize = 4;
 
 /// The callees of functions, as references in the function that is translated.
 pub(crate) struct Callees {
@@ -69,6 +74,10 @@ pub(crate) struct Translation<'f, 'a> {
     pub(crate) state: Value,
     pub(crate) registers: [Variable; 11],
     pub(crate) blocks: BTreeMap<usize, Block>,
+    /// The loop of a scout over packets.
+    pub(crate) rounds: Option<Rounds>,
+    /// The bytes of the stack that are variables.
+    pub(crate) frame: Frame,
     /// The copy of a key, once the function needs one.
     pub(crate) key_copy: Option<StackSlot>,
 }
@@ -84,6 +93,7 @@ impl Translation<'_, '_> {
         self.begin();
         let (slots, starts) = self.reached(&[entry]);
         self.zero_stack(&slots);
+        self.choose_variables(&slots, &[]);
         self.blocks = starts.iter().map(|start| (*start, self.builder.create_block())).collect();
         self.builder.ins().jump(self.blocks[&entry], &[]);
         self.body(slots);
@@ -96,13 +106,22 @@ impl Translation<'_, '_> {
         self.builder.switch_to_block(begin);
         let params = self.builder.block_params(begin).to_vec();
         self.state = params[0];
+        let is_loop = self.is_scout && self.has_record;
+        if is_loop {
+            self.begin_rounds(&params);
+        }
         let zero = self.builder.ins().iconst(types::I64, 0);
         self.registers.iter().for_each(|register| self.builder.def_var(*register, zero));
-        for (number, param) in (1..=ARGUMENTS).zip(&params[1..]) {
-            self.builder.def_var(self.registers[number], *param);
+        if is_loop {
+            let context = self.number(CONTEXT_ADDRESS);
+            self.builder.def_var(self.registers[1], context);
+        } else {
+            for (number, param) in (1..=ARGUMENTS).zip(&params[1..]) {
+                self.builder.def_var(self.registers[number], *param);
+            }
         }
         let end = if self.has_record {
-            self.builder.ins().load(types::I64, FIELD, self.state, ANNOUNCED)
+            self.record()
         } else {
             let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, STACK_BYTES as u32, 4);
             let slot = self.builder.create_sized_stack_slot(slot);
@@ -124,9 +143,56 @@ impl Translation<'_, '_> {
             }
             let Some(op) = self.source.code[at].filter(|_| is_open) else { continue };
             self.spend(at);
+            if let Some(start) = self.repeated(at, op) {
+                self.unroll(start, at);
+            }
             is_open = self.op(at, op);
         }
+        self.end_rounds();
         self.builder.seal_all_blocks();
+    }
+
+    /// If a branch repeats the block that it ends, a short one without calls: the first instruction of the block.
+    fn repeated(&self, at: usize, op: Op) -> Option<usize> {
+        let Op::Branch { off, .. } = op else { return None };
+        let start = usize::try_from(at as i64 + 1 + i64::from(off)).ok().filter(|start| *start < at)?;
+        let is_plain = |op: &Option<Op>| {
+            matches!(op, None | Some(Op::Alu { .. } | Op::MovSx { .. } | Op::Neg { .. } | Op::End { .. }))
+                || matches!(op, Some(Op::Load { .. } | Op::Store { .. } | Op::LoadImm { .. }))
+        };
+        let is_block = self.blocks.range(start..=at).map(|(slot, _)| *slot).eq([start]);
+        let repeats = is_block
+            && at - start < REPEATED_SLOTS
+            && self.source.code[start..at].iter().all(is_plain)
+            && self.source.nexts(at, op).len() == 2
+            && !self.is_scout;
+        repeats.then_some(start)
+    }
+
+    /// Before the branch that repeats a block: more copies of the block, each of which leaves the loop by itself, so
+    /// that most iterations take no jump.
+    fn unroll(&mut self, start: usize, at: usize) {
+        let Some(Op::Branch { width, cond, dst, src, .. }) = self.source.code[at] else { return };
+        for _ in 1..COPIES {
+            let copy = self.builder.create_block();
+            let holds = self.holds(width, cond, dst, src);
+            self.builder.ins().brif(holds, copy, &[], self.blocks[&(at + 1)], &[]);
+            self.builder.switch_to_block(copy);
+            for slot in start..at {
+                if let Some(op) = self.source.code[slot] {
+                    self.spend(slot);
+                    self.op(slot, op);
+                }
+            }
+        }
+    }
+
+    /// Whether the condition of a branch holds.
+    fn holds(&mut self, width: Width, cond: Cond, dst: Reg, src: Operand) -> Value {
+        let a = self.get(dst);
+        let a = low(&mut self.builder, of_width(width), a);
+        let b = self.second(width, src).value;
+        arithmetic::holds(&mut self.builder, cond, a, b)
     }
 
     /// At the header of a loop that is counted, takes an iteration from the budget; without any left, the function
@@ -263,17 +329,20 @@ impl Translation<'_, '_> {
                 self.set(dst, value);
             }
             Op::Load { size, signed: is_signed, dst, base, off } => {
+                let in_variables = self.load_variables(at, is_signed);
                 let value = match self.context_field(at) {
+                    _ if let Some(value) = in_variables => value,
+                    Some((offset, _)) if let Some(value) = self.viewed(offset) => value,
                     Some((offset, bytes)) => {
                         let of = if bytes == 8 { types::I64 } else { types::I32 };
-                        self.builder.ins().load(of, FIELD, self.state, offset)
+                        let value = self.builder.ins().load(of, FIELD, self.state, offset);
+                        if is_signed { signed(&mut self.builder, value) } else { value }
                     }
                     None => {
                         let base = self.get(base);
-                        self.builder.ins().load(of_size(size), MEMORY, base, i32::from(off))
+                        arithmetic::load(&mut self.builder, size, is_signed, base, off.into())
                     }
                 };
-                let value = if is_signed { signed(&mut self.builder, value) } else { value };
                 self.set(dst, value);
             }
             Op::Store { .. } | Op::Atomic { .. } if self.is_scout && self.store_of_scout(at) == Store::Ends => {
@@ -283,6 +352,9 @@ impl Translation<'_, '_> {
             Op::Store { .. } if self.is_scout && self.store_of_scout(at) == Store::Skipped => {}
             Op::Store { size, base, off, src } => {
                 let value = self.second(Width::W64, src).value;
+                if self.store_variables(at, value) {
+                    return true;
+                }
                 let value = low(&mut self.builder, of_size(size), value);
                 let base = self.get(base);
                 self.builder.ins().store(MEMORY, value, base, i32::from(off));
@@ -320,10 +392,7 @@ impl Translation<'_, '_> {
                     // The proof has that no path goes on from here.
                     [] => _ = self.builder.ins().trap(TrapCode::unwrap_user(1)),
                     _ => {
-                        let a = self.get(dst);
-                        let a = low(&mut self.builder, of_width(width), a);
-                        let b = self.second(width, src).value;
-                        let holds = arithmetic::holds(&mut self.builder, cond, a, b);
+                        let holds = self.holds(width, cond, dst, src);
                         let target = (at as i64 + 1 + i64::from(off)) as usize;
                         self.builder.ins().brif(holds, self.blocks[&target], &[], self.blocks[&(at + 1)], &[]);
                     }
@@ -352,6 +421,11 @@ impl Translation<'_, '_> {
                 } else {
                     self.end_if_spent();
                 }
+            }
+            // The other packets of the group are left.
+            Op::Exit if self.rounds.is_some() => {
+                self.stop();
+                return false;
             }
             Op::Exit => {
                 let r0 = self.builder.use_var(self.registers[0]);
@@ -427,6 +501,11 @@ impl Translation<'_, '_> {
 
     pub(crate) fn call(&mut self, at: usize, number: i32) {
         let mut arguments = self.arguments();
+        let takes_words = number == helper::MAP_LOOKUP_ELEM
+            && (self.source.table(at).is_some() || self.source.array_of_elements(at).is_some());
+        if !takes_words {
+            self.flush_for(at);
+        }
         let result = match number {
             helper::TAIL_CALL => return self.tail_call(&arguments),
             helper::LOOP => {
@@ -462,6 +541,7 @@ impl Translation<'_, '_> {
                 }
             },
         };
+        self.reload_after(at);
         self.builder.def_var(self.registers[0], result);
     }
 
@@ -523,7 +603,10 @@ impl Translation<'_, '_> {
             helper::KTIME_GET_NS
             | helper::KTIME_GET_BOOT_NS
             | helper::KTIME_GET_COARSE_NS
-            | helper::KTIME_GET_TAI_NS => self.builder.ins().load(types::I64, FIELD, self.state, NOW_NS),
+            | helper::KTIME_GET_TAI_NS => match self.viewed(NOW_NS) {
+                Some(now) => now,
+                None => self.builder.ins().load(types::I64, FIELD, self.state, NOW_NS),
+            },
             helper::GET_SMP_PROCESSOR_ID => {
                 let cpu = self.builder.ins().load(types::I32, FIELD, self.state, CPU);
                 wide(&mut self.builder, cpu)
@@ -535,18 +618,11 @@ impl Translation<'_, '_> {
 
     /// The lookup of an array's element.
     fn element(&mut self, at: usize) -> Option<Value> {
-        let map = self.source.map(at)?;
-        let def = &self.source.maps[map];
-        let stride = self.source.refs[map].stride as u64;
-        // With several CPUs, the element is not at the beginning of the entry.
-        if !matches!(def.kind, MapKind::Array | MapKind::PerCpuArray) || stride != u64::from(def.value_bytes) {
-            return None;
-        }
-        let key = self.builder.use_var(self.registers[2]);
-        let index = self.builder.ins().load(types::I32, MEMORY, key, 0);
-        let entries = i64::from(def.max_entries);
-        let is_inside = self.builder.ins().icmp_imm_u(IntCC::UnsignedLessThan, index, entries);
-        let index = wide(&mut self.builder, index);
+        let map = self.source.array_of_elements(at)?;
+        let (entries, stride) = (self.source.maps[map].max_entries, self.source.refs[map].stride);
+        let key = self.key(at, map);
+        let index = self.word(&key, 0, Size::W);
+        let is_inside = self.builder.ins().icmp_imm_u(IntCC::UnsignedLessThan, index, i64::from(entries));
         let offset = self.builder.ins().imul_imm_s(index, stride as i64);
         let base = self.map_field(map, BASE);
         let address = self.builder.ins().iadd(base, offset);
@@ -555,7 +631,8 @@ impl Translation<'_, '_> {
     }
 
     /// A lookup in a table that counts as no use.
-    pub(crate) fn look_up(&mut self, map: usize) -> Value {
+    pub(crate) fn look_up(&mut self, at: usize, map: usize) -> Value {
+        self.flush_for(at);
         let (function, table) = (self.map_field(map, LOOKUP), self.map_field(map, RAW));
         let key = self.builder.use_var(self.registers[2]);
         let call = self.builder.ins().call_indirect(self.callees.lookup, function, &[table, key]);
@@ -564,6 +641,14 @@ impl Translation<'_, '_> {
 
     /// A lookup in a table.
     pub(crate) fn use_entry(&mut self, at: usize, map: usize) -> Value {
+        match self.search(at, map) {
+            Some(value) => value,
+            None => self.call_lookup(at, map),
+        }
+    }
+
+    /// A lookup in a table by a call.
+    pub(crate) fn call_lookup(&mut self, at: usize, map: usize) -> Value {
         let hint = self.builder.ins().load(types::I64, FIELD, self.state, HINT);
         if let Some([first, last]) = self.key_words(at, map) {
             let (function, table) = (self.map_field(map, WORD_LOOKUP), self.map_field(map, TABLE));

@@ -33,7 +33,7 @@ use flowloom_vm::is_constant_data;
 
 use crate::compiled::Source;
 use crate::function::{FIELD, MEMORY, Translation};
-use crate::state::{ANNOUNCED, BUCKETS, ENTRIES, PLACE, POINT, RAW, WORD, register};
+use crate::state::{BUCKETS, ENTRIES, PLACE, POINT, RAW, WORD, register};
 
 /// The bytes of keys that are compared without a call.
 const COMPARED_BYTES: std::ops::RangeInclusive<u32> = 4..=64;
@@ -65,7 +65,10 @@ impl Source<'_> {
             work.extend(self.nexts(at, op).into_iter().map(|next| (next, is_pure)));
         }
         let points = seen.into_iter().filter(|(at, is_pure)| *is_pure && self.has_key(*at));
-        let live = |at| (0..REGISTERS).filter(|number| self.is_live(*number, at)).collect();
+        // The address of a key on the stack is known.
+        let is_known = |at, number| number == 2 && self.key_on_stack(at).is_some();
+        let is_kept = |at, number| self.is_live(number, at) && !is_known(at, number);
+        let live = |at| (0..REGISTERS).filter(|number| is_kept(at, *number)).collect();
         points.map(|(at, _)| Point { at, live: live(at) }).collect()
     }
 
@@ -162,6 +165,7 @@ impl Translation<'_, '_> {
             let value = self.builder.use_var(self.registers[*register_number]);
             self.builder.ins().store(FIELD, value, record, register(*register_number));
         }
+        self.flush_live(at);
         let number = self.builder.ins().iconst(types::I32, number as i64 + 1);
         self.builder.ins().store(FIELD, number, record, POINT);
     }
@@ -172,8 +176,10 @@ impl Translation<'_, '_> {
         let points = &self.source.points;
         let afters: Vec<usize> = points.iter().map(|point| point.at + 1).collect();
         let (slots, starts) = self.reached(&afters);
+        let calls: Vec<usize> = points.iter().map(|point| point.at).collect();
+        self.choose_variables(&slots.iter().chain(&calls).copied().collect(), &calls);
         self.blocks = starts.iter().map(|start| (*start, self.builder.create_block())).collect();
-        let record = self.builder.ins().load(types::I64, FIELD, self.state, ANNOUNCED);
+        let record = self.record();
         let chosen = self.builder.ins().load(types::I32, FIELD, record, POINT);
         for (number, point) in (1..).zip(points) {
             if number < points.len() {
@@ -199,6 +205,11 @@ impl Translation<'_, '_> {
             self.builder.def_var(self.registers[*number], value);
         }
         let at = point.at;
+        if let Some(first) = self.source.key_on_stack(at) {
+            let end = self.builder.use_var(self.registers[10]);
+            let key = self.builder.ins().iadd_imm_s(end, first);
+            self.builder.def_var(self.registers[2], key);
+        }
         match self.source.code[at] {
             Some(Op::Call { helper: helper::MAP_LOOKUP_ELEM }) if let Some(map) = self.source.table(at) => {
                 let found = self.look_up_announced(at, map, record);
@@ -255,7 +266,7 @@ impl Translation<'_, '_> {
         self.builder.ins().jump(done, &[value.into()]);
 
         self.builder.switch_to_block(other);
-        let value = self.use_entry(at, map);
+        let value = self.call_lookup(at, map);
         self.builder.ins().jump(done, &[value.into()]);
 
         self.builder.switch_to_block(done);

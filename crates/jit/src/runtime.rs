@@ -36,7 +36,7 @@ pub(crate) enum Runtime {
     ForEach,
     Use,
     Exhausted,
-    Announce,
+    Hash,
     Redirect,
     Update,
     Delete,
@@ -58,7 +58,7 @@ pub(crate) const FUNCTIONS: [Callee; 10] = [
     Callee { name: "fl_for_each", parameters: 5, address: || for_each as *const u8 },
     Callee { name: "fl_use", parameters: 2, address: || look_up_and_use as *const u8 },
     Callee { name: "fl_exhausted", parameters: 1, address: || exhausted as *const u8 },
-    Callee { name: "fl_announce", parameters: 3, address: || announce as *const u8 },
+    Callee { name: "fl_hash", parameters: 2, address: || hash as *const u8 },
     Callee { name: "fl_redirect", parameters: 7, address: || redirect as *const u8 },
     Callee { name: "fl_update", parameters: 7, address: || update as *const u8 },
     Callee { name: "fl_delete", parameters: 2, address: || delete as *const u8 },
@@ -289,14 +289,8 @@ unsafe extern "C" fn exhausted(state: *mut State) -> u64 {
     0
 }
 
-/// Announces the key of a lookup: prefetches its line of the index. Gives 0.
-unsafe extern "C" fn announce(state: *mut State, table: *const FlowTable, key: *const u8) -> u64 {
-    // SAFETY: the table is that of a map of the engine; the proof has that the key is readable; the state and the place
-    // of the announcement are those of the engine, and nothing else refers to them.
-    unsafe {
-        let key = std::slice::from_raw_parts(key, (*table).layout().key_bytes as usize);
-        let announced = &mut *(*state).announced;
-        (announced.table, announced.probe) = (table, (*table).probe_ahead(key));
-    }
-    0
+/// The hash of a key.
+unsafe extern "C" fn hash(table: *const FlowTable, key: *const u8) -> u64 {
+    // SAFETY: the table is that of a map of the engine; the proof has that the key is readable.
+    unsafe { (*table).probe(std::slice::from_raw_parts(key, (*table).layout().key_bytes as usize)).hash() }
 }

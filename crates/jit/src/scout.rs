@@ -22,20 +22,29 @@
 //! the key depends on the packet alone, the code goes on from there ([`crate::resume`]). Cranelift emits no computation
 //! that leads to no key and no branch.
 //!
+//! A call runs the scout on a group of packets, in a loop of machine code, so that what a call costs is paid once.
+//! Fields of the context are read from the [`View`] of each packet.
+//!
 //! Limits: one key a wave; loops of at most [`ITERATIONS`] iterations in all.
 
-use cranelift_codegen::ir::InstBuilder;
-use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::types;
+use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, Value, types};
+use cranelift_frontend::Variable;
 use flowloom_isa::insn::helper;
 use flowloom_verifier::Memory;
 
 use crate::function::{FIELD, Translation};
+use crate::key::MAX_COPIED_BYTES;
 use crate::runtime::Runtime;
-use crate::state::{ANNOUNCED, HAS_HASH, HASH, KEY_TABLE, STOPPED, TABLE, WAVE};
+use crate::state::{
+    ANNOUNCED, BUDGET, HASH, INGRESS, KEY_TABLE, POINT, RECORD_BYTES, ROUNDS, STOPPED, TABLE, VIEW_INGRESS, VIEWED,
+    View, WAVE, WORD,
+};
 
 /// The iterations of loops that a scout runs for one packet.
 pub(crate) const ITERATIONS: i64 = 256;
+
+/// The bytes of keys that are hashed in line.
+const HASHED_BYTES: std::ops::RangeInclusive<u32> = 4..=MAX_COPIED_BYTES as u32;
 
 /// What a scout does with a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +57,101 @@ pub(crate) enum Store {
     Ends,
 }
 
+/// The loop over the packets of a group.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rounds {
+    /// The view of the packet, and its record.
+    view: Variable,
+    record: Variable,
+    /// The packets that are left, this one included, and the keys found so far.
+    left: Variable,
+    found: Variable,
+    /// The end of an iteration; its parameter is 1 if a key was found.
+    next: Block,
+    /// The beginning of an iteration.
+    start: Block,
+}
+
 impl Translation<'_, '_> {
+    /// Begins the loop over the packets of a group, and an iteration of it. The function's parameters are the state,
+    /// the first view, the number of packets, the first record, and the lookups to pass.
+    pub(crate) fn begin_rounds(&mut self, params: &[Value]) {
+        let [view, left, record, found] = [(); 4].map(|()| self.builder.declare_var(types::I64));
+        let [start, next] = [(); 2].map(|()| self.builder.create_block());
+        let zero = self.number(0);
+        for (variable, value) in [(view, params[1]), (left, params[2]), (record, params[3]), (found, zero)] {
+            self.builder.def_var(variable, value);
+        }
+        self.builder.append_block_param(next, types::I64);
+        self.rounds = Some(Rounds { view, record, left, found, next, start });
+        self.builder.ins().jump(start, &[]);
+
+        self.builder.switch_to_block(start);
+        let (view, record) = (self.builder.use_var(view), self.builder.use_var(record));
+        let zero = self.number(0);
+        self.builder.ins().store(FIELD, zero, record, KEY_TABLE);
+        self.builder.ins().istore32(FIELD, zero, record, WORD);
+        self.builder.ins().istore32(FIELD, zero, record, POINT);
+        if self.source.passes {
+            self.builder.ins().istore32(FIELD, params[4], self.state, WAVE);
+        }
+        if !self.source.proof.loops.is_empty() || self.source.calls_functions() {
+            let iterations = self.number(ITERATIONS as u64);
+            self.builder.ins().store(FIELD, iterations, self.state, BUDGET);
+            self.builder.ins().istore32(FIELD, zero, self.state, ROUNDS);
+        }
+        if self.source.calls_functions() {
+            // Functions read the context, and announce by the state.
+            self.builder.ins().istore32(FIELD, zero, self.state, STOPPED);
+            self.builder.ins().store(FIELD, record, self.state, ANNOUNCED);
+            for (of_view, of_state) in VIEWED {
+                let value = self.builder.ins().load(types::I64, FIELD, view, of_view);
+                self.builder.ins().store(FIELD, value, self.state, of_state);
+            }
+            let port = self.builder.ins().load(types::I32, FIELD, view, VIEW_INGRESS);
+            self.builder.ins().store(FIELD, port, self.state, INGRESS);
+        }
+    }
+
+    /// The end of an iteration, and of the function.
+    pub(crate) fn end_rounds(&mut self) {
+        let Some(Rounds { view, record, left, found, next, start }) = self.rounds else { return };
+        self.builder.switch_to_block(next);
+        let is_found = self.builder.block_params(next)[0];
+        let sum = self.builder.use_var(found);
+        let sum = self.builder.ins().iadd(sum, is_found);
+        self.builder.def_var(found, sum);
+        for (variable, step) in [(view, size_of::<View>() as i64), (record, RECORD_BYTES as i64), (left, -1)] {
+            let value = self.builder.use_var(variable);
+            let value = self.builder.ins().iadd_imm_s(value, step);
+            self.builder.def_var(variable, value);
+        }
+        let end = self.builder.create_block();
+        let left = self.builder.use_var(left);
+        self.builder.ins().brif(left, start, &[], end, &[]);
+        self.builder.switch_to_block(end);
+        self.builder.ins().return_(&[sum]);
+    }
+
+    /// The record of the packet.
+    pub(crate) fn record(&mut self) -> Value {
+        match self.rounds {
+            Some(rounds) => self.builder.use_var(rounds.record),
+            None => self.builder.ins().load(types::I64, FIELD, self.state, ANNOUNCED),
+        }
+    }
+
+    /// A field of the view, in place of one of the state; `None` where the code has no views.
+    pub(crate) fn viewed(&mut self, of_state: i32) -> Option<Value> {
+        let view = self.rounds?.view;
+        let view = self.builder.use_var(view);
+        if of_state == INGRESS {
+            return Some(self.builder.ins().uload32(FIELD, view, VIEW_INGRESS));
+        }
+        let (of_view, _) = VIEWED.into_iter().find(|(_, known)| *known == of_state)?;
+        Some(self.builder.ins().load(types::I64, FIELD, view, of_view))
+    }
+
     /// What a scout does with the store at an instruction.
     pub(crate) fn store_of_scout(&self, at: usize) -> Store {
         let known = &self.source.proof.insns[at].memory;
@@ -62,6 +165,16 @@ impl Translation<'_, '_> {
 
     /// Ends the scout; what follows in the block is not reached.
     pub(crate) fn stop(&mut self) {
+        self.end(false);
+    }
+
+    /// Ends the scout, which has found a key or not.
+    fn end(&mut self, is_found: bool) {
+        if let Some(rounds) = self.rounds {
+            let is_found = self.number(is_found.into());
+            self.builder.ins().jump(rounds.next, &[BlockArg::Value(is_found)]);
+            return;
+        }
         let one = self.builder.ins().iconst(types::I32, 1);
         self.builder.ins().store(FIELD, one, self.state, STOPPED);
         let zero = self.number(0);
@@ -84,11 +197,18 @@ impl Translation<'_, '_> {
         match number {
             helper::MAP_LOOKUP_ELEM | helper::MAP_UPDATE_ELEM | helper::MAP_DELETE_ELEM if let Some(map) = table => {
                 self.announce(at, map);
+                // Without lookups to pass, what follows is not reached.
+                if !self.source.passes {
+                    return false;
+                }
                 if number != helper::MAP_LOOKUP_ELEM {
                     self.stop();
                     return false;
                 }
-                let found = self.look_up(map);
+                let found = match self.search(at, map) {
+                    Some(found) => found,
+                    None => self.look_up(at, map),
+                };
                 self.builder.def_var(self.registers[0], found);
                 true
             }
@@ -103,32 +223,33 @@ impl Translation<'_, '_> {
         }
     }
 
-    /// In the last wave, announces the key of a table and ends; otherwise counts the wave.
+    /// Announces the key of a table and ends, unless the lookup is one to pass.
     fn announce(&mut self, at: usize, map: usize) {
-        let wave = self.builder.ins().load(types::I32, FIELD, self.state, WAVE);
-        let (ends, goes_on) = (self.builder.create_block(), self.builder.create_block());
-        let is_earlier = self.builder.ins().icmp_imm_s(IntCC::NotEqual, wave, 0);
-        self.builder.ins().brif(is_earlier, goes_on, &[], ends, &[]);
-        self.builder.switch_to_block(ends);
-        let record = self.builder.ins().load(types::I64, FIELD, self.state, ANNOUNCED);
+        let goes_on = self.source.passes.then(|| self.builder.create_block());
+        let wave = goes_on.map(|goes_on| {
+            let wave = self.builder.ins().load(types::I32, FIELD, self.state, WAVE);
+            let ends = self.builder.create_block();
+            self.builder.ins().brif(wave, goes_on, &[], ends, &[]);
+            self.builder.switch_to_block(ends);
+            wave
+        });
+        let record = self.record();
         self.note_point(at, record);
         let table = self.map_field(map, TABLE);
-        match self.key_hash(at, map) {
-            // The batch makes the probe, without a call.
-            Some(hash) => {
-                self.builder.ins().store(FIELD, table, record, KEY_TABLE);
-                self.builder.ins().store(FIELD, hash, record, HASH);
-                let one = self.builder.ins().iconst(types::I32, 1);
-                self.builder.ins().store(FIELD, one, record, HAS_HASH);
-            }
-            None => {
-                let key = self.key_address(at, map);
-                self.runtime(Runtime::Announce, &[self.state, table, key]);
-            }
+        self.builder.ins().store(FIELD, table, record, KEY_TABLE);
+        let hash = if HASHED_BYTES.contains(&self.source.maps[map].key_bytes) {
+            let key = self.key(at, map);
+            self.key_hash(map, &mut |code, start| code.word(&key, start, key.word_size()))
+        } else {
+            let key = self.key_address(at, map);
+            self.runtime(Runtime::Hash, &[table, key])
+        };
+        self.builder.ins().store(FIELD, hash, record, HASH);
+        self.end(true);
+        if let (Some(goes_on), Some(wave)) = (goes_on, wave) {
+            self.builder.switch_to_block(goes_on);
+            let wave = self.builder.ins().iadd_imm_s(wave, -1);
+            self.builder.ins().store(FIELD, wave, self.state, WAVE);
         }
-        self.stop();
-        self.builder.switch_to_block(goes_on);
-        let wave = self.builder.ins().iadd_imm_s(wave, -1);
-        self.builder.ins().store(FIELD, wave, self.state, WAVE);
     }
 }

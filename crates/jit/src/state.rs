@@ -21,6 +21,18 @@ pub(crate) struct Context {
     pub egress: u32,
 }
 
+/// A packet as a scout sees it.
+#[repr(C)]
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct View {
+    /// The first byte of the packet, and the byte after its last one.
+    pub data: u64,
+    pub data_end: u64,
+    /// Its arrival time.
+    pub now_ns: u64,
+    pub ingress: u32,
+}
+
 /// The state of a run, which every compiled function gets.
 #[repr(C)]
 #[derive(Debug)]
@@ -68,9 +80,8 @@ pub(crate) static NO_HINT: Probe = Probe::NONE;
 pub(crate) struct Announced {
     /// Null if there is none.
     pub table: *const FlowTable,
-    /// Only its hash, if `has_hash` is not 0.
+    /// Only its hash, until the line of the index is prefetched.
     pub probe: Probe,
-    pub has_hash: u32,
     /// The number of the point at which the code can be resumed, from 1; 0 if it runs from its beginning.
     pub point: u32,
     /// The registers that are live at the point, as [`register`] places them.
@@ -156,6 +167,20 @@ pub(crate) fn field(at: i64) -> Option<(i32, u8)> {
     Some(((offset_of!(State, context) + offset) as i32, bytes))
 }
 
+pub(crate) const DATA: i32 = (offset_of!(State, context) + offset_of!(Context, data)) as i32;
+pub(crate) const DATA_END: i32 = (offset_of!(State, context) + offset_of!(Context, data_end)) as i32;
+pub(crate) const DATA_META: i32 = (offset_of!(State, context) + offset_of!(Context, data_meta)) as i32;
+pub(crate) const INGRESS: i32 = (offset_of!(State, context) + offset_of!(Context, ingress)) as i32;
+pub(crate) const VIEW_INGRESS: i32 = offset_of!(View, ingress) as i32;
+
+/// The fields of 8 bytes of a view, each with that of the state that has the same number. Scouts see no metadata.
+pub(crate) const VIEWED: [(i32, i32); 4] = [
+    (offset_of!(View, data) as i32, DATA),
+    (offset_of!(View, data_end) as i32, DATA_END),
+    (offset_of!(View, data) as i32, DATA_META),
+    (offset_of!(View, now_ns) as i32, NOW_NS),
+];
+
 pub(crate) const CPU: i32 = offset_of!(State, cpu) as i32;
 pub(crate) const NOW_NS: i32 = offset_of!(State, now_ns) as i32;
 pub(crate) const ANNOUNCED: i32 = offset_of!(State, announced) as i32;
@@ -169,12 +194,12 @@ pub(crate) const REDIRECT: i32 = offset_of!(State, redirect) as i32;
 
 pub(crate) const KEY_TABLE: i32 = offset_of!(Announced, table) as i32;
 pub(crate) const HASH: i32 = (offset_of!(Announced, probe) + Probe::HASH_OFFSET) as i32;
-pub(crate) const HAS_HASH: i32 = offset_of!(Announced, has_hash) as i32;
 pub(crate) const POINT: i32 = offset_of!(Announced, point) as i32;
 pub(crate) const PLACE: i32 = (offset_of!(Announced, probe) + Probe::PLACE_OFFSET) as i32;
 pub(crate) const WORD: i32 = (offset_of!(Announced, probe) + Probe::WORD_OFFSET) as i32;
 
 pub(crate) const BUCKETS: i32 = offset_of!(RawTable, buckets) as i32;
+pub(crate) const BUCKET_COUNT: i32 = offset_of!(RawTable, bucket_count) as i32;
 pub(crate) const SEED: i32 = offset_of!(RawTable, seed) as i32;
 pub(crate) const ENTRIES: i32 = offset_of!(RawTable, entries) as i32;
 pub(crate) const MARKS: i32 = offset_of!(RawTable, marks) as i32;

@@ -279,3 +279,50 @@ fn callbacks_of_resumed_code_have_effects() {
     let packets: Vec<Vec<u8>> = (0..100).map(|number| vec![number; PACKET_BYTES]).collect();
     equal(&program(maps, &code), &Ports::default(), None, &packets);
 }
+
+/// Some packets of a group end before they have a key, or at a lookup without a hash table; those after them have keys
+/// of their own.
+#[test]
+fn packets_without_a_key_are_between_others() {
+    let code = format!(
+        "{HEAD}
+        r0 = 2
+        r7 = *(u8 *)(r6 + 14)
+        if r7 == 0 goto out
+        *(u32 *)(r10 - 4) = r7
+        r2 = r10
+        r2 += -4
+        r1 = map[flows] ll
+        call map_lookup_elem
+        if r0 == 0 goto add
+        r1 = *(u64 *)(r0 + 0)
+        r1 += 1
+        *(u64 *)(r0 + 0) = r1
+        *(u8 *)(r6 + 0) = r1
+        r0 = 3
+        exit
+        add:
+        r1 = 0
+        *(u64 *)(r10 - 16) = r1
+        r2 = r10
+        r2 += -4
+        r3 = r10
+        r3 += -16
+        r1 = map[flows] ll
+        r4 = 0
+        call map_update_elem
+        r0 = 3
+        out:
+        exit
+        {TAIL}"
+    );
+    let program = program(".map flows hash key 4 value 8 entries 300", &code);
+    let packet = |number: usize| {
+        let mut bytes = vec![0; PACKET_BYTES];
+        // All numbers of packets without a key before one with a key, in groups of all forms.
+        bytes[14] = if number % 7 < number / 50 % 7 { 0 } else { (number % 11) as u8 };
+        bytes
+    };
+    let packets: Vec<Vec<u8>> = (0..700).map(packet).collect();
+    equal(&program, &Ports::default(), None, &packets);
+}

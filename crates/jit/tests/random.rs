@@ -42,9 +42,40 @@ fn key(text: &mut String, rng: &mut Rng, bytes: usize) {
     }
 }
 
+/// Loads of parts of the key, by other widths than those of the stores; `r8` collects them.
+fn parts(text: &mut String, rng: &mut Rng, bytes: usize) {
+    for _ in 0..rng.below(3) {
+        let (width, of) =
+            *rng.pick(&[(1, "u8"), (2, "u16"), (4, "u32"), (8, "u64"), (1, "s8"), (2, "s16"), (4, "s32")]);
+        if width <= bytes {
+            let at = KEY_AT + rng.below(bytes - width + 1) as i32;
+            writeln!(text, "r2 = *({of} *)(r10 - {})\nr8 += r2", -at).expect("text");
+        }
+    }
+    // A load at an offset that the packet tells.
+    if bytes >= 8 && rng.chance(1, 8) {
+        let field = 14 + rng.below(8);
+        writeln!(text, "r1 = *(u8 *)(r6 + {field})\nr1 &= 7\nr2 = r10\nr2 += r1").expect("text");
+        writeln!(text, "r2 = *(u8 *)(r2 - {})\nr8 ^= r2", -KEY_AT).expect("text");
+    }
+}
+
+/// A loop of one block, and products by constants.
+fn arithmetic(text: &mut String, rng: &mut Rng, number: usize) {
+    let times = 1 + rng.below(11);
+    let register = *rng.pick(&["r", "w"]);
+    let factor = *rng.pick(&[0, 1, 2, 3, 5, 7, 9, 31, 33, 1024, 1025, 0x7fff_ffff, 0x4000_0000, -1, -2, i32::MIN]);
+    writeln!(text, "r1 = 0\nagain{number}:\nr2 = r1\nr1 += 1\nr8 += r2\n{register}8 *= {factor}").expect("text");
+    writeln!(text, "r8 ^= r1\nif r2 < {times} goto again{number}").expect("text");
+}
+
 /// An operation; `r8` collects its result.
 fn operation(text: &mut String, rng: &mut Rng, number: usize, key_bytes: usize) {
     key(text, rng, key_bytes);
+    parts(text, rng, key_bytes);
+    if rng.chance(1, 3) {
+        arithmetic(text, rng, number);
+    }
     writeln!(text, "r2 = r10\nr2 += {KEY_AT}\nr1 = map[flows] ll\nr8 *= 31").expect("text");
     match rng.below(4) {
         0 | 1 => writeln!(
