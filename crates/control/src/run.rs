@@ -105,6 +105,8 @@ struct Told {
     samples: Option<Samples>,
     now_ns: u64,
     refused: u64,
+    /// The cores that run its packets.
+    cores: usize,
     loads: Vec<u64>,
     /// The counters of rows.
     hits: Option<Vec<u8>>,
@@ -203,6 +205,7 @@ impl Subject for UserRun {
                 samples: copies.then(|| worker.watched.samples().clone()),
                 now_ns: worker.now_ns,
                 refused: worker.watched.refused(),
+                cores: worker.watched.engine().cores().map_or(1, |cores| cores.packets().len()),
                 loads,
                 hits,
             }
@@ -216,7 +219,7 @@ impl Subject for UserRun {
             mode: self.mode.clone(),
             engine: state.engine.clone(),
             pid: std::process::id(),
-            workers: told.len() as u32,
+            workers: told.iter().map(|worker| worker.cores as u32).sum(),
             now_ns,
             reloads: state.reloads,
             ..Report::default()

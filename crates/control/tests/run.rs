@@ -18,8 +18,8 @@ use flowloom_control::{
 };
 use flowloom_exec::{Description, SweepClock};
 use flowloom_ports::{CaptureSink, CaptureSource, Device, Hooks, LoopOptions, Statistics, Visits, run_loop};
-use flowloom_session::engines::{EngineName, EngineOptions};
-use flowloom_session::{FunctionFile, Loaded, with_causes};
+use flowloom_session::engines::{CoresOptions, EngineName, EngineOptions, InPlaceEngine};
+use flowloom_session::{FunctionFile, Loaded, SessionError, with_causes};
 use flowloom_testkit::PacketBuilder;
 use flowloom_trace::CapturedPacket;
 
@@ -75,10 +75,15 @@ fn loaded(path: &Path) -> Result<Loaded, Refusal> {
     Loaded::open(&file).map_err(|e| Refusal::Input(with_causes(&e)))
 }
 
-fn new(path: &Path, engine: EngineName, workers: usize) -> Result<New, Refusal> {
+fn new(path: &Path, engine: EngineName, workers: usize, cores: usize) -> Result<New, Refusal> {
     let loaded = loaded(path)?;
     let options = EngineOptions { counters: true, ..EngineOptions::default() };
-    let load = |_| engine.load_in_place(&loaded, &options).map(|started| started.engine);
+    let load = |_| -> Result<Box<dyn InPlaceEngine>, SessionError> {
+        match cores {
+            1 => Ok(engine.load_in_place(&loaded, &options)?.engine),
+            cores => Ok(Box::new(engine.load_on_cores(&loaded, &options, cores, CoresOptions::live())?.0)),
+        }
+    };
     let engines: Result<Vec<_>, _> = (0..workers).map(load).collect();
     let engines = engines.map_err(|e| Refusal::Finding(with_causes(&e)))?;
     let maps = loaded.layouts().into_iter().map(|(name, layout)| flowloom_exec::MapDescription {
@@ -105,8 +110,8 @@ struct Run {
 }
 
 impl Run {
-    fn start(path: &Path, engine: EngineName, reloaded: EngineName, workers: usize) -> Run {
-        let New { facts, engines, .. } = new(path, engine, workers).unwrap();
+    fn start(path: &Path, engine: EngineName, reloaded: EngineName, workers: usize, cores: usize) -> Run {
+        let New { facts, engines, .. } = new(path, engine, workers, cores).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let (mut desks, mut threads) = (Vec::new(), Vec::new());
         for engine in engines {
@@ -129,7 +134,7 @@ impl Run {
                 run_loop(&mut devices, &mut shared, None, &LoopOptions::default(), &stop, hooks).unwrap()
             }));
         }
-        let load: LoadFunction = Box::new(move |path, _, _, workers| new(Path::new(path), reloaded, workers));
+        let load: LoadFunction = Box::new(move |path, _, _, workers| new(Path::new(path), reloaded, workers, cores));
         let ports = BTreeMap::from([(1, "in".to_owned())]);
         let subject = Arc::new(UserRun::new(desks, facts, ("memory", engine.as_str()), ports, load));
         Run { stop, threads, subject }
@@ -172,12 +177,14 @@ fn clients_observe_and_change_a_run() {
     };
     let (counts, drops, wider) = (put("count.efsm", COUNT), put("drops.efsm", DROPS), put("wider.efsm", WIDER));
     let wrong = put("wrong.efsm", "function wrong;\nstateless all { always { fly; } }\n");
-    for (engine, reloaded, workers) in [
-        (EngineName::JIT, EngineName::JIT, 1),
-        (EngineName::INTERP, EngineName::JIT, 2),
-        (EngineName::JIT, EngineName::JIT, 2),
+    for (engine, reloaded, workers, cores) in [
+        (EngineName::JIT, EngineName::JIT, 1, 1),
+        (EngineName::INTERP, EngineName::JIT, 2, 1),
+        (EngineName::JIT, EngineName::JIT, 2, 1),
+        (EngineName::JIT, EngineName::JIT, 1, 2),
+        (EngineName::INTERP, EngineName::JIT, 1, 3),
     ] {
-        let run = Run::start(&counts, engine, reloaded, workers);
+        let run = Run::start(&counts, engine, reloaded, workers, cores);
         let server = Server::start_in(&runtime, Arc::clone(&run.subject) as Arc<dyn Subject>).unwrap();
         let mut client = Client::connect(server.path()).unwrap();
         assert_eq!((client.greeting().function.as_str(), client.greeting().mode.as_str()), ("count", "memory"));
@@ -189,7 +196,10 @@ fn clients_observe_and_change_a_run() {
         assert_eq!(report.ports[0].received, packets, "{report:?}");
         assert_eq!(report.rows.iter().find(|row| row.event == "row").unwrap().hits, packets, "{report:?}");
         let hosts = report.maps.iter().find(|map| map.name == "hosts").unwrap();
-        assert_eq!((hosts.entries, hosts.max_entries), (u64::from(HOSTS) * workers as u64, 4096 * workers as u64));
+        // Each core has its share, rounded up.
+        let room = (4096_u64.div_ceil(cores as u64)) * cores as u64 * workers as u64;
+        assert_eq!((hosts.entries, hosts.max_entries), (u64::from(HOSTS) * workers as u64, room));
+        assert_eq!(report.workers as usize, workers * cores);
         let service = report.service.as_ref().unwrap();
         assert!(service.packets > 0 && service.p50_ns <= service.max_ns && service.max_ns > 0, "{service:?}");
         let top = report.top.as_ref().unwrap();
@@ -287,7 +297,7 @@ fn abandoned_tasks_are_not_run() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("count.efsm");
     std::fs::write(&path, COUNT).unwrap();
-    let mut engines = new(&path, EngineName::INTERP, 1).unwrap().engines;
+    let mut engines = new(&path, EngineName::INTERP, 1, 1).unwrap().engines;
     let mut watched = Watched::new(engines.remove(0), 1);
     let (desk, inbox) = desk().unwrap();
     let is_run = Arc::new(AtomicBool::new(false));

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use flowloom_engine::{Fate, Frame, HEADROOM_BYTES, Port};
 use flowloom_isa::{MapDef, MapKind, Program, asm};
-use flowloom_session::Loaded;
-use flowloom_session::engines::{EngineName, EngineOptions};
-use flowloom_testkit::Rng;
+use flowloom_session::engines::{CoresOptions, EngineName, EngineOptions, InPlaceEngine};
+use flowloom_session::{FunctionFile, Loaded};
+use flowloom_testkit::{PacketBuilder, Rng};
 use flowloom_vm::{Tables, UpdateError};
 
 const ENTRIES: u32 = 300;
@@ -139,4 +140,144 @@ fn exchanged_maps_keep_their_entries() {
     let load = |engine: EngineName| engine.load_in_place(&loaded, &EngineOptions::default()).unwrap().engine;
     let (mut jit, mut interp) = (load(EngineName::JIT), load(EngineName::INTERP));
     assert!(!jit.exchange_maps(interp.as_mut(), &[(0, 0)]), "their tables differ");
+}
+
+/// Counts packets by source address, and in all; the fourth packet of a host is dropped.
+fn counting(key: &str) -> Loaded {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("count.efsm");
+    let text = format!(
+        "function count;
+stateful hosts {{
+    key {key};
+    size 1024;
+    states seen;
+    reg packets: u32;
+    global all: u64;
+    global octets: u64 = 7;
+    on seen when packets == 3 stay {{ packets += 1; all += 1; drop; }}
+    on seen stay {{ packets += 1; all += 1; octets += pkt.len; forward(2); }}
+}}
+"
+    );
+    std::fs::write(&path, text).unwrap();
+    Loaded::open(&FunctionFile { path, ..FunctionFile::default() }).unwrap()
+}
+
+fn cores(loaded: &Loaded, engine: EngineName, cores: usize) -> Box<dyn InPlaceEngine> {
+    let options = EngineOptions::default();
+    Box::new(
+        engine.load_on_cores(loaded, &options, cores, CoresOptions { is_exact: false, parallel_from: 8 }).unwrap().0,
+    )
+}
+
+/// Runs a packet of each host; returns the fates.
+fn run(engine: &mut dyn InPlaceEngine, hosts: &[u8]) -> Vec<Fate> {
+    let packet = |host: &u8| {
+        let udp = PacketBuilder::new().ipv4([10, 0, 0, *host], [10, 1, 0, 1 + host % 3]).udp(1000, 53).build();
+        [vec![0; HEADROOM_BYTES], udp].concat()
+    };
+    let mut buffers: Vec<Vec<u8>> = hosts.iter().map(packet).collect();
+    let ends: Vec<usize> = buffers.iter().map(Vec::len).collect();
+    let frames = buffers.iter_mut().zip(ends);
+    let mut frames: Vec<Frame<'_>> =
+        frames.map(|(buffer, end)| Frame::new(buffer, HEADROOM_BYTES, end, Port(1), 0)).collect();
+    engine.run(&mut frames, &mut Vec::new()).unwrap();
+    frames.iter().map(|frame| frame.fate).collect()
+}
+
+/// All entries of all maps that can be read, by lookups and by visits.
+fn entries(engine: &mut dyn InPlaceEngine) -> Vec<(String, Vec<(Vec<u8>, Vec<u8>)>)> {
+    let tables = engine.tables();
+    let names: Vec<String> = tables.defs().iter().map(|def| def.name.clone()).collect();
+    let readable = names.into_iter().enumerate().filter(|(map, _)| tables.is_readable(*map));
+    let entries = readable.map(|(map, name)| {
+        let found = all(tables, map, 5);
+        assert!(found.len() as u64 == tables.entries(map), "{name}");
+        assert!(found.iter().all(|(key, value)| tables.lookup(map, key).as_ref() == Some(value)), "{name}");
+        (name, found)
+    });
+    entries.collect()
+}
+
+/// Entries that user space changes between batches are those that the packets find, on the core that needs them.
+#[test]
+fn tables_of_cores_are_those_of_one_engine() {
+    for kind in [EngineName::JIT, EngineName::INTERP] {
+        let loaded = counting("ipv4.src");
+        let mut one = kind.load_in_place(&loaded, &EngineOptions::default()).unwrap().engine;
+        let mut several = cores(&loaded, kind, 3);
+        let hosts: Vec<u8> = (0..120).map(|number| number % 40).collect();
+        for round in 0..4_u8 {
+            assert_eq!(run(one.as_mut(), &hosts), run(several.as_mut(), &hosts), "{kind:?}, round {round}");
+            assert_eq!(entries(one.as_mut()), entries(several.as_mut()), "{kind:?}, round {round}");
+            let tables = several.tables();
+            let map = |name: &str| tables.defs().iter().position(|def| def.name == name).unwrap();
+            let (table, globals) = (map("hosts"), map(".data"));
+            let (key, context) = all(tables, table, 64).remove(usize::from(round));
+            let (_, sums) = all(tables, globals, 64).remove(0);
+            for engine in [one.as_mut(), several.as_mut()] {
+                let tables = engine.tables();
+                // A host that begins anew, one that is new, and sums that were set.
+                tables.delete(table, &key).unwrap();
+                let error = tables.delete(table, &key).unwrap_err();
+                assert!(matches!(error, UpdateError::Missing { .. }), "{error}");
+                tables.update(table, &[10, 0, 0, 200 + round], &context, 1).unwrap();
+                let error = tables.update(table, &[10, 0, 0, 200 + round], &context, 1).unwrap_err();
+                assert!(matches!(error, UpdateError::Exists { .. }), "{error}");
+                let changed: Vec<u8> = sums.iter().map(|byte| byte.wrapping_add(round)).collect();
+                tables.update(globals, &[0; 4], &changed, 0).unwrap();
+            }
+            assert_eq!(entries(one.as_mut()), entries(several.as_mut()), "{kind:?}, round {round}");
+            assert_eq!(run(one.as_mut(), &[200 + round; 9]), run(several.as_mut(), &[200 + round; 9]));
+        }
+        let maps = one.datapath().snapshot().unwrap().maps;
+        assert_eq!(maps, several.datapath().snapshot().unwrap().maps);
+    }
+}
+
+/// A share that is full says so; the whole table has room elsewhere.
+#[test]
+fn a_full_share_is_told_apart_from_a_full_table() {
+    let loaded = counting("ipv4.src");
+    let mut several = cores(&loaded, EngineName::JIT, 2);
+    let tables = several.tables();
+    let map = tables.defs().iter().position(|def| def.name == "hosts").unwrap();
+    let room = u64::from(tables.defs()[map].max_entries);
+    assert_eq!(room, 1024);
+    let value = vec![0; tables.defs()[map].value_bytes as usize];
+    let refused = (0..2000_u16).find_map(|host| {
+        let key = [[10, 0], host.to_be_bytes()].concat();
+        tables.update(map, &key, &value, 0).err()
+    });
+    let refused = refused.unwrap().to_string();
+    assert!(refused.starts_with("core ") && refused.contains("most it may have is 512"), "{refused}");
+    assert!((512..1024).contains(&tables.entries(map)), "{}", tables.entries(map));
+}
+
+/// Cores that divide their tables alike exchange them; others copy, so that an entry is on the core of its key.
+#[test]
+fn maps_move_between_cores_that_divide_them_alike() {
+    let hosts: Vec<u8> = (0..80).map(|number| number % 40).collect();
+    let (by_source, also_by_source) = (counting("ipv4.src"), counting("ipv4.src"));
+    let mut old = cores(&by_source, EngineName::JIT, 2);
+    run(old.as_mut(), &hosts);
+    let before = entries(old.as_mut());
+    let pairs: Vec<(usize, usize)> = (0..old.tables().defs().len()).map(|map| (map, map)).collect();
+    let mut new = cores(&also_by_source, EngineName::JIT, 2);
+    assert!(new.exchange_maps(old.as_mut(), &pairs));
+    assert_eq!(entries(new.as_mut()), before);
+    assert!(entries(old.as_mut()).iter().find(|(name, _)| name == "hosts").unwrap().1.is_empty());
+    // The fourth packet of each.
+    let last = run(new.as_mut(), &hosts);
+    assert_eq!(last.iter().filter(|fate| **fate == Fate::Drop).count(), 40, "{last:?}");
+
+    let after = entries(new.as_mut());
+    for (loaded, count) in [(counting("ipv4.dst"), 2), (counting("ipv4.src"), 3)] {
+        let mut other = cores(&loaded, EngineName::JIT, count);
+        assert!(!other.exchange_maps(new.as_mut(), &pairs));
+        assert_eq!(entries(new.as_mut()), after);
+    }
+    let mut one = EngineName::JIT.load_in_place(&by_source, &EngineOptions::default()).unwrap().engine;
+    assert!(!one.exchange_maps(new.as_mut(), &pairs) && !new.exchange_maps(one.as_mut(), &pairs));
 }

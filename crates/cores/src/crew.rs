@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Threads that run the tasks of a turn: fork and join in less than a microsecond, on borrowed data.
 //!
-//! The pools of other libraries put a thread to sleep after each turn, so that it starts the next one some microseconds
-//! late: as long as a batch takes. A thread of a [`Crew`] spins for a while first, then sleeps.
+//! The pools of other libraries put a thread to sleep after each turn, so that it starts the next one some tens of
+//! microseconds late: as long as a batch takes. A thread of a [`Crew`] spins for a while first, then sleeps. While it
+//! spins it offers its processor to others.
 
 use std::any::Any;
 use std::cell::UnsafeCell;
@@ -12,14 +13,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle, Thread};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The looks at a flag before a thread sleeps: some ten microseconds.
-const SPINS: u32 = 4096;
-/// The looks after which the processor is offered to other threads between two looks.
-const SPINS_ALONE: u32 = 1024;
+/// How long a thread looks at its flag before it sleeps: longer than sources take for a batch, since waking takes tens of
+/// microseconds.
+const PATIENCE: Duration = Duration::from_millis(1);
+/// The looks at a flag after which the processor is offered to other threads between two looks.
+const LOOKS_ALONE: u32 = 256;
 /// The turn after which a thread ends.
 const LAST: u64 = u64::MAX;
 
@@ -41,7 +43,9 @@ struct Post {
     sleeps: AtomicBool,
     job: UnsafeCell<Option<Job>>,
     panic: UnsafeCell<Option<Box<dyn Any + Send>>>,
-    /// The processor time of the last job in nanoseconds.
+    /// Whether processor times are measured.
+    is_measured: AtomicBool,
+    /// The processor time of the last job in nanoseconds, if it is measured.
     spent_ns: AtomicU64,
 }
 
@@ -50,7 +54,7 @@ unsafe impl Sync for Post {}
 // SAFETY: as above; the data of a job outlives it, and may be used by other threads (`Crew::run`).
 unsafe impl Send for Post {}
 
-/// Processor times of a crew so far.
+/// Processor times of a crew so far, while they were measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Times {
     /// The sum over the turns of the longest task.
@@ -67,6 +71,7 @@ pub struct Crew {
     threads: Vec<Thread>,
     handles: Vec<JoinHandle<()>>,
     turn: u64,
+    is_measured: bool,
     times: Times,
 }
 
@@ -82,8 +87,14 @@ impl Crew {
     /// # Errors
     /// The system gives no thread.
     pub fn new(tasks: usize) -> io::Result<Crew> {
-        let mut crew =
-            Crew { posts: Vec::new(), threads: Vec::new(), handles: Vec::new(), turn: 0, times: Times::default() };
+        let mut crew = Crew {
+            posts: Vec::new(),
+            threads: Vec::new(),
+            handles: Vec::new(),
+            turn: 0,
+            is_measured: false,
+            times: Times::default(),
+        };
         for number in 1..tasks {
             let post = Arc::new(Post {
                 given: AtomicU64::new(0),
@@ -91,6 +102,7 @@ impl Crew {
                 sleeps: AtomicBool::new(false),
                 job: UnsafeCell::new(None),
                 panic: UnsafeCell::new(None),
+                is_measured: AtomicBool::new(false),
                 spent_ns: AtomicU64::new(0),
             });
             let own = Arc::clone(&post);
@@ -105,6 +117,12 @@ impl Crew {
     /// The tasks that a turn runs at once.
     pub fn tasks(&self) -> usize {
         self.posts.len() + 1
+    }
+
+    /// Measures processor times from now on, or does not. A turn takes a microsecond more then.
+    pub fn measure(&mut self, is_measured: bool) {
+        self.is_measured = is_measured;
+        self.posts.iter().for_each(|post| post.is_measured.store(is_measured, Ordering::Relaxed));
     }
 
     /// The processor times so far.
@@ -130,7 +148,7 @@ impl Crew {
             return;
         }
         self.turn += 1;
-        let began = processor_time();
+        let began = self.is_measured.then(processor_time);
         let job = Job { call: call_of(&on), data: (&raw const on).cast() };
         let mut turn = Turn { posts: &self.posts[..len - 1], number: self.turn };
         for (post, thread) in turn.posts.iter().zip(&self.threads) {
@@ -143,17 +161,15 @@ impl Crew {
         }
         // If it panics, dropping the turn waits for the others, whose data is on this stack.
         on(0);
-        let own = processor_time().saturating_sub(began);
+        let own = began.map(|began| processor_time().saturating_sub(began));
         turn.wait();
-        let mut longest = own;
-        self.times.all += own;
-        for post in turn.posts {
-            let spent = Duration::from_nanos(post.spent_ns.load(Ordering::Relaxed));
-            longest = longest.max(spent);
-            self.times.all += spent;
+        if let (Some(began), Some(own)) = (began, own) {
+            let others = turn.posts.iter().map(|post| Duration::from_nanos(post.spent_ns.load(Ordering::Relaxed)));
+            let times = &mut self.times;
+            times.all += own + others.clone().sum::<Duration>();
+            times.longest += others.fold(own, Duration::max);
+            times.caller += processor_time().saturating_sub(began);
         }
-        self.times.longest += longest;
-        self.times.caller += processor_time().saturating_sub(began);
         for post in turn.posts {
             // SAFETY: the thread has done its job, so the cell is ours.
             if let Some(panic) = unsafe { (*post.panic.get()).take() } {
@@ -185,9 +201,9 @@ struct Turn<'a> {
 impl Turn<'_> {
     fn wait(&mut self) {
         for post in self.posts {
-            let mut looks = 0;
+            let mut wait = Wait::default();
             while post.done.load(Ordering::Acquire) != self.number {
-                pause(&mut looks);
+                wait.pause();
             }
         }
     }
@@ -216,13 +232,23 @@ fn call_of<F: Fn(usize) + Sync>(_: &F) -> unsafe fn(*const (), usize) {
     call::<F>
 }
 
-/// Between two looks at a flag.
-fn pause(looks: &mut u32) {
-    *looks += 1;
-    if *looks > SPINS_ALONE {
+/// A wait for a flag.
+#[derive(Debug, Default)]
+struct Wait {
+    looks: u32,
+    began: Option<Instant>,
+}
+
+impl Wait {
+    /// Between two looks; returns false if the wait has taken long.
+    fn pause(&mut self) -> bool {
+        if self.looks < LOOKS_ALONE {
+            self.looks += 1;
+            std::hint::spin_loop();
+            return true;
+        }
         thread::yield_now();
-    } else {
-        std::hint::spin_loop();
+        self.began.get_or_insert_with(Instant::now).elapsed() < PATIENCE
     }
 }
 
@@ -230,7 +256,7 @@ fn pause(looks: &mut u32) {
 fn serve(post: &Post, number: usize) {
     let mut seen = 0;
     loop {
-        let mut looks = 0;
+        let mut wait = Wait::default();
         loop {
             let given = post.given.load(Ordering::Acquire);
             if given == LAST {
@@ -240,8 +266,7 @@ fn serve(post: &Post, number: usize) {
                 seen = given;
                 break;
             }
-            if looks < SPINS {
-                pause(&mut looks);
+            if wait.pause() {
                 continue;
             }
             // The caller stores `given`, then loads `sleeps`: one of the two sees the other's store.
@@ -251,7 +276,7 @@ fn serve(post: &Post, number: usize) {
             }
             post.sleeps.store(false, Ordering::SeqCst);
         }
-        let began = processor_time();
+        let began = post.is_measured.load(Ordering::Relaxed).then(processor_time);
         // SAFETY: `given` is stored after the job, which is ours until `done` is stored; its closure lives until then.
         let result = unsafe {
             let job = *post.job.get();
@@ -261,8 +286,10 @@ fn serve(post: &Post, number: usize) {
             // SAFETY: the cell is ours until `done` is stored.
             unsafe { *post.panic.get() = Some(panic) };
         }
-        let spent = processor_time().saturating_sub(began);
-        post.spent_ns.store(spent.as_nanos() as u64, Ordering::Relaxed);
+        if let Some(began) = began {
+            let spent = processor_time().saturating_sub(began);
+            post.spent_ns.store(spent.as_nanos() as u64, Ordering::Relaxed);
+        }
         post.done.store(seen, Ordering::Release);
     }
 }
@@ -294,7 +321,25 @@ mod tests {
                 thread::sleep(Duration::from_millis(5));
             }
         }
-        assert!(crew.times().all >= crew.times().longest);
+        assert_eq!(crew.times(), Times::default());
+    }
+
+    #[test]
+    fn times_are_those_of_all_tasks_while_they_are_measured() {
+        let mut crew = Crew::new(2).expect("threads");
+        let work = |crew: &mut Crew| {
+            crew.run(&mut [2, 4], |_, milliseconds| {
+                let began = processor_time();
+                while processor_time() - began < Duration::from_millis(*milliseconds) {}
+            });
+        };
+        crew.measure(true);
+        work(&mut crew);
+        crew.measure(false);
+        work(&mut crew);
+        let Times { longest, all, caller } = crew.times();
+        let within = |time: Duration, least: u64| (least..least + 2).contains(&(time.as_millis() as u64));
+        assert!(within(longest, 4) && within(all, 6) && caller >= Duration::from_millis(2), "{longest:?} {all:?}");
     }
 
     #[test]

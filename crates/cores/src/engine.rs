@@ -5,13 +5,15 @@
 //!  frames   0 1 2 3 │ 4 5 6 7      part of each core to spread
 //!             core 0 │ core 1
 //!           ─────────┴────────
-//!  core 0   0 3      │ 4 6         its packets, in their order; then back to their places
+//!  core 0   0 3      │ 4 6         where its packets are, in their order
 //!  core 1   1 2      │ 5 7
 //! ```
 //!
 //! A batch is spread by all cores at once, then run by all cores at once; between batches nothing runs, so that sweeps,
-//! snapshots and errors are those of one core. There is no lock, and a packet is not copied.
+//! snapshots and errors are those of one core. There is no lock, and neither packets nor frames are moved: a core has
+//! references to its frames.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,16 +23,21 @@ use flowloom_engine::{
     Snapshot,
 };
 use flowloom_isa::{MapDef, MapKind, Program};
-use flowloom_jit::Jit;
-use flowloom_vm::{Interpreter, is_constant_data};
+use flowloom_jit::{Jit, prefetch};
+use flowloom_vm::{Interpreter, Tables, is_constant_data};
 
 use crate::crew::{Crew, Times};
 use crate::split::{Share, Split};
+use crate::spread::Spread;
 
 /// The packets that are spread at once: long enough that starting the threads costs little, and shares differ little.
 const PART: usize = 2048;
 /// The fewest packets that are run by several threads; fewer take less time than waking one.
 const PARALLEL_FROM: usize = 128;
+/// As [`PARALLEL_FROM`], of batches of interfaces, which are smaller.
+const PARALLEL_FROM_LIVE: usize = 32;
+/// The packets that are prefetched while their cores are found.
+const AHEAD: usize = 16;
 /// The name that failures of the engine itself have.
 const NAME: &str = "cores";
 
@@ -50,8 +57,21 @@ impl Default for CoresOptions {
     }
 }
 
+impl CoresOptions {
+    /// Those of interfaces: each core has its share of a full table.
+    pub fn live() -> CoresOptions {
+        CoresOptions { is_exact: false, parallel_from: PARALLEL_FROM_LIVE }
+    }
+}
+
 /// The engine of a core.
 pub trait CoreEngine: InPlace + Send {
+    /// As [`InPlace::run`], on frames that do not lie side by side.
+    ///
+    /// # Errors
+    /// Those of [`InPlace::run`].
+    fn run_each(&mut self, frames: &mut [&mut Frame<'_>], extra: &mut Vec<(usize, Output)>) -> Result<(), EngineError>;
+
     /// The engine as one of single packets, and its state.
     fn datapath(&mut self) -> &mut dyn Datapath;
 
@@ -61,6 +81,19 @@ pub trait CoreEngine: InPlace + Send {
     /// The number of entries of a hash table, by the number of its map in the program.
     fn entries(&self, map: usize) -> Option<usize>;
 
+    /// Its maps, entry by entry, for reading.
+    fn tables(&self) -> &dyn Tables;
+
+    /// Its maps, entry by entry.
+    fn tables_mut(&mut self) -> &mut dyn Tables;
+
+    /// Takes the contents of maps from another engine: pairs of own and other map. Returns false, and changes nothing,
+    /// if that is of another kind.
+    fn exchange_maps(&mut self, other: &mut dyn CoreEngine, maps: &[(usize, usize)]) -> bool;
+
+    /// For [`CoreEngine::exchange_maps`].
+    fn as_any(&mut self) -> &mut dyn Any;
+
     /// The packets that the engine cannot run, which are aborted.
     fn refused(&self) -> u64 {
         0
@@ -68,6 +101,10 @@ pub trait CoreEngine: InPlace + Send {
 }
 
 impl CoreEngine for Jit {
+    fn run_each(&mut self, frames: &mut [&mut Frame<'_>], extra: &mut Vec<(usize, Output)>) -> Result<(), EngineError> {
+        Jit::run_each(self, frames, extra)
+    }
+
     fn datapath(&mut self) -> &mut dyn Datapath {
         self
     }
@@ -79,9 +116,31 @@ impl CoreEngine for Jit {
     fn entries(&self, map: usize) -> Option<usize> {
         Jit::entries(self, map)
     }
+
+    fn tables(&self) -> &dyn Tables {
+        Jit::tables_ref(self)
+    }
+
+    fn tables_mut(&mut self) -> &mut dyn Tables {
+        Jit::tables(self)
+    }
+
+    fn exchange_maps(&mut self, other: &mut dyn CoreEngine, maps: &[(usize, usize)]) -> bool {
+        let Some(other) = other.as_any().downcast_mut::<Jit>() else { return false };
+        Jit::exchange_maps(self, other, maps);
+        true
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
 }
 
 impl CoreEngine for Copying<Interpreter> {
+    fn run_each(&mut self, frames: &mut [&mut Frame<'_>], extra: &mut Vec<(usize, Output)>) -> Result<(), EngineError> {
+        Copying::run_each(self, frames, extra)
+    }
+
     fn datapath(&mut self) -> &mut dyn Datapath {
         self.datapath_mut()
     }
@@ -94,14 +153,32 @@ impl CoreEngine for Copying<Interpreter> {
         self.datapath_ref().entries(map)
     }
 
+    fn tables(&self) -> &dyn Tables {
+        self.datapath_ref().tables_ref()
+    }
+
+    fn tables_mut(&mut self) -> &mut dyn Tables {
+        self.datapath_mut().tables()
+    }
+
+    fn exchange_maps(&mut self, other: &mut dyn CoreEngine, maps: &[(usize, usize)]) -> bool {
+        let Some(other) = other.as_any().downcast_mut::<Copying<Interpreter>>() else { return false };
+        self.datapath_mut().exchange_maps(other.datapath_mut(), maps);
+        true
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+
     fn refused(&self) -> u64 {
         Copying::refused(self)
     }
 }
 
 /// A core.
-struct Core {
-    engine: Box<dyn CoreEngine>,
+pub(crate) struct Core {
+    pub(crate) engine: Box<dyn CoreEngine>,
     /// The packets that it has run; read by other threads.
     packets: Arc<AtomicU64>,
     /// Scratch of the spreading.
@@ -132,17 +209,19 @@ impl Counters {
 
 /// An engine for each core.
 pub struct Cores {
-    cores: Vec<Core>,
+    pub(crate) cores: Vec<Core>,
     crew: Crew,
-    split: Split,
+    pub(crate) split: Split,
+    /// The maps, with the capacities of all cores together.
+    pub(crate) defs: Vec<MapDef>,
     options: CoresOptions,
     limits: Vec<Limit>,
     /// The state of a core that has run nothing.
     initial: Snapshot,
     /// The values of maps that are summed from which all cores began.
-    base: Snapshot,
+    pub(crate) base: Snapshot,
     /// Why one core runs all packets now.
-    joined: Option<String>,
+    pub(crate) joined: Option<String>,
     /// By packet of the announced ones, its core.
     spread: Vec<u32>,
     outcomes: VecDeque<Result<Outcome, EngineError>>,
@@ -172,6 +251,7 @@ impl Cores {
             cores,
             crew,
             split,
+            defs: Vec::new(),
             options,
             limits: Vec::new(),
             initial: Snapshot::default(),
@@ -193,6 +273,14 @@ impl Cores {
         for def in program.maps.iter().filter(|def| is_constant_data(def)) {
             all.initial.maps.remove(&def.name);
         }
+        all.defs = program.maps.clone();
+        if !all.options.is_exact {
+            let count = all.cores.len() as u32;
+            let is_split = |def: &&mut MapDef| {
+                !def.kind.is_indexed() && matches!(all.split.shares.get(&def.name), Some(Share::Split(_)))
+            };
+            all.defs.iter_mut().filter(is_split).for_each(|def| def.max_entries *= count);
+        }
         let limit = |name: &str| {
             let map = program.maps.iter().position(|def| def.name == name && !def.kind.is_indexed())?;
             let capacity = program.maps[map].max_entries as usize;
@@ -203,6 +291,11 @@ impl Cores {
         let initial = all.initial.clone();
         all.restore(&initial)?;
         Ok(all)
+    }
+
+    /// The program of each core, with its share of the capacities.
+    pub fn program(&self) -> &Arc<Program> {
+        self.cores[0].engine.program()
     }
 
     /// By core, the packets that it has run.
@@ -225,7 +318,12 @@ impl Cores {
         self.joined.as_deref()
     }
 
-    /// The processor times of the threads.
+    /// Measures processor times from now on ([`Crew::measure`]).
+    pub fn measure(&mut self, is_measured: bool) {
+        self.crew.measure(is_measured);
+    }
+
+    /// The processor times of the threads while they were measured.
     pub fn times(&self) -> Times {
         self.crew.times()
     }
@@ -296,32 +394,27 @@ impl Cores {
         let is_parallel = frames.len() >= self.options.parallel_from;
         let cores = self.cores.len();
         let spread = &self.split.spread;
+        let numbers = Numbers { base: frames.as_ptr().addr(), first };
         // Each core spreads the frames of its part.
         let len = frames.len().div_ceil(if is_parallel { cores } else { 1 });
-        let parts = frames.chunks_mut(len.max(1)).zip(&mut self.cores).enumerate();
-        let mut parts: Vec<_> =
-            parts.map(|(number, (frames, core))| Some((first + number * len, frames, &mut core.values))).collect();
-        let mut found: Vec<Vec<Own<'_, '_>>> = parts.iter().map(|_| Vec::new()).collect();
-        let mut items: Vec<_> = parts.iter_mut().zip(&mut found).collect();
-        each(&mut self.crew, is_parallel, &mut items, |_, (part, found)| {
-            let Some((first, frames, values)) = part.take() else { return };
-            **found = spread_frames(spread, frames, first, cores, values);
+        let parts = frames.chunks_mut(len.max(1)).zip(&mut self.cores);
+        let mut parts: Vec<_> = parts.map(|(frames, core)| (frames, &mut core.values, Vec::new())).collect();
+        each(&mut self.crew, is_parallel, &mut parts, |_, (frames, values, found)| {
+            *found = spread_frames(spread, std::mem::take(frames), cores, values);
         });
-        drop(items);
-        drop(parts);
+        let found: Vec<Vec<Vec<&mut Frame<'_>>>> = parts.into_iter().map(|(.., found)| found).collect();
         // Each core runs its frames, those of the first part first.
-        let mut items: Vec<Turn<'_, '_, '_>> = self
-            .cores
-            .iter_mut()
-            .map(|core| Turn {
-                core,
-                own: Vec::new(),
-                has_records: self.has_records,
-                extra: Vec::new(),
-                events: Vec::new(),
-                result: Ok(()),
-            })
-            .collect();
+        let has_records = self.has_records;
+        let turn = |core| Turn {
+            core,
+            own: Vec::new(),
+            has_records,
+            numbers,
+            extra: Vec::new(),
+            events: Vec::new(),
+            result: Ok(()),
+        };
+        let mut items: Vec<Turn<'_, '_, '_>> = self.cores.iter_mut().map(turn).collect();
         for part in found {
             for (turn, own) in items.iter_mut().zip(part) {
                 turn.own.push(own);
@@ -342,22 +435,29 @@ impl Cores {
     }
 }
 
-/// The frames of a core from a part.
-#[derive(Default)]
-struct Own<'f, 'b> {
-    frames: Vec<Frame<'b>>,
-    /// By frame, where it belongs.
-    places: Vec<&'f mut Frame<'b>>,
-    /// By frame, its number in the batch.
-    numbers: Vec<u32>,
+/// The numbers of frames in their batch, by where they are.
+#[derive(Debug, Clone, Copy)]
+struct Numbers {
+    /// The address of the first frame of the part.
+    base: usize,
+    /// Its number.
+    first: usize,
+}
+
+impl Numbers {
+    fn of(self, frame: &Frame<'_>) -> usize {
+        self.first + (std::ptr::from_ref(frame).addr() - self.base) / size_of::<Frame<'_>>()
+    }
 }
 
 /// A core, and the frames that it runs.
 struct Turn<'c, 'f, 'b> {
     core: &'c mut Core,
-    own: Vec<Own<'f, 'b>>,
+    /// By part.
+    own: Vec<Vec<&'f mut Frame<'b>>>,
     /// Whether packets leave records: they run one by one then, since the engine does not tell whose each is.
     has_records: bool,
+    numbers: Numbers,
     extra: Vec<(usize, Output)>,
     /// The records, each with the number of its packet in the batch.
     events: Vec<(usize, Event)>,
@@ -366,49 +466,45 @@ struct Turn<'c, 'f, 'b> {
 
 impl Turn<'_, '_, '_> {
     fn run(&mut self) {
+        // As one list, of which a batch of the engine has more.
+        let mut parts = std::mem::take(&mut self.own).into_iter();
+        let mut frames = parts.next().unwrap_or_default();
+        parts.for_each(|part| frames.extend(part));
         let (mut outputs, mut records) = (Vec::new(), Vec::new());
-        for Own { frames, places, numbers } in &mut self.own {
-            let most = if self.has_records { 1 } else { frames.len().max(1) };
-            for (frames, numbers) in frames.chunks_mut(most).zip(numbers.chunks(most)) {
-                if self.result.is_err() {
-                    break;
-                }
-                self.core.count(frames.len());
-                self.result = self.core.engine.run(frames, &mut outputs);
-                self.extra.extend(outputs.drain(..).map(|(at, output)| (numbers[at] as usize, output)));
-                if self.has_records {
-                    self.core.engine.take_events(&mut records);
-                    self.events.extend(records.drain(..).map(|event| (numbers[0] as usize, event)));
-                }
+        let most = if self.has_records { 1 } else { frames.len().max(1) };
+        for frames in frames.chunks_mut(most) {
+            self.core.count(frames.len());
+            self.result = self.core.engine.run_each(frames, &mut outputs);
+            self.extra.extend(outputs.drain(..).map(|(at, output)| (self.numbers.of(frames[at]), output)));
+            if self.has_records {
+                self.core.engine.take_events(&mut records);
+                self.events.extend(records.drain(..).map(|event| (self.numbers.of(frames[0]), event)));
             }
-            for (place, frame) in places.drain(..).zip(frames.drain(..)) {
-                *place = frame;
+            if self.result.is_err() {
+                break;
             }
         }
     }
 }
 
-/// Takes frames to their cores.
+/// The frames of each core.
 fn spread_frames<'f, 'b>(
-    spread: &crate::spread::Spread,
+    spread: &Spread,
     frames: &'f mut [Frame<'b>],
-    first: usize,
     cores: usize,
     values: &mut Vec<u64>,
-) -> Vec<Own<'f, 'b>> {
+) -> Vec<Vec<&'f mut Frame<'b>>> {
     let room = frames.len() / cores + frames.len() / 8 + 16;
-    let mut found: Vec<Own<'f, 'b>> = (0..cores)
-        .map(|_| Own {
-            frames: Vec::with_capacity(room),
-            places: Vec::with_capacity(room),
-            numbers: Vec::with_capacity(room),
-        })
-        .collect();
-    for (number, place) in frames.iter_mut().enumerate() {
-        let own = &mut found[spread.core(place.bytes(), place.port, cores, values)];
-        own.frames.push(std::mem::take(place));
-        own.places.push(place);
-        own.numbers.push((first + number) as u32);
+    let mut found: Vec<Vec<&mut Frame<'_>>> = (0..cores).map(|_| Vec::with_capacity(room)).collect();
+    let mut parts = frames.chunks_mut(AHEAD);
+    let mut next = parts.next();
+    while let Some(part) = next {
+        next = parts.next();
+        next.iter().flat_map(|next| next.iter()).for_each(|frame| prefetch(frame.bytes().as_ptr()));
+        for frame in part {
+            let core = spread.core(frame.bytes(), frame.port, cores, values);
+            found[core].push(frame);
+        }
     }
     found
 }

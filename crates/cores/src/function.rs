@@ -229,8 +229,8 @@ fn partition(
             names().join(", ")
         ));
     }
-    if fields.len() > MAX_WORDS {
-        return Err(format!("the keys have {} fields, at most {MAX_WORDS} are hashed", fields.len()));
+    if fields.len() > MAX_WORDS / 2 {
+        return Err(format!("the keys have {} fields, at most {} are hashed", fields.len(), MAX_WORDS / 2));
     }
     for (index, _, placements) in elements {
         let place = |field: &FieldId| placements[0].iter().position(|part| part == &Some(*field));

@@ -19,9 +19,12 @@ mod function;
 mod hash;
 mod merge;
 mod object;
+mod range;
 mod slice;
 mod split;
 mod spread;
+mod tables;
+mod usual;
 
 pub use crew::{Crew, Times, processor_time};
 pub use engine::{CoreEngine, Cores, CoresOptions, Counters};

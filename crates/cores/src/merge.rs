@@ -13,7 +13,7 @@ use crate::spread::Spread;
 
 impl Split {
     /// The core that has the entry with this key.
-    fn core_of_key(&self, owner: &Owner, key: &[u8], cores: usize) -> usize {
+    pub(crate) fn core_of_key(&self, owner: &Owner, key: &[u8], cores: usize) -> usize {
         let hash = match (owner, &self.spread) {
             (Owner::Fields(places), Spread::Fields(fields)) => fields.hash_of_key(|field| {
                 let place = places.iter().find(|(own, ..)| *own == field);
@@ -129,31 +129,36 @@ fn add(whole: &mut MapState, mut entries: MapState, base: Option<&MapState>, upd
         let zeros = vec![0; value.len()];
         let base = base.and_then(|base| base.get(&key)).unwrap_or(&zeros);
         let whole = whole.entry(key).or_insert_with(|| base.clone());
-        // Updates of bits may overlap; each byte is combined once.
-        let mut is_done = vec![false; value.len()];
-        for update in updates {
-            // An update at an unknown offset is one of bits, which may be any of the value.
-            let range = match update.offset {
-                Some(at) => at as usize..(at + update.bytes) as usize,
-                None => 0..value.len(),
-            };
-            if range.end > value.len() {
-                continue;
-            }
-            // Sums that overlap are those of the same word, since others do not commute.
-            let parts: Vec<_> = match update.operator {
-                Operator::Add => vec![range],
-                Operator::Or | Operator::And | Operator::Xor => range.map(|at| at..at + 1).collect(),
-            };
-            for part in parts.into_iter().filter(|part| part.start < part.end) {
-                if !is_done[part.start] {
-                    is_done[part.clone()].fill(true);
-                    combine(&mut whole[part.clone()], &value[part.clone()], &base[part], update.operator);
-                }
+        add_value(whole, &value, base, updates);
+    }
+    unlisted
+}
+
+/// Adds what a core has done to a value: it was `base`, and is `own`.
+pub(crate) fn add_value(whole: &mut [u8], own: &[u8], base: &[u8], updates: &[Update]) {
+    // Updates of bits may overlap; each byte is combined once.
+    let mut is_done = vec![false; own.len()];
+    for update in updates {
+        // An update at an unknown offset is one of bits, which may be any of the value.
+        let range = match update.offset {
+            Some(at) => at as usize..(at + update.bytes) as usize,
+            None => 0..own.len(),
+        };
+        if range.end > own.len() {
+            continue;
+        }
+        // Sums that overlap are those of the same word, since others do not commute.
+        let parts: Vec<_> = match update.operator {
+            Operator::Add => vec![range],
+            Operator::Or | Operator::And | Operator::Xor => range.map(|at| at..at + 1).collect(),
+        };
+        for part in parts.into_iter().filter(|part| part.start < part.end) {
+            if !is_done[part.start] {
+                is_done[part.clone()].fill(true);
+                combine(&mut whole[part.clone()], &own[part.clone()], &base[part], update.operator);
             }
         }
     }
-    unlisted
 }
 
 /// Combines a word of the whole with that of a core, little endian.

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use flowloom_ir::{Dataflow, Id, Input, Kind, Table, Touch};
+use flowloom_ir::{Dataflow, Graph, Id, Input, Kind, Predicates, Table, Touch};
 use flowloom_isa::MapKind;
 use flowloom_plan::{Uses, sums, uses};
 
@@ -69,7 +69,8 @@ pub(crate) fn split(dataflow: &Dataflow) -> Result<Split, Vec<String>> {
     let common = Common::of(dataflow, &keys).map_err(|reason| vec![format!("{}: {reason}", names.join(", "))])?;
     let Common { nodes, places, swap } = common;
     let is_apart = |at: usize| places.iter().any(|place| place[at] != place[at - 1] + 1);
-    let slice = KeySlice::new(&dataflow.graph, &nodes, swap, is_apart)
+    let when = enabling(dataflow, &by_key);
+    let slice = KeySlice::new(&dataflow.graph, (&nodes, &when), swap, is_apart)
         .map_err(|reason| vec![format!("{}: {reason}", names.join(", "))])?;
     for ((_, map, _), place) in by_key.iter().zip(places) {
         shares.insert(map.name.clone(), Share::Split(Owner::Key(place)));
@@ -79,6 +80,32 @@ pub(crate) fn split(dataflow: &Dataflow) -> Result<Split, Vec<String>> {
     let by = format!("the key of {}{both}{slow}", names.join(", "));
     let inserts = by_key.iter().map(|(_, map, uses)| (map.name.clone(), updates(dataflow, uses))).collect();
     Ok(Split { spread: Spread::Key(slice), shares, by, inserts })
+}
+
+/// Conditions on the packet alone, one of which holds for each packet that accesses the maps; none if they are not known.
+fn enabling(dataflow: &Dataflow, maps: &[(u32, &Table, &Uses)]) -> Vec<Id> {
+    let graph = &dataflow.graph;
+    let calls = maps.iter().flat_map(|(_, _, uses)| uses.lookups.iter().chain(&uses.entries));
+    let mut all: Vec<Id> = calls.filter_map(|call| dataflow.predicate(*call)).collect();
+    all.sort_unstable();
+    all.dedup();
+    let is_pure = pure(graph);
+    let (own, others): (Vec<Id>, Vec<Id>) = all.into_iter().partition(|bit| is_pure[bit.index()]);
+    // What depends on an earlier access has that one's condition.
+    let mut predicates = Predicates::new(graph);
+    let mut is_covered = |bit: &Id| own.iter().any(|own| predicates.implies(graph, *bit, *own));
+    if others.iter().all(&mut is_covered) { own } else { Vec::new() }
+}
+
+/// By node, whether it depends on the packet alone.
+fn pure(graph: &Graph) -> Vec<bool> {
+    let mut is_pure = vec![true; graph.nodes().len()];
+    for id in graph.ids() {
+        let node = graph.node(id);
+        let own = !matches!(node.kind, Kind::Effect(_) | Kind::Changed { .. } | Kind::Input(Input::Only(_)));
+        is_pure[id.index()] = own && node.args.iter().all(|arg| is_pure[arg.index()]);
+    }
+    is_pure
 }
 
 /// The most entries that a packet inserts.
@@ -126,12 +153,7 @@ struct Common {
 impl Common {
     fn of(dataflow: &Dataflow, keys: &[Vec<Vec<Id>>]) -> Result<Common, String> {
         let graph = &dataflow.graph;
-        let mut is_pure = vec![true; graph.nodes().len()];
-        for id in graph.ids() {
-            let node = graph.node(id);
-            let own = !matches!(node.kind, Kind::Effect(_) | Kind::Changed { .. } | Kind::Input(Input::Only(_)));
-            is_pure[id.index()] = own && node.args.iter().all(|arg| is_pure[arg.index()]);
-        }
+        let is_pure = pure(graph);
         let mut nodes: Vec<Id> = Vec::new();
         for id in &keys[0][0] {
             let is_known = is_pure[id.index()] && graph.as_const(*id).is_none() && !nodes.contains(id);

@@ -8,8 +8,8 @@
 //!           └─ with the header bytes of usual packets fixed ──► key byte i = packet byte o: loads at fixed offsets
 //! ```
 //!
-//! **Steps.** [`KeySlice::new`] keeps the nodes that the key needs. For each of the [`USUAL`] formats it rebuilds them
-//! with that format's bytes as constants, which folds parsers and joins. What remains of a byte of the key is a
+//! **Steps.** [`KeySlice::new`] keeps the nodes that the key needs. For each of the usual [`FORMATS`] it rebuilds them
+//! with that format's bytes as constants and its length as a bound, which folds parsers and joins. What remains of a byte of the key is a
 //! constant, a byte of the packet, or a select between such bytes: programs put the smaller address first. If the
 //! alternatives of all selects are one permutation of the key that is its own inverse, the hash is made symmetric under
 //! it, so that the selects need no evaluation.
@@ -20,46 +20,34 @@
 use std::collections::HashMap;
 
 use flowloom_engine::Port;
-use flowloom_ir::{Graph, Id, Input, Kind, apply};
+use flowloom_ir::{Binary, Graph, Id, Input, Kind, Predicates, apply};
 
-use crate::hash::{MAX_WORDS, number, word};
+use crate::hash::{MAX_WORDS, Products};
+use crate::range::Ranges;
+use crate::usual::{FORMATS, Format, Origin, UsualFormats};
 
 /// The most nodes of a slice: more cost more than the program.
 const MAX_NODES: usize = 20_000;
-
-/// Bytes of the packet by which a usual format is known: offset and value.
-type Format = &'static [(u16, u8)];
-
-/// Untagged TCP and UDP over IPv4 without options, whole, with and without the flag that forbids fragments; and over
-/// IPv6 without extension headers and traffic class.
-const USUAL: [Format; 6] = [
-    &[(12, 0x08), (13, 0), (14, 0x45), (20, 0x40), (21, 0), (23, 6)],
-    &[(12, 0x08), (13, 0), (14, 0x45), (20, 0x40), (21, 0), (23, 17)],
-    &[(12, 0x08), (13, 0), (14, 0x45), (20, 0), (21, 0), (23, 6)],
-    &[(12, 0x08), (13, 0), (14, 0x45), (20, 0), (21, 0), (23, 17)],
-    &[(12, 0x86), (13, 0xdd), (14, 0x60), (20, 6)],
-    &[(12, 0x86), (13, 0xdd), (14, 0x60), (20, 17)],
-];
-
-/// Where the words begin that have all bytes of formats.
-const KNOWN: [usize; 2] = [12, 16];
+/// The bytes of the ingress port.
+const PORT_BYTES: usize = 4;
 
 /// A permutation of the bytes of the key that is its own inverse.
 type Swap = Vec<usize>;
 
 /// The computation of a key, and its hash.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct KeySlice {
     steps: Vec<Step>,
     /// By byte of the key, its node among the steps.
     bytes: Vec<u32>,
     words: Vec<Word>,
     is_symmetric: bool,
-    usual: Vec<Usual>,
+    products: Products,
+    usual: UsualFormats,
 }
 
 /// A node.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 struct Step {
     kind: Kind,
     args: Vec<u32>,
@@ -76,30 +64,13 @@ struct Word {
     partner: usize,
 }
 
-/// The key of packets of a usual format.
-#[derive(Debug, Clone)]
-struct Usual {
-    /// The bytes from 12 and from 16 on: a mask, and what they are under it.
-    known: [(u64, u64); 2],
-    /// The bytes that such a packet has at least.
-    len_bytes: usize,
-    /// By word.
-    sources: Vec<Origin>,
-}
-
-/// Where a word is: 8 bytes of the packet under a mask, or a constant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Origin {
-    at: usize,
-    mask: u64,
-    constant: u64,
-}
-
 /// A byte of the key in a usual format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Leaf {
     Packet(u16),
     Constant(u8),
+    /// A byte of the ingress port.
+    Port(u16),
 }
 
 /// A byte of the key in a usual format, with the conditions of a select.
@@ -110,25 +81,26 @@ struct Alternatives {
 }
 
 impl KeySlice {
-    /// The slice of `bytes`, the nodes of the key's bytes, which depend on no effect. `swaps` are permutations under
-    /// which the hash has to be symmetric. `is_apart` tells whether a byte of the key is apart from the one before it
+    /// The slice of `bytes`, the nodes of the key's bytes, which depend on no effect. One of the bits `when` is 1 for each
+    /// packet whose key counts; none is given if that is not known. `swap` is a permutation under which the hash has to
+    /// be symmetric. `is_apart` tells whether a byte of the key is apart from the one before it
     /// in some map.
     ///
     /// # Errors
     /// The reason why the key has no such hash.
     pub(crate) fn new(
         graph: &Graph,
-        bytes: &[Id],
+        (bytes, when): (&[Id], &[Id]),
         swap: Option<Swap>,
         is_apart: impl Fn(usize) -> bool,
     ) -> Result<KeySlice, String> {
-        let needed = needed(graph, bytes);
-        if needed.len() > MAX_NODES {
-            return Err(format!("its key takes {} operations, at most {MAX_NODES} are looked at", needed.len()));
+        let of_key = needed(graph, bytes);
+        if of_key.len() > MAX_NODES {
+            return Err(format!("its key takes {} operations, at most {MAX_NODES} are looked at", of_key.len()));
         }
         let mut place: HashMap<Id, u32> = HashMap::new();
         let mut steps = Vec::new();
-        for id in &needed {
+        for id in &of_key {
             let node = graph.node(*id);
             let args = node.args.iter().map(|arg| place[arg]).collect();
             let widths = node.args.iter().map(|arg| graph.bits(*arg)).collect();
@@ -137,9 +109,18 @@ impl KeySlice {
         }
         let mut swap = swap;
         let mut found = Vec::new();
-        for format in USUAL {
-            let (folded, folded_bytes) = with_fixed(graph, &needed, bytes, format);
-            let Some(leaves) = leaves(&folded, &folded_bytes, &mut swap) else { continue };
+        let roots = [bytes, when].concat();
+        let needed = needed(graph, &roots);
+        for format in &FORMATS {
+            let (folded, roots) = with_fixed(graph, &needed, &roots, format);
+            let (folded_bytes, when) = roots.split_at(bytes.len());
+            let mut accessing = Accessing::new(&folded, when);
+            let leaves = match leaves(&mut accessing, folded_bytes, &mut swap) {
+                Some(leaves) => leaves,
+                // No packet of this format has a key.
+                None if accessing.is_never => vec![Leaf::Constant(0); bytes.len()],
+                None => continue,
+            };
             found.push((format, leaves));
         }
         let identity: Swap = (0..bytes.len()).collect();
@@ -149,9 +130,21 @@ impl KeySlice {
         if words.len() > MAX_WORDS {
             return Err(format!("its key is in {} pieces, at most {MAX_WORDS} are hashed", words.len()));
         }
-        let usual = found.into_iter().map(|(format, leaves)| Usual::new(format, &leaves, &words)).collect();
+        let partners: Vec<usize> = words.iter().map(|word| word.partner).collect();
+        let is_constant = |word: usize| {
+            let leaf = found.first().map(|(_, leaves)| leaves[words[word].start]);
+            matches!(leaf, Some(Leaf::Constant(_)))
+        };
+        let products = Products::new(&partners, is_constant);
+        let mut usual = UsualFormats::default();
+        for (format, leaves) in found {
+            let origins: Option<Vec<Origin>> = words.iter().map(|word| origin(word, &leaves)).collect();
+            if let Some(origins) = origins {
+                usual.add(format, &origins, &products);
+            }
+        }
         let bytes = bytes.iter().map(|id| place[id]).collect();
-        Ok(KeySlice { steps, bytes, words, is_symmetric, usual })
+        Ok(KeySlice { steps, bytes, words, is_symmetric, products, usual })
     }
 
     /// Whether the hash is the same if both directions of a flow change places.
@@ -164,42 +157,21 @@ impl KeySlice {
         !self.usual.is_empty()
     }
 
-    #[inline]
-    fn hash_of(&self, value: impl Fn(usize, &Word) -> u64) -> u64 {
-        let mut hash = 0_u64;
-        for (at, own) in self.words.iter().enumerate() {
-            let value = value(at, own);
-            hash = hash.wrapping_add(word(at, value));
-            if self.is_symmetric {
-                hash = hash.wrapping_add(word(own.partner, value));
-            }
-        }
-        hash
-    }
-
     /// The hash of a key, of which byte `at` is `byte(at)`.
     pub(crate) fn hash_of_key(&self, byte: impl Fn(usize) -> u8) -> u64 {
-        self.hash_of(|_, word| {
-            (word.start..word.start + word.len).rev().fold(0, |number, at| number << 8 | u64::from(byte(at)))
+        self.products.hash(|word| {
+            let Word { start, len, .. } = self.words[word];
+            (start..start + len).rev().fold(0, |number, at| number << 8 | u64::from(byte(at)))
         })
     }
 
     /// The hash of the key that the program computes for a packet.
     #[inline]
     pub(crate) fn hash(&self, packet: &[u8], port: Port, values: &mut Vec<u64>) -> u64 {
-        if packet.len() >= KNOWN[1] + 8 {
-            let seen = KNOWN.map(|at| number(&packet[at..at + 8]));
-            for usual in &self.usual {
-                let differs = |number: usize| seen[number] & usual.known[number].0 ^ usual.known[number].1;
-                if differs(0) | differs(1) == 0 && packet.len() >= usual.len_bytes {
-                    return self.hash_of(|at, _| {
-                        let Origin { at, mask, constant } = usual.sources[at];
-                        number(&packet[at..at + 8]) & mask | constant
-                    });
-                }
-            }
+        match self.usual.hash(packet, port) {
+            Some(hash) => hash,
+            None => self.evaluated(packet, port, values),
         }
-        self.evaluated(packet, port, values)
     }
 
     /// As [`KeySlice::hash`], by evaluation of all nodes.
@@ -237,20 +209,26 @@ fn needed(graph: &Graph, of: &[Id]) -> Vec<Id> {
     graph.ids().filter(|id| is_needed[id.index()]).collect()
 }
 
-/// The nodes with bytes of the packet as constants, and the places of `bytes` in the new graph.
-fn with_fixed(graph: &Graph, needed: &[Id], bytes: &[Id], format: Format) -> (Graph, Vec<Id>) {
+/// The nodes with bytes of the packet as constants, for packets that have at least the length of the format, and the
+/// places of `bytes` in the new graph.
+fn with_fixed(graph: &Graph, needed: &[Id], bytes: &[Id], format: &Format) -> (Graph, Vec<Id>) {
     let mut folded = Graph::default();
+    let mut ranges = Ranges::new(format.len_bytes as u64);
     let mut place: HashMap<Id, Id> = HashMap::new();
     for id in needed {
         let node = graph.node(*id);
-        let args = node.args.iter().map(|arg| place[arg]).collect();
+        let args: Vec<Id> = node.args.iter().map(|arg| place[arg]).collect();
         let fixed = match node.kind {
-            Kind::Input(Input::Byte(at)) => format.iter().find(|(fixed, _)| *fixed == at),
+            Kind::Input(Input::Byte(at)) => format.bytes.iter().find(|(fixed, _)| *fixed == at),
             _ => None,
         };
-        let new = match fixed {
-            Some((_, value)) => folded.number((*value).into(), 8),
-            None => folded.make(node.kind, args, node.bits),
+        let new = match (fixed, node.kind) {
+            (Some((_, value)), _) => folded.number((*value).into(), 8),
+            (None, Kind::Compare(how)) => match ranges.compared(&folded, how, args[0], args[1]) {
+                Some(is_true) => folded.number(is_true.into(), 1),
+                None => folded.make(node.kind, args, node.bits),
+            },
+            _ => folded.make(node.kind, args, node.bits),
         };
         place.insert(*id, new);
     }
@@ -262,10 +240,10 @@ fn with_fixed(graph: &Graph, needed: &[Id], bytes: &[Id], format: Format) -> (Gr
 
 /// Accesses at constant offsets have become inputs; those with known values become constants in turn, until nothing
 /// changes.
-fn refolded(graph: Graph, bytes: Vec<Id>, format: Format) -> (Graph, Vec<Id>) {
+fn refolded(graph: Graph, bytes: Vec<Id>, format: &Format) -> (Graph, Vec<Id>) {
     let needed = needed(&graph, &bytes);
     let is_known = |id: &Id| match graph.node(*id).kind {
-        Kind::Input(Input::Byte(at)) => format.iter().any(|(fixed, _)| *fixed == at),
+        Kind::Input(Input::Byte(at)) => format.bytes.iter().any(|(fixed, _)| *fixed == at),
         _ => false,
     };
     match needed.iter().any(is_known) {
@@ -274,31 +252,96 @@ fn refolded(graph: Graph, bytes: Vec<Id>, format: Format) -> (Graph, Vec<Id>) {
     }
 }
 
+/// What is known of the packets of a format that access the maps.
+struct Accessing<'g> {
+    graph: &'g Graph,
+    predicates: Predicates,
+    /// One of these bits is 1.
+    when: Vec<Id>,
+    /// Whether none of them can be.
+    is_never: bool,
+}
+
+impl Accessing<'_> {
+    fn new<'g>(graph: &'g Graph, when: &[Id]) -> Accessing<'g> {
+        let can_be: Vec<Id> = when.iter().copied().filter(|bit| graph.as_const(*bit) != Some(0)).collect();
+        let is_never = !when.is_empty() && can_be.is_empty();
+        Accessing { graph, predicates: Predicates::new(graph), when: can_be, is_never }
+    }
+
+    /// The value of a select, if it is the same one for all of these packets.
+    fn chosen(&mut self, parts: &[Id]) -> Option<Id> {
+        let Accessing { graph, predicates, when, .. } = self;
+        let (last, pairs) = parts.split_last().filter(|_| !when.is_empty())?;
+        for pair in pairs.chunks_exact(2) {
+            if when.iter().all(|bit| predicates.implies(graph, *bit, pair[0])) {
+                return Some(pair[1]);
+            }
+            if !when.iter().all(|bit| predicates.exclude(graph, *bit, pair[0])) {
+                return None;
+            }
+        }
+        Some(*last)
+    }
+}
+
 /// What a byte of the key is: the byte at bit `low` of a node; `None` if it is no byte of the packet.
-fn byte(graph: &Graph, id: Id, low: u16) -> Option<Alternatives> {
+fn byte(accessing: &mut Accessing<'_>, id: Id, low: u16) -> Option<Alternatives> {
+    let graph = accessing.graph;
     let node = graph.node(id);
     let plain = |leaf| Some(Alternatives { conditions: Vec::new(), leaves: vec![leaf] });
     match node.kind {
         Kind::Const(value) => plain(Leaf::Constant(value.checked_shr(low.into()).unwrap_or(0) as u8)),
         Kind::Input(Input::Byte(at)) if low == 0 => plain(Leaf::Packet(at)),
-        Kind::Slice { low: own } => byte(graph, node.args[0], own + low),
+        Kind::Input(Input::Port) if low.is_multiple_of(8) => plain(Leaf::Port(low / 8)),
+        Kind::Slice { low: own } => byte(accessing, node.args[0], own + low),
         Kind::Concat => {
             let mut start = 0;
             for part in &node.args {
                 let bits = graph.bits(*part);
                 if start <= low && low + 8 <= start + bits {
-                    return byte(graph, *part, low - start);
+                    return byte(accessing, *part, low - start);
                 }
                 start += bits;
             }
             None
         }
+        // `address << 32 | 0xffff` and the like.
+        Kind::Binary(op @ (Binary::ShiftLeft | Binary::ShiftRight)) => {
+            let distance = u16::try_from(graph.as_const(node.args[1])?).ok().filter(|bits| bits.is_multiple_of(8))?;
+            let from = match op {
+                Binary::ShiftLeft => low.checked_sub(distance),
+                _ => Some(low + distance),
+            };
+            match from.filter(|from| *from < node.bits) {
+                Some(from) => byte(accessing, node.args[0], from),
+                None => plain(Leaf::Constant(0)),
+            }
+        }
+        Kind::Binary(op @ (Binary::Or | Binary::And)) => {
+            let (one, other) = (byte(accessing, node.args[0], low)?, byte(accessing, node.args[1], low)?);
+            let constant = |of: &Alternatives| match (of.leaves.as_slice(), of.conditions.is_empty()) {
+                ([Leaf::Constant(byte)], true) => Some(*byte),
+                _ => None,
+            };
+            match (op, constant(&one), constant(&other)) {
+                (Binary::Or, Some(one), Some(other)) => plain(Leaf::Constant(one | other)),
+                (_, Some(one), Some(other)) => plain(Leaf::Constant(one & other)),
+                (Binary::And, Some(0), _) | (Binary::And, _, Some(0)) => plain(Leaf::Constant(0)),
+                (Binary::Or, Some(0), _) | (Binary::And, Some(0xff), _) => Some(other),
+                (Binary::Or, _, Some(0)) | (Binary::And, _, Some(0xff)) => Some(one),
+                _ => None,
+            }
+        }
         Kind::Select => {
+            if let Some(chosen) = accessing.chosen(&node.args) {
+                return byte(accessing, chosen, low);
+            }
             let (last, pairs) = node.args.split_last()?;
             let conditions = pairs.chunks_exact(2).map(|pair| pair[0]).collect();
             let values = pairs.chunks_exact(2).map(|pair| pair[1]).chain([*last]);
             let leaves: Option<Vec<Leaf>> = values
-                .map(|value| match byte(graph, value, low)? {
+                .map(|value| match byte(accessing, value, low)? {
                     Alternatives { conditions, leaves } if conditions.is_empty() => leaves.first().copied(),
                     _ => None,
                 })
@@ -311,8 +354,8 @@ fn byte(graph: &Graph, id: Id, low: u16) -> Option<Alternatives> {
 
 /// The bytes of the key of a usual format, if it can be read off the packet, up to the permutation, which is found if
 /// there is none yet.
-fn leaves(graph: &Graph, bytes: &[Id], swap: &mut Option<Swap>) -> Option<Vec<Leaf>> {
-    let all: Vec<Alternatives> = bytes.iter().map(|id| byte(graph, *id, 0)).collect::<Option<_>>()?;
+fn leaves(accessing: &mut Accessing<'_>, bytes: &[Id], swap: &mut Option<Swap>) -> Option<Vec<Leaf>> {
+    let all: Vec<Alternatives> = bytes.iter().map(|id| byte(accessing, *id, 0)).collect::<Option<_>>()?;
     let selected = all.iter().find(|alternatives| !alternatives.conditions.is_empty());
     let (conditions, count) = selected.map_or((&[][..], 1), |all| (&all.conditions[..], all.leaves.len()));
     // All bytes have to change places together.
@@ -351,6 +394,7 @@ pub(crate) fn permutation<T: PartialEq>(first: &[T], other: &[T]) -> Option<Swap
 fn follows(leaves: &[Leaf], at: usize) -> bool {
     match (leaves[at - 1], leaves[at]) {
         (Leaf::Packet(before), Leaf::Packet(own)) => before + 1 == own,
+        (Leaf::Port(before), Leaf::Port(own)) => before + 1 == own,
         (Leaf::Constant(_), Leaf::Constant(_)) => true,
         _ => false,
     }
@@ -379,29 +423,16 @@ fn words(swap: &Swap, is_apart: impl Fn(usize) -> bool) -> Vec<Word> {
     starts.iter().enumerate().map(word).collect()
 }
 
-impl Usual {
-    fn new(format: Format, leaves: &[Leaf], words: &[Word]) -> Usual {
-        let origin = |word: &Word| {
-            let own = &leaves[word.start..word.start + word.len];
-            let constant = own.iter().rev().fold(0, |number, leaf| match leaf {
-                Leaf::Constant(byte) => number << 8 | u64::from(*byte),
-                Leaf::Packet(_) => 0,
-            });
-            match own[0] {
-                Leaf::Packet(at) => Origin { at: at.into(), mask: u64::MAX >> (64 - 8 * word.len), constant: 0 },
-                Leaf::Constant(_) => Origin { at: 0, mask: 0, constant },
-            }
-        };
-        let sources: Vec<Origin> = words.iter().map(origin).collect();
-        let known = KNOWN.map(|begin| {
-            let own = format.iter().filter_map(|(at, value)| {
-                let bits = 8 * usize::from(*at).checked_sub(begin).filter(|byte| *byte < 8)?;
-                Some((0xff << bits, u64::from(*value) << bits))
-            });
-            own.fold((0, 0), |(mask, value), (own_mask, own)| (mask | own_mask, value | own))
-        });
-        let len_bytes = sources.iter().map(|source| source.at + 8).max().unwrap_or(0);
-        Usual { known, len_bytes, sources }
+/// Where a word is in packets of a format; `None` if it is a part of the ingress port.
+fn origin(word: &Word, leaves: &[Leaf]) -> Option<Origin> {
+    let own = &leaves[word.start..word.start + word.len];
+    match own[0] {
+        Leaf::Packet(at) => Some(Origin::Packet { at: at.into(), mask: u64::MAX >> (64 - 8 * word.len), constant: 0 }),
+        Leaf::Constant(_) => Some(Origin::constant(own.iter().rev().fold(0, |number, leaf| match leaf {
+            Leaf::Constant(byte) => number << 8 | u64::from(*byte),
+            Leaf::Packet(_) | Leaf::Port(_) => number << 8,
+        }))),
+        Leaf::Port(first) => (first == 0 && word.len == PORT_BYTES).then_some(Origin::Port),
     }
 }
 
@@ -437,8 +468,8 @@ mod tests {
     #[test]
     fn a_select_of_directions_becomes_a_symmetric_hash() {
         let (graph, key) = firewall();
-        let slice = KeySlice::new(&graph, &key, None, |_| false).unwrap();
-        assert!(slice.is_symmetric() && slice.usual.len() == USUAL.len());
+        let slice = KeySlice::new(&graph, (&key, &[]), None, |_| false).unwrap();
+        assert!(slice.is_symmetric() && slice.usual.hash(&packet(1, 2, 7, 8), Port(1)).is_some());
         let words: Vec<(usize, usize, usize)> = slice.words.iter().map(|w| (w.start, w.len, w.partner)).collect();
         assert_eq!(words, [(0, 4, 1), (4, 4, 0), (8, 2, 3), (10, 2, 2)]);
         let mut values = Vec::new();
@@ -471,17 +502,71 @@ mod tests {
         let offset = graph.concat(vec![zeros, words, rest]);
         let port = graph.make(Kind::Bytes { ahead: 14 }, vec![offset], 16);
         let key = [graph.slice(port, 0, 8), graph.slice(port, 8, 8)];
-        let slice = KeySlice::new(&graph, &key, None, |_| false).unwrap();
+        let slice = KeySlice::new(&graph, (&key, &[]), None, |_| false).unwrap();
         assert!(!slice.is_symmetric() && slice.is_fast());
-        // In IPv6 without an IPv4 header, one byte is that of the version: each is a word.
-        assert_eq!(slice.usual[0].sources, [34, 35].map(|at| Origin { at, mask: 0xff, constant: 0 }));
         let mut values = Vec::new();
         let mut with_options = packet(1, 2, 7, 8);
         with_options[14] = 0x46;
         with_options[38..40].copy_from_slice(&[3, 4]);
-        let expected = word(0, 3).wrapping_add(word(1, 4));
-        assert_eq!(slice.hash(&with_options, Port(1), &mut values), expected);
-        assert_eq!(slice.hash(&packet(1, 2, 7, 8), Port(1), &mut values), word(0, 0).wrapping_add(word(1, 7)));
+        for (packet, key, is_usual) in [(with_options, [3, 4], false), (packet(1, 2, 7, 8), [0, 7], true)] {
+            assert_eq!(slice.usual.hash(&packet, Port(1)).is_some(), is_usual);
+            let expected = slice.hash_of_key(|at| key[at]);
+            assert_eq!(slice.hash(&packet, Port(1), &mut values), expected);
+            assert_eq!(slice.evaluated(&packet, Port(1), &mut values), expected);
+        }
+    }
+
+    #[test]
+    fn bytes_may_be_shifted_and_joined() {
+        let mut graph = Graph::default();
+        let mut parts: Vec<Id> = (26..30).map(|at| graph.byte(at)).collect();
+        parts.push(graph.number(0, 32));
+        let address = graph.concat(parts);
+        let (distance, mapped) = (graph.number(32, 64), graph.number(0xffff << 16, 64));
+        let high = graph.binary(Binary::ShiftLeft, address, distance);
+        let word = graph.binary(Binary::Or, high, mapped);
+        let key: Vec<Id> = (0..8).map(|at| graph.slice(word, 8 * at, 8)).collect();
+        let slice = KeySlice::new(&graph, (&key, &[]), None, |_| false).unwrap();
+        let packet = packet(9, 2, 7, 8);
+        let expected = [0, 0, 0xff, 0xff, 0, 0, 0, 9];
+        let hash = slice.usual.hash(&packet, Port(1)).unwrap();
+        assert_eq!(hash, slice.hash_of_key(|at| expected[at]));
+        assert_eq!(hash, slice.evaluated(&packet, Port(1), &mut Vec::new()));
+    }
+
+    /// A key of IPv4 or else of another header, on a path that checks lengths which no format fixes.
+    #[test]
+    fn packets_without_an_access_do_not_count() {
+        let (mut graph, key) = firewall();
+        let zero = graph.number(0, 8);
+        let ports: Vec<Id> = (54..58).map(|at| graph.byte(at)).collect();
+        let other: Vec<Id> = (0..key.len()).map(|at| ports.get(at).copied().unwrap_or(zero)).collect();
+        let (version, total, least) = (graph.byte(14), graph.byte(17), graph.number(28, 8));
+        let four = graph.number(0x45, 8);
+        let is_ipv4 = graph.compare(Compare::Equal, version, four);
+        let is_short = graph.compare(Compare::Below, total, least);
+        let is_long = graph.not(is_short);
+        let is_whole = graph.and(is_ipv4, is_long);
+        let six = graph.number(0x60, 8);
+        let is_ipv6 = graph.compare(Compare::Equal, version, six);
+        let when = graph.or(is_whole, is_ipv6);
+        let key: Vec<Id> =
+            key.iter().zip(&other).map(|(own, other)| graph.select(vec![is_whole, *own, *other])).collect();
+        let usual = |when: &[Id]| KeySlice::new(&graph, (&key, when), None, |_| false).unwrap();
+        let mut whole = packet(1, 2, 7, 8);
+        whole[17] = 28;
+        assert_eq!(usual(&[]).usual.hash(&whole, Port(1)), None, "without the access, either may be the key");
+        let slice = usual(&[when]);
+        let mut values = Vec::new();
+        let hash = slice.usual.hash(&whole, Port(1)).unwrap();
+        assert_eq!(hash, slice.evaluated(&whole, Port(1), &mut values));
+        let mut back = packet(2, 1, 8, 7);
+        back[17] = 28;
+        assert_eq!(slice.usual.hash(&back, Port(1)), Some(hash));
+        // An access that does not imply the condition leaves both.
+        assert_eq!(usual(&[when, is_short]).usual.hash(&whole, Port(1)), None);
+        // One that no packet of the format has, leaves nothing to compute.
+        assert!(usual(&[is_ipv6]).usual.hash(&whole, Port(1)).is_some());
     }
 
     #[test]
@@ -491,7 +576,7 @@ mod tests {
         let other = graph.slice(one, 0, 1);
         let (a, b) = (graph.byte(26), graph.byte(30));
         key[0] = graph.select(vec![other, a, b]);
-        let slice = KeySlice::new(&graph, &key, None, |_| false).unwrap();
+        let slice = KeySlice::new(&graph, (&key, &[]), None, |_| false).unwrap();
         assert!(!slice.is_fast() && !slice.is_symmetric());
     }
 }

@@ -43,7 +43,7 @@ impl Share {
 }
 
 /// Where a key of a map has what packets are spread by.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// Fields, each with its offset and length in the key, in bytes.
     Fields(Vec<(FieldId, usize, usize)>),

@@ -7,11 +7,12 @@ use flowloom_engine::Port;
 use flowloom_wire::Layers;
 use flowloom_wire::field::{FieldId, Source};
 
-use crate::hash::{core_of, word};
+use crate::hash::{Products, core_of, product};
 use crate::slice::KeySlice;
+use crate::usual::{FORMATS, Format, Origin, UsualFormats};
 
 /// The rule by which packets are spread.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Spread {
     /// By fields of the packet.
     Fields(Fields),
@@ -34,19 +35,20 @@ impl Spread {
     }
 }
 
-/// The end of the ports of TCP and UDP after an IPv4 header without options.
-const PORTS_END: usize = 38;
+/// Where addresses begin in an IPv4 header after Ethernet.
+const ADDRESSES_AT: usize = 26;
+/// Where the ports of TCP and UDP begin after an IPv4 header without options.
+const PORTS_AT: usize = 34;
 
 fn any(packet: &[u8]) -> Option<u64> {
-    let bytes: &[u8; PORTS_END] = packet.first_chunk()?;
-    let [addresses, ports] = [number_at(bytes, 26, 8), number_at(bytes, 34, 4)];
-    Some(word(0, addresses).wrapping_add(word(1, ports)))
+    let addresses = u64::from_le_bytes(*packet.get(ADDRESSES_AT..)?.first_chunk()?);
+    let ports = u32::from_le_bytes(*packet.get(PORTS_AT..)?.first_chunk()?);
+    Some(product(addresses ^ ADDRESSES_KEY, u64::from(ports) ^ PORTS_KEY))
 }
 
-#[inline]
-fn number_at(bytes: &[u8; PORTS_END], at: usize, len: usize) -> u64 {
-    crate::hash::number(&bytes[at..at + len])
-}
+/// What addresses and ports are combined with: digits of pi.
+const ADDRESSES_KEY: u64 = 0x243f_6a88_85a3_08d3;
+const PORTS_KEY: u64 = 0x1319_8a2e_0370_7345;
 
 /// Fields of the packet that are in the keys of all elements.
 ///
@@ -54,110 +56,136 @@ fn number_at(bytes: &[u8; PORTS_END], at: usize, len: usize) -> u64 {
 #[derive(Debug, Clone)]
 pub(crate) struct Fields {
     graph: Arc<flowloom_wire::Graph>,
-    /// By word, the field and the one that takes its place in the other direction.
-    words: Vec<(FieldId, usize)>,
+    words: Vec<Word>,
     is_symmetric: bool,
-    /// By word, where it is in most packets.
-    usual: Option<Vec<Usual>>,
+    products: Products,
+    usual: UsualFormats,
 }
 
-/// A field of an untagged IPv4 packet without options that is no later fragment, with TCP or UDP.
+/// Rules are equal if they give all packets the same core.
+impl PartialEq for Fields {
+    fn eq(&self, other: &Fields) -> bool {
+        let headers = |fields: &Fields| fields.graph.user_headers().len();
+        (&self.words, &self.products, &self.usual) == (&other.words, &other.products, &other.usual)
+            && (Arc::ptr_eq(&self.graph, &other.graph) || headers(self) + headers(other) == 0)
+    }
+}
+
+/// The low or the high 64 bits of a field: the number of the ingress port, of others the little-endian number of the
+/// bytes in network order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Usual {
-    /// An address, and whether it is read as one of 128 bits.
-    Address(usize, bool),
-    Protocol,
-    Port(usize),
-    Ingress,
+struct Word {
+    field: FieldId,
+    is_high: bool,
 }
 
-impl Usual {
-    fn of(field: FieldId) -> Option<Usual> {
-        Some(match &*field.name() {
-            "ip.src" => Usual::Address(26, true),
-            "ip.dst" => Usual::Address(30, true),
-            "ipv4.src" => Usual::Address(26, false),
-            "ipv4.dst" => Usual::Address(30, false),
-            "ip.proto" => Usual::Protocol,
-            "l4.sport" | "tcp.sport" | "udp.sport" => Usual::Port(34),
-            "l4.dport" | "tcp.dport" | "udp.dport" => Usual::Port(36),
-            _ if field.source() == Source::PacketPort => Usual::Ingress,
-            _ => return None,
-        })
+impl Word {
+    fn of(self, value: u128) -> u64 {
+        let part = if self.is_high { value >> 64 } else { value } as u64;
+        if self.field.source() == Source::PacketPort { part } else { part.swap_bytes() }
     }
 
-    #[inline]
-    fn read(self, packet: &[u8; PORTS_END], port: Port) -> u64 {
-        let big_endian = |at: usize| u32::from_be_bytes([packet[at], packet[at + 1], packet[at + 2], packet[at + 3]]);
-        match self {
-            Usual::Address(at, is_wide) => (u64::from(is_wide) * (0xffff << 32)) | u64::from(big_endian(at)),
-            Usual::Protocol => packet[23].into(),
-            Usual::Port(at) => u16::from_be_bytes([packet[at], packet[at + 1]]).into(),
-            Usual::Ingress => port.0.into(),
+    /// Where it is in packets of a format; `None` if they lack the field.
+    fn origin(self, format: &Format) -> Option<Origin> {
+        let is_ipv4 = format.bytes.contains(&(12, 0x08));
+        let (is_tcp, is_udp) = (format.has_protocol(TCP), format.has_protocol(UDP));
+        let (addresses, ports) = if is_ipv4 { (26, 34) } else { (22, 54) };
+        let address = |number: i32| match (is_ipv4, self.is_high) {
+            // `::ffff:a.b.c.d`
+            (true, false) => {
+                Origin::Packet { at: addresses + 4 * number - 4, mask: u64::MAX << 32, constant: 0xffff << 16 }
+            }
+            (true, true) => Origin::constant(0),
+            (false, is_high) => Origin::Packet {
+                at: addresses + 16 * number + if is_high { 0 } else { 8 },
+                mask: u64::MAX,
+                constant: 0,
+            },
+        };
+        // A field that ends before this byte, in the most significant bytes of the word.
+        let low = |end: i32, bytes: u32| {
+            Some(Origin::Packet { at: end - 8, mask: u64::MAX << (64 - 8 * bytes), constant: 0 })
+        };
+        match &*self.field.name() {
+            "ip.src" => Some(address(0)),
+            "ip.dst" => Some(address(1)),
+            "ipv6.src" if !is_ipv4 => Some(address(0)),
+            "ipv6.dst" if !is_ipv4 => Some(address(1)),
+            _ if self.is_high => None,
+            "ipv4.src" if is_ipv4 => low(30, 4),
+            "ipv4.dst" if is_ipv4 => low(34, 4),
+            "ip.proto" => Some(Origin::constant(u64::from(if is_tcp { TCP } else { UDP }).swap_bytes())),
+            "l4.sport" => low(ports + 2, 2),
+            "l4.dport" => low(ports + 4, 2),
+            "tcp.sport" if is_tcp => low(ports + 2, 2),
+            "tcp.dport" if is_tcp => low(ports + 4, 2),
+            "udp.sport" if is_udp => low(ports + 2, 2),
+            "udp.dport" if is_udp => low(ports + 4, 2),
+            "eth.dst" => low(6, 6),
+            "eth.src" => low(12, 6),
+            _ if self.field.source() == Source::PacketPort => Some(Origin::Port),
+            _ => None,
         }
     }
 }
 
-/// A value as one word.
-fn folded(value: u128) -> u64 {
-    value as u64 ^ ((value >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
+const TCP: u8 = 6;
+const UDP: u8 = 17;
 
 impl Fields {
     /// `fields` are those of the key, `is_symmetric` whether both directions of a flow go to one core; then the fields
-    /// include the partners of all. At most [`crate::hash::MAX_WORDS`].
+    /// include the partners of all. At most half of [`crate::hash::MAX_WORDS`].
     pub(crate) fn new(graph: &Arc<flowloom_wire::Graph>, fields: &[FieldId], is_symmetric: bool) -> Fields {
-        let partner = |at: usize| {
-            let partner = fields[at].partner().filter(|_| is_symmetric);
-            partner.and_then(|partner| fields.iter().position(|field| *field == partner)).unwrap_or(at)
+        let both = |field: &FieldId| [true, false].map(|is_high| Word { field: *field, is_high });
+        let is_there = |word: &Word| !word.is_high || word.field.width_bits() > 64;
+        let words: Vec<Word> = fields.iter().flat_map(both).filter(is_there).collect();
+        let partner = |(at, word): (usize, &Word)| {
+            let partner = word.field.partner().filter(|_| is_symmetric).map(|field| Word { field, ..*word });
+            partner.and_then(|partner| words.iter().position(|word| *word == partner)).unwrap_or(at)
         };
-        let words = (0..fields.len()).map(|at| (fields[at], partner(at))).collect();
+        let partners: Vec<usize> = words.iter().enumerate().map(partner).collect();
+        let is_constant = |word: usize| words[word].is_high || matches!(words[word].field.source(), Source::IpProto(_));
+        let products = Products::new(&partners, is_constant);
+        let mut usual = UsualFormats::default();
         // Headers of the user may lie before the IP header.
-        let is_standard = graph.user_headers().is_empty();
-        let usual = fields.iter().map(|field| Usual::of(*field)).collect::<Option<_>>().filter(|_| is_standard);
-        Fields { graph: Arc::clone(graph), words, is_symmetric, usual }
+        if graph.user_headers().is_empty() {
+            for format in &FORMATS {
+                let origins: Option<Vec<Origin>> = words.iter().map(|word| word.origin(format)).collect();
+                if let Some(origins) = origins {
+                    usual.add(format, &origins, &products);
+                }
+            }
+        }
+        Fields { graph: Arc::clone(graph), words, is_symmetric, products, usual }
     }
 
+    /// The fields, each once.
     pub(crate) fn fields(&self) -> impl Iterator<Item = FieldId> + '_ {
-        self.words.iter().map(|(field, _)| *field)
+        self.words.iter().filter(|word| !word.is_high).map(|word| word.field)
     }
 
     pub(crate) fn is_symmetric(&self) -> bool {
         self.is_symmetric
     }
 
-    /// The hash of the values of all fields.
-    #[inline]
-    fn hash_of(&self, mut value: impl FnMut(usize) -> Option<u64>) -> Option<u64> {
-        let mut hash = 0_u64;
-        for (at, (_, partner)) in self.words.iter().enumerate() {
-            let value = value(at)?;
-            hash = hash.wrapping_add(word(at, value));
-            if self.is_symmetric {
-                hash = hash.wrapping_add(word(*partner, value));
-            }
-        }
-        Some(hash)
-    }
-
-    /// The hash of a packet; `None` if it lacks a field.
+    /// The hash of a packet; `None` if it lacks a field. If a packet of a usual format lacks a field all the same, it
+    /// touches no state, and any core will do.
     #[inline]
     pub(crate) fn hash(&self, packet: &[u8], port: Port) -> Option<u64> {
-        if let (Some(usual), Some(bytes)) = (&self.usual, packet.first_chunk::<PORTS_END>()) {
-            let is_ipv4 = bytes[12] == 0x08 && bytes[13] == 0 && bytes[14] == 0x45;
-            let is_whole = bytes[20] & 0x1f == 0 && bytes[21] == 0;
-            if is_ipv4 && is_whole && (bytes[23] == 6 || bytes[23] == 17) {
-                // If the packet lacks a field all the same, it touches no state, and any core will do.
-                return self.hash_of(|at| Some(usual[at].read(bytes, port)));
-            }
-        }
+        self.usual.hash(packet, port).or_else(|| self.parsed(packet, port))
+    }
+
+    /// The hash of a packet of any format.
+    fn parsed(&self, packet: &[u8], port: Port) -> Option<u64> {
         let layers = Layers::parse(&self.graph, packet);
-        self.hash_of(|at| layers.read(packet, port.0, self.words[at].0).map(folded))
+        let value = |word: &Word| layers.read(packet, port.0, word.field).map(|value| word.of(value));
+        let values: Vec<u64> = self.words.iter().map(value).collect::<Option<_>>()?;
+        Some(self.products.hash(|word| values[word]))
     }
 
     /// The hash of a context, by the values of the fields in its key.
     pub(crate) fn hash_of_key(&self, value: impl Fn(FieldId) -> u128) -> u64 {
-        self.hash_of(|at| Some(folded(value(self.words[at].0)))).unwrap_or_default()
+        self.products.hash(|word| self.words[word].of(value(self.words[word].field)))
     }
 }
 
@@ -168,8 +196,18 @@ mod tests {
     use flowloom_wire::Graph;
 
     fn udp(src: u8, dst: u8, sport: u16, dport: u16) -> Vec<u8> {
-        let mut packet = vec![0; 12];
+        let mut packet: Vec<u8> = (1..=12).collect();
         packet.extend([0x08, 0x00, 0x45, 0, 0, 28, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, src, 10, 0, 0, dst]);
+        packet.extend([sport.to_be_bytes(), dport.to_be_bytes(), [0, 8], [0, 0]].concat());
+        packet
+    }
+
+    fn udp6(src: u8, dst: u8, sport: u16, dport: u16) -> Vec<u8> {
+        let mut packet: Vec<u8> = (1..=12).collect();
+        packet.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 8, 17, 64]);
+        for last in [src, dst] {
+            packet.extend([0x20, 1, 0xd, 0xb8, 0, 0, 0, last, 0, 0, 0, 9, 0, 0, 0, last]);
+        }
         packet.extend([sport.to_be_bytes(), dport.to_be_bytes(), [0, 8], [0, 0]].concat());
         packet
     }
@@ -186,19 +224,39 @@ mod tests {
             &["ip.src", "ip.dst", "ip.proto", "l4.sport", "l4.dport"][..],
             &["ipv4.dst", "udp.sport"],
             &["pkt.port", "ipv4.src"],
+            &["eth.src"],
+            &["eth.dst", "ip.proto"],
         ];
-        for names in names {
+        for (names, is_symmetric) in names.iter().flat_map(|names| [(names, true), (names, false)]) {
             let ids: Vec<FieldId> = names.iter().map(|name| FieldId::by_name(name).unwrap()).collect();
-            let fields = Fields::new(&graph, &ids, false);
-            assert!(fields.usual.is_some(), "{names:?}");
-            for packet in [udp(1, 2, 7, 8), udp(2, 1, 8, 7), udp(1, 1, 7, 7)] {
+            let fields = Fields::new(&graph, &ids, is_symmetric);
+            assert!(!fields.usual.is_empty(), "{names:?}");
+            let six = [udp6(1, 2, 7, 8), udp6(2, 1, 8, 7)];
+            for packet in [udp(1, 2, 7, 8), udp(2, 1, 8, 7), udp(1, 1, 7, 7)].into_iter().chain(six) {
                 let usual = fields.hash(&packet, Port(3));
+                let is_usual = fields.usual.hash(&packet, Port(3)).is_some();
+                assert_eq!(is_usual, usual.is_some(), "{names:?}");
+                assert_eq!(usual, fields.parsed(&packet, Port(3)), "{names:?}");
                 assert_eq!(usual, fields.hash(&tagged(packet.clone()), Port(3)), "{names:?}");
+                let Some(usual) = usual else { continue };
                 let layers = Layers::parse(&graph, &packet);
                 let key = fields.hash_of_key(|field| layers.read(&packet, 3, field).unwrap());
-                assert_eq!(usual, Some(key), "{names:?}");
+                assert_eq!(usual, key, "{names:?}");
             }
         }
+    }
+
+    #[test]
+    fn rules_are_equal_if_all_packets_have_one_core() {
+        let graph = Arc::new(Graph::standard().clone());
+        let fields = |names: &[&str], is_symmetric| {
+            let ids: Vec<FieldId> = names.iter().map(|name| FieldId::by_name(name).unwrap()).collect();
+            Fields::new(&Arc::new(graph.as_ref().clone()), &ids, is_symmetric)
+        };
+        assert_eq!(fields(&["ip.src", "ip.dst"], true), fields(&["ip.src", "ip.dst"], true));
+        assert_ne!(fields(&["ip.src", "ip.dst"], true), fields(&["ip.src", "ip.dst"], false));
+        assert_ne!(fields(&["ip.src", "ip.dst"], true), fields(&["ip.src"], true));
+        assert_ne!(fields(&["l4.sport"], false), fields(&["l4.dport"], false));
     }
 
     #[test]

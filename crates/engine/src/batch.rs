@@ -9,6 +9,8 @@
 //! A source hands out buffers with headroom and tailroom. An engine changes the bytes, may move start and end, and sets
 //! the [`Fate`] of each frame; the owner of the buffers then transmits or reuses them.
 
+use std::borrow::BorrowMut;
+
 use crate::{Choices, Datapath, EngineError, Event, Output, Packet, Port, Ports, Verdict};
 
 /// The headroom in bytes that engines expect: programs may move the start of a packet that far, less
@@ -55,7 +57,11 @@ impl Fate {
 /// A packet in a buffer with headroom and tailroom.
 ///
 /// Invariant: `start <= end <= buffer.len()`.
+///
+/// # Layout
+/// A cache line, so that two cores may run neighbours.
 #[derive(Debug, PartialEq, Eq)]
+#[repr(align(64))]
 pub struct Frame<'a> {
     buffer: &'a mut [u8],
     start: usize,
@@ -226,17 +232,18 @@ impl<D: Datapath + ?Sized> Copying<D> {
     }
 }
 
-impl<D: Datapath + ?Sized> InPlace for Copying<D> {
-    fn name(&self) -> &str {
-        self.datapath.name()
-    }
-
-    fn bind_ports(&mut self, ports: &Ports) {
-        self.datapath.bind_ports(ports);
-    }
-
-    fn run(&mut self, frames: &mut [Frame<'_>], extra: &mut Vec<(usize, Output)>) -> Result<(), EngineError> {
+impl<D: Datapath + ?Sized> Copying<D> {
+    /// As [`InPlace::run`], on frames that need not lie side by side.
+    ///
+    /// # Errors
+    /// Those of [`InPlace::run`].
+    pub fn run_each<'b, F: BorrowMut<Frame<'b>>>(
+        &mut self,
+        frames: &mut [F],
+        extra: &mut Vec<(usize, Output)>,
+    ) -> Result<(), EngineError> {
         for (index, frame) in frames.iter_mut().enumerate() {
+            let frame = frame.borrow_mut();
             let choices = Choices::seeded(frame.time_ns, self.seed, self.packets);
             self.packets += 1;
             let packet = Packet { bytes: frame.bytes(), port: frame.port };
@@ -268,6 +275,20 @@ impl<D: Datapath + ?Sized> InPlace for Copying<D> {
             extra.extend(outcome.outputs.into_iter().map(|output| (index, output)));
         }
         Ok(())
+    }
+}
+
+impl<D: Datapath + ?Sized> InPlace for Copying<D> {
+    fn name(&self) -> &str {
+        self.datapath.name()
+    }
+
+    fn bind_ports(&mut self, ports: &Ports) {
+        self.datapath.bind_ports(ports);
+    }
+
+    fn run(&mut self, frames: &mut [Frame<'_>], extra: &mut Vec<(usize, Output)>) -> Result<(), EngineError> {
+        self.run_each(frames, extra)
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {

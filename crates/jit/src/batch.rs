@@ -11,6 +11,7 @@
 //! A packet sees the effects of all packets before it, of the same batch too: the code goes on where its scout ended
 //! only if what the scout did depends on the packet alone, and looks the key up again.
 
+use std::borrow::{Borrow, BorrowMut};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -23,6 +24,7 @@ use flowloom_vm::{Destination, Run, SweepPlace};
 
 use crate::compiled::Function;
 use crate::engine::{Jit, NAME, TAILROOM_BYTES, enter, failed, fault};
+use crate::prefetch::prefetch_to_write;
 use crate::runtime::{Running, last_redirect};
 use crate::space::Native;
 use crate::state::{Announced as Key, NO_HELPER, NO_HINT, RECORD_BYTES, State, View};
@@ -111,6 +113,20 @@ fn packets(group: usize, count: usize) -> Range<usize> {
     (group * GROUP).min(count)..((group + 1) * GROUP).min(count)
 }
 
+/// Prefetches the packets of a group, and the frames of the next one. Other cores may have read both: where a line is
+/// shared, a store waits for its owner, and all later stores with it.
+#[inline]
+fn warm<'b, F: Borrow<Frame<'b>>>(frames: &[F], group: usize) {
+    for number in packets(group + 1, frames.len()) {
+        let frame: &Frame<'b> = frames[number].borrow();
+        prefetch_to_write(frame);
+    }
+    for number in packets(group, frames.len()) {
+        let frame: &Frame<'b> = frames[number].borrow();
+        prefetch_to_write(frame.bytes().as_ptr());
+    }
+}
+
 impl Ahead {
     /// For a program with these scouts, one for each wave.
     pub(crate) fn new(scouts: Vec<Function>, resumed: Option<Function>) -> Ahead {
@@ -154,7 +170,7 @@ impl Ahead {
     }
 
     /// A step of all waves: each announces the keys of one group, and prefetches the entries of another.
-    fn step(&mut self, native: &mut Native, frames: &[Frame<'_>], step: usize) {
+    fn step<'b, F: Borrow<Frame<'b>>>(&mut self, native: &mut Native, frames: &[F], step: usize) {
         for (number, wave) in (0..).zip(&mut self.waves[..self.active]) {
             let Some(group) = step.checked_sub(2 * number as usize) else { continue };
             let own = packets(group, frames.len());
@@ -172,9 +188,16 @@ impl Ahead {
 /// Runs the scout on the packets of a group, whose records lie one after the other: finds the keys of a wave. Returns
 /// the number of packets that have one.
 #[inline]
-fn announce(scout: Function, native: &mut Native, frames: &[Frame<'_>], wave: u32, first: *mut Key) -> usize {
+fn announce<'b, F: Borrow<Frame<'b>>>(
+    scout: Function,
+    native: &mut Native,
+    frames: &[F],
+    wave: u32,
+    first: *mut Key,
+) -> usize {
     let mut views = [View::default(); GROUP];
     for (view, frame) in views.iter_mut().zip(frames) {
+        let frame: &Frame<'b> = frame.borrow();
         let bytes = frame.bytes().as_ptr_range();
         *view =
             View { data: bytes.start as u64, data_end: bytes.end as u64, now_ns: frame.time_ns, ingress: frame.port.0 };
@@ -211,14 +234,7 @@ impl InPlace for Jit {
     }
 
     fn run(&mut self, frames: &mut [Frame<'_>], extra: &mut Vec<(usize, Output)>) -> Result<(), EngineError> {
-        let (draws, seed) = (self.draws, self.seed);
-        let first = self.packets;
-        self.packets += frames.len() as u64;
-        let choose = |number: usize, time_ns: u64, choices: &mut Choices| match draws {
-            true => *choices = Choices::seeded(time_ns, seed, first + number as u64),
-            false => choices.now_ns = time_ns,
-        };
-        self.run_batch(frames, choose, &mut Sinks { extra, events: None })
+        self.run_each(frames, extra)
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
@@ -247,6 +263,25 @@ struct Sinks<'a> {
 }
 
 impl Jit {
+    /// As [`InPlace::run`], on frames that need not lie side by side.
+    ///
+    /// # Errors
+    /// Those of [`InPlace::run`].
+    pub fn run_each<'b, F: BorrowMut<Frame<'b>>>(
+        &mut self,
+        frames: &mut [F],
+        extra: &mut Vec<(usize, Output)>,
+    ) -> Result<(), EngineError> {
+        let (draws, seed) = (self.draws, self.seed);
+        let first = self.packets;
+        self.packets += frames.len() as u64;
+        let choose = |number: usize, time_ns: u64, choices: &mut Choices| match draws {
+            true => *choices = Choices::seeded(time_ns, seed, first + number as u64),
+            false => choices.now_ns = time_ns,
+        };
+        self.run_batch(frames, choose, &mut Sinks { extra, events: None })
+    }
+
     /// Runs packets, and keeps their outcomes.
     pub(crate) fn run_announced(&mut self, packets: &[(Packet<'_>, Choices)]) {
         let mut buffers = std::mem::take(&mut self.announced.buffers);
@@ -287,9 +322,9 @@ impl Jit {
 
     /// Runs packets; `choose` sets the choices of a packet by its number and arrival time.
     #[inline]
-    fn run_batch(
+    fn run_batch<'b, F: BorrowMut<Frame<'b>>>(
         &mut self,
-        frames: &mut [Frame<'_>],
+        frames: &mut [F],
         choose: impl Fn(usize, u64, &mut Choices),
         sinks: &mut Sinks<'_>,
     ) -> Result<(), EngineError> {
@@ -302,13 +337,15 @@ impl Jit {
         environment.run_batch(|run| {
             let state = run.memory.state();
             let mut running = Running { run, programs };
+            warm(frames, 0);
             for step in 0..frames.len().div_ceil(GROUP) + lead {
+                warm(frames, step + 1);
                 if let Some(ahead) = &mut ahead {
                     ahead.step(running.run.memory, frames, step);
                 }
                 let Some(group) = step.checked_sub(lead) else { continue };
                 for number in packets(group, frames.len()) {
-                    let frame = &mut frames[number];
+                    let frame = frames[number].borrow_mut();
                     let run = &mut *running.run;
                     choose(number, frame.time_ns, &mut run.choices);
                     if moves {

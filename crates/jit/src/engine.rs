@@ -270,6 +270,11 @@ impl Jit {
         &mut self.environment
     }
 
+    /// As [`Jit::tables`], for reading.
+    pub fn tables_ref(&self) -> &dyn Tables {
+        &self.environment
+    }
+
     /// Takes the contents of maps from another engine ([`Environment::exchange_maps`]).
     pub fn exchange_maps(&mut self, other: &mut Jit, maps: &[(usize, usize)]) {
         self.environment.exchange_maps(&mut other.environment, maps);

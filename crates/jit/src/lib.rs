@@ -23,6 +23,7 @@ mod function;
 mod iterations;
 mod key;
 mod pages;
+mod prefetch;
 mod resume;
 mod runtime;
 mod scout;
@@ -32,3 +33,4 @@ mod state;
 mod tables;
 
 pub use engine::{Jit, JitError};
+pub use prefetch::{prefetch, prefetch_to_write};

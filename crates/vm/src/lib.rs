@@ -234,6 +234,11 @@ impl Interpreter {
         &mut self.environment
     }
 
+    /// As [`Interpreter::tables`], for reading.
+    pub fn tables_ref(&self) -> &dyn Tables {
+        &self.environment
+    }
+
     /// Takes the contents of maps from another interpreter ([`Environment::exchange_maps`]).
     pub fn exchange_maps(&mut self, other: &mut Interpreter, maps: &[(usize, usize)]) {
         self.environment.exchange_maps(&mut other.environment, maps);

@@ -30,6 +30,12 @@ pub enum UpdateError {
     /// The map is full, or the index is beyond its end.
     #[error("map `{map}` has no room: it holds {entries} entries, the most it may have is {max_entries}")]
     Full { map: String, entries: u64, max_entries: u32 },
+    /// A core's share of the map is full.
+    #[error(
+        "core {core}, to which the packets of this key go, has no room: it holds {entries} entries of map `{map}`, the \
+         most it may have is {max_entries}"
+    )]
+    Share { map: String, core: usize, entries: u64, max_entries: u32 },
     /// The index of an array is beyond its end.
     #[error("index {index} is beyond the end of map `{map}`, which has {max_entries} entries")]
     Index { map: String, index: u32, max_entries: u32 },

@@ -145,9 +145,47 @@ pub trait InPlaceEngine: InPlace + Send {
     fn refused(&self) -> u64 {
         0
     }
+
+    /// The cores, if there are several.
+    fn cores(&self) -> Option<&Cores> {
+        None
+    }
 }
 
 impl Engine for Cores {
+    fn cores(&self) -> Option<&Cores> {
+        Some(self)
+    }
+}
+
+impl InPlaceEngine for Cores {
+    fn datapath(&mut self) -> &mut dyn Datapath {
+        self
+    }
+
+    fn program(&self) -> &Arc<Program> {
+        Cores::program(self)
+    }
+
+    fn tables(&mut self) -> &mut dyn Tables {
+        self
+    }
+
+    fn exchange_maps(&mut self, old: &mut dyn InPlaceEngine, maps: &[(usize, usize)]) -> bool {
+        match old.as_any().downcast_mut::<Cores>() {
+            Some(old) => Cores::exchange_maps(self, old, maps),
+            None => false,
+        }
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn refused(&self) -> u64 {
+        Cores::refused(self)
+    }
+
     fn cores(&self) -> Option<&Cores> {
         Some(self)
     }
