@@ -260,8 +260,8 @@ pub(crate) struct RunArgs {
     /// Engine that runs the packets
     #[arg(long, value_parser = engine(), value_name = "ENGINE")]
     pub(crate) engine: Option<EngineName>,
-    /// With -r: cores that run packets in user space, each with its own part of the state; a note says so if the
-    /// function needs one core
+    /// Cores that run packets in user space, each with its own part of the state; a note says so if the function needs
+    /// one core. With -i, one thread receives and sends for all
     #[arg(long, value_name = "NUMBER", value_parser = value_parser!(u32).range(1..=MAX_WORKERS))]
     pub(crate) workers: Option<u32>,
     #[command(flatten)]

@@ -63,12 +63,6 @@ fn check_options(args: &RunArgs) -> Result<(), Failure> {
     if live.no_huge_pages && live.mode != LiveMode::Dpdk {
         return refuse("--no-huge-pages", "use --mode dpdk");
     }
-    if let Some(workers @ 2..) = args.workers {
-        return Err(Failure::Input(format!(
-            "--workers {workers}: expected 1 with -i: the control socket does not see the tables of several cores yet; \
-             captures (-r) run on several, --mode native and skb on all"
-        )));
-    }
     if let (LiveMode::Tap, Some(PassTo::Device(to))) = (live.mode, &live.pass_to) {
         // Created with the run: no interface has this name yet.
         if bindings(&live.interface)?.iter().any(|(_, name)| name == to) {

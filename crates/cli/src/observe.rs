@@ -97,7 +97,7 @@ impl Observed {
         let file = args.function.file();
         let about = About { ports: ports.clone(), clock_ahead_ns };
         let facts = about.facts(&file, loaded, engine.program());
-        let load = about.loader(args.engine, options.clone(), file);
+        let load = about.loader((args.engine, args.workers), options.clone(), file);
         let mode = (args.live.mode.as_str(), engine.name());
         let subject = Arc::new(UserRun::new(vec![desk], facts, mode, ports, load));
         let (server, metrics) = serve(&args.live, Arc::clone(&subject) as Arc<dyn Subject>)?;
@@ -173,7 +173,12 @@ impl About {
     }
 
     /// Loads another function for the same run.
-    fn loader(self, engine: Option<EngineName>, options: EngineOptions, first: FunctionFile) -> LoadFunction {
+    fn loader(
+        self,
+        (engine, cores): (Option<EngineName>, Option<u32>),
+        options: EngineOptions,
+        first: FunctionFile,
+    ) -> LoadFunction {
         Box::new(move |path, params, program, workers| {
             let file = FunctionFile {
                 path: path.into(),
@@ -186,7 +191,7 @@ impl About {
                 loaded.warnings().iter().map(|warning| render_diagnostic(warning).trim_end().to_owned()).collect();
             let mut engines = Vec::new();
             for _ in 0..workers {
-                let started = started_in_place(engine, &loaded, &options).map_err(|e| refusal(e.into()))?;
+                let started = started_in_place(engine, &loaded, &options, cores).map_err(|e| refusal(e.into()))?;
                 let StartedInPlace { engine, notes: own } = started;
                 // Those of further workers are the same.
                 if engines.is_empty() {

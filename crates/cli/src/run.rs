@@ -130,7 +130,7 @@ fn started_on_cores(
             Ok(Some((name, cores)))
         }
         Err(SessionError::OneCore(reasons)) => {
-            print_note(&format!("--workers {workers}: one core runs `{}`: {}", loaded.name(), reasons.join("; ")));
+            print_note(&one_core(workers, loaded, &reasons));
             Ok(None)
         }
         Err(error) => Err(error),
@@ -138,7 +138,7 @@ fn started_on_cores(
 }
 
 /// The packets of each core, and why one core ran all in the end.
-fn workers_json(cores: &Cores) -> Value {
+pub(crate) fn workers_json(cores: &Cores) -> Value {
     let workers: Vec<Value> = cores.packets().into_iter().map(|packets| json!({ "packets": packets })).collect();
     json!({ "number": workers.len(), "cores": workers, "joined": cores.joined() })
 }
@@ -151,26 +151,44 @@ fn note_joined(cores: Option<&Cores>) {
 }
 
 /// The packets that each core has run.
-fn workers_text(cores: Option<&Cores>) -> String {
+pub(crate) fn workers_text(cores: Option<&Cores>) -> String {
     let Some(cores) = cores else { return String::new() };
     let packets: Vec<String> = cores.packets().into_iter().map(grouped).collect();
     format!("packets by core: {}\n", packets.join(", "))
 }
 
-/// As [`started`], for packets that are changed in place.
+/// As [`started`], for packets that are changed in place; on several cores, unless the function needs one.
 pub(crate) fn started_in_place(
     named: Option<EngineName>,
     loaded: &Loaded,
     options: &EngineOptions,
+    workers: Option<u32>,
 ) -> Result<StartedInPlace, SessionError> {
-    match named.unwrap_or(EngineName::JIT).load_in_place(loaded, options) {
+    let start = |name: EngineName| {
+        let Some(workers @ 2..) = workers else { return name.load_in_place(loaded, options) };
+        match name.load_on_cores(loaded, options, workers as usize, CoresOptions::live()) {
+            Ok((cores, notes)) => Ok(StartedInPlace { engine: Box::new(cores), notes }),
+            Err(SessionError::OneCore(reasons)) => {
+                let mut started = name.load_in_place(loaded, options)?;
+                started.notes.insert(0, one_core(workers, loaded, &reasons));
+                Ok(started)
+            }
+            Err(error) => Err(error),
+        }
+    };
+    match start(named.unwrap_or(EngineName::JIT)) {
         Err(SessionError::Refused(reason)) if named.is_none() => {
-            let mut started = EngineName::INTERP.load_in_place(loaded, options)?;
+            let mut started = start(EngineName::INTERP)?;
             started.notes.insert(0, format!("run by the interpreter: {reason}"));
             Ok(started)
         }
         result => result,
     }
+}
+
+/// Says why a function runs on one core.
+fn one_core(workers: u32, loaded: &Loaded, reasons: &[String]) -> String {
+    format!("--workers {workers}: one core runs `{}`: {}", loaded.name(), reasons.join("; "))
 }
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {

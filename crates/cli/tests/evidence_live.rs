@@ -86,7 +86,7 @@ const KINDS: &str = "stateful kinds {
 
 /// Numbered packets of ever new flows, sent as fast as they are acknowledged through the function, which runs in user
 /// space: none is lost or doubled, the counters of function, sender and receiver add up, and the memory of the process
-/// is constant. `FLOWLOOM_SOAK_SECONDS` is the time, half an hour by default.
+/// is constant. Two cores run the function. `FLOWLOOM_SOAK_SECONDS` is the time, half an hour by default.
 #[test]
 #[ignore = "a proof"]
 fn evidence_live_soak() {
@@ -112,7 +112,7 @@ fn evidence_live_soak() {
             ip -n b neighbour replace 10.9.0.1 lladdr 02:00:00:00:01:01 dev e2 nud permanent
             for end in a,e1 b,e2; do ip netns exec ${end%,*} ethtool -K ${end#*,} tx off gro on >/dev/null; done
             as_host() { FLOWLOOM_SOAK_HOST="$*" "$PEER" --ignored --exact --nocapture evidence_live::host; }
-            start soak.efsm -i v1 -i v2 --mode $1 --state-out state.json
+            start soak.efsm -i v1 -i v2 --mode $1 --workers 2 --state-out state.json
             ip netns exec b bash -c "$(declare -f as_host); as_host receive" >received 2>&1 &
             receiver=$!
             wait_for 'grep -qs listening received'
@@ -171,10 +171,15 @@ fn evidence_live_soak() {
         let (early, late) = settled.split_at(settled.len() / 2);
         let (early, late) = (early.iter().max().copied().unwrap_or(0), late.iter().max().copied().unwrap_or(0));
         assert!(late <= early + 1024, "{mode}: memory grew from {early} to {late} KiB: {memory:?}");
+        // Both cores have run packets, each of its own flows.
+        let cores = report["workers"]["cores"].as_array().unwrap_or_else(|| panic!("one core: {report}"));
+        let by_core: Vec<u64> = cores.iter().map(|core| core["packets"].as_u64().unwrap()).collect();
+        assert_eq!(by_core.iter().sum::<u64>(), number("packets"), "{mode}: {report}");
+        assert!(by_core.iter().all(|packets| *packets > number("packets") / 4), "{mode}: {report}");
         println!(
             "{mode:7} {:7} {:>7} {numbered:>15} {dropped:>9} {:>12.0} {timed_out:>10} {evicted:>10}  {} to {}",
             report["engine"].as_str().unwrap(),
-            1,
+            by_core.len(),
             report["packets_per_s"].as_f64().unwrap(),
             early / 1024,
             late / 1024

@@ -128,7 +128,10 @@ const WRONG_CAPTURES: &[Refusal<'_>] = &[
         "run {} -i lo --mode af_xdp --engine machine",
         &["engine `machine` does not run packets of devices; use interp or jit"],
     ),
-    ("run {} -i lo --mode raw --workers 2", &["--workers 2: expected 1 with -i", "captures (-r) run on several"]),
+    (
+        "run {} -i lo --mode skb --workers 2",
+        &["--workers cannot be used with --mode skb", "--mode af_xdp, raw, tap or dpdk"],
+    ),
     ("run {} -r @good.pcap --workers 0", &["--workers", "0 is not in 1..=256"]),
     ("run {} -r @good.pcap --workers 2 --engine kernel", &["does not run on several cores; use interp or jit"]),
     ("run {} -i lo --mode raw --no-huge-pages", &["--no-huge-pages cannot be used with --mode raw; use --mode dpdk"]),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A function on interfaces, run by an engine in user space.
 //!
-//! One thread receives, runs and transmits all packets. Between two reports it does not stop: they have the counters of
+//! One thread receives and transmits all packets. It runs them, with `--workers` together with others. Between two reports it does not stop: they have the counters of
 //! the packet loop, and only the summary has those of rows and contexts. Clients of the control socket are answered
 //! between two batches.
 
@@ -20,7 +20,7 @@ use flowloom_engine::{Event, Snapshot, Verdict};
 use flowloom_exec::{SweepClock, Traffic, monotonic_ns};
 use flowloom_ports::{Hooks, LoopOptions, Statistics, Visits, run_loop};
 use flowloom_session::Loaded;
-use flowloom_session::engines::{EngineOptions, InPlaceEngine, StartedInPlace};
+use flowloom_session::engines::{Cores, EngineOptions, InPlaceEngine, StartedInPlace};
 use serde_json::{Value, json};
 
 use super::devices::{Devices, failure};
@@ -34,7 +34,7 @@ use crate::observe::{Observed, Signals};
 use crate::output::{counted, grouped, is_stdout_closed, print, print_note, table};
 use crate::report::{Contexts, Flows, elements_json, elements_text, maps_text};
 use crate::reporter::Reporter;
-use crate::run::{contexts, read_routes, read_state, started_in_place, wrong_state};
+use crate::run::{contexts, read_routes, read_state, started_in_place, workers_json, workers_text, wrong_state};
 use crate::state_file::StateFile;
 
 pub(super) fn run(
@@ -50,7 +50,7 @@ pub(super) fn run(
     let seed = RandomState::new().hash_one("seed");
     let routes = read_routes(&args.routes)?;
     let options = EngineOptions { counters: !args.live.no_counters, routes, seed, ..EngineOptions::default() };
-    let StartedInPlace { mut engine, notes } = started_in_place(args.engine, loaded, &options)?;
+    let StartedInPlace { mut engine, notes } = started_in_place(args.engine, loaded, &options, args.workers)?;
     notes.iter().for_each(|note| print_note(note));
     if let Some((path, state)) = &state {
         // With an explicit clock, the deadlines are those of the state.
@@ -147,6 +147,8 @@ struct Running<'a> {
 struct Ended<'a> {
     loaded: &'a Loaded,
     engine: &'a str,
+    /// The cores, if there are several.
+    cores: Option<&'a Cores>,
     /// The packets that the engine cannot run.
     refused: u64,
     statistics: Statistics,
@@ -188,8 +190,10 @@ impl Running<'_> {
         let lost = self.logs_lost_before.get() + logs_lost(&snapshot);
         let logged = self.reporter.borrow().as_ref().map(|reporter| (reporter.printed, lost + reporter.dropped));
         let refused = watched.refused();
-        let engine = watched.engine().name();
-        let results = Ended { loaded, engine, refused, statistics, now_ns, snapshot, coverage, contexts, logged };
+        let engine = &*watched.engine();
+        let (engine, cores) = (engine.name(), engine.cores());
+        let results =
+            Ended { loaded, engine, cores, refused, statistics, now_ns, snapshot, coverage, contexts, logged };
         let summary = print(&if self.args.json {
             format!("{}\n", self.summary_json(&results))
         } else {
@@ -395,6 +399,9 @@ impl Running<'_> {
         value["packets_per_s"] = json!(statistics.packets_per_second());
         value["refused"] = json!(ended.refused);
         value["events"] = json!(statistics.events);
+        if let Some(cores) = ended.cores {
+            value["workers"] = workers_json(cores);
+        }
         if let Some((logged, lost)) = ended.logged {
             value["logged"] = json!(logged);
             value["logs_lost"] = json!(lost);
@@ -430,6 +437,7 @@ impl Running<'_> {
         }
         let counters: Vec<String> = counters.iter().map(|(what, n)| format!("{what} {}", grouped(*n))).collect();
         text.push_str(&format!("{}\n", counters.join(", ")));
+        text.push_str(&workers_text(ended.cores));
         if let Some((logged, lost)) = ended.logged {
             text.push_str(&format!("log lines: {}, lost {}\n", grouped(logged), grouped(lost)));
         }
