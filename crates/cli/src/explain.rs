@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `flowloom explain`: renders the pipeline of a program, stage by stage.
+//! `flowloom explain`: renders the pipeline of a program, stage by stage, and what machine code does ahead of lookups.
+
+mod lookups;
 
 use std::fmt::Display;
 use std::fs;
@@ -19,12 +21,21 @@ use crate::check::source::make_lines_relative;
 use crate::failure::{Failure, with_causes};
 use crate::files::Files;
 use crate::output::{print, print_json, warn};
+use lookups::Lookups;
 
 pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
     Files::default().reads("the function", [&args.function.path]).writes("--html", args.html.as_ref()).check()?;
     let loaded = args.function.load()?;
     warn(loaded.warnings());
     let is_by_blocks = args.pipeline.schedule == ScheduleName::Blocks;
+    // The program that runs on a CPU; that of pipelines differs in the parser.
+    let mut run = loaded.program()?.as_ref().clone();
+    make_lines_relative(&mut run.lines);
+    let run = Loaded::of_program(run);
+    if args.lookups {
+        let lookups = Lookups::of(&run)?;
+        return if args.json { print_json(&json!({ "machine_code": lookups.json() })) } else { print(&lookups.text()) };
+    }
     // The papers' tool has no parser of its own.
     let program = if is_by_blocks { loaded.program()? } else { loaded.pipeline_program()? };
     let mut program = program.as_ref().clone();
@@ -44,7 +55,9 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
     let explanation = Explanation::of(&*loaded.program()?, &plan)
         .with_device(fit)
         .with_rendering(rendering.as_ref().map_err(String::as_str));
-    show(args, &explanation, || explanation.html(), || explanation.text(args.verbose))
+    let lookups = Lookups::of(&run)?;
+    let text = || format!("{}\n{}", explanation.text(args.verbose), lookups.text());
+    show(args, &explanation, Some(&lookups), || explanation.html(), text)
 }
 
 /// The figures of a rendered pipeline.
@@ -67,6 +80,7 @@ fn rendering(pipeline: &Pipeline) -> Rendering {
 fn show(
     args: &ExplainArgs,
     explanation: &impl Serialize,
+    lookups: Option<&Lookups>,
     html: impl FnOnce() -> String,
     text: impl FnOnce() -> String,
 ) -> Result<(), Failure> {
@@ -74,7 +88,10 @@ fn show(
         fs::write(path, html()).map_err(|e| Failure::file("written", path, &e))?;
     }
     if args.json {
-        let value = serde_json::to_value(explanation).map_err(|e| Failure::input(&e))?;
+        let mut value = serde_json::to_value(explanation).map_err(|e| Failure::input(&e))?;
+        if let Some(lookups) = lookups {
+            value["machine_code"] = lookups.json();
+        }
         return print_json(&value);
     }
     print(&text())
@@ -99,7 +116,7 @@ fn explain_blocks(loaded: &Loaded, args: &ExplainArgs) -> Result<(), Failure> {
         let message = format!("it cannot be laid out: {refusal}");
         refused(args.json, &Refused::of("blocks", &refusal), message)
     })?;
-    show(args, &explanation, || explanation.html(), || explanation.text(args.verbose))
+    show(args, &explanation, None, || explanation.html(), || explanation.text(args.verbose))
 }
 
 /// The checked plan of a program.

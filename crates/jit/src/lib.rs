@@ -22,6 +22,7 @@ mod frame;
 mod function;
 mod iterations;
 mod key;
+mod lookups;
 mod pages;
 mod prefetch;
 mod resume;
@@ -33,4 +34,5 @@ mod state;
 mod tables;
 
 pub use engine::{Jit, JitError};
+pub use lookups::{Lookup, Obstacle, ObstacleKind};
 pub use prefetch::{prefetch, prefetch_to_write};

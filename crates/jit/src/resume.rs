@@ -43,7 +43,7 @@ const REGISTERS: usize = 10;
 /// A call at which code can be resumed.
 #[derive(Debug)]
 pub(crate) struct Point {
-    at: usize,
+    pub(crate) at: usize,
     /// The registers whose values it and the code after it read.
     live: Vec<usize>,
 }
@@ -73,7 +73,7 @@ impl Source<'_> {
     }
 
     /// Whether an instruction depends on the packet, its arrival and constants alone, and writes its own stack at most.
-    fn is_pure(&self, at: usize, op: Op) -> bool {
+    pub(crate) fn is_pure(&self, at: usize, op: Op) -> bool {
         // The code counts these iterations, and the scout stops earlier.
         if self.proof.loops.contains_key(&at) && !self.uncounted.contains(&at) {
             return false;

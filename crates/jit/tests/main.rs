@@ -6,5 +6,6 @@ mod batches;
 mod bounds;
 mod engines;
 mod evictions;
+mod lookups;
 mod random;
 mod redirects;

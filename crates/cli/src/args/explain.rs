@@ -31,6 +31,9 @@ pub(crate) struct ExplainArgs {
     /// Print users of maps, passes, and every operation with its instruction and source line
     #[arg(short = 'v', long)]
     pub(crate) verbose: bool,
+    /// Print only what machine code does ahead of lookups, which needs no pipeline
+    #[arg(long, conflicts_with_all = ["html", "verbose", "device", "schedule"])]
+    pub(crate) lookups: bool,
     /// Write a self-contained HTML page to this file
     #[arg(long, value_name = "FILE", value_parser = file())]
     pub(crate) html: Option<PathBuf>,

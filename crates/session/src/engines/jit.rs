@@ -7,7 +7,7 @@ use std::sync::Arc;
 use flowloom_cores::CoreEngine;
 use flowloom_engine::Datapath;
 use flowloom_isa::Program;
-use flowloom_jit::{Jit, JitError};
+use flowloom_jit::{Jit, JitError, Lookup};
 use flowloom_vm::Tables;
 
 use super::kind::{
@@ -86,6 +86,16 @@ fn compiled(loaded: &Loaded, program: &Arc<Program>) -> Result<Jit, SessionError
     }
     let proof = std::cell::OnceCell::new();
     Jit::new(Arc::clone(program), proof_of(&proof, program).map_err(unproved)?).map_err(refused)
+}
+
+/// What scouts do ahead of the lookups of a function, as machine code.
+///
+/// # Errors
+/// The function has no machine code.
+pub fn lookups(loaded: &Loaded) -> Result<Vec<Lookup>, SessionError> {
+    let jit = compiled(loaded, &loaded.program()?)?;
+    let proof = loaded.proof().map_err(|error| SessionError::Refused(with_causes(&error)))?;
+    jit.lookups(proof).map_err(|error| SessionError::input(&error))
 }
 
 impl Engine for Jit {

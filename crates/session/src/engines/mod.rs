@@ -10,6 +10,8 @@ mod machine;
 mod pipeline;
 
 pub use flowloom_cores::{Cores, CoresOptions, Counters, Split};
+pub use flowloom_jit::{Lookup, Obstacle, ObstacleKind};
+pub use jit::lookups;
 pub use kernel::{kernel_error, kernel_lacks};
 pub use kind::{
     Compatibility, Engine, EngineKind, EngineOptions, InPlaceEngine, LoadEngine, LoadInPlace, LoadOnCore, Reason,
