@@ -328,6 +328,10 @@ pub(crate) struct VerifyArgs {
     /// `dataflow`, or `available` for interpreter and kernel if they can run here
     #[arg(long, value_delimiter = ',', default_value = "available")]
     pub(crate) targets: Vec<String>,
+    /// Cores that the targets `interp` and `jit` run packets on, each with its own part of the state; a note says so if
+    /// the function needs one core
+    #[arg(long, value_name = "NUMBER", value_parser = value_parser!(u32).range(1..=MAX_WORKERS))]
+    pub(crate) workers: Option<u32>,
     /// Report a row, timer or default with fewer hits as a finding
     #[arg(long, value_name = "HITS", num_args = 0..=1, default_missing_value = "1")]
     pub(crate) require_coverage: Option<u64>,

@@ -3,6 +3,7 @@
 
 mod case;
 mod explored;
+mod target;
 
 pub(crate) use case::keeps_ports;
 
@@ -12,10 +13,10 @@ use std::sync::Arc;
 
 use flowloom_engine::{Datapath, EngineError, Port, Verdict};
 use flowloom_isa::Program;
-use flowloom_trace::{CaptureWriter, MergedReader};
+use flowloom_trace::{CaptureWriter, CapturedPacket, MergedReader};
 use flowloom_verify::{
     Arrival, CompareOptions, Reached, Report, ShrinkOptions, ShrinkProgress, Shrunk, Stimulus, StimulusOptions,
-    Undefined, compare, compare_stream, shrink, shrink_end,
+    Undefined, compare, compare_stream, compare_stream_all, shrink, shrink_end,
 };
 use serde_json::{Value, json};
 
@@ -26,11 +27,24 @@ use crate::output::{counted, grouped, print, print_json, print_note, progress, q
 use crate::run::{open_input, read_routes, read_state};
 use flowloom_session::Loaded;
 use flowloom_session::SessionError;
-use flowloom_session::engines::{EngineName, EngineOptions, Started};
+use flowloom_session::engines::{Engine, EngineName, EngineOptions};
+use target::Target;
+
+/// Packets after which the progress is shown again.
+const PROGRESS_PACKETS: usize = 1 << 12;
 
 struct Comparison {
     report: Report,
     shrunk: Option<Shrunk>,
+    /// Cores of the target.
+    cores: u32,
+}
+
+impl Comparison {
+    /// With a target on one core.
+    fn new(report: Report, shrunk: Option<Shrunk>) -> Comparison {
+        Comparison { report, shrunk, cores: 1 }
+    }
 }
 
 pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
@@ -44,7 +58,10 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
                 "--require-coverage counts rows, timers and defaults of a source; an object has none".to_owned(),
             ));
         }
-        if targets.iter().all(|(name, _)| *name == EngineName::INTERP) {
+        if targets
+            .iter()
+            .all(|(name, _)| *name == EngineName::INTERP && target::is_reference(*name, &loaded, args.workers))
+        {
             return Err(Failure::Input(
                 "the interpreter is the reference of objects; choose the target `kernel` or `dataflow`".to_owned(),
             ));
@@ -74,12 +91,14 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     let mut reached = loaded.function().map(|f| Reached::new(f));
     let mut comparison = Vec::new();
     let reference_name = EngineName::reference(&loaded);
+    let (mut engines, mut cores_of) = (Vec::new(), Vec::new());
+    let options = EngineOptions { routes: read_routes(&args.routes)?, compare_proof: true, ..EngineOptions::default() };
     for (name, reason) in &targets {
         if let Some(reason) = reason {
             print_note(&format!("target `{}` is skipped: {reason}", name.as_str()));
             continue;
         }
-        if *name == reference_name {
+        if target::is_reference(*name, &loaded, args.workers) {
             continue;
         }
         if targets.len() > 1
@@ -88,30 +107,32 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
             print_note(&format!("target `{}` is skipped: {lacks}", name.as_str()));
             continue;
         }
-        let options =
-            EngineOptions { routes: read_routes(&args.routes)?, compare_proof: true, ..EngineOptions::default() };
-        let mut reference = reference_name.load(&loaded, &options)?.engine;
-        let Started { mut engine, notes } = match name.load(&loaded, &options) {
+        let Target { started, cores, why_one } = match target::load(*name, &loaded, &options, args.workers) {
             Err(SessionError::Refused(why)) if targets.len() > 1 && name.kind().is_partial => {
                 print_note(&format!("target `{}` is skipped: {why}", name.as_str()));
                 continue;
             }
             started => started?,
         };
-        notes.iter().for_each(|note| print_note(note));
-        let bar = progress(&format!("comparing {}", engine.name()), None);
-        let result = source.compare_and_shrink(reference.as_mut(), engine.as_mut(), &compare_options, &bar);
+        why_one.iter().chain(&started.notes).for_each(|note| print_note(note));
+        engines.push(started.engine);
+        cores_of.push(cores);
+    }
+    if !engines.is_empty() {
+        let mut reference = reference_name.load(&loaded, &options)?.engine;
+        let names: Vec<&str> = engines.iter().map(|engine| engine.name()).collect();
+        let bar = progress(&format!("comparing {}", names.join(", ")), None);
+        let mut on_agreement = |reference: &dyn Engine| {
+            // One run suffices for coverage, since all runs have the same packets.
+            if let (Some(coverage), Some(reached)) = (reference.coverage(), &mut reached) {
+                reached.add(&coverage);
+            }
+        };
+        let result =
+            source.compare_and_shrink(reference.as_mut(), &mut engines, &compare_options, &mut on_agreement, &bar);
         bar.finish_and_clear();
-        let (this, packets) = result?;
-        seen = seen.max(packets);
-        // One run suffices for coverage, since all runs have the same packets.
-        if let (Some(coverage), Some(reached)) = (reference.coverage(), &mut reached)
-            && comparison.is_empty()
-            && this.report.agrees()
-        {
-            reached.add(&coverage);
-        }
-        comparison.push(this);
+        (comparison, seen) = result?;
+        comparison.iter_mut().zip(cores_of).for_each(|(comparison, cores)| comparison.cores = cores);
     }
     if comparison.is_empty() {
         return Err(Failure::Environment("no target can run here: nothing was compared".to_owned()));
@@ -243,73 +264,138 @@ impl<'a> Source<'a> {
         packets(args, loaded).map(Source::Generated)
     }
 
-    /// Compares two engines on the packets. Returns the result and the number of packets.
+    /// Compares engines with the reference on the packets. Returns the results and the number of packets.
+    /// `on_agreement` sees the reference after the first run without a disagreement.
     fn compare_and_shrink(
         &self,
-        reference: &mut dyn Datapath,
-        target: &mut dyn Datapath,
+        reference: &mut dyn Engine,
+        engines: &mut [Box<dyn Engine>],
         options: &CompareOptions,
+        on_agreement: &mut dyn FnMut(&dyn Engine),
         bar: &indicatif::ProgressBar,
-    ) -> Result<(Comparison, usize), Failure> {
-        let input = match self {
-            Source::Generated(packets) => {
-                return Ok((compare_and_shrink(reference, target, packets, options, bar)?, packets.len()));
-            }
-            Source::Read(input) => *input,
-        };
-        let (mut count, mut damage) = (0, None);
-        let mut reader = open_input(input)?;
-        let mut packets = std::iter::from_fn(|| {
-            if input.count.is_some_and(|most| count as u64 >= most) {
-                return None;
-            }
-            match next_arrival(&mut reader) {
-                Ok(arrival) => {
-                    count += usize::from(arrival.is_some());
-                    bar.set_position(count as u64);
-                    arrival
-                }
-                Err(e) => {
-                    damage = Some(e);
-                    None
-                }
-            }
-        });
-        let compared = compare_stream(reference, target, &mut packets, options);
-        if let Some(damage) = damage {
-            return Err(damage);
+    ) -> Result<(Vec<Comparison>, usize), Failure> {
+        let (mut together, mut seen) = (Vec::new(), 0);
+        if let Source::Read(input) = self
+            && engines.len() > 1
+        {
+            let (compared, count) = compare_capture(*input, bar, |packets| {
+                let mut targets: Vec<&mut dyn Datapath> =
+                    engines.iter_mut().map(|engine| engine.as_mut() as &mut dyn Datapath).collect();
+                compare_stream_all(reference, &mut targets, packets, options)
+            })?;
+            // Where an engine has failed, each comparison alone says which one.
+            (together, seen) = (compared.unwrap_or_default(), count);
         }
-        if count == 0 {
-            return Err(Failure::Input("no packets: nothing to compare".to_owned()));
-        }
-        let report = match compared {
-            Ok(report) if report.agrees() => return Ok((Comparison { report, shrunk: None }, count)),
-            Ok(report) => Some(report),
-            Err(EngineError::Fault { .. }) => None,
-            Err(other) => return Err(Failure::input(&other)),
+        let mut is_covered = false;
+        let mut cover = |reference: &dyn Engine, report: &Report| {
+            if report.agrees() && !std::mem::replace(&mut is_covered, true) {
+                on_agreement(reference);
+            }
         };
-        bar.set_message("reading up to the disagreement");
-        let position = report.as_ref().and_then(|report| report.disagreement.as_ref()?.position);
-        if let (Some(report), Some(position)) = (&report, position) {
-            let how = ShrinkOptions::default();
-            let mut total = 0;
-            let mut end = |last| {
-                let read = read_before(input, position + 1, last)?;
-                total = read.1;
-                Ok::<_, Failure>(read.0)
+        if let Some(report) = together.iter().flatten().find(|report| report.agrees()) {
+            cover(reference, report);
+        }
+        let mut all = Vec::new();
+        for (number, engine) in engines.iter_mut().enumerate() {
+            let report = together.get_mut(number).and_then(Option::take);
+            let (comparison, count) = match (self, report) {
+                (Source::Generated(packets), _) => {
+                    (compare_and_shrink(reference, engine.as_mut(), packets, options, bar)?, packets.len())
+                }
+                (Source::Read(input), Some(report)) => {
+                    shrunk(input, reference, engine.as_mut(), Ok(report), seen, options, bar)?
+                }
+                (Source::Read(input), None) => {
+                    let (compared, count) = compare_capture(input, bar, |packets| {
+                        compare_stream(reference, engine.as_mut(), packets, options)
+                    })?;
+                    shrunk(input, reference, engine.as_mut(), compared, count, options, bar)?
+                }
             };
-            let progress = &mut |so_far| show(bar, so_far);
-            let shrunk = shrink_end(reference, target, position + 1, &mut end, options, &how, progress)?;
-            // Report the disagreement even if it does not recur.
-            return Ok((Comparison { report: report.clone(), shrunk }, total));
+            cover(reference, &comparison.report);
+            seen = seen.max(count);
+            all.push(comparison);
         }
-        // The reference aborted, or the states differ from the start. One packet more than needed may have been read.
-        let (packets, total) = read_before(input, count, count)?;
-        let comparison = compare_and_shrink(reference, target, &packets, options, bar)?;
-        match (comparison.report.agrees(), report) {
-            (true, Some(report)) => Ok((Comparison { report, shrunk: None }, total)),
-            _ => Ok((comparison, total)),
+        Ok((all, seen))
+    }
+}
+
+/// What a comparison gives, and the number of packets that it took.
+type Compared<R> = (Result<R, EngineError>, usize);
+
+/// Has `compare` take the packets of the captures.
+fn compare_capture<R>(
+    input: &InputArgs,
+    bar: &indicatif::ProgressBar,
+    compare: impl FnOnce(&mut dyn FnMut(&mut Arrival) -> bool) -> Result<R, EngineError>,
+) -> Result<Compared<R>, Failure> {
+    let (mut count, mut damage) = (0, None);
+    let mut reader = open_input(input)?;
+    let mut captured = CapturedPacket::default();
+    let compared = compare(&mut |arrival| {
+        if input.count.is_some_and(|most| count as u64 >= most) {
+            return false;
         }
+        match reader.read_into(&mut captured) {
+            Ok(false) => return false,
+            Ok(true) => {}
+            Err(e) => {
+                damage = Some(Failure::input(&e));
+                return false;
+            }
+        }
+        (arrival.time_ns, arrival.port) = (captured.time_ns, Port(captured.port));
+        std::mem::swap(&mut arrival.bytes, &mut captured.bytes);
+        count += 1;
+        if count % PROGRESS_PACKETS == 0 {
+            bar.set_position(count as u64);
+        }
+        true
+    });
+    match damage {
+        Some(damage) => Err(damage),
+        None if count == 0 => Err(Failure::Input("no packets: nothing to compare".to_owned())),
+        None => Ok((compared, count)),
+    }
+}
+
+/// The result of a comparison on `count` packets of the captures, whose disagreement is shrunk.
+fn shrunk(
+    input: &InputArgs,
+    reference: &mut dyn Datapath,
+    target: &mut dyn Datapath,
+    compared: Result<Report, EngineError>,
+    count: usize,
+    options: &CompareOptions,
+    bar: &indicatif::ProgressBar,
+) -> Result<(Comparison, usize), Failure> {
+    let report = match compared {
+        Ok(report) if report.agrees() => return Ok((Comparison::new(report, None), count)),
+        Ok(report) => Some(report),
+        Err(EngineError::Fault { .. }) => None,
+        Err(other) => return Err(Failure::input(&other)),
+    };
+    bar.set_message("reading up to the disagreement");
+    let position = report.as_ref().and_then(|report| report.disagreement.as_ref()?.position);
+    if let (Some(report), Some(position)) = (&report, position) {
+        let how = ShrinkOptions::default();
+        let mut total = 0;
+        let mut end = |last| {
+            let read = read_before(input, position + 1, last)?;
+            total = read.1;
+            Ok::<_, Failure>(read.0)
+        };
+        let progress = &mut |so_far| show(bar, so_far);
+        let shrunk = shrink_end(reference, target, position + 1, &mut end, options, &how, progress)?;
+        // Report the disagreement even if it does not recur.
+        return Ok((Comparison::new(report.clone(), shrunk), total));
+    }
+    // The reference aborted, or the states differ from the start. One packet more than needed may have been read.
+    let (packets, total) = read_before(input, count, count)?;
+    let comparison = compare_and_shrink(reference, target, &packets, options, bar)?;
+    match (comparison.report.agrees(), report) {
+        (true, Some(report)) => Ok((Comparison::new(report, None), total)),
+        _ => Ok((comparison, total)),
     }
 }
 
@@ -361,7 +447,7 @@ fn compare_and_shrink<'a>(
         result => (reference, target, result.map_err(|e| Failure::input(&e))?),
     };
     if report.agrees() {
-        return Ok(Comparison { report, shrunk: None });
+        return Ok(Comparison::new(report, None));
     }
     bar.set_message("shrinking the disagreement");
     let mut shrunk = shrink(first, second, packets, options, &how, &mut |so_far| show(bar, so_far))
@@ -370,7 +456,7 @@ fn compare_and_shrink<'a>(
     if let Some(shrunk) = &mut shrunk {
         shrunk.report.target = name;
     }
-    Ok(Comparison { report, shrunk })
+    Ok(Comparison::new(report, shrunk))
 }
 
 /// Packets to compare: those of the captures, or generated for the function.
@@ -429,7 +515,8 @@ fn as_text(loaded: &Loaded, packets: usize, comparison: &[Comparison], reached: 
             let slow = has_slow.then(|| grouped(j.report.packets_slow));
             let counts = [grouped(j.report.packets_compared)].into_iter().chain(slow);
             let counts = counts.chain([grouped(j.report.snapshots_compared)]);
-            let mut row = vec![j.report.target.clone(), verdict.to_owned()];
+            let cores = if j.cores > 1 { format!(" on {} cores", j.cores) } else { String::new() };
+            let mut row = vec![format!("{}{cores}", j.report.target), verdict.to_owned()];
             row.extend(counts);
             row.push(if refused.is_empty() { "-".to_owned() } else { refused.join(", ") });
             row
@@ -483,6 +570,7 @@ fn as_json(
             let small = j.shrunk.as_ref().and_then(|s| s.report.disagreement.as_ref());
             json!({
                 "target": j.report.target,
+                "workers": j.cores,
                 "agrees": agreement(&j.report),
                 "packets_compared": j.report.packets_compared,
                 "packets_slow": j.report.packets_slow,
@@ -537,7 +625,7 @@ mod tests {
             disagreement: None,
             record: RunRecord::default(),
         };
-        Comparison { report, shrunk: None }
+        Comparison::new(report, None)
     }
 
     #[test]

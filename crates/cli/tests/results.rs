@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::common::{
-    BIG_FLOW, PASS_ALL, PORT_KNOCKING, REWRITE, UDP_FLOWS, engines, generated, json, name, ok, packet, read, write,
+    BIG_FLOW, PASS_ALL, PORT_KNOCKING, REWRITE, UDP_FLOWS, engines, exits, generated, json, name, ok, packet, read,
+    write,
 };
 use flowloom_testkit::PacketBuilder;
 use flowloom_trace::{CaptureReader, CapturedPacket};
@@ -88,6 +89,37 @@ fn several_cores_write_what_one_writes() {
     assert!(packets.iter().all(|packets| *packets > 0) && workers["joined"].is_null(), "{workers}");
 }
 
+/// Targets follow one run of the reference, on one core or several.
+#[test]
+fn targets_are_compared_together_and_on_several_cores() {
+    let folder = tempfile::tempdir().unwrap();
+    let capture = generated(folder.path(), UDP_FLOWS, 3000, 2);
+    for workers in [1, 2] {
+        let number = workers.to_string();
+        let arguments = ["--targets", "interp,jit", "--workers", &number];
+        let report = json(&[&["verify", UDP_FLOWS, "-r", name(&capture), "--json"][..], &arguments].concat());
+        let targets = report["targets"].as_array().unwrap();
+        let told: Vec<_> = targets.iter().map(|target| (&target["target"], &target["workers"])).collect();
+        assert_eq!(told, [(&"interp".into(), &workers.into()), (&"jit".into(), &workers.into())]);
+        for target in targets {
+            assert_eq!((&target["agrees"], &target["packets_compared"]), (&true.into(), &3000.into()), "{report}");
+        }
+        assert!(report["coverage"].as_array().is_some_and(|points| points.iter().any(|point| point["hits"] != 0)));
+    }
+    let arguments = ["verify", UDP_FLOWS, "-r", name(&capture), "--targets", "jit", "--workers", "2"];
+    exits(0, &arguments).stdout_has(&["jit on 2 cores"]);
+    ok(&["build", UDP_FLOWS, "--target", "bpf", "-o", name(folder.path())]);
+    let object = folder.path().join("udp_flows.o");
+    let object = name(&object);
+    // An explored object: the interpreter on two cores beside that on one.
+    let arguments = ["verify", object, "--packets", "300", "--targets", "interp,jit", "--workers", "2"];
+    exits(0, &arguments).stdout_has(&["interp on 2 cores: equal to `interp`", "jit on 2 cores: equal to `interp`"]);
+    // A function whose rows choose the key.
+    let quota = "functions/subscriber_quota/subscriber_quota.efsm";
+    let ran = exits(0, &["verify", quota, "--packets", "300", "--targets", "jit", "--workers", "2"]);
+    ran.stderr_has(&["--workers 2: target `jit` runs on one core"]);
+}
+
 fn hits(row: &Value) -> u64 {
     row["states"].as_array().unwrap().iter().map(|state| state["hits"].as_u64().unwrap()).sum()
 }
@@ -123,7 +155,7 @@ fn json_of_the_other_verbs_has_its_keys() {
     assert!(checked["instructions"].as_u64() < built["instructions"].as_u64(), "{checked} {built}");
     assert_eq!(keys(&checked["targets"][0]), "runs target why");
     let explained = json(&["explain", "functions/ebpf/toy/toy_printed.bpf", "--json"]);
-    let expected = "clock_mhz code device ilp_avg ilp_counts ilp_max instructions latency latency_cycles lines live maps operations parser_operations passes \
+    let expected = "clock_mhz code device ilp_avg ilp_counts ilp_max instructions latency latency_cycles lines live machine_code maps operations parser_operations passes \
                     program pruned regions register_bits schedule stage stage_levels stages window window_bytes";
     assert_eq!(keys(&explained), expected);
     let expected = "entries hazard hold_cycles key_bytes kind name queues read_stage reason restart_stage users value_bytes write_stage";

@@ -153,22 +153,29 @@ impl Context {
     }
 
     pub(crate) fn encode(&self, stateful: &Stateful, layout: &RecordLayout) -> Vec<u8> {
-        let mut record = vec![0; layout.len_bytes as usize];
+        let mut record = Vec::new();
+        self.encode_into(stateful, layout, &mut record);
+        record
+    }
+
+    /// As [`Context::encode`], but reuses the memory of `record`.
+    pub(super) fn encode_into(&self, stateful: &Stateful, layout: &RecordLayout, record: &mut Vec<u8>) {
+        record.clear();
+        record.resize(layout.len_bytes as usize, 0);
         if let Some(idle) = layout.idle {
-            put(&mut record, idle.deadline, 8, self.idle_deadline_ns.into());
-            put(&mut record, idle.period, 8, self.idle_ns.into());
+            put(record, idle.deadline, 8, self.idle_deadline_ns.into());
+            put(record, idle.period, 8, self.idle_ns.into());
         }
         if let Some(offset) = layout.hard_deadline {
-            put(&mut record, offset, 8, self.hard_deadline_ns.into());
+            put(record, offset, 8, self.hard_deadline_ns.into());
         }
         if let Some(offset) = layout.touched {
-            put(&mut record, offset, 8, self.touched_ns.into());
+            put(record, offset, 8, self.touched_ns.into());
         }
         for ((value, register), &offset) in self.registers.iter().zip(&stateful.registers).zip(&layout.registers) {
-            put(&mut record, offset, layout::size_bytes(register), *value);
+            put(record, offset, layout::size_bytes(register), *value);
         }
-        put(&mut record, layout.state, 2, self.state.into());
-        record
+        put(record, layout.state, 2, self.state.into());
     }
 
     /// Decodes a record of the right size.

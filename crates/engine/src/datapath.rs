@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The interface of engines.
 
-use crate::{Choices, Digest, Outcome, Packet, Ports, Snapshot, SnapshotError};
+use crate::{Choices, Digest, Outcome, Outcomes, Packet, Ports, Snapshot, SnapshotError};
 
 /// An engine with a loaded function.
 ///
@@ -36,6 +36,22 @@ pub trait Datapath: Send {
     /// # Errors
     /// As for [`Datapath::process`].
     fn announce(&mut self, _packets: &[(Packet<'_>, Choices)]) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// Runs packets, one after the other, and appends their outcomes.
+    ///
+    /// # Errors
+    /// As for [`Datapath::process`]; the packets before the one that failed have outcomes.
+    fn process_all(&mut self, packets: &[(Packet<'_>, Choices)], outcomes: &mut Outcomes) -> Result<(), EngineError> {
+        for batch in packets.chunks(self.most_ahead().max(1)) {
+            if self.most_ahead() > 0 {
+                self.announce(batch)?;
+            }
+            for (packet, choices) in batch {
+                outcomes.push(self.process(packet, choices)?);
+            }
+        }
         Ok(())
     }
 

@@ -11,8 +11,9 @@
 //!                        Datapath::snapshot ──► Snapshot { map: { key: value } }
 //! ```
 //!
-//! Sources and sinks of packets exchange buffers with engines in batches: [`InPlace`] changes [`Frame`]s in place, and
-//! [`Copying`] runs any [`Datapath`] that way.
+//! Where many packets run, their outcomes are in one list ([`Outcomes`], [`Datapath::process_all`]), so that no packet
+//! allocates. Sources and sinks of packets exchange buffers with engines in batches: [`InPlace`] changes [`Frame`]s in
+//! place, and [`Copying`] runs any [`Datapath`] that way.
 //!
 //! Two engines agree if, for the same packets in the same order with the same choices, every outcome and the final
 //! snapshots are equal. [`Outcome`] compares by plain equality: nothing is tolerated.
@@ -22,6 +23,7 @@ mod batch;
 mod datapath;
 mod digest;
 mod outcome;
+mod outcomes;
 mod ports;
 mod record;
 mod snapshot;
@@ -30,6 +32,7 @@ pub use batch::{Copying, FRAME_RECORD_BYTES, Fate, Frame, HEADROOM_BYTES, InPlac
 pub use datapath::{Datapath, EngineError, Eviction, Refusal};
 pub use digest::Digest;
 pub use outcome::{Event, Outcome, Output, Packet, Port, Verdict};
+pub use outcomes::Outcomes;
 pub use ports::{PORT_COUNT, Ports};
 pub use record::{Choices, RANDOM_WORDS, RunRecord};
 pub use snapshot::{FULL_ARRAY_ENTRIES, MapState, Snapshot, SnapshotError};

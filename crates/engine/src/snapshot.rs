@@ -119,6 +119,11 @@ fn parse_hex_list(map: &str, value: &Value) -> Result<Vec<u8>, SnapshotError> {
 }
 
 impl Snapshot {
+    /// The number of entries of all maps.
+    pub fn entries(&self) -> usize {
+        self.maps.values().map(BTreeMap::len).sum()
+    }
+
     /// Renders as JSON: an object with the list of `bpftool map dump -j` for each map.
     pub fn to_json(&self) -> String {
         let mut text = Vec::new();

@@ -16,7 +16,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use flowloom_engine::{
-    Choices, EngineError, Event, Fate, Frame, HEADROOM_BYTES, InPlace, Outcome, Output, Packet, Port, Ports, Verdict,
+    Choices, EngineError, Event, Fate, Frame, HEADROOM_BYTES, InPlace, Outcome, Outcomes, Output, Packet, Port, Ports,
+    Verdict,
 };
 use flowloom_flowtable::{FlowTable, Probe, prefetch_entries, prefetch_homes};
 use flowloom_isa::limits::STACK_BYTES;
@@ -33,6 +34,8 @@ use crate::state::{Announced as Key, NO_HELPER, NO_HINT, RECORD_BYTES, State, Vi
 pub(crate) const BATCH: usize = 256;
 /// The packets of a step: in the time that they take, a line arrives from memory.
 const GROUP: usize = 8;
+/// The most lookups of a packet that are announced.
+pub(crate) const MAX_WAVES: usize = 2;
 /// Tables that are smaller in all, in bytes, are in the cache, unless said otherwise.
 const CACHED_BYTES: u64 = 256 << 10;
 /// A wave in which fewer packets than this part of a batch have a key is left out.
@@ -215,12 +218,14 @@ pub(crate) struct Announced {
     pub(crate) is_wanted: bool,
     /// The outcomes of those that have not been asked for.
     pub(crate) outcomes: VecDeque<Result<Outcome, EngineError>>,
+    /// The memory of a batch.
+    list: Outcomes,
     buffers: Vec<u8>,
 }
 
 impl Default for Announced {
     fn default() -> Announced {
-        Announced { is_wanted: true, outcomes: VecDeque::new(), buffers: Vec::new() }
+        Announced { is_wanted: true, outcomes: VecDeque::new(), list: Outcomes::default(), buffers: Vec::new() }
     }
 }
 
@@ -260,6 +265,8 @@ struct Sinks<'a> {
     extra: &'a mut Vec<(usize, Output)>,
     /// By packet, the records for user space; [`Jit::events`] if `None`.
     events: Option<&'a mut Vec<Vec<Event>>>,
+    /// The packets that have run.
+    ran: usize,
 }
 
 impl Jit {
@@ -279,45 +286,63 @@ impl Jit {
             true => *choices = Choices::seeded(time_ns, seed, first + number as u64),
             false => choices.now_ns = time_ns,
         };
-        self.run_batch(frames, choose, &mut Sinks { extra, events: None })
+        self.run_batch(frames, choose, &mut Sinks { extra, events: None, ran: 0 })
     }
 
     /// Runs packets, and keeps their outcomes.
     pub(crate) fn run_announced(&mut self, packets: &[(Packet<'_>, Choices)]) {
+        let mut outcomes = std::mem::take(&mut self.announced.list);
+        outcomes.clear();
+        let result = self.run_packets(packets, &mut outcomes);
+        let ran = (0..outcomes.len()).filter_map(|number| outcomes.get(number)).map(Ok);
+        // A fault ends the run: it is the outcome of the packet after those that have run.
+        self.announced.outcomes.extend(ran.chain(result.err().map(Err)));
+        self.announced.list = outcomes;
+    }
+
+    /// Runs a batch of packets on copies, and appends their outcomes: after a fault, those of the packets before.
+    pub(crate) fn run_packets(
+        &mut self,
+        packets: &[(Packet<'_>, Choices)],
+        outcomes: &mut Outcomes,
+    ) -> Result<(), EngineError> {
         let mut buffers = std::mem::take(&mut self.announced.buffers);
-        let room = |packet: &Packet<'_>| (HEADROOM_BYTES + packet.bytes.len() + TAILROOM_BYTES).next_multiple_of(64);
-        buffers.resize(packets.iter().map(|(packet, _)| room(packet)).sum(), 0);
+        // Packets that stay where they are need no room around them, so that more of them are in the cache.
+        let (headroom, tailroom) = if self.moves { (HEADROOM_BYTES, TAILROOM_BYTES) } else { (0, 0) };
+        let room = |packet: &Packet<'_>| (headroom + packet.bytes.len() + tailroom).next_multiple_of(64);
+        let all = packets.iter().map(|(packet, _)| room(packet)).sum();
+        if buffers.len() < all {
+            buffers.resize(all, 0);
+        }
         let mut frames = Vec::with_capacity(packets.len());
         let mut rest = &mut buffers[..];
         for (packet, choices) in packets {
             let (buffer, after) = std::mem::take(&mut rest).split_at_mut(room(packet));
             rest = after;
-            let end = HEADROOM_BYTES + packet.bytes.len();
-            buffer[HEADROOM_BYTES..end].copy_from_slice(packet.bytes);
-            frames.push(Frame::new(buffer, HEADROOM_BYTES, end, packet.port, choices.now_ns));
+            let end = headroom + packet.bytes.len();
+            buffer[headroom..end].copy_from_slice(packet.bytes);
+            frames.push(Frame::new(buffer, headroom, end, packet.port, choices.now_ns));
         }
         let (mut extra, mut events) = (Vec::new(), Vec::new());
-        let mut sinks = Sinks { extra: &mut extra, events: Some(&mut events) };
+        let has_records = self.has_records;
+        let mut sinks = Sinks { extra: &mut extra, events: has_records.then_some(&mut events), ran: 0 };
         let result = self.run_batch(&mut frames, |number, _, choices| *choices = packets[number].1, &mut sinks);
-        // A fault ends the run: it is the outcome of the packet after those that have run.
-        let ran = if result.is_ok() { frames.len() } else { events.len() };
+        let ran = sinks.ran;
         let (mut extra, mut events) = (extra.into_iter().peekable(), events.into_iter());
         for (number, frame) in frames.iter().enumerate().take(ran) {
-            let mut outputs = Vec::new();
             while let Some((_, output)) = extra.next_if(|(of, _)| *of == number) {
-                outputs.push(output);
+                outcomes.send(output.port, &output.bytes);
             }
-            let port = match frame.fate {
-                Fate::Pass | Fate::Tx => Some(frame.port),
-                Fate::Redirect(port) => Some(port),
-                Fate::Aborted | Fate::Drop | Fate::Replaced(_) => None,
-            };
-            outputs.extend(port.map(|port| Output { port, bytes: frame.bytes().to_vec() }));
-            let outcome = Outcome { verdict: frame.fate.verdict(), outputs, events: events.next().unwrap_or_default() };
-            self.announced.outcomes.push_back(Ok(outcome));
+            match frame.fate {
+                Fate::Pass | Fate::Tx => outcomes.send(frame.port, frame.bytes()),
+                Fate::Redirect(port) => outcomes.send(port, frame.bytes()),
+                Fate::Aborted | Fate::Drop | Fate::Replaced(_) => {}
+            }
+            events.next().into_iter().flatten().for_each(|event| outcomes.log(event));
+            outcomes.end(frame.fate.verdict());
         }
-        self.announced.outcomes.extend(result.err().map(Err));
         self.announced.buffers = buffers;
+        result
     }
 
     /// Runs packets; `choose` sets the choices of a packet by its number and arrival time.
@@ -406,6 +431,7 @@ impl Jit {
                     if *at != NO_HELPER {
                         run.reset();
                     }
+                    sinks.ran = number + 1;
                 }
             }
             Ok(())

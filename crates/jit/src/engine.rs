@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use flowloom_engine::{
-    Choices, Datapath, Digest, EngineError, Event, Eviction, HEADROOM_BYTES, Outcome, Packet, Ports, Snapshot,
-    SnapshotError,
+    Choices, Datapath, Digest, EngineError, Event, Eviction, HEADROOM_BYTES, Outcome, Outcomes, Packet, Ports,
+    Snapshot, SnapshotError,
 };
 use flowloom_isa::insn::helper;
 use flowloom_isa::op::Op;
@@ -390,6 +390,16 @@ impl Datapath for Jit {
     fn announce(&mut self, packets: &[(Packet<'_>, Choices)]) -> Result<(), EngineError> {
         self.run_announced(packets);
         Ok(())
+    }
+
+    fn process_all(&mut self, packets: &[(Packet<'_>, Choices)], outcomes: &mut Outcomes) -> Result<(), EngineError> {
+        if !self.announced.is_wanted {
+            return packets.iter().try_for_each(|(packet, choices)| {
+                outcomes.push(self.process(packet, choices)?);
+                Ok(())
+            });
+        }
+        packets.chunks(BATCH).try_for_each(|batch| self.run_packets(batch, outcomes))
     }
 
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {

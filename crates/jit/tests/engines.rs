@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use flowloom_engine::{
-    Choices, Datapath, Fate, Frame, HEADROOM_BYTES, InPlace, Outcome, Output, Packet, Port, Ports, RANDOM_WORDS,
-    Snapshot,
+    Choices, Datapath, Fate, Frame, HEADROOM_BYTES, InPlace, Outcome, Outcomes, Output, Packet, Port, Ports,
+    RANDOM_WORDS, Snapshot,
 };
 use flowloom_isa::{Program, asm};
 use flowloom_jit::Jit;
@@ -66,6 +66,19 @@ fn run(
     (outcomes, engine.snapshot().expect("has a state"))
 }
 
+/// As [`run`], with the outcomes of a batch in one list.
+fn run_all(mut engine: Jit, ports: &Ports, state: Option<&Snapshot>, packets: &[Vec<u8>]) -> (Vec<Outcome>, Snapshot) {
+    Datapath::bind_ports(&mut engine, ports);
+    if let Some(state) = state {
+        engine.restore(state).expect("fits");
+    }
+    let packets: Vec<_> = packets.iter().map(|bytes| (Packet { bytes, port: Port(1) }, choices())).collect();
+    let mut outcomes = Outcomes::default();
+    engine.process_all(&packets, &mut outcomes).expect("runs");
+    let found = (0..outcomes.len()).filter_map(|number| outcomes.get(number)).collect();
+    (found, engine.snapshot().expect("has a state"))
+}
+
 /// As [`run`], for packets that are changed in place.
 fn run_in_place(
     mut engine: Jit,
@@ -110,6 +123,8 @@ pub(crate) fn equal(program: &Program, ports: &Ports, state: Option<&Snapshot>, 
         ("batches with scouts", run(&mut jit(program).with_cached_bytes(0), ports, state, packets)),
         ("batches", run(&mut jit(program), ports, state, packets)),
         ("packet by packet", run(&mut jit(program).one_by_one(), ports, state, packets)),
+        ("in a list", run_all(jit(program).with_cached_bytes(0), ports, state, packets)),
+        ("in a list, packet by packet", run_all(jit(program).one_by_one(), ports, state, packets)),
         ("in place", run_in_place(jit(program).with_cached_bytes(0), ports, state, packets)),
     ];
     for (how, found) in found {

@@ -5,7 +5,7 @@ use flowloom_engine::{Packet, Port};
 use flowloom_exec::{PacketClock, SweepClock};
 
 /// An arriving packet: one line of the input of a comparison.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Arrival {
     /// Arrival time in nanoseconds. A time before that of an earlier packet counts as the earlier packet's.
     pub time_ns: u64,
@@ -19,6 +19,70 @@ impl Arrival {
     /// Returns the packet in the form that engines take.
     pub fn packet(&self) -> Packet<'_> {
         Packet { bytes: &self.bytes, port: self.port }
+    }
+
+    /// Copies a packet; keeps the memory.
+    pub(crate) fn copy_from(&mut self, Arrival { time_ns, port, bytes }: &Arrival) {
+        (self.time_ns, self.port) = (*time_ns, *port);
+        self.bytes.clone_from(bytes);
+    }
+}
+
+/// Packets in one buffer, with their positions in the input.
+#[derive(Debug, Default)]
+pub(crate) struct Arrivals {
+    packets: Vec<Listed>,
+    bytes: Vec<u8>,
+}
+
+/// A packet in the buffer.
+#[derive(Debug, Clone, Copy)]
+struct Listed {
+    time_ns: u64,
+    port: Port,
+    position: usize,
+    /// Its end in the buffer.
+    end: usize,
+}
+
+impl Arrivals {
+    /// Removes all packets; keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.packets.clear();
+        self.bytes.clear();
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// Length of all packets in bytes.
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(crate) fn push(&mut self, Arrival { time_ns, port, bytes }: &Arrival, position: usize) {
+        self.bytes.extend_from_slice(bytes);
+        self.packets.push(Listed { time_ns: *time_ns, port: *port, position, end: self.bytes.len() });
+    }
+
+    /// A packet by its number in the list.
+    pub(crate) fn packet(&self, number: usize) -> Packet<'_> {
+        let start = number.checked_sub(1).map_or(0, |before| self.packets[before].end);
+        let Listed { port, end, .. } = self.packets[number];
+        Packet { bytes: &self.bytes[start..end], port }
+    }
+
+    /// The time and the position of a packet.
+    pub(crate) fn place(&self, number: usize) -> (u64, usize) {
+        let Listed { time_ns, position, .. } = self.packets[number];
+        (time_ns, position)
+    }
+
+    /// A packet of its own.
+    pub(crate) fn arrival(&self, number: usize) -> Arrival {
+        let Packet { bytes, port } = self.packet(number);
+        Arrival { time_ns: self.packets[number].time_ns, port, bytes: bytes.to_vec() }
     }
 }
 

@@ -14,6 +14,7 @@
 
 mod ahead;
 
+use ahead::{Follower, run_ahead};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -117,22 +118,14 @@ pub fn compare(
 ) -> Result<Report, EngineError> {
     let mut pair = Pair { reference, target, options };
     let name = pair.target.name().to_owned();
-    let run = pair.run(packets, Snapshots::Spaced)?;
-    let mut report = Report {
-        target: name,
-        packets_compared: run.compared,
-        packets_slow: run.slow,
-        snapshots_compared: run.snapshots,
-        refused: run.refused,
-        verdicts: run.verdicts,
-        disagreement: None,
-        record: run.record,
-    };
-    let Some(mut finding) = run.finding else { return Ok(report) };
+    let mut run = pair.run(packets, Snapshots::Spaced)?;
+    let (finding, last_equal) = (run.finding.take(), run.last_equal);
+    let mut report = run.report(name);
+    let Some(mut finding) = finding else { return Ok(report) };
     if finding.kind == Kind::State
         && let Some(position) = finding.position
     {
-        let culprit = pair.bisect(packets, run.last_equal, position + 1)?;
+        let culprit = pair.bisect(packets, last_equal, position + 1)?;
         // Rerun up to the culprit only, for the states and outcomes right after it.
         let again = pair.run(&packets[..culprit], Snapshots::AtEnd)?;
         if let Some(found) = again.finding {
@@ -152,34 +145,65 @@ pub fn compare(
 /// Runs a stream of packets on both engines and keeps none of them. Where only the states differ, the report names the
 /// packet after which that was detected; [`compare`] on the packets up to there finds the culprit.
 ///
+/// `packets` replaces the packet that it is given by the next one; it returns false at the end.
+///
 /// # Errors
 /// As for [`compare`].
 ///
 /// # Cost
-/// Constant memory besides the engines' state, two snapshots of it, and the packets that the target runs ahead.
+/// Constant memory besides the engines' state, two snapshots of it, and the packets that are run ahead.
 pub fn compare_stream(
     reference: &mut dyn Datapath,
     target: &mut dyn Datapath,
-    packets: &mut dyn Iterator<Item = Arrival>,
+    packets: &mut dyn FnMut(&mut Arrival) -> bool,
     options: &CompareOptions,
 ) -> Result<Report, EngineError> {
     let mut pair = Pair { reference, target, options };
     let name = pair.target.name().to_owned();
     // The states right after a packet are seen by the shrinking that follows.
     let is_ahead = !pair.target.chooses_victims();
-    let run = pair.run_over(packets.map(Cow::Owned), Snapshots::Spaced, is_ahead)?;
-    let packet = run.last.map(Cow::into_owned);
-    let disagreement = run.finding.map(|finding| pair.describe(finding, packet, is_ahead)).transpose()?;
-    Ok(Report {
-        target: name,
-        packets_compared: run.compared,
-        packets_slow: run.slow,
-        snapshots_compared: run.snapshots,
-        refused: run.refused,
-        verdicts: run.verdicts,
-        disagreement,
-        record: run.record,
-    })
+    let mut run = if is_ahead {
+        pair.run_ahead(packets, Snapshots::Spaced)?
+    } else {
+        let next = || {
+            let mut arrival = Arrival::default();
+            packets(&mut arrival).then_some(Cow::Owned(arrival))
+        };
+        pair.run_by_turns(std::iter::from_fn(next), Snapshots::Spaced)?
+    };
+    let packet = run.last.take().map(Cow::into_owned);
+    let disagreement = run.finding.take().map(|finding| pair.describe(finding, packet, is_ahead)).transpose()?;
+    Ok(Report { disagreement, ..run.report(name) })
+}
+
+/// As [`compare_stream`] for several targets, on each of which the reference's packets run once. There is no report of
+/// a target that has to be compared alone: one that chooses the victims of full tables, or refuses a packet.
+///
+/// # Errors
+/// As for [`compare`], of the first engine that failed.
+pub fn compare_stream_all(
+    reference: &mut dyn Datapath,
+    targets: &mut [&mut dyn Datapath],
+    packets: &mut dyn FnMut(&mut Arrival) -> bool,
+    options: &CompareOptions,
+) -> Result<Vec<Option<Report>>, EngineError> {
+    reference.restore(&options.state)?;
+    let (mut followers, mut numbers) = (Vec::new(), Vec::new());
+    let mut reports: Vec<Option<Report>> = targets.iter().map(|_| None).collect();
+    for (number, target) in targets.iter_mut().enumerate().filter(|(_, target)| !target.chooses_victims()) {
+        target.restore(&options.state)?;
+        followers.push(Follower::new(*target));
+        numbers.push(number);
+    }
+    let snapshot_at = Snapshots::Spaced.first(options);
+    let followers = run_ahead(reference, followers, options, packets, snapshot_at)?;
+    for (follower, number) in followers.into_iter().zip(numbers).filter(|(follower, _)| !follower.is_alone) {
+        let mut run = follower.run;
+        let packet = run.last.take().map(Cow::into_owned);
+        let disagreement = run.finding.take().map(|finding| finding.described(packet));
+        reports[number] = Some(Report { disagreement, ..run.report(follower.name) });
+    }
+    Ok(reports)
 }
 
 /// Moments at which snapshots are compared.
@@ -188,6 +212,16 @@ pub(crate) enum Snapshots {
     /// As often as the options say, and at the end.
     Spaced,
     AtEnd,
+}
+
+impl Snapshots {
+    /// The first packet before which snapshots are compared.
+    fn first(self, options: &CompareOptions) -> usize {
+        match self {
+            Snapshots::Spaced => options.snapshot_every.max(1),
+            Snapshots::AtEnd => usize::MAX,
+        }
+    }
 }
 
 /// A run of both engines.
@@ -208,6 +242,22 @@ pub(crate) struct Run<'p> {
     last: Option<Cow<'p, Arrival>>,
     /// Its index and its time.
     last_at: Option<(usize, u64)>,
+}
+
+impl Run<'_> {
+    /// The report on a target, without the finding.
+    fn report(self, target: String) -> Report {
+        Report {
+            target,
+            packets_compared: self.compared,
+            packets_slow: self.slow,
+            snapshots_compared: self.snapshots,
+            refused: self.refused,
+            verdicts: self.verdicts,
+            disagreement: None,
+            record: self.record,
+        }
+    }
 }
 
 /// A packet that the reference has run.
@@ -272,10 +322,10 @@ impl CompareOptions {
     }
 
     /// Compares the states after this number of packets; returns true for a disagreement.
-    fn judge_states(&self, run: &mut Run<'_>, expected: Snapshot, found: Snapshot, packets: usize) -> bool {
+    fn judge_states(&self, run: &mut Run<'_>, expected: Cow<'_, Snapshot>, found: Snapshot, packets: usize) -> bool {
         run.snapshots += 1;
-        let (entries, state) = self.state_differences(expected, found);
-        run.entries = entries;
+        run.entries = expected.entries();
+        let state = self.state_differences(expected, found);
         if state.is_empty() {
             run.last_equal = packets;
             return false;
@@ -286,12 +336,13 @@ impl CompareOptions {
         true
     }
 
-    /// Number of entries of the reference's snapshot, and the differences from the target's.
-    fn state_differences(&self, mut expected: Snapshot, mut found: Snapshot) -> (usize, Vec<StateDifference>) {
-        self.undefined.mask(&mut expected);
-        self.undefined.mask(&mut found);
-        let entries = expected.maps.values().map(BTreeMap::len).sum();
-        (entries, state_differences(&expected, &found, &self.layouts, self.is_foreign))
+    /// The differences between the reference's snapshot and the target's.
+    fn state_differences(&self, mut expected: Cow<'_, Snapshot>, mut found: Snapshot) -> Vec<StateDifference> {
+        if self.undefined.has_values() {
+            self.undefined.mask(expected.to_mut());
+            self.undefined.mask(&mut found);
+        }
+        state_differences(&expected, &found, &self.layouts, self.is_foreign)
     }
 }
 
@@ -306,6 +357,13 @@ pub(crate) struct Finding {
     found: Option<Outcome>,
     fault: Option<String>,
     state: Vec<StateDifference>,
+}
+
+impl Finding {
+    fn described(self, packet: Option<Arrival>) -> Disagreement {
+        let Finding { kind, position, now_ns, expected, found, fault, state } = self;
+        Disagreement { kind, position, now_ns, packet, expected, found, fault, state }
+    }
 }
 
 /// Fault message for evictions that were not needed.
@@ -333,24 +391,25 @@ impl Pair<'_> {
         packets: impl IntoIterator<Item = &'p Arrival>,
         snapshots: Snapshots,
     ) -> Result<Run<'p>, EngineError> {
-        let is_ahead = self.is_ahead();
-        self.run_over(packets.into_iter().map(Cow::Borrowed), snapshots, is_ahead)
+        let mut packets = packets.into_iter();
+        if self.is_ahead() {
+            let mut next = |arrival: &mut Arrival| packets.next().map(|packet| arrival.copy_from(packet)).is_some();
+            return Ok(self.run_ahead(&mut next, snapshots)?);
+        }
+        self.run_by_turns(packets.map(Cow::Borrowed), snapshots)
     }
 
-    /// Like [`Pair::run`], on a stream of packets.
-    fn run_over<'p>(
+    /// Like [`Pair::run`], with the reference in another thread.
+    fn run_ahead(
         &mut self,
-        packets: impl Iterator<Item = Cow<'p, Arrival>>,
+        packets: &mut dyn FnMut(&mut Arrival) -> bool,
         snapshots: Snapshots,
-        is_ahead: bool,
-    ) -> Result<Run<'p>, EngineError> {
+    ) -> Result<Run<'static>, EngineError> {
         self.reset()?;
-        // The first packet before which snapshots are compared.
-        let snapshot_at = match snapshots {
-            Snapshots::Spaced => self.options.snapshot_every.max(1),
-            Snapshots::AtEnd => usize::MAX,
-        };
-        if is_ahead { self.run_ahead(packets, snapshot_at) } else { self.run_by_turns(packets, snapshot_at) }
+        let follower = Follower::new(self.target);
+        let snapshot_at = snapshots.first(self.options);
+        let followers = run_ahead(self.reference, vec![follower], self.options, packets, snapshot_at)?;
+        Ok(followers.into_iter().next().map(|follower| follower.run).unwrap_or_default())
     }
 
     /// Whether the target runs packets ahead, so that its state after one is not seen.
@@ -362,8 +421,10 @@ impl Pair<'_> {
     fn run_by_turns<'p>(
         &mut self,
         packets: impl Iterator<Item = Cow<'p, Arrival>>,
-        mut snapshot_at: usize,
+        snapshots: Snapshots,
     ) -> Result<Run<'p>, EngineError> {
+        self.reset()?;
+        let mut snapshot_at = snapshots.first(self.options);
         let mut run = Run::default();
         let mut count = 0;
         let mut clock = Clock::new(self.options.sweep_ns);
@@ -412,7 +473,7 @@ impl Pair<'_> {
 
     fn compare_states(&mut self, run: &mut Run<'_>, packets: usize) -> Result<bool, EngineError> {
         let (expected, found) = (self.reference.snapshot()?, self.target.snapshot()?);
-        Ok(self.options.judge_states(run, expected, found, packets))
+        Ok(self.options.judge_states(run, Cow::Owned(expected), found, packets))
     }
 
     /// Number of packets until the states differ, given that they are equal after `equal` packets and differ after
@@ -441,17 +502,8 @@ impl Pair<'_> {
         // The state of an engine that runs ahead is that after later packets.
         if finding.kind != Kind::State && finding.kind != Kind::Fault && !is_ahead {
             let (expected, found) = (self.reference.snapshot()?, self.target.snapshot()?);
-            finding.state = self.options.state_differences(expected, found).1;
+            finding.state = self.options.state_differences(Cow::Owned(expected), found);
         }
-        Ok(Disagreement {
-            kind: finding.kind,
-            position: finding.position,
-            now_ns: finding.now_ns,
-            packet,
-            expected: finding.expected,
-            found: finding.found,
-            fault: finding.fault,
-            state: finding.state,
-        })
+        Ok(finding.described(packet))
     }
 }

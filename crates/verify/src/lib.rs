@@ -31,7 +31,7 @@ mod undefined;
 mod walk;
 
 pub use arrival::Arrival;
-pub use compare::{CompareOptions, Report, compare, compare_stream};
+pub use compare::{CompareOptions, Report, compare, compare_stream, compare_stream_all};
 pub use coverage::{Point, PointKind, Reached};
 pub use difference::{Disagreement, Kind};
 pub use frame::{frame_headers, mutated};

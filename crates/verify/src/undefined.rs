@@ -69,6 +69,11 @@ impl Undefined {
         (masked(expected) != masked(found)).then_some(Kind::Events)
     }
 
+    /// True if values of maps have bytes that are not compared.
+    pub(crate) fn has_values(&self) -> bool {
+        !self.values.is_empty()
+    }
+
     /// Clears the bytes of a state that are not compared.
     pub(crate) fn mask(&self, state: &mut Snapshot) {
         for (map, bytes) in &self.values {

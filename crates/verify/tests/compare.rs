@@ -7,7 +7,8 @@ use flowloom_engine::{
     Choices, Datapath, Digest, EngineError, Event, MapState, Outcome, Packet, Port, Ports, Refusal, Snapshot, Verdict,
 };
 use flowloom_verify::{
-    Arrival, CompareOptions, Kind, Report, ShrinkOptions, Shrunk, compare, compare_stream, shrink, shrink_end,
+    Arrival, CompareOptions, Kind, Report, ShrinkOptions, Shrunk, compare, compare_stream, compare_stream_all, shrink,
+    shrink_end,
 };
 
 /// An engine that counts packets by first byte, with an injected fault.
@@ -99,6 +100,12 @@ fn packets(n: u64) -> Vec<Arrival> {
             Arrival { time_ns: 1_000_000_007 + 1_234_567 * i, port: Port(3), bytes }
         })
         .collect()
+}
+
+/// A stream of these packets.
+fn stream(trace: &[Arrival]) -> impl FnMut(&mut Arrival) -> bool {
+    let mut packets = trace.iter();
+    move |arrival| packets.next().map(|packet| *arrival = packet.clone()).is_some()
 }
 
 fn engine(fault: Fault) -> Counting {
@@ -202,7 +209,7 @@ fn the_end_of_a_stream_is_shrunk() {
         }
         let (mut right, mut wrong) = (engine(Fault::None), engine(fault));
         let options = CompareOptions { snapshot_every: 1 << 14, ..CompareOptions::default() };
-        let report = compare_stream(&mut right, &mut wrong, &mut trace.iter().cloned(), &options).expect("runs");
+        let report = compare_stream(&mut right, &mut wrong, &mut stream(&trace), &options).expect("runs");
         let count = report.disagreement.expect("they differ").position.expect("a packet") + 1;
         let mut read = Vec::new();
         let mut end = |n: usize| {
@@ -446,6 +453,61 @@ fn a_difference_is_found_among_packets_that_ran_ahead() {
     let alone = compared(Fault::OneBit, &packets(200), &CompareOptions::default()).disagreement.expect("a bit differs");
     assert_eq!((found.kind, found.position), (alone.kind, alone.position));
     assert!(found.state.is_empty(), "it would be that of later packets");
+}
+
+/// Several targets follow one run of the reference, and each is judged as if it were alone: wherever it differs, the
+/// others go on.
+#[test]
+fn several_targets_are_compared_in_one_run() {
+    let mut trace = packets(3000);
+    trace[2999].bytes.truncate(3);
+    let options = CompareOptions { snapshot_every: 700, keeps_record: true, ..CompareOptions::default() };
+    let faults = [Fault::None, Fault::OneBit, Fault::State, Fault::Fault, Fault::Event, Fault::None, Fault::Passing];
+    for last in [Fault::None, Fault::OneBit, Fault::Refuses] {
+        let faults: Vec<Fault> = faults.into_iter().chain([last]).collect();
+        let mut reference = engine(Fault::None);
+        let mut engines: Vec<Counting> = faults.iter().map(|fault| engine(*fault)).collect();
+        let mut targets: Vec<&mut dyn Datapath> = engines.iter_mut().map(|e| e as &mut dyn Datapath).collect();
+        let reports = compare_stream_all(&mut reference, &mut targets, &mut stream(&trace), &options).expect("runs");
+        assert_eq!(reports.len(), faults.len());
+        for (fault, report) in faults.into_iter().zip(reports) {
+            if fault == Fault::Refuses {
+                assert_eq!(report, None, "it has to be compared alone");
+                continue;
+            }
+            let (mut reference, mut target) = (engine(Fault::None), engine(fault));
+            let alone = compare_stream(&mut reference, &mut target, &mut stream(&trace), &options).expect("runs");
+            assert_eq!(alone.agrees(), fault == Fault::None);
+            assert_eq!(report, Some(alone));
+        }
+    }
+    // If all differ, no more packets are read.
+    let (mut read, mut more) = (0, stream(&trace));
+    let mut next = |arrival: &mut Arrival| {
+        read += 1;
+        more(arrival)
+    };
+    let mut engines = [Fault::OneBit, Fault::Fault].map(engine);
+    let mut targets: Vec<&mut dyn Datapath> = engines.iter_mut().map(|e| e as &mut dyn Datapath).collect();
+    let options = CompareOptions::default();
+    let reports = compare_stream_all(&mut engine(Fault::None), &mut targets, &mut next, &options).expect("runs");
+    let positions = reports.iter().map(|report| report.as_ref()?.disagreement.as_ref()?.position);
+    assert_eq!(positions.collect::<Vec<_>>(), [Some(40), Some(5)]);
+    assert!(read < trace.len(), "{read}");
+}
+
+/// A failure of the reference ends the comparison, unless all targets differ before.
+#[test]
+fn a_failure_of_the_reference_ends_the_run_of_all_targets() {
+    let trace = packets(40);
+    let run = |faults: [Fault; 2]| {
+        let mut engines = faults.map(engine);
+        let mut targets: Vec<&mut dyn Datapath> = engines.iter_mut().map(|e| e as &mut dyn Datapath).collect();
+        let options = CompareOptions::default();
+        compare_stream_all(&mut engine(Fault::Fault), &mut targets, &mut stream(&trace), &options)
+    };
+    assert!(matches!(run([Fault::None, Fault::None]), Err(EngineError::Fault { insn: 3, .. })));
+    assert!(matches!(run([Fault::None, Fault::Fault]), Err(EngineError::Fault { insn: 3, .. })));
 }
 
 /// Packets ahead are bounded by their bytes, too.

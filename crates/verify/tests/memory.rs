@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use flowloom_efsm::Machine;
-use flowloom_engine::Port;
+use flowloom_engine::{Datapath, Port};
 use flowloom_lower::{LowerOptions, lower};
 use flowloom_testkit::{PacketBuilder, skip};
-use flowloom_verify::{Arrival, CompareOptions, compare_stream};
+use flowloom_verify::{Arrival, CompareOptions, compare_stream_all};
 use flowloom_vm::Interpreter;
 
 /// The largest size of this process so far.
@@ -37,12 +37,19 @@ fn memory_does_not_depend_on_the_number_of_packets() {
     let function = Arc::new(function);
     let program = lower(&function, &LowerOptions { counters: false, ..LowerOptions::default() }).expect("lowers");
     let mut machine = Machine::new(function).without_flow_count();
-    let mut target = Interpreter::new(Arc::new(program)).expect("loads");
+    let program = Arc::new(program);
+    let [mut target, mut other] = [(); 2].map(|()| Interpreter::new(Arc::clone(&program)).expect("loads"));
     let options = CompareOptions { sweep_ns: Some(10_000_000), ..CompareOptions::default() };
     let mut run = |count| {
-        let report = compare_stream(&mut machine, &mut target, &mut packets(count), &options).expect("runs");
-        assert!(report.agrees(), "{:?}", report.disagreement);
-        assert_eq!(report.packets_compared, u64::from(count));
+        let mut stream = packets(count);
+        let mut next = |arrival: &mut Arrival| stream.next().map(|packet| *arrival = packet).is_some();
+        let mut targets: [&mut dyn Datapath; 2] = [&mut target, &mut other];
+        let reports = compare_stream_all(&mut machine, &mut targets, &mut next, &options).expect("runs");
+        for report in reports {
+            let report = report.expect("it refuses no packet");
+            assert!(report.agrees(), "{:?}", report.disagreement);
+            assert_eq!(report.packets_compared, u64::from(count));
+        }
         assert_eq!(machine.coverage().elements[0].evicted, u64::from(count) - 64);
         peak_kib().unwrap_or(0)
     };

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use flowloom_engine::{
-    Choices, Digest, Event, Eviction, Outcome, Output, Port, Ports, RANDOM_WORDS, Snapshot, SnapshotError, Verdict,
+    Choices, Digest, Event, Eviction, Outcome, Outcomes, Output, Port, Ports, RANDOM_WORDS, Snapshot, SnapshotError,
+    Verdict,
 };
 use flowloom_isa::{BPF_F_RDONLY_PROG, MapDef, Program};
 
@@ -167,20 +168,41 @@ impl<S: Space> Environment<S> {
 
     /// The outcome of a run on a packet from `ingress`.
     pub fn finish(&mut self, ingress: Port, returned: Returned) -> Outcome {
-        let Returned { r0, redirect, mut outputs } = returned;
-        self.retain_bound(&mut outputs);
+        let mut outputs = Vec::new();
+        let sent = |port, bytes: &[u8]| outputs.push(Output { port, bytes: bytes.to_vec() });
+        let (verdict, events) = self.settle(ingress, returned, sent);
+        Outcome { verdict, outputs, events }
+    }
+
+    /// As [`Environment::finish`], but appends the outcome.
+    pub fn finish_into(&mut self, ingress: Port, returned: Returned, outcomes: &mut Outcomes) {
+        let (verdict, events) = self.settle(ingress, returned, |port, bytes| outcomes.send(port, bytes));
+        events.into_iter().for_each(|event| outcomes.log(event));
+        outcomes.end(verdict);
+    }
+
+    /// The verdict and the records of a run; its outputs go to `send`.
+    fn settle(
+        &mut self,
+        ingress: Port,
+        returned: Returned,
+        mut send: impl FnMut(Port, &[u8]),
+    ) -> (Verdict, Vec<Event>) {
+        let Returned { r0, redirect, outputs } = returned;
+        for output in outputs.iter().filter(|output| self.ports.is_bound(output.port)) {
+            send(output.port, &output.bytes);
+        }
         let (verdict, destination) = destination(&self.ports, ingress, r0, redirect);
         let events = self.events();
         let bytes = self.space.packet();
         match destination {
             Destination::None => {}
-            Destination::Port(port) => outputs.push(Output { port, bytes: bytes.to_vec() }),
+            Destination::Port(port) => send(port, bytes),
             Destination::Ports { map, but } => {
-                let reached = ports_of(&self.ports, &self.space.maps()[map], but);
-                outputs.extend(reached.into_iter().map(|port| Output { port, bytes: bytes.to_vec() }));
+                ports_of(&self.ports, &self.space.maps()[map], but).into_iter().for_each(|port| send(port, bytes));
             }
         }
-        Outcome { verdict, outputs, events }
+        (verdict, events)
     }
 
     /// The ports that a redirect to all ports of a map reaches, without `but`.

@@ -32,7 +32,9 @@ mod trail;
 
 use std::sync::Arc;
 
-use flowloom_engine::{Choices, Datapath, Digest, EngineError, Eviction, Outcome, Packet, Port, Ports, Snapshot};
+use flowloom_engine::{
+    Choices, Datapath, Digest, EngineError, Eviction, Outcome, Outcomes, Packet, Port, Ports, Snapshot,
+};
 
 pub use calls::{Helper, Redirect, Run, find};
 pub use environment::{Destination, Environment, Returned, SweepPlace, is_constant_data};
@@ -321,6 +323,15 @@ impl Datapath for Interpreter {
         self.environment.space.start(packet.bytes, packet.port.0);
         let returned = self.run(choices)?;
         Ok(self.environment.finish(packet.port, returned))
+    }
+
+    fn process_all(&mut self, packets: &[(Packet<'_>, Choices)], outcomes: &mut Outcomes) -> Result<(), EngineError> {
+        for (packet, choices) in packets {
+            self.environment.space.start(packet.bytes, packet.port.0);
+            let returned = self.run(choices)?;
+            self.environment.finish_into(packet.port, returned, outcomes);
+        }
+        Ok(())
     }
 
     fn evict_next(&mut self, victims: &[Eviction]) {

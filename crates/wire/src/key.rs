@@ -157,17 +157,28 @@ impl KeySpec {
     ///
     /// `values` are those of the [`KeyPart::Value`] parts, in order, truncated to their widths. Missing values are 0.
     pub fn extract(&self, layers: &Layers, packet: &[u8], port: u32, values: &[u128]) -> Option<Vec<u8>> {
+        let mut key = Vec::new();
+        self.extract_into(layers, packet, port, values, &mut key).then_some(key)
+    }
+
+    /// As [`KeySpec::extract`], but reuses the memory of `key`; returns false, with unspecified contents, if the packet
+    /// lacks a field.
+    pub fn extract_into(&self, layers: &Layers, packet: &[u8], port: u32, values: &[u128], key: &mut Vec<u8>) -> bool {
         let mut values = values.iter().copied();
-        let mut key = vec![0; self.len_bytes];
+        key.clear();
+        key.resize(self.len_bytes, 0);
         for (i, &part) in self.parts.iter().enumerate() {
             let value = match part {
-                KeyPart::Field(field) => layers.read(packet, port, field)?,
+                KeyPart::Field(field) => match layers.read(packet, port, field) {
+                    Some(value) => value,
+                    None => return false,
+                },
                 KeyPart::Value { .. } => values.next().unwrap_or(0),
             };
-            self.put(&mut key, i, value);
+            self.put(key, i, value);
         }
-        self.arrange(&mut key);
-        Some(key)
+        self.arrange(key);
+        true
     }
 
     /// The key of these values of all parts, in declared order, truncated to their widths. Missing values are 0.

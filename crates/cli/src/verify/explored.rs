@@ -12,7 +12,7 @@ use flowloom_verify::{Arrival, CompareOptions, Undefined, mutated};
 use flowloom_vm::{Interpreter, fib};
 use serde_json::{Value, json};
 
-use super::{Comparison, case, compare_and_shrink, not_own, nothing_compared};
+use super::{Comparison, case, compare_and_shrink, not_own, nothing_compared, target};
 use crate::args::VerifyArgs;
 use crate::failure::{Failure, with_causes};
 use crate::output::{counted, grouped, print, print_json, print_note, progress};
@@ -27,6 +27,8 @@ const GAPS_SHOWN: usize = 20;
 /// Result of comparing a target on all cases.
 #[derive(Default)]
 struct Compared {
+    /// Cores of the target.
+    cores: u32,
     /// Number of packets that both engines ran.
     packets: u64,
     /// Number of those that took the slow path of the target.
@@ -56,6 +58,11 @@ enum CaseResult {
 /// packets.
 struct Engines {
     target: EngineName,
+    /// Cores that were asked for.
+    workers: Option<u32>,
+    /// Cores that it runs on, and why it is one if more were asked for.
+    cores: u32,
+    why_one: Option<String>,
     /// Kernel engine that was loaded before the first case.
     spare: Option<KernelEngine>,
     pair: Option<Pair>,
@@ -145,12 +152,16 @@ impl Engines {
         routes: Option<&fib::Table>,
     ) -> Result<Option<Box<dyn Engine>>, Failure> {
         let options = EngineOptions { routes: routes.cloned(), ..EngineOptions::default() };
-        match self.target.load(&Loaded::of_program(program), &options) {
+        match target::load(self.target, &Loaded::of_program(program), &options, self.workers) {
             Err(SessionError::Refused(reason)) => {
                 self.refused = reason;
                 Ok(None)
             }
-            started => Ok(Some(started?.engine)),
+            loaded => {
+                let loaded = loaded?;
+                (self.cores, self.why_one) = (loaded.cores, loaded.why_one);
+                Ok(Some(loaded.started.engine))
+            }
         }
     }
 }
@@ -164,7 +175,10 @@ pub(super) fn verify(
     let routes = read_routes(&args.routes)?;
     // Load first: a program that an engine rejects need not be explored.
     Interpreter::new(Arc::clone(program)).map_err(|e| Failure::input(&e))?;
-    let named = targets.iter().filter(|(name, _)| *name != EngineName::INTERP && *name != EngineName::MACHINE);
+    let reference = Loaded::of_program(program.as_ref().clone());
+    let named = targets
+        .iter()
+        .filter(|(name, _)| *name != EngineName::MACHINE && !target::is_reference(*name, &reference, args.workers));
     let mut engines = Vec::new();
     for (name, unavailable) in named.clone() {
         let target = name.as_str();
@@ -177,8 +191,11 @@ pub(super) fn verify(
             print_note(&format!("target `{target}` is skipped: {reason}"));
             continue;
         }
-        match engines_of(*name, program, routes.as_ref()) {
-            Ok(loaded) => engines.push(loaded),
+        match engines_of(*name, program, routes.as_ref(), args.workers) {
+            Ok(loaded) => {
+                loaded.why_one.iter().for_each(|note| print_note(note));
+                engines.push(loaded);
+            }
             Err(Failure::Found(reason)) if name.kind().is_partial && named.clone().count() > 1 => {
                 print_note(&format!("target `{target}` is skipped: {reason}"));
             }
@@ -221,9 +238,17 @@ pub(super) fn verify(
 }
 
 /// Engines of a target; an error if it rejects the program.
-fn engines_of(target: EngineName, program: &Program, routes: Option<&fib::Table>) -> Result<Engines, Failure> {
-    let mut engines = Engines { target, spare: None, pair: None, refused: String::new() };
+fn engines_of(
+    target: EngineName,
+    program: &Program,
+    routes: Option<&fib::Table>,
+    workers: Option<u32>,
+) -> Result<Engines, Failure> {
+    let (cores, why_one) = (1, None);
+    let mut engines = Engines { target, workers, cores, why_one, spare: None, pair: None, refused: String::new() };
     if target == EngineName::KERNEL {
+        engines.why_one =
+            workers.filter(|workers| *workers > 1).map(|n| format!("--workers {n}: target `kernel` runs on one core"));
         engines.spare = Some(KernelEngine::load(program).map_err(|e| kernel_error(&e))?);
     } else if engines.load_other(program.clone(), routes)?.is_none() {
         return Err(Failure::Found(engines.refused));
@@ -253,7 +278,7 @@ fn compare(
 ) -> Result<Compared, Failure> {
     let stopped = explored.faults.iter().map(|(what, stopped)| (&stopped.case, Some(what)));
     let cases: Vec<_> = stopped.chain(explored.cases.iter().map(|case| (case, None))).collect();
-    let mut compared = Compared::default();
+    let mut compared = Compared { cores: engines.cores, ..Compared::default() };
     let bar = progress(&format!("comparing {}", engines.target.as_str()), Some(cases.len() as u64));
     for (case, stopped) in cases {
         match side_by_side(program, case, stopped, routes, &mut engines, &bar)? {
@@ -303,7 +328,7 @@ fn side_by_side(
             comparison = compare_and_shrink(&mut pair.interp, pair.target.datapath(), &packets, &options, bar)?;
         }
     }
-    let Comparison { report, shrunk } = comparison;
+    let Comparison { report, shrunk, .. } = comparison;
     let (packets, report) = shrunk.map_or((packets, report), |shrunk| (shrunk.packets, shrunk.report));
     let disagreement = match (report.disagreement, stopped) {
         (None, None) => {
@@ -353,7 +378,10 @@ fn as_text(program: &Program, explored: &Explored, all: &[(EngineName, Compared)
         text.push_str(&format!("kernel-dependent contents, ignored in the comparison: {what}{place}\n"));
     }
     for (target, compared) in all {
-        let name = target.as_str();
+        let name = match compared.cores {
+            cores @ 2.. => &format!("{} on {cores} cores", target.as_str()),
+            _ => target.as_str(),
+        };
         let refuser =
             if *target == EngineName::KERNEL { "the verifier refuses".to_owned() } else { format!("{name} refuses") };
         if compared.left_out > 0 {
@@ -402,6 +430,7 @@ fn as_json(program: &Program, explored: &Explored, all: &[(EngineName, Compared)
         let agrees = (parted.is_some() || compared.packets > compared.slow).then_some(parted.is_none());
         Ok(json!({
             "target": target.as_str(),
+            "workers": compared.cores,
             "agrees": agrees,
             "packets_compared": compared.packets,
             "packets_slow": compared.slow,

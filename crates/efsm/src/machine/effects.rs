@@ -11,7 +11,7 @@ use crate::model::{Actions, Expr, Function, StepKind, Terminal, Width, WriteTarg
 use crate::steps;
 
 /// A packet in progress.
-#[derive(Debug)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Frame {
     pub(super) bytes: Vec<u8>,
     pub(super) layers: Layers,
@@ -19,6 +19,20 @@ pub(super) struct Frame {
     /// The outputs so far besides it.
     pub(super) outputs: Vec<Output>,
     pub(super) events: Vec<Event>,
+}
+
+impl Frame {
+    /// Begins a packet; keeps the memory.
+    pub(super) fn begin(&mut self, function: &Function, packet: &[u8]) {
+        let Frame { bytes, layers, metadata, outputs, events } = self;
+        bytes.clear();
+        bytes.extend_from_slice(packet);
+        *layers = Layers::parse(&function.graph, packet);
+        metadata.clear();
+        metadata.extend(function.metadata.iter().map(|m| m.initial));
+        outputs.clear();
+        events.clear();
+    }
 }
 
 /// Where the packet continues after an element.

@@ -12,10 +12,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use flowloom_engine::{
-    Choices, Datapath, EngineError, MapState, Outcome, Output, Packet, Port, Ports, Snapshot, SnapshotError, Verdict,
+    Choices, Datapath, Digest, EngineError, MapState, Outcome, Outcomes, Packet, Port, Ports, Snapshot, SnapshotError,
+    Verdict,
 };
+use flowloom_wire::KeySpec;
 use flowloom_wire::field::FieldId;
-use flowloom_wire::{KeySpec, Layers};
 
 use crate::context::{Aging, Context, get, put};
 use crate::coverage::Coverage;
@@ -102,7 +103,9 @@ impl Table {
                         KeyPart::Metadata(i) => Some(frame.metadata[usize::from(*i)]),
                     })
                     .collect();
-                *key = spec.extract(&frame.layers, &frame.bytes, port.0, &values)?;
+                if !spec.extract_into(&frame.layers, &frame.bytes, port.0, &values, key) {
+                    return None;
+                }
             }
         }
         let mut slot = contexts.find(key);
@@ -141,6 +144,8 @@ pub struct Machine {
     /// Whether the keys that packets look up are kept, to count flows.
     counts_flows: bool,
     ports: Ports,
+    /// The packet in progress; kept for its memory only.
+    frame: Frame,
 }
 
 impl Machine {
@@ -150,7 +155,15 @@ impl Machine {
         let tables =
             function.elements.iter().map(|e| e.stateful.as_ref().map(|s| Table::new(&function, e, s))).collect();
         let coverage = Coverage::empty(&function);
-        Machine { function, row_fields, tables, coverage, counts_flows: true, ports: Ports::default() }
+        Machine {
+            function,
+            row_fields,
+            tables,
+            coverage,
+            counts_flows: true,
+            ports: Ports::default(),
+            frame: Frame::default(),
+        }
     }
 
     /// This machine without a count of the flows that packets look up: [`Machine::coverage`] has 0 flows.
@@ -209,8 +222,27 @@ impl Machine {
         }
     }
 
+    /// Visits the entries of all maps, unordered: the name of the map, key and value.
+    fn visit_entries(&self, mut visit: impl FnMut(&str, &[u8], &[u8])) {
+        let (offsets, mut data) = layout::globals(&self.function);
+        let mut record = Vec::new();
+        for (i, (element, table)) in self.function.elements.iter().zip(&self.tables).enumerate() {
+            let (Some(stateful), Some(table)) = (&element.stateful, table) else { continue };
+            for (key, context) in table.contexts.unordered() {
+                context.encode_into(stateful, &table.layout, &mut record);
+                visit(&element.name, key, &record);
+            }
+            for ((value, global), &offset) in table.globals.iter().zip(&stateful.globals).zip(&offsets[i]) {
+                put(&mut data, offset, layout::size_bytes(global), *value);
+            }
+        }
+        if !data.is_empty() {
+            visit(layout::GLOBALS_MAP, &[0; 4], &data);
+        }
+    }
+
     fn run_element(&mut self, index: usize, frame: &mut Frame, packet: &Packet<'_>, choices: &Choices) -> Next {
-        let Machine { function, row_fields, tables, coverage, counts_flows, ports } = self;
+        let Machine { function, row_fields, tables, coverage, counts_flows, ports, .. } = self;
         let element = &function.elements[index];
         let rows = ElementRows { rows: &element.rows, fields: &row_fields[index] };
         let (Some(stateful), Some(table)) = (&element.stateful, &mut tables[index]) else {
@@ -325,13 +357,7 @@ impl ElementRows<'_> {
 /// Runs the actions of an element for a packet that no row matched.
 fn otherwise(function: &Function, element: &Element, frame: &mut Frame, ports: &Ports) -> Next {
     // They read constants only, so an empty packet suffices.
-    let empty = Frame {
-        bytes: Vec::new(),
-        layers: Layers::default(),
-        metadata: Vec::new(),
-        outputs: Vec::new(),
-        events: Vec::new(),
-    };
+    let empty = Frame::default();
     let nothing = Packet { bytes: &[], port: Port(0) };
     let scope = outer(function, &empty, &nothing, &Choices::seeded(0, 0, 0));
     let effects = Effects::of(&element.otherwise.actions, &scope, &function.graph);
@@ -378,32 +404,41 @@ impl Datapath for Machine {
     }
 
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
-        let bytes = packet.bytes.to_vec();
-        let layers = Layers::parse(&self.function.graph, &bytes);
-        let metadata = self.function.metadata.iter().map(|m| m.initial).collect();
-        let mut frame = Frame { bytes, layers, metadata, outputs: Vec::new(), events: Vec::new() };
-        let mut element = 0;
-        let then = loop {
-            match self.run_element(element, &mut frame, packet, choices) {
-                Next::Element(next) => element = next,
-                then => break then,
-            }
-        };
-        let Frame { bytes, mut outputs, events, .. } = frame;
-        let verdict = match then {
-            Next::Leave(Verdict::Redirect, Some(port)) if !self.ports.is_bound(Port(port)) => Verdict::Aborted,
-            Next::Leave(verdict @ (Verdict::Drop | Verdict::Aborted), _) => verdict,
-            Next::Leave(verdict, port) => {
-                outputs.push(Output { port: port.map_or(packet.port, Port), bytes });
-                verdict
-            }
-            Next::Flood | Next::Element(_) => {
-                let ports = self.ports.flooded(packet.port).into_iter();
-                outputs.extend(ports.map(|port| Output { port, bytes: bytes.clone() }));
-                Verdict::Redirect
-            }
-        };
-        Ok(Outcome { verdict, outputs, events })
+        let mut outcomes = Outcomes::default();
+        self.process_all(&[(*packet, *choices)], &mut outcomes)?;
+        Ok(outcomes.get(0).unwrap_or_else(|| Outcome::without_output(Verdict::Aborted)))
+    }
+
+    fn process_all(&mut self, packets: &[(Packet<'_>, Choices)], outcomes: &mut Outcomes) -> Result<(), EngineError> {
+        let mut frame = std::mem::take(&mut self.frame);
+        for (packet, choices) in packets {
+            frame.begin(&self.function, packet.bytes);
+            let mut element = 0;
+            let then = loop {
+                match self.run_element(element, &mut frame, packet, choices) {
+                    Next::Element(next) => element = next,
+                    then => break then,
+                }
+            };
+            frame.outputs.drain(..).for_each(|output| outcomes.send(output.port, &output.bytes));
+            frame.events.drain(..).for_each(|event| outcomes.log(event));
+            let verdict = match then {
+                Next::Leave(Verdict::Redirect, Some(port)) if !self.ports.is_bound(Port(port)) => Verdict::Aborted,
+                Next::Leave(verdict @ (Verdict::Drop | Verdict::Aborted), _) => verdict,
+                Next::Leave(verdict, port) => {
+                    outcomes.send(port.map_or(packet.port, Port), &frame.bytes);
+                    verdict
+                }
+                Next::Flood | Next::Element(_) => {
+                    let ports = self.ports.flooded(packet.port);
+                    ports.into_iter().for_each(|port| outcomes.send(port, &frame.bytes));
+                    Verdict::Redirect
+                }
+            };
+            outcomes.end(verdict);
+        }
+        self.frame = frame;
+        Ok(())
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
@@ -416,19 +451,29 @@ impl Datapath for Machine {
 
     fn snapshot(&mut self) -> Result<Snapshot, EngineError> {
         let mut snapshot = Snapshot::default();
-        let (offsets, mut data) = layout::globals(&self.function);
-        for (i, (element, table)) in self.function.elements.iter().zip(&self.tables).enumerate() {
-            let (Some(stateful), Some(table)) = (&element.stateful, table) else { continue };
-            let entries = table.contexts.iter().map(|(k, c)| (k.to_vec(), c.encode(stateful, &table.layout))).collect();
-            snapshot.maps.insert(element.name.clone(), entries);
-            for ((value, global), &offset) in table.globals.iter().zip(&stateful.globals).zip(&offsets[i]) {
-                put(&mut data, offset, layout::size_bytes(global), *value);
+        for (element, _) in self.function.elements.iter().zip(&self.tables).filter(|(_, table)| table.is_some()) {
+            snapshot.maps.insert(element.name.clone(), MapState::new());
+        }
+        self.visit_entries(|map, key, value| {
+            if !snapshot.maps.contains_key(map) {
+                snapshot.maps.insert(map.to_owned(), MapState::new());
             }
-        }
-        if !data.is_empty() {
-            snapshot.maps.insert(layout::GLOBALS_MAP.to_owned(), MapState::from([(vec![0; 4], data)]));
-        }
+            if let Some(entries) = snapshot.maps.get_mut(map) {
+                entries.insert(key.to_vec(), value.to_vec());
+            }
+        });
         Ok(snapshot)
+    }
+
+    fn digest(&mut self) -> Option<Digest> {
+        let mut digest = Digest::default();
+        self.visit_entries(|map, key, value| {
+            // Global registers are in an array.
+            if map != layout::GLOBALS_MAP || value.iter().any(|byte| *byte != 0) {
+                digest.add(map, key, value);
+            }
+        });
+        Some(digest)
     }
 
     fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {

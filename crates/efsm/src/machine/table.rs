@@ -66,13 +66,17 @@ impl Contexts {
         self.slots[slot].as_mut().expect("the slot is in use")
     }
 
+    /// The contexts, unordered.
+    pub(super) fn unordered(&self) -> impl Iterator<Item = (&[u8], &Context)> {
+        self.slots.iter().flatten().map(|stored| (stored.key.as_ref(), &stored.context))
+    }
+
     /// The contexts in the order of their keys.
     ///
     /// # Cost
     /// Sorts them.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], &Context)> {
-        let mut contexts: Vec<_> =
-            self.slots.iter().flatten().map(|stored| (stored.key.as_ref(), &stored.context)).collect();
+        let mut contexts: Vec<_> = self.unordered().collect();
         contexts.sort_unstable_by_key(|(key, _)| *key);
         contexts.into_iter()
     }
