@@ -278,7 +278,7 @@ impl<'a> Source<'a> {
         if let Source::Read(input) = self
             && engines.len() > 1
         {
-            let (compared, count) = compare_capture(*input, bar, |packets| {
+            let (compared, count) = compare_capture(input, bar, |packets| {
                 let mut targets: Vec<&mut dyn Datapath> =
                     engines.iter_mut().map(|engine| engine.as_mut() as &mut dyn Datapath).collect();
                 compare_stream_all(reference, &mut targets, packets, options)

@@ -186,8 +186,11 @@ fn run(engine: &mut dyn InPlaceEngine, hosts: &[u8]) -> Vec<Fate> {
     frames.iter().map(|frame| frame.fate).collect()
 }
 
+/// Keys and values of a map.
+type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// All entries of all maps that can be read, by lookups and by visits.
-fn entries(engine: &mut dyn InPlaceEngine) -> Vec<(String, Vec<(Vec<u8>, Vec<u8>)>)> {
+fn entries(engine: &mut dyn InPlaceEngine) -> Vec<(String, Entries)> {
     let tables = engine.tables();
     let names: Vec<String> = tables.defs().iter().map(|def| def.name.clone()).collect();
     let readable = names.into_iter().enumerate().filter(|(map, _)| tables.is_readable(*map));

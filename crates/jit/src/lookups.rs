@@ -255,6 +255,7 @@ impl Jit {
             refs: self.environment.space().refs(),
             helpers: &|_| 0,
             evicts: false,
+            passes: false,
             points: Vec::new(),
         };
         Ok(source.lookups())

@@ -394,7 +394,7 @@ impl Pair<'_> {
         let mut packets = packets.into_iter();
         if self.is_ahead() {
             let mut next = |arrival: &mut Arrival| packets.next().map(|packet| arrival.copy_from(packet)).is_some();
-            return Ok(self.run_ahead(&mut next, snapshots)?);
+            return self.run_ahead(&mut next, snapshots);
         }
         self.run_by_turns(packets.map(Cow::Borrowed), snapshots)
     }

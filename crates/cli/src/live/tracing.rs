@@ -38,13 +38,16 @@ struct Traces {
     in_second: u32,
 }
 
-/// The traces of a run, if there are to be any, and where they wait.
+/// The traces of a run, and where they wait to be printed.
+type WaitingTraces = (Tracing, Rc<RefCell<Waiting>>);
+
+/// The traces of a run, if there are to be any.
 pub(super) fn tracing(
     args: &RunArgs,
     loaded: &Loaded,
     engine: &dyn InPlaceEngine,
     options: &EngineOptions,
-) -> Result<Option<(Tracing, Rc<RefCell<Waiting>>)>, Failure> {
+) -> Result<Option<WaitingTraces>, Failure> {
     let Some(wanted) = Wanted::parse(&args.trace)? else { return Ok(None) };
     let waiting = Rc::new(RefCell::new(Waiting::default()));
     let program = engine.program();

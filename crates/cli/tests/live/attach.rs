@@ -99,7 +99,8 @@ fn unbound_ports_abort_and_ports_can_be_chosen() {
 #[test]
 fn a_killed_process_leaves_nothing_attached() {
     let Some(lab) = Lab::new("a_killed_process_leaves_nothing_attached", &[]) else { return };
-    for (mode, signal, code) in [("native", "KILL", 137), ("skb", "KILL", 137), ("native", "INT", 0), ("skb", "TERM", 0)]
+    for (mode, signal, code) in
+        [("native", "KILL", 137), ("skb", "KILL", 137), ("native", "INT", 0), ("skb", "TERM", 0)]
     {
         let said = lab.run(
             r#"

@@ -76,14 +76,14 @@ impl Stretch {
 
 /// What the reference's thread is asked for.
 enum Job {
-    Run(Stretch),
+    Run(Box<Stretch>),
     Snapshot,
 }
 
 /// What the reference's thread answers.
 enum Reply {
     /// A stretch that has run, up to the failure if there is one.
-    Run(Stretch, Option<EngineError>),
+    Run(Box<Stretch>, Option<EngineError>),
     Snapshot(Result<Snapshot, EngineError>),
 }
 
@@ -435,13 +435,13 @@ fn lead(
             reader.fill(&mut stretch, snapshot_at, &|packet| refuses(followers.own.target, packet));
             reads_on = stretch.snapshot.is_none();
             // If the thread has ended, its last answer says why.
-            drop(to_reference.send(Job::Run(stretch)));
+            drop(to_reference.send(Job::Run(Box::new(stretch))));
             given += 1;
         }
         // A panic of the thread ends the scope with it.
         let Ok(Reply::Run(stretch, failure)) = replies.recv() else { return Ok(()) };
         given -= 1;
-        let stretch = Arc::new(stretch);
+        let stretch = Arc::new(*stretch);
         let mut answers = followers.ask(Follow::Stretch(Arc::clone(&stretch)))?;
         if answers.iter().all(|answer| *answer == Answer::Ends) {
             return Ok(());
