@@ -275,7 +275,8 @@ fn a_successor_keeps_tables_and_counts_and_a_refused_one_changes_nothing() {
         send();
         assert_eq!(counted(&live.snapshot(|_| true).expect("readable")), 2);
         // It was prepared for a program that is not there any longer.
-        let error = live.replace(other).err().expect("another program runs").to_string();
+        let Err(error) = live.replace(other) else { panic!("another program runs") };
+        let error = error.to_string();
         assert!(error.contains("it was prepared for one that has been replaced since"), "{error}");
         // And back: the locks come from the first program still.
         let back = prepare(&live, &old, &new);
