@@ -278,6 +278,8 @@ impl Jit {
     /// Takes the contents of maps from another engine ([`Environment::exchange_maps`]).
     pub fn exchange_maps(&mut self, other: &mut Jit, maps: &[(usize, usize)]) {
         self.environment.exchange_maps(&mut other.environment, maps);
+        // Sweeps that have begun go on at a place in contents that are elsewhere now.
+        (self.sweeping, other.sweeping) = (SweepPlace::default(), SweepPlace::default());
     }
 
     /// The number of entries of a hash table, by the number of its map.
@@ -439,6 +441,7 @@ impl Datapath for Jit {
 
     fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {
         self.announced.outcomes.clear();
+        self.sweeping = SweepPlace::default();
         // The code depends on the constants that it was compiled with.
         if self.environment.replaces_constants(state) {
             let is_replaced = |name: &&String| {

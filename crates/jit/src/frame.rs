@@ -31,6 +31,7 @@ use flowloom_verifier::{Bytes, Memory};
 use crate::arithmetic;
 use crate::compiled::Source;
 use crate::function::{MEMORY, Translation};
+use crate::iterations::calls_back;
 
 /// The most chunks that a load combines; of more, it takes as long as the wait for the stores.
 const MAX_PARTS: usize = 6;
@@ -82,7 +83,9 @@ impl Source<'_> {
 
     /// The chunks of a function with these instructions that can be variables: first byte and bytes.
     fn chunks(&self, slots: &BTreeSet<usize>) -> Vec<(i64, i64)> {
-        let calls = |op: &Op| matches!(op, Op::CallLocal { .. } | Op::LoadFunc { .. } | Op::CallKfunc { .. });
+        // A callback, whose address may be an argument of this function, accesses the stack by instructions of its own.
+        let calls =
+            |op: &Op| matches!(op, Op::CallLocal { .. } | Op::LoadFunc { .. } | Op::CallKfunc { .. }) || calls_back(op);
         let is_opaque =
             |at: &usize| self.proof.insns[*at].reads_unwritten || self.code[*at].as_ref().is_some_and(calls);
         if slots.iter().any(is_opaque) || self.reads_unwritten_of_callers() {

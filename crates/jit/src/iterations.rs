@@ -53,10 +53,14 @@ pub(crate) fn uncounted(code: &[Option<Op>], loops: &BTreeMap<usize, Option<u64>
     if alone.len() == loops.len() && !repeats(code) { alone } else { light(MOST_BETWEEN) }
 }
 
-/// Whether the program has helpers that repeat a callback.
+/// True if the program has helpers that repeat a callback.
 pub(crate) fn repeats(code: &[Option<Op>]) -> bool {
-    let repeats = |op: &Op| matches!(op, Op::Call { helper: helper::LOOP | helper::FOR_EACH_MAP_ELEM });
-    code.iter().flatten().any(repeats)
+    code.iter().flatten().any(calls_back)
+}
+
+/// True if an operation calls a helper that repeats a callback.
+pub(crate) fn calls_back(op: &Op) -> bool {
+    matches!(op, Op::Call { helper: helper::LOOP | helper::FOR_EACH_MAP_ELEM })
 }
 
 /// By header, the headers of the loops inside of a loop, those of functions that it calls included.

@@ -27,6 +27,7 @@
 //!
 //! Limits: one key a wave; loops of at most [`ITERATIONS`] iterations in all.
 
+use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, Value, types};
 use cranelift_frontend::Variable;
 use flowloom_isa::insn::helper;
@@ -187,7 +188,17 @@ impl Translation<'_, '_> {
         let (ends, goes_on) = (self.builder.create_block(), self.builder.create_block());
         self.builder.ins().brif(stopped, ends, &[], goes_on, &[]);
         self.builder.switch_to_block(ends);
-        self.stop();
+        match self.rounds {
+            // The function may have found the key.
+            Some(rounds) => {
+                let record = self.record();
+                let table = self.builder.ins().load(types::I64, FIELD, record, KEY_TABLE);
+                let is_found = self.builder.ins().icmp_imm_s(IntCC::NotEqual, table, 0);
+                let is_found = self.builder.ins().uextend(types::I64, is_found);
+                self.builder.ins().jump(rounds.next, &[BlockArg::Value(is_found)]);
+            }
+            None => self.stop(),
+        }
         self.builder.switch_to_block(goes_on);
     }
 

@@ -139,3 +139,37 @@ fn a_map_that_programs_only_read_is_restored() {
     let state = interpreter.snapshot().expect("has a state");
     equal(&program, &Ports::default(), Some(&state), &packets(1));
 }
+
+/// A function that is given the address of its callback has no instruction that names it.
+#[test]
+fn a_callback_changes_the_stack_of_a_function_that_is_given_it() {
+    let code = format!(
+        "{HEAD}
+        r1 = subprog[count] ll
+        call repeat
+        *(u8 *)(r6 + 0) = r0
+        r0 = 3
+        exit
+        {TAIL}
+        repeat:
+        r2 = r1
+        r1 = 5
+        *(u64 *)(r10 - 8) = r1
+        r1 = 10
+        r3 = r10
+        r3 += -8
+        r4 = 0
+        call loop
+        r0 = *(u64 *)(r10 - 8)
+        exit
+        count:
+        r3 = *(u64 *)(r2 + 0)
+        r3 += 1
+        *(u64 *)(r2 + 0) = r3
+        r0 = 0
+        exit
+        "
+    );
+    let outcomes = equal(&program("", &code), &Ports::default(), None, &packets(3));
+    assert!(outcomes.iter().all(|outcome| outcome.outputs[0].bytes[0] == 15), "{outcomes:?}");
+}

@@ -119,3 +119,48 @@ fn a_sweep_in_steps_removes_the_same_entries() {
     assert!(entries[0] == 150 && entries[1] < 150 && entries[1] == entries[2] && entries.len() > 10, "{entries:?}");
     assert_eq!(engine.snapshot().expect("a state"), interpreter.snapshot().expect("a state"));
 }
+
+/// An update of a full table takes one more slot than the table has entries: a sweep visits it, and ends.
+#[test]
+fn a_sweep_in_steps_visits_the_slot_of_an_update_in_a_full_table() {
+    let code = format!(
+        "{HEAD}
+        r1 = 0
+        *(u64 *)(r10 - 16) = r1
+        r7 = *(u8 *)(r6 + 15)
+        *(u8 *)(r10 - 16) = r7
+        r7 = *(u8 *)(r6 + 16)
+        *(u64 *)(r10 - 8) = r7
+        r1 = map[flows] ll
+        r2 = r10
+        r2 += -16
+        r3 = r10
+        r3 += -8
+        r4 = 0
+        call map_update_elem
+        r0 = 3
+        exit
+        {TAIL}"
+    );
+    for flags in [0, 1] {
+        let mut program = program(&format!(".map flows hash key 8 value 8 entries 4 flags {flags}"), &code);
+        let layout = program.maps[0].layout.get_or_insert_default();
+        (layout.deadline_offsets, layout.sweep_ns) = (vec![0], 1000);
+        let mut interpreter = Interpreter::new(Arc::new(program.clone())).expect("is a program");
+        let mut engine = jit(&program);
+        for (key, deadline) in [(0, 50), (1, 50), (2, 50), (3, 50), (3, 3)] {
+            let mut bytes = vec![0; PACKET_BYTES];
+            (bytes[15], bytes[16]) = (key, deadline);
+            for engine in [&mut interpreter as &mut dyn Datapath, &mut engine] {
+                engine.process(&Packet { bytes: &bytes, port: Port(1) }, &choices()).expect("runs");
+            }
+        }
+        for (now_ns, entries) in [(5, 3), (100, 0)] {
+            Datapath::sweep(&mut interpreter, now_ns).expect("sweeps");
+            let steps = (0..100).take_while(|_| !engine.sweep_step(now_ns, 1.0, 1).expect("sweeps")).count();
+            assert!(steps < 100, "it ends");
+            assert_eq!(engine.entries(0), Some(entries), "at {now_ns}");
+            assert_eq!(engine.snapshot().expect("a state"), interpreter.snapshot().expect("a state"));
+        }
+    }
+}

@@ -408,7 +408,8 @@ impl Batches<'_> {
     }
 
     /// Begins a sweep if one is due, and goes on with it: it ends within half of its period, if it need not visit more
-    /// than `most` entries in this step. An earlier one that has not ended by then ends now.
+    /// than `most` entries in this step. An earlier one that has not ended by then ends now. Without a bound, while no
+    /// packet waits, it ends at once.
     fn sweep_to(&mut self, now_ns: u64, most: u32) -> Result<(), EngineError> {
         if let Some(moment_ns) = self.sweep.due(now_ns) {
             if let Some(earlier_ns) = self.sweeping.replace(moment_ns) {
@@ -417,7 +418,7 @@ impl Batches<'_> {
             self.statistics.sweeps += 1;
         }
         let Some(moment_ns) = self.sweeping else { return Ok(()) };
-        let (share, most) = if self.sweeps_in_steps {
+        let (share, most) = if self.sweeps_in_steps && most < u32::MAX {
             let since_ns = now_ns.saturating_sub(moment_ns);
             ((2.0 * since_ns as f64 / self.sweep.period_ns().max(1) as f64).min(1.0), most)
         } else {

@@ -245,7 +245,9 @@ impl<S: Space> Environment<S> {
     pub fn sweep_step(&mut self, now_ns: u64, place: &mut SweepPlace, share: f64, most: u32) -> bool {
         let maps = self.space.maps_mut();
         let slots: u64 = maps.iter().map(|map| u64::from(map.swept_slots())).sum();
-        let goal = ((slots as f64 * share).ceil() as u64).min(place.visited.saturating_add(most.into()));
+        let last = place.visited.saturating_add(most.into());
+        // The whole sweep ends at the last slot, however many there are.
+        let goal = if share < 1.0 { ((slots as f64 * share).ceil() as u64).min(last) } else { last };
         while let Some(map) = maps.get_mut(place.map) {
             let count = goal.saturating_sub(place.visited).min(map.swept_slots().into()) as u32;
             let next = if map.swept_slots() == 0 {

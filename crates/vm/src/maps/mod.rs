@@ -487,10 +487,10 @@ impl<B: Backing> Map<B> {
         entries.retain_some(from, most, &mut |slot| layout.age(values.slot_mut(slot, cpus), now_ns) != Aged::Expired)
     }
 
-    /// The most slots that a sweep visits.
+    /// The most slots that a sweep visits: one more than there are entries, for updates of a full table.
     pub(super) fn swept_slots(&self) -> u32 {
         let is_swept = self.def.layout.is_some() && matches!(self.table, Table::Keyed(_));
-        if is_swept { self.def.max_entries } else { 0 }
+        if is_swept { self.def.max_entries.saturating_add(1) } else { 0 }
     }
 
     /// Panics unless every slot is used exactly once and the table is within its capacity.
