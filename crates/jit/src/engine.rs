@@ -182,6 +182,8 @@ impl Jit {
                 let mut scouts = vec![Compiled::of(&source, true)?];
                 if keys > 1 {
                     source.passes = true;
+                    // Code goes on with the record of the first wave only.
+                    source.points.clear();
                     scouts.push(Compiled::of(&source, true)?);
                 }
                 ahead = Some(Ahead::new(scouts.iter().map(Compiled::entry).collect(), resumed));

@@ -306,11 +306,11 @@ impl Space for Native {
             let (base, stride) = (map.cells().base(), map.cells().stride());
             let ports = if map.is_bound_one_to_one() { map.def().max_entries.into() } else { 0 };
             *reference = MapRef { base, stride, ports, ..MapRef::default() };
-            // With several CPUs, a slot has several cells.
             // Another engine's code may have marked nothing.
             if let Some(keys) = map.keys_mut() {
                 keys.0.forget_least();
             }
+            // With several CPUs, a slot has several cells.
             if let Some(keys) = map.keys_mut().filter(|_| self.cpus == 1) {
                 reference.raw = keys.0.raw();
                 reference.lookup = Some(keys.0.lookup_fn());
