@@ -115,6 +115,9 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
             started => started?,
         };
         why_one.iter().chain(&started.notes).for_each(|note| print_note(note));
+        if target::is_reference_after_all(*name, &loaded, cores) {
+            continue;
+        }
         engines.push(started.engine);
         cores_of.push(cores);
     }

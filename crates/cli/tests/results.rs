@@ -118,6 +118,13 @@ fn targets_are_compared_together_and_on_several_cores() {
     let quota = "functions/subscriber_quota/subscriber_quota.efsm";
     let ran = exits(0, &["verify", quota, "--packets", "300", "--targets", "jit", "--workers", "2"]);
     ran.stderr_has(&["--workers 2: target `jit` runs on one core"]);
+    // Its object needs one core as well: the interpreter would be compared with itself.
+    ok(&["build", quota, "--target", "bpf", "-o", name(folder.path())]);
+    let object = folder.path().join("subscriber_quota.o");
+    for input in [&["--packets", "300"][..], &["-r", name(&capture)]] {
+        let ran = exits(3, &[&["verify", name(&object), "--targets", "interp", "--workers", "2"], input].concat());
+        ran.stderr_has(&["target `interp` is skipped: on one core it is the reference itself", "nothing was compared"]);
+    }
 }
 
 fn hits(row: &Value) -> u64 {

@@ -194,7 +194,9 @@ pub(super) fn verify(
         match engines_of(*name, program, routes.as_ref(), args.workers) {
             Ok(loaded) => {
                 loaded.why_one.iter().for_each(|note| print_note(note));
-                engines.push(loaded);
+                if !target::is_reference_after_all(*name, &reference, loaded.cores) {
+                    engines.push(loaded);
+                }
             }
             Err(Failure::Found(reason)) if name.kind().is_partial && named.clone().count() > 1 => {
                 print_note(&format!("target `{target}` is skipped: {reason}"));
@@ -207,6 +209,9 @@ pub(super) fn verify(
                 return Err(failure);
             }
         }
+    }
+    if engines.is_empty() {
+        return Err(Failure::Environment("no target can run here: nothing was compared".to_owned()));
     }
     let explored = explored(args, program, routes.as_ref())?;
     let mut compared = Vec::new();

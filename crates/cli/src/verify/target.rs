@@ -4,6 +4,8 @@
 use flowloom_session::engines::{CoresOptions, EngineName, EngineOptions, Started};
 use flowloom_session::{Loaded, SessionError};
 
+use crate::output::print_note;
+
 /// A loaded target.
 pub(super) struct Target {
     pub(super) started: Started,
@@ -50,4 +52,13 @@ pub(super) fn load(
 pub(super) fn is_reference(name: EngineName, loaded: &Loaded, workers: Option<u32>) -> bool {
     let runs_on_several = workers.is_some_and(|workers| workers > 1) && name.kind().on_core.is_some();
     name == EngineName::reference(loaded) && !runs_on_several
+}
+
+/// True if a target that was to run on several cores is the reference, since the function needs one core; a note says so.
+pub(super) fn is_reference_after_all(name: EngineName, loaded: &Loaded, cores: u32) -> bool {
+    let is_reference = cores == 1 && name == EngineName::reference(loaded);
+    if is_reference {
+        print_note(&format!("target `{}` is skipped: on one core it is the reference itself", name.as_str()));
+    }
+    is_reference
 }
