@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use flowloom_control::{
-    Client, ControlError, Facts, Found, Inbox, LoadFunction, MetricsServer, New, Refusal, Reloaded, Runs, Server,
-    Subject, UserRun, Watched, desk, run_of, runs,
+    Client, ControlError, Facts, Found, Inbox, LeftOut, LoadFunction, MetricsServer, New, Refusal, Reloaded, Runs,
+    Server, Subject, UserRun, Watched, desk, run_of, runs,
 };
 use flowloom_exec::SweepClock;
 use flowloom_session::engines::{EngineName, EngineOptions, StartedInPlace};
@@ -295,7 +295,12 @@ fn reloaded_text(reloaded: &Reloaded) -> String {
         reloaded.pause_ns as f64 / 1e6
     );
     for (map, entries) in &reloaded.kept {
-        text.push_str(&format!("  {map}: kept, {}\n", counted(*entries as usize, "entry")));
+        text.push_str(&match reloaded.left_out.iter().find(|left_out| left_out.map == *map) {
+            Some(LeftOut { entries, of, reason, .. }) => {
+                format!("  {map}: kept {} of {}: {reason}\n", of - entries, counted(*of as usize, "entry"))
+            }
+            None => format!("  {map}: kept, {}\n", counted(*entries as usize, "entry")),
+        });
     }
     for (map, reason) in &reloaded.emptied {
         text.push_str(&format!("  {map}: begins anew: {reason}\n"));

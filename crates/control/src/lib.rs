@@ -40,7 +40,9 @@ pub use directory::{Found, Runs, directory, folder, run_of, runs, runs_in};
 pub use error::{ControlError, Refusal};
 pub use http::MetricsServer;
 pub use metrics::metrics;
-pub use protocol::{Changed, Entry, Greeting, MapFacts, Maps, PROTOCOL_VERSION, Reloaded, Request, UpdateRule};
+pub use protocol::{
+    Changed, Entry, Greeting, LeftOut, MapFacts, Maps, PROTOCOL_VERSION, Reloaded, Request, UpdateRule,
+};
 pub use published::{Published, ReloadFunction};
 pub use reload::{Emptied, Transfer, transfer};
 pub use report::{FlowShare, MapLoad, PortReport, Report, RowHits, ServiceTimes, TopFlows};

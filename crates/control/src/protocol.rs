@@ -185,10 +185,26 @@ pub struct Reloaded {
     pub emptied: Vec<(String, String)>,
     /// The maps that no longer exist.
     pub removed: Vec<String>,
+    /// The maps among those kept that could not take all entries.
+    #[serde(default)]
+    pub left_out: Vec<LeftOut>,
     /// The longest time in nanoseconds during which no packets ran.
     pub pause_ns: u64,
     /// Remarks.
     pub notes: Vec<String>,
+}
+
+/// Entries of a map that a reload could not copy: the new table, or the share of a core, had no room.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// The map.
+    pub map: String,
+    /// The number of these entries.
+    pub entries: u64,
+    /// The entries that the map had.
+    pub of: u64,
+    /// Why the first of them was left out.
+    pub reason: String,
 }
 
 /// A line of an answer.

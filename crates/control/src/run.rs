@@ -17,7 +17,7 @@ use flowloom_vm::UpdateError;
 
 use crate::desk::{Desk, Worker};
 use crate::error::Refusal;
-use crate::protocol::{Greeting, MapFacts, Maps, Reloaded, UpdateRule};
+use crate::protocol::{Greeting, LeftOut, MapFacts, Maps, Reloaded, UpdateRule};
 use crate::reload::transfer;
 use crate::report::{MapLoad, Report, RowHits, TopFlows};
 use crate::sample::Samples;
@@ -397,6 +397,7 @@ impl Subject for UserRun {
             kept: Vec::new(),
             emptied: Vec::new(),
             removed: Vec::new(),
+            left_out: Vec::new(),
             pause_ns: 0,
             notes: Vec::new(),
         };
@@ -414,6 +415,12 @@ impl Subject for UserRun {
                 match reloaded.kept.iter_mut().find(|(kept, _)| *kept == name) {
                     Some((_, sum)) => *sum += entries,
                     None => reloaded.kept.push((name, entries)),
+                }
+            }
+            for new in swapped.left_out {
+                match reloaded.left_out.iter_mut().find(|sum| sum.map == new.map) {
+                    Some(sum) => (sum.entries, sum.of) = (sum.entries + new.entries, sum.of + new.of),
+                    None => reloaded.left_out.push(new),
                 }
             }
             // Dropped here: a large table is not released on the thread of the packets.
@@ -437,6 +444,7 @@ struct Swapped {
     kept: Vec<(String, u64)>,
     emptied: Vec<(String, String)>,
     removed: Vec<String>,
+    left_out: Vec<LeftOut>,
     note: Option<String>,
     pause_ns: u64,
 }
@@ -454,20 +462,16 @@ fn swap(
     let tracer = tracer.map_err(|error| Refusal::Input(format!("the program cannot be traced: {error}")))?;
     let old = worker.watched.engine();
     let (defs, old_defs) = (engine.tables().defs().to_vec(), old.tables().defs().to_vec());
-    let mut transfer = transfer((&defs, new), (&old_defs, before));
-    let mut note = None;
+    let transfer = transfer((&defs, new), (&old_defs, before));
+    let (mut note, mut left_out) = (None, Vec::new());
     if !engine.exchange_maps(old, &transfer.kept) {
         note = Some(format!("entries were copied from engine {} to {}", old.name(), engine.name()));
-        let mut failed = Vec::new();
         for (index, from) in &transfer.kept {
-            if let Err(error) = copy(engine.as_mut(), *index, old, *from) {
-                failed.push((*index, error));
+            let copied = copy(engine.as_mut(), *index, old, *from);
+            if let Some(error) = copied.error {
+                let (map, reason) = (defs[*index].name.clone(), error.to_string());
+                left_out.push(LeftOut { map, entries: copied.all - copied.taken, of: copied.all, reason });
             }
-        }
-        transfer.kept.retain(|(index, _)| !failed.iter().any(|(failed, _)| failed == index));
-        for (index, error) in failed {
-            let (map, reason) = (defs[index].name.clone(), format!("not all entries could be copied: {error}"));
-            transfer.emptied.push(crate::reload::Emptied { map, reason });
         }
     }
     let kept = transfer.kept.iter();
@@ -485,24 +489,39 @@ fn swap(
         kept,
         emptied: transfer.emptied.into_iter().map(|emptied| (emptied.map, emptied.reason)).collect(),
         removed: transfer.removed,
+        left_out,
         note,
         pause_ns: start.elapsed().as_nanos() as u64,
     })
 }
 
-/// Copies all entries of a map.
-fn copy(to: &mut dyn InPlaceEngine, index: usize, old: &mut dyn InPlaceEngine, from: usize) -> Result<(), UpdateError> {
-    let mut result = Ok(());
+/// What has become of the entries of a map that were copied.
+#[derive(Debug, Default)]
+struct Copied {
+    /// All entries of the old map, and those that the new one has taken.
+    all: u64,
+    taken: u64,
+    /// The first reason why an entry was left out.
+    error: Option<UpdateError>,
+}
+
+/// Copies the entries of a map. An entry that is refused, such as one of a core whose share is full, stops no other.
+fn copy(to: &mut dyn InPlaceEngine, index: usize, old: &mut dyn InPlaceEngine, from: usize) -> Copied {
+    let mut copied = Copied::default();
     let mut slot = Some(0);
     while let Some(at) = slot {
         let tables = to.tables();
         slot = old.tables().visit(from, at, SLOTS_AT_ONCE, &mut |key, value| {
-            if result.is_ok() {
-                result = tables.update(index, key, value, 0);
+            copied.all += 1;
+            match tables.update(index, key, value, 0) {
+                Ok(()) => copied.taken += 1,
+                Err(error) => {
+                    copied.error.get_or_insert(error);
+                }
             }
         });
     }
-    result
+    copied
 }
 
 /// The sums of counters of 8 bytes.

@@ -8,12 +8,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use flowloom_control::{
-    Client, ControlError, Facts, LoadFunction, MetricsServer, New, Refusal, Report, Server, Shared, Subject,
+    Client, ControlError, Facts, LeftOut, LoadFunction, MetricsServer, New, Refusal, Report, Server, Shared, Subject,
     UpdateRule, UserRun, Watched, Worker, desk, runs,
 };
 use flowloom_exec::{Description, SweepClock};
@@ -196,9 +196,8 @@ fn clients_observe_and_change_a_run() {
         assert_eq!(report.ports[0].received, packets, "{report:?}");
         assert_eq!(report.rows.iter().find(|row| row.event == "row").unwrap().hits, packets, "{report:?}");
         let hosts = report.maps.iter().find(|map| map.name == "hosts").unwrap();
-        // Each core has its share, rounded up.
-        let room = (4096_u64.div_ceil(cores as u64)) * cores as u64 * workers as u64;
-        assert_eq!((hosts.entries, hosts.max_entries), (u64::from(HOSTS) * workers as u64, room));
+        // With several cores too, it is that of the function.
+        assert_eq!((hosts.entries, hosts.max_entries), (u64::from(HOSTS) * workers as u64, 4096 * workers as u64));
         assert_eq!(report.workers as usize, workers * cores);
         let service = report.service.as_ref().unwrap();
         assert!(service.packets > 0 && service.p50_ns <= service.max_ns && service.max_ns > 0, "{service:?}");
@@ -322,6 +321,61 @@ fn abandoned_tasks_are_not_run() {
         std::thread::yield_now();
     }
     assert_eq!(client.join().unwrap(), Ok(0));
+}
+
+/// Between several cores and one a table keeps its entries: it has the function's capacity, which the cores need not
+/// divide. What a core's share has no room for is left out, and nothing else.
+#[test]
+fn tables_are_kept_between_several_cores_and_one() {
+    const ALL: u16 = 1000;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("count.efsm");
+    std::fs::write(&path, COUNT.replace("4096", "1000")).unwrap();
+    let New { facts, mut engines, .. } = new(&path, EngineName::JIT, 1, 1).unwrap();
+    let mut engine = engines.remove(0);
+    let tables = engine.tables();
+    let hosts = tables.defs().iter().position(|def| def.name == "hosts").unwrap();
+    let value = vec![0; tables.defs()[hosts].value_bytes as usize];
+    for host in 0..ALL {
+        tables.update(hosts, &[[10, 0], host.to_be_bytes()].concat(), &value, 0).unwrap();
+    }
+    let mut watched = Watched::new(engine, 1);
+    let (desk, inbox) = desk().unwrap();
+    let cores = Arc::new(AtomicUsize::new(1));
+    let wanted = Arc::clone(&cores);
+    let load: LoadFunction =
+        Box::new(move |path, _, _, _| new(Path::new(path), EngineName::JIT, 1, wanted.load(Ordering::SeqCst)));
+    let subject = Arc::new(UserRun::new(vec![desk], facts, ("memory", "jit"), BTreeMap::new(), load));
+    let mut kept = u64::from(ALL);
+    for (count, shares) in [(3, 334), (1, 1000), (3, 334)] {
+        cores.store(count, Ordering::SeqCst);
+        let own = Arc::clone(&subject);
+        let client = std::thread::spawn(move || own.reload(None, Vec::new(), None));
+        while !client.is_finished() {
+            inbox.work(&mut Worker {
+                statistics: &Statistics::default(),
+                watched: &mut watched,
+                sweep: &mut SweepClock::new(0),
+                now_ns: 0,
+                replaced: &mut |_, _| (),
+            });
+            std::thread::yield_now();
+        }
+        let result = client.join().unwrap().unwrap();
+        assert!(result.emptied.is_empty(), "{count} cores: {result:?}");
+        let left_out = result.left_out.first().map_or(0, |left_out| left_out.entries);
+        assert_eq!(result.kept, [("hosts".to_owned(), kept - left_out)], "{count} cores");
+        // A hash does not spread a full table evenly; a second time everything has its place.
+        assert_eq!(left_out > 0, kept == u64::from(ALL), "{count} cores: {result:?}");
+        if let Some(LeftOut { map, of, reason, .. }) = result.left_out.first() {
+            assert_eq!((map.as_str(), *of), ("hosts", kept));
+            assert!(left_out < 100 && reason.contains(&format!("is {shares}")), "{result:?}");
+        }
+        kept -= left_out;
+        let engine = watched.engine();
+        assert_eq!(engine.tables().defs()[hosts].max_entries, 1000);
+        assert_eq!(engine.program().maps[hosts].max_entries, shares);
+    }
 }
 
 /// Metrics have the text format of Prometheus.

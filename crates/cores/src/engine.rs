@@ -14,7 +14,7 @@
 //! references to its frames.
 
 use std::any::Any;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -212,7 +212,7 @@ pub struct Cores {
     pub(crate) cores: Vec<Core>,
     crew: Crew,
     pub(crate) split: Split,
-    /// The maps, with the capacities of all cores together.
+    /// The maps, with the capacities that the function gives them.
     pub(crate) defs: Vec<MapDef>,
     options: CoresOptions,
     limits: Vec<Limit>,
@@ -274,13 +274,6 @@ impl Cores {
             all.initial.maps.remove(&def.name);
         }
         all.defs = program.maps.clone();
-        if !all.options.is_exact {
-            let count = all.cores.len() as u32;
-            let is_split = |def: &&mut MapDef| {
-                !def.kind.is_indexed() && matches!(all.split.shares.get(&def.name), Some(Share::Split(_)))
-            };
-            all.defs.iter_mut().filter(is_split).for_each(|def| def.max_entries *= count);
-        }
         let limit = |name: &str| {
             let map = program.maps.iter().position(|def| def.name == name && !def.kind.is_indexed())?;
             let capacity = program.maps[map].max_entries as usize;
@@ -291,6 +284,15 @@ impl Cores {
         let initial = all.initial.clone();
         all.restore(&initial)?;
         Ok(all)
+    }
+
+    /// Names the capacities of the function's maps whose engines have a share each; the shares are rounded up.
+    #[must_use]
+    pub fn with_capacities(mut self, capacities: &BTreeMap<String, u32>) -> Cores {
+        for def in &mut self.defs {
+            def.max_entries = capacities.get(&def.name).copied().unwrap_or(def.max_entries);
+        }
+        self
     }
 
     /// The program of each core, with its share of the capacities.

@@ -69,7 +69,10 @@ impl Cores {
             (Place::Divided(own), Place::Divided(from)) => own == from && self.split.spread == other.split.spread,
             (own, from) => own == from,
         };
-        if self.cores.len() != other.cores.len() || !maps.iter().all(is_equal) {
+        // A function's capacity does not say whether the engines have all of it or a share.
+        let (shares, from_shares) = (&self.program().maps, &other.program().maps);
+        let has_equal_share = |(own, from): &(usize, usize)| shares[*own].max_entries == from_shares[*from].max_entries;
+        if self.cores.len() != other.cores.len() || !maps.iter().all(|pair| is_equal(pair) && has_equal_share(pair)) {
             return false;
         }
         // Cores have engines of one kind, so that the first one answers for all.

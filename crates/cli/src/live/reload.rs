@@ -140,6 +140,7 @@ impl Reloader {
             kept: successor.kept().to_vec(),
             emptied: transfer.emptied.into_iter().map(|emptied| (emptied.map, emptied.reason)).collect(),
             removed: transfer.removed,
+            left_out: Vec::new(),
             // Every packet meets the old program or the new one.
             pause_ns: 0,
             notes,

@@ -9,6 +9,8 @@ mod kind;
 mod machine;
 mod pipeline;
 
+use std::collections::BTreeMap;
+
 pub use flowloom_cores::{Cores, CoresOptions, Counters, Split};
 pub use flowloom_jit::{Lookup, Obstacle, ObstacleKind};
 pub use jit::lookups;
@@ -99,14 +101,19 @@ impl EngineName {
             )));
         };
         let split = split(loaded).map_err(SessionError::OneCore)?;
-        let mut options = options.clone();
+        let (mut options, mut capacities) = (options.clone(), BTreeMap::new());
         if !how.is_exact {
             let program = loaded.program()?;
             // Each core has all indices of an array.
             let tables = || program.maps.iter().filter(|map| !map.kind.is_indexed());
-            let share = |name: &str| tables().find(|map| map.name == name).map(|map| map.max_entries);
-            let shares = split.limited().filter_map(|name| Some((name.to_owned(), share(name)?)));
-            options.capacities.extend(shares.map(|(name, entries)| (name, entries.div_ceil(cores as u32))));
+            let given = options.capacities.clone();
+            let capacity = |name: &str| {
+                let own = tables().find(|map| map.name == name)?.max_entries;
+                Some((name.to_owned(), given.get(name).copied().unwrap_or(own)))
+            };
+            capacities.extend(split.limited().filter_map(capacity));
+            let shares = capacities.iter().map(|(name, entries)| (name.clone(), entries.div_ceil(cores as u32)));
+            options.capacities.extend(shares);
         }
         let mut notes = vec![format!("{cores} cores, packets are spread by {}", split.by())];
         let mut engines = Vec::new();
@@ -120,7 +127,7 @@ impl EngineName {
             options.seed = options.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         }
         let cores = Cores::new(engines, split, how).map_err(|error| SessionError::input(&error))?;
-        Ok((cores, notes))
+        Ok((cores.with_capacities(&capacities), notes))
     }
 
     /// Loads a function for packets that are changed in place.
