@@ -195,14 +195,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     check_files(args)?;
     let mut loaded = args.function.load()?;
     warn(loaded.warnings());
-    if !args.live.interface.is_empty() {
-        return live::run(args, &mut loaded);
-    }
     if let (Some(workers @ 2..), false) = (args.workers, args.trace.is_empty()) {
         return Err(Failure::Input(format!(
-            "--trace cannot be used with --workers {workers}: packets are traced on one core, with all of the state; leave \
-             out --workers"
+            "--trace cannot be used with --workers {workers}: packets are traced on one core, with all of the state and its \
+             random numbers; use --workers 1, or leave it out"
         )));
+    }
+    if !args.live.interface.is_empty() {
+        return live::run(args, &mut loaded);
     }
     let wanted = Wanted::parse(&args.trace)?;
     let mut input = open_input(&args.input)?;

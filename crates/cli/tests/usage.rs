@@ -132,6 +132,7 @@ const WRONG_CAPTURES: &[Refusal<'_>] = &[
         "run {} -i lo --mode skb --workers 2",
         &["--workers cannot be used with --mode skb", "--mode af_xdp, raw, tap or dpdk"],
     ),
+    ("run {} -i lo --mode raw --workers 2 --trace 1", &["--trace cannot be used with --workers 2", "use --workers 1"]),
     ("run {} -r @good.pcap --workers 0", &["--workers", "0 is not in 1..=256"]),
     ("run {} -r @good.pcap --workers 2 --engine kernel", &["does not run on several cores; use interp or jit"]),
     ("run {} -i lo --mode raw --no-huge-pages", &["--no-huge-pages cannot be used with --mode raw; use --mode dpdk"]),

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A function on interfaces, run by an engine in user space.
 //!
-//! One thread receives and transmits all packets. It runs them, with `--workers` together with others. Between two reports it does not stop: they have the counters of
-//! the packet loop, and only the summary has those of rows and contexts. Clients of the control socket are answered
-//! between two batches.
+//! One thread receives and transmits all packets. It runs them, with `--workers` together with others. Between two
+//! reports it does not stop: they have the counters of the packet loop, and only the summary has those of rows and
+//! contexts. Clients of the control socket are answered between two batches.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use flowloom_control::{Shared, Watched, Worker};
 use flowloom_efsm::Coverage;
 use flowloom_efsm::events::LOST_MAP;
 use flowloom_efsm::model::Terminal;
-use flowloom_engine::{Event, Snapshot, Verdict};
+use flowloom_engine::{EngineError, Event, Snapshot, SnapshotError, Verdict};
 use flowloom_exec::{SweepClock, Traffic, monotonic_ns};
 use flowloom_ports::{Hooks, LoopOptions, Statistics, Visits, run_loop};
 use flowloom_session::Loaded;
@@ -57,7 +58,8 @@ pub(super) fn run(
         if args.live.state_time.is_none() {
             check_deadlines(loaded, state, path)?;
         }
-        engine.datapath().restore(state).map_err(|e| wrong_state(path, &e))?;
+        let workers = args.workers.filter(|_| engine.cores().is_some());
+        engine.datapath().restore(state).map_err(|e| wrong_share(path, &e, workers))?;
     }
     drop(state);
     let clock_ahead_ns = clock_ahead_ns(args);
@@ -110,6 +112,19 @@ pub(super) fn run(
         traces: traces.unwrap_or_default(),
     };
     running.go(devices, state_out, &signals)
+}
+
+/// As [`wrong_state`]; with several cores the limit of a table is that of a core's share, which no user has written.
+fn wrong_share(path: &Path, error: &EngineError, workers: Option<u32>) -> Failure {
+    match (error, workers) {
+        (EngineError::Snapshot(SnapshotError::TooMany { map, found, expected }), Some(workers)) => {
+            Failure::Input(format!(
+                "`{}`: with --workers {workers} each core has a share of map `{map}`, which holds {expected} entries; the                  state has {found} for one of them; use --workers 1, or a larger table",
+                path.display()
+            ))
+        }
+        _ => wrong_state(path, error),
+    }
 }
 
 /// True if the function may pass packets. For an object the worst case is assumed.
