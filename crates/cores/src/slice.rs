@@ -9,10 +9,10 @@
 //! ```
 //!
 //! **Steps.** [`KeySlice::new`] keeps the nodes that the key needs. For each of the usual [`FORMATS`] it rebuilds them
-//! with that format's bytes as constants and its length as a bound, which folds parsers and joins. What remains of a byte of the key is a
-//! constant, a byte of the packet, or a select between such bytes: programs put the smaller address first. If the
-//! alternatives of all selects are one permutation of the key that is its own inverse, the hash is made symmetric under
-//! it, so that the selects need no evaluation.
+//! with that format's bytes as constants and its length as a bound, which folds parsers and joins. What remains of a
+//! byte of the key is a constant, a byte of the packet, or a select between such bytes: programs put the smaller
+//! address first. If the alternatives of all selects are one permutation of the key that is its own inverse, the hash
+//! is made symmetric under it, so that the selects need no evaluation.
 //!
 //! **Holds.** The hash is a function of the key alone, in whatever way a packet's hash is computed. So packets with
 //! equal keys have one core.
