@@ -49,9 +49,9 @@ impl Lookups {
         match (waves.is_empty(), obstacle) {
             (true, Some(obstacle)) => format!("not announced: {obstacle}"),
             (true, None) => "not announced".to_owned(),
-            (false, _) if *resumes => format!("{} wave, the packet goes on here", waves.join(" or ")),
+            (false, _) if *resumes => format!("{} wave, the code resumes here", waves.join(" or ")),
             (false, None) => format!("{} wave", waves.join(" or ")),
-            (false, Some(obstacle)) => format!("{} wave, the packet begins anew: {obstacle}", waves.join(" or ")),
+            (false, Some(obstacle)) => format!("{} wave, the code begins again: {obstacle}", waves.join(" or ")),
         }
     }
 
