@@ -33,7 +33,7 @@ pub struct Lookup {
     pub map: String,
     /// The waves of scouts that announce its key, from 1 on; paths to it differ in the keys before it.
     pub waves: Vec<usize>,
-    /// Whether the code of a packet goes on here, after the first wave.
+    /// True if the code resumes here after the first wave.
     pub resumes: bool,
     /// Why no wave announces it or, if one does, why the code does not go on here.
     pub obstacle: Option<Obstacle>,
