@@ -192,6 +192,7 @@ fn a_kernel_run_is_reloaded(test: &'static str, mode: &str) {
         start guard.efsm -i v1 -m $1
         quiet; first=$(($last - $(counted)))
         as a burst 10.9.1.2:9 60000 >sent & sending=$!
+        wait_for '[ $(seen) -gt $last ]'
         for turn in 1 2 3; do
             fl reload $pid longer.efsm --json >longer.$turn
             fl reload $pid guard.efsm --json >guard.$turn
