@@ -443,7 +443,7 @@ impl Running<'_> {
         };
         let last = former.events().map_err(|e| broken(&e));
         let last = last.and_then(|events| self.reporter.as_mut().map_or(Ok(()), |own| print_events(own, &events)));
-        self.lost_before += former.events_lost().map_err(|e| broken(&e))?;
+        let lost = former.events_lost().map_err(|e| broken(&e));
         let printed = self.reporter.as_ref().map_or(0, |old| old.printed);
         self.reporter = loaded.function().and_then(|function| Reporter::of(function, self.args.json));
         if let Some(new) = &mut self.reporter {
@@ -451,6 +451,8 @@ impl Running<'_> {
         }
         (self.replaced, self.defs, self.reloads) = (Some(loaded), defs, self.reloads + 1);
         drop(reply.send(Ok(self.live.handover())));
+        // The new program runs, whatever the rest of the old one is.
+        self.lost_before += lost?;
         last
     }
 

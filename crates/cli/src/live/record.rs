@@ -5,8 +5,9 @@
 //! A run removes its record when it ends. One whose process no longer exists is that of a killed run: programs and TAP
 //! interfaces end with their process, but not at once, and other processes may hold them.
 //!
-//! Containers may share the folder: names have the namespaces of processes and interfaces. A run tells of its own
-//! namespaces only, whose processes it sees; it removes records whose interfaces no longer exist, and very old ones.
+//! Containers may share the folder: names have the namespaces of processes and interfaces. A run reads the records of
+//! its own process namespace only, since it cannot see if other processes live. Of killed runs it removes records whose
+//! interfaces no longer exist, and very old ones.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -131,7 +132,7 @@ fn killed(folder: &Path, own: &Entry) -> io::Result<Vec<(PathBuf, Entry)>> {
     Ok(found)
 }
 
-/// True if no later run will tell of a killed one: its interfaces do not exist, or nobody knows after a long time.
+/// True if the record of a killed run can be removed: no interface of it exists, or it is very old.
 fn is_useless(entry: &Entry, is_here: bool) -> bool {
     let exists = |name: &String| Interface::find(0, name).is_ok();
     (is_here && !entry.interfaces.iter().any(exists)) || unix_s().saturating_sub(entry.begun_unix_s) > OLD_S

@@ -71,7 +71,7 @@ impl Loaded {
     ) -> Result<Loaded, ExecError> {
         let (estate, kept) = former.map_or((None, &[][..]), |(estate, kept)| (Some(estate), kept));
         let own_maps = program.maps.len();
-        let locks = |(new, old): &(usize, usize)| Some((*new, estate?.locks.get(old)?));
+        let locks = |(new, old): &(usize, usize)| Some((*new, (*old, estate?.locks.get(old)?)));
         let relocated = relocated(program, &kept.iter().filter_map(locks).collect());
         let program = &relocated.program;
         let binding = |interface: &Interface| Binding {

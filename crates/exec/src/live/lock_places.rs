@@ -59,8 +59,11 @@ pub(super) struct Relocated {
     pub(super) differing: Vec<String>,
 }
 
-/// The program, where the tables in `kept`, by number, keep these locks.
-pub(super) fn relocated(program: &Program, kept: &BTreeMap<usize, &HeldLocks>) -> Relocated {
+/// The program, where the tables in `kept`, by number, keep these locks of tables of the old program, by number there.
+///
+/// Packets lock tables in the order of their numbers, which excludes deadlocks. Of tables whose orders differ between the
+/// programs, only those keep their locks that have the same order in both.
+pub(super) fn relocated(program: &Program, kept: &BTreeMap<usize, (usize, &HeldLocks)>) -> Relocated {
     let mut program = program.clone();
     let places = (0..program.maps.len()).filter_map(|map| Some((map, LockPlace::of(&program, map)?)));
     let mut places: BTreeMap<usize, LockPlace> = places.collect();
@@ -68,12 +71,14 @@ pub(super) fn relocated(program: &Program, kept: &BTreeMap<usize, &HeldLocks>) -
     let mut differing = Vec::new();
     // Places by number of map and offset, and what becomes of them.
     let mut moved: BTreeMap<(i32, i32), (i32, i32)> = BTreeMap::new();
-    for (table, held) in kept {
+    let mut last_old = None;
+    for (table, (old, held)) in kept {
         let Some(place) = places.get_mut(table) else { continue };
-        if held.locks.cells != place.locks.cells {
+        if held.locks.cells != place.locks.cells || last_old.is_some_and(|last| *old < last) {
             differing.push(program.maps[*table].name.clone());
             continue;
         }
+        last_old = Some(*old);
         let known = taken.iter().find(|(_, map)| Arc::ptr_eq(map, &held.map)).map(|(number, _)| *number);
         let map = known.unwrap_or_else(|| {
             let number = program.maps.len();

@@ -253,6 +253,35 @@ fn packets_of_both_programs_lock_contexts_by_the_same_cells() {
     }));
 }
 
+/// Packets of two programs that lock two tables in opposite orders would wait for each other.
+#[test]
+fn tables_in_another_order_share_no_more_than_one_lock() {
+    require!(on_wires(|| {
+        let interfaces = [Interface::find(1, "near1").expect("an interface")];
+        let table = |name: &str, key: &str, next: &str| {
+            format!(
+                "stateful {name} {{ key {key}; states seen; reg n: u64; on seen stay {{ n += 1; {next}; }} otherwise {{ pass; }} }}"
+            )
+        };
+        let function = |parts: [String; 2]| {
+            let text = format!("function f; {}", parts.join(" "));
+            let (function, _) = flowloom_efsm::compile("f.efsm", &text, &[]).unwrap_or_else(|e| panic!("{:?}", e.list));
+            lower(&function, &LowerOptions { counters: false, attached: true, ..LowerOptions::default() })
+                .expect("lowers")
+        };
+        let there = function([table("hosts", "ip.src", "goto targets"), table("targets", "ip.dst", "pass")]);
+        let back = function([table("targets", "ip.dst", "goto hosts"), table("hosts", "ip.src", "pass")]);
+        let (state, description) = (Snapshot::default(), Description::default());
+        let first = Loaded::new(&there, &interfaces, options(&state, &description), None).expect("loads");
+        for (new, differing) in [(&there, &[][..]), (&back, &["hosts".to_owned()][..])] {
+            let index = |program: &Program, name| program.map_index(name).expect("a table");
+            let kept = ["hosts", "targets"].map(|name| (index(new, name), index(&there, name)));
+            let next = Loaded::new(new, &interfaces, options(&state, &description), Some((&first.estate, &kept)));
+            assert_eq!(next.expect("loads").differing, differing);
+        }
+    }));
+}
+
 #[test]
 fn a_successor_keeps_tables_and_counts_and_a_refused_one_changes_nothing() {
     require!(on_wires(|| {
