@@ -12,6 +12,22 @@ use crate::engines::{HEAD, PACKET_BYTES, TAIL, choices, equal, jit, program};
 /// The packets of the test.
 const PACKETS: usize = 3000;
 
+/// Stores the key of a packet, byte 15, on the stack.
+const KEY: &str = "
+        r1 = 0
+        *(u64 *)(r10 - 16) = r1
+        r7 = *(u8 *)(r6 + 15)
+        *(u8 *)(r10 - 16) = r7";
+/// Sets the value of that key to the last 8 bytes of the stack.
+const PUT: &str = "
+        r1 = map[flows] ll
+        r2 = r10
+        r2 += -16
+        r3 = r10
+        r3 += -8
+        r4 = 0
+        call map_update_elem";
+
 /// Byte 14 of a packet says what it does: 0 and 1 set the value of the key in byte 15 to byte 16, and insert it if it
 /// is absent; 2 deletes it; 3 evicts; 4 looks up, evicts, sets the value by the address of before, which may be that of
 /// the evicted entry, and evicts again. Byte 0 becomes the low byte of the last result.
@@ -19,10 +35,7 @@ fn code(size: u32) -> String {
     let evict = format!("r1 = map[flows] ll\nr2 = 0\nr3 = {size}\ncall fl_evict\nr7 = r0");
     format!(
         "{HEAD}
-        r1 = 0
-        *(u64 *)(r10 - 16) = r1
-        r7 = *(u8 *)(r6 + 15)
-        *(u8 *)(r10 - 16) = r7
+        {KEY}
         r8 = *(u8 *)(r6 + 14)
         if r8 == 3 goto evict
         r2 = r10
@@ -41,13 +54,7 @@ fn code(size: u32) -> String {
         goto evict
         add:
         *(u64 *)(r10 - 8) = r7
-        r1 = map[flows] ll
-        r2 = r10
-        r2 += -16
-        r3 = r10
-        r3 += -8
-        r4 = 0
-        call map_update_elem
+        {PUT}
         r7 = r0
         goto out
         delete:
@@ -125,19 +132,10 @@ fn a_sweep_in_steps_removes_the_same_entries() {
 fn a_sweep_in_steps_visits_the_slot_of_an_update_in_a_full_table() {
     let code = format!(
         "{HEAD}
-        r1 = 0
-        *(u64 *)(r10 - 16) = r1
-        r7 = *(u8 *)(r6 + 15)
-        *(u8 *)(r10 - 16) = r7
+        {KEY}
         r7 = *(u8 *)(r6 + 16)
         *(u64 *)(r10 - 8) = r7
-        r1 = map[flows] ll
-        r2 = r10
-        r2 += -16
-        r3 = r10
-        r3 += -8
-        r4 = 0
-        call map_update_elem
+        {PUT}
         r0 = 3
         exit
         {TAIL}"
