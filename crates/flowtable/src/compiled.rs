@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "called from compiled code")]
 
 use crate::hash;
+use crate::prefetch::prefetch_to_write;
 use crate::raw::{Probe, RawTable, WordKey};
 #[cfg(target_arch = "x86_64")]
 use crate::scan::{Avx512, has_avx512};
@@ -29,6 +30,63 @@ pub type HintedLookupFn = unsafe extern "C" fn(table: *const RawTable, key: *con
 /// The table exists, and nothing else refers to it during the call.
 pub type WordLookupFn =
     unsafe extern "C" fn(table: *mut FlowTable, first: u64, last: u64, hint: *const Probe) -> *mut u8;
+
+/// A key that is looked up soon: its table, null if there is none, and its probe, of which only the hash is known before
+/// [`AheadFn`].
+#[derive(Debug)]
+#[repr(C)]
+pub struct Announcement {
+    pub table: *const FlowTable,
+    pub probe: Probe,
+}
+
+/// Prefetches the line of the index of one key, the entry of another whose line was prefetched a while ago, and the line
+/// of an address, to be written.
+///
+/// # Safety
+/// Each table is null or exists, and nothing changes it during the call; the address may be any.
+pub type AheadFn = unsafe extern "C" fn(new: *mut Announcement, old: *mut Announcement, written: *const u8);
+
+/// The function for the processor.
+pub fn ahead_fn() -> AheadFn {
+    #[cfg(target_arch = "x86_64")]
+    if has_avx512() {
+        return ahead_avx512;
+    }
+    ahead
+}
+
+/// # Safety
+/// That of [`AheadFn`].
+unsafe extern "C" fn ahead(new: *mut Announcement, old: *mut Announcement, written: *const u8) {
+    // SAFETY: the caller's, and all processors have the baseline.
+    unsafe { ahead_with::<Baseline>(new, old, written) }
+}
+
+/// # Safety
+/// That of [`AheadFn`], and the processor has the instructions.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,bmi1,bmi2")]
+unsafe extern "C" fn ahead_avx512(new: *mut Announcement, old: *mut Announcement, written: *const u8) {
+    // SAFETY: the caller's.
+    unsafe { ahead_with::<Avx512>(new, old, written) }
+}
+
+/// # Safety
+/// That of [`AheadFn`], and the processor has the instructions of `S`.
+#[inline(always)]
+unsafe fn ahead_with<S: Scan>(new: *mut Announcement, old: *mut Announcement, written: *const u8) {
+    prefetch_to_write(written);
+    // SAFETY: the caller's.
+    unsafe {
+        if let Some(table) = (*new).table.as_ref() {
+            (*new).probe = table.raw.probe_hash_ahead((*new).probe.hash);
+        }
+        if let Some(table) = (*old).table.as_ref() {
+            table.prefetch_entry_with::<S>(&mut (*old).probe);
+        }
+    }
+}
 
 /// Keys whose length is known when the table is made.
 const ANY: usize = 0;

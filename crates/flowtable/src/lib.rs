@@ -41,9 +41,10 @@ mod sweep;
 mod table;
 
 pub use ahead::{prefetch_entries, prefetch_homes};
-pub use compiled::{HintedLookupFn, LookupFn, ProbedLookupFn, WordLookupFn};
+pub use compiled::{AheadFn, Announcement, HintedLookupFn, LookupFn, ProbedLookupFn, WordLookupFn, ahead_fn};
 pub use error::TableError;
 pub use hash::hashed_pairs;
 pub use least::Field;
+pub use prefetch::{prefetch, prefetch_to_write};
 pub use raw::{Bucket, Probe, RawTable};
 pub use table::{Allocation, FlowTable, Layout, Slot};

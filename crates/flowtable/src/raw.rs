@@ -333,9 +333,12 @@ impl RawTable {
         let slot = probe.word & self.slot_mask;
         let entry = self.entry(slot);
         prefetch(entry);
-        // Short entries may straddle two lines.
-        prefetch(entry.wrapping_add(self.prefetch_bytes as usize - 1));
-        if self.prefetch_bytes as usize > LINE_BYTES {
+        let bytes = self.prefetch_bytes as usize;
+        // Entries of a power of 2 lie within one line; a second prefetch of it would cost as much as the first.
+        if bytes & (bytes - 1) != 0 {
+            prefetch(entry.wrapping_add(bytes - 1));
+        }
+        if bytes > LINE_BYTES {
             self.prefetch_lines(entry);
         }
         slot

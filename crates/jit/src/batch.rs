@@ -19,16 +19,16 @@ use flowloom_engine::{
     Choices, EngineError, Event, Fate, Frame, HEADROOM_BYTES, InPlace, Outcome, Outcomes, Output, Packet, Port, Ports,
     Verdict,
 };
-use flowloom_flowtable::{FlowTable, Probe, prefetch_entries, prefetch_homes};
+use flowloom_flowtable::{FlowTable, Probe, prefetch_entries, prefetch_homes, prefetch_to_write};
 use flowloom_isa::limits::STACK_BYTES;
 use flowloom_vm::{Destination, Run, SweepPlace};
 
 use crate::compiled::Function;
-use crate::engine::{Jit, NAME, TAILROOM_BYTES, enter, failed, fault};
-use crate::prefetch::prefetch_to_write;
+use crate::engine::{Jit, NAME, TAILROOM_BYTES, enter, failed, fault, reset};
+use crate::pipeline::{ENDED, LEAD, PLAIN, REASON_BITS, RECORDS, SPARE_VIEWS};
 use crate::runtime::{Running, last_redirect};
 use crate::space::Native;
-use crate::state::{Announced as Key, NO_HELPER, NO_HINT, RECORD_BYTES, State, View};
+use crate::state::{Announced as Key, BY_HELPER, NO_HELPER, NO_HINT, RECORD_BYTES, View};
 
 /// The packets that are wanted at once.
 pub(crate) const BATCH: usize = 256;
@@ -47,6 +47,8 @@ const PAUSE_BATCHES: u32 = 63;
 pub(crate) struct Ahead {
     /// The code that goes on where the scout has found the first key.
     resumed: Option<Function>,
+    /// The loop of machine code over packets with their scouts.
+    pipeline: Option<Function>,
     waves: Vec<Wave>,
     /// The waves of the current batch: their number, or that of an earlier one if one is left out.
     active: usize,
@@ -94,6 +96,14 @@ impl Records {
         self.lines.as_mut_ptr().wrapping_byte_add(at).cast()
     }
 
+    /// Makes all records ones without a key: tables may have changed since they were written.
+    fn forget(&mut self) {
+        for packet in 0..=self.mask {
+            // SAFETY: the record is one of those, and nothing else refers to it.
+            unsafe { (*self.of(packet)).key.table = std::ptr::null() };
+        }
+    }
+
     /// The keys of packets that have one, each with its table.
     #[inline]
     fn keys(&mut self, packets: Range<usize>) -> impl Iterator<Item = (&FlowTable, &mut Probe)> {
@@ -102,7 +112,7 @@ impl Records {
             // of this engine, which nothing changes now.
             unsafe {
                 let key = self.of(packet);
-                Some(((*key).table.as_ref()?, &mut (*key).probe))
+                Some(((*key).key.table.as_ref()?, &mut (*key).key.probe))
             }
         })
     }
@@ -110,6 +120,23 @@ impl Records {
 
 // SAFETY: the addresses lead to tables of the engine that owns this value, and are used during a batch only.
 unsafe impl Send for Ahead {}
+
+/// A loop of machine code over packets ([`crate::pipeline`]).
+struct Loop<'a> {
+    code: Function,
+    /// The iterations between a packet's scout and its code.
+    lead: usize,
+    /// The records, and the number of keys found; none without scouts.
+    wave: Option<(&'a mut Records, &'a mut usize)>,
+}
+
+/// A packet as machine code sees it.
+#[inline]
+fn view_of(frame: &Frame<'_>) -> View {
+    let bytes = frame.bytes().as_ptr_range();
+    let (data, data_end) = (bytes.start as u64, bytes.end as u64);
+    View { data, data_end, now_ns: frame.time_ns, ingress: frame.port.0, ..View::default() }
+}
 
 /// The packets of a group.
 fn packets(group: usize, count: usize) -> Range<usize> {
@@ -131,15 +158,17 @@ fn warm<'b, F: Borrow<Frame<'b>>>(frames: &[F], group: usize) {
 }
 
 impl Ahead {
-    /// For a program with these scouts, one for each wave.
-    pub(crate) fn new(scouts: Vec<Function>, resumed: Option<Function>) -> Ahead {
+    /// For a program with these scouts, one for each wave; if code can go on after them, with the function that does,
+    /// and the pipeline.
+    pub(crate) fn new(scouts: Vec<Function>, resumed: Option<(Function, Function)>) -> Ahead {
         let wave = |scout| Wave { scout, paused: 0, packets: 0, found: 0, records: Records::default() };
         let waves = scouts.into_iter().map(wave).collect();
-        Ahead { resumed, waves, active: 0, cached_bytes: CACHED_BYTES }
+        let (resumed, pipeline) = resumed.unzip();
+        Ahead { resumed, pipeline, waves, active: 0, cached_bytes: CACHED_BYTES }
     }
 
     /// Begins a batch; `None` if nothing is announced.
-    fn begin(&mut self, packets: usize, table_bytes: u64) -> Option<&mut Ahead> {
+    fn begin(&mut self, packets: usize, table_bytes: u64, may_pipeline: bool) -> Option<&mut Ahead> {
         for wave in &mut self.waves {
             if wave.paused == 0 && wave.packets >= 2 * GROUP && wave.found * RARE < wave.packets {
                 wave.paused = PAUSE_BATCHES;
@@ -148,17 +177,29 @@ impl Ahead {
             wave.found = 0;
         }
         self.active = 0;
+        // A later wave without the one before would wait for its lines.
+        let ready = self.waves.iter().take_while(|wave| wave.paused == 0).count();
         if table_bytes >= self.cached_bytes {
-            // A later wave without the one before would wait for its lines.
-            self.active = self.waves.iter().take_while(|wave| wave.paused == 0).count();
+            self.active = ready;
+        } else if may_pipeline && self.pipeline.is_some() {
+            // In the pipeline, a scout costs less than what it saves: the code waits for the hash and for second-level
+            // caches too.
+            self.active = ready.min(1);
         }
         // From the first step of a packet to its last one.
-        let on_their_way = (self.lead() + 1) * GROUP;
+        let on_their_way = RECORDS.max((self.lead() + 1) * GROUP);
         for (number, wave) in self.waves.iter_mut().enumerate() {
             wave.packets = if number < self.active { packets } else { 0 };
             wave.records.hold(on_their_way);
         }
         (self.active > 0).then_some(self)
+    }
+
+    /// The pipeline, if the only wave of the batch is the first one.
+    fn pipeline(&mut self) -> Option<Loop<'_>> {
+        let code = self.pipeline.filter(|_| self.active == 1)?;
+        let Wave { records, found, .. } = self.waves.first_mut()?;
+        Some(Loop { code, lead: LEAD, wave: Some((records, found)) })
     }
 
     /// The steps that the first wave is ahead of the code.
@@ -201,9 +242,7 @@ fn announce<'b, F: Borrow<Frame<'b>>>(
     let mut views = [View::default(); GROUP];
     for (view, frame) in views.iter_mut().zip(frames) {
         let frame: &Frame<'b> = frame.borrow();
-        let bytes = frame.bytes().as_ptr_range();
-        *view =
-            View { data: bytes.start as u64, data_end: bytes.end as u64, now_ns: frame.time_ns, ingress: frame.port.0 };
+        *view = view_of(frame);
     }
     let (views, packets) = (views.as_ptr() as u64, frames.len().min(GROUP) as u64);
     // SAFETY: the state is that of this engine; the scout was compiled for its maps from a proved program, and writes
@@ -221,11 +260,18 @@ pub(crate) struct Announced {
     /// The memory of a batch.
     list: Outcomes,
     buffers: Vec<u8>,
+    views: Vec<View>,
 }
 
 impl Default for Announced {
     fn default() -> Announced {
-        Announced { is_wanted: true, outcomes: VecDeque::new(), list: Outcomes::default(), buffers: Vec::new() }
+        Announced {
+            is_wanted: true,
+            outcomes: VecDeque::new(),
+            list: Outcomes::default(),
+            buffers: Vec::new(),
+            views: Vec::new(),
+        }
     }
 }
 
@@ -286,7 +332,7 @@ impl Jit {
             true => *choices = Choices::seeded(time_ns, seed, first + number as u64),
             false => choices.now_ns = time_ns,
         };
-        self.run_batch(frames, choose, &mut Sinks { extra, events: None, ran: 0 })
+        self.run_batch(frames, choose, !draws, &mut Sinks { extra, events: None, ran: 0 })
     }
 
     /// Runs packets, and keeps their outcomes.
@@ -326,7 +372,9 @@ impl Jit {
         let (mut extra, mut events) = (Vec::new(), Vec::new());
         let has_records = self.has_records;
         let mut sinks = Sinks { extra: &mut extra, events: has_records.then_some(&mut events), ran: 0 };
-        let result = self.run_batch(&mut frames, |number, _, choices| *choices = packets[number].1, &mut sinks);
+        let is_first_cpu = packets.iter().all(|(_, choices)| choices.cpu == 0);
+        let choose = |number: usize, _, choices: &mut Choices| *choices = packets[number].1;
+        let result = self.run_batch(&mut frames, choose, is_first_cpu && !self.draws, &mut sinks);
         let ran = sinks.ran;
         let (mut extra, mut events) = (extra.into_iter().peekable(), events.into_iter());
         for (number, frame) in frames.iter().enumerate().take(ran) {
@@ -345,97 +393,232 @@ impl Jit {
         result
     }
 
-    /// Runs packets; `choose` sets the choices of a packet by its number and arrival time.
+    /// Runs packets; `choose` sets the choices of a packet by its number and arrival time. `may_pipeline` tells that they
+    /// are the time alone.
     #[inline]
     fn run_batch<'b, F: BorrowMut<Frame<'b>>>(
         &mut self,
         frames: &mut [F],
         choose: impl Fn(usize, u64, &mut Choices),
+        may_pipeline: bool,
         sinks: &mut Sinks<'_>,
     ) -> Result<(), EngineError> {
-        let Jit { environment, programs, ahead, has_records, moves, events, .. } = self;
+        let Jit { environment, programs, plain_loop, ahead, has_records, moves, events, announced, .. } = self;
         let Some(entry) = programs.first().copied().flatten() else { return Err(failed(0, "no code".to_owned())) };
         let (has_records, moves) = (*has_records, *moves);
+        let may_pipeline = may_pipeline && !moves;
         let table_bytes = environment.space().table_bytes();
-        let mut ahead = ahead.as_mut().and_then(|ahead| ahead.begin(frames.len(), table_bytes));
-        let lead = ahead.as_ref().map_or(0, |ahead| ahead.lead());
+        let mut ahead = ahead.as_mut().and_then(|ahead| ahead.begin(frames.len(), table_bytes, may_pipeline));
         environment.run_batch(|run| {
-            let state = run.memory.state();
-            let mut running = Running { run, programs };
-            warm(frames, 0);
-            for step in 0..frames.len().div_ceil(GROUP) + lead {
-                warm(frames, step + 1);
-                if let Some(ahead) = &mut ahead {
-                    ahead.step(running.run.memory, frames, step);
+            let mut batch = Batch { running: Running { run, programs }, entry, moves, has_records, events, sinks };
+            let found = match &mut ahead {
+                Some(ahead) => ahead.pipeline(),
+                None => plain_loop.map(|code| Loop { code, lead: 0, wave: None }),
+            };
+            match found.filter(|_| may_pipeline) {
+                Some(found) => batch.in_loop(frames, found, &mut announced.views, choose),
+                None => batch.in_groups(frames, ahead, choose),
+            }
+        })
+    }
+}
+
+/// A batch on its way.
+struct Batch<'a, 'r, 's> {
+    running: Running<'a, 'r>,
+    /// The code from the program's beginning.
+    entry: Function,
+    moves: bool,
+    has_records: bool,
+    events: &'a mut Vec<Event>,
+    sinks: &'a mut Sinks<'s>,
+}
+
+impl Batch<'_, '_, '_> {
+    /// Runs the packets group by group, with the waves ahead of them, if any.
+    fn in_groups<'b, F: BorrowMut<Frame<'b>>>(
+        &mut self,
+        frames: &mut [F],
+        mut ahead: Option<&mut Ahead>,
+        choose: impl Fn(usize, u64, &mut Choices),
+    ) -> Result<(), EngineError> {
+        let lead = ahead.as_ref().map_or(0, |ahead| ahead.lead());
+        warm(frames, 0);
+        for step in 0..frames.len().div_ceil(GROUP) + lead {
+            warm(frames, step + 1);
+            if let Some(ahead) = &mut ahead {
+                ahead.step(self.running.run.memory, frames, step);
+            }
+            let Some(group) = step.checked_sub(lead) else { continue };
+            for number in packets(group, frames.len()) {
+                let frame = frames[number].borrow_mut();
+                choose(number, frame.time_ns, &mut self.running.run.choices);
+                let record = ahead.as_mut().map(|ahead| (ahead.record(number), ahead.resumed));
+                self.run_one(number, frame, record)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the packets in a loop of machine code.
+    fn in_loop<'b, F: BorrowMut<Frame<'b>>>(
+        &mut self,
+        frames: &mut [F],
+        Loop { code, lead, mut wave }: Loop<'_>,
+        views: &mut Vec<View>,
+        choose: impl Fn(usize, u64, &mut Choices),
+    ) -> Result<(), EngineError> {
+        let state = self.running.run.memory.state();
+        for (first, part) in (0..).step_by(BATCH).zip(frames.chunks_mut(BATCH)) {
+            views.clear();
+            views.extend(part.iter().map(|frame| view_of(frame.borrow())));
+            views.resize(part.len() + SPARE_VIEWS, View::default());
+            if let Some((records, _)) = &mut wave {
+                records.forget();
+            }
+            // SAFETY: the state is that of this engine, whose code does not run.
+            unsafe {
+                reset(state, &mut self.running);
+                ((*state).cpu, (*state).hint) = (0, &raw const NO_HINT);
+            }
+            let (mut iteration, mut ended) = (0, 0);
+            while ended < part.len() {
+                let records_at = wave.as_mut().map_or(0, |(records, _)| records.of(0) as u64);
+                let (views_at, count) = (views.as_mut_ptr() as u64, part.len() as u64);
+                // SAFETY: the state is that of this engine; the code was compiled for its maps from a proved program. It
+                // reads and writes views of this many packets, which are within their buffers, and the records. The
+                // environment lives until the code returns.
+                let (returned, keys) =
+                    unsafe { (code(state, views_at, iteration, count, records_at, 0), (*state).found) };
+                if let Some((_, found)) = &mut wave {
+                    **found += keys as usize;
                 }
-                let Some(group) = step.checked_sub(lead) else { continue };
-                for number in packets(group, frames.len()) {
-                    let frame = frames[number].borrow_mut();
-                    let run = &mut *running.run;
-                    choose(number, frame.time_ns, &mut run.choices);
-                    if moves {
-                        let (start, end, port) = (frame.start(), frame.end(), frame.port);
-                        run.memory.begin(frame.buffer_mut(), (start, end), port.0);
-                    } else {
-                        run.memory.show(frame.bytes(), frame.port.0);
-                    }
-                    // SAFETY: the state is that of this engine; the code was compiled for its maps from a proved
-                    // program, which runs on a packet within its buffer. The environment lives until the code returns.
-                    // The record is that of this packet.
-                    let r0 = unsafe {
-                        ((*state).now_ns, (*state).cpu) = (run.choices.now_ns, run.choices.cpu);
-                        let mut code = entry;
-                        (*state).hint = &raw const NO_HINT;
-                        if let Some(ahead) = &mut ahead {
-                            let record = ahead.record(number);
-                            ((*state).hint, (*state).announced) = (&raw const (*record).probe, record);
-                            if let Some(resumed) = ahead.resumed.filter(|_| (*record).point != 0) {
-                                code = resumed;
-                            }
-                        }
-                        enter(code, state, &mut running)
-                    };
-                    let run = &mut *running.run;
-                    if let Some(fault) = fault(run.memory) {
-                        // Reserved records are discarded at the end of a packet.
-                        run.events();
-                        return Err(fault);
-                    }
-                    if moves {
-                        let (start, end) = run.memory.bounds();
-                        frame.set_bounds(start, end);
-                    }
-                    if !run.outputs.is_empty() {
-                        let outputs = run.outputs.drain(..).filter(|output| run.ports.is_bound(output.port));
-                        sinks.extra.extend(outputs.map(|output| (number, output)));
-                    }
-                    // SAFETY: the state is that of this engine, whose code has returned.
-                    let State { redirect, at, .. } = unsafe { &*state };
-                    frame.fate = match (r0 as u32, u32::try_from(*redirect)) {
-                        (DROP, _) => Fate::Drop,
-                        (PASS, _) => Fate::Pass,
-                        (TX, _) => Fate::Tx,
-                        (REDIRECT, Ok(port)) if run.ports.is_bound(Port(port)) => Fate::Redirect(Port(port)),
-                        _ => {
-                            run.redirect = last_redirect(*redirect, run.redirect);
-                            let fate = fate(run, (number, frame), r0, sinks.extra);
-                            run.redirect = None;
-                            fate
-                        }
-                    };
-                    match &mut sinks.events {
-                        Some(events) => events.push(run.events()),
-                        None if has_records => events.append(&mut run.events()),
-                        None => {}
-                    }
-                    if *at != NO_HELPER {
-                        run.reset();
-                    }
-                    sinks.ran = number + 1;
+                iteration = returned >> REASON_BITS;
+                let (last, reason) = match returned & ((1 << REASON_BITS) - 1) {
+                    ENDED => (part.len(), ENDED),
+                    // The iteration was that of the packet.
+                    reason => (iteration as usize - 1 - lead, reason),
+                };
+                // The last packet's, not that of the packets before it.
+                let redirect_by_helper = self.running.run.redirect.take();
+                for number in ended..last {
+                    self.end_quiet(first + number, part[number].borrow_mut(), &views[number]);
+                }
+                ended = last;
+                if reason == ENDED {
+                    continue;
+                }
+                let frame = part[last].borrow_mut();
+                self.running.run.redirect = redirect_by_helper;
+                choose(first + last, frame.time_ns, &mut self.running.run.choices);
+                if reason == PLAIN {
+                    self.run_one(first + last, frame, None)?;
+                } else {
+                    let View { r0, redirect, .. } = views[last];
+                    // SAFETY: as above, and the code has returned.
+                    let by_state = unsafe { (*state).redirect };
+                    self.end_one(first + last, frame, r0, if redirect == BY_HELPER { by_state } else { redirect })?;
+                }
+                ended += 1;
+                // SAFETY: as above.
+                unsafe { reset(state, &mut self.running) };
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a packet, from where its scout ended if its record has a point.
+    #[inline]
+    fn run_one(
+        &mut self,
+        number: usize,
+        frame: &mut Frame<'_>,
+        record: Option<(*mut Key, Option<Function>)>,
+    ) -> Result<(), EngineError> {
+        let run = &mut *self.running.run;
+        let state = run.memory.state();
+        if self.moves {
+            let (start, end, port) = (frame.start(), frame.end(), frame.port);
+            run.memory.begin(frame.buffer_mut(), (start, end), port.0);
+        } else {
+            run.memory.show(frame.bytes(), frame.port.0);
+        }
+        // SAFETY: the state is that of this engine; the code was compiled for its maps from a proved program, which runs
+        // on a packet within its buffer. The environment lives until the code returns. The record is that of this
+        // packet.
+        let (r0, redirect) = unsafe {
+            ((*state).now_ns, (*state).cpu) = (run.choices.now_ns, run.choices.cpu);
+            let mut code = self.entry;
+            (*state).hint = &raw const NO_HINT;
+            if let Some((record, resumed)) = record {
+                ((*state).hint, (*state).announced) = (&raw const (*record).key.probe, record);
+                if let Some(resumed) = resumed.filter(|_| (*record).point != 0) {
+                    code = resumed;
                 }
             }
-            Ok(())
-        })
+            (enter(code, state, &mut self.running), (*state).redirect)
+        };
+        self.end_one(number, frame, r0, redirect)
+    }
+
+    /// The end of a packet that has run: its outputs, records and fate.
+    #[inline]
+    fn end_one(&mut self, number: usize, frame: &mut Frame<'_>, r0: u64, redirect: i64) -> Result<(), EngineError> {
+        let run = &mut *self.running.run;
+        if let Some(fault) = fault(run.memory) {
+            // Reserved records are discarded at the end of a packet.
+            run.events();
+            return Err(fault);
+        }
+        if self.moves {
+            let (start, end) = run.memory.bounds();
+            frame.set_bounds(start, end);
+        }
+        if !run.outputs.is_empty() {
+            let outputs = run.outputs.drain(..).filter(|output| run.ports.is_bound(output.port));
+            self.sinks.extra.extend(outputs.map(|output| (number, output)));
+        }
+        self.decide(number, frame, r0, redirect);
+        let run = &mut *self.running.run;
+        match &mut self.sinks.events {
+            Some(events) => events.push(run.events()),
+            None if self.has_records => self.events.append(&mut run.events()),
+            None => {}
+        }
+        // SAFETY: the state is that of this engine, whose code has returned.
+        if unsafe { (*run.memory.state()).at } != NO_HELPER {
+            run.reset();
+        }
+        self.sinks.ran = number + 1;
+        Ok(())
+    }
+
+    /// The end of a packet in the pipeline that called no helper.
+    #[inline]
+    fn end_quiet(&mut self, number: usize, frame: &mut Frame<'_>, view: &View) {
+        self.decide(number, frame, view.r0, view.redirect);
+        if let Some(events) = &mut self.sinks.events {
+            events.push(Vec::new());
+        }
+        self.sinks.ran = number + 1;
+    }
+
+    /// Sets the fate of a packet.
+    #[inline]
+    fn decide(&mut self, number: usize, frame: &mut Frame<'_>, r0: u64, redirect: i64) {
+        let run = &mut *self.running.run;
+        frame.fate = match (r0 as u32, u32::try_from(redirect)) {
+            (DROP, _) => Fate::Drop,
+            (PASS, _) => Fate::Pass,
+            (TX, _) => Fate::Tx,
+            (REDIRECT, Ok(port)) if run.ports.is_bound(Port(port)) => Fate::Redirect(Port(port)),
+            _ => {
+                run.redirect = last_redirect(redirect, run.redirect);
+                let fate = fate(run, (number, frame), r0, self.sinks.extra);
+                run.redirect = None;
+                fate
+            }
+        };
     }
 }
 

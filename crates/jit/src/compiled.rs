@@ -42,6 +42,8 @@ pub(crate) struct Source<'a> {
     pub(crate) evicts: bool,
     /// Whether a scout passes lookups before the one whose key it announces.
     pub(crate) passes: bool,
+    /// Whether it is the program that packets enter, not one that a tail call leads to.
+    pub(crate) is_first: bool,
     /// Where code goes on after a scout; none if there is no scout.
     pub(crate) points: Vec<Point>,
 }
@@ -127,6 +129,8 @@ pub(crate) struct Compiled {
     module: Option<JITModule>,
     entry: Function,
     resumed: Option<Function>,
+    pipeline: Option<Function>,
+    plain_loop: Option<Function>,
 }
 
 impl std::fmt::Debug for Compiled {
@@ -171,15 +175,18 @@ impl Compiled {
         }
         let mut module = JITModule::new(builder);
         let functions = define(&mut module, source, is_scout);
-        let (functions, resumed) = functions.map_err(|(slot, error)| JitError::Function { slot, source: error })?;
+        let Defined { functions, further } =
+            functions.map_err(|(slot, error)| JitError::Function { slot, source: error })?;
         let function = |id: FuncId| {
             let address = module.get_finalized_function(id);
             // SAFETY: the function was compiled with this signature.
             unsafe { std::mem::transmute::<*const u8, Function>(address) }
         };
         // The entry of every program is at slot 0.
-        let (entry, resumed) = (function(functions[&0]), resumed.map(function));
-        Ok(Compiled { module: Some(module), entry, resumed })
+        let entry = function(functions[&0]);
+        let [plain_loop, resumed, pipeline] =
+            [Kind::PlainLoop, Kind::Resumed, Kind::Pipeline].map(|kind| further.get(&kind).copied().map(function));
+        Ok(Compiled { module: Some(module), entry, resumed, pipeline, plain_loop })
     }
 
     /// The function at the program's first instruction.
@@ -190,6 +197,16 @@ impl Compiled {
     /// The function that goes on after a scout.
     pub(crate) fn resumed(&self) -> Option<Function> {
         self.resumed
+    }
+
+    /// The function that runs many packets, each with its scout ([`crate::pipeline`]).
+    pub(crate) fn pipeline(&self) -> Option<Function> {
+        self.pipeline
+    }
+
+    /// The function that runs many packets without scouts.
+    pub(crate) fn plain_loop(&self) -> Option<Function> {
+        self.plain_loop
     }
 }
 
@@ -204,8 +221,21 @@ fn entries(source: &Source<'_>) -> BTreeSet<usize> {
     std::iter::once(0).chain(called).collect()
 }
 
-/// The functions by their first slots, and the one that goes on after a scout.
-type Defined = (BTreeMap<usize, FuncId>, Option<FuncId>);
+/// The functions of a program by their first slots, and the others.
+struct Defined {
+    functions: BTreeMap<usize, FuncId>,
+    further: BTreeMap<Kind, FuncId>,
+}
+
+/// What a function does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// It begins at a slot of the program.
+    At(usize),
+    PlainLoop,
+    Resumed,
+    Pipeline,
+}
 
 fn define(
     module: &mut JITModule,
@@ -226,10 +256,14 @@ fn define(
         let id = module.declare_function(&format!("at_{slot}"), Linkage::Local, &own);
         ids.insert(*slot, id.map_err(|error| (*slot, Box::new(error)))?);
     }
-    let mut resumed = None;
-    if !is_scout && !source.points.is_empty() {
-        let id = module.declare_function("resumed", Linkage::Local, &own);
-        resumed = Some(id.map_err(|error| (0, Box::new(error)))?);
+    let mut further = BTreeMap::new();
+    let loops = [("plain_loop", Kind::PlainLoop), ("resumed", Kind::Resumed), ("pipeline", Kind::Pipeline)];
+    for (name, kind) in loops {
+        let has_points = !source.points.is_empty();
+        if !is_scout && (kind == Kind::PlainLoop && source.is_first || kind != Kind::PlainLoop && has_points) {
+            let id = module.declare_function(name, Linkage::Local, &own);
+            further.insert(kind, id.map_err(|error| (0, Box::new(error)))?);
+        }
     }
     let mut runtime = Vec::new();
     for function in runtime::FUNCTIONS {
@@ -238,9 +272,8 @@ fn define(
         runtime.push(id.map_err(|error| (0, Box::new(error)))?);
     }
     let (mut context, mut frontend) = (module.make_context(), FunctionBuilderContext::new());
-    for (slot, id, is_resumed) in
-        ids.iter().map(|(slot, id)| (slot, id, false)).chain(resumed.iter().map(|id| (&0, id, true)))
-    {
+    let all = further.iter().map(|(kind, id)| (*kind, id));
+    for (kind, id) in ids.iter().map(|(slot, id)| (Kind::At(*slot), id)).chain(all) {
         context.func.signature = own.clone();
         context.func.name = UserFuncName::user(0, id.as_u32());
         let mut builder = FunctionBuilder::new(&mut context.func, &mut frontend);
@@ -253,31 +286,42 @@ fn define(
             lookup: builder.import_signature(signature(&[types::I64; 2])),
             hinted_lookup: builder.import_signature(signature(&[types::I64; 3])),
             word_lookup: builder.import_signature(signature(&[types::I64; 4])),
+            ahead: {
+                let mut signature = signature(&[types::I64; 3]);
+                signature.returns.clear();
+                builder.import_signature(signature)
+            },
         };
         let registers = declared(&mut builder);
         let mut translation = Translation {
             source,
             callees: &callees,
             is_scout,
-            has_record: is_resumed || (is_scout && *slot == 0),
+            has_record: match kind {
+                Kind::At(slot) => is_scout && slot == 0,
+                Kind::PlainLoop => false,
+                Kind::Resumed | Kind::Pipeline => true,
+            },
             // Set by the first block.
             state: Value::from_u32(0),
             registers,
             blocks: BTreeMap::new(),
-            rounds: None,
+            packet: None,
             frame: Frame::default(),
             key_copy: None,
             builder,
         };
-        if is_resumed {
-            translation.resume();
-        } else {
-            translation.run(*slot);
+        match kind {
+            Kind::At(slot) => translation.run(slot),
+            Kind::PlainLoop => translation.plain_loop(),
+            Kind::Resumed => translation.resume(),
+            Kind::Pipeline => translation.pipeline(),
         }
         translation.builder.finalize(module.target_config());
-        module.define_function(*id, &mut context).map_err(|error| (*slot, Box::new(error)))?;
+        let slot = if let Kind::At(slot) = kind { slot } else { 0 };
+        module.define_function(*id, &mut context).map_err(|error| (slot, Box::new(error)))?;
         module.clear_context(&mut context);
     }
     module.finalize_definitions().map_err(|error| (0, Box::new(error)))?;
-    Ok((ids, resumed))
+    Ok(Defined { functions: ids, further })
 }

@@ -104,6 +104,8 @@ pub struct Jit {
     _code: Vec<Compiled>,
     /// The helpers by number, which the code points to.
     _helpers: Vec<(i32, Box<Helper<Native>>)>,
+    /// The loop over packets without scouts.
+    pub(crate) plain_loop: Option<Function>,
     pub(crate) ahead: Option<Ahead>,
     /// Whether any program draws random numbers.
     pub(crate) draws: bool,
@@ -145,7 +147,7 @@ impl Jit {
         let mut code = Vec::new();
         let mut programs = Vec::new();
         let (mut draws, mut moves) = (false, false);
-        let mut ahead = None;
+        let (mut ahead, mut plain_loop) = (None, None);
         let mut compile = |program: &Program, proof: &Proof| -> Result<Function, JitError> {
             let decoded = check::decoded(program)?;
             probes(&decoded, proof)?;
@@ -168,6 +170,7 @@ impl Jit {
                 helpers: &address,
                 evicts,
                 passes: false,
+                is_first: code.is_empty(),
                 points: Vec::new(),
             };
             // Scouts follow the first program only: they end before tail calls.
@@ -176,7 +179,9 @@ impl Jit {
                 source.points = source.points();
             }
             let compiled = Compiled::of(&source, false)?;
-            let (entry, resumed) = (compiled.entry(), compiled.resumed());
+            let entry = compiled.entry();
+            let resumed = compiled.resumed().zip(compiled.pipeline());
+            plain_loop = plain_loop.or(compiled.plain_loop());
             code.push(compiled);
             if keys > 0 {
                 let mut scouts = vec![Compiled::of(&source, true)?];
@@ -218,6 +223,7 @@ impl Jit {
             programs,
             _code: code,
             _helpers: helpers,
+            plain_loop,
             ahead,
             draws,
             moves,
@@ -328,10 +334,22 @@ pub(crate) fn execute(
 pub(crate) unsafe fn enter(entry: Function, state: *mut State, running: &mut Running<'_, '_>) -> u64 {
     // SAFETY: the caller's.
     unsafe {
+        reset(state, running);
+        entry(state, CONTEXT_ADDRESS, 0, 0, 0, 0)
+    }
+}
+
+/// Prepares the state for a run.
+///
+/// # Safety
+/// The state is that of an engine whose code does not run.
+#[inline]
+pub(crate) unsafe fn reset(state: *mut State, running: &mut Running<'_, '_>) {
+    // SAFETY: the caller's.
+    unsafe {
         (*state).run = (&raw mut *running).cast();
         ((*state).budget, (*state).redirect) = (ITERATIONS, BY_HELPER);
         ((*state).at, (*state).rounds, (*state).tail_calls) = (NO_HELPER, 0, 0);
-        entry(state, CONTEXT_ADDRESS, 0, 0, 0, 0)
     }
 }
 

@@ -30,9 +30,9 @@ use crate::arithmetic::{self, Second, low, of_size, of_width, signed, wide};
 use crate::compiled::Source;
 use crate::frame::Frame;
 use crate::runtime::Runtime;
-use crate::scout::{Rounds, Store};
+use crate::scout::{InLoop, Store};
 use crate::state::{
-    AT, BASE, BUDGET, CPU, HINT, HINTED_LOOKUP, LOOKUP, MISSED, NOW_NS, PORTS, RAW, REDIRECT, ROUNDS, TABLE,
+    AT, BASE, BUDGET, CPU, HINT, HINTED_LOOKUP, LOOKUP, MISSED, NOW_NS, PORTS, PROBE, RAW, REDIRECT, ROUNDS, TABLE,
     WORD_LOOKUP, field,
 };
 
@@ -61,6 +61,8 @@ pub(crate) struct Callees {
     pub(crate) lookup: SigRef,
     pub(crate) hinted_lookup: SigRef,
     pub(crate) word_lookup: SigRef,
+    /// The signature of [`flowloom_flowtable::AheadFn`].
+    pub(crate) ahead: SigRef,
 }
 
 pub(crate) struct Translation<'f, 'a> {
@@ -74,8 +76,8 @@ pub(crate) struct Translation<'f, 'a> {
     pub(crate) state: Value,
     pub(crate) registers: [Variable; 11],
     pub(crate) blocks: BTreeMap<usize, Block>,
-    /// The loop of a scout over packets.
-    pub(crate) rounds: Option<Rounds>,
+    /// In a loop over packets, the packet.
+    pub(crate) packet: Option<InLoop>,
     /// The bytes of the stack that are variables.
     pub(crate) frame: Frame,
     /// The copy of a key, once the function needs one.
@@ -90,7 +92,18 @@ pub(crate) fn declared(builder: &mut FunctionBuilder<'_>) -> [Variable; 11] {
 impl Translation<'_, '_> {
     /// Translates the function that begins at a slot.
     pub(crate) fn run(&mut self, entry: usize) {
-        self.begin();
+        let params = self.begin();
+        let rounds = (self.is_scout && self.has_record).then(|| self.begin_rounds(&params));
+        self.begin_registers(&params);
+        self.from_beginning(entry);
+        if let Some(rounds) = rounds {
+            self.end_rounds(rounds);
+        }
+        self.builder.seal_all_blocks();
+    }
+
+    /// Translates what is reached from an instruction, where the registers have their first values.
+    pub(crate) fn from_beginning(&mut self, entry: usize) {
         let (slots, starts) = self.reached(&[entry]);
         self.zero_stack(&slots);
         self.choose_variables(&slots, &[]);
@@ -99,20 +112,21 @@ impl Translation<'_, '_> {
         self.body(slots);
     }
 
-    /// Begins the function: the state, the registers, and the stack.
-    pub(crate) fn begin(&mut self) {
+    /// Begins the function: its parameters, of which the first is the state.
+    pub(crate) fn begin(&mut self) -> Vec<Value> {
         let begin = self.builder.create_block();
         self.builder.append_block_params_for_function_params(begin);
         self.builder.switch_to_block(begin);
         let params = self.builder.block_params(begin).to_vec();
         self.state = params[0];
-        let is_loop = self.is_scout && self.has_record;
-        if is_loop {
-            self.begin_rounds(&params);
-        }
+        params
+    }
+
+    /// The first values of the registers: in a loop over packets the context, otherwise parameters of the function.
+    pub(crate) fn begin_registers(&mut self, params: &[Value]) {
         let zero = self.builder.ins().iconst(types::I64, 0);
         self.registers.iter().for_each(|register| self.builder.def_var(*register, zero));
-        if is_loop {
+        if self.packet.is_some() {
             let context = self.number(CONTEXT_ADDRESS);
             self.builder.def_var(self.registers[1], context);
         } else {
@@ -148,8 +162,17 @@ impl Translation<'_, '_> {
             }
             is_open = self.op(at, op);
         }
-        self.end_rounds();
-        self.builder.seal_all_blocks();
+    }
+
+    /// The end of the program with this result. An odd one is not that of an `exit` of the program itself.
+    fn leave(&mut self, r0: Value, is_odd: bool) {
+        match self.packet {
+            Some(packet) => {
+                let to = if is_odd { packet.odd } else { packet.next };
+                self.builder.ins().jump(to, &[r0.into()]);
+            }
+            None => _ = self.builder.ins().return_(&[r0]),
+        }
     }
 
     /// If a branch repeats the block that it ends, a short one without calls: the first instruction of the block.
@@ -213,7 +236,7 @@ impl Translation<'_, '_> {
             self.stop();
         } else {
             let zero = self.runtime(Runtime::Exhausted, &[self.state]);
-            self.builder.ins().return_(&[zero]);
+            self.leave(zero, true);
         }
         self.builder.switch_to_block(goes_on);
     }
@@ -230,7 +253,7 @@ impl Translation<'_, '_> {
         self.builder.ins().brif(is_spent, spent, &[], goes_on, &[]);
         self.builder.switch_to_block(spent);
         let zero = self.number(0);
-        self.builder.ins().return_(&[zero]);
+        self.leave(zero, true);
         self.builder.switch_to_block(goes_on);
     }
 
@@ -423,13 +446,13 @@ impl Translation<'_, '_> {
                 }
             }
             // The other packets of the group are left.
-            Op::Exit if self.rounds.is_some() => {
+            Op::Exit if self.is_scout && self.packet.is_some() => {
                 self.stop();
                 return false;
             }
             Op::Exit => {
                 let r0 = self.builder.use_var(self.registers[0]);
-                self.builder.ins().return_(&[r0]);
+                self.leave(r0, false);
                 return false;
             }
             // The verifier refuses these.
@@ -548,6 +571,7 @@ impl Translation<'_, '_> {
     /// Calls a helper by a function of the runtime with its parameters.
     fn helper(&mut self, at: usize, number: i32, function: Runtime, arguments: &[Value]) -> Value {
         self.note(at);
+        self.show_packet();
         let helper = self.number((self.source.helpers)(number));
         let arguments: Vec<Value> = [&[arguments[0], helper], &arguments[1..]].concat();
         self.runtime(function, &arguments)
@@ -649,7 +673,13 @@ impl Translation<'_, '_> {
 
     /// A lookup in a table by a call.
     pub(crate) fn call_lookup(&mut self, at: usize, map: usize) -> Value {
-        let hint = self.builder.ins().load(types::I64, FIELD, self.state, HINT);
+        let hint = match self.packet {
+            Some(packet) if !self.is_scout && self.has_record => {
+                let record = self.builder.use_var(packet.record);
+                self.builder.ins().iadd_imm_s(record, i64::from(PROBE))
+            }
+            _ => self.builder.ins().load(types::I64, FIELD, self.state, HINT),
+        };
         if let Some([first, last]) = self.key_words(at, map) {
             let (function, table) = (self.map_field(map, WORD_LOOKUP), self.map_field(map, TABLE));
             let arguments = [table, first, last, hint];
@@ -668,6 +698,7 @@ impl Translation<'_, '_> {
 
     /// Another program takes the place of the function; where there is none, the function goes on.
     fn tail_call(&mut self, arguments: &[Value]) {
+        self.show_packet();
         let target = self.runtime(Runtime::TailTarget, &arguments[..4]);
         let (taken, back) = (self.builder.create_block(), self.builder.create_block());
         self.builder.ins().brif(target, taken, &[], back, &[]);
@@ -676,7 +707,15 @@ impl Translation<'_, '_> {
         let arguments = [self.state, arguments[1], zero, zero, zero, zero];
         let call = self.builder.ins().call_indirect(self.callees.signature, target, &arguments);
         let r0 = self.builder.inst_results(call)[0];
-        self.builder.ins().return_(&[r0]);
+        self.leave(r0, true);
         self.builder.switch_to_block(back);
+    }
+
+    /// In a loop over packets: makes the packet that of the state.
+    pub(crate) fn show_packet(&mut self) {
+        if let Some(packet) = self.packet {
+            let view = self.builder.use_var(packet.view);
+            self.show(view);
+        }
     }
 }

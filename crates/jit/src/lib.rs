@@ -24,7 +24,7 @@ mod iterations;
 mod key;
 mod lookups;
 mod pages;
-mod prefetch;
+mod pipeline;
 mod resume;
 mod runtime;
 mod scout;
@@ -34,5 +34,5 @@ mod state;
 mod tables;
 
 pub use engine::{Jit, JitError};
+pub use flowloom_flowtable::{prefetch, prefetch_to_write};
 pub use lookups::{Lookup, Obstacle, ObstacleKind};
-pub use prefetch::{prefetch, prefetch_to_write};

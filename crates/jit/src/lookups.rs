@@ -256,6 +256,7 @@ impl Jit {
             helpers: &|_| 0,
             evicts: false,
             passes: false,
+            is_first: true,
             points: Vec::new(),
         };
         Ok(source.lookups())

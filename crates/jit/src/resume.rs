@@ -172,7 +172,14 @@ impl Translation<'_, '_> {
 
     /// Translates the function that goes on at the point of a record.
     pub(crate) fn resume(&mut self) {
-        self.begin();
+        let params = self.begin();
+        self.begin_registers(&params);
+        self.from_points();
+        self.builder.seal_all_blocks();
+    }
+
+    /// Translates what is reached from the points.
+    pub(crate) fn from_points(&mut self) {
         let points = &self.source.points;
         let afters: Vec<usize> = points.iter().map(|point| point.at + 1).collect();
         let (slots, starts) = self.reached(&afters);

@@ -92,6 +92,8 @@ unsafe extern "C" fn call_helper(
 ) -> u64 {
     // SAFETY: machine code calls helpers during a run, one at a time; the table of helpers lives as long as the code.
     let (running, helper) = unsafe { (running(state), &*helper) };
+    // SAFETY: the state is that of the engine.
+    running.run.choices.now_ns = unsafe { (*state).now_ns };
     match helper.call(running.run, [a, b, c, d, e]) {
         Ok(result) => result,
         Err(fault) => {

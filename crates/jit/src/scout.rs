@@ -58,17 +58,25 @@ pub(crate) enum Store {
     Ends,
 }
 
-/// The loop over the packets of a group.
+/// The packet of an iteration of a loop over packets.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct InLoop {
+    /// Its view, and its record.
+    pub(crate) view: Variable,
+    pub(crate) record: Variable,
+    /// Where the iteration ends. The parameter of the block is `r0`; in a scout, 1 if a key was found.
+    pub(crate) next: Block,
+    /// Where an iteration of code ends whose packet the engine has to look at, with the same parameter.
+    pub(crate) odd: Block,
+}
+
+/// The loop of a scout over the packets of a group.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rounds {
-    /// The view of the packet, and its record.
-    view: Variable,
-    record: Variable,
+    packet: InLoop,
     /// The packets that are left, this one included, and the keys found so far.
     left: Variable,
     found: Variable,
-    /// The end of an iteration; its parameter is 1 if a key was found.
-    next: Block,
     /// The beginning of an iteration.
     start: Block,
 }
@@ -76,7 +84,7 @@ pub(crate) struct Rounds {
 impl Translation<'_, '_> {
     /// Begins the loop over the packets of a group, and an iteration of it. The function's parameters are the state,
     /// the first view, the number of packets, the first record, and the lookups to pass.
-    pub(crate) fn begin_rounds(&mut self, params: &[Value]) {
+    pub(crate) fn begin_rounds(&mut self, params: &[Value]) -> Rounds {
         let [view, left, record, found] = [(); 4].map(|()| self.builder.declare_var(types::I64));
         let [start, next] = [(); 2].map(|()| self.builder.create_block());
         let zero = self.number(0);
@@ -84,18 +92,25 @@ impl Translation<'_, '_> {
             self.builder.def_var(variable, value);
         }
         self.builder.append_block_param(next, types::I64);
-        self.rounds = Some(Rounds { view, record, left, found, next, start });
+        let packet = InLoop { view, record, next, odd: next };
         self.builder.ins().jump(start, &[]);
 
         self.builder.switch_to_block(start);
-        let (view, record) = (self.builder.use_var(view), self.builder.use_var(record));
+        if self.source.passes {
+            self.builder.ins().istore32(FIELD, params[4], self.state, WAVE);
+        }
+        self.begin_packet_of_scout(packet);
+        Rounds { packet, left, found, start }
+    }
+
+    /// The packet of the scout from here on; its record has no key yet.
+    pub(crate) fn begin_packet_of_scout(&mut self, packet: InLoop) {
+        self.packet = Some(packet);
+        let (view, record) = (self.builder.use_var(packet.view), self.builder.use_var(packet.record));
         let zero = self.number(0);
         self.builder.ins().store(FIELD, zero, record, KEY_TABLE);
         self.builder.ins().istore32(FIELD, zero, record, WORD);
         self.builder.ins().istore32(FIELD, zero, record, POINT);
-        if self.source.passes {
-            self.builder.ins().istore32(FIELD, params[4], self.state, WAVE);
-        }
         if !self.source.proof.loops.is_empty() || self.source.calls_functions() {
             let iterations = self.number(ITERATIONS as u64);
             self.builder.ins().store(FIELD, iterations, self.state, BUDGET);
@@ -105,18 +120,23 @@ impl Translation<'_, '_> {
             // Functions read the context, and announce by the state.
             self.builder.ins().istore32(FIELD, zero, self.state, STOPPED);
             self.builder.ins().store(FIELD, record, self.state, ANNOUNCED);
-            for (of_view, of_state) in VIEWED {
-                let value = self.builder.ins().load(types::I64, FIELD, view, of_view);
-                self.builder.ins().store(FIELD, value, self.state, of_state);
-            }
-            let port = self.builder.ins().load(types::I32, FIELD, view, VIEW_INGRESS);
-            self.builder.ins().store(FIELD, port, self.state, INGRESS);
+            self.show(view);
         }
     }
 
+    /// Makes a packet that of the state, where functions of the program and of the runtime find it.
+    pub(crate) fn show(&mut self, view: Value) {
+        for (of_view, of_state) in VIEWED {
+            let value = self.builder.ins().load(types::I64, FIELD, view, of_view);
+            self.builder.ins().store(FIELD, value, self.state, of_state);
+        }
+        let port = self.builder.ins().load(types::I32, FIELD, view, VIEW_INGRESS);
+        self.builder.ins().store(FIELD, port, self.state, INGRESS);
+    }
+
     /// The end of an iteration, and of the function.
-    pub(crate) fn end_rounds(&mut self) {
-        let Some(Rounds { view, record, left, found, next, start }) = self.rounds else { return };
+    pub(crate) fn end_rounds(&mut self, rounds: Rounds) {
+        let Rounds { packet: InLoop { view, record, next, .. }, left, found, start } = rounds;
         self.builder.switch_to_block(next);
         let is_found = self.builder.block_params(next)[0];
         let sum = self.builder.use_var(found);
@@ -136,15 +156,15 @@ impl Translation<'_, '_> {
 
     /// The record of the packet.
     pub(crate) fn record(&mut self) -> Value {
-        match self.rounds {
-            Some(rounds) => self.builder.use_var(rounds.record),
+        match self.packet {
+            Some(packet) => self.builder.use_var(packet.record),
             None => self.builder.ins().load(types::I64, FIELD, self.state, ANNOUNCED),
         }
     }
 
     /// A field of the view, in place of one of the state; `None` where the code has no views.
     pub(crate) fn viewed(&mut self, of_state: i32) -> Option<Value> {
-        let view = self.rounds?.view;
+        let view = self.packet?.view;
         let view = self.builder.use_var(view);
         if of_state == INGRESS {
             return Some(self.builder.ins().uload32(FIELD, view, VIEW_INGRESS));
@@ -171,9 +191,9 @@ impl Translation<'_, '_> {
 
     /// Ends the scout, which has found a key or not.
     fn end(&mut self, is_found: bool) {
-        if let Some(rounds) = self.rounds {
+        if let Some(packet) = self.packet {
             let is_found = self.number(is_found.into());
-            self.builder.ins().jump(rounds.next, &[BlockArg::Value(is_found)]);
+            self.builder.ins().jump(packet.next, &[BlockArg::Value(is_found)]);
             return;
         }
         let one = self.builder.ins().iconst(types::I32, 1);
@@ -188,14 +208,14 @@ impl Translation<'_, '_> {
         let (ends, goes_on) = (self.builder.create_block(), self.builder.create_block());
         self.builder.ins().brif(stopped, ends, &[], goes_on, &[]);
         self.builder.switch_to_block(ends);
-        match self.rounds {
+        match self.packet {
             // The function may have found the key.
-            Some(rounds) => {
+            Some(packet) => {
                 let record = self.record();
                 let table = self.builder.ins().load(types::I64, FIELD, record, KEY_TABLE);
                 let is_found = self.builder.ins().icmp_imm_s(IntCC::NotEqual, table, 0);
                 let is_found = self.builder.ins().uextend(types::I64, is_found);
-                self.builder.ins().jump(rounds.next, &[BlockArg::Value(is_found)]);
+                self.builder.ins().jump(packet.next, &[BlockArg::Value(is_found)]);
             }
             None => self.stop(),
         }

@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::mem::offset_of;
 
-use flowloom_flowtable::{FlowTable, HintedLookupFn, LookupFn, Probe, RawTable, WordLookupFn};
+use flowloom_flowtable::{Announcement, FlowTable, HintedLookupFn, LookupFn, Probe, RawTable, WordLookupFn};
 use flowloom_isa::limits::STACK_BYTES;
 
 /// The context as programs see it. Addresses of the packet are whole, although the fields of `struct xdp_md` have 4
@@ -21,9 +21,9 @@ pub(crate) struct Context {
     pub egress: u32,
 }
 
-/// A packet as a scout sees it.
+/// A packet as loops over packets see it, in scouts and in code.
 #[repr(C)]
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct View {
     /// The first byte of the packet, and the byte after its last one.
     pub data: u64,
@@ -31,6 +31,15 @@ pub(crate) struct View {
     /// Its arrival time.
     pub now_ns: u64,
     pub ingress: u32,
+    /// What the code returned, and [`State::redirect`] then.
+    pub r0: u64,
+    pub redirect: i64,
+}
+
+impl Default for View {
+    fn default() -> View {
+        View { data: 0, data_end: 0, now_ns: 0, ingress: 0, r0: 0, redirect: BY_HELPER }
+    }
 }
 
 /// The state of a run, which every compiled function gets.
@@ -61,6 +70,8 @@ pub(crate) struct State {
     pub hint: *const Probe,
     /// Where a scout writes the key that it announces, and where resumed code finds it.
     pub announced: *mut Announced,
+    /// The keys that the last call of a pipeline has found.
+    pub found: u64,
 }
 
 /// No helper has been called: the value of [`State::at`].
@@ -78,10 +89,7 @@ pub(crate) static NO_HINT: Probe = Probe::NONE;
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Announced {
-    /// Null if there is none.
-    pub table: *const FlowTable,
-    /// Only its hash, until the line of the index is prefetched.
-    pub probe: Probe,
+    pub key: Announcement,
     /// The number of the point at which the code can be resumed, from 1; 0 if it runs from its beginning.
     pub point: u32,
     /// The registers that are live at the point, as [`register`] places them.
@@ -113,6 +121,7 @@ impl Default for State {
             redirect: BY_HELPER,
             hint: &raw const NO_HINT,
             announced: std::ptr::null_mut(),
+            found: 0,
         }
     }
 }
@@ -171,7 +180,10 @@ pub(crate) const DATA: i32 = (offset_of!(State, context) + offset_of!(Context, d
 pub(crate) const DATA_END: i32 = (offset_of!(State, context) + offset_of!(Context, data_end)) as i32;
 pub(crate) const DATA_META: i32 = (offset_of!(State, context) + offset_of!(Context, data_meta)) as i32;
 pub(crate) const INGRESS: i32 = (offset_of!(State, context) + offset_of!(Context, ingress)) as i32;
+pub(crate) const VIEW_DATA: i32 = offset_of!(View, data) as i32;
 pub(crate) const VIEW_INGRESS: i32 = offset_of!(View, ingress) as i32;
+pub(crate) const VIEW_R0: i32 = offset_of!(View, r0) as i32;
+pub(crate) const VIEW_REDIRECT: i32 = offset_of!(View, redirect) as i32;
 
 /// The fields of 8 bytes of a view, each with that of the state that has the same number. Scouts see no metadata.
 pub(crate) const VIEWED: [(i32, i32); 4] = [
@@ -189,14 +201,17 @@ pub(crate) const AT: i32 = offset_of!(State, at) as i32;
 pub(crate) const WAVE: i32 = offset_of!(State, wave) as i32;
 pub(crate) const STOPPED: i32 = offset_of!(State, stopped) as i32;
 pub(crate) const ROUNDS: i32 = offset_of!(State, rounds) as i32;
+pub(crate) const TAIL_CALLS: i32 = offset_of!(State, tail_calls) as i32;
+pub(crate) const FOUND: i32 = offset_of!(State, found) as i32;
 
 pub(crate) const REDIRECT: i32 = offset_of!(State, redirect) as i32;
 
-pub(crate) const KEY_TABLE: i32 = offset_of!(Announced, table) as i32;
-pub(crate) const HASH: i32 = (offset_of!(Announced, probe) + Probe::HASH_OFFSET) as i32;
+pub(crate) const KEY_TABLE: i32 = (offset_of!(Announced, key) + offset_of!(Announcement, table)) as i32;
+pub(crate) const PROBE: i32 = (offset_of!(Announced, key) + offset_of!(Announcement, probe)) as i32;
+pub(crate) const HASH: i32 = PROBE + Probe::HASH_OFFSET as i32;
 pub(crate) const POINT: i32 = offset_of!(Announced, point) as i32;
-pub(crate) const PLACE: i32 = (offset_of!(Announced, probe) + Probe::PLACE_OFFSET) as i32;
-pub(crate) const WORD: i32 = (offset_of!(Announced, probe) + Probe::WORD_OFFSET) as i32;
+pub(crate) const PLACE: i32 = PROBE + Probe::PLACE_OFFSET as i32;
+pub(crate) const WORD: i32 = PROBE + Probe::WORD_OFFSET as i32;
 
 pub(crate) const BUCKETS: i32 = offset_of!(RawTable, buckets) as i32;
 pub(crate) const BUCKET_COUNT: i32 = offset_of!(RawTable, bucket_count) as i32;

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Loops of machine code over the packets of a batch: the pipeline, in which each runs behind its scout, and one without
+//! scouts.
+//!
+//! Goal: the misses of several packets are on their way at any time, spread evenly among the instructions of others.
+//!
+//! ```text
+//!  iteration n:  scout of packet n               ──► key, registers, stack, in the record of n
+//!                line of the index of n, entry of n - 8: prefetched
+//!                code of packet n - 16, from where its scout ended ──► r0 in the view of n - 16
+//! ```
+//!
+//! Prefetches that follow each other at once wait for the buffers of the processor, and with them all instructions behind
+//! them. So each stands between two packets.
+//!
+//! The loop is left, and goes on with the next iteration when it is called again, for packets
+//! - whose scout has no point to go on from: they run from the beginning;
+//! - that called a helper, or spent their iterations: the engine looks at its environment.
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{Block, InstBuilder, Value, types};
+use cranelift_frontend::Variable;
+use flowloom_isa::insn::helper;
+use flowloom_isa::op::Op;
+
+use crate::compiled::Source;
+use crate::frame::Frame;
+use crate::function::{FIELD, Translation, declared};
+use crate::scout::InLoop;
+use crate::state::{
+    AT, BUDGET, FOUND, KEY_TABLE, NO_HELPER, POINT, RECORD_BYTES, REDIRECT, ROUNDS, TAIL_CALLS, VIEW_DATA, VIEW_R0,
+    VIEW_REDIRECT, View,
+};
+use crate::{runtime, state};
+
+/// The packets between a scout and the prefetch of the entry, and between that and the code.
+const DISTANCE: usize = 12;
+/// The packets between a scout and the code.
+pub(crate) const LEAD: usize = 2 * DISTANCE;
+/// The records, by the last bits of the number of a packet.
+pub(crate) const RECORDS: usize = (LEAD + 1).next_power_of_two();
+/// The packets between the one that a scout reads and the one that is prefetched.
+const PACKETS_AHEAD: usize = 4;
+/// The views after those of the packets, which are prefetched but not read.
+pub(crate) const SPARE_VIEWS: usize = LEAD + PACKETS_AHEAD;
+
+/// Why a pipeline returns: the lowest bits of what it returns. The others are the iteration to go on with.
+pub(crate) const REASON_BITS: u32 = 2;
+/// All packets have run.
+pub(crate) const ENDED: u64 = 0;
+/// The last packet runs from the beginning.
+pub(crate) const PLAIN: u64 = 1;
+/// The environment has results of the last packet.
+pub(crate) const ODD: u64 = 2;
+
+/// The loop that the code of a packet is in.
+#[derive(Debug, Clone, Copy)]
+struct Ends {
+    /// The iteration, the keys found so far, and the view of the packet.
+    number: Variable,
+    found: Variable,
+    view: Variable,
+    /// Where the code ends ([`InLoop`]).
+    quiet: Block,
+    odd: Block,
+    /// The end of the iteration.
+    next: Block,
+}
+
+impl Source<'_> {
+    /// Whether the run of the program may call a helper that is noted.
+    fn may_call(&self) -> bool {
+        self.has(|op| matches!(op, Op::Call { .. }))
+    }
+
+    fn has(&self, is_wanted: impl Fn(&Op) -> bool) -> bool {
+        self.code.iter().flatten().any(is_wanted)
+    }
+
+    fn has_helper(&self, wanted: &[i32]) -> bool {
+        self.has(|op| matches!(op, Op::Call { helper } if wanted.contains(helper)))
+    }
+}
+
+impl Translation<'_, '_> {
+    /// Translates the loop without scouts: the code of each packet from the beginning. Its parameters are those of
+    /// [`Translation::pipeline`].
+    pub(crate) fn plain_loop(&mut self) {
+        let params = self.begin();
+        let (views, first, count) = (params[1], params[2], params[3]);
+        let [number, found, view] = [(); 3].map(|()| self.builder.declare_var(types::I64));
+        let zero = self.number(0);
+        self.builder.def_var(number, first);
+        self.builder.def_var(found, zero);
+        let [start, quiet, odd, next, end] = [(); 5].map(|()| self.builder.create_block());
+        self.builder.append_block_param(quiet, types::I64);
+        self.builder.append_block_param(odd, types::I64);
+        self.builder.set_cold_block(odd);
+        self.builder.ins().jump(start, &[]);
+
+        self.builder.switch_to_block(start);
+        let current = self.builder.use_var(number);
+        let own = self.view_of(views, current);
+        self.builder.def_var(view, own);
+        // Without scouts, there are no records.
+        self.packet = Some(InLoop { view, record: view, next: quiet, odd });
+        self.begin_packet_of_code();
+        self.begin_registers(&[]);
+        self.from_beginning(0);
+        self.end_packet_of_code(Ends { number, found, view, quiet, odd, next });
+
+        self.builder.switch_to_block(next);
+        let current = self.builder.use_var(number);
+        let current = self.builder.ins().iadd_imm_s(current, 1);
+        self.builder.def_var(number, current);
+        let goes_on = self.builder.ins().icmp(IntCC::UnsignedLessThan, current, count);
+        self.builder.ins().brif(goes_on, start, &[], end, &[]);
+
+        self.builder.switch_to_block(end);
+        self.return_at_end(found);
+        self.builder.seal_all_blocks();
+    }
+
+    /// Translates the pipeline. Its parameters are the state, the views, the first iteration, the number of packets,
+    /// and the records.
+    pub(crate) fn pipeline(&mut self) {
+        let params = self.begin();
+        let (views, first, count, records) = (params[1], params[2], params[3], params[4]);
+        let [number, found, scout_view, scout_record, view, record] =
+            [(); 6].map(|()| self.builder.declare_var(types::I64));
+        let zero = self.number(0);
+        for variable in [found, scout_view, scout_record, view, record] {
+            self.builder.def_var(variable, zero);
+        }
+        self.builder.def_var(number, first);
+        let [start, scout, none, ahead, old, code, plain, quiet, odd, next, end] =
+            [(); 11].map(|()| self.builder.create_block());
+        for with_result in [ahead, quiet, odd] {
+            self.builder.append_block_param(with_result, types::I64);
+        }
+        self.builder.set_cold_block(none);
+        self.builder.set_cold_block(plain);
+        self.builder.set_cold_block(odd);
+        self.builder.ins().jump(start, &[]);
+
+        self.builder.switch_to_block(start);
+        let current = self.builder.use_var(number);
+        let own = self.record_of(records, current);
+        self.builder.def_var(scout_record, own);
+        let is_new = self.builder.ins().icmp(IntCC::UnsignedLessThan, current, count);
+        self.builder.ins().brif(is_new, scout, &[], none, &[]);
+
+        // After the last packet, there is nothing to announce.
+        self.builder.switch_to_block(none);
+        let zero = self.number(0);
+        self.builder.ins().store(FIELD, zero, own, KEY_TABLE);
+        self.builder.ins().jump(ahead, &[zero.into()]);
+
+        self.builder.switch_to_block(scout);
+        let own = self.view_of(views, current);
+        self.builder.def_var(scout_view, own);
+        self.is_scout = true;
+        self.begin_packet_of_scout(InLoop { view: scout_view, record: scout_record, next: ahead, odd: ahead });
+        self.begin_registers(&[]);
+        self.from_beginning(0);
+
+        self.builder.switch_to_block(ahead);
+        let is_found = self.builder.block_params(ahead)[0];
+        let sum = self.builder.use_var(found);
+        let sum = self.builder.ins().iadd(sum, is_found);
+        self.builder.def_var(found, sum);
+        let current = self.builder.use_var(number);
+        let new = self.builder.use_var(scout_record);
+        let before = self.builder.ins().iadd_imm_s(current, -(DISTANCE as i64));
+        let before = self.record_of(records, before);
+        let soon = self.view_of(views, current);
+        let soon =
+            self.builder.ins().load(types::I64, FIELD, soon, (PACKETS_AHEAD * size_of::<View>()) as i32 + VIEW_DATA);
+        let prefetch = self.number(flowloom_flowtable::ahead_fn() as usize as u64);
+        self.builder.ins().call_indirect(self.callees.ahead, prefetch, &[new, before, soon]);
+        let is_old = self.builder.ins().icmp_imm_u(IntCC::UnsignedGreaterThanOrEqual, current, LEAD as i64);
+        self.builder.ins().brif(is_old, old, &[], next, &[]);
+
+        self.builder.switch_to_block(old);
+        let run = self.builder.ins().iadd_imm_s(current, -(LEAD as i64));
+        let own = self.view_of(views, run);
+        self.builder.def_var(view, own);
+        let own = self.record_of(records, run);
+        self.builder.def_var(record, own);
+        let point = self.builder.ins().load(types::I32, FIELD, own, POINT);
+        self.builder.ins().brif(point, code, &[], plain, &[]);
+
+        self.builder.switch_to_block(plain);
+        self.return_from(number, found, PLAIN);
+
+        self.builder.switch_to_block(code);
+        self.is_scout = false;
+        self.registers = declared(&mut self.builder);
+        self.frame = Frame::default();
+        self.packet = Some(InLoop { view, record, next: quiet, odd });
+        self.begin_packet_of_code();
+        self.begin_registers(&[]);
+        self.from_points();
+
+        self.end_packet_of_code(Ends { number, found, view, quiet, odd, next });
+
+        self.builder.switch_to_block(next);
+        let current = self.builder.use_var(number);
+        let current = self.builder.ins().iadd_imm_s(current, 1);
+        self.builder.def_var(number, current);
+        let last = self.builder.ins().iadd_imm_s(count, LEAD as i64);
+        let goes_on = self.builder.ins().icmp(IntCC::UnsignedLessThan, current, last);
+        self.builder.ins().brif(goes_on, start, &[], end, &[]);
+
+        self.builder.switch_to_block(end);
+        self.return_at_end(found);
+        self.builder.seal_all_blocks();
+    }
+
+    /// The ends of the code of a packet: its result goes to the view.
+    fn end_packet_of_code(&mut self, ends: Ends) {
+        let Ends { number, found, view, quiet, odd, next } = ends;
+        self.builder.switch_to_block(quiet);
+        let r0 = self.builder.block_params(quiet)[0];
+        let own = self.builder.use_var(view);
+        self.builder.ins().store(FIELD, r0, own, VIEW_R0);
+        self.keep_redirect(own);
+        if self.source.may_call() {
+            let at = self.builder.ins().load(types::I32, FIELD, self.state, AT);
+            let is_quiet = self.builder.ins().icmp_imm_s(IntCC::Equal, at, i64::from(NO_HELPER as i32));
+            self.builder.ins().brif(is_quiet, next, &[], odd, &[r0.into()]);
+        } else {
+            self.builder.ins().jump(next, &[]);
+        }
+
+        self.builder.switch_to_block(odd);
+        let r0 = self.builder.block_params(odd)[0];
+        let own = self.builder.use_var(view);
+        self.builder.ins().store(FIELD, r0, own, VIEW_R0);
+        self.return_from(number, found, ODD);
+    }
+
+    /// Returns after the last iteration.
+    fn return_at_end(&mut self, found: Variable) {
+        let sum = self.builder.use_var(found);
+        self.builder.ins().store(FIELD, sum, self.state, FOUND);
+        let ended = self.number(ENDED);
+        self.builder.ins().return_(&[ended]);
+    }
+
+    /// Returns after an iteration.
+    fn return_from(&mut self, number: Variable, found: Variable, reason: u64) {
+        let sum = self.builder.use_var(found);
+        self.builder.ins().store(FIELD, sum, self.state, FOUND);
+        let next = self.builder.use_var(number);
+        let next = self.builder.ins().iadd_imm_s(next, 1);
+        let next = self.builder.ins().ishl_imm_u(next, i64::from(REASON_BITS));
+        let result = self.builder.ins().bor_imm_u(next, reason as i64);
+        self.builder.ins().return_(&[result]);
+    }
+
+    /// The view of a packet.
+    fn view_of(&mut self, views: Value, packet: Value) -> Value {
+        let offset = self.builder.ins().imul_imm_s(packet, size_of::<View>() as i64);
+        self.builder.ins().iadd(views, offset)
+    }
+
+    /// The record of a packet.
+    fn record_of(&mut self, records: Value, packet: Value) -> Value {
+        let place = self.builder.ins().band_imm_u(packet, RECORDS as i64 - 1);
+        let offset = self.builder.ins().imul_imm_s(place, RECORD_BYTES as i64);
+        self.builder.ins().iadd(records, offset)
+    }
+
+    /// What the engine sets for a packet, as far as the program reads it.
+    fn begin_packet_of_code(&mut self) {
+        let calls = self.source.has(|op| matches!(op, Op::Call { helper: helper::TAIL_CALL }));
+        if self.source.calls_functions() {
+            self.show_packet();
+        }
+        if self.source.counts_iterations() || calls {
+            let iterations = self.number(runtime::ITERATIONS as u64);
+            self.builder.ins().store(FIELD, iterations, self.state, BUDGET);
+        }
+        let zero = self.number(0);
+        if self.source.has(|op| matches!(op, Op::MayGoto { .. })) || calls {
+            self.builder.ins().istore32(FIELD, zero, self.state, ROUNDS);
+        }
+        if calls {
+            self.builder.ins().istore32(FIELD, zero, self.state, TAIL_CALLS);
+        }
+    }
+
+    /// Moves the target of a redirect to the view of its packet.
+    fn keep_redirect(&mut self, view: Value) {
+        if self.source.has_helper(&[helper::REDIRECT, helper::REDIRECT_MAP]) {
+            let target = self.builder.ins().load(types::I64, FIELD, self.state, REDIRECT);
+            self.builder.ins().store(FIELD, target, view, VIEW_REDIRECT);
+            let none = self.number(state::BY_HELPER as u64);
+            self.builder.ins().store(FIELD, none, self.state, REDIRECT);
+        }
+    }
+}
