@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The interface of engines.
 
-use crate::{Choices, Digest, Outcome, Outcomes, Packet, Ports, Snapshot, SnapshotError};
+use crate::{
+    Arrival, Choices, Digest, Draws, Outcome, Outcomes, Packet, PacketError, Ports, Snapshot, SnapshotError, Tally,
+};
 
 /// An engine with a loaded function.
 ///
@@ -51,6 +53,26 @@ pub trait Datapath: Send {
             for (packet, choices) in batch {
                 outcomes.push(self.process(packet, choices)?);
             }
+        }
+        Ok(())
+    }
+
+    /// Whether packets that are only counted take less time by [`Datapath::tally`] than one by one. Then packets leave
+    /// no records, and none is refused.
+    fn tallies(&self) -> bool {
+        false
+    }
+
+    /// Runs packets, one after the other, and counts what becomes of them: their outputs and records are not kept. The
+    /// engine runs them on copies, since `packets` may be a mapped file.
+    ///
+    /// # Errors
+    /// As for [`Datapath::process`], with the number of the first packet on which the engine failed. The counts and the
+    /// state are unspecified then.
+    fn tally(&mut self, packets: &[Arrival<'_>], draws: Draws, tally: &mut Tally) -> Result<(), PacketError> {
+        for (number, arrival) in packets.iter().enumerate() {
+            let outcome = self.process(&arrival.packet(), &draws.choices(number, arrival.now_ns));
+            tally.count(&outcome.map_err(|source| PacketError { packet: number, source })?);
         }
         Ok(())
     }

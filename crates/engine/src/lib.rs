@@ -12,8 +12,9 @@
 //! ```
 //!
 //! Where many packets run, their outcomes are in one list ([`Outcomes`], [`Datapath::process_all`]), so that no packet
-//! allocates. Sources and sinks of packets exchange buffers with engines in batches: [`InPlace`] changes [`Frame`]s in
-//! place, and [`Copying`] runs any [`Datapath`] that way.
+//! allocates; where they are only counted, there is no list ([`Tally`], [`Datapath::tally`]). Sources and sinks of
+//! packets exchange buffers with engines in batches: [`InPlace`] changes [`Frame`]s in place, and [`Copying`] runs any
+//! [`Datapath`] that way.
 //!
 //! Two engines agree if, for the same packets in the same order with the same choices, every outcome and the final
 //! snapshots are equal. [`Outcome`] compares by plain equality: nothing is tolerated.
@@ -27,6 +28,7 @@ mod outcomes;
 mod ports;
 mod record;
 mod snapshot;
+mod tally;
 
 pub use batch::{Copying, FRAME_RECORD_BYTES, Fate, Frame, HEADROOM_BYTES, InPlace};
 pub use datapath::{Datapath, EngineError, Eviction, Refusal};
@@ -36,3 +38,4 @@ pub use outcomes::Outcomes;
 pub use ports::{PORT_COUNT, Ports};
 pub use record::{Choices, RANDOM_WORDS, RunRecord};
 pub use snapshot::{FULL_ARRAY_ENTRIES, MapState, Snapshot, SnapshotError};
+pub use tally::{Arrival, Draws, PacketError, Tally};

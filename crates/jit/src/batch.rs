@@ -307,12 +307,12 @@ impl InPlace for Jit {
 }
 
 /// What packets leave besides themselves.
-struct Sinks<'a> {
-    extra: &'a mut Vec<(usize, Output)>,
+pub(crate) struct Sinks<'a> {
+    pub(crate) extra: &'a mut Vec<(usize, Output)>,
     /// By packet, the records for user space; [`Jit::events`] if `None`.
-    events: Option<&'a mut Vec<Vec<Event>>>,
+    pub(crate) events: Option<&'a mut Vec<Vec<Event>>>,
     /// The packets that have run.
-    ran: usize,
+    pub(crate) ran: usize,
 }
 
 impl Jit {
@@ -396,7 +396,7 @@ impl Jit {
     /// Runs packets; `choose` sets the choices of a packet by its number and arrival time. `may_pipeline` tells that they
     /// are the time alone.
     #[inline]
-    fn run_batch<'b, F: BorrowMut<Frame<'b>>>(
+    pub(crate) fn run_batch<'b, F: BorrowMut<Frame<'b>>>(
         &mut self,
         frames: &mut [F],
         choose: impl Fn(usize, u64, &mut Choices),

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use flowloom_engine::{
-    Choices, Datapath, Digest, EngineError, Event, Eviction, HEADROOM_BYTES, Outcome, Outcomes, Packet, Ports,
-    Snapshot, SnapshotError,
+    Arrival, Choices, Datapath, Digest, Draws, EngineError, Event, Eviction, HEADROOM_BYTES, Outcome, Outcomes, Packet,
+    PacketError, Ports, Snapshot, SnapshotError, Tally,
 };
 use flowloom_isa::insn::helper;
 use flowloom_isa::op::Op;
@@ -115,6 +115,8 @@ pub struct Jit {
     pub(crate) has_records: bool,
     /// The buffer of packets that are processed by copy.
     buffer: Vec<u8>,
+    /// Those of packets that are only counted.
+    pub(crate) copies: Vec<u8>,
     pub(crate) seed: u64,
     /// The number of packets so far that were changed in place.
     pub(crate) packets: u64,
@@ -229,6 +231,7 @@ impl Jit {
             moves,
             has_records,
             buffer: Vec::new(),
+            copies: Vec::new(),
             seed: 0,
             packets: 0,
             events: Vec::new(),
@@ -422,6 +425,14 @@ impl Datapath for Jit {
             });
         }
         packets.chunks(BATCH).try_for_each(|batch| self.run_packets(batch, outcomes))
+    }
+
+    fn tallies(&self) -> bool {
+        self.announced.is_wanted && !self.has_records
+    }
+
+    fn tally(&mut self, packets: &[Arrival<'_>], draws: Draws, tally: &mut Tally) -> Result<(), PacketError> {
+        self.run_copies(packets.len(), |number| (number, &packets[number]), draws, tally)
     }
 
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {

@@ -15,6 +15,7 @@
 
 mod arithmetic;
 mod batch;
+mod capture;
 mod compiled;
 mod engine;
 mod evict;
