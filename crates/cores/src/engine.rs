@@ -19,13 +19,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use flowloom_engine::{
-    Choices, Copying, Datapath, EngineError, Event, Eviction, Frame, InPlace, Outcome, Output, Packet, Ports, Refusal,
-    Snapshot,
+    Arrival, Choices, Copying, Datapath, Draws, EngineError, Event, Eviction, Frame, InPlace, Outcome, Output, Packet,
+    PacketError, Ports, Refusal, Snapshot, Tally,
 };
 use flowloom_isa::{MapDef, MapKind, Program};
 use flowloom_jit::{Jit, prefetch};
 use flowloom_vm::{Interpreter, Tables, is_constant_data};
 
+use crate::capture::{MOST_CORES, Own};
 use crate::crew::{Crew, Times};
 use crate::split::{Share, Split};
 use crate::spread::Spread;
@@ -38,6 +39,8 @@ const PARALLEL_FROM: usize = 128;
 const PARALLEL_FROM_LIVE: usize = 32;
 /// The packets that are prefetched while their cores are found.
 const AHEAD: usize = 16;
+/// The packets whose numbers have 32 bits.
+const MOST_COUNTED: usize = 1 << 31;
 /// The name that failures of the engine itself have.
 const NAME: &str = "cores";
 
@@ -72,6 +75,18 @@ pub trait CoreEngine: InPlace + Send {
     /// Those of [`InPlace::run`].
     fn run_each(&mut self, frames: &mut [&mut Frame<'_>], extra: &mut Vec<(usize, Output)>) -> Result<(), EngineError>;
 
+    /// As [`Datapath::tally`], of some of the packets: those with the numbers `own`, ascending.
+    ///
+    /// # Errors
+    /// Those of [`Datapath::tally`], with the number of the packet among all.
+    fn tally_own(
+        &mut self,
+        packets: &[Arrival<'_>],
+        own: &[u32],
+        draws: Draws,
+        tally: &mut Tally,
+    ) -> Result<(), PacketError>;
+
     /// The engine as one of single packets, and its state.
     fn datapath(&mut self) -> &mut dyn Datapath;
 
@@ -103,6 +118,17 @@ pub trait CoreEngine: InPlace + Send {
 impl CoreEngine for Jit {
     fn run_each(&mut self, frames: &mut [&mut Frame<'_>], extra: &mut Vec<(usize, Output)>) -> Result<(), EngineError> {
         Jit::run_each(self, frames, extra)
+    }
+
+    fn tally_own(
+        &mut self,
+        packets: &[Arrival<'_>],
+        own: &[u32],
+        draws: Draws,
+        tally: &mut Tally,
+    ) -> Result<(), PacketError> {
+        let pick = |at: usize| (own[at] as usize, &packets[own[at] as usize]);
+        self.run_copies(own.len(), pick, draws, tally)
     }
 
     fn datapath(&mut self) -> &mut dyn Datapath {
@@ -141,6 +167,19 @@ impl CoreEngine for Copying<Interpreter> {
         Copying::run_each(self, frames, extra)
     }
 
+    fn tally_own(
+        &mut self,
+        packets: &[Arrival<'_>],
+        own: &[u32],
+        draws: Draws,
+        tally: &mut Tally,
+    ) -> Result<(), PacketError> {
+        own.iter().map(|number| *number as usize).try_for_each(|number| {
+            let one = self.datapath_mut().tally(&packets[number..=number], draws.from(number), tally);
+            one.map_err(|error| PacketError { packet: number, ..error })
+        })
+    }
+
     fn datapath(&mut self) -> &mut dyn Datapath {
         self.datapath_mut()
     }
@@ -176,13 +215,16 @@ impl CoreEngine for Copying<Interpreter> {
     }
 }
 
-/// A core.
+/// A core. On lines of the cache of its own.
+#[repr(align(128))]
 pub(crate) struct Core {
     pub(crate) engine: Box<dyn CoreEngine>,
     /// The packets that it has run; read by other threads.
-    packets: Arc<AtomicU64>,
+    pub(crate) packets: Arc<AtomicU64>,
     /// Scratch of the spreading.
-    values: Vec<u64>,
+    pub(crate) values: Vec<u64>,
+    /// The numbers of the packets that it runs.
+    pub(crate) own: Own,
 }
 
 /// A table whose entries are split.
@@ -210,11 +252,11 @@ impl Counters {
 /// An engine for each core.
 pub struct Cores {
     pub(crate) cores: Vec<Core>,
-    crew: Crew,
+    pub(crate) crew: Crew,
     pub(crate) split: Split,
     /// The maps, with the capacities that the function gives them.
     pub(crate) defs: Vec<MapDef>,
-    options: CoresOptions,
+    pub(crate) options: CoresOptions,
     limits: Vec<Limit>,
     /// The state of a core that has run nothing.
     initial: Snapshot,
@@ -229,6 +271,8 @@ pub struct Cores {
     has_records: bool,
     /// The records of packets that several cores have run, in the order of the packets.
     events: Vec<Event>,
+    /// By packet that is counted soon, its core.
+    pub(crate) owners: Vec<u8>,
 }
 
 impl std::fmt::Debug for Cores {
@@ -245,7 +289,7 @@ impl Cores {
     pub fn new(engines: Vec<Box<dyn CoreEngine>>, split: Split, options: CoresOptions) -> Result<Cores, EngineError> {
         let failed = |source| EngineError::System { engine: NAME, action: "start a thread".to_owned(), source };
         let crew = Crew::new(engines.len()).map_err(failed)?;
-        let core = |engine| Core { engine, packets: Arc::default(), values: Vec::new() };
+        let core = |engine| Core { engine, packets: Arc::default(), values: Vec::new(), own: Own::default() };
         let cores = engines.into_iter().map(core).collect();
         let mut all = Cores {
             cores,
@@ -261,6 +305,7 @@ impl Cores {
             outcomes: VecDeque::new(),
             has_records: false,
             events: Vec::new(),
+            owners: Vec::new(),
         };
         let Some(first) = all.cores.first_mut() else {
             return Err(EngineError::Fault { engine: NAME, insn: 0, what: "no core".to_owned() });
@@ -337,7 +382,7 @@ impl Cores {
     }
 
     /// Makes one core run all packets if a table may be full after this number of packets.
-    fn keep_room(&mut self, packets: usize) -> Result<(), EngineError> {
+    pub(crate) fn keep_room(&mut self, packets: usize) -> Result<(), EngineError> {
         if self.joined.is_some() || !self.options.is_exact {
             return Ok(());
         }
@@ -356,17 +401,18 @@ impl Cores {
         Ok(())
     }
 
-    /// The most packets after which no table can be full, if that is at least [`CoresOptions::parallel_from`].
-    fn part(&self) -> usize {
+    /// The most packets after which no table can be full, if that is at least [`CoresOptions::parallel_from`]; at most
+    /// `most`.
+    pub(crate) fn part(&self, most: usize) -> usize {
         if self.joined.is_some() || !self.options.is_exact {
-            return PART;
+            return most;
         }
         let room = |limit: &Limit| {
             let entries: usize = self.cores.iter().filter_map(|core| core.engine.entries(limit.map)).sum();
             limit.capacity.saturating_sub(entries) / limit.inserts
         };
-        let room = self.limits.iter().map(room).min().unwrap_or(PART);
-        room.clamp(self.options.parallel_from.clamp(1, PART), PART)
+        let room = self.limits.iter().map(room).min().unwrap_or(most);
+        room.clamp(self.options.parallel_from.clamp(1, most), most)
     }
 
     fn core_of(&mut self, packet: &Packet<'_>) -> usize {
@@ -515,7 +561,7 @@ fn spread_frames<'f, 'b>(
 type Numbered = Vec<(usize, Result<Outcome, EngineError>)>;
 
 /// Runs a task on each item: all at once, or one after the other.
-fn each<T: Send>(crew: &mut Crew, is_parallel: bool, items: &mut [T], task: impl Fn(usize, &mut T) + Sync) {
+pub(crate) fn each<T: Send>(crew: &mut Crew, is_parallel: bool, items: &mut [T], task: impl Fn(usize, &mut T) + Sync) {
     if is_parallel {
         crew.run(items, task);
     } else {
@@ -535,7 +581,7 @@ impl InPlace for Cores {
     fn run(&mut self, frames: &mut [Frame<'_>], extra: &mut Vec<(usize, Output)>) -> Result<(), EngineError> {
         let mut first = 0;
         while first < frames.len() {
-            let len = self.part().min(frames.len() - first);
+            let len = self.part(PART).min(frames.len() - first);
             self.run_part(&mut frames[first..first + len], first, extra)?;
             first += len;
         }
@@ -584,12 +630,25 @@ impl Datapath for Cores {
     fn announce(&mut self, packets: &[(Packet<'_>, Choices)]) -> Result<(), EngineError> {
         let mut first = 0;
         while first < packets.len() {
-            let len = self.part().min(packets.len() - first);
+            let len = self.part(PART).min(packets.len() - first);
             self.announce_part(&packets[first..first + len])?;
             if matches!(self.outcomes.back(), Some(Err(_))) {
                 break;
             }
             first += len;
+        }
+        Ok(())
+    }
+
+    fn tallies(&self) -> bool {
+        !self.has_records && self.cores.len() <= MOST_CORES
+    }
+
+    fn tally(&mut self, packets: &[Arrival<'_>], draws: Draws, tally: &mut Tally) -> Result<(), PacketError> {
+        for (number, part) in packets.chunks(MOST_COUNTED).enumerate() {
+            let first = number * MOST_COUNTED;
+            let ran = self.tally_part(part, draws.from(first), tally);
+            ran.map_err(|error| PacketError { packet: first + error.packet, ..error })?;
         }
         Ok(())
     }
@@ -679,7 +738,7 @@ impl Cores {
 }
 
 impl Core {
-    fn count(&self, packets: usize) {
+    pub(crate) fn count(&self, packets: usize) {
         self.packets.fetch_add(packets as u64, Ordering::Relaxed);
     }
 

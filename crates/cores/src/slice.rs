@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use flowloom_engine::Port;
 use flowloom_ir::{Binary, Graph, Id, Input, Kind, Predicates, apply};
 
-use crate::hash::{MAX_WORDS, Products};
+use crate::hash::{Factors, MAX_WORDS};
 use crate::range::Ranges;
 use crate::usual::{FORMATS, Format, Origin, UsualFormats};
 
@@ -42,8 +42,8 @@ pub(crate) struct KeySlice {
     bytes: Vec<u32>,
     words: Vec<Word>,
     is_symmetric: bool,
-    products: Products,
-    usual: UsualFormats,
+    factors: Factors,
+    pub(crate) usual: UsualFormats,
 }
 
 /// A node.
@@ -131,20 +131,16 @@ impl KeySlice {
             return Err(format!("its key is in {} pieces, at most {MAX_WORDS} are hashed", words.len()));
         }
         let partners: Vec<usize> = words.iter().map(|word| word.partner).collect();
-        let is_constant = |word: usize| {
-            let leaf = found.first().map(|(_, leaves)| leaves[words[word].start]);
-            matches!(leaf, Some(Leaf::Constant(_)))
-        };
-        let products = Products::new(&partners, is_constant);
+        let factors = Factors::new(&partners);
         let mut usual = UsualFormats::default();
         for (format, leaves) in found {
             let origins: Option<Vec<Origin>> = words.iter().map(|word| origin(word, &leaves)).collect();
             if let Some(origins) = origins {
-                usual.add(format, &origins, &products);
+                usual.add(format, &origins, &factors);
             }
         }
         let bytes = bytes.iter().map(|id| place[id]).collect();
-        Ok(KeySlice { steps, bytes, words, is_symmetric, products, usual })
+        Ok(KeySlice { steps, bytes, words, is_symmetric, factors, usual })
     }
 
     /// Whether the hash is the same if both directions of a flow change places.
@@ -159,7 +155,7 @@ impl KeySlice {
 
     /// The hash of a key, of which byte `at` is `byte(at)`.
     pub(crate) fn hash_of_key(&self, byte: impl Fn(usize) -> u8) -> u64 {
-        self.products.hash(|word| {
+        self.factors.hash(|word| {
             let Word { start, len, .. } = self.words[word];
             (start..start + len).rev().fold(0, |number, at| number << 8 | u64::from(byte(at)))
         })
@@ -175,7 +171,8 @@ impl KeySlice {
     }
 
     /// As [`KeySlice::hash`], by evaluation of all nodes.
-    fn evaluated(&self, packet: &[u8], port: Port, values: &mut Vec<u64>) -> u64 {
+    #[cold]
+    pub(crate) fn evaluated(&self, packet: &[u8], port: Port, values: &mut Vec<u64>) -> u64 {
         let byte = |at: i64| usize::try_from(at).ok().and_then(|at| packet.get(at)).copied().unwrap_or(0);
         values.clear();
         let mut args = Vec::new();

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use flowloom_engine::{Datapath, Frame, HEADROOM_BYTES, InPlace, Port};
+use flowloom_engine::{Datapath, Draws, Frame, HEADROOM_BYTES, InPlace, Port, Tally};
 use flowloom_random::{Draw, SplitMix64};
 use flowloom_session::Loaded;
 use flowloom_session::engines::{Cores, CoresOptions, EngineName, EngineOptions, split};
@@ -162,5 +162,72 @@ fn frames_are_changed_in_place_in_their_order() {
         let expected = ran(&mut *one);
         assert_eq!(ran(&mut several), expected, "{path}");
         assert_eq!(several.snapshot().unwrap(), one.datapath().snapshot().unwrap(), "{path}");
+    }
+}
+
+/// What packets count, in calls of different lengths, and the state after them.
+fn counted(engine: &mut dyn Datapath, arrivals: &[Arrival]) -> (Tally, flowloom_engine::Snapshot) {
+    let mut packets = Vec::new();
+    for Arrival { time_ns, port, bytes } in arrivals {
+        packets.push(flowloom_engine::Arrival { bytes, now_ns: *time_ns, port: *port });
+    }
+    let (mut tally, mut first) = (Tally::default(), 0);
+    for len in [1, 2, 700, 5, 0, 20_000, usize::MAX] {
+        let end = packets.len().min(first + len.min(packets.len()));
+        let draws = Draws { seed: 3, first: first as u64 };
+        engine.tally(&packets[first..end], draws, &mut tally).unwrap();
+        first = end;
+    }
+    assert_eq!((first, tally.packets()), (packets.len(), packets.len() as u64));
+    (tally, engine.snapshot().unwrap())
+}
+
+#[test]
+fn counts_of_several_cores_are_those_of_one() {
+    let seed = 16;
+    let arrivals = packets(seed, 200, 40_000);
+    for path in [
+        "functions/ebpf/simple_firewall/simple_firewall.bpf.c",
+        "functions/ebpf/suricata/suricata.bpf.c",
+        // Packets become longer; random numbers are drawn.
+        "functions/ebpf/dnat/dnat.bpf.c",
+        "functions/big_flow/big_flow.efsm",
+        "functions/udp_firewall/udp_firewall.efsm",
+    ] {
+        let loaded = opened(path);
+        let options = EngineOptions { counters: true, ..EngineOptions::default() };
+        let expected = counted(EngineName::INTERP.load(&loaded, &options).unwrap().engine.as_mut(), &arrivals);
+        let mut one = EngineName::JIT.load(&loaded, &options).unwrap().engine;
+        assert!(one.tallies(), "{path}");
+        assert_eq!(counted(one.as_mut(), &arrivals), expected, "{path}, seed {seed}");
+        for cores in [2, 3] {
+            let Ok((mut several, _)) = EngineName::JIT.load_on_cores(&loaded, &options, cores, THREADED) else {
+                assert!(path.contains("dnat"), "{path}");
+                continue;
+            };
+            assert_eq!(counted(&mut several, &arrivals), expected, "{path} on {cores} cores, seed {seed}");
+            assert_eq!(several.joined(), None, "{path}");
+            let shares = several.packets();
+            assert_eq!(shares.iter().sum::<u64>(), 40_000, "{path}");
+            assert!(shares.iter().all(|packets| *packets > 8_000), "{path}: {shares:?}");
+        }
+    }
+}
+
+#[test]
+fn counts_are_those_of_one_core_where_a_table_becomes_full() {
+    let seed = 17;
+    let arrivals = packets(seed, 3_000, 40_000);
+    let loaded = opened("functions/ebpf/simple_firewall/simple_firewall.bpf.c");
+    for (entries, is_joined) in [(40, true), (700, true), (1_400, true), (30_000, false)] {
+        let capacities = BTreeMap::from([("flows".to_owned(), entries)]);
+        let options = EngineOptions { capacities, ..EngineOptions::default() };
+        let expected = counted(EngineName::INTERP.load(&loaded, &options).unwrap().engine.as_mut(), &arrivals);
+        let mut several = on_cores(&loaded, &options, 2);
+        assert_eq!(counted(&mut several, &arrivals), expected, "{entries} entries, seed {seed}");
+        assert_eq!(several.joined().is_some(), is_joined, "{entries} entries");
+        assert_eq!(several.packets().iter().sum::<u64>(), 40_000);
+        // Both cores have run packets before.
+        assert!(entries < 100 || several.packets()[1] > 100, "{:?}", several.packets());
     }
 }
