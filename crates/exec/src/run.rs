@@ -2,6 +2,7 @@
 //! The loop that feeds packets to an engine.
 
 mod ahead;
+mod counted;
 mod events;
 
 use std::collections::BTreeMap;
@@ -182,6 +183,9 @@ pub fn run(
     options: RunOptions,
     progress: &mut dyn FnMut(&RunSummary),
 ) -> Result<RunSummary, ExecError> {
+    if counted::is_counted(datapath, &sinks, &options) {
+        return counted::run(datapath, input, options, progress);
+    }
     let start = Instant::now();
     let mut reported = Duration::ZERO;
     let mut summary = RunSummary::default();

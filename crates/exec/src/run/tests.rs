@@ -2,7 +2,7 @@
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use flowloom_engine::{Choices, EngineError, Outcome, Output, Ports, Snapshot};
+use flowloom_engine::{Arrival, Choices, Draws, EngineError, Outcome, Output, PacketError, Ports, Snapshot, Tally};
 use flowloom_trace::{CaptureReader, Format};
 
 use super::*;
@@ -247,4 +247,86 @@ fn packets_are_read_ahead_up_to_a_sweep_and_to_the_end() {
         assert_eq!((announced, engine.recorder.sweeps.len()), (vec![3, 1, 3], 1));
         asked = 0;
     }
+}
+
+/// An engine that counts packets, and keeps the number of packets of each call.
+#[derive(Default)]
+struct Counts {
+    recorder: Recorder,
+    calls: Vec<usize>,
+}
+
+impl Datapath for Counts {
+    fn name(&self) -> &str {
+        "counts"
+    }
+
+    fn bind_ports(&mut self, _: &Ports) {}
+
+    fn tallies(&self) -> bool {
+        true
+    }
+
+    fn tally(&mut self, packets: &[Arrival<'_>], draws: Draws, tally: &mut Tally) -> Result<(), PacketError> {
+        self.calls.push(packets.len());
+        self.recorder.tally(packets, draws, tally)
+    }
+
+    fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
+        self.recorder.process(packet, choices)
+    }
+
+    fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
+        self.recorder.sweep(now_ns)
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, EngineError> {
+        self.recorder.snapshot()
+    }
+
+    fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {
+        self.recorder.restore(state)
+    }
+}
+
+#[test]
+fn counted_packets_have_the_summary_of_those_that_run_one_by_one() {
+    let times = [10, 3, 9, 19, 20, 55, 59, 55, 60, 61];
+    let mut fails = captured(70, 5).expect("made");
+    fails.bytes[0] = 0xee;
+    let missing = || CaptureReader::open(std::path::Path::new("/no such file")).map(drop).expect_err("is missing");
+    for (ending, count) in [(0, None), (1, None), (2, None), (0, Some(7)), (0, Some(0))] {
+        let input = || {
+            let end = match ending {
+                0 => vec![],
+                // The first failure ends the run; packets after it do not count.
+                1 => vec![Ok(fails.clone()), captured(71, 4)],
+                _ => vec![Err(missing()), captured(71, 4)],
+            };
+            (0..).zip(times).map(|(number, time)| captured(time, 4 + number % 3)).chain(end)
+        };
+        let options = RunOptions { seed: 4, sweep: SweepClock::new(10), count, ..RunOptions::default() };
+        let (mut one, mut counts) = (Recorder::default(), Counts::default());
+        let ran = run(&mut one, &mut input(), Sinks::default(), options.clone(), &mut |_| ());
+        let counted = run(&mut counts, &mut input(), Sinks::default(), options, &mut |_| ());
+        let form = |result: Result<RunSummary, ExecError>| {
+            result.map(|summary| RunSummary { elapsed: Duration::ZERO, ..summary }).map_err(|error| error.to_string())
+        };
+        assert_eq!(form(counted), form(ran), "{ending} {count:?}");
+        assert_eq!((counts.recorder.seen, counts.recorder.sweeps), (one.seen, one.sweeps), "{ending} {count:?}");
+        if ending == 0 && count.is_none() {
+            assert_eq!(counts.calls, [0, 4, 1, 3, 2]);
+        }
+    }
+}
+
+#[test]
+fn packets_with_outputs_to_write_are_not_counted_in_batches() {
+    let mut engine = Counts::default();
+    let mut writer = CaptureWriter::to_writer("out", Format::PcapNg, Shared::default()).expect("header");
+    let sinks = Sinks { packets: Some(&mut writer), events: None, reader: None };
+    run(&mut engine, &mut [captured(1, 5)].into_iter(), sinks, RunOptions::default(), &mut |_| ()).expect("runs");
+    let options = RunOptions { reads_ahead: false, ..RunOptions::default() };
+    run(&mut engine, &mut [captured(1, 5)].into_iter(), Sinks::default(), options, &mut |_| ()).expect("runs");
+    assert_eq!((engine.calls.len(), engine.recorder.seen.len()), (0, 2));
 }
