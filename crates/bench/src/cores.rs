@@ -1,44 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Functions on several cores, beside one.
+//! Functions on several cores, beside one, over a capture in memory.
 //!
 //! ```text
-//!  packets in memory ─► machine code on one core
+//!  capture in memory ─► machine code on one core, on copies
 //!                   └─► spread by the function's own key ─► machine code on two cores, each with its own tables
 //! ```
 //!
 //! # Fairness
-//! - Both run the same packets of random flows, which are written before the clock starts, more than a core's own cache
-//!   holds; a core of several reads the packets of others from there too.
-//! - One core runs in small and in large batches, and counts with the better ones.
+//! - Both run the same packets by the same call, which counts what becomes of them. The capture lies in memory, written
+//!   before, and no contender writes it: what a packet may change is a copy.
+//! - Each flow is as frequent as any other, in random order. The capture is several times larger than the cache that
+//!   both cores share, and each round goes on where the one before has ended.
+//! - One core runs in batches of the size that is best for it; several cores run in batches of the same size.
 //! - The time of several cores includes spreading, waking and waiting.
 //! - Other processes take processors away. So there are two ratios: one of the times on the clock of the wall, and one
 //!   of processor times, where several cores take the longest of each turn, and what one thread does between turns.
 //!   Processor times are measured in rounds of their own, which take longer.
+//! - "2 engines apart" is no contender: two engines, each with half of the flows and packets that were sorted before,
+//!   which exchange nothing. It tells what the processor and its memory allow.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use flowloom_engine::{Frame, HEADROOM_BYTES, InPlace, Output, Port};
-use flowloom_session::engines::{CoresOptions, EngineName, EngineOptions, InPlaceEngine};
+use flowloom_engine::{Arrival, Datapath, Draws, PacketError, Port, Tally};
+use flowloom_random::{Draw, SplitMix64};
+use flowloom_session::engines::{Cores, CoresOptions, Engine, EngineName, EngineOptions};
 use flowloom_session::{FunctionFile, Loaded};
 
 use crate::error::BenchError;
-use crate::measure::{Clock, Comparison, Contender, Times, by_turns, now_ns, processor_time};
+use crate::measure::{Comparison, Contender, Times, by_turns, now_ns, processor_time};
 use crate::tool;
-use crate::traffic::{Mix, packet, write_flow};
+use crate::traffic::{PACKET_BYTES, packet, write_flow};
 
 /// The cores beside one.
 const CORES: usize = 2;
-/// The packets in memory.
-const PACKETS: usize = 1 << 14;
-/// The packets of a call: both of one core, the latter of several.
-const BATCHES: [usize; 2] = [256, 4096];
-/// The passes over the packets of a round.
-const PASSES: usize = 16;
-/// The room of a buffer: an odd number of cache lines.
-const ROOM_BYTES: usize = 7 * 64;
+/// The fewest packets of the capture, a power of 2: with their descriptors, 96 MiB.
+const PACKETS: usize = 1 << 20;
+/// The packets of a round.
+const ROUND: usize = 1 << 18;
 /// The table has room for at least this number of further flows, so that several cores never wait for room.
 const SPARE_FLOWS: u64 = 1 << 14;
 
@@ -56,55 +58,80 @@ const FUNCTIONS: [(&str, &str, &str); 3] = [
 pub(crate) fn run(folder: &Path, rounds: usize, flows: &[u64]) -> Result<Vec<Comparison>, BenchError> {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut found = Vec::new();
-    for (name, source, table) in FUNCTIONS {
-        let source = top.join(source);
-        let path = match source.extension() {
-            Some(extension) if extension == "c" => tool::object(folder, &source, name, &["-mcpu=v3"])?,
-            _ => source,
-        };
-        let loaded = Loaded::open(&FunctionFile { path, ..FunctionFile::default() })?;
-        for &flows in flows {
-            case(&loaded, &format!("{name}-cores"), table, flows, rounds, &mut found)?;
+    for &flows in flows {
+        let capture = Capture::new(flows);
+        for (name, source, table) in FUNCTIONS {
+            let source = top.join(source);
+            let path = match source.extension() {
+                Some(extension) if extension == "c" => tool::object(folder, &source, name, &["-mcpu=v3"])?,
+                _ => source,
+            };
+            let loaded = Loaded::open(&FunctionFile { path, ..FunctionFile::default() })?;
+            case(&loaded, &format!("{name}-cores"), table, &capture, rounds, &mut found)?;
         }
     }
     Ok(found)
 }
 
-/// Packets, and an engine that runs them.
-struct Subject<E> {
-    engine: E,
-    memory: Vec<u8>,
-    batch: usize,
-    next: usize,
+/// Packets in memory.
+struct Capture {
+    flows: u64,
+    bytes: Vec<u8>,
+    /// By packet, its flow.
+    order: Vec<u64>,
+    time_ns: u64,
 }
 
-impl<E: InPlace> Subject<E> {
-    fn new(engine: E, batch: usize) -> Subject<E> {
-        let packet = packet();
-        let mut memory = vec![0; PACKETS * ROOM_BYTES];
-        for room in memory.chunks_exact_mut(ROOM_BYTES) {
-            room[HEADROOM_BYTES..HEADROOM_BYTES + packet.len()].copy_from_slice(&packet);
+impl Capture {
+    /// Each flow as often as any other, in random order.
+    fn new(flows: u64) -> Capture {
+        let packets = (flows as usize).next_multiple_of(ROUND).max(PACKETS);
+        let mut order: Vec<u64> = (0..packets as u64).map(|packet| packet % flows).collect();
+        let mut rng = SplitMix64::new(flows);
+        for at in (1..order.len()).rev() {
+            order.swap(at, rng.index(at + 1));
         }
-        Subject { engine, memory, batch, next: 0 }
+        let mut bytes = packet().repeat(packets);
+        bytes.chunks_exact_mut(PACKET_BYTES).zip(&order).for_each(|(packet, flow)| write_flow(packet, *flow));
+        Capture { flows, bytes, order, time_ns: now_ns() }
     }
 
-    /// Writes packets of the next flows, and runs them; returns the time on the wall and that of the thread.
-    fn pass(&mut self, flow: impl Fn(usize) -> u64) -> Result<(Duration, Duration), BenchError> {
-        let len = packet().len();
-        let (start, end) = (HEADROOM_BYTES, HEADROOM_BYTES + len);
-        for (number, room) in self.memory.chunks_exact_mut(ROOM_BYTES).enumerate() {
-            write_flow(&mut room[start..end], flow(self.next + number));
+    /// The packets of some flows.
+    fn arrivals(&self, is_wanted: impl Fn(u64) -> bool) -> Vec<Arrival<'_>> {
+        let packets = self.bytes.chunks_exact(PACKET_BYTES).zip(&self.order);
+        let wanted = packets.filter(|(_, flow)| is_wanted(**flow));
+        wanted.map(|(bytes, _)| Arrival { bytes, port: Port(1), now_ns: self.time_ns }).collect()
+    }
+}
+
+/// An engine, and the packets that it runs.
+struct Subject<'c, E: ?Sized> {
+    packets: &'c [Arrival<'c>],
+    next: usize,
+    tally: Tally,
+    engine: Box<E>,
+}
+
+impl<'c, E: Datapath + ?Sized> Subject<'c, E> {
+    /// An engine that has run all packets once.
+    fn new(engine: Box<E>, packets: &'c [Arrival<'c>]) -> Result<Subject<'c, E>, BenchError> {
+        let mut subject = Subject { engine, packets, next: 0, tally: Tally::default() };
+        subject.run(packets.len())?;
+        Ok(subject)
+    }
+
+    /// Runs the next packets; returns the time on the wall and that of the thread.
+    fn run(&mut self, packets: usize) -> Result<(Duration, Duration), BenchError> {
+        if self.next + packets > self.packets.len() {
+            self.next = 0;
         }
-        self.next += PACKETS;
-        let time_ns = now_ns();
-        let rooms = self.memory.chunks_exact_mut(ROOM_BYTES);
-        let mut frames: Vec<Frame<'_>> = rooms.map(|room| Frame::new(room, start, end, Port(1), time_ns)).collect();
-        let mut extra: Vec<(usize, Output)> = Vec::new();
+        let part = &self.packets[self.next..self.next + packets];
+        self.next += packets;
         let (began, on_processor) = (Instant::now(), processor_time());
-        for batch in frames.chunks_mut(self.batch) {
-            self.engine.run(batch, &mut extra)?;
-        }
-        Ok((began.elapsed(), processor_time().saturating_sub(on_processor)))
+        let result = self.engine.tally(part, Draws::default(), &mut self.tally);
+        let times = (began.elapsed(), processor_time().saturating_sub(on_processor));
+        result.map_err(|PacketError { source, .. }| source)?;
+        Ok(times)
     }
 }
 
@@ -112,130 +139,110 @@ fn case(
     loaded: &Loaded,
     name: &str,
     table: &str,
-    flows: u64,
+    capture: &Capture,
     rounds: usize,
     found: &mut Vec<Comparison>,
 ) -> Result<(), BenchError> {
-    let order = Mix::ALL[0].order(flows)?;
+    let flows = capture.flows;
     let entries = (flows * 5 / 4).max(flows + SPARE_FLOWS);
     let capacities = BTreeMap::from([(table.to_owned(), entries as u32)]);
     let options = EngineOptions { capacities, ..EngineOptions::default() };
-    let one = |batch| -> Result<_, BenchError> {
-        Ok(Subject::new(AsInPlace(EngineName::JIT.load_in_place(loaded, &options)?.engine), batch))
-    };
-    let [mut small, mut large] = [one(BATCHES[0])?, one(BATCHES[1])?];
+    let all = capture.arrivals(|_| true);
+    let halves = [0, 1].map(|half| capture.arrivals(|flow| flow % 2 == half));
+    let engine = || -> Result<Box<dyn Engine>, BenchError> { Ok(EngineName::JIT.load(loaded, &options)?.engine) };
+    let one = RefCell::new(Subject::new(engine()?, &all)?);
+    let mut apart = Vec::new();
+    for half in &halves {
+        apart.push(Subject::new(engine()?, half)?);
+    }
     let (several, notes) = EngineName::JIT.load_on_cores(loaded, &options, CORES, CoresOptions::default())?;
     println!("{name}: {}", notes.join("; "));
-    let mut several = Subject::new(several, BATCHES[1]);
-    let in_turn = |at: usize| at as u64 % flows;
-    for _ in 0..flows.div_ceil(PACKETS as u64) {
-        small.pass(in_turn)?;
-        large.pass(in_turn)?;
-        several.pass(in_turn)?;
-    }
-    (small.next, large.next, several.next) = (0, 0, 0);
-    let mask = order.len() - 1;
-    let in_order = |at: usize| order[at & mask];
-    let [small_wall, large_wall] = [const { Cell::new(Duration::ZERO) }; 2];
-    let several = RefCell::new(several);
+    let several = RefCell::new(Subject::new(Box::new(several), &all)?);
     let mut contenders: Vec<Contender<'_>> = vec![
-        ("1 core, batches of 256, processor", alone(&mut small, &small_wall, &in_order)),
-        ("1 core, batches of 4096, processor", alone(&mut large, &large_wall, &in_order)),
+        (
+            "1 core, processor",
+            Box::new(|clock| {
+                clock.add(one.borrow_mut().run(ROUND)?.1, ROUND as u64);
+                Ok(())
+            }),
+        ),
         (
             "2 cores, processor",
             Box::new(|clock| {
                 let several = &mut *several.borrow_mut();
                 several.engine.measure(true);
-                for _ in 0..PASSES {
-                    let before = several.engine.times();
-                    let (_, own) = several.pass(in_order)?;
-                    let after = several.engine.times();
-                    let between = own.saturating_sub(after.caller - before.caller);
-                    clock.add(between + (after.longest - before.longest), PACKETS as u64);
-                }
+                let before = several.engine.times();
+                let (_, own) = several.run(ROUND)?;
+                let after = several.engine.times();
                 several.engine.measure(false);
+                let between = own.saturating_sub(after.caller - before.caller);
+                clock.add(between + (after.longest - before.longest), ROUND as u64);
                 Ok(())
             }),
         ),
-        ("1 core, batches of 256, wall", on_wall(&small_wall)),
-        ("1 core, batches of 4096, wall", on_wall(&large_wall)),
+        (
+            "1 core, wall",
+            Box::new(|clock| {
+                clock.add(one.borrow_mut().run(ROUND)?.0, ROUND as u64);
+                Ok(())
+            }),
+        ),
         (
             "2 cores, wall",
             Box::new(|clock| {
-                let several = &mut *several.borrow_mut();
-                for _ in 0..PASSES {
-                    clock.add(several.pass(in_order)?.0, PACKETS as u64);
-                }
+                clock.add(several.borrow_mut().run(ROUND)?.0, ROUND as u64);
+                Ok(())
+            }),
+        ),
+        (
+            "2 engines apart, wall",
+            Box::new(|clock| {
+                clock.add(at_once(&mut apart)?, ROUND as u64);
                 Ok(())
             }),
         ),
     ];
     let times = by_turns(&mut contenders, rounds)?;
     drop(contenders);
-    let several = several.into_inner();
     Times::print(name, flows, &times);
-    if let Some(reason) = several.engine.joined() {
+    let (one, several) = (one.into_inner(), several.into_inner());
+    let is_joined = |cores: &Cores| cores.joined().map(str::to_owned);
+    if let Some(reason) = is_joined(&several.engine) {
         return Err(BenchError::Wrong { what: format!("{name}: one core ran all packets: {reason}") });
+    }
+    if one.tally != several.tally {
+        return Err(BenchError::Wrong { what: format!("{name}: {:?} and {:?}", one.tally, several.tally) });
     }
     let shares = several.engine.packets();
     println!("{name}: packets by core: {shares:?}; load average {}", load_average());
-    for kind in times.chunks_exact(3) {
-        let peer = if kind[0].median() <= kind[1].median() { &kind[0] } else { &kind[1] };
-        found.push(Comparison { bar: Some(BAR), ..kind[2].beside(peer, name, flows) });
+    for kind in times[..4].chunks_exact(2) {
+        found.push(Comparison { bar: Some(BAR), ..kind[1].beside(&kind[0], name, flows) });
     }
+    let apart = times[4].beside(&times[2], name, flows);
+    println!("{name}: two engines apart have {:.2} times the rate of one", apart.ratio);
     Ok(())
 }
 
-type Measured<'a> = Box<dyn FnMut(&mut Clock) -> Result<(), BenchError> + 'a>;
-
-/// A round of one core; sets the time on the wall.
-fn alone<'a>(
-    one: &'a mut Subject<AsInPlace>,
-    on_wall: &'a Cell<Duration>,
-    flow: &'a dyn Fn(usize) -> u64,
-) -> Measured<'a> {
-    Box::new(move |clock| {
-        on_wall.set(Duration::ZERO);
-        for _ in 0..PASSES {
-            let (wall, own) = one.pass(flow)?;
-            on_wall.set(on_wall.get() + wall);
-            clock.add(own, PACKETS as u64);
+/// Runs both engines at once; returns the time on the wall until the last one has ended.
+fn at_once<E: Datapath + ?Sized>(apart: &mut [Subject<'_, E>]) -> Result<Duration, BenchError> {
+    let start = Barrier::new(apart.len());
+    let packets = ROUND / apart.len();
+    std::thread::scope(|scope| {
+        let start = &start;
+        let run = |one| {
+            move || -> Result<Duration, BenchError> {
+                start.wait();
+                Subject::run(one, packets).map(|(wall, _)| wall)
+            }
+        };
+        let threads: Vec<_> = apart.iter_mut().map(|one| scope.spawn(run(one))).collect();
+        let mut longest = Duration::ZERO;
+        for thread in threads {
+            let wall = thread.join().map_err(|_| BenchError::Wrong { what: "an engine panicked".to_owned() })?;
+            longest = longest.max(wall?);
         }
-        Ok(())
+        Ok(longest)
     })
-}
-
-/// The time on the wall of the round before.
-fn on_wall(time: &Cell<Duration>) -> Measured<'_> {
-    Box::new(move |clock| {
-        clock.add(time.get(), (PASSES * PACKETS) as u64);
-        Ok(())
-    })
-}
-
-/// The engine of one core.
-struct AsInPlace(Box<dyn InPlaceEngine>);
-
-impl InPlace for AsInPlace {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn bind_ports(&mut self, ports: &flowloom_engine::Ports) {
-        self.0.bind_ports(ports);
-    }
-
-    fn run(
-        &mut self,
-        frames: &mut [Frame<'_>],
-        extra: &mut Vec<(usize, Output)>,
-    ) -> Result<(), flowloom_engine::EngineError> {
-        self.0.run(frames, extra)
-    }
-
-    fn sweep(&mut self, now_ns: u64) -> Result<(), flowloom_engine::EngineError> {
-        self.0.sweep(now_ns)
-    }
 }
 
 /// The processes that want a processor, over the last minute.
