@@ -82,10 +82,19 @@ unsafe fn ahead_with<S: Scan>(new: *mut Announcement, old: *mut Announcement, wr
         if let Some(table) = (*new).table.as_ref() {
             (*new).probe = table.raw.probe_hash_ahead((*new).probe.hash);
         }
-        if let Some(table) = (*old).table.as_ref() {
-            table.prefetch_entry_with::<S>(&mut (*old).probe);
+        if let Some(table) = (*old).table.as_ref()
+            && (table.recency.is_some() || !table.raw.prefetch_only_entry::<S>(&mut (*old).probe))
+        {
+            prefetch_unusual_entry(table, &mut (*old).probe);
         }
     }
+}
+
+/// [`FlowTable::prefetch_entry`] without a place in the code of others: registers that it needs are saved here.
+#[cold]
+#[inline(never)]
+extern "C" fn prefetch_unusual_entry(table: &FlowTable, probe: &mut Probe) {
+    table.prefetch_entry(probe);
 }
 
 /// Keys whose length is known when the table is made.

@@ -296,6 +296,22 @@ impl RawTable {
         Some(self.expect(probe, home, candidates))
     }
 
+    /// As [`RawTable::prefetch_entry`] if the home bucket has one candidate; otherwise does nothing, and returns false.
+    ///
+    /// # Safety
+    /// The processor has the instructions of `S`.
+    #[inline(always)]
+    pub(crate) unsafe fn prefetch_only_entry<S: Scan>(&self, probe: &mut Probe) -> bool {
+        let home = self.home(probe.hash);
+        // SAFETY: the caller has chosen instructions of the processor.
+        let candidates = unsafe { S::equal(self.bucket(home), self.tag(probe.hash), self.slot_mask) };
+        if !candidates.is_power_of_two() {
+            return false;
+        }
+        self.expect(probe, home, candidates);
+        true
+    }
+
     /// The entries of the candidates after the first one.
     #[cold]
     #[inline(never)]

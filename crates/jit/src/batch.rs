@@ -49,6 +49,8 @@ pub(crate) struct Ahead {
     resumed: Option<Function>,
     /// The loop of machine code over packets with their scouts.
     pipeline: Option<Function>,
+    /// Whether the scouts of the pipeline do what those of the second wave would do.
+    announces_second: bool,
     waves: Vec<Wave>,
     /// The waves of the current batch: their number, or that of an earlier one if one is left out.
     active: usize,
@@ -100,7 +102,9 @@ impl Records {
     fn forget(&mut self) {
         for packet in 0..=self.mask {
             // SAFETY: the record is one of those, and nothing else refers to it.
-            unsafe { (*self.of(packet)).key.table = std::ptr::null() };
+            unsafe {
+                ((*self.of(packet)).key.table, (*self.of(packet)).second.table) = (std::ptr::null(), std::ptr::null())
+            };
         }
     }
 
@@ -160,11 +164,11 @@ fn warm<'b, F: Borrow<Frame<'b>>>(frames: &[F], group: usize) {
 impl Ahead {
     /// For a program with these scouts, one for each wave; if code can go on after them, with the function that does,
     /// and the pipeline.
-    pub(crate) fn new(scouts: Vec<Function>, resumed: Option<(Function, Function)>) -> Ahead {
+    pub(crate) fn new(scouts: Vec<Function>, resumed: Option<(Function, Function)>, announces_second: bool) -> Ahead {
         let wave = |scout| Wave { scout, paused: 0, packets: 0, found: 0, records: Records::default() };
         let waves = scouts.into_iter().map(wave).collect();
         let (resumed, pipeline) = resumed.unzip();
-        Ahead { resumed, pipeline, waves, active: 0, cached_bytes: CACHED_BYTES }
+        Ahead { resumed, pipeline, announces_second, waves, active: 0, cached_bytes: CACHED_BYTES }
     }
 
     /// Begins a batch; `None` if nothing is announced.
@@ -176,16 +180,18 @@ impl Ahead {
             wave.paused = wave.paused.saturating_sub(1);
             wave.found = 0;
         }
-        self.active = 0;
         // A later wave without the one before would wait for its lines.
         let ready = self.waves.iter().take_while(|wave| wave.paused == 0).count();
-        if table_bytes >= self.cached_bytes {
-            self.active = ready;
-        } else if may_pipeline && self.pipeline.is_some() {
-            // In the pipeline, a scout costs less than what it saves: the code waits for the hash and for second-level
-            // caches too.
-            self.active = ready.min(1);
-        }
+        let (has_pipeline, is_cached) = (may_pipeline && self.pipeline.is_some(), table_bytes < self.cached_bytes);
+        // In the pipeline, one key costs less than what it saves where tables are cached too: the code need not wait for
+        // the hash and for the second level. A second key does not.
+        let most = match (has_pipeline, is_cached) {
+            (true, false) if self.announces_second => 1,
+            (_, false) => ready,
+            (true, true) if !self.announces_second => 1,
+            (_, true) => 0,
+        };
+        self.active = ready.min(most);
         // From the first step of a packet to its last one.
         let on_their_way = RECORDS.max((self.lead() + 1) * GROUP);
         for (number, wave) in self.waves.iter_mut().enumerate() {
@@ -528,7 +534,7 @@ impl Batch<'_, '_, '_> {
     }
 
     /// Runs a packet, from where its scout ended if its record has a point.
-    #[inline]
+    #[inline(always)]
     fn run_one(
         &mut self,
         number: usize,
@@ -562,7 +568,7 @@ impl Batch<'_, '_, '_> {
     }
 
     /// The end of a packet that has run: its outputs, records and fate.
-    #[inline]
+    #[inline(always)]
     fn end_one(&mut self, number: usize, frame: &mut Frame<'_>, r0: u64, redirect: i64) -> Result<(), EngineError> {
         let run = &mut *self.running.run;
         if let Some(fault) = fault(run.memory) {
@@ -604,7 +610,7 @@ impl Batch<'_, '_, '_> {
     }
 
     /// Sets the fate of a packet.
-    #[inline]
+    #[inline(always)]
     fn decide(&mut self, number: usize, frame: &mut Frame<'_>, r0: u64, redirect: i64) {
         let run = &mut *self.running.run;
         frame.fate = match (r0 as u32, u32::try_from(redirect)) {

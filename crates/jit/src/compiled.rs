@@ -46,6 +46,8 @@ pub(crate) struct Source<'a> {
     pub(crate) is_first: bool,
     /// Where code goes on after a scout; none if there is no scout.
     pub(crate) points: Vec<Point>,
+    /// The lookups after a point whose keys the scouts of the pipeline announce too ([`Source::seconds`]).
+    pub(crate) seconds: BTreeSet<usize>,
 }
 
 impl Source<'_> {
@@ -104,6 +106,27 @@ impl Source<'_> {
     /// The number of calls whose key is in a known hash table.
     pub(crate) fn keys(&self) -> usize {
         (0..self.code.len()).filter(|at| self.has_key(*at)).count()
+    }
+
+    /// The instructions that are reached from others, ascending, and those that begin a block.
+    pub(crate) fn reached(&self, entries: &[usize]) -> (BTreeSet<usize>, BTreeSet<usize>) {
+        let (mut seen, mut starts) = (BTreeSet::new(), entries.iter().copied().collect::<BTreeSet<usize>>());
+        let mut work = entries.to_vec();
+        while let Some(at) = work.pop() {
+            if !seen.insert(at) {
+                continue;
+            }
+            let Some(op) = self.code[at] else { continue };
+            let is_branch =
+                matches!(op, Op::Branch { .. } | Op::MayGoto { .. } | Op::Jump { .. } | Op::JumpLong { .. });
+            for next in self.nexts(at, op) {
+                if is_branch {
+                    starts.insert(next);
+                }
+                work.push(next);
+            }
+        }
+        (seen, starts)
     }
 
     /// The feasible successors of an instruction.
@@ -307,6 +330,8 @@ fn define(
             registers,
             blocks: BTreeMap::new(),
             packet: None,
+            in_pipeline: kind == Kind::Pipeline,
+            seconds: (kind == Kind::Pipeline).then_some(&source.seconds).filter(|seconds| !seconds.is_empty()),
             frame: Frame::default(),
             key_copy: None,
             builder,

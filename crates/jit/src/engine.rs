@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The engine: a program's code, memory and environment.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use flowloom_engine::{
@@ -174,11 +175,13 @@ impl Jit {
                 passes: false,
                 is_first: code.is_empty(),
                 points: Vec::new(),
+                seconds: BTreeSet::new(),
             };
             // Scouts follow the first program only: they end before tail calls.
             let keys = if code.is_empty() { source.keys() } else { 0 };
             if keys > 0 {
                 source.points = source.points();
+                source.seconds = source.seconds();
             }
             let compiled = Compiled::of(&source, false)?;
             let entry = compiled.entry();
@@ -193,7 +196,8 @@ impl Jit {
                     source.points.clear();
                     scouts.push(Compiled::of(&source, true)?);
                 }
-                ahead = Some(Ahead::new(scouts.iter().map(Compiled::entry).collect(), resumed));
+                let announces_second = !source.seconds.is_empty();
+                ahead = Some(Ahead::new(scouts.iter().map(Compiled::entry).collect(), resumed, announces_second));
                 code.extend(scouts);
             }
             Ok(entry)

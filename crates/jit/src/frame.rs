@@ -75,14 +75,14 @@ impl Source<'_> {
     }
 
     /// The bytes of the own stack that a load or store accesses, at a constant offset, and nothing else.
-    fn exact(&self, at: usize) -> Option<Range<i64>> {
+    pub(crate) fn exact(&self, at: usize) -> Option<Range<i64>> {
         let Some(Op::Load { size, .. } | Op::Store { size, .. }) = self.code[at] else { return None };
         let bytes = self.of_stack(at).filter(|_| self.proof.insns[at].memory.len() == 1)?;
         (bytes.end - bytes.first == size.bytes() as i64).then_some(bytes.first..bytes.end)
     }
 
     /// The chunks of a function with these instructions that can be variables: first byte and bytes.
-    fn chunks(&self, slots: &BTreeSet<usize>) -> Vec<(i64, i64)> {
+    pub(crate) fn chunks(&self, slots: &BTreeSet<usize>) -> Vec<(i64, i64)> {
         // A callback, whose address may be an argument of this function, accesses the stack by instructions of its own.
         let calls =
             |op: &Op| matches!(op, Op::CallLocal { .. } | Op::LoadFunc { .. } | Op::CallKfunc { .. }) || calls_back(op);

@@ -76,6 +76,10 @@ pub(crate) struct Translation<'f, 'a> {
     pub(crate) state: Value,
     pub(crate) registers: [Variable; 11],
     pub(crate) blocks: BTreeMap<usize, Block>,
+    /// Whether scouts and code are one function.
+    pub(crate) in_pipeline: bool,
+    /// The lookups whose keys a scout announces besides the first one, if it goes on after that.
+    pub(crate) seconds: Option<&'a BTreeSet<usize>>,
     /// In a loop over packets, the packet.
     pub(crate) packet: Option<InLoop>,
     /// The bytes of the stack that are variables.
@@ -95,7 +99,7 @@ impl Translation<'_, '_> {
         let params = self.begin();
         let rounds = (self.is_scout && self.has_record).then(|| self.begin_rounds(&params));
         self.begin_registers(&params);
-        self.from_beginning(entry);
+        self.translate_from(entry);
         if let Some(rounds) = rounds {
             self.end_rounds(rounds);
         }
@@ -103,8 +107,8 @@ impl Translation<'_, '_> {
     }
 
     /// Translates what is reached from an instruction, where the registers have their first values.
-    pub(crate) fn from_beginning(&mut self, entry: usize) {
-        let (slots, starts) = self.reached(&[entry]);
+    pub(crate) fn translate_from(&mut self, entry: usize) {
+        let (slots, starts) = self.source.reached(&[entry]);
         self.zero_stack(&slots);
         self.choose_variables(&slots, &[]);
         self.blocks = starts.iter().map(|start| (*start, self.builder.create_block())).collect();
@@ -255,27 +259,6 @@ impl Translation<'_, '_> {
         let zero = self.number(0);
         self.leave(zero, true);
         self.builder.switch_to_block(goes_on);
-    }
-
-    /// The instructions that are reached from others, ascending, and those that begin a block.
-    pub(crate) fn reached(&self, entries: &[usize]) -> (BTreeSet<usize>, BTreeSet<usize>) {
-        let (mut seen, mut starts) = (BTreeSet::new(), entries.iter().copied().collect::<BTreeSet<usize>>());
-        let mut work = entries.to_vec();
-        while let Some(at) = work.pop() {
-            if !seen.insert(at) {
-                continue;
-            }
-            let Some(op) = self.source.code[at] else { continue };
-            let is_branch =
-                matches!(op, Op::Branch { .. } | Op::MayGoto { .. } | Op::Jump { .. } | Op::JumpLong { .. });
-            for next in self.source.nexts(at, op) {
-                if is_branch {
-                    starts.insert(next);
-                }
-                work.push(next);
-            }
-        }
-        (seen, starts)
     }
 
     /// Zeros on the stack where the function may read what it has not written.
@@ -434,6 +417,12 @@ impl Translation<'_, '_> {
             }
             Op::Call { helper } if self.is_scout => return self.call_of_scout(at, helper),
             Op::Call { helper } => self.call(at, helper),
+            // The function has effects; in a module of its own, a scout has functions that are scouts as well. No lookup
+            // after the call would be a point.
+            Op::CallLocal { .. } if self.is_scout && self.in_pipeline => {
+                self.stop();
+                return false;
+            }
             Op::CallLocal { distance } => {
                 let slot = (at as i64 + 1 + i64::from(distance)) as usize;
                 let arguments = self.arguments();

@@ -30,6 +30,7 @@ mod resume;
 mod runtime;
 mod scout;
 mod search;
+mod seconds;
 mod space;
 mod state;
 mod tables;

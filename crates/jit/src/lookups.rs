@@ -258,6 +258,7 @@ impl Jit {
             passes: false,
             is_first: true,
             points: Vec::new(),
+            seconds: BTreeSet::new(),
         };
         Ok(source.lookups())
     }

@@ -13,6 +13,9 @@
 //! Prefetches that follow each other at once wait for the buffers of the processor, and with them all instructions behind
 //! them. So each stands between two packets.
 //!
+//! After the first key, a scout goes on with the address of some entry, if it may find the key of a second lookup on the
+//! way ([`Source::seconds`]).
+//!
 //! The loop is left, and goes on with the next iteration when it is called again, for packets
 //! - whose scout has no point to go on from: they run from the beginning;
 //! - that called a helper, or spent their iterations: the engine looks at its environment.
@@ -28,8 +31,8 @@ use crate::frame::Frame;
 use crate::function::{FIELD, Translation, declared};
 use crate::scout::InLoop;
 use crate::state::{
-    AT, BUDGET, FOUND, KEY_TABLE, NO_HELPER, POINT, RECORD_BYTES, REDIRECT, ROUNDS, TAIL_CALLS, VIEW_DATA, VIEW_R0,
-    VIEW_REDIRECT, View,
+    AT, BUDGET, FOUND, KEY_TABLE, NO_HELPER, POINT, RECORD_BYTES, REDIRECT, ROUNDS, SECOND, TAIL_CALLS, VIEW_DATA,
+    VIEW_R0, VIEW_REDIRECT, View,
 };
 use crate::{runtime, state};
 
@@ -106,7 +109,7 @@ impl Translation<'_, '_> {
         self.packet = Some(InLoop { view, record: view, next: quiet, odd });
         self.begin_packet_of_code();
         self.begin_registers(&[]);
-        self.from_beginning(0);
+        self.translate_from(0);
         self.end_packet_of_code(Ends { number, found, view, quiet, odd, next });
 
         self.builder.switch_to_block(next);
@@ -154,6 +157,7 @@ impl Translation<'_, '_> {
         self.builder.switch_to_block(none);
         let zero = self.number(0);
         self.builder.ins().store(FIELD, zero, own, KEY_TABLE);
+        self.builder.ins().store(FIELD, zero, own, SECOND);
         self.builder.ins().jump(ahead, &[zero.into()]);
 
         self.builder.switch_to_block(scout);
@@ -162,7 +166,7 @@ impl Translation<'_, '_> {
         self.is_scout = true;
         self.begin_packet_of_scout(InLoop { view: scout_view, record: scout_record, next: ahead, odd: ahead });
         self.begin_registers(&[]);
-        self.from_beginning(0);
+        self.translate_from(0);
 
         self.builder.switch_to_block(ahead);
         let is_found = self.builder.block_params(ahead)[0];
@@ -178,6 +182,10 @@ impl Translation<'_, '_> {
             self.builder.ins().load(types::I64, FIELD, soon, (PACKETS_AHEAD * size_of::<View>()) as i32 + VIEW_DATA);
         let prefetch = self.number(flowloom_flowtable::ahead_fn() as usize as u64);
         self.builder.ins().call_indirect(self.callees.ahead, prefetch, &[new, before, soon]);
+        if self.seconds.is_some() {
+            let [new, before] = [new, before].map(|record| self.builder.ins().iadd_imm_s(record, i64::from(SECOND)));
+            self.builder.ins().call_indirect(self.callees.ahead, prefetch, &[new, before, soon]);
+        }
         let is_old = self.builder.ins().icmp_imm_u(IntCC::UnsignedGreaterThanOrEqual, current, LEAD as i64);
         self.builder.ins().brif(is_old, old, &[], next, &[]);
 
@@ -200,7 +208,7 @@ impl Translation<'_, '_> {
         self.packet = Some(InLoop { view, record, next: quiet, odd });
         self.begin_packet_of_code();
         self.begin_registers(&[]);
-        self.from_points();
+        self.translate_points();
 
         self.end_packet_of_code(Ends { number, found, view, quiet, odd, next });
 

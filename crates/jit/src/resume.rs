@@ -174,15 +174,15 @@ impl Translation<'_, '_> {
     pub(crate) fn resume(&mut self) {
         let params = self.begin();
         self.begin_registers(&params);
-        self.from_points();
+        self.translate_points();
         self.builder.seal_all_blocks();
     }
 
     /// Translates what is reached from the points.
-    pub(crate) fn from_points(&mut self) {
+    pub(crate) fn translate_points(&mut self) {
         let points = &self.source.points;
         let afters: Vec<usize> = points.iter().map(|point| point.at + 1).collect();
-        let (slots, starts) = self.reached(&afters);
+        let (slots, starts) = self.source.reached(&afters);
         let calls: Vec<usize> = points.iter().map(|point| point.at).collect();
         self.choose_variables(&slots.iter().chain(&calls).copied().collect(), &calls);
         self.blocks = starts.iter().map(|start| (*start, self.builder.create_block())).collect();

@@ -37,15 +37,15 @@ use crate::function::{FIELD, Translation};
 use crate::key::MAX_COPIED_BYTES;
 use crate::runtime::Runtime;
 use crate::state::{
-    ANNOUNCED, BUDGET, HASH, INGRESS, KEY_TABLE, POINT, RECORD_BYTES, ROUNDS, STOPPED, TABLE, VIEW_INGRESS, VIEWED,
-    View, WAVE, WORD,
+    ANNOUNCED, BUDGET, ENTRIES, HASH, INGRESS, KEY_TABLE, POINT, RAW, RECORD_BYTES, ROUNDS, SECOND, STOPPED, TABLE,
+    VIEW_INGRESS, VIEWED, View, WAVE, WORD,
 };
 
 /// The iterations of loops that a scout runs for one packet.
 pub(crate) const ITERATIONS: i64 = 256;
 
 /// The bytes of keys that are hashed in line.
-const HASHED_BYTES: std::ops::RangeInclusive<u32> = 4..=MAX_COPIED_BYTES as u32;
+pub(crate) const HASHED_BYTES: std::ops::RangeInclusive<u32> = 4..=MAX_COPIED_BYTES as u32;
 
 /// What a scout does with a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,12 +111,15 @@ impl Translation<'_, '_> {
         self.builder.ins().store(FIELD, zero, record, KEY_TABLE);
         self.builder.ins().istore32(FIELD, zero, record, WORD);
         self.builder.ins().istore32(FIELD, zero, record, POINT);
+        if self.seconds.is_some() {
+            self.builder.ins().store(FIELD, zero, record, SECOND);
+        }
         if !self.source.proof.loops.is_empty() || self.source.calls_functions() {
             let iterations = self.number(ITERATIONS as u64);
             self.builder.ins().store(FIELD, iterations, self.state, BUDGET);
             self.builder.ins().istore32(FIELD, zero, self.state, ROUNDS);
         }
-        if self.source.calls_functions() {
+        if self.source.calls_functions() && !self.in_pipeline {
             // Functions read the context, and announce by the state.
             self.builder.ins().istore32(FIELD, zero, self.state, STOPPED);
             self.builder.ins().store(FIELD, record, self.state, ANNOUNCED);
@@ -192,7 +195,11 @@ impl Translation<'_, '_> {
     /// Ends the scout, which has found a key or not.
     fn end(&mut self, is_found: bool) {
         if let Some(packet) = self.packet {
-            let is_found = self.number(is_found.into());
+            let is_found = match self.seconds {
+                // It may have found the first key before.
+                Some(_) if !is_found => self.has_found(),
+                _ => self.number(is_found.into()),
+            };
             self.builder.ins().jump(packet.next, &[BlockArg::Value(is_found)]);
             return;
         }
@@ -211,10 +218,7 @@ impl Translation<'_, '_> {
         match self.packet {
             // The function may have found the key.
             Some(packet) => {
-                let record = self.record();
-                let table = self.builder.ins().load(types::I64, FIELD, record, KEY_TABLE);
-                let is_found = self.builder.ins().icmp_imm_s(IntCC::NotEqual, table, 0);
-                let is_found = self.builder.ins().uextend(types::I64, is_found);
+                let is_found = self.has_found();
                 self.builder.ins().jump(packet.next, &[BlockArg::Value(is_found)]);
             }
             None => self.stop(),
@@ -222,11 +226,22 @@ impl Translation<'_, '_> {
         self.builder.switch_to_block(goes_on);
     }
 
+    /// 1 if the record has a key, otherwise 0.
+    fn has_found(&mut self) -> Value {
+        let record = self.record();
+        let table = self.builder.ins().load(types::I64, FIELD, record, KEY_TABLE);
+        let is_found = self.builder.ins().icmp_imm_s(IntCC::NotEqual, table, 0);
+        self.builder.ins().uextend(types::I64, is_found)
+    }
+
     /// Translates a call of a helper; returns whether control falls through to the next instruction.
     pub(crate) fn call_of_scout(&mut self, at: usize, number: i32) -> bool {
         let table = self.source.table(at);
         match number {
             helper::MAP_LOOKUP_ELEM | helper::MAP_UPDATE_ELEM | helper::MAP_DELETE_ELEM if let Some(map) = table => {
+                if self.seconds.is_some() && self.packet.is_some() {
+                    return self.announce_and_go_on(at, map, number);
+                }
                 self.announce(at, map);
                 // Without lookups to pass, what follows is not reached.
                 if !self.source.passes {
@@ -266,8 +281,48 @@ impl Translation<'_, '_> {
         });
         let record = self.record();
         self.note_point(at, record);
+        self.note_key(at, map, record, 0);
+        self.end(true);
+        if let (Some(goes_on), Some(wave)) = (goes_on, wave) {
+            self.builder.switch_to_block(goes_on);
+            let wave = self.builder.ins().iadd_imm_s(wave, -1);
+            self.builder.ins().store(FIELD, wave, self.state, WAVE);
+        }
+    }
+
+    /// Announces the key of a table. After the first key, a lookup has the address of some entry, and the scout goes on;
+    /// whether control falls through to the next instruction.
+    fn announce_and_go_on(&mut self, at: usize, map: usize, number: i32) -> bool {
+        let record = self.record();
+        let [first, later] = [(); 2].map(|()| self.builder.create_block());
+        let table = self.builder.ins().load(types::I64, FIELD, record, KEY_TABLE);
+        self.builder.ins().brif(table, later, &[], first, &[]);
+        self.builder.switch_to_block(later);
+        // The key of a helper with effects is announced in the first place only.
+        if self.seconds.is_some_and(|seconds| seconds.contains(&at)) {
+            self.note_key(at, map, record, SECOND - KEY_TABLE);
+        }
+        self.end(true);
+        self.builder.switch_to_block(first);
+        self.note_point(at, record);
+        self.note_key(at, map, record, 0);
+        if number != helper::MAP_LOOKUP_ELEM {
+            self.end(true);
+            return false;
+        }
+        // SAFETY: the table belongs to the map, which lives; the field depends on its layout alone.
+        let value_at = unsafe { (*self.source.refs[map].raw).value_at_bytes };
+        let raw = self.map_field(map, RAW);
+        let entries = self.builder.ins().load(types::I64, FIELD, raw, ENTRIES);
+        let value = self.builder.ins().iadd_imm_s(entries, i64::from(value_at));
+        self.builder.def_var(self.registers[0], value);
+        true
+    }
+
+    /// Writes the key of a table to a record, the first key at 0, with its hash.
+    fn note_key(&mut self, at: usize, map: usize, record: Value, key_at: i32) {
         let table = self.map_field(map, TABLE);
-        self.builder.ins().store(FIELD, table, record, KEY_TABLE);
+        self.builder.ins().store(FIELD, table, record, key_at + KEY_TABLE);
         let hash = if HASHED_BYTES.contains(&self.source.maps[map].key_bytes) {
             let key = self.key(at, map);
             self.key_hash(map, &mut |code, start| code.word(&key, start, key.word_size()))
@@ -275,12 +330,6 @@ impl Translation<'_, '_> {
             let key = self.key_address(at, map);
             self.runtime(Runtime::Hash, &[table, key])
         };
-        self.builder.ins().store(FIELD, hash, record, HASH);
-        self.end(true);
-        if let (Some(goes_on), Some(wave)) = (goes_on, wave) {
-            self.builder.switch_to_block(goes_on);
-            let wave = self.builder.ins().iadd_imm_s(wave, -1);
-            self.builder.ins().store(FIELD, wave, self.state, WAVE);
-        }
+        self.builder.ins().store(FIELD, hash, record, key_at + HASH);
     }
 }

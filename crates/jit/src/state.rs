@@ -94,6 +94,8 @@ pub(crate) struct Announced {
     pub point: u32,
     /// The registers that are live at the point, as [`register`] places them.
     pub registers: [u64; 10],
+    /// In the pipeline, the key of a second lookup.
+    pub second: Announcement,
 }
 
 /// The bytes from a record to the next one, with its stack.
@@ -207,6 +209,7 @@ pub(crate) const FOUND: i32 = offset_of!(State, found) as i32;
 pub(crate) const REDIRECT: i32 = offset_of!(State, redirect) as i32;
 
 pub(crate) const KEY_TABLE: i32 = (offset_of!(Announced, key) + offset_of!(Announcement, table)) as i32;
+pub(crate) const SECOND: i32 = offset_of!(Announced, second) as i32;
 pub(crate) const PROBE: i32 = (offset_of!(Announced, key) + offset_of!(Announcement, probe)) as i32;
 pub(crate) const HASH: i32 = PROBE + Probe::HASH_OFFSET as i32;
 pub(crate) const POINT: i32 = offset_of!(Announced, point) as i32;

@@ -326,3 +326,116 @@ fn packets_without_a_key_are_between_others() {
     let packets: Vec<Vec<u8>> = (0..700).map(packet).collect();
     equal(&program, &Ports::default(), None, &packets);
 }
+
+/// A function with effects, which the program calls before some of its lookups, runs once for each packet.
+#[test]
+fn scouts_call_no_functions() {
+    let maps = ".map flows hash key 8 value 8 entries 300\n.map counts array key 4 value 8 entries 1";
+    let code = format!(
+        "{HEAD}
+        r1 = 0
+        *(u64 *)(r10 - 8) = r1
+        r7 = *(u8 *)(r6 + 15)
+        *(u8 *)(r10 - 8) = r7
+        r8 = *(u8 *)(r6 + 14)
+        r8 &= 1
+        if r8 == 0 goto find
+        call count
+        find:
+        r2 = r10
+        r2 += -8
+        r1 = map[flows] ll
+        call map_lookup_elem
+        r0 = 3
+        exit
+        {TAIL}
+        count:
+        r1 = 0
+        *(u32 *)(r10 - 4) = r1
+        r2 = r10
+        r2 += -4
+        r1 = map[counts] ll
+        call map_lookup_elem
+        if r0 == 0 goto none
+        r1 = *(u64 *)(r0 + 0)
+        r1 += 1
+        *(u64 *)(r0 + 0) = r1
+        none:
+        r0 = 0
+        exit"
+    );
+    let packets: Vec<Vec<u8>> = (0..200).map(|number| vec![number; PACKET_BYTES]).collect();
+    equal(&program(maps, &code), &Ports::default(), None, &packets);
+}
+
+/// Two lookups whose keys depend on the packet: the scout announces both. The second key is built where the first one
+/// was (`place` 8) or elsewhere; then the code needs the first key again, or something else that it stored before.
+#[test]
+fn a_scout_goes_on_to_a_second_key() {
+    let maps = ".map flows hash key 8 value 8 entries 300\n.map hosts hash key 8 value 8 entries 300";
+    for (place, late) in [(8, false), (8, true), (24, false), (24, true)] {
+        // The store of one byte leaves the rest of the key in memory.
+        let built = if late { "r3 = *(u64 *)(r10 - 32)" } else { "r3 = 7" };
+        let code = format!(
+            "{HEAD}
+            r1 = 0
+            *(u64 *)(r10 - 8) = r1
+            *(u64 *)(r10 - 24) = r1
+            r7 = *(u8 *)(r6 + 15)
+            *(u64 *)(r10 - 32) = r7
+            *(u8 *)(r10 - 8) = r7
+            r2 = r10
+            r2 += -8
+            r1 = map[flows] ll
+            call map_lookup_elem
+            r9 = 0
+            if r0 == 0 goto add
+            r9 = r0
+            r8 = *(u8 *)(r6 + 14)
+            r8 &= 15
+            *(u8 *)(r10 - {place}) = r8
+            r2 = r10
+            r2 += -{place}
+            r1 = map[hosts] ll
+            call map_lookup_elem
+            if r0 == 0 goto host
+            r1 = *(u64 *)(r0 + 0)
+            r1 += 1
+            *(u64 *)(r0 + 0) = r1
+            r2 = *(u64 *)(r9 + 0)
+            r2 += r1
+            *(u64 *)(r9 + 0) = r2
+            {built}
+            r2 += r3
+            *(u8 *)(r6 + 0) = r2
+            r0 = 3
+            exit
+            host:
+            r1 = map[hosts] ll
+            r2 = r10
+            r2 += -{place}
+            goto put
+            add:
+            r1 = map[flows] ll
+            r2 = r10
+            r2 += -8
+            put:
+            r3 = 0
+            *(u64 *)(r10 - 16) = r3
+            r3 = r10
+            r3 += -16
+            r4 = 0
+            call map_update_elem
+            r0 = 2
+            exit
+            {TAIL}"
+        );
+        let packet = |number: usize| {
+            let mut bytes = vec![0; PACKET_BYTES];
+            (bytes[14], bytes[15]) = ((number / 3) as u8, (number % 50) as u8);
+            bytes
+        };
+        let packets: Vec<Vec<u8>> = (0..700).map(packet).collect();
+        equal(&program(maps, &code), &Ports::default(), None, &packets);
+    }
+}
