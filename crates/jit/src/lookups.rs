@@ -144,7 +144,7 @@ impl Walk<'_, '_> {
 
 impl Source<'_> {
     /// Whether scouts make this call of a helper, which has no key.
-    fn is_inlined(&self, at: usize, number: i32) -> bool {
+    pub(crate) fn is_inlined(&self, at: usize, number: i32) -> bool {
         match number {
             helper::SPIN_LOCK
             | helper::SPIN_UNLOCK

@@ -116,17 +116,7 @@ impl Source<'_> {
     /// Whether a scout of the pipeline goes on after an instruction.
     fn is_passed(&self, at: usize, op: &Op) -> bool {
         match op {
-            Op::Call { helper: helper::MAP_LOOKUP_ELEM } => self.array_of_elements(at).is_some(),
-            Op::Call { helper } => matches!(
-                *helper,
-                helper::SPIN_LOCK
-                    | helper::SPIN_UNLOCK
-                    | helper::KTIME_GET_NS
-                    | helper::KTIME_GET_BOOT_NS
-                    | helper::KTIME_GET_COARSE_NS
-                    | helper::KTIME_GET_TAI_NS
-                    | helper::GET_SMP_PROCESSOR_ID
-            ),
+            Op::Call { helper } => self.is_inlined(at, *helper),
             Op::CallLocal { .. } | Op::CallKfunc { .. } | Op::Exit => false,
             _ => true,
         }
