@@ -221,7 +221,7 @@ fn tables_of_cores_are_those_of_one_engine() {
             let (_, sums) = all(tables, globals, 64).remove(0);
             for engine in [one.as_mut(), several.as_mut()] {
                 let tables = engine.tables();
-                // A host that begins anew, one that is new, and sums that were set.
+                // A host that begins again, one that is new, and sums that were set.
                 tables.delete(table, &key).unwrap();
                 let error = tables.delete(table, &key).unwrap_err();
                 assert!(matches!(error, UpdateError::Missing { .. }), "{error}");

@@ -43,7 +43,7 @@ struct Post {
     sleeps: AtomicBool,
     job: UnsafeCell<Option<Job>>,
     panic: UnsafeCell<Option<Box<dyn Any + Send>>>,
-    /// Whether processor times are measured.
+    /// True if processor times are measured.
     is_measured: AtomicBool,
     /// The processor time of the last job in nanoseconds, if it is measured.
     spent_ns: AtomicU64,

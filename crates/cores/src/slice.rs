@@ -255,7 +255,7 @@ struct Accessing<'g> {
     predicates: Predicates,
     /// One of these bits is 1.
     when: Vec<Id>,
-    /// Whether none of them can be.
+    /// True if none of them can be.
     is_never: bool,
 }
 

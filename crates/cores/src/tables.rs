@@ -4,7 +4,7 @@
 //! | the map is | a lookup | a change |
 //! | --- | --- | --- |
 //! | split | of the core that the key belongs to | there |
-//! | summed | of all cores: the sum | on all cores, which begin anew with this value |
+//! | summed | of all cores: the sum | on all cores, which begin again with this value |
 //! | the same | of any core | on all cores |
 
 use flowloom_isa::MapDef;

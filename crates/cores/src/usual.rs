@@ -16,7 +16,7 @@ pub(crate) struct Format {
 }
 
 impl Format {
-    /// Whether it has this protocol after the IP header.
+    /// True if it has this protocol after the IP header.
     pub(crate) fn has_protocol(&self, protocol: u8) -> bool {
         self.bytes.last().is_some_and(|(_, value)| *value == protocol)
     }

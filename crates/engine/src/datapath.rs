@@ -57,7 +57,7 @@ pub trait Datapath: Send {
         Ok(())
     }
 
-    /// Whether packets that are only counted take less time by [`Datapath::tally`] than one by one. Then packets leave
+    /// True if packets that are only counted take less time by [`Datapath::tally`] than one by one. Then packets leave
     /// no records, and none is refused.
     fn tallies(&self) -> bool {
         false

@@ -113,7 +113,7 @@ impl Outcomes {
         (from..both).find(|packet| !self.is_same(other, *packet))
     }
 
-    /// Whether a packet that both lists have has the same outcome.
+    /// True if a packet that both lists have has the same outcome.
     fn is_same(&self, other: &Outcomes, packet: usize) -> bool {
         let [mine, its] = [self, other].map(|list| {
             let (Ended { verdict, outputs, events }, first) = (list.packets[packet], list.ends(packet));

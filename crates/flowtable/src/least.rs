@@ -34,9 +34,9 @@ pub struct Field {
     pub offset: u32,
     /// The bytes of the number, which is little-endian: 1 to 8.
     pub bytes: u32,
-    /// Whether it is signed.
+    /// True if it is signed.
     pub is_signed: bool,
-    /// Whether greater numbers come first.
+    /// True if greater numbers come first.
     pub is_highest: bool,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Least {
     nodes: Vec<Node>,
     /// Blocks that were marked in the current run, or in the last one.
     pinned: Vec<usize>,
-    /// Whether the run in which the pinned blocks were marked has ended.
+    /// True if the run in which the pinned blocks were marked has ended.
     is_over: bool,
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct Ahead {
     resumed: Option<Function>,
     /// The loop of machine code over packets with their scouts.
     pipeline: Option<Function>,
-    /// Whether the scouts of the pipeline do what those of the second wave would do.
+    /// True if the scouts of the pipeline do what those of the second wave would do.
     announces_second: bool,
     waves: Vec<Wave>,
     /// The waves of the current batch: their number, or that of an earlier one if one is left out.

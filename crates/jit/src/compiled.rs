@@ -38,11 +38,11 @@ pub(crate) struct Source<'a> {
     pub(crate) refs: &'a [MapRef],
     /// By number of a helper, the address of its function.
     pub(crate) helpers: &'a dyn Fn(i32) -> u64,
-    /// Whether lookups in hash tables mark their entries.
+    /// True if lookups in hash tables mark their entries.
     pub(crate) evicts: bool,
-    /// Whether a scout passes lookups before the one whose key it announces.
+    /// True if a scout passes lookups before the one whose key it announces.
     pub(crate) passes: bool,
-    /// Whether it is the program that packets enter, not one that a tail call leads to.
+    /// True if it is the program that packets enter, not one that a tail call leads to.
     pub(crate) is_first: bool,
     /// Where code goes on after a scout; none if there is no scout.
     pub(crate) points: Vec<Point>,
@@ -85,7 +85,7 @@ impl Source<'_> {
         self.proof.loops.len() > self.uncounted.len() || iterations::repeats(self.code)
     }
 
-    /// Whether the program calls functions of its own.
+    /// True if the program calls functions of its own.
     pub(crate) fn calls_functions(&self) -> bool {
         self.code.iter().flatten().any(|op| matches!(op, Op::CallLocal { .. } | Op::LoadFunc { .. }))
     }

@@ -19,7 +19,7 @@ use flowloom_isa::{Insn, MapKind, Program};
 use crate::function::{FIELD, Translation};
 use crate::state::{ENTRIES, MARKS, RAW};
 
-/// Whether a program, or one that tail calls lead to, evicts entries by a field.
+/// True if a program, or one that tail calls lead to, evicts entries by a field.
 pub(crate) fn evicts(program: &Program) -> bool {
     let evicts = |insns: &[Insn]| {
         insns.iter().any(|insn| insn.code == class::JMP | jmp::CALL && insn.src == 0 && insn.imm == helper::FL_EVICT)

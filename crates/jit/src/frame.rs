@@ -126,7 +126,7 @@ impl Source<'_> {
         chunks
     }
 
-    /// Whether the contents that bytes of the stack have before an instruction are read there or later.
+    /// True if the contents that bytes of the stack have before an instruction are read there or later.
     pub(crate) fn is_read_later(&self, range: &Range<i64>, from: usize) -> bool {
         let (mut seen, mut work) = (BTreeSet::new(), vec![from]);
         while let Some(at) = work.pop() {

@@ -76,7 +76,7 @@ pub(crate) struct Translation<'f, 'a> {
     pub(crate) state: Value,
     pub(crate) registers: [Variable; 11],
     pub(crate) blocks: BTreeMap<usize, Block>,
-    /// Whether scouts and code are one function.
+    /// True if scouts and code are one function.
     pub(crate) in_pipeline: bool,
     /// The lookups whose keys a scout announces besides the first one, if it goes on after that.
     pub(crate) seconds: Option<&'a BTreeSet<usize>>,
@@ -214,7 +214,7 @@ impl Translation<'_, '_> {
         }
     }
 
-    /// Whether the condition of a branch holds.
+    /// True if the condition of a branch holds.
     fn holds(&mut self, width: Width, cond: Cond, dst: Reg, src: Operand) -> Value {
         let a = self.get(dst);
         let a = low(&mut self.builder, of_width(width), a);

@@ -143,7 +143,7 @@ impl Walk<'_, '_> {
 }
 
 impl Source<'_> {
-    /// Whether scouts make this call of a helper, which has no key.
+    /// True if scouts make this call of a helper, which has no key.
     pub(crate) fn is_inlined(&self, at: usize, number: i32) -> bool {
         match number {
             helper::SPIN_LOCK
@@ -161,14 +161,14 @@ impl Source<'_> {
         }
     }
 
-    /// Whether a store may write the stack or something else, so that scouts end there.
+    /// True if a store may write the stack or something else, so that scouts end there.
     fn may_store_elsewhere(&self, at: usize) -> bool {
         let known = &self.proof.insns[at].memory;
         let on_stack = known.keys().filter(|memory| matches!(memory, Memory::Stack { .. })).count();
         on_stack > 0 && on_stack < known.len()
     }
 
-    /// Whether a path leads from an instruction to another one. `passes`: what of those between it may pass.
+    /// True if a path leads from an instruction to another one. `passes`: what of those between it may pass.
     fn leads(&self, from: usize, to: usize, passes: &dyn Fn(usize) -> bool) -> bool {
         let (mut seen, mut work) = (BTreeSet::new(), vec![from]);
         while let Some(at) = work.pop() {

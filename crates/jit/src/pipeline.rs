@@ -71,7 +71,7 @@ struct Ends {
 }
 
 impl Source<'_> {
-    /// Whether the run of the program may call a helper that is noted.
+    /// True if the run of the program may call a helper that is noted.
     fn may_call(&self) -> bool {
         self.has(|op| matches!(op, Op::Call { .. }))
     }

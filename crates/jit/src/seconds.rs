@@ -113,7 +113,7 @@ impl Source<'_> {
         seconds
     }
 
-    /// Whether a scout of the pipeline goes on after an instruction.
+    /// True if a scout of the pipeline goes on after an instruction.
     fn is_passed(&self, at: usize, op: &Op) -> bool {
         match op {
             Op::Call { helper } => self.is_inlined(at, *helper),
@@ -159,7 +159,7 @@ impl Source<'_> {
         }
     }
 
-    /// Whether an instruction writes bytes of the stack that are in memory, which the code may read after a point.
+    /// True if an instruction writes bytes of the stack that are in memory, which the code may read after a point.
     fn changes_stack(&self, at: usize, chunks: &[(i64, i64)]) -> bool {
         let is_store = matches!(self.code[at], Some(Op::Store { .. } | Op::Atomic { .. }));
         let Some(bytes) = self.of_stack(at).filter(|_| is_store) else { return false };

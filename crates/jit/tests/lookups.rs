@@ -73,7 +73,7 @@ fn obstacles_are_named_with_their_instructions() {
     // A helper with effects.
     let random = format!("call get_prandom_u32\n{flows}");
     assert_eq!(told(&random), [is("flows", &[], false, "a call of `get_prandom_u32`")]);
-    // What depends on more than the packet is announced, but the code begins anew.
+    // What depends on more than the packet is announced, but the code begins again.
     let value = "r2 = r10\nr2 += -16\nr1 = 0\n*(u32 *)(r10 - 16) = r1\nr1 = map[counts] ll\ncall map_lookup_elem
         if r0 == 0 goto none\nr1 = *(u64 *)(r0 + 0)\n*(u64 *)(r10 - 8) = r1\nnone:\n";
     assert_eq!(told(&format!("{value}{flows}")), [is("flows", &[1], false, "a load of a value that packets change")]);

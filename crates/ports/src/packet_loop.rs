@@ -207,7 +207,7 @@ struct Batches<'a> {
     sweep: SweepClock,
     /// The time of the sweep that is on its way.
     sweeping: Option<u64>,
-    /// Whether sweeps go on in steps between batches: on live devices. On captures they are exact.
+    /// True if sweeps go on in steps between batches: on live devices. On captures they are exact.
     sweeps_in_steps: bool,
     clock: PacketClock,
     count: Option<u64>,

@@ -116,7 +116,7 @@ impl Live {
         Handover { estate: self.loaded.estate.clone(), interfaces, generation: self.generation }
     }
 
-    /// Puts `successor`, which was prepared for it, in its place. Counts of verdicts go on, those of sweeps begin anew.
+    /// Puts `successor`, which was prepared for it, in its place. Counts of verdicts go on, those of sweeps begin again.
     ///
     /// # Errors
     /// An interface refuses the program, or another process has changed its link; the old program then runs on

@@ -14,7 +14,7 @@ use crate::error::ExecError;
 const BATCH: usize = 1 << 15;
 const BATCH_BYTES: usize = 4 << 20;
 
-/// Whether a run has no use for what packets leave behind.
+/// True if a run has no use for what packets leave behind.
 pub(super) fn is_counted(datapath: &dyn Datapath, sinks: &Sinks<'_>, options: &RunOptions) -> bool {
     datapath.tallies() && sinks.packets.is_none() && options.reads_ahead
 }

@@ -60,9 +60,9 @@ pub trait Backing: std::fmt::Debug {
 pub struct Rank {
     /// The bytes of the number, which is little-endian.
     pub field: std::ops::Range<usize>,
-    /// Whether it is signed.
+    /// True if it is signed.
     pub is_signed: bool,
-    /// Whether the greatest number is evicted first.
+    /// True if the greatest number is evicted first.
     pub is_highest: bool,
 }
 
