@@ -411,12 +411,11 @@ impl Jit {
     ) -> Result<(), EngineError> {
         let Jit { environment, programs, plain_loop, ahead, has_records, moves, events, announced, .. } = self;
         let Some(entry) = programs.first().copied().flatten() else { return Err(failed(0, "no code".to_owned())) };
-        let (has_records, moves) = (*has_records, *moves);
-        let may_pipeline = may_pipeline && !moves;
         let table_bytes = environment.space().table_bytes();
         let mut ahead = ahead.as_mut().and_then(|ahead| ahead.begin(frames.len(), table_bytes, may_pipeline));
         environment.run_batch(|run| {
-            let mut batch = Batch { running: Running { run, programs }, entry, moves, has_records, events, sinks };
+            let running = Running { run, programs };
+            let mut batch = Batch { running, entry, moves: *moves, has_records: *has_records, events, sinks };
             let found = match &mut ahead {
                 Some(ahead) => ahead.pipeline(),
                 None => plain_loop.map(|code| Loop { code, lead: 0, wave: None }),
@@ -477,7 +476,11 @@ impl Batch<'_, '_, '_> {
         let state = self.running.run.memory.state();
         for (first, part) in (0..).step_by(BATCH).zip(frames.chunks_mut(BATCH)) {
             views.clear();
-            views.extend(part.iter().map(|frame| view_of(frame.borrow())));
+            views.extend(part.iter_mut().map(|frame| {
+                let frame: &mut Frame<'b> = frame.borrow_mut();
+                let buffer = frame.buffer_mut().as_mut_ptr_range();
+                View { buffer: buffer.start as u64, buffer_end: buffer.end as u64, ..view_of(frame) }
+            }));
             views.resize(part.len() + SPARE_VIEWS, View::default());
             if let Some((records, _)) = &mut wave {
                 records.forget();
@@ -576,7 +579,7 @@ impl Batch<'_, '_, '_> {
             run.events();
             return Err(fault);
         }
-        if self.moves {
+        if self.moves && !run.memory.is_unmoved() {
             let (start, end) = run.memory.bounds();
             frame.set_bounds(start, end);
         }

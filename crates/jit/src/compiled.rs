@@ -13,7 +13,7 @@ use flowloom_isa::op::Op;
 use flowloom_isa::{BPF_F_RDONLY_PROG, MapDef, MapKind};
 use flowloom_verifier::{MapId, Memory, Proof};
 
-use crate::engine::JitError;
+use crate::engine::{ADJUSTING_HELPERS, JitError};
 use crate::frame::Frame;
 use crate::function::{Callees, Translation, declared};
 use crate::iterations;
@@ -88,6 +88,11 @@ impl Source<'_> {
     /// True if the program calls functions of its own.
     pub(crate) fn calls_functions(&self) -> bool {
         self.code.iter().flatten().any(|op| matches!(op, Op::CallLocal { .. } | Op::LoadFunc { .. }))
+    }
+
+    /// True if the program changes the bounds of packets.
+    pub(crate) fn moves(&self) -> bool {
+        self.code.iter().flatten().any(|op| matches!(op, Op::Call { helper } if ADJUSTING_HELPERS.contains(helper)))
     }
 
     /// Whether a function may read bytes of a caller's stack that were not written.

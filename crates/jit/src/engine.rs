@@ -155,12 +155,8 @@ impl Jit {
             let decoded = check::decoded(program)?;
             probes(&decoded, proof)?;
             context(&decoded, proof)?;
-            let mut calls = decoded.iter().flatten().filter_map(|op| match op {
-                Op::Call { helper } => Some(*helper),
-                _ => None,
-            });
-            draws |= calls.clone().any(|number| number == helper::GET_PRANDOM_U32);
-            moves |= calls.any(|number| ADJUSTING_HELPERS.contains(&number));
+            let is_random = |op: &Op| matches!(op, Op::Call { helper: helper::GET_PRANDOM_U32 });
+            draws |= decoded.iter().flatten().any(is_random);
             let (inlined, uncounted) = (inlined_loops(&decoded), iterations::uncounted(&decoded, &proof.loops));
             let (maps, refs) = (&*program.maps, native.refs());
             let mut source = Source {
@@ -177,6 +173,7 @@ impl Jit {
                 points: Vec::new(),
                 seconds: BTreeSet::new(),
             };
+            moves |= source.moves();
             // Scouts follow the first program only: they end before tail calls.
             let keys = if code.is_empty() { source.keys() } else { 0 };
             if keys > 0 {
@@ -357,6 +354,7 @@ pub(crate) unsafe fn reset(state: *mut State, running: &mut Running<'_, '_>) {
         (*state).run = (&raw mut *running).cast();
         ((*state).budget, (*state).redirect) = (ITERATIONS, BY_HELPER);
         ((*state).at, (*state).rounds, (*state).tail_calls) = (NO_HELPER, 0, 0);
+        (*state).view = std::ptr::null();
     }
 }
 
@@ -372,7 +370,8 @@ pub(crate) fn fault(memory: &mut Native) -> Option<EngineError> {
 /// The greatest number of the kernel's helpers that are supported.
 const MAX_HELPER: i32 = 255;
 /// The helpers that change the bounds of packets.
-const ADJUSTING_HELPERS: [i32; 3] = [helper::XDP_ADJUST_HEAD, helper::XDP_ADJUST_META, helper::XDP_ADJUST_TAIL];
+pub(crate) const ADJUSTING_HELPERS: [i32; 3] =
+    [helper::XDP_ADJUST_HEAD, helper::XDP_ADJUST_META, helper::XDP_ADJUST_TAIL];
 /// The numbers of Flowloom's own helpers.
 const OWN_HELPERS: [i32; 4] = [helper::FL_CLONE, helper::FL_EMIT, helper::FL_EVICT, helper::FL_PARSE];
 

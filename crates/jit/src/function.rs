@@ -700,9 +700,10 @@ impl Translation<'_, '_> {
         self.builder.switch_to_block(back);
     }
 
-    /// In a loop over packets: makes the packet that of the state.
+    /// In a loop over packets: makes the packet that of the state. A program that changes bounds has done so at the
+    /// beginning of the packet, and reads them from there.
     pub(crate) fn show_packet(&mut self) {
-        if let Some(packet) = self.packet {
+        if let Some(packet) = self.packet.filter(|_| !self.source.moves()) {
             let view = self.builder.use_var(packet.view);
             self.show(view);
         }

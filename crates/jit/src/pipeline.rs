@@ -283,8 +283,9 @@ impl Translation<'_, '_> {
     /// What the engine sets for a packet, as far as the program reads it.
     fn begin_packet_of_code(&mut self) {
         let calls = self.source.has(|op| matches!(op, Op::Call { helper: helper::TAIL_CALL }));
-        if self.source.calls_functions() {
-            self.show_packet();
+        if let Some(packet) = self.packet.filter(|_| self.source.calls_functions() || self.source.moves()) {
+            let view = self.builder.use_var(packet.view);
+            self.show(view);
         }
         if self.source.counts_iterations() || calls {
             let iterations = self.number(runtime::ITERATIONS as u64);

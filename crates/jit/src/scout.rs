@@ -37,8 +37,8 @@ use crate::function::{FIELD, Translation};
 use crate::key::MAX_COPIED_BYTES;
 use crate::runtime::Runtime;
 use crate::state::{
-    ANNOUNCED, BUDGET, ENTRIES, HASH, INGRESS, KEY_TABLE, POINT, RAW, RECORD_BYTES, ROUNDS, SECOND, STOPPED, TABLE,
-    VIEW_INGRESS, VIEWED, View, WAVE, WORD,
+    ANNOUNCED, BUDGET, ENTRIES, HASH, INGRESS, KEY_TABLE, POINT, RAW, RECORD_BYTES, ROUNDS, SECOND, SHOWN, STOPPED,
+    TABLE, VIEW_INGRESS, VIEWED, View, WAVE, WORD,
 };
 
 /// The iterations of loops that a scout runs for one packet.
@@ -135,6 +135,7 @@ impl Translation<'_, '_> {
         }
         let port = self.builder.ins().load(types::I32, FIELD, view, VIEW_INGRESS);
         self.builder.ins().store(FIELD, port, self.state, INGRESS);
+        self.builder.ins().store(FIELD, view, self.state, SHOWN);
     }
 
     /// The end of an iteration, and of the function.
@@ -167,7 +168,7 @@ impl Translation<'_, '_> {
 
     /// A field of the view, in place of one of the state; `None` where the code has no views.
     pub(crate) fn viewed(&mut self, of_state: i32) -> Option<Value> {
-        let view = self.packet?.view;
+        let view = self.packet.filter(|_| self.is_scout || !self.source.moves())?.view;
         let view = self.builder.use_var(view);
         if of_state == INGRESS {
             return Some(self.builder.ins().uload32(FIELD, view, VIEW_INGRESS));

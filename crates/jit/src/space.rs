@@ -10,7 +10,7 @@ use flowloom_flowtable::FlowTable;
 use flowloom_isa::{MapDef, MapKind};
 use flowloom_vm::{Fault, Map, Rings, Space};
 
-use crate::state::{Context, MapRef, NO_HELPER, State};
+use crate::state::{Context, MapRef, NO_HELPER, State, View};
 use crate::tables::{MemoryError, Tables};
 
 /// The least length of a packet in bytes.
@@ -143,6 +143,33 @@ impl Native {
         };
         let context = self.context_mut();
         (context.data, context.data_end, context.data_meta, context.ingress) = (data, data_end, data, ingress);
+        self.take_view();
+    }
+
+    /// Ends the view of the packet by the state.
+    fn take_view(&mut self) -> *const View {
+        // SAFETY: as in `context_mut`.
+        let shown = unsafe { &mut self.state.as_mut().view };
+        std::mem::replace(shown, std::ptr::null())
+    }
+
+    /// Before bounds change: the buffer of a packet in a loop of machine code, if they are those with which it came.
+    fn begin_late(&mut self) {
+        // SAFETY: the view is null, or one of the batch that runs.
+        let Some(view) = (unsafe { self.take_view().as_ref() }) else { return };
+        self.buffer = Buffer {
+            start: view.buffer,
+            end: view.buffer_end,
+            origin: view.data.saturating_sub(HEADROOM_BYTES as u64),
+            defined: view.data,
+            longest: view.data_end,
+        };
+    }
+
+    /// True if the bounds of a packet in a loop of machine code are those with which it came.
+    pub(crate) fn is_unmoved(&self) -> bool {
+        // SAFETY: as in `context`.
+        unsafe { !self.state.as_ref().view.is_null() }
     }
 
     /// Sets the packet for code that changes no bounds.
@@ -235,6 +262,7 @@ impl Space for Native {
     }
 
     fn adjust_head(&mut self, distance: i32) -> bool {
+        self.begin_late();
         let Context { data, data_end, data_meta, .. } = *self.context();
         let start = data as i64 + i64::from(distance);
         let meta_bytes = data - data_meta;
@@ -252,6 +280,7 @@ impl Space for Native {
     }
 
     fn adjust_tail(&mut self, distance: i32) -> bool {
+        self.begin_late();
         let Context { data, data_end, .. } = *self.context();
         let end = data_end as i64 + i64::from(distance);
         let limit = (self.buffer.origin as i64 + GROWTH_LIMIT).max(self.buffer.longest as i64);
@@ -266,6 +295,7 @@ impl Space for Native {
     }
 
     fn adjust_meta(&mut self, distance: i32) -> i64 {
+        self.begin_late();
         let Context { data, data_meta, .. } = *self.context();
         let meta = data_meta as i64 + i64::from(distance);
         let len = data as i64 - meta;

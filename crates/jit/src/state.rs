@@ -34,11 +34,14 @@ pub(crate) struct View {
     /// What the code returned, and [`State::redirect`] then.
     pub r0: u64,
     pub redirect: i64,
+    /// The buffer that the packet may grow in.
+    pub buffer: u64,
+    pub buffer_end: u64,
 }
 
 impl Default for View {
     fn default() -> View {
-        View { data: 0, data_end: 0, now_ns: 0, ingress: 0, r0: 0, redirect: BY_HELPER }
+        View { data: 0, data_end: 0, now_ns: 0, ingress: 0, r0: 0, redirect: BY_HELPER, buffer: 0, buffer_end: 0 }
     }
 }
 
@@ -72,6 +75,8 @@ pub(crate) struct State {
     pub announced: *mut Announced,
     /// The keys that the last call of a pipeline has found.
     pub found: u64,
+    /// In a loop over packets, the packet of the context, until its bounds are changed for the first time.
+    pub view: *const View,
 }
 
 /// No helper has been called: the value of [`State::at`].
@@ -124,6 +129,7 @@ impl Default for State {
             hint: &raw const NO_HINT,
             announced: std::ptr::null_mut(),
             found: 0,
+            view: std::ptr::null(),
         }
     }
 }
@@ -204,6 +210,7 @@ pub(crate) const WAVE: i32 = offset_of!(State, wave) as i32;
 pub(crate) const STOPPED: i32 = offset_of!(State, stopped) as i32;
 pub(crate) const ROUNDS: i32 = offset_of!(State, rounds) as i32;
 pub(crate) const TAIL_CALLS: i32 = offset_of!(State, tail_calls) as i32;
+pub(crate) const SHOWN: i32 = offset_of!(State, view) as i32;
 pub(crate) const FOUND: i32 = offset_of!(State, found) as i32;
 
 pub(crate) const REDIRECT: i32 = offset_of!(State, redirect) as i32;
