@@ -75,7 +75,8 @@ pub(crate) fn run(folder: &std::path::Path, rounds: usize) -> Result<Vec<Compari
         ("AF_PACKET rings", Station::Peer(&peer)),
         ("kernel XDP", Station::Kernel { program: &program, description: &description }),
     ];
-    stations.extend(DEVICES.iter().map(|(name, open)| (*name, Station::User { open, engine, sweep: &sweep })));
+    stations
+        .extend(DEVICES.iter().map(|(name, open)| (*name, Station::User { open, engine, sweep: &sweep, cores: 1 })));
     let contender = |(name, station)| -> Contender<'_> { (name, Box::new(move |clock| round(bed, &station, clock))) };
     let times = by_turns(&mut stations.into_iter().map(contender).collect::<Vec<_>>(), rounds)?;
     Times::print("live, without loss", 0, &times);

@@ -27,8 +27,8 @@ fn evidence_flow_rates() {
 }
 
 /// FlowBlaze's Figure 7 on this machine: forwarding rates of a bare engine, of hand-written C and of the function, with
-/// 64 bytes and 4 flows, by XDP in the kernel on 1 and 2 cores, and by AF_XDP, raw sockets and TAP. Rates are measured
-/// and decide nothing.
+/// 64 bytes and 4 flows, by XDP in the kernel on 1 and 2 cores, and by AF_XDP, raw sockets and TAP on one, the function
+/// on 2 too. Rates are measured and decide nothing.
 #[test]
 #[ignore = "a proof"]
 fn evidence_live_rates() {

@@ -35,8 +35,9 @@ pub enum Station<'a> {
     Cable,
     /// A program, attached to the interfaces in native mode.
     Kernel { program: &'a Program, description: &'a Description },
-    /// An engine on a device.
-    User { open: &'a OpenDevice<'a>, engine: &'a MakeEngine<'a>, sweep: &'a SweepClock },
+    /// An engine on a device. On one core it has a CPU of its own; on several, its threads have all CPUs, which the
+    /// sender needs too.
+    User { open: &'a OpenDevice<'a>, engine: &'a MakeEngine<'a>, sweep: &'a SweepClock, cores: u32 },
     /// A forwarder that is not of Flowloom, between `near1` and `near2`.
     Peer(&'a RunPeer<'a>),
 }
@@ -112,9 +113,11 @@ impl Station<'_> {
                 }
                 Ok(Ran::default())
             }
-            Station::User { open, engine, sweep } => {
+            Station::User { open, engine, sweep, cores } => {
                 bed.enter_here()?;
-                sys::pin(1);
+                if *cores == 1 {
+                    sys::pin(1);
+                }
                 let mut engine = engine()?;
                 let near = bed.near()?;
                 let mut devices = [opened(|| open(&near))?];

@@ -38,7 +38,7 @@ fn on_both(run: impl Fn(&str, &Station<'_>)) {
     let open: &OpenDevice<'_> =
         &|near: &[Interface]| Ok(Box::new(Raw::open(near, RawOptions::default())?) as Box<dyn Device>);
     let engine: &MakeEngine<'_> = &|| Ok(Box::new(Forward));
-    run("raw", &Station::User { open, engine, sweep: &SweepClock::new(0) });
+    run("raw", &Station::User { open, engine, sweep: &SweepClock::new(0), cores: 1 });
 }
 
 const LOAD: Load = Load { packets: Packets::Udp, bytes: 60, flows: 4, senders: 1 };
@@ -94,7 +94,7 @@ fn measurements_without_a_result_say_why() {
     let open: &OpenDevice<'_> =
         &|near: &[Interface]| Ok(Box::new(Raw::open(near, RawOptions::default())?) as Box<dyn Device>);
     let failing: &MakeEngine<'_> = &|| Err(LabError::Engine("no such engine".to_owned()));
-    let station = Station::User { open, engine: failing, sweep: &SweepClock::new(0) };
+    let station = Station::User { open, engine: failing, sweep: &SweepClock::new(0), cores: 1 };
     let error = rate(&bed, &station, LOAD, time, &AtomicBool::new(false)).unwrap_err();
     assert_eq!(error.to_string(), "no such engine");
     let error = round_trips(&bed, &station, 60, 5, &AtomicBool::new(false)).unwrap_err();

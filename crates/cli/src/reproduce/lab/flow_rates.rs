@@ -82,7 +82,7 @@ fn program(lab: &Lab<'_>, function: &Function, flows: u64) -> Result<Program, Fa
 
 /// Machine code whose tables hold all flows.
 fn filled(program: &Program, function: &Function, flows: u64, stop: &AtomicBool) -> Result<Box<dyn InPlace>, LabError> {
-    let (mut engine, _) = machine_code(program)?;
+    let (mut engine, _) = machine_code(&Loaded::of_program(program.clone()))?;
     let never = SweepClock::new(0);
     for from in (0..flows).step_by(CHUNK as usize) {
         for (packets, port) in function.first {
@@ -170,7 +170,7 @@ fn in_memory(
     let mut engines = Vec::new();
     for &flows in flows {
         let program = program(lab, function, flows)?;
-        let (_, sweep) = machine_code(&program)?;
+        let (_, sweep) = machine_code(&Loaded::of_program(program.clone()))?;
         engines.push((flows, filled(&program, function, flows, lab.stop)?, sweep));
     }
     let mut series = Series { engine: LabEngine::Memory, title: function.title, size, points: BTreeMap::new() };
@@ -221,12 +221,12 @@ fn over_wires(
         for &flows in flows {
             lab.step(format!("{}, {}, {size} bytes, {} flows", engine.name(), function.title, grouped(flows)));
             let program = program(lab, function, flows)?;
-            let (_, sweep) = machine_code(&program)?;
+            let (_, sweep) = machine_code(&Loaded::of_program(program.clone()))?;
             let make: &MakeEngine<'_> = &{
                 let (program, stop) = (&program, lab.stop);
                 move || filled(program, function, flows, stop)
             };
-            let station = Station::User { open: &*open, engine: make, sweep: &sweep };
+            let station = Station::User { open: &*open, engine: make, sweep: &sweep, cores: 1 };
             let load = Load { packets: function.packets, bytes: frame_bytes(size), flows, senders: 1 };
             let found = rate(&bed, &station, load, time, lab.stop)?;
             if round > 0 {

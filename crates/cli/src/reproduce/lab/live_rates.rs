@@ -92,12 +92,13 @@ pub(super) fn measure(lab: &mut Lab<'_>) -> Result<Figure, Failure> {
     for engine in engines {
         let ready = forms(lab, engine, &FUNCTIONS)?;
         for &cores in &cores {
+            // In user space, the bare forwarder and the C have one thread.
+            let ready: Vec<&Ready> = ready.iter().filter(|ready| cores == 1 || ready.has_cores()).collect();
             if cores > 1 && engine != LabEngine::Kernel {
                 lab.note(format!(
-                    "{} on {cores} cores: not available, since packets of all queues share one state in user space",
+                    "{} on {cores} cores: functions alone, whose threads share the CPUs with the sender",
                     engine.name()
                 ));
-                continue;
             }
             let bed = engine.bed(PORTS, cores)?;
             for &size in &sizes {
@@ -110,14 +111,16 @@ pub(super) fn measure(lab: &mut Lab<'_>) -> Result<Figure, Failure> {
                     size,
                     rates: Vec::new(),
                 }));
-                let load =
-                    Load { packets: Packets::Udp, bytes: frame_bytes(size), flows: FLOWS, senders: cores as usize };
+                // In the kernel, a program runs on the CPU of its sender.
+                let senders = if engine == LabEngine::Kernel { cores as usize } else { 1 };
+                let load = Load { packets: Packets::Udp, bytes: frame_bytes(size), flows: FLOWS, senders };
                 // The first round warms up.
                 for round in 0..=rounds {
                     for (ready, bar) in ready.iter().zip(&mut bars[first..]) {
                         let (function, form) = (ready.function(), ready.form.name());
                         lab.step(format!("{}, {cores} cores, {function} {form}", engine.name()));
-                        let found = ready.on(engine, PORTS, |station| rate(&bed, station, load, time, lab.stop))?;
+                        let found =
+                            ready.on(engine, (PORTS, cores), |station| rate(&bed, station, load, time, lab.stop))?;
                         if round > 0 {
                             bar.rates.push(found);
                         }

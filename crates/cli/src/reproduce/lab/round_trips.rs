@@ -76,7 +76,7 @@ pub(super) fn measure(lab: &mut Lab<'_>) -> Result<Figure, Failure> {
                 for ready in ready {
                     lab.step(format!("{}, {}, {size} bytes", engine.name(), ready.form.name()));
                     let found =
-                        ready.on(*engine, PORTS, |station| round_trips(bed, station, bytes, packets, lab.stop))?;
+                        ready.on(*engine, (PORTS, 1), |station| round_trips(bed, station, bytes, packets, lab.stop))?;
                     bars.next().into_iter().for_each(|bar| bar.add(found.clone()));
                 }
             }

@@ -8,7 +8,7 @@ use flowloom_exec::{Description, Interface, KernelEngine, Mode, SweepClock};
 use flowloom_isa::Program;
 use flowloom_lab::{Bed, Forward, LabError, MakeEngine, Native, OpenDevice, Station, Wires, forwarder};
 use flowloom_ports::{AfXdp, AfXdpOptions, Device, PortsError, Raw, RawOptions, Tap};
-use flowloom_session::engines::{EngineName, EngineOptions};
+use flowloom_session::engines::{CoresOptions, EngineName, EngineOptions};
 use flowloom_session::{FunctionFile, Loaded};
 
 use crate::args::LabEngine;
@@ -67,13 +67,22 @@ fn dpdk(_: &[Interface]) -> Result<Box<dyn Device>, PortsError> {
     })
 }
 
-/// Machine code of a program, and the clock of its sweeps.
-pub(super) fn machine_code(program: &Program) -> Result<(Box<dyn InPlace>, SweepClock), LabError> {
-    let loaded = Loaded::of_program(program.clone());
-    let started = EngineName::JIT.load_in_place(&loaded, &EngineOptions::default());
+/// Machine code of a function, and the clock of its sweeps.
+pub(super) fn machine_code(loaded: &Loaded) -> Result<(Box<dyn InPlace>, SweepClock), LabError> {
+    let started = EngineName::JIT.load_in_place(loaded, &EngineOptions::default());
     let started = started.map_err(|error| LabError::Engine(with_causes(&error)))?;
     let engine: Box<dyn InPlace> = started.engine;
     Ok((engine, SweepClock::of(loaded.layouts().values())))
+}
+
+/// Machine code of a function on several cores.
+fn on_cores(file: &FunctionFile, cores: u32) -> Result<Box<dyn InPlace>, LabError> {
+    let load = |loaded: &Loaded| {
+        EngineName::JIT.load_on_cores(loaded, &EngineOptions::default(), cores as usize, CoresOptions::live())
+    };
+    let found = Loaded::open(file).and_then(|loaded| load(&loaded));
+    let (engine, _) = found.map_err(|error| LabError::Engine(with_causes(&error)))?;
+    Ok(Box::new(engine))
 }
 
 /// A form of a forwarder: a bare one, C, or a function.
@@ -127,10 +136,18 @@ pub(super) struct Ready {
 }
 
 enum How {
-    Kernel { program: Program, description: Description },
+    Kernel {
+        program: Program,
+        description: Description,
+    },
     Bare,
     C(PathBuf),
-    Code { program: Program, sweep: SweepClock },
+    /// On several cores, the file is opened again: its keys are known from the source.
+    Code {
+        file: FunctionFile,
+        program: Program,
+        sweep: SweepClock,
+    },
 }
 
 impl Ready {
@@ -161,14 +178,13 @@ impl Ready {
             }
             (Form::Function, Some(twins)) => {
                 let path = functions.join(twins.name).join(format!("{}.efsm", twins.name));
-                let loaded =
-                    Loaded::open(&FunctionFile { path, params: owned(twins.params), ..FunctionFile::default() })?;
+                let file = FunctionFile { path, params: owned(twins.params), ..FunctionFile::default() };
+                let loaded = Loaded::open(&file)?;
                 if is_kernel {
                     attached(&loaded)?
                 } else {
-                    let program = loaded.program()?.as_ref().clone();
-                    let (_, sweep) = machine_code(&program)?;
-                    How::Code { program, sweep }
+                    let (_, sweep) = machine_code(&loaded)?;
+                    How::Code { program: loaded.program()?.as_ref().clone(), file, sweep }
                 }
             }
         };
@@ -180,34 +196,45 @@ impl Ready {
         self.twins.map_or("-", |twins| twins.name)
     }
 
-    fn engine(&self) -> Result<Box<dyn InPlace>, LabError> {
+    /// True if it can run on several cores: in user space, a function whose state is split by its key.
+    pub(super) fn has_cores(&self) -> bool {
+        matches!(self.how, How::Kernel { .. } | How::Code { .. })
+    }
+
+    fn engine(&self, cores: u32) -> Result<Box<dyn InPlace>, LabError> {
         match (&self.how, self.twins) {
             (How::C(path), Some(twins)) => Ok(Box::new(Native::compile(path, &owned(twins.macros))?)),
-            (How::Code { program, .. }, _) => Ok(machine_code(program)?.0),
+            (How::Code { file, .. }, _) if cores > 1 => on_cores(file, cores),
+            (How::Code { program, .. }, _) => Ok(machine_code(&Loaded::of_program(program.clone()))?.0),
             _ => Ok(Box::new(Forward)),
         }
     }
 
-    /// Calls `run` with the form between the wires.
-    pub(super) fn on<T>(&self, engine: LabEngine, ports: u32, run: impl FnOnce(&Station<'_>) -> T) -> T {
+    /// Calls `run` with the form between the wires, on a number of cores.
+    pub(super) fn on<T>(
+        &self,
+        engine: LabEngine,
+        (ports, cores): (u32, u32),
+        run: impl FnOnce(&Station<'_>) -> T,
+    ) -> T {
         let never = SweepClock::new(0);
         match &self.how {
             How::Kernel { program, description } => run(&Station::Kernel { program, description }),
-            How::Code { sweep, .. } => self.in_user_space(engine, ports, sweep, run),
-            How::Bare | How::C(_) => self.in_user_space(engine, ports, &never, run),
+            How::Code { sweep, .. } => self.in_user_space(engine, (ports, cores), sweep, run),
+            How::Bare | How::C(_) => self.in_user_space(engine, (ports, 1), &never, run),
         }
     }
 
     fn in_user_space<T>(
         &self,
         engine: LabEngine,
-        ports: u32,
+        (ports, cores): (u32, u32),
         sweep: &SweepClock,
         run: impl FnOnce(&Station<'_>) -> T,
     ) -> T {
         let open = opener(engine, ports);
-        let make: &MakeEngine<'_> = &|| self.engine();
-        run(&Station::User { open: &*open, engine: make, sweep })
+        let make: &MakeEngine<'_> = &|| self.engine(cores);
+        run(&Station::User { open: &*open, engine: make, sweep, cores })
     }
 }
 
@@ -277,7 +304,7 @@ mod tests {
                 }
                 loaded => loaded.unwrap(),
             };
-            let mut code = machine_code(&loaded.program().unwrap()).unwrap().0;
+            let mut code = machine_code(&loaded).unwrap().0;
             let mut native = match Native::compile(&path, &params) {
                 Err(error @ LabError::Tool { .. }) => {
                     return skip(test, &error.to_string());
