@@ -10,7 +10,7 @@
 //! only add to are kept by core and summed when they are read. A function for which that does not hold runs on one
 //! core, and [`Split`] says why. So does any function from the moment on when a table that is split may be full: full
 //! is a property of the whole table.
-#![allow(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod capture;
 #[allow(unsafe_code, reason = "tasks borrow from the caller's stack")]

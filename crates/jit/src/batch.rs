@@ -6,7 +6,9 @@
 //!          in order                group i + 1                    group i + 2
 //! ```
 //!
-//! With a second wave, for the second lookup of each packet, the first one is two groups further ahead.
+//! With a second wave, for the second lookup of each packet, the first one is two groups further ahead. That is the way
+//! of programs with a second wave, and of packets with random draws; others run in loops of machine code
+//! ([`crate::pipeline`]), which return for what the environment has to do.
 //!
 //! A packet sees the effects of all packets before it, of the same batch too: the code goes on where its scout ended
 //! only if what the scout did depends on the packet alone, and looks the key up again.
@@ -162,12 +164,13 @@ fn warm<'b, F: Borrow<Frame<'b>>>(frames: &[F], group: usize) {
 }
 
 impl Ahead {
-    /// For a program with these scouts, one for each wave; if code can go on after them, with the function that does,
-    /// and the pipeline.
-    pub(crate) fn new(scouts: Vec<Function>, resumed: Option<(Function, Function)>, announces_second: bool) -> Ahead {
+    /// For a program with these scouts, one for each wave. If code can go on after them, with the function that does,
+    /// and the pipeline, whose scouts may announce second keys too.
+    pub(crate) fn new(scouts: Vec<Function>, resumed: Option<Function>, pipeline: Option<(Function, bool)>) -> Ahead {
         let wave = |scout| Wave { scout, paused: 0, packets: 0, found: 0, records: Records::default() };
         let waves = scouts.into_iter().map(wave).collect();
-        let (resumed, pipeline) = resumed.unzip();
+        let (pipeline, announces_second) = pipeline.unzip();
+        let announces_second = announces_second.unwrap_or(false);
         Ahead { resumed, pipeline, announces_second, waves, active: 0, cached_bytes: CACHED_BYTES }
     }
 
@@ -188,7 +191,8 @@ impl Ahead {
         let most = match (has_pipeline, is_cached) {
             (true, false) if self.announces_second => 1,
             (_, false) => ready,
-            (true, true) if !self.announces_second => 1,
+            // A short batch would consist of iterations without a packet for most of the loop.
+            (true, true) if !self.announces_second && packets >= 2 * LEAD => 1,
             (_, true) => 0,
         };
         self.active = ready.min(most);

@@ -90,6 +90,13 @@ impl Source<'_> {
         self.code.iter().flatten().any(|op| matches!(op, Op::CallLocal { .. } | Op::LoadFunc { .. }))
     }
 
+    /// True if loops over packets can run the program. After a tail call in a function that it calls, it goes on with
+    /// what the other program has left: redirects, bounds, a fault.
+    pub(crate) fn may_loop(&self) -> bool {
+        let tail_calls = self.code.iter().flatten().any(|op| matches!(op, Op::Call { helper: helper::TAIL_CALL }));
+        !(tail_calls && self.calls_functions())
+    }
+
     /// True if the program changes the bounds of packets.
     pub(crate) fn moves(&self) -> bool {
         self.code.iter().flatten().any(|op| matches!(op, Op::Call { helper } if ADJUSTING_HELPERS.contains(helper)))
@@ -286,9 +293,14 @@ fn define(
     }
     let mut further = BTreeMap::new();
     let loops = [("plain_loop", Kind::PlainLoop), ("resumed", Kind::Resumed), ("pipeline", Kind::Pipeline)];
+    let has_points = !source.points.is_empty();
     for (name, kind) in loops {
-        let has_points = !source.points.is_empty();
-        if !is_scout && (kind == Kind::PlainLoop && source.is_first || kind != Kind::PlainLoop && has_points) {
+        let is_made = match kind {
+            Kind::PlainLoop => source.is_first && source.may_loop(),
+            Kind::Pipeline => has_points && source.may_loop(),
+            _ => has_points,
+        };
+        if !is_scout && is_made {
             let id = module.declare_function(name, Linkage::Local, &own);
             further.insert(kind, id.map_err(|error| (0, Box::new(error)))?);
         }
@@ -300,8 +312,11 @@ fn define(
         runtime.push(id.map_err(|error| (0, Box::new(error)))?);
     }
     let (mut context, mut frontend) = (module.make_context(), FunctionBuilderContext::new());
-    let all = further.iter().map(|(kind, id)| (*kind, id));
-    for (kind, id) in ids.iter().map(|(slot, id)| (Kind::At(*slot), id)).chain(all) {
+    let all: Vec<(Kind, FuncId)> = ids.iter().map(|(slot, id)| (Kind::At(*slot), *id)).collect();
+    let all: Vec<(Kind, FuncId)> = all.into_iter().chain(further.iter().map(|(kind, id)| (*kind, *id))).collect();
+    let mut left_out = Vec::new();
+    for (kind, id) in &all {
+        let kind = *kind;
         context.func.signature = own.clone();
         context.func.name = UserFuncName::user(0, id.as_u32());
         let mut builder = FunctionBuilder::new(&mut context.func, &mut frontend);
@@ -349,8 +364,16 @@ fn define(
         }
         translation.builder.finalize(module.target_config());
         let slot = if let Kind::At(slot) = kind { slot } else { 0 };
-        module.define_function(*id, &mut context).map_err(|error| (slot, Box::new(error)))?;
+        let defined = module.define_function(*id, &mut context);
         module.clear_context(&mut context);
+        match (defined, kind) {
+            // What is larger than one function may be is left out: packets run one by one.
+            (Err(_), Kind::PlainLoop | Kind::Pipeline) => left_out.push(kind),
+            (defined, _) => defined.map_err(|error| (slot, Box::new(error)))?,
+        }
+    }
+    for kind in left_out {
+        further.remove(&kind);
     }
     module.finalize_definitions().map_err(|error| (0, Box::new(error)))?;
     Ok(Defined { functions: ids, further })

@@ -182,7 +182,7 @@ impl Jit {
             }
             let compiled = Compiled::of(&source, false)?;
             let entry = compiled.entry();
-            let resumed = compiled.resumed().zip(compiled.pipeline());
+            let (resumed, pipeline) = (compiled.resumed(), compiled.pipeline());
             plain_loop = plain_loop.or(compiled.plain_loop());
             code.push(compiled);
             if keys > 0 {
@@ -194,7 +194,8 @@ impl Jit {
                     scouts.push(Compiled::of(&source, true)?);
                 }
                 let announces_second = !source.seconds.is_empty();
-                ahead = Some(Ahead::new(scouts.iter().map(Compiled::entry).collect(), resumed, announces_second));
+                let entries = scouts.iter().map(Compiled::entry).collect();
+                ahead = Some(Ahead::new(entries, resumed, pipeline.map(|code| (code, announces_second))));
                 code.extend(scouts);
             }
             Ok(entry)

@@ -338,7 +338,15 @@ impl Translation<'_, '_> {
                 let in_variables = self.load_variables(at, is_signed);
                 let value = match self.context_field(at) {
                     _ if let Some(value) = in_variables => value,
-                    Some((offset, _)) if let Some(value) = self.viewed(offset) => value,
+                    Some((offset, bytes)) if let Some(value) = self.viewed(offset) => {
+                        // Fields of 4 bytes are zero-extended in views.
+                        if is_signed && bytes == 4 {
+                            let value = low(&mut self.builder, types::I32, value);
+                            signed(&mut self.builder, value)
+                        } else {
+                            value
+                        }
+                    }
                     Some((offset, bytes)) => {
                         let of = if bytes == 8 { types::I64 } else { types::I32 };
                         let value = self.builder.ins().load(of, FIELD, self.state, offset);

@@ -66,6 +66,12 @@ impl Source<'_> {
         self.of_stack(at).filter(|_| self.proof.insns[at].memory.len() == 1)
     }
 
+    /// True if the key of a lookup always lies at the same place on the own stack.
+    pub(crate) fn has_fixed_key(&self, at: usize) -> bool {
+        let key_bytes = self.map(at).map(|map| i64::from(self.maps[map].key_bytes));
+        self.on_stack(at).is_some_and(|bytes| Some(bytes.end - bytes.first) == key_bytes)
+    }
+
     /// Where the key of a lookup in a hash table begins, if it always lies there on the own stack.
     pub(crate) fn key_on_stack(&self, at: usize) -> Option<i64> {
         let Some(Op::Call { helper: helper::MAP_LOOKUP_ELEM }) = self.code[at] else { return None };

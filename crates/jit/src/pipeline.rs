@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Loops of machine code over the packets of a batch: the pipeline, in which each runs behind its scout, and one without
-//! scouts.
+//! Loops of machine code over the packets of a batch: the pipeline, in which each runs behind its scout, and one
+//! without scouts.
 //!
 //! Goal: the misses of several packets are on their way at any time, spread evenly among the instructions of others.
 //!
 //! ```text
 //!  iteration n:  scout of packet n               ──► key, registers, stack, in the record of n
-//!                line of the index of n, entry of n - 8: prefetched
-//!                code of packet n - 16, from where its scout ended ──► r0 in the view of n - 16
+//!                line of the index of n, entry of n - 12: prefetched
+//!                code of packet n - 24, from where its scout ended ──► r0 in the view of n - 24
 //! ```
 //!
-//! Prefetches that follow each other at once wait for the buffers of the processor, and with them all instructions behind
-//! them. So each stands between two packets.
+//! Prefetches that follow each other at once wait for the buffers of the processor, and with them all instructions
+//! behind them. So each stands between two packets.
 //!
-//! After the first key, a scout goes on with the address of some entry, if it may find the key of a second lookup on the
-//! way ([`Source::seconds`]).
+//! After the first key, a scout goes on with the address of some entry, if it may find the key of a second lookup on
+//! the way ([`Source::seconds`]).
 //!
 //! The loop is left, and goes on with the next iteration when it is called again, for packets
 //! - whose scout has no point to go on from: they run from the beginning;

@@ -14,8 +14,8 @@
 //!
 //! A lookup is a point of resumption if every path of a scout to it depends on the packet, its arrival and constants
 //! alone: on nothing that packets before it change, and with no effect but on the own stack. Then the scout has done
-//! what the code would do up to there. All else runs from the beginning: packets whose scout ended early, and lookups behind loads
-//! of values, calls of functions or loops without a small bound.
+//! what the code would do up to there. All else runs from the beginning: packets whose scout ended early, and lookups
+//! behind loads of values, calls of functions or loops without a small bound.
 //!
 //! The lookup itself is done at its time. The code compares the word of the index that the scout's wave found, and the
 //! key of its entry; where they differ, it calls the lookup of the table.

@@ -22,10 +22,11 @@
 //! the key depends on the packet alone, the code goes on from there ([`crate::resume`]). Cranelift emits no computation
 //! that leads to no key and no branch.
 //!
-//! A call runs the scout on a group of packets, in a loop of machine code, so that what a call costs is paid once.
-//! Fields of the context are read from the [`View`] of each packet.
+//! A call runs the scout on a group of packets, in a loop of machine code, so that what a call costs is paid once. In
+//! the pipeline ([`crate::pipeline`]) it is part of the loop, and calls no functions of the program, which have effects
+//! there. Fields of the context are read from the [`View`] of each packet.
 //!
-//! Limits: one key a wave; loops of at most [`ITERATIONS`] iterations in all.
+//! Limits: one key a wave, in the pipeline two that depend on the packet alone; loops of at most [`ITERATIONS`] iterations in all.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, Value, types};

@@ -68,6 +68,10 @@ impl Source<'_> {
     /// The lookups after a point whose keys a scout can announce that goes on as if the first key were there. None, if
     /// a key depends on a value, or if the way there would change what the code goes on with at the point.
     pub(crate) fn seconds(&self) -> BTreeSet<usize> {
+        // Functions that the code calls may read the stack that the scout has changed.
+        if self.calls_functions() {
+            return BTreeSet::new();
+        }
         let is_lookup = |at: &usize| matches!(self.code[*at], Some(Op::Call { helper: helper::MAP_LOOKUP_ELEM }));
         let firsts = self.points.iter().map(|point| point.at).filter(is_lookup);
         // By slot, and whether `r0` is the address that the lookup returned.
@@ -161,8 +165,13 @@ impl Source<'_> {
 
     /// True if an instruction writes bytes of the stack that are in memory, which the code may read after a point.
     fn changes_stack(&self, at: usize, chunks: &[(i64, i64)]) -> bool {
-        let is_store = matches!(self.code[at], Some(Op::Store { .. } | Op::Atomic { .. }));
-        let Some(bytes) = self.of_stack(at).filter(|_| is_store) else { return false };
+        // The key of an array that has no fixed place is stored before the lookup.
+        let is_writer = match self.code[at] {
+            Some(Op::Store { .. } | Op::Atomic { .. }) => true,
+            Some(Op::Call { .. }) => !self.has_key(at) && !self.has_fixed_key(at),
+            _ => false,
+        };
+        let Some(bytes) = self.of_stack(at).filter(|_| is_writer) else { return false };
         let in_variables = |range: &Range<i64>| {
             let within = |(first, bytes): &&(i64, i64)| range.start <= *first && first + bytes <= range.end;
             chunks.iter().filter(within).map(|(_, bytes)| bytes).sum::<i64>() == range.end - range.start

@@ -439,3 +439,95 @@ fn a_scout_goes_on_to_a_second_key() {
         equal(&program(maps, &code), &Ports::default(), None, &packets);
     }
 }
+
+/// A function that reads the stack of its caller: bytes that the scout would change on the way to a second key.
+#[test]
+fn a_scout_leaves_the_stack_that_functions_read() {
+    let maps = ".map flows hash key 8 value 8 entries 300\n.map hosts hash key 8 value 8 entries 300";
+    let code = format!(
+        "{HEAD}
+        r1 = 0
+        *(u64 *)(r10 - 8) = r1
+        r7 = *(u8 *)(r6 + 15)
+        *(u8 *)(r10 - 8) = r7
+        r1 = 5
+        *(u64 *)(r10 - 16) = r1
+        r2 = r10
+        r2 += -8
+        r1 = map[flows] ll
+        call map_lookup_elem
+        if r0 == 0 goto miss
+        r8 = *(u8 *)(r6 + 14)
+        *(u64 *)(r10 - 16) = r8
+        r2 = r10
+        r2 += -16
+        r1 = map[hosts] ll
+        call map_lookup_elem
+        r0 = 2
+        exit
+        miss:
+        r1 = r10
+        r1 += -16
+        call read
+        *(u8 *)(r6 + 0) = r0
+        r0 = 3
+        exit
+        {TAIL}
+        read:
+        r0 = *(u64 *)(r1 + 0)
+        exit"
+    );
+    let packets: Vec<Vec<u8>> = (0..200).map(|number| vec![number; PACKET_BYTES]).collect();
+    let outcomes = equal(&program(maps, &code), &Ports::default(), None, &packets);
+    assert!(outcomes.iter().all(|outcome| outcome.outputs[0].bytes[0] == 5));
+}
+
+/// The key of an array is at one of two places, so that it is stored before the lookup; the code reads one of them.
+#[test]
+fn a_scout_leaves_the_stack_at_lookups_in_arrays() {
+    let maps = ".map flows hash key 8 value 8 entries 300\n.map hosts hash key 8 value 8 entries 300\n\
+                .map counts array key 4 value 8 entries 4";
+    let code = format!(
+        "{HEAD}
+        r1 = 0
+        *(u64 *)(r10 - 8) = r1
+        *(u64 *)(r10 - 40) = r1
+        r7 = *(u8 *)(r6 + 15)
+        *(u8 *)(r10 - 8) = r7
+        r1 = 5
+        *(u32 *)(r10 - 24) = r1
+        *(u32 *)(r10 - 16) = r1
+        r2 = r10
+        r2 += -8
+        r1 = map[flows] ll
+        call map_lookup_elem
+        if r0 == 0 goto miss
+        r8 = *(u8 *)(r6 + 14)
+        *(u32 *)(r10 - 24) = r8
+        *(u32 *)(r10 - 16) = r8
+        r2 = r10
+        r2 += -24
+        if r7 > 100 goto other
+        r2 = r10
+        r2 += -16
+        other:
+        r1 = map[counts] ll
+        call map_lookup_elem
+        *(u8 *)(r10 - 40) = r7
+        r2 = r10
+        r2 += -40
+        r1 = map[hosts] ll
+        call map_lookup_elem
+        r0 = 2
+        exit
+        miss:
+        r1 = *(u32 *)(r10 - 24)
+        *(u8 *)(r6 + 0) = r1
+        r0 = 3
+        exit
+        {TAIL}"
+    );
+    let packets: Vec<Vec<u8>> = (0..200).map(|number| vec![number; PACKET_BYTES]).collect();
+    let outcomes = equal(&program(maps, &code), &Ports::default(), None, &packets);
+    assert!(outcomes.iter().all(|outcome| outcome.outputs[0].bytes[0] == 5));
+}

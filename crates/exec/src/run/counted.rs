@@ -12,6 +12,8 @@ use crate::error::ExecError;
 /// The packets and bytes of a batch: more than the cache of a core, so that packets that this thread has read are in
 /// the cache that all cores share when other cores read them.
 const BATCH: usize = 1 << 15;
+/// The packets of the first batch, and of batches that take long.
+const LEAST: usize = 1 << 8;
 const BATCH_BYTES: usize = 4 << 20;
 
 /// True if a run has no use for what packets leave behind.
@@ -32,12 +34,14 @@ pub(super) fn run(
     let mut left = count.unwrap_or(u64::MAX);
     // Packets that nothing lies between, with their times.
     let mut batch: Vec<(CapturedPacket, u64)> = Vec::new();
+    // A signal is heard, and progress is reported, between batches.
+    let mut most = LEAST;
     let (mut has_ended, mut error) = (false, None);
     while !has_ended || !batch.is_empty() {
         let (mut due, mut bytes) = (None, 0);
         // A packet before which a sweep is due begins the next batch.
         let mut first_of_next = None;
-        while batch.len() < BATCH && bytes < BATCH_BYTES && due.is_none() && !has_ended {
+        while batch.len() < most && bytes < BATCH_BYTES && due.is_none() && !has_ended {
             match (left > 0).then(|| input.next()).flatten() {
                 Some(Ok(captured)) => {
                     left -= 1;
@@ -72,7 +76,12 @@ pub(super) fn run(
         batch.extend(first_of_next);
         (summary.verdicts, summary.events) = (tally.verdicts, tally.events);
         (summary.outputs, summary.output_bytes) = (tally.outputs, tally.output_bytes);
+        let before = summary.elapsed;
         summary.elapsed = start.elapsed();
+        most = match summary.elapsed - before < PROGRESS_EVERY / 4 {
+            true => (most * 2).min(BATCH),
+            false => (most / 2).max(LEAST),
+        };
         if summary.elapsed - reported >= PROGRESS_EVERY {
             reported = summary.elapsed;
             progress(&summary);
