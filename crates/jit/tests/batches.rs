@@ -327,7 +327,7 @@ fn packets_without_a_key_are_between_others() {
     equal(&program, &Ports::default(), None, &packets);
 }
 
-/// A function with effects, which the program calls before some of its lookups, runs once for each packet.
+/// A function with effects, which the program calls where it has no lookup, runs once for each packet.
 #[test]
 fn scouts_call_no_functions() {
     let maps = ".map flows hash key 8 value 8 entries 300\n.map counts array key 4 value 8 entries 1";
@@ -341,6 +341,8 @@ fn scouts_call_no_functions() {
         r8 &= 1
         if r8 == 0 goto find
         call count
+        r0 = 2
+        exit
         find:
         r2 = r10
         r2 += -8
