@@ -121,7 +121,7 @@ fn run_ours(ring: &mut Ring<'_>, count: usize) -> Result<u64, BenchError> {
 
 /// All comparisons of programs without maps.
 pub(crate) fn run_all(folder: &Path, rounds: usize) -> Result<Vec<Comparison>, BenchError> {
-    println!("without ubpf: Debian has no package of it, and the crate `ubpf` 0.1.0 has not been tried");
+    println!("without ubpf: Debian has no package of it, and the crate `ubpf` 0.1.0 is under the AGPL");
     let gcc_version = tool::output(Command::new("gcc").arg("--version"))?;
     println!("gcc: {}", gcc_version.lines().next().unwrap_or_default());
     let sources = Sources { folder };

@@ -356,6 +356,12 @@ impl Jit {
         self.announced.list = outcomes;
     }
 
+    /// The bytes before and after a copy of a packet. Packets that stay where they are need none, so that more of them
+    /// are in the cache.
+    pub(crate) fn room_around(&self) -> (usize, usize) {
+        if self.moves { (HEADROOM_BYTES, TAILROOM_BYTES) } else { (0, 0) }
+    }
+
     /// Runs a batch of packets on copies, and appends their outcomes: after a fault, those of the packets before.
     pub(crate) fn run_packets(
         &mut self,
@@ -363,8 +369,7 @@ impl Jit {
         outcomes: &mut Outcomes,
     ) -> Result<(), EngineError> {
         let mut buffers = std::mem::take(&mut self.announced.buffers);
-        // Packets that stay where they are need no room around them, so that more of them are in the cache.
-        let (headroom, tailroom) = if self.moves { (HEADROOM_BYTES, TAILROOM_BYTES) } else { (0, 0) };
+        let (headroom, tailroom) = self.room_around();
         let room = |packet: &Packet<'_>| (headroom + packet.bytes.len() + tailroom).next_multiple_of(64);
         let all = packets.iter().map(|(packet, _)| room(packet)).sum();
         if buffers.len() < all {

@@ -8,11 +8,11 @@
 //! Several engines read one capture at once. All that a packet writes belongs to its engine, so that no line of the
 //! cache goes from core to core.
 
-use flowloom_engine::{Arrival, Choices, Draws, Frame, HEADROOM_BYTES, PacketError, Tally};
+use flowloom_engine::{Arrival, Choices, Draws, Frame, PacketError, Tally};
 use flowloom_flowtable::prefetch;
 
 use crate::batch::{BATCH, Sinks};
-use crate::engine::{Jit, TAILROOM_BYTES};
+use crate::engine::Jit;
 
 /// The packets whose bytes are prefetched ahead of the copies.
 const AHEAD: usize = 32;
@@ -32,8 +32,7 @@ impl Jit {
     ) -> Result<(), PacketError> {
         let mut buffer = std::mem::take(&mut self.copies);
         let mut extra = Vec::new();
-        // Packets that stay where they are need no room around them, so that more of them are in the cache.
-        let (headroom, tailroom) = if self.moves { (HEADROOM_BYTES, TAILROOM_BYTES) } else { (0, 0) };
+        let (headroom, tailroom) = self.room_around();
         let room = |len: usize| (headroom + len + tailroom).next_multiple_of(LINE_BYTES);
         (0..AHEAD.min(count)).for_each(|number| prefetch(pick(number).1.bytes.as_ptr()));
         let mut result = Ok(());

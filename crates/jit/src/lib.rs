@@ -36,5 +36,5 @@ mod state;
 mod tables;
 
 pub use engine::{Jit, JitError};
-pub use flowloom_flowtable::{prefetch, prefetch_to_write};
+pub use flowloom_flowtable::prefetch;
 pub use lookups::{Lookup, Obstacle, ObstacleKind};

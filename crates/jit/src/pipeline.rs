@@ -59,9 +59,9 @@ pub(crate) const ODD: u64 = 2;
 /// The loop that the code of a packet is in.
 #[derive(Debug, Clone, Copy)]
 struct Ends {
-    /// The iteration, the keys found so far, and the view of the packet.
+    /// The iteration, the keys found so far if there are scouts, and the view of the packet.
     number: Variable,
-    found: Variable,
+    found: Option<Variable>,
     view: Variable,
     /// Where the code ends ([`InLoop`]).
     quiet: Block,
@@ -91,10 +91,8 @@ impl Translation<'_, '_> {
     pub(crate) fn plain_loop(&mut self) {
         let params = self.begin();
         let (views, first, count) = (params[1], params[2], params[3]);
-        let [number, found, view] = [(); 3].map(|()| self.builder.declare_var(types::I64));
-        let zero = self.number(0);
+        let [number, view] = [(); 2].map(|()| self.builder.declare_var(types::I64));
         self.builder.def_var(number, first);
-        self.builder.def_var(found, zero);
         let [start, quiet, odd, next, end] = [(); 5].map(|()| self.builder.create_block());
         self.builder.append_block_param(quiet, types::I64);
         self.builder.append_block_param(odd, types::I64);
@@ -110,18 +108,9 @@ impl Translation<'_, '_> {
         self.begin_packet_of_code();
         self.begin_registers(&[]);
         self.translate_from(0);
-        self.end_packet_of_code(Ends { number, found, view, quiet, odd, next });
-
-        self.builder.switch_to_block(next);
-        let current = self.builder.use_var(number);
-        let current = self.builder.ins().iadd_imm_s(current, 1);
-        self.builder.def_var(number, current);
-        let goes_on = self.builder.ins().icmp(IntCC::UnsignedLessThan, current, count);
-        self.builder.ins().brif(goes_on, start, &[], end, &[]);
-
-        self.builder.switch_to_block(end);
-        self.return_at_end(found);
-        self.builder.seal_all_blocks();
+        self.end_packet_of_code(Ends { number, found: None, view, quiet, odd, next });
+        self.end_iteration(number, count, [next, start, end]);
+        self.return_at_end(None);
     }
 
     /// Translates the pipeline. Its parameters are the state, the views, the first iteration, the number of packets,
@@ -129,6 +118,7 @@ impl Translation<'_, '_> {
     pub(crate) fn pipeline(&mut self) {
         let params = self.begin();
         let (views, first, count, records) = (params[1], params[2], params[3], params[4]);
+        let iterations = self.builder.ins().iadd_imm_s(count, LEAD as i64);
         let [number, found, scout_view, scout_record, view, record] =
             [(); 6].map(|()| self.builder.declare_var(types::I64));
         let zero = self.number(0);
@@ -199,7 +189,7 @@ impl Translation<'_, '_> {
         self.builder.ins().brif(point, code, &[], plain, &[]);
 
         self.builder.switch_to_block(plain);
-        self.return_from(number, found, PLAIN);
+        self.return_from(number, Some(found), PLAIN);
 
         self.builder.switch_to_block(code);
         self.is_scout = false;
@@ -210,19 +200,20 @@ impl Translation<'_, '_> {
         self.begin_registers(&[]);
         self.translate_points();
 
-        self.end_packet_of_code(Ends { number, found, view, quiet, odd, next });
+        self.end_packet_of_code(Ends { number, found: Some(found), view, quiet, odd, next });
+        self.end_iteration(number, iterations, [next, start, end]);
+        self.return_at_end(Some(found));
+    }
 
+    /// The end of an iteration, which leads to the beginning of the next one or to the end; goes on at the end.
+    fn end_iteration(&mut self, number: Variable, iterations: Value, [next, start, end]: [Block; 3]) {
         self.builder.switch_to_block(next);
         let current = self.builder.use_var(number);
         let current = self.builder.ins().iadd_imm_s(current, 1);
         self.builder.def_var(number, current);
-        let last = self.builder.ins().iadd_imm_s(count, LEAD as i64);
-        let goes_on = self.builder.ins().icmp(IntCC::UnsignedLessThan, current, last);
+        let goes_on = self.builder.ins().icmp(IntCC::UnsignedLessThan, current, iterations);
         self.builder.ins().brif(goes_on, start, &[], end, &[]);
-
         self.builder.switch_to_block(end);
-        self.return_at_end(found);
-        self.builder.seal_all_blocks();
     }
 
     /// The ends of the code of a packet: its result goes to the view.
@@ -248,18 +239,25 @@ impl Translation<'_, '_> {
         self.return_from(number, found, ODD);
     }
 
-    /// Returns after the last iteration.
-    fn return_at_end(&mut self, found: Variable) {
-        let sum = self.builder.use_var(found);
-        self.builder.ins().store(FIELD, sum, self.state, FOUND);
+    /// Leaves the number of keys found to the engine, if the loop has scouts.
+    fn leave_found(&mut self, found: Option<Variable>) {
+        if let Some(found) = found {
+            let sum = self.builder.use_var(found);
+            self.builder.ins().store(FIELD, sum, self.state, FOUND);
+        }
+    }
+
+    /// Returns after the last iteration, and ends the function.
+    fn return_at_end(&mut self, found: Option<Variable>) {
+        self.leave_found(found);
         let ended = self.number(ENDED);
         self.builder.ins().return_(&[ended]);
+        self.builder.seal_all_blocks();
     }
 
     /// Returns after an iteration.
-    fn return_from(&mut self, number: Variable, found: Variable, reason: u64) {
-        let sum = self.builder.use_var(found);
-        self.builder.ins().store(FIELD, sum, self.state, FOUND);
+    fn return_from(&mut self, number: Variable, found: Option<Variable>, reason: u64) {
+        self.leave_found(found);
         let next = self.builder.use_var(number);
         let next = self.builder.ins().iadd_imm_s(next, 1);
         let next = self.builder.ins().ishl_imm_u(next, i64::from(REASON_BITS));

@@ -30,10 +30,11 @@ use crate::resume::Point;
 use crate::scout::HASHED_BYTES;
 
 /// What depends on values: registers, and bytes of the stack.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Marks {
+    /// A bit for each register, and for each byte.
     registers: u16,
-    stack: Vec<bool>,
+    stack: [u64; STACK_BYTES / u64::BITS as usize],
 }
 
 impl Marks {
@@ -49,17 +50,27 @@ impl Marks {
         matches!(operand, Operand::Reg(register) if self.has(register))
     }
 
-    /// The bytes in a range of offsets from the end of the stack.
-    fn bytes(&mut self, range: Range<i64>) -> &mut [bool] {
+    /// The bits of bytes in a range of offsets from the end of the stack: word, and bit in it.
+    fn bits(range: Range<i64>) -> impl Iterator<Item = (usize, u64)> {
         let place = |offset: i64| (offset + STACK_BYTES as i64).clamp(0, STACK_BYTES as i64) as usize;
-        &mut self.stack[place(range.start)..place(range.end)]
+        (place(range.start)..place(range.end)).map(|at| (at / 64, 1 << (at % 64)))
+    }
+
+    fn has_byte(&self, range: Range<i64>) -> bool {
+        Marks::bits(range).any(|(word, bit)| self.stack[word] & bit != 0)
+    }
+
+    fn set_bytes(&mut self, range: Range<i64>, is_marked: bool) {
+        for (word, bit) in Marks::bits(range) {
+            self.stack[word] = if is_marked { self.stack[word] | bit } else { self.stack[word] & !bit };
+        }
     }
 
     /// Adds those of another path; false if there is none that is new.
     fn join(&mut self, other: &Marks) -> bool {
-        let before = self.clone();
+        let before = *self;
         self.registers |= other.registers;
-        self.stack.iter_mut().zip(&other.stack).for_each(|(own, other)| *own |= other);
+        self.stack.iter_mut().zip(other.stack).for_each(|(own, other)| *own |= other);
         *self != before
     }
 }
@@ -76,17 +87,16 @@ impl Source<'_> {
         let firsts = self.points.iter().map(|point| point.at).filter(is_lookup);
         // By slot, and whether `r0` is the address that the lookup returned.
         let mut seen: BTreeMap<(usize, bool), Marks> = BTreeMap::new();
-        let none = Marks { registers: 0, stack: vec![false; STACK_BYTES] };
-        let mut work: Vec<_> = firsts.map(|at| (at + 1, true, none.clone())).collect();
+        let mut work: Vec<_> = firsts.map(|at| (at + 1, true, Marks::default())).collect();
         while let Some((at, is_found, marks)) = work.pop() {
             let mut marks = match seen.get_mut(&(at, is_found)) {
                 Some(known) => {
                     if !known.join(&marks) {
                         continue;
                     }
-                    known.clone()
+                    *known
                 }
-                None => seen.entry((at, is_found)).or_insert(marks).clone(),
+                None => *seen.entry((at, is_found)).or_insert(marks),
             };
             let Some(op) = self.code[at].filter(|op| !self.has_key(at) && self.is_passed(at, op)) else { continue };
             self.mark_results(at, op, &mut marks);
@@ -97,21 +107,23 @@ impl Source<'_> {
                 _ => true,
             };
             let is_found = is_found && op.writes() != Some(Reg::R0) && !matches!(op, Op::Call { .. });
-            work.extend(self.nexts(at, op).into_iter().filter(goes_on).map(|next| (next, is_found, marks.clone())));
+            work.extend(self.nexts(at, op).into_iter().filter(goes_on).map(|next| (next, is_found, marks)));
         }
-        let chunks = self.chunks(&self.reached(&[0]).0);
         let mut seconds = BTreeSet::new();
-        for ((at, _), mut marks) in seen {
-            if self.changes_stack(at, &chunks) {
-                return BTreeSet::new();
-            }
-            if self.has_key(at) && is_lookup(&at) {
-                let is_hashed = self.map(at).is_some_and(|map| HASHED_BYTES.contains(&self.maps[map].key_bytes));
-                let key = self.key_on_stack(at).and(self.of_stack(at)).filter(|_| is_hashed);
-                if key.is_none_or(|key| marks.bytes(key.first..key.end).contains(&true)) {
+        for ((at, _), marks) in &seen {
+            if self.has_key(*at) && is_lookup(at) {
+                let is_hashed = self.map(*at).is_some_and(|map| HASHED_BYTES.contains(&self.maps[map].key_bytes));
+                let key = self.key_on_stack(*at).and(self.of_stack(*at)).filter(|_| is_hashed);
+                if key.is_none_or(|key| marks.has_byte(key.first..key.end)) {
                     return BTreeSet::new();
                 }
-                seconds.insert(at);
+                seconds.insert(*at);
+            }
+        }
+        if !seconds.is_empty() {
+            let chunks = self.chunks(&self.reached(&[0]).0);
+            if seen.keys().any(|(at, _)| self.changes_stack(*at, &chunks)) {
+                seconds.clear();
             }
         }
         seconds
@@ -139,18 +151,18 @@ impl Source<'_> {
             Op::Alu { dst, src, .. } => marks.set(dst, marks.has(dst) || marks.has_operand(src)),
             Op::MovSx { dst, src, .. } => marks.set(dst, marks.has(src)),
             Op::Load { dst, base, .. } => {
-                let from_stack = bytes.is_some_and(|range| marks.bytes(range).contains(&true));
+                let from_stack = bytes.is_some_and(|range| marks.has_byte(range));
                 let is_marked = marks.has(base) || from_stack || !self.proof.insns[at].memory.keys().all(is_known);
                 marks.set(dst, is_marked);
             }
             Op::Store { src, .. } => {
                 let (is_marked, is_exact) = (marks.has_operand(src), self.exact(at).is_some());
                 let Some(range) = bytes.filter(|_| is_marked || is_exact) else { return };
-                marks.bytes(range).fill(is_marked);
+                marks.set_bytes(range, is_marked);
             }
             Op::Atomic { .. } => {
                 if let Some(range) = bytes {
-                    marks.bytes(range).fill(true);
+                    marks.set_bytes(range, true);
                 }
                 if let Some(fetched) = op.writes() {
                     marks.set(fetched, true);

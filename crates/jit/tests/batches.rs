@@ -238,6 +238,22 @@ fn a_stack_begins_with_zeros() {
     assert!(found.iter().enumerate().all(|(number, byte)| *byte == if number % 256 > 100 { 0 } else { 77 }));
 }
 
+/// A function that counts its calls in the only element of the array `counts`.
+const COUNT: &str = "count:
+    r1 = 0
+    *(u32 *)(r10 - 4) = r1
+    r2 = r10
+    r2 += -4
+    r1 = map[counts] ll
+    call map_lookup_elem
+    if r0 == 0 goto none
+    r1 = *(u64 *)(r0 + 0)
+    r1 += 1
+    *(u64 *)(r0 + 0) = r1
+    none:
+    r0 = 0
+    exit";
+
 /// A callback whose address the code has before the key that its scout finds.
 #[test]
 fn callbacks_of_resumed_code_have_effects() {
@@ -261,20 +277,7 @@ fn callbacks_of_resumed_code_have_effects() {
         r0 = 3
         exit
         {TAIL}
-        count:
-        r1 = 0
-        *(u32 *)(r10 - 4) = r1
-        r2 = r10
-        r2 += -4
-        r1 = map[counts] ll
-        call map_lookup_elem
-        if r0 == 0 goto none
-        r1 = *(u64 *)(r0 + 0)
-        r1 += 1
-        *(u64 *)(r0 + 0) = r1
-        none:
-        r0 = 0
-        exit"
+        {COUNT}"
     );
     let packets: Vec<Vec<u8>> = (0..100).map(|number| vec![number; PACKET_BYTES]).collect();
     equal(&program(maps, &code), &Ports::default(), None, &packets);
@@ -351,20 +354,7 @@ fn scouts_call_no_functions() {
         r0 = 3
         exit
         {TAIL}
-        count:
-        r1 = 0
-        *(u32 *)(r10 - 4) = r1
-        r2 = r10
-        r2 += -4
-        r1 = map[counts] ll
-        call map_lookup_elem
-        if r0 == 0 goto none
-        r1 = *(u64 *)(r0 + 0)
-        r1 += 1
-        *(u64 *)(r0 + 0) = r1
-        none:
-        r0 = 0
-        exit"
+        {COUNT}"
     );
     let packets: Vec<Vec<u8>> = (0..200).map(|number| vec![number; PACKET_BYTES]).collect();
     equal(&program(maps, &code), &Ports::default(), None, &packets);

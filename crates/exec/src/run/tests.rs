@@ -320,6 +320,16 @@ fn counted_packets_have_the_summary_of_those_that_run_one_by_one() {
     }
 }
 
+/// The first batch is short, so that a slow function is seen to go on.
+#[test]
+fn the_first_packets_are_counted_soon() {
+    let mut engine = Counts::default();
+    let mut input = (0..300).map(|number| captured(number, 4));
+    run(&mut engine, &mut input, Sinks::default(), RunOptions::default(), &mut |_| ()).expect("runs");
+    assert_eq!(engine.calls[0], 256);
+    assert_eq!(engine.calls.iter().sum::<usize>(), 300);
+}
+
 #[test]
 fn packets_with_outputs_to_write_are_not_counted_in_batches() {
     let mut engine = Counts::default();
