@@ -47,6 +47,18 @@ pub struct Announcement {
 /// Each table is null or exists, and nothing changes it during the call; the address may be any.
 pub type AheadFn = unsafe extern "C" fn(new: *mut Announcement, old: *mut Announcement, written: *const u8);
 
+/// Prefetches the entry that a key most likely has, whose home bucket may have several candidates or none, and what an
+/// order of uses needs.
+///
+/// # Safety
+/// The table exists, and nothing changes it during the call; the hash of the probe is known.
+pub type UnusualEntryFn = unsafe extern "C" fn(table: &FlowTable, probe: &mut Probe);
+
+/// The function.
+pub fn unusual_entry_fn() -> UnusualEntryFn {
+    prefetch_unusual_entry
+}
+
 /// The function for the processor.
 pub fn ahead_fn() -> AheadFn {
     #[cfg(target_arch = "x86_64")]

@@ -41,7 +41,10 @@ mod sweep;
 mod table;
 
 pub use ahead::{prefetch_entries, prefetch_homes};
-pub use compiled::{AheadFn, Announcement, HintedLookupFn, LookupFn, ProbedLookupFn, WordLookupFn, ahead_fn};
+pub use compiled::{
+    AheadFn, Announcement, HintedLookupFn, LookupFn, ProbedLookupFn, UnusualEntryFn, WordLookupFn, ahead_fn,
+    unusual_entry_fn,
+};
 pub use error::TableError;
 pub use hash::hashed_pairs;
 pub use least::Field;

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cranelift_codegen::ir::{AbiParam, Signature, UserFuncName, Value, types};
 use cranelift_codegen::settings::{self, Configurable};
+use cranelift_codegen::{CodegenError, Context, control::ControlPlane};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_jit::{JITBuilder, JITModule};
-use cranelift_module::{FuncId, Linkage, Module, default_libcall_names};
+use cranelift_module::{FuncId, Linkage, Module, ModuleError, ModuleReloc, ModuleResult, default_libcall_names};
 use flowloom_isa::insn::helper;
 use flowloom_isa::op::Op;
 use flowloom_isa::{BPF_F_RDONLY_PROG, MapDef, MapKind};
@@ -17,6 +18,7 @@ use crate::engine::{ADJUSTING_HELPERS, JitError};
 use crate::frame::Frame;
 use crate::function::{Callees, Translation, declared};
 use crate::iterations;
+use crate::prefetch;
 use crate::resume::Point;
 use crate::runtime;
 use crate::state::{MapRef, State};
@@ -245,6 +247,23 @@ impl Compiled {
     }
 }
 
+/// Compiles a function, and places its prefetches.
+fn define_one(module: &mut JITModule, id: FuncId, context: &mut Context) -> ModuleResult<()> {
+    context.compile(module.isa(), &mut ControlPlane::default())?;
+    // Compiled just now.
+    let Some(compiled) = context.compiled_code() else { return Ok(()) };
+    let alignment = compiled.buffer.alignment.into();
+    let mut code = compiled.code_buffer().to_vec();
+    if let Err(at) = prefetch::place(&mut code, compiled.buffer.traps()) {
+        let what = format!("the load at byte {at} that stands for a prefetch has an unknown encoding");
+        return Err(ModuleError::Compilation(CodegenError::Unsupported(what)));
+    }
+    let relocations = compiled.buffer.relocs().iter();
+    let relocations: Vec<ModuleReloc> =
+        relocations.map(|found| ModuleReloc::from_mach_reloc(found, &context.func, id)).collect();
+    module.define_function_bytes(id, alignment, &code, &relocations)
+}
+
 /// The first slots of the functions that the proof reaches.
 fn entries(source: &Source<'_>) -> BTreeSet<usize> {
     let called = source.code.iter().enumerate().filter_map(|(at, op)| match op {
@@ -284,6 +303,7 @@ fn define(
         signature.returns.push(AbiParam::new(types::I64));
         signature
     };
+    let without_result = |signature: Signature| Signature { returns: Vec::new(), ..signature };
     let own = signature(&[types::I64; 6]);
     let entries = entries(source);
     let mut ids = BTreeMap::new();
@@ -329,11 +349,8 @@ fn define(
             lookup: builder.import_signature(signature(&[types::I64; 2])),
             hinted_lookup: builder.import_signature(signature(&[types::I64; 3])),
             word_lookup: builder.import_signature(signature(&[types::I64; 4])),
-            ahead: {
-                let mut signature = signature(&[types::I64; 3]);
-                signature.returns.clear();
-                builder.import_signature(signature)
-            },
+            ahead: builder.import_signature(without_result(signature(&[types::I64; 3]))),
+            unusual_entry: builder.import_signature(without_result(signature(&[types::I64; 2]))),
         };
         let registers = declared(&mut builder);
         let mut translation = Translation {
@@ -364,7 +381,7 @@ fn define(
         }
         translation.builder.finalize(module.target_config());
         let slot = if let Kind::At(slot) = kind { slot } else { 0 };
-        let defined = module.define_function(*id, &mut context);
+        let defined = define_one(module, *id, &mut context);
         module.clear_context(&mut context);
         match (defined, kind) {
             // What is larger than one function may be is left out: packets run one by one.

@@ -61,8 +61,9 @@ pub(crate) struct Callees {
     pub(crate) lookup: SigRef,
     pub(crate) hinted_lookup: SigRef,
     pub(crate) word_lookup: SigRef,
-    /// The signature of [`flowloom_flowtable::AheadFn`].
+    /// The signatures of [`flowloom_flowtable::AheadFn`] and [`flowloom_flowtable::UnusualEntryFn`].
     pub(crate) ahead: SigRef,
+    pub(crate) unusual_entry: SigRef,
 }
 
 pub(crate) struct Translation<'f, 'a> {

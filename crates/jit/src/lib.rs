@@ -26,6 +26,7 @@ mod key;
 mod lookups;
 mod pages;
 mod pipeline;
+mod prefetch;
 mod resume;
 mod runtime;
 mod scout;

@@ -29,6 +29,7 @@ use flowloom_isa::op::Op;
 use crate::compiled::Source;
 use crate::frame::Frame;
 use crate::function::{FIELD, Translation, declared};
+use crate::prefetch::Access;
 use crate::scout::InLoop;
 use crate::state::{
     AT, BUDGET, FOUND, KEY_TABLE, NO_HELPER, POINT, RECORD_BYTES, REDIRECT, ROUNDS, SECOND, TAIL_CALLS, VIEW_DATA,
@@ -170,12 +171,8 @@ impl Translation<'_, '_> {
         let soon = self.view_of(views, current);
         let soon =
             self.builder.ins().load(types::I64, FIELD, soon, (PACKETS_AHEAD * size_of::<View>()) as i32 + VIEW_DATA);
-        let prefetch = self.number(flowloom_flowtable::ahead_fn() as usize as u64);
-        self.builder.ins().call_indirect(self.callees.ahead, prefetch, &[new, before, soon]);
-        if self.seconds.is_some() {
-            let [new, before] = [new, before].map(|record| self.builder.ins().iadd_imm_s(record, i64::from(SECOND)));
-            self.builder.ins().call_indirect(self.callees.ahead, prefetch, &[new, before, soon]);
-        }
+        self.prefetches(new, before, soon);
+        let current = self.builder.use_var(number);
         let is_old = self.builder.ins().icmp_imm_u(IntCC::UnsignedGreaterThanOrEqual, current, LEAD as i64);
         self.builder.ins().brif(is_old, old, &[], next, &[]);
 
@@ -203,6 +200,25 @@ impl Translation<'_, '_> {
         self.end_packet_of_code(Ends { number, found: Some(found), view, quiet, odd, next });
         self.end_iteration(number, iterations, [next, start, end]);
         self.return_at_end(Some(found));
+    }
+
+    /// The prefetches between two packets: the lines of the index of a new record, the entries of one before, and the
+    /// line of an address, to be written.
+    fn prefetches(&mut self, new: Value, before: Value, written: Value) {
+        let keys = [0, SECOND - KEY_TABLE];
+        let keys = &keys[..1 + usize::from(self.seconds.is_some())];
+        if self.source.prefetches_in_line() {
+            // The scout has prefetched the lines of the index.
+            self.prefetch(Access::Write, written, 0);
+            keys.iter().for_each(|key_at| self.prefetch_entry(before, *key_at));
+            return;
+        }
+        let function = self.number(flowloom_flowtable::ahead_fn() as usize as u64);
+        for key_at in keys {
+            let [new, before] =
+                [new, before].map(|record| self.builder.ins().iadd_imm_s(record, i64::from(key_at + KEY_TABLE)));
+            self.builder.ins().call_indirect(self.callees.ahead, function, &[new, before, written]);
+        }
     }
 
     /// The end of an iteration, which leads to the beginning of the next one or to the end; goes on at the end.

@@ -333,5 +333,8 @@ impl Translation<'_, '_> {
             self.runtime(Runtime::Hash, &[table, key])
         };
         self.builder.ins().store(FIELD, hash, record, key_at + HASH);
+        if self.in_pipeline && self.source.prefetches_in_line() {
+            self.prefetch_home(map, hash, record, key_at);
+        }
     }
 }

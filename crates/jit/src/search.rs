@@ -68,7 +68,8 @@ impl Translation<'_, '_> {
         let tag = self.builder.ins().band_imm_u(tag, i64::from(!slot_mask));
         let least = self.builder.ins().iconst(types::I32, i64::from(slot_mask + 1));
         let tag = self.builder.ins().select(tag, tag, least);
-        let candidates = self.candidates(bucket, tag, slot_mask);
+        let tag_mask = self.builder.ins().iconst(types::I32, i64::from(!slot_mask));
+        let candidates = self.candidates(bucket, tag, tag_mask);
         self.builder.ins().brif(candidates, candidate, &[], absent, &[]);
 
         self.builder.switch_to_block(candidate);
@@ -113,10 +114,9 @@ impl Translation<'_, '_> {
     }
 
     /// A bit for each word of a bucket whose tag is this one.
-    fn candidates(&mut self, bucket: Value, tag: Value, slot_mask: u32) -> Value {
+    pub(crate) fn candidates(&mut self, bucket: Value, tag: Value, tag_mask: Value) -> Value {
         let tags = self.builder.ins().splat(types::I32X4, tag);
-        let mask = self.builder.ins().iconst(types::I32, i64::from(!slot_mask));
-        let mask = self.builder.ins().splat(types::I32X4, mask);
+        let mask = self.builder.ins().splat(types::I32X4, tag_mask);
         let quarters = [0, 16, 32, 48].map(|at| {
             let words = self.builder.ins().load(types::I32X4, VECTOR, bucket, at);
             let tags_of_words = self.builder.ins().band(words, mask);

@@ -227,6 +227,9 @@ pub(crate) const BUCKETS: i32 = offset_of!(RawTable, buckets) as i32;
 pub(crate) const BUCKET_COUNT: i32 = offset_of!(RawTable, bucket_count) as i32;
 pub(crate) const SEED: i32 = offset_of!(RawTable, seed) as i32;
 pub(crate) const ENTRIES: i32 = offset_of!(RawTable, entries) as i32;
+pub(crate) const SLOT_MASK: i32 = offset_of!(RawTable, slot_mask) as i32;
+pub(crate) const STRIDE: i32 = offset_of!(RawTable, stride_bytes) as i32;
+pub(crate) const PREFETCH_BYTES: i32 = offset_of!(RawTable, prefetch_bytes) as i32;
 pub(crate) const MARKS: i32 = offset_of!(RawTable, marks) as i32;
 
 pub(crate) const PORTS: i32 = offset_of!(MapRef, ports) as i32;

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Prefetch instructions, and the prefetches of a key that is looked up soon.
+//!
+//! Cranelift has no prefetch. A load of a byte, marked by its trap code, stands for one; after compilation, its opcode
+//! is replaced. Both instructions have the same operand and the same length:
+//!
+//! ```text
+//!  [REX] 0F B6 /r   movzx r32, byte [m]   ──►   [REX] 0F 18 /1   prefetcht0 [m]     the line will be read
+//!                                               [REX] 0F 0D /1   prefetchw [m]      the line will be written
+//! ```
+//!
+//! The value of the load is not used: the register that it would write keeps what it had. A prefetch ignores addresses
+//! that are not mapped.
+
+use cranelift_codegen::MachTrap;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, TrapCode, Value, types};
+use flowloom_flowtable::{FlowTable, RawTable, unusual_entry_fn};
+
+use crate::compiled::Source;
+use crate::function::{FIELD, Translation};
+use crate::state::{BUCKETS, ENTRIES, HASH, KEY_TABLE, PLACE, PREFETCH_BYTES, PROBE, RAW, SLOT_MASK, STRIDE, WORD};
+
+/// The access that a line is prefetched for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+impl Access {
+    /// The mark of the load.
+    fn trap(self) -> TrapCode {
+        match self {
+            Access::Read => TrapCode::unwrap_user(2),
+            Access::Write => TrapCode::unwrap_user(3),
+        }
+    }
+
+    /// The second byte of the opcode.
+    fn opcode(self) -> u8 {
+        match self {
+            Access::Read => 0x18,
+            Access::Write => 0x0d,
+        }
+    }
+}
+
+const ESCAPE: u8 = 0x0f;
+const LOAD_BYTE: u8 = 0xb6;
+/// Of the bits of a REX prefix, the one that extends the register.
+const REX_R: u8 = 1 << 2;
+/// The register bits of the byte after the opcode, and those that make the prefetch.
+const REGISTER: u8 = 0b0011_1000;
+const PREFETCH: u8 = 1 << 3;
+
+/// Replaces the loads of a function that are marked. An error is the offset of one with another encoding.
+pub(crate) fn place(code: &mut [u8], traps: &[MachTrap]) -> Result<(), u32> {
+    for access in [Access::Read, Access::Write] {
+        for trap in traps.iter().filter(|trap| trap.code == access.trap()) {
+            let found = code.get_mut(trap.offset as usize..).ok_or(trap.offset)?;
+            let has_rex = found.first().is_some_and(|byte| byte & 0xf0 == 0x40);
+            let (rex, rest) = found.split_at_mut(has_rex.into());
+            let [ESCAPE, opcode @ LOAD_BYTE, operand, ..] = rest else { return Err(trap.offset) };
+            rex.iter_mut().for_each(|rex| *rex &= !REX_R);
+            *opcode = access.opcode();
+            *operand = *operand & !REGISTER | PREFETCH;
+        }
+    }
+    Ok(())
+}
+
+/// The table of an announced key.
+#[derive(Debug, Clone, Copy)]
+enum Table {
+    /// That of a map.
+    Of(usize),
+    /// That of a record, whose parts are at this address.
+    At(Value),
+}
+
+impl Source<'_> {
+    /// The maps whose keys scouts announce.
+    fn announced_maps(&self) -> Vec<usize> {
+        let calls = self.points.iter().map(|point| point.at).chain(self.seconds.iter().copied());
+        let mut maps: Vec<usize> = calls.filter_map(|at| self.table(at)).collect();
+        maps.sort_unstable();
+        maps.dedup();
+        maps
+    }
+
+    /// True if the loops of machine code prefetch without a call: not if the lookup of an entry changes the order of
+    /// uses, whose links are prefetched too.
+    pub(crate) fn prefetches_in_line(&self) -> bool {
+        cfg!(target_arch = "x86_64") && self.announced_maps().iter().all(|map| !self.maps[*map].kind.is_lru())
+    }
+}
+
+impl Translation<'_, '_> {
+    /// Prefetches the line of an address, which may be any.
+    pub(crate) fn prefetch(&mut self, access: Access, address: Value, offset: i32) {
+        let marked = MemFlagsData::new().with_trap_code(Some(access.trap()));
+        self.builder.ins().load(types::I8, marked, address, offset);
+    }
+
+    /// Prefetches the line of the index of a key with this hash, and notes it in the record of the key.
+    pub(crate) fn prefetch_home(&mut self, map: usize, hash: Value, record: Value, key_at: i32) {
+        let raw = self.map_field(map, RAW);
+        let upper = self.builder.ins().ushr_imm_u(hash, 32);
+        let buckets = self.raw(map).bucket_count;
+        let buckets = self.number(buckets);
+        let home = self.builder.ins().imul(upper, buckets);
+        let home = self.builder.ins().ushr_imm_u(home, 32);
+        let index = self.builder.ins().load(types::I64, FIELD, raw, BUCKETS);
+        // A bucket has 16 words of 4 bytes.
+        let place = self.builder.ins().ishl_imm_u(home, 4);
+        let offset = self.builder.ins().ishl_imm_u(home, 6);
+        let line = self.builder.ins().iadd(index, offset);
+        self.prefetch(Access::Read, line, 0);
+        // The word, which follows the place, is 0: no candidate is known.
+        self.builder.ins().store(FIELD, place, record, key_at + PLACE);
+    }
+
+    /// Prefetches the entry that the key of a record most likely has, whose line of the index has arrived.
+    pub(crate) fn prefetch_entry(&mut self, record: Value, key_at: i32) {
+        let [some, one, unusual, done] = [(); 4].map(|()| self.builder.create_block());
+        self.builder.set_cold_block(unusual);
+        let of_record = self.builder.ins().load(types::I64, FIELD, record, key_at + KEY_TABLE);
+        self.builder.ins().brif(of_record, some, &[], done, &[]);
+
+        self.builder.switch_to_block(some);
+        let (table, raw) = match self.source.announced_maps().as_slice() {
+            [map] => (Table::Of(*map), self.map_field(*map, RAW)),
+            _ => {
+                let raw = self.builder.ins().load(types::I64, FIELD, of_record, FlowTable::RAW_OFFSET as i32);
+                (Table::At(raw), raw)
+            }
+        };
+        let slot_mask = self.part(table, SLOT_MASK, |raw| raw.slot_mask);
+        let tag_mask = self.builder.ins().bnot(slot_mask);
+        let hash = self.builder.ins().load(types::I32, FIELD, record, key_at + HASH);
+        let tag = self.builder.ins().band(hash, tag_mask);
+        let least = self.builder.ins().iadd_imm_s(slot_mask, 1);
+        let tag = self.builder.ins().select(tag, tag, least);
+        let index = self.builder.ins().load(types::I64, FIELD, raw, BUCKETS);
+        let home = self.builder.ins().uload32(FIELD, record, key_at + PLACE);
+        let offset = self.builder.ins().ishl_imm_u(home, 2);
+        let bucket = self.builder.ins().iadd(index, offset);
+        let candidates = self.candidates(bucket, tag, tag_mask);
+        // Only numbers with one bit differ from the one below in more than that has.
+        let below = self.builder.ins().iadd_imm_s(candidates, -1);
+        let bits = self.builder.ins().bxor(candidates, below);
+        let is_one = self.builder.ins().icmp(IntCC::UnsignedGreaterThan, bits, below);
+        self.builder.ins().brif(is_one, one, &[], unusual, &[]);
+
+        self.builder.switch_to_block(one);
+        let number = self.builder.ins().ctz(candidates);
+        let number = self.builder.ins().uextend(types::I64, number);
+        let place = self.builder.ins().iadd(home, number);
+        let offset = self.builder.ins().ishl_imm_u(number, 2);
+        let at = self.builder.ins().iadd(bucket, offset);
+        let word = self.builder.ins().load(types::I32, FIELD, at, 0);
+        self.builder.ins().istore32(FIELD, place, record, key_at + PLACE);
+        self.builder.ins().store(FIELD, word, record, key_at + WORD);
+        let slot = self.builder.ins().band(word, slot_mask);
+        let slot = self.builder.ins().uextend(types::I64, slot);
+        let stride = self.part(table, STRIDE, |raw| raw.stride_bytes);
+        let stride = self.builder.ins().uextend(types::I64, stride);
+        let offset = self.builder.ins().imul(slot, stride);
+        let entries = self.builder.ins().load(types::I64, FIELD, raw, ENTRIES);
+        let entry = self.builder.ins().iadd(entries, offset);
+        self.prefetch_lines(table, entry);
+        self.builder.ins().jump(done, &[]);
+
+        self.builder.switch_to_block(unusual);
+        let function = self.number(unusual_entry_fn() as usize as u64);
+        let probe = self.builder.ins().iadd_imm_s(record, i64::from(key_at + PROBE));
+        self.builder.ins().call_indirect(self.callees.unusual_entry, function, &[of_record, probe]);
+        self.builder.ins().jump(done, &[]);
+
+        self.builder.switch_to_block(done);
+    }
+
+    /// Prefetches the lines of an entry.
+    fn prefetch_lines(&mut self, table: Table, entry: Value) {
+        self.prefetch(Access::Read, entry, 0);
+        match table {
+            Table::Of(map) => {
+                let bytes = self.raw(map).prefetch_bytes as i32;
+                for at in (64..bytes).step_by(64) {
+                    self.prefetch(Access::Read, entry, at);
+                }
+                // Entries of a power of 2 begin where lines do, or lie within one.
+                if !bytes.cast_unsigned().is_power_of_two() {
+                    self.prefetch(Access::Read, entry, bytes - 1);
+                }
+            }
+            Table::At(raw) => {
+                let bytes = self.builder.ins().uload32(FIELD, raw, PREFETCH_BYTES);
+                let end = self.builder.ins().iadd(entry, bytes);
+                self.prefetch(Access::Read, end, -1);
+                let [long, short] = [(); 2].map(|()| self.builder.create_block());
+                self.builder.set_cold_block(long);
+                let is_long = self.builder.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, bytes, 128);
+                self.builder.ins().brif(is_long, long, &[], short, &[]);
+                self.builder.switch_to_block(long);
+                // More of them than the entry has do no harm.
+                (1..4).for_each(|line| self.prefetch(Access::Read, entry, 64 * line));
+                self.builder.ins().jump(short, &[]);
+                self.builder.switch_to_block(short);
+            }
+        }
+    }
+
+    /// The table of a map, of which only what depends on the layout may become a part of the code.
+    fn raw(&self, map: usize) -> &RawTable {
+        // SAFETY: the table belongs to the map, which lives as long as the code.
+        unsafe { &*self.source.refs[map].raw }
+    }
+
+    /// A field of a table that depends on its layout alone, as 32 bits.
+    fn part(&mut self, table: Table, at: i32, of: impl Fn(&RawTable) -> u32) -> Value {
+        match table {
+            Table::Of(map) => {
+                let part = of(self.raw(map));
+                self.builder.ins().iconst(types::I32, i64::from(part))
+            }
+            Table::At(raw) => self.builder.ins().load(types::I32, FIELD, raw, at),
+        }
+    }
+}
