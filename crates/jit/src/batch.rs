@@ -491,8 +491,10 @@ impl Batch<'_, '_, '_> {
                 View { buffer: buffer.start as u64, buffer_end: buffer.end as u64, ..view_of(frame) }
             }));
             views.resize(part.len() + SPARE_VIEWS, View::default());
-            if let Some((records, _)) = &mut wave {
+            if let Some((records, found)) = &mut wave {
                 records.forget();
+                // But for those that turn out to have none.
+                **found += part.len();
             }
             // SAFETY: the state is that of this engine, whose code does not run.
             unsafe {
@@ -506,11 +508,7 @@ impl Batch<'_, '_, '_> {
                 // SAFETY: the state is that of this engine; the code was compiled for its maps from a proved program. It
                 // reads and writes views of this many packets, which are within their buffers, and the records. The
                 // environment lives until the code returns.
-                let (returned, keys) =
-                    unsafe { (code(state, views_at, iteration, count, records_at, 0), (*state).found) };
-                if let Some((_, found)) = &mut wave {
-                    **found += keys as usize;
-                }
+                let returned = unsafe { code(state, views_at, iteration, count, records_at, 0) };
                 iteration = returned >> REASON_BITS;
                 let (last, reason) = match returned & ((1 << REASON_BITS) - 1) {
                     ENDED => (part.len(), ENDED),
@@ -530,6 +528,10 @@ impl Batch<'_, '_, '_> {
                 self.running.run.redirect = redirect_by_helper;
                 choose(first + last, frame.time_ns, &mut self.running.run.choices);
                 if reason == PLAIN {
+                    // A key that the code does not go on from saves little more than none.
+                    if let Some((_, found)) = &mut wave {
+                        **found -= 1;
+                    }
                     self.run_one(first + last, frame, None)?;
                 } else {
                     let View { r0, redirect, .. } = views[last];

@@ -17,7 +17,7 @@ use flowloom_isa::insn::{class, helper, jmp};
 use flowloom_isa::{Insn, MapKind, Program};
 
 use crate::function::{FIELD, Translation};
-use crate::state::{ENTRIES, MARKS, RAW};
+use crate::state::{MAP_ENTRIES, MARKS, RAW};
 
 /// True if a program, or one that tail calls lead to, evicts entries by a field.
 pub(crate) fn evicts(program: &Program) -> bool {
@@ -42,7 +42,7 @@ impl Translation<'_, '_> {
         self.builder.ins().brif(value, found, &[], done, &[]);
         self.builder.switch_to_block(found);
         let raw = self.map_field(map, RAW);
-        let entries = self.builder.ins().load(types::I64, FIELD, raw, ENTRIES);
+        let entries = self.map_field(map, MAP_ENTRIES);
         let entry = self.builder.ins().iadd_imm_s(value, -value_at);
         let offset = self.builder.ins().isub(entry, entries);
         let block = self.builder.ins().ushr_imm_u(offset, shift);

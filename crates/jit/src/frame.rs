@@ -320,7 +320,7 @@ impl Translation<'_, '_> {
     }
 
     /// The value of a constant.
-    fn constant(&self, value: Value) -> Option<u64> {
+    pub(crate) fn constant(&self, value: Value) -> Option<u64> {
         let dfg = &self.builder.func.dfg;
         let ValueDef::Result(inst, 0) = dfg.value_def(value) else { return None };
         match dfg.insts[inst] {

@@ -19,10 +19,10 @@ use cranelift_codegen::ir::{
 };
 use cranelift_frontend::{FunctionBuilder, Variable};
 use flowloom_engine::Verdict;
-use flowloom_isa::MapKind;
 use flowloom_isa::insn::helper;
 use flowloom_isa::limits::{MAX_MAY_GOTO, STACK_BYTES};
 use flowloom_isa::op::{AluOp, AtomicOp, Cond, Op, Operand, Reg, Size, Width};
+use flowloom_isa::{MapKind, helpers};
 use flowloom_verifier::Memory;
 use flowloom_vm::{CONTEXT_ADDRESS, map_address};
 
@@ -32,7 +32,7 @@ use crate::frame::Frame;
 use crate::runtime::Runtime;
 use crate::scout::{InLoop, Store};
 use crate::state::{
-    AT, BASE, BUDGET, CPU, HINT, HINTED_LOOKUP, LOOKUP, MISSED, NOW_NS, PORTS, PROBE, RAW, REDIRECT, ROUNDS, TABLE,
+    AT, BASE, BUDGET, CPU, HINT, HINTED_LOOKUP, LOOKUP, NOW_NS, PORTS, PROBE, RAW, REDIRECT, ROUNDS, TABLE,
     WORD_LOOKUP, field,
 };
 
@@ -43,7 +43,7 @@ pub(crate) const FIELD: MemFlagsData = MemFlagsData::trusted();
 /// The number of arguments, which are in `r1` and the registers after it.
 const ARGUMENTS: usize = 5;
 /// The bits of `redirect_map`'s flags that are the verdict for an absent key.
-const ACTION_MASK: i64 = 3;
+const ACTION_MASK: u64 = 3;
 
 /// The most instructions of a block that is unrolled, and the number of its copies.
 const REPEATED_SLOTS: usize = 24;
@@ -434,7 +434,7 @@ impl Translation<'_, '_> {
             }
             Op::CallLocal { distance } => {
                 let slot = (at as i64 + 1 + i64::from(distance)) as usize;
-                let arguments = self.arguments();
+                let arguments = self.arguments(ARGUMENTS);
                 let call = self.builder.ins().call(self.callees.functions[&slot], &arguments);
                 self.returned(call);
                 if self.is_scout {
@@ -496,9 +496,12 @@ impl Translation<'_, '_> {
         }
     }
 
-    /// The state and `r1` to `r5`.
-    fn arguments(&mut self) -> Vec<Value> {
-        let registers = (1..=ARGUMENTS).map(|number| self.builder.use_var(self.registers[number]));
+    /// The state and `r1` to `r5`, of which so many are used: others need not be kept until then.
+    fn arguments(&mut self, used: usize) -> Vec<Value> {
+        let registers = (1..=ARGUMENTS).map(|number| match number <= used {
+            true => self.builder.use_var(self.registers[number]),
+            false => self.number(0),
+        });
         let registers: Vec<Value> = registers.collect();
         std::iter::once(self.state).chain(registers).collect()
     }
@@ -510,8 +513,13 @@ impl Translation<'_, '_> {
 
     /// A field of a map's reference.
     pub(crate) fn map_field(&mut self, map: usize, offset: i32) -> Value {
-        let reference = self.number(&raw const self.source.refs[map] as u64);
+        let reference = self.map_reference(map);
         self.builder.ins().load(types::I64, FIELD, reference, offset)
+    }
+
+    /// The address of a map's reference.
+    pub(crate) fn map_reference(&mut self, map: usize) -> Value {
+        self.number(&raw const self.source.refs[map] as u64)
     }
 
     /// Calls a function of the runtime.
@@ -521,7 +529,8 @@ impl Translation<'_, '_> {
     }
 
     pub(crate) fn call(&mut self, at: usize, number: i32) {
-        let mut arguments = self.arguments();
+        let mut arguments =
+            self.arguments(helpers::by_number(number).map_or(ARGUMENTS, |known| known.parameters.len()));
         let takes_words = number == helper::MAP_LOOKUP_ELEM
             && (self.source.table(at).is_some() || self.source.array_of_elements(at).is_some());
         if !takes_words {
@@ -585,11 +594,18 @@ impl Translation<'_, '_> {
     fn redirect_map(&mut self, at: usize, map: usize, arguments: &[Value]) -> Value {
         let (key, flags) = (arguments[2], arguments[3]);
         let [short, long, done] = [(); 3].map(|()| self.builder.create_block());
+        self.builder.set_cold_block(long);
         let result = self.builder.append_block_param(done, types::I64);
         let ports = self.map_field(map, PORTS);
-        let has_default = self.builder.ins().icmp_imm_u(IntCC::NotEqual, ports, 0);
-        let is_action = self.builder.ins().icmp_imm_u(IntCC::UnsignedLessThanOrEqual, flags, ACTION_MASK);
-        let is_short = self.builder.ins().band(has_default, is_action);
+        let port = low(&mut self.builder, types::I32, key);
+        let port = wide(&mut self.builder, port);
+        // Other contents have 0 ports here.
+        let is_there = self.builder.ins().icmp(IntCC::UnsignedLessThan, port, ports);
+        let is_action = self.builder.ins().icmp_imm_u(IntCC::UnsignedLessThanOrEqual, flags, ACTION_MASK as i64);
+        let is_short = match self.constant(flags) {
+            Some(0..=ACTION_MASK) => is_there,
+            _ => self.builder.ins().band(is_there, is_action),
+        };
         self.builder.ins().brif(is_short, short, &[], long, &[]);
 
         self.builder.switch_to_block(long);
@@ -597,14 +613,8 @@ impl Translation<'_, '_> {
         self.builder.ins().jump(done, &[by_helper.into()]);
 
         self.builder.switch_to_block(short);
-        let port = low(&mut self.builder, types::I32, key);
-        let port = wide(&mut self.builder, port);
-        let is_there = self.builder.ins().icmp(IntCC::UnsignedLessThan, port, ports);
-        let missed = self.number(MISSED as u64);
-        let port = self.builder.ins().select(is_there, port, missed);
         self.builder.ins().store(FIELD, port, self.state, REDIRECT);
         let verdict = self.number(Verdict::Redirect.number().into());
-        let verdict = self.builder.ins().select(is_there, verdict, flags);
         self.builder.ins().jump(done, &[verdict.into()]);
 
         self.builder.switch_to_block(done);
@@ -713,8 +723,7 @@ impl Translation<'_, '_> {
     /// beginning of the packet, and reads them from there.
     pub(crate) fn show_packet(&mut self) {
         if let Some(packet) = self.packet.filter(|_| !self.source.moves()) {
-            let view = self.builder.use_var(packet.view);
-            self.show(view);
+            self.show(packet);
         }
     }
 }

@@ -23,7 +23,7 @@ use flowloom_verifier::Bytes;
 use crate::arithmetic;
 use crate::compiled::Source;
 use crate::function::{FIELD, Translation};
-use crate::state::{RAW, SEED};
+use crate::state::SEED;
 
 /// The most pieces of a word; of more, the loads take as long as the wait.
 const MAX_PIECES: usize = 6;
@@ -103,9 +103,9 @@ impl Translation<'_, '_> {
 
     /// The hash of a key with these words, by their first bytes, as the table makes it.
     pub(crate) fn key_hash(&mut self, map: usize, word: &mut dyn FnMut(&mut Self, i64) -> Value) -> Value {
-        let raw = self.map_field(map, RAW);
+        let reference = self.map_reference(map);
         let [mut state, second, third] =
-            [0, 8, 16].map(|at| self.builder.ins().load(types::I64, FIELD, raw, SEED + at));
+            [0, 8, 16].map(|at| self.builder.ins().load(types::I64, FIELD, reference, SEED + at));
         for pair in hashed_pairs(self.source.maps[map].key_bytes) {
             let [a, b] = pair.map(|start| word(self, start.into()));
             let (a, b) = (self.builder.ins().bxor(a, state), self.builder.ins().bxor(b, second));

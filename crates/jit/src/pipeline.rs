@@ -32,8 +32,8 @@ use crate::function::{FIELD, Translation, declared};
 use crate::prefetch::Access;
 use crate::scout::InLoop;
 use crate::state::{
-    AT, BUDGET, FOUND, KEY_TABLE, NO_HELPER, POINT, RECORD_BYTES, REDIRECT, ROUNDS, SECOND, TAIL_CALLS, VIEW_DATA,
-    VIEW_R0, VIEW_REDIRECT, View,
+    AT, BUDGET, KEY_TABLE, NO_HELPER, POINT, RECORD_BYTES, REDIRECT, ROUNDS, SECOND, TAIL_CALLS, VIEW_DATA, VIEW_R0,
+    VIEW_REDIRECT, View,
 };
 use crate::{runtime, state};
 
@@ -57,13 +57,19 @@ pub(crate) const PLAIN: u64 = 1;
 /// The environment has results of the last packet.
 pub(crate) const ODD: u64 = 2;
 
+/// The distance in bytes of the view of a packet so many after another.
+const fn view_at(packets: i32) -> i32 {
+    packets * size_of::<View>() as i32
+}
+
 /// The loop that the code of a packet is in.
 #[derive(Debug, Clone, Copy)]
 struct Ends {
-    /// The iteration, the keys found so far if there are scouts, and the view of the packet.
+    /// The iteration, and the address that all views have a fixed distance from in it.
     number: Variable,
-    found: Option<Variable>,
     view: Variable,
+    /// The distance of the packet's view in bytes.
+    view_at: i32,
     /// Where the code ends ([`InLoop`]).
     quiet: Block,
     odd: Block,
@@ -93,7 +99,7 @@ impl Translation<'_, '_> {
         let params = self.begin();
         let (views, first, count) = (params[1], params[2], params[3]);
         let [number, view] = [(); 2].map(|()| self.builder.declare_var(types::I64));
-        self.builder.def_var(number, first);
+        self.begin_iterations(number, view, first, views);
         let [start, quiet, odd, next, end] = [(); 5].map(|()| self.builder.create_block());
         self.builder.append_block_param(quiet, types::I64);
         self.builder.append_block_param(odd, types::I64);
@@ -101,17 +107,15 @@ impl Translation<'_, '_> {
         self.builder.ins().jump(start, &[]);
 
         self.builder.switch_to_block(start);
-        let current = self.builder.use_var(number);
-        let own = self.view_of(views, current);
-        self.builder.def_var(view, own);
         // Without scouts, there are no records.
-        self.packet = Some(InLoop { view, record: view, next: quiet, odd });
+        self.packet = Some(InLoop { view, view_at: 0, record: view, next: quiet, odd });
         self.begin_packet_of_code();
         self.begin_registers(&[]);
         self.translate_from(0);
-        self.end_packet_of_code(Ends { number, found: None, view, quiet, odd, next });
-        self.end_iteration(number, count, [next, start, end]);
-        self.return_at_end(None);
+        let ends = Ends { number, view, view_at: 0, quiet, odd, next };
+        self.end_packet_of_code(ends);
+        self.end_iteration(ends, count, [start, end]);
+        self.return_at_end();
     }
 
     /// Translates the pipeline. Its parameters are the state, the views, the first iteration, the number of packets,
@@ -120,16 +124,15 @@ impl Translation<'_, '_> {
         let params = self.begin();
         let (views, first, count, records) = (params[1], params[2], params[3], params[4]);
         let iterations = self.builder.ins().iadd_imm_s(count, LEAD as i64);
-        let [number, found, scout_view, scout_record, view, record] =
-            [(); 6].map(|()| self.builder.declare_var(types::I64));
+        let [number, view, scout_record, record] = [(); 4].map(|()| self.builder.declare_var(types::I64));
         let zero = self.number(0);
-        for variable in [found, scout_view, scout_record, view, record] {
+        for variable in [scout_record, record] {
             self.builder.def_var(variable, zero);
         }
-        self.builder.def_var(number, first);
+        self.begin_iterations(number, view, first, views);
         let [start, scout, none, ahead, old, code, plain, quiet, odd, next, end] =
             [(); 11].map(|()| self.builder.create_block());
-        for with_result in [ahead, quiet, odd] {
+        for with_result in [quiet, odd] {
             self.builder.append_block_param(with_result, types::I64);
         }
         self.builder.set_cold_block(none);
@@ -149,28 +152,21 @@ impl Translation<'_, '_> {
         let zero = self.number(0);
         self.builder.ins().store(FIELD, zero, own, KEY_TABLE);
         self.builder.ins().store(FIELD, zero, own, SECOND);
-        self.builder.ins().jump(ahead, &[zero.into()]);
+        self.builder.ins().jump(ahead, &[]);
 
         self.builder.switch_to_block(scout);
-        let own = self.view_of(views, current);
-        self.builder.def_var(scout_view, own);
         self.is_scout = true;
-        self.begin_packet_of_scout(InLoop { view: scout_view, record: scout_record, next: ahead, odd: ahead });
+        self.begin_packet_of_scout(InLoop { view, view_at: 0, record: scout_record, next: ahead, odd: ahead });
         self.begin_registers(&[]);
         self.translate_from(0);
 
         self.builder.switch_to_block(ahead);
-        let is_found = self.builder.block_params(ahead)[0];
-        let sum = self.builder.use_var(found);
-        let sum = self.builder.ins().iadd(sum, is_found);
-        self.builder.def_var(found, sum);
         let current = self.builder.use_var(number);
         let new = self.builder.use_var(scout_record);
         let before = self.builder.ins().iadd_imm_s(current, -(DISTANCE as i64));
         let before = self.record_of(records, before);
-        let soon = self.view_of(views, current);
-        let soon =
-            self.builder.ins().load(types::I64, FIELD, soon, (PACKETS_AHEAD * size_of::<View>()) as i32 + VIEW_DATA);
+        let soon = self.builder.use_var(view);
+        let soon = self.builder.ins().load(types::I64, FIELD, soon, view_at(PACKETS_AHEAD as i32) + VIEW_DATA);
         self.prefetches(new, before, soon);
         let current = self.builder.use_var(number);
         let is_old = self.builder.ins().icmp_imm_u(IntCC::UnsignedGreaterThanOrEqual, current, LEAD as i64);
@@ -178,28 +174,35 @@ impl Translation<'_, '_> {
 
         self.builder.switch_to_block(old);
         let run = self.builder.ins().iadd_imm_s(current, -(LEAD as i64));
-        let own = self.view_of(views, run);
-        self.builder.def_var(view, own);
         let own = self.record_of(records, run);
         self.builder.def_var(record, own);
         let point = self.builder.ins().load(types::I32, FIELD, own, POINT);
         self.builder.ins().brif(point, code, &[], plain, &[]);
 
         self.builder.switch_to_block(plain);
-        self.return_from(number, Some(found), PLAIN);
+        self.return_from(number, PLAIN);
 
         self.builder.switch_to_block(code);
         self.is_scout = false;
         self.registers = declared(&mut self.builder);
         self.frame = Frame::default();
-        self.packet = Some(InLoop { view, record, next: quiet, odd });
+        let ends = Ends { number, view, view_at: view_at(-(LEAD as i32)), quiet, odd, next };
+        self.packet = Some(InLoop { view, view_at: ends.view_at, record, next: quiet, odd });
         self.begin_packet_of_code();
         self.begin_registers(&[]);
-        self.translate_points();
+        self.translate_points(point);
 
-        self.end_packet_of_code(Ends { number, found: Some(found), view, quiet, odd, next });
-        self.end_iteration(number, iterations, [next, start, end]);
-        self.return_at_end(Some(found));
+        self.end_packet_of_code(ends);
+        self.end_iteration(ends, iterations, [start, end]);
+        self.return_at_end();
+    }
+
+    /// The first values of the iteration and of the address of its view.
+    fn begin_iterations(&mut self, number: Variable, view: Variable, first: Value, views: Value) {
+        self.builder.def_var(number, first);
+        let offset = self.builder.ins().imul_imm_s(first, size_of::<View>() as i64);
+        let own = self.builder.ins().iadd(views, offset);
+        self.builder.def_var(view, own);
     }
 
     /// The prefetches between two packets: the lines of the index of a new record, the entries of one before, and the
@@ -222,8 +225,12 @@ impl Translation<'_, '_> {
     }
 
     /// The end of an iteration, which leads to the beginning of the next one or to the end; goes on at the end.
-    fn end_iteration(&mut self, number: Variable, iterations: Value, [next, start, end]: [Block; 3]) {
+    fn end_iteration(&mut self, ends: Ends, iterations: Value, [start, end]: [Block; 2]) {
+        let Ends { number, view, next, .. } = ends;
         self.builder.switch_to_block(next);
+        let own = self.builder.use_var(view);
+        let own = self.builder.ins().iadd_imm_s(own, size_of::<View>() as i64);
+        self.builder.def_var(view, own);
         let current = self.builder.use_var(number);
         let current = self.builder.ins().iadd_imm_s(current, 1);
         self.builder.def_var(number, current);
@@ -234,12 +241,12 @@ impl Translation<'_, '_> {
 
     /// The ends of the code of a packet: its result goes to the view.
     fn end_packet_of_code(&mut self, ends: Ends) {
-        let Ends { number, found, view, quiet, odd, next } = ends;
+        let Ends { number, view, view_at, quiet, odd, next } = ends;
         self.builder.switch_to_block(quiet);
         let r0 = self.builder.block_params(quiet)[0];
         let own = self.builder.use_var(view);
-        self.builder.ins().store(FIELD, r0, own, VIEW_R0);
-        self.keep_redirect(own);
+        self.builder.ins().store(FIELD, r0, own, view_at + VIEW_R0);
+        self.keep_redirect(own, view_at);
         if self.source.may_call() {
             let at = self.builder.ins().load(types::I32, FIELD, self.state, AT);
             let is_quiet = self.builder.ins().icmp_imm_s(IntCC::Equal, at, i64::from(NO_HELPER as i32));
@@ -251,40 +258,24 @@ impl Translation<'_, '_> {
         self.builder.switch_to_block(odd);
         let r0 = self.builder.block_params(odd)[0];
         let own = self.builder.use_var(view);
-        self.builder.ins().store(FIELD, r0, own, VIEW_R0);
-        self.return_from(number, found, ODD);
-    }
-
-    /// Leaves the number of keys found to the engine, if the loop has scouts.
-    fn leave_found(&mut self, found: Option<Variable>) {
-        if let Some(found) = found {
-            let sum = self.builder.use_var(found);
-            self.builder.ins().store(FIELD, sum, self.state, FOUND);
-        }
+        self.builder.ins().store(FIELD, r0, own, view_at + VIEW_R0);
+        self.return_from(number, ODD);
     }
 
     /// Returns after the last iteration, and ends the function.
-    fn return_at_end(&mut self, found: Option<Variable>) {
-        self.leave_found(found);
+    fn return_at_end(&mut self) {
         let ended = self.number(ENDED);
         self.builder.ins().return_(&[ended]);
         self.builder.seal_all_blocks();
     }
 
     /// Returns after an iteration.
-    fn return_from(&mut self, number: Variable, found: Option<Variable>, reason: u64) {
-        self.leave_found(found);
+    fn return_from(&mut self, number: Variable, reason: u64) {
         let next = self.builder.use_var(number);
         let next = self.builder.ins().iadd_imm_s(next, 1);
         let next = self.builder.ins().ishl_imm_u(next, i64::from(REASON_BITS));
         let result = self.builder.ins().bor_imm_u(next, reason as i64);
         self.builder.ins().return_(&[result]);
-    }
-
-    /// The view of a packet.
-    fn view_of(&mut self, views: Value, packet: Value) -> Value {
-        let offset = self.builder.ins().imul_imm_s(packet, size_of::<View>() as i64);
-        self.builder.ins().iadd(views, offset)
     }
 
     /// The record of a packet.
@@ -298,8 +289,7 @@ impl Translation<'_, '_> {
     fn begin_packet_of_code(&mut self) {
         let calls = self.source.has(|op| matches!(op, Op::Call { helper: helper::TAIL_CALL }));
         if let Some(packet) = self.packet.filter(|_| self.source.calls_functions() || self.source.moves()) {
-            let view = self.builder.use_var(packet.view);
-            self.show(view);
+            self.show(packet);
         }
         if self.source.counts_iterations() || calls {
             let iterations = self.number(runtime::ITERATIONS as u64);
@@ -315,10 +305,10 @@ impl Translation<'_, '_> {
     }
 
     /// Moves the target of a redirect to the view of its packet.
-    fn keep_redirect(&mut self, view: Value) {
+    fn keep_redirect(&mut self, view: Value, view_at: i32) {
         if self.source.has_helper(&[helper::REDIRECT, helper::REDIRECT_MAP]) {
             let target = self.builder.ins().load(types::I64, FIELD, self.state, REDIRECT);
-            self.builder.ins().store(FIELD, target, view, VIEW_REDIRECT);
+            self.builder.ins().store(FIELD, target, view, view_at + VIEW_REDIRECT);
             let none = self.number(state::BY_HELPER as u64);
             self.builder.ins().store(FIELD, none, self.state, REDIRECT);
         }

@@ -19,7 +19,9 @@ use flowloom_flowtable::{FlowTable, RawTable, unusual_entry_fn};
 
 use crate::compiled::Source;
 use crate::function::{FIELD, Translation};
-use crate::state::{BUCKETS, ENTRIES, HASH, KEY_TABLE, PLACE, PREFETCH_BYTES, PROBE, RAW, SLOT_MASK, STRIDE, WORD};
+use crate::state::{
+    BUCKETS, ENTRIES, HASH, KEY_TABLE, MAP_BUCKETS, MAP_ENTRIES, PLACE, PREFETCH_BYTES, PROBE, SLOT_MASK, STRIDE, WORD,
+};
 
 /// The access that a line is prefetched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,8 +75,8 @@ pub(crate) fn place(code: &mut [u8], traps: &[MachTrap]) -> Result<(), u32> {
 /// The table of an announced key.
 #[derive(Debug, Clone, Copy)]
 enum Table {
-    /// That of a map.
-    Of(usize),
+    /// That of a map, with the address of its reference.
+    Of(usize, Value),
     /// That of a record, whose parts are at this address.
     At(Value),
 }
@@ -105,13 +107,12 @@ impl Translation<'_, '_> {
 
     /// Prefetches the line of the index of a key with this hash, and notes it in the record of the key.
     pub(crate) fn prefetch_home(&mut self, map: usize, hash: Value, record: Value, key_at: i32) {
-        let raw = self.map_field(map, RAW);
         let upper = self.builder.ins().ushr_imm_u(hash, 32);
         let buckets = self.raw(map).bucket_count;
         let buckets = self.number(buckets);
         let home = self.builder.ins().imul(upper, buckets);
         let home = self.builder.ins().ushr_imm_u(home, 32);
-        let index = self.builder.ins().load(types::I64, FIELD, raw, BUCKETS);
+        let index = self.map_field(map, MAP_BUCKETS);
         // A bucket has 16 words of 4 bytes.
         let place = self.builder.ins().ishl_imm_u(home, 4);
         let offset = self.builder.ins().ishl_imm_u(home, 6);
@@ -129,12 +130,9 @@ impl Translation<'_, '_> {
         self.builder.ins().brif(of_record, some, &[], done, &[]);
 
         self.builder.switch_to_block(some);
-        let (table, raw) = match self.source.announced_maps().as_slice() {
-            [map] => (Table::Of(*map), self.map_field(*map, RAW)),
-            _ => {
-                let raw = self.builder.ins().load(types::I64, FIELD, of_record, FlowTable::RAW_OFFSET as i32);
-                (Table::At(raw), raw)
-            }
+        let table = match self.source.announced_maps().as_slice() {
+            [map] => Table::Of(*map, self.map_reference(*map)),
+            _ => Table::At(self.builder.ins().load(types::I64, FIELD, of_record, FlowTable::RAW_OFFSET as i32)),
         };
         let slot_mask = self.part(table, SLOT_MASK, |raw| raw.slot_mask);
         let tag_mask = self.builder.ins().bnot(slot_mask);
@@ -142,7 +140,7 @@ impl Translation<'_, '_> {
         let tag = self.builder.ins().band(hash, tag_mask);
         let least = self.builder.ins().iadd_imm_s(slot_mask, 1);
         let tag = self.builder.ins().select(tag, tag, least);
-        let index = self.builder.ins().load(types::I64, FIELD, raw, BUCKETS);
+        let index = self.address(table, MAP_BUCKETS, BUCKETS);
         let home = self.builder.ins().uload32(FIELD, record, key_at + PLACE);
         let offset = self.builder.ins().ishl_imm_u(home, 2);
         let bucket = self.builder.ins().iadd(index, offset);
@@ -167,7 +165,7 @@ impl Translation<'_, '_> {
         let stride = self.part(table, STRIDE, |raw| raw.stride_bytes);
         let stride = self.builder.ins().uextend(types::I64, stride);
         let offset = self.builder.ins().imul(slot, stride);
-        let entries = self.builder.ins().load(types::I64, FIELD, raw, ENTRIES);
+        let entries = self.address(table, MAP_ENTRIES, ENTRIES);
         let entry = self.builder.ins().iadd(entries, offset);
         self.prefetch_lines(table, entry);
         self.builder.ins().jump(done, &[]);
@@ -185,7 +183,7 @@ impl Translation<'_, '_> {
     fn prefetch_lines(&mut self, table: Table, entry: Value) {
         self.prefetch(Access::Read, entry, 0);
         match table {
-            Table::Of(map) => {
+            Table::Of(map, _) => {
                 let bytes = self.raw(map).prefetch_bytes as i32;
                 for at in (64..bytes).step_by(64) {
                     self.prefetch(Access::Read, entry, at);
@@ -218,10 +216,19 @@ impl Translation<'_, '_> {
         unsafe { &*self.source.refs[map].raw }
     }
 
+    /// An address of a table, by its offset in references and that in tables.
+    fn address(&mut self, table: Table, of_map: i32, of_table: i32) -> Value {
+        let (at, offset) = match table {
+            Table::Of(_, reference) => (reference, of_map),
+            Table::At(raw) => (raw, of_table),
+        };
+        self.builder.ins().load(types::I64, FIELD, at, offset)
+    }
+
     /// A field of a table that depends on its layout alone, as 32 bits.
     fn part(&mut self, table: Table, at: i32, of: impl Fn(&RawTable) -> u32) -> Value {
         match table {
-            Table::Of(map) => {
+            Table::Of(map, _) => {
                 let part = of(self.raw(map));
                 self.builder.ins().iconst(types::I32, i64::from(part))
             }

@@ -27,13 +27,13 @@ use cranelift_codegen::ir::{InstBuilder, Value, types};
 use flowloom_flowtable::RawTable;
 use flowloom_isa::MapKind;
 use flowloom_isa::insn::helper;
-use flowloom_isa::op::{AluOp, AtomicOp, Op, Operand};
+use flowloom_isa::op::{AluOp, AtomicOp, Cond, Op, Operand, Reg, Width};
 use flowloom_verifier::{MapId, Memory};
 use flowloom_vm::is_constant_data;
 
 use crate::compiled::Source;
 use crate::function::{FIELD, MEMORY, Translation};
-use crate::state::{BUCKETS, ENTRIES, PLACE, POINT, RAW, WORD, register};
+use crate::state::{MAP_BUCKETS, MAP_ENTRIES, PLACE, POINT, WORD, register};
 
 /// The bytes of keys that are compared without a call.
 const COMPARED_BYTES: std::ops::RangeInclusive<u32> = 4..=64;
@@ -70,6 +70,19 @@ impl Source<'_> {
         let is_kept = |at, number| self.is_live(number, at) && !is_known(at, number);
         let live = |at| (0..REGISTERS).filter(|number| is_kept(at, *number)).collect();
         points.map(|(at, _)| Point { at, live: live(at) }).collect()
+    }
+
+    /// Where control goes on after a lookup that finds its key, if the next instruction compares the result with null.
+    fn if_found(&self, at: usize) -> Option<usize> {
+        let next = at + 1;
+        let op = self.code[next].filter(|_| !self.proof.loops.contains_key(&next))?;
+        let Op::Branch { width: Width::W64, cond, dst: Reg::R0, src: Operand::Imm(0), off } = op else { return None };
+        match cond {
+            _ if self.nexts(next, op).len() < 2 => None,
+            Cond::Eq => Some(next + 1),
+            Cond::Ne => usize::try_from(next as i64 + 1 + i64::from(off)).ok(),
+            _ => None,
+        }
     }
 
     /// Whether an instruction depends on the packet, its arrival and constants alone, and writes its own stack at most.
@@ -160,7 +173,11 @@ impl Translation<'_, '_> {
     pub(crate) fn note_point(&mut self, at: usize, record: Value) {
         let points = &self.source.points;
         // A function that the program calls has no points of its own.
-        let Some(number) = points.iter().position(|point| point.at == at && self.has_record) else { return };
+        let number = points.iter().position(|point| point.at == at && self.has_record);
+        let Some(number) = number else {
+            self.forget_point(record);
+            return;
+        };
         for register_number in &points[number].live {
             let value = self.builder.use_var(self.registers[*register_number]);
             self.builder.ins().store(FIELD, value, record, register(*register_number));
@@ -174,12 +191,14 @@ impl Translation<'_, '_> {
     pub(crate) fn resume(&mut self) {
         let params = self.begin();
         self.begin_registers(&params);
-        self.translate_points();
+        let record = self.record();
+        let chosen = self.builder.ins().load(types::I32, FIELD, record, POINT);
+        self.translate_points(chosen);
         self.builder.seal_all_blocks();
     }
 
-    /// Translates what is reached from the points.
-    pub(crate) fn translate_points(&mut self) {
+    /// Translates what is reached from the points; `chosen` is the number of that of the record.
+    pub(crate) fn translate_points(&mut self, chosen: Value) {
         let points = &self.source.points;
         let afters: Vec<usize> = points.iter().map(|point| point.at + 1).collect();
         let (slots, starts) = self.source.reached(&afters);
@@ -187,7 +206,6 @@ impl Translation<'_, '_> {
         self.choose_variables(&slots.iter().chain(&calls).copied().collect(), &calls);
         self.blocks = starts.iter().map(|start| (*start, self.builder.create_block())).collect();
         let record = self.record();
-        let chosen = self.builder.ins().load(types::I32, FIELD, record, POINT);
         for (number, point) in (1..).zip(points) {
             if number < points.len() {
                 let (here, others) = (self.builder.create_block(), self.builder.create_block());
@@ -219,7 +237,7 @@ impl Translation<'_, '_> {
         }
         match self.source.code[at] {
             Some(Op::Call { helper: helper::MAP_LOOKUP_ELEM }) if let Some(map) = self.source.table(at) => {
-                let found = self.look_up_announced(at, map, record);
+                let found = self.look_up_announced(at, map, record, self.source.if_found(at));
                 self.mark(map, found);
                 self.builder.def_var(self.registers[0], found);
             }
@@ -229,8 +247,9 @@ impl Translation<'_, '_> {
         self.builder.ins().jump(self.blocks[&(at + 1)], &[]);
     }
 
-    /// The lookup of the key that was announced.
-    fn look_up_announced(&mut self, at: usize, map: usize, record: Value) -> Value {
+    /// The lookup of the key that was announced. Where an entry is found at once, control goes on at `if_found`, if
+    /// that is known.
+    fn look_up_announced(&mut self, at: usize, map: usize, record: Value, if_found: Option<usize>) -> Value {
         let def = &self.source.maps[map];
         // A use of an entry of an LRU table is noted.
         if def.kind.is_lru() || !COMPARED_BYTES.contains(&def.key_bytes) {
@@ -250,8 +269,7 @@ impl Translation<'_, '_> {
 
         // While the index has the word, the slot is used.
         self.builder.switch_to_block(has_word);
-        let raw = self.map_field(map, RAW);
-        let buckets = self.builder.ins().load(types::I64, FIELD, raw, BUCKETS);
+        let buckets = self.map_field(map, MAP_BUCKETS);
         let place = self.builder.ins().uload32(FIELD, record, PLACE);
         let place = self.builder.ins().ishl_imm_u(place, 2);
         let at_place = self.builder.ins().iadd(buckets, place);
@@ -263,14 +281,21 @@ impl Translation<'_, '_> {
         let slot = self.builder.ins().band_imm_u(word, slot_mask);
         let slot = self.builder.ins().uextend(types::I64, slot);
         let offset = self.builder.ins().imul_imm_s(slot, stride);
-        let entries = self.builder.ins().load(types::I64, FIELD, raw, ENTRIES);
+        let entries = self.map_field(map, MAP_ENTRIES);
         let entry = self.builder.ins().iadd(entries, offset);
         let differs = self.differs(entry, def.key_bytes as i32);
         self.builder.ins().brif(differs, other, &[], found, &[]);
 
         self.builder.switch_to_block(found);
         let value = self.builder.ins().iadd_imm_s(entry, value_at);
-        self.builder.ins().jump(done, &[value.into()]);
+        match if_found {
+            Some(next) => {
+                self.mark(map, value);
+                self.builder.def_var(self.registers[0], value);
+                self.builder.ins().jump(self.blocks[&next], &[]);
+            }
+            None => _ = self.builder.ins().jump(done, &[value.into()]),
+        }
 
         self.builder.switch_to_block(other);
         let value = self.call_lookup(at, map);

@@ -38,7 +38,7 @@ use crate::function::{FIELD, Translation};
 use crate::key::MAX_COPIED_BYTES;
 use crate::runtime::Runtime;
 use crate::state::{
-    ANNOUNCED, BUDGET, ENTRIES, HASH, INGRESS, KEY_TABLE, POINT, RAW, RECORD_BYTES, ROUNDS, SECOND, SHOWN, STOPPED,
+    ANNOUNCED, BUDGET, HASH, INGRESS, KEY_TABLE, MAP_ENTRIES, POINT, RECORD_BYTES, ROUNDS, SECOND, SHOWN, STOPPED,
     TABLE, VIEW_INGRESS, VIEWED, View, WAVE, WORD,
 };
 
@@ -62,10 +62,13 @@ pub(crate) enum Store {
 /// The packet of an iteration of a loop over packets.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InLoop {
-    /// Its view, and its record.
+    /// The address that its view has a fixed distance from, and the distance in bytes.
     pub(crate) view: Variable,
+    pub(crate) view_at: i32,
+    /// Its record.
     pub(crate) record: Variable,
-    /// Where the iteration ends. The parameter of the block is `r0`; in a scout, 1 if a key was found.
+    /// Where the iteration ends. The parameter of the block is `r0`; in a scout, 1 if a key was found, but for the
+    /// pipeline, where there is none.
     pub(crate) next: Block,
     /// Where an iteration of code ends whose packet the engine has to look at, with the same parameter.
     pub(crate) odd: Block,
@@ -93,7 +96,7 @@ impl Translation<'_, '_> {
             self.builder.def_var(variable, value);
         }
         self.builder.append_block_param(next, types::I64);
-        let packet = InLoop { view, record, next, odd: next };
+        let packet = InLoop { view, view_at: 0, record, next, odd: next };
         self.builder.ins().jump(start, &[]);
 
         self.builder.switch_to_block(start);
@@ -107,11 +110,15 @@ impl Translation<'_, '_> {
     /// The packet of the scout from here on; its record has no key yet.
     pub(crate) fn begin_packet_of_scout(&mut self, packet: InLoop) {
         self.packet = Some(packet);
-        let (view, record) = (self.builder.use_var(packet.view), self.builder.use_var(packet.record));
+        let record = self.builder.use_var(packet.record);
         let zero = self.number(0);
-        self.builder.ins().store(FIELD, zero, record, KEY_TABLE);
-        self.builder.ins().istore32(FIELD, zero, record, WORD);
-        self.builder.ins().istore32(FIELD, zero, record, POINT);
+        if !self.forgets_late() {
+            self.builder.ins().store(FIELD, zero, record, KEY_TABLE);
+            self.builder.ins().istore32(FIELD, zero, record, POINT);
+        }
+        if !self.in_pipeline {
+            self.builder.ins().istore32(FIELD, zero, record, WORD);
+        }
         if self.seconds.is_some() {
             self.builder.ins().store(FIELD, zero, record, SECOND);
         }
@@ -124,12 +131,14 @@ impl Translation<'_, '_> {
             // Functions read the context, and announce by the state.
             self.builder.ins().istore32(FIELD, zero, self.state, STOPPED);
             self.builder.ins().store(FIELD, record, self.state, ANNOUNCED);
-            self.show(view);
+            self.show(packet);
         }
     }
 
     /// Makes a packet that of the state, where functions of the program and of the runtime find it.
-    pub(crate) fn show(&mut self, view: Value) {
+    pub(crate) fn show(&mut self, packet: InLoop) {
+        let view = self.builder.use_var(packet.view);
+        let view = self.builder.ins().iadd_imm_s(view, i64::from(packet.view_at));
         for (of_view, of_state) in VIEWED {
             let value = self.builder.ins().load(types::I64, FIELD, view, of_view);
             self.builder.ins().store(FIELD, value, self.state, of_state);
@@ -169,13 +178,13 @@ impl Translation<'_, '_> {
 
     /// A field of the view, in place of one of the state; `None` where the code has no views.
     pub(crate) fn viewed(&mut self, of_state: i32) -> Option<Value> {
-        let view = self.packet.filter(|_| self.is_scout || !self.source.moves())?.view;
+        let InLoop { view, view_at, .. } = self.packet.filter(|_| self.is_scout || !self.source.moves())?;
         let view = self.builder.use_var(view);
         if of_state == INGRESS {
-            return Some(self.builder.ins().uload32(FIELD, view, VIEW_INGRESS));
+            return Some(self.builder.ins().uload32(FIELD, view, view_at + VIEW_INGRESS));
         }
         let (of_view, _) = VIEWED.into_iter().find(|(_, known)| *known == of_state)?;
-        Some(self.builder.ins().load(types::I64, FIELD, view, of_view))
+        Some(self.builder.ins().load(types::I64, FIELD, view, view_at + of_view))
     }
 
     /// What a scout does with the store at an instruction.
@@ -189,6 +198,19 @@ impl Translation<'_, '_> {
         }
     }
 
+    /// True if the record of a packet is made one without a key only where the scout ends without one.
+    fn forgets_late(&self) -> bool {
+        self.in_pipeline && self.seconds.is_none()
+    }
+
+    /// The record of a key that is no point to go on from.
+    pub(crate) fn forget_point(&mut self, record: Value) {
+        if self.forgets_late() {
+            let zero = self.number(0);
+            self.builder.ins().istore32(FIELD, zero, record, POINT);
+        }
+    }
+
     /// Ends the scout; what follows in the block is not reached.
     pub(crate) fn stop(&mut self) {
         self.end(false);
@@ -197,11 +219,16 @@ impl Translation<'_, '_> {
     /// Ends the scout, which has found a key or not.
     fn end(&mut self, is_found: bool) {
         if let Some(packet) = self.packet {
-            let is_found = match self.seconds {
-                // It may have found the first key before.
-                Some(_) if !is_found => self.has_found(),
-                _ => self.number(is_found.into()),
-            };
+            if self.in_pipeline {
+                if !is_found && self.forgets_late() {
+                    let (record, zero) = (self.record(), self.number(0));
+                    self.builder.ins().store(FIELD, zero, record, KEY_TABLE);
+                    self.builder.ins().istore32(FIELD, zero, record, POINT);
+                }
+                self.builder.ins().jump(packet.next, &[]);
+                return;
+            }
+            let is_found = self.number(is_found.into());
             self.builder.ins().jump(packet.next, &[BlockArg::Value(is_found)]);
             return;
         }
@@ -314,8 +341,7 @@ impl Translation<'_, '_> {
         }
         // SAFETY: the table belongs to the map, which lives; the field depends on its layout alone.
         let value_at = unsafe { (*self.source.refs[map].raw).value_at_bytes };
-        let raw = self.map_field(map, RAW);
-        let entries = self.builder.ins().load(types::I64, FIELD, raw, ENTRIES);
+        let entries = self.map_field(map, MAP_ENTRIES);
         let value = self.builder.ins().iadd_imm_s(entries, i64::from(value_at));
         self.builder.def_var(self.registers[0], value);
         true

@@ -18,7 +18,7 @@ use flowloom_flowtable::{Bucket, RawTable};
 use crate::arithmetic;
 use crate::function::{FIELD, MEMORY, Translation};
 use crate::key::MAX_COPIED_BYTES;
-use crate::state::{BUCKET_COUNT, BUCKETS, ENTRIES, RAW};
+use crate::state::{MAP_BUCKETS, MAP_ENTRIES};
 
 /// The bytes of keys that are looked up in line.
 const KEY_BYTES: std::ops::RangeInclusive<i64> = 4..=MAX_COPIED_BYTES;
@@ -36,9 +36,9 @@ impl Translation<'_, '_> {
             return None;
         }
         // SAFETY: the table belongs to the map, which lives; these fields depend on its layout alone.
-        let (slot_mask, stride, value_at) = unsafe {
-            let RawTable { slot_mask, stride_bytes, value_at_bytes, .. } = *self.source.refs[map].raw;
-            (slot_mask, i64::from(stride_bytes), i64::from(value_at_bytes))
+        let (slot_mask, stride, value_at, bucket_count) = unsafe {
+            let RawTable { slot_mask, stride_bytes, value_at_bytes, bucket_count, .. } = *self.source.refs[map].raw;
+            (slot_mask, i64::from(stride_bytes), i64::from(value_at_bytes), bucket_count)
         };
         let [candidate, found, absent, call, done] = [(); 5].map(|()| self.builder.create_block());
         let result = self.builder.append_block_param(done, types::I64);
@@ -56,10 +56,9 @@ impl Translation<'_, '_> {
             }
         };
         let hash = self.key_hash(map, &mut word);
-        let raw = self.map_field(map, RAW);
-        let index = self.builder.ins().load(types::I64, FIELD, raw, BUCKETS);
+        let index = self.map_field(map, MAP_BUCKETS);
         let home = self.builder.ins().ushr_imm_u(hash, 32);
-        let buckets = self.builder.ins().load(types::I64, FIELD, raw, BUCKET_COUNT);
+        let buckets = self.number(bucket_count);
         let home = self.builder.ins().imul(home, buckets);
         let home = self.builder.ins().ushr_imm_u(home, 32);
         let home = self.builder.ins().ishl_imm_u(home, i64::from(size_of::<Bucket>().ilog2()));
@@ -81,7 +80,7 @@ impl Translation<'_, '_> {
         let slot = self.builder.ins().band_imm_u(slot, i64::from(slot_mask));
         let slot = self.builder.ins().uextend(types::I64, slot);
         let offset = self.builder.ins().imul_imm_s(slot, stride);
-        let entries = self.builder.ins().load(types::I64, FIELD, raw, ENTRIES);
+        let entries = self.map_field(map, MAP_ENTRIES);
         let entry = self.builder.ins().iadd(entries, offset);
         let mut differs = None;
         // The last word ends where the key does, so that it may overlap the one before.

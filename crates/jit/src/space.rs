@@ -342,7 +342,9 @@ impl Space for Native {
             }
             // With several CPUs, a slot has several cells.
             if let Some(keys) = map.keys_mut().filter(|_| self.cpus == 1) {
-                reference.raw = keys.0.raw();
+                let raw = keys.0.raw();
+                reference.raw = raw;
+                (reference.buckets, reference.entries, reference.seed) = (raw.buckets, raw.entries, raw.seed);
                 reference.lookup = Some(keys.0.lookup_fn());
                 reference.hinted_lookup = Some(keys.0.hinted_lookup_fn());
                 reference.word_lookup = keys.0.word_lookup_fn();

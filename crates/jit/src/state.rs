@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::mem::offset_of;
 
-use flowloom_flowtable::{Announcement, FlowTable, HintedLookupFn, LookupFn, Probe, RawTable, WordLookupFn};
+use flowloom_flowtable::{Announcement, Bucket, FlowTable, HintedLookupFn, LookupFn, Probe, RawTable, WordLookupFn};
 use flowloom_isa::limits::STACK_BYTES;
 
 /// The context as programs see it. Addresses of the packet are whole, although the fields of `struct xdp_md` have 4
@@ -66,15 +66,13 @@ pub(crate) struct State {
     pub wave: u32,
     /// In a scout: whether it has ended, in the current function or in one that it called.
     pub stopped: u32,
-    /// The last call of `redirect_map` that needed no helper: the port, [`MISSED`], or [`BY_HELPER`] if a helper was
-    /// called after it.
+    /// The port of the last call of `redirect_map` that needed no helper, or [`BY_HELPER`] if a helper was called after
+    /// it.
     pub redirect: i64,
     /// Where the first lookup of the packet is expected to find its key.
     pub hint: *const Probe,
     /// Where a scout writes the key that it announces, and where resumed code finds it.
     pub announced: *mut Announced,
-    /// The keys that the last call of a pipeline has found.
-    pub found: u64,
     /// In a loop over packets, the packet of the context, until its bounds are changed for the first time.
     pub view: *const View,
 }
@@ -83,8 +81,6 @@ pub(crate) struct State {
 pub(crate) const NO_HELPER: u32 = u32::MAX;
 /// The last redirect, if any, is that of the environment: the value of [`State::redirect`].
 pub(crate) const BY_HELPER: i64 = -1;
-/// The last redirect has no target: the value of [`State::redirect`].
-pub(crate) const MISSED: i64 = -2;
 
 /// No place where a key is expected.
 pub(crate) static NO_HINT: Probe = Probe::NONE;
@@ -128,7 +124,6 @@ impl Default for State {
             redirect: BY_HELPER,
             hint: &raw const NO_HINT,
             announced: std::ptr::null_mut(),
-            found: 0,
             view: std::ptr::null(),
         }
     }
@@ -142,8 +137,12 @@ pub(crate) struct MapRef {
     pub base: *mut u8,
     /// The hash table, of hash and LRU maps with one CPU; otherwise null.
     pub table: *mut FlowTable,
-    /// The parts of the table, and its lookup, which counts as no use.
+    /// The parts of the table, and of these the addresses and the seed of the hash, one load nearer.
     pub raw: *const RawTable,
+    pub buckets: *mut Bucket,
+    pub entries: *mut u8,
+    pub seed: [u64; 3],
+    /// The lookup, which counts as no use.
     pub lookup: Option<LookupFn>,
     pub hinted_lookup: Option<HintedLookupFn>,
     /// The lookup of keys in registers, which counts as a use; for keys of 4 to 16 bytes.
@@ -161,6 +160,9 @@ impl Default for MapRef {
             base: std::ptr::null_mut(),
             table: std::ptr::null_mut(),
             raw: std::ptr::null(),
+            buckets: std::ptr::null_mut(),
+            entries: std::ptr::null_mut(),
+            seed: [0; 3],
             lookup: None,
             hinted_lookup: None,
             word_lookup: None,
@@ -211,7 +213,6 @@ pub(crate) const STOPPED: i32 = offset_of!(State, stopped) as i32;
 pub(crate) const ROUNDS: i32 = offset_of!(State, rounds) as i32;
 pub(crate) const TAIL_CALLS: i32 = offset_of!(State, tail_calls) as i32;
 pub(crate) const SHOWN: i32 = offset_of!(State, view) as i32;
-pub(crate) const FOUND: i32 = offset_of!(State, found) as i32;
 
 pub(crate) const REDIRECT: i32 = offset_of!(State, redirect) as i32;
 
@@ -224,8 +225,6 @@ pub(crate) const PLACE: i32 = PROBE + Probe::PLACE_OFFSET as i32;
 pub(crate) const WORD: i32 = PROBE + Probe::WORD_OFFSET as i32;
 
 pub(crate) const BUCKETS: i32 = offset_of!(RawTable, buckets) as i32;
-pub(crate) const BUCKET_COUNT: i32 = offset_of!(RawTable, bucket_count) as i32;
-pub(crate) const SEED: i32 = offset_of!(RawTable, seed) as i32;
 pub(crate) const ENTRIES: i32 = offset_of!(RawTable, entries) as i32;
 pub(crate) const SLOT_MASK: i32 = offset_of!(RawTable, slot_mask) as i32;
 pub(crate) const STRIDE: i32 = offset_of!(RawTable, stride_bytes) as i32;
@@ -236,6 +235,9 @@ pub(crate) const PORTS: i32 = offset_of!(MapRef, ports) as i32;
 pub(crate) const BASE: i32 = offset_of!(MapRef, base) as i32;
 pub(crate) const TABLE: i32 = offset_of!(MapRef, table) as i32;
 pub(crate) const RAW: i32 = offset_of!(MapRef, raw) as i32;
+pub(crate) const MAP_BUCKETS: i32 = offset_of!(MapRef, buckets) as i32;
+pub(crate) const MAP_ENTRIES: i32 = offset_of!(MapRef, entries) as i32;
+pub(crate) const SEED: i32 = offset_of!(MapRef, seed) as i32;
 pub(crate) const HINT: i32 = offset_of!(State, hint) as i32;
 pub(crate) const HINTED_LOOKUP: i32 = offset_of!(MapRef, hinted_lookup) as i32;
 pub(crate) const WORD_LOOKUP: i32 = offset_of!(MapRef, word_lookup) as i32;
