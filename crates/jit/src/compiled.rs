@@ -370,6 +370,8 @@ fn define(
             in_pipeline: kind == Kind::Pipeline,
             seconds: (kind == Kind::Pipeline).then_some(&source.seconds).filter(|seconds| !seconds.is_empty()),
             frame: Frame::default(),
+            hammocks: BTreeMap::new(),
+            converted: BTreeSet::new(),
             key_copy: None,
             builder,
         };

@@ -29,6 +29,7 @@ use flowloom_vm::{CONTEXT_ADDRESS, map_address};
 use crate::arithmetic::{self, Second, low, of_size, of_width, signed, wide};
 use crate::compiled::Source;
 use crate::frame::Frame;
+use crate::if_conversion::Hammock;
 use crate::runtime::Runtime;
 use crate::scout::{InLoop, Store};
 use crate::state::{
@@ -85,6 +86,9 @@ pub(crate) struct Translation<'f, 'a> {
     pub(crate) packet: Option<InLoop>,
     /// The bytes of the stack that are variables.
     pub(crate) frame: Frame,
+    /// The regions that become selects, by the branch before them, and the slots of those that have.
+    pub(crate) hammocks: BTreeMap<usize, Hammock>,
+    pub(crate) converted: BTreeSet<usize>,
     /// The copy of a key, once the function needs one.
     pub(crate) key_copy: Option<StackSlot>,
 }
@@ -112,6 +116,7 @@ impl Translation<'_, '_> {
         let (slots, starts) = self.source.reached(&[entry]);
         self.zero_stack(&slots);
         self.choose_variables(&slots, &[]);
+        self.choose_conversions(&slots, &[entry]);
         self.blocks = starts.iter().map(|start| (*start, self.builder.create_block())).collect();
         self.builder.ins().jump(self.blocks[&entry], &[]);
         self.body(slots);
@@ -153,6 +158,9 @@ impl Translation<'_, '_> {
     pub(crate) fn body(&mut self, slots: BTreeSet<usize>) {
         let mut is_open = false;
         for at in slots {
+            if self.converted.contains(&at) {
+                continue;
+            }
             if let Some(block) = self.blocks.get(&at).copied() {
                 if is_open {
                     self.builder.ins().jump(block, &[]);
@@ -216,7 +224,7 @@ impl Translation<'_, '_> {
     }
 
     /// True if the condition of a branch holds.
-    fn holds(&mut self, width: Width, cond: Cond, dst: Reg, src: Operand) -> Value {
+    pub(crate) fn holds(&mut self, width: Width, cond: Cond, dst: Reg, src: Operand) -> Value {
         let a = self.get(dst);
         let a = low(&mut self.builder, of_width(width), a);
         let b = self.second(width, src).value;
@@ -289,7 +297,7 @@ impl Translation<'_, '_> {
     }
 
     /// The second operand of an operation of some width.
-    fn second(&mut self, width: Width, src: Operand) -> Second {
+    pub(crate) fn second(&mut self, width: Width, src: Operand) -> Second {
         match src {
             Operand::Reg(reg) => {
                 let value = self.get(reg);
@@ -304,7 +312,7 @@ impl Translation<'_, '_> {
     }
 
     /// Translates an instruction; whether control falls through to the next one.
-    fn op(&mut self, at: usize, op: Op) -> bool {
+    pub(crate) fn op(&mut self, at: usize, op: Op) -> bool {
         match op {
             Op::Alu { width, op, dst, src } => {
                 let b = self.second(width, src);
@@ -365,14 +373,9 @@ impl Translation<'_, '_> {
                 return false;
             }
             Op::Store { .. } if self.is_scout && self.store_of_scout(at) == Store::Skipped => {}
-            Op::Store { size, base, off, src } => {
+            Op::Store { src, .. } => {
                 let value = self.second(Width::W64, src).value;
-                if self.store_variables(at, value) {
-                    return true;
-                }
-                let value = low(&mut self.builder, of_size(size), value);
-                let base = self.get(base);
-                self.builder.ins().store(MEMORY, value, base, i32::from(off));
+                self.store(at, value);
             }
             Op::Atomic { op, size, base, off, src } => {
                 let stores = !self.is_scout || self.store_of_scout(at) == Store::Runs;
@@ -406,6 +409,7 @@ impl Translation<'_, '_> {
                     [next] => _ = self.builder.ins().jump(self.blocks[next], &[]),
                     // The proof has that no path goes on from here.
                     [] => _ = self.builder.ins().trap(TrapCode::unwrap_user(1)),
+                    _ if self.convert(at) => {}
                     _ => {
                         let holds = self.holds(width, cond, dst, src);
                         let target = (at as i64 + 1 + i64::from(off)) as usize;
@@ -461,6 +465,16 @@ impl Translation<'_, '_> {
             | Op::CallKfunc { .. } => {}
         }
         true
+    }
+
+    /// Stores a value as the store at an instruction does.
+    pub(crate) fn store(&mut self, at: usize, value: Value) {
+        let Some(Op::Store { size, base, off, .. }) = self.source.code[at] else { return };
+        if !self.store_variables(at, value) {
+            let value = low(&mut self.builder, of_size(size), value);
+            let base = self.get(base);
+            self.builder.ins().store(MEMORY, value, base, i32::from(off));
+        }
     }
 
     /// The field that a load of the context reads.

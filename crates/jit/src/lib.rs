@@ -21,6 +21,7 @@ mod engine;
 mod evict;
 mod frame;
 mod function;
+mod if_conversion;
 mod iterations;
 mod key;
 mod lookups;

@@ -125,7 +125,7 @@ impl Source<'_> {
     }
 
     /// Whether the value that a register has at an instruction is read there or later.
-    fn is_live(&self, number: usize, from: usize) -> bool {
+    pub(crate) fn is_live(&self, number: usize, from: usize) -> bool {
         let (mut seen, mut work) = (BTreeSet::new(), vec![from]);
         while let Some(at) = work.pop() {
             let Some(op) = self.code[at].filter(|_| seen.insert(at)) else { continue };
@@ -204,6 +204,7 @@ impl Translation<'_, '_> {
         let (slots, starts) = self.source.reached(&afters);
         let calls: Vec<usize> = points.iter().map(|point| point.at).collect();
         self.choose_variables(&slots.iter().chain(&calls).copied().collect(), &calls);
+        self.choose_conversions(&slots, &afters);
         self.blocks = starts.iter().map(|start| (*start, self.builder.create_block())).collect();
         let record = self.record();
         for (number, point) in (1..).zip(points) {
