@@ -134,11 +134,9 @@ impl Translation<'_, '_> {
             [map] => Table::Of(*map, self.map_reference(*map)),
             _ => Table::At(self.builder.ins().load(types::I64, FIELD, of_record, FlowTable::RAW_OFFSET as i32)),
         };
-        let slot_mask = self.part(table, SLOT_MASK, |raw| raw.slot_mask);
-        let tag_mask = self.builder.ins().bnot(slot_mask);
+        let [slot_mask, tag_mask, least] = self.masks(table);
         let hash = self.builder.ins().load(types::I32, FIELD, record, key_at + HASH);
         let tag = self.builder.ins().band(hash, tag_mask);
-        let least = self.builder.ins().iadd_imm_s(slot_mask, 1);
         let tag = self.builder.ins().select(tag, tag, least);
         let index = self.address(table, MAP_BUCKETS, BUCKETS);
         let home = self.builder.ins().uload32(FIELD, record, key_at + PLACE);
@@ -162,9 +160,16 @@ impl Translation<'_, '_> {
         self.builder.ins().store(FIELD, word, record, key_at + WORD);
         let slot = self.builder.ins().band(word, slot_mask);
         let slot = self.builder.ins().uextend(types::I64, slot);
-        let stride = self.part(table, STRIDE, |raw| raw.stride_bytes);
-        let stride = self.builder.ins().uextend(types::I64, stride);
-        let offset = self.builder.ins().imul(slot, stride);
+        let offset = match table {
+            Table::Of(map, _) => {
+                let stride = i64::from(self.raw(map).stride_bytes);
+                self.builder.ins().imul_imm_s(slot, stride)
+            }
+            Table::At(raw) => {
+                let stride = self.builder.ins().uload32(FIELD, raw, STRIDE);
+                self.builder.ins().imul(slot, stride)
+            }
+        };
         let entries = self.address(table, MAP_ENTRIES, ENTRIES);
         let entry = self.builder.ins().iadd(entries, offset);
         self.prefetch_lines(table, entry);
@@ -225,14 +230,17 @@ impl Translation<'_, '_> {
         self.builder.ins().load(types::I64, FIELD, at, offset)
     }
 
-    /// A field of a table that depends on its layout alone, as 32 bits.
-    fn part(&mut self, table: Table, at: i32, of: impl Fn(&RawTable) -> u32) -> Value {
+    /// The bits of a word that are the slot, those that are the tag, and the tag in place of 0.
+    fn masks(&mut self, table: Table) -> [Value; 3] {
         match table {
             Table::Of(map, _) => {
-                let part = of(self.raw(map));
-                self.builder.ins().iconst(types::I32, i64::from(part))
+                let slot = self.raw(map).slot_mask;
+                [slot, !slot, slot + 1].map(|mask| self.builder.ins().iconst(types::I32, i64::from(mask)))
             }
-            Table::At(raw) => self.builder.ins().load(types::I32, FIELD, raw, at),
+            Table::At(raw) => {
+                let slot = self.builder.ins().load(types::I32, FIELD, raw, SLOT_MASK);
+                [slot, self.builder.ins().bnot(slot), self.builder.ins().iadd_imm_s(slot, 1)]
+            }
         }
     }
 }
