@@ -86,10 +86,16 @@ impl Tally {
     /// Counts a packet that was changed in place, without its further outputs.
     #[inline]
     pub fn count_frame(&mut self, frame: &Frame<'_>) {
-        let leaves = matches!(frame.fate, Fate::Pass | Fate::Tx | Fate::Redirect(_));
-        self.verdicts[frame.fate.verdict().number() as usize] += 1;
+        self.count_fate(frame.fate, frame.len_bytes() as u64);
+    }
+
+    /// Counts a packet of this length with this fate, without its further outputs.
+    #[inline]
+    pub fn count_fate(&mut self, fate: Fate, len_bytes: u64) {
+        let leaves = matches!(fate, Fate::Pass | Fate::Tx | Fate::Redirect(_));
+        self.verdicts[fate.verdict().number() as usize] += 1;
         self.outputs += u64::from(leaves);
-        self.output_bytes += if leaves { frame.len_bytes() as u64 } else { 0 };
+        self.output_bytes += if leaves { len_bytes } else { 0 };
     }
 
     /// The packets with this verdict.

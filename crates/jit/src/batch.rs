@@ -27,6 +27,7 @@ use flowloom_vm::{Destination, Run, SweepPlace};
 
 use crate::compiled::Function;
 use crate::engine::{Jit, NAME, TAILROOM_BYTES, enter, failed, fault, reset};
+use crate::packets::{Frames, Packets, view_of};
 use crate::pipeline::{ENDED, LEAD, PLAIN, REASON_BITS, RECORDS, SPARE_VIEWS};
 use crate::runtime::{Running, last_redirect};
 use crate::space::Native;
@@ -134,14 +135,6 @@ struct Loop<'a> {
     lead: usize,
     /// The records, and the number of keys found; none without scouts.
     wave: Option<(&'a mut Records, &'a mut usize)>,
-}
-
-/// A packet as machine code sees it.
-#[inline]
-fn view_of(frame: &Frame<'_>) -> View {
-    let bytes = frame.bytes().as_ptr_range();
-    let (data, data_end) = (bytes.start as u64, bytes.end as u64);
-    View { data, data_end, now_ns: frame.time_ns, ingress: frame.port.0, ..View::default() }
 }
 
 /// The packets of a group.
@@ -342,7 +335,7 @@ impl Jit {
             true => *choices = Choices::seeded(time_ns, seed, first + number as u64),
             false => choices.now_ns = time_ns,
         };
-        self.run_batch(frames, choose, !draws, &mut Sinks { extra, events: None, ran: 0 })
+        self.run_batch(&mut Frames(frames), choose, !draws, &mut Sinks { extra, events: None, ran: 0 })
     }
 
     /// Runs packets, and keeps their outcomes.
@@ -389,7 +382,7 @@ impl Jit {
         let mut sinks = Sinks { extra: &mut extra, events: has_records.then_some(&mut events), ran: 0 };
         let is_first_cpu = packets.iter().all(|(_, choices)| choices.cpu == 0);
         let choose = |number: usize, _, choices: &mut Choices| *choices = packets[number].1;
-        let result = self.run_batch(&mut frames, choose, is_first_cpu && !self.draws, &mut sinks);
+        let result = self.run_batch(&mut Frames(&mut frames), choose, is_first_cpu && !self.draws, &mut sinks);
         let ran = sinks.ran;
         let (mut extra, mut events) = (extra.into_iter().peekable(), events.into_iter());
         for (number, frame) in frames.iter().enumerate().take(ran) {
@@ -411,9 +404,9 @@ impl Jit {
     /// Runs packets; `choose` sets the choices of a packet by its number and arrival time. `may_pipeline` tells that they
     /// are the time alone.
     #[inline]
-    pub(crate) fn run_batch<'b, F: BorrowMut<Frame<'b>>>(
+    pub(crate) fn run_batch<'b, P: Packets<'b>>(
         &mut self,
-        frames: &mut [F],
+        packets: &mut P,
         choose: impl Fn(usize, u64, &mut Choices),
         may_pipeline: bool,
         sinks: &mut Sinks<'_>,
@@ -421,7 +414,7 @@ impl Jit {
         let Jit { environment, programs, plain_loop, ahead, has_records, moves, events, announced, .. } = self;
         let Some(entry) = programs.first().copied().flatten() else { return Err(failed(0, "no code".to_owned())) };
         let table_bytes = environment.space().table_bytes();
-        let mut ahead = ahead.as_mut().and_then(|ahead| ahead.begin(frames.len(), table_bytes, may_pipeline));
+        let mut ahead = ahead.as_mut().and_then(|ahead| ahead.begin(packets.count(), table_bytes, may_pipeline));
         environment.run_batch(|run| {
             let running = Running { run, programs };
             let mut batch = Batch { running, entry, moves: *moves, has_records: *has_records, events, sinks };
@@ -430,8 +423,8 @@ impl Jit {
                 None => plain_loop.map(|code| Loop { code, lead: 0, wave: None }),
             };
             match found.filter(|_| may_pipeline) {
-                Some(found) => batch.in_loop(frames, found, &mut announced.views, choose),
-                None => batch.in_groups(frames, ahead, choose),
+                Some(found) => batch.in_loop(packets, found, &mut announced.views, choose),
+                None => batch.in_groups(packets.frames(), ahead, choose),
             }
         })
     }
@@ -475,26 +468,23 @@ impl Batch<'_, '_, '_> {
     }
 
     /// Runs the packets in a loop of machine code.
-    fn in_loop<'b, F: BorrowMut<Frame<'b>>>(
+    fn in_loop<'b, P: Packets<'b>>(
         &mut self,
-        frames: &mut [F],
+        packets: &mut P,
         Loop { code, lead, mut wave }: Loop<'_>,
         views: &mut Vec<View>,
         choose: impl Fn(usize, u64, &mut Choices),
     ) -> Result<(), EngineError> {
         let state = self.running.run.memory.state();
-        for (first, part) in (0..).step_by(BATCH).zip(frames.chunks_mut(BATCH)) {
+        for first in (0..packets.count()).step_by(BATCH) {
+            let part = BATCH.min(packets.count() - first);
             views.clear();
-            views.extend(part.iter_mut().map(|frame| {
-                let frame: &mut Frame<'b> = frame.borrow_mut();
-                let buffer = frame.buffer_mut().as_mut_ptr_range();
-                View { buffer: buffer.start as u64, buffer_end: buffer.end as u64, ..view_of(frame) }
-            }));
-            views.resize(part.len() + SPARE_VIEWS, View::default());
+            packets.views(first..first + part, views);
+            views.resize(part + SPARE_VIEWS, View::default());
             if let Some((records, found)) = &mut wave {
                 records.forget();
                 // But for those that turn out to have none.
-                **found += part.len();
+                **found += part;
             }
             // SAFETY: the state is that of this engine, whose code does not run.
             unsafe {
@@ -502,29 +492,29 @@ impl Batch<'_, '_, '_> {
                 ((*state).cpu, (*state).hint) = (0, &raw const NO_HINT);
             }
             let (mut iteration, mut ended) = (0, 0);
-            while ended < part.len() {
+            while ended < part {
                 let records_at = wave.as_mut().map_or(0, |(records, _)| records.of(0) as u64);
-                let (views_at, count) = (views.as_mut_ptr() as u64, part.len() as u64);
+                let (views_at, count) = (views.as_mut_ptr() as u64, part as u64);
                 // SAFETY: the state is that of this engine; the code was compiled for its maps from a proved program. It
                 // reads and writes views of this many packets, which are within their buffers, and the records. The
                 // environment lives until the code returns.
                 let returned = unsafe { code(state, views_at, iteration, count, records_at, 0) };
                 iteration = returned >> REASON_BITS;
                 let (last, reason) = match returned & ((1 << REASON_BITS) - 1) {
-                    ENDED => (part.len(), ENDED),
+                    ENDED => (part, ENDED),
                     // The iteration was that of the packet.
                     reason => (iteration as usize - 1 - lead, reason),
                 };
                 // The last packet's, not that of the packets before it.
                 let redirect_by_helper = self.running.run.redirect.take();
                 for number in ended..last {
-                    self.end_quiet(first + number, part[number].borrow_mut(), &views[number]);
+                    self.end_quiet(first + number, packets, &views[number]);
                 }
                 ended = last;
                 if reason == ENDED {
                     continue;
                 }
-                let frame = part[last].borrow_mut();
+                let frame = packets.frame(first + last);
                 self.running.run.redirect = redirect_by_helper;
                 choose(first + last, frame.time_ns, &mut self.running.run.choices);
                 if reason == PLAIN {
@@ -539,6 +529,7 @@ impl Batch<'_, '_, '_> {
                     let by_state = unsafe { (*state).redirect };
                     self.end_one(first + last, frame, r0, if redirect == BY_HELPER { by_state } else { redirect })?;
                 }
+                packets.end_frame(first + last);
                 ended += 1;
                 // SAFETY: as above.
                 unsafe { reset(state, &mut self.running) };
@@ -615,8 +606,14 @@ impl Batch<'_, '_, '_> {
 
     /// The end of a packet in the pipeline that called no helper.
     #[inline]
-    fn end_quiet(&mut self, number: usize, frame: &mut Frame<'_>, view: &View) {
-        self.decide(number, frame, view.r0, view.redirect);
+    fn end_quiet<'b>(&mut self, number: usize, packets: &mut impl Packets<'b>, view: &View) {
+        match quick_fate(self.running.run.ports, view.r0, view.redirect) {
+            Some(fate) => packets.end(number, fate),
+            None => {
+                self.decide(number, packets.frame(number), view.r0, view.redirect);
+                packets.end_frame(number);
+            }
+        }
         if let Some(events) = &mut self.sinks.events {
             events.push(Vec::new());
         }
@@ -627,18 +624,24 @@ impl Batch<'_, '_, '_> {
     #[inline(always)]
     fn decide(&mut self, number: usize, frame: &mut Frame<'_>, r0: u64, redirect: i64) {
         let run = &mut *self.running.run;
-        frame.fate = match (r0 as u32, u32::try_from(redirect)) {
-            (DROP, _) => Fate::Drop,
-            (PASS, _) => Fate::Pass,
-            (TX, _) => Fate::Tx,
-            (REDIRECT, Ok(port)) if run.ports.is_bound(Port(port)) => Fate::Redirect(Port(port)),
-            _ => {
-                run.redirect = last_redirect(redirect, run.redirect);
-                let fate = fate(run, (number, frame), r0, self.sinks.extra);
-                run.redirect = None;
-                fate
-            }
-        };
+        frame.fate = quick_fate(run.ports, r0, redirect).unwrap_or_else(|| {
+            run.redirect = last_redirect(redirect, run.redirect);
+            let fate = fate(run, (number, frame), r0, self.sinks.extra);
+            run.redirect = None;
+            fate
+        });
+    }
+}
+
+/// The fate of a packet that needs no environment.
+#[inline(always)]
+fn quick_fate(ports: &Ports, r0: u64, redirect: i64) -> Option<Fate> {
+    match (r0 as u32, u32::try_from(redirect)) {
+        (DROP, _) => Some(Fate::Drop),
+        (PASS, _) => Some(Fate::Pass),
+        (TX, _) => Some(Fate::Tx),
+        (REDIRECT, Ok(port)) if ports.is_bound(Port(port)) => Some(Fate::Redirect(Port(port))),
+        _ => None,
     }
 }
 

@@ -1,21 +1,153 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Packets of a capture: they run on copies, and are counted.
+//! Packets of a capture, which are counted.
 //!
 //! ```text
-//!  capture, not written ──copy──► a batch of frames, reused, in the cache ──► machine code ──► counts
+//!  capture, not written ──► views ─────────────► machine code ──► counts     programs that write no packets
+//!                       └─► copies ──► views ──┘                             others
 //! ```
 //!
 //! Several engines read one capture at once. All that a packet writes belongs to its engine, so that no line of the
-//! cache goes from core to core.
+//! cache goes from core to core. Copies are made in memory that is used again and stays in the cache.
 
-use flowloom_engine::{Arrival, Choices, Draws, Frame, PacketError, Tally};
+use std::ops::Range;
+
+use flowloom_engine::{Arrival, Choices, Draws, Fate, Frame, PacketError, Port, Tally};
 use flowloom_flowtable::prefetch;
 
 use crate::batch::{BATCH, Sinks};
 use crate::engine::Jit;
+use crate::packets::Packets;
+use crate::state::View;
 
-/// The packets whose bytes are prefetched ahead of the copies.
+/// The packets whose bytes are prefetched ahead of their views, and whose descriptors are twice as far ahead.
 const AHEAD: usize = 32;
+/// The bytes of copies of a batch, if no packet is longer.
+const COPIES_BYTES: usize = 256 << 10;
+/// The bytes of a line of the cache.
+const LINE_BYTES: usize = 64;
+
+/// Memory for copies, from a line of the cache on.
+#[derive(Debug, Default)]
+pub(crate) struct Room(Vec<u8>);
+
+impl Room {
+    /// A part that begins at a line, of this many bytes.
+    fn part(&mut self, bytes: usize) -> &mut [u8] {
+        if self.0.len() < bytes + LINE_BYTES {
+            self.0.resize(bytes + LINE_BYTES, 0);
+        }
+        let unaligned = self.0.as_ptr().align_offset(LINE_BYTES).min(LINE_BYTES);
+        &mut self.0[unaligned..unaligned + bytes]
+    }
+}
+
+/// The packets of a batch.
+struct Counted<'b, 't> {
+    views: &'t mut Vec<View>,
+    tally: &'t mut Tally,
+    /// The bytes before and after a copy.
+    around: (usize, usize),
+    /// True if the views are those of copies.
+    is_copied: bool,
+    /// For packets that need a frame and are no copies.
+    room: &'t mut Room,
+    /// The frames of all packets, or that of one.
+    frames: Vec<Frame<'b>>,
+}
+
+/// Copies bytes to the beginning of others.
+#[inline(always)]
+fn copy(from: &[u8], to: &mut [u8]) {
+    const HALF: usize = LINE_BYTES / 2;
+    match (from.first_chunk::<HALF>(), from.last_chunk::<HALF>(), to.get_mut(..from.len())) {
+        // Without a call, in halves that may overlap.
+        (Some(first), Some(last), Some(to)) if from.len() <= LINE_BYTES => {
+            to[..HALF].copy_from_slice(first);
+            to[from.len() - HALF..].copy_from_slice(last);
+        }
+        _ => to[..from.len()].copy_from_slice(from),
+    }
+}
+
+impl<'b> Counted<'b, '_> {
+    /// A frame on the copy of a view.
+    fn frame_of(view: &View) -> Frame<'b> {
+        let (start, end) = ((view.data - view.buffer) as usize, (view.data_end - view.buffer) as usize);
+        let bytes = (view.buffer_end - view.buffer) as usize;
+        // SAFETY: the view is that of a copy, whose memory is kept until the batch has ended and is otherwise used by
+        // the machine code alone.
+        let buffer = unsafe { std::slice::from_raw_parts_mut(view.buffer as *mut u8, bytes) };
+        Frame::new(buffer, start, end, Port(view.ingress), view.now_ns)
+    }
+
+    /// Copies packets, and makes their views those of the copies.
+    fn copy(&mut self, packets: Range<usize>) {
+        let (headroom, tailroom) = self.around;
+        let views = &mut self.views[packets];
+        let len = |view: &View| (view.data_end - view.data) as usize;
+        let room = |view: &View| (headroom + len(view) + tailroom).next_multiple_of(LINE_BYTES);
+        let mut rest = self.room.part(views.iter().map(room).sum());
+        for view in views {
+            let (own, after) = std::mem::take(&mut rest).split_at_mut(room(view));
+            rest = after;
+            // SAFETY: the view is that of a packet of the capture, which nothing writes meanwhile.
+            let bytes = unsafe { std::slice::from_raw_parts(view.data as *const u8, len(view)) };
+            *view = placed(own, headroom, bytes, view.now_ns, view.ingress);
+        }
+    }
+}
+
+/// Copies a packet to a buffer, and returns the view of the copy.
+#[inline(always)]
+fn placed(buffer: &mut [u8], headroom: usize, bytes: &[u8], now_ns: u64, ingress: u32) -> View {
+    let place = &mut buffer[headroom..];
+    copy(bytes, place);
+    let data = place.as_ptr() as u64;
+    let buffer = buffer.as_ptr_range();
+    let (buffer, buffer_end) = (buffer.start as u64, buffer.end as u64);
+    View { data, data_end: data + bytes.len() as u64, now_ns, ingress, buffer, buffer_end, ..View::default() }
+}
+
+impl<'b> Packets<'b> for Counted<'b, '_> {
+    type Frame = Frame<'b>;
+
+    fn count(&self) -> usize {
+        self.views.len()
+    }
+
+    #[inline]
+    fn views(&mut self, packets: Range<usize>, views: &mut Vec<View>) {
+        views.extend_from_slice(&self.views[packets]);
+    }
+
+    fn frames(&mut self) -> &mut [Frame<'b>] {
+        if !self.is_copied {
+            self.copy(0..self.views.len());
+            self.is_copied = true;
+        }
+        self.frames.extend(self.views.iter().map(Self::frame_of));
+        &mut self.frames
+    }
+
+    fn frame(&mut self, packet: usize) -> &mut Frame<'b> {
+        if !self.is_copied {
+            self.copy(packet..packet + 1);
+        }
+        self.frames.clear();
+        self.frames.push(Self::frame_of(&self.views[packet]));
+        &mut self.frames[0]
+    }
+
+    fn end_frame(&mut self, _: usize) {
+        self.frames.drain(..).for_each(|frame| self.tally.count_frame(&frame));
+    }
+
+    #[inline]
+    fn end(&mut self, packet: usize, fate: Fate) {
+        let View { data, data_end, .. } = self.views[packet];
+        self.tally.count_fate(fate, data_end - data);
+    }
+}
 
 impl Jit {
     /// Runs `count` packets, `pick(0)` to `pick(count - 1)`: each with its number, by which its random values are
@@ -30,53 +162,64 @@ impl Jit {
         draws: Draws,
         tally: &mut Tally,
     ) -> Result<(), PacketError> {
-        let mut buffer = std::mem::take(&mut self.copies);
+        let (mut room, mut views) = (std::mem::take(&mut self.copies), std::mem::take(&mut self.counted));
         let mut extra = Vec::new();
-        let (headroom, tailroom) = self.room_around();
-        let room = |len: usize| (headroom + len + tailroom).next_multiple_of(LINE_BYTES);
+        let around = self.room_around();
         (0..AHEAD.min(count)).for_each(|number| prefetch(pick(number).1.bytes.as_ptr()));
-        let mut result = Ok(());
-        let is_seeded = self.draws;
-        for first in (0..count).step_by(BATCH) {
-            let end = (first + BATCH).min(count);
-            let all: usize = (first..end).map(|number| room(pick(number).1.bytes.len())).sum();
-            if buffer.len() < all + LINE_BYTES {
-                buffer.resize(all + LINE_BYTES, 0);
-            }
-            let unaligned = buffer.as_ptr().align_offset(LINE_BYTES).min(LINE_BYTES);
-            let mut rest = &mut buffer[unaligned..];
-            let mut frames = Vec::with_capacity(end - first);
-            for number in first..end {
+        let (is_seeded, is_copied) = (self.draws, self.writes);
+        let (mut first, mut result) = (0, Ok(()));
+        while first < count {
+            let most = BATCH.min(count - first);
+            views.clear();
+            let view = |number: usize| {
                 if number + AHEAD < count {
                     prefetch(pick(number + AHEAD).1.bytes.as_ptr());
                 }
                 if number + 2 * AHEAD < count {
                     prefetch(pick(number + 2 * AHEAD).1);
                 }
-                let Arrival { bytes, now_ns, port } = *pick(number).1;
-                let (own, after) = std::mem::take(&mut rest).split_at_mut(room(bytes.len()));
-                rest = after;
-                own[headroom..headroom + bytes.len()].copy_from_slice(bytes);
-                frames.push(Frame::new(own, headroom, headroom + bytes.len(), port, now_ns));
+                pick(number).1
+            };
+            if is_copied {
+                let bytes =
+                    |packet: &Arrival<'_>| (around.0 + packet.bytes.len() + around.1).next_multiple_of(LINE_BYTES);
+                let mut rest = room.part(COPIES_BYTES.max(bytes(pick(first).1)));
+                for number in first..first + most {
+                    let packet = view(number);
+                    let Some((own, after)) = std::mem::take(&mut rest).split_at_mut_checked(bytes(packet)) else {
+                        break;
+                    };
+                    rest = after;
+                    views.push(placed(own, around.0, packet.bytes, packet.now_ns, packet.port.0));
+                }
+            } else {
+                views.extend((first..first + most).map(|number| {
+                    let Arrival { bytes, now_ns, port } = *view(number);
+                    let bytes = bytes.as_ptr_range();
+                    let (data, data_end) = (bytes.start as u64, bytes.end as u64);
+                    View { data, data_end, now_ns, ingress: port.0, ..View::default() }
+                }));
             }
+            let ran = views.len();
             let choose = |number: usize, now_ns: u64, choices: &mut Choices| match is_seeded {
                 true => *choices = draws.choices(pick(first + number).0, now_ns),
                 false => choices.now_ns = now_ns,
             };
             let mut sinks = Sinks { extra: &mut extra, events: None, ran: 0 };
-            let ran = self.run_batch(&mut frames, choose, !is_seeded, &mut sinks);
-            if let Err(source) = ran {
+            let (room, views, tally) = (&mut room, &mut views, &mut *tally);
+            let mut packets = Counted { views, tally, around, is_copied, room, frames: Vec::new() };
+            let ended = self.run_batch(&mut packets, choose, !is_seeded, &mut sinks);
+            if let Err(source) = ended {
                 result = Err(PacketError { packet: pick(first + sinks.ran).0, source });
                 break;
             }
-            frames.iter().for_each(|frame| tally.count_frame(frame));
+            // Those that ran as frames.
+            packets.end_frame(0);
             extra.drain(..).for_each(|(_, output)| tally.sent(&output));
             tally.events += self.events.drain(..).len() as u64;
+            first += ran;
         }
-        self.copies = buffer;
+        (self.copies, self.counted) = (room, views);
         result
     }
 }
-
-/// The bytes of a line of the cache.
-const LINE_BYTES: usize = 64;

@@ -9,10 +9,11 @@ use cranelift_codegen::{CodegenError, Context, control::ControlPlane};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, Linkage, Module, ModuleError, ModuleReloc, ModuleResult, default_libcall_names};
+use flowloom_isa::helpers::{self, Effect};
 use flowloom_isa::insn::helper;
 use flowloom_isa::op::Op;
 use flowloom_isa::{BPF_F_RDONLY_PROG, MapDef, MapKind};
-use flowloom_verifier::{MapId, Memory, Proof};
+use flowloom_verifier::{Bytes, MapId, Memory, Proof};
 
 use crate::engine::{ADJUSTING_HELPERS, JitError};
 use crate::frame::Frame;
@@ -102,6 +103,18 @@ impl Source<'_> {
     /// True if the program changes the bounds of packets.
     pub(crate) fn moves(&self) -> bool {
         self.code.iter().flatten().any(|op| matches!(op, Op::Call { helper } if ADJUSTING_HELPERS.contains(helper)))
+    }
+
+    /// True if the program changes packets: bytes or bounds.
+    pub(crate) fn writes_packets(&self) -> bool {
+        let written = |memory| self.proof.insns.iter().any(|known| known.memory.get(memory).is_some_and(writes));
+        // Helpers that read or write it by offsets do so without an address that the proof has.
+        let is_of_packet = |op: &Op| match op {
+            Op::Call { helper } => helpers::by_number(*helper)
+                .is_none_or(|known| matches!(known.effect, Effect::Packet | Effect::MovePacket)),
+            _ => false,
+        };
+        written(&Memory::Packet) || written(&Memory::Metadata) || self.code.iter().flatten().any(is_of_packet)
     }
 
     /// Whether a function may read bytes of a caller's stack that were not written.
@@ -262,6 +275,10 @@ fn define_one(module: &mut JITModule, id: FuncId, context: &mut Context) -> Modu
     let relocations: Vec<ModuleReloc> =
         relocations.map(|found| ModuleReloc::from_mach_reloc(found, &context.func, id)).collect();
     module.define_function_bytes(id, alignment, &code, &relocations)
+}
+
+fn writes(bytes: &Bytes) -> bool {
+    bytes.touch.writes
 }
 
 /// The first slots of the functions that the proof reaches.

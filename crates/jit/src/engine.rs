@@ -17,12 +17,13 @@ use flowloom_vm::{
 };
 
 use crate::batch::{Ahead, Announced, BATCH};
+use crate::capture::Room;
 use crate::compiled::{Compiled, Function, Source};
 use crate::evict;
 use crate::iterations;
 use crate::runtime::{ITERATIONS, Running, last_redirect};
 use crate::space::Native;
-use crate::state::{BY_HELPER, NO_HELPER, NO_HINT, State};
+use crate::state::{BY_HELPER, NO_HELPER, NO_HINT, State, View};
 use crate::tables::MemoryError;
 
 pub(crate) const NAME: &str = "jit";
@@ -112,12 +113,15 @@ pub struct Jit {
     pub(crate) draws: bool,
     /// Whether any program changes the bounds of packets.
     pub(crate) moves: bool,
+    /// True if any program changes packets.
+    pub(crate) writes: bool,
     /// Whether a map takes records for user space.
     pub(crate) has_records: bool,
     /// The buffer of packets that are processed by copy.
     buffer: Vec<u8>,
-    /// Those of packets that are only counted.
-    pub(crate) copies: Vec<u8>,
+    /// The copies and the views of packets that are only counted.
+    pub(crate) copies: Room,
+    pub(crate) counted: Vec<View>,
     pub(crate) seed: u64,
     /// The number of packets so far that were changed in place.
     pub(crate) packets: u64,
@@ -149,7 +153,7 @@ impl Jit {
         };
         let mut code = Vec::new();
         let mut programs = Vec::new();
-        let (mut draws, mut moves) = (false, false);
+        let (mut draws, mut moves, mut writes) = (false, false, false);
         let (mut ahead, mut plain_loop) = (None, None);
         let mut compile = |program: &Program, proof: &Proof| -> Result<Function, JitError> {
             let decoded = check::decoded(program)?;
@@ -174,6 +178,7 @@ impl Jit {
                 seconds: BTreeSet::new(),
             };
             moves |= source.moves();
+            writes |= source.writes_packets();
             // Scouts follow the first program only: they end before tail calls.
             let keys = if code.is_empty() { source.keys() } else { 0 };
             if keys > 0 {
@@ -231,9 +236,11 @@ impl Jit {
             ahead,
             draws,
             moves,
+            writes,
             has_records,
             buffer: Vec::new(),
-            copies: Vec::new(),
+            copies: Room::default(),
+            counted: Vec::new(),
             seed: 0,
             packets: 0,
             events: Vec::new(),

@@ -25,6 +25,7 @@ mod if_conversion;
 mod iterations;
 mod key;
 mod lookups;
+mod packets;
 mod pages;
 mod pipeline;
 mod prefetch;

@@ -212,7 +212,8 @@ impl Translation<'_, '_> {
         let keys = &keys[..1 + usize::from(self.seconds.is_some())];
         if self.source.prefetches_in_line() {
             // The scout has prefetched the lines of the index.
-            self.prefetch(Access::Write, written, 0);
+            let access = if self.source.writes_packets() { Access::Write } else { Access::Read };
+            self.prefetch(access, written, 0);
             keys.iter().for_each(|key_at| self.prefetch_entry(before, *key_at));
             return;
         }
